@@ -1,0 +1,16 @@
+// The process of one contender: a round for each message, its sample for an answer, the end when the parent lets go.
+
+import type { Contenders } from './isolated.ts'
+
+const [, , module = '', name = '', argument = ''] = process.argv
+const { contenders } = (await import(new URL(module, import.meta.url).href)) as { contenders: Contenders }
+const make = contenders[name]
+if (make === undefined) throw new Error(`${module} has no contender "${name}"`)
+const contender = await make(argument)
+
+process.on('message', async () => process.send?.(await contender.round()))
+process.on('disconnect', async () => {
+  await contender.close?.()
+  process.exit(0) // peers keep timers
+})
+process.send?.({})

@@ -1,0 +1,92 @@
+// `npm run bench -- [scenario]`: one scenario in this process, or all, each in a process of its own, into the README.
+// Tables and JSON go to standard output, progress to standard error. Exit codes: 1 failed or, with --assert, below a
+// target; 2 not understood.
+
+import { spawn } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { thisMachine } from './machine.ts'
+import { progress } from './measure.ts'
+import { type Report, reaches, type Scenario } from './report.ts'
+import { isScenario, loadScenario, SCENARIOS, type ScenarioName } from './scenarios.ts'
+import { terminalTable, writeReadme } from './table.ts'
+
+const USAGE = `usage: npm run bench -- [scenario] [--json] [--rounds N] [--assert]
+scenarios: ${SCENARIOS.join(', ')}; without one, all are run and the table of the README is written
+  --json      the last line of the output is one JSON object
+  --rounds N  rounds per contender, after the warm-up
+  --assert    exit with 1 when a ratio is below its target`
+
+type Options = { json: boolean; rounds: number | undefined; assert: boolean }
+
+process.exitCode = await main(process.argv.slice(2))
+
+async function main(args: string[]): Promise<number> {
+  const asked = understood(args)
+  if (typeof asked === 'string') {
+    process.stderr.write(`${asked}\n${USAGE}\n`)
+    return 2
+  }
+  const { name, options } = asked
+  const names: readonly ScenarioName[] = name === undefined ? SCENARIOS : [name]
+  const scenarios = await Promise.all(names.map(loadScenario))
+  const reports: Report[] = []
+  for (const [index, each] of names.entries()) {
+    const scenario = scenarios[index] as Scenario // loaded by the same names
+    const report = name === undefined ? await inOwnProcess(each, options) : await reportOf(each, scenario, options)
+    reports.push(report)
+    process.stdout.write(terminalTable(report, scenario))
+  }
+  if (name === undefined) writeReadme(fileURLToPath(new URL('../../README.md', import.meta.url)), reports, scenarios)
+  if (options.json) process.stdout.write(`${JSON.stringify(name === undefined ? merged(reports) : reports[0])}\n`)
+  const short = reports.some(({ ratios }, index) => {
+    return Object.entries(ratios).some(([ratio, value]) => !reaches(value, scenarios[index]?.targets[ratio]))
+  })
+  return short && options.assert ? 1 : 0
+}
+
+/** The scenario and options that were asked for, or what is wrong with them. */
+function understood(args: string[]): { name: ScenarioName | undefined; options: Options } | string {
+  try {
+    const { values, positionals } = parseArgs({
+      args,
+      allowPositionals: true,
+      options: {
+        json: { type: 'boolean', default: false },
+        assert: { type: 'boolean', default: false },
+        rounds: { type: 'string' },
+      },
+    })
+    const [name, ...more] = positionals
+    if (more.length > 0) return `one scenario at a time, not ${positionals.join(' ')}`
+    if (name !== undefined && !isScenario(name)) return `unknown scenario "${name}"`
+    const rounds = values.rounds === undefined ? undefined : Number(values.rounds)
+    if (rounds !== undefined && !(Number.isInteger(rounds) && rounds > 0)) return `--rounds ${values.rounds}: not a count`
+    return { name, options: { ...values, rounds } }
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error)
+  }
+}
+
+async function reportOf(name: ScenarioName, scenario: Scenario, { rounds }: Options): Promise<Report> {
+  progress(`${name}: ${scenario.what}`)
+  return { scenario: name, machine: thisMachine(), ...(await scenario.run({ rounds })) }
+}
+
+/** A scenario that follows another starts with a heap as small as if it were alone. */
+async function inOwnProcess(name: ScenarioName, { rounds }: Options): Promise<Report> {
+  const args = [fileURLToPath(import.meta.url), name, '--json', ...(rounds === undefined ? [] : ['--rounds', `${rounds}`])]
+  const child = spawn(process.execPath, ['--expose-gc', ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
+  const ended = new Promise<number | null>((resolve) => child.once('close', resolve))
+  let output = ''
+  for await (const text of child.stdout.setEncoding('utf8')) output += text
+  const code = await ended
+  if (code !== 0) throw new Error(`scenario ${name} ended with code ${code}`)
+  return JSON.parse(output.trimEnd().split('\n').at(-1) ?? '') as Report
+}
+
+/** All scenarios in the shape of one: no two have a ratio of the same name. */
+function merged(reports: readonly Report[]): Report {
+  const ratios = Object.assign({}, ...reports.map((report) => report.ratios)) as Report['ratios']
+  return { scenario: 'all', machine: thisMachine(), results: reports.flatMap((report) => report.results), ratios }
+}

@@ -1,0 +1,99 @@
+// What 10,000 rules cost over 10. A third of the rules have paths of their own, a third share one path and differ in
+// plan, tenant or `when`, a third are wildcards; each request matches three of them, one of each third. Both sets have
+// the same three; a third contender sends its requests to all 10,000 in turn, so that nothing stays in a cache.
+
+import { createLimiter, type Subject } from 'sluice'
+import { type Contenders, withIsolated } from '../isolated.ts'
+import { alternate, type Contender, pairedRatio, resultsOf, type Sample } from '../measure.ts'
+import { LIMIT, WINDOW_SECONDS } from '../peers.ts'
+import type { Scenario } from '../report.ts'
+import { freshKeys, freshText, seeded, zipf } from '../zipf.ts'
+
+const KEYS = 100_000
+const CALLS = 50_000
+const NAMES = ['10 rules', '10,000 rules', '10,000 rules, requests for all'] as const
+
+export const scenario: Scenario = {
+  what: '10,000 rules over 10, three match',
+  targets: { rules_10000_over_10: { atMost: 1.5 } },
+  async run({ rounds = 11 }) {
+    const samples = await withIsolated('./scenarios/rules.js', NAMES, String, (all) =>
+      alternate(all, { rounds, warmups: 4 }),
+    )
+    return {
+      results: resultsOf(samples, 'ns', 'ns/check'),
+      ratios: {
+        rules_10000_over_10: pairedRatio(samples['10,000 rules'], samples['10 rules'], 'ns'),
+        rules_10000_spread_over_10: pairedRatio(samples['10,000 rules, requests for all'], samples['10 rules'], 'ns'),
+      },
+    }
+  },
+}
+
+export const contenders: Contenders = {
+  '10 rules': () => rounds(10, false),
+  '10,000 rules': () => rounds(10_000, false),
+  '10,000 rules, requests for all': () => rounds(10_000, true),
+}
+
+type Choice = { readonly path: string; readonly shared: number }
+
+/** Requests go to the shared path and to one rule there, or, `spread`, to all rules in turn. */
+function rounds(count: number, spread: boolean): Contender {
+  const limiter = createLimiter({ rules: rulesOf(count) })
+  const third = Math.floor(count / 3)
+  const random = seeded(2)
+  const user = zipf(KEYS, seeded(1))
+  const choose = (): Choice => {
+    if (!spread) return { path: pathOf(0), shared: 1 }
+    if (random() < 0.5) return { path: pathOf(0), shared: Math.floor(random() * third) }
+    return { path: pathOf(1 + Math.floor(random() * (third / 2 - 1))), shared: -1 }
+  }
+  return {
+    async round(): Promise<Sample> {
+      const subjects = freshKeys(CALLS, user).map((key) => subjectOf(key, choose()))
+      globalThis.gc?.()
+      let matched = 0
+      const startedMs = performance.now()
+      for (const subject of subjects) if (limiter.checkSync(subject)?.allowed) matched += 1
+      const ns = ((performance.now() - startedMs) * 1e6) / CALLS
+      for (const subject of subjects.slice(0, 100)) requireThree(limiter.checkSync(subject)?.outcomes.length)
+      return { ns, admitted: matched / CALLS }
+    },
+  }
+}
+
+/** Rule `number` of the shared third asks for one of three facts; the request has exactly that one. */
+function subjectOf(user: string, { path, shared }: Choice): Subject {
+  const value = (kind: number) => freshText(shared >= 0 && shared % 3 === kind ? `value-${shared}` : 'other')
+  const attributes = { 'header.x-client': value(2) }
+  return { user, method: 'GET', path: freshText(path), plan: value(0), tenant: value(1), attributes }
+}
+
+function rulesOf(count: number): object[] {
+  const third = Math.floor(count / 3)
+  const distinct = Array.from({ length: count - 2 * third }, (_, number) => ({ endpoint_pattern: pathOf(number) }))
+  const shared = Array.from({ length: third }, (_, number) => ({ endpoint_pattern: pathOf(0), ...demandOf(number) }))
+  const wild = Array.from({ length: third }, (_, number) => ({ endpoint_pattern: wildOf(number) }))
+  return [...distinct, ...shared, ...wild].map((rule, number) => {
+    return { rule_id: `rule_${number}`, scope: 'per_user', limit: LIMIT, window_seconds: WINDOW_SECONDS, ...rule }
+  })
+}
+
+function pathOf(number: number): string {
+  return `/v1/things-${number}`
+}
+
+function demandOf(number: number): object {
+  const value = `value-${number}`
+  return [{ plan: value }, { when: { tenant: value } }, { when: { 'header.x-client': value } }][number % 3] ?? {}
+}
+
+/** The shared path meets one wildcard, every other path two, so that with its other rules each request meets three. */
+function wildOf(number: number): string {
+  return number % 2 === 0 ? `/:version/things-${number / 2}` : `/v1/things-${(number + 1) / 2}/**`
+}
+
+function requireThree(rules: number | undefined): void {
+  if (rules !== 3) throw new Error(`a request met ${rules} rules instead of 3`)
+}

@@ -1,0 +1,72 @@
+// Reports as people read them: columns on a terminal, Markdown in the README between its two markers.
+
+import { readFileSync, writeFileSync } from 'node:fs'
+import type { Machine } from './machine.ts'
+import { figure } from './measure.ts'
+import { type Report, reaches, type Scenario, targetText } from './report.ts'
+
+const START = '<!-- bench:start -->'
+const END = '<!-- bench:end -->'
+
+export function terminalTable(report: Report, { what, targets }: Scenario): string {
+  const results = report.results.map(({ contender, median, min, max, unit }) => {
+    return [contender, figure(median), spread(min, max), unit]
+  })
+  const ratios = Object.entries(report.ratios).map(([name, value]) => {
+    const target = targets[name]
+    return [name, figure(value), targetText(target), reaches(value, target) ? '' : 'below target']
+  })
+  return [
+    `\n${report.scenario}: ${what}`,
+    columns([['contender', 'median', 'min..max', 'unit'], ...results]),
+    '',
+    columns([['ratio', 'measured', 'must reach', ''], ...ratios]),
+    '',
+  ].join('\n')
+}
+
+/** Writes the reports between the markers of a page and leaves the rest of it alone. */
+export function writeReadme(path: string, reports: readonly Report[], scenarios: readonly Scenario[]): void {
+  const text = readFileSync(path, 'utf8')
+  const [start, end] = [text.indexOf(START), text.indexOf(END)]
+  if (start < 0 || end < start) throw new Error(`${path} has no line "${START}" with a line "${END}" below it`)
+  writeFileSync(path, `${text.slice(0, start + START.length)}\n${markdown(reports, scenarios)}\n${text.slice(end)}`)
+}
+
+function markdown(reports: readonly Report[], scenarios: readonly Scenario[]): string {
+  const rows = reports.flatMap(({ ratios, results }, index) => {
+    const { what, targets } = scenarios[index] as Scenario // one per report, in the same order
+    const measured = results.map(({ contender, median, unit }) => `${contender} ${figure(median)} ${unit}`).join(', ')
+    return Object.entries(ratios)
+      .filter(([name]) => targets[name] !== undefined)
+      .map(([name, value], row) => {
+        const mark = reaches(value, targets[name]) ? '' : ' (below target)'
+        const cells = [row === 0 ? what : '', `\`${name}\``, figure(value) + mark, targetText(targets[name])]
+        return `| ${[...cells, row === 0 ? measured : ''].join(' | ')} |`
+      })
+  })
+  const head = '| scenario | ratio | measured | must reach | medians |\n|---|---|---|---|---|'
+  return [head, ...rows, '', ...reports.slice(0, 1).map(({ machine }) => conditions(machine))].join('\n')
+}
+
+function conditions({ cores, cpu, memory_gb, node, platform, versions }: Machine): string {
+  const { sluice, ...peers } = versions
+  const compared = Object.entries(peers).map(([name, version]) => `${name} ${version}`)
+  const date = new Date().toISOString().slice(0, 10)
+  return (
+    `Sluice ${sluice} on ${date}: ${cores} cores of ${cpu}, ${memory_gb} GB, ${platform}, Node ${node}; ` +
+    `${compared.join(', ')}. Medians of alternating rounds: [how it is measured](bench/README.md).`
+  )
+}
+
+function spread(min: number, max: number): string {
+  return min === max ? '' : `${figure(min)}..${figure(max)}`
+}
+
+/** The first column is aligned to the left, the others to the right. */
+function columns(rows: readonly (readonly string[])[]): string {
+  const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? []
+  const line = (row: readonly string[]) =>
+    row.map((cell, column) => (column === 0 ? cell.padEnd(widths[0] ?? 0) : cell.padStart(widths[column] ?? 0)))
+  return rows.map((row) => `  ${line(row).join('  ').trimEnd()}`).join('\n')
+}

@@ -1,0 +1,77 @@
+// What an edited rule does to a bucket that the old one wrote: nothing in use is forgotten, nobody is locked out, and a
+// node that still has the older rules cannot undo it.
+
+import type { Algorithm, PackedState } from './algorithm.ts'
+import type { Limit } from './limit.ts'
+import { isBucket, PACKED, type PackedLimit } from './registry.ts'
+
+/** A stored state, brought to the present limit and time. */
+export type Settled<S> = {
+  readonly state: S
+  /** The clock stepped back or the rule was edited: to be stored even if the take is refused, or the wait would never end. */
+  readonly moved: boolean
+  /** The bucket was written under a newer generation than the one that asks. */
+  readonly stale: boolean
+}
+
+/** `written` is the limit under which `state` was stored, `limit` the one of now. */
+export function settlePacked(
+  written: PackedLimit,
+  state: PackedState,
+  limit: PackedLimit,
+  nowUs: number,
+): Settled<PackedState> {
+  const old = PACKED[written.algorithm]
+  const ahead = old.advance(written, state, nowUs)
+  const live = old.resetUs(written, state, nowUs) > 0
+  const edited = live && !sameShape(written, limit)
+  return {
+    state: edited ? inherit(written, state, limit, nowUs) : live ? state : vacated(limit, nowUs),
+    moved: ahead || edited,
+    stale: live && written.generation > limit.generation,
+  }
+}
+
+/** Logs and permits hold their times and units outright, so an edit has nothing to convert. */
+export function settleList<S>(
+  algorithm: Algorithm<S>,
+  written: Limit,
+  state: S,
+  limit: Limit,
+  nowUs: number,
+): Settled<S> {
+  const moved = algorithm.advance(limit, state, nowUs)
+  const live = algorithm.resetUs(limit, state, nowUs) > 0
+  return { state, moved, stale: live && written.generation > limit.generation }
+}
+
+/** Whether a state written under `a` means the same under `b`. */
+function sameShape(a: Limit, b: Limit): boolean {
+  if (a.algorithm !== b.algorithm || a.capacity !== b.capacity || a.tickUs !== b.tickUs) return false
+  if (!isBucket(a.algorithm)) return a.windowTicks === b.windowTicks
+  return a.unitParts === b.unitParts && a.tickParts === b.tickParts
+}
+
+/**
+ * The units in use carry over, up to the new capacity: an edit can empty a bucket, not put it in debt. Between buckets
+ * the time owed carries over too, and the larger of the two counts: raising a rate does not free a client at once.
+ */
+function inherit(from: PackedLimit, state: PackedState, to: PackedLimit, nowUs: number): PackedState {
+  const next = vacated(to, nowUs)
+  const used = Math.min(to.capacity, PACKED[from.algorithm].used(from, state, nowUs))
+  PACKED[to.algorithm].charge(to, next, nowUs, used)
+  if (!isBucket(from.algorithm) || !isBucket(to.algorithm)) return next
+
+  const owedUs = Math.ceil(state.x / from.tickParts) * from.tickUs
+  const owedTicks = Math.ceil(owedUs / to.tickUs)
+  const capacityParts = to.capacity * to.unitParts
+  const owedParts = owedTicks >= capacityParts / to.tickParts ? capacityParts : owedTicks * to.tickParts
+  next.x = Math.max(next.x, owedParts)
+  return next
+}
+
+function vacated(limit: PackedLimit, nowUs: number): PackedState {
+  const state = PACKED[limit.algorithm].fresh()
+  PACKED[limit.algorithm].advance(limit, state, nowUs)
+  return state
+}

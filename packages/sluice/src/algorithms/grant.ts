@@ -1,0 +1,56 @@
+// One charge against one bucket: may it be had, and what is the caller told.
+
+import type { Charge, Grant, Short } from '../store/store.ts'
+import type { Algorithm } from './algorithm.ts'
+import type { Limit } from './limit.ts'
+
+/** Nothing is said about a bucket to somebody whose rules are behind; they catch up within a second. */
+const STALE: Grant = {
+  units: 0,
+  short: 'stale_rules',
+  remaining: 0,
+  resetAfterUs: 1_000_000,
+  retryAfterUs: 1_000_000,
+  delayUs: 0,
+}
+
+/** Why `min` units cannot be had of a bucket with `used` in use; false when they can. */
+export function shortOf(limit: Limit, used: number, min: number): Short {
+  if (min > limit.capacity) return 'never'
+  return used + min > limit.capacity ? 'now' : false
+}
+
+/** Units to charge if the take as a whole is granted. */
+export function unitsOf({ limit, min, max, kind }: Charge, used: number, short: Short): number {
+  if (kind === 'force') return short === 'stale_rules' ? 0 : max
+  if (short !== false) return 0
+  return min === max ? max : Math.min(max, limit.capacity - used)
+}
+
+/** The answer, from the state as the take leaves it, with `used` units in use. */
+export function grantOf<S>(
+  algorithm: Pick<Algorithm<S>, 'waitUs' | 'resetUs'>,
+  { limit, min }: Charge,
+  state: S,
+  nowUs: number,
+  used: number,
+  short: Short,
+  units: number,
+  delayUs: number,
+  opId: string | undefined,
+): Grant {
+  if (short === 'stale_rules') return STALE
+  return {
+    units,
+    short,
+    remaining: Math.max(0, limit.capacity - used),
+    resetAfterUs: algorithm.resetUs(limit, state, nowUs),
+    retryAfterUs:
+      short === false
+        ? 0
+        : short === 'never'
+          ? Number.POSITIVE_INFINITY
+          : algorithm.waitUs(limit, state, nowUs, min, opId),
+    delayUs,
+  }
+}

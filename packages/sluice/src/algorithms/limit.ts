@@ -1,0 +1,104 @@
+// A compiled limit: the numbers of one (rule, limit), ready for exact integer arithmetic.
+// Every product the algorithms form stays below 2^53, because compileLimit refuses numbers whose products would not.
+
+import { LimiterError } from '../errors.ts'
+
+export const ALGORITHMS = [
+  'token_bucket',
+  'leaky_bucket',
+  'fixed_window',
+  'sliding_window',
+  'sliding_window_log',
+  'concurrency',
+] as const
+
+export type AlgorithmName = (typeof ALGORITHMS)[number]
+
+export type Limit = {
+  /** Unique among all limits: rule id, limit name and variant. With owner and detail it names a bucket. */
+  readonly id: string
+  /** Which fact the owner of a bucket is (`user`, `ip`, …, or `` for one bucket in all): the same text under two facts is two owners. */
+  readonly fact: string
+  readonly algorithm: AlgorithmName
+  /** Grows with each edit of the rule; a store keeps what a newer generation wrote from being undone by an older one. */
+  readonly generation: number
+  /** Units per window. */
+  readonly units: number
+  readonly windowUs: number
+  /** The most units a bucket can hold: `burst` for the two buckets, `units` for the others. */
+  readonly capacity: number
+  /** Time is counted in ticks. One microsecond unless the products would reach 2^53; then coarser, which errs low. */
+  readonly tickUs: number
+  /** The window in ticks. */
+  readonly windowTicks: number
+  /** Token and leaky bucket: a unit costs `unitParts` parts and a tick brings back `tickParts` of them. */
+  readonly unitParts: number
+  readonly tickParts: number
+  /** Whether facts behind `detail` are few (a matched pattern): then buckets of one owner may be stored together. */
+  readonly detailBounded: boolean
+}
+
+export type LimitNumbers = {
+  readonly id: string
+  readonly fact?: string
+  readonly algorithm: AlgorithmName
+  readonly generation?: number
+  readonly units: number
+  readonly windowUs: number
+  readonly burst?: number
+  readonly detailBounded?: boolean
+}
+
+/** The log keeps an entry per admitted request, so its limit is capped: above it, the sliding window is the right tool. */
+export const LOG_UNITS_MAX = 1000
+/** Permits are kept one by one as well. */
+export const CONCURRENCY_UNITS_MAX = 1000
+/** Two counts of a sliding window share one 52-bit number in the memory store. */
+export const SLIDING_UNITS_MAX: number = 2 ** 26 - 1
+/** Leaves room for debt: a bucket may owe as much again as it can hold. */
+const PARTS_MAX = 2 ** 51
+const TICKS_US = [1, 1_000, 1_000_000] as const
+export const WINDOW_US_MAX: number = 366 * 86_400 * 1_000_000
+
+export function compileLimit(numbers: LimitNumbers): Limit {
+  const { algorithm, units, windowUs } = numbers
+  const bucket = algorithm === 'token_bucket' || algorithm === 'leaky_bucket'
+  const capacity = bucket && units > 0 ? (numbers.burst ?? units) : units
+  for (const tickUs of TICKS_US) {
+    if (windowUs % tickUs !== 0) break
+    const windowTicks = windowUs / tickUs
+    const shared = units === 0 ? 1 : greatestCommonDivisor(windowTicks, units)
+    const unitParts = windowTicks / shared
+    // The sliding window multiplies counts by ticks, the buckets multiply units by parts; the others multiply nothing.
+    const product = algorithm === 'sliding_window' ? units * windowTicks : bucket ? capacity * unitParts : 0
+    if (product >= PARTS_MAX) continue
+    return {
+      id: numbers.id,
+      fact: numbers.fact ?? '',
+      algorithm,
+      generation: numbers.generation ?? 0,
+      units,
+      windowUs,
+      capacity,
+      tickUs,
+      windowTicks,
+      unitParts,
+      tickParts: units / shared,
+      detailBounded: numbers.detailBounded ?? true,
+    }
+  }
+  throw new LimiterError('RULE_INVALID', `${numbers.id}: ${TOO_LARGE}`)
+}
+
+/** The fix of the one mistake that only compilation can see. */
+export const TOO_LARGE =
+  'limit × window is too large for exact arithmetic: lower the limit, shorten the window, or choose a limit that divides the window'
+
+/** Windows are aligned to the epoch. */
+export function windowIndex(limit: Limit, nowUs: number): number {
+  return Math.floor(nowUs / limit.windowUs)
+}
+
+function greatestCommonDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestCommonDivisor(b, a % b)
+}

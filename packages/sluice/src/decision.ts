@@ -1,0 +1,203 @@
+// What a check answers: one outcome per rule and limit, and the one of them that a client is told about.
+
+import type { AlgorithmName } from './algorithms/limit.ts'
+import type { CompiledLimit } from './rules/compile.ts'
+import type { Charge, Give, Grant, Op, Short, Source, Taken } from './store/store.ts'
+
+/** One limit of one rule, as it stands after the check. */
+export type Outcome = {
+  readonly ruleId: string
+  /** Name of the limit within its rule: `default` unless the rule names several. */
+  readonly name: string
+  readonly scope: string
+  readonly algorithm: AlgorithmName
+  readonly mode: 'enforce' | 'shadow'
+  /** False when this limit refused, or (shadow) would have. */
+  readonly allowed: boolean
+  readonly short: Short
+  readonly limit: number
+  readonly burst: number
+  readonly windowMs: number
+  readonly cost: number
+  readonly remaining: number
+  readonly resetAfterMs: number
+  /** null: waiting will not help (a ban, or a cost above the capacity). */
+  readonly retryAfterMs: number | null
+  readonly delayMs: number
+  readonly priority: number
+}
+
+/**
+ * Allowed or refused, with the numbers of the limit that decides: when refused, the failing limit with the longest
+ * wait; when allowed, the one with the lowest `remaining / limit`. All numbers are null when no rule matched.
+ */
+export type Decision = {
+  readonly allowed: boolean
+  readonly ruleId: string | null
+  readonly limit: number | null
+  readonly remaining: number | null
+  readonly resetAfterMs: number | null
+  /** 0 when allowed; null when waiting will not help. */
+  readonly retryAfterMs: number | null
+  /** How long an admitted request should wait before it goes on (leaky bucket). */
+  readonly delayMs: number
+  readonly source: Source
+  /** Version of the rule set that decided. */
+  readonly version: number
+  readonly requestId: string
+  readonly outcomes: readonly Outcome[]
+}
+
+/** What was asked of the store: `limits[i]` is what `charges[i]` was made of. */
+export type Plan = {
+  readonly charges: readonly Charge[]
+  readonly limits: readonly CompiledLimit[]
+  readonly op: Op | undefined
+}
+
+/** A decision that remembers what it took, so that it can be given back. Ids and outcomes are made when asked for. */
+export class Decided implements Decision {
+  readonly allowed: boolean
+  readonly ruleId: string | null = null
+  readonly limit: number | null = null
+  readonly remaining: number | null = null
+  readonly resetAfterMs: number | null = null
+  readonly retryAfterMs: number | null = null
+  readonly delayMs: number = 0
+  readonly source: Source
+  readonly version: number
+  readonly #plan: Plan
+  readonly #taken: Taken
+  readonly #newId: () => string
+  #requestId: string | undefined
+  #outcomes: readonly Outcome[] | undefined
+  #settled = false
+
+  constructor(plan: Plan, taken: Taken, version: number, requestId: string | undefined, newId: () => string) {
+    this.allowed = taken.granted
+    this.source = taken.source
+    this.version = version
+    this.#plan = plan
+    this.#taken = taken
+    this.#requestId = requestId
+    this.#newId = newId
+    const reported = plan.charges.length === 1 ? 0 : reportedOf(plan, taken)
+    const limit = plan.limits[reported]
+    const grant = taken.grants[reported]
+    if (limit === undefined || grant === undefined || plan.charges[reported]?.kind === 'shadow') return
+    this.ruleId = limit.rule.id
+    this.limit = limit.limit.units
+    this.remaining = grant.remaining
+    this.resetAfterMs = wholeMs(grant.resetAfterUs)
+    this.retryAfterMs = taken.granted ? 0 : finiteMs(grant.retryAfterUs)
+    this.delayMs = longestDelayMs(taken)
+  }
+
+  get requestId(): string {
+    this.#requestId ??= this.#newId()
+    return this.#requestId
+  }
+
+  get outcomes(): readonly Outcome[] {
+    this.#outcomes ??= this.#plan.limits.map((limit, index) => {
+      // One charge and one grant per limit, in the same order.
+      return outcomeOf(limit, this.#plan.charges[index] as Charge, this.#taken.grants[index] as Grant)
+    })
+    return this.#outcomes
+  }
+
+  /** What it took and has not given back yet; once asked, nothing is left. */
+  settle(units: number | undefined): Give[] {
+    if (this.#settled || this.source === 'policy') return []
+    this.#settled = true
+    return this.#gives(() => true, units)
+  }
+
+  permits(): { gives: Give[]; charges: Charge[]; op: Op | undefined } {
+    const isPermit = (charge: Charge) => charge.limit.algorithm === 'concurrency'
+    const { charges, op } = this.#plan
+    return { gives: this.#gives(isPermit, undefined), charges: charges.filter(isPermit), op }
+  }
+
+  toJSON(): Decision {
+    const { allowed, ruleId, limit, remaining, resetAfterMs, retryAfterMs, delayMs, source, version } = this
+    const numbers = { ruleId, limit, remaining, resetAfterMs, retryAfterMs, delayMs }
+    return { allowed, ...numbers, source, version, requestId: this.requestId, outcomes: this.outcomes }
+  }
+
+  #gives(wanted: (charge: Charge) => boolean, units = Number.POSITIVE_INFINITY): Give[] {
+    const gives: Give[] = []
+    this.#plan.charges.forEach((charge, index) => {
+      const taken = Math.min(units, this.#taken.grants[index]?.units ?? 0)
+      if (taken <= 0 || !wanted(charge)) return
+      const { limit, owner, detail } = charge
+      gives.push({ limit, owner, detail, units: taken, bookedUs: this.#taken.nowUs })
+    })
+    return gives
+  }
+}
+
+/** Index of the limit that the decision reports. Ties: higher priority, then the rule id that sorts first. */
+function reportedOf({ charges, limits }: Plan, { granted, grants }: Taken): number {
+  let best = -1
+  for (let index = 0; index < charges.length; index += 1) {
+    const grant = grants[index] as Grant // one per charge
+    if (charges[index]?.kind === 'shadow' || (!granted && grant.short === false)) continue
+    if (best < 0 || comparedTo(index, best, limits, granted, grants) < 0) best = index
+  }
+  return best
+}
+
+/** Below 0 when `a` says more than `b`. */
+function comparedTo(
+  a: number,
+  b: number,
+  limits: readonly CompiledLimit[],
+  granted: boolean,
+  grants: readonly Grant[],
+): number {
+  const [limitA, limitB] = [limits[a] as CompiledLimit, limits[b] as CompiledLimit] // both indexes are within the plan
+  const [grantA, grantB] = [grants[a] as Grant, grants[b] as Grant]
+  const first = granted
+    ? grantA.remaining * limitB.limit.units - grantB.remaining * limitA.limit.units
+    : grantA.retryAfterUs === grantB.retryAfterUs
+      ? 0 // both may be Infinity, which cannot be subtracted
+      : grantB.retryAfterUs - grantA.retryAfterUs
+  return first || limitB.rule.priority - limitA.rule.priority || (limitA.rule.id < limitB.rule.id ? -1 : 1)
+}
+
+function outcomeOf({ rule, name, limit }: CompiledLimit, charge: Charge, grant: Grant): Outcome {
+  return {
+    ruleId: rule.id,
+    name,
+    scope: rule.scope,
+    algorithm: limit.algorithm,
+    mode: rule.shadow ? 'shadow' : 'enforce',
+    allowed: grant.short === false,
+    short: grant.short,
+    limit: limit.units,
+    burst: limit.capacity,
+    windowMs: Math.ceil(limit.windowUs / 1000),
+    cost: charge.min,
+    remaining: grant.remaining,
+    resetAfterMs: wholeMs(grant.resetAfterUs),
+    retryAfterMs: finiteMs(grant.retryAfterUs),
+    delayMs: wholeMs(grant.delayUs),
+    priority: rule.priority,
+  }
+}
+
+function longestDelayMs({ grants }: Taken): number {
+  let longestUs = 0
+  for (const { delayUs } of grants) if (delayUs > longestUs) longestUs = delayUs
+  return wholeMs(longestUs)
+}
+
+/** Rounded up: told to wait 3 ms, a client that waits 3 ms is admitted. */
+function wholeMs(us: number): number {
+  return Math.ceil(us / 1000)
+}
+
+function finiteMs(us: number): number | null {
+  return us === Number.POSITIVE_INFINITY ? null : wholeMs(us)
+}

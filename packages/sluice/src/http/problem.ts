@@ -1,0 +1,44 @@
+// The body of a refusal: an RFC 9457 problem document that names the limits, so that every 429 can be explained.
+
+import type { Decision } from '../decision.ts'
+import { retryAfterSeconds } from './headers.ts'
+import { enforced, policyName } from './policy.ts'
+
+export const PROBLEM_TYPE = 'application/problem+json'
+
+export type QuotaExceeded = {
+  readonly type: 'https://iana.org/assignments/http-problem-types#quota-exceeded'
+  readonly title: string
+  readonly status: 429
+  readonly detail: string
+  /** Names as in RateLimit-Policy. */
+  readonly 'violated-policies': readonly string[]
+  readonly request_id: string
+  readonly rule_id: string | null
+  /** Whole seconds, as in Retry-After; null when waiting will not help. */
+  readonly retry_after: number | null
+}
+
+/** `retryAfter` is what the header says: pass it when jitter was added, so that body and header agree. */
+export function quotaExceeded(
+  decision: Decision,
+  retryAfter: number | null = retryAfterSeconds(decision),
+): QuotaExceeded {
+  const violated = enforced(decision).filter((outcome) => !outcome.allowed)
+  return {
+    type: 'https://iana.org/assignments/http-problem-types#quota-exceeded',
+    title: 'Too many requests',
+    status: 429,
+    detail: detailOf(decision, retryAfter),
+    'violated-policies': violated.map(policyName),
+    request_id: decision.requestId,
+    rule_id: decision.ruleId,
+    retry_after: retryAfter,
+  }
+}
+
+function detailOf({ limit, ruleId }: Decision, retryAfter: number | null): string {
+  const who = ruleId === null ? 'The request was refused.' : `Refused by rule ${ruleId}.`
+  const wait = retryAfter === null ? 'Waiting will not help.' : `Try again in ${retryAfter} s.`
+  return limit === null ? `${who} ${wait}` : `${who} Limit: ${limit}. ${wait}`
+}

@@ -1,0 +1,25 @@
+// The public face of the engine. Optional parts have subpaths of their own: sluice/redis, sluice/express, …
+
+export type { AlgorithmName, Limit, LimitNumbers } from './algorithms/limit.ts'
+export { ALGORITHMS, compileLimit } from './algorithms/limit.ts'
+export { type Clock, systemClock } from './clock.ts'
+export type { Decision, Outcome } from './decision.ts'
+export { ERRORS, type ErrorCode, type Fault, LimiterError } from './errors.ts'
+export { createLimiter, type Limiter, type LimiterOptions } from './limiter.ts'
+export { parseRules } from './rules/parse.ts'
+export { plainRule, type Rule, type RuleCondition, type RuleLimit } from './rules/rule.ts'
+export { type MemoryStoreOptions, memoryStore } from './store/memory.ts'
+export type {
+  BucketName,
+  Charge,
+  ChargeKind,
+  Give,
+  Grant,
+  Op,
+  Short,
+  Source,
+  Store,
+  Take,
+  Taken,
+} from './store/store.ts'
+export type { Subject } from './subject.ts'

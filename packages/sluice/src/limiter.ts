@@ -1,0 +1,178 @@
+// The way of a request: match → charges → take → combine → decision. A refusal is a value; an exception means bad input
+// or a broken store. A check sees one rule set as a whole, and a rule set that is refused changes nothing.
+
+import { type Clock, systemClock } from './clock.ts'
+import { Decided, type Decision, type Plan } from './decision.ts'
+import { faultText, LimiterError } from './errors.ts'
+import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
+import { parseRules } from './rules/parse.ts'
+import type { Rule } from './rules/rule.ts'
+import { RuleSet } from './rules/rule-set.ts'
+import { memoryStore } from './store/memory.ts'
+import type { Store, Taken } from './store/store.ts'
+import type { Subject } from './subject.ts'
+
+export type LimiterOptions = {
+  /** Rules in any spelling that `parseRules` understands. */
+  readonly rules: unknown
+  /** Where buckets live: in this process unless told otherwise. */
+  readonly store?: Store | undefined
+  /** Version of the rule set; by default the first is 1 and each `setRules` adds 1. */
+  readonly version?: number | undefined
+  /** Where this limiter stands. With it, rules whose `enforce_at` names the other layer are left out. */
+  readonly layer?: 'edge' | 'service' | undefined
+  /** Addresses of one IPv6 network count as one client. */
+  readonly ipv6Prefix?: number | undefined
+  /** For `expires_at` only: the time of buckets is the store's. */
+  readonly clock?: Clock | undefined
+}
+
+export interface Limiter {
+  /** Decides one request. `requestId` names its permits: the same id again renews them. */
+  check(subject: Subject, requestId?: string): Promise<Decision>
+  /** The same without waiting, or undefined when the store must be asked. */
+  checkSync(subject: Subject, requestId?: string): Decision | undefined
+  /** What a check would answer; consumes nothing. */
+  peek(subject: Subject): Promise<Decision>
+  /** Gives back what an admitted request took, or `units` of it at each limit, and releases its permits. Works once. */
+  give(decision: Decision, units?: number): Promise<void>
+  /** Releases the permits of a request that is done; what it consumed stays consumed. */
+  release(decision: Decision): Promise<void>
+  /** Keeps the permits of a request that takes long; false when they were lost and cannot be had again. */
+  renew(decision: Decision): Promise<boolean>
+  /** Forgets the buckets of one key: its text, or its facts by name for a composite key. */
+  reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void>
+  /** Replaces all rules at once; throws RULE_INVALID and keeps the present ones if one of them is wrong. */
+  setRules(rules: unknown, version?: number): void
+  readonly rules: readonly Rule[]
+  readonly version: number
+  close(): Promise<void>
+}
+
+export function createLimiter(options: LimiterOptions): Limiter {
+  return new RuleLimiter(options)
+}
+
+class RuleLimiter implements Limiter {
+  readonly #store: Store
+  readonly #options: LimiterOptions
+  #rules: RuleSet
+  #closed = false
+  #checks = 0
+  readonly #idPrefix = randomPrefix()
+  readonly #newId = (): string => `${this.#idPrefix}${(this.#checks++).toString(36)}`
+
+  constructor(options: LimiterOptions) {
+    this.#options = options
+    this.#store = options.store ?? memoryStore()
+    this.#rules = this.#compile(options.rules, options.version ?? 1)
+  }
+
+  get rules(): readonly Rule[] {
+    return this.#rules.rules
+  }
+
+  get version(): number {
+    return this.#rules.version
+  }
+
+  async check(subject: Subject, requestId?: string): Promise<Decision> {
+    const plan = this.#plan(subject, requestId)
+    const taken = this.#known(plan) ?? (await this.#store.take(plan))
+    return this.#decide(plan, taken, requestId)
+  }
+
+  checkSync(subject: Subject, requestId?: string): Decision | undefined {
+    const plan = this.#plan(subject, requestId)
+    const taken = this.#known(plan) ?? this.#store.takeSync?.(plan)
+    return taken && this.#decide(plan, taken, requestId)
+  }
+
+  async peek(subject: Subject): Promise<Decision> {
+    const plan = this.#plan(subject, undefined)
+    const taken = this.#known(plan) ?? (await this.#store.peek(plan.charges))
+    return this.#decide(plan, taken, undefined)
+  }
+
+  async give(decision: Decision, units?: number): Promise<void> {
+    if (units !== undefined && !(Number.isSafeInteger(units) && units > 0)) {
+      throw invalid('units', units, 'give a whole number above 0')
+    }
+    const decided = ours(decision)
+    const { op } = decided.permits()
+    const gives = decided.settle(units)
+    if (gives.length > 0) await this.#store.give(gives, op?.id)
+  }
+
+  async release(decision: Decision): Promise<void> {
+    const { gives, op } = ours(decision).permits()
+    if (gives.length > 0) await this.#store.give(gives, op?.id)
+  }
+
+  async renew(decision: Decision): Promise<boolean> {
+    const { charges, op } = ours(decision).permits()
+    return charges.length === 0 || (await this.#store.take({ charges, op })).granted
+  }
+
+  async reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void> {
+    for (const bucket of this.#rules.bucketsOf(ruleId, key)) await this.#store.reset(bucket)
+  }
+
+  setRules(rules: unknown, version: number = this.version + 1): void {
+    this.#rules = this.#compile(rules, version)
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    await this.#store.close()
+  }
+
+  #compile(rules: unknown, version: number): RuleSet {
+    const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, clock = systemClock } = this.#options
+    return new RuleSet(parseRules(rules), version, { layer, ipv6Prefix }, clock)
+  }
+
+  #plan(subject: Subject, requestId: string | undefined): Plan {
+    if (this.#closed) throw new LimiterError('CLOSED', 'the limiter was closed: create a new one')
+    return this.#rules.plan(subject, requestId ?? this.#newId)
+  }
+
+  /** Answers that need no store: nothing to charge, or a limit that nobody can pass. */
+  #known({ charges, limits }: Plan): Taken | undefined {
+    if (charges.length === 0) return NOTHING_TO_CHARGE
+    const barred = limits.length === 1 && charges[0]?.kind === 'enforce' && limits[0]?.limit.units === 0
+    return barred ? BARRED : undefined
+  }
+
+  #decide(plan: Plan, taken: Taken, requestId: string | undefined): Decision {
+    return new Decided(plan, taken, this.#rules.version, requestId ?? plan.op?.id, this.#newId)
+  }
+}
+
+const NOTHING_TO_CHARGE: Taken = { granted: true, nowUs: 0, grants: [], source: 'local', replayed: false }
+
+const BARRED: Taken = {
+  granted: false,
+  nowUs: 0,
+  grants: [
+    { units: 0, short: 'never', remaining: 0, resetAfterUs: 0, retryAfterUs: Number.POSITIVE_INFINITY, delayUs: 0 },
+  ],
+  source: 'local',
+  replayed: false,
+}
+
+/** Request ids are unique over processes by their prefix, and within one by a count. */
+function randomPrefix(): string {
+  const [high = 0, low = 0] = crypto.getRandomValues(new Uint32Array(2))
+  return `${high.toString(36)}${low.toString(36)}-`
+}
+
+function ours(decision: Decision): Decided {
+  if (decision instanceof Decided) return decision
+  throw invalid('decision', decision, 'pass the object that check returned: a copy does not know what it took')
+}
+
+function invalid(field: string, value: unknown, fix: string): LimiterError {
+  const fault = { field, value, fix }
+  return new LimiterError('OPTION_INVALID', faultText(fault), { faults: [fault] })
+}

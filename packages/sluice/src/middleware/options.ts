@@ -1,0 +1,167 @@
+// The options of every middleware, checked once when it is created: a mistake is an OPTION_INVALID that names the
+// field, the value and the fix, and an option that would do nothing is a mistake.
+
+import { ALGORITHMS, type AlgorithmName, WINDOW_US_MAX } from '../algorithms/limit.ts'
+import type { Clock } from '../clock.ts'
+import { type Fault, faultText, LimiterError } from '../errors.ts'
+import { parseCidr } from '../http/cidr.ts'
+import type { HeaderOptions } from '../http/headers.ts'
+import type { Proxies } from '../http/verdict.ts'
+import type { Limiter } from '../limiter.ts'
+import { parseDurationMs } from '../rules/duration.ts'
+import type { Store } from '../store/store.ts'
+import type { Subject } from '../subject.ts'
+
+export type CommonOptions<Req> = {
+  /** Addresses and ranges of the proxies whose forwarding header is believed. Default: none. */
+  readonly trustProxy?: readonly string[] | undefined
+  /** The header that those proxies write. Default: `x-forwarded-for`. */
+  readonly proxyHeader?: Proxies['header'] | undefined
+  readonly headers?: HeaderOptions | undefined
+  /** True: the request is not limited at all. */
+  readonly skip?: ((request: Req) => boolean) | undefined
+  /** For tests. */
+  readonly clock?: Clock | undefined
+}
+
+/** The form for people in a hurry: one limit for everything behind the middleware. */
+export type OneLimit<Req> = CommonOptions<Req> & {
+  /** Requests per window, for each client. */
+  readonly limit: number
+  /** `500ms`, `30s`, `1m`, `2h`, `1d`, or a number of milliseconds. */
+  readonly window: string | number
+  readonly algorithm?: AlgorithmName | undefined
+  readonly burst?: number | undefined
+  /** Who the client is, a user for example. Undefined, and without a key, it is the address. */
+  readonly key?: ((request: Req) => string | undefined) | undefined
+  /** Where the counters live. Default: in the memory of this process. */
+  readonly store?: Store | undefined
+  /** Addresses of one IPv6 network count as one client. Default: 64. */
+  readonly ipv6Prefix?: number | undefined
+}
+
+/** Any rules, in a limiter of your own. */
+export type OwnLimiter<Req> = CommonOptions<Req> & {
+  readonly limiter: Limiter
+  /** Facts beyond address, method and path: the user, the plan, the cost. They win over those. */
+  readonly subject?: ((request: Req) => Subject | Promise<Subject>) | undefined
+}
+
+export type RateLimitOptions<Req> = OneLimit<Req> | OwnLimiter<Req>
+
+type Check = { readonly fix: string; readonly accepts: (value: unknown) => boolean }
+
+const COMMON: Readonly<Record<string, Check>> = {
+  trustProxy: {
+    fix: 'must be a list of addresses and CIDR ranges, such as ["10.0.0.0/8"]; true and hop counts can be spoofed',
+    accepts: (value) => Array.isArray(value) && value.every((text) => typeof text === 'string' && parseCidr(text)),
+  },
+  proxyHeader: oneOf(['x-forwarded-for', 'forwarded']),
+  headers: { fix: 'must be an object of header options', accepts: isObject },
+  skip: aFunction('returns true for requests to let through'),
+  clock: { fix: 'must be a Clock', accepts: (value) => isObject(value) && typeof value.nowUs === 'function' },
+}
+
+const ONE_LIMIT: Readonly<Record<string, Check>> = {
+  limit: { fix: 'must be a whole number of requests', accepts: (value) => isWhole(value, 0) },
+  window: {
+    fix: 'must be a duration such as "500ms", "30s", "1m", "2h", "1d", or whole milliseconds; at most 366 days',
+    accepts: (value) => isWhole(windowMs(value), 1) && windowMs(value) <= WINDOW_US_MAX / 1000,
+  },
+  algorithm: oneOf(ALGORITHMS),
+  burst: { fix: 'must be a whole number, at least 1', accepts: (value) => isWhole(value, 1) },
+  key: aFunction('returns who the client is'),
+  store: { fix: 'must be a Store', accepts: (value) => isObject(value) && typeof value.take === 'function' },
+  ipv6Prefix: {
+    fix: 'must be a number of bits from 1 to 128',
+    accepts: (value) => isWhole(value, 1) && Number(value) <= 128,
+  },
+  ...COMMON,
+}
+
+const OWN_LIMITER: Readonly<Record<string, Check>> = {
+  limiter: {
+    fix: 'must be made by createLimiter',
+    accepts: (value) => isObject(value) && typeof value.check === 'function',
+  },
+  subject: aFunction('returns facts of the request'),
+  ...COMMON,
+}
+
+const HEADERS: Readonly<Record<string, Check>> = {
+  legacy: { fix: 'must be true or false', accepts: (value) => typeof value === 'boolean' },
+  standard: oneOf(['list', 'triple', 'none']),
+  retryAfterJitterSeconds: { fix: 'must be a whole number of seconds', accepts: (value) => isWhole(value, 0) },
+  random: aFunction('returns a number from 0 to 1'),
+}
+
+const FORMS = 'must be { limit, window } or { limiter }'
+
+/** What other libraries call it. */
+const ELSEWHERE: Readonly<Record<string, string>> = { max: 'limit', windowMs: 'window', keyGenerator: 'key' }
+
+export function isOwnLimiter<Req>(options: RateLimitOptions<Req>): options is OwnLimiter<Req> {
+  return 'limiter' in options
+}
+
+/** Throws OPTION_INVALID with one fault per mistake. */
+export function checkOptions(options: unknown): void {
+  if (!isObject(options)) throw optionInvalid([{ field: 'options', value: options, fix: FORMS }])
+  const own = 'limiter' in options
+  const required = own ? ['limiter'] : ['limit', 'window']
+  const headers = isObject(options.headers) ? faultsOf(options.headers, HEADERS, [], 'headers.') : []
+  const faults = [...faultsOf(options, own ? OWN_LIMITER : ONE_LIMIT, required), ...headers]
+  if (faults.length > 0) throw optionInvalid(faults)
+}
+
+/** NaN for what is not a duration. */
+export function windowMs(window: unknown): number {
+  if (typeof window === 'string') return parseDurationMs(window) ?? Number.NaN
+  return typeof window === 'number' ? window : Number.NaN
+}
+
+/** Call it with options that `checkOptions` has accepted. */
+export function proxiesOf({ trustProxy = [], proxyHeader = 'x-forwarded-for' }: CommonOptions<never>): Proxies {
+  return { trusted: trustProxy.flatMap((text) => parseCidr(text) ?? []), header: proxyHeader }
+}
+
+function faultsOf(
+  options: Readonly<Record<string, unknown>>,
+  checks: Readonly<Record<string, Check>>,
+  required: readonly string[],
+  prefix = '',
+): Fault[] {
+  const given = Object.keys(options).filter((field) => options[field] !== undefined)
+  const fields = new Set([...required, ...given])
+  return [...fields].flatMap((field) => {
+    const check = checks[field] ?? unknownOption(field, Object.keys(checks))
+    const value = options[field]
+    return check.accepts(value) ? [] : [{ field: `${prefix}${field}`, value, fix: check.fix }]
+  })
+}
+
+function unknownOption(field: string, known: readonly string[]): Check {
+  const name = ELSEWHERE[field]
+  const fix = name === undefined ? `is not an option here; those are ${known.join(', ')}` : `is called ${name} here`
+  return { fix, accepts: () => false }
+}
+
+export function optionInvalid(faults: readonly Fault[]): LimiterError {
+  return new LimiterError('OPTION_INVALID', faults.map(faultText).join('; '), { faults })
+}
+
+function aFunction(purpose: string): Check {
+  return { fix: `must be a function that ${purpose}`, accepts: (value) => typeof value === 'function' }
+}
+
+function oneOf(texts: readonly string[]): Check {
+  return { fix: `must be one of ${texts.join(', ')}`, accepts: (value) => texts.some((text) => text === value) }
+}
+
+function isWhole(value: unknown, least: number): boolean {
+  return Number.isSafeInteger(value) && Number(value) >= least
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

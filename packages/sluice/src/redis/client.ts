@@ -1,0 +1,99 @@
+// The client is the user's (`ioredis` or `redis`); the store works on connections of its own, made from it with options
+// under which a command is sent at most once and fails at once when it cannot be: never queued, never sent again.
+
+import { faultText, LimiterError } from '../errors.ts'
+
+/** What the store needs of a connection. */
+export type Connection = {
+  /** Rejects when the command was not, or may not have been, carried out. */
+  send(command: string, args: readonly string[]): Promise<unknown>
+  /** Settles when the first attempt to connect has ended, well or not. */
+  attempted: Promise<void>
+  close(): Promise<void>
+}
+
+/** The part of an ioredis client that is used. */
+export type IoRedisLike = {
+  readonly status: string
+  readonly isCluster?: boolean
+  duplicate(options?: object): IoRedisLike
+  connect(): Promise<unknown>
+  call(command: string, args: string[]): Promise<unknown>
+  disconnect(): void
+  on(event: 'error', listener: (error: Error) => void): unknown
+}
+
+/** The part of a node-redis client that is used. */
+export type NodeRedisLike = {
+  readonly isOpen: boolean
+  duplicate(options?: object): NodeRedisLike
+  connect(): Promise<unknown>
+  sendCommand(args: string[]): Promise<unknown>
+  destroy(): void
+  on(event: 'error', listener: (error: Error) => void): unknown
+}
+
+export type RedisClient = IoRedisLike | NodeRedisLike
+
+export function connect(client: RedisClient): Connection {
+  if (isIoRedis(client)) return connectIoRedis(client)
+  if (isNodeRedis(client)) return connectNodeRedis(client)
+  throw unusable(client, 'pass a client of "ioredis" (new Redis(…)) or of "redis" (createClient(…))')
+}
+
+/**
+ * ioredis sends commands that were in flight again after a reconnect unless told not to, and without
+ * maxRetriesPerRequest their promises would never settle.
+ */
+function connectIoRedis(client: IoRedisLike): Connection {
+  if (client.isCluster) throw unusable('Cluster', 'pass a client of a single Redis: Cluster is not supported yet')
+  const own = client.duplicate({
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    autoResendUnfulfilledCommands: false,
+    maxRetriesPerRequest: 0,
+    enableAutoPipelining: false,
+    keyPrefix: '',
+  })
+  own.on('error', ignore)
+  const attempted = own.connect().then(ignore, ignore)
+  return {
+    send: (command, args) => own.call(command, args as string[]),
+    attempted,
+    close: async () => own.disconnect(),
+  }
+}
+
+/** node-redis rejects what was in flight when a connection breaks; only its queue for later has to be switched off. */
+function connectNodeRedis(client: NodeRedisLike): Connection {
+  const own = client.duplicate({ disableOfflineQueue: true })
+  // connect() keeps trying, and so stays pending, while Redis is down: the first error ends the wait.
+  const attempted = new Promise<void>((resolve) => {
+    own.on('error', () => resolve())
+    own.connect().then(
+      () => resolve(),
+      () => resolve(),
+    )
+  })
+  return {
+    send: (command, args) => own.sendCommand([command, ...args]),
+    attempted,
+    close: async () => own.destroy(),
+  }
+}
+
+function isIoRedis(client: RedisClient): client is IoRedisLike {
+  return 'status' in client && 'call' in client && 'duplicate' in client
+}
+
+function isNodeRedis(client: RedisClient): client is NodeRedisLike {
+  return 'isOpen' in client && 'sendCommand' in client && 'duplicate' in client
+}
+
+/** A broken connection shows in the command that fails; the event only has to be listened to. */
+function ignore(): void {}
+
+function unusable(value: unknown, fix: string): LimiterError {
+  const fault = { field: 'client', value: typeof value === 'string' ? value : typeof value, fix }
+  return new LimiterError('OPTION_INVALID', faultText(fault), { faults: [fault] })
+}

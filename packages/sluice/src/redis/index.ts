@@ -1,0 +1,5 @@
+// `sluice/redis`: the store for a fleet.
+
+export type { BatchObserver } from './batcher.ts'
+export type { IoRedisLike, NodeRedisLike, RedisClient } from './client.ts'
+export { type RedisStore, type RedisStoreOptions, redisStore } from './redis-store.ts'

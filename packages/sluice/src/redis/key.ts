@@ -1,0 +1,43 @@
+// Names of values in Redis. All buckets of one owner share a hash tag, so they live in one slot; the tag is injective
+// (two owners never share one), holds no character that Redis or a log line would misread, and is bounded in length.
+
+import { createHmac } from 'node:crypto'
+import type { Limit } from '../algorithms/limit.ts'
+import { isPacked } from '../algorithms/registry.ts'
+
+/** Longer texts are named by a keyed hash of them. */
+const TEXT_LENGTH_MAX = 96
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this is about
+const UNSAFE = /[%{}#\u0000-\u0020\u007f]/g
+const PLAIN = /^[\w.:@/\u002d]*$/
+
+export class KeyNames {
+  readonly #prefix: string
+  readonly #secret: string
+
+  constructor(prefix: string, secret: string) {
+    this.#prefix = prefix
+    this.#secret = secret
+  }
+
+  /**
+   * Where a bucket lives. Packed buckets of an owner share one value unless their detail is unbounded; those, and logs
+   * and permits, have a value of their own, so that they do not weigh on the rest.
+   */
+  keyOf(limit: Limit, owner: string, detail: string): string {
+    const tag = `${this.#prefix}:{${limit.fact === '' ? '*' : limit.fact}:${this.#safe(owner)}}`
+    return sharesValue(limit) ? tag : `${tag}:${limit.id}|${this.#safe(detail)}`
+  }
+
+  #safe(text: string): string {
+    if (text.length > TEXT_LENGTH_MAX) return `#${createHmac('sha256', this.#secret).update(text).digest('hex')}`
+    return PLAIN.test(text)
+      ? text
+      : text.replace(UNSAFE, (unit) => `%${unit.charCodeAt(0).toString(16).padStart(2, '0')}`)
+  }
+}
+
+/** Whether a bucket is kept together with the other buckets of its owner, and so is told apart by its detail. */
+export function sharesValue(limit: Limit): boolean {
+  return isPacked(limit) && limit.detailBounded
+}

@@ -1,0 +1,111 @@
+// Counters that a fleet shares, in one Redis. Every take is one atomic script on Redis time, whatever the number of
+// rules; nothing is sent twice, so a connection that breaks in mid-reply may lose an answer but never counts double.
+
+import type { Clock } from '../clock.ts'
+import { faultText, LimiterError } from '../errors.ts'
+import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
+import { Batcher, type BatchObserver } from './batcher.ts'
+import { connect, type RedisClient } from './client.ts'
+import { KeyNames } from './key.ts'
+import type { Request } from './wire.ts'
+
+export type RedisStoreOptions = BatchObserver & {
+  /** Connections to Redis; requests are spread over them turn by turn. */
+  readonly connections?: number
+  /** First part of every key in Redis. */
+  readonly prefix?: string
+  /** Keyed hash of owners too long to be written out: the same on every node. */
+  readonly keySecret?: string
+  /** For tests: a time instead of the one of Redis. */
+  readonly clock?: Clock
+}
+
+export type RedisStore = Store & {
+  /** Settles when the first attempt to connect has ended, well or not. */
+  ready(): Promise<void>
+}
+
+const CONNECTIONS_MAX = 64
+
+export function redisStore(client: RedisClient, options: RedisStoreOptions = {}): RedisStore {
+  const { connections = 1, prefix = 'sl' } = options
+  check('connections', connections, `give a whole number from 1 to ${CONNECTIONS_MAX}`, () => {
+    return Number.isInteger(connections) && connections >= 1 && connections <= CONNECTIONS_MAX
+  })
+  check('prefix', prefix, 'give 1 to 32 characters of a-z, A-Z, 0-9, "_", "." and "-"', () =>
+    /^[\w.-]{1,32}$/.test(prefix),
+  )
+  return new BatchedRedisStore(client, options, connections, prefix)
+}
+
+class BatchedRedisStore implements RedisStore {
+  readonly #batchers: readonly Batcher[]
+  readonly #attempted: Promise<unknown>
+  #turn = 0
+  #closed = false
+
+  constructor(client: RedisClient, options: RedisStoreOptions, connections: number, prefix: string) {
+    const names = new KeyNames(prefix, options.keySecret ?? 'sluice')
+    const { clock } = options
+    const nowArgument = clock === undefined ? () => '' : () => String(clock.nowUs())
+    const own = Array.from({ length: connections }, () => connect(client))
+    this.#batchers = own.map((connection) => new Batcher(connection, names, options, nowArgument))
+    this.#attempted = Promise.all(own.map(({ attempted }) => attempted))
+  }
+
+  async ready(): Promise<void> {
+    await this.#attempted
+  }
+
+  async take({ charges, op }: Take): Promise<Taken> {
+    if (op === undefined) for (const { limit } of charges) requireNoPermit(limit.algorithm === 'concurrency', limit.id)
+    return this.#answer({ verb: 'take', charges, opId: op?.id })
+  }
+
+  async peek(charges: readonly Charge[]): Promise<Taken> {
+    return this.#answer({ verb: 'peek', charges, opId: undefined })
+  }
+
+  async give(gives: readonly Give[], opId?: string): Promise<void> {
+    await this.#run({ verb: 'give', gives, opId })
+  }
+
+  async reset(bucket: BucketName): Promise<void> {
+    await this.#run({ verb: 'reset', bucket })
+  }
+
+  stats(): Readonly<Record<string, number>> {
+    const sum = (read: (batcher: Batcher) => number) => this.#batchers.reduce((total, one) => total + read(one), 0)
+    return {
+      batches: sum((one) => one.batches),
+      requests: sum((one) => one.requests),
+      errors: sum((one) => one.errors),
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    await Promise.all(this.#batchers.map((batcher) => batcher.close()))
+  }
+
+  async #answer(request: Request): Promise<Taken> {
+    return (await this.#run(request)) as Taken // takes and peeks are always answered
+  }
+
+  #run(request: Request): Promise<Taken | undefined> {
+    if (this.#closed) throw new LimiterError('CLOSED', 'the Redis store was closed: create a new one')
+    const batchers = this.#batchers
+    this.#turn = (this.#turn + 1) % batchers.length
+    return (batchers[this.#turn] as Batcher).run(request) // the turn is below the number of batchers
+  }
+}
+
+function requireNoPermit(isPermit: boolean, id: string): void {
+  check('op', undefined, `name the permit: ${id} is a concurrency limit`, () => !isPermit)
+}
+
+function check(field: string, value: unknown, fix: string, holds: () => boolean): void {
+  if (holds()) return
+  const fault = { field, value, fix }
+  throw new LimiterError('OPTION_INVALID', faultText(fault), { faults: [fault] })
+}

@@ -1,0 +1,155 @@
+// Rule → CompiledRule: everything that can be worked out once is, so that a check only reads facts and adds numbers.
+
+import { compileLimit, type Limit } from '../algorithms/limit.ts'
+import { LimiterError } from '../errors.ts'
+import { canonicalAddress } from '../http/address.ts'
+import type { Subject } from '../subject.ts'
+import { type Condition, conditionsOf, type FactReader, readerOf } from './condition.ts'
+import { Faults } from './faults.ts'
+import { ANYWHERE } from './pattern.ts'
+import { type Rule, type RuleLimit, scopeName } from './rule.ts'
+
+/** One limit of a rule, ready to be charged. */
+export type CompiledLimit = {
+  readonly rule: CompiledRule
+  readonly name: string
+  readonly limit: Limit
+}
+
+export type CompiledRule = {
+  readonly id: string
+  readonly rule: Rule
+  readonly scope: string
+  readonly priority: number
+  readonly group: string | undefined
+  readonly shadow: boolean
+  readonly conditions: readonly Condition[]
+  readonly expiresUs: number
+  /** The key: its first fact, and the others joined. Undefined when a fact is absent. */
+  readonly owner: FactReader
+  readonly detail: FactReader | undefined
+  readonly cost: number | FactReader
+  readonly limits: readonly CompiledLimit[]
+  readonly limitsByPlan: ReadonlyMap<string, readonly CompiledLimit[]>
+  /** For requests without the fact that forms the key: skipped, refused, or keyed by address under limits of their own. */
+  readonly onMissing: Rule['on_missing']
+  readonly limitsByIp: readonly CompiledLimit[]
+}
+
+export type CompileOptions = {
+  /** Where this limiter stands: rules for the other layer are left out. */
+  readonly layer: 'edge' | 'service' | undefined
+  readonly ipv6Prefix: number
+}
+
+/** The rules that can apply here. Refuses what this version could only ignore. */
+export function compileRules(rules: readonly Rule[], options: CompileOptions): CompiledRule[] {
+  const faults = new Faults()
+  for (const rule of rules) refuseIgnored(rule, faults.at(rule.rule_id))
+  faults.throwIfAny('RULE_INVALID')
+  const here = ({ enabled, enforce_at: at }: Rule) =>
+    enabled && (at === 'any' || !options.layer || at === options.layer)
+  return rules.filter(here).map((rule) => compileRule(rule, options))
+}
+
+/** A field that is understood but would do nothing is worse than one that is refused. */
+function refuseIgnored(rule: Rule, faults: Faults): void {
+  if (rule.shards > 1) faults.add('shards', rule.shards, 'use 1: splitting a bucket is not available yet')
+  if (rule.store !== 'default') faults.add('store', rule.store, 'use "default": there is one store')
+  if (rule.spread !== 'regional') faults.add('spread', rule.spread, 'use "regional": no other region is known')
+}
+
+function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
+  const [first, ...others] = rule.scope
+  const readers = others.map((fact) => factReader(fact, rule, ipv6Prefix))
+  const compiled: CompiledRule = {
+    id: rule.rule_id,
+    rule,
+    scope: scopeName(rule.scope),
+    priority: rule.priority,
+    group: rule.group,
+    shadow: rule.mode === 'shadow',
+    conditions: conditionsOf(rule),
+    expiresUs: rule.expires_at === undefined ? Number.POSITIVE_INFINITY : new Date(rule.expires_at).getTime() * 1000,
+    owner: first === undefined ? () => '' : factReader(first, rule, ipv6Prefix),
+    detail: readers.length === 0 ? undefined : joined(readers),
+    cost: typeof rule.cost === 'number' ? rule.cost : readerOf(rule.cost),
+    limits: [],
+    limitsByPlan: new Map(),
+    onMissing: rule.on_missing,
+    limitsByIp: [],
+  }
+  const fact = first ?? ''
+  const plans = Object.entries(rule.by_plan)
+  return Object.assign(compiled, {
+    limits: rule.limits.map((limit) => compileOne(compiled, limit, fact, '')),
+    limitsByPlan: new Map(
+      plans.map(([plan, limits]) => [plan, limits.map((one) => compileOne(compiled, one, fact, `@${plan}`))]),
+    ),
+    limitsByIp: rule.on_missing === 'by_ip' ? rule.limits.map((limit) => compileOne(compiled, limit, 'ip', '@ip')) : [],
+  })
+}
+
+/**
+ * Buckets are told apart by rule, limit name and variant. Plans have buckets of their own: clients of several plans may
+ * share an address. Shadow has too, so that trying a rule out never touches the enforced one.
+ */
+function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant: string): CompiledLimit {
+  const name = limit.name === 'default' ? '' : `#${limit.name}`
+  return {
+    rule,
+    name: limit.name,
+    limit: compileLimit({
+      id: `${rule.shadow ? '~' : ''}${rule.id}${name}${variant}`,
+      fact,
+      algorithm: rule.rule.algorithm,
+      generation: rule.rule.version,
+      units: limit.limit,
+      windowUs: Math.round(limit.window_seconds * 1e6),
+      detailBounded: rule.rule.scope.slice(1).every((other) => isBounded(other, rule.rule)),
+      ...(limit.burst === undefined ? {} : { burst: limit.burst }),
+    }),
+  }
+}
+
+/** Facts with few values per rule. */
+function isBounded(fact: string, rule: Rule): boolean {
+  return fact === 'method' || fact === 'plan' || (fact === 'endpoint' && rule.endpoint_pattern !== ANYWHERE)
+}
+
+function factReader(fact: string, rule: Rule, ipv6Prefix: number): FactReader {
+  if (fact === 'ip') return addressReader(ipv6Prefix)
+  if (fact !== 'endpoint') return readerOf(fact)
+  const pattern = rule.endpoint_pattern
+  if (pattern === ANYWHERE)
+    return ({ method = '', path }) => (path === undefined ? undefined : `${method.toUpperCase()} ${path}`)
+  return ({ method = '' }) => `${method.toUpperCase()} ${pattern}`
+}
+
+export function addressReader(ipv6Prefix: number): FactReader {
+  return ({ ip }: Subject) => {
+    if (!ip) return undefined
+    const address = canonicalAddress(ip, ipv6Prefix)
+    if (address !== undefined) return address
+    const fault = { field: 'ip', value: ip, fix: 'give an IPv4 or IPv6 address' }
+    throw new LimiterError(
+      'SUBJECT_INVALID',
+      `ip: give an IPv4 or IPv6 address (got ${JSON.stringify(ip.slice(0, 64))})`,
+      {
+        faults: [fault],
+      },
+    )
+  }
+}
+
+/** Joined so that no two lists of facts give the same text: each but the last is preceded by its length. */
+function joined(readers: readonly FactReader[]): FactReader {
+  const [only] = readers
+  if (readers.length === 1 && only !== undefined) return only
+  return (subject) => {
+    const texts = readers.map((read) => read(subject))
+    return texts.some((text) => text === undefined)
+      ? undefined
+      : texts.map((text) => `${text?.length}:${text}`).join('')
+  }
+}

@@ -1,0 +1,63 @@
+// Readers for one field each: undefined when it is absent, a fault when it is wrong.
+
+import { type Faults, nearest } from './faults.ts'
+
+type Fields = Readonly<Record<string, unknown>>
+
+const TEXT_LENGTH_MAX = 255
+
+/** One line of text. Line breaks and control characters would end up in headers and logs. */
+export function readText(
+  fields: Fields,
+  name: string,
+  faults: Faults,
+  lengthMax: number = TEXT_LENGTH_MAX,
+): string | undefined {
+  const value = fields[name]
+  if (value === undefined) return undefined
+  if (typeof value === 'string' && value !== '' && value.length <= lengthMax && !hasControl(value)) return value
+  return faults.add(name, value, `give 1 to ${lengthMax} characters without line breaks or control characters`)
+}
+
+export function readNumber(
+  fields: Fields,
+  name: string,
+  { min, max }: { min: number; max: number },
+  faults: Faults,
+): number | undefined {
+  const value = fields[name]
+  if (value === undefined) return undefined
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= min && value <= max) return value
+  return faults.add(name, value, `give a whole number from ${min} to ${max}`)
+}
+
+export function readOneOf<T extends string>(
+  fields: Fields,
+  name: string,
+  choices: readonly T[],
+  faults: Faults,
+): T | undefined {
+  const value = fields[name]
+  if (value === undefined) return undefined
+  const chosen = choices.find((choice) => choice === value)
+  if (chosen !== undefined) return chosen
+  const meant = typeof value === 'string' ? nearest(value, choices) : undefined
+  return faults.add(name, value, meant ? `did you mean "${meant}"?` : `use one of ${choices.join(', ')}`)
+}
+
+/** ISO 8601, kept as UTC. YAML readers may hand over a Date. */
+export function readTime(fields: Fields, name: string, faults: Faults): string | undefined {
+  const value = fields[name]
+  if (value === undefined) return undefined
+  const time = value instanceof Date ? value : new Date(typeof value === 'string' ? value : Number.NaN)
+  if (!Number.isNaN(time.getTime())) return time.toISOString()
+  return faults.add(name, value, 'give a time such as "2030-01-31T00:00:00Z"')
+}
+
+export function hasControl(text: string): boolean {
+  for (let index = 0; index < text.length; index += 1) {
+    const unit = text.charCodeAt(index)
+    if (unit < 32 || unit === 127) return true
+  }
+  return false
+}

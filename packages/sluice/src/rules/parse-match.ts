@@ -1,0 +1,106 @@
+// Which requests a rule is for, and which facts form its key.
+
+import { parseCidr } from '../http/cidr.ts'
+import { METHODS } from '../http/method.ts'
+import type { Faults } from './faults.ts'
+import { nearest } from './faults.ts'
+import { hasControl } from './fields.ts'
+import { ANYWHERE, unreachable } from './pattern.ts'
+import { ATTRIBUTE, FACTS, type RuleCondition, SCOPES } from './rule.ts'
+
+type Fields = Readonly<Record<string, unknown>>
+
+const PATTERN_LENGTH_MAX = 500
+const CONDITIONS_MAX = 32
+const VALUES_MAX = 10_000
+
+export function readPattern(fields: Fields, faults: Faults): string {
+  const { endpoint_pattern: pattern } = fields
+  if (pattern === undefined || pattern === '*' || pattern === '**') return ANYWHERE
+  if (typeof pattern !== 'string' || pattern === '' || pattern.length > PATTERN_LENGTH_MAX || hasControl(pattern)) {
+    faults.add(
+      'endpoint_pattern',
+      pattern,
+      `give a path of 1 to ${PATTERN_LENGTH_MAX} characters, such as "/users/:id"`,
+    )
+    return ANYWHERE
+  }
+  const why = unreachable(pattern)
+  if (why !== undefined) faults.add('endpoint_pattern', pattern, why)
+  return pattern
+}
+
+export function readMethods(fields: Fields, faults: Faults): string[] {
+  const { method } = fields
+  if (method === undefined || method === '*') return []
+  const methods = Array.isArray(method) ? method : [method]
+  return methods.map((value) => {
+    const upper = typeof value === 'string' ? value.toUpperCase() : ''
+    if (METHODS.has(upper)) return upper
+    const meant = nearest(upper, [...METHODS])
+    faults.add('method', value, meant ? `unknown method; did you mean "${meant}"?` : `use ${[...METHODS].join(', ')}`)
+    return ''
+  })
+}
+
+export function readScope(fields: Fields, faults: Faults): string[] {
+  const { scope } = fields
+  if (scope === undefined) return []
+  if (typeof scope === 'string' && SCOPES[scope] !== undefined) return [...SCOPES[scope]]
+  if (Array.isArray(scope)) return scope.map((fact) => readFact(fact, faults))
+  if (typeof scope === 'string' && isAttribute(scope)) return [scope]
+  const names = Object.keys(SCOPES)
+  const meant = typeof scope === 'string' ? nearest(scope, names) : undefined
+  faults.add(
+    'scope',
+    scope,
+    meant ? `did you mean "${meant}"?` : `use ${names.join(', ')} or a list such as [user, endpoint]`,
+  )
+  return []
+}
+
+function readFact(fact: unknown, faults: Faults): string {
+  if (typeof fact === 'string' && (FACTS.some((name) => name === fact) || isAttribute(fact))) return fact
+  faults.add('scope', fact, `use ${FACTS.join(', ')}, or "${ATTRIBUTE}<name>" for an attribute`)
+  return ''
+}
+
+function isAttribute(fact: string): boolean {
+  return fact.startsWith(ATTRIBUTE) && fact.length > ATTRIBUTE.length && !hasControl(fact)
+}
+
+export function readConditions(fields: Fields, faults: Faults): Record<string, RuleCondition> {
+  const { when } = fields
+  if (when === undefined) return {}
+  const conditions: Record<string, RuleCondition> = {}
+  if (typeof when !== 'object' || when === null || Array.isArray(when)) {
+    faults.add('when', when, 'give an object of fact: value')
+    return conditions
+  }
+  const entries = Object.entries(when)
+  if (entries.length > CONDITIONS_MAX) faults.add('when', entries.length, `give at most ${CONDITIONS_MAX} conditions`)
+  for (const [fact, given] of entries) {
+    const inside = faults.at('when')
+    if (isNegation(given)) conditions[fact] = { not: readValues(fact, given.not, inside) }
+    else conditions[fact] = readValues(fact, given, inside)
+  }
+  return conditions
+}
+
+function isNegation(given: unknown): given is { not: unknown } {
+  return typeof given === 'object' && given !== null && Object.keys(given).join() === 'not'
+}
+
+function readValues(fact: string, given: unknown, faults: Faults): string[] {
+  const values = Array.isArray(given) ? given : [given]
+  if (values.length === 0 || values.length > VALUES_MAX) faults.add(fact, given, `give 1 to ${VALUES_MAX} values`)
+  return values.map((value) => {
+    const text = ['string', 'number', 'boolean'].includes(typeof value) ? String(value) : ''
+    if (text === '' || hasControl(text)) faults.add(fact, value, 'give a text, a list of texts, or { not: … }')
+    else if (fact === 'ip' && parseCidr(text) === undefined)
+      faults.add(fact, value, 'give an address or a CIDR such as "10.0.0.0/8"')
+    else if (fact !== 'ip' && text.slice(0, -1).includes('*'))
+      faults.add(fact, value, '"*" may only be the last character')
+    return text
+  })
+}

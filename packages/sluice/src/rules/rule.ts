@@ -1,0 +1,100 @@
+// A rule in its canonical form: complete, snake_case, the same in JSON, YAML and memory. `parseRules` makes it.
+
+import type { AlgorithmName } from '../algorithms/limit.ts'
+
+export type RuleLimit = {
+  /** Unique within the rule; `default` when there is only one. */
+  readonly name: string
+  readonly limit: number
+  readonly window_seconds: number
+  /** Capacity of a token bucket, queue of a leaky bucket; the other algorithms have none. */
+  readonly burst?: number
+}
+
+/** What a fact has to be: one of these texts (`prefix*` and, for `ip`, CIDRs are understood), or, with `not`, none. */
+export type RuleCondition = readonly string[] | { readonly not: readonly string[] }
+
+export type Lease = { readonly max_units?: number; readonly max_share?: number; readonly ttl_ms?: number }
+
+export type Rule = {
+  readonly rule_id: string
+  readonly name?: string
+  readonly description?: string
+  readonly created_at?: string
+  readonly updated_at?: string
+  readonly expires_at?: string
+  /** Grows with each edit; stores use it to keep an older rule set from undoing a newer one. */
+  readonly version: number
+  readonly endpoint_pattern: string
+  /** Empty: every method. */
+  readonly method: readonly string[]
+  readonly plan?: string
+  readonly when: Readonly<Record<string, RuleCondition>>
+  /** The facts that form the key; empty: one bucket for all. */
+  readonly scope: readonly string[]
+  readonly on_missing: 'skip' | 'refuse' | 'by_ip'
+  readonly algorithm: AlgorithmName
+  /** All must pass. Empty: unlimited. */
+  readonly limits: readonly RuleLimit[]
+  readonly by_plan: Readonly<Record<string, readonly RuleLimit[]>>
+  /** Units per request, or the attribute that carries them. */
+  readonly cost: number | string
+  readonly group?: string
+  readonly priority: number
+  readonly consistency: 'strict' | 'leased' | 'approximate' | 'local'
+  readonly lease?: Lease
+  readonly intent: 'fairness' | 'abuse'
+  readonly on_fail: 'open' | 'closed' | 'local'
+  readonly shards: number
+  readonly store: string
+  readonly spread: 'regional' | 'global'
+  readonly enforce_at: 'edge' | 'service' | 'any'
+  readonly mode: 'enforce' | 'shadow'
+  readonly enabled: boolean
+}
+
+/** Facts with a name of their own; any other fact is an attribute. */
+export const FACTS = ['ip', 'user', 'api_key', 'tenant', 'plan', 'method', 'endpoint'] as const
+export type FactName = (typeof FACTS)[number]
+
+/** In a scope an attribute is written with this prefix, so that a mistyped fact is not taken for one. */
+export const ATTRIBUTE = 'attributes.'
+
+/** Scopes of one fact, by the name people use. */
+export const SCOPES: Readonly<Record<string, readonly string[]>> = {
+  global: [],
+  per_ip: ['ip'],
+  per_user: ['user'],
+  per_api_key: ['api_key'],
+  per_tenant: ['tenant'],
+  per_endpoint: ['endpoint'],
+}
+
+/** The name of a scope as people write it: `per_user`, `global`, `user+endpoint`. */
+export function scopeName(scope: readonly string[]): string {
+  const known = Object.entries(SCOPES).find(([, facts]) => facts.join() === scope.join())
+  return known?.[0] ?? scope.join('+')
+}
+
+/** A rule as people write it: one limit stands in the rule itself, and so does `unlimited`. */
+export function plainRule(rule: Rule): Readonly<Record<string, unknown>> {
+  const { limits, scope, method, ...rest } = rule
+  const [only, ...more] = limits
+  const numbers =
+    only === undefined
+      ? { limit: 'unlimited' }
+      : more.length > 0 || only.name !== 'default'
+        ? { limits }
+        : {
+            limit: only.limit,
+            window_seconds: only.window_seconds,
+            ...(only.burst === undefined ? {} : { burst: only.burst }),
+          }
+  const named = scopeName(scope)
+  return {
+    ...rest,
+    ...(method.length === 0 ? {} : { method: method.length === 1 ? method[0] : method }),
+    scope: named in SCOPES ? named : scope,
+    ...numbers,
+  }
+}

@@ -1,0 +1,304 @@
+// Counters of one process. Every answer is synchronous and exact; memory is bounded by `maxKeys`, above which new keys
+// share overflow buckets: a flood of new keys slows itself down and never frees a blocked one.
+
+import { type Algorithm, freshPacked, type PackedState } from '../algorithms/algorithm.ts'
+import { concurrency, type PermitState } from '../algorithms/concurrency.ts'
+import { type Settled, settleList, settlePacked } from '../algorithms/edit.ts'
+import { grantOf, shortOf, unitsOf } from '../algorithms/grant.ts'
+import type { Limit } from '../algorithms/limit.ts'
+import { isPacked, type PackedLimit } from '../algorithms/registry.ts'
+import { slidingWindowLog } from '../algorithms/sliding-window-log.ts'
+import { type Clock, systemClock } from '../clock.ts'
+import { faultText, LimiterError } from '../errors.ts'
+import { BucketTable } from './bucket-table.ts'
+import { KeyHash } from './half-sip-hash.ts'
+import { LimitBook, type LimitPage } from './limit-book.ts'
+import { ListTable } from './list-table.ts'
+import type { BucketName, Charge, Give, Grant, Short, Store, Take, Taken } from './store.ts'
+
+export type MemoryStoreOptions = {
+  /** Most keys held at once, 31 to 40 bytes each. Above it, new keys share 4096 overflow buckets per limit. */
+  readonly maxKeys?: number
+  readonly clock?: Clock
+}
+
+export const MAX_KEYS_DEFAULT = 20_000_000
+const LISTS_MAX = 100_000
+const OVERFLOW_BUCKETS = 4096
+/** A segment of the table is looked over for vacant buckets once in so many takes. */
+const TAKES_PER_SWEEP = 16_384
+/** The two counts of a sliding window share one number: y × 2^26 + x (SLIDING_UNITS_MAX keeps both below 2^26). */
+const COUNT_SIZE = 2 ** 26
+
+export function memoryStore(options: MemoryStoreOptions = {}): Store {
+  const maxKeys = options.maxKeys ?? MAX_KEYS_DEFAULT
+  if (!Number.isInteger(maxKeys) || maxKeys < 1) {
+    const fault = { field: 'maxKeys', value: maxKeys, fix: 'give a whole number of at least 1' }
+    throw new LimiterError('OPTION_INVALID', faultText(fault), { faults: [fault] })
+  }
+  return new MemoryStore(maxKeys, options.clock ?? systemClock)
+}
+
+/** One charge on its way through a take: everything is decided before anything is charged. */
+type Work = {
+  readonly charge: Charge
+  readonly bucket: Bucket
+  readonly short: Short
+  readonly units: number
+}
+
+/** A bucket as the general path sees it, wherever it is kept. */
+type Bucket = {
+  readonly id: string
+  readonly algorithm: Algorithm<unknown>
+  readonly settled: Settled<unknown>
+  write(): void
+}
+
+class MemoryStore implements Store {
+  readonly #clock: Clock
+  readonly #maxKeys: number
+  readonly #hash = new KeyHash()
+  /** The bucket at hand on the hot path. */
+  readonly #cell: PackedState = freshPacked()
+  readonly #swept: PackedState = freshPacked()
+  readonly #book = new LimitBook()
+  readonly #lists = new ListTable(LISTS_MAX)
+  readonly #table: BucketTable
+  #nowUs = 0
+  #takes = 0
+  #overflowed = 0
+
+  constructor(maxKeys: number, clock: Clock) {
+    this.#maxKeys = maxKeys
+    this.#clock = clock
+    this.#table = new BucketTable({
+      isVacant: (first, second, tag) => this.#isVacant(first, second, tag),
+      dropped: (tag) => {
+        this.#book.pageAt(tag).buckets -= 1
+      },
+    })
+  }
+
+  takeSync(take: Take): Taken {
+    return this.take(take)
+  }
+
+  take({ charges, op }: Take): Taken {
+    const nowUs = this.#now()
+    const only = charges.length === 1 ? charges[0] : undefined
+    if (only !== undefined && isPacked(only.limit)) return this.#takeOne(only, only.limit, nowUs)
+    return this.#takeAll(charges, op?.id, nowUs)
+  }
+
+  peek(charges: readonly Charge[]): Taken {
+    const nowUs = this.#now()
+    const works = this.#works(charges, undefined, nowUs, true)
+    const grants = works.map(({ charge, bucket: { algorithm, settled }, short }) => {
+      const used = algorithm.used(charge.limit, settled.state, nowUs)
+      return grantOf(algorithm, charge, settled.state, nowUs, used, short, 0, 0, undefined)
+    })
+    return { granted: works.every(passes), nowUs, grants, source: 'store', replayed: false }
+  }
+
+  give(gives: readonly Give[], opId?: string): void {
+    const nowUs = this.#now()
+    for (const { limit, owner, detail, units, bookedUs } of gives) {
+      const { algorithm, settled, write } = this.#bucketOf(limit, owner, detail, nowUs)
+      if (settled.stale) continue
+      if (units > 0 && algorithm.resetUs(limit, settled.state, nowUs) === 0) continue
+      if (units < 0) algorithm.charge(limit, settled.state, nowUs, -units, opId)
+      else algorithm.refund(limit, settled.state, nowUs, units, bookedUs, opId)
+      write()
+    }
+  }
+
+  reset({ limit, owner, detail }: BucketName): void {
+    const nowUs = this.#now()
+    if (!isPacked(limit)) this.#lists.delete(this.#lists.keyOf(limit, owner, detail, nowUs))
+    else if (this.#find(this.#book.pageOf(limit), owner, detail, nowUs)) {
+      this.#save(this.#book.pageOf(limit), true, freshPacked(), nowUs)
+    }
+  }
+
+  stats(): Readonly<Record<string, number>> {
+    return { keys: this.#table.count + this.#lists.count, overflowed: this.#overflowed + this.#lists.overflowed }
+  }
+
+  async close(): Promise<void> {}
+
+  #now(): number {
+    const nowUs = this.#clock.nowUs()
+    this.#nowUs = nowUs
+    this.#takes += 1
+    if (this.#takes % TAKES_PER_SWEEP === 0) this.#table.sweepNext(nowUs)
+    return nowUs
+  }
+
+  /** The hot path: one charge against a bucket of three numbers, with no object but the answer. */
+  #takeOne(charge: Charge, limit: PackedLimit, nowUs: number): Taken {
+    const page = this.#book.pageOf(limit)
+    const found = this.#find(page, charge.owner, charge.detail, nowUs)
+    if (found && this.#writer() !== page) return this.#takeAll([charge], undefined, nowUs) // the rule was edited
+    const { algorithm } = page
+    const state = this.#cell
+    if (found) this.#load(page, state)
+    else state.at = state.x = state.y = 0
+    const moved = algorithm.advance(limit, state, nowUs)
+    const used = algorithm.used(limit, state, nowUs)
+    const short = shortOf(limit, used, charge.min)
+    const units = unitsOf(charge, used, short)
+    const delayUs = units > 0 ? algorithm.delayUs(limit, state) : 0
+    if (units > 0) algorithm.charge(limit, state, nowUs, units)
+    if (units > 0 || moved) this.#save(page, found, state, nowUs)
+    const grant = grantOf(algorithm, charge, state, nowUs, used + units, short, units, delayUs, undefined)
+    const granted = short === false || charge.kind !== 'enforce'
+    return { granted, nowUs, grants: [grant], source: 'store', replayed: false }
+  }
+
+  #takeAll(charges: readonly Charge[], opId: string | undefined, nowUs: number): Taken {
+    if (opId === undefined) charges.forEach(requireNoPermit)
+    const works = this.#works(charges, opId, nowUs)
+    const granted = works.every(passes)
+    const replayed = opId !== undefined && isRenewal(works, opId)
+    const grants = works.map((work) => this.#settle(work, granted || work.charge.kind === 'force', nowUs, opId))
+    return { granted, nowUs, grants, source: 'store', replayed }
+  }
+
+  #works(charges: readonly Charge[], opId: string | undefined, nowUs: number, looks = false): Work[] {
+    const works: Work[] = []
+    for (const charge of charges) {
+      const { limit } = charge
+      const found = this.#bucketOf(limit, charge.owner, charge.detail, nowUs, looks)
+      // A bucket used twice in one take is one bucket, and counts what the earlier uses would take.
+      const twins = works.filter(({ bucket }) => bucket.id === found.id)
+      const bucket = twins[0]?.bucket ?? found
+      const { algorithm, settled } = bucket
+      const spoken = twins.reduce((sum, { units }) => sum + units, 0)
+      const used = algorithm.used(limit, settled.state, nowUs, opId) + spoken
+      const short = settled.stale ? 'stale_rules' : shortOf(limit, used, charge.min)
+      works.push({ charge, bucket, short, units: unitsOf(charge, used, short) })
+    }
+    return works
+  }
+
+  /** Charges a bucket, if the take is granted, and stores what changed. */
+  #settle({ charge, bucket, short, units }: Work, charged: boolean, nowUs: number, opId?: string): Grant {
+    const { algorithm, settled } = bucket
+    const spent = charged ? units : 0
+    const delayUs = spent > 0 ? algorithm.delayUs(charge.limit, settled.state) : 0
+    if (spent > 0) algorithm.charge(charge.limit, settled.state, nowUs, spent, opId)
+    if (spent > 0 || (settled.moved && !settled.stale)) bucket.write()
+    const used = algorithm.used(charge.limit, settled.state, nowUs)
+    return grantOf(algorithm, charge, settled.state, nowUs, used, short, spent, delayUs, opId)
+  }
+
+  /** `looks`: nothing will be written, so a list must not be brought to now where it is kept. */
+  #bucketOf(limit: Limit, owner: string, detail: string, nowUs: number, looks = false): Bucket {
+    return isPacked(limit)
+      ? this.#packedBucket(limit, owner, detail, nowUs)
+      : this.#listBucket(limit, owner, detail, nowUs, looks)
+  }
+
+  #packedBucket(limit: PackedLimit, owner: string, detail: string, nowUs: number): Bucket {
+    const page = this.#book.pageOf(limit)
+    const found = this.#find(page, owner, detail, nowUs)
+    const { high, low } = this.#hash
+    const writer = found ? this.#writer() : page
+    const stored = freshPacked()
+    if (found) this.#load(writer, stored)
+    const settled = settlePacked(writer.limit, stored, limit, nowUs)
+    const write = () => {
+      this.#hash.high = high
+      this.#hash.low = low
+      this.#save(page, this.#table.find(high, low), settled.state, nowUs)
+    }
+    return { id: `${high}:${low}`, algorithm: page.algorithm, settled, write }
+  }
+
+  #listBucket(limit: Limit, owner: string, detail: string, nowUs: number, looks: boolean): Bucket {
+    const algorithm: Algorithm<unknown> = limit.algorithm === 'concurrency' ? concurrency : slidingWindowLog
+    const id = this.#lists.keyOf(limit, owner, detail, nowUs)
+    const stored = this.#lists.get(id)
+    const written = stored?.limit ?? limit
+    const apart = looks || written.generation > limit.generation
+    const state = stored === undefined ? algorithm.fresh() : apart ? structuredClone(stored.state) : stored.state
+    const settled = settleList(algorithm, written, state, limit, nowUs)
+    const write = () => this.#lists.set(id, { limit, algorithm, state: settled.state }, nowUs)
+    return { id, algorithm, settled, write }
+  }
+
+  /** Leaves the fingerprint in #hash and the place in #table: of the bucket, or of the overflow bucket it must share. */
+  #find(page: LimitPage, owner: string, detail: string, nowUs: number): boolean {
+    const hash = this.#hash
+    hash.hash(page.seed, owner, detail)
+    if (hash.high === 0 && hash.low === 0) hash.low = 1
+    if (this.#table.find(hash.high, hash.low)) return true
+    if (this.#table.count < this.#maxKeys || this.#table.makeRoom(hash.high, nowUs, false)) return false
+    this.#overflowed += 1
+    hash.hash(page.seed, 'overflow', String((hash.low >>> 0) % OVERFLOW_BUCKETS))
+    return this.#table.find(hash.high, hash.low)
+  }
+
+  /** The page of the limit that wrote the bucket just found. */
+  #writer(): LimitPage {
+    const { segment, slot } = this.#table
+    return this.#book.pageAt(segment.tags[slot] as number)
+  }
+
+  #load(writer: LimitPage, into: PackedState): void {
+    const { segment, slot } = this.#table
+    unpack(into, segment.numbers[2 * slot] as number, segment.numbers[2 * slot + 1] as number, writer.twoCounts)
+  }
+
+  /** Writes the bucket just found, or adds it. */
+  #save(page: LimitPage, found: boolean, { at, x, y }: PackedState, nowUs: number): void {
+    const second = y * COUNT_SIZE + x
+    if (!found) {
+      this.#table.makeRoom(this.#hash.high, nowUs, true)
+      this.#table.insert(this.#hash.high, this.#hash.low, at, second, page.index)
+      page.buckets += 1
+      return
+    }
+    const { segment, slot } = this.#table
+    const writer = this.#writer()
+    if (writer !== page) {
+      writer.buckets -= 1
+      page.buckets += 1
+      segment.tags[slot] = page.index
+    }
+    segment.numbers[2 * slot] = at
+    segment.numbers[2 * slot + 1] = second
+  }
+
+  #isVacant(at: number, second: number, tag: number): boolean {
+    const { limit, algorithm, twoCounts } = this.#book.pageAt(tag)
+    const state = this.#swept
+    unpack(state, at, second, twoCounts)
+    algorithm.advance(limit, state, this.#nowUs)
+    return algorithm.resetUs(limit, state, this.#nowUs) === 0
+  }
+}
+
+function unpack(into: PackedState, at: number, second: number, twoCounts: boolean): void {
+  const y = twoCounts ? Math.floor(second / COUNT_SIZE) : 0
+  into.at = at
+  into.x = second - y * COUNT_SIZE
+  into.y = y
+}
+
+function passes({ charge, short }: Work): boolean {
+  return short === false || charge.kind !== 'enforce'
+}
+
+/** Whether every permit asked for is already held by this op. */
+function isRenewal(works: readonly Work[], opId: string): boolean {
+  const permits = works.filter(({ charge }) => charge.limit.algorithm === 'concurrency')
+  return permits.length > 0 && permits.every(({ bucket }) => (bucket.settled.state as PermitState).has(opId))
+}
+
+function requireNoPermit({ limit }: Charge): void {
+  if (limit.algorithm !== 'concurrency') return
+  const fault = { field: 'op', value: undefined, fix: `name the permit: ${limit.id} is a concurrency limit` }
+  throw new LimiterError('OPTION_INVALID', faultText(fault), { faults: [fault] })
+}

