@@ -1,13 +1,14 @@
-// The peers as their manuals set them up, with one limit for all: a user's requests per minute. No contender writes
+// The peers as their manuals set them up, with one limit for all: a user's requests per day. No contender writes
 // headers or logs. A refusal is part of the job, so a peer that rejects is caught as its API demands.
 
 import { MemoryStore, type Options } from 'express-rate-limit'
 import type { Redis } from 'ioredis'
 import { RateLimiterMemory, RateLimiterRedis, RateLimiterUnion } from 'rate-limiter-flexible'
 
-/** High enough that nearly all requests are admitted, for every contender alike. */
+/** High enough that most requests are admitted, for every contender alike. */
 export const LIMIT = 10_000
-export const WINDOW_SECONDS = 60
+/** Long enough that nobody, by whatever algorithm, may forget a key before the run is over. */
+export const WINDOW_SECONDS = 86_400
 
 export type Consumer = { consume(key: string): Promise<unknown> }
 

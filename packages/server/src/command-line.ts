@@ -71,7 +71,8 @@ function fromEnvironment({ env }: Setting<unknown>, environment: Environment): G
 function valueOf(setting: Setting<unknown>, given: Given | undefined, faults: Fault[]): unknown {
   if (given === undefined) return setting.fallback()
   const value = setting.read(given.text)
-  if (value === undefined) faults.push({ field: given.place, value: given.text, fix: setting.fix })
+  const shown = setting.secret ? undefined : given.text
+  if (value === undefined) faults.push({ field: given.place, value: shown, fix: setting.fix })
   return value
 }
 

@@ -35,6 +35,8 @@ export type Setting<T> = {
   /** The setting without which, or with which, this one would silently do nothing. */
   readonly needs?: keyof Settings
   readonly excludes?: keyof Settings
+  /** Never shown, not even to say that it is wrong. */
+  readonly secret?: true
 }
 
 export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } = {
@@ -77,6 +79,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     shownFallback: '',
     read: (text) => (/^rediss?:\/\/\S+$/.test(text) && URL.canParse(text) ? text : undefined),
     fix: 'give a URL such as redis://127.0.0.1:6379 or rediss://user:password@host:6380/0',
+    secret: true,
   },
   redisConnections: {
     flag: 'redis-connections',
@@ -149,6 +152,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     shownFallback: 'random for each process',
     read: (text) => (text.length >= 16 ? text : undefined),
     fix: 'give at least 16 characters',
+    secret: true,
   },
 }
 

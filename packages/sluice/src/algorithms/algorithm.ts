@@ -29,6 +29,11 @@ export type Algorithm<S> = {
   delayUs(limit: Limit, state: S): number
 }
 
+/** An algorithm that keeps a list, from which nothing goes by itself. */
+export type ListAlgorithm<S> = Algorithm<S> & {
+  dropExpired(limit: Limit, state: S, nowUs: number): void
+}
+
 /** Three numbers hold every algorithm but the log and the permits, so a bucket needs no object of its own. */
 export type PackedState = { at: number; x: number; y: number }
 

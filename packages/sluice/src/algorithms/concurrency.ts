@@ -1,21 +1,21 @@
 // Concurrency: at most `units` permits are held at once. A permit is named by its op id: taking it again renews it,
 // giving it releases it, and one that is neither expires after `windowUs`, so a crashed holder frees its place.
 
-import type { Algorithm } from './algorithm.ts'
+import type { ListAlgorithm } from './algorithm.ts'
 
 export type Permit = { readonly units: number; readonly expiresUs: number }
 /** By op id. */
 export type PermitState = Map<string, Permit>
 
-export const concurrency: Algorithm<PermitState> = {
+export const concurrency: ListAlgorithm<PermitState> = {
   fresh: () => new Map(),
 
   // A clock that stepped back would make permits outlive their time: none is due later than one window from now.
+  // Expired ones stay until something is charged or given back: a refusal changes nothing.
   advance(limit, state, nowUs) {
     const latestUs = nowUs + limit.windowUs
     let ahead = false
     for (const [opId, { units, expiresUs }] of state) {
-      if (expiresUs <= nowUs) state.delete(opId)
       if (expiresUs <= latestUs) continue
       state.set(opId, { units, expiresUs: latestUs })
       ahead = true
@@ -23,20 +23,22 @@ export const concurrency: Algorithm<PermitState> = {
     return ahead
   },
 
-  used: (_limit, state, _nowUs, opId) => unitsOf(state) - (state.get(opId ?? '')?.units ?? 0),
+  used: (_limit, state, nowUs, opId) => unitsOf(othersOf(state, nowUs, opId)),
 
   charge(limit, state, nowUs, units, opId = '') {
+    concurrency.dropExpired(limit, state, nowUs)
     state.set(opId, { units, expiresUs: nowUs + limit.windowUs })
   },
 
-  refund(_limit, state, _nowUs, _units, _bookedUs, opId = '') {
+  refund(limit, state, nowUs, _units, _bookedUs, opId = '') {
+    concurrency.dropExpired(limit, state, nowUs)
     state.delete(opId)
   },
 
   waitUs(limit, state, nowUs, units, opId) {
-    let used = concurrency.used(limit, state, nowUs, opId)
-    const others = [...state].filter(([holder]) => holder !== opId).map(([, permit]) => permit)
-    for (const permit of others.sort((a, b) => a.expiresUs - b.expiresUs)) {
+    const others = othersOf(state, nowUs, opId).sort((a, b) => a.expiresUs - b.expiresUs)
+    let used = unitsOf(others)
+    for (const permit of others) {
       if (used + units <= limit.capacity) break
       used -= permit.units
       if (used + units <= limit.capacity) return permit.expiresUs - nowUs
@@ -51,10 +53,22 @@ export const concurrency: Algorithm<PermitState> = {
   },
 
   delayUs: () => 0,
+
+  dropExpired(_limit, state, nowUs) {
+    for (const [holder, { expiresUs }] of state) if (expiresUs <= nowUs) state.delete(holder)
+  },
 }
 
-function unitsOf(state: PermitState): number {
-  let sum = 0
-  for (const { units } of state.values()) sum += units
-  return sum
+export function holds(state: PermitState, opId: string, nowUs: number): boolean {
+  return (state.get(opId)?.expiresUs ?? 0) > nowUs
+}
+
+function othersOf(state: PermitState, nowUs: number, opId: string | undefined): Permit[] {
+  const others: Permit[] = []
+  for (const [holder, permit] of state) if (holder !== opId && permit.expiresUs > nowUs) others.push(permit)
+  return others
+}
+
+function unitsOf(permits: readonly Permit[]): number {
+  return permits.reduce((sum, { units }) => sum + units, 0)
 }

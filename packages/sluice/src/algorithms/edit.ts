@@ -1,7 +1,7 @@
 // What an edited rule does to a bucket that the old one wrote: nothing in use is forgotten, nobody is locked out, and a
 // node that still has the older rules cannot undo it.
 
-import type { Algorithm, PackedState } from './algorithm.ts'
+import type { ListAlgorithm, PackedState } from './algorithm.ts'
 import type { Limit } from './limit.ts'
 import { isBucket, PACKED, type PackedLimit } from './registry.ts'
 
@@ -32,17 +32,24 @@ export function settlePacked(
   }
 }
 
-/** Logs and permits hold their times and units outright, so an edit has nothing to convert. */
+/** Logs and permits hold their times and units outright. What had left the old window does not come back in a longer one. */
 export function settleList<S>(
-  algorithm: Algorithm<S>,
+  algorithm: ListAlgorithm<S>,
   written: Limit,
   state: S,
   limit: Limit,
   nowUs: number,
 ): Settled<S> {
-  const moved = algorithm.advance(limit, state, nowUs)
+  const ahead = algorithm.advance(limit, state, nowUs)
+  const edited = written.windowUs !== limit.windowUs
+  if (edited) algorithm.dropExpired(written, state, nowUs)
   const live = algorithm.resetUs(limit, state, nowUs) > 0
-  return { state, moved, stale: live && written.generation > limit.generation }
+  return { state, moved: ahead || edited, stale: live && written.generation > limit.generation }
+}
+
+/** Older rules do not touch what newer ones wrote, and to a vacant bucket there is nothing to give. */
+export function isGivable<S>({ stale }: Settled<S>, units: number, resetUs: number): boolean {
+  return !stale && (units < 0 || resetUs > 0)
 }
 
 /** Whether a state written under `a` means the same under `b`. */

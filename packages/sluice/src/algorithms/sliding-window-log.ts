@@ -1,38 +1,38 @@
 // Sliding window log: remembers when every admitted unit was booked, so no window of `windowUs`, wherever it starts,
 // holds more than `units`. Exact, and paid for in memory: one entry per admitted instant, hence LOG_UNITS_MAX.
 
-import type { Algorithm } from './algorithm.ts'
+import type { ListAlgorithm } from './algorithm.ts'
 
 /** Pairs (µs, units), oldest first; requests of one microsecond share an entry and all count. */
 export type LogState = { used: number; entries: number[] }
 
-export const slidingWindowLog: Algorithm<LogState> = {
+export const slidingWindowLog: ListAlgorithm<LogState> = {
   fresh: () => ({ used: 0, entries: [] }),
 
-  advance(limit, state, nowUs) {
+  // Entries that have left the window stay until something is charged or given back: a refusal changes nothing.
+  advance(_limit, state, nowUs) {
     const aheadUs = newestUs(state) - nowUs
-    if (aheadUs > 0) {
-      for (let index = 0; index < state.entries.length; index += 2)
-        state.entries[index] = timeAt(state, index) - aheadUs
-    }
-    let expired = 0
-    while (expired < state.entries.length && timeAt(state, expired) <= nowUs - limit.windowUs) {
-      state.used -= unitsAt(state, expired)
-      expired += 2
-    }
-    if (expired > 0) state.entries.splice(0, expired)
-    return aheadUs > 0
+    if (!(aheadUs > 0)) return false
+    for (let index = 0; index < state.entries.length; index += 2) state.entries[index] = timeAt(state, index) - aheadUs
+    return true
   },
 
-  used: (_limit, state) => state.used,
+  used(limit, state, nowUs) {
+    let used = state.used
+    const start = liveStart(state, nowUs - limit.windowUs)
+    for (let index = 0; index < start; index += 2) used -= unitsAt(state, index)
+    return used
+  },
 
-  charge(_limit, state, nowUs, units) {
+  charge(limit, state, nowUs, units) {
+    slidingWindowLog.dropExpired(limit, state, nowUs)
     state.used += units
     if (newestUs(state) === nowUs) state.entries.push((state.entries.pop() ?? 0) + units)
     else state.entries.push(nowUs, units)
   },
 
-  refund(_limit, state, _nowUs, units, bookedUs) {
+  refund(limit, state, nowUs, units, bookedUs) {
+    slidingWindowLog.dropExpired(limit, state, nowUs)
     for (let index = 0; index < state.entries.length; index += 2) {
       if (timeAt(state, index) !== bookedUs) continue
       const left = Math.max(0, unitsAt(state, index) - units)
@@ -44,21 +44,34 @@ export const slidingWindowLog: Algorithm<LogState> = {
   },
 
   waitUs(limit, state, nowUs, units) {
-    let used = state.used
-    for (let index = 0; index < state.entries.length && used + units > limit.capacity; index += 2) {
+    let used = slidingWindowLog.used(limit, state, nowUs)
+    const start = liveStart(state, nowUs - limit.windowUs)
+    for (let index = start; index < state.entries.length && used + units > limit.capacity; index += 2) {
       used -= unitsAt(state, index)
       if (used + units <= limit.capacity) return timeAt(state, index) + limit.windowUs - nowUs
     }
     return 0
   },
 
-  resetUs: (limit, state, nowUs) => (state.used === 0 ? 0 : newestUs(state) + limit.windowUs - nowUs),
+  resetUs: (limit, state, nowUs) => Math.max(0, newestUs(state) + limit.windowUs - nowUs),
 
   delayUs: () => 0,
+
+  dropExpired(limit, state, nowUs) {
+    state.used = slidingWindowLog.used(limit, state, nowUs)
+    state.entries.splice(0, liveStart(state, nowUs - limit.windowUs))
+  },
 }
 
 function newestUs(state: LogState): number {
   return state.entries.at(-2) ?? Number.NEGATIVE_INFINITY
+}
+
+/** Index of the first entry after `sinceUs`. */
+function liveStart(state: LogState, sinceUs: number): number {
+  let start = 0
+  while (start < state.entries.length && timeAt(state, start) <= sinceUs) start += 2
+  return start
 }
 
 // Entries come in pairs, and every index handed to these two is within the array.

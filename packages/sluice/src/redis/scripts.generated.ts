@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '06b6520b441cb2601160bd84ee401b5acfe8d446',
+  sha1: '467feb3cfa0e425d80d497af67ea5694e4d5c5ae',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -51,6 +51,10 @@ end
 local function fresh(limit, now_us)
   return { limit[1], limit[2], limit[3], limit[4], limit[5], limit[6], position(limit, now_us), 0, 0 }
 end
+
+-- Requests work on copies: an entry that is brought to now but not charged is not written, or a clock that steps back
+-- would find it in another state than if nobody had asked.
+local function copied(e) return { e[1], e[2], e[3], e[4], e[5], e[6], e[7], e[8], e[9] } end
 
 -- Brings an entry to now; true when the clock had stepped back behind it.
 local function advance(entry, now_us)
@@ -344,22 +348,36 @@ local function settle_packed(values, key, limit, detail, now_us, keeps)
     if values.counts[key] >= ENTRIES_MAX then return nil, CROWDED end
     return fresh(limit, now_us), false
   end
-  if entry[GENERATION] > limit[GENERATION] or not keeps then entry = { unpack(entry) } end
+  entry = copied(entry)
   local moved = advance(entry, now_us)
   if not is_live(entry) then return fresh(limit, now_us), false end
   if entry[GENERATION] > limit[GENERATION] then return entry, true end
   if not same_shape(entry, limit) then entry, moved = inherit(entry, limit, now_us), true end
-  if moved and keeps then value[name], values.dirty[key] = entry, true end
+  if moved and keeps then
+    entry[GENERATION] = limit[GENERATION]
+    value[name], values.dirty[key] = entry, true
+  end
   return entry, false
+end
+
+local function keep_list(values, key, limit, list)
+  list[GENERATION], list[2] = limit[GENERATION], limit[A]
+  values.lists[key], values.limits[key], values.dirty[key] = list, limit, true
 end
 
 local function settle_listed(values, key, limit, now_us, keeps)
   local list = listed_value(values, key, limit)
   if not list then return nil, UNREADABLE end
-  local ahead = advance_list(limit, list, now_us)
-  local stale = list[GENERATION] > limit[GENERATION] and is_live_list(limit, list)
-  if ahead and not stale and keeps then values.dirty[key] = true end
-  return list, stale
+  list = { unpack(list) }
+  local moved = advance_list(limit, list, now_us)
+  if list[2] ~= limit[A] then
+    -- What had left the old window does not come back in a longer one.
+    if limit[CODE] == LOG then advance_log({ [A] = list[2] }, list, now_us) end
+    list[2], moved = limit[A], true
+  end
+  if list[GENERATION] > limit[GENERATION] and is_live_list(limit, list) then return list, true end
+  if moved and keeps then keep_list(values, key, limit, list) end
+  return list, false
 end
 
 local function settle(values, key, limit, detail, now_us, keeps)
@@ -368,12 +386,9 @@ local function settle(values, key, limit, detail, now_us, keeps)
 end
 
 local function keep(values, key, limit, detail, state)
+  if limit[CODE] >= LOG then return keep_list(values, key, limit, state) end
   values.dirty[key] = true
   state[GENERATION] = limit[GENERATION]
-  if limit[CODE] >= LOG then
-    state[2], values.limits[key] = limit[A], limit
-    return
-  end
   local value, name = values.packed[key], bucket_name(limit, detail)
   if not value[name] then values.counts[key] = values.counts[key] + 1 end
   value[name] = state
@@ -465,25 +480,26 @@ end
 local function take(values, limits, request, now_us, reply) run(values, limits, request, now_us, reply, true) end
 local function peek(values, limits, request, now_us, reply) run(values, limits, request, now_us, reply, false) end
 
+-- Older rules do not touch what newer ones wrote, and to a vacant bucket there is nothing to give.
 local function give(values, limits, request, now_us, reply)
   local status = GRANTED
   for i = 3, #request do
     local c = request[i]
     local limit, units = limits[c[2]], c[4]
-    local state, stale = settle(values, c[1], limit, c[3], now_us, true)
+    local listed = limit[CODE] >= LOG
+    local state, stale = settle(values, c[1], limit, c[3], now_us, false)
     if not state then
       status = stale
-    elseif not stale then
-      local listed = limit[CODE] >= LOG
-      if units < 0 then
-        spend(values, c[1], limit, c[3], state, now_us, -units, request[2])
-      elseif listed and is_live_list(limit, state) then
-        refund_list(limit, state, units, c[5], request[2])
-        keep(values, c[1], limit, c[3], state)
-      elseif not listed and is_live(state) then
-        refund(state, now_us, units, c[5])
-        keep(values, c[1], limit, c[3], state)
-      end
+    elseif stale then
+      -- nothing
+    elseif units < 0 then
+      spend(values, c[1], limit, c[3], state, now_us, -units, request[2])
+    elseif listed and is_live_list(limit, state) then
+      refund_list(limit, state, units, c[5], request[2])
+      keep(values, c[1], limit, c[3], state)
+    elseif not listed and is_live(state) then
+      refund(state, now_us, units, c[5])
+      keep(values, c[1], limit, c[3], state)
     end
   end
   reply[#reply + 1] = status

@@ -8,6 +8,8 @@ export type ListBucket = { limit: Limit; algorithm: Algorithm<unknown>; state: u
 
 const RECLAIM_STEPS = 4
 const OVERFLOW_LISTS = 64
+/** Vacant lists stay for a while: a clock that steps back by less finds them as they were. */
+const VACANT_US = 60_000_000
 
 export class ListTable {
   /** Buckets that had to share an overflow list. */
@@ -56,8 +58,7 @@ export class ListTable {
         return
       }
       const [key, { limit, algorithm, state }] = next.value
-      algorithm.advance(limit, state, nowUs)
-      if (algorithm.resetUs(limit, state, nowUs) === 0) this.#buckets.delete(key)
+      if (algorithm.resetUs(limit, state, nowUs - VACANT_US) === 0) this.#buckets.delete(key)
     }
   }
 }

@@ -1,9 +1,9 @@
 // Counters of one process. Every answer is synchronous and exact; memory is bounded by `maxKeys`, above which new keys
 // share overflow buckets: a flood of new keys slows itself down and never frees a blocked one.
 
-import { type Algorithm, freshPacked, type PackedState } from '../algorithms/algorithm.ts'
-import { concurrency, type PermitState } from '../algorithms/concurrency.ts'
-import { type Settled, settleList, settlePacked } from '../algorithms/edit.ts'
+import { type Algorithm, freshPacked, type ListAlgorithm, type PackedState } from '../algorithms/algorithm.ts'
+import { concurrency, holds, type PermitState } from '../algorithms/concurrency.ts'
+import { isGivable, type Settled, settleList, settlePacked } from '../algorithms/edit.ts'
 import { grantOf, shortOf, unitsOf } from '../algorithms/grant.ts'
 import type { Limit } from '../algorithms/limit.ts'
 import { isPacked, type PackedLimit } from '../algorithms/registry.ts'
@@ -105,8 +105,7 @@ class MemoryStore implements Store {
     const nowUs = this.#now()
     for (const { limit, owner, detail, units, bookedUs } of gives) {
       const { algorithm, settled, write } = this.#bucketOf(limit, owner, detail, nowUs)
-      if (settled.stale) continue
-      if (units > 0 && algorithm.resetUs(limit, settled.state, nowUs) === 0) continue
+      if (!isGivable(settled, units, algorithm.resetUs(limit, settled.state, nowUs))) continue
       if (units < 0) algorithm.charge(limit, settled.state, nowUs, -units, opId)
       else algorithm.refund(limit, settled.state, nowUs, units, bookedUs, opId)
       write()
@@ -160,7 +159,7 @@ class MemoryStore implements Store {
     if (opId === undefined) charges.forEach(requireNoPermit)
     const works = this.#works(charges, opId, nowUs)
     const granted = works.every(passes)
-    const replayed = opId !== undefined && isRenewal(works, opId)
+    const replayed = opId !== undefined && isRenewal(works, opId, nowUs)
     const grants = works.map((work) => this.#settle(work, granted || work.charge.kind === 'force', nowUs, opId))
     return { granted, nowUs, grants, source: 'store', replayed }
   }
@@ -217,14 +216,16 @@ class MemoryStore implements Store {
   }
 
   #listBucket(limit: Limit, owner: string, detail: string, nowUs: number, looks: boolean): Bucket {
-    const algorithm: Algorithm<unknown> = limit.algorithm === 'concurrency' ? concurrency : slidingWindowLog
+    const algorithm: ListAlgorithm<unknown> = limit.algorithm === 'concurrency' ? concurrency : slidingWindowLog
     const id = this.#lists.keyOf(limit, owner, detail, nowUs)
     const stored = this.#lists.get(id)
     const written = stored?.limit ?? limit
     const apart = looks || written.generation > limit.generation
     const state = stored === undefined ? algorithm.fresh() : apart ? structuredClone(stored.state) : stored.state
     const settled = settleList(algorithm, written, state, limit, nowUs)
-    const write = () => this.#lists.set(id, { limit, algorithm, state: settled.state }, nowUs)
+    const write = () => {
+      this.#lists.set(id, { limit, algorithm, state: settled.state }, nowUs)
+    }
     return { id, algorithm, settled, write }
   }
 
@@ -292,9 +293,9 @@ function passes({ charge, short }: Work): boolean {
 }
 
 /** Whether every permit asked for is already held by this op. */
-function isRenewal(works: readonly Work[], opId: string): boolean {
+function isRenewal(works: readonly Work[], opId: string, nowUs: number): boolean {
   const permits = works.filter(({ charge }) => charge.limit.algorithm === 'concurrency')
-  return permits.length > 0 && permits.every(({ bucket }) => (bucket.settled.state as PermitState).has(opId))
+  return permits.length > 0 && permits.every(({ bucket }) => holds(bucket.settled.state as PermitState, opId, nowUs))
 }
 
 function requireNoPermit({ limit }: Charge): void {

@@ -24,6 +24,10 @@ local function fresh(limit, now_us)
   return { limit[1], limit[2], limit[3], limit[4], limit[5], limit[6], position(limit, now_us), 0, 0 }
 end
 
+-- Requests work on copies: an entry that is brought to now but not charged is not written, or a clock that steps back
+-- would find it in another state than if nobody had asked.
+local function copied(e) return { e[1], e[2], e[3], e[4], e[5], e[6], e[7], e[8], e[9] } end
+
 -- Brings an entry to now; true when the clock had stepped back behind it.
 local function advance(entry, now_us)
   local at = position(entry, now_us)

@@ -1,0 +1,77 @@
+// The load of the Redis scenarios, the same for every contender: one process, one connection, 200 checks in flight, each
+// of 100 k keys as likely as any other. The first round meets each key once, so that the later ones find them all.
+
+import { Redis } from 'ioredis'
+import { createLimiter } from 'sluice'
+import { redisStore } from 'sluice/redis'
+import type { Contender, Sample } from './measure.ts'
+import { type Consumer, LIMIT, requireRefusal, WINDOW_SECONDS } from './peers.ts'
+import { each, freshKeys, seeded, uniform } from './zipf.ts'
+
+export const KEYS = 100_000
+const IN_FLIGHT = 200
+
+/** Sluice with `rules` strict rules per user, all of which every request meets. */
+export async function sluiceOnRedis(port: string, calls: number, rules: number): Promise<Contender> {
+  const client = new Redis(Number(port), { lazyConnect: true })
+  const store = redisStore(client)
+  await store.ready()
+  const limiter = createLimiter({ rules: Array.from({ length: rules }, (_, number) => strictRule(number)), store })
+  return inFlight(calls, async (take) => {
+    let admitted = 0
+    for (let user = take(); user !== undefined; user = take()) {
+      if ((await limiter.check({ user, method: 'POST', path: '/api/v1/messages' })).allowed) admitted += 1
+    }
+    return admitted
+  })
+}
+
+/** rate-limiter-flexible on an ioredis client with its default settings, which are its fastest here. */
+export async function flexibleOnRedis(
+  port: string,
+  calls: number,
+  limiterOf: (client: Redis) => Consumer,
+): Promise<Contender> {
+  const client = new Redis(Number(port), { lazyConnect: true })
+  await client.connect()
+  const limiter = limiterOf(client)
+  return inFlight(calls, async (take) => {
+    let admitted = 0
+    for (let key = take(); key !== undefined; key = take()) {
+      try {
+        await limiter.consume(key)
+        admitted += 1
+      } catch (rejection) {
+        requireRefusal(rejection)
+      }
+    }
+    return admitted
+  })
+}
+
+function strictRule(number: number): object {
+  const facts = { endpoint_pattern: '/api/v1/messages', method: 'POST', scope: 'per_user', consistency: 'strict' }
+  return { rule_id: `per_user_${number}`, ...facts, limit: LIMIT, window_seconds: WINDOW_SECONDS }
+}
+
+type Worker = (take: () => string | undefined) => Promise<number>
+
+/** As many workers as may be in flight share the keys of a round: each takes the next one when it has its answer. */
+function inFlight(calls: number, worker: Worker): Contender {
+  const choose = uniform(KEYS, seeded(1))
+  let filled = false
+  return {
+    async round(): Promise<Sample> {
+      const keys = filled ? freshKeys(calls, choose) : freshKeys(KEYS, each(KEYS))
+      filled = true
+      let next = 0
+      const take = () => keys[next++]
+      globalThis.gc?.()
+      const startedMs = performance.now()
+      const admitted = await Promise.all(Array.from({ length: IN_FLIGHT }, () => worker(take)))
+      const seconds = (performance.now() - startedMs) / 1000
+      const sum = admitted.reduce((total, count) => total + count, 0)
+      return { checks: keys.length, 'checks/s': keys.length / seconds, admitted: sum / keys.length }
+    },
+  }
+}

@@ -1,0 +1,81 @@
+// A real redis-server of our own: on a free port of this machine, in a temporary folder, keeping nothing on disk. It is
+// gone, with its folder, when `stop` resolves. Its CPU and memory are what Redis itself says they are.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { Redis } from 'ioredis'
+
+export type RedisServer = {
+  readonly port: number
+  /** User and system time since the start. */
+  cpuUs(): Promise<number>
+  usedBytes(): Promise<number>
+  keys(): Promise<number>
+  stop(): Promise<void>
+}
+
+export async function startRedis(): Promise<RedisServer> {
+  const port = await freePort()
+  const folder = await mkdtemp(join(tmpdir(), 'sluice-bench-redis-'))
+  const options = { port, bind: '127.0.0.1', dir: folder, save: '', appendonly: 'no', daemonize: 'no' }
+  const args = Object.entries(options).flatMap(([name, value]) => [`--${name}`, String(value)])
+  const child = spawn('redis-server', args, { stdio: ['ignore', 'pipe', 'inherit'] })
+  const stop = async () => {
+    if (child.exitCode === null && child.kill('SIGTERM')) await once(child, 'exit')
+    await rm(folder, { recursive: true, force: true })
+  }
+  try {
+    await readiness(child)
+  } catch (error) {
+    await stop()
+    throw error
+  }
+  const client = new Redis(port)
+  const info = async (section: string, field: string) => {
+    const value = new RegExp(`^${field}:(.*)$`, 'm').exec(await client.info(section))?.[1]
+    return Number(value)
+  }
+  return {
+    port,
+    cpuUs: async () => ((await info('cpu', 'used_cpu_user')) + (await info('cpu', 'used_cpu_sys'))) * 1e6,
+    usedBytes: () => info('memory', 'used_memory'),
+    keys: () => client.dbsize(),
+    async stop() {
+      client.disconnect()
+      await stop()
+    },
+  }
+}
+
+/** Starts as many servers as are asked for, and stops them when the work is done or has failed. */
+export async function withRedis<T>(count: number, work: (servers: readonly RedisServer[]) => Promise<T>): Promise<T> {
+  const servers: RedisServer[] = []
+  try {
+    for (let index = 0; index < count; index++) servers.push(await startRedis())
+    return await work(servers)
+  } finally {
+    for (const server of servers) await server.stop()
+  }
+}
+
+async function readiness(child: ChildProcess): Promise<void> {
+  await once(child, 'spawn')
+  const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream }) // stdout is a pipe, see above
+  for await (const line of lines) if (line.includes('Ready to accept connections')) return
+  throw new Error('redis-server ended before it was ready')
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  await once(server, 'close')
+  if (address === null || typeof address === 'string') throw new Error('no free port')
+  return address.port
+}

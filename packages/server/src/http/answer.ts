@@ -1,0 +1,61 @@
+// A decision → the text of its answer. Written by hand because it is the hot path: a handful of numbers and constants,
+// none of which needs escaping, put together with no object in between.
+
+import type { Decision, Outcome, Rule } from 'sluice'
+import { plainRule } from 'sluice'
+import { rateLimitHeaders, retryAfterSeconds } from 'sluice/http'
+
+/** What one version of the rules means for answers: worked out once, read for each request. */
+export type RuleNotes = {
+  readonly version: number
+  /** Rule id → the JSON that a refusal by it adds. */
+  readonly violations: ReadonlyMap<string, string>
+  readonly hasShadow: boolean
+  readonly hasPermits: boolean
+}
+
+export function noteRules(rules: readonly Rule[], version: number): RuleNotes {
+  const enabled = rules.filter((rule) => rule.enabled)
+  return {
+    version,
+    violations: new Map(enabled.map((rule) => [rule.rule_id, violationOf(rule)])),
+    hasShadow: enabled.some(({ mode }) => mode === 'shadow'),
+    hasPermits: enabled.some(({ algorithm }) => algorithm === 'concurrency'),
+  }
+}
+
+function violationOf(rule: Rule): string {
+  const { scope } = plainRule(rule)
+  const tier = Array.isArray(scope) ? scope.join('+') : scope
+  const fields = { rule_id: rule.rule_id, violated_rule: rule.name ?? rule.rule_id, violated_tier: tier }
+  return `,${JSON.stringify(fields).slice(1, -1)}`
+}
+
+/** The small answer. `tellId`: also tell under which id the request can be refunded or found in the log. */
+export function answerText(decision: Decision, nowUs: number, notes: RuleNotes, tellId: boolean): string {
+  const { allowed, remaining, limit, resetAfterMs, delayMs } = decision
+  const resetAt = resetAfterMs === null ? null : Math.ceil((nowUs / 1000 + resetAfterMs) / 1000)
+  let text = `{"allowed":${allowed},"remaining":${remaining},"limit":${limit},"reset_at":${resetAt}`
+  if (!allowed) text += refusalText(decision, notes)
+  if (delayMs > 0) text += `,"delay_ms":${delayMs}`
+  if (tellId) text += `,"request_id":${JSON.stringify(decision.requestId)}`
+  return `${text}}`
+}
+
+function refusalText(decision: Decision, { violations }: RuleNotes): string {
+  const wait = `,"retry_after":${retryAfterSeconds(decision)},"retry_after_ms":${decision.retryAfterMs}`
+  return wait + (violations.get(decision.ruleId ?? '') ?? '')
+}
+
+/** The answer, and everything else there is to know. */
+export function withDetail(answer: string, decision: Decision, nowUs: number): string {
+  const { source, version } = decision
+  const headers = rateLimitHeaders(decision, nowUs)
+  const more = { source, version, rules: decision.outcomes.map(plainOutcome), headers }
+  return `${answer.slice(0, -1)},${JSON.stringify(more).slice(1)}`
+}
+
+function plainOutcome(outcome: Outcome): Record<string, unknown> {
+  const entries = Object.entries(outcome)
+  return Object.fromEntries(entries.map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]))
+}

@@ -1,0 +1,73 @@
+// The HTTP face of the service: which routes there are and what they share. Bodies are bounded and validated strictly
+// (nothing is coerced, nothing silently dropped), and whatever goes wrong leaves as a problem document.
+
+import { type FastifyError, type FastifyInstance, fastify } from 'fastify'
+import type { KeyHash, Log } from '../log.ts'
+import { Admissions } from './admissions.ts'
+import { batchRoute } from './batch.ts'
+import { checkRoute } from './check.ts'
+import { createDecide } from './decide.ts'
+import { type HealthParts, healthRoutes } from './health.ts'
+import { parseJsonBodies } from './json-body.ts'
+import { answerUnknown } from './not-found.ts'
+import { describeRoutes, openapiRoutes } from './openapi.ts'
+import { refundRoute } from './refund.ts'
+import { rulesRoutes } from './rules.ts'
+import { sendProblem } from './send-problem.ts'
+import { problemOf } from './trouble.ts'
+
+export type AppParts = HealthParts & {
+  readonly log: Log
+  readonly keyHash: KeyHash
+  /** Where the rules come from, for those who try to change them here. */
+  readonly rulesPath: string
+}
+
+const REQUEST_MS_MAX = 10_000
+
+export async function createApp(parts: AppParts): Promise<FastifyInstance> {
+  const { limiter, metrics, store, rulesPath } = parts
+  const app = createFastify(parts.log)
+  const admissions = new Admissions(() => {
+    metrics.admissionsDropped += 1
+  })
+  const decide = createDecide({ ...parts, admissions, answersSync: store.store.takeSync !== undefined })
+  answerUnknown(app)
+  parseJsonBodies(app)
+  await describeRoutes(app)
+  checkRoute(app, decide)
+  batchRoute(app, decide)
+  refundRoute(app, limiter, admissions)
+  rulesRoutes(app, limiter, rulesPath)
+  healthRoutes(app, parts)
+  openapiRoutes(app)
+  return app
+}
+
+/** Fastify's own logger is off: it would make a child logger for each request. */
+function createFastify(log: Log): FastifyInstance {
+  const app = fastify({
+    logger: false,
+    requestTimeout: REQUEST_MS_MAX,
+    ajv: {
+      customOptions: {
+        allErrors: true,
+        allowUnionTypes: true,
+        coerceTypes: false,
+        keywords: ['x-fix'],
+        removeAdditional: false,
+        useDefaults: false,
+        verbose: true,
+      },
+    },
+    frameworkErrors: (error, _request, reply) => {
+      sendProblem(reply, problemOf(error))
+    },
+  })
+  app.setErrorHandler<FastifyError>((error, request, reply) => {
+    const problem = problemOf(error)
+    if (problem.status >= 500) log.error({ err: error, route: request.routeOptions.url }, problem.detail)
+    return sendProblem(reply, problem)
+  })
+  return app
+}

@@ -1,0 +1,59 @@
+// What machines ask the service about itself: /livez, /readyz and /metrics. A store in trouble does not make the node
+// unready: it still answers every check, and taking all nodes out of service would turn a slow Redis into an outage.
+
+import type { FastifyInstance } from 'fastify'
+import type { Limiter } from 'sluice'
+import type { Metrics } from '../metrics.ts'
+import type { OpenStore } from '../open-store.ts'
+import { answers } from './schemas.ts'
+
+/** Where the service stands in its life. */
+export type Lifecycle = { draining: boolean }
+
+export type HealthParts = {
+  readonly limiter: Limiter
+  readonly metrics: Metrics
+  readonly store: OpenStore
+  readonly lifecycle: Lifecycle
+}
+
+const READINESS = {
+  type: 'object',
+  required: ['status', 'rules_version', 'store', 'trouble'],
+  properties: {
+    status: { type: 'string', enum: ['ready', 'degraded', 'draining'] },
+    rules_version: { type: 'integer' },
+    store: { type: 'string', enum: ['memory', 'redis'] },
+    trouble: { type: 'array', items: { type: 'string' }, description: 'Why it is degraded.' },
+  },
+}
+
+export function healthRoutes(app: FastifyInstance, parts: HealthParts): void {
+  const alive = { type: 'object', properties: { status: { type: 'string' } } }
+  const livez = { operationId: 'livez', summary: 'Is the process alive?', tags: ['health'], response: answers(alive) }
+  app.get('/livez', { schema: livez }, () => ({ status: 'alive' }))
+
+  const response = { ...answers(READINESS), 503: { ...READINESS, description: 'Draining: send requests elsewhere.' } }
+  const readyz = { operationId: 'readyz', summary: 'May it be sent requests?', tags: ['health'], response }
+  app.get('/readyz', { schema: readyz }, (_request, reply) => {
+    reply.code(parts.lifecycle.draining ? 503 : 200).send(readiness(parts))
+  })
+
+  const { registry } = parts.metrics
+  const text = { 200: { description: 'Metrics.', content: { 'text/plain': { schema: { type: 'string' } } } } }
+  const metrics = { operationId: 'metrics', summary: 'Metrics for Prometheus', tags: ['health'], response: text }
+  app.get('/metrics', { schema: metrics }, async (_request, reply) => {
+    reply.header('content-type', registry.contentType)
+    return registry.metrics()
+  })
+}
+
+function readiness({ limiter, metrics, store, lifecycle }: HealthParts): Readonly<Record<string, unknown>> {
+  const failure = store.failure()
+  const trouble = [
+    ...(failure === undefined ? [] : [`store: ${failure}`]),
+    ...(metrics.rulesValid ? [] : ['rules: the file is wrong, the last good rules are in force']),
+  ]
+  const status = lifecycle.draining ? 'draining' : trouble.length > 0 ? 'degraded' : 'ready'
+  return { status, rules_version: limiter.version, store: store.kind, trouble }
+}

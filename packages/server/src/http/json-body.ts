@@ -1,0 +1,30 @@
+// Text of a body → value. JSON that cannot be read is told with the place of the mistake. Keys such as `__proto__` need
+// no special care: they come out as own properties, which the schemas refuse by name.
+
+import type { FastifyInstance } from 'fastify'
+import { jsonMistakeAt } from './json-mistake.ts'
+import { ProblemError, problem } from './problem.ts'
+
+const SHOWN_AROUND = 20
+
+export function parseJsonBodies(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser('application/json', { parseAs: 'string' }, (_request, text, done) => {
+    let body: unknown
+    try {
+      body = JSON.parse(text as string) // parseAs asks for a string
+    } catch {
+      return done(malformed(text as string), undefined)
+    }
+    done(null, body)
+  })
+}
+
+function malformed(text: string): ProblemError {
+  const at = jsonMistakeAt(text)
+  const line = text.slice(0, at).split('\n').length
+  const value = text.slice(Math.max(0, at - SHOWN_AROUND), at + SHOWN_AROUND)
+  const place = `line ${line}, character ${at - text.lastIndexOf('\n', at - 1)}`
+  const fix = at === text.length ? 'send all of it: it ends too early' : `make it JSON: see ${place}`
+  return new ProblemError(problem('JSON_MALFORMED', `The body is not JSON (${place}).`, [{ field: 'body', value, fix }]))
+}

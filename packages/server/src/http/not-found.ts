@@ -1,0 +1,37 @@
+// Requests that no route wants: 405 with what would be allowed, or 404 with the nearest path there is.
+
+import type { FastifyInstance } from 'fastify'
+import { nearest } from '../nearest.ts'
+import { type Problem, problem } from './problem.ts'
+import { sendProblem } from './send-problem.ts'
+
+type Known = { readonly methods: Set<string>; readonly pattern: RegExp }
+
+/** Call it before any route is added: it takes note of them as they come. */
+export function answerUnknown(app: FastifyInstance): void {
+  const routes = new Map<string, Known>()
+  app.addHook('onRoute', ({ url, method }) => {
+    const known = routes.get(url) ?? { methods: new Set<string>(), pattern: patternOf(url) }
+    for (const one of [method].flat()) known.methods.add(one)
+    routes.set(url, known)
+  })
+  app.setNotFoundHandler((request, reply) => {
+    const [path = ''] = request.url.split('?', 1)
+    const allowed = [...routes.values()].find(({ pattern }) => pattern.test(path))?.methods
+    if (allowed === undefined) return sendProblem(reply, unknownPath(path, [...routes.keys()]))
+    reply.header('allow', [...allowed].join(', '))
+    return sendProblem(reply, problem('METHOD_NOT_ALLOWED', `${path} answers ${[...allowed].join(', ')} only.`))
+  })
+}
+
+function unknownPath(path: string, paths: readonly string[]): Problem {
+  const meant = nearest(path.replace(/\/$/, ''), paths)
+  const hint = meant === undefined ? 'GET / lists what there is' : `did you mean ${meant}?`
+  const fault = { field: 'path', value: path, fix: hint }
+  return problem('NOT_FOUND', `There is nothing at this path; ${hint}`, [fault])
+}
+
+/** Paths of this service hold letters, slashes, dots and parameters only. */
+function patternOf(url: string): RegExp {
+  return new RegExp(`^${url.replaceAll('.', '\\.').replace(/:\w+/g, '[^/]+')}$`)
+}

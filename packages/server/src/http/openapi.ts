@@ -1,0 +1,61 @@
+// /openapi.json: made from the very schemas that validate requests, so that the two cannot differ. And `/`, for people
+// who open the address in a browser.
+
+import swagger from '@fastify/swagger'
+import type { FastifyInstance } from 'fastify'
+import { VERSION } from '../package-facts.ts'
+import { BATCH_PATH } from './batch.ts'
+import { CHECK_PATH, JSON_TYPE } from './check.ts'
+import { REFUND_PATH } from './refund.ts'
+import { RULES_PATH } from './rules.ts'
+import { answers, CHECK_ANSWER, PROBLEM } from './schemas.ts'
+
+const INDEX = {
+  service: 'sluice',
+  version: VERSION,
+  endpoints: {
+    check: `POST ${CHECK_PATH}`,
+    batch: `POST ${BATCH_PATH}`,
+    refund: `POST ${REFUND_PATH}`,
+    rules: `GET ${RULES_PATH}`,
+    live: 'GET /livez',
+    ready: 'GET /readyz',
+    metrics: 'GET /metrics',
+    openapi: 'GET /openapi.json',
+  },
+}
+
+/** Before the routes: it takes note of them as they come. */
+export async function describeRoutes(app: FastifyInstance): Promise<void> {
+  await app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: {
+        title: 'Sluice',
+        version: VERSION,
+        description: 'A distributed rate limiter: ask it before you serve a request.',
+        license: { name: 'MIT', identifier: 'MIT' },
+      },
+      tags: [
+        { name: 'checks', description: 'Deciding about requests' },
+        { name: 'rules', description: 'What is enforced' },
+        { name: 'health', description: 'How the service is' },
+      ],
+    },
+    refResolver: { buildLocalReference: ({ $id }) => String($id) },
+  })
+  app.addSchema(PROBLEM)
+  app.addSchema(CHECK_ANSWER)
+}
+
+export function openapiRoutes(app: FastifyInstance): void {
+  let text: string | undefined
+  const any = { type: 'object', additionalProperties: true }
+  const openapi = { operationId: 'openapi', summary: 'This description', tags: ['health'], response: answers(any) }
+  app.get('/openapi.json', { schema: openapi }, (_request, reply) => {
+    text ??= JSON.stringify(app.swagger())
+    reply.header('content-type', JSON_TYPE).send(text)
+  })
+  const index = { operationId: 'index', summary: 'What there is', tags: ['health'], response: answers(any) }
+  app.get('/', { schema: index }, () => INDEX)
+}

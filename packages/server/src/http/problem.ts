@@ -1,0 +1,58 @@
+// Every trouble that a client can be told about, as an RFC 9457 problem document: one shape, closed codes, and for bad
+// input each mistake with field, value and fix.
+
+import { STATUS_CODES } from 'node:http'
+import type { Fault } from 'sluice'
+import { shown } from '../shown.ts'
+
+/** code → HTTP status. docs/reference/http-api.md has one line per code; a test keeps the two equal. */
+export const PROBLEMS = {
+  REQUEST_INVALID: 400,
+  JSON_MALFORMED: 400,
+  NOT_FOUND: 404,
+  REFUND_UNKNOWN: 404,
+  METHOD_NOT_ALLOWED: 405,
+  RULES_FROM_FILE: 409,
+  REFUND_REPEATED: 409,
+  BODY_TOO_LARGE: 413,
+  MEDIA_TYPE_UNSUPPORTED: 415,
+  INTERNAL: 500,
+  STORE_UNAVAILABLE: 503,
+  STORE_CORRUPT: 503,
+  CLOSED: 503,
+} as const
+
+export type ProblemCode = keyof typeof PROBLEMS
+
+export type Problem = {
+  readonly type: 'about:blank'
+  readonly title: string
+  readonly status: number
+  readonly code: ProblemCode
+  readonly detail: string
+  /** One per mistake. */
+  readonly errors?: readonly Fault[]
+}
+
+export function problem(code: ProblemCode, detail: string, faults: readonly Fault[] = []): Problem {
+  const status = PROBLEMS[code]
+  const errors = faults.map(({ field, value, fix }) => ({ field, value: shown(value), fix }))
+  const title = STATUS_CODES[status] ?? code
+  return { type: 'about:blank', title, status, code, detail, ...(errors.length === 0 ? {} : { errors }) }
+}
+
+/** Bad input, however it was found: the detail is what a person reads, the errors are what a program reads. */
+export function invalidRequest(faults: readonly Fault[]): Problem {
+  return problem('REQUEST_INVALID', faults.map(({ field, fix }) => `${field}: ${fix}`).join('; '), faults)
+}
+
+/** A problem on its way to the client. */
+export class ProblemError extends Error {
+  override readonly name = 'ProblemError'
+  readonly problem: Problem
+
+  constructor(found: Problem) {
+    super(found.detail)
+    this.problem = found
+  }
+}

@@ -1,0 +1,169 @@
+// What the service tells Prometheus. Counting is plain arithmetic on the hot path, and is put into words only at scrape.
+// Labels are rule ids and error codes, never anything that came from a client; their number is bounded.
+
+import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
+import type { ErrorCode, Store } from 'sluice'
+import { VERSION } from './package-facts.ts'
+import { Tally } from './tally.ts'
+
+/** Rules beyond these share the label `other`: a scrape has to stay readable. */
+const RULE_LABELS_MAX = 10_000
+const NO_RULE = 'none'
+const OTHER_RULES = 'other'
+
+const DECISION_SECONDS = [1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.05, 0.25, 1]
+const STORE_SECONDS = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
+const BATCH_TAKES = [1, 2, 5, 10, 20, 50, 100, 200]
+
+type RuleCounts = { allowed: number; refused: number; shadow_refused: number }
+
+export class Metrics {
+  readonly registry: Registry = new Registry()
+  /** Requests that could no longer be refunded because too many were remembered after them. */
+  admissionsDropped = 0
+  rulesVersion = 0
+  rulesValid = true
+  readonly #checks = new Map<string, RuleCounts>()
+  readonly #storeErrors = new Map<ErrorCode, number>()
+  readonly #decisionSeconds = new Tally(DECISION_SECONDS)
+  readonly #storeSeconds = new Tally(STORE_SECONDS)
+  readonly #batchTakes = new Tally(BATCH_TAKES)
+  #storeStats: () => Readonly<Record<string, number>> = () => ({})
+
+  constructor() {
+    collectDefaultMetrics({ register: this.registry })
+    this.#registerChecks()
+    this.#registerStore()
+    this.#registerRules()
+  }
+
+  decided(ruleId: string | null, allowed: boolean, seconds: number): void {
+    const counts = this.#countsOf(ruleId ?? NO_RULE)
+    if (allowed) counts.allowed += 1
+    else counts.refused += 1
+    this.#decisionSeconds.observe(seconds)
+  }
+
+  shadowRefused(ruleId: string): void {
+    this.#countsOf(ruleId).shadow_refused += 1
+  }
+
+  storeAnswered(takes: number, seconds: number): void {
+    this.#batchTakes.observe(takes)
+    this.#storeSeconds.observe(seconds)
+  }
+
+  storeFailed(code: ErrorCode): void {
+    this.#storeErrors.set(code, (this.#storeErrors.get(code) ?? 0) + 1)
+  }
+
+  watchStore(store: Store): void {
+    this.#storeStats = () => store.stats?.() ?? {}
+  }
+
+  #countsOf(rule: string): RuleCounts {
+    const counts = this.#checks.get(rule)
+    if (counts !== undefined) return counts
+    if (this.#checks.size >= RULE_LABELS_MAX && rule !== OTHER_RULES) return this.#countsOf(OTHER_RULES)
+    const fresh = { allowed: 0, refused: 0, shadow_refused: 0 }
+    this.#checks.set(rule, fresh)
+    return fresh
+  }
+
+  #registerChecks(): void {
+    const help = 'Decisions, by the rule that each reports; shadow_refused counts shadow rules that would have refused.'
+    const checks = this.#checks
+    this.#register(
+      new Counter({
+        name: 'sluice_checks_total',
+        help,
+        labelNames: ['rule', 'result'],
+        registers: [],
+        collect() {
+          this.reset()
+          for (const [rule, counts] of checks) {
+            for (const [result, count] of Object.entries(counts)) if (count > 0) this.inc({ rule, result }, count)
+          }
+        },
+      }),
+    )
+    this.#registerTally('sluice_decision_seconds', 'Time from a valid request to its decision.', this.#decisionSeconds)
+    this.#counter('sluice_admissions_dropped_total', 'Admitted requests forgotten early, no longer refundable.', () => {
+      return this.admissionsDropped
+    })
+  }
+
+  #registerStore(): void {
+    const errors = this.#storeErrors
+    this.#register(
+      new Counter({
+        name: 'sluice_store_errors_total',
+        help: 'Store calls that failed, by error code.',
+        labelNames: ['code'],
+        registers: [],
+        collect() {
+          this.reset()
+          for (const [code, count] of errors) this.inc({ code }, count)
+        },
+      }),
+    )
+    this.#registerTally('sluice_store_seconds', 'Round trips to Redis; nothing for the memory store.', this.#storeSeconds)
+    this.#registerTally('sluice_batch_takes', 'Requests that went to Redis in one round trip.', this.#batchTakes)
+    this.#gauge('sluice_keys', 'Keys held in memory.', () => this.#storeStats().keys ?? 0)
+    this.#counter('sluice_overflowed_total', 'Checks of new keys that shared an overflow bucket.', () => {
+      return this.#storeStats().overflowed ?? 0
+    })
+  }
+
+  #registerRules(): void {
+    this.#gauge('sluice_rules_version', 'Version of the rules in force; grows with each change.', () => this.rulesVersion)
+    this.#gauge('sluice_rules_valid', '0 while the rule file is wrong and the last good rules are in force.', () => {
+      return this.rulesValid ? 1 : 0
+    })
+    const info = new Gauge({
+      name: 'sluice_build_info',
+      help: 'Always 1; the labels tell what runs.',
+      labelNames: ['version', 'node'],
+      registers: [],
+    })
+    info.set({ version: VERSION, node: process.version }, 1)
+    this.#register(info)
+  }
+
+  #gauge(name: string, help: string, read: () => number): void {
+    this.#register(
+      new Gauge({
+        name,
+        help,
+        registers: [],
+        collect() {
+          this.set(read())
+        },
+      }),
+    )
+  }
+
+  #counter(name: string, help: string, read: () => number): void {
+    this.#register(
+      new Counter({
+        name,
+        help,
+        registers: [],
+        collect() {
+          this.reset()
+          this.inc(read())
+        },
+      }),
+    )
+  }
+
+  /** A registry asks its metrics for nothing but `get`, so anything that has one will do. */
+  #registerTally(name: string, help: string, tally: Tally): void {
+    const metric = { name, help, get: async () => ({ name, help, type: 'histogram', values: tally.values(name) }) }
+    this.#register(metric as unknown as Histogram)
+  }
+
+  #register(metric: Counter | Gauge | Histogram): void {
+    this.registry.registerMetric(metric as Counter)
+  }
+}

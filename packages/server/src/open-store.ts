@@ -1,0 +1,72 @@
+// Settings → the store that holds the counters, wired to the metrics, and whether it is in trouble right now.
+
+import { type ErrorCode, memoryStore, type Store } from 'sluice'
+import type { Metrics } from './metrics.ts'
+import type { Settings } from './settings.ts'
+
+export type OpenStore = {
+  readonly kind: 'memory' | 'redis'
+  readonly store: Store
+  /** The code of the last failure, until the store answers again. */
+  failure(): ErrorCode | undefined
+}
+
+/** A Redis that cannot be reached must not hold up the start for long. */
+const CONNECT_MS_MAX = 2000
+
+export type StoreSettings = Pick<Settings, 'redis' | 'redisConnections' | 'maxKeys'>
+
+export async function openStore(settings: StoreSettings, metrics: Metrics): Promise<OpenStore> {
+  const { redis, maxKeys } = settings
+  const opened: OpenStore =
+    redis === undefined
+      ? { kind: 'memory', store: memoryStore(maxKeys === undefined ? {} : { maxKeys }), failure: () => undefined }
+      : await openRedis(redis, settings.redisConnections, metrics)
+  metrics.watchStore(opened.store)
+  return opened
+}
+
+/** Redis may be down: the service starts all the same, says so in /readyz, and works as soon as Redis does. */
+async function openRedis(url: string, connections = 1, metrics: Metrics): Promise<OpenStore> {
+  // Loaded when needed only: a node that counts in memory starts faster without.
+  const [{ Redis }, { redisStore }] = await Promise.all([import('ioredis'), import('sluice/redis')])
+  let failure: ErrorCode | undefined
+  let asking = false
+  const store = redisStore(new Redis(url, { lazyConnect: true, connectTimeout: CONNECT_MS_MAX }), {
+    connections,
+    onBatch: (takes, seconds) => {
+      failure = undefined
+      metrics.storeAnswered(takes, seconds)
+    },
+    onError: (error) => {
+      failure = error.code
+      metrics.storeFailed(error.code)
+    },
+  })
+  const ask = async () => {
+    asking = true
+    await answers(store)
+    asking = false
+  }
+  await store.ready()
+  await ask()
+  return {
+    kind: 'redis',
+    store,
+    failure: () => {
+      // Without requests nobody would notice that it works again.
+      if (failure !== undefined && !asking) void ask()
+      return failure
+    },
+  }
+}
+
+/** Asking about nothing costs a round trip and changes nothing; how it went is seen by onBatch and onError. */
+async function answers(store: Store): Promise<boolean> {
+  try {
+    await store.peek([])
+    return true
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,46 @@
+// A rule file, YAML or JSON → rules. What is wrong with it is told all at once: file and line, field, value and fix.
+// Size, aliases and depth are bounded, so that no file can hold the process up for long or exhaust it.
+
+import { readFileSync, statSync } from 'node:fs'
+import { type Fault, LimiterError, parseRules, type Rule } from 'sluice'
+import { shown } from '../shown.ts'
+import { readJson, readYaml, type SourceText } from './source-text.ts'
+
+const FILE_BYTES_MAX = 8 * 1024 * 1024
+
+/** Throws RULE_INVALID with every fault it found. */
+export function readRuleFile(path: string): Rule[] {
+  const text = readText(path)
+  const source = path.endsWith('.json') ? readJson(text) : readYaml(text)
+  if (source.faults.length > 0) throw ruleFileError(path, source.faults, source)
+  try {
+    return parseRules(source.value)
+  } catch (error) {
+    throw located(path, error, source)
+  }
+}
+
+function readText(path: string): string {
+  try {
+    const { size } = statSync(path)
+    if (size <= FILE_BYTES_MAX) return readFileSync(path, 'utf8')
+    const fault = { field: 'file', value: `${size} bytes`, fix: `give a file of at most ${FILE_BYTES_MAX} bytes` }
+    throw ruleFileError(path, [fault])
+  } catch (error) {
+    if (error instanceof LimiterError) throw error
+    const why = error instanceof Error ? error.message : String(error)
+    throw ruleFileError(path, [{ field: 'file', value: path, fix: `give a file that can be read: ${why}` }])
+  }
+}
+
+function located(path: string, error: unknown, source: SourceText): unknown {
+  return error instanceof LimiterError ? ruleFileError(path, error.faults, source) : error
+}
+
+function ruleFileError(path: string, faults: readonly Fault[], source?: SourceText): LimiterError {
+  const lines = faults.map(({ field, value, fix }) => {
+    const line = source?.lineOf(field)
+    return `${path}${line === undefined ? '' : `:${line}`}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
+  })
+  return new LimiterError('RULE_INVALID', lines.join('\n'), { faults })
+}

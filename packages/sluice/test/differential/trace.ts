@@ -1,0 +1,107 @@
+// Random traces: takes over many rules at once, costs, refunds, permits, edits and clock jumps, from a seed.
+
+import { ALGORITHMS, type Charge, compileLimit, type Give, type Limit, type Store, type Taken } from 'sluice'
+import type { FakeClock, Random } from 'sluice/testing'
+
+export type Step =
+  | { readonly kind: 'take' | 'peek'; readonly charges: readonly Charge[]; readonly opId: string }
+  | { readonly kind: 'give'; readonly of: number; readonly units: number; readonly sameOp: boolean }
+  | { readonly kind: 'reset'; readonly charge: Charge }
+  | { readonly kind: 'clock'; readonly byUs: number }
+
+const OWNERS = ['alice', 'bob', '{curly}', '\u00e9\u4e2d\ud83d\ude00']
+const DETAILS = ['', '', 'POST /messages']
+const UNITS = [1, 2, 3, 7, 10, 100, 300, 1000]
+const WINDOWS_US = [250_000, 1_000_000, 7_000_000, 60_000_000]
+const JUMPS_US = [1, 999, 1000, 33_333, 250_000, 1_000_000, 5_000_000, 61_000_000, -1, -1000, -5_000_000]
+const RULES = 6
+
+export function randomTrace(random: Random, steps: number): Step[] {
+  const limits = Array.from({ length: RULES }, (_, index) => randomLimit(random, index, 0))
+  const trace: Step[] = []
+  for (let index = 0; index < steps; index += 1) {
+    if (random.next() < 0.08) edit(random, limits)
+    trace.push(randomStep(random, limits, trace))
+  }
+  return trace
+}
+
+/** Some limits are too wide for the algorithm: those get what it can hold. */
+function randomLimit(random: Random, index: number, generation: number): Limit {
+  const algorithm = ALGORITHMS[index % ALGORITHMS.length] ?? 'token_bucket'
+  const burst = random.pick([undefined, 1, 5, 500])
+  const bucket = algorithm === 'token_bucket' || algorithm === 'leaky_bucket'
+  return compileLimit({
+    id: `rule-${index}`,
+    fact: 'user',
+    algorithm,
+    generation,
+    units: random.pick(UNITS),
+    windowUs: random.pick(WINDOWS_US),
+    detailBounded: index % 2 === 0,
+    ...(bucket && burst !== undefined ? { burst } : {}),
+  })
+}
+
+/** New numbers for a rule, sometimes another packed algorithm, sometimes an older generation: a node that is behind. */
+function edit(random: Random, limits: Limit[]): void {
+  const index = random.between(0, RULES - 1)
+  const old = limits[index] as Limit
+  const generation = Math.max(0, old.generation + random.pick([0, 1, 1, 1, -1]))
+  const packed = index < 4 && random.next() < 0.3
+  const next = randomLimit(random, packed ? random.between(0, 3) : index, generation)
+  limits[index] = { ...next, id: old.id, detailBounded: old.detailBounded }
+}
+
+function randomStep(random: Random, limits: readonly Limit[], trace: readonly Step[]): Step {
+  const dice = random.next()
+  const takes = trace.filter(({ kind }) => kind === 'take').length
+  if (dice < 0.25) return { kind: 'clock', byUs: random.pick(JUMPS_US) }
+  if (dice < 0.35 && takes > 0) {
+    return {
+      kind: 'give',
+      of: random.between(0, takes - 1),
+      units: random.pick([1, 2, 100, -1]),
+      sameOp: random.next() < 0.8,
+    }
+  }
+  if (dice < 0.37) return { kind: 'reset', charge: randomCharge(random, limits) }
+  const charges = Array.from({ length: random.pick([1, 1, 2, 3, 5]) }, () => randomCharge(random, limits))
+  return { kind: dice < 0.45 ? 'peek' : 'take', charges, opId: `op-${random.between(0, 7)}` }
+}
+
+function randomCharge(random: Random, limits: readonly Limit[]): Charge {
+  const min = random.pick([1, 1, 1, 2, 5])
+  return {
+    limit: random.pick(limits),
+    owner: random.pick(OWNERS),
+    detail: random.pick(DETAILS),
+    min,
+    max: min + random.pick([0, 0, 0, 3]),
+    kind: random.pick(['enforce', 'enforce', 'enforce', 'shadow', 'force']),
+  }
+}
+
+/** What a store answers to each step. */
+export async function replay(store: Store, clock: FakeClock, trace: readonly Step[]): Promise<unknown[]> {
+  const taken: { charges: readonly Charge[]; taken: Taken; opId: string }[] = []
+  const answers: unknown[] = []
+  for (const step of trace) {
+    if (step.kind === 'clock') clock.advanceUs(step.byUs)
+    if (step.kind === 'reset') await store.reset(step.charge)
+    if (step.kind === 'peek') answers.push(await store.peek(step.charges))
+    if (step.kind === 'take') {
+      const answer = await store.take({ charges: step.charges, op: { id: step.opId } })
+      taken.push({ charges: step.charges, taken: answer, opId: step.opId })
+      answers.push(answer)
+    }
+    const booked = step.kind === 'give' ? taken[step.of] : undefined
+    if (step.kind === 'give' && booked) {
+      const gives = booked.charges.map(
+        (charge): Give => ({ ...charge, units: step.units, bookedUs: booked.taken.nowUs }),
+      )
+      await store.give(gives, step.sameOp ? booked.opId : 'op-other')
+    }
+  }
+  return answers
+}
