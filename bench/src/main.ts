@@ -3,19 +3,22 @@
 // target; 2 not understood.
 
 import { spawn } from 'node:child_process'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { thisMachine } from './machine.ts'
 import { progress } from './measure.ts'
 import { type Report, reaches, type Scenario } from './report.ts'
 import { isScenario, loadScenario, SCENARIOS, type ScenarioName } from './scenarios.ts'
-import { terminalTable, writeReadme } from './table.ts'
+import { tablePlace, terminalTable, withTable } from './table.ts'
 
 const USAGE = `usage: npm run bench -- [scenario] [--json] [--rounds N] [--assert]
 scenarios: ${SCENARIOS.join(', ')}; without one, all are run and the table of the README is written
   --json      the last line of the output is one JSON object
   --rounds N  rounds per contender, after the warm-up
   --assert    exit with 1 when a ratio is below its target`
+
+const README = new URL('../../README.md', import.meta.url)
 
 type Options = { json: boolean; rounds: number | undefined; assert: boolean }
 
@@ -28,6 +31,7 @@ async function main(args: string[]): Promise<number> {
     return 2
   }
   const { name, options } = asked
+  if (name === undefined) tablePlace(readFileSync(README, 'utf8')) // or minutes of measuring would end in an error
   const names: readonly ScenarioName[] = name === undefined ? SCENARIOS : [name]
   const scenarios = await Promise.all(names.map(loadScenario))
   const reports: Report[] = []
@@ -37,12 +41,13 @@ async function main(args: string[]): Promise<number> {
     reports.push(report)
     process.stdout.write(terminalTable(report, scenario))
   }
-  if (name === undefined) writeReadme(fileURLToPath(new URL('../../README.md', import.meta.url)), reports, scenarios)
+  if (name === undefined) writeFileSync(README, withTable(readFileSync(README, 'utf8'), reports, scenarios))
   if (options.json) process.stdout.write(`${JSON.stringify(name === undefined ? merged(reports) : reports[0])}\n`)
-  const short = reports.some(({ ratios }, index) => {
-    return Object.entries(ratios).some(([ratio, value]) => !reaches(value, scenarios[index]?.targets[ratio]))
-  })
-  return short && options.assert ? 1 : 0
+  return options.assert && reports.some((report, index) => isShort(report, scenarios[index])) ? 1 : 0
+}
+
+function isShort({ ratios }: Report, scenario: Scenario | undefined): boolean {
+  return Object.entries(ratios).some(([name, value]) => !reaches(value, scenario?.targets[name]))
 }
 
 /** The scenario and options that were asked for, or what is wrong with them. */
@@ -61,7 +66,8 @@ function understood(args: string[]): { name: ScenarioName | undefined; options: 
     if (more.length > 0) return `one scenario at a time, not ${positionals.join(' ')}`
     if (name !== undefined && !isScenario(name)) return `unknown scenario "${name}"`
     const rounds = values.rounds === undefined ? undefined : Number(values.rounds)
-    if (rounds !== undefined && !(Number.isInteger(rounds) && rounds > 0)) return `--rounds ${values.rounds}: not a count`
+    if (rounds !== undefined && !(Number.isInteger(rounds) && rounds > 0))
+      return `--rounds ${values.rounds}: not a count`
     return { name, options: { ...values, rounds } }
   } catch (error) {
     return error instanceof Error ? error.message : String(error)
@@ -75,7 +81,12 @@ async function reportOf(name: ScenarioName, scenario: Scenario, { rounds }: Opti
 
 /** A scenario that follows another starts with a heap as small as if it were alone. */
 async function inOwnProcess(name: ScenarioName, { rounds }: Options): Promise<Report> {
-  const args = [fileURLToPath(import.meta.url), name, '--json', ...(rounds === undefined ? [] : ['--rounds', `${rounds}`])]
+  const args = [
+    fileURLToPath(import.meta.url),
+    name,
+    '--json',
+    ...(rounds === undefined ? [] : ['--rounds', `${rounds}`]),
+  ]
   const child = spawn(process.execPath, ['--expose-gc', ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
   const ended = new Promise<number | null>((resolve) => child.once('close', resolve))
   let output = ''

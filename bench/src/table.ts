@@ -1,6 +1,5 @@
 // Reports as people read them: columns on a terminal, Markdown in the README between its two markers.
 
-import { readFileSync, writeFileSync } from 'node:fs'
 import type { Machine } from './machine.ts'
 import { figure } from './measure.ts'
 import { type Report, reaches, type Scenario, targetText } from './report.ts'
@@ -25,12 +24,17 @@ export function terminalTable(report: Report, { what, targets }: Scenario): stri
   ].join('\n')
 }
 
-/** Writes the reports between the markers of a page and leaves the rest of it alone. */
-export function writeReadme(path: string, reports: readonly Report[], scenarios: readonly Scenario[]): void {
-  const text = readFileSync(path, 'utf8')
-  const [start, end] = [text.indexOf(START), text.indexOf(END)]
-  if (start < 0 || end < start) throw new Error(`${path} has no line "${START}" with a line "${END}" below it`)
-  writeFileSync(path, `${text.slice(0, start + START.length)}\n${markdown(reports, scenarios)}\n${text.slice(end)}`)
+/** Where the table of a page begins and ends; throws when the page has no place for it. */
+export function tablePlace(page: string): { readonly start: number; readonly end: number } {
+  const [start, end] = [page.indexOf(START), page.indexOf(END)]
+  if (start < 0 || end < start) throw new Error(`README.md needs a line "${START}" and below it a line "${END}"`)
+  return { start: start + START.length, end }
+}
+
+/** The page with the reports between its markers, and otherwise as it was. */
+export function withTable(page: string, reports: readonly Report[], scenarios: readonly Scenario[]): string {
+  const { start, end } = tablePlace(page)
+  return `${page.slice(0, start)}\n${markdown(reports, scenarios)}\n${page.slice(end)}`
 }
 
 function markdown(reports: readonly Report[], scenarios: readonly Scenario[]): string {

@@ -93,7 +93,7 @@ export const contenders: Contenders = {
 }
 
 /** A small rule set as a service might have it; of these, only the first matches the requests. */
-const RULES = [
+export const RULES: readonly object[] = [
   { rule_id: 'per_user', endpoint_pattern: '/api/v1/messages', method: 'POST', scope: 'per_user' },
   { rule_id: 'reads', endpoint_pattern: '/api/v1/messages', method: 'GET', scope: 'per_user' },
   { rule_id: 'uploads', endpoint_pattern: '/api/v1/files/*', method: ['POST', 'PUT'], scope: 'per_user' },

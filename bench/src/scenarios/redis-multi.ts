@@ -7,7 +7,7 @@ import { flexibleOnRedis, sluiceOnRedis } from '../redis-contender.ts'
 import { duel } from '../redis-duel.ts'
 import type { Scenario } from '../report.ts'
 
-const CALLS = 30_000
+const CALLS = 20_000
 const RULES = 5
 const NAMES = ['sluice', 'RateLimiterUnion'] as const
 

@@ -1,6 +1,7 @@
 // Settings → the store that holds the counters, wired to the metrics, and whether it is in trouble right now.
 
 import { type ErrorCode, memoryStore, type Store } from 'sluice'
+import type { Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
 import type { Settings } from './settings.ts'
 
@@ -16,18 +17,18 @@ const CONNECT_MS_MAX = 2000
 
 export type StoreSettings = Pick<Settings, 'redis' | 'redisConnections' | 'maxKeys'>
 
-export async function openStore(settings: StoreSettings, metrics: Metrics): Promise<OpenStore> {
+export async function openStore(settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
   const { redis, maxKeys } = settings
   const opened: OpenStore =
     redis === undefined
       ? { kind: 'memory', store: memoryStore(maxKeys === undefined ? {} : { maxKeys }), failure: () => undefined }
-      : await openRedis(redis, settings.redisConnections, metrics)
+      : await openRedis(redis, settings.redisConnections, metrics, log)
   metrics.watchStore(opened.store)
   return opened
 }
 
 /** Redis may be down: the service starts all the same, says so in /readyz, and works as soon as Redis does. */
-async function openRedis(url: string, connections = 1, metrics: Metrics): Promise<OpenStore> {
+async function openRedis(url: string, connections = 1, metrics: Metrics, log: Log): Promise<OpenStore> {
   // Loaded when needed only: a node that counts in memory starts faster without.
   const [{ Redis }, { redisStore }] = await Promise.all([import('ioredis'), import('sluice/redis')])
   let failure: ErrorCode | undefined
@@ -35,12 +36,15 @@ async function openRedis(url: string, connections = 1, metrics: Metrics): Promis
   const store = redisStore(new Redis(url, { lazyConnect: true, connectTimeout: CONNECT_MS_MAX }), {
     connections,
     onBatch: (takes, seconds) => {
-      failure = undefined
       metrics.storeAnswered(takes, seconds)
+      if (failure !== undefined) log.info('Redis answers again')
+      failure = undefined
     },
-    onError: (error) => {
-      failure = error.code
-      metrics.storeFailed(error.code)
+    onError: ({ code, message }) => {
+      metrics.storeFailed(code)
+      if (code !== 'STORE_UNAVAILABLE') return // one bad value, named to whoever asked for it
+      if (failure === undefined) log.error({ code, reason: message }, 'Redis does not answer: checks answer 503')
+      failure = code
     },
   })
   const ask = async () => {

@@ -65,8 +65,9 @@ function createFastify(log: Log): FastifyInstance {
     },
   })
   app.setErrorHandler<FastifyError>((error, request, reply) => {
-    const problem = problemOf(error)
-    if (problem.status >= 500) log.error({ err: error, route: request.routeOptions.url }, problem.detail)
+    const problem = problemOf(error, request.headers)
+    // A store in trouble is logged when it begins and ends, not once per request.
+    if (problem.code === 'INTERNAL') log.error({ err: error, route: request.routeOptions.url }, problem.detail)
     return sendProblem(reply, problem)
   })
   return app

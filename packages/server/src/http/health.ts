@@ -36,7 +36,8 @@ export function healthRoutes(app: FastifyInstance, parts: HealthParts): void {
   const response = { ...answers(READINESS), 503: { ...READINESS, description: 'Draining: send requests elsewhere.' } }
   const readyz = { operationId: 'readyz', summary: 'May it be sent requests?', tags: ['health'], response }
   app.get('/readyz', { schema: readyz }, (_request, reply) => {
-    reply.code(parts.lifecycle.draining ? 503 : 200).send(readiness(parts))
+    if (parts.lifecycle.draining) reply.code(503)
+    return readiness(parts)
   })
 
   const { registry } = parts.metrics

@@ -11,6 +11,8 @@ export type SchemaError = {
   readonly params: Readonly<Record<string, unknown>>
   readonly data?: unknown
   readonly parentSchema?: Schema | undefined
+  /** Set where the name of a property is what is wrong; an error of the keyword propertyNames follows. */
+  readonly propertyName?: string
 }
 
 type Schema = { readonly 'x-fix'?: string; readonly properties?: Readonly<Record<string, Schema>> }
@@ -21,6 +23,7 @@ const FAULTS_MAX = 20
 export function schemaFaults(errors: readonly SchemaError[]): Fault[] {
   const faults = new Map<string, Fault>()
   for (const error of errors) {
+    if (error.propertyName !== undefined) continue
     const fault = faultOf(error)
     if (!faults.has(fault.field)) faults.set(fault.field, fault)
     if (faults.size === FAULTS_MAX) break

@@ -2,21 +2,23 @@
 // to the log.
 
 import { type Fault, LimiterError } from 'sluice'
-import { invalidRequest, type Problem, ProblemError, problem } from './problem.ts'
+import { invalidRequest, type Problem, type ProblemCode, ProblemError, problem } from './problem.ts'
 import { type SchemaError, schemaFaults } from './schema-faults.ts'
 
+type Headers = Readonly<Record<string, string | string[] | undefined>>
+
 /** How Fastify's own errors are told. */
-const FASTIFY_PROBLEMS: Readonly<Record<string, () => Problem>> = {
-  FST_ERR_CTP_INVALID_MEDIA_TYPE: () =>
-    problem('MEDIA_TYPE_UNSUPPORTED', 'The body has to be JSON: send the header Content-Type: application/json.'),
-  FST_ERR_CTP_BODY_TOO_LARGE: () =>
-    problem('BODY_TOO_LARGE', 'The body is too large: a check has at most 64 KiB, a batch 2 MiB.'),
-  FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
-    problem('REQUEST_INVALID', 'The body is not as long as the header Content-Length says.'),
-  FST_ERR_BAD_URL: () => problem('REQUEST_INVALID', 'The path is not valid: check its percent escapes.'),
+const FASTIFY_PROBLEMS: Readonly<Record<string, (headers: Headers) => Problem>> = {
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: ({ 'content-type': value }) =>
+    told('MEDIA_TYPE_UNSUPPORTED', 'Content-Type', value, 'send JSON with the header Content-Type: application/json'),
+  FST_ERR_CTP_BODY_TOO_LARGE: ({ 'content-length': value }) =>
+    told('BODY_TOO_LARGE', 'body', value && `${value} bytes`, 'send at most 64 KiB, or 2 MiB to check/batch'),
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: ({ 'content-length': value }) =>
+    told('REQUEST_INVALID', 'Content-Length', value, 'give the number of bytes of the body'),
+  FST_ERR_BAD_URL: () => told('REQUEST_INVALID', 'path', undefined, 'check its percent escapes'),
 }
 
-export function problemOf(error: unknown): Problem {
+export function problemOf(error: unknown, headers: Headers = {}): Problem {
   if (error instanceof ProblemError) return error.problem
   if (error instanceof LimiterError) return limiterProblem(error)
   const { validation, code, statusCode } = (error ?? {}) as {
@@ -26,9 +28,13 @@ export function problemOf(error: unknown): Problem {
   }
   if (validation !== undefined) return invalidRequest(schemaFaults(validation))
   const known = FASTIFY_PROBLEMS[code ?? '']
-  if (known !== undefined) return known()
+  if (known !== undefined) return known(headers)
   if (statusCode !== undefined && statusCode >= 400 && statusCode < 500) return problem('REQUEST_INVALID', String(error))
   return problem('INTERNAL', 'Something unforeseen went wrong; the log of this node says more.')
+}
+
+function told(code: ProblemCode, field: string, value: unknown, fix: string): Problem {
+  return problem(code, `${field}: ${fix}`, [{ field, value, fix }])
 }
 
 function limiterProblem(error: LimiterError): Problem {
@@ -39,7 +45,8 @@ function limiterProblem(error: LimiterError): Problem {
     case 'STORE_UNAVAILABLE':
       return problem('STORE_UNAVAILABLE', 'The counters cannot be reached at the moment; nothing was decided.')
     case 'STORE_CORRUPT':
-      return problem('STORE_CORRUPT', 'A counter of this client cannot be read; the log of this node names it.')
+      // Names a key of Redis, and with it the client: fit for whoever named that client, but not for a log.
+      return problem('STORE_CORRUPT', error.message)
     case 'CLOSED':
       return problem('CLOSED', 'This node is shutting down: ask another one.')
     case 'RULE_INVALID':

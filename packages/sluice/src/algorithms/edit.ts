@@ -32,7 +32,7 @@ export function settlePacked(
   }
 }
 
-/** Logs and permits hold their times and units outright. What had left the old window does not come back in a longer one. */
+/** Logs and permits hold their times and units outright. What has left the old window or the new one is gone. */
 export function settleList<S>(
   algorithm: ListAlgorithm<S>,
   written: Limit,
@@ -42,7 +42,7 @@ export function settleList<S>(
 ): Settled<S> {
   const ahead = algorithm.advance(limit, state, nowUs)
   const edited = written.windowUs !== limit.windowUs
-  if (edited) algorithm.dropExpired(written, state, nowUs)
+  if (edited) for (const either of [written, limit]) algorithm.dropExpired(either, state, nowUs)
   const live = algorithm.resetUs(limit, state, nowUs) > 0
   return { state, moved: ahead || edited, stale: live && written.generation > limit.generation }
 }

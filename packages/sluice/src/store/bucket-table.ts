@@ -1,4 +1,4 @@
-// Ten million buckets without an object per bucket: 28 bytes each in typed arrays, found by a 64-bit fingerprint.
+// Ten million buckets without an object per bucket: 32 bytes each in typed arrays, found by a 64-bit fingerprint.
 // Segments are small hash tables behind a directory. A full one first drops buckets that cannot be told from fresh
 // ones, then grows by an eighth, then splits in two: no step ever touches more than one segment, so none stops the world.
 
@@ -9,40 +9,59 @@ const GROWTH = 1.125
 /** A full segment of live buckets is not searched for dead ones again before this, or a flood would pay for a sweep per key. */
 const SWEEP_PAUSE_US = 200_000
 
+/**
+ * A slot is 32 bytes, so that a bucket is found, read and written in one cache line: two 32-bit words of fingerprint, two
+ * numbers that the caller wants to remember, and the caller's tag. Fingerprint (0, 0) is a free slot.
+ */
 class Segment {
-  /** Pairs of 32-bit words; (0, 0) is a free slot. */
-  readonly fingerprints: Int32Array
-  /** Pairs of numbers: what the caller wants to remember. */
+  readonly words: Int32Array
   readonly numbers: Float64Array
-  /** The caller's tag of each slot. */
-  readonly tags: Uint32Array
   readonly slots: number
   readonly bits: number
   count = 0
   sweepAfterUs = 0
 
   constructor(slots: number, bits: number) {
+    const buffer = new ArrayBuffer(32 * slots)
+    this.words = new Int32Array(buffer)
+    this.numbers = new Float64Array(buffer)
     this.slots = slots
     this.bits = bits
-    this.fingerprints = new Int32Array(2 * slots)
-    this.numbers = new Float64Array(2 * slots)
-    this.tags = new Uint32Array(slots)
   }
 
   /** The slot of a fingerprint, or the free slot where it belongs. A segment always has a free slot. */
   slotOf(high: number, low: number): number {
-    const { fingerprints, slots } = this
+    const { words, slots } = this
     let slot = ((low >>> 0) * slots * 2 ** -32) | 0
     for (;;) {
-      const a = fingerprints[2 * slot]
-      const b = fingerprints[2 * slot + 1]
+      const a = words[8 * slot]
+      const b = words[8 * slot + 1]
       if ((a === high && b === low) || (a === 0 && b === 0)) return slot
       slot = slot + 1 === slots ? 0 : slot + 1
     }
   }
 
   isFree(slot: number): boolean {
-    return this.fingerprints[2 * slot] === 0 && this.fingerprints[2 * slot + 1] === 0
+    return this.words[8 * slot] === 0 && this.words[8 * slot + 1] === 0
+  }
+
+  // Slots come from slotOf or a loop over all of them, so each of these four is within its array.
+  first(slot: number): number {
+    return this.numbers[4 * slot + 1] as number
+  }
+
+  second(slot: number): number {
+    return this.numbers[4 * slot + 2] as number
+  }
+
+  tag(slot: number): number {
+    return this.words[8 * slot + 6] as number
+  }
+
+  write(slot: number, first: number, second: number, tag: number): void {
+    this.numbers[4 * slot + 1] = first
+    this.numbers[4 * slot + 2] = second
+    this.words[8 * slot + 6] = tag
   }
 
   get isFull(): boolean {
@@ -51,11 +70,9 @@ class Segment {
 
   insert(high: number, low: number, first: number, second: number, tag: number): void {
     const slot = this.slotOf(high, low)
-    this.fingerprints[2 * slot] = high
-    this.fingerprints[2 * slot + 1] = low
-    this.numbers[2 * slot] = first
-    this.numbers[2 * slot + 1] = second
-    this.tags[slot] = tag
+    this.words[8 * slot] = high
+    this.words[8 * slot + 1] = low
+    this.write(slot, first, second, tag)
     this.count += 1
   }
 
@@ -63,11 +80,9 @@ class Segment {
   copyTo(target: (high: number) => Segment, keep: (segment: Segment, slot: number) => boolean): void {
     for (let slot = 0; slot < this.slots; slot += 1) {
       if (this.isFree(slot) || !keep(this, slot)) continue
-      const high = this.fingerprints[2 * slot] as number // within the array, as are the next four
-      const low = this.fingerprints[2 * slot + 1] as number
-      const first = this.numbers[2 * slot] as number
-      const second = this.numbers[2 * slot + 1] as number
-      target(high).insert(high, low, first, second, this.tags[slot] as number)
+      const high = this.words[8 * slot] as number // within the array, as is the next
+      const low = this.words[8 * slot + 1] as number
+      target(high).insert(high, low, this.first(slot), this.second(slot), this.tag(slot))
     }
   }
 }
@@ -148,16 +163,14 @@ export class BucketTable {
     const slots = Math.max(SLOTS_MIN, Math.ceil((live * GROWTH) / LOAD_MAX))
     this.#replace(segment, new Segment(slots, segment.bits), (from, slot) => {
       const vacant = this.#vacant(from, slot)
-      if (vacant) this.#owner.dropped(from.tags[slot] as number)
+      if (vacant) this.#owner.dropped(from.tag(slot))
       return !vacant
     })
     return true
   }
 
   #vacant(segment: Segment, slot: number): boolean {
-    const first = segment.numbers[2 * slot] as number // within the array, as are the next two
-    const second = segment.numbers[2 * slot + 1] as number
-    return this.#owner.isVacant(first, second, segment.tags[slot] as number)
+    return this.#owner.isVacant(segment.first(slot), segment.second(slot), segment.tag(slot))
   }
 
   #replace(segment: Segment, by: Segment, keep: (segment: Segment, slot: number) => boolean = () => true): void {

@@ -17,7 +17,7 @@ import { ListTable } from './list-table.ts'
 import type { BucketName, Charge, Give, Grant, Short, Store, Take, Taken } from './store.ts'
 
 export type MemoryStoreOptions = {
-  /** Most keys held at once, 31 to 40 bytes each. Above it, new keys share 4096 overflow buckets per limit. */
+  /** Most keys held at once, about 40 bytes each. Above it, new keys share 4096 overflow buckets per limit. */
   readonly maxKeys?: number
   readonly clock?: Clock
 }
@@ -104,7 +104,7 @@ class MemoryStore implements Store {
   give(gives: readonly Give[], opId?: string): void {
     const nowUs = this.#now()
     for (const { limit, owner, detail, units, bookedUs } of gives) {
-      const { algorithm, settled, write } = this.#bucketOf(limit, owner, detail, nowUs)
+      const { algorithm, settled, write } = this.#bucketOf(limit, owner, detail, nowUs, true)
       if (!isGivable(settled, units, algorithm.resetUs(limit, settled.state, nowUs))) continue
       if (units < 0) algorithm.charge(limit, settled.state, nowUs, -units, opId)
       else algorithm.refund(limit, settled.state, nowUs, units, bookedUs, opId)
@@ -164,11 +164,11 @@ class MemoryStore implements Store {
     return { granted, nowUs, grants, source: 'store', replayed }
   }
 
-  #works(charges: readonly Charge[], opId: string | undefined, nowUs: number, looks = false): Work[] {
+  #works(charges: readonly Charge[], opId: string | undefined, nowUs: number, mayDrop = false): Work[] {
     const works: Work[] = []
     for (const charge of charges) {
       const { limit } = charge
-      const found = this.#bucketOf(limit, charge.owner, charge.detail, nowUs, looks)
+      const found = this.#bucketOf(limit, charge.owner, charge.detail, nowUs, mayDrop)
       // A bucket used twice in one take is one bucket, and counts what the earlier uses would take.
       const twins = works.filter(({ bucket }) => bucket.id === found.id)
       const bucket = twins[0]?.bucket ?? found
@@ -192,11 +192,11 @@ class MemoryStore implements Store {
     return grantOf(algorithm, charge, settled.state, nowUs, used, short, spent, delayUs, opId)
   }
 
-  /** `looks`: nothing will be written, so a list must not be brought to now where it is kept. */
-  #bucketOf(limit: Limit, owner: string, detail: string, nowUs: number, looks = false): Bucket {
+  /** `mayDrop`: perhaps nothing will be written, so a list must not be brought to now where it is kept. */
+  #bucketOf(limit: Limit, owner: string, detail: string, nowUs: number, mayDrop = false): Bucket {
     return isPacked(limit)
       ? this.#packedBucket(limit, owner, detail, nowUs)
-      : this.#listBucket(limit, owner, detail, nowUs, looks)
+      : this.#listBucket(limit, owner, detail, nowUs, mayDrop)
   }
 
   #packedBucket(limit: PackedLimit, owner: string, detail: string, nowUs: number): Bucket {
@@ -215,12 +215,12 @@ class MemoryStore implements Store {
     return { id: `${high}:${low}`, algorithm: page.algorithm, settled, write }
   }
 
-  #listBucket(limit: Limit, owner: string, detail: string, nowUs: number, looks: boolean): Bucket {
+  #listBucket(limit: Limit, owner: string, detail: string, nowUs: number, mayDrop: boolean): Bucket {
     const algorithm: ListAlgorithm<unknown> = limit.algorithm === 'concurrency' ? concurrency : slidingWindowLog
     const id = this.#lists.keyOf(limit, owner, detail, nowUs)
     const stored = this.#lists.get(id)
     const written = stored?.limit ?? limit
-    const apart = looks || written.generation > limit.generation
+    const apart = mayDrop || written.generation > limit.generation || written.windowUs !== limit.windowUs
     const state = stored === undefined ? algorithm.fresh() : apart ? structuredClone(stored.state) : stored.state
     const settled = settleList(algorithm, written, state, limit, nowUs)
     const write = () => {
@@ -244,12 +244,12 @@ class MemoryStore implements Store {
   /** The page of the limit that wrote the bucket just found. */
   #writer(): LimitPage {
     const { segment, slot } = this.#table
-    return this.#book.pageAt(segment.tags[slot] as number)
+    return this.#book.pageAt(segment.tag(slot))
   }
 
   #load(writer: LimitPage, into: PackedState): void {
     const { segment, slot } = this.#table
-    unpack(into, segment.numbers[2 * slot] as number, segment.numbers[2 * slot + 1] as number, writer.twoCounts)
+    unpack(into, segment.first(slot), segment.second(slot), writer.twoCounts)
   }
 
   /** Writes the bucket just found, or adds it. */
@@ -266,10 +266,8 @@ class MemoryStore implements Store {
     if (writer !== page) {
       writer.buckets -= 1
       page.buckets += 1
-      segment.tags[slot] = page.index
     }
-    segment.numbers[2 * slot] = at
-    segment.numbers[2 * slot + 1] = second
+    segment.write(slot, at, second, page.index)
   }
 
   #isVacant(at: number, second: number, tag: number): boolean {

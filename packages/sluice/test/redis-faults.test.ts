@@ -1,0 +1,177 @@
+// What a real Redis does to a store in real life: scripts that vanish, connections that break in mid-reply, values that
+// somebody else wrote, and keys that must not stay for ever.
+
+import { Redis } from 'ioredis'
+import { createClient } from 'redis'
+import { compileLimit, createLimiter, type Limiter, LimiterError } from 'sluice'
+import { type RedisClient, type RedisStore, redisStore } from 'sluice/redis'
+import { type FaultProxy, type RedisProcess, startFaultProxy, startRedis } from 'sluice/testing'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+
+// A long fixed window: what is in use is exactly what was counted, and nothing flows back meanwhile.
+const RULE = {
+  rule_id: 'per_user',
+  scope: 'per_user',
+  algorithm: 'fixed_window',
+  limit: 1_000_000,
+  window_seconds: 366 * 86_400,
+}
+
+let redis: RedisProcess
+let proxy: FaultProxy
+let admin: Redis
+beforeAll(async () => {
+  redis = await startRedis()
+  proxy = await startFaultProxy(redis.port)
+  admin = new Redis(redis.url)
+})
+beforeEach(() => admin.flushall())
+afterAll(async () => {
+  admin.disconnect()
+  await proxy.stop()
+  await redis.stop()
+})
+
+const clients: Record<string, (url: string) => RedisClient> = {
+  ioredis: (url) => new Redis(url, { lazyConnect: true }),
+  'node-redis': (url) => createClient({ url }),
+}
+
+async function withLimiter(
+  client: RedisClient,
+  run: (limiter: Limiter, store: RedisStore) => Promise<void>,
+): Promise<void> {
+  const store = redisStore(client)
+  const limiter = createLimiter({ rules: [RULE], store })
+  try {
+    await run(limiter, store)
+  } finally {
+    await limiter.close()
+  }
+}
+
+async function used(user: string): Promise<number> {
+  let remaining = 0
+  await withLimiter(new Redis(redis.url, { lazyConnect: true }), async (limiter) => {
+    remaining = (await limiter.peek({ user })).remaining ?? 0
+  })
+  return RULE.limit - remaining
+}
+
+describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
+  test('a connection cut in mid-reply loses the answer, and nothing is counted twice', async () => {
+    const url = `redis://127.0.0.1:${proxy.port}`
+    await withLimiter(clientOf(url), async (limiter) => {
+      const answers = { admitted: 0, lost: 0 }
+      for (let round = 0; round < 20; round += 1) {
+        if (round % 4 === 1) proxy.cutNextReply(round)
+        const settled = await Promise.allSettled(Array.from({ length: 10 }, () => limiter.check({ user: 'cut' })))
+        for (const { status } of settled) answers[status === 'fulfilled' ? 'admitted' : 'lost'] += 1
+        const [reason] = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason] : []))
+        if (reason !== undefined) expect(reason).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+      }
+      expect(answers.lost).toBeGreaterThan(0)
+      expect(answers.admitted + answers.lost).toBe(200)
+      const counted = await used('cut')
+      expect(counted, 'every admitted request is counted').toBeGreaterThanOrEqual(answers.admitted)
+      expect(counted, 'and none of them twice').toBeLessThanOrEqual(200)
+    })
+  })
+
+  test('scripts that are flushed again and again fail no decision', async () => {
+    await withLimiter(clientOf(redis.url), async (limiter) => {
+      for (let round = 0; round < 50; round += 1) {
+        if (round % 5 === 0) await admin.script('FLUSH')
+        const decisions = await Promise.all(Array.from({ length: 20 }, () => limiter.check({ user: 'flush' })))
+        expect(decisions.every(({ allowed }) => allowed)).toBe(true)
+      }
+    })
+    expect(await used('flush')).toBe(1000)
+  })
+
+  test('checks of one turn are one round trip, whatever the number of rules', async () => {
+    const rules = ['a', 'b', 'c', 'd', 'e'].map((id) => ({ ...RULE, rule_id: id }))
+    const store = redisStore(clientOf(redis.url))
+    const limiter = createLimiter({ rules, store })
+    await limiter.check({ user: 'warm' })
+    await admin.config('RESETSTAT')
+    await Promise.all(Array.from({ length: 20 }, (_, index) => limiter.check({ user: `user-${index}` })))
+    const calls = /cmdstat_evalsha:calls=(\d+)/.exec(await admin.info('commandstats'))?.[1]
+    expect(Number(calls)).toBe(1)
+    await limiter.close()
+  })
+
+  test('a store that is down answers at once with an error, and works again when Redis is back', async () => {
+    const own = await startRedis()
+    const store = redisStore(clientOf(own.url))
+    const limiter = createLimiter({ rules: [RULE], store })
+    expect((await limiter.check({ user: 'down' })).allowed).toBe(true)
+    await own.stop()
+    await expect(limiter.check({ user: 'down' })).rejects.toMatchObject({ code: 'STORE_UNAVAILABLE', status: 503 })
+    const again = await startRedis(['--port', String(own.port)])
+    await expect
+      .poll(
+        () =>
+          limiter.check({ user: 'down' }).then(
+            (one) => one.allowed,
+            () => false,
+          ),
+        { timeout: 20_000 },
+      )
+      .toBe(true)
+    await limiter.close()
+    await again.stop()
+  })
+})
+
+test('a value that cannot be read is an error for the requests that touch it, and for no other in the batch', async () => {
+  await withLimiter(new Redis(redis.url, { lazyConnect: true }), async (limiter) => {
+    for (const [user, value] of Object.entries({ text: 'not msgpack', number: '\x05', odd: '\x81\xa1x\x91\x01' })) {
+      await admin.set(`sl:{user:${user}}`, Buffer.from(value, 'latin1'))
+      const [bad, good] = await Promise.allSettled([limiter.check({ user }), limiter.check({ user: `fine-${user}` })])
+      expect(bad).toMatchObject({ status: 'rejected', reason: { code: 'STORE_CORRUPT' } })
+      expect(String((bad as PromiseRejectedResult).reason)).toContain(`sl:{user:${user}}`)
+      expect(good).toMatchObject({ status: 'fulfilled', value: { allowed: true } })
+      expect(await admin.getBuffer(`sl:{user:${user}}`), 'it is not overwritten').toEqual(Buffer.from(value, 'latin1'))
+      await limiter.reset('per_user', user)
+      expect((await limiter.check({ user })).allowed, 'a reset clears it').toBe(true)
+    }
+  })
+})
+
+test('every key has a time to live, long enough for what it holds and not for ever', async () => {
+  const store = redisStore(new Redis(redis.url, { lazyConnect: true }))
+  const rules = ['token_bucket', 'leaky_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log', 'concurrency']
+  const limits = rules.map((algorithm, index) => ({
+    rule_id: `r${index}`,
+    scope: 'per_user',
+    algorithm,
+    limit: 5,
+    window_seconds: 30,
+  }))
+  const limiter = createLimiter({ rules: limits, store })
+  await limiter.check({ user: 'ttl' })
+  const keys = await admin.keys('*')
+  expect(keys.length, 'one value for the packed ones, one each for log and permits').toBe(3)
+  for (const key of keys) {
+    const ttlMs = await admin.pttl(key)
+    expect(ttlMs).toBeGreaterThan(30_000)
+    expect(ttlMs).toBeLessThanOrEqual(2 * 30_000 + 60_000)
+  }
+  await limiter.close()
+})
+
+test('a client that cannot be used is refused with the reason', async () => {
+  expect(() => redisStore({} as RedisClient)).toThrow(LimiterError)
+  expect(() => redisStore(new Redis({ lazyConnect: true }), { connections: 0 })).toThrow(/connections/)
+  expect(() => redisStore(new Redis({ lazyConnect: true }), { prefix: 'a{b}' })).toThrow(/prefix/)
+})
+
+test('several connections share the load and count as one', async () => {
+  const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { connections: 4 })
+  const limit = compileLimit({ id: 'r', fact: 'user', algorithm: 'token_bucket', units: 100, windowUs: 86_400_000_000 })
+  const charge = { limit, owner: 'many', detail: '', min: 1, max: 1, kind: 'enforce' } as const
+  const taken = await Promise.all(Array.from({ length: 150 }, () => store.take({ charges: [charge] })))
+  expect(taken.filter(({ granted }) => granted).length).toBe(100)
+  await store.close()
+})
