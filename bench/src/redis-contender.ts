@@ -20,7 +20,8 @@ export async function sluiceOnRedis(port: string, calls: number, rules: number):
   return inFlight(calls, async (take) => {
     let admitted = 0
     for (let user = take(); user !== undefined; user = take()) {
-      if ((await limiter.check({ user, method: 'POST', path: '/api/v1/messages' })).allowed) admitted += 1
+      const decision = await limiter.check({ user, method: 'POST', path: '/api/v1/messages' })
+      if (decision.allowed) admitted += 1
     }
     return admitted
   })

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { createLimiter, type Limiter } from 'sluice'
 import { progress, resultOf } from '../measure.ts'
 import type { Scenario } from '../report.ts'
-import { waitedClock } from '../run-queue.ts'
+import { Stopwatch } from '../stopwatch.ts'
 import { freshKey } from '../zipf.ts'
 
 const KEYS = 10_000_000
@@ -51,13 +51,13 @@ type Pauses = { callMs: number; chunkMs: number; ownChunkMs: number }
 
 function drain(limiter: Limiter, count: number): Pauses {
   const pauses = { callMs: 0, chunkMs: 0, ownChunkMs: 0 }
-  const waitedMs = waitedClock()
+  const watch = new Stopwatch()
   for (let first = 0; first < count; first += CHUNK) {
-    const [startedMs, waitedBeforeMs] = [performance.now(), waitedMs()]
+    watch.start()
     drainChunk(limiter, first, pauses)
-    const chunkMs = performance.now() - startedMs
-    pauses.chunkMs = Math.max(pauses.chunkMs, chunkMs)
-    pauses.ownChunkMs = Math.max(pauses.ownChunkMs, chunkMs - (waitedMs() - waitedBeforeMs))
+    watch.stop()
+    pauses.chunkMs = Math.max(pauses.chunkMs, watch.wallMs)
+    pauses.ownChunkMs = Math.max(pauses.ownChunkMs, watch.ownMs)
     if ((first + CHUNK) % (KEYS / 10) !== 0) continue
     progress(`${(first + CHUNK) / 1e6} M keys, longest pause so far ${pauses.ownChunkMs.toFixed(1)} ms`)
   }

@@ -55,46 +55,50 @@ export type Plan = {
   readonly op: Op | undefined
 }
 
+/** What all decisions of one rule set share. */
+export type Decider = { readonly version: number; newId(): string }
+
 /** A decision that remembers what it took, so that it can be given back. Ids and outcomes are made when asked for. */
 export class Decided implements Decision {
   readonly allowed: boolean
-  readonly ruleId: string | null = null
-  readonly limit: number | null = null
-  readonly remaining: number | null = null
-  readonly resetAfterMs: number | null = null
-  readonly retryAfterMs: number | null = null
-  readonly delayMs: number = 0
+  readonly ruleId: string | null
+  readonly limit: number | null
+  readonly remaining: number | null
+  readonly resetAfterMs: number | null
+  readonly retryAfterMs: number | null
+  readonly delayMs: number
   readonly source: Source
   readonly version: number
+  readonly #decider: Decider
   readonly #plan: Plan
   readonly #taken: Taken
-  readonly #newId: () => string
   #requestId: string | undefined
   #outcomes: readonly Outcome[] | undefined
   #settled = false
 
-  constructor(plan: Plan, taken: Taken, version: number, requestId: string | undefined, newId: () => string) {
+  constructor(decider: Decider, plan: Plan, taken: Taken, requestId: string | undefined) {
+    const { charges, limits } = plan
+    const reported = charges.length === 1 && charges[0]?.kind !== 'shadow' ? 0 : reportedOf(plan, taken)
+    const limit = limits[reported]
+    const grant = taken.grants[reported]
+    const known = limit !== undefined && grant !== undefined
     this.allowed = taken.granted
+    this.ruleId = known ? limit.rule.id : null
+    this.limit = known ? limit.limit.units : null
+    this.remaining = known ? grant.remaining : null
+    this.resetAfterMs = known ? wholeMs(grant.resetAfterUs) : null
+    this.retryAfterMs = known ? (taken.granted ? 0 : finiteMs(grant.retryAfterUs)) : null
+    this.delayMs = longestDelayMs(taken)
     this.source = taken.source
-    this.version = version
+    this.version = decider.version
+    this.#decider = decider
     this.#plan = plan
     this.#taken = taken
     this.#requestId = requestId
-    this.#newId = newId
-    const reported = plan.charges.length === 1 ? 0 : reportedOf(plan, taken)
-    const limit = plan.limits[reported]
-    const grant = taken.grants[reported]
-    if (limit === undefined || grant === undefined || plan.charges[reported]?.kind === 'shadow') return
-    this.ruleId = limit.rule.id
-    this.limit = limit.limit.units
-    this.remaining = grant.remaining
-    this.resetAfterMs = wholeMs(grant.resetAfterUs)
-    this.retryAfterMs = taken.granted ? 0 : finiteMs(grant.retryAfterUs)
-    this.delayMs = longestDelayMs(taken)
   }
 
   get requestId(): string {
-    this.#requestId ??= this.#newId()
+    this.#requestId ??= this.#decider.newId()
     return this.#requestId
   }
 

@@ -2,7 +2,7 @@
 // or a broken store. A check sees one rule set as a whole, and a rule set that is refused changes nothing.
 
 import { type Clock, systemClock } from './clock.ts'
-import { Decided, type Decision, type Plan } from './decision.ts'
+import { Decided, type Decider, type Decision, type Plan } from './decision.ts'
 import { faultText, LimiterError } from './errors.ts'
 import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
 import { parseRules } from './rules/parse.ts'
@@ -53,14 +53,14 @@ export function createLimiter(options: LimiterOptions): Limiter {
   return new RuleLimiter(options)
 }
 
-class RuleLimiter implements Limiter {
+class RuleLimiter implements Limiter, Decider {
   readonly #store: Store
   readonly #options: LimiterOptions
   #rules: RuleSet
   #closed = false
   #checks = 0
   readonly #idPrefix = randomPrefix()
-  readonly #newId = (): string => `${this.#idPrefix}${(this.#checks++).toString(36)}`
+  readonly #nextId = (): string => this.newId()
 
   constructor(options: LimiterOptions) {
     this.#options = options
@@ -74,6 +74,11 @@ class RuleLimiter implements Limiter {
 
   get version(): number {
     return this.#rules.version
+  }
+
+  newId(): string {
+    this.#checks += 1
+    return `${this.#idPrefix}${this.#checks.toString(36)}`
   }
 
   async check(subject: Subject, requestId?: string): Promise<Decision> {
@@ -134,7 +139,7 @@ class RuleLimiter implements Limiter {
 
   #plan(subject: Subject, requestId: string | undefined): Plan {
     if (this.#closed) throw new LimiterError('CLOSED', 'the limiter was closed: create a new one')
-    return this.#rules.plan(subject, requestId ?? this.#newId)
+    return this.#rules.plan(subject, requestId ?? this.#nextId)
   }
 
   /** Answers that need no store: nothing to charge, or a limit that nobody can pass. */
@@ -145,7 +150,7 @@ class RuleLimiter implements Limiter {
   }
 
   #decide(plan: Plan, taken: Taken, requestId: string | undefined): Decision {
-    return new Decided(plan, taken, this.#rules.version, requestId ?? plan.op?.id, this.#newId)
+    return new Decided(this, plan, taken, requestId ?? plan.op?.id)
   }
 }
 

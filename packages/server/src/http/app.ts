@@ -2,6 +2,7 @@
 // (nothing is coerced, nothing silently dropped), and whatever goes wrong leaves as a problem document.
 
 import { type FastifyError, type FastifyInstance, fastify } from 'fastify'
+import type { Clock } from 'sluice'
 import type { KeyHash, Log } from '../log.ts'
 import { Admissions } from './admissions.ts'
 import { batchRoute } from './batch.ts'
@@ -21,6 +22,8 @@ export type AppParts = HealthParts & {
   readonly keyHash: KeyHash
   /** Where the rules come from, for those who try to change them here. */
   readonly rulesPath: string
+  /** For `reset_at` and headers: the time of buckets is the store's. */
+  readonly clock?: Clock | undefined
 }
 
 const REQUEST_MS_MAX = 10_000

@@ -3,126 +3,102 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '467feb3cfa0e425d80d497af67ea5694e4d5c5ae',
+  sha1: 'c61d01a3278c4f3ef310ef504a2581f24b731eff',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
-  KEYS     the values the batch touches. A packed value is a msgpack map: bucket name -> entry (include/packed.lua);
-           a listed value is one msgpack array (include/listed.lua). A key is of one kind for good: its name says which.
-  ARGV[1]  JSON [limits, requests]
+  KEYS     the values the batch touches. A packed value holds buckets of three numbers (include/packed.lua), a listed
+           value one bucket that keeps a list (include/listed.lua). A key is of one kind for good: its name says which.
+  ARGV[1]  JSON [limits, texts, numbers]; indexes are 1-based, 0 stands for no text
              limit    [generation, code, capacity, tick_us, a, b, id]
                       code 1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
                       a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0
-             request  [verb, op_id, charge, charge, ...]      verb 0 take, 1 peek, 2 give, 3 reset
-             charge   [key, limit, detail, min, max, kind]    key and limit are 1-based; kind 0 enforce, 1 shadow, 2 force
-             give     [key, limit, detail, units, booked_us]
+             numbers  per request: verb (0 take, 1 peek, 2 give, 3 reset), op id (text), number of parts, then six per part:
+                      take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
+                      give         key, limit, detail (text), units, booked_us, 0
+                      reset        key, limit, detail (text), 0, 0, 0
   ARGV[2]  now_us, "" for the clock of Redis (tests pass a number)
   returns  integers: now_us, then per request
              take, peek   status (1 granted, 0 refused, -1 a value cannot be read, -2 too many buckets under one key),
-                          replayed (0, 1), then per charge, unless status < 0:
-                          short (0 no, 1 now, 2 never, 3 stale rules), units, then what the bucket holds as of now:
+                          and unless that is negative: replayed (0, 1), then per part short (0 no, 1 now, 2 never,
+                          3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
-             give, reset  status (1, or -1)
+             give, reset  status (1, or negative)
 
-  Nothing is written before every request of the batch has been decided, and each changed key is written once.
+  Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables are
+  made once per batch, not per request: that is most of the speed.
 ]]
 --[[
   Algorithms of three numbers: token bucket, leaky bucket, fixed window, sliding window. The TypeScript in
-  src/algorithms is the specification; test/differential proves that this is equal to it.
-
-  An entry is {generation, code, capacity, tick_us, a, b, at, x, y}: the limit that wrote it, then the state.
-  The first six are laid out as in a limit, so a function that takes a limit takes an entry as well.
+  src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
+  numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
 ]]
-local GENERATION, CODE, CAPACITY, TICK, A, B, AT, X, Y = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local TOKEN, LEAKY, FIXED, SLIDING, LOG, CONCURRENCY = 1, 2, 3, 4, 5, 6
 local OWED_MAX = 4503599627370496
 local SLIDING_MAX = 67108863
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
-local function is_bucket(limit) return limit[CODE] <= LEAKY end
+-- The batch, as apply.lua fills it in.
+local limits, texts, numbers, raw, now_us
+local reply = {}
 
--- Where the state stands at a time: tick of a bucket, index of a window.
-local function position(limit, us)
-  if limit[CODE] <= LEAKY then return floor(us / limit[TICK]) end
-  return floor(us / (limit[A] * limit[TICK]))
+-- Where a state stands at a time: tick of a bucket, index of a window.
+local function position(code, tick, a, us)
+  if code <= LEAKY then return floor(us / tick) end
+  return floor(us / (a * tick))
 end
 
-local function fresh(limit, now_us)
-  return { limit[1], limit[2], limit[3], limit[4], limit[5], limit[6], position(limit, now_us), 0, 0 }
+-- A state brought to now; also whether the clock had stepped back behind it.
+local function advanced(code, tick, a, b, at, x, y)
+  local now = position(code, tick, a, now_us)
+  local steps = now - at
+  if steps < 0 then return now, x, y, true end
+  if steps == 0 then return at, x, y, false end
+  if code <= LEAKY then return now, max(0, x - steps * b), 0, false end
+  return now, 0, (code == SLIDING and steps == 1) and x or 0, false
 end
 
--- Requests work on copies: an entry that is brought to now but not charged is not written, or a clock that steps back
--- would find it in another state than if nobody had asked.
-local function copied(e) return { e[1], e[2], e[3], e[4], e[5], e[6], e[7], e[8], e[9] } end
+local function used(code, tick, a, at, x, y)
+  if code <= LEAKY then return ceil(x / a) end
+  if y == 0 then return x end
+  local elapsed = floor(now_us / tick) - at * a
+  return x + ceil(y * (a - elapsed) / a)
+end
 
--- Brings an entry to now; true when the clock had stepped back behind it.
-local function advance(entry, now_us)
-  local at = position(entry, now_us)
-  local steps = at - entry[AT]
-  entry[AT] = at
-  if steps < 0 then return true end
-  if steps == 0 then return false end
-  if entry[CODE] <= LEAKY then
-    entry[X] = max(0, entry[X] - steps * entry[B])
-  else
-    entry[Y] = entry[CODE] == SLIDING and steps == 1 and entry[X] or 0
-    entry[X] = 0
+local function charged(code, a, x, units)
+  if code <= LEAKY then return min(OWED_MAX, x + units * a) end
+  if code == FIXED then return x + units end
+  return min(SLIDING_MAX, x + units)
+end
+
+local function refunded(code, tick, a, b, at, x, y, units, booked_us)
+  local booked = position(code, tick, a, booked_us)
+  if code <= LEAKY then
+    local age = max(0, position(code, tick, a, now_us) - booked)
+    return max(0, x - max(0, units * a - age * b)), y
   end
-  return false
+  if at == booked then return max(0, x - units), y end
+  if code == SLIDING and at == booked + 1 then return x, max(0, y - units) end
+  return x, y
 end
 
-local function is_live(entry) return entry[X] > 0 or entry[Y] > 0 end
-
-local function used(entry, now_us)
-  if entry[CODE] <= LEAKY then return ceil(entry[X] / entry[A]) end
-  if entry[Y] == 0 then return entry[X] end
-  local elapsed = floor(now_us / entry[TICK]) - entry[AT] * entry[A]
-  return entry[X] + ceil(entry[Y] * (entry[A] - elapsed) / entry[A])
-end
-
-local function charge(entry, units)
-  if entry[CODE] <= LEAKY then
-    entry[X] = min(OWED_MAX, entry[X] + units * entry[A])
-  elseif entry[CODE] == FIXED then
-    entry[X] = entry[X] + units
-  else
-    entry[X] = min(SLIDING_MAX, entry[X] + units)
+-- What an edited limit makes of a live state that another one wrote: src/algorithms/edit.ts.
+local function inherited(code, tick, a, b, at, x, y, limit)
+  local to_code, capacity, to_tick, to_a, to_b = limit[2], limit[3], limit[4], limit[5], limit[6]
+  local next_x = charged(to_code, to_a, 0, min(capacity, used(code, tick, a, at, x, y)))
+  if code <= LEAKY and to_code <= LEAKY then
+    local owed_ticks = ceil(ceil(x / b) * tick / to_tick)
+    local capacity_parts = capacity * to_a
+    next_x = max(next_x, owed_ticks >= capacity_parts / to_b and capacity_parts or owed_ticks * to_b)
   end
+  return position(to_code, to_tick, to_a, now_us), next_x, 0
 end
 
-local function refund(entry, now_us, units, booked_us)
-  if is_bucket(entry) then
-    local age = max(0, position(entry, now_us) - position(entry, booked_us))
-    entry[X] = max(0, entry[X] - max(0, units * entry[A] - age * entry[B]))
-    return
-  end
-  local age = entry[AT] - position(entry, booked_us)
-  if age == 0 then entry[X] = max(0, entry[X] - units) end
-  if age == 1 and entry[CODE] == SLIDING then entry[Y] = max(0, entry[Y] - units) end
-end
-
-local function same_shape(a, b)
-  return a[5] == b[5] and a[3] == b[3] and a[6] == b[6] and a[4] == b[4] and a[2] == b[2]
-end
-
--- What an edited limit makes of a live entry that another one wrote: src/algorithms/edit.ts.
-local function inherit(old, limit, now_us)
-  local next = fresh(limit, now_us)
-  charge(next, min(limit[CAPACITY], used(old, now_us)))
-  if is_bucket(old) and is_bucket(limit) then
-    local owed_ticks = ceil(ceil(old[X] / old[B]) * old[TICK] / limit[TICK])
-    local capacity_parts = limit[CAPACITY] * limit[A]
-    local owed = owed_ticks >= capacity_parts / limit[B] and capacity_parts or owed_ticks * limit[B]
-    next[X] = max(next[X], owed)
-  end
-  return next
-end
-
--- When an entry ends to matter, as it was stored.
-local function ends_us(entry)
-  if entry[CODE] <= LEAKY then return (entry[AT] + ceil(entry[X] / entry[B])) * entry[TICK] end
-  return (entry[AT] + (entry[CODE] == SLIDING and 2 or 1)) * entry[A] * entry[TICK]
+-- When a state, as it was stored, ends to matter.
+local function ends_us(code, tick, a, b, at, x)
+  if code <= LEAKY then return (at + ceil(x / b)) * tick end
+  return (at + (code == SLIDING and 2 or 1)) * a * tick
 end
 --[[
   Algorithms that keep a list, one value per bucket.
@@ -130,18 +106,18 @@ end
   log          {generation, window_us, used, us, units, us, units, ...}             oldest first
   concurrency  {generation, window_us, op_id, units, expires_us, op_id, units, ...} in the order of taking
 ]]
-local function fresh_list(limit)
-  if limit[CODE] == LOG then return { limit[GENERATION], limit[A], 0 } end
-  return { limit[GENERATION], limit[A] }
+local function fresh_list(code, window_us, generation)
+  if code == LOG then return { generation, window_us, 0 } end
+  return { generation, window_us }
 end
 
 local function newest_us(list) return #list > 3 and list[#list - 1] or nil end
 
 -- Entries within the window, shifted to now when the clock stepped back; true when it did.
-local function advance_log(limit, list, now_us)
+local function advance_log(list, window_us)
   local newest = newest_us(list)
   local ahead_us = newest and newest - now_us or 0
-  local since_us = now_us - limit[A]
+  local since_us = now_us - window_us
   local kept, total = 4, 0
   for i = 4, #list, 2 do
     local us, units = list[i], list[i + 1]
@@ -156,8 +132,8 @@ local function advance_log(limit, list, now_us)
   return ahead_us > 0
 end
 
-local function advance_permits(limit, list, now_us)
-  local latest_us, ahead, kept = now_us + limit[A], false, 3
+local function advance_permits(list, window_us)
+  local latest_us, ahead, kept = now_us + window_us, false, 3
   for i = 3, #list, 3 do
     local expires_us = list[i + 2]
     if expires_us > latest_us then expires_us, ahead = latest_us, true end
@@ -170,12 +146,12 @@ local function advance_permits(limit, list, now_us)
   return ahead
 end
 
-local function advance_list(limit, list, now_us)
-  if limit[CODE] == LOG then return advance_log(limit, list, now_us) end
-  return advance_permits(limit, list, now_us)
+local function advance_list(code, list, window_us)
+  if code == LOG then return advance_log(list, window_us) end
+  return advance_permits(list, window_us)
 end
 
-local function is_live_list(limit, list) return #list > (limit[CODE] == LOG and 3 or 2) end
+local function is_live_list(code, list) return #list > (code == LOG and 3 or 2) end
 
 local function permit_index(list, op_id)
   for i = 3, #list, 3 do if list[i] == op_id then return i end end
@@ -188,18 +164,18 @@ local function drop_permit(list, op_id)
 end
 
 -- Units in use; a permit that op_id itself holds is not counted.
-local function used_list(limit, list, op_id)
-  if limit[CODE] == LOG then return list[3] end
+local function used_list(code, list, op_id)
+  if code == LOG then return list[3] end
   local total = 0
   for i = 3, #list, 3 do if list[i] ~= op_id then total = total + list[i + 1] end end
   return total
 end
 
-local function charge_list(limit, list, now_us, units, op_id)
-  if limit[CODE] == CONCURRENCY then
+local function charge_list(code, list, window_us, units, op_id)
+  if code == CONCURRENCY then
     drop_permit(list, op_id)
     local n = #list
-    list[n + 1], list[n + 2], list[n + 3] = op_id, units, now_us + limit[A]
+    list[n + 1], list[n + 2], list[n + 3] = op_id, units, now_us + window_us
     return
   end
   list[3] = list[3] + units
@@ -208,8 +184,8 @@ local function charge_list(limit, list, now_us, units, op_id)
   else list[n + 1], list[n + 2] = now_us, units end
 end
 
-local function refund_list(limit, list, units, booked_us, op_id)
-  if limit[CODE] == CONCURRENCY then return drop_permit(list, op_id) end
+local function refund_list(code, list, units, booked_us, op_id)
+  if code == CONCURRENCY then return drop_permit(list, op_id) end
   for i = 4, #list, 2 do
     if list[i] == booked_us then
       local taken = min(list[i + 1], units)
@@ -221,27 +197,27 @@ local function refund_list(limit, list, units, booked_us, op_id)
 end
 
 -- Until \`units\` can be had, if nobody else takes any.
-local function wait_list_us(limit, list, now_us, units, op_id)
-  local in_use = used_list(limit, list, op_id)
+local function wait_list_us(code, list, window_us, capacity, units, op_id)
+  local in_use = used_list(code, list, op_id)
   local frees = {}
-  if limit[CODE] == LOG then
-    for i = 4, #list, 2 do frees[#frees + 1] = { list[i] + limit[A], list[i + 1] } end
+  if code == LOG then
+    for i = 4, #list, 2 do frees[#frees + 1] = { list[i] + window_us, list[i + 1] } end
   else
     for i = 3, #list, 3 do if list[i] ~= op_id then frees[#frees + 1] = { list[i + 2], list[i + 1] } end end
-    table.sort(frees, function(a, b) return a[1] < b[1] end)
+    table.sort(frees, function(one, other) return one[1] < other[1] end)
   end
   for i = 1, #frees do
-    if in_use + units <= limit[CAPACITY] then return 0 end
+    if in_use + units <= capacity then return 0 end
     in_use = in_use - frees[i][2]
-    if in_use + units <= limit[CAPACITY] then return frees[i][1] - now_us end
+    if in_use + units <= capacity then return frees[i][1] - now_us end
   end
   return 0
 end
 
-local function ends_list_us(limit, list, now_us)
-  if limit[CODE] == LOG then
+local function ends_list_us(code, list, window_us)
+  if code == LOG then
     local newest = newest_us(list)
-    return newest and newest + limit[A] or now_us
+    return newest and newest + window_us or now_us
   end
   local latest = now_us
   for i = 3, #list, 3 do latest = max(latest, list[i + 2]) end
@@ -250,293 +226,351 @@ end
 --[[
   Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests that
   touch it and no others; it is never overwritten.
+
+  A packed value is one flat array, ten fields per bucket: name, then the limit that wrote it (generation, code, capacity,
+  tick, a, b), then its state (at, x, y).
 ]]
--- TTL only reclaims memory: entries say themselves when they stop mattering. The slack keeps a clock that steps (or a test
+-- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a test
 -- that moves it) from finding a full bucket where a spent one was.
 local SLACK_US = 60000000
-local ENTRIES_MAX = 512
+local BUCKETS_MAX = 512
 
-local function check_entries(value)
-  local count = 0
-  for _, e in pairs(value) do
-    local _ = e[1] + e[2] + e[3] + e[4] + e[5] + e[6] + e[7] + e[8] + e[9]
-    count = count + 1
+local packed_values, listed_values, list_codes, dirty = {}, {}, {}, {}
+
+local function read_packed(text)
+  local value = cmsgpack.unpack(text)
+  local count = #value
+  if count % 10 ~= 0 or (count == 0 and next(value)) then error('not ours') end
+  for i = 2, count, 10 do
+    local _ = value[i] + value[i + 1] + value[i + 2] + value[i + 3] + value[i + 4] + value[i + 5] + value[i + 6] + value[i + 7]
+      + value[i + 8]
   end
-  return count
-end
-
-local function load_values(keys)
-  return { keys = keys, raw = redis.call('MGET', unpack(keys)), packed = {}, counts = {}, lists = {}, limits = {},
-    broken = {}, dirty = {} }
-end
-
-local function packed_value(values, key)
-  local value = values.packed[key]
-  if value then return value end
-  local raw = values.raw[key]
-  if not raw then
-    value, values.counts[key] = {}, 0
-  else
-    local read, unpacked = pcall(cmsgpack.unpack, raw)
-    local sound, count = pcall(check_entries, unpacked)
-    if not (read and sound) then values.broken[key] = true; return nil end
-    value, values.counts[key] = unpacked, count
-  end
-  values.packed[key] = value
   return value
 end
 
-local function listed_value(values, key, limit)
-  local list = values.lists[key]
-  if list then return list end
-  local raw = values.raw[key]
-  if not raw then
-    list = fresh_list(limit)
-  else
-    local read, unpacked = pcall(cmsgpack.unpack, raw)
-    if not read or type(unpacked) ~= 'table' or type(unpacked[2]) ~= 'number' then return nil end
-    list = unpacked
+local function packed_value(key)
+  local value = packed_values[key]
+  if value ~= nil then return value end
+  value = {}
+  if raw[key] then
+    local sound, unpacked = pcall(read_packed, raw[key])
+    value = sound and unpacked
   end
-  values.lists[key], values.limits[key] = list, limit
+  packed_values[key] = value
+  return value
+end
+
+local function listed_value(key, code, window_us, generation)
+  local list = listed_values[key]
+  if list ~= nil then return list end
+  list = fresh_list(code, window_us, generation)
+  if raw[key] then
+    local sound, unpacked = pcall(cmsgpack.unpack, raw[key])
+    list = sound and type(unpacked) == 'table' and type(unpacked[2]) == 'number' and unpacked
+  end
+  listed_values[key] = list
   return list
 end
 
-local function write(key, value, ends, now_us)
+local function write(key, value, ends)
   redis.call('SET', key, cmsgpack.pack(value), 'PX', max(1, ceil((ends - now_us + SLACK_US) / 1000)))
 end
 
-local function store_packed(key, value, now_us)
-  local latest = 0
-  for name, entry in pairs(value) do
-    local ends = ends_us(entry)
-    if ends + SLACK_US < now_us then value[name] = nil else latest = max(latest, ends) end
+-- Buckets that have not mattered for a while are left out when a value is written.
+local function store_packed(key, value)
+  local latest, kept, count = 0, 0, #value
+  for i = 1, count, 10 do
+    local ends = ends_us(value[i + 2], value[i + 4], value[i + 5], value[i + 6], value[i + 7], value[i + 8])
+    if ends + SLACK_US >= now_us then
+      if ends > latest then latest = ends end
+      if kept < i - 1 then for j = 1, 10 do value[kept + j] = value[i - 1 + j] end end
+      kept = kept + 10
+    end
   end
-  if next(value) == nil then redis.call('DEL', key) else write(key, value, latest, now_us) end
+  for i = count, kept + 1, -1 do value[i] = nil end
+  if kept == 0 then redis.call('DEL', key) else write(key, value, latest) end
 end
 
-local function store_values(values, now_us)
-  for index in pairs(values.dirty) do
-    local key, list = values.keys[index], values.lists[index]
+local function store_values()
+  for key in pairs(dirty) do
+    local list, code = listed_values[key], list_codes[key]
     if not list then
-      store_packed(key, values.packed[index], now_us)
-    elseif is_live_list(values.limits[index], list) then
-      write(key, list, ends_list_us(values.limits[index], list, now_us), now_us)
+      store_packed(KEYS[key], packed_values[key])
+    elseif is_live_list(code, list) then
+      write(KEYS[key], list, ends_list_us(code, list, list[2]))
     else
-      redis.call('DEL', key)
+      redis.call('DEL', KEYS[key])
     end
   end
 end
 --[[
+  The bucket at hand for each part of the request at hand: brought to now on the side, and written back into its value only
+  when something is charged (or an edit or a clock that stepped back has to be kept). A bucket that is asked and not
+  charged is left as it was, or a clock that steps back would find it in another state than if nobody had asked.
+]]
+local UNREADABLE, CROWDED = -1, -2
+
+-- By part: where the bucket is in its value (0: not yet), its state, or its list, and whether newer rules wrote it.
+local places, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
+
+local function name_of(limit, detail)
+  return detail == 0 and limit[7] or limit[7] .. '|' .. texts[detail]
+end
+
+local function place_of(value, name)
+  for i = 1, #value, 10 do if value[i] == name then return i end end
+  return 0
+end
+
+local function keep_packed(part, key, limit, detail)
+  local value, i = packed_values[key], places[part]
+  if i == 0 then
+    i = #value + 1
+    places[part], value[i] = i, name_of(limit, detail)
+  end
+  value[i + 1], value[i + 2], value[i + 3] = limit[1], limit[2], limit[3]
+  value[i + 4], value[i + 5], value[i + 6] = limit[4], limit[5], limit[6]
+  value[i + 7], value[i + 8], value[i + 9] = ats[part], xs[part], ys[part]
+  dirty[key] = true
+end
+
+local function keep_list(part, key, limit)
+  local list = lists[part]
+  list[1], list[2] = limit[1], limit[5]
+  listed_values[key], list_codes[key], dirty[key] = list, limit[2], true
+end
+
+local function keep(part, key, limit, detail)
+  if limit[2] >= LOG then keep_list(part, key, limit) else keep_packed(part, key, limit, detail) end
+end
+
+local function settle_packed(part, key, limit, detail, keeps)
+  local value = packed_value(key)
+  if not value then return UNREADABLE end
+  local i = place_of(value, name_of(limit, detail))
+  places[part], stales[part] = i, false
+  if i == 0 then
+    if #value >= 10 * BUCKETS_MAX then return CROWDED end
+    ats[part], xs[part], ys[part] = position(limit[2], limit[4], limit[5], now_us), 0, 0
+    return 0
+  end
+  local code, capacity, tick, a, b = value[i + 2], value[i + 3], value[i + 4], value[i + 5], value[i + 6]
+  local at, x, y, moved = advanced(code, tick, a, b, value[i + 7], value[i + 8], value[i + 9])
+  if x == 0 and y == 0 then
+    at, moved = position(limit[2], limit[4], limit[5], now_us), false
+  elseif value[i + 1] > limit[1] then
+    stales[part], moved = true, false
+  elseif a ~= limit[5] or capacity ~= limit[3] or b ~= limit[6] or tick ~= limit[4] or code ~= limit[2] then
+    at, x, y = inherited(code, tick, a, b, at, x, y, limit)
+    moved = true
+  end
+  ats[part], xs[part], ys[part] = at, x, y
+  if moved and keeps then keep_packed(part, key, limit, detail) end
+  return 0
+end
+
+local function settle_listed(part, key, limit, keeps)
+  local generation, code, window_us = limit[1], limit[2], limit[5]
+  local stored = listed_value(key, code, window_us, generation)
+  if not stored then return UNREADABLE end
+  local list = { unpack(stored) }
+  local moved = advance_list(code, list, window_us)
+  if list[2] ~= window_us then
+    -- What has left the old window or the new one is gone.
+    if code == LOG then advance_log(list, list[2]) end
+    moved = true
+  end
+  lists[part] = list
+  stales[part] = list[1] > generation and is_live_list(code, list)
+  if moved and keeps and not stales[part] then keep_list(part, key, limit) end
+  return 0
+end
+
+-- Brings the bucket of a part to now; a negative status when it cannot be had.
+local function settle(part, key, limit, detail, keeps)
+  if limit[2] >= LOG then return settle_listed(part, key, limit, keeps) end
+  return settle_packed(part, key, limit, detail, keeps)
+end
+
+local function used_of(part, limit, op_id)
+  if limit[2] >= LOG then return used_list(limit[2], lists[part], op_id) end
+  return used(limit[2], limit[4], limit[5], ats[part], xs[part], ys[part])
+end
+
+local function is_live(part, limit)
+  if limit[2] >= LOG then return is_live_list(limit[2], lists[part]) end
+  return xs[part] > 0 or ys[part] > 0
+end
+
+local function spend(part, key, limit, detail, units, op_id)
+  if limit[2] >= LOG then charge_list(limit[2], lists[part], limit[5], units, op_id)
+  else xs[part] = charged(limit[2], limit[5], xs[part], units) end
+  keep(part, key, limit, detail)
+end
+--[[
   The verbs: what a request does to its buckets. Everything is decided before anything is charged.
 ]]
-local GRANTED, REFUSED, UNREADABLE, CROWDED = 1, 0, -1, -2
 local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
 local ENFORCE, SHADOW, FORCE = 0, 1, 2
 
-local function bucket_name(limit, detail)
-  return detail == '' and limit[7] or limit[7] .. '|' .. detail
-end
-
--- The entry of a charge as of now under its limit, and whether a newer limit wrote it; nil and a status when it cannot be
--- had. What an edit or a clock that stepped back makes of an entry is kept, unless the request only looks.
-local function settle_packed(values, key, limit, detail, now_us, keeps)
-  local value = packed_value(values, key)
-  if not value then return nil, UNREADABLE end
-  local name = bucket_name(limit, detail)
-  local entry = value[name]
-  if not entry then
-    if values.counts[key] >= ENTRIES_MAX then return nil, CROWDED end
-    return fresh(limit, now_us), false
-  end
-  entry = copied(entry)
-  local moved = advance(entry, now_us)
-  if not is_live(entry) then return fresh(limit, now_us), false end
-  if entry[GENERATION] > limit[GENERATION] then return entry, true end
-  if not same_shape(entry, limit) then entry, moved = inherit(entry, limit, now_us), true end
-  if moved and keeps then
-    entry[GENERATION] = limit[GENERATION]
-    value[name], values.dirty[key] = entry, true
-  end
-  return entry, false
-end
-
-local function keep_list(values, key, limit, list)
-  list[GENERATION], list[2] = limit[GENERATION], limit[A]
-  values.lists[key], values.limits[key], values.dirty[key] = list, limit, true
-end
-
-local function settle_listed(values, key, limit, now_us, keeps)
-  local list = listed_value(values, key, limit)
-  if not list then return nil, UNREADABLE end
-  list = { unpack(list) }
-  local moved = advance_list(limit, list, now_us)
-  if list[2] ~= limit[A] then
-    -- What had left the old window does not come back in a longer one.
-    if limit[CODE] == LOG then advance_log({ [A] = list[2] }, list, now_us) end
-    list[2], moved = limit[A], true
-  end
-  if list[GENERATION] > limit[GENERATION] and is_live_list(limit, list) then return list, true end
-  if moved and keeps then keep_list(values, key, limit, list) end
-  return list, false
-end
-
-local function settle(values, key, limit, detail, now_us, keeps)
-  if limit[CODE] >= LOG then return settle_listed(values, key, limit, now_us, keeps) end
-  return settle_packed(values, key, limit, detail, now_us, keeps)
-end
-
-local function keep(values, key, limit, detail, state)
-  if limit[CODE] >= LOG then return keep_list(values, key, limit, state) end
-  values.dirty[key] = true
-  state[GENERATION] = limit[GENERATION]
-  local value, name = values.packed[key], bucket_name(limit, detail)
-  if not value[name] then values.counts[key] = values.counts[key] + 1 end
-  value[name] = state
-end
-
-local function spend(values, key, limit, detail, state, now_us, units, op_id)
-  if limit[CODE] >= LOG then charge_list(limit, state, now_us, units, op_id) else charge(state, units) end
-  keep(values, key, limit, detail, state)
-end
+-- By part: units to charge if the request is granted, why it is short, and the first part that uses the same bucket.
+local units_of, shorts, roots = {}, {}, {}
 
 -- Units to charge if the request is granted, and why \`low\` units cannot be had.
-local function ask(limit, in_use, low, high, kind, stale)
+local function ask(capacity, in_use, low, high, kind, stale)
   local short = NOT_SHORT
   if stale then short = STALE
-  elseif low > limit[CAPACITY] then short = NEVER
-  elseif in_use + low > limit[CAPACITY] then short = NOW end
+  elseif low > capacity then short = NEVER
+  elseif in_use + low > capacity then short = NOW end
   if kind == FORCE then return short == STALE and 0 or high, short end
   if short ~= NOT_SHORT then return 0, short end
-  return min(high, limit[CAPACITY] - in_use), short
+  return min(high, capacity - in_use), short
 end
 
--- A bucket used twice in one request counts what the earlier uses would take, and shares their state.
-local function earlier_use(request, works, i)
-  local units, state = 0, nil
-  for j = 3, i - 1 do
-    local a, b = request[j], request[i]
-    if a[1] == b[1] and a[2] == b[2] and a[3] == b[3] then units, state = units + works[j].units, works[j].state end
+-- The first part that uses the same bucket, and what the uses in between would take.
+local function earlier_uses(at, part)
+  local root, taken = part, 0
+  local here = at + 6 * (part - 1)
+  for other = part - 1, 1, -1 do
+    local there = at + 6 * (other - 1)
+    if numbers[there] == numbers[here] and numbers[there + 1] == numbers[here + 1] and numbers[there + 2] == numbers[here + 2]
+    then
+      root, taken = other, taken + units_of[other]
+    end
   end
-  return units, state
+  return root, taken
 end
 
-local function decide(values, limits, request, now_us, keeps)
-  local works, granted = {}, true
-  for i = 3, #request do
-    local c = request[i]
-    local limit = limits[c[2]]
-    local taken, twin = 0, nil
-    if i > 3 then taken, twin = earlier_use(request, works, i) end
-    local state, stale = settle(values, c[1], limit, c[3], now_us, keeps)
-    if not state then return nil, stale end
-    state = twin or state
-    local in_use = taken + (limit[CODE] >= LOG and used_list(limit, state, request[2]) or used(state, now_us))
-    local units, short = ask(limit, in_use, c[4], c[5], c[6], stale)
-    if short ~= NOT_SHORT and c[6] == ENFORCE then granted = false end
-    works[i] = { limit = limit, state = state, units = units, short = short }
+-- Whether all parts may be had, or a negative status.
+local function decide(at, parts, op_id, keeps)
+  local granted = true
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    local limit, kind = limits[numbers[i + 1]], numbers[i + 5]
+    local root, taken = part, 0
+    if part > 1 then root, taken = earlier_uses(at, part) end
+    if root == part then
+      local status = settle(part, numbers[i], limit, numbers[i + 2], keeps)
+      if status < 0 then return status end
+    end
+    roots[part] = root
+    local in_use = used_of(root, limit, op_id) + taken
+    local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root])
+    units_of[part], shorts[part] = units, short
+    if short ~= NOT_SHORT and kind == ENFORCE then granted = false end
   end
-  return works, granted
+  return granted
 end
 
-local function is_renewal(request, works)
+local function is_renewal(at, parts, op_id)
   local permits = false
-  for i = 3, #request do
-    if works[i].limit[CODE] == CONCURRENCY then
-      if not permit_index(works[i].state, request[2]) then return false end
+  for part = 1, parts do
+    if limits[numbers[at + 6 * (part - 1) + 1]][2] == CONCURRENCY then
+      if not permit_index(lists[roots[part]], op_id) then return false end
       permits = true
     end
   end
   return permits
 end
 
-local function answer(reply, work, spent, min_units, now_us, op_id)
-  local n, limit, state = #reply, work.limit, work.state
-  reply[n + 1], reply[n + 2] = work.short, spent
-  if limit[CODE] < LOG then
-    reply[n + 3], reply[n + 4] = state[X], state[Y]
+local function answer(part, limit, low, spent, op_id)
+  local n, short = #reply, shorts[part]
+  local root = roots[part]
+  reply[n + 1], reply[n + 2] = short, spent
+  if limit[2] < LOG then
+    reply[n + 3], reply[n + 4] = xs[root], ys[root]
     return
   end
-  reply[n + 3] = used_list(limit, state, nil)
-  reply[n + 4] = work.short == NOW and wait_list_us(limit, state, now_us, min_units, op_id) or 0
-  reply[n + 5] = ends_list_us(limit, state, now_us) - now_us
+  local code, list, window_us = limit[2], lists[root], limit[5]
+  reply[n + 3] = used_list(code, list, nil)
+  reply[n + 4] = short == NOW and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0
+  reply[n + 5] = ends_list_us(code, list, window_us) - now_us
 end
 
-local function run(values, limits, request, now_us, reply, commit)
-  local works, granted = decide(values, limits, request, now_us, commit)
-  if not works then
-    reply[#reply + 1] = granted
+local function run(at, parts, op_id, commits)
+  local granted = decide(at, parts, op_id, commits)
+  local n = #reply
+  if granted ~= true and granted ~= false then
+    reply[n + 1] = granted
     return
   end
-  reply[#reply + 1] = granted and GRANTED or REFUSED
-  reply[#reply + 1] = commit and is_renewal(request, works) and 1 or 0
-  for i = 3, #request do
-    local c, work = request[i], works[i]
-    local spent = commit and (granted or c[6] == FORCE) and work.units or 0
-    if spent > 0 then spend(values, c[1], work.limit, c[3], work.state, now_us, spent, request[2]) end
-    answer(reply, work, spent, c[4], now_us, request[2])
+  reply[n + 1] = granted and 1 or 0
+  reply[n + 2] = op_id ~= '' and commits and is_renewal(at, parts, op_id) and 1 or 0
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    local limit = limits[numbers[i + 1]]
+    local spent = commits and (granted or numbers[i + 5] == FORCE) and units_of[part] or 0
+    if spent > 0 then spend(roots[part], numbers[i], limit, numbers[i + 2], spent, op_id) end
+    answer(part, limit, numbers[i + 3], spent, op_id)
   end
 end
 
-local function take(values, limits, request, now_us, reply) run(values, limits, request, now_us, reply, true) end
-local function peek(values, limits, request, now_us, reply) run(values, limits, request, now_us, reply, false) end
+local function take(at, parts, op_id) run(at, parts, op_id, true) end
+local function peek(at, parts, op_id) run(at, parts, op_id, false) end
+
+local function refund(part, limit, units, booked_us, op_id)
+  if limit[2] >= LOG then
+    refund_list(limit[2], lists[part], units, booked_us, op_id)
+  else
+    xs[part], ys[part] =
+      refunded(limit[2], limit[4], limit[5], limit[6], ats[part], xs[part], ys[part], units, booked_us)
+  end
+end
 
 -- Older rules do not touch what newer ones wrote, and to a vacant bucket there is nothing to give.
-local function give(values, limits, request, now_us, reply)
-  local status = GRANTED
-  for i = 3, #request do
-    local c = request[i]
-    local limit, units = limits[c[2]], c[4]
-    local listed = limit[CODE] >= LOG
-    local state, stale = settle(values, c[1], limit, c[3], now_us, false)
-    if not state then
-      status = stale
-    elseif stale then
-      -- nothing
-    elseif units < 0 then
-      spend(values, c[1], limit, c[3], state, now_us, -units, request[2])
-    elseif listed and is_live_list(limit, state) then
-      refund_list(limit, state, units, c[5], request[2])
-      keep(values, c[1], limit, c[3], state)
-    elseif not listed and is_live(state) then
-      refund(state, now_us, units, c[5])
-      keep(values, c[1], limit, c[3], state)
+local function give(at, parts, op_id)
+  local worst = 1
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    local key, limit, detail, units = numbers[i], limits[numbers[i + 1]], numbers[i + 2], numbers[i + 3]
+    local status = settle(part, key, limit, detail, false)
+    if status < 0 then
+      worst = status
+    elseif units < 0 and not stales[part] then
+      spend(part, key, limit, detail, -units, op_id)
+    elseif units > 0 and not stales[part] and is_live(part, limit) then
+      refund(part, limit, units, numbers[i + 4], op_id)
+      keep(part, key, limit, detail)
     end
   end
-  reply[#reply + 1] = status
+  reply[#reply + 1] = worst
 end
 
-local function reset(values, limits, request, _, reply)
-  local c = request[3]
-  local key, limit = c[1], limits[c[2]]
-  values.dirty[key] = true
-  if limit[CODE] >= LOG then
-    values.lists[key], values.limits[key] = fresh_list(limit), limit
+-- A value that cannot be read is dropped whole: that is what a reset is for.
+local function reset(at)
+  local key, limit = numbers[at], limits[numbers[at + 1]]
+  dirty[key] = true
+  if limit[2] >= LOG then
+    listed_values[key], list_codes[key] = fresh_list(limit[2], limit[5], limit[1]), limit[2]
   else
-    local value = packed_value(values, key) or {} -- a value that cannot be read is dropped whole: that is what a reset is for
-    values.packed[key], value[bucket_name(limit, c[3])] = value, nil
-    values.counts[key] = values.counts[key] or 0
+    local value = packed_value(key) or {}
+    local i = place_of(value, name_of(limit, numbers[at + 2]))
+    if i > 0 then for _ = 1, 10 do table.remove(value, i) end end
+    packed_values[key] = value
   end
-  reply[#reply + 1] = GRANTED
+  reply[#reply + 1] = 1
 end
 
 local VERBS = { take, peek, give, reset }
 
 local input = cjson.decode(ARGV[1])
-local limits, requests = input[1], input[2]
+limits, texts, numbers = input[1], input[2], input[3]
 
-local now_us = tonumber(ARGV[2])
+now_us = tonumber(ARGV[2])
 if not now_us then
   local time = redis.call('TIME')
   now_us = time[1] * 1000000 + time[2]
 end
 
-local values = load_values(KEYS)
-local reply = { now_us }
-for i = 1, #requests do
-  local request = requests[i]
-  VERBS[request[1] + 1](values, limits, request, now_us, reply)
+raw = redis.call('MGET', unpack(KEYS))
+reply[1] = now_us
+local at, last = 1, #numbers
+while at < last do
+  local verb, op, parts = numbers[at], numbers[at + 1], numbers[at + 2]
+  VERBS[verb + 1](at + 3, parts, op == 0 and '' or texts[op])
+  at = at + 3 + 6 * parts
 end
-store_values(values, now_us)
+store_values()
 return reply
 `,
 }

@@ -38,49 +38,47 @@ export class BatchEncoder {
   readonly #keyIndex = new Map<string, number>()
   readonly #limits: unknown[] = []
   readonly #limitIndex = new Map<Limit, number>()
-  readonly #requests: unknown[] = []
+  readonly #texts: string[] = []
+  readonly #textIndex = new Map<string, number>()
+  readonly #numbers: number[] = []
 
   constructor(names: KeyNames) {
     this.#names = names
   }
 
+  /** Flat on purpose: a table per request would be most of what the script does. */
   add(request: Request): void {
-    const opId = request.verb === 'reset' ? '' : (request.opId ?? '')
-    this.#requests.push([VERBS[request.verb], opId, ...this.#parts(request)])
+    const opId = request.verb === 'reset' ? undefined : request.opId
+    this.#numbers.push(VERBS[request.verb], this.#text(opId ?? ''), weightOf(request))
+    if (request.verb === 'reset') this.#part(request.bucket, 0, 0, 0)
+    else if (request.verb === 'give') for (const give of request.gives) this.#part(give, give.units, give.bookedUs, 0)
+    else for (const charge of request.charges) this.#part(charge, charge.min, charge.max, KINDS[charge.kind])
   }
 
   json(): string {
-    return JSON.stringify([this.#limits, this.#requests])
+    return JSON.stringify([this.#limits, this.#texts, this.#numbers])
   }
 
-  #parts(request: Request): unknown[] {
-    if (request.verb === 'reset') return [this.#place(request.bucket)]
-    if (request.verb === 'give') {
-      return request.gives.map((give) => [...this.#place(give), give.units, give.bookedUs])
-    }
-    return request.charges.map((charge) => [...this.#place(charge), charge.min, charge.max, KINDS[charge.kind]])
+  #part({ limit, owner, detail }: BucketName, fourth: number, fifth: number, sixth: number): void {
+    const name = this.#names.keyOf(limit, owner, detail)
+    const key = indexIn(this.#keyIndex, name, () => this.keys.push(name))
+    const numbers = indexIn(this.#limitIndex, limit, () => this.#limits.push(limitNumbers(limit)))
+    const text = detail !== '' && sharesValue(limit) ? this.#text(detail) : 0
+    this.#numbers.push(key, numbers, text, fourth, fifth, sixth)
   }
 
-  #place({ limit, owner, detail }: BucketName): [number, number, string] {
-    const key = this.#names.keyOf(limit, owner, detail)
-    return [this.#indexOfKey(key), this.#indexOfLimit(limit), sharesValue(limit) ? detail : '']
+  /** The same text has one index: a bucket that is used twice is known by it. */
+  #text(text: string): number {
+    return text === '' ? 0 : indexIn(this.#textIndex, text, () => this.#texts.push(text))
   }
+}
 
-  #indexOfKey(key: string): number {
-    const known = this.#keyIndex.get(key)
-    if (known !== undefined) return known
-    const index = this.keys.push(key)
-    this.#keyIndex.set(key, index)
-    return index
-  }
-
-  #indexOfLimit(limit: Limit): number {
-    const known = this.#limitIndex.get(limit)
-    if (known !== undefined) return known
-    const index = this.#limits.push(limitNumbers(limit))
-    this.#limitIndex.set(limit, index)
-    return index
-  }
+function indexIn<K>(indexes: Map<K, number>, item: K, push: () => number): number {
+  const known = indexes.get(item)
+  if (known !== undefined) return known
+  const index = push()
+  indexes.set(item, index)
+  return index
 }
 
 function limitNumbers(limit: Limit): unknown[] {

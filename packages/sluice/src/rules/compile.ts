@@ -23,6 +23,8 @@ export type CompiledRule = {
   readonly priority: number
   readonly group: string | undefined
   readonly shadow: boolean
+  /** Its buckets hold permits, which are named by the request. */
+  readonly permits: boolean
   readonly conditions: readonly Condition[]
   readonly expiresUs: number
   /** The key: its first fact, and the others joined. Undefined when a fact is absent. */
@@ -69,6 +71,7 @@ function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
     priority: rule.priority,
     group: rule.group,
     shadow: rule.mode === 'shadow',
+    permits: rule.algorithm === 'concurrency',
     conditions: conditionsOf(rule),
     expiresUs: rule.expires_at === undefined ? Number.POSITIVE_INFINITY : new Date(rule.expires_at).getTime() * 1000,
     owner: first === undefined ? () => '' : factReader(first, rule, ipv6Prefix),

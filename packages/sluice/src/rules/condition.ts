@@ -1,5 +1,6 @@
 // What a rule demands of a request beyond method and path, as functions made once and asked for each request.
 
+import { faultText, LimiterError } from '../errors.ts'
 import { parseAddress } from '../http/address.ts'
 import { matchesAny, parseCidr } from '../http/cidr.ts'
 import type { Subject } from '../subject.ts'
@@ -15,25 +16,42 @@ export type Condition = {
   holds(subject: Subject): boolean
 }
 
-const READERS: Readonly<Record<string, FactReader>> = {
-  user: (subject) => subject.user || undefined,
-  api_key: (subject) => subject.apiKey || undefined,
-  tenant: (subject) => subject.tenant || undefined,
-  plan: (subject) => subject.plan || undefined,
-  method: (subject) => subject.method?.toUpperCase() || undefined,
-  path: (subject) => subject.path || undefined,
-  ip: (subject) => subject.ip || undefined,
-}
+const READERS: ReadonlyMap<string, FactReader> = new Map<string, FactReader>([
+  ['user', (subject) => textOf('user', subject.user)],
+  ['api_key', (subject) => textOf('apiKey', subject.apiKey)],
+  ['tenant', (subject) => textOf('tenant', subject.tenant)],
+  ['plan', (subject) => textOf('plan', subject.plan)],
+  ['method', (subject) => textOf('method', subject.method)?.toUpperCase()],
+  ['path', (subject) => textOf('path', subject.path)],
+  ['endpoint', (subject) => textOf('path', subject.path)],
+  ['ip', (subject) => textOf('ip', subject.ip)],
+])
 
 /** A fact by name; what has no name of its own is an attribute, with or without the prefix. */
 export function readerOf(fact: string): FactReader {
-  const own = READERS[fact]
+  const own = READERS.get(fact)
   if (own !== undefined) return own
   const name = fact.startsWith(ATTRIBUTE) ? fact.slice(ATTRIBUTE.length) : fact
   return ({ attributes }) => {
-    const value = attributes !== undefined && Object.hasOwn(attributes, name) ? attributes[name] : undefined
-    return value === undefined || value === '' ? undefined : String(value)
+    const value = attributes && Object.hasOwn(attributes, name) ? attributes[name] : undefined
+    const plain = typeof value === 'number' || typeof value === 'boolean' ? String(value) : value
+    return textOf(`${ATTRIBUTE}${name}`, plain)
   }
+}
+
+/**
+ * Facts often come from untyped places, a JSON body or a session. A number or an object is refused rather than made a
+ * text: every object would be the same text, and their owners would share one bucket.
+ */
+export function textOf(fact: string, value: string | null | undefined): string | undefined {
+  if (typeof value === 'string') return value === '' ? undefined : value
+  if (value === undefined || value === null) return undefined
+  throw invalidSubject(fact, value, 'give a text')
+}
+
+export function invalidSubject(field: string, value: unknown, fix: string): LimiterError {
+  const fault = { field, value, fix }
+  return new LimiterError('SUBJECT_INVALID', faultText(fault), { faults: [fault] })
 }
 
 export function conditionsOf(rule: Rule): Condition[] {
@@ -62,8 +80,9 @@ function textTest(fact: string, values: readonly string[]): (subject: Subject) =
 
 function addressTest(values: readonly string[]): (subject: Subject) => boolean {
   const cidrs = values.map(parseCidr).filter((cidr) => cidr !== undefined)
-  return ({ ip }) => {
-    const address = ip ? parseAddress(ip) : undefined
+  return (subject) => {
+    const ip = textOf('ip', subject.ip)
+    const address = ip === undefined ? undefined : parseAddress(ip)
     return address !== undefined && matchesAny(cidrs, address)
   }
 }

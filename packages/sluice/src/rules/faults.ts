@@ -8,10 +8,12 @@ const FAULTS_MAX = 100
 export class Faults {
   readonly list: Fault[] = []
   readonly #path: string
+  readonly #spellings: ReadonlyMap<string, string> | undefined
 
-  constructor(path = '', list: Fault[] = []) {
+  constructor(path = '', list: Fault[] = [], spellings?: ReadonlyMap<string, string>) {
     this.#path = path
     this.list = list
+    this.#spellings = spellings
   }
 
   /** The same list, with a place in front of every field: `rules[2]`. */
@@ -19,9 +21,15 @@ export class Faults {
     return new Faults(this.#path === '' ? path : `${this.#path}.${path}`, this.list)
   }
 
+  /** The same list, with each field called what its author called it. */
+  spelled(spellings: ReadonlyMap<string, string>): Faults {
+    return new Faults(this.#path, this.list, spellings)
+  }
+
   add(field: string, value: unknown, fix: string): undefined {
     if (this.list.length < FAULTS_MAX) {
-      this.list.push({ field: [this.#path, field].filter((part) => part !== '').join('.'), value, fix })
+      const parts = [this.#path, this.#spellings?.get(field) ?? field]
+      this.list.push({ field: parts.filter((part) => part !== '').join('.'), value, fix })
     }
     return undefined
   }

@@ -6,6 +6,10 @@ type Fields = Readonly<Record<string, unknown>>
 
 const TEXT_LENGTH_MAX = 255
 
+export function isFields(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
 /** One line of text. Line breaks and control characters would end up in headers and logs. */
 export function readText(
   fields: Fields,
@@ -45,13 +49,22 @@ export function readOneOf<T extends string>(
   return faults.add(name, value, meant ? `did you mean "${meant}"?` : `use one of ${choices.join(', ')}`)
 }
 
-/** ISO 8601, kept as UTC. YAML readers may hand over a Date. */
+/** Date and time, as ISO 8601 or a database writes them. `new Date` alone takes "rule 7" for a day in July 2001. */
+const TIME = /^(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)(Z|[+-]\d{2}(?::?\d{2})?)?)?$/i
+
+/** Kept as UTC, which is also meant where no zone is given: a rule ends at the same moment on every machine. */
 export function readTime(fields: Fields, name: string, faults: Faults): string | undefined {
   const value = fields[name]
   if (value === undefined) return undefined
-  const time = value instanceof Date ? value : new Date(typeof value === 'string' ? value : Number.NaN)
+  const time = value instanceof Date ? value : new Date(typeof value === 'string' ? isoText(value) : Number.NaN)
   if (!Number.isNaN(time.getTime())) return time.toISOString()
   return faults.add(name, value, 'give a time such as "2030-01-31T00:00:00Z"')
+}
+
+function isoText(text: string): string {
+  const [, date, time = '00:00', zone = 'Z'] = TIME.exec(text) ?? []
+  const [hours, minutes = '00'] = zone.match(/[+-]?\d{2}/g) ?? []
+  return `${date}T${time}${hours === undefined ? 'Z' : `${hours}:${minutes}`}`
 }
 
 export function hasControl(text: string): boolean {

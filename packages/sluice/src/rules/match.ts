@@ -26,6 +26,8 @@ type Node = {
 
 export class RuleIndex {
   readonly #root: Node = newNode()
+  /** Patterns without wildcards, by the path they are: most rules of most rule sets, and found at once. */
+  readonly #literals = new Map<string, Place>()
   readonly #demand: ReadonlyMap<string, number>
 
   constructor(rules: readonly CompiledRule[]) {
@@ -33,24 +35,31 @@ export class RuleIndex {
     for (const rule of rules) this.#add(rule)
   }
 
-  /** Calls `found` with each rule the request meets. `path` is canonical, `method` in upper case. */
-  match(subject: Subject, method: string, path: string, found: (rule: CompiledRule) => void): void {
-    visit(this.#root, subject, method, path, 1, found)
+  /** Adds each rule the request meets to `matched`. `path` is canonical, `method` in upper case. */
+  match(subject: Subject, method: string, path: string, matched: CompiledRule[]): void {
+    const literal = this.#literals.get(path)
+    if (literal !== undefined) search(literal, subject, method, matched)
+    visit(this.#root, subject, method, path, 1, matched)
   }
 
   #add(rule: CompiledRule): void {
+    shelve(this.#placeOf(rule.rule.endpoint_pattern), rule, this.#demand)
+  }
+
+  #placeOf(pattern: string): Place {
+    const segments = segmentsOf(pattern)
+    if (!segments.some((segment) => segment === '**' || isWild(segment)))
+      return getOrAdd(this.#literals, pattern, newPlace)
     let node = this.#root
-    for (const segment of segmentsOf(rule.rule.endpoint_pattern)) {
+    for (const segment of segments) {
       if (segment === '**') {
         node.rest ??= newPlace()
-        shelve(node.rest, rule, this.#demand)
-        return
+        return node.rest
       }
-      // The pattern "/" has one empty segment: it ends at the root.
-      if (segment !== '') node = isWild(segment) ? wildOf(node) : literalOf(node, segment)
+      node = isWild(segment) ? wildOf(node) : getOrAdd(node.literals, segment, newNode)
     }
     node.here ??= newPlace()
-    shelve(node.here, rule, this.#demand)
+    return node.here
   }
 }
 
@@ -61,35 +70,35 @@ function visit(
   method: string,
   path: string,
   start: number,
-  found: (rule: CompiledRule) => void,
+  matched: CompiledRule[],
 ): void {
-  if (node.rest !== undefined) search(node.rest, subject, method, found)
+  if (node.rest !== undefined) search(node.rest, subject, method, matched)
   if (start >= path.length) {
-    if (node.here !== undefined) search(node.here, subject, method, found)
+    if (node.here !== undefined) search(node.here, subject, method, matched)
     return
   }
   if (node.literals.size === 0 && node.wild === undefined) return
   const slash = path.indexOf('/', start)
   const end = slash === -1 ? path.length : slash
   const literal = node.literals.get(path.slice(start, end))
-  if (literal !== undefined) visit(literal, subject, method, path, end + 1, found)
-  if (node.wild !== undefined) visit(node.wild, subject, method, path, end + 1, found)
+  if (literal !== undefined) visit(literal, subject, method, path, end + 1, matched)
+  if (node.wild !== undefined) visit(node.wild, subject, method, path, end + 1, matched)
 }
 
-function search(place: Place, subject: Subject, method: string, found: (rule: CompiledRule) => void): void {
-  searchShelf(place.anyMethod, subject, found)
+function search(place: Place, subject: Subject, method: string, matched: CompiledRule[]): void {
+  searchShelf(place.anyMethod, subject, matched)
   if (place.byMethod.size === 0) return
   const shelf = place.byMethod.get(method)
-  if (shelf !== undefined) searchShelf(shelf, subject, found)
+  if (shelf !== undefined) searchShelf(shelf, subject, matched)
 }
 
-function searchShelf(shelf: Shelf, subject: Subject, found: (rule: CompiledRule) => void): void {
-  for (const rule of shelf.always) if (holdsAll(rule, subject)) found(rule)
+function searchShelf(shelf: Shelf, subject: Subject, matched: CompiledRule[]): void {
+  for (const rule of shelf.always) if (holdsAll(rule, subject)) matched.push(rule)
   for (const { read, byValue } of shelf.filed) {
     const value = read(subject)
     const rules = value === undefined ? undefined : byValue.get(value)
     if (rules === undefined) continue
-    for (const rule of rules) if (holdsAll(rule, subject)) found(rule)
+    for (const rule of rules) if (holdsAll(rule, subject)) matched.push(rule)
   }
 }
 
@@ -137,10 +146,6 @@ function fileRule(shelf: Shelf, rule: CompiledRule, demand: ReadonlyMap<string, 
 function wildOf(node: Node): Node {
   node.wild ??= newNode()
   return node.wild
-}
-
-function literalOf(node: Node, segment: string): Node {
-  return getOrAdd(node.literals, segment, newNode)
 }
 
 function getOrAdd<V>(map: Map<string, V>, key: string, make: () => V): V {

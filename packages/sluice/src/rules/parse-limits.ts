@@ -11,9 +11,9 @@ import {
 } from '../algorithms/limit.ts'
 import { isBucket } from '../algorithms/registry.ts'
 import { parseDurationMs } from './duration.ts'
-import type { Faults } from './faults.ts'
-import { readNumber } from './fields.ts'
-import type { RuleLimit } from './rule.ts'
+import { Faults } from './faults.ts'
+import { hasControl, isFields, readNumber } from './fields.ts'
+import type { Rule, RuleLimit } from './rule.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 
@@ -22,11 +22,21 @@ const LIMITS_MAX = 16
 const UNITS_MAX = 1_000_000_000_000
 const OWN_FIELDS = ['limit', 'window_seconds', 'window', 'burst', 'limits'] as const
 
+export function readNumbers(
+  fields: Fields,
+  algorithm: AlgorithmName,
+  faults: Faults,
+): Pick<Rule, 'limits' | 'by_plan'> {
+  const before = faults.list.length
+  const limits = readLimits(fields, algorithm, faults)
+  return { limits, by_plan: readByPlan(fields, algorithm, faults, faults.list.length > before) }
+}
+
 /** Empty: unlimited. */
-export function readLimits(fields: Fields, algorithm: AlgorithmName, faults: Faults): RuleLimit[] {
+function readLimits(fields: Fields, algorithm: AlgorithmName, faults: Faults): RuleLimit[] {
   const several = fields.limits
   const none = several === undefined || (Array.isArray(several) && several.length === 0)
-  if (fields.limit === 'unlimited') return []
+  if (fields.limit === 'unlimited') return readUnlimited(fields, none, faults)
   if (none && fields.limit === undefined && isCanonicalUnlimited(fields)) return []
   if (none)
     return [readLimit({ name: 'default', ...pick(fields) }, algorithm, faults)].filter((limit) => limit !== undefined)
@@ -41,9 +51,18 @@ export function readLimits(fields: Fields, algorithm: AlgorithmName, faults: Fau
   const limits = several.map((item, index) => readNamed(item, algorithm, faults.at(`limits[${index}]`)))
   const names = limits.map((limit) => limit?.name)
   names.forEach((name, index) => {
-    if (names.indexOf(name) < index) faults.add(`limits[${index}].name`, name, 'choose another: names are unique')
+    if (name !== undefined && names.indexOf(name) < index)
+      faults.add(`limits[${index}].name`, name, 'choose another: names are unique')
   })
   return limits.filter((limit) => limit !== undefined)
+}
+
+/** The window of an unlimited rule may be meant for its plans; other numbers would do nothing. */
+function readUnlimited(fields: Fields, none: boolean, faults: Faults): RuleLimit[] {
+  const fix = 'remove it: with limit "unlimited" there is none'
+  if (fields.burst !== undefined) faults.add('burst', fields.burst, fix)
+  if (!none) faults.add('limits', fields.limits, fix)
+  return []
 }
 
 /** `limits: []` with nothing else is what an unlimited rule looks like once parsed. */
@@ -52,13 +71,12 @@ function isCanonicalUnlimited(fields: Fields): boolean {
 }
 
 function readNamed(item: unknown, algorithm: AlgorithmName, faults: Faults): RuleLimit | undefined {
-  if (typeof item !== 'object' || item === null)
-    return faults.add('', item, 'give an object with limit and window_seconds')
+  if (!isFields(item)) return faults.add('', item, 'give an object with limit and window_seconds')
   for (const name of Object.keys(item)) {
     const known = name === 'name' || (name !== 'limits' && OWN_FIELDS.some((field) => field === name))
-    if (!known) faults.add(name, (item as Fields)[name], 'unknown field; use name, limit, window_seconds and burst')
+    if (!known) faults.add(name, item[name], 'unknown field; use name, limit, window_seconds and burst')
   }
-  return readLimit(item as Fields, algorithm, faults)
+  return readLimit(item, algorithm, faults)
 }
 
 function readLimit(fields: Fields, algorithm: AlgorithmName, faults: Faults): RuleLimit | undefined {
@@ -98,15 +116,18 @@ function readWindow(fields: Fields, faults: Faults): number | undefined {
   if (window !== undefined && seconds !== undefined)
     return faults.add('window', window, 'remove it or "window_seconds"')
   if (window !== undefined) {
-    const ms = typeof window === 'string' ? parseDurationMs(window) : undefined
-    return ms === undefined
-      ? faults.add('window', window, 'give a duration such as "500ms", "30s", "1m" or "1d"')
-      : ms / 1000
+    const windowMs = typeof window === 'string' ? parseDurationMs(window) : undefined
+    if (windowMs !== undefined && isWindow(windowMs * 1000)) return windowMs / 1000
+    return faults.add('window', window, 'give a duration such as "500ms", "30s", "1m" or "1d", from 1ms to 366d')
   }
   if (seconds === undefined) return faults.add('window_seconds', undefined, 'give the length of the window in seconds')
   const windowUs = typeof seconds === 'number' ? Math.round(seconds * 1e6) : Number.NaN
-  if (windowUs >= 1000 && windowUs <= WINDOW_US_MAX && windowUs % 1000 === 0) return windowUs / 1e6
+  if (isWindow(windowUs)) return windowUs / 1e6
   return faults.add('window_seconds', seconds, 'give seconds from 0.001 to 31622400 (366 days), in whole milliseconds')
+}
+
+function isWindow(us: number): boolean {
+  return us >= 1000 && us <= WINDOW_US_MAX && us % 1000 === 0
 }
 
 function isExact({ name, limit, window_seconds, burst }: RuleLimit, algorithm: AlgorithmName): boolean {
@@ -134,26 +155,35 @@ function nameOf(windowSeconds: number): string {
 }
 
 /** Limits for some plans; what an entry does not say is as in the rule. */
-export function readByPlan(fields: Fields, algorithm: AlgorithmName, faults: Faults): Record<string, RuleLimit[]> {
-  const { by_plan: byPlan } = fields
-  if (byPlan === undefined) return {}
-  const plans: Record<string, RuleLimit[]> = {}
-  if (typeof byPlan !== 'object' || byPlan === null || Array.isArray(byPlan)) {
+function readByPlan(
+  fields: Fields,
+  algorithm: AlgorithmName,
+  faults: Faults,
+  ruleIsWrong: boolean,
+): Record<string, RuleLimit[]> {
+  const { by_plan: byPlan = {} } = fields
+  if (!isFields(byPlan)) {
     faults.add('by_plan', byPlan, 'give an object of plan: { limit, burst, … }')
-    return plans
+    return {}
   }
-  for (const [plan, given] of Object.entries(byPlan)) {
+  const plans = Object.entries(byPlan).map(([plan, given]): [string, RuleLimit[]] => {
     const inside = faults.at(`by_plan.${plan}`)
-    if (Array.isArray(given)) plans[plan] = readLimits({ limits: given }, algorithm, inside)
-    else if (given === 'unlimited') plans[plan] = []
-    else if (typeof given === 'object' && given !== null)
-      plans[plan] = readPlan(given as Fields, fields, algorithm, inside)
-    else inside.add('', given, 'give { limit, burst, … }, a list of limits, or "unlimited"')
-  }
-  return plans
+    if (plan === '' || hasControl(plan)) inside.add('', given, 'give the plan a name without control characters')
+    if (Array.isArray(given)) return [plan, readLimits({ limits: given }, algorithm, inside)]
+    if (isFields(given)) return [plan, readPlan(given, fields, algorithm, inside, ruleIsWrong)]
+    if (given !== 'unlimited') inside.add('', given, 'give { limit, burst, … }, a list of limits, or "unlimited"')
+    return [plan, []]
+  })
+  return Object.fromEntries(plans) // not by assignment, in which a plan called `__proto__` would be lost
 }
 
-function readPlan(given: Fields, rule: Fields, algorithm: AlgorithmName, faults: Faults): RuleLimit[] {
+function readPlan(
+  given: Fields,
+  rule: Fields,
+  algorithm: AlgorithmName,
+  faults: Faults,
+  ruleIsWrong: boolean,
+): RuleLimit[] {
   for (const name of Object.keys(given)) {
     if (!OWN_FIELDS.some((field) => field === name)) faults.add(name, given[name], `use only ${OWN_FIELDS.join(', ')}`)
   }
@@ -163,12 +193,18 @@ function readPlan(given: Fields, rule: Fields, algorithm: AlgorithmName, faults:
   const inherited = given.limit === undefined ? base : { ...base, burst: undefined }
   const window = given.window ?? given.window_seconds
   const timed = window === undefined ? inherited : { ...inherited, window: undefined, window_seconds: undefined }
-  return readLimits({ ...timed, ...given }, algorithm, faults)
+  const found = new Faults()
+  const limits = readLimits({ ...timed, ...given }, algorithm, found)
+  for (const { field, value, fix } of found.list) {
+    // What is wrong with the rule's own numbers has been said where they stand.
+    if (given[field] !== undefined || !ruleIsWrong) faults.add(field, value, fix)
+  }
+  return limits
 }
 
 /** The rule's one limit, for a plan that changes only part of it. */
 function onlyLimit(limits: unknown): Fields {
-  return Array.isArray(limits) && limits.length === 1 ? pick(limits[0] as Fields) : {}
+  return Array.isArray(limits) && limits.length === 1 && isFields(limits[0]) ? pick(limits[0]) : {}
 }
 
 function pick(fields: Fields): Fields {

@@ -2,9 +2,10 @@
 
 import { parseCidr } from '../http/cidr.ts'
 import { METHODS } from '../http/method.ts'
+import { canonicalPath } from '../http/path.ts'
 import type { Faults } from './faults.ts'
 import { nearest } from './faults.ts'
-import { hasControl } from './fields.ts'
+import { hasControl, isFields } from './fields.ts'
 import { ANYWHERE, unreachable } from './pattern.ts'
 import { ATTRIBUTE, FACTS, type RuleCondition, SCOPES } from './rule.ts'
 
@@ -46,7 +47,7 @@ export function readMethods(fields: Fields, faults: Faults): string[] {
 export function readScope(fields: Fields, faults: Faults): string[] {
   const { scope } = fields
   if (scope === undefined) return []
-  if (typeof scope === 'string' && SCOPES[scope] !== undefined) return [...SCOPES[scope]]
+  if (typeof scope === 'string' && Object.hasOwn(SCOPES, scope)) return [...(SCOPES[scope] ?? [])]
   if (Array.isArray(scope)) return scope.map((fact) => readFact(fact, faults))
   if (typeof scope === 'string' && isAttribute(scope)) return [scope]
   const names = Object.keys(SCOPES)
@@ -70,21 +71,20 @@ function isAttribute(fact: string): boolean {
 }
 
 export function readConditions(fields: Fields, faults: Faults): Record<string, RuleCondition> {
-  const { when } = fields
-  if (when === undefined) return {}
-  const conditions: Record<string, RuleCondition> = {}
-  if (typeof when !== 'object' || when === null || Array.isArray(when)) {
+  const { when = {} } = fields
+  if (!isFields(when)) {
     faults.add('when', when, 'give an object of fact: value')
-    return conditions
+    return {}
   }
   const entries = Object.entries(when)
   if (entries.length > CONDITIONS_MAX) faults.add('when', entries.length, `give at most ${CONDITIONS_MAX} conditions`)
-  for (const [fact, given] of entries) {
+  const conditions = entries.map(([fact, given]): [string, RuleCondition] => {
     const inside = faults.at('when')
-    if (isNegation(given)) conditions[fact] = { not: readValues(fact, given.not, inside) }
-    else conditions[fact] = readValues(fact, given, inside)
-  }
-  return conditions
+    if (fact === '' || hasControl(fact)) inside.add(fact, given, 'name a fact or an attribute of the request')
+    if (isNegation(given)) return [fact, { not: readValues(fact, given.not, inside) }]
+    return [fact, readValues(fact, given, inside)]
+  })
+  return Object.fromEntries(conditions) // not by assignment, in which an attribute called `__proto__` would be lost
 }
 
 function isNegation(given: unknown): given is { not: unknown } {
@@ -95,12 +95,21 @@ function readValues(fact: string, given: unknown, faults: Faults): string[] {
   const values = Array.isArray(given) ? given : [given]
   if (values.length === 0 || values.length > VALUES_MAX) faults.add(fact, given, `give 1 to ${VALUES_MAX} values`)
   return values.map((value) => {
-    const text = ['string', 'number', 'boolean'].includes(typeof value) ? String(value) : ''
-    if (text === '' || hasControl(text)) faults.add(fact, value, 'give a text, a list of texts, or { not: … }')
-    else if (fact === 'ip' && parseCidr(text) === undefined)
-      faults.add(fact, value, 'give an address or a CIDR such as "10.0.0.0/8"')
-    else if (fact !== 'ip' && text.slice(0, -1).includes('*'))
-      faults.add(fact, value, '"*" may only be the last character')
+    const given = ['string', 'number', 'boolean'].includes(typeof value) ? String(value) : ''
+    const text = fact === 'method' ? given.toUpperCase() : given
+    const fix = text === '' || hasControl(text) ? 'give a text, a list of texts, or { not: … }' : misfit(fact, text)
+    if (fix !== undefined) faults.add(fact, value, fix)
     return text
   })
+}
+
+/** Why no request could have a fact of this text; undefined when one can. */
+function misfit(fact: string, text: string): string | undefined {
+  if (fact === 'ip') return parseCidr(text) ? undefined : 'give an address or a CIDR such as "10.0.0.0/8"'
+  const whole = !text.endsWith('*')
+  if (text.slice(0, -1).includes('*')) return '"*" may only be the last character'
+  if (fact === 'method' && whole && !METHODS.has(text)) return `unknown method; use ${[...METHODS].join(', ')}`
+  if ((fact === 'path' || fact === 'endpoint') && whole && canonicalPath(text) !== text)
+    return `no request has such a path; write "${canonicalPath(text)}"`
+  return undefined
 }

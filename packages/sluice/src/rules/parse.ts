@@ -3,15 +3,16 @@
 
 import { ALGORITHMS, type AlgorithmName } from '../algorithms/limit.ts'
 import { Faults, nearest } from './faults.ts'
-import { readNumber, readOneOf, readText, readTime } from './fields.ts'
-import { readByPlan, readLimits } from './parse-limits.ts'
+import { isFields, readNumber, readOneOf, readText, readTime } from './fields.ts'
+import { readNumbers } from './parse-limits.ts'
 import { readConditions, readMethods, readPattern, readScope } from './parse-match.ts'
 import type { Lease, Rule } from './rule.ts'
 import { respell } from './spellings.ts'
 
 export const RULES_MAX = 100_000
 const RULE_ID = /^[a-z0-9_.-]{1,64}$/
-const FIELDS = [
+/** Every field of a rule in its canonical spelling; docs/reference/rules.md has each, and a test keeps it so. */
+export const FIELDS: readonly string[] = [
   ...['rule_id', 'name', 'description', 'created_at', 'updated_at', 'expires_at', 'version'],
   ...['endpoint_pattern', 'method', 'plan', 'when', 'scope', 'on_missing'],
   ...['algorithm', 'limit', 'window_seconds', 'window', 'burst', 'limits', 'by_plan', 'cost', 'group', 'priority'],
@@ -20,7 +21,7 @@ const FIELDS = [
 
 type Fields = Record<string, unknown>
 
-/** Rules from a list, or from an object with a list under `rules`. Throws RULE_INVALID with every fault it found. */
+/** Rules from a list, or from an object with the list under `rules`. Throws RULE_INVALID with every fault it found. */
 export function parseRules(input: unknown): Rule[] {
   const faults = new Faults()
   const list = listOf(input, faults)
@@ -37,23 +38,31 @@ export function parseRules(input: unknown): Rule[] {
 }
 
 function listOf(input: unknown, faults: Faults): readonly unknown[] {
-  const list = isFields(input) && 'rules' in input ? input.rules : input
+  const list = isFields(input) && Object.hasOwn(input, 'rules') ? listAmong(input, faults) : input
   if (!Array.isArray(list)) faults.add('rules', list, 'give a list of rules')
   else if (list.length > RULES_MAX) faults.add('rules', list.length, `give at most ${RULES_MAX} rules`)
   else return list
   return []
 }
 
+/** `version` is what the rules API adds, and `x-…` is a place for YAML anchors; anything else would do nothing. */
+function listAmong({ rules, ...others }: Fields, faults: Faults): unknown {
+  for (const [name, value] of Object.entries(others)) {
+    if (name !== 'version' && !name.startsWith('x-')) faults.add(name, value, 'unknown field; put it into a rule')
+  }
+  return rules
+}
+
 function parseRule(input: unknown, faults: Faults): Rule | undefined {
   if (!isFields(input)) return faults.add('', input, 'give an object with at least rule_id and limit')
   const before = faults.list.length
-  const fields = respell(input, faults)
+  const { fields, spellings } = respell(input, faults)
   for (const name of Object.keys(fields)) {
     if (FIELDS.includes(name)) continue
     const meant = nearest(name, FIELDS)
     faults.add(name, fields[name], meant ? `unknown field; did you mean "${meant}"?` : 'unknown field; remove it')
   }
-  const rule = readRule(fields, faults)
+  const rule = readRule(fields, faults.spelled(spellings))
   return faults.list.length === before ? rule : undefined
 }
 
@@ -71,8 +80,7 @@ function readRule(fields: Fields, faults: Faults): Rule {
     scope: readScope(fields, faults),
     on_missing: readOneOf(fields, 'on_missing', ['skip', 'refuse', 'by_ip'], faults) ?? 'skip',
     algorithm,
-    limits: readLimits(fields, algorithm, faults),
-    by_plan: readByPlan(fields, algorithm, faults),
+    ...readNumbers(fields, algorithm, faults),
     ...readBehaviour(fields, algorithm, faults),
     intent,
     on_fail:
@@ -173,8 +181,4 @@ function readLease(fields: Fields, faults: Faults): Lease | undefined {
 
 function optional<K extends string, V>(name: K, value: V | undefined): { readonly [key in K]?: V } {
   return value === undefined ? {} : ({ [name]: value } as { [key in K]: V })
-}
-
-function isFields(value: unknown): value is Fields {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -44,18 +44,15 @@ export class RuleSet {
     if (rules.length === 0) return NO_PLAN
     const limits: CompiledLimit[] = []
     const charges: Charge[] = []
-    const cost = costOf(subject)
+    const cost = subject.cost === undefined ? 1 : checkedCost('cost', subject.cost)
     let permits = false
     for (const rule of rules) {
-      const missing = this.#charge(rule, subject, cost, limits, charges)
-      if (missing !== undefined) return missing
-      permits ||= rule.rule.algorithm === 'concurrency'
+      const refused = this.#charge(rule, subject, cost, limits, charges)
+      if (refused !== undefined) return refused
+      if (rule.permits) permits = true
     }
-    const banned = charges.findIndex(({ kind, limit }) => kind === 'enforce' && limit.units === 0)
-    if (banned >= 0)
-      return { charges: charges.slice(banned, banned + 1), limits: limits.slice(banned, banned + 1), op: undefined }
-    const id = permits ? (typeof requestId === 'string' ? requestId : requestId()) : undefined
-    return { charges, limits, op: id === undefined ? undefined : { id } }
+    if (!permits) return { charges, limits, op: undefined }
+    return { charges, limits, op: { id: typeof requestId === 'string' ? requestId : requestId() } }
   }
 
   /** Every bucket that a rule can have for one key. */
@@ -76,13 +73,13 @@ export class RuleSet {
     const { method, path } = subject
     const matched: CompiledRule[] = []
     const canonical = path === undefined ? '/' : canonicalPath(path)
-    const facts = canonical === path || path === undefined ? subject : { ...subject, path: canonical }
-    this.#index.match(facts, method === undefined ? '' : method.toUpperCase(), canonical, (rule) => matched.push(rule))
+    const facts = path === undefined || canonical === path ? subject : { ...subject, path: canonical }
+    this.#index.match(facts, method === undefined ? '' : method.toUpperCase(), canonical, matched)
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
     return this.#grouped ? onePerGroup(live) : live
   }
 
-  /** Adds the charges of one rule; a plan of its own when the rule refuses the request outright. */
+  /** Adds the charges of one rule; a plan of its own when the rule refuses the request whatever its buckets hold. */
   #charge(
     rule: CompiledRule,
     subject: Subject,
@@ -92,11 +89,11 @@ export class RuleSet {
   ): Plan | undefined {
     let owner = rule.owner(subject)
     const detail = rule.detail === undefined ? '' : rule.detail(subject)
-    let asked = (subject.plan === undefined ? undefined : rule.limitsByPlan.get(subject.plan)) ?? rule.limits
+    let asked = rule.limitsByPlan.size === 0 ? rule.limits : (rule.limitsByPlan.get(subject.plan ?? '') ?? rule.limits)
     if (owner === undefined || detail === undefined) {
       if (rule.onMissing === 'skip') return undefined
       owner = rule.onMissing === 'by_ip' ? this.#address(subject) : undefined
-      if (owner === undefined) return refusedFor(rule)
+      if (owner === undefined) return barred(rule.limits[0])
       asked = rule.limitsByIp
     }
     if (owner.length > FACT_LENGTH_MAX) throw tooLong(rule, owner)
@@ -104,6 +101,7 @@ export class RuleSet {
     const units = typeof rule.cost === 'number' ? rule.cost * cost : attributeCost(rule.cost(subject), rule)
     const kind = rule.shadow ? 'shadow' : 'enforce'
     for (const compiled of asked) {
+      if (compiled.limit.units === 0 && !rule.shadow) return barred(compiled)
       limits.push(compiled)
       charges.push({ limit: compiled.limit, owner, detail: detail ?? '', min: units, max: units, kind })
     }
@@ -128,31 +126,23 @@ function onePerGroup(rules: readonly CompiledRule[]): CompiledRule[] {
   return rules.filter((rule) => rule.group === undefined || best.get(rule.group) === rule)
 }
 
-/** A rule whose key needs a fact that the request lacks, and that says so is no excuse: nobody can pass. */
-function refusedFor(rule: CompiledRule): Plan {
-  const [first] = rule.limits
-  if (first === undefined) return NO_PLAN
-  const limit = { ...first.limit, units: 0, capacity: 0 }
-  const kind = rule.shadow ? 'shadow' : 'enforce'
-  return {
-    charges: [{ limit, owner: '', detail: '', min: 1, max: 1, kind }],
-    limits: [{ ...first, limit }],
-    op: undefined,
-  }
+/** Nobody can pass: a limit of 0, or a key whose fact is missing where that is no excuse. The store is not asked. */
+function barred(compiled: CompiledLimit | undefined): Plan {
+  if (compiled === undefined) return NO_PLAN
+  const limit = { ...compiled.limit, units: 0, capacity: 0 }
+  const kind = compiled.rule.shadow ? 'shadow' : 'enforce'
+  const charge: Charge = { limit, owner: '', detail: '', min: 1, max: 1, kind }
+  return { charges: [charge], limits: [{ ...compiled, limit }], op: undefined }
 }
 
-function costOf({ cost }: Subject): number {
-  if (cost === undefined) return 1
+function checkedCost(field: string, cost: number): number {
   if (Number.isSafeInteger(cost) && cost >= 1 && cost <= COST_MAX) return cost
-  throw invalidSubject('cost', cost, `give a whole number from 1 to ${COST_MAX}`)
+  throw invalidSubject(field, cost, `give a whole number from 1 to ${COST_MAX}`)
 }
 
 /** A request without the attribute that carries its cost is worth 1. */
 function attributeCost(text: string | undefined, rule: CompiledRule): number {
-  if (text === undefined) return 1
-  const cost = Number(text)
-  if (Number.isSafeInteger(cost) && cost >= 1 && cost <= COST_MAX) return cost
-  throw invalidSubject(`attributes.${rule.rule.cost}`, text, `give a whole number from 1 to ${COST_MAX}`)
+  return text === undefined ? 1 : checkedCost(`attributes.${rule.rule.cost}`, Number(text))
 }
 
 /** A subject that has just the facts of a key. */

@@ -1,26 +1,25 @@
-// One node of a fleet, as a process of its own: checks one key as fast as it can and tells how often it was admitted.
-// Runs on the built package, as a user's process would. Its clock is off by SKEW_MS, which must make no difference.
+// One node of a fleet, as a process of its own: for each rule it is sent, it checks one key as fast as it can and tells
+// how often it was admitted. Runs on the built package, as a user's process would. Its clock is off by SKEW_MS, which
+// must make no difference.
 
 import { createLimiter } from 'sluice'
 import { redisStore } from 'sluice/redis'
 
-const { REDIS_URL, CLIENT, RULE, CHECKS, SKEW_MS, PREFIX } = process.env
+const { REDIS_URL, CLIENT, SKEW_MS } = process.env
 const realNow = Date.now
 Date.now = () => realNow() + Number(SKEW_MS)
 
-async function newClient() {
-  if (CLIENT === 'ioredis') return new (await import('ioredis')).Redis(REDIS_URL, { lazyConnect: true })
-  return (await import('redis')).createClient({ url: REDIS_URL })
-}
-
-const store = redisStore(await newClient(), { prefix: PREFIX })
+const client =
+  CLIENT === 'ioredis'
+    ? new (await import('ioredis')).Redis(REDIS_URL, { lazyConnect: true })
+    : (await import('redis')).createClient({ url: REDIS_URL })
+const store = redisStore(client)
 await store.ready()
-const limiter = createLimiter({ rules: [JSON.parse(RULE)], store })
-process.send('ready')
-process.once('message', async () => {
-  const checks = Array.from({ length: Number(CHECKS) }, () => limiter.check({ user: 'alice' }))
-  const decisions = await Promise.all(checks)
-  process.send({ admitted: decisions.filter(({ allowed }) => allowed).length })
-  await limiter.close()
-  process.disconnect()
+
+process.on('message', async ({ rule, checks }) => {
+  if (rule === undefined) return store.close().then(() => process.disconnect())
+  const limiter = createLimiter({ rules: [rule], store })
+  const decisions = await Promise.all(Array.from({ length: checks }, () => limiter.check({ user: 'alice' })))
+  process.send(decisions.filter(({ allowed }) => allowed).length)
 })
+process.send('ready')

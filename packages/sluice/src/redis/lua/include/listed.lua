@@ -4,18 +4,18 @@
   log          {generation, window_us, used, us, units, us, units, ...}             oldest first
   concurrency  {generation, window_us, op_id, units, expires_us, op_id, units, ...} in the order of taking
 ]]
-local function fresh_list(limit)
-  if limit[CODE] == LOG then return { limit[GENERATION], limit[A], 0 } end
-  return { limit[GENERATION], limit[A] }
+local function fresh_list(code, window_us, generation)
+  if code == LOG then return { generation, window_us, 0 } end
+  return { generation, window_us }
 end
 
 local function newest_us(list) return #list > 3 and list[#list - 1] or nil end
 
 -- Entries within the window, shifted to now when the clock stepped back; true when it did.
-local function advance_log(limit, list, now_us)
+local function advance_log(list, window_us)
   local newest = newest_us(list)
   local ahead_us = newest and newest - now_us or 0
-  local since_us = now_us - limit[A]
+  local since_us = now_us - window_us
   local kept, total = 4, 0
   for i = 4, #list, 2 do
     local us, units = list[i], list[i + 1]
@@ -30,8 +30,8 @@ local function advance_log(limit, list, now_us)
   return ahead_us > 0
 end
 
-local function advance_permits(limit, list, now_us)
-  local latest_us, ahead, kept = now_us + limit[A], false, 3
+local function advance_permits(list, window_us)
+  local latest_us, ahead, kept = now_us + window_us, false, 3
   for i = 3, #list, 3 do
     local expires_us = list[i + 2]
     if expires_us > latest_us then expires_us, ahead = latest_us, true end
@@ -44,12 +44,12 @@ local function advance_permits(limit, list, now_us)
   return ahead
 end
 
-local function advance_list(limit, list, now_us)
-  if limit[CODE] == LOG then return advance_log(limit, list, now_us) end
-  return advance_permits(limit, list, now_us)
+local function advance_list(code, list, window_us)
+  if code == LOG then return advance_log(list, window_us) end
+  return advance_permits(list, window_us)
 end
 
-local function is_live_list(limit, list) return #list > (limit[CODE] == LOG and 3 or 2) end
+local function is_live_list(code, list) return #list > (code == LOG and 3 or 2) end
 
 local function permit_index(list, op_id)
   for i = 3, #list, 3 do if list[i] == op_id then return i end end
@@ -62,18 +62,18 @@ local function drop_permit(list, op_id)
 end
 
 -- Units in use; a permit that op_id itself holds is not counted.
-local function used_list(limit, list, op_id)
-  if limit[CODE] == LOG then return list[3] end
+local function used_list(code, list, op_id)
+  if code == LOG then return list[3] end
   local total = 0
   for i = 3, #list, 3 do if list[i] ~= op_id then total = total + list[i + 1] end end
   return total
 end
 
-local function charge_list(limit, list, now_us, units, op_id)
-  if limit[CODE] == CONCURRENCY then
+local function charge_list(code, list, window_us, units, op_id)
+  if code == CONCURRENCY then
     drop_permit(list, op_id)
     local n = #list
-    list[n + 1], list[n + 2], list[n + 3] = op_id, units, now_us + limit[A]
+    list[n + 1], list[n + 2], list[n + 3] = op_id, units, now_us + window_us
     return
   end
   list[3] = list[3] + units
@@ -82,8 +82,8 @@ local function charge_list(limit, list, now_us, units, op_id)
   else list[n + 1], list[n + 2] = now_us, units end
 end
 
-local function refund_list(limit, list, units, booked_us, op_id)
-  if limit[CODE] == CONCURRENCY then return drop_permit(list, op_id) end
+local function refund_list(code, list, units, booked_us, op_id)
+  if code == CONCURRENCY then return drop_permit(list, op_id) end
   for i = 4, #list, 2 do
     if list[i] == booked_us then
       local taken = min(list[i + 1], units)
@@ -95,27 +95,27 @@ local function refund_list(limit, list, units, booked_us, op_id)
 end
 
 -- Until `units` can be had, if nobody else takes any.
-local function wait_list_us(limit, list, now_us, units, op_id)
-  local in_use = used_list(limit, list, op_id)
+local function wait_list_us(code, list, window_us, capacity, units, op_id)
+  local in_use = used_list(code, list, op_id)
   local frees = {}
-  if limit[CODE] == LOG then
-    for i = 4, #list, 2 do frees[#frees + 1] = { list[i] + limit[A], list[i + 1] } end
+  if code == LOG then
+    for i = 4, #list, 2 do frees[#frees + 1] = { list[i] + window_us, list[i + 1] } end
   else
     for i = 3, #list, 3 do if list[i] ~= op_id then frees[#frees + 1] = { list[i + 2], list[i + 1] } end end
-    table.sort(frees, function(a, b) return a[1] < b[1] end)
+    table.sort(frees, function(one, other) return one[1] < other[1] end)
   end
   for i = 1, #frees do
-    if in_use + units <= limit[CAPACITY] then return 0 end
+    if in_use + units <= capacity then return 0 end
     in_use = in_use - frees[i][2]
-    if in_use + units <= limit[CAPACITY] then return frees[i][1] - now_us end
+    if in_use + units <= capacity then return frees[i][1] - now_us end
   end
   return 0
 end
 
-local function ends_list_us(limit, list, now_us)
-  if limit[CODE] == LOG then
+local function ends_list_us(code, list, window_us)
+  if code == LOG then
     local newest = newest_us(list)
-    return newest and newest + limit[A] or now_us
+    return newest and newest + window_us or now_us
   end
   local latest = now_us
   for i = 3, #list, 3 do latest = max(latest, list[i + 2]) end

@@ -1,79 +1,80 @@
 --[[
   Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests that
   touch it and no others; it is never overwritten.
+
+  A packed value is one flat array, ten fields per bucket: name, then the limit that wrote it (generation, code, capacity,
+  tick, a, b), then its state (at, x, y).
 ]]
--- TTL only reclaims memory: entries say themselves when they stop mattering. The slack keeps a clock that steps (or a test
+-- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a test
 -- that moves it) from finding a full bucket where a spent one was.
 local SLACK_US = 60000000
-local ENTRIES_MAX = 512
+local BUCKETS_MAX = 512
 
-local function check_entries(value)
-  local count = 0
-  for _, e in pairs(value) do
-    local _ = e[1] + e[2] + e[3] + e[4] + e[5] + e[6] + e[7] + e[8] + e[9]
-    count = count + 1
+local packed_values, listed_values, list_codes, dirty = {}, {}, {}, {}
+
+local function read_packed(text)
+  local value = cmsgpack.unpack(text)
+  local count = #value
+  if count % 10 ~= 0 or (count == 0 and next(value)) then error('not ours') end
+  for i = 2, count, 10 do
+    local _ = value[i] + value[i + 1] + value[i + 2] + value[i + 3] + value[i + 4] + value[i + 5] + value[i + 6] + value[i + 7]
+      + value[i + 8]
   end
-  return count
-end
-
-local function load_values(keys)
-  return { keys = keys, raw = redis.call('MGET', unpack(keys)), packed = {}, counts = {}, lists = {}, limits = {},
-    broken = {}, dirty = {} }
-end
-
-local function packed_value(values, key)
-  local value = values.packed[key]
-  if value then return value end
-  local raw = values.raw[key]
-  if not raw then
-    value, values.counts[key] = {}, 0
-  else
-    local read, unpacked = pcall(cmsgpack.unpack, raw)
-    local sound, count = pcall(check_entries, unpacked)
-    if not (read and sound) then values.broken[key] = true; return nil end
-    value, values.counts[key] = unpacked, count
-  end
-  values.packed[key] = value
   return value
 end
 
-local function listed_value(values, key, limit)
-  local list = values.lists[key]
-  if list then return list end
-  local raw = values.raw[key]
-  if not raw then
-    list = fresh_list(limit)
-  else
-    local read, unpacked = pcall(cmsgpack.unpack, raw)
-    if not read or type(unpacked) ~= 'table' or type(unpacked[2]) ~= 'number' then return nil end
-    list = unpacked
+local function packed_value(key)
+  local value = packed_values[key]
+  if value ~= nil then return value end
+  value = {}
+  if raw[key] then
+    local sound, unpacked = pcall(read_packed, raw[key])
+    value = sound and unpacked
   end
-  values.lists[key], values.limits[key] = list, limit
+  packed_values[key] = value
+  return value
+end
+
+local function listed_value(key, code, window_us, generation)
+  local list = listed_values[key]
+  if list ~= nil then return list end
+  list = fresh_list(code, window_us, generation)
+  if raw[key] then
+    local sound, unpacked = pcall(cmsgpack.unpack, raw[key])
+    list = sound and type(unpacked) == 'table' and type(unpacked[2]) == 'number' and unpacked
+  end
+  listed_values[key] = list
   return list
 end
 
-local function write(key, value, ends, now_us)
+local function write(key, value, ends)
   redis.call('SET', key, cmsgpack.pack(value), 'PX', max(1, ceil((ends - now_us + SLACK_US) / 1000)))
 end
 
-local function store_packed(key, value, now_us)
-  local latest = 0
-  for name, entry in pairs(value) do
-    local ends = ends_us(entry)
-    if ends + SLACK_US < now_us then value[name] = nil else latest = max(latest, ends) end
+-- Buckets that have not mattered for a while are left out when a value is written.
+local function store_packed(key, value)
+  local latest, kept, count = 0, 0, #value
+  for i = 1, count, 10 do
+    local ends = ends_us(value[i + 2], value[i + 4], value[i + 5], value[i + 6], value[i + 7], value[i + 8])
+    if ends + SLACK_US >= now_us then
+      if ends > latest then latest = ends end
+      if kept < i - 1 then for j = 1, 10 do value[kept + j] = value[i - 1 + j] end end
+      kept = kept + 10
+    end
   end
-  if next(value) == nil then redis.call('DEL', key) else write(key, value, latest, now_us) end
+  for i = count, kept + 1, -1 do value[i] = nil end
+  if kept == 0 then redis.call('DEL', key) else write(key, value, latest) end
 end
 
-local function store_values(values, now_us)
-  for index in pairs(values.dirty) do
-    local key, list = values.keys[index], values.lists[index]
+local function store_values()
+  for key in pairs(dirty) do
+    local list, code = listed_values[key], list_codes[key]
     if not list then
-      store_packed(key, values.packed[index], now_us)
-    elseif is_live_list(values.limits[index], list) then
-      write(key, list, ends_list_us(values.limits[index], list, now_us), now_us)
+      store_packed(KEYS[key], packed_values[key])
+    elseif is_live_list(code, list) then
+      write(KEYS[key], list, ends_list_us(code, list, list[2]))
     else
-      redis.call('DEL', key)
+      redis.call('DEL', KEYS[key])
     end
   end
 end

@@ -1,194 +1,145 @@
 --[[
   The verbs: what a request does to its buckets. Everything is decided before anything is charged.
 ]]
-local GRANTED, REFUSED, UNREADABLE, CROWDED = 1, 0, -1, -2
 local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
 local ENFORCE, SHADOW, FORCE = 0, 1, 2
 
-local function bucket_name(limit, detail)
-  return detail == '' and limit[7] or limit[7] .. '|' .. detail
-end
-
--- The entry of a charge as of now under its limit, and whether a newer limit wrote it; nil and a status when it cannot be
--- had. What an edit or a clock that stepped back makes of an entry is kept, unless the request only looks.
-local function settle_packed(values, key, limit, detail, now_us, keeps)
-  local value = packed_value(values, key)
-  if not value then return nil, UNREADABLE end
-  local name = bucket_name(limit, detail)
-  local entry = value[name]
-  if not entry then
-    if values.counts[key] >= ENTRIES_MAX then return nil, CROWDED end
-    return fresh(limit, now_us), false
-  end
-  entry = copied(entry)
-  local moved = advance(entry, now_us)
-  if not is_live(entry) then return fresh(limit, now_us), false end
-  if entry[GENERATION] > limit[GENERATION] then return entry, true end
-  if not same_shape(entry, limit) then entry, moved = inherit(entry, limit, now_us), true end
-  if moved and keeps then
-    entry[GENERATION] = limit[GENERATION]
-    value[name], values.dirty[key] = entry, true
-  end
-  return entry, false
-end
-
-local function keep_list(values, key, limit, list)
-  list[GENERATION], list[2] = limit[GENERATION], limit[A]
-  values.lists[key], values.limits[key], values.dirty[key] = list, limit, true
-end
-
-local function settle_listed(values, key, limit, now_us, keeps)
-  local list = listed_value(values, key, limit)
-  if not list then return nil, UNREADABLE end
-  list = { unpack(list) }
-  local moved = advance_list(limit, list, now_us)
-  if list[2] ~= limit[A] then
-    -- What had left the old window does not come back in a longer one.
-    if limit[CODE] == LOG then advance_log({ [A] = list[2] }, list, now_us) end
-    list[2], moved = limit[A], true
-  end
-  if list[GENERATION] > limit[GENERATION] and is_live_list(limit, list) then return list, true end
-  if moved and keeps then keep_list(values, key, limit, list) end
-  return list, false
-end
-
-local function settle(values, key, limit, detail, now_us, keeps)
-  if limit[CODE] >= LOG then return settle_listed(values, key, limit, now_us, keeps) end
-  return settle_packed(values, key, limit, detail, now_us, keeps)
-end
-
-local function keep(values, key, limit, detail, state)
-  if limit[CODE] >= LOG then return keep_list(values, key, limit, state) end
-  values.dirty[key] = true
-  state[GENERATION] = limit[GENERATION]
-  local value, name = values.packed[key], bucket_name(limit, detail)
-  if not value[name] then values.counts[key] = values.counts[key] + 1 end
-  value[name] = state
-end
-
-local function spend(values, key, limit, detail, state, now_us, units, op_id)
-  if limit[CODE] >= LOG then charge_list(limit, state, now_us, units, op_id) else charge(state, units) end
-  keep(values, key, limit, detail, state)
-end
+-- By part: units to charge if the request is granted, why it is short, and the first part that uses the same bucket.
+local units_of, shorts, roots = {}, {}, {}
 
 -- Units to charge if the request is granted, and why `low` units cannot be had.
-local function ask(limit, in_use, low, high, kind, stale)
+local function ask(capacity, in_use, low, high, kind, stale)
   local short = NOT_SHORT
   if stale then short = STALE
-  elseif low > limit[CAPACITY] then short = NEVER
-  elseif in_use + low > limit[CAPACITY] then short = NOW end
+  elseif low > capacity then short = NEVER
+  elseif in_use + low > capacity then short = NOW end
   if kind == FORCE then return short == STALE and 0 or high, short end
   if short ~= NOT_SHORT then return 0, short end
-  return min(high, limit[CAPACITY] - in_use), short
+  return min(high, capacity - in_use), short
 end
 
--- A bucket used twice in one request counts what the earlier uses would take, and shares their state.
-local function earlier_use(request, works, i)
-  local units, state = 0, nil
-  for j = 3, i - 1 do
-    local a, b = request[j], request[i]
-    if a[1] == b[1] and a[2] == b[2] and a[3] == b[3] then units, state = units + works[j].units, works[j].state end
+-- The first part that uses the same bucket, and what the uses in between would take.
+local function earlier_uses(at, part)
+  local root, taken = part, 0
+  local here = at + 6 * (part - 1)
+  for other = part - 1, 1, -1 do
+    local there = at + 6 * (other - 1)
+    if numbers[there] == numbers[here] and numbers[there + 1] == numbers[here + 1] and numbers[there + 2] == numbers[here + 2]
+    then
+      root, taken = other, taken + units_of[other]
+    end
   end
-  return units, state
+  return root, taken
 end
 
-local function decide(values, limits, request, now_us, keeps)
-  local works, granted = {}, true
-  for i = 3, #request do
-    local c = request[i]
-    local limit = limits[c[2]]
-    local taken, twin = 0, nil
-    if i > 3 then taken, twin = earlier_use(request, works, i) end
-    local state, stale = settle(values, c[1], limit, c[3], now_us, keeps)
-    if not state then return nil, stale end
-    state = twin or state
-    local in_use = taken + (limit[CODE] >= LOG and used_list(limit, state, request[2]) or used(state, now_us))
-    local units, short = ask(limit, in_use, c[4], c[5], c[6], stale)
-    if short ~= NOT_SHORT and c[6] == ENFORCE then granted = false end
-    works[i] = { limit = limit, state = state, units = units, short = short }
+-- Whether all parts may be had, or a negative status.
+local function decide(at, parts, op_id, keeps)
+  local granted = true
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    local limit, kind = limits[numbers[i + 1]], numbers[i + 5]
+    local root, taken = part, 0
+    if part > 1 then root, taken = earlier_uses(at, part) end
+    if root == part then
+      local status = settle(part, numbers[i], limit, numbers[i + 2], keeps)
+      if status < 0 then return status end
+    end
+    roots[part] = root
+    local in_use = used_of(root, limit, op_id) + taken
+    local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root])
+    units_of[part], shorts[part] = units, short
+    if short ~= NOT_SHORT and kind == ENFORCE then granted = false end
   end
-  return works, granted
+  return granted
 end
 
-local function is_renewal(request, works)
+local function is_renewal(at, parts, op_id)
   local permits = false
-  for i = 3, #request do
-    if works[i].limit[CODE] == CONCURRENCY then
-      if not permit_index(works[i].state, request[2]) then return false end
+  for part = 1, parts do
+    if limits[numbers[at + 6 * (part - 1) + 1]][2] == CONCURRENCY then
+      if not permit_index(lists[roots[part]], op_id) then return false end
       permits = true
     end
   end
   return permits
 end
 
-local function answer(reply, work, spent, min_units, now_us, op_id)
-  local n, limit, state = #reply, work.limit, work.state
-  reply[n + 1], reply[n + 2] = work.short, spent
-  if limit[CODE] < LOG then
-    reply[n + 3], reply[n + 4] = state[X], state[Y]
+local function answer(part, limit, low, spent, op_id)
+  local n, short = #reply, shorts[part]
+  local root = roots[part]
+  reply[n + 1], reply[n + 2] = short, spent
+  if limit[2] < LOG then
+    reply[n + 3], reply[n + 4] = xs[root], ys[root]
     return
   end
-  reply[n + 3] = used_list(limit, state, nil)
-  reply[n + 4] = work.short == NOW and wait_list_us(limit, state, now_us, min_units, op_id) or 0
-  reply[n + 5] = ends_list_us(limit, state, now_us) - now_us
+  local code, list, window_us = limit[2], lists[root], limit[5]
+  reply[n + 3] = used_list(code, list, nil)
+  reply[n + 4] = short == NOW and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0
+  reply[n + 5] = ends_list_us(code, list, window_us) - now_us
 end
 
-local function run(values, limits, request, now_us, reply, commit)
-  local works, granted = decide(values, limits, request, now_us, commit)
-  if not works then
-    reply[#reply + 1] = granted
+local function run(at, parts, op_id, commits)
+  local granted = decide(at, parts, op_id, commits)
+  local n = #reply
+  if granted ~= true and granted ~= false then
+    reply[n + 1] = granted
     return
   end
-  reply[#reply + 1] = granted and GRANTED or REFUSED
-  reply[#reply + 1] = commit and is_renewal(request, works) and 1 or 0
-  for i = 3, #request do
-    local c, work = request[i], works[i]
-    local spent = commit and (granted or c[6] == FORCE) and work.units or 0
-    if spent > 0 then spend(values, c[1], work.limit, c[3], work.state, now_us, spent, request[2]) end
-    answer(reply, work, spent, c[4], now_us, request[2])
+  reply[n + 1] = granted and 1 or 0
+  reply[n + 2] = op_id ~= '' and commits and is_renewal(at, parts, op_id) and 1 or 0
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    local limit = limits[numbers[i + 1]]
+    local spent = commits and (granted or numbers[i + 5] == FORCE) and units_of[part] or 0
+    if spent > 0 then spend(roots[part], numbers[i], limit, numbers[i + 2], spent, op_id) end
+    answer(part, limit, numbers[i + 3], spent, op_id)
   end
 end
 
-local function take(values, limits, request, now_us, reply) run(values, limits, request, now_us, reply, true) end
-local function peek(values, limits, request, now_us, reply) run(values, limits, request, now_us, reply, false) end
+local function take(at, parts, op_id) run(at, parts, op_id, true) end
+local function peek(at, parts, op_id) run(at, parts, op_id, false) end
+
+local function refund(part, limit, units, booked_us, op_id)
+  if limit[2] >= LOG then
+    refund_list(limit[2], lists[part], units, booked_us, op_id)
+  else
+    xs[part], ys[part] =
+      refunded(limit[2], limit[4], limit[5], limit[6], ats[part], xs[part], ys[part], units, booked_us)
+  end
+end
 
 -- Older rules do not touch what newer ones wrote, and to a vacant bucket there is nothing to give.
-local function give(values, limits, request, now_us, reply)
-  local status = GRANTED
-  for i = 3, #request do
-    local c = request[i]
-    local limit, units = limits[c[2]], c[4]
-    local listed = limit[CODE] >= LOG
-    local state, stale = settle(values, c[1], limit, c[3], now_us, false)
-    if not state then
-      status = stale
-    elseif stale then
-      -- nothing
-    elseif units < 0 then
-      spend(values, c[1], limit, c[3], state, now_us, -units, request[2])
-    elseif listed and is_live_list(limit, state) then
-      refund_list(limit, state, units, c[5], request[2])
-      keep(values, c[1], limit, c[3], state)
-    elseif not listed and is_live(state) then
-      refund(state, now_us, units, c[5])
-      keep(values, c[1], limit, c[3], state)
+local function give(at, parts, op_id)
+  local worst = 1
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    local key, limit, detail, units = numbers[i], limits[numbers[i + 1]], numbers[i + 2], numbers[i + 3]
+    local status = settle(part, key, limit, detail, false)
+    if status < 0 then
+      worst = status
+    elseif units < 0 and not stales[part] then
+      spend(part, key, limit, detail, -units, op_id)
+    elseif units > 0 and not stales[part] and is_live(part, limit) then
+      refund(part, limit, units, numbers[i + 4], op_id)
+      keep(part, key, limit, detail)
     end
   end
-  reply[#reply + 1] = status
+  reply[#reply + 1] = worst
 end
 
-local function reset(values, limits, request, _, reply)
-  local c = request[3]
-  local key, limit = c[1], limits[c[2]]
-  values.dirty[key] = true
-  if limit[CODE] >= LOG then
-    values.lists[key], values.limits[key] = fresh_list(limit), limit
+-- A value that cannot be read is dropped whole: that is what a reset is for.
+local function reset(at)
+  local key, limit = numbers[at], limits[numbers[at + 1]]
+  dirty[key] = true
+  if limit[2] >= LOG then
+    listed_values[key], list_codes[key] = fresh_list(limit[2], limit[5], limit[1]), limit[2]
   else
-    local value = packed_value(values, key) or {} -- a value that cannot be read is dropped whole: that is what a reset is for
-    values.packed[key], value[bucket_name(limit, c[3])] = value, nil
-    values.counts[key] = values.counts[key] or 0
+    local value = packed_value(key) or {}
+    local i = place_of(value, name_of(limit, numbers[at + 2]))
+    if i > 0 then for _ = 1, 10 do table.remove(value, i) end end
+    packed_values[key] = value
   end
-  reply[#reply + 1] = GRANTED
+  reply[#reply + 1] = 1
 end
 
 local VERBS = { take, peek, give, reset }

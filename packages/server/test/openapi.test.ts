@@ -1,0 +1,93 @@
+import { describe, expect, test } from 'vitest'
+import { PROBLEMS } from '../src/http/problem.ts'
+import { serveApp } from './service.ts'
+
+type Operation = {
+  operationId: string
+  summary: string
+  tags: string[]
+  requestBody?: { content: Record<string, { schema: object; examples?: object; example?: unknown }> }
+  responses: Record<string, { description: string; content?: object }>
+}
+type Document = {
+  openapi: string
+  info: { title: string; version: string }
+  paths: Record<string, Record<string, Operation>>
+  components: { schemas: Record<string, object> }
+}
+
+async function description(): Promise<Document> {
+  const { get } = await serveApp([])
+  const { status, body } = await get('/openapi.json')
+  expect(status).toBe(200)
+  return body as unknown as Document
+}
+
+function operationsOf({ paths }: Document): [string, Operation][] {
+  return Object.entries(paths).flatMap(([path, methods]) => {
+    return Object.entries(methods).map(([method, operation]) => [`${method} ${path}`, operation] as [string, Operation])
+  })
+}
+
+describe('/openapi.json', () => {
+  test('is OpenAPI 3.1 and describes every route', async () => {
+    const document = await description()
+    expect(document.openapi).toMatch(/^3\.1\./)
+    expect(document.info).toMatchObject({ title: 'Sluice', version: expect.stringMatching(/^\d+\.\d+\.\d+/) })
+    expect(operationsOf(document).map(([name]) => name).sort()).toEqual([
+      'delete /api/v1/rate-limit/rules/{rule_id}',
+      'get /',
+      'get /api/v1/rate-limit/rules',
+      'get /livez',
+      'get /metrics',
+      'get /openapi.json',
+      'get /readyz',
+      'post /api/v1/rate-limit/check',
+      'post /api/v1/rate-limit/check/batch',
+      'post /api/v1/rate-limit/refund',
+      'post /api/v1/rate-limit/rules',
+      'put /api/v1/rate-limit/rules/{rule_id}',
+    ])
+  })
+
+  test('every operation has a name of its own, a summary, a tag and described answers', async () => {
+    const operations = operationsOf(await description())
+    for (const [name, { operationId, summary, tags, responses }] of operations) {
+      expect({ operationId, summary, tags }, name).toEqual({
+        operationId: expect.stringMatching(/^\w+$/),
+        summary: expect.stringMatching(/\w/),
+        tags: [expect.any(String)],
+      })
+      expect(Object.keys(responses).length, name).toBeGreaterThan(0)
+      for (const response of Object.values(responses)) expect(response.description, name).toEqual(expect.any(String))
+    }
+    expect(new Set(operations.map(([, { operationId }]) => operationId)).size).toBe(operations.length)
+  })
+
+  test('every body has an example', async () => {
+    for (const [name, { requestBody }] of operationsOf(await description())) {
+      if (requestBody !== undefined) expect(JSON.stringify(requestBody), name).toMatch(/"examples?":/)
+    }
+  })
+
+  test('every reference leads somewhere', async () => {
+    const document = await description()
+    const references = [...JSON.stringify(document).matchAll(/"\$ref":"([^"]+)"/g)].map(([, target]) => target)
+    expect(references.length).toBeGreaterThan(0)
+    for (const target of new Set(references)) {
+      const name = /^#\/components\/schemas\/(\w+)$/.exec(target ?? '')?.[1] ?? ''
+      expect(document.components.schemas, target).toHaveProperty(name)
+    }
+  })
+
+  test('problems are described as such, for the statuses that there are', async () => {
+    const statuses = new Set(Object.values(PROBLEMS).map(String))
+    for (const [name, { responses }] of operationsOf(await description())) {
+      for (const [status, response] of Object.entries(responses)) {
+        if (status === '200' || name === 'get /readyz') continue
+        expect(statuses, `${name} ${status}`).toContain(status)
+        expect(Object.keys(response.content ?? {}), `${name} ${status}`).toEqual(['application/problem+json'])
+      }
+    }
+  })
+})

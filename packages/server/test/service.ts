@@ -1,0 +1,124 @@
+// A real service on a free port for one test: nothing is mocked but, where a test asks for it, the clock.
+
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createLimiter, memoryStore, type Store } from 'sluice'
+import { type FakeClock, fakeClock } from 'sluice/testing'
+import { onTestFinished } from 'vitest'
+import { createApp } from '../src/http/app.ts'
+import { createLog, keyHash, type Log } from '../src/log.ts'
+import { Metrics } from '../src/metrics.ts'
+import { startServer } from '../src/server.ts'
+import { SETTINGS, type Settings } from '../src/settings.ts'
+
+export const CHECK = '/api/v1/rate-limit/check'
+export const BATCH = '/api/v1/rate-limit/check/batch'
+export const REFUND = '/api/v1/rate-limit/refund'
+export const RULES = '/api/v1/rate-limit/rules'
+
+/** The rule printed in the source document, as it stands there. */
+export const MESSAGES_RULE = {
+  rule_id: 'messages_per_min',
+  endpoint_pattern: '/api/v1/messages',
+  method: 'POST',
+  limit: 100,
+  window_seconds: 60,
+  algorithm: 'sliding_window',
+  scope: 'per_user',
+  priority: 1,
+}
+
+/** The request printed there. */
+export const MESSAGES_REQUEST = {
+  client_id: 'user_12345',
+  endpoint: '/api/v1/messages',
+  method: 'POST',
+  ip_address: '203.0.113.42',
+}
+
+export type Answer = { readonly status: number; readonly headers: Headers; readonly body: Record<string, unknown> }
+
+export type Client = {
+  readonly address: string
+  readonly logged: readonly Record<string, unknown>[]
+  get(path: string): Promise<Answer>
+  post(path: string, body: unknown): Promise<Answer>
+  send(path: string, init: RequestInit): Promise<Answer>
+  check(body: unknown): Promise<Record<string, unknown>>
+}
+
+export type App = Client & { readonly clock: FakeClock; readonly metrics: Metrics; readonly lifecycle: { draining: boolean } }
+
+/** The HTTP face alone, with rules handed over, a clock that stands still and any store. */
+export async function serveApp(rules: unknown, makeStore?: (clock: FakeClock) => Store): Promise<App> {
+  const { log, logged } = captureLog()
+  const clock = fakeClock()
+  const metrics = new Metrics()
+  const store = makeStore?.(clock) ?? memoryStore({ clock })
+  metrics.watchStore(store)
+  const limiter = createLimiter({ rules, store, clock })
+  const lifecycle = { draining: false }
+  const opened = { kind: 'memory' as const, store, failure: () => undefined }
+  const parts = { limiter, metrics, store: opened, lifecycle, log, clock }
+  const app = await createApp({ ...parts, keyHash: keyHash('a secret of tests'), rulesPath: '/etc/sluice/rules.yaml' })
+  const address = await app.listen({ host: '127.0.0.1', port: 0 })
+  onTestFinished(async () => {
+    await app.close()
+    await limiter.close()
+  })
+  return { ...clientOf(address, logged), clock, metrics, lifecycle }
+}
+
+export type Service = Client & { readonly rulesPath: string; close(): Promise<void> }
+
+/** The whole service as the command starts it, in this process. */
+export async function serveFile(rules: string, settings: Partial<Settings> = {}, closeMsMax?: number): Promise<Service> {
+  const { log, logged } = captureLog()
+  const rulesPath = ruleFile(rules)
+  const server = await startServer({ ...defaults(), ...settings, port: 0, rules: rulesPath }, log, closeMsMax)
+  onTestFinished(() => server.close())
+  return { ...clientOf(server.address, logged), rulesPath, close: server.close }
+}
+
+/** A rule file in a folder of its own that is gone after the test. */
+export function ruleFile(content: string, name = 'rules.yaml'): string {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-server-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  const path = join(folder, name)
+  writeFileSync(path, content)
+  return path
+}
+
+function defaults(): Settings {
+  const values = Object.entries(SETTINGS).map(([name, { fallback }]) => [name, fallback()])
+  return Object.fromEntries(values) as Settings
+}
+
+export function captureLog(level: Settings['logLevel'] = 'debug'): { log: Log; logged: Record<string, unknown>[] } {
+  const logged: Record<string, unknown>[] = []
+  const log = createLog(level, { write: (line: string) => logged.push(JSON.parse(line) as Record<string, unknown>) })
+  return { log, logged }
+}
+
+export function clientOf(address: string, logged: readonly Record<string, unknown>[] = []): Client {
+  const send = async (path: string, init: RequestInit): Promise<Answer> => {
+    const response = await fetch(address + path, init)
+    const text = await response.text()
+    const isJson = response.headers.get('content-type')?.includes('json')
+    const body = (isJson ? JSON.parse(text) : { text }) as Record<string, unknown>
+    return { status: response.status, headers: response.headers, body }
+  }
+  const post = (path: string, body: unknown) => {
+    const text = typeof body === 'string' ? body : JSON.stringify(body)
+    return send(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body: text })
+  }
+  return {
+    address,
+    logged,
+    send,
+    post,
+    get: (path) => send(path, {}),
+    check: async (body) => (await post(CHECK, body)).body,
+  }
+}

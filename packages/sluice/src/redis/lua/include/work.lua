@@ -1,0 +1,104 @@
+--[[
+  The bucket at hand for each part of the request at hand: brought to now on the side, and written back into its value only
+  when something is charged (or an edit or a clock that stepped back has to be kept). A bucket that is asked and not
+  charged is left as it was, or a clock that steps back would find it in another state than if nobody had asked.
+]]
+local UNREADABLE, CROWDED = -1, -2
+
+-- By part: where the bucket is in its value (0: not yet), its state, or its list, and whether newer rules wrote it.
+local places, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
+
+local function name_of(limit, detail)
+  return detail == 0 and limit[7] or limit[7] .. '|' .. texts[detail]
+end
+
+local function place_of(value, name)
+  for i = 1, #value, 10 do if value[i] == name then return i end end
+  return 0
+end
+
+local function keep_packed(part, key, limit, detail)
+  local value, i = packed_values[key], places[part]
+  if i == 0 then
+    i = #value + 1
+    places[part], value[i] = i, name_of(limit, detail)
+  end
+  value[i + 1], value[i + 2], value[i + 3] = limit[1], limit[2], limit[3]
+  value[i + 4], value[i + 5], value[i + 6] = limit[4], limit[5], limit[6]
+  value[i + 7], value[i + 8], value[i + 9] = ats[part], xs[part], ys[part]
+  dirty[key] = true
+end
+
+local function keep_list(part, key, limit)
+  local list = lists[part]
+  list[1], list[2] = limit[1], limit[5]
+  listed_values[key], list_codes[key], dirty[key] = list, limit[2], true
+end
+
+local function keep(part, key, limit, detail)
+  if limit[2] >= LOG then keep_list(part, key, limit) else keep_packed(part, key, limit, detail) end
+end
+
+local function settle_packed(part, key, limit, detail, keeps)
+  local value = packed_value(key)
+  if not value then return UNREADABLE end
+  local i = place_of(value, name_of(limit, detail))
+  places[part], stales[part] = i, false
+  if i == 0 then
+    if #value >= 10 * BUCKETS_MAX then return CROWDED end
+    ats[part], xs[part], ys[part] = position(limit[2], limit[4], limit[5], now_us), 0, 0
+    return 0
+  end
+  local code, capacity, tick, a, b = value[i + 2], value[i + 3], value[i + 4], value[i + 5], value[i + 6]
+  local at, x, y, moved = advanced(code, tick, a, b, value[i + 7], value[i + 8], value[i + 9])
+  if x == 0 and y == 0 then
+    at, moved = position(limit[2], limit[4], limit[5], now_us), false
+  elseif value[i + 1] > limit[1] then
+    stales[part], moved = true, false
+  elseif a ~= limit[5] or capacity ~= limit[3] or b ~= limit[6] or tick ~= limit[4] or code ~= limit[2] then
+    at, x, y = inherited(code, tick, a, b, at, x, y, limit)
+    moved = true
+  end
+  ats[part], xs[part], ys[part] = at, x, y
+  if moved and keeps then keep_packed(part, key, limit, detail) end
+  return 0
+end
+
+local function settle_listed(part, key, limit, keeps)
+  local generation, code, window_us = limit[1], limit[2], limit[5]
+  local stored = listed_value(key, code, window_us, generation)
+  if not stored then return UNREADABLE end
+  local list = { unpack(stored) }
+  local moved = advance_list(code, list, window_us)
+  if list[2] ~= window_us then
+    -- What has left the old window or the new one is gone.
+    if code == LOG then advance_log(list, list[2]) end
+    moved = true
+  end
+  lists[part] = list
+  stales[part] = list[1] > generation and is_live_list(code, list)
+  if moved and keeps and not stales[part] then keep_list(part, key, limit) end
+  return 0
+end
+
+-- Brings the bucket of a part to now; a negative status when it cannot be had.
+local function settle(part, key, limit, detail, keeps)
+  if limit[2] >= LOG then return settle_listed(part, key, limit, keeps) end
+  return settle_packed(part, key, limit, detail, keeps)
+end
+
+local function used_of(part, limit, op_id)
+  if limit[2] >= LOG then return used_list(limit[2], lists[part], op_id) end
+  return used(limit[2], limit[4], limit[5], ats[part], xs[part], ys[part])
+end
+
+local function is_live(part, limit)
+  if limit[2] >= LOG then return is_live_list(limit[2], lists[part]) end
+  return xs[part] > 0 or ys[part] > 0
+end
+
+local function spend(part, key, limit, detail, units, op_id)
+  if limit[2] >= LOG then charge_list(limit[2], lists[part], limit[5], units, op_id)
+  else xs[part] = charged(limit[2], limit[5], xs[part], units) end
+  keep(part, key, limit, detail)
+end
