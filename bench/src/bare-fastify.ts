@@ -1,4 +1,4 @@
-// The floor of the HTTP scenario: a Fastify route with the service's own schemas (handed in as JSON) that decides nothing.
+// The floor of the HTTP scenario: a Fastify route with the service's own schemas (handed in as JSON), deciding nothing.
 
 import { fastify } from 'fastify'
 

@@ -15,6 +15,8 @@ export type HttpServer = {
 export async function startServer(script: string, args: readonly string[]): Promise<HttpServer> {
   const child = spawn(process.execPath, [script, ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
   const exited = once(child, 'exit')
+  const abandon = () => child.kill('SIGKILL')
+  process.once('exit', abandon) // when the benchmark is interrupted
   const address = await new Promise<string>((resolve, reject) => {
     let printed = ''
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
@@ -30,11 +32,12 @@ export async function startServer(script: string, args: readonly string[]): Prom
     async stop() {
       child.kill('SIGTERM')
       await exited
+      process.off('exit', abandon)
     },
   }
 }
 
-/** The first number of schedstat is the time a thread has run, in nanoseconds; /proc/…/stat counts in steps of 10 ms. */
+/** The first number of schedstat is the time a thread has run, in ns; /proc/…/stat counts in steps of 10 ms. */
 function cpuUsOf(pid: number): number {
   const threads = readdirSync(`/proc/${pid}/task`)
   const ns = threads.map((thread) =>

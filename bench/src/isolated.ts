@@ -1,5 +1,5 @@
-// A contender in a process of its own: it neither pays for the others' garbage nor runs code that was compiled for them.
-// All such processes have the same shape, wait while others are measured, and start each round with a collected heap.
+// A contender in a process of its own: it neither pays for the others' garbage nor runs code compiled for them. All
+// such processes have the same shape, wait while others are measured, and start each round with a collected heap.
 
 import { fork } from 'node:child_process'
 import { once } from 'node:events'

@@ -22,6 +22,7 @@ const README = new URL('../../README.md', import.meta.url)
 
 type Options = { json: boolean; rounds: number | undefined; assert: boolean }
 
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1)) // servers end with us
 process.exitCode = await main(process.argv.slice(2))
 
 async function main(args: string[]): Promise<number> {
@@ -88,6 +89,7 @@ async function inOwnProcess(name: ScenarioName, { rounds }: Options): Promise<Re
     ...(rounds === undefined ? [] : ['--rounds', `${rounds}`]),
   ]
   const child = spawn(process.execPath, ['--expose-gc', ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
+  process.once('exit', () => child.kill())
   const ended = new Promise<number | null>((resolve) => child.once('close', resolve))
   let output = ''
   for await (const text of child.stdout.setEncoding('utf8')) output += text

@@ -1,7 +1,8 @@
-// What deciding costs on top of HTTP: CPU time of the service per check, over that of a bare Fastify route with the same
-// schemas and the same answer. Both are processes of their own; the service is started as a user would, in memory.
+// What deciding costs on top of HTTP: CPU time of the service per check, over that of a bare Fastify route with the
+// same schemas and the same answer. Both are processes of their own; the service is started as a user would, in memory.
 
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { rmSync } from 'node:fs'
+import { mkdtemp, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -42,6 +43,8 @@ export const scenario: Scenario = {
 
 async function withServers<T>(work: (service: HttpServer, bare: HttpServer) => Promise<T>): Promise<T> {
   const folder = await mkdtemp(join(tmpdir(), 'sluice-bench-http-'))
+  const cleanUp = () => rmSync(folder, { recursive: true, force: true })
+  process.once('exit', cleanUp) // when the benchmark is interrupted
   const servers: HttpServer[] = []
   try {
     const rulesPath = join(folder, 'rules.json')
@@ -54,7 +57,7 @@ async function withServers<T>(work: (service: HttpServer, bare: HttpServer) => P
     return await work(service, bare)
   } finally {
     for (const server of servers) await server.stop()
-    await rm(folder, { recursive: true, force: true })
+    cleanUp()
   }
 }
 

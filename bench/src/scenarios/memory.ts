@@ -1,4 +1,4 @@
-// One check in memory, 100 k keys by Zipf's law: the bare take of a prepared charge and the full checkSync with matching,
+// One check in memory, 100 k keys by Zipf's law: the bare take of a prepared charge, and checkSync with matching,
 // against the memory stores that people use. Ours answer at once; the peers' promises are awaited, as their users must.
 
 import { compileLimit, createLimiter, memoryStore, type Take, type Taken } from 'sluice'
@@ -116,8 +116,8 @@ export const RULES: readonly object[] = [
 ].map((rule) => ({ ...rule, limit: LIMIT, window_seconds: WINDOW_SECONDS }))
 
 /**
- * A round begins with a collected heap. Its calls come in batches: what a batch needs is made before the clock is looked
- * at, and is as fresh, and as warm in the caches, as what a server has just read from a socket.
+ * A round begins with a collected heap. Its calls come in batches: what a batch needs is made before the clock is
+ * looked at, and is as fresh, and as warm in the caches, as what a server has just read from a socket.
  */
 function rounds<T>(prepare: (key: string) => T, run: (batch: readonly T[]) => number | Promise<number>): Contender {
   const choose = zipf(KEYS, seeded(1))

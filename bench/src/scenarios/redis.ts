@@ -1,4 +1,4 @@
-// One strict rule on Redis, one connection: how many checks a second, what each costs Redis, and what a key weighs there.
+// One strict rule on Redis, one connection: how many checks a second, what each costs Redis, what a key weighs there.
 
 import type { Contenders } from '../isolated.ts'
 import { pairedRatio, resultOf, resultsOf } from '../measure.ts'

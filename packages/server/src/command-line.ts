@@ -30,7 +30,7 @@ export function readCommand(args: readonly string[], environment: Environment): 
     const found = flags.get(setting.flag) ?? fromEnvironment(setting, environment)
     if (found !== undefined) given.set(name, found)
   }
-  const values = ENTRIES.map(([name, setting]) => [name, valueOf(setting, given.get(name), faults)] as const)
+  const values = ENTRIES.map(([name, setting]) => [name, settingValue(setting, given.get(name), faults)] as const)
   for (const [name, setting] of ENTRIES) refuseIgnored(name, setting, given, faults)
   if (faults.length > 0) return { kind: 'wrong', faults }
   // One value per entry of SETTINGS, each of the type that its own `read` and `fallback` return.
@@ -68,7 +68,7 @@ function fromEnvironment({ env }: Setting<unknown>, environment: Environment): G
   return text ? { place: env, text } : undefined
 }
 
-function valueOf(setting: Setting<unknown>, given: Given | undefined, faults: Fault[]): unknown {
+function settingValue(setting: Setting<unknown>, given: Given | undefined, faults: Fault[]): unknown {
   if (given === undefined) return setting.fallback()
   const value = setting.read(given.text)
   const shown = setting.secret ? undefined : given.text

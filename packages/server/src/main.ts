@@ -8,6 +8,7 @@ import { readCommand } from './command-line.ts'
 import { helpText, usageText } from './help.ts'
 import { createLog } from './log.ts'
 import { VERSION } from './package-facts.ts'
+import { mistakesIn } from './rules/rule-file.ts'
 import { type Server, startServer } from './server.ts'
 import type { Settings } from './settings.ts'
 import { endSignal } from './signals.ts'
@@ -55,7 +56,7 @@ function bannerFacts({ address, limiter, storeKind }: Server, { rules: rulesPath
 }
 
 function explain(error: unknown): undefined {
-  if (error instanceof LimiterError) return fail(`sluice: the rules are wrong\n${error.message}\n`, 2)
+  if (error instanceof LimiterError) return fail(`sluice: the rules are wrong\n${mistakesIn(error).join('\n')}\n`, 2)
   const { code, message } = error as NodeJS.ErrnoException
   const advice = LISTEN_ADVICE[code ?? '']
   return fail(`sluice: ${message}${advice === undefined ? '' : `\n  ${advice}`}\n`, 1)

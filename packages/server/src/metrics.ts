@@ -107,7 +107,11 @@ export class Metrics {
         },
       }),
     )
-    this.#registerTally('sluice_store_seconds', 'Round trips to Redis; nothing for the memory store.', this.#storeSeconds)
+    this.#registerTally(
+      'sluice_store_seconds',
+      'Round trips to Redis; nothing for the memory store.',
+      this.#storeSeconds,
+    )
     this.#registerTally('sluice_batch_takes', 'Requests that went to Redis in one round trip.', this.#batchTakes)
     this.#gauge('sluice_keys', 'Keys held in memory.', () => this.#storeStats().keys ?? 0)
     this.#counter('sluice_overflowed_total', 'Checks of new keys that shared an overflow bucket.', () => {
@@ -116,7 +120,11 @@ export class Metrics {
   }
 
   #registerRules(): void {
-    this.#gauge('sluice_rules_version', 'Version of the rules in force; grows with each change.', () => this.rulesVersion)
+    this.#gauge(
+      'sluice_rules_version',
+      'Version of the rules in force; grows with each change.',
+      () => this.rulesVersion,
+    )
     this.#gauge('sluice_rules_valid', '0 while the rule file is wrong and the last good rules are in force.', () => {
       return this.rulesValid ? 1 : 0
     })

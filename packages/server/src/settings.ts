@@ -64,7 +64,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     flag: 'rules',
     env: 'SLUICE_RULES',
     value: '<file>',
-    help: 'Rules to enforce, YAML or JSON. An edit applies within a second; a bad one leaves the last good rules in force.',
+    help: 'Rules to enforce, YAML or JSON. Edits apply within a second; a bad one leaves the last good rules in force.',
     fallback: exampleRulesPath,
     shownFallback: 'examples/rules.yaml',
     read: (text) => (existsSync(text) ? text : undefined),

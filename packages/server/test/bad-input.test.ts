@@ -3,7 +3,12 @@ import { text as readText } from 'node:stream/consumers'
 import { describe, expect, test } from 'vitest'
 import { BATCH, CHECK, REFUND, serveApp } from './service.ts'
 
-type Problem = { status: number; code: string; detail: string; errors: { field: string; value: unknown; fix: string }[] }
+type Problem = {
+  status: number
+  code: string
+  detail: string
+  errors: { field: string; value: unknown; fix: string }[]
+}
 
 const DEEP = `${'['.repeat(20_000)}${']'.repeat(20_000)}`
 const KEY_FIX = 'give 1 to 1024 characters without control characters, "{" and "}"'
@@ -46,7 +51,13 @@ const MISTAKES: [name: string, body: string, field: string, value: unknown, fix:
   ['33 attributes', JSON.stringify({ attributes: NAMES }), 'attributes', expect.any(String), /at most 32 names/],
   ['a nested attribute', '{"attributes":{"a":{"b":1}}}', 'attributes.a', '{"b":1}', /^give a number, true, false/],
   ['a line break in an attribute', '{"attributes":{"a":"\\n"}}', 'attributes.a', '\n', /without control characters$/],
-  ['a long attribute name', `{"attributes":{"${'n'.repeat(129)}":1}}`, expect.stringMatching(/^attributes\.n{129}$/), 1, /^use a name/],
+  [
+    'a long attribute name',
+    `{"attributes":{"${'n'.repeat(129)}":1}}`,
+    expect.stringMatching(/^attributes\.n{129}$/),
+    1,
+    /^use a name/,
+  ],
   ['__proto__ as an attribute', '{"attributes":{"__proto__":1}}', 'attributes.__proto__', 1, /other than "__proto__"$/],
   ['deep nesting', `{"attributes":{"a":${DEEP}}}`, 'attributes.a', expect.stringMatching(/^\[/), /^give a number/],
   ['a list instead of an object', '[]', 'body', '[]', 'send a JSON object'],
@@ -70,7 +81,14 @@ test('bad input to a check: each mistake is a 400 that names field, value and fi
 
 test('several mistakes are told at once', async () => {
   const { post } = await serveApp([])
-  const { body } = await post(CHECK, { client_id: '', cost: 0, detail: 1, endpoint: 'x', metod: 'GET', attributes: { a: [] } })
+  const { body } = await post(CHECK, {
+    client_id: '',
+    cost: 0,
+    detail: 1,
+    endpoint: 'x',
+    metod: 'GET',
+    attributes: { a: [] },
+  })
   const { errors } = body as unknown as Problem
   const fields = errors.map(({ field }) => field).sort()
   expect(fields).toEqual(['attributes.a', 'client_id', 'cost', 'detail', 'endpoint', 'metod'])
@@ -126,7 +144,10 @@ describe('bodies that are not taken', () => {
   test('a POST without a body is told to send one', async () => {
     const { send } = await serveApp([])
     const { status, body } = await send(CHECK, { method: 'POST' })
-    expect({ status, body }).toMatchObject({ status: 400, body: { errors: [{ field: 'body', fix: 'send a JSON object' }] } })
+    expect({ status, body }).toMatchObject({
+      status: 400,
+      body: { errors: [{ field: 'body', fix: 'send a JSON object' }] },
+    })
   })
 })
 
@@ -155,7 +176,11 @@ test.each([
 
 test('bytes that are no HTTP at all do not disturb anybody else', async () => {
   const { address, check } = await serveApp([])
-  for (const garbage of ['\0\0\0\r\n\r\n', 'GET / HTTP/9.9\r\n\r\n', `GET / HTTP/1.1\r\nx: ${'y'.repeat(100_000)}\r\n\r\n`]) {
+  for (const garbage of [
+    '\0\0\0\r\n\r\n',
+    'GET / HTTP/9.9\r\n\r\n',
+    `GET / HTTP/1.1\r\nx: ${'y'.repeat(100_000)}\r\n\r\n`,
+  ]) {
     const socket = connect(Number(new URL(address).port), '127.0.0.1')
     socket.on('error', () => {}) // the server may hang up while we still write
     socket.end(garbage)

@@ -83,7 +83,8 @@ function remoteStore(inner: Store, asked: number[]): Store {
       asked.push(turn)
       await new Promise((resolve) => setImmediate(resolve))
       turn += 1
-      if (take.charges[0]?.owner === 'broken') throw new LimiterError('STORE_CORRUPT', 'the key sl:{broken} cannot be read')
+      if (take.charges[0]?.owner === 'broken')
+        throw new LimiterError('STORE_CORRUPT', 'the key sl:{broken} cannot be read')
       return inner.take(take)
     },
     give: (gives, opId) => inner.give(gives, opId),

@@ -27,9 +27,30 @@ describe('the two documented examples', () => {
   })
 })
 
-const BAN = { rule_id: 'ban', limit: 0, window_seconds: 1, scope: 'per_user', name: 'Banned "users"', when: { user: 'eve' } }
-const SLOW = { rule_id: 'slow', endpoint_pattern: '/slow', algorithm: 'leaky_bucket', limit: 1, window_seconds: 2, burst: 3 }
-const PAIR = { rule_id: 'pair', endpoint_pattern: '/pair', algorithm: 'fixed_window', limit: 2, window_seconds: 10, scope: ['user', 'method'] }
+const BAN = {
+  rule_id: 'ban',
+  limit: 0,
+  window_seconds: 1,
+  scope: 'per_user',
+  name: 'Banned "users"',
+  when: { user: 'eve' },
+}
+const SLOW = {
+  rule_id: 'slow',
+  endpoint_pattern: '/slow',
+  algorithm: 'leaky_bucket',
+  limit: 1,
+  window_seconds: 2,
+  burst: 3,
+}
+const PAIR = {
+  rule_id: 'pair',
+  endpoint_pattern: '/pair',
+  algorithm: 'fixed_window',
+  limit: 2,
+  window_seconds: 10,
+  scope: ['user', 'method'],
+}
 
 describe('an answer', () => {
   test('a refusal tells how long to wait, which rule refused and at which tier', async () => {
@@ -68,7 +89,13 @@ describe('an answer', () => {
 
   test('waiting will not help against a ban: retry_after is null, and the name of the rule is told', async () => {
     const { check } = await serveApp([BAN])
-    const refused = { allowed: false, limit: 0, retry_after: null, retry_after_ms: null, violated_rule: 'Banned "users"' }
+    const refused = {
+      allowed: false,
+      limit: 0,
+      retry_after: null,
+      retry_after_ms: null,
+      violated_rule: 'Banned "users"',
+    }
     expect(await check({ client_id: 'eve' })).toMatchObject({ ...refused, violated_tier: 'per_user' })
   })
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { jsonMistakeAt } from '../src/http/json-mistake.ts'
+import { jsonMistakeAt } from '../src/json-mistake.ts'
 
 test.each([
   ['', 0],
@@ -34,7 +34,11 @@ function isJson(text: string): boolean {
 }
 
 test('for any damage to any JSON: the text before the mistake is not the culprit', () => {
-  const damaged = fc.tuple(fc.json({ maxDepth: 4 }), fc.nat(), fc.constantFrom('', ',', '}', ']', '"', 'x', '\n', ':', '-'))
+  const damaged = fc.tuple(
+    fc.json({ maxDepth: 4 }),
+    fc.nat(),
+    fc.constantFrom('', ',', '}', ']', '"', 'x', '\n', ':', '-'),
+  )
   fc.assert(
     fc.property(damaged, ([json, place, piece]) => {
       const cut = place % (json.length + 1)

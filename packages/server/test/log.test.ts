@@ -19,7 +19,12 @@ test('a refusal is logged at debug level, with keyed hashes in the place of clie
 test('a hash is of 16 digits, depends on secret, fact and value, and is random between processes unless told', () => {
   const hash = keyHash('one secret of tests')
   expect(hash('user', 'a')).toMatch(/^[\da-f]{16}$/)
-  const others = [hash('user', 'b'), hash('ip', 'a'), keyHash('two secrets of tests')('user', 'a'), keyHash()('user', 'a')]
+  const others = [
+    hash('user', 'b'),
+    hash('ip', 'a'),
+    keyHash('two secrets of tests')('user', 'a'),
+    keyHash()('user', 'a'),
+  ]
   expect(new Set([hash('user', 'a'), ...others, keyHash()('user', 'a')]).size).toBe(6)
 })
 

@@ -6,13 +6,17 @@ import { BATCH, CHECK, serveApp } from './service.ts'
 const TWO = { rule_id: 'two', limit: 2, window_seconds: 60, scope: 'per_user', algorithm: 'fixed_window' }
 const TRIAL = { rule_id: 'trial', limit: 1, window_seconds: 60, scope: 'per_user', mode: 'shadow' }
 
-async function samples(get: (path: string) => Promise<{ body: Record<string, unknown> }>): Promise<Map<string, number>> {
+async function samples(
+  get: (path: string) => Promise<{ body: Record<string, unknown> }>,
+): Promise<Map<string, number>> {
   const lines = String((await get('/metrics')).body.text).split('\n')
   return new Map(
-    lines.filter((line) => /^\w/.test(line)).map((line) => {
-      const at = line.lastIndexOf(' ')
-      return [line.slice(0, at), Number(line.slice(at + 1))] as const
-    }),
+    lines
+      .filter((line) => /^\w/.test(line))
+      .map((line) => {
+        const at = line.lastIndexOf(' ')
+        return [line.slice(0, at), Number(line.slice(at + 1))] as const
+      }),
   )
 }
 
@@ -51,7 +55,14 @@ describe('/metrics', () => {
   test('never has a client key in it', async () => {
     const { get, post } = await serveApp([TWO])
     const secret = 'alice-secret-1'
-    await post(CHECK, { client_id: secret, api_key: secret, tenant: secret, plan: secret, request_id: secret, endpoint: `/${secret}` })
+    await post(CHECK, {
+      client_id: secret,
+      api_key: secret,
+      tenant: secret,
+      plan: secret,
+      request_id: secret,
+      endpoint: `/${secret}`,
+    })
     expect(String((await get('/metrics')).body.text)).not.toContain(secret)
   })
 
@@ -59,7 +70,9 @@ describe('/metrics', () => {
     const metrics = new Metrics()
     for (const takes of [1, 2, 3, 200, 201]) metrics.storeAnswered(takes, 0.002)
     const text = await metrics.registry.metrics()
-    const counts = [...text.matchAll(/sluice_batch_takes_bucket\{le="([^"]+)"\} (\d+)/g)].map(([, le, count]) => `${le}:${count}`)
+    const counts = [...text.matchAll(/sluice_batch_takes_bucket\{le="([^"]+)"\} (\d+)/g)].map(
+      ([, le, count]) => `${le}:${count}`,
+    )
     expect(counts).toEqual(['1:1', '2:2', '5:3', '10:3', '20:3', '50:3', '100:3', '200:4', '+Inf:5'])
     expect(text).toContain('sluice_batch_takes_sum 407\nsluice_batch_takes_count 5')
   })

@@ -34,7 +34,11 @@ describe('/openapi.json', () => {
     const document = await description()
     expect(document.openapi).toMatch(/^3\.1\./)
     expect(document.info).toMatchObject({ title: 'Sluice', version: expect.stringMatching(/^\d+\.\d+\.\d+/) })
-    expect(operationsOf(document).map(([name]) => name).sort()).toEqual([
+    expect(
+      operationsOf(document)
+        .map(([name]) => name)
+        .sort(),
+    ).toEqual([
       'delete /api/v1/rate-limit/rules/{rule_id}',
       'get /',
       'get /api/v1/rate-limit/rules',

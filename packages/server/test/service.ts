@@ -48,7 +48,11 @@ export type Client = {
   check(body: unknown): Promise<Record<string, unknown>>
 }
 
-export type App = Client & { readonly clock: FakeClock; readonly metrics: Metrics; readonly lifecycle: { draining: boolean } }
+export type App = Client & {
+  readonly clock: FakeClock
+  readonly metrics: Metrics
+  readonly lifecycle: { draining: boolean }
+}
 
 /** The HTTP face alone, with rules handed over, a clock that stands still and any store. */
 export async function serveApp(rules: unknown, makeStore?: (clock: FakeClock) => Store): Promise<App> {
@@ -73,7 +77,11 @@ export async function serveApp(rules: unknown, makeStore?: (clock: FakeClock) =>
 export type Service = Client & { readonly rulesPath: string; close(): Promise<void> }
 
 /** The whole service as the command starts it, in this process. */
-export async function serveFile(rules: string, settings: Partial<Settings> = {}, closeMsMax?: number): Promise<Service> {
+export async function serveFile(
+  rules: string,
+  settings: Partial<Settings> = {},
+  closeMsMax?: number,
+): Promise<Service> {
   const { log, logged } = captureLog()
   const rulesPath = ruleFile(rules)
   const server = await startServer({ ...defaults(), ...settings, port: 0, rules: rulesPath }, log, closeMsMax)

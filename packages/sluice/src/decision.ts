@@ -53,10 +53,12 @@ export type Plan = {
   readonly charges: readonly Charge[]
   readonly limits: readonly CompiledLimit[]
   readonly op: Op | undefined
+  /** Version of the rule set that made it: while the store is asked, another one may come into force. */
+  readonly version: number
 }
 
-/** What all decisions of one rule set share. */
-export type Decider = { readonly version: number; newId(): string }
+/** What all decisions of one limiter share. */
+export type Decider = { newId(): string }
 
 /** A decision that remembers what it took, so that it can be given back. Ids and outcomes are made when asked for. */
 export class Decided implements Decision {
@@ -75,6 +77,7 @@ export class Decided implements Decision {
   #requestId: string | undefined
   #outcomes: readonly Outcome[] | undefined
   #settled = false
+  #released = false
 
   constructor(decider: Decider, plan: Plan, taken: Taken, requestId: string | undefined) {
     const { charges, limits } = plan
@@ -88,9 +91,9 @@ export class Decided implements Decision {
     this.remaining = known ? grant.remaining : null
     this.resetAfterMs = known ? wholeMs(grant.resetAfterUs) : null
     this.retryAfterMs = known ? (taken.granted ? 0 : finiteMs(grant.retryAfterUs)) : null
-    this.delayMs = longestDelayMs(taken)
+    this.delayMs = longestDelayMs(plan, taken)
     this.source = taken.source
-    this.version = decider.version
+    this.version = plan.version
     this.#decider = decider
     this.#plan = plan
     this.#taken = taken
@@ -113,14 +116,27 @@ export class Decided implements Decision {
   /** What it took and has not given back yet; once asked, nothing is left. */
   settle(units: number | undefined): Give[] {
     if (this.#settled || this.source === 'policy') return []
-    this.#settled = true
-    return this.#gives(() => true, units)
+    const released = this.#released
+    this.#settled = this.#released = true
+    return this.#gives((charge) => !(released && isPermit(charge)), units)
   }
 
-  permits(): { gives: Give[]; charges: Charge[]; op: Op | undefined } {
-    const isPermit = (charge: Charge) => charge.limit.algorithm === 'concurrency'
-    const { charges, op } = this.#plan
-    return { gives: this.#gives(isPermit, undefined), charges: charges.filter(isPermit), op }
+  /** The permits it holds, to be given back; once asked, it holds none. */
+  release(): Give[] {
+    if (this.#released) return []
+    this.#released = true
+    return this.#gives(isPermit, undefined)
+  }
+
+  /** What its permits were taken by; undefined when it has given them back, or was refused and never had any. */
+  permits(): Charge[] | undefined {
+    if (this.#released || !this.allowed) return undefined
+    return this.#plan.charges.filter((charge, index) => isPermit(charge) && this.#taken.grants[index]?.units)
+  }
+
+  /** What its permits are known by. */
+  get op(): Op | undefined {
+    return this.#plan.op
   }
 
   toJSON(): Decision {
@@ -139,6 +155,10 @@ export class Decided implements Decision {
     })
     return gives
   }
+}
+
+function isPermit({ limit }: Charge): boolean {
+  return limit.algorithm === 'concurrency'
 }
 
 /** Index of the limit that the decision reports. Ties: higher priority, then the rule id that sorts first. */
@@ -191,9 +211,13 @@ function outcomeOf({ rule, name, limit }: CompiledLimit, charge: Charge, grant: 
   }
 }
 
-function longestDelayMs({ grants }: Taken): number {
+/** A limit in shadow delays nobody. */
+function longestDelayMs({ charges }: Plan, { grants }: Taken): number {
   let longestUs = 0
-  for (const { delayUs } of grants) if (delayUs > longestUs) longestUs = delayUs
+  for (let index = 0; index < charges.length; index += 1) {
+    const delayUs = grants[index]?.delayUs ?? 0
+    if (delayUs > longestUs && charges[index]?.kind !== 'shadow') longestUs = delayUs
+  }
   return wholeMs(longestUs)
 }
 

@@ -38,7 +38,7 @@ export interface Limiter {
   give(decision: Decision, units?: number): Promise<void>
   /** Releases the permits of a request that is done; what it consumed stays consumed. */
   release(decision: Decision): Promise<void>
-  /** Keeps the permits of a request that takes long; false when they were lost and cannot be had again. */
+  /** Keeps the permits of a request that takes long; false when they were given back, or lost and cannot be had again. */
   renew(decision: Decision): Promise<boolean>
   /** Forgets the buckets of one key: its text, or its facts by name for a composite key. */
   reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void>
@@ -63,6 +63,7 @@ class RuleLimiter implements Limiter, Decider {
   readonly #nextId = (): string => this.newId()
 
   constructor(options: LimiterOptions) {
+    checkOptions(options)
     this.#options = options
     this.#store = options.store ?? memoryStore()
     this.#rules = this.#compile(options.rules, options.version ?? 1)
@@ -104,19 +105,21 @@ class RuleLimiter implements Limiter, Decider {
       throw invalid('units', units, 'give a whole number above 0')
     }
     const decided = ours(decision)
-    const { op } = decided.permits()
     const gives = decided.settle(units)
-    if (gives.length > 0) await this.#store.give(gives, op?.id)
+    if (gives.length > 0) await this.#store.give(gives, decided.op?.id)
   }
 
   async release(decision: Decision): Promise<void> {
-    const { gives, op } = ours(decision).permits()
-    if (gives.length > 0) await this.#store.give(gives, op?.id)
+    const decided = ours(decision)
+    const gives = decided.release()
+    if (gives.length > 0) await this.#store.give(gives, decided.op?.id)
   }
 
   async renew(decision: Decision): Promise<boolean> {
-    const { charges, op } = ours(decision).permits()
-    return charges.length === 0 || (await this.#store.take({ charges, op })).granted
+    const decided = ours(decision)
+    const charges = decided.permits()
+    if (charges === undefined) return false
+    return charges.length === 0 || (await this.#store.take({ charges, op: decided.op })).granted
   }
 
   async reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void> {
@@ -170,6 +173,16 @@ const BARRED: Taken = {
 function randomPrefix(): string {
   const [high = 0, low = 0] = crypto.getRandomValues(new Uint32Array(2))
   return `${high.toString(36)}${low.toString(36)}-`
+}
+
+/** A layer that is no layer would leave out rules, and a prefix that is none would merge clients, both in silence. */
+function checkOptions({ layer, ipv6Prefix = IPV6_PREFIX_DEFAULT }: LimiterOptions): void {
+  if (layer !== undefined && layer !== 'edge' && layer !== 'service') {
+    throw invalid('layer', layer, 'use "edge" or "service", or leave it out')
+  }
+  if (!Number.isInteger(ipv6Prefix) || ipv6Prefix < 1 || ipv6Prefix > 128) {
+    throw invalid('ipv6Prefix', ipv6Prefix, 'give a number of bits from 1 to 128')
+  }
 }
 
 function ours(decision: Decision): Decided {

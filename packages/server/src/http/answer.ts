@@ -57,5 +57,7 @@ export function withDetail(answer: string, decision: Decision, nowUs: number): s
 
 function plainOutcome(outcome: Outcome): Record<string, unknown> {
   const entries = Object.entries(outcome)
-  return Object.fromEntries(entries.map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]))
+  return Object.fromEntries(
+    entries.map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]),
+  )
 }

@@ -6,7 +6,7 @@ import { CHECK_PATH, JSON_TYPE } from './check.ts'
 import type { Decide } from './decide.ts'
 import { invalidRequest, type Problem } from './problem.ts'
 import { type SchemaError, schemaFaults } from './schema-faults.ts'
-import { answers, BATCH_BODY, BATCH_BYTES_MAX, CHECK_BODY, type CheckBody, CHECKS_MAX } from './schemas.ts'
+import { answers, BATCH_BODY, BATCH_BYTES_MAX, CHECK_BODY, CHECKS_MAX, type CheckBody } from './schemas.ts'
 import { problemOf } from './trouble.ts'
 
 export const BATCH_PATH: string = `${CHECK_PATH}/batch`
@@ -35,18 +35,23 @@ export function batchRoute(app: FastifyInstance, decide: Decide): void {
   const schema = {
     operationId: 'checkBatch',
     summary: `Up to ${CHECKS_MAX} checks at once`,
-    description: 'Each item of `checks` is a body of POST /check. They are decided in order and do not affect each other.',
+    description:
+      'Each item of `checks` is a body of POST /check. They are decided in order and do not affect each other.',
     tags: ['checks'],
     body: { ...BATCH_BODY, examples: [example] },
     response: answers(ANSWER, 400, 413, 415),
   }
-  app.post<{ Body: { checks: unknown[] } }>(BATCH_PATH, { schema, bodyLimit: BATCH_BYTES_MAX }, async (request, reply) => {
-    const validate = request.getValidationFunction(CHECK_BODY) ?? request.compileValidationSchema(CHECK_BODY)
-    // All are asked for before any is waited for, so that they reach a remote store together.
-    const results = request.body.checks.map((check) => resultOf(check, validate, decide))
-    reply.header('content-type', JSON_TYPE)
-    return `{"results":[${(await Promise.all(results)).join(',')}]}`
-  })
+  app.post<{ Body: { checks: unknown[] } }>(
+    BATCH_PATH,
+    { schema, bodyLimit: BATCH_BYTES_MAX },
+    async (request, reply) => {
+      const validate = request.getValidationFunction(CHECK_BODY) ?? request.compileValidationSchema(CHECK_BODY)
+      // All are asked for before any is waited for, so that they reach a remote store together.
+      const results = request.body.checks.map((check) => resultOf(check, validate, decide))
+      reply.header('content-type', JSON_TYPE)
+      return `{"results":[${(await Promise.all(results)).join(',')}]}`
+    },
+  )
 }
 
 function resultOf(check: unknown, validate: Validate, decide: Decide): string | Promise<string> {

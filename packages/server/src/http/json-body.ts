@@ -2,7 +2,7 @@
 // no special care: they come out as own properties, which the schemas refuse by name.
 
 import type { FastifyInstance } from 'fastify'
-import { jsonMistakeAt } from './json-mistake.ts'
+import { jsonMistakeAt } from '../json-mistake.ts'
 import { ProblemError, problem } from './problem.ts'
 
 const SHOWN_AROUND = 20
@@ -26,5 +26,7 @@ function malformed(text: string): ProblemError {
   const value = text.slice(Math.max(0, at - SHOWN_AROUND), at + SHOWN_AROUND)
   const place = `line ${line}, character ${at - text.lastIndexOf('\n', at - 1)}`
   const fix = at === text.length ? 'send all of it: it ends too early' : `make it JSON: see ${place}`
-  return new ProblemError(problem('JSON_MALFORMED', `The body is not JSON (${place}).`, [{ field: 'body', value, fix }]))
+  return new ProblemError(
+    problem('JSON_MALFORMED', `The body is not JSON (${place}).`, [{ field: 'body', value, fix }]),
+  )
 }

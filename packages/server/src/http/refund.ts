@@ -35,11 +35,13 @@ export function refundRoute(app: FastifyInstance, limiter: Limiter, admissions: 
   })
 }
 
+const REASONS =
+  'was refused, was a dry run, went to another node, is too long ago, or was checked with neither request_id nor detail'
+
 function unknownRequest(requestId: string): ProblemError {
-  const fix =
-    'use the id of a request that this node admitted: it was refused, was a dry run, went to another node, is too long ago, or was checked with neither request_id nor detail'
+  const fix = `use the id of a request that this node admitted; perhaps it ${REASONS}`
   const fault = { field: 'request_id', value: requestId, fix }
-  return new ProblemError(problem('REFUND_UNKNOWN', `No admitted request is known by this id; ${fix}.`, [fault]))
+  return new ProblemError(problem('REFUND_UNKNOWN', `No admitted request is known by this id: ${fix}.`, [fault]))
 }
 
 function repeatedRefund(requestId: string): ProblemError {

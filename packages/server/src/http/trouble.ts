@@ -29,7 +29,8 @@ export function problemOf(error: unknown, headers: Headers = {}): Problem {
   if (validation !== undefined) return invalidRequest(schemaFaults(validation))
   const known = FASTIFY_PROBLEMS[code ?? '']
   if (known !== undefined) return known(headers)
-  if (statusCode !== undefined && statusCode >= 400 && statusCode < 500) return problem('REQUEST_INVALID', String(error))
+  if (statusCode !== undefined && statusCode >= 400 && statusCode < 500)
+    return problem('REQUEST_INVALID', String(error))
   return problem('INTERNAL', 'Something unforeseen went wrong; the log of this node says more.')
 }
 

@@ -5,7 +5,7 @@
 import { type BigIntStats, statSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 
-const POLL_MS = 200
+const POLL_MS = 150
 const ABSENT = 'absent'
 
 export type FileWatch = { stop(): void }

@@ -5,7 +5,7 @@ import { type Limiter, LimiterError } from 'sluice'
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics.ts'
 import { type FileWatch, watchFile } from './file-watch.ts'
-import { readRuleFile } from './rule-file.ts'
+import { mistakesIn, useRuleFile } from './rule-file.ts'
 
 export type LiveRulesParts = {
   readonly path: string
@@ -23,13 +23,13 @@ export function followRuleFile(parts: LiveRulesParts): FileWatch {
 
 function reload({ path, limiter, metrics, log }: LiveRulesParts): void {
   try {
-    limiter.setRules(readRuleFile(path))
+    useRuleFile(path, (rules) => limiter.setRules(rules))
     metrics.rulesValid = true
     metrics.rulesVersion = limiter.version
     log.info({ file: path, version: limiter.version, rules: limiter.rules.length }, 'new rules are in force')
   } catch (error) {
     metrics.rulesValid = false
-    const errors = error instanceof LimiterError ? error.message.split('\n') : [String(error)]
+    const errors = error instanceof LimiterError ? mistakesIn(error) : [String(error)]
     log.error(
       { file: path, version: limiter.version, errors },
       'the rule file is wrong: the last good rules stay in force',

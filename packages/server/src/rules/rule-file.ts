@@ -10,14 +10,25 @@ const FILE_BYTES_MAX = 8 * 1024 * 1024
 
 /** Throws RULE_INVALID with every fault it found. */
 export function readRuleFile(path: string): Rule[] {
+  return useRuleFile(path, (rules) => rules)
+}
+
+/** Reads the file and hands its rules over. What `use` finds wrong with them is told with its line as well. */
+export function useRuleFile<T>(path: string, use: (rules: Rule[]) => T): T {
   const text = readText(path)
   const source = path.endsWith('.json') ? readJson(text) : readYaml(text)
   if (source.faults.length > 0) throw ruleFileError(path, source.faults, source)
   try {
-    return parseRules(source.value)
+    return use(parseRules(source.value))
   } catch (error) {
-    throw located(path, error, source)
+    if (!(error instanceof LimiterError) || error.code !== 'RULE_INVALID') throw error
+    throw ruleFileError(path, error.faults, source)
   }
+}
+
+/** The mistakes in a rule file, one per line, as people are told. */
+export function mistakesIn(error: LimiterError): string[] {
+  return error.message.replace(/^\[\w+\] /, '').split('\n')
 }
 
 function readText(path: string): string {
@@ -33,14 +44,11 @@ function readText(path: string): string {
   }
 }
 
-function located(path: string, error: unknown, source: SourceText): unknown {
-  return error instanceof LimiterError ? ruleFileError(path, error.faults, source) : error
-}
-
 function ruleFileError(path: string, faults: readonly Fault[], source?: SourceText): LimiterError {
   const lines = faults.map(({ field, value, fix }) => {
     const line = source?.lineOf(field)
-    return `${path}${line === undefined ? '' : `:${line}`}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
+    const place = line === undefined ? path : `${path}:${line}`
+    return `${place}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
   })
   return new LimiterError('RULE_INVALID', lines.join('\n'), { faults })
 }

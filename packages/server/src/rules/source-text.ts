@@ -1,7 +1,8 @@
 // YAML or JSON text → value, with the line of each field, so that a message can say where to look.
 
-import { type Document, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
 import type { Fault } from 'sluice'
+import { type Document, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
+import { jsonMistakeAt } from '../json-mistake.ts'
 
 export type SourceText = {
   readonly value: unknown
@@ -39,8 +40,8 @@ export function readJson(text: string): SourceText {
   }
   try {
     return { value: JSON.parse(text), faults: [], lineOf }
-  } catch (error) {
-    return { value: undefined, faults: [jsonFault(error, text)], lineOf }
+  } catch {
+    return { value: undefined, faults: [jsonFault(text)], lineOf }
   }
 }
 
@@ -55,11 +56,12 @@ function unusable(error: unknown): Fault {
   return { field: 'file', value: undefined, fix: `use at most ${ALIASES_MAX} aliases and little nesting: ${why}` }
 }
 
-function jsonFault(error: unknown, text: string): Fault {
-  const message = error instanceof Error ? error.message : String(error)
-  const position = /at position (\d+)/.exec(message)?.[1]
-  const line = text.slice(0, position === undefined ? text.length : Number(position)).split('\n').length
-  return { field: `line ${line}`, value: lineAt(text, line), fix: `make it JSON: ${message}` }
+function jsonFault(text: string): Fault {
+  const at = jsonMistakeAt(text)
+  const line = text.slice(0, at).split('\n').length
+  const why =
+    at === text.length ? 'it ends too early' : `there is a mistake at character ${at - text.lastIndexOf('\n', at - 1)}`
+  return { field: `line ${line}`, value: lineAt(text, line), fix: `make it JSON: ${why}` }
 }
 
 function lineAt(text: string, line: number): string | undefined {

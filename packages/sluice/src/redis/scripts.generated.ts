@@ -3,17 +3,19 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'c61d01a3278c4f3ef310ef504a2581f24b731eff',
+  sha1: '996a6c1fee633a22119ad0abbe210ba3934fc635',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
   KEYS     the values the batch touches. A packed value holds buckets of three numbers (include/packed.lua), a listed
            value one bucket that keeps a list (include/listed.lua). A key is of one kind for good: its name says which.
   ARGV[1]  JSON [limits, texts, numbers]; indexes are 1-based, 0 stands for no text
-             limit    [generation, code, capacity, tick_us, a, b, id]
+             limit    [generation, code, capacity, tick_us, a, b, id, shape]
                       code 1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
-                      a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0
-             numbers  per request: verb (0 take, 1 peek, 2 give, 3 reset), op id (text), number of parts, then six per part:
+                      a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
+                      shape: the first six as one text
+             numbers  per request: verb 4, key, limit, cost: a take of one charge, enforced, without op id and detail; or
+                      verb (0 take, 1 peek, 2 give, 3 reset), op id (text), number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
                       give         key, limit, detail (text), units, booked_us, 0
                       reset        key, limit, detail (text), 0, 0, 0
@@ -41,11 +43,16 @@ local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
 -- The batch, as apply.lua fills it in.
 local limits, texts, numbers, raw, now_us
-local reply = {}
+local reply, said = {}, 0
+
+local function say(number)
+  said = said + 1
+  reply[said] = number
+end
 
 -- Where a state stands at a time: tick of a bucket, index of a window.
 local function position(code, tick, a, us)
-  if code <= LEAKY then return floor(us / tick) end
+  if code <= LEAKY then return tick == 1 and us or floor(us / tick) end
   return floor(us / (a * tick))
 end
 
@@ -227,23 +234,48 @@ end
   Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests that
   touch it and no others; it is never overwritten.
 
-  A packed value is one flat array, ten fields per bucket: name, then the limit that wrote it (generation, code, capacity,
-  tick, a, b), then its state (at, x, y).
+  A packed value is a row of records (RECORD below), in memory one flat table of five fields per bucket: name, shape of the
+  limit that wrote it (see SHAPE), and its state at, x, y. A listed value is a msgpack array.
 ]]
 -- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a test
 -- that moves it) from finding a full bucket where a spent one was.
 local SLACK_US = 60000000
 local BUCKETS_MAX = 512
+-- Name and shape, each behind its length, then at and x of 7 bytes and y of 4: small enough for the smallest kind of string
+-- that Redis has, and read and written without a table.
+local RECORD = '<Hc0Bc0I7I7I4'
+-- generation, code, capacity, tick, a, b in base 36.
+local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$'
 
-local packed_values, listed_values, list_codes, dirty = {}, {}, {}, {}
+local pack, unpack_record = struct.pack, struct.unpack
+
+local packed_values, listed_values, list_codes, dirty, shapes, ttls = {}, {}, {}, {}, {}, {}
+local guarded = false
+
+local function start_again()
+  packed_values, listed_values, list_codes, dirty = {}, {}, {}, {}
+  reply, said, guarded = {}, 0, true
+end
+
+-- The numbers of a shape, laid out as in a limit. An error when it is none.
+local function numbers_of(shape)
+  local known = shapes[shape]
+  if known then return known end
+  local parts = { string.match(shape, SHAPE) }
+  for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
+  shapes[shape] = parts
+  return parts
+end
 
 local function read_packed(text)
-  local value = cmsgpack.unpack(text)
-  local count = #value
-  if count % 10 ~= 0 or (count == 0 and next(value)) then error('not ours') end
-  for i = 2, count, 10 do
-    local _ = value[i] + value[i + 1] + value[i + 2] + value[i + 3] + value[i + 4] + value[i + 5] + value[i + 6] + value[i + 7]
-      + value[i + 8]
+  local name, shape, at, x, y, rest = unpack_record(RECORD, text)
+  local value = { name, shape, at, x, y }
+  if not shapes[shape] then numbers_of(shape) end
+  while rest <= #text do
+    name, shape, at, x, y, rest = unpack_record(RECORD, text, rest)
+    numbers_of(shape)
+    local n = #value
+    value[n + 1], value[n + 2], value[n + 3], value[n + 4], value[n + 5] = name, shape, at, x, y
   end
   return value
 end
@@ -253,8 +285,12 @@ local function packed_value(key)
   if value ~= nil then return value end
   value = {}
   if raw[key] then
-    local sound, unpacked = pcall(read_packed, raw[key])
-    value = sound and unpacked
+    if guarded then
+      local sound, read = pcall(read_packed, raw[key])
+      value = sound and read
+    else
+      value = read_packed(raw[key])
+    end
   end
   packed_values[key] = value
   return value
@@ -272,23 +308,39 @@ local function listed_value(key, code, window_us, generation)
   return list
 end
 
-local function write(key, value, ends)
-  redis.call('SET', key, cmsgpack.pack(value), 'PX', max(1, ceil((ends - now_us + SLACK_US) / 1000)))
+-- In whole seconds: texts of few numbers are made once, where formatting each number would cost more than all the rest.
+local function write(key, text, ends)
+  local seconds = max(1, ceil((ends - now_us + SLACK_US) / 1000000))
+  local ttl = ttls[seconds]
+  if not ttl then
+    ttl = string.format('%.0f', seconds)
+    ttls[seconds] = ttl
+  end
+  redis.call('SETEX', key, ttl, text)
+end
+
+local function ends_of(value, i)
+  local n = numbers_of(value[i + 1])
+  return ends_us(n[2], n[4], n[5], n[6], value[i + 2], value[i + 3])
+end
+
+local function record_of(value, i)
+  local name, shape = value[i], value[i + 1]
+  return pack(RECORD, #name, name, #shape, shape, value[i + 2], value[i + 3], value[i + 4])
 end
 
 -- Buckets that have not mattered for a while are left out when a value is written.
 local function store_packed(key, value)
-  local latest, kept, count = 0, 0, #value
-  for i = 1, count, 10 do
-    local ends = ends_us(value[i + 2], value[i + 4], value[i + 5], value[i + 6], value[i + 7], value[i + 8])
+  if #value == 5 then return write(key, record_of(value, 1), ends_of(value, 1)) end
+  local records, latest = {}, 0
+  for i = 1, #value, 5 do
+    local ends = ends_of(value, i)
     if ends + SLACK_US >= now_us then
-      if ends > latest then latest = ends end
-      if kept < i - 1 then for j = 1, 10 do value[kept + j] = value[i - 1 + j] end end
-      kept = kept + 10
+      records[#records + 1] = record_of(value, i)
+      latest = max(latest, ends)
     end
   end
-  for i = count, kept + 1, -1 do value[i] = nil end
-  if kept == 0 then redis.call('DEL', key) else write(key, value, latest) end
+  if #records == 0 then redis.call('DEL', key) else write(key, table.concat(records), latest) end
 end
 
 local function store_values()
@@ -297,7 +349,7 @@ local function store_values()
     if not list then
       store_packed(KEYS[key], packed_values[key])
     elseif is_live_list(code, list) then
-      write(KEYS[key], list, ends_list_us(code, list, list[2]))
+      write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else
       redis.call('DEL', KEYS[key])
     end
@@ -318,7 +370,7 @@ local function name_of(limit, detail)
 end
 
 local function place_of(value, name)
-  for i = 1, #value, 10 do if value[i] == name then return i end end
+  for i = 1, #value, 5 do if value[i] == name then return i end end
   return 0
 end
 
@@ -328,9 +380,7 @@ local function keep_packed(part, key, limit, detail)
     i = #value + 1
     places[part], value[i] = i, name_of(limit, detail)
   end
-  value[i + 1], value[i + 2], value[i + 3] = limit[1], limit[2], limit[3]
-  value[i + 4], value[i + 5], value[i + 6] = limit[4], limit[5], limit[6]
-  value[i + 7], value[i + 8], value[i + 9] = ats[part], xs[part], ys[part]
+  value[i + 1], value[i + 2], value[i + 3], value[i + 4] = limit[8], ats[part], xs[part], ys[part]
   dirty[key] = true
 end
 
@@ -344,25 +394,36 @@ local function keep(part, key, limit, detail)
   if limit[2] >= LOG then keep_list(part, key, limit) else keep_packed(part, key, limit, detail) end
 end
 
+-- Whether a state written under one limit means the same under the other: all but the generation is equal.
+local function same_shape(one, other)
+  for i = 2, 6 do if one[i] ~= other[i] then return false end end
+  return true
+end
+
 local function settle_packed(part, key, limit, detail, keeps)
-  local value = packed_value(key)
+  local value = packed_values[key]
+  if value == nil then value = packed_value(key) end
   if not value then return UNREADABLE end
   local i = place_of(value, name_of(limit, detail))
   places[part], stales[part] = i, false
   if i == 0 then
-    if #value >= 10 * BUCKETS_MAX then return CROWDED end
+    if #value >= 5 * BUCKETS_MAX then return CROWDED end
     ats[part], xs[part], ys[part] = position(limit[2], limit[4], limit[5], now_us), 0, 0
     return 0
   end
-  local code, capacity, tick, a, b = value[i + 2], value[i + 3], value[i + 4], value[i + 5], value[i + 6]
-  local at, x, y, moved = advanced(code, tick, a, b, value[i + 7], value[i + 8], value[i + 9])
-  if x == 0 and y == 0 then
-    at, moved = position(limit[2], limit[4], limit[5], now_us), false
-  elseif value[i + 1] > limit[1] then
-    stales[part], moved = true, false
-  elseif a ~= limit[5] or capacity ~= limit[3] or b ~= limit[6] or tick ~= limit[4] or code ~= limit[2] then
-    at, x, y = inherited(code, tick, a, b, at, x, y, limit)
-    moved = true
+  local shape = value[i + 1]
+  local written = shape == limit[8] and limit or numbers_of(shape)
+  local code, tick, a, b = written[2], written[4], written[5], written[6]
+  local at, x, y, moved = advanced(code, tick, a, b, value[i + 2], value[i + 3], value[i + 4])
+  if written ~= limit then
+    if x == 0 and y == 0 then
+      at, moved = position(limit[2], limit[4], limit[5], now_us), false
+    elseif written[1] > limit[1] then
+      stales[part], moved = true, false
+    elseif not same_shape(written, limit) then
+      at, x, y = inherited(code, tick, a, b, at, x, y, limit)
+      moved = true
+    end
   end
   ats[part], xs[part], ys[part] = at, x, y
   if moved and keeps then keep_packed(part, key, limit, detail) end
@@ -474,28 +535,25 @@ local function is_renewal(at, parts, op_id)
 end
 
 local function answer(part, limit, low, spent, op_id)
-  local n, short = #reply, shorts[part]
-  local root = roots[part]
-  reply[n + 1], reply[n + 2] = short, spent
+  local short, root = shorts[part], roots[part]
+  say(short)
+  say(spent)
   if limit[2] < LOG then
-    reply[n + 3], reply[n + 4] = xs[root], ys[root]
+    say(xs[root])
+    say(ys[root])
     return
   end
   local code, list, window_us = limit[2], lists[root], limit[5]
-  reply[n + 3] = used_list(code, list, nil)
-  reply[n + 4] = short == NOW and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0
-  reply[n + 5] = ends_list_us(code, list, window_us) - now_us
+  say(used_list(code, list, nil))
+  say(short == NOW and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0)
+  say(ends_list_us(code, list, window_us) - now_us)
 end
 
 local function run(at, parts, op_id, commits)
   local granted = decide(at, parts, op_id, commits)
-  local n = #reply
-  if granted ~= true and granted ~= false then
-    reply[n + 1] = granted
-    return
-  end
-  reply[n + 1] = granted and 1 or 0
-  reply[n + 2] = op_id ~= '' and commits and is_renewal(at, parts, op_id) and 1 or 0
+  if granted ~= true and granted ~= false then return say(granted) end
+  say(granted and 1 or 0)
+  say(op_id ~= '' and commits and is_renewal(at, parts, op_id) and 1 or 0)
   for part = 1, parts do
     local i = at + 6 * (part - 1)
     local limit = limits[numbers[i + 1]]
@@ -507,6 +565,32 @@ end
 
 local function take(at, parts, op_id) run(at, parts, op_id, true) end
 local function peek(at, parts, op_id) run(at, parts, op_id, false) end
+
+-- The long way of a take of one charge: written out where the others are.
+local function take_one_at_length(key, limit_index, cost)
+  local at = #numbers + 1
+  numbers[at], numbers[at + 1], numbers[at + 2] = key, limit_index, 0
+  numbers[at + 3], numbers[at + 4], numbers[at + 5] = cost, cost, ENFORCE
+  take(at, 1, '')
+end
+
+-- The short way, for what most requests are: granted, on the first bucket of a value, which the same limit wrote.
+local function take_one(key, limit_index, cost)
+  local limit, value = limits[limit_index], packed_values[key]
+  local code = limit[2]
+  if value == nil and code < LOG then value = packed_value(key) end
+  if not value or value[1] ~= limit[7] or value[2] ~= limit[8] then return take_one_at_length(key, limit_index, cost) end
+  local tick, a = limit[4], limit[5]
+  local at, x, y, moved = advanced(code, tick, a, limit[6], value[3], value[4], value[5])
+  if moved or used(code, tick, a, at, x, y) + cost > limit[3] then
+    return take_one_at_length(key, limit_index, cost)
+  end
+  x = charged(code, a, x, cost)
+  value[3], value[4], value[5], dirty[key] = at, x, y, true
+  local n = said
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5], reply[n + 6] = 1, 0, NOT_SHORT, cost, x, y
+  said = n + 6
+end
 
 local function refund(part, limit, units, booked_us, op_id)
   if limit[2] >= LOG then
@@ -533,7 +617,7 @@ local function give(at, parts, op_id)
       keep(part, key, limit, detail)
     end
   end
-  reply[#reply + 1] = worst
+  say(worst)
 end
 
 -- A value that cannot be read is dropped whole: that is what a reset is for.
@@ -545,10 +629,10 @@ local function reset(at)
   else
     local value = packed_value(key) or {}
     local i = place_of(value, name_of(limit, numbers[at + 2]))
-    if i > 0 then for _ = 1, 10 do table.remove(value, i) end end
+    if i > 0 then for _ = 1, 5 do table.remove(value, i) end end
     packed_values[key] = value
   end
-  reply[#reply + 1] = 1
+  say(1)
 end
 
 local VERBS = { take, peek, give, reset }
@@ -563,12 +647,27 @@ if not now_us then
 end
 
 raw = redis.call('MGET', unpack(KEYS))
-reply[1] = now_us
-local at, last = 1, #numbers
-while at < last do
-  local verb, op, parts = numbers[at], numbers[at + 1], numbers[at + 2]
-  VERBS[verb + 1](at + 3, parts, op == 0 and '' or texts[op])
-  at = at + 3 + 6 * parts
+
+local function decide_all()
+  local at, last = 1, #numbers
+  say(now_us)
+  while at < last do
+    local verb = numbers[at]
+    if verb == 4 then
+      take_one(numbers[at + 1], numbers[at + 2], numbers[at + 3])
+      at = at + 4
+    else
+      local op, parts = numbers[at + 1], numbers[at + 2]
+      VERBS[verb + 1](at + 3, parts, op == 0 and '' or texts[op])
+      at = at + 3 + 6 * parts
+    end
+  end
+end
+
+-- Values are read without a guard, which costs; when one of them cannot be read, all is decided again with it.
+if not pcall(decide_all) then
+  start_again()
+  decide_all()
 end
 store_values()
 return reply

@@ -15,6 +15,7 @@ export type Request =
   | { readonly verb: 'reset'; readonly bucket: BucketName }
 
 const VERBS = { take: 0, peek: 1, give: 2, reset: 3 } as const
+const TAKE_PLAIN = 4
 const KINDS = { enforce: 0, shadow: 1, force: 2 } as const
 const SHORTS: readonly Short[] = [false, 'now', 'never', 'stale_rules']
 const CODES: Readonly<Record<AlgorithmName, number>> = {
@@ -48,6 +49,8 @@ export class BatchEncoder {
 
   /** Flat on purpose: a table per request would be most of what the script does. */
   add(request: Request): void {
+    const only = request.verb === 'take' && request.charges.length === 1 ? request.charges[0] : undefined
+    if (only !== undefined && this.#addPlain(only, request)) return
     const opId = request.verb === 'reset' ? undefined : request.opId
     this.#numbers.push(VERBS[request.verb], this.#text(opId ?? ''), weightOf(request))
     if (request.verb === 'reset') this.#part(request.bucket, 0, 0, 0)
@@ -55,16 +58,31 @@ export class BatchEncoder {
     else for (const charge of request.charges) this.#part(charge, charge.min, charge.max, KINDS[charge.kind])
   }
 
+  /** What most requests are has a short form: one charge, enforced, of a bucket that its key and limit name. */
+  #addPlain(charge: Charge, request: Request): boolean {
+    const { limit, owner, detail, min, max, kind } = charge
+    const plain = kind === 'enforce' && min === max && (detail === '' || !sharesValue(limit)) && isPacked(limit)
+    if (!plain || ('opId' in request && request.opId !== undefined)) return false
+    this.#numbers.push(TAKE_PLAIN, this.#key(limit, owner, detail), this.#limit(limit), min)
+    return true
+  }
+
   json(): string {
     return JSON.stringify([this.#limits, this.#texts, this.#numbers])
   }
 
   #part({ limit, owner, detail }: BucketName, fourth: number, fifth: number, sixth: number): void {
-    const name = this.#names.keyOf(limit, owner, detail)
-    const key = indexIn(this.#keyIndex, name, () => this.keys.push(name))
-    const numbers = indexIn(this.#limitIndex, limit, () => this.#limits.push(limitNumbers(limit)))
     const text = detail !== '' && sharesValue(limit) ? this.#text(detail) : 0
-    this.#numbers.push(key, numbers, text, fourth, fifth, sixth)
+    this.#numbers.push(this.#key(limit, owner, detail), this.#limit(limit), text, fourth, fifth, sixth)
+  }
+
+  #key(limit: Limit, owner: string, detail: string): number {
+    const name = this.#names.keyOf(limit, owner, detail)
+    return indexIn(this.#keyIndex, name, () => this.keys.push(name))
+  }
+
+  #limit(limit: Limit): number {
+    return indexIn(this.#limitIndex, limit, () => this.#limits.push(limitNumbers(limit)))
   }
 
   /** The same text has one index: a bucket that is used twice is known by it. */
@@ -85,7 +103,8 @@ function limitNumbers(limit: Limit): unknown[] {
   const bucket = isBucket(limit.algorithm)
   const a = bucket ? limit.unitParts : isPacked(limit) ? limit.windowTicks : limit.windowUs
   const b = bucket ? limit.tickParts : 0
-  return [limit.generation, CODES[limit.algorithm], limit.capacity, limit.tickUs, a, b, limit.id]
+  const numbers = [limit.generation, CODES[limit.algorithm], limit.capacity, limit.tickUs, a, b]
+  return [...numbers, limit.id, numbers.map((number) => number.toString(36)).join(':')]
 }
 
 /** Reads the replies of a batch, in the order of its requests. */

@@ -1,10 +1,9 @@
 // Rule → CompiledRule: everything that can be worked out once is, so that a check only reads facts and adds numbers.
 
 import { compileLimit, type Limit } from '../algorithms/limit.ts'
-import { LimiterError } from '../errors.ts'
 import { canonicalAddress } from '../http/address.ts'
 import type { Subject } from '../subject.ts'
-import { type Condition, conditionsOf, type FactReader, readerOf } from './condition.ts'
+import { type Condition, conditionsOf, type FactReader, invalidSubject, readerOf, textOf } from './condition.ts'
 import { Faults } from './faults.ts'
 import { ANYWHERE } from './pattern.ts'
 import { type Rule, type RuleLimit, scopeName } from './rule.ts'
@@ -14,6 +13,8 @@ export type CompiledLimit = {
   readonly rule: CompiledRule
   readonly name: string
   readonly limit: Limit
+  /** The same limit in buckets of their own, for requests that are known by their address only (`on_missing: by_ip`). */
+  readonly byIp: CompiledLimit | undefined
 }
 
 export type CompiledRule = {
@@ -33,9 +34,10 @@ export type CompiledRule = {
   readonly cost: number | FactReader
   readonly limits: readonly CompiledLimit[]
   readonly limitsByPlan: ReadonlyMap<string, readonly CompiledLimit[]>
-  /** For requests without the fact that forms the key: skipped, refused, or keyed by address under limits of their own. */
+  /** For requests without a fact that forms the key. */
   readonly onMissing: Rule['on_missing']
-  readonly limitsByIp: readonly CompiledLimit[]
+  /** A limit of 0, which such requests meet where a missing fact is no excuse. */
+  readonly refusal: CompiledLimit | undefined
 }
 
 export type CompileOptions = {
@@ -80,17 +82,21 @@ function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
     limits: [],
     limitsByPlan: new Map(),
     onMissing: rule.on_missing,
-    limitsByIp: [],
+    refusal: undefined,
   }
   const fact = first ?? ''
-  const plans = Object.entries(rule.by_plan)
-  return Object.assign(compiled, {
-    limits: rule.limits.map((limit) => compileOne(compiled, limit, fact, '')),
-    limitsByPlan: new Map(
-      plans.map(([plan, limits]) => [plan, limits.map((one) => compileOne(compiled, one, fact, `@${plan}`))]),
-    ),
-    limitsByIp: rule.on_missing === 'by_ip' ? rule.limits.map((limit) => compileOne(compiled, limit, 'ip', '@ip')) : [],
-  })
+  const limits = rule.limits.map((limit) => compileBoth(compiled, limit, fact, ''))
+  const byPlan = Object.entries(rule.by_plan).map(
+    ([plan, own]) => [plan, own.map((limit) => compileBoth(compiled, limit, fact, `@${plan}`))] as const,
+  )
+  const some = [...limits, ...byPlan.flatMap(([, own]) => own)][0]
+  const refusal = some && { ...some, limit: { ...some.limit, units: 0, capacity: 0 } }
+  return Object.assign(compiled, { limits, limitsByPlan: new Map(byPlan), refusal })
+}
+
+function compileBoth(rule: CompiledRule, limit: RuleLimit, fact: string, variant: string): CompiledLimit {
+  const byIp = rule.onMissing === 'by_ip' ? compileOne(rule, limit, 'ip', `${variant}@ip`) : undefined
+  return { ...compileOne(rule, limit, fact, variant), byIp }
 }
 
 /**
@@ -102,6 +108,7 @@ function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant:
   return {
     rule,
     name: limit.name,
+    byIp: undefined,
     limit: compileLimit({
       id: `${rule.shadow ? '~' : ''}${rule.id}${name}${variant}`,
       fact,
@@ -124,28 +131,21 @@ function factReader(fact: string, rule: Rule, ipv6Prefix: number): FactReader {
   if (fact === 'ip') return addressReader(ipv6Prefix)
   if (fact !== 'endpoint') return readerOf(fact)
   const pattern = rule.endpoint_pattern
-  if (pattern === ANYWHERE)
-    return ({ method = '', path }) => (path === undefined ? undefined : `${method.toUpperCase()} ${path}`)
-  return ({ method = '' }) => `${method.toUpperCase()} ${pattern}`
+  if (pattern === ANYWHERE) return ({ method, path }) => (path ? `${method?.toUpperCase() ?? ''} ${path}` : undefined)
+  return ({ method }) => `${method?.toUpperCase() ?? ''} ${pattern}`
 }
 
 export function addressReader(ipv6Prefix: number): FactReader {
-  return ({ ip }: Subject) => {
-    if (!ip) return undefined
+  return (subject: Subject) => {
+    const ip = textOf('ip', subject.ip)
+    if (ip === undefined) return undefined
     const address = canonicalAddress(ip, ipv6Prefix)
     if (address !== undefined) return address
-    const fault = { field: 'ip', value: ip, fix: 'give an IPv4 or IPv6 address' }
-    throw new LimiterError(
-      'SUBJECT_INVALID',
-      `ip: give an IPv4 or IPv6 address (got ${JSON.stringify(ip.slice(0, 64))})`,
-      {
-        faults: [fault],
-      },
-    )
+    throw invalidSubject('ip', ip, 'give an IPv4 or IPv6 address')
   }
 }
 
-/** Joined so that no two lists of facts give the same text: each but the last is preceded by its length. */
+/** Joined so that no two lists of facts give the same text: each is preceded by its length. */
 function joined(readers: readonly FactReader[]): FactReader {
   const [only] = readers
   if (readers.length === 1 && only !== undefined) return only

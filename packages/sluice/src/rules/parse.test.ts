@@ -199,7 +199,7 @@ const fact = fc.oneof(
   text.map((name) => `attributes.${name}`),
 )
 
-const validRule = fc.constantFrom(...ALGORITHMS).chain((algorithm) => {
+function ruleOf(algorithm: AlgorithmName): fc.Arbitrary<Fields> {
   const strict = algorithm === 'leaky_bucket' || algorithm === 'concurrency'
   const required = { rule_id: fc.stringMatching(/^[a-z0-9_.-]{1,64}$/), algorithm: fc.constant(algorithm) }
   const optional = {
@@ -233,10 +233,13 @@ const validRule = fc.constantFrom(...ALGORITHMS).chain((algorithm) => {
     enabled: fc.boolean(),
   }
   const fields = fc.record({ ...required, ...optional }, { requiredKeys: ['rule_id', 'algorithm'] })
-  return fc.tuple(fields, numbersOf(algorithm)).map(([rule, numbers]): Fields => ({ ...rule, ...numbers }))
-})
+  return fc.tuple(fields, numbersOf(algorithm)).map(([rule, numbers]) => ({ ...rule, ...numbers }))
+}
 
-const validRules = fc.uniqueArray(validRule, { maxLength: 5, selector: ({ rule_id }) => rule_id })
+const validRules = fc.uniqueArray(fc.oneof(...ALGORITHMS.map(ruleOf)), {
+  maxLength: 5,
+  selector: ({ rule_id }) => rule_id,
+})
 
 describe('for every valid rule set', () => {
   test('what was parsed parses to itself', () => {

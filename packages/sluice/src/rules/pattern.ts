@@ -23,6 +23,8 @@ export function unreachable(pattern: string): string | undefined {
   const odd = segments.find((segment) => segment !== '*' && segment !== '**' && segment.includes('*'))
   if (odd !== undefined) return `"*" stands for a whole segment: write "*" instead of "${odd}"`
   if (segments.includes(':')) return 'give the parameter a name, as in ":id"'
+  const [, braced] = /\/\{(\w+)\}/.exec(pattern) ?? []
+  if (braced !== undefined) return `a parameter is written ":${braced}" here, not "{${braced}}"`
   // Requests are matched by their canonical path, so a pattern in another form would match none of them.
   const canonical = canonicalPath(pattern)
   return canonical === pattern ? undefined : `no request has such a path; write "${canonical}"`

@@ -7,15 +7,15 @@ import { canonicalPath } from '../http/path.ts'
 import type { BucketName, Charge } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
 import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compileRules } from './compile.ts'
-import type { FactReader } from './condition.ts'
+import { type FactReader, invalidSubject, textOf } from './condition.ts'
 import { RuleIndex } from './match.ts'
-import type { Rule } from './rule.ts'
+import { ATTRIBUTE, FACTS, type Rule } from './rule.ts'
 
 const COST_MAX = 1_000_000_000
 /** Longer facts are no names of anybody: refused before they are hashed, stored or logged. */
 export const FACT_LENGTH_MAX = 1024
 
-const NO_PLAN: Plan = { charges: [], limits: [], op: undefined }
+type Key = string | Readonly<Record<string, string>>
 
 export class RuleSet {
   readonly rules: readonly Rule[]
@@ -26,6 +26,7 @@ export class RuleSet {
   readonly #grouped: boolean
   readonly #expiring: boolean
   readonly #address: FactReader
+  readonly #nothing: Plan
 
   constructor(rules: readonly Rule[], version: number, options: CompileOptions, clock: Clock) {
     this.rules = rules
@@ -36,72 +37,78 @@ export class RuleSet {
     this.#grouped = this.#compiled.some(({ group }) => group !== undefined)
     this.#expiring = this.#compiled.some(({ expiresUs }) => expiresUs !== Number.POSITIVE_INFINITY)
     this.#address = addressReader(options.ipv6Prefix)
+    this.#nothing = { charges: [], limits: [], op: undefined, version }
   }
 
   /** What a request has to pay, and for which limits. A permit is named by the request. */
-  plan(subject: Subject, requestId: string | (() => string)): Plan {
+  plan(given: Subject, requestId: string | (() => string)): Plan {
+    const { version } = this
+    const cost = given.cost === undefined ? 1 : checkedCost('cost', given.cost, given.cost)
+    const subject = withCanonicalPath(given)
     const rules = this.#match(subject)
-    if (rules.length === 0) return NO_PLAN
+    if (rules.length === 0) return this.#nothing
     const limits: CompiledLimit[] = []
     const charges: Charge[] = []
-    const cost = subject.cost === undefined ? 1 : checkedCost('cost', subject.cost)
     let permits = false
+    let bar: CompiledLimit | undefined
     for (const rule of rules) {
-      const refused = this.#charge(rule, subject, cost, limits, charges)
-      if (refused !== undefined) return refused
+      const bars = this.#charge(rule, subject, cost, limits, charges)
+      if (bars !== undefined && (bar === undefined || outranks(rule, bar.rule))) bar = bars
       if (rule.permits) permits = true
     }
-    if (!permits) return { charges, limits, op: undefined }
-    return { charges, limits, op: { id: typeof requestId === 'string' ? requestId : requestId() } }
+    if (bar !== undefined) return { charges: [barCharge(bar)], limits: [bar], op: undefined, version }
+    if (!permits) return { charges, limits, op: undefined, version }
+    return { charges, limits, op: { id: typeof requestId === 'string' ? requestId : requestId() }, version }
   }
 
   /** Every bucket that a rule can have for one key. */
-  bucketsOf(ruleId: string, key: string | Readonly<Record<string, string>>): BucketName[] {
+  bucketsOf(ruleId: string, key: Key): BucketName[] {
     const rule = this.#compiled.find(({ id }) => id === ruleId)
     if (rule === undefined) throw invalid('ruleId', ruleId, 'give the id of a rule in force')
-    const subject = subjectOfKey(rule, key)
+    const facts: Readonly<Record<string, string>> = typeof key === 'string' ? { [rule.rule.scope[0] ?? '']: key } : key
+    const subject = withCanonicalPath(subjectOfKey(facts))
+    const limits = [...rule.limits, ...[...rule.limitsByPlan.values()].flat()]
     const owner = rule.owner(subject)
     const detail = rule.detail === undefined ? '' : rule.detail(subject)
-    if (owner === undefined || detail === undefined) {
-      throw invalid('key', key, `give every fact of the key: ${rule.rule.scope.join(', ')}`)
-    }
-    const limits = [...rule.limits, ...[...rule.limitsByPlan.values()].flat()]
-    return limits.map(({ limit }) => ({ limit, owner, detail }))
+    const lacksEndpoint = rule.rule.scope.includes('endpoint') && !facts.endpoint
+    if (owner !== undefined && detail !== undefined && !lacksEndpoint)
+      return limits.map(({ limit }) => ({ limit, owner, detail }))
+    const address = rule.onMissing === 'by_ip' && !lacksEndpoint ? this.#address(subject) : undefined
+    if (address === undefined) throw invalid('key', key, `give every fact of the key: ${rule.rule.scope.join(', ')}`)
+    return limits.map(({ limit, byIp }) => ({ limit: byIp?.limit ?? limit, owner: address, detail: detail ?? '' }))
   }
 
   #match(subject: Subject): CompiledRule[] {
-    const { method, path } = subject
     const matched: CompiledRule[] = []
-    const canonical = path === undefined ? '/' : canonicalPath(path)
-    const facts = path === undefined || canonical === path ? subject : { ...subject, path: canonical }
-    this.#index.match(facts, method === undefined ? '' : method.toUpperCase(), canonical, matched)
+    const method = textOf('method', subject.method)?.toUpperCase() ?? ''
+    this.#index.match(subject, method, subject.path || '/', matched)
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
     return this.#grouped ? onePerGroup(live) : live
   }
 
-  /** Adds the charges of one rule; a plan of its own when the rule refuses the request whatever its buckets hold. */
+  /** Adds the charges of one rule, or returns the limit of 0 by which it refuses whatever its buckets hold. */
   #charge(
     rule: CompiledRule,
     subject: Subject,
     cost: number,
     limits: CompiledLimit[],
     charges: Charge[],
-  ): Plan | undefined {
+  ): CompiledLimit | undefined {
     let owner = rule.owner(subject)
     const detail = rule.detail === undefined ? '' : rule.detail(subject)
-    let asked = rule.limitsByPlan.size === 0 ? rule.limits : (rule.limitsByPlan.get(subject.plan ?? '') ?? rule.limits)
-    if (owner === undefined || detail === undefined) {
-      if (rule.onMissing === 'skip') return undefined
-      owner = rule.onMissing === 'by_ip' ? this.#address(subject) : undefined
-      if (owner === undefined) return barred(rule.limits[0])
-      asked = rule.limitsByIp
-    }
+    const asked =
+      rule.limitsByPlan.size === 0 ? rule.limits : (rule.limitsByPlan.get(subject.plan ?? '') ?? rule.limits)
+    const missing = owner === undefined || detail === undefined
+    if (missing && (rule.onMissing === 'skip' || asked.length === 0)) return undefined
+    if (missing) owner = rule.onMissing === 'by_ip' ? this.#address(subject) : undefined
+    if (owner === undefined) return refuse(rule, limits, charges)
     if (owner.length > FACT_LENGTH_MAX) throw tooLong(rule, owner)
     if (detail !== undefined && detail.length > FACT_LENGTH_MAX) throw tooLong(rule, detail)
     const units = typeof rule.cost === 'number' ? rule.cost * cost : attributeCost(rule.cost(subject), rule)
     const kind = rule.shadow ? 'shadow' : 'enforce'
-    for (const compiled of asked) {
-      if (compiled.limit.units === 0 && !rule.shadow) return barred(compiled)
+    for (const one of asked) {
+      const compiled = missing && one.byIp !== undefined ? one.byIp : one
+      if (compiled.limit.units === 0 && !rule.shadow) return compiled
       limits.push(compiled)
       charges.push({ limit: compiled.limit, owner, detail: detail ?? '', min: units, max: units, kind })
     }
@@ -113,55 +120,74 @@ function unexpired(rules: CompiledRule[], nowUs: number): CompiledRule[] {
   return rules.filter(({ expiresUs }) => expiresUs > nowUs)
 }
 
-/** Of the rules of one group only the one with the highest priority applies; ties go to the id that sorts first. */
+/**
+ * Of the rules of one group only the one with the highest priority applies. Rules in shadow are a group of their own:
+ * trying one out must not put the enforced one out of force.
+ */
 function onePerGroup(rules: readonly CompiledRule[]): CompiledRule[] {
   const best = new Map<string, CompiledRule>()
+  const groupOf = ({ shadow, group }: CompiledRule) => `${shadow} ${group}`
   for (const rule of rules) {
     if (rule.group === undefined) continue
-    const held = best.get(rule.group)
-    const wins =
-      held === undefined || rule.priority > held.priority || (rule.priority === held.priority && rule.id < held.id)
-    if (wins) best.set(rule.group, rule)
+    const held = best.get(groupOf(rule))
+    if (held === undefined || outranks(rule, held)) best.set(groupOf(rule), rule)
   }
-  return rules.filter((rule) => rule.group === undefined || best.get(rule.group) === rule)
+  return rules.filter((rule) => rule.group === undefined || best.get(groupOf(rule)) === rule)
 }
 
-/** Nobody can pass: a limit of 0, or a key whose fact is missing where that is no excuse. The store is not asked. */
-function barred(compiled: CompiledLimit | undefined): Plan {
-  if (compiled === undefined) return NO_PLAN
-  const limit = { ...compiled.limit, units: 0, capacity: 0 }
-  const kind = compiled.rule.shadow ? 'shadow' : 'enforce'
-  const charge: Charge = { limit, owner: '', detail: '', min: 1, max: 1, kind }
-  return { charges: [charge], limits: [{ ...compiled, limit }], op: undefined }
+/** Higher priority first, then the id that sorts first. */
+function outranks(a: CompiledRule, b: CompiledRule): boolean {
+  return a.priority > b.priority || (a.priority === b.priority && a.id < b.id)
 }
 
-function checkedCost(field: string, cost: number): number {
+/** For a key whose fact is missing where that is no excuse. In shadow it is an outcome like any other. */
+function refuse(rule: CompiledRule, limits: CompiledLimit[], charges: Charge[]): CompiledLimit | undefined {
+  if (!rule.shadow || rule.refusal === undefined) return rule.refusal
+  limits.push(rule.refusal)
+  charges.push(barCharge(rule.refusal))
+  return undefined
+}
+
+/** Nobody can pass a limit of 0, so it is the same charge for everybody. */
+function barCharge({ limit, rule }: CompiledLimit): Charge {
+  return { limit, owner: '', detail: '', min: 1, max: 1, kind: rule.shadow ? 'shadow' : 'enforce' }
+}
+
+/** The path in its one form: neither rules nor keys see how it was written. */
+function withCanonicalPath(subject: Subject): Subject {
+  const { path } = subject
+  if (path === undefined || path === null) return subject
+  if (typeof path !== 'string') throw invalidSubject('path', path, 'give a text')
+  const canonical = canonicalPath(path)
+  return canonical === path ? subject : { ...subject, path: canonical }
+}
+
+function checkedCost(field: string, cost: number, given: unknown): number {
   if (Number.isSafeInteger(cost) && cost >= 1 && cost <= COST_MAX) return cost
-  throw invalidSubject(field, cost, `give a whole number from 1 to ${COST_MAX}`)
+  throw invalidSubject(field, given, `give a whole number from 1 to ${COST_MAX}`)
 }
 
 /** A request without the attribute that carries its cost is worth 1. */
-function attributeCost(text: string | undefined, rule: CompiledRule): number {
-  return text === undefined ? 1 : checkedCost(`attributes.${rule.rule.cost}`, Number(text))
+function attributeCost(text: string | undefined, { rule: { cost } }: CompiledRule): number {
+  if (text === undefined) return 1
+  const name = String(cost)
+  return checkedCost(name.startsWith(ATTRIBUTE) ? name : `${ATTRIBUTE}${name}`, Number(text), text)
 }
 
 /** A subject that has just the facts of a key. */
-function subjectOfKey({ rule }: CompiledRule, key: string | Readonly<Record<string, string>>): Subject {
-  const facts = typeof key === 'string' ? { [rule.scope[0] ?? '']: key } : key
-  const attributes: Record<string, string> = {}
-  for (const [fact, value] of Object.entries(facts)) attributes[fact.replace(/^attributes\./, '')] = value
-  const { ip, user, api_key: apiKey, tenant, plan, method = '', endpoint = '' } = facts
-  const [verb, path] = endpoint.includes(' ') ? endpoint.split(' ', 2) : [method, endpoint]
-  return { ip, user, apiKey, tenant, plan, method: verb, path, attributes }
+function subjectOfKey(facts: Readonly<Record<string, string>>): Subject {
+  const { ip, user, api_key: apiKey, tenant, plan, method, endpoint } = facts
+  const [verb, path] = endpoint?.includes(' ') ? endpoint.split(' ', 2) : [method, endpoint]
+  const others = Object.entries(facts).filter(([fact]) => !FACTS.some((name) => name === fact))
+  const attributes = others.map(([fact, value]) => [
+    fact.startsWith(ATTRIBUTE) ? fact.slice(ATTRIBUTE.length) : fact,
+    value,
+  ])
+  return { ip, user, apiKey, tenant, plan, method: verb, path, attributes: Object.fromEntries(attributes) }
 }
 
 function tooLong(rule: CompiledRule, text: string): LimiterError {
   return invalidSubject(rule.scope, text, `give a key of at most ${FACT_LENGTH_MAX} characters`)
-}
-
-function invalidSubject(field: string, value: unknown, fix: string): LimiterError {
-  const fault = { field, value, fix }
-  return new LimiterError('SUBJECT_INVALID', faultText(fault), { faults: [fault] })
 }
 
 function invalid(field: string, value: unknown, fix: string): LimiterError {

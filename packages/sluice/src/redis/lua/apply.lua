@@ -4,10 +4,12 @@
   KEYS     the values the batch touches. A packed value holds buckets of three numbers (include/packed.lua), a listed
            value one bucket that keeps a list (include/listed.lua). A key is of one kind for good: its name says which.
   ARGV[1]  JSON [limits, texts, numbers]; indexes are 1-based, 0 stands for no text
-             limit    [generation, code, capacity, tick_us, a, b, id]
+             limit    [generation, code, capacity, tick_us, a, b, id, shape]
                       code 1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
-                      a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0
-             numbers  per request: verb (0 take, 1 peek, 2 give, 3 reset), op id (text), number of parts, then six per part:
+                      a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
+                      shape: the first six as one text
+             numbers  per request: verb 4, key, limit, cost: a take of one charge, enforced, without op id and detail; or
+                      verb (0 take, 1 peek, 2 give, 3 reset), op id (text), number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
                       give         key, limit, detail (text), units, booked_us, 0
                       reset        key, limit, detail (text), 0, 0, 0
@@ -38,12 +40,27 @@ if not now_us then
 end
 
 raw = redis.call('MGET', unpack(KEYS))
-reply[1] = now_us
-local at, last = 1, #numbers
-while at < last do
-  local verb, op, parts = numbers[at], numbers[at + 1], numbers[at + 2]
-  VERBS[verb + 1](at + 3, parts, op == 0 and '' or texts[op])
-  at = at + 3 + 6 * parts
+
+local function decide_all()
+  local at, last = 1, #numbers
+  say(now_us)
+  while at < last do
+    local verb = numbers[at]
+    if verb == 4 then
+      take_one(numbers[at + 1], numbers[at + 2], numbers[at + 3])
+      at = at + 4
+    else
+      local op, parts = numbers[at + 1], numbers[at + 2]
+      VERBS[verb + 1](at + 3, parts, op == 0 and '' or texts[op])
+      at = at + 3 + 6 * parts
+    end
+  end
+end
+
+-- Values are read without a guard, which costs; when one of them cannot be read, all is decided again with it.
+if not pcall(decide_all) then
+  start_again()
+  decide_all()
 end
 store_values()
 return reply

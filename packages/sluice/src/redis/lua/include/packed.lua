@@ -11,11 +11,16 @@ local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
 -- The batch, as apply.lua fills it in.
 local limits, texts, numbers, raw, now_us
-local reply = {}
+local reply, said = {}, 0
+
+local function say(number)
+  said = said + 1
+  reply[said] = number
+end
 
 -- Where a state stands at a time: tick of a bucket, index of a window.
 local function position(code, tick, a, us)
-  if code <= LEAKY then return floor(us / tick) end
+  if code <= LEAKY then return tick == 1 and us or floor(us / tick) end
   return floor(us / (a * tick))
 end
 

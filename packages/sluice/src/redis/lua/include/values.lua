@@ -2,23 +2,48 @@
   Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests that
   touch it and no others; it is never overwritten.
 
-  A packed value is one flat array, ten fields per bucket: name, then the limit that wrote it (generation, code, capacity,
-  tick, a, b), then its state (at, x, y).
+  A packed value is a row of records (RECORD below), in memory one flat table of five fields per bucket: name, shape of the
+  limit that wrote it (see SHAPE), and its state at, x, y. A listed value is a msgpack array.
 ]]
 -- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a test
 -- that moves it) from finding a full bucket where a spent one was.
 local SLACK_US = 60000000
 local BUCKETS_MAX = 512
+-- Name and shape, each behind its length, then at and x of 7 bytes and y of 4: small enough for the smallest kind of string
+-- that Redis has, and read and written without a table.
+local RECORD = '<Hc0Bc0I7I7I4'
+-- generation, code, capacity, tick, a, b in base 36.
+local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$'
 
-local packed_values, listed_values, list_codes, dirty = {}, {}, {}, {}
+local pack, unpack_record = struct.pack, struct.unpack
+
+local packed_values, listed_values, list_codes, dirty, shapes, ttls = {}, {}, {}, {}, {}, {}
+local guarded = false
+
+local function start_again()
+  packed_values, listed_values, list_codes, dirty = {}, {}, {}, {}
+  reply, said, guarded = {}, 0, true
+end
+
+-- The numbers of a shape, laid out as in a limit. An error when it is none.
+local function numbers_of(shape)
+  local known = shapes[shape]
+  if known then return known end
+  local parts = { string.match(shape, SHAPE) }
+  for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
+  shapes[shape] = parts
+  return parts
+end
 
 local function read_packed(text)
-  local value = cmsgpack.unpack(text)
-  local count = #value
-  if count % 10 ~= 0 or (count == 0 and next(value)) then error('not ours') end
-  for i = 2, count, 10 do
-    local _ = value[i] + value[i + 1] + value[i + 2] + value[i + 3] + value[i + 4] + value[i + 5] + value[i + 6] + value[i + 7]
-      + value[i + 8]
+  local name, shape, at, x, y, rest = unpack_record(RECORD, text)
+  local value = { name, shape, at, x, y }
+  if not shapes[shape] then numbers_of(shape) end
+  while rest <= #text do
+    name, shape, at, x, y, rest = unpack_record(RECORD, text, rest)
+    numbers_of(shape)
+    local n = #value
+    value[n + 1], value[n + 2], value[n + 3], value[n + 4], value[n + 5] = name, shape, at, x, y
   end
   return value
 end
@@ -28,8 +53,12 @@ local function packed_value(key)
   if value ~= nil then return value end
   value = {}
   if raw[key] then
-    local sound, unpacked = pcall(read_packed, raw[key])
-    value = sound and unpacked
+    if guarded then
+      local sound, read = pcall(read_packed, raw[key])
+      value = sound and read
+    else
+      value = read_packed(raw[key])
+    end
   end
   packed_values[key] = value
   return value
@@ -47,23 +76,39 @@ local function listed_value(key, code, window_us, generation)
   return list
 end
 
-local function write(key, value, ends)
-  redis.call('SET', key, cmsgpack.pack(value), 'PX', max(1, ceil((ends - now_us + SLACK_US) / 1000)))
+-- In whole seconds: texts of few numbers are made once, where formatting each number would cost more than all the rest.
+local function write(key, text, ends)
+  local seconds = max(1, ceil((ends - now_us + SLACK_US) / 1000000))
+  local ttl = ttls[seconds]
+  if not ttl then
+    ttl = string.format('%.0f', seconds)
+    ttls[seconds] = ttl
+  end
+  redis.call('SETEX', key, ttl, text)
+end
+
+local function ends_of(value, i)
+  local n = numbers_of(value[i + 1])
+  return ends_us(n[2], n[4], n[5], n[6], value[i + 2], value[i + 3])
+end
+
+local function record_of(value, i)
+  local name, shape = value[i], value[i + 1]
+  return pack(RECORD, #name, name, #shape, shape, value[i + 2], value[i + 3], value[i + 4])
 end
 
 -- Buckets that have not mattered for a while are left out when a value is written.
 local function store_packed(key, value)
-  local latest, kept, count = 0, 0, #value
-  for i = 1, count, 10 do
-    local ends = ends_us(value[i + 2], value[i + 4], value[i + 5], value[i + 6], value[i + 7], value[i + 8])
+  if #value == 5 then return write(key, record_of(value, 1), ends_of(value, 1)) end
+  local records, latest = {}, 0
+  for i = 1, #value, 5 do
+    local ends = ends_of(value, i)
     if ends + SLACK_US >= now_us then
-      if ends > latest then latest = ends end
-      if kept < i - 1 then for j = 1, 10 do value[kept + j] = value[i - 1 + j] end end
-      kept = kept + 10
+      records[#records + 1] = record_of(value, i)
+      latest = max(latest, ends)
     end
   end
-  for i = count, kept + 1, -1 do value[i] = nil end
-  if kept == 0 then redis.call('DEL', key) else write(key, value, latest) end
+  if #records == 0 then redis.call('DEL', key) else write(key, table.concat(records), latest) end
 end
 
 local function store_values()
@@ -72,7 +117,7 @@ local function store_values()
     if not list then
       store_packed(KEYS[key], packed_values[key])
     elseif is_live_list(code, list) then
-      write(KEYS[key], list, ends_list_us(code, list, list[2]))
+      write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else
       redis.call('DEL', KEYS[key])
     end

@@ -13,7 +13,7 @@ local function name_of(limit, detail)
 end
 
 local function place_of(value, name)
-  for i = 1, #value, 10 do if value[i] == name then return i end end
+  for i = 1, #value, 5 do if value[i] == name then return i end end
   return 0
 end
 
@@ -23,9 +23,7 @@ local function keep_packed(part, key, limit, detail)
     i = #value + 1
     places[part], value[i] = i, name_of(limit, detail)
   end
-  value[i + 1], value[i + 2], value[i + 3] = limit[1], limit[2], limit[3]
-  value[i + 4], value[i + 5], value[i + 6] = limit[4], limit[5], limit[6]
-  value[i + 7], value[i + 8], value[i + 9] = ats[part], xs[part], ys[part]
+  value[i + 1], value[i + 2], value[i + 3], value[i + 4] = limit[8], ats[part], xs[part], ys[part]
   dirty[key] = true
 end
 
@@ -39,25 +37,36 @@ local function keep(part, key, limit, detail)
   if limit[2] >= LOG then keep_list(part, key, limit) else keep_packed(part, key, limit, detail) end
 end
 
+-- Whether a state written under one limit means the same under the other: all but the generation is equal.
+local function same_shape(one, other)
+  for i = 2, 6 do if one[i] ~= other[i] then return false end end
+  return true
+end
+
 local function settle_packed(part, key, limit, detail, keeps)
-  local value = packed_value(key)
+  local value = packed_values[key]
+  if value == nil then value = packed_value(key) end
   if not value then return UNREADABLE end
   local i = place_of(value, name_of(limit, detail))
   places[part], stales[part] = i, false
   if i == 0 then
-    if #value >= 10 * BUCKETS_MAX then return CROWDED end
+    if #value >= 5 * BUCKETS_MAX then return CROWDED end
     ats[part], xs[part], ys[part] = position(limit[2], limit[4], limit[5], now_us), 0, 0
     return 0
   end
-  local code, capacity, tick, a, b = value[i + 2], value[i + 3], value[i + 4], value[i + 5], value[i + 6]
-  local at, x, y, moved = advanced(code, tick, a, b, value[i + 7], value[i + 8], value[i + 9])
-  if x == 0 and y == 0 then
-    at, moved = position(limit[2], limit[4], limit[5], now_us), false
-  elseif value[i + 1] > limit[1] then
-    stales[part], moved = true, false
-  elseif a ~= limit[5] or capacity ~= limit[3] or b ~= limit[6] or tick ~= limit[4] or code ~= limit[2] then
-    at, x, y = inherited(code, tick, a, b, at, x, y, limit)
-    moved = true
+  local shape = value[i + 1]
+  local written = shape == limit[8] and limit or numbers_of(shape)
+  local code, tick, a, b = written[2], written[4], written[5], written[6]
+  local at, x, y, moved = advanced(code, tick, a, b, value[i + 2], value[i + 3], value[i + 4])
+  if written ~= limit then
+    if x == 0 and y == 0 then
+      at, moved = position(limit[2], limit[4], limit[5], now_us), false
+    elseif written[1] > limit[1] then
+      stales[part], moved = true, false
+    elseif not same_shape(written, limit) then
+      at, x, y = inherited(code, tick, a, b, at, x, y, limit)
+      moved = true
+    end
   end
   ats[part], xs[part], ys[part] = at, x, y
   if moved and keeps then keep_packed(part, key, limit, detail) end

@@ -4,7 +4,7 @@
 type Expected = 'value' | 'first value' | 'key' | 'first key' | 'colon' | 'comma or end'
 
 const SPACE = /[ \t\n\r]*/y
-const STRING = /"(?:[^"\\\u0000-\u001f]+|\\(?:["\\/bfnrt]|u[\da-fA-F]{4}))*"/y
+const ESCAPE = /\\(?:["\\/bfnrt]|u[\da-fA-F]{4})/y
 const SCALAR = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|true\b|false\b|null\b/y
 
 /** Index of the first character that has no place in JSON; the length of the text when it only ends too early. */
@@ -41,9 +41,9 @@ function step(
     const inside = open.at(-1)
     return character === ',' && inside ? { at: at + 1, expected: inside === '{' ? 'key' : 'value' } : undefined
   }
-  if (expected === 'key' || expected === 'first key') return found(end(STRING, text, at), 'colon')
+  if (expected === 'key' || expected === 'first key') return found(stringEnd(text, at), 'colon')
   if (character !== '{' && character !== '[') {
-    return found(end(STRING, text, at) ?? end(SCALAR, text, at), 'comma or end')
+    return found(stringEnd(text, at) ?? end(SCALAR, text, at), 'comma or end')
   }
   open.push(character)
   return { at: at + 1, expected: character === '{' ? 'first key' : 'first value' }
@@ -56,6 +56,21 @@ function closes(character: '}' | ']', innermost: '{' | '[' | undefined, expected
 
 function found(at: number | undefined, expected: Expected): { at: number; expected: Expected } | undefined {
   return at === undefined ? undefined : { at, expected }
+}
+
+/** Character by character: a pattern for whole strings could be made to backtrack for ever. */
+function stringEnd(text: string, start: number): number | undefined {
+  if (text[start] !== '"') return undefined
+  let at = start + 1
+  while (at < text.length) {
+    const character = text[at] as string // within the text
+    if (character === '"') return at + 1
+    if (character < ' ') return undefined
+    const next = character === '\\' ? end(ESCAPE, text, at) : at + 1
+    if (next === undefined) return undefined
+    at = next
+  }
+  return undefined
 }
 
 /** Where the match that starts at `at` ends. */

@@ -1,0 +1,178 @@
+import { execFileSync } from 'node:child_process'
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
+import { text as readText } from 'node:stream/consumers'
+import { beforeAll, describe, expect, test, vi } from 'vitest'
+import { helpText } from '../src/help.ts'
+import { VERSION } from '../src/package-facts.ts'
+import { buildOnce, type Running, run, start } from './process.ts'
+import { CHECK, clientOf, RULES, ruleFile } from './service.ts'
+
+beforeAll(buildOnce, 300_000)
+
+const ONE = '- { rule_id: one, limit: 1, window: 1d, scope: per_user }\n'
+
+describe('the command', () => {
+  test('--help and --version print and exit with 0', () => {
+    expect(run(['--help'])).toEqual({ code: 0, stdout: helpText(), stderr: '' })
+    expect(run(['--version'])).toEqual({ code: 0, stdout: `${VERSION}\n`, stderr: '' })
+  })
+
+  test('usage mistakes are told on stderr, all at once, with exit code 2', () => {
+    const { code, stdout, stderr } = run(['--prot', '--layer=x'], { SLUICE_LOG_LEVEL: 'loud' })
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+    expect(stderr.split('\n')).toEqual([
+      'sluice: settings are wrong',
+      '  --prot: unknown flag; did you mean --port?',
+      '  --layer: use edge or service (got "x")',
+      '  SLUICE_LOG_LEVEL: use one of silent, fatal, error, warn, info, debug, trace (got "loud")',
+      '',
+    ])
+  })
+
+  test('a wrong rule file is told with its line, with exit code 2', () => {
+    const path = ruleFile('rules:\n  - rule_id: a\n    limit: -1\n    window_seconds: 0\n')
+    const { code, stderr } = run(['--rules', path])
+    expect(code).toBe(2)
+    expect(stderr).toContain(`${path}:3: rules[0].limit: give a whole number`)
+    expect(stderr).toContain(`${path}:4: rules[0].window_seconds: give seconds`)
+  })
+
+  test('a port that is taken is told with what to do, with exit code 1', async () => {
+    const taken = createServer().listen(0, '127.0.0.1')
+    await once(taken, 'listening')
+    const { port } = taken.address() as { port: number }
+    const { code, stderr } = run(['--port', String(port)])
+    taken.close()
+    expect(code).toBe(1)
+    expect(stderr).toContain('choose another port with --port')
+  })
+})
+
+describe('the banner', () => {
+  test('shows address, rules and a curl that counts down to a refusal', async () => {
+    const { output } = await start([])
+    const { stdout } = output()
+    expect(stdout).toMatch(/^Sluice \S+ listens on http:\/\/127\.0\.0\.1:\d+\n/)
+    expect(stdout).toMatch(/messages_per_min +100\/min +per_user +POST \/api\/v1\/messages/)
+    expect(stdout).toMatch(/search_tiers +10\/s, 200\/min, 5000\/h, 50000\/d +per_api_key/)
+    const curl = /^ +(curl .+)$/m.exec(stdout)?.[1] ?? ''
+    const answers = Array.from({ length: 7 }, () => JSON.parse(execFileSync('sh', ['-c', curl], { encoding: 'utf8' })))
+    expect(answers.map(({ allowed, remaining }) => `${allowed} ${remaining}`)).toEqual([
+      ...['true 4', 'true 3', 'true 2', 'true 1', 'true 0'],
+      ...['false 0', 'false 0'],
+    ])
+    expect(answers[6].retry_after).toBeGreaterThanOrEqual(1)
+    await vi.waitFor(() => {
+      expect(JSON.parse(output().stderr), 'the log is not in the banner').toMatchObject({
+        level: 'info',
+        msg: 'listening',
+      })
+    })
+  })
+
+  test('the curl suits rules of any kind', async () => {
+    const rules = `
+      - { rule_id: wide, limit: 1000, window: 1d }
+      - { rule_id: narrow, limit: 2, window: 1d, scope: [tenant, ip], endpoint_pattern: '/o/:id/x/**', method: [PUT], plan: "it's" }
+      - { rule_id: trial, limit: 1, window: 1d, mode: shadow }`
+    const { output } = await start(['--rules', ruleFile(rules)])
+    const curl = /^ +(curl .+)$/m.exec(output().stdout)?.[1] ?? ''
+    const ask = () => JSON.parse(execFileSync('sh', ['-c', curl], { encoding: 'utf8' })) as { remaining: number }
+    expect([ask().remaining, ask().remaining, ask()]).toMatchObject([1, 0, { allowed: false, rule_id: 'narrow' }])
+  })
+})
+
+test('flags, environment and file reach the running service; unknown variables are warned about', async () => {
+  const path = ruleFile(ONE)
+  const { address, output } = await start(['--log-level', 'debug'], { SLUICE_RULES: path, SLUICE_RULEZ: 'x' })
+  const { check, get } = clientOf(address)
+  expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: true, limit: 1 })
+  expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: false })
+  writeFileSync(path, ONE.replace('limit: 1', 'limit: 3'))
+  await vi.waitFor(async () => expect((await get(RULES)).body.version).toBe(2), { timeout: 10_000 })
+  await vi.waitFor(() => {
+    const lines = output()
+      .stderr.trim()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    expect(lines.map(({ level, msg }) => `${level} ${msg}`)).toEqual([
+      'warn SLUICE_RULEZ is not a setting; did you mean "SLUICE_RULES"?',
+      'info listening',
+      'debug refused',
+      'info new rules are in force',
+    ])
+  })
+  expect(output().stderr).not.toContain('alice')
+})
+
+/** Sends the head of a check and the first half of its body; `finish` sends the rest and reads the answer. */
+async function halfACheck({ address }: Running): Promise<{ finish(): Promise<string> }> {
+  const body = JSON.stringify({ client_id: 'slow' })
+  const socket = connect(Number(new URL(address).port), '127.0.0.1')
+  const head = ['POST', CHECK, 'HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n'].join(
+    ' ',
+  )
+  socket.write(`${head}content-length: ${body.length}\r\n\r\n${body.slice(0, 5)}`)
+  await once(socket, 'connect')
+  return {
+    finish: () => {
+      socket.write(body.slice(5))
+      return readText(socket)
+    },
+  }
+}
+
+describe('SIGTERM', () => {
+  test('not ready first, then what is in flight is answered, then exit 0', async () => {
+    const running = await start(['--rules', ruleFile(ONE), '--drain-ms', '1500'])
+    const { get, check } = clientOf(running.address)
+    const pending = await halfACheck(running)
+    expect(await get('/readyz')).toMatchObject({ status: 200 })
+    running.signal('SIGTERM')
+    await vi.waitFor(async () => expect((await get('/readyz')).status).toBe(503), { timeout: 1400, interval: 10 })
+    expect(await check({ client_id: 'a' }), 'draining, but still serving').toMatchObject({ allowed: true })
+    await vi.waitFor(async () => expect(await reachable(running)).toBe(false), { timeout: 10_000, interval: 20 })
+    expect(await pending.finish()).toMatch(/^HTTP\/1\.1 200 OK[\s\S]*"allowed":true/)
+    const { code, stderr } = await running.ended()
+    expect(code).toBe(0)
+    expect(
+      stderr
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line).msg),
+    ).toEqual(['listening', 'stopping: not ready any more', 'stopped'])
+  })
+
+  test('idle connections that are kept alive do not hold it up', async () => {
+    const running = await start(['--rules', ruleFile(ONE), '--drain-ms', '0'])
+    const socket = connect(Number(new URL(running.address).port), '127.0.0.1')
+    socket.write('GET /livez HTTP/1.1\r\nhost: x\r\n\r\n')
+    await once(socket, 'data')
+    running.signal('SIGTERM')
+    expect((await running.ended()).code).toBe(0)
+    socket.destroy()
+  })
+
+  test('SIGINT stops without the wait; a second signal ends it at once', async () => {
+    const patient = await start(['--rules', ruleFile(ONE), '--drain-ms', '600000'])
+    patient.signal('SIGINT')
+    expect((await patient.ended()).code).toBe(0)
+    const draining = await start(['--rules', ruleFile(ONE), '--drain-ms', '600000'])
+    draining.signal('SIGTERM')
+    await vi.waitFor(() => expect(draining.output().stderr).toContain('not ready any more'))
+    draining.signal('SIGTERM')
+    expect((await draining.ended()).code).toBe(143)
+  })
+})
+
+async function reachable({ address }: Running): Promise<boolean> {
+  const socket = connect(Number(new URL(address).port), '127.0.0.1')
+  const connected = await Promise.race([
+    once(socket, 'connect').then(() => true),
+    once(socket, 'close').then(() => false),
+  ]).catch(() => false)
+  socket.destroy()
+  return connected
+}

@@ -1,0 +1,47 @@
+import { execFile, spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { promisify } from 'node:util'
+import { expect, test } from 'vitest'
+import { PROBLEMS } from '../src/http/problem.ts'
+import { exampleRulesPath } from '../src/package-facts.ts'
+import { serveFile } from './service.ts'
+
+const page = readFileSync(new URL('../../../docs/reference/http-api.md', import.meta.url), 'utf8')
+const shell = promisify(execFile)
+const hasCurl = spawnSync('curl', ['--version']).status === 0
+
+/** The commands of the page in their order, each with the answer that is printed below it. */
+const EXAMPLES = [...page.matchAll(/```sh\n([\s\S]*?)```\n(?:\n```json\n([\s\S]*?)```)?/g)].map(
+  ([, command = '', answer]) => ({
+    command,
+    answer: answer === undefined ? undefined : (JSON.parse(answer) as unknown),
+  }),
+)
+
+/** Numbers and texts that differ from run to run or from place to place are compared by type only. */
+function shapeOf(value: unknown, name = ''): unknown {
+  if (Array.isArray(value)) return value.map((item) => shapeOf(item))
+  if (typeof value === 'object' && value !== null) {
+    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, shapeOf(inner, key)]))
+  }
+  const varies = ['reset_at', 'reset_after_ms', 'X-RateLimit-Reset', 'RateLimit', 'request_id'].includes(name)
+  if (typeof value === 'string' && value.startsWith('Rules come from')) return 'Rules come from …'
+  return varies ? typeof value : value
+}
+
+test.skipIf(!hasCurl)('every command of http-api.md is answered as the page says', { timeout: 120_000 }, async () => {
+  const { address } = await serveFile(readFileSync(exampleRulesPath(), 'utf8'))
+  expect(EXAMPLES.length).toBeGreaterThan(10)
+  for (const { command, answer } of EXAMPLES) {
+    const { stdout } = await shell('sh', ['-c', command.replaceAll('http://127.0.0.1:8080', address)])
+    if (answer === undefined) expect(stdout, command).toContain('sluice_checks_total')
+    else if (command.trimEnd().endsWith('/rules'))
+      expect(JSON.parse(stdout)).toMatchObject({ version: 1, rules: expect.any(Array) })
+    else expect(shapeOf(JSON.parse(stdout)), command).toEqual(shapeOf(answer))
+  }
+})
+
+test('http-api.md lists every problem code with its status', () => {
+  const listed = [...page.matchAll(/^\| `([A-Z_]+)` \| (\d{3}) \|/gm)].map(([, code, status]) => [code, Number(status)])
+  expect(Object.fromEntries(listed)).toEqual(PROBLEMS)
+})

@@ -1,0 +1,73 @@
+// The command as users run it: the compiled program in a process of its own.
+
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { onTestFinished } from 'vitest'
+
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
+const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url))
+
+/** Call it before all tests: compiles what is not up to date. */
+export function buildOnce(): void {
+  const { status, stdout, stderr } = spawnSync(process.execPath, ['scripts/build.mjs'], { cwd: ROOT, encoding: 'utf8' })
+  if (status !== 0) throw new Error(`the packages cannot be built:\n${stdout}${stderr}`)
+}
+
+export type Ended = { readonly code: number | null; readonly stdout: string; readonly stderr: string }
+
+/** Runs the command to its end. */
+export function run(args: readonly string[], env: Record<string, string> = {}): Ended {
+  const { status: code, stdout, stderr } = spawnSync(process.execPath, [MAIN, ...args], options(env))
+  return { code, stdout, stderr }
+}
+
+export type Running = {
+  readonly address: string
+  /** What it has printed so far. */
+  output(): Omit<Ended, 'code'>
+  signal(name: NodeJS.Signals): void
+  ended(): Promise<Ended>
+}
+
+/** Starts the command on a free port and waits for its banner. */
+export async function start(args: readonly string[], env: Record<string, string> = {}): Promise<Running> {
+  const child = spawn(process.execPath, [MAIN, '--port', '0', ...args], { ...options(env), stdio: 'pipe' })
+  const exit = once(child, 'close') as Promise<[number | null]>
+  onTestFinished(async () => {
+    child.kill('SIGKILL')
+    await exit
+  })
+  const output = collect(child)
+  const address = await addressIn(child, output)
+  const ended = async () => ({ code: (await exit)[0], ...output() })
+  return { address, output, ended, signal: (name) => child.kill(name) }
+}
+
+function options(env: Record<string, string>) {
+  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))
+  return { cwd: ROOT, encoding: 'utf8' as const, env: { ...Object.fromEntries(inherited), ...env } }
+}
+
+function collect(child: ChildProcess): Running['output'] {
+  let stdout = ''
+  let stderr = ''
+  child.stdout?.on('data', (chunk) => {
+    stdout += chunk
+  })
+  child.stderr?.on('data', (chunk) => {
+    stderr += chunk
+  })
+  return () => ({ stdout, stderr })
+}
+
+function addressIn(child: ChildProcess, output: Running['output']): Promise<string> {
+  return new Promise((resolve, reject) => {
+    child.stdout?.on('data', () => {
+      const { stdout } = output()
+      const address = /listens on (\S+)/.exec(stdout)?.[1]
+      if (address !== undefined && stdout.includes('curl ')) resolve(address)
+    })
+    child.once('exit', (code) => reject(new Error(`ended with ${code} before it listened:\n${output().stderr}`)))
+  })
+}

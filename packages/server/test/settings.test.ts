@@ -1,0 +1,153 @@
+import { readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { type Command, readCommand } from '../src/command-line.ts'
+import { helpText, usageText } from '../src/help.ts'
+import { SETTINGS, type Setting, type Settings } from '../src/settings.ts'
+
+const TABLE: Setting<unknown>[] = Object.values(SETTINGS)
+
+function settingsOf(args: string[], env: Record<string, string> = {}): Settings {
+  const command = readCommand(args, env)
+  if (command.kind !== 'serve') throw new Error(JSON.stringify(command))
+  return command.settings
+}
+
+function faultsOf(args: string[], env: Record<string, string> = {}): string[] {
+  const command: Command = readCommand(args, env)
+  return command.kind === 'wrong'
+    ? usageText(command.faults)
+        .trimEnd()
+        .split('\n')
+        .slice(1)
+        .map((line) => line.trim())
+    : []
+}
+
+/** flag → a text that is not its default, and what it is read as. */
+const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more?: string[]] } = {
+  host: ['0.0.0.0', '0.0.0.0'],
+  port: ['9000', 9000],
+  rules: ['package.json', 'package.json'],
+  redis: ['redis://127.0.0.1:6379', 'redis://127.0.0.1:6379'],
+  redisConnections: ['4', 4, ['--redis', 'redis://h']],
+  maxKeys: ['1000', 1000],
+  ipv6Prefix: ['56', 56],
+  layer: ['edge', 'edge'],
+  drainMs: ['0', 0],
+  logLevel: ['debug', 'debug'],
+  keySecret: ['0123456789abcdef', '0123456789abcdef'],
+}
+
+describe('settings', () => {
+  test.each(Object.entries(EXAMPLES))(
+    '%s can be given as a flag, as --flag=value and in the environment',
+    (name, example) => {
+      const [text, value, more = []] = example
+      const { flag, env } = SETTINGS[name as keyof Settings]
+      for (const settings of [
+        settingsOf([`--${flag}`, text, ...more]),
+        settingsOf([`--${flag}=${text}`, ...more]),
+        settingsOf(more, { [env]: text }),
+      ]) {
+        expect(settings[name as keyof Settings]).toBe(value)
+      }
+      expect(settingsOf([])[name as keyof Settings], 'the default').not.toBe(value)
+    },
+  )
+
+  test('a flag wins over the environment, the last of two flags wins, and an empty variable counts as absent', () => {
+    expect(settingsOf(['--port', '1', '--port', '2'], { SLUICE_PORT: '3' }).port).toBe(2)
+    expect(settingsOf([], { SLUICE_PORT: '3', SLUICE_HOST: '' })).toMatchObject({ port: 3, host: '127.0.0.1' })
+  })
+
+  test('without any: port 8080 of this machine, memory, and rules that exist', () => {
+    const { host, port, redis, rules } = settingsOf([])
+    expect({ host, port, redis }).toEqual({ host: '127.0.0.1', port: 8080, redis: undefined })
+    expect(readFileSync(rules, 'utf8')).toContain('messages_per_min')
+  })
+
+  test('all mistakes are told at once, each with its place, its value and what to do', () => {
+    const args = [
+      '--prot',
+      '9000',
+      '--port',
+      '70000',
+      '--rules=nowhere.yaml',
+      '--layer',
+      'middle',
+      '--key-secret',
+      'short',
+    ]
+    const env = {
+      SLUICE_LOG_LEVEL: 'loud',
+      SLUICE_REDIS_URL: 'http://pass@x',
+      SLUICE_MAX_KEYS: '-1',
+      SLUICE_IPV6_PREFIX: '129',
+    }
+    expect(faultsOf([...args, 'extra'], env)).toEqual([
+      '--prot: unknown flag; did you mean --port?',
+      'argument: remove it: settings are given as --flag value (got "9000")',
+      'argument: remove it: settings are given as --flag value (got "extra")',
+      '--port: give a port from 0 to 65535 (got "70000")',
+      '--rules: give the path of a file that exists (got "nowhere.yaml")',
+      'SLUICE_REDIS_URL: give a URL such as redis://127.0.0.1:6379 or rediss://user:password@host:6380/0',
+      'SLUICE_MAX_KEYS: give a whole number from 1 to 1000000000 (got "-1")',
+      'SLUICE_IPV6_PREFIX: give a number of bits from 0 to 128 (got "129")',
+      '--layer: use edge or service (got "middle")',
+      'SLUICE_LOG_LEVEL: use one of silent, fatal, error, warn, info, debug, trace (got "loud")',
+      '--key-secret: give at least 16 characters',
+      'SLUICE_MAX_KEYS: remove it: it does nothing with --redis (got "-1")',
+    ])
+  })
+
+  test.each([
+    [['--port'], '--port: give a port from 0 to 65535 (got "")'],
+    [['--port', '8080.5'], '--port: give a port from 0 to 65535 (got "8080.5")'],
+    [['--port', '0x50'], '--port: give a port from 0 to 65535 (got "0x50")'],
+    [['--host', 'a b'], '--host: give a host name or an address, such as 127.0.0.1 (got "a b")'],
+    [['--redis-connections', '2'], '--redis-connections: remove it, or give --redis: it needs that (got "2")'],
+    [['--whatever'], '--whatever: unknown flag; --help lists all flags'],
+    [['-x'], '-x: unknown flag; --help lists all flags'],
+  ])('%j: %s', (args, fault) => expect(faultsOf(args)).toEqual([fault]))
+
+  test('a variable that nobody reads is a warning, with the one that was meant', () => {
+    const command = readCommand([], { SLUICE_PROT: '1', SLUICE_COLOUR: 'red', OTHER: 'x' })
+    expect(command).toMatchObject({
+      kind: 'serve',
+      warnings: ['SLUICE_PROT is not a setting; did you mean "SLUICE_PORT"?', 'SLUICE_COLOUR is not a setting'],
+    })
+  })
+
+  test.each([
+    [['--help', '--port', 'wrong'], 'help'],
+    [['-h'], 'help'],
+    [['--version'], 'version'],
+  ])('%j is understood whatever else is wrong', (args, kind) => expect(readCommand(args, {})).toEqual({ kind }))
+})
+
+test('--help names every flag with its variable and its default, in lines that fit a terminal', () => {
+  const text = helpText()
+  for (const { flag, env, shownFallback } of TABLE) {
+    expect(text).toContain(`--${flag} `)
+    expect(text).toContain(env)
+    if (shownFallback !== '') expect(text.replaceAll(/\s+/g, ' ')).toContain(`Default: ${shownFallback}.`)
+  }
+  expect(Math.max(...text.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100)
+})
+
+// `npx vitest run packages/server -u` writes the table into the page.
+test('docs/reference/configuration.md has the table of settings', async () => {
+  const path = '../../../docs/reference/configuration.md'
+  const page = readFileSync(new URL(path, import.meta.url), 'utf8')
+  const rows = TABLE.map(({ flag, env, value, help, shownFallback }) => {
+    const text = `${help}${shownFallback === '' ? '' : ` Default: ${shownFallback}.`}`
+    return `| \`--${flag} ${value.replaceAll('|', '\\|')}\` | \`${env}\` | ${text} |`
+  })
+  const table = ['| flag | environment | meaning |', '|---|---|---|', ...rows].join('\n')
+  const current = page.replace(
+    /<!-- settings -->[\s\S]*?<!-- end -->/,
+    () => `<!-- settings -->\n${table}\n<!-- end -->`,
+  )
+  expect(current).toContain(table)
+  await expect(current).toMatchFileSnapshot(path)
+})
