@@ -94,7 +94,7 @@ function remoteStore(inner: Store, asked: number[]): Store {
   }
 }
 
-test('all checks of a batch reach a remote store together; one that it cannot decide is a 503 in its place', async () => {
+test('a batch reaches a remote store all at once; a check that it cannot decide is a 503 in its place', async () => {
   const asked: number[] = []
   const { post } = await serveApp([THREE], (clock) => remoteStore(memoryStore({ clock }), asked))
   const checks = ['a', 'broken', 'a'].map((client_id) => ({ client_id }))

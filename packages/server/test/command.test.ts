@@ -75,7 +75,7 @@ describe('the banner', () => {
   test('the curl suits rules of any kind', async () => {
     const rules = `
       - { rule_id: wide, limit: 1000, window: 1d }
-      - { rule_id: narrow, limit: 2, window: 1d, scope: [tenant, ip], endpoint_pattern: '/o/:id/x/**', method: [PUT], plan: "it's" }
+      - { rule_id: narrow, limit: 2, window: 1d, scope: [tenant, ip], endpoint_pattern: '/o/:id/x/**', plan: "it's" }
       - { rule_id: trial, limit: 1, window: 1d, mode: shadow }`
     const { output } = await start(['--rules', ruleFile(rules)])
     const curl = /^ +(curl .+)$/m.exec(output().stdout)?.[1] ?? ''

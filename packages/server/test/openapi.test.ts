@@ -74,6 +74,16 @@ describe('/openapi.json', () => {
     }
   })
 
+  test('the items of a batch are described as checks', async () => {
+    const { paths } = await description()
+    const [check, batch] = ['/api/v1/rate-limit/check', '/api/v1/rate-limit/check/batch'].map((path) => {
+      return paths[path]?.post?.requestBody?.content['application/json']?.schema as {
+        properties: Record<string, unknown>
+      }
+    })
+    expect(batch?.properties.checks).toMatchObject({ items: { properties: check?.properties } })
+  })
+
   test('every reference leads somewhere', async () => {
     const document = await description()
     const references = [...JSON.stringify(document).matchAll(/"\$ref":"([^"]+)"/g)].map(([, target]) => target)

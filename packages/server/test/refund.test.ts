@@ -85,13 +85,21 @@ describe('there is nothing to refund', () => {
   })
 })
 
-test('only so many requests are remembered: the oldest go, and are counted', () => {
+test('only so many requests are remembered: the oldest go, and those that could have been refunded are counted', () => {
   let dropped = 0
   const admissions = new Admissions(() => {
     dropped += 1
   }, 3)
   const decision = (requestId: string) => ({ requestId }) as Parameters<Admissions['remember']>[0]
-  for (const id of ['a', 'b', 'c', 'a', 'd']) admissions.remember(decision(id))
-  expect(['a', 'b', 'c', 'd'].map((id) => admissions.find(id) !== undefined)).toEqual([true, false, true, true])
-  expect(dropped).toBe(1)
+  const known = () => ['a', 'b', 'c', 'd', 'e'].filter((id) => admissions.find(id) !== undefined).join('')
+  for (const id of ['a', 'b', 'a']) admissions.remember(decision(id))
+  expect({ known: known(), dropped }).toEqual({ known: 'ab', dropped: 0 })
+  admissions.remember(decision('c')) // in the place of the first "a", which the second has replaced
+  expect({ known: known(), dropped }).toEqual({ known: 'abc', dropped: 0 })
+  admissions.remember(decision('d'))
+  expect({ known: known(), dropped }).toEqual({ known: 'acd', dropped: 1 })
+  const oldest = admissions.find('a')
+  if (oldest !== undefined) oldest.refunded = true
+  admissions.remember(decision('e'))
+  expect({ known: known(), dropped }).toEqual({ known: 'cde', dropped: 1 })
 })

@@ -44,7 +44,7 @@ describe('a change of the rule file', () => {
     expect(await service.check({ client_id: 'b' })).toMatchObject({ limit: 7 })
   })
 
-  test('to something wrong leaves the last good rules in force and says so, once; mending it ends the matter', async () => {
+  test('to something wrong leaves the last good rules in force and says so once; mending it ends it', async () => {
     const service = await serveFile(yaml(5))
     writeFileSync(service.rulesPath, yaml(-1))
     await untilStatus(service, 'degraded')

@@ -60,8 +60,16 @@ export type Plan = {
 /** What all decisions of one limiter share. */
 export type Decider = { newId(): string }
 
+const NO_PLAN: Plan = { charges: [], limits: [], op: undefined, version: 0 }
+
+/** The answer to a request that no rule is for. */
+export const NOTHING_TO_CHARGE: Taken = { granted: true, nowUs: 0, grants: [], source: 'local', replayed: false }
+
 /** A decision that remembers what it took, so that it can be given back. Ids and outcomes are made when asked for. */
 export class Decided implements Decision {
+  /** While one is alive, V8 keeps what it knows of their shape, and the code compiled for it, through a full collection. */
+  static readonly example: Decision = new Decided({ newId: () => '' }, NO_PLAN, NOTHING_TO_CHARGE, '')
+
   readonly allowed: boolean
   readonly ruleId: string | null
   readonly limit: number | null

@@ -2,7 +2,7 @@
 // or a broken store. A check sees one rule set as a whole, and a rule set that is refused changes nothing.
 
 import { type Clock, systemClock } from './clock.ts'
-import { Decided, type Decider, type Decision, type Plan } from './decision.ts'
+import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE, type Plan } from './decision.ts'
 import { faultText, LimiterError } from './errors.ts'
 import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
 import { parseRules } from './rules/parse.ts'
@@ -157,7 +157,6 @@ class RuleLimiter implements Limiter, Decider {
   }
 }
 
-const NOTHING_TO_CHARGE: Taken = { granted: true, nowUs: 0, grants: [], source: 'local', replayed: false }
 
 const BARRED: Taken = {
   granted: false,

@@ -3,16 +3,18 @@
 
 import type { Decision } from 'sluice'
 
-/** About a kilobyte each. */
+/** Up to a kilobyte each. */
 const ADMISSIONS_MAX = 100_000
 
 type Admission = { readonly decision: Decision; refunded: boolean }
 
 export class Admissions {
-  /** In the order in which they were admitted. */
   readonly #byId = new Map<string, Admission>()
+  /** A ring: the newest takes the place of the oldest. (To ask a Map for its oldest key takes 20 µs once many are gone.) */
+  readonly #inOrder: Admission[] = []
   readonly #max: number
   readonly #onDrop: () => void
+  #next = 0
 
   constructor(onDrop: () => void, max: number = ADMISSIONS_MAX) {
     this.#onDrop = onDrop
@@ -21,16 +23,22 @@ export class Admissions {
 
   /** A request id that is used again names the newest request from then on. */
   remember(decision: Decision): void {
-    const { requestId } = decision
-    this.#byId.delete(requestId)
-    this.#byId.set(requestId, { decision, refunded: false })
-    if (this.#byId.size <= this.#max) return
-    const [oldest] = this.#byId.keys()
-    if (oldest !== undefined) this.#byId.delete(oldest)
-    this.#onDrop()
+    const admission = { decision, refunded: false }
+    const oldest = this.#inOrder[this.#next]
+    if (oldest !== undefined) this.#forget(oldest)
+    this.#inOrder[this.#next] = admission
+    this.#next = (this.#next + 1) % this.#max
+    this.#byId.set(decision.requestId, admission)
   }
 
   find(requestId: string): Admission | undefined {
     return this.#byId.get(requestId)
+  }
+
+  #forget(admission: Admission): void {
+    const { requestId } = admission.decision
+    if (this.#byId.get(requestId) !== admission) return // a newer request has taken over the id
+    this.#byId.delete(requestId)
+    if (!admission.refunded) this.#onDrop()
   }
 }

@@ -2,13 +2,13 @@
 // who open the address in a browser.
 
 import swagger from '@fastify/swagger'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifySchema } from 'fastify'
 import { VERSION } from '../package-facts.ts'
 import { BATCH_PATH } from './batch.ts'
 import { CHECK_PATH, JSON_TYPE } from './check.ts'
 import { REFUND_PATH } from './refund.ts'
 import { RULES_PATH } from './rules.ts'
-import { answers, CHECK_ANSWER, PROBLEM } from './schemas.ts'
+import { answers, BATCH_BODY, CHECK_ANSWER, CHECK_BODY, PROBLEM } from './schemas.ts'
 
 const INDEX = {
   service: 'sluice',
@@ -42,10 +42,17 @@ export async function describeRoutes(app: FastifyInstance): Promise<void> {
         { name: 'health', description: 'How the service is' },
       ],
     },
+    // Items of a batch are validated one by one, so its own schema says nothing about them.
+    transform: ({ schema, url }) => ({ schema: url === BATCH_PATH ? withItems(schema) : schema, url }),
     refResolver: { buildLocalReference: ({ $id }) => String($id) },
   })
   app.addSchema(PROBLEM)
   app.addSchema(CHECK_ANSWER)
+}
+
+function withItems(schema: FastifySchema): FastifySchema {
+  const { checks } = BATCH_BODY.properties
+  return { ...schema, body: { ...(schema.body as object), properties: { checks: { ...checks, items: CHECK_BODY } } } }
 }
 
 export function openapiRoutes(app: FastifyInstance): void {

@@ -5,7 +5,7 @@ import type { FastifyInstance } from 'fastify'
 import { type Limiter, plainRule } from 'sluice'
 import { JSON_TYPE } from './check.ts'
 import { ProblemError, problem } from './problem.ts'
-import { answers } from './schemas.ts'
+import { answers, problemAnswers } from './schemas.ts'
 
 export const RULES_PATH = '/api/v1/rate-limit/rules'
 
@@ -30,7 +30,7 @@ export function rulesRoutes(app: FastifyInstance, limiter: Limiter, rulesPath: s
   for (const [method, url, operationId, summary] of WRITES) {
     const params = { type: 'object', properties: { rule_id: { type: 'string' } } }
     const description = 'Always 409 in this version: rules come from a file, and the problem names it.'
-    const described = { operationId, summary, description, tags: ['rules'], response: answers({}, 409) }
+    const described = { operationId, summary, description, tags: ['rules'], response: problemAnswers(409) }
     app.route({ method, url, schema: url === RULES_PATH ? described : { ...described, params }, handler: refuse })
   }
 }

@@ -1,5 +1,5 @@
-// The shapes of all bodies: they validate what comes in and are printed in /openapi.json. `x-fix` is what people are told
-// when a field is wrong.
+// The shapes of all bodies: they validate what comes in, and /openapi.json is made of them. `x-fix` is what people are
+// told when a field is wrong.
 
 import type { FastifySchema } from 'fastify'
 import { NAME_FIX } from './schema-faults.ts'
@@ -109,7 +109,7 @@ export const CHECK_BODY: Schema = {
   'x-fix': 'send a JSON object',
 }
 
-export const BATCH_BODY: Schema = {
+export const BATCH_BODY: Schema & { readonly properties: { readonly checks: Schema } } = {
   type: 'object',
   additionalProperties: false,
   required: ['checks'],
@@ -209,9 +209,12 @@ export const PROBLEM: Schema = {
 
 /** Answers of a route: what it answers when all is well, and the problems that its callers have to expect. */
 export function answers(ok: Schema, ...problems: readonly number[]): NonNullable<FastifySchema['response']> {
+  return { 200: '$ref' in ok ? ok : { description: 'All is well.', ...ok }, ...problemAnswers(...problems) }
+}
+
+export function problemAnswers(...statuses: readonly number[]): NonNullable<FastifySchema['response']> {
   const content = { 'application/problem+json': { schema: { $ref: 'Problem#' } } }
-  const described = problems.map((status) => [status, { description: PROBLEM_MEANING[status], content }])
-  return { 200: ok, ...Object.fromEntries(described) }
+  return Object.fromEntries(statuses.map((status) => [status, { description: PROBLEM_MEANING[status], content }]))
 }
 
 const PROBLEM_MEANING: Readonly<Record<number, string>> = {

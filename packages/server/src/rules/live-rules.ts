@@ -1,5 +1,5 @@
-// Keeps the rules in force equal to the rule file. A file that breaks while running changes nothing: the last good rules
-// stay, one error line says so, and `sluice_rules_valid` is 0 until the file is mended.
+// Keeps the rules in force equal to the rule file. A file that breaks while running changes nothing: the last good
+// rules stay, one error line says so, and `sluice_rules_valid` is 0 until the file is mended.
 
 import { type Limiter, LimiterError } from 'sluice'
 import type { Log } from '../log.ts'

@@ -1,10 +1,15 @@
 // Which rules a request meets, through an index: method and path lead to a shelf, and the exact facts that rules demand
 // lead to the few rules on it. 10,000 rules cost about what 10 cost, also when many share a path and differ in plan.
 
+import { canonicalPath } from '../http/path.ts'
 import type { Subject } from '../subject.ts'
 import type { CompiledRule } from './compile.ts'
 import { type Condition, type FactReader, readerOf } from './condition.ts'
 import { isWild, segmentsOf } from './pattern.ts'
+
+/** Paths remembered at most: a flood of new ones costs a few lookups each, and no more memory than this. */
+const KNOWN_MAX = 4096
+const KNOWN_LENGTH_MAX = 256
 
 /** Rules of one place, filed under the exact facts they demand, if they demand any. */
 type Shelf = {
@@ -14,6 +19,16 @@ type Shelf = {
 
 /** Shelves of one pattern: for every method, and for some. */
 type Place = { readonly anyMethod: Shelf; readonly byMethod: Map<string, Shelf> }
+
+/** A path in its canonical form, and the places of all patterns that match it. */
+export type Spot = { readonly path: string; readonly places: Place[] }
+
+/** The rules that a request meets there. `method` may be in any case. */
+export function rulesAt(spot: Spot, subject: Subject, method: string): CompiledRule[] {
+  const matched: CompiledRule[] = []
+  for (const place of spot.places) search(place, subject, method, matched)
+  return matched
+}
 
 type Node = {
   readonly literals: Map<string, Node>
@@ -28,6 +43,7 @@ export class RuleIndex {
   readonly #root: Node = newNode()
   /** Patterns without wildcards, by the path they are: most rules of most rule sets, and found at once. */
   readonly #literals = new Map<string, Place>()
+  readonly #known = new Map<string, Spot>()
   readonly #demand: ReadonlyMap<string, number>
 
   constructor(rules: readonly CompiledRule[]) {
@@ -35,11 +51,19 @@ export class RuleIndex {
     for (const rule of rules) this.#add(rule)
   }
 
-  /** Adds each rule the request meets to `matched`. `path` is canonical, `method` in upper case. */
-  match(subject: Subject, method: string, path: string, matched: CompiledRule[]): void {
-    const literal = this.#literals.get(path)
-    if (literal !== undefined) search(literal, subject, method, matched)
-    visit(this.#root, subject, method, path, 1, matched)
+  /** Where a path, in any form, leads. That depends on the rules alone, so it is kept for paths that come again. */
+  spotOf(path: string): Spot {
+    const known = this.#known.get(path)
+    if (known !== undefined) return known
+    const spot: Spot = { path: canonicalPath(path), places: [] }
+    const literal = this.#literals.get(spot.path)
+    if (literal !== undefined) spot.places.push(literal)
+    visit(this.#root, spot.path, 1, spot.places)
+    if (path.length <= KNOWN_LENGTH_MAX) {
+      if (this.#known.size >= KNOWN_MAX) this.#known.clear()
+      this.#known.set(path, spot)
+    }
+    return spot
   }
 
   #add(rule: CompiledRule): void {
@@ -64,31 +88,24 @@ export class RuleIndex {
 }
 
 /** `start` is where the next segment of `path` begins; past its end, the path is used up. */
-function visit(
-  node: Node,
-  subject: Subject,
-  method: string,
-  path: string,
-  start: number,
-  matched: CompiledRule[],
-): void {
-  if (node.rest !== undefined) search(node.rest, subject, method, matched)
+function visit(node: Node, path: string, start: number, places: Place[]): void {
+  if (node.rest !== undefined) places.push(node.rest)
   if (start >= path.length) {
-    if (node.here !== undefined) search(node.here, subject, method, matched)
+    if (node.here !== undefined) places.push(node.here)
     return
   }
   if (node.literals.size === 0 && node.wild === undefined) return
   const slash = path.indexOf('/', start)
   const end = slash === -1 ? path.length : slash
   const literal = node.literals.get(path.slice(start, end))
-  if (literal !== undefined) visit(literal, subject, method, path, end + 1, matched)
-  if (node.wild !== undefined) visit(node.wild, subject, method, path, end + 1, matched)
+  if (literal !== undefined) visit(literal, path, end + 1, places)
+  if (node.wild !== undefined) visit(node.wild, path, end + 1, places)
 }
 
 function search(place: Place, subject: Subject, method: string, matched: CompiledRule[]): void {
   searchShelf(place.anyMethod, subject, matched)
   if (place.byMethod.size === 0) return
-  const shelf = place.byMethod.get(method)
+  const shelf = place.byMethod.get(method) ?? place.byMethod.get(method.toUpperCase())
   if (shelf !== undefined) searchShelf(shelf, subject, matched)
 }
 

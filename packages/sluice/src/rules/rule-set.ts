@@ -3,12 +3,11 @@
 import type { Clock } from '../clock.ts'
 import type { Plan } from '../decision.ts'
 import { faultText, LimiterError } from '../errors.ts'
-import { canonicalPath } from '../http/path.ts'
 import type { BucketName, Charge } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
 import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compileRules } from './compile.ts'
 import { type FactReader, invalidSubject, textOf } from './condition.ts'
-import { RuleIndex } from './match.ts'
+import { RuleIndex, rulesAt, type Spot } from './match.ts'
 import { ATTRIBUTE, FACTS, type Rule } from './rule.ts'
 
 const COST_MAX = 1_000_000_000
@@ -44,8 +43,9 @@ export class RuleSet {
   plan(given: Subject, requestId: string | (() => string)): Plan {
     const { version } = this
     const cost = given.cost === undefined ? 1 : checkedCost('cost', given.cost, given.cost)
-    const subject = withCanonicalPath(given)
-    const rules = this.#match(subject)
+    const spot = this.#index.spotOf(textOf('path', given.path) ?? '/')
+    const subject = withPath(given, spot)
+    const rules = this.#match(subject, spot)
     if (rules.length === 0) return this.#nothing
     const limits: CompiledLimit[] = []
     const charges: Charge[] = []
@@ -66,7 +66,8 @@ export class RuleSet {
     const rule = this.#compiled.find(({ id }) => id === ruleId)
     if (rule === undefined) throw invalid('ruleId', ruleId, 'give the id of a rule in force')
     const facts: Readonly<Record<string, string>> = typeof key === 'string' ? { [rule.rule.scope[0] ?? '']: key } : key
-    const subject = withCanonicalPath(subjectOfKey(facts))
+    const given = subjectOfKey(facts)
+    const subject = withPath(given, this.#index.spotOf(given.path ?? '/'))
     const limits = [...rule.limits, ...[...rule.limitsByPlan.values()].flat()]
     const owner = rule.owner(subject)
     const detail = rule.detail === undefined ? '' : rule.detail(subject)
@@ -78,10 +79,8 @@ export class RuleSet {
     return limits.map(({ limit, byIp }) => ({ limit: byIp?.limit ?? limit, owner: address, detail: detail ?? '' }))
   }
 
-  #match(subject: Subject): CompiledRule[] {
-    const matched: CompiledRule[] = []
-    const method = textOf('method', subject.method)?.toUpperCase() ?? ''
-    this.#index.match(subject, method, subject.path || '/', matched)
+  #match(subject: Subject, spot: Spot): CompiledRule[] {
+    const matched = rulesAt(spot, subject, textOf('method', subject.method) ?? '')
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
     return this.#grouped ? onePerGroup(live) : live
   }
@@ -154,12 +153,8 @@ function barCharge({ limit, rule }: CompiledLimit): Charge {
 }
 
 /** The path in its one form: neither rules nor keys see how it was written. */
-function withCanonicalPath(subject: Subject): Subject {
-  const { path } = subject
-  if (path === undefined || path === null) return subject
-  if (typeof path !== 'string') throw invalidSubject('path', path, 'give a text')
-  const canonical = canonicalPath(path)
-  return canonical === path ? subject : { ...subject, path: canonical }
+function withPath(subject: Subject, { path }: Spot): Subject {
+  return !subject.path || subject.path === path ? subject : { ...subject, path }
 }
 
 function checkedCost(field: string, cost: number, given: unknown): number {

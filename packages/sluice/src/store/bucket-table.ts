@@ -1,141 +1,171 @@
-// Ten million buckets without an object per bucket: 32 bytes each in typed arrays, found by a 64-bit fingerprint.
+// Ten million buckets without an object per bucket: 24 bytes each in typed arrays, found by a keyed fingerprint.
 // Segments are small hash tables behind a directory. A full one first drops buckets that cannot be told from fresh
-// ones, then grows by an eighth, then splits in two: no step ever touches more than one segment, so none stops the world.
+// ones, then grows by a chunk, then splits in two: no step ever touches more than one segment, so none stops the world.
+// Chunks are all of one size and used again, so growing leaves no holes in the heap and no garbage behind.
 
-const SLOTS_MIN = 64
-const SLOTS_MAX = 8192
-const LOAD_MAX = 0.88
-const GROWTH = 1.125
+const CHUNK_SLOTS = 1024
+const CHUNK_BITS = 10
+const SEGMENT_CHUNKS_MAX = 8
+/** Sparse enough that most buckets are found at the first look: a second one is often a cache miss. */
+const LOAD_MAX = 0.7
+const POOL_CHUNKS_MAX = 64
 /** A full segment of live buckets is not searched for dead ones again before this, or a flood would pay for a sweep per key. */
 const SWEEP_PAUSE_US = 200_000
 
 /**
- * A slot is 32 bytes, so that a bucket is found, read and written in one cache line: two 32-bit words of fingerprint, two
- * numbers that the caller wants to remember, and the caller's tag. Fingerprint (0, 0) is a free slot.
+ * A slot is six words: two of fingerprint, then two numbers of 52 bits, each with half of the caller's tag in its spare
+ * twelve. A fingerprint of (0, 0) is a free slot.
  */
+const SLOT_WORDS = 6
+const HIGH_BITS = 20
+const HIGH_MASK = 2 ** HIGH_BITS - 1
+const HALF_TAG = 2 ** 12
+/** Tags are numbers below this. */
+export const TAGS: number = HALF_TAG * HALF_TAG
+
+type Chunk = Int32Array
+
 class Segment {
-  readonly words: Int32Array
-  readonly numbers: Float64Array
+  readonly chunks: readonly Chunk[]
   readonly slots: number
   readonly bits: number
   count = 0
   sweepAfterUs = 0
 
-  constructor(slots: number, bits: number) {
-    const buffer = new ArrayBuffer(32 * slots)
-    this.words = new Int32Array(buffer)
-    this.numbers = new Float64Array(buffer)
-    this.slots = slots
+  constructor(chunks: readonly Chunk[], bits: number) {
+    this.chunks = chunks
+    this.slots = chunks.length * CHUNK_SLOTS
     this.bits = bits
   }
 
   /** The slot of a fingerprint, or the free slot where it belongs. A segment always has a free slot. */
   slotOf(high: number, low: number): number {
-    const { words, slots } = this
+    const { slots } = this
     let slot = ((low >>> 0) * slots * 2 ** -32) | 0
     for (;;) {
-      const a = words[8 * slot]
-      const b = words[8 * slot + 1]
+      const chunk = this.chunkOf(slot)
+      const word = wordOf(slot)
+      const a = chunk[word]
+      const b = chunk[word + 1]
       if ((a === high && b === low) || (a === 0 && b === 0)) return slot
       slot = slot + 1 === slots ? 0 : slot + 1
     }
   }
 
-  isFree(slot: number): boolean {
-    return this.words[8 * slot] === 0 && this.words[8 * slot + 1] === 0
+  chunkOf(slot: number): Chunk {
+    return this.chunks[slot >>> CHUNK_BITS] as Chunk // every slot below `slots` is in one of the chunks
   }
 
-  // Slots come from slotOf or a loop over all of them, so each of these four is within its array.
-  first(slot: number): number {
-    return this.numbers[4 * slot + 1] as number
-  }
-
-  second(slot: number): number {
-    return this.numbers[4 * slot + 2] as number
-  }
-
-  tag(slot: number): number {
-    return this.words[8 * slot + 6] as number
-  }
-
-  write(slot: number, first: number, second: number, tag: number): void {
-    this.numbers[4 * slot + 1] = first
-    this.numbers[4 * slot + 2] = second
-    this.words[8 * slot + 6] = tag
-  }
-
-  get isFull(): boolean {
+  isFull(): boolean {
     return this.count + 1 > this.slots * LOAD_MAX
   }
 
-  insert(high: number, low: number, first: number, second: number, tag: number): void {
-    const slot = this.slotOf(high, low)
-    this.words[8 * slot] = high
-    this.words[8 * slot + 1] = low
-    this.write(slot, first, second, tag)
-    this.count += 1
+  /** Copies the slots that `keep` wants into whichever segment `target` names, word by word. */
+  copyTo(target: (high: number) => Segment, keep: (chunk: Chunk, word: number) => boolean): void {
+    for (const chunk of this.chunks) {
+      for (let word = 0; word < chunk.length; word += SLOT_WORDS) {
+        const high = chunk[word] as number // within the chunk, as is the next
+        const low = chunk[word + 1] as number
+        if ((high !== 0 || low !== 0) && keep(chunk, word)) target(high).copyIn(high, low, chunk, word)
+      }
+    }
   }
 
-  /** Copies the slots that `keep` wants into whichever segment `target` names. */
-  copyTo(target: (high: number) => Segment, keep: (segment: Segment, slot: number) => boolean): void {
-    for (let slot = 0; slot < this.slots; slot += 1) {
-      if (this.isFree(slot) || !keep(this, slot)) continue
-      const high = this.words[8 * slot] as number // within the array, as is the next
-      const low = this.words[8 * slot + 1] as number
-      target(high).insert(high, low, this.first(slot), this.second(slot), this.tag(slot))
-    }
+  copyIn(high: number, low: number, from: Chunk, word: number): void {
+    const slot = this.slotOf(high, low)
+    const chunk = this.chunkOf(slot)
+    const start = wordOf(slot)
+    for (let offset = 0; offset < SLOT_WORDS; offset += 1) chunk[start + offset] = from[word + offset] as number
+    this.count += 1
   }
 }
 
-export type { Segment }
+function wordOf(slot: number): number {
+  return SLOT_WORDS * (slot & (CHUNK_SLOTS - 1))
+}
+
+// What these read and write is within the chunk: words come from wordOf or a loop over all slots.
+function tagAt(chunk: Chunk, word: number): number {
+  const low = (chunk[word + 3] as number) >>> HIGH_BITS
+  return low + ((chunk[word + 5] as number) >>> HIGH_BITS) * HALF_TAG
+}
+
+function numberAt(chunk: Chunk, word: number): number {
+  return ((chunk[word + 1] as number) & HIGH_MASK) * 2 ** 32 + ((chunk[word] as number) >>> 0)
+}
+
+function writeNumber(chunk: Chunk, word: number, number: number, halfTag: number): void {
+  chunk[word] = number | 0
+  chunk[word + 1] = (number * 2 ** -32) | 0 | (halfTag << HIGH_BITS)
+}
 
 /** Who owns the numbers in the slots. */
 export type SlotOwner = {
   /** Asked for each slot of a segment that is swept: true if the bucket cannot be told from a fresh one and may go. */
-  isVacant(first: number, second: number, tag: number): boolean
+  isVacant(tag: number, first: number, second: number): boolean
   /** Told once about each bucket that went. */
   dropped(tag: number): void
 }
 
 export class BucketTable {
   count = 0
-  /** Where the last `find` or `insert` ended: reading and writing go through these two, so finding allocates nothing. */
-  segment: Segment = new Segment(SLOTS_MIN, 1)
-  slot = 0
-  #directory: Segment[] = [this.segment, new Segment(SLOTS_MIN, 1)]
+  readonly #owner: SlotOwner
+  readonly #pool: Chunk[] = []
+  #directory: Segment[] = [new Segment([newChunk()], 1), new Segment([newChunk()], 1)]
   #bits = 1
   #sweeping = 0
-  readonly #owner: SlotOwner
+  // Where the last `find` ended: reading and writing go through these, so finding allocates nothing.
+  #chunk: Chunk = newChunk()
+  #word = 0
 
   constructor(owner: SlotOwner) {
     this.#owner = owner
   }
 
-  /** Points `segment` and `slot` at the bucket; false when it is not there. */
+  /** Looks a bucket up, never (0, 0); when it is there, the next four are about it. */
   find(high: number, low: number): boolean {
     const segment = this.#segmentOf(high)
     const slot = segment.slotOf(high, low)
-    this.segment = segment
-    this.slot = slot
-    return !segment.isFree(slot)
+    const chunk = segment.chunkOf(slot)
+    const word = wordOf(slot)
+    this.#chunk = chunk
+    this.#word = word
+    return chunk[word] !== 0 || chunk[word + 1] !== 0
   }
 
-  /** Room for one more bucket where the last `find` missed: made by reclaiming, or by growing unless told not to. */
-  makeRoom(high: number, nowUs: number, mayGrow: boolean): boolean {
-    const segment = this.#segmentOf(high)
-    if (mayGrow && !segment.isFull) return true
-    if (nowUs >= segment.sweepAfterUs && this.#sweep(segment, nowUs)) return true
-    if (!mayGrow) return false
-    const slots = Math.ceil(segment.slots * GROWTH)
-    if (slots <= SLOTS_MAX) this.#replace(segment, new Segment(slots, segment.bits))
-    else this.#split(segment)
-    return true
+  get tag(): number {
+    return tagAt(this.#chunk, this.#word)
   }
 
-  /** A bucket that is not there yet; `makeRoom` came first. Fingerprint (0, 0) means free, so it is never stored. */
-  insert(high: number, low: number, first: number, second: number, tag: number): void {
-    this.#segmentOf(high).insert(high, low, first, second, tag)
+  get first(): number {
+    return numberAt(this.#chunk, this.#word + 2)
+  }
+
+  get second(): number {
+    return numberAt(this.#chunk, this.#word + 4)
+  }
+
+  /** Whole numbers from 0 to 2^52. */
+  write(tag: number, first: number, second: number): void {
+    writeNumber(this.#chunk, this.#word + 2, first, tag & (HALF_TAG - 1))
+    writeNumber(this.#chunk, this.#word + 4, second, tag >>> 12)
+  }
+
+  /** Adds a bucket that is not there yet, growing if need be. */
+  insert(high: number, low: number, tag: number, first: number, second: number, nowUs: number): void {
+    if (this.#segmentOf(high).isFull() && !this.reclaim(high, nowUs)) this.#grow(this.#segmentOf(high))
+    this.find(high, low)
+    this.#chunk[this.#word] = high
+    this.#chunk[this.#word + 1] = low
+    this.write(tag, first, second)
+    this.#segmentOf(high).count += 1
     this.count += 1
+  }
+
+  /** Drops vacant buckets where a new one would go, unless that was tried a moment ago; true when it made room. */
+  reclaim(high: number, nowUs: number): boolean {
+    const segment = this.#segmentOf(high)
+    return nowUs >= segment.sweepAfterUs && this.#sweep(segment, nowUs)
   }
 
   /** Reclaims the next segment in turn, so that memory of a quiet store is found as well. */
@@ -152,32 +182,47 @@ export class BucketTable {
     return this.#directory[index] as Segment // the directory has 2^bits entries and every index has `bits` bits
   }
 
-  /** Drops vacant buckets; true when that freed an eighth of the segment, enough to be worth the copy. */
+  /** True when it freed an eighth of the segment, which is what makes the copy worth it. */
   #sweep(segment: Segment, nowUs: number): boolean {
     segment.sweepAfterUs = nowUs + SWEEP_PAUSE_US
-    let live = 0
-    for (let slot = 0; slot < segment.slots; slot += 1) {
-      if (!segment.isFree(slot) && !this.#vacant(segment, slot)) live += 1
+    let vacant = 0
+    for (const chunk of segment.chunks) {
+      for (let word = 0; word < chunk.length; word += SLOT_WORDS) {
+        const free = chunk[word] === 0 && chunk[word + 1] === 0
+        if (!free && this.#isVacant(chunk, word)) vacant += 1
+      }
     }
-    if (segment.count - live < Math.max(1, segment.slots / 8)) return false
-    const slots = Math.max(SLOTS_MIN, Math.ceil((live * GROWTH) / LOAD_MAX))
-    this.#replace(segment, new Segment(slots, segment.bits), (from, slot) => {
-      const vacant = this.#vacant(from, slot)
-      if (vacant) this.#owner.dropped(from.tag(slot))
-      return !vacant
-    })
+    if (vacant < (segment.slots * LOAD_MAX) / 8) return false
+    const kept = this.#newSegment(segment.count - vacant, segment.bits)
+    segment.copyTo(
+      () => kept,
+      (chunk, word) => {
+        const gone = this.#isVacant(chunk, word)
+        if (gone) this.#owner.dropped(tagAt(chunk, word))
+        return !gone
+      },
+    )
+    this.count += kept.count - segment.count
+    kept.sweepAfterUs = segment.sweepAfterUs
+    this.#point(segment, kept, kept)
     return true
   }
 
-  #vacant(segment: Segment, slot: number): boolean {
-    return this.#owner.isVacant(segment.first(slot), segment.second(slot), segment.tag(slot))
+  #isVacant(chunk: Chunk, word: number): boolean {
+    return this.#owner.isVacant(tagAt(chunk, word), numberAt(chunk, word + 2), numberAt(chunk, word + 4))
   }
 
-  #replace(segment: Segment, by: Segment, keep: (segment: Segment, slot: number) => boolean = () => true): void {
-    segment.copyTo(() => by, keep)
-    by.sweepAfterUs = segment.sweepAfterUs
-    this.count += by.count - segment.count
-    this.#point(segment, by, by)
+  #grow(segment: Segment): void {
+    if (segment.chunks.length === SEGMENT_CHUNKS_MAX) this.#split(segment)
+    else {
+      const larger = new Segment(this.#newChunks(segment.chunks.length + 1), segment.bits)
+      segment.copyTo(
+        () => larger,
+        () => true,
+      )
+      larger.sweepAfterUs = segment.sweepAfterUs
+      this.#point(segment, larger, larger)
+    }
   }
 
   #split(segment: Segment): void {
@@ -185,9 +230,8 @@ export class BucketTable {
       this.#directory = this.#directory.flatMap((entry) => [entry, entry])
       this.#bits += 1
     }
-    const slots = Math.ceil((segment.count / 2) * (GROWTH / LOAD_MAX)) + SLOTS_MIN
-    const zero = new Segment(slots, segment.bits + 1)
-    const one = new Segment(slots, segment.bits + 1)
+    const zero = this.#newSegment(segment.count / 2, segment.bits + 1)
+    const one = this.#newSegment(segment.count / 2, segment.bits + 1)
     const bit = 31 - segment.bits
     segment.copyTo(
       (high) => ((high >>> bit) & 1 ? one : zero),
@@ -196,11 +240,26 @@ export class BucketTable {
     this.#point(segment, zero, one)
   }
 
-  /** Points the directory entries of a segment at its successors: the first half at one, the second at the other. */
+  /** Points the directory entries of a segment at its successors, the first half at one, the second at the other. */
   #point(segment: Segment, zero: Segment, one: Segment): void {
     const first = this.#directory.indexOf(segment)
     const entries = 2 ** (this.#bits - segment.bits)
     this.#directory.fill(zero, first, first + entries)
     if (one !== zero) this.#directory.fill(one, first + entries / 2, first + entries)
+    for (const chunk of segment.chunks) if (this.#pool.length < POOL_CHUNKS_MAX) this.#pool.push(chunk.fill(0))
   }
+
+  /** Room for `count` buckets and for some more. */
+  #newSegment(count: number, bits: number): Segment {
+    const chunks = Math.floor(count / (CHUNK_SLOTS * LOAD_MAX)) + 1
+    return new Segment(this.#newChunks(Math.min(SEGMENT_CHUNKS_MAX, chunks)), bits)
+  }
+
+  #newChunks(count: number): Chunk[] {
+    return Array.from({ length: count }, () => this.#pool.pop() ?? newChunk())
+  }
+}
+
+function newChunk(): Chunk {
+  return new Int32Array(SLOT_WORDS * CHUNK_SLOTS)
 }

@@ -73,7 +73,7 @@ class MemoryStore implements Store {
     this.#maxKeys = maxKeys
     this.#clock = clock
     this.#table = new BucketTable({
-      isVacant: (first, second, tag) => this.#isVacant(first, second, tag),
+      isVacant: (tag, first, second) => this.#isVacant(tag, first, second),
       dropped: (tag) => {
         this.#book.pageAt(tag).buckets -= 1
       },
@@ -235,7 +235,7 @@ class MemoryStore implements Store {
     hash.hash(page.seed, owner, detail)
     if (hash.high === 0 && hash.low === 0) hash.low = 1
     if (this.#table.find(hash.high, hash.low)) return true
-    if (this.#table.count < this.#maxKeys || this.#table.makeRoom(hash.high, nowUs, false)) return false
+    if (this.#table.count < this.#maxKeys || this.#table.reclaim(hash.high, nowUs)) return false
     this.#overflowed += 1
     hash.hash(page.seed, 'overflow', String((hash.low >>> 0) % OVERFLOW_BUCKETS))
     return this.#table.find(hash.high, hash.low)
@@ -243,34 +243,30 @@ class MemoryStore implements Store {
 
   /** The page of the limit that wrote the bucket just found. */
   #writer(): LimitPage {
-    const { segment, slot } = this.#table
-    return this.#book.pageAt(segment.tag(slot))
+    return this.#book.pageAt(this.#table.tag)
   }
 
   #load(writer: LimitPage, into: PackedState): void {
-    const { segment, slot } = this.#table
-    unpack(into, segment.first(slot), segment.second(slot), writer.twoCounts)
+    unpack(into, this.#table.first, this.#table.second, writer.twoCounts)
   }
 
   /** Writes the bucket just found, or adds it. */
   #save(page: LimitPage, found: boolean, { at, x, y }: PackedState, nowUs: number): void {
     const second = y * COUNT_SIZE + x
     if (!found) {
-      this.#table.makeRoom(this.#hash.high, nowUs, true)
-      this.#table.insert(this.#hash.high, this.#hash.low, at, second, page.index)
+      this.#table.insert(this.#hash.high, this.#hash.low, page.index, at, second, nowUs)
       page.buckets += 1
       return
     }
-    const { segment, slot } = this.#table
     const writer = this.#writer()
     if (writer !== page) {
       writer.buckets -= 1
       page.buckets += 1
     }
-    segment.write(slot, at, second, page.index)
+    this.#table.write(page.index, at, second)
   }
 
-  #isVacant(at: number, second: number, tag: number): boolean {
+  #isVacant(tag: number, at: number, second: number): boolean {
     const { limit, algorithm, twoCounts } = this.#book.pageAt(tag)
     const state = this.#swept
     unpack(state, at, second, twoCounts)

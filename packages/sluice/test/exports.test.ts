@@ -1,0 +1,89 @@
+// What users can import is a promise: a name that comes or goes is seen here. Docs and error codes are kept equal too.
+
+import { readFileSync } from 'node:fs'
+import type * as api from 'sluice'
+import { createLimiter, type Decision, ERRORS, type ErrorCode } from 'sluice'
+import { describe, expect, expectTypeOf, test } from 'vitest'
+import { thrownBy } from './limiter-bench.ts'
+
+const EXPORTS: Record<string, string[]> = {
+  sluice: [
+    ...['ALGORITHMS', 'ERRORS', 'LimiterError', 'compileLimit', 'createLimiter', 'memoryStore', 'parseRules'],
+    ...['plainRule', 'systemClock'],
+  ],
+  'sluice/redis': ['redisStore'],
+  'sluice/http': [
+    ...['IPV6_PREFIX_DEFAULT', 'NO_PROXIES', 'PROBLEM_TYPE', 'canonicalAddress', 'canonicalPath', 'cidrContains'],
+    ...['clientAddress', 'formatAddress', 'headerFacts', 'holdsPermit', 'judge', 'matchesAny', 'parseAddress'],
+    ...['parseCidr', 'policyName', 'quotaExceeded', 'rateLimitHeaders', 'retryAfterSeconds', 'subjectOf', 'withEnd'],
+    ...['withHeaders'],
+  ],
+  'sluice/express': ['rateLimit'],
+  'sluice/fetch': ['rateLimit'],
+  'sluice/testing': ['fakeClock', 'seededRandom', 'startFaultProxy', 'startRedis', 'storeContract'],
+}
+
+test.each(Object.entries(EXPORTS))('%s exports these names and no others', async (subpath, names) => {
+  expect(Object.keys(await import(subpath)).sort()).toEqual(names)
+})
+
+test('its types have names too: one that goes does not compile', () => {
+  expectTypeOf<[api.AlgorithmName, api.Clock, api.Decision, api.Fault, api.Limiter, api.LimiterOptions]>().toBeArray()
+  expectTypeOf<[api.Limit, api.LimitNumbers, api.MemoryStoreOptions, api.Outcome, api.Subject]>().toBeArray()
+  expectTypeOf<[api.Rule, api.RuleCondition, api.RuleLimit, api.ErrorCode]>().toBeArray()
+  expectTypeOf<[api.BucketName, api.Charge, api.ChargeKind, api.Give, api.Grant, api.Op, api.Short]>().toBeArray()
+  expectTypeOf<[api.Source, api.Store, api.Take, api.Taken]>().toBeArray()
+})
+
+test('there is no other subpath', () => {
+  const { exports } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
+  expect(Object.keys(exports).map((path) => path.replace('.', 'sluice'))).toEqual(Object.keys(EXPORTS))
+})
+
+describe('docs/reference/errors.md', () => {
+  const page = readFileSync(new URL('../../../docs/reference/errors.md', import.meta.url), 'utf8')
+  const sections = new Map(
+    page
+      .split(/^## /m)
+      .slice(1)
+      .map((text) => [text.slice(0, text.indexOf('\n')), text]),
+  )
+
+  test('has a heading for each error code, in that order, and no other', () => {
+    expect([...sections.keys()]).toEqual(Object.keys(ERRORS))
+  })
+
+  test.each(Object.entries(ERRORS))('says what to do about %s as the code does', (code, remedy) => {
+    expect(sections.get(code)?.replaceAll('\n', ' ')).toContain(remedy.replace(/\.$/, ''))
+  })
+
+  const rule = { rule_id: 'a', limit: 10, window_seconds: 60 }
+  const limiter = () => createLimiter({ rules: [{ ...rule, scope: 'per_ip' }] })
+  const bad = { ...rule, algorithm: 'token-bucket', limit: -5 }
+  const composite = () => createLimiter({ rules: [{ ...rule, scope: ['user', 'endpoint'] }] })
+
+  test.each<[ErrorCode, () => unknown]>([
+    ['OPTION_INVALID', () => createLimiter({ rules: [], ipv6Prefix: 0 })],
+    ['OPTION_INVALID', () => limiter().give({} as Decision, -1)],
+    ['OPTION_INVALID', () => composite().reset('a', 'alice')],
+    ['RULE_INVALID', () => limiter().setRules([bad, { ...rule, rule_id: 'b', endpoint_pattern: 'api' }])],
+    ['SUBJECT_INVALID', () => limiter().check({ ip: 'localhost' })],
+    ['SUBJECT_INVALID', () => limiter().check({ cost: 0 })],
+    ['SUBJECT_INVALID', () => composite().check({ user: 42 as never })],
+  ])('%s: its examples are what is thrown', async (code, run) => {
+    const error = await Promise.resolve()
+      .then(run)
+      .then(
+        () => undefined,
+        (reason) => reason,
+      )
+    expect(error).toMatchObject({ code })
+    expect(sections.get(code)).toContain(`\n${error.message}\n`)
+  })
+
+  test('CLOSED: its example is what is thrown', async () => {
+    const closed = limiter()
+    await closed.close()
+    expect(sections.get('CLOSED')).toContain(`\n${(thrownBy(() => closed.checkSync({})) as Error).message}\n`)
+  })
+})

@@ -1,0 +1,80 @@
+// What tests of the limiter are told in: a limiter on a clock that stands still, and two stores that are not memory.
+
+import {
+  createLimiter,
+  type Decision,
+  type ErrorCode,
+  type Limiter,
+  type LimiterOptions,
+  memoryStore,
+  type Store,
+  type Subject,
+} from 'sluice'
+import { type FakeClock, fakeClock } from 'sluice/testing'
+import { expect } from 'vitest'
+
+export type Fields = Record<string, unknown>
+export type Bench = { limiter: Limiter; clock: FakeClock; check(subject?: Subject, requestId?: string): Decision }
+
+export const MINUTE = { limit: 10, window_seconds: 60 }
+
+/** A limiter on a clock of its own. Rules are 10 a minute and called a, b, c … unless they say otherwise. */
+export function bench(rules: readonly Fields[], options: Partial<LimiterOptions> = {}): Bench {
+  const clock = fakeClock()
+  const limiter = createLimiter({ rules: complete(rules), store: memoryStore({ clock }), clock, ...options })
+  return { limiter, clock, check: (subject = {}, requestId) => limiter.checkSync(subject, requestId) as Decision }
+}
+
+export function complete(rules: readonly Fields[]): Fields[] {
+  return rules.map((rule, index) => ({
+    rule_id: 'abcdefgh'[index],
+    ...('limits' in rule ? {} : MINUTE),
+    ...rule,
+  }))
+}
+
+/** How many of `count` requests are admitted. */
+export function admitted({ check }: Bench, subject: Subject = {}, count = 20): number {
+  let allowed = 0
+  for (let index = 0; index < count; index += 1) if (check(subject).allowed) allowed += 1
+  return allowed
+}
+
+/** Nobody may ask it anything. */
+export const untouchable: Store = new Proxy({} as Store, {
+  get: (_store, verb) => () => {
+    throw new Error(`${String(verb)} was called`)
+  },
+})
+
+/** A store that has to be asked, and that answers when it is told to. */
+export function remoteStore(clock: FakeClock): Store & { takes: number; answer: Promise<void> } {
+  const inner = memoryStore({ clock })
+  return {
+    takes: 0,
+    answer: Promise.resolve(),
+    async take(take) {
+      this.takes += 1
+      await this.answer
+      return inner.take(take)
+    },
+    peek: async (charges) => inner.peek(charges),
+    give: async (gives, opId) => inner.give(gives, opId),
+    reset: async (bucket) => inner.reset(bucket),
+    close: () => inner.close(),
+  }
+}
+
+export function refusing(code: ErrorCode, field?: string): unknown {
+  const faults = field === undefined ? {} : { faults: [expect.objectContaining({ field })] }
+  return expect.objectContaining({ code, ...faults })
+}
+
+export function thrownBy(run: () => unknown): unknown {
+  try {
+    run()
+  } catch (error) {
+    return error
+  }
+  throw new Error('nothing was thrown')
+}
