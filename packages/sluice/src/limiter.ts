@@ -38,7 +38,7 @@ export interface Limiter {
   give(decision: Decision, units?: number): Promise<void>
   /** Releases the permits of a request that is done; what it consumed stays consumed. */
   release(decision: Decision): Promise<void>
-  /** Keeps the permits of a request that takes long; false when they were given back, or lost and cannot be had again. */
+  /** Keeps the permits of a request that takes long; false when they are given back, or lost and not to be had. */
   renew(decision: Decision): Promise<boolean>
   /** Forgets the buckets of one key: its text, or its facts by name for a composite key. */
   reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void>

@@ -251,13 +251,18 @@ describe('new rules', () => {
     expect(admitted(one)).toBeLessThanOrEqual(2)
   })
 
-  const packed: AlgorithmName[] = ['token_bucket', 'leaky_bucket', 'fixed_window', 'sliding_window']
-  test.each(packed.flatMap((from) => packed.map((to) => [from, to] as const)))('from %s to %s too', (from, to) => {
-    const one = bench([{ algorithm: from }])
-    admitted(one, {}, 6)
-    one.limiter.setRules(complete([{ algorithm: to }]))
-    expect(admitted(one)).toBe(4)
-  })
+  test.each(ALGORITHMS)(
+    'from %s to any other algorithm: it remembers too, or, between lists and others, starts afresh',
+    (from) => {
+      const isList = (name: AlgorithmName) => name === 'sliding_window_log' || name === 'concurrency'
+      for (const to of ALGORITHMS) {
+        const one = bench([{ algorithm: from }])
+        admitted(one, {}, 6)
+        one.limiter.setRules(complete([{ algorithm: to }]))
+        expect(admitted(one), to).toBe(from !== to && (isList(from) || isList(to)) ? 10 : 4)
+      }
+    },
+  )
 
   test('that are older do not undo newer ones', () => {
     const one = bench([{ version: 2 }])

@@ -13,7 +13,7 @@ export type CompiledLimit = {
   readonly rule: CompiledRule
   readonly name: string
   readonly limit: Limit
-  /** The same limit in buckets of their own, for requests that are known by their address only (`on_missing: by_ip`). */
+  /** The same limit in other buckets, for requests that are known by their address only (`on_missing: by_ip`). */
   readonly byIp: CompiledLimit | undefined
 }
 
@@ -101,7 +101,8 @@ function compileBoth(rule: CompiledRule, limit: RuleLimit, fact: string, variant
 
 /**
  * Buckets are told apart by rule, limit name and variant. Plans have buckets of their own: clients of several plans may
- * share an address. Shadow has too, so that trying a rule out never touches the enforced one.
+ * share an address. Shadow has too, so that trying a rule out never touches the enforced one. And so have permits: an
+ * edited rule would take them for a log, or a log for them.
  */
 function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant: string): CompiledLimit {
   const name = limit.name === 'default' ? '' : `#${limit.name}`
@@ -110,7 +111,7 @@ function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant:
     name: limit.name,
     byIp: undefined,
     limit: compileLimit({
-      id: `${rule.shadow ? '~' : ''}${rule.id}${name}${variant}`,
+      id: `${rule.shadow ? '~' : ''}${rule.permits ? '!' : ''}${rule.id}${name}${variant}`,
       fact,
       algorithm: rule.rule.algorithm,
       generation: rule.rule.version,

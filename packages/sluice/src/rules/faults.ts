@@ -1,4 +1,4 @@
-// Collects what is wrong with an input, so that ten mistakes yield ten messages at once, each with field, value and fix.
+// Collects what is wrong with an input: ten mistakes are ten messages at once, each with field, value and fix.
 
 import { type ErrorCode, type Fault, faultText, LimiterError } from '../errors.ts'
 

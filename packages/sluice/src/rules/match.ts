@@ -10,24 +10,42 @@ import { isWild, segmentsOf } from './pattern.ts'
 /** Paths remembered at most: a flood of new ones costs a few lookups each, and no more memory than this. */
 const KNOWN_MAX = 4096
 const KNOWN_LENGTH_MAX = 256
+const KNOWN_METHODS_MAX = 16
 
-/** Rules of one place, filed under the exact facts they demand, if they demand any. */
+/** Rules of one place: those that demand nothing more, those filed under an exact fact they demand, and the others. */
 type Shelf = {
-  readonly always: CompiledRule[]
+  readonly free: CompiledRule[]
   readonly filed: { readonly fact: string; readonly read: FactReader; readonly byValue: Map<string, CompiledRule[]> }[]
+  readonly tested: CompiledRule[]
 }
 
 /** Shelves of one pattern: for every method, and for some. */
 type Place = { readonly anyMethod: Shelf; readonly byMethod: Map<string, Shelf> }
 
 /** A path in its canonical form, and the places of all patterns that match it. */
-export type Spot = { readonly path: string; readonly places: Place[] }
+export type Spot = { readonly path: string; readonly places: Place[]; readonly byMethod: Map<string, Meeting> }
 
-/** The rules that a request meets there. `method` may be in any case. */
-export function rulesAt(spot: Spot, subject: Subject, method: string): CompiledRule[] {
-  const matched: CompiledRule[] = []
-  for (const place of spot.places) search(place, subject, method, matched)
+/** What a method meets at a spot: rules that apply whatever the request says, and shelves to be searched. */
+type Meeting = { readonly free: readonly CompiledRule[]; readonly shelves: readonly Shelf[] }
+
+/** The rules that a request meets at a spot. `method` may be in any case. */
+export function rulesAt(spot: Spot, subject: Subject, method: string): readonly CompiledRule[] {
+  const { free, shelves } = spot.byMethod.get(method) ?? meetingOf(spot, method)
+  if (shelves.length === 0) return free
+  const matched = [...free]
+  for (const shelf of shelves) searchShelf(shelf, subject, matched)
   return matched
+}
+
+function meetingOf(spot: Spot, method: string): Meeting {
+  const upper = method.toUpperCase()
+  const all = spot.places.flatMap((place) => [place.anyMethod, place.byMethod.get(upper) ?? []]).flat()
+  const meeting = {
+    free: all.flatMap(({ free }) => free),
+    shelves: all.filter(({ filed, tested }) => filed.length > 0 || tested.length > 0),
+  }
+  if (spot.byMethod.size < KNOWN_METHODS_MAX) spot.byMethod.set(method, meeting)
+  return meeting
 }
 
 type Node = {
@@ -55,7 +73,7 @@ export class RuleIndex {
   spotOf(path: string): Spot {
     const known = this.#known.get(path)
     if (known !== undefined) return known
-    const spot: Spot = { path: canonicalPath(path), places: [] }
+    const spot: Spot = { path: canonicalPath(path), places: [], byMethod: new Map() }
     const literal = this.#literals.get(spot.path)
     if (literal !== undefined) spot.places.push(literal)
     visit(this.#root, spot.path, 1, spot.places)
@@ -102,15 +120,8 @@ function visit(node: Node, path: string, start: number, places: Place[]): void {
   if (node.wild !== undefined) visit(node.wild, path, end + 1, places)
 }
 
-function search(place: Place, subject: Subject, method: string, matched: CompiledRule[]): void {
-  searchShelf(place.anyMethod, subject, matched)
-  if (place.byMethod.size === 0) return
-  const shelf = place.byMethod.get(method) ?? place.byMethod.get(method.toUpperCase())
-  if (shelf !== undefined) searchShelf(shelf, subject, matched)
-}
-
 function searchShelf(shelf: Shelf, subject: Subject, matched: CompiledRule[]): void {
-  for (const rule of shelf.always) if (holdsAll(rule, subject)) matched.push(rule)
+  for (const rule of shelf.tested) if (holdsAll(rule, subject)) matched.push(rule)
   for (const { read, byValue } of shelf.filed) {
     const value = read(subject)
     const rules = value === undefined ? undefined : byValue.get(value)
@@ -149,7 +160,9 @@ function fileRule(shelf: Shelf, rule: CompiledRule, demand: ReadonlyMap<string, 
     .filter((condition) => condition.exact !== undefined)
     .sort((one, other) => sharers(one) - sharers(other))
   if (narrow === undefined) {
-    shelf.always.push(rule)
+    const { free, tested } = shelf
+    const pile = rule.conditions.length === 0 ? free : tested
+    pile.push(rule)
     return
   }
   let filed = shelf.filed.find(({ fact }) => fact === narrow.fact)
@@ -183,5 +196,5 @@ function newPlace(): Place {
 }
 
 function newShelf(): Shelf {
-  return { always: [], filed: [] }
+  return { free: [], filed: [], tested: [] }
 }

@@ -79,7 +79,7 @@ export class RuleSet {
     return limits.map(({ limit, byIp }) => ({ limit: byIp?.limit ?? limit, owner: address, detail: detail ?? '' }))
   }
 
-  #match(subject: Subject, spot: Spot): CompiledRule[] {
+  #match(subject: Subject, spot: Spot): readonly CompiledRule[] {
     const matched = rulesAt(spot, subject, textOf('method', subject.method) ?? '')
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
     return this.#grouped ? onePerGroup(live) : live
@@ -115,7 +115,7 @@ export class RuleSet {
   }
 }
 
-function unexpired(rules: CompiledRule[], nowUs: number): CompiledRule[] {
+function unexpired(rules: readonly CompiledRule[], nowUs: number): CompiledRule[] {
   return rules.filter(({ expiresUs }) => expiresUs > nowUs)
 }
 
