@@ -49,7 +49,7 @@ export function show(value: unknown): string {
 function plainText(value: unknown): string {
   if (typeof value !== 'object' || value === null) return String(value)
   try {
-    return JSON.stringify(value)
+    return JSON.stringify(value) ?? String(value)
   } catch {
     return Object.prototype.toString.call(value) // circular, or a toJSON that throws
   }

@@ -157,7 +157,6 @@ class RuleLimiter implements Limiter, Decider {
   }
 }
 
-
 const BARRED: Taken = {
   granted: false,
   nowUs: 0,

@@ -8,7 +8,7 @@ import { isPacked } from '../algorithms/registry.ts'
 /** Longer texts are named by a keyed hash of them. */
 const TEXT_LENGTH_MAX = 96
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this is about
-const UNSAFE = /[%{}#\u0000-\u0020\u007f]/g
+const UNSAFE = /[%{}#\u0000-\u0020\u007f\ud800-\udfff]/g
 const PLAIN = /^[\w.:@/\u002d]*$/
 
 export class KeyNames {
@@ -30,7 +30,8 @@ export class KeyNames {
   }
 
   #safe(text: string): string {
-    if (text.length > TEXT_LENGTH_MAX) return `#${createHmac('sha256', this.#secret).update(text).digest('hex')}`
+    if (text.length > TEXT_LENGTH_MAX)
+      return `#${createHmac('sha256', this.#secret).update(text, 'utf16le').digest('hex')}`
     return PLAIN.test(text)
       ? text
       : text.replace(UNSAFE, (unit) => `%${unit.charCodeAt(0).toString(16).padStart(2, '0')}`)

@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '996a6c1fee633a22119ad0abbe210ba3934fc635',
+  sha1: 'c918b9f4315e335b48b416b8d98e553c9aa66777',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -15,7 +15,8 @@ export const APPLY: Script = {
                       a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
                       shape: the first six as one text
              numbers  per request: verb 4, key, limit, cost: a take of one charge, enforced, without op id and detail; or
-                      verb (0 take, 1 peek, 2 give, 3 reset), op id (text), number of parts, then six per part:
+                      verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
+                      number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
                       give         key, limit, detail (text), units, booked_us, 0
                       reset        key, limit, detail (text), 0, 0, 0
@@ -234,8 +235,9 @@ end
   Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests that
   touch it and no others; it is never overwritten.
 
-  A packed value is a row of records (RECORD below), in memory one flat table of five fields per bucket: name, shape of the
-  limit that wrote it (see SHAPE), and its state at, x, y. A listed value is a msgpack array.
+  A packed value is a row of records (RECORD below): name, shape of the limit that wrote it (see SHAPE), and its state at,
+  x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a table per
+  value would cost more than all arithmetic. A listed value is a msgpack array.
 ]]
 -- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a test
 -- that moves it) from finding a full bucket where a spent one was.
@@ -249,51 +251,82 @@ local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$'
 
 local pack, unpack_record = struct.pack, struct.unpack
 
-local packed_values, listed_values, list_codes, dirty, shapes, ttls = {}, {}, {}, {}, {}, {}
+-- By record; 0 in \`following\` ends a value.
+local names, shapes, record_ats, record_xs, record_ys, following = {}, {}, {}, {}, {}, {}
+local record_count = 0
+-- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has changed.
+local firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
+local dirty, dirty_keys, dirty_count = {}, {}, 0
+local numbers_by_shape, ttls = {}, {}
 local guarded = false
 
 local function start_again()
-  packed_values, listed_values, list_codes, dirty = {}, {}, {}, {}
+  firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
+  dirty, dirty_keys, dirty_count = {}, {}, 0
   reply, said, guarded = {}, 0, true
+end
+
+local function mark_dirty(key)
+  if dirty[key] then return end
+  dirty[key] = true
+  dirty_count = dirty_count + 1
+  dirty_keys[dirty_count] = key
 end
 
 -- The numbers of a shape, laid out as in a limit. An error when it is none.
 local function numbers_of(shape)
-  local known = shapes[shape]
+  local known = numbers_by_shape[shape]
   if known then return known end
   local parts = { string.match(shape, SHAPE) }
   for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
-  shapes[shape] = parts
+  numbers_by_shape[shape] = parts
   return parts
 end
 
-local function read_packed(text)
-  local name, shape, at, x, y, rest = unpack_record(RECORD, text)
-  local value = { name, shape, at, x, y }
-  if not shapes[shape] then numbers_of(shape) end
-  while rest <= #text do
-    name, shape, at, x, y, rest = unpack_record(RECORD, text, rest)
-    numbers_of(shape)
-    local n = #value
-    value[n + 1], value[n + 2], value[n + 3], value[n + 4], value[n + 5] = name, shape, at, x, y
-  end
-  return value
+local function add_record(key, name, shape, at, x, y)
+  local r = record_count + 1
+  record_count = r
+  names[r], shapes[r], record_ats[r], record_xs[r], record_ys[r] = name, shape, at, x, y
+  following[r] = firsts[key] or 0
+  firsts[key] = r
+  record_counts[key] = (record_counts[key] or 0) + 1
+  return r
 end
 
-local function packed_value(key)
-  local value = packed_values[key]
-  if value ~= nil then return value end
-  value = {}
-  if raw[key] then
-    if guarded then
-      local sound, read = pcall(read_packed, raw[key])
-      value = sound and read
-    else
-      value = read_packed(raw[key])
-    end
+local function read_packed(key, text)
+  local rest, length, r, count = 1, #text, record_count, 0
+  repeat
+    r, count = r + 1, count + 1
+    names[r], shapes[r], record_ats[r], record_xs[r], record_ys[r], rest = unpack_record(RECORD, text, rest)
+    if not numbers_by_shape[shapes[r]] then numbers_of(shapes[r]) end
+    following[r] = r + 1
+  until rest > length
+  following[r] = 0
+  firsts[key], record_counts[key], record_count = record_count + 1, count, r
+end
+
+-- The first record of a value: 0 when it has none, false when it cannot be read.
+local function first_of(key)
+  local first = firsts[key]
+  if first ~= nil then return first end
+  local text = raw[key]
+  if not text then
+    firsts[key], record_counts[key] = 0, 0
+  elseif not guarded then
+    read_packed(key, text)
+  elseif not pcall(read_packed, key, text) then
+    firsts[key] = false
   end
-  packed_values[key] = value
-  return value
+  return firsts[key]
+end
+
+local function record_named(key, name)
+  local r = first_of(key)
+  while r and r > 0 do
+    if names[r] == name then return r end
+    r = following[r]
+  end
+  return r
 end
 
 local function listed_value(key, code, window_us, generation)
@@ -319,35 +352,38 @@ local function write(key, text, ends)
   redis.call('SETEX', key, ttl, text)
 end
 
-local function ends_of(value, i)
-  local n = numbers_of(value[i + 1])
-  return ends_us(n[2], n[4], n[5], n[6], value[i + 2], value[i + 3])
+local function ends_of(r)
+  local n = numbers_of(shapes[r])
+  return ends_us(n[2], n[4], n[5], n[6], record_ats[r], record_xs[r])
 end
 
-local function record_of(value, i)
-  local name, shape = value[i], value[i + 1]
-  return pack(RECORD, #name, name, #shape, shape, value[i + 2], value[i + 3], value[i + 4])
+local function record_text(r)
+  local name, shape = names[r], shapes[r]
+  return pack(RECORD, #name, name, #shape, shape, record_ats[r], record_xs[r], record_ys[r])
 end
 
 -- Buckets that have not mattered for a while are left out when a value is written.
-local function store_packed(key, value)
-  if #value == 5 then return write(key, record_of(value, 1), ends_of(value, 1)) end
-  local records, latest = {}, 0
-  for i = 1, #value, 5 do
-    local ends = ends_of(value, i)
+local function store_packed(key, first)
+  if first > 0 and following[first] == 0 then return write(key, record_text(first), ends_of(first)) end
+  local texts_kept, latest, kept, r = {}, 0, 0, first
+  while r > 0 do
+    local ends = ends_of(r)
     if ends + SLACK_US >= now_us then
-      records[#records + 1] = record_of(value, i)
-      latest = max(latest, ends)
+      kept = kept + 1
+      texts_kept[kept] = record_text(r)
+      if ends > latest then latest = ends end
     end
+    r = following[r]
   end
-  if #records == 0 then redis.call('DEL', key) else write(key, table.concat(records), latest) end
+  if kept == 0 then redis.call('DEL', key) else write(key, table.concat(texts_kept), latest) end
 end
 
 local function store_values()
-  for key in pairs(dirty) do
+  for i = 1, dirty_count do
+    local key = dirty_keys[i]
     local list, code = listed_values[key], list_codes[key]
     if not list then
-      store_packed(KEYS[key], packed_values[key])
+      store_packed(KEYS[key], firsts[key] or 0)
     elseif is_live_list(code, list) then
       write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else
@@ -362,32 +398,28 @@ end
 ]]
 local UNREADABLE, CROWDED = -1, -2
 
--- By part: where the bucket is in its value (0: not yet), its state, or its list, and whether newer rules wrote it.
-local places, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
+-- By part: the record of the bucket (0: none yet), its state, or its list, and whether newer rules wrote it.
+local records, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
 
 local function name_of(limit, detail)
   return detail == 0 and limit[7] or limit[7] .. '|' .. texts[detail]
 end
 
-local function place_of(value, name)
-  for i = 1, #value, 5 do if value[i] == name then return i end end
-  return 0
-end
-
 local function keep_packed(part, key, limit, detail)
-  local value, i = packed_values[key], places[part]
-  if i == 0 then
-    i = #value + 1
-    places[part], value[i] = i, name_of(limit, detail)
+  local r = records[part]
+  if r == 0 then
+    records[part] = add_record(key, name_of(limit, detail), limit[8], ats[part], xs[part], ys[part])
+  else
+    shapes[r], record_ats[r], record_xs[r], record_ys[r] = limit[8], ats[part], xs[part], ys[part]
   end
-  value[i + 1], value[i + 2], value[i + 3], value[i + 4] = limit[8], ats[part], xs[part], ys[part]
-  dirty[key] = true
+  if not dirty[key] then mark_dirty(key) end
 end
 
 local function keep_list(part, key, limit)
   local list = lists[part]
   list[1], list[2] = limit[1], limit[5]
-  listed_values[key], list_codes[key], dirty[key] = list, limit[2], true
+  listed_values[key], list_codes[key] = list, limit[2]
+  mark_dirty(key)
 end
 
 local function keep(part, key, limit, detail)
@@ -401,20 +433,18 @@ local function same_shape(one, other)
 end
 
 local function settle_packed(part, key, limit, detail, keeps)
-  local value = packed_values[key]
-  if value == nil then value = packed_value(key) end
-  if not value then return UNREADABLE end
-  local i = place_of(value, name_of(limit, detail))
-  places[part], stales[part] = i, false
-  if i == 0 then
-    if #value >= 5 * BUCKETS_MAX then return CROWDED end
+  local r = record_named(key, name_of(limit, detail))
+  if not r then return UNREADABLE end
+  records[part], stales[part] = r, false
+  if r == 0 then
+    if record_counts[key] >= BUCKETS_MAX then return CROWDED end
     ats[part], xs[part], ys[part] = position(limit[2], limit[4], limit[5], now_us), 0, 0
     return 0
   end
-  local shape = value[i + 1]
+  local shape = shapes[r]
   local written = shape == limit[8] and limit or numbers_of(shape)
   local code, tick, a, b = written[2], written[4], written[5], written[6]
-  local at, x, y, moved = advanced(code, tick, a, b, value[i + 2], value[i + 3], value[i + 4])
+  local at, x, y, moved = advanced(code, tick, a, b, record_ats[r], record_xs[r], record_ys[r])
   if written ~= limit then
     if x == 0 and y == 0 then
       at, moved = position(limit[2], limit[4], limit[5], now_us), false
@@ -464,9 +494,13 @@ local function is_live(part, limit)
 end
 
 local function spend(part, key, limit, detail, units, op_id)
-  if limit[2] >= LOG then charge_list(limit[2], lists[part], limit[5], units, op_id)
-  else xs[part] = charged(limit[2], limit[5], xs[part], units) end
-  keep(part, key, limit, detail)
+  if limit[2] >= LOG then
+    charge_list(limit[2], lists[part], limit[5], units, op_id)
+    keep_list(part, key, limit)
+  else
+    xs[part] = charged(limit[2], limit[5], xs[part], units)
+    keep_packed(part, key, limit, detail)
+  end
 end
 --[[
   The verbs: what a request does to its buckets. Everything is decided before anything is charged.
@@ -502,20 +536,21 @@ local function earlier_uses(at, part)
   return root, taken
 end
 
--- Whether all parts may be had, or a negative status.
-local function decide(at, parts, op_id, keeps)
+-- Whether all parts may be had, or a negative status. A bucket is asked for twice only if the request \`repeats\`.
+local function decide(at, parts, op_id, keeps, repeats)
   local granted = true
   for part = 1, parts do
     local i = at + 6 * (part - 1)
     local limit, kind = limits[numbers[i + 1]], numbers[i + 5]
-    local root, taken = part, 0
-    if part > 1 then root, taken = earlier_uses(at, part) end
+    local root, in_use = part, 0
+    if repeats then root, in_use = earlier_uses(at, part) end
     if root == part then
       local status = settle(part, numbers[i], limit, numbers[i + 2], keeps)
       if status < 0 then return status end
     end
     roots[part] = root
-    local in_use = used_of(root, limit, op_id) + taken
+    if limit[2] >= LOG then in_use = in_use + used_list(limit[2], lists[root], op_id)
+    else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
     local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root])
     units_of[part], shorts[part] = units, short
     if short ~= NOT_SHORT and kind == ENFORCE then granted = false end
@@ -534,23 +569,18 @@ local function is_renewal(at, parts, op_id)
   return permits
 end
 
-local function answer(part, limit, low, spent, op_id)
-  local short, root = shorts[part], roots[part]
+local function answer_list(part, limit, low, spent, op_id)
+  local short, list = shorts[part], lists[roots[part]]
+  local code, window_us = limit[2], limit[5]
   say(short)
   say(spent)
-  if limit[2] < LOG then
-    say(xs[root])
-    say(ys[root])
-    return
-  end
-  local code, list, window_us = limit[2], lists[root], limit[5]
   say(used_list(code, list, nil))
   say(short == NOW and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0)
   say(ends_list_us(code, list, window_us) - now_us)
 end
 
-local function run(at, parts, op_id, commits)
-  local granted = decide(at, parts, op_id, commits)
+local function run(at, parts, op_id, commits, repeats)
+  local granted = decide(at, parts, op_id, commits, repeats)
   if granted ~= true and granted ~= false then return say(granted) end
   say(granted and 1 or 0)
   say(op_id ~= '' and commits and is_renewal(at, parts, op_id) and 1 or 0)
@@ -558,13 +588,21 @@ local function run(at, parts, op_id, commits)
     local i = at + 6 * (part - 1)
     local limit = limits[numbers[i + 1]]
     local spent = commits and (granted or numbers[i + 5] == FORCE) and units_of[part] or 0
-    if spent > 0 then spend(roots[part], numbers[i], limit, numbers[i + 2], spent, op_id) end
-    answer(part, limit, numbers[i + 3], spent, op_id)
+    local root = roots[part]
+    if spent > 0 then spend(root, numbers[i], limit, numbers[i + 2], spent, op_id) end
+    if limit[2] >= LOG then
+      answer_list(part, limit, numbers[i + 3], spent, op_id)
+    else
+      local n = said
+      reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = shorts[part], spent, xs[root], ys[root]
+      said = n + 4
+    end
   end
 end
 
-local function take(at, parts, op_id) run(at, parts, op_id, true) end
-local function peek(at, parts, op_id) run(at, parts, op_id, false) end
+local function take(at, parts, op_id) run(at, parts, op_id, true, false) end
+local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true) end
+local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
 -- The long way of a take of one charge: written out where the others are.
 local function take_one_at_length(key, limit_index, cost)
@@ -574,19 +612,19 @@ local function take_one_at_length(key, limit_index, cost)
   take(at, 1, '')
 end
 
--- The short way, for what most requests are: granted, on the first bucket of a value, which the same limit wrote.
+-- The short way, for what most requests are: granted, on the only bucket of a value, which the same limit wrote.
 local function take_one(key, limit_index, cost)
-  local limit, value = limits[limit_index], packed_values[key]
-  local code = limit[2]
-  if value == nil and code < LOG then value = packed_value(key) end
-  if not value or value[1] ~= limit[7] or value[2] ~= limit[8] then return take_one_at_length(key, limit_index, cost) end
-  local tick, a = limit[4], limit[5]
-  local at, x, y, moved = advanced(code, tick, a, limit[6], value[3], value[4], value[5])
+  local limit, r = limits[limit_index], firsts[key]
+  if r == nil then r = first_of(key) end
+  if not r or shapes[r] ~= limit[8] or names[r] ~= limit[7] then return take_one_at_length(key, limit_index, cost) end
+  local code, tick, a = limit[2], limit[4], limit[5]
+  local at, x, y, moved = advanced(code, tick, a, limit[6], record_ats[r], record_xs[r], record_ys[r])
   if moved or used(code, tick, a, at, x, y) + cost > limit[3] then
     return take_one_at_length(key, limit_index, cost)
   end
   x = charged(code, a, x, cost)
-  value[3], value[4], value[5], dirty[key] = at, x, y, true
+  record_ats[r], record_xs[r], record_ys[r] = at, x, y
+  if not dirty[key] then mark_dirty(key) end
   local n = said
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5], reply[n + 6] = 1, 0, NOT_SHORT, cost, x, y
   said = n + 6
@@ -623,19 +661,22 @@ end
 -- A value that cannot be read is dropped whole: that is what a reset is for.
 local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
-  dirty[key] = true
+  mark_dirty(key)
   if limit[2] >= LOG then
     listed_values[key], list_codes[key] = fresh_list(limit[2], limit[5], limit[1]), limit[2]
   else
-    local value = packed_value(key) or {}
-    local i = place_of(value, name_of(limit, numbers[at + 2]))
-    if i > 0 then for _ = 1, 5 do table.remove(value, i) end end
-    packed_values[key] = value
+    local name = name_of(limit, numbers[at + 2])
+    local r, before = first_of(key) or 0, 0
+    while r > 0 and names[r] ~= name do r, before = following[r], r end
+    if r > 0 and before > 0 then following[before] = following[r]
+    elseif r > 0 then firsts[key] = following[r] end
+    firsts[key] = firsts[key] or 0
+    record_counts[key] = max(0, (record_counts[key] or 0) - (r > 0 and 1 or 0))
   end
   say(1)
 end
 
-local VERBS = { take, peek, give, reset }
+local VERBS = { take, peek, give, reset, nil, take_repeating }
 
 local input = cjson.decode(ARGV[1])
 limits, texts, numbers = input[1], input[2], input[3]

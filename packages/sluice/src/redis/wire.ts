@@ -16,6 +16,7 @@ export type Request =
 
 const VERBS = { take: 0, peek: 1, give: 2, reset: 3 } as const
 const TAKE_PLAIN = 4
+const TAKE_REPEATING = 5
 const KINDS = { enforce: 0, shadow: 1, force: 2 } as const
 const SHORTS: readonly Short[] = [false, 'now', 'never', 'stale_rules']
 const CODES: Readonly<Record<AlgorithmName, number>> = {
@@ -52,7 +53,8 @@ export class BatchEncoder {
     const only = request.verb === 'take' && request.charges.length === 1 ? request.charges[0] : undefined
     if (only !== undefined && this.#addPlain(only, request)) return
     const opId = request.verb === 'reset' ? undefined : request.opId
-    this.#numbers.push(VERBS[request.verb], this.#text(opId ?? ''), weightOf(request))
+    const verb = request.verb === 'take' && repeats(request.charges) ? TAKE_REPEATING : VERBS[request.verb]
+    this.#numbers.push(verb, this.#text(opId ?? ''), weightOf(request))
     if (request.verb === 'reset') this.#part(request.bucket, 0, 0, 0)
     else if (request.verb === 'give') for (const give of request.gives) this.#part(give, give.units, give.bookedUs, 0)
     else for (const charge of request.charges) this.#part(charge, charge.min, charge.max, KINDS[charge.kind])
@@ -89,6 +91,11 @@ export class BatchEncoder {
   #text(text: string): number {
     return text === '' ? 0 : indexIn(this.#textIndex, text, () => this.#texts.push(text))
   }
+}
+
+/** Whether two charges may be of one bucket: the script looks for that only when told to. */
+function repeats(charges: readonly Charge[]): boolean {
+  return charges.some(({ limit }, index) => charges.findIndex((other) => other.limit.id === limit.id) < index)
 }
 
 function indexIn<K>(indexes: Map<K, number>, item: K, push: () => number): number {

@@ -153,6 +153,9 @@ const ALL_OR_NOTHING: Record<string, Case> = {
       charge(limit, { owner: '%7babc%7d' }),
       charge(limit, { owner: 'x'.repeat(1000) }),
       charge(limit, { owner: `${'x'.repeat(999)}y` }),
+      charge(limit, { owner: '\ud800' }),
+      charge(limit, { owner: '\ud801' }),
+      charge(limit, { owner: '\ufffd' }),
     ]
     for (const variant of variants)
       bench.equal((await bench.take([variant])).granted, true, JSON.stringify(variant.owner))

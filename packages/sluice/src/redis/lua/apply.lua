@@ -9,7 +9,8 @@
                       a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
                       shape: the first six as one text
              numbers  per request: verb 4, key, limit, cost: a take of one charge, enforced, without op id and detail; or
-                      verb (0 take, 1 peek, 2 give, 3 reset), op id (text), number of parts, then six per part:
+                      verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
+                      number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
                       give         key, limit, detail (text), units, booked_us, 0
                       reset        key, limit, detail (text), 0, 0, 0

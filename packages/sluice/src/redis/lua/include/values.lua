@@ -2,8 +2,9 @@
   Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests that
   touch it and no others; it is never overwritten.
 
-  A packed value is a row of records (RECORD below), in memory one flat table of five fields per bucket: name, shape of the
-  limit that wrote it (see SHAPE), and its state at, x, y. A listed value is a msgpack array.
+  A packed value is a row of records (RECORD below): name, shape of the limit that wrote it (see SHAPE), and its state at,
+  x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a table per
+  value would cost more than all arithmetic. A listed value is a msgpack array.
 ]]
 -- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a test
 -- that moves it) from finding a full bucket where a spent one was.
@@ -17,51 +18,82 @@ local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$'
 
 local pack, unpack_record = struct.pack, struct.unpack
 
-local packed_values, listed_values, list_codes, dirty, shapes, ttls = {}, {}, {}, {}, {}, {}
+-- By record; 0 in `following` ends a value.
+local names, shapes, record_ats, record_xs, record_ys, following = {}, {}, {}, {}, {}, {}
+local record_count = 0
+-- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has changed.
+local firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
+local dirty, dirty_keys, dirty_count = {}, {}, 0
+local numbers_by_shape, ttls = {}, {}
 local guarded = false
 
 local function start_again()
-  packed_values, listed_values, list_codes, dirty = {}, {}, {}, {}
+  firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
+  dirty, dirty_keys, dirty_count = {}, {}, 0
   reply, said, guarded = {}, 0, true
+end
+
+local function mark_dirty(key)
+  if dirty[key] then return end
+  dirty[key] = true
+  dirty_count = dirty_count + 1
+  dirty_keys[dirty_count] = key
 end
 
 -- The numbers of a shape, laid out as in a limit. An error when it is none.
 local function numbers_of(shape)
-  local known = shapes[shape]
+  local known = numbers_by_shape[shape]
   if known then return known end
   local parts = { string.match(shape, SHAPE) }
   for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
-  shapes[shape] = parts
+  numbers_by_shape[shape] = parts
   return parts
 end
 
-local function read_packed(text)
-  local name, shape, at, x, y, rest = unpack_record(RECORD, text)
-  local value = { name, shape, at, x, y }
-  if not shapes[shape] then numbers_of(shape) end
-  while rest <= #text do
-    name, shape, at, x, y, rest = unpack_record(RECORD, text, rest)
-    numbers_of(shape)
-    local n = #value
-    value[n + 1], value[n + 2], value[n + 3], value[n + 4], value[n + 5] = name, shape, at, x, y
-  end
-  return value
+local function add_record(key, name, shape, at, x, y)
+  local r = record_count + 1
+  record_count = r
+  names[r], shapes[r], record_ats[r], record_xs[r], record_ys[r] = name, shape, at, x, y
+  following[r] = firsts[key] or 0
+  firsts[key] = r
+  record_counts[key] = (record_counts[key] or 0) + 1
+  return r
 end
 
-local function packed_value(key)
-  local value = packed_values[key]
-  if value ~= nil then return value end
-  value = {}
-  if raw[key] then
-    if guarded then
-      local sound, read = pcall(read_packed, raw[key])
-      value = sound and read
-    else
-      value = read_packed(raw[key])
-    end
+local function read_packed(key, text)
+  local rest, length, r, count = 1, #text, record_count, 0
+  repeat
+    r, count = r + 1, count + 1
+    names[r], shapes[r], record_ats[r], record_xs[r], record_ys[r], rest = unpack_record(RECORD, text, rest)
+    if not numbers_by_shape[shapes[r]] then numbers_of(shapes[r]) end
+    following[r] = r + 1
+  until rest > length
+  following[r] = 0
+  firsts[key], record_counts[key], record_count = record_count + 1, count, r
+end
+
+-- The first record of a value: 0 when it has none, false when it cannot be read.
+local function first_of(key)
+  local first = firsts[key]
+  if first ~= nil then return first end
+  local text = raw[key]
+  if not text then
+    firsts[key], record_counts[key] = 0, 0
+  elseif not guarded then
+    read_packed(key, text)
+  elseif not pcall(read_packed, key, text) then
+    firsts[key] = false
   end
-  packed_values[key] = value
-  return value
+  return firsts[key]
+end
+
+local function record_named(key, name)
+  local r = first_of(key)
+  while r and r > 0 do
+    if names[r] == name then return r end
+    r = following[r]
+  end
+  return r
 end
 
 local function listed_value(key, code, window_us, generation)
@@ -87,35 +119,38 @@ local function write(key, text, ends)
   redis.call('SETEX', key, ttl, text)
 end
 
-local function ends_of(value, i)
-  local n = numbers_of(value[i + 1])
-  return ends_us(n[2], n[4], n[5], n[6], value[i + 2], value[i + 3])
+local function ends_of(r)
+  local n = numbers_of(shapes[r])
+  return ends_us(n[2], n[4], n[5], n[6], record_ats[r], record_xs[r])
 end
 
-local function record_of(value, i)
-  local name, shape = value[i], value[i + 1]
-  return pack(RECORD, #name, name, #shape, shape, value[i + 2], value[i + 3], value[i + 4])
+local function record_text(r)
+  local name, shape = names[r], shapes[r]
+  return pack(RECORD, #name, name, #shape, shape, record_ats[r], record_xs[r], record_ys[r])
 end
 
 -- Buckets that have not mattered for a while are left out when a value is written.
-local function store_packed(key, value)
-  if #value == 5 then return write(key, record_of(value, 1), ends_of(value, 1)) end
-  local records, latest = {}, 0
-  for i = 1, #value, 5 do
-    local ends = ends_of(value, i)
+local function store_packed(key, first)
+  if first > 0 and following[first] == 0 then return write(key, record_text(first), ends_of(first)) end
+  local texts_kept, latest, kept, r = {}, 0, 0, first
+  while r > 0 do
+    local ends = ends_of(r)
     if ends + SLACK_US >= now_us then
-      records[#records + 1] = record_of(value, i)
-      latest = max(latest, ends)
+      kept = kept + 1
+      texts_kept[kept] = record_text(r)
+      if ends > latest then latest = ends end
     end
+    r = following[r]
   end
-  if #records == 0 then redis.call('DEL', key) else write(key, table.concat(records), latest) end
+  if kept == 0 then redis.call('DEL', key) else write(key, table.concat(texts_kept), latest) end
 end
 
 local function store_values()
-  for key in pairs(dirty) do
+  for i = 1, dirty_count do
+    local key = dirty_keys[i]
     local list, code = listed_values[key], list_codes[key]
     if not list then
-      store_packed(KEYS[key], packed_values[key])
+      store_packed(KEYS[key], firsts[key] or 0)
     elseif is_live_list(code, list) then
       write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else

@@ -32,20 +32,21 @@ local function earlier_uses(at, part)
   return root, taken
 end
 
--- Whether all parts may be had, or a negative status.
-local function decide(at, parts, op_id, keeps)
+-- Whether all parts may be had, or a negative status. A bucket is asked for twice only if the request `repeats`.
+local function decide(at, parts, op_id, keeps, repeats)
   local granted = true
   for part = 1, parts do
     local i = at + 6 * (part - 1)
     local limit, kind = limits[numbers[i + 1]], numbers[i + 5]
-    local root, taken = part, 0
-    if part > 1 then root, taken = earlier_uses(at, part) end
+    local root, in_use = part, 0
+    if repeats then root, in_use = earlier_uses(at, part) end
     if root == part then
       local status = settle(part, numbers[i], limit, numbers[i + 2], keeps)
       if status < 0 then return status end
     end
     roots[part] = root
-    local in_use = used_of(root, limit, op_id) + taken
+    if limit[2] >= LOG then in_use = in_use + used_list(limit[2], lists[root], op_id)
+    else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
     local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root])
     units_of[part], shorts[part] = units, short
     if short ~= NOT_SHORT and kind == ENFORCE then granted = false end
@@ -64,23 +65,18 @@ local function is_renewal(at, parts, op_id)
   return permits
 end
 
-local function answer(part, limit, low, spent, op_id)
-  local short, root = shorts[part], roots[part]
+local function answer_list(part, limit, low, spent, op_id)
+  local short, list = shorts[part], lists[roots[part]]
+  local code, window_us = limit[2], limit[5]
   say(short)
   say(spent)
-  if limit[2] < LOG then
-    say(xs[root])
-    say(ys[root])
-    return
-  end
-  local code, list, window_us = limit[2], lists[root], limit[5]
   say(used_list(code, list, nil))
   say(short == NOW and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0)
   say(ends_list_us(code, list, window_us) - now_us)
 end
 
-local function run(at, parts, op_id, commits)
-  local granted = decide(at, parts, op_id, commits)
+local function run(at, parts, op_id, commits, repeats)
+  local granted = decide(at, parts, op_id, commits, repeats)
   if granted ~= true and granted ~= false then return say(granted) end
   say(granted and 1 or 0)
   say(op_id ~= '' and commits and is_renewal(at, parts, op_id) and 1 or 0)
@@ -88,13 +84,21 @@ local function run(at, parts, op_id, commits)
     local i = at + 6 * (part - 1)
     local limit = limits[numbers[i + 1]]
     local spent = commits and (granted or numbers[i + 5] == FORCE) and units_of[part] or 0
-    if spent > 0 then spend(roots[part], numbers[i], limit, numbers[i + 2], spent, op_id) end
-    answer(part, limit, numbers[i + 3], spent, op_id)
+    local root = roots[part]
+    if spent > 0 then spend(root, numbers[i], limit, numbers[i + 2], spent, op_id) end
+    if limit[2] >= LOG then
+      answer_list(part, limit, numbers[i + 3], spent, op_id)
+    else
+      local n = said
+      reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = shorts[part], spent, xs[root], ys[root]
+      said = n + 4
+    end
   end
 end
 
-local function take(at, parts, op_id) run(at, parts, op_id, true) end
-local function peek(at, parts, op_id) run(at, parts, op_id, false) end
+local function take(at, parts, op_id) run(at, parts, op_id, true, false) end
+local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true) end
+local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
 -- The long way of a take of one charge: written out where the others are.
 local function take_one_at_length(key, limit_index, cost)
@@ -104,19 +108,19 @@ local function take_one_at_length(key, limit_index, cost)
   take(at, 1, '')
 end
 
--- The short way, for what most requests are: granted, on the first bucket of a value, which the same limit wrote.
+-- The short way, for what most requests are: granted, on the only bucket of a value, which the same limit wrote.
 local function take_one(key, limit_index, cost)
-  local limit, value = limits[limit_index], packed_values[key]
-  local code = limit[2]
-  if value == nil and code < LOG then value = packed_value(key) end
-  if not value or value[1] ~= limit[7] or value[2] ~= limit[8] then return take_one_at_length(key, limit_index, cost) end
-  local tick, a = limit[4], limit[5]
-  local at, x, y, moved = advanced(code, tick, a, limit[6], value[3], value[4], value[5])
+  local limit, r = limits[limit_index], firsts[key]
+  if r == nil then r = first_of(key) end
+  if not r or shapes[r] ~= limit[8] or names[r] ~= limit[7] then return take_one_at_length(key, limit_index, cost) end
+  local code, tick, a = limit[2], limit[4], limit[5]
+  local at, x, y, moved = advanced(code, tick, a, limit[6], record_ats[r], record_xs[r], record_ys[r])
   if moved or used(code, tick, a, at, x, y) + cost > limit[3] then
     return take_one_at_length(key, limit_index, cost)
   end
   x = charged(code, a, x, cost)
-  value[3], value[4], value[5], dirty[key] = at, x, y, true
+  record_ats[r], record_xs[r], record_ys[r] = at, x, y
+  if not dirty[key] then mark_dirty(key) end
   local n = said
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5], reply[n + 6] = 1, 0, NOT_SHORT, cost, x, y
   said = n + 6
@@ -153,16 +157,19 @@ end
 -- A value that cannot be read is dropped whole: that is what a reset is for.
 local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
-  dirty[key] = true
+  mark_dirty(key)
   if limit[2] >= LOG then
     listed_values[key], list_codes[key] = fresh_list(limit[2], limit[5], limit[1]), limit[2]
   else
-    local value = packed_value(key) or {}
-    local i = place_of(value, name_of(limit, numbers[at + 2]))
-    if i > 0 then for _ = 1, 5 do table.remove(value, i) end end
-    packed_values[key] = value
+    local name = name_of(limit, numbers[at + 2])
+    local r, before = first_of(key) or 0, 0
+    while r > 0 and names[r] ~= name do r, before = following[r], r end
+    if r > 0 and before > 0 then following[before] = following[r]
+    elseif r > 0 then firsts[key] = following[r] end
+    firsts[key] = firsts[key] or 0
+    record_counts[key] = max(0, (record_counts[key] or 0) - (r > 0 and 1 or 0))
   end
   say(1)
 end
 
-local VERBS = { take, peek, give, reset }
+local VERBS = { take, peek, give, reset, nil, take_repeating }

@@ -5,32 +5,28 @@
 ]]
 local UNREADABLE, CROWDED = -1, -2
 
--- By part: where the bucket is in its value (0: not yet), its state, or its list, and whether newer rules wrote it.
-local places, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
+-- By part: the record of the bucket (0: none yet), its state, or its list, and whether newer rules wrote it.
+local records, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
 
 local function name_of(limit, detail)
   return detail == 0 and limit[7] or limit[7] .. '|' .. texts[detail]
 end
 
-local function place_of(value, name)
-  for i = 1, #value, 5 do if value[i] == name then return i end end
-  return 0
-end
-
 local function keep_packed(part, key, limit, detail)
-  local value, i = packed_values[key], places[part]
-  if i == 0 then
-    i = #value + 1
-    places[part], value[i] = i, name_of(limit, detail)
+  local r = records[part]
+  if r == 0 then
+    records[part] = add_record(key, name_of(limit, detail), limit[8], ats[part], xs[part], ys[part])
+  else
+    shapes[r], record_ats[r], record_xs[r], record_ys[r] = limit[8], ats[part], xs[part], ys[part]
   end
-  value[i + 1], value[i + 2], value[i + 3], value[i + 4] = limit[8], ats[part], xs[part], ys[part]
-  dirty[key] = true
+  if not dirty[key] then mark_dirty(key) end
 end
 
 local function keep_list(part, key, limit)
   local list = lists[part]
   list[1], list[2] = limit[1], limit[5]
-  listed_values[key], list_codes[key], dirty[key] = list, limit[2], true
+  listed_values[key], list_codes[key] = list, limit[2]
+  mark_dirty(key)
 end
 
 local function keep(part, key, limit, detail)
@@ -44,20 +40,18 @@ local function same_shape(one, other)
 end
 
 local function settle_packed(part, key, limit, detail, keeps)
-  local value = packed_values[key]
-  if value == nil then value = packed_value(key) end
-  if not value then return UNREADABLE end
-  local i = place_of(value, name_of(limit, detail))
-  places[part], stales[part] = i, false
-  if i == 0 then
-    if #value >= 5 * BUCKETS_MAX then return CROWDED end
+  local r = record_named(key, name_of(limit, detail))
+  if not r then return UNREADABLE end
+  records[part], stales[part] = r, false
+  if r == 0 then
+    if record_counts[key] >= BUCKETS_MAX then return CROWDED end
     ats[part], xs[part], ys[part] = position(limit[2], limit[4], limit[5], now_us), 0, 0
     return 0
   end
-  local shape = value[i + 1]
+  local shape = shapes[r]
   local written = shape == limit[8] and limit or numbers_of(shape)
   local code, tick, a, b = written[2], written[4], written[5], written[6]
-  local at, x, y, moved = advanced(code, tick, a, b, value[i + 2], value[i + 3], value[i + 4])
+  local at, x, y, moved = advanced(code, tick, a, b, record_ats[r], record_xs[r], record_ys[r])
   if written ~= limit then
     if x == 0 and y == 0 then
       at, moved = position(limit[2], limit[4], limit[5], now_us), false
@@ -107,7 +101,11 @@ local function is_live(part, limit)
 end
 
 local function spend(part, key, limit, detail, units, op_id)
-  if limit[2] >= LOG then charge_list(limit[2], lists[part], limit[5], units, op_id)
-  else xs[part] = charged(limit[2], limit[5], xs[part], units) end
-  keep(part, key, limit, detail)
+  if limit[2] >= LOG then
+    charge_list(limit[2], lists[part], limit[5], units, op_id)
+    keep_list(part, key, limit)
+  else
+    xs[part] = charged(limit[2], limit[5], xs[part], units)
+    keep_packed(part, key, limit, detail)
+  end
 end

@@ -1,0 +1,230 @@
+// The figures of docs/guides/algorithms.md are worked out here, on a fake clock and from fixed seeds, so the page says
+// what the code does. When it does something else on purpose: UPDATE_FIGURES=1 npx vitest run figures
+
+import { readFileSync, writeFileSync } from 'node:fs'
+import { type AlgorithmName, compileLimit, createLimiter, type Limit, memoryStore } from 'sluice'
+import { fakeClock, type Random, seededRandom } from 'sluice/testing'
+import { expect, test } from 'vitest'
+import { CONCURRENCY_UNITS_MAX, LOG_UNITS_MAX } from '../src/algorithms/limit.ts'
+import { slidingWindowLog } from '../src/algorithms/sliding-window-log.ts'
+import { MAX_KEYS_DEFAULT } from '../src/store/memory.ts'
+
+const GUIDE = new URL('../../../docs/guides/algorithms.md', import.meta.url)
+const START = '<!-- figures:start -->'
+const END = '<!-- figures:end -->'
+
+const ADVICE = `docs/guides/algorithms.md is out of date. If the change is meant, run
+  UPDATE_FIGURES=1 npx vitest run figures
+which writes between its markers:`
+
+const SECOND_US = 1_000_000
+const MINUTE_US = 60 * SECOND_US
+const LIMIT = 100
+
+test('the figures of the algorithms guide are what the code does', () => {
+  const page = readFileSync(GUIDE, 'utf8')
+  const [before, found, after] = partsOf(page)
+  const figures = [boundaryFigure(), errorFigure(), bytesFigure(), delayFigure()].join('\n\n')
+  if (process.env.UPDATE_FIGURES === '1') writeFileSync(GUIDE, `${before}${START}\n${figures}\n${END}${after}`)
+  else if (found.trim() !== figures) expect.fail(`${ADVICE}\n\n${figures}\n\ninstead of:\n\n${found.trim()}`)
+})
+
+function partsOf(page: string): [before: string, block: string, after: string] {
+  const [start, end] = [page.indexOf(START), page.indexOf(END)]
+  if (start < 0 || end < start) throw new Error(`docs/guides/algorithms.md needs the lines "${START}" and "${END}"`)
+  return [page.slice(0, start), page.slice(start + START.length, end), page.slice(end + END.length)]
+}
+
+// ---- At the boundary of a window
+
+const AT_BOUNDARY = `**At the boundary.** 100 a minute, and a client that takes whatever it can get. First column: it
+starts one second before a minute ends and stops one second after. Second: it starts anywhere and goes on for three
+minutes.`
+const COMPARED: readonly AlgorithmName[] = ['fixed_window', 'sliding_window', 'sliding_window_log', 'token_bucket']
+
+function boundaryFigure(): string {
+  const rows = COMPARED.map((algorithm) => {
+    const around = greedy(algorithm, 59 * SECOND_US, 2 * SECOND_US).length
+    const starts = Array.from({ length: 600 }, (_, tenth) => (tenth * SECOND_US) / 10)
+    const most = starts.map((startUs) => mostWithinAMinute(greedy(algorithm, startUs, 3 * MINUTE_US)))
+    return [code(algorithm), String(around), String(Math.max(...most))]
+  })
+  const head = ['algorithm', 'admitted in the 2 s around the boundary', 'most in any 60 s']
+  return `${AT_BOUNDARY}\n\n${table(head, rows)}`
+}
+
+/** When each unit was admitted, of a client that asks again the moment that a refusal tells it to. */
+function greedy(algorithm: AlgorithmName, startUs: number, lengthUs: number): number[] {
+  const clock = fakeClock()
+  const store = memoryStore({ clock })
+  const limit = perMinute(algorithm)
+  clock.advanceUs(startUs)
+  const endUs = clock.nowUs() + lengthUs
+  const times: number[] = []
+  while (clock.nowUs() < endUs) {
+    const { granted, retryAfterUs } = takeOne(store, limit)
+    if (granted) times.push(clock.nowUs())
+    else clock.advanceUs(retryAfterUs)
+  }
+  return times
+}
+
+function mostWithinAMinute(times: readonly number[]): number {
+  let most = 0
+  let first = 0
+  times.forEach((timeUs, index) => {
+    while ((times[first] ?? timeUs) <= timeUs - MINUTE_US) first += 1
+    most = Math.max(most, index - first + 1)
+  })
+  return most
+}
+
+// ---- The sliding window against the log
+
+const REQUESTS = 50_000
+const ERROR = `**The error of the sliding window.** The same ${thousands(REQUESTS)} requests of one client against a
+sliding window and against the log, both of 100 a minute. Load is what is asked for, as a share of the limit. Random:
+independent arrivals. In bursts: 10 to 50 requests, 20 ms apart, then a pause.`
+const LOADS = [0.5, 0.8, 1, 1.5]
+const TRAFFIC: Readonly<Record<string, (random: Random, meanGapUs: number) => () => number>> = {
+  random: (random, meanGapUs) => () => exponential(random, meanGapUs),
+  'in bursts': bursts,
+}
+
+function errorFigure(): string {
+  const rows = Object.entries(TRAFFIC).flatMap(([name, traffic]) =>
+    LOADS.map((load) => [name, `${load * 100} %`, ...compared(traffic(seededRandom(7), MINUTE_US / LIMIT / load))]),
+  )
+  const head = ['traffic', 'load', 'decisions that differ', 'window refuses, log admits', 'window admits, log refuses']
+  return `${ERROR}\n\n${table([...head, 'admitted, log = 100 %', 'most in any 60 s'], rows)}`
+}
+
+/** Each counts in a bucket of its own, so a difference may have an earlier one as its cause. */
+function compared(gapUs: () => number): string[] {
+  const clock = fakeClock()
+  const store = memoryStore({ clock })
+  const [byWindow, byLog] = [perMinute('sliding_window'), perMinute('sliding_window_log')]
+  const counts = { stricter: 0, looser: 0, log: 0 }
+  const times: number[] = []
+  for (let request = 0; request < REQUESTS; request += 1) {
+    clock.advanceUs(gapUs())
+    const [window, log] = [takeOne(store, byWindow).granted, takeOne(store, byLog).granted]
+    if (window) times.push(clock.nowUs())
+    if (log) counts.log += 1
+    if (log && !window) counts.stricter += 1
+    if (window && !log) counts.looser += 1
+  }
+  const shares = [counts.stricter + counts.looser, counts.stricter, counts.looser].map((count) => count / REQUESTS)
+  return [...shares, times.length / counts.log].map(percent).concat(String(mostWithinAMinute(times)))
+}
+
+function bursts(random: Random, meanGapUs: number): () => number {
+  const [least, most, apartUs] = [10, 50, 20_000]
+  const meanPauseUs = ((least + most) / 2) * (meanGapUs - apartUs) + apartUs
+  let left = 0
+  return () => {
+    if (left === 0) {
+      left = random.between(least, most) - 1
+      return exponential(random, meanPauseUs)
+    }
+    left -= 1
+    return apartUs
+  }
+}
+
+function exponential(random: Random, meanUs: number): number {
+  return Math.round(-Math.log(1 - random.next()) * meanUs)
+}
+
+// ---- Bytes per key
+
+const BYTES = `**Bytes per key in the memory store**, from its layout: the range is that of a large table, which fills
+up and grows in turn. \`npm run bench -- memory-keys\` measures it. Logs and permits are objects, with what those weigh
+on top.`
+
+function bytesFigure(): string {
+  const layout = readFileSync(new URL('../src/store/bucket-table.ts', import.meta.url), 'utf8')
+  const memory = readFileSync(new URL('../src/store/memory.ts', import.meta.url), 'utf8')
+  const slotBytes = 4 * constantOf(layout, 'SLOT_WORDS')
+  const leastBytes = slotBytes / constantOf(layout, 'LOAD_MAX')
+  // A segment that was split has half of its chunks, all full; the next bucket adds a chunk.
+  const half = constantOf(layout, 'SEGMENT_CHUNKS_MAX') / 2
+  const mostBytes = (leastBytes * (half + 1)) / half
+  const packed = `a slot of ${slotBytes} bytes`
+  const range = `${Math.round(leastBytes)} to ${Math.round(mostBytes)}`
+  const lists = thousands(constantOf(memory, 'LISTS_MAX'))
+  const rows = [
+    ['token, leaky, fixed, sliding', packed, range, thousands(MAX_KEYS_DEFAULT)],
+    [code('sliding_window_log'), `up to ${entriesOfLog(LOG_UNITS_MAX)} entries`, `${LOG_ENTRY_BYTES} per entry`, lists],
+    [code('concurrency'), `up to ${CONCURRENCY_UNITS_MAX} permits`, 'an object per permit', lists],
+  ]
+  return `${BYTES}\n\n${table(['algorithm', 'a key is', 'bytes', 'keys at most'], rows)}`
+}
+
+/** A time and a count, each a number. */
+const LOG_ENTRY_BYTES = 2 * Float64Array.BYTES_PER_ELEMENT
+
+/** Entries of a log that is full of requests which all came at different moments. */
+function entriesOfLog(units: number): number {
+  const limit = perMinute('sliding_window_log', units)
+  const log = slidingWindowLog.fresh()
+  for (let us = 0; us < units; us += 1) slidingWindowLog.charge(limit, log, us, 1)
+  return log.entries.length / 2
+}
+
+function constantOf(source: string, name: string): number {
+  const digits = new RegExp(`^const ${name} = ([\\d_.]+)$`, 'm').exec(source)?.[1]
+  if (digits === undefined) throw new Error(`the constant ${name} is gone: work the bytes out in another way`)
+  return Number(digits.replaceAll('_', ''))
+}
+
+// ---- Delays of the leaky bucket
+
+function delayFigure(): string {
+  const clock = fakeClock()
+  const rule = { rule_id: 'r', algorithm: 'leaky_bucket', limit: 60, window: '1m', burst: 5 }
+  const limiter = createLimiter({ rules: [rule], store: memoryStore({ clock }) })
+  const rows = [0, 0, 0, 0, 0, 0, 2500, 2500, 2500].map((atMs, index, all) => {
+    clock.advanceMs(atMs - (all[index - 1] ?? 0))
+    const { allowed, delayMs, retryAfterMs } = limiter.checkSync({}) ?? {}
+    const answer = allowed ? [seconds(delayMs), seconds(atMs + (delayMs ?? 0))] : ['refused', '']
+    return [String(index + 1), seconds(atMs), ...answer, allowed ? '' : seconds(retryAfterMs ?? undefined)]
+  })
+  const title =
+    '**Delays of the leaky bucket.** 60 a minute with `burst: 5`: the queue holds 5 and drains one a second.'
+  return `${title}\n\n${table(['request', 'comes at', 'delay', 'goes on at', 'retry after'], rows)}`
+}
+
+// ----
+
+function perMinute(algorithm: AlgorithmName, units = LIMIT): Limit {
+  return compileLimit({ id: algorithm, algorithm, units, windowUs: MINUTE_US })
+}
+
+function takeOne(store: ReturnType<typeof memoryStore>, limit: Limit): { granted: boolean; retryAfterUs: number } {
+  const taken = store.takeSync?.({ charges: [{ limit, owner: 'a', detail: '', min: 1, max: 1, kind: 'enforce' }] })
+  const [grant] = taken?.grants ?? []
+  if (taken === undefined || grant === undefined) throw new Error('the memory store answers at once')
+  return { granted: taken.granted, retryAfterUs: grant.retryAfterUs }
+}
+
+function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const lines = [head, head.map(() => '---'), ...rows]
+  return lines.map((cells) => `| ${cells.join(' | ')} |`).join('\n')
+}
+
+function code(name: string): string {
+  return `\`${name}\``
+}
+
+function percent(share: number): string {
+  return `${(share * 100).toFixed(1)} %`
+}
+
+function seconds(ms: number | undefined): string {
+  return ms === undefined ? '' : `${(ms / 1000).toFixed(1)} s`
+}
+
+function thousands(count: number): string {
+  return count.toLocaleString('en-US')
+}
