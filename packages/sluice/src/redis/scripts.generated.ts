@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'c918b9f4315e335b48b416b8d98e553c9aa66777',
+  sha1: 'bac26de6fafff532ff3e65cf36ba9476360b9b4b',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -243,34 +243,50 @@ end
 -- that moves it) from finding a full bucket where a spent one was.
 local SLACK_US = 60000000
 local BUCKETS_MAX = 512
--- Name and shape, each behind its length, then at and x of 7 bytes and y of 4: small enough for the smallest kind of string
--- that Redis has, and read and written without a table.
+-- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
+local PERIOD_US = 15000000
+-- Name and shape, each behind its length, then the state: at and x of 7 bytes and y of 4. Read and written without a table,
+-- and a state can be written alone, in its place.
 local RECORD = '<Hc0Bc0I7I7I4'
+local STATE, STATE_BYTES = '<I7I7I4', 18
 -- generation, code, capacity, tick, a, b in base 36.
 local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$'
 
 local pack, unpack_record = struct.pack, struct.unpack
 
--- By record; 0 in \`following\` ends a value.
-local names, shapes, record_ats, record_xs, record_ys, following = {}, {}, {}, {}, {}, {}
+-- By record; 0 in \`following\` ends a value; \`offsets\` is where the state stands in the stored text.
+local names, shapes, record_ats, record_xs, record_ys, following, offsets = {}, {}, {}, {}, {}, {}, {}
 local record_count = 0
--- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has changed.
+-- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has changed (a
+-- record whose state did, or true for more than that), and whether the TTL must be set.
 local firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
-local dirty, dirty_keys, dirty_count = {}, {}, 0
+local dirty, dirty_keys, dirty_count, aged = {}, {}, 0, {}
 local numbers_by_shape, ttls = {}, {}
 local guarded = false
 
 local function start_again()
   firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
-  dirty, dirty_keys, dirty_count = {}, {}, 0
+  dirty, dirty_keys, dirty_count, aged = {}, {}, 0, {}
   reply, said, guarded = {}, 0, true
 end
 
-local function mark_dirty(key)
-  if dirty[key] then return end
-  dirty[key] = true
-  dirty_count = dirty_count + 1
-  dirty_keys[dirty_count] = key
+-- \`what\`: the record whose state changed, or true when more did.
+local function mark_dirty(key, what)
+  local marked = dirty[key]
+  if marked == nil then
+    dirty_count = dirty_count + 1
+    dirty_keys[dirty_count] = key
+    dirty[key] = what
+  elseif marked ~= what then
+    dirty[key] = true
+  end
+end
+
+-- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
+local function outlives_ttl(limit, old_at, at, x)
+  if limit[2] > LEAKY then return at ~= old_at end
+  local tick = limit[4]
+  return at < old_at or x > limit[3] * limit[5] or floor(old_at * tick / PERIOD_US) ~= floor(at * tick / PERIOD_US)
 end
 
 -- The numbers of a shape, laid out as in a limit. An error when it is none.
@@ -299,7 +315,7 @@ local function read_packed(key, text)
     r, count = r + 1, count + 1
     names[r], shapes[r], record_ats[r], record_xs[r], record_ys[r], rest = unpack_record(RECORD, text, rest)
     if not numbers_by_shape[shapes[r]] then numbers_of(shapes[r]) end
-    following[r] = r + 1
+    following[r], offsets[r] = r + 1, rest - 1 - STATE_BYTES
   until rest > length
   following[r] = 0
   firsts[key], record_counts[key], record_count = record_count + 1, count, r
@@ -357,25 +373,37 @@ local function ends_of(r)
   return ends_us(n[2], n[4], n[5], n[6], record_ats[r], record_xs[r])
 end
 
+-- A bucket may be emptied at any time, so its TTL is that of an empty one.
+local function lasts_of(r)
+  local n = numbers_of(shapes[r])
+  local x = n[2] <= LEAKY and max(record_xs[r], n[3] * n[5]) or 0
+  return ends_us(n[2], n[4], n[5], n[6], record_ats[r], x)
+end
+
 local function record_text(r)
   local name, shape = names[r], shapes[r]
   return pack(RECORD, #name, name, #shape, shape, record_ats[r], record_xs[r], record_ys[r])
 end
 
 -- Buckets that have not mattered for a while are left out when a value is written.
-local function store_packed(key, first)
-  if first > 0 and following[first] == 0 then return write(key, record_text(first), ends_of(first)) end
-  local texts_kept, latest, kept, r = {}, 0, 0, first
+local function store_packed(index, first)
+  local key, changed = KEYS[index], dirty[index]
+  if changed ~= true and not aged[index] then
+    local state = pack(STATE, record_ats[changed], record_xs[changed], record_ys[changed])
+    return redis.call('SETRANGE', key, tostring(offsets[changed]), state)
+  end
+  local kept_texts, latest, kept, r = {}, 0, 0, first
   while r > 0 do
-    local ends = ends_of(r)
-    if ends + SLACK_US >= now_us then
+    if ends_of(r) + SLACK_US >= now_us then
       kept = kept + 1
-      texts_kept[kept] = record_text(r)
-      if ends > latest then latest = ends end
+      kept_texts[kept] = record_text(r)
+      latest = max(latest, lasts_of(r))
     end
     r = following[r]
   end
-  if kept == 0 then redis.call('DEL', key) else write(key, table.concat(texts_kept), latest) end
+  if kept == 0 then return redis.call('DEL', key) end
+  local text = kept == 1 and kept_texts[1] or table.concat(kept_texts)
+  if aged[index] then write(key, text, latest) else redis.call('SET', key, text, 'KEEPTTL') end
 end
 
 local function store_values()
@@ -383,7 +411,7 @@ local function store_values()
     local key = dirty_keys[i]
     local list, code = listed_values[key], list_codes[key]
     if not list then
-      store_packed(KEYS[key], firsts[key] or 0)
+      store_packed(key, firsts[key] or 0)
     elseif is_live_list(code, list) then
       write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else
@@ -409,17 +437,24 @@ local function keep_packed(part, key, limit, detail)
   local r = records[part]
   if r == 0 then
     records[part] = add_record(key, name_of(limit, detail), limit[8], ats[part], xs[part], ys[part])
-  else
-    shapes[r], record_ats[r], record_xs[r], record_ys[r] = limit[8], ats[part], xs[part], ys[part]
+    aged[key] = true
+    return mark_dirty(key, true)
   end
-  if not dirty[key] then mark_dirty(key) end
+  if shapes[r] ~= limit[8] then
+    aged[key], shapes[r] = true, limit[8]
+    mark_dirty(key, true)
+  elseif not aged[key] and outlives_ttl(limit, record_ats[r], ats[part], xs[part]) then
+    aged[key] = true
+  end
+  record_ats[r], record_xs[r], record_ys[r] = ats[part], xs[part], ys[part]
+  if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
 end
 
 local function keep_list(part, key, limit)
   local list = lists[part]
   list[1], list[2] = limit[1], limit[5]
   listed_values[key], list_codes[key] = list, limit[2]
-  mark_dirty(key)
+  mark_dirty(key, true)
 end
 
 local function keep(part, key, limit, detail)
@@ -623,8 +658,9 @@ local function take_one(key, limit_index, cost)
     return take_one_at_length(key, limit_index, cost)
   end
   x = charged(code, a, x, cost)
+  if not aged[key] and outlives_ttl(limit, record_ats[r], at, x) then aged[key] = true end
   record_ats[r], record_xs[r], record_ys[r] = at, x, y
-  if not dirty[key] then mark_dirty(key) end
+  if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
   local n = said
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5], reply[n + 6] = 1, 0, NOT_SHORT, cost, x, y
   said = n + 6
@@ -661,7 +697,7 @@ end
 -- A value that cannot be read is dropped whole: that is what a reset is for.
 local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
-  mark_dirty(key)
+  mark_dirty(key, true)
   if limit[2] >= LOG then
     listed_values[key], list_codes[key] = fresh_list(limit[2], limit[5], limit[1]), limit[2]
   else

@@ -119,8 +119,9 @@ local function take_one(key, limit_index, cost)
     return take_one_at_length(key, limit_index, cost)
   end
   x = charged(code, a, x, cost)
+  if not aged[key] and outlives_ttl(limit, record_ats[r], at, x) then aged[key] = true end
   record_ats[r], record_xs[r], record_ys[r] = at, x, y
-  if not dirty[key] then mark_dirty(key) end
+  if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
   local n = said
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5], reply[n + 6] = 1, 0, NOT_SHORT, cost, x, y
   said = n + 6
@@ -157,7 +158,7 @@ end
 -- A value that cannot be read is dropped whole: that is what a reset is for.
 local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
-  mark_dirty(key)
+  mark_dirty(key, true)
   if limit[2] >= LOG then
     listed_values[key], list_codes[key] = fresh_list(limit[2], limit[5], limit[1]), limit[2]
   else

@@ -16,17 +16,24 @@ local function keep_packed(part, key, limit, detail)
   local r = records[part]
   if r == 0 then
     records[part] = add_record(key, name_of(limit, detail), limit[8], ats[part], xs[part], ys[part])
-  else
-    shapes[r], record_ats[r], record_xs[r], record_ys[r] = limit[8], ats[part], xs[part], ys[part]
+    aged[key] = true
+    return mark_dirty(key, true)
   end
-  if not dirty[key] then mark_dirty(key) end
+  if shapes[r] ~= limit[8] then
+    aged[key], shapes[r] = true, limit[8]
+    mark_dirty(key, true)
+  elseif not aged[key] and outlives_ttl(limit, record_ats[r], ats[part], xs[part]) then
+    aged[key] = true
+  end
+  record_ats[r], record_xs[r], record_ys[r] = ats[part], xs[part], ys[part]
+  if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
 end
 
 local function keep_list(part, key, limit)
   local list = lists[part]
   list[1], list[2] = limit[1], limit[5]
   listed_values[key], list_codes[key] = list, limit[2]
-  mark_dirty(key)
+  mark_dirty(key, true)
 end
 
 local function keep(part, key, limit, detail)

@@ -1,0 +1,175 @@
+// The documentation does what it says: its commands are run against a started service and answered as printed, its
+// snippets run and print what their comments say, and the files and npm commands that it names exist.
+
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { type RedisProcess, startRedis } from 'sluice/testing'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+
+const BUILD_TIMEOUT_MS = 300_000
+const SNIPPET_TIMEOUT_MS = 30_000
+const DOCUMENTED_ADDRESS = 'http://127.0.0.1:8080'
+const DOCUMENTED_REDIS = 'redis://127.0.0.1:6379'
+
+const LINES_MAX: Readonly<Record<string, number>> = {
+  'README.md': 150,
+  'ARCHITECTURE.md': 200,
+  'packages/sluice/README.md': 40,
+  'packages/server/README.md': 40,
+}
+const GUIDES = readdirSync('docs/guides').map((name) => `docs/guides/${name}`)
+const DECISIONS = readdirSync('docs/decisions').map((name) => `docs/decisions/${name}`)
+const PAGES = [...Object.keys(LINES_MAX), ...GUIDES]
+
+type Block = { readonly page: string; readonly line: number; readonly language: string; readonly text: string }
+
+const blocks = PAGES.flatMap(blocksOf)
+const commands = blocks.filter(({ language, text }) => language === 'sh' && text.includes('curl '))
+const snippets = blocks.filter(({ language }) => /^(js|ts|mjs|javascript|typescript)$/.test(language))
+const hasCurl = spawnSync('curl', ['--version']).status === 0
+
+let service: ChildProcess
+let banner: string
+let redis: RedisProcess
+
+beforeAll(async () => {
+  const { status, stdout, stderr } = spawnSync(process.execPath, ['scripts/build.mjs'], { encoding: 'utf8' })
+  if (status !== 0) throw new Error(`the packages cannot be built:\n${stdout}${stderr}`)
+  redis = await startRedis()
+  service = spawn(process.execPath, ['packages/server/dist/main.js', '--port', '0', '--log-level', 'fatal'], {
+    env: Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))),
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  banner = await bannerOf(service)
+}, BUILD_TIMEOUT_MS)
+
+afterAll(async () => {
+  await redis?.stop()
+  if (service === undefined || service.exitCode !== null) return
+  const exit = once(service, 'exit')
+  service.kill('SIGKILL')
+  await exit
+})
+
+describe.skipIf(!hasCurl)('commands', () => {
+  it.for(commands)('$page:$line is answered as the page says', (command) => {
+    const answers = answersTo(command)
+    expect(answers.length, 'a block of JSON below it, with an answer per line').toBeGreaterThan(0)
+    for (const answer of answers) expect(shapeOf(shell(command.text))).toEqual(shapeOf(answer))
+  })
+
+  it('the first one of the README is the one that the service prints', () => {
+    const printed = /^ +(curl .+)$/m.exec(banner)?.[1] ?? ''
+    expect(commands[0]?.text.trim()).toBe(printed.replace(addressIn(banner), DOCUMENTED_ADDRESS))
+  })
+})
+
+describe('snippets', () => {
+  it.for(snippets)('$page:$line runs, ends, and prints what its comments say', { timeout: 60_000 }, (snippet) => {
+    const cwd = snippet.page.startsWith('packages/') ? dirname(snippet.page) : 'packages/sluice'
+    const input = withProbe(snippet.text.replaceAll(DOCUMENTED_REDIS, redis.url))
+    const options = { cwd, input, encoding: 'utf8', timeout: SNIPPET_TIMEOUT_MS } as const
+    const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module'], options)
+    expect(status, stderr || 'it did not end').toBe(0)
+    expect(stdout).toBe([...commentsIn(input), ''].join('\n'))
+  })
+
+  it('are found, and there is a command for the reader in a hurry', () => {
+    expect(snippets.length).toBeGreaterThan(5)
+    expect(commands.length).toBeGreaterThan(1)
+  })
+})
+
+describe('what the pages name', () => {
+  it.each([...PAGES, ...DECISIONS, 'CHANGELOG.md'])('%s: every file exists', (page) => {
+    const named = [...read(page).matchAll(/`((?:src|test|server|packages|scripts|bench|docs|examples)\/[\w./-]*)`/g)]
+    expect(named.map(([, path = '']) => placeOf(path)).filter((path) => !existsSync(path))).toEqual([])
+  })
+
+  it.each(PAGES)('%s: every npm command exists', (page) => {
+    const scripts = Object.keys((JSON.parse(read('package.json')) as { scripts: object }).scripts)
+    const named = [...read(page).matchAll(/\bnpm (?:run )?(start|test|(?<=npm run )[\w-]+)/g)].map(([, name]) => name)
+    expect(named.filter((name) => name !== undefined && !scripts.includes(name))).toEqual([])
+  })
+
+  it.each(Object.entries(LINES_MAX))('%s has at most %i lines', (page, max) => {
+    expect(read(page).trimEnd().split('\n').length).toBeLessThanOrEqual(max)
+  })
+})
+
+function blocksOf(page: string): Block[] {
+  const text = read(page)
+  return [...text.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].map((match) => {
+    const [, language = '', content = ''] = match
+    return { page, line: text.slice(0, match.index).split('\n').length, language, text: content }
+  })
+}
+
+/** The answers printed below a command, one per line: the command is run once for each. */
+function answersTo(command: Block): unknown[] {
+  const next = blocks[blocks.indexOf(command) + 1]
+  if (next?.page !== command.page || next.language !== 'json') return []
+  return next.text
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as unknown)
+}
+
+function shell(command: string): unknown {
+  const { stdout, stderr } = spawnSync('sh', ['-c', command.replaceAll(DOCUMENTED_ADDRESS, addressIn(banner))], {
+    encoding: 'utf8',
+  })
+  expect(stderr).toBe('')
+  return JSON.parse(stdout)
+}
+
+/** Times and ids differ from run to run: they are compared by type, everything else by value, in its order. */
+function shapeOf(answer: unknown): unknown {
+  const varies = ['reset_at', 'retry_after', 'retry_after_ms', 'request_id']
+  return Object.entries(answer as object).map(([name, value]) => [name, varies.includes(name) ? typeof value : value])
+}
+
+/** A snippet that starts a server is asked once, on a port of its own, and stopped. */
+function withProbe(code: string): string {
+  const listening = code.replace(/^(\w+)\.listen\(3000\)$/m, 'const server = $1.listen(0)')
+  return listening === code ? code : `${listening}${PROBE}`
+}
+
+const PROBE = `
+await new Promise((listening) => server.once('listening', listening))
+const answer = await fetch('http://127.0.0.1:' + server.address().port)
+console.log(answer.status, answer.headers.get('x-ratelimit-remaining')) // 200 99
+server.close()
+server.closeAllConnections()
+`
+
+/** What a snippet says that it prints: the comments behind its calls of console.log. */
+function commentsIn(code: string): string[] {
+  return [...code.matchAll(/console\.log\(.*\) \/\/ (.+)$/gm)].map(([, comment = '']) => comment)
+}
+
+/** `src/` and `test/` are those of the library, `server/` is the service: ARCHITECTURE.md says so. */
+function placeOf(path: string): string {
+  return path.replace(/^(?=(src|test)\/)/, 'packages/sluice/').replace(/^server\//, 'packages/server/')
+}
+
+function addressIn(text: string): string {
+  return /listens on (\S+)/.exec(text)?.[1] ?? ''
+}
+
+function bannerOf(child: ChildProcess): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let output = ''
+    child.stdout?.on('data', (chunk) => {
+      output += chunk
+      if (/^ +curl .+\n/m.test(output)) resolve(output)
+    })
+    child.once('exit', (code) => reject(new Error(`the service ended with ${code} before it listened:\n${output}`)))
+  })
+}
+
+function read(path: string): string {
+  return readFileSync(path, 'utf8')
+}
