@@ -2,7 +2,7 @@
 // worth around a boundary. at: index of the window; x: units counted in it; y: unused.
 
 import { type Algorithm, freshPacked, type PackedState } from './algorithm.ts'
-import { type Limit, windowIndex } from './limit.ts'
+import { type Limit, STATE_MAX, windowIndex } from './limit.ts'
 
 export const fixedWindow: Algorithm<PackedState> = {
   fresh: freshPacked,
@@ -17,7 +17,7 @@ export const fixedWindow: Algorithm<PackedState> = {
   used: (_limit, state) => state.x,
 
   charge(_limit, state, _nowUs, units) {
-    state.x += units
+    state.x = Math.min(STATE_MAX, state.x + units)
   },
 
   refund(limit, state, _nowUs, units, bookedUs) {

@@ -55,6 +55,8 @@ export const LOG_UNITS_MAX = 1000
 export const CONCURRENCY_UNITS_MAX = 1000
 /** Two counts of a sliding window share one 52-bit number in the memory store. */
 export const SLIDING_UNITS_MAX: number = 2 ** 26 - 1
+/** Counts and debts stop here: sums are still exact, and the stores keep a number in 52 bits. */
+export const STATE_MAX: number = 2 ** 52 - 1
 /** Leaves room for debt: a bucket may owe as much again as it can hold. */
 const PARTS_MAX = 2 ** 51
 const TICKS_US = [1, 1_000, 1_000_000] as const

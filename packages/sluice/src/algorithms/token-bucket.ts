@@ -3,10 +3,7 @@
 // back, so no division ever rounds. at: tick of the last change; x: parts owed (0 is full); y: unused.
 
 import { type Algorithm, freshPacked, type PackedState } from './algorithm.ts'
-import type { Limit } from './limit.ts'
-
-/** Debt stops here, where sums are still exact. */
-const OWED_PARTS_MAX = 2 ** 52
+import { type Limit, STATE_MAX } from './limit.ts'
 
 export const tokenBucket: Algorithm<PackedState> = {
   fresh: freshPacked,
@@ -23,7 +20,7 @@ export const tokenBucket: Algorithm<PackedState> = {
   used: (limit, state) => Math.ceil(state.x / limit.unitParts),
 
   charge(limit, state, _nowUs, units) {
-    state.x = Math.min(OWED_PARTS_MAX, state.x + units * limit.unitParts)
+    state.x = Math.min(STATE_MAX, state.x + units * limit.unitParts)
   },
 
   // Units of some age have partly flowed back by themselves: returning them whole would turn old units into a burst.

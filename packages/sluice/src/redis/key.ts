@@ -26,7 +26,7 @@ export class KeyNames {
    */
   keyOf(limit: Limit, owner: string, detail: string): string {
     const tag = `${this.#prefix}:{${limit.fact === '' ? '*' : limit.fact}:${this.#safe(owner)}}`
-    return sharesValue(limit) ? tag : `${tag}:${limit.id}|${this.#safe(detail)}`
+    return sharesValue(limit) ? tag : `${tag}:${kindOf(limit)}:${limit.id}|${this.#safe(detail)}`
   }
 
   #safe(text: string): string {
@@ -36,6 +36,12 @@ export class KeyNames {
       ? text
       : text.replace(UNSAFE, (unit) => `%${unit.charCodeAt(0).toString(16).padStart(2, '0')}`)
   }
+}
+
+/** A key is of one kind for good: a rule that changes its algorithm to another kind of value gets another key. */
+function kindOf(limit: Limit): string {
+  if (limit.algorithm === 'sliding_window_log') return 'log'
+  return limit.algorithm === 'concurrency' ? 'permits' : 'packed'
 }
 
 /** Whether a bucket is kept together with the other buckets of its owner, and so is told apart by its detail. */

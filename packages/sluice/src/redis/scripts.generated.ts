@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'bac26de6fafff532ff3e65cf36ba9476360b9b4b',
+  sha1: '5f82b59639a8d7edeb49adb2a5ebb3c801bb16bb',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -37,7 +37,7 @@ export const APPLY: Script = {
   numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
 ]]
 local TOKEN, LEAKY, FIXED, SLIDING, LOG, CONCURRENCY = 1, 2, 3, 4, 5, 6
-local OWED_MAX = 4503599627370496
+local STATE_MAX = 4503599627370495
 local SLIDING_MAX = 67108863
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
@@ -75,8 +75,8 @@ local function used(code, tick, a, at, x, y)
 end
 
 local function charged(code, a, x, units)
-  if code <= LEAKY then return min(OWED_MAX, x + units * a) end
-  if code == FIXED then return x + units end
+  if code <= LEAKY then return min(STATE_MAX, x + units * a) end
+  if code == FIXED then return min(STATE_MAX, x + units) end
   return min(SLIDING_MAX, x + units)
 end
 
@@ -345,13 +345,24 @@ local function record_named(key, name)
   return r
 end
 
+-- A list as include/listed.lua describes it. An error when it is none.
+local function read_list(code, text)
+  local list = cmsgpack.unpack(text)
+  local first, step = code == LOG and 4 or 3, code == LOG and 2 or 3
+  if (#list - first + 1) % step ~= 0 then error('not ours') end
+  for i = 1, #list do
+    if type(list[i]) ~= (code == CONCURRENCY and i >= 3 and i % 3 == 0 and 'string' or 'number') then error('not ours') end
+  end
+  return list
+end
+
 local function listed_value(key, code, window_us, generation)
   local list = listed_values[key]
   if list ~= nil then return list end
   list = fresh_list(code, window_us, generation)
   if raw[key] then
-    local sound, unpacked = pcall(cmsgpack.unpack, raw[key])
-    list = sound and type(unpacked) == 'table' and type(unpacked[2]) == 'number' and unpacked
+    local sound, read = pcall(read_list, code, raw[key])
+    list = sound and read
   end
   listed_values[key] = list
   return list

@@ -27,6 +27,7 @@ export function storeContract(name: string, options: ContractOptions): void {
     for (const [title, run] of Object.entries({
       ...ALL_OR_NOTHING,
       ...KINDS,
+      ...DEBTS,
       ...GIVING,
       ...PERMITS,
       ...EDITS,
@@ -218,6 +219,19 @@ const KINDS: Record<string, Case> = {
   },
 }
 
+const DEBTS: Record<string, Case> = {
+  'debt stops where it can still be counted exactly': async (bench) => {
+    for (const algorithm of ['token_bucket', 'fixed_window', 'sliding_window'] as const) {
+      const limit = limitOf(algorithm, { id: `debt-${algorithm}`, units: 3 })
+      for (let index = 0; index < 4; index += 1) {
+        await bench.take([charge(limit, { min: 1, max: 2 ** 52, kind: 'force' })])
+      }
+      bench.equal((await bench.take([charge(limit)])).granted, false, algorithm)
+      bench.equal(await bench.remaining(limit), 0, algorithm)
+    }
+  },
+}
+
 const GIVING: Record<string, Case> = {
   'what is given back can be taken again, and never more than that': async (bench) => {
     for (const algorithm of ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const) {
@@ -337,6 +351,15 @@ const EDITS: Record<string, Case> = {
     await bench.granted(limitOf('fixed_window', { id: 'same' }), 7)
     const next = limitOf('sliding_window', { id: 'same', generation: 1 })
     bench.equal(await bench.remaining(next), 3)
+  },
+
+  'a rule that changes to a list, or between lists, starts afresh': async (bench) => {
+    for (const detailBounded of [true, false]) {
+      for (const algorithm of ['token_bucket', 'sliding_window_log', 'fixed_window', 'concurrency'] as const) {
+        const limit = limitOf(algorithm, { id: algorithm === 'concurrency' ? '!kinds' : 'kinds', detailBounded })
+        bench.equal((await bench.take([charge(limit, { detail: 'd' })], 'op')).granted, true, algorithm)
+      }
+    }
   },
 
   'older rules cannot undo what newer ones wrote': async (bench) => {

@@ -4,7 +4,7 @@
   numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
 ]]
 local TOKEN, LEAKY, FIXED, SLIDING, LOG, CONCURRENCY = 1, 2, 3, 4, 5, 6
-local OWED_MAX = 4503599627370496
+local STATE_MAX = 4503599627370495
 local SLIDING_MAX = 67108863
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
@@ -42,8 +42,8 @@ local function used(code, tick, a, at, x, y)
 end
 
 local function charged(code, a, x, units)
-  if code <= LEAKY then return min(OWED_MAX, x + units * a) end
-  if code == FIXED then return x + units end
+  if code <= LEAKY then return min(STATE_MAX, x + units * a) end
+  if code == FIXED then return min(STATE_MAX, x + units) end
   return min(SLIDING_MAX, x + units)
 end
 

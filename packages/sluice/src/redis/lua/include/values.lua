@@ -112,13 +112,24 @@ local function record_named(key, name)
   return r
 end
 
+-- A list as include/listed.lua describes it. An error when it is none.
+local function read_list(code, text)
+  local list = cmsgpack.unpack(text)
+  local first, step = code == LOG and 4 or 3, code == LOG and 2 or 3
+  if (#list - first + 1) % step ~= 0 then error('not ours') end
+  for i = 1, #list do
+    if type(list[i]) ~= (code == CONCURRENCY and i >= 3 and i % 3 == 0 and 'string' or 'number') then error('not ours') end
+  end
+  return list
+end
+
 local function listed_value(key, code, window_us, generation)
   local list = listed_values[key]
   if list ~= nil then return list end
   list = fresh_list(code, window_us, generation)
   if raw[key] then
-    local sound, unpacked = pcall(cmsgpack.unpack, raw[key])
-    list = sound and type(unpacked) == 'table' and type(unpacked[2]) == 'number' and unpacked
+    local sound, read = pcall(read_list, code, raw[key])
+    list = sound and read
   end
   listed_values[key] = list
   return list
