@@ -67,7 +67,10 @@ export const NOTHING_TO_CHARGE: Taken = { granted: true, nowUs: 0, grants: [], s
 
 /** A decision that remembers what it took, so that it can be given back. Ids and outcomes are made when asked for. */
 export class Decided implements Decision {
-  /** While one is alive, V8 keeps what it knows of their shape, and the code compiled for it, through a full collection. */
+  /**
+   * While one is alive, V8 keeps what it knows of their shape, and the code compiled for it, through a full
+   * collection.
+   */
   static readonly example: Decision = new Decided({ newId: () => '' }, NO_PLAN, NOTHING_TO_CHARGE, '')
 
   readonly allowed: boolean

@@ -1,4 +1,5 @@
-// Exact at any rate: over a long virtual time a saturated limit admits exactly limit × windows, not a unit more or less.
+// Exact at any rate: over a long virtual time a saturated limit admits exactly limit × windows, not a unit more or
+// less.
 
 import { type AlgorithmName, compileLimit, memoryStore } from 'sluice'
 import { fakeClock, seededRandom } from 'sluice/testing'

@@ -124,7 +124,7 @@ describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
   })
 })
 
-test('a value that cannot be read is an error for the requests that touch it, and for no other in the batch', async () => {
+test('a value that cannot be read is an error for the requests that touch it, and for no other', async () => {
   await withLimiter(new Redis(redis.url, { lazyConnect: true }), async (limiter) => {
     for (const [user, value] of Object.entries({ text: 'not msgpack', number: '\x05', odd: '\x81\xa1x\x91\x01' })) {
       await admin.set(`sl:{user:${user}}`, Buffer.from(value, 'latin1'))

@@ -10,7 +10,10 @@ type Admission = { readonly decision: Decision; refunded: boolean }
 
 export class Admissions {
   readonly #byId = new Map<string, Admission>()
-  /** A ring: the newest takes the place of the oldest. (To ask a Map for its oldest key takes 20 µs once many are gone.) */
+  /**
+   * A ring: the newest takes the place of the oldest. (To ask a Map for its oldest key takes 20 µs once many are
+   * gone.)
+   */
   readonly #inOrder: Admission[] = []
   readonly #max: number
   readonly #onDrop: () => void

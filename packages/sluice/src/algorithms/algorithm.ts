@@ -1,4 +1,5 @@
-// What every algorithm is: functions over (limit, state, time). These files are the specification; the memory store runs
+// What every algorithm is: functions over (limit, state, time). These files are the specification; the memory store
+// runs
 // them and the Lua must equal them on every trace (test/differential).
 
 import type { Limit } from './limit.ts'
@@ -13,7 +14,8 @@ export type Algorithm<S> = {
   fresh(): S
   /**
    * Brings the state to now: refilled, rolled over. True when the clock had stepped back behind it: then it is moved to
-   * now as it was, and must be stored even if the request is refused, or the refusal would last until the clock is back.
+   * now as it was, and must be stored even if the request is refused, or the refusal would last until the clock is
+   * back.
    */
   advance(limit: Limit, state: S, nowUs: number): boolean
   /** Units in use, above the capacity when in debt. A permit that `opId` itself holds is not counted. */

@@ -8,7 +8,10 @@ import { isBucket, PACKED, type PackedLimit } from './registry.ts'
 /** A stored state, brought to the present limit and time. */
 export type Settled<S> = {
   readonly state: S
-  /** The clock stepped back or the rule was edited: to be stored even if the take is refused, or the wait would never end. */
+  /**
+   * The clock stepped back or the rule was edited: to be stored even if the take is refused, or the wait would never
+   * end.
+   */
   readonly moved: boolean
   /** The bucket was written under a newer generation than the one that asks. */
   readonly stale: boolean

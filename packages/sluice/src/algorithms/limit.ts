@@ -17,10 +17,15 @@ export type AlgorithmName = (typeof ALGORITHMS)[number]
 export type Limit = {
   /** Unique among all limits: rule id, limit name and variant. With owner and detail it names a bucket. */
   readonly id: string
-  /** Which fact the owner of a bucket is (`user`, `ip`, …, or `` for one bucket in all): the same text under two facts is two owners. */
+  /**
+   * Which fact the owner of a bucket is (`user`, `ip`, …, or `` for one bucket in all): the same text under two facts
+   * is two owners.
+   */
   readonly fact: string
   readonly algorithm: AlgorithmName
-  /** Grows with each edit of the rule; a store keeps what a newer generation wrote from being undone by an older one. */
+  /**
+   * Grows with each edit of the rule; a store keeps what a newer generation wrote from being undone by an older one.
+   */
   readonly generation: number
   /** Units per window. */
   readonly units: number
@@ -49,7 +54,9 @@ export type LimitNumbers = {
   readonly detailBounded?: boolean
 }
 
-/** The log keeps an entry per admitted request, so its limit is capped: above it, the sliding window is the right tool. */
+/**
+ * The log keeps an entry per admitted request, so its limit is capped: above it, the sliding window is the right tool.
+ */
 export const LOG_UNITS_MAX = 1000
 /** Permits are kept one by one as well. */
 export const CONCURRENCY_UNITS_MAX = 1000
@@ -93,8 +100,9 @@ export function compileLimit(numbers: LimitNumbers): Limit {
 }
 
 /** The fix of the one mistake that only compilation can see. */
-export const TOO_LARGE =
-  'limit × window is too large for exact arithmetic: lower the limit, shorten the window, or choose a limit that divides the window'
+export const TOO_LARGE: string =
+  'limit × window is too large for exact arithmetic: ' +
+  'lower the limit, shorten the window, or choose a limit that divides the window'
 
 /** Windows are aligned to the epoch. */
 export function windowIndex(limit: Limit, nowUs: number): number {

@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '5f82b59639a8d7edeb49adb2a5ebb3c801bb16bb',
+  sha1: '1e32d4cfad7e330be7e1ebda041f69a9425c5f49',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -14,7 +14,8 @@ export const APPLY: Script = {
                       code 1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
                       a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
                       shape: the first six as one text
-             numbers  per request: verb 4, key, limit, cost: a take of one charge, enforced, without op id and detail; or
+             numbers  per request: verb 4, key, limit, cost: a take of one charge, enforced, without op id and detail;
+             or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
@@ -28,7 +29,8 @@ export const APPLY: Script = {
                           packed x, y; listed used, wait_us, reset_us
              give, reset  status (1, or negative)
 
-  Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables are
+  Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
+  are
   made once per batch, not per request: that is most of the speed.
 ]]
 --[[
@@ -232,20 +234,25 @@ local function ends_list_us(code, list, window_us)
   return latest
 end
 --[[
-  Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests that
+  Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests
+  that
   touch it and no others; it is never overwritten.
 
-  A packed value is a row of records (RECORD below): name, shape of the limit that wrote it (see SHAPE), and its state at,
-  x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a table per
+  A packed value is a row of records (RECORD below): name, shape of the limit that wrote it (see SHAPE), and its state
+  at,
+  x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a
+  table per
   value would cost more than all arithmetic. A listed value is a msgpack array.
 ]]
--- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a test
+-- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
+-- test
 -- that moves it) from finding a full bucket where a spent one was.
 local SLACK_US = 60000000
 local BUCKETS_MAX = 512
 -- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
 local PERIOD_US = 15000000
--- Name and shape, each behind its length, then the state: at and x of 7 bytes and y of 4. Read and written without a table,
+-- Name and shape, each behind its length, then the state: at and x of 7 bytes and y of 4. Read and written without a
+-- table,
 -- and a state can be written alone, in its place.
 local RECORD = '<Hc0Bc0I7I7I4'
 local STATE, STATE_BYTES = '<I7I7I4', 18
@@ -257,7 +264,8 @@ local pack, unpack_record = struct.pack, struct.unpack
 -- By record; 0 in \`following\` ends a value; \`offsets\` is where the state stands in the stored text.
 local names, shapes, record_ats, record_xs, record_ys, following, offsets = {}, {}, {}, {}, {}, {}, {}
 local record_count = 0
--- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has changed (a
+-- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has
+-- changed (a
 -- record whose state did, or true for more than that), and whether the TTL must be set.
 local firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
 local dirty, dirty_keys, dirty_count, aged = {}, {}, 0, {}
@@ -351,7 +359,8 @@ local function read_list(code, text)
   local first, step = code == LOG and 4 or 3, code == LOG and 2 or 3
   if (#list - first + 1) % step ~= 0 then error('not ours') end
   for i = 1, #list do
-    if type(list[i]) ~= (code == CONCURRENCY and i >= 3 and i % 3 == 0 and 'string' or 'number') then error('not ours') end
+    local wanted = code == CONCURRENCY and i >= 3 and i % 3 == 0 and 'string' or 'number'
+    if type(list[i]) ~= wanted then error('not ours') end
   end
   return list
 end
@@ -431,7 +440,8 @@ local function store_values()
   end
 end
 --[[
-  The bucket at hand for each part of the request at hand: brought to now on the side, and written back into its value only
+  The bucket at hand for each part of the request at hand: brought to now on the side, and written back into its value
+  only
   when something is charged (or an edit or a clock that stepped back has to be kept). A bucket that is asked and not
   charged is left as it was, or a clock that steps back would find it in another state than if nobody had asked.
 ]]
@@ -573,11 +583,9 @@ local function earlier_uses(at, part)
   local root, taken = part, 0
   local here = at + 6 * (part - 1)
   for other = part - 1, 1, -1 do
-    local there = at + 6 * (other - 1)
-    if numbers[there] == numbers[here] and numbers[there + 1] == numbers[here + 1] and numbers[there + 2] == numbers[here + 2]
-    then
-      root, taken = other, taken + units_of[other]
-    end
+    local there, same = at + 6 * (other - 1), true
+    for field = 0, 2 do same = same and numbers[there + field] == numbers[here + field] end
+    if same then root, taken = other, taken + units_of[other] end
   end
   return root, taken
 end

@@ -9,7 +9,10 @@ const SEGMENT_CHUNKS_MAX = 8
 /** Sparse enough that most buckets are found at the first look: a second one is often a cache miss. */
 const LOAD_MAX = 0.7
 const POOL_CHUNKS_MAX = 64
-/** A full segment of live buckets is not searched for dead ones again before this, or a flood would pay for a sweep per key. */
+/**
+ * A full segment of live buckets is not searched for dead ones again before this, or a flood would pay for a sweep per
+ * key.
+ */
 const SWEEP_PAUSE_US = 200_000
 
 /**

@@ -229,7 +229,9 @@ class MemoryStore implements Store {
     return { id, algorithm, settled, write }
   }
 
-  /** Leaves the fingerprint in #hash and the place in #table: of the bucket, or of the overflow bucket it must share. */
+  /**
+   * Leaves the fingerprint in #hash and the place in #table: of the bucket, or of the overflow bucket it must share.
+   */
   #find(page: LimitPage, owner: string, detail: string, nowUs: number): boolean {
     const hash = this.#hash
     hash.hash(page.seed, owner, detail)

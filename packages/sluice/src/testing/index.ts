@@ -1,8 +1,9 @@
 // `sluice/testing`: what a test of a store, or of anything that is limited, needs. No test framework is imported: the
 // contract is handed the one in use.
 
+export type { TestFramework } from './contract-bench.ts'
 export { type FakeClock, fakeClock } from './fake-clock.ts'
 export { type FaultProxy, startFaultProxy } from './fault-proxy.ts'
 export { type RedisProcess, startRedis } from './redis-process.ts'
 export { type Random, seededRandom } from './seeded-random.ts'
-export { type ContractOptions, storeContract, type TestFramework } from './store-contract.ts'
+export { type ContractOptions, storeContract } from './store-contract.ts'

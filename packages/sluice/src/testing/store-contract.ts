@@ -1,16 +1,11 @@
-// The store contract as a suite: whatever implements Store calls it and has to pass. A case that cannot hold for a store
+// The store contract as a suite: whatever implements Store calls it and has to pass. A case that cannot hold for a
+// store
 // is skipped by name, with the reason.
 
-import { ALGORITHMS, type AlgorithmName, compileLimit, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
-import type { BucketName, Charge, Store, Take, Taken } from '../store/store.ts'
+import { ALGORITHMS } from '../algorithms/limit.ts'
+import type { Store } from '../store/store.ts'
+import { Bench, bucket, charge, limitOf, type TestFramework } from './contract-bench.ts'
 import { type FakeClock, fakeClock } from './fake-clock.ts'
-
-/** The part of vitest, jest or node:test that the suite needs. */
-export type TestFramework = {
-  describe(name: string, suite: () => void): void
-  test(name: string, run: () => Promise<void>): void
-  expect(actual: unknown, message?: string): { toEqual(expected: unknown): void }
-}
 
 export type ContractOptions = TestFramework & {
   /** A new, empty store on the clock that it is given. */
@@ -18,8 +13,6 @@ export type ContractOptions = TestFramework & {
   /** Case name → why it cannot hold for this store. */
   readonly skip?: Readonly<Record<string, string>>
 }
-
-const MINUTE_US = 60_000_000
 
 export function storeContract(name: string, options: ContractOptions): void {
   const { describe, test, skip = {} } = options
@@ -48,56 +41,6 @@ export function storeContract(name: string, options: ContractOptions): void {
 }
 
 type Case = (bench: Bench) => Promise<void>
-
-/** A store under test, with the words in which cases are told. */
-class Bench {
-  readonly clock: FakeClock
-  readonly store: Store
-  readonly #framework: TestFramework
-  #ops = 0
-
-  constructor(store: Store, clock: FakeClock, framework: TestFramework) {
-    this.store = store
-    this.clock = clock
-    this.#framework = framework
-  }
-
-  async take(charges: readonly Charge[], opId?: string): Promise<Taken> {
-    const take: Take = opId === undefined ? { charges } : { charges, op: { id: opId } }
-    return this.store.take(take)
-  }
-
-  /** How many of `count` takes of one unit are granted. */
-  async granted(limit: Limit, count: number, owner = 'alice'): Promise<number> {
-    let granted = 0
-    for (let index = 0; index < count; index += 1) {
-      const taken = await this.take([charge(limit, { owner })], `op-${this.#ops++}`)
-      if (taken.granted) granted += 1
-    }
-    return granted
-  }
-
-  async remaining(limit: Limit, owner = 'alice'): Promise<number | undefined> {
-    const peeked = await this.store.peek([charge(limit, { owner })])
-    return peeked.grants[0]?.remaining
-  }
-
-  equal(actual: unknown, expected: unknown, message?: string): void {
-    this.#framework.expect(actual, message).toEqual(expected)
-  }
-}
-
-function limitOf(algorithm: AlgorithmName, numbers: Partial<LimitNumbers> = {}): Limit {
-  return compileLimit({ id: `${algorithm}-rule`, fact: 'user', algorithm, units: 10, windowUs: MINUTE_US, ...numbers })
-}
-
-function charge(limit: Limit, more: Partial<Charge> = {}): Charge {
-  return { limit, owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce', ...more }
-}
-
-function bucket(limit: Limit, owner = 'alice'): BucketName {
-  return { limit, owner, detail: '' }
-}
 
 const ALL_OR_NOTHING: Record<string, Case> = {
   'each algorithm grants exactly its limit at one instant': async (bench) => {

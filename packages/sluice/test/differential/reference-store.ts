@@ -1,4 +1,5 @@
-// The specification as a store: the pure algorithms over a Map, written to be read. Both real stores must agree with it.
+// The specification as a store: the pure algorithms over a Map, written to be read. Both real stores must agree with
+// it.
 
 import type { Charge, Clock, Give, Grant, Limit, Store, Take, Taken } from 'sluice'
 import type { Algorithm, ListAlgorithm } from '../../src/algorithms/algorithm.ts'

@@ -1,18 +1,23 @@
 --[[
-  Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests that
+  Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests
+  that
   touch it and no others; it is never overwritten.
 
-  A packed value is a row of records (RECORD below): name, shape of the limit that wrote it (see SHAPE), and its state at,
-  x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a table per
+  A packed value is a row of records (RECORD below): name, shape of the limit that wrote it (see SHAPE), and its state
+  at,
+  x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a
+  table per
   value would cost more than all arithmetic. A listed value is a msgpack array.
 ]]
--- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a test
+-- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
+-- test
 -- that moves it) from finding a full bucket where a spent one was.
 local SLACK_US = 60000000
 local BUCKETS_MAX = 512
 -- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
 local PERIOD_US = 15000000
--- Name and shape, each behind its length, then the state: at and x of 7 bytes and y of 4. Read and written without a table,
+-- Name and shape, each behind its length, then the state: at and x of 7 bytes and y of 4. Read and written without a
+-- table,
 -- and a state can be written alone, in its place.
 local RECORD = '<Hc0Bc0I7I7I4'
 local STATE, STATE_BYTES = '<I7I7I4', 18
@@ -24,7 +29,8 @@ local pack, unpack_record = struct.pack, struct.unpack
 -- By record; 0 in `following` ends a value; `offsets` is where the state stands in the stored text.
 local names, shapes, record_ats, record_xs, record_ys, following, offsets = {}, {}, {}, {}, {}, {}, {}
 local record_count = 0
--- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has changed (a
+-- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has
+-- changed (a
 -- record whose state did, or true for more than that), and whether the TTL must be set.
 local firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
 local dirty, dirty_keys, dirty_count, aged = {}, {}, 0, {}
@@ -118,7 +124,8 @@ local function read_list(code, text)
   local first, step = code == LOG and 4 or 3, code == LOG and 2 or 3
   if (#list - first + 1) % step ~= 0 then error('not ours') end
   for i = 1, #list do
-    if type(list[i]) ~= (code == CONCURRENCY and i >= 3 and i % 3 == 0 and 'string' or 'number') then error('not ours') end
+    local wanted = code == CONCURRENCY and i >= 3 and i % 3 == 0 and 'string' or 'number'
+    if type(list[i]) ~= wanted then error('not ours') end
   end
   return list
 end

@@ -23,11 +23,9 @@ local function earlier_uses(at, part)
   local root, taken = part, 0
   local here = at + 6 * (part - 1)
   for other = part - 1, 1, -1 do
-    local there = at + 6 * (other - 1)
-    if numbers[there] == numbers[here] and numbers[there + 1] == numbers[here + 1] and numbers[there + 2] == numbers[here + 2]
-    then
-      root, taken = other, taken + units_of[other]
-    end
+    local there, same = at + 6 * (other - 1), true
+    for field = 0, 2 do same = same and numbers[there + field] == numbers[here + field] end
+    if same then root, taken = other, taken + units_of[other] end
   end
   return root, taken
 end
