@@ -37,6 +37,8 @@ export type Decision = {
   readonly limit: number | null
   readonly remaining: number | null
   readonly resetAfterMs: number | null
+  /** The same as a time of the store's clock, so that it does not wander from check to check; null if it was not asked. */
+  readonly resetAtMs: number | null
   /** 0 when allowed; null when waiting will not help. */
   readonly retryAfterMs: number | null
   /** How long an admitted request should wait before it goes on (leaky bucket). */
@@ -78,6 +80,7 @@ export class Decided implements Decision {
   readonly limit: number | null
   readonly remaining: number | null
   readonly resetAfterMs: number | null
+  readonly resetAtMs: number | null
   readonly retryAfterMs: number | null
   readonly delayMs: number
   readonly source: Source
@@ -101,6 +104,7 @@ export class Decided implements Decision {
     this.limit = known ? limit.limit.units : null
     this.remaining = known ? grant.remaining : null
     this.resetAfterMs = known ? wholeMs(grant.resetAfterUs) : null
+    this.resetAtMs = known && taken.nowUs > 0 ? wholeMs(taken.nowUs + grant.resetAfterUs) : null
     this.retryAfterMs = known ? (taken.granted ? 0 : finiteMs(grant.retryAfterUs)) : null
     this.delayMs = longestDelayMs(plan, taken)
     this.source = taken.source
@@ -151,9 +155,10 @@ export class Decided implements Decision {
   }
 
   toJSON(): Decision {
-    const { allowed, ruleId, limit, remaining, resetAfterMs, retryAfterMs, delayMs, source, version } = this
-    const numbers = { ruleId, limit, remaining, resetAfterMs, retryAfterMs, delayMs }
-    return { allowed, ...numbers, source, version, requestId: this.requestId, outcomes: this.outcomes }
+    const { allowed, ruleId, limit, remaining, resetAfterMs, resetAtMs, retryAfterMs, delayMs, source } = this
+    const numbers = { ruleId, limit, remaining, resetAfterMs, resetAtMs, retryAfterMs, delayMs }
+    const { version, requestId, outcomes } = this
+    return { allowed, ...numbers, source, version, requestId, outcomes }
   }
 
   #gives(wanted: (charge: Charge) => boolean, units = Number.POSITIVE_INFINITY): Give[] {

@@ -31,15 +31,28 @@ function violationOf(rule: Rule): string {
   return `,${JSON.stringify(fields).slice(1, -1)}`
 }
 
-/** The small answer. `tellId`: also tell under which id the request can be refunded or found in the log. */
-export function answerText(decision: Decision, nowUs: number, notes: RuleNotes, tellId: boolean): string {
-  const { allowed, remaining, limit, resetAfterMs, delayMs } = decision
-  const resetAt = resetAfterMs === null ? null : Math.ceil((nowUs / 1000 + resetAfterMs) / 1000)
-  let text = `{"allowed":${allowed},"remaining":${remaining},"limit":${limit},"reset_at":${resetAt}`
-  if (!allowed) text += refusalText(decision, notes)
-  if (delayMs > 0) text += `,"delay_ms":${delayMs}`
-  if (tellId) text += `,"request_id":${JSON.stringify(decision.requestId)}`
-  return `${text}}`
+/** `tellId`: also tell under which id the request can be refunded or found in the log. */
+export type AnswerText = (decision: Decision, nowUs: number, notes: RuleNotes, tellId: boolean) => string
+
+/** Most requests of one second share limit and reset, so that part is kept from one answer to the next. */
+export function createAnswerText(): AnswerText {
+  let keptLimit: number | null = null
+  let keptResetAt: number | null = null
+  let kept = ',"limit":null,"reset_at":null'
+  return (decision, nowUs, notes, tellId) => {
+    const { allowed, remaining, limit, resetAfterMs, resetAtMs, delayMs } = decision
+    const resetAt = resetAfterMs === null ? null : Math.ceil((resetAtMs ?? nowUs / 1000 + resetAfterMs) / 1000)
+    if (resetAt !== keptResetAt || limit !== keptLimit) {
+      keptLimit = limit
+      keptResetAt = resetAt
+      kept = `,"limit":${limit},"reset_at":${resetAt}`
+    }
+    let text = `{"allowed":${allowed},"remaining":${remaining}${kept}`
+    if (!allowed) text += refusalText(decision, notes)
+    if (delayMs > 0) text += `,"delay_ms":${delayMs}`
+    if (tellId) text += `,"request_id":${JSON.stringify(decision.requestId)}`
+    return `${text}}`
+  }
 }
 
 function refusalText(decision: Decision, { violations }: RuleNotes): string {

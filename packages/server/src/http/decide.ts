@@ -6,7 +6,7 @@ import { holdsPermit } from 'sluice/http'
 import type { KeyHash, Log } from '../log.ts'
 import type { Metrics } from '../metrics.ts'
 import type { Admissions } from './admissions.ts'
-import { answerText, noteRules, type RuleNotes, withDetail } from './answer.ts'
+import { createAnswerText, noteRules, type RuleNotes, withDetail } from './answer.ts'
 import type { CheckBody } from './schemas.ts'
 import { subjectOf } from './subject.ts'
 
@@ -27,17 +27,22 @@ export function createDecide(parts: DeciderParts): Decide {
   const { limiter, metrics, answersSync, clock = systemClock } = parts
   const record = createRecord(parts)
   const notes = notesOf(limiter)
+  const answerText = createAnswerText()
 
+  const tell = (body: CheckBody, decision: Decision, tellId: boolean) => {
+    const nowUs = clock.nowUs()
+    const text = answerText(decision, nowUs, notes(), tellId)
+    return body.detail ? withDetail(text, decision, nowUs) : text
+  }
   const finish = (body: CheckBody, subject: Subject, decision: Decision, startedMs: number) => {
     metrics.decided(decision.ruleId, decision.allowed, (performance.now() - startedMs) / 1000)
-    const current = notes()
-    return textOf(body, decision, current, record(body, subject, decision, current), clock.nowUs())
+    return tell(body, decision, record(body, subject, decision, notes()))
   }
 
   return (body) => {
     const subject = subjectOf(body)
     // A dry run is not counted, cannot be refunded and has no id: nothing happened.
-    if (body.dry_run) return limiter.peek(subject).then((seen) => textOf(body, seen, notes(), false, clock.nowUs()))
+    if (body.dry_run) return limiter.peek(subject).then((decision) => tell(body, decision, false))
     const startedMs = performance.now()
     const decision = answersSync ? limiter.checkSync(subject, body.request_id) : undefined
     if (decision !== undefined) return finish(body, subject, decision, startedMs)
@@ -52,11 +57,6 @@ function notesOf(limiter: Limiter): () => RuleNotes {
     if (notes.version !== limiter.version) notes = noteRules(limiter.rules, limiter.version)
     return notes
   }
-}
-
-function textOf(body: CheckBody, decision: Decision, notes: RuleNotes, tellId: boolean, nowUs: number): string {
-  const text = answerText(decision, nowUs, notes, tellId)
-  return body.detail ? withDetail(text, decision, nowUs) : text
 }
 
 /** What is kept of a decision besides its count. Returns whether the client should be told the request id. */

@@ -36,6 +36,7 @@ function decisionOf(...changes: readonly Partial<Outcome>[]): Decision {
     limit: first?.limit ?? null,
     remaining: first?.remaining ?? null,
     resetAfterMs: first?.resetAfterMs ?? null,
+    resetAtMs: null,
     retryAfterMs: first?.retryAfterMs ?? null,
     delayMs: 0,
     source: 'store',

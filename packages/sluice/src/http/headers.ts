@@ -57,11 +57,13 @@ export function retryAfterSeconds(decision: Decision, options: HeaderOptions = {
 
 /** The numbers of the limit that decides. Reset counts from `originUs`: now for an epoch time, 0 for seconds to go. */
 function addTriple(headers: HeaderRecord, names: TripleNames, decision: Decision, originUs: number): void {
-  const { limit, remaining, resetAfterMs } = decision
+  const { limit, remaining, resetAfterMs, resetAtMs } = decision
   if (limit === null || remaining === null) return
   headers[names.limit] = integer(limit)
   headers[names.remaining] = integer(remaining)
-  if (isKnown(resetAfterMs)) headers[names.reset] = integer(seconds(originUs / 1000 + resetAfterMs))
+  if (!isKnown(resetAfterMs)) return
+  const resetMs = originUs > 0 && resetAtMs !== null ? resetAtMs : originUs / 1000 + resetAfterMs
+  headers[names.reset] = integer(seconds(resetMs))
 }
 
 function addList(headers: HeaderRecord, outcomes: readonly Outcome[]): void {
