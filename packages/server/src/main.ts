@@ -56,7 +56,9 @@ function bannerFacts({ address, limiter, storeKind }: Server, { rules: rulesPath
 }
 
 function explain(error: unknown): undefined {
-  if (error instanceof LimiterError) return fail(`sluice: the rules are wrong\n${mistakesIn(error).join('\n')}\n`, 2)
+  const what =
+    error instanceof LimiterError && error.code === 'RULE_INVALID' ? 'the rules are wrong' : 'the settings are wrong'
+  if (error instanceof LimiterError) return fail(`sluice: ${what}\n${mistakesIn(error).join('\n')}\n`, 2)
   const { code, message } = error as NodeJS.ErrnoException
   const advice = LISTEN_ADVICE[code ?? '']
   return fail(`sluice: ${message}${advice === undefined ? '' : `\n  ${advice}`}\n`, 1)

@@ -1,6 +1,5 @@
 // What the service tells Prometheus. Counting is plain arithmetic on the hot path, put into words only at scrape.
-// Labels
-// are rule ids and error codes, never anything that came from a client; their number is bounded.
+// Labels are rule ids and error codes, never anything that came from a client; their number is bounded.
 
 import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
 import type { ErrorCode, Store } from 'sluice'

@@ -92,7 +92,7 @@ describe('settings', () => {
       '--rules: give the path of a file that exists (got "nowhere.yaml")',
       'SLUICE_REDIS_URL: give a URL such as redis://127.0.0.1:6379 or rediss://user:password@host:6380/0',
       'SLUICE_MAX_KEYS: give a whole number from 1 to 1000000000 (got "-1")',
-      'SLUICE_IPV6_PREFIX: give a number of bits from 0 to 128 (got "129")',
+      'SLUICE_IPV6_PREFIX: give a number of bits from 1 to 128 (got "129")',
       '--layer: use edge or service (got "middle")',
       'SLUICE_LOG_LEVEL: use one of silent, fatal, error, warn, info, debug, trace (got "loud")',
       '--key-secret: give at least 16 characters',

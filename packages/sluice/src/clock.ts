@@ -1,4 +1,4 @@
-// The only place that reads a clock. Everything else is handed one, so tests can move time by hand.
+// The only place that reads the wall clock. Everything else is handed one, so tests can move time by hand.
 
 export type Clock = {
   /** Wall time in microseconds since the epoch: windows are aligned to it. */

@@ -129,7 +129,7 @@ export class Decided implements Decision {
   }
 
   /** What it took and has not given back yet; once asked, nothing is left. */
-  settle(units: number | undefined): Give[] {
+  takeBack(units: number | undefined): Give[] {
     if (this.#settled || this.source === 'policy') return []
     const released = this.#released
     this.#settled = this.#released = true

@@ -7,6 +7,8 @@ export const ERRORS = {
   SUBJECT_INVALID: 'Fix the fact of the request named in the message.',
   STORE_UNAVAILABLE: 'The store did not answer: look at Redis and the network between.',
   STORE_CORRUPT: 'A stored value cannot be read: reset the bucket or delete the key named in the message.',
+  STORE_CROWDED:
+    'One owner has more buckets than one value holds: give fewer rules the same first fact, or a composite scope.',
   CLOSED: 'The limiter or store was closed: create a new one.',
 } as const
 
@@ -20,6 +22,7 @@ const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   SUBJECT_INVALID: 400,
   STORE_UNAVAILABLE: 503,
   STORE_CORRUPT: 503,
+  STORE_CROWDED: 503,
 }
 
 export class LimiterError extends Error {
@@ -36,6 +39,15 @@ export class LimiterError extends Error {
     this.status = STATUS[code] ?? 500
     this.faults = options.faults ?? []
   }
+}
+
+/** Bad input of the program that uses the library. */
+export function optionInvalid(field: string, value: unknown, fix: string): LimiterError {
+  return optionsInvalid([{ field, value, fix }])
+}
+
+export function optionsInvalid(faults: readonly Fault[]): LimiterError {
+  return new LimiterError('OPTION_INVALID', faults.map(faultText).join('; '), { faults })
 }
 
 const SHOWN_LENGTH_MAX = 80
@@ -55,7 +67,7 @@ function plainText(value: unknown): string {
   }
 }
 
-/** `field: must be …, got value`, in one shape everywhere. */
+/** `field: fix (got value)`, in one shape everywhere. */
 export function faultText({ field, value, fix }: Fault): string {
   return `${field}: ${fix} (got ${show(value)})`
 }

@@ -108,7 +108,17 @@ describe('a decision reports', () => {
     const { check } = bench([{}])
     const decision = check({}, 'request-1')
     const json = JSON.parse(JSON.stringify(decision))
-    const fields = ['ruleId', 'limit', 'remaining', 'resetAfterMs', 'retryAfterMs', 'delayMs', 'source', 'version']
+    const fields = [
+      'ruleId',
+      'limit',
+      'remaining',
+      'resetAfterMs',
+      'resetAtMs',
+      'retryAfterMs',
+      'delayMs',
+      'source',
+      'version',
+    ]
     expect(Object.keys(json)).toEqual(['allowed', ...fields, 'requestId', 'outcomes'])
     expect(json).toMatchObject({ allowed: true, requestId: 'request-1', outcomes: [{ ruleId: 'a' }] })
     expect(JSON.parse(JSON.stringify(decision))).toEqual(json)

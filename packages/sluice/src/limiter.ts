@@ -3,7 +3,7 @@
 
 import { type Clock, systemClock } from './clock.ts'
 import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE, type Plan } from './decision.ts'
-import { faultText, LimiterError } from './errors.ts'
+import { LimiterError, optionInvalid } from './errors.ts'
 import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
 import { parseRules } from './rules/parse.ts'
 import type { Rule } from './rules/rule.ts'
@@ -102,20 +102,23 @@ class RuleLimiter implements Limiter, Decider {
 
   async give(decision: Decision, units?: number): Promise<void> {
     if (units !== undefined && !(Number.isSafeInteger(units) && units > 0)) {
-      throw invalid('units', units, 'give a whole number above 0')
+      throw optionInvalid('units', units, 'give a whole number above 0')
     }
+    this.#requireOpen()
     const decided = ours(decision)
-    const gives = decided.settle(units)
+    const gives = decided.takeBack(units)
     if (gives.length > 0) await this.#store.give(gives, decided.op?.id)
   }
 
   async release(decision: Decision): Promise<void> {
+    this.#requireOpen()
     const decided = ours(decision)
     const gives = decided.release()
     if (gives.length > 0) await this.#store.give(gives, decided.op?.id)
   }
 
   async renew(decision: Decision): Promise<boolean> {
+    this.#requireOpen()
     const decided = ours(decision)
     const charges = decided.permits()
     if (charges === undefined) return false
@@ -123,6 +126,7 @@ class RuleLimiter implements Limiter, Decider {
   }
 
   async reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void> {
+    this.#requireOpen()
     for (const bucket of this.#rules.bucketsOf(ruleId, key)) await this.#store.reset(bucket)
   }
 
@@ -141,8 +145,12 @@ class RuleLimiter implements Limiter, Decider {
   }
 
   #plan(subject: Subject, requestId: string | undefined): Plan {
-    if (this.#closed) throw new LimiterError('CLOSED', 'the limiter was closed: create a new one')
+    this.#requireOpen()
     return this.#rules.plan(subject, requestId ?? this.#nextId)
+  }
+
+  #requireOpen(): void {
+    if (this.#closed) throw new LimiterError('CLOSED', 'the limiter was closed: create a new one')
   }
 
   /** Answers that need no store: nothing to charge, or a limit that nobody can pass. */
@@ -176,19 +184,14 @@ function randomPrefix(): string {
 /** A layer that is no layer would leave out rules, and a prefix that is none would merge clients, both in silence. */
 function checkOptions({ layer, ipv6Prefix = IPV6_PREFIX_DEFAULT }: LimiterOptions): void {
   if (layer !== undefined && layer !== 'edge' && layer !== 'service') {
-    throw invalid('layer', layer, 'use "edge" or "service", or leave it out')
+    throw optionInvalid('layer', layer, 'use "edge" or "service", or leave it out')
   }
   if (!Number.isInteger(ipv6Prefix) || ipv6Prefix < 1 || ipv6Prefix > 128) {
-    throw invalid('ipv6Prefix', ipv6Prefix, 'give a number of bits from 1 to 128')
+    throw optionInvalid('ipv6Prefix', ipv6Prefix, 'give a number of bits from 1 to 128')
   }
 }
 
 function ours(decision: Decision): Decided {
   if (decision instanceof Decided) return decision
-  throw invalid('decision', decision, 'pass the object that check returned: a copy does not know what it took')
-}
-
-function invalid(field: string, value: unknown, fix: string): LimiterError {
-  const fault = { field, value, fix }
-  return new LimiterError('OPTION_INVALID', faultText(fault), { faults: [fault] })
+  throw optionInvalid('decision', decision, 'pass the object that check returned: a copy does not know what it took')
 }

@@ -1,4 +1,4 @@
-// The facts of one request, and how rules read them.
+// The facts of one request. How rules read them: rules/condition.ts.
 
 /** Facts of one request. All are optional: a rule that needs an absent one follows its `on_missing`. */
 export type Subject = {

@@ -13,7 +13,15 @@ const EXPORTS: Record<string, string[]> = {
   ],
   'sluice/redis': ['redisStore'],
   'sluice/http': [
-    ...['IPV6_PREFIX_DEFAULT', 'NO_PROXIES', 'PROBLEM_TYPE', 'canonicalAddress', 'canonicalPath', 'cidrContains'],
+    ...[
+      'IPV6_PREFIX_DEFAULT',
+      'METHODS',
+      'NO_PROXIES',
+      'PROBLEM_TYPE',
+      'canonicalAddress',
+      'canonicalPath',
+      'cidrContains',
+    ],
     ...['clientAddress', 'formatAddress', 'headerFacts', 'holdsPermit', 'judge', 'matchesAny', 'parseAddress'],
     ...['parseCidr', 'policyName', 'quotaExceeded', 'rateLimitHeaders', 'retryAfterSeconds', 'subjectOf', 'withEnd'],
     ...['withHeaders'],

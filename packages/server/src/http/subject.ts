@@ -1,17 +1,14 @@
 // The body of a check → the subject that the limiter decides about, and the last two checks that a schema cannot make.
 
-import { METHODS } from 'node:http'
 import type { Fault, Subject } from 'sluice'
-import { canonicalAddress } from 'sluice/http'
+import { canonicalAddress, METHODS } from 'sluice/http'
 import { suggestion } from '../nearest.ts'
 import { invalidRequest, ProblemError } from './problem.ts'
 import { ADDRESS_FIX, type CheckBody, METHOD_FIX } from './schemas.ts'
 
-const KNOWN_METHODS: ReadonlySet<string> = new Set([...METHODS, ...METHODS.map((method) => method.toLowerCase())])
-
 export function subjectOf(body: CheckBody): Subject {
   const { method, ip_address: ip } = body
-  const methodIsKnown = method === undefined || KNOWN_METHODS.has(method)
+  const methodIsKnown = method === undefined || METHODS.has(method) || METHODS.has(method.toUpperCase())
   const addressIsKnown = ip === undefined || canonicalAddress(ip) !== undefined
   if (!methodIsKnown || !addressIsKnown) throw refusal(body, methodIsKnown, addressIsKnown)
   return {
@@ -30,7 +27,7 @@ export function subjectOf(body: CheckBody): Subject {
 function refusal({ method = '', ip_address: ip }: CheckBody, methodIsKnown: boolean, addressIsKnown: boolean): Error {
   const faults: Fault[] = []
   if (!methodIsKnown) {
-    const hint = suggestion(method.toUpperCase(), METHODS)
+    const hint = suggestion(method.toUpperCase(), [...METHODS])
     faults.push({ field: 'method', value: method, fix: hint ? `unknown method${hint}` : METHOD_FIX })
   }
   if (!addressIsKnown) faults.push({ field: 'ip_address', value: ip, fix: ADDRESS_FIX })

@@ -46,8 +46,9 @@ function limiterProblem(error: LimiterError): Problem {
     case 'STORE_UNAVAILABLE':
       return problem('STORE_UNAVAILABLE', 'The counters cannot be reached at the moment; nothing was decided.')
     case 'STORE_CORRUPT':
+    case 'STORE_CROWDED':
       // Names a key of Redis, and with it the client: fit for whoever named that client, but not for a log.
-      return problem('STORE_CORRUPT', error.message)
+      return problem(error.code, error.message)
     case 'CLOSED':
       return problem('CLOSED', 'This node is shutting down: ask another one.')
     case 'RULE_INVALID':

@@ -1,6 +1,5 @@
 // What every algorithm is: functions over (limit, state, time). These files are the specification; the memory store
-// runs
-// them and the Lua must equal them on every trace (test/differential).
+// runs them and the Lua must equal them on every trace (test/differential).
 
 import type { Limit } from './limit.ts'
 

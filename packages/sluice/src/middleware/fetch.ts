@@ -1,10 +1,11 @@
 // Rate limiting for handlers from Request to Response, as Deno, Bun, Hono, Workers and service frameworks have them:
 // `export default { fetch: rateLimit({ limit: 100, window: '1m', ip })(handler) }`.
 
+import { optionInvalid } from '../errors.ts'
 import { withEnd, withHeaders } from '../http/response.ts'
 import { type HttpRequest, holdsPermit, type Verdict } from '../http/verdict.ts'
 import { createGate } from './gate.ts'
-import { optionInvalid, type RateLimitOptions } from './options.ts'
+import type { RateLimitOptions } from './options.ts'
 
 /** `Rest` is whatever the runtime hands over beside the request: Deno's connection info, a Worker's env and context. */
 export type FetchHandler<Rest extends readonly unknown[]> = (
@@ -25,7 +26,7 @@ export type Limited = <Rest extends readonly unknown[]>(
 ) => (request: Request, ...rest: Rest) => Promise<Response>
 
 export function rateLimit({ ip = denoAddress, ...options }: FetchOptions): Limited {
-  if (typeof ip !== 'function') throw optionInvalid([{ field: 'ip', value: ip, fix: 'must be a function' }])
+  if (typeof ip !== 'function') throw optionInvalid('ip', ip, 'must be a function')
   const gate = createGate<Request>(options)
   return (handler) =>
     async (request, ...rest) => {

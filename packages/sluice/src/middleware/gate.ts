@@ -1,6 +1,6 @@
 // What all middlewares share: options in, one question per request out. An adapter adds the translation only.
 
-import { type Fault, LimiterError } from '../errors.ts'
+import { type Fault, LimiterError, optionsInvalid } from '../errors.ts'
 import { headerFacts } from '../http/header-facts.ts'
 import { type HttpRequest, judge, subjectOf, type Verdict } from '../http/verdict.ts'
 import { createLimiter, type Limiter } from '../limiter.ts'
@@ -10,7 +10,6 @@ import {
   isOwnLimiter,
   type OneLimit,
   type OwnLimiter,
-  optionInvalid,
   proxiesOf,
   type RateLimitOptions,
   windowMs,
@@ -77,7 +76,7 @@ function limiterOf<Req>(options: OneLimit<Req>): Limiter {
     return createLimiter({ rules: [rule], store, ipv6Prefix })
   } catch (error) {
     // Numbers that are fine one by one may not go together: only the rule parser knows.
-    if (error instanceof LimiterError && error.code === 'RULE_INVALID') throw optionInvalid(error.faults.map(asOption))
+    if (error instanceof LimiterError && error.code === 'RULE_INVALID') throw optionsInvalid(error.faults.map(asOption))
     throw error
   }
 }

@@ -3,7 +3,7 @@
 
 import { ALGORITHMS, type AlgorithmName, WINDOW_US_MAX } from '../algorithms/limit.ts'
 import type { Clock } from '../clock.ts'
-import { type Fault, faultText, LimiterError } from '../errors.ts'
+import { type Fault, optionInvalid, optionsInvalid } from '../errors.ts'
 import { parseCidr } from '../http/cidr.ts'
 import type { HeaderOptions } from '../http/headers.ts'
 import type { Proxies } from '../http/verdict.ts'
@@ -106,12 +106,12 @@ export function isOwnLimiter<Req>(options: RateLimitOptions<Req>): options is Ow
 
 /** Throws OPTION_INVALID with one fault per mistake. */
 export function checkOptions(options: unknown): void {
-  if (!isObject(options)) throw optionInvalid([{ field: 'options', value: options, fix: FORMS }])
+  if (!isObject(options)) throw optionInvalid('options', options, FORMS)
   const own = 'limiter' in options
   const required = own ? ['limiter'] : ['limit', 'window']
   const headers = isObject(options.headers) ? faultsOf(options.headers, HEADERS, [], 'headers.') : []
   const faults = [...faultsOf(options, own ? OWN_LIMITER : ONE_LIMIT, required), ...headers]
-  if (faults.length > 0) throw optionInvalid(faults)
+  if (faults.length > 0) throw optionsInvalid(faults)
 }
 
 /** NaN for what is not a duration. */
@@ -144,10 +144,6 @@ function unknownOption(field: string, known: readonly string[]): Check {
   const name = ELSEWHERE[field]
   const fix = name === undefined ? `is not an option here; those are ${known.join(', ')}` : `is called ${name} here`
   return { fix, accepts: () => false }
-}
-
-export function optionInvalid(faults: readonly Fault[]): LimiterError {
-  return new LimiterError('OPTION_INVALID', faults.map(faultText).join('; '), { faults })
 }
 
 function aFunction(purpose: string): Check {

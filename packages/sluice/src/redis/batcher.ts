@@ -11,6 +11,9 @@ import { BatchEncoder, ReplyDecoder, type Request, weightOf } from './wire.ts'
 /** Buckets per script call: about half a millisecond of Redis, and small enough that both sides always have work. */
 const BATCH_WEIGHT_MAX = 100
 
+/** Requests that may wait for Redis at once, on one connection: beyond it they fail at once instead of piling up. */
+const WAITING_MAX = 100_000
+
 export type BatchObserver = {
   /** After each batch that was answered. */
   readonly onBatch?: ((requests: number, seconds: number) => void) | undefined
@@ -24,11 +27,13 @@ export class Batcher {
   requests = 0
   batches = 0
   errors = 0
+  dropped = 0
   readonly #connection: Connection
   readonly #names: KeyNames
   readonly #observer: BatchObserver
   readonly #nowArgument: () => string
   #jobs: Job[] = []
+  #waiting = 0
 
   constructor(connection: Connection, names: KeyNames, observer: BatchObserver, nowArgument: () => string) {
     this.#connection = connection
@@ -38,6 +43,11 @@ export class Batcher {
   }
 
   run(request: Request): Promise<Taken | undefined> {
+    if (this.#waiting >= WAITING_MAX) {
+      this.dropped += 1
+      throw new LimiterError('STORE_UNAVAILABLE', `more than ${WAITING_MAX} requests wait for Redis`)
+    }
+    this.#waiting += 1
     return new Promise((resolve, reject) => {
       if (this.#jobs.push({ request, resolve, reject }) === 1) setImmediate(() => this.#flush())
     })
@@ -72,12 +82,14 @@ export class Batcher {
       const reply = new ReplyDecoder(await this.#call(batch))
       this.batches += 1
       this.requests += jobs.length
-      for (const job of jobs) this.#settle(job, reply)
+      for (const job of jobs) this.#deliver(job, reply)
       this.#observer.onBatch?.(jobs.length, (performance.now() - startedMs) / 1000)
     } catch (cause) {
       const error = unavailable(cause)
       this.#failed(error)
       for (const { reject } of jobs) reject(error)
+    } finally {
+      this.#waiting -= jobs.length
     }
   }
 
@@ -94,7 +106,7 @@ export class Batcher {
     }
   }
 
-  #settle({ request, resolve, reject }: Job, reply: ReplyDecoder): void {
+  #deliver({ request, resolve, reject }: Job, reply: ReplyDecoder): void {
     const answer = reply.next(request, () => this.#firstKey(request))
     if (answer instanceof LimiterError) {
       this.#failed(answer)

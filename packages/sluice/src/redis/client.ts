@@ -1,7 +1,7 @@
 // The client is the user's (`ioredis` or `redis`); the store works on connections of its own, made from it with options
 // under which a command is sent at most once and fails at once when it cannot be: never queued, never sent again.
 
-import { faultText, LimiterError } from '../errors.ts'
+import { type LimiterError, optionInvalid } from '../errors.ts'
 
 /** What the store needs of a connection. */
 export type Connection = {
@@ -94,6 +94,5 @@ function isNodeRedis(client: RedisClient): client is NodeRedisLike {
 function ignore(): void {}
 
 function unusable(value: unknown, fix: string): LimiterError {
-  const fault = { field: 'client', value: typeof value === 'string' ? value : typeof value, fix }
-  return new LimiterError('OPTION_INVALID', faultText(fault), { faults: [fault] })
+  return optionInvalid('client', typeof value === 'string' ? value : typeof value, fix)
 }

@@ -46,5 +46,6 @@ function kindOf(limit: Limit): string {
 
 /** Whether a bucket is kept together with the other buckets of its owner, and so is told apart by its detail. */
 export function sharesValue(limit: Limit): boolean {
-  return isPacked(limit) && limit.detailBounded
+  // Global rules have no owner to be kept together by, and there may be any number of them.
+  return isPacked(limit) && limit.detailBounded && limit.fact !== ''
 }

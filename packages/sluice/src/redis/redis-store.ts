@@ -2,8 +2,16 @@
 // rules; nothing is sent twice, so a connection that breaks in mid-reply may lose an answer but never counts double.
 
 import type { Clock } from '../clock.ts'
-import { faultText, LimiterError } from '../errors.ts'
-import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
+import { LimiterError, optionInvalid } from '../errors.ts'
+import {
+  type BucketName,
+  type Charge,
+  type Give,
+  requireOp,
+  type Store,
+  type Take,
+  type Taken,
+} from '../store/store.ts'
 import { Batcher, type BatchObserver } from './batcher.ts'
 import { connect, type RedisClient } from './client.ts'
 import { KeyNames } from './key.ts'
@@ -14,7 +22,7 @@ export type RedisStoreOptions = BatchObserver & {
   readonly connections?: number
   /** First part of every key in Redis. */
   readonly prefix?: string
-  /** Keyed hash of owners too long to be written out: the same on every node. */
+  /** Key of the hash by which owners too long to be written out are named: the same on every node. */
   readonly keySecret?: string
   /** For tests: a time instead of the one of Redis. */
   readonly clock?: Clock
@@ -58,7 +66,7 @@ class BatchedRedisStore implements RedisStore {
   }
 
   async take({ charges, op }: Take): Promise<Taken> {
-    if (op === undefined) for (const { limit } of charges) requireNoPermit(limit.algorithm === 'concurrency', limit.id)
+    requireOp({ charges, op })
     return this.#answer({ verb: 'take', charges, opId: op?.id })
   }
 
@@ -100,12 +108,7 @@ class BatchedRedisStore implements RedisStore {
   }
 }
 
-function requireNoPermit(isPermit: boolean, id: string): void {
-  check('op', undefined, `name the permit: ${id} is a concurrency limit`, () => !isPermit)
-}
-
 function check(field: string, value: unknown, fix: string, holds: () => boolean): void {
   if (holds()) return
-  const fault = { field, value, fix }
-  throw new LimiterError('OPTION_INVALID', faultText(fault), { faults: [fault] })
+  throw optionInvalid(field, value, fix)
 }

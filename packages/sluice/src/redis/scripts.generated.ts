@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '1e32d4cfad7e330be7e1ebda041f69a9425c5f49',
+  sha1: '0b27831ba680b774db1fbb1269e34f2b22a8a098',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -14,8 +14,7 @@ export const APPLY: Script = {
                       code 1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
                       a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
                       shape: the first six as one text
-             numbers  per request: verb 4, key, limit, cost: a take of one charge, enforced, without op id and detail;
-             or
+             numbers  per request: verb 4, key, limit, cost (a take of one charge, enforced, no op id, no detail), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
@@ -30,8 +29,7 @@ export const APPLY: Script = {
              give, reset  status (1, or negative)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
-  are
-  made once per batch, not per request: that is most of the speed.
+  are made once per batch, not per request: that is most of the speed.
 ]]
 --[[
   Algorithms of three numbers: token bucket, leaky bucket, fixed window, sliding window. The TypeScript in
@@ -101,8 +99,7 @@ local function inherited(code, tick, a, b, at, x, y, limit)
     local owed_ticks = ceil(ceil(x / b) * tick / to_tick)
     local capacity_parts = capacity * to_a
     next_x = max(next_x, owed_ticks >= capacity_parts / to_b and capacity_parts or owed_ticks * to_b)
-  end
-  return position(to_code, to_tick, to_a, now_us), next_x, 0
+  end return position(to_code, to_tick, to_a, now_us), next_x, 0
 end
 
 -- When a state, as it was stored, ends to matter.
@@ -235,25 +232,20 @@ local function ends_list_us(code, list, window_us)
 end
 --[[
   Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests
-  that
-  touch it and no others; it is never overwritten.
+  that touch it and no others; it is never overwritten.
 
   A packed value is a row of records (RECORD below): name, shape of the limit that wrote it (see SHAPE), and its state
-  at,
-  x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a
-  table per
-  value would cost more than all arithmetic. A listed value is a msgpack array.
+  at, x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a
+  table per value would cost more than all arithmetic. A listed value is a msgpack array.
 ]]
 -- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
--- test
--- that moves it) from finding a full bucket where a spent one was.
+-- test that moves it) from finding a full bucket where a spent one was.
 local SLACK_US = 60000000
-local BUCKETS_MAX = 512
+local BUCKETS_MAX = 1024
 -- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
 local PERIOD_US = 15000000
 -- Name and shape, each behind its length, then the state: at and x of 7 bytes and y of 4. Read and written without a
--- table,
--- and a state can be written alone, in its place.
+-- table, and a state can be written alone, in its place.
 local RECORD = '<Hc0Bc0I7I7I4'
 local STATE, STATE_BYTES = '<I7I7I4', 18
 -- generation, code, capacity, tick, a, b in base 36.
@@ -265,8 +257,7 @@ local pack, unpack_record = struct.pack, struct.unpack
 local names, shapes, record_ats, record_xs, record_ys, following, offsets = {}, {}, {}, {}, {}, {}, {}
 local record_count = 0
 -- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has
--- changed (a
--- record whose state did, or true for more than that), and whether the TTL must be set.
+-- changed (a record whose state did, or true for more than that), and whether the TTL must be set.
 local firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
 local dirty, dirty_keys, dirty_count, aged = {}, {}, 0, {}
 local numbers_by_shape, ttls = {}, {}
@@ -441,9 +432,8 @@ local function store_values()
 end
 --[[
   The bucket at hand for each part of the request at hand: brought to now on the side, and written back into its value
-  only
-  when something is charged (or an edit or a clock that stepped back has to be kept). A bucket that is asked and not
-  charged is left as it was, or a clock that steps back would find it in another state than if nobody had asked.
+  only when something is charged (or an edit or a clock that stepped back has to be kept). A bucket that is asked and
+  not charged is left as it was, or a clock that steps back would find it in another state than if nobody had asked.
 ]]
 local UNREADABLE, CROWDED = -1, -2
 

@@ -15,6 +15,8 @@ export type Request =
   | { readonly verb: 'reset'; readonly bucket: BucketName }
 
 const VERBS = { take: 0, peek: 1, give: 2, reset: 3 } as const
+/** Of one owner, in one value; the same number stands in lua/include/values.lua. */
+const BUCKETS_MAX = 1024
 const TAKE_PLAIN = 4
 const TAKE_REPEATING = 5
 const KINDS = { enforce: 0, shadow: 1, force: 2 } as const
@@ -130,7 +132,7 @@ export class ReplyDecoder {
   next(request: Request, key: () => string): Taken | undefined | LimiterError {
     const status = this.#number()
     if (status === -1) return new LimiterError('STORE_CORRUPT', `the value of ${key()} cannot be read`)
-    if (status === -2) return new LimiterError('STORE_CORRUPT', `${key()} holds more buckets than one value may`)
+    if (status === -2) return new LimiterError('STORE_CROWDED', `${key()} holds ${BUCKETS_MAX} buckets already`)
     if (request.verb === 'give' || request.verb === 'reset') return undefined
     const replayed = this.#number() === 1
     const { charges, opId } = request

@@ -6,7 +6,7 @@ import { isBucket } from '../algorithms/registry.ts'
 import { parseRules } from './parse.ts'
 import { plainRule, type Rule } from './rule.ts'
 
-type Fixture = { source: string; what: string; given: unknown; parsed: Rule[] }
+type Fixture = { dialect: string; what: string; given: unknown; parsed: Rule[] }
 type Fields = Record<string, unknown>
 
 const FIXTURES = new URL('fixtures/', import.meta.url)
@@ -20,12 +20,12 @@ function parsed(fields: Fields): Rule {
   return parseRules([{ ...BASE, ...fields }])[0] as Rule // one rule in, one rule out
 }
 
-describe('every source document is understood as it is written', () => {
+describe('every dialect in use elsewhere is understood as it is written', () => {
   test('there is a fixture for each of the five', () => {
-    expect(fixtures.map(({ source }) => source.slice(0, 3))).toEqual(['000', '001', '002', '003', '004'])
+    expect(fixtures.length).toBe(5)
   })
 
-  test.each(fixtures)('$source: $what', ({ given, parsed }) => {
+  test.each(fixtures)('$dialect: $what', ({ given, parsed }) => {
     expect(parseRules(given)).toEqual(parsed)
   })
 })

@@ -2,7 +2,7 @@
 
 import type { Clock } from '../clock.ts'
 import type { Plan } from '../decision.ts'
-import { faultText, LimiterError } from '../errors.ts'
+import { type LimiterError, optionInvalid } from '../errors.ts'
 import type { BucketName, Charge } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
 import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compileRules } from './compile.ts'
@@ -64,7 +64,7 @@ export class RuleSet {
   /** Every bucket that a rule can have for one key. */
   bucketsOf(ruleId: string, key: Key): BucketName[] {
     const rule = this.#compiled.find(({ id }) => id === ruleId)
-    if (rule === undefined) throw invalid('ruleId', ruleId, 'give the id of a rule in force')
+    if (rule === undefined) throw optionInvalid('ruleId', ruleId, 'give the id of a rule in force')
     const facts: Readonly<Record<string, string>> = typeof key === 'string' ? { [rule.rule.scope[0] ?? '']: key } : key
     const given = subjectOfKey(facts)
     const subject = withPath(given, this.#index.spotOf(given.path ?? '/'))
@@ -75,7 +75,8 @@ export class RuleSet {
     if (owner !== undefined && detail !== undefined && !lacksEndpoint)
       return limits.map(({ limit }) => ({ limit, owner, detail }))
     const address = rule.onMissing === 'by_ip' && !lacksEndpoint ? this.#address(subject) : undefined
-    if (address === undefined) throw invalid('key', key, `give every fact of the key: ${rule.rule.scope.join(', ')}`)
+    if (address === undefined)
+      throw optionInvalid('key', key, `give every fact of the key: ${rule.rule.scope.join(', ')}`)
     return limits.map(({ limit, byIp }) => ({ limit: byIp?.limit ?? limit, owner: address, detail: detail ?? '' }))
   }
 
@@ -183,9 +184,4 @@ function subjectOfKey(facts: Readonly<Record<string, string>>): Subject {
 
 function tooLong(rule: CompiledRule, text: string): LimiterError {
   return invalidSubject(rule.scope, text, `give a key of at most ${FACT_LENGTH_MAX} characters`)
-}
-
-function invalid(field: string, value: unknown, fix: string): LimiterError {
-  const fault = { field, value, fix }
-  return new LimiterError('OPTION_INVALID', faultText(fault), { faults: [fault] })
 }

@@ -148,7 +148,7 @@ export class BucketTable {
     return numberAt(this.#chunk, this.#word + 4)
   }
 
-  /** Whole numbers from 0 to 2^52. */
+  /** Whole numbers of at least 0, below 2^52. */
   write(tag: number, first: number, second: number): void {
     writeNumber(this.#chunk, this.#word + 2, first, tag & (HALF_TAG - 1))
     writeNumber(this.#chunk, this.#word + 4, second, tag >>> 12)

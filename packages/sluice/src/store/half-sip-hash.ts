@@ -1,5 +1,6 @@
-// HalfSipHash-1-3 over UTF-16 text, 64 bits out: about the cost of an unkeyed hash, and without the key nobody can
-// choose texts that fall together. The result is left in two fields, so hashing allocates nothing.
+// A variant of HalfSipHash-1-3 over UTF-16 text: about the cost of an unkeyed hash, and without the key nobody can choose
+// texts that fall together. It differs from the standard in how 64 bits come out: both pairs of words after the one
+// finalisation, instead of a second one. The result is left in two fields, so hashing allocates nothing.
 
 /** Four 32-bit words: the key, and whatever has been absorbed behind it. */
 export type HashSeed = { readonly v0: number; readonly v1: number; readonly v2: number; readonly v3: number }

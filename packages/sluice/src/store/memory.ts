@@ -9,15 +9,16 @@ import type { Limit } from '../algorithms/limit.ts'
 import { isPacked, type PackedLimit } from '../algorithms/registry.ts'
 import { slidingWindowLog } from '../algorithms/sliding-window-log.ts'
 import { type Clock, systemClock } from '../clock.ts'
-import { faultText, LimiterError } from '../errors.ts'
+import { optionInvalid } from '../errors.ts'
 import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './half-sip-hash.ts'
 import { LimitBook, type LimitPage } from './limit-book.ts'
 import { ListTable } from './list-table.ts'
-import type { BucketName, Charge, Give, Grant, Short, Store, Take, Taken } from './store.ts'
+import type { Take, Taken } from './store.ts'
+import { type BucketName, type Charge, type Give, type Grant, requireOp, type Short, type Store } from './store.ts'
 
 export type MemoryStoreOptions = {
-  /** Most keys held at once, about 40 bytes each. Above it, new keys share 4096 overflow buckets per limit. */
+  /** Most keys held at once, 34 to 43 bytes each. Above it, new keys share 4096 overflow buckets per limit. */
   readonly maxKeys?: number
   readonly clock?: Clock
 }
@@ -25,16 +26,15 @@ export type MemoryStoreOptions = {
 export const MAX_KEYS_DEFAULT = 20_000_000
 const LISTS_MAX = 100_000
 const OVERFLOW_BUCKETS = 4096
-/** A segment of the table is looked over for vacant buckets once in so many takes. */
-const TAKES_PER_SWEEP = 16_384
+/** A segment of the table is looked over for vacant buckets once in so many calls. */
+const CALLS_PER_SWEEP = 16_384
 /** The two counts of a sliding window share one number: y × 2^26 + x (SLIDING_UNITS_MAX keeps both below 2^26). */
 const COUNT_SIZE = 2 ** 26
 
 export function memoryStore(options: MemoryStoreOptions = {}): Store {
   const maxKeys = options.maxKeys ?? MAX_KEYS_DEFAULT
   if (!Number.isInteger(maxKeys) || maxKeys < 1) {
-    const fault = { field: 'maxKeys', value: maxKeys, fix: 'give a whole number of at least 1' }
-    throw new LimiterError('OPTION_INVALID', faultText(fault), { faults: [fault] })
+    throw optionInvalid('maxKeys', maxKeys, 'give a whole number of at least 1')
   }
   return new MemoryStore(maxKeys, options.clock ?? systemClock)
 }
@@ -66,7 +66,7 @@ class MemoryStore implements Store {
   readonly #lists = new ListTable(LISTS_MAX)
   readonly #table: BucketTable
   #nowUs = 0
-  #takes = 0
+  #calls = 0
   #overflowed = 0
 
   constructor(maxKeys: number, clock: Clock) {
@@ -88,6 +88,7 @@ class MemoryStore implements Store {
     const nowUs = this.#now()
     const only = charges.length === 1 ? charges[0] : undefined
     if (only !== undefined && isPacked(only.limit)) return this.#takeOne(only, only.limit, nowUs)
+    requireOp({ charges, op })
     return this.#takeAll(charges, op?.id, nowUs)
   }
 
@@ -129,8 +130,8 @@ class MemoryStore implements Store {
   #now(): number {
     const nowUs = this.#clock.nowUs()
     this.#nowUs = nowUs
-    this.#takes += 1
-    if (this.#takes % TAKES_PER_SWEEP === 0) this.#table.sweepNext(nowUs)
+    this.#calls += 1
+    if (this.#calls % CALLS_PER_SWEEP === 0) this.#table.sweepNext(nowUs)
     return nowUs
   }
 
@@ -156,7 +157,6 @@ class MemoryStore implements Store {
   }
 
   #takeAll(charges: readonly Charge[], opId: string | undefined, nowUs: number): Taken {
-    if (opId === undefined) charges.forEach(requireNoPermit)
     const works = this.#works(charges, opId, nowUs)
     const granted = works.every(passes)
     const replayed = opId !== undefined && isRenewal(works, opId, nowUs)
@@ -210,7 +210,8 @@ class MemoryStore implements Store {
     const write = () => {
       this.#hash.high = high
       this.#hash.low = low
-      this.#save(page, this.#table.find(high, low), settled.state, nowUs)
+      // Asked for again: other charges of the take may have opened pages since, and pages without buckets are used again.
+      this.#save(this.#book.pageOf(limit), this.#table.find(high, low), settled.state, nowUs)
     }
     return { id: `${high}:${low}`, algorithm: page.algorithm, settled, write }
   }
@@ -292,10 +293,4 @@ function passes({ charge, short }: Work): boolean {
 function isRenewal(works: readonly Work[], opId: string, nowUs: number): boolean {
   const permits = works.filter(({ charge }) => charge.limit.algorithm === 'concurrency')
   return permits.length > 0 && permits.every(({ bucket }) => holds(bucket.settled.state as PermitState, opId, nowUs))
-}
-
-function requireNoPermit({ limit }: Charge): void {
-  if (limit.algorithm !== 'concurrency') return
-  const fault = { field: 'op', value: undefined, fix: `name the permit: ${limit.id} is a concurrency limit` }
-  throw new LimiterError('OPTION_INVALID', faultText(fault), { faults: [fault] })
 }

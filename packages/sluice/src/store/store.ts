@@ -1,7 +1,8 @@
-// The store contract: three verbs over buckets. Leases, breakers, batching and remote stores all compose as
-// Store → Store wrappers, and `storeContract` of sluice/testing is the suite that every one of them runs.
+// The store contract: take, give, peek and reset over buckets. It is narrow so that a store can wrap another one (to hold
+// leases, say, or to guard it), and `storeContract` of sluice/testing is the suite that every store runs.
 
 import type { Limit } from '../algorithms/limit.ts'
+import { optionInvalid } from '../errors.ts'
 
 /**
  * What one limit asks of one bucket. The bucket is (limit.id, limit.fact, owner, detail): kept apart rather than
@@ -72,6 +73,12 @@ export type Give = {
   readonly units: number
   /** `nowUs` of the take that booked the units: windows and logs find them by it, buckets discount their age. */
   readonly bookedUs: number
+}
+
+/** A permit has to have a name, or nobody could renew or release it. */
+export function requireOp({ charges, op }: Take): void {
+  const permit = op === undefined && charges.find(({ limit }) => limit.algorithm === 'concurrency')
+  if (permit) throw optionInvalid('op', op, `name the permit: ${permit.limit.id} is a concurrency limit`)
 }
 
 export type BucketName = Pick<Charge, 'limit' | 'owner' | 'detail'>

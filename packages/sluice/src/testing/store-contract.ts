@@ -1,6 +1,5 @@
 // The store contract as a suite: whatever implements Store calls it and has to pass. A case that cannot hold for a
-// store
-// is skipped by name, with the reason.
+// store is skipped by name, with the reason.
 
 import { ALGORITHMS } from '../algorithms/limit.ts'
 import type { Store } from '../store/store.ts'

@@ -8,8 +8,7 @@
                       code 1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
                       a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
                       shape: the first six as one text
-             numbers  per request: verb 4, key, limit, cost: a take of one charge, enforced, without op id and detail;
-             or
+             numbers  per request: verb 4, key, limit, cost (a take of one charge, enforced, no op id, no detail), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
@@ -24,8 +23,7 @@
              give, reset  status (1, or negative)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
-  are
-  made once per batch, not per request: that is most of the speed.
+  are made once per batch, not per request: that is most of the speed.
 ]]
 --- @include "packed"
 --- @include "listed"

@@ -66,8 +66,7 @@ local function inherited(code, tick, a, b, at, x, y, limit)
     local owed_ticks = ceil(ceil(x / b) * tick / to_tick)
     local capacity_parts = capacity * to_a
     next_x = max(next_x, owed_ticks >= capacity_parts / to_b and capacity_parts or owed_ticks * to_b)
-  end
-  return position(to_code, to_tick, to_a, now_us), next_x, 0
+  end return position(to_code, to_tick, to_a, now_us), next_x, 0
 end
 
 -- When a state, as it was stored, ends to matter.

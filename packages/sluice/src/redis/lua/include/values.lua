@@ -1,24 +1,19 @@
 --[[
   Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests
-  that
-  touch it and no others; it is never overwritten.
+  that touch it and no others; it is never overwritten.
 
   A packed value is a row of records (RECORD below): name, shape of the limit that wrote it (see SHAPE), and its state
-  at,
-  x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a
-  table per
-  value would cost more than all arithmetic. A listed value is a msgpack array.
+  at, x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a
+  table per value would cost more than all arithmetic. A listed value is a msgpack array.
 ]]
 -- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
--- test
--- that moves it) from finding a full bucket where a spent one was.
+-- test that moves it) from finding a full bucket where a spent one was.
 local SLACK_US = 60000000
-local BUCKETS_MAX = 512
+local BUCKETS_MAX = 1024
 -- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
 local PERIOD_US = 15000000
 -- Name and shape, each behind its length, then the state: at and x of 7 bytes and y of 4. Read and written without a
--- table,
--- and a state can be written alone, in its place.
+-- table, and a state can be written alone, in its place.
 local RECORD = '<Hc0Bc0I7I7I4'
 local STATE, STATE_BYTES = '<I7I7I4', 18
 -- generation, code, capacity, tick, a, b in base 36.
@@ -30,8 +25,7 @@ local pack, unpack_record = struct.pack, struct.unpack
 local names, shapes, record_ats, record_xs, record_ys, following, offsets = {}, {}, {}, {}, {}, {}, {}
 local record_count = 0
 -- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has
--- changed (a
--- record whose state did, or true for more than that), and whether the TTL must be set.
+-- changed (a record whose state did, or true for more than that), and whether the TTL must be set.
 local firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
 local dirty, dirty_keys, dirty_count, aged = {}, {}, 0, {}
 local numbers_by_shape, ttls = {}, {}

@@ -1,8 +1,7 @@
 --[[
   The bucket at hand for each part of the request at hand: brought to now on the side, and written back into its value
-  only
-  when something is charged (or an edit or a clock that stepped back has to be kept). A bucket that is asked and not
-  charged is left as it was, or a clock that steps back would find it in another state than if nobody had asked.
+  only when something is charged (or an edit or a clock that stepped back has to be kept). A bucket that is asked and
+  not charged is left as it was, or a clock that steps back would find it in another state than if nobody had asked.
 ]]
 local UNREADABLE, CROWDED = -1, -2
 
