@@ -37,7 +37,7 @@ export type Decision = {
   readonly limit: number | null
   readonly remaining: number | null
   readonly resetAfterMs: number | null
-  /** The same as a time of the store's clock, so that it does not wander from check to check; null if it was not asked. */
+  /** The same by the store's clock, so that it does not wander from check to check; null if it was not asked. */
   readonly resetAtMs: number | null
   /** 0 when allowed; null when waiting will not help. */
   readonly retryAfterMs: number | null

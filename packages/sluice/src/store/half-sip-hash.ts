@@ -1,5 +1,5 @@
-// A variant of HalfSipHash-1-3 over UTF-16 text: about the cost of an unkeyed hash, and without the key nobody can choose
-// texts that fall together. It differs from the standard in how 64 bits come out: both pairs of words after the one
+// A variant of HalfSipHash-1-3 over UTF-16 text: about the cost of an unkeyed hash, and without the key nobody can
+// choose texts that fall together. It differs from the standard in how 64 bits come out: both pairs of words after one
 // finalisation, instead of a second one. The result is left in two fields, so hashing allocates nothing.
 
 /** Four 32-bit words: the key, and whatever has been absorbed behind it. */

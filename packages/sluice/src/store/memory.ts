@@ -210,7 +210,7 @@ class MemoryStore implements Store {
     const write = () => {
       this.#hash.high = high
       this.#hash.low = low
-      // Asked for again: other charges of the take may have opened pages since, and pages without buckets are used again.
+      // Asked for again: other charges of the take may have opened pages since, and unused pages go to others.
       this.#save(this.#book.pageOf(limit), this.#table.find(high, low), settled.state, nowUs)
     }
     return { id: `${high}:${low}`, algorithm: page.algorithm, settled, write }

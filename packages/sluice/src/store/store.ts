@@ -1,5 +1,5 @@
-// The store contract: take, give, peek and reset over buckets. It is narrow so that a store can wrap another one (to hold
-// leases, say, or to guard it), and `storeContract` of sluice/testing is the suite that every store runs.
+// The store contract: take, give, peek and reset over buckets. It is narrow so that a store can wrap another one (to
+// hold leases, say, or to guard it), and `storeContract` of sluice/testing is the suite that every store runs.
 
 import type { Limit } from '../algorithms/limit.ts'
 import { optionInvalid } from '../errors.ts'
