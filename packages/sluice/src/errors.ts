@@ -23,7 +23,6 @@ const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   STORE_UNAVAILABLE: 503,
   STORE_CORRUPT: 503,
   STORE_CROWDED: 503,
-    'One owner has more buckets than one value holds: give fewer rules the same first fact, or a composite scope.',
 }
 
 export class LimiterError extends Error {
