@@ -52,23 +52,18 @@ export class BatchEncoder {
 
   /** Flat on purpose: a table per request would be most of what the script does. */
   add(request: Request): void {
-    const only = request.verb === 'take' && request.charges.length === 1 ? request.charges[0] : undefined
-    if (only !== undefined && this.#addPlain(only, request)) return
+    const plain = plainCharge(request)
+    if (plain !== undefined) {
+      const { limit, owner, detail, min } = plain
+      this.#numbers.push(TAKE_PLAIN, this.#key(limit, owner, detail), this.#limit(limit), min)
+      return
+    }
     const opId = request.verb === 'reset' ? undefined : request.opId
     const verb = request.verb === 'take' && repeats(request.charges) ? TAKE_REPEATING : VERBS[request.verb]
     this.#numbers.push(verb, this.#text(opId ?? ''), weightOf(request))
     if (request.verb === 'reset') this.#part(request.bucket, 0, 0, 0)
     else if (request.verb === 'give') for (const give of request.gives) this.#part(give, give.units, give.bookedUs, 0)
     else for (const charge of request.charges) this.#part(charge, charge.min, charge.max, KINDS[charge.kind])
-  }
-
-  /** What most requests are has a short form: one charge, enforced, of a bucket that its key and limit name. */
-  #addPlain(charge: Charge, request: Request): boolean {
-    const { limit, owner, detail, min, max, kind } = charge
-    const plain = kind === 'enforce' && min === max && (detail === '' || !sharesValue(limit)) && isPacked(limit)
-    if (!plain || ('opId' in request && request.opId !== undefined)) return false
-    this.#numbers.push(TAKE_PLAIN, this.#key(limit, owner, detail), this.#limit(limit), min)
-    return true
   }
 
   json(): string {
@@ -93,6 +88,14 @@ export class BatchEncoder {
   #text(text: string): number {
     return text === '' ? 0 : indexIn(this.#textIndex, text, () => this.#texts.push(text))
   }
+}
+
+/** What most requests are has a short form: one charge, enforced, of a bucket that its key and limit name. */
+function plainCharge(request: Request): Charge | undefined {
+  if (request.verb !== 'take' || request.charges.length !== 1 || request.opId !== undefined) return undefined
+  const [charge] = request.charges
+  if (charge === undefined || charge.kind !== 'enforce' || charge.min !== charge.max) return undefined
+  return isPacked(charge.limit) && (charge.detail === '' || !sharesValue(charge.limit)) ? charge : undefined
 }
 
 /** Whether two charges may be of one bucket: the script looks for that only when told to. */
@@ -130,6 +133,9 @@ export class ReplyDecoder {
 
   /** The answer to a request, or the error that it alone meets. */
   next(request: Request, key: () => string): Taken | undefined | LimiterError {
+    const plain = plainCharge(request)
+    const x = plain === undefined ? -1 : this.#number()
+    if (plain !== undefined && x >= 0) return this.#granted(plain, x)
     const status = this.#number()
     if (status === -1) return new LimiterError('STORE_CORRUPT', `the value of ${key()} cannot be read`)
     if (status === -2) return new LimiterError('STORE_CROWDED', `${key()} holds ${BUCKETS_MAX} buckets already`)
@@ -140,17 +146,22 @@ export class ReplyDecoder {
     return { granted: status === 1, nowUs: this.#nowUs, grants, source: 'store', replayed }
   }
 
+  #granted(charge: Charge, x: number): Taken {
+    const grant = this.#packed(charge, charge.limit as PackedLimit, false, charge.min, x, 0) // plain charges are packed
+    return { granted: true, nowUs: this.#nowUs, grants: [grant], source: 'store', replayed: false }
+  }
+
   #grant(charge: Charge, opId: string | undefined): Grant {
     const short = SHORTS[this.#number()] ?? false
     const units = this.#number()
     return isPacked(charge.limit)
-      ? this.#packed(charge, charge.limit, short, units)
+      ? this.#packed(charge, charge.limit, short, units, this.#number(), this.#number())
       : this.#listed(charge, short, units, opId)
   }
 
-  #packed(charge: Charge, limit: PackedLimit, short: Short, units: number): Grant {
+  #packed(charge: Charge, limit: PackedLimit, short: Short, units: number, x: number, y: number): Grant {
     const algorithm = PACKED[limit.algorithm]
-    const state = stateNow(limit, this.#nowUs, this.#number(), this.#number())
+    const state = stateNow(limit, this.#nowUs, x, y)
     const used = algorithm.used(limit, state, this.#nowUs)
     const delayUs = units > 0 ? delayBefore(algorithm, limit, state, units) : 0
     return grantOf(algorithm, charge, state, this.#nowUs, used, short, units, delayUs, undefined)

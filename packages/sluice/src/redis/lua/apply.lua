@@ -20,6 +20,7 @@
                           and unless that is negative: replayed (0, 1), then per part short (0 no, 1 now, 2 never,
                           3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
+             verb 4       x, when it was granted and y is 0; or -1, then as for a take
              give, reset  status (1, or negative)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
@@ -41,6 +42,7 @@ if not now_us then
 end
 
 raw = redis.call('MGET', unpack(KEYS))
+prepare_limits()
 
 local function decide_all()
   local at, last = 1, #numbers
