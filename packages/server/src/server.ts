@@ -58,7 +58,10 @@ function running(
   stop: () => Promise<void>,
 ): Server {
   const drain = () => {
+    if (lifecycle.draining) return
     lifecycle.draining = true
+    // Clients that keep connections open are told not to use them again, or the next request would meet a closed one.
+    app.server.prependListener('request', (_request, response) => response.setHeader('connection', 'close'))
   }
   const close = () => {
     drain()

@@ -33,7 +33,10 @@ export function mistakesIn(error: LimiterError): string[] {
 
 function readText(path: string): string {
   try {
-    const { size } = statSync(path)
+    const found = statSync(path)
+    const { size } = found
+    // A pipe would hold the process up until somebody writes to it, and a device may never end.
+    if (!found.isFile() && !found.isDirectory()) throw new Error('it is not a regular file')
     if (size <= FILE_BYTES_MAX) return readFileSync(path, 'utf8')
     const fault = { field: 'file', value: `${size} bytes`, fix: `give a file of at most ${FILE_BYTES_MAX} bytes` }
     throw ruleFileError(path, [fault])

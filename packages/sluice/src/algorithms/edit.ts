@@ -55,21 +55,27 @@ export function isGivable<S>({ stale }: Settled<S>, units: number, resetUs: numb
   return !stale && (units < 0 || resetUs > 0)
 }
 
-/** Whether a state written under `a` means the same under `b`. */
+/**
+ * Whether a state written under `a` means the same under `b`: how much a bucket holds, or a window admits, is no part
+ * of it.
+ */
 function sameShape(a: Limit, b: Limit): boolean {
-  if (a.algorithm !== b.algorithm || a.capacity !== b.capacity || a.tickUs !== b.tickUs) return false
+  if (a.algorithm !== b.algorithm || a.tickUs !== b.tickUs) return false
   if (!isBucket(a.algorithm)) return a.windowTicks === b.windowTicks
   return a.unitParts === b.unitParts && a.tickParts === b.tickParts
 }
 
 /**
- * The units in use carry over, up to the new capacity: an edit can empty a bucket, not put it in debt. Between buckets
- * the time owed carries over too, and the larger of the two counts: raising a rate does not free a client at once.
+ * The units in use carry over, to a bucket up to its capacity: another rate can empty it, not put it in debt. Between
+ * buckets the time owed carries over too, and the larger of the two counts: raising a rate does not free a client at
+ * once.
  */
 function inherit(from: PackedLimit, state: PackedState, to: PackedLimit, nowUs: number): PackedState {
   const next = vacated(to, nowUs)
-  const used = Math.min(to.capacity, PACKED[from.algorithm].used(from, state, nowUs))
-  PACKED[to.algorithm].charge(to, next, nowUs, used)
+  const used = PACKED[from.algorithm].used(from, state, nowUs)
+  // A window forgets by itself when it ends; a bucket in debt would make its owner wait for as long as the debt is
+  // deep.
+  PACKED[to.algorithm].charge(to, next, nowUs, isBucket(to.algorithm) ? Math.min(to.capacity, used) : used)
   if (!isBucket(from.algorithm) || !isBucket(to.algorithm)) return next
 
   const owedUs = Math.ceil(state.x / from.tickParts) * from.tickUs

@@ -15,7 +15,6 @@ const UNRESERVED = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 /** What RFC 3986 lets stand in a path as it is: everything else is percent-encoded. */
 const LITERAL = `${UNRESERVED}!$&'()*+,;=:@/`
 const isLiteral = tableOf(LITERAL)
-const isUnreserved = tableOf(UNRESERVED)
 
 /** `/a/b` for `/a//./%62/?q#f` and for `http://host/a/b`; `/` for the empty path. */
 export function canonicalPath(path: string): string {
@@ -99,9 +98,9 @@ function escapedByte(path: string, at: number): number {
   return high < 0 || low < 0 ? -1 : high * 16 + low
 }
 
-/** Only unreserved characters mean the same with and without an escape: `%2F` is not a slash. */
+/** What may stand in a segment as it is means the same with and without an escape; `%2F` is not a slash. */
 function decodedOrUpper(byte: number): string {
-  if (isUnreserved[byte] === 1) return String.fromCharCode(byte)
+  if (isLiteral[byte] === 1 && byte !== SLASH) return String.fromCharCode(byte)
   return `%${byte.toString(16).toUpperCase().padStart(2, '0')}`
 }
 

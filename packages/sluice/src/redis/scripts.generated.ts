@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'b5e5b16a89f7b9c09d403b58c283ca779fb9ac82',
+  sha1: '2372fc2195efc0b40c0e77fc9aab81e558fb7471',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -95,7 +95,8 @@ end
 -- What an edited limit makes of a live state that another one wrote: src/algorithms/edit.ts.
 local function inherited(code, tick, a, b, at, x, y, limit)
   local to_code, capacity, to_tick, to_a, to_b = limit[2], limit[3], limit[4], limit[5], limit[6]
-  local next_x = charged(to_code, to_a, 0, min(capacity, used(code, tick, a, at, x, y)))
+  local in_use = used(code, tick, a, at, x, y)
+  local next_x = charged(to_code, to_a, 0, to_code <= LEAKY and min(capacity, in_use) or in_use)
   if code <= LEAKY and to_code <= LEAKY then
     local owed_ticks = ceil(ceil(x / b) * tick / to_tick)
     local capacity_parts = capacity * to_a
@@ -473,10 +474,9 @@ local function keep(part, key, limit, detail)
   if limit[2] >= LOG then keep_list(part, key, limit) else keep_packed(part, key, limit, detail) end
 end
 
--- Whether a state written under one limit means the same under the other: all but the generation is equal.
+-- Whether a state written under one limit means the same under the other: generation and capacity are no part of it.
 local function same_shape(one, other)
-  for i = 2, 6 do if one[i] ~= other[i] then return false end end
-  return true
+  return one[2] == other[2] and one[4] == other[4] and one[5] == other[5] and one[6] == other[6]
 end
 
 local function settle_packed(part, key, limit, detail, keeps)
@@ -555,8 +555,8 @@ end
 local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
 local ENFORCE, SHADOW, FORCE = 0, 1, 2
 
--- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a bucket
--- holds, and where a state stood when the present period of TTLs began.
+-- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a
+-- bucket holds, and where a state stood when the present period of TTLs began.
 local NOW_AT, FULL, PERIOD_AT = 9, 10, 11
 local function prepare_limits()
   local period_us = floor(now_us / PERIOD_US) * PERIOD_US
@@ -671,8 +671,8 @@ local function take_one_at_length(key, limit_index, cost)
   take(at, 1, '')
 end
 
--- The short way, for what most requests are: granted, by the only bucket of a value, which the same limit wrote. The maths
--- of include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
+-- The short way, for what most requests are: granted, by the only bucket of a value, which the same limit wrote. The
+-- maths of include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
 local function take_one(key, limit_index, cost)
   local limit, r = limits[limit_index], firsts[key]
   if r == nil then r = first_of(key) end

@@ -42,6 +42,7 @@ export class RuleSet {
   /** What a request has to pay, and for which limits. A permit is named by the request. */
   plan(given: Subject, requestId: string | (() => string)): Plan {
     const { version } = this
+    if (typeof given !== 'object' || given === null) throw invalidSubject('subject', given, 'give an object of facts')
     const cost = given.cost === undefined ? 1 : checkedCost('cost', given.cost, given.cost)
     const spot = this.#index.spotOf(textOf('path', given.path) ?? '/')
     const subject = withPath(given, spot)

@@ -281,6 +281,18 @@ const EDITS: Record<string, Case> = {
     }
   },
 
+  'a refusal under a smaller limit gives nothing back to a larger one': async (bench) => {
+    for (const algorithm of ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const) {
+      const large = limitOf(algorithm, { units: 100 })
+      const small = limitOf(algorithm, { units: 10 })
+      bench.equal(await bench.granted(large, 120), 100, algorithm)
+      for (let round = 0; round < 5; round += 1) {
+        bench.equal(await bench.granted(small, 3), 0, algorithm)
+        bench.equal(await bench.granted(large, 3), 0, algorithm)
+      }
+    }
+  },
+
   'an edit never makes a client wait longer than for an empty bucket': async (bench) => {
     await bench.granted(limitOf('token_bucket', { units: 1000 }), 1000)
     const small = limitOf('token_bucket', { units: 2, windowUs: 2_000_000, generation: 1 })

@@ -4,8 +4,8 @@
 local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
 local ENFORCE, SHADOW, FORCE = 0, 1, 2
 
--- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a bucket
--- holds, and where a state stood when the present period of TTLs began.
+-- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a
+-- bucket holds, and where a state stood when the present period of TTLs began.
 local NOW_AT, FULL, PERIOD_AT = 9, 10, 11
 local function prepare_limits()
   local period_us = floor(now_us / PERIOD_US) * PERIOD_US
@@ -120,8 +120,8 @@ local function take_one_at_length(key, limit_index, cost)
   take(at, 1, '')
 end
 
--- The short way, for what most requests are: granted, by the only bucket of a value, which the same limit wrote. The maths
--- of include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
+-- The short way, for what most requests are: granted, by the only bucket of a value, which the same limit wrote. The
+-- maths of include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
 local function take_one(key, limit_index, cost)
   local limit, r = limits[limit_index], firsts[key]
   if r == nil then r = first_of(key) end

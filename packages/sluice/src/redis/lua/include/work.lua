@@ -40,10 +40,9 @@ local function keep(part, key, limit, detail)
   if limit[2] >= LOG then keep_list(part, key, limit) else keep_packed(part, key, limit, detail) end
 end
 
--- Whether a state written under one limit means the same under the other: all but the generation is equal.
+-- Whether a state written under one limit means the same under the other: generation and capacity are no part of it.
 local function same_shape(one, other)
-  for i = 2, 6 do if one[i] ~= other[i] then return false end end
-  return true
+  return one[2] == other[2] and one[4] == other[4] and one[5] == other[5] and one[6] == other[6]
 end
 
 local function settle_packed(part, key, limit, detail, keeps)
