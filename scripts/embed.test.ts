@@ -38,6 +38,14 @@ describe('embedding Lua', () => {
     expect(TAKE).toEqual({ text, sha1: createHash('sha1').update(text).digest('hex') })
   })
 
+  it('puts constants where their names stand, but not in comments and texts', async () => {
+    const names = "local LOG, NAME = 5, 'a b'\nlocal now, LIMIT = 1, 2\n"
+    write({ 'lua/take.lua': `${names}-- LOG\nif code >= LOG then return { 'LOG', NAME, LOGS } end\n` })
+    embed()
+    const { TAKE } = await import(pathToFileURL(join(folder, 'scripts.generated.ts')).href)
+    expect(TAKE.text).toBe("local now, LIMIT = 1, 2\n-- LOG\nif code >= 5 then return { 'LOG', 'a b', LOGS } end\n")
+  })
+
   it('makes one export of each script, named after its file', async () => {
     write({ 'lua/take.lua': 'return 1', 'lua/give-back.lua': 'return 2' })
     embed()

@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '2372fc2195efc0b40c0e77fc9aab81e558fb7471',
+  sha1: '0771809204ca9189f8e6c20ee0f7cef9bbc21525',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -37,9 +37,6 @@ export const APPLY: Script = {
   src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
   numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
 ]]
-local TOKEN, LEAKY, FIXED, SLIDING, LOG, CONCURRENCY = 1, 2, 3, 4, 5, 6
-local STATE_MAX = 4503599627370495
-local SLIDING_MAX = 67108863
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
@@ -54,7 +51,7 @@ end
 
 -- Where a state stands at a time: tick of a bucket, index of a window.
 local function position(code, tick, a, us)
-  if code <= LEAKY then return tick == 1 and us or floor(us / tick) end
+  if code <= 2 then return tick == 1 and us or floor(us / tick) end
   return floor(us / (a * tick))
 end
 
@@ -64,31 +61,31 @@ local function advanced(code, tick, a, b, at, x, y)
   local steps = now - at
   if steps < 0 then return now, x, y, true end
   if steps == 0 then return at, x, y, false end
-  if code <= LEAKY then return now, max(0, x - steps * b), 0, false end
-  return now, 0, (code == SLIDING and steps == 1) and x or 0, false
+  if code <= 2 then return now, max(0, x - steps * b), 0, false end
+  return now, 0, (code == 4 and steps == 1) and x or 0, false
 end
 
 local function used(code, tick, a, at, x, y)
-  if code <= LEAKY then return ceil(x / a) end
+  if code <= 2 then return ceil(x / a) end
   if y == 0 then return x end
   local elapsed = floor(now_us / tick) - at * a
   return x + ceil(y * (a - elapsed) / a)
 end
 
 local function charged(code, a, x, units)
-  if code <= LEAKY then return min(STATE_MAX, x + units * a) end
-  if code == FIXED then return min(STATE_MAX, x + units) end
-  return min(SLIDING_MAX, x + units)
+  if code <= 2 then return min(4503599627370495, x + units * a) end
+  if code == 3 then return min(4503599627370495, x + units) end
+  return min(67108863, x + units)
 end
 
 local function refunded(code, tick, a, b, at, x, y, units, booked_us)
   local booked = position(code, tick, a, booked_us)
-  if code <= LEAKY then
+  if code <= 2 then
     local age = max(0, position(code, tick, a, now_us) - booked)
     return max(0, x - max(0, units * a - age * b)), y
   end
   if at == booked then return max(0, x - units), y end
-  if code == SLIDING and at == booked + 1 then return x, max(0, y - units) end
+  if code == 4 and at == booked + 1 then return x, max(0, y - units) end
   return x, y
 end
 
@@ -96,8 +93,8 @@ end
 local function inherited(code, tick, a, b, at, x, y, limit)
   local to_code, capacity, to_tick, to_a, to_b = limit[2], limit[3], limit[4], limit[5], limit[6]
   local in_use = used(code, tick, a, at, x, y)
-  local next_x = charged(to_code, to_a, 0, to_code <= LEAKY and min(capacity, in_use) or in_use)
-  if code <= LEAKY and to_code <= LEAKY then
+  local next_x = charged(to_code, to_a, 0, to_code <= 2 and min(capacity, in_use) or in_use)
+  if code <= 2 and to_code <= 2 then
     local owed_ticks = ceil(ceil(x / b) * tick / to_tick)
     local capacity_parts = capacity * to_a
     next_x = max(next_x, owed_ticks >= capacity_parts / to_b and capacity_parts or owed_ticks * to_b)
@@ -106,8 +103,8 @@ end
 
 -- When a state, as it was stored, ends to matter.
 local function ends_us(code, tick, a, b, at, x)
-  if code <= LEAKY then return (at + ceil(x / b)) * tick end
-  return (at + (code == SLIDING and 2 or 1)) * a * tick
+  if code <= 2 then return (at + ceil(x / b)) * tick end
+  return (at + (code == 4 and 2 or 1)) * a * tick
 end
 --[[
   Algorithms that keep a list, one value per bucket.
@@ -116,7 +113,7 @@ end
   concurrency  {generation, window_us, op_id, units, expires_us, op_id, units, ...} in the order of taking
 ]]
 local function fresh_list(code, window_us, generation)
-  if code == LOG then return { generation, window_us, 0 } end
+  if code == 5 then return { generation, window_us, 0 } end
   return { generation, window_us }
 end
 
@@ -156,11 +153,11 @@ local function advance_permits(list, window_us)
 end
 
 local function advance_list(code, list, window_us)
-  if code == LOG then return advance_log(list, window_us) end
+  if code == 5 then return advance_log(list, window_us) end
   return advance_permits(list, window_us)
 end
 
-local function is_live_list(code, list) return #list > (code == LOG and 3 or 2) end
+local function is_live_list(code, list) return #list > (code == 5 and 3 or 2) end
 
 local function permit_index(list, op_id)
   for i = 3, #list, 3 do if list[i] == op_id then return i end end
@@ -174,14 +171,14 @@ end
 
 -- Units in use; a permit that op_id itself holds is not counted.
 local function used_list(code, list, op_id)
-  if code == LOG then return list[3] end
+  if code == 5 then return list[3] end
   local total = 0
   for i = 3, #list, 3 do if list[i] ~= op_id then total = total + list[i + 1] end end
   return total
 end
 
 local function charge_list(code, list, window_us, units, op_id)
-  if code == CONCURRENCY then
+  if code == 6 then
     drop_permit(list, op_id)
     local n = #list
     list[n + 1], list[n + 2], list[n + 3] = op_id, units, now_us + window_us
@@ -194,7 +191,7 @@ local function charge_list(code, list, window_us, units, op_id)
 end
 
 local function refund_list(code, list, units, booked_us, op_id)
-  if code == CONCURRENCY then return drop_permit(list, op_id) end
+  if code == 6 then return drop_permit(list, op_id) end
   for i = 4, #list, 2 do
     if list[i] == booked_us then
       local taken = min(list[i + 1], units)
@@ -209,7 +206,7 @@ end
 local function wait_list_us(code, list, window_us, capacity, units, op_id)
   local in_use = used_list(code, list, op_id)
   local frees = {}
-  if code == LOG then
+  if code == 5 then
     for i = 4, #list, 2 do frees[#frees + 1] = { list[i] + window_us, list[i + 1] } end
   else
     for i = 3, #list, 3 do if list[i] ~= op_id then frees[#frees + 1] = { list[i + 2], list[i + 1] } end end
@@ -224,7 +221,7 @@ local function wait_list_us(code, list, window_us, capacity, units, op_id)
 end
 
 local function ends_list_us(code, list, window_us)
-  if code == LOG then
+  if code == 5 then
     local newest = newest_us(list)
     return newest and newest + window_us or now_us
   end
@@ -242,16 +239,10 @@ end
 ]]
 -- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
 -- test that moves it) from finding a full bucket where a spent one was.
-local SLACK_US = 60000000
-local BUCKETS_MAX = 1024
 -- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
-local PERIOD_US = 15000000
 -- Name and shape, each behind its length, then the state: at and x of 7 bytes and y of 4. Read and written without a
 -- table, and a state can be written alone, in its place.
-local RECORD = '<Hc0Bc0I7I7I4'
-local STATE, STATE_BYTES = '<I7I7I4', 18
 -- generation, code, capacity, tick, a, b in base 36.
-local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$'
 
 local pack, unpack_record = struct.pack, struct.unpack
 
@@ -285,16 +276,16 @@ end
 
 -- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
 local function outlives_ttl(limit, old_at, at, x)
-  if limit[2] > LEAKY then return at ~= old_at end
+  if limit[2] > 2 then return at ~= old_at end
   local tick = limit[4]
-  return at < old_at or x > limit[3] * limit[5] or floor(old_at * tick / PERIOD_US) ~= floor(at * tick / PERIOD_US)
+  return at < old_at or x > limit[3] * limit[5] or floor(old_at * tick / 15000000) ~= floor(at * tick / 15000000)
 end
 
 -- The numbers of a shape, laid out as in a limit. An error when it is none.
 local function numbers_of(shape)
   local known = numbers_by_shape[shape]
   if known then return known end
-  local parts = { string.match(shape, SHAPE) }
+  local parts = { string.match(shape, '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$') }
   for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
   numbers_by_shape[shape] = parts
   return parts
@@ -314,9 +305,9 @@ local function read_packed(key, text)
   local rest, length, r, count = 1, #text, record_count, 0
   repeat
     r, count = r + 1, count + 1
-    names[r], shapes[r], record_ats[r], record_xs[r], record_ys[r], rest = unpack_record(RECORD, text, rest)
+    names[r], shapes[r], record_ats[r], record_xs[r], record_ys[r], rest = unpack_record('<Hc0Bc0I7I7I4', text, rest)
     if not numbers_by_shape[shapes[r]] then numbers_of(shapes[r]) end
-    following[r], offsets[r] = r + 1, rest - 1 - STATE_BYTES
+    following[r], offsets[r] = r + 1, rest - 1 - 18
   until rest > length
   following[r] = 0
   firsts[key], record_counts[key], record_count = record_count + 1, count, r
@@ -349,10 +340,10 @@ end
 -- A list as include/listed.lua describes it. An error when it is none.
 local function read_list(code, text)
   local list = cmsgpack.unpack(text)
-  local first, step = code == LOG and 4 or 3, code == LOG and 2 or 3
+  local first, step = code == 5 and 4 or 3, code == 5 and 2 or 3
   if (#list - first + 1) % step ~= 0 then error('not ours') end
   for i = 1, #list do
-    local wanted = code == CONCURRENCY and i >= 3 and i % 3 == 0 and 'string' or 'number'
+    local wanted = code == 6 and i >= 3 and i % 3 == 0 and 'string' or 'number'
     if type(list[i]) ~= wanted then error('not ours') end
   end
   return list
@@ -372,7 +363,7 @@ end
 
 -- In whole seconds: texts of few numbers are made once, where formatting each number would cost more than all the rest.
 local function write(key, text, ends)
-  local seconds = max(1, ceil((ends - now_us + SLACK_US) / 1000000))
+  local seconds = max(1, ceil((ends - now_us + 60000000) / 1000000))
   local ttl = ttls[seconds]
   if not ttl then
     ttl = string.format('%.0f', seconds)
@@ -389,25 +380,25 @@ end
 -- A bucket may be emptied at any time, so its TTL is that of an empty one.
 local function lasts_of(r)
   local n = numbers_of(shapes[r])
-  local x = n[2] <= LEAKY and max(record_xs[r], n[3] * n[5]) or 0
+  local x = n[2] <= 2 and max(record_xs[r], n[3] * n[5]) or 0
   return ends_us(n[2], n[4], n[5], n[6], record_ats[r], x)
 end
 
 local function record_text(r)
   local name, shape = names[r], shapes[r]
-  return pack(RECORD, #name, name, #shape, shape, record_ats[r], record_xs[r], record_ys[r])
+  return pack('<Hc0Bc0I7I7I4', #name, name, #shape, shape, record_ats[r], record_xs[r], record_ys[r])
 end
 
 -- Buckets that have not mattered for a while are left out when a value is written.
 local function store_packed(index, first)
   local key, changed = KEYS[index], dirty[index]
   if changed ~= true and not aged[index] then
-    local state = pack(STATE, record_ats[changed], record_xs[changed], record_ys[changed])
+    local state = pack('<I7I7I4', record_ats[changed], record_xs[changed], record_ys[changed])
     return redis.call('SETRANGE', key, tostring(offsets[changed]), state)
   end
   local kept_texts, latest, kept, r = {}, 0, 0, first
   while r > 0 do
-    if ends_of(r) + SLACK_US >= now_us then
+    if ends_of(r) + 60000000 >= now_us then
       kept = kept + 1
       kept_texts[kept] = record_text(r)
       latest = max(latest, lasts_of(r))
@@ -437,7 +428,6 @@ end
   only when something is charged (or an edit or a clock that stepped back has to be kept). A bucket that is asked and
   not charged is left as it was, or a clock that steps back would find it in another state than if nobody had asked.
 ]]
-local UNREADABLE, CROWDED = -1, -2
 
 -- By part: the record of the bucket (0: none yet), its state, or its list, and whether newer rules wrote it.
 local records, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
@@ -471,7 +461,7 @@ local function keep_list(part, key, limit)
 end
 
 local function keep(part, key, limit, detail)
-  if limit[2] >= LOG then keep_list(part, key, limit) else keep_packed(part, key, limit, detail) end
+  if limit[2] >= 5 then keep_list(part, key, limit) else keep_packed(part, key, limit, detail) end
 end
 
 -- Whether a state written under one limit means the same under the other: generation and capacity are no part of it.
@@ -481,10 +471,10 @@ end
 
 local function settle_packed(part, key, limit, detail, keeps)
   local r = record_named(key, name_of(limit, detail))
-  if not r then return UNREADABLE end
+  if not r then return -1 end
   records[part], stales[part] = r, false
   if r == 0 then
-    if record_counts[key] >= BUCKETS_MAX then return CROWDED end
+    if record_counts[key] >= 1024 then return -2 end
     ats[part], xs[part], ys[part] = position(limit[2], limit[4], limit[5], now_us), 0, 0
     return 0
   end
@@ -510,12 +500,12 @@ end
 local function settle_listed(part, key, limit, keeps)
   local generation, code, window_us = limit[1], limit[2], limit[5]
   local stored = listed_value(key, code, window_us, generation)
-  if not stored then return UNREADABLE end
+  if not stored then return -1 end
   local list = { unpack(stored) }
   local moved = advance_list(code, list, window_us)
   if list[2] ~= window_us then
     -- What has left the old window or the new one is gone.
-    if code == LOG then advance_log(list, list[2]) end
+    if code == 5 then advance_log(list, list[2]) end
     moved = true
   end
   lists[part] = list
@@ -526,22 +516,22 @@ end
 
 -- Brings the bucket of a part to now; a negative status when it cannot be had.
 local function settle(part, key, limit, detail, keeps)
-  if limit[2] >= LOG then return settle_listed(part, key, limit, keeps) end
+  if limit[2] >= 5 then return settle_listed(part, key, limit, keeps) end
   return settle_packed(part, key, limit, detail, keeps)
 end
 
 local function used_of(part, limit, op_id)
-  if limit[2] >= LOG then return used_list(limit[2], lists[part], op_id) end
+  if limit[2] >= 5 then return used_list(limit[2], lists[part], op_id) end
   return used(limit[2], limit[4], limit[5], ats[part], xs[part], ys[part])
 end
 
 local function is_live(part, limit)
-  if limit[2] >= LOG then return is_live_list(limit[2], lists[part]) end
+  if limit[2] >= 5 then return is_live_list(limit[2], lists[part]) end
   return xs[part] > 0 or ys[part] > 0
 end
 
 local function spend(part, key, limit, detail, units, op_id)
-  if limit[2] >= LOG then
+  if limit[2] >= 5 then
     charge_list(limit[2], lists[part], limit[5], units, op_id)
     keep_list(part, key, limit)
   else
@@ -552,19 +542,16 @@ end
 --[[
   The verbs: what a request does to its buckets. Everything is decided before anything is charged.
 ]]
-local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
-local ENFORCE, SHADOW, FORCE = 0, 1, 2
 
 -- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a
 -- bucket holds, and where a state stood when the present period of TTLs began.
-local NOW_AT, FULL, PERIOD_AT = 9, 10, 11
 local function prepare_limits()
-  local period_us = floor(now_us / PERIOD_US) * PERIOD_US
+  local period_us = floor(now_us / 15000000) * 15000000
   for i = 1, #limits do
     local limit = limits[i]
-    limit[NOW_AT] = position(limit[2], limit[4], limit[5], now_us)
-    limit[FULL] = limit[3] * limit[5]
-    limit[PERIOD_AT] = period_us / limit[4]
+    limit[9] = position(limit[2], limit[4], limit[5], now_us)
+    limit[10] = limit[3] * limit[5]
+    limit[11] = period_us / limit[4]
   end
 end
 
@@ -573,12 +560,12 @@ local units_of, shorts, roots = {}, {}, {}
 
 -- Units to charge if the request is granted, and why \`low\` units cannot be had.
 local function ask(capacity, in_use, low, high, kind, stale)
-  local short = NOT_SHORT
-  if stale then short = STALE
-  elseif low > capacity then short = NEVER
-  elseif in_use + low > capacity then short = NOW end
-  if kind == FORCE then return short == STALE and 0 or high, short end
-  if short ~= NOT_SHORT then return 0, short end
+  local short = 0
+  if stale then short = 3
+  elseif low > capacity then short = 2
+  elseif in_use + low > capacity then short = 1 end
+  if kind == 2 then return short == 3 and 0 or high, short end
+  if short ~= 0 then return 0, short end
   return min(high, capacity - in_use), short
 end
 
@@ -607,11 +594,11 @@ local function decide(at, parts, op_id, keeps, repeats)
       if status < 0 then return status end
     end
     roots[part] = root
-    if limit[2] >= LOG then in_use = in_use + used_list(limit[2], lists[root], op_id)
+    if limit[2] >= 5 then in_use = in_use + used_list(limit[2], lists[root], op_id)
     else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
     local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root])
     units_of[part], shorts[part] = units, short
-    if short ~= NOT_SHORT and kind == ENFORCE then granted = false end
+    if short ~= 0 and kind == 0 then granted = false end
   end
   return granted
 end
@@ -619,7 +606,7 @@ end
 local function is_renewal(at, parts, op_id)
   local permits = false
   for part = 1, parts do
-    if limits[numbers[at + 6 * (part - 1) + 1]][2] == CONCURRENCY then
+    if limits[numbers[at + 6 * (part - 1) + 1]][2] == 6 then
       if not permit_index(lists[roots[part]], op_id) then return false end
       permits = true
     end
@@ -633,7 +620,7 @@ local function answer_list(part, limit, low, spent, op_id)
   say(short)
   say(spent)
   say(used_list(code, list, nil))
-  say(short == NOW and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0)
+  say(short == 1 and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0)
   say(ends_list_us(code, list, window_us) - now_us)
 end
 
@@ -645,10 +632,10 @@ local function run(at, parts, op_id, commits, repeats)
   for part = 1, parts do
     local i = at + 6 * (part - 1)
     local limit = limits[numbers[i + 1]]
-    local spent = commits and (granted or numbers[i + 5] == FORCE) and units_of[part] or 0
+    local spent = commits and (granted or numbers[i + 5] == 2) and units_of[part] or 0
     local root = roots[part]
     if spent > 0 then spend(root, numbers[i], limit, numbers[i + 2], spent, op_id) end
-    if limit[2] >= LOG then
+    if limit[2] >= 5 then
       answer_list(part, limit, numbers[i + 3], spent, op_id)
     else
       local n = said
@@ -666,35 +653,64 @@ local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 local function take_one_at_length(key, limit_index, cost)
   local at = #numbers + 1
   numbers[at], numbers[at + 1], numbers[at + 2] = key, limit_index, 0
-  numbers[at + 3], numbers[at + 4], numbers[at + 5] = cost, cost, ENFORCE
+  numbers[at + 3], numbers[at + 4], numbers[at + 5] = cost, cost, 0
   say(-1)
   take(at, 1, '')
 end
 
--- The short way, for what most requests are: granted, by the only bucket of a value, which the same limit wrote. The
+-- The short way, for what most requests are: all charges enforced and granted, by buckets that the same limits wrote. The
 -- maths of include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
+-- x of the bucket with \`cost\` charged; nil when it takes more to tell.
+local function afforded(limit, r, cost)
+  local code, now, at, x = limit[2], limit[9], record_ats[r], record_xs[r]
+  if code <= 2 and at <= now then
+    x = max(0, x - (now - at) * limit[6]) + cost * limit[5]
+    return x <= limit[10] and x or nil
+  end
+  return code == 3 and at == now and x + cost <= limit[3] and x + cost or nil
+end
+
+local function keep_afforded(key, limit, r, x)
+  if limit[2] <= 2 and record_ats[r] < limit[11] then aged[key] = true end
+  record_ats[r], record_xs[r] = limit[9], x
+  if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
+end
+
 local function take_one(key, limit_index, cost)
   local limit, r = limits[limit_index], firsts[key]
   if r == nil then r = first_of(key) end
-  if not r or shapes[r] ~= limit[8] or names[r] ~= limit[7] then return take_one_at_length(key, limit_index, cost) end
-  local code, now, at, x = limit[2], limit[NOW_AT], record_ats[r], record_xs[r]
-  if code <= LEAKY and at <= now then
-    x = max(0, x - (now - at) * limit[6]) + cost * limit[5]
-    if x > limit[FULL] then return take_one_at_length(key, limit_index, cost) end
-    if at < limit[PERIOD_AT] then aged[key] = true end
-  elseif code == FIXED and at == now and x + cost <= limit[3] then
-    x = x + cost
-  else
-    return take_one_at_length(key, limit_index, cost)
-  end
-  record_ats[r], record_xs[r] = now, x
-  if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
+  local x = r and shapes[r] == limit[8] and names[r] == limit[7] and afforded(limit, r, cost)
+  if not x then return take_one_at_length(key, limit_index, cost) end
+  keep_afforded(key, limit, r, x)
   said = said + 1
   reply[said] = x
 end
 
+-- The same for several charges, each of another bucket. False, and nothing done, when it takes more to tell.
+local function take_short(at, parts)
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    local limit, cost = limits[numbers[i + 1]], numbers[i + 3]
+    if limit[2] > 3 or numbers[i + 2] ~= 0 or numbers[i + 4] ~= cost or numbers[i + 5] ~= 0 then return false end
+    local r = record_named(numbers[i], limit[7])
+    local x = r and r > 0 and shapes[r] == limit[8] and afforded(limit, r, cost)
+    if not x then return false end
+    records[part], xs[part] = r, x
+  end
+  local n = said + 2
+  reply[n - 1], reply[n] = 1, 0
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    keep_afforded(numbers[i], limits[numbers[i + 1]], records[part], xs[part])
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = 0, numbers[i + 3], xs[part], 0
+    n = n + 4
+  end
+  said = n
+  return true
+end
+
 local function refund(part, limit, units, booked_us, op_id)
-  if limit[2] >= LOG then
+  if limit[2] >= 5 then
     refund_list(limit[2], lists[part], units, booked_us, op_id)
   else
     xs[part], ys[part] =
@@ -725,7 +741,7 @@ end
 local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
   mark_dirty(key, true)
-  if limit[2] >= LOG then
+  if limit[2] >= 5 then
     listed_values[key], list_codes[key] = fresh_list(limit[2], limit[5], limit[1]), limit[2]
   else
     local name = name_of(limit, numbers[at + 2])
@@ -739,7 +755,11 @@ local function reset(at)
   say(1)
 end
 
-local VERBS = { take, peek, give, reset, nil, take_repeating }
+local function take_distinct(at, parts, op_id)
+  if op_id ~= '' or not take_short(at, parts) then take(at, parts, op_id) end
+end
+
+local VERBS = { take_distinct, peek, give, reset, nil, take_repeating }
 
 local input = cjson.decode(ARGV[1])
 limits, texts, numbers = input[1], input[2], input[3]

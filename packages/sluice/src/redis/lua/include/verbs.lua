@@ -120,26 +120,55 @@ local function take_one_at_length(key, limit_index, cost)
   take(at, 1, '')
 end
 
--- The short way, for what most requests are: granted, by the only bucket of a value, which the same limit wrote. The
+-- The short way, for what most requests are: all charges enforced and granted, by buckets that the same limits wrote. The
 -- maths of include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
-local function take_one(key, limit_index, cost)
-  local limit, r = limits[limit_index], firsts[key]
-  if r == nil then r = first_of(key) end
-  if not r or shapes[r] ~= limit[8] or names[r] ~= limit[7] then return take_one_at_length(key, limit_index, cost) end
+-- x of the bucket with `cost` charged; nil when it takes more to tell.
+local function afforded(limit, r, cost)
   local code, now, at, x = limit[2], limit[NOW_AT], record_ats[r], record_xs[r]
   if code <= LEAKY and at <= now then
     x = max(0, x - (now - at) * limit[6]) + cost * limit[5]
-    if x > limit[FULL] then return take_one_at_length(key, limit_index, cost) end
-    if at < limit[PERIOD_AT] then aged[key] = true end
-  elseif code == FIXED and at == now and x + cost <= limit[3] then
-    x = x + cost
-  else
-    return take_one_at_length(key, limit_index, cost)
+    return x <= limit[FULL] and x or nil
   end
-  record_ats[r], record_xs[r] = now, x
+  return code == FIXED and at == now and x + cost <= limit[3] and x + cost or nil
+end
+
+local function keep_afforded(key, limit, r, x)
+  if limit[2] <= LEAKY and record_ats[r] < limit[PERIOD_AT] then aged[key] = true end
+  record_ats[r], record_xs[r] = limit[NOW_AT], x
   if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
+end
+
+local function take_one(key, limit_index, cost)
+  local limit, r = limits[limit_index], firsts[key]
+  if r == nil then r = first_of(key) end
+  local x = r and shapes[r] == limit[8] and names[r] == limit[7] and afforded(limit, r, cost)
+  if not x then return take_one_at_length(key, limit_index, cost) end
+  keep_afforded(key, limit, r, x)
   said = said + 1
   reply[said] = x
+end
+
+-- The same for several charges, each of another bucket. False, and nothing done, when it takes more to tell.
+local function take_short(at, parts)
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    local limit, cost = limits[numbers[i + 1]], numbers[i + 3]
+    if limit[2] > FIXED or numbers[i + 2] ~= 0 or numbers[i + 4] ~= cost or numbers[i + 5] ~= ENFORCE then return false end
+    local r = record_named(numbers[i], limit[7])
+    local x = r and r > 0 and shapes[r] == limit[8] and afforded(limit, r, cost)
+    if not x then return false end
+    records[part], xs[part] = r, x
+  end
+  local n = said + 2
+  reply[n - 1], reply[n] = 1, 0
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    keep_afforded(numbers[i], limits[numbers[i + 1]], records[part], xs[part])
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = NOT_SHORT, numbers[i + 3], xs[part], 0
+    n = n + 4
+  end
+  said = n
+  return true
 end
 
 local function refund(part, limit, units, booked_us, op_id)
@@ -188,4 +217,8 @@ local function reset(at)
   say(1)
 end
 
-local VERBS = { take, peek, give, reset, nil, take_repeating }
+local function take_distinct(at, parts, op_id)
+  if op_id ~= '' or not take_short(at, parts) then take(at, parts, op_id) end
+end
+
+local VERBS = { take_distinct, peek, give, reset, nil, take_repeating }
