@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '0771809204ca9189f8e6c20ee0f7cef9bbc21525',
+  sha1: 'dac832944d2ecfe5b6bb149581719c75841e2b87',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -658,11 +658,14 @@ local function take_one_at_length(key, limit_index, cost)
   take(at, 1, '')
 end
 
--- The short way, for what most requests are: all charges enforced and granted, by buckets that the same limits wrote. The
+-- The short way, for what most requests are: all charges enforced and granted, by new buckets or by buckets that the same
+-- limits wrote. The
 -- maths of include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
 -- x of the bucket with \`cost\` charged; nil when it takes more to tell.
 local function afforded(limit, r, cost)
-  local code, now, at, x = limit[2], limit[9], record_ats[r], record_xs[r]
+  local code, now = limit[2], limit[9]
+  local at, x = now, 0
+  if r > 0 then at, x = record_ats[r], record_xs[r] end
   if code <= 2 and at <= now then
     x = max(0, x - (now - at) * limit[6]) + cost * limit[5]
     return x <= limit[10] and x or nil
@@ -671,6 +674,11 @@ local function afforded(limit, r, cost)
 end
 
 local function keep_afforded(key, limit, r, x)
+  if r == 0 then
+    add_record(key, limit[7], limit[8], limit[9], x, 0)
+    aged[key] = true
+    return mark_dirty(key, true)
+  end
   if limit[2] <= 2 and record_ats[r] < limit[11] then aged[key] = true end
   record_ats[r], record_xs[r] = limit[9], x
   if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
@@ -679,7 +687,8 @@ end
 local function take_one(key, limit_index, cost)
   local limit, r = limits[limit_index], firsts[key]
   if r == nil then r = first_of(key) end
-  local x = r and shapes[r] == limit[8] and names[r] == limit[7] and afforded(limit, r, cost)
+  local known = r == 0 or (r and shapes[r] == limit[8] and names[r] == limit[7])
+  local x = known and afforded(limit, r, cost)
   if not x then return take_one_at_length(key, limit_index, cost) end
   keep_afforded(key, limit, r, x)
   said = said + 1
@@ -692,8 +701,10 @@ local function take_short(at, parts)
     local i = at + 6 * (part - 1)
     local limit, cost = limits[numbers[i + 1]], numbers[i + 3]
     if limit[2] > 3 or numbers[i + 2] ~= 0 or numbers[i + 4] ~= cost or numbers[i + 5] ~= 0 then return false end
-    local r = record_named(numbers[i], limit[7])
-    local x = r and r > 0 and shapes[r] == limit[8] and afforded(limit, r, cost)
+    local key = numbers[i]
+    local r = record_named(key, limit[7])
+    local known = r and (shapes[r] == limit[8] or (r == 0 and record_counts[key] + parts <= 1024))
+    local x = known and afforded(limit, r, cost)
     if not x then return false end
     records[part], xs[part] = r, x
   end
