@@ -48,8 +48,8 @@ function scriptConstant(entry) {
 }
 
 /**
- * Puts constants (local NAME = 1, or several in a line) where their names stand. Lua 5.1 would make each a variable that
- * functions capture, and capturing is most of what setting up a script costs, at every call.
+ * Puts constants where their names stand. Lua 5.1 would make each a variable that functions capture, and capturing is
+ * most of what setting up a script costs, at every call.
  */
 function withConstants(text) {
   const values = new Map()

@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'dac832944d2ecfe5b6bb149581719c75841e2b87',
+  sha1: 'c5d869dffb3a784a2079dc07323b3d977dfa411d',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -658,10 +658,9 @@ local function take_one_at_length(key, limit_index, cost)
   take(at, 1, '')
 end
 
--- The short way, for what most requests are: all charges enforced and granted, by new buckets or by buckets that the same
--- limits wrote. The
--- maths of include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
--- x of the bucket with \`cost\` charged; nil when it takes more to tell.
+-- The short way, for what most requests are: all charges enforced and granted, by new buckets or by buckets that the
+-- same limits wrote. The maths of include/packed.lua without its calls, which would be most of the time: the
+-- differential test runs both ways. x of the bucket with \`cost\` charged; nil when it takes more to tell.
 local function afforded(limit, r, cost)
   local code, now = limit[2], limit[9]
   local at, x = now, 0
@@ -700,7 +699,8 @@ local function take_short(at, parts)
   for part = 1, parts do
     local i = at + 6 * (part - 1)
     local limit, cost = limits[numbers[i + 1]], numbers[i + 3]
-    if limit[2] > 3 or numbers[i + 2] ~= 0 or numbers[i + 4] ~= cost or numbers[i + 5] ~= 0 then return false end
+    local plain = limit[2] <= 3 and numbers[i + 2] == 0 and numbers[i + 4] == cost and numbers[i + 5] == 0
+    if not plain then return false end
     local key = numbers[i]
     local r = record_named(key, limit[7])
     local known = r and (shapes[r] == limit[8] or (r == 0 and record_counts[key] + parts <= 1024))
