@@ -5,7 +5,7 @@ import { Redis } from 'ioredis'
 import { createClient } from 'redis'
 import { compileLimit, createLimiter, type Limiter, LimiterError } from 'sluice'
 import { type RedisClient, type RedisStore, redisStore } from 'sluice/redis'
-import { type FaultProxy, type RedisProcess, startFaultProxy, startRedis } from 'sluice/testing'
+import { type FaultProxy, fakeClock, type RedisProcess, startFaultProxy, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 
 // A long fixed window: what is in use is exactly what was counted, and nothing flows back meanwhile.
@@ -176,6 +176,24 @@ test('every key has a time to live, long enough for what it holds and not for ev
   }
   await limiter.close()
 })
+
+test.each(['token_bucket', 'fixed_window'])(
+  'the time to live of a %s that stays in use is renewed',
+  async (algorithm) => {
+    const clock = fakeClock()
+    const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { clock })
+    const rule = { rule_id: 'r', scope: 'per_user', algorithm, limit: 100, window_seconds: 60 }
+    const limiter = createLimiter({ rules: [rule], store })
+    await limiter.check({ user: 'ttl' })
+    for (let period = 0; period < 3; period += 1) {
+      await admin.pexpire('sl:{user:ttl}', 5000) // as if most of it had passed
+      clock.advanceMs(60_000)
+      await limiter.check({ user: 'ttl' })
+      expect(await admin.pttl('sl:{user:ttl}')).toBeGreaterThan(60_000)
+    }
+    await limiter.close()
+  },
+)
 
 test('a client that cannot be used is refused with the reason', async () => {
   expect(() => redisStore({} as RedisClient)).toThrow(LimiterError)
