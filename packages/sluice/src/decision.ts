@@ -67,7 +67,10 @@ const NO_PLAN: Plan = { charges: [], limits: [], op: undefined, version: 0 }
 /** The answer to a request that no rule is for. */
 export const NOTHING_TO_CHARGE: Taken = { granted: true, nowUs: 0, grants: [], source: 'local', replayed: false }
 
-/** A decision that remembers what it took, so that it can be given back. Ids and outcomes are made when asked for. */
+/**
+ * A decision that remembers what it took, so that it can be given back. Its numbers are worked out when they are asked
+ * for: a check is quicker for it, and few callers read them all.
+ */
 export class Decided implements Decision {
   /**
    * While one is alive, V8 keeps what it knows of their shape, and the code compiled for it, through a full
@@ -76,43 +79,62 @@ export class Decided implements Decision {
   static readonly example: Decision = new Decided({ newId: () => '' }, NO_PLAN, NOTHING_TO_CHARGE, '')
 
   readonly allowed: boolean
-  readonly ruleId: string | null
-  readonly limit: number | null
-  readonly remaining: number | null
-  readonly resetAfterMs: number | null
-  readonly resetAtMs: number | null
-  readonly retryAfterMs: number | null
-  readonly delayMs: number
-  readonly source: Source
-  readonly version: number
   readonly #decider: Decider
   readonly #plan: Plan
   readonly #taken: Taken
   #requestId: string | undefined
+  #reported: number | undefined
   #outcomes: readonly Outcome[] | undefined
   #settled = false
   #released = false
 
   constructor(decider: Decider, plan: Plan, taken: Taken, requestId: string | undefined) {
-    const { charges, limits } = plan
-    const reported = charges.length === 1 && charges[0]?.kind !== 'shadow' ? 0 : reportedOf(plan, taken)
-    const limit = limits[reported]
-    const grant = taken.grants[reported]
-    const known = limit !== undefined && grant !== undefined
     this.allowed = taken.granted
-    this.ruleId = known ? limit.rule.id : null
-    this.limit = known ? limit.limit.units : null
-    this.remaining = known ? grant.remaining : null
-    this.resetAfterMs = known ? wholeMs(grant.resetAfterUs) : null
-    this.resetAtMs = known && taken.nowUs > 0 ? wholeMs(taken.nowUs + grant.resetAfterUs) : null
-    this.retryAfterMs = known ? (taken.granted ? 0 : finiteMs(grant.retryAfterUs)) : null
-    this.delayMs = longestDelayMs(plan, taken)
-    this.source = taken.source
-    this.version = plan.version
     this.#decider = decider
     this.#plan = plan
     this.#taken = taken
     this.#requestId = requestId
+  }
+
+  get ruleId(): string | null {
+    return this.#limit?.rule.id ?? null
+  }
+
+  get limit(): number | null {
+    return this.#limit?.limit.units ?? null
+  }
+
+  get remaining(): number | null {
+    return this.#grant?.remaining ?? null
+  }
+
+  get resetAfterMs(): number | null {
+    const grant = this.#grant
+    return grant === undefined ? null : wholeMs(grant.resetAfterUs)
+  }
+
+  get resetAtMs(): number | null {
+    const grant = this.#grant
+    const { nowUs } = this.#taken
+    return grant === undefined || nowUs === 0 ? null : wholeMs(nowUs + grant.resetAfterUs)
+  }
+
+  get retryAfterMs(): number | null {
+    const grant = this.#grant
+    if (grant === undefined) return null
+    return this.allowed ? 0 : finiteMs(grant.retryAfterUs)
+  }
+
+  get delayMs(): number {
+    return longestDelayMs(this.#plan, this.#taken)
+  }
+
+  get source(): Source {
+    return this.#taken.source
+  }
+
+  get version(): number {
+    return this.#plan.version
   }
 
   get requestId(): string {
@@ -161,6 +183,20 @@ export class Decided implements Decision {
     return { allowed, ...numbers, source, version, requestId, outcomes }
   }
 
+  /** The limit that is reported. */
+  get #limit(): CompiledLimit | undefined {
+    return this.#plan.limits[this.#index]
+  }
+
+  get #grant(): Grant | undefined {
+    return this.#taken.grants[this.#index]
+  }
+
+  get #index(): number {
+    this.#reported ??= reportedOf(this.#plan, this.#taken)
+    return this.#reported
+  }
+
   #gives(wanted: (charge: Charge) => boolean, units = Number.POSITIVE_INFINITY): Give[] {
     const gives: Give[] = []
     this.#plan.charges.forEach((charge, index) => {
@@ -172,6 +208,13 @@ export class Decided implements Decision {
     return gives
   }
 }
+
+/** What Node's console shows of a decision. */
+Object.defineProperty(Decided.prototype, Symbol.for('nodejs.util.inspect.custom'), {
+  value(this: Decided): Decision {
+    return this.toJSON()
+  },
+})
 
 function isPermit({ limit }: Charge): boolean {
   return limit.algorithm === 'concurrency'

@@ -1,6 +1,6 @@
 // One charge against one bucket: may it be had, and what is the caller told.
 
-import type { Charge, Grant, Short } from '../store/store.ts'
+import type { Charge, Grant, Short, Source, Taken } from '../store/store.ts'
 import type { Algorithm } from './algorithm.ts'
 import type { Limit } from './limit.ts'
 
@@ -30,7 +30,7 @@ export function unitsOf({ limit, min, max, kind }: Charge, used: number, short: 
 /** The answer, from the state as the take leaves it, with `used` units in use. */
 export function grantOf<S>(
   algorithm: Pick<Algorithm<S>, 'waitUs' | 'resetUs'>,
-  { limit, min }: Charge,
+  charge: Charge,
   state: S,
   nowUs: number,
   used: number,
@@ -40,17 +40,69 @@ export function grantOf<S>(
   opId: string | undefined,
 ): Grant {
   if (short === 'stale_rules') return STALE
+  const { limit } = charge
   return {
     units,
     short,
     remaining: Math.max(0, limit.capacity - used),
     resetAfterUs: algorithm.resetUs(limit, state, nowUs),
-    retryAfterUs:
-      short === false
-        ? 0
-        : short === 'never'
-          ? Number.POSITIVE_INFINITY
-          : algorithm.waitUs(limit, state, nowUs, min, opId),
+    retryAfterUs: retryAfterUs(algorithm, charge, state, nowUs, short, opId),
     delayUs,
+  }
+}
+
+export function retryAfterUs<S>(
+  algorithm: Pick<Algorithm<S>, 'waitUs'>,
+  { limit, min }: Charge,
+  state: S,
+  nowUs: number,
+  short: Short,
+  opId: string | undefined,
+): number {
+  if (short === false) return 0
+  return short === 'never' ? Number.POSITIVE_INFINITY : algorithm.waitUs(limit, state, nowUs, min, opId)
+}
+
+/** The answer to a take of one charge is its own grant: most takes are such, and this halves what they allocate. */
+export class SoleTaken implements Taken, Grant {
+  readonly granted: boolean
+  readonly nowUs: number
+  readonly units: number
+  readonly short: Short
+  readonly remaining: number
+  readonly resetAfterUs: number
+  readonly retryAfterUs: number
+  readonly delayUs: number
+
+  constructor(
+    granted: boolean,
+    nowUs: number,
+    units: number,
+    short: Short,
+    remaining: number,
+    resetAfterUs: number,
+    retryAfterUs: number,
+    delayUs: number,
+  ) {
+    this.granted = granted
+    this.nowUs = nowUs
+    this.units = units
+    this.short = short
+    this.remaining = remaining
+    this.resetAfterUs = resetAfterUs
+    this.retryAfterUs = retryAfterUs
+    this.delayUs = delayUs
+  }
+
+  get grants(): readonly [Grant] {
+    return [this]
+  }
+
+  get source(): Source {
+    return 'store'
+  }
+
+  get replayed(): boolean {
+    return false
   }
 }

@@ -33,6 +33,8 @@ export type CompiledRule = {
   readonly detail: FactReader | undefined
   readonly cost: number | FactReader
   readonly limits: readonly CompiledLimit[]
+  /** The only one of `limits`, where that is all there is to charge. */
+  readonly sole: CompiledLimit | undefined
   readonly limitsByPlan: ReadonlyMap<string, readonly CompiledLimit[]>
   /** For requests without a fact that forms the key. */
   readonly onMissing: Rule['on_missing']
@@ -80,6 +82,7 @@ function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
     detail: readers.length === 0 ? undefined : joined(readers),
     cost: typeof rule.cost === 'number' ? rule.cost : readerOf(rule.cost),
     limits: [],
+    sole: undefined,
     limitsByPlan: new Map(),
     onMissing: rule.on_missing,
     refusal: undefined,
@@ -91,7 +94,9 @@ function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
   )
   const some = [...limits, ...byPlan.flatMap(([, own]) => own)][0]
   const refusal = some && { ...some, limit: { ...some.limit, units: 0, capacity: 0 } }
-  return Object.assign(compiled, { limits, limitsByPlan: new Map(byPlan), refusal })
+  const plain = limits.length === 1 && byPlan.length === 0 && !compiled.permits && limits[0]?.limit.units !== 0
+  const sole = plain ? limits[0] : undefined
+  return Object.assign(compiled, { limits, sole, limitsByPlan: new Map(byPlan), refusal })
 }
 
 function compileBoth(rule: CompiledRule, limit: RuleLimit, fact: string, variant: string): CompiledLimit {

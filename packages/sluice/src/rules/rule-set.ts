@@ -3,7 +3,7 @@
 import type { Clock } from '../clock.ts'
 import type { Plan } from '../decision.ts'
 import { type LimiterError, optionInvalid } from '../errors.ts'
-import type { BucketName, Charge } from '../store/store.ts'
+import type { BucketName, Charge, ChargeKind } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
 import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compileRules } from './compile.ts'
 import { type FactReader, invalidSubject, textOf } from './condition.ts'
@@ -48,6 +48,9 @@ export class RuleSet {
     const subject = withPath(given, spot)
     const rules = this.#match(subject, spot)
     if (rules.length === 0) return this.#nothing
+    const [first] = rules
+    const sole = rules.length === 1 && first?.sole ? this.#planSole(first, first.sole, subject, cost) : undefined
+    if (sole !== undefined) return sole
     const limits: CompiledLimit[] = []
     const charges: Charge[] = []
     let permits = false
@@ -60,6 +63,17 @@ export class RuleSet {
     if (bar !== undefined) return { charges: [barCharge(bar)], limits: [bar], op: undefined, version }
     if (!permits) return { charges, limits, op: undefined, version }
     return { charges, limits, op: { id: typeof requestId === 'string' ? requestId : requestId() }, version }
+  }
+
+  /** The short way for most requests: one rule, of one limit, and the facts of its key. Undefined: take the long one. */
+  #planSole(rule: CompiledRule, sole: CompiledLimit, subject: Subject, cost: number): Plan | undefined {
+    const owner = rule.owner(subject)
+    const detail = rule.detail === undefined ? '' : rule.detail(subject)
+    if (owner === undefined || owner.length > FACT_LENGTH_MAX) return undefined
+    if (detail === undefined || detail.length > FACT_LENGTH_MAX) return undefined
+    const units = unitsOf(rule, subject, cost)
+    const charge = { limit: sole.limit, owner, detail, min: units, max: units, kind: kindOf(rule) }
+    return { charges: [charge], limits: rule.limits, op: undefined, version: this.version }
   }
 
   /** Every bucket that a rule can have for one key. */
@@ -105,8 +119,8 @@ export class RuleSet {
     if (owner === undefined) return refuse(rule, limits, charges)
     if (owner.length > FACT_LENGTH_MAX) throw tooLong(rule, owner)
     if (detail !== undefined && detail.length > FACT_LENGTH_MAX) throw tooLong(rule, detail)
-    const units = typeof rule.cost === 'number' ? rule.cost * cost : attributeCost(rule.cost(subject), rule)
-    const kind = rule.shadow ? 'shadow' : 'enforce'
+    const units = unitsOf(rule, subject, cost)
+    const kind = kindOf(rule)
     for (const one of asked) {
       const compiled = missing && one.byIp !== undefined ? one.byIp : one
       if (compiled.limit.units === 0 && !rule.shadow) return compiled
@@ -151,12 +165,21 @@ function refuse(rule: CompiledRule, limits: CompiledLimit[], charges: Charge[]):
 
 /** Nobody can pass a limit of 0, so it is the same charge for everybody. */
 function barCharge({ limit, rule }: CompiledLimit): Charge {
-  return { limit, owner: '', detail: '', min: 1, max: 1, kind: rule.shadow ? 'shadow' : 'enforce' }
+  return { limit, owner: '', detail: '', min: 1, max: 1, kind: kindOf(rule) }
 }
 
 /** The path in its one form: neither rules nor keys see how it was written. */
 function withPath(subject: Subject, { path }: Spot): Subject {
   return !subject.path || subject.path === path ? subject : { ...subject, path }
+}
+
+function kindOf({ shadow }: CompiledRule): ChargeKind {
+  return shadow ? 'shadow' : 'enforce'
+}
+
+/** What a request that costs `cost` is worth to a rule. */
+function unitsOf(rule: CompiledRule, subject: Subject, cost: number): number {
+  return typeof rule.cost === 'number' ? rule.cost * cost : attributeCost(rule.cost(subject), rule)
 }
 
 function checkedCost(field: string, cost: number, given: unknown): number {

@@ -1,14 +1,15 @@
 // Ten million buckets without an object per bucket: 24 bytes each in typed arrays, found by a keyed fingerprint.
 // Segments are small hash tables behind a directory. A full one first drops buckets that cannot be told from fresh
-// ones, then grows by a chunk, then splits in two: no step ever touches more than one segment, so none stops the world.
-// Chunks are all of one size and used again, so growing leaves no holes in the heap and no garbage behind.
+// ones, then grows by an eighth of the largest size, then splits in two: no step ever touches more than one segment,
+// so none stops the world. Arrays have one of eight sizes and are used again, so growing leaves little garbage behind.
 
-const CHUNK_SLOTS = 1024
-const CHUNK_BITS = 10
-const SEGMENT_CHUNKS_MAX = 8
+/** Segments have 1 to 8 times so many slots. */
+const STEP_SLOTS = 1024
+const STEPS_MAX = 8
 /** Sparse enough that most buckets are found at the first look: a second one is often a cache miss. */
 const LOAD_MAX = 0.7
-const POOL_CHUNKS_MAX = 64
+/** Arrays kept for use, per size. */
+const POOL_MAX = 8
 /**
  * A full segment of live buckets is not searched for dead ones again before this, or a flood would pay for a sweep per
  * key.
@@ -26,37 +27,30 @@ const HALF_TAG = 2 ** 12
 /** Tags are numbers below this. */
 export const TAGS: number = HALF_TAG * HALF_TAG
 
-type Chunk = Int32Array
-
 class Segment {
-  readonly chunks: readonly Chunk[]
+  readonly words: Int32Array
   readonly slots: number
   readonly bits: number
   count = 0
   sweepAfterUs = 0
 
-  constructor(chunks: readonly Chunk[], bits: number) {
-    this.chunks = chunks
-    this.slots = chunks.length * CHUNK_SLOTS
+  constructor(words: Int32Array, bits: number) {
+    this.words = words
+    this.slots = words.length / SLOT_WORDS
     this.bits = bits
   }
 
-  /** The slot of a fingerprint, or the free slot where it belongs. A segment always has a free slot. */
-  slotOf(high: number, low: number): number {
-    const { slots } = this
-    let slot = ((low >>> 0) * slots * 2 ** -32) | 0
+  /** Where the slot of a fingerprint begins, or the free slot where it belongs. A segment always has a free slot. */
+  wordOf(high: number, low: number): number {
+    const { words } = this
+    let word = SLOT_WORDS * (((low >>> 16) * this.slots) >>> 16)
     for (;;) {
-      const chunk = this.chunkOf(slot)
-      const word = wordOf(slot)
-      const a = chunk[word]
-      const b = chunk[word + 1]
-      if ((a === high && b === low) || (a === 0 && b === 0)) return slot
-      slot = slot + 1 === slots ? 0 : slot + 1
+      const a = words[word]
+      const b = words[word + 1]
+      if ((a === high && b === low) || (a === 0 && b === 0)) return word
+      word += SLOT_WORDS
+      if (word === words.length) word = 0
     }
-  }
-
-  chunkOf(slot: number): Chunk {
-    return this.chunks[slot >>> CHUNK_BITS] as Chunk // every slot below `slots` is in one of the chunks
   }
 
   isFull(): boolean {
@@ -64,42 +58,35 @@ class Segment {
   }
 
   /** Copies the slots that `keep` wants into whichever segment `target` names, word by word. */
-  copyTo(target: (high: number) => Segment, keep: (chunk: Chunk, word: number) => boolean): void {
-    for (const chunk of this.chunks) {
-      for (let word = 0; word < chunk.length; word += SLOT_WORDS) {
-        const high = chunk[word] as number // within the chunk, as is the next
-        const low = chunk[word + 1] as number
-        if ((high !== 0 || low !== 0) && keep(chunk, word)) target(high).copyIn(high, low, chunk, word)
-      }
+  copyTo(target: (high: number) => Segment, keep: (word: number) => boolean): void {
+    const { words } = this
+    for (let word = 0; word < words.length; word += SLOT_WORDS) {
+      const high = words[word] as number // within the array, as is the next
+      const low = words[word + 1] as number
+      if ((high !== 0 || low !== 0) && keep(word)) target(high).copyIn(high, low, words, word)
     }
   }
 
-  copyIn(high: number, low: number, from: Chunk, word: number): void {
-    const slot = this.slotOf(high, low)
-    const chunk = this.chunkOf(slot)
-    const start = wordOf(slot)
-    for (let offset = 0; offset < SLOT_WORDS; offset += 1) chunk[start + offset] = from[word + offset] as number
+  copyIn(high: number, low: number, from: Int32Array, word: number): void {
+    const { words } = this
+    const start = this.wordOf(high, low)
+    for (let offset = 0; offset < SLOT_WORDS; offset += 1) words[start + offset] = from[word + offset] as number
     this.count += 1
   }
 }
 
-function wordOf(slot: number): number {
-  return SLOT_WORDS * (slot & (CHUNK_SLOTS - 1))
+// What these read and write is within the array: words come from wordOf or a loop over all slots.
+function tagAt(words: Int32Array, word: number): number {
+  return ((words[word + 3] as number) >>> HIGH_BITS) + ((words[word + 5] as number) >>> HIGH_BITS) * HALF_TAG
 }
 
-// What these read and write is within the chunk: words come from wordOf or a loop over all slots.
-function tagAt(chunk: Chunk, word: number): number {
-  const low = (chunk[word + 3] as number) >>> HIGH_BITS
-  return low + ((chunk[word + 5] as number) >>> HIGH_BITS) * HALF_TAG
+function numberAt(words: Int32Array, word: number): number {
+  return ((words[word + 1] as number) & HIGH_MASK) * 2 ** 32 + ((words[word] as number) >>> 0)
 }
 
-function numberAt(chunk: Chunk, word: number): number {
-  return ((chunk[word + 1] as number) & HIGH_MASK) * 2 ** 32 + ((chunk[word] as number) >>> 0)
-}
-
-function writeNumber(chunk: Chunk, word: number, number: number, halfTag: number): void {
-  chunk[word] = number | 0
-  chunk[word + 1] = (number * 2 ** -32) | 0 | (halfTag << HIGH_BITS)
+function writeNumber(words: Int32Array, word: number, number: number, halfTag: number): void {
+  words[word] = number | 0
+  words[word + 1] = (number * 2 ** -32) | 0 | (halfTag << HIGH_BITS)
 }
 
 /** Who owns the numbers in the slots. */
@@ -113,53 +100,48 @@ export type SlotOwner = {
 export class BucketTable {
   count = 0
   readonly #owner: SlotOwner
-  readonly #pool: Chunk[] = []
-  #directory: Segment[] = [new Segment([newChunk()], 1), new Segment([newChunk()], 1)]
+  /** Arrays to be used again, by their number of steps. */
+  readonly #pool: Int32Array[][] = Array.from({ length: STEPS_MAX + 1 }, () => [])
+  #directory: Segment[] = [this.#newSegment(1, 1), this.#newSegment(1, 1)]
   #bits = 1
   #sweeping = 0
-  // Where the last `find` ended: reading and writing go through these, so finding allocates nothing.
-  #chunk: Chunk = newChunk()
+  // Where the last `find` ended. Reading and writing go through fields, so finding allocates nothing.
+  #words: Int32Array = new Int32Array(SLOT_WORDS)
   #word = 0
+  /** What was found there; zeros in a free slot. */
+  tag = 0
+  first = 0
+  second = 0
 
   constructor(owner: SlotOwner) {
     this.#owner = owner
   }
 
-  /** Looks a bucket up, never (0, 0); when it is there, the next four are about it. */
+  /** Looks a bucket up, never (0, 0), and leaves what it holds in `tag`, `first` and `second`. */
   find(high: number, low: number): boolean {
     const segment = this.#segmentOf(high)
-    const slot = segment.slotOf(high, low)
-    const chunk = segment.chunkOf(slot)
-    const word = wordOf(slot)
-    this.#chunk = chunk
+    const { words } = segment
+    const word = segment.wordOf(high, low)
+    this.#words = words
     this.#word = word
-    return chunk[word] !== 0 || chunk[word + 1] !== 0
-  }
-
-  get tag(): number {
-    return tagAt(this.#chunk, this.#word)
-  }
-
-  get first(): number {
-    return numberAt(this.#chunk, this.#word + 2)
-  }
-
-  get second(): number {
-    return numberAt(this.#chunk, this.#word + 4)
+    this.tag = tagAt(words, word)
+    this.first = numberAt(words, word + 2)
+    this.second = numberAt(words, word + 4)
+    return words[word] !== 0 || words[word + 1] !== 0
   }
 
   /** Whole numbers of at least 0, below 2^52. */
   write(tag: number, first: number, second: number): void {
-    writeNumber(this.#chunk, this.#word + 2, first, tag & (HALF_TAG - 1))
-    writeNumber(this.#chunk, this.#word + 4, second, tag >>> 12)
+    writeNumber(this.#words, this.#word + 2, first, tag & (HALF_TAG - 1))
+    writeNumber(this.#words, this.#word + 4, second, tag >>> 12)
   }
 
   /** Adds a bucket that is not there yet, growing if need be. */
   insert(high: number, low: number, tag: number, first: number, second: number, nowUs: number): void {
     if (this.#segmentOf(high).isFull() && !this.reclaim(high, nowUs)) this.#grow(this.#segmentOf(high))
     this.find(high, low)
-    this.#chunk[this.#word] = high
-    this.#chunk[this.#word + 1] = low
+    this.#words[this.#word] = high
+    this.#words[this.#word + 1] = low
     this.write(tag, first, second)
     this.#segmentOf(high).count += 1
     this.count += 1
@@ -187,21 +169,20 @@ export class BucketTable {
 
   /** True when it freed an eighth of the segment, which is what makes the copy worth it. */
   #sweep(segment: Segment, nowUs: number): boolean {
+    const { words } = segment
     segment.sweepAfterUs = nowUs + SWEEP_PAUSE_US
     let vacant = 0
-    for (const chunk of segment.chunks) {
-      for (let word = 0; word < chunk.length; word += SLOT_WORDS) {
-        const free = chunk[word] === 0 && chunk[word + 1] === 0
-        if (!free && this.#isVacant(chunk, word)) vacant += 1
-      }
+    for (let word = 0; word < words.length; word += SLOT_WORDS) {
+      const free = words[word] === 0 && words[word + 1] === 0
+      if (!free && this.#isVacant(words, word)) vacant += 1
     }
     if (vacant < (segment.slots * LOAD_MAX) / 8) return false
     const kept = this.#newSegment(segment.count - vacant, segment.bits)
     segment.copyTo(
       () => kept,
-      (chunk, word) => {
-        const gone = this.#isVacant(chunk, word)
-        if (gone) this.#owner.dropped(tagAt(chunk, word))
+      (word) => {
+        const gone = this.#isVacant(words, word)
+        if (gone) this.#owner.dropped(tagAt(words, word))
         return !gone
       },
     )
@@ -211,14 +192,14 @@ export class BucketTable {
     return true
   }
 
-  #isVacant(chunk: Chunk, word: number): boolean {
-    return this.#owner.isVacant(tagAt(chunk, word), numberAt(chunk, word + 2), numberAt(chunk, word + 4))
+  #isVacant(words: Int32Array, word: number): boolean {
+    return this.#owner.isVacant(tagAt(words, word), numberAt(words, word + 2), numberAt(words, word + 4))
   }
 
   #grow(segment: Segment): void {
-    if (segment.chunks.length === SEGMENT_CHUNKS_MAX) this.#split(segment)
+    if (segment.slots === STEPS_MAX * STEP_SLOTS) this.#split(segment)
     else {
-      const larger = new Segment(this.#newChunks(segment.chunks.length + 1), segment.bits)
+      const larger = this.#newSegment(segment.count + 1, segment.bits)
       segment.copyTo(
         () => larger,
         () => true,
@@ -249,20 +230,13 @@ export class BucketTable {
     const entries = 2 ** (this.#bits - segment.bits)
     this.#directory.fill(zero, first, first + entries)
     if (one !== zero) this.#directory.fill(one, first + entries / 2, first + entries)
-    for (const chunk of segment.chunks) if (this.#pool.length < POOL_CHUNKS_MAX) this.#pool.push(chunk.fill(0))
+    const spare = this.#pool[segment.slots / STEP_SLOTS]
+    if (spare !== undefined && spare.length < POOL_MAX) spare.push(segment.words.fill(0))
   }
 
   /** Room for `count` buckets and for some more. */
   #newSegment(count: number, bits: number): Segment {
-    const chunks = Math.floor(count / (CHUNK_SLOTS * LOAD_MAX)) + 1
-    return new Segment(this.#newChunks(Math.min(SEGMENT_CHUNKS_MAX, chunks)), bits)
+    const steps = Math.min(STEPS_MAX, Math.floor(count / (STEP_SLOTS * LOAD_MAX)) + 1)
+    return new Segment(this.#pool[steps]?.pop() ?? new Int32Array(SLOT_WORDS * STEP_SLOTS * steps), bits)
   }
-
-  #newChunks(count: number): Chunk[] {
-    return Array.from({ length: count }, () => this.#pool.pop() ?? newChunk())
-  }
-}
-
-function newChunk(): Chunk {
-  return new Int32Array(SLOT_WORDS * CHUNK_SLOTS)
 }

@@ -4,7 +4,7 @@
 import { type Algorithm, freshPacked, type ListAlgorithm, type PackedState } from '../algorithms/algorithm.ts'
 import { concurrency, holds, type PermitState } from '../algorithms/concurrency.ts'
 import { isGivable, type Settled, settleList, settlePacked } from '../algorithms/edit.ts'
-import { grantOf, shortOf, unitsOf } from '../algorithms/grant.ts'
+import { grantOf, retryAfterUs, SoleTaken, shortOf, unitsOf } from '../algorithms/grant.ts'
 import type { Limit } from '../algorithms/limit.ts'
 import { isPacked, type PackedLimit } from '../algorithms/registry.ts'
 import { slidingWindowLog } from '../algorithms/sliding-window-log.ts'
@@ -138,12 +138,12 @@ class MemoryStore implements Store {
   /** The hot path: one charge against a bucket of three numbers, with no object but the answer. */
   #takeOne(charge: Charge, limit: PackedLimit, nowUs: number): Taken {
     const page = this.#book.pageOf(limit)
+    const table = this.#table
     const found = this.#find(page, charge.owner, charge.detail, nowUs)
-    if (found && this.#writer() !== page) return this.#takeAll([charge], undefined, nowUs) // the rule was edited
+    if (found && table.tag !== page.index) return this.#takeAll([charge], undefined, nowUs) // the rule was edited
     const { algorithm } = page
     const state = this.#cell
-    if (found) this.#load(page, state)
-    else state.at = state.x = state.y = 0
+    unpack(state, table.first, table.second, page.twoCounts) // a free slot holds zeros, which are the fresh state
     const moved = algorithm.advance(limit, state, nowUs)
     const used = algorithm.used(limit, state, nowUs)
     const short = shortOf(limit, used, charge.min)
@@ -151,9 +151,16 @@ class MemoryStore implements Store {
     const delayUs = units > 0 ? algorithm.delayUs(limit, state) : 0
     if (units > 0) algorithm.charge(limit, state, nowUs, units)
     if (units > 0 || moved) this.#save(page, found, state, nowUs)
-    const grant = grantOf(algorithm, charge, state, nowUs, used + units, short, units, delayUs, undefined)
-    const granted = short === false || charge.kind !== 'enforce'
-    return { granted, nowUs, grants: [grant], source: 'store', replayed: false }
+    return new SoleTaken(
+      short === false || charge.kind !== 'enforce',
+      nowUs,
+      units,
+      short,
+      Math.max(0, limit.capacity - used - units),
+      algorithm.resetUs(limit, state, nowUs),
+      retryAfterUs(algorithm, charge, state, nowUs, short, undefined),
+      delayUs,
+    )
   }
 
   #takeAll(charges: readonly Charge[], opId: string | undefined, nowUs: number): Taken {
@@ -205,7 +212,7 @@ class MemoryStore implements Store {
     const { high, low } = this.#hash
     const writer = found ? this.#writer() : page
     const stored = freshPacked()
-    if (found) this.#load(writer, stored)
+    unpack(stored, this.#table.first, this.#table.second, writer.twoCounts)
     const settled = settlePacked(writer.limit, stored, limit, nowUs)
     const write = () => {
       this.#hash.high = high
@@ -247,10 +254,6 @@ class MemoryStore implements Store {
   /** The page of the limit that wrote the bucket just found. */
   #writer(): LimitPage {
     return this.#book.pageAt(this.#table.tag)
-  }
-
-  #load(writer: LimitPage, into: PackedState): void {
-    unpack(into, this.#table.first, this.#table.second, writer.twoCounts)
   }
 
   /** Writes the bucket just found, or adds it. */

@@ -89,14 +89,14 @@ export async function replay(store: Store, clock: FakeClock, trace: readonly Ste
   for (const step of trace) {
     if (step.kind === 'clock') clock.advanceUs(step.byUs)
     if (step.kind === 'reset') await store.reset(step.charge)
-    if (step.kind === 'peek') answers.push(await store.peek(step.charges))
+    if (step.kind === 'peek') answers.push(plain(await store.peek(step.charges)))
     if (step.kind === 'take') {
       // Without permits no op is needed, and a single charge then takes the shortest way through the script.
       const permits = step.charges.some(({ limit }) => limit.algorithm === 'concurrency')
       const op = permits ? { id: step.opId } : undefined
       const answer = await store.take({ charges: step.charges, op })
       taken.push({ charges: step.charges, taken: answer, opId: step.opId })
-      answers.push(answer)
+      answers.push(plain(answer))
     }
     const booked = step.kind === 'give' ? taken[step.of] : undefined
     if (step.kind === 'give' && booked) {
@@ -107,4 +107,12 @@ export async function replay(store: Store, clock: FakeClock, trace: readonly Ste
     }
   }
   return answers
+}
+
+/** What a store says, whatever objects it says it in. */
+function plain({ granted, nowUs, grants, source, replayed }: Taken): Taken {
+  const each = grants.map(({ units, short, remaining, resetAfterUs, retryAfterUs, delayUs }) => {
+    return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs }
+  })
+  return { granted, nowUs, grants: each, source, replayed }
 }
