@@ -147,8 +147,8 @@ function bytesFigure(): string {
   const memory = readFileSync(new URL('../src/store/memory.ts', import.meta.url), 'utf8')
   const slotBytes = 4 * constantOf(layout, 'SLOT_WORDS')
   const leastBytes = slotBytes / constantOf(layout, 'LOAD_MAX')
-  // A segment that was split has half of its steps, all full; the next bucket adds a step.
-  const half = constantOf(layout, 'STEPS_MAX') / 2
+  // A segment that was split has half of its chunks, all full; the next bucket adds a chunk.
+  const half = constantOf(layout, 'SEGMENT_CHUNKS_MAX') / 2
   const mostBytes = (leastBytes * (half + 1)) / half
   const packed = `a slot of ${slotBytes} bytes`
   const range = `${Math.round(leastBytes)} to ${Math.round(mostBytes)}`
