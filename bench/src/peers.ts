@@ -6,7 +6,7 @@ import type { Redis } from 'ioredis'
 import { RateLimiterMemory, RateLimiterRedis, RateLimiterUnion } from 'rate-limiter-flexible'
 
 /** High enough that most requests are admitted, for every contender alike. */
-export const LIMIT = 20_000
+export const LIMIT = 10_000
 /** Long enough that nobody, by whatever algorithm, may forget a key before the run is over. */
 export const WINDOW_SECONDS = 86_400
 

@@ -10,7 +10,7 @@ import { Stopwatch } from '../stopwatch.ts'
 import { freshKey, freshText, seeded, zipf } from '../zipf.ts'
 
 const KEYS = 100_000
-const CALLS = 200_000
+const CALLS = 100_000
 const BATCH = 500
 const NAMES = ['sluice take', 'sluice checkSync', 'rate-limiter-flexible', 'express-rate-limit'] as const
 

@@ -3,18 +3,20 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'c5d869dffb3a784a2079dc07323b3d977dfa411d',
+  sha1: 'a43c6a86ca3562bdc07f2cc7e40a36cf382fbb9b',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
   KEYS     the values the batch touches. A packed value holds buckets of three numbers (include/packed.lua), a listed
            value one bucket that keeps a list (include/listed.lua). A key is of one kind for good: its name says which.
-  ARGV[1]  JSON [limits, texts, numbers]; indexes are 1-based, 0 stands for no text
+  ARGV[1]  JSON [limits, sets, texts, numbers]; indexes are 1-based, 0 stands for no text
              limit    [generation, code, capacity, tick_us, a, b, id, shape]
                       code 1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
                       a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
                       shape: the first six as one text
-             numbers  per request: verb 4, key, limit, cost (a take of one charge, enforced, no op id, no detail), or
+             set      limits that some requests meet together, all of other buckets
+             numbers  per request: verb 4, key, set, cost (a plain take: of packed buckets in one value, all enforced,
+                      of one cost, without op id and details), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
@@ -26,7 +28,7 @@ export const APPLY: Script = {
                           and unless that is negative: replayed (0, 1), then per part short (0 no, 1 now, 2 never,
                           3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
-             verb 4       x, when it was granted and y is 0; or -1, then as for a take
+             verb 4       x of each bucket, when it was granted and all y are 0; or -1, then as for a take
              give, reset  status (1, or negative)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
@@ -41,7 +43,7 @@ export const APPLY: Script = {
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
 -- The batch, as apply.lua fills it in.
-local limits, texts, numbers, raw, now_us
+local limits, sets, texts, numbers, raw, now_us
 local reply, said = {}, 0
 
 local function say(number)
@@ -233,44 +235,48 @@ end
   Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests
   that touch it and no others; it is never overwritten.
 
-  A packed value is a row of records (RECORD below): name, shape of the limit that wrote it (see SHAPE), and its state
-  at, x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a
-  table per value would cost more than all arithmetic. A listed value is a msgpack array.
+  A packed value is a layout behind its length, which says what buckets it has, and their states in that order. Most
+  values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers
+  are looked at. A listed value is a msgpack array.
 ]]
 -- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
 -- test that moves it) from finding a full bucket where a spent one was.
 -- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
--- Name and shape, each behind its length, then the state: at and x of 7 bytes and y of 4. Read and written without a
--- table, and a state can be written alone, in its place.
+-- A bucket within a layout: its name, and the shape of the limit that wrote it (see SHAPE), each behind its length.
+-- at and x of 7 bytes and y of 4: states can be written alone, in their place.
 -- generation, code, capacity, tick, a, b in base 36.
 
-local pack, unpack_record = struct.pack, struct.unpack
+local pack, unpack_struct = struct.pack, struct.unpack
 
--- By record; 0 in \`following\` ends a value; \`offsets\` is where the state stands in the stored text.
-local names, shapes, record_ats, record_xs, record_ys, following, offsets = {}, {}, {}, {}, {}, {}, {}
-local record_count = 0
--- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has
--- changed (a record whose state did, or true for more than that), and whether the TTL must be set.
-local firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
-local dirty, dirty_keys, dirty_count, aged = {}, {}, 0, {}
-local numbers_by_shape, ttls = {}, {}
+-- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/verbs.lua}.
+local layouts = {}
+-- All states one behind the other: at, x and y of the bucket in seat 1 of a value, of seat 2, ... \`state_count\` is how
+-- many numbers there are.
+local states, state_count = {}, 0
+-- By key: its layout (false: the value cannot be read), how many numbers precede its states, the layout it is stored
+-- under; or its list and the algorithm of that.
+local layout_by_key, bases, stored_layouts, listed_values, list_codes = {}, {}, {}, {}, {}
+-- Keys that have changed; by key the first and the last seat that did, and whether the TTL must be set.
+local dirty_keys, dirty_count, lows, highs, aged = {}, 0, {}, {}, {}
+local numbers_by_shape, ttls, state_formats = {}, {}, {}
 local guarded = false
 
 local function start_again()
-  firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
-  dirty, dirty_keys, dirty_count, aged = {}, {}, 0, {}
+  layout_by_key, bases, stored_layouts, listed_values, list_codes = {}, {}, {}, {}, {}
+  dirty_keys, dirty_count, lows, highs, aged = {}, 0, {}, {}, {}
   reply, said, guarded = {}, 0, true
 end
 
--- \`what\`: the record whose state changed, or true when more did.
-local function mark_dirty(key, what)
-  local marked = dirty[key]
-  if marked == nil then
+-- \`seat\`: the bucket whose state changed; 0 for a list.
+local function mark_dirty(key, seat)
+  local low = lows[key]
+  if not low then
     dirty_count = dirty_count + 1
-    dirty_keys[dirty_count] = key
-    dirty[key] = what
-  elseif marked ~= what then
-    dirty[key] = true
+    dirty_keys[dirty_count], lows[key], highs[key] = key, seat, seat
+  elseif seat < low then
+    lows[key] = seat
+  elseif seat > highs[key] then
+    highs[key] = seat
   end
 end
 
@@ -291,50 +297,78 @@ local function numbers_of(shape)
   return parts
 end
 
-local function add_record(key, name, shape, at, x, y)
-  local r = record_count + 1
-  record_count = r
-  names[r], shapes[r], record_ats[r], record_xs[r], record_ys[r] = name, shape, at, x, y
-  following[r] = firsts[key] or 0
-  firsts[key] = r
-  record_counts[key] = (record_counts[key] or 0) + 1
-  return r
+-- The layout of a text. An error when it is none.
+local function layout_of(text)
+  local known = layouts[text]
+  if known then return known end
+  local names, shapes, seats, count, rest = {}, {}, {}, 0, 1
+  while rest <= #text do
+    count = count + 1
+    names[count], shapes[count], rest = unpack_struct('<Hc0Bc0', text, rest)
+    numbers_of(shapes[count])
+    seats[names[count]] = count
+  end
+  local layout = { text, count, names, shapes, seats, {} }
+  layouts[text] = layout
+  return layout
 end
+
+local function bucket_text(name, shape) return pack('<Hc0Bc0', #name, name, #shape, shape) end
 
 local function read_packed(key, text)
-  local rest, length, r, count = 1, #text, record_count, 0
-  repeat
-    r, count = r + 1, count + 1
-    names[r], shapes[r], record_ats[r], record_xs[r], record_ys[r], rest = unpack_record('<Hc0Bc0I7I7I4', text, rest)
-    if not numbers_by_shape[shapes[r]] then numbers_of(shapes[r]) end
-    following[r], offsets[r] = r + 1, rest - 1 - 18
-  until rest > length
-  following[r] = 0
-  firsts[key], record_counts[key], record_count = record_count + 1, count, r
+  local layout_text, rest = unpack_struct('<I3c0', text)
+  local layout = layouts[layout_text] or layout_of(layout_text)
+  if #text ~= rest - 1 + 18 * layout[2] then error('not ours') end
+  local n = state_count
+  layout_by_key[key], stored_layouts[key], bases[key] = layout, layout, n
+  for _ = 1, layout[2] do
+    states[n + 1], states[n + 2], states[n + 3], rest = unpack_struct('<I7I7I4', text, rest)
+    n = n + 3
+  end
+  state_count = n
 end
 
--- The first record of a value: 0 when it has none, false when it cannot be read.
-local function first_of(key)
-  local first = firsts[key]
-  if first ~= nil then return first end
+-- The layout of a value; false when it cannot be read.
+local function layout_at(key)
+  local layout = layout_by_key[key]
+  if layout ~= nil then return layout end
   local text = raw[key]
   if not text then
-    firsts[key], record_counts[key] = 0, 0
+    layout_by_key[key], bases[key] = layout_of(''), state_count
   elseif not guarded then
     read_packed(key, text)
   elseif not pcall(read_packed, key, text) then
-    firsts[key] = false
+    layout_by_key[key] = false
   end
-  return firsts[key]
+  return layout_by_key[key]
 end
 
-local function record_named(key, name)
-  local r = first_of(key)
-  while r and r > 0 do
-    if names[r] == name then return r end
-    r = following[r]
+-- Gives a value another layout with more seats. All states lie in a row, so the old ones may have to move to the end.
+local function extend(key, layout)
+  local base, count = bases[key], layout_by_key[key][2]
+  if base + 3 * count ~= state_count then
+    for i = 1, 3 * count do states[state_count + i] = states[base + i] end
+    bases[key], state_count = state_count, state_count + 3 * count
   end
-  return r
+  for i = state_count + 1, state_count + 3 * (layout[2] - count) do states[i] = 0 end
+  state_count = state_count + 3 * (layout[2] - count)
+  layout_by_key[key] = layout
+end
+
+-- Adds a bucket to a value and returns its seat.
+local function add_bucket(key, name, shape)
+  local layout = layout_of(layout_by_key[key][1] .. bucket_text(name, shape))
+  extend(key, layout)
+  return layout[2]
+end
+
+-- The limit that wrote a bucket has become another one.
+local function reshape(key, seat, shape)
+  local layout, texts_of = layout_by_key[key], {}
+  for i = 1, layout[2] do
+    texts_of[i] = bucket_text(layout[3][i], i == seat and shape or layout[4][i])
+  end
+  layout_by_key[key] = layout_of(table.concat(texts_of))
 end
 
 -- A list as include/listed.lua describes it. An error when it is none.
@@ -372,42 +406,49 @@ local function write(key, text, ends)
   redis.call('SETEX', key, ttl, text)
 end
 
-local function ends_of(r)
-  local n = numbers_of(shapes[r])
-  return ends_us(n[2], n[4], n[5], n[6], record_ats[r], record_xs[r])
-end
-
 -- A bucket may be emptied at any time, so its TTL is that of an empty one.
-local function lasts_of(r)
-  local n = numbers_of(shapes[r])
-  local x = n[2] <= 2 and max(record_xs[r], n[3] * n[5]) or 0
-  return ends_us(n[2], n[4], n[5], n[6], record_ats[r], x)
+local function ends_and_lasts(shape, r)
+  local n = numbers_of(shape)
+  local code, at, x = n[2], states[r], states[r + 1]
+  local full = code <= 2 and max(x, n[3] * n[5]) or 0
+  return ends_us(code, n[4], n[5], n[6], at, x), ends_us(code, n[4], n[5], n[6], at, full)
 end
 
-local function record_text(r)
-  local name, shape = names[r], shapes[r]
-  return pack('<Hc0Bc0I7I7I4', #name, name, #shape, shape, record_ats[r], record_xs[r], record_ys[r])
-end
-
--- Buckets that have not mattered for a while are left out when a value is written.
-local function store_packed(index, first)
-  local key, changed = KEYS[index], dirty[index]
-  if changed ~= true and not aged[index] then
-    local state = pack('<I7I7I4', record_ats[changed], record_xs[changed], record_ys[changed])
-    return redis.call('SETRANGE', key, tostring(offsets[changed]), state)
+-- The states of some seats in a row.
+local function states_text(base, low, high)
+  local count = high - low + 1
+  local format = state_formats[count]
+  if not format then
+    format = '<' .. string.rep('I7I7I4', count)
+    state_formats[count] = format
   end
-  local kept_texts, latest, kept, r = {}, 0, 0, first
-  while r > 0 do
-    if ends_of(r) + 60000000 >= now_us then
+  return pack(format, unpack(states, base + 3 * low - 2, base + 3 * high))
+end
+
+-- Buckets that have not mattered for a while are left out when a value is written whole.
+local function store_whole(index, layout)
+  local base, kept, kept_layouts, kept_states, latest = bases[index], 0, {}, {}, 0
+  for seat = 1, layout[2] do
+    local shape = layout[4][seat]
+    local ends, lasts = ends_and_lasts(shape, base + 3 * seat - 2)
+    if ends + 60000000 >= now_us then
       kept = kept + 1
-      kept_texts[kept] = record_text(r)
-      latest = max(latest, lasts_of(r))
+      kept_layouts[kept] = bucket_text(layout[3][seat], shape)
+      kept_states[kept] = states_text(base, seat, seat)
+      latest = max(latest, lasts)
     end
-    r = following[r]
   end
-  if kept == 0 then return redis.call('DEL', key) end
-  local text = kept == 1 and kept_texts[1] or table.concat(kept_texts)
-  if aged[index] then write(key, text, latest) else redis.call('SET', key, text, 'KEEPTTL') end
+  if kept == 0 then return redis.call('DEL', KEYS[index]) end
+  local text = kept == layout[2] and layout[1] or table.concat(kept_layouts)
+  text = pack('<I3c0', #text, text) .. table.concat(kept_states)
+  if aged[index] then write(KEYS[index], text, latest) else redis.call('SET', KEYS[index], text, 'KEEPTTL') end
+end
+
+local function store_packed(index)
+  local layout, low = layout_by_key[index], lows[index]
+  if aged[index] or layout ~= stored_layouts[index] then return store_whole(index, layout) end
+  local offset = 3 + #layout[1] + 18 * (low - 1)
+  redis.call('SETRANGE', KEYS[index], tostring(offset), states_text(bases[index], low, highs[index]))
 end
 
 local function store_values()
@@ -415,7 +456,7 @@ local function store_values()
     local key = dirty_keys[i]
     local list, code = listed_values[key], list_codes[key]
     if not list then
-      store_packed(key, firsts[key] or 0)
+      store_packed(key)
     elseif is_live_list(code, list) then
       write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else
@@ -429,35 +470,33 @@ end
   not charged is left as it was, or a clock that steps back would find it in another state than if nobody had asked.
 ]]
 
--- By part: the record of the bucket (0: none yet), its state, or its list, and whether newer rules wrote it.
-local records, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
+-- By part: the seat of the bucket in its value (0: none yet), its state, or its list, and whether newer rules wrote it.
+local seats, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
 
 local function name_of(limit, detail)
   return detail == 0 and limit[7] or limit[7] .. '|' .. texts[detail]
 end
 
 local function keep_packed(part, key, limit, detail)
-  local r = records[part]
-  if r == 0 then
-    records[part] = add_record(key, name_of(limit, detail), limit[8], ats[part], xs[part], ys[part])
-    aged[key] = true
-    return mark_dirty(key, true)
-  end
-  if shapes[r] ~= limit[8] then
-    aged[key], shapes[r] = true, limit[8]
-    mark_dirty(key, true)
-  elseif not aged[key] and outlives_ttl(limit, record_ats[r], ats[part], xs[part]) then
+  local seat = seats[part]
+  if seat == 0 then
+    seat = add_bucket(key, name_of(limit, detail), limit[8])
+    seats[part], aged[key] = seat, true
+  elseif layout_by_key[key][4][seat] ~= limit[8] then
+    reshape(key, seat, limit[8])
     aged[key] = true
   end
-  record_ats[r], record_xs[r], record_ys[r] = ats[part], xs[part], ys[part]
-  if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
+  local r = bases[key] + 3 * seat - 2
+  if not aged[key] and outlives_ttl(limit, states[r], ats[part], xs[part]) then aged[key] = true end
+  states[r], states[r + 1], states[r + 2] = ats[part], xs[part], ys[part]
+  mark_dirty(key, seat)
 end
 
 local function keep_list(part, key, limit)
   local list = lists[part]
   list[1], list[2] = limit[1], limit[5]
   listed_values[key], list_codes[key] = list, limit[2]
-  mark_dirty(key, true)
+  mark_dirty(key, 0)
 end
 
 local function keep(part, key, limit, detail)
@@ -470,18 +509,19 @@ local function same_shape(one, other)
 end
 
 local function settle_packed(part, key, limit, detail, keeps)
-  local r = record_named(key, name_of(limit, detail))
-  if not r then return -1 end
-  records[part], stales[part] = r, false
-  if r == 0 then
-    if record_counts[key] >= 1024 then return -2 end
+  local layout = layout_at(key)
+  if not layout then return -1 end
+  local seat = layout[5][name_of(limit, detail)] or 0
+  seats[part], stales[part] = seat, false
+  if seat == 0 then
+    if layout[2] >= 1024 then return -2 end
     ats[part], xs[part], ys[part] = position(limit[2], limit[4], limit[5], now_us), 0, 0
     return 0
   end
-  local shape = shapes[r]
+  local shape, r = layout[4][seat], bases[key] + 3 * seat - 2
   local written = shape == limit[8] and limit or numbers_of(shape)
   local code, tick, a, b = written[2], written[4], written[5], written[6]
-  local at, x, y, moved = advanced(code, tick, a, b, record_ats[r], record_xs[r], record_ys[r])
+  local at, x, y, moved = advanced(code, tick, a, b, states[r], states[r + 1], states[r + 2])
   if written ~= limit then
     if x == 0 and y == 0 then
       at, moved = position(limit[2], limit[4], limit[5], now_us), false
@@ -649,75 +689,93 @@ local function take(at, parts, op_id) run(at, parts, op_id, true, false) end
 local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true) end
 local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
--- The long way of a take of one charge: written out where the others are, and answered as they are.
-local function take_one_at_length(key, limit_index, cost)
-  local at = #numbers + 1
-  numbers[at], numbers[at + 1], numbers[at + 2] = key, limit_index, 0
-  numbers[at + 3], numbers[at + 4], numbers[at + 5] = cost, cost, 0
+-- The long way of a plain take: written out where the others are, and answered as they are.
+local function take_at_length(key, set, cost)
+  local at, n = #numbers + 1, #numbers
+  for i = 1, #set do
+    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i], 0
+    numbers[n + 4], numbers[n + 5], numbers[n + 6] = cost, cost, 0
+    n = n + 6
+  end
   say(-1)
-  take(at, 1, '')
+  take(at, #set, '')
 end
 
--- The short way, for what most requests are: all charges enforced and granted, by new buckets or by buckets that the
--- same limits wrote. The maths of include/packed.lua without its calls, which would be most of the time: the
--- differential test runs both ways. x of the bucket with \`cost\` charged; nil when it takes more to tell.
-local function afforded(limit, r, cost)
+-- Where a layout has the buckets of a set of limits: their seats, and behind them the layout with seats for all, which
+-- is another one when it has not. False when another limit wrote one of them, or there would be too many.
+local function find_set(layout, set)
+  local found, text, count = {}, layout[1], layout[2]
+  for i = 1, #set do
+    local limit = limits[set[i]]
+    local seat = layout[5][limit[7]]
+    if not seat then
+      count = count + 1
+      seat, text = count, text .. bucket_text(limit[7], limit[8])
+    elseif layout[4][seat] ~= limit[8] then
+      return false
+    end
+    found[i] = seat
+  end
+  if count > 1024 then return false end
+  found[#set + 1] = layout_of(text)
+  return found
+end
+
+-- x of a bucket with \`cost\` charged; nil when it takes more to tell, or there is too little.
+local function afforded(limit, at, x, cost)
   local code, now = limit[2], limit[9]
-  local at, x = now, 0
-  if r > 0 then at, x = record_ats[r], record_xs[r] end
-  if code <= 2 and at <= now then
+  if at > now then return nil end
+  if code <= 2 then
     x = max(0, x - (now - at) * limit[6]) + cost * limit[5]
     return x <= limit[10] and x or nil
   end
-  return code == 3 and at == now and x + cost <= limit[3] and x + cost or nil
+  x = (at == now and x or 0) + cost
+  return code == 3 and x <= limit[3] and x or nil
 end
 
-local function keep_afforded(key, limit, r, x)
-  if r == 0 then
-    add_record(key, limit[7], limit[8], limit[9], x, 0)
-    aged[key] = true
-    return mark_dirty(key, true)
+-- The short way of a plain take: granted, by new buckets or by buckets that the same limits wrote. The maths of
+-- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
+local function take_plain(key, set_index, cost)
+  local set, layout = sets[set_index], layout_by_key[key]
+  if layout == nil then layout = layout_at(key) end
+  local found = layout and layout[6][set_index]
+  if found == nil then
+    found = find_set(layout, set)
+    layout[6][set_index] = found
   end
-  if limit[2] <= 2 and record_ats[r] < limit[11] then aged[key] = true end
-  record_ats[r], record_xs[r] = limit[9], x
-  if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
-end
+  if not found then return take_at_length(key, set, cost) end
 
-local function take_one(key, limit_index, cost)
-  local limit, r = limits[limit_index], firsts[key]
-  if r == nil then r = first_of(key) end
-  local known = r == 0 or (r and shapes[r] == limit[8] and names[r] == limit[7])
-  local x = known and afforded(limit, r, cost)
-  if not x then return take_one_at_length(key, limit_index, cost) end
-  keep_afforded(key, limit, r, x)
-  said = said + 1
-  reply[said] = x
-end
+  local count, base, old_count = #set, bases[key], layout[2]
+  for i = 1, count do
+    local limit, seat = limits[set[i]], found[i]
+    local r = base + 3 * seat - 2
+    local x
+    if seat <= old_count then x = afforded(limit, states[r], states[r + 1], cost)
+    else x = afforded(limit, limit[9], 0, cost) end
+    if not x then return take_at_length(key, set, cost) end
+    xs[i] = x
+  end
 
--- The same for several charges, each of another bucket. False, and nothing done, when it takes more to tell.
-local function take_short(at, parts)
-  for part = 1, parts do
-    local i = at + 6 * (part - 1)
-    local limit, cost = limits[numbers[i + 1]], numbers[i + 3]
-    local plain = limit[2] <= 3 and numbers[i + 2] == 0 and numbers[i + 4] == cost and numbers[i + 5] == 0
-    if not plain then return false end
-    local key = numbers[i]
-    local r = record_named(key, limit[7])
-    local known = r and (shapes[r] == limit[8] or (r == 0 and record_counts[key] + parts <= 1024))
-    local x = known and afforded(limit, r, cost)
-    if not x then return false end
-    records[part], xs[part] = r, x
+  if found[count + 1] ~= layout then
+    extend(key, found[count + 1])
+    base, aged[key] = bases[key], true
   end
-  local n = said + 2
-  reply[n - 1], reply[n] = 1, 0
-  for part = 1, parts do
-    local i = at + 6 * (part - 1)
-    keep_afforded(numbers[i], limits[numbers[i + 1]], records[part], xs[part])
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = 0, numbers[i + 3], xs[part], 0
-    n = n + 4
+  local low, high = found[1], found[1]
+  for i = 1, count do
+    local limit, seat, x = limits[set[i]], found[i], xs[i]
+    local r, now = base + 3 * seat - 2, limit[9]
+    if limit[2] <= 2 then
+      if states[r] < limit[11] then aged[key] = true end
+    elseif states[r] ~= now then
+      aged[key] = true
+    end
+    states[r], states[r + 1] = now, x
+    reply[said + i] = x
+    if seat < low then low = seat elseif seat > high then high = seat end
   end
-  said = n
-  return true
+  said = said + count
+  mark_dirty(key, low)
+  if high ~= low then mark_dirty(key, high) end
 end
 
 local function refund(part, limit, units, booked_us, op_id)
@@ -751,29 +809,28 @@ end
 -- A value that cannot be read is dropped whole: that is what a reset is for.
 local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
-  mark_dirty(key, true)
   if limit[2] >= 5 then
     listed_values[key], list_codes[key] = fresh_list(limit[2], limit[5], limit[1]), limit[2]
+    mark_dirty(key, 0)
+  elseif not layout_at(key) then
+    layout_by_key[key], bases[key], aged[key] = layout_of(''), state_count, true
+    mark_dirty(key, 0)
   else
-    local name = name_of(limit, numbers[at + 2])
-    local r, before = first_of(key) or 0, 0
-    while r > 0 and names[r] ~= name do r, before = following[r], r end
-    if r > 0 and before > 0 then following[before] = following[r]
-    elseif r > 0 then firsts[key] = following[r] end
-    firsts[key] = firsts[key] or 0
-    record_counts[key] = max(0, (record_counts[key] or 0) - (r > 0 and 1 or 0))
+    local layout = layout_by_key[key]
+    local seat = layout[5][name_of(limit, numbers[at + 2])]
+    if seat then
+      local r, written = bases[key] + 3 * seat - 2, numbers_of(layout[4][seat])
+      states[r], states[r + 1], states[r + 2] = position(written[2], written[4], written[5], now_us), 0, 0
+      mark_dirty(key, seat)
+    end
   end
   say(1)
 end
 
-local function take_distinct(at, parts, op_id)
-  if op_id ~= '' or not take_short(at, parts) then take(at, parts, op_id) end
-end
-
-local VERBS = { take_distinct, peek, give, reset, nil, take_repeating }
+local VERBS = { take, peek, give, reset, nil, take_repeating }
 
 local input = cjson.decode(ARGV[1])
-limits, texts, numbers = input[1], input[2], input[3]
+limits, sets, texts, numbers = input[1], input[2], input[3], input[4]
 
 now_us = tonumber(ARGV[2])
 if not now_us then
@@ -784,13 +841,15 @@ end
 raw = redis.call('MGET', unpack(KEYS))
 prepare_limits()
 
+-- What is written out behind them is not a request.
+local last = #numbers
 local function decide_all()
-  local at, last = 1, #numbers
+  local at = 1
   say(now_us)
   while at < last do
     local verb = numbers[at]
     if verb == 4 then
-      take_one(numbers[at + 1], numbers[at + 2], numbers[at + 3])
+      take_plain(numbers[at + 1], numbers[at + 2], numbers[at + 3])
       at = at + 4
     else
       local op, parts = numbers[at + 1], numbers[at + 2]

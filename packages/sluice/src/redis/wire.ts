@@ -42,6 +42,9 @@ export class BatchEncoder {
   readonly #keyIndex = new Map<string, number>()
   readonly #limits: unknown[] = []
   readonly #limitIndex = new Map<Limit, number>()
+  readonly #sets: number[][] = []
+  /** Sets of charges seen before, by their first limit. */
+  readonly #knownSets = new Map<Limit, { readonly charges: readonly Charge[]; readonly index: number }[]>()
   readonly #texts: string[] = []
   readonly #textIndex = new Map<string, number>()
   readonly #numbers: number[] = []
@@ -52,10 +55,11 @@ export class BatchEncoder {
 
   /** Flat on purpose: a table per request would be most of what the script does. */
   add(request: Request): void {
-    const plain = plainCharge(request)
-    if (plain !== undefined) {
-      const { limit, owner, detail, min } = plain
-      this.#numbers.push(TAKE_PLAIN, this.#key(limit, owner, detail), this.#limit(limit), min)
+    const plain = plainCharges(request)
+    const [first] = plain ?? []
+    if (plain !== undefined && first !== undefined) {
+      const { limit, owner, detail, min } = first
+      this.#numbers.push(TAKE_PLAIN, this.#key(limit, owner, detail), this.#set(plain, limit), min)
       return
     }
     const opId = request.verb === 'reset' ? undefined : request.opId
@@ -67,7 +71,7 @@ export class BatchEncoder {
   }
 
   json(): string {
-    return JSON.stringify([this.#limits, this.#texts, this.#numbers])
+    return JSON.stringify([this.#limits, this.#sets, this.#texts, this.#numbers])
   }
 
   #part({ limit, owner, detail }: BucketName, fourth: number, fifth: number, sixth: number): void {
@@ -84,18 +88,49 @@ export class BatchEncoder {
     return indexIn(this.#limitIndex, limit, () => this.#limits.push(limitNumbers(limit)))
   }
 
+  /** Requests of one kind meet the same limits: they are told once. */
+  #set(charges: readonly Charge[], first: Limit): number {
+    const known = this.#knownSets.get(first) ?? []
+    const same = known.find((set) => sameLimits(set.charges, charges))
+    if (same !== undefined) return same.index
+    const index = this.#sets.push(charges.map(({ limit }) => this.#limit(limit)))
+    this.#knownSets.set(first, [...known, { charges, index }])
+    return index
+  }
+
   /** The same text has one index: a bucket that is used twice is known by it. */
   #text(text: string): number {
     return text === '' ? 0 : indexIn(this.#textIndex, text, () => this.#texts.push(text))
   }
 }
 
-/** What most requests are has a short form: one charge, enforced, of a bucket that its key and limit name. */
-function plainCharge(request: Request): Charge | undefined {
-  if (request.verb !== 'take' || request.charges.length !== 1 || request.opId !== undefined) return undefined
-  const [charge] = request.charges
-  if (charge === undefined || charge.kind !== 'enforce' || charge.min !== charge.max) return undefined
-  return isPacked(charge.limit) && (charge.detail === '' || !sharesValue(charge.limit)) ? charge : undefined
+/**
+ * What most requests are has a short form: charges of one cost, all enforced, of different buckets in one value, which
+ * their limits name.
+ */
+function plainCharges(request: Request): readonly Charge[] | undefined {
+  if (request.verb !== 'take' || request.opId !== undefined) return undefined
+  const { charges } = request
+  const [first] = charges
+  if (first === undefined) return undefined
+  if (charges.length === 1) return isPlain(first, first) && hasPlainName(first) ? charges : undefined
+  for (const charge of charges) {
+    if (!isPlain(charge, first) || charge.detail !== '' || !sharesValue(charge.limit)) return undefined
+    if (charge.owner !== first.owner || charge.limit.fact !== first.limit.fact) return undefined
+  }
+  return repeats(charges) ? undefined : charges
+}
+
+function isPlain({ limit, min, max, kind }: Charge, first: Charge): boolean {
+  return kind === 'enforce' && min === max && min === first.min && isPacked(limit)
+}
+
+function hasPlainName({ limit, detail }: Charge): boolean {
+  return detail === '' || !sharesValue(limit)
+}
+
+function sameLimits(some: readonly Charge[], others: readonly Charge[]): boolean {
+  return some.length === others.length && some.every(({ limit }, index) => limit === others[index]?.limit)
 }
 
 /** Whether two charges may be of one bucket: the script looks for that only when told to. */
@@ -133,7 +168,7 @@ export class ReplyDecoder {
 
   /** The answer to a request, or the error that it alone meets. */
   next(request: Request, key: () => string): Taken | undefined | LimiterError {
-    const plain = plainCharge(request)
+    const plain = plainCharges(request)
     const x = plain === undefined ? -1 : this.#number()
     if (plain !== undefined && x >= 0) return this.#granted(plain, x)
     const status = this.#number()
@@ -146,9 +181,12 @@ export class ReplyDecoder {
     return { granted: status === 1, nowUs: this.#nowUs, grants, source: 'store', replayed }
   }
 
-  #granted(charge: Charge, x: number): Taken {
-    const grant = this.#packed(charge, charge.limit as PackedLimit, false, charge.min, x, 0) // plain charges are packed
-    return { granted: true, nowUs: this.#nowUs, grants: [grant], source: 'store', replayed: false }
+  #granted(charges: readonly Charge[], firstX: number): Taken {
+    const grants = charges.map((charge, index) => {
+      const x = index === 0 ? firstX : this.#number()
+      return this.#packed(charge, charge.limit as PackedLimit, false, charge.min, x, 0) // plain charges are packed
+    })
+    return { granted: true, nowUs: this.#nowUs, grants, source: 'store', replayed: false }
   }
 
   #grant(charge: Charge, opId: string | undefined): Grant {

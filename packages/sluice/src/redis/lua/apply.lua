@@ -3,12 +3,14 @@
 
   KEYS     the values the batch touches. A packed value holds buckets of three numbers (include/packed.lua), a listed
            value one bucket that keeps a list (include/listed.lua). A key is of one kind for good: its name says which.
-  ARGV[1]  JSON [limits, texts, numbers]; indexes are 1-based, 0 stands for no text
+  ARGV[1]  JSON [limits, sets, texts, numbers]; indexes are 1-based, 0 stands for no text
              limit    [generation, code, capacity, tick_us, a, b, id, shape]
                       code 1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
                       a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
                       shape: the first six as one text
-             numbers  per request: verb 4, key, limit, cost (a take of one charge, enforced, no op id, no detail), or
+             set      limits that some requests meet together, all of other buckets
+             numbers  per request: verb 4, key, set, cost (a plain take: of packed buckets in one value, all enforced,
+                      of one cost, without op id and details), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
@@ -20,7 +22,7 @@
                           and unless that is negative: replayed (0, 1), then per part short (0 no, 1 now, 2 never,
                           3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
-             verb 4       x, when it was granted and y is 0; or -1, then as for a take
+             verb 4       x of each bucket, when it was granted and all y are 0; or -1, then as for a take
              give, reset  status (1, or negative)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
@@ -33,7 +35,7 @@
 --- @include "verbs"
 
 local input = cjson.decode(ARGV[1])
-limits, texts, numbers = input[1], input[2], input[3]
+limits, sets, texts, numbers = input[1], input[2], input[3], input[4]
 
 now_us = tonumber(ARGV[2])
 if not now_us then
@@ -44,13 +46,15 @@ end
 raw = redis.call('MGET', unpack(KEYS))
 prepare_limits()
 
+-- What is written out behind them is not a request.
+local last = #numbers
 local function decide_all()
-  local at, last = 1, #numbers
+  local at = 1
   say(now_us)
   while at < last do
     local verb = numbers[at]
     if verb == 4 then
-      take_one(numbers[at + 1], numbers[at + 2], numbers[at + 3])
+      take_plain(numbers[at + 1], numbers[at + 2], numbers[at + 3])
       at = at + 4
     else
       local op, parts = numbers[at + 1], numbers[at + 2]

@@ -10,7 +10,7 @@ local SLIDING_MAX = 67108863
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
 -- The batch, as apply.lua fills it in.
-local limits, texts, numbers, raw, now_us
+local limits, sets, texts, numbers, raw, now_us
 local reply, said = {}, 0
 
 local function say(number)

@@ -2,9 +2,9 @@
   Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests
   that touch it and no others; it is never overwritten.
 
-  A packed value is a row of records (RECORD below): name, shape of the limit that wrote it (see SHAPE), and its state
-  at, x, y. The records of all packed values lie in five tables side by side, and each knows the next of its value: a
-  table per value would cost more than all arithmetic. A listed value is a msgpack array.
+  A packed value is a layout behind its length, which says what buckets it has, and their states in that order. Most
+  values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers
+  are looked at. A listed value is a msgpack array.
 ]]
 -- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
 -- test that moves it) from finding a full bucket where a spent one was.
@@ -12,40 +12,46 @@ local SLACK_US = 60000000
 local BUCKETS_MAX = 1024
 -- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
 local PERIOD_US = 15000000
--- Name and shape, each behind its length, then the state: at and x of 7 bytes and y of 4. Read and written without a
--- table, and a state can be written alone, in its place.
-local RECORD = '<Hc0Bc0I7I7I4'
+local LAYOUT = '<I3c0'
+-- A bucket within a layout: its name, and the shape of the limit that wrote it (see SHAPE), each behind its length.
+local BUCKET = '<Hc0Bc0'
+-- at and x of 7 bytes and y of 4: states can be written alone, in their place.
 local STATE, STATE_BYTES = '<I7I7I4', 18
 -- generation, code, capacity, tick, a, b in base 36.
 local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$'
 
-local pack, unpack_record = struct.pack, struct.unpack
+local pack, unpack_struct = struct.pack, struct.unpack
 
--- By record; 0 in `following` ends a value; `offsets` is where the state stands in the stored text.
-local names, shapes, record_ats, record_xs, record_ys, following, offsets = {}, {}, {}, {}, {}, {}, {}
-local record_count = 0
--- By key: the first record (0: none, false: the value cannot be read) and how many there are; the list; what has
--- changed (a record whose state did, or true for more than that), and whether the TTL must be set.
-local firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
-local dirty, dirty_keys, dirty_count, aged = {}, {}, 0, {}
-local numbers_by_shape, ttls = {}, {}
+-- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/verbs.lua}.
+local TEXT, COUNT, NAMES, SHAPES, SEATS, FINDS = 1, 2, 3, 4, 5, 6
+local layouts = {}
+-- All states one behind the other: at, x and y of the bucket in seat 1 of a value, of seat 2, ... `state_count` is how
+-- many numbers there are.
+local states, state_count = {}, 0
+-- By key: its layout (false: the value cannot be read), how many numbers precede its states, the layout it is stored
+-- under; or its list and the algorithm of that.
+local layout_by_key, bases, stored_layouts, listed_values, list_codes = {}, {}, {}, {}, {}
+-- Keys that have changed; by key the first and the last seat that did, and whether the TTL must be set.
+local dirty_keys, dirty_count, lows, highs, aged = {}, 0, {}, {}, {}
+local numbers_by_shape, ttls, state_formats = {}, {}, {}
 local guarded = false
 
 local function start_again()
-  firsts, record_counts, listed_values, list_codes = {}, {}, {}, {}
-  dirty, dirty_keys, dirty_count, aged = {}, {}, 0, {}
+  layout_by_key, bases, stored_layouts, listed_values, list_codes = {}, {}, {}, {}, {}
+  dirty_keys, dirty_count, lows, highs, aged = {}, 0, {}, {}, {}
   reply, said, guarded = {}, 0, true
 end
 
--- `what`: the record whose state changed, or true when more did.
-local function mark_dirty(key, what)
-  local marked = dirty[key]
-  if marked == nil then
+-- `seat`: the bucket whose state changed; 0 for a list.
+local function mark_dirty(key, seat)
+  local low = lows[key]
+  if not low then
     dirty_count = dirty_count + 1
-    dirty_keys[dirty_count] = key
-    dirty[key] = what
-  elseif marked ~= what then
-    dirty[key] = true
+    dirty_keys[dirty_count], lows[key], highs[key] = key, seat, seat
+  elseif seat < low then
+    lows[key] = seat
+  elseif seat > highs[key] then
+    highs[key] = seat
   end
 end
 
@@ -66,50 +72,78 @@ local function numbers_of(shape)
   return parts
 end
 
-local function add_record(key, name, shape, at, x, y)
-  local r = record_count + 1
-  record_count = r
-  names[r], shapes[r], record_ats[r], record_xs[r], record_ys[r] = name, shape, at, x, y
-  following[r] = firsts[key] or 0
-  firsts[key] = r
-  record_counts[key] = (record_counts[key] or 0) + 1
-  return r
+-- The layout of a text. An error when it is none.
+local function layout_of(text)
+  local known = layouts[text]
+  if known then return known end
+  local names, shapes, seats, count, rest = {}, {}, {}, 0, 1
+  while rest <= #text do
+    count = count + 1
+    names[count], shapes[count], rest = unpack_struct(BUCKET, text, rest)
+    numbers_of(shapes[count])
+    seats[names[count]] = count
+  end
+  local layout = { text, count, names, shapes, seats, {} }
+  layouts[text] = layout
+  return layout
 end
+
+local function bucket_text(name, shape) return pack(BUCKET, #name, name, #shape, shape) end
 
 local function read_packed(key, text)
-  local rest, length, r, count = 1, #text, record_count, 0
-  repeat
-    r, count = r + 1, count + 1
-    names[r], shapes[r], record_ats[r], record_xs[r], record_ys[r], rest = unpack_record(RECORD, text, rest)
-    if not numbers_by_shape[shapes[r]] then numbers_of(shapes[r]) end
-    following[r], offsets[r] = r + 1, rest - 1 - STATE_BYTES
-  until rest > length
-  following[r] = 0
-  firsts[key], record_counts[key], record_count = record_count + 1, count, r
+  local layout_text, rest = unpack_struct(LAYOUT, text)
+  local layout = layouts[layout_text] or layout_of(layout_text)
+  if #text ~= rest - 1 + STATE_BYTES * layout[COUNT] then error('not ours') end
+  local n = state_count
+  layout_by_key[key], stored_layouts[key], bases[key] = layout, layout, n
+  for _ = 1, layout[COUNT] do
+    states[n + 1], states[n + 2], states[n + 3], rest = unpack_struct(STATE, text, rest)
+    n = n + 3
+  end
+  state_count = n
 end
 
--- The first record of a value: 0 when it has none, false when it cannot be read.
-local function first_of(key)
-  local first = firsts[key]
-  if first ~= nil then return first end
+-- The layout of a value; false when it cannot be read.
+local function layout_at(key)
+  local layout = layout_by_key[key]
+  if layout ~= nil then return layout end
   local text = raw[key]
   if not text then
-    firsts[key], record_counts[key] = 0, 0
+    layout_by_key[key], bases[key] = layout_of(''), state_count
   elseif not guarded then
     read_packed(key, text)
   elseif not pcall(read_packed, key, text) then
-    firsts[key] = false
+    layout_by_key[key] = false
   end
-  return firsts[key]
+  return layout_by_key[key]
 end
 
-local function record_named(key, name)
-  local r = first_of(key)
-  while r and r > 0 do
-    if names[r] == name then return r end
-    r = following[r]
+-- Gives a value another layout with more seats. All states lie in a row, so the old ones may have to move to the end.
+local function extend(key, layout)
+  local base, count = bases[key], layout_by_key[key][COUNT]
+  if base + 3 * count ~= state_count then
+    for i = 1, 3 * count do states[state_count + i] = states[base + i] end
+    bases[key], state_count = state_count, state_count + 3 * count
   end
-  return r
+  for i = state_count + 1, state_count + 3 * (layout[COUNT] - count) do states[i] = 0 end
+  state_count = state_count + 3 * (layout[COUNT] - count)
+  layout_by_key[key] = layout
+end
+
+-- Adds a bucket to a value and returns its seat.
+local function add_bucket(key, name, shape)
+  local layout = layout_of(layout_by_key[key][TEXT] .. bucket_text(name, shape))
+  extend(key, layout)
+  return layout[COUNT]
+end
+
+-- The limit that wrote a bucket has become another one.
+local function reshape(key, seat, shape)
+  local layout, texts_of = layout_by_key[key], {}
+  for i = 1, layout[COUNT] do
+    texts_of[i] = bucket_text(layout[NAMES][i], i == seat and shape or layout[SHAPES][i])
+  end
+  layout_by_key[key] = layout_of(table.concat(texts_of))
 end
 
 -- A list as include/listed.lua describes it. An error when it is none.
@@ -147,42 +181,49 @@ local function write(key, text, ends)
   redis.call('SETEX', key, ttl, text)
 end
 
-local function ends_of(r)
-  local n = numbers_of(shapes[r])
-  return ends_us(n[2], n[4], n[5], n[6], record_ats[r], record_xs[r])
-end
-
 -- A bucket may be emptied at any time, so its TTL is that of an empty one.
-local function lasts_of(r)
-  local n = numbers_of(shapes[r])
-  local x = n[2] <= LEAKY and max(record_xs[r], n[3] * n[5]) or 0
-  return ends_us(n[2], n[4], n[5], n[6], record_ats[r], x)
+local function ends_and_lasts(shape, r)
+  local n = numbers_of(shape)
+  local code, at, x = n[2], states[r], states[r + 1]
+  local full = code <= LEAKY and max(x, n[3] * n[5]) or 0
+  return ends_us(code, n[4], n[5], n[6], at, x), ends_us(code, n[4], n[5], n[6], at, full)
 end
 
-local function record_text(r)
-  local name, shape = names[r], shapes[r]
-  return pack(RECORD, #name, name, #shape, shape, record_ats[r], record_xs[r], record_ys[r])
-end
-
--- Buckets that have not mattered for a while are left out when a value is written.
-local function store_packed(index, first)
-  local key, changed = KEYS[index], dirty[index]
-  if changed ~= true and not aged[index] then
-    local state = pack(STATE, record_ats[changed], record_xs[changed], record_ys[changed])
-    return redis.call('SETRANGE', key, tostring(offsets[changed]), state)
+-- The states of some seats in a row.
+local function states_text(base, low, high)
+  local count = high - low + 1
+  local format = state_formats[count]
+  if not format then
+    format = '<' .. string.rep('I7I7I4', count)
+    state_formats[count] = format
   end
-  local kept_texts, latest, kept, r = {}, 0, 0, first
-  while r > 0 do
-    if ends_of(r) + SLACK_US >= now_us then
+  return pack(format, unpack(states, base + 3 * low - 2, base + 3 * high))
+end
+
+-- Buckets that have not mattered for a while are left out when a value is written whole.
+local function store_whole(index, layout)
+  local base, kept, kept_layouts, kept_states, latest = bases[index], 0, {}, {}, 0
+  for seat = 1, layout[COUNT] do
+    local shape = layout[SHAPES][seat]
+    local ends, lasts = ends_and_lasts(shape, base + 3 * seat - 2)
+    if ends + SLACK_US >= now_us then
       kept = kept + 1
-      kept_texts[kept] = record_text(r)
-      latest = max(latest, lasts_of(r))
+      kept_layouts[kept] = bucket_text(layout[NAMES][seat], shape)
+      kept_states[kept] = states_text(base, seat, seat)
+      latest = max(latest, lasts)
     end
-    r = following[r]
   end
-  if kept == 0 then return redis.call('DEL', key) end
-  local text = kept == 1 and kept_texts[1] or table.concat(kept_texts)
-  if aged[index] then write(key, text, latest) else redis.call('SET', key, text, 'KEEPTTL') end
+  if kept == 0 then return redis.call('DEL', KEYS[index]) end
+  local text = kept == layout[COUNT] and layout[TEXT] or table.concat(kept_layouts)
+  text = pack(LAYOUT, #text, text) .. table.concat(kept_states)
+  if aged[index] then write(KEYS[index], text, latest) else redis.call('SET', KEYS[index], text, 'KEEPTTL') end
+end
+
+local function store_packed(index)
+  local layout, low = layout_by_key[index], lows[index]
+  if aged[index] or layout ~= stored_layouts[index] then return store_whole(index, layout) end
+  local offset = 3 + #layout[TEXT] + STATE_BYTES * (low - 1)
+  redis.call('SETRANGE', KEYS[index], tostring(offset), states_text(bases[index], low, highs[index]))
 end
 
 local function store_values()
@@ -190,7 +231,7 @@ local function store_values()
     local key = dirty_keys[i]
     local list, code = listed_values[key], list_codes[key]
     if not list then
-      store_packed(key, firsts[key] or 0)
+      store_packed(key)
     elseif is_live_list(code, list) then
       write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else

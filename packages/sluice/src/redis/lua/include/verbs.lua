@@ -111,75 +111,93 @@ local function take(at, parts, op_id) run(at, parts, op_id, true, false) end
 local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true) end
 local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
--- The long way of a take of one charge: written out where the others are, and answered as they are.
-local function take_one_at_length(key, limit_index, cost)
-  local at = #numbers + 1
-  numbers[at], numbers[at + 1], numbers[at + 2] = key, limit_index, 0
-  numbers[at + 3], numbers[at + 4], numbers[at + 5] = cost, cost, ENFORCE
+-- The long way of a plain take: written out where the others are, and answered as they are.
+local function take_at_length(key, set, cost)
+  local at, n = #numbers + 1, #numbers
+  for i = 1, #set do
+    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i], 0
+    numbers[n + 4], numbers[n + 5], numbers[n + 6] = cost, cost, ENFORCE
+    n = n + 6
+  end
   say(-1)
-  take(at, 1, '')
+  take(at, #set, '')
 end
 
--- The short way, for what most requests are: all charges enforced and granted, by new buckets or by buckets that the
--- same limits wrote. The maths of include/packed.lua without its calls, which would be most of the time: the
--- differential test runs both ways. x of the bucket with `cost` charged; nil when it takes more to tell.
-local function afforded(limit, r, cost)
+-- Where a layout has the buckets of a set of limits: their seats, and behind them the layout with seats for all, which
+-- is another one when it has not. False when another limit wrote one of them, or there would be too many.
+local function find_set(layout, set)
+  local found, text, count = {}, layout[TEXT], layout[COUNT]
+  for i = 1, #set do
+    local limit = limits[set[i]]
+    local seat = layout[SEATS][limit[7]]
+    if not seat then
+      count = count + 1
+      seat, text = count, text .. bucket_text(limit[7], limit[8])
+    elseif layout[SHAPES][seat] ~= limit[8] then
+      return false
+    end
+    found[i] = seat
+  end
+  if count > BUCKETS_MAX then return false end
+  found[#set + 1] = layout_of(text)
+  return found
+end
+
+-- x of a bucket with `cost` charged; nil when it takes more to tell, or there is too little.
+local function afforded(limit, at, x, cost)
   local code, now = limit[2], limit[NOW_AT]
-  local at, x = now, 0
-  if r > 0 then at, x = record_ats[r], record_xs[r] end
-  if code <= LEAKY and at <= now then
+  if at > now then return nil end
+  if code <= LEAKY then
     x = max(0, x - (now - at) * limit[6]) + cost * limit[5]
     return x <= limit[FULL] and x or nil
   end
-  return code == FIXED and at == now and x + cost <= limit[3] and x + cost or nil
+  x = (at == now and x or 0) + cost
+  return code == FIXED and x <= limit[3] and x or nil
 end
 
-local function keep_afforded(key, limit, r, x)
-  if r == 0 then
-    add_record(key, limit[7], limit[8], limit[NOW_AT], x, 0)
-    aged[key] = true
-    return mark_dirty(key, true)
+-- The short way of a plain take: granted, by new buckets or by buckets that the same limits wrote. The maths of
+-- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
+local function take_plain(key, set_index, cost)
+  local set, layout = sets[set_index], layout_by_key[key]
+  if layout == nil then layout = layout_at(key) end
+  local found = layout and layout[FINDS][set_index]
+  if found == nil then
+    found = find_set(layout, set)
+    layout[FINDS][set_index] = found
   end
-  if limit[2] <= LEAKY and record_ats[r] < limit[PERIOD_AT] then aged[key] = true end
-  record_ats[r], record_xs[r] = limit[NOW_AT], x
-  if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
-end
+  if not found then return take_at_length(key, set, cost) end
 
-local function take_one(key, limit_index, cost)
-  local limit, r = limits[limit_index], firsts[key]
-  if r == nil then r = first_of(key) end
-  local known = r == 0 or (r and shapes[r] == limit[8] and names[r] == limit[7])
-  local x = known and afforded(limit, r, cost)
-  if not x then return take_one_at_length(key, limit_index, cost) end
-  keep_afforded(key, limit, r, x)
-  said = said + 1
-  reply[said] = x
-end
+  local count, base, old_count = #set, bases[key], layout[COUNT]
+  for i = 1, count do
+    local limit, seat = limits[set[i]], found[i]
+    local r = base + 3 * seat - 2
+    local x
+    if seat <= old_count then x = afforded(limit, states[r], states[r + 1], cost)
+    else x = afforded(limit, limit[NOW_AT], 0, cost) end
+    if not x then return take_at_length(key, set, cost) end
+    xs[i] = x
+  end
 
--- The same for several charges, each of another bucket. False, and nothing done, when it takes more to tell.
-local function take_short(at, parts)
-  for part = 1, parts do
-    local i = at + 6 * (part - 1)
-    local limit, cost = limits[numbers[i + 1]], numbers[i + 3]
-    local plain = limit[2] <= FIXED and numbers[i + 2] == 0 and numbers[i + 4] == cost and numbers[i + 5] == ENFORCE
-    if not plain then return false end
-    local key = numbers[i]
-    local r = record_named(key, limit[7])
-    local known = r and (shapes[r] == limit[8] or (r == 0 and record_counts[key] + parts <= BUCKETS_MAX))
-    local x = known and afforded(limit, r, cost)
-    if not x then return false end
-    records[part], xs[part] = r, x
+  if found[count + 1] ~= layout then
+    extend(key, found[count + 1])
+    base, aged[key] = bases[key], true
   end
-  local n = said + 2
-  reply[n - 1], reply[n] = 1, 0
-  for part = 1, parts do
-    local i = at + 6 * (part - 1)
-    keep_afforded(numbers[i], limits[numbers[i + 1]], records[part], xs[part])
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = NOT_SHORT, numbers[i + 3], xs[part], 0
-    n = n + 4
+  local low, high = found[1], found[1]
+  for i = 1, count do
+    local limit, seat, x = limits[set[i]], found[i], xs[i]
+    local r, now = base + 3 * seat - 2, limit[NOW_AT]
+    if limit[2] <= LEAKY then
+      if states[r] < limit[PERIOD_AT] then aged[key] = true end
+    elseif states[r] ~= now then
+      aged[key] = true
+    end
+    states[r], states[r + 1] = now, x
+    reply[said + i] = x
+    if seat < low then low = seat elseif seat > high then high = seat end
   end
-  said = n
-  return true
+  said = said + count
+  mark_dirty(key, low)
+  if high ~= low then mark_dirty(key, high) end
 end
 
 local function refund(part, limit, units, booked_us, op_id)
@@ -213,23 +231,22 @@ end
 -- A value that cannot be read is dropped whole: that is what a reset is for.
 local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
-  mark_dirty(key, true)
   if limit[2] >= LOG then
     listed_values[key], list_codes[key] = fresh_list(limit[2], limit[5], limit[1]), limit[2]
+    mark_dirty(key, 0)
+  elseif not layout_at(key) then
+    layout_by_key[key], bases[key], aged[key] = layout_of(''), state_count, true
+    mark_dirty(key, 0)
   else
-    local name = name_of(limit, numbers[at + 2])
-    local r, before = first_of(key) or 0, 0
-    while r > 0 and names[r] ~= name do r, before = following[r], r end
-    if r > 0 and before > 0 then following[before] = following[r]
-    elseif r > 0 then firsts[key] = following[r] end
-    firsts[key] = firsts[key] or 0
-    record_counts[key] = max(0, (record_counts[key] or 0) - (r > 0 and 1 or 0))
+    local layout = layout_by_key[key]
+    local seat = layout[SEATS][name_of(limit, numbers[at + 2])]
+    if seat then
+      local r, written = bases[key] + 3 * seat - 2, numbers_of(layout[SHAPES][seat])
+      states[r], states[r + 1], states[r + 2] = position(written[2], written[4], written[5], now_us), 0, 0
+      mark_dirty(key, seat)
+    end
   end
   say(1)
 end
 
-local function take_distinct(at, parts, op_id)
-  if op_id ~= '' or not take_short(at, parts) then take(at, parts, op_id) end
-end
-
-local VERBS = { take_distinct, peek, give, reset, nil, take_repeating }
+local VERBS = { take, peek, give, reset, nil, take_repeating }

@@ -5,35 +5,33 @@
 ]]
 local UNREADABLE, CROWDED = -1, -2
 
--- By part: the record of the bucket (0: none yet), its state, or its list, and whether newer rules wrote it.
-local records, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
+-- By part: the seat of the bucket in its value (0: none yet), its state, or its list, and whether newer rules wrote it.
+local seats, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
 
 local function name_of(limit, detail)
   return detail == 0 and limit[7] or limit[7] .. '|' .. texts[detail]
 end
 
 local function keep_packed(part, key, limit, detail)
-  local r = records[part]
-  if r == 0 then
-    records[part] = add_record(key, name_of(limit, detail), limit[8], ats[part], xs[part], ys[part])
-    aged[key] = true
-    return mark_dirty(key, true)
-  end
-  if shapes[r] ~= limit[8] then
-    aged[key], shapes[r] = true, limit[8]
-    mark_dirty(key, true)
-  elseif not aged[key] and outlives_ttl(limit, record_ats[r], ats[part], xs[part]) then
+  local seat = seats[part]
+  if seat == 0 then
+    seat = add_bucket(key, name_of(limit, detail), limit[8])
+    seats[part], aged[key] = seat, true
+  elseif layout_by_key[key][SHAPES][seat] ~= limit[8] then
+    reshape(key, seat, limit[8])
     aged[key] = true
   end
-  record_ats[r], record_xs[r], record_ys[r] = ats[part], xs[part], ys[part]
-  if dirty[key] ~= r then mark_dirty(key, offsets[r] and r or true) end
+  local r = bases[key] + 3 * seat - 2
+  if not aged[key] and outlives_ttl(limit, states[r], ats[part], xs[part]) then aged[key] = true end
+  states[r], states[r + 1], states[r + 2] = ats[part], xs[part], ys[part]
+  mark_dirty(key, seat)
 end
 
 local function keep_list(part, key, limit)
   local list = lists[part]
   list[1], list[2] = limit[1], limit[5]
   listed_values[key], list_codes[key] = list, limit[2]
-  mark_dirty(key, true)
+  mark_dirty(key, 0)
 end
 
 local function keep(part, key, limit, detail)
@@ -46,18 +44,19 @@ local function same_shape(one, other)
 end
 
 local function settle_packed(part, key, limit, detail, keeps)
-  local r = record_named(key, name_of(limit, detail))
-  if not r then return UNREADABLE end
-  records[part], stales[part] = r, false
-  if r == 0 then
-    if record_counts[key] >= BUCKETS_MAX then return CROWDED end
+  local layout = layout_at(key)
+  if not layout then return UNREADABLE end
+  local seat = layout[SEATS][name_of(limit, detail)] or 0
+  seats[part], stales[part] = seat, false
+  if seat == 0 then
+    if layout[COUNT] >= BUCKETS_MAX then return CROWDED end
     ats[part], xs[part], ys[part] = position(limit[2], limit[4], limit[5], now_us), 0, 0
     return 0
   end
-  local shape = shapes[r]
+  local shape, r = layout[SHAPES][seat], bases[key] + 3 * seat - 2
   local written = shape == limit[8] and limit or numbers_of(shape)
   local code, tick, a, b = written[2], written[4], written[5], written[6]
-  local at, x, y, moved = advanced(code, tick, a, b, record_ats[r], record_xs[r], record_ys[r])
+  local at, x, y, moved = advanced(code, tick, a, b, states[r], states[r + 1], states[r + 2])
   if written ~= limit then
     if x == 0 and y == 0 then
       at, moved = position(limit[2], limit[4], limit[5], now_us), false
