@@ -8,7 +8,7 @@ import type { KeyNames } from './key.ts'
 import { APPLY } from './scripts.generated.ts'
 import { BatchEncoder, ReplyDecoder, type Request, weightOf } from './wire.ts'
 
-/** Buckets per script call: about half a millisecond of Redis, and small enough that both sides always have work. */
+/** Weight of a script call: about half a millisecond of Redis, and small enough that both sides always have work. */
 const BATCH_WEIGHT_MAX = 100
 
 /** Requests that may wait for Redis at once, on one connection: beyond it they fail at once instead of piling up. */

@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'a43c6a86ca3562bdc07f2cc7e40a36cf382fbb9b',
+  sha1: '862d02df25d98bd72a2edc4e2b50cb3eba56e37a',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -258,7 +258,7 @@ local states, state_count = {}, 0
 local layout_by_key, bases, stored_layouts, listed_values, list_codes = {}, {}, {}, {}, {}
 -- Keys that have changed; by key the first and the last seat that did, and whether the TTL must be set.
 local dirty_keys, dirty_count, lows, highs, aged = {}, 0, {}, {}, {}
-local numbers_by_shape, ttls, state_formats = {}, {}, {}
+local numbers_by_shape, digits_of, state_formats = {}, {}, {}
 local guarded = false
 
 local function start_again()
@@ -319,13 +319,18 @@ local function read_packed(key, text)
   local layout_text, rest = unpack_struct('<I3c0', text)
   local layout = layouts[layout_text] or layout_of(layout_text)
   if #text ~= rest - 1 + 18 * layout[2] then error('not ours') end
-  local n = state_count
-  layout_by_key[key], stored_layouts[key], bases[key] = layout, layout, n
-  for _ = 1, layout[2] do
+  local n, count = state_count, layout[2]
+  layout_by_key[key], stored_layouts[key], bases[key], state_count = layout, layout, n, n + 3 * count
+  -- Three at a time: a call costs more than the numbers that it reads.
+  while count >= 3 do
+    states[n + 1], states[n + 2], states[n + 3], states[n + 4], states[n + 5], states[n + 6], states[n + 7],
+      states[n + 8], states[n + 9], rest = unpack_struct('<I7I7I4I7I7I4I7I7I4', text, rest)
+    n, count = n + 9, count - 3
+  end
+  for _ = 1, count do
     states[n + 1], states[n + 2], states[n + 3], rest = unpack_struct('<I7I7I4', text, rest)
     n = n + 3
   end
-  state_count = n
 end
 
 -- The layout of a value; false when it cannot be read.
@@ -395,15 +400,18 @@ local function listed_value(key, code, window_us, generation)
   return list
 end
 
--- In whole seconds: texts of few numbers are made once, where formatting each number would cost more than all the rest.
+-- A number as text. There are few of them: each is made once, where formatting all would cost more than the rest.
+local function digits(number)
+  local known = digits_of[number]
+  if known then return known end
+  known = string.format('%.0f', number)
+  digits_of[number] = known
+  return known
+end
+
+-- In whole seconds, so that there are few.
 local function write(key, text, ends)
-  local seconds = max(1, ceil((ends - now_us + 60000000) / 1000000))
-  local ttl = ttls[seconds]
-  if not ttl then
-    ttl = string.format('%.0f', seconds)
-    ttls[seconds] = ttl
-  end
-  redis.call('SETEX', key, ttl, text)
+  redis.call('SETEX', key, digits(max(1, ceil((ends - now_us + 60000000) / 1000000))), text)
 end
 
 -- A bucket may be emptied at any time, so its TTL is that of an empty one.
@@ -448,7 +456,7 @@ local function store_packed(index)
   local layout, low = layout_by_key[index], lows[index]
   if aged[index] or layout ~= stored_layouts[index] then return store_whole(index, layout) end
   local offset = 3 + #layout[1] + 18 * (low - 1)
-  redis.call('SETRANGE', KEYS[index], tostring(offset), states_text(bases[index], low, highs[index]))
+  redis.call('SETRANGE', KEYS[index], digits(offset), states_text(bases[index], low, highs[index]))
 end
 
 local function store_values()
@@ -584,7 +592,7 @@ end
 ]]
 
 -- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a
--- bucket holds, and where a state stood when the present period of TTLs began.
+-- bucket holds, where a state stood when the present period of TTLs began, and which limit it is.
 local function prepare_limits()
   local period_us = floor(now_us / 15000000) * 15000000
   for i = 1, #limits do
@@ -592,6 +600,11 @@ local function prepare_limits()
     limit[9] = position(limit[2], limit[4], limit[5], now_us)
     limit[10] = limit[3] * limit[5]
     limit[11] = period_us / limit[4]
+    limit[12] = i
+  end
+  for i = 1, #sets do
+    local set = sets[i]
+    for j = 1, #set do set[j] = limits[set[j]] end
   end
 end
 
@@ -693,7 +706,7 @@ local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 local function take_at_length(key, set, cost)
   local at, n = #numbers + 1, #numbers
   for i = 1, #set do
-    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i], 0
+    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i][12], 0
     numbers[n + 4], numbers[n + 5], numbers[n + 6] = cost, cost, 0
     n = n + 6
   end
@@ -706,7 +719,7 @@ end
 local function find_set(layout, set)
   local found, text, count = {}, layout[1], layout[2]
   for i = 1, #set do
-    local limit = limits[set[i]]
+    local limit = set[i]
     local seat = layout[5][limit[7]]
     if not seat then
       count = count + 1
@@ -747,7 +760,7 @@ local function take_plain(key, set_index, cost)
 
   local count, base, old_count = #set, bases[key], layout[2]
   for i = 1, count do
-    local limit, seat = limits[set[i]], found[i]
+    local limit, seat = set[i], found[i]
     local r = base + 3 * seat - 2
     local x
     if seat <= old_count then x = afforded(limit, states[r], states[r + 1], cost)
@@ -762,7 +775,7 @@ local function take_plain(key, set_index, cost)
   end
   local low, high = found[1], found[1]
   for i = 1, count do
-    local limit, seat, x = limits[set[i]], found[i], xs[i]
+    local limit, seat, x = set[i], found[i], xs[i]
     local r, now = base + 3 * seat - 2, limit[9]
     if limit[2] <= 2 then
       if states[r] < limit[11] then aged[key] = true end

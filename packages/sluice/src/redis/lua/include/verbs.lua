@@ -5,8 +5,8 @@ local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
 local ENFORCE, SHADOW, FORCE = 0, 1, 2
 
 -- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a
--- bucket holds, and where a state stood when the present period of TTLs began.
-local NOW_AT, FULL, PERIOD_AT = 9, 10, 11
+-- bucket holds, where a state stood when the present period of TTLs began, and which limit it is.
+local NOW_AT, FULL, PERIOD_AT, INDEX = 9, 10, 11, 12
 local function prepare_limits()
   local period_us = floor(now_us / PERIOD_US) * PERIOD_US
   for i = 1, #limits do
@@ -14,6 +14,11 @@ local function prepare_limits()
     limit[NOW_AT] = position(limit[2], limit[4], limit[5], now_us)
     limit[FULL] = limit[3] * limit[5]
     limit[PERIOD_AT] = period_us / limit[4]
+    limit[INDEX] = i
+  end
+  for i = 1, #sets do
+    local set = sets[i]
+    for j = 1, #set do set[j] = limits[set[j]] end
   end
 end
 
@@ -115,7 +120,7 @@ local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 local function take_at_length(key, set, cost)
   local at, n = #numbers + 1, #numbers
   for i = 1, #set do
-    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i], 0
+    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i][INDEX], 0
     numbers[n + 4], numbers[n + 5], numbers[n + 6] = cost, cost, ENFORCE
     n = n + 6
   end
@@ -128,7 +133,7 @@ end
 local function find_set(layout, set)
   local found, text, count = {}, layout[TEXT], layout[COUNT]
   for i = 1, #set do
-    local limit = limits[set[i]]
+    local limit = set[i]
     local seat = layout[SEATS][limit[7]]
     if not seat then
       count = count + 1
@@ -169,7 +174,7 @@ local function take_plain(key, set_index, cost)
 
   local count, base, old_count = #set, bases[key], layout[COUNT]
   for i = 1, count do
-    local limit, seat = limits[set[i]], found[i]
+    local limit, seat = set[i], found[i]
     local r = base + 3 * seat - 2
     local x
     if seat <= old_count then x = afforded(limit, states[r], states[r + 1], cost)
@@ -184,7 +189,7 @@ local function take_plain(key, set_index, cost)
   end
   local low, high = found[1], found[1]
   for i = 1, count do
-    local limit, seat, x = limits[set[i]], found[i], xs[i]
+    local limit, seat, x = set[i], found[i], xs[i]
     local r, now = base + 3 * seat - 2, limit[NOW_AT]
     if limit[2] <= LEAKY then
       if states[r] < limit[PERIOD_AT] then aged[key] = true end
