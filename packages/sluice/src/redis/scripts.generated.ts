@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '862d02df25d98bd72a2edc4e2b50cb3eba56e37a',
+  sha1: 'bf134b0703689e100666015c9bfd8cdab748e4d8',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -35,14 +35,13 @@ export const APPLY: Script = {
   are made once per batch, not per request: that is most of the speed.
 ]]
 --[[
-  Algorithms of three numbers: token bucket, leaky bucket, fixed window, sliding window. The TypeScript in
-  src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
-  numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
+  The batch, as apply.lua fills it in, and what every part of the script needs of limits.
 ]]
+
+-- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
--- The batch, as apply.lua fills it in.
 local limits, sets, texts, numbers, raw, now_us
 local reply, said = {}, 0
 
@@ -57,6 +56,323 @@ local function position(code, tick, a, us)
   return floor(us / (a * tick))
 end
 
+-- When a state, as it was stored, ends to matter.
+local function ends_us(code, tick, a, b, at, x)
+  if code <= 2 then return (at + ceil(x / b)) * tick end
+  return (at + (code == 4 and 2 or 1)) * a * tick
+end
+
+-- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a
+-- bucket holds, where a state stood when the present period of TTLs began, and which limit it is.
+local function prepare_limits()
+  local period_us = floor(now_us / 15000000) * 15000000
+  for i = 1, #limits do
+    local limit = limits[i]
+    limit[9] = position(limit[2], limit[4], limit[5], now_us)
+    limit[10] = limit[3] * limit[5]
+    limit[11] = period_us / limit[4]
+    limit[12] = i
+  end
+  for i = 1, #sets do
+    local set = sets[i]
+    for j = 1, #set do set[j] = limits[set[j]] end
+  end
+end
+--[[
+  Packed values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the
+  requests that touch it and no others; it is never overwritten.
+
+  A packed value is a layout behind its length, which says what buckets it has, and their states in that order. Most
+  values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers
+  are looked at.
+]]
+-- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
+-- test that moves it) from finding a full bucket where a spent one was.
+-- A bucket within a layout: its name, and the shape of the limit that wrote it (see SHAPE), each behind its length.
+-- at and x of 7 bytes and y of 4: states can be written alone, in their place.
+-- generation, code, capacity, tick, a, b in base 36.
+
+local pack, unpack_struct = struct.pack, struct.unpack
+
+-- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/verbs.lua}.
+local layouts = {}
+-- All states one behind the other: at, x and y of the bucket in seat 1 of a value, of seat 2, ... \`state_count\` is how
+-- many numbers there are.
+local states, state_count = {}, 0
+-- By key: its layout (false: the value cannot be read) and how many numbers precede its states.
+local layout_by_key, bases = {}, {}
+-- Keys that have changed; by key the first seat that did, the last one if that is another, whether the layout did, and
+-- whether the TTL must be set. Tables grow with each new entry, and growing costs: what is rare has a table of its own.
+local dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
+local numbers_by_shape, digits_of, state_formats = {}, {}, {}
+local guarded = false
+
+local function start_again()
+  layout_by_key, bases = {}, {}
+  dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
+  reply, said, guarded = {}, 0, true
+end
+
+-- \`seat\`: the bucket whose state changed.
+local function mark_dirty(key, seat)
+  local low = lows[key]
+  if not low then
+    dirty_count = dirty_count + 1
+    dirty_keys[dirty_count], lows[key] = key, seat
+  elseif seat < low then
+    lows[key], highs[key] = seat, highs[key] or low
+  elseif seat > (highs[key] or low) then
+    highs[key] = seat
+  end
+end
+
+-- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
+local function outlives_ttl(limit, old_at, at, x)
+  if limit[2] > 2 then return at ~= old_at end
+  local tick = limit[4]
+  return at < old_at or x > limit[3] * limit[5] or floor(old_at * tick / 15000000) ~= floor(at * tick / 15000000)
+end
+
+-- The numbers of a shape, laid out as in a limit. An error when it is none.
+local function numbers_of(shape)
+  local known = numbers_by_shape[shape]
+  if known then return known end
+  local parts = { string.match(shape, '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$') }
+  for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
+  numbers_by_shape[shape] = parts
+  return parts
+end
+
+-- The layout of a text. An error when it is none.
+local function layout_of(text)
+  local known = layouts[text]
+  if known then return known end
+  local names, shapes, seats, count, rest = {}, {}, {}, 0, 1
+  while rest <= #text do
+    count = count + 1
+    names[count], shapes[count], rest = unpack_struct('<Hc0Bc0', text, rest)
+    numbers_of(shapes[count])
+    seats[names[count]] = count
+  end
+  local layout = { text, count, names, shapes, seats, {} }
+  layouts[text] = layout
+  return layout
+end
+
+local function bucket_text(name, shape) return pack('<Hc0Bc0', #name, name, #shape, shape) end
+
+local function read_packed(key, text)
+  local layout_text, rest = unpack_struct('<I3c0', text)
+  local layout = layouts[layout_text] or layout_of(layout_text)
+  if #text ~= rest - 1 + 18 * layout[2] then error('not ours') end
+  local n, count = state_count, layout[2]
+  layout_by_key[key], bases[key], state_count = layout, n, n + 3 * count
+  -- Three at a time: a call costs more than the numbers that it reads.
+  while count >= 3 do
+    states[n + 1], states[n + 2], states[n + 3], states[n + 4], states[n + 5], states[n + 6], states[n + 7],
+      states[n + 8], states[n + 9], rest = unpack_struct('<I7I7I4I7I7I4I7I7I4', text, rest)
+    n, count = n + 9, count - 3
+  end
+  for _ = 1, count do
+    states[n + 1], states[n + 2], states[n + 3], rest = unpack_struct('<I7I7I4', text, rest)
+    n = n + 3
+  end
+end
+
+-- The layout of a value; false when it cannot be read.
+local function layout_at(key)
+  local layout = layout_by_key[key]
+  if layout ~= nil then return layout end
+  local text = raw[key]
+  if not text then
+    layout_by_key[key], bases[key] = layout_of(''), state_count
+  elseif not guarded then
+    read_packed(key, text)
+  elseif not pcall(read_packed, key, text) then
+    layout_by_key[key] = false
+  end
+  return layout_by_key[key]
+end
+
+-- Gives a value another layout with more seats. All states lie in a row, so the old ones may have to move to the end.
+local function extend(key, layout)
+  local base, count = bases[key], layout_by_key[key][2]
+  if base + 3 * count ~= state_count then
+    for i = 1, 3 * count do states[state_count + i] = states[base + i] end
+    bases[key], state_count = state_count, state_count + 3 * count
+  end
+  for i = state_count + 1, state_count + 3 * (layout[2] - count) do states[i] = 0 end
+  state_count = state_count + 3 * (layout[2] - count)
+  layout_by_key[key], relaid[key] = layout, true
+end
+
+-- Adds a bucket to a value and returns its seat.
+local function add_bucket(key, name, shape)
+  local layout = layout_of(layout_by_key[key][1] .. bucket_text(name, shape))
+  extend(key, layout)
+  return layout[2]
+end
+
+-- The limit that wrote a bucket has become another one.
+local function reshape(key, seat, shape)
+  local layout, texts_of = layout_by_key[key], {}
+  for i = 1, layout[2] do
+    texts_of[i] = bucket_text(layout[3][i], i == seat and shape or layout[4][i])
+  end
+  layout_by_key[key], relaid[key] = layout_of(table.concat(texts_of)), true
+end
+
+-- A number as text. There are few of them: each is made once, where formatting all would cost more than the rest.
+local function digits(number)
+  local known = digits_of[number]
+  if known then return known end
+  known = string.format('%.0f', number)
+  digits_of[number] = known
+  return known
+end
+
+-- In whole seconds, so that there are few.
+local function write(key, text, ends)
+  redis.call('SETEX', key, digits(max(1, ceil((ends - now_us + 60000000) / 1000000))), text)
+end
+
+-- A bucket may be emptied at any time, so its TTL is that of an empty one.
+local function ends_and_lasts(shape, r)
+  local n = numbers_of(shape)
+  local code, at, x = n[2], states[r], states[r + 1]
+  local full = code <= 2 and max(x, n[3] * n[5]) or 0
+  return ends_us(code, n[4], n[5], n[6], at, x), ends_us(code, n[4], n[5], n[6], at, full)
+end
+
+-- The states of some seats in a row.
+local function states_text(base, low, high)
+  local count = high - low + 1
+  local format = state_formats[count]
+  if not format then
+    format = '<' .. string.rep('I7I7I4', count)
+    state_formats[count] = format
+  end
+  return pack(format, unpack(states, base + 3 * low - 2, base + 3 * high))
+end
+
+-- Buckets that have not mattered for a while are left out when a value is written whole.
+local function store_whole(index, layout)
+  local base, kept, kept_layouts, kept_states, latest = bases[index], 0, {}, {}, 0
+  for seat = 1, layout[2] do
+    local shape = layout[4][seat]
+    local ends, lasts = ends_and_lasts(shape, base + 3 * seat - 2)
+    if ends + 60000000 >= now_us then
+      kept = kept + 1
+      kept_layouts[kept] = bucket_text(layout[3][seat], shape)
+      kept_states[kept] = states_text(base, seat, seat)
+      latest = max(latest, lasts)
+    end
+  end
+  if kept == 0 then return redis.call('DEL', KEYS[index]) end
+  local text = kept == layout[2] and layout[1] or table.concat(kept_layouts)
+  text = pack('<I3c0', #text, text) .. table.concat(kept_states)
+  if aged[index] then write(KEYS[index], text, latest) else redis.call('SET', KEYS[index], text, 'KEEPTTL') end
+end
+
+local function store_packed(index)
+  local layout, low, high = layout_by_key[index], lows[index], highs[index]
+  if aged[index] or relaid[index] then return store_whole(index, layout) end
+  local base, offset, text = bases[index], 3 + #layout[1] + 18 * (low - 1)
+  if high then
+    text = states_text(base, low, high)
+  else
+    local r = base + 3 * low
+    text = pack('<I7I7I4', states[r - 2], states[r - 1], states[r])
+  end
+  redis.call('SETRANGE', KEYS[index], digits_of[offset] or digits(offset), text)
+end
+
+local function store_values()
+  for i = 1, dirty_count do store_packed(dirty_keys[i]) end
+end
+--[[
+  The plain take, which most requests are: of packed buckets in one value, all enforced, of one cost.
+]]
+-- Where a layout has the buckets of a set of limits: their seats, and behind them the layout with seats for all
+-- (another one when it has not), and the first and the last of the seats. False when another limit wrote one of them,
+-- or there would be too many.
+local function find_set(layout, set)
+  local found, text, count = {}, layout[1], layout[2]
+  for i = 1, #set do
+    local limit = set[i]
+    local seat = layout[5][limit[7]]
+    if not seat then
+      count = count + 1
+      seat, text = count, text .. bucket_text(limit[7], limit[8])
+    elseif layout[4][seat] ~= limit[8] then
+      return false
+    end
+    found[i] = seat
+  end
+  if count > 1024 then return false end
+  found[#set + 1], found[#set + 2], found[#set + 3] = layout_of(text), min(unpack(found)), max(unpack(found))
+  return found
+end
+
+-- By part, x with the cost charged.
+local new_xs = {}
+
+-- Granted by new buckets or by buckets that the same limits wrote; anything else goes \`at_length\`. The maths of
+-- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
+local function take_plain(key, set_index, cost, at_length)
+  local set, layout = sets[set_index], layout_by_key[key]
+  if layout == nil then layout = layout_at(key) end
+  local found = layout and layout[6][set_index]
+  if found == nil then
+    found = find_set(layout, set)
+    layout[6][set_index] = found
+  end
+  if not found then return at_length(key, set, cost) end
+
+  local count, base, old_count, renews = #set, bases[key], layout[2], false
+  for i = 1, count do
+    local limit, seat = set[i], found[i]
+    local code, now, at, x = limit[2], limit[9], 0, 0
+    if seat <= old_count then
+      local r = base + 3 * seat
+      at, x = states[r - 2], states[r - 1]
+    end
+    if at > now then return at_length(key, set, cost) end
+    if code <= 2 then
+      x = x - (now - at) * limit[6]
+      x = (x > 0 and x or 0) + cost * limit[5]
+      if x > limit[10] then return at_length(key, set, cost) end
+      if at < limit[11] then renews = true end
+    else
+      if at ~= now then x, renews = 0, true end
+      x = x + cost
+      if code ~= 3 or x > limit[3] then return at_length(key, set, cost) end
+    end
+    new_xs[i] = x
+  end
+
+  if found[count + 1] ~= layout then
+    extend(key, found[count + 1])
+    base = bases[key]
+  end
+  if renews then aged[key] = true end
+  for i = 1, count do
+    local r, x = base + 3 * found[i], new_xs[i]
+    states[r - 2], states[r - 1] = set[i][9], x
+    reply[said + i] = x
+  end
+  said = said + count
+  mark_dirty(key, found[count + 2])
+  if count > 1 then mark_dirty(key, found[count + 3]) end
+end
+
+-- What only some batches need. Making functions is most of what a call costs before its first request.
+local function make_verbs()
+--[[
+  Algorithms of three numbers: token bucket, leaky bucket, fixed window, sliding window. The TypeScript in
+  src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
+  numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
+]]
 -- A state brought to now; also whether the clock had stepped back behind it.
 local function advanced(code, tick, a, b, at, x, y)
   local now = position(code, tick, a, now_us)
@@ -102,14 +418,8 @@ local function inherited(code, tick, a, b, at, x, y, limit)
     next_x = max(next_x, owed_ticks >= capacity_parts / to_b and capacity_parts or owed_ticks * to_b)
   end return position(to_code, to_tick, to_a, now_us), next_x, 0
 end
-
--- When a state, as it was stored, ends to matter.
-local function ends_us(code, tick, a, b, at, x)
-  if code <= 2 then return (at + ceil(x / b)) * tick end
-  return (at + (code == 4 and 2 or 1)) * a * tick
-end
 --[[
-  Algorithms that keep a list, one value per bucket.
+  Algorithms that keep a list, one value per bucket: a msgpack array.
 
   log          {generation, window_us, used, us, units, us, units, ...}             oldest first
   concurrency  {generation, window_us, op_id, units, expires_us, op_id, units, ...} in the order of taking
@@ -231,150 +541,9 @@ local function ends_list_us(code, list, window_us)
   for i = 3, #list, 3 do latest = max(latest, list[i + 2]) end
   return latest
 end
---[[
-  Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests
-  that touch it and no others; it is never overwritten.
 
-  A packed value is a layout behind its length, which says what buckets it has, and their states in that order. Most
-  values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers
-  are looked at. A listed value is a msgpack array.
-]]
--- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
--- test that moves it) from finding a full bucket where a spent one was.
--- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
--- A bucket within a layout: its name, and the shape of the limit that wrote it (see SHAPE), each behind its length.
--- at and x of 7 bytes and y of 4: states can be written alone, in their place.
--- generation, code, capacity, tick, a, b in base 36.
-
-local pack, unpack_struct = struct.pack, struct.unpack
-
--- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/verbs.lua}.
-local layouts = {}
--- All states one behind the other: at, x and y of the bucket in seat 1 of a value, of seat 2, ... \`state_count\` is how
--- many numbers there are.
-local states, state_count = {}, 0
--- By key: its layout (false: the value cannot be read), how many numbers precede its states, the layout it is stored
--- under; or its list and the algorithm of that.
-local layout_by_key, bases, stored_layouts, listed_values, list_codes = {}, {}, {}, {}, {}
--- Keys that have changed; by key the first and the last seat that did, and whether the TTL must be set.
-local dirty_keys, dirty_count, lows, highs, aged = {}, 0, {}, {}, {}
-local numbers_by_shape, digits_of, state_formats = {}, {}, {}
-local guarded = false
-
-local function start_again()
-  layout_by_key, bases, stored_layouts, listed_values, list_codes = {}, {}, {}, {}, {}
-  dirty_keys, dirty_count, lows, highs, aged = {}, 0, {}, {}, {}
-  reply, said, guarded = {}, 0, true
-end
-
--- \`seat\`: the bucket whose state changed; 0 for a list.
-local function mark_dirty(key, seat)
-  local low = lows[key]
-  if not low then
-    dirty_count = dirty_count + 1
-    dirty_keys[dirty_count], lows[key], highs[key] = key, seat, seat
-  elseif seat < low then
-    lows[key] = seat
-  elseif seat > highs[key] then
-    highs[key] = seat
-  end
-end
-
--- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
-local function outlives_ttl(limit, old_at, at, x)
-  if limit[2] > 2 then return at ~= old_at end
-  local tick = limit[4]
-  return at < old_at or x > limit[3] * limit[5] or floor(old_at * tick / 15000000) ~= floor(at * tick / 15000000)
-end
-
--- The numbers of a shape, laid out as in a limit. An error when it is none.
-local function numbers_of(shape)
-  local known = numbers_by_shape[shape]
-  if known then return known end
-  local parts = { string.match(shape, '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$') }
-  for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
-  numbers_by_shape[shape] = parts
-  return parts
-end
-
--- The layout of a text. An error when it is none.
-local function layout_of(text)
-  local known = layouts[text]
-  if known then return known end
-  local names, shapes, seats, count, rest = {}, {}, {}, 0, 1
-  while rest <= #text do
-    count = count + 1
-    names[count], shapes[count], rest = unpack_struct('<Hc0Bc0', text, rest)
-    numbers_of(shapes[count])
-    seats[names[count]] = count
-  end
-  local layout = { text, count, names, shapes, seats, {} }
-  layouts[text] = layout
-  return layout
-end
-
-local function bucket_text(name, shape) return pack('<Hc0Bc0', #name, name, #shape, shape) end
-
-local function read_packed(key, text)
-  local layout_text, rest = unpack_struct('<I3c0', text)
-  local layout = layouts[layout_text] or layout_of(layout_text)
-  if #text ~= rest - 1 + 18 * layout[2] then error('not ours') end
-  local n, count = state_count, layout[2]
-  layout_by_key[key], stored_layouts[key], bases[key], state_count = layout, layout, n, n + 3 * count
-  -- Three at a time: a call costs more than the numbers that it reads.
-  while count >= 3 do
-    states[n + 1], states[n + 2], states[n + 3], states[n + 4], states[n + 5], states[n + 6], states[n + 7],
-      states[n + 8], states[n + 9], rest = unpack_struct('<I7I7I4I7I7I4I7I7I4', text, rest)
-    n, count = n + 9, count - 3
-  end
-  for _ = 1, count do
-    states[n + 1], states[n + 2], states[n + 3], rest = unpack_struct('<I7I7I4', text, rest)
-    n = n + 3
-  end
-end
-
--- The layout of a value; false when it cannot be read.
-local function layout_at(key)
-  local layout = layout_by_key[key]
-  if layout ~= nil then return layout end
-  local text = raw[key]
-  if not text then
-    layout_by_key[key], bases[key] = layout_of(''), state_count
-  elseif not guarded then
-    read_packed(key, text)
-  elseif not pcall(read_packed, key, text) then
-    layout_by_key[key] = false
-  end
-  return layout_by_key[key]
-end
-
--- Gives a value another layout with more seats. All states lie in a row, so the old ones may have to move to the end.
-local function extend(key, layout)
-  local base, count = bases[key], layout_by_key[key][2]
-  if base + 3 * count ~= state_count then
-    for i = 1, 3 * count do states[state_count + i] = states[base + i] end
-    bases[key], state_count = state_count, state_count + 3 * count
-  end
-  for i = state_count + 1, state_count + 3 * (layout[2] - count) do states[i] = 0 end
-  state_count = state_count + 3 * (layout[2] - count)
-  layout_by_key[key] = layout
-end
-
--- Adds a bucket to a value and returns its seat.
-local function add_bucket(key, name, shape)
-  local layout = layout_of(layout_by_key[key][1] .. bucket_text(name, shape))
-  extend(key, layout)
-  return layout[2]
-end
-
--- The limit that wrote a bucket has become another one.
-local function reshape(key, seat, shape)
-  local layout, texts_of = layout_by_key[key], {}
-  for i = 1, layout[2] do
-    texts_of[i] = bucket_text(layout[3][i], i == seat and shape or layout[4][i])
-  end
-  layout_by_key[key] = layout_of(table.concat(texts_of))
-end
+-- By key: the list (false: the value cannot be read) and the algorithm of a listed value, and those that have changed.
+local listed_values, list_codes, dirty_lists, dirty_list_count = {}, {}, {}, 0
 
 -- A list as include/listed.lua describes it. An error when it is none.
 local function read_list(code, text)
@@ -400,72 +569,19 @@ local function listed_value(key, code, window_us, generation)
   return list
 end
 
--- A number as text. There are few of them: each is made once, where formatting all would cost more than the rest.
-local function digits(number)
-  local known = digits_of[number]
-  if known then return known end
-  known = string.format('%.0f', number)
-  digits_of[number] = known
-  return known
-end
-
--- In whole seconds, so that there are few.
-local function write(key, text, ends)
-  redis.call('SETEX', key, digits(max(1, ceil((ends - now_us + 60000000) / 1000000))), text)
-end
-
--- A bucket may be emptied at any time, so its TTL is that of an empty one.
-local function ends_and_lasts(shape, r)
-  local n = numbers_of(shape)
-  local code, at, x = n[2], states[r], states[r + 1]
-  local full = code <= 2 and max(x, n[3] * n[5]) or 0
-  return ends_us(code, n[4], n[5], n[6], at, x), ends_us(code, n[4], n[5], n[6], at, full)
-end
-
--- The states of some seats in a row.
-local function states_text(base, low, high)
-  local count = high - low + 1
-  local format = state_formats[count]
-  if not format then
-    format = '<' .. string.rep('I7I7I4', count)
-    state_formats[count] = format
+local function set_list(key, code, list)
+  if not list_codes[key] then
+    dirty_list_count = dirty_list_count + 1
+    dirty_lists[dirty_list_count] = key
   end
-  return pack(format, unpack(states, base + 3 * low - 2, base + 3 * high))
+  listed_values[key], list_codes[key] = list, code
 end
 
--- Buckets that have not mattered for a while are left out when a value is written whole.
-local function store_whole(index, layout)
-  local base, kept, kept_layouts, kept_states, latest = bases[index], 0, {}, {}, 0
-  for seat = 1, layout[2] do
-    local shape = layout[4][seat]
-    local ends, lasts = ends_and_lasts(shape, base + 3 * seat - 2)
-    if ends + 60000000 >= now_us then
-      kept = kept + 1
-      kept_layouts[kept] = bucket_text(layout[3][seat], shape)
-      kept_states[kept] = states_text(base, seat, seat)
-      latest = max(latest, lasts)
-    end
-  end
-  if kept == 0 then return redis.call('DEL', KEYS[index]) end
-  local text = kept == layout[2] and layout[1] or table.concat(kept_layouts)
-  text = pack('<I3c0', #text, text) .. table.concat(kept_states)
-  if aged[index] then write(KEYS[index], text, latest) else redis.call('SET', KEYS[index], text, 'KEEPTTL') end
-end
-
-local function store_packed(index)
-  local layout, low = layout_by_key[index], lows[index]
-  if aged[index] or layout ~= stored_layouts[index] then return store_whole(index, layout) end
-  local offset = 3 + #layout[1] + 18 * (low - 1)
-  redis.call('SETRANGE', KEYS[index], digits(offset), states_text(bases[index], low, highs[index]))
-end
-
-local function store_values()
-  for i = 1, dirty_count do
-    local key = dirty_keys[i]
+local function store_lists()
+  for i = 1, dirty_list_count do
+    local key = dirty_lists[i]
     local list, code = listed_values[key], list_codes[key]
-    if not list then
-      store_packed(key)
-    elseif is_live_list(code, list) then
+    if is_live_list(code, list) then
       write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else
       redis.call('DEL', KEYS[key])
@@ -503,8 +619,7 @@ end
 local function keep_list(part, key, limit)
   local list = lists[part]
   list[1], list[2] = limit[1], limit[5]
-  listed_values[key], list_codes[key] = list, limit[2]
-  mark_dirty(key, 0)
+  set_list(key, limit[2], list)
 end
 
 local function keep(part, key, limit, detail)
@@ -590,23 +705,6 @@ end
 --[[
   The verbs: what a request does to its buckets. Everything is decided before anything is charged.
 ]]
-
--- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a
--- bucket holds, where a state stood when the present period of TTLs began, and which limit it is.
-local function prepare_limits()
-  local period_us = floor(now_us / 15000000) * 15000000
-  for i = 1, #limits do
-    local limit = limits[i]
-    limit[9] = position(limit[2], limit[4], limit[5], now_us)
-    limit[10] = limit[3] * limit[5]
-    limit[11] = period_us / limit[4]
-    limit[12] = i
-  end
-  for i = 1, #sets do
-    local set = sets[i]
-    for j = 1, #set do set[j] = limits[set[j]] end
-  end
-end
 
 -- By part: units to charge if the request is granted, why it is short, and the first part that uses the same bucket.
 local units_of, shorts, roots = {}, {}, {}
@@ -702,95 +800,6 @@ local function take(at, parts, op_id) run(at, parts, op_id, true, false) end
 local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true) end
 local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
--- The long way of a plain take: written out where the others are, and answered as they are.
-local function take_at_length(key, set, cost)
-  local at, n = #numbers + 1, #numbers
-  for i = 1, #set do
-    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i][12], 0
-    numbers[n + 4], numbers[n + 5], numbers[n + 6] = cost, cost, 0
-    n = n + 6
-  end
-  say(-1)
-  take(at, #set, '')
-end
-
--- Where a layout has the buckets of a set of limits: their seats, and behind them the layout with seats for all, which
--- is another one when it has not. False when another limit wrote one of them, or there would be too many.
-local function find_set(layout, set)
-  local found, text, count = {}, layout[1], layout[2]
-  for i = 1, #set do
-    local limit = set[i]
-    local seat = layout[5][limit[7]]
-    if not seat then
-      count = count + 1
-      seat, text = count, text .. bucket_text(limit[7], limit[8])
-    elseif layout[4][seat] ~= limit[8] then
-      return false
-    end
-    found[i] = seat
-  end
-  if count > 1024 then return false end
-  found[#set + 1] = layout_of(text)
-  return found
-end
-
--- x of a bucket with \`cost\` charged; nil when it takes more to tell, or there is too little.
-local function afforded(limit, at, x, cost)
-  local code, now = limit[2], limit[9]
-  if at > now then return nil end
-  if code <= 2 then
-    x = max(0, x - (now - at) * limit[6]) + cost * limit[5]
-    return x <= limit[10] and x or nil
-  end
-  x = (at == now and x or 0) + cost
-  return code == 3 and x <= limit[3] and x or nil
-end
-
--- The short way of a plain take: granted, by new buckets or by buckets that the same limits wrote. The maths of
--- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
-local function take_plain(key, set_index, cost)
-  local set, layout = sets[set_index], layout_by_key[key]
-  if layout == nil then layout = layout_at(key) end
-  local found = layout and layout[6][set_index]
-  if found == nil then
-    found = find_set(layout, set)
-    layout[6][set_index] = found
-  end
-  if not found then return take_at_length(key, set, cost) end
-
-  local count, base, old_count = #set, bases[key], layout[2]
-  for i = 1, count do
-    local limit, seat = set[i], found[i]
-    local r = base + 3 * seat - 2
-    local x
-    if seat <= old_count then x = afforded(limit, states[r], states[r + 1], cost)
-    else x = afforded(limit, limit[9], 0, cost) end
-    if not x then return take_at_length(key, set, cost) end
-    xs[i] = x
-  end
-
-  if found[count + 1] ~= layout then
-    extend(key, found[count + 1])
-    base, aged[key] = bases[key], true
-  end
-  local low, high = found[1], found[1]
-  for i = 1, count do
-    local limit, seat, x = set[i], found[i], xs[i]
-    local r, now = base + 3 * seat - 2, limit[9]
-    if limit[2] <= 2 then
-      if states[r] < limit[11] then aged[key] = true end
-    elseif states[r] ~= now then
-      aged[key] = true
-    end
-    states[r], states[r + 1] = now, x
-    reply[said + i] = x
-    if seat < low then low = seat elseif seat > high then high = seat end
-  end
-  said = said + count
-  mark_dirty(key, low)
-  if high ~= low then mark_dirty(key, high) end
-end
-
 local function refund(part, limit, units, booked_us, op_id)
   if limit[2] >= 5 then
     refund_list(limit[2], lists[part], units, booked_us, op_id)
@@ -823,8 +832,7 @@ end
 local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
   if limit[2] >= 5 then
-    listed_values[key], list_codes[key] = fresh_list(limit[2], limit[5], limit[1]), limit[2]
-    mark_dirty(key, 0)
+    set_list(key, limit[2], fresh_list(limit[2], limit[5], limit[1]))
   elseif not layout_at(key) then
     layout_by_key[key], bases[key], aged[key] = layout_of(''), state_count, true
     mark_dirty(key, 0)
@@ -840,7 +848,31 @@ local function reset(at)
   say(1)
 end
 
+-- The long way of a plain take: written out where the others are, and answered as they are.
+local function take_at_length(key, set, cost)
+  local at, n = #numbers + 1, #numbers
+  for i = 1, #set do
+    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i][12], 0
+    numbers[n + 4], numbers[n + 5], numbers[n + 6] = cost, cost, 0
+    n = n + 6
+  end
+  say(-1)
+  take(at, #set, '')
+end
+
 local VERBS = { take, peek, give, reset, nil, take_repeating }
+  return VERBS, take_at_length, store_lists
+end
+
+local verbs, long_take, store_lists_too
+local function need_verbs()
+  if not verbs then verbs, long_take, store_lists_too = make_verbs() end
+end
+
+local function at_length(key, set, cost)
+  need_verbs()
+  return long_take(key, set, cost)
+end
 
 local input = cjson.decode(ARGV[1])
 limits, sets, texts, numbers = input[1], input[2], input[3], input[4]
@@ -862,11 +894,12 @@ local function decide_all()
   while at < last do
     local verb = numbers[at]
     if verb == 4 then
-      take_plain(numbers[at + 1], numbers[at + 2], numbers[at + 3])
+      take_plain(numbers[at + 1], numbers[at + 2], numbers[at + 3], at_length)
       at = at + 4
     else
       local op, parts = numbers[at + 1], numbers[at + 2]
-      VERBS[verb + 1](at + 3, parts, op == 0 and '' or texts[op])
+      need_verbs()
+      verbs[verb + 1](at + 3, parts, op == 0 and '' or texts[op])
       at = at + 3 + 6 * parts
     end
   end
@@ -875,9 +908,11 @@ end
 -- Values are read without a guard, which costs; when one of them cannot be read, all is decided again with it.
 if not pcall(decide_all) then
   start_again()
+  verbs = nil
   decide_all()
 end
 store_values()
+if verbs then store_lists_too() end
 return reply
 `,
 }

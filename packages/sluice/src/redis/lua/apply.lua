@@ -28,11 +28,28 @@
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
   are made once per batch, not per request: that is most of the speed.
 ]]
+--- @include "batch"
+--- @include "values"
+--- @include "plain"
+
+-- What only some batches need. Making functions is most of what a call costs before its first request.
+local function make_verbs()
 --- @include "packed"
 --- @include "listed"
---- @include "values"
 --- @include "work"
 --- @include "verbs"
+  return VERBS, take_at_length, store_lists
+end
+
+local verbs, long_take, store_lists_too
+local function need_verbs()
+  if not verbs then verbs, long_take, store_lists_too = make_verbs() end
+end
+
+local function at_length(key, set, cost)
+  need_verbs()
+  return long_take(key, set, cost)
+end
 
 local input = cjson.decode(ARGV[1])
 limits, sets, texts, numbers = input[1], input[2], input[3], input[4]
@@ -54,11 +71,12 @@ local function decide_all()
   while at < last do
     local verb = numbers[at]
     if verb == 4 then
-      take_plain(numbers[at + 1], numbers[at + 2], numbers[at + 3])
+      take_plain(numbers[at + 1], numbers[at + 2], numbers[at + 3], at_length)
       at = at + 4
     else
       local op, parts = numbers[at + 1], numbers[at + 2]
-      VERBS[verb + 1](at + 3, parts, op == 0 and '' or texts[op])
+      need_verbs()
+      verbs[verb + 1](at + 3, parts, op == 0 and '' or texts[op])
       at = at + 3 + 6 * parts
     end
   end
@@ -67,7 +85,9 @@ end
 -- Values are read without a guard, which costs; when one of them cannot be read, all is decided again with it.
 if not pcall(decide_all) then
   start_again()
+  verbs = nil
   decide_all()
 end
 store_values()
+if verbs then store_lists_too() end
 return reply

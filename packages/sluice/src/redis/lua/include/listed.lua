@@ -1,5 +1,5 @@
 --[[
-  Algorithms that keep a list, one value per bucket.
+  Algorithms that keep a list, one value per bucket: a msgpack array.
 
   log          {generation, window_us, used, us, units, us, units, ...}             oldest first
   concurrency  {generation, window_us, op_id, units, expires_us, op_id, units, ...} in the order of taking
@@ -120,4 +120,51 @@ local function ends_list_us(code, list, window_us)
   local latest = now_us
   for i = 3, #list, 3 do latest = max(latest, list[i + 2]) end
   return latest
+end
+
+-- By key: the list (false: the value cannot be read) and the algorithm of a listed value, and those that have changed.
+local listed_values, list_codes, dirty_lists, dirty_list_count = {}, {}, {}, 0
+
+-- A list as include/listed.lua describes it. An error when it is none.
+local function read_list(code, text)
+  local list = cmsgpack.unpack(text)
+  local first, step = code == LOG and 4 or 3, code == LOG and 2 or 3
+  if (#list - first + 1) % step ~= 0 then error('not ours') end
+  for i = 1, #list do
+    local wanted = code == CONCURRENCY and i >= 3 and i % 3 == 0 and 'string' or 'number'
+    if type(list[i]) ~= wanted then error('not ours') end
+  end
+  return list
+end
+
+local function listed_value(key, code, window_us, generation)
+  local list = listed_values[key]
+  if list ~= nil then return list end
+  list = fresh_list(code, window_us, generation)
+  if raw[key] then
+    local sound, read = pcall(read_list, code, raw[key])
+    list = sound and read
+  end
+  listed_values[key] = list
+  return list
+end
+
+local function set_list(key, code, list)
+  if not list_codes[key] then
+    dirty_list_count = dirty_list_count + 1
+    dirty_lists[dirty_list_count] = key
+  end
+  listed_values[key], list_codes[key] = list, code
+end
+
+local function store_lists()
+  for i = 1, dirty_list_count do
+    local key = dirty_lists[i]
+    local list, code = listed_values[key], list_codes[key]
+    if is_live_list(code, list) then
+      write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
+    else
+      redis.call('DEL', KEYS[key])
+    end
+  end
 end

@@ -3,27 +3,6 @@
   src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
   numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
 ]]
-local TOKEN, LEAKY, FIXED, SLIDING, LOG, CONCURRENCY = 1, 2, 3, 4, 5, 6
-local STATE_MAX = 4503599627370495
-local SLIDING_MAX = 67108863
-
-local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
-
--- The batch, as apply.lua fills it in.
-local limits, sets, texts, numbers, raw, now_us
-local reply, said = {}, 0
-
-local function say(number)
-  said = said + 1
-  reply[said] = number
-end
-
--- Where a state stands at a time: tick of a bucket, index of a window.
-local function position(code, tick, a, us)
-  if code <= LEAKY then return tick == 1 and us or floor(us / tick) end
-  return floor(us / (a * tick))
-end
-
 -- A state brought to now; also whether the clock had stepped back behind it.
 local function advanced(code, tick, a, b, at, x, y)
   local now = position(code, tick, a, now_us)
@@ -68,10 +47,4 @@ local function inherited(code, tick, a, b, at, x, y, limit)
     local capacity_parts = capacity * to_a
     next_x = max(next_x, owed_ticks >= capacity_parts / to_b and capacity_parts or owed_ticks * to_b)
   end return position(to_code, to_tick, to_a, now_us), next_x, 0
-end
-
--- When a state, as it was stored, ends to matter.
-local function ends_us(code, tick, a, b, at, x)
-  if code <= LEAKY then return (at + ceil(x / b)) * tick end
-  return (at + (code == SLIDING and 2 or 1)) * a * tick
 end

@@ -1,17 +1,15 @@
 --[[
-  Values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the requests
-  that touch it and no others; it is never overwritten.
+  Packed values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the
+  requests that touch it and no others; it is never overwritten.
 
   A packed value is a layout behind its length, which says what buckets it has, and their states in that order. Most
   values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers
-  are looked at. A listed value is a msgpack array.
+  are looked at.
 ]]
 -- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
 -- test that moves it) from finding a full bucket where a spent one was.
 local SLACK_US = 60000000
 local BUCKETS_MAX = 1024
--- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
-local PERIOD_US = 15000000
 local LAYOUT = '<I3c0'
 -- A bucket within a layout: its name, and the shape of the limit that wrote it (see SHAPE), each behind its length.
 local BUCKET = '<Hc0Bc0'
@@ -29,29 +27,29 @@ local layouts = {}
 -- All states one behind the other: at, x and y of the bucket in seat 1 of a value, of seat 2, ... `state_count` is how
 -- many numbers there are.
 local states, state_count = {}, 0
--- By key: its layout (false: the value cannot be read), how many numbers precede its states, the layout it is stored
--- under; or its list and the algorithm of that.
-local layout_by_key, bases, stored_layouts, listed_values, list_codes = {}, {}, {}, {}, {}
--- Keys that have changed; by key the first and the last seat that did, and whether the TTL must be set.
-local dirty_keys, dirty_count, lows, highs, aged = {}, 0, {}, {}, {}
+-- By key: its layout (false: the value cannot be read) and how many numbers precede its states.
+local layout_by_key, bases = {}, {}
+-- Keys that have changed; by key the first seat that did, the last one if that is another, whether the layout did, and
+-- whether the TTL must be set. Tables grow with each new entry, and growing costs: what is rare has a table of its own.
+local dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
 local numbers_by_shape, digits_of, state_formats = {}, {}, {}
 local guarded = false
 
 local function start_again()
-  layout_by_key, bases, stored_layouts, listed_values, list_codes = {}, {}, {}, {}, {}
-  dirty_keys, dirty_count, lows, highs, aged = {}, 0, {}, {}, {}
+  layout_by_key, bases = {}, {}
+  dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
   reply, said, guarded = {}, 0, true
 end
 
--- `seat`: the bucket whose state changed; 0 for a list.
+-- `seat`: the bucket whose state changed.
 local function mark_dirty(key, seat)
   local low = lows[key]
   if not low then
     dirty_count = dirty_count + 1
-    dirty_keys[dirty_count], lows[key], highs[key] = key, seat, seat
+    dirty_keys[dirty_count], lows[key] = key, seat
   elseif seat < low then
-    lows[key] = seat
-  elseif seat > highs[key] then
+    lows[key], highs[key] = seat, highs[key] or low
+  elseif seat > (highs[key] or low) then
     highs[key] = seat
   end
 end
@@ -96,7 +94,7 @@ local function read_packed(key, text)
   local layout = layouts[layout_text] or layout_of(layout_text)
   if #text ~= rest - 1 + STATE_BYTES * layout[COUNT] then error('not ours') end
   local n, count = state_count, layout[COUNT]
-  layout_by_key[key], stored_layouts[key], bases[key], state_count = layout, layout, n, n + 3 * count
+  layout_by_key[key], bases[key], state_count = layout, n, n + 3 * count
   -- Three at a time: a call costs more than the numbers that it reads.
   while count >= 3 do
     states[n + 1], states[n + 2], states[n + 3], states[n + 4], states[n + 5], states[n + 6], states[n + 7],
@@ -133,7 +131,7 @@ local function extend(key, layout)
   end
   for i = state_count + 1, state_count + 3 * (layout[COUNT] - count) do states[i] = 0 end
   state_count = state_count + 3 * (layout[COUNT] - count)
-  layout_by_key[key] = layout
+  layout_by_key[key], relaid[key] = layout, true
 end
 
 -- Adds a bucket to a value and returns its seat.
@@ -149,31 +147,7 @@ local function reshape(key, seat, shape)
   for i = 1, layout[COUNT] do
     texts_of[i] = bucket_text(layout[NAMES][i], i == seat and shape or layout[SHAPES][i])
   end
-  layout_by_key[key] = layout_of(table.concat(texts_of))
-end
-
--- A list as include/listed.lua describes it. An error when it is none.
-local function read_list(code, text)
-  local list = cmsgpack.unpack(text)
-  local first, step = code == LOG and 4 or 3, code == LOG and 2 or 3
-  if (#list - first + 1) % step ~= 0 then error('not ours') end
-  for i = 1, #list do
-    local wanted = code == CONCURRENCY and i >= 3 and i % 3 == 0 and 'string' or 'number'
-    if type(list[i]) ~= wanted then error('not ours') end
-  end
-  return list
-end
-
-local function listed_value(key, code, window_us, generation)
-  local list = listed_values[key]
-  if list ~= nil then return list end
-  list = fresh_list(code, window_us, generation)
-  if raw[key] then
-    local sound, read = pcall(read_list, code, raw[key])
-    list = sound and read
-  end
-  listed_values[key] = list
-  return list
+  layout_by_key[key], relaid[key] = layout_of(table.concat(texts_of)), true
 end
 
 -- A number as text. There are few of them: each is made once, where formatting all would cost more than the rest.
@@ -229,22 +203,18 @@ local function store_whole(index, layout)
 end
 
 local function store_packed(index)
-  local layout, low = layout_by_key[index], lows[index]
-  if aged[index] or layout ~= stored_layouts[index] then return store_whole(index, layout) end
-  local offset = 3 + #layout[TEXT] + STATE_BYTES * (low - 1)
-  redis.call('SETRANGE', KEYS[index], digits(offset), states_text(bases[index], low, highs[index]))
+  local layout, low, high = layout_by_key[index], lows[index], highs[index]
+  if aged[index] or relaid[index] then return store_whole(index, layout) end
+  local base, offset, text = bases[index], 3 + #layout[TEXT] + STATE_BYTES * (low - 1)
+  if high then
+    text = states_text(base, low, high)
+  else
+    local r = base + 3 * low
+    text = pack(STATE, states[r - 2], states[r - 1], states[r])
+  end
+  redis.call('SETRANGE', KEYS[index], digits_of[offset] or digits(offset), text)
 end
 
 local function store_values()
-  for i = 1, dirty_count do
-    local key = dirty_keys[i]
-    local list, code = listed_values[key], list_codes[key]
-    if not list then
-      store_packed(key)
-    elseif is_live_list(code, list) then
-      write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
-    else
-      redis.call('DEL', KEYS[key])
-    end
-  end
+  for i = 1, dirty_count do store_packed(dirty_keys[i]) end
 end

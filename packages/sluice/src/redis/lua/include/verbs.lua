@@ -4,24 +4,6 @@
 local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
 local ENFORCE, SHADOW, FORCE = 0, 1, 2
 
--- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a
--- bucket holds, where a state stood when the present period of TTLs began, and which limit it is.
-local NOW_AT, FULL, PERIOD_AT, INDEX = 9, 10, 11, 12
-local function prepare_limits()
-  local period_us = floor(now_us / PERIOD_US) * PERIOD_US
-  for i = 1, #limits do
-    local limit = limits[i]
-    limit[NOW_AT] = position(limit[2], limit[4], limit[5], now_us)
-    limit[FULL] = limit[3] * limit[5]
-    limit[PERIOD_AT] = period_us / limit[4]
-    limit[INDEX] = i
-  end
-  for i = 1, #sets do
-    local set = sets[i]
-    for j = 1, #set do set[j] = limits[set[j]] end
-  end
-end
-
 -- By part: units to charge if the request is granted, why it is short, and the first part that uses the same bucket.
 local units_of, shorts, roots = {}, {}, {}
 
@@ -116,95 +98,6 @@ local function take(at, parts, op_id) run(at, parts, op_id, true, false) end
 local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true) end
 local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
--- The long way of a plain take: written out where the others are, and answered as they are.
-local function take_at_length(key, set, cost)
-  local at, n = #numbers + 1, #numbers
-  for i = 1, #set do
-    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i][INDEX], 0
-    numbers[n + 4], numbers[n + 5], numbers[n + 6] = cost, cost, ENFORCE
-    n = n + 6
-  end
-  say(-1)
-  take(at, #set, '')
-end
-
--- Where a layout has the buckets of a set of limits: their seats, and behind them the layout with seats for all, which
--- is another one when it has not. False when another limit wrote one of them, or there would be too many.
-local function find_set(layout, set)
-  local found, text, count = {}, layout[TEXT], layout[COUNT]
-  for i = 1, #set do
-    local limit = set[i]
-    local seat = layout[SEATS][limit[7]]
-    if not seat then
-      count = count + 1
-      seat, text = count, text .. bucket_text(limit[7], limit[8])
-    elseif layout[SHAPES][seat] ~= limit[8] then
-      return false
-    end
-    found[i] = seat
-  end
-  if count > BUCKETS_MAX then return false end
-  found[#set + 1] = layout_of(text)
-  return found
-end
-
--- x of a bucket with `cost` charged; nil when it takes more to tell, or there is too little.
-local function afforded(limit, at, x, cost)
-  local code, now = limit[2], limit[NOW_AT]
-  if at > now then return nil end
-  if code <= LEAKY then
-    x = max(0, x - (now - at) * limit[6]) + cost * limit[5]
-    return x <= limit[FULL] and x or nil
-  end
-  x = (at == now and x or 0) + cost
-  return code == FIXED and x <= limit[3] and x or nil
-end
-
--- The short way of a plain take: granted, by new buckets or by buckets that the same limits wrote. The maths of
--- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
-local function take_plain(key, set_index, cost)
-  local set, layout = sets[set_index], layout_by_key[key]
-  if layout == nil then layout = layout_at(key) end
-  local found = layout and layout[FINDS][set_index]
-  if found == nil then
-    found = find_set(layout, set)
-    layout[FINDS][set_index] = found
-  end
-  if not found then return take_at_length(key, set, cost) end
-
-  local count, base, old_count = #set, bases[key], layout[COUNT]
-  for i = 1, count do
-    local limit, seat = set[i], found[i]
-    local r = base + 3 * seat - 2
-    local x
-    if seat <= old_count then x = afforded(limit, states[r], states[r + 1], cost)
-    else x = afforded(limit, limit[NOW_AT], 0, cost) end
-    if not x then return take_at_length(key, set, cost) end
-    xs[i] = x
-  end
-
-  if found[count + 1] ~= layout then
-    extend(key, found[count + 1])
-    base, aged[key] = bases[key], true
-  end
-  local low, high = found[1], found[1]
-  for i = 1, count do
-    local limit, seat, x = set[i], found[i], xs[i]
-    local r, now = base + 3 * seat - 2, limit[NOW_AT]
-    if limit[2] <= LEAKY then
-      if states[r] < limit[PERIOD_AT] then aged[key] = true end
-    elseif states[r] ~= now then
-      aged[key] = true
-    end
-    states[r], states[r + 1] = now, x
-    reply[said + i] = x
-    if seat < low then low = seat elseif seat > high then high = seat end
-  end
-  said = said + count
-  mark_dirty(key, low)
-  if high ~= low then mark_dirty(key, high) end
-end
-
 local function refund(part, limit, units, booked_us, op_id)
   if limit[2] >= LOG then
     refund_list(limit[2], lists[part], units, booked_us, op_id)
@@ -237,8 +130,7 @@ end
 local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
   if limit[2] >= LOG then
-    listed_values[key], list_codes[key] = fresh_list(limit[2], limit[5], limit[1]), limit[2]
-    mark_dirty(key, 0)
+    set_list(key, limit[2], fresh_list(limit[2], limit[5], limit[1]))
   elseif not layout_at(key) then
     layout_by_key[key], bases[key], aged[key] = layout_of(''), state_count, true
     mark_dirty(key, 0)
@@ -252,6 +144,18 @@ local function reset(at)
     end
   end
   say(1)
+end
+
+-- The long way of a plain take: written out where the others are, and answered as they are.
+local function take_at_length(key, set, cost)
+  local at, n = #numbers + 1, #numbers
+  for i = 1, #set do
+    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i][INDEX], 0
+    numbers[n + 4], numbers[n + 5], numbers[n + 6] = cost, cost, ENFORCE
+    n = n + 6
+  end
+  say(-1)
+  take(at, #set, '')
 end
 
 local VERBS = { take, peek, give, reset, nil, take_repeating }

@@ -30,8 +30,7 @@ end
 local function keep_list(part, key, limit)
   local list = lists[part]
   list[1], list[2] = limit[1], limit[5]
-  listed_values[key], list_codes[key] = list, limit[2]
-  mark_dirty(key, 0)
+  set_list(key, limit[2], list)
 end
 
 local function keep(part, key, limit, detail)

@@ -1,0 +1,49 @@
+--[[
+  The batch, as apply.lua fills it in, and what every part of the script needs of limits.
+]]
+local TOKEN, LEAKY, FIXED, SLIDING, LOG, CONCURRENCY = 1, 2, 3, 4, 5, 6
+local STATE_MAX = 4503599627370495
+local SLIDING_MAX = 67108863
+
+-- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
+local PERIOD_US = 15000000
+
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+
+local limits, sets, texts, numbers, raw, now_us
+local reply, said = {}, 0
+
+local function say(number)
+  said = said + 1
+  reply[said] = number
+end
+
+-- Where a state stands at a time: tick of a bucket, index of a window.
+local function position(code, tick, a, us)
+  if code <= LEAKY then return tick == 1 and us or floor(us / tick) end
+  return floor(us / (a * tick))
+end
+
+-- When a state, as it was stored, ends to matter.
+local function ends_us(code, tick, a, b, at, x)
+  if code <= LEAKY then return (at + ceil(x / b)) * tick end
+  return (at + (code == SLIDING and 2 or 1)) * a * tick
+end
+
+-- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a
+-- bucket holds, where a state stood when the present period of TTLs began, and which limit it is.
+local NOW_AT, FULL, PERIOD_AT, INDEX = 9, 10, 11, 12
+local function prepare_limits()
+  local period_us = floor(now_us / PERIOD_US) * PERIOD_US
+  for i = 1, #limits do
+    local limit = limits[i]
+    limit[NOW_AT] = position(limit[2], limit[4], limit[5], now_us)
+    limit[FULL] = limit[3] * limit[5]
+    limit[PERIOD_AT] = period_us / limit[4]
+    limit[INDEX] = i
+  end
+  for i = 1, #sets do
+    local set = sets[i]
+    for j = 1, #set do set[j] = limits[set[j]] end
+  end
+end

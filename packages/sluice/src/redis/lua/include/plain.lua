@@ -1,0 +1,75 @@
+--[[
+  The plain take, which most requests are: of packed buckets in one value, all enforced, of one cost.
+]]
+-- Where a layout has the buckets of a set of limits: their seats, and behind them the layout with seats for all
+-- (another one when it has not), and the first and the last of the seats. False when another limit wrote one of them,
+-- or there would be too many.
+local function find_set(layout, set)
+  local found, text, count = {}, layout[TEXT], layout[COUNT]
+  for i = 1, #set do
+    local limit = set[i]
+    local seat = layout[SEATS][limit[7]]
+    if not seat then
+      count = count + 1
+      seat, text = count, text .. bucket_text(limit[7], limit[8])
+    elseif layout[SHAPES][seat] ~= limit[8] then
+      return false
+    end
+    found[i] = seat
+  end
+  if count > BUCKETS_MAX then return false end
+  found[#set + 1], found[#set + 2], found[#set + 3] = layout_of(text), min(unpack(found)), max(unpack(found))
+  return found
+end
+
+-- By part, x with the cost charged.
+local new_xs = {}
+
+-- Granted by new buckets or by buckets that the same limits wrote; anything else goes `at_length`. The maths of
+-- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
+local function take_plain(key, set_index, cost, at_length)
+  local set, layout = sets[set_index], layout_by_key[key]
+  if layout == nil then layout = layout_at(key) end
+  local found = layout and layout[FINDS][set_index]
+  if found == nil then
+    found = find_set(layout, set)
+    layout[FINDS][set_index] = found
+  end
+  if not found then return at_length(key, set, cost) end
+
+  local count, base, old_count, renews = #set, bases[key], layout[COUNT], false
+  for i = 1, count do
+    local limit, seat = set[i], found[i]
+    local code, now, at, x = limit[2], limit[NOW_AT], 0, 0
+    if seat <= old_count then
+      local r = base + 3 * seat
+      at, x = states[r - 2], states[r - 1]
+    end
+    if at > now then return at_length(key, set, cost) end
+    if code <= LEAKY then
+      x = x - (now - at) * limit[6]
+      x = (x > 0 and x or 0) + cost * limit[5]
+      if x > limit[FULL] then return at_length(key, set, cost) end
+      if at < limit[PERIOD_AT] then renews = true end
+    else
+      if at ~= now then x, renews = 0, true end
+      x = x + cost
+      if code ~= FIXED or x > limit[3] then return at_length(key, set, cost) end
+    end
+    new_xs[i] = x
+  end
+
+  if found[count + 1] ~= layout then
+    extend(key, found[count + 1])
+    base = bases[key]
+  end
+  if renews then aged[key] = true end
+  for i = 1, count do
+    local r, x = base + 3 * found[i], new_xs[i]
+    states[r - 2], states[r - 1] = set[i][NOW_AT], x
+    reply[said + i] = x
+  end
+  said = said + count
+  mark_dirty(key, found[count + 2])
+  if count > 1 then mark_dirty(key, found[count + 3]) end
+end
