@@ -65,7 +65,7 @@ export class RuleSet {
     return { charges, limits, op: { id: typeof requestId === 'string' ? requestId : requestId() }, version }
   }
 
-  /** The short way for most requests: one rule, of one limit, and the facts of its key. Undefined: take the long one. */
+  /** The short way of most requests: one rule of one limit, and the facts of its key. Undefined: take the long way. */
   #planSole(rule: CompiledRule, sole: CompiledLimit, subject: Subject, cost: number): Plan | undefined {
     const owner = rule.owner(subject)
     const detail = rule.detail === undefined ? '' : rule.detail(subject)

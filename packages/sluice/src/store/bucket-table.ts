@@ -50,10 +50,10 @@ class Segment {
     return this.count + 1 > this.slots * LOAD_MAX
   }
 
-  /** Calls `visit` for each bucket. */
-  forEach(visit: (chunk: Chunk, word: number) => void): void {
+  /** Calls `each` with the place of each bucket. */
+  visit(each: (chunk: Chunk, word: number) => void): void {
     for (const chunk of this.chunks) {
-      for (let word = 0; word < chunk.length; word += SLOT_WORDS) if (!isFree(chunk, word)) visit(chunk, word)
+      for (let word = 0; word < chunk.length; word += SLOT_WORDS) if (!isFree(chunk, word)) each(chunk, word)
     }
   }
 }
@@ -174,11 +174,11 @@ export class BucketTable {
   #sweep(segment: Segment, nowUs: number): boolean {
     segment.sweepAfterUs = nowUs + SWEEP_PAUSE_US
     let vacant = 0
-    segment.forEach((chunk, word) => {
+    segment.visit((chunk, word) => {
       if (this.#isVacant(chunk, word)) vacant += 1
     })
     if (vacant < (segment.slots * LOAD_MAX) / 8) return false
-    segment.forEach((chunk, word) => {
+    segment.visit((chunk, word) => {
       if (!this.#isVacant(chunk, word)) return
       this.#owner.dropped(tagAt(chunk, word))
       chunk.fill(0, word, word + 2)
@@ -216,7 +216,7 @@ export class BucketTable {
       this.#segments.fill(successor, first + index * each, first + (index + 1) * each)
     })
     this.#direct(first, first + entries)
-    segment.forEach((chunk, word) => this.#copyIn(chunk, word))
+    segment.visit((chunk, word) => this.#copyIn(chunk, word))
     for (const chunk of segment.chunks) if (this.#pool.length < POOL_CHUNKS_MAX) this.#pool.push(chunk.fill(0))
   }
 
