@@ -200,10 +200,11 @@ export class Decided implements Decision {
   #gives(wanted: (charge: Charge) => boolean, units = Number.POSITIVE_INFINITY): Give[] {
     const gives: Give[] = []
     this.#plan.charges.forEach((charge, index) => {
-      const taken = Math.min(units, this.#taken.grants[index]?.units ?? 0)
+      const grant = this.#taken.grants[index]
+      const taken = Math.min(units, grant?.units ?? 0)
       if (taken <= 0 || !wanted(charge)) return
       const { limit, owner, detail } = charge
-      gives.push({ limit, owner, detail, units: taken, bookedUs: this.#taken.nowUs })
+      gives.push({ limit, owner, detail, units: taken, bookedUs: grant?.bookedUs ?? this.#taken.nowUs })
     })
     return gives
   }

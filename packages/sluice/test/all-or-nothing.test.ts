@@ -7,6 +7,7 @@ import { ALGORITHMS, createLimiter, type Decision, type Limiter, memoryStore, ty
 import { redisStore } from 'sluice/redis'
 import { type FakeClock, fakeClock, type Random, type RedisProcess, seededRandom, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { BARE } from './support/bare.ts'
 
 const { SEED } = process.env
 const REQUESTS = 60
@@ -25,7 +26,7 @@ afterAll(async () => {
 
 const stores: Record<string, (clock: FakeClock) => Store> = {
   memory: (clock) => memoryStore({ clock }),
-  redis: (clock) => redisStore(client, { clock, prefix: `aon${runs++}` }),
+  redis: (clock) => redisStore(client, { ...BARE, clock, prefix: `aon${runs++}` }),
 }
 
 test.each(Object.entries(stores))(

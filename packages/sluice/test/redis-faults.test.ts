@@ -7,6 +7,7 @@ import { compileLimit, createLimiter, type Limiter, LimiterError } from 'sluice'
 import { type RedisClient, type RedisStore, redisStore } from 'sluice/redis'
 import { type FaultProxy, fakeClock, type RedisProcess, startFaultProxy, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { BARE } from './support/bare.ts'
 
 // A long fixed window: what is in use is exactly what was counted, and nothing flows back meanwhile.
 const RULE = {
@@ -41,7 +42,7 @@ async function withLimiter(
   client: RedisClient,
   run: (limiter: Limiter, store: RedisStore) => Promise<void>,
 ): Promise<void> {
-  const store = redisStore(client)
+  const store = redisStore(client, BARE)
   const limiter = createLimiter({ rules: [RULE], store })
   try {
     await run(limiter, store)
@@ -91,7 +92,7 @@ describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
 
   test('checks of one turn are one round trip, whatever the number of rules', async () => {
     const rules = ['a', 'b', 'c', 'd', 'e'].map((id) => ({ ...RULE, rule_id: id }))
-    const store = redisStore(clientOf(redis.url))
+    const store = redisStore(clientOf(redis.url), BARE)
     const limiter = createLimiter({ rules, store })
     await limiter.check({ user: 'warm' })
     await admin.config('RESETSTAT')
@@ -103,7 +104,7 @@ describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
 
   test('a store that is down answers at once with an error, and works again when Redis is back', async () => {
     const own = await startRedis()
-    const store = redisStore(clientOf(own.url))
+    const store = redisStore(clientOf(own.url), BARE)
     const limiter = createLimiter({ rules: [RULE], store })
     expect((await limiter.check({ user: 'down' })).allowed).toBe(true)
     await own.stop()
@@ -140,7 +141,7 @@ test('a value that cannot be read is an error for the requests that touch it, an
 })
 
 test('a list that cannot be read is an error for its own request alone as well', async () => {
-  const store = redisStore(new Redis(redis.url, { lazyConnect: true }))
+  const store = redisStore(new Redis(redis.url, { lazyConnect: true }), BARE)
   const rule = { rule_id: 'log', scope: 'per_user', algorithm: 'sliding_window_log', limit: 5, window_seconds: 30 }
   const limiter = createLimiter({ rules: [rule], store })
   await limiter.check({ user: 'x' })
@@ -156,7 +157,7 @@ test('a list that cannot be read is an error for its own request alone as well',
 })
 
 test('every key has a time to live, long enough for what it holds and not for ever', async () => {
-  const store = redisStore(new Redis(redis.url, { lazyConnect: true }))
+  const store = redisStore(new Redis(redis.url, { lazyConnect: true }), BARE)
   const rules = ['token_bucket', 'leaky_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log', 'concurrency']
   const limits = rules.map((algorithm, index) => ({
     rule_id: `r${index}`,
@@ -181,7 +182,7 @@ test.each(['token_bucket', 'fixed_window'])(
   'the time to live of a %s that stays in use is renewed',
   async (algorithm) => {
     const clock = fakeClock()
-    const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { clock })
+    const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { ...BARE, clock })
     const rule = { rule_id: 'r', scope: 'per_user', algorithm, limit: 100, window_seconds: 60 }
     const limiter = createLimiter({ rules: [rule], store })
     await limiter.check({ user: 'ttl' })
@@ -202,7 +203,7 @@ test('a client that cannot be used is refused with the reason', async () => {
 })
 
 test('several connections share the load and count as one', async () => {
-  const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { connections: 4 })
+  const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { ...BARE, connections: 4 })
   const limit = compileLimit({ id: 'r', fact: 'user', algorithm: 'token_bucket', units: 100, windowUs: 86_400_000_000 })
   const charge = { limit, owner: 'many', detail: '', min: 1, max: 1, kind: 'enforce' } as const
   const taken = await Promise.all(Array.from({ length: 150 }, () => store.take({ charges: [charge] })))

@@ -6,6 +6,7 @@ import { memoryStore } from 'sluice'
 import { redisStore } from 'sluice/redis'
 import { type RedisProcess, startRedis, storeContract } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { BARE } from './support/bare.ts'
 
 let redis: RedisProcess
 let stores = 0
@@ -18,10 +19,11 @@ storeContract('memory', { describe, test, expect, create: (clock) => memoryStore
 
 storeContract('redis through ioredis', {
   ...{ describe, test, expect },
-  create: (clock) => redisStore(new Redis(redis.url, { lazyConnect: true }), { clock, prefix: `contract-${stores++}` }),
+  create: (clock) =>
+    redisStore(new Redis(redis.url, { lazyConnect: true }), { ...BARE, clock, prefix: `contract-${stores++}` }),
 })
 
 storeContract('redis through node-redis', {
   ...{ describe, test, expect },
-  create: (clock) => redisStore(createClient({ url: redis.url }), { clock, prefix: `contract-${stores++}` }),
+  create: (clock) => redisStore(createClient({ url: redis.url }), { ...BARE, clock, prefix: `contract-${stores++}` }),
 })

@@ -2,6 +2,7 @@
 // Every product the algorithms form stays below 2^53, because compileLimit refuses numbers whose products would not.
 
 import { LimiterError } from '../errors.ts'
+import { leaseTerms } from './lease-terms.ts'
 
 export const ALGORITHMS = [
   'token_bucket',
@@ -41,6 +42,22 @@ export type Limit = {
   readonly tickParts: number
   /** Whether facts behind `detail` are few (a matched pattern): then buckets of one owner may be stored together. */
   readonly detailBounded: boolean
+  /** What decides when the store does not. */
+  readonly onFail: OnFail
+  /** How units may be held ahead of need by a node; undefined where every check asks the store. */
+  readonly lease: LeaseTerms | undefined
+}
+
+export type OnFail = 'open' | 'closed' | 'local'
+
+/** See algorithms/lease-terms.ts. */
+export type LeaseTerms = {
+  /** The limit as it is charged in the store: a little tighter, for the time between charging and spending. */
+  readonly charged: Limit
+  /** Most units that one node holds of one bucket. */
+  readonly unitsMax: number
+  /** Longest time from charging to spending. */
+  readonly ttlUs: number
 }
 
 export type LimitNumbers = {
@@ -52,6 +69,15 @@ export type LimitNumbers = {
   readonly windowUs: number
   readonly burst?: number
   readonly detailBounded?: boolean
+  readonly onFail?: OnFail
+  readonly lease?: LeaseWishes
+}
+
+/** What a rule asks for; the rest, and the bounds, are up to lease-terms.ts. */
+export type LeaseWishes = {
+  readonly maxUnits?: number | undefined
+  readonly maxShare?: number | undefined
+  readonly ttlUs?: number | undefined
 }
 
 /**
@@ -81,7 +107,7 @@ export function compileLimit(numbers: LimitNumbers): Limit {
     // The sliding window multiplies counts by ticks, the buckets multiply units by parts; the others multiply nothing.
     const product = algorithm === 'sliding_window' ? units * windowTicks : bucket ? capacity * unitParts : 0
     if (product >= PARTS_MAX) continue
-    return {
+    const limit: Limit = {
       id: numbers.id,
       fact: numbers.fact ?? '',
       algorithm,
@@ -94,7 +120,10 @@ export function compileLimit(numbers: LimitNumbers): Limit {
       unitParts,
       tickParts: units / shared,
       detailBounded: numbers.detailBounded ?? true,
+      onFail: numbers.onFail ?? 'open',
+      lease: undefined,
     }
+    return numbers.lease === undefined ? limit : { ...limit, lease: leaseTerms(limit, numbers.lease) }
   }
   throw new LimiterError('RULE_INVALID', `${numbers.id}: ${TOO_LARGE}`)
 }

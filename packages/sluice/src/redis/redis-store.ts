@@ -3,6 +3,9 @@
 
 import type { Clock } from '../clock.ts'
 import { LimiterError, optionInvalid } from '../errors.ts'
+import type { BreakerState, Transition } from '../failure/breaker.ts'
+import { DEADLINE_MS, guardStore } from '../failure/guard-store.ts'
+import { leaseStore } from '../lease/lease-store.ts'
 import {
   type BucketName,
   type Charge,
@@ -26,11 +29,23 @@ export type RedisStoreOptions = BatchObserver & {
   readonly keySecret?: string
   /** For tests: a time instead of the one of Redis. */
   readonly clock?: Clock
+  /** How long a take may wait for Redis before the rules' `on_fail` decides; 0: for ever, and failures are errors. */
+  readonly deadlineMs?: number
+  /** Whether units of leased rules are held ahead of need; without it every check asks Redis. */
+  readonly leases?: boolean
+  /** How many nodes share the limits, for rules with `on_fail: local`. */
+  readonly nodes?: number
+  /** Told when Redis is given up, and when it is back. */
+  readonly onTransition?: (transition: Transition) => void
 }
 
 export type RedisStore = Store & {
   /** Settles when the first attempt to connect has ended, well or not. */
   ready(): Promise<void>
+  /** `closed` while Redis answers. */
+  breaker(): BreakerState
+  /** Leaves Redis alone for a while, on purpose: an outage to rehearse. */
+  drill(forMs: number): void
 }
 
 const CONNECTIONS_MAX = 64
@@ -43,10 +58,21 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   check('prefix', prefix, 'give 1 to 32 characters of a-z, A-Z, 0-9, "_", "." and "-"', () =>
     /^[\w.-]{1,32}$/.test(prefix),
   )
-  return new BatchedRedisStore(client, options, connections, prefix)
+  const { deadlineMs = DEADLINE_MS, nodes = 1 } = options
+  check('deadlineMs', deadlineMs, 'give milliseconds, 0 for no deadline', () => deadlineMs >= 0 && deadlineMs < 60_000)
+  check('nodes', nodes, 'give a whole number of at least 1', () => Number.isInteger(nodes) && nodes >= 1)
+  const batched = new BatchedRedisStore(client, options, connections, prefix)
+  const guarded = deadlineMs === 0 ? undefined : guardStore(batched, { ...options, deadlineMs, nodes })
+  const inner = guarded ?? batched
+  const store = options.leases === false ? inner : leaseStore(inner)
+  return Object.assign(store, {
+    ready: () => batched.ready(),
+    drill: (forMs: number) => guarded?.drill(forMs),
+    breaker: (): BreakerState => guarded?.breaker ?? 'closed',
+  })
 }
 
-class BatchedRedisStore implements RedisStore {
+class BatchedRedisStore implements Store {
   readonly #batchers: readonly Batcher[]
   readonly #attempted: Promise<unknown>
   #turn = 0

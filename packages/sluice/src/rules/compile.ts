@@ -1,6 +1,6 @@
 // Rule → CompiledRule: everything that can be worked out once is, so that a check only reads facts and adds numbers.
 
-import { compileLimit, type Limit } from '../algorithms/limit.ts'
+import { compileLimit, type LeaseWishes, type Limit } from '../algorithms/limit.ts'
 import { canonicalAddress } from '../http/address.ts'
 import type { Subject } from '../subject.ts'
 import { type Condition, conditionsOf, type FactReader, invalidSubject, readerOf, textOf } from './condition.ts'
@@ -123,9 +123,16 @@ function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant:
       units: limit.limit,
       windowUs: Math.round(limit.window_seconds * 1e6),
       detailBounded: rule.rule.scope.slice(1).every((other) => isBounded(other, rule.rule)),
+      onFail: rule.rule.on_fail,
       ...(limit.burst === undefined ? {} : { burst: limit.burst }),
+      ...(rule.rule.consistency === 'leased' ? { lease: leaseWishes(rule.rule) } : {}),
     }),
   }
+}
+
+function leaseWishes({ lease }: Rule): LeaseWishes {
+  const ttlUs = lease?.ttl_ms === undefined ? undefined : lease.ttl_ms * 1000
+  return { maxUnits: lease?.max_units, maxShare: lease?.max_share, ttlUs }
 }
 
 /** Facts with few values per rule. */

@@ -49,6 +49,8 @@ export type Grant = {
   readonly retryAfterUs: number
   /** How long an admitted request should wait before it goes on (leaky bucket). */
   readonly delayUs: number
+  /** When the units were booked, if that was before the take: they came out of a lease. */
+  readonly bookedUs?: number
 }
 
 /** Where a decision was made. */

@@ -7,6 +7,7 @@ import { memoryStore } from 'sluice'
 import { redisStore } from 'sluice/redis'
 import { fakeClock, type RedisProcess, seededRandom, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { BARE } from '../support/bare.ts'
 import { ReferenceStore } from './reference-store.ts'
 import { randomTrace, replay } from './trace.ts'
 
@@ -29,7 +30,7 @@ test('pure functions, memory store and Redis agree on every step of a random tra
   const property = fc.asyncProperty(fc.integer(), async (seed) => {
     const trace = randomTrace(seededRandom(seed), STEPS)
     const [pureClock, memoryClock, redisClock] = [fakeClock(), fakeClock(), fakeClock()]
-    const onRedis = redisStore(client, { clock: redisClock, prefix: `d${stores++}` })
+    const onRedis = redisStore(client, { ...BARE, clock: redisClock, prefix: `d${stores++}` })
     try {
       const expected = await replay(new ReferenceStore(pureClock), pureClock, trace)
       expect(await replay(memoryStore({ clock: memoryClock }), memoryClock, trace), `memory, seed ${seed}`).toEqual(

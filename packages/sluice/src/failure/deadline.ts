@@ -1,0 +1,57 @@
+// One deadline for everything that waits, and one timer: all wait equally long, so the first to come is the first to
+// be due. When it fires, replies that have arrived but were not read yet get their turn before anybody is judged: a
+// process that was busy for 30 ms must not take its own delay for that of the store.
+
+export type Waiting = { readonly dueMs: number; expire(): void; settled: boolean }
+
+export class Deadline {
+  /** Those that wait, oldest first. */
+  readonly #queue: Waiting[] = []
+  readonly #nowMs: () => number
+  readonly #onExpired: () => void
+  #timer: NodeJS.Timeout | undefined
+
+  /** `onExpired` is told once for all that expire together. */
+  constructor(nowMs: () => number, onExpired: () => void) {
+    this.#nowMs = nowMs
+    this.#onExpired = onExpired
+  }
+
+  get waiting(): number {
+    return this.#queue.length
+  }
+
+  add(waiting: Waiting): void {
+    this.#queue.push(waiting)
+    this.#arm()
+  }
+
+  clear(): void {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    this.#queue.length = 0
+  }
+
+  #arm(): void {
+    const [first] = this.#queue
+    if (this.#timer !== undefined || first === undefined) return
+    this.#timer = setTimeout(() => setImmediate(() => this.#judge()), Math.max(0, first.dueMs - this.#nowMs()))
+  }
+
+  #judge(): void {
+    this.#timer = undefined
+    const nowMs = this.#nowMs()
+    let gone = 0
+    let expired = false
+    for (const waiting of this.#queue) {
+      if (!waiting.settled && waiting.dueMs > nowMs) break
+      gone += 1
+      if (waiting.settled) continue
+      expired = true
+      waiting.expire()
+    }
+    this.#queue.splice(0, gone)
+    if (expired) this.#onExpired()
+    this.#arm()
+  }
+}

@@ -1,0 +1,194 @@
+// A store around a store that may fail: every take is answered inside its deadline, by the store or by the rules' own
+// `on_fail`. Nothing is ever sent again. A reply that comes too late is settled once: units that nobody was told of go
+// back.
+
+import { LimiterError } from '../errors.ts'
+import { memoryStore } from '../store/memory.ts'
+import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
+import { Breaker, type BreakerState, type Transition } from './breaker.ts'
+import { Deadline } from './deadline.ts'
+import { FailurePolicy } from './policy.ts'
+
+export type GuardOptions = {
+  /** How long a take may wait for the store. */
+  readonly deadlineMs?: number | undefined
+  /** How many nodes share the limits, for rules that count locally while the store is away. */
+  readonly nodes?: number | undefined
+  /** Told when the store is given up, and when it is back. */
+  readonly onTransition?: ((transition: Transition) => void) | undefined
+  /** A clock that never steps. */
+  readonly nowMs?: (() => number) | undefined
+  readonly random?: (() => number) | undefined
+}
+
+export type GuardedStore = Store & {
+  readonly breaker: BreakerState
+  /** Leaves the store alone for a while, on purpose. */
+  drill(forMs: number): void
+}
+
+export const DEADLINE_MS = 15
+const WAITING_MAX = 20_000
+const LOCAL_KEYS_MAX = 1_000_000
+
+export function guardStore(store: Store, options: GuardOptions = {}): GuardedStore {
+  return new GuardStore(store, options)
+}
+
+class GuardStore implements GuardedStore {
+  readonly #store: Store
+  readonly #nowMs: () => number
+  readonly #deadlineMs: number
+  readonly #local: Store
+  readonly #policy: FailurePolicy
+  readonly #breaker: Breaker
+  readonly #deadline: Deadline
+  readonly #counts = { timeouts: 0, failures: 0, policy_decisions: 0, late_replies: 0, units_given_back: 0 }
+  #failedTurn = false
+
+  constructor(store: Store, options: GuardOptions) {
+    const { deadlineMs = DEADLINE_MS, nodes = 1, onTransition = () => {} } = options
+    this.#store = store
+    this.#nowMs = options.nowMs ?? (() => performance.now())
+    this.#deadlineMs = deadlineMs
+    this.#local = memoryStore({ maxKeys: LOCAL_KEYS_MAX })
+    this.#policy = new FailurePolicy(this.#local, () => nodes)
+    this.#breaker = new Breaker(onTransition, options.random ?? Math.random)
+    this.#deadline = new Deadline(
+      () => this.#nowMs(),
+      () => this.#breaker.failed(this.#nowMs()),
+    )
+  }
+
+  get breaker(): BreakerState {
+    return this.#breaker.state
+  }
+
+  drill(forMs: number): void {
+    this.#breaker.drill(this.#nowMs(), forMs)
+  }
+
+  take(take: Take): Promise<Taken> {
+    if (!this.#breaker.admits(this.#nowMs())) return this.#decide(take.charges)
+    return this.#withDeadline(
+      take.charges,
+      () => this.#store.take(take),
+      (late, admitted) => {
+        this.#settle(take, late, admitted)
+      },
+    )
+  }
+
+  peek(charges: readonly Charge[]): Promise<Taken> {
+    if (!this.#breaker.admits(this.#nowMs())) return this.#decide([])
+    return this.#withDeadline(
+      charges,
+      () => this.#store.peek(charges),
+      () => {},
+    )
+  }
+
+  async give(gives: readonly Give[], opId?: string): Promise<void> {
+    if (this.#breaker.state === 'open') return // at most once: it errs low
+    try {
+      await this.#store.give(gives, opId)
+    } catch (error) {
+      if (!isOutage(error)) throw error
+      this.#failed()
+    }
+  }
+
+  async reset(bucket: BucketName): Promise<void> {
+    await this.#store.reset(bucket)
+  }
+
+  stats(): Readonly<Record<string, number>> {
+    const waiting = this.#deadline.waiting
+    return { ...this.#store.stats?.(), ...this.#counts, breaker_open: this.breaker === 'closed' ? 0 : 1, waiting }
+  }
+
+  async close(): Promise<void> {
+    this.#deadline.clear()
+    await this.#store.close()
+  }
+
+  #decide(charges: readonly Charge[]): Promise<Taken> {
+    this.#counts.policy_decisions += 1
+    this.#breaker.answered += 1
+    return this.#policy.decide(charges)
+  }
+
+  /** The store's answer, or that of the policy once the time is up. `late` hears what comes after that. */
+  #withDeadline(
+    charges: readonly Charge[],
+    ask: () => Taken | Promise<Taken>,
+    late: (taken: Taken, admitted: boolean) => void,
+  ): Promise<Taken> {
+    if (this.#deadline.waiting >= WAITING_MAX) return this.#decide(charges)
+    return new Promise((resolve, reject) => {
+      let instead: Promise<Taken> | undefined
+      const waiting = {
+        dueMs: this.#nowMs() + this.#deadlineMs,
+        settled: false,
+        expire: () => {
+          waiting.settled = true
+          this.#counts.timeouts += 1
+          instead = this.#decide(charges)
+          instead.then(resolve, reject)
+        },
+      }
+      const answered = (taken: Taken) => {
+        this.#breaker.succeeded(this.#nowMs())
+        if (instead !== undefined) {
+          this.#counts.late_replies += 1
+          void instead.then(({ granted }) => late(taken, granted))
+        } else {
+          waiting.settled = true
+          resolve(taken)
+        }
+      }
+      const failed = (error: unknown) => {
+        if (instead !== undefined) return
+        waiting.settled = true
+        if (!isOutage(error)) return reject(error)
+        this.#failed()
+        this.#decide(charges).then(resolve, reject)
+      }
+      this.#deadline.add(waiting)
+      attempt(ask).then(answered, failed)
+    })
+  }
+
+  /** All that fails in one turn of the event loop went out together: it counts once. */
+  #failed(): void {
+    this.#counts.failures += 1
+    if (this.#failedTurn) return
+    this.#failedTurn = true
+    setImmediate(() => {
+      this.#failedTurn = false
+    })
+    this.#breaker.failed(this.#nowMs())
+  }
+
+  /** A request that was let pass keeps what it needed; the rest was charged for nobody. */
+  #settle({ charges, op }: Take, taken: Taken, admitted: boolean): void {
+    const gives = charges.flatMap((charge, index): Give[] => {
+      const charged = taken.grants[index]?.units ?? 0
+      const units = charged - (admitted && taken.granted ? charge.min : 0)
+      const { limit, owner, detail } = charge
+      return units > 0 ? [{ limit, owner, detail, units, bookedUs: taken.nowUs }] : []
+    })
+    if (gives.length === 0) return
+    this.#counts.units_given_back += gives.length
+    void Promise.resolve(this.#store.give(gives, op?.id)).catch(() => {})
+  }
+}
+
+async function attempt(ask: () => Taken | Promise<Taken>): Promise<Taken> {
+  return ask()
+}
+
+/** A value that cannot be read is no outage: asking again would not help, and others are not concerned. */
+function isOutage(error: unknown): boolean {
+  return error instanceof LimiterError ? error.code === 'STORE_UNAVAILABLE' : true
+}

@@ -1,0 +1,69 @@
+// What is answered when the store does not: each rule says for itself. Open lets the request pass, closed refuses it,
+// local counts it in this process against this node's part of the limit.
+
+import { compileLimit, type Limit } from '../algorithms/limit.ts'
+import type { Charge, Grant, Store, Taken } from '../store/store.ts'
+
+const OPEN: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
+/** Nobody knows when the store is back; a second is a polite time to ask again. */
+const CLOSED: Grant = { ...OPEN, short: 'now', retryAfterUs: 1_000_000 }
+
+export class FailurePolicy {
+  readonly #local: Store
+  readonly #nodes: () => number
+  readonly #parts = new WeakMap<Limit, { readonly nodes: number; readonly limit: Limit }>()
+
+  /** `local` holds the buckets of this node, `nodes` is how many there are. */
+  constructor(local: Store, nodes: () => number) {
+    this.#local = local
+    this.#nodes = nodes
+  }
+
+  /** All or nothing, as ever: a request that is refused by a closed rule costs nothing at a local one. */
+  async decide(charges: readonly Charge[]): Promise<Taken> {
+    const closed = charges.some(({ limit, kind }) => limit.onFail === 'closed' && kind === 'enforce')
+    const counted = closed ? [] : charges.filter(isCounted)
+    const taken =
+      counted.length === 0 ? undefined : await this.#local.take({ charges: counted.map((one) => this.#part(one)) })
+    const grants = charges.map((charge): Grant => {
+      if (charge.limit.onFail === 'closed') return CLOSED
+      return taken?.grants[counted.indexOf(charge)] ?? OPEN
+    })
+    const granted = !closed && (taken?.granted ?? true)
+    const source = taken === undefined ? 'policy' : 'local'
+    return { granted, nowUs: taken?.nowUs ?? 0, grants: grants.map(unbooked), source, replayed: false }
+  }
+
+  #part(charge: Charge): Charge {
+    const nodes = Math.max(1, this.#nodes())
+    const known = this.#parts.get(charge.limit)
+    if (known?.nodes === nodes) return { ...charge, limit: known.limit }
+    const limit = partOf(charge.limit, nodes)
+    this.#parts.set(charge.limit, { nodes, limit })
+    return { ...charge, limit }
+  }
+}
+
+/** Permits are never counted locally: what is held elsewhere is not known here. */
+function isCounted({ limit }: Charge): boolean {
+  return limit.onFail === 'local' && limit.algorithm !== 'concurrency'
+}
+
+/** Units taken from this node's part are no units of the store: nothing of it can be given back there. */
+function unbooked(grant: Grant): Grant {
+  return { ...grant, units: 0 }
+}
+
+/** At least 1, or a small limit would refuse everybody. */
+function partOf(limit: Limit, nodes: number): Limit {
+  if (limit.units === 0) return limit
+  const { algorithm, windowUs, fact } = limit
+  const units = Math.max(1, Math.floor(limit.units / nodes))
+  const burst = Math.max(1, Math.floor(limit.capacity / nodes))
+  const numbers = { id: `${limit.id}@local`, fact, algorithm, units, windowUs, burst }
+  try {
+    return compileLimit(numbers)
+  } catch {
+    return compileLimit({ ...numbers, algorithm: 'fixed_window' }) // the part is too odd a number for exact buckets
+  }
+}
