@@ -1,6 +1,7 @@
 // What an edited rule does to a bucket that the old one wrote: nothing in use is forgotten, nobody is locked out, and a
 // node that still has the older rules cannot undo it.
 
+import type { Give } from '../store/store.ts'
 import type { ListAlgorithm, PackedState } from './algorithm.ts'
 import type { Limit } from './limit.ts'
 import { isBucket, PACKED, type PackedLimit } from './registry.ts'
@@ -51,8 +52,9 @@ export function settleList<S>(
 }
 
 /** Older rules do not touch what newer ones wrote, and to a vacant bucket there is nothing to give. */
-export function isGivable<S>({ stale }: Settled<S>, units: number, resetUs: number): boolean {
-  return !stale && (units < 0 || resetUs > 0)
+export function isGivable<S>({ stale }: Settled<S>, { limit, units, spent = 0 }: Give, resetUs: number): boolean {
+  if (stale || units < 0) return !stale
+  return resetUs > 0 && (units > 0 || (spent > 0 && limit.holdTicks > 0))
 }
 
 /**
@@ -62,7 +64,7 @@ export function isGivable<S>({ stale }: Settled<S>, units: number, resetUs: numb
 function sameShape(a: Limit, b: Limit): boolean {
   if (a.algorithm !== b.algorithm || a.tickUs !== b.tickUs) return false
   if (!isBucket(a.algorithm)) return a.windowTicks === b.windowTicks
-  return a.unitParts === b.unitParts && a.tickParts === b.tickParts
+  return a.unitParts === b.unitParts && a.tickParts === b.tickParts && a.holdTicks === b.holdTicks
 }
 
 /**
@@ -83,6 +85,7 @@ function inherit(from: PackedLimit, state: PackedState, to: PackedLimit, nowUs: 
   const capacityParts = to.capacity * to.unitParts
   const owedParts = owedTicks >= capacityParts / to.tickParts ? capacityParts : owedTicks * to.tickParts
   next.x = Math.max(next.x, owedParts)
+  next.y = state.y // what is on lease stays so
   return next
 }
 

@@ -20,11 +20,23 @@ export function shortOf(limit: Limit, used: number, min: number): Short {
   return used + min > limit.capacity ? 'now' : false
 }
 
-/** Units to charge if the take as a whole is granted. */
-export function unitsOf({ limit, min, max, kind }: Charge, used: number, short: Short): number {
+/** Units to charge if the take as a whole is granted. `room` is how many more can be on lease. */
+export function unitsOf(
+  { limit, min, max, kind }: Charge,
+  used: number,
+  short: Short,
+  room: number = Number.POSITIVE_INFINITY,
+): number {
   if (kind === 'force') return short === 'stale_rules' ? 0 : max
   if (short !== false) return 0
-  return min === max ? max : Math.min(max, limit.capacity - used)
+  if (min === max && kind !== 'hold') return max
+  return Math.min(max, limit.capacity - used, kind === 'hold' ? room : min + room)
+}
+
+/** Of the units charged, those that the request did not need: the caller holds them. */
+export function heldOf({ limit, min, kind }: Charge, units: number): number {
+  if (limit.holdTicks === 0 || kind === 'force') return 0
+  return kind === 'hold' ? units : Math.max(0, units - min)
 }
 
 /** The answer, from the state as the take leaves it, with `used` units in use. */

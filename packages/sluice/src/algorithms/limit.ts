@@ -40,6 +40,8 @@ export type Limit = {
   /** Token and leaky bucket: a unit costs `unitParts` parts and a tick brings back `tickParts` of them. */
   readonly unitParts: number
   readonly tickParts: number
+  /** Token bucket: how long units may be on lease (held.ts); 0: they may not. */
+  readonly holdTicks: number
   /** Whether facts behind `detail` are few (a matched pattern): then buckets of one owner may be stored together. */
   readonly detailBounded: boolean
   /** What decides when the store does not. */
@@ -119,6 +121,7 @@ export function compileLimit(numbers: LimitNumbers): Limit {
       windowTicks,
       unitParts,
       tickParts: units / shared,
+      holdTicks: 0,
       detailBounded: numbers.detailBounded ?? true,
       onFail: numbers.onFail ?? 'open',
       lease: undefined,

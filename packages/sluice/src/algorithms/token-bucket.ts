@@ -1,14 +1,16 @@
 // Token bucket: `units` per window flow back into a bucket of `capacity`, and a request takes its cost out.
 // Exact at any rate: what is owed is counted in parts, of which a unit costs `unitParts` and a tick brings `tickParts`
-// back, so no division ever rounds. at: tick of the last change; x: parts owed (0 is full); y: unused.
+// back, so no division ever rounds. at: tick of the last change; x: parts owed (0 is full); y: units on lease (held.ts).
 
 import { type Algorithm, freshPacked, type PackedState } from './algorithm.ts'
+import { advanceHeld, settleHeld } from './held.ts'
 import { type Limit, STATE_MAX } from './limit.ts'
 
 export const tokenBucket: Algorithm<PackedState> = {
   fresh: freshPacked,
 
   advance(limit, state, nowUs) {
+    if (state.y !== 0) return advanceHeld(limit, state, tickOf(limit, nowUs))
     const ticks = tickOf(limit, nowUs) - state.at
     state.at += ticks
     if (ticks < 0) return true
@@ -19,12 +21,14 @@ export const tokenBucket: Algorithm<PackedState> = {
 
   used: (limit, state) => Math.ceil(state.x / limit.unitParts),
 
-  charge(limit, state, _nowUs, units) {
+  charge(limit, state, _nowUs, units, _opId, held = 0) {
     state.x = Math.min(STATE_MAX, state.x + units * limit.unitParts)
+    state.y += held
   },
 
   // Units of some age have partly flowed back by themselves: returning them whole would turn old units into a burst.
-  refund(limit, state, nowUs, units, bookedUs) {
+  refund(limit, state, nowUs, units, bookedUs, _opId, spent = 0) {
+    if (settleHeld(limit, state, tickOf(limit, nowUs), tickOf(limit, bookedUs), units, spent)) return
     const ageTicks = Math.max(0, tickOf(limit, nowUs) - tickOf(limit, bookedUs))
     const parts = Math.max(0, units * limit.unitParts - ageTicks * limit.tickParts)
     state.x = Math.max(0, state.x - parts)

@@ -155,7 +155,11 @@ class GuardStore implements GuardedStore {
         this.#decide(charges).then(resolve, reject)
       }
       this.#deadline.add(waiting)
-      attempt(ask).then(answered, failed)
+      try {
+        Promise.resolve(ask()).then(answered, failed)
+      } catch (error) {
+        failed(error)
+      }
     })
   }
 
@@ -182,10 +186,6 @@ class GuardStore implements GuardedStore {
     this.#counts.units_given_back += gives.length
     void Promise.resolve(this.#store.give(gives, op?.id)).catch(() => {})
   }
-}
-
-async function attempt(ask: () => Taken | Promise<Taken>): Promise<Taken> {
-  return ask()
 }
 
 /** A value that cannot be read is no outage: asking again would not help, and others are not concerned. */

@@ -2,7 +2,7 @@
 // local counts it in this process against this node's part of the limit.
 
 import { compileLimit, type Limit } from '../algorithms/limit.ts'
-import type { Charge, Grant, Store, Taken } from '../store/store.ts'
+import { type Charge, type Grant, isBinding, type Store, type Taken } from '../store/store.ts'
 
 const OPEN: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
 /** Nobody knows when the store is back; a second is a polite time to ask again. */
@@ -21,7 +21,7 @@ export class FailurePolicy {
 
   /** All or nothing, as ever: a request that is refused by a closed rule costs nothing at a local one. */
   async decide(charges: readonly Charge[]): Promise<Taken> {
-    const closed = charges.some(({ limit, kind }) => limit.onFail === 'closed' && kind === 'enforce')
+    const closed = charges.some(({ limit, kind }) => limit.onFail === 'closed' && isBinding(kind))
     const counted = closed ? [] : charges.filter(isCounted)
     const taken =
       counted.length === 0 ? undefined : await this.#local.take({ charges: counted.map((one) => this.#part(one)) })

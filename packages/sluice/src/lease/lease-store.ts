@@ -54,14 +54,20 @@ class LeaseStore implements Store {
     return { granted: true, nowUs: this.#clock.nowUs(), grants, source: 'lease', replayed: false }
   }
 
-  async take(take: Take): Promise<Taken> {
-    for (let waits = 0; ; waits += 1) {
+  take(take: Take): Taken | Promise<Taken> {
+    return this.takeSync(take) ?? (this.#refillOf(take.charges) === undefined ? this.#ask(take) : this.#wait(take))
+  }
+
+  /** Others are asking for the same: what they get may be enough. */
+  async #wait(take: Take): Promise<Taken> {
+    for (let waits = 0; waits < WAITS_MAX; waits += 1) {
+      const refill = this.#refillOf(take.charges)
+      if (refill === undefined) break
+      await refill.catch(() => undefined) // whoever asked is told
       const known = this.takeSync(take)
       if (known !== undefined) return known
-      const refill = waits < WAITS_MAX ? this.#refillOf(take.charges) : undefined
-      if (refill === undefined) return this.#ask(take)
-      await refill
     }
+    return this.#ask(take)
   }
 
   async peek(charges: readonly Charge[]): Promise<Taken> {
@@ -94,7 +100,7 @@ class LeaseStore implements Store {
 
   async close(): Promise<void> {
     clearInterval(this.#sweeper)
-    const gives = this.#table.sweep(this.#nowMs(), true)
+    const gives = this.#table.clear(this.#nowMs())
     if (gives.length > 0) await Promise.resolve(this.#store.give(gives)).catch(() => {}) // lost units err low
     await this.#store.close()
   }
@@ -105,7 +111,7 @@ class LeaseStore implements Store {
     const aheadMs = nowMs - performance.now()
     const setBack = aheadMs < this.#aheadMs - SWEEP_MS
     this.#aheadMs = setBack ? aheadMs : Math.max(aheadMs, this.#aheadMs)
-    this.#giveBack(this.#table.sweep(nowMs, setBack))
+    this.#giveBack(setBack ? this.#table.clear(nowMs) : this.#table.sweep(nowMs))
   }
 
   /** The hot path: one charge, of one lease. */
@@ -170,7 +176,8 @@ class LeaseStore implements Store {
   #refill(lease: Lease, nowMs: number): void {
     const max = lease.nextBatch(nowMs)
     if (max < 1) return
-    const charge: Charge = { ...lease.bucket, min: 1, max, kind: 'enforce' }
+    this.#giveBack(lease.settle(nowMs, 'asking'))
+    const charge: Charge = { ...lease.bucket, min: 1, max, kind: 'hold' }
     lease.refilling = this.#fetch([charge], [lease], [0], undefined, nowMs)
       .catch(() => undefined)
       .finally(() => {
@@ -178,8 +185,33 @@ class LeaseStore implements Store {
       })
   }
 
+  #ask(take: Take): Promise<Taken> {
+    this.#counts.asked += 1
+    const only = take.charges.length === 1 ? take.charges[0] : undefined
+    const leased = only !== undefined && only.limit.lease !== undefined && only.kind !== 'force'
+    return leased ? this.#askForOne(only) : this.#askForMany(take)
+  }
+
+  /** One charge that its lease cannot pay. */
+  async #askForOne(charge: Charge): Promise<Taken> {
+    const nowMs = this.#nowMs()
+    const gives: Give[] = []
+    const lease = this.#table.findOrAdd(charge, nowMs, gives)
+    gives.push(...lease.settle(nowMs, 'asking'))
+    this.#giveBack(gives)
+    const { min, max, kind } = charge
+    const ask = { ...lease.bucket, min, max: max + lease.nextBatch(nowMs), kind }
+    const fetched = this.#fetch([ask], [lease], [min], undefined, nowMs)
+    lease.refilling = fetched
+    try {
+      return this.#combined([charge], [undefined], await fetched)
+    } finally {
+      if (lease.refilling === fetched) lease.refilling = undefined
+    }
+  }
+
   /** Sets aside what leases can pay and asks the store for the rest. */
-  async #ask({ charges, op }: Take): Promise<Taken> {
+  async #askForMany({ charges, op }: Take): Promise<Taken> {
     const nowMs = this.#nowMs()
     const dropped: Give[] = []
     const paid = charges.map((charge) => (this.#canPay(charge, nowMs) ? this.#pay(charge, nowMs) : undefined))
@@ -188,6 +220,7 @@ class LeaseStore implements Store {
       const leased = charge.limit.lease !== undefined && charge.kind !== 'force'
       return leased ? this.#table.findOrAdd(charge, nowMs, dropped) : undefined
     })
+    for (const lease of leases) if (lease !== undefined) dropped.push(...lease.settle(nowMs, 'asking'))
     this.#giveBack(dropped)
     const asks = open.map((charge, index): Charge => {
       const extra = leases[index]?.nextBatch(nowMs) ?? 0

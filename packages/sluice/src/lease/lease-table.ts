@@ -4,7 +4,7 @@ import type { Limit } from '../algorithms/limit.ts'
 import type { BucketName, Give } from '../store/store.ts'
 import { Lease } from './lease.ts'
 
-/** Leases looked at per sweep and limit: a sweep must not hold up a check. */
+/** Leases looked at per sweep: a sweep must not hold up a check. */
 const SWEPT_MAX = 2000
 
 export class LeaseTable {
@@ -12,8 +12,9 @@ export class LeaseTable {
   /** Dropped because there were too many. */
   dropped = 0
   readonly #leasesMax: number
-  /** Those of one limit in the order in which they were last swept or made. */
+  /** Those of one limit in the order in which they were made. */
   readonly #byLimit = new Map<Limit, Map<string, Lease>>()
+  #cursor = this.#all()
   #lastLimit: Limit | undefined
   #lastLeases = new Map<string, Lease>()
 
@@ -43,28 +44,42 @@ export class LeaseTable {
     return lease
   }
 
-  delete(bucket: BucketName): void {
-    const key = bucket.detail === '' ? bucket.owner : keyOf(bucket.owner, bucket.detail)
-    if (this.#byLimit.get(bucket.limit)?.delete(key)) this.count -= 1
+  delete({ limit, owner, detail }: BucketName): void {
+    const leases = this.#byLimit.get(limit)
+    const key = detail === '' ? owner : keyOf(owner, detail)
+    if (leases?.has(key)) this.#remove(limit, leases, key)
   }
 
-  /** Takes back what is no longer good (or, at the end, everything) and forgets leases that nobody uses. */
-  sweep(nowMs: number, all: boolean): Give[] {
+  /** What is to be said of leases that are spent or no longer good. Looks at a part of them, and at others next time. */
+  sweep(nowMs: number): Give[] {
     const gives: Give[] = []
-    for (const [limit, leases] of this.#byLimit) {
-      let looked = 0
-      for (const [key, lease] of leases) {
-        looked += 1
-        if (looked > SWEPT_MAX && !all) break
-        gives.push(...lease.takeBack(nowMs, all))
-        leases.delete(key)
-        if (all || lease.isIdle(nowMs)) this.count -= 1
-        else leases.set(key, lease) // to the end: the others come first next time
-        if (looked === leases.size) break
+    for (let looked = 0; looked < SWEPT_MAX; looked += 1) {
+      const { value, done } = this.#cursor.next()
+      if (done) {
+        this.#cursor = this.#all()
+        break
       }
-      if (leases.size === 0) this.#forget(limit)
+      const [leases, key, lease] = value
+      gives.push(...lease.settle(nowMs, 'sweeping'))
+      if (lease.isIdle(nowMs)) this.#remove(lease.limit, leases, key)
     }
     return gives
+  }
+
+  /** Forgets all leases, and returns what they hold. */
+  clear(nowMs: number): Give[] {
+    const gives: Give[] = []
+    for (const [, , lease] of this.#all()) gives.push(...lease.settle(nowMs, 'ending'))
+    this.#byLimit.clear()
+    this.#lastLimit = undefined
+    this.count = 0
+    return gives
+  }
+
+  *#all(): Generator<[Map<string, Lease>, string, Lease]> {
+    for (const leases of this.#byLimit.values()) {
+      for (const [key, lease] of leases) yield [leases, key, lease]
+    }
   }
 
   #leasesOf(limit: Limit): Map<string, Lease> | undefined {
@@ -76,17 +91,19 @@ export class LeaseTable {
   }
 
   #drop(nowMs: number, gives: Give[]): void {
-    for (const [limit, leases] of this.#byLimit) {
-      for (const [key, lease] of leases) {
-        if (lease.refilling !== undefined) continue
-        gives.push(...lease.takeBack(nowMs, true))
-        leases.delete(key)
-        if (leases.size === 0) this.#forget(limit)
-        this.count -= 1
-        this.dropped += 1
-        return
-      }
+    for (const [leases, key, lease] of this.#all()) {
+      if (lease.refilling !== undefined) continue
+      gives.push(...lease.settle(nowMs, 'ending'))
+      this.#remove(lease.limit, leases, key)
+      this.dropped += 1
+      return
     }
+  }
+
+  #remove(limit: Limit, leases: Map<string, Lease>, key: string): void {
+    leases.delete(key)
+    this.count -= 1
+    if (leases.size === 0) this.#forget(limit)
   }
 
   #forget(limit: Limit): void {

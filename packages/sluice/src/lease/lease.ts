@@ -6,12 +6,13 @@ import type { LeaseTerms, Limit } from '../algorithms/limit.ts'
 import type { BucketName, Give, Grant } from '../store/store.ts'
 
 /** Units of one charge. They are good until `untilMs`, counted from when they were asked for. */
-export type Parcel = { units: number; readonly bookedUs: number; readonly untilMs: number }
+export type Parcel = { units: number; spent: number; readonly bookedUs: number; readonly untilMs: number }
 
 /** How long a refusal by a rule without leases is believed, at most: units that others give back are found after it. */
 const REFUSED_MS = 1000
 /** Of what the store says is left, a node asks for this much at most: the last units are not stranded on one node. */
 const REMAINING_SHARE = 0.25
+const MISSED_US = 200_000
 /** Refilled ahead when less than this part of the last batch is left. */
 const LOW = 0.5
 
@@ -29,6 +30,8 @@ export class Lease {
   #remaining = 0
   #resetMs = 0
   #batch = 0
+  /** Since the store was last asked. */
+  #spent = 0
   #refusedUntilMs = 0
   #refusedUnits = 0
   #retryMs = 0
@@ -54,12 +57,14 @@ export class Lease {
 
   /** Spends units that are held, and tells when the oldest of them was charged. */
   spend(units: number, nowMs: number): number {
+    this.#spent += units
     let left = units
     let bookedUs = 0
     for (const parcel of this.parcels) {
       if (nowMs >= parcel.untilMs || parcel.units === 0) continue
       const spent = Math.min(left, parcel.units)
       parcel.units -= spent
+      parcel.spent += spent
       left -= spent
       if (bookedUs === 0) bookedUs = parcel.bookedUs
       if (left === 0) break
@@ -70,8 +75,10 @@ export class Lease {
   /** Puts units back that were spent and not needed; false when the parcel they came from is no longer good. */
   unspend(units: number, bookedUs: number, nowMs: number): boolean {
     const parcel = this.parcels.find((one) => one.bookedUs === bookedUs && nowMs < one.untilMs)
-    if (parcel !== undefined) parcel.units += units
-    return parcel !== undefined
+    if (parcel === undefined) return false
+    parcel.units += units
+    parcel.spent -= units
+    return true
   }
 
   /** Whether to ask for more before the last unit is gone: only for a bucket that was worth a batch before. */
@@ -79,14 +86,17 @@ export class Lease {
     return this.refilling === undefined && this.#batch > 1 && this.held(nowMs) < this.#batch * LOW
   }
 
-  /** How many units to ask for beyond those needed: none at first, then twice as many each time it comes back soon. */
+  /**
+   * How many units to ask for beyond those needed: none at first; when the bucket comes back, as many as will be spent
+   * while they are good, at the rate at which units went since it was last asked.
+   */
   nextBatch(nowMs: number): number {
-    const soon = nowMs - this.askedMs < 2 * this.ttlMs
-    if (this.askedMs === Number.NEGATIVE_INFINITY) return 0
-    this.#batch = soon ? Math.max(1, 2 * this.#batch) : Math.floor(this.#batch / 2)
-    const mostOfRemaining = Math.floor(this.#remaining * REMAINING_SHARE)
-    this.#batch = Math.min(this.#batch, this.terms?.unitsMax ?? 0, mostOfRemaining)
-    return Math.max(0, this.#batch)
+    const sinceMs = nowMs - this.askedMs
+    const wanted = sinceMs < 2 * this.ttlMs ? ((this.#spent + 1) * this.ttlMs) / Math.max(1, sinceMs) : 0
+    const most = Math.min(this.terms?.unitsMax ?? 0, Math.floor(this.#remaining * REMAINING_SHARE))
+    this.#batch = Math.max(0, Math.min(Math.ceil(wanted), most))
+    this.#spent = 0
+    return this.#batch
   }
 
   get ttlMs(): number {
@@ -100,8 +110,7 @@ export class Lease {
     const untilMs = sentMs + Math.min(this.ttlMs, this.#windowEndsIn(grant))
     if (units === 0) return true
     if (nowMs >= untilMs) return false
-    while (this.parcels[0]?.units === 0) this.parcels.shift()
-    this.parcels.push({ units, bookedUs, untilMs })
+    this.parcels.push({ units, spent: 0, bookedUs, untilMs })
     return true
   }
 
@@ -142,14 +151,23 @@ export class Lease {
     }
   }
 
-  /** What has to go back of what is held: all of it, or only what is no longer good. */
-  takeBack(nowMs: number, all: boolean): Give[] {
+  /**
+   * What is to be said of parcels that are spent or no longer good (or of all): what comes back of them, and to a token
+   * bucket also what was spent, because until then the store keeps room for it. The latter can wait until the bucket
+   * is asked again: if it never is, the store forgets by itself what was on lease.
+   */
+  settle(nowMs: number, when: 'asking' | 'sweeping' | 'ending'): Give[] {
+    const holds = this.#holds()
     const gives: Give[] = []
     for (let index = this.parcels.length - 1; index >= 0; index -= 1) {
-      const { units, bookedUs, untilMs } = this.parcels[index] as Parcel // one of those that there are
-      if (units > 0 && !all && nowMs < untilMs) continue
+      const { units, spent, bookedUs, untilMs } = this.parcels[index] as Parcel // one of those that there are
+      const forgotten = nowMs >= untilMs + this.ttlMs
+      if (when !== 'ending' && units > 0 && nowMs < untilMs) continue
+      if (when === 'sweeping' && holds && !forgotten && !this.#isMissed(units)) continue
       this.parcels.splice(index, 1)
-      if (units > 0 && (all || units > this.#flowsBack())) gives.push({ ...this.bucket, units, bookedUs })
+      if (units > 0 || (holds && spent > 0)) {
+        if (!(holds && forgotten)) gives.push({ ...this.bucket, units, bookedUs, spent: holds ? spent : 0 })
+      }
     }
     return gives
   }
@@ -160,10 +178,14 @@ export class Lease {
     return !known && this.refilling === undefined && this.held(nowMs) === 0
   }
 
-  /** Units of a parcel that have flowed back into a token bucket by the time it is no longer good. */
-  #flowsBack(): number {
-    const { algorithm, units, windowUs } = this.limit
-    return algorithm === 'token_bucket' ? (units * this.ttlMs * 1000) / windowUs : 0
+  /** Whether units that nobody spent would take long to flow back by themselves. */
+  #isMissed(units: number): boolean {
+    return units * this.limit.windowUs > MISSED_US * this.limit.units
+  }
+
+  /** Whether the store knows what is on lease. */
+  #holds(): boolean {
+    return (this.terms?.charged.holdTicks ?? 0) > 0
   }
 
   /** A lease of a window ends with it: its units count in the window in which they are spent. */

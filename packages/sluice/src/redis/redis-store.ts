@@ -91,12 +91,12 @@ class BatchedRedisStore implements Store {
     await this.#attempted
   }
 
-  async take({ charges, op }: Take): Promise<Taken> {
+  take({ charges, op }: Take): Promise<Taken> {
     requireOp({ charges, op })
     return this.#answer({ verb: 'take', charges, opId: op?.id })
   }
 
-  async peek(charges: readonly Charge[]): Promise<Taken> {
+  peek(charges: readonly Charge[]): Promise<Taken> {
     return this.#answer({ verb: 'peek', charges, opId: undefined })
   }
 
@@ -122,8 +122,8 @@ class BatchedRedisStore implements Store {
     await Promise.all(this.#batchers.map((batcher) => batcher.close()))
   }
 
-  async #answer(request: Request): Promise<Taken> {
-    return (await this.#run(request)) as Taken // takes and peeks are always answered
+  #answer(request: Request): Promise<Taken> {
+    return this.#run(request) as Promise<Taken> // takes and peeks are always answered
   }
 
   #run(request: Request): Promise<Taken | undefined> {

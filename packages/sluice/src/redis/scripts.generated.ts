@@ -3,24 +3,25 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'bf134b0703689e100666015c9bfd8cdab748e4d8',
+  sha1: '0303724c242a8b6ea25a249c9a2392fdb9d76ec4',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
   KEYS     the values the batch touches. A packed value holds buckets of three numbers (include/packed.lua), a listed
            value one bucket that keeps a list (include/listed.lua). A key is of one kind for good: its name says which.
   ARGV[1]  JSON [limits, sets, texts, numbers]; indexes are 1-based, 0 stands for no text
-             limit    [generation, code, capacity, tick_us, a, b, id, shape]
+             limit    [generation, code, capacity, tick_us, a, b, id, shape, hold]
                       code 1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
                       a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
-                      shape: the first six as one text
+                      shape: the first six, and hold if it is not 0, as one text
+                      hold: how long units may be on lease, in ticks; 0: they may not
              set      limits that some requests meet together, all of other buckets
              numbers  per request: verb 4, key, set, cost (a plain take: of packed buckets in one value, all enforced,
                       of one cost, without op id and details), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
-                      take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
-                      give         key, limit, detail (text), units, booked_us, 0
+                      take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
+                      give         key, limit, detail (text), units, booked_us, units on lease that were spent
                       reset        key, limit, detail (text), 0, 0, 0
   ARGV[2]  now_us, "" for the clock of Redis (tests pass a number)
   returns  integers: now_us, then per request
@@ -28,7 +29,7 @@ export const APPLY: Script = {
                           and unless that is negative: replayed (0, 1), then per part short (0 no, 1 now, 2 never,
                           3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
-             verb 4       x of each bucket, when it was granted and all y are 0; or -1, then as for a take
+             verb 4       x of each bucket, when it was granted and nothing is on lease; or -1, then as for a take
              give, reset  status (1, or negative)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
@@ -62,16 +63,17 @@ local function ends_us(code, tick, a, b, at, x)
   return (at + (code == 4 and 2 or 1)) * a * tick
 end
 
--- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a
+-- Behind the numbers, name and shape of a limit: how long units may be on lease, in ticks, and what is worked out
+-- once per batch: where a state stands now, how many parts a
 -- bucket holds, where a state stood when the present period of TTLs began, and which limit it is.
 local function prepare_limits()
   local period_us = floor(now_us / 15000000) * 15000000
   for i = 1, #limits do
     local limit = limits[i]
-    limit[9] = position(limit[2], limit[4], limit[5], now_us)
-    limit[10] = limit[3] * limit[5]
-    limit[11] = period_us / limit[4]
-    limit[12] = i
+    limit[10] = position(limit[2], limit[4], limit[5], now_us)
+    limit[11] = limit[3] * limit[5]
+    limit[12] = period_us / limit[4]
+    limit[13] = i
   end
   for i = 1, #sets do
     local set = sets[i]
@@ -90,7 +92,7 @@ end
 -- test that moves it) from finding a full bucket where a spent one was.
 -- A bucket within a layout: its name, and the shape of the limit that wrote it (see SHAPE), each behind its length.
 -- at and x of 7 bytes and y of 4: states can be written alone, in their place.
--- generation, code, capacity, tick, a, b in base 36.
+-- generation, code, capacity, tick, a, b and, where units may be on lease, hold, in base 36.
 
 local pack, unpack_struct = struct.pack, struct.unpack
 
@@ -137,8 +139,9 @@ end
 local function numbers_of(shape)
   local known = numbers_by_shape[shape]
   if known then return known end
-  local parts = { string.match(shape, '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$') }
+  local parts = { string.match(shape, '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$') }
   for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
+  parts[9] = tonumber(parts[7], 36) or 0
   numbers_by_shape[shape] = parts
   return parts
 end
@@ -332,17 +335,19 @@ local function take_plain(key, set_index, cost, at_length)
   local count, base, old_count, renews = #set, bases[key], layout[2], false
   for i = 1, count do
     local limit, seat = set[i], found[i]
-    local code, now, at, x = limit[2], limit[9], 0, 0
+    local code, now, at, x = limit[2], limit[10], 0, 0
     if seat <= old_count then
       local r = base + 3 * seat
       at, x = states[r - 2], states[r - 1]
+      -- Some of it is on lease: that takes more to tell.
+      if code <= 2 and states[r] ~= 0 then return at_length(key, set, cost) end
     end
     if at > now then return at_length(key, set, cost) end
     if code <= 2 then
       x = x - (now - at) * limit[6]
       x = (x > 0 and x or 0) + cost * limit[5]
-      if x > limit[10] then return at_length(key, set, cost) end
-      if at < limit[11] then renews = true end
+      if x > limit[11] then return at_length(key, set, cost) end
+      if at < limit[12] then renews = true end
     else
       if at ~= now then x, renews = 0, true end
       x = x + cost
@@ -358,7 +363,7 @@ local function take_plain(key, set_index, cost, at_length)
   if renews then aged[key] = true end
   for i = 1, count do
     local r, x = base + 3 * found[i], new_xs[i]
-    states[r - 2], states[r - 1] = set[i][9], x
+    states[r - 2], states[r - 1] = set[i][10], x
     reply[said + i] = x
   end
   said = said + count
@@ -373,11 +378,33 @@ local function make_verbs()
   src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
   numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
 ]]
+-- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × 65536 + those of this one.
+local function advanced_held(now, a, b, hold, at, x, y)
+  local current = y % 65536
+  local first_end = hold == 0 and at or (floor(at / hold) + 1) * hold
+  local second_end = first_end + hold
+  local function owe(ticks, held) x = max(min(x, held * a), x - max(0, ticks) * b) end
+  owe(min(now, first_end) - at, current + (y - current) / 65536)
+  owe(min(now, second_end) - first_end, current)
+  owe(now - second_end, 0)
+  if now >= first_end then y = now < second_end and current * 65536 or 0 end
+  return now, x, y, false
+end
+
+-- Takes units off the lease of the epoch in which they were booked: \`units\` come back, \`spent\` do not.
+local function settled_held(a, hold, x, y, now, booked, units, spent)
+  local age, current = floor(now / hold) - floor(booked / hold), y % 65536
+  local counted = age == 0 and current or age == 1 and (y - current) / 65536 or 0
+  if counted < units + spent then return nil end
+  return max(0, x - units * a), y - (units + spent) * (age == 0 and 1 or 65536)
+end
+
 -- A state brought to now; also whether the clock had stepped back behind it.
-local function advanced(code, tick, a, b, at, x, y)
+local function advanced(code, tick, a, b, hold, at, x, y)
   local now = position(code, tick, a, now_us)
   local steps = now - at
   if steps < 0 then return now, x, y, true end
+  if code <= 2 and y ~= 0 then return advanced_held(now, a, b, hold, at, x, y) end
   if steps == 0 then return at, x, y, false end
   if code <= 2 then return now, max(0, x - steps * b), 0, false end
   return now, 0, (code == 4 and steps == 1) and x or 0, false
@@ -396,9 +423,13 @@ local function charged(code, a, x, units)
   return min(67108863, x + units)
 end
 
-local function refunded(code, tick, a, b, at, x, y, units, booked_us)
+local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, spent)
   local booked = position(code, tick, a, booked_us)
   if code <= 2 then
+    if hold > 0 then
+      local held_x, held_y = settled_held(a, hold, x, y, position(code, tick, a, now_us), booked, units, spent)
+      if held_x then return held_x, held_y end
+    end
     local age = max(0, position(code, tick, a, now_us) - booked)
     return max(0, x - max(0, units * a - age * b)), y
   end
@@ -416,7 +447,9 @@ local function inherited(code, tick, a, b, at, x, y, limit)
     local owed_ticks = ceil(ceil(x / b) * tick / to_tick)
     local capacity_parts = capacity * to_a
     next_x = max(next_x, owed_ticks >= capacity_parts / to_b and capacity_parts or owed_ticks * to_b)
-  end return position(to_code, to_tick, to_a, now_us), next_x, 0
+    return position(to_code, to_tick, to_a, now_us), next_x, y
+  end
+  return position(to_code, to_tick, to_a, now_us), next_x, 0
 end
 --[[
   Algorithms that keep a list, one value per bucket: a msgpack array.
@@ -629,6 +662,7 @@ end
 -- Whether a state written under one limit means the same under the other: generation and capacity are no part of it.
 local function same_shape(one, other)
   return one[2] == other[2] and one[4] == other[4] and one[5] == other[5] and one[6] == other[6]
+    and one[9] == other[9]
 end
 
 local function settle_packed(part, key, limit, detail, keeps)
@@ -644,7 +678,8 @@ local function settle_packed(part, key, limit, detail, keeps)
   local shape, r = layout[4][seat], bases[key] + 3 * seat - 2
   local written = shape == limit[8] and limit or numbers_of(shape)
   local code, tick, a, b = written[2], written[4], written[5], written[6]
-  local at, x, y, moved = advanced(code, tick, a, b, states[r], states[r + 1], states[r + 2])
+  local at, x, y, moved = advanced(code, tick, a, b, written[9], states[r], states[r + 1], states[r + 2])
+  if code <= 2 and x == 0 then y = 0 end -- nothing owed: as good as new, whatever was on lease
   if written ~= limit then
     if x == 0 and y == 0 then
       at, moved = position(limit[2], limit[4], limit[5], now_us), false
@@ -693,12 +728,14 @@ local function is_live(part, limit)
   return xs[part] > 0 or ys[part] > 0
 end
 
-local function spend(part, key, limit, detail, units, op_id)
+-- \`held\` of the units are not spent yet but on lease.
+local function spend(part, key, limit, detail, units, op_id, held)
   if limit[2] >= 5 then
     charge_list(limit[2], lists[part], limit[5], units, op_id)
     keep_list(part, key, limit)
   else
     xs[part] = charged(limit[2], limit[5], xs[part], units)
+    ys[part] = ys[part] + held
     keep_packed(part, key, limit, detail)
   end
 end
@@ -709,15 +746,15 @@ end
 -- By part: units to charge if the request is granted, why it is short, and the first part that uses the same bucket.
 local units_of, shorts, roots = {}, {}, {}
 
--- Units to charge if the request is granted, and why \`low\` units cannot be had.
-local function ask(capacity, in_use, low, high, kind, stale)
+-- Units to charge if the request is granted, and why \`low\` units cannot be had. \`room\`: how many can be on lease.
+local function ask(capacity, in_use, low, high, kind, stale, room)
   local short = 0
   if stale then short = 3
   elseif low > capacity then short = 2
   elseif in_use + low > capacity then short = 1 end
   if kind == 2 then return short == 3 and 0 or high, short end
   if short ~= 0 then return 0, short end
-  return min(high, capacity - in_use), short
+  return min(high, capacity - in_use, kind == 3 and room or low + room), short
 end
 
 -- The first part that uses the same bucket, and what the uses in between would take.
@@ -747,9 +784,10 @@ local function decide(at, parts, op_id, keeps, repeats)
     roots[part] = root
     if limit[2] >= 5 then in_use = in_use + used_list(limit[2], lists[root], op_id)
     else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
-    local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root])
+    local room = limit[9] > 0 and 65535 - ys[root] % 65536 or limit[3]
+    local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
     units_of[part], shorts[part] = units, short
-    if short ~= 0 and kind == 0 then granted = false end
+    if short ~= 0 and (kind == 0 or kind == 3) then granted = false end
   end
   return granted
 end
@@ -785,7 +823,11 @@ local function run(at, parts, op_id, commits, repeats)
     local limit = limits[numbers[i + 1]]
     local spent = commits and (granted or numbers[i + 5] == 2) and units_of[part] or 0
     local root = roots[part]
-    if spent > 0 then spend(root, numbers[i], limit, numbers[i + 2], spent, op_id) end
+    if spent > 0 then
+      local kind, held = numbers[i + 5], 0
+      if limit[9] > 0 and kind ~= 2 then held = kind == 3 and spent or max(0, spent - numbers[i + 3]) end
+      spend(root, numbers[i], limit, numbers[i + 2], spent, op_id, held)
+    end
     if limit[2] >= 5 then
       answer_list(part, limit, numbers[i + 3], spent, op_id)
     else
@@ -800,12 +842,12 @@ local function take(at, parts, op_id) run(at, parts, op_id, true, false) end
 local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true) end
 local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
-local function refund(part, limit, units, booked_us, op_id)
+local function refund(part, limit, units, booked_us, op_id, spent)
   if limit[2] >= 5 then
     refund_list(limit[2], lists[part], units, booked_us, op_id)
   else
     xs[part], ys[part] =
-      refunded(limit[2], limit[4], limit[5], limit[6], ats[part], xs[part], ys[part], units, booked_us)
+      refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[part], xs[part], ys[part], units, booked_us, spent)
   end
 end
 
@@ -815,13 +857,14 @@ local function give(at, parts, op_id)
   for part = 1, parts do
     local i = at + 6 * (part - 1)
     local key, limit, detail, units = numbers[i], limits[numbers[i + 1]], numbers[i + 2], numbers[i + 3]
+    local spent = numbers[i + 5]
     local status = settle(part, key, limit, detail, false)
     if status < 0 then
       worst = status
     elseif units < 0 and not stales[part] then
-      spend(part, key, limit, detail, -units, op_id)
-    elseif units > 0 and not stales[part] and is_live(part, limit) then
-      refund(part, limit, units, numbers[i + 4], op_id)
+      spend(part, key, limit, detail, -units, op_id, 0)
+    elseif (units > 0 or (spent > 0 and limit[9] > 0)) and not stales[part] and is_live(part, limit) then
+      refund(part, limit, units, numbers[i + 4], op_id, spent)
       keep(part, key, limit, detail)
     end
   end
@@ -852,7 +895,7 @@ end
 local function take_at_length(key, set, cost)
   local at, n = #numbers + 1, #numbers
   for i = 1, #set do
-    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i][12], 0
+    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i][13], 0
     numbers[n + 4], numbers[n + 5], numbers[n + 6] = cost, cost, 0
     n = n + 6
   end

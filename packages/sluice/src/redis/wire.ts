@@ -19,7 +19,7 @@ const VERBS = { take: 0, peek: 1, give: 2, reset: 3 } as const
 const BUCKETS_MAX = 1024
 const TAKE_PLAIN = 4
 const TAKE_REPEATING = 5
-const KINDS = { enforce: 0, shadow: 1, force: 2 } as const
+const KINDS = { enforce: 0, shadow: 1, force: 2, hold: 3 } as const
 const SHORTS: readonly Short[] = [false, 'now', 'never', 'stale_rules']
 const CODES: Readonly<Record<AlgorithmName, number>> = {
   token_bucket: 1,
@@ -71,7 +71,8 @@ export class BatchEncoder {
     const verb = request.verb === 'take' && repeats(request.charges) ? TAKE_REPEATING : VERBS[request.verb]
     this.#numbers.push(verb, this.#text(opId ?? ''), partsOf(request))
     if (request.verb === 'reset') this.#part(request.bucket, 0, 0, 0)
-    else if (request.verb === 'give') for (const give of request.gives) this.#part(give, give.units, give.bookedUs, 0)
+    else if (request.verb === 'give')
+      for (const give of request.gives) this.#part(give, give.units, give.bookedUs, give.spent ?? 0)
     else for (const charge of request.charges) this.#part(charge, charge.min, charge.max, KINDS[charge.kind])
   }
 
@@ -156,7 +157,8 @@ function limitNumbers(limit: Limit): unknown[] {
   const a = bucket ? limit.unitParts : isPacked(limit) ? limit.windowTicks : limit.windowUs
   const b = bucket ? limit.tickParts : 0
   const numbers = [limit.generation, CODES[limit.algorithm], limit.capacity, limit.tickUs, a, b]
-  return [...numbers, limit.id, numbers.map((number) => number.toString(36)).join(':')]
+  const shaped = limit.holdTicks === 0 ? numbers : [...numbers, limit.holdTicks]
+  return [...numbers, limit.id, shaped.map((number) => number.toString(36)).join(':'), limit.holdTicks]
 }
 
 /** Reads the replies of a batch, in the order of its requests. */

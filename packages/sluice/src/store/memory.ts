@@ -15,7 +15,16 @@ import { KeyHash } from './half-sip-hash.ts'
 import { LimitBook, type LimitPage } from './limit-book.ts'
 import { ListTable } from './list-table.ts'
 import type { Take, Taken } from './store.ts'
-import { type BucketName, type Charge, type Give, type Grant, requireOp, type Short, type Store } from './store.ts'
+import {
+  type BucketName,
+  type Charge,
+  type Give,
+  type Grant,
+  isBinding,
+  requireOp,
+  type Short,
+  type Store,
+} from './store.ts'
 
 export type MemoryStoreOptions = {
   /** Most keys held at once, 34 to 43 bytes each. Above it, new keys share 4096 overflow buckets per limit. */
@@ -84,7 +93,9 @@ class MemoryStore implements Store {
     return this.take(take)
   }
 
-  take({ charges, op }: Take): Taken {
+  /** Nothing is ever on lease here: in the process that holds the buckets it would save nothing. */
+  take({ charges: asked, op }: Take): Taken {
+    const charges = asked.some(asksForLease) ? asked.map(withoutLease) : asked
     const nowUs = this.#now()
     const only = charges.length === 1 ? charges[0] : undefined
     if (only !== undefined && isPacked(only.limit)) return this.#takeOne(only, only.limit, nowUs)
@@ -104,9 +115,10 @@ class MemoryStore implements Store {
 
   give(gives: readonly Give[], opId?: string): void {
     const nowUs = this.#now()
-    for (const { limit, owner, detail, units, bookedUs } of gives) {
+    for (const give of gives) {
+      const { limit, owner, detail, units, bookedUs } = give
       const { algorithm, settled, write } = this.#bucketOf(limit, owner, detail, nowUs, true)
-      if (!isGivable(settled, units, algorithm.resetUs(limit, settled.state, nowUs))) continue
+      if (!isGivable(settled, give, algorithm.resetUs(limit, settled.state, nowUs))) continue
       if (units < 0) algorithm.charge(limit, settled.state, nowUs, -units, opId)
       else algorithm.refund(limit, settled.state, nowUs, units, bookedUs, opId)
       write()
@@ -152,7 +164,7 @@ class MemoryStore implements Store {
     if (units > 0) algorithm.charge(limit, state, nowUs, units)
     if (units > 0 || moved) this.#save(page, found, state, nowUs)
     return new SoleTaken(
-      short === false || charge.kind !== 'enforce',
+      short === false || !isBinding(charge.kind),
       nowUs,
       units,
       short,
@@ -281,6 +293,14 @@ class MemoryStore implements Store {
   }
 }
 
+function asksForLease({ limit, min, max }: Charge): boolean {
+  return min !== max && limit.holdTicks > 0
+}
+
+function withoutLease(charge: Charge): Charge {
+  return asksForLease(charge) ? { ...charge, max: charge.min } : charge
+}
+
 function unpack(into: PackedState, at: number, second: number, twoCounts: boolean): void {
   const y = twoCounts ? Math.floor(second / COUNT_SIZE) : 0
   into.at = at
@@ -289,7 +309,7 @@ function unpack(into: PackedState, at: number, second: number, twoCounts: boolea
 }
 
 function passes({ charge, short }: Work): boolean {
-  return short === false || charge.kind !== 'enforce'
+  return short === false || !isBinding(charge.kind)
 }
 
 /** Whether every permit asked for is already held by this op. */

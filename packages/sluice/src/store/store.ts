@@ -14,7 +14,10 @@ export type Charge = {
   readonly owner: string
   /** The other facts of a composite key, joined injectively; `` when there are none. */
   readonly detail: string
-  /** Integers, 1 ≤ min ≤ max. A check asks for its cost in both; a lease asks for at most `max`. */
+  /**
+   * Integers, 1 ≤ min ≤ max. A check asks for its cost in both. A lease asks for up to `max`, and what it gets above
+   * `min` is on lease until a `give` settles it, where the limit knows leases (`holdTicks`).
+   */
   readonly min: number
   readonly max: number
   readonly kind: ChargeKind
@@ -24,8 +27,14 @@ export type Charge = {
  * enforce: short of `min`, the whole take is refused.
  * shadow: never refuses; counted only if the take is granted.
  * force: always charged, into debt if need be, and tells whether it was over.
+ * hold: like enforce, for nobody yet: all units are on lease.
  */
-export type ChargeKind = 'enforce' | 'shadow' | 'force'
+export type ChargeKind = 'enforce' | 'shadow' | 'force' | 'hold'
+
+/** Whether a charge that is short refuses the whole take. */
+export function isBinding(kind: ChargeKind): boolean {
+  return kind === 'enforce' || kind === 'hold'
+}
 
 /** Names a take, so that it can be renewed or released: the permit of a concurrency limit. */
 export type Op = { readonly id: string }
@@ -75,6 +84,8 @@ export type Give = {
   readonly units: number
   /** `nowUs` of the take that booked the units: windows and logs find them by it, buckets discount their age. */
   readonly bookedUs: number
+  /** Further units that were on lease and have been spent. */
+  readonly spent?: number
 }
 
 /** A permit has to have a name, or nobody could renew or release it. */

@@ -9,7 +9,7 @@ import { fakeClock, type RedisProcess, seededRandom, startRedis } from 'sluice/t
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { BARE } from '../support/bare.ts'
 import { ReferenceStore } from './reference-store.ts'
-import { randomTrace, replay } from './trace.ts'
+import { randomTrace, replay, type Step } from './trace.ts'
 
 const { SEED, RUNS } = process.env
 const STEPS = 120
@@ -27,20 +27,39 @@ afterAll(async () => {
 })
 
 test('pure functions, memory store and Redis agree on every step of a random trace', { timeout: 120_000 }, async () => {
-  const property = fc.asyncProperty(fc.integer(), async (seed) => {
+  await forRandomSeeds(async (seed) => {
     const trace = randomTrace(seededRandom(seed), STEPS)
-    const [pureClock, memoryClock, redisClock] = [fakeClock(), fakeClock(), fakeClock()]
-    const onRedis = redisStore(client, { ...BARE, clock: redisClock, prefix: `d${stores++}` })
-    try {
-      const expected = await replay(new ReferenceStore(pureClock), pureClock, trace)
-      expect(await replay(memoryStore({ clock: memoryClock }), memoryClock, trace), `memory, seed ${seed}`).toEqual(
-        expected,
-      )
-      expect(await replay(onRedis, redisClock, trace), `redis, seed ${seed}`).toEqual(expected)
-    } finally {
-      await onRedis.close()
-    }
+    const clock = fakeClock()
+    const expected = await onReference(trace)
+    expect(await replay(memoryStore({ clock }), clock, trace), `memory, seed ${seed}`).toEqual(expected)
+    expect(await onRedis(trace), `redis, seed ${seed}`).toEqual(expected)
   })
-  const examples = SEED === undefined ? [] : [[Number(SEED)] as [number]]
-  await fc.assert(property, { numRuns: Number(RUNS ?? 60), examples, endOnFailure: true })
 })
+
+test('pure functions and Redis agree about units on lease', { timeout: 120_000 }, async () => {
+  await forRandomSeeds(async (seed) => {
+    const trace = randomTrace(seededRandom(seed), STEPS, true)
+    expect(await onRedis(trace), `redis, seed ${seed}`).toEqual(await onReference(trace))
+  })
+})
+
+async function forRandomSeeds(agree: (seed: number) => Promise<void>): Promise<void> {
+  const examples = SEED === undefined ? [] : [[Number(SEED)] as [number]]
+  const property = fc.asyncProperty(fc.integer(), agree)
+  await fc.assert(property, { numRuns: Number(RUNS ?? 60), examples, endOnFailure: true })
+}
+
+function onReference(trace: readonly Step[]): Promise<unknown[]> {
+  const clock = fakeClock()
+  return replay(new ReferenceStore(clock), clock, trace)
+}
+
+async function onRedis(trace: readonly Step[]): Promise<unknown[]> {
+  const clock = fakeClock()
+  const store = redisStore(client, { ...BARE, clock, prefix: `d${stores++}` })
+  try {
+    return await replay(store, clock, trace)
+  } finally {
+    await store.close()
+  }
+}

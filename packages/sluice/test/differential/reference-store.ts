@@ -5,9 +5,11 @@ import type { Charge, Clock, Give, Grant, Limit, Store, Take, Taken } from 'slui
 import type { Algorithm, ListAlgorithm } from '../../src/algorithms/algorithm.ts'
 import { concurrency, holds, type PermitState } from '../../src/algorithms/concurrency.ts'
 import { isGivable, type Settled, settleList, settlePacked } from '../../src/algorithms/edit.ts'
-import { grantOf, shortOf, unitsOf } from '../../src/algorithms/grant.ts'
+import { grantOf, heldOf, shortOf, unitsOf } from '../../src/algorithms/grant.ts'
+import { heldRoom } from '../../src/algorithms/held.ts'
 import { isPacked, PACKED, type PackedLimit } from '../../src/algorithms/registry.ts'
 import { slidingWindowLog } from '../../src/algorithms/sliding-window-log.ts'
+import { isBinding } from '../../src/store/store.ts'
 
 type Written = { limit: Limit; state: unknown }
 type Bucket = { id: string; algorithm: Algorithm<unknown>; settled: Settled<unknown> }
@@ -30,11 +32,12 @@ export class ReferenceStore implements Store {
 
   give(gives: readonly Give[], opId?: string): void {
     const nowUs = this.#clock.nowUs()
-    for (const { limit, owner, detail, units, bookedUs } of gives) {
+    for (const give of gives) {
+      const { limit, owner, detail, units, bookedUs, spent } = give
       const { id, algorithm, settled } = this.#bucket(limit, owner, detail, nowUs)
-      if (!isGivable(settled, units, algorithm.resetUs(limit, settled.state, nowUs))) continue
+      if (!isGivable(settled, give, algorithm.resetUs(limit, settled.state, nowUs))) continue
       if (units < 0) algorithm.charge(limit, settled.state, nowUs, -units, opId)
-      else algorithm.refund(limit, settled.state, nowUs, units, bookedUs, opId)
+      else algorithm.refund(limit, settled.state, nowUs, units, bookedUs, opId, spent)
       this.#written.set(id, { limit, state: settled.state })
     }
   }
@@ -57,11 +60,11 @@ export class ReferenceStore implements Store {
       const { algorithm, settled } = bucket
       const used = algorithm.used(limit, settled.state, nowUs, opId) + (spoken.get(id) ?? 0)
       const short = settled.stale ? 'stale_rules' : shortOf(limit, used, charge.min)
-      const units = unitsOf(charge, used, short)
+      const units = unitsOf(charge, used, short, heldRoom(limit, settled.state))
       spoken.set(id, (spoken.get(id) ?? 0) + units)
       return { charge, bucket, short, units } as const
     })
-    const granted = works.every(({ charge, short }) => short === false || charge.kind !== 'enforce')
+    const granted = works.every(({ charge, short }) => short === false || !isBinding(charge.kind))
     const permits = works.filter(({ charge }) => charge.limit.algorithm === 'concurrency')
     const held = ({ bucket }: (typeof works)[number]) => holds(bucket.settled.state as PermitState, opId ?? '', nowUs)
     const replayed = commit && permits.length > 0 && permits.every(held)
@@ -70,7 +73,7 @@ export class ReferenceStore implements Store {
       const { limit } = charge
       const spent = commit && (granted || charge.kind === 'force') ? units : 0
       const delayUs = spent > 0 ? algorithm.delayUs(limit, settled.state) : 0
-      if (spent > 0) algorithm.charge(limit, settled.state, nowUs, spent, opId)
+      if (spent > 0) algorithm.charge(limit, settled.state, nowUs, spent, opId, heldOf(charge, spent))
       const stored = commit && (spent > 0 || (settled.moved && !settled.stale))
       if (stored) this.#written.set(id, { limit, state: settled.state })
       const used = algorithm.used(limit, settled.state, nowUs)

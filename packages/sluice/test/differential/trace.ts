@@ -5,7 +5,13 @@ import type { FakeClock, Random } from 'sluice/testing'
 
 export type Step =
   | { readonly kind: 'take' | 'peek'; readonly charges: readonly Charge[]; readonly opId: string }
-  | { readonly kind: 'give'; readonly of: number; readonly units: number; readonly sameOp: boolean }
+  | {
+      readonly kind: 'give'
+      readonly of: number
+      readonly units: number
+      readonly spent: number
+      readonly sameOp: boolean
+    }
   | { readonly kind: 'reset'; readonly charge: Charge }
   | { readonly kind: 'clock'; readonly byUs: number }
 
@@ -14,24 +20,26 @@ const DETAILS = ['', '', 'POST /messages']
 const UNITS = [1, 2, 3, 7, 10, 100, 300, 1000]
 const WINDOWS_US = [250_000, 1_000_000, 7_000_000, 60_000_000]
 const JUMPS_US = [1, 999, 1000, 33_333, 250_000, 1_000_000, 5_000_000, 61_000_000, -1, -1000, -5_000_000]
+const HOLDS_US = [0, 200_000, 2_000_000, 2_000_000]
 const RULES = 6
 
-export function randomTrace(random: Random, steps: number): Step[] {
-  const limits = Array.from({ length: RULES }, (_, index) => randomLimit(random, index, 0))
+/** `leased`: token buckets may have units on lease, which the memory store does not know. */
+export function randomTrace(random: Random, steps: number, leased = false): Step[] {
+  const limits = Array.from({ length: RULES }, (_, index) => randomLimit(random, index, 0, leased))
   const trace: Step[] = []
   for (let index = 0; index < steps; index += 1) {
-    if (random.next() < 0.08) edit(random, limits)
+    if (random.next() < 0.08) edit(random, limits, leased)
     trace.push(randomStep(random, limits, trace))
   }
   return trace
 }
 
 /** Some limits are too wide for the algorithm: those get what it can hold. */
-function randomLimit(random: Random, index: number, generation: number): Limit {
+function randomLimit(random: Random, index: number, generation: number, leased: boolean): Limit {
   const algorithm = ALGORITHMS[index % ALGORITHMS.length] ?? 'token_bucket'
   const burst = random.pick([undefined, 1, 5, 500])
   const bucket = algorithm === 'token_bucket' || algorithm === 'leaky_bucket'
-  return compileLimit({
+  const limit = compileLimit({
     id: `rule-${index}`,
     fact: 'user',
     algorithm,
@@ -41,15 +49,17 @@ function randomLimit(random: Random, index: number, generation: number): Limit {
     detailBounded: index % 2 === 0,
     ...(bucket && burst !== undefined ? { burst } : {}),
   })
+  const holdTicks = leased && algorithm === 'token_bucket' ? Math.ceil(random.pick(HOLDS_US) / limit.tickUs) : 0
+  return { ...limit, holdTicks }
 }
 
 /** New numbers for a rule, sometimes another packed algorithm, sometimes an older generation: a node that is behind. */
-function edit(random: Random, limits: Limit[]): void {
+function edit(random: Random, limits: Limit[], leased: boolean): void {
   const index = random.between(0, RULES - 1)
   const old = limits[index] as Limit
   const generation = Math.max(0, old.generation + random.pick([0, 1, 1, 1, -1]))
   const packed = index < 4 && random.next() < 0.3
-  const next = randomLimit(random, packed ? random.between(0, 3) : index, generation)
+  const next = randomLimit(random, packed ? random.between(0, 3) : index, generation, leased)
   limits[index] = { ...next, id: old.id, detailBounded: old.detailBounded }
 }
 
@@ -61,7 +71,8 @@ function randomStep(random: Random, limits: readonly Limit[], trace: readonly St
     return {
       kind: 'give',
       of: random.between(0, takes - 1),
-      units: random.pick([1, 2, 100, -1]),
+      units: random.pick([1, 2, 100, -1, 0]),
+      spent: random.pick([0, 0, 1, 3]),
       sameOp: random.next() < 0.8,
     }
   }
@@ -72,13 +83,15 @@ function randomStep(random: Random, limits: readonly Limit[], trace: readonly St
 
 function randomCharge(random: Random, limits: readonly Limit[]): Charge {
   const min = random.pick([1, 1, 1, 2, 5])
+  const limit = random.pick(limits)
+  const holds = limit.holdTicks > 0 && random.next() < 0.3
   return {
-    limit: random.pick(limits),
+    limit,
     owner: random.pick(OWNERS),
     detail: random.pick(DETAILS),
     min,
     max: min + random.pick([0, 0, 0, 3]),
-    kind: random.pick(['enforce', 'enforce', 'enforce', 'shadow', 'force']),
+    kind: holds ? 'hold' : random.pick(['enforce', 'enforce', 'enforce', 'shadow', 'force']),
   }
 }
 
@@ -101,7 +114,7 @@ export async function replay(store: Store, clock: FakeClock, trace: readonly Ste
     const booked = step.kind === 'give' ? taken[step.of] : undefined
     if (step.kind === 'give' && booked) {
       const gives = booked.charges.map(
-        (charge): Give => ({ ...charge, units: step.units, bookedUs: booked.taken.nowUs }),
+        (charge): Give => ({ ...charge, units: step.units, bookedUs: booked.taken.nowUs, spent: step.spent }),
       )
       await store.give(gives, step.sameOp ? booked.opId : 'op-other')
     }

@@ -4,17 +4,18 @@
   KEYS     the values the batch touches. A packed value holds buckets of three numbers (include/packed.lua), a listed
            value one bucket that keeps a list (include/listed.lua). A key is of one kind for good: its name says which.
   ARGV[1]  JSON [limits, sets, texts, numbers]; indexes are 1-based, 0 stands for no text
-             limit    [generation, code, capacity, tick_us, a, b, id, shape]
+             limit    [generation, code, capacity, tick_us, a, b, id, shape, hold]
                       code 1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
                       a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
-                      shape: the first six as one text
+                      shape: the first six, and hold if it is not 0, as one text
+                      hold: how long units may be on lease, in ticks; 0: they may not
              set      limits that some requests meet together, all of other buckets
              numbers  per request: verb 4, key, set, cost (a plain take: of packed buckets in one value, all enforced,
                       of one cost, without op id and details), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
-                      take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force)
-                      give         key, limit, detail (text), units, booked_us, 0
+                      take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
+                      give         key, limit, detail (text), units, booked_us, units on lease that were spent
                       reset        key, limit, detail (text), 0, 0, 0
   ARGV[2]  now_us, "" for the clock of Redis (tests pass a number)
   returns  integers: now_us, then per request
@@ -22,7 +23,7 @@
                           and unless that is negative: replayed (0, 1), then per part short (0 no, 1 now, 2 never,
                           3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
-             verb 4       x of each bucket, when it was granted and all y are 0; or -1, then as for a take
+             verb 4       x of each bucket, when it was granted and nothing is on lease; or -1, then as for a take
              give, reset  status (1, or negative)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables

@@ -30,9 +30,10 @@ local function ends_us(code, tick, a, b, at, x)
   return (at + (code == SLIDING and 2 or 1)) * a * tick
 end
 
--- What is worked out once per batch for each limit, behind its numbers: where a state stands now, how many parts a
+-- Behind the numbers, name and shape of a limit: how long units may be on lease, in ticks, and what is worked out
+-- once per batch: where a state stands now, how many parts a
 -- bucket holds, where a state stood when the present period of TTLs began, and which limit it is.
-local NOW_AT, FULL, PERIOD_AT, INDEX = 9, 10, 11, 12
+local HOLD, NOW_AT, FULL, PERIOD_AT, INDEX = 9, 10, 11, 12, 13
 local function prepare_limits()
   local period_us = floor(now_us / PERIOD_US) * PERIOD_US
   for i = 1, #limits do

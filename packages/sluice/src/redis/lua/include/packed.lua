@@ -3,11 +3,33 @@
   src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
   numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
 ]]
+-- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × 65536 + those of this one.
+local function advanced_held(now, a, b, hold, at, x, y)
+  local current = y % 65536
+  local first_end = hold == 0 and at or (floor(at / hold) + 1) * hold
+  local second_end = first_end + hold
+  local function owe(ticks, held) x = max(min(x, held * a), x - max(0, ticks) * b) end
+  owe(min(now, first_end) - at, current + (y - current) / 65536)
+  owe(min(now, second_end) - first_end, current)
+  owe(now - second_end, 0)
+  if now >= first_end then y = now < second_end and current * 65536 or 0 end
+  return now, x, y, false
+end
+
+-- Takes units off the lease of the epoch in which they were booked: `units` come back, `spent` do not.
+local function settled_held(a, hold, x, y, now, booked, units, spent)
+  local age, current = floor(now / hold) - floor(booked / hold), y % 65536
+  local counted = age == 0 and current or age == 1 and (y - current) / 65536 or 0
+  if counted < units + spent then return nil end
+  return max(0, x - units * a), y - (units + spent) * (age == 0 and 1 or 65536)
+end
+
 -- A state brought to now; also whether the clock had stepped back behind it.
-local function advanced(code, tick, a, b, at, x, y)
+local function advanced(code, tick, a, b, hold, at, x, y)
   local now = position(code, tick, a, now_us)
   local steps = now - at
   if steps < 0 then return now, x, y, true end
+  if code <= LEAKY and y ~= 0 then return advanced_held(now, a, b, hold, at, x, y) end
   if steps == 0 then return at, x, y, false end
   if code <= LEAKY then return now, max(0, x - steps * b), 0, false end
   return now, 0, (code == SLIDING and steps == 1) and x or 0, false
@@ -26,9 +48,13 @@ local function charged(code, a, x, units)
   return min(SLIDING_MAX, x + units)
 end
 
-local function refunded(code, tick, a, b, at, x, y, units, booked_us)
+local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, spent)
   local booked = position(code, tick, a, booked_us)
   if code <= LEAKY then
+    if hold > 0 then
+      local held_x, held_y = settled_held(a, hold, x, y, position(code, tick, a, now_us), booked, units, spent)
+      if held_x then return held_x, held_y end
+    end
     local age = max(0, position(code, tick, a, now_us) - booked)
     return max(0, x - max(0, units * a - age * b)), y
   end
@@ -46,5 +72,7 @@ local function inherited(code, tick, a, b, at, x, y, limit)
     local owed_ticks = ceil(ceil(x / b) * tick / to_tick)
     local capacity_parts = capacity * to_a
     next_x = max(next_x, owed_ticks >= capacity_parts / to_b and capacity_parts or owed_ticks * to_b)
-  end return position(to_code, to_tick, to_a, now_us), next_x, 0
+    return position(to_code, to_tick, to_a, now_us), next_x, y
+  end
+  return position(to_code, to_tick, to_a, now_us), next_x, 0
 end

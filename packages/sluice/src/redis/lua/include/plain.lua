@@ -44,6 +44,8 @@ local function take_plain(key, set_index, cost, at_length)
     if seat <= old_count then
       local r = base + 3 * seat
       at, x = states[r - 2], states[r - 1]
+      -- Some of it is on lease: that takes more to tell.
+      if code <= LEAKY and states[r] ~= 0 then return at_length(key, set, cost) end
     end
     if at > now then return at_length(key, set, cost) end
     if code <= LEAKY then

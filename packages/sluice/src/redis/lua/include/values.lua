@@ -16,8 +16,8 @@ local BUCKET = '<Hc0Bc0'
 -- at and x of 7 bytes and y of 4: states can be written alone, in their place.
 local STATE, STATE_BYTES = '<I7I7I4', 18
 local THREE_STATES = '<I7I7I4I7I7I4I7I7I4'
--- generation, code, capacity, tick, a, b in base 36.
-local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+)$'
+-- generation, code, capacity, tick, a, b and, where units may be on lease, hold, in base 36.
+local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$'
 
 local pack, unpack_struct = struct.pack, struct.unpack
 
@@ -67,6 +67,7 @@ local function numbers_of(shape)
   if known then return known end
   local parts = { string.match(shape, SHAPE) }
   for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
+  parts[HOLD] = tonumber(parts[7], 36) or 0
   numbers_by_shape[shape] = parts
   return parts
 end

@@ -2,20 +2,20 @@
   The verbs: what a request does to its buckets. Everything is decided before anything is charged.
 ]]
 local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
-local ENFORCE, SHADOW, FORCE = 0, 1, 2
+local ENFORCE, SHADOW, FORCE, ALL_HELD = 0, 1, 2, 3
 
 -- By part: units to charge if the request is granted, why it is short, and the first part that uses the same bucket.
 local units_of, shorts, roots = {}, {}, {}
 
--- Units to charge if the request is granted, and why `low` units cannot be had.
-local function ask(capacity, in_use, low, high, kind, stale)
+-- Units to charge if the request is granted, and why `low` units cannot be had. `room`: how many can be on lease.
+local function ask(capacity, in_use, low, high, kind, stale, room)
   local short = NOT_SHORT
   if stale then short = STALE
   elseif low > capacity then short = NEVER
   elseif in_use + low > capacity then short = NOW end
   if kind == FORCE then return short == STALE and 0 or high, short end
   if short ~= NOT_SHORT then return 0, short end
-  return min(high, capacity - in_use), short
+  return min(high, capacity - in_use, kind == ALL_HELD and room or low + room), short
 end
 
 -- The first part that uses the same bucket, and what the uses in between would take.
@@ -45,9 +45,10 @@ local function decide(at, parts, op_id, keeps, repeats)
     roots[part] = root
     if limit[2] >= LOG then in_use = in_use + used_list(limit[2], lists[root], op_id)
     else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
-    local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root])
+    local room = limit[HOLD] > 0 and 65535 - ys[root] % 65536 or limit[3]
+    local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
     units_of[part], shorts[part] = units, short
-    if short ~= NOT_SHORT and kind == ENFORCE then granted = false end
+    if short ~= NOT_SHORT and (kind == ENFORCE or kind == ALL_HELD) then granted = false end
   end
   return granted
 end
@@ -83,7 +84,11 @@ local function run(at, parts, op_id, commits, repeats)
     local limit = limits[numbers[i + 1]]
     local spent = commits and (granted or numbers[i + 5] == FORCE) and units_of[part] or 0
     local root = roots[part]
-    if spent > 0 then spend(root, numbers[i], limit, numbers[i + 2], spent, op_id) end
+    if spent > 0 then
+      local kind, held = numbers[i + 5], 0
+      if limit[HOLD] > 0 and kind ~= FORCE then held = kind == ALL_HELD and spent or max(0, spent - numbers[i + 3]) end
+      spend(root, numbers[i], limit, numbers[i + 2], spent, op_id, held)
+    end
     if limit[2] >= LOG then
       answer_list(part, limit, numbers[i + 3], spent, op_id)
     else
@@ -98,12 +103,12 @@ local function take(at, parts, op_id) run(at, parts, op_id, true, false) end
 local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true) end
 local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
-local function refund(part, limit, units, booked_us, op_id)
+local function refund(part, limit, units, booked_us, op_id, spent)
   if limit[2] >= LOG then
     refund_list(limit[2], lists[part], units, booked_us, op_id)
   else
     xs[part], ys[part] =
-      refunded(limit[2], limit[4], limit[5], limit[6], ats[part], xs[part], ys[part], units, booked_us)
+      refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], ats[part], xs[part], ys[part], units, booked_us, spent)
   end
 end
 
@@ -113,13 +118,14 @@ local function give(at, parts, op_id)
   for part = 1, parts do
     local i = at + 6 * (part - 1)
     local key, limit, detail, units = numbers[i], limits[numbers[i + 1]], numbers[i + 2], numbers[i + 3]
+    local spent = numbers[i + 5]
     local status = settle(part, key, limit, detail, false)
     if status < 0 then
       worst = status
     elseif units < 0 and not stales[part] then
-      spend(part, key, limit, detail, -units, op_id)
-    elseif units > 0 and not stales[part] and is_live(part, limit) then
-      refund(part, limit, units, numbers[i + 4], op_id)
+      spend(part, key, limit, detail, -units, op_id, 0)
+    elseif (units > 0 or (spent > 0 and limit[HOLD] > 0)) and not stales[part] and is_live(part, limit) then
+      refund(part, limit, units, numbers[i + 4], op_id, spent)
       keep(part, key, limit, detail)
     end
   end

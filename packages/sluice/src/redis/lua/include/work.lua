@@ -40,6 +40,7 @@ end
 -- Whether a state written under one limit means the same under the other: generation and capacity are no part of it.
 local function same_shape(one, other)
   return one[2] == other[2] and one[4] == other[4] and one[5] == other[5] and one[6] == other[6]
+    and one[HOLD] == other[HOLD]
 end
 
 local function settle_packed(part, key, limit, detail, keeps)
@@ -55,7 +56,8 @@ local function settle_packed(part, key, limit, detail, keeps)
   local shape, r = layout[SHAPES][seat], bases[key] + 3 * seat - 2
   local written = shape == limit[8] and limit or numbers_of(shape)
   local code, tick, a, b = written[2], written[4], written[5], written[6]
-  local at, x, y, moved = advanced(code, tick, a, b, states[r], states[r + 1], states[r + 2])
+  local at, x, y, moved = advanced(code, tick, a, b, written[HOLD], states[r], states[r + 1], states[r + 2])
+  if code <= LEAKY and x == 0 then y = 0 end -- nothing owed: as good as new, whatever was on lease
   if written ~= limit then
     if x == 0 and y == 0 then
       at, moved = position(limit[2], limit[4], limit[5], now_us), false
@@ -104,12 +106,14 @@ local function is_live(part, limit)
   return xs[part] > 0 or ys[part] > 0
 end
 
-local function spend(part, key, limit, detail, units, op_id)
+-- `held` of the units are not spent yet but on lease.
+local function spend(part, key, limit, detail, units, op_id, held)
   if limit[2] >= LOG then
     charge_list(limit[2], lists[part], limit[5], units, op_id)
     keep_list(part, key, limit)
   else
     xs[part] = charged(limit[2], limit[5], xs[part], units)
+    ys[part] = ys[part] + held
     keep_packed(part, key, limit, detail)
   end
 end
