@@ -1,4 +1,4 @@
-// The only place that reads the wall clock. Everything else is handed one, so tests can move time by hand.
+// The only place that reads clocks and sets timers. Everything else is handed them, so tests can move time by hand.
 
 export type Clock = {
   /** Wall time in microseconds since the epoch: windows are aligned to it. */
@@ -6,3 +6,28 @@ export type Clock = {
 }
 
 export const systemClock: Clock = { nowUs: () => Date.now() * 1000 }
+
+/** Time that never steps, and what is to be done later. */
+export type Timers = {
+  nowMs(): number
+  /** Returns what stops it. */
+  after(ms: number, work: () => void): () => void
+  /** Again and again; does not keep the process alive. */
+  every(ms: number, work: () => void): () => void
+  /** Behind whatever has already arrived. */
+  soon(work: () => void): void
+}
+
+export const systemTimers: Timers = {
+  nowMs: () => performance.now(),
+  after(ms, work) {
+    const timer = setTimeout(work, ms)
+    return () => clearTimeout(timer)
+  },
+  every(ms, work) {
+    const timer = setInterval(work, ms)
+    timer.unref()
+    return () => clearInterval(timer)
+  },
+  soon: (work) => void setImmediate(work),
+}

@@ -21,8 +21,8 @@ export type Algorithm<S> = {
   used(limit: Limit, state: S, nowUs: number, opId?: string): number
   /** `held` of the units are not spent yet but on lease (held.ts). */
   charge(limit: Limit, state: S, nowUs: number, units: number, opId?: string, held?: number): void
-  /** Takes back units that were booked at `bookedUs`, never below empty. `spent` units are no longer on lease. */
-  refund(limit: Limit, state: S, nowUs: number, units: number, bookedUs: number, opId?: string, spent?: number): void
+  /** Takes back units that were booked at `bookedUs`, never below empty. `settled` units are no longer on lease. */
+  refund(limit: Limit, state: S, nowUs: number, units: number, bookedUs: number, opId?: string, settled?: number): void
   /** Until `units` can be had, if nobody else takes any. `units` is at most the capacity. */
   waitUs(limit: Limit, state: S, nowUs: number, units: number, opId?: string): number
   /** Until nothing is in use. 0: the bucket cannot be told from a fresh one. */

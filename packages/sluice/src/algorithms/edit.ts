@@ -52,9 +52,9 @@ export function settleList<S>(
 }
 
 /** Older rules do not touch what newer ones wrote, and to a vacant bucket there is nothing to give. */
-export function isGivable<S>({ stale }: Settled<S>, { limit, units, spent = 0 }: Give, resetUs: number): boolean {
+export function isGivable<S>({ stale }: Settled<S>, { limit, units, settled = 0 }: Give, resetUs: number): boolean {
   if (stale || units < 0) return !stale
-  return resetUs > 0 && (units > 0 || (spent > 0 && limit.holdTicks > 0))
+  return resetUs > 0 && (units > 0 || (settled > 0 && limit.holdTicks > 0))
 }
 
 /**

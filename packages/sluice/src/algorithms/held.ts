@@ -43,21 +43,24 @@ export function advanceHeld(limit: Limit, state: PackedState, now: number): bool
   return false
 }
 
-/** Takes units off the lease of the epoch in which they were booked: `units` come back, `spent` do not. */
+/**
+ * Takes `settled` units off the lease of the epoch in which they were booked. Those that come back have not flowed back
+ * meanwhile, so they count whole; the number of the others is returned.
+ */
 export function settleHeld(
   { holdTicks, unitParts }: Limit,
   state: PackedState,
   now: number,
   booked: number,
   units: number,
-  spent: number,
-): boolean {
-  if (holdTicks === 0) return false
+  settled: number,
+): number {
+  if (holdTicks === 0 || settled === 0) return units
   const age = Math.floor(now / holdTicks) - Math.floor(booked / holdTicks)
   const current = state.y % EPOCH
   const counted = age === 0 ? current : age === 1 ? (state.y - current) / EPOCH : 0
-  if (counted < units + spent) return false
-  state.y -= (units + spent) * (age === 0 ? 1 : EPOCH)
-  state.x = Math.max(0, state.x - units * unitParts)
-  return true
+  if (counted < settled) return units
+  state.y -= settled * (age === 0 ? 1 : EPOCH)
+  state.x = Math.max(0, state.x - Math.min(units, settled) * unitParts)
+  return Math.max(0, units - settled)
 }

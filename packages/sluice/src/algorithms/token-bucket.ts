@@ -27,10 +27,10 @@ export const tokenBucket: Algorithm<PackedState> = {
   },
 
   // Units of some age have partly flowed back by themselves: returning them whole would turn old units into a burst.
-  refund(limit, state, nowUs, units, bookedUs, _opId, spent = 0) {
-    if (settleHeld(limit, state, tickOf(limit, nowUs), tickOf(limit, bookedUs), units, spent)) return
+  refund(limit, state, nowUs, units, bookedUs, _opId, settled = 0) {
+    const others = settleHeld(limit, state, tickOf(limit, nowUs), tickOf(limit, bookedUs), units, settled)
     const ageTicks = Math.max(0, tickOf(limit, nowUs) - tickOf(limit, bookedUs))
-    const parts = Math.max(0, units * limit.unitParts - ageTicks * limit.tickParts)
+    const parts = Math.max(0, others * limit.unitParts - ageTicks * limit.tickParts)
     state.x = Math.max(0, state.x - parts)
   },
 

@@ -2,18 +2,20 @@
 // be due. When it fires, replies that have arrived but were not read yet get their turn before anybody is judged: a
 // process that was busy for 30 ms must not take its own delay for that of the store.
 
+import type { Timers } from '../clock.ts'
+
 export type Waiting = { readonly dueMs: number; expire(): void; settled: boolean }
 
 export class Deadline {
   /** Those that wait, oldest first. */
   readonly #queue: Waiting[] = []
-  readonly #nowMs: () => number
+  readonly #timers: Timers
   readonly #onExpired: () => void
-  #timer: NodeJS.Timeout | undefined
+  #stop: (() => void) | undefined
 
   /** `onExpired` is told once for all that expire together. */
-  constructor(nowMs: () => number, onExpired: () => void) {
-    this.#nowMs = nowMs
+  constructor(timers: Timers, onExpired: () => void) {
+    this.#timers = timers
     this.#onExpired = onExpired
   }
 
@@ -27,20 +29,21 @@ export class Deadline {
   }
 
   clear(): void {
-    clearTimeout(this.#timer)
-    this.#timer = undefined
+    this.#stop?.()
+    this.#stop = undefined
     this.#queue.length = 0
   }
 
   #arm(): void {
     const [first] = this.#queue
-    if (this.#timer !== undefined || first === undefined) return
-    this.#timer = setTimeout(() => setImmediate(() => this.#judge()), Math.max(0, first.dueMs - this.#nowMs()))
+    if (this.#stop !== undefined || first === undefined) return
+    const ms = Math.max(0, first.dueMs - this.#timers.nowMs())
+    this.#stop = this.#timers.after(ms, () => this.#timers.soon(() => this.#judge()))
   }
 
   #judge(): void {
-    this.#timer = undefined
-    const nowMs = this.#nowMs()
+    this.#stop = undefined
+    const nowMs = this.#timers.nowMs()
     let gone = 0
     let expired = false
     for (const waiting of this.#queue) {

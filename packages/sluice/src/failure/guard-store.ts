@@ -2,6 +2,8 @@
 // `on_fail`. Nothing is ever sent again. A reply that comes too late is settled once: units that nobody was told of go
 // back.
 
+import { heldOf } from '../algorithms/grant.ts'
+import { systemTimers, type Timers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
@@ -16,8 +18,7 @@ export type GuardOptions = {
   readonly nodes?: number | undefined
   /** Told when the store is given up, and when it is back. */
   readonly onTransition?: ((transition: Transition) => void) | undefined
-  /** A clock that never steps. */
-  readonly nowMs?: (() => number) | undefined
+  readonly timers?: Timers | undefined
   readonly random?: (() => number) | undefined
 }
 
@@ -37,7 +38,7 @@ export function guardStore(store: Store, options: GuardOptions = {}): GuardedSto
 
 class GuardStore implements GuardedStore {
   readonly #store: Store
-  readonly #nowMs: () => number
+  readonly #timers: Timers
   readonly #deadlineMs: number
   readonly #local: Store
   readonly #policy: FailurePolicy
@@ -49,15 +50,12 @@ class GuardStore implements GuardedStore {
   constructor(store: Store, options: GuardOptions) {
     const { deadlineMs = DEADLINE_MS, nodes = 1, onTransition = () => {} } = options
     this.#store = store
-    this.#nowMs = options.nowMs ?? (() => performance.now())
+    this.#timers = options.timers ?? systemTimers
     this.#deadlineMs = deadlineMs
     this.#local = memoryStore({ maxKeys: LOCAL_KEYS_MAX })
     this.#policy = new FailurePolicy(this.#local, () => nodes)
     this.#breaker = new Breaker(onTransition, options.random ?? Math.random)
-    this.#deadline = new Deadline(
-      () => this.#nowMs(),
-      () => this.#breaker.failed(this.#nowMs()),
-    )
+    this.#deadline = new Deadline(this.#timers, () => this.#breaker.failed(this.#timers.nowMs()))
   }
 
   get breaker(): BreakerState {
@@ -65,11 +63,11 @@ class GuardStore implements GuardedStore {
   }
 
   drill(forMs: number): void {
-    this.#breaker.drill(this.#nowMs(), forMs)
+    this.#breaker.drill(this.#timers.nowMs(), forMs)
   }
 
   take(take: Take): Promise<Taken> {
-    if (!this.#breaker.admits(this.#nowMs())) return this.#decide(take.charges)
+    if (!this.#breaker.admits(this.#timers.nowMs())) return this.#decide(take.charges)
     return this.#withDeadline(
       take.charges,
       () => this.#store.take(take),
@@ -80,7 +78,7 @@ class GuardStore implements GuardedStore {
   }
 
   peek(charges: readonly Charge[]): Promise<Taken> {
-    if (!this.#breaker.admits(this.#nowMs())) return this.#decide([])
+    if (!this.#breaker.admits(this.#timers.nowMs())) return this.#decide([])
     return this.#withDeadline(
       charges,
       () => this.#store.peek(charges),
@@ -128,7 +126,7 @@ class GuardStore implements GuardedStore {
     return new Promise((resolve, reject) => {
       let instead: Promise<Taken> | undefined
       const waiting = {
-        dueMs: this.#nowMs() + this.#deadlineMs,
+        dueMs: this.#timers.nowMs() + this.#deadlineMs,
         settled: false,
         expire: () => {
           waiting.settled = true
@@ -138,7 +136,7 @@ class GuardStore implements GuardedStore {
         },
       }
       const answered = (taken: Taken) => {
-        this.#breaker.succeeded(this.#nowMs())
+        this.#breaker.succeeded(this.#timers.nowMs())
         if (instead !== undefined) {
           this.#counts.late_replies += 1
           void instead.then(({ granted }) => late(taken, granted))
@@ -168,19 +166,20 @@ class GuardStore implements GuardedStore {
     this.#counts.failures += 1
     if (this.#failedTurn) return
     this.#failedTurn = true
-    setImmediate(() => {
+    this.#timers.soon(() => {
       this.#failedTurn = false
     })
-    this.#breaker.failed(this.#nowMs())
+    this.#breaker.failed(this.#timers.nowMs())
   }
 
   /** A request that was let pass keeps what it needed; the rest was charged for nobody. */
   #settle({ charges, op }: Take, taken: Taken, admitted: boolean): void {
     const gives = charges.flatMap((charge, index): Give[] => {
       const charged = taken.grants[index]?.units ?? 0
-      const units = charged - (admitted && taken.granted ? charge.min : 0)
+      const needed = admitted && taken.granted && charge.kind !== 'hold' ? charge.min : 0
       const { limit, owner, detail } = charge
-      return units > 0 ? [{ limit, owner, detail, units, bookedUs: taken.nowUs }] : []
+      const give = { limit, owner, detail, units: charged - needed, bookedUs: taken.nowUs }
+      return give.units > 0 ? [{ ...give, settled: heldOf(charge, charged) }] : []
     })
     if (gives.length === 0) return
     this.#counts.units_given_back += gives.length

@@ -2,7 +2,7 @@
 // is still all or nothing: what leases can pay is set aside, the store is asked for the rest in one go, and what was
 // set aside goes back if it refuses. The bounds are in algorithms/lease-terms.ts.
 
-import { type Clock, systemClock } from '../clock.ts'
+import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import type { BucketName, Charge, Give, Grant, Store, Take, Taken } from '../store/store.ts'
 import type { Lease } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
@@ -12,6 +12,7 @@ export type LeaseOptions = {
   readonly leasesMax?: number
   /** Of this node: only spans of time are read off it. */
   readonly clock?: Clock
+  readonly timers?: Timers
 }
 
 const LEASES_MAX = 200_000
@@ -27,17 +28,18 @@ class LeaseStore implements Store {
   readonly #store: Store
   readonly #clock: Clock
   readonly #table: LeaseTable
-  readonly #sweeper: NodeJS.Timeout
+  readonly #timers: Timers
+  readonly #stopSweeping: () => void
   /** By how much the clock was ahead of the one that never steps. */
   #aheadMs = Number.NEGATIVE_INFINITY
   readonly #counts = { leased: 0, asked: 0, refusedLocally: 0, returned: 0 }
 
-  constructor(store: Store, { leasesMax = LEASES_MAX, clock = systemClock }: LeaseOptions) {
+  constructor(store: Store, { leasesMax = LEASES_MAX, clock = systemClock, timers = systemTimers }: LeaseOptions) {
     this.#store = store
     this.#clock = clock
     this.#table = new LeaseTable(leasesMax)
-    this.#sweeper = setInterval(() => this.#sweep(), SWEEP_MS)
-    this.#sweeper.unref()
+    this.#timers = timers
+    this.#stopSweeping = timers.every(SWEEP_MS, () => this.#sweep())
   }
 
   takeSync({ charges, op }: Take): Taken | undefined {
@@ -99,7 +101,7 @@ class LeaseStore implements Store {
   }
 
   async close(): Promise<void> {
-    clearInterval(this.#sweeper)
+    this.#stopSweeping()
     const gives = this.#table.clear(this.#nowMs())
     if (gives.length > 0) await Promise.resolve(this.#store.give(gives)).catch(() => {}) // lost units err low
     await this.#store.close()
@@ -108,7 +110,7 @@ class LeaseStore implements Store {
   /** The clock of a check is the cheap one, which may be set back; then leases would live too long, so all end. */
   #sweep(): void {
     const nowMs = this.#nowMs()
-    const aheadMs = nowMs - performance.now()
+    const aheadMs = nowMs - this.#timers.nowMs()
     const setBack = aheadMs < this.#aheadMs - SWEEP_MS
     this.#aheadMs = setBack ? aheadMs : Math.max(aheadMs, this.#aheadMs)
     this.#giveBack(setBack ? this.#table.clear(nowMs) : this.#table.sweep(nowMs))
@@ -267,7 +269,7 @@ class LeaseStore implements Store {
       } else if (lease !== undefined && taken.granted && grant.units > 0) {
         const extra = grant.units - (needed[index] ?? 0)
         if (!lease.fill(extra, grant, taken.nowUs, sentMs, nowMs)) {
-          late.push({ ...lease.bucket, units: extra, bookedUs: taken.nowUs })
+          late.push({ ...lease.bucket, units: extra, bookedUs: taken.nowUs, settled: extra })
         }
       }
     })

@@ -166,7 +166,7 @@ export class Lease {
       if (when === 'sweeping' && holds && !forgotten && !this.#isMissed(units)) continue
       this.parcels.splice(index, 1)
       if (units > 0 || (holds && spent > 0)) {
-        if (!(holds && forgotten)) gives.push({ ...this.bucket, units, bookedUs, spent: holds ? spent : 0 })
+        if (!(holds && forgotten)) gives.push({ ...this.bucket, units, bookedUs, settled: holds ? units + spent : 0 })
       }
     }
     return gives

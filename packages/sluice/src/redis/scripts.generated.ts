@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '0303724c242a8b6ea25a249c9a2392fdb9d76ec4',
+  sha1: '942bb1396568019bde6e7b46095bbf1ffb96a891',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -21,7 +21,7 @@ export const APPLY: Script = {
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
-                      give         key, limit, detail (text), units, booked_us, units on lease that were spent
+                      give         key, limit, detail (text), units, booked_us, units that are on lease no more
                       reset        key, limit, detail (text), 0, 0, 0
   ARGV[2]  now_us, "" for the clock of Redis (tests pass a number)
   returns  integers: now_us, then per request
@@ -391,12 +391,13 @@ local function advanced_held(now, a, b, hold, at, x, y)
   return now, x, y, false
 end
 
--- Takes units off the lease of the epoch in which they were booked: \`units\` come back, \`spent\` do not.
-local function settled_held(a, hold, x, y, now, booked, units, spent)
+-- Takes \`settled\` units off the lease of the epoch in which they were booked. Those that come back count whole; the
+-- number of the others comes third.
+local function settled_held(a, hold, x, y, now, booked, units, settled)
   local age, current = floor(now / hold) - floor(booked / hold), y % 65536
   local counted = age == 0 and current or age == 1 and (y - current) / 65536 or 0
-  if counted < units + spent then return nil end
-  return max(0, x - units * a), y - (units + spent) * (age == 0 and 1 or 65536)
+  if counted < settled then return x, y, units end
+  return max(0, x - min(units, settled) * a), y - settled * (age == 0 and 1 or 65536), max(0, units - settled)
 end
 
 -- A state brought to now; also whether the clock had stepped back behind it.
@@ -423,12 +424,11 @@ local function charged(code, a, x, units)
   return min(67108863, x + units)
 end
 
-local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, spent)
+local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, settled)
   local booked = position(code, tick, a, booked_us)
   if code <= 2 then
-    if hold > 0 then
-      local held_x, held_y = settled_held(a, hold, x, y, position(code, tick, a, now_us), booked, units, spent)
-      if held_x then return held_x, held_y end
+    if hold > 0 and settled > 0 then
+      x, y, units = settled_held(a, hold, x, y, position(code, tick, a, now_us), booked, units, settled)
     end
     local age = max(0, position(code, tick, a, now_us) - booked)
     return max(0, x - max(0, units * a - age * b)), y
@@ -842,12 +842,12 @@ local function take(at, parts, op_id) run(at, parts, op_id, true, false) end
 local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true) end
 local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
-local function refund(part, limit, units, booked_us, op_id, spent)
+local function refund(part, limit, units, booked_us, op_id, settled)
   if limit[2] >= 5 then
     refund_list(limit[2], lists[part], units, booked_us, op_id)
   else
     xs[part], ys[part] =
-      refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[part], xs[part], ys[part], units, booked_us, spent)
+      refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[part], xs[part], ys[part], units, booked_us, settled)
   end
 end
 
@@ -857,14 +857,14 @@ local function give(at, parts, op_id)
   for part = 1, parts do
     local i = at + 6 * (part - 1)
     local key, limit, detail, units = numbers[i], limits[numbers[i + 1]], numbers[i + 2], numbers[i + 3]
-    local spent = numbers[i + 5]
+    local settled = numbers[i + 5]
     local status = settle(part, key, limit, detail, false)
     if status < 0 then
       worst = status
     elseif units < 0 and not stales[part] then
       spend(part, key, limit, detail, -units, op_id, 0)
-    elseif (units > 0 or (spent > 0 and limit[9] > 0)) and not stales[part] and is_live(part, limit) then
-      refund(part, limit, units, numbers[i + 4], op_id, spent)
+    elseif (units > 0 or (settled > 0 and limit[9] > 0)) and not stales[part] and is_live(part, limit) then
+      refund(part, limit, units, numbers[i + 4], op_id, settled)
       keep(part, key, limit, detail)
     end
   end

@@ -72,7 +72,7 @@ export class BatchEncoder {
     this.#numbers.push(verb, this.#text(opId ?? ''), partsOf(request))
     if (request.verb === 'reset') this.#part(request.bucket, 0, 0, 0)
     else if (request.verb === 'give')
-      for (const give of request.gives) this.#part(give, give.units, give.bookedUs, give.spent ?? 0)
+      for (const give of request.gives) this.#part(give, give.units, give.bookedUs, give.settled ?? 0)
     else for (const charge of request.charges) this.#part(charge, charge.min, charge.max, KINDS[charge.kind])
   }
 

@@ -84,8 +84,8 @@ export type Give = {
   readonly units: number
   /** `nowUs` of the take that booked the units: windows and logs find them by it, buckets discount their age. */
   readonly bookedUs: number
-  /** Further units that were on lease and have been spent. */
-  readonly spent?: number
+  /** Units that are on lease no more: those that come back, and others that were spent. None unless it says so. */
+  readonly settled?: number
 }
 
 /** A permit has to have a name, or nobody could renew or release it. */

@@ -33,11 +33,11 @@ export class ReferenceStore implements Store {
   give(gives: readonly Give[], opId?: string): void {
     const nowUs = this.#clock.nowUs()
     for (const give of gives) {
-      const { limit, owner, detail, units, bookedUs, spent } = give
+      const { limit, owner, detail, units, bookedUs, settled: offLease } = give
       const { id, algorithm, settled } = this.#bucket(limit, owner, detail, nowUs)
       if (!isGivable(settled, give, algorithm.resetUs(limit, settled.state, nowUs))) continue
       if (units < 0) algorithm.charge(limit, settled.state, nowUs, -units, opId)
-      else algorithm.refund(limit, settled.state, nowUs, units, bookedUs, opId, spent)
+      else algorithm.refund(limit, settled.state, nowUs, units, bookedUs, opId, offLease)
       this.#written.set(id, { limit, state: settled.state })
     }
   }

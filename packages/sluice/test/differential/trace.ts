@@ -9,7 +9,7 @@ export type Step =
       readonly kind: 'give'
       readonly of: number
       readonly units: number
-      readonly spent: number
+      readonly settled: number
       readonly sameOp: boolean
     }
   | { readonly kind: 'reset'; readonly charge: Charge }
@@ -72,7 +72,7 @@ function randomStep(random: Random, limits: readonly Limit[], trace: readonly St
       kind: 'give',
       of: random.between(0, takes - 1),
       units: random.pick([1, 2, 100, -1, 0]),
-      spent: random.pick([0, 0, 1, 3]),
+      settled: random.pick([0, 0, 1, 3]),
       sameOp: random.next() < 0.8,
     }
   }
@@ -114,7 +114,7 @@ export async function replay(store: Store, clock: FakeClock, trace: readonly Ste
     const booked = step.kind === 'give' ? taken[step.of] : undefined
     if (step.kind === 'give' && booked) {
       const gives = booked.charges.map(
-        (charge): Give => ({ ...charge, units: step.units, bookedUs: booked.taken.nowUs, spent: step.spent }),
+        (charge): Give => ({ ...charge, units: step.units, bookedUs: booked.taken.nowUs, settled: step.settled }),
       )
       await store.give(gives, step.sameOp ? booked.opId : 'op-other')
     }

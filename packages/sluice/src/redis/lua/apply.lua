@@ -15,7 +15,7 @@
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
-                      give         key, limit, detail (text), units, booked_us, units on lease that were spent
+                      give         key, limit, detail (text), units, booked_us, units that are on lease no more
                       reset        key, limit, detail (text), 0, 0, 0
   ARGV[2]  now_us, "" for the clock of Redis (tests pass a number)
   returns  integers: now_us, then per request

@@ -16,12 +16,13 @@ local function advanced_held(now, a, b, hold, at, x, y)
   return now, x, y, false
 end
 
--- Takes units off the lease of the epoch in which they were booked: `units` come back, `spent` do not.
-local function settled_held(a, hold, x, y, now, booked, units, spent)
+-- Takes `settled` units off the lease of the epoch in which they were booked. Those that come back count whole; the
+-- number of the others comes third.
+local function settled_held(a, hold, x, y, now, booked, units, settled)
   local age, current = floor(now / hold) - floor(booked / hold), y % 65536
   local counted = age == 0 and current or age == 1 and (y - current) / 65536 or 0
-  if counted < units + spent then return nil end
-  return max(0, x - units * a), y - (units + spent) * (age == 0 and 1 or 65536)
+  if counted < settled then return x, y, units end
+  return max(0, x - min(units, settled) * a), y - settled * (age == 0 and 1 or 65536), max(0, units - settled)
 end
 
 -- A state brought to now; also whether the clock had stepped back behind it.
@@ -48,12 +49,11 @@ local function charged(code, a, x, units)
   return min(SLIDING_MAX, x + units)
 end
 
-local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, spent)
+local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, settled)
   local booked = position(code, tick, a, booked_us)
   if code <= LEAKY then
-    if hold > 0 then
-      local held_x, held_y = settled_held(a, hold, x, y, position(code, tick, a, now_us), booked, units, spent)
-      if held_x then return held_x, held_y end
+    if hold > 0 and settled > 0 then
+      x, y, units = settled_held(a, hold, x, y, position(code, tick, a, now_us), booked, units, settled)
     end
     local age = max(0, position(code, tick, a, now_us) - booked)
     return max(0, x - max(0, units * a - age * b)), y

@@ -103,12 +103,12 @@ local function take(at, parts, op_id) run(at, parts, op_id, true, false) end
 local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true) end
 local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
-local function refund(part, limit, units, booked_us, op_id, spent)
+local function refund(part, limit, units, booked_us, op_id, settled)
   if limit[2] >= LOG then
     refund_list(limit[2], lists[part], units, booked_us, op_id)
   else
     xs[part], ys[part] =
-      refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], ats[part], xs[part], ys[part], units, booked_us, spent)
+      refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], ats[part], xs[part], ys[part], units, booked_us, settled)
   end
 end
 
@@ -118,14 +118,14 @@ local function give(at, parts, op_id)
   for part = 1, parts do
     local i = at + 6 * (part - 1)
     local key, limit, detail, units = numbers[i], limits[numbers[i + 1]], numbers[i + 2], numbers[i + 3]
-    local spent = numbers[i + 5]
+    local settled = numbers[i + 5]
     local status = settle(part, key, limit, detail, false)
     if status < 0 then
       worst = status
     elseif units < 0 and not stales[part] then
       spend(part, key, limit, detail, -units, op_id, 0)
-    elseif (units > 0 or (spent > 0 and limit[HOLD] > 0)) and not stales[part] and is_live(part, limit) then
-      refund(part, limit, units, numbers[i + 4], op_id, spent)
+    elseif (units > 0 or (settled > 0 and limit[HOLD] > 0)) and not stales[part] and is_live(part, limit) then
+      refund(part, limit, units, numbers[i + 4], op_id, settled)
       keep(part, key, limit, detail)
     end
   end

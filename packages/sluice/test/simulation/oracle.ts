@@ -1,0 +1,66 @@
+// What really was admitted, and when: every interval between two admissions is held against the limit, by the pure
+// algorithms, which see each unit at the moment at which its request was let pass.
+
+import type { Limit } from 'sluice'
+import { PACKED, type PackedLimit } from '../../src/algorithms/registry.ts'
+
+export type Admission = { readonly atUs: number; units: number }
+
+export class Oracle {
+  /** By bucket. */
+  readonly #admitted = new Map<string, { readonly limit: Limit; readonly admissions: Admission[] }>()
+
+  admit(limit: Limit, owner: string, units: number, atUs: number): Admission {
+    const id = `${limit.id} ${owner}`
+    const bucket = this.#admitted.get(id) ?? { limit, admissions: [] }
+    this.#admitted.set(id, bucket)
+    const admission = { atUs, units }
+    bucket.admissions.push(admission)
+    return admission
+  }
+
+  /** Units admitted in the aligned window of `atUs`. */
+  inWindow(limit: Limit, owner: string, atUs: number): number {
+    const index = Math.floor(atUs / limit.windowUs)
+    const admissions = this.#admitted.get(`${limit.id} ${owner}`)?.admissions ?? []
+    const within = admissions.filter((one) => Math.floor(one.atUs / limit.windowUs) === index)
+    return within.reduce((sum, { units }) => sum + units, 0)
+  }
+
+  /** One line per bucket that saw too much. `limits`: the widest that was in force for each id. */
+  violations(limits: ReadonlyMap<string, Limit>): string[] {
+    return [...this.#admitted].flatMap(([id, { limit, admissions }]) => {
+      const widest = limits.get(limit.id) ?? limit
+      const sorted = admissions.filter(({ units }) => units > 0).toSorted((a, b) => a.atUs - b.atUs)
+      const excess =
+        widest.algorithm === 'sliding_window_log' ? logExcess(widest, sorted) : packedExcess(widest, sorted)
+      return excess === undefined ? [] : [`${id} (${widest.algorithm}): ${excess}`]
+    })
+  }
+}
+
+function packedExcess(limit: Limit, admissions: readonly Admission[]): string | undefined {
+  const algorithm = PACKED[(limit as PackedLimit).algorithm]
+  const state = algorithm.fresh()
+  for (const { atUs, units } of admissions) {
+    algorithm.advance(limit, state, atUs)
+    algorithm.charge(limit, state, atUs, units)
+    const used = algorithm.used(limit, state, atUs)
+    if (used > limit.capacity) return `${used} of ${limit.capacity} in use at ${atUs}`
+  }
+  return undefined
+}
+
+function logExcess(limit: Limit, admissions: readonly Admission[]): string | undefined {
+  let first = 0
+  let sum = 0
+  for (const { atUs, units } of admissions) {
+    sum += units
+    while ((admissions[first] as Admission).atUs <= atUs - limit.windowUs) {
+      sum -= (admissions[first] as Admission).units
+      first += 1
+    }
+    if (sum > limit.capacity) return `${sum} of ${limit.capacity} within a window at ${atUs}`
+  }
+  return undefined
+}
