@@ -57,7 +57,7 @@ class Simulation {
 
   async run(): Promise<string[]> {
     const { seconds, calm } = this.#plan
-    if (!calm) for (let faults = this.#random.between(0, 8); faults > 0; faults -= 1) this.#fault(seconds)
+    if (!calm) for (let faults = this.#random.between(0, 12); faults > 0; faults -= 1) this.#fault(seconds)
     await this.#world.run(seconds * 1e6)
     this.#loaded = false
     await this.#world.run(100_000)
@@ -135,7 +135,7 @@ class Simulation {
   }
 
   #fault(seconds: number): void {
-    const kind = this.#random.pick(['crash', 'partition', 'edit', 'clock', 'join'])
+    const kind = this.#random.pick(['crash', 'partition', 'edit', 'clock', 'clock', 'join'])
     this.#world.after(this.#random.next() * seconds * 1e6, () => {
       const node = this.#random.pick(this.#nodes)
       if (kind === 'crash') {
@@ -149,7 +149,7 @@ class Simulation {
           node.network.up = true
         })
       }
-      if (kind === 'clock') node.offsetUs += this.#random.pick([-3_600e6, -2e6, -30_000, 30_000, 2e6, 3_600e6])
+      if (kind === 'clock') node.offsetUs += this.#random.pick([-3_600e6, -3_600e6, -2e6, -30_000, 30_000, 2e6])
       if (kind === 'join') this.#addNode()
       if (kind === 'edit') this.#edit()
     })
