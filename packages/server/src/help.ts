@@ -13,6 +13,7 @@ export function helpText(): string {
     `sluice ${VERSION}: a distributed rate limiter behind one HTTP API`,
     '',
     'Usage: sluice [--flag value …]        every flag is also an environment variable; flags win',
+    '       sluice drill store-down [--seconds 30] [--url <node>]        rehearses an outage of Redis',
     '',
     ...settings.flatMap(settingLines),
     '  --help, -h\n      Prints this.',

@@ -4,6 +4,7 @@
 
 import { LimiterError } from 'sluice'
 import { banner } from './banner.ts'
+import { drill } from './cli/drill.ts'
 import { readCommand } from './command-line.ts'
 import { helpText, usageText } from './help.ts'
 import { createLog } from './log.ts'
@@ -20,11 +21,22 @@ const LISTEN_ADVICE: Readonly<Record<string, string>> = {
   ENOTFOUND: 'There is no such host: choose another with --host.',
 }
 
-const command = readCommand(process.argv.slice(2), process.env)
-if (command.kind === 'help') process.stdout.write(helpText())
-else if (command.kind === 'version') process.stdout.write(`${VERSION}\n`)
-else if (command.kind === 'wrong') fail(usageText(command.faults), 2)
-else await serve(command.settings, command.warnings)
+if (process.argv[2] === 'drill') await runDrill(process.argv.slice(3))
+else await runService()
+
+async function runDrill(args: readonly string[]): Promise<void> {
+  const { exitCode, output } = await drill(args, process.env)
+  if (exitCode === 0) process.stdout.write(output)
+  else fail(output, exitCode)
+}
+
+async function runService(): Promise<void> {
+  const command = readCommand(process.argv.slice(2), process.env)
+  if (command.kind === 'help') process.stdout.write(helpText())
+  else if (command.kind === 'version') process.stdout.write(`${VERSION}\n`)
+  else if (command.kind === 'wrong') fail(usageText(command.faults), 2)
+  else await serve(command.settings, command.warnings)
+}
 
 async function serve(settings: Settings, warnings: readonly string[]): Promise<void> {
   const log = createLog(settings.logLevel)

@@ -2,7 +2,7 @@
 // Labels are rule ids and error codes, never anything that came from a client; their number is bounded.
 
 import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
-import type { ErrorCode, Store } from 'sluice'
+import type { ErrorCode, Source, Store } from 'sluice'
 import { VERSION } from './package-facts.ts'
 import { Tally } from './tally.ts'
 
@@ -24,6 +24,7 @@ export class Metrics {
   rulesVersion = 0
   rulesValid = true
   readonly #checks = new Map<string, RuleCounts>()
+  readonly #sources: Record<Source, number> = { store: 0, lease: 0, local: 0, policy: 0 }
   readonly #storeErrors = new Map<ErrorCode, number>()
   readonly #decisionSeconds = new Tally(DECISION_SECONDS)
   readonly #storeSeconds = new Tally(STORE_SECONDS)
@@ -37,7 +38,8 @@ export class Metrics {
     this.#registerRules()
   }
 
-  decided(ruleId: string | null, allowed: boolean, seconds: number): void {
+  decided(ruleId: string | null, allowed: boolean, source: Source, seconds: number): void {
+    this.#sources[source] += 1
     const counts = this.#countsOf(ruleId ?? NO_RULE)
     if (allowed) counts.allowed += 1
     else counts.refused += 1
@@ -87,6 +89,19 @@ export class Metrics {
         },
       }),
     )
+    const sources = this.#sources
+    this.#register(
+      new Counter({
+        name: 'sluice_decisions_total',
+        help: 'Decisions, by who made them: the store, a lease, this node alone, or on_fail.',
+        labelNames: ['source'],
+        registers: [],
+        collect() {
+          this.reset()
+          for (const [source, count] of Object.entries(sources)) this.inc({ source }, count)
+        },
+      }),
+    )
     this.#registerTally('sluice_decision_seconds', 'Time from a valid request to its decision.', this.#decisionSeconds)
     this.#counter('sluice_admissions_dropped_total', 'Admitted requests forgotten early, no longer refundable.', () => {
       return this.admissionsDropped
@@ -113,6 +128,19 @@ export class Metrics {
       this.#storeSeconds,
     )
     this.#registerTally('sluice_batch_takes', 'Requests that went to Redis in one round trip.', this.#batchTakes)
+    const stat = (name: string) => () => this.#storeStats()[name] ?? 0
+    this.#gauge('sluice_leases', 'Leases held by this node.', stat('leases'))
+    this.#gauge(
+      'sluice_store_left_alone',
+      '1 while Redis is not asked, because it failed or for a drill.',
+      stat('breaker_open'),
+    )
+    this.#counter('sluice_store_timeouts_total', 'Checks that Redis did not answer in time.', stat('timeouts'))
+    this.#counter(
+      'sluice_late_replies_total',
+      'Answers of Redis that came too late and were settled.',
+      stat('late_replies'),
+    )
     this.#gauge('sluice_keys', 'Keys held in memory.', () => this.#storeStats().keys ?? 0)
     this.#counter('sluice_overflowed_total', 'Checks of new keys that shared an overflow bucket.', () => {
       return this.#storeStats().overflowed ?? 0

@@ -10,31 +10,42 @@ export type OpenStore = {
   readonly store: Store
   /** The code of the last failure, until the store answers again. */
   failure(): ErrorCode | undefined
+  /** Leaves Redis alone for a while, on purpose; there is nothing to leave alone in memory. */
+  readonly drill: ((forMs: number) => void) | undefined
 }
 
 /** A Redis that cannot be reached must not hold up the start for long. */
 const CONNECT_MS_MAX = 2000
 
-export type StoreSettings = Pick<Settings, 'redis' | 'redisConnections' | 'maxKeys'>
+export type StoreSettings = Pick<Settings, 'redis' | 'redisConnections' | 'storeDeadlineMs' | 'nodes' | 'maxKeys'>
 
 export async function openStore(settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
-  const { redis, maxKeys } = settings
-  const opened: OpenStore =
-    redis === undefined
-      ? { kind: 'memory', store: memoryStore(maxKeys === undefined ? {} : { maxKeys }), failure: () => undefined }
-      : await openRedis(redis, settings.redisConnections, metrics, log)
+  const opened = settings.redis === undefined ? inMemory(settings) : await openRedis(settings, metrics, log)
   metrics.watchStore(opened.store)
   return opened
 }
 
+function inMemory({ maxKeys }: StoreSettings): OpenStore {
+  const store = memoryStore(maxKeys === undefined ? {} : { maxKeys })
+  return { kind: 'memory', store, failure: () => undefined, drill: undefined }
+}
+
 /** Redis may be down: the service starts all the same, says so in /readyz, and works as soon as Redis does. */
-async function openRedis(url: string, connections = 1, metrics: Metrics, log: Log): Promise<OpenStore> {
+async function openRedis(settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
+  const { redis: url = '', redisConnections: connections = 1, storeDeadlineMs, nodes } = settings
   // Loaded when needed only: a node that counts in memory starts faster without.
   const [{ Redis }, { redisStore }] = await Promise.all([import('ioredis'), import('sluice/redis')])
   let failure: ErrorCode | undefined
   let asking = false
   const store = redisStore(new Redis(url, { lazyConnect: true, connectTimeout: CONNECT_MS_MAX }), {
     connections,
+    ...(storeDeadlineMs === undefined ? {} : { deadlineMs: storeDeadlineMs }),
+    ...(nodes === undefined ? {} : { nodes }),
+    onTransition: ({ state, afterMs, answered }) => {
+      const after_ms = Math.round(afterMs)
+      if (state === 'open') log.error({ after_ms }, 'Redis is left alone for a while: on_fail decides')
+      else log.info({ after_ms, answered }, 'Redis is asked again')
+    },
     onBatch: (takes, seconds) => {
       metrics.storeAnswered(takes, seconds)
       if (failure !== undefined) log.info('Redis answers again')
@@ -43,7 +54,7 @@ async function openRedis(url: string, connections = 1, metrics: Metrics, log: Lo
     onError: ({ code, message }) => {
       metrics.storeFailed(code)
       if (code !== 'STORE_UNAVAILABLE') return // one bad value, named to whoever asked for it
-      if (failure === undefined) log.error({ code, reason: message }, 'Redis does not answer: checks answer 503')
+      if (failure === undefined) log.error({ code, reason: message }, 'Redis does not answer: on_fail decides')
       failure = code
     },
   })
@@ -60,8 +71,9 @@ async function openRedis(url: string, connections = 1, metrics: Metrics, log: Lo
     failure: () => {
       // Without requests nobody would notice that it works again.
       if (failure !== undefined && !asking) void ask()
-      return failure
+      return failure ?? (store.breaker() === 'closed' ? undefined : 'STORE_UNAVAILABLE')
     },
+    drill: store.drill,
   }
 }
 

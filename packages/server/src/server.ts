@@ -36,7 +36,12 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const limiter = useRuleFile(path, (rules) => createLimiter({ rules, store: store.store, layer, ipv6Prefix }))
     const lifecycle: Lifecycle = { draining: false }
     const shared = { limiter, metrics, log, store, lifecycle }
-    const app = await createApp({ ...shared, keyHash: keyHash(settings.keySecret), rulesPath: path })
+    const app = await createApp({
+      ...shared,
+      keyHash: keyHash(settings.keySecret),
+      rulesPath: path,
+      adminToken: settings.adminToken,
+    })
     await app.listen({ host: settings.host, port: settings.port })
     const watch = followRuleFile({ ...shared, path, print })
     return running(app, limiter, store.kind, lifecycle, async () => {

@@ -12,12 +12,15 @@ export type Settings = {
   readonly rules: string
   readonly redis: string | undefined
   readonly redisConnections: number | undefined
+  readonly storeDeadlineMs: number | undefined
+  readonly nodes: number | undefined
   readonly maxKeys: number | undefined
   readonly ipv6Prefix: number
   readonly layer: 'edge' | 'service' | undefined
   readonly drainMs: number
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly keySecret: string | undefined
+  readonly adminToken: string | undefined
 }
 
 export type Setting<T> = {
@@ -92,6 +95,28 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     fix: 'give a whole number from 1 to 64',
     needs: 'redis',
   },
+  storeDeadlineMs: {
+    flag: 'store-deadline-ms',
+    env: 'SLUICE_STORE_DEADLINE_MS',
+    value: '<ms>',
+    help: 'How long a check may wait for Redis; then the on_fail of its rules decides.',
+    fallback: () => undefined,
+    shownFallback: '15',
+    read: (text) => readInteger(text, 1, 10_000),
+    fix: 'give milliseconds from 1 to 10000',
+    needs: 'redis',
+  },
+  nodes: {
+    flag: 'nodes',
+    env: 'SLUICE_NODES',
+    value: '<number>',
+    help: 'Nodes that share the limits: rules with on_fail local give each its part while Redis is away.',
+    fallback: () => undefined,
+    shownFallback: '1',
+    read: (text) => readInteger(text, 1, 10_000),
+    fix: 'give a whole number from 1 to 10000',
+    needs: 'redis',
+  },
   maxKeys: {
     flag: 'max-keys',
     env: 'SLUICE_MAX_KEYS',
@@ -152,6 +177,17 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     shownFallback: 'random for each process',
     read: (text) => (text.length >= 16 ? text : undefined),
     fix: 'give at least 16 characters',
+    secret: true,
+  },
+  adminToken: {
+    flag: 'admin-token',
+    env: 'SLUICE_ADMIN_TOKEN',
+    value: '<text>',
+    help: 'Token that requests to the admin endpoints must carry. Without it there are none.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (/^[\x21-\x7e]{16,}$/.test(text) ? text : undefined),
+    fix: 'give at least 16 characters without spaces',
     secret: true,
   },
 }

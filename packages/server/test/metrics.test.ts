@@ -79,7 +79,7 @@ describe('/metrics', () => {
 
   test('ten thousand rules have labels of their own, and all others share one', async () => {
     const metrics = new Metrics()
-    for (let rule = 0; rule < 10_050; rule += 1) metrics.decided(`rule_${rule}`, true, 0)
+    for (let rule = 0; rule < 10_050; rule += 1) metrics.decided(`rule_${rule}`, true, 'store', 0)
     expect(await metrics.registry.metrics()).toContain('sluice_checks_total{rule="other",result="allowed"} 50')
   })
 })

@@ -1,6 +1,7 @@
 import { Redis } from 'ioredis'
 import { startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { DRILL_PATH } from '../src/http/drill.ts'
 import { BATCH, CHECK, REFUND, serveFile } from './service.ts'
 
 const RULES = `
@@ -64,35 +65,81 @@ describe('on Redis', () => {
   })
 })
 
+const FAILING = `
+- { rule_id: open, limit: 100, window: 1m, scope: per_user, endpoint_pattern: /open }
+- { rule_id: closed, limit: 100, window: 1m, scope: per_user, endpoint_pattern: /closed, on_fail: closed }
+- { rule_id: local, limit: 10, window: 1d, scope: per_user, endpoint_pattern: /local, on_fail: local }
+`
+
 describe('while Redis is down', () => {
-  test('checks are 503 with a code, the node stays ready but degraded, and both end when Redis is back', async () => {
+  test('every check is answered as on_fail says, and the node is degraded until it ends', async () => {
     const redis = await freshRedis()
-    const { post, get, check, logged } = await serveFile(RULES, { redis: redis.url })
-    expect(await check({ client_id: 'a' })).toMatchObject({ allowed: true })
+    const { get, check, logged } = await serveFile(FAILING, { redis: redis.url, nodes: 5 })
+    const ask = (endpoint: string) => check({ client_id: 'a', endpoint, detail: true })
+    expect(await ask('/open')).toMatchObject({ allowed: true, source: 'store' })
     await redis.stop()
-    await vi.waitFor(async () => {
-      expect(await post(CHECK, { client_id: 'a' })).toMatchObject({ status: 503, body: { code: 'STORE_UNAVAILABLE' } })
-    })
+    await vi.waitFor(async () => expect(await ask('/closed')).toMatchObject({ allowed: false, source: 'policy' }))
+    expect(await ask('/open')).toMatchObject({ allowed: true, source: 'policy' })
+    const local = [await ask('/local'), await ask('/local'), await ask('/local')]
+    expect(local.map(({ allowed, source }) => [allowed, source])).toEqual([
+      [true, 'local'],
+      [true, 'local'],
+      [false, 'local'],
+    ]) // a fifth of ten
     const trouble = ['store: STORE_UNAVAILABLE']
     expect(await get('/readyz')).toMatchObject({ status: 200, body: { status: 'degraded', trouble } })
-    expect(String((await get('/metrics')).body.text)).toMatch(
-      /sluice_store_errors_total\{code="STORE_UNAVAILABLE"\} [1-9]/,
-    )
+    const text = String((await get('/metrics')).body.text)
+    expect(text).toMatch(/sluice_store_errors_total\{code="STORE_UNAVAILABLE"\} [1-9]/)
+    expect(text).toMatch(/sluice_decisions_total\{source="policy"\} [1-9]/)
+
     const again = await startRedis(['--port', String(redis.port)])
     onTestFinished(() => again.stop())
     await vi.waitFor(async () => expect((await get('/readyz')).body).toMatchObject({ status: 'ready' }), {
       timeout: 20_000,
     })
-    expect(await check({ client_id: 'a' })).toMatchObject({ allowed: true })
+    expect(await ask('/closed')).toMatchObject({ allowed: true, source: 'store' })
     const said = logged.map(({ level, msg }) => `${level} ${msg}`)
-    expect(said).toEqual(['error Redis does not answer: checks answer 503', 'info Redis answers again'])
+    expect(said[0]).toBe('error Redis does not answer: on_fail decides')
+    expect(said).toContain('info Redis answers again')
   })
 
   test('a node starts all the same', async () => {
     const redis = await freshRedis()
     await redis.stop()
-    const { get, post } = await serveFile(RULES, { redis: redis.url })
+    const { get, check } = await serveFile(FAILING, { redis: redis.url })
     expect(await get('/readyz')).toMatchObject({ status: 200, body: { status: 'degraded' } })
-    expect(await post(CHECK, { client_id: 'a' })).toMatchObject({ status: 503 })
+    expect(await check({ client_id: 'a', endpoint: '/open' })).toMatchObject({ allowed: true, source: 'policy' })
+  })
+})
+
+describe('a drill', () => {
+  const adminToken = 'token-of-the-admins'
+  const drill = (seconds: number, token = adminToken) => ({
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },
+    body: JSON.stringify({ seconds }),
+  })
+
+  test('leaves Redis alone, says so, and ends', async () => {
+    const { url } = await freshRedis()
+    const { check, send, get, logged } = await serveFile(FAILING, { redis: url, adminToken })
+    const ask = () => check({ client_id: 'a', endpoint: '/closed', detail: true })
+    expect(await ask()).toMatchObject({ allowed: true, source: 'store' })
+    expect(await send(DRILL_PATH, drill(30))).toMatchObject({ status: 200, body: { seconds: 30 } })
+    expect(await ask()).toMatchObject({ allowed: false, source: 'policy' })
+    expect((await get('/readyz')).body).toMatchObject({ status: 'degraded' })
+    expect(await send(DRILL_PATH, drill(0))).toMatchObject({ status: 200 })
+    await vi.waitFor(async () => expect(await ask()).toMatchObject({ allowed: true, source: 'store' }))
+    expect(logged.map(({ msg }) => msg)).toContain('a drill: Redis is left alone on purpose')
+  })
+
+  test('needs the token, and a store that can be lost', async () => {
+    const { url } = await freshRedis()
+    const onRedis = await serveFile(FAILING, { redis: url, adminToken })
+    expect(await onRedis.send(DRILL_PATH, drill(30, 'another'))).toMatchObject({ body: { code: 'UNAUTHORIZED' } })
+    const inMemory = await serveFile(FAILING, { adminToken })
+    expect(await inMemory.send(DRILL_PATH, drill(30))).toMatchObject({ body: { code: 'NOTHING_TO_DRILL' } })
+    const without = await serveFile(FAILING)
+    expect(await without.send(DRILL_PATH, drill(30))).toMatchObject({ status: 404 })
   })
 })

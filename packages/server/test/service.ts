@@ -63,8 +63,8 @@ export async function serveApp(rules: unknown, makeStore?: (clock: FakeClock) =>
   metrics.watchStore(store)
   const limiter = createLimiter({ rules, store, clock })
   const lifecycle = { draining: false }
-  const opened = { kind: 'memory' as const, store, failure: () => undefined }
-  const parts = { limiter, metrics, store: opened, lifecycle, log, clock }
+  const opened = { kind: 'memory' as const, store, failure: () => undefined, drill: undefined }
+  const parts = { limiter, metrics, store: opened, lifecycle, log, clock, adminToken: undefined }
   const app = await createApp({ ...parts, keyHash: keyHash('a secret of tests'), rulesPath: '/etc/sluice/rules.yaml' })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {

@@ -30,12 +30,15 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   rules: ['package.json', 'package.json'],
   redis: ['redis://127.0.0.1:6379', 'redis://127.0.0.1:6379'],
   redisConnections: ['4', 4, ['--redis', 'redis://h']],
+  storeDeadlineMs: ['50', 50, ['--redis', 'redis://h']],
+  nodes: ['3', 3, ['--redis', 'redis://h']],
   maxKeys: ['1000', 1000],
   ipv6Prefix: ['56', 56],
   layer: ['edge', 'edge'],
   drainMs: ['0', 0],
   logLevel: ['debug', 'debug'],
   keySecret: ['0123456789abcdef', '0123456789abcdef'],
+  adminToken: ['0123456789abcdef', '0123456789abcdef'],
 }
 
 describe('settings', () => {

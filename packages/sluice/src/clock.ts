@@ -25,9 +25,12 @@ export const systemTimers: Timers = {
     return () => clearTimeout(timer)
   },
   every(ms, work) {
-    const timer = setInterval(work, ms)
-    timer.unref()
-    return () => clearInterval(timer)
+    const again = () => {
+      work()
+      timer = setTimeout(again, ms).unref()
+    }
+    let timer = setTimeout(again, ms).unref()
+    return () => clearTimeout(timer)
   },
   soon: (work) => void setImmediate(work),
 }

@@ -50,6 +50,7 @@ export function createAnswerText(): AnswerText {
     let text = `{"allowed":${allowed},"remaining":${remaining}${kept}`
     if (!allowed) text += refusalText(decision, notes)
     if (delayMs > 0) text += `,"delay_ms":${delayMs}`
+    if (decision.source !== 'store' && limit !== null) text += `,"source":"${decision.source}"`
     if (tellId) text += `,"request_id":${JSON.stringify(decision.requestId)}`
     return `${text}}`
   }
@@ -64,7 +65,8 @@ function refusalText(decision: Decision, { violations }: RuleNotes): string {
 export function withDetail(answer: string, decision: Decision, nowUs: number): string {
   const { source, version } = decision
   const headers = rateLimitHeaders(decision, nowUs)
-  const more = { source, version, rules: decision.outcomes.map(plainOutcome), headers }
+  const told = source !== 'store' && decision.limit !== null
+  const more = { ...(told ? {} : { source }), version, rules: decision.outcomes.map(plainOutcome), headers }
   return `${answer.slice(0, -1)},${JSON.stringify(more).slice(1)}`
 }
 

@@ -8,6 +8,7 @@ import { Admissions } from './admissions.ts'
 import { batchRoute } from './batch.ts'
 import { checkRoute } from './check.ts'
 import { createDecide } from './decide.ts'
+import { drillRoute } from './drill.ts'
 import { type HealthParts, healthRoutes } from './health.ts'
 import { parseJsonBodies } from './json-body.ts'
 import { answerUnknown } from './not-found.ts'
@@ -20,6 +21,8 @@ import { problemOf } from './trouble.ts'
 export type AppParts = HealthParts & {
   readonly log: Log
   readonly keyHash: KeyHash
+  /** What requests to admin endpoints must carry; undefined: there are none. */
+  readonly adminToken: string | undefined
   /** Where the rules come from, for those who try to change them here. */
   readonly rulesPath: string
   /** For `reset_at` and headers: the time of buckets is the store's. */
@@ -42,6 +45,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   batchRoute(app, decide)
   refundRoute(app, limiter, admissions)
   rulesRoutes(app, limiter, rulesPath)
+  drillRoute(app, store, parts)
   healthRoutes(app, parts)
   openapiRoutes(app)
   return app

@@ -35,7 +35,7 @@ export function createDecide(parts: DeciderParts): Decide {
     return body.detail ? withDetail(text, decision, nowUs) : text
   }
   const finish = (body: CheckBody, subject: Subject, decision: Decision, startedMs: number) => {
-    metrics.decided(decision.ruleId, decision.allowed, (performance.now() - startedMs) / 1000)
+    metrics.decided(decision.ruleId, decision.allowed, decision.source, (performance.now() - startedMs) / 1000)
     return tell(body, decision, record(body, subject, decision, notes()))
   }
 

@@ -162,7 +162,11 @@ export const CHECK_ANSWER: Schema = {
     violated_tier: { type: 'string', description: 'Refused: the scope of the rule, such as per_user.' },
     delay_ms: { type: 'integer', description: 'Allowed, but later: wait this long first (leaky bucket).' },
     request_id: { type: 'string', description: 'With refusals, with permits, with detail, and when you sent one.' },
-    source: { type: 'string', enum: ['store', 'lease', 'local', 'policy'], description: 'detail: who decided.' },
+    source: {
+      type: 'string',
+      enum: ['store', 'lease', 'local', 'policy'],
+      description: 'Who decided, if not the store; with detail always.',
+    },
     version: { type: 'integer', description: 'detail: version of the rules that decided.' },
     rules: {
       type: 'array',

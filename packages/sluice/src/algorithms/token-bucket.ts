@@ -1,6 +1,7 @@
 // Token bucket: `units` per window flow back into a bucket of `capacity`, and a request takes its cost out.
 // Exact at any rate: what is owed is counted in parts, of which a unit costs `unitParts` and a tick brings `tickParts`
-// back, so no division ever rounds. at: tick of the last change; x: parts owed (0 is full); y: units on lease (held.ts).
+// back, so no division ever rounds. at: tick of the last change; x: parts owed (0 is full); y: units on lease, which
+// held.ts is about.
 
 import { type Algorithm, freshPacked, type PackedState } from './algorithm.ts'
 import { advanceHeld, settleHeld } from './held.ts'

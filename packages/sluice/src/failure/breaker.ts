@@ -51,7 +51,7 @@ export class Breaker {
     this.#open(nowMs, this.#pauseMs * (0.5 + this.#random()))
   }
 
-  /** Opens it on purpose, to see what an outage would be like. */
+  /** Opens it on purpose, to see what an outage would be like; 0 ms end that. */
   drill(nowMs: number, forMs: number): void {
     this.#drillUntilMs = nowMs + forMs
     this.#open(nowMs, forMs)

@@ -4,7 +4,7 @@
 
 import type { Timers } from '../clock.ts'
 
-export type Waiting = { readonly dueMs: number; expire(): void; settled: boolean }
+export type Waiting = { dueMs: number; expire(): void; settled: boolean }
 
 export class Deadline {
   /** Those that wait, oldest first. */
@@ -25,6 +25,14 @@ export class Deadline {
 
   add(waiting: Waiting): void {
     this.#queue.push(waiting)
+    this.#arm()
+  }
+
+  /** Nobody waits longer than this any more. */
+  hasten(dueMs: number): void {
+    for (const waiting of this.#queue) waiting.dueMs = Math.min(waiting.dueMs, dueMs)
+    this.#stop?.()
+    this.#stop = undefined
     this.#arm()
   }
 

@@ -18,6 +18,8 @@ export type GuardOptions = {
   readonly nodes?: number | undefined
   /** Told when the store is given up, and when it is back. */
   readonly onTransition?: ((transition: Transition) => void) | undefined
+  /** Settles when the store can be asked at all: until then a take waits longer, for what takes long only once. */
+  readonly ready?: Promise<unknown> | undefined
   readonly timers?: Timers | undefined
   readonly random?: (() => number) | undefined
 }
@@ -29,6 +31,7 @@ export type GuardedStore = Store & {
 }
 
 export const DEADLINE_MS = 15
+const STARTING_MS = 1000
 const WAITING_MAX = 20_000
 const LOCAL_KEYS_MAX = 1_000_000
 
@@ -39,7 +42,7 @@ export function guardStore(store: Store, options: GuardOptions = {}): GuardedSto
 class GuardStore implements GuardedStore {
   readonly #store: Store
   readonly #timers: Timers
-  readonly #deadlineMs: number
+  #deadlineMs: number
   readonly #local: Store
   readonly #policy: FailurePolicy
   readonly #breaker: Breaker
@@ -51,11 +54,16 @@ class GuardStore implements GuardedStore {
     const { deadlineMs = DEADLINE_MS, nodes = 1, onTransition = () => {} } = options
     this.#store = store
     this.#timers = options.timers ?? systemTimers
-    this.#deadlineMs = deadlineMs
+    this.#deadlineMs = options.ready === undefined ? deadlineMs : Math.max(deadlineMs, STARTING_MS)
     this.#local = memoryStore({ maxKeys: LOCAL_KEYS_MAX })
     this.#policy = new FailurePolicy(this.#local, () => nodes)
     this.#breaker = new Breaker(onTransition, options.random ?? Math.random)
     this.#deadline = new Deadline(this.#timers, () => this.#breaker.failed(this.#timers.nowMs()))
+    const started = () => {
+      this.#deadlineMs = deadlineMs
+      this.#deadline.hasten(this.#timers.nowMs() + deadlineMs)
+    }
+    options.ready?.then(started, started)
   }
 
   get breaker(): BreakerState {

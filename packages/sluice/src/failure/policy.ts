@@ -4,9 +4,15 @@
 import { compileLimit, type Limit } from '../algorithms/limit.ts'
 import { type Charge, type Grant, isBinding, type Store, type Taken } from '../store/store.ts'
 
-const OPEN: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
 /** Nobody knows when the store is back; a second is a polite time to ask again. */
-const CLOSED: Grant = { ...OPEN, short: 'now', retryAfterUs: 1_000_000 }
+const CLOSED: Grant = {
+  units: 0,
+  short: 'now',
+  remaining: 0,
+  resetAfterUs: 1_000_000,
+  retryAfterUs: 1_000_000,
+  delayUs: 0,
+}
 
 export class FailurePolicy {
   readonly #local: Store
@@ -27,7 +33,7 @@ export class FailurePolicy {
       counted.length === 0 ? undefined : await this.#local.take({ charges: counted.map((one) => this.#part(one)) })
     const grants = charges.map((charge): Grant => {
       if (charge.limit.onFail === 'closed') return CLOSED
-      return taken?.grants[counted.indexOf(charge)] ?? OPEN
+      return taken?.grants[counted.indexOf(charge)] ?? open(charge)
     })
     const granted = !closed && (taken?.granted ?? true)
     const source = taken === undefined ? 'policy' : 'local'
@@ -42,6 +48,11 @@ export class FailurePolicy {
     this.#parts.set(charge.limit, { nodes, limit })
     return { ...charge, limit }
   }
+}
+
+/** Whoever asks is let pass, so all there is is left. */
+function open({ limit }: Charge): Grant {
+  return { units: 0, short: false, remaining: limit.capacity, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
 }
 
 /** Permits are never counted locally: what is held elsewhere is not known here. */

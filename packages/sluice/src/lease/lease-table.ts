@@ -50,7 +50,7 @@ export class LeaseTable {
     if (leases?.has(key)) this.#remove(limit, leases, key)
   }
 
-  /** What is to be said of leases that are spent or no longer good. Looks at a part of them, and at others next time. */
+  /** What is to be said of leases that are spent or no longer good: of a part of them, and of others next time. */
   sweep(nowMs: number): Give[] {
     const gives: Give[] = []
     for (let looked = 0; looked < SWEPT_MAX; looked += 1) {

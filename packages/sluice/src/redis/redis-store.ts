@@ -62,7 +62,8 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   check('deadlineMs', deadlineMs, 'give milliseconds, 0 for no deadline', () => deadlineMs >= 0 && deadlineMs < 60_000)
   check('nodes', nodes, 'give a whole number of at least 1', () => Number.isInteger(nodes) && nodes >= 1)
   const batched = new BatchedRedisStore(client, options, connections, prefix)
-  const guarded = deadlineMs === 0 ? undefined : guardStore(batched, { ...options, deadlineMs, nodes })
+  const guarded =
+    deadlineMs === 0 ? undefined : guardStore(batched, { ...options, deadlineMs, nodes, ready: batched.ready() })
   const inner = guarded ?? batched
   const store = options.leases === false ? inner : leaseStore(inner)
   return Object.assign(store, {

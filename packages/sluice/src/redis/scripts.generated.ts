@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '942bb1396568019bde6e7b46095bbf1ffb96a891',
+  sha1: 'da1dbff018040ea3c7fe4f004c37eda9567c9ac9',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -847,7 +847,8 @@ local function refund(part, limit, units, booked_us, op_id, settled)
     refund_list(limit[2], lists[part], units, booked_us, op_id)
   else
     xs[part], ys[part] =
-      refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[part], xs[part], ys[part], units, booked_us, settled)
+      refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[part], xs[part], ys[part], units, booked_us,
+        settled)
   end
 end
 

@@ -108,7 +108,8 @@ local function refund(part, limit, units, booked_us, op_id, settled)
     refund_list(limit[2], lists[part], units, booked_us, op_id)
   else
     xs[part], ys[part] =
-      refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], ats[part], xs[part], ys[part], units, booked_us, settled)
+      refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], ats[part], xs[part], ys[part], units, booked_us,
+        settled)
   end
 end
 
