@@ -13,6 +13,8 @@ const REFUSED_MS = 1000
 /** Of what the store says is left, a node asks for this much at most: the last units are not stranded on one node. */
 const REMAINING_SHARE = 0.25
 const MISSED_US = 200_000
+/** The clock tells whole milliseconds: it may be this much later than it says. */
+const CLOCK_STEP_MS = 1
 /** Refilled ahead when less than this part of the last batch is left. */
 const LOW = 0.5
 
@@ -107,7 +109,7 @@ export class Lease {
   fill(units: number, grant: Grant, bookedUs: number, sentMs: number, nowMs: number): boolean {
     this.heard(grant, sentMs)
     this.#refusedUntilMs = 0
-    const untilMs = sentMs + Math.min(this.ttlMs, this.#windowEndsIn(grant))
+    const untilMs = sentMs + Math.min(this.ttlMs, this.#windowEndsIn(grant)) - CLOCK_STEP_MS
     if (units === 0) return true
     if (nowMs >= untilMs) return false
     this.parcels.push({ units, spent: 0, bookedUs, untilMs })

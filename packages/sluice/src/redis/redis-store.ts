@@ -62,12 +62,13 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   check('deadlineMs', deadlineMs, 'give milliseconds, 0 for no deadline', () => deadlineMs >= 0 && deadlineMs < 60_000)
   check('nodes', nodes, 'give a whole number of at least 1', () => Number.isInteger(nodes) && nodes >= 1)
   const batched = new BatchedRedisStore(client, options, connections, prefix)
+  const ready = batched.ready()
   const guarded =
-    deadlineMs === 0 ? undefined : guardStore(batched, { ...options, deadlineMs, nodes, ready: batched.ready() })
+    deadlineMs === 0 ? undefined : guardStore(batched, { ...options, deadlineMs, nodes, ready })
   const inner = guarded ?? batched
   const store = options.leases === false ? inner : leaseStore(inner)
   return Object.assign(store, {
-    ready: () => batched.ready(),
+    ready: () => ready,
     drill: (forMs: number) => guarded?.drill(forMs),
     breaker: (): BreakerState => guarded?.breaker ?? 'closed',
   })

@@ -13,7 +13,7 @@ const client =
   CLIENT === 'ioredis'
     ? new (await import('ioredis')).Redis(REDIS_URL, { lazyConnect: true })
     : (await import('redis')).createClient({ url: REDIS_URL })
-const store = redisStore(client)
+const store = redisStore(client, { leases: false, deadlineMs: 0 }) // strict: every check asks Redis, however long it takes
 await store.ready()
 
 process.on('message', async ({ rule, checks }) => {
