@@ -63,8 +63,7 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   check('nodes', nodes, 'give a whole number of at least 1', () => Number.isInteger(nodes) && nodes >= 1)
   const batched = new BatchedRedisStore(client, options, connections, prefix)
   const ready = batched.ready()
-  const guarded =
-    deadlineMs === 0 ? undefined : guardStore(batched, { ...options, deadlineMs, nodes, ready })
+  const guarded = deadlineMs === 0 ? undefined : guardStore(batched, { ...options, deadlineMs, nodes, ready })
   const inner = guarded ?? batched
   const store = options.leases === false ? inner : leaseStore(inner)
   return Object.assign(store, {

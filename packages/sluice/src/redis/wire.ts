@@ -220,9 +220,10 @@ export class ReplyDecoder {
   }
 
   #number(): number {
-    const number = this.#numbers[this.#at]
+    const number = Number(this.#numbers[this.#at])
     this.#at += 1
-    return Number(number)
+    if (Number.isNaN(number)) throw new LimiterError('STORE_UNAVAILABLE', 'the reply of Redis is not one to this batch')
+    return number
   }
 }
 

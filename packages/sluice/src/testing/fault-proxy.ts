@@ -7,6 +7,8 @@ export type FaultProxy = {
   readonly port: number
   /** Resets the connection that carries the next reply, after `bytes` of it have passed. */
   cutNextReply(bytes: number): void
+  /** From now on every reply is so much later. */
+  delayReplies(ms: number): void
   /** Connections that were reset so far. */
   readonly cuts: number
   stop(): Promise<void>
@@ -16,8 +18,10 @@ export async function startFaultProxy(targetPort: number): Promise<FaultProxy> {
   const sockets = new Set<Socket>()
   let cutAfter: number | undefined
   let cuts = 0
+  let delayMs = 0
   const server = createServer((client) => {
     const target = connect(targetPort, '127.0.0.1')
+    const late: Late[] = []
     for (const socket of [client, target]) {
       sockets.add(socket)
       socket.on('close', () => sockets.delete(socket))
@@ -27,6 +31,7 @@ export async function startFaultProxy(targetPort: number): Promise<FaultProxy> {
     target.on('close', () => client.destroy())
     client.pipe(target)
     target.on('data', (reply) => {
+      if (delayMs > 0 || late.length > 0) return void delay(late, client, reply, delayMs)
       if (cutAfter === undefined) return void client.write(reply)
       const passed = reply.subarray(0, cutAfter)
       cutAfter = undefined
@@ -44,9 +49,29 @@ export async function startFaultProxy(targetPort: number): Promise<FaultProxy> {
     cutNextReply(bytes) {
       cutAfter = bytes
     },
+    delayReplies(ms) {
+      delayMs = ms
+    },
     async stop() {
       for (const socket of sockets) socket.destroy()
       await new Promise((resolve) => server.close(resolve))
     },
   }
+}
+
+type Late = { readonly reply: Buffer; readonly dueMs: number }
+
+/** One after the other: a connection keeps the order of its bytes. */
+function delay(late: Late[], client: Socket, reply: Buffer, ms: number): void {
+  if (late.push({ reply, dueMs: performance.now() + ms }) > 1) return
+  const next = () => {
+    const [first] = late
+    if (first === undefined) return
+    setTimeout(() => {
+      client.write(first.reply)
+      late.shift()
+      next()
+    }, first.dueMs - performance.now())
+  }
+  next()
 }

@@ -13,7 +13,8 @@ const client =
   CLIENT === 'ioredis'
     ? new (await import('ioredis')).Redis(REDIS_URL, { lazyConnect: true })
     : (await import('redis')).createClient({ url: REDIS_URL })
-const store = redisStore(client, { leases: false, deadlineMs: 0 }) // strict: every check asks Redis, however long it takes
+// Strict: every check asks Redis, however long that takes.
+const store = redisStore(client, { leases: false, deadlineMs: 0 })
 await store.ready()
 
 process.on('message', async ({ rule, checks }) => {
