@@ -144,12 +144,12 @@ class GuardStore implements GuardedStore {
         },
       }
       const answered = (taken: Taken) => {
-        this.#breaker.succeeded(this.#timers.nowMs())
         if (instead !== undefined) {
           this.#counts.late_replies += 1
           void instead.then(({ granted }) => late(taken, granted))
         } else {
           waiting.settled = true
+          this.#breaker.succeeded(this.#timers.nowMs())
           resolve(taken)
         }
       }

@@ -39,6 +39,8 @@ class Simulation {
   readonly #nodes: Node[] = []
   #limits: Limit[]
   #generation = 0
+  /** Not edited: shortening it while units are on lease is safe only once these are back. */
+  readonly #ttlUs: number | undefined
   #loaded = true
 
   constructor(random: Random) {
@@ -51,6 +53,7 @@ class Simulation {
     }
     const weather = calm ? CALM : storm
     this.#plan = { calm, weather, seconds: random.pick([4, 8, 15]), pauseUs: random.pick([1_500, 6_000, 40_000]) }
+    this.#ttlUs = random.pick([undefined, 300_000, 1_500_000])
     this.#limits = this.#newLimits()
     for (let count = random.between(1, 5); count > 0; count -= 1) this.#addNode()
   }
@@ -187,7 +190,7 @@ class Simulation {
 
   #newLimits(): Limit[] {
     const { pick } = this.#random
-    const ttlUs = pick([undefined, 300_000, 1_500_000])
+    const ttlUs = this.#ttlUs
     const shared = {
       fact: 'user',
       generation: this.#generation,
