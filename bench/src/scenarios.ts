@@ -2,7 +2,19 @@
 
 import type { Scenario } from './report.ts'
 
-export const SCENARIOS = ['memory', 'memory-keys', 'rules', 'redis', 'redis-multi', 'http'] as const
+export const SCENARIOS = [
+  'memory',
+  'memory-keys',
+  'rules',
+  'redis',
+  'redis-multi',
+  'http',
+  'leased',
+  'leased-nodes',
+  'decision-latency',
+  'outage',
+  'refused',
+] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 
 export async function loadScenario(name: ScenarioName): Promise<Scenario> {

@@ -6,9 +6,16 @@ import type { Timers } from '../clock.ts'
 
 export type Waiting = { dueMs: number; expire(): void; settled: boolean }
 
+/** Entries at the front that are done with are cut off once there are so many. */
+const DONE_MAX = 1024
+
 export class Deadline {
-  /** Those that wait, oldest first. */
-  readonly #queue: Waiting[] = []
+  /** How many wait. */
+  waiting = 0
+  /** Those that wait, oldest first, among others that no longer do. */
+  #queue: Waiting[] = []
+  /** All before this one are done with. */
+  #first = 0
   readonly #timers: Timers
   readonly #onExpired: () => void
   #stop: (() => void) | undefined
@@ -19,13 +26,17 @@ export class Deadline {
     this.#onExpired = onExpired
   }
 
-  get waiting(): number {
-    return this.#queue.length
-  }
-
   add(waiting: Waiting): void {
     this.#queue.push(waiting)
+    this.waiting += 1
     this.#arm()
+  }
+
+  /** It waits no longer. */
+  settle(waiting: Waiting): void {
+    waiting.settled = true
+    this.waiting -= 1
+    this.#skipDone()
   }
 
   /** Nobody waits longer than this any more. */
@@ -39,11 +50,13 @@ export class Deadline {
   clear(): void {
     this.#stop?.()
     this.#stop = undefined
-    this.#queue.length = 0
+    this.#queue = []
+    this.#first = 0
+    this.waiting = 0
   }
 
   #arm(): void {
-    const [first] = this.#queue
+    const first = this.#queue[this.#first]
     if (this.#stop !== undefined || first === undefined) return
     const ms = Math.max(0, first.dueMs - this.#timers.nowMs())
     this.#stop = this.#timers.after(ms, () => this.#timers.soon(() => this.#judge()))
@@ -52,17 +65,21 @@ export class Deadline {
   #judge(): void {
     this.#stop = undefined
     const nowMs = this.#timers.nowMs()
-    let gone = 0
     let expired = false
-    for (const waiting of this.#queue) {
-      if (!waiting.settled && waiting.dueMs > nowMs) break
-      gone += 1
-      if (waiting.settled) continue
+    for (let first = this.#queue[this.#first]; first !== undefined && first.dueMs <= nowMs; ) {
       expired = true
-      waiting.expire()
+      this.settle(first)
+      first.expire()
+      first = this.#queue[this.#first]
     }
-    this.#queue.splice(0, gone)
     if (expired) this.#onExpired()
     this.#arm()
+  }
+
+  #skipDone(): void {
+    while (this.#queue[this.#first]?.settled) this.#first += 1
+    if (this.#first < DONE_MAX && this.#first < this.#queue.length) return
+    this.#queue = this.#queue.slice(this.#first)
+    this.#first = 0
   }
 }

@@ -137,7 +137,6 @@ class GuardStore implements GuardedStore {
         dueMs: this.#timers.nowMs() + this.#deadlineMs,
         settled: false,
         expire: () => {
-          waiting.settled = true
           this.#counts.timeouts += 1
           instead = this.#decide(charges)
           instead.then(resolve, reject)
@@ -148,14 +147,14 @@ class GuardStore implements GuardedStore {
           this.#counts.late_replies += 1
           void instead.then(({ granted }) => late(taken, granted))
         } else {
-          waiting.settled = true
+          this.#deadline.settle(waiting)
           this.#breaker.succeeded(this.#timers.nowMs())
           resolve(taken)
         }
       }
       const failed = (error: unknown) => {
         if (instead !== undefined) return
-        waiting.settled = true
+        this.#deadline.settle(waiting)
         if (!isOutage(error)) return reject(error)
         this.#failed()
         this.#decide(charges).then(resolve, reject)

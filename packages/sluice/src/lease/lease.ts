@@ -12,6 +12,10 @@ export type Parcel = { units: number; spent: number; readonly bookedUs: number; 
 const REFUSED_MS = 1000
 /** Of what the store says is left, a node asks for this much at most: the last units are not stranded on one node. */
 const REMAINING_SHARE = 0.25
+/** But this much of the whole is worth asking for, even if it seems that nothing is left. */
+const LEAST_SHARE = 0.04
+/** A node does not ask again for this long, at most, for want of a batch. */
+const SPENT_MS = 100
 const MISSED_US = 200_000
 /** The clock tells whole milliseconds: it may be this much later than it says. */
 const CLOCK_STEP_MS = 1
@@ -95,8 +99,8 @@ export class Lease {
   nextBatch(nowMs: number): number {
     const sinceMs = nowMs - this.askedMs
     const wanted = sinceMs < 2 * this.ttlMs ? ((this.#spent + 1) * this.ttlMs) / Math.max(1, sinceMs) : 0
-    const most = Math.min(this.terms?.unitsMax ?? 0, Math.floor(this.#remaining * REMAINING_SHARE))
-    this.#batch = Math.max(0, Math.min(Math.ceil(wanted), most))
+    const share = Math.max(this.#remaining * REMAINING_SHARE, this.limit.capacity * LEAST_SHARE)
+    this.#batch = Math.floor(Math.min(Math.ceil(wanted), this.terms?.unitsMax ?? 0, share))
     this.#spent = 0
     return this.#batch
   }
@@ -127,7 +131,7 @@ export class Lease {
     this.heard(grant, sentMs)
     this.#batch = 0
     this.#refusedUnits = units
-    this.#retryMs = sentMs + grant.retryAfterUs / 1000
+    this.#retryMs = sentMs + Math.max(grant.retryAfterUs / 1000, this.#refillMs())
     this.#refusedUntilMs = Math.min(this.#retryMs, sentMs + this.ttlMs)
   }
 
@@ -183,6 +187,13 @@ export class Lease {
   /** Whether units that nobody spent would take long to flow back by themselves. */
   #isMissed(units: number): boolean {
     return units * this.limit.windowUs > MISSED_US * this.limit.units
+  }
+
+  /** A bucket that is spent is asked again when there is a batch to be had, not for each unit, but soon all the same. */
+  #refillMs(): number {
+    if (this.terms === undefined) return 0
+    const { capacity, units, windowUs } = this.limit
+    return Math.min(SPENT_MS, (LEAST_SHARE * capacity * windowUs) / units / 1000)
   }
 
   /** Whether the store knows what is on lease. */

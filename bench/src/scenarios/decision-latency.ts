@@ -1,0 +1,78 @@
+// The time of the decision itself, five rules per request, in an open loop at half of what the node can do: requests
+// come whether or not earlier ones were answered.
+
+import { Redis } from 'ioredis'
+import { createLimiter, type Limiter } from 'sluice'
+import { redisStore } from 'sluice/redis'
+import { progress, resultOf } from '../measure.ts'
+import { withRedis } from '../redis-server.ts'
+import type { Scenario } from '../report.ts'
+import { freshKey, seeded, zipf } from '../zipf.ts'
+
+const KEYS = 100_000
+const RULES = 5
+const RUN_MS = 4000
+
+export const scenario: Scenario = {
+  what: 'time of a decision, 5 rules, half of capacity',
+  targets: { p99_ms_leased: { atMost: 1 }, p99_ms_strict: { atMost: 5 } },
+  run: ({ rounds = 5 }) =>
+    withRedis(1, async ([server]) => {
+      const p99 = { leased: [] as number[], strict: [] as number[] }
+      for (let round = 0; round <= rounds; round += 1) {
+        for (const consistency of ['leased', 'strict'] as const) {
+          const ms = await latency(server?.port ?? 0, consistency)
+          if (round > 0) p99[consistency].push(ms)
+          progress(`round ${round}/${rounds}: ${consistency} p99 ${ms.toFixed(3)} ms`)
+        }
+      }
+      const leased = resultOf('leased, p99', p99.leased, 'ms')
+      const strict = resultOf('strict, p99', p99.strict, 'ms')
+      return { results: [leased, strict], ratios: { p99_ms_leased: leased.median, p99_ms_strict: strict.median } }
+    }),
+}
+
+/** The 99th percentile in an open loop, after a closed one that finds out how much the node can do. */
+async function latency(port: number, consistency: 'leased' | 'strict'): Promise<number> {
+  const rule = { scope: 'per_user', limit: 1000, window_seconds: 60, consistency }
+  const rules = Array.from({ length: RULES }, (_, number) => ({ rule_id: `rule_${consistency}_${number}`, ...rule }))
+  const store = redisStore(new Redis(port, { lazyConnect: true }), { deadlineMs: 1000 })
+  await store.ready()
+  const limiter = createLimiter({ rules, store })
+  const choose = zipf(KEYS, seeded(1))
+  const capacity = await closedLoop(limiter, choose)
+  const times = await openLoop(limiter, choose, capacity / 2)
+  await limiter.close()
+  times.sort((a, b) => a - b)
+  return times[Math.floor(times.length * 0.99)] ?? Number.NaN
+}
+
+async function closedLoop(limiter: Limiter, choose: () => number): Promise<number> {
+  const endMs = performance.now() + RUN_MS / 2
+  let checks = 0
+  const worker = async () => {
+    for (; performance.now() < endMs; checks += 1) await limiter.check({ user: freshKey(choose()) })
+  }
+  await Promise.all(Array.from({ length: 100 }, worker))
+  return (checks * 2000) / RUN_MS
+}
+
+function openLoop(limiter: Limiter, choose: () => number, rate: number): Promise<number[]> {
+  const times: number[] = []
+  const startedMs = performance.now()
+  let sent = 0
+  const check = async () => {
+    const sentMs = performance.now()
+    await limiter.check({ user: freshKey(choose()) })
+    times.push(performance.now() - sentMs)
+  }
+  return new Promise((resolve) => {
+    const turn = () => {
+      const elapsedMs = performance.now() - startedMs
+      for (; sent < (elapsedMs * rate) / 1000; sent += 1) void check()
+      if (elapsedMs < RUN_MS) setImmediate(turn)
+      else setTimeout(() => resolve(times), 1500)
+    }
+    turn()
+  })
+}
