@@ -41,6 +41,7 @@ async function latency(port: number, consistency: 'leased' | 'strict'): Promise<
   const limiter = createLimiter({ rules, store })
   const choose = zipf(KEYS, seeded(1))
   const capacity = await closedLoop(limiter, choose)
+  progress(`${consistency}: ${Math.round(capacity)} checks/s in a closed loop`)
   const times = await openLoop(limiter, choose, capacity / 2)
   await limiter.close()
   times.sort((a, b) => a - b)

@@ -46,14 +46,16 @@ class LeaseStore implements Store {
     if (op !== undefined) return undefined
     const only = charges.length === 1 ? charges[0] : undefined
     if (only !== undefined) return this.#takeOne(only)
-    const nowMs = this.#nowMs()
-    const refused = this.#refusal(charges, nowMs)
-    if (refused !== undefined) return refused
-    for (const charge of charges) if (!this.#canPay(charge, nowMs)) return undefined
-    const grants: Grant[] = []
-    for (const charge of charges) grants.push(this.#pay(charge, nowMs))
+    const leases = charges.map((charge) => this.#table.find(charge))
+    const nowUs = this.#clock.nowUs()
+    const nowMs = nowUs / 1000
+    if (charges.some((charge, index) => isRefused(leases[index], charge, nowMs))) {
+      return this.#refusal(charges, leases, nowUs)
+    }
+    if (!charges.every((charge, index) => canPay(leases[index], charge, nowMs))) return undefined
+    const grants = charges.map((charge, index) => this.#pay(leases[index] as Lease, charge, nowMs)) // one that can
     this.#counts.leased += 1
-    return { granted: true, nowUs: this.#clock.nowUs(), grants, source: 'lease', replayed: false }
+    return { granted: true, nowUs, grants, source: 'lease', replayed: false }
   }
 
   take(take: Take): Taken | Promise<Taken> {
@@ -122,14 +124,13 @@ class LeaseStore implements Store {
     if (lease === undefined) return undefined
     const nowUs = this.#clock.nowUs()
     const nowMs = nowUs / 1000
-    const { kind, min } = charge
-    if (kind === 'enforce' && lease.isRefused(min, nowMs)) {
+    if (isRefused(lease, charge, nowMs)) {
       this.#counts.refusedLocally += 1
       return soleTaken(false, nowUs, lease.grant(0, 'now', 0, nowMs))
     }
     if (!canPay(lease, charge, nowMs)) return undefined
     this.#counts.leased += 1
-    return soleTaken(true, nowUs, this.#payFrom(lease, charge, nowMs))
+    return soleTaken(true, nowUs, this.#pay(lease, charge, nowMs))
   }
 
   #nowMs(): number {
@@ -137,29 +138,17 @@ class LeaseStore implements Store {
   }
 
   /** The answer when this node knows that one of the charges would be refused. */
-  #refusal(charges: readonly Charge[], nowMs: number): Taken | undefined {
-    const barred = charges.find((charge) => {
-      return charge.kind === 'enforce' && this.#table.find(charge)?.isRefused(charge.min, nowMs)
-    })
-    if (barred === undefined) return undefined
+  #refusal(charges: readonly Charge[], leases: readonly (Lease | undefined)[], nowUs: number): Taken {
     this.#counts.refusedLocally += 1
-    const grants = charges.map((charge): Grant => {
-      const lease = this.#table.find(charge)
+    const nowMs = nowUs / 1000
+    const grants = charges.map((charge, index): Grant => {
+      const lease = leases[index]
       return lease?.grant(0, lease.isRefused(charge.min, nowMs) ? 'now' : false, 0, nowMs) ?? UNKNOWN
     })
-    return { granted: false, nowUs: this.#clock.nowUs(), grants, source: 'lease', replayed: false }
+    return { granted: false, nowUs, grants, source: 'lease', replayed: false }
   }
 
-  #canPay(charge: Charge, nowMs: number): boolean {
-    const lease = this.#table.find(charge)
-    return lease !== undefined && canPay(lease, charge, nowMs)
-  }
-
-  #pay(charge: Charge, nowMs: number): Grant {
-    return this.#payFrom(this.#table.find(charge) as Lease, charge, nowMs) // #canPay has found it
-  }
-
-  #payFrom(lease: Lease, { min }: Charge, nowMs: number): Grant {
+  #pay(lease: Lease, { min }: Charge, nowMs: number): Grant {
     if (lease.held(nowMs) < min) return lease.grant(0, 'now', 0, nowMs) // refused in shadow, which holds nobody up
     const bookedUs = lease.spend(min, nowMs)
     if (lease.isLow(nowMs)) this.#refill(lease, nowMs)
@@ -216,11 +205,15 @@ class LeaseStore implements Store {
   async #askForMany({ charges, op }: Take): Promise<Taken> {
     const nowMs = this.#nowMs()
     const dropped: Give[] = []
-    const paid = charges.map((charge) => (this.#canPay(charge, nowMs) ? this.#pay(charge, nowMs) : undefined))
+    const paid = charges.map((charge) => {
+      const lease = this.#table.find(charge)
+      return lease !== undefined && canPay(lease, charge, nowMs) ? this.#pay(lease, charge, nowMs) : undefined
+    })
     const open = charges.filter((_, index) => paid[index] === undefined)
     const leases = open.map((charge) => {
       const leased = charge.limit.lease !== undefined && charge.kind !== 'force'
-      return leased ? this.#table.findOrAdd(charge, nowMs, dropped) : undefined
+      // A strict bucket is known here if it has refused: then one asks, and the others wait for what it hears.
+      return leased ? this.#table.findOrAdd(charge, nowMs, dropped) : this.#table.find(charge)
     })
     for (const lease of leases) if (lease !== undefined) dropped.push(...lease.settle(nowMs, 'asking'))
     this.#giveBack(dropped)
@@ -322,9 +315,13 @@ class LeaseStore implements Store {
 /** Said of a bucket that this node knows nothing of, when another one has refused the request. */
 const UNKNOWN: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
 
+function isRefused(lease: Lease | undefined, { kind, min }: Charge, nowMs: number): boolean {
+  return kind === 'enforce' && lease !== undefined && lease.isRefused(min, nowMs)
+}
+
 /** A limit in shadow that is known to be spent needs nothing: it refuses nobody. */
-function canPay(lease: Lease, { limit, kind, min }: Charge, nowMs: number): boolean {
-  if (limit.lease === undefined || kind === 'force') return false
+function canPay(lease: Lease | undefined, { limit, kind, min }: Charge, nowMs: number): boolean {
+  if (lease === undefined || limit.lease === undefined || kind === 'force') return false
   return lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs))
 }
 
