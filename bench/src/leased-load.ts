@@ -1,5 +1,6 @@
-// The load of the scenarios with leases: one process, 200 checks in flight, keys by Zipf's law. Whatever can be answered
-// at once is; the event loop gets its turn all the same. Each answer is held against an exact bucket of the same limit.
+// The load of the scenarios with leases: one process, 200 checks in flight, keys by Zipf's law. Whatever can be
+// answered at once is; the event loop gets its turn all the same. Each answer is held against an exact bucket of the
+// same limit.
 
 import { setImmediate as turn } from 'node:timers/promises'
 import { Redis } from 'ioredis'
@@ -63,7 +64,7 @@ export function sampleOf(tally: Tally): Sample {
   }
 }
 
-/** Two buckets per key, exact: one sees what was asked, and admits what there is; the other what was really admitted. */
+/** Two exact buckets per key: one sees what was asked, and admits what there is; the other what was admitted. */
 class ExactBuckets {
   readonly #asked = new Float64Array(2 * KEYS)
   readonly #admitted = new Float64Array(2 * KEYS)

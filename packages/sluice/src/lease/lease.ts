@@ -189,7 +189,7 @@ export class Lease {
     return units * this.limit.windowUs > MISSED_US * this.limit.units
   }
 
-  /** A bucket that is spent is asked again when there is a batch to be had, not for each unit, but soon all the same. */
+  /** A bucket that is spent is asked again when there is a batch to be had, not for each unit, but soon anyway. */
   #refillMs(): number {
     if (this.terms === undefined) return 0
     const { capacity, units, windowUs } = this.limit

@@ -62,6 +62,9 @@ export function compileRules(rules: readonly Rule[], options: CompileOptions): C
 function refuseIgnored(rule: Rule, faults: Faults): void {
   if (rule.shards > 1) faults.add('shards', rule.shards, 'use 1: splitting a bucket is not available yet')
   if (rule.store !== 'default') faults.add('store', rule.store, 'use "default": there is one store')
+  if (rule.consistency === 'approximate' || rule.consistency === 'local') {
+    faults.add('consistency', rule.consistency, 'use "leased" or "strict": this one is not available yet')
+  }
   if (rule.spread !== 'regional') faults.add('spread', rule.spread, 'use "regional": no other region is known')
 }
 
