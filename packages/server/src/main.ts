@@ -13,6 +13,7 @@ import { mistakesIn } from './rules/rule-file.ts'
 import { type Server, startServer } from './server.ts'
 import type { Settings } from './settings.ts'
 import { endSignal } from './signals.ts'
+import { superviseWorkers, workerNumber } from './workers.ts'
 
 const LISTEN_ADVICE: Readonly<Record<string, string>> = {
   EADDRINUSE: 'Another program listens there: choose another port with --port, or 0 for any free one.',
@@ -40,6 +41,8 @@ async function runService(): Promise<void> {
 
 async function serve(settings: Settings, warnings: readonly string[]): Promise<void> {
   const log = createLog(settings.logLevel)
+  const { workers = 1 } = settings
+  if (workers > 1 && workerNumber() === 0) process.exit(await superviseWorkers(workers, log))
   for (const warning of warnings) log.warn(warning)
   process.on('unhandledRejection', (reason) => log.error({ err: reason }, 'a promise was rejected and nobody noticed'))
   process.on('uncaughtException', (error) => {
@@ -48,9 +51,12 @@ async function serve(settings: Settings, warnings: readonly string[]): Promise<v
   })
   const signal = endSignal()
   const server = await startServer(settings, log).catch(explain)
-  if (server === undefined) return
+  if (server === undefined) {
+    if (workerNumber() > 0) process.exit() // with the code that `fail` has set; its channel would keep it alive
+    return
+  }
   process.stdout.on('error', () => {}) // whoever read the banner may leave
-  process.stdout.write(banner(bannerFacts(server, settings)))
+  if (workerNumber() <= 1) process.stdout.write(banner(bannerFacts(server, settings)))
   const { address, storeKind: store } = server
   log.info({ address, store, file: settings.rules, rules: server.limiter.rules.length }, 'listening')
 

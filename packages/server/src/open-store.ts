@@ -17,7 +17,10 @@ export type OpenStore = {
 /** A Redis that cannot be reached must not hold up the start for long. */
 const CONNECT_MS_MAX = 2000
 
-export type StoreSettings = Pick<Settings, 'redis' | 'redisConnections' | 'storeDeadlineMs' | 'nodes' | 'maxKeys'>
+export type StoreSettings = Pick<
+  Settings,
+  'redis' | 'redisConnections' | 'storeDeadlineMs' | 'nodes' | 'workers' | 'maxKeys'
+>
 
 export async function openStore(settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
   const opened = settings.redis === undefined ? inMemory(settings) : await openRedis(settings, metrics, log)
@@ -32,7 +35,8 @@ function inMemory({ maxKeys }: StoreSettings): OpenStore {
 
 /** Redis may be down: the service starts all the same, says so in /readyz, and works as soon as Redis does. */
 async function openRedis(settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
-  const { redis: url = '', redisConnections: connections = 1, storeDeadlineMs, nodes } = settings
+  const { redis: url = '', redisConnections: connections = 1, storeDeadlineMs, workers } = settings
+  const nodes = settings.nodes ?? workers // each worker is a node
   // Loaded when needed only: a node that counts in memory starts faster without.
   const [{ Redis }, { redisStore }] = await Promise.all([import('ioredis'), import('sluice/redis')])
   let failure: ErrorCode | undefined
@@ -70,10 +74,10 @@ async function openRedis(settings: StoreSettings, metrics: Metrics, log: Log): P
     store,
     failure: () => {
       // Without requests nobody would notice that it works again.
-      if (failure !== undefined && !asking) void ask()
+      if ((failure !== undefined || store.breaker() !== 'closed') && !asking) void ask()
       return failure ?? (store.breaker() === 'closed' ? undefined : 'STORE_UNAVAILABLE')
     },
-    drill: store.drill,
+    drill: (forMs) => store.drill(forMs),
   }
 }
 

@@ -2,6 +2,7 @@
 // docs/reference/configuration.md are all made from it. Flags win over the environment.
 
 import { existsSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
 import { exampleRulesPath } from './package-facts.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
@@ -14,6 +15,7 @@ export type Settings = {
   readonly redisConnections: number | undefined
   readonly storeDeadlineMs: number | undefined
   readonly nodes: number | undefined
+  readonly workers: number | undefined
   readonly maxKeys: number | undefined
   readonly ipv6Prefix: number
   readonly layer: 'edge' | 'service' | undefined
@@ -115,6 +117,17 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     shownFallback: '1',
     read: (text) => readInteger(text, 1, 10_000),
     fix: 'give a whole number from 1 to 10000',
+    needs: 'redis',
+  },
+  workers: {
+    flag: 'workers',
+    env: 'SLUICE_WORKERS',
+    value: '<number>|auto',
+    help: 'Processes that share the port, each a node with leases of its own; auto: one per processor.',
+    fallback: () => undefined,
+    shownFallback: '1',
+    read: (text) => (text === 'auto' ? availableParallelism() : readInteger(text, 1, 256)),
+    fix: 'give a whole number from 1 to 256, or auto',
     needs: 'redis',
   },
   maxKeys: {

@@ -32,6 +32,7 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   redisConnections: ['4', 4, ['--redis', 'redis://h']],
   storeDeadlineMs: ['50', 50, ['--redis', 'redis://h']],
   nodes: ['3', 3, ['--redis', 'redis://h']],
+  workers: ['2', 2, ['--redis', 'redis://h']],
   maxKeys: ['1000', 1000],
   ipv6Prefix: ['56', 56],
   layer: ['edge', 'edge'],

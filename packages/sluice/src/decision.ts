@@ -204,7 +204,8 @@ export class Decided implements Decision {
       const taken = Math.min(units, grant?.units ?? 0)
       if (taken <= 0 || !wanted(charge)) return
       const { limit, owner, detail } = charge
-      gives.push({ limit, owner, detail, units: taken, bookedUs: grant?.bookedUs ?? this.#taken.nowUs })
+      const leased = grant?.bookedUs !== undefined
+      gives.push({ limit, owner, detail, units: taken, bookedUs: grant?.bookedUs ?? this.#taken.nowUs, leased })
     })
     return gives
   }

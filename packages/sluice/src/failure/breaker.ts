@@ -71,6 +71,10 @@ export class Breaker {
     const afterMs = nowMs - this.#changedMs
     this.#changedMs = nowMs
     this.answered = 0
-    this.#onTransition({ state, afterMs, answered })
+    try {
+      this.#onTransition({ state, afterMs, answered })
+    } catch {
+      // Whoever listens is on his own: a check must not fail because of him.
+    }
   }
 }

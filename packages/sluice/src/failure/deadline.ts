@@ -1,5 +1,5 @@
-// One deadline for everything that waits, and one timer: all wait equally long, so the first to come is the first to
-// be due. When it fires, replies that have arrived but were not read yet get their turn before anybody is judged: a
+// One deadline for everything that waits, and one timer: nearly all wait equally long, so the first to come is the
+// first to be due. When it fires, replies that have arrived but were not read yet get their turn before anybody is judged: a
 // process that was busy for 30 ms must not take its own delay for that of the store.
 
 import type { Timers } from '../clock.ts'
@@ -27,13 +27,20 @@ export class Deadline {
   }
 
   add(waiting: Waiting): void {
-    this.#queue.push(waiting)
+    const queue = this.#queue
+    let at = queue.push(waiting) - 1
+    // Who has waited elsewhere before is due earlier than those who just came.
+    for (; at > this.#first && (queue[at - 1] as Waiting).dueMs > waiting.dueMs; at -= 1) {
+      queue[at] = queue[at - 1] as Waiting // there is one: `at` is above 0
+    }
+    queue[at] = waiting
     this.waiting += 1
+    if (at === this.#first) this.#disarm()
     this.#arm()
   }
 
   /** It waits no longer. */
-  settle(waiting: Waiting): void {
+  done(waiting: Waiting): void {
     waiting.settled = true
     this.waiting -= 1
     this.#skipDone()
@@ -42,17 +49,23 @@ export class Deadline {
   /** Nobody waits longer than this any more. */
   hasten(dueMs: number): void {
     for (const waiting of this.#queue) waiting.dueMs = Math.min(waiting.dueMs, dueMs)
-    this.#stop?.()
-    this.#stop = undefined
+    this.#disarm()
     this.#arm()
   }
 
-  clear(): void {
+  /** For the end: whoever waits is answered now. */
+  expireAll(): void {
+    this.#disarm()
+    for (const waiting of this.#queue.slice(this.#first)) {
+      if (waiting.settled) continue
+      this.done(waiting)
+      waiting.expire()
+    }
+  }
+
+  #disarm(): void {
     this.#stop?.()
     this.#stop = undefined
-    this.#queue = []
-    this.#first = 0
-    this.waiting = 0
   }
 
   #arm(): void {
@@ -68,7 +81,7 @@ export class Deadline {
     let expired = false
     for (let first = this.#queue[this.#first]; first !== undefined && first.dueMs <= nowMs; ) {
       expired = true
-      this.settle(first)
+      this.done(first)
       first.expire()
       first = this.#queue[this.#first]
     }

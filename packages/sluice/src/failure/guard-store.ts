@@ -24,6 +24,15 @@ export type GuardOptions = {
   readonly random?: (() => number) | undefined
 }
 
+/** What is asked of the store, what is answered without it, and what is done with an answer that comes too late. */
+type Question = {
+  ask(): Taken | Promise<Taken>
+  instead(): Promise<Taken>
+  late(taken: Taken, admitted: boolean): void
+  /** When whoever asks began to wait, if that was before. */
+  readonly askedMs: number | undefined
+}
+
 export type GuardedStore = Store & {
   readonly breaker: BreakerState
   /** Leaves the store alone for a while, on purpose. */
@@ -47,7 +56,7 @@ class GuardStore implements GuardedStore {
   readonly #policy: FailurePolicy
   readonly #breaker: Breaker
   readonly #deadline: Deadline
-  readonly #counts = { timeouts: 0, failures: 0, policy_decisions: 0, late_replies: 0, units_given_back: 0 }
+  readonly #counts = { timeouts: 0, failures: 0, policy_decisions: 0, late_replies: 0, late_returns: 0 }
   #failedTurn = false
 
   constructor(store: Store, options: GuardOptions) {
@@ -56,7 +65,7 @@ class GuardStore implements GuardedStore {
     this.#timers = options.timers ?? systemTimers
     this.#deadlineMs = options.ready === undefined ? deadlineMs : Math.max(deadlineMs, STARTING_MS)
     this.#local = memoryStore({ maxKeys: LOCAL_KEYS_MAX })
-    this.#policy = new FailurePolicy(this.#local, () => nodes)
+    this.#policy = new FailurePolicy(this.#local, nodes)
     this.#breaker = new Breaker(onTransition, options.random ?? Math.random)
     this.#deadline = new Deadline(this.#timers, () => this.#breaker.failed(this.#timers.nowMs()))
     const started = () => {
@@ -75,33 +84,32 @@ class GuardStore implements GuardedStore {
   }
 
   take(take: Take): Promise<Taken> {
-    if (!this.#breaker.admits(this.#timers.nowMs())) return this.#decide(take.charges)
-    return this.#withDeadline(
-      take.charges,
-      () => this.#store.take(take),
-      (late, admitted) => {
-        this.#settle(take, late, admitted)
-      },
-    )
+    return this.#answer({
+      ask: () => this.#store.take(take),
+      instead: () => this.#policy.decide(take.charges),
+      late: (taken, admitted) => this.#giveBack(take, taken, admitted),
+      askedMs: take.askedMs,
+    })
   }
 
   peek(charges: readonly Charge[]): Promise<Taken> {
-    if (!this.#breaker.admits(this.#timers.nowMs())) return this.#decide([])
-    return this.#withDeadline(
-      charges,
-      () => this.#store.peek(charges),
-      () => {},
-    )
+    return this.#answer({
+      ask: () => this.#store.peek(charges),
+      instead: () => this.#policy.peek(charges),
+      late: () => {},
+      askedMs: undefined,
+    })
   }
 
+  /** At most once, and nobody waits for it longer than for a take: units that are lost on the way err low. */
   async give(gives: readonly Give[], opId?: string): Promise<void> {
-    if (this.#breaker.state === 'open') return // at most once: it errs low
-    try {
-      await this.#store.give(gives, opId)
-    } catch (error) {
+    if (this.#breaker.state === 'open') return
+    const given = Promise.resolve(this.#store.give(gives, opId)).catch((error) => {
       if (!isOutage(error)) throw error
       this.#failed()
-    }
+    })
+    const patience = new Promise<void>((resolve) => void this.#timers.after(this.#deadlineMs, resolve))
+    await Promise.race([given, patience])
   }
 
   async reset(bucket: BucketName): Promise<void> {
@@ -114,54 +122,57 @@ class GuardStore implements GuardedStore {
   }
 
   async close(): Promise<void> {
-    this.#deadline.clear()
+    this.#deadline.expireAll()
     await this.#store.close()
   }
 
-  #decide(charges: readonly Charge[]): Promise<Taken> {
+  #decide({ instead }: Question): Promise<Taken> {
     this.#counts.policy_decisions += 1
     this.#breaker.answered += 1
-    return this.#policy.decide(charges)
+    return instead()
   }
 
-  /** The store's answer, or that of the policy once the time is up. `late` hears what comes after that. */
-  #withDeadline(
-    charges: readonly Charge[],
-    ask: () => Taken | Promise<Taken>,
-    late: (taken: Taken, admitted: boolean) => void,
-  ): Promise<Taken> {
-    if (this.#deadline.waiting >= WAITING_MAX) return this.#decide(charges)
+  /** The store's answer, or that of the policy once the time is up or when it is not worth asking. */
+  #answer(question: Question): Promise<Taken> {
+    const nowMs = this.#timers.nowMs()
+    const dueMs = (question.askedMs ?? nowMs) + this.#deadlineMs
+    const full = this.#deadline.waiting >= WAITING_MAX
+    if (full || dueMs <= nowMs || !this.#breaker.admits(nowMs)) return this.#decide(question)
     return new Promise((resolve, reject) => {
-      let instead: Promise<Taken> | undefined
+      let decided: Promise<Taken> | undefined
       const waiting = {
-        dueMs: this.#timers.nowMs() + this.#deadlineMs,
+        dueMs,
         settled: false,
         expire: () => {
           this.#counts.timeouts += 1
-          instead = this.#decide(charges)
-          instead.then(resolve, reject)
+          decided = this.#decide(question)
+          decided.then(resolve, reject)
         },
       }
       const answered = (taken: Taken) => {
-        if (instead !== undefined) {
+        if (decided !== undefined) {
           this.#counts.late_replies += 1
-          void instead.then(({ granted }) => late(taken, granted))
-        } else {
-          this.#deadline.settle(waiting)
-          this.#breaker.succeeded(this.#timers.nowMs())
-          resolve(taken)
+          void decided.then(({ granted }) => question.late(taken, granted))
+          return
         }
+        this.#deadline.done(waiting)
+        this.#breaker.succeeded(this.#timers.nowMs())
+        resolve(taken)
       }
       const failed = (error: unknown) => {
-        if (instead !== undefined) return
-        this.#deadline.settle(waiting)
-        if (!isOutage(error)) return reject(error)
-        this.#failed()
-        this.#decide(charges).then(resolve, reject)
+        if (decided !== undefined) return
+        this.#deadline.done(waiting)
+        if (isOutage(error)) {
+          this.#failed()
+          this.#decide(question).then(resolve, reject)
+        } else {
+          this.#breaker.succeeded(this.#timers.nowMs()) // it did answer
+          reject(error)
+        }
       }
       this.#deadline.add(waiting)
       try {
-        Promise.resolve(ask()).then(answered, failed)
+        Promise.resolve(question.ask()).then(answered, failed)
       } catch (error) {
         failed(error)
       }
@@ -179,8 +190,8 @@ class GuardStore implements GuardedStore {
     this.#breaker.failed(this.#timers.nowMs())
   }
 
-  /** A request that was let pass keeps what it needed; the rest was charged for nobody. */
-  #settle({ charges, op }: Take, taken: Taken, admitted: boolean): void {
+  /** A late reply: a request that was let pass keeps what it needed; the rest was charged for nobody. */
+  #giveBack({ charges, op }: Take, taken: Taken, admitted: boolean): void {
     const gives = charges.flatMap((charge, index): Give[] => {
       const charged = taken.grants[index]?.units ?? 0
       const needed = admitted && taken.granted && charge.kind !== 'hold' ? charge.min : 0
@@ -189,7 +200,7 @@ class GuardStore implements GuardedStore {
       return give.units > 0 ? [{ ...give, settled: heldOf(charge, charged) }] : []
     })
     if (gives.length === 0) return
-    this.#counts.units_given_back += gives.length
+    this.#counts.late_returns += 1
     void Promise.resolve(this.#store.give(gives, op?.id)).catch(() => {})
   }
 }

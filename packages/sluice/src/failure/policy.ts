@@ -16,23 +16,32 @@ const CLOSED: Grant = {
 
 export class FailurePolicy {
   readonly #local: Store
-  readonly #nodes: () => number
-  readonly #parts = new WeakMap<Limit, { readonly nodes: number; readonly limit: Limit }>()
+  readonly #nodes: number
+  /** This node's part of each limit. */
+  readonly #parts = new WeakMap<Limit, Limit>()
 
   /** `local` holds the buckets of this node, `nodes` is how many there are. */
-  constructor(local: Store, nodes: () => number) {
+  constructor(local: Store, nodes: number) {
     this.#local = local
     this.#nodes = nodes
   }
 
   /** All or nothing, as ever: a request that is refused by a closed rule costs nothing at a local one. */
   async decide(charges: readonly Charge[]): Promise<Taken> {
-    const closed = charges.some(({ limit, kind }) => limit.onFail === 'closed' && isBinding(kind))
+    return this.#answer(charges, (parts) => this.#local.take({ charges: parts }))
+  }
+
+  /** What it would decide. */
+  async peek(charges: readonly Charge[]): Promise<Taken> {
+    return this.#answer(charges, (parts) => this.#local.peek(parts))
+  }
+
+  async #answer(charges: readonly Charge[], ask: (parts: readonly Charge[]) => Taken | Promise<Taken>): Promise<Taken> {
+    const closed = charges.some(isClosed)
     const counted = closed ? [] : charges.filter(isCounted)
-    const taken =
-      counted.length === 0 ? undefined : await this.#local.take({ charges: counted.map((one) => this.#part(one)) })
+    const taken = counted.length === 0 ? undefined : await ask(counted.map((charge) => this.#part(charge)))
     const grants = charges.map((charge): Grant => {
-      if (charge.limit.onFail === 'closed') return CLOSED
+      if (isClosed(charge)) return CLOSED
       return taken?.grants[counted.indexOf(charge)] ?? open(charge)
     })
     const granted = !closed && (taken?.granted ?? true)
@@ -40,14 +49,18 @@ export class FailurePolicy {
     return { granted, nowUs: taken?.nowUs ?? 0, grants: grants.map(unbooked), source, replayed: false }
   }
 
+  /** What is needed and no more: nothing is held ahead of this node's own part. */
   #part(charge: Charge): Charge {
-    const nodes = Math.max(1, this.#nodes())
     const known = this.#parts.get(charge.limit)
-    if (known?.nodes === nodes) return { ...charge, limit: known.limit }
-    const limit = partOf(charge.limit, nodes)
-    this.#parts.set(charge.limit, { nodes, limit })
-    return { ...charge, limit }
+    const limit = known ?? partOf(charge.limit, this.#nodes)
+    if (known === undefined) this.#parts.set(charge.limit, limit)
+    return { ...charge, limit, max: charge.min }
   }
+}
+
+/** Units on lease can only be had of the store. */
+function isClosed({ limit, kind }: Charge): boolean {
+  return kind === 'hold' || (limit.onFail === 'closed' && isBinding(kind))
 }
 
 /** Whoever asks is let pass, so all there is is left. */

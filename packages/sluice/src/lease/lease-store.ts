@@ -32,7 +32,7 @@ class LeaseStore implements Store {
   readonly #stopSweeping: () => void
   /** By how much the clock was ahead of the one that never steps. */
   #aheadMs = Number.NEGATIVE_INFINITY
-  readonly #counts = { leased: 0, asked: 0, refusedLocally: 0, returned: 0 }
+  readonly #counts = { leased: 0, asked: 0, refused_by_lease: 0, returned: 0 }
 
   constructor(store: Store, { leasesMax = LEASES_MAX, clock = systemClock, timers = systemTimers }: LeaseOptions) {
     this.#store = store
@@ -62,8 +62,9 @@ class LeaseStore implements Store {
     return this.takeSync(take) ?? (this.#refillOf(take.charges) === undefined ? this.#ask(take) : this.#wait(take))
   }
 
-  /** Others are asking for the same: what they get may be enough. */
+  /** Others are asking for the same: what they get may be enough. One deadline is for waiting and asking together. */
   async #wait(take: Take): Promise<Taken> {
+    const askedMs = this.#timers.nowMs()
     for (let waits = 0; waits < WAITS_MAX; waits += 1) {
       const refill = this.#refillOf(take.charges)
       if (refill === undefined) break
@@ -71,7 +72,7 @@ class LeaseStore implements Store {
       const known = this.takeSync(take)
       if (known !== undefined) return known
     }
-    return this.#ask(take)
+    return this.#ask({ ...take, askedMs })
   }
 
   async peek(charges: readonly Charge[]): Promise<Taken> {
@@ -87,7 +88,7 @@ class LeaseStore implements Store {
   async give(gives: readonly Give[], opId?: string): Promise<void> {
     const nowMs = this.#nowMs()
     const others = gives.filter((give) => {
-      return !(give.units > 0 && this.#table.find(give)?.unspend(give.units, give.bookedUs, nowMs))
+      return !(give.leased && this.#table.find(give)?.unspend(give.units, give.bookedUs, nowMs))
     })
     for (const give of others) this.#table.find(give)?.pardon()
     if (others.length > 0) await this.#store.give(others.map(chargedAs), opId)
@@ -125,7 +126,7 @@ class LeaseStore implements Store {
     const nowUs = this.#clock.nowUs()
     const nowMs = nowUs / 1000
     if (isRefused(lease, charge, nowMs)) {
-      this.#counts.refusedLocally += 1
+      this.#counts.refused_by_lease += 1
       return soleTaken(false, nowUs, lease.grant(0, 'now', 0, nowMs))
     }
     if (!canPay(lease, charge, nowMs)) return undefined
@@ -139,7 +140,7 @@ class LeaseStore implements Store {
 
   /** The answer when this node knows that one of the charges would be refused. */
   #refusal(charges: readonly Charge[], leases: readonly (Lease | undefined)[], nowUs: number): Taken {
-    this.#counts.refusedLocally += 1
+    this.#counts.refused_by_lease += 1
     const nowMs = nowUs / 1000
     const grants = charges.map((charge, index): Grant => {
       const lease = leases[index]
@@ -169,7 +170,7 @@ class LeaseStore implements Store {
     if (max < 1) return
     this.#giveBack(lease.settle(nowMs, 'asking'))
     const charge: Charge = { ...lease.bucket, min: 1, max, kind: 'hold' }
-    lease.refilling = this.#fetch([charge], [lease], [0], undefined, nowMs)
+    lease.refilling = this.#fetch({ charges: [charge] }, [lease], [0], nowMs)
       .catch(() => undefined)
       .finally(() => {
         lease.refilling = undefined
@@ -180,11 +181,11 @@ class LeaseStore implements Store {
     this.#counts.asked += 1
     const only = take.charges.length === 1 ? take.charges[0] : undefined
     const leased = only !== undefined && only.limit.lease !== undefined && only.kind !== 'force'
-    return leased ? this.#askForOne(only) : this.#askForMany(take)
+    return leased ? this.#askForOne(only, take.askedMs) : this.#askForMany(take)
   }
 
   /** One charge that its lease cannot pay. */
-  async #askForOne(charge: Charge): Promise<Taken> {
+  async #askForOne(charge: Charge, askedMs: number | undefined): Promise<Taken> {
     const nowMs = this.#nowMs()
     const gives: Give[] = []
     const lease = this.#table.findOrAdd(charge, nowMs, gives)
@@ -192,7 +193,7 @@ class LeaseStore implements Store {
     this.#giveBack(gives)
     const { min, max, kind } = charge
     const ask = { ...lease.bucket, min, max: max + lease.nextBatch(nowMs), kind }
-    const fetched = this.#fetch([ask], [lease], [min], undefined, nowMs)
+    const fetched = this.#fetch({ charges: [ask], askedMs }, [lease], [min], nowMs)
     lease.refilling = fetched
     try {
       return this.#combined([charge], [undefined], await fetched)
@@ -202,7 +203,7 @@ class LeaseStore implements Store {
   }
 
   /** Sets aside what leases can pay and asks the store for the rest. */
-  async #askForMany({ charges, op }: Take): Promise<Taken> {
+  async #askForMany({ charges, op, askedMs }: Take): Promise<Taken> {
     const nowMs = this.#nowMs()
     const dropped: Give[] = []
     const paid = charges.map((charge) => {
@@ -221,14 +222,8 @@ class LeaseStore implements Store {
       const extra = leases[index]?.nextBatch(nowMs) ?? 0
       return { ...chargedAs(charge), max: charge.max + extra }
     })
-    this.#counts.asked += 1
-    const fetched = this.#fetch(
-      asks,
-      leases,
-      open.map(({ min }) => min),
-      op,
-      nowMs,
-    )
+    const needed = open.map(({ min }) => min)
+    const fetched = this.#fetch({ charges: asks, op, askedMs }, leases, needed, nowMs)
     const settled = fetched.catch(() => undefined)
     for (const lease of leases) if (lease !== undefined) lease.refilling = settled
     try {
@@ -244,21 +239,21 @@ class LeaseStore implements Store {
 
   /** Asks the store, and keeps what came beyond what was needed. */
   async #fetch(
-    asks: readonly Charge[],
+    take: Take,
     leases: readonly (Lease | undefined)[],
     needed: readonly number[],
-    op: Take['op'],
     sentMs: number,
   ): Promise<Taken> {
-    const taken = await this.#store.take({ charges: asks, op })
+    const taken = await this.#store.take(take)
     if (taken.source !== 'store') return taken
     const nowMs = this.#nowMs()
     const late: Give[] = []
-    asks.forEach((ask, index) => {
+    take.charges.forEach((ask, index) => {
       const lease = leases[index]
       const grant = taken.grants[index] as Grant // one per charge
       if (grant.short === 'now' && ask.limit.algorithm !== 'concurrency' && ask.kind !== 'force') {
-        this.#refuse(lease, ask, needed[index] || 1, grant, sentMs, late)
+        const refused = lease ?? this.#table.findOrAdd(ask, sentMs, late)
+        refused.refuse(needed[index] || 1, grant, sentMs)
       } else if (lease !== undefined && taken.granted && grant.units > 0) {
         const extra = grant.units - (needed[index] ?? 0)
         if (!lease.fill(extra, grant, taken.nowUs, sentMs, nowMs)) {
@@ -268,11 +263,6 @@ class LeaseStore implements Store {
     })
     this.#giveBack(late)
     return taken
-  }
-
-  #refuse(lease: Lease | undefined, ask: Charge, units: number, grant: Grant, sentMs: number, dropped: Give[]): void {
-    const known = lease ?? this.#table.findOrAdd(ask, sentMs, dropped)
-    known.refuse(units, grant, sentMs)
   }
 
   #combined(charges: readonly Charge[], paid: readonly (Grant | undefined)[], taken: Taken): Taken {

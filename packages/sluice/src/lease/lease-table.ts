@@ -1,4 +1,4 @@
-// All leases of a node, found by limit, owner and detail. Bounded: the oldest go first, and what they hold goes back.
+// All leases of a node, found by limit, owner and detail. Bounded: beyond that some go, and what they hold goes back.
 
 import type { Limit } from '../algorithms/limit.ts'
 import type { BucketName, Give } from '../store/store.ts'
@@ -24,7 +24,7 @@ export class LeaseTable {
 
   find({ limit, owner, detail }: BucketName): Lease | undefined {
     const leases = limit === this.#lastLimit ? this.#lastLeases : this.#leasesOf(limit)
-    return leases?.get(detail === '' ? owner : keyOf(owner, detail))
+    return leases?.get(keyOf(owner, detail))
   }
 
   /** The lease of a bucket, made if there is none. What had to go for it is added to `gives`. */
@@ -39,14 +39,14 @@ export class LeaseTable {
       leases = new Map()
       this.#byLimit.set(limit, leases)
     }
-    leases.set(detail === '' ? owner : keyOf(owner, detail), lease)
+    leases.set(keyOf(owner, detail), lease)
     this.count += 1
     return lease
   }
 
   delete({ limit, owner, detail }: BucketName): void {
     const leases = this.#byLimit.get(limit)
-    const key = detail === '' ? owner : keyOf(owner, detail)
+    const key = keyOf(owner, detail)
     if (leases?.has(key)) this.#remove(limit, leases, key)
   }
 
@@ -72,6 +72,7 @@ export class LeaseTable {
     for (const [, , lease] of this.#all()) gives.push(...lease.settle(nowMs, 'ending'))
     this.#byLimit.clear()
     this.#lastLimit = undefined
+    this.#cursor = this.#all()
     this.count = 0
     return gives
   }
@@ -113,5 +114,5 @@ export class LeaseTable {
 }
 
 function keyOf(owner: string, detail: string): string {
-  return `${owner.length}:${owner}${detail}`
+  return detail === '' ? owner : `${owner.length}:${owner}${detail}`
 }

@@ -81,7 +81,7 @@ export class Lease {
   /** Puts units back that were spent and not needed; false when the parcel they came from is no longer good. */
   unspend(units: number, bookedUs: number, nowMs: number): boolean {
     const parcel = this.parcels.find((one) => one.bookedUs === bookedUs && nowMs < one.untilMs)
-    if (parcel === undefined) return false
+    if (parcel === undefined || parcel.spent < units) return false
     parcel.units += units
     parcel.spent -= units
     return true

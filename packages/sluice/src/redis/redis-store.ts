@@ -4,7 +4,7 @@
 import type { Clock } from '../clock.ts'
 import { LimiterError, optionInvalid } from '../errors.ts'
 import type { BreakerState, Transition } from '../failure/breaker.ts'
-import { DEADLINE_MS, guardStore } from '../failure/guard-store.ts'
+import { DEADLINE_MS, type GuardedStore, guardStore } from '../failure/guard-store.ts'
 import { leaseStore } from '../lease/lease-store.ts'
 import {
   type BucketName,
@@ -65,12 +65,60 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   const ready = batched.ready()
   const guarded = deadlineMs === 0 ? undefined : guardStore(batched, { ...options, deadlineMs, nodes, ready })
   const inner = guarded ?? batched
-  const store = options.leases === false ? inner : leaseStore(inner)
-  return Object.assign(store, {
-    ready: () => ready,
-    drill: (forMs: number) => guarded?.drill(forMs),
-    breaker: (): BreakerState => guarded?.breaker ?? 'closed',
-  })
+  return new LayeredStore(options.leases === false ? inner : leaseStore(inner), guarded, ready)
+}
+
+/** The layers as one: whatever is asked goes to the outermost. */
+class LayeredStore implements RedisStore {
+  readonly #outer: Store
+  readonly #guarded: GuardedStore | undefined
+  readonly #ready: Promise<void>
+
+  constructor(outer: Store, guarded: GuardedStore | undefined, ready: Promise<void>) {
+    this.#outer = outer
+    this.#guarded = guarded
+    this.#ready = ready
+  }
+
+  ready(): Promise<void> {
+    return this.#ready
+  }
+
+  breaker(): BreakerState {
+    return this.#guarded?.breaker ?? 'closed'
+  }
+
+  drill(forMs: number): void {
+    this.#guarded?.drill(forMs)
+  }
+
+  take(take: Take): Taken | Promise<Taken> {
+    return this.#outer.take(take)
+  }
+
+  takeSync(take: Take): Taken | undefined {
+    return this.#outer.takeSync?.(take)
+  }
+
+  peek(charges: readonly Charge[]): Taken | Promise<Taken> {
+    return this.#outer.peek(charges)
+  }
+
+  give(gives: readonly Give[], opId?: string): void | Promise<void> {
+    return this.#outer.give(gives, opId)
+  }
+
+  reset(bucket: BucketName): void | Promise<void> {
+    return this.#outer.reset(bucket)
+  }
+
+  stats(): Readonly<Record<string, number>> {
+    return this.#outer.stats?.() ?? {}
+  }
+
+  close(): Promise<void> {
+    return this.#outer.close()
+  }
 }
 
 class BatchedRedisStore implements Store {

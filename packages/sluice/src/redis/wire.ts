@@ -90,7 +90,9 @@ export class BatchEncoder {
     return indexIn(this.#keyIndex, name, () => this.keys.push(name))
   }
 
-  #limit(limit: Limit): number {
+  /** A limit that may be leased is charged as such by everybody, or what is on lease would be forgotten. */
+  #limit(given: Limit): number {
+    const limit = given.lease?.charged ?? given
     return indexIn(this.#limitIndex, limit, () => this.#limits.push(limitNumbers(limit)))
   }
 

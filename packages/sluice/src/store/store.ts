@@ -40,7 +40,12 @@ export function isBinding(kind: ChargeKind): boolean {
 export type Op = { readonly id: string }
 
 /** All or nothing: a take that is refused by one charge changes no bucket (but for `force`). */
-export type Take = { readonly charges: readonly Charge[]; readonly op?: Op | undefined }
+export type Take = {
+  readonly charges: readonly Charge[]
+  readonly op?: Op | undefined
+  /** When whoever asks began to wait, by a clock that never steps: a deadline counts from there. */
+  readonly askedMs?: number | undefined
+}
 
 /** now: wait and try again. never: the cost is above the capacity. stale_rules: a newer edit wrote the bucket. */
 export type Short = false | 'now' | 'never' | 'stale_rules'
@@ -84,6 +89,8 @@ export type Give = {
   readonly units: number
   /** `nowUs` of the take that booked the units: windows and logs find them by it, buckets discount their age. */
   readonly bookedUs: number
+  /** The units came out of a lease of this node. */
+  readonly leased?: boolean
   /** Units that are on lease no more: those that come back, and others that were spent. None unless it says so. */
   readonly settled?: number
 }

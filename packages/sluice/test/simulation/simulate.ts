@@ -130,7 +130,8 @@ class Simulation {
       if (!node.alive) return
       const gives = charges.map((charge, index) => {
         const grant = taken.grants[index]
-        return { ...charge, units: grant?.units ?? 0, bookedUs: grant?.bookedUs ?? taken.nowUs }
+        const leased = grant?.bookedUs !== undefined
+        return { ...charge, units: grant?.units ?? 0, bookedUs: grant?.bookedUs ?? taken.nowUs, leased }
       })
       for (const admission of admissions) admission.units = 0
       void node.store.give(gives)
