@@ -15,11 +15,12 @@ import type { Limit } from './limit.ts'
 
 /** Units on lease per epoch and bucket, over all nodes. */
 export const HELD_MAX: number = 2 ** 16 - 1
-const EPOCH = 2 ** 16
+/** Those of the epoch before are counted in these. */
+const BEFORE = 2 ** 16
 
 /** How many more units can be on lease in this epoch. */
 export function heldRoom({ holdTicks }: Limit, state: unknown): number {
-  return holdTicks === 0 ? Number.POSITIVE_INFINITY : HELD_MAX - ((state as PackedState).y % EPOCH)
+  return holdTicks === 0 ? Number.POSITIVE_INFINITY : HELD_MAX - ((state as PackedState).y % BEFORE)
 }
 
 /** Brings a bucket with units on lease to `now`, a tick; true when the clock had stepped back behind it. */
@@ -28,7 +29,7 @@ export function advanceHeld(limit: Limit, state: PackedState, now: number): bool
   const { at, y } = state
   state.at = now
   if (now < at) return true
-  const current = y % EPOCH
+  const current = y % BEFORE
   const epoch = holdTicks === 0 ? 0 : Math.floor(at / holdTicks)
   const firstEnd = holdTicks === 0 ? at : (epoch + 1) * holdTicks
   const secondEnd = firstEnd + holdTicks
@@ -36,10 +37,10 @@ export function advanceHeld(limit: Limit, state: PackedState, now: number): bool
     // Less than what is held is owed only if the bucket was reset: then nothing is held back.
     state.x = Math.max(Math.min(state.x, held * unitParts), state.x - Math.max(0, ticks) * tickParts)
   }
-  owed(Math.min(now, firstEnd) - at, current + (y - current) / EPOCH)
+  owed(Math.min(now, firstEnd) - at, current + (y - current) / BEFORE)
   owed(Math.min(now, secondEnd) - firstEnd, current)
   owed(now - secondEnd, 0)
-  if (now >= firstEnd) state.y = now < secondEnd ? current * EPOCH : 0
+  if (now >= firstEnd) state.y = now < secondEnd ? current * BEFORE : 0
   return false
 }
 
@@ -57,10 +58,10 @@ export function settleHeld(
 ): number {
   if (holdTicks === 0 || settled === 0) return units
   const age = Math.floor(now / holdTicks) - Math.floor(booked / holdTicks)
-  const current = state.y % EPOCH
-  const counted = age === 0 ? current : age === 1 ? (state.y - current) / EPOCH : 0
+  const current = state.y % BEFORE
+  const counted = age === 0 ? current : age === 1 ? (state.y - current) / BEFORE : 0
   if (counted < settled) return units
-  state.y -= settled * (age === 0 ? 1 : EPOCH)
+  state.y -= settled * (age === 0 ? 1 : BEFORE)
   state.x = Math.max(0, state.x - Math.min(units, settled) * unitParts)
   return Math.max(0, units - settled)
 }

@@ -54,7 +54,7 @@ export type OnFail = 'open' | 'closed' | 'local'
 
 /** See algorithms/lease-terms.ts. */
 export type LeaseTerms = {
-  /** The limit as it is charged in the store: a little tighter, for the time between charging and spending. */
+  /** The limit as it is charged in the store, which has to know of leases. */
   readonly charged: Limit
   /** Most units that one node holds of one bucket. */
   readonly unitsMax: number

@@ -17,8 +17,6 @@ export type LeaseOptions = {
 
 const LEASES_MAX = 200_000
 const SWEEP_MS = 50
-/** A check that finds others asking waits for them so often, then asks for itself. */
-const WAITS_MAX = 3
 
 export function leaseStore(store: Store, options: LeaseOptions = {}): Store {
   return new LeaseStore(store, options)
@@ -59,20 +57,20 @@ class LeaseStore implements Store {
   }
 
   take(take: Take): Taken | Promise<Taken> {
-    return this.takeSync(take) ?? (this.#refillOf(take.charges) === undefined ? this.#ask(take) : this.#wait(take))
+    const known = this.takeSync(take)
+    if (known !== undefined) return known
+    const refill = this.#refillOf(take.charges)
+    return refill === undefined ? this.#ask(take) : this.#wait(take, refill)
   }
 
-  /** Others are asking for the same: what they get may be enough. One deadline is for waiting and asking together. */
-  async #wait(take: Take): Promise<Taken> {
+  /**
+   * Others are asking for the same: what they get may be enough, and if not, it is asked for. They began earlier and end
+   * earlier, and the same deadline is for waiting and asking together.
+   */
+  async #wait(take: Take, refill: Promise<unknown>): Promise<Taken> {
     const askedMs = this.#timers.nowMs()
-    for (let waits = 0; waits < WAITS_MAX; waits += 1) {
-      const refill = this.#refillOf(take.charges)
-      if (refill === undefined) break
-      await refill.catch(() => undefined) // whoever asked is told
-      const known = this.takeSync(take)
-      if (known !== undefined) return known
-    }
-    return this.#ask({ ...take, askedMs })
+    await refill.catch(() => undefined) // whoever asked is told
+    return this.takeSync(take) ?? this.#ask({ ...take, askedMs })
   }
 
   async peek(charges: readonly Charge[]): Promise<Taken> {
@@ -105,6 +103,7 @@ class LeaseStore implements Store {
 
   async close(): Promise<void> {
     this.#stopSweeping()
+    await Promise.allSettled(this.#table.refills()) // what is on its way would be lost
     const gives = this.#table.clear(this.#nowMs())
     if (gives.length > 0) await Promise.resolve(this.#store.give(gives)).catch(() => {}) // lost units err low
     await this.#store.close()
@@ -315,7 +314,7 @@ function canPay(lease: Lease | undefined, { limit, kind, min }: Charge, nowMs: n
   return lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs))
 }
 
-/** A bucket as the store knows it: charged under the tighter limit. */
+/** A bucket as the store knows it. */
 function chargedAs<B extends BucketName>(bucket: B): B {
   const { lease } = bucket.limit
   return lease === undefined ? bucket : { ...bucket, limit: lease.charged }

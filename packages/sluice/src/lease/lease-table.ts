@@ -77,6 +77,11 @@ export class LeaseTable {
     return gives
   }
 
+  /** What is being asked for right now. */
+  refills(): Promise<unknown>[] {
+    return [...this.#all()].flatMap(([, , { refilling }]) => refilling ?? [])
+  }
+
   *#all(): Generator<[Map<string, Lease>, string, Lease]> {
     for (const leases of this.#byLimit.values()) {
       for (const [key, lease] of leases) yield [leases, key, lease]

@@ -16,6 +16,7 @@ const REMAINING_SHARE = 0.25
 const LEAST_SHARE = 0.04
 /** A node does not ask again for this long, at most, for want of a batch. */
 const SPENT_MS = 100
+/** Units that flow back within this time by themselves are not worth a message. */
 const MISSED_US = 200_000
 /** The clock tells whole milliseconds: it may be this much later than it says. */
 const CLOCK_STEP_MS = 1

@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'da1dbff018040ea3c7fe4f004c37eda9567c9ac9',
+  sha1: '39593c663e797e0ea66b16ef8d0b5e1632a111fc',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -96,7 +96,7 @@ end
 
 local pack, unpack_struct = struct.pack, struct.unpack
 
--- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/verbs.lua}.
+-- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/plain.lua}.
 local layouts = {}
 -- All states one behind the other: at, x and y of the bucket in seat 1 of a value, of seat 2, ... \`state_count\` is how
 -- many numbers there are.
@@ -578,7 +578,7 @@ end
 -- By key: the list (false: the value cannot be read) and the algorithm of a listed value, and those that have changed.
 local listed_values, list_codes, dirty_lists, dirty_list_count = {}, {}, {}, 0
 
--- A list as include/listed.lua describes it. An error when it is none.
+-- A list as described above. An error when it is none.
 local function read_list(code, text)
   local list = cmsgpack.unpack(text)
   local first, step = code == 5 and 4 or 3, code == 5 and 2 or 3
@@ -716,11 +716,6 @@ end
 local function settle(part, key, limit, detail, keeps)
   if limit[2] >= 5 then return settle_listed(part, key, limit, keeps) end
   return settle_packed(part, key, limit, detail, keeps)
-end
-
-local function used_of(part, limit, op_id)
-  if limit[2] >= 5 then return used_list(limit[2], lists[part], op_id) end
-  return used(limit[2], limit[4], limit[5], ats[part], xs[part], ys[part])
 end
 
 local function is_live(part, limit)

@@ -1,6 +1,6 @@
 // Ten million buckets without an object per bucket: 24 bytes each in typed arrays, found by a keyed fingerprint.
 // Segments are small hash tables behind a directory. A full one first drops buckets that cannot be told from fresh
-// ones, then grows by a chunk, then splits in two: no step ever touches more than one segment, so none stops the world.
+// ones, then grows by a chunk, then splits in two: no step ever touches the buckets of more than one segment, so none stops the world.
 // Chunks are all of one size and used again, so growing leaves no holes in the heap and no garbage behind.
 
 const CHUNK_SLOTS = 1024
@@ -22,9 +22,8 @@ const SWEEP_PAUSE_US = 200_000
 const SLOT_WORDS = 6
 const HIGH_BITS = 20
 const HIGH_MASK = 2 ** HIGH_BITS - 1
+/** Tags are numbers below the square of this. */
 const HALF_TAG = 2 ** 12
-/** Tags are numbers below this. */
-export const TAGS: number = HALF_TAG * HALF_TAG
 
 type Chunk = Int32Array
 

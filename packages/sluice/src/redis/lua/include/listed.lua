@@ -125,7 +125,7 @@ end
 -- By key: the list (false: the value cannot be read) and the algorithm of a listed value, and those that have changed.
 local listed_values, list_codes, dirty_lists, dirty_list_count = {}, {}, {}, 0
 
--- A list as include/listed.lua describes it. An error when it is none.
+-- A list as described above. An error when it is none.
 local function read_list(code, text)
   local list = cmsgpack.unpack(text)
   local first, step = code == LOG and 4 or 3, code == LOG and 2 or 3

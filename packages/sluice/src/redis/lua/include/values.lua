@@ -21,7 +21,7 @@ local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$'
 
 local pack, unpack_struct = struct.pack, struct.unpack
 
--- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/verbs.lua}.
+-- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/plain.lua}.
 local TEXT, COUNT, NAMES, SHAPES, SEATS, FINDS = 1, 2, 3, 4, 5, 6
 local layouts = {}
 -- All states one behind the other: at, x and y of the bucket in seat 1 of a value, of seat 2, ... `state_count` is how

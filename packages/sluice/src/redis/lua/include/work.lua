@@ -96,11 +96,6 @@ local function settle(part, key, limit, detail, keeps)
   return settle_packed(part, key, limit, detail, keeps)
 end
 
-local function used_of(part, limit, op_id)
-  if limit[2] >= LOG then return used_list(limit[2], lists[part], op_id) end
-  return used(limit[2], limit[4], limit[5], ats[part], xs[part], ys[part])
-end
-
 local function is_live(part, limit)
   if limit[2] >= LOG then return is_live_list(limit[2], lists[part]) end
   return xs[part] > 0 or ys[part] > 0

@@ -1,0 +1,66 @@
+import { Redis } from 'ioredis'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { compileLimit } from '../algorithms/limit.ts'
+import { redisStore } from '../redis/redis-store.ts'
+import type { Charge, Taken } from '../store/store.ts'
+import { type RedisProcess, startRedis } from '../testing/redis-process.ts'
+
+let redis: RedisProcess
+let prefixes = 0
+beforeAll(async () => {
+  redis = await startRedis()
+})
+afterAll(() => redis.stop())
+
+const limit = compileLimit({
+  ...{ id: 'r', fact: 'user', algorithm: 'token_bucket', units: 100, windowUs: 3_600e6 },
+  ...{ onFail: 'closed', lease: { ttlUs: 2_000_000 } },
+})
+const charge: Charge = { limit, owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce' }
+
+function storeOf(prefix: string, leases = true) {
+  return redisStore(new Redis(redis.url, { lazyConnect: true }), { prefix, leases, deadlineMs: 5000 })
+}
+
+describe('leases on Redis', () => {
+  test('a bucket that comes back is paid from a lease; nothing is lost at the end', async () => {
+    const prefix = `l${prefixes++}`
+    const node = storeOf(prefix)
+    const sources: string[] = []
+    for (let checks = 0; checks < 10; checks += 1) sources.push((await node.take({ charges: [charge] })).source)
+    expect(sources.slice(0, 2)).toEqual(['store', 'store'])
+    expect(sources).toContain('lease')
+    await node.close()
+    const other = storeOf(prefix, false)
+    expect((await other.peek([charge])).grants[0]?.remaining).toBe(90)
+    await other.close()
+  })
+
+  test('units that the store granted go back to the store, those of a lease to the lease', async () => {
+    const prefix = `l${prefixes++}`
+    const node = storeOf(prefix)
+    const taken: Taken[] = []
+    for (let checks = 0; checks < 10; checks += 1) taken.push(await node.take({ charges: [charge] }))
+    for (const { nowUs, grants } of taken) {
+      const [grant] = grants
+      const leased = grant?.bookedUs !== undefined
+      await node.give([{ ...charge, units: 1, bookedUs: grant?.bookedUs ?? nowUs, leased }])
+    }
+    await node.close()
+    const other = storeOf(prefix, false)
+    expect((await other.peek([charge])).grants[0]?.remaining).toBeGreaterThanOrEqual(99)
+    await other.close()
+  })
+
+  test('a node without leases does not forget what others hold', async () => {
+    const prefix = `l${prefixes++}`
+    const [leased, strict] = [storeOf(prefix), storeOf(prefix, false)]
+    for (let checks = 0; checks < 5; checks += 1) await leased.take({ charges: [charge] })
+    await strict.take({ charges: [charge] })
+    let granted = 6
+    while ((await strict.take({ charges: [charge] })).granted) granted += 1
+    while ((await leased.take({ charges: [charge] })).granted) granted += 1
+    expect(granted).toBe(100)
+    await Promise.all([leased.close(), strict.close()])
+  })
+})
