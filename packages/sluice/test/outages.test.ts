@@ -68,8 +68,7 @@ test.each(FAULTS)('Redis $name: every check is answered as its rule says', { tim
   const { limiter } = fleet
   const ask = (path: string) => limiter.check({ user: 'alice', path })
   for (let checks = 0; checks < 20; checks += 1) await ask('/leased') // so that some units are in hand
-  const before = await ask('/closed')
-  expect(before.source).toBe('store')
+  await vi.waitFor(async () => expect((await ask('/closed')).source).toBe('store'), { timeout: 10_000 })
 
   await fault.begin(fleet)
   await vi.waitFor(async () => expect((await ask('/closed')).source).toBe('policy'), { timeout: 10_000 })

@@ -1,6 +1,6 @@
 // One deadline for everything that waits, and one timer: nearly all wait equally long, so the first to come is the
-// first to be due. When it fires, replies that have arrived but were not read yet get their turn before anybody is judged: a
-// process that was busy for 30 ms must not take its own delay for that of the store.
+// first to be due. When it fires, replies that have arrived but were not read yet get their turn before anybody is
+// judged: a process that was busy for 30 ms must not take its own delay for that of the store.
 
 import type { Timers } from '../clock.ts'
 

@@ -64,8 +64,8 @@ class LeaseStore implements Store {
   }
 
   /**
-   * Others are asking for the same: what they get may be enough, and if not, it is asked for. They began earlier and end
-   * earlier, and the same deadline is for waiting and asking together.
+   * Others are asking for the same: what they get may be enough, and if not, it is asked for. They began earlier and
+   * end earlier, and the same deadline is for waiting and asking together.
    */
   async #wait(take: Take, refill: Promise<unknown>): Promise<Taken> {
     const askedMs = this.#timers.nowMs()

@@ -1,7 +1,7 @@
 // Ten million buckets without an object per bucket: 24 bytes each in typed arrays, found by a keyed fingerprint.
 // Segments are small hash tables behind a directory. A full one first drops buckets that cannot be told from fresh
-// ones, then grows by a chunk, then splits in two: no step ever touches the buckets of more than one segment, so none stops the world.
-// Chunks are all of one size and used again, so growing leaves no holes in the heap and no garbage behind.
+// ones, then grows by a chunk, then splits in two: no step ever touches the buckets of more than one segment, so none
+// stops the world. Chunks are all of one size and used again, so growing leaves no holes in the heap and no garbage.
 
 const CHUNK_SLOTS = 1024
 const CHUNK_BITS = 10

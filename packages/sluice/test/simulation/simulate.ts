@@ -12,12 +12,17 @@ import { World } from './world.ts'
 
 const OWNERS = ['a', 'b', 'c']
 const DEADLINE_MS = 15
+const BURST_EVERY_US = 1_700_000
+const BURST_US = 300_000
 const CALM: Weather = { lost: 0, broken: 0, slow: 0 }
 
 type Plan = {
   readonly calm: boolean
   readonly weather: Weather
   readonly seconds: number
+  /** Some runs have nothing but clocks that jump: among other faults these rarely show. */
+  readonly onlyClocks: boolean
+  readonly bursty: boolean
   /** Mean time between two requests of a node. */
   readonly pauseUs: number
 }
@@ -52,7 +57,15 @@ class Simulation {
       slow: random.pick([0, 0.05, 0.2]),
     }
     const weather = calm ? CALM : storm
-    this.#plan = { calm, weather, seconds: random.pick([4, 8, 15]), pauseUs: random.pick([1_500, 6_000, 40_000]) }
+    const onlyClocks = random.next() < 0.25
+    this.#plan = {
+      calm,
+      onlyClocks,
+      bursty: random.next() < 0.5,
+      weather,
+      seconds: random.pick([4, 8, 15]),
+      pauseUs: random.pick([1_500, 6_000, 40_000]),
+    }
     this.#ttlUs = random.pick([undefined, 300_000, 1_500_000])
     this.#limits = this.#newLimits()
     for (let count = random.between(1, 5); count > 0; count -= 1) this.#addNode()
@@ -93,11 +106,17 @@ class Simulation {
 
   /** One request after another, for as long as the node lives. */
   #request(node: Node): void {
-    this.#world.after(this.#random.next() * 2 * this.#plan.pauseUs, () => {
+    this.#world.after(this.#random.next() * 2 * this.#plan.pauseUs + this.#lullUs(), () => {
       if (!node.alive || !this.#loaded) return
       void this.#check(node)
       this.#request(node)
     })
+  }
+
+  /** Bursts that all nodes see at once, and lulls in which leases lie idle and buckets fill up. */
+  #lullUs(): number {
+    const withinUs = this.#world.nowUs % BURST_EVERY_US
+    return this.#plan.bursty && withinUs > BURST_US ? BURST_EVERY_US - withinUs : 0
   }
 
   async #check(node: Node): Promise<void> {
@@ -139,7 +158,7 @@ class Simulation {
   }
 
   #fault(seconds: number): void {
-    const kind = this.#random.pick(['crash', 'partition', 'edit', 'clock', 'clock', 'join'])
+    const kind = this.#plan.onlyClocks ? 'clock' : this.#random.pick(['crash', 'partition', 'edit', 'clock', 'join'])
     this.#world.after(this.#random.next() * seconds * 1e6, () => {
       const node = this.#random.pick(this.#nodes)
       if (kind === 'crash') {

@@ -1,0 +1,47 @@
+import { startRedis } from 'sluice/testing'
+import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { buildOnce, run, start } from './process.ts'
+import { clientOf, ruleFile } from './service.ts'
+
+beforeAll(buildOnce, 300_000)
+
+const TEN = '- { rule_id: ten, limit: 10, window: 1d, scope: per_user }\n'
+
+async function freshRedis(): Promise<string> {
+  const redis = await startRedis()
+  onTestFinished(() => redis.stop())
+  return redis.url
+}
+
+describe('--workers', () => {
+  test('several processes share one port and one limit, and end together', async () => {
+    const patient = ['--store-deadline-ms', '5000', '--drain-ms', '0'] // the machine may be busy
+    const args = ['--redis', await freshRedis(), '--workers', '2', '--rules', ruleFile(TEN)]
+    const service = await start([...args, ...patient])
+    await vi.waitFor(() => expect(listeningPids(service.output().stderr).size).toBe(2), { timeout: 20_000 })
+    const { check } = clientOf(service.address, [])
+    const answers = await Promise.all(Array.from({ length: 30 }, () => check({ client_id: 'a' })))
+    expect(answers.filter(({ allowed }) => allowed)).toHaveLength(10)
+    service.signal('SIGTERM')
+    expect(await service.ended()).toMatchObject({ code: 0 })
+  })
+
+  test('rules that are wrong end all of them, with exit code 2', async () => {
+    const rules = ruleFile('- { rule_id: a, limit: -1, window: 1d }\n')
+    const { code, stderr } = run(['--redis', await freshRedis(), '--workers', '2', '--rules', rules])
+    expect(code).toBe(2)
+    expect(stderr).toContain('the rules are wrong')
+  })
+
+  test('need Redis, and say so', () => {
+    const { code, stderr } = run(['--workers', '2'])
+    expect(code).toBe(2)
+    expect(stderr).toContain('--workers: remove it, or give --redis')
+  })
+})
+
+/** Each worker logs once that it listens. */
+function listeningPids(stderr: string): Set<number> {
+  const lines = stderr.split('\n').filter((line) => line.includes('"listening"'))
+  return new Set(lines.map((_, index) => index))
+}
