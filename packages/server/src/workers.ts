@@ -1,5 +1,5 @@
-// `--workers n`: several processes on one port. Each is a whole node with leases of its own, so they need a store
-// that all share. This process only watches over them: it starts again what dies, and ends them all when it is asked to.
+// `--workers n`: several processes on one port. Each is a whole node with leases of its own, so they need a store that
+// all share. This process only watches over them: it starts again what dies, and ends all of them when it is asked to.
 
 import cluster, { type Worker } from 'node:cluster'
 import { once } from 'node:events'
