@@ -17,6 +17,8 @@ export type LeaseOptions = {
 
 const LEASES_MAX = 200_000
 const SWEEP_MS = 50
+/** Nobody begins to wait for others after this: they may take a deadline of their own. */
+const WAIT_MS = 4
 
 export function leaseStore(store: Store, options: LeaseOptions = {}): Store {
   return new LeaseStore(store, options)
@@ -64,13 +66,19 @@ class LeaseStore implements Store {
   }
 
   /**
-   * Others are asking for the same: what they get may be enough, and if not, it is asked for. They began earlier and
-   * end earlier, and the same deadline is for waiting and asking together.
+   * Others are asking for the same: what they get may be enough. Whoever is not served waits for the next of them, for
+   * a while, so that not all ask at once. One deadline is for waiting and asking together.
    */
-  async #wait(take: Take, refill: Promise<unknown>): Promise<Taken> {
+  async #wait(take: Take, first: Promise<unknown>): Promise<Taken> {
     const askedMs = this.#timers.nowMs()
-    await refill.catch(() => undefined) // whoever asked is told
-    return this.takeSync(take) ?? this.#ask({ ...take, askedMs })
+    let refill: Promise<unknown> | undefined = first
+    while (refill !== undefined && this.#timers.nowMs() - askedMs < WAIT_MS) {
+      await refill.catch(() => undefined) // whoever asked is told
+      const known = this.takeSync(take)
+      if (known !== undefined) return known
+      refill = this.#refillOf(take.charges)
+    }
+    return this.#ask({ ...take, askedMs })
   }
 
   async peek(charges: readonly Charge[]): Promise<Taken> {
