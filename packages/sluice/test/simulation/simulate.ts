@@ -61,7 +61,7 @@ class Simulation {
     this.#plan = {
       calm,
       onlyClocks,
-      bursty: random.next() < 0.5,
+      bursty: onlyClocks || random.next() < 0.5,
       weather,
       seconds: random.pick([4, 8, 15]),
       pauseUs: random.pick([1_500, 6_000, 40_000]),
@@ -172,7 +172,8 @@ class Simulation {
           node.network.up = true
         })
       }
-      if (kind === 'clock') node.offsetUs += this.#random.pick([-3_600e6, -3_600e6, -2e6, -30_000, 30_000, 2e6])
+      const jumps = this.#plan.onlyClocks ? [-3_600e6] : [-3_600e6, -2e6, -30_000, 30_000, 2e6]
+      if (kind === 'clock') node.offsetUs += this.#random.pick(jumps)
       if (kind === 'join') this.#addNode()
       if (kind === 'edit') this.#edit()
     })
