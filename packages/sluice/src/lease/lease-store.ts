@@ -8,7 +8,7 @@ import type { Lease } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
 
 export type LeaseOptions = {
-  /** Most leases held at once; above it the oldest go back. */
+  /** Most leases held at once; above it some go back. */
   readonly leasesMax?: number
   /** Of this node: only spans of time are read off it. */
   readonly clock?: Clock
