@@ -8,7 +8,8 @@ import { withRedis } from '../redis-server.ts'
 import type { Scenario } from '../report.ts'
 import { seeded, zipf } from '../zipf.ts'
 
-const ROUND_MS = 3000
+/** Of all nodes together, in a round. */
+const CHECKS = 1_500_000
 const WARMUPS = 2
 
 export const scenario: Scenario = {
@@ -33,7 +34,7 @@ export const scenario: Scenario = {
 function runNodes(count: number, rounds: number): Promise<{ rates: number[]; perCheck: number }> {
   return withRedis(1, async ([server]) => {
     const seats = Array.from({ length: count }, () =>
-      isolated('./scenarios/leased-nodes.js', 'node', String(server?.port)),
+      isolated('./scenarios/leased-nodes.js', 'node', `${server?.port} ${CHECKS / count}`),
     )
     const nodes = await Promise.all(seats)
     const rates: number[] = []
@@ -53,13 +54,14 @@ function runNodes(count: number, rounds: number): Promise<{ rates: number[]; per
 }
 
 export const contenders: Contenders = {
-  node: async (port) => {
+  node: async (argument) => {
+    const [port = '', share] = argument.split(' ')
     const leased = await leasedLimiter(port, [perSecond(0)])
     const choose = zipf(KEYS, seeded(process.pid))
     let charged = 0
     return {
       async round() {
-        const { checks, seconds } = await runLoad(leased, choose, ROUND_MS)
+        const { checks, seconds } = await runLoad(leased, choose, Number(share))
         const now = leased.store.stats?.().requests ?? 0
         const charges = now - charged
         charged = now

@@ -10,8 +10,9 @@ import { type RedisServer, withRedis } from '../redis-server.ts'
 import type { Scenario } from '../report.ts'
 import { seeded, zipf } from '../zipf.ts'
 
-const ROUND_MS = 3000
-const CALLS = 100_000
+/** A round takes some seconds either way. */
+const CHECKS = 1_500_000
+const CALLS = 200_000
 const NAMES = ['sluice, leased', 'rate-limiter-flexible'] as const
 
 export const scenario: Scenario = {
@@ -49,7 +50,7 @@ export const contenders: Contenders = {
   'sluice, leased': async (port) => {
     const leased = await leasedLimiter(port, [perSecond(0)])
     const choose = zipf(KEYS, seeded(1))
-    return { round: async () => sampleOf(await runLoad(leased, choose, ROUND_MS)) }
+    return { round: async () => sampleOf(await runLoad(leased, choose, CHECKS)) }
   },
   'rate-limiter-flexible': (port) =>
     flexibleOnRedis(port, CALLS, (storeClient) => new RateLimiterRedis({ storeClient, points: RATE, duration: 1 })),

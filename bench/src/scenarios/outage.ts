@@ -6,7 +6,7 @@ import { startRedis } from '../redis-server.ts'
 import type { Scenario } from '../report.ts'
 import { seeded, zipf } from '../zipf.ts'
 
-const ROUND_MS = 2000
+const CHECKS = 1_000_000
 
 export const scenario: Scenario = {
   what: 'throughput with Redis dead, leased, `on_fail: open`',
@@ -18,10 +18,10 @@ export const scenario: Scenario = {
       const server = await startRedis()
       const leased = await leasedLimiter(String(server.port), [perSecond(0)], 15)
       const choose = zipf(KEYS, seeded(round))
-      await runLoad(leased, choose, ROUND_MS) // warm-up
-      const before = await runLoad(leased, choose, ROUND_MS)
+      await runLoad(leased, choose, CHECKS) // warm-up
+      const before = await runLoad(leased, choose, CHECKS)
       await server.stop()
-      const after = await runLoad(leased, choose, ROUND_MS)
+      const after = await runLoad(leased, choose, CHECKS)
       up.push(before.checks / before.seconds)
       dead.push(after.checks / after.seconds)
       progress(

@@ -12,6 +12,7 @@ const TTL_US = 5_000_000
 /** Values in Redis outlive what they hold by more than this: lua/include/values.lua. */
 const TTL_US_MAX = 30_000_000
 const SHARE = 0.1
+const HOT_SHARE = 0.2
 /** A log pays for H with its rate, all the time: this is the drift. */
 const LOG_DRIFT = 0.04
 const WINDOW_PART = 0.25
@@ -21,9 +22,11 @@ const HELD_SHARE = 1 / 16
 /** Undefined where a lease could not hold even two units: then asking each time costs the same and strands nothing. */
 export function leaseTerms(limit: Limit, wishes: LeaseWishes): LeaseTerms | undefined {
   const ttlUs = Math.floor(Math.min(wishes.ttlUs ?? TTL_US, longestUs(limit)))
-  const share = Math.floor(limit.capacity * Math.min(1, wishes.maxShare ?? SHARE))
-  const unitsMax = Math.min(wishes.maxUnits ?? Number.POSITIVE_INFINITY, share, Math.floor(HELD_MAX * HELD_SHARE))
-  return ttlUs < limit.tickUs || unitsMax < 2 ? undefined : { charged: chargedLimit(limit, ttlUs), unitsMax, ttlUs }
+  const most = Math.min(wishes.maxUnits ?? Number.POSITIVE_INFINITY, Math.floor(HELD_MAX * HELD_SHARE))
+  const unitsOf = (share: number) => Math.min(most, Math.floor(limit.capacity * Math.min(1, wishes.maxShare ?? share)))
+  const unitsMax = unitsOf(SHARE)
+  if (ttlUs < limit.tickUs || unitsMax < 2) return undefined
+  return { charged: chargedLimit(limit, ttlUs), unitsMax, hotUnitsMax: unitsOf(HOT_SHARE), ttlUs }
 }
 
 function longestUs({ algorithm, units, windowUs }: Limit): number {

@@ -56,8 +56,9 @@ export type OnFail = 'open' | 'closed' | 'local'
 export type LeaseTerms = {
   /** The limit as it is charged in the store, which has to know of leases. */
   readonly charged: Limit
-  /** Most units that one node holds of one bucket. */
+  /** Most units that one node asks for at once of one bucket, and of one that is hot. */
   readonly unitsMax: number
+  readonly hotUnitsMax: number
   /** Longest time from charging to spending. */
   readonly ttlUs: number
 }

@@ -2,9 +2,10 @@
 // is still all or nothing: what leases can pay is set aside, the store is asked for the rest in one go, and what was
 // set aside goes back if it refuses. The bounds are in algorithms/lease-terms.ts.
 
+import { SoleTaken } from '../algorithms/grant.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
-import type { BucketName, Charge, Give, Grant, Store, Take, Taken } from '../store/store.ts'
-import type { Lease } from './lease.ts'
+import type { BucketName, Charge, Give, Grant, Short, Source, Store, Take, Taken } from '../store/store.ts'
+import { bucketOf, chargedAs, type Lease } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
 
 export type LeaseOptions = {
@@ -15,14 +16,19 @@ export type LeaseOptions = {
   readonly timers?: Timers
 }
 
-const LEASES_MAX = 200_000
+/** About 300 bytes each. */
+const LEASES_MAX = 1_000_000
 const SWEEP_MS = 50
 /** Nobody begins to wait for others after this: they may take a deadline of their own. */
 const WAIT_MS = 4
+const NOTHING_PAID: readonly undefined[] = []
 
 export function leaseStore(store: Store, options: LeaseOptions = {}): Store {
   return new LeaseStore(store, options)
 }
+
+/** A charge that the store is asked for, and the row of the lease that is to be filled (-1: none). */
+type Asked = { readonly charge: Charge; readonly row: number }
 
 class LeaseStore implements Store {
   readonly #store: Store
@@ -44,41 +50,15 @@ class LeaseStore implements Store {
 
   takeSync({ charges, op }: Take): Taken | undefined {
     if (op !== undefined) return undefined
-    const only = charges.length === 1 ? charges[0] : undefined
-    if (only !== undefined) return this.#takeOne(only)
-    const leases = charges.map((charge) => this.#table.find(charge))
-    const nowUs = this.#clock.nowUs()
-    const nowMs = nowUs / 1000
-    if (charges.some((charge, index) => isRefused(leases[index], charge, nowMs))) {
-      return this.#refusal(charges, leases, nowUs)
-    }
-    if (!charges.every((charge, index) => canPay(leases[index], charge, nowMs))) return undefined
-    const grants = charges.map((charge, index) => this.#pay(leases[index] as Lease, charge, nowMs)) // one that can
-    this.#counts.leased += 1
-    return { granted: true, nowUs, grants, source: 'lease', replayed: false }
+    const [first] = charges
+    return first !== undefined && charges.length === 1 ? this.#takeOne(first) : this.#takeMany(charges)
   }
 
   take(take: Take): Taken | Promise<Taken> {
     const known = this.takeSync(take)
     if (known !== undefined) return known
-    const refill = this.#refillOf(take.charges)
-    return refill === undefined ? this.#ask(take) : this.#wait(take, refill)
-  }
-
-  /**
-   * Others are asking for the same: what they get may be enough. Whoever is not served waits for the next of them, for
-   * a while, so that not all ask at once. One deadline is for waiting and asking together.
-   */
-  async #wait(take: Take, first: Promise<unknown>): Promise<Taken> {
-    const askedMs = this.#timers.nowMs()
-    let refill: Promise<unknown> | undefined = first
-    while (refill !== undefined && this.#timers.nowMs() - askedMs < WAIT_MS) {
-      await refill.catch(() => undefined) // whoever asked is told
-      const known = this.takeSync(take)
-      if (known !== undefined) return known
-      refill = this.#refillOf(take.charges)
-    }
-    return this.#ask({ ...take, askedMs })
+    const answer = this.#answerToOthers(take.charges)
+    return answer === undefined ? this.#ask(take) : this.#wait(take, answer)
   }
 
   async peek(charges: readonly Charge[]): Promise<Taken> {
@@ -111,7 +91,7 @@ class LeaseStore implements Store {
 
   async close(): Promise<void> {
     this.#stopSweeping()
-    await Promise.allSettled(this.#table.refills()) // what is on its way would be lost
+    await Promise.allSettled(this.#table.asking()) // what is on its way would be lost
     const gives = this.#table.clear(this.#nowMs())
     if (gives.length > 0) await Promise.resolve(this.#store.give(gives)).catch(() => {}) // lost units err low
     await this.#store.close()
@@ -126,150 +106,181 @@ class LeaseStore implements Store {
     this.#giveBack(setBack ? this.#table.clear(nowMs) : this.#table.sweep(nowMs))
   }
 
-  /** The hot path: one charge, of one lease. */
-  #takeOne(charge: Charge): Taken | undefined {
-    const lease = this.#table.find(charge)
-    if (lease === undefined) return undefined
-    const nowUs = this.#clock.nowUs()
-    const nowMs = nowUs / 1000
-    if (isRefused(lease, charge, nowMs)) {
-      this.#counts.refused_by_lease += 1
-      return soleTaken(false, nowUs, lease.grant(0, 'now', 0, nowMs))
-    }
-    if (!canPay(lease, charge, nowMs)) return undefined
-    this.#counts.leased += 1
-    return soleTaken(true, nowUs, this.#pay(lease, charge, nowMs))
-  }
-
   #nowMs(): number {
     return this.#clock.nowUs() / 1000
   }
 
+  /** The hot path: one charge, of one lease. */
+  #takeOne(charge: Charge): Taken | undefined {
+    const row = this.#table.rowOf(charge)
+    if (row < 0) return undefined
+    const lease = this.#table.at(row)
+    const nowUs = this.#clock.nowUs()
+    const nowMs = nowUs / 1000
+    const { min } = charge
+    if (isRefused(lease, charge, nowMs)) {
+      this.#counts.refused_by_lease += 1
+      return new LeasedTaken(false, nowUs, 0, 'now', 0, lease.resetAfterUs(nowMs), lease.retryAfterUs(nowMs), 0)
+    }
+    if (!canPay(lease, charge, nowMs)) return undefined
+    this.#counts.leased += 1
+    if (lease.held(nowMs) < min) {
+      return { granted: true, nowUs, grants: [spentInShadow(lease, nowMs)], source: 'lease', replayed: false }
+    }
+    const bookedUs = lease.spend(min, nowMs)
+    const remaining = lease.remaining(nowMs)
+    const resetAfterUs = lease.resetAfterUs(nowMs)
+    if (lease.isLow(nowMs)) this.#refill(row, charge, nowMs)
+    return new LeasedTaken(true, nowUs, min, false, remaining, resetAfterUs, 0, bookedUs)
+  }
+
+  #takeMany(charges: readonly Charge[]): Taken | undefined {
+    const rows = charges.map((charge) => this.#table.rowOf(charge))
+    const nowUs = this.#clock.nowUs()
+    const nowMs = nowUs / 1000
+    const refused = (row: number, charge: Charge) => row >= 0 && isRefused(this.#table.at(row), charge, nowMs)
+    if (charges.some((charge, index) => refused(rows[index] as number, charge))) {
+      return this.#refusal(charges, rows, nowUs)
+    }
+    const payable = (row: number, charge: Charge) => row >= 0 && canPay(this.#table.at(row), charge, nowMs)
+    if (!charges.every((charge, index) => payable(rows[index] as number, charge))) return undefined
+    const grants = charges.map((charge, index) => this.#pay(rows[index] as number, charge, nowMs))
+    this.#counts.leased += 1
+    return { granted: true, nowUs, grants, source: 'lease', replayed: false }
+  }
+
   /** The answer when this node knows that one of the charges would be refused. */
-  #refusal(charges: readonly Charge[], leases: readonly (Lease | undefined)[], nowUs: number): Taken {
+  #refusal(charges: readonly Charge[], rows: readonly number[], nowUs: number): Taken {
     this.#counts.refused_by_lease += 1
     const nowMs = nowUs / 1000
     const grants = charges.map((charge, index): Grant => {
-      const lease = leases[index]
-      return lease?.grant(0, lease.isRefused(charge.min, nowMs) ? 'now' : false, 0, nowMs) ?? UNKNOWN
+      const row = rows[index] as number // one per charge
+      if (row < 0) return UNKNOWN
+      const lease = this.#table.at(row)
+      return grantOf(lease, 0, lease.isRefused(charge.min, nowMs) ? 'now' : false, 0, nowMs)
     })
     return { granted: false, nowUs, grants, source: 'lease', replayed: false }
   }
 
-  #pay(lease: Lease, { min }: Charge, nowMs: number): Grant {
-    if (lease.held(nowMs) < min) return lease.grant(0, 'now', 0, nowMs) // refused in shadow, which holds nobody up
+  #pay(row: number, charge: Charge, nowMs: number): Grant {
+    const { min } = charge
+    const lease = this.#table.at(row)
+    if (lease.held(nowMs) < min) return spentInShadow(lease, nowMs)
     const bookedUs = lease.spend(min, nowMs)
-    if (lease.isLow(nowMs)) this.#refill(lease, nowMs)
-    return lease.grant(min, false, bookedUs, nowMs)
+    const grant = grantOf(lease, min, false, bookedUs, nowMs)
+    if (lease.isLow(nowMs)) this.#refill(row, charge, nowMs)
+    return grant
   }
 
-  #refillOf(charges: readonly Charge[]): Promise<unknown> | undefined {
+  #answerToOthers(charges: readonly Charge[]): Promise<unknown> | undefined {
     for (const charge of charges) {
-      const refilling = this.#table.find(charge)?.refilling
-      if (refilling !== undefined) return refilling
+      const answer = this.#table.askingOf(this.#table.rowOf(charge))
+      if (answer !== undefined) return answer
     }
     return undefined
   }
 
-  /** Ahead of need; nobody waits for it unless the lease runs out. */
-  #refill(lease: Lease, nowMs: number): void {
-    const max = lease.nextBatch(nowMs)
-    if (max < 1) return
-    this.#giveBack(lease.settle(nowMs, 'asking'))
-    const charge: Charge = { ...lease.bucket, min: 1, max, kind: 'hold' }
-    lease.refilling = this.#fetch({ charges: [charge] }, [lease], [0], nowMs)
-      .catch(() => undefined)
-      .finally(() => {
-        lease.refilling = undefined
-      })
-  }
-
-  #ask(take: Take): Promise<Taken> {
-    this.#counts.asked += 1
-    const only = take.charges.length === 1 ? take.charges[0] : undefined
-    const leased = only !== undefined && only.limit.lease !== undefined && only.kind !== 'force'
-    return leased ? this.#askForOne(only, take.askedMs) : this.#askForMany(take)
-  }
-
-  /** One charge that its lease cannot pay. */
-  async #askForOne(charge: Charge, askedMs: number | undefined): Promise<Taken> {
-    const nowMs = this.#nowMs()
-    const gives: Give[] = []
-    const lease = this.#table.findOrAdd(charge, nowMs, gives)
-    gives.push(...lease.settle(nowMs, 'asking'))
-    this.#giveBack(gives)
-    const { min, max, kind } = charge
-    const ask = { ...lease.bucket, min, max: max + lease.nextBatch(nowMs), kind }
-    const fetched = this.#fetch({ charges: [ask], askedMs }, [lease], [min], nowMs)
-    lease.refilling = fetched
-    try {
-      return this.#combined([charge], [undefined], await fetched)
-    } finally {
-      if (lease.refilling === fetched) lease.refilling = undefined
+  /**
+   * Others are asking for the same: what they get may be enough. Whoever is not served waits for the next of them, for
+   * a while, so that not all ask at once. One deadline is for waiting and asking together.
+   */
+  async #wait(take: Take, first: Promise<unknown>): Promise<Taken> {
+    const askedMs = this.#timers.nowMs()
+    let answer: Promise<unknown> | undefined = first
+    while (answer !== undefined && this.#timers.nowMs() - askedMs < WAIT_MS) {
+      await answer.catch(() => undefined) // whoever asked is told
+      const known = this.takeSync(take)
+      if (known !== undefined) return known
+      answer = this.#answerToOthers(take.charges)
     }
+    return this.#ask({ ...take, askedMs })
+  }
+
+  /** Ahead of need; nobody waits for it unless the lease runs out. */
+  #refill(row: number, bucket: BucketName, nowMs: number): void {
+    const lease = this.#table.at(row)
+    const max = lease.nextBatch(bucket, nowMs)
+    if (max < 1) return
+    const gives: Give[] = []
+    lease.settle(bucket, nowMs, 'asking', gives)
+    const charge: Charge = { ...bucketOf(bucket), min: 1, max, kind: 'hold' }
+    this.#fetch({ charges: [chargedAs(charge)], gives }, [{ charge, row }], nowMs).catch(() => {})
   }
 
   /** Sets aside what leases can pay and asks the store for the rest. */
-  async #askForMany({ charges, op, askedMs }: Take): Promise<Taken> {
+  #ask({ charges, op, askedMs }: Take): Promise<Taken> {
+    this.#counts.asked += 1
     const nowMs = this.#nowMs()
-    const dropped: Give[] = []
-    const paid = charges.map((charge) => {
-      const lease = this.#table.find(charge)
-      return lease !== undefined && canPay(lease, charge, nowMs) ? this.#pay(lease, charge, nowMs) : undefined
-    })
-    const open = charges.filter((_, index) => paid[index] === undefined)
-    const leases = open.map((charge) => {
+    const paid = charges.length === 1 ? NOTHING_PAID : this.#payWhatCan(charges, nowMs)
+    const gives: Give[] = []
+    const asked: Asked[] = []
+    const asks: Charge[] = []
+    for (const [index, charge] of charges.entries()) {
+      if (paid[index] !== undefined) continue
       const leased = charge.limit.lease !== undefined && charge.kind !== 'force'
       // A strict bucket is known here if it has refused: then one asks, and the others wait for what it hears.
-      return leased ? this.#table.findOrAdd(charge, nowMs, dropped) : this.#table.find(charge)
-    })
-    for (const lease of leases) if (lease !== undefined) dropped.push(...lease.settle(nowMs, 'asking'))
-    this.#giveBack(dropped)
-    const asks = open.map((charge, index): Charge => {
-      const extra = leases[index]?.nextBatch(nowMs) ?? 0
-      return { ...chargedAs(charge), max: charge.max + extra }
-    })
-    const needed = open.map(({ min }) => min)
-    const fetched = this.#fetch({ charges: asks, op, askedMs }, leases, needed, nowMs)
-    const settled = fetched.catch(() => undefined)
-    for (const lease of leases) if (lease !== undefined) lease.refilling = settled
-    try {
-      const taken = await fetched
-      return this.#combined(charges, paid, taken)
-    } catch (error) {
-      this.#unpay(charges, paid)
-      throw error
-    } finally {
-      for (const lease of leases) if (lease?.refilling === settled) lease.refilling = undefined
+      const row = leased ? this.#table.rowFor(charge, nowMs, gives) : this.#table.rowOf(charge)
+      let extra = 0
+      if (row >= 0) {
+        const lease = this.#table.at(row)
+        lease.settle(charge, nowMs, 'asking', gives)
+        extra = lease.nextBatch(charge, nowMs)
+      }
+      asked.push({ charge, row })
+      asks.push(extra === 0 && !leased ? charge : { ...chargedAs(charge), max: charge.max + extra })
     }
+    const fetched = this.#fetch({ charges: asks, gives, op, askedMs }, asked, nowMs)
+    return fetched.then(
+      (taken) => this.#combined(charges, paid, taken),
+      (error) => {
+        this.#unpay(charges, paid)
+        throw error
+      },
+    )
+  }
+
+  #payWhatCan(charges: readonly Charge[], nowMs: number): readonly (Grant | undefined)[] {
+    return charges.map((charge) => {
+      const row = this.#table.rowOf(charge)
+      return row >= 0 && canPay(this.#table.at(row), charge, nowMs) ? this.#pay(row, charge, nowMs) : undefined
+    })
   }
 
   /** Asks the store, and keeps what came beyond what was needed. */
-  async #fetch(
-    take: Take,
-    leases: readonly (Lease | undefined)[],
-    needed: readonly number[],
-    sentMs: number,
-  ): Promise<Taken> {
-    const taken = await this.#store.take(take)
-    if (taken.source !== 'store') return taken
+  #fetch(take: Take, asked: readonly Asked[], sentMs: number): Promise<Taken> {
+    const answer = promised(() => this.#store.take(take)).then(
+      (taken) => {
+        this.#keep(taken, asked, answer, sentMs)
+        return taken
+      },
+      (error) => {
+        for (const { row } of asked) this.#table.answered(row, answer)
+        throw error
+      },
+    )
+    for (const { row } of asked) if (row >= 0) this.#table.ask(row, answer)
+    return answer
+  }
+
+  #keep(taken: Taken, asked: readonly Asked[], answer: Promise<unknown>, sentMs: number): void {
     const nowMs = this.#nowMs()
-    const late: Give[] = []
-    take.charges.forEach((ask, index) => {
-      const lease = leases[index]
+    const gives: Give[] = []
+    asked.forEach(({ charge, row }, index) => {
+      const forgotten = row >= 0 && !this.#table.answered(row, answer)
+      if (taken.source !== 'store') return
+      const { kind, min, limit } = charge
       const grant = taken.grants[index] as Grant // one per charge
-      if (grant.short === 'now' && ask.limit.algorithm !== 'concurrency' && ask.kind !== 'force') {
-        const refused = lease ?? this.#table.findOrAdd(ask, sentMs, late)
-        refused.refuse(needed[index] || 1, grant, sentMs)
-      } else if (lease !== undefined && taken.granted && grant.units > 0) {
-        const extra = grant.units - (needed[index] ?? 0)
-        if (!lease.fill(extra, grant, taken.nowUs, sentMs, nowMs)) {
-          late.push({ ...lease.bucket, units: extra, bookedUs: taken.nowUs, settled: extra })
-        }
+      if (grant.short === 'now' && limit.algorithm !== 'concurrency' && kind !== 'force') {
+        const refused = row >= 0 ? row : this.#table.rowFor(charge, nowMs, gives)
+        if (!forgotten) this.#table.at(refused).refuse(charge, min, grant, sentMs)
+        return
       }
+      if (row < 0 || !taken.granted || grant.units === 0) return
+      const extra = grant.units - (kind === 'hold' ? 0 : min)
+      if (!forgotten && this.#table.at(row).fill(charge, extra, grant, taken.nowUs, sentMs, nowMs)) return
+      if (extra > 0) gives.push({ ...chargedAs(bucketOf(charge)), units: extra, bookedUs: taken.nowUs, settled: extra })
     })
-    this.#giveBack(late)
-    return taken
+    this.#giveBack(gives)
   }
 
   #combined(charges: readonly Charge[], paid: readonly (Grant | undefined)[], taken: Taken): Taken {
@@ -295,7 +306,7 @@ class LeaseStore implements Store {
     paid.forEach((grant, index) => {
       const charge = charges[index] as Charge // one per charge
       if (grant === undefined || grant.units === 0) return
-      const give = { ...chargedAs(charge), units: grant.units, bookedUs: grant.bookedUs ?? 0 }
+      const give = { ...chargedAs(bucketOf(charge)), units: grant.units, bookedUs: grant.bookedUs ?? 0 }
       if (!this.#table.find(charge)?.unspend(grant.units, give.bookedUs, nowMs)) gives.push(give)
     })
     this.#giveBack(gives)
@@ -312,22 +323,58 @@ class LeaseStore implements Store {
 /** Said of a bucket that this node knows nothing of, when another one has refused the request. */
 const UNKNOWN: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
 
-function isRefused(lease: Lease | undefined, { kind, min }: Charge, nowMs: number): boolean {
-  return kind === 'enforce' && lease !== undefined && lease.isRefused(min, nowMs)
+/** What most takes are answered with: one charge, paid by its lease or known to be refused. */
+class LeasedTaken extends SoleTaken {
+  readonly bookedUs: number
+
+  constructor(
+    granted: boolean,
+    nowUs: number,
+    units: number,
+    short: Short,
+    remaining: number,
+    resetAfterUs: number,
+    retryAfterUs: number,
+    bookedUs: number,
+  ) {
+    super(granted, nowUs, units, short, remaining, resetAfterUs, retryAfterUs, 0)
+    this.bookedUs = bookedUs
+  }
+
+  override get source(): Source {
+    return 'lease'
+  }
+}
+
+/** The answer to `units` that were spent, or refused (`short`), as far as this node knows. */
+function grantOf(lease: Lease, units: number, short: Short, bookedUs: number, nowMs: number): Grant {
+  return {
+    units,
+    short,
+    remaining: short === false ? lease.remaining(nowMs) : 0,
+    resetAfterUs: lease.resetAfterUs(nowMs),
+    retryAfterUs: short === false ? 0 : lease.retryAfterUs(nowMs),
+    delayUs: 0,
+    bookedUs,
+  }
+}
+
+/** Refused in shadow, which holds nobody up. */
+function spentInShadow(lease: Lease, nowMs: number): Grant {
+  return grantOf(lease, 0, 'now', 0, nowMs)
+}
+
+function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): boolean {
+  return kind === 'enforce' && lease.isRefused(min, nowMs)
 }
 
 /** A limit in shadow that is known to be spent needs nothing: it refuses nobody. */
-function canPay(lease: Lease | undefined, { limit, kind, min }: Charge, nowMs: number): boolean {
-  if (lease === undefined || limit.lease === undefined || kind === 'force') return false
+function canPay(lease: Lease, { limit, kind, min }: Charge, nowMs: number): boolean {
+  if (limit.lease === undefined || kind === 'force') return false
   return lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs))
 }
 
-/** A bucket as the store knows it. */
-function chargedAs<B extends BucketName>(bucket: B): B {
-  const { lease } = bucket.limit
-  return lease === undefined ? bucket : { ...bucket, limit: lease.charged }
-}
-
-function soleTaken(granted: boolean, nowUs: number, grant: Grant): Taken {
-  return { granted, nowUs, grants: [grant], source: 'lease', replayed: false }
+/** A store may throw at once. */
+async function promised<T>(work: () => T | Promise<T>): Promise<T> {
+  return work()
 }

@@ -1,67 +1,110 @@
-// All leases of a node, found by limit, owner and detail. Bounded: beyond that some go, and what they hold goes back.
+// All leases of a node: rows of numbers in typed arrays, found by limit, owner and detail. Bounded: beyond that some
+// go, and what they hold goes back.
 
 import type { Limit } from '../algorithms/limit.ts'
 import type { BucketName, Give } from '../store/store.ts'
-import { Lease } from './lease.ts'
+import { Lease, ROW_LENGTH } from './lease.ts'
 
-/** Leases looked at per sweep: a sweep must not hold up a check. */
+/** Rows are made a chunk at a time, so that none of them ever moves. */
+const CHUNK_ROWS = 4096
+/** Rows looked at per sweep: a sweep must not hold up a check. */
 const SWEPT_MAX = 2000
+/** Leases among which the one to go is chosen. */
+const DROP_CHOICES = 8
 
 export class LeaseTable {
   count = 0
   /** Dropped because there were too many. */
   dropped = 0
   readonly #leasesMax: number
-  /** Those of one limit in the order in which they were made. */
-  readonly #byLimit = new Map<Limit, Map<string, Lease>>()
-  #cursor = this.#all()
+  readonly #chunks: Float64Array[] = []
+  /** By row; undefined where a row is free. */
+  readonly #buckets: (BucketName | undefined)[] = []
+  readonly #freeRows: number[] = []
+  readonly #rowsByLimit = new Map<Limit, Map<string, number>>()
+  /** Rows for which the store is being asked: they stay where they are. */
+  readonly #asking = new Map<number, Promise<unknown>>()
+  readonly #lease = new Lease()
   #lastLimit: Limit | undefined
-  #lastLeases = new Map<string, Lease>()
+  #lastRows = new Map<string, number>()
+  #sweptTo = 0
+  #droppedTo = 0
 
   constructor(leasesMax: number) {
     this.#leasesMax = leasesMax
   }
 
-  find({ limit, owner, detail }: BucketName): Lease | undefined {
-    const leases = limit === this.#lastLimit ? this.#lastLeases : this.#leasesOf(limit)
-    return leases?.get(keyOf(owner, detail))
+  /** The row of a bucket, or -1. */
+  rowOf({ limit, owner, detail }: BucketName): number {
+    const rows = limit === this.#lastLimit ? this.#lastRows : this.#rowsOf(limit)
+    return rows?.get(keyOf(owner, detail)) ?? -1
   }
 
-  /** The lease of a bucket, made if there is none. What had to go for it is added to `gives`. */
-  findOrAdd(bucket: BucketName, nowMs: number, gives: Give[]): Lease {
-    const known = this.find(bucket)
-    if (known !== undefined) return known
+  /** The same, added if there is none. What had to go for it is added to `gives`. */
+  rowFor(bucket: BucketName, nowMs: number, gives: Give[]): number {
+    const known = this.rowOf(bucket)
+    if (known >= 0) return known
     if (this.count >= this.#leasesMax) this.#drop(nowMs, gives)
     const { limit, owner, detail } = bucket
-    const lease = new Lease(limit, owner, detail)
-    let leases = this.#byLimit.get(limit)
-    if (leases === undefined) {
-      leases = new Map()
-      this.#byLimit.set(limit, leases)
+    const row = this.#freeRows.pop() ?? this.#buckets.length
+    if (row === this.#chunks.length * CHUNK_ROWS) this.#chunks.push(new Float64Array(CHUNK_ROWS * ROW_LENGTH))
+    this.#buckets[row] = { limit, owner, detail }
+    this.at(row).clear()
+    let rows = this.#rowsByLimit.get(limit)
+    if (rows === undefined) {
+      rows = new Map()
+      this.#rowsByLimit.set(limit, rows)
     }
-    leases.set(keyOf(owner, detail), lease)
+    rows.set(keyOf(owner, detail), row)
     this.count += 1
-    return lease
+    return row
   }
 
-  delete({ limit, owner, detail }: BucketName): void {
-    const leases = this.#byLimit.get(limit)
-    const key = keyOf(owner, detail)
-    if (leases?.has(key)) this.#remove(limit, leases, key)
+  /** The lease of a row. Good until the next call: there is one view, which is moved. */
+  at(row: number): Lease {
+    const chunk = this.#chunks[Math.floor(row / CHUNK_ROWS)] as Float64Array // every row is in one
+    return this.#lease.move(chunk, (row % CHUNK_ROWS) * ROW_LENGTH)
+  }
+
+  find(bucket: BucketName): Lease | undefined {
+    const row = this.rowOf(bucket)
+    return row < 0 ? undefined : this.at(row)
+  }
+
+  /** While the store is asked for more: whoever needs some waits for it instead of asking as well. */
+  askingOf(row: number): Promise<unknown> | undefined {
+    return this.#asking.get(row)
+  }
+
+  ask(row: number, answer: Promise<unknown>): void {
+    this.#asking.set(row, answer)
+  }
+
+  /** The answer has come. False when the lease was forgotten meanwhile, and perhaps made anew. */
+  answered(row: number, answer: Promise<unknown>): boolean {
+    return this.#asking.get(row) === answer && this.#asking.delete(row)
+  }
+
+  /** What is being asked for right now. */
+  asking(): Iterable<Promise<unknown>> {
+    return this.#asking.values()
+  }
+
+  delete(bucket: BucketName): void {
+    const row = this.rowOf(bucket)
+    if (row >= 0) this.#remove(row, bucket)
   }
 
   /** What is to be said of leases that are spent or no longer good: of a part of them, and of others next time. */
   sweep(nowMs: number): Give[] {
     const gives: Give[] = []
-    for (let looked = 0; looked < SWEPT_MAX; looked += 1) {
-      const { value, done } = this.#cursor.next()
-      if (done) {
-        this.#cursor = this.#all()
-        break
-      }
-      const [leases, key, lease] = value
-      gives.push(...lease.settle(nowMs, 'sweeping'))
-      if (lease.isIdle(nowMs)) this.#remove(lease.limit, leases, key)
+    for (let looked = Math.min(SWEPT_MAX, this.#buckets.length); looked > 0; looked -= 1) {
+      this.#sweptTo = (this.#sweptTo + 1) % this.#buckets.length
+      const bucket = this.#buckets[this.#sweptTo]
+      if (bucket === undefined) continue
+      const lease = this.at(this.#sweptTo)
+      lease.settle(bucket, nowMs, 'sweeping', gives)
+      if (lease.isIdle(bucket, nowMs) && !this.#asking.has(this.#sweptTo)) this.#remove(this.#sweptTo, bucket)
     }
     return gives
   }
@@ -69,51 +112,53 @@ export class LeaseTable {
   /** Forgets all leases, and returns what they hold. */
   clear(nowMs: number): Give[] {
     const gives: Give[] = []
-    for (const [, , lease] of this.#all()) gives.push(...lease.settle(nowMs, 'ending'))
-    this.#byLimit.clear()
-    this.#lastLimit = undefined
-    this.#cursor = this.#all()
-    this.count = 0
+    this.#buckets.forEach((bucket, row) => {
+      if (bucket === undefined) return
+      this.at(row).settle(bucket, nowMs, 'ending', gives)
+      this.#remove(row, bucket)
+    })
     return gives
   }
 
-  /** What is being asked for right now. */
-  refills(): Promise<unknown>[] {
-    return [...this.#all()].flatMap(([, , { refilling }]) => refilling ?? [])
-  }
-
-  *#all(): Generator<[Map<string, Lease>, string, Lease]> {
-    for (const leases of this.#byLimit.values()) {
-      for (const [key, lease] of leases) yield [leases, key, lease]
-    }
-  }
-
-  #leasesOf(limit: Limit): Map<string, Lease> | undefined {
-    const leases = this.#byLimit.get(limit)
-    if (leases === undefined) return undefined
+  #rowsOf(limit: Limit): Map<string, number> | undefined {
+    const rows = this.#rowsByLimit.get(limit)
+    if (rows === undefined) return undefined
     this.#lastLimit = limit
-    this.#lastLeases = leases
-    return leases
+    this.#lastRows = rows
+    return rows
   }
 
+  /** Makes room: of some leases, the one that holds least goes. */
   #drop(nowMs: number, gives: Give[]): void {
-    for (const [leases, key, lease] of this.#all()) {
-      if (lease.refilling !== undefined) continue
-      gives.push(...lease.settle(nowMs, 'ending'))
-      this.#remove(lease.limit, leases, key)
-      this.dropped += 1
-      return
+    let cheapest = -1
+    let least = Number.POSITIVE_INFINITY
+    for (let looked = 0; looked < DROP_CHOICES; looked += 1) {
+      this.#droppedTo = (this.#droppedTo + 1) % this.#buckets.length
+      if (this.#buckets[this.#droppedTo] === undefined || this.#asking.has(this.#droppedTo)) continue
+      const held = this.at(this.#droppedTo).held(nowMs)
+      if (held >= least) continue
+      least = held
+      cheapest = this.#droppedTo
     }
+    const bucket = this.#buckets[cheapest]
+    if (bucket === undefined) return
+    this.at(cheapest).settle(bucket, nowMs, 'ending', gives)
+    this.#remove(cheapest, bucket)
+    this.dropped += 1
   }
 
-  #remove(limit: Limit, leases: Map<string, Lease>, key: string): void {
-    leases.delete(key)
+  #remove(row: number, { limit, owner, detail }: BucketName): void {
+    const rows = this.#rowsByLimit.get(limit)
+    rows?.delete(keyOf(owner, detail))
+    if (rows?.size === 0) this.#forget(limit)
+    this.#buckets[row] = undefined
+    this.#asking.delete(row)
+    this.#freeRows.push(row)
     this.count -= 1
-    if (leases.size === 0) this.#forget(limit)
   }
 
   #forget(limit: Limit): void {
-    this.#byLimit.delete(limit)
+    this.#rowsByLimit.delete(limit)
     if (this.#lastLimit === limit) this.#lastLimit = undefined
   }
 }

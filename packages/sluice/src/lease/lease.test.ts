@@ -1,16 +1,33 @@
 import { expect, test } from 'vitest'
 import { compileLimit } from '../algorithms/limit.ts'
-import type { Grant } from '../store/store.ts'
-import { Lease } from './lease.ts'
+import type { Give, Grant } from '../store/store.ts'
+import { Lease, ROW_LENGTH } from './lease.ts'
 
-const limit = compileLimit({ id: 'r', algorithm: 'token_bucket', units: 100, windowUs: 1_000_000, lease: {} })
+const TTL_MS = 2000
+const limit = compileLimit({
+  ...{ id: 'r', algorithm: 'token_bucket', units: 100, windowUs: 1_000_000 },
+  lease: { ttlUs: TTL_MS * 1000 },
+})
+const bucket = { limit, owner: 'alice', detail: '' }
 const GRANT: Grant = { units: 10, short: false, remaining: 90, resetAfterUs: 100_000, retryAfterUs: 0, delayUs: 0 }
 const BOOKED_US = 5_000_000
 
-function filled(units: number): Lease {
-  const lease = new Lease(limit, 'alice', '')
-  lease.fill(units, GRANT, BOOKED_US, 0, 1)
+function fresh(): Lease {
+  const lease = new Lease().move(new Float64Array(ROW_LENGTH), 0)
+  lease.clear()
   return lease
+}
+
+function filled(units: number): Lease {
+  const lease = fresh()
+  lease.fill(bucket, units, GRANT, BOOKED_US, 0, 1)
+  return lease
+}
+
+function settled(lease: Lease, nowMs: number, when: 'asking' | 'ending'): Give[] {
+  const gives: Give[] = []
+  lease.settle(bucket, nowMs, when, gives)
+  return gives
 }
 
 test('units that were never spent from a lease do not come back to it: the store did not count them as held', () => {
@@ -25,15 +42,38 @@ test('units that were never spent from a lease do not come back to it: the store
 
 test('a lease is good from when it was asked for, not from when it came', () => {
   const lease = filled(9)
-  expect(lease.held(lease.ttlMs - 2)).toBe(9)
-  expect(lease.held(lease.ttlMs)).toBe(0)
-  expect(new Lease(limit, 'alice', '').fill(9, GRANT, BOOKED_US, 0, lease.ttlMs), 'too late').toBe(false)
+  expect(lease.held(TTL_MS - 2)).toBe(9)
+  expect(lease.held(TTL_MS)).toBe(0)
+  expect(fresh().fill(bucket, 9, GRANT, BOOKED_US, 0, TTL_MS), 'too late').toBe(false)
 })
 
 test('what is settled is told once: what comes back, and what is on lease no more', () => {
   const lease = filled(9)
   lease.spend(4, 2)
-  expect(lease.settle(3, 'asking'), 'it is still good').toEqual([])
-  expect(lease.settle(3, 'ending')).toMatchObject([{ units: 5, settled: 9, bookedUs: BOOKED_US }])
-  expect(lease.settle(3, 'ending')).toEqual([])
+  expect(settled(lease, 3, 'asking'), 'it is still good').toEqual([])
+  expect(settled(lease, 3, 'ending')).toMatchObject([{ units: 5, settled: 9, bookedUs: BOOKED_US }])
+  expect(settled(lease, 3, 'ending')).toEqual([])
+})
+
+test('holds two parcels, spends the first one first, and has no room for a third', () => {
+  const lease = filled(3)
+  expect(lease.fill(bucket, 5, GRANT, BOOKED_US + 1, 1, 2)).toBe(true)
+  expect(lease.fill(bucket, 7, GRANT, BOOKED_US + 2, 2, 3)).toBe(false)
+  expect(lease.nextBatch(bucket, 3), 'it need not be asked for').toBe(0)
+  expect([lease.spend(2, 3), lease.spend(2, 3), lease.spend(1, 3)]).toEqual([BOOKED_US, BOOKED_US, BOOKED_US + 1])
+  expect(settled(lease, 3, 'asking')).toMatchObject([{ units: 0, settled: 3, bookedUs: BOOKED_US }])
+  expect(lease.fill(bucket, 7, GRANT, BOOKED_US + 2, 2, 3)).toBe(true)
+  expect(lease.held(3)).toBe(3 + 7)
+})
+
+test('asks for nothing at first, then for what the rate calls for, and for more of a hot bucket', () => {
+  const lease = filled(0)
+  expect(fresh().nextBatch(bucket, 0)).toBe(0)
+  expect(lease.nextBatch(bucket, TTL_MS / 2)).toBe(2)
+  lease.fill(bucket, 0, GRANT, BOOKED_US, 0, 1)
+  expect(lease.nextBatch(bucket, TTL_MS / 8), 'a tenth of the limit at most').toBe(8)
+  lease.fill(bucket, 0, GRANT, BOOKED_US, 0, 1)
+  expect(lease.nextBatch(bucket, TTL_MS / 12)).toBe(12)
+  lease.fill(bucket, 0, GRANT, BOOKED_US, 0, 1)
+  expect(lease.nextBatch(bucket, 1), 'a fifth').toBe(20)
 })

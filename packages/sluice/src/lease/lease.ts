@@ -1,12 +1,34 @@
 // What a node holds of one bucket: units that the store has charged already, and what it last said about the bucket.
 // A bucket of which no units may be held has one too, for what was refused.
 // Units are charged before they are spent, so whatever a node forgets, loses or takes with it when it dies errs low.
+//
+// A lease is a row of numbers in a table of many thousands (lease-table.ts). A `Lease` is a view of one row, which is
+// moved from row to row: an object per lease would cost a check more than all the rest of it.
 
-import type { LeaseTerms, Limit } from '../algorithms/limit.ts'
+import type { LeaseTerms } from '../algorithms/limit.ts'
 import type { BucketName, Give, Grant } from '../store/store.ts'
 
-/** Units of one charge. They are good until `untilMs`, counted from when they were asked for. */
-export type Parcel = { units: number; spent: number; readonly bookedUs: number; readonly untilMs: number }
+export const ROW_LENGTH = 16
+
+// A row begins with two parcels, spent from first to last: units of one charge each.
+const PARCELS = [0, 4] as const
+const [FIRST, SECOND] = PARCELS
+// Within a parcel. Its units are good until `UNTIL_MS`, counted from when they were asked for.
+const UNITS = 0
+const SPENT = 1
+const BOOKED_US = 2
+const UNTIL_MS = 3
+// As the store last said, and when that was asked.
+const ASKED_MS = 8
+const REMAINING = 9
+const RESET_MS = 10
+/** Units last asked for ahead of need; 0 while the store is being asked. */
+const BATCH = 11
+/** Units that went since the store was last asked. */
+const USED = 12
+const REFUSED_UNTIL_MS = 13
+const REFUSED_UNITS = 14
+const RETRY_MS = 15
 
 /** How long a refusal by a rule without leases is believed, at most: units that others give back are found after it. */
 const REFUSED_MS = 1000
@@ -14,6 +36,8 @@ const REFUSED_MS = 1000
 const REMAINING_SHARE = 0.25
 /** But this much of the whole is worth asking for, even if it seems that nothing is left. */
 const LEAST_SHARE = 0.04
+/** A batch that is gone after so small a part of the time it was good for is too small: the bucket is hot. */
+const HOT_PART = 0.1
 /** A node does not ask again for this long, at most, for want of a batch. */
 const SPENT_MS = 100
 /** Units that flow back within this time by themselves are not worth a message. */
@@ -23,139 +47,118 @@ const CLOCK_STEP_MS = 1
 /** Refilled ahead when less than this part of the last batch is left. */
 const LOW = 0.5
 
-export class Lease {
-  readonly limit: Limit
-  readonly terms: LeaseTerms | undefined
-  readonly owner: string
-  readonly detail: string
-  /** Spent from first to last. */
-  readonly parcels: Parcel[] = []
-  /** While the store is asked for more: whoever needs some waits for it instead of asking as well. */
-  refilling: Promise<unknown> | undefined
-  /** As the store last said, and when that was asked. */
-  askedMs: number = Number.NEGATIVE_INFINITY
-  #remaining = 0
-  #resetMs = 0
-  #batch = 0
-  /** Since the store was last asked. */
-  #spent = 0
-  #refusedUntilMs = 0
-  #refusedUnits = 0
-  #retryMs = 0
+const NO_ROWS: Float64Array = new Float64Array(ROW_LENGTH)
 
-  constructor(limit: Limit, owner: string, detail: string) {
-    this.limit = limit
-    this.terms = limit.lease
-    this.owner = owner
-    this.detail = detail
+export class Lease {
+  #numbers = NO_ROWS
+  #at = 0
+
+  /** Looks at the row that begins at `at`. */
+  move(numbers: Float64Array, at: number): this {
+    this.#numbers = numbers
+    this.#at = at
+    return this
   }
 
-  /** The bucket in the store. */
-  get bucket(): BucketName {
-    return { limit: this.terms?.charged ?? this.limit, owner: this.owner, detail: this.detail }
+  /** Makes the row one that nothing is known of. */
+  clear(): void {
+    this.#numbers.fill(0, this.#at, this.#at + ROW_LENGTH)
+    this.#set(ASKED_MS, Number.NEGATIVE_INFINITY)
   }
 
   /** Units that can be spent now. */
   held(nowMs: number): number {
-    let units = 0
-    for (const parcel of this.parcels) if (nowMs < parcel.untilMs) units += parcel.units
-    return units
+    return this.#good(FIRST, nowMs) + this.#good(SECOND, nowMs)
   }
 
   /** Spends units that are held, and tells when the oldest of them was charged. */
   spend(units: number, nowMs: number): number {
-    this.#spent += units
-    let left = units
-    let bookedUs = 0
-    for (const parcel of this.parcels) {
-      if (nowMs >= parcel.untilMs || parcel.units === 0) continue
-      const spent = Math.min(left, parcel.units)
-      parcel.units -= spent
-      parcel.spent += spent
-      left -= spent
-      if (bookedUs === 0) bookedUs = parcel.bookedUs
-      if (left === 0) break
-    }
-    return bookedUs
+    this.#add(USED, units)
+    const first = Math.min(units, this.#good(FIRST, nowMs))
+    if (first > 0) this.#move(FIRST, first)
+    if (first < units) this.#move(SECOND, units - first)
+    return this.#get((first > 0 ? FIRST : SECOND) + BOOKED_US)
   }
 
   /** Puts units back that were spent and not needed; false when the parcel they came from is no longer good. */
   unspend(units: number, bookedUs: number, nowMs: number): boolean {
-    const parcel = this.parcels.find((one) => one.bookedUs === bookedUs && nowMs < one.untilMs)
-    if (parcel === undefined || parcel.spent < units) return false
-    parcel.units += units
-    parcel.spent -= units
-    return true
+    for (const parcel of PARCELS) {
+      if (this.#get(parcel + BOOKED_US) !== bookedUs || nowMs >= this.#get(parcel + UNTIL_MS)) continue
+      if (this.#get(parcel + SPENT) < units) return false
+      this.#move(parcel, -units)
+      return true
+    }
+    return false
   }
 
   /** Whether to ask for more before the last unit is gone: only for a bucket that was worth a batch before. */
   isLow(nowMs: number): boolean {
-    return this.refilling === undefined && this.#batch > 1 && this.held(nowMs) < this.#batch * LOW
+    const batch = this.#get(BATCH)
+    return batch > 1 && this.held(nowMs) < batch * LOW
   }
 
   /**
    * How many units to ask for beyond those needed: none at first; when the bucket comes back, as many as will be spent
-   * while they are good, at the rate at which units went since it was last asked.
+   * while they are good, at the rate at which units went since it was last asked. To be called when it is asked.
    */
-  nextBatch(nowMs: number): number {
-    const sinceMs = nowMs - this.askedMs
-    const wanted = sinceMs < 2 * this.ttlMs ? ((this.#spent + 1) * this.ttlMs) / Math.max(1, sinceMs) : 0
-    const share = Math.max(this.#remaining * REMAINING_SHARE, this.limit.capacity * LEAST_SHARE)
-    this.#batch = Math.floor(Math.min(Math.ceil(wanted), this.terms?.unitsMax ?? 0, share))
-    this.#spent = 0
-    return this.#batch
-  }
-
-  get ttlMs(): number {
-    return this.terms === undefined ? REFUSED_MS : this.terms.ttlUs / 1000
+  nextBatch({ limit }: BucketName, nowMs: number): number {
+    const { lease: terms } = limit
+    const used = this.#get(USED) + 1
+    const sinceMs = Math.max(1, nowMs - this.#get(ASKED_MS))
+    this.#set(USED, 0)
+    this.#set(BATCH, 0)
+    if (terms === undefined || sinceMs >= (2 * terms.ttlUs) / 1000 || this.#isFilled(SECOND)) return 0
+    const ttlMs = terms.ttlUs / 1000
+    const most = sinceMs < ttlMs * HOT_PART ? terms.hotUnitsMax : terms.unitsMax
+    const share = Math.max(this.#get(REMAINING) * REMAINING_SHARE, limit.capacity * LEAST_SHARE)
+    return Math.floor(Math.min(Math.ceil((used * ttlMs) / sinceMs), most, share))
   }
 
   /** The store charged so many units more than were needed. False when they came too late to be any good. */
-  fill(units: number, grant: Grant, bookedUs: number, sentMs: number, nowMs: number): boolean {
-    this.heard(grant, sentMs)
-    this.#refusedUntilMs = 0
-    const untilMs = sentMs + Math.min(this.ttlMs, this.#windowEndsIn(grant)) - CLOCK_STEP_MS
+  fill({ limit }: BucketName, units: number, grant: Grant, bookedUs: number, sentMs: number, nowMs: number): boolean {
+    this.#heard(grant, sentMs)
+    this.#set(REFUSED_UNTIL_MS, 0)
+    this.#set(BATCH, units)
     if (units === 0) return true
-    if (nowMs >= untilMs) return false
-    this.parcels.push({ units, spent: 0, bookedUs, untilMs })
+    const untilMs = sentMs + Math.min(ttlMsOf(limit.lease), windowEndsIn(limit, grant)) - CLOCK_STEP_MS
+    const parcel = this.#isFilled(FIRST) ? SECOND : FIRST
+    if (nowMs >= untilMs || this.#isFilled(parcel)) return false
+    this.#set(parcel + UNITS, units)
+    this.#set(parcel + BOOKED_US, bookedUs)
+    this.#set(parcel + UNTIL_MS, untilMs)
     return true
   }
 
-  heard(grant: Grant, sentMs: number): void {
-    this.askedMs = sentMs
-    this.#remaining = grant.remaining
-    this.#resetMs = sentMs + grant.resetAfterUs / 1000
-  }
-
   /** The store refused: until it can be otherwise, it need not be asked again for as much. */
-  refuse(units: number, grant: Grant, sentMs: number): void {
-    this.heard(grant, sentMs)
-    this.#batch = 0
-    this.#refusedUnits = units
-    this.#retryMs = sentMs + Math.max(grant.retryAfterUs / 1000, this.#refillMs())
-    this.#refusedUntilMs = Math.min(this.#retryMs, sentMs + this.ttlMs)
+  refuse({ limit }: BucketName, units: number, grant: Grant, sentMs: number): void {
+    this.#heard(grant, sentMs)
+    this.#set(BATCH, 0)
+    this.#set(REFUSED_UNITS, units)
+    const retryMs = sentMs + Math.max(grant.retryAfterUs / 1000, batchMs(limit))
+    this.#set(RETRY_MS, retryMs)
+    this.#set(REFUSED_UNTIL_MS, Math.min(retryMs, sentMs + ttlMsOf(limit.lease)))
   }
 
   /** Units came back: it is worth asking again. */
   pardon(): void {
-    this.#refusedUntilMs = 0
+    this.#set(REFUSED_UNTIL_MS, 0)
   }
 
   isRefused(units: number, nowMs: number): boolean {
-    return nowMs < this.#refusedUntilMs && units >= this.#refusedUnits
+    return nowMs < this.#get(REFUSED_UNTIL_MS) && units >= this.#get(REFUSED_UNITS)
   }
 
-  /** The answer to `units` that were spent, or refused (`short`), as far as this node knows. */
-  grant(units: number, short: Grant['short'], bookedUs: number, nowMs: number): Grant {
-    return {
-      units,
-      short,
-      remaining: short === false ? this.#remaining + this.held(nowMs) : 0,
-      resetAfterUs: Math.max(0, this.#resetMs - nowMs) * 1000,
-      retryAfterUs: short === false ? 0 : Math.max(1, this.#retryMs - nowMs) * 1000,
-      delayUs: 0,
-      bookedUs,
-    }
+  /** What is left, as far as this node knows. */
+  remaining(nowMs: number): number {
+    return this.#get(REMAINING) + this.held(nowMs)
+  }
+
+  resetAfterUs(nowMs: number): number {
+    return Math.max(0, this.#get(RESET_MS) - nowMs) * 1000
+  }
+
+  retryAfterUs(nowMs: number): number {
+    return Math.max(1, this.#get(RETRY_MS) - nowMs) * 1000
   }
 
   /**
@@ -163,51 +166,110 @@ export class Lease {
    * bucket also what was spent, because until then the store keeps room for it. The latter can wait until the bucket
    * is asked again: if it never is, the store forgets by itself what was on lease.
    */
-  settle(nowMs: number, when: 'asking' | 'sweeping' | 'ending'): Give[] {
-    const holds = this.#holds()
-    const gives: Give[] = []
-    for (let index = this.parcels.length - 1; index >= 0; index -= 1) {
-      const { units, spent, bookedUs, untilMs } = this.parcels[index] as Parcel // one of those that there are
-      const forgotten = nowMs >= untilMs + this.ttlMs
-      if (when !== 'ending' && units > 0 && nowMs < untilMs) continue
-      if (when === 'sweeping' && holds && !forgotten && !this.#isMissed(units)) continue
-      this.parcels.splice(index, 1)
-      if (units > 0 || (holds && spent > 0)) {
-        if (!(holds && forgotten)) gives.push({ ...this.bucket, units, bookedUs, settled: holds ? units + spent : 0 })
-      }
-    }
-    return gives
+  settle(bucket: BucketName, nowMs: number, when: 'asking' | 'sweeping' | 'ending', gives: Give[]): void {
+    if (this.#isFilled(SECOND)) this.#settleParcel(SECOND, bucket, nowMs, when, gives)
+    if (this.#isFilled(FIRST)) this.#settleParcel(FIRST, bucket, nowMs, when, gives)
+    if (this.#isFilled(FIRST) || !this.#isFilled(SECOND)) return
+    this.#numbers.copyWithin(this.#at + FIRST, this.#at + SECOND, this.#at + ASKED_MS)
+    this.#empty(SECOND)
   }
 
   /** Whether nothing would be lost if it were forgotten. */
-  isIdle(nowMs: number): boolean {
-    const known = nowMs < this.#refusedUntilMs || nowMs - this.askedMs < 4 * this.ttlMs
-    return !known && this.refilling === undefined && this.held(nowMs) === 0
+  isIdle({ limit }: BucketName, nowMs: number): boolean {
+    const known = nowMs < this.#get(REFUSED_UNTIL_MS) || nowMs - this.#get(ASKED_MS) < 4 * ttlMsOf(limit.lease)
+    return !known && this.held(nowMs) === 0
   }
 
-  /** Whether units that nobody spent would take long to flow back by themselves. */
-  #isMissed(units: number): boolean {
-    return units * this.limit.windowUs > MISSED_US * this.limit.units
+  #settleParcel(
+    parcel: number,
+    bucket: BucketName,
+    nowMs: number,
+    when: 'asking' | 'sweeping' | 'ending',
+    gives: Give[],
+  ): void {
+    const units = this.#get(parcel + UNITS)
+    const untilMs = this.#get(parcel + UNTIL_MS)
+    if (when !== 'ending' && units > 0 && nowMs < untilMs) return
+    const { limit } = bucket
+    const holds = storeHolds(limit.lease)
+    const forgotten = holds && nowMs >= untilMs + ttlMsOf(limit.lease)
+    if (when === 'sweeping' && holds && !forgotten && !isMissed(bucket, units)) return
+    const settled = holds ? units + this.#get(parcel + SPENT) : 0
+    const bookedUs = this.#get(parcel + BOOKED_US)
+    this.#empty(parcel)
+    if (!forgotten && units + settled > 0) gives.push({ ...chargedAs(bucketOf(bucket)), units, bookedUs, settled })
   }
 
-  /** A bucket that is spent is asked again when there is a batch to be had, not for each unit, but soon anyway. */
-  #refillMs(): number {
-    if (this.terms === undefined) return 0
-    const { capacity, units, windowUs } = this.limit
-    return Math.min(SPENT_MS, (LEAST_SHARE * capacity * windowUs) / units / 1000)
+  #heard(grant: Grant, sentMs: number): void {
+    this.#set(ASKED_MS, sentMs)
+    this.#set(REMAINING, grant.remaining)
+    this.#set(RESET_MS, sentMs + grant.resetAfterUs / 1000)
   }
 
-  /** Whether the store knows what is on lease. */
-  #holds(): boolean {
-    return (this.terms?.charged.holdTicks ?? 0) > 0
+  #good(parcel: number, nowMs: number): number {
+    return nowMs < this.#get(parcel + UNTIL_MS) ? this.#get(parcel + UNITS) : 0
   }
 
-  /** A lease of a window ends with it: its units count in the window in which they are spent. */
-  #windowEndsIn(grant: Grant): number {
-    const { algorithm, windowUs } = this.limit
-    if (algorithm !== 'fixed_window' && algorithm !== 'sliding_window') return Number.POSITIVE_INFINITY
-    // A sliding window is as good as new after two of them.
-    const untilUs = algorithm === 'fixed_window' ? grant.resetAfterUs : grant.resetAfterUs - windowUs
-    return Math.max(0, untilUs / 1000)
+  #isFilled(parcel: number): boolean {
+    return this.#get(parcel + UNITS) + this.#get(parcel + SPENT) > 0
   }
+
+  #empty(parcel: number): void {
+    this.#numbers.fill(0, this.#at + parcel, this.#at + parcel + SECOND)
+  }
+
+  #move(parcel: number, units: number): void {
+    this.#add(parcel + UNITS, -units)
+    this.#add(parcel + SPENT, units)
+  }
+
+  #get(field: number): number {
+    return this.#numbers[this.#at + field] as number // a row has all fields
+  }
+
+  #set(field: number, value: number): void {
+    this.#numbers[this.#at + field] = value
+  }
+
+  #add(field: number, value: number): void {
+    this.#set(field, this.#get(field) + value)
+  }
+}
+
+/** A bucket as the store knows it. */
+export function chargedAs<B extends BucketName>(bucket: B): B {
+  const { lease } = bucket.limit
+  return lease === undefined ? bucket : { ...bucket, limit: lease.charged }
+}
+
+/** Nothing but the name: what is given is often made of a charge. */
+export function bucketOf({ limit, owner, detail }: BucketName): BucketName {
+  return { limit, owner, detail }
+}
+
+function ttlMsOf(terms: LeaseTerms | undefined): number {
+  return terms === undefined ? REFUSED_MS : terms.ttlUs / 1000
+}
+
+/** Whether the store knows what is on lease. */
+function storeHolds(terms: LeaseTerms | undefined): boolean {
+  return (terms?.charged.holdTicks ?? 0) > 0
+}
+
+/** Whether units that nobody spent would take long to flow back by themselves. */
+function isMissed({ limit }: BucketName, units: number): boolean {
+  return units * limit.windowUs > MISSED_US * limit.units
+}
+
+/** A bucket that is spent is asked again when there is a batch to be had, not for each unit, but soon anyway. */
+function batchMs({ lease, capacity, units, windowUs }: BucketName['limit']): number {
+  return lease === undefined ? 0 : Math.min(SPENT_MS, (LEAST_SHARE * capacity * windowUs) / units / 1000)
+}
+
+/** A lease of a window ends with it: its units count in the window in which they are spent. */
+function windowEndsIn({ algorithm, windowUs }: BucketName['limit'], { resetAfterUs }: Grant): number {
+  if (algorithm !== 'fixed_window' && algorithm !== 'sliding_window') return Number.POSITIVE_INFINITY
+  // A sliding window is as good as new after two of them.
+  const untilUs = algorithm === 'fixed_window' ? resetAfterUs : resetAfterUs - windowUs
+  return Math.max(0, untilUs / 1000)
 }

@@ -140,13 +140,13 @@ class BatchedRedisStore implements Store {
     await this.#attempted
   }
 
-  take({ charges, op }: Take): Promise<Taken> {
+  take({ charges, op, gives }: Take): Promise<Taken> {
     requireOp({ charges, op })
-    return this.#answer({ verb: 'take', charges, opId: op?.id })
+    return this.#answer({ verb: 'take', charges, opId: op?.id, gives })
   }
 
   peek(charges: readonly Charge[]): Promise<Taken> {
-    return this.#answer({ verb: 'peek', charges, opId: undefined })
+    return this.#answer({ verb: 'peek', charges, opId: undefined, gives: undefined })
   }
 
   async give(gives: readonly Give[], opId?: string): Promise<void> {

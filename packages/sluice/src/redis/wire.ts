@@ -10,7 +10,13 @@ import type { BucketName, Charge, Give, Grant, Short, Taken } from '../store/sto
 import { type KeyNames, sharesValue } from './key.ts'
 
 export type Request =
-  | { readonly verb: 'take' | 'peek'; readonly charges: readonly Charge[]; readonly opId: string | undefined }
+  | {
+      readonly verb: 'take' | 'peek'
+      readonly charges: readonly Charge[]
+      readonly opId: string | undefined
+      /** Given first. */
+      readonly gives: readonly Give[] | undefined
+    }
   | { readonly verb: 'give'; readonly gives: readonly Give[]; readonly opId: string | undefined }
   | { readonly verb: 'reset'; readonly bucket: BucketName }
 
@@ -60,6 +66,8 @@ export class BatchEncoder {
 
   /** Flat on purpose: a table per request would be most of what the script does. */
   add(request: Request): void {
+    const before = givesBefore(request)
+    if (before !== undefined) this.add(before)
     const plain = plainCharges(request)
     const [first] = plain ?? []
     if (plain !== undefined && first !== undefined) {
@@ -110,6 +118,12 @@ export class BatchEncoder {
   #text(text: string): number {
     return text === '' ? 0 : indexIn(this.#textIndex, text, () => this.#texts.push(text))
   }
+}
+
+/** What comes with a take is told as a request of its own. */
+function givesBefore(request: Request): Request | undefined {
+  if (request.verb !== 'take' || request.gives === undefined || request.gives.length === 0) return undefined
+  return { verb: 'give', gives: request.gives, opId: undefined }
 }
 
 /**
@@ -177,6 +191,7 @@ export class ReplyDecoder {
 
   /** The answer to a request, or the error that it alone meets. */
   next(request: Request, key: () => string): Taken | undefined | LimiterError {
+    if (givesBefore(request) !== undefined) this.#number() // what cannot be given back is lost
     const plain = plainCharges(request)
     const x = plain === undefined ? -1 : this.#number()
     if (plain !== undefined && x >= 0) return this.#granted(plain, x)

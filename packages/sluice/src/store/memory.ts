@@ -94,7 +94,8 @@ class MemoryStore implements Store {
   }
 
   /** Nothing is ever on lease here: in the process that holds the buckets it would save nothing. */
-  take({ charges: asked, op }: Take): Taken {
+  take({ charges: asked, op, gives }: Take): Taken {
+    if (gives !== undefined) this.give(gives)
     const charges = asked.some(asksForLease) ? asked.map(withoutLease) : asked
     const nowUs = this.#now()
     const only = charges.length === 1 ? charges[0] : undefined

@@ -43,6 +43,8 @@ export type Op = { readonly id: string }
 export type Take = {
   readonly charges: readonly Charge[]
   readonly op?: Op | undefined
+  /** Given first, in the same message, and whether or not the take is granted. */
+  readonly gives?: readonly Give[] | undefined
   /** When whoever asks began to wait, by a clock that never steps: a deadline counts from there. */
   readonly askedMs?: number | undefined
 }

@@ -22,7 +22,8 @@ export class ReferenceStore implements Store {
     this.#clock = clock
   }
 
-  take({ charges, op }: Take): Taken {
+  take({ charges, op, gives = [] }: Take): Taken {
+    this.give(gives)
     return this.#run(charges, op?.id, true)
   }
 
