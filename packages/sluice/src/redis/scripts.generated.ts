@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '39593c663e797e0ea66b16ef8d0b5e1632a111fc',
+  sha1: '424b436dac6f5368b98fa3cad7f7620636977228',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -18,6 +18,8 @@ export const APPLY: Script = {
              set      limits that some requests meet together, all of other buckets
              numbers  per request: verb 4, key, set, cost (a plain take: of packed buckets in one value, all enforced,
                       of one cost, without op id and details), or
+                      verb 6, key, set, cost, then per limit of the set max, kind, number of gives, and per give three
+                      numbers, as below (a take of a lease), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
@@ -30,6 +32,7 @@ export const APPLY: Script = {
                           3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
              verb 4       x of each bucket, when it was granted and nothing is on lease; or -1, then as for a take
+             verb 6       status (1, 0), then per limit units, x, y; or -1, then as for a give and as for a take
              give, reset  status (1, or negative)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
@@ -317,19 +320,26 @@ local function find_set(layout, set)
   return found
 end
 
+-- The seats of a set of limits in a value (see find_set), false when they have to be looked for at length; and the
+-- layout that the value has now.
+local function seats_at(key, set_index)
+  local layout = layout_by_key[key]
+  if layout == nil then layout = layout_at(key) end
+  local found = layout and layout[6][set_index]
+  if found == nil then
+    found = find_set(layout, sets[set_index])
+    layout[6][set_index] = found
+  end
+  return found, layout
+end
+
 -- By part, x with the cost charged.
 local new_xs = {}
 
 -- Granted by new buckets or by buckets that the same limits wrote; anything else goes \`at_length\`. The maths of
 -- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
 local function take_plain(key, set_index, cost, at_length)
-  local set, layout = sets[set_index], layout_by_key[key]
-  if layout == nil then layout = layout_at(key) end
-  local found = layout and layout[6][set_index]
-  if found == nil then
-    found = find_set(layout, set)
-    layout[6][set_index] = found
-  end
+  local set, found, layout = sets[set_index], seats_at(key, set_index)
   if not found then return at_length(key, set, cost) end
 
   local count, base, old_count, renews = #set, bases[key], layout[2], false
@@ -370,15 +380,14 @@ local function take_plain(key, set_index, cost, at_length)
   mark_dirty(key, found[count + 2])
   if count > 1 then mark_dirty(key, found[count + 3]) end
 end
-
--- What only some batches need. Making functions is most of what a call costs before its first request.
-local function make_verbs()
 --[[
-  Algorithms of three numbers: token bucket, leaky bucket, fixed window, sliding window. The TypeScript in
-  src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
-  numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
+  The take of a lease: of packed buckets in one value, all enforced or held, of one cost each, asking for more than is
+  needed now. What became of units that were charged before is told along with it.
 ]]
--- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × 65536 + those of this one.
+-- y of a token bucket is the units on lease of the epoch before times this, and those of this one.
+local HELD_MAX = 65536 - 1
+
+-- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × BEFORE + those of this one.
 local function advanced_held(now, a, b, hold, at, x, y)
   local current = y % 65536
   local first_end = hold == 0 and at or (floor(at / hold) + 1) * hold
@@ -388,7 +397,7 @@ local function advanced_held(now, a, b, hold, at, x, y)
   owe(min(now, second_end) - first_end, current)
   owe(now - second_end, 0)
   if now >= first_end then y = now < second_end and current * 65536 or 0 end
-  return now, x, y, false
+  return x, y
 end
 
 -- Takes \`settled\` units off the lease of the epoch in which they were booked. Those that come back count whole; the
@@ -400,12 +409,135 @@ local function settled_held(a, hold, x, y, now, booked, units, settled)
   return max(0, x - min(units, settled) * a), y - settled * (age == 0 and 1 or 65536), max(0, units - settled)
 end
 
+-- What is left of a state as of now when units of it come back, and \`settled\` of them are on lease no more.
+local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, settled)
+  local booked = position(code, tick, a, booked_us)
+  if code <= 2 then
+    if hold > 0 and settled > 0 then
+      x, y, units = settled_held(a, hold, x, y, position(code, tick, a, now_us), booked, units, settled)
+    end
+    local age = max(0, position(code, tick, a, now_us) - booked)
+    return max(0, x - max(0, units * a - age * b)), y
+  end
+  if at == booked then return max(0, x - units), y end
+  if code == 4 and at == booked + 1 then return x, max(0, y - units) end
+  return x, y
+end
+
+-- By part: the state to be, the units to charge, and whether it changes even if they are not.
+local next_xs, next_ys, next_units, told = {}, {}, {}, {}
+
+-- A state brought to now.
+local function brought_to_now(limit, at, x, y)
+  local code, now = limit[2], limit[10]
+  if code > 2 then
+    if at == now then return x, y end
+    return 0, (code == 4 and now - at == 1) and x or 0
+  end
+  if y ~= 0 then x, y = advanced_held(now, limit[5], limit[6], limit[9], at, x, y)
+  else x = max(0, x - (now - at) * limit[6]) end
+  return x, x == 0 and 0 or y -- nothing owed: as good as new, whatever was on lease
+end
+
+local function units_in_use(limit, x, y)
+  local code, a = limit[2], limit[5]
+  if code <= 2 then return ceil(x / a) end
+  if y == 0 then return x end
+  return x + ceil(y * (a - floor(now_us / limit[4]) + limit[10] * a) / a)
+end
+
+-- Decides on one part; nil when it has to be done at length. Also returns where the next part begins.
+local function decide_part(part, limit, at, x, y, low, i)
+  local high, kind, settles, capacity = numbers[i], numbers[i + 1], numbers[i + 2], limit[3]
+  if at > limit[10] or low > capacity then return nil end
+  x, y = brought_to_now(limit, at, x, y)
+  i = i + 3
+  told[part] = false
+  for _ = 1, settles do
+    local units, booked_us, settled = numbers[i], numbers[i + 1], numbers[i + 2]
+    if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[9] > 0)) then
+      x, y = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y, units, booked_us, settled)
+      if limit[2] <= 2 and x == 0 then y = 0 end -- as good as new
+      told[part] = true
+    end
+    i = i + 3
+  end
+  local in_use, units = units_in_use(limit, x, y), 0
+  local granted = in_use + low <= capacity
+  if granted then
+    local room = limit[9] > 0 and HELD_MAX - y % 65536 or capacity
+    units = min(high, capacity - in_use, kind == 3 and room or low + room)
+  end
+  next_xs[part], next_ys[part], next_units[part] = x, y, units
+  return granted, i
+end
+
+local function charge_part(part, limit, low, kind)
+  local code, units = limit[2], next_units[part]
+  local most = code == 4 and 67108863 or 4503599627370495
+  next_xs[part] = min(most, next_xs[part] + units * (code <= 2 and limit[5] or 1))
+  if limit[9] > 0 then
+    next_ys[part] = next_ys[part] + (kind == 3 and units or max(0, units - low))
+  end
+end
+
+local function write_part(key, seat, limit, part)
+  local r = bases[key] + 3 * seat
+  local at, now = states[r - 2], limit[10]
+  if limit[2] <= 2 then
+    if at < limit[12] then aged[key] = true end
+  elseif at ~= now then aged[key] = true end
+  states[r - 2], states[r - 1], states[r] = now, next_xs[part], next_ys[part]
+  mark_dirty(key, seat)
+end
+
+-- \`first\`: where the request begins. Returns where the next one does. What another limit wrote, what a clock that
+-- stepped back left ahead of now, and costs above the limit go \`at_length\`.
+local function take_leased(first, at_length)
+  local key, set_index, low = numbers[first + 1], numbers[first + 2], numbers[first + 3]
+  local found, layout = seats_at(key, set_index)
+  if not found then return at_length(first) end
+  local set, base, all, i = sets[set_index], bases[key], true, first + 4
+  for part = 1, #set do
+    local at, x, y, granted = 0, 0, 0
+    if found[part] <= layout[2] then
+      local r = base + 3 * found[part]
+      at, x, y = states[r - 2], states[r - 1], states[r]
+    end
+    granted, i = decide_part(part, set[part], at, x, y, low, i)
+    if granted == nil then return at_length(first) end
+    all = all and granted
+  end
+  if all and found[#set + 1] ~= layout then extend(key, found[#set + 1]) end
+  say(all and 1 or 0)
+  local kind_at = first + 5
+  for part = 1, #set do
+    local limit, units = set[part], all and next_units[part] or 0
+    if units > 0 then charge_part(part, limit, low, numbers[kind_at]) end
+    if units > 0 or told[part] then write_part(key, found[part], limit, part) end
+    reply[said + 1], reply[said + 2], reply[said + 3] = units, next_xs[part], next_ys[part]
+    said = said + 3
+    kind_at = kind_at + 3 + 3 * numbers[kind_at + 1]
+  end
+  return i
+end
+
+-- What only some batches need. Making functions is most of what a call costs before its first request.
+local function make_verbs()
+--[[
+  Algorithms of three numbers: token bucket, leaky bucket, fixed window, sliding window. The TypeScript in
+  src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
+  numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
+]]
 -- A state brought to now; also whether the clock had stepped back behind it.
 local function advanced(code, tick, a, b, hold, at, x, y)
   local now = position(code, tick, a, now_us)
   local steps = now - at
   if steps < 0 then return now, x, y, true end
-  if code <= 2 and y ~= 0 then return advanced_held(now, a, b, hold, at, x, y) end
+  if code <= 2 and y ~= 0 then
+    x, y = advanced_held(now, a, b, hold, at, x, y)
+    return now, x, y, false
+  end
   if steps == 0 then return at, x, y, false end
   if code <= 2 then return now, max(0, x - steps * b), 0, false end
   return now, 0, (code == 4 and steps == 1) and x or 0, false
@@ -422,20 +554,6 @@ local function charged(code, a, x, units)
   if code <= 2 then return min(4503599627370495, x + units * a) end
   if code == 3 then return min(4503599627370495, x + units) end
   return min(67108863, x + units)
-end
-
-local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, settled)
-  local booked = position(code, tick, a, booked_us)
-  if code <= 2 then
-    if hold > 0 and settled > 0 then
-      x, y, units = settled_held(a, hold, x, y, position(code, tick, a, now_us), booked, units, settled)
-    end
-    local age = max(0, position(code, tick, a, now_us) - booked)
-    return max(0, x - max(0, units * a - age * b)), y
-  end
-  if at == booked then return max(0, x - units), y end
-  if code == 4 and at == booked + 1 then return x, max(0, y - units) end
-  return x, y
 end
 
 -- What an edited limit makes of a live state that another one wrote: src/algorithms/edit.ts.
@@ -779,7 +897,7 @@ local function decide(at, parts, op_id, keeps, repeats)
     roots[part] = root
     if limit[2] >= 5 then in_use = in_use + used_list(limit[2], lists[root], op_id)
     else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
-    local room = limit[9] > 0 and 65535 - ys[root] % 65536 or limit[3]
+    local room = limit[9] > 0 and HELD_MAX - ys[root] % 65536 or limit[3]
     local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
     units_of[part], shorts[part] = units, short
     if short ~= 0 and (kind == 0 or kind == 3) then granted = false end
@@ -887,30 +1005,61 @@ local function reset(at)
   say(1)
 end
 
--- The long way of a plain take: written out where the others are, and answered as they are.
+-- Writes a part out where the others are.
+local function append(key, limit, fourth, fifth, sixth)
+  local n = #numbers
+  numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, limit[13], 0
+  numbers[n + 4], numbers[n + 5], numbers[n + 6] = fourth, fifth, sixth
+end
+
+-- The long way of a plain take, answered as any other.
 local function take_at_length(key, set, cost)
-  local at, n = #numbers + 1, #numbers
-  for i = 1, #set do
-    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i][13], 0
-    numbers[n + 4], numbers[n + 5], numbers[n + 6] = cost, cost, 0
-    n = n + 6
-  end
+  local at = #numbers + 1
+  for part = 1, #set do append(key, set[part], cost, cost, 0) end
   say(-1)
   take(at, #set, '')
 end
 
-local VERBS = { take, peek, give, reset, nil, take_repeating }
-  return VERBS, take_at_length, store_lists
+-- The long way of a take of a lease: a give of what it tells, and a take. Returns where the next request begins.
+local function leased_at_length(first)
+  local key, set, low = numbers[first + 1], sets[numbers[first + 2]], numbers[first + 3]
+  local at, gives, i = #numbers + 1, 0, first + 4
+  for part = 1, #set do
+    local settles = numbers[i + 2]
+    i = i + 3
+    for _ = 1, settles do
+      append(key, set[part], numbers[i], numbers[i + 1], numbers[i + 2])
+      gives, i = gives + 1, i + 3
+    end
+  end
+  say(-1)
+  give(at, gives, '')
+  at, i = #numbers + 1, first + 4
+  for part = 1, #set do
+    append(key, set[part], low, numbers[i], numbers[i + 1])
+    i = i + 3 + 3 * numbers[i + 2]
+  end
+  take(at, #set, '')
+  return i
 end
 
-local verbs, long_take, store_lists_too
+local VERBS = { take, peek, give, reset, nil, take_repeating }
+  return VERBS, take_at_length, leased_at_length, store_lists
+end
+
+local verbs, long_take, long_lease, store_lists_too
 local function need_verbs()
-  if not verbs then verbs, long_take, store_lists_too = make_verbs() end
+  if not verbs then verbs, long_take, long_lease, store_lists_too = make_verbs() end
 end
 
 local function at_length(key, set, cost)
   need_verbs()
   return long_take(key, set, cost)
+end
+
+local function lease_at_length(first)
+  need_verbs()
+  return long_lease(first)
 end
 
 local input = cjson.decode(ARGV[1])
@@ -935,6 +1084,8 @@ local function decide_all()
     if verb == 4 then
       take_plain(numbers[at + 1], numbers[at + 2], numbers[at + 3], at_length)
       at = at + 4
+    elseif verb == 6 then
+      at = take_leased(at, lease_at_length)
     else
       local op, parts = numbers[at + 1], numbers[at + 2]
       need_verbs()

@@ -2,21 +2,31 @@
 // Redis only tells what a bucket holds; what follows from it (remaining, waits) the algorithms here work out.
 
 import { type Algorithm, freshPacked, type PackedState } from '../algorithms/algorithm.ts'
-import { grantOf } from '../algorithms/grant.ts'
+import { grantOf, shortOf } from '../algorithms/grant.ts'
 import { type AlgorithmName, type Limit, windowIndex } from '../algorithms/limit.ts'
 import { isBucket, isPacked, PACKED, type PackedLimit } from '../algorithms/registry.ts'
 import { LimiterError } from '../errors.ts'
-import type { BucketName, Charge, Give, Grant, Short, Taken } from '../store/store.ts'
+import {
+  type BucketName,
+  type Charge,
+  type Give,
+  type Grant,
+  isBinding,
+  type Short,
+  type Taken,
+} from '../store/store.ts'
 import { type KeyNames, sharesValue } from './key.ts'
 
+type TakeRequest = {
+  readonly verb: 'take' | 'peek'
+  readonly charges: readonly Charge[]
+  readonly opId: string | undefined
+  /** Given first. */
+  readonly gives: readonly Give[] | undefined
+}
+
 export type Request =
-  | {
-      readonly verb: 'take' | 'peek'
-      readonly charges: readonly Charge[]
-      readonly opId: string | undefined
-      /** Given first. */
-      readonly gives: readonly Give[] | undefined
-    }
+  | TakeRequest
   | { readonly verb: 'give'; readonly gives: readonly Give[]; readonly opId: string | undefined }
   | { readonly verb: 'reset'; readonly bucket: BucketName }
 
@@ -25,6 +35,7 @@ const VERBS = { take: 0, peek: 1, give: 2, reset: 3 } as const
 const BUCKETS_MAX = 1024
 const TAKE_PLAIN = 4
 const TAKE_REPEATING = 5
+const TAKE_LEASED = 6
 const KINDS = { enforce: 0, shadow: 1, force: 2, hold: 3 } as const
 const SHORTS: readonly Short[] = [false, 'now', 'never', 'stale_rules']
 const CODES: Readonly<Record<AlgorithmName, number>> = {
@@ -66,15 +77,13 @@ export class BatchEncoder {
 
   /** Flat on purpose: a table per request would be most of what the script does. */
   add(request: Request): void {
-    const before = givesBefore(request)
-    if (before !== undefined) this.add(before)
-    const plain = plainCharges(request)
-    const [first] = plain ?? []
-    if (plain !== undefined && first !== undefined) {
-      const { limit, owner, detail, min } = first
-      this.#numbers.push(TAKE_PLAIN, this.#key(limit, owner, detail), this.#set(plain, limit), min)
+    const form = formOf(request)
+    if (form === 'plain' || form === 'leased') {
+      this.#addShort(form, request as TakeRequest) // only takes have such a form
       return
     }
+    const before = givesBefore(request)
+    if (before !== undefined) this.add(before)
     const opId = request.verb === 'reset' ? undefined : request.opId
     const verb = request.verb === 'take' && repeats(request.charges) ? TAKE_REPEATING : VERBS[request.verb]
     this.#numbers.push(verb, this.#text(opId ?? ''), partsOf(request))
@@ -82,6 +91,18 @@ export class BatchEncoder {
     else if (request.verb === 'give')
       for (const give of request.gives) this.#part(give, give.units, give.bookedUs, give.settled ?? 0)
     else for (const charge of request.charges) this.#part(charge, charge.min, charge.max, KINDS[charge.kind])
+  }
+
+  #addShort(form: 'plain' | 'leased', { charges, gives = [] }: TakeRequest): void {
+    const { limit, owner, detail, min } = charges[0] as Charge // such a take has one
+    const verb = form === 'plain' ? TAKE_PLAIN : TAKE_LEASED
+    this.#numbers.push(verb, this.#key(limit, owner, detail), this.#set(charges, limit), min)
+    if (form === 'plain') return
+    for (const { limit, max, kind } of charges) {
+      const own = gives.filter((give) => give.limit === limit)
+      this.#numbers.push(max, KINDS[kind], own.length)
+      for (const { units, bookedUs, settled } of own) this.#numbers.push(units, bookedUs, settled ?? 0)
+    }
   }
 
   json(): string {
@@ -120,7 +141,7 @@ export class BatchEncoder {
   }
 }
 
-/** What comes with a take is told as a request of its own. */
+/** What comes with a take is told as a request of its own, if the take has no short form. */
 function givesBefore(request: Request): Request | undefined {
   if (request.verb !== 'take' || request.gives === undefined || request.gives.length === 0) return undefined
   return { verb: 'give', gives: request.gives, opId: undefined }
@@ -128,23 +149,37 @@ function givesBefore(request: Request): Request | undefined {
 
 /**
  * What most requests are has a short form: charges of one cost, all enforced, of different buckets in one value, which
- * their limits name.
+ * their limits name. Those that know leases, and hold more or tell what became of it, have another one.
  */
-function plainCharges(request: Request): readonly Charge[] | undefined {
-  if (request.verb !== 'take' || request.opId !== undefined) return undefined
-  const { charges } = request
+function formOf(request: Request): 'plain' | 'leased' | 'any' {
+  if (request.verb !== 'take' || request.opId !== undefined) return 'any'
+  const { charges, gives = [] } = request
   const [first] = charges
-  if (first === undefined) return undefined
-  if (charges.length === 1) return isPlain(first, first) && hasPlainName(first) ? charges : undefined
-  for (const charge of charges) {
-    if (!isPlain(charge, first) || charge.detail !== '' || !sharesValue(charge.limit)) return undefined
-    if (charge.owner !== first.owner || charge.limit.fact !== first.limit.fact) return undefined
-  }
-  return repeats(charges) ? undefined : charges
+  if (first === undefined || !areTogether(charges, first)) return 'any'
+  if (gives.length === 0 && charges.every(isPlain)) return 'plain'
+  return gives.every((give) => charges.some((charge) => comesBackTo(give, charge))) ? 'leased' : 'any'
 }
 
-function isPlain({ limit, min, max, kind }: Charge, first: Charge): boolean {
-  return kind === 'enforce' && min === max && min === first.min && isPacked(limit)
+/** Whether the limits of the charges name their buckets, all in one value. */
+function areTogether(charges: readonly Charge[], first: Charge): boolean {
+  if (charges.length === 1) return isShort(first, first) && hasPlainName(first)
+  for (const charge of charges) {
+    if (!isShort(charge, first) || charge.detail !== '' || !sharesValue(charge.limit)) return false
+    if (charge.owner !== first.owner || charge.limit.fact !== first.limit.fact) return false
+  }
+  return !repeats(charges)
+}
+
+function isShort({ limit, min, kind }: Charge, first: Charge): boolean {
+  return isBinding(kind) && min === first.min && isPacked(limit)
+}
+
+function isPlain({ limit, min, max, kind }: Charge): boolean {
+  return kind === 'enforce' && min === max && limit.holdTicks === 0 && limit.lease === undefined
+}
+
+function comesBackTo(give: Give, { limit, owner, detail }: Charge): boolean {
+  return give.limit === limit && give.owner === owner && give.detail === detail && give.units >= 0
 }
 
 function hasPlainName({ limit, detail }: Charge): boolean {
@@ -191,10 +226,13 @@ export class ReplyDecoder {
 
   /** The answer to a request, or the error that it alone meets. */
   next(request: Request, key: () => string): Taken | undefined | LimiterError {
-    if (givesBefore(request) !== undefined) this.#number() // what cannot be given back is lost
-    const plain = plainCharges(request)
-    const x = plain === undefined ? -1 : this.#number()
-    if (plain !== undefined && x >= 0) return this.#granted(plain, x)
+    const form = formOf(request)
+    if (form === 'plain' || form === 'leased') {
+      const first = this.#number()
+      if (first >= 0) return this.#short(form, (request as TakeRequest).charges, first) // as in `BatchEncoder.add`
+    }
+    // Gives that came along have a status of their own: what cannot be given back is lost.
+    if (form === 'leased' || (form === 'any' && givesBefore(request) !== undefined)) this.#number()
     const status = this.#number()
     if (status === -1) return new LimiterError('STORE_CORRUPT', `the value of ${key()} cannot be read`)
     if (status === -2) return new LimiterError('STORE_CROWDED', `${key()} holds ${BUCKETS_MAX} buckets already`)
@@ -205,12 +243,21 @@ export class ReplyDecoder {
     return { granted: status === 1, nowUs: this.#nowUs, grants, source: 'store', replayed }
   }
 
-  #granted(charges: readonly Charge[], firstX: number): Taken {
+  /** `first`: x of the first bucket of a plain take; whether that of a lease was granted. */
+  #short(form: 'plain' | 'leased', charges: readonly Charge[], first: number): Taken {
+    const granted = form === 'plain' || first === 1
     const grants = charges.map((charge, index) => {
-      const x = index === 0 ? firstX : this.#number()
-      return this.#packed(charge, charge.limit as PackedLimit, false, charge.min, x, 0) // plain charges are packed
+      const limit = charge.limit as PackedLimit // such charges are packed
+      if (form === 'leased') return this.#leased(charge, limit)
+      return this.#packed(charge, limit, false, charge.min, index === 0 ? first : this.#number(), 0)
     })
-    return { granted: true, nowUs: this.#nowUs, grants, source: 'store', replayed: false }
+    return { granted, nowUs: this.#nowUs, grants, source: 'store', replayed: false }
+  }
+
+  #leased(charge: Charge, limit: PackedLimit): Grant {
+    const [units, x, y] = [this.#number(), this.#number(), this.#number()]
+    const used = PACKED[limit.algorithm].used(limit, stateNow(limit, this.#nowUs, x, y), this.#nowUs)
+    return this.#packed(charge, limit, units === 0 ? shortOf(limit, used, charge.min) : false, units, x, y)
   }
 
   #grant(charge: Charge, opId: string | undefined): Grant {

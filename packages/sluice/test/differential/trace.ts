@@ -2,18 +2,22 @@
 
 import { ALGORITHMS, type Charge, compileLimit, type Give, type Limit, type Store, type Taken } from 'sluice'
 import type { FakeClock, Random } from 'sluice/testing'
+import { isBinding } from '../../src/store/store.ts'
 
 export type Step =
-  | { readonly kind: 'take' | 'peek'; readonly charges: readonly Charge[]; readonly opId: string }
   | {
-      readonly kind: 'give'
-      readonly of: number
-      readonly units: number
-      readonly settled: number
-      readonly sameOp: boolean
+      readonly kind: 'take' | 'peek'
+      readonly charges: readonly Charge[]
+      readonly opId: string
+      /** Comes with it. */
+      readonly give: GiveBack | undefined
     }
+  | ({ readonly kind: 'give'; readonly sameOp: boolean } & GiveBack)
   | { readonly kind: 'reset'; readonly charge: Charge }
   | { readonly kind: 'clock'; readonly byUs: number }
+
+/** Of all charges of an earlier take. */
+type GiveBack = { readonly of: number; readonly units: number; readonly settled: number }
 
 const OWNERS = ['alice', 'bob', '{curly}', '\u00e9\u4e2d\ud83d\ude00']
 const DETAILS = ['', '', 'POST /messages']
@@ -65,20 +69,32 @@ function edit(random: Random, limits: Limit[], leased: boolean): void {
 
 function randomStep(random: Random, limits: readonly Limit[], trace: readonly Step[]): Step {
   const dice = random.next()
-  const takes = trace.filter(({ kind }) => kind === 'take').length
+  const earlier = trace.filter((step) => step.kind === 'take')
+  const takes = earlier.length
   if (dice < 0.25) return { kind: 'clock', byUs: random.pick(JUMPS_US) }
   if (dice < 0.35 && takes > 0) {
-    return {
-      kind: 'give',
-      of: random.between(0, takes - 1),
-      units: random.pick([1, 2, 100, -1, 0]),
-      settled: random.pick([0, 0, 1, 3]),
-      sameOp: random.next() < 0.8,
-    }
+    return { kind: 'give', sameOp: random.next() < 0.8, ...randomGive(random, takes) }
   }
   if (dice < 0.37) return { kind: 'reset', charge: randomCharge(random, limits) }
-  const charges = Array.from({ length: random.pick([1, 1, 2, 3, 5]) }, () => randomCharge(random, limits))
-  return { kind: dice < 0.45 ? 'peek' : 'take', charges, opId: `op-${random.between(0, 7)}` }
+  const mixed = Array.from({ length: random.pick([1, 1, 2, 3, 5]) }, () => randomCharge(random, limits))
+  const give = takes > 0 && random.next() < 0.3 ? randomGive(random, takes) : undefined
+  const again = give !== undefined && random.next() < 0.7 ? earlier[give.of]?.charges : undefined
+  const charges = again !== undefined || random.next() < 0.4 ? together(again ?? mixed) : mixed
+  return { kind: dice < 0.45 ? 'peek' : 'take', charges, opId: `op-${random.between(0, 7)}`, give }
+}
+
+function randomGive(random: Random, takes: number): GiveBack {
+  const of = random.next() < 0.5 ? takes - 1 : random.between(0, takes - 1)
+  return { of, units: random.pick([1, 2, 100, -1, 0]), settled: random.pick([0, 0, 1, 3]) }
+}
+
+/** One owner, one cost, each limit once, and all bind: what leases ask for, and what has a short way of its own. */
+function together(charges: readonly Charge[]): Charge[] {
+  const { owner, min } = charges[0] as Charge // there is always one
+  const different = charges.filter(({ limit }, index) => charges.findIndex((other) => other.limit === limit) === index)
+  return different.map(({ limit, max, kind }) => {
+    return { limit, owner, detail: '', min, max: Math.max(min, max), kind: isBinding(kind) ? kind : 'enforce' }
+  })
 }
 
 function randomCharge(random: Random, limits: readonly Limit[]): Charge {
@@ -97,7 +113,7 @@ function randomCharge(random: Random, limits: readonly Limit[]): Charge {
 
 /** What a store answers to each step. */
 export async function replay(store: Store, clock: FakeClock, trace: readonly Step[]): Promise<unknown[]> {
-  const taken: { charges: readonly Charge[]; taken: Taken; opId: string }[] = []
+  const taken: Booked[] = []
   const answers: unknown[] = []
   for (const step of trace) {
     if (step.kind === 'clock') clock.advanceUs(step.byUs)
@@ -107,19 +123,27 @@ export async function replay(store: Store, clock: FakeClock, trace: readonly Ste
       // Without permits no op is needed, and a single charge then takes the shortest way through the script.
       const permits = step.charges.some(({ limit }) => limit.algorithm === 'concurrency')
       const op = permits ? { id: step.opId } : undefined
-      const answer = await store.take({ charges: step.charges, op })
+      // Permits are given back by name, with a give of its own.
+      const gives = step.give && givesOf(step.give, taken).filter(({ limit }) => limit.algorithm !== 'concurrency')
+      const answer = await store.take({ charges: step.charges, op, gives })
       taken.push({ charges: step.charges, taken: answer, opId: step.opId })
       answers.push(plain(answer))
     }
-    const booked = step.kind === 'give' ? taken[step.of] : undefined
-    if (step.kind === 'give' && booked) {
-      const gives = booked.charges.map(
-        (charge): Give => ({ ...charge, units: step.units, bookedUs: booked.taken.nowUs, settled: step.settled }),
-      )
-      await store.give(gives, step.sameOp ? booked.opId : 'op-other')
+    if (step.kind === 'give') {
+      await store.give(givesOf(step, taken), step.sameOp ? taken[step.of]?.opId : 'op-other')
     }
   }
   return answers
+}
+
+type Booked = { readonly charges: readonly Charge[]; readonly taken: Taken; readonly opId: string }
+
+function givesOf({ of, units, settled }: GiveBack, taken: readonly Booked[]): Give[] {
+  const {
+    charges,
+    taken: { nowUs },
+  } = taken[of] as Booked // a give comes after the take it is of
+  return charges.map((charge) => ({ ...charge, units, bookedUs: nowUs, settled }))
 }
 
 /** What a store says, whatever objects it says it in. */

@@ -12,6 +12,8 @@
              set      limits that some requests meet together, all of other buckets
              numbers  per request: verb 4, key, set, cost (a plain take: of packed buckets in one value, all enforced,
                       of one cost, without op id and details), or
+                      verb 6, key, set, cost, then per limit of the set max, kind, number of gives, and per give three
+                      numbers, as below (a take of a lease), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
@@ -24,6 +26,7 @@
                           3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
              verb 4       x of each bucket, when it was granted and nothing is on lease; or -1, then as for a take
+             verb 6       status (1, 0), then per limit units, x, y; or -1, then as for a give and as for a take
              give, reset  status (1, or negative)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
@@ -32,6 +35,7 @@
 --- @include "batch"
 --- @include "values"
 --- @include "plain"
+--- @include "leased"
 
 -- What only some batches need. Making functions is most of what a call costs before its first request.
 local function make_verbs()
@@ -39,17 +43,22 @@ local function make_verbs()
 --- @include "listed"
 --- @include "work"
 --- @include "verbs"
-  return VERBS, take_at_length, store_lists
+  return VERBS, take_at_length, leased_at_length, store_lists
 end
 
-local verbs, long_take, store_lists_too
+local verbs, long_take, long_lease, store_lists_too
 local function need_verbs()
-  if not verbs then verbs, long_take, store_lists_too = make_verbs() end
+  if not verbs then verbs, long_take, long_lease, store_lists_too = make_verbs() end
 end
 
 local function at_length(key, set, cost)
   need_verbs()
   return long_take(key, set, cost)
+end
+
+local function lease_at_length(first)
+  need_verbs()
+  return long_lease(first)
 end
 
 local input = cjson.decode(ARGV[1])
@@ -74,6 +83,8 @@ local function decide_all()
     if verb == 4 then
       take_plain(numbers[at + 1], numbers[at + 2], numbers[at + 3], at_length)
       at = at + 4
+    elseif verb == 6 then
+      at = take_leased(at, lease_at_length)
     else
       local op, parts = numbers[at + 1], numbers[at + 2]
       need_verbs()

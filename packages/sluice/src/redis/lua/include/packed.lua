@@ -3,34 +3,15 @@
   src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
   numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
 ]]
--- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × 65536 + those of this one.
-local function advanced_held(now, a, b, hold, at, x, y)
-  local current = y % 65536
-  local first_end = hold == 0 and at or (floor(at / hold) + 1) * hold
-  local second_end = first_end + hold
-  local function owe(ticks, held) x = max(min(x, held * a), x - max(0, ticks) * b) end
-  owe(min(now, first_end) - at, current + (y - current) / 65536)
-  owe(min(now, second_end) - first_end, current)
-  owe(now - second_end, 0)
-  if now >= first_end then y = now < second_end and current * 65536 or 0 end
-  return now, x, y, false
-end
-
--- Takes `settled` units off the lease of the epoch in which they were booked. Those that come back count whole; the
--- number of the others comes third.
-local function settled_held(a, hold, x, y, now, booked, units, settled)
-  local age, current = floor(now / hold) - floor(booked / hold), y % 65536
-  local counted = age == 0 and current or age == 1 and (y - current) / 65536 or 0
-  if counted < settled then return x, y, units end
-  return max(0, x - min(units, settled) * a), y - settled * (age == 0 and 1 or 65536), max(0, units - settled)
-end
-
 -- A state brought to now; also whether the clock had stepped back behind it.
 local function advanced(code, tick, a, b, hold, at, x, y)
   local now = position(code, tick, a, now_us)
   local steps = now - at
   if steps < 0 then return now, x, y, true end
-  if code <= LEAKY and y ~= 0 then return advanced_held(now, a, b, hold, at, x, y) end
+  if code <= LEAKY and y ~= 0 then
+    x, y = advanced_held(now, a, b, hold, at, x, y)
+    return now, x, y, false
+  end
   if steps == 0 then return at, x, y, false end
   if code <= LEAKY then return now, max(0, x - steps * b), 0, false end
   return now, 0, (code == SLIDING and steps == 1) and x or 0, false
@@ -47,20 +28,6 @@ local function charged(code, a, x, units)
   if code <= LEAKY then return min(STATE_MAX, x + units * a) end
   if code == FIXED then return min(STATE_MAX, x + units) end
   return min(SLIDING_MAX, x + units)
-end
-
-local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, settled)
-  local booked = position(code, tick, a, booked_us)
-  if code <= LEAKY then
-    if hold > 0 and settled > 0 then
-      x, y, units = settled_held(a, hold, x, y, position(code, tick, a, now_us), booked, units, settled)
-    end
-    local age = max(0, position(code, tick, a, now_us) - booked)
-    return max(0, x - max(0, units * a - age * b)), y
-  end
-  if at == booked then return max(0, x - units), y end
-  if code == SLIDING and at == booked + 1 then return x, max(0, y - units) end
-  return x, y
 end
 
 -- What an edited limit makes of a live state that another one wrote: src/algorithms/edit.ts.

@@ -22,19 +22,26 @@ local function find_set(layout, set)
   return found
 end
 
+-- The seats of a set of limits in a value (see find_set), false when they have to be looked for at length; and the
+-- layout that the value has now.
+local function seats_at(key, set_index)
+  local layout = layout_by_key[key]
+  if layout == nil then layout = layout_at(key) end
+  local found = layout and layout[FINDS][set_index]
+  if found == nil then
+    found = find_set(layout, sets[set_index])
+    layout[FINDS][set_index] = found
+  end
+  return found, layout
+end
+
 -- By part, x with the cost charged.
 local new_xs = {}
 
 -- Granted by new buckets or by buckets that the same limits wrote; anything else goes `at_length`. The maths of
 -- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
 local function take_plain(key, set_index, cost, at_length)
-  local set, layout = sets[set_index], layout_by_key[key]
-  if layout == nil then layout = layout_at(key) end
-  local found = layout and layout[FINDS][set_index]
-  if found == nil then
-    found = find_set(layout, set)
-    layout[FINDS][set_index] = found
-  end
+  local set, found, layout = sets[set_index], seats_at(key, set_index)
   if not found then return at_length(key, set, cost) end
 
   local count, base, old_count, renews = #set, bases[key], layout[COUNT], false

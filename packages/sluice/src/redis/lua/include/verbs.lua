@@ -2,7 +2,7 @@
   The verbs: what a request does to its buckets. Everything is decided before anything is charged.
 ]]
 local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
-local ENFORCE, SHADOW, FORCE, ALL_HELD = 0, 1, 2, 3
+local ENFORCE, FORCE = 0, 2
 
 -- By part: units to charge if the request is granted, why it is short, and the first part that uses the same bucket.
 local units_of, shorts, roots = {}, {}, {}
@@ -45,7 +45,7 @@ local function decide(at, parts, op_id, keeps, repeats)
     roots[part] = root
     if limit[2] >= LOG then in_use = in_use + used_list(limit[2], lists[root], op_id)
     else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
-    local room = limit[HOLD] > 0 and 65535 - ys[root] % 65536 or limit[3]
+    local room = limit[HOLD] > 0 and HELD_MAX - ys[root] % BEFORE or limit[3]
     local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
     units_of[part], shorts[part] = units, short
     if short ~= NOT_SHORT and (kind == ENFORCE or kind == ALL_HELD) then granted = false end
@@ -153,16 +153,42 @@ local function reset(at)
   say(1)
 end
 
--- The long way of a plain take: written out where the others are, and answered as they are.
+-- Writes a part out where the others are.
+local function append(key, limit, fourth, fifth, sixth)
+  local n = #numbers
+  numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, limit[INDEX], 0
+  numbers[n + 4], numbers[n + 5], numbers[n + 6] = fourth, fifth, sixth
+end
+
+-- The long way of a plain take, answered as any other.
 local function take_at_length(key, set, cost)
-  local at, n = #numbers + 1, #numbers
-  for i = 1, #set do
-    numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, set[i][INDEX], 0
-    numbers[n + 4], numbers[n + 5], numbers[n + 6] = cost, cost, ENFORCE
-    n = n + 6
-  end
+  local at = #numbers + 1
+  for part = 1, #set do append(key, set[part], cost, cost, ENFORCE) end
   say(-1)
   take(at, #set, '')
+end
+
+-- The long way of a take of a lease: a give of what it tells, and a take. Returns where the next request begins.
+local function leased_at_length(first)
+  local key, set, low = numbers[first + 1], sets[numbers[first + 2]], numbers[first + 3]
+  local at, gives, i = #numbers + 1, 0, first + 4
+  for part = 1, #set do
+    local settles = numbers[i + 2]
+    i = i + 3
+    for _ = 1, settles do
+      append(key, set[part], numbers[i], numbers[i + 1], numbers[i + 2])
+      gives, i = gives + 1, i + 3
+    end
+  end
+  say(-1)
+  give(at, gives, '')
+  at, i = #numbers + 1, first + 4
+  for part = 1, #set do
+    append(key, set[part], low, numbers[i], numbers[i + 1])
+    i = i + 3 + 3 * numbers[i + 2]
+  end
+  take(at, #set, '')
+  return i
 end
 
 local VERBS = { take, peek, give, reset, nil, take_repeating }
