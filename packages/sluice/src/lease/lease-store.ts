@@ -130,7 +130,7 @@ class LeaseStore implements Store {
     const bookedUs = lease.spend(min, nowMs)
     const remaining = lease.remaining(nowMs)
     const resetAfterUs = lease.resetAfterUs(nowMs)
-    if (lease.isLow(nowMs)) this.#refill(row, charge, nowMs)
+    if (lease.isLow(nowMs)) this.#refill([charge], nowMs)
     return new LeasedTaken(true, nowUs, min, false, remaining, resetAfterUs, 0, bookedUs)
   }
 
@@ -145,6 +145,7 @@ class LeaseStore implements Store {
     const payable = (row: number, charge: Charge) => row >= 0 && canPay(this.#table.at(row), charge, nowMs)
     if (!charges.every((charge, index) => payable(rows[index] as number, charge))) return undefined
     const grants = charges.map((charge, index) => this.#pay(rows[index] as number, charge, nowMs))
+    this.#refill(charges, nowMs)
     this.#counts.leased += 1
     return { granted: true, nowUs, grants, source: 'lease', replayed: false }
   }
@@ -162,14 +163,10 @@ class LeaseStore implements Store {
     return { granted: false, nowUs, grants, source: 'lease', replayed: false }
   }
 
-  #pay(row: number, charge: Charge, nowMs: number): Grant {
-    const { min } = charge
+  #pay(row: number, { min }: Charge, nowMs: number): Grant {
     const lease = this.#table.at(row)
     if (lease.held(nowMs) < min) return spentInShadow(lease, nowMs)
-    const bookedUs = lease.spend(min, nowMs)
-    const grant = grantOf(lease, min, false, bookedUs, nowMs)
-    if (lease.isLow(nowMs)) this.#refill(row, charge, nowMs)
-    return grant
+    return grantOf(lease, min, false, lease.spend(min, nowMs), nowMs)
   }
 
   #answerToOthers(charges: readonly Charge[]): Promise<unknown> | undefined {
@@ -196,15 +193,21 @@ class LeaseStore implements Store {
     return this.#ask({ ...take, askedMs })
   }
 
-  /** Ahead of need; nobody waits for it unless the lease runs out. */
-  #refill(row: number, bucket: BucketName, nowMs: number): void {
-    const lease = this.#table.at(row)
-    const max = lease.nextBatch(bucket, nowMs)
-    if (max < 1) return
+  /** Ahead of need, for all leases that are low; nobody waits for it unless one runs out. */
+  #refill(buckets: readonly BucketName[], nowMs: number): void {
     const gives: Give[] = []
-    lease.settle(bucket, nowMs, 'asking', gives)
-    const charge: Charge = { ...bucketOf(bucket), min: 1, max, kind: 'hold' }
-    this.#fetch({ charges: [chargedAs(charge)], gives }, [{ charge, row }], nowMs).catch(() => {})
+    const asked: Asked[] = []
+    for (const bucket of buckets) {
+      const row = this.#table.rowOf(bucket)
+      if (row < 0) continue
+      const lease = this.#table.at(row)
+      const max = lease.isLow(nowMs) ? lease.nextBatch(bucket, nowMs) : 0
+      if (max < 1) continue
+      lease.settle(bucket, nowMs, 'asking', gives)
+      asked.push({ charge: { ...bucketOf(bucket), min: 1, max, kind: 'hold' }, row })
+    }
+    if (asked.length === 0) return
+    this.#fetch({ charges: asked.map(({ charge }) => chargedAs(charge)), gives }, asked, nowMs).catch(() => {})
   }
 
   /** Sets aside what leases can pay and asks the store for the rest. */
@@ -212,6 +215,7 @@ class LeaseStore implements Store {
     this.#counts.asked += 1
     const nowMs = this.#nowMs()
     const paid = charges.length === 1 ? NOTHING_PAID : this.#payWhatCan(charges, nowMs)
+    if (paid.length > 0) this.#refill(charges, nowMs)
     const gives: Give[] = []
     const asked: Asked[] = []
     const asks: Charge[] = []

@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '424b436dac6f5368b98fa3cad7f7620636977228',
+  sha1: '7f71317aef229574893f123d0cd220d36b227970',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -381,8 +381,8 @@ local function take_plain(key, set_index, cost, at_length)
   if count > 1 then mark_dirty(key, found[count + 3]) end
 end
 --[[
-  The take of a lease: of packed buckets in one value, all enforced or held, of one cost each, asking for more than is
-  needed now. What became of units that were charged before is told along with it.
+  The take of a lease: of packed buckets in one value, each enforced or held ahead of need, of one cost, asking for more
+  than is needed now. What became of units that were charged before is told along with it.
 ]]
 -- y of a token bucket is the units on lease of the epoch before times this, and those of this one.
 local HELD_MAX = 65536 - 1
@@ -469,7 +469,7 @@ local function decide_part(part, limit, at, x, y, low, i)
     units = min(high, capacity - in_use, kind == 3 and room or low + room)
   end
   next_xs[part], next_ys[part], next_units[part] = x, y, units
-  return granted, i
+  return granted or kind == 3, i
 end
 
 local function charge_part(part, limit, low, kind)
@@ -900,7 +900,7 @@ local function decide(at, parts, op_id, keeps, repeats)
     local room = limit[9] > 0 and HELD_MAX - ys[root] % 65536 or limit[3]
     local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
     units_of[part], shorts[part] = units, short
-    if short ~= 0 and (kind == 0 or kind == 3) then granted = false end
+    if short ~= 0 and kind == 0 then granted = false end
   end
   return granted
 end

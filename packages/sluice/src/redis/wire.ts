@@ -6,15 +6,7 @@ import { grantOf, shortOf } from '../algorithms/grant.ts'
 import { type AlgorithmName, type Limit, windowIndex } from '../algorithms/limit.ts'
 import { isBucket, isPacked, PACKED, type PackedLimit } from '../algorithms/registry.ts'
 import { LimiterError } from '../errors.ts'
-import {
-  type BucketName,
-  type Charge,
-  type Give,
-  type Grant,
-  isBinding,
-  type Short,
-  type Taken,
-} from '../store/store.ts'
+import type { BucketName, Charge, Give, Grant, Short, Taken } from '../store/store.ts'
 import { type KeyNames, sharesValue } from './key.ts'
 
 type TakeRequest = {
@@ -171,7 +163,7 @@ function areTogether(charges: readonly Charge[], first: Charge): boolean {
 }
 
 function isShort({ limit, min, kind }: Charge, first: Charge): boolean {
-  return isBinding(kind) && min === first.min && isPacked(limit)
+  return (kind === 'enforce' || kind === 'hold') && min === first.min && isPacked(limit)
 }
 
 function isPlain({ limit, min, max, kind }: Charge): boolean {

@@ -27,13 +27,13 @@ export type Charge = {
  * enforce: short of `min`, the whole take is refused.
  * shadow: never refuses; counted only if the take is granted.
  * force: always charged, into debt if need be, and tells whether it was over.
- * hold: like enforce, for nobody yet: all units are on lease.
+ * hold: for nobody yet: all units are on lease. Refuses nobody, and may get nothing.
  */
 export type ChargeKind = 'enforce' | 'shadow' | 'force' | 'hold'
 
 /** Whether a charge that is short refuses the whole take. */
 export function isBinding(kind: ChargeKind): boolean {
-  return kind === 'enforce' || kind === 'hold'
+  return kind === 'enforce'
 }
 
 /** Names a take, so that it can be renewed or released: the permit of a concurrency limit. */

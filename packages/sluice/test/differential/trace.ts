@@ -2,7 +2,6 @@
 
 import { ALGORITHMS, type Charge, compileLimit, type Give, type Limit, type Store, type Taken } from 'sluice'
 import type { FakeClock, Random } from 'sluice/testing'
-import { isBinding } from '../../src/store/store.ts'
 
 export type Step =
   | {
@@ -88,12 +87,12 @@ function randomGive(random: Random, takes: number): GiveBack {
   return { of, units: random.pick([1, 2, 100, -1, 0]), settled: random.pick([0, 0, 1, 3]) }
 }
 
-/** One owner, one cost, each limit once, and all bind: what leases ask for, and what has a short way of its own. */
+/** One owner, one cost, each limit once: what leases ask for, and what has a short way of its own. */
 function together(charges: readonly Charge[]): Charge[] {
   const { owner, min } = charges[0] as Charge // there is always one
   const different = charges.filter(({ limit }, index) => charges.findIndex((other) => other.limit === limit) === index)
   return different.map(({ limit, max, kind }) => {
-    return { limit, owner, detail: '', min, max: Math.max(min, max), kind: isBinding(kind) ? kind : 'enforce' }
+    return { limit, owner, detail: '', min, max: Math.max(min, max), kind: kind === 'hold' ? kind : 'enforce' }
   })
 }
 

@@ -1,6 +1,6 @@
 --[[
-  The take of a lease: of packed buckets in one value, all enforced or held, of one cost each, asking for more than is
-  needed now. What became of units that were charged before is told along with it.
+  The take of a lease: of packed buckets in one value, each enforced or held ahead of need, of one cost, asking for more
+  than is needed now. What became of units that were charged before is told along with it.
 ]]
 -- y of a token bucket is the units on lease of the epoch before times this, and those of this one.
 local BEFORE = 65536
@@ -89,7 +89,7 @@ local function decide_part(part, limit, at, x, y, low, i)
     units = min(high, capacity - in_use, kind == ALL_HELD and room or low + room)
   end
   next_xs[part], next_ys[part], next_units[part] = x, y, units
-  return granted, i
+  return granted or kind == ALL_HELD, i
 end
 
 local function charge_part(part, limit, low, kind)

@@ -48,7 +48,7 @@ local function decide(at, parts, op_id, keeps, repeats)
     local room = limit[HOLD] > 0 and HELD_MAX - ys[root] % BEFORE or limit[3]
     local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
     units_of[part], shorts[part] = units, short
-    if short ~= NOT_SHORT and (kind == ENFORCE or kind == ALL_HELD) then granted = false end
+    if short ~= NOT_SHORT and kind == ENFORCE then granted = false end
   end
   return granted
 end
