@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '7f71317aef229574893f123d0cd220d36b227970',
+  sha1: 'ff99a6808ea2d2691ff8806d07eeef84d256949a',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -388,16 +388,22 @@ end
 local HELD_MAX = 65536 - 1
 
 -- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × BEFORE + those of this one.
+local function owed_after(ticks, a, b, x, held)
+  local owed, least = x - ticks * b, held * a
+  if least > x then return x end
+  return owed > least and owed or least
+end
+
 local function advanced_held(now, a, b, hold, at, x, y)
   local current = y % 65536
   local first_end = hold == 0 and at or (floor(at / hold) + 1) * hold
+  local held = current + (y - current) / 65536
+  if now < first_end then return owed_after(now - at, a, b, x, held), y end
+  x = owed_after(first_end - at, a, b, x, held)
   local second_end = first_end + hold
-  local function owe(ticks, held) x = max(min(x, held * a), x - max(0, ticks) * b) end
-  owe(min(now, first_end) - at, current + (y - current) / 65536)
-  owe(min(now, second_end) - first_end, current)
-  owe(now - second_end, 0)
-  if now >= first_end then y = now < second_end and current * 65536 or 0 end
-  return x, y
+  if now < second_end then return owed_after(now - first_end, a, b, x, current), current * 65536 end
+  x = owed_after(hold, a, b, x, current)
+  return owed_after(now - second_end, a, b, x, 0), 0
 end
 
 -- Takes \`settled\` units off the lease of the epoch in which they were booked. Those that come back count whole; the
@@ -406,7 +412,9 @@ local function settled_held(a, hold, x, y, now, booked, units, settled)
   local age, current = floor(now / hold) - floor(booked / hold), y % 65536
   local counted = age == 0 and current or age == 1 and (y - current) / 65536 or 0
   if counted < settled then return x, y, units end
-  return max(0, x - min(units, settled) * a), y - settled * (age == 0 and 1 or 65536), max(0, units - settled)
+  y = y - settled * (age == 0 and 1 or 65536)
+  if units == 0 then return x, y, 0 end
+  return max(0, x - min(units, settled) * a), y, max(0, units - settled)
 end
 
 -- What is left of a state as of now when units of it come back, and \`settled\` of them are on lease no more.
@@ -414,9 +422,10 @@ local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, sett
   local booked = position(code, tick, a, booked_us)
   if code <= 2 then
     if hold > 0 and settled > 0 then
-      x, y, units = settled_held(a, hold, x, y, position(code, tick, a, now_us), booked, units, settled)
+      x, y, units = settled_held(a, hold, x, y, at, booked, units, settled)
     end
-    local age = max(0, position(code, tick, a, now_us) - booked)
+    if units == 0 then return x, y end
+    local age = max(0, at - booked)
     return max(0, x - max(0, units * a - age * b)), y
   end
   if at == booked then return max(0, x - units), y end
