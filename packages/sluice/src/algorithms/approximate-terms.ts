@@ -2,15 +2,15 @@
 //
 //   limit + nodes × M      M: units that a node has admitted and the store has not acknowledged, at most
 //
-// counted as the algorithm counts, at every moment t. Of all the replies that nodes have had by t, take the last one,
-// in the order of the store, that shows no debt once it is aged to t. What it counts is at most the limit. What it
-// does not count was admitted by nodes on their own. A node that had no reply since has admitted at most M of it: it
-// is not acknowledged. A node that had one has since then believed the bucket to be spent: it has not admitted
-// anything after that reply, and whatever it admitted before was not acknowledged when the reply came, so it is at
-// most M as well.
+// counted as the algorithm counts, at every moment t. Of all that the store has booked by t, take the last booking
+// after which its bucket, aged to t, is not in debt. What it holds then is at most the limit. What it does not hold
+// was admitted by nodes on their own: the store itself admits nobody into debt. A node that has had no answer to a
+// later sync has admitted at most M of that: it is not acknowledged. A node that has had one has believed the bucket
+// to be in debt ever since, so it has admitted nothing after that answer; what it had admitted before was not
+// acknowledged when the answer came, so it is at most M as well.
 //
-// It needs that a node never believes a bucket to be fuller than the store's reply, aged, and its own units allow
-// (approximate-store.ts errs low), and that it never ages a reply faster than the store does (store-clock.ts).
+// It needs that a node never believes a bucket to be fuller than the store's answer, aged, and its own units allow
+// (approximate-store.ts errs low), and that it never ages an answer faster than the store does (store-clock.ts).
 // The store may book units later than they were admitted, never earlier, and then they count for longer.
 //
 // A sync whose answer is lost may or may not have been booked, and is never sent again. Its units count as not

@@ -23,6 +23,7 @@ export class Account {
   /** The exchange with the store that is under way. */
   syncing: Promise<void> | undefined
   dueMs = 0
+  isQueued = false
 
   constructor({ limit, owner, detail }: BucketName) {
     this.limit = limit
@@ -46,6 +47,10 @@ export class Account {
   lose(units: number, untilMs: number): void {
     this.#lost += units
     this.#lostUntilMs = Math.max(this.#lostUntilMs, untilMs)
+  }
+
+  get hasLost(): boolean {
+    return this.#lost > 0
   }
 
   forgetLost(nowMs: number): void {
@@ -94,11 +99,11 @@ export class AccountTable {
     if (account === undefined || accounts === undefined) return
     accounts.delete(keyOf(bucket.owner, bucket.detail))
     if (accounts.size === 0) this.#byName.delete(nameOf(bucket.limit))
-    for (const queue of this.#queues.values()) queue.delete(account)
+    if (account.isQueued) for (const queue of this.#queues.values()) queue.delete(account)
     this.count -= 1
   }
 
-  /** To be looked at when its time comes, if it is not already. */
+  /** To be looked at when its time comes. */
   enqueue(account: Account, nowMs: number): void {
     const waitMs = account.limit.approximate?.syncMs ?? 0
     let queue = this.#queues.get(waitMs)
@@ -106,8 +111,8 @@ export class AccountTable {
       queue = new Set()
       this.#queues.set(waitMs, queue)
     }
-    if (queue.has(account)) return
     account.dueMs = nowMs + waitMs
+    account.isQueued = true
     queue.add(account)
   }
 
@@ -118,6 +123,7 @@ export class AccountTable {
       for (const account of queue) {
         if (account.dueMs > nowMs || due.length >= countMax) break
         queue.delete(account)
+        account.isQueued = false
         due.push(account)
       }
       if (queue.size === 0) this.#queues.delete(waitMs)

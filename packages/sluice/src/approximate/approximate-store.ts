@@ -55,7 +55,7 @@ class ApproximateStore implements Store {
 
   takeSync(take: Take): Taken | undefined {
     const { charges } = take
-    if (!charges.some(isOwn)) return this.#store.takeSync?.(take)
+    if (!charges.some(isLoose)) return this.#store.takeSync?.(take)
     const own = charges.filter(isOwn)
     const aside = this.#takeHere(own)
     if (aside === undefined) return undefined
@@ -63,11 +63,12 @@ class ApproximateStore implements Store {
     const taken = others.length === 0 ? aside : this.#store.takeSync?.({ ...take, charges: others })
     if (taken?.granted) for (const [charge, grant] of paired(own, aside)) this.#admitted(charge, grant.units)
     else if (aside.granted) this.#putBack(own, aside)
+    if (taken !== undefined) this.#booked(others, taken)
     return taken && combined(charges, own, aside, taken)
   }
 
   take(take: Take): Taken | Promise<Taken> {
-    if (!take.charges.some(isOwn)) return this.#store.take(take)
+    if (!take.charges.some(isLoose)) return this.#store.take(take)
     return this.takeSync(take) ?? this.#ask(take)
   }
 
@@ -146,7 +147,7 @@ class ApproximateStore implements Store {
       throw error
     }
     settle(taken.granted)
-    if (taken.source === 'store') for (const [charge, grant] of paired(others, taken)) this.#booked(charge, grant)
+    this.#booked(others, taken)
     return combined(charges, own, aside, taken)
   }
 
@@ -156,7 +157,7 @@ class ApproximateStore implements Store {
     if (terms === undefined) return true
     const account = this.#table.find(charge)
     if (account === undefined) return charge.max <= terms.unsyncedMax && !this.#table.isFull
-    account.forgetLost(this.#timers.nowMs())
+    if (account.hasLost) account.forgetLost(this.#timers.nowMs())
     return account.unacknowledged + charge.max <= terms.unsyncedMax
   }
 
@@ -212,8 +213,11 @@ class ApproximateStore implements Store {
   }
 
   /** The store itself has decided; its next reply will count it, but until then the model has to. */
-  #booked(charge: Charge, { units }: Grant): void {
-    if (charge.limit.approximate !== undefined && units > 0) this.#force(charge, units)
+  #booked(charges: readonly Charge[], taken: Taken): void {
+    if (taken.source !== 'store') return
+    for (const [charge, { units }] of paired(charges, taken)) {
+      if (charge.limit.approximate !== undefined) this.#force(charge, units)
+    }
   }
 
   #refused(charge: Charge): void {
@@ -224,6 +228,7 @@ class ApproximateStore implements Store {
   }
 
   #lookLater(account: Account): void {
+    if (account.isQueued) return
     this.#stopTicking ??= this.#timers.every(TICK_MS, () => this.#tick())
     this.#table.enqueue(account, this.#timers.nowMs())
   }
@@ -251,7 +256,7 @@ class ApproximateStore implements Store {
     return account.syncing
   }
 
-  /** Tells what was admitted, and believes what the store says of it. Units that nobody knows about are not sent again. */
+  /** Tells what was admitted, and believes what the store says. What was lost on the way is not sent again. */
   async #exchange(account: Account): Promise<void> {
     const { limit, owner, detail, unsynced: units } = account
     if (!account.hasNews) return
@@ -302,6 +307,10 @@ class ApproximateStore implements Store {
 /** What the store knows of a bucket is not asked when the request is refused without it. */
 const NOT_ASKED: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
 
+function isLoose({ limit }: Charge): boolean {
+  return limit.local || limit.approximate !== undefined
+}
+
 /** Whether this node decides it, if it may. */
 function isOwn({ limit, kind }: Charge): boolean {
   return limit.local || (limit.approximate !== undefined && (kind === 'enforce' || kind === 'shadow'))
@@ -316,7 +325,7 @@ function paired(charges: readonly Charge[], { grants }: Taken): [Charge, Grant][
   return charges.map((charge, index) => [charge, grants[index] as Grant])
 }
 
-/** The answer to all charges: `own` were decided here, the others by `taken`, which is `aside` if they were not asked. */
+/** The answer to all: `own` were decided here, the others by `taken`, which is `aside` if they were not asked for. */
 function combined(charges: readonly Charge[], own: readonly Charge[], aside: Taken, taken: Taken): Taken {
   if (own.length === charges.length) return aside
   if (own.length === 0) return taken
