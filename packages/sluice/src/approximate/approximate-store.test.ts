@@ -17,6 +17,12 @@ function chargeOf(numbers: Partial<LimitNumbers> = {}, more: Partial<Charge> = {
   return { limit, owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce', ...more }
 }
 
+/** The same of a limit that is not approximate. */
+function withoutTerms(numbers: Partial<LimitNumbers>): Charge {
+  const charge = chargeOf(numbers)
+  return { ...charge, limit: { ...charge.limit, approximate: undefined } }
+}
+
 /** Nodes around one store, on one time that is moved by hand. */
 function fleet(count: number, options: ApproximateOptions = {}) {
   const clock = fakeClock()
@@ -161,7 +167,7 @@ describe('approximate', () => {
     const { nodes, central } = fleet(1)
     const [node] = nodes as [Store]
     const charge = chargeOf()
-    const strict = chargeOf({ id: 'strict', units: 3, ...{ approximate: undefined } } as Partial<LimitNumbers>)
+    const strict = withoutTerms({ id: 'strict', units: 3 })
     const answers: Taken[] = []
     for (let takes = 0; takes < 5; takes += 1) answers.push(await node.take({ charges: [strict, charge] }))
     expect(answers.map(({ granted }) => granted)).toEqual([true, true, true, false, false])
@@ -173,7 +179,7 @@ describe('approximate', () => {
     expect(count(node, charge, 97)).toBe(7)
     const spent = chargeOf({ id: 'spent', units: 1 })
     expect(count(node, spent, 2)).toBe(1)
-    const other = chargeOf({ id: 'other', units: 3, ...{ approximate: undefined } } as Partial<LimitNumbers>)
+    const other = withoutTerms({ id: 'other', units: 3 })
     expect(await node.take({ charges: [other, spent] })).toMatchObject({ granted: false, source: 'local' })
     expect(remaining(central, other)).toBe(3)
   })
@@ -234,7 +240,7 @@ describe('approximate', () => {
 describe('local', () => {
   test('each process has its part, and the store is never asked', async () => {
     const { nodes, asked, advance, central } = fleet(2, { nodes: 2 })
-    const charge = chargeOf({ local: true, ...{ approximate: undefined } } as Partial<LimitNumbers>)
+    const charge = withoutTerms({ local: true })
     expect(nodes.map((node) => count(node, charge, 80))).toEqual([50, 50])
     await advance(5000)
     await Promise.all(nodes.map((node) => node.close()))

@@ -110,9 +110,11 @@ class ApproximateStore implements Store {
   /** Tells the store what is left to tell, once. */
   async close(): Promise<void> {
     this.#stopTicking?.()
-    const pending: Promise<void>[] = []
+    this.#stopTicking = () => {} // it does not begin again
+    const pending: Promise<unknown>[] = []
     for (const account of [...this.#table.all()]) {
-      pending.push(Promise.resolve(account.syncing).then(() => this.#sync(account)))
+      const left = () => (account.unsynced > 0 ? this.#sync(account) : account.syncing)
+      pending.push(Promise.resolve(account.syncing).then(left))
       if (pending.length >= SYNCS_PER_TICK) await Promise.all(pending.splice(0))
     }
     await Promise.all(pending)
