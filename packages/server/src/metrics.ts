@@ -131,6 +131,14 @@ export class Metrics {
     const stat = (name: string) => () => this.#storeStats()[name] ?? 0
     this.#gauge('sluice_leases', 'Leases held by this node.', stat('leases'))
     this.#gauge(
+      'sluice_unsynced_units',
+      'Units of approximate rules that Redis has not acknowledged.',
+      stat('unsynced'),
+    )
+    this.#counter('sluice_syncs_total', 'Syncs of approximate rules that Redis has answered.', stat('syncs'))
+    this.#counter('sluice_syncs_over_total', 'Syncs that found more used than the limit.', stat('syncs_over'))
+    this.#counter('sluice_syncs_lost_total', 'Syncs that were not answered in time.', stat('syncs_lost'))
+    this.#gauge(
       'sluice_store_left_alone',
       '1 while Redis is not asked, because it failed or for a drill.',
       stat('breaker_open'),

@@ -28,8 +28,11 @@ export async function openStore(settings: StoreSettings, metrics: Metrics, log: 
   return opened
 }
 
-function inMemory({ maxKeys }: StoreSettings): OpenStore {
-  const store = memoryStore(maxKeys === undefined ? {} : { maxKeys })
+function inMemory({ maxKeys, nodes }: StoreSettings): OpenStore {
+  const store = memoryStore({
+    ...(maxKeys === undefined ? {} : { maxKeys }),
+    ...(nodes === undefined ? {} : { nodes }),
+  })
   return { kind: 'memory', store, failure: () => undefined, drill: undefined }
 }
 

@@ -112,12 +112,11 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     flag: 'nodes',
     env: 'SLUICE_NODES',
     value: '<number>',
-    help: 'Nodes that share the limits: rules with on_fail local give each its part while Redis is away.',
+    help: 'Nodes that share the limits: consistency local, and on_fail local while Redis is away, give each its part.',
     fallback: () => undefined,
     shownFallback: '1',
     read: (text) => readInteger(text, 1, 10_000),
     fix: 'give a whole number from 1 to 10000',
-    needs: 'redis',
   },
   workers: {
     flag: 'workers',

@@ -1,11 +1,13 @@
-// Every store keeps the contract: memory, and a real Redis through both clients.
+// Every store keeps the contract: memory, a real Redis through both clients, and a single node that decides by itself.
 
 import { Redis } from 'ioredis'
 import { createClient } from 'redis'
-import { memoryStore } from 'sluice'
+import { type BucketName, memoryStore, type Store } from 'sluice'
 import { redisStore } from 'sluice/redis'
-import { type RedisProcess, startRedis, storeContract } from 'sluice/testing'
+import { type FakeClock, type RedisProcess, startRedis, storeContract } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { approximateStore } from '../src/approximate/approximate-store.ts'
+import type { Timers } from '../src/clock.ts'
 import { BARE } from './support/bare.ts'
 
 let redis: RedisProcess
@@ -27,3 +29,31 @@ storeContract('redis through node-redis', {
   ...{ describe, test, expect },
   create: (clock) => redisStore(createClient({ url: redis.url }), { ...BARE, clock, prefix: `contract-${stores++}` }),
 })
+
+storeContract('approximate, one node', {
+  ...{ describe, test, expect },
+  skip: { 'force is always charged, and tells whether it was over': 'what is refused here is not told to the store' },
+  create: (clock) => allApproximate(approximateStore(memoryStore({ clock }), { clock, timers: standingTimers(clock) })),
+})
+
+/** Every limit that can be is approximate, and nothing is told to the store before the end. */
+function allApproximate(store: Store): Store {
+  const asApproximate = <B extends BucketName>(bucket: B): B => {
+    const { limit } = bucket
+    if (limit.algorithm === 'leaky_bucket' || limit.algorithm === 'concurrency') return bucket
+    const approximate = { syncMs: 1e9, unsyncedMax: 1e9, remembersMs: 1e9 }
+    return { ...bucket, limit: { ...limit, approximate } }
+  }
+  return {
+    take: (take) => store.take({ ...take, charges: take.charges.map(asApproximate) }),
+    peek: (charges) => store.peek(charges.map(asApproximate)),
+    give: (gives, opId) => store.give(gives.map(asApproximate), opId),
+    reset: (bucket) => store.reset(asApproximate(bucket)),
+    close: () => store.close(),
+  }
+}
+
+/** Time goes by the clock, and nothing happens by itself. */
+function standingTimers(clock: FakeClock): Timers {
+  return { nowMs: () => clock.nowUs() / 1000, after: () => () => {}, every: () => () => {}, soon: (work) => work() }
+}

@@ -2,6 +2,7 @@
 // Every product the algorithms form stays below 2^53, because compileLimit refuses numbers whose products would not.
 
 import { LimiterError } from '../errors.ts'
+import { approximateTerms } from './approximate-terms.ts'
 import { leaseTerms } from './lease-terms.ts'
 
 export const ALGORITHMS = [
@@ -48,6 +49,10 @@ export type Limit = {
   readonly onFail: OnFail
   /** How units may be held ahead of need by a node; undefined where every check asks the store. */
   readonly lease: LeaseTerms | undefined
+  /** How far a node may go without the store; undefined where it may not. */
+  readonly approximate: ApproximateTerms | undefined
+  /** Counted in each process, against its part: the store is never asked. */
+  readonly local: boolean
 }
 
 export type OnFail = 'open' | 'closed' | 'local'
@@ -63,6 +68,16 @@ export type LeaseTerms = {
   readonly ttlUs: number
 }
 
+/** See algorithms/approximate-terms.ts. */
+export type ApproximateTerms = {
+  /** What a node has admitted is told to the store after this time at the latest. */
+  readonly syncMs: number
+  /** Most units of one bucket that a node has admitted and the store has not acknowledged. */
+  readonly unsyncedMax: number
+  /** As long as a bucket remembers anything. */
+  readonly remembersMs: number
+}
+
 export type LimitNumbers = {
   readonly id: string
   readonly fact?: string
@@ -74,6 +89,8 @@ export type LimitNumbers = {
   readonly detailBounded?: boolean
   readonly onFail?: OnFail
   readonly lease?: LeaseWishes
+  readonly approximate?: ApproximateWishes
+  readonly local?: boolean
 }
 
 /** What a rule asks for; the rest, and the bounds, are up to lease-terms.ts. */
@@ -81,6 +98,12 @@ export type LeaseWishes = {
   readonly maxUnits?: number | undefined
   readonly maxShare?: number | undefined
   readonly ttlUs?: number | undefined
+}
+
+/** The same, of a limit that nodes count on their own. */
+export type ApproximateWishes = {
+  readonly syncMs?: number | undefined
+  readonly maxUnsynced?: number | undefined
 }
 
 /**
@@ -126,8 +149,12 @@ export function compileLimit(numbers: LimitNumbers): Limit {
       detailBounded: numbers.detailBounded ?? true,
       onFail: numbers.onFail ?? 'open',
       lease: undefined,
+      approximate: undefined,
+      local: numbers.local ?? false,
     }
-    return numbers.lease === undefined ? limit : { ...limit, lease: leaseTerms(limit, numbers.lease) }
+    const { lease, approximate } = numbers
+    if (approximate !== undefined) return { ...limit, approximate: approximateTerms(limit, approximate) }
+    return lease === undefined ? limit : { ...limit, lease: leaseTerms(limit, lease) }
   }
   throw new LimiterError('RULE_INVALID', `${numbers.id}: ${TOO_LARGE}`)
 }

@@ -1,7 +1,7 @@
 // What is answered when the store does not: each rule says for itself. Open lets the request pass, closed refuses it,
 // local counts it in this process against this node's part of the limit.
 
-import { compileLimit, type Limit } from '../algorithms/limit.ts'
+import { LimitParts } from '../algorithms/parts.ts'
 import { type Charge, type Grant, isBinding, type Store, type Taken } from '../store/store.ts'
 
 /** Nobody knows when the store is back; a second is a polite time to ask again. */
@@ -16,14 +16,12 @@ const CLOSED: Grant = {
 
 export class FailurePolicy {
   readonly #local: Store
-  readonly #nodes: number
-  /** This node's part of each limit. */
-  readonly #parts = new WeakMap<Limit, Limit>()
+  readonly #parts: LimitParts
 
   /** `local` holds the buckets of this node, `nodes` is how many there are. */
   constructor(local: Store, nodes: number) {
     this.#local = local
-    this.#nodes = nodes
+    this.#parts = new LimitParts(nodes)
   }
 
   /** All or nothing, as ever: a request that is refused by a closed rule costs nothing at a local one. */
@@ -51,10 +49,7 @@ export class FailurePolicy {
 
   /** What is needed and no more: nothing is held ahead of this node's own part. */
   #part(charge: Charge): Charge {
-    const known = this.#parts.get(charge.limit)
-    const limit = known ?? partOf(charge.limit, this.#nodes)
-    if (known === undefined) this.#parts.set(charge.limit, limit)
-    return { ...charge, limit, max: charge.min }
+    return { ...charge, limit: this.#parts.of(charge.limit), max: charge.min }
   }
 }
 
@@ -76,18 +71,4 @@ function isCounted({ limit }: Charge): boolean {
 /** Units taken from this node's part are no units of the store: nothing of it can be given back there. */
 function unbooked(grant: Grant): Grant {
   return { ...grant, units: 0 }
-}
-
-/** At least 1, or a small limit would refuse everybody. */
-function partOf(limit: Limit, nodes: number): Limit {
-  if (limit.units === 0) return limit
-  const { algorithm, windowUs, fact } = limit
-  const units = Math.max(1, Math.floor(limit.units / nodes))
-  const burst = Math.max(1, Math.floor(limit.capacity / nodes))
-  const numbers = { id: `${limit.id}@local`, fact, algorithm, units, windowUs, burst }
-  try {
-    return compileLimit(numbers)
-  } catch {
-    return compileLimit({ ...numbers, algorithm: 'fixed_window' }) // the part is too odd a number for exact buckets
-  }
 }

@@ -1,6 +1,7 @@
 // Counters that a fleet shares, in one Redis. Every take is one atomic script on Redis time, whatever the number of
 // rules; nothing is sent twice, so a connection that breaks in mid-reply may lose an answer but never counts double.
 
+import { approximateStore } from '../approximate/approximate-store.ts'
 import type { Clock } from '../clock.ts'
 import { LimiterError, optionInvalid } from '../errors.ts'
 import type { BreakerState, Transition } from '../failure/breaker.ts'
@@ -33,7 +34,7 @@ export type RedisStoreOptions = BatchObserver & {
   readonly deadlineMs?: number
   /** Whether units of leased rules are held ahead of need; without it every check asks Redis. */
   readonly leases?: boolean
-  /** How many nodes share the limits, for rules with `on_fail: local`. */
+  /** How many nodes share the limits, for rules with `consistency: local` or `on_fail: local`. */
   readonly nodes?: number
   /** Told when Redis is given up, and when it is back. */
   readonly onTransition?: (transition: Transition) => void
@@ -65,7 +66,8 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   const ready = batched.ready()
   const guarded = deadlineMs === 0 ? undefined : guardStore(batched, { ...options, deadlineMs, nodes, ready })
   const inner = guarded ?? batched
-  return new LayeredStore(options.leases === false ? inner : leaseStore(inner), guarded, ready)
+  const leased = options.leases === false ? inner : leaseStore(inner)
+  return new LayeredStore(approximateStore(leased, { nodes }), guarded, ready)
 }
 
 /** The layers as one: whatever is asked goes to the outermost. */

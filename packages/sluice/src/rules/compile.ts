@@ -1,6 +1,6 @@
 // Rule → CompiledRule: everything that can be worked out once is, so that a check only reads facts and adds numbers.
 
-import { compileLimit, type LeaseWishes, type Limit } from '../algorithms/limit.ts'
+import { compileLimit, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
 import { canonicalAddress } from '../http/address.ts'
 import type { Subject } from '../subject.ts'
 import { type Condition, conditionsOf, type FactReader, invalidSubject, readerOf, textOf } from './condition.ts'
@@ -62,9 +62,6 @@ export function compileRules(rules: readonly Rule[], options: CompileOptions): C
 function refuseIgnored(rule: Rule, faults: Faults): void {
   if (rule.shards > 1) faults.add('shards', rule.shards, 'use 1: splitting a bucket is not available yet')
   if (rule.store !== 'default') faults.add('store', rule.store, 'use "default": there is one store')
-  if (rule.consistency === 'approximate' || rule.consistency === 'local') {
-    faults.add('consistency', rule.consistency, 'use "leased" or "strict": this one is not available yet')
-  }
   if (rule.spread !== 'regional') faults.add('spread', rule.spread, 'use "regional": no other region is known')
 }
 
@@ -128,14 +125,20 @@ function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant:
       detailBounded: rule.rule.scope.slice(1).every((other) => isBounded(other, rule.rule)),
       onFail: rule.rule.on_fail,
       ...(limit.burst === undefined ? {} : { burst: limit.burst }),
-      ...(rule.rule.consistency === 'leased' ? { lease: leaseWishes(rule.rule) } : {}),
+      ...consistencyOf(rule.rule),
     }),
   }
 }
 
-function leaseWishes({ lease }: Rule): LeaseWishes {
+function consistencyOf(rule: Rule): Pick<LimitNumbers, 'lease' | 'approximate' | 'local'> {
+  const { consistency, lease, approximate } = rule
+  if (consistency === 'local') return { local: true }
+  if (consistency === 'approximate') {
+    return { approximate: { syncMs: approximate?.sync_ms, maxUnsynced: approximate?.max_unsynced } }
+  }
+  if (consistency !== 'leased') return {}
   const ttlUs = lease?.ttl_ms === undefined ? undefined : lease.ttl_ms * 1000
-  return { maxUnits: lease?.max_units, maxShare: lease?.max_share, ttlUs }
+  return { lease: { maxUnits: lease?.max_units, maxShare: lease?.max_share, ttlUs } }
 }
 
 /** Facts with few values per rule. */

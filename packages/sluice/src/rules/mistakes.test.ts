@@ -5,6 +5,8 @@ import { parseRules, RULES_MAX } from './parse.ts'
 
 type Fields = Record<string, unknown>
 /** What is wrong, where, what the fix says, what following it looks like, and the value if it is not at `where`. */
+const APPROXIMATE = { consistency: 'approximate' }
+
 type Mistake = [wrong: Fields, field: string, fix: string | RegExp, mended: Fields, value?: unknown]
 
 /** A rule without mistakes; null takes a field away. */
@@ -143,6 +145,19 @@ const MISTAKES: Mistake[] = [
   [{ priority: 'high' }, 'priority', WHOLE, { priority: 100 }],
   [{ consistency: 'lease' }, 'consistency', 'did you mean "leased"?', { consistency: 'leased' }],
   [{ consistency: 'leased', algorithm: 'concurrency' }, 'consistency', 'use strict', { consistency: 'strict' }],
+  [{ consistency: 'local', algorithm: 'concurrency' }, 'consistency', 'use strict', { consistency: 'strict' }],
+  [{ consistency: 'approximate', algorithm: 'leaky_bucket' }, 'consistency', 'use strict', { consistency: 'strict' }],
+  [{ ...APPROXIMATE, approximate: 5 }, 'approximate', 'give an object with sync_ms', { approximate: {} }],
+  [{ ...APPROXIMATE, approximate: { sync: 5 } }, 'approximate.sync', 'unknown field', { approximate: { sync_ms: 50 } }],
+  [{ ...APPROXIMATE, approximate: { sync_ms: 5 } }, 'approximate.sync_ms', WHOLE, { approximate: { sync_ms: 20 } }],
+  [
+    { ...APPROXIMATE, approximate: { max_unsynced: 0 } },
+    'approximate.max_unsynced',
+    WHOLE,
+    { approximate: { max_unsynced: 1 } },
+  ],
+  [{ approximate: { sync_ms: 50 } }, 'approximate', 'use consistency "approximate"', APPROXIMATE],
+  [{ ...APPROXIMATE, lease: { ttl_ms: 5 } }, 'lease', 'remove it', { lease: undefined }],
   [{ lease: 5 }, 'lease', 'give an object with max_units', { lease: { max_units: 5 } }],
   [{ lease: { ttl: 5 } }, 'lease.ttl', 'unknown field; remove it', { lease: { ttl_ms: 5 } }],
   [{ lease: { max_share: 2 } }, 'lease.max_share', 'above 0 and at most 1', { lease: { max_share: 1 } }],

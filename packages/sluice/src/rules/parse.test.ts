@@ -223,6 +223,10 @@ function ruleOf(algorithm: AlgorithmName): fc.Arbitrary<Fields> {
     priority: fc.integer({ min: -1e6, max: 1e6 }),
     consistency: strict ? fc.constant('strict') : fc.constantFrom('strict', 'leased', 'approximate', 'local'),
     lease: fc.record({ max_units: fc.integer({ min: 1, max: 9 }), ttl_ms: fc.integer({ min: 1, max: 9 }) }),
+    approximate: fc.record(
+      { sync_ms: fc.integer({ min: 20, max: 99 }), max_unsynced: fc.integer({ min: 1, max: 9 }) },
+      { requiredKeys: [] },
+    ),
     intent: fc.constantFrom('fairness', 'abuse'),
     on_fail: fc.constantFrom('open', 'fail_closed', 'local'),
     shards: fc.integer({ min: 1, max: 1024 }),
@@ -233,7 +237,12 @@ function ruleOf(algorithm: AlgorithmName): fc.Arbitrary<Fields> {
     enabled: fc.boolean(),
   }
   const fields = fc.record({ ...required, ...optional }, { requiredKeys: ['rule_id', 'algorithm'] })
-  return fc.tuple(fields, numbersOf(algorithm)).map(([rule, numbers]) => ({ ...rule, ...numbers }))
+  return fc.tuple(fields, numbersOf(algorithm)).map(([{ lease, approximate, ...rule }, numbers]) => ({
+    ...rule,
+    ...numbers,
+    ...(lease !== undefined && rule.consistency !== 'approximate' && rule.consistency !== 'local' ? { lease } : {}),
+    ...(approximate !== undefined && rule.consistency === 'approximate' ? { approximate } : {}),
+  }))
 }
 
 const validRules = fc.uniqueArray(fc.oneof(...ALGORITHMS.map(ruleOf)), {

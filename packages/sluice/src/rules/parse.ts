@@ -6,17 +6,19 @@ import { Faults, nearest } from './faults.ts'
 import { isFields, readNumber, readOneOf, readText, readTime } from './fields.ts'
 import { readNumbers } from './parse-limits.ts'
 import { readConditions, readMethods, readPattern, readScope } from './parse-match.ts'
-import type { Lease, Rule } from './rule.ts'
+import type { Approximate, Lease, Rule } from './rule.ts'
 import { respell } from './spellings.ts'
 
 export const RULES_MAX = 100_000
+const SYNC_MS = { min: 20, max: 60_000 }
 const RULE_ID = /^[a-z0-9_.-]{1,64}$/
 /** Every field of a rule in its canonical spelling; docs/reference/rules.md has each, and a test keeps it so. */
 export const FIELDS: readonly string[] = [
   ...['rule_id', 'name', 'description', 'created_at', 'updated_at', 'expires_at', 'version'],
   ...['endpoint_pattern', 'method', 'plan', 'when', 'scope', 'on_missing'],
   ...['algorithm', 'limit', 'window_seconds', 'window', 'burst', 'limits', 'by_plan', 'cost', 'group', 'priority'],
-  ...['consistency', 'lease', 'intent', 'on_fail', 'shards', 'store', 'spread', 'enforce_at', 'mode', 'enabled'],
+  ...['consistency', 'lease', 'approximate', 'intent', 'on_fail', 'shards', 'store', 'spread'],
+  ...['enforce_at', 'mode', 'enabled'],
 ]
 
 type Fields = Record<string, unknown>
@@ -95,6 +97,7 @@ type Behaviour = Pick<
   | 'priority'
   | 'consistency'
   | 'lease'
+  | 'approximate'
   | 'shards'
   | 'store'
   | 'spread'
@@ -104,12 +107,14 @@ type Behaviour = Pick<
 >
 
 function readBehaviour(fields: Fields, algorithm: AlgorithmName, faults: Faults): Behaviour {
+  const consistency = readConsistency(fields, algorithm, faults)
   return {
     cost: readCost(fields, faults),
     ...optional('group', readText(fields, 'group', faults)),
     priority: readNumber(fields, 'priority', { min: -1_000_000, max: 1_000_000 }, faults) ?? 0,
-    consistency: readConsistency(fields, algorithm, faults),
-    ...optional('lease', readLease(fields, faults)),
+    consistency,
+    ...optional('lease', readLease(fields, consistency, faults)),
+    ...optional('approximate', readApproximate(fields, consistency, faults)),
     shards: readNumber(fields, 'shards', { min: 1, max: 1024 }, faults) ?? 1,
     store: readText(fields, 'store', faults) ?? 'default',
     spread: readOneOf(fields, 'spread', ['regional', 'global'], faults) ?? 'regional',
@@ -150,19 +155,21 @@ function readFlag(fields: Fields, name: string, faults: Faults): boolean | undef
   return faults.add(name, value, 'use true or false')
 }
 
-/** Leaky bucket and concurrency are always strict: units held ahead would be places nobody can use. */
+/** Leaky bucket and concurrency are always strict: whose turn it is, and who holds a permit, only the store knows. */
 function readConsistency(fields: Fields, algorithm: AlgorithmName, faults: Faults): Rule['consistency'] {
   const strict = algorithm === 'leaky_bucket' || algorithm === 'concurrency'
   const given = readOneOf(fields, 'consistency', ['strict', 'leased', 'approximate', 'local'], faults)
   if (!strict) return given ?? 'leased'
   if (given !== undefined && given !== 'strict')
-    faults.add('consistency', given, `use strict: ${algorithm} has no other`)
+    faults.add('consistency', given, `use strict, or another algorithm: ${algorithm} has no other`)
   return 'strict'
 }
 
-function readLease(fields: Fields, faults: Faults): Lease | undefined {
+function readLease(fields: Fields, consistency: Rule['consistency'], faults: Faults): Lease | undefined {
   const { lease } = fields
   if (lease === undefined) return undefined
+  if (consistency === 'approximate' || consistency === 'local')
+    return faults.add('lease', lease, `remove it: with consistency "${consistency}" nothing is held ahead`)
   if (!isFields(lease)) return faults.add('lease', lease, 'give an object with max_units, max_share or ttl_ms')
   const inside = faults.at('lease')
   for (const name of Object.keys(lease)) {
@@ -176,6 +183,23 @@ function readLease(fields: Fields, faults: Faults): Lease | undefined {
     ...optional('max_units', readNumber(lease, 'max_units', { min: 1, max: 1_000_000_000 }, inside)),
     ...(typeof share === 'number' ? { max_share: share } : {}),
     ...optional('ttl_ms', readNumber(lease, 'ttl_ms', { min: 1, max: 3_600_000 }, inside)),
+  }
+}
+
+function readApproximate(fields: Fields, consistency: Rule['consistency'], faults: Faults): Approximate | undefined {
+  const { approximate } = fields
+  if (approximate === undefined) return undefined
+  if (consistency !== 'approximate')
+    return faults.add('approximate', approximate, 'remove it, or use consistency "approximate": it is for that only')
+  if (!isFields(approximate))
+    return faults.add('approximate', approximate, 'give an object with sync_ms or max_unsynced')
+  const inside = faults.at('approximate')
+  for (const name of Object.keys(approximate)) {
+    if (!['sync_ms', 'max_unsynced'].includes(name)) inside.add(name, approximate[name], 'unknown field; remove it')
+  }
+  return {
+    ...optional('sync_ms', readNumber(approximate, 'sync_ms', SYNC_MS, inside)),
+    ...optional('max_unsynced', readNumber(approximate, 'max_unsynced', { min: 1, max: 1_000_000_000 }, inside)),
   }
 }
 

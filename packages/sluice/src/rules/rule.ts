@@ -16,6 +16,8 @@ export type RuleCondition = readonly string[] | { readonly not: readonly string[
 
 export type Lease = { readonly max_units?: number; readonly max_share?: number; readonly ttl_ms?: number }
 
+export type Approximate = { readonly sync_ms?: number; readonly max_unsynced?: number }
+
 export type Rule = {
   readonly rule_id: string
   readonly name?: string
@@ -43,6 +45,7 @@ export type Rule = {
   readonly priority: number
   readonly consistency: 'strict' | 'leased' | 'approximate' | 'local'
   readonly lease?: Lease
+  readonly approximate?: Approximate
   readonly intent: 'fairness' | 'abuse'
   readonly on_fail: 'open' | 'closed' | 'local'
   readonly shards: number

@@ -14,21 +14,15 @@ import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './half-sip-hash.ts'
 import { LimitBook, type LimitPage } from './limit-book.ts'
 import { ListTable } from './list-table.ts'
+import { partedStore, type SyncStore } from './parted-store.ts'
 import type { Take, Taken } from './store.ts'
-import {
-  type BucketName,
-  type Charge,
-  type Give,
-  type Grant,
-  isBinding,
-  requireOp,
-  type Short,
-  type Store,
-} from './store.ts'
+import { type BucketName, type Charge, type Give, type Grant, isBinding, requireOp, type Short } from './store.ts'
 
 export type MemoryStoreOptions = {
   /** Most keys held at once, 34 to 43 bytes each. Above it, new keys share 4096 overflow buckets per limit. */
   readonly maxKeys?: number
+  /** How many nodes share the limits of rules with `consistency: local`: this one counts against its part. */
+  readonly nodes?: number
   readonly clock?: Clock
 }
 
@@ -40,12 +34,13 @@ const CALLS_PER_SWEEP = 16_384
 /** The two counts of a sliding window share one number: y × 2^26 + x (SLIDING_UNITS_MAX keeps both below 2^26). */
 const COUNT_SIZE = 2 ** 26
 
-export function memoryStore(options: MemoryStoreOptions = {}): Store {
-  const maxKeys = options.maxKeys ?? MAX_KEYS_DEFAULT
-  if (!Number.isInteger(maxKeys) || maxKeys < 1) {
-    throw optionInvalid('maxKeys', maxKeys, 'give a whole number of at least 1')
+export function memoryStore(options: MemoryStoreOptions = {}): SyncStore {
+  const { maxKeys = MAX_KEYS_DEFAULT, nodes = 1, clock = systemClock } = options
+  for (const [name, value] of Object.entries({ maxKeys, nodes })) {
+    if (!Number.isInteger(value) || value < 1) throw optionInvalid(name, value, 'give a whole number of at least 1')
   }
-  return new MemoryStore(maxKeys, options.clock ?? systemClock)
+  const store = new MemoryStore(maxKeys, clock)
+  return nodes === 1 ? store : partedStore(store, nodes)
 }
 
 /** One charge on its way through a take: everything is decided before anything is charged. */
@@ -64,7 +59,7 @@ type Bucket = {
   write(): void
 }
 
-class MemoryStore implements Store {
+class MemoryStore implements SyncStore {
   readonly #clock: Clock
   readonly #maxKeys: number
   readonly #hash = new KeyHash()

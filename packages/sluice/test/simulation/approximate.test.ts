@@ -1,0 +1,100 @@
+// Nodes that admit on their own, on virtual time, in all weathers: as the algorithm counts, never more than the limit
+// and what each node may have admitted without the store's knowing. The seed of a run that breaks it is told.
+
+import { type Charge, compileLimit, type Limit, type LimitNumbers, type Store } from 'sluice'
+import { type Random, seededRandom } from 'sluice/testing'
+import { expect, test } from 'vitest'
+import { approximateStore } from '../../src/approximate/approximate-store.ts'
+import { guardStore } from '../../src/failure/guard-store.ts'
+import { leaseStore } from '../../src/lease/lease-store.ts'
+import { ReferenceStore } from '../differential/reference-store.ts'
+import { Network } from './network.ts'
+import { Oracle } from './oracle.ts'
+import { World } from './world.ts'
+
+const SEEDS = 16
+const CALM = { lost: 0, broken: 0, slow: 0 }
+const STORM = { lost: 0.05, broken: 0.05, slow: 0.1 }
+
+type Run = { readonly admitted: number; readonly violations: readonly string[]; readonly strict: readonly string[] }
+
+test.each([
+  ['calm', CALM],
+  ['stormy', STORM],
+])('%s: no moment sees more than limit + nodes × max_unsynced', { timeout: 120_000 }, async (_, weather) => {
+  let exceeding = 0
+  for (let seed = 1; seed <= SEEDS; seed += 1) {
+    const { admitted, violations, strict } = await simulate(seed, weather)
+    expect(violations, `seed ${seed}`).toEqual([])
+    expect(admitted, `seed ${seed}`).toBeGreaterThan(0)
+    if (strict.length > 0) exceeding += 1
+  }
+  expect(exceeding).toBeGreaterThan(SEEDS / 4) // the oracle does see what goes beyond the limit itself
+})
+
+async function simulate(seed: number, weather: typeof CALM): Promise<Run> {
+  const random = seededRandom(seed)
+  const world = new World()
+  const central = new ReferenceStore({ nowUs: () => world.nowUs })
+  const oracle = new Oracle()
+  const limits = limitsOf(random)
+  const nodes = random.between(1, 6)
+  const seconds = random.pick([3, 6])
+  const pauseUs = random.pick([3_000, 10_000])
+  let admitted = 0
+  for (let count = 0; count < nodes; count += 1) {
+    const network = new Network(world, random, weather)
+    const timers = world.timers(() => true)
+    const guarded = guardStore(network.to(central), { timers, random: () => random.next(), deadlineMs: 15 })
+    const clock = { nowUs: () => world.nowUs + random.between(-5e6, 5e6) }
+    const node = approximateStore(leaseStore(guarded, { timers, clock }), { timers, clock })
+    const request = () => {
+      world.after(random.next() * 2 * pauseUs, () => {
+        void check(node, random, limits, (limit, units, bookedUs) => {
+          admitted += units
+          oracle.admit(limit, 'alice', units, bookedUs ?? world.nowUs)
+        })
+        request()
+      })
+    }
+    request()
+  }
+  await world.run(seconds * 1e6)
+  // A token bucket that is never full does not get over what was lost: once more for each time it might be.
+  const times = ({ algorithm, approximate }: Limit) => {
+    const remembersMs = approximate?.remembersMs ?? Number.POSITIVE_INFINITY
+    return algorithm === 'token_bucket' && weather !== CALM ? 1 + (seconds * 1000) / remembersMs : 1
+  }
+  const bound = (limit: Limit) => limit.capacity + nodes * (limit.approximate?.unsyncedMax ?? 0) * times(limit)
+  const widened = limits.map((limit) => [limit.id, { ...limit, capacity: bound(limit) }] as const)
+  return { admitted, violations: oracle.violations(new Map(widened)), strict: oracle.violations(new Map()) }
+}
+
+/** What the store has decided was decided there and then, everything else here and now. */
+async function check(
+  node: Store,
+  random: Random,
+  limits: readonly Limit[],
+  admit: (limit: Limit, units: number, bookedUs: number | undefined) => void,
+): Promise<void> {
+  const min = random.pick([1, 1, 1, 2, 3])
+  const asked = limits.filter(() => random.next() < 0.4)
+  if (asked.length === 0) return
+  const charges = asked.map((limit): Charge => ({ limit, owner: 'alice', detail: '', min, max: min, kind: 'enforce' }))
+  const { granted, source, nowUs, grants } = await node.take({ charges })
+  expect(granted && source === 'policy').toBe(false)
+  const there = (index: number) => source === 'store' && grants[index]?.bookedUs === undefined
+  if (granted) asked.forEach((limit, index) => void admit(limit, min, there(index) ? nowUs : undefined))
+}
+
+function limitsOf({ pick }: Random): Limit[] {
+  const share = { maxUnsynced: pick([undefined, 3, 10]), syncMs: pick([undefined, 50, 400]) }
+  const shared = { fact: 'user', onFail: 'closed', approximate: share } as const
+  const algorithms: LimitNumbers[] = [
+    { id: 'token', algorithm: 'token_bucket', units: pick([20, 60, 400]), windowUs: pick([1e6, 5e6]), burst: 40 },
+    { id: 'fixed', algorithm: 'fixed_window', units: pick([20, 300]), windowUs: 2e6 },
+    { id: 'sliding', algorithm: 'sliding_window', units: pick([20, 300]), windowUs: 2e6 },
+    { id: 'log', algorithm: 'sliding_window_log', units: pick([20, 100]), windowUs: 3e6 },
+  ]
+  return algorithms.map((numbers) => compileLimit({ ...numbers, ...shared }))
+}
