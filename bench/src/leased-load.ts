@@ -1,6 +1,6 @@
-// The load of the scenarios with leases: one process, 200 checks in flight, keys by Zipf's law, each a string of its own
-// made before the round. Whatever can be answered at once is; the event loop gets its turn all the same. Each answer is
-// written down, and after the round held against an exact bucket of the same limit.
+// The load of the scenarios with leases: one process, 200 checks in flight, keys by Zipf's law, each a string of its
+// own made before the round. Whatever can be answered at once is; the event loop gets its turn all the same. Each
+// answer is written down, and after the round held against an exact bucket of the same limit.
 
 import { setImmediate as turn } from 'node:timers/promises'
 import { Redis } from 'ioredis'

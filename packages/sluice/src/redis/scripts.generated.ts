@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'ff99a6808ea2d2691ff8806d07eeef84d256949a',
+  sha1: 'f9b7c0484987fb53bed358c305faf5ac2ecf1e4f',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -465,7 +465,8 @@ local function decide_part(part, limit, at, x, y, low, i)
   for _ = 1, settles do
     local units, booked_us, settled = numbers[i], numbers[i + 1], numbers[i + 2]
     if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[9] > 0)) then
-      x, y = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y, units, booked_us, settled)
+      x, y = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y, units, booked_us,
+        settled)
       if limit[2] <= 2 and x == 0 then y = 0 end -- as good as new
       told[part] = true
     end

@@ -68,7 +68,7 @@ function edit(random: Random, limits: Limit[], leased: boolean): void {
 
 function randomStep(random: Random, limits: readonly Limit[], trace: readonly Step[]): Step {
   const dice = random.next()
-  const earlier = trace.filter((step) => step.kind === 'take')
+  const earlier = trace.flatMap((step) => (step.kind === 'take' ? [step] : []))
   const takes = earlier.length
   if (dice < 0.25) return { kind: 'clock', byUs: random.pick(JUMPS_US) }
   if (dice < 0.35 && takes > 0) {

@@ -85,7 +85,8 @@ local function decide_part(part, limit, at, x, y, low, i)
   for _ = 1, settles do
     local units, booked_us, settled = numbers[i], numbers[i + 1], numbers[i + 2]
     if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[HOLD] > 0)) then
-      x, y = refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], limit[NOW_AT], x, y, units, booked_us, settled)
+      x, y = refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], limit[NOW_AT], x, y, units, booked_us,
+        settled)
       if limit[2] <= LEAKY and x == 0 then y = 0 end -- as good as new
       told[part] = true
     end
