@@ -67,10 +67,10 @@ describe('a change of the rule file', () => {
 
   test('to a rule that would silently do nothing is wrong too', async () => {
     const service = await serveFile(yaml(5))
-    writeFileSync(service.rulesPath, yaml('5, shards: 4'))
+    writeFileSync(service.rulesPath, yaml('5, store: hot'))
     await untilStatus(service, 'degraded')
     expect((await service.get(RULES)).body).toMatchObject({ version: 1 })
     const [line] = service.logged.flatMap(({ errors = [] }) => errors as string[])
-    expect(line).toMatch(/rules\.yaml:1: one\.shards: use 1: .* \(got 4\)$/)
+    expect(line).toMatch(/rules\.yaml:1: one\.store: use "default": .* \(got "hot"\)$/)
   })
 })

@@ -203,7 +203,8 @@ export class Decided implements Decision {
       const grant = this.#taken.grants[index]
       const taken = Math.min(units, grant?.units ?? 0)
       if (taken <= 0 || !wanted(charge)) return
-      const { limit, owner, detail } = charge
+      const { owner, detail } = charge
+      const limit = grant?.part ?? charge.limit
       const leased = grant?.bookedUs !== undefined
       gives.push({ limit, owner, detail, units: taken, bookedUs: grant?.bookedUs ?? this.#taken.nowUs, leased })
     })

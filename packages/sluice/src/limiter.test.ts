@@ -331,7 +331,6 @@ describe('a limiter', () => {
   })
 
   test.each<[Fields, string]>([
-    [{ shards: 2 }, 'a.shards'],
     [{ store: 'hot' }, 'a.store'],
     [{ spread: 'global' }, 'a.spread'],
   ])('refuses rules with %j, which would do nothing yet', (fields, field) => {

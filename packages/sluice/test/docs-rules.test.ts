@@ -49,7 +49,7 @@ describe('the tables of fields', () => {
   })
 
   test('an example is given of every field that is in effect', () => {
-    const later = ['lease', 'shards', 'store', 'spread']
+    const later = ['lease', 'store', 'spread']
     const given = blocks.flatMap(({ language, text }) => [READERS[language](text)].flat() as object[])
     const names = given
       .flatMap((block) => ('rules' in block ? (block.rules as object[]) : [block]))

@@ -218,7 +218,7 @@ describe('new rules', () => {
         { rule_id: 'c', limit: -1, window_seconds: 1 },
       ],
     ],
-    ['a field that would do nothing', [{ ...MINUTE, rule_id: 'b', shards: 2 }]],
+    ['a field that would do nothing', [{ ...MINUTE, rule_id: 'b', store: 'hot' }]],
     ['no list', 'rules'],
   ])('with %s are refused as a whole, and the old ones stay in force', (_what, rules) => {
     const one = bench([{}])

@@ -8,6 +8,7 @@ import { type FakeClock, type RedisProcess, startRedis, storeContract } from 'sl
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { approximateStore } from '../src/approximate/approximate-store.ts'
 import type { Timers } from '../src/clock.ts'
+import { shardStore } from '../src/shards/shard-store.ts'
 import { BARE } from './support/bare.ts'
 
 let redis: RedisProcess
@@ -18,6 +19,11 @@ beforeAll(async () => {
 afterAll(() => redis.stop())
 
 storeContract('memory', { describe, test, expect, create: (clock) => memoryStore({ clock }) })
+
+storeContract('memory behind parts', {
+  ...{ describe, test, expect },
+  create: (clock) => shardStore(memoryStore({ clock })),
+})
 
 storeContract('redis through ioredis', {
   ...{ describe, test, expect },

@@ -53,7 +53,14 @@ export type Limit = {
   readonly approximate: ApproximateTerms | undefined
   /** Counted in each process, against its part: the store is never asked. */
   readonly local: boolean
+  /** The parts of a bucket that is split, by their size: a store that keeps them apart charges one of them instead. */
+  readonly shards: readonly Limit[] | undefined
+  /** Set on such a part. */
+  readonly shard: Shard | undefined
 }
+
+/** `index` counts from 1; `whole` is the limit before it was split. */
+export type Shard = { readonly index: number; readonly whole: Limit }
 
 export type OnFail = 'open' | 'closed' | 'local'
 
@@ -91,6 +98,7 @@ export type LimitNumbers = {
   readonly lease?: LeaseWishes
   readonly approximate?: ApproximateWishes
   readonly local?: boolean
+  readonly shards?: number
 }
 
 /** What a rule asks for; the rest, and the bounds, are up to lease-terms.ts. */
@@ -122,6 +130,20 @@ const TICKS_US = [1, 1_000, 1_000_000] as const
 export const WINDOW_US_MAX: number = 366 * 86_400 * 1_000_000
 
 export function compileLimit(numbers: LimitNumbers): Limit {
+  const whole = compileOne(numbers, undefined)
+  const { shards: count = 1, units } = numbers
+  if (count === 1 || units === 0) return whole
+  const shards = Array.from({ length: count }, (_, place): Limit => {
+    const part = (total: number) => Math.floor(total / count) + (place < total % count ? 1 : 0)
+    const index = place + 1
+    // In front, where no name of a rule or a plan can look like it.
+    const own = { id: `${index}%${numbers.id}`, units: part(units), burst: part(whole.capacity) }
+    return compileOne({ ...numbers, ...own }, { index, whole })
+  })
+  return { ...whole, shards }
+}
+
+function compileOne(numbers: LimitNumbers, shard: Shard | undefined): Limit {
   const { algorithm, units, windowUs } = numbers
   const bucket = algorithm === 'token_bucket' || algorithm === 'leaky_bucket'
   const capacity = bucket && units > 0 ? (numbers.burst ?? units) : units
@@ -151,6 +173,8 @@ export function compileLimit(numbers: LimitNumbers): Limit {
       lease: undefined,
       approximate: undefined,
       local: numbers.local ?? false,
+      shards: undefined,
+      shard,
     }
     const { lease, approximate } = numbers
     if (approximate !== undefined) return { ...limit, approximate: approximateTerms(limit, approximate) }

@@ -49,7 +49,8 @@ export class FailurePolicy {
 
   /** What is needed and no more: nothing is held ahead of this node's own part. */
   #part(charge: Charge): Charge {
-    return { ...charge, limit: this.#parts.of(charge.limit), max: charge.min }
+    const whole = charge.limit.shard?.whole ?? charge.limit // a split bucket is one bucket here
+    return { ...charge, limit: this.#parts.of(whole), max: charge.min }
   }
 }
 

@@ -182,7 +182,7 @@ class LeaseStore implements Store {
    * a while, so that not all ask at once. One deadline is for waiting and asking together.
    */
   async #wait(take: Take, first: Promise<unknown>): Promise<Taken> {
-    const askedMs = this.#timers.nowMs()
+    const askedMs = take.askedMs ?? this.#timers.nowMs()
     let answer: Promise<unknown> | undefined = first
     while (answer !== undefined && this.#timers.nowMs() - askedMs < WAIT_MS) {
       await answer.catch(() => undefined) // whoever asked is told

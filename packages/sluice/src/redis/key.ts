@@ -1,5 +1,7 @@
 // Names of values in Redis. All buckets of one owner share a hash tag, so they live in one slot; the tag is injective
 // (two owners never share one), holds no character that Redis or a log line would misread, and is bounded in length.
+// The parts of a split bucket have a tag each. Their number comes last: of four parts in a row, each then lies in
+// another quarter of the slots (the checksum behind them is linear), so that they reach four primaries.
 
 import { createHmac } from 'node:crypto'
 import type { Limit } from '../algorithms/limit.ts'
@@ -25,7 +27,8 @@ export class KeyNames {
    * and permits, have a value of their own, so that they do not weigh on the rest.
    */
   keyOf(limit: Limit, owner: string, detail: string): string {
-    const tag = `${this.#prefix}:{${limit.fact === '' ? '*' : limit.fact}:${this.#safe(owner)}}`
+    const part = limit.shard === undefined ? '' : `#${limit.shard.index}`
+    const tag = `${this.#prefix}:{${limit.fact === '' ? '*' : limit.fact}:${this.#safe(owner)}${part}}`
     return sharesValue(limit) ? tag : `${tag}:${kindOf(limit)}:${limit.id}|${this.#safe(detail)}`
   }
 

@@ -7,6 +7,7 @@ import { LimiterError, optionInvalid } from '../errors.ts'
 import type { BreakerState, Transition } from '../failure/breaker.ts'
 import { DEADLINE_MS, type GuardedStore, guardStore } from '../failure/guard-store.ts'
 import { leaseStore } from '../lease/lease-store.ts'
+import { shardStore } from '../shards/shard-store.ts'
 import {
   type BucketName,
   type Charge,
@@ -67,7 +68,7 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   const guarded = deadlineMs === 0 ? undefined : guardStore(batched, { ...options, deadlineMs, nodes, ready })
   const inner = guarded ?? batched
   const leased = options.leases === false ? inner : leaseStore(inner)
-  return new LayeredStore(approximateStore(leased, { nodes }), guarded, ready)
+  return new LayeredStore(approximateStore(shardStore(leased), { nodes }), guarded, ready)
 }
 
 /** The layers as one: whatever is asked goes to the outermost. */

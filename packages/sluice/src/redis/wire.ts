@@ -158,6 +158,7 @@ function areTogether(charges: readonly Charge[], first: Charge): boolean {
   for (const charge of charges) {
     if (!isShort(charge, first) || charge.detail !== '' || !sharesValue(charge.limit)) return false
     if (charge.owner !== first.owner || charge.limit.fact !== first.limit.fact) return false
+    if (charge.limit.shard?.index !== first.limit.shard?.index) return false
   }
   return !repeats(charges)
 }

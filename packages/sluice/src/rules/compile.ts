@@ -60,7 +60,6 @@ export function compileRules(rules: readonly Rule[], options: CompileOptions): C
 
 /** A field that is understood but would do nothing is worse than one that is refused. */
 function refuseIgnored(rule: Rule, faults: Faults): void {
-  if (rule.shards > 1) faults.add('shards', rule.shards, 'use 1: splitting a bucket is not available yet')
   if (rule.store !== 'default') faults.add('store', rule.store, 'use "default": there is one store')
   if (rule.spread !== 'regional') faults.add('spread', rule.spread, 'use "regional": no other region is known')
 }
@@ -93,7 +92,7 @@ function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
     ([plan, own]) => [plan, own.map((limit) => compileBoth(compiled, limit, fact, `@${plan}`))] as const,
   )
   const some = [...limits, ...byPlan.flatMap(([, own]) => own)][0]
-  const refusal = some && { ...some, limit: { ...some.limit, units: 0, capacity: 0 } }
+  const refusal = some && { ...some, limit: { ...some.limit, units: 0, capacity: 0, shards: undefined } }
   const plain = limits.length === 1 && byPlan.length === 0 && !compiled.permits && limits[0]?.limit.units !== 0
   const sole = plain ? limits[0] : undefined
   return Object.assign(compiled, { limits, sole, limitsByPlan: new Map(byPlan), refusal })
@@ -124,6 +123,7 @@ function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant:
       windowUs: Math.round(limit.window_seconds * 1e6),
       detailBounded: rule.rule.scope.slice(1).every((other) => isBounded(other, rule.rule)),
       onFail: rule.rule.on_fail,
+      shards: rule.rule.shards,
       ...(limit.burst === undefined ? {} : { burst: limit.burst }),
       ...consistencyOf(rule.rule),
     }),

@@ -130,13 +130,37 @@ function isWindow(us: number): boolean {
   return us >= 1000 && us <= WINDOW_US_MAX && us % 1000 === 0
 }
 
-function isExact({ name, limit, window_seconds, burst }: RuleLimit, algorithm: AlgorithmName): boolean {
+/** Each part of a split bucket has to hold a request, and to count as exactly as the whole. */
+export function checkShards(rule: Rule, faults: Faults): void {
+  const { shards, algorithm, consistency, limits, by_plan, cost } = rule
+  if (shards === 1) return
+  if (algorithm === 'concurrency') {
+    faults.add('shards', shards, 'use 1: permits are kept in one bucket; add a fact to "scope" instead')
+    return
+  }
+  if (consistency === 'approximate' || consistency === 'local') {
+    faults.add('shards', shards, `use 1: with ${consistency} there is no load on Redis to be split`)
+    return
+  }
+  const split = [...limits, ...Object.values(by_plan).flat()].filter(({ limit }) => limit > 0)
+  const price = typeof cost === 'number' ? cost : 1
+  const fits = split.map(({ limit, burst = limit }) => Math.min(limit, Math.floor(burst / price)))
+  const most = Math.max(1, Math.min(...fits))
+  if (shards > most) {
+    faults.add('shards', shards, `use at most ${most}: a part of each limit and burst must be worth a request`)
+  } else if (!split.every((limit) => isExact(limit, algorithm, shards))) {
+    faults.add('shards', shards, 'choose a number that divides the limit: its parts are too large for exact arithmetic')
+  }
+}
+
+function isExact({ name, limit, window_seconds, burst }: RuleLimit, algorithm: AlgorithmName, shards = 1): boolean {
   try {
     compileLimit({
       id: name,
       algorithm,
       units: limit,
       windowUs: Math.round(window_seconds * 1e6),
+      shards,
       ...(burst ? { burst } : {}),
     })
     return true

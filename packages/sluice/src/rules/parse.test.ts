@@ -59,6 +59,7 @@ describe('a rule', () => {
 
   test.each<[Fields, Partial<Rule>]>([
     [{ endpoint_pattern: '*' }, { endpoint_pattern: '/**' }],
+    [{ shards: 10 }, { shards: 10 }],
     [{ endpoint_pattern: '**' }, { endpoint_pattern: '/**' }],
     [{ method: 'post' }, { method: ['POST'] }],
     [{ method: ['GET', 'head'] }, { method: ['GET', 'HEAD'] }],
@@ -229,7 +230,6 @@ function ruleOf(algorithm: AlgorithmName): fc.Arbitrary<Fields> {
     ),
     intent: fc.constantFrom('fairness', 'abuse'),
     on_fail: fc.constantFrom('open', 'fail_closed', 'local'),
-    shards: fc.integer({ min: 1, max: 1024 }),
     store: text,
     spread: fc.constantFrom('regional', 'global'),
     enforce_at: fc.constantFrom('edge', 'service', 'any'),

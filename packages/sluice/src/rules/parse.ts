@@ -4,7 +4,7 @@
 import { ALGORITHMS, type AlgorithmName } from '../algorithms/limit.ts'
 import { Faults, nearest } from './faults.ts'
 import { isFields, readNumber, readOneOf, readText, readTime } from './fields.ts'
-import { readNumbers } from './parse-limits.ts'
+import { checkShards, readNumbers } from './parse-limits.ts'
 import { readConditions, readMethods, readPattern, readScope } from './parse-match.ts'
 import type { Approximate, Lease, Rule } from './rule.ts'
 import { respell } from './spellings.ts'
@@ -71,7 +71,7 @@ function parseRule(input: unknown, faults: Faults): Rule | undefined {
 function readRule(fields: Fields, faults: Faults): Rule {
   const algorithm = readOneOf(fields, 'algorithm', ALGORITHMS, faults) ?? 'token_bucket'
   const intent = readOneOf(fields, 'intent', ['fairness', 'abuse'], faults) ?? 'fairness'
-  return {
+  const rule: Rule = {
     rule_id: readRuleId(fields, faults),
     ...readNotes(fields, faults),
     version: readNumber(fields, 'version', { min: 0, max: Number.MAX_SAFE_INTEGER }, faults) ?? 0,
@@ -88,6 +88,8 @@ function readRule(fields: Fields, faults: Faults): Rule {
     on_fail:
       readOneOf(fields, 'on_fail', ['open', 'closed', 'local'], faults) ?? (intent === 'abuse' ? 'closed' : 'open'),
   }
+  checkShards(rule, faults)
+  return rule
 }
 
 type Behaviour = Pick<

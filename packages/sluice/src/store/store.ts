@@ -66,7 +66,9 @@ export type Grant = {
   /** How long an admitted request should wait before it goes on (leaky bucket). */
   readonly delayUs: number
   /** When the units were booked, if that was before the take: they came out of a lease. */
-  readonly bookedUs?: number
+  readonly bookedUs?: number | undefined
+  /** The part that was charged of a bucket that is split: a give names it as its limit. */
+  readonly part?: Limit
 }
 
 /** Where a decision was made. */
