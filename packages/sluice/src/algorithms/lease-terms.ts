@@ -9,6 +9,8 @@ import { HELD_MAX } from './held.ts'
 import type { LeaseTerms, LeaseWishes, Limit } from './limit.ts'
 
 const TTL_US = 5_000_000
+/** Units that flow back within this time by themselves are missed by nobody: a node may keep them for long. */
+const MISSED_US = 200_000
 /** Values in Redis outlive what they hold by more than this: lua/include/values.lua. */
 const TTL_US_MAX = 30_000_000
 const SHARE = 0.1
@@ -21,12 +23,19 @@ const HELD_SHARE = 1 / 16
 
 /** Undefined where a lease could not hold even two units: then asking each time costs the same and strands nothing. */
 export function leaseTerms(limit: Limit, wishes: LeaseWishes): LeaseTerms | undefined {
-  const ttlUs = Math.floor(Math.min(wishes.ttlUs ?? TTL_US, longestUs(limit)))
   const most = Math.min(wishes.maxUnits ?? Number.POSITIVE_INFINITY, Math.floor(HELD_MAX * HELD_SHARE))
   const unitsOf = (share: number) => Math.min(most, Math.floor(limit.capacity * Math.min(1, wishes.maxShare ?? share)))
   const unitsMax = unitsOf(SHARE)
+  const ttlUs = Math.floor(
+    Math.min(wishes.ttlUs ?? (isMissed(limit, unitsMax) ? TTL_US : TTL_US_MAX), longestUs(limit)),
+  )
   if (ttlUs < limit.tickUs || unitsMax < 2) return undefined
   return { charged: chargedLimit(limit, ttlUs), unitsMax, hotUnitsMax: unitsOf(HOT_SHARE), ttlUs }
+}
+
+/** Whether units that nobody spends would take long to flow back by themselves, as those of windows do. */
+export function isMissed({ algorithm, units, windowUs }: Limit, count: number): boolean {
+  return algorithm !== 'token_bucket' || count * windowUs > MISSED_US * units
 }
 
 function longestUs({ algorithm, units, windowUs }: Limit): number {

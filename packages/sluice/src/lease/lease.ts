@@ -5,6 +5,7 @@
 // A lease is a row of numbers in a table of many thousands (lease-table.ts). A `Lease` is a view of one row, which is
 // moved from row to row: an object per lease would cost a check more than all the rest of it.
 
+import { isMissed } from '../algorithms/lease-terms.ts'
 import type { LeaseTerms } from '../algorithms/limit.ts'
 import type { BucketName, Give, Grant } from '../store/store.ts'
 
@@ -40,8 +41,6 @@ const LEAST_SHARE = 0.04
 const HOT_PART = 0.1
 /** A node does not ask again for this long, at most, for want of a batch. */
 const SPENT_MS = 100
-/** Units that flow back within this time by themselves are not worth a message. */
-const MISSED_US = 200_000
 /** The clock tells whole milliseconds: it may be this much later than it says. */
 const CLOCK_STEP_MS = 1
 /** Refilled ahead when less than this part of the last batch is left. */
@@ -193,7 +192,7 @@ export class Lease {
     const { limit } = bucket
     const holds = storeHolds(limit.lease)
     const forgotten = holds && nowMs >= untilMs + ttlMsOf(limit.lease)
-    if (when === 'sweeping' && holds && !forgotten && !isMissed(bucket, units)) return
+    if (when === 'sweeping' && holds && !forgotten && !isMissed(limit, units)) return
     const settled = holds ? units + this.#get(parcel + SPENT) : 0
     const bookedUs = this.#get(parcel + BOOKED_US)
     this.#empty(parcel)
@@ -254,11 +253,6 @@ function ttlMsOf(terms: LeaseTerms | undefined): number {
 /** Whether the store knows what is on lease. */
 function storeHolds(terms: LeaseTerms | undefined): boolean {
   return (terms?.charged.holdTicks ?? 0) > 0
-}
-
-/** Whether units that nobody spent would take long to flow back by themselves. */
-function isMissed({ limit }: BucketName, units: number): boolean {
-  return units * limit.windowUs > MISSED_US * limit.units
 }
 
 /** A bucket that is spent is asked again when there is a batch to be had, not for each unit, but soon anyway. */
