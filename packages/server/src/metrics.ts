@@ -2,7 +2,7 @@
 // Labels are rule ids and error codes, never anything that came from a client; their number is bounded.
 
 import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
-import type { ErrorCode, Source, Store } from 'sluice'
+import type { ErrorCode, HotKey, Limiter, Source, Store } from 'sluice'
 import { VERSION } from './package-facts.ts'
 import { Tally } from './tally.ts'
 
@@ -30,11 +30,13 @@ export class Metrics {
   readonly #storeSeconds = new Tally(STORE_SECONDS)
   readonly #batchTakes = new Tally(BATCH_TAKES)
   #storeStats: () => Readonly<Record<string, number>> = () => ({})
+  #hotKeys: () => readonly HotKey[] = () => []
 
   constructor() {
     collectDefaultMetrics({ register: this.registry })
     this.#registerChecks()
     this.#registerStore()
+    this.#registerHotKeys()
     this.#registerRules()
   }
 
@@ -61,6 +63,10 @@ export class Metrics {
 
   watchStore(store: Store): void {
     this.#storeStats = () => store.stats?.() ?? {}
+  }
+
+  watchLimiter(limiter: Limiter): void {
+    this.#hotKeys = () => limiter.hotKeys()
   }
 
   #countsOf(rule: string): RuleCounts {
@@ -153,6 +159,25 @@ export class Metrics {
     this.#counter('sluice_overflowed_total', 'Checks of new keys that shared an overflow bucket.', () => {
       return this.#storeStats().overflowed ?? 0
     })
+  }
+
+  /** By rule, because a global rule always has the hottest key of all; there are never more series than hot keys. */
+  #registerHotKeys(): void {
+    this.#gauge('sluice_hot_keys', 'Keys that get one check of a hundred or more.', () => this.#hotKeys().length)
+    const hotKeys = () => this.#hotKeys()
+    this.#register(
+      new Gauge({
+        name: 'sluice_hottest_key_checks_per_second',
+        help: 'Checks of the hottest key of each rule that has one, estimated.',
+        labelNames: ['rule'],
+        registers: [],
+        collect() {
+          this.reset()
+          const coolestFirst = [...hotKeys()].reverse()
+          for (const { ruleId: rule, checksPerSecond } of coolestFirst) this.set({ rule }, checksPerSecond)
+        },
+      }),
+    )
   }
 
   #registerRules(): void {

@@ -16,6 +16,7 @@ export const CHECK = '/api/v1/rate-limit/check'
 export const BATCH = '/api/v1/rate-limit/check/batch'
 export const REFUND = '/api/v1/rate-limit/refund'
 export const RULES = '/api/v1/rate-limit/rules'
+export const ADMIN_TOKEN = 'token-of-the-admins'
 
 /** The rule printed in the source document, as it stands there. */
 export const MESSAGES_RULE = {
@@ -55,7 +56,11 @@ export type App = Client & {
 }
 
 /** The HTTP face alone, with rules handed over, a clock that stands still and any store. */
-export async function serveApp(rules: unknown, makeStore?: (clock: FakeClock) => Store): Promise<App> {
+export async function serveApp(
+  rules: unknown,
+  makeStore?: (clock: FakeClock) => Store,
+  adminToken?: string,
+): Promise<App> {
   const { log, logged } = captureLog()
   const clock = fakeClock()
   const metrics = new Metrics()
@@ -64,7 +69,7 @@ export async function serveApp(rules: unknown, makeStore?: (clock: FakeClock) =>
   const limiter = createLimiter({ rules, store, clock })
   const lifecycle = { draining: false }
   const opened = { kind: 'memory' as const, store, failure: () => undefined, drill: undefined }
-  const parts = { limiter, metrics, store: opened, lifecycle, log, clock, adminToken: undefined }
+  const parts = { limiter, metrics, store: opened, lifecycle, log, clock, adminToken }
   const app = await createApp({ ...parts, keyHash: keyHash('a secret of tests'), rulesPath: '/etc/sluice/rules.yaml' })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {

@@ -346,3 +346,19 @@ describe('a limiter', () => {
     expect(thrownBy(() => bench([{}], options))).toEqual(refusing('OPTION_INVALID', field))
   })
 })
+
+describe('hot keys', () => {
+  test('are those of checks: decided at once or later, each counted once, and a peek is none', async () => {
+    const clock = fakeClock()
+    const limiter = createLimiter({ rules: complete([{ scope: 'per_user' }]), store: remoteStore(clock), clock })
+    for (let index = 0; index < 5000; index += 1) {
+      clock.advanceMs(1)
+      await limiter.peek({ user: 'looked-at' })
+      if (limiter.checkSync({ user: 'alice' }) === undefined) await limiter.check({ user: 'alice' })
+    }
+    const [alice, ...others] = limiter.hotKeys()
+    expect(others).toEqual([])
+    expect(alice).toMatchObject({ ruleId: 'a', name: 'default', fact: 'user', owner: 'alice', detail: '', share: 1 })
+    expect(Math.abs((alice?.checksPerSecond ?? 0) / 1000 - 1)).toBeLessThan(0.5)
+  })
+})

@@ -4,6 +4,7 @@
 import { type Clock, systemClock } from './clock.ts'
 import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE, type Plan } from './decision.ts'
 import { LimiterError, optionInvalid } from './errors.ts'
+import { type HotKey, HotKeys } from './hot-keys/hot-keys.ts'
 import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
 import { parseRules } from './rules/parse.ts'
 import type { Rule } from './rules/rule.ts'
@@ -23,7 +24,7 @@ export type LimiterOptions = {
   readonly layer?: 'edge' | 'service' | undefined
   /** Addresses of one IPv6 network count as one client. */
   readonly ipv6Prefix?: number | undefined
-  /** For `expires_at` only: the time of buckets is the store's. */
+  /** For `expires_at` and the rates of hot keys only: the time of buckets is the store's. */
   readonly clock?: Clock | undefined
 }
 
@@ -44,6 +45,8 @@ export interface Limiter {
   reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void>
   /** Replaces all rules at once; throws RULE_INVALID and keeps the present ones if one of them is wrong. */
   setRules(rules: unknown, version?: number): void
+  /** The buckets that get the most checks of this limiter at present, the hottest first: estimates, from samples. */
+  hotKeys(): readonly HotKey[]
   readonly rules: readonly Rule[]
   readonly version: number
   close(): Promise<void>
@@ -56,6 +59,7 @@ export function createLimiter(options: LimiterOptions): Limiter {
 class RuleLimiter implements Limiter, Decider {
   readonly #store: Store
   readonly #options: LimiterOptions
+  readonly #hotKeys: HotKeys
   #rules: RuleSet
   #closed = false
   #checks = 0
@@ -66,6 +70,7 @@ class RuleLimiter implements Limiter, Decider {
     checkOptions(options)
     this.#options = options
     this.#store = options.store ?? memoryStore()
+    this.#hotKeys = new HotKeys(options.clock ?? systemClock, Math.random)
     this.#rules = this.#compile(options.rules, options.version ?? 1)
   }
 
@@ -97,7 +102,7 @@ class RuleLimiter implements Limiter, Decider {
   async peek(subject: Subject): Promise<Decision> {
     const plan = this.#plan(subject, undefined)
     const taken = this.#known(plan) ?? (await this.#store.peek(plan.charges))
-    return this.#decide(plan, taken, undefined)
+    return new Decided(this, plan, taken, plan.op?.id)
   }
 
   async give(decision: Decision, units?: number): Promise<void> {
@@ -134,6 +139,10 @@ class RuleLimiter implements Limiter, Decider {
     this.#rules = this.#compile(rules, version)
   }
 
+  hotKeys(): readonly HotKey[] {
+    return this.#hotKeys.list()
+  }
+
   async close(): Promise<void> {
     this.#closed = true
     await this.#store.close()
@@ -161,6 +170,7 @@ class RuleLimiter implements Limiter, Decider {
   }
 
   #decide(plan: Plan, taken: Taken, requestId: string | undefined): Decision {
+    this.#hotKeys.checked(plan)
     return new Decided(this, plan, taken, requestId ?? plan.op?.id)
   }
 }

@@ -40,7 +40,7 @@ test('its types have names too: one that goes does not compile', () => {
   expectTypeOf<[api.Limit, api.LimitNumbers, api.MemoryStoreOptions, api.Outcome, api.Subject]>().toBeArray()
   expectTypeOf<[api.Rule, api.RuleCondition, api.RuleLimit, api.ErrorCode]>().toBeArray()
   expectTypeOf<[api.BucketName, api.Charge, api.ChargeKind, api.Give, api.Grant, api.Op, api.Short]>().toBeArray()
-  expectTypeOf<[api.Source, api.Store, api.Take, api.Taken]>().toBeArray()
+  expectTypeOf<[api.HotKey, api.Source, api.Store, api.Take, api.Taken]>().toBeArray()
 })
 
 test('there is no other subpath', () => {

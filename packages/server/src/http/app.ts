@@ -10,6 +10,7 @@ import { checkRoute } from './check.ts'
 import { createDecide } from './decide.ts'
 import { drillRoute } from './drill.ts'
 import { type HealthParts, healthRoutes } from './health.ts'
+import { hotKeysRoute } from './hot-keys.ts'
 import { parseJsonBodies } from './json-body.ts'
 import { answerUnknown } from './not-found.ts'
 import { describeRoutes, openapiRoutes } from './openapi.ts'
@@ -38,6 +39,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
     metrics.admissionsDropped += 1
   })
   const decide = createDecide({ ...parts, admissions, answersSync: store.store.takeSync !== undefined })
+  metrics.watchLimiter(limiter)
   answerUnknown(app)
   parseJsonBodies(app)
   await describeRoutes(app)
@@ -45,6 +47,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   batchRoute(app, decide)
   refundRoute(app, limiter, admissions)
   rulesRoutes(app, limiter, rulesPath)
+  hotKeysRoute(app, parts)
   drillRoute(app, store, parts)
   healthRoutes(app, parts)
   openapiRoutes(app)

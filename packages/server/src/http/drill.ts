@@ -1,10 +1,10 @@
 // POST /api/v1/admin/drill: leaves Redis alone for a while, so that an outage can be rehearsed. Behind the admin token,
 // and not there at all without one.
 
-import { createHash, timingSafeEqual } from 'node:crypto'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyInstance } from 'fastify'
 import type { Log } from '../log.ts'
 import type { OpenStore } from '../open-store.ts'
+import { requireToken } from './admin.ts'
 import { ProblemError, problem } from './problem.ts'
 import { answers } from './schemas.ts'
 
@@ -42,11 +42,7 @@ export function drillRoute(app: FastifyInstance, store: OpenStore, { adminToken,
     body: BODY,
     response: answers(ANSWER, 400, 401, 409),
   }
-  const preValidation = async (request: FastifyRequest) => {
-    if (!isAuthorized(request.headers.authorization, adminToken)) {
-      throw new ProblemError(problem('UNAUTHORIZED', 'Send the admin token: "Authorization: Bearer <token>".'))
-    }
-  }
+  const preValidation = requireToken(adminToken)
   app.post<{ Body: { seconds: number } }>(DRILL_PATH, { schema, preValidation }, ({ body: { seconds } }) => {
     if (store.drill === undefined) {
       throw new ProblemError(problem('NOTHING_TO_DRILL', 'Counters are kept in memory: there is no store to lose.'))
@@ -55,10 +51,4 @@ export function drillRoute(app: FastifyInstance, store: OpenStore, { adminToken,
     log.warn({ seconds }, 'a drill: Redis is left alone on purpose')
     return { seconds }
   })
-}
-
-/** Hashes are compared, so that neither length nor content of the token shows in the time it takes. */
-function isAuthorized(header: string | undefined, token: string): boolean {
-  const digest = (text: string) => createHash('sha256').update(text).digest()
-  return timingSafeEqual(digest(header ?? ''), digest(`Bearer ${token}`))
 }

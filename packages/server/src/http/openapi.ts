@@ -40,6 +40,7 @@ export async function describeRoutes(app: FastifyInstance): Promise<void> {
         { name: 'checks', description: 'Deciding about requests' },
         { name: 'rules', description: 'What is enforced' },
         { name: 'health', description: 'How the service is' },
+        { name: 'admin', description: 'With the admin token only' },
       ],
     },
     // Items of a batch are validated one by one, so its own schema says nothing about them.

@@ -223,6 +223,7 @@ export function problemAnswers(...statuses: readonly number[]): NonNullable<Fast
 
 const PROBLEM_MEANING: Readonly<Record<number, string>> = {
   400: 'A field is unknown or wrong; the problem names it, its value and the fix.',
+  401: 'The admin token is missing or another.',
   404: 'Nothing is known by that name.',
   409: 'It cannot be done, or was done already.',
   413: 'The body is too large.',

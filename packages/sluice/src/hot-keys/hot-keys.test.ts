@@ -1,0 +1,124 @@
+import { fakeClock, seededRandom } from 'sluice/testing'
+import { describe, expect, test } from 'vitest'
+import { parseRules } from '../rules/parse.ts'
+import { RuleSet } from '../rules/rule-set.ts'
+import type { Subject } from '../subject.ts'
+import { HotKeys } from './hot-keys.ts'
+
+const PER_USER = { rule_id: 'per_user', scope: 'per_user', limit: 100, window_seconds: 60 }
+
+/** Checks that were decided, at a steady rate by a clock of their own. */
+function watch(rules: readonly object[] = [PER_USER], seed = 1) {
+  const clock = fakeClock()
+  const hotKeys = new HotKeys(clock, seededRandom(seed).next)
+  const ruleSet = new RuleSet(parseRules(rules), 1, { layer: undefined, ipv6Prefix: 64 }, clock)
+  const planOf = (subject: Subject) => ruleSet.plan(subject, 'request')
+  const load = (checks: number, perSecond: number, subjectOf: (index: number) => Subject) => {
+    for (let index = 0; index < checks; index += 1) {
+      clock.advanceUs(1e6 / perSecond)
+      hotKeys.checked(planOf(subjectOf(index)))
+    }
+  }
+  const isHot = (user: string) => planOf({ user }).charges.every((charge) => hotKeys.isHot(charge))
+  return { clock, hotKeys, load, isHot }
+}
+
+/** Every nth check is of one user, all others are of users who come once. */
+function everyNth(n: number, user: string): (index: number) => Subject {
+  return (index) => ({ user: index % n === 0 ? user : `once-${index}` })
+}
+
+describe('rates', () => {
+  test.each([10_000, 50_000])('are those of the last half minute, at %i checks a second', (perSecond) => {
+    const { hotKeys, load } = watch()
+    const users = ['alice', 'alice', 'alice', 'bob', 'bob', 'carol']
+    load(300_000, perSecond, (index) => ({ user: index % 10 < 6 ? users[index % 10] : `once-${index}` }))
+    const list = hotKeys.list()
+    expect(list.map(({ owner }) => owner)).toEqual(['alice', 'bob', 'carol'])
+    for (const [index, share] of [0.3, 0.2, 0.1].entries()) {
+      const { checksPerSecond = 0, share: estimate = 0 } = list[index] ?? {}
+      expect(Math.abs(estimate / share - 1), `share of ${users[index]}`).toBeLessThan(0.15)
+      expect(Math.abs(checksPerSecond / (share * perSecond) - 1), `rate of ${users[index]}`).toBeLessThan(0.15)
+    }
+  })
+
+  test('of the first moments are not rates of a moment', () => {
+    const { hotKeys, load } = watch()
+    load(4000, 1e6, () => ({ user: 'alice' }))
+    const [alice] = hotKeys.list()
+    expect(alice).toMatchObject({ owner: 'alice', share: 1 })
+    expect(alice?.checksPerSecond).toBeLessThan(6000)
+  })
+
+  test('do not follow a clock that is set back', () => {
+    const { hotKeys, load, clock } = watch()
+    load(20_000, 1000, () => ({ user: 'alice' }))
+    clock.advanceMs(-3_600_000)
+    load(20_000, 1000, () => ({ user: 'alice' }))
+    const [alice] = hotKeys.list()
+    expect(Math.abs((alice?.checksPerSecond ?? 0) / 1000 - 1)).toBeLessThan(0.5)
+  })
+})
+
+describe('a key is hot', () => {
+  test('with one of a hundred checks or more, and not with fewer', () => {
+    for (const [n, hot] of [
+      [50, ['alice']],
+      [400, []],
+    ] as const) {
+      const { hotKeys, load, isHot } = watch()
+      load(400_000, 50_000, everyNth(n, 'alice'))
+      expect(hotKeys.list().map(({ owner }) => owner)).toEqual(hot)
+      expect(isHot('alice')).toBe(hot.length > 0)
+      expect(isHot('once-1')).toBe(false)
+    }
+  })
+
+  test('only when enough samples say so', () => {
+    const { hotKeys, load, isHot } = watch()
+    load(15, 1000, () => ({ user: 'alice' }))
+    expect(hotKeys.list()).toEqual([])
+    load(6000, 1000, () => ({ user: 'alice' }))
+    expect(isHot('alice')).toBe(true)
+  })
+
+  test('no more an hour later, nor a minute after others have taken its place', () => {
+    const { hotKeys, load, clock, isHot } = watch()
+    load(60_000, 1000, () => ({ user: 'alice' }))
+    expect(isHot('alice')).toBe(true)
+    load(120_000, 1000, () => ({ user: 'bob' }))
+    expect(hotKeys.list()).toMatchObject([{ owner: 'bob' }])
+    expect(isHot('alice')).toBe(false)
+    clock.advanceMs(3_600_000)
+    expect(hotKeys.list()).toEqual([])
+  })
+
+  test.each([8, 32, 63, 64, 65])('also when it comes in a rhythm of %i checks', (n) => {
+    const { hotKeys, load } = watch()
+    load(400_000, 80_000, everyNth(n, 'alice'))
+    const [{ owner, share } = { owner: '', share: 0 }] = hotKeys.list()
+    expect(owner).toBe('alice')
+    expect(Math.abs(share * n - 1)).toBeLessThan(0.35)
+  })
+})
+
+test('each limit that a check meets is a bucket of its own, and keys are told in full', () => {
+  const limits = [
+    { name: 'short', limit: 10, window: '1s' },
+    { name: 'long', limit: 100, window: '1m' },
+  ]
+  const { hotKeys, load } = watch([
+    { rule_id: 'both', scope: ['user', 'method'], limits },
+    { ...PER_USER, rule_id: 'all', scope: 'global' },
+    { ...PER_USER, rule_id: 'banned', scope: 'global', plan: 'none', limit: 0 },
+  ])
+  load(5000, 1000, () => ({ user: 'alice', method: 'GET' }))
+  load(5000, 1000, () => ({ plan: 'none' })) // a ban has no buckets, but counts as checks
+  const alice = { fact: 'user', owner: 'alice', detail: 'GET' }
+  const list = hotKeys.list().map(({ share, ...key }) => ({ ...key, halves: Math.round(share * 2) }))
+  expect(list).toEqual([
+    { ruleId: 'both', name: 'short', ...alice, halves: 1, checksPerSecond: expect.any(Number) },
+    { ruleId: 'both', name: 'long', ...alice, halves: 1, checksPerSecond: expect.any(Number) },
+    { ruleId: 'all', name: 'default', fact: '', owner: '', detail: '', halves: 1, checksPerSecond: expect.any(Number) },
+  ])
+})
