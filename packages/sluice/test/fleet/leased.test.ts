@@ -43,7 +43,7 @@ test.each(LOAD_NAMES)('load %s: no interval sees more than the limit', { timeout
     expect(violations(limits, accounts)).toEqual([])
     limits.forEach((limit, index) => {
       const own = accounts[index] ?? []
-      // A busy machine may not get around to more. That it is 95 %: simulation/fleet-share.test.ts.
+      // A busy machine may not get around to more. That it is 95 %: share.test.ts.
       expect(totalsOf(own).admitted).toBeGreaterThan(limit.units / 2)
       shares.set(limit.id, { ...shares.get(limit.id), [load]: shareOf(limit, own, measured) })
     })

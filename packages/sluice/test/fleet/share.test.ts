@@ -2,8 +2,8 @@
 // more than 5 % of the limit. Measured on eight processes and a real Redis: docs/guides/leases.md.
 
 import { expect, test } from 'vitest'
-import { LEASED, LOAD_NAMES, LOADS, largest, leasedLimit, pressed } from '../fleet/loads.ts'
-import { shareAdmitted } from './fleet-share.ts'
+import { LEASED, LOAD_NAMES, LOADS, largest, leasedLimit, pressed } from './loads.ts'
+import { shareAdmitted } from './saturated-fleet.ts'
 
 const WINDOW_US = 1_500_000
 const LEAST_SHARE = 0.95

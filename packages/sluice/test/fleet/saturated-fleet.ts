@@ -5,8 +5,8 @@ import { type Charge, compileLimit, type LimitNumbers, memoryStore, type Store, 
 import { type Random, seededRandom } from 'sluice/testing'
 import { guardStore } from '../../src/failure/guard-store.ts'
 import { leaseStore } from '../../src/lease/lease-store.ts'
-import { Network } from './network.ts'
-import { World } from './world.ts'
+import { Network } from '../simulation/network.ts'
+import { World } from '../simulation/world.ts'
 
 export type Trial = {
   readonly limit: LimitNumbers
