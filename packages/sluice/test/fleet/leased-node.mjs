@@ -40,6 +40,7 @@ function counted(store) {
       take.charges.forEach((charge, at) => {
         note(HELD, indexOf(charge), (taken.grants[at]?.units ?? 0) - charge.max)
       })
+      if (taken.source === 'store') for (const give of take.gives ?? []) note(HELD, indexOf(give), -give.units)
       return taken
     },
     async give(gives, opId) {

@@ -5,6 +5,7 @@ import { type Charge, compileLimit, type LimitNumbers, memoryStore, type Store, 
 import { type Random, seededRandom } from 'sluice/testing'
 import { guardStore } from '../../src/failure/guard-store.ts'
 import { leaseStore } from '../../src/lease/lease-store.ts'
+import { ReferenceStore } from '../differential/reference-store.ts'
 import { Network } from '../simulation/network.ts'
 import { World } from '../simulation/world.ts'
 
@@ -43,7 +44,8 @@ class SaturatedFleet {
     const { limit, windows, draining } = trial
     const clock = { nowUs: () => this.#world.nowUs }
     this.#trial = trial
-    this.#central = memoryStore({ clock })
+    // The memory store puts nothing of a token bucket on lease; the reference store takes its time with a log.
+    this.#central = limit.algorithm === 'token_bucket' ? new ReferenceStore(clock) : memoryStore({ clock })
     this.#reference = memoryStore({ clock })
     this.#charge = { limit: compileLimit(limit), owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce' }
     this.#strictCharge = { ...this.#charge, limit: { ...this.#charge.limit, lease: undefined } }

@@ -7,8 +7,8 @@ import { shareAdmitted } from './saturated-fleet.ts'
 
 const WINDOW_US = 1_500_000
 const LEAST_SHARE = 0.95
-/** It pays 4 % for looking back further, and loses more of a window as short as this one. */
-const LEAST_SHARE_OF_LOG = 0.93
+/** It pays 4 % for looking back further before it strands anything. */
+const LEAST_SHARE_OF_LOG = 0.945
 
 const TRIALS = LOAD_NAMES.flatMap((load) =>
   LEASED.flatMap((algorithm) => [10, 100, largest(algorithm)].map((units) => ({ load, algorithm, units }))),
