@@ -108,7 +108,7 @@ function violations(limits: readonly LimitNumbers[], accounts: readonly Account[
     const times = accounts[index]?.flatMap(({ admittedUs }) => admittedUs) ?? []
     for (const atUs of times) oracle.admit(limit, 'alice', 1, atUs)
   })
-  return oracle.violations(new Map(compiled.map((widest) => [widest.id, { widest, sinceUs: 0 }])))
+  return oracle.violations(new Map(compiled.map((limit) => [limit.id, limit])))
 }
 
 /** One store that is asked for each unit, and answers at once, is as exact as can be. */

@@ -6,9 +6,6 @@ import { PACKED, type PackedLimit } from '../../src/algorithms/registry.ts'
 
 export type Admission = { readonly atUs: number; units: number }
 
-/** What holds of every interval that begins at `sinceUs` or later. */
-export type Bound = { readonly widest: Limit; readonly sinceUs: number }
-
 export class Oracle {
   /** By bucket. */
   readonly #admitted = new Map<string, { readonly limit: Limit; readonly admissions: Admission[] }>()
@@ -39,10 +36,14 @@ export class Oracle {
     return algorithm.used(limit, state, atUs)
   }
 
-  /** One line per bucket that saw too much. `limits`: the widest that was in force for each id, and since when. */
-  violations(limits: ReadonlyMap<string, Bound>): string[] {
+  /**
+   * One line per bucket that saw too much. `limits`: the widest that was in force for each id; `since`: from when on
+   * it is exact, if not always.
+   */
+  violations(limits: ReadonlyMap<string, Limit>, since: ReadonlyMap<string, number> = new Map()): string[] {
     return [...this.#admitted].flatMap(([id, { limit, admissions }]) => {
-      const { widest, sinceUs } = limits.get(limit.id) ?? { widest: limit, sinceUs: 0 }
+      const widest = limits.get(limit.id) ?? limit
+      const sinceUs = since.get(limit.id) ?? 0
       const counted = admissions.filter(({ units, atUs }) => units > 0 && atUs >= sinceUs)
       const sorted = counted.toSorted((a, b) => a.atUs - b.atUs)
       const excess =

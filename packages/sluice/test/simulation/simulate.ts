@@ -7,7 +7,7 @@ import { guardStore } from '../../src/failure/guard-store.ts'
 import { leaseStore } from '../../src/lease/lease-store.ts'
 import { ReferenceStore } from '../differential/reference-store.ts'
 import { Network, type Weather } from './network.ts'
-import { type Admission, type Bound, Oracle } from './oracle.ts'
+import { type Admission, Oracle } from './oracle.ts'
 import { World } from './world.ts'
 
 const OWNERS = ['a', 'b', 'c']
@@ -56,9 +56,10 @@ class Simulation {
   readonly #oracle = new Oracle()
   readonly #central = new ReferenceStore({ nowUs: () => this.#world.nowUs })
   readonly #violations: string[] = []
-  readonly #bounds = new Map<string, Bound>()
-  /** Of each node's part. */
-  readonly #localBounds = new Map<string, Bound>()
+  readonly #widest = new Map<string, Limit>()
+  /** From when on the bound is exact again, after an edit that made leases shorter. */
+  readonly #exactSinceUs = new Map<string, number>()
+  readonly #widestParts = new Map<string, Limit>()
   readonly #plan: Plan
   readonly #nodes: Node[] = []
   #limits: Limit[]
@@ -103,8 +104,9 @@ class Simulation {
     if (waiting > 0) this.#violations.push(`${waiting} checks were never answered`)
     const resent = this.#nodes.reduce((sum, { network }) => sum + network.resent, 0)
     if (resent > 0) this.#violations.push(`${resent} takes were sent again`)
-    const locally = this.#nodes.flatMap(({ local }) => local.violations(this.#localBounds))
-    return [...this.#violations, ...this.#oracle.violations(this.#bounds), ...locally.map((line) => `locally ${line}`)]
+    const globally = this.#oracle.violations(this.#widest, this.#exactSinceUs)
+    const locally = this.#nodes.flatMap(({ local }) => local.violations(this.#widestParts))
+    return [...this.#violations, ...globally, ...locally.map((line) => `of its part, ${line}`)]
   }
 
   #addNode(): void {
@@ -124,7 +126,10 @@ class Simulation {
     const clock = { nowUs: () => world.nowUs }
     const options = { timers, random, clock, deadlineMs: DEADLINE_MS, nodes: NODES }
     const guarded = guardStore(network.to(this.#central), options)
-    node.store = leaseStore(guarded, { timers, clock: { nowUs: () => world.nowUs + node.offsetUs } })
+    node.store = leaseStore(stamped(guarded, clock.nowUs), {
+      timers,
+      clock: { nowUs: () => world.nowUs + node.offsetUs },
+    })
     this.#nodes.push(node)
     this.#request(node)
   }
@@ -173,14 +178,15 @@ class Simulation {
   }
 
   /**
-   * What the store has granted was decided there and then. What was in hand is spent now, or was set aside before the
+   * What the store has granted was decided there and then. What was in hand is spent now, or was set aside when the
    * store was asked for the rest. What was let pass without the store is no part of the bound, but for a node's own.
    */
   #admissions(node: Node, charges: readonly Charge[], taken: Taken, sentUs: number): Admission[] {
     const { nowUs } = this.#world
+    const { askedUs } = taken as Stamped
     return charges.flatMap(({ limit, owner, min }, index) => {
       const inHand = taken.grants[index]?.bookedUs !== undefined
-      if (inHand) return this.#oracle.admit(limit, owner, min, taken.source === 'lease' ? nowUs : sentUs)
+      if (inHand) return this.#oracle.admit(limit, owner, min, taken.source === 'lease' ? nowUs : (askedUs ?? sentUs))
       if (taken.source === 'store') return this.#oracle.admit(limit, owner, min, taken.nowUs)
       if (limit.onFail === 'local') node.local.admit(limit, owner, min, nowUs)
       return []
@@ -286,27 +292,43 @@ class Simulation {
       return compileLimit({ ...numbers, onFail: this.#onFail.get(numbers.id) ?? 'closed' })
     })
     for (const limit of compiled) {
-      this.#widen(limit)
-      widen(this.#localBounds, partOf(limit), 0)
+      widen(this.#widest, limit)
+      widen(this.#widestParts, partOf(limit))
+      this.#awaitLeases(limit)
     }
     return compiled
   }
 
   /** When leases get shorter, those that are longer have to end before the bound is exact again. */
-  #widen(limit: Limit): void {
-    const before = this.#limits?.find(({ id }) => id === limit.id)?.lease?.ttlUs ?? 0
-    const shorter = before > (limit.lease?.ttlUs ?? 0) && !limit.algorithm.endsWith('_window')
-    widen(this.#bounds, limit, shorter ? this.#world.nowUs + SPREAD_US + before : 0)
+  #awaitLeases({ id, algorithm, lease }: Limit): void {
+    const before = this.#limits?.find((limit) => limit.id === id)?.lease?.ttlUs ?? 0
+    if (before <= (lease?.ttlUs ?? 0) || algorithm.endsWith('_window')) return
+    const endUs = this.#world.nowUs + SPREAD_US + before
+    this.#exactSinceUs.set(id, Math.max(endUs, this.#exactSinceUs.get(id) ?? 0))
+  }
+}
+
+type Stamped = Taken & { readonly askedUs?: number }
+
+/** Answers say when they were asked for: a check may have waited for what others ask before it asks itself. */
+function stamped(store: Store, nowUs: () => number): Store {
+  return {
+    async take(take) {
+      const askedUs = nowUs()
+      return { ...(await store.take(take)), askedUs }
+    },
+    peek: (charges) => store.peek(charges),
+    give: (gives, opId) => store.give(gives, opId),
+    reset: (bucket) => store.reset(bucket),
+    close: () => store.close(),
   }
 }
 
 /** After an edit the wider limit may be used up before the other is in force: the oracle allows for either. */
-function widen(bounds: Map<string, Bound>, limit: Limit, sinceUs: number): void {
-  const known = bounds.get(limit.id)
-  const { widest = limit } = known ?? {}
-  const wider = limit.units / limit.windowUs > widest.units / widest.windowUs ? limit : widest
-  const capacity = Math.max(limit.capacity, widest.capacity)
-  bounds.set(limit.id, { widest: { ...wider, capacity }, sinceUs: Math.max(sinceUs, known?.sinceUs ?? 0) })
+function widen(widest: Map<string, Limit>, limit: Limit): void {
+  const known = widest.get(limit.id) ?? limit
+  const wider = limit.units / limit.windowUs > known.units / known.windowUs ? limit : known
+  widest.set(limit.id, { ...wider, capacity: Math.max(limit.capacity, known.capacity) })
 }
 
 /** What a node may admit on its own. */
