@@ -57,7 +57,7 @@ function runMutants() {
 
 function simulate(mutant, stdio) {
   const env = { ...process.env, SIM_SEEDS: values.seeds, SIM_FIRST: values.first, SIM_MUTANT: mutant }
-  const args = ['run', 'packages/sluice/test/simulation']
+  const args = ['run', 'packages/sluice/test/simulation/simulation.test.ts']
   return spawnSync(bin('vitest'), args, { cwd: root, env, stdio, encoding: 'utf8' })
 }
 

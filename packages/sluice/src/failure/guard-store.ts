@@ -3,7 +3,7 @@
 // back.
 
 import { heldOf } from '../algorithms/grant.ts'
-import { systemTimers, type Timers } from '../clock.ts'
+import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
@@ -20,6 +20,8 @@ export type GuardOptions = {
   readonly onTransition?: ((transition: Transition) => void) | undefined
   /** Settles when the store can be asked at all: until then a take waits longer, for what takes long only once. */
   readonly ready?: Promise<unknown> | undefined
+  /** Of rules that count locally. */
+  readonly clock?: Clock | undefined
   readonly timers?: Timers | undefined
   readonly random?: (() => number) | undefined
 }
@@ -64,7 +66,7 @@ class GuardStore implements GuardedStore {
     this.#store = store
     this.#timers = options.timers ?? systemTimers
     this.#deadlineMs = options.ready === undefined ? deadlineMs : Math.max(deadlineMs, STARTING_MS)
-    this.#local = memoryStore({ maxKeys: LOCAL_KEYS_MAX })
+    this.#local = memoryStore({ maxKeys: LOCAL_KEYS_MAX, clock: options.clock ?? systemClock })
     this.#policy = new FailurePolicy(this.#local, nodes)
     this.#breaker = new Breaker(onTransition, options.random ?? Math.random)
     this.#deadline = new Deadline(this.#timers, () => this.#breaker.failed(this.#timers.nowMs()))

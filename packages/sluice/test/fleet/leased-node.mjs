@@ -1,59 +1,109 @@
-// One node with leases, as a process of its own: it asks for units of several limits at given rates, and tells when it
-// was granted some. Units that Redis granted count from Redis' time, units in hand from the moment they are spent.
+// One node with leases, as a process of its own: it asks for units of several limits at given rates. What happens is
+// written to a file at once, so that nothing of it is lost when the node is killed: when a unit was asked for, when one
+// was admitted, and by how much its hands got fuller. Units that Redis granted count from Redis' time, units in hand
+// from the moment they are spent.
 
+import { openSync, writeSync } from 'node:fs'
 import { Redis } from 'ioredis'
 import { compileLimit } from 'sluice'
 import { redisStore } from 'sluice/redis'
+import { leaseStore } from '../../dist/lease/lease-store.js'
 
 const TURN_MS = 5
-const store = redisStore(new Redis(process.env.REDIS_URL, { lazyConnect: true }), { deadlineMs: 5000 })
-await store.ready()
+const [ASKED, ADMITTED, HELD] = [0, 1, 2]
+const { REDIS_URL, LEDGER } = process.env
 
-/** By limit: granted at these times, in microseconds. */
-let granted = []
+const file = openSync(LEDGER, 'a')
+const records = new Float64Array(3 * 4096)
+let used = 0
+
+function write() {
+  writeSync(file, records, 0, used * records.BYTES_PER_ELEMENT)
+  used = 0
+}
+
+function note(kind, index, number) {
+  records[used] = kind
+  records[used + 1] = index
+  records[used + 2] = number
+  used += 3
+  if (kind !== ASKED || used === records.length) write()
+}
+
+/** What is on its way counts as held: it is charged, or will be. */
+function counted(store) {
+  const indexOf = ({ limit }) => limits.findIndex(({ id }) => id === limit.id)
+  return {
+    async take(take) {
+      for (const charge of take.charges) note(HELD, indexOf(charge), charge.max)
+      const taken = await store.take(take)
+      take.charges.forEach((charge, at) => {
+        note(HELD, indexOf(charge), (taken.grants[at]?.units ?? 0) - charge.max)
+      })
+      if (taken.source === 'store') for (const give of take.gives ?? []) note(HELD, indexOf(give), -give.units)
+      return taken
+    },
+    async give(gives, opId) {
+      await store.give(gives, opId)
+      for (const give of gives) note(HELD, indexOf(give), -give.units)
+    },
+    peek: (charges) => store.peek(charges),
+    reset: (bucket) => store.reset(bucket),
+    close: () => store.close(),
+  }
+}
+
+const redis = redisStore(new Redis(REDIS_URL, { lazyConnect: true }), { leases: false, deadlineMs: 5000 })
+const store = leaseStore(counted(redis))
+await redis.ready()
+
 let limits = []
 /** Per limit: takes a second. */
 let rates = []
 let owed = []
-let lastMs = performance.now()
+let lastMs = 0
+let untilMs = 0
 
 function turn() {
   const nowMs = performance.now()
   limits.forEach((limit, index) => {
     owed[index] = Math.min(2000, owed[index] + (rates[index] * (nowMs - lastMs)) / 1000)
-    for (; owed[index] >= 1; owed[index] -= 1) void take(limit, index)
+    for (; owed[index] >= 1; owed[index] -= 1) ask(limit, index)
   })
+  if (used > 0) write()
   lastMs = nowMs
-  setTimeout(turn, TURN_MS)
+  if (nowMs < untilMs) setTimeout(turn, TURN_MS)
+  else process.send({ done: true })
 }
 
-async function take(limit, index) {
+function ask(limit, index) {
+  note(ASKED, index, nowUs())
   const charge = { limit, owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce' }
-  const taken = await store.take({ charges: [charge] })
-  if (!taken.granted) return
-  granted[index].push(taken.source === 'store' ? taken.nowUs : (performance.timeOrigin + performance.now()) * 1000)
+  const taken = store.take({ charges: [charge] })
+  if (taken instanceof Promise) void taken.then((later) => hear(later, index))
+  else hear(taken, index)
 }
 
-function tell() {
-  process.send({ granted, stats: store.stats() })
-  granted = limits.map(() => [])
-  setTimeout(tell, 20)
+function hear(taken, index) {
+  if (taken.granted) note(ADMITTED, index, taken.source === 'store' ? taken.nowUs : nowUs())
+}
+
+function nowUs() {
+  return (performance.timeOrigin + performance.now()) * 1000
 }
 
 process.on('message', async (message) => {
-  if (message.rates !== undefined) rates = message.rates
-  if (message.limits !== undefined) {
-    limits = message.limits.map(compileLimit)
-    granted = limits.map(() => [])
-    owed = limits.map(() => 0)
-    lastMs = performance.now()
-    turn()
-    tell()
-  }
   if (message.end) {
-    rates = rates.map(() => 0)
     await store.close()
     process.exit(0)
   }
+  if (limits.length === 0) {
+    limits = message.limits.map(compileLimit)
+    owed = limits.map(() => 0)
+  }
+  rates = message.rates
+  lastMs = performance.now()
+  untilMs = lastMs + message.ms
+  turn()
 })
 process.send({ ready: true })

@@ -19,19 +19,33 @@ export class Oracle {
     return admission
   }
 
-  /** Units admitted in the aligned window of `atUs`. */
-  inWindow(limit: Limit, owner: string, atUs: number): number {
-    const index = Math.floor(atUs / limit.windowUs)
-    const admissions = this.#admitted.get(`${limit.id} ${owner}`)?.admissions ?? []
-    const within = admissions.filter((one) => Math.floor(one.atUs / limit.windowUs) === index)
-    return within.reduce((sum, { units }) => sum + units, 0)
+  /** Units in use at `atUs` if the store had seen each at the moment at which it was admitted. */
+  usedAt(limit: Limit, owner: string, atUs: number): number {
+    const admissions = this.#admitted.get(`${limit.id} ${owner}`)?.admissions.filter(({ units }) => units > 0) ?? []
+    if (limit.algorithm === 'sliding_window_log') {
+      const within = admissions.filter((one) => one.atUs > atUs - limit.windowUs)
+      return within.reduce((sum, { units }) => sum + units, 0)
+    }
+    const algorithm = PACKED[(limit as PackedLimit).algorithm]
+    const state = algorithm.fresh()
+    for (const one of admissions.toSorted((a, b) => a.atUs - b.atUs)) {
+      algorithm.advance(limit, state, one.atUs)
+      algorithm.charge(limit, state, one.atUs, one.units)
+    }
+    algorithm.advance(limit, state, atUs)
+    return algorithm.used(limit, state, atUs)
   }
 
-  /** One line per bucket that saw too much. `limits`: the widest that was in force for each id. */
-  violations(limits: ReadonlyMap<string, Limit>): string[] {
+  /**
+   * One line per bucket that saw too much. `limits`: the widest that was in force for each id; `since`: from when on
+   * it is exact, if not always.
+   */
+  violations(limits: ReadonlyMap<string, Limit>, since: ReadonlyMap<string, number> = new Map()): string[] {
     return [...this.#admitted].flatMap(([id, { limit, admissions }]) => {
       const widest = limits.get(limit.id) ?? limit
-      const sorted = admissions.filter(({ units }) => units > 0).toSorted((a, b) => a.atUs - b.atUs)
+      const sinceUs = since.get(limit.id) ?? 0
+      const counted = admissions.filter(({ units, atUs }) => units > 0 && atUs >= sinceUs)
+      const sorted = counted.toSorted((a, b) => a.atUs - b.atUs)
       const excess =
         widest.algorithm === 'sliding_window_log' ? logExcess(widest, sorted) : packedExcess(widest, sorted)
       return excess === undefined ? [] : [`${id} (${widest.algorithm}): ${excess}`]
