@@ -9,9 +9,15 @@ import { CHECK, type Client, clientOf, ruleFile } from './service.ts'
 beforeAll(buildOnce, 300_000)
 
 const RULES = `
-- { rule_id: leased, limit: 100000, window: 365d, scope: per_user, algorithm: fixed_window, endpoint_pattern: /leased, on_fail: closed }
+- { rule_id: leased, limit: 100000, window: 1d, scope: per_user, endpoint_pattern: /leased, on_fail: closed }
 - { rule_id: open, limit: 100000, window: 1d, scope: per_user, endpoint_pattern: /open, consistency: strict }
-- { rule_id: closed, limit: 100000, window: 1d, scope: per_user, endpoint_pattern: /closed, consistency: strict, on_fail: closed }
+- rule_id: closed
+  limit: 100000
+  window: 1d
+  scope: per_user
+  endpoint_pattern: /closed
+  consistency: strict
+  on_fail: closed
 - { rule_id: ten, limit: 10, window: 365d, scope: per_user, algorithm: fixed_window, endpoint_pattern: /ten }
 `
 const ENDPOINTS = ['/leased', '/open', '/closed']

@@ -1,5 +1,5 @@
-// A real Redis that dies, freezes, slows down, loses connections or comes back empty: every check is answered in time, by
-// what each rule says, nothing is counted twice, and nothing piles up. The table of docs/guides/failure-modes.md is
+// A real Redis that dies, freezes, slows down, loses connections or comes back empty: every check is answered in time,
+// by what each rule says, nothing is counted twice, and nothing piles up. The table of docs/guides/failure-modes.md is
 // written here: UPDATE_FIGURES=1 npx vitest run outages
 
 import { readFileSync, writeFileSync } from 'node:fs'

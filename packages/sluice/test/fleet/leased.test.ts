@@ -89,7 +89,7 @@ async function startFleet(limits: readonly LimitNumbers[]): Promise<LeasedFleet>
   return fleet
 }
 
-/** Whole windows in which more is asked for than there is. Before them one to drain the buckets, which does not count. */
+/** Whole windows in which more is asked for than there is. One before them drains the buckets, and does not count. */
 async function underLoad(fleet: LeasedFleet, limits: readonly LimitNumbers[], load: Load): Promise<Span> {
   const fromUs = (Math.ceil(systemClock.nowUs() / WINDOW_US) + 1) * WINDOW_US
   let endUs = fromUs
