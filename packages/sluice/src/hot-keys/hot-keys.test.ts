@@ -19,7 +19,7 @@ function watch(rules: readonly object[] = [PER_USER], seed = 1) {
       hotKeys.checked(planOf(subjectOf(index)))
     }
   }
-  const isHot = (user: string) => planOf({ user }).charges.every((charge) => hotKeys.isHot(charge))
+  const isHot = (user: string) => hotKeys.list().some(({ owner }) => owner === user)
   return { clock, hotKeys, load, isHot }
 }
 

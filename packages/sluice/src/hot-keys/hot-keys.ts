@@ -83,11 +83,6 @@ export class HotKeys {
       }))
   }
 
-  /** As of the last look at the clock. */
-  isHot(bucket: BucketName): boolean {
-    return this.#isHot(this.#sketch.find(bucket.limit.id, nameOf(bucket))?.sure ?? 0)
-  }
-
   #isHot(sure: number): boolean {
     return sure >= HOT.samples && sure >= HOT.share * this.#samples
   }
