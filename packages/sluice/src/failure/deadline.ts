@@ -8,6 +8,7 @@ export type Waiting = { dueMs: number; expire(): void; settled: boolean }
 
 /** Entries at the front that are done with are cut off once there are so many. */
 const DONE_MAX = 1024
+const DONE: Waiting = { dueMs: 0, settled: true, expire: () => {} }
 
 export class Deadline {
   /** How many wait. */
@@ -90,7 +91,10 @@ export class Deadline {
   }
 
   #skipDone(): void {
-    while (this.#queue[this.#first]?.settled) this.#first += 1
+    while (this.#queue[this.#first]?.settled) {
+      this.#queue[this.#first] = DONE // whatever it refers to is garbage from now on
+      this.#first += 1
+    }
     if (this.#first < DONE_MAX && this.#first < this.#queue.length) return
     this.#queue = this.#queue.slice(this.#first)
     this.#first = 0

@@ -4,8 +4,8 @@
 
 import { SoleTaken } from '../algorithms/grant.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
-import type { BucketName, Charge, Give, Grant, Short, Source, Store, Take, Taken } from '../store/store.ts'
-import { bucketOf, chargedAs, type Lease } from './lease.ts'
+import type { BucketName, Charge, Give, Grant, Op, Short, Source, Store, Take, Taken } from '../store/store.ts'
+import { chargedLimit, type Lease } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
 
 export type LeaseOptions = {
@@ -27,8 +27,8 @@ export function leaseStore(store: Store, options: LeaseOptions = {}): Store {
   return new LeaseStore(store, options)
 }
 
-/** A charge that the store is asked for, and the row of the lease that is to be filled (-1: none). */
-type Asked = { readonly charge: Charge; readonly row: number }
+/** What the store is asked for, of which bucket, and the row of the lease that is to be filled (-1: none). */
+type Asked = { readonly bucket: BucketName; readonly ask: Charge; readonly row: number }
 
 class LeaseStore implements Store {
   readonly #store: Store
@@ -63,7 +63,7 @@ class LeaseStore implements Store {
 
   async peek(charges: readonly Charge[]): Promise<Taken> {
     const nowMs = this.#nowMs()
-    const taken = await this.#store.peek(charges.map(chargedAs))
+    const taken = await this.#store.peek(charges.map(asCharged))
     const grants = taken.grants.map((grant, index) => {
       const held = this.#table.find(charges[index] as Charge)?.held(nowMs) ?? 0 // a grant per charge
       return { ...grant, remaining: grant.remaining + held }
@@ -77,12 +77,12 @@ class LeaseStore implements Store {
       return !(give.leased && this.#table.find(give)?.unspend(give.units, give.bookedUs, nowMs))
     })
     for (const give of others) this.#table.find(give)?.pardon()
-    if (others.length > 0) await this.#store.give(others.map(chargedAs), opId)
+    if (others.length > 0) await this.#store.give(others.map(asCharged), opId)
   }
 
   async reset(bucket: BucketName): Promise<void> {
     this.#table.delete(bucket)
-    await this.#store.reset(chargedAs(bucket))
+    await this.#store.reset(asCharged(bucket))
   }
 
   stats(): Readonly<Record<string, number>> {
@@ -204,10 +204,11 @@ class LeaseStore implements Store {
       const max = lease.isLow(nowMs) ? lease.nextBatch(bucket, nowMs) : 0
       if (max < 1) continue
       lease.settle(bucket, nowMs, 'asking', gives)
-      asked.push({ charge: { ...bucketOf(bucket), min: 1, max, kind: 'hold' }, row })
+      const { limit, owner, detail } = bucket
+      const ask: Charge = { limit: chargedLimit(limit), owner, detail, min: 1, max, kind: 'hold' }
+      asked.push({ bucket, ask, row })
     }
-    if (asked.length === 0) return
-    this.#fetch({ charges: asked.map(({ charge }) => chargedAs(charge)), gives }, asked, nowMs).catch(() => {})
+    if (asked.length > 0) this.#fetch(asked, gives, undefined, undefined, nowMs).catch(() => {})
   }
 
   /** Sets aside what leases can pay and asks the store for the rest. */
@@ -218,7 +219,6 @@ class LeaseStore implements Store {
     if (paid.length > 0) this.#refill(charges, nowMs)
     const gives: Give[] = []
     const asked: Asked[] = []
-    const asks: Charge[] = []
     for (const [index, charge] of charges.entries()) {
       if (paid[index] !== undefined) continue
       const leased = charge.limit.lease !== undefined && charge.kind !== 'force'
@@ -230,11 +230,11 @@ class LeaseStore implements Store {
         lease.settle(charge, nowMs, 'asking', gives)
         extra = lease.nextBatch(charge, nowMs)
       }
-      asked.push({ charge, row })
-      asks.push(extra === 0 && !leased ? charge : { ...chargedAs(charge), max: charge.max + extra })
+      const { limit, owner, detail, min, max, kind } = charge
+      const ask = leased ? { limit: chargedLimit(limit), owner, detail, min, max: max + extra, kind } : charge
+      asked.push({ bucket: charge, ask, row })
     }
-    const fetched = this.#fetch({ charges: asks, gives, op, askedMs }, asked, nowMs)
-    return fetched.then(
+    return this.#fetch(asked, gives, op, askedMs, nowMs).then(
       (taken) => this.#combined(charges, paid, taken),
       (error) => {
         this.#unpay(charges, paid)
@@ -251,7 +251,14 @@ class LeaseStore implements Store {
   }
 
   /** Asks the store, and keeps what came beyond what was needed. */
-  #fetch(take: Take, asked: readonly Asked[], sentMs: number): Promise<Taken> {
+  #fetch(
+    asked: readonly Asked[],
+    gives: readonly Give[],
+    op: Op | undefined,
+    askedMs: number | undefined,
+    sentMs: number,
+  ): Promise<Taken> {
+    const take: Take = { charges: asked.map(({ ask }) => ask), op, gives, askedMs }
     const answer = promised(() => this.#store.take(take)).then(
       (taken) => {
         this.#keep(taken, asked, answer, sentMs)
@@ -269,25 +276,27 @@ class LeaseStore implements Store {
   #keep(taken: Taken, asked: readonly Asked[], answer: Promise<unknown>, sentMs: number): void {
     const nowMs = this.#nowMs()
     const gives: Give[] = []
-    asked.forEach(({ charge, row }, index) => {
+    asked.forEach(({ bucket, ask, row }, index) => {
       const forgotten = row >= 0 && !this.#table.answered(row, answer)
       if (taken.source !== 'store') return
-      const { kind, min, limit } = charge
+      const { limit, owner, detail, kind, min } = ask
       const grant = taken.grants[index] as Grant // one per charge
       if (grant.short === 'now' && limit.algorithm !== 'concurrency' && kind !== 'force') {
-        const refused = row >= 0 ? row : this.#table.rowFor(charge, nowMs, gives)
-        if (!forgotten) this.#table.at(refused).refuse(charge, min, grant, sentMs)
+        const refused = row >= 0 ? row : this.#table.rowFor(bucket, nowMs, gives)
+        if (!forgotten) this.#table.at(refused).refuse(bucket, min, grant, sentMs)
         return
       }
       if (row < 0 || !taken.granted || grant.units === 0) return
       const extra = grant.units - (kind === 'hold' ? 0 : min)
-      if (!forgotten && this.#table.at(row).fill(charge, extra, grant, taken.nowUs, sentMs, nowMs)) return
-      if (extra > 0) gives.push({ ...chargedAs(bucketOf(charge)), units: extra, bookedUs: taken.nowUs, settled: extra })
+      if (!forgotten && this.#table.at(row).fill(bucket, extra, grant, taken.nowUs, sentMs, nowMs)) return
+      if (extra > 0) gives.push({ limit, owner, detail, units: extra, bookedUs: taken.nowUs, settled: extra })
     })
     this.#giveBack(gives)
   }
 
   #combined(charges: readonly Charge[], paid: readonly (Grant | undefined)[], taken: Taken): Taken {
+    const [only] = charges
+    if (only !== undefined && charges.length === 1 && (taken.grants[0]?.units ?? 0) <= only.max) return taken
     if (!taken.granted) this.#unpay(charges, paid)
     let next = 0
     const grants = charges.map((charge, index): Grant => {
@@ -295,10 +304,7 @@ class LeaseStore implements Store {
       if (own !== undefined) return taken.granted ? own : { ...own, units: 0 }
       const grant = taken.grants[next] as Grant // one per open charge
       next += 1
-      // Units beyond those needed are held for later, and left all the same.
-      return grant.units > charge.max
-        ? { ...grant, units: charge.min, remaining: grant.remaining + grant.units - charge.min }
-        : grant
+      return grant.units > charge.max ? withoutHeld(grant, charge.min) : grant
     })
     return { ...taken, grants }
   }
@@ -310,7 +316,8 @@ class LeaseStore implements Store {
     paid.forEach((grant, index) => {
       const charge = charges[index] as Charge // one per charge
       if (grant === undefined || grant.units === 0) return
-      const give = { ...chargedAs(bucketOf(charge)), units: grant.units, bookedUs: grant.bookedUs ?? 0 }
+      const { limit, owner, detail } = charge
+      const give = { limit: chargedLimit(limit), owner, detail, units: grant.units, bookedUs: grant.bookedUs ?? 0 }
       if (!this.#table.find(charge)?.unspend(grant.units, give.bookedUs, nowMs)) gives.push(give)
     })
     this.#giveBack(gives)
@@ -363,6 +370,13 @@ function grantOf(lease: Lease, units: number, short: Short, bookedUs: number, no
   }
 }
 
+/** Units beyond those needed are held for later, and left all the same. */
+function withoutHeld(grant: Grant, needed: number): Grant {
+  const { short, resetAfterUs, retryAfterUs, delayUs } = grant
+  const remaining = grant.remaining + grant.units - needed
+  return { units: needed, short, remaining, resetAfterUs, retryAfterUs, delayUs }
+}
+
 /** Refused in shadow, which holds nobody up. */
 function spentInShadow(lease: Lease, nowMs: number): Grant {
   return grantOf(lease, 0, 'now', 0, nowMs)
@@ -376,6 +390,11 @@ function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): boolean 
 function canPay(lease: Lease, { limit, kind, min }: Charge, nowMs: number): boolean {
   if (limit.lease === undefined || kind === 'force') return false
   return lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs))
+}
+
+/** A bucket as the store knows it. */
+function asCharged<B extends BucketName>(bucket: B): B {
+  return { ...bucket, limit: chargedLimit(bucket.limit) }
 }
 
 /** A store may throw at once. */

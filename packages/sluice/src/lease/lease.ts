@@ -6,7 +6,7 @@
 // moved from row to row: an object per lease would cost a check more than all the rest of it.
 
 import { isMissed } from '../algorithms/lease-terms.ts'
-import type { LeaseTerms } from '../algorithms/limit.ts'
+import type { LeaseTerms, Limit } from '../algorithms/limit.ts'
 import type { BucketName, Give, Grant } from '../store/store.ts'
 
 export const ROW_LENGTH = 16
@@ -189,14 +189,15 @@ export class Lease {
     const units = this.#get(parcel + UNITS)
     const untilMs = this.#get(parcel + UNTIL_MS)
     if (when !== 'ending' && units > 0 && nowMs < untilMs) return
-    const { limit } = bucket
+    const { limit, owner, detail } = bucket
     const holds = storeHolds(limit.lease)
     const forgotten = holds && nowMs >= untilMs + ttlMsOf(limit.lease)
     if (when === 'sweeping' && holds && !forgotten && !isMissed(limit, units)) return
     const settled = holds ? units + this.#get(parcel + SPENT) : 0
     const bookedUs = this.#get(parcel + BOOKED_US)
     this.#empty(parcel)
-    if (!forgotten && units + settled > 0) gives.push({ ...chargedAs(bucketOf(bucket)), units, bookedUs, settled })
+    if (forgotten || units + settled === 0) return
+    gives.push({ limit: chargedLimit(limit), owner, detail, units, bookedUs, settled })
   }
 
   #heard(grant: Grant, sentMs: number): void {
@@ -235,15 +236,9 @@ export class Lease {
   }
 }
 
-/** A bucket as the store knows it. */
-export function chargedAs<B extends BucketName>(bucket: B): B {
-  const { lease } = bucket.limit
-  return lease === undefined ? bucket : { ...bucket, limit: lease.charged }
-}
-
-/** Nothing but the name: what is given is often made of a charge. */
-export function bucketOf({ limit, owner, detail }: BucketName): BucketName {
-  return { limit, owner, detail }
+/** A limit as the store knows it. */
+export function chargedLimit(limit: Limit): Limit {
+  return limit.lease === undefined ? limit : limit.lease.charged
 }
 
 function ttlMsOf(terms: LeaseTerms | undefined): number {
@@ -256,12 +251,12 @@ function storeHolds(terms: LeaseTerms | undefined): boolean {
 }
 
 /** A bucket that is spent is asked again when there is a batch to be had, not for each unit, but soon anyway. */
-function batchMs({ lease, capacity, units, windowUs }: BucketName['limit']): number {
+function batchMs({ lease, capacity, units, windowUs }: Limit): number {
   return lease === undefined ? 0 : Math.min(SPENT_MS, (LEAST_SHARE * capacity * windowUs) / units / 1000)
 }
 
 /** A lease of a window ends with it: its units count in the window in which they are spent. */
-function windowEndsIn({ algorithm, windowUs }: BucketName['limit'], { resetAfterUs }: Grant): number {
+function windowEndsIn({ algorithm, windowUs }: Limit, { resetAfterUs }: Grant): number {
   if (algorithm !== 'fixed_window' && algorithm !== 'sliding_window') return Number.POSITIVE_INFINITY
   // A sliding window is as good as new after two of them.
   const untilUs = algorithm === 'fixed_window' ? resetAfterUs : resetAfterUs - windowUs

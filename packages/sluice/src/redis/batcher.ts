@@ -6,7 +6,7 @@ import type { Taken } from '../store/store.ts'
 import type { Connection } from './client.ts'
 import type { KeyNames } from './key.ts'
 import { APPLY } from './scripts.generated.ts'
-import { BatchEncoder, ReplyDecoder, type Request, weightOf } from './wire.ts'
+import { BatchEncoder, type Form, formOf, ReplyDecoder, type Request, weightOf } from './wire.ts'
 
 /** Weight of a script call: about half a millisecond of Redis, and small enough that both sides always have work. */
 const BATCH_WEIGHT_MAX = 100
@@ -21,7 +21,7 @@ export type BatchObserver = {
   readonly onError?: ((error: LimiterError) => void) | undefined
 }
 
-type Job = { request: Request; resolve(taken: Taken | undefined): void; reject(error: LimiterError): void }
+type Job = { request: Request; form: Form; resolve(taken: Taken | undefined): void; reject(error: LimiterError): void }
 
 export class Batcher {
   requests = 0
@@ -49,7 +49,7 @@ export class Batcher {
     }
     this.#waiting += 1
     return new Promise((resolve, reject) => {
-      if (this.#jobs.push({ request, resolve, reject }) === 1) setImmediate(() => this.#flush())
+      if (this.#jobs.push({ request, form: formOf(request), resolve, reject }) === 1) setImmediate(() => this.#flush())
     })
   }
 
@@ -78,7 +78,7 @@ export class Batcher {
     const startedMs = performance.now()
     try {
       const batch = new BatchEncoder(this.#names)
-      for (const { request } of jobs) batch.add(request)
+      for (const { request, form } of jobs) batch.add(request, form)
       const reply = new ReplyDecoder(await this.#call(batch))
       this.batches += 1
       this.requests += jobs.length
@@ -106,8 +106,8 @@ export class Batcher {
     }
   }
 
-  #deliver({ request, resolve, reject }: Job, reply: ReplyDecoder): void {
-    const answer = reply.next(request, () => this.#firstKey(request))
+  #deliver({ request, form, resolve, reject }: Job, reply: ReplyDecoder): void {
+    const answer = reply.next(request, form, () => this.#firstKey(request))
     if (answer instanceof LimiterError) {
       this.#failed(answer)
       reject(answer)

@@ -22,6 +22,10 @@ export type Request =
   | { readonly verb: 'give'; readonly gives: readonly Give[]; readonly opId: string | undefined }
   | { readonly verb: 'reset'; readonly bucket: BucketName }
 
+/** How a request is told: see formOf. */
+export type Form = ShortForm | 'any'
+type ShortForm = 'plain' | 'leased'
+
 const VERBS = { take: 0, peek: 1, give: 2, reset: 3 } as const
 /** Of one owner, in one value; the same number stands in lua/include/values.lua. */
 const BUCKETS_MAX = 1024
@@ -68,9 +72,8 @@ export class BatchEncoder {
   }
 
   /** Flat on purpose: a table per request would be most of what the script does. */
-  add(request: Request): void {
-    const form = formOf(request)
-    if (form === 'plain' || form === 'leased') {
+  add(request: Request, form: Form = formOf(request)): void {
+    if (form !== 'any') {
       this.#addShort(form, request as TakeRequest) // only takes have such a form
       return
     }
@@ -85,7 +88,7 @@ export class BatchEncoder {
     else for (const charge of request.charges) this.#part(charge, charge.min, charge.max, KINDS[charge.kind])
   }
 
-  #addShort(form: 'plain' | 'leased', { charges, gives = [] }: TakeRequest): void {
+  #addShort(form: ShortForm, { charges, gives = [] }: TakeRequest): void {
     const { limit, owner, detail, min } = charges[0] as Charge // such a take has one
     const verb = form === 'plain' ? TAKE_PLAIN : TAKE_LEASED
     this.#numbers.push(verb, this.#key(limit, owner, detail), this.#set(charges, limit), min)
@@ -143,7 +146,7 @@ function givesBefore(request: Request): Request | undefined {
  * What most requests are has a short form: charges of one cost, all enforced, of different buckets in one value, which
  * their limits name. Those that know leases, and hold more or tell what became of it, have another one.
  */
-function formOf(request: Request): 'plain' | 'leased' | 'any' {
+export function formOf(request: Request): Form {
   if (request.verb !== 'take' || request.opId !== undefined) return 'any'
   const { charges, gives = [] } = request
   const [first] = charges
@@ -218,9 +221,8 @@ export class ReplyDecoder {
   }
 
   /** The answer to a request, or the error that it alone meets. */
-  next(request: Request, key: () => string): Taken | undefined | LimiterError {
-    const form = formOf(request)
-    if (form === 'plain' || form === 'leased') {
+  next(request: Request, form: Form, key: () => string): Taken | undefined | LimiterError {
+    if (form !== 'any') {
       const first = this.#number()
       if (first >= 0) return this.#short(form, (request as TakeRequest).charges, first) // as in `BatchEncoder.add`
     }
@@ -237,7 +239,7 @@ export class ReplyDecoder {
   }
 
   /** `first`: x of the first bucket of a plain take; whether that of a lease was granted. */
-  #short(form: 'plain' | 'leased', charges: readonly Charge[], first: number): Taken {
+  #short(form: ShortForm, charges: readonly Charge[], first: number): Taken {
     const granted = form === 'plain' || first === 1
     const grants = charges.map((charge, index) => {
       const limit = charge.limit as PackedLimit // such charges are packed
