@@ -13,7 +13,7 @@ export const KEYS = 100_000
 /** Per second and in a burst. */
 export const RATE = 100
 const IN_FLIGHT = 200
-const CHECKS_PER_TURN = 256
+const CHECKS_PER_TURN = 512
 
 export type Leased = { readonly limiter: Limiter; readonly store: RedisStore }
 

@@ -1,5 +1,5 @@
 // The load of the Redis scenarios, the same for every contender: one process, one connection, 200 checks in flight,
-// each of 100 k keys as likely as any other. The first round meets each key once, so that the later ones find them all.
+// each of 100 k keys as likely as any other unless told otherwise. The first round meets each key once, so that the later ones find them all.
 
 import { Redis } from 'ioredis'
 import { createLimiter } from 'sluice'
@@ -32,22 +32,27 @@ export async function flexibleOnRedis(
   port: string,
   calls: number,
   limiterOf: (client: Redis) => Consumer,
+  choose?: () => number,
 ): Promise<Contender> {
   const client = new Redis(Number(port), { lazyConnect: true })
   await client.connect()
   const limiter = limiterOf(client)
-  return inFlight(calls, async (take) => {
-    let admitted = 0
-    for (let key = take(); key !== undefined; key = take()) {
-      try {
-        await limiter.consume(key)
-        admitted += 1
-      } catch (rejection) {
-        requireRefusal(rejection)
+  return inFlight(
+    calls,
+    async (take) => {
+      let admitted = 0
+      for (let key = take(); key !== undefined; key = take()) {
+        try {
+          await limiter.consume(key)
+          admitted += 1
+        } catch (rejection) {
+          requireRefusal(rejection)
+        }
       }
-    }
-    return admitted
-  })
+      return admitted
+    },
+    choose,
+  )
 }
 
 function strictRule(number: number): object {
@@ -58,8 +63,7 @@ function strictRule(number: number): object {
 type Worker = (take: () => string | undefined) => Promise<number>
 
 /** As many workers as may be in flight share the keys of a round: each takes the next one when it has its answer. */
-function inFlight(calls: number, worker: Worker): Contender {
-  const choose = uniform(KEYS, seeded(1))
+function inFlight(calls: number, worker: Worker, choose = uniform(KEYS, seeded(1))): Contender {
   let filled = false
   return {
     async round(): Promise<Sample> {

@@ -53,5 +53,10 @@ export const contenders: Contenders = {
     return { round: async () => sampleOf(await runLoad(leased, choose, CHECKS)) }
   },
   'rate-limiter-flexible': (port) =>
-    flexibleOnRedis(port, CALLS, (storeClient) => new RateLimiterRedis({ storeClient, points: RATE, duration: 1 })),
+    flexibleOnRedis(
+      port,
+      CALLS,
+      (storeClient) => new RateLimiterRedis({ storeClient, points: RATE, duration: 1 }),
+      zipf(KEYS, seeded(1)),
+    ),
 }

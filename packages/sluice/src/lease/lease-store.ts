@@ -4,7 +4,7 @@
 
 import { SoleTaken } from '../algorithms/grant.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
-import type { BucketName, Charge, Give, Grant, Op, Short, Source, Store, Take, Taken } from '../store/store.ts'
+import type { BucketName, Charge, Give, Grant, Short, Source, Store, Take, Taken } from '../store/store.ts'
 import { chargedLimit, type Lease } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
 
@@ -208,7 +208,8 @@ class LeaseStore implements Store {
       const ask: Charge = { limit: chargedLimit(limit), owner, detail, min: 1, max, kind: 'hold' }
       asked.push({ bucket, ask, row })
     }
-    if (asked.length > 0) this.#fetch(asked, gives, undefined, undefined, nowMs).catch(() => {})
+    if (asked.length === 0) return
+    this.#fetch({ charges: asked.map(({ ask }) => ask), gives }, asked, nowMs, [], NOTHING_PAID).catch(() => {})
   }
 
   /** Sets aside what leases can pay and asks the store for the rest. */
@@ -234,13 +235,8 @@ class LeaseStore implements Store {
       const ask = leased ? { limit: chargedLimit(limit), owner, detail, min, max: max + extra, kind } : charge
       asked.push({ bucket: charge, ask, row })
     }
-    return this.#fetch(asked, gives, op, askedMs, nowMs).then(
-      (taken) => this.#combined(charges, paid, taken),
-      (error) => {
-        this.#unpay(charges, paid)
-        throw error
-      },
-    )
+    const take = { charges: asked.map(({ ask }) => ask), op, gives, askedMs }
+    return this.#fetch(take, asked, nowMs, charges, paid)
   }
 
   #payWhatCan(charges: readonly Charge[], nowMs: number): readonly (Grant | undefined)[] {
@@ -250,22 +246,25 @@ class LeaseStore implements Store {
     })
   }
 
-  /** Asks the store, and keeps what came beyond what was needed. */
+  /**
+   * Asks the store, and keeps what came beyond what was needed. Resolves with the answer to `charges`, of which some
+   * are paid already.
+   */
   #fetch(
+    take: Take,
     asked: readonly Asked[],
-    gives: readonly Give[],
-    op: Op | undefined,
-    askedMs: number | undefined,
     sentMs: number,
+    charges: readonly Charge[],
+    paid: readonly (Grant | undefined)[],
   ): Promise<Taken> {
-    const take: Take = { charges: asked.map(({ ask }) => ask), op, gives, askedMs }
     const answer = promised(() => this.#store.take(take)).then(
       (taken) => {
         this.#keep(taken, asked, answer, sentMs)
-        return taken
+        return this.#combined(charges, paid, taken)
       },
       (error) => {
         for (const { row } of asked) this.#table.answered(row, answer)
+        this.#unpay(charges, paid)
         throw error
       },
     )
@@ -398,6 +397,10 @@ function asCharged<B extends BucketName>(bucket: B): B {
 }
 
 /** A store may throw at once. */
-async function promised<T>(work: () => T | Promise<T>): Promise<T> {
-  return work()
+function promised<T>(work: () => T | Promise<T>): Promise<T> {
+  try {
+    return Promise.resolve(work())
+  } catch (error) {
+    return Promise.reject(error)
+  }
 }

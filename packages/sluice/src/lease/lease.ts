@@ -36,7 +36,7 @@ const REFUSED_MS = 1000
 /** Of what the store says is left, a node asks for this much at most: the last units are not stranded on one node. */
 const REMAINING_SHARE = 0.25
 /** But this much of the whole is worth asking for, even if it seems that nothing is left. */
-const LEAST_SHARE = 0.04
+const LEAST_SHARE = 0.08
 /** A batch that is gone after so small a part of the time it was good for is too small: the bucket is hot. */
 const HOT_PART = 0.1
 /** A node does not ask again for this long, at most, for want of a batch. */
