@@ -50,8 +50,7 @@ class LeaseStore implements Store {
 
   takeSync({ charges, op }: Take): Taken | undefined {
     if (op !== undefined) return undefined
-    const [first] = charges
-    return first !== undefined && charges.length === 1 ? this.#takeOne(first) : this.#takeMany(charges)
+    return charges.length === 1 ? this.#takeOne(charges[0] as Charge) : this.#takeMany(charges)
   }
 
   take(take: Take): Taken | Promise<Taken> {

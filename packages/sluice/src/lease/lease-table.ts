@@ -1,9 +1,9 @@
 // All leases of a node: rows of numbers in typed arrays, found by limit, owner and detail. Bounded: beyond that some
 // go, and what they hold goes back.
 
-import type { Limit } from '../algorithms/limit.ts'
 import type { BucketName, Give } from '../store/store.ts'
 import { Lease, ROW_LENGTH } from './lease.ts'
+import { LeaseIndex } from './lease-index.ts'
 
 /** Rows are made a chunk at a time, so that none of them ever moves. */
 const CHUNK_ROWS = 4096
@@ -21,12 +21,10 @@ export class LeaseTable {
   /** By row; undefined where a row is free. */
   readonly #buckets: (BucketName | undefined)[] = []
   readonly #freeRows: number[] = []
-  readonly #rowsByLimit = new Map<Limit, Map<string, number>>()
+  readonly #index = new LeaseIndex()
   /** Rows for which the store is being asked: they stay where they are. */
   readonly #asking = new Map<number, Promise<unknown>>()
   readonly #lease = new Lease()
-  #lastLimit: Limit | undefined
-  #lastRows = new Map<string, number>()
   #sweptTo = 0
   #droppedTo = 0
 
@@ -35,9 +33,8 @@ export class LeaseTable {
   }
 
   /** The row of a bucket, or -1. */
-  rowOf({ limit, owner, detail }: BucketName): number {
-    const rows = limit === this.#lastLimit ? this.#lastRows : this.#rowsOf(limit)
-    return rows?.get(keyOf(owner, detail)) ?? -1
+  rowOf(bucket: BucketName): number {
+    return this.#index.find(bucket)
   }
 
   /** The same, added if there is none. What had to go for it is added to `gives`. */
@@ -50,12 +47,7 @@ export class LeaseTable {
     if (row === this.#chunks.length * CHUNK_ROWS) this.#chunks.push(new Float64Array(CHUNK_ROWS * ROW_LENGTH))
     this.#buckets[row] = { limit, owner, detail }
     this.at(row).clear()
-    let rows = this.#rowsByLimit.get(limit)
-    if (rows === undefined) {
-      rows = new Map()
-      this.#rowsByLimit.set(limit, rows)
-    }
-    rows.set(keyOf(owner, detail), row)
+    this.#index.set(bucket, row, nowMs)
     this.count += 1
     return row
   }
@@ -120,14 +112,6 @@ export class LeaseTable {
     return gives
   }
 
-  #rowsOf(limit: Limit): Map<string, number> | undefined {
-    const rows = this.#rowsByLimit.get(limit)
-    if (rows === undefined) return undefined
-    this.#lastLimit = limit
-    this.#lastRows = rows
-    return rows
-  }
-
   /** Makes room: of some leases, the one that holds least goes. */
   #drop(nowMs: number, gives: Give[]): void {
     let cheapest = -1
@@ -147,22 +131,11 @@ export class LeaseTable {
     this.dropped += 1
   }
 
-  #remove(row: number, { limit, owner, detail }: BucketName): void {
-    const rows = this.#rowsByLimit.get(limit)
-    rows?.delete(keyOf(owner, detail))
-    if (rows?.size === 0) this.#forget(limit)
+  #remove(row: number, bucket: BucketName): void {
+    this.#index.delete(bucket)
     this.#buckets[row] = undefined
     this.#asking.delete(row)
     this.#freeRows.push(row)
     this.count -= 1
   }
-
-  #forget(limit: Limit): void {
-    this.#rowsByLimit.delete(limit)
-    if (this.#lastLimit === limit) this.#lastLimit = undefined
-  }
-}
-
-function keyOf(owner: string, detail: string): string {
-  return detail === '' ? owner : `${owner.length}:${owner}${detail}`
 }
