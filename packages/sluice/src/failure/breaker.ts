@@ -27,12 +27,16 @@ export class Breaker {
     this.#random = random
   }
 
+  /** Whether nobody may ask the store now. */
+  leavesAlone(nowMs: number): boolean {
+    if (this.state === 'closed') return false
+    return this.state === 'half_open' || nowMs < Math.max(this.#tryAtMs, this.#drillUntilMs)
+  }
+
   /** Whether a request may ask the store. Half open, only the first one may; it decides about the others. */
   admits(nowMs: number): boolean {
-    if (nowMs < this.#drillUntilMs) return false
-    if (this.state === 'closed') return true
-    if (this.state === 'half_open' || nowMs < this.#tryAtMs) return false
-    this.#become('half_open', nowMs)
+    if (this.leavesAlone(nowMs)) return false
+    if (this.state === 'open') this.#become('half_open', nowMs)
     return true
   }
 

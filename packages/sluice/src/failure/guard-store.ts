@@ -6,6 +6,7 @@ import { heldOf } from '../algorithms/grant.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
 import { memoryStore } from '../store/memory.ts'
+import type { SyncStore } from '../store/parted-store.ts'
 import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
 import { Breaker, type BreakerState, type Transition } from './breaker.ts'
 import { Deadline } from './deadline.ts'
@@ -29,7 +30,7 @@ export type GuardOptions = {
 /** What is asked of the store, what is answered without it, and what is done with an answer that comes too late. */
 type Question = {
   ask(): Taken | Promise<Taken>
-  instead(): Promise<Taken>
+  instead(): Taken
   late(taken: Taken, admitted: boolean): void
   /** When whoever asks began to wait, if that was before. */
   readonly askedMs: number | undefined
@@ -54,7 +55,7 @@ class GuardStore implements GuardedStore {
   readonly #store: Store
   readonly #timers: Timers
   #deadlineMs: number
-  readonly #local: Store
+  readonly #local: SyncStore
   readonly #policy: FailurePolicy
   readonly #breaker: Breaker
   readonly #deadline: Deadline
@@ -85,7 +86,13 @@ class GuardStore implements GuardedStore {
     this.#breaker.drill(this.#timers.nowMs(), forMs)
   }
 
-  take(take: Take): Promise<Taken> {
+  /** While the store is left alone, nobody has to wait. */
+  takeSync({ charges }: Take): Taken | undefined {
+    if (this.#breaker.state === 'closed' || !this.#breaker.leavesAlone(this.#timers.nowMs())) return undefined
+    return this.#decided(this.#policy.decide(charges))
+  }
+
+  take(take: Take): Taken | Promise<Taken> {
     return this.#answer({
       ask: () => this.#store.take(take),
       instead: () => this.#policy.decide(take.charges),
@@ -94,7 +101,7 @@ class GuardStore implements GuardedStore {
     })
   }
 
-  peek(charges: readonly Charge[]): Promise<Taken> {
+  peek(charges: readonly Charge[]): Taken | Promise<Taken> {
     return this.#answer({
       ask: () => this.#store.peek(charges),
       instead: () => this.#policy.peek(charges),
@@ -128,33 +135,33 @@ class GuardStore implements GuardedStore {
     await this.#store.close()
   }
 
-  #decide({ instead }: Question): Promise<Taken> {
+  #decided(taken: Taken): Taken {
     this.#counts.policy_decisions += 1
     this.#breaker.answered += 1
-    return instead()
+    return taken
   }
 
   /** The store's answer, or that of the policy once the time is up or when it is not worth asking. */
-  #answer(question: Question): Promise<Taken> {
+  #answer(question: Question): Taken | Promise<Taken> {
     const nowMs = this.#timers.nowMs()
     const dueMs = (question.askedMs ?? nowMs) + this.#deadlineMs
     const full = this.#deadline.waiting >= WAITING_MAX
-    if (full || dueMs <= nowMs || !this.#breaker.admits(nowMs)) return this.#decide(question)
+    if (full || dueMs <= nowMs || !this.#breaker.admits(nowMs)) return this.#decided(question.instead())
     return new Promise((resolve, reject) => {
-      let decided: Promise<Taken> | undefined
+      let decided: Taken | undefined
       const waiting = {
         dueMs,
         settled: false,
         expire: () => {
           this.#counts.timeouts += 1
-          decided = this.#decide(question)
-          decided.then(resolve, reject)
+          decided = this.#decided(question.instead())
+          resolve(decided)
         },
       }
       const answered = (taken: Taken) => {
         if (decided !== undefined) {
           this.#counts.late_replies += 1
-          void decided.then(({ granted }) => question.late(taken, granted))
+          question.late(taken, decided.granted)
           return
         }
         this.#deadline.done(waiting)
@@ -166,7 +173,7 @@ class GuardStore implements GuardedStore {
         this.#deadline.done(waiting)
         if (isOutage(error)) {
           this.#failed()
-          this.#decide(question).then(resolve, reject)
+          resolve(this.#decided(question.instead()))
         } else {
           this.#breaker.succeeded(this.#timers.nowMs()) // it did answer
           reject(error)

@@ -2,7 +2,8 @@
 // local counts it in this process against this node's part of the limit.
 
 import { LimitParts } from '../algorithms/parts.ts'
-import { type Charge, type Grant, isBinding, type Store, type Taken } from '../store/store.ts'
+import type { SyncStore } from '../store/parted-store.ts'
+import { type Charge, type Grant, isBinding, type Taken } from '../store/store.ts'
 
 /** Nobody knows when the store is back; a second is a polite time to ask again. */
 const CLOSED: Grant = {
@@ -15,29 +16,29 @@ const CLOSED: Grant = {
 }
 
 export class FailurePolicy {
-  readonly #local: Store
+  readonly #local: SyncStore
   readonly #parts: LimitParts
 
   /** `local` holds the buckets of this node, `nodes` is how many there are. */
-  constructor(local: Store, nodes: number) {
+  constructor(local: SyncStore, nodes: number) {
     this.#local = local
     this.#parts = new LimitParts(nodes)
   }
 
   /** All or nothing, as ever: a request that is refused by a closed rule costs nothing at a local one. */
-  async decide(charges: readonly Charge[]): Promise<Taken> {
+  decide(charges: readonly Charge[]): Taken {
     return this.#answer(charges, (parts) => this.#local.take({ charges: parts }))
   }
 
   /** What it would decide. */
-  async peek(charges: readonly Charge[]): Promise<Taken> {
+  peek(charges: readonly Charge[]): Taken {
     return this.#answer(charges, (parts) => this.#local.peek(parts))
   }
 
-  async #answer(charges: readonly Charge[], ask: (parts: readonly Charge[]) => Taken | Promise<Taken>): Promise<Taken> {
+  #answer(charges: readonly Charge[], ask: (parts: readonly Charge[]) => Taken): Taken {
     const closed = charges.some(isClosed)
     const counted = closed ? [] : charges.filter(isCounted)
-    const taken = counted.length === 0 ? undefined : await ask(counted.map((charge) => this.#part(charge)))
+    const taken = counted.length === 0 ? undefined : ask(counted.map((charge) => this.#part(charge)))
     const grants = charges.map((charge): Grant => {
       if (isClosed(charge)) return CLOSED
       return taken?.grants[counted.indexOf(charge)] ?? open(charge)

@@ -112,16 +112,19 @@ class LeaseStore implements Store {
   /** The hot path: one charge, of one lease. */
   #takeOne(charge: Charge): Taken | undefined {
     const row = this.#table.rowOf(charge)
-    if (row < 0) return undefined
+    if (row < 0) return this.#storeAtOnce([charge])
     const lease = this.#table.at(row)
     const nowUs = this.#clock.nowUs()
     const nowMs = nowUs / 1000
     const { min } = charge
     if (isRefused(lease, charge, nowMs)) {
       this.#counts.refused_by_lease += 1
-      return new LeasedTaken(false, nowUs, 0, 'now', 0, lease.resetAfterUs(nowMs), lease.retryAfterUs(nowMs), 0)
+      const retryAfterUs = lease.retryAfterUs(nowMs)
+      const resetAfterUs = lease.resetAfterUs(nowMs)
+      if (lease.isRefusalEnding(charge, nowMs)) this.#refill([charge], nowMs)
+      return new LeasedTaken(false, nowUs, 0, 'now', 0, resetAfterUs, retryAfterUs, 0)
     }
-    if (!canPay(lease, charge, nowMs)) return undefined
+    if (!canPay(lease, charge, nowMs)) return this.#storeAtOnce([charge])
     this.#counts.leased += 1
     if (lease.held(nowMs) < min) {
       return { granted: true, nowUs, grants: [spentInShadow(lease, nowMs)], source: 'lease', replayed: false }
@@ -142,11 +145,18 @@ class LeaseStore implements Store {
       return this.#refusal(charges, rows, nowUs)
     }
     const payable = (row: number, charge: Charge) => row >= 0 && canPay(this.#table.at(row), charge, nowMs)
-    if (!charges.every((charge, index) => payable(rows[index] as number, charge))) return undefined
+    const paid = charges.filter((charge, index) => payable(rows[index] as number, charge)).length
+    if (paid === 0) return this.#storeAtOnce(charges)
+    if (paid < charges.length) return undefined
     const grants = charges.map((charge, index) => this.#pay(rows[index] as number, charge, nowMs))
     this.#refill(charges, nowMs)
     this.#counts.leased += 1
     return { granted: true, nowUs, grants, source: 'lease', replayed: false }
+  }
+
+  /** Whoever guards the store may know that it is not to be asked. */
+  #storeAtOnce(charges: readonly Charge[]): Taken | undefined {
+    return this.#store.takeSync?.({ charges: charges.map(asCharged) })
   }
 
   /** The answer when this node knows that one of the charges would be refused. */
@@ -159,6 +169,7 @@ class LeaseStore implements Store {
       const lease = this.#table.at(row)
       return grantOf(lease, 0, lease.isRefused(charge.min, nowMs) ? 'now' : false, 0, nowMs)
     })
+    this.#refill(charges, nowMs)
     return { granted: false, nowUs, grants, source: 'lease', replayed: false }
   }
 
@@ -192,15 +203,16 @@ class LeaseStore implements Store {
     return this.#ask({ ...take, askedMs })
   }
 
-  /** Ahead of need, for all leases that are low; nobody waits for it unless one runs out. */
+  /** Ahead of need, for all leases that are low or about to be asked for; nobody waits for it unless one runs out. */
   #refill(buckets: readonly BucketName[], nowMs: number): void {
     const gives: Give[] = []
     const asked: Asked[] = []
     for (const bucket of buckets) {
       const row = this.#table.rowOf(bucket)
-      if (row < 0) continue
+      if (row < 0 || this.#table.askingOf(row) !== undefined) continue
       const lease = this.#table.at(row)
-      const max = lease.isLow(nowMs) ? lease.nextBatch(bucket, nowMs) : 0
+      const due = lease.isLow(nowMs) || lease.isRefusalEnding(bucket, nowMs)
+      const max = due ? lease.nextBatch(bucket, nowMs) : 0
       if (max < 1) continue
       lease.settle(bucket, nowMs, 'asking', gives)
       const { limit, owner, detail } = bucket

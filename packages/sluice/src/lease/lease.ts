@@ -45,6 +45,8 @@ const SPENT_MS = 100
 const CLOCK_STEP_MS = 1
 /** Refilled ahead when less than this part of the last batch is left. */
 const LOW = 0.5
+/** A refusal is asked about again after this part of its time, if anybody comes. */
+const ENDING = 0.75
 
 const NO_ROWS: Float64Array = new Float64Array(ROW_LENGTH)
 
@@ -96,6 +98,13 @@ export class Lease {
     return batch > 1 && this.held(nowMs) < batch * LOW
   }
 
+  /** Whether to ask before a refusal ends: only where it lasts until there is a batch, so that some is there already. */
+  isRefusalEnding({ limit }: BucketName, nowMs: number): boolean {
+    const askedMs = this.#get(ASKED_MS)
+    const lastsMs = this.#get(REFUSED_UNTIL_MS) - askedMs
+    return limit.lease !== undefined && lastsMs <= batchMs(limit) && nowMs - askedMs >= lastsMs * ENDING
+  }
+
   /**
    * How many units to ask for beyond those needed: none at first; when the bucket comes back, as many as will be spent
    * while they are good, at the rate at which units went since it was last asked. To be called when it is asked.
@@ -116,7 +125,9 @@ export class Lease {
   /** The store charged so many units more than were needed. False when they came too late to be any good. */
   fill({ limit }: BucketName, units: number, grant: Grant, bookedUs: number, sentMs: number, nowMs: number): boolean {
     this.#heard(grant, sentMs)
-    this.#set(REFUSED_UNTIL_MS, 0)
+    // A bucket that is spent now will be when these units are. Of a window, others may give some back.
+    if (grant.remaining === 0 && limit.algorithm === 'token_bucket') this.#refuseUntil(sentMs + batchMs(limit), 1)
+    else this.pardon()
     this.#set(BATCH, units)
     if (units === 0) return true
     const untilMs = sentMs + Math.min(ttlMsOf(limit.lease), windowEndsIn(limit, grant)) - CLOCK_STEP_MS
@@ -132,10 +143,9 @@ export class Lease {
   refuse({ limit }: BucketName, units: number, grant: Grant, sentMs: number): void {
     this.#heard(grant, sentMs)
     this.#set(BATCH, 0)
-    this.#set(REFUSED_UNITS, units)
     const retryMs = sentMs + Math.max(grant.retryAfterUs / 1000, batchMs(limit))
+    this.#refuseUntil(Math.min(retryMs, sentMs + ttlMsOf(limit.lease)), units)
     this.#set(RETRY_MS, retryMs)
-    this.#set(REFUSED_UNTIL_MS, Math.min(retryMs, sentMs + ttlMsOf(limit.lease)))
   }
 
   /** Units came back: it is worth asking again. */
@@ -144,7 +154,8 @@ export class Lease {
   }
 
   isRefused(units: number, nowMs: number): boolean {
-    return nowMs < this.#get(REFUSED_UNTIL_MS) && units >= this.#get(REFUSED_UNITS)
+    if (nowMs >= this.#get(REFUSED_UNTIL_MS) || units < this.#get(REFUSED_UNITS)) return false
+    return this.held(nowMs) < units
   }
 
   /** What is left, as far as this node knows. */
@@ -198,6 +209,12 @@ export class Lease {
     this.#empty(parcel)
     if (forgotten || units + settled === 0) return
     gives.push({ limit: chargedLimit(limit), owner, detail, units, bookedUs, settled })
+  }
+
+  #refuseUntil(ms: number, units: number): void {
+    this.#set(REFUSED_UNTIL_MS, ms)
+    this.#set(RETRY_MS, ms)
+    this.#set(REFUSED_UNITS, units)
   }
 
   #heard(grant: Grant, sentMs: number): void {
