@@ -21,6 +21,8 @@ const LEASES_MAX = 1_000_000
 const SWEEP_MS = 50
 /** Nobody begins to wait for others after this: they may take a deadline of their own. */
 const WAIT_MS = 4
+/** Given back in one message: a script must not hold up the others for long. */
+const GIVES_MAX = 50
 const NOTHING_PAID: readonly undefined[] = []
 
 export function leaseStore(store: Store, options: LeaseOptions = {}): Store {
@@ -91,8 +93,7 @@ class LeaseStore implements Store {
   async close(): Promise<void> {
     this.#stopSweeping()
     await Promise.allSettled(this.#table.asking()) // what is on its way would be lost
-    const gives = this.#table.clear(this.#nowMs())
-    if (gives.length > 0) await Promise.resolve(this.#store.give(gives)).catch(() => {}) // lost units err low
+    await this.#giveBack(this.#table.clear(this.#nowMs()))
     await this.#store.close()
   }
 
@@ -102,7 +103,7 @@ class LeaseStore implements Store {
     const aheadMs = nowMs - this.#timers.nowMs()
     const setBack = aheadMs < this.#aheadMs - SWEEP_MS
     this.#aheadMs = setBack ? aheadMs : Math.max(aheadMs, this.#aheadMs)
-    this.#giveBack(setBack ? this.#table.clear(nowMs) : this.#table.sweep(nowMs))
+    void this.#giveBack(setBack ? this.#table.clear(nowMs) : this.#table.sweep(nowMs))
   }
 
   #nowMs(): number {
@@ -121,7 +122,7 @@ class LeaseStore implements Store {
       this.#counts.refused_by_lease += 1
       const retryAfterUs = lease.retryAfterUs(nowMs)
       const resetAfterUs = lease.resetAfterUs(nowMs)
-      if (lease.isRefusalEnding(charge, nowMs)) this.#refill([charge], nowMs)
+      if (lease.isRefusalEnding(charge, nowMs)) this.#refill([charge], [row], nowMs)
       return new LeasedTaken(false, nowUs, 0, 'now', 0, resetAfterUs, retryAfterUs, 0)
     }
     if (!canPay(lease, charge, nowMs)) return this.#storeAtOnce([charge])
@@ -132,7 +133,7 @@ class LeaseStore implements Store {
     const bookedUs = lease.spend(min, nowMs)
     const remaining = lease.remaining(nowMs)
     const resetAfterUs = lease.resetAfterUs(nowMs)
-    if (lease.isLow(nowMs)) this.#refill([charge], nowMs)
+    if (lease.isLow(nowMs)) this.#refill([charge], [row], nowMs)
     return new LeasedTaken(true, nowUs, min, false, remaining, resetAfterUs, 0, bookedUs)
   }
 
@@ -149,7 +150,7 @@ class LeaseStore implements Store {
     if (paid === 0) return this.#storeAtOnce(charges)
     if (paid < charges.length) return undefined
     const grants = charges.map((charge, index) => this.#pay(rows[index] as number, charge, nowMs))
-    this.#refill(charges, nowMs)
+    this.#refill(charges, rows, nowMs)
     this.#counts.leased += 1
     return { granted: true, nowUs, grants, source: 'lease', replayed: false }
   }
@@ -169,7 +170,7 @@ class LeaseStore implements Store {
       const lease = this.#table.at(row)
       return grantOf(lease, 0, lease.isRefused(charge.min, nowMs) ? 'now' : false, 0, nowMs)
     })
-    this.#refill(charges, nowMs)
+    this.#refill(charges, rows, nowMs)
     return { granted: false, nowUs, grants, source: 'lease', replayed: false }
   }
 
@@ -204,11 +205,12 @@ class LeaseStore implements Store {
   }
 
   /** Ahead of need, for all leases that are low or about to be asked for; nobody waits for it unless one runs out. */
-  #refill(buckets: readonly BucketName[], nowMs: number): void {
+  #refill(buckets: readonly BucketName[], rows: readonly number[], nowMs: number): void {
     const gives: Give[] = []
     const asked: Asked[] = []
-    for (const bucket of buckets) {
-      const row = this.#table.rowOf(bucket)
+    for (let index = 0; index < buckets.length; index += 1) {
+      const bucket = buckets[index] as BucketName // as many as there are rows
+      const row = rows[index] as number
       if (row < 0 || this.#table.askingOf(row) !== undefined) continue
       const lease = this.#table.at(row)
       const due = lease.isLow(nowMs) || lease.isRefusalEnding(bucket, nowMs)
@@ -228,7 +230,6 @@ class LeaseStore implements Store {
     this.#counts.asked += 1
     const nowMs = this.#nowMs()
     const paid = charges.length === 1 ? NOTHING_PAID : this.#payWhatCan(charges, nowMs)
-    if (paid.length > 0) this.#refill(charges, nowMs)
     const gives: Give[] = []
     const asked: Asked[] = []
     for (const [index, charge] of charges.entries()) {
@@ -251,10 +252,14 @@ class LeaseStore implements Store {
   }
 
   #payWhatCan(charges: readonly Charge[], nowMs: number): readonly (Grant | undefined)[] {
-    return charges.map((charge) => {
-      const row = this.#table.rowOf(charge)
+    const rows = charges.map((charge) => this.#table.rowOf(charge))
+    const paid = charges.map((charge, index) => {
+      const row = rows[index] as number // one per charge
       return row >= 0 && canPay(this.#table.at(row), charge, nowMs) ? this.#pay(row, charge, nowMs) : undefined
     })
+    const paidRows = rows.map((row, index) => (paid[index] === undefined ? -1 : row)) // the others are asked for anyway
+    this.#refill(charges, paidRows, nowMs)
+    return paid
   }
 
   /**
@@ -301,7 +306,7 @@ class LeaseStore implements Store {
       if (!forgotten && this.#table.at(row).fill(bucket, extra, grant, taken.nowUs, sentMs, nowMs)) return
       if (extra > 0) gives.push({ limit, owner, detail, units: extra, bookedUs: taken.nowUs, settled: extra })
     })
-    this.#giveBack(gives)
+    if (gives.length > 0) void this.#giveBack(gives)
   }
 
   #combined(charges: readonly Charge[], paid: readonly (Grant | undefined)[], taken: Taken): Taken {
@@ -330,14 +335,17 @@ class LeaseStore implements Store {
       const give = { limit: chargedLimit(limit), owner, detail, units: grant.units, bookedUs: grant.bookedUs ?? 0 }
       if (!this.#table.find(charge)?.unspend(grant.units, give.bookedUs, nowMs)) gives.push(give)
     })
-    this.#giveBack(gives)
+    if (gives.length > 0) void this.#giveBack(gives)
   }
 
   /** At most once, like every give: units that are lost on the way err low. */
-  #giveBack(gives: readonly Give[]): void {
-    if (gives.length === 0) return
+  async #giveBack(gives: readonly Give[]): Promise<void> {
     this.#counts.returned += gives.length
-    void Promise.resolve(this.#store.give(gives)).catch(() => {})
+    const given: Promise<unknown>[] = []
+    for (let start = 0; start < gives.length; start += GIVES_MAX) {
+      given.push(promised(() => this.#store.give(gives.slice(start, start + GIVES_MAX))))
+    }
+    await Promise.allSettled(given)
   }
 }
 

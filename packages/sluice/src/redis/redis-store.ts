@@ -153,7 +153,7 @@ class BatchedRedisStore implements Store {
   }
 
   async give(gives: readonly Give[], opId?: string): Promise<void> {
-    await this.#run({ verb: 'give', gives, opId })
+    if (gives.length > 0) await this.#run({ verb: 'give', gives, opId })
   }
 
   async reset(bucket: BucketName): Promise<void> {

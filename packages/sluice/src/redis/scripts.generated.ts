@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'f9b7c0484987fb53bed358c305faf5ac2ecf1e4f',
+  sha1: 'ee38596f61385e21a396bca854f1a8800cf12285',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -20,6 +20,7 @@ export const APPLY: Script = {
                       of one cost, without op id and details), or
                       verb 6, key, set, cost, then per limit of the set max, kind, number of gives, and per give three
                       numbers, as below (a take of a lease), or
+                      verb 7, key, set of one, and three numbers, as below (a give to a packed bucket), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
@@ -33,7 +34,7 @@ export const APPLY: Script = {
                           packed x, y; listed used, wait_us, reset_us
              verb 4       x of each bucket, when it was granted and nothing is on lease; or -1, then as for a take
              verb 6       status (1, 0), then per limit units, x, y; or -1, then as for a give and as for a take
-             give, reset  status (1, or negative)
+             give, reset  status (1, or negative), also of verb 7
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
   are made once per batch, not per request: that is most of the speed.
@@ -530,6 +531,25 @@ local function take_leased(first, at_length)
     kind_at = kind_at + 3 + 3 * numbers[kind_at + 1]
   end
   return i
+end
+
+-- What came back of one bucket, or is on lease no more.
+local function give_plain(first, at_length)
+  local key, set_index = numbers[first + 1], numbers[first + 2]
+  local found, layout = seats_at(key, set_index)
+  if not found then return at_length(first) end
+  local limit, seat = sets[set_index][1], found[1]
+  if seat > layout[2] then return say(1) end -- to what is as good as new there is nothing to give
+  local r = bases[key] + 3 * seat
+  local at, units, settled = states[r - 2], numbers[first + 3], numbers[first + 5]
+  if at > limit[10] then return at_length(first) end
+  local x, y = brought_to_now(limit, at, states[r - 1], states[r])
+  if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[9] > 0)) then
+    next_xs[1], next_ys[1] = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y, units,
+      numbers[first + 4], settled)
+    write_part(key, seat, limit, 1)
+  end
+  say(1)
 end
 
 -- What only some batches need. Making functions is most of what a call costs before its first request.
@@ -1053,13 +1073,20 @@ local function leased_at_length(first)
   return i
 end
 
-local VERBS = { take, peek, give, reset, nil, take_repeating }
-  return VERBS, take_at_length, leased_at_length, store_lists
+-- The long way of a plain give.
+local function give_at_length(first)
+  local at = #numbers + 1
+  append(numbers[first + 1], sets[numbers[first + 2]][1], numbers[first + 3], numbers[first + 4], numbers[first + 5])
+  give(at, 1, '')
 end
 
-local verbs, long_take, long_lease, store_lists_too
+local VERBS = { take, peek, give, reset, nil, take_repeating }
+  return VERBS, take_at_length, leased_at_length, give_at_length, store_lists
+end
+
+local verbs, long_take, long_lease, long_give, store_lists_too
 local function need_verbs()
-  if not verbs then verbs, long_take, long_lease, store_lists_too = make_verbs() end
+  if not verbs then verbs, long_take, long_lease, long_give, store_lists_too = make_verbs() end
 end
 
 local function at_length(key, set, cost)
@@ -1070,6 +1097,11 @@ end
 local function lease_at_length(first)
   need_verbs()
   return long_lease(first)
+end
+
+local function give_it_at_length(first)
+  need_verbs()
+  return long_give(first)
 end
 
 local input = cjson.decode(ARGV[1])
@@ -1096,6 +1128,9 @@ local function decide_all()
       at = at + 4
     elseif verb == 6 then
       at = take_leased(at, lease_at_length)
+    elseif verb == 7 then
+      give_plain(at, give_it_at_length)
+      at = at + 6
     else
       local op, parts = numbers[at + 1], numbers[at + 2]
       need_verbs()

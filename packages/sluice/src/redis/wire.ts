@@ -32,6 +32,7 @@ const BUCKETS_MAX = 1024
 const TAKE_PLAIN = 4
 const TAKE_REPEATING = 5
 const TAKE_LEASED = 6
+const GIVE_PLAIN = 7
 const KINDS = { enforce: 0, shadow: 1, force: 2, hold: 3 } as const
 const SHORTS: readonly Short[] = [false, 'now', 'never', 'stale_rules']
 const CODES: Readonly<Record<AlgorithmName, number>> = {
@@ -62,7 +63,7 @@ export class BatchEncoder {
   readonly #limitIndex = new Map<Limit, number>()
   readonly #sets: number[][] = []
   /** Sets of charges seen before, by their first limit. */
-  readonly #knownSets = new Map<Limit, { readonly charges: readonly Charge[]; readonly index: number }[]>()
+  readonly #knownSets = new Map<Limit, { readonly charges: readonly BucketName[]; readonly index: number }[]>()
   readonly #texts: string[] = []
   readonly #textIndex = new Map<string, number>()
   readonly #numbers: number[] = []
@@ -75,6 +76,10 @@ export class BatchEncoder {
   add(request: Request, form: Form = formOf(request)): void {
     if (form !== 'any') {
       this.#addShort(form, request as TakeRequest) // only takes have such a form
+      return
+    }
+    if (request.verb === 'give' && request.opId === undefined) {
+      for (const give of request.gives) this.#addGive(give)
       return
     }
     const before = givesBefore(request)
@@ -100,6 +105,24 @@ export class BatchEncoder {
     }
   }
 
+  /** Gives do not depend on each other: each is told by itself. */
+  #addGive(give: Give): void {
+    const { limit, owner, detail, units, bookedUs, settled = 0 } = give
+    if (isPacked(limit) && hasPlainName(give) && units >= 0) {
+      this.#numbers.push(
+        GIVE_PLAIN,
+        this.#key(limit, owner, detail),
+        this.#set([give], limit),
+        units,
+        bookedUs,
+        settled,
+      )
+      return
+    }
+    this.#numbers.push(VERBS.give, 0, 1)
+    this.#part(give, units, bookedUs, settled)
+  }
+
   json(): string {
     return JSON.stringify([this.#limits, this.#sets, this.#texts, this.#numbers])
   }
@@ -121,7 +144,7 @@ export class BatchEncoder {
   }
 
   /** Requests of one kind meet the same limits: they are told once. */
-  #set(charges: readonly Charge[], first: Limit): number {
+  #set(charges: readonly BucketName[], first: Limit): number {
     const known = this.#knownSets.get(first) ?? []
     const same = known.find((set) => sameLimits(set.charges, charges))
     if (same !== undefined) return same.index
@@ -178,11 +201,11 @@ function comesBackTo(give: Give, { limit, owner, detail }: Charge): boolean {
   return give.limit === limit && give.owner === owner && give.detail === detail && give.units >= 0
 }
 
-function hasPlainName({ limit, detail }: Charge): boolean {
+function hasPlainName({ limit, detail }: BucketName): boolean {
   return detail === '' || !sharesValue(limit)
 }
 
-function sameLimits(some: readonly Charge[], others: readonly Charge[]): boolean {
+function sameLimits(some: readonly BucketName[], others: readonly BucketName[]): boolean {
   return some.length === others.length && some.every(({ limit }, index) => limit === others[index]?.limit)
 }
 
@@ -227,8 +250,11 @@ export class ReplyDecoder {
       if (first >= 0) return this.#short(form, (request as TakeRequest).charges, first) // as in `BatchEncoder.add`
     }
     // Gives that came along have a status of their own: what cannot be given back is lost.
-    if (form === 'leased' || (form === 'any' && givesBefore(request) !== undefined)) this.#number()
-    const status = this.#number()
+    if (form === 'leased') this.#number()
+    else if (request.verb === 'take') for (const _ of request.gives ?? []) this.#number()
+    const statuses =
+      request.verb === 'give' && request.opId === undefined ? request.gives.map(() => this.#number()) : []
+    const status = statuses.length > 0 ? Math.min(...statuses) : this.#number()
     if (status === -1) return new LimiterError('STORE_CORRUPT', `the value of ${key()} cannot be read`)
     if (status === -2) return new LimiterError('STORE_CROWDED', `${key()} holds ${BUCKETS_MAX} buckets already`)
     if (request.verb === 'give' || request.verb === 'reset') return undefined

@@ -129,7 +129,10 @@ export async function replay(store: Store, clock: FakeClock, trace: readonly Ste
       answers.push(plain(answer))
     }
     if (step.kind === 'give') {
-      await store.give(givesOf(step, taken), step.sameOp ? taken[step.of]?.opId : 'op-other')
+      const gives = givesOf(step, taken)
+      const permits = gives.some(({ limit }) => limit.algorithm === 'concurrency')
+      const opId = step.sameOp ? taken[step.of]?.opId : 'op-other'
+      await store.give(gives, permits ? opId : undefined)
     }
   }
   return answers

@@ -14,6 +14,7 @@
                       of one cost, without op id and details), or
                       verb 6, key, set, cost, then per limit of the set max, kind, number of gives, and per give three
                       numbers, as below (a take of a lease), or
+                      verb 7, key, set of one, and three numbers, as below (a give to a packed bucket), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
@@ -27,7 +28,7 @@
                           packed x, y; listed used, wait_us, reset_us
              verb 4       x of each bucket, when it was granted and nothing is on lease; or -1, then as for a take
              verb 6       status (1, 0), then per limit units, x, y; or -1, then as for a give and as for a take
-             give, reset  status (1, or negative)
+             give, reset  status (1, or negative), also of verb 7
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
   are made once per batch, not per request: that is most of the speed.
@@ -43,12 +44,12 @@ local function make_verbs()
 --- @include "listed"
 --- @include "work"
 --- @include "verbs"
-  return VERBS, take_at_length, leased_at_length, store_lists
+  return VERBS, take_at_length, leased_at_length, give_at_length, store_lists
 end
 
-local verbs, long_take, long_lease, store_lists_too
+local verbs, long_take, long_lease, long_give, store_lists_too
 local function need_verbs()
-  if not verbs then verbs, long_take, long_lease, store_lists_too = make_verbs() end
+  if not verbs then verbs, long_take, long_lease, long_give, store_lists_too = make_verbs() end
 end
 
 local function at_length(key, set, cost)
@@ -59,6 +60,11 @@ end
 local function lease_at_length(first)
   need_verbs()
   return long_lease(first)
+end
+
+local function give_it_at_length(first)
+  need_verbs()
+  return long_give(first)
 end
 
 local input = cjson.decode(ARGV[1])
@@ -85,6 +91,9 @@ local function decide_all()
       at = at + 4
     elseif verb == 6 then
       at = take_leased(at, lease_at_length)
+    elseif verb == 7 then
+      give_plain(at, give_it_at_length)
+      at = at + 6
     else
       local op, parts = numbers[at + 1], numbers[at + 2]
       need_verbs()

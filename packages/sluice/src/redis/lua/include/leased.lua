@@ -151,3 +151,22 @@ local function take_leased(first, at_length)
   end
   return i
 end
+
+-- What came back of one bucket, or is on lease no more.
+local function give_plain(first, at_length)
+  local key, set_index = numbers[first + 1], numbers[first + 2]
+  local found, layout = seats_at(key, set_index)
+  if not found then return at_length(first) end
+  local limit, seat = sets[set_index][1], found[1]
+  if seat > layout[COUNT] then return say(1) end -- to what is as good as new there is nothing to give
+  local r = bases[key] + 3 * seat
+  local at, units, settled = states[r - 2], numbers[first + 3], numbers[first + 5]
+  if at > limit[NOW_AT] then return at_length(first) end
+  local x, y = brought_to_now(limit, at, states[r - 1], states[r])
+  if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[HOLD] > 0)) then
+    next_xs[1], next_ys[1] = refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], limit[NOW_AT], x, y, units,
+      numbers[first + 4], settled)
+    write_part(key, seat, limit, 1)
+  end
+  say(1)
+end

@@ -191,4 +191,11 @@ local function leased_at_length(first)
   return i
 end
 
+-- The long way of a plain give.
+local function give_at_length(first)
+  local at = #numbers + 1
+  append(numbers[first + 1], sets[numbers[first + 2]][1], numbers[first + 3], numbers[first + 4], numbers[first + 5])
+  give(at, 1, '')
+end
+
 local VERBS = { take, peek, give, reset, nil, take_repeating }
