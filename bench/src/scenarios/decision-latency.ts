@@ -5,8 +5,9 @@ import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises'
 import { Redis } from 'ioredis'
 import { createLimiter, type Limiter, type Subject } from 'sluice'
 import { redisStore } from 'sluice/redis'
-import { progress, resultOf } from '../measure.ts'
-import { withRedis } from '../redis-server.ts'
+import { type Contenders, withIsolated } from '../isolated.ts'
+import { alternate, type Contender, resultsOf } from '../measure.ts'
+import { type RedisServer, withRedis } from '../redis-server.ts'
 import type { Scenario } from '../report.ts'
 import { freshKey, seeded, zipf } from '../zipf.ts'
 
@@ -14,48 +15,54 @@ import { freshKey, seeded, zipf } from '../zipf.ts'
 const KEYS = 10_000
 const RULES = 5
 const IN_FLIGHT = 100
-const WARM_UP_MS = 4000
-const CLOSED_MS = 1500
+const WARM_UP_MS = 2000
+/** Longer than a lease lasts. */
+const CLOSED_MS = 6000
 const RUN_MS = 4000
 /** Requests come this often, as many as are due. */
 const TICK_MS = 1
 const CHECKS_PER_TURN = 256
 
+const NAMES = ['leased', 'strict'] as const
+
 export const scenario: Scenario = {
   what: 'time of a decision, 5 rules, half of capacity',
   targets: { p99_ms_leased: { atMost: 1 }, p99_ms_strict: { atMost: 5 } },
   run: ({ rounds = 5 }) =>
-    withRedis(1, async ([server]) => {
-      const p99 = { leased: [] as number[], strict: [] as number[] }
-      for (let round = 0; round <= rounds; round += 1) {
-        for (const consistency of ['leased', 'strict'] as const) {
-          const ms = await latency(server?.port ?? 0, consistency)
-          if (round > 0) p99[consistency].push(ms)
-          progress(`round ${round}/${rounds}: ${consistency} p99 ${ms.toFixed(3)} ms`)
-        }
-      }
-      const leased = resultOf('leased, p99', p99.leased, 'ms')
-      const strict = resultOf('strict, p99', p99.strict, 'ms')
-      return { results: [leased, strict], ratios: { p99_ms_leased: leased.median, p99_ms_strict: strict.median } }
+    withRedis(NAMES.length, async (servers) => {
+      const portOf = (name: (typeof NAMES)[number]) => String((servers[NAMES.indexOf(name)] as RedisServer).port)
+      const samples = await withIsolated('./scenarios/decision-latency.js', NAMES, portOf, (all) =>
+        alternate(all, { rounds, warmups: 1 }),
+      )
+      const results = resultsOf(samples, 'p99 ms', 'ms, p99')
+      const [leased, strict] = results.map(({ median }) => median)
+      return { results, ratios: { p99_ms_leased: leased ?? Number.NaN, p99_ms_strict: strict ?? Number.NaN } }
     }),
 }
 
-/** The 99th percentile in an open loop, after a closed one that finds out how much the node can do. */
-async function latency(port: number, consistency: 'leased' | 'strict'): Promise<number> {
+export const contenders: Contenders = {
+  leased: (port) => node(port, 'leased'),
+  strict: (port) => node(port, 'strict'),
+}
+
+async function node(port: string, consistency: string): Promise<Contender> {
   const rule = { scope: 'per_user', limit: 1000, window_seconds: 60, consistency }
-  const rules = Array.from({ length: RULES }, (_, number) => ({ rule_id: `rule_${consistency}_${number}`, ...rule }))
-  const store = redisStore(new Redis(port, { lazyConnect: true }), { deadlineMs: 1000 })
+  const rules = Array.from({ length: RULES }, (_, number) => ({ rule_id: `rule_${number}`, ...rule }))
+  const store = redisStore(new Redis(Number(port), { lazyConnect: true }), { deadlineMs: 1000 })
   await store.ready()
   const limiter = createLimiter({ rules, store })
   const choose = zipf(KEYS, seeded(1))
-  const capacity = await closedLoop(limiter, choose)
-  progress(`${consistency}: ${Math.round(capacity)} checks/s in a closed loop`)
-  const times = await openLoop(limiter, choose, capacity / 2)
-  await limiter.close()
-  times.sort((a, b) => a - b)
-  return times[Math.floor(times.length * 0.99)] ?? Number.NaN
+  return {
+    async round() {
+      const capacity = await closedLoop(limiter, choose)
+      const times = await openLoop(limiter, choose, capacity / 2)
+      times.sort((a, b) => a - b)
+      return { 'checks/s': capacity, 'p99 ms': times[Math.floor(times.length * 0.99)] ?? Number.NaN }
+    },
+  }
 }
 
+/** How many checks a second the node can do. */
 async function closedLoop(limiter: Limiter, choose: () => number): Promise<number> {
   const countFromMs = performance.now() + WARM_UP_MS
   const endMs = countFromMs + CLOSED_MS

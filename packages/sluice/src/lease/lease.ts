@@ -43,6 +43,8 @@ const HOT_PART = 0.1
 const SPENT_MS = 100
 /** The clock tells whole milliseconds: it may be this much later than it says. */
 const CLOCK_STEP_MS = 1
+/** What was charged in one moment ends over this part of its time, by the microsecond in which it was: not all at once. */
+const SPREAD = 0.25
 /** Refilled ahead when less than this part of the last batch is left. */
 const LOW = 0.5
 /** A refusal is asked about again after this part of its time, if anybody comes. */
@@ -130,7 +132,8 @@ export class Lease {
     else this.pardon()
     this.#set(BATCH, units)
     if (units === 0) return true
-    const untilMs = sentMs + Math.min(ttlMsOf(limit.lease), windowEndsIn(limit, grant)) - CLOCK_STEP_MS
+    const lastsMs = Math.min(ttlMsOf(limit.lease), windowEndsIn(limit, grant))
+    const untilMs = sentMs + lastsMs * (1 - SPREAD * (bookedUs % 1000) * 0.001) - CLOCK_STEP_MS
     const parcel = this.#isFilled(FIRST) ? SECOND : FIRST
     if (nowMs >= untilMs || this.#isFilled(parcel)) return false
     this.#set(parcel + UNITS, units)
