@@ -1,5 +1,6 @@
 // The load of the Redis scenarios, the same for every contender: one process, one connection, 200 checks in flight,
-// each of 100 k keys as likely as any other unless told otherwise. The first round meets each key once, so that the later ones find them all.
+// each of 100 k keys as likely as any other unless told otherwise. The first round meets each key once, so that the
+// later ones find them all.
 
 import { Redis } from 'ioredis'
 import { createLimiter } from 'sluice'

@@ -2,11 +2,11 @@
 // is still all or nothing: what leases can pay is set aside, the store is asked for the rest in one go, and what was
 // set aside goes back if it refuses. The bounds are in algorithms/lease-terms.ts.
 
-import { SoleTaken } from '../algorithms/grant.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
-import type { BucketName, Charge, Give, Grant, Short, Source, Store, Take, Taken } from '../store/store.ts'
+import type { BucketName, Charge, Give, Grant, Store, Take, Taken } from '../store/store.ts'
 import { chargedLimit, type Lease } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
+import { grantOf, LeasedTaken, spentInShadow, UNKNOWN, withoutHeld } from './leased-answers.ts'
 
 export type LeaseOptions = {
   /** Most leases held at once; above it some go back. */
@@ -347,57 +347,6 @@ class LeaseStore implements Store {
     }
     await Promise.allSettled(given)
   }
-}
-
-/** Said of a bucket that this node knows nothing of, when another one has refused the request. */
-const UNKNOWN: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
-
-/** What most takes are answered with: one charge, paid by its lease or known to be refused. */
-class LeasedTaken extends SoleTaken {
-  readonly bookedUs: number
-
-  constructor(
-    granted: boolean,
-    nowUs: number,
-    units: number,
-    short: Short,
-    remaining: number,
-    resetAfterUs: number,
-    retryAfterUs: number,
-    bookedUs: number,
-  ) {
-    super(granted, nowUs, units, short, remaining, resetAfterUs, retryAfterUs, 0)
-    this.bookedUs = bookedUs
-  }
-
-  override get source(): Source {
-    return 'lease'
-  }
-}
-
-/** The answer to `units` that were spent, or refused (`short`), as far as this node knows. */
-function grantOf(lease: Lease, units: number, short: Short, bookedUs: number, nowMs: number): Grant {
-  return {
-    units,
-    short,
-    remaining: short === false ? lease.remaining(nowMs) : 0,
-    resetAfterUs: lease.resetAfterUs(nowMs),
-    retryAfterUs: short === false ? 0 : lease.retryAfterUs(nowMs),
-    delayUs: 0,
-    bookedUs,
-  }
-}
-
-/** Units beyond those needed are held for later, and left all the same. */
-function withoutHeld(grant: Grant, needed: number): Grant {
-  const { short, resetAfterUs, retryAfterUs, delayUs } = grant
-  const remaining = grant.remaining + grant.units - needed
-  return { units: needed, short, remaining, resetAfterUs, retryAfterUs, delayUs }
-}
-
-/** Refused in shadow, which holds nobody up. */
-function spentInShadow(lease: Lease, nowMs: number): Grant {
-  return grantOf(lease, 0, 'now', 0, nowMs)
 }
 
 function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): boolean {

@@ -43,7 +43,7 @@ const HOT_PART = 0.1
 const SPENT_MS = 100
 /** The clock tells whole milliseconds: it may be this much later than it says. */
 const CLOCK_STEP_MS = 1
-/** What was charged in one moment ends over this part of its time, by the microsecond in which it was: not all at once. */
+/** What was charged together ends over this part of its time, by the microsecond in which it was: not all at once. */
 const SPREAD = 0.25
 /** Refilled ahead when less than this part of the last batch is left. */
 const LOW = 0.5
@@ -100,7 +100,7 @@ export class Lease {
     return batch > 1 && this.held(nowMs) < batch * LOW
   }
 
-  /** Whether to ask before a refusal ends: only where it lasts until there is a batch, so that some is there already. */
+  /** Whether to ask before a refusal ends: only where it lasts until there is a batch, so some is there already. */
   isRefusalEnding({ limit }: BucketName, nowMs: number): boolean {
     const askedMs = this.#get(ASKED_MS)
     const lastsMs = this.#get(REFUSED_UNTIL_MS) - askedMs

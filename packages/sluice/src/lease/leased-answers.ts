@@ -1,0 +1,56 @@
+// What a check is told that no store was asked for: the answers of leases.
+
+import { SoleTaken } from '../algorithms/grant.ts'
+import type { Grant, Short, Source } from '../store/store.ts'
+import type { Lease } from './lease.ts'
+
+/** Said of a bucket that this node knows nothing of, when another one has refused the request. */
+export const UNKNOWN: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
+
+/** What most takes are answered with: one charge, paid by its lease or known to be refused. */
+export class LeasedTaken extends SoleTaken {
+  readonly bookedUs: number
+
+  constructor(
+    granted: boolean,
+    nowUs: number,
+    units: number,
+    short: Short,
+    remaining: number,
+    resetAfterUs: number,
+    retryAfterUs: number,
+    bookedUs: number,
+  ) {
+    super(granted, nowUs, units, short, remaining, resetAfterUs, retryAfterUs, 0)
+    this.bookedUs = bookedUs
+  }
+
+  override get source(): Source {
+    return 'lease'
+  }
+}
+
+/** The answer to `units` that were spent, or refused (`short`), as far as this node knows. */
+export function grantOf(lease: Lease, units: number, short: Short, bookedUs: number, nowMs: number): Grant {
+  return {
+    units,
+    short,
+    remaining: short === false ? lease.remaining(nowMs) : 0,
+    resetAfterUs: lease.resetAfterUs(nowMs),
+    retryAfterUs: short === false ? 0 : lease.retryAfterUs(nowMs),
+    delayUs: 0,
+    bookedUs,
+  }
+}
+
+/** Units beyond those needed are held for later, and left all the same. */
+export function withoutHeld(grant: Grant, needed: number): Grant {
+  const { short, resetAfterUs, retryAfterUs, delayUs } = grant
+  const remaining = grant.remaining + grant.units - needed
+  return { units: needed, short, remaining, resetAfterUs, retryAfterUs, delayUs }
+}
+
+/** Refused in shadow, which holds nobody up. */
+export function spentInShadow(lease: Lease, nowMs: number): Grant {
+  return grantOf(lease, 0, 'now', 0, nowMs)
+}
