@@ -2,8 +2,10 @@ import { Redis } from 'ioredis'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { compileLimit } from '../algorithms/limit.ts'
 import { redisStore } from '../redis/redis-store.ts'
-import type { Charge, Taken } from '../store/store.ts'
+import { memoryStore } from '../store/memory.ts'
+import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
 import { type RedisProcess, startRedis } from '../testing/redis-process.ts'
+import { leaseStore } from './lease-store.ts'
 
 let redis: RedisProcess
 let prefixes = 0
@@ -21,6 +23,29 @@ const charge: Charge = { limit, owner: 'alice', detail: '', min: 1, max: 1, kind
 function storeOf(prefix: string, leases = true) {
   return redisStore(new Redis(redis.url, { lazyConnect: true }), { prefix, leases, deadlineMs: 5000 })
 }
+
+test('with no room for another lease, what one bucket was charged is never spent as units of another', async () => {
+  const memory = memoryStore()
+  const asked: Store = {
+    take: (take: Take) => memory.take(take),
+    peek: (charges: readonly Charge[]) => memory.peek(charges),
+    give: (gives: readonly Give[]) => memory.give(gives),
+    reset: (bucket: BucketName) => memory.reset(bucket),
+    close: () => memory.close(),
+  }
+  const node = leaseStore(asked, { leasesMax: 1 })
+  const chargeOf = (id: string, units: number): Charge => {
+    const window = { algorithm: 'fixed_window', windowUs: 86_400e6 } as const
+    return { ...charge, limit: compileLimit({ id, fact: 'user', units, lease: {}, ...window }) }
+  }
+  const [wide, narrow] = [chargeOf('wide', 1000), chargeOf('narrow', 40)]
+  await node.take({ charges: [wide] }) // so that more than is needed is asked for the next time
+  await node.take({ charges: [wide, narrow] })
+  let admitted = 1
+  for (let checks = 0; checks < 200; checks += 1) if ((await node.take({ charges: [narrow] })).granted) admitted += 1
+  expect(admitted).toBeLessThanOrEqual(40)
+  await node.close()
+})
 
 describe('leases on Redis', () => {
   test('a bucket that comes back is paid from a lease; nothing is lost at the end', async () => {

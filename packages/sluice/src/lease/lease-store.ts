@@ -23,6 +23,8 @@ const SWEEP_MS = 50
 const WAIT_MS = 4
 /** Given back in one message: a script must not hold up the others for long. */
 const GIVES_MAX = 50
+/** Until there is an answer to wait for: a lease that is to be filled must not make room for another one. */
+const ABOUT_TO_ASK: Promise<unknown> = Promise.resolve()
 const NOTHING_PAID: readonly undefined[] = []
 
 export function leaseStore(store: Store, options: LeaseOptions = {}): Store {
@@ -239,6 +241,7 @@ class LeaseStore implements Store {
       const row = leased ? this.#table.rowFor(charge, nowMs, gives) : this.#table.rowOf(charge)
       let extra = 0
       if (row >= 0) {
+        this.#table.ask(row, ABOUT_TO_ASK)
         const lease = this.#table.at(row)
         lease.settle(charge, nowMs, 'asking', gives)
         extra = lease.nextBatch(charge, nowMs)
