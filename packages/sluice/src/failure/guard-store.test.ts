@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import { compileLimit, type LimitNumbers } from '../algorithms/limit.ts'
-import type { Timers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { Charge, Store, Taken } from '../store/store.ts'
+import { handTimers } from '../testing/hand-timers.ts'
 import { guardStore } from './guard-store.ts'
 
 const OUTAGE = new LimiterError('STORE_UNAVAILABLE', 'gone')
@@ -12,30 +12,6 @@ const CORRUPT = new LimiterError('STORE_CORRUPT', 'not ours')
 function chargeOf(numbers: Partial<LimitNumbers> = {}, max = 1): Charge {
   const limit = compileLimit({ id: 'r', algorithm: 'fixed_window', units: 4, windowUs: 3_600e6, ...numbers })
   return { limit, owner: 'a', detail: '', min: 1, max, kind: 'enforce' }
-}
-
-/** Time that stands still until it is moved. */
-function handTimers(): Timers & { advance(ms: number): void } {
-  let nowMs = 0
-  let due: { atMs: number; work: () => void }[] = []
-  return {
-    nowMs: () => nowMs,
-    after(ms, work) {
-      const entry = { atMs: nowMs + ms, work }
-      due.push(entry)
-      return () => {
-        due = due.filter((one) => one !== entry)
-      }
-    },
-    every: () => () => {},
-    soon: (work) => work(),
-    advance(ms) {
-      nowMs += ms
-      const ready = due.filter(({ atMs }) => atMs <= nowMs)
-      due = due.filter(({ atMs }) => atMs > nowMs)
-      for (const { work } of ready) work()
-    },
-  }
 }
 
 /** A store whose next takes do what they are told. */

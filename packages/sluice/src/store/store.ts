@@ -43,7 +43,7 @@ export type Op = { readonly id: string }
 export type Take = {
   readonly charges: readonly Charge[]
   readonly op?: Op | undefined
-  /** Given first, in the same message, and whether or not the take is granted. */
+  /** Given first, in the same message, and whether or not the take is granted. Leases send it to what they wrap. */
   readonly gives?: readonly Give[] | undefined
   /** When whoever asks began to wait, by a clock that never steps: a deadline counts from there. */
   readonly askedMs?: number | undefined
