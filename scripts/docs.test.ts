@@ -15,7 +15,7 @@ const DOCUMENTED_REDIS = 'redis://127.0.0.1:6379'
 
 const LINES_MAX: Readonly<Record<string, number>> = {
   'README.md': 150,
-  'ARCHITECTURE.md': 200,
+  'ARCHITECTURE.md': 300,
   'packages/sluice/README.md': 40,
   'packages/server/README.md': 40,
 }

@@ -1,4 +1,4 @@
-// What every command needs first: packages installed, sources compiled, a Redis that tests can start.
+// What every command needs first: packages installed, sources compiled, the servers that tests start.
 // Each step does its work once and tells how long it took; a step with nothing to do is silent and costs milliseconds.
 
 import { spawn, spawnSync } from 'node:child_process'
@@ -7,7 +7,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'no
 import { constants } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { canInstallRedis, installRedis, redisAdvice, redisIsInstalled } from './redis.mjs'
+import { canInstallPrograms, installPrograms, missingPrograms, programsAdvice } from './programs.mjs'
 
 export const root = fileURLToPath(new URL('..', import.meta.url))
 
@@ -46,11 +46,13 @@ export function compile(folder, dependsOn = '') {
   return state
 }
 
-/** Tests start real Redis servers of their own. On Debian as root a missing one is installed, else the fix is told. */
-export function requireRedis() {
-  if (redisIsInstalled()) return
-  if (canInstallRedis()) must('installing redis-server with apt-get', () => installRedis(run))
-  else must('looking for redis-server', redisAdvice)
+/** Tests start real servers of their own. On Debian as root missing ones are installed, else the fix is told. */
+export function requirePrograms() {
+  const missing = missingPrograms()
+  if (missing.length === 0) return
+  const names = missing.map(({ program }) => program).join(', ')
+  if (canInstallPrograms()) must(`installing ${names} with apt-get`, () => installPrograms(missing, run))
+  else must(`looking for ${names}`, () => programsAdvice(missing))
 }
 
 /** Runs a command in this terminal until it ends; signals reach it. Resolves to its exit code. */

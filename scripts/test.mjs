@@ -1,8 +1,8 @@
 // `npm test`: from a fresh clone to the verdict of the whole gate. Arguments go to vitest.
 
-import { build, installPackages, requireRedis } from './setup.mjs'
+import { build, installPackages, requirePrograms } from './setup.mjs'
 
 installPackages()
-requireRedis()
+requirePrograms()
 build()
 await import('./check.mjs')
