@@ -28,7 +28,10 @@ const EXPORTS: Record<string, string[]> = {
   ],
   'sluice/express': ['rateLimit'],
   'sluice/fetch': ['rateLimit'],
-  'sluice/testing': ['fakeClock', 'seededRandom', 'startFaultProxy', 'startRedis', 'storeContract'],
+  'sluice/testing': [
+    ...['fakeClock', 'seededRandom', 'startFaultProxy', 'startRedis', 'startRedisCluster', 'startSentinels'],
+    'storeContract',
+  ],
 }
 
 test.each(Object.entries(EXPORTS))('%s exports these names and no others', async (subpath, names) => {
