@@ -14,6 +14,9 @@ export const SCENARIOS = [
   'decision-latency',
   'outage',
   'refused',
+  'cluster',
+  'cluster-leased',
+  'scale',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 
