@@ -12,8 +12,8 @@ import { type RedisServer, withRedis } from './redis-server.ts'
 
 const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
 const PATH = '/api/v1/rate-limit/check'
-/** Together, whatever the number of services. */
-const CONNECTIONS = 64
+/** Of each service, however many there are: so each has as much to put into one batch as if it were alone. */
+const CONNECTIONS = 32
 
 export class ServiceBed {
   readonly redis: RedisServer
@@ -42,6 +42,10 @@ export class ServiceBed {
     })
   }
 
+  get services(): number {
+    return this.#services.length
+  }
+
   private constructor(redis: RedisServer, services: readonly HttpServer[]) {
     this.redis = redis
     this.#services = services
@@ -52,7 +56,7 @@ export class ServiceBed {
     const before = await this.#spent()
     const bodies = users.map((client_id) => JSON.stringify({ client_id, endpoint: '/' }))
     const loads = this.#services.map(async ({ address }, index) => {
-      const load = httpLoad(Math.ceil(CONNECTIONS / this.#services.length))
+      const load = httpLoad(CONNECTIONS)
       const own = bodies.filter((_, number) => number % this.#services.length === index)
       await load.post(address + PATH, own).finally(() => load.close())
     })

@@ -23,8 +23,7 @@ export class Bed {
   readonly regions: readonly Region[]
   readonly #global: RedisProcess
 
-  /** `tell` is told what is being started. */
-  static async start(nodes: number, tell: (what: string) => void): Promise<Bed> {
+  static async start(nodes: number): Promise<Bed> {
     tell('a global Redis')
     const global = await startRedis()
     const regions: Region[] = []
@@ -49,19 +48,25 @@ export class Bed {
     this.#global = global
   }
 
-  startNode({ name, cluster }: Region): Promise<ServiceNode> {
+  /** `main`: another version of the service. */
+  startNode({ name, cluster }: Region, main?: string): Promise<ServiceNode> {
     const hosts = cluster.addresses.map(({ host, port }) => `${host}:${port}`)
     const weights = Object.entries(WEIGHTS).map((pair) => pair.join('='))
-    return ServiceNode.start([
+    const args = [
       ...['--rules', RULES, '--log-level', 'error'],
       ...['--redis', `redis+cluster://${hosts.join(',')}`, '--store-deadline-ms', DEADLINE_MS],
       ...['--region', name, '--region-weights', weights.join(',')],
       ...['--global-redis', this.#global.url, '--global-deadline-ms', DEADLINE_MS],
-    ])
+    ]
+    return ServiceNode.start(args, main)
   }
 
   async stop(): Promise<void> {
     await Promise.all(this.regions.flatMap(({ nodes }) => nodes.map((node) => node.stop())))
     await Promise.all([this.#global.stop(), ...this.regions.map(({ cluster }) => cluster.stop())])
   }
+}
+
+function tell(what: string): void {
+  process.stderr.write(`starting ${what}\n`)
 }

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Region } from './bed.ts'
 import { postJson } from './http-client.ts'
 import type { Allowance } from './interval-check.ts'
-import { ALL, type Ledger, WatchedBucket } from './ledger.ts'
+import { ALL, Ledger, WatchedBucket } from './ledger.ts'
 import type { ServiceNode } from './service-node.ts'
 
 const TICK_MS = 10
@@ -14,11 +14,39 @@ const USERS = 60
 const IN_FLIGHT_MAX = 2000
 
 /** Allowances of the two rules of rules.yaml. */
-export type Allowances = { readonly shared: Allowance; readonly own: Allowance }
+type Allowances = { readonly shared: Allowance; readonly own: Allowance }
 
 type CheckAnswer = { readonly allowed: boolean; readonly source?: string }
 
-export class Load {
+/** Sends so many requests a second for as long as `work` takes, and tells what came of them. */
+export async function underLoad(
+  { regions }: { readonly regions: readonly Region[] },
+  perSecond: number,
+  work: (ledger: Ledger) => Promise<void>,
+): Promise<Ledger> {
+  const allowances = await allowancesOf(regions)
+  const ledger = new Ledger(performance.now())
+  const load = new Load(regions, ledger, perSecond, allowances)
+  let isOver = false
+  const loaded = load.run(() => isOver)
+  try {
+    await work(ledger)
+  } finally {
+    isOver = true
+    await loaded
+  }
+  return ledger
+}
+
+/** As the first node tells them: the rules are the same on all. */
+async function allowancesOf(regions: readonly Region[]): Promise<Allowances> {
+  const known = await regions[0]?.nodes[0]?.allowances()
+  const [shared, own] = [known?.get('shared'), known?.get('own')]
+  if (shared === undefined || own === undefined) throw new Error('the rules of the fleet lack "shared" or "own"')
+  return { shared, own }
+}
+
+class Load {
   readonly #regions: readonly Region[]
   readonly #ledger: Ledger
   readonly #perSecond: number

@@ -1,13 +1,12 @@
-// One run of a fleet: load, a live table, a primary killed half-way, and the verdict.
+// One run of a fleet: load, a live table, a primary killed half-way, and what became of the promises.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Bed, Region } from './bed.ts'
-import type { Allowance } from './interval-check.ts'
-import { Ledger } from './ledger.ts'
-import { Load } from './load.ts'
+import type { Ledger } from './ledger.ts'
+import { underLoad } from './load.ts'
 import type { FleetOptions } from './options.ts'
 import { LiveTable, type RegionView } from './table.ts'
-import { type Kill, RECOVERY_SECONDS_MAX, verdictOf, verdictText } from './verdict.ts'
+import { type Kill, type Promised, RECOVERY_SECONDS_MAX, verdictOf } from './verdict.ts'
 
 const DRAW_MS = 1000
 /** Elsewhere than on a terminal. */
@@ -15,38 +14,33 @@ const DRAW_MS_LOGGED = 10_000
 /** So long nobody but Redis has to decide before a shard counts as exact. */
 const QUIET_MS = 1500
 
-/** Resolves to whether all promises were kept. */
-export async function runFleet(bed: Bed, { seconds, rate }: FleetOptions, end: AbortSignal): Promise<boolean> {
-  const startedMs = performance.now()
-  const ledger = new Ledger(startedMs)
-  const load = new Load(bed.regions, ledger, rate, await allowancesOf(bed.regions))
-  const run = new Run(bed, ledger, startedMs, seconds)
-  const loaded = load.run(() => run.isOver || end.aborted)
-  await run.watch(end)
-  await loaded
-  const promises = verdictOf(ledger, bed.regions, run.kill)
-  process.stdout.write(verdictText(promises))
-  return promises.every(({ kept }) => kept)
+export async function runFleet(bed: Bed, options: FleetOptions, end: AbortSignal): Promise<Promised[]> {
+  let kill: Kill | undefined
+  const ledger = await underLoad(bed, options.rate, async (live) => {
+    const run = new Run(bed, live, options.seconds)
+    await run.watch(end)
+    kill = run.kill
+  })
+  return verdictOf(ledger, bed.regions, kill)
 }
 
 class Run {
   kill: Kill | undefined
   readonly #bed: Bed
   readonly #ledger: Ledger
-  readonly #startedMs: number
+  readonly #startedMs = performance.now()
   readonly #seconds: number | undefined
   readonly #table: LiveTable
 
-  constructor(bed: Bed, ledger: Ledger, startedMs: number, seconds: number | undefined) {
+  constructor(bed: Bed, ledger: Ledger, seconds: number | undefined) {
     this.#bed = bed
     this.#ledger = ledger
-    this.#startedMs = startedMs
     this.#seconds = seconds
-    this.#table = new LiveTable(ledger, process.stdout, startedMs)
+    this.#table = new LiveTable(ledger, process.stdout, this.#startedMs)
   }
 
   /** A shard that has lost its primary gets the time it needs. */
-  get isOver(): boolean {
+  get #isOver(): boolean {
     const seconds = this.#seconds
     const nowMs = performance.now()
     return seconds !== undefined && nowMs - this.#startedMs >= seconds * 1000 && this.#isExactAgain(nowMs)
@@ -55,7 +49,7 @@ class Run {
   async watch(end: AbortSignal): Promise<void> {
     const drawMs = process.stdout.isTTY ? DRAW_MS : DRAW_MS_LOGGED
     let drawnMs = this.#startedMs
-    while (!this.isOver && !end.aborted) {
+    while (!this.#isOver && !end.aborted) {
       await sleep(100, undefined, { signal: end }).catch(() => {})
       const nowMs = performance.now()
       if (this.kill === undefined && this.#isHalfWay(nowMs)) await this.#killPrimary(nowMs)
@@ -100,12 +94,4 @@ async function viewOf({ name, nodes }: Region): Promise<RegionView> {
   const trouble = [...new Set(healths.flatMap(({ status, trouble: own }) => (status === 'gone' ? ['gone'] : own)))]
   const health = [`${ready}/${nodes.length} ready`, ...trouble].join('; ')
   return { name, health, borrowedUnits: borrowed.reduce((sum, units) => sum + units, 0) }
-}
-
-/** As the first node tells them: the rules are the same on all. */
-async function allowancesOf(regions: readonly Region[]): Promise<{ shared: Allowance; own: Allowance }> {
-  const known = await regions[0]?.nodes[0]?.allowances()
-  const [shared, own] = [known?.get('shared'), known?.get('own')]
-  if (shared === undefined || own === undefined) throw new Error('the rules of the fleet lack "shared" or "own"')
-  return { shared, own }
 }

@@ -29,9 +29,9 @@ export class ServiceNode {
   readonly #exited: Promise<unknown>
   #ending = false
 
-  static async start(args: readonly string[]): Promise<ServiceNode> {
+  static async start(args: readonly string[], main: string = MAIN): Promise<ServiceNode> {
     const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))
-    const child = spawn(process.execPath, [MAIN, '--port', '0', ...args], {
+    const child = spawn(process.execPath, [main, '--port', '0', ...args], {
       env: Object.fromEntries(inherited),
       stdio: ['ignore', 'pipe', 'pipe'],
     })
