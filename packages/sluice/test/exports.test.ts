@@ -26,6 +26,7 @@ const EXPORTS: Record<string, string[]> = {
     ...['parseCidr', 'policyName', 'quotaExceeded', 'rateLimitHeaders', 'retryAfterSeconds', 'subjectOf', 'withEnd'],
     ...['withHeaders'],
   ],
+  'sluice/client': ['politeFetch', 'readLimits'],
   'sluice/express': ['rateLimit'],
   'sluice/fetch': ['rateLimit'],
   'sluice/testing': ['fakeClock', 'seededRandom', 'startFaultProxy', 'startRedis', 'storeContract'],
