@@ -29,6 +29,11 @@ const EXPORTS: Record<string, string[]> = {
   'sluice/client': ['politeFetch', 'readLimits'],
   'sluice/express': ['rateLimit'],
   'sluice/fetch': ['rateLimit'],
+  'sluice/express-rate-limit': ['SluiceStore'],
+  'sluice/fastify-rate-limit': ['storeClass'],
+  'sluice/hono-rate-limiter': ['SluiceStore'],
+  'sluice/nestjs-throttler': ['SluiceThrottlerStorage'],
+  'sluice/rate-limiter-flexible': ['limiterClass'],
   'sluice/testing': ['fakeClock', 'seededRandom', 'startFaultProxy', 'startRedis', 'storeContract'],
 }
 
