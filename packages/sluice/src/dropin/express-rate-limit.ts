@@ -1,4 +1,4 @@
-// A Store for `express-rate-limit` (and `express-slow-down`): `rateLimit({ windowMs, limit, store: new SluiceStore() })`.
+// A Store for `express-rate-limit`: `rateLimit({ windowMs, limit, store: new SluiceStore() })`.
 // An outage is an error to it, so its own `passOnStoreError` decides.
 
 import { systemClock } from '../clock.ts'

@@ -1,4 +1,4 @@
-// A store class for `@fastify/rate-limit`: `fastify.register(rateLimit, { max, timeWindow, store: storeClass({ store }) })`.
+// A store class for `@fastify/rate-limit`: `app.register(rateLimit, { max, timeWindow, store: storeClass() })`.
 // An outage is an error to it, so its own `skipOnError` decides.
 
 import { optionInvalid } from '../errors.ts'

@@ -1,11 +1,11 @@
 // What the drop-in stores share: hits of a client in a window, on any store of ours. As in the libraries that use them,
-// every hit counts, also one that will be refused, and the library itself compares the count with its limit. Windows are
-// aligned to the clock, so that all processes agree on them without a word.
+// every hit counts, also one that will be refused, and the library itself compares the count with its limit. Windows
+// are aligned to the clock, so that all processes agree on them without a word.
 
 import { compileLimit, type Limit, WINDOW_US_MAX } from '../algorithms/limit.ts'
 import { LimiterError, optionInvalid } from '../errors.ts'
 import { memoryStore } from '../store/memory.ts'
-import type { Charge, Give, Grant, Store, Taken } from '../store/store.ts'
+import type { BucketName, Charge, Grant, Store, Taken } from '../store/store.ts'
 
 export type HitCounterOptions = {
   /** Where the hits are counted: `memoryStore()` (default) or `redisStore(client)`. It stays yours to close. */
@@ -73,9 +73,9 @@ export class HitCounter {
 
   /** Takes hits of the present window back, down to none. */
   async giveBack(key: string, windowMs: number, points = 1): Promise<void> {
+    const { limit, owner, detail, min } = this.#charge(hitLimit(windowMs), key, points)
     const { nowUs } = await this.#peek(key, windowMs)
-    const give: Give = { ...this.#bucket(hitLimit(windowMs), key), units: points, bookedUs: nowUs }
-    await this.#store.give([give])
+    await this.#store.give([{ limit, owner, detail, units: min, bookedUs: nowUs }])
   }
 
   async forget(key: string, windowMs: number): Promise<void> {
@@ -104,10 +104,13 @@ export class HitCounter {
   }
 
   #charge(limit: Limit, key: string, units = 1): Charge {
+    if (!Number.isSafeInteger(units) || units < 1) {
+      throw optionInvalid('points', units, 'must be a whole number of at least 1')
+    }
     return { ...this.#bucket(limit, key), min: units, max: units, kind: 'enforce' }
   }
 
-  #bucket(limit: Limit, key: string): { limit: Limit; owner: string; detail: string } {
+  #bucket(limit: Limit, key: string): BucketName {
     return { limit, owner: key, detail: this.#prefix }
   }
 }

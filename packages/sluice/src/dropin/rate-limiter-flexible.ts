@@ -1,6 +1,6 @@
 // A limiter for `rate-limiter-flexible`, accepted by its Union, Queue and wrappers and as its `insuranceLimiter`:
-// `const SluiceLimiter = limiterClass(library)`, `new SluiceLimiter({ store, points: 10, duration: 1 })`. It is made from
-// the library that it is to work with, which asks for its own classes and hands out its own results.
+// `const SluiceLimiter = limiterClass(library)`, `new SluiceLimiter({ store, points: 10, duration: 1 })`. It is made
+// from the library that it is to work with, which asks for its own classes and hands out its own results.
 
 import { systemTimers, type Timers } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'

@@ -6,6 +6,7 @@ import { handTimers } from '../../src/testing/hand-timers.ts'
 import { onEachStore, unreachableStore } from './each-store.ts'
 
 const { RateLimiterCompatibleAbstract, RateLimiterMemory, RateLimiterQueue, RateLimiterUnion } = library
+const { BurstyRateLimiter, RLWrapperBlackAndWhite, RLWrapperTimeouts } = library
 const SluiceLimiter = limiterClass(library)
 type Options = ConstructorParameters<typeof SluiceLimiter>[0]
 
@@ -146,6 +147,25 @@ onEachStore((bench) => {
     expect(refused).toMatchObject({ second: { consumedPoints: 2 } })
   })
 
+  test('a burst is paid by one limiter when the other is used up', async () => {
+    const bursty = new BurstyRateLimiter(
+      limiterOn(bench.store, { points: 1, duration: 1 }),
+      limiterOn(bench.store, { keyPrefix: 'burst', points: 1, duration: 60 }),
+    )
+    const outcomes = [await outcome(bursty.consume('k')), await outcome(bursty.consume('k'))]
+    expect(outcomes).toMatchObject([{ passed: true }, { passed: true }])
+    expect(await outcome(bursty.consume('k'))).toMatchObject({ passed: false })
+  })
+
+  test('wrappers wrap it', async () => {
+    const listed = new RLWrapperBlackAndWhite({ limiter: limiterOn(bench.store), whiteList: ['w'], blackList: ['b'] })
+    const inTime = new RLWrapperTimeouts({ limiter: limiterOn(bench.store), timeoutMs: 5000 })
+    expect(await outcome(listed.consume('b'))).toMatchObject({ passed: false })
+    expect(await outcome(listed.consume('w', 9))).toMatchObject({ passed: true })
+    expect(await outcome(listed.consume('k'))).toMatchObject({ passed: true, consumedPoints: 1 })
+    expect(await outcome(inTime.consume('k'))).toMatchObject({ passed: true, consumedPoints: 2 })
+  })
+
   test('a Queue waits for points, and says how many are left', async () => {
     const limiter = limiterOn(bench.store, { points: 2, duration: 0.05 })
     const queue = new RateLimiterQueue(limiter)
@@ -199,6 +219,13 @@ describe('what it cannot do is refused', () => {
     [{ points: 1, duration: 1, store: {} }, /store: pass memoryStore/],
   ])('%j', (options, message) => {
     expect(() => new SluiceLimiter(options as never)).toThrow(message)
+  })
+
+  test.each([0, -1, 0.5, Number.NaN])('%s points', async (points) => {
+    const limiter = new SluiceLimiter({ points: 1, duration: 1 })
+    for (const verb of ['consume', 'penalty', 'reward'] as const) {
+      await expect(limiter[verb]('k', points)).rejects.toThrow(/points: must be a whole number of at least 1/)
+    }
   })
 
   test('customDuration', async () => {
