@@ -150,7 +150,7 @@ class RuleLimiter implements Limiter, Decider {
 
   #compile(rules: unknown, version: number): RuleSet {
     const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, clock = systemClock } = this.#options
-    return new RuleSet(parseRules(rules), version, { layer, ipv6Prefix }, clock)
+    return new RuleSet(parseRules(rules), version, { layer, ipv6Prefix, stores: this.#store.named ?? [] }, clock)
   }
 
   #plan(subject: Subject, requestId: string | undefined): Plan {

@@ -34,7 +34,10 @@ const EXPORTS: Record<string, string[]> = {
   'sluice/hono-rate-limiter': ['SluiceStore'],
   'sluice/nestjs-throttler': ['SluiceThrottlerStorage'],
   'sluice/rate-limiter-flexible': ['limiterClass'],
-  'sluice/testing': ['fakeClock', 'seededRandom', 'startFaultProxy', 'startRedis', 'storeContract'],
+  'sluice/testing': [
+    ...['fakeClock', 'seededRandom', 'startFaultProxy', 'startRedis', 'startRedisCluster', 'startSentinels'],
+    'storeContract',
+  ],
 }
 
 test.each(Object.entries(EXPORTS))('%s exports these names and no others', async (subpath, names) => {

@@ -1,6 +1,6 @@
 // Rule → CompiledRule: everything that can be worked out once is, so that a check only reads facts and adds numbers.
 
-import { compileLimit, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
+import { compileLimit, DEFAULT_STORE, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
 import { canonicalAddress } from '../http/address.ts'
 import type { Subject } from '../subject.ts'
 import { type Condition, conditionsOf, type FactReader, invalidSubject, readerOf, textOf } from './condition.ts'
@@ -46,12 +46,15 @@ export type CompileOptions = {
   /** Where this limiter stands: rules for the other layer are left out. */
   readonly layer: 'edge' | 'service' | undefined
   readonly ipv6Prefix: number
+  /** The stores that a rule can be pinned to. */
+  readonly stores: readonly string[]
 }
 
 /** The rules that can apply here. Refuses what this version could only ignore. */
 export function compileRules(rules: readonly Rule[], options: CompileOptions): CompiledRule[] {
   const faults = new Faults()
-  for (const rule of rules) refuseIgnored(rule, faults.at(rule.rule_id))
+  const stores = [DEFAULT_STORE, ...options.stores]
+  for (const rule of rules) refuseIgnored(rule, stores, faults.at(rule.rule_id))
   faults.throwIfAny('RULE_INVALID')
   const here = ({ enabled, enforce_at: at }: Rule) =>
     enabled && (at === 'any' || !options.layer || at === options.layer)
@@ -59,8 +62,11 @@ export function compileRules(rules: readonly Rule[], options: CompileOptions): C
 }
 
 /** A field that is understood but would do nothing is worse than one that is refused. */
-function refuseIgnored(rule: Rule, faults: Faults): void {
-  if (rule.store !== 'default') faults.add('store', rule.store, 'use "default": there is one store')
+function refuseIgnored(rule: Rule, stores: readonly string[], faults: Faults): void {
+  if (!stores.includes(rule.store)) {
+    const names = stores.map((name) => `"${name}"`).join(' or ')
+    faults.add('store', rule.store, `use ${names}: there is no other store`)
+  }
   if (rule.spread !== 'regional') faults.add('spread', rule.spread, 'use "regional": no other region is known')
 }
 
@@ -124,6 +130,7 @@ function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant:
       detailBounded: rule.rule.scope.slice(1).every((other) => isBounded(other, rule.rule)),
       onFail: rule.rule.on_fail,
       shards: rule.rule.shards,
+      store: rule.rule.store,
       ...(limit.burst === undefined ? {} : { burst: limit.burst }),
       ...consistencyOf(rule.rule),
     }),
