@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { systemTimers, type Timers } from '../clock.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
 import { handTimers } from '../testing/hand-timers.ts'
@@ -221,6 +221,21 @@ describe('a refusal', () => {
     expect(events.at(-1)).toMatchObject({ type: 'gave_up', status: 429, reason: response.rateLimit.gaveUp })
   })
 
+  test('is waited out for half a minute at most when nothing is told', async () => {
+    const { fetch, events } = polite({ random: () => 0.999999, callsMax: 9, budgetMs: 600_000 })
+    const { url } = await refusing(8)
+    await fetch(url)
+    expect(events.map((event) => event.type === 'refused' && event.waitMs).slice(-3)).toEqual([15_999, 29_999, 29_999])
+  })
+
+  test('is let go of before the wait, or its connection could not be used again', async () => {
+    const cancel = vi.fn()
+    const answers = [new Response(new ReadableStream({ cancel }), { status: 429 }), new Response('hello')]
+    const { fetch } = polite({ fetch: async () => answers.shift() ?? Response.error() })
+    expect(await (await fetch('http://host/')).text()).toBe('hello')
+    expect(cancel).toHaveBeenCalledOnce()
+  })
+
   test('jitter does not break a budget that what was asked for fits into', async () => {
     const { fetch } = polite({ budgetMs: 7100, random: () => 0.999 })
     const { url } = await refusing(1, { 'Retry-After': '7' })
@@ -339,6 +354,28 @@ describe('slowing down', () => {
     expect(nowMs()).toBe(0)
     await fetch(url, { signal: AbortSignal.timeout(60_000) })
     expect(nowMs()).toBe(0) // more than the budget of a minute
+  })
+
+  test('a call that failed is not in flight any more', async () => {
+    const told = { headers: { RateLimit: '"a";r=1;t=30' } }
+    const answers = [new TypeError('fetch failed'), new Response(null, told), new Response()]
+    const next = async () => {
+      const answer = answers.shift()
+      if (answer instanceof Response) return answer
+      throw answer
+    }
+    const { fetch } = polite({ fetch: next })
+    await expect(fetch('http://host/')).rejects.toThrow('fetch failed')
+    await fetch('http://host/')
+    expect((await fetch('http://host/')).rateLimit.waitedMs).toBe(0)
+  })
+
+  test('the limits of a thousand keys are remembered, those used last', async () => {
+    const told = { headers: { RateLimit: '"a";r=0;t=30' } }
+    const { fetch } = polite({ limitKey: ({ url }) => url.pathname, fetch: async () => new Response(null, told) })
+    const waited = async (path: number) => (await fetch(`http://host/${path}`)).rateLimit.waitedMs
+    for (let path = 0; path <= 1000; path += 1) await waited(path)
+    expect([await waited(0), await waited(1000)]).toEqual([0, 30_000])
   })
 
   test('a clean answer brings no event and costs no waiting', async () => {

@@ -137,6 +137,11 @@ describe('what cannot be read is not there', () => {
     expect(told(headers)).toEqual({ limits: [], retryAfterMs: undefined })
   })
 
+  test('more than 32 limits', () => {
+    const list = Array.from({ length: 40 }, (_, index) => `"${index}";r=1`)
+    expect(told({ RateLimit: list.join(', ') }).limits).toHaveLength(32)
+  })
+
   test('whatever a server sends, nothing is thrown and every number is one', () => {
     const names = ['ratelimit', 'ratelimit-policy', 'ratelimit-remaining', 'x-ratelimit-remaining', 'x-ratelimit-reset']
     const others = ['x-ratelimit-reset-tokens', 'anthropic-ratelimit-requests-reset', 'retry-after', 'date', 'age']

@@ -134,6 +134,13 @@ onEachStore((bench) => {
   })
 })
 
+test('stores with a memory of their own do not count the same hit twice', async () => {
+  const warn = vi.spyOn(console, 'error').mockImplementation(() => {})
+  await (await serve([{ store: new SluiceStore() }, { store: new SluiceStore() }]))()
+  expect(warn.mock.calls).toEqual([])
+  warn.mockRestore()
+})
+
 describe('while the store is away', () => {
   test.each([
     [false, 503],

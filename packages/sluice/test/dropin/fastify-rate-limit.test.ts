@@ -101,12 +101,21 @@ onEachStore((bench) => {
   test('createRateLimit can look without counting', async () => {
     const app = Fastify()
     apps.push(app)
-    await app.register(rateLimit, { global: false, max: 2, timeWindow: 60_000, store: store() })
+    await app.register(rateLimit, {
+      global: false,
+      max: 2,
+      timeWindow: 60_000,
+      continueExceeding: true,
+      store: store(),
+    })
     const check = app.createRateLimit()
     app.get('/look', async (request) => check(request, { increment: false }))
     app.get('/count', async (request) => check(request))
     const remaining = async (path: string) => (await app.inject(path)).json<{ remaining: number }>().remaining
     expect([await remaining('/look'), await remaining('/count'), await remaining('/look')]).toEqual([2, 1, 1])
+    for (const _ of [2, 3]) await remaining('/count')
+    bench.clock.advanceMs(59_000)
+    expect((await app.inject('/look')).json()).toMatchObject({ isExceeded: true, ttl: 1000 })
   })
 })
 

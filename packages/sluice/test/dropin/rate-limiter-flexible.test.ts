@@ -113,6 +113,16 @@ onEachStore((bench) => {
     expect(await second).toMatchObject({ passed: true, msBeforeNext: 8000 })
   })
 
+  test('execEvenly delays by no less than it is told', async () => {
+    const timers = handTimers()
+    const limiter = limiterOn(bench.store, { points: 5, execEvenly: true, execEvenlyMinDelayMs: 3000, timers })
+    await limiter.consume('k')
+    const second = outcome(limiter.consume('k'))
+    await expect.poll(() => limiter.get('k').then((result) => result?.consumedPoints)).toBe(2)
+    timers.advance(6000)
+    expect(await second).toMatchObject({ passed: true, msBeforeNext: 4000 })
+  })
+
   test('windows of less than a second end when they say', async () => {
     const limiter = limiterOn(bench.store, { duration: 0.25 })
     await limiter.consume('k', 2)
@@ -192,8 +202,8 @@ describe('while the store is away', () => {
   test('an insuranceLimiter answers, with the same block, and its refusal is one', async () => {
     const { store, close } = unreachableStore()
     const insuranceLimiter = new RateLimiterMemory({ points: 1, duration: 10 })
-    const limiter = limiterOn(store, { insuranceLimiter, blockDuration: 7 })
-    expect(insuranceLimiter.blockDuration).toBe(7)
+    const limiter = limiterOn(store, { insuranceLimiter, blockDuration: 7, execEvenly: true })
+    expect([insuranceLimiter.blockDuration, insuranceLimiter.execEvenly]).toEqual([7, true])
     expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true, remainingPoints: 0 })
     expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 7000 })
     expect(plain((await limiter.get('k')) ?? undefined)).toMatchObject({ consumedPoints: 2 })
