@@ -123,7 +123,7 @@ export class Pace {
 
   #nextMs({ counted, quota, remaining, renewedAtMs }: Known): number {
     if (remaining < 1) return renewedAtMs
-    if (!counted || !(remaining < quota * SPREAD_SHARE) || quota === Number.POSITIVE_INFINITY) return 0
+    if (!counted || quota === Number.POSITIVE_INFINITY || remaining >= quota * SPREAD_SHARE) return 0
     return this.#lastMs + (renewedAtMs - this.#lastMs) / (remaining + 1)
   }
 }

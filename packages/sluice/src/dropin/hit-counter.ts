@@ -85,8 +85,7 @@ export class HitCounter {
   /** For so long from now, unless it is longer already. */
   async block(key: string, durationMs: number): Promise<void> {
     // A larger gate of the same bucket is filled up: until as much has flowed back, that of the requests is shut.
-    const owed = UNITS_PER_US * (microseconds('block duration', durationMs) - 1)
-    const units = GATE_UNITS + owed
+    const units = GATE_UNITS + UNITS_PER_US * (microseconds('block duration', durationMs) - 1)
     await this.#take([{ ...this.#charge(gateOf(units), key), max: units }])
   }
 
@@ -127,14 +126,8 @@ function hitLimit(windowMs: number): Limit {
 }
 
 function gateOf(burst: number): Limit {
-  return compileLimit({
-    id: 'block',
-    fact: 'client',
-    algorithm: 'token_bucket',
-    units: UNITS_PER_US,
-    windowUs: 1,
-    burst,
-  })
+  const rate = { units: UNITS_PER_US, windowUs: 1 }
+  return compileLimit({ id: 'block', fact: 'client', algorithm: 'token_bucket', ...rate, burst })
 }
 
 /** A refusal leaves nothing to count: what a lease says of other buckets then is not known. */
