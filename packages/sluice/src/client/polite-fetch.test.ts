@@ -3,6 +3,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { systemTimers, type Timers } from '../clock.ts'
+import { rateLimit } from '../middleware/fetch.ts'
+import { memoryStore } from '../store/memory.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
 import { handTimers } from '../testing/hand-timers.ts'
 import { type CallReport, type PoliteEvent, type PoliteOptions, politeFetch } from './polite-fetch.ts'
@@ -383,6 +385,23 @@ describe('slowing down', () => {
     const { url } = await serve(() => ({ headers: { RateLimit: '"a";r=90;t=30', 'RateLimit-Policy': '"a";q=100' } }))
     expect((await fetch(url)).rateLimit).toMatchObject({ calls: 1, waitedMs: 0, gaveUp: undefined })
     expect(events).toEqual([])
+  })
+})
+
+/** Those that refuse: a leaky bucket delays, and permits are not told of in requests. */
+const REFUSING = ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const
+
+describe.each(REFUSING)('with a Sluice that limits by %s', (algorithm) => {
+  test('it is never refused, and gets a third of what it could at least', async () => {
+    const time = jumpingTime()
+    const store = memoryStore({ clock: time.clock })
+    const limit = { limit: 10, window: '10s', algorithm, store, clock: time.clock, ip: () => '192.0.2.1' }
+    const handler = rateLimit(limit)(() => new Response())
+    const { fetch } = polite({ ...time, fetch: (input) => handler(new Request(input)) })
+    for (let call = 0; call < 50; call += 1) {
+      expect((await fetch('http://host/')).rateLimit).toMatchObject({ calls: 1, gaveUp: undefined })
+    }
+    expect(time.nowMs()).toBeLessThan(3 * 50_000)
   })
 })
 
