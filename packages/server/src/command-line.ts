@@ -18,6 +18,7 @@ type Given = { readonly place: string; readonly text: string }
 
 const ENTRIES = Object.entries(SETTINGS) as [keyof Settings, Setting<unknown>][]
 const FLAGS = ENTRIES.map(([, { flag }]) => flag)
+const REPEATING = new Set(ENTRIES.flatMap(([, { flag, repeats }]) => (repeats ? [flag] : [])))
 const VARIABLES = ENTRIES.map(([, { env }]) => env)
 
 export function readCommand(args: readonly string[], environment: Environment): Command {
@@ -48,7 +49,9 @@ function readFlags(args: readonly string[], faults: Fault[]): Map<string, Given>
     if (token.kind === 'positional') {
       faults.push({ field: 'argument', value: token.value, fix: 'remove it: settings are given as --flag value' })
     } else if (token.kind === 'option' && token.name in options) {
-      flags.set(token.name, { place: `--${token.name}`, text: token.value ?? '' })
+      const before = REPEATING.has(token.name) ? flags.get(token.name)?.text : undefined
+      const text = before === undefined ? (token.value ?? '') : `${before} ${token.value ?? ''}`
+      flags.set(token.name, { place: `--${token.name}`, text })
     } else if (token.kind === 'option') {
       faults.push(unknownFlag(token.rawName, token.name))
     }

@@ -3,7 +3,9 @@
 
 import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
 import type { ErrorCode, HotKey, Limiter, Source, Store } from 'sluice'
+import type { RedisStore } from 'sluice/redis'
 import { VERSION } from './package-facts.ts'
+import { registerRedis } from './redis-metrics.ts'
 import { Tally } from './tally.ts'
 
 /** Rules beyond these share the label `other`: a scrape has to stay readable. */
@@ -31,11 +33,13 @@ export class Metrics {
   readonly #batchTakes = new Tally(BATCH_TAKES)
   #storeStats: () => Readonly<Record<string, number>> = () => ({})
   #hotKeys: () => readonly HotKey[] = () => []
+  #redis: Pick<RedisStore, 'facts' | 'shards'> | undefined
 
   constructor() {
     collectDefaultMetrics({ register: this.registry })
     this.#registerChecks()
     this.#registerStore()
+    registerRedis(this.registry, () => this.#redis)
     this.#registerHotKeys()
     this.#registerRules()
   }
@@ -63,6 +67,10 @@ export class Metrics {
 
   watchStore(store: Store): void {
     this.#storeStats = () => store.stats?.() ?? {}
+  }
+
+  watchRedis(store: Pick<RedisStore, 'facts' | 'shards'>): void {
+    this.#redis = store
   }
 
   watchLimiter(limiter: Limiter): void {
@@ -146,7 +154,7 @@ export class Metrics {
     this.#counter('sluice_syncs_lost_total', 'Syncs that were not answered in time.', stat('syncs_lost'))
     this.#gauge(
       'sluice_store_left_alone',
-      '1 while Redis is not asked, because it failed or for a drill.',
+      'Servers of Redis that are not asked, because they failed or for a drill.',
       stat('breaker_open'),
     )
     this.#counter('sluice_store_timeouts_total', 'Checks that Redis did not answer in time.', stat('timeouts'))

@@ -4,6 +4,7 @@
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { exampleRulesPath } from './package-facts.ts'
+import { isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
@@ -12,6 +13,8 @@ export type Settings = {
   readonly port: number
   readonly rules: string
   readonly redis: string | undefined
+  /** Other servers, by the name that rules know them by. */
+  readonly stores: Readonly<Record<string, string>> | undefined
   readonly redisConnections: number | undefined
   readonly storeDeadlineMs: number | undefined
   readonly nodes: number | undefined
@@ -40,6 +43,8 @@ export type Setting<T> = {
   /** The setting without which, or with which, this one would silently do nothing. */
   readonly needs?: keyof Settings
   readonly excludes?: keyof Settings
+  /** May be given several times; their texts are joined by spaces. */
+  readonly repeats?: true
   /** Never shown, not even to say that it is wrong. */
   readonly secret?: true
 }
@@ -82,9 +87,24 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     help: 'Redis that holds the counters, so that several nodes share them. Without it they are kept in memory.',
     fallback: () => undefined,
     shownFallback: '',
-    read: (text) => (/^rediss?:\/\/\S+$/.test(text) && URL.canParse(text) ? text : undefined),
-    fix: 'give a URL such as redis://127.0.0.1:6379 or rediss://user:password@host:6380/0',
+    read: (text) => (isRedisUrl(text) ? text : undefined),
+    fix: REDIS_URL_FIX,
     secret: true,
+  },
+  stores: {
+    flag: 'store',
+    env: 'SLUICE_STORES',
+    value: '<name>=<url>',
+    help:
+      'A further Redis, for rules with `store: <name>`: a hot rule gets a server of its own. ' +
+      'Give it again for another one; in the variable, separate them by spaces.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: readStores,
+    fix: 'give a name other than default and a URL of Redis, such as hot=redis://127.0.0.1:6380',
+    needs: 'redis',
+    secret: true,
+    repeats: true,
   },
   redisConnections: {
     flag: 'redis-connections',
@@ -207,4 +227,14 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
 function readInteger(text: string, min: number, max: number): number | undefined {
   const value = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN
   return value >= min && value <= max ? value : undefined
+}
+
+function readStores(text: string): Readonly<Record<string, string>> | undefined {
+  const stores: Record<string, string> = {}
+  for (const one of text.split(/\s+/).filter((part) => part !== '')) {
+    const [, name = '', url = ''] = /^([a-z0-9_.-]{1,64})=(.*)$/.exec(one) ?? []
+    if (!isRedisUrl(url) || name === 'default' || Object.hasOwn(stores, name)) return undefined
+    stores[name] = url
+  }
+  return stores
 }

@@ -29,6 +29,7 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   port: ['9000', 9000],
   rules: ['package.json', 'package.json'],
   redis: ['redis://127.0.0.1:6379', 'redis://127.0.0.1:6379'],
+  stores: ['hot=redis://127.0.0.1:6380', { hot: 'redis://127.0.0.1:6380' }, ['--redis', 'redis://h']],
   redisConnections: ['4', 4, ['--redis', 'redis://h']],
   storeDeadlineMs: ['50', 50, ['--redis', 'redis://h']],
   nodes: ['3', 3, ['--redis', 'redis://h']],
@@ -53,9 +54,9 @@ describe('settings', () => {
         settingsOf([`--${flag}=${text}`, ...more]),
         settingsOf(more, { [env]: text }),
       ]) {
-        expect(settings[name as keyof Settings]).toBe(value)
+        expect(settings[name as keyof Settings]).toEqual(value)
       }
-      expect(settingsOf([])[name as keyof Settings], 'the default').not.toBe(value)
+      expect(settingsOf([])[name as keyof Settings], 'the default').not.toEqual(value)
     },
   )
 
@@ -94,7 +95,7 @@ describe('settings', () => {
       'argument: remove it: settings are given as --flag value (got "extra")',
       '--port: give a port from 0 to 65535 (got "70000")',
       '--rules: give the path of a file that exists (got "nowhere.yaml")',
-      'SLUICE_REDIS_URL: give a URL such as redis://127.0.0.1:6379 or rediss://user:password@host:6380/0',
+      `SLUICE_REDIS_URL: ${SETTINGS.redis.fix}`,
       'SLUICE_MAX_KEYS: give a whole number from 1 to 1000000000 (got "-1")',
       'SLUICE_IPV6_PREFIX: give a number of bits from 1 to 128 (got "129")',
       '--layer: use edge or service (got "middle")',

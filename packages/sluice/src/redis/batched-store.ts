@@ -15,6 +15,7 @@ import {
 import { Batcher, type BatchObserver } from './batcher.ts'
 import { type Connection, connect, type RedisClient } from './client.ts'
 import type { KeyNames } from './key.ts'
+import { factsOf, type RedisFacts } from './redis-facts.ts'
 import type { Request } from './wire.ts'
 
 export type BatchedOptions = BatchObserver & {
@@ -28,6 +29,7 @@ export class BatchedStore implements Store {
   readonly ready: Promise<unknown>
   /** Of a Cluster: see Connection. */
   readonly primaryOf: Connection['primaryOf']
+  readonly #connections: readonly Connection[]
   readonly #batchers: readonly Batcher[]
   #turn = 0
   #closed = false
@@ -36,6 +38,7 @@ export class BatchedStore implements Store {
     const { connections, names, clock } = options
     const nowArgument = clock === undefined ? () => '' : () => String(clock.nowUs())
     const own = Array.from({ length: connections }, () => connect(client))
+    this.#connections = own
     this.#batchers = own.map((connection) => new Batcher(connection, names, options, nowArgument))
     this.ready = Promise.all(own.map(({ attempted }) => attempted))
     this.primaryOf = own[0]?.primaryOf
@@ -65,6 +68,10 @@ export class BatchedStore implements Store {
       requests: sum((one) => one.requests),
       errors: sum((one) => one.errors),
     }
+  }
+
+  async facts(): Promise<RedisFacts> {
+    return factsOf((await this.#connections[0]?.infos()) ?? [])
   }
 
   async close(): Promise<void> {

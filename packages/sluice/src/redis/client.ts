@@ -18,6 +18,8 @@ export type Connection = {
   /** Settles when the first attempt to connect has ended, well or not. */
   attempted: Promise<void>
   close(): Promise<void>
+  /** What `INFO` says, of each primary. */
+  infos(): Promise<readonly string[]>
   /** Of a Cluster: who serves a slot at present, as far as is known. Without it, one server has all keys. */
   readonly primaryOf?: (slot: number) => string
 }
@@ -89,6 +91,7 @@ function connectIoRedis(client: IoRedisLike): Connection {
   const attempted = own.connect().then(ignore, ignore)
   return {
     send: (command, args) => own.call(command, args as string[]),
+    infos: async () => [String(await own.call('INFO', []))],
     attempted,
     close: async () => own.disconnect(),
   }
@@ -99,6 +102,7 @@ function connectNodeRedis(client: NodeRedisLike): Connection {
   const own = client.duplicate({ disableOfflineQueue: true })
   return {
     send: (command, args) => own.sendCommand([command, ...args]),
+    infos: async () => [String(await own.sendCommand(['INFO']))],
     attempted: firstAttempt(own),
     close: async () => own.destroy(),
   }
@@ -109,6 +113,7 @@ function connectNodeRedisSentinel(client: NodeRedisSentinelLike): Connection {
   const own = client.duplicate({ maxCommandRediscovers: 0, scanInterval: SENTINEL_SCAN_MS })
   return {
     send: (command, args) => own.sendCommand(false, [command, ...args]),
+    infos: async () => [String(await own.sendCommand(false, ['INFO']))],
     attempted: firstAttempt(own),
     close: async () => void (await own.destroy()),
   }

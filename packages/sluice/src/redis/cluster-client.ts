@@ -12,6 +12,7 @@ export type IoRedisClusterLike = {
   duplicate(nodes?: never[], options?: object): IoRedisClusterLike
   connect(): Promise<unknown>
   call(command: string, args: string[]): Promise<unknown>
+  nodes(role: 'master'): readonly { info(): Promise<string> }[]
   disconnect(): void
   on(event: 'error', listener: (error: Error) => void): unknown
 }
@@ -24,6 +25,8 @@ export type NodeRedisClusterLike = {
   duplicate(options?: object): NodeRedisClusterLike
   connect(): Promise<unknown>
   sendCommand(firstKey: string, isReadonly: boolean, args: string[]): Promise<unknown>
+  readonly masters: readonly object[]
+  nodeClient(node: never): Promise<{ sendCommand(args: string[]): Promise<unknown> }>
   destroy(): void
   on(event: 'error', listener: (error: Error) => void): unknown
 }
@@ -65,6 +68,7 @@ export function connectIoRedisCluster(client: IoRedisClusterLike): Connection {
       if (own.status !== 'ready') throw new Error('no node of the Cluster can be reached')
       return own.call(command, args as string[])
     },
+    infos: () => Promise.all(own.nodes('master').map((node) => node.info())),
     attempted: own.connect().then(ignore, ignore),
     close: async () => own.disconnect(),
     primaryOf: (slot) => own.slots[slot]?.[0] ?? '',
@@ -86,6 +90,10 @@ export function connectNodeRedisCluster(client: NodeRedisClusterLike): Connectio
   own.on('error', ignore)
   return {
     send: (command, args, firstKey) => untilWhole(() => own.sendCommand(firstKey, false, [command, ...args])),
+    infos: () =>
+      Promise.all(
+        own.masters.map(async (node) => String(await (await own.nodeClient(node as never)).sendCommand(['INFO']))),
+      ),
     attempted: own.connect().then(ignore, ignore),
     close: async () => own.destroy(),
     primaryOf: (slot) => own.slots[slot]?.master.address ?? '',

@@ -7,6 +7,7 @@ import type { Place } from '../scatter/scatter-store.ts'
 import type { BucketName, Store } from '../store/store.ts'
 import type { BatchedStore } from './batched-store.ts'
 import type { KeyNames } from './key.ts'
+import type { RedisFacts } from './redis-facts.ts'
 import { slotOf } from './slot.ts'
 
 /** `shard` is the address of a primary, where there are several. */
@@ -56,6 +57,10 @@ export class GuardedRedis {
 
   states(): ShardState[] {
     return [...this.#guards].map(([shard, { breaker }]) => ({ ...this.#namesOf(shard), state: breaker }))
+  }
+
+  facts(): Promise<RedisFacts> {
+    return this.#batched.facts()
   }
 
   drill(forMs: number): void {

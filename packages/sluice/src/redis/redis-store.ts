@@ -17,6 +17,7 @@ import type { BatchObserver } from './batcher.ts'
 import type { RedisClient } from './client.ts'
 import { GuardedRedis, type ShardState, type ShardTransition } from './guarded-redis.ts'
 import { KeyNames } from './key.ts'
+import type { RedisFacts } from './redis-facts.ts'
 
 export type RedisStoreOptions = BatchObserver & {
   /** Connections to Redis; requests are spread over them turn by turn. */
@@ -46,6 +47,8 @@ export type RedisStore = Store & {
   breaker(): BreakerState
   /** The same of each server: a primary of a Cluster is listed once something was asked of it. */
   shards(): readonly ShardState[]
+  /** What each Redis says about itself, by the name of its store. Rejects while one cannot be asked. */
+  facts(): Promise<Readonly<Record<string, RedisFacts>>>
   /** Leaves Redis alone for a while, on purpose: an outage to rehearse. */
   drill(forMs: number): void
 }
@@ -109,6 +112,11 @@ class LayeredStore implements RedisStore {
 
   shards(): readonly ShardState[] {
     return this.#all.flatMap((redis) => redis.states())
+  }
+
+  async facts(): Promise<Readonly<Record<string, RedisFacts>>> {
+    const entries = this.#all.map(async (redis) => [redis.name, await redis.facts()] as const)
+    return Object.fromEntries(await Promise.all(entries))
   }
 
   drill(forMs: number): void {

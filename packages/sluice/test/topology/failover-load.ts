@@ -69,6 +69,10 @@ export class FailoverLoad {
     return this.#of(user).filter(({ allowed, atMs }) => allowed && atMs <= untilMs && atMs > untilMs - ms).length
   }
 
+  refusedByPolicy(user: string): number {
+    return this.#of(user).filter(({ byRedis }) => !byRedis).length
+  }
+
   wasAlwaysRedis(user: string): boolean {
     return this.#of(user).every(({ byRedis }) => byRedis)
   }
