@@ -36,6 +36,7 @@ export function storeClass(options: HitCounterOptions = {}): new (params: object
 class RouteStore implements FastifyStore {
   readonly #counter: HitCounter
   readonly #renews: boolean
+  #apart = 0
 
   constructor(counter: HitCounter, params: Params) {
     if (params.exponentialBackoff) {
@@ -58,9 +59,16 @@ class RouteStore implements FastifyStore {
   }
 
   /** A route with options of its own has counts of its own; routes of one group have theirs in common. */
-  child({ routeInfo, ...params }: Params): FastifyStore {
-    const route = params.groupId === undefined ? `${routeInfo?.method}${routeInfo?.url}-` : 'group-'
-    return new RouteStore(this.#counter.named(route), params)
+  child(params: Params): FastifyStore {
+    return new RouteStore(this.#counter.named(`${this.#nameOf(params)}-`), params)
+  }
+
+  /** Limiters without a route are told apart by their order, which is the same in every process of a program. */
+  #nameOf({ groupId, routeInfo: { method, url } = {} }: Params): string {
+    if (groupId !== undefined) return 'group'
+    if (url !== undefined) return `${method}${url}`
+    this.#apart += 1
+    return `limiter${this.#apart}`
   }
 
   async #hit(key: string, timeWindow: number): Promise<Counted> {

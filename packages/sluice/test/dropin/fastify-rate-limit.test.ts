@@ -98,6 +98,16 @@ onEachStore((bench) => {
     expect(statuses(await ask('/', 5))).toEqual([200, 200, 429, 403, 403])
   })
 
+  test('limiters of createRateLimit with options of their own are counted apart', async () => {
+    const app = Fastify()
+    apps.push(app)
+    await app.register(rateLimit, { global: false, timeWindow: 60_000, store: store() })
+    const limiters = { login: app.createRateLimit({ max: 5 }), search: app.createRateLimit({ max: 9 }) }
+    for (const [name, check] of Object.entries(limiters)) app.get(`/${name}`, async (request) => check(request))
+    const remaining = async (path: string) => (await app.inject(path)).json<{ remaining: number }>().remaining
+    expect([await remaining('/login'), await remaining('/search'), await remaining('/login')]).toEqual([4, 8, 3])
+  })
+
   test('createRateLimit can look without counting', async () => {
     const app = Fastify()
     apps.push(app)
