@@ -47,7 +47,9 @@ export function splitUnits(limit: Limit, shares: readonly ExactShares[]): Split 
 }
 
 /** Throws RULE_INVALID when the parts are too odd for exact arithmetic. */
-export function regionParts(limit: Limit, numbers: LimitNumbers, shares: readonly ExactShares[], name: string) {
+export function regionParts(limit: Limit, shares: readonly ExactShares[], name: string): RegionParts {
+  const numbers = limit.spread
+  if (numbers === undefined) return { home: limit, pool: undefined }
   const { homes, pool } = splitUnits(limit, shares)
   const home = homes.get(name) ?? 0
   const { lease: wishes, ...others } = numbers
@@ -61,7 +63,7 @@ export function regionParts(limit: Limit, numbers: LimitNumbers, shares: readonl
     home: home > 0 ? part(home, {}) : undefined,
     // Another store, and another name too: somebody may have both in one. Without the pool, a region has its home.
     pool: pool > 0 ? part(pool, { id: poolId(numbers.id), onFail: 'closed' }) : undefined,
-  } satisfies RegionParts
+  }
 }
 
 /** In front, where no name of a rule or a plan can look like it. */

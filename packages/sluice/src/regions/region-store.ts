@@ -300,17 +300,15 @@ class TwoStores implements RegionStore {
 
   /** A bucket as it is known here, and in the pool. */
   #sides<B extends BucketName>(bucket: B): { readonly here: B | undefined; readonly pool: B | undefined } {
-    if (bucket.limit.spread === undefined) return { here: bucket, pool: undefined }
     const { home, pool } = this.#partsOf(bucket.limit)
     return { here: home && { ...bucket, limit: home }, pool: pool && { ...bucket, limit: pool } }
   }
 
   #partsOf(limit: Limit): RegionParts {
     if (limit === this.#lastLimit && this.#lastParts !== undefined) return this.#lastParts
-    const numbers = limit.spread
     let parts = this.#parts.get(limit)
     if (parts === undefined) {
-      parts = numbers === undefined ? NO_PARTS : regionParts(limit, numbers, this.#shares, this.name)
+      parts = regionParts(limit, this.#shares, this.name)
       this.#parts.set(limit, parts)
     }
     this.#lastLimit = limit
@@ -318,8 +316,6 @@ class TwoStores implements RegionStore {
     return parts
   }
 }
-
-const NO_PARTS: RegionParts = { home: undefined, pool: undefined }
 
 function isSpread({ limit }: Charge): boolean {
   return limit.spread !== undefined

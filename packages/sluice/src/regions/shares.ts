@@ -30,10 +30,15 @@ export function exactShares({ weights, homeShare = HOME_SHARE_DEFAULT }: Shares,
     if (!isShare(weight)) throw fault(`weights.${name}`, weight, 'give a number from 0 to 1')
   }
   if (!isShare(homeShare)) throw fault('homeShare', homeShare, 'give a number from 0 to 1')
-  const exact = new Map(entries.map(([name, weight]) => [name, Math.round(weight * MILLION)]))
+  const exact = new Map(entries.map(([name, weight]) => [name, millionths(weight)]))
   const sum = [...exact.values()].reduce((total, weight) => total + weight, 0)
   if (sum > MILLION) throw fault('weights', weights, `lower some: together they are ${sum / MILLION}, and 1 is all`)
-  return { weights: exact, homeShare: Math.round(homeShare * MILLION) }
+  return { weights: exact, homeShare: millionths(homeShare) }
+}
+
+/** Rounded down, so that parts of a whole stay one; but 0.57 times a million is a little less than 570,000. */
+function millionths(share: number): number {
+  return Math.floor(share * MILLION + 1e-6)
 }
 
 function isShare(value: unknown): value is number {
