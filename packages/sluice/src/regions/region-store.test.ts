@@ -7,7 +7,7 @@ import { memoryStore } from '../store/memory.ts'
 import type { Charge, Store, Taken } from '../store/store.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
 import { handTimers } from '../testing/hand-timers.ts'
-import { splitUnits } from './region-parts.ts'
+import { regionParts, splitUnits } from './region-parts.ts'
 import { type RegionOptions, regionStore } from './region-store.ts'
 import { exactShares, type Shares } from './shares.ts'
 
@@ -110,6 +110,42 @@ describe('the parts of a limit', () => {
         }
       }),
     )
+  })
+
+  test('are charged alike under any shares: as long a look back, as long leases, buckets that fill up equally fast', () => {
+    const leased = ['token_bucket', 'sliding_window_log'] as const
+    fc.assert(
+      fc.property(
+        fc.constantFrom(...leased),
+        fc.integer({ min: 20, max: 900 }),
+        shares,
+        shares,
+        (algorithm, units, a, b) => {
+          const whole = limitOf({ algorithm, units, burst: 2 * units, lease: {} })
+          for (const part of [a, b].flatMap((one) => Object.values(regionParts(whole, [one], 'r0')))) {
+            if (part === undefined) continue
+            expect(part.lease?.ttlUs).toBe(whole.lease?.ttlUs)
+            expect(part.lease?.charged.windowUs).toBe(whole.lease?.charged.windowUs)
+            expect(part.capacity / part.units).toBe(whole.capacity / whole.units)
+          }
+        },
+      ),
+    )
+  })
+
+  test('under old and new shares, in turns on one bucket, admit no more than the larger alone', async () => {
+    const clock = fakeClock()
+    const store = memoryStore({ clock })
+    const whole = limitOf({ algorithm: 'token_bucket', units: 60, burst: 40 })
+    const large = exactShares({ weights: WEIGHTS, homeShare: 1 }, 'shares')
+    const small = exactShares({ weights: WEIGHTS, homeShare: 0.3 }, 'shares')
+    const homes = [[large], [large, small]].map((both) => regionParts(whole, both, 'eu').home as Limit)
+    let admitted = 0
+    for (let turn = 0; turn < 600; turn += 1) {
+      clock.advanceMs(100)
+      for (const home of homes) admitted += await granted(store, home, 2)
+    }
+    expect(admitted).toBeLessThanOrEqual(24 + 36) // its burst, and what flows back within a minute
   })
 })
 

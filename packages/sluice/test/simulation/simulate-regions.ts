@@ -26,6 +26,8 @@ const ROLLOUT_US = 300_000
 const FORGOTTEN_US = 2_000_000 + 600_000
 const TTLS_US = [150_000, 600_000]
 const RETOLD = ['token', 'log', 'fixed']
+const BURST_EVERY_US = 700_000
+const BURST_US = 120_000
 
 type Region = {
   readonly name: string
@@ -64,6 +66,7 @@ class RegionSimulation {
   readonly #pauseUs: number
   readonly #limits: readonly Limit[]
   readonly #reweighs: boolean
+  readonly #bursty: boolean
   #loaded = true
   readonly #violations: string[] = []
   #shares: Shares
@@ -83,8 +86,9 @@ class RegionSimulation {
       return { name, skewUs: skew, store: new ReferenceStore({ nowUs: () => this.#world.nowUs + skew }) }
     })
     this.#reweighs = random.next() < 0.35
-    this.#seconds = random.pick([2, 4])
-    this.#pauseUs = this.#reweighs ? 5_000 : random.pick([7_000, 15_000])
+    this.#seconds = random.pick([2.25, 3.75])
+    this.#bursty = random.next() < 0.5
+    this.#pauseUs = this.#bursty ? 2_000 : random.pick([6_000, 15_000])
     // Of shares that change, only what is easily exceeded has much to say.
     this.#limits = limitsOf(random).filter(({ id }) => !this.#reweighs || RETOLD.includes(id))
     this.#shares = this.#useShares(REGIONS.slice(0, random.between(2, 3)))
@@ -165,11 +169,17 @@ class RegionSimulation {
   }
 
   #request(node: Node): void {
-    this.#world.after(this.#random.next() * 2 * this.#pauseUs, () => {
+    this.#world.after(this.#random.next() * 2 * this.#pauseUs + this.#lullUs(), () => {
       if (!node.alive || !this.#loaded) return
       void this.#check(node)
       this.#request(node)
     })
+  }
+
+  /** Bursts that all regions see at once, and lulls in which loans lie idle and buckets fill up. */
+  #lullUs(): number {
+    const withinUs = this.#world.nowUs % BURST_EVERY_US
+    return this.#bursty && withinUs > BURST_US ? BURST_EVERY_US - withinUs : 0
   }
 
   async #check(node: Node): Promise<void> {
