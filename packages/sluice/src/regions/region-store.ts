@@ -7,7 +7,7 @@
 // homes and what its nodes hold; `on_fail` is for the region's own store only.
 
 import { sumOf } from '../algorithms/grant.ts'
-import type { Limit } from '../algorithms/limit.ts'
+import { compileLimit, type Limit } from '../algorithms/limit.ts'
 import { StoreClock } from '../approximate/store-clock.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
@@ -165,13 +165,21 @@ class TwoStores implements RegionStore {
 
   stats(): Readonly<Record<string, number>> {
     const { leases = 0 } = this.#pools.stats?.() ?? {}
+    const { lagMs } = this.#global
+    const { homes, pool } = this.splitOf(WHOLE)
+    const differenceMs = (this.#global.clock.nowUs() - this.#regionalClock.nowUs()) / 1000
+    const agree = Math.abs(differenceMs) <= lagMs + CLOCK_ERROR_MS
+    const sum = [...homes.values()].reduce((total, home) => total + home, 0)
     return {
       ...this.#regional.stats?.(),
       ...this.#counts,
       region_leases: leases,
-      region_lag_ms: this.#global.lagMs,
+      region_lag_ms: lagMs,
       region_cut_off: this.isCutOff ? 1 : 0,
-      region_clock_difference_ms: (this.#global.clock.nowUs() - this.#regionalClock.nowUs()) / 1000,
+      region_home_share: (homes.get(this.name) ?? 0) / WHOLE.units,
+      region_pool_share: pool / WHOLE.units,
+      region_clock_difference_ms: differenceMs,
+      region_window_excess: agree ? 0 : sum / WHOLE.units,
     }
   }
 
@@ -316,6 +324,11 @@ class TwoStores implements RegionStore {
     return parts
   }
 }
+
+/** Its parts are shares. */
+const WHOLE: Limit = compileLimit({ id: '', algorithm: 'fixed_window', units: 1_000_000, windowUs: 1_000_000 })
+/** Clocks are compared by answers that took as long as the global ones do, and a little. */
+const CLOCK_ERROR_MS = 5
 
 function isSpread({ limit }: Charge): boolean {
   return limit.spread !== undefined
