@@ -12,6 +12,7 @@ const EXPORTS: Record<string, string[]> = {
     ...['plainRule', 'systemClock'],
   ],
   'sluice/redis': ['redisStore'],
+  'sluice/regions': ['regionStore'],
   'sluice/http': [
     ...[
       'IPV6_PREFIX_DEFAULT',
