@@ -16,6 +16,7 @@ export const SCENARIOS = [
   'refused',
   'cluster',
   'cluster-leased',
+  'regions',
   'scale',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]

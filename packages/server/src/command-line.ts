@@ -81,15 +81,17 @@ function settingValue(setting: Setting<unknown>, given: Given | undefined, fault
 
 function refuseIgnored(
   name: keyof Settings,
-  { needs, excludes }: Setting<unknown>,
+  { needs, excludes, secret }: Setting<unknown>,
   given: ReadonlyMap<keyof Settings, Given>,
   faults: Fault[],
 ): void {
   const found = given.get(name)
   if (found === undefined) return
-  const { place, text } = found
-  if (needs !== undefined && !given.has(needs)) {
-    faults.push({ field: place, value: text, fix: `remove it, or give --${SETTINGS[needs].flag}: it needs that` })
+  const { place } = found
+  const text = secret ? undefined : found.text
+  const missing = needs === undefined ? [] : [needs].flat().filter((needed) => !given.has(needed))
+  for (const needed of missing) {
+    faults.push({ field: place, value: text, fix: `remove it, or give --${SETTINGS[needed].flag}: it needs that` })
   }
   if (excludes !== undefined && given.has(excludes)) {
     faults.push({ field: place, value: text, fix: `remove it: it does nothing with --${SETTINGS[excludes].flag}` })

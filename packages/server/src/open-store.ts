@@ -2,6 +2,7 @@
 
 import { type Charge, compileLimit, type ErrorCode, memoryStore, type Store } from 'sluice'
 import type { RedisStore } from 'sluice/redis'
+import type { RegionStore } from 'sluice/regions'
 import type { Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
 import { redisClient } from './redis-url.ts'
@@ -14,10 +15,12 @@ export type OpenStore = {
   failure(): ErrorCode | undefined
   /** Leaves Redis alone for a while, on purpose; there is nothing to leave alone in memory. */
   readonly drill: ((forMs: number) => void) | undefined
+  /** The same store, where this node is in a region that shares limits with others. */
+  readonly region?: RegionStore | undefined
 }
 
 /** A Redis that cannot be reached must not hold up the start for long. */
-const CONNECT_MS_MAX = 2000
+export const CONNECT_MS_MAX = 2000
 
 export type StoreSettings = Pick<
   Settings,

@@ -128,3 +128,12 @@ export class SoleTaken implements Taken, Grant {
     return false
   }
 }
+
+/** All parts of one bucket as one: what the first to grant would say, and what is left in all of them. */
+export function sumOf(parts: readonly Grant[]): Grant {
+  return parts.reduce((sum, part) => ({
+    ...(part.retryAfterUs < sum.retryAfterUs ? part : sum),
+    remaining: sum.remaining + part.remaining,
+    resetAfterUs: Math.max(sum.resetAfterUs, part.resetAfterUs),
+  }))
+}

@@ -59,6 +59,8 @@ export type Limit = {
   readonly shards: readonly Limit[] | undefined
   /** Set on such a part. */
   readonly shard: Shard | undefined
+  /** What it was compiled of, where regions share it: each compiles its own part (regions/region-parts.ts). */
+  readonly spread: LimitNumbers | undefined
 }
 
 /** `index` counts from 1; `whole` is the limit before it was split. */
@@ -102,6 +104,8 @@ export type LimitNumbers = {
   readonly local?: boolean
   readonly shards?: number
   readonly store?: string
+  /** Whether regions share it. */
+  readonly spread?: boolean
 }
 
 /** What a rule asks for; the rest, and the bounds, are up to lease-terms.ts. */
@@ -109,6 +113,8 @@ export type LeaseWishes = {
   readonly maxUnits?: number | undefined
   readonly maxShare?: number | undefined
   readonly ttlUs?: number | undefined
+  /** Charged as if it were leased even where it is too small for that: a part of a limit whose other parts are not. */
+  readonly always?: boolean
 }
 
 /** The same, of a limit that nodes count on their own. */
@@ -181,6 +187,7 @@ function compileOne(numbers: LimitNumbers, shard: Shard | undefined): Limit {
       store: numbers.store ?? DEFAULT_STORE,
       shards: undefined,
       shard,
+      spread: numbers.spread && units > 0 ? numbers : undefined,
     }
     const { lease, approximate } = numbers
     if (approximate !== undefined) return { ...limit, approximate: approximateTerms(limit, approximate) }
@@ -199,6 +206,6 @@ export function windowIndex(limit: Limit, nowUs: number): number {
   return Math.floor(nowUs / limit.windowUs)
 }
 
-function greatestCommonDivisor(a: number, b: number): number {
+export function greatestCommonDivisor(a: number, b: number): number {
   return b === 0 ? a : greatestCommonDivisor(b, a % b)
 }

@@ -2,6 +2,7 @@
 // once more with another part. The parts add up to the limit (compileLimit), so together they never admit more than the
 // whole would; they may refuse while another part still has units. A take is all or nothing, as ever.
 
+import { sumOf } from '../algorithms/grant.ts'
 import type { Limit } from '../algorithms/limit.ts'
 import { systemTimers, type Timers } from '../clock.ts'
 import {
@@ -174,15 +175,6 @@ function eitherOf(first: Taken, second: Taken): Taken {
     return grant.short === 'now' && other.short === 'now' && other.retryAfterUs < grant.retryAfterUs ? other : grant
   })
   return { ...second, grants }
-}
-
-/** All parts of one bucket as one: what the first to grant would say, and what is left in all of them. */
-function sumOf(parts: readonly Grant[]): Grant {
-  return parts.reduce((sum, part) => ({
-    ...(part.retryAfterUs < sum.retryAfterUs ? part : sum),
-    remaining: sum.remaining + part.remaining,
-    resetAfterUs: Math.max(sum.resetAfterUs, part.resetAfterUs),
-  }))
 }
 
 /** Goes on at once where there is nothing to wait for. */

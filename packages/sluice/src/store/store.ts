@@ -129,6 +129,8 @@ export interface Store {
   peek(charges: readonly Charge[]): Taken | Promise<Taken>
   /** Forgets the bucket: the next request finds it full. */
   reset(bucket: BucketName): void | Promise<void>
+  /** Where limits can be shared between regions: why this one cannot be, or undefined. */
+  refusesSpread?(limit: Limit): string | undefined
   /** Numbers for metrics: gauges and totals by name. */
   stats?(): Readonly<Record<string, number>>
   close(): Promise<void>
