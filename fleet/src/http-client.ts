@@ -2,7 +2,8 @@
 
 import { Agent, request } from 'node:http'
 
-const agent = new Agent({ keepAlive: true, maxSockets: 64 })
+/** Questions do not wait behind the load. */
+const AGENTS = { GET: new Agent({ keepAlive: true }), POST: new Agent({ keepAlive: true, maxSockets: 128 }) }
 const TIMEOUT_MS = 10_000
 
 export function getJson(url: URL): Promise<unknown> {
@@ -19,7 +20,7 @@ function exchange(url: URL, body: string | undefined): Promise<unknown> {
   const headers =
     body === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }
   return new Promise((resolve, reject) => {
-    const sent = request(url, { agent, method, headers, timeout: TIMEOUT_MS }, (response) => {
+    const sent = request(url, { agent: AGENTS[method], method, headers, timeout: TIMEOUT_MS }, (response) => {
       let text = ''
       response.setEncoding('utf8')
       response.on('data', (chunk: string) => {
@@ -47,5 +48,5 @@ function parsed(text: string): unknown {
 
 /** Idle connections would keep the process alive. */
 export function closeConnections(): void {
-  agent.destroy()
+  for (const agent of Object.values(AGENTS)) agent.destroy()
 }

@@ -50,12 +50,6 @@ export class Ledger {
     this.#countsFromMs = startedMs + WARMUP_MS
   }
 
-  /** In the order in which requests are sent. */
-  asked(bucket: WatchedBucket, sentMs: number): void {
-    this.#buckets.add(bucket)
-    if (bucket.exact.asked(sentMs) && sentMs >= this.#countsFromMs) this.#usedOf(bucket.place).exact += 1
-  }
-
   /** In the order in which answers arrive. */
   answered(bucket: WatchedBucket, { region, sentMs, answeredMs, allowed, byPolicy }: Answer): void {
     const counts = this.counts(region)
@@ -64,10 +58,14 @@ export class Ledger {
       counts.byPolicy += 1
       counts.lastPolicyMs = answeredMs
     }
+    this.#buckets.add(bucket)
+    const admits = bucket.exact.asked(answeredMs)
+    const isCounted = answeredMs >= this.#countsFromMs
+    if (admits && isCounted) this.#usedOf(bucket.place).exact += 1
     if (this.#latenciesMs.push(answeredMs - sentMs) > LATENCIES_KEPT) this.#latenciesMs.shift()
     if (!allowed) return
     bucket.check.admitted(sentMs, answeredMs)
-    if (sentMs >= this.#countsFromMs) this.#usedOf(bucket.place).admitted += 1
+    if (isCounted) this.#usedOf(bucket.place).admitted += 1
   }
 
   counts(region: string): RegionCounts {
@@ -76,7 +74,7 @@ export class Ledger {
     return counts
   }
 
-  /** By how much more or less was admitted than one exact limiter would have admitted that was asked the same. */
+  /** By how much more or less was admitted than by one exact limiter that is asked as often, when answers arrive. */
   drift(place: string): number {
     const { admitted, exact } = this.#usedOf(place)
     return exact === 0 ? 0 : admitted / exact - 1

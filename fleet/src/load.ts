@@ -96,7 +96,6 @@ class Load {
   async #ask(region: Region, node: ServiceNode, bucket: WatchedBucket, subject: object): Promise<void> {
     const { name } = region
     const sentMs = performance.now()
-    this.#ledger.asked(bucket, sentMs)
     this.#inFlight += 1
     try {
       const { allowed, source } = (await postJson(node.checks, subject)) as CheckAnswer

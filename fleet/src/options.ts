@@ -16,7 +16,7 @@ export type Asked =
   | { readonly kind: 'help' }
   | { readonly kind: 'wrong'; readonly fault: string }
 
-const DEFAULTS = { nodes: 2, rate: 500 } as const
+const DEFAULTS = { nodes: 2, rate: 300 } as const
 
 export const HELP = `Usage: npm run fleet -- [options]
 

@@ -9,7 +9,7 @@ import { reconnect } from './reconnect.ts'
 import { reshard } from './reshard.ts'
 import { rollingRestart } from './rolling-restart.ts'
 
-const FLEET = { seconds: 300, nodes: 2, rate: 500 }
+const FLEET = { seconds: 300, nodes: 2, rate: 300 }
 const OUTAGE_SECONDS = 10
 
 const PARTS: Readonly<Record<string, (end: AbortSignal) => Promise<readonly Promised[]>>> = {

@@ -10,7 +10,7 @@ import { percent } from '../table.ts'
 import { DRIFT_MAX, type Promised, promisedUnderLoad } from '../verdict.ts'
 
 const SLOTS = 1000
-const RATE = 300
+const RATE = 200
 
 export async function reshard(): Promise<Promised[]> {
   const bed = await Bed.start(1)

@@ -10,7 +10,7 @@ import { type Promised, promisedUnderLoad } from '../verdict.ts'
 
 /** How often the load balancer looks; a node drains for longer. */
 const LOOK_MS = 100
-const RATE = 300
+const RATE = 200
 
 export async function rollingRestart(nodes: number): Promise<Promised[]> {
   const bed = await Bed.start(nodes)
