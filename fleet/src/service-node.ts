@@ -34,6 +34,7 @@ export class ServiceNode {
     const child = spawn(process.execPath, [main, '--port', '0', ...args], {
       env: Object.fromEntries(inherited),
       stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true, // Ctrl-C is for this process, which ends the nodes when nobody asks them any more
     })
     const kill = () => child.kill('SIGKILL')
     process.once('exit', kill)
