@@ -2,17 +2,16 @@
 // name there. Nodes of both work on the same buckets, as in a rolling upgrade.
 
 import { createHash } from 'node:crypto'
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const OURS = ['sluice', '@sluice']
-const SCRIPT = /sha1: '(\w{40})',\s+text: `([^`]*)`/
 
 /** The path of its `main.js`, in a temporary folder. */
-export function otherVersion(): string {
+export async function otherVersion(): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-version-'))
   const packages = join(ROOT, 'node_modules')
   mkdirSync(join(folder, 'node_modules'))
@@ -27,20 +26,17 @@ export function otherVersion(): string {
       cpSync(join(ROOT, from, part), join(folder, to, part), { recursive: true })
     }
   }
-  renameScript(join(folder, 'node_modules/sluice/dist/redis/scripts.generated.js'))
+  await renameScripts(join(folder, 'node_modules/sluice/dist/redis/scripts.generated.js'))
   return join(folder, 'server/dist/main.js')
 }
 
-/** A comment more makes it another script to Redis. */
-function renameScript(path: string): void {
-  const source = readFileSync(path, 'utf8')
-  const [, sha1 = '', written = ''] = SCRIPT.exec(source) ?? []
-  const text = `${written}-- another version\n`
-  const meant = text.replaceAll('\\\\', '\\')
-  if (sha1 === '') throw new Error(`${path} holds no script`)
-  const other = createHash('sha1').update(meant).digest('hex')
-  writeFileSync(
-    path,
-    source.replace(sha1, other).replace(written, () => text),
-  )
+/** A comment more makes each of them another script to Redis. */
+async function renameScripts(path: string): Promise<void> {
+  const scripts = (await import(pathToFileURL(path).href)) as Readonly<Record<string, { readonly text: string }>>
+  const renamed = Object.entries(scripts).map(([name, script]) => {
+    const text = `${script.text}-- another version\n`
+    const sha1 = createHash('sha1').update(text).digest('hex')
+    return `export const ${name} = ${JSON.stringify({ sha1, text })}\n`
+  })
+  writeFileSync(path, renamed.join(''))
 }

@@ -10,7 +10,8 @@ import type { Promised } from '../verdict.ts'
 
 const CLIENTS = 50
 const ROUND_MS = 50
-const STEADY_SECONDS_MAX = 10
+/** A breaker pauses for up to 7.5 s, and a client waits up to 2 s before it connects again. */
+const STEADY_SECONDS_MAX = 15
 const RULE = { rule_id: 'user', scope: 'per_user', limit: 1_000_000, window: '1s', consistency: 'strict' }
 
 export async function reconnect(outageSeconds: number): Promise<Promised[]> {

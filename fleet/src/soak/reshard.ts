@@ -1,8 +1,10 @@
-// 1000 slots of a Cluster move from one primary to another under load: nobody is decided by on_fail, nothing is lost and
+// 1000 slots of a Cluster move between two primaries under load: nobody is decided by on_fail, nothing is lost and
 // nothing is charged twice.
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { ClusterNode } from 'sluice/testing'
 import { Bed } from '../bed.ts'
 import { ALL } from '../ledger.ts'
 import { underLoad } from '../load.ts'
@@ -10,9 +12,11 @@ import { percent } from '../table.ts'
 import { DRIFT_MAX, type Promised, promisedUnderLoad } from '../verdict.ts'
 
 const SLOTS = 1000
+/** Before and after: until shares are found out, and until what moved was used again. */
+const SETTLE_MS = 3000
 const RATE = 200
 
-export async function reshard(): Promise<Promised[]> {
+export async function reshard(moves: number): Promise<Promised[]> {
   const bed = await Bed.start(1)
   try {
     const [region] = bed.regions
@@ -20,9 +24,14 @@ export async function reshard(): Promise<Promised[]> {
     if (region === undefined || from === undefined || to === undefined) throw new Error('there are no two primaries')
     let seconds = 0
     const ledger = await underLoad(bed, RATE, async () => {
+      await sleep(SETTLE_MS)
       const startedMs = performance.now()
-      await moveSlots(from.port, from.id, to.id)
+      for (let move = 0; move < moves; move += 1) {
+        const [source, target] = move % 2 === 0 ? [from, to] : [to, from]
+        await moveSlots(source, target)
+      }
       seconds = (performance.now() - startedMs) / 1000
+      await sleep(SETTLE_MS)
     })
     const { byPolicy } = ledger.counts(region.name)
     const [own, shared] = [ledger.drift(region.name), ledger.drift(ALL)]
@@ -30,7 +39,7 @@ export async function reshard(): Promise<Promised[]> {
       ...promisedUnderLoad(ledger, bed.regions),
       {
         kept: byPolicy === 0,
-        text: `${SLOTS} slots moved in ${seconds.toFixed(1)} s: ${byPolicy} decisions by on_fail`,
+        text: `${SLOTS} slots moved ${moves} times in ${seconds.toFixed(1)} s: ${byPolicy} decisions by on_fail`,
       },
       {
         kept: own >= -DRIFT_MAX && shared >= -DRIFT_MAX,
@@ -42,9 +51,9 @@ export async function reshard(): Promise<Promised[]> {
   }
 }
 
-async function moveSlots(port: number, from: string, to: string): Promise<void> {
-  const what = ['--cluster-from', from, '--cluster-to', to, '--cluster-slots', String(SLOTS), '--cluster-yes']
-  const child = spawn('redis-cli', ['--cluster', 'reshard', `127.0.0.1:${port}`, ...what], {
+async function moveSlots(from: ClusterNode, to: ClusterNode): Promise<void> {
+  const what = ['--cluster-from', from.id, '--cluster-to', to.id, '--cluster-slots', String(SLOTS), '--cluster-yes']
+  const child = spawn('redis-cli', ['--cluster', 'reshard', `127.0.0.1:${from.port}`, ...what], {
     stdio: ['ignore', 'ignore', 'inherit'],
   })
   const [code] = (await once(child, 'exit')) as [number | null]

@@ -15,14 +15,17 @@ const RATE = 200
 export async function rollingRestart(nodes: number): Promise<Promised[]> {
   const bed = await Bed.start(nodes)
   try {
-    const main = otherVersion()
+    const main = await otherVersion()
     const old = bed.regions.flatMap((region) => region.nodes.map((node) => ({ region, node })))
     const ledger = await underLoad(bed, RATE, async () => {
       for (const { region, node } of old) await replace(bed, region, node, main)
     })
     return [
       ...promisedUnderLoad(ledger, bed.regions),
-      { kept: true, text: `${old.length} nodes were replaced by ones with another script` },
+      {
+        kept: old.every(({ region, node }) => !region.nodes.includes(node)),
+        text: `${old.length} nodes were replaced by ones with another script`,
+      },
     ]
   } finally {
     await bed.stop()
