@@ -143,25 +143,14 @@ describe('clients of the form with one limit', () => {
   })
 })
 
-describe('counters in the memory of one of several processes', () => {
-  beforeEach(() => void vi.spyOn(process, 'emitWarning').mockImplementation(() => {}))
-  afterEach(() => {
-    vi.restoreAllMocks()
-    vi.unstubAllEnvs()
-  })
-
-  test('are warned about once, and only when the memory is the default', () => {
-    vi.stubEnv('NODE_APP_INSTANCE', '0')
-    createGate(ok)
-    vi.stubEnv('NODE_APP_INSTANCE', '1')
-    createGate({ ...ok, store: memoryStore() })
-    createGate({ limiter })
-    expect(process.emitWarning).not.toHaveBeenCalled()
-    createGate(ok)
-    createGate(ok)
-    expect(process.emitWarning).toHaveBeenCalledExactlyOnceWith(expect.stringContaining('several processes'), {
-      code: 'SLUICE_MEMORY_PER_PROCESS',
-    })
+describe('limits on one store', () => {
+  test('of one name are one limit, or a mistake', async () => {
+    const store = memoryStore()
+    const gates = [createGate({ ...ok, store }), createGate({ ...ok, store })]
+    const verdicts = await Promise.all(gates.map((gate) => gate({}, HTTP, {})))
+    expect(verdicts.map((verdict) => verdict?.allowed)).toEqual([true, false])
+    expect(errorOf({ ...ok, limit: 2, store }).faults[0]).toMatchObject({ field: 'name', value: 'default' })
+    expect(() => createGate({ ...ok, limit: 2, store, name: 'other' })).not.toThrow()
   })
 })
 
