@@ -1,6 +1,13 @@
 // Warnings about a set-up that works, but not as its author thinks. Each is given once per process, and says the fix.
 
-const WARNINGS = {
+export type WarningCode =
+  | 'SLUICE_MEMORY_PER_PROCESS'
+  | 'SLUICE_NO_ADDRESS'
+  | 'SLUICE_UNTRUSTED_PROXY'
+  | 'SLUICE_COUNTED_TWICE'
+  | 'SLUICE_LIMITER_PER_REQUEST'
+
+const WARNINGS: Readonly<Record<WarningCode, string>> = {
   SLUICE_MEMORY_PER_PROCESS:
     'this is one of several processes, and each counts in its own memory, so clients get the limit in each. ' +
     'Pass a store that they share, redisStore for example.',
@@ -16,9 +23,7 @@ const WARNINGS = {
   SLUICE_LIMITER_PER_REQUEST:
     'middlewares are made while requests are served, and each sees one request only, so nothing is limited. ' +
     'Call rateLimit() once, outside of the handler.',
-} as const
-
-export type WarningCode = keyof typeof WARNINGS
+}
 
 /** So many middlewares may be made late and be used once before that looks like one per request. */
 const FLEETING_MAX = 10
