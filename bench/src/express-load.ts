@@ -1,4 +1,4 @@
-// Rounds of requests to an Express application in a process of its own: 100 k clients by Zipf's law, in a header.
+// Rounds of requests to an Express application in a process of its own: 1,000 clients by Zipf's law, in a header.
 
 import { fileURLToPath } from 'node:url'
 import { startServer } from './http-server.ts'
@@ -6,7 +6,7 @@ import type { Contender } from './measure.ts'
 import { sendRaw } from './raw-load.ts'
 import { freshKeys, seeded, zipf } from './zipf.ts'
 
-const KEYS = 100_000
+const KEYS = 1000
 const CALLS = 20_000
 const CONNECTIONS = 32
 

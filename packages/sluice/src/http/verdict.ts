@@ -68,7 +68,16 @@ export async function judge(
   options: JudgeOptions = {},
   accept?: string | undefined,
 ): Promise<Verdict> {
-  const decision = limiter.checkSync(subject) ?? (await limiter.check(subject))
+  return verdictOf(limiter, await limiter.check(subject), options, accept)
+}
+
+/** What a decision of this limiter means for a request. */
+export function verdictOf(
+  limiter: Limiter,
+  decision: Decision,
+  options: JudgeOptions,
+  accept: string | undefined,
+): Verdict {
   const { headers: headerOptions, clock = systemClock } = options
   if (decision.allowed) {
     const headers = rateLimitHeaders(decision, clock.nowUs(), headerOptions, null)
