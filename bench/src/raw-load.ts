@@ -1,5 +1,5 @@
-// A load that costs little itself: requests written as they stand to kept-alive connections, each of which waits for its
-// answer before it sends the next one. The answers are known beforehand, and anything else is an error.
+// A load that costs little itself: requests written as they stand to kept-alive connections, each of which waits for
+// its answer before it sends the next one. The answers are known beforehand, and anything else is an error.
 
 import { connect, type Socket } from 'node:net'
 

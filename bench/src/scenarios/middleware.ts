@@ -1,5 +1,5 @@
-// What a middleware adds to the CPU time of an Express request, in memory: ours with all its headers over no middleware,
-// and with the headers of express-rate-limit over express-rate-limit.
+// What a middleware adds to the CPU time of an Express request, in memory: ours with all its headers over no
+// middleware, and with the headers of express-rate-limit over express-rate-limit.
 
 import { withExpress } from '../express-load.ts'
 import { alternate, pairedRatio, resultsOf } from '../measure.ts'

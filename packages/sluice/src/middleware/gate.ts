@@ -72,19 +72,20 @@ function isPromised<T>(value: Maybe<T>): value is Promise<T> {
 /** Which middlewares have judged a request: each leaves its mark. */
 type Mark = { readonly limiter: Limiter }
 
-const MARKS: unique symbol = Symbol('sluice.marks')
+/** Beside the requests rather than in them: a property more would make each of them grow. */
+const marksOf = new WeakMap<object, Mark | readonly Mark[]>()
 
-/** The same middleware counts a request once, wherever it is registered. Another one of the same limiter is a mistake. */
-function isMarked(raw: { [MARKS]?: Mark | readonly Mark[] }, mark: Mark): boolean {
-  const marks = raw[MARKS]
+/** One middleware counts a request once, wherever it is registered. Another one of its limiter is a mistake. */
+function isMarked(raw: object, mark: Mark): boolean {
+  const marks = marksOf.get(raw)
   if (marks === undefined) {
-    raw[MARKS] = mark
+    marksOf.set(raw, mark)
     return false
   }
   const before = [marks].flat()
   if (before.includes(mark)) return true
   if (before.some(({ limiter }) => limiter === mark.limiter)) warnOnce('SLUICE_COUNTED_TWICE')
-  raw[MARKS] = [...before, mark]
+  marksOf.set(raw, [...before, mark])
   return false
 }
 

@@ -100,7 +100,7 @@ export class RuleSet {
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
     const chosen = this.#grouped ? onePerGroup(live) : live
     if (spot.others.length === 0) return chosen
-    // Each reading chooses for itself: a path that can be read as an exempt one is exempt only if it is so in all of them.
+    // Each reading chooses for itself: what can be read as an exempt path is exempt only if it is so in each.
     return [...new Set([chosen, ...spot.others.map((other) => this.#match(subject, other))].flat())]
   }
 

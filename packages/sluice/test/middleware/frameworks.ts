@@ -1,5 +1,5 @@
-// Every framework that has a middleware, as a real server with its own router: the same routes, the same answers, behind
-// the same options. What a suite says of one, it says of all.
+// Every framework that has a middleware, as a real server with its own router: the same routes, the same answers,
+// behind the same options. What a suite says of one, it says of all.
 
 import 'reflect-metadata'
 import { once } from 'node:events'
