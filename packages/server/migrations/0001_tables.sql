@@ -2,17 +2,16 @@
 
 -- The rules of the set in force, one row each. `revision` is the version of the set that last changed the row.
 CREATE TABLE rules (
-  rule_id    text PRIMARY KEY,
-  rule       jsonb NOT NULL,
-  revision   bigint NOT NULL,
-  created_at timestamptz NOT NULL,
-  updated_at timestamptz NOT NULL
+  rule_id  text PRIMARY KEY,
+  revision bigint NOT NULL,
+  rule     jsonb NOT NULL
 );
 
--- Every set there ever was, as a whole: what nodes load, what a rollback goes back to.
+-- Every version of the set as a whole: what a rollback goes back to. `rules` is null once too many others came after it.
 CREATE TABLE rule_versions (
   version    bigint PRIMARY KEY,
-  rules      jsonb NOT NULL,
+  rules      jsonb,
+  rule_count integer NOT NULL,
   actor      text NOT NULL,
   reason     text,
   created_at timestamptz NOT NULL

@@ -72,7 +72,7 @@ describeDatabases('the database', ({ open, empty }) => {
     const settings = empty()
     const first = await openDatabase(settings)
     expect(await migrate(first)).toContain('0001_tables.sql')
-    await first.query("INSERT INTO rules VALUES ('a', '{}', 1, now(), now())")
+    await first.query("INSERT INTO rules VALUES ('a', 1, '{}')")
     await first.close()
     const second = await open(settings)
     expect(await migrate(second)).toEqual([])
