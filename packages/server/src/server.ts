@@ -69,9 +69,11 @@ function running(
     // Clients that keep connections open are told not to use them again, or the next request would meet a closed one.
     app.server.prependListener('request', (_request, response) => response.setHeader('connection', 'close'))
   }
+  let closing: Promise<void> | undefined
   const close = () => {
     drain()
-    return stop()
+    closing ??= stop()
+    return closing
   }
   const address = addressOf(app.server.address() as AddressInfo) // it listens on a port, not on a pipe
   return { address, ...facts, drain, close }

@@ -145,7 +145,7 @@ export function ruleFile(content: string, name = 'rules.yaml'): string {
   return path
 }
 
-function defaults(): Settings {
+export function defaults(): Settings {
   const values = Object.entries(SETTINGS).map(([name, { fallback }]) => [name, fallback()])
   return Object.fromEntries(values) as Settings
 }
