@@ -14,6 +14,8 @@ export const SCENARIOS = [
   'decision-latency',
   'outage',
   'refused',
+  'rules-apply',
+  'propagation',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 

@@ -2,6 +2,7 @@ import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { verifyAudit } from '../src/audit/audit.ts'
 import type { Database } from '../src/db/database.ts'
 import { type DatabaseSettings, openDatabase } from '../src/db/open-database.ts'
+import type { PlainRule } from '../src/rules/changes.ts'
 import { RuleStore } from '../src/rules/rule-store.ts'
 import { emptyDataDir, temporaryFolder, usePostgres } from './databases.ts'
 import { buildOnce, type Running, start } from './process.ts'
@@ -34,7 +35,7 @@ async function wholeSet(database: Database): Promise<number> {
   const { version, rules } = await store.read()
   expect(await store.set(version)).toEqual(rules)
   expect(await verifyAudit(database)).toMatchObject({ intact: true, rows: version })
-  const limits = [...new Set(rules.map(({ limit }) => limit))]
+  const limits = [...new Set((rules as PlainRule[]).map(({ limit }) => limit))]
   expect([rules.length, limits.length]).toEqual([RULES, 1])
   return Number(limits[0])
 }

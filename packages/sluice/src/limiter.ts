@@ -176,7 +176,7 @@ class RuleLimiter implements Limiter, Decider {
 
   #compile(rules: unknown, version: number): Sliced<RuleSet> {
     const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, clock = systemClock } = this.#options
-    return RuleSet.of(rules, version, { layer, ipv6Prefix }, clock)
+    return RuleSet.of(rules, version, { layer, ipv6Prefix }, clock, this.#rules)
   }
 
   #plan(subject: Subject, requestId: string | undefined): Plan {

@@ -49,14 +49,17 @@ export type CompileOptions = {
   readonly ipv6Prefix: number
 }
 
+/** Rules that were compiled before, with the same options. */
+export type KnownRules = ReadonlyMap<Rule, CompiledRule>
+
 /** The rules that can apply here. Refuses what this version could only ignore. */
-export function* compiling(rules: readonly Rule[], options: CompileOptions): Sliced<CompiledRule[]> {
+export function* compiling(rules: readonly Rule[], options: CompileOptions, known: KnownRules): Sliced<CompiledRule[]> {
   const faults = new Faults()
   for (const rule of rules) refuseIgnored(rule, faults.at(rule.rule_id))
   faults.throwIfAny('RULE_INVALID')
   const here = ({ enabled, enforce_at: at }: Rule) =>
     enabled && (at === 'any' || !options.layer || at === options.layer)
-  return yield* mapped(rules.filter(here), (rule) => compileRule(rule, options))
+  return yield* mapped(rules.filter(here), (rule) => known.get(rule) ?? compileRule(rule, options))
 }
 
 /** A field that is understood but would do nothing is worse than one that is refused. */
