@@ -59,7 +59,8 @@ describe('a node that is killed in the middle of an import leaves all of it or n
       const cut = importSet(node, 2).catch(() => undefined)
       await vi.waitFor(async () => {
         const [row] = await database.query<{ waiting: number }>(
-          `SELECT count(*)::int AS waiting FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%audit%'`,
+          `SELECT count(*) AS waiting FROM pg_stat_activity
+           WHERE wait_event_type = 'Lock' AND query LIKE '%audit%'`,
         )
         expect(row?.waiting).toBe(1)
       }, 10_000)

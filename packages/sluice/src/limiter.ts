@@ -46,8 +46,8 @@ export interface Limiter {
   /** Replaces all rules at once; throws RULE_INVALID and keeps the present ones if one of them is wrong. */
   setRules(rules: unknown, version?: number): void
   /**
-   * The same in two steps, for large sets: this one takes its time, and checks go on meanwhile. Rejects with RULE_INVALID
-   * if one of them is wrong. Nothing changes before `enforce` is called on what it resolves to.
+   * The same in two steps, for large sets: this one takes its time, and checks go on meanwhile. Rejects with
+   * RULE_INVALID if one of them is wrong. Nothing changes before `enforce` is called on what it resolves to.
    */
   prepareRules(rules: unknown, version?: number): Promise<PreparedRules>
   /** The buckets that get the most checks of this limiter at present, the hottest first: estimates, from samples. */
