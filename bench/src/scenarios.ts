@@ -14,6 +14,7 @@ export const SCENARIOS = [
   'decision-latency',
   'outage',
   'refused',
+  'regions',
   'rules-apply',
   'propagation',
 ] as const

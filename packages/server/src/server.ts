@@ -7,6 +7,7 @@ import { createApp } from './http/app.ts'
 import type { Lifecycle } from './http/health.ts'
 import { keyHash, type Log } from './log.ts'
 import { Metrics } from './metrics.ts'
+import { openRegion } from './open-region.ts'
 import { type OpenStore, openStore } from './open-store.ts'
 import { LiveRules } from './rules/live-rules.ts'
 import { openRules } from './rules/open-rules.ts'
@@ -38,7 +39,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
   try {
     const { source, store: ruleStore, snapshot } = await openRules(settings)
     closers.push(() => source.close())
-    const store = await openStore(settings, metrics, log)
+    const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
     const limiter = createLimiter({ rules: [], version: 0, store: store.store, layer, ipv6Prefix })
     closers.push(() => limiter.close())
     const live = new LiveRules({ source, snapshot, limiter, metrics, log })

@@ -17,6 +17,7 @@ import { answerUnknown } from './not-found.ts'
 import { describeRoutes, openapiRoutes } from './openapi.ts'
 import { ProblemError } from './problem.ts'
 import { refundRoute } from './refund.ts'
+import { regionsRoute } from './regions.ts'
 import { parseRuleBodies } from './rule-bodies.ts'
 import { ruleSetRoutes } from './rule-set.ts'
 import type { RulesParts } from './rule-writes.ts'
@@ -60,6 +61,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
     ruleSetRoutes(scope, parts)
   })
   hotKeysRoute(app, parts)
+  regionsRoute(app, limiter, store.region)
   drillRoute(app, store, parts)
   healthRoutes(app, parts)
   openapiRoutes(app)

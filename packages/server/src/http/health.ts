@@ -53,7 +53,8 @@ export function healthRoutes(app: FastifyInstance, parts: HealthParts): void {
 
 function readiness({ limiter, live, store, lifecycle }: HealthParts): Readonly<Record<string, unknown>> {
   const failure = store.failure()
-  const trouble = [failure && `store: ${failure}`, live.trouble()].filter((text) => text !== undefined)
+  const cutOff = store.region?.isCutOff ? 'region: the global Redis does not answer, homes only' : undefined
+  const trouble = [failure && `store: ${failure}`, cutOff, live.trouble()].filter((text) => text !== undefined)
   const status = lifecycle.draining ? 'draining' : trouble.length > 0 ? 'degraded' : 'ready'
   return { status, rules_version: limiter.version, store: store.kind, trouble }
 }
