@@ -17,6 +17,8 @@ export const SCENARIOS = [
   'outage',
   'refused',
   'regions',
+  'rules-apply',
+  'propagation',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 

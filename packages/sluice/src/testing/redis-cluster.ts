@@ -5,8 +5,9 @@ import { randomBytes } from 'node:crypto'
 import { mkdtemp, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { freePort } from './free-port.ts'
 import { untilRedisSays } from './redis-ask.ts'
-import { freePort, launchRedis, type RedisProcess } from './redis-process.ts'
+import { launchRedis, type RedisProcess } from './redis-process.ts'
 
 export type ClusterNode = RedisProcess & {
   readonly id: string
