@@ -9,6 +9,8 @@ export const SCENARIOS = [
   'redis',
   'redis-multi',
   'http',
+  'middleware',
+  'middleware-redis',
   'leased',
   'leased-nodes',
   'decision-latency',
@@ -17,6 +19,8 @@ export const SCENARIOS = [
   'cluster',
   'cluster-leased',
   'regions',
+  'rules-apply',
+  'propagation',
   'scale',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]

@@ -81,7 +81,7 @@ function settingValue(setting: Setting<unknown>, given: Given | undefined, fault
 
 function refuseIgnored(
   name: keyof Settings,
-  { needs, excludes, secret }: Setting<unknown>,
+  { needs, needsOneOf, excludes, secret }: Setting<unknown>,
   given: ReadonlyMap<keyof Settings, Given>,
   faults: Fault[],
 ): void {
@@ -92,6 +92,11 @@ function refuseIgnored(
   const missing = needs === undefined ? [] : [needs].flat().filter((needed) => !given.has(needed))
   for (const needed of missing) {
     faults.push({ field: place, value: text, fix: `remove it, or give --${SETTINGS[needed].flag}: it needs that` })
+  }
+  if (needsOneOf !== undefined && !needsOneOf.some((other) => given.has(other))) {
+    const others = needsOneOf.map((other) => `--${SETTINGS[other].flag}`).join(' or ')
+    const fix = `remove it, or give ${others}: the embedded database is for one process`
+    faults.push({ field: place, value: text, fix })
   }
   if (excludes !== undefined && given.has(excludes)) {
     faults.push({ field: place, value: text, fix: `remove it: it does nothing with --${SETTINGS[excludes].flag}` })

@@ -56,9 +56,9 @@ async function serve(settings: Settings, warnings: readonly string[]): Promise<v
     return
   }
   process.stdout.on('error', () => {}) // whoever read the banner may leave
-  if (workerNumber() <= 1) process.stdout.write(banner(bannerFacts(server, settings)))
+  if (workerNumber() <= 1) process.stdout.write(banner(bannerFacts(server)))
   const { address, storeKind: store } = server
-  log.info({ address, store, file: settings.rules, rules: server.limiter.rules.length }, 'listening')
+  log.info({ address, store, source: server.rulesPlace, rules: server.limiter.rules.length }, 'listening')
 
   const { name, drains } = await signal
   log.info({ signal: name, drain_ms: drains ? settings.drainMs : 0 }, 'stopping: not ready any more')
@@ -69,8 +69,8 @@ async function serve(settings: Settings, warnings: readonly string[]): Promise<v
   process.exit(0) // the banner's reader or a debugger may still hold a handle
 }
 
-function bannerFacts({ address, limiter, storeKind }: Server, { rules: rulesPath }: Settings) {
-  return { address, rules: limiter.rules, rulesPath, store: storeKind === 'redis' ? 'Redis' : 'in memory' }
+function bannerFacts({ address, limiter, storeKind, rulesPlace }: Server) {
+  return { address, rules: limiter.rules, rulesPlace, store: storeKind === 'redis' ? 'Redis' : 'in memory' }
 }
 
 function explain(error: unknown): undefined {

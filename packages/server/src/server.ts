@@ -9,9 +9,8 @@ import { keyHash, type Log } from './log.ts'
 import { Metrics } from './metrics.ts'
 import { openRegion } from './open-region.ts'
 import { type OpenStore, openStore } from './open-store.ts'
-import { filePrint } from './rules/file-watch.ts'
-import { followRuleFile } from './rules/live-rules.ts'
-import { useRuleFile } from './rules/rule-file.ts'
+import { LiveRules } from './rules/live-rules.ts'
+import { openRules } from './rules/open-rules.ts'
 import type { Settings } from './settings.ts'
 
 export type Server = {
@@ -19,6 +18,8 @@ export type Server = {
   readonly address: string
   readonly limiter: Limiter
   readonly storeKind: OpenStore['kind']
+  /** Where the rules come from: `the file /etc/sluice/rules.yaml`. */
+  readonly rulesPlace: string
   /** From now on /readyz says 503; everything is still served. */
   drain(): void
   /** Ends when every request in flight is answered, or was cut off because it took too long. */
@@ -27,39 +28,39 @@ export type Server = {
 
 const CLOSE_MS_MAX = 10_000
 
-/** Throws when the rules are wrong (RULE_INVALID) or the address cannot be had (an error of Node). */
+/** Throws when the rules are wrong (RULE_INVALID) or cannot be had, and when the address cannot be had. */
 export async function startServer(settings: Settings, log: Log, closeMsMax: number = CLOSE_MS_MAX): Promise<Server> {
-  const { layer, ipv6Prefix, rules: path } = settings
-  const print = filePrint(path)
+  const { layer, ipv6Prefix } = settings
   const metrics = new Metrics()
-  const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
+  const closers: (() => Promise<void>)[] = []
+  const closeAll = async () => {
+    for (const close of closers.reverse()) await close()
+  }
   try {
-    const limiter = useRuleFile(path, (rules) => createLimiter({ rules, store: store.store, layer, ipv6Prefix }))
+    const { source, store: ruleStore, snapshot } = await openRules(settings)
+    closers.push(() => source.close())
+    const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
+    const limiter = createLimiter({ rules: [], version: 0, store: store.store, layer, ipv6Prefix })
+    closers.push(() => limiter.close())
+    const live = new LiveRules({ source, snapshot, limiter, metrics, log })
+    closers.push(() => live.stop())
+    await live.start()
     const lifecycle: Lifecycle = { draining: false }
-    const shared = { limiter, metrics, log, store, lifecycle }
-    const app = await createApp({
-      ...shared,
-      keyHash: keyHash(settings.keySecret),
-      rulesPath: path,
-      adminToken: settings.adminToken,
-    })
+    const { adminToken } = settings
+    const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, adminToken }
+    const app = await createApp({ ...shared, keyHash: keyHash(settings.keySecret) })
+    closers.push(() => closeWithin(app, closeMsMax))
     await app.listen({ host: settings.host, port: settings.port })
-    const watch = followRuleFile({ ...shared, path, print })
-    return running(app, limiter, store.kind, lifecycle, async () => {
-      watch.stop()
-      await closeWithin(app, closeMsMax)
-      await limiter.close()
-    })
+    return running(app, { limiter, storeKind: store.kind, rulesPlace: source.place }, lifecycle, closeAll)
   } catch (error) {
-    await store.store.close() // or its connections would keep the process alive
+    await closeAll() // or connections and threads would keep the process alive
     throw error
   }
 }
 
 function running(
   app: FastifyInstance,
-  limiter: Limiter,
-  storeKind: Server['storeKind'],
+  facts: Pick<Server, 'limiter' | 'storeKind' | 'rulesPlace'>,
   lifecycle: Lifecycle,
   stop: () => Promise<void>,
 ): Server {
@@ -69,12 +70,14 @@ function running(
     // Clients that keep connections open are told not to use them again, or the next request would meet a closed one.
     app.server.prependListener('request', (_request, response) => response.setHeader('connection', 'close'))
   }
+  let closing: Promise<void> | undefined
   const close = () => {
     drain()
-    return stop()
+    closing ??= stop()
+    return closing
   }
   const address = addressOf(app.server.address() as AddressInfo) // it listens on a port, not on a pipe
-  return { address, limiter, storeKind, drain, close }
+  return { address, ...facts, drain, close }
 }
 
 /** Node stops watching for slow requests once a server closes, so one that never ends has to be cut off here. */

@@ -3,7 +3,6 @@
 
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
-import { exampleRulesPath } from './package-facts.ts'
 import { isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
@@ -11,7 +10,9 @@ export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 
 export type Settings = {
   readonly host: string
   readonly port: number
-  readonly rules: string
+  readonly rules: string | undefined
+  readonly database: string | undefined
+  readonly dataDir: string
   readonly redis: string | undefined
   /** Other servers, by the name that rules know them by. */
   readonly stores: Readonly<Record<string, string>> | undefined
@@ -49,6 +50,7 @@ export type Setting<T> = {
   readonly fix: string
   /** The setting without which, or with which, this one would silently do nothing. */
   readonly needs?: keyof Settings | readonly (keyof Settings)[]
+  readonly needsOneOf?: readonly (keyof Settings)[]
   readonly excludes?: keyof Settings
   /** May be given several times; their texts are joined by spaces. */
   readonly repeats?: true
@@ -84,11 +86,32 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     flag: 'rules',
     env: 'SLUICE_RULES',
     value: '<file>',
-    help: 'Rules to enforce, YAML or JSON. Edits apply within a second; a bad one leaves the last good rules in force.',
-    fallback: exampleRulesPath,
-    shownFallback: 'examples/rules.yaml',
+    help: 'Rule file, YAML or JSON, instead of the database. Edits apply within a second; bad ones change nothing.',
+    fallback: () => undefined,
+    shownFallback: 'rules are in the database',
     read: (text) => (existsSync(text) ? text : undefined),
     fix: 'give the path of a file that exists',
+  },
+  database: {
+    flag: 'database',
+    env: 'SLUICE_DATABASE_URL',
+    value: '<url>',
+    help: 'PostgreSQL that holds rules, tokens and the audit, for all nodes. Without it they are in the data folder.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (/^postgres(ql)?:\/\/\S+$/.test(text) && URL.canParse(text) ? text : undefined),
+    fix: 'give a URL such as postgres://user:password@127.0.0.1:5432/sluice',
+    secret: true,
+  },
+  dataDir: {
+    flag: 'data-dir',
+    env: 'SLUICE_DATA_DIR',
+    value: '<folder>',
+    help: 'Folder of the embedded database, and of the last good rules. One process at a time.',
+    fallback: () => '.sluice',
+    shownFallback: '.sluice',
+    read: (text) => (text === '' ? undefined : text),
+    fix: 'give the path of a folder; it is made if it does not exist',
   },
   redis: {
     flag: 'redis',
@@ -236,6 +259,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     read: (text) => (text === 'auto' ? availableParallelism() : readInteger(text, 1, 256)),
     fix: 'give a whole number from 1 to 256, or auto',
     needs: 'redis',
+    needsOneOf: ['database', 'rules'],
   },
   maxKeys: {
     flag: 'max-keys',

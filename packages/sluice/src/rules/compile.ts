@@ -2,6 +2,7 @@
 
 import { compileLimit, DEFAULT_STORE, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
 import { canonicalAddress } from '../http/address.ts'
+import { mapped, type Sliced } from '../slices.ts'
 import type { Subject } from '../subject.ts'
 import { type Condition, conditionsOf, type FactReader, invalidSubject, readerOf, textOf } from './condition.ts'
 import { Faults } from './faults.ts'
@@ -52,14 +53,17 @@ export type CompileOptions = {
   readonly refusesSpread?: ((limit: Limit) => string | undefined) | undefined
 }
 
+/** Rules that were compiled before, with the same options. */
+export type KnownRules = ReadonlyMap<Rule, CompiledRule>
+
 /** The rules that can apply here. Refuses what this version could only ignore. */
-export function compileRules(rules: readonly Rule[], options: CompileOptions): CompiledRule[] {
+export function* compiling(rules: readonly Rule[], options: CompileOptions, known: KnownRules): Sliced<CompiledRule[]> {
   const faults = new Faults()
   for (const rule of rules) refuseIgnored(rule, options, faults.at(rule.rule_id))
   faults.throwIfAny('RULE_INVALID')
   const here = ({ enabled, enforce_at: at }: Rule) =>
     enabled && (at === 'any' || !options.layer || at === options.layer)
-  const compiled = rules.filter(here).map((rule) => compileRule(rule, options))
+  const compiled = yield* mapped(rules.filter(here), (rule) => known.get(rule) ?? compileRule(rule, options))
   for (const rule of compiled) refuseSpread(rule, options, faults.at(rule.id))
   faults.throwIfAny('RULE_INVALID')
   return compiled
@@ -179,10 +183,17 @@ function isBounded(fact: string, rule: Rule): boolean {
 
 function factReader(fact: string, rule: Rule, ipv6Prefix: number): FactReader {
   if (fact === 'ip') return addressReader(ipv6Prefix)
+  if (fact === 'method') return (subject) => keyMethod(textOf('method', subject.method)) || undefined
   if (fact !== 'endpoint') return readerOf(fact)
   const pattern = rule.endpoint_pattern
-  if (pattern === ANYWHERE) return ({ method, path }) => (path ? `${method?.toUpperCase() ?? ''} ${path}` : undefined)
-  return ({ method }) => `${method?.toUpperCase() ?? ''} ${pattern}`
+  if (pattern === ANYWHERE) return ({ method, path }) => (path ? `${keyMethod(method)} ${path}` : undefined)
+  return ({ method }) => `${keyMethod(method)} ${pattern}`
+}
+
+/** HEAD has no bucket of its own: it would double what GET allows. */
+function keyMethod(method = ''): string {
+  const upper = method.toUpperCase()
+  return upper === 'HEAD' ? 'GET' : upper
 }
 
 export function addressReader(ipv6Prefix: number): FactReader {

@@ -6,8 +6,9 @@ import { mkdtemp, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { SLOTS } from '../redis/slot.ts'
+import { freePort } from './free-port.ts'
 import { untilRedisSays } from './redis-ask.ts'
-import { freePort, launchRedis, type RedisProcess } from './redis-process.ts'
+import { launchRedis, type RedisProcess } from './redis-process.ts'
 
 export type ClusterNode = RedisProcess & {
   readonly id: string

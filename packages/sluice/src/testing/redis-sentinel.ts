@@ -3,8 +3,9 @@
 import { mkdtemp, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { freePort } from './free-port.ts'
 import { untilRedisSays } from './redis-ask.ts'
-import { freePort, launchRedis, type RedisProcess, startRedis } from './redis-process.ts'
+import { launchRedis, type RedisProcess, startRedis } from './redis-process.ts'
 
 export type SentinelFleet = {
   readonly primary: RedisProcess
