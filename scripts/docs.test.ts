@@ -92,7 +92,9 @@ describe('snippets', () => {
 
 describe('what the pages name', () => {
   it.each([...PAGES, ...DECISIONS, 'CHANGELOG.md'])('%s: every file exists', (page) => {
-    const named = [...read(page).matchAll(/`((?:src|test|server|packages|scripts|bench|fleet|docs|examples)\/[\w./-]*)`/g)]
+    const named = [
+      ...read(page).matchAll(/`((?:src|test|server|packages|scripts|bench|fleet|docs|examples)\/[\w./-]*)`/g),
+    ]
     expect(named.map(([, path = '']) => placeOf(path)).filter((path) => !existsSync(path))).toEqual([])
   })
 

@@ -1,5 +1,5 @@
-// Everything that a fleet consists of, as real processes on this machine: two regions, each a Redis Cluster with service
-// nodes, and a global Redis. All of it is gone, with its folders, when `stop` resolves.
+// Everything that a fleet consists of, as real processes on this machine: two regions, each a Redis Cluster with
+// service nodes, and a global Redis. All of it is gone, with its folders, when `stop` resolves.
 
 import { fileURLToPath } from 'node:url'
 import { type RedisCluster, type RedisProcess, startRedis, startRedisCluster } from 'sluice/testing'

@@ -33,11 +33,12 @@ export function promisedUnderLoad(ledger: Ledger, regions: readonly Region[]): P
     const { admitted, refused } = ledger.counts(name)
     return sum + admitted + refused
   }, 0)
+  const most = `the fullest had ${percent(fullest)} of it`
   const died = regions.flatMap(({ nodes }) => nodes.filter((node) => node.died)).length
   return [
     {
       kept: violations === 0,
-      text: `no interval above a limit, in ${buckets} buckets: ${violations} were; the fullest had ${percent(fullest)} of it`,
+      text: `no interval above a limit, in ${buckets} buckets: ${violations} were; ${most}`,
     },
     { kept: failed === 0, text: `every request answered: ${answered} were, ${failed} were not` },
     { kept: died === 0, text: `every node alive: ${died} died` },

@@ -1,5 +1,5 @@
-// The capacity model: what a check costs a node and Redis, measured with one service over HTTP, extrapolated to the load
-// of bench/capacity.json, and put to the test by eight services. Writes the table of docs/guides/capacity.md.
+// The capacity model: what a check costs a node and Redis, measured with one service over HTTP, extrapolated to the
+// load of bench/capacity.json, and put to the test by eight services. Writes the tables of docs/guides/capacity.md.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { type Capacity, type CapacityInputs, type CheckCosts, capacityFor, nodeUsAt } from '../capacity-model.ts'
@@ -110,6 +110,8 @@ function tableOf(inputs: CapacityInputs, costs: Costs, check: Check): string {
   const planned = (name: string, read: (plan: Capacity) => string) => `| ${name} | ${plans.map(read).join(' | ')} |`
   const dollars = (value: number) => `$${figure(value)}`
   const { modelUs, measuredUs } = check
+  const { requests_per_second: rate, users, rules } = inputs
+  const load = `${figure(rate)} requests/s, ${figure(users)} users × ${rules} rules`
   return [
     '',
     "| measured, for one check | every check asks Redis | users by Zipf's law |",
@@ -120,7 +122,7 @@ function tableOf(inputs: CapacityInputs, costs: Costs, check: Check): string {
     row('between them', ({ networkBytes }) => `${figure(networkBytes)} B`),
     `| memory of Redis, for one user | ${figure(costs.bytesPerUser)} B | ${figure(costs.bytesPerUser)} B |`,
     '',
-    `| ${figure(inputs.requests_per_second)} requests/s, ${figure(inputs.users)} users × ${inputs.rules} rules | every check asks Redis | users by Zipf's law |`,
+    `| ${load} | every check asks Redis | users by Zipf's law |`,
     '|---|---|---|',
     planned(`nodes of ${inputs.cores_per_node} cores`, ({ nodes }) => figure(nodes)),
     planned('primaries of a Cluster', ({ shards }) => figure(shards)),
@@ -130,8 +132,9 @@ function tableOf(inputs: CapacityInputs, costs: Costs, check: Check): string {
     planned('Redis, a month', ({ monthlyCost }) => dollars(monthlyCost.redis + monthlyCost.memory)),
     planned('network, a month', ({ monthlyCost }) => dollars(monthlyCost.network)),
     '',
-    `Put to the test: ${check.processes} services on one Redis, users by Zipf's law, ${figure(check.asked)} requests to Redis for a check. The model`,
-    `says ${figure(modelUs)} µs of CPU for a check, nodes and Redis together; measured were ${figure(measuredUs)} µs (${figure((modelUs / measuredUs - 1) * 100)} % off).`,
+    `Put to the test: ${check.processes} services on one Redis, users by Zipf's law, ${figure(check.asked)} requests`,
+    `to Redis for a check. The model says ${figure(modelUs)} µs of CPU for a check, nodes and Redis together; measured`,
+    `were ${figure(measuredUs)} µs, so it is ${figure((modelUs / measuredUs - 1) * 100)} % off.`,
     '',
   ].join('\n')
 }

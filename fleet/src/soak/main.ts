@@ -1,5 +1,5 @@
-// `npm run soak`: the long versions of what `npm test` proves in seconds. Parts run one after the other; the exit code is
-// 1 when a promise broke.
+// `npm run soak`: the long versions of what `npm test` proves in seconds. Parts run one after the other; the exit code
+// is 1 when a promise broke.
 
 import { Bed } from '../bed.ts'
 import { inOwnFolder } from '../own-folder.ts'
