@@ -46,7 +46,7 @@ export function compile(folder, dependsOn = '') {
   return state
 }
 
-/** Of the servers that tests start, all or those `needed`: as root on Debian they are installed, else the fix is told. */
+/** The servers that tests start, or those `needed`: as root on Debian they are installed, else the fix is told. */
 export function requirePrograms(needed = undefined) {
   const missing = missingPrograms().filter(({ program }) => needed === undefined || needed.includes(program))
   if (missing.length === 0) return

@@ -1,4 +1,4 @@
-// `npm run soak`: builds what is missing and runs the long proofs in this very process. Arguments are those of the soak.
+// `npm run soak`: builds what is missing and runs the long proofs in this very process. Arguments are the soak's.
 
 import { build, compile, installPackages, requirePrograms } from './setup.mjs'
 
