@@ -8,8 +8,8 @@ import { thrownBy } from './limiter-bench.ts'
 
 const EXPORTS: Record<string, string[]> = {
   sluice: [
-    ...['ALGORITHMS', 'ERRORS', 'LimiterError', 'compileLimit', 'createLimiter', 'memoryStore', 'parseRules'],
-    ...['plainRule', 'systemClock'],
+    ...['ALGORITHMS', 'ERRORS', 'LimiterError', 'REASONS', 'bucketOf', 'compileLimit', 'createLimiter', 'memoryStore'],
+    ...['parseRules', 'plainRule', 'systemClock'],
   ],
   'sluice/redis': ['redisStore'],
   'sluice/http': [
@@ -40,6 +40,7 @@ test('its types have names too: one that goes does not compile', () => {
   expectTypeOf<[api.Limit, api.LimitNumbers, api.MemoryStoreOptions, api.Outcome, api.Subject]>().toBeArray()
   expectTypeOf<[api.Rule, api.RuleCondition, api.RuleLimit, api.ErrorCode]>().toBeArray()
   expectTypeOf<[api.BucketName, api.Charge, api.ChargeKind, api.Give, api.Grant, api.Op, api.Short]>().toBeArray()
+  expectTypeOf<[api.DecidingBucket, api.Explanation, api.Reason, api.RuleExplanation]>().toBeArray()
   expectTypeOf<[api.HotKey, api.Source, api.Store, api.Take, api.Taken]>().toBeArray()
 })
 
