@@ -7,16 +7,16 @@ import { type Condition, readerOf } from './condition.ts'
 import { isWild, segmentsOf } from './pattern.ts'
 import type { Rule, RuleCondition } from './rule.ts'
 
-/** Why a rule does not charge a request. The list is closed; http-api.md has a line for each. */
+/** Why a rule does not charge a request, in the order of looking. The list is closed; http-api.md has a line for each. */
 export const REASONS = [
   'disabled',
-  'suspended',
   'layer',
   'path',
   'method',
   'plan',
   'when',
   'expired',
+  'suspended',
   'group',
   'missing_fact',
   'unlimited',
