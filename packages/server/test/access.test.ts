@@ -23,7 +23,7 @@ const MINUTE_US = 60_000_000
 function tokenOf(secret: string, fields: Partial<Token> = {}): Token {
   return {
     ...{ tokenId: 'tok_1', name: 'test', role: 'admin', hash: tokenHash(secret) },
-    ...{ createdAt: '2029-01-01T00:00:00Z', createdBy: 'test', expiresAt: null, revokedAt: null, ...fields },
+    ...{ createdAt: '2029-01-01T00:00:00Z', expiresAt: null, revokedAt: null, ...fields },
   }
 }
 

@@ -7,9 +7,9 @@ import { LimiterError, optionInvalid } from './errors.ts'
 import { type HotKey, HotKeys } from './hot-keys/hot-keys.ts'
 import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
 import type { RuleExplanation } from './rules/explain.ts'
-import { parseRules } from './rules/parse.ts'
 import type { Rule } from './rules/rule.ts'
 import { NOTHING_SUSPENDED, RuleSet, type Suspended } from './rules/rule-set.ts'
+import { atOnce, inSlices, type Sliced } from './slices.ts'
 import { memoryStore } from './store/memory.ts'
 import type { Store, Taken } from './store/store.ts'
 import type { Subject } from './subject.ts'
@@ -48,12 +48,18 @@ export interface Limiter {
   reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void>
   /** Replaces all rules at once; throws RULE_INVALID and keeps the present ones if one of them is wrong. */
   setRules(rules: unknown, version?: number): void
+  /**
+   * The same in two steps, for large sets: this one takes its time, and checks go on meanwhile. Rejects with RULE_INVALID
+   * if one of them is wrong. Nothing changes before `enforce` is called on what it resolves to.
+   */
+  prepareRules(rules: unknown, version?: number): Promise<PreparedRules>
   /** Puts rules out of force at once, or all of them, until it is called again; an empty list brings all back. */
   suspend(ruleIds: readonly string[] | 'everything'): void
   /** The buckets that get the most checks of this limiter at present, the hottest first: estimates, from samples. */
   hotKeys(): readonly HotKey[]
   readonly rules: readonly Rule[]
   readonly version: number
+  rule(ruleId: string): Rule | undefined
   close(): Promise<void>
 }
 
@@ -61,6 +67,12 @@ export type Explanation = {
   readonly decision: Decision
   /** One per rule, in the order of the rules. */
   readonly rules: readonly RuleExplanation[]
+}
+
+/** A rule set that is good, and not in force yet. */
+export type PreparedRules = {
+  readonly rules: readonly Rule[]
+  enforce(): void
 }
 
 export function createLimiter(options: LimiterOptions): Limiter {
@@ -83,7 +95,7 @@ class RuleLimiter implements Limiter, Decider {
     this.#options = options
     this.#store = options.store ?? memoryStore()
     this.#hotKeys = new HotKeys(options.clock ?? systemClock, Math.random)
-    this.#rules = this.#compile(options.rules, options.version ?? 1)
+    this.#rules = atOnce(this.#compile(options.rules, options.version ?? 1))
   }
 
   get rules(): readonly Rule[] {
@@ -92,6 +104,10 @@ class RuleLimiter implements Limiter, Decider {
 
   get version(): number {
     return this.#rules.version
+  }
+
+  rule(ruleId: string): Rule | undefined {
+    return this.#rules.rule(ruleId)
   }
 
   newId(): string {
@@ -154,7 +170,17 @@ class RuleLimiter implements Limiter, Decider {
   }
 
   setRules(rules: unknown, version: number = this.version + 1): void {
-    this.#rules = this.#compile(rules, version)
+    this.#rules = atOnce(this.#compile(rules, version))
+  }
+
+  async prepareRules(rules: unknown, version: number = this.version + 1): Promise<PreparedRules> {
+    const prepared = await inSlices(this.#compile(rules, version))
+    return {
+      rules: prepared.rules,
+      enforce: () => {
+        this.#rules = prepared
+      },
+    }
   }
 
   suspend(ruleIds: readonly string[] | 'everything'): void {
@@ -171,9 +197,9 @@ class RuleLimiter implements Limiter, Decider {
     await this.#store.close()
   }
 
-  #compile(rules: unknown, version: number): RuleSet {
+  #compile(rules: unknown, version: number): Sliced<RuleSet> {
     const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, clock = systemClock } = this.#options
-    return new RuleSet(parseRules(rules), version, { layer, ipv6Prefix }, clock)
+    return RuleSet.of(rules, version, { layer, ipv6Prefix }, clock)
   }
 
   #plan(subject: Subject, requestId: string | undefined): Plan {

@@ -15,7 +15,6 @@ export type Token = {
   /** SHA-256 of the token, in hexadecimal. */
   readonly hash: string
   readonly createdAt: string
-  readonly createdBy: string
   /** null: it does not end by itself. */
   readonly expiresAt: string | null
   readonly revokedAt: string | null
