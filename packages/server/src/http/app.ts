@@ -1,6 +1,7 @@
 // The HTTP face of the service: which routes there are and what they share. Bodies are bounded and validated strictly
 // (nothing is coerced, nothing silently dropped), and whatever goes wrong leaves as a problem document.
 
+import type { ServerOptions } from 'node:https'
 import { type FastifyInstance, fastify } from 'fastify'
 import { type Clock, systemClock } from 'sluice'
 import { type GuardParts, guardRoutes } from '../access/guard.ts'
@@ -32,6 +33,8 @@ export type AppParts = HealthParts & {
   readonly keyHash: KeyHash
   readonly access: Omit<GuardParts, 'metrics' | 'clock'>
   readonly kills: KillStore
+  /** Undefined: in clear. */
+  readonly tls?: ServerOptions | undefined
   /** Where the rules come from, for those who try to change them here. */
   readonly rulesPath: string
   /** For `reset_at` and headers: the time of buckets is the store's. */
@@ -70,8 +73,9 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
 }
 
 /** Fastify's own logger is off: it would make a child logger for each request. */
-function createFastify({ log }: AppParts): FastifyInstance {
+function createFastify({ log, tls }: AppParts): FastifyInstance {
   const app = fastify({
+    ...(tls === undefined ? {} : { https: tls }),
     logger: false,
     requestTimeout: REQUEST_MS_MAX,
     ajv: {
