@@ -2,15 +2,14 @@
 
 import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter } from 'sluice'
-import { TokenBook } from './access/token-book.ts'
 import { createApp } from './http/app.ts'
 import type { Lifecycle } from './http/health.ts'
-import { KillSwitch, killsInMemory } from './kill-switch.ts'
 import { followCertificates, listen, tlsOptions } from './listen.ts'
 import { keyHash, type Log } from './log.ts'
 import { isLoopback } from './loopback.ts'
 import { Metrics } from './metrics.ts'
 import { type OpenStore, openStore } from './open-store.ts'
+import { openRecords } from './records.ts'
 import { filePrint } from './rules/file-watch.ts'
 import { followRuleFile } from './rules/live-rules.ts'
 import { useRuleFile } from './rules/rule-file.ts'
@@ -41,15 +40,14 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const isOpen = checksAreOpen(settings)
     const lifecycle: Lifecycle = { draining: false }
     const shared = { limiter, metrics, log, store, lifecycle }
-    const killSwitch = new KillSwitch(limiter, log)
+    const records = await openRecords(undefined, { ...settings, limiter, log, wantsFirstToken: !settings.adminToken })
     const app = await createApp({
       ...shared,
-      killSwitch,
-      kills: killsInMemory(killSwitch),
+      records,
       keyHash: keyHash(settings.keySecret),
       rulesPath: path,
       tls: tlsOptions(settings),
-      access: { tokens: new TokenBook(), adminToken: settings.adminToken, checksAreOpen: isOpen },
+      access: { adminToken: settings.adminToken, checksAreOpen: isOpen },
     })
     const address = await listen(app, settings)
     const watch = followRuleFile({ ...shared, path, print })
@@ -58,6 +56,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
       watch.stop()
       certificates.stop()
       await closeWithin(app, closeMsMax)
+      await records.close()
       await limiter.close()
     })
   } catch (error) {

@@ -33,6 +33,7 @@ export type Settings = {
   readonly tlsCert: string | undefined
   readonly tlsKey: string | undefined
   readonly tlsClientCa: string | undefined
+  readonly violationDays: number
 }
 
 export type Setting<T> = {
@@ -286,6 +287,16 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     read: (text) => (existsSync(text) ? text : undefined),
     fix: 'give the path of a PEM file that exists',
     needs: 'tlsCert',
+  },
+  violationDays: {
+    flag: 'violation-days',
+    env: 'SLUICE_VIOLATION_DAYS',
+    value: '<days>',
+    help: 'How long refusals are kept in the database, with user, address and endpoint; 0: they are not written.',
+    fallback: () => 30,
+    shownFallback: '30',
+    read: (text) => readInteger(text, 0, 3650),
+    fix: 'give a number of days from 0 to 3650',
   },
 }
 
