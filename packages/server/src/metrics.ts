@@ -6,6 +6,7 @@ import type { ErrorCode, HotKey, Limiter, Source, Store } from 'sluice'
 import { VERSION } from './package-facts.ts'
 import type { Records } from './records.ts'
 import { Tally } from './tally.ts'
+import type { Webhooks } from './webhooks/webhooks.ts'
 
 /** Rules beyond these share the label `other`: a scrape has to stay readable. */
 const RULE_LABELS_MAX = 10_000
@@ -33,6 +34,7 @@ export class Metrics {
   readonly #storeSeconds = new Tally(STORE_SECONDS)
   readonly #batchTakes = new Tally(BATCH_TAKES)
   #storeStats: () => Readonly<Record<string, number>> = () => ({})
+  #webhooks: Pick<Webhooks, 'delivered' | 'dropped'> = { delivered: 0, dropped: 0 }
   #records: Pick<Records, 'killSwitch' | 'violations'> | undefined
   #hotKeys: () => readonly HotKey[] = () => []
 
@@ -72,6 +74,10 @@ export class Metrics {
 
   watchLimiter(limiter: Limiter): void {
     this.#hotKeys = () => limiter.hotKeys()
+  }
+
+  watchWebhooks(webhooks: Webhooks): void {
+    this.#webhooks = webhooks
   }
 
   watchRecords(records: Records): void {
@@ -217,6 +223,10 @@ export class Metrics {
     })
     this.#gauge('sluice_enforcement_off', '1 while the kill switch has taken all rules out of force.', () => {
       return this.#records?.killSwitch.everything ? 1 : 0
+    })
+    this.#counter('sluice_webhooks_delivered_total', 'Events that a webhook has taken.', () => this.#webhooks.delivered)
+    this.#counter('sluice_webhooks_dropped_total', 'Events that a webhook never took, or had no room for.', () => {
+      return this.#webhooks.dropped
     })
     this.#counter('sluice_violations_written_total', 'Refusals written to the database.', () => {
       return this.#records?.violations?.written ?? 0

@@ -3,7 +3,7 @@
 import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter } from 'sluice'
 import { createApp } from './http/app.ts'
-import type { Lifecycle } from './http/health.ts'
+import { type HealthParts, type Lifecycle, troubleOf } from './http/health.ts'
 import { followCertificates, listen, tlsOptions } from './listen.ts'
 import { keyHash, type Log } from './log.ts'
 import { isLoopback } from './loopback.ts'
@@ -14,6 +14,8 @@ import { filePrint } from './rules/file-watch.ts'
 import { followRuleFile } from './rules/live-rules.ts'
 import { useRuleFile } from './rules/rule-file.ts'
 import type { Settings } from './settings.ts'
+import { type NodeState, watchNode } from './webhooks/node-watch.ts'
+import { Webhooks } from './webhooks/webhooks.ts'
 
 export type Server = {
   /** `http://127.0.0.1:8080`, or `unix:` and the path of a socket file. */
@@ -52,11 +54,16 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const address = await listen(app, settings)
     const watch = followRuleFile({ ...shared, path, print })
     const certificates = followCertificates(app, settings, log)
+    const webhooks = openWebhooks(settings, log)
+    if (webhooks !== undefined) metrics.watchWebhooks(webhooks)
+    const nodeWatch = webhooks && watchNode(() => stateOf({ ...shared, ...records }), webhooks.tell.bind(webhooks))
     return running(app, { address, limiter, storeKind: store.kind, checksAreOpen: isOpen }, lifecycle, async () => {
       watch.stop()
       certificates.stop()
+      nodeWatch?.stop()
       await closeWithin(app, closeMsMax)
       await records.close()
+      await webhooks?.close()
       await limiter.close()
     })
   } catch (error) {
@@ -94,4 +101,14 @@ async function closeWithin(app: FastifyInstance, closeMsMax: number): Promise<vo
 /** Whoever can reach a loopback address or a socket file is on this machine; elsewhere, checks need a token too. */
 function checksAreOpen({ checks, socket, host }: Settings): boolean {
   return checks === undefined ? socket !== undefined || isLoopback(host) : checks === 'open'
+}
+
+function openWebhooks({ webhooks: urls, webhookSecret: secret }: Settings, log: Log): Webhooks | undefined {
+  return urls === undefined || secret === undefined ? undefined : new Webhooks({ urls, secret, log })
+}
+
+function stateOf(parts: HealthParts): NodeState {
+  const { limiter, killSwitch } = parts
+  const [rulesVersion, rules] = [limiter.version, limiter.rules.length]
+  return { rulesVersion, rules, trouble: troubleOf(parts), killed: killSwitch.inWords() }
 }

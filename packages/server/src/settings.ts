@@ -3,12 +3,15 @@
 
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
+import { isLoopback } from './loopback.ts'
 import { exampleRulesPath } from './package-facts.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
 /** What fits into a `sockaddr_un` on every system. */
 const SOCKET_PATH_MAX = 100
+
+const WEBHOOKS_MAX = 10
 
 export type Settings = {
   readonly host: string
@@ -34,6 +37,8 @@ export type Settings = {
   readonly tlsKey: string | undefined
   readonly tlsClientCa: string | undefined
   readonly violationDays: number
+  readonly webhooks: readonly string[] | undefined
+  readonly webhookSecret: string | undefined
 }
 
 export type Setting<T> = {
@@ -298,9 +303,45 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     read: (text) => readInteger(text, 0, 3650),
     fix: 'give a number of days from 0 to 3650',
   },
+  webhooks: {
+    flag: 'webhooks',
+    env: 'SLUICE_WEBHOOKS',
+    value: '<url,…>',
+    help: 'URLs that are told when rules change, when a node is degraded, and when the kill switch is used.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: readWebhooks,
+    fix: `give up to ${WEBHOOKS_MAX} URLs with commas between: https, or http on a loopback address; no user or password`,
+    needs: 'webhookSecret',
+    secret: true,
+  },
+  webhookSecret: {
+    flag: 'webhook-secret',
+    env: 'SLUICE_WEBHOOK_SECRET',
+    value: '<text>',
+    help: 'Secret that webhooks are signed with.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (text.length >= 16 ? text : undefined),
+    fix: 'give at least 16 characters',
+    needs: 'webhooks',
+    secret: true,
+  },
 }
 
 function readInteger(text: string, min: number, max: number): number | undefined {
   const value = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN
   return value >= min && value <= max ? value : undefined
+}
+
+/** In clear only where nobody else listens. */
+function readWebhooks(text: string): readonly string[] | undefined {
+  const urls = text.split(',').map((url) => url.trim())
+  const good = urls.filter((url) => {
+    if (!URL.canParse(url)) return false
+    const { protocol, hostname, username, password } = new URL(url)
+    const safe = protocol === 'https:' || (protocol === 'http:' && isLoopback(hostname.replace(/^\[|\]$/g, '')))
+    return safe && username === '' && password === ''
+  })
+  return good.length === urls.length && urls.length <= WEBHOOKS_MAX ? urls : undefined
 }

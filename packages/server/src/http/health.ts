@@ -52,14 +52,20 @@ export function healthRoutes(app: FastifyInstance, parts: HealthParts): void {
   })
 }
 
-function readiness({ limiter, metrics, store, lifecycle, killSwitch }: HealthParts): Readonly<Record<string, unknown>> {
+function readiness(parts: HealthParts): Readonly<Record<string, unknown>> {
+  const { limiter, store, lifecycle } = parts
+  const trouble = troubleOf(parts)
+  const status = lifecycle.draining ? 'draining' : trouble.length > 0 ? 'degraded' : 'ready'
+  return { status, rules_version: limiter.version, store: store.kind, trouble }
+}
+
+/** Why the node is degraded; empty when it is not. */
+export function troubleOf({ metrics, store, killSwitch }: HealthParts): readonly string[] {
   const failure = store.failure()
   const killed = killSwitch.inWords()
-  const trouble = [
+  return [
     ...(failure === undefined ? [] : [`store: ${failure}`]),
     ...(metrics.rulesValid ? [] : ['rules: the file is wrong, the last good rules are in force']),
     ...(killed === undefined ? [] : [`kill switch: ${killed}`]),
   ]
-  const status = lifecycle.draining ? 'draining' : trouble.length > 0 ? 'degraded' : 'ready'
-  return { status, rules_version: limiter.version, store: store.kind, trouble }
 }
