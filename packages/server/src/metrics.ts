@@ -17,6 +17,11 @@ const DECISION_SECONDS = [1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 
 const STORE_SECONDS = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
 const BATCH_TAKES = [1, 2, 5, 10, 20, 50, 100, 200]
 
+const RULES_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+
+/** What is known about the rules in force; the age is since they were last known to be those of their source. */
+export type RulesFacts = { readonly version: number; readonly valid: boolean; readonly ageSeconds: number }
+
 type RuleCounts = { allowed: number; refused: number; shadow_refused: number }
 
 export class Metrics {
@@ -25,8 +30,6 @@ export class Metrics {
   admissionsDropped = 0
   /** Tokens that were not known, revoked or expired. */
   tokensRefused = 0
-  rulesVersion = 0
-  rulesValid = true
   readonly #checks = new Map<string, RuleCounts>()
   readonly #sources: Record<Source, number> = { store: 0, lease: 0, local: 0, policy: 0 }
   readonly #storeErrors = new Map<ErrorCode, number>()
@@ -36,6 +39,8 @@ export class Metrics {
   #storeStats: () => Readonly<Record<string, number>> = () => ({})
   #webhooks: Pick<Webhooks, 'delivered' | 'dropped'> = { delivered: 0, dropped: 0 }
   #records: Pick<Records, 'killSwitch' | 'violations'> | undefined
+  readonly #rulesSeconds = new Tally(RULES_SECONDS)
+  #rules: () => RulesFacts = () => ({ version: 0, valid: true, ageSeconds: 0 })
   #hotKeys: () => readonly HotKey[] = () => []
 
   constructor() {
@@ -70,6 +75,15 @@ export class Metrics {
 
   watchStore(store: Store): void {
     this.#storeStats = () => store.stats?.() ?? {}
+  }
+
+  watchRules(facts: () => RulesFacts): void {
+    this.#rules = facts
+  }
+
+  /** A change of the rules is in force here, so long after it was made. */
+  rulesArrived(seconds: number): void {
+    this.#rulesSeconds.observe(seconds)
   }
 
   watchLimiter(limiter: Limiter): void {
@@ -199,11 +213,21 @@ export class Metrics {
     this.#gauge(
       'sluice_rules_version',
       'Version of the rules in force; grows with each change.',
-      () => this.rulesVersion,
+      () => this.#rules().version,
     )
-    this.#gauge('sluice_rules_valid', '0 while the rule file is wrong and the last good rules are in force.', () => {
-      return this.rulesValid ? 1 : 0
+    this.#gauge('sluice_rules_valid', '0 while the rules of the source are wrong and older ones in force.', () => {
+      return this.#rules().valid ? 1 : 0
     })
+    this.#gauge(
+      'sluice_rules_age_seconds',
+      'Time since the rules in force were last known to be those of their source.',
+      () => this.#rules().ageSeconds,
+    )
+    this.#registerTally(
+      'sluice_rules_propagation_seconds',
+      'Time from a change of the rules in the database to its coming into force here.',
+      this.#rulesSeconds,
+    )
     const info = new Gauge({
       name: 'sluice_build_info',
       help: 'Always 1; the labels tell what runs.',

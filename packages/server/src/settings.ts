@@ -4,7 +4,6 @@
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { isLoopback } from './loopback.ts'
-import { exampleRulesPath } from './package-facts.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
@@ -16,7 +15,7 @@ const WEBHOOKS_MAX = 10
 export type Settings = {
   readonly host: string
   readonly port: number
-  readonly rules: string
+  readonly rules: string | undefined
   readonly database: string | undefined
   readonly dataDir: string
   readonly redis: string | undefined
@@ -55,6 +54,7 @@ export type Setting<T> = {
   readonly fix: string
   /** The setting without which, or with which, this one would silently do nothing. */
   readonly needs?: keyof Settings
+  readonly needsOneOf?: readonly (keyof Settings)[]
   readonly excludes?: keyof Settings
   /** Never shown, not even to say that it is wrong. */
   readonly secret?: true
@@ -85,9 +85,9 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     flag: 'rules',
     env: 'SLUICE_RULES',
     value: '<file>',
-    help: 'Rules to enforce, YAML or JSON. Edits apply within a second; a bad one leaves the last good rules in force.',
-    fallback: exampleRulesPath,
-    shownFallback: 'examples/rules.yaml',
+    help: 'Rule file, YAML or JSON, instead of the database. Edits apply within a second; bad ones change nothing.',
+    fallback: () => undefined,
+    shownFallback: 'rules are in the database',
     read: (text) => (existsSync(text) ? text : undefined),
     fix: 'give the path of a file that exists',
   },
@@ -165,6 +165,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     read: (text) => (text === 'auto' ? availableParallelism() : readInteger(text, 1, 256)),
     fix: 'give a whole number from 1 to 256, or auto',
     needs: 'redis',
+    needsOneOf: ['database', 'rules'],
   },
   maxKeys: {
     flag: 'max-keys',

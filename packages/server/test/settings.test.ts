@@ -34,7 +34,7 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   redisConnections: ['4', 4, ['--redis', 'redis://h']],
   storeDeadlineMs: ['50', 50, ['--redis', 'redis://h']],
   nodes: ['3', 3, ['--redis', 'redis://h']],
-  workers: ['2', 2, ['--redis', 'redis://h']],
+  workers: ['2', 2, ['--redis', 'redis://h', '--rules', 'package.json']],
   maxKeys: ['1000', 1000],
   ipv6Prefix: ['56', 56],
   layer: ['edge', 'edge'],
@@ -78,10 +78,17 @@ describe('settings', () => {
     expect(settingsOf([], { SLUICE_PORT: '3', SLUICE_HOST: '' })).toMatchObject({ port: 3, host: '127.0.0.1' })
   })
 
-  test('without any: port 8080 of this machine, memory, and rules that exist', () => {
-    const { host, port, redis, rules } = settingsOf([])
+  test('without any: port 8080 of this machine, counters in memory, rules in the embedded database', () => {
+    const { host, port, redis, rules, database, dataDir } = settingsOf([])
     expect({ host, port, redis }).toEqual({ host: '127.0.0.1', port: 8080, redis: undefined })
-    expect(readFileSync(rules, 'utf8')).toContain('messages_per_min')
+    expect({ rules, database, dataDir }).toEqual({ rules: undefined, database: undefined, dataDir: '.sluice' })
+  })
+
+  test('several workers need rules that all of them can read', () => {
+    const workers = ['--workers', '2', '--redis', 'redis://h']
+    const fix = 'remove it, or give --database or --rules: the embedded database is for one process'
+    expect(faultsOf(workers)).toEqual([`--workers: ${fix} (got "2")`])
+    expect(settingsOf([...workers, '--database', 'postgres://h/d']).workers).toBe(2)
   })
 
   test('all mistakes are told at once, each with its place, its value and what to do', () => {

@@ -60,7 +60,7 @@ export function explainRoute(app: FastifyInstance, limiter: Limiter, clock: Cloc
   const options = { schema, config: { access: 'viewer' as const }, bodyLimit: CHECK_BYTES_MAX }
   app.post<{ Body: CheckBody }>(EXPLAIN_PATH, options, async ({ body }) => {
     const { decision, rules } = await limiter.explain(subjectOf(body))
-    const notes = noteRules(limiter.rules, limiter.version)
+    const notes = noteRules(limiter)
     const nearest = [...rules].sort((one, other) => nearness(other) - nearness(one))
     const applying = nearest.filter(({ reason }) => reason === null).length
     const limitsOf = (ruleId: string) => decision.outcomes.filter((outcome) => outcome.ruleId === ruleId)
