@@ -90,9 +90,11 @@ function running(
     // Clients that keep connections open are told not to use them again, or the next request would meet a closed one.
     app.server.prependListener('request', (_request, response) => response.setHeader('connection', 'close'))
   }
+  let closing: Promise<void> | undefined
   const close = () => {
     drain()
-    return stop()
+    closing ??= stop()
+    return closing
   }
   return { ...facts, drain, close }
 }

@@ -14,7 +14,7 @@ const page = readFileSync(new URL('../../../docs/reference/http-api.md', import.
 
 /** `GET /readyz` → the role that it needs, as the page says. */
 const DOCUMENTED = new Map(
-  [...page.matchAll(/^\| `([A-Z]+ \/\S*)` \| (\w+) \|/gm)].map(([, route = '', role = '']) => [route, role]),
+  [...page.matchAll(/^\| `([A-Z]+ \/[^\s?`]*)\S*` \| (\w+) \|/gm)].map(([, route = '', role = '']) => [route, role]),
 )
 
 const RULE = { rule_id: 'one', limit: 1000, window_seconds: 60 }
