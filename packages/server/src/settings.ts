@@ -312,7 +312,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     fallback: () => undefined,
     shownFallback: '',
     read: readWebhooks,
-    fix: `give up to ${WEBHOOKS_MAX} URLs with commas between: https, or http on a loopback address; no user or password`,
+    fix: `give up to ${WEBHOOKS_MAX} URLs with commas between: https, or http on loopback; no user or password`,
     needs: 'webhookSecret',
     secret: true,
   },
