@@ -303,6 +303,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     shownFallback: '30',
     read: (text) => readInteger(text, 0, 3650),
     fix: 'give a number of days from 0 to 3650',
+    excludes: 'rules',
   },
   webhooks: {
     flag: 'webhooks',
