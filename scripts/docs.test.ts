@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { type RedisProcess, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { fillWithEmptyDatabase } from '../packages/server/test/databases.ts'
 
 const BUILD_TIMEOUT_MS = 300_000
 const SNIPPET_TIMEOUT_MS = 30_000
@@ -41,6 +42,7 @@ beforeAll(async () => {
   if (status !== 0) throw new Error(`the packages cannot be built:\n${stdout}${stderr}`)
   redis = await startRedis()
   dataDir = mkdtempSync(join(tmpdir(), 'sluice-docs-'))
+  await fillWithEmptyDatabase(dataDir)
   const args = ['packages/server/dist/main.js', '--port', '0', '--log-level', 'fatal', '--data-dir', dataDir]
   service = spawn(process.execPath, args, {
     env: Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))),

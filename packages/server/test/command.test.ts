@@ -6,6 +6,7 @@ import { text as readText } from 'node:stream/consumers'
 import { beforeAll, describe, expect, test, vi } from 'vitest'
 import { helpText } from '../src/help.ts'
 import { VERSION } from '../src/package-facts.ts'
+import { emptyDataDir } from './databases.ts'
 import { buildOnce, type Running, run, start } from './process.ts'
 import { ADMIN_TOKEN, CHECK, clientOf, RULES, ruleFile } from './service.ts'
 
@@ -52,7 +53,7 @@ describe('the command', () => {
 
 describe('the banner', () => {
   test('shows address, rules and a curl that counts down to a refusal', async () => {
-    const { output } = await start([])
+    const { output } = await start([], { SLUICE_DATA_DIR: await emptyDataDir() })
     const { stdout } = output()
     expect(stdout).toMatch(/^Sluice \S+ listens on http:\/\/127\.0\.0\.1:\d+\n/)
     expect(stdout).toMatch(/comments_per_min +100\/min +per_user +POST \/api\/v1\/comments/)

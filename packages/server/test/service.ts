@@ -18,7 +18,7 @@ import type { RuleSource } from '../src/rules/rule-source.ts'
 import { RuleStore } from '../src/rules/rule-store.ts'
 import { startServer } from '../src/server.ts'
 import { SETTINGS, type Settings } from '../src/settings.ts'
-import { temporaryFolder } from './databases.ts'
+import { emptyDataDir } from './databases.ts'
 
 export const CHECK = '/api/v1/rate-limit/check'
 export const BATCH = '/api/v1/rate-limit/check/batch'
@@ -160,7 +160,7 @@ export async function serveFile(
 /** The same with its rules in an embedded database of its own. */
 export async function serveEmbedded(settings: Partial<Settings>): Promise<Client> {
   const { log, logged } = captureLog()
-  const server = await startServer({ ...defaults(), ...settings, port: 0, dataDir: temporaryFolder() }, log)
+  const server = await startServer({ ...defaults(), ...settings, port: 0, dataDir: await emptyDataDir() }, log)
   onTestFinished(() => server.close())
   return clientOf(server.address, logged)
 }
