@@ -14,6 +14,7 @@ export const SCENARIOS = [
   'decision-latency',
   'outage',
   'refused',
+  'regions',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 

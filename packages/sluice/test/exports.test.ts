@@ -12,6 +12,7 @@ const EXPORTS: Record<string, string[]> = {
     ...['mapped', 'memoryStore', 'parseRules', 'plainRule', 'systemClock'],
   ],
   'sluice/redis': ['redisStore'],
+  'sluice/regions': ['regionStore'],
   'sluice/http': [
     ...[
       'IPV6_PREFIX_DEFAULT',
@@ -26,9 +27,18 @@ const EXPORTS: Record<string, string[]> = {
     ...['parseCidr', 'policyName', 'quotaExceeded', 'rateLimitHeaders', 'retryAfterSeconds', 'subjectOf', 'withEnd'],
     ...['withHeaders'],
   ],
+  'sluice/client': ['politeFetch', 'readLimits'],
   'sluice/express': ['rateLimit'],
   'sluice/fetch': ['rateLimit'],
-  'sluice/testing': ['fakeClock', 'seededRandom', 'startFaultProxy', 'startPostgres', 'startRedis', 'storeContract'],
+  'sluice/express-rate-limit': ['SluiceStore'],
+  'sluice/fastify-rate-limit': ['storeClass'],
+  'sluice/hono-rate-limiter': ['SluiceStore'],
+  'sluice/nestjs-throttler': ['SluiceThrottlerStorage'],
+  'sluice/rate-limiter-flexible': ['limiterClass'],
+  'sluice/testing': [
+    ...['fakeClock', 'seededRandom', 'startFaultProxy', 'startPostgres', 'startRedis', 'startRedisCluster'],
+    ...['startSentinels', 'storeContract'],
+  ],
 }
 
 test.each(Object.entries(EXPORTS))('%s exports these names and no others', async (subpath, names) => {
