@@ -15,6 +15,8 @@ export const SCENARIOS = [
   'outage',
   'refused',
   'regions',
+  'rules-apply',
+  'propagation',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 

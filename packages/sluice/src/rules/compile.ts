@@ -53,14 +53,17 @@ export type CompileOptions = {
   readonly refusesSpread?: ((limit: Limit) => string | undefined) | undefined
 }
 
+/** Rules that were compiled before, with the same options. */
+export type KnownRules = ReadonlyMap<Rule, CompiledRule>
+
 /** The rules that can apply here. Refuses what this version could only ignore. */
-export function* compiling(rules: readonly Rule[], options: CompileOptions): Sliced<CompiledRule[]> {
+export function* compiling(rules: readonly Rule[], options: CompileOptions, known: KnownRules): Sliced<CompiledRule[]> {
   const faults = new Faults()
   for (const rule of rules) refuseIgnored(rule, options, faults.at(rule.rule_id))
   faults.throwIfAny('RULE_INVALID')
   const here = ({ enabled, enforce_at: at }: Rule) =>
     enabled && (at === 'any' || !options.layer || at === options.layer)
-  const compiled = yield* mapped(rules.filter(here), (rule) => compileRule(rule, options))
+  const compiled = yield* mapped(rules.filter(here), (rule) => known.get(rule) ?? compileRule(rule, options))
   for (const rule of compiled) refuseSpread(rule, options, faults.at(rule.id))
   faults.throwIfAny('RULE_INVALID')
   return compiled
