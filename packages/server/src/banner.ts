@@ -9,15 +9,21 @@ export type BannerFacts = {
   readonly store: string
   readonly rulesPlace: string
   readonly rules: readonly Rule[]
+  readonly checksAreOpen: boolean
+  /** Made by this very start. */
+  readonly firstToken: string | undefined
 }
 
 const ROWS_MAX = 20
 
-export function banner({ address, store, rulesPlace, rules }: BannerFacts): string {
+export function banner({ address, store, rulesPlace, rules, checksAreOpen, firstToken }: BannerFacts): string {
   const enabled = rules.filter((rule) => rule.enabled)
   const rows = [['RULE', 'LIMIT', 'COUNTED', 'WHERE'], ...enabled.slice(0, ROWS_MAX).map(rowOf)]
   const more = enabled.length > ROWS_MAX ? [`  … and ${enabled.length - ROWS_MAX} more`] : []
   const request = JSON.stringify(sampleRequest(enabled)).replaceAll("'", "'\\''")
+  const [, socket] = /^unix:(.*)$/.exec(address) ?? []
+  const place = socket === undefined ? address : `--unix-socket ${socket} http://localhost`
+  const token = checksAreOpen ? '' : ' -H "authorization: Bearer $SLUICE_TOKEN"'
   return [
     `Sluice ${VERSION} listens on ${address}`,
     `Counters: ${store}. Rules: ${rulesPlace}; changes apply within a second.`,
@@ -25,9 +31,10 @@ export function banner({ address, store, rulesPlace, rules }: BannerFacts): stri
     ...aligned(rows),
     ...more,
     '',
+    ...(firstToken === undefined ? [] : ['Admin token, shown this once:', '', `  ${firstToken}`, '']),
     'Try it, a few times in a row:',
     '',
-    `  curl -s ${address}${CHECK_PATH} -H 'content-type: application/json' -d '${request}'`,
+    `  curl -s ${place}${CHECK_PATH} -H 'content-type: application/json'${token} -d '${request}'`,
     '',
     '',
   ].join('\n')

@@ -3,6 +3,7 @@
 
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
+import { ACCESS_SETTINGS } from './access-settings.ts'
 import { isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
@@ -34,6 +35,14 @@ export type Settings = {
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly keySecret: string | undefined
   readonly adminToken: string | undefined
+  readonly checks: 'open' | 'token' | undefined
+  readonly socket: string | undefined
+  readonly tlsCert: string | undefined
+  readonly tlsKey: string | undefined
+  readonly tlsClientCa: string | undefined
+  readonly violationDays: number
+  readonly webhooks: readonly string[] | undefined
+  readonly webhookSecret: string | undefined
 }
 
 export type Setting<T> = {
@@ -323,17 +332,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     fix: 'give at least 16 characters',
     secret: true,
   },
-  adminToken: {
-    flag: 'admin-token',
-    env: 'SLUICE_ADMIN_TOKEN',
-    value: '<text>',
-    help: 'Token that requests to the admin endpoints must carry. Without it there are none.',
-    fallback: () => undefined,
-    shownFallback: '',
-    read: (text) => (/^[\x21-\x7e]{16,}$/.test(text) ? text : undefined),
-    fix: 'give at least 16 characters without spaces',
-    secret: true,
-  },
+  ...ACCESS_SETTINGS,
 }
 
 function readInteger(text: string, min: number, max: number): number | undefined {

@@ -53,6 +53,18 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   logLevel: ['debug', 'debug'],
   keySecret: ['0123456789abcdef', '0123456789abcdef'],
   adminToken: ['0123456789abcdef', '0123456789abcdef'],
+  checks: ['token', 'token'],
+  violationDays: ['7', 7],
+  webhooks: [
+    'https://a.example/x, http://127.0.0.1:9/y',
+    ['https://a.example/x', 'http://127.0.0.1:9/y'],
+    ['--webhook-secret', '0123456789abcdef'],
+  ],
+  webhookSecret: ['0123456789abcdef', '0123456789abcdef', ['--webhooks', 'https://a.example']],
+  socket: ['/run/sluice.sock', '/run/sluice.sock'],
+  tlsCert: ['package.json', 'package.json', ['--tls-key', 'README.md']],
+  tlsKey: ['package.json', 'package.json', ['--tls-cert', 'README.md']],
+  tlsClientCa: ['package.json', 'package.json', ['--tls-cert', 'README.md', '--tls-key', 'README.md']],
 }
 
 describe('settings', () => {
