@@ -69,7 +69,8 @@ function faultsOf({ name, value, choices, accepts, fix = 'give a value', secret 
 
 function unknownFlag({ name, flags }: Syntax, rawName: string, mistyped: string): string {
   const meant = nearest(mistyped, [...flags.map((flag) => flag.name), 'help'])
-  return `${rawName}: unknown flag; ${meant === undefined ? `sluice ${name} --help lists all` : `did you mean --${meant}?`}`
+  const hint = meant === undefined ? `sluice ${name} --help lists all` : `did you mean --${meant}?`
+  return `${rawName}: unknown flag; ${hint}`
 }
 
 function positionalFaults(expected: readonly Positional[], found: readonly string[]): string[] {

@@ -91,7 +91,8 @@ describe('completion', () => {
     const { out } = await sluice(['completion', 'bash'])
     const path = ruleFile(out, 'sluice.bash')
     const typed = words.map((word) => `'${word}'`).join(' ')
-    const script = `source ${path}; COMP_WORDS=(${typed}); COMP_CWORD=${words.length - 1}; _sluice; echo "\${COMPREPLY[@]}"`
+    const cursor = `COMP_WORDS=(${typed}); COMP_CWORD=${words.length - 1}`
+    const script = `source ${path}; ${cursor}; _sluice; echo "\${COMPREPLY[@]}"`
     const { stdout, stderr } = spawnSync('bash', ['-c', script], { encoding: 'utf8' })
     expect(stderr).toBe('')
     expect(stdout.trim().split(/\s+/)).toEqual(expected.length === 0 ? [''] : [...new Set(expected)])
