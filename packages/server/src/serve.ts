@@ -1,5 +1,5 @@
 // A service from its start to its end: settings → server → banner → wait for a signal → drain → close. Whatever can go
-// wrong on the way ends in a message that says what to do, and in an exit code: 1 failed, 2 settings or rules are wrong.
+// wrong on the way ends in a message that says what to do, and in an exit code.
 
 import { LimiterError } from 'sluice'
 import { banner } from './banner.ts'

@@ -10,8 +10,7 @@ import type { Terminal } from './terminal.ts'
 export const RULES_LINT: Command = defineCommand({
   name: 'rules lint',
   summary: 'Lists every mistake in rule files, with lines.',
-  details:
-    'Mistakes make it end with 2. Warnings do not: rules that are disabled, have expired or never apply, and limits that never refuse.',
+  details: 'Warnings are rules that are disabled, have expired or never apply, and limits that never refuse.',
   positionals: [{ name: '<file>', help: 'rule files, YAML or JSON; each is a set of its own', repeats: true }],
   flags: OUTPUT_FLAGS,
   examples: [
