@@ -11,6 +11,8 @@ export type Settings = {
   readonly host: string
   readonly port: number
   readonly rules: string
+  readonly database: string | undefined
+  readonly dataDir: string
   readonly redis: string | undefined
   readonly redisConnections: number | undefined
   readonly storeDeadlineMs: number | undefined
@@ -74,6 +76,27 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     shownFallback: 'examples/rules.yaml',
     read: (text) => (existsSync(text) ? text : undefined),
     fix: 'give the path of a file that exists',
+  },
+  database: {
+    flag: 'database',
+    env: 'SLUICE_DATABASE_URL',
+    value: '<url>',
+    help: 'PostgreSQL that holds rules, tokens and the audit, for all nodes. Without it they are in the data folder.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (/^postgres(ql)?:\/\/\S+$/.test(text) && URL.canParse(text) ? text : undefined),
+    fix: 'give a URL such as postgres://user:password@127.0.0.1:5432/sluice',
+    secret: true,
+  },
+  dataDir: {
+    flag: 'data-dir',
+    env: 'SLUICE_DATA_DIR',
+    value: '<folder>',
+    help: 'Folder of the embedded database, and of the last good rules. One process at a time.',
+    fallback: () => '.sluice',
+    shownFallback: '.sluice',
+    read: (text) => (text === '' ? undefined : text),
+    fix: 'give the path of a folder; it is made if it does not exist',
   },
   redis: {
     flag: 'redis',

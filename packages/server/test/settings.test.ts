@@ -29,6 +29,8 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   host: ['0.0.0.0', '0.0.0.0'],
   port: ['9000', 9000],
   rules: ['package.json', 'package.json'],
+  database: ['postgres://127.0.0.1/sluice', 'postgres://127.0.0.1/sluice'],
+  dataDir: ['data', 'data'],
   redis: ['redis://127.0.0.1:6379', 'redis://127.0.0.1:6379'],
   redisConnections: ['4', 4, ['--redis', 'redis://h']],
   storeDeadlineMs: ['50', 50, ['--redis', 'redis://h']],

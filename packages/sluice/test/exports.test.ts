@@ -8,8 +8,8 @@ import { thrownBy } from './limiter-bench.ts'
 
 const EXPORTS: Record<string, string[]> = {
   sluice: [
-    ...['ALGORITHMS', 'ERRORS', 'LimiterError', 'compileLimit', 'createLimiter', 'memoryStore', 'parseRules'],
-    ...['plainRule', 'systemClock'],
+    ...['ALGORITHMS', 'ERRORS', 'LimiterError', 'compileLimit', 'createLimiter', 'inSlices', 'mapped'],
+    ...['memoryStore', 'parseRules', 'plainRule', 'systemClock'],
   ],
   'sluice/redis': ['redisStore'],
   'sluice/http': [
@@ -28,7 +28,7 @@ const EXPORTS: Record<string, string[]> = {
   ],
   'sluice/express': ['rateLimit'],
   'sluice/fetch': ['rateLimit'],
-  'sluice/testing': ['fakeClock', 'seededRandom', 'startFaultProxy', 'startRedis', 'storeContract'],
+  'sluice/testing': ['fakeClock', 'seededRandom', 'startFaultProxy', 'startPostgres', 'startRedis', 'storeContract'],
 }
 
 test.each(Object.entries(EXPORTS))('%s exports these names and no others', async (subpath, names) => {
@@ -38,7 +38,9 @@ test.each(Object.entries(EXPORTS))('%s exports these names and no others', async
 test('its types have names too: one that goes does not compile', () => {
   expectTypeOf<[api.AlgorithmName, api.Clock, api.Decision, api.Fault, api.Limiter, api.LimiterOptions]>().toBeArray()
   expectTypeOf<[api.Limit, api.LimitNumbers, api.MemoryStoreOptions, api.Outcome, api.Subject]>().toBeArray()
-  expectTypeOf<[api.Rule, api.RuleCondition, api.RuleLimit, api.ErrorCode]>().toBeArray()
+  expectTypeOf<
+    [api.Rule, api.RuleCondition, api.RuleLimit, api.PreparedRules, api.Sliced<number>, api.ErrorCode]
+  >().toBeArray()
   expectTypeOf<[api.BucketName, api.Charge, api.ChargeKind, api.Give, api.Grant, api.Op, api.Short]>().toBeArray()
   expectTypeOf<[api.HotKey, api.Source, api.Store, api.Take, api.Taken]>().toBeArray()
 })

@@ -2,6 +2,7 @@
 
 import { compileLimit, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
 import { canonicalAddress } from '../http/address.ts'
+import { mapped, type Sliced } from '../slices.ts'
 import type { Subject } from '../subject.ts'
 import { type Condition, conditionsOf, type FactReader, invalidSubject, readerOf, textOf } from './condition.ts'
 import { Faults } from './faults.ts'
@@ -49,13 +50,13 @@ export type CompileOptions = {
 }
 
 /** The rules that can apply here. Refuses what this version could only ignore. */
-export function compileRules(rules: readonly Rule[], options: CompileOptions): CompiledRule[] {
+export function* compiling(rules: readonly Rule[], options: CompileOptions): Sliced<CompiledRule[]> {
   const faults = new Faults()
   for (const rule of rules) refuseIgnored(rule, faults.at(rule.rule_id))
   faults.throwIfAny('RULE_INVALID')
   const here = ({ enabled, enforce_at: at }: Rule) =>
     enabled && (at === 'any' || !options.layer || at === options.layer)
-  return rules.filter(here).map((rule) => compileRule(rule, options))
+  return yield* mapped(rules.filter(here), (rule) => compileRule(rule, options))
 }
 
 /** A field that is understood but would do nothing is worse than one that is refused. */

@@ -4,6 +4,7 @@
 export type { TestFramework } from './contract-bench.ts'
 export { type FakeClock, fakeClock } from './fake-clock.ts'
 export { type FaultProxy, startFaultProxy } from './fault-proxy.ts'
+export { type PostgresProcess, startPostgres } from './postgres-process.ts'
 export { type RedisProcess, startRedis } from './redis-process.ts'
 export { type Random, seededRandom } from './seeded-random.ts'
 export { type ContractOptions, storeContract } from './store-contract.ts'
