@@ -28,7 +28,9 @@ const EXPORTS: Record<string, string[]> = {
   ],
   'sluice/express': ['rateLimit'],
   'sluice/fetch': ['rateLimit'],
-  'sluice/testing': ['fakeClock', 'seededRandom', 'startFaultProxy', 'startPostgres', 'startRedis', 'storeContract'],
+  'sluice/testing': [
+    ...['fakeClock', 'seededRandom', 'startEtcd', 'startFaultProxy', 'startPostgres', 'startRedis', 'storeContract'],
+  ],
 }
 
 test.each(Object.entries(EXPORTS))('%s exports these names and no others', async (subpath, names) => {

@@ -1,5 +1,6 @@
-// The values of etcd keys → one set of rules. Each key holds a document, YAML or JSON: one rule, a list of rules, or an
-// object with the list under `rules`; all together, in the order of their keys, are the set. Mistakes name key and line.
+// The values of etcd keys → one set of rules. Each key holds a document, YAML, or JSON if its name ends in `.json`: one
+// rule, a list of rules, or an object with the list under `rules`; all together, in the order of their keys, are the
+// set. Mistakes name key and line.
 
 import type { Fault } from 'sluice'
 import { readJson, readYaml, type SourceText } from '../source-text.ts'
@@ -8,8 +9,8 @@ import type { EtcdKey } from './etcd-client.ts'
 export type Documents = {
   /** What `parseRules` is given. */
   readonly value: unknown
-  /** What keeps a value from being YAML or JSON at all. */
-  readonly faults: readonly Fault[]
+  /** What keeps a value from being YAML or JSON at all, and where. */
+  readonly faults: readonly (Fault & { readonly place: string })[]
   /** Where a field such as `rules[3].limit` stands: `/sluice/rules/messages:3`. */
   placeOf(field: string): string | undefined
 }
@@ -17,22 +18,18 @@ export type Documents = {
 type Part = { readonly key: string; readonly source: SourceText; readonly field: string }
 
 export function joinDocuments(keys: readonly EtcdKey[]): Documents {
-  const faults: Fault[] = []
+  const faults: Documents['faults'][number][] = []
   const rules: unknown[] = []
   const parts: Part[] = []
   for (const { key, value } of keys) {
-    const source = isJson(value) ? readJson(value) : readYaml(value)
-    faults.push(...source.faults.map((fault) => ({ ...fault, field: `${key}: ${fault.field}` })))
+    const source = key.endsWith('.json') ? readJson(value) : readYaml(value)
+    faults.push(...source.faults.map((fault) => ({ ...fault, place: placed(key, source.lineOf(fault.field)) })))
     for (const [field, rule] of rulesIn(source.value)) {
       rules.push(rule)
       parts.push({ key, source, field })
     }
   }
   return { value: { rules }, faults, placeOf: (field) => placeIn(parts, rules, field) }
-}
-
-function isJson(value: string): boolean {
-  return /^\s*[[{]/.test(value) && value.trimEnd().endsWith(value.trimStart()[0] === '[' ? ']' : '}')
 }
 
 /** Each rule of a document, with the field that it is in there. What is no rule is left for the parser to refuse. */
@@ -46,8 +43,11 @@ function placeIn(parts: readonly Part[], rules: readonly unknown[], field: strin
   const [, index, rest = ''] = /^rules\[(\d+)\]\.?(.*)$/.exec(field) ?? ruleById(rules, field) ?? []
   const part = parts[Number(index)]
   if (part === undefined) return undefined
-  const line = part.source.lineOf([part.field, rest].filter((step) => step !== '').join('.'))
-  return line === undefined ? part.key : `${part.key}:${line}`
+  return placed(part.key, part.source.lineOf([part.field, rest].filter((step) => step !== '').join('.')))
+}
+
+function placed(key: string, line: number | undefined): string {
+  return line === undefined ? key : `${key}:${line}`
 }
 
 /** Some faults name the rule by its id: `messages.store`. */
