@@ -3,6 +3,7 @@
 
 import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
 import type { ErrorCode, HotKey, Limiter, Source, Store } from 'sluice'
+import type { KillSwitch } from './kill-switch.ts'
 import { VERSION } from './package-facts.ts'
 import { Tally } from './tally.ts'
 
@@ -21,6 +22,8 @@ export class Metrics {
   readonly registry: Registry = new Registry()
   /** Requests that could no longer be refunded because too many were remembered after them. */
   admissionsDropped = 0
+  /** Tokens that were not known, revoked or expired. */
+  tokensRefused = 0
   rulesVersion = 0
   rulesValid = true
   readonly #checks = new Map<string, RuleCounts>()
@@ -30,6 +33,7 @@ export class Metrics {
   readonly #storeSeconds = new Tally(STORE_SECONDS)
   readonly #batchTakes = new Tally(BATCH_TAKES)
   #storeStats: () => Readonly<Record<string, number>> = () => ({})
+  #killSwitch: Pick<KillSwitch, 'kills' | 'everything'> = { kills: [], everything: false }
   #hotKeys: () => readonly HotKey[] = () => []
 
   constructor() {
@@ -38,6 +42,7 @@ export class Metrics {
     this.#registerStore()
     this.#registerHotKeys()
     this.#registerRules()
+    this.#registerAccess()
   }
 
   decided(ruleId: string | null, allowed: boolean, source: Source, seconds: number): void {
@@ -67,6 +72,10 @@ export class Metrics {
 
   watchLimiter(limiter: Limiter): void {
     this.#hotKeys = () => limiter.hotKeys()
+  }
+
+  watchKillSwitch(killSwitch: KillSwitch): void {
+    this.#killSwitch = killSwitch
   }
 
   #countsOf(rule: string): RuleCounts {
@@ -197,6 +206,18 @@ export class Metrics {
     })
     info.set({ version: VERSION, node: process.version }, 1)
     this.#register(info)
+  }
+
+  #registerAccess(): void {
+    this.#counter('sluice_tokens_refused_total', 'Requests with a token that is not known, revoked or expired.', () => {
+      return this.tokensRefused
+    })
+    this.#gauge('sluice_killed_rules', 'Rules that the kill switch has taken out of force, one by one.', () => {
+      return this.#killSwitch.kills.filter(({ ruleId }) => ruleId !== null).length
+    })
+    this.#gauge('sluice_enforcement_off', '1 while the kill switch has taken all rules out of force.', () => {
+      return this.#killSwitch.everything ? 1 : 0
+    })
   }
 
   #gauge(name: string, help: string, read: () => number): void {

@@ -3,9 +3,12 @@
 import type { AddressInfo } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter } from 'sluice'
+import { TokenBook } from './access/token-book.ts'
 import { createApp } from './http/app.ts'
 import type { Lifecycle } from './http/health.ts'
+import { KillSwitch, killsInMemory } from './kill-switch.ts'
 import { keyHash, type Log } from './log.ts'
+import { isLoopback } from './loopback.ts'
 import { Metrics } from './metrics.ts'
 import { type OpenStore, openStore } from './open-store.ts'
 import { filePrint } from './rules/file-watch.ts'
@@ -36,11 +39,14 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const limiter = useRuleFile(path, (rules) => createLimiter({ rules, store: store.store, layer, ipv6Prefix }))
     const lifecycle: Lifecycle = { draining: false }
     const shared = { limiter, metrics, log, store, lifecycle }
+    const killSwitch = new KillSwitch(limiter, log)
     const app = await createApp({
       ...shared,
+      killSwitch,
+      kills: killsInMemory(killSwitch),
       keyHash: keyHash(settings.keySecret),
       rulesPath: path,
-      adminToken: settings.adminToken,
+      access: { tokens: new TokenBook(), adminToken: settings.adminToken, checksAreOpen: checksAreOpen(settings) },
     })
     await app.listen({ host: settings.host, port: settings.port })
     const watch = followRuleFile({ ...shared, path, print })
@@ -85,4 +91,9 @@ async function closeWithin(app: FastifyInstance, closeMsMax: number): Promise<vo
 
 function addressOf({ address, family, port }: AddressInfo): string {
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`
+}
+
+/** Whoever can reach a loopback address or a socket file is on this machine; elsewhere, checks need a token too. */
+function checksAreOpen({ checks, host }: Settings): boolean {
+  return checks === undefined ? isLoopback(host) : checks === 'open'
 }

@@ -25,6 +25,7 @@ export type Settings = {
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly keySecret: string | undefined
   readonly adminToken: string | undefined
+  readonly checks: 'open' | 'token' | undefined
 }
 
 export type Setting<T> = {
@@ -218,12 +219,22 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     flag: 'admin-token',
     env: 'SLUICE_ADMIN_TOKEN',
     value: '<text>',
-    help: 'Token that requests to the admin endpoints must carry. Without it there are none.',
+    help: 'A token of the role admin that is in no database: for the first steps, and for nodes without one.',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (/^[\x21-\x7e]{16,}$/.test(text) ? text : undefined),
     fix: 'give at least 16 characters without spaces',
     secret: true,
+  },
+  checks: {
+    flag: 'checks',
+    env: 'SLUICE_CHECKS',
+    value: 'open|token',
+    help: 'Whether checks and refunds need a token of the role check.',
+    fallback: () => undefined,
+    shownFallback: 'open on a loopback address or socket, token elsewhere',
+    read: (text) => (text === 'open' || text === 'token' ? text : undefined),
+    fix: 'use open or token',
   },
 }
 

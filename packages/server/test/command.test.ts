@@ -8,7 +8,7 @@ import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp } from '../src/cli/help.ts'
 import { VERSION } from '../src/package-facts.ts'
 import { buildOnce, type Running, run, start } from './process.ts'
-import { CHECK, clientOf, RULES, ruleFile } from './service.ts'
+import { ADMIN_TOKEN, CHECK, clientOf, RULES, ruleFile } from './service.ts'
 
 beforeAll(buildOnce, 300_000)
 
@@ -88,12 +88,15 @@ describe('the banner', () => {
 
 test('flags, environment and file reach the running service; unknown variables are warned about', async () => {
   const path = ruleFile(ONE)
-  const { address, output } = await start(['--log-level', 'debug'], { SLUICE_RULES: path, SLUICE_RULEZ: 'x' })
+  const { address, output } = await start(['--log-level', 'debug', '--admin-token', ADMIN_TOKEN], {
+    SLUICE_RULES: path,
+    SLUICE_RULEZ: 'x',
+  })
   const { check, get } = clientOf(address)
   expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: true, limit: 1 })
   expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: false })
   writeFileSync(path, ONE.replace('limit: 1', 'limit: 3'))
-  await vi.waitFor(async () => expect((await get(RULES)).body.version).toBe(2), { timeout: 10_000 })
+  await vi.waitFor(async () => expect((await get(RULES, ADMIN_TOKEN)).body.version).toBe(2), { timeout: 10_000 })
   await vi.waitFor(() => {
     const lines = output()
       .stderr.trim()

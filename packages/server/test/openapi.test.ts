@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { PROBLEMS } from '../src/http/problem.ts'
-import { ADMIN_TOKEN, serveApp } from './service.ts'
+import { serveApp } from './service.ts'
 
 type Operation = {
   operationId: string
@@ -17,7 +17,7 @@ type Document = {
 }
 
 async function description(): Promise<Document> {
-  const { get } = await serveApp([], undefined, ADMIN_TOKEN)
+  const { get } = await serveApp([])
   const { status, body } = await get('/openapi.json')
   expect(status).toBe(200)
   return body as unknown as Document
@@ -41,15 +41,21 @@ describe('/openapi.json', () => {
     ).toEqual([
       'delete /api/v1/rate-limit/rules/{rule_id}',
       'get /',
+      'get /api/v1/rate-limit/decisions',
+      'get /api/v1/rate-limit/decisions/{request_id}',
       'get /api/v1/rate-limit/hot-keys',
+      'get /api/v1/rate-limit/kill-switch',
       'get /api/v1/rate-limit/rules',
       'get /livez',
       'get /metrics',
       'get /openapi.json',
       'get /readyz',
       'post /api/v1/admin/drill',
+      'post /api/v1/rate-limit/buckets/reset',
       'post /api/v1/rate-limit/check',
       'post /api/v1/rate-limit/check/batch',
+      'post /api/v1/rate-limit/explain',
+      'post /api/v1/rate-limit/kill-switch',
       'post /api/v1/rate-limit/refund',
       'post /api/v1/rate-limit/rules',
       'put /api/v1/rate-limit/rules/{rule_id}',

@@ -6,7 +6,9 @@ import { join } from 'node:path'
 import { createLimiter, memoryStore, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
-import { createApp } from '../src/http/app.ts'
+import { TokenBook } from '../src/access/token-book.ts'
+import { type AppParts, createApp } from '../src/http/app.ts'
+import { KillSwitch, killsInMemory } from '../src/kill-switch.ts'
 import { createLog, keyHash, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics.ts'
 import { startServer } from '../src/server.ts'
@@ -43,8 +45,9 @@ export type Answer = { readonly status: number; readonly headers: Headers; reado
 export type Client = {
   readonly address: string
   readonly logged: readonly Record<string, unknown>[]
-  get(path: string): Promise<Answer>
-  post(path: string, body: unknown): Promise<Answer>
+  /** With a token, if one is given. */
+  get(path: string, token?: string): Promise<Answer>
+  post(path: string, body: unknown, token?: string): Promise<Answer>
   send(path: string, init: RequestInit): Promise<Answer>
   check(body: unknown): Promise<Record<string, unknown>>
 }
@@ -59,7 +62,7 @@ export type App = Client & {
 export async function serveApp(
   rules: unknown,
   makeStore?: (clock: FakeClock) => Store,
-  adminToken?: string,
+  access: Partial<AppParts['access']> = {},
 ): Promise<App> {
   const { log, logged } = captureLog()
   const clock = fakeClock()
@@ -69,8 +72,14 @@ export async function serveApp(
   const limiter = createLimiter({ rules, store, clock })
   const lifecycle = { draining: false }
   const opened = { kind: 'memory' as const, store, failure: () => undefined, drill: undefined }
-  const parts = { limiter, metrics, store: opened, lifecycle, log, clock, adminToken }
-  const app = await createApp({ ...parts, keyHash: keyHash('a secret of tests'), rulesPath: '/etc/sluice/rules.yaml' })
+  const killSwitch = new KillSwitch(limiter, log)
+  const kills = killsInMemory(killSwitch)
+  const app = await createApp({
+    ...{ limiter, metrics, store: opened, lifecycle, log, clock, killSwitch, kills },
+    keyHash: keyHash('a secret of tests'),
+    rulesPath: '/etc/sluice/rules.yaml',
+    access: { tokens: new TokenBook(), adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
+  })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {
     await app.close()
@@ -89,7 +98,11 @@ export async function serveFile(
 ): Promise<Service> {
   const { log, logged } = captureLog()
   const rulesPath = ruleFile(rules)
-  const server = await startServer({ ...defaults(), ...settings, port: 0, rules: rulesPath }, log, closeMsMax)
+  const server = await startServer(
+    { ...defaults(), adminToken: ADMIN_TOKEN, ...settings, port: 0, rules: rulesPath },
+    log,
+    closeMsMax,
+  )
   onTestFinished(() => server.close())
   return { ...clientOf(server.address, logged), rulesPath, close: server.close }
 }
@@ -122,16 +135,18 @@ export function clientOf(address: string, logged: readonly Record<string, unknow
     const body = (isJson ? JSON.parse(text) : { text }) as Record<string, unknown>
     return { status: response.status, headers: response.headers, body }
   }
-  const post = (path: string, body: unknown) => {
+  const bearer = (token?: string) => (token === undefined ? {} : { authorization: `Bearer ${token}` })
+  const post = (path: string, body: unknown, token?: string) => {
     const text = typeof body === 'string' ? body : JSON.stringify(body)
-    return send(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body: text })
+    const headers = { 'content-type': 'application/json', ...bearer(token) }
+    return send(path, { method: 'POST', headers, body: text })
   }
   return {
     address,
     logged,
     send,
     post,
-    get: (path) => send(path, {}),
+    get: (path, token) => send(path, { headers: bearer(token) }),
     check: async (body) => (await post(CHECK, body)).body,
   }
 }

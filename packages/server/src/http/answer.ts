@@ -70,7 +70,7 @@ export function withDetail(answer: string, decision: Decision, nowUs: number): s
   return `${answer.slice(0, -1)},${JSON.stringify(more).slice(1)}`
 }
 
-function plainOutcome(outcome: Outcome): Record<string, unknown> {
+export function plainOutcome(outcome: Outcome): Record<string, unknown> {
   const entries = Object.entries(outcome)
   return Object.fromEntries(
     entries.map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]),

@@ -1,20 +1,28 @@
 // The HTTP face of the service: which routes there are and what they share. Bodies are bounded and validated strictly
 // (nothing is coerced, nothing silently dropped), and whatever goes wrong leaves as a problem document.
 
-import { type FastifyError, type FastifyInstance, fastify } from 'fastify'
-import type { Clock } from 'sluice'
+import { type FastifyInstance, fastify } from 'fastify'
+import { type Clock, systemClock } from 'sluice'
+import { type GuardParts, guardRoutes } from '../access/guard.ts'
+import type { KillStore } from '../kill-switch.ts'
 import type { KeyHash, Log } from '../log.ts'
 import { Admissions } from './admissions.ts'
 import { batchRoute } from './batch.ts'
 import { checkRoute } from './check.ts'
 import { createDecide } from './decide.ts'
+import { DecisionTrail } from './decision-trail.ts'
+import { decisionsRoutes } from './decisions.ts'
 import { drillRoute } from './drill.ts'
+import { explainRoute } from './explain.ts'
 import { type HealthParts, healthRoutes } from './health.ts'
 import { hotKeysRoute } from './hot-keys.ts'
 import { parseJsonBodies } from './json-body.ts'
+import { killSwitchRoutes } from './kill-switch.ts'
 import { answerUnknown } from './not-found.ts'
 import { describeRoutes, openapiRoutes } from './openapi.ts'
+import { ProblemError } from './problem.ts'
 import { refundRoute } from './refund.ts'
+import { resetRoute } from './reset.ts'
 import { rulesRoutes } from './rules.ts'
 import { sendProblem } from './send-problem.ts'
 import { problemOf } from './trouble.ts'
@@ -22,8 +30,8 @@ import { problemOf } from './trouble.ts'
 export type AppParts = HealthParts & {
   readonly log: Log
   readonly keyHash: KeyHash
-  /** What requests to admin endpoints must carry; undefined: there are none. */
-  readonly adminToken: string | undefined
+  readonly access: Omit<GuardParts, 'metrics' | 'clock'>
+  readonly kills: KillStore
   /** Where the rules come from, for those who try to change them here. */
   readonly rulesPath: string
   /** For `reset_at` and headers: the time of buckets is the store's. */
@@ -33,13 +41,16 @@ export type AppParts = HealthParts & {
 const REQUEST_MS_MAX = 10_000
 
 export async function createApp(parts: AppParts): Promise<FastifyInstance> {
-  const { limiter, metrics, store, rulesPath } = parts
-  const app = createFastify(parts.log)
+  const { limiter, metrics, store, rulesPath, log, keyHash, clock = systemClock } = parts
+  const app = createFastify(parts)
   const admissions = new Admissions(() => {
     metrics.admissionsDropped += 1
   })
-  const decide = createDecide({ ...parts, admissions, answersSync: store.store.takeSync !== undefined })
+  const trail = new DecisionTrail(clock)
+  const decide = createDecide({ ...parts, admissions, trail, answersSync: store.store.takeSync !== undefined })
   metrics.watchLimiter(limiter)
+  metrics.watchKillSwitch(parts.killSwitch)
+  guardRoutes(app, { ...parts.access, metrics, clock })
   answerUnknown(app)
   parseJsonBodies(app)
   await describeRoutes(app)
@@ -47,15 +58,19 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   batchRoute(app, decide)
   refundRoute(app, limiter, admissions)
   rulesRoutes(app, limiter, rulesPath)
-  hotKeysRoute(app, parts)
-  drillRoute(app, store, parts)
+  explainRoute(app, limiter, clock)
+  decisionsRoutes(app, trail, keyHash)
+  hotKeysRoute(app, limiter, keyHash)
+  resetRoute(app, limiter, log)
+  killSwitchRoutes(app, { ...parts, nowIso: () => new Date(clock.nowUs() / 1000).toISOString() })
+  drillRoute(app, store, log)
   healthRoutes(app, parts)
   openapiRoutes(app)
   return app
 }
 
 /** Fastify's own logger is off: it would make a child logger for each request. */
-function createFastify(log: Log): FastifyInstance {
+function createFastify({ log }: AppParts): FastifyInstance {
   const app = fastify({
     logger: false,
     requestTimeout: REQUEST_MS_MAX,
@@ -74,10 +89,11 @@ function createFastify(log: Log): FastifyInstance {
       sendProblem(reply, problemOf(error))
     },
   })
-  app.setErrorHandler<FastifyError>((error, request, reply) => {
+  app.setErrorHandler<Error>((error, request, reply) => {
     const problem = problemOf(error, request.headers)
     // A store in trouble is logged when it begins and ends, not once per request.
     if (problem.code === 'INTERNAL') log.error({ err: error, route: request.routeOptions.url }, problem.detail)
+    if (error instanceof ProblemError) reply.headers(error.headers)
     return sendProblem(reply, problem)
   })
   return app

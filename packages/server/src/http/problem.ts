@@ -10,7 +10,9 @@ export const PROBLEMS = {
   REQUEST_INVALID: 400,
   JSON_MALFORMED: 400,
   UNAUTHORIZED: 401,
+  FORBIDDEN: 403,
   NOT_FOUND: 404,
+  DECISION_UNKNOWN: 404,
   REFUND_UNKNOWN: 404,
   METHOD_NOT_ALLOWED: 405,
   RULES_FROM_FILE: 409,
@@ -18,6 +20,7 @@ export const PROBLEMS = {
   REFUND_REPEATED: 409,
   BODY_TOO_LARGE: 413,
   MEDIA_TYPE_UNSUPPORTED: 415,
+  TOO_MANY_REQUESTS: 429,
   INTERNAL: 500,
   STORE_UNAVAILABLE: 503,
   STORE_CORRUPT: 503,
@@ -53,9 +56,11 @@ export function invalidRequest(faults: readonly Fault[]): Problem {
 export class ProblemError extends Error {
   override readonly name = 'ProblemError'
   readonly problem: Problem
+  readonly headers: Readonly<Record<string, string>>
 
-  constructor(found: Problem) {
+  constructor(found: Problem, headers: Readonly<Record<string, string>> = {}) {
     super(found.detail)
     this.problem = found
+    this.headers = headers
   }
 }

@@ -21,7 +21,7 @@ const ANSWER = {
 export function rulesRoutes(app: FastifyInstance, limiter: Limiter, rulesPath: string): void {
   const list = listText(limiter)
   const schema = { operationId: 'listRules', summary: 'The rules in force', tags: ['rules'], response: answers(ANSWER) }
-  app.get(RULES_PATH, { schema }, (_request, reply) => {
+  app.get(RULES_PATH, { schema, config: { access: 'viewer' } }, (_request, reply) => {
     reply.header('content-type', JSON_TYPE).send(list())
   })
   const refuse = () => {
@@ -31,7 +31,8 @@ export function rulesRoutes(app: FastifyInstance, limiter: Limiter, rulesPath: s
     const params = { type: 'object', properties: { rule_id: { type: 'string' } } }
     const description = 'Always 409 in this version: rules come from a file, and the problem names it.'
     const described = { operationId, summary, description, tags: ['rules'], response: problemAnswers(409) }
-    app.route({ method, url, schema: url === RULES_PATH ? described : { ...described, params }, handler: refuse })
+    const schema = url === RULES_PATH ? described : { ...described, params }
+    app.route({ method, url, schema, config: { access: 'editor' }, handler: refuse })
   }
 }
 

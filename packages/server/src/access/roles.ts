@@ -1,0 +1,15 @@
+// Who may do what. A route declares the role it needs; a token carries the role it has.
+
+/** `check` asks for decisions and nothing else; the others each may do what those before them may; `admin` everything. */
+export const ROLES = ['check', 'viewer', 'editor', 'approver', 'admin'] as const
+
+export type Role = (typeof ROLES)[number]
+
+/** What a route asks of its callers: a role, or nothing. */
+export type Access = Role | 'open'
+
+const LADDER: readonly Role[] = ['viewer', 'editor', 'approver', 'admin']
+
+export function roleAllows(role: Role, needed: Role): boolean {
+  return role === needed || role === 'admin' || (LADDER.indexOf(role) > LADDER.indexOf(needed) && needed !== 'check')
+}
