@@ -2,6 +2,7 @@
 
 import { relative } from 'node:path'
 import { plainRule, type Rule } from 'sluice'
+import { aligned } from './aligned.ts'
 import { CHECK_PATH } from './http/check.ts'
 import { VERSION } from './package-facts.ts'
 
@@ -59,11 +60,6 @@ function windowOf(seconds: number): string {
     if (seconds % length === 0) return seconds === length ? unit : `${seconds / length}${unit}`
   }
   return seconds === 1 ? 's' : `${seconds}s`
-}
-
-function aligned(rows: readonly (readonly string[])[]): string[] {
-  const widths = [0, 1, 2].map((column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
-  return rows.map((row) => `  ${row.map((text, column) => text.padEnd(widths[column] ?? 0)).join('   ')}`.trimEnd())
 }
 
 /** A request that meets the tightest rule: repeated a few times, it shows a refusal. */
