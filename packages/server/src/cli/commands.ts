@@ -3,6 +3,7 @@
 import { CHECK } from './check.ts'
 import type { Command } from './command.ts'
 import { completionCommand } from './completion.ts'
+import { DOCTOR } from './doctor.ts'
 import { DRILL } from './drill.ts'
 import { EXPLAIN } from './explain.ts'
 import { RULES_LINT } from './rules-lint.ts'
@@ -13,6 +14,7 @@ export const COMMANDS: readonly Command[] = [
   CHECK,
   EXPLAIN,
   RULES_LINT,
+  DOCTOR,
   DRILL,
   completionCommand(() => COMMANDS),
 ]
