@@ -1,7 +1,6 @@
 // Would the rules be accepted?
 
 import { createLimiter, LimiterError, systemClock } from 'sluice'
-import { createLog } from '../log.ts'
 import { isEtcdUrl, parseEtcdUrl } from '../rules/etcd/etcd-address.ts'
 import { EtcdSource } from '../rules/etcd/etcd-source.ts'
 import { lintRuleFile } from '../rules/lint.ts'
@@ -28,7 +27,7 @@ function examineFile(path: string): Finding {
 async function examineEtcd(url: string): Promise<Finding> {
   const address = parseEtcdUrl(url)
   if (typeof address === 'string') return wrong('rules', 'not an address of etcd', address)
-  const source = new EtcdSource(address, createLog('silent'))
+  const source = new EtcdSource(address)
   const found = await source.read(undefined)
   const limiter = createLimiter({ rules: found?.rules })
   await limiter.close()

@@ -5,7 +5,6 @@
 import { randomInt } from 'node:crypto'
 import { setTimeout as pause } from 'node:timers/promises'
 import { type Fault, LimiterError } from 'sluice'
-import type { Log } from '../../log.ts'
 import { shown } from '../../shown.ts'
 import type { FoundRules, RuleSource, RuleWatch } from '../rule-source.ts'
 import type { EtcdAddress } from './etcd-address.ts'
@@ -22,24 +21,22 @@ export class EtcdSource implements RuleSource {
   readonly place: string
   readonly #prefix: string
   readonly #client: EtcdClient
-  readonly #log: Log
   /** What was read last. */
   #read: { readonly revision: number; readonly print: string } | undefined
   /** The revision of a change that was told by the watch and is not read yet. */
   #told: number | undefined
-  #inTrouble = false
 
-  constructor(address: EtcdAddress, log: Log) {
+  constructor(address: EtcdAddress) {
     this.place = `the keys below ${address.prefix} in etcd at ${address.endpoints.join(', ')}`
     this.#prefix = address.prefix
     this.#client = new EtcdClient(address)
-    this.#log = log
   }
 
   async read(known: number | undefined): Promise<FoundRules | undefined> {
+    const { revision: last = 0 } = this.#read ?? {}
     const told = this.#told
     this.#told = undefined // a revision that cannot be read any more must not be asked for twice
-    const revision = told ?? (await this.#latestUnless(known))
+    const revision = told !== undefined && told > last ? told : await this.#latestUnless(known)
     if (revision === undefined) return undefined
     const range = await this.#client.read({ revision })
     this.#read = { revision, print: printOf(range) }
@@ -70,43 +67,34 @@ export class EtcdSource implements RuleSource {
     return isKnown ? undefined : latest.revision
   }
 
+  /** When etcd is lost and when it is back, `changed` is called too: whoever reads then learns of it. */
   async #keepWatching(changed: () => void, stopping: AbortSignal): Promise<void> {
     let failures = 0
     while (!stopping.aborted) {
       try {
-        await this.#watchOnce(changed, stopping)
+        const latest = await this.#client.read({ keysOnly: true })
+        if (failures > 0 || printOf(latest) !== this.#read?.print) changed()
         failures = 0
-      } catch (error) {
+        await this.#watchFrom(latest.revision + 1, changed, stopping)
+      } catch {
         failures += 1
-        if (!stopping.aborted) this.#trouble(error)
+        if (failures === 1 && !stopping.aborted) changed()
       }
       const ms = Math.min(RETRY_MS.first * 2 ** failures, RETRY_MS.longest)
       await pause(randomInt(ms / 2, ms), undefined, { signal: stopping }).catch(() => {})
     }
   }
 
-  async #watchOnce(changed: () => void, stopping: AbortSignal): Promise<void> {
-    const latest = await this.#client.read({ keysOnly: true })
-    if (this.#inTrouble) this.#log.info('etcd answers again')
-    this.#inTrouble = false
-    if (printOf(latest) !== this.#read?.print) changed()
+  async #watchFrom(revision: number, changed: () => void, stopping: AbortSignal): Promise<void> {
     const signal = AbortSignal.any([stopping, AbortSignal.timeout(WATCH_MS_MAX)])
     try {
-      for await (const revision of this.#client.watch(latest.revision + 1, signal)) {
-        this.#told = revision
+      for await (const told of this.#client.watch(revision, signal)) {
+        this.#told = told
         changed()
       }
     } catch (error) {
       if (!signal.aborted) throw error
     }
-  }
-
-  /** Once for all failures in a row. */
-  #trouble(error: unknown): void {
-    if (this.#inTrouble) return
-    this.#inTrouble = true
-    const reason = error instanceof Error ? error.message : String(error)
-    this.#log.error({ reason }, 'etcd does not answer: the rules stay as they are')
   }
 
   /** All keys deleted is more likely a mistake than the wish for no limits at all. */
