@@ -11,15 +11,19 @@ export type BannerFacts = {
   readonly store: string
   readonly rulesPath: string
   readonly rules: readonly Rule[]
+  readonly checksAreOpen: boolean
 }
 
 const ROWS_MAX = 20
 
-export function banner({ address, store, rulesPath, rules }: BannerFacts): string {
+export function banner({ address, store, rulesPath, rules, checksAreOpen }: BannerFacts): string {
   const enabled = rules.filter((rule) => rule.enabled)
   const rows = [['RULE', 'LIMIT', 'COUNTED', 'WHERE'], ...enabled.slice(0, ROWS_MAX).map(rowOf)]
   const more = enabled.length > ROWS_MAX ? [`  … and ${enabled.length - ROWS_MAX} more`] : []
   const request = JSON.stringify(sampleRequest(enabled)).replaceAll("'", "'\\''")
+  const [, socket] = /^unix:(.*)$/.exec(address) ?? []
+  const place = socket === undefined ? address : `--unix-socket ${socket} http://localhost`
+  const token = checksAreOpen ? '' : ' -H "authorization: Bearer $SLUICE_TOKEN"'
   return [
     `Sluice ${VERSION} listens on ${address}`,
     `Counters: ${store}. Rules: ${nearPath(rulesPath)}; edits apply within a second.`,
@@ -29,7 +33,7 @@ export function banner({ address, store, rulesPath, rules }: BannerFacts): strin
     '',
     'Try it, a few times in a row:',
     '',
-    `  curl -s ${address}${CHECK_PATH} -H 'content-type: application/json' -d '${request}'`,
+    `  curl -s ${place}${CHECK_PATH} -H 'content-type: application/json'${token} -d '${request}'`,
     '',
     '',
   ].join('\n')

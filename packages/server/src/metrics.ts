@@ -3,8 +3,8 @@
 
 import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
 import type { ErrorCode, HotKey, Limiter, Source, Store } from 'sluice'
-import type { KillSwitch } from './kill-switch.ts'
 import { VERSION } from './package-facts.ts'
+import type { Records } from './records.ts'
 import { Tally } from './tally.ts'
 
 /** Rules beyond these share the label `other`: a scrape has to stay readable. */
@@ -33,7 +33,7 @@ export class Metrics {
   readonly #storeSeconds = new Tally(STORE_SECONDS)
   readonly #batchTakes = new Tally(BATCH_TAKES)
   #storeStats: () => Readonly<Record<string, number>> = () => ({})
-  #killSwitch: Pick<KillSwitch, 'kills' | 'everything'> = { kills: [], everything: false }
+  #records: Pick<Records, 'killSwitch' | 'violations'> | undefined
   #hotKeys: () => readonly HotKey[] = () => []
 
   constructor() {
@@ -74,8 +74,8 @@ export class Metrics {
     this.#hotKeys = () => limiter.hotKeys()
   }
 
-  watchKillSwitch(killSwitch: KillSwitch): void {
-    this.#killSwitch = killSwitch
+  watchRecords(records: Records): void {
+    this.#records = records
   }
 
   #countsOf(rule: string): RuleCounts {
@@ -213,10 +213,16 @@ export class Metrics {
       return this.tokensRefused
     })
     this.#gauge('sluice_killed_rules', 'Rules that the kill switch has taken out of force, one by one.', () => {
-      return this.#killSwitch.kills.filter(({ ruleId }) => ruleId !== null).length
+      return this.#records?.killSwitch.kills.filter(({ ruleId }) => ruleId !== null).length ?? 0
     })
     this.#gauge('sluice_enforcement_off', '1 while the kill switch has taken all rules out of force.', () => {
-      return this.#killSwitch.everything ? 1 : 0
+      return this.#records?.killSwitch.everything ? 1 : 0
+    })
+    this.#counter('sluice_violations_written_total', 'Refusals written to the database.', () => {
+      return this.#records?.violations?.written ?? 0
+    })
+    this.#counter('sluice_violations_dropped_total', 'Refusals that were not written, because too many came.', () => {
+      return this.#records?.violations?.dropped ?? 0
     })
   }
 

@@ -13,9 +13,11 @@ import { endSignal } from './signals.ts'
 import { superviseWorkers, workerNumber } from './workers.ts'
 
 const LISTEN_ADVICE: Readonly<Record<string, string>> = {
-  EADDRINUSE: 'Another program listens there: choose another port with --port, or 0 for any free one.',
+  EADDRINUSE:
+    'Another program listens there: choose another port with --port, or 0 for any free one, or another --socket.',
   EACCES: 'This user may not listen there: choose a port above 1023 with --port.',
   EADDRNOTAVAIL: 'This machine does not have that address: choose another with --host.',
+  ENOENT: 'The folder of the socket file is not there: make it, or choose another with --socket.',
   ENOTFOUND: 'There is no such host: choose another with --host.',
 }
 
@@ -46,8 +48,9 @@ export async function serve(settings: Settings, warnings: readonly string[], ter
   return EXIT.done
 }
 
-function bannerFacts({ address, limiter, storeKind }: Server, { rules: rulesPath }: Settings) {
-  return { address, rules: limiter.rules, rulesPath, store: storeKind === 'redis' ? 'Redis' : 'in memory' }
+function bannerFacts({ address, limiter, storeKind, checksAreOpen }: Server, { rules: rulesPath }: Settings) {
+  const store = storeKind === 'redis' ? 'Redis' : 'in memory'
+  return { address, checksAreOpen, rules: limiter.rules, rulesPath, store }
 }
 
 /** Tells why it cannot start; returns the exit code. */

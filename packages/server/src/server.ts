@@ -1,26 +1,26 @@
 // A running service, from its settings: everything is put together here, and taken apart in the opposite order.
 
-import type { AddressInfo } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter } from 'sluice'
-import { TokenBook } from './access/token-book.ts'
 import { createApp } from './http/app.ts'
 import type { Lifecycle } from './http/health.ts'
-import { KillSwitch, killsInMemory } from './kill-switch.ts'
+import { followCertificates, listen, tlsOptions } from './listen.ts'
 import { keyHash, type Log } from './log.ts'
 import { isLoopback } from './loopback.ts'
 import { Metrics } from './metrics.ts'
 import { type OpenStore, openStore } from './open-store.ts'
+import { openRecords } from './records.ts'
 import { filePrint } from './rules/file-watch.ts'
 import { followRuleFile } from './rules/live-rules.ts'
 import { useRuleFile } from './rules/rule-file.ts'
 import type { Settings } from './settings.ts'
 
 export type Server = {
-  /** `http://127.0.0.1:8080` */
+  /** `http://127.0.0.1:8080`, or `unix:` and the path of a socket file. */
   readonly address: string
   readonly limiter: Limiter
   readonly storeKind: OpenStore['kind']
+  readonly checksAreOpen: boolean
   /** From now on /readyz says 503; everything is still served. */
   drain(): void
   /** Ends when every request in flight is answered, or was cut off because it took too long. */
@@ -37,22 +37,26 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
   const store = await openStore(settings, metrics, log)
   try {
     const limiter = useRuleFile(path, (rules) => createLimiter({ rules, store: store.store, layer, ipv6Prefix }))
+    const isOpen = checksAreOpen(settings)
     const lifecycle: Lifecycle = { draining: false }
     const shared = { limiter, metrics, log, store, lifecycle }
-    const killSwitch = new KillSwitch(limiter, log)
+    const records = await openRecords(undefined, { ...settings, limiter, log, wantsFirstToken: !settings.adminToken })
     const app = await createApp({
       ...shared,
-      killSwitch,
-      kills: killsInMemory(killSwitch),
+      records,
       keyHash: keyHash(settings.keySecret),
       rulesPath: path,
-      access: { tokens: new TokenBook(), adminToken: settings.adminToken, checksAreOpen: checksAreOpen(settings) },
+      tls: tlsOptions(settings),
+      access: { adminToken: settings.adminToken, checksAreOpen: isOpen },
     })
-    await app.listen({ host: settings.host, port: settings.port })
+    const address = await listen(app, settings)
     const watch = followRuleFile({ ...shared, path, print })
-    return running(app, limiter, store.kind, lifecycle, async () => {
+    const certificates = followCertificates(app, settings, log)
+    return running(app, { address, limiter, storeKind: store.kind, checksAreOpen: isOpen }, lifecycle, async () => {
       watch.stop()
+      certificates.stop()
       await closeWithin(app, closeMsMax)
+      await records.close()
       await limiter.close()
     })
   } catch (error) {
@@ -63,8 +67,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
 
 function running(
   app: FastifyInstance,
-  limiter: Limiter,
-  storeKind: Server['storeKind'],
+  facts: Omit<Server, 'drain' | 'close'>,
   lifecycle: Lifecycle,
   stop: () => Promise<void>,
 ): Server {
@@ -78,8 +81,7 @@ function running(
     drain()
     return stop()
   }
-  const address = addressOf(app.server.address() as AddressInfo) // it listens on a port, not on a pipe
-  return { address, limiter, storeKind, drain, close }
+  return { ...facts, drain, close }
 }
 
 /** Node stops watching for slow requests once a server closes, so one that never ends has to be cut off here. */
@@ -89,11 +91,7 @@ async function closeWithin(app: FastifyInstance, closeMsMax: number): Promise<vo
   clearTimeout(timer)
 }
 
-function addressOf({ address, family, port }: AddressInfo): string {
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`
-}
-
 /** Whoever can reach a loopback address or a socket file is on this machine; elsewhere, checks need a token too. */
-function checksAreOpen({ checks, host }: Settings): boolean {
-  return checks === undefined ? isLoopback(host) : checks === 'open'
+function checksAreOpen({ checks, socket, host }: Settings): boolean {
+  return checks === undefined ? socket !== undefined || isLoopback(host) : checks === 'open'
 }

@@ -7,6 +7,9 @@ import { exampleRulesPath } from './package-facts.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
+/** What fits into a `sockaddr_un` on every system. */
+const SOCKET_PATH_MAX = 100
+
 export type Settings = {
   readonly host: string
   readonly port: number
@@ -26,6 +29,11 @@ export type Settings = {
   readonly keySecret: string | undefined
   readonly adminToken: string | undefined
   readonly checks: 'open' | 'token' | undefined
+  readonly socket: string | undefined
+  readonly tlsCert: string | undefined
+  readonly tlsKey: string | undefined
+  readonly tlsClientCa: string | undefined
+  readonly violationDays: number
 }
 
 export type Setting<T> = {
@@ -235,6 +243,60 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     shownFallback: 'open on a loopback address or socket, token elsewhere',
     read: (text) => (text === 'open' || text === 'token' ? text : undefined),
     fix: 'use open or token',
+  },
+  socket: {
+    flag: 'socket',
+    env: 'SLUICE_SOCKET',
+    value: '<path>',
+    help: 'Socket file to listen on instead of an address; who may use it is up to the rights of its folder.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (text.length <= SOCKET_PATH_MAX ? text : undefined),
+    fix: `give a path of at most ${SOCKET_PATH_MAX} characters`,
+    excludes: 'host',
+  },
+  tlsCert: {
+    flag: 'tls-cert',
+    env: 'SLUICE_TLS_CERT',
+    value: '<file>',
+    help: 'Certificate of the service, with its chain: it speaks TLS. Renewed files are used at once.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (existsSync(text) ? text : undefined),
+    fix: 'give the path of a PEM file that exists',
+    needs: 'tlsKey',
+  },
+  tlsKey: {
+    flag: 'tls-key',
+    env: 'SLUICE_TLS_KEY',
+    value: '<file>',
+    help: 'Key of the certificate.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (existsSync(text) ? text : undefined),
+    fix: 'give the path of a PEM file that exists',
+    needs: 'tlsCert',
+  },
+  tlsClientCa: {
+    flag: 'tls-client-ca',
+    env: 'SLUICE_TLS_CLIENT_CA',
+    value: '<file>',
+    help: 'Certificates that those of clients must be signed with: nobody else can connect.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (existsSync(text) ? text : undefined),
+    fix: 'give the path of a PEM file that exists',
+    needs: 'tlsCert',
+  },
+  violationDays: {
+    flag: 'violation-days',
+    env: 'SLUICE_VIOLATION_DAYS',
+    value: '<days>',
+    help: 'How long refusals are kept in the database, with user, address and endpoint; 0: they are not written.',
+    fallback: () => 30,
+    shownFallback: '30',
+    read: (text) => readInteger(text, 0, 3650),
+    fix: 'give a number of days from 0 to 3650',
   },
 }
 

@@ -23,14 +23,8 @@ const MINUTE_US = 60_000_000
 function tokenOf(secret: string, fields: Partial<Token> = {}): Token {
   return {
     ...{ tokenId: 'tok_1', name: 'test', role: 'admin', hash: tokenHash(secret) },
-    ...{ createdAt: '2029-01-01T00:00:00Z', expiresAt: null, revokedAt: null, ...fields },
+    ...{ createdAt: '2029-01-01T00:00:00Z', expiresAt: null, revokedAt: null, lastUsedAt: null, ...fields },
   }
-}
-
-function bookOf(...tokens: Token[]): TokenBook {
-  const book = new TokenBook()
-  book.replace(tokens)
-  return book
 }
 
 type Operation = { requestBody?: { content: Record<string, { schema: { examples?: unknown[] }; example?: unknown }> } }
@@ -65,7 +59,7 @@ function expected(needed: string, role: Role | undefined, checksAreOpen: boolean
 
 describe('every route is for those whom the documentation names, and for nobody else', () => {
   const secrets = new Map(ROLES.map((role) => [role, newSecret()]))
-  const tokens = bookOf(...[...secrets].map(([role, secret]) => tokenOf(secret, { role, tokenId: `tok_${role}` })))
+  const tokens = [...secrets].map(([role, secret]) => tokenOf(secret, { role, tokenId: `tok_${role}` }))
   const callers = [
     ['nobody', undefined, undefined] as const,
     ...[...secrets].map(([role, s]) => [role, role, s] as const),
@@ -88,8 +82,8 @@ describe('every route is for those whom the documentation names, and for nobody 
   test('a wrong, expired or revoked token is refused by every one of them', async () => {
     const [expired, revoked] = [newSecret(), newSecret()]
     const past = '2001-01-01T00:00:00.000Z'
-    const book = bookOf(tokenOf(expired, { expiresAt: past }), tokenOf(revoked, { revokedAt: past }))
-    const app = await serveApp([RULE], undefined, { tokens: book })
+    const refused = [tokenOf(expired, { expiresAt: past }), tokenOf(revoked, { revokedAt: past })]
+    const app = await serveApp([RULE], undefined, { tokens: refused })
     const routes = [...(await routesOf(app)), { name: 'no route', method: 'GET', path: '/nothing', body: undefined }]
     for (const route of routes) {
       for (const token of ['wrong', newSecret(), `${ADMIN_TOKEN}x`, expired, revoked, '']) {
@@ -127,7 +121,7 @@ describe('a token', () => {
     const app = await serveApp([RULE])
     const endsMs = app.clock.nowUs() / 1000 + 5000
     const expiresAt = new Date(endsMs).toISOString()
-    const withToken = await serveApp([RULE], undefined, { tokens: bookOf(tokenOf(secret, { expiresAt })) })
+    const withToken = await serveApp([RULE], undefined, { tokens: [tokenOf(secret, { expiresAt })] })
     withToken.clock.advanceUs(5_000_000 - 1)
     expect((await withToken.get(RULES, secret)).status).toBe(200)
     withToken.clock.advanceUs(1)
@@ -147,7 +141,7 @@ describe('a token', () => {
 
   test('is never logged, nor told to anybody', async () => {
     const secret = newSecret()
-    const app = await serveApp([RULE], undefined, { tokens: bookOf(tokenOf(secret)) })
+    const app = await serveApp([RULE], undefined, { tokens: [tokenOf(secret)] })
     const answers = [await app.get(RULES, secret), await app.get(RULES, `${secret}x`), await app.get('/metrics')]
     expect(JSON.stringify([answers, app.logged])).not.toContain(secret)
   })
@@ -161,7 +155,7 @@ describe('a token', () => {
 describe('admin endpoints are limited by the engine', () => {
   test('a token gets 500 requests at once, 50 a second, and others do not notice', async () => {
     const [busy, calm] = [newSecret(), newSecret()]
-    const tokens = bookOf(tokenOf(busy, { tokenId: 'tok_busy' }), tokenOf(calm, { tokenId: 'tok_calm' }))
+    const tokens = [tokenOf(busy, { tokenId: 'tok_busy' }), tokenOf(calm, { tokenId: 'tok_calm' })]
     const app = await serveApp([RULE], undefined, { tokens })
     const ask = async (secret: string) => (await app.get(HOT_KEYS_PATH, secret)).status
     for (let sent = 0; sent < 500; sent += 1) expect(await ask(busy)).toBe(200)
@@ -176,7 +170,7 @@ describe('admin endpoints are limited by the engine', () => {
 
   test('20 wrong tokens a minute from one address; then none is tried, and good ones still work', async () => {
     const secret = newSecret()
-    const app = await serveApp([RULE], undefined, { tokens: bookOf(tokenOf(secret)) })
+    const app = await serveApp([RULE], undefined, { tokens: [tokenOf(secret)] })
     const statusOf = async (token: string) => (await app.get('/readyz', token)).status
     for (let tried = 0; tried < 20; tried += 1) expect(await statusOf(`guess-${tried}`)).toBe(401)
     expect(await statusOf('guess')).toBe(429)

@@ -6,11 +6,12 @@ import { join } from 'node:path'
 import { createLimiter, memoryStore, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
-import { TokenBook } from '../src/access/token-book.ts'
+import type { Token } from '../src/access/token.ts'
+import type { Database } from '../src/db/database.ts'
 import { type AppParts, createApp } from '../src/http/app.ts'
-import { KillSwitch, killsInMemory } from '../src/kill-switch.ts'
 import { createLog, keyHash, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics.ts'
+import { openRecords, type Records } from '../src/records.ts'
 import { startServer } from '../src/server.ts'
 import { SETTINGS, type Settings } from '../src/settings.ts'
 
@@ -56,13 +57,22 @@ export type App = Client & {
   readonly clock: FakeClock
   readonly metrics: Metrics
   readonly lifecycle: { draining: boolean }
+  readonly records: Records
+}
+
+export type AccessOptions = Partial<AppParts['access']> & {
+  /** Tokens that the node knows, as if from a database. */
+  readonly tokens?: readonly Token[]
+  readonly database?: Database
+  /** For copies of what is in the database. */
+  readonly dataDir?: string
 }
 
 /** The HTTP face alone, with rules handed over, a clock that stands still and any store. */
 export async function serveApp(
   rules: unknown,
   makeStore?: (clock: FakeClock) => Store,
-  access: Partial<AppParts['access']> = {},
+  { tokens, database, dataDir = '', ...access }: AccessOptions = {},
 ): Promise<App> {
   const { log, logged } = captureLog()
   const clock = fakeClock()
@@ -72,20 +82,28 @@ export async function serveApp(
   const limiter = createLimiter({ rules, store, clock })
   const lifecycle = { draining: false }
   const opened = { kind: 'memory' as const, store, failure: () => undefined, drill: undefined }
-  const killSwitch = new KillSwitch(limiter, log)
-  const kills = killsInMemory(killSwitch)
+  const records = await openRecords(database, {
+    limiter,
+    log,
+    clock,
+    dataDir,
+    violationDays: 30,
+    wantsFirstToken: true,
+  })
+  if (tokens !== undefined) records.tokens.replace(tokens)
   const app = await createApp({
-    ...{ limiter, metrics, store: opened, lifecycle, log, clock, killSwitch, kills },
+    ...{ limiter, metrics, store: opened, lifecycle, log, clock, records },
     keyHash: keyHash('a secret of tests'),
     rulesPath: '/etc/sluice/rules.yaml',
-    access: { tokens: new TokenBook(), adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
+    access: { adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
   })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {
     await app.close()
+    await records.close()
     await limiter.close()
   })
-  return { ...clientOf(address, logged), clock, metrics, lifecycle }
+  return { ...clientOf(address, logged), clock, metrics, lifecycle, records }
 }
 
 export type Service = Client & { readonly rulesPath: string; close(): Promise<void> }

@@ -44,6 +44,11 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   keySecret: ['0123456789abcdef', '0123456789abcdef'],
   adminToken: ['0123456789abcdef', '0123456789abcdef'],
   checks: ['token', 'token'],
+  violationDays: ['7', 7],
+  socket: ['/run/sluice.sock', '/run/sluice.sock'],
+  tlsCert: ['package.json', 'package.json', ['--tls-key', 'README.md']],
+  tlsKey: ['package.json', 'package.json', ['--tls-cert', 'README.md']],
+  tlsClientCa: ['package.json', 'package.json', ['--tls-cert', 'README.md', '--tls-key', 'README.md']],
 }
 
 describe('settings', () => {

@@ -84,8 +84,10 @@ function identifier({ tokens, adminToken, metrics }: GuardParts, clock: Clock, t
       return SETTINGS_ADMIN
     }
     if (token.revokedAt !== null) throw wrongToken(metrics, `This token was revoked at ${token.revokedAt}.`)
-    if (token.expiresAt !== null && Date.parse(token.expiresAt) * 1000 <= clock.nowUs())
+    const nowMs = clock.nowUs() / 1000
+    if (token.expiresAt !== null && Date.parse(token.expiresAt) <= nowMs)
       throw wrongToken(metrics, `This token ended at ${token.expiresAt}.`)
+    tokens.used(token, nowMs)
     return { id: token.tokenId, role: token.role }
   }
 }

@@ -4,6 +4,7 @@ import { type Token, tokenHash } from './token.ts'
 
 export class TokenBook {
   #byHash: ReadonlyMap<string, Token> = new Map()
+  #uses = new Map<string, number>()
 
   /** Takes the place of all that was known. */
   replace(tokens: readonly Token[]): void {
@@ -16,6 +17,21 @@ export class TokenBook {
    */
   find(secret: string): Token | undefined {
     return this.#byHash.get(tokenHash(secret))
+  }
+
+  /** Which tokens were used and when, in milliseconds, since this was last asked. */
+  takeUses(): ReadonlyMap<string, number> {
+    const uses = this.#uses
+    this.#uses = new Map()
+    return uses
+  }
+
+  used({ tokenId }: Token, nowMs: number): void {
+    this.#uses.set(tokenId, nowMs)
+  }
+
+  get tokens(): readonly Token[] {
+    return [...this.#byHash.values()]
   }
 
   get size(): number {

@@ -18,6 +18,7 @@ export type Token = {
   /** null: it does not end by itself. */
   readonly expiresAt: string | null
   readonly revokedAt: string | null
+  readonly lastUsedAt: string | null
 }
 
 /** The token itself: shown once, to whoever asked for it. */

@@ -1,11 +1,12 @@
 // The HTTP face of the service: which routes there are and what they share. Bodies are bounded and validated strictly
 // (nothing is coerced, nothing silently dropped), and whatever goes wrong leaves as a problem document.
 
+import type { ServerOptions } from 'node:https'
 import { type FastifyInstance, fastify } from 'fastify'
 import { type Clock, systemClock } from 'sluice'
 import { type GuardParts, guardRoutes } from '../access/guard.ts'
-import type { KillStore } from '../kill-switch.ts'
 import type { KeyHash, Log } from '../log.ts'
+import type { Records } from '../records.ts'
 import { Admissions } from './admissions.ts'
 import { batchRoute } from './batch.ts'
 import { checkRoute } from './check.ts'
@@ -25,13 +26,17 @@ import { refundRoute } from './refund.ts'
 import { resetRoute } from './reset.ts'
 import { rulesRoutes } from './rules.ts'
 import { sendProblem } from './send-problem.ts'
+import { tokensRoutes } from './tokens.ts'
 import { problemOf } from './trouble.ts'
+import { violationsRoute } from './violations.ts'
 
-export type AppParts = HealthParts & {
+export type AppParts = Omit<HealthParts, 'killSwitch'> & {
   readonly log: Log
   readonly keyHash: KeyHash
-  readonly access: Omit<GuardParts, 'metrics' | 'clock'>
-  readonly kills: KillStore
+  readonly access: Pick<GuardParts, 'adminToken' | 'checksAreOpen'>
+  readonly records: Records
+  /** Undefined: in clear. */
+  readonly tls?: ServerOptions | undefined
   /** Where the rules come from, for those who try to change them here. */
   readonly rulesPath: string
   /** For `reset_at` and headers: the time of buckets is the store's. */
@@ -41,16 +46,23 @@ export type AppParts = HealthParts & {
 const REQUEST_MS_MAX = 10_000
 
 export async function createApp(parts: AppParts): Promise<FastifyInstance> {
-  const { limiter, metrics, store, rulesPath, log, keyHash, clock = systemClock } = parts
+  const { limiter, metrics, store, rulesPath, records, log, keyHash, clock = systemClock } = parts
+  const nowMs = () => clock.nowUs() / 1000
   const app = createFastify(parts)
   const admissions = new Admissions(() => {
     metrics.admissionsDropped += 1
   })
   const trail = new DecisionTrail(clock)
-  const decide = createDecide({ ...parts, admissions, trail, answersSync: store.store.takeSync !== undefined })
+  const decide = createDecide({
+    ...parts,
+    ...records,
+    admissions,
+    trail,
+    answersSync: store.store.takeSync !== undefined,
+  })
   metrics.watchLimiter(limiter)
-  metrics.watchKillSwitch(parts.killSwitch)
-  guardRoutes(app, { ...parts.access, metrics, clock })
+  metrics.watchRecords(records)
+  guardRoutes(app, { ...parts.access, tokens: records.tokens, metrics, clock })
   answerUnknown(app)
   parseJsonBodies(app)
   await describeRoutes(app)
@@ -62,16 +74,19 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   decisionsRoutes(app, trail, keyHash)
   hotKeysRoute(app, limiter, keyHash)
   resetRoute(app, limiter, log)
-  killSwitchRoutes(app, { ...parts, nowIso: () => new Date(clock.nowUs() / 1000).toISOString() })
+  violationsRoute(app, records.findViolations)
+  tokensRoutes(app, records.tokenStore, nowMs)
+  killSwitchRoutes(app, { limiter, ...records, nowIso: () => new Date(nowMs()).toISOString() })
   drillRoute(app, store, log)
-  healthRoutes(app, parts)
+  healthRoutes(app, { ...parts, ...records })
   openapiRoutes(app)
   return app
 }
 
 /** Fastify's own logger is off: it would make a child logger for each request. */
-function createFastify({ log }: AppParts): FastifyInstance {
+function createFastify({ log, tls }: AppParts): FastifyInstance {
   const app = fastify({
+    ...(tls === undefined ? {} : { https: tls }),
     logger: false,
     requestTimeout: REQUEST_MS_MAX,
     ajv: {

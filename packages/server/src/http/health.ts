@@ -3,7 +3,7 @@
 
 import type { FastifyInstance } from 'fastify'
 import type { Limiter } from 'sluice'
-import type { KillSwitch } from '../kill-switch.ts'
+import type { KillSwitch } from '../kill-switch/kill-switch.ts'
 import type { Metrics } from '../metrics.ts'
 import type { OpenStore } from '../open-store.ts'
 import { answers } from './schemas.ts'

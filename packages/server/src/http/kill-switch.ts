@@ -2,7 +2,7 @@
 
 import type { FastifyInstance } from 'fastify'
 import type { Limiter } from 'sluice'
-import type { Kill, KillStore, KillSwitch } from '../kill-switch.ts'
+import type { Kill, KillStore, KillSwitch } from '../kill-switch/kill-switch.ts'
 import { suggestion } from '../nearest.ts'
 import { invalidRequest, ProblemError } from './problem.ts'
 import { answers, text } from './schemas.ts'

@@ -2,7 +2,7 @@
 // does harm and nobody has time to find out why. What is out of force is told by /readyz, metrics and the log.
 
 import type { Limiter } from 'sluice'
-import type { Log } from './log.ts'
+import type { Log } from '../log.ts'
 
 /** What is out of force, since when, by whom and why. */
 export type Kill = {
