@@ -1,5 +1,6 @@
 // Every command, one row each. Dispatch, help, completion and docs/reference/cli.md are made of this table.
 
+import { AUDIT_VERIFY } from './audit.ts'
 import { CHECK } from './check.ts'
 import type { Command } from './command.ts'
 import { completionCommand } from './completion.ts'
@@ -8,12 +9,17 @@ import { DRILL } from './drill.ts'
 import { EXPLAIN } from './explain.ts'
 import { RULES_LINT } from './rules-lint.ts'
 import { SERVE } from './serve.ts'
+import { TOKEN_CREATE, TOKEN_LIST, TOKEN_REVOKE } from './token.ts'
 
 export const COMMANDS: readonly Command[] = [
   SERVE,
   CHECK,
   EXPLAIN,
   RULES_LINT,
+  TOKEN_CREATE,
+  TOKEN_LIST,
+  TOKEN_REVOKE,
+  AUDIT_VERIFY,
   DOCTOR,
   DRILL,
   completionCommand(() => COMMANDS),

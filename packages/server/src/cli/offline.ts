@@ -26,8 +26,13 @@ export async function withRuleFile<T>(path: string, work: (limiter: Limiter) => 
 }
 
 function limiterOf(path: string): Limiter {
+  return ruleFileErrors(() => useRuleFile(path, (rules) => createLimiter({ rules })))
+}
+
+/** What is wrong with a rule file, told as it is elsewhere. */
+export function ruleFileErrors<T>(work: () => T): T {
   try {
-    return useRuleFile(path, (rules) => createLimiter({ rules }))
+    return work()
   } catch (error) {
     if (!(error instanceof LimiterError)) throw error
     throw new CommandError(`the rules are wrong\n${mistakesIn(error).join('\n')}`, EXIT.wrong)
