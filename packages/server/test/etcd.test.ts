@@ -90,7 +90,7 @@ describe('the keys below a prefix are one set of rules', () => {
       c: 'rule_id: c\nlimit: 1\nwindow: 1m\nstore: x\n',
     })
     const found = await source.read(undefined)
-    const error = found?.errorOf?.([
+    const error = await found?.errorOf?.([
       { field: 'rules[1].limit', value: -1, fix: 'mend it' },
       { field: 'c.store', value: 'x', fix: 'mend it' },
       { field: 'rules', value: undefined, fix: 'mend it' },

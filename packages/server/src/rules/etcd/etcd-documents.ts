@@ -3,47 +3,67 @@
 // set. Mistakes name key and line.
 
 import type { Fault } from 'sluice'
-import { readJson, readYaml, type SourceText } from '../source-text.ts'
+import { type RuleText, readRuleText } from '../long-text.ts'
 import type { EtcdKey } from './etcd-client.ts'
 
 export type Documents = {
   /** What `parseRules` is given. */
-  readonly value: unknown
-  /** What keeps a value from being YAML or JSON at all, and where. */
+  readonly value: { readonly rules: readonly unknown[] }
+  /** What keeps a value from being YAML or JSON at all, and where that is. */
   readonly faults: readonly (Fault & { readonly place: string })[]
-  /** Where a field such as `rules[3].limit` stands: `/sluice/rules/messages:3`. */
-  placeOf(field: string): string | undefined
+  /** Where fields such as `rules[3].limit` stand: `/sluice/rules/messages:3`. */
+  placesOf(fields: readonly string[]): Promise<(string | undefined)[]>
 }
 
-type Part = { readonly key: string; readonly source: SourceText; readonly field: string }
+/** Where a rule of the set comes from: the document, and the field that it is in there. */
+type Origin = { readonly key: string; readonly text: RuleText; readonly field: string }
 
-export function joinDocuments(keys: readonly EtcdKey[]): Documents {
+export async function joinDocuments(keys: readonly EtcdKey[]): Promise<Documents> {
   const faults: Documents['faults'][number][] = []
   const rules: unknown[] = []
-  const parts: Part[] = []
+  const origins: Origin[] = []
   for (const { key, value } of keys) {
-    const source = key.endsWith('.json') ? readJson(value) : readYaml(value)
-    faults.push(...source.faults.map((fault) => ({ ...fault, place: placed(key, source.lineOf(fault.field)) })))
-    for (const [field, rule] of rulesIn(source.value)) {
+    const text = await readRuleText(value, key.endsWith('.json') ? 'json' : 'yaml')
+    const lines = await text.linesOf(text.faults.map(({ field }) => field))
+    text.faults.forEach((fault, index) => faults.push({ ...fault, place: placed(key, lines[index]) }))
+    for (const [field, rule] of rulesIn(text.value)) {
       rules.push(rule)
-      parts.push({ key, source, field })
+      origins.push({ key, text, field })
     }
   }
-  return { value: { rules }, faults, placeOf: (field) => placeIn(parts, rules, field) }
+  return { value: { rules }, faults, placesOf: (fields) => placesAmong(origins, rules, fields) }
 }
 
-/** Each rule of a document, with the field that it is in there. What is no rule is left for the parser to refuse. */
+/** Each rule of a document. What is no rule is left for the parser to refuse. */
 function rulesIn(value: unknown): [field: string, rule: unknown][] {
   if (Array.isArray(value)) return value.map((rule, index) => [`rules[${index}]`, rule])
   const list = typeof value === 'object' && value !== null ? (value as { rules?: unknown }).rules : undefined
   return Array.isArray(list) ? list.map((rule, index) => [`rules[${index}]`, rule]) : [['', value]]
 }
 
-function placeIn(parts: readonly Part[], rules: readonly unknown[], field: string): string | undefined {
+/** Each document is asked once for all of its lines: to find them it may have to be read again. */
+async function placesAmong(
+  origins: readonly Origin[],
+  rules: readonly unknown[],
+  fields: readonly string[],
+): Promise<(string | undefined)[]> {
+  const found = fields.map((field) => fieldIn(origins, rules, field))
+  const places: (string | undefined)[] = found.map(() => undefined)
+  for (const text of new Set(found.flatMap((one) => (one === undefined ? [] : [one.text])))) {
+    const ours = found.flatMap((one, index) => (one?.text === text ? [{ ...one, index }] : []))
+    const lines = await text.linesOf(ours.map(({ field }) => field))
+    ours.forEach(({ key, index }, nth) => {
+      places[index] = placed(key, lines[nth])
+    })
+  }
+  return places
+}
+
+/** The document that a field of the set is in, and what it is called there. */
+function fieldIn(origins: readonly Origin[], rules: readonly unknown[], field: string): Origin | undefined {
   const [, index, rest = ''] = /^rules\[(\d+)\]\.?(.*)$/.exec(field) ?? ruleById(rules, field) ?? []
-  const part = parts[Number(index)]
-  if (part === undefined) return undefined
-  return placed(part.key, part.source.lineOf([part.field, rest].filter((step) => step !== '').join('.')))
+  const origin = origins[Number(index)]
+  return origin && { ...origin, field: [origin.field, rest].filter((step) => step !== '').join('.') }
 }
 
 function placed(key: string, line: number | undefined): string {

@@ -16,6 +16,8 @@ const WATCH_MS_MAX = 30_000
 /** Between two watches; each failure in a row doubles it. Jittered, so that nodes do not come back at once. */
 const RETRY_MS = { first: 100, longest: 5000 }
 
+type PlacedFault = Fault & { readonly place?: string }
+
 export class EtcdSource implements RuleSource {
   readonly kind = 'etcd'
   readonly place: string
@@ -40,10 +42,10 @@ export class EtcdSource implements RuleSource {
     if (revision === undefined) return undefined
     const range = await this.#client.read({ revision })
     this.#read = { revision, print: printOf(range) }
-    const documents = joinDocuments(range.keys)
-    const errorOf = (faults: readonly (Fault & { place?: string })[]) => this.#errorOf(faults, documents)
-    if (documents.faults.length > 0) throw errorOf(documents.faults)
-    if (range.keys.length === 0) throw errorOf([this.#nothing()])
+    const documents = await joinDocuments(range.keys)
+    const errorOf = (faults: readonly PlacedFault[]) => this.#errorOf(faults, documents)
+    if (documents.faults.length > 0) throw await errorOf(documents.faults)
+    if (range.keys.length === 0) throw await errorOf([this.#nothing()])
     return { rules: documents.value, version: revision, errorOf }
   }
 
@@ -102,9 +104,10 @@ export class EtcdSource implements RuleSource {
     return { field: 'rules', value: undefined, fix: `put rules into keys below ${this.#prefix}, or [] for none at all` }
   }
 
-  #errorOf(faults: readonly (Fault & { place?: string })[], { placeOf }: Documents): LimiterError {
-    const lines = faults.map(({ field, value, fix, place = placeOf(field) }) => {
-      return `etcd ${place ?? this.#prefix}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
+  async #errorOf(faults: readonly PlacedFault[], { placesOf }: Documents): Promise<LimiterError> {
+    const places = await placesOf(faults.map(({ field }) => field))
+    const lines = faults.map(({ field, value, fix, place }, index) => {
+      return `etcd ${place ?? places[index] ?? this.#prefix}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
     })
     return new LimiterError('RULE_INVALID', lines.join('\n'), { faults })
   }
