@@ -2,7 +2,7 @@
 
 -- The rules of the set in force, one row each. `revision` is the version of the set that last changed the row.
 CREATE TABLE rules (
-  rule_id  text PRIMARY KEY,
+  rule_id  text COLLATE "C" PRIMARY KEY,
   revision bigint NOT NULL,
   rule     jsonb NOT NULL
 );

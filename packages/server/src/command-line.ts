@@ -75,7 +75,7 @@ function settingValue(setting: Setting<unknown>, given: Given | undefined, fault
 
 function refuseIgnored(
   name: keyof Settings,
-  { needs, excludes }: Setting<unknown>,
+  { needs, needsOneOf, excludes }: Setting<unknown>,
   given: ReadonlyMap<keyof Settings, Given>,
   faults: Fault[],
 ): void {
@@ -84,6 +84,11 @@ function refuseIgnored(
   const { place, text } = found
   if (needs !== undefined && !given.has(needs)) {
     faults.push({ field: place, value: text, fix: `remove it, or give --${SETTINGS[needs].flag}: it needs that` })
+  }
+  if (needsOneOf !== undefined && !needsOneOf.some((other) => given.has(other))) {
+    const others = needsOneOf.map((other) => `--${SETTINGS[other].flag}`).join(' or ')
+    const fix = `remove it, or give ${others}: the embedded database is for one process`
+    faults.push({ field: place, value: text, fix })
   }
   if (excludes !== undefined && given.has(excludes)) {
     faults.push({ field: place, value: text, fix: `remove it: it does nothing with --${SETTINGS[excludes].flag}` })

@@ -35,9 +35,9 @@ export async function serve(settings: Settings, warnings: readonly string[], ter
   const signal = endSignal()
   const server = await startServer(settings, log).catch((error: unknown) => explain(error, terminal))
   if (typeof server === 'number') return server
-  if (workerNumber() <= 1) terminal.out(banner(bannerFacts(server, settings)))
+  if (workerNumber() <= 1) terminal.out(banner(bannerFacts(server)))
   const { address, storeKind: store } = server
-  log.info({ address, store, file: settings.rules, rules: server.limiter.rules.length }, 'listening')
+  log.info({ address, store, source: server.rulesPlace, rules: server.limiter.rules.length }, 'listening')
 
   const { name, drains } = await signal
   log.info({ signal: name, drain_ms: drains ? settings.drainMs : 0 }, 'stopping: not ready any more')
@@ -48,9 +48,9 @@ export async function serve(settings: Settings, warnings: readonly string[], ter
   return EXIT.done
 }
 
-function bannerFacts({ address, limiter, storeKind, checksAreOpen }: Server, { rules: rulesPath }: Settings) {
+function bannerFacts({ address, limiter, storeKind, rulesPlace, checksAreOpen, firstToken }: Server) {
   const store = storeKind === 'redis' ? 'Redis' : 'in memory'
-  return { address, checksAreOpen, rules: limiter.rules, rulesPath, store }
+  return { address, rules: limiter.rules, rulesPlace, store, checksAreOpen, firstToken }
 }
 
 /** Tells why it cannot start; returns the exit code. */

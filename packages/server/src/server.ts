@@ -3,17 +3,18 @@
 import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter } from 'sluice'
 import { createApp } from './http/app.ts'
-import type { Lifecycle } from './http/health.ts'
+import { type HealthParts, type Lifecycle, troubleOf } from './http/health.ts'
 import { followCertificates, listen, tlsOptions } from './listen.ts'
 import { keyHash, type Log } from './log.ts'
 import { isLoopback } from './loopback.ts'
 import { Metrics } from './metrics.ts'
 import { type OpenStore, openStore } from './open-store.ts'
 import { openRecords } from './records.ts'
-import { filePrint } from './rules/file-watch.ts'
-import { followRuleFile } from './rules/live-rules.ts'
-import { useRuleFile } from './rules/rule-file.ts'
+import { LiveRules } from './rules/live-rules.ts'
+import { openRules } from './rules/open-rules.ts'
 import type { Settings } from './settings.ts'
+import { type NodeState, watchNode } from './webhooks/node-watch.ts'
+import { Webhooks } from './webhooks/webhooks.ts'
 
 export type Server = {
   /** `http://127.0.0.1:8080`, or `unix:` and the path of a socket file. */
@@ -21,6 +22,10 @@ export type Server = {
   readonly limiter: Limiter
   readonly storeKind: OpenStore['kind']
   readonly checksAreOpen: boolean
+  /** A token of the role admin that this start has made: to be shown once. */
+  readonly firstToken: string | undefined
+  /** Where the rules come from: `the file /etc/sluice/rules.yaml`. */
+  readonly rulesPlace: string
   /** From now on /readyz says 503; everything is still served. */
   drain(): void
   /** Ends when every request in flight is answered, or was cut off because it took too long. */
@@ -29,38 +34,46 @@ export type Server = {
 
 const CLOSE_MS_MAX = 10_000
 
-/** Throws when the rules are wrong (RULE_INVALID) or the address cannot be had (an error of Node). */
+/** Throws when the rules are wrong (RULE_INVALID) or cannot be had, and when the address cannot be had. */
 export async function startServer(settings: Settings, log: Log, closeMsMax: number = CLOSE_MS_MAX): Promise<Server> {
-  const { layer, ipv6Prefix, rules: path } = settings
-  const print = filePrint(path)
+  const { layer, ipv6Prefix } = settings
   const metrics = new Metrics()
-  const store = await openStore(settings, metrics, log)
+  const closers: (() => Promise<void>)[] = []
+  const closeAll = async () => {
+    for (const close of closers.reverse()) await close()
+  }
   try {
-    const limiter = useRuleFile(path, (rules) => createLimiter({ rules, store: store.store, layer, ipv6Prefix }))
-    const isOpen = checksAreOpen(settings)
+    const { source, store: ruleStore, snapshot, database } = await openRules(settings)
+    closers.push(() => source.close())
+    const store = await openStore(settings, metrics, log)
+    const limiter = createLimiter({ rules: [], version: 0, store: store.store, layer, ipv6Prefix })
+    closers.push(() => limiter.close())
+    const live = new LiveRules({ source, snapshot, limiter, metrics, log })
+    closers.push(() => live.stop())
+    await live.start()
+    const { adminToken } = settings
+    const records = await openRecords(database, {
+      ...settings,
+      limiter,
+      log,
+      wantsFirstToken: adminToken === undefined,
+    })
+    closers.push(() => records.close())
     const lifecycle: Lifecycle = { draining: false }
-    const shared = { limiter, metrics, log, store, lifecycle }
-    const records = await openRecords(undefined, { ...settings, limiter, log, wantsFirstToken: !settings.adminToken })
-    const app = await createApp({
-      ...shared,
-      records,
-      keyHash: keyHash(settings.keySecret),
-      rulesPath: path,
-      tls: tlsOptions(settings),
-      access: { adminToken: settings.adminToken, checksAreOpen: isOpen },
-    })
+    const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle }
+    const access = { adminToken, checksAreOpen: checksAreOpen(settings) }
+    const secrets = { keyHash: keyHash(settings.keySecret), tls: tlsOptions(settings) }
+    const app = await createApp({ ...shared, records, access, ...secrets })
+    closers.push(() => closeWithin(app, closeMsMax))
     const address = await listen(app, settings)
-    const watch = followRuleFile({ ...shared, path, print })
     const certificates = followCertificates(app, settings, log)
-    return running(app, { address, limiter, storeKind: store.kind, checksAreOpen: isOpen }, lifecycle, async () => {
-      watch.stop()
-      certificates.stop()
-      await closeWithin(app, closeMsMax)
-      await records.close()
-      await limiter.close()
-    })
+    closers.push(async () => certificates.stop())
+    closers.push(tellWebhooks(settings, { ...shared, ...records }, log))
+    const places = { address, storeKind: store.kind, rulesPlace: source.place }
+    const { firstToken } = records
+    return running(app, { ...places, ...access, limiter, firstToken }, lifecycle, closeAll)
   } catch (error) {
-    await store.store.close() // or its connections would keep the process alive
+    await closeAll() // or connections and threads would keep the process alive
     throw error
   }
 }
@@ -94,4 +107,26 @@ async function closeWithin(app: FastifyInstance, closeMsMax: number): Promise<vo
 /** Whoever can reach a loopback address or a socket file is on this machine; elsewhere, checks need a token too. */
 function checksAreOpen({ checks, socket, host }: Settings): boolean {
   return checks === undefined ? socket !== undefined || isLoopback(host) : checks === 'open'
+}
+
+/** Returns what ends it. */
+function tellWebhooks(settings: Settings, parts: HealthParts, log: Log): () => Promise<void> {
+  const { webhooks: urls, webhookSecret: secret } = settings
+  if (urls === undefined || secret === undefined) return async () => {}
+  const webhooks = new Webhooks({ urls, secret, log })
+  parts.metrics.watchWebhooks(webhooks)
+  const watch = watchNode(
+    () => stateOf(parts),
+    (type, data) => webhooks.tell(type, data),
+  )
+  return async () => {
+    watch.stop()
+    await webhooks.close()
+  }
+}
+
+function stateOf(parts: HealthParts): NodeState {
+  const { limiter, killSwitch } = parts
+  const [rulesVersion, rules] = [limiter.version, limiter.rules.length]
+  return { rulesVersion, rules, trouble: troubleOf(parts), killed: killSwitch.inWords() }
 }

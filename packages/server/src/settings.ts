@@ -3,17 +3,20 @@
 
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
-import { exampleRulesPath } from './package-facts.ts'
+import { isLoopback } from './loopback.ts'
+import { isEtcdUrl } from './rules/etcd/etcd-address.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
 /** What fits into a `sockaddr_un` on every system. */
 const SOCKET_PATH_MAX = 100
 
+const WEBHOOKS_MAX = 10
+
 export type Settings = {
   readonly host: string
   readonly port: number
-  readonly rules: string
+  readonly rules: string | undefined
   readonly database: string | undefined
   readonly dataDir: string
   readonly redis: string | undefined
@@ -34,6 +37,8 @@ export type Settings = {
   readonly tlsKey: string | undefined
   readonly tlsClientCa: string | undefined
   readonly violationDays: number
+  readonly webhooks: readonly string[] | undefined
+  readonly webhookSecret: string | undefined
 }
 
 export type Setting<T> = {
@@ -50,6 +55,7 @@ export type Setting<T> = {
   readonly fix: string
   /** The setting without which, or with which, this one would silently do nothing. */
   readonly needs?: keyof Settings
+  readonly needsOneOf?: readonly (keyof Settings)[]
   readonly excludes?: keyof Settings
   /** Never shown, not even to say that it is wrong. */
   readonly secret?: true
@@ -79,12 +85,12 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
   rules: {
     flag: 'rules',
     env: 'SLUICE_RULES',
-    value: '<file>',
-    help: 'Rules to enforce, YAML or JSON. Edits apply within a second; a bad one leaves the last good rules in force.',
-    fallback: exampleRulesPath,
-    shownFallback: 'examples/rules.yaml',
-    read: (text) => (existsSync(text) ? text : undefined),
-    fix: 'give the path of a file that exists',
+    value: '<file>|<url>',
+    help: 'A rule file, or etcd://host:2379/prefix, instead of the database. Edits apply at once; bad ones change nothing.',
+    fallback: () => undefined,
+    shownFallback: 'rules are in the database',
+    read: (text) => (isEtcdUrl(text) || existsSync(text) ? text : undefined),
+    fix: 'give the path of a file that exists, or a URL such as etcd://127.0.0.1:2379/sluice/rules',
   },
   database: {
     flag: 'database',
@@ -160,6 +166,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     read: (text) => (text === 'auto' ? availableParallelism() : readInteger(text, 1, 256)),
     fix: 'give a whole number from 1 to 256, or auto',
     needs: 'redis',
+    needsOneOf: ['database', 'rules'],
   },
   maxKeys: {
     flag: 'max-keys',
@@ -298,9 +305,45 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     read: (text) => readInteger(text, 0, 3650),
     fix: 'give a number of days from 0 to 3650',
   },
+  webhooks: {
+    flag: 'webhooks',
+    env: 'SLUICE_WEBHOOKS',
+    value: '<url,…>',
+    help: 'URLs that are told when rules change, when a node is degraded, and when the kill switch is used.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: readWebhooks,
+    fix: `give up to ${WEBHOOKS_MAX} URLs with commas between: https, or http on a loopback address; no user or password`,
+    needs: 'webhookSecret',
+    secret: true,
+  },
+  webhookSecret: {
+    flag: 'webhook-secret',
+    env: 'SLUICE_WEBHOOK_SECRET',
+    value: '<text>',
+    help: 'Secret that webhooks are signed with.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (text.length >= 16 ? text : undefined),
+    fix: 'give at least 16 characters',
+    needs: 'webhooks',
+    secret: true,
+  },
 }
 
 function readInteger(text: string, min: number, max: number): number | undefined {
   const value = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN
   return value >= min && value <= max ? value : undefined
+}
+
+/** In clear only where nobody else listens. */
+function readWebhooks(text: string): readonly string[] | undefined {
+  const urls = text.split(',').map((url) => url.trim())
+  const good = urls.filter((url) => {
+    if (!URL.canParse(url)) return false
+    const { protocol, hostname, username, password } = new URL(url)
+    const safe = protocol === 'https:' || (protocol === 'http:' && isLoopback(hostname.replace(/^\[|\]$/g, '')))
+    return safe && username === '' && password === ''
+  })
+  return good.length === urls.length && urls.length <= WEBHOOKS_MAX ? urls : undefined
 }

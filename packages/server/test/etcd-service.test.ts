@@ -36,7 +36,9 @@ test('changes come into force, bad ones do not, and writes elsewhere are refused
   await vi.waitFor(async () => expect((await node.get('/readyz')).body.status).toBe('degraded'), PATIENTLY)
   expect(await limitOf(node)).toBe(2)
   const told = node.logged.map(({ errors }) => errors).find((errors) => errors !== undefined)
-  expect(told).toEqual([expect.stringMatching(/^etcd \/sluice\/rules\/all\.yaml:1: rules\[0\]\.limit: give a whole number/)])
+  expect(told).toEqual([
+    expect.stringMatching(/^etcd \/sluice\/rules\/all\.yaml:1: rules\[0\]\.limit: give a whole number/),
+  ])
   await etcd.put({ [KEY]: limited(4) })
   await vi.waitFor(async () => expect(await limitOf(node)).toBe(4), PATIENTLY)
   expect((await node.get('/readyz')).body.status).toBe('ready')

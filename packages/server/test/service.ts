@@ -12,6 +12,10 @@ import { type AppParts, createApp } from '../src/http/app.ts'
 import { createLog, keyHash, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics.ts'
 import { openRecords, type Records } from '../src/records.ts'
+import { databaseSource } from '../src/rules/database-source.ts'
+import { LiveRules } from '../src/rules/live-rules.ts'
+import type { RuleSource } from '../src/rules/rule-source.ts'
+import { RuleStore } from '../src/rules/rule-store.ts'
 import { startServer } from '../src/server.ts'
 import { SETTINGS, type Settings } from '../src/settings.ts'
 
@@ -19,6 +23,7 @@ export const CHECK = '/api/v1/rate-limit/check'
 export const BATCH = '/api/v1/rate-limit/check/batch'
 export const REFUND = '/api/v1/rate-limit/refund'
 export const RULES = '/api/v1/rate-limit/rules'
+export const RULE_SET = '/api/v1/rate-limit/rule-set'
 export const ADMIN_TOKEN = 'token-of-the-admins'
 
 /** The rule printed in the source document, as it stands there. */
@@ -69,11 +74,32 @@ export type AccessOptions = Partial<AppParts['access']> & {
 }
 
 /** The HTTP face alone, with rules handed over, a clock that stands still and any store. */
-export async function serveApp(
+export function serveApp(
   rules: unknown,
   makeStore?: (clock: FakeClock) => Store,
-  { tokens, database, dataDir = '', ...access }: AccessOptions = {},
+  access: AccessOptions = {},
 ): Promise<App> {
+  return serveRules({ rules, source: STILL, ruleStore: undefined, makeStore, access })
+}
+
+/** A node whose rules are in this database, with a clock that stands still. Its client reads as an admin. */
+export async function serveDatabase(database: Database): Promise<App> {
+  const ruleStore = new RuleStore(database)
+  const source = databaseSource(database, 'the database of a test')
+  const app = await serveRules({ rules: [], source, ruleStore, makeStore: undefined, access: { database } })
+  return { ...app, get: (path, token = ADMIN_TOKEN) => app.get(path, token) }
+}
+
+type RulesServed = {
+  readonly rules: unknown
+  readonly source: RuleSource
+  readonly ruleStore: RuleStore | undefined
+  readonly makeStore: ((clock: FakeClock) => Store) | undefined
+  readonly access: AccessOptions
+}
+
+async function serveRules({ rules, source, ruleStore, makeStore, access: options }: RulesServed): Promise<App> {
+  const { tokens, database, dataDir = '', ...access } = options
   const { log, logged } = captureLog()
   const clock = fakeClock()
   const metrics = new Metrics()
@@ -82,47 +108,57 @@ export async function serveApp(
   const limiter = createLimiter({ rules, store, clock })
   const lifecycle = { draining: false }
   const opened = { kind: 'memory' as const, store, failure: () => undefined, drill: undefined }
-  const records = await openRecords(database, {
-    limiter,
-    log,
-    clock,
-    dataDir,
-    violationDays: 30,
-    wantsFirstToken: true,
-  })
+  const live = new LiveRules({ source, snapshot: undefined, limiter, metrics, log })
+  await live.start()
+  const kept = { dataDir, violationDays: 30, wantsFirstToken: true }
+  const records = await openRecords(database, { limiter, log, clock, ...kept })
   if (tokens !== undefined) records.tokens.replace(tokens)
   const app = await createApp({
-    ...{ limiter, metrics, store: opened, lifecycle, log, clock, records },
+    ...{ limiter, live, ruleStore, metrics, store: opened, lifecycle, log, clock, records },
     keyHash: keyHash('a secret of tests'),
-    rulesPath: '/etc/sluice/rules.yaml',
     access: { adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
   })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {
     await app.close()
     await records.close()
+    await live.stop()
     await limiter.close()
   })
   return { ...clientOf(address, logged), clock, metrics, lifecycle, records }
 }
 
+/** A file that never changes. */
+const STILL: RuleSource = {
+  kind: 'file',
+  place: 'the file /etc/sluice/rules.yaml',
+  read: async () => undefined,
+  watch: async () => ({ stop: async () => {} }),
+  close: async () => {},
+}
+
 export type Service = Client & { readonly rulesPath: string; close(): Promise<void> }
 
-/** The whole service as the command starts it, in this process. */
+/** The whole service as the command starts it, in this process, with its rules in a file. */
 export async function serveFile(
   rules: string,
   settings: Partial<Settings> = {},
   closeMsMax?: number,
 ): Promise<Service> {
-  const { log, logged } = captureLog()
   const rulesPath = ruleFile(rules)
-  const server = await startServer(
-    { ...defaults(), adminToken: ADMIN_TOKEN, ...settings, port: 0, rules: rulesPath },
-    log,
-    closeMsMax,
-  )
+  return { ...(await serveSettings({ ...settings, rules: rulesPath }, closeMsMax)), rulesPath }
+}
+
+/** The same with its rules wherever the settings say. */
+export async function serveSettings(
+  settings: Partial<Settings>,
+  closeMsMax?: number,
+): Promise<Omit<Service, 'rulesPath'>> {
+  const { log, logged } = captureLog()
+  const all = { ...defaults(), adminToken: ADMIN_TOKEN, ...settings, port: 0 }
+  const server = await startServer(all, log, closeMsMax)
   onTestFinished(() => server.close())
-  return { ...clientOf(server.address, logged), rulesPath, close: server.close }
+  return { ...clientOf(server.address, logged), close: server.close }
 }
 
 /** A rule file in a folder of its own that is gone after the test. */

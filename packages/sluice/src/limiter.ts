@@ -136,7 +136,7 @@ class RuleLimiter implements Limiter, Decider {
   async explain(subject: Subject): Promise<Explanation> {
     const [rules, suspended] = [this.#rules, this.#suspended] // while the store is asked, others may come into force
     const decision = await this.peek(subject)
-    return { decision, rules: rules.explain(subject, suspended) }
+    return { decision, rules: await inSlices(rules.explain(subject, suspended)) }
   }
 
   async give(decision: Decision, units?: number): Promise<void> {

@@ -65,6 +65,6 @@ async function decide(limiter: Limiter, body: CheckBody): Promise<CheckAnswer> {
   const subject = subjectOf(body)
   const decision = await (body.dry_run ? limiter.peek(subject) : limiter.check(subject))
   const nowUs = systemClock.nowUs()
-  const text = createAnswerText()(decision, nowUs, noteRules(limiter.rules, limiter.version), false)
+  const text = createAnswerText()(decision, nowUs, noteRules(limiter), false)
   return JSON.parse(withDetail(text, decision, nowUs)) as CheckAnswer
 }

@@ -7,7 +7,10 @@ import { completionCommand } from './completion.ts'
 import { DOCTOR } from './doctor.ts'
 import { DRILL } from './drill.ts'
 import { EXPLAIN } from './explain.ts'
+import { RULES_APPLY, RULES_PLAN } from './rules-apply.ts'
 import { RULES_LINT } from './rules-lint.ts'
+import { RULES_EXPORT, RULES_LIST, RULES_SHOW } from './rules-read.ts'
+import { RULES_DIFF, RULES_HISTORY, RULES_ROLLBACK } from './rules-versions.ts'
 import { SERVE } from './serve.ts'
 import { TOKEN_CREATE, TOKEN_LIST, TOKEN_REVOKE } from './token.ts'
 
@@ -16,6 +19,14 @@ export const COMMANDS: readonly Command[] = [
   CHECK,
   EXPLAIN,
   RULES_LINT,
+  RULES_PLAN,
+  RULES_APPLY,
+  RULES_LIST,
+  RULES_SHOW,
+  RULES_DIFF,
+  RULES_HISTORY,
+  RULES_ROLLBACK,
+  RULES_EXPORT,
   TOKEN_CREATE,
   TOKEN_LIST,
   TOKEN_REVOKE,

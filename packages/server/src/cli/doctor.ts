@@ -51,7 +51,7 @@ async function examine(settings: Settings): Promise<Finding[]> {
       ? [well('counters', 'in the memory of the process: nodes do not share them')]
       : await (await import('../doctor/redis-doctor.ts')).examineRedis(redis, storeDeadlineMs)),
     ...(database === undefined ? [] : await (await import('../doctor/database-doctor.ts')).examineDatabase(database)),
-    await (await import('../doctor/rules-doctor.ts')).examineRules(rules),
+    await (await import('../doctor/rules-doctor.ts')).examineRules({ rules, database }),
   ]
 }
 

@@ -12,7 +12,7 @@ function flagOf({ flag, env, value, help, shownFallback, secret }: Setting<unkno
     value,
     help,
     ...(shownFallback === '' ? {} : { shownFallback }),
-    ...(value === '<file>' ? { isFile: true } : {}),
+    ...(value.startsWith('<file>') ? { isFile: true } : {}),
     ...(secret ? { secret } : {}),
   }
 }

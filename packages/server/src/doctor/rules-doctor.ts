@@ -1,18 +1,37 @@
 // Would the rules be accepted?
 
 import { createLimiter, LimiterError, systemClock } from 'sluice'
+import { migrationsToRun } from '../db/migrate.ts'
+import { openDatabase } from '../db/open-database.ts'
 import { isEtcdUrl, parseEtcdUrl } from '../rules/etcd/etcd-address.ts'
 import { EtcdSource } from '../rules/etcd/etcd-source.ts'
 import { lintRuleFile } from '../rules/lint.ts'
 import { mistakesIn } from '../rules/rule-file.ts'
+import { RuleStore } from '../rules/rule-store.ts'
+import type { Settings } from '../settings.ts'
 import { doubtful, type Finding, reasonOf, well, wrong } from './finding.ts'
 
-export async function examineRules(place: string): Promise<Finding> {
+/** The embedded database is left alone: the node that uses it has it locked. */
+export async function examineRules(settings: Pick<Settings, 'rules' | 'database'>): Promise<Finding> {
+  const { rules: place, database } = settings
   try {
-    return isEtcdUrl(place) ? await examineEtcd(place) : examineFile(place)
+    if (place !== undefined) return isEtcdUrl(place) ? await examineEtcd(place) : examineFile(place)
+    return database === undefined ? well('rules', 'in the embedded database') : await examineStored(database)
   } catch (error) {
     if (error instanceof LimiterError) return wrong('rules', mistakesIn(error).join('; '), 'mend them where they are')
-    return wrong('rules', reasonOf(error), 'start etcd, open the way to it, or give another address with --rules')
+    return wrong('rules', reasonOf(error), 'open the way to where they are, or name another place with --rules')
+  }
+}
+
+async function examineStored(url: string): Promise<Finding> {
+  const database = await openDatabase({ database: url, dataDir: '' })
+  try {
+    if ((await migrationsToRun(database)).length > 0) return well('rules', 'none yet: a node makes the tables first')
+    const { version, rules } = await new RuleStore(database).read()
+    await createLimiter({ rules }).close()
+    return well('rules', `in PostgreSQL: ${rules.length} rules, version ${version}`)
+  } finally {
+    await database.close()
   }
 }
 

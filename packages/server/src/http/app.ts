@@ -25,29 +25,31 @@ import { describeRoutes, openapiRoutes } from './openapi.ts'
 import { ProblemError } from './problem.ts'
 import { refundRoute } from './refund.ts'
 import { resetRoute } from './reset.ts'
+import { parseRuleBodies } from './rule-bodies.ts'
+import { ruleSetRoutes } from './rule-set.ts'
+import type { RulesParts } from './rule-writes.ts'
 import { rulesRoutes } from './rules.ts'
 import { sendProblem } from './send-problem.ts'
 import { tokensRoutes } from './tokens.ts'
 import { problemOf } from './trouble.ts'
 import { violationsRoute } from './violations.ts'
 
-export type AppParts = Omit<HealthParts, 'killSwitch'> & {
-  readonly log: Log
-  readonly keyHash: KeyHash
-  readonly access: Pick<GuardParts, 'adminToken' | 'checksAreOpen'>
-  readonly records: Records
-  /** Undefined: in clear. */
-  readonly tls?: ServerOptions | undefined
-  /** Where the rules come from, for those who try to change them here. */
-  readonly rulesPath: string
-  /** For `reset_at` and headers: the time of buckets is the store's. */
-  readonly clock?: Clock | undefined
-}
+export type AppParts = Omit<HealthParts, 'killSwitch'> &
+  RulesParts & {
+    readonly log: Log
+    readonly keyHash: KeyHash
+    readonly access: Pick<GuardParts, 'adminToken' | 'checksAreOpen'>
+    readonly records: Records
+    /** Undefined: in clear. */
+    readonly tls?: ServerOptions | undefined
+    /** For `reset_at` and headers: the time of buckets is the store's. */
+    readonly clock?: Clock | undefined
+  }
 
 const REQUEST_MS_MAX = 10_000
 
 export async function createApp(parts: AppParts): Promise<FastifyInstance> {
-  const { limiter, metrics, store, rulesPath, records, log, keyHash, clock = systemClock } = parts
+  const { limiter, metrics, store, records, log, keyHash, clock = systemClock } = parts
   const nowMs = () => clock.nowUs() / 1000
   const app = createFastify(parts)
   const admissions = new Admissions(() => {
@@ -70,7 +72,14 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   checkRoute(app, decide)
   batchRoute(app, decide)
   refundRoute(app, limiter, admissions)
-  rulesRoutes(app, limiter, rulesPath)
+  await app.register(async (scope) => {
+    parseRuleBodies(scope, { yaml: false })
+    rulesRoutes(scope, parts)
+  })
+  await app.register(async (scope) => {
+    parseRuleBodies(scope, { yaml: true })
+    ruleSetRoutes(scope, parts)
+  })
   explainRoute(app, limiter, clock)
   decisionsRoutes(app, trail, keyHash)
   hotKeysRoute(app, limiter, keyHash)

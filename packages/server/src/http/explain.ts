@@ -80,7 +80,7 @@ export function explainRoute(app: FastifyInstance, limiter: Limiter, clock: Cloc
 /** What a check would be answered, and what every rule makes of the request; in the words of the API. */
 export async function explain(limiter: Limiter, body: CheckBody, clock: Clock): Promise<ExplainAnswer> {
   const { decision, rules } = await limiter.explain(subjectOf(body))
-  const notes = noteRules(limiter.rules, limiter.version)
+  const notes = noteRules(limiter)
   const nearest = [...rules].sort((one, other) => nearness(other) - nearness(one))
   const applying = nearest.filter(({ reason }) => reason === null).length
   const limitsOf = (ruleId: string) => decision.outcomes.filter((outcome) => outcome.ruleId === ruleId)

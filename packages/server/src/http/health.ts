@@ -6,6 +6,7 @@ import type { Limiter } from 'sluice'
 import type { KillSwitch } from '../kill-switch/kill-switch.ts'
 import type { Metrics } from '../metrics.ts'
 import type { OpenStore } from '../open-store.ts'
+import type { LiveRules } from '../rules/live-rules.ts'
 import { answers } from './schemas.ts'
 
 /** Where the service stands in its life. */
@@ -15,6 +16,7 @@ export type HealthParts = {
   readonly limiter: Limiter
   readonly metrics: Metrics
   readonly store: OpenStore
+  readonly live: LiveRules
   readonly lifecycle: Lifecycle
   readonly killSwitch: KillSwitch
 }
@@ -52,14 +54,16 @@ export function healthRoutes(app: FastifyInstance, parts: HealthParts): void {
   })
 }
 
-function readiness({ limiter, metrics, store, lifecycle, killSwitch }: HealthParts): Readonly<Record<string, unknown>> {
-  const failure = store.failure()
-  const killed = killSwitch.inWords()
-  const trouble = [
-    ...(failure === undefined ? [] : [`store: ${failure}`]),
-    ...(metrics.rulesValid ? [] : ['rules: the file is wrong, the last good rules are in force']),
-    ...(killed === undefined ? [] : [`kill switch: ${killed}`]),
-  ]
+function readiness(parts: HealthParts): Readonly<Record<string, unknown>> {
+  const { limiter, store, lifecycle } = parts
+  const trouble = troubleOf(parts)
   const status = lifecycle.draining ? 'draining' : trouble.length > 0 ? 'degraded' : 'ready'
   return { status, rules_version: limiter.version, store: store.kind, trouble }
+}
+
+/** Why the node is degraded; empty when it is not. */
+export function troubleOf({ live, store, killSwitch }: HealthParts): readonly string[] {
+  const [failure, killed] = [store.failure(), killSwitch.inWords()]
+  const trouble = [failure && `store: ${failure}`, live.trouble(), killed && `kill switch: ${killed}`]
+  return trouble.filter((text) => text !== undefined)
 }

@@ -100,8 +100,8 @@ function targetOf({ rule_id: ruleId, everything, on }: KillBody, { limiter, kill
     throw refusal('rule_id', ruleId, 'give either rule_id or "everything": true')
   if (ruleId === undefined) return null
   if (killSwitch.kills.some((kill) => kill.ruleId === ruleId)) return ruleId
-  const known = limiter.rules.map((rule) => rule.rule_id)
-  if (!on || !known.includes(ruleId)) {
+  if (!on || limiter.rule(ruleId) === undefined) {
+    const known = on ? limiter.rules.map((rule) => rule.rule_id) : killSwitch.kills.flatMap((kill) => kill.ruleId ?? [])
     const fix = on ? 'give the id of a rule' : 'give the id of a rule that is out of force'
     throw refusal('rule_id', ruleId, fix + suggestion(ruleId, known))
   }

@@ -9,8 +9,10 @@ export type FoundRules = {
   readonly rules: unknown
   /** Grows with each change. Undefined where nobody counts: then the limiter does. */
   readonly version?: number | undefined
+  /** How long ago they changed, by the clock of the source, if it knows. */
+  readonly ageMs?: number | undefined
   /** What is wrong with them, told with the places that people know, such as file and line. */
-  readonly errorOf?: (faults: readonly Fault[]) => LimiterError
+  readonly errorOf?: (faults: readonly Fault[]) => Promise<LimiterError>
 }
 
 export interface RuleSource {

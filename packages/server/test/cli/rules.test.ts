@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { usePostgres } from '../databases.ts'
-import { ADMIN_TOKEN, ruleFile, serveDatabase, serveFile } from '../service.ts'
+import { temporaryFolder, usePostgres } from '../databases.ts'
+import { ADMIN_TOKEN, ruleFile, serveFile, serveSettings } from '../service.ts'
 import { sluice } from './terminal.ts'
 
 const postgres = usePostgres()
@@ -42,19 +42,23 @@ const PLAN = `~ demo
 
 /** A node on a database of its own that enforces ONE, and a file with TWO. */
 async function node() {
-  const client = await serveDatabase({ database: postgres().createDatabase(), adminToken: ADMIN_TOKEN })
+  const client = await serveSettings({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
   const env = { SLUICE_URL: client.address, SLUICE_TOKEN: ADMIN_TOKEN }
   const { code, out, told } = await sluice(['rules', 'apply', ruleFile(ONE), '--yes', '--json'], { env })
   expect({ code, told }).toEqual({ code: 0, told: '' })
   const { version } = JSON.parse(out) as { version: number }
-  const run = (args: readonly string[], answer?: boolean) => sluice(args, answer === undefined ? { env } : { env, answer })
+  const run = (args: readonly string[], answer?: boolean) =>
+    sluice(args, answer === undefined ? { env } : { env, answer })
   return { ...client, env, version, run, file: ruleFile(TWO) }
 }
 
 describe('plan', () => {
   test('tells what would change, rule by rule and field by field, and changes nothing', async () => {
     const { run, version, file } = await node()
-    for (const args of [['rules', 'plan', file], ['rules', 'apply', file, '--dry-run']]) {
+    for (const args of [
+      ['rules', 'plan', file],
+      ['rules', 'apply', file, '--dry-run'],
+    ]) {
       const { code, out, told } = await run(args)
       expect({ code, told }).toEqual({ code: 0, told: `version ${version}: 1 created, 1 updated, 1 deleted\n` })
       expect(sorted(out)).toEqual(sorted(PLAN))
@@ -123,7 +127,16 @@ describe('apply', () => {
 
   test('a node whose rules are a file names it: exit code 5', async () => {
     const { address, rulesPath } = await serveFile(ONE)
-    const { code, told } = await sluice(['rules', 'apply', rulesPath, '--yes', '--url', address, '--token', ADMIN_TOKEN])
+    const { code, told } = await sluice([
+      'rules',
+      'apply',
+      rulesPath,
+      '--yes',
+      '--url',
+      address,
+      '--token',
+      ADMIN_TOKEN,
+    ])
     expect(code).toBe(5)
     expect(told).toContain('409 RULES_FROM_FILE')
     expect(told).toContain(rulesPath)
@@ -150,9 +163,15 @@ describe('list, show and export', () => {
     const { run } = await node()
     const { out } = await run(['rules', 'show', 'demo'])
     expect(out).toBe(ONE.split('  - rule_id: old')[0])
-    expect(JSON.parse((await run(['rules', 'show', 'demo', '--json'])).out)).toMatchObject({ rule_id: 'demo', limit: 5 })
+    expect(JSON.parse((await run(['rules', 'show', 'demo', '--json'])).out)).toMatchObject({
+      rule_id: 'demo',
+      limit: 5,
+    })
     const { code, told } = await run(['rules', 'show', 'dmeo'])
-    expect({ code, told }).toEqual({ code: 2, told: 'sluice rules show: there is no rule "dmeo"; did you mean "demo"?\n' })
+    expect({ code, told }).toEqual({
+      code: 2,
+      told: 'sluice rules show: there is no rule "dmeo"; did you mean "demo"?\n',
+    })
   })
 
   test('what export prints, apply takes: nothing to change', async () => {
@@ -200,7 +219,10 @@ describe('history, diff and rollback', () => {
     await run(['rules', 'apply', file, '--yes'])
     expect((await run(['rules', 'rollback', String(version), '--dry-run'])).out).toMatch(/^~ demo\n {4}limit: 10 → 5$/m)
     const { code, told } = await run(['rules', 'rollback', String(version), '--yes', '--reason', 'too many'])
-    expect({ code, told }).toMatchObject({ code: 0, told: expect.stringContaining(`version ${version + 2} is in force`) })
+    expect({ code, told }).toMatchObject({
+      code: 0,
+      told: expect.stringContaining(`version ${version + 2} is in force`),
+    })
     expect(await check({ client_id: 'a', endpoint: '/demo' })).toMatchObject({ limit: 5 })
   })
 
@@ -219,7 +241,15 @@ describe('history, diff and rollback', () => {
 test('every command of rules is denied without a token: exit code 4', async () => {
   const { address } = await node()
   const file = ruleFile(TWO)
-  for (const args of [['list'], ['show', 'a'], ['export'], ['history'], ['diff', '1'], ['plan', file], ['apply', file]]) {
+  for (const args of [
+    ['list'],
+    ['show', 'a'],
+    ['export'],
+    ['history'],
+    ['diff', '1'],
+    ['plan', file],
+    ['apply', file],
+  ]) {
     expect(await sluice(['rules', ...args, '--url', address]), args.join(' ')).toMatchObject({ code: 4, out: '' })
   }
 })

@@ -125,7 +125,7 @@ export class RuleSet {
   }
 
   /** What each rule makes of a request, and why: in the order of the rules, at the price of looking at every one. */
-  explain(given: Subject, suspended: Suspended): RuleExplanation[] {
+  *explain(given: Subject, suspended: Suspended): Sliced<RuleExplanation[]> {
     const subject = withPath(given, this.#index.spotOf(textOf('path', given.path) ?? '/'))
     const nowUs = this.#clock.nowUs()
     const compiled = new Map(this.#compiled.map((rule) => [rule.id, rule]))
@@ -135,6 +135,7 @@ export class RuleSet {
       const mismatch = mismatchOf(rule, compiled.get(id), subject, nowUs)
       if (mismatch !== undefined) why.set(id, mismatch)
       else if (isSuspended(suspended, id)) why.set(id, { reason: 'suspended', detail: 'the kill switch is on for it' })
+      yield
     }
     this.#explainCharges(
       subject,
@@ -147,9 +148,9 @@ export class RuleSet {
 
   /** Of the rules that are for a request, says of those that do not charge it why they do not. */
   #explainCharges(subject: Subject, matched: readonly CompiledRule[], why: Map<string, Mismatch>): void {
-    const chosen = onePerGroup(matched)
-    for (const { id, group, shadow } of matched.filter((rule) => !chosen.includes(rule))) {
-      const better = chosen.find((rule) => rule.group === group && rule.shadow === shadow)
+    const chosen = new Set(onePerGroup(matched))
+    for (const { id, group, shadow } of matched.filter((rule) => !chosen.has(rule))) {
+      const better = [...chosen].find((rule) => rule.group === group && rule.shadow === shadow)
       why.set(id, { reason: 'group', detail: `of the group ${group}, ${better?.id} goes first` })
     }
     let bar: CompiledRule | undefined

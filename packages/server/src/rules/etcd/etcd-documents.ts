@@ -25,7 +25,7 @@ export async function joinDocuments(keys: readonly EtcdKey[]): Promise<Documents
   for (const { key, value } of keys) {
     const text = await readRuleText(value, key.endsWith('.json') ? 'json' : 'yaml')
     const lines = await text.linesOf(text.faults.map(({ field }) => field))
-    text.faults.forEach((fault, index) => faults.push({ ...fault, place: placed(key, lines[index]) }))
+    faults.push(...text.faults.map((fault, index) => ({ ...fault, place: placed(key, lines[index]) })))
     for (const [field, rule] of rulesIn(text.value)) {
       rules.push(rule)
       origins.push({ key, text, field })
