@@ -41,7 +41,7 @@ test('changes come into force, bad ones do not, and writes elsewhere are refused
   ])
   await etcd.put({ [KEY]: limited(4) })
   await vi.waitFor(async () => expect(await limitOf(node)).toBe(4), PATIENTLY)
-  expect((await node.get('/readyz')).body.status).toBe('ready')
+  await vi.waitFor(async () => expect((await node.get('/readyz')).body.status).toBe('ready'), PATIENTLY)
 
   const write = await node.post(RULES, { rule_id: 'x', limit: 1, window_seconds: 1 }, ADMIN_TOKEN)
   expect(write).toMatchObject({ status: 409, body: { code: 'RULES_FROM_ETCD' } })
@@ -62,7 +62,7 @@ test('while etcd is away checks go on, and a node that starts takes the rules it
   await etcd.up()
   await etcd.put({ [KEY]: limited(6) })
   await vi.waitFor(async () => expect(await limitOf(second)).toBe(6), PATIENTLY)
-  expect((await second.get('/readyz')).body.status).toBe('ready')
+  await vi.waitFor(async () => expect((await second.get('/readyz')).body.status).toBe('ready'), PATIENTLY)
 })
 
 test('without etcd and without a snapshot there is no start, and the reason is told', async () => {

@@ -23,23 +23,17 @@ export function summaryOf(changes: readonly RuleChange[]): string {
 
 function linesOf({ rule_id: ruleId, change, before = {}, after = {} }: RuleChange, paint: Paint): string[] {
   const title = paint(COLORS[change], `${SIGNS[change]} ${ruleId}`)
-  const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((name) => name !== 'rule_id')
-  return [
-    title,
-    ...fields.filter((name) => !KEPT_BY_STORE.has(name)).map((name) => fieldLine(name, before[name], after[name])),
-  ]
+  const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((name) => !NOTES.has(name))
+  const values = fields.map((name) => {
+    if (change !== 'updated') return textOf(before[name] ?? after[name])
+    return `${textOf(before[name])} → ${textOf(after[name])}`
+  })
+  return [title, ...fields.map((name, index) => `    ${name}: ${values[index]}`)]
 }
 
 /** Of a rule that comes or goes as a whole nobody needs to know when it was made. */
-const KEPT_BY_STORE: ReadonlySet<string> = new Set(['version', 'created_at', 'updated_at'])
-
-function fieldLine(name: string, before: unknown, after: unknown): string {
-  if (before === undefined) return `    ${name}: ${textOf(after)}`
-  return after === undefined
-    ? `    ${name}: ${textOf(before)} → none`
-    : `    ${name}: ${textOf(before)} → ${textOf(after)}`
-}
+const NOTES: ReadonlySet<string> = new Set(['rule_id', 'version', 'created_at', 'updated_at'])
 
 function textOf(value: unknown): string {
-  return typeof value === 'string' ? value : JSON.stringify(value)
+  return value === undefined ? 'none' : typeof value === 'string' ? value : JSON.stringify(value)
 }

@@ -30,10 +30,10 @@ const TWO = `rules:
 `
 const PLAN = `~ demo
     limit: 5 → 10
-    burst: 20
+    burst: none → 20
 - old
-    limit: 100 → none
-    window_seconds: 60 → none
+    limit: 100
+    window_seconds: 60
 + uploads
     endpoint_pattern: /files/**
     limit: 3
@@ -217,7 +217,9 @@ describe('history, diff and rollback', () => {
   test('rollback shows, asks, and makes a new version of the old rules', async () => {
     const { run, version, file, check } = await node()
     await run(['rules', 'apply', file, '--yes'])
-    expect((await run(['rules', 'rollback', String(version), '--dry-run'])).out).toMatch(/^~ demo\n {4}limit: 10 → 5$/m)
+    const shown = await run(['rules', 'rollback', String(version), '--dry-run'])
+    expect(shown.out).toMatch(/^~ demo$/m)
+    expect(shown.out).toMatch(/^ {4}limit: 10 → 5$/m)
     const { code, told } = await run(['rules', 'rollback', String(version), '--yes', '--reason', 'too many'])
     expect({ code, told }).toMatchObject({
       code: 0,
@@ -226,15 +228,18 @@ describe('history, diff and rollback', () => {
     expect(await check({ client_id: 'a', endpoint: '/demo' })).toMatchObject({ limit: 5 })
   })
 
-  test.each([
-    [['rollback', '999', '--yes'], 2, 'VERSION_UNKNOWN'],
-    [['rollback', 'last'], 2, '<version>: give the number of a version (got "last")'],
-    [['diff', '999'], 2, 'VERSION_UNKNOWN'],
-    [['diff', 'nowhere.yaml'], 2, 'give a file that can be read'],
-    [['history', '--limit', '0'], 2, '--limit: give a whole number from 1 to 1000'],
-  ])('%j ends with %i', async (args, code, message) => {
+  test('versions and files that there are not end with 2', async () => {
     const { run } = await node()
-    expect(await run(['rules', ...args])).toMatchObject({ code, out: '', told: expect.stringContaining(message) })
+    const mistakes = [
+      [['rollback', '999', '--yes'], 'VERSION_UNKNOWN'],
+      [['rollback', 'last'], '<version>: give the number of a version (got "last")'],
+      [['diff', '999'], 'VERSION_UNKNOWN'],
+      [['diff', 'nowhere.yaml'], 'give a file that can be read'],
+      [['history', '--limit', '0'], '--limit: give a whole number from 1 to 1000'],
+    ] as const
+    for (const [args, message] of mistakes) {
+      expect(await run(['rules', ...args])).toMatchObject({ code: 2, out: '', told: expect.stringContaining(message) })
+    }
   })
 })
 

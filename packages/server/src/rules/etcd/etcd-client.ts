@@ -29,19 +29,14 @@ export class EtcdClient {
     this.#range = { key: base64(address.prefix), range_end: base64(after(address.prefix)) }
   }
 
-  /** As of a revision, or of now. With `keysOnly` the values are empty. */
-  async read({ revision, keysOnly = false }: { revision?: number; keysOnly?: boolean } = {}): Promise<EtcdRange> {
-    const body = {
-      ...this.#range,
-      keys_only: keysOnly,
-      ...(revision === undefined ? {} : { revision: String(revision) }),
-    }
-    const answer = JSON.parse(await this.#ask('/v3/kv/range', body)) as Json
+  /** With `keysOnly` the values are empty. */
+  async read({ keysOnly = false } = {}): Promise<EtcdRange> {
+    const answer = JSON.parse(await this.#ask('/v3/kv/range', { ...this.#range, keys_only: keysOnly })) as Json
     const { header, kvs = [] } = answer as { header?: Json; kvs?: readonly Json[] }
     const keys = kvs.map(({ key, mod_revision: modRevision, value }) => {
       return { key: text(key), modRevision: Number(modRevision), value: text(value) }
     })
-    return { revision: revision ?? Number(header?.revision), keys }
+    return { revision: Number(header?.revision), keys }
   }
 
   /**

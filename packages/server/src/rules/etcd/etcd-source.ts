@@ -25,7 +25,7 @@ export class EtcdSource implements RuleSource {
   readonly #client: EtcdClient
   /** What was read last. */
   #read: { readonly revision: number; readonly print: string } | undefined
-  /** The revision of a change that was told by the watch and is not read yet. */
+  /** The revision of the newest change that the watch told of. */
   #told: number | undefined
 
   constructor(address: EtcdAddress) {
@@ -35,12 +35,13 @@ export class EtcdSource implements RuleSource {
   }
 
   async read(known: number | undefined): Promise<FoundRules | undefined> {
-    const { revision: last = 0 } = this.#read ?? {}
-    const told = this.#told
-    this.#told = undefined // a revision that cannot be read any more must not be asked for twice
-    const revision = told !== undefined && told > last ? told : await this.#latestUnless(known)
-    if (revision === undefined) return undefined
-    const range = await this.#client.read({ revision })
+    const { revision: last = 0, print } = this.#read ?? {}
+    const told = this.#told ?? 0
+    const isNew = told > last || known !== last || printOf(await this.#client.read({ keysOnly: true })) !== print
+    if (!isNew) return undefined
+    const range = await this.#client.read()
+    // The revision of the change, which all nodes are told alike; where nobody was told, that of the present.
+    const revision = told > last ? Math.max(told, ...range.keys.map(({ modRevision }) => modRevision)) : range.revision
     this.#read = { revision, print: printOf(range) }
     const documents = await joinDocuments(range.keys)
     const errorOf = (faults: readonly PlacedFault[]) => this.#errorOf(faults, documents)
@@ -61,13 +62,6 @@ export class EtcdSource implements RuleSource {
   }
 
   async close(): Promise<void> {}
-
-  /** The present revision, or undefined when the keys are still those of `known`. */
-  async #latestUnless(known: number | undefined): Promise<number | undefined> {
-    const latest = await this.#client.read({ keysOnly: true })
-    const isKnown = known !== undefined && known === this.#read?.revision && printOf(latest) === this.#read.print
-    return isKnown ? undefined : latest.revision
-  }
 
   /** When etcd is lost and when it is back, `changed` is called too: whoever reads then learns of it. */
   async #keepWatching(changed: () => void, stopping: AbortSignal): Promise<void> {
