@@ -86,7 +86,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     flag: 'rules',
     env: 'SLUICE_RULES',
     value: '<file>|<url>',
-    help: 'A rule file, or etcd://host:2379/prefix, instead of the database. Edits apply at once; bad ones change nothing.',
+    help: 'A rule file, or etcd://host:2379/prefix, instead of the database. A bad edit changes nothing.',
     fallback: () => undefined,
     shownFallback: 'rules are in the database',
     read: (text) => (isEtcdUrl(text) || existsSync(text) ? text : undefined),

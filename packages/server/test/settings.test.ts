@@ -115,7 +115,7 @@ describe('settings', () => {
       'argument: remove it: settings are given as --flag value (got "9000")',
       'argument: remove it: settings are given as --flag value (got "extra")',
       '--port: give a port from 0 to 65535 (got "70000")',
-      '--rules: give the path of a file that exists, or a URL such as etcd://127.0.0.1:2379/sluice/rules (got "nowhere.yaml")',
+      `--rules: ${SETTINGS.rules.fix} (got "nowhere.yaml")`,
       'SLUICE_REDIS_URL: give a URL such as redis://127.0.0.1:6379 or rediss://user:password@host:6380/0',
       'SLUICE_MAX_KEYS: give a whole number from 1 to 1000000000 (got "-1")',
       'SLUICE_IPV6_PREFIX: give a number of bits from 1 to 128 (got "129")',

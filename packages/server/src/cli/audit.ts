@@ -12,8 +12,8 @@ export const AUDIT_VERIFY: Command = defineCommand({
   name: 'audit verify',
   summary: 'Proves that no entry of the audit was edited, deleted, added or moved.',
   details:
-    'Ends with 3 and names the entry when one was. It prints the hash of the last entry: whoever keeps that elsewhere ' +
-    'also notices an audit that was written anew as a whole.',
+    'Ends with 3 and names the entry when one was. It prints the hash of the last entry: whoever keeps that ' +
+    'elsewhere also notices an audit that was written anew as a whole.',
   positionals: [],
   flags: [...DATABASE_FLAGS, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [

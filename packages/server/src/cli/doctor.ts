@@ -1,5 +1,5 @@
-// `sluice doctor`: looks at everything that a node with these settings would lean on, and tells what is wrong and how to
-// mend it. Changes nothing.
+// `sluice doctor`: looks at everything that a node with these settings would lean on, and tells what is wrong and how
+// to mend it. Changes nothing.
 
 import { aligned } from '../aligned.ts'
 import { readCommand } from '../command-line.ts'

@@ -1,5 +1,5 @@
-// `sluice rules plan` and `sluice rules apply`: what a rule file would change on a node, and then the change itself, as a
-// whole or not at all, and only if nobody else changed anything in between.
+// `sluice rules plan` and `sluice rules apply`: what a rule file would change on a node, and then the change itself, as
+// a whole or not at all, and only if nobody else changed anything in between.
 
 import { readFileSync } from 'node:fs'
 import { systemClock } from 'sluice'

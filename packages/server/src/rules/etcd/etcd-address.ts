@@ -1,5 +1,5 @@
-// `etcd://user:password@host:2379/prefix` → where the rules are. What could mean another place than it seems to, such as
-// `..` or an escaped byte, is refused: a prefix is plain text and names exactly what it says.
+// `etcd://user:password@host:2379/prefix` → where the rules are. What could mean another place than it seems to, such
+// as `..` or an escaped byte, is refused: a prefix is plain text and names exactly what it says.
 
 export type EtcdAddress = {
   /** Base URLs of the members, asked one after the other when one fails. */

@@ -4,6 +4,7 @@
 
 import type { Fault } from 'sluice'
 import { type RuleText, readRuleText } from '../long-text.ts'
+import { placeOf } from '../rule-file.ts'
 import type { EtcdKey } from './etcd-client.ts'
 
 export type Documents = {
@@ -25,7 +26,7 @@ export async function joinDocuments(keys: readonly EtcdKey[]): Promise<Documents
   for (const { key, value } of keys) {
     const text = await readRuleText(value, key.endsWith('.json') ? 'json' : 'yaml')
     const lines = await text.linesOf(text.faults.map(({ field }) => field))
-    faults.push(...text.faults.map((fault, index) => ({ ...fault, place: placed(key, lines[index]) })))
+    faults.push(...text.faults.map((fault, index) => ({ ...fault, place: placeOf(key, lines[index]) })))
     for (const [field, rule] of rulesIn(text.value)) {
       rules.push(rule)
       origins.push({ key, text, field })
@@ -53,7 +54,7 @@ async function placesAmong(
     const ours = found.flatMap((one, index) => (one?.text === text ? [{ ...one, index }] : []))
     const lines = await text.linesOf(ours.map(({ field }) => field))
     ours.forEach(({ key, index }, nth) => {
-      places[index] = placed(key, lines[nth])
+      places[index] = placeOf(key, lines[nth])
     })
   }
   return places
@@ -64,10 +65,6 @@ function fieldIn(origins: readonly Origin[], rules: readonly unknown[], field: s
   const [, index, rest = ''] = /^rules\[(\d+)\]\.?(.*)$/.exec(field) ?? ruleById(rules, field) ?? []
   const origin = origins[Number(index)]
   return origin && { ...origin, field: [origin.field, rest].filter((step) => step !== '').join('.') }
-}
-
-function placed(key: string, line: number | undefined): string {
-  return line === undefined ? key : `${key}:${line}`
 }
 
 /** Some faults name the rule by its id: `messages.store`. */

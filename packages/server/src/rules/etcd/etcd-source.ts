@@ -5,7 +5,7 @@
 import { randomInt } from 'node:crypto'
 import { setTimeout as pause } from 'node:timers/promises'
 import { type Fault, LimiterError } from 'sluice'
-import { shown } from '../../shown.ts'
+import { faultLine } from '../rule-file.ts'
 import type { FoundRules, RuleSource, RuleWatch } from '../rule-source.ts'
 import type { EtcdAddress } from './etcd-address.ts'
 import { EtcdClient, type EtcdRange } from './etcd-client.ts'
@@ -95,14 +95,13 @@ export class EtcdSource implements RuleSource {
 
   /** All keys deleted is more likely a mistake than the wish for no limits at all. */
   #nothing(): Fault {
-    return { field: 'rules', value: undefined, fix: `put rules into keys below ${this.#prefix}, or [] for none at all` }
+    const fix = `put rules into keys below ${this.#prefix}, or [] for none at all`
+    return { field: 'rules', value: undefined, fix }
   }
 
   async #errorOf(faults: readonly PlacedFault[], { placesOf }: Documents): Promise<LimiterError> {
     const places = await placesOf(faults.map(({ field }) => field))
-    const lines = faults.map(({ field, value, fix, place }, index) => {
-      return `etcd ${place ?? places[index] ?? this.#prefix}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
-    })
+    const lines = faults.map((fault, index) => faultLine(`etcd ${fault.place ?? places[index] ?? this.#prefix}`, fault))
     return new LimiterError('RULE_INVALID', lines.join('\n'), { faults })
   }
 }
