@@ -7,10 +7,10 @@ import type { Given } from './arguments.ts'
 import { CommandError, EXIT, type Flag } from './command.ts'
 import { SETTING_FLAGS } from './setting-flags.ts'
 
-/** Without their fallbacks: a node is asked unless one of them is given. */
+/** Without their variables and fallbacks: a node is asked unless one of them is given here and now. */
 export const DATABASE_FLAGS: readonly Flag[] = SETTING_FLAGS.filter(({ name }) => {
   return name === 'database' || name === 'data-dir'
-}).map(({ shownFallback, ...flag }) => ({
+}).map(({ shownFallback, env, ...flag }) => ({
   ...flag,
   help: `Do it in the database itself, without a node. ${flag.help}`,
 }))

@@ -30,7 +30,7 @@ export class EtcdClient {
   }
 
   /** With `keysOnly` the values are empty. */
-  async read({ keysOnly = false } = {}): Promise<EtcdRange> {
+  async read({ keysOnly = false }: { keysOnly?: boolean } = {}): Promise<EtcdRange> {
     const answer = JSON.parse(await this.#ask('/v3/kv/range', { ...this.#range, keys_only: keysOnly })) as Json
     const { header, kvs = [] } = answer as { header?: Json; kvs?: readonly Json[] }
     const keys = kvs.map(({ key, mod_revision: modRevision, value }) => {
