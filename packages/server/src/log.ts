@@ -23,7 +23,7 @@ export function keyHash(secret: string = randomBytes(32).toString('hex')): KeyHa
   return (fact, value) => createHmac('sha256', secret).update(`${fact}:${value}`).digest('hex').slice(0, HASH_DIGITS)
 }
 
-/** Whose bucket it is, as logs know them: the hash of the first fact of the key, and behind a dot that of the others. */
+/** Whose bucket it is, as logs know them: the hash of the first fact of the key; behind a dot, that of the others. */
 export function bucketHash(hash: KeyHash, { fact, owner, detail }: BucketFacts): string {
   return hash(fact, owner) + (detail === '' ? '' : `.${hash('detail', detail)}`)
 }

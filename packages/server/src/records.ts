@@ -7,6 +7,7 @@ import { TokenBook } from './access/token-book.ts'
 import {
   createFirstToken,
   createToken,
+  listTokens,
   noteUses,
   readTokens,
   revokeToken,
@@ -92,7 +93,7 @@ async function inDatabase(
     tokens,
     killSwitch,
     kills: killsInDatabase(database, () => killTable.refresh(), now),
-    tokenStore: tokenStoreOf(database, tokens, () => tokenTable.refresh(), now),
+    tokenStore: tokenStoreOf(database, () => tokenTable.refresh(), now),
     violations,
     findViolations: (query) => findViolations(database, query),
     verifyAudit: () => verifyAudit(database),
@@ -103,14 +104,9 @@ async function inDatabase(
   }
 }
 
-function tokenStoreOf(
-  database: Database,
-  tokens: TokenBook,
-  refresh: () => Promise<void>,
-  now: () => Date,
-): TokenStore {
+function tokenStoreOf(database: Database, refresh: () => Promise<void>, now: () => Date): TokenStore {
   return {
-    list: () => tokens.tokens,
+    list: () => listTokens(database),
     create: async (wish, actor) => {
       const made = await createToken(database, wish, actor, now())
       await refresh()

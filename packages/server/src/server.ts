@@ -15,6 +15,7 @@ import { openRules } from './rules/open-rules.ts'
 import type { Settings } from './settings.ts'
 import { type NodeState, watchNode } from './webhooks/node-watch.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
+import { workerNumber } from './workers.ts'
 
 export type Server = {
   /** `http://127.0.0.1:8080`, or `unix:` and the path of a socket file. */
@@ -52,12 +53,9 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     closers.push(() => live.stop())
     await live.start()
     const { adminToken } = settings
-    const records = await openRecords(database, {
-      ...settings,
-      limiter,
-      log,
-      wantsFirstToken: adminToken === undefined,
-    })
+    // Of several workers the first one has the banner that shows it.
+    const wantsFirstToken = adminToken === undefined && workerNumber() <= 1
+    const records = await openRecords(database, { ...settings, limiter, log, wantsFirstToken })
     closers.push(() => records.close())
     const lifecycle: Lifecycle = { draining: false }
     const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle }
@@ -90,9 +88,11 @@ function running(
     // Clients that keep connections open are told not to use them again, or the next request would meet a closed one.
     app.server.prependListener('request', (_request, response) => response.setHeader('connection', 'close'))
   }
+  let closing: Promise<void> | undefined
   const close = () => {
     drain()
-    return stop()
+    closing ??= stop()
+    return closing
   }
   return { ...facts, drain, close }
 }

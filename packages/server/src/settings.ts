@@ -304,6 +304,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     shownFallback: '30',
     read: (text) => readInteger(text, 0, 3650),
     fix: 'give a number of days from 0 to 3650',
+    excludes: 'rules',
   },
   webhooks: {
     flag: 'webhooks',
@@ -313,7 +314,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     fallback: () => undefined,
     shownFallback: '',
     read: readWebhooks,
-    fix: `give up to ${WEBHOOKS_MAX} URLs with commas between: https, or http on a loopback address; no user or password`,
+    fix: `give up to ${WEBHOOKS_MAX} URLs with commas between: https, or http on loopback; no user or password`,
     needs: 'webhookSecret',
     secret: true,
   },

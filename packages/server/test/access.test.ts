@@ -14,7 +14,7 @@ const page = readFileSync(new URL('../../../docs/reference/http-api.md', import.
 
 /** `GET /readyz` → the role that it needs, as the page says. */
 const DOCUMENTED = new Map(
-  [...page.matchAll(/^\| `([A-Z]+ \/\S*)` \| (\w+) \|/gm)].map(([, route = '', role = '']) => [route, role]),
+  [...page.matchAll(/^\| `([A-Z]+ \/[^\s?`]*)\S*` \| (\w+) \|/gm)].map(([, route = '', role = '']) => [route, role]),
 )
 
 const RULE = { rule_id: 'one', limit: 1000, window_seconds: 60 }
@@ -23,7 +23,7 @@ const MINUTE_US = 60_000_000
 function tokenOf(secret: string, fields: Partial<Token> = {}): Token {
   return {
     ...{ tokenId: 'tok_1', name: 'test', role: 'admin', hash: tokenHash(secret) },
-    ...{ createdAt: '2029-01-01T00:00:00Z', expiresAt: null, revokedAt: null, lastUsedAt: null, ...fields },
+    ...{ createdAt: '2029-01-01T00:00:00Z', expiresAt: null, revokedAt: null, ...fields },
   }
 }
 
@@ -94,6 +94,14 @@ describe('every route is for those whom the documentation names, and for nobody 
       }
     }
     expect(String((await app.get('/metrics')).body.text)).toContain(`sluice_tokens_refused_total ${routes.length * 6}`)
+  })
+
+  test('HEAD is GET', async () => {
+    const { address } = await serveApp([RULE])
+    const head = async (headers: Record<string, string>) => {
+      return (await fetch(address + RULES, { method: 'HEAD', headers })).status
+    }
+    expect([await head({}), await head({ authorization: `Bearer ${ADMIN_TOKEN}` })]).toEqual([401, 200])
   })
 
   test('one that does not say whom it is for is not accepted', () => {

@@ -1,9 +1,10 @@
 // Both databases for one suite: whatever is promised about the database is promised by PostgreSQL and by the embedded
 // one.
 
-import { cpSync, mkdtempSync, rmSync } from 'node:fs'
+import { cpSync, existsSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { type PostgresProcess, startPostgres } from 'sluice/testing'
 import { afterAll, beforeAll, describe, onTestFinished } from 'vitest'
 import type { Database } from '../src/db/database.ts'
@@ -57,26 +58,45 @@ export function temporaryFolder(): string {
   return folder
 }
 
-/** To make an embedded database takes seconds and to open one takes one, but to copy or to empty one is quick. */
+/** To open an embedded database takes a second, but to empty one is quick. */
 function useEmbedded(): { empty: () => DatabaseSettings; shared: () => Database } {
-  const template = mkdtempSync(join(tmpdir(), 'sluice-template-'))
   const folder = mkdtempSync(join(tmpdir(), 'sluice-shared-'))
   let shared: Database | undefined
   beforeAll(async () => {
-    const database = await openDatabase({ database: undefined, dataDir: template })
-    await database.query('SELECT 1')
-    await database.close()
-    cpSync(template, folder, { recursive: true })
+    await fillWithEmptyDatabase(folder)
     shared = await openDatabase({ database: undefined, dataDir: folder })
   })
   afterAll(async () => {
     await shared?.close()
-    for (const made of [template, folder]) rmSync(made, { recursive: true, force: true })
+    rmSync(folder, { recursive: true, force: true })
   })
   const empty = () => {
     const dataDir = temporaryFolder()
-    cpSync(template, dataDir, { recursive: true })
+    cpSync(TEMPLATE, dataDir, { recursive: true }) // made by beforeAll
     return { database: undefined, dataDir }
   }
   return { empty, shared: () => shared as Database } // beforeAll has run
+}
+
+/** An empty embedded database that all tests copy, because to make one takes five seconds of a processor. */
+const TEMPLATE = fileURLToPath(new URL('../../../node_modules/.sluice-empty-database', import.meta.url))
+
+/** Makes a data folder what the first start of a node would make it. */
+export async function fillWithEmptyDatabase(folder: string): Promise<void> {
+  if (!existsSync(TEMPLATE)) {
+    const mine = `${TEMPLATE}-${process.pid}`
+    const database = await openDatabase({ database: undefined, dataDir: mine })
+    await database.query('SELECT 1')
+    await database.close()
+    if (!existsSync(TEMPLATE)) renameSync(mine, TEMPLATE)
+    rmSync(mine, { recursive: true, force: true })
+  }
+  cpSync(TEMPLATE, folder, { recursive: true })
+}
+
+/** A data folder with an empty database in it, for one test. */
+export async function emptyDataDir(): Promise<string> {
+  const folder = temporaryFolder()
+  await fillWithEmptyDatabase(folder)
+  return folder
 }

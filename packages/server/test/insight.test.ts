@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs'
+import { REASONS } from 'sluice'
 import { describe, expect, test } from 'vitest'
 import { DECISIONS_PATH } from '../src/http/decisions.ts'
 import { EXPLAIN_PATH } from '../src/http/explain.ts'
@@ -59,6 +61,16 @@ describe(`POST ${EXPLAIN_PATH}`, () => {
     expect(ids).toHaveLength(101)
     expect(ids.slice(0, 3)).toEqual(['two', 'posts', 'far0'])
     expect(body.left_out).toBe(1901)
+  })
+
+  test('every reason is in http-api.md', () => {
+    const page = readFileSync(new URL('../../../docs/reference/http-api.md', import.meta.url), 'utf8')
+    const [table = ''] = /\| `reason` \|[\s\S]*?\n\n/.exec(page) ?? []
+    const told = table
+      .split('\n')
+      .slice(2)
+      .flatMap((line) => [...(line.split('|')[1]?.matchAll(/`(\w+)`/g) ?? [])])
+    expect(told.map(([, reason]) => reason)).toEqual([...REASONS])
   })
 
   test('is asked in the words of a check', async () => {

@@ -76,8 +76,8 @@ describe('TLS', () => {
 })
 
 /** What a check is answered over a socket file. */
-async function checkOver(socketPath: string): Promise<unknown> {
-  const headers = { 'content-type': 'application/json' }
+async function checkOver(socketPath: string, more: Record<string, string> = {}): Promise<unknown> {
+  const headers = { 'content-type': 'application/json', ...more }
   const asked = request({ socketPath, method: 'POST', path: CHECK, headers }).end('{"client_id":"alice"}')
   const [response] = await once(asked, 'response')
   return json(response)
@@ -89,6 +89,7 @@ describe('a socket file', () => {
     const service = await serveFile(RULE, { socket })
     expect(service.address).toBe(`unix:${socket}`)
     expect(await checkOver(socket)).toMatchObject({ allowed: true, limit: 5 })
+    expect(await checkOver(socket, { authorization: 'Bearer wrong' })).toMatchObject({ code: 'UNAUTHORIZED' })
     await service.close()
     expect(existsSync(socket)).toBe(false)
   })

@@ -57,10 +57,10 @@ describeDatabases('rules over HTTP', ({ open }) => {
   test('an empty database gets the example rules once, and what was deleted does not come back', async () => {
     const database = await open()
     const app = await serveDatabase(database)
-    expect(ids(await app.get(RULES))).toContain('messages_per_min')
-    expect((await call(app, 'DELETE', RULE)).status).toBe(204)
+    expect(ids(await app.get(RULES))).toContain('demo')
+    expect((await call(app, 'DELETE', `${RULES}/demo`)).status).toBe(204)
     const again = await serveDatabase(database)
-    expect(ids(await again.get(RULES))).not.toContain('messages_per_min')
+    expect(ids(await again.get(RULES))).not.toContain('demo')
   })
 
   test('the documented rule is created, enforced, listed, deleted and gone', async () => {

@@ -18,6 +18,7 @@ import type { RuleSource } from '../src/rules/rule-source.ts'
 import { RuleStore } from '../src/rules/rule-store.ts'
 import { startServer } from '../src/server.ts'
 import { SETTINGS, type Settings } from '../src/settings.ts'
+import { emptyDataDir } from './databases.ts'
 
 export const CHECK = '/api/v1/rate-limit/check'
 export const BATCH = '/api/v1/rate-limit/check/batch'
@@ -161,6 +162,14 @@ export async function serveSettings(
   return { ...clientOf(server.address, logged), close: server.close }
 }
 
+/** The same with its rules in an embedded database of its own. */
+export async function serveEmbedded(settings: Partial<Settings>): Promise<Client> {
+  const { log, logged } = captureLog()
+  const server = await startServer({ ...defaults(), ...settings, port: 0, dataDir: await emptyDataDir() }, log)
+  onTestFinished(() => server.close())
+  return clientOf(server.address, logged)
+}
+
 /** A rule file in a folder of its own that is gone after the test. */
 export function ruleFile(content: string, name = 'rules.yaml'): string {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-server-'))
@@ -170,7 +179,7 @@ export function ruleFile(content: string, name = 'rules.yaml'): string {
   return path
 }
 
-function defaults(): Settings {
+export function defaults(): Settings {
   const values = Object.entries(SETTINGS).map(([name, { fallback }]) => [name, fallback()])
   return Object.fromEntries(values) as Settings
 }

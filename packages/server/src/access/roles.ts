@@ -1,6 +1,6 @@
 // Who may do what. A route declares the role it needs; a token carries the role it has.
 
-/** `check` asks for decisions and nothing else; the others each may do what those before them may; `admin` everything. */
+/** `check` asks for decisions only; the others each may do what those before them may, and `admin` everything. */
 export const ROLES = ['check', 'viewer', 'editor', 'approver', 'admin'] as const
 
 export type Role = (typeof ROLES)[number]

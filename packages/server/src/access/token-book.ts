@@ -30,10 +30,6 @@ export class TokenBook {
     this.#uses.set(tokenId, nowMs)
   }
 
-  get tokens(): readonly Token[] {
-    return [...this.#byHash.values()]
-  }
-
   get size(): number {
     return this.#byHash.size
   }

@@ -7,8 +7,8 @@ import { ROLES, type Role } from './roles.ts'
 import { newSecret, newTokenId, type Token, tokenHash } from './token.ts'
 
 export const TOKENS_CHANNEL = 'sluice_tokens'
-/** All of them are in the memory of every node. */
-export const TOKENS_MAX = 10_000
+/** All of them are in the memory of every node, and read every few seconds. */
+export const TOKENS_MAX = 2000
 /** Any number will do that no other program uses for an advisory lock of the same database. */
 const FIRST_TOKEN_LOCK = 7_365_852
 
@@ -19,7 +19,9 @@ export type TokenWish = {
   readonly expiresAt: Date | null
 }
 
-export type MadeToken = { readonly token: Token; readonly secret: string }
+export type ListedToken = Token & { readonly lastUsedAt: string | null }
+
+export type MadeToken = { readonly token: ListedToken; readonly secret: string }
 
 type TokenRow = {
   readonly id: string
@@ -32,8 +34,13 @@ type TokenRow = {
   readonly last_used_at: Date | null
 }
 
-/** The newest first. A role that this version does not know gives no rights, and its token is left out. */
+/** What nodes have to know. A role that this version does not know gives no rights, and its token is left out. */
 export async function readTokens(queries: Queries): Promise<Token[]> {
+  return (await listTokens(queries)).map(({ lastUsedAt, ...token }) => token)
+}
+
+/** The newest first. */
+export async function listTokens(queries: Queries): Promise<ListedToken[]> {
   const rows = await queries.query<TokenRow>(
     `SELECT id, name, role, hash, created_at, expires_at, revoked_at, last_used_at
      FROM api_tokens ORDER BY created_at DESC, id LIMIT ${2 * TOKENS_MAX}`,
@@ -45,7 +52,7 @@ export async function readTokens(queries: Queries): Promise<Token[]> {
   })
 }
 
-function tokenOf(row: TokenRow, role: Role): Token {
+function tokenOf(row: TokenRow, role: Role): ListedToken {
   return {
     tokenId: row.id,
     name: row.name,

@@ -18,7 +18,6 @@ export type Token = {
   /** null: it does not end by itself. */
   readonly expiresAt: string | null
   readonly revokedAt: string | null
-  readonly lastUsedAt: string | null
 }
 
 /** The token itself: shown once, to whoever asked for it. */

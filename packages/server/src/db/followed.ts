@@ -1,6 +1,6 @@
-// A small table that a node knows by heart: read at the start, whenever somebody tells of a change, and every few seconds
-// in case nobody could. While the database is away, what was last known stays; a node that starts meanwhile takes it
-// from its copy on disk.
+// A small table that a node knows by heart: read at the start, whenever somebody tells of a change, and every few
+// seconds in case nobody could. While the database is away, what was last known stays; a node that starts meanwhile
+// takes it from its copy on disk.
 
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'

@@ -75,7 +75,7 @@ export function killSwitchRoutes(app: FastifyInstance, parts: KillParts): void {
     durable: kills.durable,
     kills: killSwitch.kills.map(plainKill),
   })
-  const shared = { tags: ['admin'], response: answers(ANSWER, 400) }
+  const shared = { tags: ['admin'], response: answers(ANSWER, 400, 503) }
   const read = { operationId: 'readKillSwitch', summary: 'What is out of force', ...shared }
   app.get(KILL_SWITCH_PATH, { schema: read, config: { access: 'viewer' } }, state)
   const description =

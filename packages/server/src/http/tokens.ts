@@ -2,8 +2,7 @@
 
 import type { FastifyInstance } from 'fastify'
 import { ROLES, type Role } from '../access/roles.ts'
-import type { Token } from '../access/token.ts'
-import type { MadeToken, TokenWish } from '../access/token-table.ts'
+import type { ListedToken, MadeToken, TokenWish } from '../access/token-table.ts'
 import { ProblemError, problem } from './problem.ts'
 import { answers, problemAnswers, text } from './schemas.ts'
 
@@ -16,7 +15,7 @@ export type TokenStore = {
   create(wish: TokenWish, actor: string): Promise<MadeToken | undefined>
   /** False when there is no such token. */
   revoke(tokenId: string, actor: string): Promise<boolean>
-  list(): readonly Token[]
+  list(): Promise<readonly ListedToken[]>
 }
 
 type TokenBody = { readonly name: string; readonly role: Role; readonly ttl_seconds?: number }
@@ -69,10 +68,10 @@ export function tokensRoutes(app: FastifyInstance, store: TokenStore | undefined
     if (store !== undefined) return store
     throw new ProblemError(problem('NO_DATABASE', 'Tokens are kept in a database, and this node has none.'))
   }
-  const list = { operationId: 'listTokens', summary: 'All tokens', tags: ['admin'], response: answers(LIST, 409) }
-  app.get(TOKENS_PATH, { schema: list, config }, () => ({ tokens: tokens().list().map(plainToken) }))
+  const list = { operationId: 'listTokens', summary: 'All tokens', tags: ['admin'], response: answers(LIST, 409, 503) }
+  app.get(TOKENS_PATH, { schema: list, config }, async () => ({ tokens: (await tokens().list()).map(plainToken) }))
 
-  const made = { 201: MADE, ...problemAnswers(400, 409) }
+  const made = { 201: MADE, ...problemAnswers(400, 409, 503) }
   const create = { operationId: 'createToken', summary: 'Make a token', tags: ['admin'], body: BODY, response: made }
   app.post<{ Body: TokenBody }>(TOKENS_PATH, { schema: create, config }, async ({ body, caller }, reply) => {
     const { name, role, ttl_seconds: ttl } = body
@@ -84,7 +83,7 @@ export function tokensRoutes(app: FastifyInstance, store: TokenStore | undefined
     return { token: created.secret, ...plainToken(created.token) }
   })
 
-  const gone = { 204: { type: 'null', description: 'It is revoked.' }, ...problemAnswers(404, 409) }
+  const gone = { 204: { type: 'null', description: 'It is revoked.' }, ...problemAnswers(404, 409, 503) }
   const params = { type: 'object', properties: { token_id: { type: 'string' } } }
   const revoke = { operationId: 'revokeToken', summary: 'Revoke a token', tags: ['admin'], params, response: gone }
   const path = `${TOKENS_PATH}/:token_id`
@@ -106,7 +105,7 @@ export type PlainToken = {
   readonly last_used_at: string | null
 }
 
-export function plainToken(token: Token): PlainToken {
+export function plainToken(token: ListedToken): PlainToken {
   return {
     token_id: token.tokenId,
     name: token.name,

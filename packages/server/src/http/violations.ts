@@ -73,7 +73,7 @@ export function violationsRoute(app: FastifyInstance, find: FindViolations | und
     description: 'Of all nodes, about a second after the fact.',
     tags: ['insight'],
     querystring: QUERY,
-    response: answers(ANSWER, 400, 409),
+    response: answers(ANSWER, 400, 409, 503),
   }
   app.get<{ Querystring: Query }>(VIOLATIONS_PATH, { schema, config: { access: 'viewer' } }, async ({ query }) => {
     const filter = filterOf(query)

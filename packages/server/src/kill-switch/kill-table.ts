@@ -40,7 +40,8 @@ export function killsInDatabase(database: Database, refresh: () => Promise<void>
       change(async (queries) => {
         await queries.query(
           `INSERT INTO kills (rule_id, since, actor, reason) VALUES ($1, $2, $3, $4)
-           ON CONFLICT (rule_id) DO UPDATE SET since = excluded.since, actor = excluded.actor, reason = excluded.reason`,
+           ON CONFLICT (rule_id)
+             DO UPDATE SET since = excluded.since, actor = excluded.actor, reason = excluded.reason`,
           [ruleId ?? EVERYTHING, since, by, reason],
         )
         await audit(queries, { actor: by, action: 'kill_switch.on', ruleId, reason }, now())

@@ -2,7 +2,7 @@
 // followed and answers are not read. Each URL has a queue of its own, so that one that is down holds up no other; an
 // event is retried for about an hour, and what does not fit or never arrives is dropped and counted.
 
-import { randomUUID } from 'node:crypto'
+import { randomInt, randomUUID } from 'node:crypto'
 import { hostname } from 'node:os'
 import { type Clock, systemClock } from 'sluice'
 import type { Log } from '../log.ts'
@@ -107,7 +107,7 @@ class WebhookQueue {
       if (trouble === undefined) return true
       if (attempt === 0) log.warn({ event: event.type, host: new URL(this.#url).host, trouble }, 'a webhook failed')
       // Spread, so that nodes that failed together do not come back together.
-      await this.#pause(Math.min(retryMs * 2 ** attempt, RETRY_MS_MAX) * (0.5 + Math.random() / 2))
+      await this.#pause(Math.min(retryMs * 2 ** attempt, RETRY_MS_MAX) * (randomInt(50, 101) / 100))
       if (this.#closing.signal.aborted) return false
     }
     return false

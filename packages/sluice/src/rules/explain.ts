@@ -7,7 +7,7 @@ import { type Condition, readerOf } from './condition.ts'
 import { isWild, segmentsOf } from './pattern.ts'
 import type { Rule, RuleCondition } from './rule.ts'
 
-/** Why a rule does not charge a request, in the order of looking. The list is closed; http-api.md has a line for each. */
+/** Why a rule does not charge a request, in the order of looking. The list is closed; http-api.md explains each. */
 export const REASONS = [
   'disabled',
   'layer',

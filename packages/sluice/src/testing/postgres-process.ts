@@ -14,7 +14,7 @@ export type PostgresProcess = {
   createDatabase(): string
   /** Ends it as an administrator would, cutting off whoever is connected; what it holds stays. */
   down(): Promise<void>
-  /** Starts it again, on the same port. */
+  /** Starts it again, on the same port, unless it is up. */
   up(): Promise<void>
   stop(): Promise<void>
 }
@@ -35,15 +35,18 @@ export async function startPostgres(): Promise<PostgresProcess> {
   const port = await freePort()
   const settings = [...FAST, 'listen_addresses=127.0.0.1', `unix_socket_directories=${folder}`]
   const args = ['-D', data, '-p', String(port), ...settings.flatMap((setting) => ['-c', setting])]
-  let child: ChildProcess
+  let child: ChildProcess | undefined
   const up = async () => {
+    if (child !== undefined) return
     child = spawn(program('postgres'), args, options)
     await started(child)
   }
   const end = async (signal: NodeJS.Signals) => {
-    if (child.exitCode !== null || child.signalCode !== null) return
-    const exit = once(child, 'exit')
-    child.kill(signal)
+    const running = child
+    child = undefined
+    if (running === undefined || running.exitCode !== null || running.signalCode !== null) return
+    const exit = once(running, 'exit')
+    running.kill(signal)
     await exit
   }
   let databases = 0
