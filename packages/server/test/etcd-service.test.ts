@@ -1,9 +1,17 @@
 // A node that follows etcd, as users run it: changes come into force, bad ones and outages change nothing, and a node
 // that starts while etcd is away takes the rules that it last knew.
 
+import { execFile } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { type AddressInfo, connect } from 'node:net'
+import { createServer } from 'node:tls'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import { type EtcdProcess, startEtcd } from 'sluice/testing'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { temporaryFolder } from './databases.ts'
+import { buildOnce } from './process.ts'
 import { ADMIN_TOKEN, type Client, RULES, serveSettings } from './service.ts'
 
 const KEY = '/sluice/rules/all.yaml'
@@ -68,4 +76,37 @@ test('while etcd is away checks go on, and a node that starts takes the rules it
 test('without etcd and without a snapshot there is no start, and the reason is told', async () => {
   const starting = serveSettings({ rules: 'etcd://127.0.0.1:65535/sluice/rules', dataDir: temporaryFolder() })
   await expect(starting).rejects.toThrow(/the rules of the keys below \/sluice\/rules\/ in etcd at .* cannot be read/)
+})
+
+const BIN = fileURLToPath(new URL('../bin/sluice.js', import.meta.url))
+const pem = (name: string) => fileURLToPath(new URL(`fixtures/tls/${name}`, import.meta.url))
+
+/** TLS in front of an etcd; returns its port. */
+async function tlsBefore(etcd: EtcdProcess): Promise<number> {
+  const identity = { cert: readFileSync(pem('server.pem')), key: readFileSync(pem('server.key')) }
+  const proxy = createServer(identity, (socket) => {
+    const upstream = connect(Number(etcd.host.split(':')[1]), '127.0.0.1')
+    for (const side of [socket, upstream]) side.on('error', () => {})
+    socket.pipe(upstream).pipe(socket)
+  })
+  proxy.on('tlsClientError', () => {})
+  onTestFinished(() => void proxy.close())
+  proxy.listen(0, '127.0.0.1')
+  await once(proxy, 'listening')
+  return (proxy.address() as AddressInfo).port
+}
+
+test('etcds:// is TLS, and a certificate of nobody known is refused', { timeout: 300_000 }, async () => {
+  buildOnce()
+  const etcd = await freshEtcd()
+  await etcd.put({ [KEY]: limited(1) })
+  const url = `etcds://127.0.0.1:${await tlsBefore(etcd)}/sluice/rules`
+  const rulesOf = async (env: Record<string, string>) => {
+    const doctor = promisify(execFile)(process.execPath, [BIN, 'doctor', '--json', '--rules', url], { env })
+    const { stdout } = await doctor.catch((error: { stdout: string }) => error) // it ends with 3 when something is wrong
+    const findings = JSON.parse(stdout) as { about: string; health: string; found: string }[]
+    return findings.find(({ about }) => about === 'rules')
+  }
+  expect(await rulesOf({ NODE_EXTRA_CA_CERTS: pem('ca.pem') })).toMatchObject({ health: 'well' })
+  expect(await rulesOf({})).toMatchObject({ health: 'wrong', found: expect.stringMatching(/certificate/) })
 })
