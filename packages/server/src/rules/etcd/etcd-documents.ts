@@ -25,14 +25,19 @@ export async function joinDocuments(keys: readonly EtcdKey[]): Promise<Documents
   const origins: Origin[] = []
   for (const { key, value } of keys) {
     const text = await readRuleText(value, key.endsWith('.json') ? 'json' : 'yaml')
-    const lines = await text.linesOf(text.faults.map(({ field }) => field))
-    faults.push(...text.faults.map((fault, index) => ({ ...fault, place: placeOf(key, lines[index]) })))
+    faults.push(...(await placedFaults(key, text)))
     for (const [field, rule] of rulesIn(text.value)) {
       rules.push(rule)
       origins.push({ key, text, field })
     }
   }
   return { value: { rules }, faults, placesOf: (fields) => placesAmong(origins, rules, fields) }
+}
+
+async function placedFaults(key: string, { faults, linesOf }: RuleText): Promise<Documents['faults']> {
+  if (faults.length === 0) return [] // to find lines the text is read again
+  const lines = await linesOf(faults.map(({ field }) => field))
+  return faults.map((fault, index) => ({ ...fault, place: placeOf(key, lines[index]) }))
 }
 
 /** Each rule of a document. What is no rule is left for the parser to refuse. */
