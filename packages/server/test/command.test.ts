@@ -53,6 +53,18 @@ describe('the command', () => {
   })
 })
 
+test('a command: data on stdout, messages on stderr, and its exit code; what it prints can be cut off', () => {
+  const { code, stdout, stderr } = run(['rules', 'lint', 'examples/bad.yaml'])
+  expect(code).toBe(2)
+  expect(stdout.split('\n').length).toBeGreaterThan(20)
+  expect(stdout).not.toContain('mistakes')
+  expect(stderr).toMatch(/^examples\/bad\.yaml: 22 rules, \d+ mistakes, 5 warnings\n$/)
+  const cut = execFileSync('sh', ['-c', 'node packages/server/bin/sluice.js --help 2>&1 | head -1'], {
+    encoding: 'utf8',
+  })
+  expect(cut).toMatch(/^sluice \S+: a distributed rate limiter/)
+})
+
 describe('the banner', () => {
   test('shows address, rules and a curl that counts down to a refusal', async () => {
     const { output } = await start([], { SLUICE_DATA_DIR: await emptyDataDir() })

@@ -3,6 +3,7 @@
 import { existsSync } from 'node:fs'
 import type { Database } from '../db/database.ts'
 import { openDatabase } from '../db/open-database.ts'
+import { reasonOf } from '../reason.ts'
 import type { Given } from './arguments.ts'
 import { CommandError, EXIT, type Flag } from './command.ts'
 import { SETTING_FLAGS } from './setting-flags.ts'
@@ -33,5 +34,5 @@ export async function withDatabase<T>(given: Given, work: (database: Database) =
 
 function rethrow(error: unknown): never {
   if (error instanceof CommandError) throw error
-  throw new CommandError(`the database cannot be used: ${error instanceof Error ? error.message : String(error)}`)
+  throw new CommandError(`the database cannot be used: ${reasonOf(error)}`)
 }

@@ -2,7 +2,8 @@
 
 import { migrationsToRun } from '../db/migrate.ts'
 import { openDatabase } from '../db/open-database.ts'
-import { clockFinding, doubtful, type Finding, reasonOf, well, wrong } from './finding.ts'
+import { reasonOf } from '../reason.ts'
+import { clockFinding, doubtful, type Finding, well, wrong } from './finding.ts'
 
 /** As `server_version_num` tells it. */
 const OLDEST = { number: 150_000, name: '15' }

@@ -44,7 +44,3 @@ export async function clockFinding(
   const fix = 'let NTP set both clocks: limits go by the clock of Redis, but reset_at, expires_at and logs by ours'
   return doubtful(about, found, fix)
 }
-
-export function reasonOf(error: unknown): string {
-  return error instanceof Error ? error.message || String((error as NodeJS.ErrnoException).code) : String(error)
-}

@@ -1,7 +1,8 @@
 // Is Redis there, is it one that Sluice knows, and does it keep what it is told?
 
 import { Redis } from 'ioredis'
-import { clockFinding, doubtful, type Finding, reasonOf, well, wrong } from './finding.ts'
+import { reasonOf } from '../reason.ts'
+import { clockFinding, doubtful, type Finding, well, wrong } from './finding.ts'
 
 const CONNECT_MS_MAX = 3000
 const KNOWN_MAJOR = 7

@@ -3,13 +3,14 @@
 import { createLimiter, LimiterError, systemClock } from 'sluice'
 import { migrationsToRun } from '../db/migrate.ts'
 import { openDatabase } from '../db/open-database.ts'
+import { reasonOf } from '../reason.ts'
 import { isEtcdUrl, parseEtcdUrl } from '../rules/etcd/etcd-address.ts'
 import { EtcdSource } from '../rules/etcd/etcd-source.ts'
 import { lintRuleFile } from '../rules/lint.ts'
 import { mistakesIn } from '../rules/rule-file.ts'
 import { RuleStore } from '../rules/rule-store.ts'
 import type { Settings } from '../settings.ts'
-import { doubtful, type Finding, reasonOf, well, wrong } from './finding.ts'
+import { doubtful, type Finding, well, wrong } from './finding.ts'
 
 /** The embedded database is left alone: the node that uses it has it locked. */
 export async function examineRules(settings: Pick<Settings, 'rules' | 'database'>): Promise<Finding> {

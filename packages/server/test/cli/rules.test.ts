@@ -72,6 +72,8 @@ describe('plan', () => {
         { rule_id: 'uploads', change: 'created' },
       ],
     })
+    const asJson = ruleFile(JSON.stringify([{ rule_id: 'demo', limit: 1, window: '1s' }]), 'rules.json')
+    expect((await run(['rules', 'plan', asJson])).told).toContain('0 created, 1 updated, 1 deleted')
     const unchanged = await run(['rules', 'plan', ruleFile(ONE)])
     expect(unchanged).toEqual({ code: 0, out: '', told: `version ${version}: nothing to change\n` })
   })

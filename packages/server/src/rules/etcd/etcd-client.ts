@@ -1,6 +1,7 @@
 // What rules need of etcd, through the JSON gateway of its v3 API: read the keys of a prefix as of one revision, and be
 // told when they change. Every answer is bounded in time and size; a member that fails makes way for the next one.
 
+import { reasonOf } from '../../reason.ts'
 import type { EtcdAddress } from './etcd-address.ts'
 
 export type EtcdKey = { readonly key: string; readonly modRevision: number; readonly value: string }
@@ -146,9 +147,4 @@ function messageIn(said: string): string {
   } catch {
     return said.slice(0, 200)
   }
-}
-
-function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  return error.cause instanceof Error ? error.cause.message : error.message
 }
