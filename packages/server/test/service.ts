@@ -18,7 +18,7 @@ import type { RuleSource } from '../src/rules/rule-source.ts'
 import { RuleStore } from '../src/rules/rule-store.ts'
 import { startServer } from '../src/server.ts'
 import { SETTINGS, type Settings } from '../src/settings.ts'
-import { emptyDataDir } from './databases.ts'
+import { emptyDataDir, temporaryFolder } from './databases.ts'
 
 export const CHECK = '/api/v1/rate-limit/check'
 export const BATCH = '/api/v1/rate-limit/check/batch'
@@ -100,7 +100,7 @@ type RulesServed = {
 }
 
 async function serveRules({ rules, source, ruleStore, makeStore, access: options }: RulesServed): Promise<App> {
-  const { tokens, database, dataDir = '', ...access } = options
+  const { tokens, database, dataDir = database === undefined ? '' : temporaryFolder(), ...access } = options
   const { log, logged } = captureLog()
   const clock = fakeClock()
   const metrics = new Metrics()
