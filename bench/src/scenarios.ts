@@ -14,6 +14,9 @@ export const SCENARIOS = [
   'decision-latency',
   'outage',
   'refused',
+  'regions',
+  'rules-apply',
+  'propagation',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 

@@ -8,6 +8,7 @@ import { followCertificates, listen, tlsOptions } from './listen.ts'
 import { keyHash, type Log } from './log.ts'
 import { isLoopback } from './loopback.ts'
 import { Metrics } from './metrics.ts'
+import { openRegion } from './open-region.ts'
 import { type OpenStore, openStore } from './open-store.ts'
 import { openRecords } from './records.ts'
 import { LiveRules } from './rules/live-rules.ts'
@@ -46,7 +47,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
   try {
     const { source, store: ruleStore, snapshot, database } = await openRules(settings)
     closers.push(() => source.close())
-    const store = await openStore(settings, metrics, log)
+    const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
     const limiter = createLimiter({ rules: [], version: 0, store: store.store, layer, ipv6Prefix })
     closers.push(() => limiter.close())
     const live = new LiveRules({ source, snapshot, limiter, metrics, log })

@@ -2,6 +2,7 @@ import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { verifyAudit } from '../src/audit/audit.ts'
 import type { Database } from '../src/db/database.ts'
 import { type DatabaseSettings, openDatabase } from '../src/db/open-database.ts'
+import type { PlainRule } from '../src/rules/changes.ts'
 import { RuleStore } from '../src/rules/rule-store.ts'
 import { emptyDataDir, temporaryFolder, usePostgres } from './databases.ts'
 import { buildOnce, type Running, start } from './process.ts'
@@ -34,7 +35,7 @@ async function wholeSet(database: Database): Promise<number> {
   const { version, rules } = await store.read()
   expect(await store.set(version)).toEqual(rules)
   expect(await verifyAudit(database)).toMatchObject({ intact: true, rows: version })
-  const limits = [...new Set(rules.map(({ limit }) => limit))]
+  const limits = [...new Set((rules as PlainRule[]).map(({ limit }) => limit))]
   expect([rules.length, limits.length]).toEqual([RULES, 1])
   return Number(limits[0])
 }
@@ -58,7 +59,8 @@ describe('a node that is killed in the middle of an import leaves all of it or n
       const cut = importSet(node, 2).catch(() => undefined)
       await vi.waitFor(async () => {
         const [row] = await database.query<{ waiting: number }>(
-          `SELECT count(*)::int AS waiting FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%audit%'`,
+          `SELECT count(*) AS waiting FROM pg_stat_activity
+           WHERE wait_event_type = 'Lock' AND query LIKE '%audit%'`,
         )
         expect(row?.waiting).toBe(1)
       }, 10_000)

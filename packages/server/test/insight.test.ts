@@ -116,6 +116,13 @@ describe(`GET ${DECISIONS_PATH}`, () => {
     })
   })
 
+  test('an id may be as long as a check lets it be', async () => {
+    const app = await serveApp([TWO])
+    const request_id = 'é/'.repeat(512)
+    await app.check({ client_id: 'alice', request_id })
+    expect((await find(app, encodeURIComponent(request_id))).body).toMatchObject({ request_id })
+  })
+
   test('an id that is used again means the newest', async () => {
     const app = await serveApp([{ ...TWO, limit: 1 }])
     for (const allowed of [true, false]) {

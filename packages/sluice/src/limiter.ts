@@ -1,6 +1,7 @@
 // The way of a request: match → charges → take → combine → decision. A refusal is a value; an exception means bad input
 // or a broken store. A check sees one rule set as a whole, and a rule set that is refused changes nothing.
 
+import type { Limit } from './algorithms/limit.ts'
 import { type Clock, systemClock } from './clock.ts'
 import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE, type Plan } from './decision.ts'
 import { LimiterError, optionInvalid } from './errors.ts'
@@ -49,8 +50,8 @@ export interface Limiter {
   /** Replaces all rules at once; throws RULE_INVALID and keeps the present ones if one of them is wrong. */
   setRules(rules: unknown, version?: number): void
   /**
-   * The same in two steps, for large sets: this one takes its time, and checks go on meanwhile. Rejects with RULE_INVALID
-   * if one of them is wrong. Nothing changes before `enforce` is called on what it resolves to.
+   * The same in two steps, for large sets: this one takes its time, and checks go on meanwhile. Rejects with
+   * RULE_INVALID if one of them is wrong. Nothing changes before `enforce` is called on what it resolves to.
    */
   prepareRules(rules: unknown, version?: number): Promise<PreparedRules>
   /** Puts rules out of force at once, or all of them, until it is called again; an empty list brings all back. */
@@ -199,7 +200,9 @@ class RuleLimiter implements Limiter, Decider {
 
   #compile(rules: unknown, version: number): Sliced<RuleSet> {
     const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, clock = systemClock } = this.#options
-    return RuleSet.of(rules, version, { layer, ipv6Prefix }, clock)
+    const refusesSpread = this.#store.refusesSpread && ((limit: Limit) => this.#store.refusesSpread?.(limit))
+    const options = { layer, ipv6Prefix, stores: this.#store.named ?? [], refusesSpread }
+    return RuleSet.of(rules, version, options, clock, this.#rules)
   }
 
   #plan(subject: Subject, requestId: string | undefined): Plan {

@@ -12,6 +12,7 @@ const EXPORTS: Record<string, string[]> = {
     ...['mapped', 'memoryStore', 'parseRules', 'plainRule', 'systemClock'],
   ],
   'sluice/redis': ['redisStore'],
+  'sluice/regions': ['regionStore'],
   'sluice/http': [
     ...[
       'IPV6_PREFIX_DEFAULT',
@@ -26,10 +27,25 @@ const EXPORTS: Record<string, string[]> = {
     ...['parseCidr', 'policyName', 'quotaExceeded', 'rateLimitHeaders', 'retryAfterSeconds', 'subjectOf', 'withEnd'],
     ...['withHeaders'],
   ],
+  'sluice/client': ['politeFetch', 'readLimits'],
   'sluice/express': ['rateLimit'],
   'sluice/fetch': ['rateLimit'],
+  'sluice/express-rate-limit': ['SluiceStore'],
+  'sluice/fastify-rate-limit': ['storeClass'],
+  'sluice/hono-rate-limiter': ['SluiceStore'],
+  'sluice/nestjs-throttler': ['SluiceThrottlerStorage'],
+  'sluice/rate-limiter-flexible': ['limiterClass'],
   'sluice/testing': [
-    ...['fakeClock', 'seededRandom', 'startEtcd', 'startFaultProxy', 'startPostgres', 'startRedis', 'storeContract'],
+    ...[
+      'fakeClock',
+      'seededRandom',
+      'startEtcd',
+      'startFaultProxy',
+      'startPostgres',
+      'startRedis',
+      'startRedisCluster',
+    ],
+    ...['startSentinels', 'storeContract'],
   ],
 }
 

@@ -241,6 +241,18 @@ describe('new rules', () => {
     expect([limiter.rule('r7')?.rule_id, limiter.rule('a')]).toEqual(['r7', undefined])
   })
 
+  test('may hold rules that are in force already, and are then the same as if written anew', () => {
+    const { check, limiter } = bench([{ limit: 5 }, { limit: 9 }])
+    const [a, b] = limiter.rules
+    limiter.setRules([a, { ...b, limits: undefined, rule_id: 'c', ...MINUTE }])
+    expect(limiter.rules[0]).toBe(a)
+    expect(check().outcomes.map(({ ruleId, limit, remaining }) => [ruleId, limit, remaining])).toEqual([
+      ['a', 5, 4],
+      ['c', MINUTE.limit, MINUTE.limit - 1],
+    ])
+    expect(thrownBy(() => limiter.setRules([a, a]))).toEqual(refusing('RULE_INVALID'))
+  })
+
   test('do not change a check that is under way', async () => {
     const clock = fakeClock()
     const store = remoteStore(clock)

@@ -51,9 +51,9 @@ export function guardRoutes(app: FastifyInstance, parts: GuardParts): void {
     if (config?.access === undefined) throw new Error(`${method} ${url} does not say who may call it: config.access`)
   })
   app.addHook('onRequest', (request, _reply, done) => {
-    request.caller = identify(request)
     const needed = request.is404 ? 'open' : (request.routeOptions.config.access ?? 'admin')
-    if (needed === 'open' || (needed === 'check' && parts.checksAreOpen)) return done()
+    request.caller = needed === 'proxy' ? ANYBODY : identify(request)
+    if (needed === 'open' || needed === 'proxy' || (needed === 'check' && parts.checksAreOpen)) return done()
     admit(request.caller, needed, parts)
     if (needed !== 'check') throttle.request(request.caller.id)
     done()

@@ -5,8 +5,12 @@ export const ROLES = ['check', 'viewer', 'editor', 'approver', 'admin'] as const
 
 export type Role = (typeof ROLES)[number]
 
-/** What a route asks of its callers: a role, or nothing. */
-export type Access = Role | 'open'
+/**
+ * What a route asks of its callers: a role, or nothing. `proxy` is for routes that proxies ask on behalf of their
+ * clients, and that see to it themselves which proxies may: the header Authorization is that of the client, and meant
+ * for somebody else.
+ */
+export type Access = Role | 'open' | 'proxy'
 
 const LADDER: readonly Role[] = ['viewer', 'editor', 'approver', 'admin']
 

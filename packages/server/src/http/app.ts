@@ -24,6 +24,7 @@ import { answerUnknown } from './not-found.ts'
 import { describeRoutes, openapiRoutes } from './openapi.ts'
 import { ProblemError } from './problem.ts'
 import { refundRoute } from './refund.ts'
+import { regionsRoute } from './regions.ts'
 import { resetRoute } from './reset.ts'
 import { parseRuleBodies } from './rule-bodies.ts'
 import { ruleSetRoutes } from './rule-set.ts'
@@ -47,6 +48,8 @@ export type AppParts = Omit<HealthParts, 'killSwitch'> &
   }
 
 const REQUEST_MS_MAX = 10_000
+/** A request id of 1024 characters, each of them escaped. */
+const PARAMETER_LENGTH_MAX = 12 * 1024
 
 export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   const { limiter, metrics, store, records, log, keyHash, clock = systemClock } = parts
@@ -83,6 +86,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   explainRoute(app, limiter, clock)
   decisionsRoutes(app, trail, keyHash)
   hotKeysRoute(app, limiter, keyHash)
+  regionsRoute(app, limiter, store.region)
   resetRoute(app, limiter, log)
   violationsRoute(app, records.findViolations)
   tokensRoutes(app, records.tokenStore, nowMs)
@@ -100,6 +104,7 @@ function createFastify({ log, tls }: AppParts): FastifyInstance {
     ...(tls === undefined ? {} : { https: tls }),
     logger: false,
     requestTimeout: REQUEST_MS_MAX,
+    routerOptions: { maxParamLength: PARAMETER_LENGTH_MAX },
     ajv: {
       customOptions: {
         allErrors: true,

@@ -64,6 +64,11 @@ function readiness(parts: HealthParts): Readonly<Record<string, unknown>> {
 /** Why the node is degraded; empty when it is not. */
 export function troubleOf({ live, store, killSwitch }: HealthParts): readonly string[] {
   const [failure, killed] = [store.failure(), killSwitch.inWords()]
-  const trouble = [failure && `store: ${failure}`, live.trouble(), killed && `kill switch: ${killed}`]
+  const trouble = [
+    failure && `store: ${failure}`,
+    store.region?.isCutOff ? 'region: the global Redis does not answer, homes only' : undefined,
+    live.trouble(),
+    killed && `kill switch: ${killed}`,
+  ]
   return trouble.filter((text) => text !== undefined)
 }

@@ -94,7 +94,7 @@ export function etag(version: number): string {
 
 export type LinesOf = (fields: readonly string[]) => Promise<(number | undefined)[]>
 
-/** The rules of a body, checked as this node would check them; or 400 with every mistake, and lines if they are known. */
+/** The rules of a body, checked as this node would check them; or 400 with every mistake, and its line if known. */
 export async function goodRules({ limiter }: RulesParts, rules: unknown, linesOf?: LinesOf): Promise<readonly Rule[]> {
   try {
     const prepared = await limiter.prepareRules(rules)

@@ -80,7 +80,7 @@ function createRoute(app: FastifyInstance, parts: RulesParts): void {
     const rule = await goodRule(parts, request.body)
     const next = async ([present]: readonly PlainRule[]) => {
       if (present === undefined) return [rule]
-      const detail = `There is a rule ${rule.rule_id} already: change it with PUT or PATCH ${RULES_PATH}/${rule.rule_id}.`
+      const detail = `There is a rule ${rule.rule_id} already: change it with PUT or PATCH.`
       throw new ProblemError(problem('RULE_EXISTS', detail), { etag: etag(Number(present.version)) })
     }
     const edited = await write(parts, request, { action: 'rule.create', ruleId: rule.rule_id, next })

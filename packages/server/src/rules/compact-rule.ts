@@ -5,25 +5,36 @@ import { isDeepStrictEqual } from 'node:util'
 import { parseRules, plainRule, type Rule } from 'sluice'
 import type { PlainRule } from './changes.ts'
 
-/** Fields from which the parser fills in others. */
-const CAUSES: readonly string[] = ['rule_id', 'algorithm', 'intent', 'limit', 'limits', 'window_seconds']
+/** What the store keeps about a rule. */
 const NOTES: readonly string[] = ['version', 'created_at', 'updated_at']
-const PLAINEST: PlainRule = completed({ limit: 1, window_seconds: 1 }, 'rule')
+const ALWAYS: readonly string[] = ['rule_id', 'limit', 'limits', 'window_seconds']
+const PLAINEST: Plain = completed({})
+
+type Plain = Readonly<Record<string, unknown>>
 
 /** It parses to the same rule again, except for its version and times, which the store keeps. */
 export function compactRule(rule: Rule): PlainRule {
-  const plain = plainRule(rule)
-  const filledIn = completed(Object.fromEntries(CAUSES.map((name) => [name, plain[name]])), rule.rule_id)
-  const said = Object.entries(plain).filter(([name, value]) => {
+  const { algorithm, intent } = rule
+  const filledIn = completion(algorithm, intent)
+  const said = Object.entries(plainRule(rule)).filter(([name, value]) => {
     if (NOTES.includes(name)) return false
-    if (name.startsWith('limit') || name === 'window_seconds') return true
-    return !isDeepStrictEqual(value, (CAUSES.includes(name) ? PLAINEST : filledIn)[name])
+    const unsaid = name === 'algorithm' || name === 'intent' ? PLAINEST : filledIn
+    return ALWAYS.includes(name) || !isDeepStrictEqual(value, unsaid[name])
   })
   return { ...Object.fromEntries(said), rule_id: rule.rule_id }
 }
 
-function completed(fields: Readonly<Record<string, unknown>>, ruleId: string): PlainRule {
-  const given = Object.entries(fields).filter(([, value]) => value !== undefined)
-  const [rule] = parseRules([{ ...Object.fromEntries(given), rule_id: ruleId }])
-  return { ...(rule && plainRule(rule)), rule_id: ruleId }
+const completions = new Map<string, Plain>()
+
+/** What the parser fills in follows from these two alone. */
+function completion(algorithm: Rule['algorithm'], intent: Rule['intent']): Plain {
+  const key = `${algorithm} ${intent}`
+  const known = completions.get(key) ?? completed({ algorithm, intent })
+  completions.set(key, known)
+  return known
+}
+
+function completed(fields: Plain): Plain {
+  const [rule] = parseRules([{ rule_id: 'any', limit: 1, window_seconds: 1, ...fields }])
+  return rule === undefined ? {} : plainRule(rule)
 }

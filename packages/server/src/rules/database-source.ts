@@ -21,9 +21,9 @@ export function databaseSource(database: Database, place: string): RuleSource {
   return {
     kind: 'database',
     place,
-    read: async (known) => {
+    read: async (known, present) => {
       await prepare()
-      return (await store.version()) === known ? undefined : store.read()
+      return (await store.version()) === known ? undefined : store.read(known, present)
     },
     watch: (changed) => database.listen(RULES_CHANNEL, changed),
     close: () => database.close(),

@@ -106,7 +106,8 @@ export class LiveRules {
   }
 
   async #load(isFirst: boolean): Promise<void> {
-    const found = await this.source.read(this.#found)
+    const { version, rules } = this.#parts.limiter
+    const found = await this.source.read(this.#found, version === this.#found ? rules : undefined)
     if (found !== undefined) await this.#use(found, isFirst)
     if (this.#lost) this.#parts.log.info({ source: this.source.place }, 'the source of the rules answers again')
     this.#lost = false

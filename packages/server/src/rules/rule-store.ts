@@ -14,7 +14,11 @@ const SETS_MAX = 1000
 /** Rows that are read or written together: their number bounds how long they hold up this process. */
 const PAGE_ROWS = 250
 
-export type StoredSet = { readonly version: number; readonly rules: readonly PlainRule[]; readonly ageMs: number }
+export type StoredSet = {
+  readonly version: number
+  readonly rules: readonly (PlainRule | Rule)[]
+  readonly ageMs: number
+}
 
 export type Author = { readonly actor: string; readonly reason: string | undefined }
 
@@ -40,6 +44,7 @@ export type VersionNote = {
   readonly created_at: Date
 }
 
+type Found = { readonly rule: PlainRule }
 type InForce = { readonly version: number; readonly at: Date }
 
 export class RuleStore {
@@ -54,8 +59,11 @@ export class RuleStore {
     return row?.version ?? 0
   }
 
-  /** The set in force, all of one moment. */
-  read(): Promise<StoredSet> {
+  /**
+   * The set in force, all of one moment. Of a set that is known already, only what has changed since is asked for: the
+   * other rules are those that were handed in.
+   */
+  read(known?: number, present?: readonly Rule[]): Promise<StoredSet> {
     return this.#database.transaction(async (queries) => {
       await queries.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY')
       const [row] = await queries.query<{ version: number; age: number | null }>(
@@ -63,7 +71,10 @@ export class RuleStore {
          FROM rules_in_force LEFT JOIN rule_versions USING (version)`,
         [],
       )
-      return { version: row?.version ?? 0, rules: await rulesIn(queries), ageMs: row?.age ?? 0 }
+      const { version = 0, age } = row ?? {}
+      const isLater = known !== undefined && known < version
+      const rules = (isLater && present && (await changedRules(queries, known, present))) || (await rulesIn(queries))
+      return { version, rules, ageMs: age ?? 0 }
     })
   }
 
@@ -118,8 +129,30 @@ async function lockedVersion(queries: Queries): Promise<InForce> {
   return row
 }
 
+/** Undefined when it is not that simple: rules were deleted, or the database is not the one that it was. */
+async function changedRules(
+  queries: Queries,
+  known: number,
+  present: readonly Rule[],
+): Promise<(PlainRule | Rule)[] | undefined> {
+  const [row] = await queries.query<{ count: number; changed: number }>(
+    'SELECT count(*) AS count, count(*) FILTER (WHERE revision > $1) AS changed FROM rules',
+    [known],
+  )
+  if (row === undefined || row.changed > PAGE_ROWS) return undefined
+  const sql = 'SELECT rule FROM rules WHERE revision > $1 ORDER BY rule_id'
+  const changed = new Map((await queries.query<Found>(sql, [known])).map(({ rule }) => [rule.rule_id, rule]))
+  const rules = present.map((rule) => changed.get(rule.rule_id) ?? rule)
+  for (const { rule_id } of present) changed.delete(rule_id)
+  if (rules.length + changed.size !== row.count) return undefined
+  return changed.size === 0 ? rules : [...rules, ...changed.values()].sort(byId)
+}
+
+function byId(one: PlainRule | Rule, other: PlainRule | Rule): number {
+  return one.rule_id < other.rule_id ? -1 : 1
+}
+
 async function rulesIn(queries: Queries, ruleId?: string): Promise<PlainRule[]> {
-  type Found = { readonly rule: PlainRule }
   if (ruleId !== undefined) {
     const rows = await queries.query<Found>('SELECT rule FROM rules WHERE rule_id = $1', [ruleId])
     return rows.map(({ rule }) => rule)

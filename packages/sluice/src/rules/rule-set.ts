@@ -3,7 +3,7 @@
 import type { Clock } from '../clock.ts'
 import type { Plan } from '../decision.ts'
 import { type LimiterError, optionInvalid } from '../errors.ts'
-import type { Sliced } from '../slices.ts'
+import { mapped, type Sliced } from '../slices.ts'
 import type { BucketName, Charge, ChargeKind } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
 import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compiling } from './compile.ts'
@@ -55,10 +55,21 @@ export class RuleSet {
     this.#nothing = { charges: [], limits: [], op: undefined, version }
   }
 
-  /** From rules in any spelling. Throws RULE_INVALID. */
-  static *of(input: unknown, version: number, options: CompileOptions, clock: Clock): Sliced<RuleSet> {
-    const rules = yield* parsing(input)
-    const compiled = yield* compiling(rules, options)
+  /**
+   * From rules in any spelling. Throws RULE_INVALID. Rules that are taken over from `previous`, a set with the same
+   * options, cost next to nothing.
+   */
+  static *of(
+    input: unknown,
+    version: number,
+    options: CompileOptions,
+    clock: Clock,
+    previous?: RuleSet,
+  ): Sliced<RuleSet> {
+    const known = new Map<Rule, CompiledRule>()
+    yield* mapped(previous === undefined ? [] : previous.#compiled, (compiled) => known.set(compiled.rule, compiled))
+    const rules = yield* parsing(input, known)
+    const compiled = yield* compiling(rules, options, known)
     const index = yield* RuleIndex.of(compiled)
     return new RuleSet(rules, version, compiled, index, options, clock)
   }

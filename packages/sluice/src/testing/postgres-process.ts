@@ -56,9 +56,15 @@ export async function startPostgres(): Promise<PostgresProcess> {
     execFileSync(program('createdb'), ['-h', '127.0.0.1', '-p', String(port), '-U', 'sluice', name], options)
     return `postgres://sluice@127.0.0.1:${port}/${name}`
   }
+  const abandon = () => {
+    child?.kill('SIGQUIT')
+    rmSync(folder, { recursive: true, force: true })
+  }
+  process.once('exit', abandon) // when whoever started it is interrupted
   const stop = async () => {
     await end('SIGQUIT') // nothing it holds is worth a clean end
-    rmSync(folder, { recursive: true, force: true })
+    process.off('exit', abandon)
+    abandon()
   }
   await up()
   return { port, createDatabase, up, down: () => end('SIGINT'), stop }
