@@ -20,6 +20,8 @@ import { Oracle } from '../simulation/oracle.ts'
 export type RegionName = 'eu' | 'us'
 export type BedOptions = {
   readonly shares: Shares
+  /** Far, unless it is said to be near: then the home pays first, and the pool is asked ahead of need. */
+  readonly near?: boolean
   /** By how much the clock of a region is ahead. */
   readonly skewMs?: Partial<Record<RegionName, number>>
 }
@@ -131,7 +133,7 @@ export class RegionBed {
     await Promise.all([this.global, ...Object.values(this.#regional)].map((redis) => redis.stop()))
   }
 
-  async #addNode(name: RegionName, { shares, skewMs = {} }: BedOptions): Promise<void> {
+  async #addNode(name: RegionName, { shares, near, skewMs = {} }: BedOptions): Promise<void> {
     const { clock } = this
     const skewUs = (skewMs[name] ?? 0) * 1000
     const regionalClock = { nowUs: () => clock.nowUs() + skewUs }
@@ -143,11 +145,13 @@ export class RegionBed {
     const home = redisStore(client(this.#regional[name].port), { ...PATIENT, clock: regionalClock })
     const pool = redisStore(client(this.ways[name].port), { ...PATIENT, clock })
     const timers = this.#timers
+    const nearMs = near ? 1 : -1
     const store = regionStore({
       name,
       shares,
       regional: leaseStore(home, { clock, timers }),
       global: pool,
+      nearMs,
       clock,
       timers,
     })
