@@ -114,7 +114,7 @@ describe('the parts of a limit', () => {
     )
   })
 
-  test('are charged alike under any shares: as long a look back, as long leases, buckets that fill up equally fast', () => {
+  test('are charged alike under any shares: look back as far, lease as long, fill up as fast', () => {
     const leased = ['token_bucket', 'sliding_window_log'] as const
     fc.assert(
       fc.property(

@@ -1,8 +1,8 @@
-// A store around two: the one of this region, and a global one that all regions lease from. A limit with `spread:
-// global` is split into a home and a pool (region-parts.ts), and each charge is paid by exactly one of them: by units of
-// the pool that this node holds, else by the home, else by the pool itself, which then has to be asked. Where the pool
-// is near, it is asked before the home. A take is still all or nothing: what the pool has paid goes back if the region
-// refuses the rest.
+// A store around two: the one of this region, and a global one that all regions lease from. A limit with
+// `spread: global` is split into a home and a pool (region-parts.ts), and each charge is paid by exactly one of them:
+// by units of the pool that this node holds, else by the home, else by the pool itself, which then has to be asked.
+// Where the pool is near, it is asked before the home. A take is still all or nothing: what the pool has paid goes back
+// if the region refuses the rest.
 //
 // Errs low: whatever is lost between a pool and a node was charged before. Without the global store a region keeps its
 // homes and what its nodes hold; `on_fail` is for the region's own store only.
@@ -24,7 +24,16 @@ import {
 } from '../store/store.ts'
 import { isPool, type RegionParts, refusalOf, regionParts, type Split, splitUnits } from './region-parts.ts'
 import { type ExactShares, exactShares, type Shares } from './shares.ts'
-import { answerOf, isOpen, type Line, NO_CHARGES, PoolTaken } from './taken-lines.ts'
+import {
+  answerOf,
+  borrowable,
+  homeCharges,
+  isHomeless,
+  isOpen,
+  type Line,
+  NO_CHARGES,
+  PoolTaken,
+} from './taken-lines.ts'
 import { WatchedStore } from './watched-store.ts'
 
 export type RegionOptions = {
@@ -376,29 +385,4 @@ function ofPool({ owner, detail, min, max, kind }: Charge, limit: Limit): Charge
 
 function isSpread({ limit }: Charge): boolean {
   return limit.spread !== undefined
-}
-
-function homeCharges(lines: readonly Line[]): Charge[] {
-  return lines.flatMap(({ charge, parts, paid }) => {
-    if (paid !== undefined) return []
-    if (parts === undefined) return charge
-    return parts.home === undefined ? [] : { ...charge, limit: parts.home }
-  })
-}
-
-/** Lines for which the pool is worth asking after the region has refused; none where another limit refuses as well. */
-function borrowable(lines: readonly Line[], { grants }: Taken): Line[] {
-  const home = grants.values()
-  const short: Line[] = []
-  for (const line of lines) {
-    const grant = line.paid !== undefined || isHomeless(line) ? undefined : home.next().value
-    if (!isBinding(line.charge.kind) || grant === undefined || grant.short === false) continue
-    if (line.asked || grant.short === 'stale_rules') return []
-    short.push(line)
-  }
-  return short
-}
-
-function isHomeless({ parts }: Line): boolean {
-  return parts !== undefined && parts.home === undefined
 }

@@ -1,4 +1,4 @@
-// A store around the global one that sees how it is: whether it answers, how long that takes, and what time it is there.
+// A store around the global one that sees how it is: whether it answers, how long that takes, what time it is there.
 
 import { StoreClock } from '../approximate/store-clock.ts'
 import type { Timers } from '../clock.ts'
@@ -32,7 +32,7 @@ export class WatchedStore implements Store {
     return this.isLost ? this.#timers.nowMs() - this.#answeredMs : this.#roundTripMs
   }
 
-  /** How far away it is: of the answers of late, the one that took least. The others waited for this process as well. */
+  /** How far away it is: of the answers of late, the one that took least. Others waited for this process as well. */
   get distanceMs(): number {
     return this.isLost ? Number.POSITIVE_INFINITY : Math.min(this.#shortestMs, this.#shortestBeforeMs)
   }

@@ -1,5 +1,5 @@
-// Two regions and what they share, on three real Redis servers. Time is moved by hand, for Redis and for nodes alike, so
-// that a busy machine has no part in what is measured; what can break is the way to the global Redis.
+// Two regions and what they share, on three real Redis servers. Time is moved by hand, for Redis and for nodes alike,
+// so that a busy machine has no part in what is measured; what can break is the way to the global Redis.
 
 import { Redis } from 'ioredis'
 import { type Charge, compileLimit, type Limit, type LimitNumbers, memoryStore, type Taken } from 'sluice'

@@ -1,5 +1,5 @@
-// Limits that two regions share, on real Redis servers: what one region can use of them, what both can, and what happens
-// when the way to the global Redis breaks. The table of docs/guides/regions.md is written here:
+// Limits that two regions share, on real Redis servers: what one region can use of them, what both can, and what
+// happens when the way to the global Redis breaks. The table of docs/guides/regions.md is written here:
 // UPDATE_FIGURES=1 npx vitest run test/regions
 
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -108,7 +108,7 @@ test('a region that is cut off for a minute keeps its home, and the other the re
   bed.ways.us.open()
 })
 
-test('the global Redis is killed: both regions have their homes, and no interval sees more than the limit', async () => {
+test('the global Redis is killed: regions have their homes, and no interval sees more than the limit', async () => {
   const bed = await bedOf({ shares: { weights: WEIGHTS, homeShare: 0.5 } })
   await bed.load(LIMITS, 4, { eu: 1, us: 1 })
   await bed.global.stop()
