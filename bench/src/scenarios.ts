@@ -16,6 +16,7 @@ export const SCENARIOS = [
   'decision-latency',
   'outage',
   'refused',
+  'regions',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 

@@ -3,7 +3,9 @@
 
 import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
 import type { ErrorCode, HotKey, Limiter, Source, Store } from 'sluice'
+import type { RedisStore } from 'sluice/redis'
 import { VERSION } from './package-facts.ts'
+import { registerRedis } from './redis-metrics.ts'
 import { Tally } from './tally.ts'
 
 /** Rules beyond these share the label `other`: a scrape has to stay readable. */
@@ -31,11 +33,14 @@ export class Metrics {
   readonly #batchTakes = new Tally(BATCH_TAKES)
   #storeStats: () => Readonly<Record<string, number>> = () => ({})
   #hotKeys: () => readonly HotKey[] = () => []
+  #redis: Pick<RedisStore, 'facts' | 'shards'> | undefined
 
   constructor() {
     collectDefaultMetrics({ register: this.registry })
     this.#registerChecks()
     this.#registerStore()
+    registerRedis(this.registry, () => this.#redis)
+    this.#registerRegion()
     this.#registerHotKeys()
     this.#registerRules()
   }
@@ -63,6 +68,10 @@ export class Metrics {
 
   watchStore(store: Store): void {
     this.#storeStats = () => store.stats?.() ?? {}
+  }
+
+  watchRedis(store: Pick<RedisStore, 'facts' | 'shards'>): void {
+    this.#redis = store
   }
 
   watchLimiter(limiter: Limiter): void {
@@ -146,7 +155,7 @@ export class Metrics {
     this.#counter('sluice_syncs_lost_total', 'Syncs that were not answered in time.', stat('syncs_lost'))
     this.#gauge(
       'sluice_store_left_alone',
-      '1 while Redis is not asked, because it failed or for a drill.',
+      'Servers of Redis that are not asked, because they failed or for a drill.',
       stat('breaker_open'),
     )
     this.#counter('sluice_store_timeouts_total', 'Checks that Redis did not answer in time.', stat('timeouts'))
@@ -159,6 +168,34 @@ export class Metrics {
     this.#counter('sluice_overflowed_total', 'Checks of new keys that shared an overflow bucket.', () => {
       return this.#storeStats().overflowed ?? 0
     })
+  }
+
+  #registerRegion(): void {
+    const stat = (name: string, per = 1) => {
+      return () => (this.#storeStats()[name] ?? 0) / per
+    }
+    this.#gauge('sluice_region_home_share', 'What this region has of each limit for good.', stat('region_home_share'))
+    this.#gauge('sluice_region_pool_share', 'What all regions lease of each limit.', stat('region_pool_share'))
+    this.#counter('sluice_region_home_units_total', 'Units that homes have paid.', stat('region_home_units'))
+    this.#counter('sluice_region_borrowed_units_total', 'Units that pools have paid.', stat('region_borrowed_units'))
+    this.#counter('sluice_region_asked_total', 'Checks that had to ask the global Redis.', stat('region_asked'))
+    this.#gauge('sluice_region_leases', 'Leases of pools held by this node.', stat('region_leases'))
+    this.#gauge('sluice_region_cut_off', '1 while the global Redis does not answer.', stat('region_cut_off'))
+    this.#gauge(
+      'sluice_region_lag_seconds',
+      'How long the last answer of the global Redis took, or for how long there was none.',
+      stat('region_lag_ms', 1000),
+    )
+    this.#gauge(
+      'sluice_region_clock_difference_seconds',
+      'How far the clock of the global Redis is ahead of that of the region.',
+      stat('region_clock_difference_ms', 1000),
+    )
+    this.#gauge(
+      'sluice_region_window_excess',
+      'Share of its limit by which a window may exceed it, because clocks differ.',
+      stat('region_window_excess'),
+    )
   }
 
   /** By rule, because a global rule always has the hottest key of all; there are never more series than hot keys. */

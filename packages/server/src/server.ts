@@ -7,6 +7,7 @@ import { createApp } from './http/app.ts'
 import type { Lifecycle } from './http/health.ts'
 import { keyHash, type Log } from './log.ts'
 import { Metrics } from './metrics.ts'
+import { openRegion } from './open-region.ts'
 import { type OpenStore, openStore } from './open-store.ts'
 import { filePrint } from './rules/file-watch.ts'
 import { followRuleFile } from './rules/live-rules.ts'
@@ -31,7 +32,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
   const { layer, ipv6Prefix, rules: path } = settings
   const print = filePrint(path)
   const metrics = new Metrics()
-  const store = await openStore(settings, metrics, log)
+  const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
   try {
     const limiter = useRuleFile(path, (rules) => createLimiter({ rules, store: store.store, layer, ipv6Prefix }))
     const lifecycle: Lifecycle = { draining: false }

@@ -1,6 +1,7 @@
 // The way of a request: match → charges → take → combine → decision. A refusal is a value; an exception means bad input
 // or a broken store. A check sees one rule set as a whole, and a rule set that is refused changes nothing.
 
+import type { Limit } from './algorithms/limit.ts'
 import { type Clock, systemClock } from './clock.ts'
 import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE, type Plan } from './decision.ts'
 import { LimiterError, optionInvalid } from './errors.ts'
@@ -151,7 +152,9 @@ class RuleLimiter implements Limiter, Decider {
 
   #compile(rules: unknown, version: number): RuleSet {
     const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, clock = systemClock } = this.#options
-    return new RuleSet(parseRules(rules), version, { layer, ipv6Prefix }, clock)
+    const refusesSpread = this.#store.refusesSpread && ((limit: Limit) => this.#store.refusesSpread?.(limit))
+    const options = { layer, ipv6Prefix, stores: this.#store.named ?? [], refusesSpread }
+    return new RuleSet(parseRules(rules), version, options, clock)
   }
 
   #plan(subject: Subject, requestId: string | undefined): Plan {

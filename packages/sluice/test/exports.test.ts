@@ -12,6 +12,7 @@ const EXPORTS: Record<string, string[]> = {
     ...['plainRule', 'systemClock'],
   ],
   'sluice/redis': ['redisStore'],
+  'sluice/regions': ['regionStore'],
   'sluice/http': [
     ...[
       'IPV6_PREFIX_DEFAULT',
@@ -35,6 +36,7 @@ const EXPORTS: Record<string, string[]> = {
     ...['parseCidr', 'policyName', 'quotaExceeded', 'rateLimitHeaders', 'retryAfterSeconds', 'subjectOf', 'withEnd'],
     ...['withHeaders'],
   ],
+  'sluice/client': ['politeFetch', 'readLimits'],
   'sluice/express': ['rateLimit'],
   'sluice/fastify': ['rateLimit', 'rateLimitPlugin'],
   'sluice/koa': ['rateLimit'],
@@ -42,7 +44,15 @@ const EXPORTS: Record<string, string[]> = {
   'sluice/nest': ['rateLimit'],
   'sluice/node': ['rateLimit'],
   'sluice/fetch': ['rateLimit'],
-  'sluice/testing': ['fakeClock', 'seededRandom', 'startFaultProxy', 'startRedis', 'storeContract'],
+  'sluice/express-rate-limit': ['SluiceStore'],
+  'sluice/fastify-rate-limit': ['storeClass'],
+  'sluice/hono-rate-limiter': ['SluiceStore'],
+  'sluice/nestjs-throttler': ['SluiceThrottlerStorage'],
+  'sluice/rate-limiter-flexible': ['limiterClass'],
+  'sluice/testing': [
+    ...['fakeClock', 'seededRandom', 'startFaultProxy', 'startRedis', 'startRedisCluster', 'startSentinels'],
+    'storeContract',
+  ],
 }
 
 test.each(Object.entries(EXPORTS))('%s exports these names and no others', async (subpath, names) => {

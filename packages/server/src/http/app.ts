@@ -15,6 +15,7 @@ import { parseJsonBodies } from './json-body.ts'
 import { answerUnknown } from './not-found.ts'
 import { describeRoutes, openapiRoutes } from './openapi.ts'
 import { refundRoute } from './refund.ts'
+import { regionsRoute } from './regions.ts'
 import { rulesRoutes } from './rules.ts'
 import { sendProblem } from './send-problem.ts'
 import { problemOf } from './trouble.ts'
@@ -48,6 +49,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   refundRoute(app, limiter, admissions)
   rulesRoutes(app, limiter, rulesPath)
   hotKeysRoute(app, parts)
+  regionsRoute(app, limiter, store.region)
   drillRoute(app, store, parts)
   healthRoutes(app, parts)
   openapiRoutes(app)

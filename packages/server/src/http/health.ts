@@ -53,6 +53,7 @@ function readiness({ limiter, metrics, store, lifecycle }: HealthParts): Readonl
   const failure = store.failure()
   const trouble = [
     ...(failure === undefined ? [] : [`store: ${failure}`]),
+    ...(store.region?.isCutOff ? ['region: the global Redis does not answer, homes only'] : []),
     ...(metrics.rulesValid ? [] : ['rules: the file is wrong, the last good rules are in force']),
   ]
   const status = lifecycle.draining ? 'draining' : trouble.length > 0 ? 'degraded' : 'ready'

@@ -11,7 +11,7 @@ const PER_USER = { rule_id: 'per_user', scope: 'per_user', limit: 100, window_se
 function watch(rules: readonly object[] = [PER_USER], seed = 1) {
   const clock = fakeClock()
   const hotKeys = new HotKeys(clock, seededRandom(seed).next)
-  const ruleSet = new RuleSet(parseRules(rules), 1, { layer: undefined, ipv6Prefix: 64 }, clock)
+  const ruleSet = new RuleSet(parseRules(rules), 1, { layer: undefined, ipv6Prefix: 64, stores: [] }, clock)
   const planOf = (subject: Subject) => ruleSet.plan(subject, 'request')
   const load = (checks: number, perSecond: number, subjectOf: (index: number) => Subject) => {
     for (let index = 0; index < checks; index += 1) {

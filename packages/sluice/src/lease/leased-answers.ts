@@ -4,9 +4,6 @@ import { SoleTaken } from '../algorithms/grant.ts'
 import type { Grant, Short, Source } from '../store/store.ts'
 import type { Lease } from './lease.ts'
 
-/** Said of a bucket that this node knows nothing of, when another one has refused the request. */
-export const UNKNOWN: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
-
 /** What most takes are answered with: one charge, paid by its lease or known to be refused. */
 export class LeasedTaken extends SoleTaken {
   readonly bookedUs: number
@@ -45,9 +42,9 @@ export function grantOf(lease: Lease, units: number, short: Short, bookedUs: num
 
 /** Units beyond those needed are held for later, and left all the same. */
 export function withoutHeld(grant: Grant, needed: number): Grant {
-  const { short, resetAfterUs, retryAfterUs, delayUs } = grant
+  const { short, resetAfterUs, retryAfterUs, delayUs, at } = grant
   const remaining = grant.remaining + grant.units - needed
-  return { units: needed, short, remaining, resetAfterUs, retryAfterUs, delayUs }
+  return { units: needed, short, remaining, resetAfterUs, retryAfterUs, delayUs, at }
 }
 
 /** Refused in shadow, which holds nobody up. */

@@ -4,6 +4,8 @@
 export type { TestFramework } from './contract-bench.ts'
 export { type FakeClock, fakeClock } from './fake-clock.ts'
 export { type FaultProxy, startFaultProxy } from './fault-proxy.ts'
+export { type ClusterNode, type ClusterOptions, type RedisCluster, startRedisCluster } from './redis-cluster.ts'
 export { type RedisProcess, startRedis } from './redis-process.ts'
+export { type SentinelFleet, type SentinelOptions, startSentinels } from './redis-sentinel.ts'
 export { type Random, seededRandom } from './seeded-random.ts'
 export { type ContractOptions, storeContract } from './store-contract.ts'
