@@ -20,7 +20,7 @@ function known(options: object): string[] {
   try {
     honoLimit({ ...options, unknown: 1 } as unknown as Parameters<typeof honoLimit>[0])
   } catch (error) {
-    return /those are ([\w, ]+)/.exec(String(error))?.[1]?.split(', ') ?? []
+    return /those are ([\w, ]+)/.exec(String(error))?.[1]?.trim().split(', ') ?? []
   }
   return []
 }
