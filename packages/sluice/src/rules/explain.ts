@@ -1,9 +1,10 @@
 // Why a rule is not for a request, rule by rule and in words. It looks at each rule by itself instead of asking the
 // index, so it is slow and says what the index should have found; a property test holds the two against each other.
 
+import { foldedCase } from '../http/path-readings.ts'
 import type { Subject } from '../subject.ts'
 import type { CompiledRule } from './compile.ts'
-import { type Condition, readerOf } from './condition.ts'
+import { type Condition, readerOf, withHead } from './condition.ts'
 import { isWild, segmentsOf } from './pattern.ts'
 import type { Rule, RuleCondition } from './rule.ts'
 
@@ -38,7 +39,7 @@ export type RuleExplanation = {
 
 export type Mismatch = Omit<RuleExplanation, 'ruleId'>
 
-/** Undefined when the rule, looked at by itself, is for the request. The path of `subject` is canonical. */
+/** Undefined when the rule, looked at by itself, is for the request. The path of `subject` is one reading of it. */
 export function mismatchOf(
   rule: Rule,
   compiled: CompiledRule | undefined,
@@ -61,7 +62,7 @@ function layerMismatch({ enforce_at: at }: Rule): Mismatch {
 }
 
 function pathMismatch({ endpoint_pattern: pattern }: Rule, { path = '/' }: Subject): Mismatch | undefined {
-  if (covers(segmentsOf(pattern), path === '/' ? [] : segmentsOf(path))) return undefined
+  if (covers(segmentsOf(foldedCase(pattern)), path === '/' ? [] : segmentsOf(path))) return undefined
   return { reason: 'path', detail: `${pattern} does not match ${path}` }
 }
 
@@ -76,7 +77,7 @@ function covers(pattern: readonly string[], path: readonly string[]): boolean {
 }
 
 function methodMismatch({ method: wanted }: Rule, { method }: Subject): Mismatch | undefined {
-  if (wanted.length === 0 || (method && wanted.includes(method.toUpperCase()))) return undefined
+  if (wanted.length === 0 || (method && withHead(wanted).includes(method.toUpperCase()))) return undefined
   return { reason: 'method', detail: `it is for ${wanted.join(', ')}, and the request has ${method || 'no method'}` }
 }
 
