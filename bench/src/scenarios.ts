@@ -9,12 +9,16 @@ export const SCENARIOS = [
   'redis',
   'redis-multi',
   'http',
+  'middleware',
+  'middleware-redis',
   'leased',
   'leased-nodes',
   'decision-latency',
   'outage',
   'refused',
   'regions',
+  'rules-apply',
+  'propagation',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 

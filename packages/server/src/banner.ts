@@ -1,6 +1,5 @@
 // What a person sees at the start: the address, the rules in force, and a command to copy that shows them at work.
 
-import { relative } from 'node:path'
 import { plainRule, type Rule } from 'sluice'
 import { CHECK_PATH } from './http/check.ts'
 import { VERSION } from './package-facts.ts'
@@ -8,36 +7,37 @@ import { VERSION } from './package-facts.ts'
 export type BannerFacts = {
   readonly address: string
   readonly store: string
-  readonly rulesPath: string
+  readonly rulesPlace: string
   readonly rules: readonly Rule[]
+  readonly checksAreOpen: boolean
+  /** Made by this very start. */
+  readonly firstToken: string | undefined
 }
 
 const ROWS_MAX = 20
 
-export function banner({ address, store, rulesPath, rules }: BannerFacts): string {
+export function banner({ address, store, rulesPlace, rules, checksAreOpen, firstToken }: BannerFacts): string {
   const enabled = rules.filter((rule) => rule.enabled)
   const rows = [['RULE', 'LIMIT', 'COUNTED', 'WHERE'], ...enabled.slice(0, ROWS_MAX).map(rowOf)]
   const more = enabled.length > ROWS_MAX ? [`  … and ${enabled.length - ROWS_MAX} more`] : []
   const request = JSON.stringify(sampleRequest(enabled)).replaceAll("'", "'\\''")
+  const [, socket] = /^unix:(.*)$/.exec(address) ?? []
+  const place = socket === undefined ? address : `--unix-socket ${socket} http://localhost`
+  const token = checksAreOpen ? '' : ' -H "authorization: Bearer $SLUICE_TOKEN"'
   return [
     `Sluice ${VERSION} listens on ${address}`,
-    `Counters: ${store}. Rules: ${nearPath(rulesPath)}; edits apply within a second.`,
+    `Counters: ${store}. Rules: ${rulesPlace}; changes apply within a second.`,
     '',
     ...aligned(rows),
     ...more,
     '',
+    ...(firstToken === undefined ? [] : ['Admin token, shown this once:', '', `  ${firstToken}`, '']),
     'Try it, a few times in a row:',
     '',
-    `  curl -s ${address}${CHECK_PATH} -H 'content-type: application/json' -d '${request}'`,
+    `  curl -s ${place}${CHECK_PATH} -H 'content-type: application/json'${token} -d '${request}'`,
     '',
     '',
   ].join('\n')
-}
-
-/** As one would type it here, unless that only makes it longer. */
-function nearPath(path: string): string {
-  const near = relative(process.cwd(), path)
-  return near.startsWith('..') ? path : near
 }
 
 function rowOf(rule: Rule): string[] {

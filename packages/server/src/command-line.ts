@@ -18,6 +18,7 @@ type Given = { readonly place: string; readonly text: string }
 
 const ENTRIES = Object.entries(SETTINGS) as [keyof Settings, Setting<unknown>][]
 const FLAGS = ENTRIES.map(([, { flag }]) => flag)
+const REPEATING = new Set(ENTRIES.flatMap(([, { flag, repeats }]) => (repeats ? [flag] : [])))
 const VARIABLES = ENTRIES.map(([, { env }]) => env)
 
 export function readCommand(args: readonly string[], environment: Environment): Command {
@@ -48,7 +49,9 @@ function readFlags(args: readonly string[], faults: Fault[]): Map<string, Given>
     if (token.kind === 'positional') {
       faults.push({ field: 'argument', value: token.value, fix: 'remove it: settings are given as --flag value' })
     } else if (token.kind === 'option' && token.name in options) {
-      flags.set(token.name, { place: `--${token.name}`, text: token.value ?? '' })
+      const before = REPEATING.has(token.name) ? flags.get(token.name)?.text : undefined
+      const text = before === undefined ? (token.value ?? '') : `${before} ${token.value ?? ''}`
+      flags.set(token.name, { place: `--${token.name}`, text })
     } else if (token.kind === 'option') {
       faults.push(unknownFlag(token.rawName, token.name))
     }
@@ -78,7 +81,7 @@ function settingValue(setting: Setting<unknown>, given: Given | undefined, fault
 
 function refuseIgnored(
   name: keyof Settings,
-  { needs, excludes, secret }: Setting<unknown>,
+  { needs, needsOneOf, excludes, secret }: Setting<unknown>,
   given: ReadonlyMap<keyof Settings, Given>,
   faults: Fault[],
 ): void {
@@ -89,6 +92,11 @@ function refuseIgnored(
   const missing = needs === undefined ? [] : [needs].flat().filter((needed) => !given.has(needed))
   for (const needed of missing) {
     faults.push({ field: place, value: text, fix: `remove it, or give --${SETTINGS[needed].flag}: it needs that` })
+  }
+  if (needsOneOf !== undefined && !needsOneOf.some((other) => given.has(other))) {
+    const others = needsOneOf.map((other) => `--${SETTINGS[other].flag}`).join(' or ')
+    const fix = `remove it, or give ${others}: the embedded database is for one process`
+    faults.push({ field: place, value: text, fix })
   }
   if (excludes !== undefined && given.has(excludes)) {
     faults.push({ field: place, value: text, fix: `remove it: it does nothing with --${SETTINGS[excludes].flag}` })

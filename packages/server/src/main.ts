@@ -16,9 +16,11 @@ import { endSignal } from './signals.ts'
 import { superviseWorkers, workerNumber } from './workers.ts'
 
 const LISTEN_ADVICE: Readonly<Record<string, string>> = {
-  EADDRINUSE: 'Another program listens there: choose another port with --port, or 0 for any free one.',
+  EADDRINUSE:
+    'Another program listens there: choose another port with --port, or 0 for any free one, or another --socket.',
   EACCES: 'This user may not listen there: choose a port above 1023 with --port.',
   EADDRNOTAVAIL: 'This machine does not have that address: choose another with --host.',
+  ENOENT: 'The folder of the socket file is not there: make it, or choose another with --socket.',
   ENOTFOUND: 'There is no such host: choose another with --host.',
 }
 
@@ -56,9 +58,9 @@ async function serve(settings: Settings, warnings: readonly string[]): Promise<v
     return
   }
   process.stdout.on('error', () => {}) // whoever read the banner may leave
-  if (workerNumber() <= 1) process.stdout.write(banner(bannerFacts(server, settings)))
+  if (workerNumber() <= 1) process.stdout.write(banner(bannerFacts(server)))
   const { address, storeKind: store } = server
-  log.info({ address, store, file: settings.rules, rules: server.limiter.rules.length }, 'listening')
+  log.info({ address, store, source: server.rulesPlace, rules: server.limiter.rules.length }, 'listening')
 
   const { name, drains } = await signal
   log.info({ signal: name, drain_ms: drains ? settings.drainMs : 0 }, 'stopping: not ready any more')
@@ -69,8 +71,9 @@ async function serve(settings: Settings, warnings: readonly string[]): Promise<v
   process.exit(0) // the banner's reader or a debugger may still hold a handle
 }
 
-function bannerFacts({ address, limiter, storeKind }: Server, { rules: rulesPath }: Settings) {
-  return { address, rules: limiter.rules, rulesPath, store: storeKind === 'redis' ? 'Redis' : 'in memory' }
+function bannerFacts({ address, limiter, storeKind, rulesPlace, checksAreOpen, firstToken }: Server) {
+  const store = storeKind === 'redis' ? 'Redis' : 'in memory'
+  return { address, rules: limiter.rules, rulesPlace, store, checksAreOpen, firstToken }
 }
 
 function explain(error: unknown): undefined {

@@ -3,8 +3,12 @@
 
 import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
 import type { ErrorCode, HotKey, Limiter, Source, Store } from 'sluice'
+import type { RedisStore } from 'sluice/redis'
 import { VERSION } from './package-facts.ts'
+import type { Records } from './records.ts'
+import { registerRedis } from './redis-metrics.ts'
 import { Tally } from './tally.ts'
+import type { Webhooks } from './webhooks/webhooks.ts'
 
 /** Rules beyond these share the label `other`: a scrape has to stay readable. */
 const RULE_LABELS_MAX = 10_000
@@ -15,14 +19,19 @@ const DECISION_SECONDS = [1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 
 const STORE_SECONDS = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
 const BATCH_TAKES = [1, 2, 5, 10, 20, 50, 100, 200]
 
+const RULES_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+
+/** What is known about the rules in force; the age is since they were last known to be those of their source. */
+export type RulesFacts = { readonly version: number; readonly valid: boolean; readonly ageSeconds: number }
+
 type RuleCounts = { allowed: number; refused: number; shadow_refused: number }
 
 export class Metrics {
   readonly registry: Registry = new Registry()
   /** Requests that could no longer be refunded because too many were remembered after them. */
   admissionsDropped = 0
-  rulesVersion = 0
-  rulesValid = true
+  /** Tokens that were not known, revoked or expired. */
+  tokensRefused = 0
   readonly #checks = new Map<string, RuleCounts>()
   readonly #sources: Record<Source, number> = { store: 0, lease: 0, local: 0, policy: 0 }
   readonly #storeErrors = new Map<ErrorCode, number>()
@@ -30,15 +39,22 @@ export class Metrics {
   readonly #storeSeconds = new Tally(STORE_SECONDS)
   readonly #batchTakes = new Tally(BATCH_TAKES)
   #storeStats: () => Readonly<Record<string, number>> = () => ({})
+  #webhooks: Pick<Webhooks, 'delivered' | 'dropped'> = { delivered: 0, dropped: 0 }
+  #records: Pick<Records, 'killSwitch' | 'violations'> | undefined
+  readonly #rulesSeconds = new Tally(RULES_SECONDS)
+  #rules: () => RulesFacts = () => ({ version: 0, valid: true, ageSeconds: 0 })
   #hotKeys: () => readonly HotKey[] = () => []
+  #redis: Pick<RedisStore, 'facts' | 'shards'> | undefined
 
   constructor() {
     collectDefaultMetrics({ register: this.registry })
     this.#registerChecks()
     this.#registerStore()
+    registerRedis(this.registry, () => this.#redis)
     this.#registerRegion()
     this.#registerHotKeys()
     this.#registerRules()
+    this.#registerAccess()
   }
 
   decided(ruleId: string | null, allowed: boolean, source: Source, seconds: number): void {
@@ -66,8 +82,29 @@ export class Metrics {
     this.#storeStats = () => store.stats?.() ?? {}
   }
 
+  watchRules(facts: () => RulesFacts): void {
+    this.#rules = facts
+  }
+
+  /** A change of the rules is in force here, so long after it was made. */
+  rulesArrived(seconds: number): void {
+    this.#rulesSeconds.observe(seconds)
+  }
+
+  watchRedis(store: Pick<RedisStore, 'facts' | 'shards'>): void {
+    this.#redis = store
+  }
+
   watchLimiter(limiter: Limiter): void {
     this.#hotKeys = () => limiter.hotKeys()
+  }
+
+  watchWebhooks(webhooks: Webhooks): void {
+    this.#webhooks = webhooks
+  }
+
+  watchRecords(records: Records): void {
+    this.#records = records
   }
 
   #countsOf(rule: string): RuleCounts {
@@ -147,7 +184,7 @@ export class Metrics {
     this.#counter('sluice_syncs_lost_total', 'Syncs that were not answered in time.', stat('syncs_lost'))
     this.#gauge(
       'sluice_store_left_alone',
-      '1 while Redis is not asked, because it failed or for a drill.',
+      'Servers of Redis that are not asked, because they failed or for a drill.',
       stat('breaker_open'),
     )
     this.#counter('sluice_store_timeouts_total', 'Checks that Redis did not answer in time.', stat('timeouts'))
@@ -213,11 +250,21 @@ export class Metrics {
     this.#gauge(
       'sluice_rules_version',
       'Version of the rules in force; grows with each change.',
-      () => this.rulesVersion,
+      () => this.#rules().version,
     )
-    this.#gauge('sluice_rules_valid', '0 while the rule file is wrong and the last good rules are in force.', () => {
-      return this.rulesValid ? 1 : 0
+    this.#gauge('sluice_rules_valid', '0 while the rules of the source are wrong and older ones in force.', () => {
+      return this.#rules().valid ? 1 : 0
     })
+    this.#gauge(
+      'sluice_rules_age_seconds',
+      'Time since the rules in force were last known to be those of their source.',
+      () => this.#rules().ageSeconds,
+    )
+    this.#registerTally(
+      'sluice_rules_propagation_seconds',
+      'Time from a change of the rules in the database to its coming into force here.',
+      this.#rulesSeconds,
+    )
     const info = new Gauge({
       name: 'sluice_build_info',
       help: 'Always 1; the labels tell what runs.',
@@ -226,6 +273,28 @@ export class Metrics {
     })
     info.set({ version: VERSION, node: process.version }, 1)
     this.#register(info)
+  }
+
+  #registerAccess(): void {
+    this.#counter('sluice_tokens_refused_total', 'Requests with a token that is not known, revoked or expired.', () => {
+      return this.tokensRefused
+    })
+    this.#gauge('sluice_killed_rules', 'Rules that the kill switch has taken out of force, one by one.', () => {
+      return this.#records?.killSwitch.kills.filter(({ ruleId }) => ruleId !== null).length ?? 0
+    })
+    this.#gauge('sluice_enforcement_off', '1 while the kill switch has taken all rules out of force.', () => {
+      return this.#records?.killSwitch.everything ? 1 : 0
+    })
+    this.#counter('sluice_webhooks_delivered_total', 'Events that a webhook has taken.', () => this.#webhooks.delivered)
+    this.#counter('sluice_webhooks_dropped_total', 'Events that a webhook never took, or had no room for.', () => {
+      return this.#webhooks.dropped
+    })
+    this.#counter('sluice_violations_written_total', 'Refusals written to the database.', () => {
+      return this.#records?.violations?.written ?? 0
+    })
+    this.#counter('sluice_violations_dropped_total', 'Refusals that were not written, because too many came.', () => {
+      return this.#records?.violations?.dropped ?? 0
+    })
   }
 
   #gauge(name: string, help: string, read: () => number): void {

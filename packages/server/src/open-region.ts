@@ -4,6 +4,7 @@ import { type Charge, compileLimit } from 'sluice'
 import type { Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
 import { CONNECT_MS_MAX, type OpenStore } from './open-store.ts'
+import { redisClient } from './redis-url.ts'
 import type { Settings } from './settings.ts'
 
 type RegionSettings = Pick<
@@ -30,11 +31,10 @@ export async function openRegion(
     nextHomeShare,
   } = settings
   if (name === undefined || weights === undefined || url === undefined) return opened
-  const modules = [import('ioredis'), import('sluice/redis'), import('sluice/regions')] as const
-  const [{ Redis }, { redisStore }, { regionStore }] = await Promise.all(modules)
+  const [{ redisStore }, { regionStore }] = await Promise.all([import('sluice/redis'), import('sluice/regions')])
   const changing = nextRegionWeights !== undefined || nextHomeShare !== undefined
   const next = { weights: nextRegionWeights ?? weights, homeShare: nextHomeShare ?? homeShare }
-  const global = redisStore(new Redis(url, { lazyConnect: true, connectTimeout: CONNECT_MS_MAX }), {
+  const global = redisStore(await redisClient(url, CONNECT_MS_MAX), {
     leases: false,
     deadlineMs: settings.globalDeadlineMs ?? DEADLINE_MS,
     onTransition: ({ state, afterMs }) => {

@@ -1,24 +1,33 @@
 // A running service, from its settings: everything is put together here, and taken apart in the opposite order.
 
-import type { AddressInfo } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter } from 'sluice'
 import { createApp } from './http/app.ts'
-import type { Lifecycle } from './http/health.ts'
+import { type HealthParts, type Lifecycle, troubleOf } from './http/health.ts'
+import { followCertificates, listen, tlsOptions } from './listen.ts'
 import { keyHash, type Log } from './log.ts'
+import { isLoopback } from './loopback.ts'
 import { Metrics } from './metrics.ts'
 import { openRegion } from './open-region.ts'
 import { type OpenStore, openStore } from './open-store.ts'
-import { filePrint } from './rules/file-watch.ts'
-import { followRuleFile } from './rules/live-rules.ts'
-import { useRuleFile } from './rules/rule-file.ts'
+import { openRecords } from './records.ts'
+import { LiveRules } from './rules/live-rules.ts'
+import { openRules } from './rules/open-rules.ts'
 import type { Settings } from './settings.ts'
+import { type NodeState, watchNode } from './webhooks/node-watch.ts'
+import { Webhooks } from './webhooks/webhooks.ts'
+import { workerNumber } from './workers.ts'
 
 export type Server = {
-  /** `http://127.0.0.1:8080` */
+  /** `http://127.0.0.1:8080`, or `unix:` and the path of a socket file. */
   readonly address: string
   readonly limiter: Limiter
   readonly storeKind: OpenStore['kind']
+  readonly checksAreOpen: boolean
+  /** A token of the role admin that this start has made: to be shown once. */
+  readonly firstToken: string | undefined
+  /** Where the rules come from: `the file /etc/sluice/rules.yaml`. */
+  readonly rulesPlace: string
   /** From now on /readyz says 503; everything is still served. */
   drain(): void
   /** Ends when every request in flight is answered, or was cut off because it took too long. */
@@ -27,39 +36,50 @@ export type Server = {
 
 const CLOSE_MS_MAX = 10_000
 
-/** Throws when the rules are wrong (RULE_INVALID) or the address cannot be had (an error of Node). */
+/** Throws when the rules are wrong (RULE_INVALID) or cannot be had, and when the address cannot be had. */
 export async function startServer(settings: Settings, log: Log, closeMsMax: number = CLOSE_MS_MAX): Promise<Server> {
-  const { layer, ipv6Prefix, rules: path } = settings
-  const print = filePrint(path)
+  const { layer, ipv6Prefix } = settings
   const metrics = new Metrics()
-  const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
+  const closers: (() => Promise<void>)[] = []
+  const closeAll = async () => {
+    for (const close of closers.reverse()) await close()
+  }
   try {
-    const limiter = useRuleFile(path, (rules) => createLimiter({ rules, store: store.store, layer, ipv6Prefix }))
+    const { source, store: ruleStore, snapshot, database } = await openRules(settings)
+    closers.push(() => source.close())
+    const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
+    const limiter = createLimiter({ rules: [], version: 0, store: store.store, layer, ipv6Prefix })
+    closers.push(() => limiter.close())
+    const live = new LiveRules({ source, snapshot, limiter, metrics, log })
+    closers.push(() => live.stop())
+    await live.start()
+    const { adminToken } = settings
+    // Of several workers the first one has the banner that shows it.
+    const wantsFirstToken = adminToken === undefined && workerNumber() <= 1
+    const records = await openRecords(database, { ...settings, place: source.place, limiter, log, wantsFirstToken })
+    closers.push(() => records.close())
     const lifecycle: Lifecycle = { draining: false }
-    const shared = { limiter, metrics, log, store, lifecycle }
-    const app = await createApp({
-      ...shared,
-      keyHash: keyHash(settings.keySecret),
-      rulesPath: path,
-      adminToken: settings.adminToken,
-    })
-    await app.listen({ host: settings.host, port: settings.port })
-    const watch = followRuleFile({ ...shared, path, print })
-    return running(app, limiter, store.kind, lifecycle, async () => {
-      watch.stop()
-      await closeWithin(app, closeMsMax)
-      await limiter.close()
-    })
+    const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle }
+    const access = { adminToken, checksAreOpen: checksAreOpen(settings) }
+    const secrets = { keyHash: keyHash(settings.keySecret), tls: tlsOptions(settings) }
+    const app = await createApp({ ...shared, records, access, ...secrets })
+    closers.push(() => closeWithin(app, closeMsMax))
+    const address = await listen(app, settings)
+    const certificates = followCertificates(app, settings, log)
+    closers.push(async () => certificates.stop())
+    closers.push(tellWebhooks(settings, { ...shared, ...records }, log))
+    const places = { address, storeKind: store.kind, rulesPlace: source.place }
+    const { firstToken } = records
+    return running(app, { ...places, ...access, limiter, firstToken }, lifecycle, closeAll)
   } catch (error) {
-    await store.store.close() // or its connections would keep the process alive
+    await closeAll() // or connections and threads would keep the process alive
     throw error
   }
 }
 
 function running(
   app: FastifyInstance,
-  limiter: Limiter,
-  storeKind: Server['storeKind'],
+  facts: Omit<Server, 'drain' | 'close'>,
   lifecycle: Lifecycle,
   stop: () => Promise<void>,
 ): Server {
@@ -69,12 +89,13 @@ function running(
     // Clients that keep connections open are told not to use them again, or the next request would meet a closed one.
     app.server.prependListener('request', (_request, response) => response.setHeader('connection', 'close'))
   }
+  let closing: Promise<void> | undefined
   const close = () => {
     drain()
-    return stop()
+    closing ??= stop()
+    return closing
   }
-  const address = addressOf(app.server.address() as AddressInfo) // it listens on a port, not on a pipe
-  return { address, limiter, storeKind, drain, close }
+  return { ...facts, drain, close }
 }
 
 /** Node stops watching for slow requests once a server closes, so one that never ends has to be cut off here. */
@@ -84,6 +105,29 @@ async function closeWithin(app: FastifyInstance, closeMsMax: number): Promise<vo
   clearTimeout(timer)
 }
 
-function addressOf({ address, family, port }: AddressInfo): string {
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`
+/** Whoever can reach a loopback address or a socket file is on this machine; elsewhere, checks need a token too. */
+function checksAreOpen({ checks, socket, host }: Settings): boolean {
+  return checks === undefined ? socket !== undefined || isLoopback(host) : checks === 'open'
+}
+
+/** Returns what ends it. */
+function tellWebhooks(settings: Settings, parts: HealthParts, log: Log): () => Promise<void> {
+  const { webhooks: urls, webhookSecret: secret } = settings
+  if (urls === undefined || secret === undefined) return async () => {}
+  const webhooks = new Webhooks({ urls, secret, log })
+  parts.metrics.watchWebhooks(webhooks)
+  const watch = watchNode(
+    () => stateOf(parts),
+    (type, data) => webhooks.tell(type, data),
+  )
+  return async () => {
+    watch.stop()
+    await webhooks.close()
+  }
+}
+
+function stateOf(parts: HealthParts): NodeState {
+  const { limiter, killSwitch } = parts
+  const [rulesVersion, rules] = [limiter.version, limiter.rules.length]
+  return { rulesVersion, rules, trouble: troubleOf(parts), killed: killSwitch.inWords() }
 }

@@ -3,15 +3,20 @@
 
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
-import { exampleRulesPath } from './package-facts.ts'
+import { ACCESS_SETTINGS } from './access-settings.ts'
+import { isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
 export type Settings = {
   readonly host: string
   readonly port: number
-  readonly rules: string
+  readonly rules: string | undefined
+  readonly database: string | undefined
+  readonly dataDir: string
   readonly redis: string | undefined
+  /** Other servers, by the name that rules know them by. */
+  readonly stores: Readonly<Record<string, string>> | undefined
   readonly redisConnections: number | undefined
   readonly storeDeadlineMs: number | undefined
   readonly region: string | undefined
@@ -30,6 +35,14 @@ export type Settings = {
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly keySecret: string | undefined
   readonly adminToken: string | undefined
+  readonly checks: 'open' | 'token' | undefined
+  readonly socket: string | undefined
+  readonly tlsCert: string | undefined
+  readonly tlsKey: string | undefined
+  readonly tlsClientCa: string | undefined
+  readonly violationDays: number
+  readonly webhooks: readonly string[] | undefined
+  readonly webhookSecret: string | undefined
 }
 
 export type Setting<T> = {
@@ -46,7 +59,10 @@ export type Setting<T> = {
   readonly fix: string
   /** The setting without which, or with which, this one would silently do nothing. */
   readonly needs?: keyof Settings | readonly (keyof Settings)[]
+  readonly needsOneOf?: readonly (keyof Settings)[]
   readonly excludes?: keyof Settings
+  /** May be given several times; their texts are joined by spaces. */
+  readonly repeats?: true
   /** Never shown, not even to say that it is wrong. */
   readonly secret?: true
 }
@@ -79,11 +95,32 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     flag: 'rules',
     env: 'SLUICE_RULES',
     value: '<file>',
-    help: 'Rules to enforce, YAML or JSON. Edits apply within a second; a bad one leaves the last good rules in force.',
-    fallback: exampleRulesPath,
-    shownFallback: 'examples/rules.yaml',
+    help: 'Rule file, YAML or JSON, instead of the database. Edits apply within a second; bad ones change nothing.',
+    fallback: () => undefined,
+    shownFallback: 'rules are in the database',
     read: (text) => (existsSync(text) ? text : undefined),
     fix: 'give the path of a file that exists',
+  },
+  database: {
+    flag: 'database',
+    env: 'SLUICE_DATABASE_URL',
+    value: '<url>',
+    help: 'PostgreSQL that holds rules, tokens and the audit, for all nodes. Without it they are in the data folder.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (/^postgres(ql)?:\/\/\S+$/.test(text) && URL.canParse(text) ? text : undefined),
+    fix: 'give a URL such as postgres://user:password@127.0.0.1:5432/sluice',
+    secret: true,
+  },
+  dataDir: {
+    flag: 'data-dir',
+    env: 'SLUICE_DATA_DIR',
+    value: '<folder>',
+    help: 'Folder of the embedded database, and of the last good rules. One process at a time.',
+    fallback: () => '.sluice',
+    shownFallback: '.sluice',
+    read: (text) => (text === '' ? undefined : text),
+    fix: 'give the path of a folder; it is made if it does not exist',
   },
   redis: {
     flag: 'redis',
@@ -92,9 +129,24 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     help: 'Redis that holds the counters, so that several nodes share them. Without it they are kept in memory.',
     fallback: () => undefined,
     shownFallback: '',
-    read: (text) => (/^rediss?:\/\/\S+$/.test(text) && URL.canParse(text) ? text : undefined),
-    fix: 'give a URL such as redis://127.0.0.1:6379 or rediss://user:password@host:6380/0',
+    read: (text) => (isRedisUrl(text) ? text : undefined),
+    fix: REDIS_URL_FIX,
     secret: true,
+  },
+  stores: {
+    flag: 'store',
+    env: 'SLUICE_STORES',
+    value: '<name>=<url>',
+    help:
+      'A further Redis, for rules with `store: <name>`: a hot rule gets a server of its own. ' +
+      'Give it again for another one; in the variable, separate them by spaces.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: readStores,
+    fix: 'give a name other than default and a URL of Redis, such as hot=redis://127.0.0.1:6380',
+    needs: 'redis',
+    secret: true,
+    repeats: true,
   },
   redisConnections: {
     flag: 'redis-connections',
@@ -180,8 +232,8 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     help: 'Redis that all regions lease from.',
     fallback: () => undefined,
     shownFallback: '',
-    read: (text) => (/^rediss?:\/\/\S+$/.test(text) && URL.canParse(text) ? text : undefined),
-    fix: 'give a URL such as redis://127.0.0.1:6379 or rediss://user:password@host:6380/0',
+    read: (text) => (isRedisUrl(text) ? text : undefined),
+    fix: REDIS_URL_FIX,
     needs: 'region',
     secret: true,
   },
@@ -216,6 +268,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     read: (text) => (text === 'auto' ? availableParallelism() : readInteger(text, 1, 256)),
     fix: 'give a whole number from 1 to 256, or auto',
     needs: 'redis',
+    needsOneOf: ['database', 'rules'],
   },
   maxKeys: {
     flag: 'max-keys',
@@ -279,22 +332,22 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     fix: 'give at least 16 characters',
     secret: true,
   },
-  adminToken: {
-    flag: 'admin-token',
-    env: 'SLUICE_ADMIN_TOKEN',
-    value: '<text>',
-    help: 'Token that requests to the admin endpoints must carry. Without it there are none.',
-    fallback: () => undefined,
-    shownFallback: '',
-    read: (text) => (/^[\x21-\x7e]{16,}$/.test(text) ? text : undefined),
-    fix: 'give at least 16 characters without spaces',
-    secret: true,
-  },
+  ...ACCESS_SETTINGS,
 }
 
 function readInteger(text: string, min: number, max: number): number | undefined {
   const value = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN
   return value >= min && value <= max ? value : undefined
+}
+
+function readStores(text: string): Readonly<Record<string, string>> | undefined {
+  const stores: Record<string, string> = {}
+  for (const one of text.split(/\s+/).filter((part) => part !== '')) {
+    const [, name = '', url = ''] = /^([a-z0-9_.-]{1,64})=(.*)$/.exec(one) ?? []
+    if (!isRedisUrl(url) || name === 'default' || Object.hasOwn(stores, name)) return undefined
+    stores[name] = url
+  }
+  return stores
 }
 
 function readShare(text: string): number | undefined {

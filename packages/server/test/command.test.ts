@@ -6,8 +6,9 @@ import { text as readText } from 'node:stream/consumers'
 import { beforeAll, describe, expect, test, vi } from 'vitest'
 import { helpText } from '../src/help.ts'
 import { VERSION } from '../src/package-facts.ts'
+import { emptyDataDir } from './databases.ts'
 import { buildOnce, type Running, run, start } from './process.ts'
-import { CHECK, clientOf, RULES, ruleFile } from './service.ts'
+import { ADMIN_TOKEN, CHECK, clientOf, RULES, ruleFile } from './service.ts'
 
 beforeAll(buildOnce, 300_000)
 
@@ -43,7 +44,7 @@ describe('the command', () => {
     const taken = createServer().listen(0, '127.0.0.1')
     await once(taken, 'listening')
     const { port } = taken.address() as { port: number }
-    const { code, stderr } = run(['--port', String(port)])
+    const { code, stderr } = run(['--port', String(port), '--rules', ruleFile(ONE)])
     taken.close()
     expect(code).toBe(1)
     expect(stderr).toContain('choose another port with --port')
@@ -52,10 +53,10 @@ describe('the command', () => {
 
 describe('the banner', () => {
   test('shows address, rules and a curl that counts down to a refusal', async () => {
-    const { output } = await start([])
+    const { output } = await start([], { SLUICE_DATA_DIR: await emptyDataDir() })
     const { stdout } = output()
     expect(stdout).toMatch(/^Sluice \S+ listens on http:\/\/127\.0\.0\.1:\d+\n/)
-    expect(stdout).toMatch(/messages_per_min +100\/min +per_user +POST \/api\/v1\/messages/)
+    expect(stdout).toMatch(/comments_per_min +100\/min +per_user +POST \/api\/v1\/comments/)
     expect(stdout).toMatch(/search_tiers +10\/s, 200\/min, 5000\/h, 50000\/d +per_api_key/)
     const curl = /^ +(curl .+)$/m.exec(stdout)?.[1] ?? ''
     const answers = Array.from({ length: 7 }, () => JSON.parse(execFileSync('sh', ['-c', curl], { encoding: 'utf8' })))
@@ -86,12 +87,15 @@ describe('the banner', () => {
 
 test('flags, environment and file reach the running service; unknown variables are warned about', async () => {
   const path = ruleFile(ONE)
-  const { address, output } = await start(['--log-level', 'debug'], { SLUICE_RULES: path, SLUICE_RULEZ: 'x' })
+  const { address, output } = await start(['--log-level', 'debug', '--admin-token', ADMIN_TOKEN], {
+    SLUICE_RULES: path,
+    SLUICE_RULEZ: 'x',
+  })
   const { check, get } = clientOf(address)
   expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: true, limit: 1 })
   expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: false })
   writeFileSync(path, ONE.replace('limit: 1', 'limit: 3'))
-  await vi.waitFor(async () => expect((await get(RULES)).body.version).toBe(2), { timeout: 10_000 })
+  await vi.waitFor(async () => expect((await get(RULES, ADMIN_TOKEN)).body.version).toBe(2), { timeout: 10_000 })
   await vi.waitFor(() => {
     const lines = output()
       .stderr.trim()

@@ -31,7 +31,10 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   host: ['0.0.0.0', '0.0.0.0'],
   port: ['9000', 9000],
   rules: ['package.json', 'package.json'],
+  database: ['postgres://127.0.0.1/sluice', 'postgres://127.0.0.1/sluice'],
+  dataDir: ['data', 'data'],
   redis: ['redis://127.0.0.1:6379', 'redis://127.0.0.1:6379'],
+  stores: ['hot=redis://127.0.0.1:6380', { hot: 'redis://127.0.0.1:6380' }, ['--redis', 'redis://h']],
   redisConnections: ['4', 4, ['--redis', 'redis://h']],
   storeDeadlineMs: ['50', 50, ['--redis', 'redis://h']],
   region: ['eu', 'eu', ['--redis', 'redis://h', '--region-weights', 'eu=1', '--global-redis', 'redis://g']],
@@ -42,7 +45,7 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   globalRedis: ['redis://g:1', 'redis://g:1', IN_EU.filter((text) => !text.includes('global'))],
   globalDeadlineMs: ['90', 90, IN_EU],
   nodes: ['3', 3, ['--redis', 'redis://h']],
-  workers: ['2', 2, ['--redis', 'redis://h']],
+  workers: ['2', 2, ['--redis', 'redis://h', '--rules', 'package.json']],
   maxKeys: ['1000', 1000],
   ipv6Prefix: ['56', 56],
   layer: ['edge', 'edge'],
@@ -50,6 +53,18 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   logLevel: ['debug', 'debug'],
   keySecret: ['0123456789abcdef', '0123456789abcdef'],
   adminToken: ['0123456789abcdef', '0123456789abcdef'],
+  checks: ['token', 'token'],
+  violationDays: ['7', 7],
+  webhooks: [
+    'https://a.example/x, http://127.0.0.1:9/y',
+    ['https://a.example/x', 'http://127.0.0.1:9/y'],
+    ['--webhook-secret', '0123456789abcdef'],
+  ],
+  webhookSecret: ['0123456789abcdef', '0123456789abcdef', ['--webhooks', 'https://a.example']],
+  socket: ['/run/sluice.sock', '/run/sluice.sock'],
+  tlsCert: ['package.json', 'package.json', ['--tls-key', 'README.md']],
+  tlsKey: ['package.json', 'package.json', ['--tls-cert', 'README.md']],
+  tlsClientCa: ['package.json', 'package.json', ['--tls-cert', 'README.md', '--tls-key', 'README.md']],
 }
 
 describe('settings', () => {
@@ -74,10 +89,17 @@ describe('settings', () => {
     expect(settingsOf([], { SLUICE_PORT: '3', SLUICE_HOST: '' })).toMatchObject({ port: 3, host: '127.0.0.1' })
   })
 
-  test('without any: port 8080 of this machine, memory, and rules that exist', () => {
-    const { host, port, redis, rules } = settingsOf([])
+  test('without any: port 8080 of this machine, counters in memory, rules in the embedded database', () => {
+    const { host, port, redis, rules, database, dataDir } = settingsOf([])
     expect({ host, port, redis }).toEqual({ host: '127.0.0.1', port: 8080, redis: undefined })
-    expect(readFileSync(rules, 'utf8')).toContain('messages_per_min')
+    expect({ rules, database, dataDir }).toEqual({ rules: undefined, database: undefined, dataDir: '.sluice' })
+  })
+
+  test('several workers need rules that all of them can read', () => {
+    const workers = ['--workers', '2', '--redis', 'redis://h']
+    const fix = 'remove it, or give --database or --rules: the embedded database is for one process'
+    expect(faultsOf(workers)).toEqual([`--workers: ${fix} (got "2")`])
+    expect(settingsOf([...workers, '--database', 'postgres://h/d']).workers).toBe(2)
   })
 
   test('all mistakes are told at once, each with its place, its value and what to do', () => {
@@ -104,7 +126,7 @@ describe('settings', () => {
       'argument: remove it: settings are given as --flag value (got "extra")',
       '--port: give a port from 0 to 65535 (got "70000")',
       '--rules: give the path of a file that exists (got "nowhere.yaml")',
-      'SLUICE_REDIS_URL: give a URL such as redis://127.0.0.1:6379 or rediss://user:password@host:6380/0',
+      `SLUICE_REDIS_URL: ${SETTINGS.redis.fix}`,
       'SLUICE_MAX_KEYS: give a whole number from 1 to 1000000000 (got "-1")',
       'SLUICE_IPV6_PREFIX: give a number of bits from 1 to 128 (got "129")',
       '--layer: use edge or service (got "middle")',

@@ -50,6 +50,22 @@ export type Decision = {
   readonly outcomes: readonly Outcome[]
 }
 
+/** Which bucket decided. It names the client, so a decision does not carry it around for everybody to print. */
+export type DecidingBucket = {
+  readonly ruleId: string
+  /** Name of the limit within its rule. */
+  readonly name: string
+  /** Which fact the owner is: `user`, `ip`, …, or `` for one bucket in all. */
+  readonly fact: string
+  readonly owner: string
+  readonly detail: string
+}
+
+/** The bucket of the limit that a decision reports; undefined when no rule matched, or for a copy of a decision. */
+export function bucketOf(decision: Decision): DecidingBucket | undefined {
+  return decision instanceof Decided ? decision.bucket : undefined
+}
+
 /** What was asked of the store: `limits[i]` is what `charges[i]` was made of. */
 export type Plan = {
   readonly charges: readonly Charge[]
@@ -152,7 +168,7 @@ export class Decided implements Decision {
 
   /** What it took and has not given back yet; once asked, nothing is left. */
   takeBack(units: number | undefined): Give[] {
-    if (this.#settled || this.source === 'policy') return []
+    if (this.#settled) return [] // what a policy let pass took no units
     const released = this.#released
     this.#settled = this.#released = true
     return this.#gives((charge) => !(released && isPermit(charge)), units)
@@ -169,6 +185,14 @@ export class Decided implements Decision {
   permits(): Charge[] | undefined {
     if (this.#released || !this.allowed) return undefined
     return this.#plan.charges.filter((charge, index) => isPermit(charge) && this.#taken.grants[index]?.units)
+  }
+
+  /** The bucket of the limit that is reported. */
+  get bucket(): DecidingBucket | undefined {
+    const [compiled, charge] = [this.#limit, this.#plan.charges[this.#index]]
+    if (compiled === undefined || charge === undefined) return undefined
+    const { rule, name, limit } = compiled
+    return { ruleId: rule.id, name, fact: limit.fact, owner: charge.owner, detail: charge.detail }
   }
 
   /** What its permits are known by. */
@@ -206,7 +230,8 @@ export class Decided implements Decision {
       const { owner, detail } = charge
       const limit = grant?.part ?? charge.limit
       const leased = grant?.bookedUs !== undefined
-      gives.push({ limit, owner, detail, units: taken, bookedUs: grant?.bookedUs ?? this.#taken.nowUs, leased })
+      const bookedUs = grant?.bookedUs ?? grant?.at?.nowUs ?? this.#taken.nowUs
+      gives.push({ limit, owner, detail, units: taken, bookedUs, leased })
     })
     return gives
   }

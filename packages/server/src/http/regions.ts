@@ -61,7 +61,7 @@ export function regionsRoute(app: FastifyInstance, limiter: Limiter, region: Reg
     tags: ['health'],
     response: answers(ANSWER),
   }
-  app.get(REGIONS_PATH, { schema }, () => {
+  app.get(REGIONS_PATH, { schema, config: { access: 'viewer' } }, () => {
     const stats = region.stats()
     return {
       region: region.name,

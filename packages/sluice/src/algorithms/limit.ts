@@ -53,6 +53,8 @@ export type Limit = {
   readonly approximate: ApproximateTerms | undefined
   /** Counted in each process, against its part: the store is never asked. */
   readonly local: boolean
+  /** The name of the store that its buckets live in, where there are several. */
+  readonly store: string
   /** The parts of a bucket that is split, by their size: a store that keeps them apart charges one of them instead. */
   readonly shards: readonly Limit[] | undefined
   /** Set on such a part. */
@@ -101,6 +103,7 @@ export type LimitNumbers = {
   readonly approximate?: ApproximateWishes
   readonly local?: boolean
   readonly shards?: number
+  readonly store?: string
   /** Whether regions share it. */
   readonly spread?: boolean
 }
@@ -132,6 +135,8 @@ export const SLIDING_UNITS_MAX: number = 2 ** 26 - 1
 export const STATE_MAX: number = 2 ** 52 - 1
 /** Leaves room for debt: a bucket may owe as much again as it can hold. */
 const PARTS_MAX = 2 ** 51
+/** The store of a limit that names none. */
+export const DEFAULT_STORE = 'default'
 const TICKS_US = [1, 1_000, 1_000_000] as const
 export const WINDOW_US_MAX: number = 366 * 86_400 * 1_000_000
 
@@ -179,6 +184,7 @@ function compileOne(numbers: LimitNumbers, shard: Shard | undefined): Limit {
       lease: undefined,
       approximate: undefined,
       local: numbers.local ?? false,
+      store: numbers.store ?? DEFAULT_STORE,
       shards: undefined,
       shard,
       spread: numbers.spread && units > 0 ? numbers : undefined,

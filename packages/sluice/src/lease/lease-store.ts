@@ -3,10 +3,20 @@
 // set aside goes back if it refuses. The bounds are in algorithms/lease-terms.ts.
 
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
-import type { BucketName, Charge, Give, Grant, Store, Take, Taken } from '../store/store.ts'
-import { chargedLimit, type Lease } from './lease.ts'
+import {
+  type BucketName,
+  type Charge,
+  decidedAt,
+  type Give,
+  type Grant,
+  NOT_ASKED,
+  type Store,
+  type Take,
+  type Taken,
+} from '../store/store.ts'
+import { chargedLimit } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
-import { grantOf, LeasedTaken, spentInShadow, UNKNOWN, withoutHeld } from './leased-answers.ts'
+import { canPay, grantOf, isRefused, LeasedTaken, spentInShadow, withoutHeld } from './leased-answers.ts'
 
 export type LeaseOptions = {
   /** Most leases held at once; above it some go back. */
@@ -183,7 +193,7 @@ class LeaseStore implements LeasingStore {
     const nowMs = nowUs / 1000
     const grants = charges.map((charge, index): Grant => {
       const row = rows[index] as number // one per charge
-      if (row < 0) return UNKNOWN
+      if (row < 0) return NOT_ASKED
       const lease = this.#table.at(row)
       return grantOf(lease, 0, lease.isRefused(charge.min, nowMs) ? 'now' : false, 0, nowMs)
     })
@@ -316,9 +326,10 @@ class LeaseStore implements LeasingStore {
     const gives: Give[] = []
     asked.forEach(({ bucket, ask, row }, index) => {
       const forgotten = row >= 0 && !this.#table.answered(row, answer)
-      if (taken.source !== 'store') return
       const { limit, owner, detail, kind, min } = ask
       const grant = taken.grants[index] as Grant // one per charge
+      const { source, nowUs: bookedUs } = decidedAt(taken, grant)
+      if (source !== 'store') return
       if (grant.short === 'now' && limit.algorithm !== 'concurrency' && kind !== 'force') {
         const refused = row >= 0 ? row : this.#table.rowFor(bucket, nowMs, gives)
         if (!forgotten) this.#table.at(refused).refuse(bucket, min, grant, sentMs)
@@ -326,8 +337,8 @@ class LeaseStore implements LeasingStore {
       }
       if (row < 0 || !taken.granted || grant.units === 0) return
       const extra = grant.units - (kind === 'hold' ? 0 : min)
-      if (!forgotten && this.#table.at(row).fill(bucket, extra, grant, taken.nowUs, sentMs, nowMs)) return
-      if (extra > 0) gives.push({ limit, owner, detail, units: extra, bookedUs: taken.nowUs, settled: extra })
+      if (!forgotten && this.#table.at(row).fill(bucket, extra, grant, bookedUs, sentMs, nowMs)) return
+      if (extra > 0) gives.push({ limit, owner, detail, units: extra, bookedUs, settled: extra })
     })
     if (gives.length > 0) void this.#giveBack(gives)
   }
@@ -370,16 +381,6 @@ class LeaseStore implements LeasingStore {
     }
     await Promise.allSettled(given)
   }
-}
-
-function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): boolean {
-  return kind === 'enforce' && lease.isRefused(min, nowMs)
-}
-
-/** A limit in shadow that is known to be spent needs nothing: it refuses nobody. */
-function canPay(lease: Lease, { limit, kind, min }: Charge, nowMs: number): boolean {
-  if (limit.lease === undefined || kind === 'force') return false
-  return lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs))
 }
 
 /** A bucket as the store knows it. */

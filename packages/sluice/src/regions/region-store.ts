@@ -106,6 +106,10 @@ class TwoStores implements RegionStore {
     this.#regionalClock = new StoreClock(this.#timers)
   }
 
+  get named(): readonly string[] {
+    return this.#regional.named ?? []
+  }
+
   get isCutOff(): boolean {
     return this.#global.isLost
   }

@@ -2,8 +2,7 @@
 
 import { SoleTaken } from '../algorithms/grant.ts'
 import type { Limit } from '../algorithms/limit.ts'
-import { UNKNOWN } from '../lease/leased-answers.ts'
-import { type Charge, type Grant, isBinding, type Source, type Taken } from '../store/store.ts'
+import { type Charge, type Grant, isBinding, NOT_ASKED, type Source, type Taken } from '../store/store.ts'
 import type { RegionParts } from './region-parts.ts'
 
 /** One charge of a take. */
@@ -88,8 +87,8 @@ export function answerOf(lines: readonly Line[], taken: Taken | undefined): Take
   const grants = lines.map((line): Grant => {
     const { charge, parts, paid, pool } = line
     if (paid !== undefined) return granted ? paid : without(paid)
-    if (isOpen(line)) return pool ?? (isBinding(charge.kind) ? AWAY : UNKNOWN)
-    const grant = home?.next().value ?? UNKNOWN
+    if (isOpen(line)) return pool ?? (isBinding(charge.kind) ? AWAY : NOT_ASKED)
+    const grant = home?.next().value ?? NOT_ASKED
     return parts?.home === undefined ? grant : ofHome(charge.limit, parts.home, grant, pool)
   })
   const [first] = lines
@@ -100,15 +99,15 @@ export function answerOf(lines: readonly Line[], taken: Taken | undefined): Take
 }
 
 /** Nobody knows when the pool is back; a second is a polite time to ask again. */
-const AWAY: Grant = { ...UNKNOWN, short: 'now', resetAfterUs: 1_000_000, retryAfterUs: 1_000_000 }
+const AWAY: Grant = { ...NOT_ASKED, short: 'now', resetAfterUs: 1_000_000, retryAfterUs: 1_000_000 }
 
 /** Of the home and a pool that has refused too, the shorter wait is told. */
 function ofHome(whole: Limit, home: Limit, grant: Grant, pool: Grant | undefined): Grant {
   const sooner = grant.short !== false && pool !== undefined && pool.retryAfterUs < grant.retryAfterUs ? pool : grant
   const { short, retryAfterUs } = sooner
-  const { units, resetAfterUs, delayUs, bookedUs } = grant
+  const { units, resetAfterUs, delayUs, bookedUs, at } = grant
   const remaining = wholeRemaining(grant.remaining, home.capacity, whole.capacity)
-  return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, part: home }
+  return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, part: home, at }
 }
 
 /** What is left of the whole, estimated from a part. */

@@ -1,7 +1,8 @@
 // Rule → CompiledRule: everything that can be worked out once is, so that a check only reads facts and adds numbers.
 
-import { compileLimit, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
+import { compileLimit, DEFAULT_STORE, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
 import { canonicalAddress } from '../http/address.ts'
+import { mapped, type Sliced } from '../slices.ts'
 import type { Subject } from '../subject.ts'
 import { type Condition, conditionsOf, type FactReader, invalidSubject, readerOf, textOf } from './condition.ts'
 import { Faults } from './faults.ts'
@@ -46,26 +47,35 @@ export type CompileOptions = {
   /** Where this limiter stands: rules for the other layer are left out. */
   readonly layer: 'edge' | 'service' | undefined
   readonly ipv6Prefix: number
+  /** The stores that a rule can be pinned to. */
+  readonly stores: readonly string[]
   /** Why regions cannot share a limit, where there are regions at all. */
   readonly refusesSpread?: ((limit: Limit) => string | undefined) | undefined
 }
 
+/** Rules that were compiled before, with the same options. */
+export type KnownRules = ReadonlyMap<Rule, CompiledRule>
+
 /** The rules that can apply here. Refuses what this version could only ignore. */
-export function compileRules(rules: readonly Rule[], options: CompileOptions): CompiledRule[] {
+export function* compiling(rules: readonly Rule[], options: CompileOptions, known: KnownRules): Sliced<CompiledRule[]> {
   const faults = new Faults()
   for (const rule of rules) refuseIgnored(rule, options, faults.at(rule.rule_id))
   faults.throwIfAny('RULE_INVALID')
   const here = ({ enabled, enforce_at: at }: Rule) =>
     enabled && (at === 'any' || !options.layer || at === options.layer)
-  const compiled = rules.filter(here).map((rule) => compileRule(rule, options))
+  const compiled = yield* mapped(rules.filter(here), (rule) => known.get(rule) ?? compileRule(rule, options))
   for (const rule of compiled) refuseSpread(rule, options, faults.at(rule.id))
   faults.throwIfAny('RULE_INVALID')
   return compiled
 }
 
 /** A field that is understood but would do nothing is worse than one that is refused. */
-function refuseIgnored(rule: Rule, { refusesSpread }: CompileOptions, faults: Faults): void {
-  if (rule.store !== 'default') faults.add('store', rule.store, 'use "default": there is one store')
+function refuseIgnored(rule: Rule, { stores, refusesSpread }: CompileOptions, faults: Faults): void {
+  const known = [DEFAULT_STORE, ...stores]
+  if (!known.includes(rule.store)) {
+    const names = known.map((name) => `"${name}"`).join(' or ')
+    faults.add('store', rule.store, `use ${names}: there is no other store`)
+  }
   if (rule.spread === 'regional') return
   if (refusesSpread === undefined) {
     faults.add('spread', rule.spread, 'use "regional", or tell this node its region: no other one is known')
@@ -147,6 +157,7 @@ function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant:
       detailBounded: rule.rule.scope.slice(1).every((other) => isBounded(other, rule.rule)),
       onFail: rule.rule.on_fail,
       shards: rule.rule.shards,
+      store: rule.rule.store,
       spread: rule.rule.spread === 'global',
       ...(limit.burst === undefined ? {} : { burst: limit.burst }),
       ...consistencyOf(rule.rule),
@@ -172,10 +183,17 @@ function isBounded(fact: string, rule: Rule): boolean {
 
 function factReader(fact: string, rule: Rule, ipv6Prefix: number): FactReader {
   if (fact === 'ip') return addressReader(ipv6Prefix)
+  if (fact === 'method') return (subject) => keyMethod(textOf('method', subject.method)) || undefined
   if (fact !== 'endpoint') return readerOf(fact)
   const pattern = rule.endpoint_pattern
-  if (pattern === ANYWHERE) return ({ method, path }) => (path ? `${method?.toUpperCase() ?? ''} ${path}` : undefined)
-  return ({ method }) => `${method?.toUpperCase() ?? ''} ${pattern}`
+  if (pattern === ANYWHERE) return ({ method, path }) => (path ? `${keyMethod(method)} ${path}` : undefined)
+  return ({ method }) => `${keyMethod(method)} ${pattern}`
+}
+
+/** HEAD has no bucket of its own: it would double what GET allows. */
+function keyMethod(method = ''): string {
+  const upper = method.toUpperCase()
+  return upper === 'HEAD' ? 'GET' : upper
 }
 
 export function addressReader(ipv6Prefix: number): FactReader {

@@ -8,6 +8,7 @@ import { systemTimers, type Timers } from '../clock.ts'
 import {
   type BucketName,
   type Charge,
+  decidedAt,
   type Give,
   type Grant,
   isBinding,
@@ -153,11 +154,11 @@ function asWhole({ charges: wholes }: Take, { charges }: Take, taken: Taken): Ta
     const whole = wholes[index]?.limit
     const part = charges[index]?.limit
     if (whole === undefined || part === undefined || whole === part) return grant
-    const size = source === 'local' ? whole.capacity : part.capacity // locally it is not split
+    const size = decidedAt(taken, grant).source === 'local' ? whole.capacity : part.capacity // locally it is not split
     const remaining = Math.floor((grant.remaining * whole.capacity) / size)
     // Field by field: to add one to a spread object takes V8 a microsecond.
-    const { units, short, resetAfterUs, retryAfterUs, delayUs, bookedUs } = grant
-    return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, part }
+    const { units, short, resetAfterUs, retryAfterUs, delayUs, bookedUs, at } = grant
+    return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, part, at }
   })
   return { granted, nowUs, grants, source, replayed }
 }
