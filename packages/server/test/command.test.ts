@@ -4,11 +4,12 @@ import { writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { text as readText } from 'node:stream/consumers'
 import { beforeAll, describe, expect, test, vi } from 'vitest'
-import { helpText } from '../src/help.ts'
+import { COMMANDS } from '../src/cli/commands.ts'
+import { programHelp } from '../src/cli/help.ts'
 import { VERSION } from '../src/package-facts.ts'
 import { emptyDataDir } from './databases.ts'
 import { buildOnce, type Running, run, start } from './process.ts'
-import { CHECK, clientOf, RULES, ruleFile } from './service.ts'
+import { ADMIN_TOKEN, CHECK, clientOf, RULES, ruleFile } from './service.ts'
 
 beforeAll(buildOnce, 300_000)
 
@@ -16,7 +17,8 @@ const ONE = '- { rule_id: one, limit: 1, window: 1d, scope: per_user }\n'
 
 describe('the command', () => {
   test('--help and --version print and exit with 0', () => {
-    expect(run(['--help'])).toEqual({ code: 0, stdout: helpText(), stderr: '' })
+    expect(run(['--help'])).toEqual({ code: 0, stdout: programHelp(COMMANDS), stderr: '' })
+    expect(run(['-h', '--port', 'wrong']).code, 'whatever else is wrong').toBe(0)
     expect(run(['--version'])).toEqual({ code: 0, stdout: `${VERSION}\n`, stderr: '' })
   })
 
@@ -40,6 +42,16 @@ describe('the command', () => {
     expect(stderr).toContain(`${path}:4: rules[0].window_seconds: give seconds`)
   })
 
+  test('a long rule file is read in a thread, and its mistakes have lines all the same', async () => {
+    const rules = Array.from({ length: 4000 }, (_, index) => `- { rule_id: r${index}, limit: 5, window: 1d }\n`)
+    const { output } = await start(['--rules', ruleFile(rules.join(''))])
+    expect(output().stdout).toContain('… and 3980 more')
+    const path = ruleFile(`${rules.join('')}- { rule_id: last, limit: -1, window: 1d }\n`)
+    const { code, stderr } = run(['--rules', path])
+    expect(code).toBe(2)
+    expect(stderr).toContain(`${path}:4001: rules[4000].limit: give a whole number`)
+  })
+
   test('a port that is taken is told with what to do, with exit code 1', async () => {
     const taken = createServer().listen(0, '127.0.0.1')
     await once(taken, 'listening')
@@ -49,6 +61,18 @@ describe('the command', () => {
     expect(code).toBe(1)
     expect(stderr).toContain('choose another port with --port')
   })
+})
+
+test('a command: data on stdout, messages on stderr, and its exit code; what it prints can be cut off', () => {
+  const { code, stdout, stderr } = run(['rules', 'lint', 'examples/bad.yaml'])
+  expect(code).toBe(2)
+  expect(stdout.split('\n').length).toBeGreaterThan(20)
+  expect(stdout).not.toContain('mistakes')
+  expect(stderr).toMatch(/^examples\/bad\.yaml: 22 rules, \d+ mistakes, 5 warnings\n$/)
+  const cut = execFileSync('sh', ['-c', 'node packages/server/bin/sluice.js --help 2>&1 | head -1'], {
+    encoding: 'utf8',
+  })
+  expect(cut).toMatch(/^sluice \S+: a distributed rate limiter/)
 })
 
 describe('the banner', () => {
@@ -87,12 +111,15 @@ describe('the banner', () => {
 
 test('flags, environment and file reach the running service; unknown variables are warned about', async () => {
   const path = ruleFile(ONE)
-  const { address, output } = await start(['--log-level', 'debug'], { SLUICE_RULES: path, SLUICE_RULEZ: 'x' })
+  const { address, output } = await start(['--log-level', 'debug', '--admin-token', ADMIN_TOKEN], {
+    SLUICE_RULES: path,
+    SLUICE_RULEZ: 'x',
+  })
   const { check, get } = clientOf(address)
   expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: true, limit: 1 })
   expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: false })
   writeFileSync(path, ONE.replace('limit: 1', 'limit: 3'))
-  await vi.waitFor(async () => expect((await get(RULES)).body.version).toBe(2), { timeout: 10_000 })
+  await vi.waitFor(async () => expect((await get(RULES, ADMIN_TOKEN)).body.version).toBe(2), { timeout: 10_000 })
   await vi.waitFor(() => {
     const lines = output()
       .stderr.trim()

@@ -5,8 +5,10 @@ import { type Clock, type Decision, type Limiter, type Subject, systemClock } fr
 import { holdsPermit } from 'sluice/http'
 import type { KeyHash, Log } from '../log.ts'
 import type { Metrics } from '../metrics.ts'
+import type { ViolationLog } from '../violations/violation-log.ts'
 import type { Admissions } from './admissions.ts'
 import { createAnswerText, noteRules, type RuleNotes, withDetail } from './answer.ts'
+import type { DecisionTrail } from './decision-trail.ts'
 import type { CheckBody } from './schemas.ts'
 import { subjectOf } from './subject.ts'
 
@@ -14,6 +16,9 @@ export type DeciderParts = {
   readonly limiter: Limiter
   readonly metrics: Metrics
   readonly admissions: Admissions
+  readonly trail: DecisionTrail
+  /** Undefined: nobody writes them down. */
+  readonly violations: ViolationLog | undefined
   readonly log: Log
   readonly keyHash: KeyHash
   /** Whether the store can answer at once. */
@@ -60,17 +65,20 @@ function notesOf(limiter: Limiter): () => RuleNotes {
 }
 
 /** What is kept of a decision besides its count. Returns whether the client should be told the request id. */
-function createRecord({ metrics, admissions, log, keyHash }: DeciderParts) {
+function createRecord({ metrics, admissions, trail, violations, log, keyHash }: DeciderParts) {
   const logsRefusals = log.isLevelEnabled('debug')
   return (body: CheckBody, subject: Subject, decision: Decision, notes: RuleNotes): boolean => {
     if (notes.hasShadow) countShadows(decision, metrics)
     if (!decision.allowed) {
+      trail.refused(decision, body)
+      violations?.refused(decision, body)
       if (logsRefusals) logRefusal(subject, decision, log, keyHash)
       return true
     }
     // Whoever holds a permit has to learn its name, or could not release it.
     const named = body.request_id !== undefined || body.detail === true || (notes.hasPermits && holdsPermit(decision))
     if (named) admissions.remember(decision)
+    trail.admitted(decision, body, named)
     return named
   }
 }
