@@ -9,10 +9,12 @@ WORKDIR /app
 RUN npm init -y && npm install --omit=dev --ignore-scripts --no-audit --no-fund /packed/*.tgz
 
 FROM node:20-bookworm-slim
-ENV NODE_ENV=production
-WORKDIR /app
-COPY --from=build /app ./
+ENV NODE_ENV=production SLUICE_DATA_DIR=/data
+COPY --from=build /app /app
+RUN mkdir /data && chown node:node /data
 USER node
+WORKDIR /data
+VOLUME /data
 EXPOSE 8080
-ENTRYPOINT ["node", "node_modules/@sluice/server/dist/main.js"]
+ENTRYPOINT ["node", "/app/node_modules/@sluice/server/bin/sluice.js"]
 CMD ["--host=0.0.0.0"]

@@ -31,7 +31,7 @@ export class ServiceBed {
         const path = join(folder, 'rules.json')
         await writeFile(path, JSON.stringify({ rules }))
         const settings = ['--redis', `redis://127.0.0.1:${redis.port}`, '--store-deadline-ms', '10000']
-        const args = ['--port', '0', '--rules', path, '--log-level', 'warn', ...settings]
+        const args = ['--port', '0', '--rules', path, '--data-dir', folder, '--log-level', 'warn', ...settings]
         for (let index = 0; index < count; index += 1) services.push(await startServer(MAIN, args))
         return await work(new ServiceBed(redis, services))
       } finally {

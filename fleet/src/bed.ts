@@ -1,6 +1,9 @@
 // Everything that a fleet consists of, as real processes on this machine: two regions, each a Redis Cluster with
 // service nodes, and a global Redis. All of it is gone, with its folders, when `stop` resolves.
 
+import { mkdtempSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type RedisCluster, type RedisProcess, startRedis, startRedisCluster } from 'sluice/testing'
 import { ServiceNode } from './service-node.ts'
@@ -53,7 +56,7 @@ export class Bed {
     const hosts = cluster.addresses.map(({ host, port }) => `${host}:${port}`)
     const weights = Object.entries(WEIGHTS).map((pair) => pair.join('='))
     const args = [
-      ...['--rules', RULES, '--log-level', 'error'],
+      ...['--rules', RULES, '--log-level', 'error', '--data-dir', mkdtempSync(join(tmpdir(), 'sluice-node-'))],
       ...['--redis', `redis+cluster://${hosts.join(',')}`, '--store-deadline-ms', DEADLINE_MS],
       ...['--region', name, '--region-weights', weights.join(',')],
       ...['--global-redis', this.#global.url, '--global-deadline-ms', DEADLINE_MS],

@@ -9,6 +9,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const OURS = ['sluice', '@sluice']
+const NOT_NEEDED = /packages\/\w+\/(node_modules|src|test)$/
 
 /** The path of its `main.js`, in a temporary folder. */
 export async function otherVersion(): Promise<string> {
@@ -22,9 +23,7 @@ export async function otherVersion(): Promise<string> {
     ['packages/sluice', 'node_modules/sluice'],
     ['packages/server', 'server'],
   ] as const) {
-    for (const part of ['package.json', 'dist']) {
-      cpSync(join(ROOT, from, part), join(folder, to, part), { recursive: true })
-    }
+    cpSync(join(ROOT, from), join(folder, to), { recursive: true, filter: (path) => !NOT_NEEDED.test(path) })
   }
   await renameScripts(join(folder, 'node_modules/sluice/dist/redis/scripts.generated.js'))
   return join(folder, 'server/dist/main.js')
