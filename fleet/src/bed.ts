@@ -4,8 +4,8 @@
 import { mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { type RedisCluster, type RedisProcess, startRedis, startRedisCluster } from 'sluice/testing'
+import { RULES_PATH } from './rules.ts'
 import { ServiceNode } from './service-node.ts'
 
 export type Region = {
@@ -16,7 +16,6 @@ export type Region = {
 }
 
 const WEIGHTS = { eu: 0.6, us: 0.4 }
-const RULES = fileURLToPath(new URL('../rules.yaml', import.meta.url))
 /** A Cluster that has lost a primary serves the other slots. */
 const CLUSTER = { primaries: 3, replicas: 1, args: ['--cluster-require-full-coverage', 'no'] }
 /** Everything shares one machine, so nobody is taken for dead in a hurry. */
@@ -56,7 +55,7 @@ export class Bed {
     const hosts = cluster.addresses.map(({ host, port }) => `${host}:${port}`)
     const weights = Object.entries(WEIGHTS).map((pair) => pair.join('='))
     const args = [
-      ...['--rules', RULES, '--log-level', 'error', '--data-dir', mkdtempSync(join(tmpdir(), 'sluice-node-'))],
+      ...['--rules', RULES_PATH, '--log-level', 'error', '--data-dir', mkdtempSync(join(tmpdir(), 'sluice-node-'))],
       ...['--redis', `redis+cluster://${hosts.join(',')}`, '--store-deadline-ms', DEADLINE_MS],
       ...['--region', name, '--region-weights', weights.join(',')],
       ...['--global-redis', this.#global.url, '--global-deadline-ms', DEADLINE_MS],

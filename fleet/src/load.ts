@@ -4,17 +4,14 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Region } from './bed.ts'
 import { postJson } from './http-client.ts'
-import type { Allowance } from './interval-check.ts'
 import { ALL, Ledger, WatchedBucket } from './ledger.ts'
+import { allowanceOf } from './rules.ts'
 import type { ServiceNode } from './service-node.ts'
 
 const TICK_MS = 10
 const USERS = 60
 /** A machine that falls behind is not buried under what it could not send in time. */
 const IN_FLIGHT_MAX = 2000
-
-/** Allowances of the two rules of rules.yaml. */
-type Allowances = { readonly shared: Allowance; readonly own: Allowance }
 
 type CheckAnswer = { readonly allowed: boolean; readonly source?: string }
 
@@ -24,9 +21,8 @@ export async function underLoad(
   perSecond: number,
   work: (ledger: Ledger) => Promise<void>,
 ): Promise<Ledger> {
-  const allowances = await allowancesOf(regions)
   const ledger = new Ledger(performance.now())
-  const load = new Load(regions, ledger, perSecond, allowances)
+  const load = new Load(regions, ledger, perSecond)
   let isOver = false
   const loaded = load.run(() => isOver)
   try {
@@ -38,14 +34,6 @@ export async function underLoad(
   return ledger
 }
 
-/** As the first node tells them: the rules are the same on all. */
-async function allowancesOf(regions: readonly Region[]): Promise<Allowances> {
-  const known = await regions[0]?.nodes[0]?.allowances()
-  const [shared, own] = [known?.get('shared'), known?.get('own')]
-  if (shared === undefined || own === undefined) throw new Error('the rules of the fleet lack "shared" or "own"')
-  return { shared, own }
-}
-
 class Load {
   readonly #regions: readonly Region[]
   readonly #ledger: Ledger
@@ -55,7 +43,8 @@ class Load {
   #sent = 0
   #inFlight = 0
 
-  constructor(regions: readonly Region[], ledger: Ledger, perSecond: number, { shared, own }: Allowances) {
+  constructor(regions: readonly Region[], ledger: Ledger, perSecond: number) {
+    const [shared, own] = [allowanceOf('shared'), allowanceOf('own')]
     this.#regions = regions
     this.#ledger = ledger
     this.#perSecond = perSecond

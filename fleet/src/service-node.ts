@@ -4,19 +4,11 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { getJson } from './http-client.ts'
-import type { Allowance } from './interval-check.ts'
 
 export type Health = {
   /** `ready`, `degraded`, `draining`, or `gone` when it does not answer. */
   readonly status: string
   readonly trouble: readonly string[]
-}
-
-type RuleText = {
-  readonly rule_id: string
-  readonly limit: number
-  readonly window_seconds: number
-  readonly burst?: number
 }
 
 const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
@@ -62,19 +54,6 @@ export class ServiceNode {
     const answer = await getJson(new URL('/readyz', this.address)).catch(() => ({}))
     const { status = 'gone', trouble = [] } = answer as Partial<Health>
     return { status, trouble }
-  }
-
-  /** The first limit of each rule in force, by the id of the rule. */
-  async allowances(): Promise<ReadonlyMap<string, Allowance>> {
-    const { rules } = (await getJson(new URL('/api/v1/rate-limit/rules', this.address))) as {
-      rules: readonly RuleText[]
-    }
-    return new Map(
-      rules.map(({ rule_id, limit, window_seconds, burst = limit }) => [
-        rule_id,
-        { burst, perMs: limit / window_seconds / 1000 },
-      ]),
-    )
   }
 
   /** Units that pools have paid on this node; 0 where there are no regions. */
