@@ -14,6 +14,7 @@ import {
   revokeToken,
   TOKENS_CHANNEL,
 } from './access/token-table.ts'
+import { type AuditVerdict, verifyAudit } from './audit/audit.ts'
 import type { Database } from './db/database.ts'
 import { Followed } from './db/followed.ts'
 import type { TokenStore } from './http/tokens.ts'
@@ -31,6 +32,7 @@ export type Records = {
   readonly tokenStore: TokenStore | undefined
   readonly violations: ViolationLog | undefined
   readonly findViolations: FindViolations | undefined
+  readonly verifyAudit: (() => Promise<AuditVerdict>) | undefined
   /** A token of the role admin that this very start has made: to be shown once. */
   readonly firstToken: string | undefined
   close(): Promise<void>
@@ -58,8 +60,11 @@ export async function openRecords(database: Database | undefined, parts: Records
 }
 
 function withoutDatabase(tokens: TokenBook, killSwitch: KillSwitch): Records {
-  const nothing = { tokenStore: undefined, violations: undefined, findViolations: undefined, firstToken: undefined }
-  return { tokens, killSwitch, kills: killsInMemory(killSwitch), ...nothing, close: async () => {} }
+  return {
+    ...{ tokens, killSwitch, kills: killsInMemory(killSwitch), tokenStore: undefined, firstToken: undefined },
+    ...{ violations: undefined, findViolations: undefined, verifyAudit: undefined },
+    close: async () => {},
+  }
 }
 
 async function inDatabase(
@@ -94,6 +99,7 @@ async function inDatabase(
     tokenStore: tokenStoreOf(database, () => tokenTable.refresh(), now),
     violations,
     findViolations: (query) => findViolations(database, query),
+    verifyAudit: () => verifyAudit(database),
     firstToken: first?.secret,
     close: async () => {
       await Promise.all([tokenTable.stop(), killTable.stop(), violations?.close()])

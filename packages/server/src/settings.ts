@@ -5,6 +5,7 @@ import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { ACCESS_SETTINGS } from './access-settings.ts'
 import { isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
+import { isEtcdUrl } from './rules/etcd/etcd-address.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
@@ -94,12 +95,12 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
   rules: {
     flag: 'rules',
     env: 'SLUICE_RULES',
-    value: '<file>',
-    help: 'Rule file, YAML or JSON, instead of the database. Edits apply within a second; bad ones change nothing.',
+    value: '<file>|<url>',
+    help: 'A rule file, or etcd://host:2379/prefix, instead of the database. A bad edit changes nothing.',
     fallback: () => undefined,
     shownFallback: 'rules are in the database',
-    read: (text) => (existsSync(text) ? text : undefined),
-    fix: 'give the path of a file that exists',
+    read: (text) => (isEtcdUrl(text) || existsSync(text) ? text : undefined),
+    fix: 'give the path of a file that exists, or a URL such as etcd://127.0.0.1:2379/sluice/rules',
   },
   database: {
     flag: 'database',

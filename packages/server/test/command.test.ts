@@ -4,7 +4,8 @@ import { writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { text as readText } from 'node:stream/consumers'
 import { beforeAll, describe, expect, test, vi } from 'vitest'
-import { helpText } from '../src/help.ts'
+import { COMMANDS } from '../src/cli/commands.ts'
+import { programHelp } from '../src/cli/help.ts'
 import { VERSION } from '../src/package-facts.ts'
 import { emptyDataDir } from './databases.ts'
 import { buildOnce, type Running, run, start } from './process.ts'
@@ -16,7 +17,8 @@ const ONE = '- { rule_id: one, limit: 1, window: 1d, scope: per_user }\n'
 
 describe('the command', () => {
   test('--help and --version print and exit with 0', () => {
-    expect(run(['--help'])).toEqual({ code: 0, stdout: helpText(), stderr: '' })
+    expect(run(['--help'])).toEqual({ code: 0, stdout: programHelp(COMMANDS), stderr: '' })
+    expect(run(['-h', '--port', 'wrong']).code, 'whatever else is wrong').toBe(0)
     expect(run(['--version'])).toEqual({ code: 0, stdout: `${VERSION}\n`, stderr: '' })
   })
 
@@ -49,6 +51,18 @@ describe('the command', () => {
     expect(code).toBe(1)
     expect(stderr).toContain('choose another port with --port')
   })
+})
+
+test('a command: data on stdout, messages on stderr, and its exit code; what it prints can be cut off', () => {
+  const { code, stdout, stderr } = run(['rules', 'lint', 'examples/bad.yaml'])
+  expect(code).toBe(2)
+  expect(stdout.split('\n').length).toBeGreaterThan(20)
+  expect(stdout).not.toContain('mistakes')
+  expect(stderr).toMatch(/^examples\/bad\.yaml: 22 rules, \d+ mistakes, 5 warnings\n$/)
+  const cut = execFileSync('sh', ['-c', 'node packages/server/bin/sluice.js --help 2>&1 | head -1'], {
+    encoding: 'utf8',
+  })
+  expect(cut).toMatch(/^sluice \S+: a distributed rate limiter/)
 })
 
 describe('the banner', () => {

@@ -42,6 +42,7 @@ describe('/openapi.json', () => {
       'delete /api/v1/admin/tokens/{token_id}',
       'delete /api/v1/rate-limit/rules/{rule_id}',
       'get /',
+      'get /api/v1/admin/audit/verify',
       'get /api/v1/admin/tokens',
       'get /api/v1/rate-limit/decisions',
       'get /api/v1/rate-limit/decisions/{request_id}',

@@ -140,21 +140,26 @@ const STILL: RuleSource = {
 
 export type Service = Client & { readonly rulesPath: string; close(): Promise<void> }
 
-/** The whole service as the command starts it, in this process. */
+/** The whole service as the command starts it, in this process, with its rules in a file. */
 export async function serveFile(
   rules: string,
   settings: Partial<Settings> = {},
   closeMsMax?: number,
 ): Promise<Service> {
-  const { log, logged } = captureLog()
   const rulesPath = ruleFile(rules)
-  const server = await startServer(
-    { ...defaults(), adminToken: ADMIN_TOKEN, ...settings, port: 0, rules: rulesPath },
-    log,
-    closeMsMax,
-  )
+  return { ...(await serveSettings({ ...settings, rules: rulesPath }, closeMsMax)), rulesPath }
+}
+
+/** The same with its rules wherever the settings say. */
+export async function serveSettings(
+  settings: Partial<Settings>,
+  closeMsMax?: number,
+): Promise<Omit<Service, 'rulesPath'>> {
+  const { log, logged } = captureLog()
+  const all = { ...defaults(), adminToken: ADMIN_TOKEN, ...settings, port: 0 }
+  const server = await startServer(all, log, closeMsMax)
   onTestFinished(() => server.close())
-  return { ...clientOf(server.address, logged), rulesPath, close: server.close }
+  return { ...clientOf(server.address, logged), close: server.close }
 }
 
 /** The same with its rules in an embedded database of its own. */

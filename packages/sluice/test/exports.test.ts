@@ -50,7 +50,15 @@ const EXPORTS: Record<string, string[]> = {
   'sluice/nestjs-throttler': ['SluiceThrottlerStorage'],
   'sluice/rate-limiter-flexible': ['limiterClass'],
   'sluice/testing': [
-    ...['fakeClock', 'seededRandom', 'startFaultProxy', 'startPostgres', 'startRedis', 'startRedisCluster'],
+    ...[
+      'fakeClock',
+      'seededRandom',
+      'startEtcd',
+      'startFaultProxy',
+      'startPostgres',
+      'startRedis',
+      'startRedisCluster',
+    ],
     ...['startSentinels', 'storeContract'],
   ],
 }

@@ -8,6 +8,7 @@ import { type GuardParts, guardRoutes } from '../access/guard.ts'
 import type { KeyHash, Log } from '../log.ts'
 import type { Records } from '../records.ts'
 import { Admissions } from './admissions.ts'
+import { auditRoute } from './audit.ts'
 import { batchRoute } from './batch.ts'
 import { checkRoute } from './check.ts'
 import { createDecide } from './decide.ts'
@@ -89,6 +90,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   resetRoute(app, limiter, log)
   violationsRoute(app, records.findViolations)
   tokensRoutes(app, records.tokenStore, nowMs)
+  auditRoute(app, records.verifyAudit)
   killSwitchRoutes(app, { limiter, ...records, nowIso: () => new Date(nowMs()).toISOString() })
   drillRoute(app, store, log)
   healthRoutes(app, { ...parts, ...records })

@@ -3,7 +3,7 @@
 
 import type { FastifyInstance } from 'fastify'
 import { type Clock, type Limiter, REASONS, type RuleExplanation } from 'sluice'
-import { createAnswerText, noteRules, plainOutcome } from './answer.ts'
+import { type CheckAnswer, createAnswerText, noteRules, type PlainOutcome, plainOutcome } from './answer.ts'
 import { answers, CHECK_BODY, CHECK_BYTES_MAX, type CheckBody } from './schemas.ts'
 import { subjectOf } from './subject.ts'
 
@@ -16,6 +16,23 @@ const BODY = {
   ...CHECK_BODY,
   properties: FACTS,
   examples: [{ client_id: 'user_12345', endpoint: '/api/v1/messages', method: 'POST' }],
+}
+
+/** What `explain` answers: ANSWER describes it to programs. */
+export type ExplainAnswer = {
+  readonly answer: CheckAnswer
+  readonly source: string
+  readonly version: number
+  readonly rules: readonly ExplainedRule[]
+  readonly left_out: number
+}
+
+type ExplainedRule = {
+  readonly rule_id: string
+  readonly applies: boolean
+  readonly reason?: string
+  readonly detail: string
+  readonly limits?: readonly PlainOutcome[]
 }
 
 const RULE = {
@@ -56,25 +73,27 @@ export function explainRoute(app: FastifyInstance, limiter: Limiter, clock: Cloc
     body: BODY,
     response: answers(ANSWER, 400, 413, 415, 503),
   }
-  const answerText = createAnswerText()
   const options = { schema, config: { access: 'viewer' as const }, bodyLimit: CHECK_BYTES_MAX }
-  app.post<{ Body: CheckBody }>(EXPLAIN_PATH, options, async ({ body }) => {
-    const { decision, rules } = await limiter.explain(subjectOf(body))
-    const notes = noteRules(limiter)
-    const nearest = [...rules].sort((one, other) => nearness(other) - nearness(one))
-    const applying = nearest.filter(({ reason }) => reason === null).length
-    const limitsOf = (ruleId: string) => decision.outcomes.filter((outcome) => outcome.ruleId === ruleId)
-    return {
-      answer: JSON.parse(answerText(decision, clock.nowUs(), notes, false)) as unknown,
-      source: decision.source,
-      version: decision.version,
-      rules: nearest.slice(0, applying + OTHERS_MAX).map((rule) => {
-        const limits = rule.reason === null ? { limits: limitsOf(rule.ruleId).map(plainOutcome) } : {}
-        return { ...plainRule(rule), ...limits }
-      }),
-      left_out: Math.max(0, rules.length - applying - OTHERS_MAX),
-    }
-  })
+  app.post<{ Body: CheckBody }>(EXPLAIN_PATH, options, ({ body }) => explain(limiter, body, clock))
+}
+
+/** What a check would be answered, and what every rule makes of the request; in the words of the API. */
+export async function explain(limiter: Limiter, body: CheckBody, clock: Clock): Promise<ExplainAnswer> {
+  const { decision, rules } = await limiter.explain(subjectOf(body))
+  const notes = noteRules(limiter)
+  const nearest = [...rules].sort((one, other) => nearness(other) - nearness(one))
+  const applying = nearest.filter(({ reason }) => reason === null).length
+  const limitsOf = (ruleId: string) => decision.outcomes.filter((outcome) => outcome.ruleId === ruleId)
+  return {
+    answer: JSON.parse(createAnswerText()(decision, clock.nowUs(), notes, false)) as CheckAnswer,
+    source: decision.source,
+    version: decision.version,
+    rules: nearest.slice(0, applying + OTHERS_MAX).map((rule) => {
+      const limits = rule.reason === null ? { limits: limitsOf(rule.ruleId).map(plainOutcome) } : {}
+      return { ...plainRule(rule), ...limits }
+    }),
+    left_out: Math.max(0, rules.length - applying - OTHERS_MAX),
+  }
 }
 
 /** How far a rule got before something was in its way, if anything was. */
@@ -82,7 +101,7 @@ function nearness({ reason }: RuleExplanation): number {
   return reason === null ? REASONS.length : REASONS.indexOf(reason)
 }
 
-function plainRule({ ruleId, reason, fact, detail }: RuleExplanation) {
+function plainRule({ ruleId, reason, fact, detail }: RuleExplanation): ExplainedRule {
   const why = reason === null ? {} : { reason, ...(fact === undefined ? {} : { fact }) }
   return { rule_id: ruleId, applies: reason === null, ...why, detail }
 }

@@ -94,7 +94,18 @@ export function tokensRoutes(app: FastifyInstance, store: TokenStore | undefined
   })
 }
 
-function plainToken(token: ListedToken) {
+/** A token as the API tells of it. */
+export type PlainToken = {
+  readonly token_id: string
+  readonly name: string
+  readonly role: Role
+  readonly created_at: string
+  readonly expires_at: string | null
+  readonly revoked_at: string | null
+  readonly last_used_at: string | null
+}
+
+export function plainToken(token: ListedToken): PlainToken {
   return {
     token_id: token.tokenId,
     name: token.name,

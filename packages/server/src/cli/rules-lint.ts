@@ -1,0 +1,39 @@
+// `sluice rules lint`: every mistake and every doubt in rule files, each with its line. Needs no server.
+
+import { systemClock } from 'sluice'
+import { type Findings, findingText, lintRuleFile } from '../rules/lint.ts'
+import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
+import { ruleFileErrors } from './offline.ts'
+import { paintOn } from './paint.ts'
+import type { Terminal } from './terminal.ts'
+
+export const RULES_LINT: Command = defineCommand({
+  name: 'rules lint',
+  summary: 'Lists every mistake in rule files, with lines.',
+  details: 'Warnings are rules that are disabled, have expired or never apply, and limits that never refuse.',
+  positionals: [{ name: '<file>', help: 'rule files, YAML or JSON; each is a set of its own', repeats: true }],
+  flags: OUTPUT_FLAGS,
+  examples: [
+    { does: 'before a commit', line: 'sluice rules lint rules.yaml' },
+    { does: 'for programs', line: 'sluice rules lint rules.yaml --json' },
+  ],
+  run: async (given, terminal) => {
+    const nowMs = systemClock.nowUs() / 1000
+    const files = given.positionals.map((file) => ({ file, ...ruleFileErrors(() => lintRuleFile(file, nowMs)) }))
+    if (given.has('json')) terminal.out(`${JSON.stringify(files, null, 2)}\n`)
+    else for (const { file, ...findings } of files) print(file, findings, terminal)
+    return files.some(({ mistakes }) => mistakes.length > 0) ? EXIT.wrong : EXIT.done
+  },
+})
+
+function print(file: string, { mistakes, warnings, rules }: Findings, terminal: Terminal): void {
+  const paint = paintOn(terminal)
+  for (const mistake of mistakes) terminal.out(`${findingText(file, paint('red', 'error'), mistake)}\n`)
+  for (const warning of warnings) terminal.out(`${findingText(file, paint('yellow', 'warning'), warning)}\n`)
+  const found = [counted(mistakes.length, 'mistake'), counted(warnings.length, 'warning')].join(', ')
+  terminal.tell(`${file}: ${counted(rules, 'rule')}, ${found}\n`)
+}
+
+function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`
+}
