@@ -9,6 +9,8 @@ export const SCENARIOS = [
   'redis',
   'redis-multi',
   'http',
+  'middleware',
+  'middleware-redis',
   'leased',
   'leased-nodes',
   'decision-latency',

@@ -1,6 +1,7 @@
 // What a node keeps in the database besides rules: tokens, the kill switch, violations. Without a database there are no
 // tokens but the one of the settings, no violations, and what is killed is killed on this node alone.
 
+import { createHash } from 'node:crypto'
 import { join } from 'node:path'
 import { type Clock, type Limiter, systemClock } from 'sluice'
 import { TokenBook } from './access/token-book.ts'
@@ -40,8 +41,9 @@ export type Records = {
 export type RecordsParts = {
   readonly limiter: Limiter
   readonly log: Log
-  /** Where copies are kept for starts without the database. */
+  /** Where copies are kept for starts without the database, and which database they are of. */
   readonly dataDir: string
+  readonly place: string
   /** 0: violations are not recorded. */
   readonly violationDays: number
   readonly wantsFirstToken: boolean
@@ -67,15 +69,16 @@ function withoutDatabase(tokens: TokenBook, killSwitch: KillSwitch): Records {
 
 async function inDatabase(
   database: Database,
-  { log, dataDir, violationDays, wantsFirstToken, clock = systemClock }: RecordsParts,
+  { log, dataDir, place, violationDays, wantsFirstToken, clock = systemClock }: RecordsParts,
   tokens: TokenBook,
   killSwitch: KillSwitch,
 ): Promise<Records> {
   const now = () => new Date(clock.nowUs() / 1000)
-  const copyPath = (name: string) => (database.kind === 'embedded' ? undefined : join(dataDir, name))
+  const print = createHash('sha256').update(place).digest('hex').slice(0, 12)
+  const copyPath = (name: string) => (database.kind === 'embedded' ? undefined : join(dataDir, `${name}-${print}.json`))
   const first = wantsFirstToken ? await createFirstToken(database, now()).catch(() => undefined) : undefined
   const tokenTable = new Followed({
-    ...{ database, log, channel: TOKENS_CHANNEL, what: 'tokens', copyPath: copyPath('tokens.json') },
+    ...{ database, log, channel: TOKENS_CHANNEL, what: 'tokens', copyPath: copyPath('tokens') },
     read: async (queries) => {
       await noteUses(queries, tokens.takeUses())
       return readTokens(queries)
@@ -83,7 +86,7 @@ async function inDatabase(
     use: (found) => tokens.replace(found),
   })
   const killTable = new Followed({
-    ...{ database, log, channel: KILLS_CHANNEL, what: 'kills', copyPath: copyPath('kills.json') },
+    ...{ database, log, channel: KILLS_CHANNEL, what: 'kills', copyPath: copyPath('kills') },
     read: readKills,
     use: (found) => killSwitch.replace(found),
   })

@@ -56,7 +56,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const { adminToken } = settings
     // Of several workers the first one has the banner that shows it.
     const wantsFirstToken = adminToken === undefined && workerNumber() <= 1
-    const records = await openRecords(database, { ...settings, limiter, log, wantsFirstToken })
+    const records = await openRecords(database, { ...settings, place: source.place, limiter, log, wantsFirstToken })
     closers.push(() => records.close())
     const lifecycle: Lifecycle = { draining: false }
     const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle }

@@ -5,7 +5,8 @@ import type { Settings } from '../src/settings.ts'
 import { ADMIN_TOKEN, CHECK, type Client, REFUND, serveApp, serveFile } from './service.ts'
 
 const RULES = `
-- { rule_id: shared, limit: 100, window: 1d, scope: per_user, algorithm: fixed_window, spread: global, consistency: strict }
+- { rule_id: shared, limit: 100, window: 1d, scope: per_user, algorithm: fixed_window,
+    spread: global, consistency: strict }
 - { rule_id: own, limit: 1000, window: 1d, scope: per_user, by_plan: { pro: { limit: 2000 } } }
 `
 const PATIENT = { storeDeadlineMs: 5000, globalDeadlineMs: 5000 }

@@ -111,7 +111,7 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   const opened = { kind: 'memory' as const, store, failure: () => undefined, drill: undefined }
   const live = new LiveRules({ source, snapshot: undefined, limiter, metrics, log })
   await live.start()
-  const kept = { dataDir, violationDays: 30, wantsFirstToken: true }
+  const kept = { dataDir, place: 'the database of a test', violationDays: 30, wantsFirstToken: true }
   const records = await openRecords(database, { limiter, log, clock, ...kept })
   if (tokens !== undefined) records.tokens.replace(tokens)
   const app = await createApp({

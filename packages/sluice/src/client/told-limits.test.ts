@@ -202,8 +202,8 @@ describe('what servers really send is read', () => {
     ['express-rate-limit, draft 6', theirs({ standardHeaders: 'draft-6' })],
     ['express-rate-limit, legacy', theirs({ legacyHeaders: true })],
     ['Sluice', rateLimit({ limit: 5, window: '1d' })],
-    ['Sluice, three fields', rateLimit({ limit: 5, window: '1d', headers: { legacy: false, standard: 'triple' } })],
-    ['Sluice, legacy', rateLimit({ limit: 5, window: '1d', headers: { standard: 'none' } })],
+    ['Sluice, three fields', rateLimit({ limit: 5, window: '1d', headers: { style: 'draft-6' } })],
+    ['Sluice, legacy', rateLimit({ limit: 5, window: '1d', headers: { style: 'legacy' } })],
   ])('%s', async (_writer, handler) => {
     const { limits } = readLimits(await headersOf(handler), systemClock.nowUs() / 1000)
     expect(limits).toMatchObject([{ unit: 'requests', quota: 5, remaining: 4 }])

@@ -14,9 +14,9 @@ import {
   type Take,
   type Taken,
 } from '../store/store.ts'
-import { chargedLimit, type Lease } from './lease.ts'
+import { chargedLimit } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
-import { grantOf, LeasedTaken, spentInShadow, withoutHeld } from './leased-answers.ts'
+import { canPay, grantOf, isRefused, LeasedTaken, spentInShadow, withoutHeld } from './leased-answers.ts'
 
 export type LeaseOptions = {
   /** Most leases held at once; above it some go back. */
@@ -381,16 +381,6 @@ class LeaseStore implements LeasingStore {
     }
     await Promise.allSettled(given)
   }
-}
-
-function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): boolean {
-  return kind === 'enforce' && lease.isRefused(min, nowMs)
-}
-
-/** A limit in shadow that is known to be spent needs nothing: it refuses nobody. */
-function canPay(lease: Lease, { limit, kind, min }: Charge, nowMs: number): boolean {
-  if (limit.lease === undefined || kind === 'force') return false
-  return lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs))
 }
 
 /** A bucket as the store knows it. */

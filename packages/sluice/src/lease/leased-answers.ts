@@ -1,8 +1,18 @@
 // What a check is told that no store was asked for: the answers of leases.
 
 import { SoleTaken } from '../algorithms/grant.ts'
-import type { Grant, Short, Source } from '../store/store.ts'
+import type { Charge, Grant, Short, Source } from '../store/store.ts'
 import type { Lease } from './lease.ts'
+
+export function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): boolean {
+  return kind === 'enforce' && lease.isRefused(min, nowMs)
+}
+
+/** A limit in shadow that is known to be spent needs nothing: it refuses nobody. */
+export function canPay(lease: Lease, { limit, kind, min }: Charge, nowMs: number): boolean {
+  if (limit.lease === undefined || kind === 'force') return false
+  return lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs))
+}
 
 /** What most takes are answered with: one charge, paid by its lease or known to be refused. */
 export class LeasedTaken extends SoleTaken {

@@ -1,10 +1,13 @@
 // What all middlewares share: options in, one question per request out. An adapter adds the translation only.
 
-import { type Fault, LimiterError, optionsInvalid } from '../errors.ts'
+import { systemTimers } from '../clock.ts'
+import type { Decision } from '../decision.ts'
 import { headerFacts } from '../http/header-facts.ts'
-import { type HttpRequest, judge, subjectOf, type Verdict } from '../http/verdict.ts'
-import { createLimiter, type Limiter } from '../limiter.ts'
+import { type HttpRequest, type JudgeOptions, subjectOf, type Verdict, verdictOf } from '../http/verdict.ts'
+import type { Limiter } from '../limiter.ts'
 import type { Subject } from '../subject.ts'
+import { warnOnce, wasWarned, watchUse } from '../warning.ts'
+import { limiterOf } from './one-limit.ts'
 import {
   checkOptions,
   isOwnLimiter,
@@ -12,12 +15,17 @@ import {
   type OwnLimiter,
   proxiesOf,
   type RateLimitOptions,
-  windowMs,
+  refundsOf,
 } from './options.ts'
-import { isOneOfSeveral, warnOnce } from './warning.ts'
 
-/** Undefined: the request was skipped. Answers after the delay that a leaky bucket imposes. */
-export type Gate<Req> = (request: Req, http: HttpRequest) => Promise<Verdict | undefined>
+/** What can be answered at once is not a promise: most requests never wait. */
+export type Maybe<T> = T | Promise<T>
+
+/**
+ * Undefined: there is nothing to do, the request was skipped or this middleware has judged it already. `raw` stands for
+ * the request wherever it goes: the same for every middleware. Answers after the delay that a leaky bucket imposes.
+ */
+export type Gate<Req> = (request: Req, http: HttpRequest, raw: object) => Maybe<Verdict | undefined>
 
 /** Stands for every client whose address is unknown: they share one limit, because the alternative is no limit. */
 const SHARED_ADDRESS = '0.0.0.0'
@@ -28,71 +36,95 @@ export function createGate<Req>(options: RateLimitOptions<Req>): Gate<Req> {
   const limiter = isOwnLimiter(options) ? options.limiter : limiterOf(options)
   const subjectFor = isOwnLimiter(options) ? ownSubject(options) : oneLimitSubject(options)
   const proxies = proxiesOf(options)
-  const { skip } = options
-  return async (request, http) => {
-    if (skip?.(request)) return undefined
-    const subject = await subjectFor(request, http, subjectOf(http, proxies))
-    const verdict = await judge(limiter, subject, options)
-    if (verdict.allowed && verdict.decision.delayMs > 0) await delay(verdict.decision.delayMs)
-    return verdict
+  const judging: JudgeOptions = { ...options, refunds: refundsOf(options) }
+  const { skip, refusal, trustProxy, timers = systemTimers } = options
+  const used = watchUse()
+  const mark: Mark = { limiter }
+
+  const answer = (decision: Decision, request: Req, http: HttpRequest): Maybe<Verdict> => {
+    const { allowed, delayMs } = decision
+    const verdict = verdictOf(limiter, decision, judging, allowed ? undefined : http.header('accept'))
+    if (!allowed) return refusal === undefined ? verdict : withRefusal(verdict, refusal(decision, request))
+    if (delayMs === 0) return verdict
+    return new Promise((go) => timers.after(Math.min(delayMs, TIMER_MS_MAX), () => go(verdict)))
   }
+  return (request, http, raw) => {
+    // A promise is not true: a `skip` that is asynchronous by mistake must not let everybody through.
+    if (skip?.(request) === true || isMarked(raw, mark)) return undefined
+    used()
+    if (trustProxy === undefined) warnOfProxies(http)
+    const subject = subjectFor(request, http, subjectOf(http, proxies))
+    return andThen(subject, (known) =>
+      andThen(limiter.checkSync(known) ?? limiter.check(known), (decision) => answer(decision, request, http)),
+    )
+  }
+}
+
+/** Goes on at once with what is there, and later with what is promised, by whatever kind of promise. */
+export function andThen<T, U>(value: Maybe<T>, next: (value: T) => Maybe<U>): Maybe<U> {
+  return isPromised(value) ? Promise.resolve(value).then(next) : next(value)
+}
+
+function isPromised<T>(value: Maybe<T>): value is Promise<T> {
+  return typeof (value as { readonly then?: unknown } | undefined)?.then === 'function'
+}
+
+/** Which middlewares have judged a request: each leaves its mark. */
+type Mark = { readonly limiter: Limiter }
+
+/** Beside the requests rather than in them: a property more would make each of them grow. */
+const marksOf = new WeakMap<object, Mark | readonly Mark[]>()
+
+/** One middleware counts a request once, wherever it is registered. Another one of its limiter is a mistake. */
+function isMarked(raw: object, mark: Mark): boolean {
+  const marks = marksOf.get(raw)
+  if (marks === undefined) {
+    marksOf.set(raw, mark)
+    return false
+  }
+  const before = [marks].flat()
+  if (before.includes(mark)) return true
+  if (before.some(({ limiter }) => limiter === mark.limiter)) warnOnce('SLUICE_COUNTED_TWICE')
+  marksOf.set(raw, [...before, mark])
+  return false
 }
 
 /** Completes the facts that the request itself tells. */
-type SubjectFor<Req> = (request: Req, http: HttpRequest, told: Subject) => Subject | Promise<Subject>
+type SubjectFor<Req> = (request: Req, http: HttpRequest, told: Subject) => Maybe<Subject>
 
 function ownSubject<Req>({ limiter, subject }: OwnLimiter<Req>): SubjectFor<Req> {
   const headersOf = headerFacts(limiter)
-  return async (request, http, told) => {
-    const facts = await subject?.(request)
-    return { ...told, ...facts, attributes: { ...headersOf(http), ...facts?.attributes } }
+  const complete = (facts: Subject | undefined, http: HttpRequest, told: Subject): Subject => {
+    const attributes = { ...headersOf(http), ...facts?.attributes }
+    // A fact that is looked for and not there does not hide what the request tells.
+    const ip = facts?.ip ?? told.ip
+    const method = facts?.method ?? told.method
+    const path = facts?.path ?? told.path
+    if (!ip && !wasWarned('SLUICE_NO_ADDRESS') && limiter.rules.some(({ scope }) => scope.includes('ip'))) {
+      warnOnce('SLUICE_NO_ADDRESS')
+    }
+    return { ...facts, ip, method, path, attributes }
   }
+  return (request, http, told) => andThen(subject?.(request), (facts) => complete(facts, http, told))
 }
 
-function oneLimitSubject<Req>({ key }: OneLimit<Req>): SubjectFor<Req> {
-  return (request, _http, told) => {
+function oneLimitSubject<Req>({ key, cost }: OneLimit<Req>): SubjectFor<Req> {
+  return (request, _http, { ip, method, path }) => {
     const user = key?.(request)
+    const units = cost?.(request)
     // An empty text names nobody: taken for a fact, it would be skipped as missing, and nothing would be limited.
-    if (user) return { ...told, user }
-    if (told.ip) return told
-    warnOnce('SLUICE_NO_ADDRESS', NO_ADDRESS)
-    return { ...told, ip: SHARED_ADDRESS }
+    if (!user && !ip) warnOnce('SLUICE_NO_ADDRESS')
+    return { user, ip: ip || SHARED_ADDRESS, method, path, cost: units }
   }
 }
 
-function limiterOf<Req>(options: OneLimit<Req>): Limiter {
-  const { limit, window, algorithm, burst, key, store, ipv6Prefix } = options
-  if (store === undefined && isOneOfSeveral()) warnOnce('SLUICE_MEMORY_PER_PROCESS', PER_PROCESS)
-  const rule = {
-    rule_id: 'default',
-    limit,
-    window_seconds: windowMs(window) / 1000,
-    scope: key === undefined ? 'per_ip' : 'per_user',
-    ...(key !== undefined && { on_missing: 'by_ip' }),
-    ...(algorithm !== undefined && { algorithm }),
-    ...(burst !== undefined && { burst }),
-  }
-  try {
-    return createLimiter({ rules: [rule], store, ipv6Prefix })
-  } catch (error) {
-    // Numbers that are fine one by one may not go together: only the rule parser knows.
-    if (error instanceof LimiterError && error.code === 'RULE_INVALID') throw optionsInvalid(error.faults.map(asOption))
-    throw error
-  }
+function warnOfProxies({ header }: HttpRequest): void {
+  if (wasWarned('SLUICE_UNTRUSTED_PROXY')) return
+  if (header('x-forwarded-for') !== undefined || header('forwarded') !== undefined) warnOnce('SLUICE_UNTRUSTED_PROXY')
 }
 
-/** `rules[0].window_seconds` is the `window` of these options. */
-function asOption(fault: Fault): Fault {
-  return { ...fault, field: fault.field.replace(/^.*\./, '').replace('window_seconds', 'window') }
+function withRefusal(verdict: Verdict, said: string | object): Verdict {
+  const isText = typeof said === 'string'
+  const headers = { ...verdict.headers, 'Content-Type': isText ? 'text/plain; charset=utf-8' : 'application/json' }
+  return { ...verdict, headers, body: isText ? said : JSON.stringify(said) }
 }
-
-function delay(durationMs: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, Math.min(durationMs, TIMER_MS_MAX)))
-}
-
-const PER_PROCESS =
-  'sluice: this is one of several processes, and each counts in its own memory, so clients get the limit in each. ' +
-  'Pass a store that they share, redisStore for example.'
-const NO_ADDRESS =
-  'sluice: the address of a client is unknown, so all such clients share one limit. ' +
-  'Pass `key`, or `ip` to the middleware of sluice/fetch.'

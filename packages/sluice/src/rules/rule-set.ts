@@ -137,20 +137,30 @@ export class RuleSet {
 
   /** What each rule makes of a request, and why: in the order of the rules, at the price of looking at every one. */
   *explain(given: Subject, suspended: Suspended): Sliced<RuleExplanation[]> {
-    const subject = withPath(given, this.#index.spotOf(textOf('path', given.path) ?? '/'))
+    const spot = this.#index.spotOf(textOf('path', given.path) ?? '/')
+    const readings = [spot, ...spot.others].map((one) => ({
+      subject: withPath(given, one),
+      matched: [] as CompiledRule[],
+    }))
     const nowUs = this.#clock.nowUs()
     const compiled = new Map(this.#compiled.map((rule) => [rule.id, rule]))
     const why = new Map<string, Mismatch>()
     for (const rule of this.rules) {
       const id = rule.rule_id
-      const mismatch = mismatchOf(rule, compiled.get(id), subject, nowUs)
-      if (mismatch !== undefined) why.set(id, mismatch)
-      else if (isSuspended(suspended, id)) why.set(id, { reason: 'suspended', detail: 'the kill switch is on for it' })
+      if (isSuspended(suspended, id)) why.set(id, { reason: 'suspended', detail: 'the kill switch is on for it' })
+      for (const { subject, matched } of readings) {
+        const mismatch = mismatchOf(rule, compiled.get(id), subject, nowUs)
+        const own = compiled.get(id)
+        if (mismatch !== undefined) why.set(id, why.get(id) ?? mismatch)
+        else if (own !== undefined && !isSuspended(suspended, id)) matched.push(own)
+      }
       yield
     }
+    for (const { id } of readings.flatMap(({ matched }) => matched)) why.delete(id) // one reading is enough
+    const [{ subject }] = readings as [(typeof readings)[number]] // the spot itself is the first
     this.#explainCharges(
       subject,
-      [...compiled.values()].filter(({ id }) => !why.has(id)),
+      readings.map(({ matched }) => matched),
       why,
     )
     const applies: Mismatch = { reason: null, detail: 'it applies' }
@@ -158,9 +168,9 @@ export class RuleSet {
   }
 
   /** Of the rules that are for a request, says of those that do not charge it why they do not. */
-  #explainCharges(subject: Subject, matched: readonly CompiledRule[], why: Map<string, Mismatch>): void {
-    const chosen = new Set(onePerGroup(matched))
-    for (const { id, group, shadow } of matched.filter((rule) => !chosen.has(rule))) {
+  #explainCharges(subject: Subject, readings: readonly CompiledRule[][], why: Map<string, Mismatch>): void {
+    const chosen = new Set(readings.flatMap(onePerGroup))
+    for (const { id, group, shadow } of readings.flat().filter((rule) => !chosen.has(rule))) {
       const better = [...chosen].find((rule) => rule.group === group && rule.shadow === shadow)
       why.set(id, { reason: 'group', detail: `of the group ${group}, ${better?.id} goes first` })
     }
@@ -181,7 +191,10 @@ export class RuleSet {
     const matched = rulesAt(spot, subject, textOf('method', subject.method) ?? '')
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
     const left = suspended === NOTHING_SUSPENDED ? live : live.filter(({ id }) => !isSuspended(suspended, id))
-    return this.#grouped ? onePerGroup(left) : left
+    const chosen = this.#grouped ? onePerGroup(left) : left
+    if (spot.others.length === 0) return chosen
+    // Each reading chooses for itself: what can be read as an exempt path is exempt only if it is so in each.
+    return [...new Set([chosen, ...spot.others.map((other) => this.#match(subject, other, suspended))].flat())]
   }
 
   /** Adds the charges of one rule, or returns the limit of 0 by which it refuses whatever its buckets hold. */
