@@ -3,6 +3,7 @@
 import type { AddressInfo } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter } from 'sluice'
+import { type Check, createCheck } from './checking.ts'
 import { createApp } from './http/app.ts'
 import type { Lifecycle } from './http/health.ts'
 import { keyHash, type Log } from './log.ts'
@@ -17,6 +18,8 @@ export type Server = {
   /** `http://127.0.0.1:8080` */
   readonly address: string
   readonly limiter: Limiter
+  readonly metrics: Metrics
+  readonly check: Check
   readonly storeKind: OpenStore['kind']
   /** From now on /readyz says 503; everything is still served. */
   drain(): void
@@ -35,16 +38,18 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
   try {
     const limiter = useRuleFile(path, (rules) => createLimiter({ rules, store: store.store, layer, ipv6Prefix }))
     const lifecycle: Lifecycle = { draining: false }
-    const shared = { limiter, metrics, log, store, lifecycle }
+    const shared = { limiter, metrics, log, store, lifecycle, keyHash: keyHash(settings.keySecret) }
+    const check = createCheck({ ...shared, answersSync: store.store.takeSync !== undefined })
     const app = await createApp({
       ...shared,
-      keyHash: keyHash(settings.keySecret),
+      check,
+      clients: settings,
       rulesPath: path,
       adminToken: settings.adminToken,
     })
     await app.listen({ host: settings.host, port: settings.port })
     const watch = followRuleFile({ ...shared, path, print })
-    return running(app, limiter, store.kind, lifecycle, async () => {
+    return running(app, { limiter, metrics, check, storeKind: store.kind }, lifecycle, async () => {
       watch.stop()
       await closeWithin(app, closeMsMax)
       await limiter.close()
@@ -57,8 +62,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
 
 function running(
   app: FastifyInstance,
-  limiter: Limiter,
-  storeKind: Server['storeKind'],
+  parts: Omit<Server, 'address' | 'drain' | 'close'>,
   lifecycle: Lifecycle,
   stop: () => Promise<void>,
 ): Server {
@@ -73,7 +77,7 @@ function running(
     return stop()
   }
   const address = addressOf(app.server.address() as AddressInfo) // it listens on a port, not on a pipe
-  return { address, limiter, storeKind, drain, close }
+  return { ...parts, address, drain, close }
 }
 
 /** Node stops watching for slow requests once a server closes, so one that never ends has to be cut off here. */

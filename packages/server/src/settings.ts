@@ -3,11 +3,12 @@
 
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
+import { CLIENT_SETTINGS, type ClientSettings } from './client-settings.ts'
 import { exampleRulesPath } from './package-facts.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
-export type Settings = {
+export type Settings = ClientSettings & {
   readonly host: string
   readonly port: number
   readonly rules: string
@@ -202,6 +203,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     fix: 'give at least 16 characters without spaces',
     secret: true,
   },
+  ...CLIENT_SETTINGS,
 }
 
 function readInteger(text: string, min: number, max: number): number | undefined {

@@ -41,6 +41,7 @@ describe('/openapi.json', () => {
     ).toEqual([
       'delete /api/v1/rate-limit/rules/{rule_id}',
       'get /',
+      'get /api/v1/rate-limit/auth',
       'get /api/v1/rate-limit/hot-keys',
       'get /api/v1/rate-limit/rules',
       'get /livez',
@@ -48,6 +49,7 @@ describe('/openapi.json', () => {
       'get /openapi.json',
       'get /readyz',
       'post /api/v1/admin/drill',
+      'post /api/v1/rate-limit/auth',
       'post /api/v1/rate-limit/check',
       'post /api/v1/rate-limit/check/batch',
       'post /api/v1/rate-limit/refund',
@@ -97,10 +99,10 @@ describe('/openapi.json', () => {
   })
 
   test('problems are described as such, for the statuses that there are', async () => {
-    const statuses = new Set(Object.values(PROBLEMS).map(String))
+    const statuses = new Set([...Object.values(PROBLEMS), 429].map(String)) // a refusal has no code: it is no trouble
     for (const [name, { responses }] of operationsOf(await description())) {
       for (const [status, response] of Object.entries(responses)) {
-        if (status === '200' || name === 'get /readyz') continue
+        if (status.startsWith('2') || name === 'get /readyz') continue
         expect(statuses, `${name} ${status}`).toContain(status)
         expect(Object.keys(response.content ?? {}), `${name} ${status}`).toEqual(['application/problem+json'])
       }

@@ -6,6 +6,8 @@ import { join } from 'node:path'
 import { createLimiter, memoryStore, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
+import { createCheck } from '../src/checking.ts'
+import type { ClientSettings } from '../src/client-settings.ts'
 import { createApp } from '../src/http/app.ts'
 import { createLog, keyHash, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics.ts'
@@ -60,6 +62,7 @@ export async function serveApp(
   rules: unknown,
   makeStore?: (clock: FakeClock) => Store,
   adminToken?: string,
+  clients: Partial<ClientSettings> = {},
 ): Promise<App> {
   const { log, logged } = captureLog()
   const clock = fakeClock()
@@ -69,8 +72,13 @@ export async function serveApp(
   const limiter = createLimiter({ rules, store, clock })
   const lifecycle = { draining: false }
   const opened = { kind: 'memory' as const, store, failure: () => undefined, drill: undefined }
-  const parts = { limiter, metrics, store: opened, lifecycle, log, clock, adminToken }
-  const app = await createApp({ ...parts, keyHash: keyHash('a secret of tests'), rulesPath: '/etc/sluice/rules.yaml' })
+  const parts = { limiter, metrics, log, keyHash: keyHash('a secret of tests') }
+  const check = createCheck({ ...parts, answersSync: store.takeSync !== undefined })
+  const app = await createApp({
+    ...{ ...parts, check, store: opened, lifecycle, clock, adminToken },
+    clients: { ...defaults(), ...clients },
+    rulesPath: '/etc/sluice/rules.yaml',
+  })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {
     await app.close()

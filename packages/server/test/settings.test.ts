@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { type Cidr, parseCidr } from 'sluice/http'
 import { describe, expect, test } from 'vitest'
 import { type Command, readCommand } from '../src/command-line.ts'
 import { helpText, usageText } from '../src/help.ts'
@@ -40,6 +41,14 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   logLevel: ['debug', 'debug'],
   keySecret: ['0123456789abcdef', '0123456789abcdef'],
   adminToken: ['0123456789abcdef', '0123456789abcdef'],
+  trustedProxies: ['10.1.2.3/8, ::1', [parseCidr('10.0.0.0/8'), parseCidr('::1')] as Cidr[]],
+  proxyHeader: ['forwarded', 'forwarded', ['--trusted-proxies', '::1']],
+  userFrom: ['header:X-User', { kind: 'header', name: 'x-user' }],
+  apiKeyFrom: ['cookie:Key', { kind: 'cookie', name: 'Key' }],
+  tenantFrom: ['cert:cn', { kind: 'cert', name: 'cn' }],
+  planFrom: ['jwt:plan', { kind: 'jwt', name: 'plan' }],
+  jwtSecret: ['0123456789abcdef0123456789abcdef', '0123456789abcdef0123456789abcdef'],
+  jwtKey: ['package.json', 'package.json'],
 }
 
 describe('settings', () => {
@@ -53,7 +62,7 @@ describe('settings', () => {
         settingsOf([`--${flag}=${text}`, ...more]),
         settingsOf(more, { [env]: text }),
       ]) {
-        expect(settings[name as keyof Settings]).toBe(value)
+        expect(settings[name as keyof Settings]).toEqual(value)
       }
       expect(settingsOf([])[name as keyof Settings], 'the default').not.toBe(value)
     },

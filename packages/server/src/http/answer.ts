@@ -10,7 +10,6 @@ export type RuleNotes = {
   readonly version: number
   /** Rule id → the JSON that a refusal by it adds. */
   readonly violations: ReadonlyMap<string, string>
-  readonly hasShadow: boolean
   readonly hasPermits: boolean
 }
 
@@ -19,7 +18,6 @@ export function noteRules(rules: readonly Rule[], version: number): RuleNotes {
   return {
     version,
     violations: new Map(enabled.map((rule) => [rule.rule_id, violationOf(rule)])),
-    hasShadow: enabled.some(({ mode }) => mode === 'shadow'),
     hasPermits: enabled.some(({ algorithm }) => algorithm === 'concurrency'),
   }
 }

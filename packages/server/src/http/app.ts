@@ -3,8 +3,11 @@
 
 import { type FastifyError, type FastifyInstance, fastify } from 'fastify'
 import type { Clock } from 'sluice'
+import type { Check } from '../checking.ts'
+import type { ClientSettings } from '../client-settings.ts'
 import type { KeyHash, Log } from '../log.ts'
 import { Admissions } from './admissions.ts'
+import { authRoutes } from './auth.ts'
 import { batchRoute } from './batch.ts'
 import { checkRoute } from './check.ts'
 import { createDecide } from './decide.ts'
@@ -22,6 +25,9 @@ import { problemOf } from './trouble.ts'
 export type AppParts = HealthParts & {
   readonly log: Log
   readonly keyHash: KeyHash
+  readonly check: Check
+  /** Who may speak for clients, and where their facts are read. */
+  readonly clients: ClientSettings
   /** What requests to admin endpoints must carry; undefined: there are none. */
   readonly adminToken: string | undefined
   /** Where the rules come from, for those who try to change them here. */
@@ -38,13 +44,14 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   const admissions = new Admissions(() => {
     metrics.admissionsDropped += 1
   })
-  const decide = createDecide({ ...parts, admissions, answersSync: store.store.takeSync !== undefined })
+  const decide = createDecide({ ...parts, admissions })
   metrics.watchLimiter(limiter)
   answerUnknown(app)
   parseJsonBodies(app)
   await describeRoutes(app)
   checkRoute(app, decide)
   batchRoute(app, decide)
+  await authRoutes(app, parts)
   refundRoute(app, limiter, admissions)
   rulesRoutes(app, limiter, rulesPath)
   hotKeysRoute(app, parts)

@@ -224,9 +224,11 @@ export function problemAnswers(...statuses: readonly number[]): NonNullable<Fast
 const PROBLEM_MEANING: Readonly<Record<number, string>> = {
   400: 'A field is unknown or wrong; the problem names it, its value and the fix.',
   401: 'The admin token is missing or another.',
+  403: 'The peer is not a trusted proxy; or the request is refused, and the query asks for this status.',
   404: 'Nothing is known by that name.',
   409: 'It cannot be done, or was done already.',
   413: 'The body is too large.',
   415: 'The body is not JSON.',
+  429: 'The request is refused.',
   503: 'The counters cannot be reached or read, or this node is shutting down.',
 }

@@ -1,0 +1,58 @@
+// A check, and what is kept of it: its count, what shadow rules would have done, a refusal in the log without client
+// keys in clear. Every door of the service goes through here. Synchronous whenever the store is.
+
+import type { Decision, Limiter, Subject } from 'sluice'
+import type { KeyHash, Log } from './log.ts'
+import type { Metrics } from './metrics.ts'
+
+export type CheckParts = {
+  readonly limiter: Limiter
+  readonly metrics: Metrics
+  readonly log: Log
+  readonly keyHash: KeyHash
+  /** Whether the store can answer at once. */
+  readonly answersSync: boolean
+}
+
+export type Check = (subject: Subject, requestId?: string) => Decision | Promise<Decision>
+
+export function createCheck({ limiter, metrics, log, keyHash, answersSync }: CheckParts): Check {
+  const hasShadow = shadowsOf(limiter)
+  const logsRefusals = log.isLevelEnabled('debug')
+  const record = (subject: Subject, decision: Decision, startedMs: number) => {
+    metrics.decided(decision.ruleId, decision.allowed, decision.source, (performance.now() - startedMs) / 1000)
+    if (hasShadow()) countShadows(decision, metrics)
+    if (logsRefusals && !decision.allowed) logRefusal(subject, decision, log, keyHash)
+    return decision
+  }
+  return (subject, requestId) => {
+    const startedMs = performance.now()
+    const decision = answersSync ? limiter.checkSync(subject, requestId) : undefined
+    if (decision !== undefined) return record(subject, decision, startedMs)
+    return limiter.check(subject, requestId).then((later) => record(subject, later, startedMs))
+  }
+}
+
+/** Reads the rules again only when they have changed. */
+function shadowsOf(limiter: Limiter): () => boolean {
+  let version: number | undefined
+  let hasShadow = false
+  return () => {
+    if (version === limiter.version) return hasShadow
+    version = limiter.version
+    hasShadow = limiter.rules.some(({ enabled, mode }) => enabled && mode === 'shadow')
+    return hasShadow
+  }
+}
+
+function countShadows({ outcomes }: Decision, metrics: Metrics): void {
+  for (const { mode, allowed, ruleId } of outcomes) if (mode === 'shadow' && !allowed) metrics.shadowRefused(ruleId)
+}
+
+function logRefusal({ ip, user, apiKey, tenant }: Subject, decision: Decision, log: Log, keyHash: KeyHash): void {
+  const keys = Object.entries({ ip, user, api_key: apiKey, tenant }).flatMap(([fact, value]) => {
+    return value === undefined ? [] : [[fact, keyHash(fact, value)]]
+  })
+  const { requestId: request_id, ruleId: rule_id, limit, version } = decision
+  log.debug({ request_id, rule_id, limit, version, keys: Object.fromEntries(keys) }, 'refused')
+}
