@@ -113,8 +113,9 @@ function npmInstalled(lock) {
   const record = join('node_modules', '.package-lock.json')
   if (!existsSync(join(root, record))) return false
   const installed = readJson(record).packages
-  return Object.entries(lock.packages).every(([path, { version, integrity, optional }]) => {
+  return Object.entries(lock.packages).every(([path, { version, integrity, optional, bin: commands = {} }]) => {
     const found = installed[path]
+    if (!path.includes('node_modules/') && !Object.keys(commands).every((name) => existsSync(bin(name)))) return false
     return path === '' || (found ? found.version === version && found.integrity === integrity : optional === true)
   })
 }

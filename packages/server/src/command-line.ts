@@ -7,8 +7,6 @@ import { nearest, suggestion } from './nearest.ts'
 import { SETTINGS, type Setting, type Settings } from './settings.ts'
 
 export type Command =
-  | { readonly kind: 'help' }
-  | { readonly kind: 'version' }
   | { readonly kind: 'wrong'; readonly faults: readonly Fault[] }
   | { readonly kind: 'serve'; readonly settings: Settings; readonly warnings: readonly string[] }
 
@@ -19,12 +17,12 @@ type Given = { readonly place: string; readonly text: string }
 const ENTRIES = Object.entries(SETTINGS) as [keyof Settings, Setting<unknown>][]
 const FLAGS = ENTRIES.map(([, { flag }]) => flag)
 const VARIABLES = ENTRIES.map(([, { env }]) => env)
+/** Variables of other commands. */
+const NOT_OURS = ['SLUICE_URL', 'SLUICE_TOKEN']
 
 export function readCommand(args: readonly string[], environment: Environment): Command {
   const faults: Fault[] = []
   const flags = readFlags(args, faults)
-  if (flags.has('help')) return { kind: 'help' }
-  if (flags.has('version')) return { kind: 'version' }
   const given = new Map<keyof Settings, Given>()
   for (const [name, setting] of ENTRIES) {
     const found = flags.get(setting.flag) ?? fromEnvironment(setting, environment)
@@ -40,8 +38,7 @@ export function readCommand(args: readonly string[], environment: Environment): 
 
 function readFlags(args: readonly string[], faults: Fault[]): Map<string, Given> {
   const strings = FLAGS.map((flag) => [flag, { type: 'string' as const }])
-  const switches = { help: { type: 'boolean' as const, short: 'h' }, version: { type: 'boolean' as const } }
-  const options = { ...Object.fromEntries(strings), ...switches }
+  const options = Object.fromEntries(strings)
   const { tokens } = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true })
   const flags = new Map<string, Given>()
   for (const token of tokens) {
@@ -94,6 +91,7 @@ function refuseIgnored(
 }
 
 function unknownVariables(environment: Environment): string[] {
-  const unknown = Object.keys(environment).filter((name) => name.startsWith('SLUICE_') && !VARIABLES.includes(name))
+  const known = [...VARIABLES, ...NOT_OURS]
+  const unknown = Object.keys(environment).filter((name) => name.startsWith('SLUICE_') && !known.includes(name))
   return unknown.map((name) => `${name} is not a setting${suggestion(name, VARIABLES)}`)
 }

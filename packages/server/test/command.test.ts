@@ -4,7 +4,8 @@ import { writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { text as readText } from 'node:stream/consumers'
 import { beforeAll, describe, expect, test, vi } from 'vitest'
-import { helpText } from '../src/help.ts'
+import { COMMANDS } from '../src/cli/commands.ts'
+import { programHelp } from '../src/cli/help.ts'
 import { VERSION } from '../src/package-facts.ts'
 import { buildOnce, type Running, run, start } from './process.ts'
 import { CHECK, clientOf, RULES, ruleFile } from './service.ts'
@@ -15,7 +16,8 @@ const ONE = '- { rule_id: one, limit: 1, window: 1d, scope: per_user }\n'
 
 describe('the command', () => {
   test('--help and --version print and exit with 0', () => {
-    expect(run(['--help'])).toEqual({ code: 0, stdout: helpText(), stderr: '' })
+    expect(run(['--help'])).toEqual({ code: 0, stdout: programHelp(COMMANDS), stderr: '' })
+    expect(run(['-h', '--port', 'wrong']).code, 'whatever else is wrong').toBe(0)
     expect(run(['--version'])).toEqual({ code: 0, stdout: `${VERSION}\n`, stderr: '' })
   })
 

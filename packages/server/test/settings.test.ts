@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { type Cidr, parseCidr } from 'sluice/http'
 import { describe, expect, test } from 'vitest'
+import { COMMANDS } from '../src/cli/commands.ts'
+import { programHelp, usageText } from '../src/cli/help.ts'
 import { type Command, readCommand } from '../src/command-line.ts'
-import { helpText, usageText } from '../src/help.ts'
 import { SETTINGS, type Setting, type Settings } from '../src/settings.ts'
 
 const TABLE: Setting<unknown>[] = Object.values(SETTINGS)
@@ -130,16 +131,10 @@ describe('settings', () => {
       warnings: ['SLUICE_PROT is not a setting; did you mean "SLUICE_PORT"?', 'SLUICE_COLOUR is not a setting'],
     })
   })
-
-  test.each([
-    [['--help', '--port', 'wrong'], 'help'],
-    [['-h'], 'help'],
-    [['--version'], 'version'],
-  ])('%j is understood whatever else is wrong', (args, kind) => expect(readCommand(args, {})).toEqual({ kind }))
 })
 
 test('--help names every flag with its variable and its default, in lines that fit a terminal', () => {
-  const text = helpText()
+  const text = programHelp(COMMANDS)
   for (const { flag, env, shownFallback } of TABLE) {
     expect(text).toContain(`--${flag} `)
     expect(text).toContain(env)

@@ -15,8 +15,7 @@ export function readRuleFile(path: string): Rule[] {
 
 /** Reads the file and hands its rules over. What `use` finds wrong with them is told with its line as well. */
 export function useRuleFile<T>(path: string, use: (rules: Rule[]) => T): T {
-  const text = readText(path)
-  const source = path.endsWith('.json') ? readJson(text) : readYaml(text)
+  const source = readRuleSource(path)
   if (source.faults.length > 0) throw ruleFileError(path, source.faults, source)
   try {
     return use(parseRules(source.value))
@@ -24,6 +23,12 @@ export function useRuleFile<T>(path: string, use: (rules: Rule[]) => T): T {
     if (!(error instanceof LimiterError) || error.code !== 'RULE_INVALID') throw error
     throw ruleFileError(path, error.faults, source)
   }
+}
+
+/** The value of a rule file and its lines, whatever it says. Throws RULE_INVALID when it cannot be read. */
+export function readRuleSource(path: string): SourceText {
+  const text = readText(path)
+  return path.endsWith('.json') ? readJson(text) : readYaml(text)
 }
 
 /** The mistakes in a rule file, one per line, as people are told. */

@@ -1,0 +1,48 @@
+// `sluice rules lint`: every mistake and every doubt in rule files, each with its line. Needs no server.
+
+import { LimiterError, systemClock } from 'sluice'
+import { type Findings, findingText, lintRuleFile } from '../rules/lint.ts'
+import { mistakesIn } from '../rules/rule-file.ts'
+import { type Command, CommandError, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
+import { paintOn } from './paint.ts'
+import type { Terminal } from './terminal.ts'
+
+export const RULES_LINT: Command = defineCommand({
+  name: 'rules lint',
+  summary: 'Lists every mistake in rule files, with lines.',
+  details:
+    'Mistakes make it end with 2. Warnings do not: rules that are disabled, have expired or never apply, and limits that never refuse.',
+  positionals: [{ name: '<file>', help: 'rule files, YAML or JSON; each is a set of its own', repeats: true }],
+  flags: OUTPUT_FLAGS,
+  examples: [
+    { does: 'before a commit', line: 'sluice rules lint rules.yaml' },
+    { does: 'for programs', line: 'sluice rules lint rules.yaml --json' },
+  ],
+  run: async (given, terminal) => {
+    const files = given.positionals.map((file) => ({ file, ...findingsIn(file) }))
+    if (given.has('json')) terminal.out(`${JSON.stringify(files, null, 2)}\n`)
+    else for (const { file, ...findings } of files) print(file, findings, terminal)
+    return files.some(({ mistakes }) => mistakes.length > 0) ? EXIT.wrong : EXIT.done
+  },
+})
+
+function findingsIn(file: string): Findings {
+  try {
+    return lintRuleFile(file, systemClock.nowUs() / 1000)
+  } catch (error) {
+    if (error instanceof LimiterError) throw new CommandError(mistakesIn(error).join('\n'), EXIT.wrong)
+    throw error
+  }
+}
+
+function print(file: string, { mistakes, warnings, rules }: Findings, terminal: Terminal): void {
+  const paint = paintOn(terminal)
+  for (const mistake of mistakes) terminal.out(`${findingText(file, paint('red', 'error'), mistake)}\n`)
+  for (const warning of warnings) terminal.out(`${findingText(file, paint('yellow', 'warning'), warning)}\n`)
+  const found = [counted(mistakes.length, 'mistake'), counted(warnings.length, 'warning')].join(', ')
+  terminal.tell(`${file}: ${counted(rules, 'rule')}, ${found}\n`)
+}
+
+function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`
+}

@@ -1,0 +1,18 @@
+// The settings of the service as flags of a command: for help and completion. command-line.ts reads them.
+
+import { SETTINGS, type Setting } from '../settings.ts'
+import type { Flag } from './command.ts'
+
+export const SETTING_FLAGS: readonly Flag[] = Object.values<Setting<unknown>>(SETTINGS).map(flagOf)
+
+function flagOf({ flag, env, value, help, shownFallback, secret }: Setting<unknown>): Flag {
+  return {
+    name: flag,
+    env,
+    value,
+    help,
+    ...(shownFallback === '' ? {} : { shownFallback }),
+    ...(value === '<file>' ? { isFile: true } : {}),
+    ...(secret ? { secret } : {}),
+  }
+}

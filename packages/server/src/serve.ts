@@ -1,0 +1,64 @@
+// A service from its start to its end: settings → server → banner → wait for a signal → drain → close. Whatever can go
+// wrong on the way ends in a message that says what to do, and in an exit code: 1 failed, 2 settings or rules are wrong.
+
+import { LimiterError } from 'sluice'
+import { banner } from './banner.ts'
+import { EXIT } from './cli/command.ts'
+import type { Terminal } from './cli/terminal.ts'
+import { createLog } from './log.ts'
+import { mistakesIn } from './rules/rule-file.ts'
+import { type Server, startServer } from './server.ts'
+import type { Settings } from './settings.ts'
+import { endSignal } from './signals.ts'
+import { superviseWorkers, workerNumber } from './workers.ts'
+
+const LISTEN_ADVICE: Readonly<Record<string, string>> = {
+  EADDRINUSE: 'Another program listens there: choose another port with --port, or 0 for any free one.',
+  EACCES: 'This user may not listen there: choose a port above 1023 with --port.',
+  EADDRNOTAVAIL: 'This machine does not have that address: choose another with --host.',
+  ENOTFOUND: 'There is no such host: choose another with --host.',
+}
+
+/** Resolves with the exit code once it has ended. */
+export async function serve(settings: Settings, warnings: readonly string[], terminal: Terminal): Promise<number> {
+  const log = createLog(settings.logLevel)
+  const { workers = 1 } = settings
+  if (workers > 1 && workerNumber() === 0) return superviseWorkers(workers, log)
+  for (const warning of warnings) log.warn(warning)
+  process.on('unhandledRejection', (reason) => log.error({ err: reason }, 'a promise was rejected and nobody noticed'))
+  process.on('uncaughtException', (error) => {
+    log.fatal({ err: error }, 'an error that nobody caught: what it left behind is unknown, so the process ends')
+    process.exit(EXIT.failed)
+  })
+  const signal = endSignal()
+  const server = await startServer(settings, log).catch((error: unknown) => explain(error, terminal))
+  if (typeof server === 'number') return server
+  if (workerNumber() <= 1) terminal.out(banner(bannerFacts(server, settings)))
+  const { address, storeKind: store } = server
+  log.info({ address, store, file: settings.rules, rules: server.limiter.rules.length }, 'listening')
+
+  const { name, drains } = await signal
+  log.info({ signal: name, drain_ms: drains ? settings.drainMs : 0 }, 'stopping: not ready any more')
+  server.drain()
+  if (drains) await new Promise((resolve) => setTimeout(resolve, settings.drainMs))
+  await server.close()
+  log.info('stopped')
+  return EXIT.done
+}
+
+function bannerFacts({ address, limiter, storeKind }: Server, { rules: rulesPath }: Settings) {
+  return { address, rules: limiter.rules, rulesPath, store: storeKind === 'redis' ? 'Redis' : 'in memory' }
+}
+
+/** Tells why it cannot start; returns the exit code. */
+function explain(error: unknown, { tell }: Terminal): number {
+  if (error instanceof LimiterError) {
+    const what = error.code === 'RULE_INVALID' ? 'the rules are wrong' : 'the settings are wrong'
+    tell(`sluice: ${what}\n${mistakesIn(error).join('\n')}\n`)
+    return EXIT.wrong
+  }
+  const { code, message } = error as NodeJS.ErrnoException
+  const advice = LISTEN_ADVICE[code ?? '']
+  tell(`sluice: ${message}${advice === undefined ? '' : `\n  ${advice}`}\n`)
+  return EXIT.failed
+}

@@ -1,0 +1,153 @@
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, test } from 'vitest'
+import { adviceOn } from '../../src/rules/advice.ts'
+import { readRuleFile } from '../../src/rules/rule-file.ts'
+import { ruleFile } from '../service.ts'
+import { sluice } from './terminal.ts'
+
+const BAD = fileURLToPath(new URL('../../../../examples/bad.yaml', import.meta.url))
+const GOOD = fileURLToPath(new URL('../../../../examples/rules.yaml', import.meta.url))
+
+/** Line and field of every finding. */
+function placesIn(output: string): string[] {
+  return output
+    .trim()
+    .split('\n')
+    .map((line) => /:(\d+: \w+: [^:]+):/.exec(line)?.[1] ?? line)
+}
+
+test('every mistake of examples/bad.yaml is named with its line, also one behind another', async () => {
+  const { code, out, told } = await sluice(['rules', 'lint', BAD])
+  expect(code).toBe(2)
+  expect(told).toBe(`${BAD}: 22 rules, 21 mistakes, 5 warnings\n`)
+  expect(placesIn(out)).toEqual([
+    '3: error: rules[0].rule_id',
+    '8: error: rules[1].limit',
+    '13: error: rules[2].window',
+    '18: error: rules[3].algoritm',
+    '21: error: rules[4].algorithm',
+    '22: error: rules[4].method',
+    '23: error: rules[4].scope',
+    '24: error: rules[4].on_fail',
+    '29: error: rules[5].endpoint_pattern',
+    '34: error: rules[6].endpoint_pattern',
+    '38: error: rules[7].window_seconds',
+    '38: error: rules[7].limit',
+    '42: error: rules[8].limit',
+    '45: error: rules[8].limits[1].limit',
+    '47: error: rules[9].rule_id',
+    '53: error: rules[10].burst',
+    '57: error: rules[11].limit',
+    '61: error: rules[12].when.ip',
+    '67: error: rules[13].lease',
+    '72: error: rules[14].expires_at',
+    '77: error: no_such_store.store',
+    '83: warning: rules[16].enabled',
+    '88: warning: rules[17].expires_at',
+    '102: warning: rules[19].group',
+    '110: warning: rules[20].limits[1]',
+    '114: warning: rules[21].by_plan.pro',
+  ])
+  const lines = readFileSync(BAD, 'utf8').split('\n')
+  expect(lines[17]).toContain('algoritm')
+})
+
+test('a good file has neither, and several files are told one by one', async () => {
+  expect(await sluice(['rules', 'lint', GOOD])).toEqual({
+    code: 0,
+    out: '',
+    told: `${GOOD}: 9 rules, 0 mistakes, 0 warnings\n`,
+  })
+  expect(await sluice(['rules', 'lint', GOOD, BAD])).toMatchObject({ code: 2 })
+})
+
+test('--json is for programs', async () => {
+  const path = ruleFile('- { rule_id: a, limit: -1, window: 1m }\n')
+  const { code, out, told } = await sluice(['rules', 'lint', path, '--json'])
+  expect({ code, told }).toEqual({ code: 2, told: '' })
+  expect(JSON.parse(out)).toEqual([
+    {
+      file: path,
+      mistakes: [{ line: 1, field: 'rules[0].limit', value: -1, fix: expect.stringContaining('give a whole number') }],
+      warnings: [],
+      rules: 1,
+    },
+  ])
+})
+
+test.each([
+  ['not YAML', 'rules:\n  - rule_id: a\n   limit: 1\n', /:3: error: line 3: make it YAML/],
+  ['a text', 'hello', /:1: error: rules: give a list of rules \(got "hello"\)/],
+])('%s is told with its line', async (_name, content, expected) => {
+  const { code, out } = await sluice(['rules', 'lint', ruleFile(content)])
+  expect(code).toBe(2)
+  expect(out).toMatch(expected)
+})
+
+test('a file that is not there, and colours', async () => {
+  const { code, told } = await sluice(['rules', 'lint', '/nowhere.yaml'])
+  expect(code).toBe(2)
+  expect(told).toMatch(/^sluice rules lint: \/nowhere\.yaml: file: give a file that can be read: ENOENT/)
+  const path = ruleFile('- { rule_id: a, limit: -1, window: 1m }\n')
+  expect((await sluice(['rules', 'lint', path], { colors: true })).out).toContain('\u001b[31merror\u001b[0m')
+  expect((await sluice(['rules', 'lint', path, '--no-color'], { colors: true })).out).not.toContain('\u001b')
+})
+
+describe('warnings', () => {
+  const NOW_MS = Date.parse('2030-01-31T00:00:00Z')
+  const B = 'rule_id: b, limit: 1, window: 1m'
+  const GROUP = 'group: g, priority: 1'
+
+  test.each([
+    // A rule of the same group that comes first and matches the same or more.
+    [`- { rule_id: a, limit: 1, window: 1m, ${GROUP} }`, `- { ${B}, group: g }`, 'group'],
+    [`- { rule_id: a, limit: 1, window: 1m, group: g }`, `- { ${B}, group: g }`, 'group'],
+    [
+      `- { rule_id: a, limit: 1, window: 1m, ${GROUP}, endpoint_pattern: '/a/*/c' }`,
+      `- { ${B}, group: g, endpoint_pattern: '/a/:b/c' }`,
+      'group',
+    ],
+    [
+      `- { rule_id: a, limit: 1, window: 1m, ${GROUP}, when: { plan: [x, y] } }`,
+      `- { ${B}, group: g, plan: x }`,
+      'group',
+    ],
+    // One that does not.
+    [`- { rule_id: a, limit: 1, window: 1m, ${GROUP}, plan: x }`, `- { ${B}, group: g }`, undefined],
+    [`- { rule_id: a, limit: 1, window: 1m, ${GROUP}, method: GET }`, `- { ${B}, group: g }`, undefined],
+    [`- { rule_id: a, limit: 1, window: 1m, ${GROUP}, mode: shadow }`, `- { ${B}, group: g }`, undefined],
+    [`- { rule_id: a, limit: 1, window: 1m, ${GROUP}, enforce_at: edge }`, `- { ${B}, group: g }`, undefined],
+    [`- { rule_id: a, limit: 1, window: 1m, ${GROUP}, expires_at: '2031-01-01' }`, `- { ${B}, group: g }`, undefined],
+    [
+      `- { rule_id: a, limit: 1, window: 1m, ${GROUP}, endpoint_pattern: '/a/*' }`,
+      `- { ${B}, group: g, endpoint_pattern: '/a/**' }`,
+      undefined,
+    ],
+    // What a rule demands of a fact twice.
+    ['[]', `- { ${B}, plan: free, when: { plan: [pro] } }`, 'when.plan'],
+    ['[]', `- { ${B}, plan: free, when: { plan: { not: [fr*] } } }`, 'when.plan'],
+    ['[]', `- { ${B}, plan: free, when: { plan: [fr*] } }`, undefined],
+    ['[]', `- { ${B}, method: [GET, HEAD], when: { method: [POST] } }`, 'when.method'],
+    // Limits that others imply.
+    ['[]', '- { rule_id: b, limits: [{ limit: 1, window: 1s }, { limit: 60, window: 1m }] }', 'limits[1]'],
+    ['[]', '- { rule_id: b, limits: [{ limit: 1, window: 1s }, { limit: 59, window: 1m }] }', undefined],
+    ['[]', '- { rule_id: b, limits: [{ limit: 2, window: 1s }, { limit: 60, window: 1m }] }', undefined],
+    [
+      '[]',
+      '- { rule_id: b, algorithm: fixed_window, limits: [{ limit: 9, window: 2s }, { limit: 99, window: 5s }] }',
+      undefined,
+    ],
+  ])('%s and then %s: %s', (before, rule, field) => {
+    const path = ruleFile(`${before === '[]' ? '' : `${before}\n`}${rule}\n`)
+    const rules = readRuleFile(path)
+    const found = adviceOn(rules, NOW_MS).map((doubt) => doubt.field)
+    expect(found).toEqual(field === undefined ? [] : [`rules[${rules.length - 1}].${field}`])
+  })
+
+  test('a rule expires at its time, not before', () => {
+    const rules = readRuleFile(ruleFile("- { rule_id: a, limit: 1, window: 1m, expires_at: '2030-01-31T00:00:00Z' }\n"))
+    expect(adviceOn(rules, NOW_MS - 1)).toEqual([])
+    expect(adviceOn(rules, NOW_MS)).toMatchObject([{ field: 'rules[0].expires_at' }])
+  })
+})

@@ -1,0 +1,41 @@
+// A command in this process: what it prints, what it tells and how it ends. The person at the terminal is a test.
+
+import { runCommand } from '../../src/cli/run.ts'
+import type { Terminal } from '../../src/cli/terminal.ts'
+
+export type Ended = { readonly code: number; readonly out: string; readonly told: string }
+
+type Options = {
+  readonly env?: Record<string, string>
+  readonly colors?: boolean
+  /** What a person answers; nobody is there without it. */
+  readonly answer?: boolean
+}
+
+export async function sluice(
+  args: readonly string[],
+  { env = {}, colors = false, answer }: Options = {},
+): Promise<Ended> {
+  let out = ''
+  let told = ''
+  const tell = (text: string) => {
+    told += text
+  }
+  const terminal: Terminal = {
+    env,
+    colors,
+    out: (text) => {
+      out += text
+    },
+    tell,
+    ask:
+      answer === undefined
+        ? undefined
+        : async (question) => {
+            tell(`${question}\n`)
+            return answer
+          },
+  }
+  const code = await runCommand(args, terminal)
+  return { code, out, told }
+}
