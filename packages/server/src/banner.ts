@@ -16,15 +16,10 @@ const ROWS_MAX = 20
 
 export function banner({ address, store, rulesPath, rules }: BannerFacts): string {
   const enabled = rules.filter((rule) => rule.enabled)
-  const rows = [['RULE', 'LIMIT', 'COUNTED', 'WHERE'], ...enabled.slice(0, ROWS_MAX).map(rowOf)]
-  const more = enabled.length > ROWS_MAX ? [`  … and ${enabled.length - ROWS_MAX} more`] : []
   const request = JSON.stringify(sampleRequest(enabled)).replaceAll("'", "'\\''")
   return [
     `Sluice ${VERSION} listens on ${address}`,
-    `Counters: ${store}. Rules: ${nearPath(rulesPath)}; edits apply within a second.`,
-    '',
-    ...aligned(rows),
-    ...more,
+    ...rulesLines({ store, rulesPath, rules }),
     '',
     'Try it, a few times in a row:',
     '',
@@ -32,6 +27,15 @@ export function banner({ address, store, rulesPath, rules }: BannerFacts): strin
     '',
     '',
   ].join('\n')
+}
+
+/** Where counters and rules are, and a table of the rules in force. */
+export function rulesLines({ store, rulesPath, rules }: Omit<BannerFacts, 'address'>): string[] {
+  const enabled = rules.filter((rule) => rule.enabled)
+  const rows = [['RULE', 'LIMIT', 'COUNTED', 'WHERE'], ...enabled.slice(0, ROWS_MAX).map(rowOf)]
+  const more = enabled.length > ROWS_MAX ? [`  … and ${enabled.length - ROWS_MAX} more`] : []
+  const where = `Counters: ${store}. Rules: ${nearPath(rulesPath)}; edits apply within a second.`
+  return [where, '', ...aligned(rows), ...more]
 }
 
 /** As one would type it here, unless that only makes it longer. */

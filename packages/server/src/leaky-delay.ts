@@ -4,15 +4,12 @@ import type { ServerResponse } from 'node:http'
 
 const TIMER_MS_MAX = 2 ** 31 - 1
 
-type Response = Pick<ServerResponse, 'once' | 'off' | 'destroyed'>
-
-/** False: the client has left, and nobody waits for an answer. */
-export function leakyDelay(delayMs: number, response: Response): Promise<boolean> {
+export function leakyDelay(delayMs: number, response: Pick<ServerResponse, 'once' | 'off'>): Promise<void> {
   return new Promise((resolve) => {
     const settle = () => {
       clearTimeout(timer)
       response.off('close', settle)
-      resolve(!response.destroyed)
+      resolve()
     }
     const timer = setTimeout(settle, Math.min(delayMs, TIMER_MS_MAX))
     response.once('close', settle)

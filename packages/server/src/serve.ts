@@ -2,10 +2,10 @@
 // wrong on the way ends in a message that says what to do, and in an exit code: 1 failed, 2 settings or rules are wrong.
 
 import { LimiterError } from 'sluice'
-import { banner } from './banner.ts'
+import { type BannerFacts, banner } from './banner.ts'
 import { EXIT } from './cli/command.ts'
 import type { Terminal } from './cli/terminal.ts'
-import { createLog } from './log.ts'
+import { createLog, type Log } from './log.ts'
 import { mistakesIn } from './rules/rule-file.ts'
 import { type Server, startServer } from './server.ts'
 import type { Settings } from './settings.ts'
@@ -13,14 +13,34 @@ import { endSignal } from './signals.ts'
 import { superviseWorkers, workerNumber } from './workers.ts'
 
 const LISTEN_ADVICE: Readonly<Record<string, string>> = {
-  EADDRINUSE: 'Another program listens there: choose another port with --port, or 0 for any free one.',
-  EACCES: 'This user may not listen there: choose a port above 1023 with --port.',
-  EADDRNOTAVAIL: 'This machine does not have that address: choose another with --host.',
-  ENOTFOUND: 'There is no such host: choose another with --host.',
+  EADDRINUSE: 'Another program listens there: choose another port with --port or --listen, or 0 for any free one.',
+  EACCES: 'This user may not listen there: choose a port above 1023 with --port or --listen.',
+  EADDRNOTAVAIL: 'This machine does not have that address: choose another with --host or --listen.',
+  ENOTFOUND: 'There is no such host: choose another with --host or --listen.',
+}
+
+/** What is run: how it starts, and what a person sees then. */
+export type Program<S extends Settings, R extends Server> = {
+  start(settings: S, log: Log): Promise<R>
+  banner(running: R, settings: S): string
+}
+
+const SERVICE: Program<Settings, Server> = {
+  start: startServer,
+  banner: (server, settings) => banner(bannerFacts(server, settings)),
+}
+
+export function serve(settings: Settings, warnings: readonly string[], terminal: Terminal): Promise<number> {
+  return runProgram(SERVICE, settings, warnings, terminal)
 }
 
 /** Resolves with the exit code once it has ended. */
-export async function serve(settings: Settings, warnings: readonly string[], terminal: Terminal): Promise<number> {
+export async function runProgram<S extends Settings, R extends Server>(
+  program: Program<S, R>,
+  settings: S,
+  warnings: readonly string[],
+  terminal: Terminal,
+): Promise<number> {
   const log = createLog(settings.logLevel)
   const { workers = 1 } = settings
   if (workers > 1 && workerNumber() === 0) return superviseWorkers(workers, log)
@@ -31,9 +51,9 @@ export async function serve(settings: Settings, warnings: readonly string[], ter
     process.exit(EXIT.failed)
   })
   const signal = endSignal()
-  const server = await startServer(settings, log).catch((error: unknown) => explain(error, terminal))
+  const server = await program.start(settings, log).catch((error: unknown) => explain(error, terminal))
   if (typeof server === 'number') return server
-  if (workerNumber() <= 1) terminal.out(banner(bannerFacts(server, settings)))
+  if (workerNumber() <= 1) terminal.out(program.banner(server, settings))
   const { address, storeKind: store } = server
   log.info({ address, store, file: settings.rules, rules: server.limiter.rules.length }, 'listening')
 
@@ -46,7 +66,7 @@ export async function serve(settings: Settings, warnings: readonly string[], ter
   return EXIT.done
 }
 
-function bannerFacts({ address, limiter, storeKind }: Server, { rules: rulesPath }: Settings) {
+export function bannerFacts({ address, limiter, storeKind }: Server, { rules: rulesPath }: Settings): BannerFacts {
   return { address, rules: limiter.rules, rulesPath, store: storeKind === 'redis' ? 'Redis' : 'in memory' }
 }
 

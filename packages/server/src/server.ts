@@ -27,7 +27,7 @@ export type Server = {
   close(): Promise<void>
 }
 
-const CLOSE_MS_MAX = 10_000
+export const CLOSE_MS_MAX = 10_000
 
 /** Throws when the rules are wrong (RULE_INVALID) or the address cannot be had (an error of Node). */
 export async function startServer(settings: Settings, log: Log, closeMsMax: number = CLOSE_MS_MAX): Promise<Server> {

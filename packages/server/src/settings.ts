@@ -26,7 +26,7 @@ export type Settings = ClientSettings & {
   readonly adminToken: string | undefined
 }
 
-export type Setting<T> = {
+export type Setting<T, Name extends string = keyof Settings> = {
   readonly flag: string
   readonly env: string
   /** What the value is, for `--help`: `<port>`. */
@@ -39,13 +39,17 @@ export type Setting<T> = {
   readonly read: (text: string) => T | undefined
   readonly fix: string
   /** The setting without which, or with which, this one would silently do nothing. */
-  readonly needs?: keyof Settings
-  readonly excludes?: keyof Settings
+  readonly needs?: Name
+  readonly excludes?: Name
+  /** May be given several times; then it is read as one text with commas. */
+  readonly repeats?: true
   /** Never shown, not even to say that it is wrong. */
   readonly secret?: true
 }
 
-export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } = {
+export type SettingsTable<S> = { readonly [K in keyof S]: Setting<S[K], Extract<keyof S, string>> }
+
+export const SETTINGS: SettingsTable<Settings> = {
   host: {
     flag: 'host',
     env: 'SLUICE_HOST',
@@ -206,7 +210,7 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
   ...CLIENT_SETTINGS,
 }
 
-function readInteger(text: string, min: number, max: number): number | undefined {
+export function readInteger(text: string, min: number, max: number): number | undefined {
   const value = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN
   return value >= min && value <= max ? value : undefined
 }

@@ -73,7 +73,7 @@ export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promis
     const line = { ...originalRequest(rawHeaders), peer }
     requireAddress(rawHeaders, proxyHeader)
     const decision = await check(await readSubject(line, { rawHeaders }))
-    if (decision.delayMs > 0 && !(await leakyDelay(decision.delayMs, reply.raw))) return reply.hijack()
+    if (decision.delayMs > 0) await leakyDelay(decision.delayMs, reply.raw)
     return answer(reply, decision, clock.nowUs(), request.query.refused)
   }
   await app.register(async (scope) => {

@@ -1,0 +1,139 @@
+// One request to a service behind, and its answer: both streamed, neither kept. A reader that is slow slows the writer
+// down, whoever leaves ends the other side, and framing is written anew by undici, so that no two ends can disagree
+// about where a request ends.
+
+import type { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import type { HeaderRecord } from 'sluice/http'
+import { type Dispatcher, Pool } from 'undici'
+import { problem } from '../http/problem.ts'
+import { type GatewayRequest, headersForClient } from './request-head.ts'
+import { type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
+
+export type UpstreamTimeouts = { readonly upstreamTimeoutMs: number }
+
+const CONNECT_MS_MAX = 10_000
+
+/** undici's codes for a service that is there and does not answer. */
+const SLOW: ReadonlySet<string> = new Set([
+  ...['UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT'],
+])
+/** And for requests that cannot be written in HTTP/1.1. */
+const UNWRITABLE: ReadonlySet<string> = new Set(['UND_ERR_INVALID_ARG', 'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH'])
+
+/** The connections to one service, kept alive; as many as there are requests in flight. */
+export function openPool(upstream: URL, { upstreamTimeoutMs }: UpstreamTimeouts): Pool {
+  return new Pool(upstream.origin, {
+    headersTimeout: upstreamTimeoutMs,
+    bodyTimeout: upstreamTimeoutMs,
+    connect: { timeout: Math.min(upstreamTimeoutMs, CONNECT_MS_MAX) },
+  })
+}
+
+export type Passage = {
+  readonly request: GatewayRequest
+  readonly response: GatewayResponse
+  readonly path: string
+  readonly headers: string[]
+  /** What the gateway adds to the answer. */
+  readonly ours: Readonly<HeaderRecord>
+  /** The service has agreed to another protocol. */
+  readonly onUpgrade: ((list: readonly string[], behind: Socket) => void) | undefined
+  /** Called when the service cannot be reached or does not answer. */
+  onFailure(kind: 'unreachable' | 'slow' | 'invalid', error: Error): void
+}
+
+export function passOn(pool: Pool, upstream: URL, passage: Passage): void {
+  const { request, path, headers, onUpgrade } = passage
+  const method = (request.method ?? 'GET') as Dispatcher.HttpMethod
+  const body = hasBody(request) ? request : null
+  const upgrade = onUpgrade === undefined ? null : 'websocket'
+  pool.dispatch({ path, method, headers, body, upgrade, ...serverName(upstream) }, new Answer(passage))
+}
+
+/** Certificates are checked for the host of the URL, whatever the client calls the service. */
+function serverName({ protocol, hostname }: URL): { readonly servername?: string } {
+  return protocol === 'https:' ? { servername: hostname } : {}
+}
+
+export function hasBody(request: GatewayRequest): boolean {
+  if (request.stream !== undefined) return !request.stream.endAfterHeaders
+  const { 'content-length': length, 'transfer-encoding': coding } = request.headers
+  return coding !== undefined || (length !== undefined && length !== '0')
+}
+
+/** Writes an answer as it comes. */
+class Answer implements Dispatcher.DispatchHandler {
+  readonly #passage: Passage
+  readonly #response: GatewayResponse
+
+  constructor(passage: Passage) {
+    this.#passage = passage
+    this.#response = passage.response
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    const abort = () => controller.abort(new Error('the client has left'))
+    if (hasLeft(this.#response)) abort()
+    else this.#response.once('close', abort) // does nothing once the answer is complete
+  }
+
+  onResponseStart(
+    controller: Dispatcher.DispatchController,
+    status: number,
+    _headers: unknown,
+    statusMessage?: string,
+  ): void {
+    if (status < 200) return // meant for this connection, or a hint that can be done without
+    const { request, ours } = this.#passage
+    const list = withOurs(headersForClient(controller.rawHeaders as Buffer[]), ours)
+    writeHead(request, this.#response, status, statusMessage, list)
+    this.#response.on('drain', () => controller.resume())
+  }
+
+  onRequestUpgrade(
+    controller: Dispatcher.DispatchController,
+    _status: number,
+    _headers: unknown,
+    behind: Duplex,
+  ): void {
+    const list = withOurs(headersForClient(controller.rawHeaders as Buffer[]), this.#passage.ours)
+    this.#passage.onUpgrade?.(list, behind as Socket) // the connection itself
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (!this.#response.write(chunk)) controller.pause()
+  }
+
+  onResponseEnd(_controller: Dispatcher.DispatchController, trailers: NodeJS.Dict<string | string[]>): void {
+    if (Object.keys(trailers).length > 0) this.#response.addTrailers(trailers as Record<string, string>)
+    this.#response.end()
+  }
+
+  /** Without a controller when the request could not even be written. */
+  onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
+    tellFailure(this.#passage, error)
+  }
+}
+
+function tellFailure({ request, response, onFailure }: Passage, error: Error): void {
+  if (hasLeft(response)) return // the client has left
+  const { code = '' } = error as NodeJS.ErrnoException
+  const kind = SLOW.has(code) ? 'slow' : UNWRITABLE.has(code) ? 'invalid' : 'unreachable'
+  onFailure(kind, error)
+  sendProblem(request, response, PROBLEM_OF[kind])
+}
+
+const PROBLEM_OF = {
+  unreachable: problem('UPSTREAM_UNREACHABLE', 'The service behind the gateway cannot be reached.'),
+  slow: problem('UPSTREAM_SLOW', 'The service behind the gateway did not answer in time.'),
+  invalid: problem('REQUEST_INVALID', 'The request cannot be passed on: its path, a header or its length is wrong.'),
+}
+
+/** Lists grow; of X-RateLimit-*, which can say one thing only, the service's own stand. */
+function withOurs(list: string[], ours: Readonly<HeaderRecord>): string[] {
+  const has = (prefix: string) => list.some((name, at) => at % 2 === 0 && name.toLowerCase().startsWith(prefix))
+  const leaveLegacy = has('x-ratelimit-')
+  for (const name in ours) if (!(leaveLegacy && name.startsWith('X-RateLimit-'))) list.push(name, ours[name] ?? '')
+  return list
+}
