@@ -100,6 +100,7 @@ export class Gateway {
 
   #begin(request: GatewayRequest, response: GatewayResponse, upgrade: Upgrade | undefined): Exchange {
     const { metrics } = this.#parts
+    const { socket } = request // undici takes it away from a request that it is done with
     const exchange: Exchange = { ...{ request, response, upgrade }, ...FRESH }
     metrics.inFlight += 1
     const end = () => {
@@ -107,9 +108,11 @@ export class Gateway {
       exchange.releasePermits?.()
       metrics.inFlight -= 1
       if (upgrade !== undefined) this.#webSockets.delete(upgrade.socket)
-      if (exchange.outcome === 'passed') this.#answered(exchange.upstream)
+      if (exchange.outcome === 'passed' && response.headersSent) this.#answered(exchange.upstream)
       const cutOff = exchange.outcome === 'passed' && !response.writableEnded && response.statusCode !== 101
       metrics.ended(cutOff ? 'left' : exchange.outcome)
+      // The head of the answer may have promised to keep the connection, before the end was near.
+      if (this.draining && response.stream === undefined) socket.destroySoon()
     }
     if (upgrade === undefined) response.once('close', end)
     else upgrade.socket.once('close', end)
