@@ -62,6 +62,8 @@ export class Gateway {
   readonly #readSubject: ReadSubject
   readonly #pools = new Map<URL, Pool>()
   readonly #webSockets = new Set<Socket>()
+  /** Connections that speak HTTP/1.1 and have a request under way. */
+  readonly #busy = new Set<Socket>()
   /** Upstreams whose last answer was none. */
   readonly #failing = new Set<URL>()
 
@@ -89,6 +91,10 @@ export class Gateway {
     }
   }
 
+  isBusy(socket: Socket): boolean {
+    return this.#busy.has(socket)
+  }
+
   /** WebSockets have no end of their own. */
   closeWebSockets(): void {
     for (const socket of this.#webSockets) socket.destroy()
@@ -103,6 +109,7 @@ export class Gateway {
     const { socket } = request // undici takes it away from a request that it is done with
     const exchange: Exchange = { ...{ request, response, upgrade }, ...FRESH }
     metrics.inFlight += 1
+    if (response.stream === undefined) this.#busy.add(socket)
     const end = () => {
       exchange.isOver = true
       exchange.releasePermits?.()
@@ -112,7 +119,7 @@ export class Gateway {
       const cutOff = exchange.outcome === 'passed' && !response.writableEnded && response.statusCode !== 101
       metrics.ended(cutOff ? 'left' : exchange.outcome)
       // The head of the answer may have promised to keep the connection, before the end was near.
-      if (this.draining && response.stream === undefined) socket.destroySoon()
+      if (this.#busy.delete(socket) && this.draining) socket.destroySoon()
     }
     if (upgrade === undefined) response.once('close', end)
     else upgrade.socket.once('close', end)

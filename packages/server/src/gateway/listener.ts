@@ -6,6 +6,7 @@ import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { createSecureServer, type Http2SecureServer, type ServerHttp2Session } from 'node:http2'
 import type { AddressInfo, Socket } from 'node:net'
+import { type TLSSocket, Server as TlsServer } from 'node:tls'
 import { settingInvalid } from '../setting-invalid.ts'
 import type { Gateway } from './gateway.ts'
 import type { GatewaySettings } from './settings.ts'
@@ -35,6 +36,8 @@ export async function openListener(gateway: Gateway, settings: GatewaySettings, 
         for (const socket of sockets) socket.destroy()
       }, closeMsMax)
       for (const session of sessions) session.close()
+      // Node leaves connections alone that have never been used, and browsers open some ahead of need.
+      for (const socket of sockets) if (!speaksHttp2(socket) && !gateway.isBusy(socket)) socket.destroy()
       await new Promise((resolve) => server.close(resolve))
       clearTimeout(timer)
     },
@@ -77,6 +80,10 @@ function handOver(server: Server | Http2SecureServer, gateway: Gateway): void {
   })
 }
 
+function speaksHttp2(socket: Socket): boolean {
+  return (socket as TLSSocket).alpnProtocol === 'h2' // a plain one has none
+}
+
 /** What is open at present. */
 function connectionsOf(server: Server | Http2SecureServer): {
   sockets: Set<Socket>
@@ -85,7 +92,7 @@ function connectionsOf(server: Server | Http2SecureServer): {
   const sockets = new Set<Socket>()
   const sessions = new Set<ServerHttp2Session>()
   const emitter: NodeJS.EventEmitter = server
-  emitter.on('connection', (socket: Socket) => {
+  emitter.on(server instanceof TlsServer ? 'secureConnection' : 'connection', (socket: Socket) => {
     sockets.add(socket)
     socket.once('close', () => sockets.delete(socket))
   })
