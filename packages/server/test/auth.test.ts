@@ -126,6 +126,14 @@ describe('forward auth', () => {
     expect((await as({ cookie: 'key=k1' })).status).toBe(204)
   })
 
+  test('permits are not held: nobody would tell when to release them', async () => {
+    const rule = { rule_id: 'one', algorithm: 'concurrency', limit: 1, window: '1d', scope: 'per_ip' }
+    const { send, logged } = await serveAuth([rule])
+    for (const _ of [1, 2, 3]) expect((await send(AUTH, { headers: NGINX })).status).toBe(204)
+    const warnings = logged.filter(({ msg }) => String(msg).includes('not held by forward auth'))
+    expect(warnings).toMatchObject([{ rule_id: 'one', level: 'warn' }])
+  })
+
   test('a body that the proxy passes on is of no interest', async () => {
     const { send } = await serveAuth([ONE])
     const init = { method: 'POST', headers: { ...NGINX, 'content-type': 'text/csv' }, body: 'x'.repeat(200_000) }

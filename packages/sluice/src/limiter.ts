@@ -12,6 +12,7 @@ import { RuleSet } from './rules/rule-set.ts'
 import { memoryStore } from './store/memory.ts'
 import type { Store, Taken } from './store/store.ts'
 import type { Subject } from './subject.ts'
+import { isOneOfSeveral, warnOnce } from './warning.ts'
 
 export type LimiterOptions = {
   /** Rules in any spelling that `parseRules` understands. */
@@ -69,7 +70,7 @@ class RuleLimiter implements Limiter, Decider {
   constructor(options: LimiterOptions) {
     checkOptions(options)
     this.#options = options
-    this.#store = options.store ?? memoryStore()
+    this.#store = options.store ?? ownMemory()
     this.#hotKeys = new HotKeys(options.clock ?? systemClock, Math.random)
     this.#rules = this.#compile(options.rules, options.version ?? 1)
   }
@@ -189,6 +190,11 @@ const BARRED: Taken = {
 function randomPrefix(): string {
   const [high = 0, low = 0] = crypto.getRandomValues(new Uint32Array(2))
   return `${high.toString(36)}${low.toString(36)}-`
+}
+
+function ownMemory(): Store {
+  if (isOneOfSeveral()) warnOnce('SLUICE_MEMORY_PER_PROCESS')
+  return memoryStore()
 }
 
 /** A layer that is no layer would leave out rules, and a prefix that is none would merge clients, both in silence. */

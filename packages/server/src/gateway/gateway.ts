@@ -4,15 +4,7 @@
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import { type Clock, type Limiter, systemClock } from 'sluice'
-import {
-  canonicalPath,
-  type HeaderRecord,
-  matchesAny,
-  parseAddress,
-  quotaExceeded,
-  rateLimitHeaders,
-  retryAfterSeconds,
-} from 'sluice/http'
+import { canonicalPath, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
 import type { Pool } from 'undici'
 import type { Check } from '../checking.ts'
 import { invalidRequest, type ProblemCode, ProblemError, problem } from '../http/problem.ts'
@@ -23,9 +15,8 @@ import type { Log } from '../log.ts'
 import { createReadSubject, type ReadSubject } from '../request-subject.ts'
 import { certificateOf } from './certificate.ts'
 import type { GatewayMetrics, GatewayOutcome } from './gateway-metrics.ts'
-import { keepPermits } from './permit.ts'
 import { type GatewayRequest, headersForUpstream, type Target, targetOf } from './request-head.ts'
-import { type GatewayResponse, sendJson, sendProblem } from './response.ts'
+import { type GatewayResponse, send, sendProblem } from './response.ts'
 import { createFindUpstream, type FindUpstream } from './routes.ts'
 import type { GatewaySettings } from './settings.ts'
 import { isWebSocket, join } from './upgrade.ts'
@@ -50,7 +41,8 @@ type Exchange = {
   upstream: URL | undefined
   outcome: GatewayOutcome
   isOver: boolean
-  releasePermits: (() => void) | undefined
+  /** Undefined until it is decided. */
+  verdict: Verdict | undefined
 }
 
 export class Gateway {
@@ -112,7 +104,7 @@ export class Gateway {
     if (response.stream === undefined) this.#busy.add(socket)
     const end = () => {
       exchange.isOver = true
-      exchange.releasePermits?.()
+      exchange.verdict?.done()
       metrics.inFlight -= 1
       if (upgrade !== undefined) this.#webSockets.delete(upgrade.socket)
       if (exchange.outcome === 'passed' && response.headersSent) this.#answered(exchange.upstream)
@@ -139,19 +131,18 @@ export class Gateway {
     const line = { method: request.method ?? '', url: target.path, peer: socket.remoteAddress }
     const credentials = { rawHeaders: request.rawHeaders, certificate: certificateOf(socket) }
     const decision = await check(await this.#readSubject(line, credentials))
-    exchange.releasePermits = keepPermits(limiter, decision)
-    if (exchange.isOver) return exchange.releasePermits?.() // the client left before it could be decided
-    const retryAfter = retryAfterSeconds(decision)
-    const ours = rateLimitHeaders(decision, clock.nowUs(), {}, retryAfter)
-    if (!decision.allowed) {
+    const verdict = verdictOf(limiter, decision, { clock }, request.headers.accept)
+    exchange.verdict = verdict
+    if (exchange.isOver) return verdict.done() // the client left before it could be decided
+    if (verdict.body !== undefined) {
       exchange.outcome = 'refused'
-      return sendJson(request, response, 429, ours, quotaExceeded(decision, retryAfter))
+      return send(request, response, verdict.status, verdict.headers, verdict.body)
     }
     if (decision.delayMs > 0) await leakyDelay(decision.delayMs, response)
-    if (!exchange.isOver) this.#forward(exchange, upstream, target, ours)
+    if (!exchange.isOver) this.#forward(exchange, upstream, target, verdict.headers)
   }
 
-  #forward(exchange: Exchange, upstream: URL, target: Target, ours: HeaderRecord): void {
+  #forward(exchange: Exchange, upstream: URL, target: Target, ours: Verdict['headers']): void {
     const { request, response, upgrade } = exchange
     if (request.headers.expect !== undefined) response.writeContinue()
     const { remoteAddress: peer } = request.socket
@@ -195,7 +186,7 @@ export class Gateway {
   }
 }
 
-const FRESH = { upstream: undefined, outcome: 'passed' as GatewayOutcome, isOver: false, releasePermits: undefined }
+const FRESH = { upstream: undefined, outcome: 'passed' as GatewayOutcome, isOver: false, verdict: undefined }
 
 const BUSY = new ProblemError(problem('GATEWAY_BUSY', 'Too many requests are in flight: try again in a moment.'))
 const NO_ROUTE = new ProblemError(problem('ROUTE_UNKNOWN', 'No service behind this gateway is for this host and path.'))

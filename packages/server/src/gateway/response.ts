@@ -12,21 +12,19 @@ export type GatewayResponse = ServerResponse & { readonly stream?: ServerHttp2St
 const UNREAD_BYTES_MAX = 64 * 1024
 
 export function sendProblem(request: GatewayRequest, response: GatewayResponse, problem: Problem): void {
-  sendJson(request, response, problem.status, {}, problem)
+  send(request, response, problem.status, { 'Content-Type': PROBLEM_TYPE }, JSON.stringify(problem))
 }
 
-export function sendJson(
+export function send(
   request: GatewayRequest,
   response: GatewayResponse,
   status: number,
   headers: Readonly<HeaderRecord>,
-  body: object,
+  text: string,
 ): void {
   if (response.headersSent || hasLeft(response)) return void response.destroy()
-  const text = JSON.stringify(body)
   for (const name in headers) response.setHeader(name, headers[name] ?? '')
-  response.setHeader('content-type', PROBLEM_TYPE)
-  response.setHeader('content-length', Buffer.byteLength(text))
+  response.setHeader('Content-Length', Buffer.byteLength(text))
   if (hasLongBody(request)) response.shouldKeepAlive = false
   response.statusCode = status
   if (request.method === 'HEAD') response.end()

@@ -4,9 +4,10 @@
 
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import type { HeaderRecord } from 'sluice/http'
+import { type HeaderRecord, joinedHeaders } from 'sluice/http'
 import { type Dispatcher, Pool } from 'undici'
 import { problem } from '../http/problem.ts'
+import { headerLines } from '../identity.ts'
 import { type GatewayRequest, headersForClient } from './request-head.ts'
 import { type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
 
@@ -130,10 +131,15 @@ const PROBLEM_OF = {
   invalid: problem('REQUEST_INVALID', 'The request cannot be passed on: its path, a header or its length is wrong.'),
 }
 
-/** Lists grow; of X-RateLimit-*, which can say one thing only, the service's own stand. */
+/** A service may have limits of its own: lists are joined, and of the numbers the scarcer stay. */
 function withOurs(list: string[], ours: Readonly<HeaderRecord>): string[] {
-  const has = (prefix: string) => list.some((name, at) => at % 2 === 0 && name.toLowerCase().startsWith(prefix))
-  const leaveLegacy = has('x-ratelimit-')
-  for (const name in ours) if (!(leaveLegacy && name.startsWith('X-RateLimit-'))) list.push(name, ours[name] ?? '')
-  return list
+  const joined = joinedHeaders(ours, true, (name) => headerLines(list, name.toLowerCase()).join(', ') || undefined)
+  const result = joined === ours ? list : withoutHeaders(list, Object.keys(joined))
+  for (const name in joined) result.push(name, joined[name] ?? '')
+  return result
+}
+
+function withoutHeaders(list: readonly string[], names: readonly string[]): string[] {
+  const gone = new Set(names.map((name) => name.toLowerCase()))
+  return list.filter((_, at) => !gone.has((list[at - (at % 2)] ?? '').toLowerCase()))
 }

@@ -3,20 +3,13 @@
 // that its client may have slipped in never decides.
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { type Clock, type Decision, type Fault, type Limiter, systemClock } from 'sluice'
-import {
-  type Cidr,
-  matchesAny,
-  PROBLEM_TYPE,
-  parseAddress,
-  quotaExceeded,
-  rateLimitHeaders,
-  retryAfterSeconds,
-} from 'sluice/http'
+import { type Clock, type Fault, type Limiter, systemClock } from 'sluice'
+import { type Cidr, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
 import type { Check } from '../checking.ts'
 import type { ClientSettings } from '../client-settings.ts'
 import { createIdentify, headerLines, soleHeader } from '../identity.ts'
 import { leakyDelay } from '../leaky-delay.ts'
+import type { Log } from '../log.ts'
 import { createReadSubject } from '../request-subject.ts'
 import { invalidRequest, ProblemError, problem } from './problem.ts'
 import { problemAnswers } from './schemas.ts'
@@ -27,6 +20,7 @@ export type AuthParts = {
   readonly limiter: Limiter
   readonly check: Check
   readonly clients: ClientSettings
+  readonly log: Log
   readonly clock?: Clock | undefined
 }
 
@@ -64,9 +58,17 @@ const SCHEMA = {
 }
 
 export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promise<void> {
-  const { limiter, check, clients, clock = systemClock } = parts
+  const { limiter, check, clients, log, clock = systemClock } = parts
   const { trustedProxies: trusted, proxyHeader } = clients
   const readSubject = createReadSubject(limiter, createIdentify(clients), { trusted, header: proxyHeader })
+  let warned = false
+  /** No proxy tells when the response has ended, and a permit held until it expires would keep others out for long. */
+  const letGo = (verdict: Verdict) => {
+    verdict.done()
+    if (!warned)
+      log.warn({ rule_id: verdict.decision.ruleId }, 'concurrency rules are looked at and not held by forward auth')
+    warned = true
+  }
   const handler = async (request: FastifyRequest<{ Querystring: Query }>, reply: FastifyReply) => {
     const { rawHeaders, socket } = request.raw
     const peer = requireTrusted(socket.remoteAddress, trusted)
@@ -74,7 +76,11 @@ export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promis
     requireAddress(rawHeaders, proxyHeader)
     const decision = await check(await readSubject(line, { rawHeaders }))
     if (decision.delayMs > 0) await leakyDelay(decision.delayMs, reply.raw)
-    return answer(reply, decision, clock.nowUs(), request.query.refused)
+    const verdict = verdictOf(limiter, decision, { clock }, headerLines(rawHeaders, 'accept').join(', '))
+    if (verdict.settles) letGo(verdict)
+    reply.headers(verdict.headers)
+    if (verdict.body === undefined) return reply.code(204).send()
+    return reply.code(Number(request.query.refused ?? 429)).send(verdict.body)
   }
   await app.register(async (scope) => {
     ignoreBodies(scope)
@@ -90,14 +96,6 @@ function ignoreBodies(scope: FastifyInstance): void {
     payload.resume()
     done(null)
   })
-}
-
-function answer(reply: FastifyReply, decision: Decision, nowUs: number, refused = '429'): FastifyReply {
-  const retryAfter = retryAfterSeconds(decision)
-  reply.headers(rateLimitHeaders(decision, nowUs, {}, retryAfter))
-  if (decision.allowed) return reply.code(204).send()
-  const body = JSON.stringify(quotaExceeded(decision, retryAfter))
-  return reply.code(Number(refused)).header('content-type', PROBLEM_TYPE).send(body)
 }
 
 function requireTrusted(peer: string | undefined, trusted: readonly Cidr[]): string {

@@ -36,7 +36,8 @@ export function makeCertificate(name: string, issuer?: Certificate): Certificate
   )
   const signature = sign('sha256', content, issuer?.key ?? key)
   const der = sequence(content, ECDSA_SHA256, tlv(0x03, Buffer.from([0]), signature))
-  const pem = `-----BEGIN CERTIFICATE-----\n${der.toString('base64').replace(/.{64}/g, '$&\n')}\n-----END CERTIFICATE-----\n`
+  const lines = der.toString('base64').match(/.{1,64}/g) ?? []
+  const pem = ['-----BEGIN CERTIFICATE-----', ...lines, '-----END CERTIFICATE-----', ''].join('\n')
   return { name, pem, key, keyPem: key.export({ type: 'pkcs8', format: 'pem' }).toString() }
 }
 

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { type Item, parseList } from 'structured-headers'
 import { describe, expect, test } from 'vitest'
 import type { Decision, Outcome } from '../decision.ts'
-import { rateLimitHeaders, retryAfterSeconds } from './headers.ts'
+import { joinedHeaders, rateLimitHeaders, retryAfterSeconds } from './headers.ts'
 import { quotaExceeded } from './problem.ts'
 
 const NOW_US = 1_700_000_000_250_000
@@ -79,7 +79,7 @@ describe('the headers of a decision, exactly', () => {
         { ruleId: 'uploads', algorithm: 'concurrency', limit: 4, windowMs: 30_000, remaining: 3, resetAfterMs: 30_000 },
       ),
       NOW_US,
-      { legacy: false },
+      { style: 'draft-11' },
     )
     expect(headers).toMatchObject({
       'RateLimit-Policy': '"api:second";q=10;w=1, "api:day";q=5000;w=86400, "uploads";q=4;qu="concurrent-requests"',
@@ -88,7 +88,7 @@ describe('the headers of a decision, exactly', () => {
   })
 
   test('the older triple takes the place of the list, with seconds to go', () => {
-    expect(rateLimitHeaders(decisionOf({}), NOW_US, { legacy: false, standard: 'triple' })).toEqual({
+    expect(rateLimitHeaders(decisionOf({}), NOW_US, { style: 'draft-6' })).toEqual({
       'RateLimit-Limit': '100',
       'RateLimit-Remaining': '42',
       'RateLimit-Reset': '35',
@@ -96,7 +96,7 @@ describe('the headers of a decision, exactly', () => {
   })
 
   test('everything can be turned off but Retry-After', () => {
-    const none = { legacy: false, standard: 'none' } as const
+    const none = { style: 'none' } as const
     expect(rateLimitHeaders(decisionOf({}), NOW_US, none)).toEqual({})
     expect(rateLimitHeaders(decisionOf(REFUSED), NOW_US, none)).toEqual({ 'Retry-After': '13' })
   })
@@ -208,5 +208,37 @@ describe('the problem document', () => {
   test('says so when waiting will not help', () => {
     const problem = quotaExceeded(decisionOf({ ...REFUSED, retryAfterMs: null }))
     expect(problem).toMatchObject({ retry_after: null, detail: expect.stringContaining('Waiting will not help.') })
+  })
+})
+
+describe('on a response that has headers of another limiter', () => {
+  const legacy = (limit: number, remaining: number, reset: number) => ({
+    'X-RateLimit-Limit': String(limit),
+    'X-RateLimit-Remaining': String(remaining),
+    'X-RateLimit-Reset': String(reset),
+  })
+  const join = (own: Record<string, string>, other: Record<string, string>, allowed = true) => ({
+    ...other,
+    ...joinedHeaders(own, allowed, (name) => other[name]),
+  })
+
+  test('policies are added', () => {
+    const lists = (name: string) => ({ 'RateLimit-Policy': `"${name}";q=1;w=1`, RateLimit: `"${name}";r=1;t=1` })
+    expect(join(lists('b'), lists('a'))).toEqual({
+      'RateLimit-Policy': '"a";q=1;w=1, "b";q=1;w=1',
+      RateLimit: '"a";r=1;t=1, "b";r=1;t=1',
+    })
+  })
+
+  test.each([
+    ['the scarcer numbers stay', legacy(10, 5, 1), legacy(10, 4, 2), true, 4],
+    ['the scarcer numbers come', legacy(10, 3, 1), legacy(10, 4, 2), true, 3],
+    ['a refusal comes', legacy(10, 3, 1), legacy(10, 0, 2), false, 3],
+    ['a refusal stays', legacy(10, 1, 1), { ...legacy(10, 2, 2), 'Retry-After': '1' }, true, 2],
+    ['nothing was there', legacy(10, 1, 1), {}, true, 1],
+  ])('of one triple of numbers, %s', (_what, own, other, allowed, remaining) => {
+    expect(join(own, other, allowed)['X-RateLimit-Remaining']).toBe(String(remaining))
+    const whole = join(own, other, allowed)['X-RateLimit-Reset'] === own['X-RateLimit-Reset'] ? own : other
+    expect(join(own, other, allowed)).toMatchObject(whole)
   })
 })

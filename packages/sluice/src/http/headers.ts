@@ -5,14 +5,18 @@
 import type { Decision, Outcome } from '../decision.ts'
 import { enforced, policyName } from './policy.ts'
 
+/**
+ * legacy: `X-RateLimit-Limit`, `-Remaining` and `-Reset` (epoch seconds).
+ * draft-6: `RateLimit-Limit`, `-Remaining` and `-Reset` (seconds to go).
+ * draft-11: `RateLimit` and `RateLimit-Policy`, one item per limit.
+ */
+export type HeaderStyle = (typeof HEADER_STYLES)[number]
+
+export const HEADER_STYLES = ['legacy', 'draft-6', 'draft-11'] as const
+
 export type HeaderOptions = {
-  /** `X-RateLimit-Limit`, `-Remaining` and `-Reset` (epoch seconds). Default: true. */
-  readonly legacy?: boolean | undefined
-  /**
-   * list (default): `RateLimit` and `RateLimit-Policy`, one item per limit.
-   * triple: `RateLimit-Limit`, `-Remaining` and `-Reset` (seconds to go) of older drafts, for clients that know those.
-   */
-  readonly standard?: 'list' | 'triple' | 'none' | undefined
+  /** One, several or none of the styles. Default: legacy and draft-11. Retry-After is sent in any case. */
+  readonly style?: HeaderStyle | 'none' | readonly HeaderStyle[] | undefined
   /** Adds 0 to so many whole seconds to Retry-After, so that refused clients do not all return at once. Default: 0. */
   readonly retryAfterJitterSeconds?: number | undefined
   /** 0 ≤ random() < 1; for tests. */
@@ -28,7 +32,11 @@ const LEGACY: TripleNames = {
   remaining: 'X-RateLimit-Remaining',
   reset: 'X-RateLimit-Reset',
 }
-const TRIPLE: TripleNames = { limit: 'RateLimit-Limit', remaining: 'RateLimit-Remaining', reset: 'RateLimit-Reset' }
+const DRAFT_6: TripleNames = { limit: 'RateLimit-Limit', remaining: 'RateLimit-Remaining', reset: 'RateLimit-Reset' }
+
+const TRIPLES = [LEGACY, DRAFT_6]
+const LISTS = ['RateLimit-Policy', 'RateLimit']
+const DEFAULT_STYLES: readonly HeaderStyle[] = ['legacy', 'draft-11']
 
 /** Structured fields have no integers of more than 15 digits. */
 const INTEGER_MAX = 999_999_999_999_999
@@ -39,11 +47,11 @@ export function rateLimitHeaders(
   options: HeaderOptions = {},
   retryAfter: number | null = retryAfterSeconds(decision, options),
 ): HeaderRecord {
-  const { legacy = true, standard = 'list' } = options
+  const { style = DEFAULT_STYLES } = options
   const headers: HeaderRecord = {}
-  if (legacy) addTriple(headers, LEGACY, decision, nowUs)
-  if (standard === 'list') addList(headers, enforced(decision))
-  if (standard === 'triple') addTriple(headers, TRIPLE, decision, 0)
+  if (has(style, 'legacy')) addTriple(headers, LEGACY, decision, nowUs)
+  if (has(style, 'draft-11')) addList(headers, enforced(decision))
+  if (has(style, 'draft-6')) addTriple(headers, DRAFT_6, decision, 0)
   if (retryAfter !== null) headers['Retry-After'] = String(retryAfter)
   return headers
 }
@@ -53,6 +61,40 @@ export function retryAfterSeconds(decision: Decision, options: HeaderOptions = {
   if (decision.allowed || !isKnown(decision.retryAfterMs)) return null
   const { retryAfterJitterSeconds = 0, random = Math.random } = options
   return Math.max(1, seconds(decision.retryAfterMs)) + Math.floor(random() * (retryAfterJitterSeconds + 1))
+}
+
+/**
+ * The headers of a verdict on a response that has some of another limiter already: lists are joined, and of the triples
+ * the scarcer stays. A refusal outdoes them all.
+ */
+export function joinedHeaders(
+  headers: Readonly<HeaderRecord>,
+  allowed: boolean,
+  present: (name: string) => string | undefined,
+): Readonly<HeaderRecord> {
+  if (present('RateLimit-Policy') === undefined && !TRIPLES.some(({ limit }) => present(limit) !== undefined)) {
+    return headers
+  }
+  const joined = { ...headers }
+  for (const name of LISTS) {
+    const [own, other] = [headers[name], present(name)]
+    if (own !== undefined && other !== undefined) joined[name] = `${other}, ${own}`
+  }
+  for (const names of TRIPLES) {
+    if (allowed && keepsOther(headers, names, present)) for (const name of Object.values(names)) delete joined[name]
+  }
+  return joined
+}
+
+/** Beside a Retry-After stand the numbers of the limit that refused. */
+function keepsOther(own: Readonly<HeaderRecord>, names: TripleNames, present: (name: string) => string | undefined) {
+  if (present(names.limit) === undefined) return false
+  const share = Number(present(names.remaining)) / Number(present(names.limit))
+  return present('Retry-After') !== undefined || !(share > Number(own[names.remaining]) / Number(own[names.limit]))
+}
+
+function has(style: NonNullable<HeaderOptions['style']>, one: HeaderStyle): boolean {
+  return typeof style === 'string' ? style === one : style.includes(one)
 }
 
 /** The numbers of the limit that decides. Reset counts from `originUs`: now for an epoch time, 0 for seconds to go. */

@@ -4,7 +4,14 @@ export { type Address, canonicalAddress, formatAddress, IPV6_PREFIX_DEFAULT, par
 export { type Cidr, cidrContains, matchesAny, parseCidr } from './cidr.ts'
 export { type Connection, clientAddress } from './client-address.ts'
 export { headerFacts } from './header-facts.ts'
-export { type HeaderOptions, type HeaderRecord, rateLimitHeaders, retryAfterSeconds } from './headers.ts'
+export {
+  type HeaderOptions,
+  type HeaderRecord,
+  type HeaderStyle,
+  joinedHeaders,
+  rateLimitHeaders,
+  retryAfterSeconds,
+} from './headers.ts'
 export { METHODS } from './method.ts'
 export { canonicalPath } from './path.ts'
 export { policyName } from './policy.ts'
@@ -19,4 +26,5 @@ export {
   type Proxies,
   subjectOf,
   type Verdict,
+  verdictOf,
 } from './verdict.ts'

@@ -1,5 +1,5 @@
 // One text per path: whatever a client does with escapes, slashes, dots or a query, the rule that names the path
-// matches, and the bucket is the same. Idempotent and linear. Case is kept: paths are case-sensitive (RFC 9110, 4.2.3).
+// matches, and the bucket is the same. Idempotent and linear. Case is kept here; rules ignore it (path-readings.ts).
 
 import { hexDigit } from './hex.ts'
 import { percentEncoded } from './percent.ts'
@@ -50,8 +50,13 @@ function rewritten(path: string): string {
   return `/${segments.join('/')}`
 }
 
+/** Whether a target is a path that can be written in one way only, but for its case. */
+export function isPlainPath(target: string): boolean {
+  return canonicalEnd(target) === target.length && !target.includes(';')
+}
+
 /** After scheme and authority, when the text is a whole URL. */
-function pathStart(path: string): number {
+export function pathStart(path: string): number {
   const authority = SCHEME.exec(path)?.[0].length
   if (authority === undefined) return 0
   const slash = path.indexOf('/', authority)
@@ -59,7 +64,7 @@ function pathStart(path: string): number {
   return slash < 0 ? end : Math.min(slash, end)
 }
 
-function pathEnd(path: string, start: number): number {
+export function pathEnd(path: string, start: number): number {
   for (let at = start; at < path.length; at++) {
     const code = path.charCodeAt(at)
     if (code === QUESTION || code === HASH) return at
@@ -68,7 +73,7 @@ function pathEnd(path: string, start: number): number {
 }
 
 /** One pass: what is decoded is not looked at again, so `%2541` stays `%2541`. */
-function normalEscapes(path: string): string {
+export function normalEscapes(path: string): string {
   let out = ''
   let at = 0
   while (at < path.length) {

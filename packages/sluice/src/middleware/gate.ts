@@ -1,10 +1,12 @@
 // What all middlewares share: options in, one question per request out. An adapter adds the translation only.
 
-import { type Fault, LimiterError, optionsInvalid } from '../errors.ts'
+import { systemTimers } from '../clock.ts'
 import { headerFacts } from '../http/header-facts.ts'
-import { type HttpRequest, judge, subjectOf, type Verdict } from '../http/verdict.ts'
-import { createLimiter, type Limiter } from '../limiter.ts'
+import { type HttpRequest, type JudgeOptions, judge, subjectOf, type Verdict } from '../http/verdict.ts'
+import type { Limiter } from '../limiter.ts'
 import type { Subject } from '../subject.ts'
+import { warnOnce, wasWarned, watchUse } from '../warning.ts'
+import { limiterOf } from './one-limit.ts'
 import {
   checkOptions,
   isOwnLimiter,
@@ -12,12 +14,14 @@ import {
   type OwnLimiter,
   proxiesOf,
   type RateLimitOptions,
-  windowMs,
+  refundsOf,
 } from './options.ts'
-import { isOneOfSeveral, warnOnce } from './warning.ts'
 
-/** Undefined: the request was skipped. Answers after the delay that a leaky bucket imposes. */
-export type Gate<Req> = (request: Req, http: HttpRequest) => Promise<Verdict | undefined>
+/**
+ * Undefined: there is nothing to do, the request was skipped or this middleware has judged it already. `raw` stands for
+ * the request wherever it goes: the same for every middleware. Answers after the delay that a leaky bucket imposes.
+ */
+export type Gate<Req> = (request: Req, http: HttpRequest, raw: object) => Promise<Verdict | undefined>
 
 /** Stands for every client whose address is unknown: they share one limit, because the alternative is no limit. */
 const SHARED_ADDRESS = '0.0.0.0'
@@ -28,14 +32,39 @@ export function createGate<Req>(options: RateLimitOptions<Req>): Gate<Req> {
   const limiter = isOwnLimiter(options) ? options.limiter : limiterOf(options)
   const subjectFor = isOwnLimiter(options) ? ownSubject(options) : oneLimitSubject(options)
   const proxies = proxiesOf(options)
-  const { skip } = options
-  return async (request, http) => {
-    if (skip?.(request)) return undefined
+  const judging: JudgeOptions = { ...options, refunds: refundsOf(options) }
+  const { skip, refusal, trustProxy, timers = systemTimers } = options
+  const used = watchUse()
+  const mark: Mark = { limiter }
+  return async (request, http, raw) => {
+    if (skip?.(request) || isMarked(raw, mark)) return undefined
+    used()
+    if (trustProxy === undefined) warnOfProxies(http)
     const subject = await subjectFor(request, http, subjectOf(http, proxies))
-    const verdict = await judge(limiter, subject, options)
-    if (verdict.allowed && verdict.decision.delayMs > 0) await delay(verdict.decision.delayMs)
+    const verdict = await judge(limiter, subject, judging, http.header('accept'))
+    const { allowed, decision } = verdict
+    if (!allowed) return refusal === undefined ? verdict : withRefusal(verdict, refusal(decision, request))
+    const { delayMs } = decision
+    if (delayMs > 0) await new Promise<void>((go) => timers.after(Math.min(delayMs, TIMER_MS_MAX), go))
     return verdict
   }
+}
+
+/** Which middlewares have judged a request: each leaves its mark. */
+type Mark = { readonly limiter: Limiter }
+
+const MARKS: unique symbol = Symbol('sluice.marks')
+
+/** The same middleware counts a request once, wherever it is registered. Another one of the same limiter is a mistake. */
+function isMarked(raw: { [MARKS]?: Mark[] }, mark: Mark): boolean {
+  const marks = raw[MARKS]
+  if (marks === undefined) raw[MARKS] = [mark]
+  else if (marks.includes(mark)) return true
+  else {
+    if (marks.some(({ limiter }) => limiter === mark.limiter)) warnOnce('SLUICE_COUNTED_TWICE')
+    marks.push(mark)
+  }
+  return false
 }
 
 /** Completes the facts that the request itself tells. */
@@ -45,54 +74,35 @@ function ownSubject<Req>({ limiter, subject }: OwnLimiter<Req>): SubjectFor<Req>
   const headersOf = headerFacts(limiter)
   return async (request, http, told) => {
     const facts = await subject?.(request)
-    return { ...told, ...facts, attributes: { ...headersOf(http), ...facts?.attributes } }
+    const attributes = { ...headersOf(http), ...facts?.attributes }
+    // A fact that is looked for and not there does not hide what the request tells.
+    const ip = facts?.ip ?? told.ip
+    const method = facts?.method ?? told.method
+    const path = facts?.path ?? told.path
+    if (!ip && !wasWarned('SLUICE_NO_ADDRESS') && limiter.rules.some(({ scope }) => scope.includes('ip'))) {
+      warnOnce('SLUICE_NO_ADDRESS')
+    }
+    return { ...facts, ip, method, path, attributes }
   }
 }
 
-function oneLimitSubject<Req>({ key }: OneLimit<Req>): SubjectFor<Req> {
-  return (request, _http, told) => {
+function oneLimitSubject<Req>({ key, cost }: OneLimit<Req>): SubjectFor<Req> {
+  return (request, _http, { ip, method, path }) => {
     const user = key?.(request)
+    const units = cost?.(request)
     // An empty text names nobody: taken for a fact, it would be skipped as missing, and nothing would be limited.
-    if (user) return { ...told, user }
-    if (told.ip) return told
-    warnOnce('SLUICE_NO_ADDRESS', NO_ADDRESS)
-    return { ...told, ip: SHARED_ADDRESS }
+    if (!user && !ip) warnOnce('SLUICE_NO_ADDRESS')
+    return { user, ip: ip || SHARED_ADDRESS, method, path, cost: units }
   }
 }
 
-function limiterOf<Req>(options: OneLimit<Req>): Limiter {
-  const { limit, window, algorithm, burst, key, store, ipv6Prefix } = options
-  if (store === undefined && isOneOfSeveral()) warnOnce('SLUICE_MEMORY_PER_PROCESS', PER_PROCESS)
-  const rule = {
-    rule_id: 'default',
-    limit,
-    window_seconds: windowMs(window) / 1000,
-    scope: key === undefined ? 'per_ip' : 'per_user',
-    ...(key !== undefined && { on_missing: 'by_ip' }),
-    ...(algorithm !== undefined && { algorithm }),
-    ...(burst !== undefined && { burst }),
-  }
-  try {
-    return createLimiter({ rules: [rule], store, ipv6Prefix })
-  } catch (error) {
-    // Numbers that are fine one by one may not go together: only the rule parser knows.
-    if (error instanceof LimiterError && error.code === 'RULE_INVALID') throw optionsInvalid(error.faults.map(asOption))
-    throw error
-  }
+function warnOfProxies({ header }: HttpRequest): void {
+  if (wasWarned('SLUICE_UNTRUSTED_PROXY')) return
+  if (header('x-forwarded-for') !== undefined || header('forwarded') !== undefined) warnOnce('SLUICE_UNTRUSTED_PROXY')
 }
 
-/** `rules[0].window_seconds` is the `window` of these options. */
-function asOption(fault: Fault): Fault {
-  return { ...fault, field: fault.field.replace(/^.*\./, '').replace('window_seconds', 'window') }
+function withRefusal(verdict: Verdict, said: string | object): Verdict {
+  const isText = typeof said === 'string'
+  const headers = { ...verdict.headers, 'Content-Type': isText ? 'text/plain; charset=utf-8' : 'application/json' }
+  return { ...verdict, headers, body: isText ? said : JSON.stringify(said) }
 }
-
-function delay(durationMs: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, Math.min(durationMs, TIMER_MS_MAX)))
-}
-
-const PER_PROCESS =
-  'sluice: this is one of several processes, and each counts in its own memory, so clients get the limit in each. ' +
-  'Pass a store that they share, redisStore for example.'
-const NO_ADDRESS =
-  'sluice: the address of a client is unknown, so all such clients share one limit. ' +
-  'Pass `key`, or `ip` to the middleware of sluice/fetch.'

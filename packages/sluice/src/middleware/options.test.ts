@@ -42,9 +42,16 @@ describe('a mistake is named by field, value and fix', () => {
     [{ ...ok, clock: {} }, ['clock']],
     [{ ...ok, headers: false }, ['headers']],
     [
-      { ...ok, headers: { legacy: 1, standard: 'x', retryAfterJitterSeconds: -1, draft: 7 } },
-      ['headers.legacy', 'headers.standard', 'headers.retryAfterJitterSeconds', 'headers.draft'],
+      { ...ok, headers: { style: 'draft-7', retryAfterJitterSeconds: -1, draft: 7 } },
+      ['headers.style', 'headers.retryAfterJitterSeconds', 'headers.draft'],
     ],
+    [{ ...ok, headers: { style: ['legacy', 'none'] } }, ['headers.style']],
+    [{ ...ok, cost: 2 }, ['cost']],
+    [{ ...ok, name: 'My limit' }, ['name']],
+    [{ ...ok, refusal: 'Slow down' }, ['refusal']],
+    [{ ...ok, refund: 500 }, ['refund']],
+    [{ ...ok, refund: ['5xx', '2xx'] }, ['refund']],
+    [{ ...ok, timers: {} }, ['timers']],
     [{ max: 5, windowMs: 1000 }, ['limit', 'window', 'max', 'windowMs']],
     [{ ...ok, subject: () => ({}) }, ['subject']],
     [{ limiter: {} }, ['limiter']],
@@ -83,7 +90,7 @@ describe('clients of the form with one limit', () => {
     requests: readonly (readonly [string, string | undefined])[],
   ) => {
     const gate = createGate<string>({ limit: 1, window: '1d', store: memoryStore(), ...options })
-    const verdicts = await Promise.all(requests.map(([request, peer]) => gate(request, { ...HTTP, peer })))
+    const verdicts = await Promise.all(requests.map(([request, peer]) => gate(request, { ...HTTP, peer }, {})))
     return verdicts.map((verdict) => verdict?.allowed)
   }
 
@@ -136,25 +143,14 @@ describe('clients of the form with one limit', () => {
   })
 })
 
-describe('counters in the memory of one of several processes', () => {
-  beforeEach(() => void vi.spyOn(process, 'emitWarning').mockImplementation(() => {}))
-  afterEach(() => {
-    vi.restoreAllMocks()
-    vi.unstubAllEnvs()
-  })
-
-  test('are warned about once, and only when the memory is the default', () => {
-    vi.stubEnv('NODE_APP_INSTANCE', '0')
-    createGate(ok)
-    vi.stubEnv('NODE_APP_INSTANCE', '1')
-    createGate({ ...ok, store: memoryStore() })
-    createGate({ limiter })
-    expect(process.emitWarning).not.toHaveBeenCalled()
-    createGate(ok)
-    createGate(ok)
-    expect(process.emitWarning).toHaveBeenCalledExactlyOnceWith(expect.stringContaining('several processes'), {
-      code: 'SLUICE_MEMORY_PER_PROCESS',
-    })
+describe('limits on one store', () => {
+  test('of one name are one limit, or a mistake', async () => {
+    const store = memoryStore()
+    const gates = [createGate({ ...ok, store }), createGate({ ...ok, store })]
+    const verdicts = await Promise.all(gates.map((gate) => gate({}, HTTP, {})))
+    expect(verdicts.map((verdict) => verdict?.allowed)).toEqual([true, false])
+    expect(errorOf({ ...ok, limit: 2, store }).faults[0]).toMatchObject({ field: 'name', value: 'default' })
+    expect(() => createGate({ ...ok, limit: 2, store, name: 'other' })).not.toThrow()
   })
 })
 
@@ -173,7 +169,7 @@ describe('a leaky bucket', () => {
       clock,
     })
     const passed: number[] = []
-    const start = (index: number) => gate({}, HTTP).then((verdict) => verdict?.allowed && passed.push(index))
+    const start = (index: number) => gate({}, HTTP, {}).then((verdict) => verdict?.allowed && passed.push(index))
     const all = [0, 1, 2].map(start)
     await vi.advanceTimersByTimeAsync(99)
     const early = [...passed]
@@ -191,7 +187,7 @@ describe('rules about headers', () => {
     const own = createLimiter({ rules: [{ ...rule, rule_id: 'mobile', when: { 'header.x-client': 'mobile' } }] })
     const gate = createGate({ limiter: own })
     const from = async (headers: Readonly<Record<string, string>>) =>
-      (await gate({}, { ...HTTP, header: (name) => headers[name] }))?.decision.ruleId
+      (await gate({}, { ...HTTP, header: (name) => headers[name] }, {}))?.decision.ruleId
     expect([await from({ 'x-client': 'mobile' }), await from({ 'x-client': 'web' }), await from({})]).toEqual([
       'mobile',
       null,
@@ -211,6 +207,6 @@ describe('rules about headers', () => {
       limiter: own,
       subject: async () => ({ ip: '198.51.100.1', attributes: { tier: 'gold' } }),
     })
-    expect((await gate({}, HTTP))?.decision.ruleId).toBe('vip')
+    expect((await gate({}, HTTP, {}))?.decision.ruleId).toBe('vip')
   })
 })

@@ -2,10 +2,11 @@
 // field, the value and the fix, and an option that would do nothing is a mistake.
 
 import { ALGORITHMS, type AlgorithmName, WINDOW_US_MAX } from '../algorithms/limit.ts'
-import type { Clock } from '../clock.ts'
+import type { Clock, Timers } from '../clock.ts'
+import type { Decision } from '../decision.ts'
 import { type Fault, optionInvalid, optionsInvalid } from '../errors.ts'
 import { parseCidr } from '../http/cidr.ts'
-import type { HeaderOptions } from '../http/headers.ts'
+import { HEADER_STYLES, type HeaderOptions } from '../http/headers.ts'
 import type { Proxies } from '../http/verdict.ts'
 import type { Limiter } from '../limiter.ts'
 import { parseDurationMs } from '../rules/duration.ts'
@@ -20,8 +21,14 @@ export type CommonOptions<Req> = {
   readonly headers?: HeaderOptions | undefined
   /** True: the request is not limited at all. */
   readonly skip?: ((request: Req) => boolean) | undefined
+  /** What a refusal says: a text, or an object that is sent as JSON. Default: a problem document, or a text. */
+  readonly refusal?: ((decision: Decision, request: Req) => string | object) | undefined
+  /** Statuses whose responses give back what they took: `['5xx', 404]`. Default: none. */
+  readonly refund?: readonly (number | '3xx' | '4xx' | '5xx')[] | undefined
   /** For tests. */
   readonly clock?: Clock | undefined
+  /** For tests. */
+  readonly timers?: Timers | undefined
 }
 
 /** The form for people in a hurry: one limit for everything behind the middleware. */
@@ -34,6 +41,10 @@ export type OneLimit<Req> = CommonOptions<Req> & {
   readonly burst?: number | undefined
   /** Who the client is, a user for example. Undefined, and without a key, it is the address. */
   readonly key?: ((request: Req) => string | undefined) | undefined
+  /** What a request is worth. Default: 1. */
+  readonly cost?: ((request: Req) => number) | undefined
+  /** What the limit is called in headers. Limits on one store need different names. Default: `default`. */
+  readonly name?: string | undefined
   /** Where the counters live. Default: in the memory of this process. */
   readonly store?: Store | undefined
   /** Addresses of one IPv6 network count as one client. Default: 64. */
@@ -43,7 +54,7 @@ export type OneLimit<Req> = CommonOptions<Req> & {
 /** Any rules, in a limiter of your own. */
 export type OwnLimiter<Req> = CommonOptions<Req> & {
   readonly limiter: Limiter
-  /** Facts beyond address, method and path: the user, the plan, the cost. They win over those. */
+  /** Facts beyond address, method and path: user, apiKey, tenant, plan, cost, attributes. They win over those. */
   readonly subject?: ((request: Req) => Subject | Promise<Subject>) | undefined
 }
 
@@ -59,7 +70,10 @@ const COMMON: Readonly<Record<string, Check>> = {
   proxyHeader: oneOf(['x-forwarded-for', 'forwarded']),
   headers: { fix: 'must be an object of header options', accepts: isObject },
   skip: aFunction('returns true for requests to let through'),
+  refusal: aFunction('returns a text or an object'),
+  refund: { fix: 'must be a list of statuses such as ["5xx", 404]', accepts: isStatusList },
   clock: { fix: 'must be a Clock', accepts: (value) => isObject(value) && typeof value.nowUs === 'function' },
+  timers: { fix: 'must be Timers', accepts: (value) => isObject(value) && typeof value.every === 'function' },
 }
 
 const ONE_LIMIT: Readonly<Record<string, Check>> = {
@@ -71,6 +85,8 @@ const ONE_LIMIT: Readonly<Record<string, Check>> = {
   algorithm: oneOf(ALGORITHMS),
   burst: { fix: 'must be a whole number, at least 1', accepts: (value) => isWhole(value, 1) },
   key: aFunction('returns who the client is'),
+  cost: aFunction('returns what the request is worth'),
+  name: { fix: 'must be 1 to 64 of a-z, 0-9, "_", "." and "-"', accepts: isName },
   store: { fix: 'must be a Store', accepts: (value) => isObject(value) && typeof value.take === 'function' },
   ipv6Prefix: {
     fix: 'must be a number of bits from 1 to 128',
@@ -89,8 +105,10 @@ const OWN_LIMITER: Readonly<Record<string, Check>> = {
 }
 
 const HEADERS: Readonly<Record<string, Check>> = {
-  legacy: { fix: 'must be true or false', accepts: (value) => typeof value === 'boolean' },
-  standard: oneOf(['list', 'triple', 'none']),
+  style: {
+    fix: `must be one or a list of ${HEADER_STYLES.join(', ')}, or none`,
+    accepts: (value) => value === 'none' || (Array.isArray(value) ? value.every(isStyle) : isStyle(value)),
+  },
   retryAfterJitterSeconds: { fix: 'must be a whole number of seconds', accepts: (value) => isWhole(value, 0) },
   random: aFunction('returns a number from 0 to 1'),
 }
@@ -98,7 +116,17 @@ const HEADERS: Readonly<Record<string, Check>> = {
 const FORMS = 'must be { limit, window } or { limiter }'
 
 /** What other libraries call it. */
-const ELSEWHERE: Readonly<Record<string, string>> = { max: 'limit', windowMs: 'window', keyGenerator: 'key' }
+const ELSEWHERE: Readonly<Record<string, string>> = {
+  max: 'limit',
+  windowMs: 'window',
+  timeWindow: 'window',
+  ttl: 'window',
+  keyGenerator: 'key',
+  identifier: 'name',
+  message: 'refusal',
+  handler: 'refusal',
+  skipFailedRequests: 'refund',
+}
 
 export function isOwnLimiter<Req>(options: RateLimitOptions<Req>): options is OwnLimiter<Req> {
   return 'limiter' in options
@@ -123,6 +151,12 @@ export function windowMs(window: unknown): number {
 /** Call it with options that `checkOptions` has accepted. */
 export function proxiesOf({ trustProxy = [], proxyHeader = 'x-forwarded-for' }: CommonOptions<never>): Proxies {
   return { trusted: trustProxy.flatMap((text) => parseCidr(text) ?? []), header: proxyHeader }
+}
+
+/** Call it with options that `checkOptions` has accepted. */
+export function refundsOf({ refund = [] }: CommonOptions<never>): ((status: number) => boolean) | undefined {
+  if (refund.length === 0) return undefined
+  return (status) => refund.some((one) => one === status || one === `${Math.floor(status / 100)}xx`)
 }
 
 function faultsOf(
@@ -156,6 +190,19 @@ function oneOf(texts: readonly string[]): Check {
 
 function isWhole(value: unknown, least: number): boolean {
   return Number.isSafeInteger(value) && Number(value) >= least
+}
+
+function isStatusList(value: unknown): boolean {
+  const isStatus = (one: unknown) => (isWhole(one, 100) && Number(one) < 600) || /^[345]xx$/.test(String(one))
+  return Array.isArray(value) && value.every(isStatus)
+}
+
+function isStyle(value: unknown): boolean {
+  return HEADER_STYLES.some((style) => style === value)
+}
+
+function isName(value: unknown): boolean {
+  return typeof value === 'string' && /^[a-z0-9_.-]{1,64}$/.test(value)
 }
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {

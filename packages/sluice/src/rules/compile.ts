@@ -148,10 +148,17 @@ function isBounded(fact: string, rule: Rule): boolean {
 
 function factReader(fact: string, rule: Rule, ipv6Prefix: number): FactReader {
   if (fact === 'ip') return addressReader(ipv6Prefix)
+  if (fact === 'method') return (subject) => keyMethod(textOf('method', subject.method)) || undefined
   if (fact !== 'endpoint') return readerOf(fact)
   const pattern = rule.endpoint_pattern
-  if (pattern === ANYWHERE) return ({ method, path }) => (path ? `${method?.toUpperCase() ?? ''} ${path}` : undefined)
-  return ({ method }) => `${method?.toUpperCase() ?? ''} ${pattern}`
+  if (pattern === ANYWHERE) return ({ method, path }) => (path ? `${keyMethod(method)} ${path}` : undefined)
+  return ({ method }) => `${keyMethod(method)} ${pattern}`
+}
+
+/** HEAD has no bucket of its own: it would double what GET allows. */
+function keyMethod(method = ''): string {
+  const upper = method.toUpperCase()
+  return upper === 'HEAD' ? 'GET' : upper
 }
 
 export function addressReader(ipv6Prefix: number): FactReader {

@@ -3,6 +3,7 @@
 import { faultText, LimiterError } from '../errors.ts'
 import { parseAddress } from '../http/address.ts'
 import { matchesAny, parseCidr } from '../http/cidr.ts'
+import { foldedCase } from '../http/path-readings.ts'
 import type { Subject } from '../subject.ts'
 import { ATTRIBUTE, type Rule, type RuleCondition } from './rule.ts'
 
@@ -61,11 +62,22 @@ export function conditionsOf(rule: Rule): Condition[] {
 
 function compile(fact: string, condition: RuleCondition): Condition {
   const negated = 'not' in condition
-  const values = negated ? condition.not : condition
+  const values = comparable(fact, negated ? condition.not : condition)
   const test = fact === 'ip' ? addressTest(values) : textTest(fact, values)
   const exact = negated || fact === 'ip' || values.some((value) => value.endsWith('*')) ? undefined : values
   // A request without the fact satisfies no demand, and every demand not to be something.
   return { fact, exact, holds: negated ? (subject) => !test(subject) : test }
+}
+
+/** Rules for GET are for HEAD too: routers answer it with the same handler. */
+export function withHead(methods: readonly string[]): readonly string[] {
+  return methods.includes('GET') && !methods.includes('HEAD') ? [...methods, 'HEAD'] : methods
+}
+
+/** Paths and methods in the form in which those of requests are compared with them. */
+function comparable(fact: string, values: readonly string[]): readonly string[] {
+  if (fact === 'path' || fact === 'endpoint') return values.map(foldedCase)
+  return fact === 'method' ? withHead(values) : values
 }
 
 function textTest(fact: string, values: readonly string[]): (subject: Subject) => boolean {

@@ -26,19 +26,27 @@ describe('a rule is for the requests it describes and for no others', () => {
   test.each<[rule: Fields, meant: Subject[], others: Subject[]]>([
     [{}, [{}, ...paths('/', '/a', '/a/b/c'), { method: 'PURGE' }], []],
     [{ endpoint_pattern: '/' }, [{}, ...paths('', '/', '//', '/?q', '/.')], paths('/a', '/a/b')],
-    [{ endpoint_pattern: '/a' }, paths('/a', '/a/', '/a?b=c'), [{}, ...paths('/', '/A', '/ab', '/a/b')]],
+    [{ endpoint_pattern: '/a' }, paths('/a', '/a/', '/a?b=c', '/A'), [{}, ...paths('/', '/ab', '/a/b')]],
     [{ endpoint_pattern: '/a/b' }, paths('/a/b'), paths('/a', '/a/b/c', '/b/a')],
     [{ endpoint_pattern: '/users/:id' }, paths('/users/7', '/users/7/'), paths('/users', '/users/7/posts', '/user/7')],
     [{ endpoint_pattern: '/users/:id/posts' }, paths('/users/7/posts'), paths('/users/posts', '/users/7/8/posts')],
     [{ endpoint_pattern: '/:a/:b' }, paths('/x/y'), paths('/x', '/x/y/z', '/')],
-    [{ endpoint_pattern: '/files/*' }, paths('/files/x', '/files/:id'), paths('/files', '/files/', '/files/x/y')],
+    [{ endpoint_pattern: '/files/*' }, paths('/files/x', '/files/:id', '/files/'), paths('/files', '/files/x/y')],
     [{ endpoint_pattern: '/*/x' }, paths('/a/x', '/b/x'), paths('/x', '/a/b/x')],
-    [{ endpoint_pattern: '/v1/**' }, paths('/v1', '/v1/', '/v1/a', '/v1/a/b/c'), paths('/', '/v1x', '/v2/v1', '/V1')],
+    [{ endpoint_pattern: '/v1/**' }, paths('/v1', '/v1/', '/v1/a', '/v1/a/b/c'), paths('/', '/v1x', '/v2/v1')],
     [{ endpoint_pattern: '/**' }, [{}, ...paths('/', '/a', '/a/b')], []],
+    [
+      { endpoint_pattern: '/V1/%C3%9Cnits' },
+      paths('/v1/ünits', '/V1/%C3%9CNITS', '/v1/%c3%bcnits/'),
+      paths('/v1/unit'),
+    ],
     [{ endpoint_pattern: '/a%20b' }, paths('/a b', '/a%20b'), paths('/a+b', '/a')],
 
     [{ method: 'POST' }, [{ method: 'POST' }, { method: 'post' }], [{}, { method: 'GET' }, { method: 'POSTS' }]],
     [{ method: ['GET', 'HEAD'] }, [{ method: 'GET' }, { method: 'head' }], [{ method: 'POST' }]],
+    [{ method: 'GET' }, [{ method: 'GET' }, { method: 'HEAD' }], [{ method: 'OPTIONS' }]],
+    [{ when: { method: 'GET' } }, [{ method: 'HEAD' }], [{ method: 'POST' }]],
+    [{ method: 'HEAD' }, [{ method: 'HEAD' }], [{ method: 'GET' }]],
     [{ plan: 'free' }, [{ plan: 'free' }], [{}, { plan: '' }, { plan: 'Free' }, { plan: 'freemium' }]],
 
     [{ when: { client: 'ios' } }, [attributed({ client: 'ios' })], [{}, attributed({ client: 'ios-17' })]],
@@ -56,6 +64,7 @@ describe('a rule is for the requests it describes and for no others', () => {
     [{ when: { tenant: 't', plan: 'p' } }, [{ tenant: 't', plan: 'p' }], [{ tenant: 't' }, { plan: 'p' }]],
     [{ when: { method: 'post' } }, [{ method: 'POST' }], [{}, { method: 'GET' }]],
     [{ when: { path: { not: '/health' } } }, paths('/a'), paths('/health', '/health/', '//health?x')],
+    [{ when: { path: '/Health' } }, paths('/health', '/HEALTH'), paths('/healthy')],
     [{ when: { endpoint: '/a*' } }, paths('/a', '/ab/c'), [{}, ...paths('/b')]],
     [{ when: { ip: '10.0.0.0/8' } }, ips('10.1.2.3', '::ffff:10.9.9.9'), [{}, ...ips('11.0.0.1', '::a00:1', 'junk')]],
     [{ when: { ip: ['2001:db8::/32', '1.2.3.4'] } }, ips('2001:DB8:0::1', '1.2.3.4'), ips('2001:db9::1', '1.2.3.5')],
@@ -68,6 +77,49 @@ describe('a rule is for the requests it describes and for no others', () => {
   ])('%j', (rule, meant, others) => {
     for (const subject of meant) expect([subject, matches(rule, subject)]).toEqual([subject, true])
     for (const subject of others) expect([subject, matches(rule, subject)]).toEqual([subject, false])
+  })
+})
+
+describe('a target that routers read in several ways meets the rules of every reading', () => {
+  test.each([
+    ['/login', 'case', '/LoGiN'],
+    ['/login', 'parameters', '/login;session=1'],
+    ['/a/login', 'parameters inside', '/a;x/login'],
+    ['/:any/login', 'a segment of parameters only', '/;x/login'],
+    ['/a/login', 'backslashes', '/a\\login#'],
+    ['/files/:name', 'a backslash in a name', '/files/a\\b'],
+    ['/a/login', 'escaped slashes', '/a%2flogin'],
+    ['/files/:name', 'an escaped slash in a name', '/files/a%2fb'],
+    ['/files/**', 'dots that lead out', '/files/../other'],
+    ['/other', 'dots that lead in', '/files/../other'],
+    ['/files/:name', 'a name of dots', '/files/..'],
+    ['/a/:name/b', 'an empty segment', '/a//b'],
+    ['/login', 'an authority', '//user@host/login#'],
+    ['/login', 'an authority without a user', '//host/login'],
+    ['/login', 'a backslashed authority', '/\\host/login'],
+    ['/login', 'a query before the path', 'http://host?x/login'],
+    ['/', 'a query before the path', 'http://host?x/login'],
+    ['/login', 'a blank that is no ASCII', '/login\u00a0'],
+  ])('%s: %s', (endpoint_pattern, _what, path) => {
+    expect(matches({ endpoint_pattern }, { path })).toBe(true)
+  })
+
+  test('and is exempt only if it is exempt in each of them', () => {
+    const found = matcher([
+      { rule_id: 'all', ...LIMIT, group: 'g', scope: 'global' },
+      { rule_id: 'health', ...LIMIT, group: 'g', priority: 9, scope: 'global', endpoint_pattern: '/health/**' },
+    ])
+    expect(['/health/x', '/health/../x', '/x/../health'].map((path) => found({ path }))).toEqual([
+      ['health'],
+      ['all', 'health'],
+      ['all', 'health'],
+    ])
+  })
+
+  test('HEAD shares the bucket of GET', () => {
+    const limiter = createLimiter({ rules: [{ rule_id: 'a', scope: 'per_endpoint', limit: 1, window: '1d' }] })
+    const allowed = ['GET', 'HEAD', 'POST'].map((method) => limiter.checkSync({ method, path: '/a' })?.allowed)
+    expect(allowed).toEqual([true, false, true])
   })
 })
 

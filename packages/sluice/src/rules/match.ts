@@ -1,10 +1,10 @@
 // Which rules a request meets, through an index: method and path lead to a shelf, and the exact facts that rules demand
 // lead to the few rules on it. 10,000 rules cost about what 10 cost, also when many share a path and differ in plan.
 
-import { canonicalPath } from '../http/path.ts'
+import { foldedCase, pathReadings } from '../http/path-readings.ts'
 import type { Subject } from '../subject.ts'
 import type { CompiledRule } from './compile.ts'
-import { type Condition, type FactReader, readerOf } from './condition.ts'
+import { type Condition, type FactReader, readerOf, withHead } from './condition.ts'
 import { isWild, segmentsOf } from './pattern.ts'
 
 /** Paths remembered at most: a flood of new ones costs a few lookups each, and no more memory than this. */
@@ -23,7 +23,13 @@ type Shelf = {
 type Place = { readonly anyMethod: Shelf; readonly byMethod: Map<string, Shelf> }
 
 /** A path in its canonical form, and the places of all patterns that match it. */
-export type Spot = { readonly path: string; readonly places: Place[]; readonly byMethod: Map<string, Meeting> }
+export type Spot = {
+  readonly path: string
+  readonly places: Place[]
+  readonly byMethod: Map<string, Meeting>
+  /** Where the path leads when it is read in other ways: what it meets there, it has to pass too. */
+  readonly others: Spot[]
+}
 
 /** What a method meets at a spot: rules that apply whatever the request says, and shelves to be searched. */
 type Meeting = { readonly free: readonly CompiledRule[]; readonly shelves: readonly Shelf[] }
@@ -73,10 +79,12 @@ export class RuleIndex {
   spotOf(path: string): Spot {
     const known = this.#known.get(path)
     if (known !== undefined) return known
-    const spot: Spot = { path: canonicalPath(path), places: [], byMethod: new Map() }
-    const literal = this.#literals.get(spot.path)
-    if (literal !== undefined) spot.places.push(literal)
-    visit(this.#root, spot.path, 1, spot.places)
+    const { key, all } = pathReadings(path)
+    const spot = this.#spotAt(key)
+    for (const reading of all) {
+      const other = this.#spotAt(reading)
+      if (![spot, ...spot.others].some((known) => leadsTo(known, other.places))) spot.others.push(other)
+    }
     if (path.length <= KNOWN_LENGTH_MAX) {
       if (this.#known.size >= KNOWN_MAX) this.#known.clear()
       this.#known.set(path, spot)
@@ -84,11 +92,20 @@ export class RuleIndex {
     return spot
   }
 
+  #spotAt(path: string): Spot {
+    const spot: Spot = { path, places: [], byMethod: new Map(), others: [] }
+    const literal = this.#literals.get(path)
+    if (literal !== undefined) spot.places.push(literal)
+    visit(this.#root, path, path === '/' ? 2 : 1, spot.places)
+    return spot
+  }
+
   #add(rule: CompiledRule): void {
     shelve(this.#placeOf(rule.rule.endpoint_pattern), rule, this.#demand)
   }
 
-  #placeOf(pattern: string): Place {
+  #placeOf(given: string): Place {
+    const pattern = foldedCase(given)
     const segments = segmentsOf(pattern)
     if (!segments.some((segment) => segment === '**' || isWild(segment)))
       return getOrAdd(this.#literals, pattern, newPlace)
@@ -108,7 +125,7 @@ export class RuleIndex {
 /** `start` is where the next segment of `path` begins; past its end, the path is used up. */
 function visit(node: Node, path: string, start: number, places: Place[]): void {
   if (node.rest !== undefined) places.push(node.rest)
-  if (start >= path.length) {
+  if (start > path.length) {
     if (node.here !== undefined) places.push(node.here)
     return
   }
@@ -118,6 +135,11 @@ function visit(node: Node, path: string, start: number, places: Place[]): void {
   const literal = node.literals.get(path.slice(start, end))
   if (literal !== undefined) visit(literal, path, end + 1, places)
   if (node.wild !== undefined) visit(node.wild, path, end + 1, places)
+}
+
+/** Visited in one order, so the same places stand in the same order. */
+function leadsTo(spot: Spot, places: readonly Place[]): boolean {
+  return spot.places.length === places.length && spot.places.every((place, index) => place === places[index])
 }
 
 function searchShelf(shelf: Shelf, subject: Subject, matched: CompiledRule[]): void {
@@ -136,7 +158,7 @@ function holdsAll(rule: CompiledRule, subject: Subject): boolean {
 }
 
 function shelve(place: Place, rule: CompiledRule, demand: ReadonlyMap<string, number>): void {
-  const methods = rule.rule.method
+  const methods = withHead(rule.rule.method)
   if (methods.length === 0) fileRule(place.anyMethod, rule, demand)
   for (const method of new Set(methods)) fileRule(getOrAdd(place.byMethod, method, newShelf), rule, demand)
 }

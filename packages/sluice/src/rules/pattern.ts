@@ -25,6 +25,7 @@ export function unreachable(pattern: string): string | undefined {
   if (segments.includes(':')) return 'give the parameter a name, as in ":id"'
   const [, braced] = /\/\{(\w+)\}/.exec(pattern) ?? []
   if (braced !== undefined) return `a parameter is written ":${braced}" here, not "{${braced}}"`
+  if (pattern.includes(';')) return 'leave out ";" and what follows it: some routers do not look at it, so rules do not'
   // Requests are matched by their canonical path, so a pattern in another form would match none of them.
   const canonical = canonicalPath(pattern)
   return canonical === pattern ? undefined : `no request has such a path; write "${canonical}"`

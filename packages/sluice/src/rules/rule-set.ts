@@ -98,7 +98,10 @@ export class RuleSet {
   #match(subject: Subject, spot: Spot): readonly CompiledRule[] {
     const matched = rulesAt(spot, subject, textOf('method', subject.method) ?? '')
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
-    return this.#grouped ? onePerGroup(live) : live
+    const chosen = this.#grouped ? onePerGroup(live) : live
+    if (spot.others.length === 0) return chosen
+    // Each reading chooses for itself: a path that can be read as an exempt one is exempt only if it is so in all of them.
+    return [...new Set([chosen, ...spot.others.map((other) => this.#match(subject, other))].flat())]
   }
 
   /** Adds the charges of one rule, or returns the limit of 0 by which it refuses whatever its buckets hold. */

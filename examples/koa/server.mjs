@@ -1,0 +1,14 @@
+// A Koa application in which each address may send 5 requests a minute.
+
+import Koa from 'koa'
+import { rateLimit } from 'sluice/koa'
+
+const app = new Koa()
+app.use(rateLimit({ limit: 5, window: '1m' }))
+app.use((ctx) => {
+  ctx.body = `hello, ${ctx.state.rateLimit.remaining} left\n`
+})
+
+const server = app.listen(Number(process.env.PORT ?? 3000), '127.0.0.1', () => {
+  console.log(`http://127.0.0.1:${server.address().port}`)
+})

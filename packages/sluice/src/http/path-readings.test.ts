@@ -1,0 +1,62 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { pathReadings } from './path-readings.ts'
+
+describe('the key of a target', () => {
+  test.each([
+    ['/api/users', '/api/users'],
+    ['/API/Users/', '/api/users'],
+    ['http://host/API//./Users?x', '/api/users'],
+    ['/caf%C3%89', '/caf%C3%A9'],
+    ['/CAF\u00c9', '/caf%C3%A9'],
+    ['/%ce%a3', '/%CF%83'],
+    ['/a%FF/B', '/a%FF/b'],
+    ['/a;v=1/b;w', '/a/b'],
+    ['/api\\login#', '/api/login'],
+    ['/a%2Fb', '/a%2Fb'],
+    ['//user@host/login', '/login'],
+    ['//host/login', '/host/login'],
+    ['/login\u00a0', '/login'],
+    ['', '/'],
+    ['*', '/*'],
+  ])('%j is %s', (target, key) => expect(pathReadings(target).key).toBe(key))
+})
+
+test('a plain path has one reading', () => {
+  for (const path of ['/', '/a', '/API/users', '/a.b/c']) expect(pathReadings(path).all).toEqual([path.toLowerCase()])
+})
+
+describe('for any target', () => {
+  const piece = fc.constantFrom('/', '\\', '.', '..', ';', 'a', 'B', '%2f', '%5C', '%', 'é', '@', '?', '#', '\u00a0')
+  const target = fc.array(piece, { maxLength: 24 }).map((pieces) => `/${pieces.join('')}`)
+
+  test('the readings are bounded, start with a slash, and the key is among them', () => {
+    fc.assert(
+      fc.property(target, (text) => {
+        const { key, all } = pathReadings(text)
+        expect(all).toContain(key)
+        expect(all.length).toBeLessThanOrEqual(33)
+        for (const reading of all) expect(reading).toMatch(/^\/[!-~]*$/)
+      }),
+      { numRuns: 2000 },
+    )
+  })
+
+  test('the key of a key is itself, whatever its case', () => {
+    fc.assert(
+      fc.property(target, (text) => {
+        const { key } = pathReadings(text)
+        expect(pathReadings(key).key).toBe(key)
+        expect(pathReadings(key.replaceAll(/(?<!%.?)[a-z]/g, (letter) => letter.toUpperCase())).key).toBe(key)
+      }),
+      { numRuns: 2000 },
+    )
+  })
+})
+
+// Anything slower than linear would run into the time limit of the test.
+test('a target of 16,000 awkward characters takes linear time', () => {
+  for (const unit of ['/..', '%5c', '//', ';/', '/%2e', '\\', '%C3%89', '@']) {
+    expect(pathReadings(`/${unit.repeat(16_000 / unit.length)}`).all.length).toBeLessThanOrEqual(33)
+  }
+})

@@ -1,0 +1,38 @@
+// Rate limiting for Hono: `app.use(rateLimit({ limit: 100, window: '1m' }))`. The decision is `c.get('rateLimit')`.
+
+import type { Decision } from '../decision.ts'
+import { answered, createFetchGate, type PeerOption, refusal } from './fetch-gate.ts'
+import type { RateLimitOptions } from './options.ts'
+
+export type HonoContext = {
+  readonly req: { readonly raw: Request }
+  readonly env: unknown
+  get res(): Response
+  set res(response: Response | undefined)
+  set(key: 'rateLimit', decision: Decision): void
+}
+
+export type HonoOptions<Ctx> = RateLimitOptions<Ctx> & PeerOption<Ctx>
+
+export type HonoMiddleware<Ctx> = (context: Ctx, next: () => Promise<void>) => Promise<Response | undefined>
+
+export function rateLimit<Ctx extends HonoContext>(options: HonoOptions<Ctx>): HonoMiddleware<Ctx> {
+  const gate = createFetchGate(options)
+  return async function rateLimit(context, next) {
+    const verdict = await gate(context, context.req.raw, [context.env])
+    if (verdict === undefined) {
+      await next()
+      return undefined
+    }
+    context.set('rateLimit', verdict.decision)
+    if (!verdict.allowed) return refusal(verdict)
+    // Errors of handlers do not come this far: Hono makes responses of them.
+    const response = await answered(verdict, async () => {
+      await next()
+      return context.res
+    })
+    context.res = undefined // or Hono would write the headers of the old one over those of the new one
+    context.res = response
+    return undefined
+  }
+}

@@ -1,0 +1,31 @@
+// Rate limiting for a bare server of node:http, HTTP/2 included:
+// `createServer(rateLimit({ limit: 100, window: '1m' })((req, res) => res.end('hello')))`.
+
+import { createNodeGate, type NodeRequest, type NodeResponse } from './node-gate.ts'
+import type { RateLimitOptions } from './options.ts'
+
+export type NodeListener<Req, Res> = (req: Req, res: Res) => unknown
+
+export type Limited<Req> = <Res extends NodeResponse>(listener: NodeListener<Req, Res>) => NodeListener<Req, Res>
+
+export function rateLimit<Req extends NodeRequest>(options: RateLimitOptions<Req>): Limited<Req> {
+  const gate = createNodeGate(options)
+  return (listener) =>
+    async function rateLimit(req, res) {
+      try {
+        const verdict = await gate(req, req, res)
+        if (verdict?.allowed === false) return
+      } catch (error) {
+        // Nobody else would answer, and a rejection that nobody handles would end the process.
+        res.statusCode = statusOf(error)
+        res.end('')
+        return
+      }
+      return listener(req, res)
+    }
+}
+
+function statusOf(error: unknown): number {
+  const status = (error as { readonly status?: unknown } | undefined)?.status
+  return typeof status === 'number' ? status : 500
+}

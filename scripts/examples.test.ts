@@ -1,0 +1,72 @@
+// Each example starts by the first command of its README, and answers the second one as the page says.
+
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { afterEach, beforeAll, describe, expect, it } from 'vitest'
+
+const BUILD_TIMEOUT_MS = 300_000
+const DOCUMENTED_ADDRESS = 'http://127.0.0.1:3000'
+const START = /^npm run example -- ([\w-]+)$/
+
+const pages = readdirSync('examples')
+  .map((name) => ({ name, readme: `examples/${name}/README.md` }))
+  .filter(({ readme }) => existsSync(readme))
+  .map(({ name, readme }) => ({ name, blocks: blocksOf(readFileSync(readme, 'utf8')) }))
+const examples = pages.filter(({ blocks }) => START.test(blocks[0] ?? ''))
+const hasCurl = spawnSync('curl', ['--version']).status === 0
+
+let child: ChildProcess | undefined
+
+beforeAll(() => {
+  const { status, stdout, stderr } = spawnSync(process.execPath, ['scripts/build.mjs'], { encoding: 'utf8' })
+  if (status !== 0) throw new Error(`the packages cannot be built:\n${stdout}${stderr}`)
+}, BUILD_TIMEOUT_MS)
+
+afterEach(async () => {
+  const running = child
+  child = undefined
+  if (running === undefined || running.exitCode !== null) return
+  const exited = once(running, 'exit')
+  running.kill('SIGKILL')
+  await exited
+})
+
+describe.skipIf(!hasCurl)('examples', () => {
+  it.for(examples)('$name does what its page says', async ({ name, blocks: [start = '', command = '', printed] }) => {
+    expect(START.exec(start)?.[1]).toBe(name)
+    child = spawn(process.execPath, ['scripts/example.mjs', name], {
+      env: { ...process.env, PORT: '0' },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    const address = await addressOf(child)
+    const asked = command.replaceAll(DOCUMENTED_ADDRESS, address)
+    expect(spawnSync('sh', ['-c', asked], { encoding: 'utf8' })).toMatchObject({ stderr: '', stdout: `${printed}\n` })
+  })
+})
+
+it('there is one for every middleware', () => {
+  const names = ['express', 'fastify', 'fetch-handler', 'hono', 'koa', 'nest', 'node-http']
+  expect(examples.map(({ name }) => name)).toEqual(expect.arrayContaining(names))
+})
+
+it('`npm run example` is that command', () => {
+  const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: Record<string, string> }
+  expect(scripts.example).toBe('node scripts/example.mjs')
+})
+
+function blocksOf(page: string): string[] {
+  return [...page.matchAll(/^```\w+\n([\s\S]*?)\n```$/gm)].map(([, text = '']) => text)
+}
+
+function addressOf(started: ChildProcess): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let output = ''
+    started.stdout?.on('data', (chunk) => {
+      output += chunk
+      const address = /^http:\/\/\S+:\d+$/m.exec(output)?.[0]
+      if (address !== undefined) resolve(address)
+    })
+    started.once('exit', (code) => reject(new Error(`it ended with ${code} before it listened:\n${output}`)))
+  })
+}
