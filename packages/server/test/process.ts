@@ -32,7 +32,7 @@ export type Running = {
 
 /** Starts the command on a free port and waits for its banner. */
 export async function start(args: readonly string[], env: Record<string, string> = {}): Promise<Running> {
-  const child = spawn(process.execPath, [MAIN, '--port', '0', ...args], { ...options(env), stdio: 'pipe' })
+  const child = spawn(process.execPath, [MAIN, ...args, '--port', '0'], { ...options(env), stdio: 'pipe' })
   const exit = once(child, 'close') as Promise<[number | null]>
   onTestFinished(async () => {
     child.kill('SIGKILL')
