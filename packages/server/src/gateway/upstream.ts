@@ -19,6 +19,10 @@ const CONNECT_MS_MAX = 10_000
 const SLOW: ReadonlySet<string> = new Set([
   ...['UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT'],
 ])
+/** For a connection that broke off: most likely one that was kept, and closed by the service at the same moment. */
+const BROKEN: ReadonlySet<string> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'])
+/** Nothing happens to a service that gets these twice (RFC 9110, 9.2.1). */
+const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
 /** And for requests that cannot be written in HTTP/1.1. */
 const UNWRITABLE: ReadonlySet<string> = new Set(['UND_ERR_INVALID_ARG', 'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH'])
 
@@ -49,7 +53,10 @@ export function passOn(pool: Pool, upstream: URL, passage: Passage): void {
   const method = (request.method ?? 'GET') as Dispatcher.HttpMethod
   const body = hasBody(request) ? request : null
   const upgrade = onUpgrade === undefined ? null : 'websocket'
-  pool.dispatch({ path, method, headers, body, upgrade, ...serverName(upstream) }, new Answer(passage))
+  const options = { path, method, headers, body, upgrade, ...serverName(upstream) }
+  const dispatch = () => void pool.dispatch(options, answer)
+  const answer = new Answer(passage, body === null && REPEATABLE.has(method) ? dispatch : undefined)
+  dispatch()
 }
 
 /** Certificates are checked for the host of the URL, whatever the client calls the service. */
@@ -67,10 +74,13 @@ export function hasBody(request: GatewayRequest): boolean {
 class Answer implements Dispatcher.DispatchHandler {
   readonly #passage: Passage
   readonly #response: GatewayResponse
+  /** Sends the request again, which is done once. */
+  #again: (() => void) | undefined
 
-  constructor(passage: Passage) {
+  constructor(passage: Passage, again: (() => void) | undefined) {
     this.#passage = passage
     this.#response = passage.response
+    this.#again = again
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
@@ -113,13 +123,16 @@ class Answer implements Dispatcher.DispatchHandler {
 
   /** Without a controller when the request could not even be written. */
   onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
-    tellFailure(this.#passage, error)
+    const again = this.#again
+    this.#again = undefined
+    const { code = '' } = error as NodeJS.ErrnoException
+    if (again !== undefined && BROKEN.has(code) && !this.#response.headersSent && !hasLeft(this.#response)) again()
+    else tellFailure(this.#passage, code, error)
   }
 }
 
-function tellFailure({ request, response, onFailure }: Passage, error: Error): void {
+function tellFailure({ request, response, onFailure }: Passage, code: string, error: Error): void {
   if (hasLeft(response)) return // the client has left
-  const { code = '' } = error as NodeJS.ErrnoException
   const kind = SLOW.has(code) ? 'slow' : UNWRITABLE.has(code) ? 'invalid' : 'unreachable'
   onFailure(kind, error)
   sendProblem(request, response, PROBLEM_OF[kind])

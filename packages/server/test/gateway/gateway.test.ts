@@ -297,6 +297,21 @@ describe('a service behind that fails', () => {
     await expect(fetch(address).then((answer) => answer.text())).rejects.toThrow()
   })
 
+  test('by closing a connection that was kept is not noticed by whoever reads, and is a 502 to whoever writes', async () => {
+    const seen: string[] = []
+    const { url } = await startUpstream((request, response) => {
+      seen.push(`${request.method} ${request.url}`)
+      if (seen.length % 2 === 0)
+        request.socket.destroy() // as if it had closed just before
+      else response.end('hello')
+    })
+    const { address } = await openGateway([], { upstream: url })
+    expect((await fetch(`${address}/1`)).status).toBe(200)
+    expect((await fetch(`${address}/2`)).status).toBe(200)
+    expect((await fetch(`${address}/3`, { method: 'POST' })).status).toBe(502)
+    expect(seen).toEqual(['GET /1', 'GET /2', 'GET /2', 'POST /3'])
+  })
+
   test('by speaking no HTTP is a 502', async () => {
     const server = createTcpServer((socket) => socket.end('SSH-2.0-OpenSSH\r\n')).listen(0, '127.0.0.1')
     onTestFinished(() => void server.close())
