@@ -2,6 +2,9 @@
 --- Sets txn.sluice.verdict to allowed, refused, invalid or down, and one variable for each header of the answer.
 
 local TIMEOUT_MS = 1000
+--- HAProxy tries for seconds to reach a server that is away, so one that was not reached is left alone for a while.
+local LEFT_ALONE_S = 2
+local left_alone_until = 0
 
 local ANSWERS = { 'retry-after', 'ratelimit', 'ratelimit-policy' }
 for _, name in ipairs({ 'limit', 'remaining', 'reset' }) do
@@ -40,14 +43,22 @@ local function verdict_of(response, on_fail)
   return on_fail == 'open' and 'allowed' or 'down'
 end
 
-core.register_action('sluice', { 'http-req' }, function(txn, url, on_fail)
+local function ask(txn, url)
+  if core.now().sec < left_alone_until then return nil end
   local response = core.httpclient():get({
     url = url .. '/api/v1/rate-limit/auth',
     headers = headers_for_sluice(txn),
     timeout = TIMEOUT_MS,
   })
-  local verdict = verdict_of(response, on_fail)
-  txn:set_var('txn.sluice.verdict', verdict)
+  if not response or response.status == 0 or response.status >= 500 then
+    left_alone_until = core.now().sec + LEFT_ALONE_S
+  end
+  return response
+end
+
+core.register_action('sluice', { 'http-req' }, function(txn, url, on_fail)
+  local response = ask(txn, url)
+  txn:set_var('txn.sluice.verdict', verdict_of(response, on_fail))
   for _, name in ipairs(ANSWERS) do
     local values = response and response.headers and response.headers[name]
     local value = values and (values[0] or values[1])
