@@ -86,18 +86,28 @@ function readerOf({ kind, name }: FactSource): Reader {
 
 /** A header by its lower-case name; on two lines it would mean one thing here and may mean another behind. */
 export function soleHeader(rawHeaders: readonly string[], name: string): string | undefined {
-  const lines = headerLines(rawHeaders, name)
-  if (lines.length <= 1) return lines[0]
-  throw new ProblemError(invalidRequest([{ field: name, value: lines.join(', '), fix: 'send this header once' }]))
+  const at = headerAt(rawHeaders, name, 0)
+  if (at < 0) return undefined
+  if (headerAt(rawHeaders, name, at + 2) < 0) return rawHeaders[at + 1]
+  const value = headerLines(rawHeaders, name).join(', ')
+  throw new ProblemError(invalidRequest([{ field: name, value, fix: 'send this header once' }]))
 }
 
 export function headerLines(rawHeaders: readonly string[], name: string): string[] {
   const lines: string[] = []
-  for (let at = 0; at < rawHeaders.length; at += 2) {
-    const sent = rawHeaders[at] ?? ''
-    if (sent.length === name.length && sent.toLowerCase() === name) lines.push(rawHeaders[at + 1] ?? '')
+  for (let at = headerAt(rawHeaders, name, 0); at >= 0; at = headerAt(rawHeaders, name, at + 2)) {
+    lines.push(rawHeaders[at + 1] ?? '')
   }
   return lines
+}
+
+/** Where a header stands, from `start` on; -1 if it does not. */
+function headerAt(rawHeaders: readonly string[], name: string, start: number): number {
+  for (let at = start; at < rawHeaders.length; at += 2) {
+    const sent = rawHeaders[at] ?? ''
+    if (sent.length === name.length && (sent === name || sent.toLowerCase() === name)) return at
+  }
+  return -1
 }
 
 /** The first of its name, as most frameworks read it: browsers send the cookie of the longest path first. */

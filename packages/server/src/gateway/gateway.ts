@@ -3,9 +3,8 @@
 
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
-import { type Clock, type Limiter, systemClock } from 'sluice'
-import { canonicalPath, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
-import type { Pool } from 'undici'
+import type { Clock, Decision, Limiter, Subject } from 'sluice'
+import { matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
 import type { Check } from '../checking.ts'
 import { invalidRequest, type ProblemCode, ProblemError, problem } from '../http/problem.ts'
 import { problemOf } from '../http/trouble.ts'
@@ -20,7 +19,7 @@ import { type GatewayResponse, send, sendProblem } from './response.ts'
 import { createFindUpstream, type FindUpstream } from './routes.ts'
 import type { GatewaySettings } from './settings.ts'
 import { isWebSocket, join } from './upgrade.ts'
-import { hasBody, openPool, passOn } from './upstream.ts'
+import { type Cancel, hasBody, Upstream } from './upstream.ts'
 
 export type GatewayParts = {
   readonly limiter: Limiter
@@ -33,53 +32,47 @@ export type GatewayParts = {
 /** The bare connection of a client that asks for another protocol, and what it has sent ahead. */
 export type Upgrade = { readonly socket: Socket; readonly head: Buffer }
 
-/** A request and where it stands. */
-type Exchange = {
-  readonly request: GatewayRequest
-  readonly response: GatewayResponse
-  readonly upgrade: Upgrade | undefined
-  upstream: URL | undefined
-  outcome: GatewayOutcome
-  isOver: boolean
-  /** Undefined until it is decided. */
-  verdict: Verdict | undefined
-}
-
 export class Gateway {
   /** Once true, clients are told not to use their connections again. */
   draining = false
   readonly #settings: GatewaySettings
   readonly #parts: GatewayParts
-  readonly #findUpstream: FindUpstream
+  readonly #upstreams: readonly Upstream[]
+  readonly #findUpstream: FindUpstream<Upstream>
   readonly #readSubject: ReadSubject
-  readonly #pools = new Map<URL, Pool>()
   readonly #webSockets = new Set<Socket>()
   /** Connections that speak HTTP/1.1 and have a request under way. */
   readonly #busy = new Set<Socket>()
-  /** Upstreams whose last answer was none. */
-  readonly #failing = new Set<URL>()
 
   constructor(settings: GatewaySettings, parts: GatewayParts) {
-    const { routes, upstream, trustedProxies: trusted, proxyHeader: header, clientCa } = settings
+    const { trustedProxies: trusted, proxyHeader: header, clientCa } = settings
     this.#settings = settings
     this.#parts = parts
-    this.#findUpstream = createFindUpstream(routes, upstream)
+    const places = settings.routes.map((route) => ({ ...route, upstream: new Upstream(route.upstream, settings) }))
+    const fallback = settings.upstream && new Upstream(settings.upstream, settings)
+    this.#upstreams = [...places.map(({ upstream }) => upstream), ...(fallback === undefined ? [] : [fallback])]
+    this.#findUpstream = createFindUpstream(places, fallback)
     const identify = createIdentify(settings, clientCa !== undefined)
     this.#readSubject = createReadSubject(parts.limiter, identify, { trusted, header })
-    const upstreams = [...routes.map((route) => route.upstream), ...(upstream === undefined ? [] : [upstream])]
-    for (const one of upstreams) this.#pools.set(one, openPool(one, settings))
   }
 
-  async handle(request: GatewayRequest, response: GatewayResponse, upgrade?: Upgrade): Promise<void> {
-    const exchange = this.#begin(request, response, upgrade)
+  /** Synchronous as far as the limiter is: most requests cost no promise. */
+  handle(request: GatewayRequest, response: GatewayResponse, upgrade?: Upgrade): void {
+    const exchange = new Exchange(request, response, upgrade)
+    this.#begin(exchange)
+    const fail = (error: unknown) => this.#fail(exchange, error)
+    const check = (subject: Subject) => {
+      const decision = this.#parts.check(subject)
+      if (decision instanceof Promise) decision.then((later) => this.#decided(exchange, later)).catch(fail)
+      else this.#decided(exchange, decision)
+    }
     try {
       if (this.#parts.metrics.inFlight > this.#settings.maxInFlight) throw BUSY
-      await this.#pass(exchange)
+      const subject = this.#subjectOf(exchange)
+      if (subject instanceof Promise) subject.then(check).catch(fail)
+      else check(subject)
     } catch (error) {
-      const found = problemOf(error)
-      exchange.outcome = OUTCOME_OF[found.code] ?? 'failed'
-      if (found.code === 'INTERNAL') this.#parts.log.error({ err: error }, found.detail)
-      sendProblem(request, response, found)
+      fail(error)
     }
   }
 
@@ -93,68 +86,87 @@ export class Gateway {
   }
 
   async close(): Promise<void> {
-    await Promise.all([...this.#pools.values()].map((pool) => pool.destroy()))
+    await Promise.all(this.#upstreams.map((upstream) => upstream.close()))
   }
 
-  #begin(request: GatewayRequest, response: GatewayResponse, upgrade: Upgrade | undefined): Exchange {
-    const { metrics } = this.#parts
-    const { socket } = request // undici takes it away from a request that it is done with
-    const exchange: Exchange = { ...{ request, response, upgrade }, ...FRESH }
-    metrics.inFlight += 1
-    if (response.stream === undefined) this.#busy.add(socket)
-    const end = () => {
-      exchange.isOver = true
-      exchange.verdict?.done()
-      metrics.inFlight -= 1
-      if (upgrade !== undefined) this.#webSockets.delete(upgrade.socket)
-      if (exchange.outcome === 'passed' && response.headersSent) this.#answered(exchange.upstream)
-      const cutOff = exchange.outcome === 'passed' && !response.writableEnded && response.statusCode !== 101
-      metrics.ended(cutOff ? 'left' : exchange.outcome)
-      // The head of the answer may have promised to keep the connection, before the end was near.
-      if (this.#busy.delete(socket) && this.draining) socket.destroySoon()
-    }
-    if (upgrade === undefined) response.once('close', end)
-    else upgrade.socket.once('close', end)
+  #begin(exchange: Exchange): void {
+    const { response, upgrade, socket, isHttp2 } = exchange
+    this.#parts.metrics.inFlight += 1
+    if (!isHttp2) this.#busy.add(socket)
+    if (upgrade === undefined) response.once('close', () => this.#end(exchange))
+    else socket.once('close', () => this.#end(exchange))
     if (this.draining) response.shouldKeepAlive = false
-    return exchange
   }
 
-  async #pass(exchange: Exchange): Promise<void> {
+  #end(exchange: Exchange): void {
+    const { response, socket, upstream, outcome } = exchange
+    const { metrics } = this.#parts
+    exchange.isOver = true
+    exchange.passing?.cancel()
+    exchange.verdict?.done()
+    metrics.inFlight -= 1
+    this.#webSockets.delete(socket)
+    if (outcome === 'passed' && response.headersSent && upstream?.isFailing) this.#answered(upstream)
+    const cutOff = outcome === 'passed' && !response.writableEnded && response.statusCode !== 101
+    metrics.ended(cutOff ? 'left' : outcome)
+    // The head of the answer may have promised to keep the connection, before the end was near.
+    if (this.#busy.delete(socket) && this.draining) socket.destroySoon()
+  }
+
+  #fail(exchange: Exchange, error: unknown): void {
     const { request, response } = exchange
-    const { check, limiter, clock = systemClock } = this.#parts
-    const target = targetOf(request)
-    const upstream = this.#findUpstream(target.host, canonicalPath(target.path))
-    if (upstream === undefined) throw NO_ROUTE
-    exchange.upstream = upstream
+    const found = problemOf(error)
+    exchange.outcome = OUTCOME_OF[found.code] ?? 'failed'
+    if (found.code === 'INTERNAL') this.#parts.log.error({ err: error }, found.detail)
+    sendProblem(request, response, found)
+  }
+
+  #subjectOf(exchange: Exchange): Subject | Promise<Subject> {
+    const { request, socket } = exchange
+    exchange.target = targetOf(request)
+    exchange.upstream = this.#findUpstream(exchange.target)
+    if (exchange.upstream === undefined) throw NO_ROUTE
     refuseHiddenBody(exchange)
-    const socket = request.socket as TLSSocket // or a plain one, which has no certificate
-    const line = { method: request.method ?? '', url: target.path, peer: socket.remoteAddress }
-    const credentials = { rawHeaders: request.rawHeaders, certificate: certificateOf(socket) }
-    const decision = await check(await this.#readSubject(line, credentials))
+    const line = { method: request.method ?? '', url: exchange.target.path, peer: socket.remoteAddress }
+    return this.#readSubject(line, { rawHeaders: request.rawHeaders, certificate: certificateOf(socket as TLSSocket) })
+  }
+
+  #decided(exchange: Exchange, decision: Decision): void {
+    const { request, response } = exchange
+    const { limiter, clock } = this.#parts
     const verdict = verdictOf(limiter, decision, { clock }, request.headers.accept)
     exchange.verdict = verdict
-    if (exchange.isOver) return verdict.done() // the client left before it could be decided
-    if (verdict.body !== undefined) {
+    if (exchange.isOver) {
+      verdict.done() // the client left before it could be decided
+    } else if (verdict.body !== undefined) {
       exchange.outcome = 'refused'
-      return send(request, response, verdict.status, verdict.headers, verdict.body)
+      send(request, response, verdict.status, verdict.headers, verdict.body)
+    } else if (decision.delayMs === 0) {
+      this.#forward(exchange, verdict.headers)
+    } else {
+      const goOn = () => void (exchange.isOver || this.#forward(exchange, verdict.headers))
+      leakyDelay(decision.delayMs, response)
+        .then(goOn)
+        .catch((error) => this.#fail(exchange, error))
     }
-    if (decision.delayMs > 0) await leakyDelay(decision.delayMs, response)
-    if (!exchange.isOver) this.#forward(exchange, upstream, target, verdict.headers)
   }
 
-  #forward(exchange: Exchange, upstream: URL, target: Target, ours: Verdict['headers']): void {
-    const { request, response, upgrade } = exchange
+  #forward(exchange: Exchange, ours: Verdict['headers']): void {
+    const { request, response, upgrade, socket, target, upstream } = exchange
+    if (target === undefined || upstream === undefined) return // never: #subjectOf has found both
     if (request.headers.expect !== undefined) response.writeContinue()
-    const { remoteAddress: peer } = request.socket
-    const isEncrypted = 'encrypted' in request.socket && request.socket.encrypted === true
+    const { remoteAddress: peer } = socket
+    const isEncrypted = (socket as TLSSocket).encrypted === true
     const forwarded = { peer, host: target.host, isEncrypted, isTrusted: this.#isTrusted(peer) }
     const headers = headersForUpstream(request, forwarded)
-    // One for each upstream of the settings, and it is one of them.
-    const pool = this.#pools.get(upstream) as Pool
-    passOn(pool, upstream, {
-      ...{ request, response, path: target.path, headers, ours },
-      onUpgrade:
-        upgrade && isWebSocket(request) ? (list, behind) => this.#join(exchange, upgrade, list, behind) : undefined,
+    const joins = upgrade !== undefined && isWebSocket(request)
+    exchange.passing = upstream.pass({
+      request,
+      response,
+      path: target.path,
+      headers,
+      ours,
+      onUpgrade: joins ? (list, behind) => this.#join(exchange, upgrade, list, behind) : undefined,
       onFailure: (kind, error) => {
         exchange.outcome = kind
         if (kind !== 'invalid') this.#failed(upstream, FAILED[kind], error)
@@ -168,14 +180,14 @@ export class Gateway {
   }
 
   /** Told when it begins and when it ends, not once per request. */
-  #failed(upstream: URL, what: string, { message: reason }: Error): void {
-    if (this.#failing.has(upstream)) return
-    this.#failing.add(upstream)
+  #failed(upstream: Upstream, what: string, { message: reason }: Error): void {
+    if (upstream.isFailing) return
+    upstream.isFailing = true
     this.#parts.log.error({ upstream: upstream.origin, reason }, what)
   }
 
-  #answered(upstream: URL | undefined): void {
-    if (upstream === undefined || !this.#failing.delete(upstream)) return
+  #answered(upstream: Upstream): void {
+    upstream.isFailing = false
     this.#parts.log.info({ upstream: upstream.origin }, 'the service behind answers again')
   }
 
@@ -186,7 +198,30 @@ export class Gateway {
   }
 }
 
-const FRESH = { upstream: undefined, outcome: 'passed' as GatewayOutcome, isOver: false, verdict: undefined }
+/** A request and where it stands. */
+class Exchange {
+  readonly request: GatewayRequest
+  readonly response: GatewayResponse
+  readonly upgrade: Upgrade | undefined
+  /** undici takes it away from a request that it is done with. */
+  readonly socket: Socket
+  readonly isHttp2: boolean
+  target: Target | undefined
+  upstream: Upstream | undefined
+  /** Undefined until it is decided. */
+  verdict: Verdict | undefined
+  passing: Cancel | undefined
+  outcome: GatewayOutcome = 'passed'
+  isOver = false
+
+  constructor(request: GatewayRequest, response: GatewayResponse, upgrade: Upgrade | undefined) {
+    this.request = request
+    this.response = response
+    this.upgrade = upgrade
+    this.socket = request.socket
+    this.isHttp2 = response.stream !== undefined
+  }
+}
 
 const BUSY = new ProblemError(problem('GATEWAY_BUSY', 'Too many requests are in flight: try again in a moment.'))
 const NO_ROUTE = new ProblemError(problem('ROUTE_UNKNOWN', 'No service behind this gateway is for this host and path.'))

@@ -71,12 +71,12 @@ function setTimeouts(server: Server | Http2SecureServer, settings: GatewaySettin
 }
 
 function handOver(server: Server | Http2SecureServer, gateway: Gateway): void {
-  const handle = (request: IncomingMessage, response: ServerResponse) => void gateway.handle(request, response)
+  const handle = (request: IncomingMessage, response: ServerResponse) => gateway.handle(request, response)
   const emitter: NodeJS.EventEmitter = server // both kinds have these events
   emitter.on('request', handle)
   emitter.on('checkContinue', handle)
   emitter.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
-    void gateway.handle(request, responseOn(request, socket), { socket, head })
+    gateway.handle(request, responseOn(request, socket), { socket, head })
   })
 }
 

@@ -4,6 +4,7 @@
 
 import type { IncomingMessage } from 'node:http'
 import type { ServerHttp2Stream } from 'node:http2'
+import { type HeaderRecord, joinedHeaders } from 'sluice/http'
 import { invalidRequest, ProblemError } from '../http/problem.ts'
 import { headerLines, soleHeader } from '../identity.ts'
 
@@ -27,12 +28,38 @@ export type Forwarded = {
 }
 
 /** RFC 9110, 7.6.1; `expect` is answered here. */
-const HOP_BY_HOP: ReadonlySet<string> = new Set([
+const HOP_BY_HOP = [
   ...['connection', 'keep-alive', 'proxy-connection', 'proxy-authenticate', 'proxy-authorization'],
   ...['te', 'trailer', 'transfer-encoding', 'upgrade', 'http2-settings', 'expect'],
-])
-/** Nobody may have these taken away by naming them in `Connection`: the framing depends on them. */
-const FRAMING: ReadonlySet<string> = new Set(['host', 'content-length'])
+]
+/** The gateway writes these itself, on top of what a trusted proxy says. */
+const WRITTEN = ['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host', 'forwarded']
+const OF_CLIENT = ['x-real-ip', 'x-client-ip', 'true-client-ip']
+
+/** What becomes of a header: `hop` and `own` stay behind, `client` goes on if a trusted proxy has sent it. */
+type HeaderKind = 'plain' | 'framing' | 'hop' | 'own' | 'client' | 'limit'
+
+/** By the name as it is sent, so that nothing has to be written in lower case twice. */
+const KINDS = new Map<string, HeaderKind>()
+const KINDS_MAX = 1000
+
+function kindOf(name: string): HeaderKind {
+  const known = KINDS.get(name)
+  if (known !== undefined) return known
+  const kind = kindOfLower(name.toLowerCase())
+  if (KINDS.size < KINDS_MAX) KINDS.set(name, kind)
+  return kind
+}
+
+function kindOfLower(name: string): HeaderKind {
+  if (HOP_BY_HOP.includes(name)) return 'hop'
+  if (name === 'host' || name.startsWith(':') || WRITTEN.includes(name)) return 'own'
+  // Nobody may have this taken away by naming it in `Connection`.
+  if (name === 'content-length') return 'framing'
+  if (name.startsWith('x-forwarded-') || name.startsWith('x-original-') || OF_CLIENT.includes(name)) return 'client'
+  return /^(x-)?ratelimit/.test(name) ? 'limit' : 'plain'
+}
+
 const ABSOLUTE = /^https?:\/\/([^/?#@]+)([/?][^#]*)?$/i
 const COMMON_OPTIONS: ReadonlySet<string> = new Set(['', 'keep-alive', 'close', 'upgrade', 'Upgrade'])
 
@@ -45,8 +72,9 @@ export function targetOf(request: GatewayRequest): Target {
   throw new ProblemError(invalidRequest([{ field: 'target', value: url, fix: 'ask for a path that begins with "/"' }]))
 }
 
-function hostOf({ headers, rawHeaders }: GatewayRequest): string {
-  return headers[':authority']?.toString() ?? soleHeader(rawHeaders, 'host') ?? ''
+function hostOf({ headers, rawHeaders, stream }: GatewayRequest): string {
+  const authority = stream === undefined ? undefined : headers[':authority']?.toString()
+  return authority ?? soleHeader(rawHeaders, 'host') ?? ''
 }
 
 /** Names and values in turn, for the service behind. */
@@ -56,10 +84,9 @@ export function headersForUpstream(request: GatewayRequest, forwarded: Forwarded
   const list: string[] = ['host', forwarded.host]
   for (let at = 0; at < lines.length; at += 2) {
     const name = lines[at] ?? ''
-    const lower = name.toLowerCase()
-    if (lower === 'host' || HOP_BY_HOP.has(lower) || lower.startsWith(':')) continue
-    if (optional?.has(lower) && !FRAMING.has(lower)) continue
-    if (speaksOfClient(lower) && (!forwarded.isTrusted || WRITTEN.has(lower))) continue
+    const kind = kindOf(name)
+    if (kind === 'hop' || kind === 'own' || (kind === 'client' && !forwarded.isTrusted)) continue
+    if (optional !== undefined && kind !== 'framing' && optional.has(name.toLowerCase())) continue
     list.push(name, lines[at + 1] ?? '')
   }
   addForwarded(list, request, forwarded)
@@ -78,39 +105,54 @@ function optionsOf(connection: string | undefined): ReadonlySet<string> | undefi
   return new Set(connection.split(',').map((option) => option.trim().toLowerCase()))
 }
 
-function speaksOfClient(name: string): boolean {
-  return name.startsWith('x-forwarded-') || name.startsWith('x-original-') || OTHERS.has(name)
-}
-
-const OTHERS: ReadonlySet<string> = new Set(['forwarded', 'x-real-ip', 'x-client-ip', 'true-client-ip'])
-/** The gateway writes these itself, on top of what a trusted proxy says. */
-const WRITTEN: ReadonlySet<string> = new Set(['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host', 'forwarded'])
-
-function addForwarded(
-  list: string[],
-  request: GatewayRequest,
-  { peer, host, isEncrypted, isTrusted }: Forwarded,
-): void {
-  const told = (name: string) => (isTrusted ? headerLines(request.rawHeaders, name).join(', ') : '')
-  const address = peer?.replace(/^::ffff:(?=\d+\.)/, '') ?? 'unknown'
-  const forwardedFor = told('x-forwarded-for')
-  list.push('x-forwarded-for', forwardedFor === '' ? address : `${forwardedFor}, ${address}`)
-  list.push('x-forwarded-proto', told('x-forwarded-proto') || (isEncrypted ? 'https' : 'http'))
+function addForwarded(list: string[], request: GatewayRequest, forwarded: Forwarded): void {
+  const { peer, host, isEncrypted, isTrusted } = forwarded
+  const address = peer === undefined ? 'unknown' : peer.startsWith('::ffff:') ? peer.slice('::ffff:'.length) : peer
+  const proto = isEncrypted ? 'https' : 'http'
+  if (!isTrusted) {
+    list.push('x-forwarded-for', address, 'x-forwarded-proto', proto, 'x-forwarded-host', host)
+    return
+  }
+  const told = (name: string) => headerLines(request.rawHeaders, name).join(', ')
+  const [addresses, chain] = [told('x-forwarded-for'), told('forwarded')]
+  list.push('x-forwarded-for', addresses === '' ? address : `${addresses}, ${address}`)
+  list.push('x-forwarded-proto', told('x-forwarded-proto') || proto)
   list.push('x-forwarded-host', told('x-forwarded-host') || host)
-  const chain = told('forwarded')
   if (chain !== '') list.push('forwarded', `${chain}, for=${address.includes(':') ? `"[${address}]"` : address}`)
 }
 
 /** The same for an answer, on its way to the client. `raw` is what undici read: names and values in turn. */
-export function headersForClient(raw: readonly (Buffer | string)[]): string[] {
-  const list = raw.map((text) => (typeof text === 'string' ? text : text.toString('latin1')))
-  const optional = optionsOf(headerLines(list, 'connection').join(',') || undefined)
-  const kept: string[] = []
-  for (let at = 0; at < list.length; at += 2) {
-    const name = list[at] ?? ''
-    const lower = name.toLowerCase()
-    if (HOP_BY_HOP.has(lower) || (optional?.has(lower) && !FRAMING.has(lower))) continue
-    kept.push(name, list[at + 1] ?? '')
+export function headersForClient(raw: readonly Buffer[], ours: Readonly<HeaderRecord>): string[] {
+  let list: string[] = []
+  let connection: string | undefined
+  let isLimited = false
+  for (let at = 0; at < raw.length; at += 2) {
+    const name = raw[at]?.toString('latin1') ?? ''
+    const value = raw[at + 1]?.toString('latin1') ?? ''
+    const kind = kindOf(name)
+    if (kind === 'limit') isLimited = true
+    if (kind !== 'hop') list.push(name, value)
+    else if (name.toLowerCase() === 'connection') connection = value
   }
-  return kept
+  const optional = optionsOf(connection)
+  if (optional !== undefined) list = withoutHeaders(list, optional)
+  return isLimited ? joined(list, ours) : withOurs(list, ours)
+}
+
+/** A service may have limits of its own: lists are joined, and of the numbers the scarcer stay. */
+function joined(list: readonly string[], ours: Readonly<HeaderRecord>): string[] {
+  const headers = joinedHeaders(ours, true, (name) => headerLines(list, name.toLowerCase()).join(', ') || undefined)
+  return withOurs(withoutHeaders(list, new Set(Object.keys(headers).map((name) => name.toLowerCase()))), headers)
+}
+
+function withOurs(list: string[], ours: Readonly<HeaderRecord>): string[] {
+  for (const name in ours) list.push(name, ours[name] ?? '')
+  return list
+}
+
+function withoutHeaders(list: readonly string[], names: ReadonlySet<string>): string[] {
+  return list.filter((_, at) => {
+    const name = list[at - (at % 2)] ?? ''
+    return kindOf(name) === 'framing' || !names.has(name.toLowerCase())
+  })
 }

@@ -11,17 +11,24 @@ export type Route = {
   readonly upstream: URL
 }
 
-export type FindUpstream = (host: string, path: string) => URL | undefined
+export type Place<Upstream> = Omit<Route, 'upstream'> & { readonly upstream: Upstream }
+
+export type FindUpstream<Upstream> = (target: { readonly host: string; readonly path: string }) => Upstream | undefined
 
 /** A host goes before none, then the longest prefix. `fallback` is for everything else. */
-export function createFindUpstream(routes: readonly Route[], fallback: URL | undefined): FindUpstream {
+export function createFindUpstream<Upstream>(
+  routes: readonly Place<Upstream>[],
+  fallback: Upstream | undefined,
+): FindUpstream<Upstream> {
+  if (routes.length === 0) return () => fallback
   const inOrder = [...routes].sort((a, b) => {
     return Number(b.host !== undefined) - Number(a.host !== undefined) || b.prefix.length - a.prefix.length
   })
-  return (host, path) => {
-    const name = hostName(host)
-    const fits = (route: Route) => (route.host === undefined || route.host === name) && isUnder(path, route.prefix)
-    return inOrder.find(fits)?.upstream ?? fallback
+  return (target) => {
+    const name = hostName(target.host)
+    const path = canonicalPath(target.path)
+    const found = inOrder.find(({ host, prefix }) => (host === undefined || host === name) && isUnder(path, prefix))
+    return found?.upstream ?? fallback
   }
 }
 

@@ -1,39 +1,18 @@
-// One request to a service behind, and its answer: both streamed, neither kept. A reader that is slow slows the writer
-// down, whoever leaves ends the other side, and framing is written anew by undici, so that no two ends can disagree
-// about where a request ends.
+// A service behind the gateway. Requests and answers are streamed, neither is kept: a reader that is slow slows the
+// writer down, whoever leaves ends the other side, and framing is written anew by undici, so that no two ends can
+// disagree about where a request ends.
 
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { type HeaderRecord, joinedHeaders } from 'sluice/http'
+import type { HeaderRecord } from 'sluice/http'
 import { type Dispatcher, Pool } from 'undici'
 import { problem } from '../http/problem.ts'
-import { headerLines } from '../identity.ts'
 import { type GatewayRequest, headersForClient } from './request-head.ts'
 import { type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
 
 export type UpstreamTimeouts = { readonly upstreamTimeoutMs: number }
 
-const CONNECT_MS_MAX = 10_000
-
-/** undici's codes for a service that is there and does not answer. */
-const SLOW: ReadonlySet<string> = new Set([
-  ...['UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT'],
-])
-/** For a connection that broke off: most likely one that was kept, and closed by the service at the same moment. */
-const BROKEN: ReadonlySet<string> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'])
-/** Nothing happens to a service that gets these twice (RFC 9110, 9.2.1). */
-const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
-/** And for requests that cannot be written in HTTP/1.1. */
-const UNWRITABLE: ReadonlySet<string> = new Set(['UND_ERR_INVALID_ARG', 'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH'])
-
-/** The connections to one service, kept alive; as many as there are requests in flight. */
-export function openPool(upstream: URL, { upstreamTimeoutMs }: UpstreamTimeouts): Pool {
-  return new Pool(upstream.origin, {
-    headersTimeout: upstreamTimeoutMs,
-    bodyTimeout: upstreamTimeoutMs,
-    connect: { timeout: Math.min(upstreamTimeoutMs, CONNECT_MS_MAX) },
-  })
-}
+export type Failure = 'unreachable' | 'slow' | 'invalid'
 
 export type Passage = {
   readonly request: GatewayRequest
@@ -45,24 +24,61 @@ export type Passage = {
   /** The service has agreed to another protocol. */
   readonly onUpgrade: ((list: readonly string[], behind: Socket) => void) | undefined
   /** Called when the service cannot be reached or does not answer. */
-  onFailure(kind: 'unreachable' | 'slow' | 'invalid', error: Error): void
+  readonly onFailure: (kind: Failure, error: Error) => void
 }
 
-export function passOn(pool: Pool, upstream: URL, passage: Passage): void {
-  const { request, path, headers, onUpgrade } = passage
-  const method = (request.method ?? 'GET') as Dispatcher.HttpMethod
-  const body = hasBody(request) ? request : null
-  const upgrade = onUpgrade === undefined ? null : 'websocket'
-  const options = { path, method, headers, body, upgrade, ...serverName(upstream) }
-  const dispatch = () => void pool.dispatch(options, answer)
-  const answer = new Answer(passage, body === null && REPEATABLE.has(method) ? dispatch : undefined)
-  dispatch()
+const CONNECT_MS_MAX = 10_000
+
+/** undici's codes for a service that is there and does not answer. */
+const SLOW: ReadonlySet<string> = new Set([
+  ...['UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT'],
+])
+/** For a connection that broke off: most likely one that was kept, and closed by the service at the same moment. */
+const BROKEN: ReadonlySet<string> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'])
+/** And for requests that cannot be written in HTTP/1.1. */
+const UNWRITABLE: ReadonlySet<string> = new Set(['UND_ERR_INVALID_ARG', 'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH'])
+/** Nothing happens to a service that gets these twice (RFC 9110, 9.2.1). */
+const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
+
+export class Upstream {
+  /** `http://127.0.0.1:3000` */
+  readonly origin: string
+  /** Whether its last answer was none. */
+  isFailing = false
+  /** Connections are kept alive; there are as many as there are requests in flight. */
+  readonly #pool: Pool
+  /** Certificates are checked for the host of the URL, whatever the client calls the service. */
+  readonly #servername: string | undefined
+
+  constructor({ origin, protocol, hostname }: URL, { upstreamTimeoutMs }: UpstreamTimeouts) {
+    this.origin = origin
+    this.#servername = protocol === 'https:' ? hostname : undefined
+    this.#pool = new Pool(origin, {
+      headersTimeout: upstreamTimeoutMs,
+      bodyTimeout: upstreamTimeoutMs,
+      connect: { timeout: Math.min(upstreamTimeoutMs, CONNECT_MS_MAX) },
+    })
+  }
+
+  /** Call what it returns when the client has left, or at any time after the answer. */
+  pass(passage: Passage): Cancel {
+    const { request, path, headers, onUpgrade } = passage
+    const method = (request.method ?? 'GET') as Dispatcher.HttpMethod
+    const body = hasBody(request) ? request : null
+    const upgrade = onUpgrade === undefined ? null : 'websocket'
+    const options = { path, method, headers, body, upgrade, servername: this.#servername }
+    const dispatch = () => void this.#pool.dispatch(options, answer)
+    const answer = new Answer(passage, body === null && REPEATABLE.has(method) ? dispatch : undefined)
+    dispatch()
+    return answer
+  }
+
+  close(): Promise<void> {
+    return this.#pool.destroy()
+  }
 }
 
-/** Certificates are checked for the host of the URL, whatever the client calls the service. */
-function serverName({ protocol, hostname }: URL): { readonly servername?: string } {
-  return protocol === 'https:' ? { servername: hostname } : {}
-}
+export type Cancel = { cancel(): void }
 
 export function hasBody(request: GatewayRequest): boolean {
   if (request.stream !== undefined) return !request.stream.endAfterHeaders
@@ -70,12 +86,16 @@ export function hasBody(request: GatewayRequest): boolean {
   return coding !== undefined || (length !== undefined && length !== '0')
 }
 
+const LEFT = new Error('the client has left')
+
 /** Writes an answer as it comes. */
-class Answer implements Dispatcher.DispatchHandler {
+class Answer implements Dispatcher.DispatchHandler, Cancel {
   readonly #passage: Passage
   readonly #response: GatewayResponse
   /** Sends the request again, which is done once. */
   #again: (() => void) | undefined
+  #controller: Dispatcher.DispatchController | undefined
+  #isOver = false
 
   constructor(passage: Passage, again: (() => void) | undefined) {
     this.#passage = passage
@@ -83,10 +103,15 @@ class Answer implements Dispatcher.DispatchHandler {
     this.#again = again
   }
 
+  cancel(): void {
+    if (this.#isOver) return
+    this.#isOver = true
+    this.#controller?.abort(LEFT)
+  }
+
   onRequestStart(controller: Dispatcher.DispatchController): void {
-    const abort = () => controller.abort(new Error('the client has left'))
-    if (hasLeft(this.#response)) abort()
-    else this.#response.once('close', abort) // does nothing once the answer is complete
+    this.#controller = controller
+    if (this.#isOver) controller.abort(LEFT) // it waited for a connection meanwhile
   }
 
   onResponseStart(
@@ -97,9 +122,7 @@ class Answer implements Dispatcher.DispatchHandler {
   ): void {
     if (status < 200) return // meant for this connection, or a hint that can be done without
     const { request, ours } = this.#passage
-    const list = withOurs(headersForClient(controller.rawHeaders as Buffer[]), ours)
-    writeHead(request, this.#response, status, statusMessage, list)
-    this.#response.on('drain', () => controller.resume())
+    writeHead(request, this.#response, status, statusMessage, headersForClient(controller.rawHeaders as Buffer[], ours))
   }
 
   onRequestUpgrade(
@@ -108,15 +131,18 @@ class Answer implements Dispatcher.DispatchHandler {
     _headers: unknown,
     behind: Duplex,
   ): void {
-    const list = withOurs(headersForClient(controller.rawHeaders as Buffer[]), this.#passage.ours)
+    const list = headersForClient(controller.rawHeaders as Buffer[], this.#passage.ours)
     this.#passage.onUpgrade?.(list, behind as Socket) // the connection itself
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    if (!this.#response.write(chunk)) controller.pause()
+    if (this.#response.write(chunk)) return
+    controller.pause()
+    this.#response.once('drain', () => controller.resume())
   }
 
   onResponseEnd(_controller: Dispatcher.DispatchController, trailers: NodeJS.Dict<string | string[]>): void {
+    this.#isOver = true
     if (Object.keys(trailers).length > 0) this.#response.addTrailers(trailers as Record<string, string>)
     this.#response.end()
   }
@@ -125,14 +151,18 @@ class Answer implements Dispatcher.DispatchHandler {
   onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
     const again = this.#again
     this.#again = undefined
+    if (this.#isOver || hasLeft(this.#response)) return
     const { code = '' } = error as NodeJS.ErrnoException
-    if (again !== undefined && BROKEN.has(code) && !this.#response.headersSent && !hasLeft(this.#response)) again()
-    else tellFailure(this.#passage, code, error)
+    if (again !== undefined && BROKEN.has(code) && !this.#response.headersSent) {
+      again()
+    } else {
+      this.#isOver = true
+      tellFailure(this.#passage, code, error)
+    }
   }
 }
 
 function tellFailure({ request, response, onFailure }: Passage, code: string, error: Error): void {
-  if (hasLeft(response)) return // the client has left
   const kind = SLOW.has(code) ? 'slow' : UNWRITABLE.has(code) ? 'invalid' : 'unreachable'
   onFailure(kind, error)
   sendProblem(request, response, PROBLEM_OF[kind])
@@ -142,17 +172,4 @@ const PROBLEM_OF = {
   unreachable: problem('UPSTREAM_UNREACHABLE', 'The service behind the gateway cannot be reached.'),
   slow: problem('UPSTREAM_SLOW', 'The service behind the gateway did not answer in time.'),
   invalid: problem('REQUEST_INVALID', 'The request cannot be passed on: its path, a header or its length is wrong.'),
-}
-
-/** A service may have limits of its own: lists are joined, and of the numbers the scarcer stay. */
-function withOurs(list: string[], ours: Readonly<HeaderRecord>): string[] {
-  const joined = joinedHeaders(ours, true, (name) => headerLines(list, name.toLowerCase()).join(', ') || undefined)
-  const result = joined === ours ? list : withoutHeaders(list, Object.keys(joined))
-  for (const name in joined) result.push(name, joined[name] ?? '')
-  return result
-}
-
-function withoutHeaders(list: readonly string[], names: readonly string[]): string[] {
-  const gone = new Set(names.map((name) => name.toLowerCase()))
-  return list.filter((_, at) => !gone.has((list[at - (at % 2)] ?? '').toLowerCase()))
 }
