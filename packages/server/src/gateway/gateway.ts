@@ -60,19 +60,13 @@ export class Gateway {
   handle(request: GatewayRequest, response: GatewayResponse, upgrade?: Upgrade): void {
     const exchange = new Exchange(request, response, upgrade)
     this.#begin(exchange)
-    const fail = (error: unknown) => this.#fail(exchange, error)
-    const check = (subject: Subject) => {
-      const decision = this.#parts.check(subject)
-      if (decision instanceof Promise) decision.then((later) => this.#decided(exchange, later)).catch(fail)
-      else this.#decided(exchange, decision)
-    }
     try {
       if (this.#parts.metrics.inFlight > this.#settings.maxInFlight) throw BUSY
       const subject = this.#subjectOf(exchange)
-      if (subject instanceof Promise) subject.then(check).catch(fail)
-      else check(subject)
+      if (subject instanceof Promise) this.#later(exchange, subject, (known) => this.#check(exchange, known))
+      else this.#check(exchange, subject)
     } catch (error) {
-      fail(error)
+      this.#fail(exchange, error)
     }
   }
 
@@ -129,6 +123,16 @@ export class Gateway {
     refuseHiddenBody(exchange)
     const line = { method: request.method ?? '', url: exchange.target.path, peer: socket.remoteAddress }
     return this.#readSubject(line, { rawHeaders: request.rawHeaders, certificate: certificateOf(socket as TLSSocket) })
+  }
+
+  #check(exchange: Exchange, subject: Subject): void {
+    const decision = this.#parts.check(subject)
+    if (decision instanceof Promise) this.#later(exchange, decision, (known) => this.#decided(exchange, known))
+    else this.#decided(exchange, decision)
+  }
+
+  #later<T>(exchange: Exchange, promise: Promise<T>, goOn: (value: T) => void): void {
+    promise.then(goOn).catch((error: unknown) => this.#fail(exchange, error))
   }
 
   #decided(exchange: Exchange, decision: Decision): void {

@@ -121,38 +121,36 @@ function addForwarded(list: string[], request: GatewayRequest, forwarded: Forwar
   if (chain !== '') list.push('forwarded', `${chain}, for=${address.includes(':') ? `"[${address}]"` : address}`)
 }
 
-/** The same for an answer, on its way to the client. `raw` is what undici read: names and values in turn. */
-export function headersForClient(raw: readonly Buffer[], ours: Readonly<HeaderRecord>): string[] {
-  let list: string[] = []
-  let connection: string | undefined
+/** Headers of an answer as undici has read them: names in lower case. */
+export type AnswerHeaders = Readonly<NodeJS.Dict<string | string[]>>
+
+/** The same for an answer, on its way to the client. */
+export function headersForClient(headers: AnswerHeaders, ours: Readonly<HeaderRecord>): string[] {
+  const list: string[] = []
+  const optional = optionsOf(headers.connection?.toString())
   let isLimited = false
-  for (let at = 0; at < raw.length; at += 2) {
-    const name = raw[at]?.toString('latin1') ?? ''
-    const value = raw[at + 1]?.toString('latin1') ?? ''
+  for (const name in headers) {
     const kind = kindOf(name)
+    if (kind === 'hop' || (optional !== undefined && kind !== 'framing' && optional.has(name))) continue
     if (kind === 'limit') isLimited = true
-    if (kind !== 'hop') list.push(name, value)
-    else if (name.toLowerCase() === 'connection') connection = value
+    const value = headers[name] ?? ''
+    if (typeof value === 'string') list.push(name, value)
+    else for (const line of value) list.push(name, line)
   }
-  const optional = optionsOf(connection)
-  if (optional !== undefined) list = withoutHeaders(list, optional)
   return isLimited ? joined(list, ours) : withOurs(list, ours)
 }
 
 /** A service may have limits of its own: lists are joined, and of the numbers the scarcer stay. */
 function joined(list: readonly string[], ours: Readonly<HeaderRecord>): string[] {
   const headers = joinedHeaders(ours, true, (name) => headerLines(list, name.toLowerCase()).join(', ') || undefined)
-  return withOurs(withoutHeaders(list, new Set(Object.keys(headers).map((name) => name.toLowerCase()))), headers)
+  const replaced = new Set(Object.keys(headers).map((name) => name.toLowerCase()))
+  return withOurs(
+    list.filter((_, at) => !replaced.has(list[at - (at % 2)] ?? '')),
+    headers,
+  )
 }
 
 function withOurs(list: string[], ours: Readonly<HeaderRecord>): string[] {
   for (const name in ours) list.push(name, ours[name] ?? '')
   return list
-}
-
-function withoutHeaders(list: readonly string[], names: ReadonlySet<string>): string[] {
-  return list.filter((_, at) => {
-    const name = list[at - (at % 2)] ?? ''
-    return kindOf(name) === 'framing' || !names.has(name.toLowerCase())
-  })
 }

@@ -31,7 +31,7 @@ export function send(
   else response.end(text)
 }
 
-/** HTTP/1.1 keeps order, case and repetition of headers; HTTP/2 has no case. */
+/** Repeated headers stay apart. */
 export function writeHead(
   request: GatewayRequest,
   response: GatewayResponse,

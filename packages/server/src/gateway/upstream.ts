@@ -7,7 +7,7 @@ import type { Duplex } from 'node:stream'
 import type { HeaderRecord } from 'sluice/http'
 import { type Dispatcher, Pool } from 'undici'
 import { problem } from '../http/problem.ts'
-import { type GatewayRequest, headersForClient } from './request-head.ts'
+import { type AnswerHeaders, type GatewayRequest, headersForClient } from './request-head.ts'
 import { type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
 
 export type UpstreamTimeouts = { readonly upstreamTimeoutMs: number }
@@ -115,23 +115,18 @@ class Answer implements Dispatcher.DispatchHandler, Cancel {
   }
 
   onResponseStart(
-    controller: Dispatcher.DispatchController,
+    _controller: Dispatcher.DispatchController,
     status: number,
-    _headers: unknown,
+    headers: AnswerHeaders,
     statusMessage?: string,
   ): void {
     if (status < 200) return // meant for this connection, or a hint that can be done without
     const { request, ours } = this.#passage
-    writeHead(request, this.#response, status, statusMessage, headersForClient(controller.rawHeaders as Buffer[], ours))
+    writeHead(request, this.#response, status, statusMessage, headersForClient(headers, ours))
   }
 
-  onRequestUpgrade(
-    controller: Dispatcher.DispatchController,
-    _status: number,
-    _headers: unknown,
-    behind: Duplex,
-  ): void {
-    const list = headersForClient(controller.rawHeaders as Buffer[], this.#passage.ours)
+  onRequestUpgrade(_controller: unknown, _status: number, headers: AnswerHeaders, behind: Duplex): void {
+    const list = headersForClient(headers, this.#passage.ours)
     this.#passage.onUpgrade?.(list, behind as Socket) // the connection itself
   }
 

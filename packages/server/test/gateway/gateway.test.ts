@@ -37,7 +37,7 @@ describe('a request that may pass', () => {
     })
     const { address } = await openGateway([TWO], { upstream: url })
     const answer = await exchange(address, 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
-    expect(answer).toMatch(/^HTTP\/1\.1 418 Short and stout\r\nX-CaSe: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n/)
+    expect(answer).toMatch(/^HTTP\/1\.1 418 Short and stout\r\nx-case: 1\r\nset-cookie: a=1\r\nset-cookie: b=2\r\n/)
     expect(answer).toContain('\r\nX-RateLimit-Limit: 2\r\nX-RateLimit-Remaining: 1\r\n')
     expect(answer).toContain('\r\nRateLimit: "two";r=1;t=43200\r\n')
     expect(answer).not.toMatch(/x-hop/i)
