@@ -66,7 +66,7 @@ function refuseCertificates({ userFrom, apiKeyFrom, tenantFrom, planFrom }: Iden
     plan: planFrom,
   })) {
     if (source?.kind !== 'cert') continue
-    const fix = 'read it from elsewhere: clients show certificates to a gateway with --client-ca only'
+    const fix = 'read it from elsewhere: clients show certificates to a gateway with --listen-client-ca only'
     throw settingInvalid(`${flag}-from`, `cert:${source.name}`, fix)
   }
 }

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp, usageText } from '../src/cli/help.ts'
 import { type Command, readCommand } from '../src/command-line.ts'
+import { GATEWAY_SETTINGS } from '../src/gateway/settings.ts'
 import { SETTINGS, type Setting, type Settings } from '../src/settings.ts'
 
 const TABLE: Setting<unknown>[] = Object.values(SETTINGS)
@@ -143,19 +144,27 @@ test('--help names every flag with its variable and its default, in lines that f
   expect(Math.max(...text.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100)
 })
 
-// `npx vitest run packages/server -u` writes the table into the page.
-test('docs/reference/configuration.md has the table of settings', async () => {
+// `npx vitest run packages/server -u` writes the tables into the page.
+test('docs/reference/configuration.md has the tables of settings', async () => {
   const path = '../../../docs/reference/configuration.md'
   const page = readFileSync(new URL(path, import.meta.url), 'utf8')
-  const rows = TABLE.map(({ flag, env, value, help, shownFallback }) => {
+  const ofGateway = Object.values<Setting<unknown, string>>(GATEWAY_SETTINGS)
+  const more = ofGateway.filter(({ flag }) => !TABLE.some((setting) => setting.flag === flag))
+  const current = page
+    .replace(/(<!-- settings -->\n)[\s\S]*?(<!-- end -->)/, (_, start, end) => `${start}${tableOf(TABLE)}\n${end}`)
+    .replace(
+      /(<!-- gateway settings -->\n)[\s\S]*?(<!-- end of)/,
+      (_, start, end) => `${start}${tableOf(more)}\n${end}`,
+    )
+  expect(current).toContain(tableOf(TABLE))
+  expect(current).toContain(tableOf(more))
+  await expect(current).toMatchFileSnapshot(path)
+})
+
+function tableOf(settings: readonly Setting<unknown, string>[]): string {
+  const rows = settings.map(({ flag, env, value, help, shownFallback }) => {
     const text = `${help}${shownFallback === '' ? '' : ` Default: ${shownFallback}.`}`
     return `| \`--${flag} ${value.replaceAll('|', '\\|')}\` | \`${env}\` | ${text} |`
   })
-  const table = ['| flag | environment | meaning |', '|---|---|---|', ...rows].join('\n')
-  const current = page.replace(
-    /<!-- settings -->[\s\S]*?<!-- end -->/,
-    () => `<!-- settings -->\n${table}\n<!-- end -->`,
-  )
-  expect(current).toContain(table)
-  await expect(current).toMatchFileSnapshot(path)
-})
+  return ['| flag | environment | meaning |', '|---|---|---|', ...rows].join('\n')
+}

@@ -8,7 +8,7 @@ import { flagsOf } from './setting-flags.ts'
 
 export const GATEWAY: Command = {
   name: 'gateway',
-  summary: 'Stands in front of a service as a reverse proxy, and lets through what the rules allow.',
+  summary: 'Stands in front of a service as a reverse proxy that keeps the rules.',
   details: 'It takes every setting of the service as well; docs/guides/gateway.md tells more.',
   positionals: [],
   flags: flagsOf(GATEWAY_SETTINGS),
@@ -16,7 +16,7 @@ export const GATEWAY: Command = {
     { does: 'in front of a service on this machine', line: 'sluice gateway --upstream http://127.0.0.1:3000' },
     {
       does: 'two services, clients known by their token',
-      line: 'sluice gateway --route /api=http://10.0.0.7:3000 --upstream http://10.0.0.8:80 --user-from jwt:sub --jwt-key key.pem',
+      line: 'sluice gateway --route /api=http://10.0.0.7 --upstream http://10.0.0.8 --user-from jwt:sub',
     },
   ],
   run: async (args, terminal) => {

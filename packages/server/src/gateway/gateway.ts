@@ -45,14 +45,14 @@ export class Gateway {
   readonly #busy = new Set<Socket>()
 
   constructor(settings: GatewaySettings, parts: GatewayParts) {
-    const { trustedProxies: trusted, proxyHeader: header, clientCa } = settings
+    const { trustedProxies: trusted, proxyHeader: header, listenClientCa } = settings
     this.#settings = settings
     this.#parts = parts
     const places = settings.routes.map((route) => ({ ...route, upstream: new Upstream(route.upstream, settings) }))
     const fallback = settings.upstream && new Upstream(settings.upstream, settings)
     this.#upstreams = [...places.map(({ upstream }) => upstream), ...(fallback === undefined ? [] : [fallback])]
     this.#findUpstream = createFindUpstream(places, fallback)
-    const identify = createIdentify(settings, clientCa !== undefined)
+    const identify = createIdentify(settings, listenClientCa !== undefined)
     this.#readSubject = createReadSubject(parts.limiter, identify, { trusted, header })
   }
 

@@ -20,7 +20,7 @@ export type Listener = {
 }
 
 export async function openListener(gateway: Gateway, settings: GatewaySettings, closeMsMax: number): Promise<Listener> {
-  const server = settings.tlsCert === undefined ? plainServer() : secureServer(settings)
+  const server = settings.listenCert === undefined ? plainServer() : secureServer(settings)
   setTimeouts(server, settings)
   handOver(server, gateway)
   const { sockets, sessions } = connectionsOf(server)
@@ -48,14 +48,19 @@ function plainServer(): Server {
   return createServer()
 }
 
-function secureServer({ tlsCert = '', tlsKey = '', clientCa }: GatewaySettings): Http2SecureServer {
-  const mutual = clientCa === undefined ? {} : { ca: readFileSync(clientCa), requestCert: true }
+function secureServer({ listenCert = '', listenKey = '', listenClientCa }: GatewaySettings): Http2SecureServer {
+  const mutual = listenClientCa === undefined ? {} : { ca: readFileSync(listenClientCa), requestCert: true }
   try {
-    return createSecureServer({ cert: readFileSync(tlsCert), key: readFileSync(tlsKey), allowHTTP1: true, ...mutual })
+    return createSecureServer({
+      cert: readFileSync(listenCert),
+      key: readFileSync(listenKey),
+      allowHTTP1: true,
+      ...mutual,
+    })
   } catch (error) {
     throw settingInvalid(
-      'tls-cert',
-      tlsCert,
+      'listen-cert',
+      listenCert,
       `give a certificate and its key in PEM: ${(error as Error).message}`,
       error,
     )

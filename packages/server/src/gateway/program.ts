@@ -21,7 +21,7 @@ function banner(gateway: RunningGateway, settings: GatewaySettings): string {
     '',
     'Try it:',
     '',
-    `  curl -i ${settings.tlsCert === undefined ? '' : '--insecure '}${gateway.address}/`,
+    `  curl -i ${settings.listenCert === undefined ? '' : '--insecure '}${gateway.address}/`,
     '',
     '',
   ].join('\n')

@@ -11,9 +11,9 @@ export type GatewaySettings = Settings & {
   readonly upstreamTimeoutMs: number
   readonly clientTimeoutMs: number
   readonly maxInFlight: number
-  readonly tlsCert: string | undefined
-  readonly tlsKey: string | undefined
-  readonly clientCa: string | undefined
+  readonly listenCert: string | undefined
+  readonly listenKey: string | undefined
+  readonly listenClientCa: string | undefined
 }
 
 const FILE_FIX = 'give the path of a file that exists'
@@ -51,38 +51,38 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     read: readListen,
     fix: 'give an address and a port, such as 0.0.0.0:80 or [::]:443',
   },
-  tlsCert: {
-    flag: 'tls-cert',
-    env: 'SLUICE_TLS_CERT',
+  listenCert: {
+    flag: 'listen-cert',
+    env: 'SLUICE_LISTEN_CERT',
     value: '<file>',
     help: 'Certificate chain in PEM: with it the gateway speaks TLS, with HTTP/2 and HTTP/1.1.',
     fallback: () => undefined,
     shownFallback: '',
     read: readPath,
     fix: FILE_FIX,
-    needs: 'tlsKey',
+    needs: 'listenKey',
   },
-  tlsKey: {
-    flag: 'tls-key',
-    env: 'SLUICE_TLS_KEY',
+  listenKey: {
+    flag: 'listen-key',
+    env: 'SLUICE_LISTEN_KEY',
     value: '<file>',
     help: 'Private key of the certificate, in PEM.',
     fallback: () => undefined,
     shownFallback: '',
     read: readPath,
     fix: FILE_FIX,
-    needs: 'tlsCert',
+    needs: 'listenCert',
   },
-  clientCa: {
-    flag: 'client-ca',
-    env: 'SLUICE_CLIENT_CA',
+  listenClientCa: {
+    flag: 'listen-client-ca',
+    env: 'SLUICE_LISTEN_CLIENT_CA',
     value: '<file>',
     help: 'Clients must show a certificate that this authority has signed; cert:cn and cert:fingerprint read it.',
     fallback: () => undefined,
     shownFallback: '',
     read: readPath,
     fix: FILE_FIX,
-    needs: 'tlsCert',
+    needs: 'listenCert',
   },
   upstreamTimeoutMs: {
     flag: 'upstream-timeout-ms',

@@ -20,7 +20,7 @@ export async function startGateway(
   log: Log,
   closeMsMax: number = CLOSE_MS_MAX,
 ): Promise<RunningGateway> {
-  const { upstream, routes, listen, tlsCert } = settings
+  const { upstream, routes, listen, listenCert } = settings
   if (upstream === undefined && routes.length === 0)
     throw settingInvalid('upstream', undefined, 'give the service behind, such as http://127.0.0.1:3000, or a --route')
   warnOfUnverified(settings, log)
@@ -42,7 +42,7 @@ export async function startGateway(
       await gateway.close()
       await server.close()
     }
-    const address = `${tlsCert === undefined ? 'http' : 'https'}://${host}:${listener.port}`
+    const address = `${listenCert === undefined ? 'http' : 'https'}://${host}:${listener.port}`
     return { ...server, address, apiAddress: server.address, drain, close }
   } catch (error) {
     await server.close()

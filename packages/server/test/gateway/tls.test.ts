@@ -12,8 +12,12 @@ const authority = makeCertificate('Test Authority')
 const own = makeCertificate('localhost', authority)
 
 function tlsFiles() {
-  const { tlsCert, tlsKey, clientCa } = filesOf({ tlsCert: own.pem, tlsKey: own.keyPem, clientCa: authority.pem })
-  return { secure: { tlsCert, tlsKey }, clientCa }
+  const { listenCert, listenKey, listenClientCa } = filesOf({
+    listenCert: own.pem,
+    listenKey: own.keyPem,
+    listenClientCa: authority.pem,
+  })
+  return { secure: { listenCert, listenKey }, listenClientCa }
 }
 
 function openSession({ address }: TestGateway, options: SecureClientSessionOptions = {}): ClientHttp2Session {
@@ -132,8 +136,8 @@ describe('certificates of clients', () => {
 
   test('tell who the client is, over HTTP/2 and HTTP/1.1', async () => {
     const { url } = await startUpstream(echo)
-    const { secure, clientCa } = tlsFiles()
-    const gateway = await openGateway([PER_USER], { upstream: url, ...secure, clientCa, userFrom })
+    const { secure, listenClientCa } = tlsFiles()
+    const gateway = await openGateway([PER_USER], { upstream: url, ...secure, listenClientCa, userFrom })
     const showing = (name: string) => {
       const { pem, keyPem } = makeCertificate(name, authority)
       return { cert: pem, key: keyPem }
@@ -152,8 +156,8 @@ describe('certificates of clients', () => {
 
   test('are required', async () => {
     const { url } = await startUpstream(echo)
-    const { secure, clientCa } = tlsFiles()
-    const gateway = await openGateway([PER_USER], { upstream: url, ...secure, clientCa, userFrom })
+    const { secure, listenClientCa } = tlsFiles()
+    const gateway = await openGateway([PER_USER], { upstream: url, ...secure, listenClientCa, userFrom })
     const stranger = makeCertificate('mallory')
     for (const shown of [{}, { cert: stranger.pem, key: stranger.keyPem }]) {
       const sent = httpsRequest(gateway.address, { ...shown, ca: authority.pem }).end()
@@ -172,8 +176,8 @@ test('a service behind that speaks TLS must be who it says it is', async () => {
 })
 
 test('a key that does not belong to the certificate is told', async () => {
-  const files = filesOf({ tlsCert: own.pem, tlsKey: 'no key' })
+  const files = filesOf({ listenCert: own.pem, listenKey: 'no key' })
   await expect(openGateway([], { upstream: new URL('http://127.0.0.1:9'), ...files })).rejects.toThrow(
-    /--tls-cert: give/,
+    /--listen-cert: give/,
   )
 })
