@@ -3,10 +3,12 @@
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { dirname } from 'node:path'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
 import { type RedisProcess, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { fillWithEmptyDatabase } from '../packages/server/test/databases.ts'
 
 const BUILD_TIMEOUT_MS = 300_000
 const SNIPPET_TIMEOUT_MS = 30_000
@@ -32,13 +34,17 @@ const hasCurl = spawnSync('curl', ['--version']).status === 0
 
 let service: ChildProcess
 let banner: string
+let dataDir: string
 let redis: RedisProcess
 
 beforeAll(async () => {
   const { status, stdout, stderr } = spawnSync(process.execPath, ['scripts/build.mjs'], { encoding: 'utf8' })
   if (status !== 0) throw new Error(`the packages cannot be built:\n${stdout}${stderr}`)
   redis = await startRedis()
-  service = spawn(process.execPath, ['packages/server/dist/main.js', '--port', '0', '--log-level', 'fatal'], {
+  dataDir = mkdtempSync(join(tmpdir(), 'sluice-docs-'))
+  await fillWithEmptyDatabase(dataDir)
+  const args = ['packages/server/dist/main.js', '--port', '0', '--log-level', 'fatal', '--data-dir', dataDir]
+  service = spawn(process.execPath, args, {
     env: Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))),
     stdio: ['ignore', 'pipe', 'inherit'],
   })
@@ -47,10 +53,12 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await redis?.stop()
-  if (service === undefined || service.exitCode !== null) return
-  const exit = once(service, 'exit')
-  service.kill('SIGKILL')
-  await exit
+  if (service !== undefined && service.exitCode === null) {
+    const exit = once(service, 'exit')
+    service.kill('SIGKILL')
+    await exit
+  }
+  rmSync(dataDir, { recursive: true, force: true })
 })
 
 describe.skipIf(!hasCurl)('commands', () => {

@@ -1,5 +1,5 @@
-// `npm run example -- express`: from a fresh clone to a running example, on port 3000 unless PORT says otherwise. It runs
-// in this very process, so Ctrl-C, signals and the exit code are its own.
+// `npm run example -- express`: from a fresh clone to a running example, on port 3000 unless PORT says otherwise. It
+// runs in this very process, so Ctrl-C, signals and the exit code are its own.
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'

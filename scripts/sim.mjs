@@ -57,7 +57,11 @@ function runMutants() {
 
 function simulate(mutant, stdio) {
   const env = { ...process.env, SIM_SEEDS: values.seeds, SIM_FIRST: values.first, SIM_MUTANT: mutant }
-  const args = ['run', 'packages/sluice/test/simulation/simulation.test.ts']
+  const args = [
+    'run',
+    'packages/sluice/test/simulation/simulation.test.ts',
+    'packages/sluice/test/simulation/regions.test.ts',
+  ]
   return spawnSync(bin('vitest'), args, { cwd: root, env, stdio, encoding: 'utf8' })
 }
 

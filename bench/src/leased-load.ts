@@ -31,7 +31,11 @@ export function perSecond(number: number, more: object = {}): object {
 export type Tally = { checks: number; local: number; admitted: number; ideal: number; over: number; seconds: number }
 
 /** Runs so many checks, and tells what came of them. */
-export async function runLoad({ limiter }: Leased, choose: () => number, checks: number): Promise<Tally> {
+export async function runLoad(
+  { limiter }: Pick<Leased, 'limiter'>,
+  choose: () => number,
+  checks: number,
+): Promise<Tally> {
   const ids = Int32Array.from({ length: checks }, choose)
   const keys = Array.from(ids, freshKey)
   const log = new AnswerLog(checks)

@@ -10,11 +10,16 @@ export const SCENARIOS = [
   'redis-multi',
   'http',
   'gateway',
+  'middleware',
+  'middleware-redis',
   'leased',
   'leased-nodes',
   'decision-latency',
   'outage',
   'refused',
+  'regions',
+  'rules-apply',
+  'propagation',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 

@@ -1,5 +1,5 @@
-// A Hono application in which each address may send 5 requests a minute. On Bun and Deno, `app.fetch` is all it takes; on
-// Workers, pass `ip: (c) => c.req.header('cf-connecting-ip')`.
+// A Hono application in which each address may send 5 requests a minute. On Bun and Deno, `app.fetch` is all it takes;
+// on Workers, pass `ip: (c) => c.req.header('cf-connecting-ip')`.
 
 import { serve } from '@hono/node-server'
 import { Hono } from 'hono'

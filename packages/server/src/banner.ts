@@ -1,6 +1,5 @@
 // What a person sees at the start: the address, the rules in force, and a command to copy that shows them at work.
 
-import { relative } from 'node:path'
 import { plainRule, type Rule } from 'sluice'
 import { CHECK_PATH } from './http/check.ts'
 import { VERSION } from './package-facts.ts'
@@ -8,18 +7,18 @@ import { VERSION } from './package-facts.ts'
 export type BannerFacts = {
   readonly address: string
   readonly store: string
-  readonly rulesPath: string
+  readonly rulesPlace: string
   readonly rules: readonly Rule[]
 }
 
 const ROWS_MAX = 20
 
-export function banner({ address, store, rulesPath, rules }: BannerFacts): string {
+export function banner({ address, store, rulesPlace, rules }: BannerFacts): string {
   const enabled = rules.filter((rule) => rule.enabled)
   const request = JSON.stringify(sampleRequest(enabled)).replaceAll("'", "'\\''")
   return [
     `Sluice ${VERSION} listens on ${address}`,
-    ...rulesLines({ store, rulesPath, rules }),
+    ...rulesLines({ store, rulesPlace, rules }),
     '',
     'Try it, a few times in a row:',
     '',
@@ -30,18 +29,12 @@ export function banner({ address, store, rulesPath, rules }: BannerFacts): strin
 }
 
 /** Where counters and rules are, and a table of the rules in force. */
-export function rulesLines({ store, rulesPath, rules }: Omit<BannerFacts, 'address'>): string[] {
+export function rulesLines({ store, rulesPlace, rules }: Omit<BannerFacts, 'address'>): string[] {
   const enabled = rules.filter((rule) => rule.enabled)
   const rows = [['RULE', 'LIMIT', 'COUNTED', 'WHERE'], ...enabled.slice(0, ROWS_MAX).map(rowOf)]
   const more = enabled.length > ROWS_MAX ? [`  … and ${enabled.length - ROWS_MAX} more`] : []
-  const where = `Counters: ${store}. Rules: ${nearPath(rulesPath)}; edits apply within a second.`
+  const where = `Counters: ${store}. Rules: ${rulesPlace}; changes apply within a second.`
   return [where, '', ...aligned(rows), ...more]
-}
-
-/** As one would type it here, unless that only makes it longer. */
-function nearPath(path: string): string {
-  const near = relative(process.cwd(), path)
-  return near.startsWith('..') ? path : near
 }
 
 function rowOf(rule: Rule): string[] {

@@ -51,8 +51,8 @@ function readFlags(table: Table, args: readonly string[], faults: Fault[]): Map<
     if (token.kind === 'positional') {
       faults.push({ field: 'argument', value: token.value, fix: 'remove it: settings are given as --flag value' })
     } else if (token.kind === 'option' && token.name in options) {
-      const before = byFlag.get(token.name)?.repeats ? flags.get(token.name) : undefined
-      const text = before === undefined ? (token.value ?? '') : `${before.text},${token.value ?? ''}`
+      const before = byFlag.get(token.name)?.repeats ? flags.get(token.name)?.text : undefined
+      const text = before === undefined ? (token.value ?? '') : `${before} ${token.value ?? ''}`
       flags.set(token.name, { place: `--${token.name}`, text })
     } else if (token.kind === 'option') {
       faults.push(unknownFlag(token.rawName, token.name, [...byFlag.keys()]))
@@ -82,11 +82,15 @@ function settingValue(setting: AnySetting, given: Given | undefined, faults: Fau
 }
 
 function refuseIgnored(name: string, table: Table, given: ReadonlyMap<string, Given>, faults: Fault[]): void {
-  const { needs, excludes, secret } = table[name] ?? {}
+  const { needs = [], needsOneOf, excludes, secret } = table[name] ?? {}
   const { place = name, text } = given.get(name) ?? {}
   const value = secret ? undefined : text
-  if (needs !== undefined && !given.has(needs)) {
-    faults.push({ field: place, value, fix: `remove it, or give --${table[needs]?.flag}: it needs that` })
+  for (const needed of [needs].flat().filter((one) => !given.has(one))) {
+    faults.push({ field: place, value, fix: `remove it, or give --${table[needed]?.flag}: it needs that` })
+  }
+  if (needsOneOf !== undefined && !needsOneOf.some((other) => given.has(other))) {
+    const others = needsOneOf.map((other) => `--${table[other]?.flag}`).join(' or ')
+    faults.push({ field: place, value, fix: `remove it, or give ${others}: the embedded database is for one process` })
   }
   if (excludes !== undefined && given.has(excludes)) {
     faults.push({ field: place, value, fix: `remove it: it does nothing with --${table[excludes]?.flag}` })

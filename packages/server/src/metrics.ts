@@ -3,7 +3,9 @@
 
 import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
 import type { ErrorCode, HotKey, Limiter, Source, Store } from 'sluice'
+import type { RedisStore } from 'sluice/redis'
 import { VERSION } from './package-facts.ts'
+import { registerRedis } from './redis-metrics.ts'
 import { Tally } from './tally.ts'
 
 /** Rules beyond these share the label `other`: a scrape has to stay readable. */
@@ -15,14 +17,17 @@ const DECISION_SECONDS = [1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 
 const STORE_SECONDS = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
 const BATCH_TAKES = [1, 2, 5, 10, 20, 50, 100, 200]
 
+const RULES_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+
+/** What is known about the rules in force; the age is since they were last known to be those of their source. */
+export type RulesFacts = { readonly version: number; readonly valid: boolean; readonly ageSeconds: number }
+
 type RuleCounts = { allowed: number; refused: number; shadow_refused: number }
 
 export class Metrics {
   readonly registry: Registry = new Registry()
   /** Requests that could no longer be refunded because too many were remembered after them. */
   admissionsDropped = 0
-  rulesVersion = 0
-  rulesValid = true
   readonly #checks = new Map<string, RuleCounts>()
   readonly #sources: Record<Source, number> = { store: 0, lease: 0, local: 0, policy: 0 }
   readonly #storeErrors = new Map<ErrorCode, number>()
@@ -30,12 +35,17 @@ export class Metrics {
   readonly #storeSeconds = new Tally(STORE_SECONDS)
   readonly #batchTakes = new Tally(BATCH_TAKES)
   #storeStats: () => Readonly<Record<string, number>> = () => ({})
+  readonly #rulesSeconds = new Tally(RULES_SECONDS)
+  #rules: () => RulesFacts = () => ({ version: 0, valid: true, ageSeconds: 0 })
   #hotKeys: () => readonly HotKey[] = () => []
+  #redis: Pick<RedisStore, 'facts' | 'shards'> | undefined
 
   constructor() {
     collectDefaultMetrics({ register: this.registry })
     this.#registerChecks()
     this.#registerStore()
+    registerRedis(this.registry, () => this.#redis)
+    this.#registerRegion()
     this.#registerHotKeys()
     this.#registerRules()
   }
@@ -63,6 +73,19 @@ export class Metrics {
 
   watchStore(store: Store): void {
     this.#storeStats = () => store.stats?.() ?? {}
+  }
+
+  watchRules(facts: () => RulesFacts): void {
+    this.#rules = facts
+  }
+
+  /** A change of the rules is in force here, so long after it was made. */
+  rulesArrived(seconds: number): void {
+    this.#rulesSeconds.observe(seconds)
+  }
+
+  watchRedis(store: Pick<RedisStore, 'facts' | 'shards'>): void {
+    this.#redis = store
   }
 
   watchLimiter(limiter: Limiter): void {
@@ -146,7 +169,7 @@ export class Metrics {
     this.#counter('sluice_syncs_lost_total', 'Syncs that were not answered in time.', stat('syncs_lost'))
     this.#gauge(
       'sluice_store_left_alone',
-      '1 while Redis is not asked, because it failed or for a drill.',
+      'Servers of Redis that are not asked, because they failed or for a drill.',
       stat('breaker_open'),
     )
     this.#counter('sluice_store_timeouts_total', 'Checks that Redis did not answer in time.', stat('timeouts'))
@@ -159,6 +182,34 @@ export class Metrics {
     this.#counter('sluice_overflowed_total', 'Checks of new keys that shared an overflow bucket.', () => {
       return this.#storeStats().overflowed ?? 0
     })
+  }
+
+  #registerRegion(): void {
+    const stat = (name: string, per = 1) => {
+      return () => (this.#storeStats()[name] ?? 0) / per
+    }
+    this.#gauge('sluice_region_home_share', 'What this region has of each limit for good.', stat('region_home_share'))
+    this.#gauge('sluice_region_pool_share', 'What all regions lease of each limit.', stat('region_pool_share'))
+    this.#counter('sluice_region_home_units_total', 'Units that homes have paid.', stat('region_home_units'))
+    this.#counter('sluice_region_borrowed_units_total', 'Units that pools have paid.', stat('region_borrowed_units'))
+    this.#counter('sluice_region_asked_total', 'Checks that had to ask the global Redis.', stat('region_asked'))
+    this.#gauge('sluice_region_leases', 'Leases of pools held by this node.', stat('region_leases'))
+    this.#gauge('sluice_region_cut_off', '1 while the global Redis does not answer.', stat('region_cut_off'))
+    this.#gauge(
+      'sluice_region_lag_seconds',
+      'How long the last answer of the global Redis took, or for how long there was none.',
+      stat('region_lag_ms', 1000),
+    )
+    this.#gauge(
+      'sluice_region_clock_difference_seconds',
+      'How far the clock of the global Redis is ahead of that of the region.',
+      stat('region_clock_difference_ms', 1000),
+    )
+    this.#gauge(
+      'sluice_region_window_excess',
+      'Share of its limit by which a window may exceed it, because clocks differ.',
+      stat('region_window_excess'),
+    )
   }
 
   /** By rule, because a global rule always has the hottest key of all; there are never more series than hot keys. */
@@ -184,11 +235,21 @@ export class Metrics {
     this.#gauge(
       'sluice_rules_version',
       'Version of the rules in force; grows with each change.',
-      () => this.rulesVersion,
+      () => this.#rules().version,
     )
-    this.#gauge('sluice_rules_valid', '0 while the rule file is wrong and the last good rules are in force.', () => {
-      return this.rulesValid ? 1 : 0
+    this.#gauge('sluice_rules_valid', '0 while the rules of the source are wrong and older ones in force.', () => {
+      return this.#rules().valid ? 1 : 0
     })
+    this.#gauge(
+      'sluice_rules_age_seconds',
+      'Time since the rules in force were last known to be those of their source.',
+      () => this.#rules().ageSeconds,
+    )
+    this.#registerTally(
+      'sluice_rules_propagation_seconds',
+      'Time from a change of the rules in the database to its coming into force here.',
+      this.#rulesSeconds,
+    )
     const info = new Gauge({
       name: 'sluice_build_info',
       help: 'Always 1; the labels tell what runs.',

@@ -1,8 +1,11 @@
 // Settings → the store that holds the counters, wired to the metrics, and whether it is in trouble right now.
 
 import { type Charge, compileLimit, type ErrorCode, memoryStore, type Store } from 'sluice'
+import type { RedisStore } from 'sluice/redis'
+import type { RegionStore } from 'sluice/regions'
 import type { Log } from './log.ts'
 import type { Metrics } from './metrics.ts'
+import { redisClient } from './redis-url.ts'
 import type { Settings } from './settings.ts'
 
 export type OpenStore = {
@@ -12,18 +15,21 @@ export type OpenStore = {
   failure(): ErrorCode | undefined
   /** Leaves Redis alone for a while, on purpose; there is nothing to leave alone in memory. */
   readonly drill: ((forMs: number) => void) | undefined
+  /** The same store, where this node is in a region that shares limits with others. */
+  readonly region?: RegionStore | undefined
 }
 
 /** A Redis that cannot be reached must not hold up the start for long. */
-const CONNECT_MS_MAX = 2000
+export const CONNECT_MS_MAX = 2000
 
 export type StoreSettings = Pick<
   Settings,
-  'redis' | 'redisConnections' | 'storeDeadlineMs' | 'nodes' | 'workers' | 'maxKeys'
+  'redis' | 'stores' | 'redisConnections' | 'storeDeadlineMs' | 'nodes' | 'workers' | 'maxKeys'
 >
 
 export async function openStore(settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
-  const opened = settings.redis === undefined ? inMemory(settings) : await openRedis(settings, metrics, log)
+  const { redis } = settings
+  const opened = redis === undefined ? inMemory(settings) : await openRedis(redis, settings, metrics, log)
   metrics.watchStore(opened.store)
   return opened
 }
@@ -37,21 +43,26 @@ function inMemory({ maxKeys, nodes }: StoreSettings): OpenStore {
 }
 
 /** Redis may be down: the service starts all the same, says so in /readyz, and works as soon as Redis does. */
-async function openRedis(settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
-  const { redis: url = '', redisConnections: connections = 1, storeDeadlineMs, workers } = settings
+async function openRedis(url: string, settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
+  const { redisConnections: connections = 1, storeDeadlineMs, workers } = settings
   const nodes = settings.nodes ?? workers // each worker is a node
-  // Loaded when needed only: a node that counts in memory starts faster without.
-  const [{ Redis }, { redisStore }] = await Promise.all([import('ioredis'), import('sluice/redis')])
+  const { redisStore } = await import('sluice/redis')
+  const client = await redisClient(url, CONNECT_MS_MAX)
+  const named = Object.entries(settings.stores ?? {}).map(
+    async ([name, other]) => [name, await redisClient(other, CONNECT_MS_MAX)] as const,
+  )
+  const stores = Object.fromEntries(await Promise.all(named))
   let failure: ErrorCode | undefined
   let asking = false
-  const store = redisStore(new Redis(url, { lazyConnect: true, connectTimeout: CONNECT_MS_MAX }), {
+  const store = redisStore(client, {
+    stores,
     connections,
     ...(storeDeadlineMs === undefined ? {} : { deadlineMs: storeDeadlineMs }),
     ...(nodes === undefined ? {} : { nodes }),
-    onTransition: ({ state, afterMs, answered }) => {
-      const after_ms = Math.round(afterMs)
-      if (state === 'open') log.error({ after_ms }, 'Redis is left alone for a while: on_fail decides')
-      else log.info({ after_ms, answered }, 'Redis is asked again')
+    onTransition: ({ state, afterMs, answered, store: name, shard }) => {
+      const facts = { after_ms: Math.round(afterMs), store: name, shard }
+      if (state === 'open') log.error(facts, 'Redis is left alone for a while: on_fail decides')
+      else log.info({ ...facts, answered }, 'Redis is asked again')
     },
     onBatch: (takes, seconds) => {
       metrics.storeAnswered(takes, seconds)
@@ -72,6 +83,8 @@ async function openRedis(settings: StoreSettings, metrics: Metrics, log: Log): P
   }
   await store.ready()
   await ask()
+  metrics.watchRedis(store)
+  await warnOfEviction(store, log)
   return {
     kind: 'redis',
     store,
@@ -81,6 +94,16 @@ async function openRedis(settings: StoreSettings, metrics: Metrics, log: Log): P
       return failure ?? (store.breaker() === 'closed' ? undefined : 'STORE_UNAVAILABLE')
     },
     drill: (forMs) => store.drill(forMs),
+  }
+}
+
+/** A Redis that cannot be asked now is in trouble that is told elsewhere. */
+async function warnOfEviction(store: RedisStore, log: Log): Promise<void> {
+  const all = await store.facts().catch(() => ({}))
+  for (const [name, { mayEvict, policy }] of Object.entries(all)) {
+    if (!mayEvict) continue
+    const advice = 'Redis drops live buckets when its memory is full, and whoever owns them starts anew'
+    log.warn({ store: name, policy }, `${advice}: set maxmemory-policy noeviction`)
   }
 }
 

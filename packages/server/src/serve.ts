@@ -27,7 +27,7 @@ export type Program<S extends Settings, R extends Server> = {
 
 const SERVICE: Program<Settings, Server> = {
   start: startServer,
-  banner: (server, settings) => banner(bannerFacts(server, settings)),
+  banner: (server) => banner(bannerFacts(server)),
 }
 
 export function serve(settings: Settings, warnings: readonly string[], terminal: Terminal): Promise<number> {
@@ -55,7 +55,7 @@ export async function runProgram<S extends Settings, R extends Server>(
   if (typeof server === 'number') return server
   if (workerNumber() <= 1) terminal.out(program.banner(server, settings))
   const { address, storeKind: store } = server
-  log.info({ address, store, file: settings.rules, rules: server.limiter.rules.length }, 'listening')
+  log.info({ address, store, source: server.rulesPlace, rules: server.limiter.rules.length }, 'listening')
 
   const { name, drains } = await signal
   log.info({ signal: name, drain_ms: drains ? settings.drainMs : 0 }, 'stopping: not ready any more')
@@ -66,8 +66,8 @@ export async function runProgram<S extends Settings, R extends Server>(
   return EXIT.done
 }
 
-export function bannerFacts({ address, limiter, storeKind }: Server, { rules: rulesPath }: Settings): BannerFacts {
-  return { address, rules: limiter.rules, rulesPath, store: storeKind === 'redis' ? 'Redis' : 'in memory' }
+export function bannerFacts({ address, limiter, storeKind, rulesPlace }: Server): BannerFacts {
+  return { address, rules: limiter.rules, rulesPlace, store: storeKind === 'redis' ? 'Redis' : 'in memory' }
 }
 
 /** Tells why it cannot start; returns the exit code. */

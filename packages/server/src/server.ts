@@ -8,10 +8,10 @@ import { createApp } from './http/app.ts'
 import type { Lifecycle } from './http/health.ts'
 import { keyHash, type Log } from './log.ts'
 import { Metrics } from './metrics.ts'
+import { openRegion } from './open-region.ts'
 import { type OpenStore, openStore } from './open-store.ts'
-import { filePrint } from './rules/file-watch.ts'
-import { followRuleFile } from './rules/live-rules.ts'
-import { useRuleFile } from './rules/rule-file.ts'
+import { LiveRules } from './rules/live-rules.ts'
+import { openRules } from './rules/open-rules.ts'
 import type { Settings } from './settings.ts'
 
 export type Server = {
@@ -21,6 +21,8 @@ export type Server = {
   readonly metrics: Metrics
   readonly check: Check
   readonly storeKind: OpenStore['kind']
+  /** Where the rules come from: `the file /etc/sluice/rules.yaml`. */
+  readonly rulesPlace: string
   /** From now on /readyz says 503; everything is still served. */
   drain(): void
   /** Ends when every request in flight is answered, or was cut off because it took too long. */
@@ -29,33 +31,35 @@ export type Server = {
 
 export const CLOSE_MS_MAX = 10_000
 
-/** Throws when the rules are wrong (RULE_INVALID) or the address cannot be had (an error of Node). */
+/** Throws when the rules are wrong (RULE_INVALID) or cannot be had, and when the address cannot be had. */
 export async function startServer(settings: Settings, log: Log, closeMsMax: number = CLOSE_MS_MAX): Promise<Server> {
-  const { layer, ipv6Prefix, rules: path } = settings
-  const print = filePrint(path)
+  const { layer, ipv6Prefix } = settings
   const metrics = new Metrics()
-  const store = await openStore(settings, metrics, log)
+  const closers: (() => Promise<void>)[] = []
+  const closeAll = async () => {
+    for (const close of closers.reverse()) await close()
+  }
   try {
-    const limiter = useRuleFile(path, (rules) => createLimiter({ rules, store: store.store, layer, ipv6Prefix }))
+    const { source, store: ruleStore, snapshot } = await openRules(settings)
+    closers.push(() => source.close())
+    const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
+    const limiter = createLimiter({ rules: [], version: 0, store: store.store, layer, ipv6Prefix })
+    closers.push(() => limiter.close())
+    const live = new LiveRules({ source, snapshot, limiter, metrics, log })
+    closers.push(() => live.stop())
+    await live.start()
     const lifecycle: Lifecycle = { draining: false }
-    const shared = { limiter, metrics, log, store, lifecycle, keyHash: keyHash(settings.keySecret) }
-    const check = createCheck({ ...shared, answersSync: store.store.takeSync !== undefined })
-    const app = await createApp({
-      ...shared,
-      check,
-      clients: settings,
-      rulesPath: path,
-      adminToken: settings.adminToken,
-    })
+    const { adminToken } = settings
+    const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, adminToken }
+    const hashed = { ...shared, keyHash: keyHash(settings.keySecret) }
+    const check = createCheck({ ...hashed, answersSync: store.store.takeSync !== undefined })
+    const app = await createApp({ ...hashed, check, clients: settings })
+    closers.push(() => closeWithin(app, closeMsMax))
     await app.listen({ host: settings.host, port: settings.port })
-    const watch = followRuleFile({ ...shared, path, print })
-    return running(app, { limiter, metrics, check, storeKind: store.kind }, lifecycle, async () => {
-      watch.stop()
-      await closeWithin(app, closeMsMax)
-      await limiter.close()
-    })
+    const parts = { limiter, metrics, check, storeKind: store.kind, rulesPlace: source.place }
+    return running(app, parts, lifecycle, closeAll)
   } catch (error) {
-    await store.store.close() // or its connections would keep the process alive
+    await closeAll() // or connections and threads would keep the process alive
     throw error
   }
 }
@@ -72,9 +76,11 @@ function running(
     // Clients that keep connections open are told not to use them again, or the next request would meet a closed one.
     app.server.prependListener('request', (_request, response) => response.setHeader('connection', 'close'))
   }
+  let closing: Promise<void> | undefined
   const close = () => {
     drain()
-    return stop()
+    closing ??= stop()
+    return closing
   }
   const address = addressOf(app.server.address() as AddressInfo) // it listens on a port, not on a pipe
   return { ...parts, address, drain, close }

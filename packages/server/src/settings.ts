@@ -4,17 +4,28 @@
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { CLIENT_SETTINGS, type ClientSettings } from './client-settings.ts'
-import { exampleRulesPath } from './package-facts.ts'
+import { isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
 export type Settings = ClientSettings & {
   readonly host: string
   readonly port: number
-  readonly rules: string
+  readonly rules: string | undefined
+  readonly database: string | undefined
+  readonly dataDir: string
   readonly redis: string | undefined
+  /** Other servers, by the name that rules know them by. */
+  readonly stores: Readonly<Record<string, string>> | undefined
   readonly redisConnections: number | undefined
   readonly storeDeadlineMs: number | undefined
+  readonly region: string | undefined
+  readonly regionWeights: Readonly<Record<string, number>> | undefined
+  readonly homeShare: number | undefined
+  readonly nextRegionWeights: Readonly<Record<string, number>> | undefined
+  readonly nextHomeShare: number | undefined
+  readonly globalRedis: string | undefined
+  readonly globalDeadlineMs: number | undefined
   readonly nodes: number | undefined
   readonly workers: number | undefined
   readonly maxKeys: number | undefined
@@ -39,13 +50,17 @@ export type Setting<T, Name extends string = keyof Settings> = {
   readonly read: (text: string) => T | undefined
   readonly fix: string
   /** The setting without which, or with which, this one would silently do nothing. */
-  readonly needs?: Name
+  readonly needs?: Name | readonly Name[]
+  readonly needsOneOf?: readonly Name[]
   readonly excludes?: Name
-  /** May be given several times; then it is read as one text with commas. */
+  /** May be given several times; their texts are joined by spaces. */
   readonly repeats?: true
   /** Never shown, not even to say that it is wrong. */
   readonly secret?: true
 }
+
+const REGION_NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/
+const WEIGHTS_FIX = 'give each region a weight from 0 to 1, together at most 1: eu=0.6,us=0.4'
 
 export type SettingsTable<S> = { readonly [K in keyof S]: Setting<S[K], Extract<keyof S, string>> }
 
@@ -74,11 +89,32 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'rules',
     env: 'SLUICE_RULES',
     value: '<file>',
-    help: 'Rules to enforce, YAML or JSON. Edits apply within a second; a bad one leaves the last good rules in force.',
-    fallback: exampleRulesPath,
-    shownFallback: 'examples/rules.yaml',
+    help: 'Rule file, YAML or JSON, instead of the database. Edits apply within a second; bad ones change nothing.',
+    fallback: () => undefined,
+    shownFallback: 'rules are in the database',
     read: (text) => (existsSync(text) ? text : undefined),
     fix: 'give the path of a file that exists',
+  },
+  database: {
+    flag: 'database',
+    env: 'SLUICE_DATABASE_URL',
+    value: '<url>',
+    help: 'PostgreSQL that holds rules, tokens and the audit, for all nodes. Without it they are in the data folder.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (/^postgres(ql)?:\/\/\S+$/.test(text) && URL.canParse(text) ? text : undefined),
+    fix: 'give a URL such as postgres://user:password@127.0.0.1:5432/sluice',
+    secret: true,
+  },
+  dataDir: {
+    flag: 'data-dir',
+    env: 'SLUICE_DATA_DIR',
+    value: '<folder>',
+    help: 'Folder of the embedded database, and of the last good rules. One process at a time.',
+    fallback: () => '.sluice',
+    shownFallback: '.sluice',
+    read: (text) => (text === '' ? undefined : text),
+    fix: 'give the path of a folder; it is made if it does not exist',
   },
   redis: {
     flag: 'redis',
@@ -87,9 +123,24 @@ export const SETTINGS: SettingsTable<Settings> = {
     help: 'Redis that holds the counters, so that several nodes share them. Without it they are kept in memory.',
     fallback: () => undefined,
     shownFallback: '',
-    read: (text) => (/^rediss?:\/\/\S+$/.test(text) && URL.canParse(text) ? text : undefined),
-    fix: 'give a URL such as redis://127.0.0.1:6379 or rediss://user:password@host:6380/0',
+    read: (text) => (isRedisUrl(text) ? text : undefined),
+    fix: REDIS_URL_FIX,
     secret: true,
+  },
+  stores: {
+    flag: 'store',
+    env: 'SLUICE_STORES',
+    value: '<name>=<url>',
+    help:
+      'A further Redis, for rules with `store: <name>`: a hot rule gets a server of its own. ' +
+      'Give it again for another one; in the variable, separate them by spaces.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: readStores,
+    fix: 'give a name other than default and a URL of Redis, such as hot=redis://127.0.0.1:6380',
+    needs: 'redis',
+    secret: true,
+    repeats: true,
   },
   redisConnections: {
     flag: 'redis-connections',
@@ -113,6 +164,84 @@ export const SETTINGS: SettingsTable<Settings> = {
     fix: 'give milliseconds from 1 to 10000',
     needs: 'redis',
   },
+  region: {
+    flag: 'region',
+    env: 'SLUICE_REGION',
+    value: '<name>',
+    help: 'The region this node is in: rules with spread: global are shared with the others.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (REGION_NAME.test(text) ? text : undefined),
+    fix: 'give 1 to 32 characters of a-z, 0-9, "_" and "-"',
+    needs: ['redis', 'regionWeights', 'globalRedis'],
+  },
+  regionWeights: {
+    flag: 'region-weights',
+    env: 'SLUICE_REGION_WEIGHTS',
+    value: '<name=weight,…>',
+    help: 'All regions, and how the home share of a limit is split between them: eu=0.6,us=0.4.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: readWeights,
+    fix: WEIGHTS_FIX,
+    needs: 'region',
+  },
+  homeShare: {
+    flag: 'home-share',
+    env: 'SLUICE_HOME_SHARE',
+    value: '<share>',
+    help: 'How much of a limit is split by weight, and kept when a region is cut off; regions lease the rest.',
+    fallback: () => undefined,
+    shownFallback: '0.1',
+    read: readShare,
+    fix: 'give a number from 0 to 1',
+    needs: 'region',
+  },
+  nextRegionWeights: {
+    flag: 'next-region-weights',
+    env: 'SLUICE_NEXT_REGION_WEIGHTS',
+    value: '<name=weight,…>',
+    help: 'Weights that are to come: until they replace the others, each region has the smaller part of both.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: readWeights,
+    fix: WEIGHTS_FIX,
+    needs: 'region',
+  },
+  nextHomeShare: {
+    flag: 'next-home-share',
+    env: 'SLUICE_NEXT_HOME_SHARE',
+    value: '<share>',
+    help: 'The same for the home share.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: readShare,
+    fix: 'give a number from 0 to 1',
+    needs: 'region',
+  },
+  globalRedis: {
+    flag: 'global-redis',
+    env: 'SLUICE_GLOBAL_REDIS_URL',
+    value: '<url>',
+    help: 'Redis that all regions lease from.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (isRedisUrl(text) ? text : undefined),
+    fix: REDIS_URL_FIX,
+    needs: 'region',
+    secret: true,
+  },
+  globalDeadlineMs: {
+    flag: 'global-deadline-ms',
+    env: 'SLUICE_GLOBAL_DEADLINE_MS',
+    value: '<ms>',
+    help: 'How long a check may wait for the global Redis, if nothing is left in its region.',
+    fallback: () => undefined,
+    shownFallback: '250',
+    read: (text) => readInteger(text, 1, 10_000),
+    fix: 'give milliseconds from 1 to 10000',
+    needs: 'region',
+  },
   nodes: {
     flag: 'nodes',
     env: 'SLUICE_NODES',
@@ -133,6 +262,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     read: (text) => (text === 'auto' ? availableParallelism() : readInteger(text, 1, 256)),
     fix: 'give a whole number from 1 to 256, or auto',
     needs: 'redis',
+    needsOneOf: ['database', 'rules'],
   },
   maxKeys: {
     flag: 'max-keys',
@@ -213,4 +343,29 @@ export const SETTINGS: SettingsTable<Settings> = {
 export function readInteger(text: string, min: number, max: number): number | undefined {
   const value = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN
   return value >= min && value <= max ? value : undefined
+}
+
+function readStores(text: string): Readonly<Record<string, string>> | undefined {
+  const stores: Record<string, string> = {}
+  for (const one of text.split(/\s+/).filter((part) => part !== '')) {
+    const [, name = '', url = ''] = /^([a-z0-9_.-]{1,64})=(.*)$/.exec(one) ?? []
+    if (!isRedisUrl(url) || name === 'default' || Object.hasOwn(stores, name)) return undefined
+    stores[name] = url
+  }
+  return stores
+}
+
+function readShare(text: string): number | undefined {
+  const value = /^\d(\.\d{1,6})?$/.test(text) ? Number(text) : Number.NaN
+  return value <= 1 ? value : undefined
+}
+
+function readWeights(text: string): Readonly<Record<string, number>> | undefined {
+  const pairs = text.split(',').map((pair) => pair.split('='))
+  const weights = pairs.map(([name = '', weight = '', ...more]) => {
+    return [name, REGION_NAME.test(name) && more.length === 0 ? readShare(weight) : undefined] as const
+  })
+  const sum = weights.reduce((total, [, weight]) => total + Math.round((weight ?? Number.NaN) * 1e6), 0)
+  if (!(sum <= 1e6) || new Set(weights.map(([name]) => name)).size < weights.length) return undefined
+  return Object.fromEntries(weights) as Record<string, number> // none is undefined, or there were no sum
 }

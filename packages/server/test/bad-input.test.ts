@@ -128,7 +128,7 @@ describe('bodies that are not taken', () => {
     const { status, body } = await post(path, sent)
     const { code, errors } = body as unknown as Problem
     expect({ status, code }).toEqual({ status: 413, code: 'BODY_TOO_LARGE' })
-    const fix = 'send at most 64 KiB, or 2 MiB to check/batch'
+    const fix = 'send at most 64 KiB, 2 MiB to check/batch, or 8 MiB to rule-set'
     expect(errors).toEqual([{ field: 'body', value: `${sent.length} bytes`, fix }])
   })
 
@@ -166,7 +166,7 @@ test.each([
 test.each([
   ['GET', CHECK, 'POST'],
   ['DELETE', '/livez', 'GET, HEAD'],
-  ['PATCH', '/api/v1/rate-limit/rules/x', 'PUT, DELETE'],
+  ['POST', '/api/v1/rate-limit/rules/x', 'GET, HEAD, PUT, PATCH, DELETE'],
 ])('%s %s is a 405 that says what is allowed', async (method, path, allow) => {
   const { send } = await serveApp([])
   const answer = await send(path, { method })

@@ -5,26 +5,33 @@ import { CHECK, MESSAGES_REQUEST, MESSAGES_RULE, serveApp } from './service.ts'
 
 describe('the two documented examples', () => {
   test.each([
-    ['the rule of the document', () => [MESSAGES_RULE]],
-    ['the rules that come with Sluice', () => readRuleFile(exampleRulesPath())],
-  ])('%s: 100 requests are allowed with the documented four fields, the 101st is refused', async (_name, rules) => {
-    const { post, clock } = await serveApp(rules())
-    clock.advanceMs(1500) // the windows of the clock start on the minute: this request does not
-    const nowSeconds = Math.floor(clock.nowUs() / 1e6)
-    const allowed = await post(CHECK, MESSAGES_REQUEST)
-    expect(allowed.status).toBe(200)
-    expect(allowed.body).toEqual({ allowed: true, remaining: 99, limit: 100, reset_at: expect.any(Number) })
-    expect(Object.keys(allowed.body)).toEqual(['allowed', 'remaining', 'limit', 'reset_at'])
-    for (let remaining = 98; remaining >= 0; remaining -= 1) {
-      expect((await post(CHECK, MESSAGES_REQUEST)).body).toMatchObject({ allowed: true, remaining, limit: 100 })
-    }
-    const denied = await post(CHECK, MESSAGES_REQUEST)
-    expect(denied.status).toBe(200)
-    expect(denied.body).toMatchObject({ allowed: false, remaining: 0, limit: 100, retry_after: expect.any(Number) })
-    expect(Object.keys(denied.body).slice(0, 5)).toEqual(['allowed', 'remaining', 'limit', 'reset_at', 'retry_after'])
-    expect(denied.body.reset_at).toBeGreaterThan(nowSeconds)
-    expect(Number.isInteger(denied.body.reset_at) && Number.isInteger(denied.body.retry_after)).toBe(true)
-  })
+    ['the rule of the document', () => [MESSAGES_RULE], MESSAGES_REQUEST],
+    [
+      'the rules that come with Sluice',
+      () => readRuleFile(exampleRulesPath()),
+      { ...MESSAGES_REQUEST, endpoint: '/api/v1/comments' },
+    ],
+  ])(
+    '%s: 100 requests are allowed with the documented four fields, the 101st is refused',
+    async (_, rules, request) => {
+      const { post, clock } = await serveApp(rules())
+      clock.advanceMs(1500) // the windows of the clock start on the minute: this request does not
+      const nowSeconds = Math.floor(clock.nowUs() / 1e6)
+      const allowed = await post(CHECK, request)
+      expect(allowed.status).toBe(200)
+      expect(allowed.body).toEqual({ allowed: true, remaining: 99, limit: 100, reset_at: expect.any(Number) })
+      expect(Object.keys(allowed.body)).toEqual(['allowed', 'remaining', 'limit', 'reset_at'])
+      for (let remaining = 98; remaining >= 0; remaining -= 1) {
+        expect((await post(CHECK, request)).body).toMatchObject({ allowed: true, remaining, limit: 100 })
+      }
+      const denied = await post(CHECK, request)
+      expect(denied.status).toBe(200)
+      expect(denied.body).toMatchObject({ allowed: false, remaining: 0, limit: 100, retry_after: expect.any(Number) })
+      expect(Object.keys(denied.body).slice(0, 5)).toEqual(['allowed', 'remaining', 'limit', 'reset_at', 'retry_after'])
+      expect(denied.body.reset_at).toBeGreaterThan(nowSeconds)
+      expect(Number.isInteger(denied.body.reset_at) && Number.isInteger(denied.body.retry_after)).toBe(true)
+    },
+  )
 })
 
 const BAN = {

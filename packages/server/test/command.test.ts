@@ -7,6 +7,7 @@ import { beforeAll, describe, expect, test, vi } from 'vitest'
 import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp } from '../src/cli/help.ts'
 import { VERSION } from '../src/package-facts.ts'
+import { emptyDataDir } from './databases.ts'
 import { buildOnce, type Running, run, start } from './process.ts'
 import { CHECK, clientOf, RULES, ruleFile } from './service.ts'
 
@@ -45,7 +46,7 @@ describe('the command', () => {
     const taken = createServer().listen(0, '127.0.0.1')
     await once(taken, 'listening')
     const { port } = taken.address() as { port: number }
-    const { code, stderr } = run(['--port', String(port)])
+    const { code, stderr } = run(['--port', String(port), '--rules', ruleFile(ONE)])
     taken.close()
     expect(code).toBe(1)
     expect(stderr).toContain('choose another port with --port')
@@ -54,10 +55,10 @@ describe('the command', () => {
 
 describe('the banner', () => {
   test('shows address, rules and a curl that counts down to a refusal', async () => {
-    const { output } = await start([])
+    const { output } = await start([], { SLUICE_DATA_DIR: await emptyDataDir() })
     const { stdout } = output()
     expect(stdout).toMatch(/^Sluice \S+ listens on http:\/\/127\.0\.0\.1:\d+\n/)
-    expect(stdout).toMatch(/messages_per_min +100\/min +per_user +POST \/api\/v1\/messages/)
+    expect(stdout).toMatch(/comments_per_min +100\/min +per_user +POST \/api\/v1\/comments/)
     expect(stdout).toMatch(/search_tiers +10\/s, 200\/min, 5000\/h, 50000\/d +per_api_key/)
     const curl = /^ +(curl .+)$/m.exec(stdout)?.[1] ?? ''
     const answers = Array.from({ length: 7 }, () => JSON.parse(execFileSync('sh', ['-c', curl], { encoding: 'utf8' })))

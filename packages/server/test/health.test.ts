@@ -1,5 +1,6 @@
-import { expect, test } from 'vitest'
-import { serveApp } from './service.ts'
+import { writeFileSync } from 'node:fs'
+import { expect, test, vi } from 'vitest'
+import { serveApp, serveFile } from './service.ts'
 
 test('/livez answers while the process lives', async () => {
   const { get, lifecycle } = await serveApp([])
@@ -8,11 +9,15 @@ test('/livez answers while the process lives', async () => {
 })
 
 test('/readyz: ready, then degraded but still 200, then draining and 503', async () => {
-  const { get, metrics, lifecycle } = await serveApp([])
+  const service = await serveFile('[]')
+  expect((await service.get('/readyz')).body).toMatchObject({ status: 'ready', store: 'memory', trouble: [] })
+  writeFileSync(service.rulesPath, 'no rules')
+  const trouble = [`rules: the file ${service.rulesPath} has wrong ones, the last good rules are in force`]
+  await vi.waitFor(async () => {
+    expect(await service.get('/readyz')).toMatchObject({ status: 200, body: { status: 'degraded', trouble } })
+  }, 10_000)
+  const { get, lifecycle } = await serveApp([])
   expect((await get('/readyz')).body).toEqual({ status: 'ready', rules_version: 1, store: 'memory', trouble: [] })
-  metrics.rulesValid = false
-  const trouble = ['rules: the file is wrong, the last good rules are in force']
-  expect(await get('/readyz')).toMatchObject({ status: 200, body: { status: 'degraded', trouble } })
   lifecycle.draining = true
   expect(await get('/readyz')).toMatchObject({ status: 503, body: { status: 'draining' } })
 })

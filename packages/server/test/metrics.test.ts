@@ -44,13 +44,15 @@ describe('/metrics', () => {
   test('tells the keys held, and the state of the rules', async () => {
     const { get, post, metrics } = await serveApp([TWO])
     await post(BATCH, { checks: [{ client_id: 'a' }, { client_id: 'b' }] })
-    metrics.rulesValid = false
-    metrics.rulesVersion = 7
+    metrics.watchRules(() => ({ version: 7, valid: false, ageSeconds: 12 }))
+    metrics.rulesArrived(0.2)
     const found = await samples(get)
     expect(found.get('sluice_keys')).toBe(2)
     expect(found.get('sluice_overflowed_total')).toBe(0)
     expect(found.get('sluice_rules_valid')).toBe(0)
     expect(found.get('sluice_rules_version')).toBe(7)
+    expect(found.get('sluice_rules_age_seconds')).toBe(12)
+    expect(found.get('sluice_rules_propagation_seconds_bucket{le="0.25"}')).toBe(1)
   })
 
   test('never has a client key in it', async () => {

@@ -4,6 +4,7 @@ import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
+import { temporaryFolder } from './databases.ts'
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
 const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url))
@@ -24,6 +25,7 @@ export function run(args: readonly string[], env: Record<string, string> = {}): 
 
 export type Running = {
   readonly address: string
+  readonly pid: number
   /** What it has printed so far. */
   output(): Omit<Ended, 'code'>
   signal(name: NodeJS.Signals): void
@@ -42,12 +44,14 @@ export async function start(args: readonly string[], env: Record<string, string>
   const output = collect(child)
   const address = await addressIn(child, output)
   const ended = async () => ({ code: (await exit)[0], ...output() })
-  return { address, output, ended, signal: (name) => child.kill(name) }
+  return { address, pid: child.pid ?? 0, output, ended, signal: (name) => child.kill(name) }
 }
 
+/** Each process has a data folder of its own, unless a test says otherwise. */
 function options(env: Record<string, string>) {
   const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))
-  return { cwd: ROOT, encoding: 'utf8' as const, env: { ...Object.fromEntries(inherited), ...env } }
+  const own = env.SLUICE_DATA_DIR ? {} : { SLUICE_DATA_DIR: temporaryFolder() }
+  return { cwd: ROOT, encoding: 'utf8' as const, env: { ...Object.fromEntries(inherited), ...own, ...env } }
 }
 
 function collect(child: ChildProcess): Running['output'] {

@@ -54,7 +54,7 @@ describe('a change of the rule file', () => {
     const errors = service.logged.filter(({ level }) => level === 'error')
     expect(errors).toMatchObject([
       {
-        msg: 'the rule file is wrong: the last good rules stay in force',
+        msg: 'the rules are wrong: the last good rules stay in force',
         version: 1,
         errors: [expect.stringMatching(/rules\.yaml:1: rules\[0\]\.limit: give a whole number .* \(got -1\)$/)],
       },

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { parseRules } from 'sluice'
 import { expect, test } from 'vitest'
-import { MESSAGES_RULE, RULES, serveApp } from './service.ts'
+import { ADMIN_TOKEN, MESSAGES_RULE, RULES, serveApp } from './service.ts'
 
 test('GET lists the rules in force, in a form that is a rule file again', async () => {
   const off = { rule_id: 'off', limit: 1, window_seconds: 1, enabled: false }
@@ -17,8 +17,9 @@ test.each([
   ['PUT', `${RULES}/messages_per_min`, JSON.stringify(MESSAGES_RULE)],
   ['DELETE', `${RULES}/messages_per_min`, undefined],
 ])('%s %s is a 409 that names the file to change instead', async (method, path, body) => {
-  const { send, get } = await serveApp([MESSAGES_RULE])
-  const headers = body === undefined ? {} : { 'content-type': 'application/json' }
+  const { send, get } = await serveApp([MESSAGES_RULE], undefined, ADMIN_TOKEN)
+  const authorization = `Bearer ${ADMIN_TOKEN}`
+  const headers = { authorization, ...(body === undefined ? {} : { 'content-type': 'application/json' }) }
   const answer = await send(path, { method, headers, ...(body === undefined ? {} : { body }) })
   expect(answer).toMatchObject({ status: 409, body: { code: 'RULES_FROM_FILE' } })
   expect(answer.body.detail).toContain('/etc/sluice/rules.yaml')

@@ -8,16 +8,23 @@ import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
 import { createCheck } from '../src/checking.ts'
 import type { ClientSettings } from '../src/client-settings.ts'
+import type { Database } from '../src/db/database.ts'
 import { createApp } from '../src/http/app.ts'
 import { createLog, keyHash, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics.ts'
+import { databaseSource } from '../src/rules/database-source.ts'
+import { LiveRules } from '../src/rules/live-rules.ts'
+import type { RuleSource } from '../src/rules/rule-source.ts'
+import { RuleStore } from '../src/rules/rule-store.ts'
 import { startServer } from '../src/server.ts'
 import { SETTINGS, type Settings } from '../src/settings.ts'
+import { emptyDataDir } from './databases.ts'
 
 export const CHECK = '/api/v1/rate-limit/check'
 export const BATCH = '/api/v1/rate-limit/check/batch'
 export const REFUND = '/api/v1/rate-limit/refund'
 export const RULES = '/api/v1/rate-limit/rules'
+export const RULE_SET = '/api/v1/rate-limit/rule-set'
 export const ADMIN_TOKEN = 'token-of-the-admins'
 
 /** The rule printed in the source document, as it stands there. */
@@ -58,12 +65,32 @@ export type App = Client & {
 }
 
 /** The HTTP face alone, with rules handed over, a clock that stands still and any store. */
-export async function serveApp(
+export function serveApp(
   rules: unknown,
   makeStore?: (clock: FakeClock) => Store,
   adminToken?: string,
   clients: Partial<ClientSettings> = {},
 ): Promise<App> {
+  return serveRules({ rules, source: STILL, ruleStore: undefined, makeStore, adminToken, clients })
+}
+
+/** A node whose rules are in this database, with a clock that stands still. */
+export async function serveDatabase(database: Database): Promise<App> {
+  const ruleStore = new RuleStore(database)
+  const source = databaseSource(database, 'the database of a test')
+  return serveRules({ rules: [], source, ruleStore, makeStore: undefined, adminToken: ADMIN_TOKEN })
+}
+
+type RulesServed = {
+  readonly rules: unknown
+  readonly source: RuleSource
+  readonly ruleStore: RuleStore | undefined
+  readonly makeStore: ((clock: FakeClock) => Store) | undefined
+  readonly adminToken: string | undefined
+  readonly clients?: Partial<ClientSettings>
+}
+
+async function serveRules({ rules, source, ruleStore, makeStore, adminToken, clients }: RulesServed): Promise<App> {
   const { log, logged } = captureLog()
   const clock = fakeClock()
   const metrics = new Metrics()
@@ -72,19 +99,28 @@ export async function serveApp(
   const limiter = createLimiter({ rules, store, clock })
   const lifecycle = { draining: false }
   const opened = { kind: 'memory' as const, store, failure: () => undefined, drill: undefined }
-  const parts = { limiter, metrics, log, keyHash: keyHash('a secret of tests') }
-  const check = createCheck({ ...parts, answersSync: store.takeSync !== undefined })
-  const app = await createApp({
-    ...{ ...parts, check, store: opened, lifecycle, clock, adminToken },
-    clients: { ...defaults(), ...clients },
-    rulesPath: '/etc/sluice/rules.yaml',
-  })
+  const live = new LiveRules({ source, snapshot: undefined, limiter, metrics, log })
+  await live.start()
+  const hashed = { limiter, metrics, log, keyHash: keyHash('a secret of tests') }
+  const check = createCheck({ ...hashed, answersSync: store.takeSync !== undefined })
+  const parts = { ...hashed, check, live, ruleStore, store: opened, lifecycle, clock, adminToken }
+  const app = await createApp({ ...parts, clients: { ...defaults(), ...clients } })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {
     await app.close()
+    await live.stop()
     await limiter.close()
   })
   return { ...clientOf(address, logged), clock, metrics, lifecycle }
+}
+
+/** A file that never changes. */
+const STILL: RuleSource = {
+  kind: 'file',
+  place: 'the file /etc/sluice/rules.yaml',
+  read: async () => undefined,
+  watch: async () => ({ stop: async () => {} }),
+  close: async () => {},
 }
 
 export type Service = Client & { readonly rulesPath: string; close(): Promise<void> }
@@ -102,6 +138,14 @@ export async function serveFile(
   return { ...clientOf(server.address, logged), rulesPath, close: server.close }
 }
 
+/** The same with its rules in an embedded database of its own. */
+export async function serveEmbedded(settings: Partial<Settings>): Promise<Client> {
+  const { log, logged } = captureLog()
+  const server = await startServer({ ...defaults(), ...settings, port: 0, dataDir: await emptyDataDir() }, log)
+  onTestFinished(() => server.close())
+  return clientOf(server.address, logged)
+}
+
 /** A rule file in a folder of its own that is gone after the test. */
 export function ruleFile(content: string, name = 'rules.yaml'): string {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-server-'))
@@ -111,7 +155,7 @@ export function ruleFile(content: string, name = 'rules.yaml'): string {
   return path
 }
 
-function defaults(): Settings {
+export function defaults(): Settings {
   const values = Object.entries(SETTINGS).map(([name, { fallback }]) => [name, fallback()])
   return Object.fromEntries(values) as Settings
 }

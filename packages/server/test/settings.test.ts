@@ -26,16 +26,29 @@ function faultsOf(args: string[], env: Record<string, string> = {}): string[] {
     : []
 }
 
+/** A node in a region. */
+const IN_EU = ['--redis=redis://h', '--region=eu', '--region-weights=eu=1', '--global-redis=redis://g']
+
 /** flag → a text that is not its default, and what it is read as. */
 const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more?: string[]] } = {
   host: ['0.0.0.0', '0.0.0.0'],
   port: ['9000', 9000],
   rules: ['package.json', 'package.json'],
+  database: ['postgres://127.0.0.1/sluice', 'postgres://127.0.0.1/sluice'],
+  dataDir: ['data', 'data'],
   redis: ['redis://127.0.0.1:6379', 'redis://127.0.0.1:6379'],
+  stores: ['hot=redis://127.0.0.1:6380', { hot: 'redis://127.0.0.1:6380' }, ['--redis', 'redis://h']],
   redisConnections: ['4', 4, ['--redis', 'redis://h']],
   storeDeadlineMs: ['50', 50, ['--redis', 'redis://h']],
+  region: ['eu', 'eu', ['--redis', 'redis://h', '--region-weights', 'eu=1', '--global-redis', 'redis://g']],
+  regionWeights: ['eu=0.6,us=0.4', { eu: 0.6, us: 0.4 }, IN_EU.filter((text) => !text.includes('weights'))],
+  homeShare: ['0.5', 0.5, IN_EU],
+  nextRegionWeights: ['eu=0.5,us=0.5', { eu: 0.5, us: 0.5 }, IN_EU],
+  nextHomeShare: ['0', 0, IN_EU],
+  globalRedis: ['redis://g:1', 'redis://g:1', IN_EU.filter((text) => !text.includes('global'))],
+  globalDeadlineMs: ['90', 90, IN_EU],
   nodes: ['3', 3, ['--redis', 'redis://h']],
-  workers: ['2', 2, ['--redis', 'redis://h']],
+  workers: ['2', 2, ['--redis', 'redis://h', '--rules', 'package.json']],
   maxKeys: ['1000', 1000],
   ipv6Prefix: ['56', 56],
   layer: ['edge', 'edge'],
@@ -66,7 +79,7 @@ describe('settings', () => {
       ]) {
         expect(settings[name as keyof Settings]).toEqual(value)
       }
-      expect(settingsOf([])[name as keyof Settings], 'the default').not.toBe(value)
+      expect(settingsOf([])[name as keyof Settings], 'the default').not.toEqual(value)
     },
   )
 
@@ -75,10 +88,17 @@ describe('settings', () => {
     expect(settingsOf([], { SLUICE_PORT: '3', SLUICE_HOST: '' })).toMatchObject({ port: 3, host: '127.0.0.1' })
   })
 
-  test('without any: port 8080 of this machine, memory, and rules that exist', () => {
-    const { host, port, redis, rules } = settingsOf([])
+  test('without any: port 8080 of this machine, counters in memory, rules in the embedded database', () => {
+    const { host, port, redis, rules, database, dataDir } = settingsOf([])
     expect({ host, port, redis }).toEqual({ host: '127.0.0.1', port: 8080, redis: undefined })
-    expect(readFileSync(rules, 'utf8')).toContain('messages_per_min')
+    expect({ rules, database, dataDir }).toEqual({ rules: undefined, database: undefined, dataDir: '.sluice' })
+  })
+
+  test('several workers need rules that all of them can read', () => {
+    const workers = ['--workers', '2', '--redis', 'redis://h']
+    const fix = 'remove it, or give --database or --rules: the embedded database is for one process'
+    expect(faultsOf(workers)).toEqual([`--workers: ${fix} (got "2")`])
+    expect(settingsOf([...workers, '--database', 'postgres://h/d']).workers).toBe(2)
   })
 
   test('all mistakes are told at once, each with its place, its value and what to do', () => {
@@ -105,7 +125,7 @@ describe('settings', () => {
       'argument: remove it: settings are given as --flag value (got "extra")',
       '--port: give a port from 0 to 65535 (got "70000")',
       '--rules: give the path of a file that exists (got "nowhere.yaml")',
-      'SLUICE_REDIS_URL: give a URL such as redis://127.0.0.1:6379 or rediss://user:password@host:6380/0',
+      `SLUICE_REDIS_URL: ${SETTINGS.redis.fix}`,
       'SLUICE_MAX_KEYS: give a whole number from 1 to 1000000000 (got "-1")',
       'SLUICE_IPV6_PREFIX: give a number of bits from 1 to 128 (got "129")',
       '--layer: use edge or service (got "middle")',
@@ -121,6 +141,13 @@ describe('settings', () => {
     [['--port', '0x50'], '--port: give a port from 0 to 65535 (got "0x50")'],
     [['--host', 'a b'], '--host: give a host name or an address, such as 127.0.0.1 (got "a b")'],
     [['--redis-connections', '2'], '--redis-connections: remove it, or give --redis: it needs that (got "2")'],
+    ...['eu', 'eu=2', 'eu=0.6,us=0.5', 'eu=0.1,eu=0.1', 'EU=1', 'eu=1=1', ''].map((text): [string[], string] => [
+      [...IN_EU, '--region-weights', text],
+      `--region-weights: give each region a weight from 0 to 1, together at most 1: eu=0.6,us=0.4 (got "${text}")`,
+    ]),
+    [[...IN_EU, '--home-share', '1.5'], '--home-share: give a number from 0 to 1 (got "1.5")'],
+    [['--global-redis', 'redis://:secret@g'], '--global-redis: remove it, or give --region: it needs that'],
+    [IN_EU.slice(0, 3), '--region: remove it, or give --global-redis: it needs that (got "eu")'],
     [['--whatever'], '--whatever: unknown flag; --help lists all flags'],
     [['-x'], '-x: unknown flag; --help lists all flags'],
   ])('%j: %s', (args, fault) => expect(faultsOf(args)).toEqual([fault]))

@@ -152,7 +152,7 @@ export class Decided implements Decision {
 
   /** What it took and has not given back yet; once asked, nothing is left. */
   takeBack(units: number | undefined): Give[] {
-    if (this.#settled || this.source === 'policy') return []
+    if (this.#settled) return [] // what a policy let pass took no units
     const released = this.#released
     this.#settled = this.#released = true
     return this.#gives((charge) => !(released && isPermit(charge)), units)
@@ -206,7 +206,8 @@ export class Decided implements Decision {
       const { owner, detail } = charge
       const limit = grant?.part ?? charge.limit
       const leased = grant?.bookedUs !== undefined
-      gives.push({ limit, owner, detail, units: taken, bookedUs: grant?.bookedUs ?? this.#taken.nowUs, leased })
+      const bookedUs = grant?.bookedUs ?? grant?.at?.nowUs ?? this.#taken.nowUs
+      gives.push({ limit, owner, detail, units: taken, bookedUs, leased })
     })
     return gives
   }

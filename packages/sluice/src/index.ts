@@ -6,9 +6,10 @@ export { type Clock, systemClock } from './clock.ts'
 export type { Decision, Outcome } from './decision.ts'
 export { ERRORS, type ErrorCode, type Fault, LimiterError } from './errors.ts'
 export type { HotKey } from './hot-keys/hot-keys.ts'
-export { createLimiter, type Limiter, type LimiterOptions } from './limiter.ts'
+export { createLimiter, type Limiter, type LimiterOptions, type PreparedRules } from './limiter.ts'
 export { parseRules } from './rules/parse.ts'
 export { plainRule, type Rule, type RuleCondition, type RuleLimit } from './rules/rule.ts'
+export { inSlices, mapped, type Sliced } from './slices.ts'
 export { type MemoryStoreOptions, memoryStore } from './store/memory.ts'
 export type {
   BucketName,

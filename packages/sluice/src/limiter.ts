@@ -1,14 +1,15 @@
 // The way of a request: match → charges → take → combine → decision. A refusal is a value; an exception means bad input
 // or a broken store. A check sees one rule set as a whole, and a rule set that is refused changes nothing.
 
+import type { Limit } from './algorithms/limit.ts'
 import { type Clock, systemClock } from './clock.ts'
 import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE, type Plan } from './decision.ts'
 import { LimiterError, optionInvalid } from './errors.ts'
 import { type HotKey, HotKeys } from './hot-keys/hot-keys.ts'
 import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
-import { parseRules } from './rules/parse.ts'
 import type { Rule } from './rules/rule.ts'
 import { RuleSet } from './rules/rule-set.ts'
+import { atOnce, inSlices, type Sliced } from './slices.ts'
 import { memoryStore } from './store/memory.ts'
 import type { Store, Taken } from './store/store.ts'
 import type { Subject } from './subject.ts'
@@ -46,11 +47,23 @@ export interface Limiter {
   reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void>
   /** Replaces all rules at once; throws RULE_INVALID and keeps the present ones if one of them is wrong. */
   setRules(rules: unknown, version?: number): void
+  /**
+   * The same in two steps, for large sets: this one takes its time, and checks go on meanwhile. Rejects with
+   * RULE_INVALID if one of them is wrong. Nothing changes before `enforce` is called on what it resolves to.
+   */
+  prepareRules(rules: unknown, version?: number): Promise<PreparedRules>
   /** The buckets that get the most checks of this limiter at present, the hottest first: estimates, from samples. */
   hotKeys(): readonly HotKey[]
   readonly rules: readonly Rule[]
   readonly version: number
+  rule(ruleId: string): Rule | undefined
   close(): Promise<void>
+}
+
+/** A rule set that is good, and not in force yet. */
+export type PreparedRules = {
+  readonly rules: readonly Rule[]
+  enforce(): void
 }
 
 export function createLimiter(options: LimiterOptions): Limiter {
@@ -72,7 +85,7 @@ class RuleLimiter implements Limiter, Decider {
     this.#options = options
     this.#store = options.store ?? ownMemory()
     this.#hotKeys = new HotKeys(options.clock ?? systemClock, Math.random)
-    this.#rules = this.#compile(options.rules, options.version ?? 1)
+    this.#rules = atOnce(this.#compile(options.rules, options.version ?? 1))
   }
 
   get rules(): readonly Rule[] {
@@ -81,6 +94,10 @@ class RuleLimiter implements Limiter, Decider {
 
   get version(): number {
     return this.#rules.version
+  }
+
+  rule(ruleId: string): Rule | undefined {
+    return this.#rules.rule(ruleId)
   }
 
   newId(): string {
@@ -137,7 +154,17 @@ class RuleLimiter implements Limiter, Decider {
   }
 
   setRules(rules: unknown, version: number = this.version + 1): void {
-    this.#rules = this.#compile(rules, version)
+    this.#rules = atOnce(this.#compile(rules, version))
+  }
+
+  async prepareRules(rules: unknown, version: number = this.version + 1): Promise<PreparedRules> {
+    const prepared = await inSlices(this.#compile(rules, version))
+    return {
+      rules: prepared.rules,
+      enforce: () => {
+        this.#rules = prepared
+      },
+    }
   }
 
   hotKeys(): readonly HotKey[] {
@@ -149,9 +176,11 @@ class RuleLimiter implements Limiter, Decider {
     await this.#store.close()
   }
 
-  #compile(rules: unknown, version: number): RuleSet {
+  #compile(rules: unknown, version: number): Sliced<RuleSet> {
     const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, clock = systemClock } = this.#options
-    return new RuleSet(parseRules(rules), version, { layer, ipv6Prefix }, clock)
+    const refusesSpread = this.#store.refusesSpread && ((limit: Limit) => this.#store.refusesSpread?.(limit))
+    const options = { layer, ipv6Prefix, stores: this.#store.named ?? [], refusesSpread }
+    return RuleSet.of(rules, version, options, clock, this.#rules)
   }
 
   #plan(subject: Subject, requestId: string | undefined): Plan {

@@ -15,7 +15,7 @@ const WARNINGS: Readonly<Record<WarningCode, string>> = {
     'the address of a client is unknown, so all such clients share one limit, or have none, as the rule says. ' +
     'Pass `key` or `subject`, or `ip` to the middlewares that have it.',
   SLUICE_UNTRUSTED_PROXY:
-    'a request came with X-Forwarded-For or Forwarded, which is not believed, so all clients of a proxy share one limit. ' +
+    'a request came with X-Forwarded-For or Forwarded, which is not believed: clients of a proxy share one limit. ' +
     'Pass the addresses of your proxies, trustProxy: ["10.0.0.0/8"], or [] if you have none.',
   SLUICE_COUNTED_TWICE:
     'two middlewares of one limiter have judged the same request, so it counts twice. ' +

@@ -8,10 +8,11 @@ import { thrownBy } from './limiter-bench.ts'
 
 const EXPORTS: Record<string, string[]> = {
   sluice: [
-    ...['ALGORITHMS', 'ERRORS', 'LimiterError', 'compileLimit', 'createLimiter', 'memoryStore', 'parseRules'],
-    ...['plainRule', 'systemClock'],
+    ...['ALGORITHMS', 'ERRORS', 'LimiterError', 'compileLimit', 'createLimiter', 'inSlices', 'mapped'],
+    ...['memoryStore', 'parseRules', 'plainRule', 'systemClock'],
   ],
   'sluice/redis': ['redisStore'],
+  'sluice/regions': ['regionStore'],
   'sluice/http': [
     ...[
       'IPV6_PREFIX_DEFAULT',
@@ -35,6 +36,7 @@ const EXPORTS: Record<string, string[]> = {
     ...['parseCidr', 'policyName', 'quotaExceeded', 'rateLimitHeaders', 'retryAfterSeconds', 'subjectOf', 'withEnd'],
     ...['withHeaders'],
   ],
+  'sluice/client': ['politeFetch', 'readLimits'],
   'sluice/express': ['rateLimit'],
   'sluice/fastify': ['rateLimit', 'rateLimitPlugin'],
   'sluice/koa': ['rateLimit'],
@@ -42,7 +44,15 @@ const EXPORTS: Record<string, string[]> = {
   'sluice/nest': ['rateLimit'],
   'sluice/node': ['rateLimit'],
   'sluice/fetch': ['rateLimit'],
-  'sluice/testing': ['fakeClock', 'seededRandom', 'startFaultProxy', 'startRedis', 'storeContract'],
+  'sluice/express-rate-limit': ['SluiceStore'],
+  'sluice/fastify-rate-limit': ['storeClass'],
+  'sluice/hono-rate-limiter': ['SluiceStore'],
+  'sluice/nestjs-throttler': ['SluiceThrottlerStorage'],
+  'sluice/rate-limiter-flexible': ['limiterClass'],
+  'sluice/testing': [
+    ...['fakeClock', 'seededRandom', 'startFaultProxy', 'startPostgres', 'startRedis', 'startRedisCluster'],
+    ...['startSentinels', 'storeContract'],
+  ],
 }
 
 test.each(Object.entries(EXPORTS))('%s exports these names and no others', async (subpath, names) => {
@@ -52,7 +62,9 @@ test.each(Object.entries(EXPORTS))('%s exports these names and no others', async
 test('its types have names too: one that goes does not compile', () => {
   expectTypeOf<[api.AlgorithmName, api.Clock, api.Decision, api.Fault, api.Limiter, api.LimiterOptions]>().toBeArray()
   expectTypeOf<[api.Limit, api.LimitNumbers, api.MemoryStoreOptions, api.Outcome, api.Subject]>().toBeArray()
-  expectTypeOf<[api.Rule, api.RuleCondition, api.RuleLimit, api.ErrorCode]>().toBeArray()
+  expectTypeOf<
+    [api.Rule, api.RuleCondition, api.RuleLimit, api.PreparedRules, api.Sliced<number>, api.ErrorCode]
+  >().toBeArray()
   expectTypeOf<[api.BucketName, api.Charge, api.ChargeKind, api.Give, api.Grant, api.Op, api.Short]>().toBeArray()
   expectTypeOf<[api.HotKey, api.Source, api.Store, api.Take, api.Taken]>().toBeArray()
 })

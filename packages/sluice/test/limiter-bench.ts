@@ -42,8 +42,11 @@ export function admitted({ check }: Bench, subject: Subject = {}, count = 20): n
 
 /** Nobody may ask it anything. */
 export const untouchable: Store = new Proxy({} as Store, {
-  get: (_store, verb) => () => {
-    throw new Error(`${String(verb)} was called`)
+  get: (_store, verb) => {
+    if (verb === 'named') return undefined
+    return () => {
+      throw new Error(`${String(verb)} was called`)
+    }
   },
 })
 

@@ -220,12 +220,37 @@ describe('new rules', () => {
     ],
     ['a field that would do nothing', [{ ...MINUTE, rule_id: 'b', store: 'hot' }]],
     ['no list', 'rules'],
-  ])('with %s are refused as a whole, and the old ones stay in force', (_what, rules) => {
+  ])('with %s are refused as a whole, and the old ones stay in force', async (_what, rules) => {
     const one = bench([{}])
     admitted(one, {}, 4)
     expect(thrownBy(() => one.limiter.setRules(rules))).toEqual(refusing('RULE_INVALID'))
+    await expect(one.limiter.prepareRules(rules)).rejects.toEqual(refusing('RULE_INVALID'))
     expect([one.limiter.version, one.limiter.rules.length]).toEqual([1, 1])
     expect(admitted(one)).toBe(6)
+  })
+
+  test('that are prepared change nothing before they are enforced; checks go on meanwhile', async () => {
+    const { check, limiter } = bench([{}])
+    const many = Array.from({ length: 2000 }, (_, index) => ({ rule_id: `r${index}`, ...MINUTE }))
+    const preparing = limiter.prepareRules(many)
+    expect(check()).toMatchObject({ ruleId: 'a', version: 1 })
+    const prepared = await preparing
+    expect([check().version, prepared.rules.length, limiter.rule('a')?.rule_id]).toEqual([1, 2000, 'a'])
+    prepared.enforce()
+    expect([check().version, limiter.rules.length]).toEqual([2, 2000])
+    expect([limiter.rule('r7')?.rule_id, limiter.rule('a')]).toEqual(['r7', undefined])
+  })
+
+  test('may hold rules that are in force already, and are then the same as if written anew', () => {
+    const { check, limiter } = bench([{ limit: 5 }, { limit: 9 }])
+    const [a, b] = limiter.rules
+    limiter.setRules([a, { ...b, limits: undefined, rule_id: 'c', ...MINUTE }])
+    expect(limiter.rules[0]).toBe(a)
+    expect(check().outcomes.map(({ ruleId, limit, remaining }) => [ruleId, limit, remaining])).toEqual([
+      ['a', 5, 4],
+      ['c', MINUTE.limit, MINUTE.limit - 1],
+    ])
+    expect(thrownBy(() => limiter.setRules([a, a]))).toEqual(refusing('RULE_INVALID'))
   })
 
   test('do not change a check that is under way', async () => {

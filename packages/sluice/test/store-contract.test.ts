@@ -8,6 +8,7 @@ import { type FakeClock, type RedisProcess, startRedis, storeContract } from 'sl
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { approximateStore } from '../src/approximate/approximate-store.ts'
 import type { Timers } from '../src/clock.ts'
+import { type Place, scatterStore } from '../src/scatter/scatter-store.ts'
 import { shardStore } from '../src/shards/shard-store.ts'
 import { BARE } from './support/bare.ts'
 
@@ -23,6 +24,20 @@ storeContract('memory', { describe, test, expect, create: (clock) => memoryStore
 storeContract('memory behind parts', {
   ...{ describe, test, expect },
   create: (clock) => shardStore(memoryStore({ clock })),
+})
+
+storeContract('memory in several places', {
+  ...{ describe, test, expect },
+  skip: { 'shadow never refuses, and counts only what was granted': 'a refused request asks no further place' },
+  create: (clock) => {
+    const places = new Map<string, Place>()
+    const placeOf = ({ limit: { id } }: BucketName): Place => {
+      const place = places.get(id) ?? { id, store: memoryStore({ clock }) }
+      places.set(id, place)
+      return place
+    }
+    return scatterStore({ placeOf, stores: () => [...places.values()].map(({ store }) => store) })
+  },
 })
 
 storeContract('redis through ioredis', {

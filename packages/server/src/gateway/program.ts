@@ -17,7 +17,7 @@ function banner(gateway: RunningGateway, settings: GatewaySettings): string {
     `Sluice ${VERSION} listens on ${gateway.address} as a gateway`,
     ...ways,
     `API, health and metrics: ${gateway.apiAddress}`,
-    ...rulesLines(bannerFacts(gateway, settings)),
+    ...rulesLines(bannerFacts(gateway)),
     '',
     'Try it:',
     '',

@@ -48,9 +48,9 @@ export function readUpstream(text: string): URL | undefined {
   return isPlain && /^https?:$/.test(url.protocol) ? url : undefined
 }
 
-/** `/api=http://a,example.org/=http://b` */
+/** `/api=http://a example.org/=http://b`, with spaces or commas */
 export function readRoutes(text: string): readonly Route[] | undefined {
-  const routes = text.split(',').map((one) => readRoute(one.trim()))
+  const routes = text.split(/[\s,]+/).map(readRoute)
   return routes.every((route) => route !== undefined) ? routes : undefined
 }
 

@@ -1,23 +1,33 @@
 // A decision → the text of its answer. Written by hand because it is the hot path: a handful of numbers and constants,
 // none of which needs escaping, put together with no object in between.
 
-import type { Decision, Outcome, Rule } from 'sluice'
+import type { Decision, Limiter, Outcome, Rule } from 'sluice'
 import { plainRule } from 'sluice'
 import { rateLimitHeaders, retryAfterSeconds } from 'sluice/http'
 
-/** What one version of the rules means for answers: worked out once, read for each request. */
+/** What one version of the rules means for answers: worked out at most once, read for each request. */
 export type RuleNotes = {
   readonly version: number
-  /** Rule id → the JSON that a refusal by it adds. */
-  readonly violations: ReadonlyMap<string, string>
+  /** The JSON that a refusal by a rule adds. */
+  readonly violation: (ruleId: string) => string
   readonly hasPermits: boolean
 }
 
-export function noteRules(rules: readonly Rule[], version: number): RuleNotes {
+export function noteRules(limiter: Limiter): RuleNotes {
+  const { version, rules } = limiter
   const enabled = rules.filter((rule) => rule.enabled)
+  const violations = new Map<string, string>()
+  const violation = (ruleId: string) => {
+    const known = violations.get(ruleId)
+    if (known !== undefined) return known
+    const rule = limiter.rule(ruleId)
+    const text = rule === undefined ? '' : violationOf(rule)
+    violations.set(ruleId, text)
+    return text
+  }
   return {
     version,
-    violations: new Map(enabled.map((rule) => [rule.rule_id, violationOf(rule)])),
+    violation,
     hasPermits: enabled.some(({ algorithm }) => algorithm === 'concurrency'),
   }
 }
@@ -54,9 +64,9 @@ export function createAnswerText(): AnswerText {
   }
 }
 
-function refusalText(decision: Decision, { violations }: RuleNotes): string {
+function refusalText(decision: Decision, { violation }: RuleNotes): string {
   const wait = `,"retry_after":${retryAfterSeconds(decision)},"retry_after_ms":${decision.retryAfterMs}`
-  return wait + (violations.get(decision.ruleId ?? '') ?? '')
+  return wait + violation(decision.ruleId ?? '')
 }
 
 /** The answer, and everything else there is to know. */

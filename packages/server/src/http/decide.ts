@@ -44,9 +44,9 @@ export function createDecide({ limiter, check, admissions, clock = systemClock }
 
 /** Reads the rules again only when they have changed. */
 function notesOf(limiter: Limiter): () => RuleNotes {
-  let notes = noteRules(limiter.rules, limiter.version)
+  let notes = noteRules(limiter)
   return () => {
-    if (notes.version !== limiter.version) notes = noteRules(limiter.rules, limiter.version)
+    if (notes.version !== limiter.version) notes = noteRules(limiter)
     return notes
   }
 }

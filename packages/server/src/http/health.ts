@@ -5,6 +5,7 @@ import type { FastifyInstance } from 'fastify'
 import type { Limiter } from 'sluice'
 import type { Metrics } from '../metrics.ts'
 import type { OpenStore } from '../open-store.ts'
+import type { LiveRules } from '../rules/live-rules.ts'
 import { answers } from './schemas.ts'
 
 /** Where the service stands in its life. */
@@ -14,6 +15,7 @@ export type HealthParts = {
   readonly limiter: Limiter
   readonly metrics: Metrics
   readonly store: OpenStore
+  readonly live: LiveRules
   readonly lifecycle: Lifecycle
 }
 
@@ -49,12 +51,10 @@ export function healthRoutes(app: FastifyInstance, parts: HealthParts): void {
   })
 }
 
-function readiness({ limiter, metrics, store, lifecycle }: HealthParts): Readonly<Record<string, unknown>> {
+function readiness({ limiter, live, store, lifecycle }: HealthParts): Readonly<Record<string, unknown>> {
   const failure = store.failure()
-  const trouble = [
-    ...(failure === undefined ? [] : [`store: ${failure}`]),
-    ...(metrics.rulesValid ? [] : ['rules: the file is wrong, the last good rules are in force']),
-  ]
+  const cutOff = store.region?.isCutOff ? 'region: the global Redis does not answer, homes only' : undefined
+  const trouble = [failure && `store: ${failure}`, cutOff, live.trouble()].filter((text) => text !== undefined)
   const status = lifecycle.draining ? 'draining' : trouble.length > 0 ? 'degraded' : 'ready'
   return { status, rules_version: limiter.version, store: store.kind, trouble }
 }

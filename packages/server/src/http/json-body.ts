@@ -12,12 +12,20 @@ export function parseJsonBodies(app: FastifyInstance): void {
   app.addContentTypeParser('application/json', { parseAs: 'string' }, (_request, text, done) => {
     let body: unknown
     try {
-      body = JSON.parse(text as string) // parseAs asks for a string
-    } catch {
-      return done(malformed(text as string), undefined)
+      body = parseJsonText(text as string) // parseAs asks for a string
+    } catch (error) {
+      return done(error as ProblemError, undefined)
     }
     done(null, body)
   })
+}
+
+export function parseJsonText(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw malformed(text)
+  }
 }
 
 function malformed(text: string): ProblemError {

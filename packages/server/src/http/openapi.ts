@@ -8,6 +8,7 @@ import { AUTH_PATH } from './auth.ts'
 import { BATCH_PATH } from './batch.ts'
 import { CHECK_PATH, JSON_TYPE } from './check.ts'
 import { REFUND_PATH } from './refund.ts'
+import { RULE_SET_PATH } from './rule-set.ts'
 import { RULES_PATH } from './rules.ts'
 import { answers, BATCH_BODY, CHECK_ANSWER, CHECK_BODY, PROBLEM } from './schemas.ts'
 
@@ -20,6 +21,7 @@ const INDEX = {
     auth: `GET ${AUTH_PATH}`,
     refund: `POST ${REFUND_PATH}`,
     rules: `GET ${RULES_PATH}`,
+    rule_set: `GET ${RULE_SET_PATH}`,
     live: 'GET /livez',
     ready: 'GET /readyz',
     metrics: 'GET /metrics',

@@ -9,15 +9,21 @@ import { shown } from '../shown.ts'
 export const PROBLEMS = {
   REQUEST_INVALID: 400,
   JSON_MALFORMED: 400,
+  RULE_INVALID: 400,
   UNAUTHORIZED: 401,
   PEER_UNTRUSTED: 403,
   NOT_FOUND: 404,
   ROUTE_UNKNOWN: 404,
   REFUND_UNKNOWN: 404,
+  RULE_UNKNOWN: 404,
+  VERSION_UNKNOWN: 404,
   METHOD_NOT_ALLOWED: 405,
+  RULE_EXISTS: 409,
   RULES_FROM_FILE: 409,
+  RULES_FROM_ETCD: 409,
   NOTHING_TO_DRILL: 409,
   REFUND_REPEATED: 409,
+  VERSION_CONFLICT: 412,
   BODY_TOO_LARGE: 413,
   MEDIA_TYPE_UNSUPPORTED: 415,
   INTERNAL: 500,
@@ -25,6 +31,7 @@ export const PROBLEMS = {
   STORE_UNAVAILABLE: 503,
   STORE_CORRUPT: 503,
   STORE_CROWDED: 503,
+  DATABASE_UNAVAILABLE: 503,
   CLOSED: 503,
   GATEWAY_BUSY: 503,
   UPSTREAM_SLOW: 504,
@@ -39,12 +46,17 @@ export type Problem = {
   readonly code: ProblemCode
   readonly detail: string
   /** One per mistake. */
-  readonly errors?: readonly Fault[]
+  readonly errors?: readonly PlacedFault[]
 }
 
-export function problem(code: ProblemCode, detail: string, faults: readonly Fault[] = []): Problem {
+/** A mistake in a text, with its line. */
+export type PlacedFault = Fault & { readonly line?: number | undefined }
+
+export function problem(code: ProblemCode, detail: string, faults: readonly PlacedFault[] = []): Problem {
   const status = PROBLEMS[code]
-  const errors = faults.map(({ field, value, fix }) => ({ field, value: shown(value), fix }))
+  const errors = faults.map(({ field, value, fix, line }) => {
+    return { field, value: shown(value), fix, ...(line === undefined ? {} : { line }) }
+  })
   const title = STATUS_CODES[status] ?? code
   return { type: 'about:blank', title, status, code, detail, ...(errors.length === 0 ? {} : { errors }) }
 }
@@ -58,9 +70,11 @@ export function invalidRequest(faults: readonly Fault[]): Problem {
 export class ProblemError extends Error {
   override readonly name = 'ProblemError'
   readonly problem: Problem
+  readonly headers: Readonly<Record<string, string>>
 
-  constructor(found: Problem) {
+  constructor(found: Problem, headers: Readonly<Record<string, string>> = {}) {
     super(found.detail)
     this.problem = found
+    this.headers = headers
   }
 }

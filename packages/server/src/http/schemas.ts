@@ -26,7 +26,7 @@ export type CheckBody = {
 
 export type RefundBody = { readonly request_id: string; readonly units?: number }
 
-type Schema = Readonly<Record<string, unknown>>
+export type Schema = Readonly<Record<string, unknown>>
 
 // Half a surrogate pair has no UTF-8, so two such keys could become one in Redis.
 const CONTROL = '\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff'
@@ -205,7 +205,7 @@ export const PROBLEM: Schema = {
       items: {
         type: 'object',
         required: ['field', 'fix'],
-        properties: { field: { type: 'string' }, value: {}, fix: { type: 'string' } },
+        properties: { field: { type: 'string' }, value: {}, fix: { type: 'string' }, line: { type: 'integer' } },
       },
     },
   },
@@ -227,8 +227,9 @@ const PROBLEM_MEANING: Readonly<Record<number, string>> = {
   403: 'The peer is not a trusted proxy; or the request is refused, and the query asks for this status.',
   404: 'Nothing is known by that name.',
   409: 'It cannot be done, or was done already.',
+  412: 'It has another version by now; the ETag is the present one.',
   413: 'The body is too large.',
-  415: 'The body is not JSON.',
+  415: 'The body is not of a type that is understood.',
   429: 'The request is refused.',
-  503: 'The counters cannot be reached or read, or this node is shutting down.',
+  503: 'The counters or the database cannot be reached or read, or this node is shutting down.',
 }

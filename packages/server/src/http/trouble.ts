@@ -2,6 +2,7 @@
 // to the log.
 
 import { type Fault, LimiterError } from 'sluice'
+import { DatabaseUnavailable } from '../db/database.ts'
 import { invalidRequest, type Problem, type ProblemCode, ProblemError, problem } from './problem.ts'
 import { type SchemaError, schemaFaults } from './schema-faults.ts'
 
@@ -12,7 +13,12 @@ const FASTIFY_PROBLEMS: Readonly<Record<string, (headers: Headers) => Problem>> 
   FST_ERR_CTP_INVALID_MEDIA_TYPE: ({ 'content-type': value }) =>
     told('MEDIA_TYPE_UNSUPPORTED', 'Content-Type', value, 'send JSON with the header Content-Type: application/json'),
   FST_ERR_CTP_BODY_TOO_LARGE: ({ 'content-length': value }) =>
-    told('BODY_TOO_LARGE', 'body', value && `${value} bytes`, 'send at most 64 KiB, or 2 MiB to check/batch'),
+    told(
+      'BODY_TOO_LARGE',
+      'body',
+      value && `${value} bytes`,
+      'send at most 64 KiB, 2 MiB to check/batch, or 8 MiB to rule-set',
+    ),
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: ({ 'content-length': value }) =>
     told('REQUEST_INVALID', 'Content-Length', value, 'give the number of bytes of the body'),
   FST_ERR_BAD_URL: () => told('REQUEST_INVALID', 'path', undefined, 'check its percent escapes'),
@@ -21,6 +27,9 @@ const FASTIFY_PROBLEMS: Readonly<Record<string, (headers: Headers) => Problem>> 
 export function problemOf(error: unknown, headers: Headers = {}): Problem {
   if (error instanceof ProblemError) return error.problem
   if (error instanceof LimiterError) return limiterProblem(error)
+  if (error instanceof DatabaseUnavailable) {
+    return problem('DATABASE_UNAVAILABLE', `The database cannot be asked at the moment: ${error.message}`)
+  }
   const { validation, code, statusCode } = (error ?? {}) as {
     validation?: readonly SchemaError[]
     code?: string

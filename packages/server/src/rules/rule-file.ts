@@ -6,7 +6,8 @@ import { type Fault, LimiterError, parseRules, type Rule } from 'sluice'
 import { shown } from '../shown.ts'
 import { readJson, readYaml, type SourceText } from './source-text.ts'
 
-const FILE_BYTES_MAX = 8 * 1024 * 1024
+/** Of a rule file, and of a rule set that is imported. */
+export const RULE_SET_BYTES_MAX: number = 8 * 1024 * 1024
 
 /** Throws RULE_INVALID with every fault it found. */
 export function readRuleFile(path: string): Rule[] {
@@ -16,12 +17,12 @@ export function readRuleFile(path: string): Rule[] {
 /** Reads the file and hands its rules over. What `use` finds wrong with them is told with its line as well. */
 export function useRuleFile<T>(path: string, use: (rules: Rule[]) => T): T {
   const source = readRuleSource(path)
-  if (source.faults.length > 0) throw ruleFileError(path, source.faults, source)
+  if (source.faults.length > 0) throw ruleFileError(path, source.faults, source.lineOf)
   try {
     return use(parseRules(source.value))
   } catch (error) {
     if (!(error instanceof LimiterError) || error.code !== 'RULE_INVALID') throw error
-    throw ruleFileError(path, error.faults, source)
+    throw ruleFileError(path, error.faults, source.lineOf)
   }
 }
 
@@ -36,14 +37,14 @@ export function mistakesIn(error: LimiterError): string[] {
   return error.message.replace(/^\[\w+\] /, '').split('\n')
 }
 
-function readText(path: string): string {
+export function readText(path: string): string {
   try {
     const found = statSync(path)
     const { size } = found
     // A pipe would hold the process up until somebody writes to it, and a device may never end.
     if (!found.isFile() && !found.isDirectory()) throw new Error('it is not a regular file')
-    if (size <= FILE_BYTES_MAX) return readFileSync(path, 'utf8')
-    const fault = { field: 'file', value: `${size} bytes`, fix: `give a file of at most ${FILE_BYTES_MAX} bytes` }
+    if (size <= RULE_SET_BYTES_MAX) return readFileSync(path, 'utf8')
+    const fault = { field: 'file', value: `${size} bytes`, fix: `give a file of at most ${RULE_SET_BYTES_MAX} bytes` }
     throw ruleFileError(path, [fault])
   } catch (error) {
     if (error instanceof LimiterError) throw error
@@ -52,9 +53,14 @@ function readText(path: string): string {
   }
 }
 
-function ruleFileError(path: string, faults: readonly Fault[], source?: SourceText): LimiterError {
+/** Faults, told with the lines on which they are. */
+export function ruleFileError(
+  path: string,
+  faults: readonly Fault[],
+  lineOf?: (field: string) => number | undefined,
+): LimiterError {
   const lines = faults.map(({ field, value, fix }) => {
-    const line = source?.lineOf(field)
+    const line = lineOf?.(field)
     const place = line === undefined ? path : `${path}:${line}`
     return `${place}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
   })

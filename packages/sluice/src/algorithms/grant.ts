@@ -1,6 +1,6 @@
 // One charge against one bucket: may it be had, and what is the caller told.
 
-import type { Charge, Grant, Short, Source, Taken } from '../store/store.ts'
+import type { Charge, Give, Grant, Short, Source, Taken } from '../store/store.ts'
 import type { Algorithm } from './algorithm.ts'
 import type { Limit } from './limit.ts'
 
@@ -37,6 +37,16 @@ export function unitsOf(
 export function heldOf({ limit, min, kind }: Charge, units: number): number {
   if (limit.holdTicks === 0 || kind === 'force') return 0
   return kind === 'hold' ? units : Math.max(0, units - min)
+}
+
+/** What of a take goes back; each charge keeps as many units as `kept` says. */
+export function givesBack(charges: readonly Charge[], taken: Taken, kept: (charge: Charge) => number): Give[] {
+  return charges.flatMap((charge, index): Give[] => {
+    const charged = taken.grants[index]?.units ?? 0
+    const units = charged - kept(charge)
+    const { limit, owner, detail } = charge
+    return units > 0 ? [{ limit, owner, detail, units, bookedUs: taken.nowUs, settled: heldOf(charge, charged) }] : []
+  })
 }
 
 /** The answer, from the state as the take leaves it, with `used` units in use. */
@@ -117,4 +127,13 @@ export class SoleTaken implements Taken, Grant {
   get replayed(): boolean {
     return false
   }
+}
+
+/** All parts of one bucket as one: what the first to grant would say, and what is left in all of them. */
+export function sumOf(parts: readonly Grant[]): Grant {
+  return parts.reduce((sum, part) => ({
+    ...(part.retryAfterUs < sum.retryAfterUs ? part : sum),
+    remaining: sum.remaining + part.remaining,
+    resetAfterUs: Math.max(sum.resetAfterUs, part.resetAfterUs),
+  }))
 }

@@ -29,7 +29,7 @@ export function leaseTerms(limit: Limit, wishes: LeaseWishes): LeaseTerms | unde
   const ttlUs = Math.floor(
     Math.min(wishes.ttlUs ?? (isMissed(limit, unitsMax) ? TTL_US : TTL_US_MAX), longestUs(limit)),
   )
-  if (ttlUs < limit.tickUs || unitsMax < 2) return undefined
+  if (ttlUs < limit.tickUs || (unitsMax < 2 && !wishes.always)) return undefined
   return { charged: chargedLimit(limit, ttlUs), unitsMax, hotUnitsMax: unitsOf(HOT_SHARE), ttlUs }
 }
 

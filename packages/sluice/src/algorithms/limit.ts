@@ -53,10 +53,14 @@ export type Limit = {
   readonly approximate: ApproximateTerms | undefined
   /** Counted in each process, against its part: the store is never asked. */
   readonly local: boolean
+  /** The name of the store that its buckets live in, where there are several. */
+  readonly store: string
   /** The parts of a bucket that is split, by their size: a store that keeps them apart charges one of them instead. */
   readonly shards: readonly Limit[] | undefined
   /** Set on such a part. */
   readonly shard: Shard | undefined
+  /** What it was compiled of, where regions share it: each compiles its own part (regions/region-parts.ts). */
+  readonly spread: LimitNumbers | undefined
 }
 
 /** `index` counts from 1; `whole` is the limit before it was split. */
@@ -99,6 +103,9 @@ export type LimitNumbers = {
   readonly approximate?: ApproximateWishes
   readonly local?: boolean
   readonly shards?: number
+  readonly store?: string
+  /** Whether regions share it. */
+  readonly spread?: boolean
 }
 
 /** What a rule asks for; the rest, and the bounds, are up to lease-terms.ts. */
@@ -106,6 +113,8 @@ export type LeaseWishes = {
   readonly maxUnits?: number | undefined
   readonly maxShare?: number | undefined
   readonly ttlUs?: number | undefined
+  /** Charged as if it were leased even where it is too small for that: a part of a limit whose other parts are not. */
+  readonly always?: boolean
 }
 
 /** The same, of a limit that nodes count on their own. */
@@ -126,6 +135,8 @@ export const SLIDING_UNITS_MAX: number = 2 ** 26 - 1
 export const STATE_MAX: number = 2 ** 52 - 1
 /** Leaves room for debt: a bucket may owe as much again as it can hold. */
 const PARTS_MAX = 2 ** 51
+/** The store of a limit that names none. */
+export const DEFAULT_STORE = 'default'
 const TICKS_US = [1, 1_000, 1_000_000] as const
 export const WINDOW_US_MAX: number = 366 * 86_400 * 1_000_000
 
@@ -173,8 +184,10 @@ function compileOne(numbers: LimitNumbers, shard: Shard | undefined): Limit {
       lease: undefined,
       approximate: undefined,
       local: numbers.local ?? false,
+      store: numbers.store ?? DEFAULT_STORE,
       shards: undefined,
       shard,
+      spread: numbers.spread && units > 0 ? numbers : undefined,
     }
     const { lease, approximate } = numbers
     if (approximate !== undefined) return { ...limit, approximate: approximateTerms(limit, approximate) }
@@ -193,6 +206,6 @@ export function windowIndex(limit: Limit, nowUs: number): number {
   return Math.floor(nowUs / limit.windowUs)
 }
 
-function greatestCommonDivisor(a: number, b: number): number {
+export function greatestCommonDivisor(a: number, b: number): number {
   return b === 0 ? a : greatestCommonDivisor(b, a % b)
 }

@@ -9,7 +9,17 @@ import { STATE_MAX } from '../algorithms/limit.ts'
 import { type Clock, systemTimers, type Timers } from '../clock.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { SyncStore } from '../store/parted-store.ts'
-import type { BucketName, Charge, Give, Grant, Store, Take, Taken } from '../store/store.ts'
+import {
+  type BucketName,
+  type Charge,
+  decidedAt,
+  type Give,
+  type Grant,
+  NOT_ASKED,
+  type Store,
+  type Take,
+  type Taken,
+} from '../store/store.ts'
 import { type Account, AccountTable } from './account.ts'
 import { StoreClock } from './store-clock.ts'
 
@@ -216,9 +226,9 @@ class ApproximateStore implements Store {
 
   /** The store itself has decided; its next reply will count it, but until then the model has to. */
   #booked(charges: readonly Charge[], taken: Taken): void {
-    if (taken.source !== 'store') return
-    for (const [charge, { units }] of paired(charges, taken)) {
-      if (charge.limit.approximate !== undefined) this.#force(charge, units)
+    for (const [charge, grant] of paired(charges, taken)) {
+      if (decidedAt(taken, grant).source !== 'store') continue
+      if (charge.limit.approximate !== undefined) this.#force(charge, grant.units)
     }
   }
 
@@ -305,9 +315,6 @@ class ApproximateStore implements Store {
     if (units > 0) this.#local.take({ charges: [{ limit, owner, detail, min: units, max: units, kind: 'force' }] })
   }
 }
-
-/** What the store knows of a bucket is not asked when the request is refused without it. */
-const NOT_ASKED: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
 
 function isLoose({ limit }: Charge): boolean {
   return limit.local || limit.approximate !== undefined

@@ -2,7 +2,7 @@
 // `on_fail`. Nothing is ever sent again. A reply that comes too late is settled once: units that nobody was told of go
 // back.
 
-import { heldOf } from '../algorithms/grant.ts'
+import { givesBack } from '../algorithms/grant.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
 import { memoryStore } from '../store/memory.ts'
@@ -201,13 +201,8 @@ class GuardStore implements GuardedStore {
 
   /** A late reply: a request that was let pass keeps what it needed; the rest was charged for nobody. */
   #giveBack({ charges, op }: Take, taken: Taken, admitted: boolean): void {
-    const gives = charges.flatMap((charge, index): Give[] => {
-      const charged = taken.grants[index]?.units ?? 0
-      const needed = admitted && taken.granted && charge.kind !== 'hold' ? charge.min : 0
-      const { limit, owner, detail } = charge
-      const give = { limit, owner, detail, units: charged - needed, bookedUs: taken.nowUs }
-      return give.units > 0 ? [{ ...give, settled: heldOf(charge, charged) }] : []
-    })
+    const needed = ({ kind, min }: Charge) => (admitted && taken.granted && kind !== 'hold' ? min : 0)
+    const gives = givesBack(charges, taken, needed)
     if (gives.length === 0) return
     this.#counts.late_returns += 1
     void Promise.resolve(this.#store.give(gives, op?.id)).catch(() => {})

@@ -1,7 +1,7 @@
 import { fakeClock, seededRandom } from 'sluice/testing'
 import { describe, expect, test } from 'vitest'
-import { parseRules } from '../rules/parse.ts'
 import { RuleSet } from '../rules/rule-set.ts'
+import { atOnce } from '../slices.ts'
 import type { Subject } from '../subject.ts'
 import { HotKeys } from './hot-keys.ts'
 
@@ -11,7 +11,8 @@ const PER_USER = { rule_id: 'per_user', scope: 'per_user', limit: 100, window_se
 function watch(rules: readonly object[] = [PER_USER], seed = 1) {
   const clock = fakeClock()
   const hotKeys = new HotKeys(clock, seededRandom(seed).next)
-  const ruleSet = new RuleSet(parseRules(rules), 1, { layer: undefined, ipv6Prefix: 64 }, clock)
+  const options = { layer: undefined, ipv6Prefix: 64, stores: [] }
+  const ruleSet = atOnce(RuleSet.of(rules, 1, options, clock))
   const planOf = (subject: Subject) => ruleSet.plan(subject, 'request')
   const load = (checks: number, perSecond: number, subjectOf: (index: number) => Subject) => {
     for (let index = 0; index < checks; index += 1) {

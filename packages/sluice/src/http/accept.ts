@@ -21,6 +21,6 @@ function rangeOf(text: string): Range {
 /** Of the best range that names the type; a range for everything is for both. */
 function qualityOf(ranges: readonly Range[], named: RegExp): number {
   const own = ranges.filter(({ type }) => named.test(type))
-  const any = ranges.filter(({ type }) => type === '*/*')
-  return Math.max(0, ...(own.length > 0 ? own : any).map(({ quality }) => quality))
+  const both = ranges.filter(({ type }) => type === '*/*')
+  return Math.max(0, ...(own.length > 0 ? own : both).map(({ quality }) => quality))
 }

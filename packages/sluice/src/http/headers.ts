@@ -36,6 +36,8 @@ const DRAFT_6: TripleNames = { limit: 'RateLimit-Limit', remaining: 'RateLimit-R
 
 const TRIPLES = [LEGACY, DRAFT_6]
 const LISTS = ['RateLimit-Policy', 'RateLimit']
+/** One header of each style: where it is, the others of its style are. */
+const TOLD = [LEGACY.limit, DRAFT_6.limit, 'RateLimit-Policy']
 const DEFAULT_STYLES: readonly HeaderStyle[] = ['legacy', 'draft-11']
 
 /** Structured fields have no integers of more than 15 digits. */
@@ -72,9 +74,7 @@ export function joinedHeaders(
   allowed: boolean,
   present: (name: string) => string | undefined,
 ): Readonly<HeaderRecord> {
-  if (present('RateLimit-Policy') === undefined && !TRIPLES.some(({ limit }) => present(limit) !== undefined)) {
-    return headers
-  }
+  if (!TOLD.some((name) => headers[name] !== undefined && present(name) !== undefined)) return headers
   const joined = { ...headers }
   for (const name of LISTS) {
     const [own, other] = [headers[name], present(name)]

@@ -1,6 +1,7 @@
-// What a router may take a request target for. Routers differ: some ignore case, some resolve dots, some read `\` as `/`,
-// some drop `;parameters` or an authority. A rule holds for a target if it holds for any of its readings, so none of
-// these ways around a rule exists; a target that is written plainly has one reading. Errs towards limiting too much.
+// What a router may take a request target for. Routers differ: some ignore case, some resolve dots, some read `\` as
+// `/`, some drop `;parameters` or an authority. A rule holds for a target if it holds for any of its readings, so none
+// of these ways around a rule exists; a target that is written plainly has one reading. Errs towards limiting too
+// much.
 
 import { canonicalPath, isPlainPath, normalEscapes, pathEnd, pathStart } from './path.ts'
 

@@ -68,16 +68,15 @@ export async function judge(
   options: JudgeOptions = {},
   accept?: string | undefined,
 ): Promise<Verdict> {
-  const decision = limiter.checkSync(subject) ?? (await limiter.check(subject))
-  return verdictOf(limiter, decision, options, accept)
+  return verdictOf(limiter, await limiter.check(subject), options, accept)
 }
 
-/** What a decision of this limiter means for the response. */
+/** What a decision of this limiter means for a request. */
 export function verdictOf(
   limiter: Limiter,
   decision: Decision,
-  options: JudgeOptions = {},
-  accept?: string | undefined,
+  options: JudgeOptions,
+  accept: string | undefined,
 ): Verdict {
   const { headers: headerOptions, clock = systemClock } = options
   if (decision.allowed) {

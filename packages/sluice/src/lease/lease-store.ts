@@ -3,10 +3,20 @@
 // set aside goes back if it refuses. The bounds are in algorithms/lease-terms.ts.
 
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
-import type { BucketName, Charge, Give, Grant, Store, Take, Taken } from '../store/store.ts'
-import { chargedLimit, type Lease } from './lease.ts'
+import {
+  type BucketName,
+  type Charge,
+  decidedAt,
+  type Give,
+  type Grant,
+  NOT_ASKED,
+  type Store,
+  type Take,
+  type Taken,
+} from '../store/store.ts'
+import { chargedLimit } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
-import { grantOf, LeasedTaken, spentInShadow, UNKNOWN, withoutHeld } from './leased-answers.ts'
+import { canPay, grantOf, isRefused, LeasedTaken, spentInShadow, withoutHeld } from './leased-answers.ts'
 
 export type LeaseOptions = {
   /** Most leases held at once; above it some go back. */
@@ -27,14 +37,20 @@ const GIVES_MAX = 50
 const ABOUT_TO_ASK: Promise<unknown> = Promise.resolve()
 const NOTHING_PAID: readonly undefined[] = []
 
-export function leaseStore(store: Store, options: LeaseOptions = {}): Store {
+export type LeasingStore = Store & {
+  takeSync(take: Take): Taken | undefined
+  /** Asks for units before anybody needs them, of a bucket that comes back: the first time it is only noted. */
+  ahead(bucket: BucketName): void
+}
+
+export function leaseStore(store: Store, options: LeaseOptions = {}): LeasingStore {
   return new LeaseStore(store, options)
 }
 
 /** What the store is asked for, of which bucket, and the row of the lease that is to be filled (-1: none). */
 type Asked = { readonly bucket: BucketName; readonly ask: Charge; readonly row: number }
 
-class LeaseStore implements Store {
+class LeaseStore implements LeasingStore {
   readonly #store: Store
   readonly #clock: Clock
   readonly #table: LeaseTable
@@ -62,6 +78,15 @@ class LeaseStore implements Store {
     if (known !== undefined) return known
     const answer = this.#answerToOthers(take.charges)
     return answer === undefined ? this.#ask(take) : this.#wait(take, answer)
+  }
+
+  ahead(bucket: BucketName): void {
+    const nowMs = this.#nowMs()
+    const row = this.#table.rowOf(bucket)
+    const gives: Give[] = []
+    if (row >= 0) this.#refill([bucket], [row], nowMs, true)
+    else this.#table.at(this.#table.rowFor(bucket, nowMs, gives)).note(nowMs)
+    if (gives.length > 0) void this.#giveBack(gives)
   }
 
   async peek(charges: readonly Charge[]): Promise<Taken> {
@@ -168,7 +193,7 @@ class LeaseStore implements Store {
     const nowMs = nowUs / 1000
     const grants = charges.map((charge, index): Grant => {
       const row = rows[index] as number // one per charge
-      if (row < 0) return UNKNOWN
+      if (row < 0) return NOT_ASKED
       const lease = this.#table.at(row)
       return grantOf(lease, 0, lease.isRefused(charge.min, nowMs) ? 'now' : false, 0, nowMs)
     })
@@ -207,7 +232,7 @@ class LeaseStore implements Store {
   }
 
   /** Ahead of need, for all leases that are low or about to be asked for; nobody waits for it unless one runs out. */
-  #refill(buckets: readonly BucketName[], rows: readonly number[], nowMs: number): void {
+  #refill(buckets: readonly BucketName[], rows: readonly number[], nowMs: number, empty = false): void {
     const gives: Give[] = []
     const asked: Asked[] = []
     for (let index = 0; index < buckets.length; index += 1) {
@@ -215,14 +240,19 @@ class LeaseStore implements Store {
       const row = rows[index] as number
       if (row < 0 || this.#table.askingOf(row) !== undefined) continue
       const lease = this.#table.at(row)
-      const due = lease.isLow(nowMs) || lease.isRefusalEnding(bucket, nowMs)
+      if (empty) lease.settle(bucket, nowMs, 'asking', gives) // what is no longer good makes room
+      const due = empty || lease.isLow(nowMs) || lease.isRefusalEnding(bucket, nowMs)
       const max = due ? lease.nextBatch(bucket, nowMs) : 0
-      if (max < 1) continue
+      if (max < 1) {
+        if (empty) lease.note(nowMs)
+        continue
+      }
       lease.settle(bucket, nowMs, 'asking', gives)
       const { limit, owner, detail } = bucket
       const ask: Charge = { limit: chargedLimit(limit), owner, detail, min: 1, max, kind: 'hold' }
       asked.push({ bucket, ask, row })
     }
+    if (asked.length === 0 && gives.length > 0) void this.#giveBack(gives)
     if (asked.length === 0) return
     this.#fetch({ charges: asked.map(({ ask }) => ask), gives }, asked, nowMs, [], NOTHING_PAID).catch(() => {})
   }
@@ -296,9 +326,10 @@ class LeaseStore implements Store {
     const gives: Give[] = []
     asked.forEach(({ bucket, ask, row }, index) => {
       const forgotten = row >= 0 && !this.#table.answered(row, answer)
-      if (taken.source !== 'store') return
       const { limit, owner, detail, kind, min } = ask
       const grant = taken.grants[index] as Grant // one per charge
+      const { source, nowUs: bookedUs } = decidedAt(taken, grant)
+      if (source !== 'store') return
       if (grant.short === 'now' && limit.algorithm !== 'concurrency' && kind !== 'force') {
         const refused = row >= 0 ? row : this.#table.rowFor(bucket, nowMs, gives)
         if (!forgotten) this.#table.at(refused).refuse(bucket, min, grant, sentMs)
@@ -306,8 +337,8 @@ class LeaseStore implements Store {
       }
       if (row < 0 || !taken.granted || grant.units === 0) return
       const extra = grant.units - (kind === 'hold' ? 0 : min)
-      if (!forgotten && this.#table.at(row).fill(bucket, extra, grant, taken.nowUs, sentMs, nowMs)) return
-      if (extra > 0) gives.push({ limit, owner, detail, units: extra, bookedUs: taken.nowUs, settled: extra })
+      if (!forgotten && this.#table.at(row).fill(bucket, extra, grant, bookedUs, sentMs, nowMs)) return
+      if (extra > 0) gives.push({ limit, owner, detail, units: extra, bookedUs, settled: extra })
     })
     if (gives.length > 0) void this.#giveBack(gives)
   }
@@ -350,16 +381,6 @@ class LeaseStore implements Store {
     }
     await Promise.allSettled(given)
   }
-}
-
-function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): boolean {
-  return kind === 'enforce' && lease.isRefused(min, nowMs)
-}
-
-/** A limit in shadow that is known to be spent needs nothing: it refuses nobody. */
-function canPay(lease: Lease, { limit, kind, min }: Charge, nowMs: number): boolean {
-  if (limit.lease === undefined || kind === 'force') return false
-  return lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs))
 }
 
 /** A bucket as the store knows it. */

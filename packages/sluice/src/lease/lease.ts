@@ -69,6 +69,11 @@ export class Lease {
     this.#set(ASKED_MS, Number.NEGATIVE_INFINITY)
   }
 
+  /** Somebody came for units: if he comes back soon, it is worth asking for some. */
+  note(nowMs: number): void {
+    this.#set(ASKED_MS, nowMs)
+  }
+
   /** Units that can be spent now. */
   held(nowMs: number): number {
     return this.#good(FIRST, nowMs) + this.#good(SECOND, nowMs)

@@ -1,11 +1,18 @@
 // What a check is told that no store was asked for: the answers of leases.
 
 import { SoleTaken } from '../algorithms/grant.ts'
-import type { Grant, Short, Source } from '../store/store.ts'
+import type { Charge, Grant, Short, Source } from '../store/store.ts'
 import type { Lease } from './lease.ts'
 
-/** Said of a bucket that this node knows nothing of, when another one has refused the request. */
-export const UNKNOWN: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
+export function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): boolean {
+  return kind === 'enforce' && lease.isRefused(min, nowMs)
+}
+
+/** A limit in shadow that is known to be spent needs nothing: it refuses nobody. */
+export function canPay(lease: Lease, { limit, kind, min }: Charge, nowMs: number): boolean {
+  if (limit.lease === undefined || kind === 'force') return false
+  return lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs))
+}
 
 /** What most takes are answered with: one charge, paid by its lease or known to be refused. */
 export class LeasedTaken extends SoleTaken {
@@ -45,9 +52,9 @@ export function grantOf(lease: Lease, units: number, short: Short, bookedUs: num
 
 /** Units beyond those needed are held for later, and left all the same. */
 export function withoutHeld(grant: Grant, needed: number): Grant {
-  const { short, resetAfterUs, retryAfterUs, delayUs } = grant
+  const { short, resetAfterUs, retryAfterUs, delayUs, at } = grant
   const remaining = grant.remaining + grant.units - needed
-  return { units: needed, short, remaining, resetAfterUs, retryAfterUs, delayUs }
+  return { units: needed, short, remaining, resetAfterUs, retryAfterUs, delayUs, at }
 }
 
 /** Refused in shadow, which holds nobody up. */

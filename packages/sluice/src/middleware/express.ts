@@ -2,6 +2,8 @@
 // The client is the peer of the socket unless `trustProxy` lists it; Express's own `trust proxy` is not looked at.
 
 import type { Decision } from '../decision.ts'
+import type { Verdict } from '../http/verdict.ts'
+import type { Maybe } from './gate.ts'
 import { createNodeGate, type NodeRequest, type NodeResponse } from './node-gate.ts'
 import type { RateLimitOptions } from './options.ts'
 
@@ -10,18 +12,23 @@ export type ExpressRequest = NodeRequest & {
   rateLimit?: Decision
 }
 
-export type ExpressHandler<Req> = (req: Req, res: NodeResponse, next: (error?: unknown) => void) => Promise<void>
+export type ExpressHandler<Req> = (req: Req, res: NodeResponse, next: (error?: unknown) => void) => void
 
 export function rateLimit<Req extends ExpressRequest>(options: RateLimitOptions<Req>): ExpressHandler<Req> {
   const gate = createNodeGate(options)
-  return async function rateLimit(req, res, next) {
-    try {
-      const verdict = await gate(req, req, res)
+  return function rateLimit(req, res, next) {
+    const goOn = (verdict: Verdict | undefined) => {
       if (verdict !== undefined) req.rateLimit = verdict.decision
-      if (verdict?.allowed === false) return
+      if (verdict?.allowed !== false) next()
+    }
+    let verdict: Maybe<Verdict | undefined>
+    try {
+      verdict = gate(req, req, res)
     } catch (error) {
       return next(error)
     }
-    next()
+    // Two arguments: an error that next() throws is not ours to hand to next() again.
+    if (verdict instanceof Promise) verdict.then(goOn, next)
+    else goOn(verdict)
   }
 }

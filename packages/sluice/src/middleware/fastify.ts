@@ -1,5 +1,6 @@
-// Rate limiting for Fastify 5, as a hook: `app.addHook('onRequest', rateLimit({ limit: 100, window: '1m' }))`, or for one
-// route: `{ onRequest: rateLimit(…) }`; and as a plugin: `app.register(rateLimitPlugin, { limit: 100, window: '1m' })`.
+// Rate limiting for Fastify 5, as a hook: `app.addHook('onRequest', rateLimit({ limit: 100, window: '1m' }))`, or for
+// one route: `{ onRequest: rateLimit(…) }`; and as a plugin: `app.register(rateLimitPlugin, { limit: 100, window: '1m'
+// })`.
 
 import type { Decision } from '../decision.ts'
 import { joinedHeaders } from '../http/headers.ts'

@@ -4,7 +4,7 @@ import { optionInvalid } from '../errors.ts'
 import { joinedHeaders } from '../http/headers.ts'
 import { withEnd, withHeaders } from '../http/response.ts'
 import type { Verdict } from '../http/verdict.ts'
-import { createGate } from './gate.ts'
+import { createGate, type Maybe } from './gate.ts'
 import type { RateLimitOptions } from './options.ts'
 
 export type PeerOption<Req> = {
@@ -16,7 +16,7 @@ export type PeerOption<Req> = {
 }
 
 /** `rest` is what the runtime passed beside the request. */
-export type FetchGate<Req> = (request: Req, raw: Request, rest: readonly unknown[]) => Promise<Verdict | undefined>
+export type FetchGate<Req> = (request: Req, raw: Request, rest: readonly unknown[]) => Maybe<Verdict | undefined>
 
 export function createFetchGate<Req>({ ip, ...options }: RateLimitOptions<Req> & PeerOption<Req>): FetchGate<Req> {
   if (ip !== undefined && typeof ip !== 'function') throw optionInvalid('ip', ip, 'must be a function')

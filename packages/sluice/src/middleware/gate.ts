@@ -1,8 +1,9 @@
 // What all middlewares share: options in, one question per request out. An adapter adds the translation only.
 
 import { systemTimers } from '../clock.ts'
+import type { Decision } from '../decision.ts'
 import { headerFacts } from '../http/header-facts.ts'
-import { type HttpRequest, type JudgeOptions, judge, subjectOf, type Verdict } from '../http/verdict.ts'
+import { type HttpRequest, type JudgeOptions, subjectOf, type Verdict, verdictOf } from '../http/verdict.ts'
 import type { Limiter } from '../limiter.ts'
 import type { Subject } from '../subject.ts'
 import { warnOnce, wasWarned, watchUse } from '../warning.ts'
@@ -17,11 +18,14 @@ import {
   refundsOf,
 } from './options.ts'
 
+/** What can be answered at once is not a promise: most requests never wait. */
+export type Maybe<T> = T | Promise<T>
+
 /**
  * Undefined: there is nothing to do, the request was skipped or this middleware has judged it already. `raw` stands for
  * the request wherever it goes: the same for every middleware. Answers after the delay that a leaky bucket imposes.
  */
-export type Gate<Req> = (request: Req, http: HttpRequest, raw: object) => Promise<Verdict | undefined>
+export type Gate<Req> = (request: Req, http: HttpRequest, raw: object) => Maybe<Verdict | undefined>
 
 /** Stands for every client whose address is unknown: they share one limit, because the alternative is no limit. */
 const SHARED_ADDRESS = '0.0.0.0'
@@ -36,44 +40,61 @@ export function createGate<Req>(options: RateLimitOptions<Req>): Gate<Req> {
   const { skip, refusal, trustProxy, timers = systemTimers } = options
   const used = watchUse()
   const mark: Mark = { limiter }
-  return async (request, http, raw) => {
-    if (skip?.(request) || isMarked(raw, mark)) return undefined
+
+  const answer = (decision: Decision, request: Req, http: HttpRequest): Maybe<Verdict> => {
+    const { allowed, delayMs } = decision
+    const verdict = verdictOf(limiter, decision, judging, allowed ? undefined : http.header('accept'))
+    if (!allowed) return refusal === undefined ? verdict : withRefusal(verdict, refusal(decision, request))
+    if (delayMs === 0) return verdict
+    return new Promise((go) => timers.after(Math.min(delayMs, TIMER_MS_MAX), () => go(verdict)))
+  }
+  return (request, http, raw) => {
+    // A promise is not true: a `skip` that is asynchronous by mistake must not let everybody through.
+    if (skip?.(request) === true || isMarked(raw, mark)) return undefined
     used()
     if (trustProxy === undefined) warnOfProxies(http)
-    const subject = await subjectFor(request, http, subjectOf(http, proxies))
-    const verdict = await judge(limiter, subject, judging, http.header('accept'))
-    const { allowed, decision } = verdict
-    if (!allowed) return refusal === undefined ? verdict : withRefusal(verdict, refusal(decision, request))
-    const { delayMs } = decision
-    if (delayMs > 0) await new Promise<void>((go) => timers.after(Math.min(delayMs, TIMER_MS_MAX), go))
-    return verdict
+    const subject = subjectFor(request, http, subjectOf(http, proxies))
+    return andThen(subject, (known) =>
+      andThen(limiter.checkSync(known) ?? limiter.check(known), (decision) => answer(decision, request, http)),
+    )
   }
+}
+
+/** Goes on at once with what is there, and later with what is promised, by whatever kind of promise. */
+export function andThen<T, U>(value: Maybe<T>, next: (value: T) => Maybe<U>): Maybe<U> {
+  return isPromised(value) ? Promise.resolve(value).then(next) : next(value)
+}
+
+function isPromised<T>(value: Maybe<T>): value is Promise<T> {
+  return typeof (value as { readonly then?: unknown } | undefined)?.then === 'function'
 }
 
 /** Which middlewares have judged a request: each leaves its mark. */
 type Mark = { readonly limiter: Limiter }
 
-const MARKS: unique symbol = Symbol('sluice.marks')
+/** Beside the requests rather than in them: a property more would make each of them grow. */
+const marksOf = new WeakMap<object, Mark | readonly Mark[]>()
 
-/** The same middleware counts a request once, wherever it is registered. Another one of the same limiter is a mistake. */
-function isMarked(raw: { [MARKS]?: Mark[] }, mark: Mark): boolean {
-  const marks = raw[MARKS]
-  if (marks === undefined) raw[MARKS] = [mark]
-  else if (marks.includes(mark)) return true
-  else {
-    if (marks.some(({ limiter }) => limiter === mark.limiter)) warnOnce('SLUICE_COUNTED_TWICE')
-    marks.push(mark)
+/** One middleware counts a request once, wherever it is registered. Another one of its limiter is a mistake. */
+function isMarked(raw: object, mark: Mark): boolean {
+  const marks = marksOf.get(raw)
+  if (marks === undefined) {
+    marksOf.set(raw, mark)
+    return false
   }
+  const before = [marks].flat()
+  if (before.includes(mark)) return true
+  if (before.some(({ limiter }) => limiter === mark.limiter)) warnOnce('SLUICE_COUNTED_TWICE')
+  marksOf.set(raw, [...before, mark])
   return false
 }
 
 /** Completes the facts that the request itself tells. */
-type SubjectFor<Req> = (request: Req, http: HttpRequest, told: Subject) => Subject | Promise<Subject>
+type SubjectFor<Req> = (request: Req, http: HttpRequest, told: Subject) => Maybe<Subject>
 
 function ownSubject<Req>({ limiter, subject }: OwnLimiter<Req>): SubjectFor<Req> {
   const headersOf = headerFacts(limiter)
-  return async (request, http, told) => {
-    const facts = await subject?.(request)
+  const complete = (facts: Subject | undefined, http: HttpRequest, told: Subject): Subject => {
     const attributes = { ...headersOf(http), ...facts?.attributes }
     // A fact that is looked for and not there does not hide what the request tells.
     const ip = facts?.ip ?? told.ip
@@ -84,6 +105,7 @@ function ownSubject<Req>({ limiter, subject }: OwnLimiter<Req>): SubjectFor<Req>
     }
     return { ...facts, ip, method, path, attributes }
   }
+  return (request, http, told) => andThen(subject?.(request), (facts) => complete(facts, http, told))
 }
 
 function oneLimitSubject<Req>({ key, cost }: OneLimit<Req>): SubjectFor<Req> {

@@ -1,5 +1,5 @@
-// Rate limiting for NestJS, on Express or Fastify, as a guard: `app.useGlobalGuards(rateLimit({ limit: 100, window: '1m' }))`
-// or `@UseGuards(rateLimit(…))` on a controller or a handler. Contexts other than HTTP pass.
+// Rate limiting for NestJS, on Express or Fastify, as a guard: `app.useGlobalGuards(rateLimit({ limit: 100, window:
+// '1m' }))` or `@UseGuards(rateLimit(…))` on a controller or a handler. Contexts other than HTTP pass.
 
 import type { ExpressRequest } from './express.ts'
 import { createNodeGate, type NodeRequest, type NodeResponse } from './node-gate.ts'

@@ -2,7 +2,7 @@
 
 import { joinedHeaders } from '../http/headers.ts'
 import type { HttpRequest, Verdict } from '../http/verdict.ts'
-import { createGate } from './gate.ts'
+import { andThen, createGate, type Maybe } from './gate.ts'
 import type { RateLimitOptions } from './options.ts'
 
 export type NodeRequest = {
@@ -24,22 +24,24 @@ export type NodeResponse = {
 }
 
 /** Judges a request and writes the verdict to the response. Undefined: go on. Not allowed: the response has ended. */
-export type NodeGate<Req> = (request: Req, raw: NodeRequest, res: NodeResponse) => Promise<Verdict | undefined>
+export type NodeGate<Req> = (request: Req, raw: NodeRequest, res: NodeResponse) => Maybe<Verdict | undefined>
 
 export function createNodeGate<Req>(options: RateLimitOptions<Req>): NodeGate<Req> {
   const gate = createGate(options)
-  return async (request, raw, res) => {
-    const verdict = await gate(request, nodeHttpRequest(raw), raw)
-    if (verdict === undefined) return undefined
-    settleAtEnd(verdict, res)
-    const headers = joinedHeaders(verdict.headers, verdict.allowed, (name) => res.getHeader(name)?.toString())
-    for (const name in headers) res.setHeader(name, headers[name] ?? '')
-    if (verdict.body !== undefined) {
-      res.statusCode = verdict.status
-      res.end(verdict.body)
-    }
-    return verdict
-  }
+  return (request, raw, res) =>
+    andThen(gate(request, nodeHttpRequest(raw), raw), (verdict) => {
+      if (verdict !== undefined) writeVerdict(verdict, res)
+      return verdict
+    })
+}
+
+function writeVerdict(verdict: Verdict, res: NodeResponse): void {
+  settleAtEnd(verdict, res)
+  const headers = joinedHeaders(verdict.headers, verdict.allowed, (name) => res.getHeader(name)?.toString())
+  for (const name in headers) res.setHeader(name, headers[name] ?? '')
+  if (verdict.body === undefined) return
+  res.statusCode = verdict.status
+  res.end(verdict.body)
 }
 
 export function nodeHttpRequest({ method = 'GET', originalUrl, url = '/', socket, headers }: NodeRequest): HttpRequest {

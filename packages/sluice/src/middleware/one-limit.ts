@@ -1,5 +1,5 @@
-// The limiter of the short form, `{ limit, window }`: one rule. The same limit on the same store is the same limiter, and
-// two different ones of one name on one store are refused, because they would count in the same buckets.
+// The limiter of the short form, `{ limit, window }`: one rule. The same limit on the same store is the same limiter,
+// and two different ones of one name on one store are refused, because they would count in the same buckets.
 
 import { type Fault, LimiterError, optionInvalid, optionsInvalid } from '../errors.ts'
 import { createLimiter, type Limiter } from '../limiter.ts'

@@ -132,6 +132,11 @@ describe('clients of the form with one limit', () => {
     })
   })
 
+  test('are not skipped by a promise', async () => {
+    const skip = (async () => true) as unknown as () => boolean
+    expect(await clients({ limit: 0, skip }, [['', '::1']])).toEqual([false])
+  })
+
   test('are not limited when skipped', async () => {
     expect(
       await clients({ skip: (request) => request === 'health' }, [
@@ -169,7 +174,7 @@ describe('a leaky bucket', () => {
       clock,
     })
     const passed: number[] = []
-    const start = (index: number) => gate({}, HTTP, {}).then((verdict) => verdict?.allowed && passed.push(index))
+    const start = async (index: number) => (await gate({}, HTTP, {}))?.allowed && passed.push(index)
     const all = [0, 1, 2].map(start)
     await vi.advanceTimersByTimeAsync(99)
     const early = [...passed]
@@ -195,6 +200,14 @@ describe('rules about headers', () => {
     ])
     own.setRules([{ ...rule, rule_id: 'beta', when: { 'header.x-beta': '1' } }])
     expect([await from({ 'x-client': 'mobile' }), await from({ 'x-beta': '1' })]).toEqual([null, 'beta'])
+  })
+
+  test('are not taken for an answer while they are promised, by any kind of promise', async () => {
+    const own = createLimiter({ rules: [{ rule_id: 'a', limit: 0, window: '1s', scope: 'global', plan: 'free' }] })
+    // biome-ignore lint/suspicious/noThenProperty: query builders are such objects
+    const query = { then: (resolve: (facts: object) => void) => resolve({ plan: 'free' }) }
+    const gate = createGate({ limiter: own, subject: () => query as unknown as Promise<object> })
+    expect((await gate({}, HTTP, {}))?.allowed).toBe(false)
   })
 
   test('facts that the application adds win over those of the request', async () => {

@@ -4,9 +4,11 @@
 import { LimiterError } from '../errors.ts'
 import type { Taken } from '../store/store.ts'
 import type { Connection } from './client.ts'
+import { isDivided } from './cluster-client.ts'
 import type { KeyNames } from './key.ts'
 import { APPLY } from './scripts.generated.ts'
-import { BatchEncoder, type Form, formOf, ReplyDecoder, type Request, weightOf } from './wire.ts'
+import { slotOf } from './slot.ts'
+import { BatchEncoder, type Form, firstBucket, formOf, ReplyDecoder, type Request, weightOf } from './wire.ts'
 
 /** Weight of a script call: about half a millisecond of Redis, and small enough that both sides always have work. */
 const BATCH_WEIGHT_MAX = 100
@@ -60,6 +62,24 @@ export class Batcher {
   #flush(): void {
     const jobs = this.#jobs
     this.#jobs = []
+    const groups = this.#connection.primaryOf === undefined ? [jobs] : this.#bySlot(jobs)
+    for (const group of groups) this.#sendAll(group)
+  }
+
+  /** A script of a Cluster may touch one slot only. */
+  #bySlot(jobs: readonly Job[]): Iterable<readonly Job[]> {
+    const slots = new Map<number, Job[]>()
+    for (const job of jobs) {
+      const { limit, owner, detail } = firstBucket(job.request)
+      const slot = slotOf(this.#names.keyOf(limit, owner, detail))
+      const known = slots.get(slot)
+      if (known === undefined) slots.set(slot, [job])
+      else known.push(job)
+    }
+    return slots.values()
+  }
+
+  #sendAll(jobs: readonly Job[]): void {
     let start = 0
     let weight = 0
     jobs.forEach((job, index) => {
@@ -85,6 +105,12 @@ export class Batcher {
       for (const job of jobs) this.#deliver(job, reply)
       this.#observer.onBatch?.(jobs.length, (performance.now() - startedMs) / 1000)
     } catch (cause) {
+      if (isDivided(cause) && jobs.length > 1) {
+        // They only met by chance: each needs fewer keys than all of them.
+        for (const job of jobs) void this.#send([job])
+        this.#waiting += jobs.length // each of them is counted anew
+        return
+      }
       const error = unavailable(cause)
       this.#failed(error)
       for (const { reject } of jobs) reject(error)
@@ -96,13 +122,14 @@ export class Batcher {
   /** NOSCRIPT means that nothing was run, so it is the one failure after which the call is made again. */
   async #call(batch: BatchEncoder): Promise<unknown> {
     const { keys } = batch
+    const [firstKey = ''] = keys
     const rest = [String(keys.length), ...keys, batch.json(), this.#nowArgument()]
     await this.#connection.attempted
     try {
-      return await this.#connection.send('EVALSHA', [APPLY.sha1, ...rest])
+      return await this.#connection.send('EVALSHA', [APPLY.sha1, ...rest], firstKey)
     } catch (error) {
       if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error
-      return this.#connection.send('EVAL', [APPLY.text, ...rest])
+      return this.#connection.send('EVAL', [APPLY.text, ...rest], firstKey)
     }
   }
 

@@ -2,20 +2,31 @@
 // under which a command is sent at most once and fails at once when it cannot be: never queued, never sent again.
 
 import { type LimiterError, optionInvalid } from '../errors.ts'
+import {
+  connectIoRedisCluster,
+  connectNodeRedisCluster,
+  type IoRedisClusterLike,
+  isIoRedisCluster,
+  isNodeRedisCluster,
+  type NodeRedisClusterLike,
+} from './cluster-client.ts'
 
 /** What the store needs of a connection. */
 export type Connection = {
   /** Rejects when the command was not, or may not have been, carried out. */
-  send(command: string, args: readonly string[]): Promise<unknown>
+  send(command: string, args: readonly string[], firstKey: string): Promise<unknown>
   /** Settles when the first attempt to connect has ended, well or not. */
   attempted: Promise<void>
   close(): Promise<void>
+  /** What `INFO` says, of each primary. */
+  infos(): Promise<readonly string[]>
+  /** Of a Cluster: who serves a slot at present, as far as is known. Without it, one server has all keys. */
+  readonly primaryOf?: (slot: number) => string
 }
 
 /** The part of an ioredis client that is used. */
 export type IoRedisLike = {
   readonly status: string
-  readonly isCluster?: boolean
   duplicate(options?: object): IoRedisLike
   connect(): Promise<unknown>
   call(command: string, args: string[]): Promise<unknown>
@@ -33,9 +44,31 @@ export type NodeRedisLike = {
   on(event: 'error', listener: (error: Error) => void): unknown
 }
 
-export type RedisClient = IoRedisLike | NodeRedisLike
+/** The part of a node-redis client behind Sentinel that is used. */
+export type NodeRedisSentinelLike = {
+  readonly isOpen: boolean
+  getMasterNode(): unknown
+  duplicate(options?: object): NodeRedisSentinelLike
+  connect(): Promise<unknown>
+  sendCommand(isReadonly: boolean, args: string[]): Promise<unknown>
+  destroy(): unknown
+  on(event: 'error', listener: (error: Error) => void): unknown
+}
+
+export type RedisClient =
+  | IoRedisLike
+  | NodeRedisLike
+  | NodeRedisSentinelLike
+  | IoRedisClusterLike
+  | NodeRedisClusterLike
+
+/** How often node-redis asks the sentinels who is the primary, should it have missed that they said so. */
+const SENTINEL_SCAN_MS = 1000
 
 export function connect(client: RedisClient): Connection {
+  if (isIoRedisCluster(client)) return connectIoRedisCluster(client)
+  if (isNodeRedisCluster(client)) return connectNodeRedisCluster(client)
+  if (isNodeRedisSentinel(client)) return connectNodeRedisSentinel(client)
   if (isIoRedis(client)) return connectIoRedis(client)
   if (isNodeRedis(client)) return connectNodeRedis(client)
   throw unusable(client, 'pass a client of "ioredis" (new Redis(…)) or of "redis" (createClient(…))')
@@ -46,7 +79,6 @@ export function connect(client: RedisClient): Connection {
  * maxRetriesPerRequest their promises would never settle.
  */
 function connectIoRedis(client: IoRedisLike): Connection {
-  if (client.isCluster) throw unusable('Cluster', 'pass a client of a single Redis: Cluster is not supported yet')
   const own = client.duplicate({
     lazyConnect: true,
     enableOfflineQueue: false,
@@ -59,6 +91,7 @@ function connectIoRedis(client: IoRedisLike): Connection {
   const attempted = own.connect().then(ignore, ignore)
   return {
     send: (command, args) => own.call(command, args as string[]),
+    infos: async () => [String(await own.call('INFO', []))],
     attempted,
     close: async () => own.disconnect(),
   }
@@ -67,23 +100,42 @@ function connectIoRedis(client: IoRedisLike): Connection {
 /** node-redis rejects what was in flight when a connection breaks; only its queue for later has to be switched off. */
 function connectNodeRedis(client: NodeRedisLike): Connection {
   const own = client.duplicate({ disableOfflineQueue: true })
-  // connect() keeps trying, and so stays pending, while Redis is down: the first error ends the wait.
-  const attempted = new Promise<void>((resolve) => {
+  return {
+    send: (command, args) => own.sendCommand([command, ...args]),
+    infos: async () => [String(await own.sendCommand(['INFO']))],
+    attempted: firstAttempt(own),
+    close: async () => own.destroy(),
+  }
+}
+
+/** Behind Sentinel it would send a command again whose connection broke: none of `maxCommandRediscovers`. */
+function connectNodeRedisSentinel(client: NodeRedisSentinelLike): Connection {
+  const own = client.duplicate({ maxCommandRediscovers: 0, scanInterval: SENTINEL_SCAN_MS })
+  return {
+    send: (command, args) => own.sendCommand(false, [command, ...args]),
+    infos: async () => [String(await own.sendCommand(false, ['INFO']))],
+    attempted: firstAttempt(own),
+    close: async () => void (await own.destroy()),
+  }
+}
+
+/** connect() keeps trying, and so stays pending, while Redis is down: the first error ends the wait. */
+function firstAttempt(own: Pick<NodeRedisLike, 'on' | 'connect'>): Promise<void> {
+  return new Promise<void>((resolve) => {
     own.on('error', () => resolve())
     own.connect().then(
       () => resolve(),
       () => resolve(),
     )
   })
-  return {
-    send: (command, args) => own.sendCommand([command, ...args]),
-    attempted,
-    close: async () => own.destroy(),
-  }
 }
 
 function isIoRedis(client: RedisClient): client is IoRedisLike {
   return 'status' in client && 'call' in client && 'duplicate' in client
+}
+
+function isNodeRedisSentinel(client: RedisClient): client is NodeRedisSentinelLike {
+  return 'getMasterNode' in client && 'sendCommand' in client
 }
 
 function isNodeRedis(client: RedisClient): client is NodeRedisLike {

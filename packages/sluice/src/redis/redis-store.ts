@@ -1,26 +1,23 @@
-// Counters that a fleet shares, in one Redis. Every take is one atomic script on Redis time, whatever the number of
-// rules; nothing is sent twice, so a connection that breaks in mid-reply may lose an answer but never counts double.
+// Counters that a fleet shares, in Redis. Every take is one atomic script on Redis time, whatever the number of rules,
+// or one in each place (slot, server) that it concerns; nothing is sent twice, so a connection that breaks in mid-reply
+// may lose an answer but never counts double.
 
+import { DEFAULT_STORE } from '../algorithms/limit.ts'
 import { approximateStore } from '../approximate/approximate-store.ts'
 import type { Clock } from '../clock.ts'
-import { LimiterError, optionInvalid } from '../errors.ts'
-import type { BreakerState, Transition } from '../failure/breaker.ts'
-import { DEADLINE_MS, type GuardedStore, guardStore } from '../failure/guard-store.ts'
+import { optionInvalid } from '../errors.ts'
+import type { BreakerState } from '../failure/breaker.ts'
+import { DEADLINE_MS } from '../failure/guard-store.ts'
 import { leaseStore } from '../lease/lease-store.ts'
+import { scatterStore } from '../scatter/scatter-store.ts'
 import { shardStore } from '../shards/shard-store.ts'
-import {
-  type BucketName,
-  type Charge,
-  type Give,
-  requireOp,
-  type Store,
-  type Take,
-  type Taken,
-} from '../store/store.ts'
-import { Batcher, type BatchObserver } from './batcher.ts'
-import { connect, type RedisClient } from './client.ts'
+import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
+import { BatchedStore } from './batched-store.ts'
+import type { BatchObserver } from './batcher.ts'
+import type { RedisClient } from './client.ts'
+import { GuardedRedis, type ShardState, type ShardTransition } from './guarded-redis.ts'
 import { KeyNames } from './key.ts'
-import type { Request } from './wire.ts'
+import type { RedisFacts } from './redis-facts.ts'
 
 export type RedisStoreOptions = BatchObserver & {
   /** Connections to Redis; requests are spread over them turn by turn. */
@@ -37,15 +34,21 @@ export type RedisStoreOptions = BatchObserver & {
   readonly leases?: boolean
   /** How many nodes share the limits, for rules with `consistency: local` or `on_fail: local`. */
   readonly nodes?: number
-  /** Told when Redis is given up, and when it is back. */
-  readonly onTransition?: (transition: Transition) => void
+  /** Told when Redis, or a primary of a Cluster, is given up, and when it is back. */
+  readonly onTransition?: (transition: ShardTransition) => void
+  /** Other servers by name, for rules that are pinned to one of them (`store: hot`). */
+  readonly stores?: Readonly<Record<string, RedisClient>>
 }
 
 export type RedisStore = Store & {
   /** Settles when the first attempt to connect has ended, well or not. */
   ready(): Promise<void>
-  /** `closed` while Redis answers. */
+  /** `closed` while Redis answers; with several servers, while all of them do. */
   breaker(): BreakerState
+  /** The same of each server: a primary of a Cluster is listed once something was asked of it. */
+  shards(): readonly ShardState[]
+  /** What each Redis says about itself, by the name of its store. Rejects while one cannot be asked. */
+  facts(): Promise<Readonly<Record<string, RedisFacts>>>
   /** Leaves Redis alone for a while, on purpose: an outage to rehearse. */
   drill(forMs: number): void
 }
@@ -53,7 +56,7 @@ export type RedisStore = Store & {
 const CONNECTIONS_MAX = 64
 
 export function redisStore(client: RedisClient, options: RedisStoreOptions = {}): RedisStore {
-  const { connections = 1, prefix = 'sl' } = options
+  const { connections = 1, prefix = 'sl', stores = {} } = options
   check('connections', connections, `give a whole number from 1 to ${CONNECTIONS_MAX}`, () => {
     return Number.isInteger(connections) && connections >= 1 && connections <= CONNECTIONS_MAX
   })
@@ -63,36 +66,61 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   const { deadlineMs = DEADLINE_MS, nodes = 1 } = options
   check('deadlineMs', deadlineMs, 'give milliseconds, 0 for no deadline', () => deadlineMs >= 0 && deadlineMs < 60_000)
   check('nodes', nodes, 'give a whole number of at least 1', () => Number.isInteger(nodes) && nodes >= 1)
-  const batched = new BatchedRedisStore(client, options, connections, prefix)
-  const ready = batched.ready()
-  const guarded = deadlineMs === 0 ? undefined : guardStore(batched, { ...options, deadlineMs, nodes, ready })
-  const inner = guarded ?? batched
+  const names = new KeyNames(prefix, options.keySecret ?? 'sluice')
+  const open = ([name, own]: [string, RedisClient]): GuardedRedis => {
+    const batched = new BatchedStore(own, { ...options, connections, names, clock: options.clock })
+    return new GuardedRedis(name, batched, { ...options, deadlineMs, nodes, names })
+  }
+  const all = [[DEFAULT_STORE, client] as [string, RedisClient], ...Object.entries(stores)].map(open)
+  const inner = joined(all)
   const leased = options.leases === false ? inner : leaseStore(inner)
-  return new LayeredStore(approximateStore(shardStore(leased), { nodes }), guarded, ready)
+  return new LayeredStore(approximateStore(shardStore(leased), { nodes }), all, Object.keys(stores))
+}
+
+/** Several servers, or the slots of a Cluster, as one store. */
+function joined(all: readonly GuardedRedis[]): Store {
+  const [first] = all
+  if (all.length === 1 && first?.whole !== undefined) return first.whole
+  const byName = new Map(all.map((redis) => [redis.name, redis]))
+  return scatterStore({
+    // The limiter refuses rules that name another store; what is left of such goes to the default one.
+    placeOf: (bucket) => ((byName.get(bucket.limit.store) ?? first) as GuardedRedis).placeOf(bucket),
+    stores: () => all.flatMap((redis) => redis.stores()),
+  })
 }
 
 /** The layers as one: whatever is asked goes to the outermost. */
 class LayeredStore implements RedisStore {
+  readonly named: readonly string[]
   readonly #outer: Store
-  readonly #guarded: GuardedStore | undefined
-  readonly #ready: Promise<void>
+  readonly #all: readonly GuardedRedis[]
 
-  constructor(outer: Store, guarded: GuardedStore | undefined, ready: Promise<void>) {
+  constructor(outer: Store, all: readonly GuardedRedis[], named: readonly string[]) {
     this.#outer = outer
-    this.#guarded = guarded
-    this.#ready = ready
+    this.#all = all
+    this.named = named
   }
 
-  ready(): Promise<void> {
-    return this.#ready
+  async ready(): Promise<void> {
+    await Promise.all(this.#all.map(({ ready }) => ready))
   }
 
   breaker(): BreakerState {
-    return this.#guarded?.breaker ?? 'closed'
+    const states = this.shards().map(({ state }) => state)
+    return states.find((state) => state === 'open') ?? states.find((state) => state === 'half_open') ?? 'closed'
+  }
+
+  shards(): readonly ShardState[] {
+    return this.#all.flatMap((redis) => redis.states())
+  }
+
+  async facts(): Promise<Readonly<Record<string, RedisFacts>>> {
+    const entries = this.#all.map(async (redis) => [redis.name, await redis.facts()] as const)
+    return Object.fromEntries(await Promise.all(entries))
   }
 
   drill(forMs: number): void {
-    this.#guarded?.drill(forMs)
+    for (const redis of this.#all) redis.drill(forMs)
   }
 
   take(take: Take): Taken | Promise<Taken> {
@@ -121,68 +149,6 @@ class LayeredStore implements RedisStore {
 
   close(): Promise<void> {
     return this.#outer.close()
-  }
-}
-
-class BatchedRedisStore implements Store {
-  readonly #batchers: readonly Batcher[]
-  readonly #attempted: Promise<unknown>
-  #turn = 0
-  #closed = false
-
-  constructor(client: RedisClient, options: RedisStoreOptions, connections: number, prefix: string) {
-    const names = new KeyNames(prefix, options.keySecret ?? 'sluice')
-    const { clock } = options
-    const nowArgument = clock === undefined ? () => '' : () => String(clock.nowUs())
-    const own = Array.from({ length: connections }, () => connect(client))
-    this.#batchers = own.map((connection) => new Batcher(connection, names, options, nowArgument))
-    this.#attempted = Promise.all(own.map(({ attempted }) => attempted))
-  }
-
-  async ready(): Promise<void> {
-    await this.#attempted
-  }
-
-  take({ charges, op, gives }: Take): Promise<Taken> {
-    requireOp({ charges, op })
-    return this.#answer({ verb: 'take', charges, opId: op?.id, gives })
-  }
-
-  peek(charges: readonly Charge[]): Promise<Taken> {
-    return this.#answer({ verb: 'peek', charges, opId: undefined, gives: undefined })
-  }
-
-  async give(gives: readonly Give[], opId?: string): Promise<void> {
-    if (gives.length > 0) await this.#run({ verb: 'give', gives, opId })
-  }
-
-  async reset(bucket: BucketName): Promise<void> {
-    await this.#run({ verb: 'reset', bucket })
-  }
-
-  stats(): Readonly<Record<string, number>> {
-    const sum = (read: (batcher: Batcher) => number) => this.#batchers.reduce((total, one) => total + read(one), 0)
-    return {
-      batches: sum((one) => one.batches),
-      requests: sum((one) => one.requests),
-      errors: sum((one) => one.errors),
-    }
-  }
-
-  async close(): Promise<void> {
-    this.#closed = true
-    await Promise.all(this.#batchers.map((batcher) => batcher.close()))
-  }
-
-  #answer(request: Request): Promise<Taken> {
-    return this.#run(request) as Promise<Taken> // takes and peeks are always answered
-  }
-
-  #run(request: Request): Promise<Taken | undefined> {
-    if (this.#closed) throw new LimiterError('CLOSED', 'the Redis store was closed: create a new one')
-    const batchers = this.#batchers
-    this.#turn = (this.#turn + 1) % batchers.length
-    return (batchers[this.#turn] as Batcher).run(request) // the turn is below the number of batchers
   }
 }
 

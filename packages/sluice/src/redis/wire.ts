@@ -49,6 +49,13 @@ export function weightOf(request: Request): number {
   return 0.75 + partsOf(request) / 4
 }
 
+/** Any bucket that a request touches: in a Cluster, all of them live in one slot. */
+export function firstBucket(request: Request): BucketName {
+  if (request.verb === 'reset') return request.bucket
+  const [first] = request.verb === 'give' ? request.gives : request.charges
+  return first as BucketName // nobody asks for nothing
+}
+
 /** How many buckets a request touches. */
 function partsOf(request: Request): number {
   if (request.verb === 'reset') return 1

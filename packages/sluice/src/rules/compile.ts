@@ -1,7 +1,8 @@
 // Rule → CompiledRule: everything that can be worked out once is, so that a check only reads facts and adds numbers.
 
-import { compileLimit, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
+import { compileLimit, DEFAULT_STORE, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
 import { canonicalAddress } from '../http/address.ts'
+import { mapped, type Sliced } from '../slices.ts'
 import type { Subject } from '../subject.ts'
 import { type Condition, conditionsOf, type FactReader, invalidSubject, readerOf, textOf } from './condition.ts'
 import { Faults } from './faults.ts'
@@ -46,22 +47,51 @@ export type CompileOptions = {
   /** Where this limiter stands: rules for the other layer are left out. */
   readonly layer: 'edge' | 'service' | undefined
   readonly ipv6Prefix: number
+  /** The stores that a rule can be pinned to. */
+  readonly stores: readonly string[]
+  /** Why regions cannot share a limit, where there are regions at all. */
+  readonly refusesSpread?: ((limit: Limit) => string | undefined) | undefined
 }
 
+/** Rules that were compiled before, with the same options. */
+export type KnownRules = ReadonlyMap<Rule, CompiledRule>
+
 /** The rules that can apply here. Refuses what this version could only ignore. */
-export function compileRules(rules: readonly Rule[], options: CompileOptions): CompiledRule[] {
+export function* compiling(rules: readonly Rule[], options: CompileOptions, known: KnownRules): Sliced<CompiledRule[]> {
   const faults = new Faults()
-  for (const rule of rules) refuseIgnored(rule, faults.at(rule.rule_id))
+  for (const rule of rules) refuseIgnored(rule, options, faults.at(rule.rule_id))
   faults.throwIfAny('RULE_INVALID')
   const here = ({ enabled, enforce_at: at }: Rule) =>
     enabled && (at === 'any' || !options.layer || at === options.layer)
-  return rules.filter(here).map((rule) => compileRule(rule, options))
+  const compiled = yield* mapped(rules.filter(here), (rule) => known.get(rule) ?? compileRule(rule, options))
+  for (const rule of compiled) refuseSpread(rule, options, faults.at(rule.id))
+  faults.throwIfAny('RULE_INVALID')
+  return compiled
 }
 
 /** A field that is understood but would do nothing is worse than one that is refused. */
-function refuseIgnored(rule: Rule, faults: Faults): void {
-  if (rule.store !== 'default') faults.add('store', rule.store, 'use "default": there is one store')
-  if (rule.spread !== 'regional') faults.add('spread', rule.spread, 'use "regional": no other region is known')
+function refuseIgnored(rule: Rule, { stores, refusesSpread }: CompileOptions, faults: Faults): void {
+  const known = [DEFAULT_STORE, ...stores]
+  if (!known.includes(rule.store)) {
+    const names = known.map((name) => `"${name}"`).join(' or ')
+    faults.add('store', rule.store, `use ${names}: there is no other store`)
+  }
+  if (rule.spread === 'regional') return
+  if (refusesSpread === undefined) {
+    faults.add('spread', rule.spread, 'use "regional", or tell this node its region: no other one is known')
+  }
+  if (rule.consistency === 'approximate' || rule.consistency === 'local') {
+    faults.add('consistency', rule.consistency, 'use leased or strict with spread: global: its pool has to be charged')
+  }
+  if (rule.shards > 1) faults.add('shards', rule.shards, 'use 1 with spread: global: nodes lease from its pool anyway')
+}
+
+/** Some limits have no parts that regions could have. */
+function refuseSpread({ rule, limits, limitsByPlan }: CompiledRule, options: CompileOptions, faults: Faults): void {
+  if (rule.spread === 'regional') return
+  const all = [...limits, ...[...limitsByPlan.values()].flat()]
+  const [fix] = all.flatMap(({ limit }) => options.refusesSpread?.(limit) ?? [])
+  if (fix !== undefined) faults.add('spread', rule.spread, fix)
 }
 
 function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
@@ -92,7 +122,10 @@ function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
     ([plan, own]) => [plan, own.map((limit) => compileBoth(compiled, limit, fact, `@${plan}`))] as const,
   )
   const some = [...limits, ...byPlan.flatMap(([, own]) => own)][0]
-  const refusal = some && { ...some, limit: { ...some.limit, units: 0, capacity: 0, shards: undefined } }
+  const refusal = some && {
+    ...some,
+    limit: { ...some.limit, units: 0, capacity: 0, shards: undefined, spread: undefined },
+  }
   const plain = limits.length === 1 && byPlan.length === 0 && !compiled.permits && limits[0]?.limit.units !== 0
   const sole = plain ? limits[0] : undefined
   return Object.assign(compiled, { limits, sole, limitsByPlan: new Map(byPlan), refusal })
@@ -124,6 +157,8 @@ function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant:
       detailBounded: rule.rule.scope.slice(1).every((other) => isBounded(other, rule.rule)),
       onFail: rule.rule.on_fail,
       shards: rule.rule.shards,
+      store: rule.rule.store,
+      spread: rule.rule.spread === 'global',
       ...(limit.burst === undefined ? {} : { burst: limit.burst }),
       ...consistencyOf(rule.rule),
     }),

@@ -2,6 +2,7 @@
 // lead to the few rules on it. 10,000 rules cost about what 10 cost, also when many share a path and differ in plan.
 
 import { foldedCase, pathReadings } from '../http/path-readings.ts'
+import { mapped, type Sliced } from '../slices.ts'
 import type { Subject } from '../subject.ts'
 import type { CompiledRule } from './compile.ts'
 import { type Condition, type FactReader, readerOf, withHead } from './condition.ts'
@@ -70,9 +71,14 @@ export class RuleIndex {
   readonly #known = new Map<string, Spot>()
   readonly #demand: ReadonlyMap<string, number>
 
-  constructor(rules: readonly CompiledRule[]) {
-    this.#demand = demandOf(rules)
-    for (const rule of rules) this.#add(rule)
+  private constructor(demand: ReadonlyMap<string, number>) {
+    this.#demand = demand
+  }
+
+  static *of(rules: readonly CompiledRule[]): Sliced<RuleIndex> {
+    const index = new RuleIndex(demandOf(rules))
+    yield* mapped(rules, (rule) => index.#add(rule))
+    return index
   }
 
   /** Where a path, in any form, leads. That depends on the rules alone, so it is kept for paths that come again. */

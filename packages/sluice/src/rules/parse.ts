@@ -2,6 +2,7 @@
 // fix; a rule that would silently never apply is wrong too. What comes out is complete, and parses to itself again.
 
 import { ALGORITHMS, type AlgorithmName } from '../algorithms/limit.ts'
+import { atOnce, mapped, type Sliced } from '../slices.ts'
 import { Faults, nearest } from './faults.ts'
 import { isFields, readNumber, readOneOf, readText, readTime } from './fields.ts'
 import { checkShards, readNumbers } from './parse-limits.ts'
@@ -23,11 +24,20 @@ export const FIELDS: readonly string[] = [
 
 type Fields = Record<string, unknown>
 
+const NOTHING: ReadonlyMap<unknown, unknown> = new Map()
+
 /** Rules from a list, or from an object with the list under `rules`. Throws RULE_INVALID with every fault it found. */
 export function parseRules(input: unknown): Rule[] {
+  return atOnce(parsing(input))
+}
+
+/** `known` are rules that were parsed before: they parse to themselves. */
+export function* parsing(input: unknown, known: ReadonlyMap<unknown, unknown> = NOTHING): Sliced<Rule[]> {
   const faults = new Faults()
   const list = listOf(input, faults)
-  const rules = list.map((item, index) => parseRule(item, faults.at(`rules[${index}]`)))
+  const rules = yield* mapped(list, (item, index) => {
+    return known.has(item) ? (item as Rule) : parseRule(item, faults.at(`rules[${index}]`))
+  })
   const seen = new Map<string, number>()
   rules.forEach((rule, index) => {
     const first = rule && seen.get(rule.rule_id)

@@ -3,11 +3,13 @@
 import type { Clock } from '../clock.ts'
 import type { Plan } from '../decision.ts'
 import { type LimiterError, optionInvalid } from '../errors.ts'
+import { mapped, type Sliced } from '../slices.ts'
 import type { BucketName, Charge, ChargeKind } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
-import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compileRules } from './compile.ts'
+import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compiling } from './compile.ts'
 import { type FactReader, invalidSubject, textOf } from './condition.ts'
 import { RuleIndex, rulesAt, type Spot } from './match.ts'
+import { parsing } from './parse.ts'
 import { ATTRIBUTE, FACTS, type Rule } from './rule.ts'
 
 const COST_MAX = 1_000_000_000
@@ -26,17 +28,49 @@ export class RuleSet {
   readonly #expiring: boolean
   readonly #address: FactReader
   readonly #nothing: Plan
+  #byId: ReadonlyMap<string, Rule> | undefined
 
-  constructor(rules: readonly Rule[], version: number, options: CompileOptions, clock: Clock) {
+  private constructor(
+    rules: readonly Rule[],
+    version: number,
+    compiled: readonly CompiledRule[],
+    index: RuleIndex,
+    { ipv6Prefix }: CompileOptions,
+    clock: Clock,
+  ) {
     this.rules = rules
     this.version = version
-    this.#compiled = compileRules(rules, options)
-    this.#index = new RuleIndex(this.#compiled)
+    this.#compiled = compiled
+    this.#index = index
     this.#clock = clock
     this.#grouped = this.#compiled.some(({ group }) => group !== undefined)
     this.#expiring = this.#compiled.some(({ expiresUs }) => expiresUs !== Number.POSITIVE_INFINITY)
-    this.#address = addressReader(options.ipv6Prefix)
+    this.#address = addressReader(ipv6Prefix)
     this.#nothing = { charges: [], limits: [], op: undefined, version }
+  }
+
+  /**
+   * From rules in any spelling. Throws RULE_INVALID. Rules that are taken over from `previous`, a set with the same
+   * options, cost next to nothing.
+   */
+  static *of(
+    input: unknown,
+    version: number,
+    options: CompileOptions,
+    clock: Clock,
+    previous?: RuleSet,
+  ): Sliced<RuleSet> {
+    const known = new Map<Rule, CompiledRule>()
+    yield* mapped(previous === undefined ? [] : previous.#compiled, (compiled) => known.set(compiled.rule, compiled))
+    const rules = yield* parsing(input, known)
+    const compiled = yield* compiling(rules, options, known)
+    const index = yield* RuleIndex.of(compiled)
+    return new RuleSet(rules, version, compiled, index, options, clock)
+  }
+
+  rule(ruleId: string): Rule | undefined {
+    this.#byId ??= new Map(this.rules.map((rule) => [rule.rule_id, rule]))
+    return this.#byId.get(ruleId)
   }
 
   /** What a request has to pay, and for which limits. A permit is named by the request. */
@@ -100,7 +134,7 @@ export class RuleSet {
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
     const chosen = this.#grouped ? onePerGroup(live) : live
     if (spot.others.length === 0) return chosen
-    // Each reading chooses for itself: a path that can be read as an exempt one is exempt only if it is so in all of them.
+    // Each reading chooses for itself: what can be read as an exempt path is exempt only if it is so in each.
     return [...new Set([chosen, ...spot.others.map((other) => this.#match(subject, other))].flat())]
   }
 

@@ -2,11 +2,13 @@
 // once more with another part. The parts add up to the limit (compileLimit), so together they never admit more than the
 // whole would; they may refuse while another part still has units. A take is all or nothing, as ever.
 
+import { sumOf } from '../algorithms/grant.ts'
 import type { Limit } from '../algorithms/limit.ts'
 import { systemTimers, type Timers } from '../clock.ts'
 import {
   type BucketName,
   type Charge,
+  decidedAt,
   type Give,
   type Grant,
   isBinding,
@@ -152,11 +154,11 @@ function asWhole({ charges: wholes }: Take, { charges }: Take, taken: Taken): Ta
     const whole = wholes[index]?.limit
     const part = charges[index]?.limit
     if (whole === undefined || part === undefined || whole === part) return grant
-    const size = source === 'local' ? whole.capacity : part.capacity // locally it is not split
+    const size = decidedAt(taken, grant).source === 'local' ? whole.capacity : part.capacity // locally it is not split
     const remaining = Math.floor((grant.remaining * whole.capacity) / size)
     // Field by field: to add one to a spread object takes V8 a microsecond.
-    const { units, short, resetAfterUs, retryAfterUs, delayUs, bookedUs } = grant
-    return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, part }
+    const { units, short, resetAfterUs, retryAfterUs, delayUs, bookedUs, at } = grant
+    return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, part, at }
   })
   return { granted, nowUs, grants, source, replayed }
 }
@@ -173,15 +175,6 @@ function eitherOf(first: Taken, second: Taken): Taken {
     return grant.short === 'now' && other.short === 'now' && other.retryAfterUs < grant.retryAfterUs ? other : grant
   })
   return { ...second, grants }
-}
-
-/** All parts of one bucket as one: what the first to grant would say, and what is left in all of them. */
-function sumOf(parts: readonly Grant[]): Grant {
-  return parts.reduce((sum, part) => ({
-    ...(part.retryAfterUs < sum.retryAfterUs ? part : sum),
-    remaining: sum.remaining + part.remaining,
-    resetAfterUs: Math.max(sum.resetAfterUs, part.resetAfterUs),
-  }))
 }
 
 /** Goes on at once where there is nothing to wait for. */

@@ -69,6 +69,8 @@ export type Grant = {
   readonly bookedUs?: number | undefined
   /** The part that was charged of a bucket that is split: a give names it as its limit. */
   readonly part?: Limit
+  /** Where and when this charge was decided, if the take was made in several places. */
+  readonly at?: Pick<Taken, 'source' | 'nowUs'> | undefined
 }
 
 /** Where a decision was made. */
@@ -83,6 +85,14 @@ export type Taken = {
   readonly source: Source
   /** Every permit of this take was already held and has been renewed. */
   readonly replayed: boolean
+}
+
+/** Said of a bucket that nobody asked about, when another one has refused the request. */
+export const NOT_ASKED: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
+
+/** Where and when one charge of a take was decided. */
+export function decidedAt(taken: Taken, grant: Grant): Pick<Taken, 'source' | 'nowUs'> {
+  return grant.at ?? taken
 }
 
 export type Give = {
@@ -108,6 +118,8 @@ export function requireOp({ charges, op }: Take): void {
 export type BucketName = Pick<Charge, 'limit' | 'owner' | 'detail'>
 
 export interface Store {
+  /** Stores besides the default one that rules can be pinned to. */
+  readonly named?: readonly string[]
   take(take: Take): Taken | Promise<Taken>
   /** The same as `take` when it can be answered without waiting; absent, or undefined, when the store must be asked. */
   takeSync?(take: Take): Taken | undefined
@@ -117,6 +129,8 @@ export interface Store {
   peek(charges: readonly Charge[]): Taken | Promise<Taken>
   /** Forgets the bucket: the next request finds it full. */
   reset(bucket: BucketName): void | Promise<void>
+  /** Where limits can be shared between regions: why this one cannot be, or undefined. */
+  refusesSpread?(limit: Limit): string | undefined
   /** Numbers for metrics: gauges and totals by name. */
   stats?(): Readonly<Record<string, number>>
   close(): Promise<void>

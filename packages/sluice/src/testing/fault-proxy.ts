@@ -9,6 +9,9 @@ export type FaultProxy = {
   cutNextReply(bytes: number): void
   /** From now on every reply is so much later. */
   delayReplies(ms: number): void
+  /** Resets every connection and accepts no other, until it is open again. */
+  shut(): void
+  open(): void
   /** Connections that were reset so far. */
   readonly cuts: number
   stop(): Promise<void>
@@ -19,7 +22,9 @@ export async function startFaultProxy(targetPort: number): Promise<FaultProxy> {
   let cutAfter: number | undefined
   let cuts = 0
   let delayMs = 0
+  let isShut = false
   const server = createServer((client) => {
+    if (isShut) return void client.resetAndDestroy()
     const target = connect(targetPort, '127.0.0.1')
     const late: Late[] = []
     for (const socket of [client, target]) {
@@ -51,6 +56,13 @@ export async function startFaultProxy(targetPort: number): Promise<FaultProxy> {
     },
     delayReplies(ms) {
       delayMs = ms
+    },
+    shut() {
+      isShut = true
+      for (const socket of sockets) socket.destroy()
+    },
+    open() {
+      isShut = false
     },
     async stop() {
       for (const socket of sockets) socket.destroy()

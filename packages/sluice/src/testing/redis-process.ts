@@ -14,13 +14,22 @@ export type RedisProcess = {
   stop(): Promise<void>
 }
 
-const STARTED = 'Ready to accept connections'
+const STARTED = /Ready to accept connections|Sentinel ID is/
 
 export async function startRedis(args: readonly string[] = []): Promise<RedisProcess> {
   const folder = await mkdtemp(join(tmpdir(), 'sluice-redis-'))
-  const port = await freePort()
+  return launchRedis(folder, await freePort(), args)
+}
+
+/** In a folder of its own, which goes with it. */
+export async function launchRedis(
+  folder: string,
+  port: number,
+  args: readonly string[],
+  file: readonly string[] = [],
+): Promise<RedisProcess> {
   const settings = ['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--save', '', '--appendonly', 'no']
-  const child = spawn('redis-server', [...settings, ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
+  const child = spawn('redis-server', [...file, ...settings, ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
   await started(child)
   const stop = async () => {
     if (child.exitCode === null && child.signalCode === null) {
@@ -38,7 +47,7 @@ function started(child: ChildProcess): Promise<void> {
     let output = ''
     child.stdout?.on('data', (chunk: Buffer) => {
       output += chunk.toString()
-      if (output.includes(STARTED)) resolve()
+      if (STARTED.test(output)) resolve()
     })
     child.once('error', (error) =>
       reject(new Error('redis-server cannot be started: is it installed?', { cause: error })),

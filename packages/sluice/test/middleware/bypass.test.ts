@@ -16,7 +16,7 @@ type Attempt = {
   readonly target?: string
   readonly method?: string
   readonly lines?: readonly string[]
-  /** Not the name of a route: only the rules of its pattern are to be met, not the bucket of its path. */
+  /** Another path by itself: the rules of the pattern are to be met, but not the bucket of the path. */
   readonly other?: boolean
 }
 
@@ -53,7 +53,12 @@ const PATHS: readonly Attempt[] = [
   { what: 'full-width letters', path: '/login', target: '/%EF%BD%8Cogin' },
   { what: 'absolute form', path: '/login', target: 'http://other.example/login' },
   { what: 'absolute form, upper case', path: '/login', target: 'HTTP://other.example/login' },
-  { what: 'absolute form, a query before the path', path: '/login', target: 'http://other.example?x/login' },
+  {
+    what: 'absolute form, a query before the path',
+    path: '/login',
+    target: 'http://other.example?x/login',
+    other: true,
+  },
   { what: 'absolute form, another scheme', path: '/login', target: 'ftp://other.example/login' },
   { what: 'an authority', path: '/login', target: '//other.example/login' },
   { what: 'an authority with a user, and a fragment', path: '/login', target: '//me@other.example/login#' },
@@ -249,14 +254,21 @@ function code(lines: readonly string[]): string {
 
 const INTRODUCTION = `# Attempts to get around a limit
 
-Written by \`packages/sluice/test/middleware/bypass.test.ts\`, which makes each attempt over a raw connection to every framework
-with its own router. A rule names each route; its limit is spent by a plain request, and then the attempt is made. **What a
-router routes is refused**, also by a rule with one bucket per path (\`scope: per_endpoint\`).
+Written by \`packages/sluice/test/middleware/bypass.test.ts\`, which makes each attempt over a raw connection to every
+framework with its own router, on Node 20. A rule names each route; its limit is spent by a plain request, and then the
+attempt is made. **What a router routes is refused**, also by a rule with one bucket per path (\`scope: per_endpoint\`), in
+which only names of \`/files\` and a query before the path count as other paths.
 
-A cell says what the application answers without a limiter, and what becomes of that with one: \`200 → 429\`, the router would have
-routed it, and it was refused; \`404 → 429\`, no route is for it, and it was refused all the same, because other routers do route it; \`404\`,
-no route and no rule is for it; \`400\`, the server itself refuses it. In \`fetch handler\` and \`node:http\` the application compares the path of \`new URL\`; in
-NestJS, guards are asked for routes only. On Node 20.
+A cell says what the application answers without a limiter, and what becomes of that with one:
+
+| | without | with a limiter |
+|---|---|---|
+| \`200 → 429\` | the router routes it | refused |
+| \`404 → 429\` | no route is for it | refused all the same, because other routers do route it |
+| \`404\` | no route is for it | nor is a rule; in NestJS, guards are asked for routes only |
+| \`400\` | the server itself refuses it | |
+
+In \`fetch handler\` and \`node:http\` the application compares the path of \`new URL\`.
 
 ## Paths
 `
@@ -264,6 +276,6 @@ NestJS, guards are asked for routes only. On Node 20.
 const ADDRESSES = `
 ## Addresses
 
-The limit of a client is spent, then the client makes the attempt: it was refused with 429 in every framework. Behind the proxy, the
-client is \`${V4}\` or, where that is said, \`${V6}\`; \`trustProxy\` lists the proxy.
+The limit of a client is spent, then the client makes the attempt: it was refused with 429 in every framework. Behind
+the proxy, the client is \`${V4}\` or, where that is said, \`${V6}\`; \`trustProxy\` lists the proxy.
 `

@@ -1,5 +1,5 @@
-// Every framework that has a middleware, as a real server with its own router: the same routes, the same answers, behind
-// the same options. What a suite says of one, it says of all.
+// Every framework that has a middleware, as a real server with its own router: the same routes, the same answers,
+// behind the same options. What a suite says of one, it says of all.
 
 import 'reflect-metadata'
 import { once } from 'node:events'
@@ -10,7 +10,9 @@ import { Readable } from 'node:stream'
 import { getRequestListener } from '@hono/node-server'
 import Router from '@koa/router'
 import { All, Controller, Module, Req, Res, UseGuards } from '@nestjs/common'
-import { NestFactory } from '@nestjs/core'
+import { type AbstractHttpAdapter, NestFactory } from '@nestjs/core'
+import { ExpressAdapter } from '@nestjs/platform-express'
+import { FastifyAdapter } from '@nestjs/platform-fastify'
 import express, { type Request as ExpressRequest, type Response as ExpressResponse } from 'express'
 import { fastify } from 'fastify'
 import { type Context, Hono } from 'hono'
@@ -210,32 +212,41 @@ const nodeHttp: Framework = {
   },
 }
 
-const nest: Framework = {
-  name: 'NestJS',
-  tells: true,
-  judgesUnrouted: false,
-  headerOf: nodeHeader,
-  async serve(limits, routes) {
-    class Routed {}
-    // What decorators do, without their syntax: the sources here are TypeScript that can be erased.
-    for (const [path, handle] of Object.entries(routes)) {
-      const method = (req: ExpressRequest & Limited, res: ExpressResponse) =>
-        answerOnNode(res, handle(req.path, req.rateLimit))
-      const descriptor = { value: method }
-      Object.defineProperty(Routed.prototype, path, descriptor)
-      Req()(Routed.prototype, path, 0)
-      Res()(Routed.prototype, path, 1)
-      All(path)(Routed.prototype, path, descriptor)
-    }
-    const limited = oneEach((options) => nestLimit(options))
-    UseGuards(...limits.map(limited))(Routed)
-    Controller()(Routed)
-    class App {}
-    Module({ controllers: [Routed] })(App)
-    const app = await NestFactory.create(App, { logger: false, abortOnError: false })
-    await app.listen(0, '127.0.0.1')
-    return app.getHttpServer() as Server
-  },
+type NestRequest = Limited & { readonly url: string; readonly raw?: IncomingMessage }
+type NestResponse = ServerResponse & { readonly raw?: undefined }
+type NestReply = { readonly raw: ServerResponse; code(status: number): { send(body: unknown): unknown } }
+
+function nestFramework(name: string, adapter: () => AbstractHttpAdapter): Framework {
+  return {
+    name,
+    tells: true,
+    judgesUnrouted: false,
+    headerOf: (request: IncomingMessage, header) => nodeHeader(request, header),
+    async serve(limits, routes) {
+      class Routed {}
+      // What decorators do, without their syntax: the sources here are TypeScript that can be erased.
+      for (const [path, handle] of Object.entries(routes)) {
+        const method = (req: NestRequest, res: NestResponse | NestReply) => {
+          const answer = handle(req.url.replace(/\?.*/, ''), req.rateLimit)
+          if (res.raw === undefined) answerOnNode(res, answer)
+          else res.code(answer.status).send(answer.body)
+        }
+        const descriptor = { value: method }
+        Object.defineProperty(Routed.prototype, path, descriptor)
+        Req()(Routed.prototype, path, 0)
+        Res()(Routed.prototype, path, 1)
+        All(path)(Routed.prototype, path, descriptor)
+      }
+      const limited = oneEach((options) => nestLimit(options))
+      UseGuards(...limits.map(limited))(Routed)
+      Controller()(Routed)
+      class App {}
+      Module({ controllers: [Routed] })(App)
+      const app = await NestFactory.create(App, adapter(), { logger: false, abortOnError: false })
+      await app.listen(0, '127.0.0.1')
+      return app.getHttpServer() as Server
+    },
+  }
 }
 
 /** Where there is no router of a framework: paths are compared as they are, and a name is a segment. */
@@ -255,7 +266,8 @@ export const FRAMEWORKS: readonly Framework[] = [
   fastifyFramework('Fastify plugin', true),
   koa,
   hono,
-  nest,
+  nestFramework('NestJS', () => new ExpressAdapter()),
+  nestFramework('NestJS on Fastify', () => new FastifyAdapter()),
   fetchHandler,
   nodeHttp,
 ]

@@ -1,4 +1,5 @@
-// Every guarantee of the middlewares × every framework, over real HTTP servers with the frameworks as they are published.
+// Every guarantee of the middlewares × every framework, over real HTTP servers with the frameworks as they are
+// published.
 
 import { get, type Server } from 'node:http'
 import { PassThrough } from 'node:stream'

@@ -10,6 +10,8 @@ export type Weather = {
   readonly lost: number
   readonly broken: number
   readonly slow: number
+  /** Of a take that gives nothing back: gives are never sent again. */
+  readonly doubled?: number
 }
 
 export class Network {
@@ -34,7 +36,10 @@ export class Network {
       take: (take: Take) => {
         if (this.#seen.has(take)) this.resent += 1
         this.#seen.add(take)
-        return this.#call(() => store.take(take) as Taken)
+        return this.#call(() => {
+          if (!take.gives?.length && this.#random.next() < (this.#weather.doubled ?? 0)) store.take(take)
+          return store.take(take) as Taken
+        })
       },
       peek: (charges: readonly Charge[]) => this.#call(() => store.peek(charges) as Taken),
       give: (gives: readonly Give[], opId?: string) => this.#call(() => void store.give(gives, opId)),

@@ -36,6 +36,11 @@ export class Oracle {
     return algorithm.used(limit, state, atUs)
   }
 
+  /** How much of `limit` was in use at most, as a share of it. */
+  worst(limit: Limit, owner: string): number {
+    return peakOf(limit, sorted(this.#admitted.get(`${limit.id} ${owner}`)?.admissions ?? [], 0)).used / limit.capacity
+  }
+
   /**
    * One line per bucket that saw too much. `limits`: the widest that was in force for each id; `since`: from when on
    * it is exact, if not always.
@@ -44,37 +49,48 @@ export class Oracle {
     return [...this.#admitted].flatMap(([id, { limit, admissions }]) => {
       const widest = limits.get(limit.id) ?? limit
       const sinceUs = since.get(limit.id) ?? 0
-      const counted = admissions.filter(({ units, atUs }) => units > 0 && atUs >= sinceUs)
-      const sorted = counted.toSorted((a, b) => a.atUs - b.atUs)
-      const excess =
-        widest.algorithm === 'sliding_window_log' ? logExcess(widest, sorted) : packedExcess(widest, sorted)
-      return excess === undefined ? [] : [`${id} (${widest.algorithm}): ${excess}`]
+      const { used, atUs } = peakOf(widest, sorted(admissions, sinceUs))
+      return used <= widest.capacity ? [] : [`${id} (${widest.algorithm}): ${used} of ${widest.capacity} at ${atUs}`]
     })
   }
 }
 
-function packedExcess(limit: Limit, admissions: readonly Admission[]): string | undefined {
-  const algorithm = PACKED[(limit as PackedLimit).algorithm]
-  const state = algorithm.fresh()
-  for (const { atUs, units } of admissions) {
-    algorithm.advance(limit, state, atUs)
-    algorithm.charge(limit, state, atUs, units)
-    const used = algorithm.used(limit, state, atUs)
-    if (used > limit.capacity) return `${used} of ${limit.capacity} in use at ${atUs}`
-  }
-  return undefined
+function sorted(admissions: readonly Admission[], sinceUs: number): Admission[] {
+  const counted = admissions.filter(({ units, atUs }) => units > 0 && atUs >= sinceUs)
+  return counted.toSorted((a, b) => a.atUs - b.atUs)
 }
 
-function logExcess(limit: Limit, admissions: readonly Admission[]): string | undefined {
+/** When most was in use, and how much. */
+function peakOf(limit: Limit, admissions: readonly Admission[]): { used: number; atUs: number } {
+  const usedAfter = limit.algorithm === 'sliding_window_log' ? logOf(limit) : packed(limit)
+  const peak = { used: 0, atUs: 0 }
+  for (const admission of admissions) {
+    const used = usedAfter(admission)
+    if (used > peak.used) Object.assign(peak, { used, atUs: admission.atUs })
+  }
+  return peak
+}
+
+function packed(limit: Limit): (admission: Admission) => number {
+  const algorithm = PACKED[(limit as PackedLimit).algorithm]
+  const state = algorithm.fresh()
+  return ({ atUs, units }) => {
+    algorithm.advance(limit, state, atUs)
+    algorithm.charge(limit, state, atUs, units)
+    return algorithm.used(limit, state, atUs)
+  }
+}
+
+function logOf({ windowUs }: Limit): (admission: Admission) => number {
+  const within: Admission[] = []
   let first = 0
   let sum = 0
-  for (const { atUs, units } of admissions) {
-    sum += units
-    while ((admissions[first] as Admission).atUs <= atUs - limit.windowUs) {
-      sum -= (admissions[first] as Admission).units
-      first += 1
+  return (admission) => {
+    within.push(admission)
+    sum += admission.units
+    for (; (within[first] as Admission).atUs <= admission.atUs - windowUs; first += 1) {
+      sum -= (within[first] as Admission).units // there is one: at the latest, the last
     }
-    if (sum > limit.capacity) return `${sum} of ${limit.capacity} within a window at ${atUs}`
+    return sum
   }
-  return undefined
 }

@@ -311,7 +311,7 @@ class Simulation {
 type Stamped = Taken & { readonly askedUs?: number }
 
 /** Answers say when they were asked for: a check may have waited for what others ask before it asks itself. */
-function stamped(store: Store, nowUs: () => number): Store {
+export function stamped(store: Store, nowUs: () => number): Store {
   return {
     async take(take) {
       const askedUs = nowUs()

@@ -1,0 +1,47 @@
+// Rounds of requests to an Express application in a process of its own: 1,000 clients by Zipf's law, in a header.
+
+import { fileURLToPath } from 'node:url'
+import { startServer } from './http-server.ts'
+import type { Contender } from './measure.ts'
+import { sendRaw } from './raw-load.ts'
+import { freshKeys, seeded, zipf } from './zipf.ts'
+
+const KEYS = 1000
+const CALLS = 20_000
+const CONNECTIONS = 32
+
+/** Runs applications by name for as long as `work` takes. The argument is passed on. */
+export async function withExpress<Name extends string, T>(
+  names: readonly Name[],
+  argumentOf: (name: Name) => string,
+  work: (contenders: Readonly<Record<Name, Contender>>) => Promise<T>,
+): Promise<T> {
+  const started: [Name, Contender][] = []
+  try {
+    for (const name of names) started.push([name, await application(name, argumentOf(name))])
+    return await work(Object.fromEntries(started) as Record<Name, Contender>)
+  } finally {
+    for (const [, contender] of started) await contender.close?.()
+  }
+}
+
+async function application(name: string, argument: string): Promise<Contender> {
+  const script = fileURLToPath(new URL('./express-app.js', import.meta.url))
+  const server = await startServer(script, [name, argument])
+  const choose = zipf(KEYS, seeded(1))
+  return {
+    async round() {
+      const requests = freshKeys(CALLS, choose).map(requestOf)
+      const beforeUs = server.cpuUs()
+      const startedMs = performance.now()
+      await sendRaw(server.address, requests, 'hello', CONNECTIONS)
+      const seconds = (performance.now() - startedMs) / 1000
+      return { 'cpu µs': (server.cpuUs() - beforeUs) / CALLS, 'requests/s': CALLS / seconds }
+    },
+    close: () => server.stop(),
+  }
+}
+
+function requestOf(user: string): string {
+  return `GET /api/v1/messages HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nX-User: ${user}\r\n\r\n`
+}

@@ -1,0 +1,52 @@
+// Nodes of the service that share a PostgreSQL, as users would start them, and what the scenarios ask of them.
+
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { startPostgres } from 'sluice/testing'
+import { type HttpServer, startServer } from './http-server.ts'
+
+const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
+const TOKEN = 'token-of-the-benchmark'
+export const RULES_PATH = '/api/v1/rate-limit/rules'
+export const RULE_SET_PATH = '/api/v1/rate-limit/rule-set'
+
+export async function withNodes<T>(count: number, work: (nodes: readonly HttpServer[]) => Promise<T>): Promise<T> {
+  const postgres = await startPostgres()
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-rules-'))
+  const cleanUp = () => rmSync(folder, { recursive: true, force: true })
+  process.once('exit', cleanUp) // when the benchmark is interrupted
+  const nodes: HttpServer[] = []
+  try {
+    const shared = ['--port', '0', '--database', postgres.createDatabase(), '--data-dir', folder, '--drain-ms', '0']
+    while (nodes.length < count) {
+      nodes.push(await startServer(MAIN, [...shared, '--log-level', 'warn', '--admin-token', TOKEN]))
+    }
+    return await work(nodes)
+  } finally {
+    await Promise.all(nodes.map((node) => node.stop()))
+    await postgres.stop()
+    cleanUp()
+  }
+}
+
+/** Changes rules; resolves with the version of the set or rule that came of it. */
+export async function change(node: HttpServer, method: string, path: string, body: string, type = 'json') {
+  const headers = { authorization: `Bearer ${TOKEN}`, 'content-type': `application/${type}` }
+  const answer = await fetch(node.address + path, { method, headers, body })
+  const text = await answer.text()
+  if (!answer.ok) throw new Error(`${method} ${path} answered ${answer.status}: ${text}`)
+  return (JSON.parse(text) as { version: number }).version
+}
+
+export async function versionOf(node: HttpServer): Promise<number> {
+  const answer = await fetch(`${node.address}/readyz`)
+  return ((await answer.json()) as { rules_version: number }).rules_version
+}
+
+/** The value that so many of a hundred do not exceed. */
+export function percentile(values: readonly number[], hundredths: number): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.floor((sorted.length * hundredths) / 100))] ?? Number.NaN
+}

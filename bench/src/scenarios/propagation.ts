@@ -1,0 +1,42 @@
+// How long a change of the rules takes to be in force on every node: eight nodes on one PostgreSQL, one change after
+// the other, each made on another node.
+
+import { setTimeout as delay } from 'node:timers/promises'
+import type { HttpServer } from '../http-server.ts'
+import { progress, resultOf } from '../measure.ts'
+import type { Scenario } from '../report.ts'
+import { change, percentile, RULES_PATH, versionOf, withNodes } from '../rules-node.ts'
+
+const NODES = 8
+const CHANGES = 200
+const LOOK_MS = 2
+
+export const scenario: Scenario = {
+  what: `a change of the rules, in force on ${NODES} nodes`,
+  targets: { p99_ms: { atMost: 1000 } },
+  run: ({ rounds = CHANGES }) =>
+    withNodes(NODES, async (nodes) => {
+      const times: number[] = []
+      for (let round = 0; round < rounds; round += 1) {
+        times.push(...(await propagated(nodes, nodes[round % NODES] as HttpServer, round)))
+      }
+      progress(`${times.length} times: median ${percentile(times, 50)} ms, longest ${Math.max(...times)} ms`)
+      const results = [resultOf('one node', times, 'ms'), resultOf('one node, p99', [percentile(times, 99)], 'ms')]
+      return { results, ratios: { p99_ms: percentile(times, 99) } }
+    }),
+}
+
+/** Milliseconds until each node has the change, from when it is asked for. */
+async function propagated(nodes: readonly HttpServer[], writer: HttpServer, round: number): Promise<number[]> {
+  const startedMs = performance.now()
+  const version = change(writer, 'PATCH', `${RULES_PATH}/demo`, JSON.stringify({ limit: 100 + round }))
+  const arrival = async (node: HttpServer) => {
+    for (;;) {
+      const has = await versionOf(node)
+      const elapsedMs = performance.now() - startedMs
+      if (has >= (await version)) return elapsedMs
+      await delay(LOOK_MS)
+    }
+  }
+  return Promise.all(nodes.map(arrival))
+}

@@ -1,0 +1,128 @@
+// PostgreSQL inside this process (PGlite), in a thread of its own and in a folder that no other process uses. It has
+// one connection: whoever asks waits for the transaction under way.
+
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { Worker } from 'node:worker_threads'
+import { type Database, DatabaseUnavailable, type Queries, type Row } from './database.ts'
+import { lockFolder } from './folder-lock.ts'
+
+const THREAD = fileURLToPath(new URL('../../threads/embedded-database.mjs', import.meta.url))
+
+/** Throws when another process uses the folder. Answers as soon as it has started: a second, three the first time. */
+export function openEmbedded(dataDir: string): Database {
+  mkdirSync(dataDir, { recursive: true, mode: 0o700 })
+  const lock = lockFolder(dataDir)
+  const thread = new DatabaseThread(join(dataDir, 'database'))
+  const turns = new Turns()
+  const channels = new Map<string, Set<() => void>>()
+  thread.onNotify = (channel) => {
+    for (const wake of channels.get(channel) ?? []) wake()
+  }
+  let closing: Promise<void> | undefined
+  const close = async () => {
+    await turns.take(() => thread.close())
+    lock.release()
+  }
+  return {
+    kind: 'embedded',
+    query: <R extends Row>(sql: string, parameters?: readonly unknown[]) =>
+      turns.take(() => thread.query<R>(sql, parameters)),
+    transaction: (work) => turns.take(() => transaction(thread, work)),
+    listen: async (channel, wake) => {
+      const wakes = channels.get(channel) ?? new Set()
+      if (wakes.size === 0) await turns.take(() => thread.ask({ channel }))
+      channels.set(channel, wakes.add(wake))
+      return { stop: async () => void wakes.delete(wake) }
+    },
+    close: () => {
+      closing ??= close()
+      return closing
+    },
+  }
+}
+
+async function transaction<T>(thread: DatabaseThread, work: (queries: Queries) => Promise<T>): Promise<T> {
+  await thread.query('BEGIN')
+  try {
+    const query: Queries['query'] = (sql, parameters) => thread.query(sql, parameters)
+    const result = await work({ query })
+    await thread.query('COMMIT')
+    return result
+  } catch (error) {
+    await thread.query('ROLLBACK')
+    throw error
+  }
+}
+
+/** One after the other, in the order in which they came. */
+class Turns {
+  #last: Promise<unknown> = Promise.resolve()
+
+  take<T>(work: () => Promise<T>): Promise<T> {
+    const mine = this.#last.then(work, work)
+    this.#last = mine.catch(() => {})
+    return mine
+  }
+}
+
+type Question = { readonly resolve: (rows: Row[]) => void; readonly reject: (error: Error) => void }
+type Answer = {
+  readonly id?: number
+  readonly rows?: Row[]
+  readonly error?: { readonly message: string; readonly code?: string }
+  readonly notified?: string
+}
+
+class DatabaseThread implements Queries {
+  onNotify: (channel: string) => void = () => {}
+  readonly #worker: Worker
+  readonly #open = new Map<number, Question>()
+  #asked = 0
+  #ended: Error | undefined
+
+  constructor(folder: string) {
+    this.#worker = new Worker(THREAD, { workerData: { folder } })
+    this.#worker.unref()
+    this.#worker.on('message', (answer: Answer) => this.#answered(answer))
+    this.#worker.on('error', (error) => this.#end(error.message))
+    this.#worker.on('exit', () => this.#end('it was closed'))
+  }
+
+  async query<R extends Row>(sql: string, parameters?: readonly unknown[]): Promise<R[]> {
+    return (await this.ask({ sql, parameters })) as R[]
+  }
+
+  ask(question: Readonly<Record<string, unknown>>): Promise<Row[]> {
+    if (this.#ended !== undefined) return Promise.reject(this.#ended)
+    this.#asked += 1
+    const id = this.#asked
+    return new Promise((resolve, reject) => {
+      this.#open.set(id, { resolve, reject })
+      this.#worker.ref() // the process lives on until the answer is there
+      this.#worker.postMessage({ id, ...question })
+    })
+  }
+
+  async close(): Promise<void> {
+    await this.ask({ close: true }).catch(() => {})
+    await this.#worker.terminate()
+  }
+
+  #answered({ id, rows = [], error, notified }: Answer): void {
+    if (notified !== undefined) this.onNotify(notified)
+    const question = this.#open.get(id ?? 0)
+    if (question === undefined) return
+    this.#open.delete(id ?? 0)
+    if (this.#open.size === 0) this.#worker.unref()
+    if (error === undefined) question.resolve(rows)
+    else question.reject(Object.assign(new Error(error.message), { code: error.code }))
+  }
+
+  #end(why: string): void {
+    this.#ended ??= new DatabaseUnavailable(`the embedded database has ended: ${why}`)
+    for (const { reject } of this.#open.values()) reject(this.#ended)
+    this.#open.clear()
+  }
+}

@@ -1,0 +1,107 @@
+// One process at a time for a data folder: two on one embedded database would lose rows. A lock whose process has died
+// is taken over; one that was made on another machine is not, because nobody can tell from here.
+
+import { linkSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { hostname } from 'node:os'
+import { join } from 'node:path'
+
+export type FolderLock = { release(): void }
+
+type Holder = { readonly pid: number; readonly started: string; readonly host: string }
+
+/** Throws when somebody else holds it. */
+export function lockFolder(folder: string): FolderLock {
+  const path = join(folder, 'lock')
+  const mine = JSON.stringify(holderOf(process.pid))
+  while (!tryCreate(path, mine)) {
+    const found = readLock(path)
+    if (found === undefined) continue // released at this very moment
+    const holder = parseHolder(found)
+    if (isAlive(holder)) throw new FolderInUse(folder, path, holder)
+    removeStale(path, found)
+  }
+  return {
+    release: () => {
+      if (readLock(path) === mine) rmSync(path, { force: true })
+    },
+  }
+}
+
+export class FolderInUse extends Error {
+  override readonly name = 'FolderInUse'
+
+  constructor(folder: string, lock: string, { pid, host }: Holder) {
+    const elsewhere = host === hostname() ? '' : ` of the machine ${host} (if that one is gone, delete ${lock})`
+    super(
+      `the data folder ${folder} is in use by process ${pid}${elsewhere}: give another one with --data-dir,` +
+        ' or share the rules with --database',
+    )
+  }
+}
+
+function tryCreate(path: string, content: string): boolean {
+  try {
+    writeFileSync(path, content, { flag: 'wx', mode: 0o600 })
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false
+    throw error
+  }
+}
+
+function readLock(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw error
+  }
+}
+
+/** A lock that cannot be read was left by a process that died while it wrote it. */
+function parseHolder(text: string): Holder {
+  try {
+    const { pid, started, host } = JSON.parse(text) as Partial<Holder>
+    return { pid: Number(pid ?? 0), started: String(started), host: String(host) }
+  } catch {
+    return { pid: 0, started: '', host: hostname() }
+  }
+}
+
+function isAlive(holder: Holder): boolean {
+  if (holder.host !== hostname()) return true
+  if (holder.pid === 0) return false
+  try {
+    process.kill(holder.pid, 0)
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM'
+  }
+  return holderOf(holder.pid).started === holder.started
+}
+
+/** Of two that find the same dead lock one might remove the living lock of the other: it is put back then. */
+function removeStale(path: string, stale: string): void {
+  const aside = `${path}.${process.pid}`
+  try {
+    renameSync(path, aside)
+    if (readLock(aside) !== stale) linkSync(aside, path)
+  } catch {
+    // Somebody else was faster.
+  }
+  rmSync(aside, { force: true })
+}
+
+/** The number of a process comes back after a while, and in a container at once: when it began tells them apart. */
+function holderOf(pid: number): Holder {
+  return { pid, started: startOf(pid), host: hostname() }
+}
+
+function startOf(pid: number): string {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+    return `${boot} ${stat.slice(stat.lastIndexOf(')')).split(' ')[20]}`
+  } catch {
+    return 'unknown' // not Linux: the number of the process has to do
+  }
+}

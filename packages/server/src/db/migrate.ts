@@ -1,0 +1,47 @@
+// Brings the tables up to date, at every start. Migrations are only ever added, run in the order of their names and as
+// a whole or not at all; several nodes that start at once take turns.
+
+import { createHash } from 'node:crypto'
+import { readdirSync, readFileSync } from 'node:fs'
+import type { Database, Queries } from './database.ts'
+
+const FOLDER = new URL('../../migrations/', import.meta.url)
+/** Any number will do that no other program uses for an advisory lock of the same database. */
+const LOCK = 7_365_851
+
+type Migration = { readonly name: string; readonly sql: string; readonly hash: string }
+
+/** Returns the names of those it ran. */
+export function migrate(database: Database, migrations: readonly Migration[] = readMigrations()): Promise<string[]> {
+  return database.transaction(async (queries) => {
+    await queries.query(`SELECT pg_advisory_xact_lock(${LOCK})`)
+    await queries.query(
+      `CREATE TABLE IF NOT EXISTS schema_migrations (
+         name text PRIMARY KEY, hash text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())`,
+    )
+    const ran: string[] = []
+    const applied = await appliedHashes(queries)
+    for (const { name, sql, hash } of migrations) {
+      const known = applied.get(name)
+      if (known === hash) continue
+      if (known !== undefined) throw new Error(`migration ${name} was edited after it ran: add a new one instead`)
+      await queries.query(sql)
+      await queries.query('INSERT INTO schema_migrations (name, hash) VALUES ($1, $2)', [name, hash])
+      ran.push(name)
+    }
+    return ran
+  })
+}
+
+async function appliedHashes(queries: Queries): Promise<Map<string, string>> {
+  const rows = await queries.query<{ name: string; hash: string }>('SELECT name, hash FROM schema_migrations')
+  return new Map(rows.map(({ name, hash }) => [name, hash]))
+}
+
+function readMigrations(): Migration[] {
+  const names = readdirSync(FOLDER).filter((name) => name.endsWith('.sql'))
+  return names.sort().map((name) => {
+    const sql = readFileSync(new URL(name, FOLDER), 'utf8')
+    return { name, sql, hash: createHash('sha256').update(sql).digest('hex') }
+  })
+}

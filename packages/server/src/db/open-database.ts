@@ -1,0 +1,13 @@
+// Settings → the database that holds rules, tokens, audit and violations.
+
+import { resolve } from 'node:path'
+import type { Settings } from '../settings.ts'
+import type { Database } from './database.ts'
+
+export type DatabaseSettings = Pick<Settings, 'database' | 'dataDir'>
+
+/** Each is loaded when needed only: neither is small. */
+export async function openDatabase({ database, dataDir }: DatabaseSettings): Promise<Database> {
+  if (database !== undefined) return (await import('./postgres.ts')).openPostgres(database)
+  return (await import('./embedded.ts')).openEmbedded(resolve(dataDir))
+}

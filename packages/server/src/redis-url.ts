@@ -1,0 +1,86 @@
+// Where Redis is, as one text: a single server, a Cluster (`redis+cluster://h1:p,h2:p`), or a primary that sentinels
+// know by name (`redis+sentinel://h1:p,h2:p/mymaster`). `rediss` is the same over TLS; user and password are those of
+// the ACL.
+
+import type { RedisClient } from 'sluice/redis'
+
+/** What ioredis is told besides where the servers are. */
+type Access = { username?: string; password?: string; tls?: object; name?: string; db?: number }
+type Address = { readonly host: string; readonly port: number }
+
+type RedisPlace =
+  | { readonly kind: 'single'; readonly url: string }
+  | { readonly kind: 'cluster'; readonly nodes: readonly Address[]; readonly access: Access }
+  | { readonly kind: 'sentinel'; readonly nodes: readonly Address[]; readonly access: Access }
+
+export const REDIS_URL_FIX: string =
+  'give a URL such as redis://127.0.0.1:6379, rediss://user:password@host:6380/0, ' +
+  'redis+cluster://host:6379,host:6380 or redis+sentinel://host:26379,host:26380/mymaster'
+
+const SCHEME = '(?<tls>rediss?)\\+(?<kind>cluster|sentinel)'
+const ACCESS = '(?:(?<user>[^:@/]*)(?::(?<password>[^@/]*))?@)?'
+const SEVERAL = new RegExp(`^${SCHEME}://${ACCESS}(?<hosts>[^/@]+)/?(?<rest>[^?#]*)$`)
+const ADDRESS = /^(?<host>\[[0-9a-fA-F:.]+\]|[^:[\]\s]+)(?::(?<port>\d{1,5}))?$/
+const DEFAULT_PORTS = { cluster: 6379, sentinel: 26_379 } as const
+
+export function isRedisUrl(text: string): boolean {
+  return readRedisUrl(text) !== undefined
+}
+
+/** Undefined when the text is no such URL. */
+function readRedisUrl(text: string): RedisPlace | undefined {
+  if (/^rediss?:\/\/\S+$/.test(text)) return URL.canParse(text) ? { kind: 'single', url: text } : undefined
+  const found = SEVERAL.exec(text)?.groups
+  const kind = found?.kind === 'cluster' || found?.kind === 'sentinel' ? found.kind : undefined
+  if (found === undefined || kind === undefined) return undefined
+  const nodes = (found.hosts ?? '').split(',').map((one) => readAddress(one, DEFAULT_PORTS[kind]))
+  const rest = readRest(kind, found.rest ?? '')
+  if (rest === undefined || !nodes.every((node) => node !== undefined)) return undefined
+  const username = decode(found.user)
+  const password = decode(found.password)
+  const access: Access = {
+    ...(username === '' ? {} : { username }),
+    ...(password === '' ? {} : { password }),
+    ...(found.tls === 'rediss' ? { tls: {} } : {}),
+    ...rest,
+  }
+  return { kind, nodes, access }
+}
+
+/** A client that connects when the store does. */
+export async function redisClient(url: string, connectTimeout: number): Promise<RedisClient> {
+  // Loaded when needed only: a node that counts in memory starts faster without.
+  const { Cluster, Redis } = await import('ioredis')
+  const place = readRedisUrl(url) ?? { kind: 'single', url }
+  const own = { lazyConnect: true, connectTimeout }
+  if (place.kind === 'single') return new Redis(place.url, own)
+  const { nodes, access } = place
+  if (place.kind === 'cluster') {
+    return new Cluster([...nodes], { lazyConnect: true, redisOptions: { ...access, connectTimeout } })
+  }
+  const overTls = access.tls === undefined ? {} : { enableTLSForSentinelMode: true, sentinelTLS: access.tls }
+  return new Redis({ ...access, ...own, ...overTls, sentinels: [...nodes] })
+}
+
+/** Sentinel: the name of the primary, and perhaps a database. A Cluster has one database and no names. */
+function readRest(kind: 'cluster' | 'sentinel', rest: string): Access | undefined {
+  if (kind === 'cluster') return rest === '' ? {} : undefined
+  const [name = '', database = '0', ...more] = rest.split('/')
+  if (!/^[\w.-]+$/.test(name) || !/^\d{1,4}$/.test(database) || more.length > 0) return undefined
+  return { name, db: Number(database) }
+}
+
+function readAddress(text: string, defaultPort: number): Address | undefined {
+  const found = ADDRESS.exec(text)?.groups
+  const port = Number(found?.port ?? defaultPort)
+  if (found?.host === undefined || port < 1 || port > 65_535) return undefined
+  return { host: found.host.replace(/^\[|\]$/g, ''), port }
+}
+
+function decode(text: string | undefined): string {
+  try {
+    return decodeURIComponent(text ?? '')
+  } catch {
+    return text ?? ''
+  }
+}

@@ -1,0 +1,37 @@
+// Rules from a file, YAML or JSON. Whatever is wrong with it is told with its line.
+
+import type { Fault, LimiterError } from 'sluice'
+import { filePrint, watchFile } from './file-watch.ts'
+import { readRuleText } from './long-text.ts'
+import { readText, ruleFileError } from './rule-file.ts'
+import type { FoundRules, RuleSource } from './rule-source.ts'
+
+export function fileSource(path: string): RuleSource {
+  let print: string | undefined
+  return {
+    kind: 'file',
+    place: `the file ${path}`,
+    read: async () => {
+      const found = filePrint(path) // before its content: a change after this look is seen at the next one
+      if (found === print) return undefined
+      print = found
+      return readFile(path)
+    },
+    watch: async (changed) => {
+      const { stop } = watchFile(path, print ?? '', changed)
+      return { stop: async () => stop() }
+    },
+    close: async () => {},
+  }
+}
+
+async function readFile(path: string): Promise<FoundRules> {
+  const { value, faults, linesOf } = await readRuleText(readText(path), path.endsWith('.json') ? 'json' : 'yaml')
+  const errorOf = async (wrong: readonly Fault[]): Promise<LimiterError> => {
+    const fields = wrong.map(({ field }) => field)
+    const lines = await linesOf(fields)
+    return ruleFileError(path, wrong, (field) => lines[fields.indexOf(field)])
+  }
+  if (faults.length > 0) throw await errorOf(faults)
+  return { rules: value, errorOf }
+}

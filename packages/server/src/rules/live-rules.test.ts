@@ -1,0 +1,107 @@
+import { createLimiter, type Limiter } from 'sluice'
+import { afterEach, expect, test, vi } from 'vitest'
+import { createLog } from '../log.ts'
+import { Metrics } from '../metrics.ts'
+import { LiveRules } from './live-rules.ts'
+import type { FoundRules, RuleSource } from './rule-source.ts'
+
+afterEach(() => void vi.useRealTimers())
+
+type Held = FoundRules | Error
+
+/** A source that holds what a test puts into it, and tells nobody. */
+function live(held: Held): { live: LiveRules; limiter: Limiter; put(next: Held): void; changed(): void } {
+  let present = held
+  let changed = () => {}
+  const source: RuleSource = {
+    kind: 'database',
+    place: 'a test',
+    read: async (known) => {
+      if (present instanceof Error) throw present
+      return present.version === known ? undefined : present
+    },
+    watch: async (wake) => {
+      changed = wake
+      return { stop: async () => {} }
+    },
+    close: async () => {},
+  }
+  const limiter = createLimiter({ rules: [], version: 0 })
+  const parts = { source, snapshot: undefined, limiter, metrics: new Metrics(), log: createLog('silent') }
+  return {
+    live: new LiveRules(parts),
+    limiter,
+    put: (next) => {
+      present = next
+    },
+    changed: () => changed(),
+  }
+}
+
+function set(version: number, limit: number = version): FoundRules {
+  return { version, rules: [{ rule_id: 'one', limit, window: '1d' }] }
+}
+
+test('a change that nobody tells of is in force within 30 seconds', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  const { live: rules, limiter, put } = live(set(1))
+  await rules.start()
+  put(set(2))
+  await vi.advanceTimersByTimeAsync(30_000)
+  await rules.refresh()
+  expect(limiter.version).toBe(2)
+  put(set(3))
+  await vi.advanceTimersByTimeAsync(30_000)
+  await vi.waitFor(() => expect(limiter.version).toBe(3))
+  await rules.stop()
+})
+
+test('whoever asks for a refresh gets what was there when it asked, however many ask', async () => {
+  const { live: rules, limiter, put, changed } = live(set(1))
+  await rules.start()
+  for (let version = 2; version < 50; version += 1) {
+    changed()
+    put(set(version))
+    const refreshed = rules.refresh()
+    changed()
+    await refreshed
+    expect(limiter.version).toBe(version)
+  }
+  await rules.stop()
+})
+
+test('wrong rules change nothing and say so until good ones come', async () => {
+  const { live: rules, limiter, put } = live(set(1))
+  await rules.start()
+  put(set(2, -1))
+  await rules.refresh()
+  expect([limiter.version, rules.trouble()]).toEqual([
+    1,
+    'rules: a test has wrong ones, the last good rules are in force',
+  ])
+  await rules.refresh()
+  expect(rules.trouble()).toContain('wrong')
+  put(set(3))
+  await rules.refresh()
+  expect([limiter.version, rules.trouble()]).toEqual([3, undefined])
+  await rules.stop()
+})
+
+test('a source that cannot be asked changes nothing, and the age of the rules is told', async () => {
+  const { live: rules, limiter, put } = live(set(1))
+  await rules.start()
+  put(new Error('on purpose'))
+  await rules.refresh()
+  expect([limiter.version, rules.trouble()]).toEqual([
+    1,
+    'rules: a test cannot be asked, the rules in force are 0 s old',
+  ])
+  put(set(1))
+  await rules.refresh()
+  expect(rules.trouble()).toBeUndefined()
+  await rules.stop()
+})
+
+test('without rules and without a copy of them nothing starts', async () => {
+  await expect(live(new Error('on purpose')).live.start()).rejects.toThrow('on purpose')
+})

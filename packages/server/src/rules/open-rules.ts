@@ -1,0 +1,39 @@
+// Settings → where the rules come from, and the store in which they can be changed if that is the database.
+
+import { resolve } from 'node:path'
+import type { Database } from '../db/database.ts'
+import { openDatabase } from '../db/open-database.ts'
+import type { Settings } from '../settings.ts'
+import { databaseSource } from './database-source.ts'
+import { fileSource } from './file-source.ts'
+import type { RuleSource } from './rule-source.ts'
+import { RuleStore } from './rule-store.ts'
+import { RuleSnapshot } from './snapshot.ts'
+
+export type OpenRules = {
+  readonly source: RuleSource
+  /** Undefined: rules are changed at their source. */
+  readonly store: RuleStore | undefined
+  readonly snapshot: RuleSnapshot | undefined
+  readonly database: Database | undefined
+}
+
+export type RuleSettings = Pick<Settings, 'rules' | 'database' | 'dataDir'>
+
+export async function openRules(settings: RuleSettings): Promise<OpenRules> {
+  const { rules: path, dataDir } = settings
+  if (path !== undefined) {
+    return { source: fileSource(path), store: undefined, snapshot: undefined, database: undefined }
+  }
+  const database = await openDatabase(settings)
+  const source = databaseSource(database, placeOf(settings))
+  const snapshot = new RuleSnapshot(resolve(dataDir), source.place)
+  return { source, store: new RuleStore(database), snapshot, database }
+}
+
+/** Without user and password. */
+function placeOf({ database, dataDir }: RuleSettings): string {
+  if (database === undefined) return `the database in ${resolve(dataDir)}`
+  const { host, pathname } = new URL(database)
+  return `PostgreSQL at ${host}${pathname}`
+}

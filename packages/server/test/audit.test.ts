@@ -1,0 +1,83 @@
+import { expect, test } from 'vitest'
+import { appendAudit, verifyAudit } from '../src/audit/audit.ts'
+import type { Database } from '../src/db/database.ts'
+import { migrate } from '../src/db/migrate.ts'
+import { describeDatabases } from './databases.ts'
+
+const AT = new Date('2026-01-02T03:04:05.678Z')
+
+function append(database: Database, target: string): Promise<void> {
+  const entry = { actor: 'ann', action: 'rule.update', target, diff: { limit: [1, 2] }, reason: 'tests' }
+  return database.transaction((queries) => appendAudit(queries, entry, AT))
+}
+
+/** What only somebody who goes around the triggers can do. */
+async function byHand(database: Database, sql: string): Promise<void> {
+  await database.query(
+    `ALTER TABLE audit DISABLE TRIGGER audit_is_append_only; ${sql};
+     ALTER TABLE audit ENABLE TRIGGER audit_is_append_only`,
+  )
+}
+
+describeDatabases('the audit', ({ open }) => {
+  const filled = async () => {
+    const database = await open()
+    await migrate(database)
+    for (const target of ['a', 'b', 'c', 'd']) await append(database, target)
+    return database
+  }
+
+  test('is intact as long as nobody touches it, also when many write at once', async () => {
+    const database = await filled()
+    await Promise.all(Array.from({ length: 20 }, (_, index) => append(database, `rule_${index}`)))
+    expect(await verifyAudit(database)).toEqual({
+      intact: true,
+      rows: 24,
+      hash: expect.stringMatching(/^[\da-f]{64}$/),
+    })
+    const [row] = await database.query('SELECT * FROM audit WHERE seq = 2')
+    expect(row).toMatchObject({ seq: 2, at: AT, actor: 'ann', action: 'rule.update', target: 'b', reason: 'tests' })
+  })
+
+  test('an entry of a change that came to nothing is not there either', async () => {
+    const database = await filled()
+    const change = database.transaction(async (queries) => {
+      await appendAudit(queries, { actor: 'ann', action: 'x', target: 'y', diff: null }, AT)
+      throw new Error('on purpose')
+    })
+    await expect(change).rejects.toThrow('on purpose')
+    expect(await verifyAudit(database)).toMatchObject({ intact: true, rows: 4 })
+  })
+
+  test.each([
+    ...['at = now()', "actor = 'eve'", "action = 'x'", "target = 'x'", "diff = '{}'", 'reason = NULL', "hash = ''"].map(
+      (edit) => [`${edit} in a row`, `UPDATE audit SET ${edit} WHERE seq = 2`, 2] as const,
+    ),
+    ['the first row deleted', 'DELETE FROM audit WHERE seq = 1', 2],
+    ['a row deleted', 'DELETE FROM audit WHERE seq = 2', 3],
+    [
+      'a row deleted and the others moved up',
+      'DELETE FROM audit WHERE seq = 2; UPDATE audit SET seq = seq - 1 WHERE seq > 2',
+      2,
+    ],
+    ['the last row deleted', 'DELETE FROM audit WHERE seq = 4', 4],
+    ['all rows deleted', 'TRUNCATE audit', 4],
+    [
+      'two rows exchanged',
+      `UPDATE audit SET seq = -2 WHERE seq = 2; UPDATE audit SET seq = 2 WHERE seq = 3;
+       UPDATE audit SET seq = 3 WHERE seq = -2`,
+      2,
+    ],
+    [
+      'a row copied',
+      `INSERT INTO audit SELECT 5, at, actor, action, target, diff, reason, hash FROM audit WHERE seq = 4;
+       UPDATE audit_head SET seq = 5`,
+      5,
+    ],
+    ['the last row edited', "UPDATE audit SET actor = 'eve' WHERE seq = 4", 4],
+  ] as const)('does not pass with %s by hand', async (_, sql, seq) => {
+    const database = await filled()
+    await byHand(database, sql)
+    expect(await verifyAudit(database)).toMatchObject({ intact: false, seq })
+  })
+})

@@ -1,0 +1,172 @@
+import { execFileSync } from 'node:child_process'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test, vi } from 'vitest'
+import { DatabaseUnavailable } from '../src/db/database.ts'
+import { lockFolder } from '../src/db/folder-lock.ts'
+import { migrate } from '../src/db/migrate.ts'
+import { openDatabase } from '../src/db/open-database.ts'
+import { describeDatabases, temporaryFolder, usePostgres } from './databases.ts'
+
+describeDatabases('the database', ({ open, empty }) => {
+  test('hands over whole numbers, times, addresses and JSON as one expects', async () => {
+    const { query } = await open()
+    const at = new Date('2026-01-02T03:04:05.678Z')
+    const sql =
+      'SELECT $1::bigint AS big, $2::timestamptz AS at, $3::jsonb AS json, $4::inet AS ip, $5::text AS missing'
+    const [row] = await query(sql, [2 ** 53 - 1, at, '{"a":[1,"x"]}', '203.0.113.42', null])
+    expect(row).toEqual({ big: 2 ** 53 - 1, at, json: { a: [1, 'x'] }, ip: '203.0.113.42', missing: null })
+  })
+
+  test('takes values as values, whatever they look like', async () => {
+    const { query } = await open()
+    const text = `'; DROP TABLE rules; -- "\\ $1 ü 🚰`
+    expect(await query('SELECT $1::text AS text', [text])).toEqual([{ text }])
+  })
+
+  test('a transaction that throws leaves nothing, one that ends leaves everything', async () => {
+    const database = await open()
+    await database.query('CREATE TABLE t (a int)')
+    const work = database.transaction(async ({ query }) => {
+      await query('INSERT INTO t VALUES (1)')
+      throw new Error('on purpose')
+    })
+    await expect(work).rejects.toThrow('on purpose')
+    expect(await database.query('SELECT a FROM t')).toEqual([])
+    await database.transaction(({ query }) => query('INSERT INTO t VALUES (2)'))
+    expect(await database.query('SELECT a FROM t')).toEqual([{ a: 2 }])
+  })
+
+  test('transactions at the same time do not see halves of each other', async () => {
+    const database = await open()
+    await database.query('CREATE TABLE t (a int); INSERT INTO t VALUES (0)')
+    const addOne = () =>
+      database.transaction(async ({ query }) => {
+        const [row] = await query<{ a: number }>('SELECT a FROM t FOR UPDATE')
+        await query('UPDATE t SET a = $1', [(row?.a ?? 0) + 1])
+      })
+    await Promise.all(Array.from({ length: 10 }, addOne))
+    expect(await database.query('SELECT a FROM t')).toEqual([{ a: 10 }])
+  })
+
+  test('a mistake in SQL is told by its code and is not an outage', async () => {
+    const database = await open()
+    const error = await database.query('SELECT * FROM nowhere', []).catch((caught) => caught)
+    expect(error).toMatchObject({ code: '42P01' })
+    expect(error).not.toBeInstanceOf(DatabaseUnavailable)
+  })
+
+  test('a NOTIFY wakes who listens, once its transaction is done', async () => {
+    const database = await open()
+    let woken = 0
+    const listening = await database.listen('some-channel', () => {
+      woken += 1
+    })
+    const before = woken
+    await database.transaction(({ query }) => query("SELECT pg_notify('some-channel', '')"))
+    await vi.waitFor(() => expect(woken).toBe(before + 1))
+    await listening.stop()
+  })
+
+  test('migrations run once, and what is there stays', async () => {
+    const settings = empty()
+    const first = await openDatabase(settings)
+    expect(await migrate(first)).toContain('0001_tables.sql')
+    await first.query("INSERT INTO rules VALUES ('a', 1, '{}')")
+    await first.close()
+    const second = await open(settings)
+    expect(await migrate(second)).toEqual([])
+    expect(await second.query('SELECT rule_id FROM rules')).toEqual([{ rule_id: 'a' }])
+  })
+
+  test('a migration that fails leaves nothing, and one that was edited is refused', async () => {
+    const database = await open()
+    const good = { name: '1.sql', sql: 'CREATE TABLE one (a int)', hash: 'x' }
+    const bad = { name: '2.sql', sql: 'CREATE TABLE two (a int); SELECT * FROM nowhere', hash: 'y' }
+    await expect(migrate(database, [good, bad])).rejects.toThrow('nowhere')
+    await expect(database.query('SELECT * FROM one')).rejects.toThrow('one')
+    expect(await migrate(database, [good])).toEqual(['1.sql'])
+    const edited = migrate(database, [{ ...good, hash: 'z' }])
+    await expect(edited).rejects.toThrow('migration 1.sql was edited after it ran: add a new one instead')
+  })
+
+  test('rows of the audit cannot be changed by accident', async () => {
+    const database = await open()
+    await migrate(database)
+    for (const sql of ['UPDATE audit SET actor = $1', 'DELETE FROM audit WHERE actor = $1']) {
+      await expect(database.query(sql, ['x'])).rejects.toThrow('rows of audit are never changed')
+    }
+  })
+})
+
+describe('PostgreSQL', () => {
+  const postgres = usePostgres()
+
+  test('nodes that start at once migrate an empty database once', async () => {
+    const settings = { database: postgres().createDatabase(), dataDir: temporaryFolder() }
+    const nodes = await Promise.all(Array.from({ length: 4 }, () => openDatabase(settings)))
+    const ran = await Promise.all(nodes.map((node) => migrate(node)))
+    expect(ran.flat()).toEqual(['0001_tables.sql'])
+    await Promise.all(nodes.map((node) => node.close()))
+  })
+
+  test('while it is down every question is an outage at once; then it is asked and listened to again', async () => {
+    const database = await openDatabase({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
+    let woken = 0
+    await database.listen('c', () => {
+      woken += 1
+    })
+    await database.query('SELECT 1')
+    await postgres().down()
+    await expect(database.query('SELECT 1')).rejects.toBeInstanceOf(DatabaseUnavailable)
+    await expect(database.transaction(async () => {})).rejects.toBeInstanceOf(DatabaseUnavailable)
+    const before = woken
+    await postgres().up()
+    await vi.waitFor(() => expect(woken).toBe(before + 1), { timeout: 10_000 })
+    await database.query("SELECT pg_notify('c', '')")
+    await vi.waitFor(() => expect(woken).toBe(before + 2), { timeout: 10_000 })
+    await database.close()
+  })
+})
+
+describe('the data folder', () => {
+  test('belongs to one process: a second one is refused and told what to do', async () => {
+    const dataDir = temporaryFolder()
+    const lock = lockFolder(dataDir)
+    await expect(openDatabase({ database: undefined, dataDir })).rejects.toThrow(
+      `the data folder ${dataDir} is in use by process ${process.pid}: give another one with --data-dir`,
+    )
+    lock.release()
+    expect(existsSync(join(dataDir, 'lock'))).toBe(false)
+  })
+
+  test.each([
+    ['has died', () => ({ pid: deadProcess() })],
+    ['had a number that another process has by now', () => ({ started: 'before' })],
+  ])('is taken over from a process that %s', (_, change) => {
+    const folder = temporaryFolder()
+    lockFolder(folder)
+    const path = join(folder, 'lock')
+    const held = JSON.parse(readFileSync(path, 'utf8'))
+    writeFileSync(path, JSON.stringify({ ...held, ...change() }))
+    lockFolder(folder).release()
+  })
+
+  test('is taken over when the lock was only half written', () => {
+    const folder = temporaryFolder()
+    writeFileSync(join(folder, 'lock'), '{"pi')
+    lockFolder(folder).release()
+  })
+
+  test('is left alone when the lock comes from another machine, and the message says how to go on', () => {
+    const folder = temporaryFolder()
+    writeFileSync(join(folder, 'lock'), JSON.stringify({ pid: 1, started: 'x', host: 'elsewhere' }))
+    expect(() => lockFolder(folder)).toThrow(
+      /process 1 of the machine elsewhere \(if that one is gone, delete .*lock\)/,
+    )
+  })
+})
+
+function deadProcess(): number {
+  return Number(execFileSync(process.execPath, ['-p', 'process.pid'], { encoding: 'utf8' }))
+}

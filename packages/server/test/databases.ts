@@ -1,0 +1,102 @@
+// Both databases for one suite: whatever is promised about the database is promised by PostgreSQL and by the embedded
+// one.
+
+import { cpSync, existsSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type PostgresProcess, startPostgres } from 'sluice/testing'
+import { afterAll, beforeAll, describe, onTestFinished } from 'vitest'
+import type { Database } from '../src/db/database.ts'
+import { type DatabaseSettings, openDatabase } from '../src/db/open-database.ts'
+
+export type TestDatabase = {
+  /** Settings of a new, empty database. */
+  readonly empty: () => DatabaseSettings
+  /** Opens it, or one that is as good as new, for one test. */
+  readonly open: (settings?: DatabaseSettings) => Promise<Database>
+}
+
+/** Runs the suite twice. Each test gets a database of its own. */
+export function describeDatabases(title: string, suite: (database: TestDatabase) => void): void {
+  describe(`${title}, on PostgreSQL`, () => {
+    const postgres = usePostgres()
+    const empty = () => ({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
+    suite({ empty, open: (settings = empty()) => openForTest(settings) })
+  })
+  describe(`${title}, on the embedded database`, () => {
+    const { empty, shared } = useEmbedded()
+    const open = async (settings?: DatabaseSettings) => {
+      if (settings !== undefined) return openForTest(settings)
+      await shared().query('DROP SCHEMA public CASCADE; CREATE SCHEMA public')
+      return shared()
+    }
+    suite({ empty, open })
+  })
+}
+
+async function openForTest(settings: DatabaseSettings): Promise<Database> {
+  const database = await openDatabase(settings)
+  onTestFinished(() => database.close())
+  return database
+}
+
+/** A PostgreSQL for all tests of a describe. */
+export function usePostgres(): () => PostgresProcess {
+  let postgres: PostgresProcess | undefined
+  beforeAll(async () => {
+    postgres = await startPostgres()
+  })
+  afterAll(() => postgres?.stop())
+  return () => postgres as PostgresProcess // beforeAll has run
+}
+
+/** A folder that is gone after the test. */
+export function temporaryFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-data-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+/** To open an embedded database takes a second, but to empty one is quick. */
+function useEmbedded(): { empty: () => DatabaseSettings; shared: () => Database } {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-shared-'))
+  let shared: Database | undefined
+  beforeAll(async () => {
+    await fillWithEmptyDatabase(folder)
+    shared = await openDatabase({ database: undefined, dataDir: folder })
+  })
+  afterAll(async () => {
+    await shared?.close()
+    rmSync(folder, { recursive: true, force: true })
+  })
+  const empty = () => {
+    const dataDir = temporaryFolder()
+    cpSync(TEMPLATE, dataDir, { recursive: true }) // made by beforeAll
+    return { database: undefined, dataDir }
+  }
+  return { empty, shared: () => shared as Database } // beforeAll has run
+}
+
+/** An empty embedded database that all tests copy, because to make one takes five seconds of a processor. */
+const TEMPLATE = fileURLToPath(new URL('../../../node_modules/.sluice-empty-database', import.meta.url))
+
+/** Makes a data folder what the first start of a node would make it. */
+export async function fillWithEmptyDatabase(folder: string): Promise<void> {
+  if (!existsSync(TEMPLATE)) {
+    const mine = `${TEMPLATE}-${process.pid}`
+    const database = await openDatabase({ database: undefined, dataDir: mine })
+    await database.query('SELECT 1')
+    await database.close()
+    if (!existsSync(TEMPLATE)) renameSync(mine, TEMPLATE)
+    rmSync(mine, { recursive: true, force: true })
+  }
+  cpSync(TEMPLATE, folder, { recursive: true })
+}
+
+/** A data folder with an empty database in it, for one test. */
+export async function emptyDataDir(): Promise<string> {
+  const folder = temporaryFolder()
+  await fillWithEmptyDatabase(folder)
+  return folder
+}

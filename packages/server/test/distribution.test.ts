@@ -1,0 +1,147 @@
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { openDatabase } from '../src/db/open-database.ts'
+import { type Server, startServer } from '../src/server.ts'
+import type { Settings } from '../src/settings.ts'
+import { temporaryFolder, usePostgres } from './databases.ts'
+import { ADMIN_TOKEN, captureLog, clientOf, defaults, RULE_SET } from './service.ts'
+
+const MANY = 1_000_000
+const HEADERS = { authorization: `Bearer ${ADMIN_TOKEN}`, 'content-type': 'application/json' }
+
+type Node = Server & { readonly logged: readonly Record<string, unknown>[] }
+
+async function startNode(settings: Partial<Settings>): Promise<Node> {
+  const { log, logged } = captureLog('info')
+  const server = await startServer({ ...defaults(), adminToken: ADMIN_TOKEN, ...settings, port: 0 }, log)
+  onTestFinished(() => server.close())
+  return { ...server, logged }
+}
+
+/** Ten rules that all have the same limit, which nobody reaches: a set that was mixed of two would show. */
+function setOf(limit: number): object {
+  const rules = Array.from({ length: 10 }, (_, index) => ({ rule_id: `r${index}`, limit, window: '1d' }))
+  return { rules }
+}
+
+function importSet({ address }: Server, limit: number) {
+  return clientOf(address).send(RULE_SET, { method: 'PUT', headers: HEADERS, body: JSON.stringify(setOf(limit)) })
+}
+
+function limitsIn({ limiter }: Server): number[] {
+  return [...new Set(limiter.rules.map(({ limits }) => limits[0]?.limit ?? 0))]
+}
+
+/** Looks at the rules of a node again and again, as checks do, and keeps what it saw. */
+function observe(node: Server): { readonly mixed: number[][]; readonly versions: number[] } {
+  const mixed: number[][] = []
+  const versions: number[] = []
+  let stopped = false
+  const look = () => {
+    if (stopped) return
+    const limits = limitsIn(node)
+    const decided = node.limiter.checkSync({})?.outcomes.map(({ limit }) => limit) ?? []
+    if (limits.length > 1 || new Set([...limits, ...decided]).size > 1) mixed.push([...limits, ...decided])
+    if (versions.at(-1) !== node.limiter.version) versions.push(node.limiter.version)
+    setTimeout(look, 1)
+  }
+  look()
+  onTestFinished(() => {
+    stopped = true
+  })
+  return { mixed, versions }
+}
+
+describe('nodes on one PostgreSQL', () => {
+  const postgres = usePostgres()
+  const settings = () => ({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
+
+  test('that start together on an empty database agree on one rule set', async () => {
+    const shared = settings()
+    const nodes = await Promise.all([startNode(shared), startNode(shared), startNode(shared)])
+    expect(nodes.map(({ limiter }) => limiter.version)).toEqual([1, 1, 1])
+    const [first, second, third] = nodes.map(({ limiter }) => JSON.stringify(limiter.rules))
+    expect([second, third]).toEqual([first, first])
+  })
+
+  test('have every change within a second, and never a mixed set', async () => {
+    const shared = settings()
+    const nodes = [await startNode(shared), await startNode(shared), await startNode(shared)]
+    await importSet(nodes[0] as Server, MANY)
+    await vi.waitFor(() => expect(nodes.map(limitsIn)).toEqual([[MANY], [MANY], [MANY]]), { timeout: 10_000 })
+    const observed = nodes.map(observe)
+    for (let limit = MANY + 1; limit <= MANY + 20; limit += 1) {
+      const { status, body } = await importSet(nodes[limit % 3] as Server, limit)
+      expect(status).toBe(200)
+      const wanted = nodes.map(() => body.version)
+      const reached = () => expect(nodes.map(({ limiter }) => limiter.version)).toEqual(wanted)
+      await vi.waitFor(reached, { timeout: 10_000, interval: 5 })
+    }
+    for (const { mixed, versions } of observed) {
+      expect(mixed).toEqual([])
+      expect(versions).toEqual([...versions].sort((one, other) => one - other))
+      expect(versions).toHaveLength(21)
+    }
+    for (const { address } of nodes) {
+      const text = String((await clientOf(address).get('/metrics')).body.text)
+      const [, within = 0] = /sluice_rules_propagation_seconds_bucket\{le="1"\} (\d+)/.exec(text) ?? []
+      expect(Number(within)).toBeGreaterThanOrEqual(20)
+    }
+  })
+
+  test('decide on while it is down, start from their last good rules, and catch up when it is back', async () => {
+    const shared = settings()
+    const node = await startNode(shared)
+    const leaver = await startNode(shared)
+    await importSet(node, MANY)
+    await vi.waitFor(() => expect(limitsIn(leaver)).toEqual([MANY]), { timeout: 10_000 })
+    const { mixed } = observe(node)
+    await postgres().down()
+    onTestFinished(() => postgres().up())
+    await leaver.close()
+    const restarted = await startNode(shared)
+    expect([limitsIn(restarted), restarted.limiter.version]).toEqual([[MANY], node.limiter.version])
+    expect(await clientOf(restarted.address).check({ client_id: 'a' })).toMatchObject({ allowed: true, limit: MANY })
+    expect((await clientOf(restarted.address).get('/readyz')).body).toMatchObject({
+      status: 'degraded',
+      trouble: [expect.stringMatching(/^rules: PostgreSQL at .* cannot be asked, the rules in force are \d+ s old$/)],
+    })
+    expect((await importSet(node, MANY + 1000)).body).toMatchObject({ status: 503, code: 'DATABASE_UNAVAILABLE' })
+    expect(await clientOf(node.address).check({ client_id: 'a' })).toMatchObject({ allowed: true, limit: MANY })
+    await postgres().up()
+    await vi.waitFor(async () => expect((await importSet(node, MANY + 2000)).status).toBe(200), { timeout: 20_000 })
+    await vi.waitFor(() => expect([node, restarted].map(limitsIn)).toEqual([[MANY + 2000], [MANY + 2000]]), {
+      timeout: 20_000,
+    })
+    await vi.waitFor(async () => {
+      expect((await clientOf(restarted.address).get('/readyz')).body).toMatchObject({ status: 'ready' })
+    }, 20_000)
+    expect(mixed).toEqual([])
+  })
+
+  test('keep their rules when somebody puts wrong ones into the database by hand', async () => {
+    const shared = settings()
+    const node = await startNode(shared)
+    await importSet(node, MANY)
+    const database = await openDatabase(shared)
+    onTestFinished(() => database.close())
+    const edit = (limit: number) =>
+      database.query(`
+        UPDATE rules SET rule = jsonb_set(rule, '{limit}', '${limit}'), revision = revision + 1 WHERE rule_id = 'r3';
+        UPDATE rules_in_force SET version = version + 1; NOTIFY sluice_rules`)
+    await edit(-5)
+    const ready = async () => (await clientOf(node.address).get('/readyz')).body.status
+    await vi.waitFor(async () => expect(await ready()).toBe('degraded'), { timeout: 10_000 })
+    expect(limitsIn(node)).toEqual([MANY])
+    await edit(MANY)
+    await vi.waitFor(async () => expect(await ready()).toBe('ready'), { timeout: 10_000 })
+  })
+
+  test('say why they cannot start when it is down and nothing is known of the rules', async () => {
+    const shared = settings()
+    await postgres().down()
+    onTestFinished(() => postgres().up())
+    await expect(startNode(shared)).rejects.toThrow(
+      /^the rules of PostgreSQL at 127\.0\.0\.1:\d+\/sluice_\d+ cannot be/,
+    )
+  })
+})

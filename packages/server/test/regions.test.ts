@@ -1,0 +1,112 @@
+import { startFaultProxy, startRedis } from 'sluice/testing'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { REGIONS_PATH } from '../src/http/regions.ts'
+import type { Settings } from '../src/settings.ts'
+import { CHECK, type Client, REFUND, serveApp, serveFile } from './service.ts'
+
+const RULES = `
+- { rule_id: shared, limit: 100, window: 1d, scope: per_user, algorithm: fixed_window, spread: global, consistency: strict }
+- { rule_id: own, limit: 1000, window: 1d, scope: per_user, by_plan: { pro: { limit: 2000 } } }
+`
+const PATIENT = { storeDeadlineMs: 5000, globalDeadlineMs: 5000 }
+const WEIGHTS = { eu: 0.6, us: 0.4 }
+
+/** A service in each of two regions, with a Redis each and one for both, behind a proxy. */
+async function twoRegions(more: Partial<Settings> = {}) {
+  const servers = await Promise.all([startRedis(), startRedis(), startRedis()])
+  const [eu, us, global] = servers
+  const way = await startFaultProxy(global.port)
+  const settings = { ...PATIENT, regionWeights: WEIGHTS, homeShare: 0.5, globalRedis: `redis://127.0.0.1:${way.port}` }
+  const serve = (region: string, redis: string) => serveFile(RULES, { ...settings, region, redis, ...more })
+  const services = { eu: await serve('eu', eu.url), us: await serve('us', us.url) }
+  onTestFinished(async () => {
+    await Promise.all([services.eu.close(), services.us.close()])
+    await way.stop()
+    await Promise.all(servers.map((server) => server.stop()))
+  })
+  return { ...services, way }
+}
+
+async function allowed({ check }: Client, times: number): Promise<number> {
+  const answers = await Promise.all(Array.from({ length: times }, () => check({ client_id: 'a' })))
+  return answers.filter((answer) => answer.allowed).length
+}
+
+describe('a service in a region', () => {
+  test('shares limits with the other: together exactly the limit, alone its home and the pool', async () => {
+    const { eu, us } = await twoRegions()
+    expect(await allowed(eu, 120)).toBe(30 + 50)
+    expect(await allowed(us, 120)).toBe(20)
+    const { status, body } = await eu.get(REGIONS_PATH)
+    expect(status).toBe(200)
+    expect(body).toEqual({
+      region: 'eu',
+      shares: { home_share: 0.5, weights: WEIGHTS },
+      next_shares: null,
+      cut_off: false,
+      lag_ms: expect.any(Number),
+      clock_difference_ms: expect.any(Number),
+      home_units: 30,
+      borrowed_units: 50,
+      limits: [
+        {
+          rule_id: 'shared',
+          name: 'default',
+          plan: null,
+          limit: 100,
+          homes: { eu: 30, us: 20 },
+          pool: 50,
+          bound: expect.any(Number),
+        },
+      ],
+    })
+    const text = String((await eu.get('/metrics')).body.text)
+    expect(text).toContain('sluice_region_borrowed_units_total 50\n')
+    expect(text).toContain('sluice_region_home_units_total 30\n')
+    expect(text).toContain('sluice_region_home_share 0.3\n')
+    expect(text).toContain('sluice_region_pool_share 0.5\n')
+  })
+
+  test('gives back to whoever paid', async () => {
+    const { eu, us } = await twoRegions()
+    for (let count = 0; count < 80; count += 1) await eu.post(CHECK, { client_id: 'a', request_id: `r${count}` })
+    for (let count = 0; count < 80; count += 1) await eu.post(REFUND, { request_id: `r${count}` })
+    expect([await allowed(us, 120), await allowed(eu, 120)]).toEqual([70, 30])
+  })
+
+  test('that is cut off has its home, says so, and is well again by itself', async () => {
+    const { eu, way } = await twoRegions()
+    way.shut()
+    expect(await allowed(eu, 120)).toBe(30)
+    expect((await eu.get('/readyz')).body).toMatchObject({
+      status: 'degraded',
+      trouble: [expect.stringContaining('region')],
+    })
+    expect((await eu.get(REGIONS_PATH)).body).toMatchObject({ cut_off: true })
+    way.open()
+    await vi.waitUntil(async () => (await allowed(eu, 1)) === 1, { timeout: 30_000, interval: 100 })
+    expect((await eu.get('/readyz')).body).toMatchObject({ status: 'ready' })
+  })
+
+  test('has the smaller of both shares while they are being changed', async () => {
+    const { eu } = await twoRegions({ nextRegionWeights: { eu: 0.2, us: 0.8 } })
+    expect((await eu.get(REGIONS_PATH)).body).toMatchObject({
+      next_shares: { home_share: 0.5, weights: { eu: 0.2, us: 0.8 } },
+      limits: [{ homes: { eu: 10, us: 20 }, pool: 50 }],
+    })
+  })
+})
+
+test('without a region there is nothing to tell', async () => {
+  expect((await (await serveApp([])).get(REGIONS_PATH)).status).toBe(404)
+})
+
+test('a region without a weight does not start, and leaves nothing behind', async () => {
+  const settings = {
+    region: 'ap',
+    regionWeights: WEIGHTS,
+    redis: 'redis://127.0.0.1:1',
+    globalRedis: 'redis://127.0.0.1:1',
+  }
+  await expect(serveFile(RULES, settings)).rejects.toThrow('give the region a weight')
+})

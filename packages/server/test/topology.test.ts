@@ -1,0 +1,57 @@
+// The service on every kind of Redis: one limit, whatever stands behind `--redis`, and what /readyz and /metrics say.
+
+import { Redis } from 'ioredis'
+import { startRedis, startRedisCluster, startSentinels } from 'sluice/testing'
+import { expect, onTestFinished, test } from 'vitest'
+import { serveFile } from './service.ts'
+
+const PATIENT = { storeDeadlineMs: 5000 }
+const STRICT = 'window_seconds: 3600, algorithm: fixed_window, consistency: strict'
+const RULES = `
+- { rule_id: per_user, scope: per_user, limit: 5, ${STRICT} }
+- { rule_id: all, scope: global, limit: 100, ${STRICT} }
+`
+
+const KINDS: Record<string, () => Promise<string>> = {
+  'a Cluster': async () => {
+    const cluster = await startRedisCluster()
+    onTestFinished(() => cluster.stop())
+    return `redis+cluster://${cluster.addresses.map(({ host, port }) => `${host}:${port}`).join(',')}`
+  },
+  'a primary behind Sentinel': async () => {
+    const { sentinels, name, stop } = await startSentinels({ sentinels: 1 })
+    onTestFinished(stop)
+    return `redis+sentinel://${sentinels.map(({ host, port }) => `${host}:${port}`).join(',')}/${name}`
+  },
+}
+
+test.each(Object.entries(KINDS))('two nodes on %s share one limit', async (_name, start) => {
+  const redis = await start()
+  const nodes = [await serveFile(RULES, { ...PATIENT, redis }), await serveFile(RULES, { ...PATIENT, redis })]
+  const answers = await Promise.all(
+    Array.from({ length: 10 }, (_, index) => nodes[index % 2]?.check({ client_id: 'alice' })),
+  )
+  expect(answers.filter((answer) => answer?.allowed)).toHaveLength(5)
+  expect((await nodes[0]?.get('/readyz'))?.body).toMatchObject({ status: 'ready', store: 'redis' })
+})
+
+test('a rule is pinned to the Redis that --store names, and its memory is visible', async () => {
+  const [first, second] = [
+    await startRedis(),
+    await startRedis(['--maxmemory', '1gb', '--maxmemory-policy', 'allkeys-lru']),
+  ]
+  onTestFinished(async () => void (await Promise.all([first.stop(), second.stop()])))
+  const rules = `- { rule_id: all, scope: global, limit: 100, store: hot, ${STRICT} }`
+  const { check, address, logged } = await serveFile(rules, {
+    ...PATIENT,
+    redis: first.url,
+    stores: { hot: second.url },
+  })
+  expect((await check({ client_id: 'alice' })).allowed).toBe(true)
+  const client = new Redis(second.url)
+  onTestFinished(() => client.disconnect())
+  expect(await client.dbsize()).toBe(1)
+  expect(logged.find(({ store }) => store === 'hot')?.msg).toContain('set maxmemory-policy noeviction')
+  const metrics = async () => (await fetch(`${address}/metrics`)).text()
+  await expect.poll(metrics).toContain('sluice_redis_may_evict{store="hot"} 1')
+})

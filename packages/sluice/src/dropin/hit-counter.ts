@@ -1,0 +1,150 @@
+// What the drop-in stores share: hits of a client in a window, on any store of ours. As in the libraries that use them,
+// every hit counts, also one that will be refused, and the library itself compares the count with its limit. Windows
+// are aligned to the clock, so that all processes agree on them without a word.
+
+import { compileLimit, type Limit, WINDOW_US_MAX } from '../algorithms/limit.ts'
+import { LimiterError, optionInvalid } from '../errors.ts'
+import { memoryStore } from '../store/memory.ts'
+import type { BucketName, Charge, Grant, Store, Taken } from '../store/store.ts'
+
+export type HitCounterOptions = {
+  /** Where the hits are counted: `memoryStore()` (default) or `redisStore(client)`. It stays yours to close. */
+  readonly store?: Store | undefined
+  /** Keeps counters with the same keys apart. */
+  readonly prefix?: string | undefined
+}
+
+export type Standing = {
+  readonly hits: number
+  /** Until the window ends; 0 when nothing was counted. */
+  readonly resetMs: number
+  /** Until a block ends; 0 when there is none. Whoever is blocked has no hits. */
+  readonly blockedMs: number
+}
+
+/** So many that nobody is ever short: what is left tells how many there were. */
+const HITS_MAX = 2 ** 50
+/**
+ * A block is a bucket that owes time: units flow back each microsecond, and a request takes one. So many can be had at
+ * once while nothing is owed, and so many in the first microsecond after a block.
+ */
+const GATE_UNITS = 1_000_000
+const UNITS_PER_US = 64
+const WINDOWS_MAX = 1000
+
+const GATE = gateOf(GATE_UNITS)
+/** By the length of the window: another length is another limit, with buckets of its own. */
+const hitLimits = new Map<number, Limit>()
+
+export class HitCounter {
+  readonly #store: Store
+  readonly #prefix: string
+
+  constructor({ store, prefix = '' }: HitCounterOptions) {
+    if (store !== undefined && typeof store?.take !== 'function') {
+      throw optionInvalid('store', store, 'pass memoryStore() or redisStore(client)')
+    }
+    if (typeof prefix !== 'string') throw optionInvalid('prefix', prefix, 'pass a text')
+    this.#store = store ?? memoryStore()
+    this.#prefix = prefix
+  }
+
+  /** The same store, and other counts. */
+  named(name: string): HitCounter {
+    return new HitCounter({ store: this.#store, prefix: `${this.#prefix}${name}` })
+  }
+
+  async hit(key: string, windowMs: number, points = 1): Promise<Standing> {
+    const [hits] = await this.#take([this.#charge(hitLimit(windowMs), key, points)])
+    return standing(hits, undefined)
+  }
+
+  /** All or nothing: while the client is blocked, nothing is counted. */
+  async hitUnlessBlocked(key: string, windowMs: number, points = 1): Promise<Standing> {
+    const charges = [this.#charge(hitLimit(windowMs), key, points), this.#charge(GATE, key)]
+    const [hits, gate] = await this.#take(charges)
+    return standing(hits, gate)
+  }
+
+  async peek(key: string, windowMs: number): Promise<Standing> {
+    const { grants } = await this.#peek(key, windowMs)
+    return standing(grants[0], grants[1])
+  }
+
+  /** Takes hits of the present window back, down to none. */
+  async giveBack(key: string, windowMs: number, points = 1): Promise<void> {
+    const { limit, owner, detail, min } = this.#charge(hitLimit(windowMs), key, points)
+    const { nowUs } = await this.#peek(key, windowMs)
+    await this.#store.give([{ limit, owner, detail, units: min, bookedUs: nowUs }])
+  }
+
+  async forget(key: string, windowMs: number): Promise<void> {
+    await this.#store.reset(this.#bucket(hitLimit(windowMs), key))
+  }
+
+  /** For so long from now, unless it is longer already. */
+  async block(key: string, durationMs: number): Promise<void> {
+    // A larger gate of the same bucket is filled up: until as much has flowed back, that of the requests is shut.
+    const units = GATE_UNITS + UNITS_PER_US * (microseconds('block duration', durationMs) - 1)
+    await this.#take([{ ...this.#charge(gateOf(units), key), max: units }])
+  }
+
+  async unblock(key: string): Promise<void> {
+    await this.#store.reset(this.#bucket(GATE, key))
+  }
+
+  async #peek(key: string, windowMs: number): Promise<Taken> {
+    const charges = [this.#charge(hitLimit(windowMs), key), this.#charge(GATE, key)]
+    return answered(await this.#store.peek(charges))
+  }
+
+  async #take(charges: readonly Charge[]): Promise<readonly Grant[]> {
+    return answered(await this.#store.take({ charges })).grants
+  }
+
+  #charge(limit: Limit, key: string, units = 1): Charge {
+    if (!Number.isSafeInteger(units) || units < 1) {
+      throw optionInvalid('points', units, 'must be a whole number of at least 1')
+    }
+    return { ...this.#bucket(limit, key), min: units, max: units, kind: 'enforce' }
+  }
+
+  #bucket(limit: Limit, key: string): BucketName {
+    return { limit, owner: key, detail: this.#prefix }
+  }
+}
+
+function hitLimit(windowMs: number): Limit {
+  const known = hitLimits.get(windowMs)
+  if (known !== undefined) return known
+  const windowUs = microseconds('window', windowMs)
+  const id = `hits:${windowUs}`
+  const limit = compileLimit({ id, fact: 'client', algorithm: 'fixed_window', units: HITS_MAX, windowUs })
+  if (hitLimits.size >= WINDOWS_MAX) hitLimits.clear()
+  hitLimits.set(windowMs, limit)
+  return limit
+}
+
+function gateOf(burst: number): Limit {
+  const rate = { units: UNITS_PER_US, windowUs: 1 }
+  return compileLimit({ id: 'block', fact: 'client', algorithm: 'token_bucket', ...rate, burst })
+}
+
+/** A refusal leaves nothing to count: what a lease says of other buckets then is not known. */
+function standing(hits: Grant | undefined, gate: Grant | undefined): Standing {
+  const blockedUs = gate?.retryAfterUs ?? 0
+  if (blockedUs > 0 || hits === undefined) return { hits: 0, resetMs: 0, blockedMs: Math.ceil(blockedUs / 1000) }
+  return { hits: HITS_MAX - hits.remaining, resetMs: Math.ceil(hits.resetAfterUs / 1000), blockedMs: 0 }
+}
+
+/** The library has an option of its own for a store that fails, so it has to hear of it. */
+function answered(taken: Taken): Taken {
+  if (taken.source === 'policy') throw new LimiterError('STORE_UNAVAILABLE', 'the store did not answer in time')
+  return taken
+}
+
+function microseconds(field: string, durationMs: number): number {
+  const durationUs = Math.round(durationMs * 1000)
+  if (durationUs >= 1 && durationUs <= WINDOW_US_MAX) return durationUs
+  throw optionInvalid(field, durationMs, 'must be milliseconds, more than 0 and at most 366 days')
+}

@@ -1,0 +1,92 @@
+// The store that Redis itself is: requests go out in batches, over one or several connections, and come back as Redis
+// answered them. Whatever waits, gives up or decides otherwise is around it.
+
+import type { Clock } from '../clock.ts'
+import { LimiterError } from '../errors.ts'
+import {
+  type BucketName,
+  type Charge,
+  type Give,
+  requireOp,
+  type Store,
+  type Take,
+  type Taken,
+} from '../store/store.ts'
+import { Batcher, type BatchObserver } from './batcher.ts'
+import { type Connection, connect, type RedisClient } from './client.ts'
+import type { KeyNames } from './key.ts'
+import { factsOf, type RedisFacts } from './redis-facts.ts'
+import type { Request } from './wire.ts'
+
+export type BatchedOptions = BatchObserver & {
+  readonly connections: number
+  readonly names: KeyNames
+  readonly clock: Clock | undefined
+}
+
+export class BatchedStore implements Store {
+  /** Settles when the first attempt to connect has ended, well or not. */
+  readonly ready: Promise<unknown>
+  /** Of a Cluster: see Connection. */
+  readonly primaryOf: Connection['primaryOf']
+  readonly #connections: readonly Connection[]
+  readonly #batchers: readonly Batcher[]
+  #turn = 0
+  #closed = false
+
+  constructor(client: RedisClient, options: BatchedOptions) {
+    const { connections, names, clock } = options
+    const nowArgument = clock === undefined ? () => '' : () => String(clock.nowUs())
+    const own = Array.from({ length: connections }, () => connect(client))
+    this.#connections = own
+    this.#batchers = own.map((connection) => new Batcher(connection, names, options, nowArgument))
+    this.ready = Promise.all(own.map(({ attempted }) => attempted))
+    this.primaryOf = own[0]?.primaryOf
+  }
+
+  take({ charges, op, gives }: Take): Promise<Taken> {
+    requireOp({ charges, op })
+    return this.#answer({ verb: 'take', charges, opId: op?.id, gives })
+  }
+
+  peek(charges: readonly Charge[]): Promise<Taken> {
+    return this.#answer({ verb: 'peek', charges, opId: undefined, gives: undefined })
+  }
+
+  async give(gives: readonly Give[], opId?: string): Promise<void> {
+    if (gives.length > 0) await this.#run({ verb: 'give', gives, opId })
+  }
+
+  async reset(bucket: BucketName): Promise<void> {
+    await this.#run({ verb: 'reset', bucket })
+  }
+
+  stats(): Readonly<Record<string, number>> {
+    const sum = (read: (batcher: Batcher) => number) => this.#batchers.reduce((total, one) => total + read(one), 0)
+    return {
+      batches: sum((one) => one.batches),
+      requests: sum((one) => one.requests),
+      errors: sum((one) => one.errors),
+    }
+  }
+
+  async facts(): Promise<RedisFacts> {
+    return factsOf((await this.#connections[0]?.infos()) ?? [])
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    await Promise.all(this.#batchers.map((batcher) => batcher.close()))
+  }
+
+  #answer(request: Request): Promise<Taken> {
+    return this.#run(request) as Promise<Taken> // takes and peeks are always answered
+  }
+
+  #run(request: Request): Promise<Taken | undefined> {
+    if (this.#closed) throw new LimiterError('CLOSED', 'the Redis store was closed: create a new one')
+    const batchers = this.#batchers
+    this.#turn = (this.#turn + 1) % batchers.length
+    return (batchers[this.#turn] as Batcher).run(request) // the turn is below the number of batchers
+  }
+}

@@ -1,0 +1,122 @@
+// Clients of a Redis Cluster, handed in by the user. They follow the slots (MOVED, ASK), after which nothing was run;
+// what they may not do is send a command again that could have been carried out.
+
+import type { Connection } from './client.ts'
+
+/** The part of an ioredis Cluster that is used. */
+export type IoRedisClusterLike = {
+  readonly status: string
+  readonly isCluster: boolean
+  /** Addresses that serve a slot, the primary first. */
+  readonly slots: readonly (readonly string[])[]
+  duplicate(nodes?: never[], options?: object): IoRedisClusterLike
+  connect(): Promise<unknown>
+  call(command: string, args: string[]): Promise<unknown>
+  nodes(role: 'master'): readonly { info(): Promise<string> }[]
+  disconnect(): void
+  on(event: 'error', listener: (error: Error) => void): unknown
+}
+
+/** The part of a node-redis cluster that is used. */
+export type NodeRedisClusterLike = {
+  readonly isOpen: boolean
+  readonly slots: readonly ({ readonly master: { readonly address: string } } | undefined)[]
+  readonly _options: { readonly defaults?: { readonly socket?: object } | undefined }
+  duplicate(options?: object): NodeRedisClusterLike
+  connect(): Promise<unknown>
+  sendCommand(firstKey: string, isReadonly: boolean, args: string[]): Promise<unknown>
+  readonly masters: readonly object[]
+  nodeClient(node: never): Promise<{ sendCommand(args: string[]): Promise<unknown> }>
+  destroy(): void
+  on(event: 'error', listener: (error: Error) => void): unknown
+}
+
+/** How often the map of slots is looked at anew: a primary that went away unheard is noticed by it. */
+const SLOTS_REFRESH_MS = 1000
+/** A slot that is being moved has keys on both sides, but not for long: a script that needs both is run later. */
+const TRY_AGAIN_MS = 10
+const TRIES_MAX = 16
+
+export function isIoRedisCluster(client: object): client is IoRedisClusterLike {
+  return 'isCluster' in client && client.isCluster === true
+}
+
+export function isNodeRedisCluster(client: object): client is NodeRedisClusterLike {
+  return 'sendCommand' in client && 'slots' in client && 'masters' in client
+}
+
+/**
+ * Without `retryDelayOnFailover: 0` a command whose connection broke would be sent again. The queue for later has to
+ * be on, or commands would fail while the connection to a node that just got a slot is made; so it is used for that
+ * alone, and not while the Cluster as a whole is away.
+ */
+export function connectIoRedisCluster(client: IoRedisClusterLike): Connection {
+  const own = client.duplicate([], {
+    lazyConnect: true,
+    enableOfflineQueue: true,
+    enableAutoPipelining: false,
+    scaleReads: 'master',
+    retryDelayOnFailover: 0,
+    retryDelayOnClusterDown: 0,
+    retryDelayOnTryAgain: TRY_AGAIN_MS,
+    slotsRefreshInterval: SLOTS_REFRESH_MS,
+    keyPrefix: '',
+  })
+  own.on('error', ignore)
+  return {
+    send: async (command, args) => {
+      if (own.status !== 'ready') throw new Error('no node of the Cluster can be reached')
+      return own.call(command, args as string[])
+    },
+    infos: () => Promise.all(own.nodes('master').map((node) => node.info())),
+    attempted: own.connect().then(ignore, ignore),
+    close: async () => own.disconnect(),
+    primaryOf: (slot) => own.slots[slot]?.[0] ?? '',
+  }
+}
+
+/** A primary that is silent though its connection stands is noticed by the pings that it does not answer. */
+export function connectNodeRedisCluster(client: NodeRedisClusterLike): Connection {
+  const { defaults } = client._options
+  const own = client.duplicate({
+    defaults: {
+      ...defaults,
+      disableOfflineQueue: true,
+      pingInterval: SLOTS_REFRESH_MS / 2,
+      socket: { ...defaults?.socket, socketTimeout: 2 * SLOTS_REFRESH_MS },
+    },
+    topologyRefreshOnReconnectionAttemptStrategy: SLOTS_REFRESH_MS,
+  })
+  own.on('error', ignore)
+  return {
+    send: (command, args, firstKey) => untilWhole(() => own.sendCommand(firstKey, false, [command, ...args])),
+    infos: () =>
+      Promise.all(
+        own.masters.map(async (node) => String(await (await own.nodeClient(node as never)).sendCommand(['INFO']))),
+      ),
+    attempted: own.connect().then(ignore, ignore),
+    close: async () => own.destroy(),
+    primaryOf: (slot) => own.slots[slot]?.master.address ?? '',
+  }
+}
+
+/** Whether a script was not run, because its keys were on two sides. */
+export function isDivided(error: unknown): boolean {
+  return error instanceof Error && error.message.includes('TRYAGAIN')
+}
+
+/** What ioredis does by itself. */
+async function untilWhole<T>(send: () => Promise<T>): Promise<T> {
+  for (let tries = 1; tries < TRIES_MAX; tries += 1) {
+    try {
+      return await send()
+    } catch (error) {
+      if (!isDivided(error)) throw error
+      await new Promise((resolve) => setTimeout(resolve, TRY_AGAIN_MS))
+    }
+  }
+  return send()
+}
+
+/** A broken connection shows in the command that fails; the event only has to be listened to. */
+function ignore(): void {}

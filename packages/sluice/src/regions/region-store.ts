@@ -1,0 +1,364 @@
+// A store around two: the one of this region, and a global one that all regions lease from. A limit with `spread:
+// global` is split into a home and a pool (region-parts.ts), and each charge is paid by exactly one of them: by units of
+// the pool that this node holds, else by the home, else by the pool itself, which then has to be asked. A take is still
+// all or nothing: what the pool has paid goes back if the region refuses the rest.
+//
+// Errs low: whatever is lost between a pool and a node was charged before. Without the global store a region keeps its
+// homes and what its nodes hold; `on_fail` is for the region's own store only.
+
+import { sumOf } from '../algorithms/grant.ts'
+import { compileLimit, type Limit } from '../algorithms/limit.ts'
+import { StoreClock } from '../approximate/store-clock.ts'
+import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
+import { optionInvalid } from '../errors.ts'
+import { type LeasingStore, leaseStore } from '../lease/lease-store.ts'
+import {
+  type BucketName,
+  type Charge,
+  type Give,
+  isBinding,
+  type Store,
+  type Take,
+  type Taken,
+} from '../store/store.ts'
+import { isPool, type RegionParts, refusalOf, regionParts, type Split, splitUnits } from './region-parts.ts'
+import { type ExactShares, exactShares, type Shares } from './shares.ts'
+import { answerOf, isOpen, type Line, NO_CHARGES, PoolTaken } from './taken-lines.ts'
+import { WatchedStore } from './watched-store.ts'
+
+export type RegionOptions = {
+  /** The region this node is in: one of those that have a weight. */
+  readonly name: string
+  readonly shares: Shares
+  /** The shares that are to come: until they replace the others, each part is the smaller of both. */
+  readonly nextShares?: Shares | undefined
+  /** Where this region counts. */
+  readonly regional: Store
+  /** Where the pools are: one for all regions. It needs no leases of its own, and patience with the distance. */
+  readonly global: Store
+  /** Of this node: only spans of time are read off it. */
+  readonly clock?: Clock | undefined
+  readonly timers?: Timers | undefined
+}
+
+export type RegionStore = Store & {
+  readonly name: string
+  readonly shares: Shares
+  readonly nextShares: Shares | undefined
+  /** The parts of a limit, in units, of all regions. */
+  splitOf(limit: Limit): Split
+  /** Whether the global store does not answer: then this region has its homes only, and what its nodes hold. */
+  readonly isCutOff: boolean
+  /** With what is on its way and in hand: `region_…` of `stats`. */
+  stats(): Readonly<Record<string, number>>
+}
+
+export function regionStore(options: RegionOptions): RegionStore {
+  return new TwoStores(options)
+}
+
+class TwoStores implements RegionStore {
+  readonly name: string
+  readonly shares: Shares
+  readonly nextShares: Shares | undefined
+  readonly #regional: Store
+  readonly #global: WatchedStore
+  readonly #pools: LeasingStore
+  readonly #timers: Timers
+  readonly #regionalClock: StoreClock
+  /** Those in force; two while they are being changed. */
+  readonly #shares: readonly ExactShares[]
+  readonly #parts = new WeakMap<Limit, RegionParts>()
+  #lastLimit: Limit | undefined
+  #lastParts: RegionParts | undefined
+  readonly #counts = { region_home_units: 0, region_borrowed_units: 0, region_asked: 0 }
+
+  constructor({ name, shares, nextShares, regional, global, clock = systemClock, timers }: RegionOptions) {
+    this.name = name
+    this.shares = shares
+    this.nextShares = nextShares
+    this.#shares = [
+      exactShares(shares, 'shares'),
+      ...(nextShares === undefined ? [] : [exactShares(nextShares, 'nextShares')]),
+    ]
+    if (!this.#shares.some(({ weights }) => weights.has(name))) {
+      throw optionInvalid('name', name, 'give the region a weight in shares or nextShares')
+    }
+    this.#regional = regional
+    this.#timers = timers ?? systemTimers
+    this.#global = new WatchedStore(global, this.#timers)
+    this.#pools = leaseStore(this.#global, { clock, timers: this.#timers })
+    this.#regionalClock = new StoreClock(this.#timers)
+  }
+
+  get named(): readonly string[] {
+    return this.#regional.named ?? []
+  }
+
+  get isCutOff(): boolean {
+    return this.#global.isLost
+  }
+
+  splitOf(limit: Limit): Split {
+    return splitUnits(limit, this.#shares)
+  }
+
+  refusesSpread(limit: Limit): string | undefined {
+    const refusal = refusalOf(limit, this.#shares)
+    if (refusal !== undefined || limit.spread === undefined) return refusal
+    try {
+      this.#partsOf(limit)
+      return undefined
+    } catch {
+      return 'use "regional", or a limit that divides the window: its parts are too large for exact arithmetic'
+    }
+  }
+
+  takeSync(take: Take): Taken | undefined {
+    const { charges } = take
+    if (!charges.some(isSpread)) return this.#regional.takeSync?.(take)
+    const lines = this.#draw(charges)
+    if (lines instanceof PoolTaken) return lines
+    const taken = lines.some(isOpen) ? undefined : this.#takeAtHomeSync(take, lines)
+    // Refused here, and nobody knows what the pool would say: it has to be asked.
+    if (taken !== undefined && (taken.granted || borrowable(lines, taken).length === 0)) {
+      this.#askAhead(lines)
+      return this.#answer(lines, taken)
+    }
+    this.#giveBack(lines)
+    return undefined
+  }
+
+  take(take: Take): Taken | Promise<Taken> {
+    if (!take.charges.some(isSpread)) return this.#regional.take(take)
+    const lines = this.#draw(take.charges)
+    return lines instanceof PoolTaken ? lines : this.#ask(take, lines)
+  }
+
+  async peek(charges: readonly Charge[]): Promise<Taken> {
+    const sides = charges.map((charge) => this.#sides(charge))
+    const home = sides.flatMap(({ here }) => here ?? [])
+    const pools = sides.flatMap(({ pool }) => pool ?? [])
+    const [there, pooled] = await Promise.all([
+      home.length === 0 ? undefined : this.#regional.peek(home),
+      pools.length === 0 ? undefined : this.#peekPools(pools),
+    ])
+    const homeGrants = there?.grants.values()
+    const poolGrants = pooled?.grants.values()
+    const grants = sides.map(({ here, pool }) => {
+      const both = [here && homeGrants?.next().value, pool && poolGrants?.next().value]
+      return sumOf(both.filter((grant) => grant !== undefined))
+    })
+    const granted = charges.every(({ kind }, index) => !isBinding(kind) || grants[index]?.short === false)
+    const { nowUs = 0, source = 'store' } = there ?? pooled ?? {}
+    return { granted, nowUs, grants, source, replayed: false }
+  }
+
+  async give(gives: readonly Give[], opId?: string): Promise<void> {
+    const [pools, others] = [gives.filter(({ limit }) => isPool(limit)), gives.filter(({ limit }) => !isPool(limit))]
+    await Promise.all([
+      pools.length === 0 ? undefined : this.#pools.give(pools),
+      others.length === 0 ? undefined : this.#regional.give(others, opId),
+    ])
+  }
+
+  async reset(bucket: BucketName): Promise<void> {
+    const { here, pool } = this.#sides(bucket)
+    await Promise.all([here && this.#regional.reset(here), pool && this.#pools.reset(pool)])
+  }
+
+  stats(): Readonly<Record<string, number>> {
+    const { leases = 0 } = this.#pools.stats?.() ?? {}
+    const { lagMs } = this.#global
+    const { homes, pool } = this.splitOf(WHOLE)
+    const differenceMs = (this.#global.clock.nowUs() - this.#regionalClock.nowUs()) / 1000
+    const agree = Math.abs(differenceMs) <= lagMs + CLOCK_ERROR_MS
+    const sum = [...homes.values()].reduce((total, home) => total + home, 0)
+    return {
+      ...this.#regional.stats?.(),
+      ...this.#counts,
+      region_leases: leases,
+      region_lag_ms: lagMs,
+      region_cut_off: this.isCutOff ? 1 : 0,
+      region_home_share: (homes.get(this.name) ?? 0) / WHOLE.units,
+      region_pool_share: pool / WHOLE.units,
+      region_clock_difference_ms: differenceMs,
+      region_window_excess: agree ? 0 : sum / WHOLE.units,
+    }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.#pools.close(), this.#regional.close()])
+  }
+
+  /** Pays what leases of the pool can pay, each charge for itself. All of a single charge is answered at once. */
+  #draw(charges: readonly Charge[]): PoolTaken | Line[] {
+    const [only] = charges
+    if (charges.length === 1 && only !== undefined) {
+      const line = this.#drawOne(only)
+      if (!(line instanceof PoolTaken)) return [line]
+      this.#counts.region_borrowed_units += line.units
+      return line
+    }
+    return charges.map((charge) => {
+      const line = this.#drawOne(charge)
+      if (!(line instanceof PoolTaken)) return line
+      return { charge, parts: this.#partsOf(charge.limit), paid: line, pool: undefined, asked: true }
+    })
+  }
+
+  #drawOne(charge: Charge): PoolTaken | Line {
+    const { limit, owner, detail, min, max, kind } = charge
+    if (limit.spread === undefined) return { charge, parts: undefined, paid: undefined, pool: undefined, asked: true }
+    const parts = this.#partsOf(limit)
+    const { pool } = parts
+    if (pool === undefined) return { charge, parts, paid: undefined, pool: undefined, asked: true }
+    const asked: Charge = { limit: pool, owner, detail, min, max, kind }
+    const taken = this.#pools.takeSync({ charges: [asked] })
+    const grant = taken?.grants[0]
+    if (taken?.granted && grant !== undefined && grant.units > 0) return new PoolTaken(charge, pool, taken, grant)
+    const said = taken?.source === 'lease' && !taken.granted ? grant : undefined
+    return { charge, parts, paid: undefined, pool: said, asked: taken !== undefined }
+  }
+
+  /** The region has a deadline of its own, which does not count the time that the global store took. */
+  async #ask(take: Take, lines: Line[]): Promise<Taken> {
+    const askedMs = take.askedMs ?? this.#timers.nowMs()
+    this.#askAhead(lines)
+    const open = lines.filter((line) => isOpen(line) && !line.asked)
+    await this.#borrow(open, askedMs)
+    if (lines.some((line) => isOpen(line) && isBinding(line.charge.kind))) return this.#answer(lines, undefined)
+    const rest = { ...take, askedMs: undefined }
+    const taken = await this.#takeAtHome(open.length === 0 ? take : rest, lines)
+    const short = taken.granted ? [] : borrowable(lines, taken)
+    await this.#borrow(short, askedMs)
+    if (short.length > 0 && short.every(({ paid }) => paid !== undefined)) {
+      return this.#answer(lines, await this.#takeAtHome({ ...rest, gives: undefined }, lines))
+    }
+    this.#giveBack(short)
+    for (const line of short) line.paid = undefined
+    return this.#answer(lines, taken)
+  }
+
+  /** The home pays meanwhile. */
+  #askAhead(lines: readonly Line[]): void {
+    for (const { charge, parts, asked } of lines) {
+      const home = parts?.home
+      const pool = parts?.pool
+      if (!asked && home !== undefined && pool?.lease !== undefined) this.#pools.ahead({ ...charge, limit: pool })
+    }
+  }
+
+  /** Asks the pools. Whatever they pay goes back if the request is refused after all. */
+  async #borrow(lines: readonly Line[], askedMs: number): Promise<void> {
+    await Promise.all(
+      lines.map(async (line) => {
+        const pool = line.parts?.pool
+        if (pool === undefined) return
+        this.#counts.region_asked += 1
+        line.asked = true
+        const charge = { ...line.charge, limit: pool }
+        const taken = await Promise.resolve(this.#pools.take({ charges: [charge], askedMs })).catch(() => undefined)
+        const grant = taken?.grants[0]
+        if (taken === undefined || grant === undefined || taken.source === 'policy') return
+        if (taken.granted && grant.units > 0) line.paid = new PoolTaken(line.charge, pool, taken, grant)
+        else line.pool = grant
+      }),
+    )
+  }
+
+  /** What the pool has not paid, of the region's own store. */
+  async #takeAtHome(take: Take, lines: readonly Line[]): Promise<Taken> {
+    const charges = homeCharges(lines)
+    if (charges.length === 0) return NO_CHARGES
+    const sentMs = this.#timers.nowMs()
+    try {
+      const taken = await this.#regional.take({ ...take, charges })
+      if (taken.source === 'store') this.#regionalClock.tell(taken.nowUs, sentMs)
+      return taken
+    } catch (error) {
+      this.#giveBack(lines)
+      throw error
+    }
+  }
+
+  #takeAtHomeSync(take: Take, lines: readonly Line[]): Taken | undefined {
+    const charges = homeCharges(lines)
+    return charges.length === 0 ? NO_CHARGES : this.#regional.takeSync?.({ ...take, charges })
+  }
+
+  /** `taken` is what the region said, undefined when it was not asked because the pool had refused. */
+  #answer(lines: readonly Line[], taken: Taken | undefined): Taken {
+    if (!taken?.granted) this.#giveBack(lines)
+    const answer = answerOf(lines, taken)
+    lines.forEach(({ parts, paid }, index) => {
+      if (paid !== undefined && answer.granted) this.#counts.region_borrowed_units += paid.units
+      else if (parts !== undefined) this.#counts.region_home_units += answer.grants[index]?.units ?? 0
+    })
+    return answer
+  }
+
+  #giveBack(lines: readonly Line[]): void {
+    const gives = lines.flatMap(({ charge: { owner, detail, kind }, paid }): Give[] => {
+      if (paid === undefined || kind === 'force') return []
+      return [{ limit: paid.part, owner, detail, units: paid.units, bookedUs: paid.bookedUs, leased: true }]
+    })
+    if (gives.length > 0) void Promise.resolve(this.#pools.give(gives)).catch(() => {})
+  }
+
+  async #peekPools(charges: readonly Charge[]): Promise<Taken | undefined> {
+    return Promise.resolve(this.#pools.peek(charges)).catch(() => undefined)
+  }
+
+  /** A bucket as it is known here, and in the pool. */
+  #sides<B extends BucketName>(bucket: B): { readonly here: B | undefined; readonly pool: B | undefined } {
+    const { home, pool } = this.#partsOf(bucket.limit)
+    return { here: home && { ...bucket, limit: home }, pool: pool && { ...bucket, limit: pool } }
+  }
+
+  #partsOf(limit: Limit): RegionParts {
+    if (limit === this.#lastLimit && this.#lastParts !== undefined) return this.#lastParts
+    let parts = this.#parts.get(limit)
+    if (parts === undefined) {
+      parts = regionParts(limit, this.#shares, this.name)
+      this.#parts.set(limit, parts)
+    }
+    this.#lastLimit = limit
+    this.#lastParts = parts
+    return parts
+  }
+}
+
+/** Its parts are shares. */
+const WHOLE: Limit = compileLimit({ id: '', algorithm: 'fixed_window', units: 1_000_000, windowUs: 1_000_000 })
+/** Clocks are compared by answers that took as long as the global ones do, and a little. */
+const CLOCK_ERROR_MS = 5
+
+function isSpread({ limit }: Charge): boolean {
+  return limit.spread !== undefined
+}
+
+function homeCharges(lines: readonly Line[]): Charge[] {
+  return lines.flatMap(({ charge, parts, paid }) => {
+    if (paid !== undefined) return []
+    if (parts === undefined) return charge
+    return parts.home === undefined ? [] : { ...charge, limit: parts.home }
+  })
+}
+
+/** Lines for which the pool is worth asking after the region has refused; none where another limit refuses as well. */
+function borrowable(lines: readonly Line[], { grants }: Taken): Line[] {
+  const home = grants.values()
+  const short: Line[] = []
+  for (const line of lines) {
+    const grant = line.paid !== undefined || isHomeless(line) ? undefined : home.next().value
+    if (!isBinding(line.charge.kind) || grant === undefined || grant.short === false) continue
+    if (line.asked || grant.short === 'stale_rules') return []
+    short.push(line)
+  }
+  return short
+}
+
+function isHomeless({ parts }: Line): boolean {
+  return parts !== undefined && parts.home === undefined
+}

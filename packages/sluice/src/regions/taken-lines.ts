@@ -1,0 +1,94 @@
+// A take of which some charges are paid by a pool and others by the region: who pays what, and the answer to the whole.
+
+import { SoleTaken } from '../algorithms/grant.ts'
+import type { Limit } from '../algorithms/limit.ts'
+import { type Charge, type Grant, isBinding, NOT_ASKED, type Source, type Taken } from '../store/store.ts'
+import type { RegionParts } from './region-parts.ts'
+
+/** One charge of a take. */
+export type Line = {
+  readonly charge: Charge
+  /** Undefined where regions do not share the limit. */
+  readonly parts: RegionParts | undefined
+  /** By the pool. */
+  paid: PoolTaken | undefined
+  /** What the pool said when it refused. */
+  pool: Grant | undefined
+  /** Nothing more is to be heard of the pool: it has said what it has to, there is none, or it does not answer. */
+  asked: boolean
+}
+
+/** Nobody has paid for it yet, and only the pool can. */
+export function isOpen({ parts, paid }: Line): boolean {
+  return parts !== undefined && parts.home === undefined && paid === undefined
+}
+
+/** What the pool has paid: the answer to a take of one charge, and its own grant. */
+export class PoolTaken extends SoleTaken {
+  readonly bookedUs: number
+  readonly part: Limit
+  readonly paidBy: Source
+
+  constructor({ limit: { capacity } }: Charge, pool: Limit, taken: Taken, grant: Grant) {
+    const { units, short, resetAfterUs, retryAfterUs, delayUs } = grant
+    super(
+      taken.granted,
+      taken.nowUs,
+      units,
+      short,
+      wholeRemaining(grant.remaining, pool.capacity, capacity),
+      resetAfterUs,
+      retryAfterUs,
+      delayUs,
+    )
+    this.bookedUs = grant.bookedUs ?? taken.nowUs
+    this.part = pool
+    this.paidBy = taken.source
+  }
+
+  override get source(): Source {
+    return this.paidBy
+  }
+}
+
+/** What the region says when there is nothing left to ask it for. */
+export const NO_CHARGES: Taken = { granted: true, nowUs: 0, grants: [], source: 'lease', replayed: false }
+
+/** `taken` is what the region said of all that was not paid; undefined when it was not asked. */
+export function answerOf(lines: readonly Line[], taken: Taken | undefined): Taken {
+  const home = taken?.grants.values()
+  const granted = taken?.granted ?? false
+  const grants = lines.map((line): Grant => {
+    const { charge, parts, paid, pool } = line
+    if (paid !== undefined) return granted ? paid : without(paid)
+    if (isOpen(line)) return pool ?? (isBinding(charge.kind) ? AWAY : NOT_ASKED)
+    const grant = home?.next().value ?? NOT_ASKED
+    return parts?.home === undefined ? grant : ofHome(charge.limit, parts.home, grant, pool)
+  })
+  const [first] = lines
+  const asked = taken !== undefined && taken !== NO_CHARGES
+  const nowUs = asked ? taken.nowUs : (first?.paid?.nowUs ?? 0)
+  const source = asked ? taken.source : (lines.find(({ paid }) => paid?.source === 'store')?.paid?.source ?? 'lease')
+  return { granted, nowUs, grants, source, replayed: taken?.replayed ?? false }
+}
+
+/** Nobody knows when the pool is back; a second is a polite time to ask again. */
+const AWAY: Grant = { ...NOT_ASKED, short: 'now', resetAfterUs: 1_000_000, retryAfterUs: 1_000_000 }
+
+/** Of the home and a pool that has refused too, the shorter wait is told. */
+function ofHome(whole: Limit, home: Limit, grant: Grant, pool: Grant | undefined): Grant {
+  const sooner = grant.short !== false && pool !== undefined && pool.retryAfterUs < grant.retryAfterUs ? pool : grant
+  const { short, retryAfterUs } = sooner
+  const { units, resetAfterUs, delayUs, bookedUs, at } = grant
+  const remaining = wholeRemaining(grant.remaining, home.capacity, whole.capacity)
+  return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, part: home, at }
+}
+
+/** What is left of the whole, estimated from a part. */
+function wholeRemaining(remaining: number, part: number, whole: number): number {
+  return Math.floor((remaining * whole) / part)
+}
+
+function without({ short, remaining, resetAfterUs, retryAfterUs, delayUs }: PoolTaken): Grant {
+  return { units: 0, short, remaining, resetAfterUs, retryAfterUs, delayUs }
+}

@@ -1,0 +1,73 @@
+// A store around the global one that sees how it is: whether it answers, how long that takes, and what time it is there.
+
+import { StoreClock } from '../approximate/store-clock.ts'
+import type { Timers } from '../clock.ts'
+import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
+
+export class WatchedStore implements Store {
+  /** Whether the last question was not answered, or by `on_fail`. */
+  isLost = false
+  readonly clock: StoreClock
+  readonly #store: Store
+  readonly #timers: Timers
+  #answeredMs: number
+  #roundTripMs = 0
+
+  constructor(store: Store, timers: Timers) {
+    this.#store = store
+    this.#timers = timers
+    this.#answeredMs = timers.nowMs()
+    this.clock = new StoreClock(timers)
+  }
+
+  /** How old the newest answer was when it came; while there is none, since when. */
+  get lagMs(): number {
+    return this.isLost ? this.#timers.nowMs() - this.#answeredMs : this.#roundTripMs
+  }
+
+  take(take: Take): Taken | Promise<Taken> {
+    return this.#watched(() => this.#store.take(take))
+  }
+
+  takeSync(take: Take): Taken | undefined {
+    const taken = this.#store.takeSync?.(take)
+    if (taken !== undefined) this.#heard(taken, this.#timers.nowMs())
+    return taken
+  }
+
+  peek(charges: readonly Charge[]): Taken | Promise<Taken> {
+    return this.#watched(() => this.#store.peek(charges))
+  }
+
+  give(gives: readonly Give[], opId?: string): void | Promise<void> {
+    return this.#store.give(gives, opId)
+  }
+
+  reset(bucket: BucketName): void | Promise<void> {
+    return this.#store.reset(bucket)
+  }
+
+  close(): Promise<void> {
+    return this.#store.close()
+  }
+
+  async #watched(ask: () => Taken | Promise<Taken>): Promise<Taken> {
+    const sentMs = this.#timers.nowMs()
+    try {
+      const taken = await ask()
+      this.#heard(taken, sentMs)
+      return taken
+    } catch (error) {
+      this.isLost = true
+      throw error
+    }
+  }
+
+  #heard({ source, nowUs }: Taken, sentMs: number): void {
+    this.isLost = source !== 'store'
+    if (this.isLost) return
+    this.#answeredMs = this.#timers.nowMs()
+    this.#roundTripMs = this.#answeredMs - sentMs
+    this.clock.tell(nowUs, sentMs)
+  }
+}

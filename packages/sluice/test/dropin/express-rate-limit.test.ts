@@ -1,0 +1,169 @@
+import { once } from 'node:events'
+import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http'
+import { createRequire } from 'node:module'
+import type { AddressInfo } from 'node:net'
+import { type Options, rateLimit, type Store } from 'express-rate-limit'
+import { SluiceStore } from 'sluice/express-rate-limit'
+import { afterEach, describe, expect, expectTypeOf, test, vi } from 'vitest'
+import { onEachStore, unreachableStore } from './each-store.ts'
+
+type App = RequestListener & { use(...handlers: unknown[]): App }
+const express = createRequire(import.meta.url)('express') as () => App
+const servers: Server[] = []
+
+async function serve(options: Partial<Options> | Partial<Options>[], status = 200): Promise<() => Promise<Response>> {
+  const end = (_req: unknown, res: ServerResponse) => void res.writeHead(status).end()
+  const failed = (error: Error, _req: unknown, res: ServerResponse, _next: unknown) =>
+    void res.writeHead((error as { status?: number }).status ?? 500).end(error.message)
+  const limiters = [options].flat().map((one) => rateLimit({ windowMs: 60_000, limit: 2, ...one }))
+  const app = express()
+    .use(...limiters, end)
+    .use(failed)
+  const server = createServer(app).listen(0, '127.0.0.1')
+  servers.push(server)
+  await once(server, 'listening')
+  return () => fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+}
+
+const statuses = async (ask: () => Promise<Response>, times: number) => {
+  const seen: number[] = []
+  for (let call = 0; call < times; call += 1) seen.push((await ask()).status)
+  return seen
+}
+
+afterEach(async () => {
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections()
+    await new Promise((resolve) => server.close(resolve))
+  }
+})
+
+test('it is a Store', () => {
+  expectTypeOf<SluiceStore>().toExtend<Store>()
+})
+
+onEachStore((bench) => {
+  test('the limit holds, and again in the next window', async () => {
+    const ask = await serve({ store: new SluiceStore({ store: bench.store }) })
+    expect(await statuses(ask, 4)).toEqual([200, 200, 429, 429])
+    bench.clock.advanceMs(60_000)
+    expect(await statuses(ask, 3)).toEqual([200, 200, 429])
+  })
+
+  test('headers tell the numbers and when the window ends', async () => {
+    bench.clock.advanceMs(15_000)
+    const ask = await serve({ store: new SluiceStore({ store: bench.store }), standardHeaders: 'draft-8' })
+    const [first, , third] = [await ask(), await ask(), await ask()]
+    expect(first.headers.get('ratelimit')).toMatch(/^"2-in-1min"; r=1; t=4[45]$/)
+    expect(first.headers.get('x-ratelimit-remaining')).toBe('1')
+    expect(third.headers.get('retry-after')).toMatch(/^4[45]$/)
+  })
+
+  test('processes that share the store share the limit', async () => {
+    const options = () => ({ limit: 10, store: new SluiceStore({ store: bench.another() }) })
+    const asks = await Promise.all([serve(options()), serve(options()), serve(options())])
+    const answers = await Promise.all(Array.from({ length: 30 }, (_, call) => asks[call % 3]?.()))
+    expect(answers.filter((answer) => answer?.status === 200)).toHaveLength(10)
+  })
+
+  test('a limit that depends on the request is compared with every hit', async () => {
+    let limit = 1
+    const ask = await serve({ store: new SluiceStore({ store: bench.store }), limit: () => limit })
+    expect(await statuses(ask, 3)).toEqual([200, 429, 429])
+    limit = 5
+    expect(await statuses(ask, 3)).toEqual([200, 200, 429])
+  })
+
+  test.each([
+    ['skipFailedRequests', 500],
+    ['skipSuccessfulRequests', 200],
+  ])('%s gives hits back', async (option, status) => {
+    const store = new SluiceStore({ store: bench.store })
+    const ask = await serve({ store, [option]: true, keyGenerator: () => 'k' }, status)
+    for (let call = 0; call < 5; call += 1) {
+      expect((await ask()).status).toBe(status)
+      await expect.poll(() => store.get('k')).toBeUndefined()
+    }
+  })
+
+  test('a hit is given back to its own window only, and never below none', async () => {
+    const store = new SluiceStore({ store: bench.store })
+    store.init({ windowMs: 1000 })
+    await store.increment('k')
+    bench.clock.advanceMs(1000)
+    await store.increment('k')
+    await store.increment('k')
+    await store.decrement('k')
+    expect(await store.get('k')).toMatchObject({ totalHits: 1 })
+    await store.decrement('k')
+    await store.decrement('k')
+    expect(await store.increment('k')).toMatchObject({ totalHits: 1 })
+  })
+
+  test('getKey and resetKey of the middleware work', async () => {
+    const limiter = rateLimit({ windowMs: 60_000, limit: 2, store: new SluiceStore({ store: bench.store }) })
+    const store = new SluiceStore({ store: bench.store })
+    store.init({ windowMs: 60_000 })
+    await store.increment('k')
+    await store.increment('k')
+    expect(await limiter.getKey('k')).toMatchObject({ totalHits: 2 })
+    await limiter.resetKey('k')
+    expect(await limiter.getKey('k')).toBeUndefined()
+  })
+
+  test('other prefixes and other windows are counted apart', async () => {
+    const open = (prefix: string, windowMs: number) => {
+      const store = new SluiceStore({ store: bench.store, prefix })
+      store.init({ windowMs })
+      return store
+    }
+    for (const store of [open('a', 1000), open('b', 1000), open('a', 2000)]) {
+      expect(await store.increment('k')).toMatchObject({ totalHits: 1 })
+    }
+    expect(await open('a', 1000).increment('k')).toMatchObject({ totalHits: 2 })
+  })
+
+  test('the library warns of a hit that is counted twice, and of nothing else', async () => {
+    const warn = vi.spyOn(console, 'error').mockImplementation(() => {})
+    const limiter = (prefix: string) => ({ store: new SluiceStore({ store: bench.store, prefix }) })
+    await (await serve([limiter('a'), limiter('b')]))()
+    expect(warn.mock.calls).toEqual([])
+    await (await serve([limiter('a'), limiter('a')]))()
+    expect(warn.mock.calls).toMatchObject([[{ code: 'ERR_ERL_DOUBLE_COUNT' }]])
+    warn.mockRestore()
+  })
+})
+
+test('stores with a memory of their own do not count the same hit twice', async () => {
+  const warn = vi.spyOn(console, 'error').mockImplementation(() => {})
+  await (await serve([{ store: new SluiceStore() }, { store: new SluiceStore() }]))()
+  expect(warn.mock.calls).toEqual([])
+  warn.mockRestore()
+})
+
+describe('while the store is away', () => {
+  test.each([
+    [false, 503],
+    [true, 200],
+  ])('passOnStoreError: %s answers %i', async (passOnStoreError, status) => {
+    const logged = vi.spyOn(console, 'error').mockImplementation(() => {})
+    const { store, close } = unreachableStore()
+    const ask = await serve({ store: new SluiceStore({ store }), passOnStoreError })
+    expect(await statuses(ask, 3)).toEqual([status, status, status])
+    await close()
+    logged.mockRestore()
+  })
+})
+
+test.each([
+  [{ store: {} }, /OPTION_INVALID.*store: pass memoryStore\(\)/],
+  [{ prefix: 5 }, /prefix: pass a text/],
+])('%j is refused', (options, message) => {
+  expect(() => new SluiceStore(options as never)).toThrow(message)
+})
+
+test.each([0, -1, Number.NaN, 367 * 86_400_000])('a window of %s ms is refused', async (windowMs) => {
+  const store = new SluiceStore()
+  store.init({ windowMs })
+  await expect(store.increment('k')).rejects.toThrow(/OPTION_INVALID.*window: must be milliseconds/)
+})

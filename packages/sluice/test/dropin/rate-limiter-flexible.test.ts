@@ -1,0 +1,247 @@
+import library, { RateLimiterRes } from 'rate-limiter-flexible'
+import type { Store } from 'sluice'
+import { limiterClass } from 'sluice/rate-limiter-flexible'
+import { describe, expect, expectTypeOf, test } from 'vitest'
+import { handTimers } from '../../src/testing/hand-timers.ts'
+import { onEachStore, unreachableStore } from './each-store.ts'
+
+const { RateLimiterCompatibleAbstract, RateLimiterMemory, RateLimiterQueue, RateLimiterUnion } = library
+const { BurstyRateLimiter, RLWrapperBlackAndWhite, RLWrapperTimeouts } = library
+const SluiceLimiter = limiterClass(library)
+type Options = ConstructorParameters<typeof SluiceLimiter>[0]
+
+/** Two points in ten seconds, unless it says otherwise. */
+function limiterOn(store: Store, options: Partial<Options> = {}) {
+  return new SluiceLimiter({ store, points: 2, duration: 10, ...options })
+}
+
+/** What a promise was settled with, one way or the other. */
+async function outcome(promise: Promise<unknown>): Promise<object> {
+  const [settled] = await Promise.allSettled([promise])
+  if (settled.status === 'fulfilled') return { passed: true, ...plain(settled.value) }
+  return { passed: false, ...plain(settled.reason) }
+}
+
+function plain(result: unknown): object {
+  return result instanceof RateLimiterRes ? result.toJSON() : { other: result }
+}
+
+test('it is what the library asks for', () => {
+  expect(new SluiceLimiter({ points: 1, duration: 1 })).toBeInstanceOf(RateLimiterCompatibleAbstract)
+  expectTypeOf<InstanceType<typeof SluiceLimiter>>().toExtend<library.RateLimiterCompatibleAbstract>()
+})
+
+onEachStore((bench) => {
+  test('consume resolves within the points and rejects with a RateLimiterRes beyond them', async () => {
+    const limiter = limiterOn(bench.store)
+    expect(await outcome(limiter.consume('k'))).toEqual({
+      ...{ passed: true, remainingPoints: 1, msBeforeNext: 10_000, consumedPoints: 1, isFirstInDuration: true },
+    })
+    bench.clock.advanceMs(4000)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true, remainingPoints: 0, msBeforeNext: 6000 })
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, consumedPoints: 3, msBeforeNext: 6000 })
+    bench.clock.advanceMs(6000)
+    expect(await outcome(limiter.consume('k', 2))).toMatchObject({ passed: true, isFirstInDuration: true })
+  })
+
+  test('points, penalty, reward, get and delete', async () => {
+    const limiter = limiterOn(bench.store, { points: 10 })
+    expect(await limiter.get('k')).toBeNull()
+    await limiter.consume('k', 4)
+    expect(await outcome(limiter.penalty('k', 3))).toMatchObject({ consumedPoints: 7, remainingPoints: 3 })
+    expect(await outcome(limiter.reward('k', 5))).toMatchObject({ consumedPoints: 2, remainingPoints: 8 })
+    expect(await outcome(limiter.reward('k', 5))).toMatchObject({ consumedPoints: 0, remainingPoints: 10 })
+    await limiter.consume(7)
+    expect(plain(await limiter.get(7))).toMatchObject({ consumedPoints: 1, remainingPoints: 9 })
+    expect([await limiter.delete(7), await limiter.delete(7), await limiter.get(7)]).toEqual([true, false, null])
+  })
+
+  test('blockDuration keeps a key out from the moment that it exceeds its points, and it begins anew', async () => {
+    const limiter = limiterOn(bench.store, { blockDuration: 3 })
+    await limiter.consume('k', 2)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 3000, consumedPoints: 3 })
+    bench.clock.advanceMs(2000)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 1000 })
+    bench.clock.advanceMs(1000)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true, consumedPoints: 1 })
+  })
+
+  test('block keeps a key out for as long as it says, also beyond the window, and delete lets it in', async () => {
+    const limiter = limiterOn(bench.store)
+    expect(await outcome(limiter.block('k', 60))).toMatchObject({
+      passed: true,
+      msBeforeNext: 60_000,
+      consumedPoints: 3,
+    })
+    bench.clock.advanceMs(59_000)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 1000, remainingPoints: 0 })
+    expect(plain((await limiter.get('k')) ?? undefined)).toMatchObject({ msBeforeNext: 1000, consumedPoints: 3 })
+    await limiter.block('k', 5)
+    bench.clock.advanceMs(5000)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true })
+    await limiter.block('k', 60)
+    await limiter.delete('k')
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true })
+  })
+
+  test('set counts in the present window, and more points than there are keep the key out', async () => {
+    const limiter = limiterOn(bench.store, { points: 5 })
+    await limiter.consume('k', 4)
+    await limiter.set('k', 2, 10)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true, consumedPoints: 3 })
+    await limiter.set('k', 0, 10)
+    expect(await limiter.get('k')).toBeNull()
+    await limiter.set('k', 6, 30)
+    bench.clock.advanceMs(29_000)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 1000 })
+  })
+
+  test('execEvenly spreads what is left over what is left of the window', async () => {
+    const timers = handTimers()
+    const limiter = limiterOn(bench.store, { points: 5, execEvenly: true, execEvenlyMinDelayMs: 1, timers })
+    await limiter.consume('k')
+    const second = outcome(limiter.consume('k'))
+    let settled = false
+    void second.then(() => {
+      settled = true
+    })
+    await expect.poll(() => limiter.get('k').then((result) => result?.consumedPoints)).toBe(2)
+    timers.advance(1999)
+    await limiter.get('k')
+    expect(settled).toBe(false)
+    timers.advance(1)
+    expect(await second).toMatchObject({ passed: true, msBeforeNext: 8000 })
+  })
+
+  test('execEvenly delays by no less than it is told', async () => {
+    const timers = handTimers()
+    const limiter = limiterOn(bench.store, { points: 5, execEvenly: true, execEvenlyMinDelayMs: 3000, timers })
+    await limiter.consume('k')
+    const second = outcome(limiter.consume('k'))
+    await expect.poll(() => limiter.get('k').then((result) => result?.consumedPoints)).toBe(2)
+    timers.advance(6000)
+    expect(await second).toMatchObject({ passed: true, msBeforeNext: 4000 })
+  })
+
+  test('windows of less than a second end when they say', async () => {
+    const limiter = limiterOn(bench.store, { duration: 0.25 })
+    await limiter.consume('k', 2)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 250 })
+    bench.clock.advanceMs(250)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true })
+  })
+
+  test('other prefixes are counted apart', async () => {
+    for (const keyPrefix of ['a', 'b']) {
+      expect(await outcome(limiterOn(bench.store, { keyPrefix }).consume('k'))).toMatchObject({ consumedPoints: 1 })
+    }
+  })
+
+  test('processes that share the store share the points', async () => {
+    const limiters = [1, 2, 3].map(() => limiterOn(bench.another(), { points: 10 }))
+    const outcomes = await Promise.all(
+      Array.from({ length: 30 }, (_, call) => outcome((limiters[call % 3] as (typeof limiters)[0]).consume('k'))),
+    )
+    expect(outcomes.filter((one) => 'passed' in one && one.passed)).toHaveLength(10)
+  })
+
+  test('in a Union each limiter is asked, and told of by its prefix', async () => {
+    const union = new RateLimiterUnion(
+      limiterOn(bench.store, { keyPrefix: 'second', points: 1, duration: 1 }),
+      limiterOn(bench.store, { keyPrefix: 'minute', points: 5, duration: 60 }),
+      new RateLimiterMemory({ keyPrefix: 'theirs', points: 5, duration: 60 }),
+    )
+    expect(Object.keys(await union.consume('k'))).toEqual(['second', 'minute', 'theirs'])
+    const refused = await union.consume('k').catch((reasons: Record<string, unknown>) => reasons)
+    expect(Object.keys(refused)).toEqual(['second'])
+    expect(refused).toMatchObject({ second: { consumedPoints: 2 } })
+  })
+
+  test('a burst is paid by one limiter when the other is used up', async () => {
+    const bursty = new BurstyRateLimiter(
+      limiterOn(bench.store, { points: 1, duration: 1 }),
+      limiterOn(bench.store, { keyPrefix: 'burst', points: 1, duration: 60 }),
+    )
+    const outcomes = [await outcome(bursty.consume('k')), await outcome(bursty.consume('k'))]
+    expect(outcomes).toMatchObject([{ passed: true }, { passed: true }])
+    expect(await outcome(bursty.consume('k'))).toMatchObject({ passed: false })
+  })
+
+  test('wrappers wrap it', async () => {
+    const listed = new RLWrapperBlackAndWhite({ limiter: limiterOn(bench.store), whiteList: ['w'], blackList: ['b'] })
+    const inTime = new RLWrapperTimeouts({ limiter: limiterOn(bench.store), timeoutMs: 5000 })
+    expect(await outcome(listed.consume('b'))).toMatchObject({ passed: false })
+    expect(await outcome(listed.consume('w', 9))).toMatchObject({ passed: true })
+    expect(await outcome(listed.consume('k'))).toMatchObject({ passed: true, consumedPoints: 1 })
+    expect(await outcome(inTime.consume('k'))).toMatchObject({ passed: true, consumedPoints: 2 })
+  })
+
+  test('a Queue waits for points, and says how many are left', async () => {
+    const limiter = limiterOn(bench.store, { points: 2, duration: 0.05 })
+    const queue = new RateLimiterQueue(limiter)
+    expect([await queue.removeTokens(1), await queue.getTokensRemaining(), await queue.removeTokens(1)]).toEqual([
+      1, 1, 0,
+    ])
+    const third = queue.removeTokens(2)
+    bench.clock.advanceMs(50)
+    expect(await third).toBe(0)
+    await expect(queue.removeTokens(3)).rejects.toThrow('exceeds maximum')
+  })
+})
+
+describe('while the store is away', () => {
+  test('consume rejects with an Error, which is no refusal', async () => {
+    const { store, close } = unreachableStore()
+    const limiter = limiterOn(store)
+    for (const ask of [() => limiter.consume('k'), () => limiter.get('k'), () => limiter.block('k', 1)]) {
+      await expect(ask()).rejects.toThrow(/STORE_UNAVAILABLE/)
+    }
+    await close()
+  })
+
+  test('an insuranceLimiter answers, with the same block, and its refusal is one', async () => {
+    const { store, close } = unreachableStore()
+    const insuranceLimiter = new RateLimiterMemory({ points: 1, duration: 10 })
+    const limiter = limiterOn(store, { insuranceLimiter, blockDuration: 7, execEvenly: true })
+    expect([insuranceLimiter.blockDuration, insuranceLimiter.execEvenly]).toEqual([7, true])
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true, remainingPoints: 0 })
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 7000 })
+    expect(plain((await limiter.get('k')) ?? undefined)).toMatchObject({ consumedPoints: 2 })
+    await close()
+  })
+
+  test('it insures limiters of the library too', async () => {
+    const away = new library.RateLimiterRedis({
+      storeClient: { status: 'end', on: () => {} },
+      points: 9,
+      duration: 10,
+      insuranceLimiter: new SluiceLimiter({ points: 1, duration: 10 }) as never,
+    })
+    expect(await outcome(away.consume('k'))).toMatchObject({ passed: true, remainingPoints: 0 })
+    expect(await outcome(away.consume('k'))).toMatchObject({ passed: false })
+  })
+})
+
+describe('what it cannot do is refused', () => {
+  test.each([
+    [{ points: 1, duration: 0 }, /OPTION_INVALID.*duration: must be seconds, above 0/],
+    [{ points: Number.NaN, duration: 1 }, /points: must be a number/],
+    [{ points: 1, duration: 1, store: {} }, /store: pass memoryStore/],
+  ])('%j', (options, message) => {
+    expect(() => new SluiceLimiter(options as never)).toThrow(message)
+  })
+
+  test.each([0, -1, 0.5, Number.NaN])('%s points', async (points) => {
+    const limiter = new SluiceLimiter({ points: 1, duration: 1 })
+    for (const verb of ['consume', 'penalty', 'reward'] as const) {
+      await expect(limiter[verb]('k', points)).rejects.toThrow(/points: must be a whole number of at least 1/)
+    }
+  })
+
+  test('customDuration', async () => {
+    const limiter = new SluiceLimiter({ points: 1, duration: 1 })
+    for (const verb of ['consume', 'penalty', 'reward'] as const) {
+      await expect(limiter[verb]('k', 1, { customDuration: 5 })).rejects.toThrow(/customDuration: make a limiter/)
+    }
+  })
+})

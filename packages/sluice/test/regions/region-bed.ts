@@ -1,0 +1,177 @@
+// Two regions and what they share, on three real Redis servers. Time is moved by hand, for Redis and for nodes alike, so
+// that a busy machine has no part in what is measured; what can break is the way to the global Redis.
+
+import { Redis } from 'ioredis'
+import { type Charge, compileLimit, type Limit, type LimitNumbers, memoryStore, type Taken } from 'sluice'
+import { redisStore } from 'sluice/redis'
+import { type RegionStore, regionStore, type Shares } from 'sluice/regions'
+import {
+  type FakeClock,
+  type FaultProxy,
+  fakeClock,
+  type RedisProcess,
+  startFaultProxy,
+  startRedis,
+} from 'sluice/testing'
+import { leaseStore } from '../../src/lease/lease-store.ts'
+import { type HandTimers, handTimers } from '../../src/testing/hand-timers.ts'
+import { Oracle } from '../simulation/oracle.ts'
+
+export type RegionName = 'eu' | 'us'
+export type BedOptions = {
+  readonly shares: Shares
+  /** By how much the clock of a region is ahead. */
+  readonly skewMs?: Partial<Record<RegionName, number>>
+}
+
+export type Loaded = { readonly admitted: readonly number[]; readonly strictly: readonly number[] }
+
+type Node = { readonly name: RegionName; readonly store: RegionStore }
+
+export const TURN_MS = 50
+const NODES_PER_REGION = 2
+const PATIENT = { leases: false, deadlineMs: 5000 } as const
+
+export class RegionBed {
+  readonly oracle: Oracle = new Oracle()
+  readonly clock: FakeClock = fakeClock()
+  readonly ways: Readonly<Record<RegionName, FaultProxy>>
+  readonly global: RedisProcess
+  readonly #timers: HandTimers = handTimers()
+  readonly #regional: Readonly<Record<RegionName, RedisProcess>>
+  readonly #nodes: Node[] = []
+  readonly #clients: Redis[] = []
+  readonly #one = memoryStore({ clock: this.clock })
+  readonly #turns = new Map<Limit, number>()
+
+  static async start(options: BedOptions): Promise<RegionBed> {
+    const [eu, us, global] = await Promise.all([startRedis(), startRedis(), startRedis()])
+    const ways = { eu: await startFaultProxy(global.port), us: await startFaultProxy(global.port) }
+    const bed = new RegionBed({ eu, us }, global, ways)
+    for (const name of ['eu', 'us'] as const) {
+      for (let count = 0; count < NODES_PER_REGION; count += 1) await bed.#addNode(name, options)
+    }
+    return bed
+  }
+
+  private constructor(
+    regional: Readonly<Record<RegionName, RedisProcess>>,
+    global: RedisProcess,
+    ways: Readonly<Record<RegionName, FaultProxy>>,
+  ) {
+    this.#regional = regional
+    this.global = global
+    this.ways = ways
+  }
+
+  /** One request of a node of that region, now. */
+  async ask(name: RegionName, limit: Limit): Promise<Taken> {
+    const turn = (this.#turns.get(limit) ?? 0) + 1
+    this.#turns.set(limit, turn)
+    const nodes = this.#nodes.filter((node) => node.name === name)
+    const { store } = nodes[turn % nodes.length] as Node // there are some in each region
+    const charge: Charge = { limit, owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce' }
+    const atUs = this.clock.nowUs()
+    const taken = await store.take({ charges: [charge] })
+    if (taken.granted && taken.source !== 'policy') this.oracle.admit(limit, 'alice', 1, atUs)
+    return taken
+  }
+
+  /**
+   * For so long, each region asks for `pressure` times all that the limits allow. Returns how many were admitted, by
+   * limit, and how many one strict store would have admitted that is asked the very same.
+   */
+  async load(
+    limits: readonly Limit[],
+    seconds: number,
+    pressure: Partial<Record<RegionName, number>>,
+  ): Promise<Loaded> {
+    const admitted = limits.map(() => 0)
+    const strictly = limits.map(() => 0)
+    const owed = limits.map(() => ({ eu: 0, us: 0 }))
+    for (let turn = 0; turn < (seconds * 1000) / TURN_MS; turn += 1) {
+      const asked = limits.flatMap((limit, index) =>
+        (['eu', 'us'] as const).flatMap((name) => {
+          const due = owed[index] as Record<RegionName, number> // one per limit
+          due[name] += ((pressure[name] ?? 0) * limit.units * TURN_MS * 1000) / limit.windowUs
+          const times = Math.floor(due[name])
+          due[name] -= times
+          return Array.from({ length: times }, async () => {
+            if (this.#asksOne(limit)) strictly[index] = (strictly[index] ?? 0) + 1
+            if ((await this.ask(name, limit)).granted) admitted[index] = (admitted[index] ?? 0) + 1
+          })
+        }),
+      )
+      await Promise.all(asked)
+      await this.turn()
+    }
+    return { admitted, strictly }
+  }
+
+  #asksOne(limit: Limit): boolean {
+    const strict = { ...limit, lease: undefined, spread: undefined }
+    return this.#one.take({ charges: [{ ...PROBE, limit: strict, kind: 'enforce' }] }).granted
+  }
+
+  /** Time goes on, and what is on its way arrives. */
+  async turn(): Promise<void> {
+    this.clock.advanceMs(TURN_MS)
+    this.#timers.advance(TURN_MS)
+    await Promise.all(this.#nodes.map(({ store }) => store.peek([PROBE])))
+  }
+
+  isCutOff(name: RegionName): boolean {
+    return this.#nodes.some((node) => node.name === name && node.store.isCutOff)
+  }
+
+  async stop(): Promise<void> {
+    for (const client of this.#clients) client.disconnect()
+    await Promise.allSettled(this.#nodes.map(({ store }) => store.close()))
+    await Promise.all(Object.values(this.ways).map((way) => way.stop()))
+    await Promise.all([this.global, ...Object.values(this.#regional)].map((redis) => redis.stop()))
+  }
+
+  async #addNode(name: RegionName, { shares, skewMs = {} }: BedOptions): Promise<void> {
+    const { clock } = this
+    const skewUs = (skewMs[name] ?? 0) * 1000
+    const regionalClock = { nowUs: () => clock.nowUs() + skewUs }
+    const client = (port: number) => {
+      const own = new Redis(port, '127.0.0.1', { lazyConnect: true })
+      this.#clients.push(own)
+      return own
+    }
+    const home = redisStore(client(this.#regional[name].port), { ...PATIENT, clock: regionalClock })
+    const pool = redisStore(client(this.ways[name].port), { ...PATIENT, clock })
+    const timers = this.#timers
+    const store = regionStore({
+      name,
+      shares,
+      regional: leaseStore(home, { clock, timers }),
+      global: pool,
+      clock,
+      timers,
+    })
+    this.#nodes.push({ name, store })
+    await Promise.all([home.ready(), pool.ready()])
+  }
+}
+
+/** A question to the region that comes back behind all others. */
+const PROBE: Charge = {
+  limit: compileLimit({ id: 'probe', algorithm: 'fixed_window', units: 1, windowUs: 1_000_000 }),
+  owner: '',
+  detail: '',
+  min: 1,
+  max: 1,
+  kind: 'shadow',
+}
+
+export const ALGORITHMS = ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const
+
+/** Limits of each algorithm, shared by regions. */
+export function sharedLimits(units: number, windowUs: number): Limit[] {
+  return ALGORITHMS.map((algorithm) => {
+    const numbers: LimitNumbers = { id: algorithm, fact: 'user', onFail: 'closed', algorithm, units, windowUs }
+    return compileLimit({ ...numbers, spread: true, lease: {} })
+  })
+}

@@ -1,0 +1,144 @@
+// Limits that two regions share, on real Redis servers: what one region can use of them, what both can, and what happens
+// when the way to the global Redis breaks. The table of docs/guides/regions.md is written here:
+// UPDATE_FIGURES=1 npx vitest run test/regions
+
+import { readFileSync, writeFileSync } from 'node:fs'
+import type { Limit } from 'sluice'
+import { expect, onTestFinished, test } from 'vitest'
+import { ALGORITHMS, type BedOptions, type Loaded, RegionBed, sharedLimits } from './region-bed.ts'
+
+const GUIDE = new URL('../../../../docs/guides/regions.md', import.meta.url)
+const START = '<!-- regions:start -->'
+const END = '<!-- regions:end -->'
+const FULL = process.env.UPDATE_FIGURES === '1'
+
+const WEIGHTS = { eu: 0.6, us: 0.4 }
+const UNITS = 200
+const WINDOW_US = 2_000_000
+const LIMITS = sharedLimits(UNITS, WINDOW_US)
+/** A log pays for leases with 4 % of its rate. */
+const LEAST_SHARE = { token_bucket: 0.95, fixed_window: 0.95, sliding_window: 0.95, sliding_window_log: 0.92 }
+
+/** By scenario: of what the limit allows, the share that was used, and the most that an interval saw of the limit. */
+const figures = new Map<string, readonly { readonly used: number; readonly worst: number }[]>()
+
+async function bedOf(options: BedOptions): Promise<RegionBed> {
+  const bed = await RegionBed.start(options)
+  onTestFinished(() => bed.stop())
+  return bed
+}
+
+function worst(bed: RegionBed): number[] {
+  return LIMITS.map((limit) => bed.oracle.worst(limit, 'alice'))
+}
+
+function note(scenario: string, used: readonly number[], bed: RegionBed): void {
+  const most = worst(bed)
+  figures.set(
+    scenario,
+    used.map((share, index) => ({ used: share, worst: most[index] ?? 0 })),
+  )
+}
+
+/** Shares of what whole windows allow. */
+function sharesOf({ admitted }: Loaded, seconds: number): number[] {
+  return admitted.map((count) => count / ((UNITS * seconds * 1e6) / WINDOW_US))
+}
+
+test.each([0.05, 0.5, 1])('home share %d: while the other region is idle, one has 1 − h (1 − w)', async (homeShare) => {
+  for (const [name, weight] of [
+    ['eu', 0.6],
+    ['us', 0.4],
+  ] as const) {
+    const bed = await bedOf({ shares: { weights: WEIGHTS, homeShare } })
+    // All within one moment, so within any number of sync periods.
+    const admitted = await Promise.all(LIMITS.map((limit) => askUntilSpent(bed, name, limit)))
+    const least = UNITS * (1 - homeShare * (1 - weight))
+    for (const count of admitted) expect(count).toBeGreaterThanOrEqual(Math.floor(least))
+    for (const share of worst(bed)) expect(share).toBeLessThanOrEqual(1)
+    note(
+      `${name} alone, h = ${homeShare}`,
+      admitted.map((count) => count / UNITS),
+      bed,
+    )
+  }
+})
+
+/** Until it is refused a few times in a row: a unit may be on its way. */
+async function askUntilSpent(bed: RegionBed, name: 'eu' | 'us', limit: Limit): Promise<number> {
+  let admitted = 0
+  for (let refused = 0; refused < 10; ) {
+    if ((await bed.ask(name, limit)).granted) {
+      admitted += 1
+      refused = 0
+    } else refused += 1
+  }
+  return admitted
+}
+
+test('both saturated: no interval sees more than the limit, and nearly all of it is used', async () => {
+  const bed = await bedOf({ shares: { weights: WEIGHTS } })
+  await bed.load(LIMITS, 2, { eu: 1, us: 1 })
+  const { admitted, strictly } = await bed.load(LIMITS, 12, { eu: 1, us: 1 })
+  const used = admitted.map((count, index) => count / (strictly[index] ?? 0))
+  for (const share of worst(bed)) expect(share).toBeLessThanOrEqual(1)
+  ALGORITHMS.forEach((algorithm, index) => {
+    expect(used[index], algorithm).toBeGreaterThanOrEqual(LEAST_SHARE[algorithm])
+  })
+  note('both saturated', used, bed)
+})
+
+test('a region that is cut off for a minute keeps its home, and the other the rest', async () => {
+  const bed = await bedOf({ shares: { weights: WEIGHTS, homeShare: 0.5 } })
+  await bed.load(LIMITS, 4, { eu: 1, us: 1 })
+  bed.ways.us.shut()
+  await bed.load(LIMITS, 2, { eu: 1, us: 1 })
+  const alone = sharesOf(await bed.load(LIMITS, 58, { us: 1 }), 58)
+  expect(bed.isCutOff('us')).toBe(true)
+  for (const share of alone) expect(share).toBeGreaterThan(0.5 * 0.4 * 0.9)
+  for (const share of alone) expect(share).toBeLessThanOrEqual(0.5 * 0.4)
+  for (const share of worst(bed)) expect(share).toBeLessThanOrEqual(1)
+  note('us cut off for a minute (h = 0.5), us alone', alone, bed)
+  bed.ways.us.open()
+})
+
+test('the global Redis is killed: both regions have their homes, and no interval sees more than the limit', async () => {
+  const bed = await bedOf({ shares: { weights: WEIGHTS, homeShare: 0.5 } })
+  await bed.load(LIMITS, 4, { eu: 1, us: 1 })
+  await bed.global.stop()
+  await bed.load(LIMITS, 2, { eu: 1, us: 1 })
+  const used = sharesOf(await bed.load(LIMITS, 10, { eu: 1, us: 1 }), 10)
+  for (const share of used) expect(share).toBeGreaterThan(0.5 * 0.9)
+  for (const share of used) expect(share).toBeLessThanOrEqual(0.5 + 1e-9)
+  for (const share of worst(bed)) expect(share).toBeLessThanOrEqual(1)
+  note('global Redis killed (h = 0.5)', used, bed)
+})
+
+test('a clock that is 2 s off: buckets and logs keep the limit, windows see at most the homes more', async () => {
+  const homeShare = 0.5
+  const bed = await bedOf({ shares: { weights: WEIGHTS, homeShare }, skewMs: { eu: 2000, us: -700 } })
+  await bed.load(LIMITS, 2, { eu: 1, us: 1 })
+  const used = sharesOf(await bed.load(LIMITS, 12, { eu: 1, us: 1 }), 12)
+  const most = worst(bed)
+  ALGORITHMS.forEach((algorithm, index) => {
+    const bound = algorithm.endsWith('_window') ? 1 + homeShare : 1
+    expect(most[index], algorithm).toBeLessThanOrEqual(bound)
+  })
+  note('clocks 2 s and −0.7 s off (h = 0.5)', used, bed)
+})
+
+test.runIf(FULL)('docs/guides/regions.md tells what was measured', () => {
+  const page = readFileSync(GUIDE, 'utf8')
+  const [start, end] = [page.indexOf(START), page.indexOf(END)]
+  expect(start > 0 && end > start).toBe(true)
+  writeFileSync(GUIDE, `${page.slice(0, start + START.length)}\n${table()}\n${page.slice(end)}`)
+})
+
+function table(): string {
+  const head = ['scenario', ...ALGORITHMS.map((algorithm) => `\`${algorithm}\``)]
+  const percent = (share: number) => `${(share * 100).toFixed(1)} %`
+  const rows = [...figures].map(([scenario, cells]) => {
+    return [scenario, ...cells.map(({ used, worst: most }) => `${percent(used)}, at most ${percent(most)}`)]
+  })
+  return [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.join(' | ')} |`).join('\n')
+}

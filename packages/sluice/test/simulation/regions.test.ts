@@ -1,0 +1,19 @@
+// Limits that regions share, on every step of many random runs: partitions, crashes, a global store that is lost, clocks
+// that differ, shares that change. A run that breaks a promise prints how to replay it: `npm run sim` covers these too.
+
+import { expect, test } from 'vitest'
+import { simulateRegions } from './simulate-regions.ts'
+
+const { SIM_SEEDS = '200', SIM_FIRST = '1' } = process.env
+
+test(`regions never exceed a limit together in ${SIM_SEEDS} simulated runs`, { timeout: 1_200_000 }, async () => {
+  const first = Number(SIM_FIRST)
+  const spent = { borrowed: 0, home: 0 }
+  for (let seed = first; seed < first + Number(SIM_SEEDS); seed += 1) {
+    const { violations, borrowed, home } = await simulateRegions(seed)
+    expect(violations, `seed ${seed}; replay: npm run sim -- --seeds 1 --first ${seed}`).toEqual([])
+    spent.borrowed += borrowed
+    spent.home += home
+  }
+  expect(Math.min(spent.borrowed, spent.home)).toBeGreaterThan(0) // both were in use
+})

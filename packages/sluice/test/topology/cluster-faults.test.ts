@@ -1,0 +1,112 @@
+// A Redis Cluster under load: slots that move, a bucket in parts, one bucket that many contend for.
+
+import { Cluster, Redis } from 'ioredis'
+import { createCluster } from 'redis'
+import { createLimiter } from 'sluice'
+import { type RedisClient, redisStore } from 'sluice/redis'
+import { type ClusterNode, type RedisCluster, startRedisCluster } from 'sluice/testing'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { FailoverLoad, LIMIT, slotOfUser } from './failover-load.ts'
+
+const CLIENTS: Record<string, (cluster: RedisCluster) => RedisClient> = {
+  ioredis: ({ addresses }) => new Cluster([...addresses], { lazyConnect: true }),
+  'node-redis': ({ addresses }) => createCluster({ rootNodes: addresses.map((socket) => ({ socket })) }),
+}
+
+async function startCluster(options: Parameters<typeof startRedisCluster>[0]): Promise<RedisCluster> {
+  const cluster = await startRedisCluster(options)
+  onTestFinished(() => cluster.stop())
+  return cluster
+}
+
+function primariesOf({ nodes }: RedisCluster): ClusterNode[] {
+  return nodes.filter(({ replicates }) => replicates === undefined)
+}
+
+/** Slots are handed out evenly, in the order of the primaries. */
+function primaryOf(cluster: RedisCluster, user: string): ClusterNode | undefined {
+  const primaries = primariesOf(cluster)
+  return primaries[Math.floor((slotOfUser(user) * primaries.length) / 16_384)]
+}
+
+describe.each(Object.entries(CLIENTS))('through %s', (_name, clientOf) => {
+  test('slots that move under load fail nobody and count nobody twice', async () => {
+    const cluster = await startCluster({ primaries: 2 })
+    const [from, to] = primariesOf(cluster) as [ClusterNode, ClusterNode]
+    const load = new FailoverLoad(clientOf(cluster), 60)
+    await load.rounds(5)
+    const moving = load.users.filter((user) => primaryOf(cluster, user) === from).map(slotOfUser)
+    const move = moveSlots(moving, from, to)
+    await Promise.all([move, load.rounds(30)])
+    await load.untilSpent()
+    for (const user of load.users) {
+      expect(load.wasAlwaysRedis(user), user).toBe(true)
+      expect(load.admitted(user), user).toBe(LIMIT)
+    }
+  })
+})
+
+test('the parts of a split bucket live on different primaries', async () => {
+  const cluster = await startCluster({ primaries: 4 })
+  const rule = { rule_id: 'hot', scope: 'global', limit: 400, window_seconds: 60, shards: 4, consistency: 'strict' }
+  const store = redisStore(new Cluster([...cluster.addresses]), { deadlineMs: 5000 })
+  const limiter = createLimiter({ rules: [rule], store })
+  onTestFinished(() => limiter.close())
+  for (let index = 0; index < 40; index += 1) await limiter.check({})
+  const keys = await Promise.all(primariesOf(cluster).map(({ port }) => countKeys(port)))
+  expect(keys).toEqual([1, 1, 1, 1])
+})
+
+test('who is over a limit of his own holds nothing of a bucket that he shares', async () => {
+  const cluster = await startCluster({ primaries: 2 })
+  const strict = { window_seconds: 3600, algorithm: 'fixed_window', consistency: 'strict' }
+  const rules = [
+    { rule_id: 'own', scope: 'per_user', limit: 100, ...strict },
+    { rule_id: 'all', scope: 'global', limit: 300, ...strict },
+  ]
+  // No memory of refusals: every request of the attacker asks.
+  const store = redisStore(new Cluster([...cluster.addresses]), { deadlineMs: 5000, leases: false })
+  const limiter = createLimiter({ rules, store })
+  onTestFinished(() => limiter.close())
+  const admitted = async (user: string, count: number) => {
+    const decisions = await Promise.all(Array.from({ length: count }, () => limiter.check({ user })))
+    return decisions.filter(({ allowed }) => allowed).length
+  }
+  expect(await admitted('attacker', 150)).toBe(100)
+  const [stolen, ...honest] = await Promise.all([
+    admitted('attacker', 2000),
+    ...Array.from({ length: 4 }, (_, index) => admitted(`honest-${index}`, 50)),
+  ])
+  expect(stolen).toBe(0)
+  expect(honest).toEqual([50, 50, 50, 50])
+})
+
+/** As an administrator would: key by key, while the slot is open on both sides. */
+async function moveSlots(slots: readonly number[], from: ClusterNode, to: ClusterNode): Promise<void> {
+  const [source, target] = [new Redis(from.url), new Redis(to.url)]
+  try {
+    for (const slot of slots) {
+      await target.call('CLUSTER', 'SETSLOT', slot, 'IMPORTING', from.id)
+      await source.call('CLUSTER', 'SETSLOT', slot, 'MIGRATING', to.id)
+      for (;;) {
+        const keys = (await source.call('CLUSTER', 'GETKEYSINSLOT', slot, 1)) as string[]
+        if (keys.length === 0) break
+        await source.call('MIGRATE', '127.0.0.1', to.port, '', 0, 5000, 'KEYS', ...keys)
+      }
+      await target.call('CLUSTER', 'SETSLOT', slot, 'NODE', to.id)
+      await source.call('CLUSTER', 'SETSLOT', slot, 'NODE', to.id)
+    }
+  } finally {
+    source.disconnect()
+    target.disconnect()
+  }
+}
+
+async function countKeys(port: number): Promise<number> {
+  const redis = new Redis(port)
+  try {
+    return await redis.dbsize()
+  } finally {
+    redis.disconnect()
+  }
+}
