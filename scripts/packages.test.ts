@@ -67,6 +67,10 @@ describe.for(runtimes)('on $runtime', ({ node, exists }) => {
   })
 })
 
+it.for(commands)('the command %s is there in a clone, once it is built', (command) => {
+  expect(run('npx', ['--no-install', command, '--version'])).toMatch(/^\d+\.\d+\.\d+\n$/)
+})
+
 describe.for(entries)('the types of %s', (entry) => {
   it('resolve under nodenext, and need no types but those of Node', () => {
     const folder = join(project, 'types', entry.replaceAll('/', '-'))

@@ -1,66 +1,53 @@
 // What a person sees at the start: the address, the rules in force, and a command to copy that shows them at work.
 
-import { plainRule, type Rule } from 'sluice'
+import type { Rule } from 'sluice'
+import { aligned } from './aligned.ts'
 import { CHECK_PATH } from './http/check.ts'
 import { VERSION } from './package-facts.ts'
+import { ruleRow } from './rule-row.ts'
 
 export type BannerFacts = {
   readonly address: string
   readonly store: string
   readonly rulesPlace: string
   readonly rules: readonly Rule[]
+  readonly checksAreOpen: boolean
+  /** Made by this very start. */
+  readonly firstToken: string | undefined
 }
 
 const ROWS_MAX = 20
 
-export function banner({ address, store, rulesPlace, rules }: BannerFacts): string {
+export function banner({ address, store, rulesPlace, rules, checksAreOpen, firstToken }: BannerFacts): string {
   const enabled = rules.filter((rule) => rule.enabled)
   const request = JSON.stringify(sampleRequest(enabled)).replaceAll("'", "'\\''")
+  const [, socket] = /^unix:(.*)$/.exec(address) ?? []
+  const place = socket === undefined ? address : `--unix-socket ${socket} http://localhost`
+  const token = checksAreOpen ? '' : ' -H "authorization: Bearer $SLUICE_TOKEN"'
   return [
     `Sluice ${VERSION} listens on ${address}`,
     ...rulesLines({ store, rulesPlace, rules }),
     '',
+    ...(firstToken === undefined ? [] : ['Admin token, shown this once:', '', `  ${firstToken}`, '']),
     'Try it, a few times in a row:',
     '',
-    `  curl -s ${address}${CHECK_PATH} -H 'content-type: application/json' -d '${request}'`,
+    `  curl -s ${place}${CHECK_PATH} -H 'content-type: application/json'${token} -d '${request}'`,
     '',
     '',
   ].join('\n')
 }
 
 /** Where counters and rules are, and a table of the rules in force. */
-export function rulesLines({ store, rulesPlace, rules }: Omit<BannerFacts, 'address'>): string[] {
+export function rulesLines({
+  store,
+  rulesPlace,
+  rules,
+}: Pick<BannerFacts, 'store' | 'rulesPlace' | 'rules'>): string[] {
   const enabled = rules.filter((rule) => rule.enabled)
-  const rows = [['RULE', 'LIMIT', 'COUNTED', 'WHERE'], ...enabled.slice(0, ROWS_MAX).map(rowOf)]
+  const rows = [['RULE', 'LIMIT', 'COUNTED', 'WHERE'], ...enabled.slice(0, ROWS_MAX).map(ruleRow)]
   const more = enabled.length > ROWS_MAX ? [`  … and ${enabled.length - ROWS_MAX} more`] : []
   const where = `Counters: ${store}. Rules: ${rulesPlace}; changes apply within a second.`
   return [where, '', ...aligned(rows), ...more]
-}
-
-function rowOf(rule: Rule): string[] {
-  const { scope } = plainRule(rule)
-  const where = `${rule.method.join(',') || 'any'} ${rule.endpoint_pattern}`
-  const notes = rule.mode === 'shadow' ? ' (shadow)' : ''
-  return [rule.rule_id, limitsOf(rule) + notes, Array.isArray(scope) ? scope.join('+') : String(scope), where]
-}
-
-function limitsOf({ limits, algorithm }: Rule): string {
-  if (limits.length === 0) return 'unlimited'
-  if (algorithm === 'concurrency') return limits.map(({ limit }) => `${limit} at once`).join(', ')
-  return limits.map(({ limit, window_seconds: seconds }) => `${limit}/${windowOf(seconds)}`).join(', ')
-}
-
-function windowOf(seconds: number): string {
-  const units = { d: 86_400, h: 3600, min: 60 }
-  for (const [unit, length] of Object.entries(units)) {
-    if (seconds % length === 0) return seconds === length ? unit : `${seconds / length}${unit}`
-  }
-  return seconds === 1 ? 's' : `${seconds}s`
-}
-
-function aligned(rows: readonly (readonly string[])[]): string[] {
-  const widths = [0, 1, 2].map((column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
-  return rows.map((row) => `  ${row.map((text, column) => text.padEnd(widths[column] ?? 0)).join('   ')}`.trimEnd())
 }
 
 /** A request that meets the tightest rule: repeated a few times, it shows a refusal. */

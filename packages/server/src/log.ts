@@ -3,6 +3,7 @@
 
 import { createHmac, randomBytes } from 'node:crypto'
 import { type DestinationStream, type Logger, pino } from 'pino'
+import type { DecidingBucket } from 'sluice'
 import type { Settings } from './settings.ts'
 
 export type Log = Logger
@@ -21,3 +22,10 @@ export type KeyHash = (fact: string, value: string) => string
 export function keyHash(secret: string = randomBytes(32).toString('hex')): KeyHash {
   return (fact, value) => createHmac('sha256', secret).update(`${fact}:${value}`).digest('hex').slice(0, HASH_DIGITS)
 }
+
+/** Whose bucket it is, as logs know them: the hash of the first fact of the key; behind a dot, that of the others. */
+export function bucketHash(hash: KeyHash, { fact, owner, detail }: BucketFacts): string {
+  return hash(fact, owner) + (detail === '' ? '' : `.${hash('detail', detail)}`)
+}
+
+type BucketFacts = Pick<DecidingBucket, 'fact' | 'owner' | 'detail'>

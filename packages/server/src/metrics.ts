@@ -5,8 +5,10 @@ import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 
 import type { ErrorCode, HotKey, Limiter, Source, Store } from 'sluice'
 import type { RedisStore } from 'sluice/redis'
 import { VERSION } from './package-facts.ts'
+import type { Records } from './records.ts'
 import { registerRedis } from './redis-metrics.ts'
 import { Tally } from './tally.ts'
+import type { Webhooks } from './webhooks/webhooks.ts'
 
 /** Rules beyond these share the label `other`: a scrape has to stay readable. */
 const RULE_LABELS_MAX = 10_000
@@ -28,6 +30,8 @@ export class Metrics {
   readonly registry: Registry = new Registry()
   /** Requests that could no longer be refunded because too many were remembered after them. */
   admissionsDropped = 0
+  /** Tokens that were not known, revoked or expired. */
+  tokensRefused = 0
   readonly #checks = new Map<string, RuleCounts>()
   readonly #sources: Record<Source, number> = { store: 0, lease: 0, local: 0, policy: 0 }
   readonly #storeErrors = new Map<ErrorCode, number>()
@@ -35,6 +39,8 @@ export class Metrics {
   readonly #storeSeconds = new Tally(STORE_SECONDS)
   readonly #batchTakes = new Tally(BATCH_TAKES)
   #storeStats: () => Readonly<Record<string, number>> = () => ({})
+  #webhooks: Pick<Webhooks, 'delivered' | 'dropped'> = { delivered: 0, dropped: 0 }
+  #records: Pick<Records, 'killSwitch' | 'violations'> | undefined
   readonly #rulesSeconds = new Tally(RULES_SECONDS)
   #rules: () => RulesFacts = () => ({ version: 0, valid: true, ageSeconds: 0 })
   #hotKeys: () => readonly HotKey[] = () => []
@@ -48,6 +54,7 @@ export class Metrics {
     this.#registerRegion()
     this.#registerHotKeys()
     this.#registerRules()
+    this.#registerAccess()
   }
 
   decided(ruleId: string | null, allowed: boolean, source: Source, seconds: number): void {
@@ -90,6 +97,14 @@ export class Metrics {
 
   watchLimiter(limiter: Limiter): void {
     this.#hotKeys = () => limiter.hotKeys()
+  }
+
+  watchWebhooks(webhooks: Webhooks): void {
+    this.#webhooks = webhooks
+  }
+
+  watchRecords(records: Records): void {
+    this.#records = records
   }
 
   #countsOf(rule: string): RuleCounts {
@@ -258,6 +273,28 @@ export class Metrics {
     })
     info.set({ version: VERSION, node: process.version }, 1)
     this.#register(info)
+  }
+
+  #registerAccess(): void {
+    this.#counter('sluice_tokens_refused_total', 'Requests with a token that is not known, revoked or expired.', () => {
+      return this.tokensRefused
+    })
+    this.#gauge('sluice_killed_rules', 'Rules that the kill switch has taken out of force, one by one.', () => {
+      return this.#records?.killSwitch.kills.filter(({ ruleId }) => ruleId !== null).length ?? 0
+    })
+    this.#gauge('sluice_enforcement_off', '1 while the kill switch has taken all rules out of force.', () => {
+      return this.#records?.killSwitch.everything ? 1 : 0
+    })
+    this.#counter('sluice_webhooks_delivered_total', 'Events that a webhook has taken.', () => this.#webhooks.delivered)
+    this.#counter('sluice_webhooks_dropped_total', 'Events that a webhook never took, or had no room for.', () => {
+      return this.#webhooks.dropped
+    })
+    this.#counter('sluice_violations_written_total', 'Refusals written to the database.', () => {
+      return this.#records?.violations?.written ?? 0
+    })
+    this.#counter('sluice_violations_dropped_total', 'Refusals that were not written, because too many came.', () => {
+      return this.#records?.violations?.dropped ?? 0
+    })
   }
 
   #gauge(name: string, help: string, read: () => number): void {

@@ -1,5 +1,5 @@
 // A service from its start to its end: settings → server → banner → wait for a signal → drain → close. Whatever can go
-// wrong on the way ends in a message that says what to do, and in an exit code: 1 failed, 2 settings or rules are wrong.
+// wrong on the way ends in a message that says what to do, and in an exit code.
 
 import { LimiterError } from 'sluice'
 import { type BannerFacts, banner } from './banner.ts'
@@ -13,9 +13,11 @@ import { endSignal } from './signals.ts'
 import { superviseWorkers, workerNumber } from './workers.ts'
 
 const LISTEN_ADVICE: Readonly<Record<string, string>> = {
-  EADDRINUSE: 'Another program listens there: choose another port with --port or --listen, or 0 for any free one.',
+  EADDRINUSE:
+    'Another program listens there: choose another port with --port or --listen, or 0 for any free one, or another --socket.',
   EACCES: 'This user may not listen there: choose a port above 1023 with --port or --listen.',
   EADDRNOTAVAIL: 'This machine does not have that address: choose another with --host or --listen.',
+  ENOENT: 'The folder of the socket file is not there: make it, or choose another with --socket.',
   ENOTFOUND: 'There is no such host: choose another with --host or --listen.',
 }
 
@@ -66,8 +68,10 @@ export async function runProgram<S extends Settings, R extends Server>(
   return EXIT.done
 }
 
-export function bannerFacts({ address, limiter, storeKind, rulesPlace }: Server): BannerFacts {
-  return { address, rules: limiter.rules, rulesPlace, store: storeKind === 'redis' ? 'Redis' : 'in memory' }
+export function bannerFacts(server: Server): BannerFacts {
+  const { address, limiter, storeKind, rulesPlace, checksAreOpen, firstToken } = server
+  const store = storeKind === 'redis' ? 'Redis' : 'in memory'
+  return { address, rules: limiter.rules, rulesPlace, store, checksAreOpen, firstToken }
 }
 
 /** Tells why it cannot start; returns the exit code. */

@@ -1,26 +1,36 @@
 // A running service, from its settings: everything is put together here, and taken apart in the opposite order.
 
-import type { AddressInfo } from 'node:net'
 import type { FastifyInstance } from 'fastify'
-import { createLimiter, type Limiter } from 'sluice'
-import { type Check, createCheck } from './checking.ts'
+import { createLimiter, type Limiter, systemClock } from 'sluice'
+import { type Check, createChecks } from './checking.ts'
 import { createApp } from './http/app.ts'
-import type { Lifecycle } from './http/health.ts'
+import { DecisionTrail } from './http/decision-trail.ts'
+import { type HealthParts, type Lifecycle, troubleOf } from './http/health.ts'
+import { followCertificates, listen, tlsOptions } from './listen.ts'
 import { keyHash, type Log } from './log.ts'
+import { isLoopback } from './loopback.ts'
 import { Metrics } from './metrics.ts'
 import { openRegion } from './open-region.ts'
 import { type OpenStore, openStore } from './open-store.ts'
+import { openRecords } from './records.ts'
 import { LiveRules } from './rules/live-rules.ts'
 import { openRules } from './rules/open-rules.ts'
 import type { Settings } from './settings.ts'
+import { type NodeState, watchNode } from './webhooks/node-watch.ts'
+import { Webhooks } from './webhooks/webhooks.ts'
+import { workerNumber } from './workers.ts'
 
 export type Server = {
-  /** `http://127.0.0.1:8080` */
+  /** `http://127.0.0.1:8080`, or `unix:` and the path of a socket file. */
   readonly address: string
   readonly limiter: Limiter
   readonly metrics: Metrics
-  readonly check: Check
+  /** For requests that somebody asks about who passes them on. */
+  readonly checkProxied: Check
   readonly storeKind: OpenStore['kind']
+  readonly checksAreOpen: boolean
+  /** A token of the role admin that this start has made: to be shown once. */
+  readonly firstToken: string | undefined
   /** Where the rules come from: `the file /etc/sluice/rules.yaml`. */
   readonly rulesPlace: string
   /** From now on /readyz says 503; everything is still served. */
@@ -40,7 +50,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     for (const close of closers.reverse()) await close()
   }
   try {
-    const { source, store: ruleStore, snapshot } = await openRules(settings)
+    const { source, store: ruleStore, snapshot, database } = await openRules(settings)
     closers.push(() => source.close())
     const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
     const limiter = createLimiter({ rules: [], version: 0, store: store.store, layer, ipv6Prefix })
@@ -48,16 +58,26 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const live = new LiveRules({ source, snapshot, limiter, metrics, log })
     closers.push(() => live.stop())
     await live.start()
-    const lifecycle: Lifecycle = { draining: false }
     const { adminToken } = settings
-    const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, adminToken }
-    const hashed = { ...shared, keyHash: keyHash(settings.keySecret) }
-    const check = createCheck({ ...hashed, answersSync: store.store.takeSync !== undefined })
-    const app = await createApp({ ...hashed, check, clients: settings })
+    // Of several workers the first one has the banner that shows it.
+    const wantsFirstToken = adminToken === undefined && workerNumber() <= 1
+    const records = await openRecords(database, { ...settings, place: source.place, limiter, log, wantsFirstToken })
+    closers.push(() => records.close())
+    const lifecycle: Lifecycle = { draining: false }
+    const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, keyHash: keyHash(settings.keySecret) }
+    const access = { adminToken, checksAreOpen: checksAreOpen(settings) }
+    const trail = new DecisionTrail(systemClock)
+    const checks = createChecks({ ...shared, ...records, trail, answersSync: store.store.takeSync !== undefined })
+    const tls = tlsOptions(settings)
+    const app = await createApp({ ...shared, ...checks, records, trail, access, tls, clients: settings })
     closers.push(() => closeWithin(app, closeMsMax))
-    await app.listen({ host: settings.host, port: settings.port })
-    const parts = { limiter, metrics, check, storeKind: store.kind, rulesPlace: source.place }
-    return running(app, parts, lifecycle, closeAll)
+    const address = await listen(app, settings)
+    const certificates = followCertificates(app, settings, log)
+    closers.push(async () => certificates.stop())
+    closers.push(tellWebhooks(settings, { ...shared, ...records }, log))
+    const places = { address, storeKind: store.kind, rulesPlace: source.place }
+    const facts = { ...places, ...access, limiter, metrics, firstToken: records.firstToken }
+    return running(app, { ...facts, checkProxied: checks.checkProxied }, lifecycle, closeAll)
   } catch (error) {
     await closeAll() // or connections and threads would keep the process alive
     throw error
@@ -66,7 +86,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
 
 function running(
   app: FastifyInstance,
-  parts: Omit<Server, 'address' | 'drain' | 'close'>,
+  facts: Omit<Server, 'drain' | 'close'>,
   lifecycle: Lifecycle,
   stop: () => Promise<void>,
 ): Server {
@@ -82,8 +102,7 @@ function running(
     closing ??= stop()
     return closing
   }
-  const address = addressOf(app.server.address() as AddressInfo) // it listens on a port, not on a pipe
-  return { ...parts, address, drain, close }
+  return { ...facts, drain, close }
 }
 
 /** Node stops watching for slow requests once a server closes, so one that never ends has to be cut off here. */
@@ -93,6 +112,29 @@ async function closeWithin(app: FastifyInstance, closeMsMax: number): Promise<vo
   clearTimeout(timer)
 }
 
-function addressOf({ address, family, port }: AddressInfo): string {
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`
+/** Whoever can reach a loopback address or a socket file is on this machine; elsewhere, checks need a token too. */
+function checksAreOpen({ checks, socket, host }: Settings): boolean {
+  return checks === undefined ? socket !== undefined || isLoopback(host) : checks === 'open'
+}
+
+/** Returns what ends it. */
+function tellWebhooks(settings: Settings, parts: HealthParts, log: Log): () => Promise<void> {
+  const { webhooks: urls, webhookSecret: secret } = settings
+  if (urls === undefined || secret === undefined) return async () => {}
+  const webhooks = new Webhooks({ urls, secret, log })
+  parts.metrics.watchWebhooks(webhooks)
+  const watch = watchNode(
+    () => stateOf(parts),
+    (type, data) => webhooks.tell(type, data),
+  )
+  return async () => {
+    watch.stop()
+    await webhooks.close()
+  }
+}
+
+function stateOf(parts: HealthParts): NodeState {
+  const { limiter, killSwitch } = parts
+  const [rulesVersion, rules] = [limiter.version, limiter.rules.length]
+  return { rulesVersion, rules, trouble: troubleOf(parts), killed: killSwitch.inWords() }
 }

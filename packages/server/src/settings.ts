@@ -3,8 +3,10 @@
 
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
+import { ACCESS_SETTINGS } from './access-settings.ts'
 import { CLIENT_SETTINGS, type ClientSettings } from './client-settings.ts'
 import { isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
+import { isEtcdUrl } from './rules/etcd/etcd-address.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
@@ -35,6 +37,14 @@ export type Settings = ClientSettings & {
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly keySecret: string | undefined
   readonly adminToken: string | undefined
+  readonly checks: 'open' | 'token' | undefined
+  readonly socket: string | undefined
+  readonly tlsCert: string | undefined
+  readonly tlsKey: string | undefined
+  readonly tlsClientCa: string | undefined
+  readonly violationDays: number
+  readonly webhooks: readonly string[] | undefined
+  readonly webhookSecret: string | undefined
 }
 
 export type Setting<T, Name extends string = keyof Settings> = {
@@ -88,12 +98,12 @@ export const SETTINGS: SettingsTable<Settings> = {
   rules: {
     flag: 'rules',
     env: 'SLUICE_RULES',
-    value: '<file>',
-    help: 'Rule file, YAML or JSON, instead of the database. Edits apply within a second; bad ones change nothing.',
+    value: '<file>|<url>',
+    help: 'A rule file, or etcd://host:2379/prefix, instead of the database. A bad edit changes nothing.',
     fallback: () => undefined,
     shownFallback: 'rules are in the database',
-    read: (text) => (existsSync(text) ? text : undefined),
-    fix: 'give the path of a file that exists',
+    read: (text) => (isEtcdUrl(text) || existsSync(text) ? text : undefined),
+    fix: 'give the path of a file that exists, or a URL such as etcd://127.0.0.1:2379/sluice/rules',
   },
   database: {
     flag: 'database',
@@ -326,17 +336,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     fix: 'give at least 16 characters',
     secret: true,
   },
-  adminToken: {
-    flag: 'admin-token',
-    env: 'SLUICE_ADMIN_TOKEN',
-    value: '<text>',
-    help: 'Token that requests to the admin endpoints must carry. Without it there are none.',
-    fallback: () => undefined,
-    shownFallback: '',
-    read: (text) => (/^[\x21-\x7e]{16,}$/.test(text) ? text : undefined),
-    fix: 'give at least 16 characters without spaces',
-    secret: true,
-  },
+  ...ACCESS_SETTINGS,
   ...CLIENT_SETTINGS,
 }
 

@@ -24,7 +24,7 @@ const ONE = {
 }
 
 function serveAuth(rules: unknown, clients: Partial<ClientSettings> = LOOPBACK): Promise<App> {
-  return serveApp(rules, undefined, undefined, clients)
+  return serveApp(rules, undefined, { clients })
 }
 
 describe('forward auth', () => {

@@ -9,7 +9,7 @@ import { programHelp } from '../src/cli/help.ts'
 import { VERSION } from '../src/package-facts.ts'
 import { emptyDataDir } from './databases.ts'
 import { buildOnce, type Running, run, start } from './process.ts'
-import { CHECK, clientOf, RULES, ruleFile } from './service.ts'
+import { ADMIN_TOKEN, CHECK, clientOf, RULES, ruleFile } from './service.ts'
 
 beforeAll(buildOnce, 300_000)
 
@@ -53,6 +53,18 @@ describe('the command', () => {
   })
 })
 
+test('a command: data on stdout, messages on stderr, and its exit code; what it prints can be cut off', () => {
+  const { code, stdout, stderr } = run(['rules', 'lint', 'examples/bad.yaml'])
+  expect(code).toBe(2)
+  expect(stdout.split('\n').length).toBeGreaterThan(20)
+  expect(stdout).not.toContain('mistakes')
+  expect(stderr).toMatch(/^examples\/bad\.yaml: 22 rules, \d+ mistakes, 5 warnings\n$/)
+  const cut = execFileSync('sh', ['-c', 'node packages/server/bin/sluice.js --help 2>&1 | head -1'], {
+    encoding: 'utf8',
+  })
+  expect(cut).toMatch(/^sluice \S+: a distributed rate limiter/)
+})
+
 describe('the banner', () => {
   test('shows address, rules and a curl that counts down to a refusal', async () => {
     const { output } = await start([], { SLUICE_DATA_DIR: await emptyDataDir() })
@@ -89,12 +101,15 @@ describe('the banner', () => {
 
 test('flags, environment and file reach the running service; unknown variables are warned about', async () => {
   const path = ruleFile(ONE)
-  const { address, output } = await start(['--log-level', 'debug'], { SLUICE_RULES: path, SLUICE_RULEZ: 'x' })
+  const { address, output } = await start(['--log-level', 'debug', '--admin-token', ADMIN_TOKEN], {
+    SLUICE_RULES: path,
+    SLUICE_RULEZ: 'x',
+  })
   const { check, get } = clientOf(address)
   expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: true, limit: 1 })
   expect(await check({ client_id: 'alice' })).toMatchObject({ allowed: false })
   writeFileSync(path, ONE.replace('limit: 1', 'limit: 3'))
-  await vi.waitFor(async () => expect((await get(RULES)).body.version).toBe(2), { timeout: 10_000 })
+  await vi.waitFor(async () => expect((await get(RULES, ADMIN_TOKEN)).body.version).toBe(2), { timeout: 10_000 })
   await vi.waitFor(() => {
     const lines = output()
       .stderr.trim()

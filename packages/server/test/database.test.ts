@@ -106,7 +106,7 @@ describe('PostgreSQL', () => {
     const settings = { database: postgres().createDatabase(), dataDir: temporaryFolder() }
     const nodes = await Promise.all(Array.from({ length: 4 }, () => openDatabase(settings)))
     const ran = await Promise.all(nodes.map((node) => migrate(node)))
-    expect(ran.flat()).toEqual(['0001_tables.sql'])
+    expect(ran.flat()).toEqual(['0001_tables.sql', '0002_kill_switch.sql'])
     await Promise.all(nodes.map((node) => node.close()))
   })
 

@@ -9,7 +9,7 @@ const hash = keyHash('a secret of tests')
 
 /** A service that has just answered 12,000 checks: three of four of alice, the others of users who come once. */
 async function busy(rules: readonly object[] = [PER_USER]): Promise<App> {
-  const app = await serveApp(rules, undefined, ADMIN_TOKEN)
+  const app = await serveApp(rules)
   for (let batch = 0; batch < 12; batch += 1) {
     const checks = Array.from({ length: 1000 }, (_, index) => {
       return { client_id: index % 4 < 3 ? 'alice' : `once-${batch}-${index}`, method: 'GET' }
@@ -56,7 +56,7 @@ describe(`GET ${HOT_KEYS_PATH}`, () => {
   })
 
   test('is empty while nothing is hot', async () => {
-    const app = await serveApp([PER_USER], undefined, ADMIN_TOKEN)
+    const app = await serveApp([PER_USER])
     expect(await ask(app)).toMatchObject({ status: 200, body: { hot_keys: [] } })
   })
 
@@ -68,22 +68,15 @@ describe(`GET ${HOT_KEYS_PATH}`, () => {
     ['?limit=', 'limit', ''],
     ['?limit=1&limit=2', 'limit', '["1","2"]'],
   ])('%s is a 400 that names field, value and fix', async (query, field, value) => {
-    const { status, headers, body } = await ask(await serveApp([], undefined, ADMIN_TOKEN), query)
+    const { status, headers, body } = await ask(await serveApp([]), query)
     expect({ status, code: body.code }).toEqual({ status: 400, code: 'REQUEST_INVALID' })
     expect(headers.get('content-type')).toContain('application/problem+json')
     expect(body.errors).toEqual([{ field, value, fix: 'give a whole number from 1 to 1000' }])
   })
 
   test('an unknown parameter is a 400 too', async () => {
-    const { body } = await ask(await serveApp([], undefined, ADMIN_TOKEN), '?limt=5')
+    const { body } = await ask(await serveApp([]), '?limt=5')
     expect(body.errors).toEqual([{ field: 'limt', value: '5', fix: 'unknown field; did you mean "limit"?' }])
-  })
-
-  test('needs the token, and is not there when the service has none', async () => {
-    const app = await serveApp([], undefined, ADMIN_TOKEN)
-    expect(await ask(app, '?limit=abc', 'another')).toMatchObject({ status: 401, body: { code: 'UNAUTHORIZED' } })
-    expect(await app.get(HOT_KEYS_PATH)).toMatchObject({ status: 401 })
-    expect(await ask(await serveApp([]))).toMatchObject({ status: 404 })
   })
 })
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { PROBLEMS } from '../src/http/problem.ts'
-import { ADMIN_TOKEN, serveApp } from './service.ts'
+import { serveApp } from './service.ts'
 
 type Operation = {
   operationId: string
@@ -17,7 +17,7 @@ type Document = {
 }
 
 async function description(): Promise<Document> {
-  const { get } = await serveApp([], undefined, ADMIN_TOKEN)
+  const { get } = await serveApp([])
   const { status, body } = await get('/openapi.json')
   expect(status).toBe(200)
   return body as unknown as Document
@@ -39,25 +39,36 @@ describe('/openapi.json', () => {
         .map(([name]) => name)
         .sort(),
     ).toEqual([
+      'delete /api/v1/admin/tokens/{token_id}',
       'delete /api/v1/rate-limit/rules/{rule_id}',
       'get /',
+      'get /api/v1/admin/audit/verify',
+      'get /api/v1/admin/tokens',
       'get /api/v1/rate-limit/auth',
+      'get /api/v1/rate-limit/decisions',
+      'get /api/v1/rate-limit/decisions/{request_id}',
       'get /api/v1/rate-limit/hot-keys',
+      'get /api/v1/rate-limit/kill-switch',
       'get /api/v1/rate-limit/rule-set',
       'get /api/v1/rate-limit/rule-set/diff',
       'get /api/v1/rate-limit/rule-set/versions',
       'get /api/v1/rate-limit/rule-set/versions/{version}',
       'get /api/v1/rate-limit/rules',
       'get /api/v1/rate-limit/rules/{rule_id}',
+      'get /api/v1/rate-limit/violations',
       'get /livez',
       'get /metrics',
       'get /openapi.json',
       'get /readyz',
       'patch /api/v1/rate-limit/rules/{rule_id}',
       'post /api/v1/admin/drill',
+      'post /api/v1/admin/tokens',
       'post /api/v1/rate-limit/auth',
+      'post /api/v1/rate-limit/buckets/reset',
       'post /api/v1/rate-limit/check',
       'post /api/v1/rate-limit/check/batch',
+      'post /api/v1/rate-limit/explain',
+      'post /api/v1/rate-limit/kill-switch',
       'post /api/v1/rate-limit/refund',
       'post /api/v1/rate-limit/rule-set/rollback',
       'post /api/v1/rate-limit/rules',

@@ -2,10 +2,11 @@ import { startFaultProxy, startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { REGIONS_PATH } from '../src/http/regions.ts'
 import type { Settings } from '../src/settings.ts'
-import { CHECK, type Client, REFUND, serveApp, serveFile } from './service.ts'
+import { ADMIN_TOKEN, CHECK, type Client, REFUND, serveApp, serveFile } from './service.ts'
 
 const RULES = `
-- { rule_id: shared, limit: 100, window: 1d, scope: per_user, algorithm: fixed_window, spread: global, consistency: strict }
+- { rule_id: shared, limit: 100, window: 1d, scope: per_user, algorithm: fixed_window,
+    spread: global, consistency: strict }
 - { rule_id: own, limit: 1000, window: 1d, scope: per_user, by_plan: { pro: { limit: 2000 } } }
 `
 const PATIENT = { storeDeadlineMs: 5000, globalDeadlineMs: 5000 }
@@ -37,7 +38,8 @@ describe('a service in a region', () => {
     const { eu, us } = await twoRegions()
     expect(await allowed(eu, 120)).toBe(30 + 50)
     expect(await allowed(us, 120)).toBe(20)
-    const { status, body } = await eu.get(REGIONS_PATH)
+    expect((await eu.get(REGIONS_PATH)).status).toBe(401)
+    const { status, body } = await eu.get(REGIONS_PATH, ADMIN_TOKEN)
     expect(status).toBe(200)
     expect(body).toEqual({
       region: 'eu',
@@ -82,7 +84,7 @@ describe('a service in a region', () => {
       status: 'degraded',
       trouble: [expect.stringContaining('region')],
     })
-    expect((await eu.get(REGIONS_PATH)).body).toMatchObject({ cut_off: true })
+    expect((await eu.get(REGIONS_PATH, ADMIN_TOKEN)).body).toMatchObject({ cut_off: true })
     way.open()
     await vi.waitUntil(async () => (await allowed(eu, 1)) === 1, { timeout: 30_000, interval: 100 })
     expect((await eu.get('/readyz')).body).toMatchObject({ status: 'ready' })
@@ -90,7 +92,7 @@ describe('a service in a region', () => {
 
   test('has the smaller of both shares while they are being changed', async () => {
     const { eu } = await twoRegions({ nextRegionWeights: { eu: 0.2, us: 0.8 } })
-    expect((await eu.get(REGIONS_PATH)).body).toMatchObject({
+    expect((await eu.get(REGIONS_PATH, ADMIN_TOKEN)).body).toMatchObject({
       next_shares: { home_share: 0.5, weights: { eu: 0.2, us: 0.8 } },
       limits: [{ homes: { eu: 10, us: 20 }, pool: 50 }],
     })

@@ -1,13 +1,16 @@
 import { renameSync, rmSync, writeFileSync } from 'node:fs'
 import { describe, expect, test, vi } from 'vitest'
-import { RULES, type Service, serveFile } from './service.ts'
+import { ADMIN_TOKEN, RULES, type Service, serveFile } from './service.ts'
 
 function yaml(limit: number | string): string {
   return `- { rule_id: one, limit: ${limit}, window: 1d, scope: per_user, algorithm: fixed_window }\n`
 }
 
 async function untilVersion({ get }: Service, version: number): Promise<void> {
-  await vi.waitFor(async () => expect((await get(RULES)).body.version).toBe(version), { timeout: 10_000, interval: 20 })
+  await vi.waitFor(async () => expect((await get(RULES, ADMIN_TOKEN)).body.version).toBe(version), {
+    timeout: 10_000,
+    interval: 20,
+  })
 }
 
 async function untilStatus({ get }: Service, status: string): Promise<void> {
@@ -48,7 +51,7 @@ describe('a change of the rule file', () => {
     const service = await serveFile(yaml(5))
     writeFileSync(service.rulesPath, yaml(-1))
     await untilStatus(service, 'degraded')
-    expect((await service.get(RULES)).body).toMatchObject({ version: 1, rules: [{ limit: 5 }] })
+    expect((await service.get(RULES, ADMIN_TOKEN)).body).toMatchObject({ version: 1, rules: [{ limit: 5 }] })
     expect(await service.check({ client_id: 'a' })).toMatchObject({ allowed: true, limit: 5 })
     expect(String((await service.get('/metrics')).body.text)).toContain('sluice_rules_valid 0')
     const errors = service.logged.filter(({ level }) => level === 'error')
@@ -69,7 +72,7 @@ describe('a change of the rule file', () => {
     const service = await serveFile(yaml(5))
     writeFileSync(service.rulesPath, yaml('5, store: hot'))
     await untilStatus(service, 'degraded')
-    expect((await service.get(RULES)).body).toMatchObject({ version: 1 })
+    expect((await service.get(RULES, ADMIN_TOKEN)).body).toMatchObject({ version: 1 })
     const [line] = service.logged.flatMap(({ errors = [] }) => errors as string[])
     expect(line).toMatch(/rules\.yaml:1: one\.store: use "default": .* \(got "hot"\)$/)
   })

@@ -17,7 +17,7 @@ test.each([
   ['PUT', `${RULES}/messages_per_min`, JSON.stringify(MESSAGES_RULE)],
   ['DELETE', `${RULES}/messages_per_min`, undefined],
 ])('%s %s is a 409 that names the file to change instead', async (method, path, body) => {
-  const { send, get } = await serveApp([MESSAGES_RULE], undefined, ADMIN_TOKEN)
+  const { send, get } = await serveApp([MESSAGES_RULE])
   const authorization = `Bearer ${ADMIN_TOKEN}`
   const headers = { authorization, ...(body === undefined ? {} : { 'content-type': 'application/json' }) }
   const answer = await send(path, { method, headers, ...(body === undefined ? {} : { body }) })

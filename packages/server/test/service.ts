@@ -6,19 +6,22 @@ import { join } from 'node:path'
 import { createLimiter, memoryStore, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
-import { createCheck } from '../src/checking.ts'
+import type { Token } from '../src/access/token.ts'
+import { createChecks } from '../src/checking.ts'
 import type { ClientSettings } from '../src/client-settings.ts'
 import type { Database } from '../src/db/database.ts'
-import { createApp } from '../src/http/app.ts'
+import { type AppParts, createApp } from '../src/http/app.ts'
+import { DecisionTrail } from '../src/http/decision-trail.ts'
 import { createLog, keyHash, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics.ts'
+import { openRecords, type Records } from '../src/records.ts'
 import { databaseSource } from '../src/rules/database-source.ts'
 import { LiveRules } from '../src/rules/live-rules.ts'
 import type { RuleSource } from '../src/rules/rule-source.ts'
 import { RuleStore } from '../src/rules/rule-store.ts'
 import { startServer } from '../src/server.ts'
 import { SETTINGS, type Settings } from '../src/settings.ts'
-import { emptyDataDir } from './databases.ts'
+import { emptyDataDir, temporaryFolder } from './databases.ts'
 
 export const CHECK = '/api/v1/rate-limit/check'
 export const BATCH = '/api/v1/rate-limit/check/batch'
@@ -52,8 +55,9 @@ export type Answer = { readonly status: number; readonly headers: Headers; reado
 export type Client = {
   readonly address: string
   readonly logged: readonly Record<string, unknown>[]
-  get(path: string): Promise<Answer>
-  post(path: string, body: unknown): Promise<Answer>
+  /** With a token, if one is given. */
+  get(path: string, token?: string): Promise<Answer>
+  post(path: string, body: unknown, token?: string): Promise<Answer>
   send(path: string, init: RequestInit): Promise<Answer>
   check(body: unknown): Promise<Record<string, unknown>>
 }
@@ -62,23 +66,33 @@ export type App = Client & {
   readonly clock: FakeClock
   readonly metrics: Metrics
   readonly lifecycle: { draining: boolean }
+  readonly records: Records
+}
+
+export type AccessOptions = Partial<AppParts['access']> & {
+  /** Tokens that the node knows, as if from a database. */
+  readonly tokens?: readonly Token[]
+  readonly database?: Database
+  /** For copies of what is in the database. */
+  readonly dataDir?: string
+  readonly clients?: Partial<ClientSettings>
 }
 
 /** The HTTP face alone, with rules handed over, a clock that stands still and any store. */
 export function serveApp(
   rules: unknown,
   makeStore?: (clock: FakeClock) => Store,
-  adminToken?: string,
-  clients: Partial<ClientSettings> = {},
+  access: AccessOptions = {},
 ): Promise<App> {
-  return serveRules({ rules, source: STILL, ruleStore: undefined, makeStore, adminToken, clients })
+  return serveRules({ rules, source: STILL, ruleStore: undefined, makeStore, access })
 }
 
-/** A node whose rules are in this database, with a clock that stands still. */
+/** A node whose rules are in this database, with a clock that stands still. Its client reads as an admin. */
 export async function serveDatabase(database: Database): Promise<App> {
   const ruleStore = new RuleStore(database)
   const source = databaseSource(database, 'the database of a test')
-  return serveRules({ rules: [], source, ruleStore, makeStore: undefined, adminToken: ADMIN_TOKEN })
+  const app = await serveRules({ rules: [], source, ruleStore, makeStore: undefined, access: { database } })
+  return { ...app, get: (path, token = ADMIN_TOKEN) => app.get(path, token) }
 }
 
 type RulesServed = {
@@ -86,11 +100,11 @@ type RulesServed = {
   readonly source: RuleSource
   readonly ruleStore: RuleStore | undefined
   readonly makeStore: ((clock: FakeClock) => Store) | undefined
-  readonly adminToken: string | undefined
-  readonly clients?: Partial<ClientSettings>
+  readonly access: AccessOptions
 }
 
-async function serveRules({ rules, source, ruleStore, makeStore, adminToken, clients }: RulesServed): Promise<App> {
+async function serveRules({ rules, source, ruleStore, makeStore, access: options }: RulesServed): Promise<App> {
+  const { tokens, database, clients, dataDir = database === undefined ? '' : temporaryFolder(), ...access } = options
   const { log, logged } = captureLog()
   const clock = fakeClock()
   const metrics = new Metrics()
@@ -101,17 +115,25 @@ async function serveRules({ rules, source, ruleStore, makeStore, adminToken, cli
   const opened = { kind: 'memory' as const, store, failure: () => undefined, drill: undefined }
   const live = new LiveRules({ source, snapshot: undefined, limiter, metrics, log })
   await live.start()
-  const hashed = { limiter, metrics, log, keyHash: keyHash('a secret of tests') }
-  const check = createCheck({ ...hashed, answersSync: store.takeSync !== undefined })
-  const parts = { ...hashed, check, live, ruleStore, store: opened, lifecycle, clock, adminToken }
-  const app = await createApp({ ...parts, clients: { ...defaults(), ...clients } })
+  const kept = { dataDir, place: 'the database of a test', violationDays: 30, wantsFirstToken: true }
+  const records = await openRecords(database, { limiter, log, clock, ...kept })
+  if (tokens !== undefined) records.tokens.replace(tokens)
+  const trail = new DecisionTrail(clock)
+  const shared = { limiter, metrics, log, keyHash: keyHash('a secret of tests'), trail }
+  const app = await createApp({
+    ...{ ...shared, live, ruleStore, store: opened, lifecycle, clock, records },
+    ...createChecks({ ...shared, ...records, answersSync: store.takeSync !== undefined }),
+    access: { adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
+    clients: { ...defaults(), ...clients },
+  })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {
     await app.close()
+    await records.close()
     await live.stop()
     await limiter.close()
   })
-  return { ...clientOf(address, logged), clock, metrics, lifecycle }
+  return { ...clientOf(address, logged), clock, metrics, lifecycle, records }
 }
 
 /** A file that never changes. */
@@ -125,17 +147,26 @@ const STILL: RuleSource = {
 
 export type Service = Client & { readonly rulesPath: string; close(): Promise<void> }
 
-/** The whole service as the command starts it, in this process. */
+/** The whole service as the command starts it, in this process, with its rules in a file. */
 export async function serveFile(
   rules: string,
   settings: Partial<Settings> = {},
   closeMsMax?: number,
 ): Promise<Service> {
-  const { log, logged } = captureLog()
   const rulesPath = ruleFile(rules)
-  const server = await startServer({ ...defaults(), ...settings, port: 0, rules: rulesPath }, log, closeMsMax)
+  return { ...(await serveSettings({ ...settings, rules: rulesPath }, closeMsMax)), rulesPath }
+}
+
+/** The same with its rules wherever the settings say. */
+export async function serveSettings(
+  settings: Partial<Settings>,
+  closeMsMax?: number,
+): Promise<Omit<Service, 'rulesPath'>> {
+  const { log, logged } = captureLog()
+  const all = { ...defaults(), adminToken: ADMIN_TOKEN, ...settings, port: 0 }
+  const server = await startServer(all, log, closeMsMax)
   onTestFinished(() => server.close())
-  return { ...clientOf(server.address, logged), rulesPath, close: server.close }
+  return { ...clientOf(server.address, logged), close: server.close }
 }
 
 /** The same with its rules in an embedded database of its own. */
@@ -174,16 +205,18 @@ export function clientOf(address: string, logged: readonly Record<string, unknow
     const body = (isJson ? JSON.parse(text) : { text }) as Record<string, unknown>
     return { status: response.status, headers: response.headers, body }
   }
-  const post = (path: string, body: unknown) => {
+  const bearer = (token?: string) => (token === undefined ? {} : { authorization: `Bearer ${token}` })
+  const post = (path: string, body: unknown, token?: string) => {
     const text = typeof body === 'string' ? body : JSON.stringify(body)
-    return send(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body: text })
+    const headers = { 'content-type': 'application/json', ...bearer(token) }
+    return send(path, { method: 'POST', headers, body: text })
   }
   return {
     address,
     logged,
     send,
     post,
-    get: (path) => send(path, {}),
+    get: (path, token) => send(path, { headers: bearer(token) }),
     check: async (body) => (await post(CHECK, body)).body,
   }
 }

@@ -50,6 +50,22 @@ export type Decision = {
   readonly outcomes: readonly Outcome[]
 }
 
+/** Which bucket decided. It names the client, so a decision does not carry it around for everybody to print. */
+export type DecidingBucket = {
+  readonly ruleId: string
+  /** Name of the limit within its rule. */
+  readonly name: string
+  /** Which fact the owner is: `user`, `ip`, …, or `` for one bucket in all. */
+  readonly fact: string
+  readonly owner: string
+  readonly detail: string
+}
+
+/** The bucket of the limit that a decision reports; undefined when no rule matched, or for a copy of a decision. */
+export function bucketOf(decision: Decision): DecidingBucket | undefined {
+  return decision instanceof Decided ? decision.bucket : undefined
+}
+
 /** What was asked of the store: `limits[i]` is what `charges[i]` was made of. */
 export type Plan = {
   readonly charges: readonly Charge[]
@@ -169,6 +185,14 @@ export class Decided implements Decision {
   permits(): Charge[] | undefined {
     if (this.#released || !this.allowed) return undefined
     return this.#plan.charges.filter((charge, index) => isPermit(charge) && this.#taken.grants[index]?.units)
+  }
+
+  /** The bucket of the limit that is reported. */
+  get bucket(): DecidingBucket | undefined {
+    const [compiled, charge] = [this.#limit, this.#plan.charges[this.#index]]
+    if (compiled === undefined || charge === undefined) return undefined
+    const { rule, name, limit } = compiled
+    return { ruleId: rule.id, name, fact: limit.fact, owner: charge.owner, detail: charge.detail }
   }
 
   /** What its permits are known by. */

@@ -3,10 +3,17 @@
 export type { AlgorithmName, Limit, LimitNumbers } from './algorithms/limit.ts'
 export { ALGORITHMS, compileLimit } from './algorithms/limit.ts'
 export { type Clock, systemClock } from './clock.ts'
-export type { Decision, Outcome } from './decision.ts'
+export { bucketOf, type DecidingBucket, type Decision, type Outcome } from './decision.ts'
 export { ERRORS, type ErrorCode, type Fault, LimiterError } from './errors.ts'
 export type { HotKey } from './hot-keys/hot-keys.ts'
-export { createLimiter, type Limiter, type LimiterOptions, type PreparedRules } from './limiter.ts'
+export {
+  createLimiter,
+  type Explanation,
+  type Limiter,
+  type LimiterOptions,
+  type PreparedRules,
+} from './limiter.ts'
+export { REASONS, type Reason, type RuleExplanation } from './rules/explain.ts'
 export { parseRules } from './rules/parse.ts'
 export { plainRule, type Rule, type RuleCondition, type RuleLimit } from './rules/rule.ts'
 export { inSlices, mapped, type Sliced } from './slices.ts'

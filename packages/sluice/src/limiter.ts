@@ -7,8 +7,9 @@ import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE, type Plan } fr
 import { LimiterError, optionInvalid } from './errors.ts'
 import { type HotKey, HotKeys } from './hot-keys/hot-keys.ts'
 import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
+import type { RuleExplanation } from './rules/explain.ts'
 import type { Rule } from './rules/rule.ts'
-import { RuleSet } from './rules/rule-set.ts'
+import { NOTHING_SUSPENDED, RuleSet, type Suspended } from './rules/rule-set.ts'
 import { atOnce, inSlices, type Sliced } from './slices.ts'
 import { memoryStore } from './store/memory.ts'
 import type { Store, Taken } from './store/store.ts'
@@ -37,6 +38,8 @@ export interface Limiter {
   checkSync(subject: Subject, requestId?: string): Decision | undefined
   /** What a check would answer; consumes nothing. */
   peek(subject: Subject): Promise<Decision>
+  /** What a check would answer, and what every rule makes of the request; consumes nothing. */
+  explain(subject: Subject): Promise<Explanation>
   /** Gives back what an admitted request took, or `units` of it at each limit, and releases its permits. Works once. */
   give(decision: Decision, units?: number): Promise<void>
   /** Releases the permits of a request that is done; what it consumed stays consumed. */
@@ -52,12 +55,20 @@ export interface Limiter {
    * RULE_INVALID if one of them is wrong. Nothing changes before `enforce` is called on what it resolves to.
    */
   prepareRules(rules: unknown, version?: number): Promise<PreparedRules>
+  /** Puts rules out of force at once, or all of them, until it is called again; an empty list brings all back. */
+  suspend(ruleIds: readonly string[] | 'everything'): void
   /** The buckets that get the most checks of this limiter at present, the hottest first: estimates, from samples. */
   hotKeys(): readonly HotKey[]
   readonly rules: readonly Rule[]
   readonly version: number
   rule(ruleId: string): Rule | undefined
   close(): Promise<void>
+}
+
+export type Explanation = {
+  readonly decision: Decision
+  /** One per rule, in the order of the rules. */
+  readonly rules: readonly RuleExplanation[]
 }
 
 /** A rule set that is good, and not in force yet. */
@@ -75,6 +86,7 @@ class RuleLimiter implements Limiter, Decider {
   readonly #options: LimiterOptions
   readonly #hotKeys: HotKeys
   #rules: RuleSet
+  #suspended: Suspended = NOTHING_SUSPENDED
   #closed = false
   #checks = 0
   readonly #idPrefix = randomPrefix()
@@ -123,6 +135,12 @@ class RuleLimiter implements Limiter, Decider {
     return new Decided(this, plan, taken, plan.op?.id)
   }
 
+  async explain(subject: Subject): Promise<Explanation> {
+    const [rules, suspended] = [this.#rules, this.#suspended] // while the store is asked, others may come into force
+    const decision = await this.peek(subject)
+    return { decision, rules: await inSlices(rules.explain(subject, suspended)) }
+  }
+
   async give(decision: Decision, units?: number): Promise<void> {
     if (units !== undefined && !(Number.isSafeInteger(units) && units > 0)) {
       throw optionInvalid('units', units, 'give a whole number above 0')
@@ -167,6 +185,11 @@ class RuleLimiter implements Limiter, Decider {
     }
   }
 
+  suspend(ruleIds: readonly string[] | 'everything'): void {
+    const some = ruleIds === 'everything' ? ruleIds : new Set(ruleIds)
+    this.#suspended = ruleIds.length === 0 ? NOTHING_SUSPENDED : some
+  }
+
   hotKeys(): readonly HotKey[] {
     return this.#hotKeys.list()
   }
@@ -185,7 +208,7 @@ class RuleLimiter implements Limiter, Decider {
 
   #plan(subject: Subject, requestId: string | undefined): Plan {
     this.#requireOpen()
-    return this.#rules.plan(subject, requestId ?? this.#nextId)
+    return this.#rules.plan(subject, requestId ?? this.#nextId, this.#suspended)
   }
 
   #requireOpen(): void {

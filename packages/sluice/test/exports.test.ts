@@ -8,8 +8,8 @@ import { thrownBy } from './limiter-bench.ts'
 
 const EXPORTS: Record<string, string[]> = {
   sluice: [
-    ...['ALGORITHMS', 'ERRORS', 'LimiterError', 'compileLimit', 'createLimiter', 'inSlices', 'mapped'],
-    ...['memoryStore', 'parseRules', 'plainRule', 'systemClock'],
+    ...['ALGORITHMS', 'ERRORS', 'LimiterError', 'REASONS', 'bucketOf', 'compileLimit', 'createLimiter', 'inSlices'],
+    ...['mapped', 'memoryStore', 'parseRules', 'plainRule', 'systemClock'],
   ],
   'sluice/redis': ['redisStore'],
   'sluice/regions': ['regionStore'],
@@ -50,7 +50,15 @@ const EXPORTS: Record<string, string[]> = {
   'sluice/nestjs-throttler': ['SluiceThrottlerStorage'],
   'sluice/rate-limiter-flexible': ['limiterClass'],
   'sluice/testing': [
-    ...['fakeClock', 'seededRandom', 'startFaultProxy', 'startPostgres', 'startRedis', 'startRedisCluster'],
+    ...[
+      'fakeClock',
+      'seededRandom',
+      'startEtcd',
+      'startFaultProxy',
+      'startPostgres',
+      'startRedis',
+      'startRedisCluster',
+    ],
     ...['startSentinels', 'storeContract'],
   ],
 }
@@ -66,6 +74,7 @@ test('its types have names too: one that goes does not compile', () => {
     [api.Rule, api.RuleCondition, api.RuleLimit, api.PreparedRules, api.Sliced<number>, api.ErrorCode]
   >().toBeArray()
   expectTypeOf<[api.BucketName, api.Charge, api.ChargeKind, api.Give, api.Grant, api.Op, api.Short]>().toBeArray()
+  expectTypeOf<[api.DecidingBucket, api.Explanation, api.Reason, api.RuleExplanation]>().toBeArray()
   expectTypeOf<[api.HotKey, api.Source, api.Store, api.Take, api.Taken]>().toBeArray()
 })
 

@@ -1,5 +1,6 @@
 // Requests to a running node. What goes wrong ends in a message that says what to do, and in the exit code that fits.
 
+import { reasonOf } from '../reason.ts'
 import type { Given } from './arguments.ts'
 import { CommandError, EXIT, type Flag } from './command.ts'
 
@@ -107,9 +108,4 @@ function problemIn(text: string): Problem {
   } catch {
     return {}
   }
-}
-
-function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  return error.cause instanceof Error ? error.cause.message || String(error.cause) : error.message
 }

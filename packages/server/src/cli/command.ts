@@ -19,7 +19,7 @@ export const EXIT_MEANINGS: Readonly<Record<keyof typeof EXIT, string>> = {
   wrong: 'the arguments, the settings or the rules are wrong',
   no: 'the answer is no: refused, broken, unhealthy',
   denied: 'the token is missing, unknown, or may not do this',
-  conflict: 'not now: the rules have changed meanwhile, or are kept elsewhere',
+  conflict: 'not here and now: the rules have changed meanwhile, or are kept elsewhere',
 }
 
 export type Flag = {

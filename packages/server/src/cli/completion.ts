@@ -1,5 +1,5 @@
-// `sluice completion`: a script that lets a shell complete commands, flags, choices and files. It holds the whole table,
-// so that pressing Tab starts no process.
+// `sluice completion`: a script that lets a shell complete commands, flags, choices and files. It holds the whole
+// table, so that pressing Tab starts no process.
 
 import { type Command, defineCommand, EXIT, type Flag } from './command.ts'
 

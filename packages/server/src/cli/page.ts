@@ -22,10 +22,10 @@ const INTRODUCTION = `# The command \`sluice\`
 
 <!-- Made of the table in packages/server/src/cli/commands.ts: npx vitest run packages/server/test/cli -u writes it. -->
 
-\`npx sluice …\` in a clone (once it is built: \`npm run build\`), \`sluice …\` where \`@sluice/server\` is installed. Data goes
-to standard output and messages to standard error, so that output can be piped; \`--json\` makes it JSON. Colours are for
-terminals only, and never with \`--no-color\` or the variable \`NO_COLOR\`. \`sluice completion\` prints completion for your
-shell. Everything wrong with the arguments is told at once, with the nearest name that is right.
+\`npx sluice …\` in a clone (once it is built: \`npm run build\`), \`sluice …\` where \`@sluice/server\` is installed.
+Data goes to standard output and messages to standard error, so that output can be piped; \`--json\` makes it JSON.
+Colours are for terminals only, and never with \`--no-color\` or the variable \`NO_COLOR\`. \`sluice completion\` prints
+completion for your shell. Everything wrong with the arguments is told at once, with the nearest name that is right.
 `
 
 function sectionOf(command: Command): string[] {

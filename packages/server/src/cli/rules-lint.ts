@@ -1,17 +1,16 @@
 // `sluice rules lint`: every mistake and every doubt in rule files, each with its line. Needs no server.
 
-import { LimiterError, systemClock } from 'sluice'
+import { systemClock } from 'sluice'
 import { type Findings, findingText, lintRuleFile } from '../rules/lint.ts'
-import { mistakesIn } from '../rules/rule-file.ts'
-import { type Command, CommandError, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
+import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
+import { ruleFileErrors } from './offline.ts'
 import { paintOn } from './paint.ts'
 import type { Terminal } from './terminal.ts'
 
 export const RULES_LINT: Command = defineCommand({
   name: 'rules lint',
   summary: 'Lists every mistake in rule files, with lines.',
-  details:
-    'Mistakes make it end with 2. Warnings do not: rules that are disabled, have expired or never apply, and limits that never refuse.',
+  details: 'Warnings are rules that are disabled, have expired or never apply, and limits that never refuse.',
   positionals: [{ name: '<file>', help: 'rule files, YAML or JSON; each is a set of its own', repeats: true }],
   flags: OUTPUT_FLAGS,
   examples: [
@@ -19,21 +18,13 @@ export const RULES_LINT: Command = defineCommand({
     { does: 'for programs', line: 'sluice rules lint rules.yaml --json' },
   ],
   run: async (given, terminal) => {
-    const files = given.positionals.map((file) => ({ file, ...findingsIn(file) }))
+    const nowMs = systemClock.nowUs() / 1000
+    const files = given.positionals.map((file) => ({ file, ...ruleFileErrors(() => lintRuleFile(file, nowMs)) }))
     if (given.has('json')) terminal.out(`${JSON.stringify(files, null, 2)}\n`)
     else for (const { file, ...findings } of files) print(file, findings, terminal)
     return files.some(({ mistakes }) => mistakes.length > 0) ? EXIT.wrong : EXIT.done
   },
 })
-
-function findingsIn(file: string): Findings {
-  try {
-    return lintRuleFile(file, systemClock.nowUs() / 1000)
-  } catch (error) {
-    if (error instanceof LimiterError) throw new CommandError(mistakesIn(error).join('\n'), EXIT.wrong)
-    throw error
-  }
-}
 
 function print(file: string, { mistakes, warnings, rules }: Findings, terminal: Terminal): void {
   const paint = paintOn(terminal)

@@ -16,7 +16,7 @@ function flagOf({ flag, env, value, help, shownFallback, secret, repeats }: Sett
     value,
     help,
     ...(shownFallback === '' ? {} : { shownFallback }),
-    ...(value === '<file>' ? { isFile: true } : {}),
+    ...(value.startsWith('<file>') ? { isFile: true } : {}),
     ...(secret ? { secret } : {}),
     ...(repeats ? { repeats } : {}),
   }

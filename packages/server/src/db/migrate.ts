@@ -33,6 +33,15 @@ export function migrate(database: Database, migrations: readonly Migration[] = r
   })
 }
 
+/** The names of those that `migrate` would run. */
+export async function migrationsToRun(database: Database): Promise<string[]> {
+  const [found] = await database.query<{ made: boolean }>(`SELECT to_regclass('schema_migrations') IS NOT NULL AS made`)
+  const applied = found?.made ? await appliedHashes(database) : new Map<string, string>()
+  return readMigrations()
+    .map(({ name }) => name)
+    .filter((name) => !applied.has(name))
+}
+
 async function appliedHashes(queries: Queries): Promise<Map<string, string>> {
   const rows = await queries.query<{ name: string; hash: string }>('SELECT name, hash FROM schema_migrations')
   return new Map(rows.map(({ name, hash }) => [name, hash]))

@@ -5,6 +5,32 @@ import type { Decision, Limiter, Outcome, Rule } from 'sluice'
 import { plainRule } from 'sluice'
 import { rateLimitHeaders, retryAfterSeconds } from 'sluice/http'
 
+/** An answer as its readers see it; CHECK_ANSWER describes it to programs. */
+export type CheckAnswer = {
+  readonly allowed: boolean
+  readonly remaining: number | null
+  readonly limit: number | null
+  readonly reset_at: number | null
+  readonly retry_after?: number | null
+  readonly rule_id?: string
+  readonly delay_ms?: number
+  readonly source?: string
+  /** With detail: every limit that was looked at. */
+  readonly rules?: readonly PlainOutcome[]
+}
+
+/** One limit as answers tell of it: an Outcome in the spelling of the API. */
+export type PlainOutcome = {
+  readonly rule_id: string
+  readonly name: string
+  readonly scope: string
+  readonly mode: string
+  readonly allowed: boolean
+  readonly limit: number
+  readonly remaining: number
+  readonly window_ms: number
+}
+
 /** What one version of the rules means for answers: worked out at most once, read for each request. */
 export type RuleNotes = {
   readonly version: number
@@ -78,9 +104,8 @@ export function withDetail(answer: string, decision: Decision, nowUs: number): s
   return `${answer.slice(0, -1)},${JSON.stringify(more).slice(1)}`
 }
 
-function plainOutcome(outcome: Outcome): Record<string, unknown> {
+export function plainOutcome(outcome: Outcome): PlainOutcome {
   const entries = Object.entries(outcome)
-  return Object.fromEntries(
-    entries.map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]),
-  )
+  const plain = entries.map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value])
+  return Object.fromEntries(plain) as PlainOutcome
 }

@@ -1,63 +1,82 @@
 // The HTTP face of the service: which routes there are and what they share. Bodies are bounded and validated strictly
 // (nothing is coerced, nothing silently dropped), and whatever goes wrong leaves as a problem document.
 
+import type { ServerOptions } from 'node:https'
 import { type FastifyInstance, fastify } from 'fastify'
-import type { Clock } from 'sluice'
+import { type Clock, systemClock } from 'sluice'
+import { type GuardParts, guardRoutes } from '../access/guard.ts'
 import type { Check } from '../checking.ts'
 import type { ClientSettings } from '../client-settings.ts'
 import type { KeyHash, Log } from '../log.ts'
+import type { Records } from '../records.ts'
 import { Admissions } from './admissions.ts'
+import { auditRoute } from './audit.ts'
 import { authRoutes } from './auth.ts'
-import { authorizeRoutes } from './authorize.ts'
 import { batchRoute } from './batch.ts'
 import { checkRoute } from './check.ts'
 import { createDecide } from './decide.ts'
+import type { DecisionTrail } from './decision-trail.ts'
+import { decisionsRoutes } from './decisions.ts'
 import { drillRoute } from './drill.ts'
+import { explainRoute } from './explain.ts'
 import { type HealthParts, healthRoutes } from './health.ts'
 import { hotKeysRoute } from './hot-keys.ts'
 import { parseJsonBodies } from './json-body.ts'
+import { killSwitchRoutes } from './kill-switch.ts'
 import { answerUnknown } from './not-found.ts'
 import { describeRoutes, openapiRoutes } from './openapi.ts'
 import { ProblemError } from './problem.ts'
 import { refundRoute } from './refund.ts'
 import { regionsRoute } from './regions.ts'
+import { resetRoute } from './reset.ts'
 import { parseRuleBodies } from './rule-bodies.ts'
 import { ruleSetRoutes } from './rule-set.ts'
 import type { RulesParts } from './rule-writes.ts'
 import { rulesRoutes } from './rules.ts'
 import { sendProblem } from './send-problem.ts'
+import { tokensRoutes } from './tokens.ts'
 import { problemOf } from './trouble.ts'
+import { violationsRoute } from './violations.ts'
 
-export type AppParts = HealthParts &
+export type AppParts = Omit<HealthParts, 'killSwitch'> &
   RulesParts & {
     readonly log: Log
     readonly keyHash: KeyHash
+    readonly access: Pick<GuardParts, 'adminToken' | 'checksAreOpen'>
+    readonly records: Records
+    readonly trail: DecisionTrail
     readonly check: Check
+    /** For requests that a proxy asks about: there is no answer to remember them by. */
+    readonly checkProxied: Check
     /** Who may speak for clients, and where their facts are read. */
     readonly clients: ClientSettings
-    /** What requests to admin endpoints must carry; undefined: there are none. */
-    readonly adminToken: string | undefined
+    /** Undefined: in clear. */
+    readonly tls?: ServerOptions | undefined
     /** For `reset_at` and headers: the time of buckets is the store's. */
     readonly clock?: Clock | undefined
   }
 
 const REQUEST_MS_MAX = 10_000
+/** A request id of 1024 characters, each of them escaped. */
+const PARAMETER_LENGTH_MAX = 12 * 1024
 
 export async function createApp(parts: AppParts): Promise<FastifyInstance> {
-  const { limiter, metrics, store } = parts
-  const app = createFastify(parts.log)
+  const { limiter, metrics, store, records, trail, log, keyHash, clock = systemClock } = parts
+  const nowMs = () => clock.nowUs() / 1000
+  const app = createFastify(parts)
   const admissions = new Admissions(() => {
     metrics.admissionsDropped += 1
   })
-  const decide = createDecide({ ...parts, admissions })
+  const decide = createDecide({ ...parts, ...records, admissions })
   metrics.watchLimiter(limiter)
-  authorizeRoutes(app, parts.adminToken)
+  metrics.watchRecords(records)
+  guardRoutes(app, { ...parts.access, tokens: records.tokens, metrics, clock })
   answerUnknown(app)
   parseJsonBodies(app)
   await describeRoutes(app)
   checkRoute(app, decide)
   batchRoute(app, decide)
-  await authRoutes(app, parts)
+  await authRoutes(app, { ...parts, check: parts.checkProxied })
   refundRoute(app, limiter, admissions)
   await app.register(async (scope) => {
     parseRuleBodies(scope, { yaml: false })
@@ -67,19 +86,28 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
     parseRuleBodies(scope, { yaml: true })
     ruleSetRoutes(scope, parts)
   })
-  hotKeysRoute(app, parts)
+  explainRoute(app, limiter, clock)
+  decisionsRoutes(app, trail, keyHash)
+  hotKeysRoute(app, limiter, keyHash)
   regionsRoute(app, limiter, store.region)
-  drillRoute(app, store, parts)
-  healthRoutes(app, parts)
+  resetRoute(app, limiter, log)
+  violationsRoute(app, records.findViolations)
+  tokensRoutes(app, records.tokenStore, nowMs)
+  auditRoute(app, records.verifyAudit)
+  killSwitchRoutes(app, { limiter, ...records, nowIso: () => new Date(nowMs()).toISOString() })
+  drillRoute(app, store, log)
+  healthRoutes(app, { ...parts, ...records })
   openapiRoutes(app)
   return app
 }
 
 /** Fastify's own logger is off: it would make a child logger for each request. */
-function createFastify(log: Log): FastifyInstance {
+function createFastify({ log, tls }: AppParts): FastifyInstance {
   const app = fastify({
+    ...(tls === undefined ? {} : { https: tls }),
     logger: false,
     requestTimeout: REQUEST_MS_MAX,
+    routerOptions: { maxParamLength: PARAMETER_LENGTH_MAX },
     ajv: {
       customOptions: {
         allErrors: true,

@@ -43,7 +43,7 @@ export function batchRoute(app: FastifyInstance, decide: Decide): void {
   }
   app.post<{ Body: { checks: unknown[] } }>(
     BATCH_PATH,
-    { schema, bodyLimit: BATCH_BYTES_MAX },
+    { schema, config: { access: 'check' }, bodyLimit: BATCH_BYTES_MAX },
     async (request, reply) => {
       const validate = request.getValidationFunction(CHECK_BODY) ?? request.compileValidationSchema(CHECK_BODY)
       // All are asked for before any is waited for, so that they reach a remote store together.

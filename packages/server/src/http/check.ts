@@ -23,7 +23,8 @@ export function checkRoute(app: FastifyInstance, decide: Decide): void {
     body: { ...CHECK_BODY, examples: [EXAMPLE] },
     response: answers({ $ref: 'CheckAnswer#' }, 400, 413, 415, 503),
   }
-  app.post<{ Body: CheckBody }>(CHECK_PATH, { schema, bodyLimit: CHECK_BYTES_MAX }, (request, reply) => {
+  const config = { access: 'check' as const }
+  app.post<{ Body: CheckBody }>(CHECK_PATH, { schema, config, bodyLimit: CHECK_BYTES_MAX }, (request, reply) => {
     reply.header('content-type', JSON_TYPE)
     const answer = decide(request.body)
     if (typeof answer !== 'string') return answer

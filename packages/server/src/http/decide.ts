@@ -4,8 +4,10 @@
 import { type Clock, type Decision, type Limiter, systemClock } from 'sluice'
 import { holdsPermit } from 'sluice/http'
 import type { Check } from '../checking.ts'
+import type { ViolationLog } from '../violations/violation-log.ts'
 import type { Admissions } from './admissions.ts'
 import { createAnswerText, noteRules, type RuleNotes, withDetail } from './answer.ts'
+import type { DecisionTrail } from './decision-trail.ts'
 import type { CheckBody } from './schemas.ts'
 import { subjectOf } from './subject.ts'
 
@@ -13,12 +15,17 @@ export type DeciderParts = {
   readonly limiter: Limiter
   readonly check: Check
   readonly admissions: Admissions
+  readonly trail: DecisionTrail
+  /** Undefined: nobody writes them down. */
+  readonly violations: ViolationLog | undefined
   readonly clock?: Clock | undefined
 }
 
 export type Decide = (body: CheckBody) => string | Promise<string>
 
-export function createDecide({ limiter, check, admissions, clock = systemClock }: DeciderParts): Decide {
+export function createDecide(parts: DeciderParts): Decide {
+  const { limiter, check, clock = systemClock } = parts
+  const record = createRecord(parts)
   const notes = notesOf(limiter)
   const answerText = createAnswerText()
 
@@ -27,11 +34,7 @@ export function createDecide({ limiter, check, admissions, clock = systemClock }
     const text = answerText(decision, nowUs, notes(), tellId)
     return body.detail ? withDetail(text, decision, nowUs) : text
   }
-  const finish = (body: CheckBody, decision: Decision) => {
-    const named = isNamed(body, decision, notes())
-    if (named && decision.allowed) admissions.remember(decision)
-    return tell(body, decision, named)
-  }
+  const finish = (body: CheckBody, decision: Decision) => tell(body, decision, record(body, decision, notes()))
 
   return (body) => {
     const subject = subjectOf(body)
@@ -51,8 +54,18 @@ function notesOf(limiter: Limiter): () => RuleNotes {
   }
 }
 
-/** Whether the client should be told the request id. Whoever holds a permit has to, or could not release it. */
-function isNamed(body: CheckBody, decision: Decision, notes: RuleNotes): boolean {
-  if (!decision.allowed || body.request_id !== undefined || body.detail === true) return true
-  return notes.hasPermits && holdsPermit(decision)
+/** What is kept of a decision besides its count. Returns whether the client should be told the request id. */
+function createRecord({ admissions, trail, violations }: DeciderParts) {
+  return (body: CheckBody, decision: Decision, notes: RuleNotes): boolean => {
+    if (!decision.allowed) {
+      trail.refused(decision, body)
+      violations?.refused(decision, body)
+      return true
+    }
+    // Whoever holds a permit has to learn its name, or could not release it.
+    const named = body.request_id !== undefined || body.detail === true || (notes.hasPermits && holdsPermit(decision))
+    if (named) admissions.remember(decision)
+    trail.admitted(decision, body, named)
+    return named
+  }
 }

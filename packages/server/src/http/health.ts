@@ -3,6 +3,7 @@
 
 import type { FastifyInstance } from 'fastify'
 import type { Limiter } from 'sluice'
+import type { KillSwitch } from '../kill-switch/kill-switch.ts'
 import type { Metrics } from '../metrics.ts'
 import type { OpenStore } from '../open-store.ts'
 import type { LiveRules } from '../rules/live-rules.ts'
@@ -17,6 +18,7 @@ export type HealthParts = {
   readonly store: OpenStore
   readonly live: LiveRules
   readonly lifecycle: Lifecycle
+  readonly killSwitch: KillSwitch
 }
 
 const READINESS = {
@@ -31,13 +33,14 @@ const READINESS = {
 }
 
 export function healthRoutes(app: FastifyInstance, parts: HealthParts): void {
+  const config = { access: 'open' as const }
   const alive = { type: 'object', properties: { status: { type: 'string' } } }
   const livez = { operationId: 'livez', summary: 'Is the process alive?', tags: ['health'], response: answers(alive) }
-  app.get('/livez', { schema: livez }, () => ({ status: 'alive' }))
+  app.get('/livez', { schema: livez, config }, () => ({ status: 'alive' }))
 
   const response = { ...answers(READINESS), 503: { ...READINESS, description: 'Draining: send requests elsewhere.' } }
   const readyz = { operationId: 'readyz', summary: 'May it be sent requests?', tags: ['health'], response }
-  app.get('/readyz', { schema: readyz }, (_request, reply) => {
+  app.get('/readyz', { schema: readyz, config }, (_request, reply) => {
     if (parts.lifecycle.draining) reply.code(503)
     return readiness(parts)
   })
@@ -45,16 +48,27 @@ export function healthRoutes(app: FastifyInstance, parts: HealthParts): void {
   const { registry } = parts.metrics
   const text = { 200: { description: 'Metrics.', content: { 'text/plain': { schema: { type: 'string' } } } } }
   const metrics = { operationId: 'metrics', summary: 'Metrics for Prometheus', tags: ['health'], response: text }
-  app.get('/metrics', { schema: metrics }, async (_request, reply) => {
+  app.get('/metrics', { schema: metrics, config }, async (_request, reply) => {
     reply.header('content-type', registry.contentType)
     return registry.metrics()
   })
 }
 
-function readiness({ limiter, live, store, lifecycle }: HealthParts): Readonly<Record<string, unknown>> {
-  const failure = store.failure()
-  const cutOff = store.region?.isCutOff ? 'region: the global Redis does not answer, homes only' : undefined
-  const trouble = [failure && `store: ${failure}`, cutOff, live.trouble()].filter((text) => text !== undefined)
+function readiness(parts: HealthParts): Readonly<Record<string, unknown>> {
+  const { limiter, store, lifecycle } = parts
+  const trouble = troubleOf(parts)
   const status = lifecycle.draining ? 'draining' : trouble.length > 0 ? 'degraded' : 'ready'
   return { status, rules_version: limiter.version, store: store.kind, trouble }
+}
+
+/** Why the node is degraded; empty when it is not. */
+export function troubleOf({ live, store, killSwitch }: HealthParts): readonly string[] {
+  const [failure, killed] = [store.failure(), killSwitch.inWords()]
+  const trouble = [
+    failure && `store: ${failure}`,
+    store.region?.isCutOff ? 'region: the global Redis does not answer, homes only' : undefined,
+    live.trouble(),
+    killed && `kill switch: ${killed}`,
+  ]
+  return trouble.filter((text) => text !== undefined)
 }

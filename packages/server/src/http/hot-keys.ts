@@ -1,28 +1,13 @@
-// GET /api/v1/rate-limit/hot-keys: who gets most of the checks of this process. It tells something about clients, so it
-// is behind the admin token, not there at all without one, and knows them by their keyed hashes only.
+// GET /api/v1/rate-limit/hot-keys: who gets most of the checks of this process. Clients are known by their keyed hashes
+// only.
 
 import type { FastifyInstance } from 'fastify'
 import type { HotKey, Limiter } from 'sluice'
-import type { KeyHash } from '../log.ts'
-import { requireToken } from './admin.ts'
-import { answers } from './schemas.ts'
+import { bucketHash, type KeyHash } from '../log.ts'
+import { answers, limitQuery } from './schemas.ts'
 
 export const HOT_KEYS_PATH = '/api/v1/rate-limit/hot-keys'
-const LIMIT_DEFAULT = 20
-
-const QUERY = {
-  type: 'object',
-  additionalProperties: false,
-  properties: {
-    limit: {
-      type: 'string', // as all of a query is
-      description: `How many at most, from 1 to 1000; ${LIMIT_DEFAULT} by default.`,
-      examples: [String(LIMIT_DEFAULT)],
-      pattern: '^([1-9][0-9]{0,2}|1000)$',
-      'x-fix': 'give a whole number from 1 to 1000',
-    },
-  },
-}
+const LISTED = { default: 20, max: 1000 } as const
 
 const ANSWER = {
   type: 'object',
@@ -49,36 +34,28 @@ const ANSWER = {
   },
 }
 
-type HotKeysParts = {
-  readonly limiter: Limiter
-  readonly keyHash: KeyHash
-  readonly adminToken: string | undefined
-}
-
-export function hotKeysRoute(app: FastifyInstance, { limiter, keyHash, adminToken }: HotKeysParts): void {
-  if (adminToken === undefined) return
+export function hotKeysRoute(app: FastifyInstance, limiter: Limiter, keyHash: KeyHash): void {
   const schema = {
     operationId: 'hotKeys',
     summary: 'Who gets most of the checks',
     description: 'Of this process, over about the last half minute, estimated from one check of 128.',
     tags: ['admin'],
-    querystring: QUERY,
-    response: answers(ANSWER, 400, 401),
+    querystring: limitQuery(LISTED),
+    response: answers(ANSWER, 400),
   }
-  const preValidation = requireToken(adminToken)
-  app.get<{ Querystring: { limit?: string } }>(HOT_KEYS_PATH, { schema, preValidation }, ({ query: { limit } }) => {
-    const hottest = limiter.hotKeys().slice(0, Number(limit ?? LIMIT_DEFAULT))
+  const config = { access: 'viewer' as const }
+  app.get<{ Querystring: { limit?: string } }>(HOT_KEYS_PATH, { schema, config }, ({ query: { limit } }) => {
+    const hottest = limiter.hotKeys().slice(0, Number(limit ?? LISTED.default))
     return { hot_keys: hottest.map((key) => told(key, keyHash)) }
   })
 }
 
-function told({ ruleId, name, fact, owner, detail, checksPerSecond, share }: HotKey, keyHash: KeyHash): object {
-  const rest = detail === '' ? '' : `.${keyHash('detail', detail)}`
+function told(key: HotKey, keyHash: KeyHash): object {
   return {
-    rule_id: ruleId,
-    name,
-    key_hash: keyHash(fact, owner) + rest,
-    checks_per_second: Math.round(checksPerSecond),
-    share: Number(share.toFixed(3)),
+    rule_id: key.ruleId,
+    name: key.name,
+    key_hash: bucketHash(keyHash, key),
+    checks_per_second: Math.round(key.checksPerSecond),
+    share: Number(key.share.toFixed(3)),
   }
 }

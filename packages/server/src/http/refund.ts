@@ -20,7 +20,8 @@ export function refundRoute(app: FastifyInstance, limiter: Limiter, admissions: 
     body: { ...REFUND_BODY, examples: [{ request_id: 'req-8f14e' }] },
     response: answers(ANSWER, 400, 404, 409, 503),
   }
-  app.post<{ Body: RefundBody }>(REFUND_PATH, { schema, bodyLimit: CHECK_BYTES_MAX }, async ({ body }) => {
+  const config = { access: 'check' as const }
+  app.post<{ Body: RefundBody }>(REFUND_PATH, { schema, config, bodyLimit: CHECK_BYTES_MAX }, async ({ body }) => {
     const { request_id: requestId, units } = body
     const admission = admissions.find(requestId)
     if (admission === undefined) throw unknownRequest(requestId)

@@ -1,5 +1,5 @@
-// GET /api/v1/regions: how this region shares limits with others, and how it stands with the global Redis. Not there on a
-// node that is in no region.
+// GET /api/v1/regions: how this region shares limits with others, and how it stands with the global Redis. Not there
+// on a node that is in no region.
 
 import type { FastifyInstance } from 'fastify'
 import { compileLimit, type Limiter, type Rule, type RuleLimit } from 'sluice'
@@ -61,7 +61,7 @@ export function regionsRoute(app: FastifyInstance, limiter: Limiter, region: Reg
     tags: ['health'],
     response: answers(ANSWER),
   }
-  app.get(REGIONS_PATH, { schema }, () => {
+  app.get(REGIONS_PATH, { schema, config: { access: 'viewer' } }, () => {
     const stats = region.stats()
     return {
       region: region.name,

@@ -45,6 +45,17 @@ function key(description: string, example: string): Schema {
   }
 }
 
+/** A text for people or of a short vocabulary, with no more to it than its length. */
+export function text(description: string, example: string, maxLength: number): Schema {
+  return {
+    type: 'string',
+    description,
+    examples: [example],
+    pattern: `^[^${CONTROL}]{1,${maxLength}}$`,
+    'x-fix': `give 1 to ${maxLength} characters without control characters`,
+  }
+}
+
 function flag(description: string): Schema {
   return { type: 'boolean', description, 'x-fix': 'use true or false' }
 }
@@ -63,7 +74,7 @@ const ATTRIBUTES: Schema = {
   'x-fix': 'give an object of at most 32 names with texts, numbers, true or false',
 }
 
-export const CHECK_BODY: Schema = {
+export const CHECK_BODY: Schema & { readonly properties: Readonly<Record<string, Schema>> } = {
   type: 'object',
   description: 'The facts of one request. All are optional: a rule that needs an absent one follows its on_missing.',
   additionalProperties: false,
@@ -141,6 +152,18 @@ export const REFUND_BODY: Schema = {
     },
   },
   'x-fix': 'send a JSON object with a request_id',
+}
+
+/** Of lists: how many at most. A query is all texts. */
+export function limitQuery({ default: usual, max }: { default: number; max: 1000 }): Schema {
+  const limit = {
+    type: 'string',
+    description: `How many at most, from 1 to ${max}; ${usual} by default.`,
+    examples: [String(usual)],
+    pattern: '^([1-9][0-9]{0,2}|1000)$',
+    'x-fix': `give a whole number from 1 to ${max}`,
+  }
+  return { type: 'object', additionalProperties: false, properties: { limit } }
 }
 
 const count: Schema = { type: ['integer', 'null'] }
@@ -223,8 +246,8 @@ export function problemAnswers(...statuses: readonly number[]): NonNullable<Fast
 
 const PROBLEM_MEANING: Readonly<Record<number, string>> = {
   400: 'A field is unknown or wrong; the problem names it, its value and the fix.',
-  401: 'The admin token is missing or another.',
-  403: 'The peer is not a trusted proxy; or the request is refused, and the query asks for this status.',
+  401: 'The token is missing, not known, revoked or expired.',
+  403: 'Not for this caller: the token has another role, or the peer is not a trusted proxy.',
   404: 'Nothing is known by that name.',
   409: 'It cannot be done, or was done already.',
   412: 'It has another version by now; the ETag is the present one.',

@@ -5,6 +5,7 @@ import type { Fault, Rule, RuleCondition, RuleLimit } from 'sluice'
 
 /** One per doubt; fields are named by place, as those of mistakes are. */
 export function adviceOn(rules: readonly Rule[], nowMs: number): Fault[] {
+  const groups = groupsOf(rules)
   return rules.flatMap((rule, index) => {
     const doubts = rule.enabled
       ? [
@@ -12,7 +13,7 @@ export function adviceOn(rules: readonly Rule[], nowMs: number): Fault[] {
           ...contradictions(rule),
           ...idlePlans(rule),
           ...idleLimits(rule),
-          ...eclipse(rule, rules),
+          ...eclipse(rule, groups.get(rule.group ?? '') ?? []),
         ]
       : [{ field: 'enabled', value: false, fix: 'it is not in force; remove the rule if it is not needed any more' }]
     return doubts.map((doubt) => ({ ...doubt, field: `rules[${index}].${doubt.field}` }))
@@ -78,17 +79,26 @@ function implies(tight: RuleLimit, loose: RuleLimit, algorithm: Rule['algorithm'
   return algorithm === 'token_bucket' && fits && (tight.burst ?? tight.limit) <= (loose.burst ?? loose.limit)
 }
 
+function groupsOf(rules: readonly Rule[]): Map<string, Rule[]> {
+  const groups = new Map<string, Rule[]>()
+  for (const rule of rules) {
+    if (rule.group === undefined) continue
+    const known = groups.get(rule.group)
+    if (known === undefined) groups.set(rule.group, [rule])
+    else known.push(rule)
+  }
+  return groups
+}
+
 /** Of the matching rules of a group only the first applies: one that another always comes before never does. */
-function eclipse(rule: Rule, rules: readonly Rule[]): Fault[] {
-  const { group } = rule
-  if (group === undefined) return []
-  const before = rules.find((other) => {
-    const rivals = other !== rule && other.enabled && other.group === group && other.mode === rule.mode
+function eclipse(rule: Rule, group: readonly Rule[]): Fault[] {
+  const before = group.find((other) => {
+    const rivals = other !== rule && other.enabled && other.mode === rule.mode
     return rivals && comesBefore(other, rule) && covers(other, rule)
   })
   if (before === undefined) return []
   const fix = `it never applies: "${before.rule_id}" of the same group matches all of its requests and comes first`
-  return [{ field: 'group', value: group, fix }]
+  return [{ field: 'group', value: rule.group, fix }]
 }
 
 function comesBefore(a: Rule, b: Rule): boolean {

@@ -3,7 +3,7 @@
 import { createLimiter, type Fault, LimiterError, parseRules } from 'sluice'
 import { shown } from '../shown.ts'
 import { adviceOn } from './advice.ts'
-import { readRuleSource } from './rule-file.ts'
+import { faultLine, placeOf, readRuleSource } from './rule-file.ts'
 import type { SourceText } from './source-text.ts'
 
 /** Where a fault names a rule by its place in the list. */
@@ -35,7 +35,7 @@ export function lintRuleFile(path: string, nowMs: number): Findings {
     faultsOf(() => parseRules(source.value)),
     list,
   )
-  const wrong = new Set(parsing.map(({ field }) => placeOf(field)))
+  const wrong = new Set(parsing.map(({ field }) => indexIn(field)))
   // What can be said about good rules is said also when others are wrong, so that no mistake hides behind another.
   const good = list.flatMap((item, index) => (wrong.has(index) ? [] : [{ item, index }]))
   const rules = good.map(({ item }) => item)
@@ -51,9 +51,8 @@ export function lintRuleFile(path: string, nowMs: number): Findings {
 }
 
 /** `rules.yaml:7: error: rules[1].limit: give a whole number (got -5)`, as editors understand it. */
-export function findingText(path: string, kind: string, { line, field, value, fix }: Finding): string {
-  const place = line === undefined ? path : `${path}:${line}`
-  return `${place}: ${kind}: ${field}: ${fix} (got ${JSON.stringify(value) ?? 'nothing'})`
+export function findingText(path: string, kind: string, finding: Finding): string {
+  return faultLine(`${placeOf(path, finding.line)}: ${kind}`, finding)
 }
 
 function findingOf({ field, value, fix }: Fault, source: SourceText): Finding {
@@ -65,7 +64,7 @@ function listIn(value: unknown): readonly unknown[] {
   return Array.isArray(list) ? list : []
 }
 
-function placeOf(field: string): number {
+function indexIn(field: string): number {
   return Number(PLACE.exec(field)?.[1] ?? Number.NaN)
 }
 

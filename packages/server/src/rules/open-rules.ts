@@ -1,10 +1,13 @@
 // Settings → where the rules come from, and the store in which they can be changed if that is the database.
 
 import { resolve } from 'node:path'
+import { LimiterError } from 'sluice'
 import type { Database } from '../db/database.ts'
 import { openDatabase } from '../db/open-database.ts'
 import type { Settings } from '../settings.ts'
 import { databaseSource } from './database-source.ts'
+import { isEtcdUrl, parseEtcdUrl } from './etcd/etcd-address.ts'
+import { EtcdSource } from './etcd/etcd-source.ts'
 import { fileSource } from './file-source.ts'
 import type { RuleSource } from './rule-source.ts'
 import { RuleStore } from './rule-store.ts'
@@ -22,6 +25,11 @@ export type RuleSettings = Pick<Settings, 'rules' | 'database' | 'dataDir'>
 
 export async function openRules(settings: RuleSettings): Promise<OpenRules> {
   const { rules: path, dataDir } = settings
+  if (path !== undefined && isEtcdUrl(path)) {
+    const source = etcdSource(path)
+    const snapshot = new RuleSnapshot(resolve(dataDir), source.place)
+    return { source, store: undefined, snapshot, database: undefined }
+  }
   if (path !== undefined) {
     return { source: fileSource(path), store: undefined, snapshot: undefined, database: undefined }
   }
@@ -29,6 +37,12 @@ export async function openRules(settings: RuleSettings): Promise<OpenRules> {
   const source = databaseSource(database, placeOf(settings))
   const snapshot = new RuleSnapshot(resolve(dataDir), source.place)
   return { source, store: new RuleStore(database), snapshot, database }
+}
+
+function etcdSource(url: string): RuleSource {
+  const address = parseEtcdUrl(url)
+  if (typeof address === 'string') throw new LimiterError('OPTION_INVALID', `--rules: ${address}`)
+  return new EtcdSource(address)
 }
 
 /** Without user and password. */

@@ -59,10 +59,16 @@ export function ruleFileError(
   faults: readonly Fault[],
   lineOf?: (field: string) => number | undefined,
 ): LimiterError {
-  const lines = faults.map(({ field, value, fix }) => {
-    const line = lineOf?.(field)
-    const place = line === undefined ? path : `${path}:${line}`
-    return `${place}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
-  })
+  const lines = faults.map((fault) => faultLine(placeOf(path, lineOf?.(fault.field)), fault))
   return new LimiterError('RULE_INVALID', lines.join('\n'), { faults })
+}
+
+/** `rules.yaml:7` */
+export function placeOf(path: string, line: number | undefined): string {
+  return line === undefined ? path : `${path}:${line}`
+}
+
+/** A fault as people are told: where, what, and how to mend it. */
+export function faultLine(place: string, { field, value, fix }: Fault): string {
+  return `${place}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
 }

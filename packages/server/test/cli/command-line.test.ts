@@ -56,6 +56,13 @@ describe('a command that does not exist', () => {
   })
 })
 
+test('--help of a group lists its commands', async () => {
+  const { code, out } = await sluice(['rules', '--help'])
+  expect(code).toBe(0)
+  const ofGroup = NAMES.filter((name) => name.startsWith('rules '))
+  expect([...out.matchAll(/^ {2}(rules \w+) /gm)].map(([, name]) => name)).toEqual(ofGroup)
+})
+
 test('--version is that of the package', async () => {
   expect(await sluice(['--version'])).toEqual({ code: 0, out: `${VERSION}\n`, told: '' })
 })

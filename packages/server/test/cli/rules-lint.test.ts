@@ -88,7 +88,7 @@ test.each([
 test('a file that is not there, and colours', async () => {
   const { code, told } = await sluice(['rules', 'lint', '/nowhere.yaml'])
   expect(code).toBe(2)
-  expect(told).toMatch(/^sluice rules lint: \/nowhere\.yaml: file: give a file that can be read: ENOENT/)
+  expect(told).toMatch(/^\/nowhere\.yaml: file: give a file that can be read: ENOENT/m)
   const path = ruleFile('- { rule_id: a, limit: -1, window: 1m }\n')
   expect((await sluice(['rules', 'lint', path], { colors: true })).out).toContain('\u001b[31merror\u001b[0m')
   expect((await sluice(['rules', 'lint', path, '--no-color'], { colors: true })).out).not.toContain('\u001b')

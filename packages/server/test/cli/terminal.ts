@@ -8,8 +8,8 @@ export type Ended = { readonly code: number; readonly out: string; readonly told
 type Options = {
   readonly env?: Record<string, string>
   readonly colors?: boolean
-  /** What a person answers; nobody is there without it. */
-  readonly answer?: boolean
+  /** What a person answers, perhaps after a while; nobody is there without it. */
+  readonly answer?: boolean | (() => Promise<boolean>)
 }
 
 export async function sluice(
@@ -33,7 +33,7 @@ export async function sluice(
         ? undefined
         : async (question) => {
             tell(`${question}\n`)
-            return answer
+            return typeof answer === 'function' ? answer() : answer
           },
   }
   const code = await runCommand(args, terminal)

@@ -14,6 +14,8 @@ import { exactShares, type Shares } from './shares.ts'
 const WEIGHTS = { eu: 0.6, us: 0.4 }
 const SHARES: Shares = { weights: WEIGHTS, homeShare: 0.5 }
 const MINUTE_US = 60_000_000
+/** No store is as near as that. */
+const FAR = -1
 
 function limitOf(numbers: Partial<LimitNumbers> = {}): Limit {
   return compileLimit({ id: 'r', algorithm: 'fixed_window', units: 10, windowUs: MINUTE_US, spread: true, ...numbers })
@@ -29,7 +31,7 @@ function world(options: Partial<RegionOptions> = {}) {
   const timers = handTimers()
   const global = remote(memoryStore({ clock }))
   const regional = remote(memoryStore({ clock }))
-  const shared = { shares: SHARES, global, clock, timers }
+  const shared = { shares: SHARES, global, clock, timers, nearMs: FAR }
   const eu = regionStore({ name: 'eu', regional, ...shared, ...options })
   const us = regionStore({ name: 'us', regional: remote(memoryStore({ clock })), ...shared, ...options })
   return { clock, timers, global, regional, eu, us }
@@ -112,7 +114,7 @@ describe('the parts of a limit', () => {
     )
   })
 
-  test('are charged alike under any shares: as long a look back, as long leases, buckets that fill up equally fast', () => {
+  test('are charged alike under any shares: look back as far, lease as long, fill up as fast', () => {
     const leased = ['token_bucket', 'sliding_window_log'] as const
     fc.assert(
       fc.property(
@@ -168,6 +170,14 @@ describe('a charge', () => {
       expect(admitted.reduce((sum, one) => sum + one, 0)).toBe(10)
     },
   )
+
+  test('is paid by a pool that is near before the home is', async () => {
+    const { eu, us } = world({ nearMs: 5 })
+    const limit = limitOf()
+    for (const store of [eu, us]) await store.peek([chargeOf(limit)]) // how near it is has to be known
+    expect([await granted(eu, limit, 5), await granted(us, limit, 9), await granted(eu, limit, 9)]).toEqual([5, 2, 3])
+    expect(eu.stats()).toMatchObject({ region_home_units: 3, region_borrowed_units: 5 })
+  })
 
   test('of a small limit works: three for two regions', async () => {
     const { eu, us } = world({ shares: { weights: WEIGHTS } })

@@ -1,7 +1,8 @@
-// A store around two: the one of this region, and a global one that all regions lease from. A limit with `spread:
-// global` is split into a home and a pool (region-parts.ts), and each charge is paid by exactly one of them: by units of
-// the pool that this node holds, else by the home, else by the pool itself, which then has to be asked. A take is still
-// all or nothing: what the pool has paid goes back if the region refuses the rest.
+// A store around two: the one of this region, and a global one that all regions lease from. A limit with
+// `spread: global` is split into a home and a pool (region-parts.ts), and each charge is paid by exactly one of them:
+// by units of the pool that this node holds, else by the home, else by the pool itself, which then has to be asked.
+// Where the pool is near, it is asked before the home. A take is still all or nothing: what the pool has paid goes back
+// if the region refuses the rest.
 //
 // Errs low: whatever is lost between a pool and a node was charged before. Without the global store a region keeps its
 // homes and what its nodes hold; `on_fail` is for the region's own store only.
@@ -23,7 +24,16 @@ import {
 } from '../store/store.ts'
 import { isPool, type RegionParts, refusalOf, regionParts, type Split, splitUnits } from './region-parts.ts'
 import { type ExactShares, exactShares, type Shares } from './shares.ts'
-import { answerOf, isOpen, type Line, NO_CHARGES, PoolTaken } from './taken-lines.ts'
+import {
+  answerOf,
+  borrowable,
+  homeCharges,
+  isHomeless,
+  isOpen,
+  type Line,
+  NO_CHARGES,
+  PoolTaken,
+} from './taken-lines.ts'
 import { WatchedStore } from './watched-store.ts'
 
 export type RegionOptions = {
@@ -36,6 +46,8 @@ export type RegionOptions = {
   readonly regional: Store
   /** Where the pools are: one for all regions. It needs no leases of its own, and patience with the distance. */
   readonly global: Store
+  /** A global store that answers within so many milliseconds is asked at once; one that is farther, ahead of need. */
+  readonly nearMs?: number | undefined
   /** Of this node: only spans of time are read off it. */
   readonly clock?: Clock | undefined
   readonly timers?: Timers | undefined
@@ -64,6 +76,7 @@ class TwoStores implements RegionStore {
   readonly #regional: Store
   readonly #global: WatchedStore
   readonly #pools: LeasingStore
+  readonly #nearMs: number
   readonly #timers: Timers
   readonly #regionalClock: StoreClock
   /** Those in force; two while they are being changed. */
@@ -73,10 +86,12 @@ class TwoStores implements RegionStore {
   #lastParts: RegionParts | undefined
   readonly #counts = { region_home_units: 0, region_borrowed_units: 0, region_asked: 0 }
 
-  constructor({ name, shares, nextShares, regional, global, clock = systemClock, timers }: RegionOptions) {
+  constructor(options: RegionOptions) {
+    const { name, shares, nextShares, regional, global, clock = systemClock, timers } = options
     this.name = name
     this.shares = shares
     this.nextShares = nextShares
+    this.#nearMs = options.nearMs ?? NEAR_MS
     this.#shares = [
       exactShares(shares, 'shares'),
       ...(nextShares === undefined ? [] : [exactShares(nextShares, 'nextShares')]),
@@ -119,7 +134,7 @@ class TwoStores implements RegionStore {
     if (!charges.some(isSpread)) return this.#regional.takeSync?.(take)
     const lines = this.#draw(charges)
     if (lines instanceof PoolTaken) return lines
-    const taken = lines.some(isOpen) ? undefined : this.#takeAtHomeSync(take, lines)
+    const taken = this.#askedFirst(lines).length > 0 ? undefined : this.#takeAtHomeSync(take, lines)
     // Refused here, and nobody knows what the pool would say: it has to be asked.
     if (taken !== undefined && (taken.granted || borrowable(lines, taken).length === 0)) {
       this.#askAhead(lines)
@@ -130,9 +145,31 @@ class TwoStores implements RegionStore {
   }
 
   take(take: Take): Taken | Promise<Taken> {
-    if (!take.charges.some(isSpread)) return this.#regional.take(take)
-    const lines = this.#draw(take.charges)
+    const { charges } = take
+    if (!charges.some(isSpread)) return this.#regional.take(take)
+    const [only] = charges
+    if (charges.length === 1 && only !== undefined && this.#isNear) return this.#takeNear(take, only)
+    const lines = this.#draw(charges)
     return lines instanceof PoolTaken ? lines : this.#ask(take, lines)
+  }
+
+  /** The short way of most takes: of the pool, in hand or not, and of the home if that refuses. */
+  #takeNear(take: Take, charge: Charge): Taken | Promise<Taken> {
+    const parts = this.#partsOf(charge.limit)
+    const { pool } = parts
+    const asked = pool === undefined ? undefined : this.#pools.take({ charges: [ofPool(charge, pool)] })
+    const heard = (taken: Taken | undefined) => {
+      const grant = taken?.grants[0]
+      if (pool !== undefined && taken?.granted && grant !== undefined && grant.units > 0) {
+        this.#counts.region_borrowed_units += grant.units
+        return new PoolTaken(charge, pool, taken, grant)
+      }
+      const said = taken === undefined || taken.source === 'policy' ? undefined : grant
+      return this.#ask(take, [{ charge, parts, paid: undefined, pool: said, asked: true }])
+    }
+    if (!(asked instanceof Promise)) return heard(asked)
+    this.#counts.region_asked += 1
+    return asked.then(heard, () => heard(undefined))
   }
 
   async peek(charges: readonly Charge[]): Promise<Taken> {
@@ -208,13 +245,12 @@ class TwoStores implements RegionStore {
   }
 
   #drawOne(charge: Charge): PoolTaken | Line {
-    const { limit, owner, detail, min, max, kind } = charge
+    const { limit } = charge
     if (limit.spread === undefined) return { charge, parts: undefined, paid: undefined, pool: undefined, asked: true }
     const parts = this.#partsOf(limit)
     const { pool } = parts
     if (pool === undefined) return { charge, parts, paid: undefined, pool: undefined, asked: true }
-    const asked: Charge = { limit: pool, owner, detail, min, max, kind }
-    const taken = this.#pools.takeSync({ charges: [asked] })
+    const taken = this.#pools.takeSync({ charges: [ofPool(charge, pool)] })
     const grant = taken?.grants[0]
     if (taken?.granted && grant !== undefined && grant.units > 0) return new PoolTaken(charge, pool, taken, grant)
     const said = taken?.source === 'lease' && !taken.granted ? grant : undefined
@@ -224,15 +260,16 @@ class TwoStores implements RegionStore {
   /** The region has a deadline of its own, which does not count the time that the global store took. */
   async #ask(take: Take, lines: Line[]): Promise<Taken> {
     const askedMs = take.askedMs ?? this.#timers.nowMs()
-    this.#askAhead(lines)
-    const open = lines.filter((line) => isOpen(line) && !line.asked)
-    await this.#borrow(open, askedMs)
+    const first = this.#askedFirst(lines)
+    if (first.length > 0) await this.#borrow(first, askedMs)
     if (lines.some((line) => isOpen(line) && isBinding(line.charge.kind))) return this.#answer(lines, undefined)
+    this.#askAhead(lines)
     const rest = { ...take, askedMs: undefined }
-    const taken = await this.#takeAtHome(open.length === 0 ? take : rest, lines)
+    const taken = await this.#takeAtHome(first.length === 0 ? take : rest, lines)
     const short = taken.granted ? [] : borrowable(lines, taken)
+    if (short.length === 0) return this.#answer(lines, taken)
     await this.#borrow(short, askedMs)
-    if (short.length > 0 && short.every(({ paid }) => paid !== undefined)) {
+    if (short.every(({ paid }) => paid !== undefined)) {
       return this.#answer(lines, await this.#takeAtHome({ ...rest, gives: undefined }, lines))
     }
     this.#giveBack(short)
@@ -240,12 +277,21 @@ class TwoStores implements RegionStore {
     return this.#answer(lines, taken)
   }
 
-  /** The home pays meanwhile. */
+  /** Lines for which the pool is asked before the home is: those that have no home, or all, if it is near. */
+  #askedFirst(lines: readonly Line[]): Line[] {
+    const near = this.#isNear
+    return lines.filter((line) => !line.asked && (near || isHomeless(line)))
+  }
+
+  get #isNear(): boolean {
+    return this.#global.distanceMs <= this.#nearMs
+  }
+
+  /** For the next ones: the home pays meanwhile. */
   #askAhead(lines: readonly Line[]): void {
     for (const { charge, parts, asked } of lines) {
-      const home = parts?.home
       const pool = parts?.pool
-      if (!asked && home !== undefined && pool?.lease !== undefined) this.#pools.ahead({ ...charge, limit: pool })
+      if (!asked && pool?.lease !== undefined) this.#pools.ahead(ofPool(charge, pool))
     }
   }
 
@@ -257,7 +303,7 @@ class TwoStores implements RegionStore {
         if (pool === undefined) return
         this.#counts.region_asked += 1
         line.asked = true
-        const charge = { ...line.charge, limit: pool }
+        const charge = ofPool(line.charge, pool)
         const taken = await Promise.resolve(this.#pools.take({ charges: [charge], askedMs })).catch(() => undefined)
         const grant = taken?.grants[0]
         if (taken === undefined || grant === undefined || taken.source === 'policy') return
@@ -329,36 +375,18 @@ class TwoStores implements RegionStore {
   }
 }
 
+/** Of a region that has the global store in it, or next door. */
+const NEAR_MS = 5
 /** Its parts are shares. */
 const WHOLE: Limit = compileLimit({ id: '', algorithm: 'fixed_window', units: 1_000_000, windowUs: 1_000_000 })
 /** Clocks are compared by answers that took as long as the global ones do, and a little. */
 const CLOCK_ERROR_MS = 5
 
+/** Field by field, as all charges are made: V8 takes its time with others. */
+function ofPool({ owner, detail, min, max, kind }: Charge, limit: Limit): Charge {
+  return { limit, owner, detail, min, max, kind }
+}
+
 function isSpread({ limit }: Charge): boolean {
   return limit.spread !== undefined
-}
-
-function homeCharges(lines: readonly Line[]): Charge[] {
-  return lines.flatMap(({ charge, parts, paid }) => {
-    if (paid !== undefined) return []
-    if (parts === undefined) return charge
-    return parts.home === undefined ? [] : { ...charge, limit: parts.home }
-  })
-}
-
-/** Lines for which the pool is worth asking after the region has refused; none where another limit refuses as well. */
-function borrowable(lines: readonly Line[], { grants }: Taken): Line[] {
-  const home = grants.values()
-  const short: Line[] = []
-  for (const line of lines) {
-    const grant = line.paid !== undefined || isHomeless(line) ? undefined : home.next().value
-    if (!isBinding(line.charge.kind) || grant === undefined || grant.short === false) continue
-    if (line.asked || grant.short === 'stale_rules') return []
-    short.push(line)
-  }
-  return short
-}
-
-function isHomeless({ parts }: Line): boolean {
-  return parts !== undefined && parts.home === undefined
 }

@@ -19,8 +19,34 @@ export type Line = {
 }
 
 /** Nobody has paid for it yet, and only the pool can. */
-export function isOpen({ parts, paid }: Line): boolean {
-  return parts !== undefined && parts.home === undefined && paid === undefined
+export function isOpen(line: Line): boolean {
+  return isHomeless(line) && line.paid === undefined
+}
+
+/** What the pool has not paid, as the region counts it. */
+export function homeCharges(lines: readonly Line[]): Charge[] {
+  return lines.flatMap(({ charge, parts, paid }) => {
+    if (paid !== undefined) return []
+    if (parts === undefined) return charge
+    return parts.home === undefined ? [] : { ...charge, limit: parts.home }
+  })
+}
+
+/** Lines for which the pool is worth asking after the region has refused; none where another limit refuses as well. */
+export function borrowable(lines: readonly Line[], { grants }: Taken): Line[] {
+  const home = grants.values()
+  const short: Line[] = []
+  for (const line of lines) {
+    const grant = line.paid !== undefined || isHomeless(line) ? undefined : home.next().value
+    if (!isBinding(line.charge.kind) || grant === undefined || grant.short === false) continue
+    if (line.asked || grant.short === 'stale_rules') return []
+    short.push(line)
+  }
+  return short
+}
+
+export function isHomeless({ parts }: Line): boolean {
+  return parts !== undefined && parts.home === undefined
 }
 
 /** What the pool has paid: the answer to a take of one charge, and its own grant. */

@@ -8,6 +8,7 @@ import type { BucketName, Charge, ChargeKind } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
 import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compiling } from './compile.ts'
 import { type FactReader, invalidSubject, textOf } from './condition.ts'
+import { type Mismatch, mismatchOf, type RuleExplanation } from './explain.ts'
 import { RuleIndex, rulesAt, type Spot } from './match.ts'
 import { parsing } from './parse.ts'
 import { ATTRIBUTE, FACTS, type Rule } from './rule.ts'
@@ -17,6 +18,11 @@ const COST_MAX = 1_000_000_000
 export const FACT_LENGTH_MAX = 1024
 
 type Key = string | Readonly<Record<string, string>>
+
+/** Rules that are out of force for now: these, or all of them. */
+export type Suspended = ReadonlySet<string> | 'everything'
+
+export const NOTHING_SUSPENDED: Suspended = new Set()
 
 export class RuleSet {
   readonly rules: readonly Rule[]
@@ -74,13 +80,13 @@ export class RuleSet {
   }
 
   /** What a request has to pay, and for which limits. A permit is named by the request. */
-  plan(given: Subject, requestId: string | (() => string)): Plan {
+  plan(given: Subject, requestId: string | (() => string), suspended: Suspended = NOTHING_SUSPENDED): Plan {
     const { version } = this
     if (typeof given !== 'object' || given === null) throw invalidSubject('subject', given, 'give an object of facts')
-    const cost = given.cost === undefined ? 1 : checkedCost('cost', given.cost, given.cost)
+    const cost = costOf(given)
     const spot = this.#index.spotOf(textOf('path', given.path) ?? '/')
     const subject = withPath(given, spot)
-    const rules = this.#match(subject, spot)
+    const rules = this.#match(subject, spot, suspended)
     if (rules.length === 0) return this.#nothing
     const [first] = rules
     const sole = rules.length === 1 && first?.sole ? this.#planSole(first, first.sole, subject, cost) : undefined
@@ -129,13 +135,66 @@ export class RuleSet {
     return limits.map(({ limit, byIp }) => ({ limit: byIp?.limit ?? limit, owner: address, detail: detail ?? '' }))
   }
 
-  #match(subject: Subject, spot: Spot): readonly CompiledRule[] {
+  /** What each rule makes of a request, and why: in the order of the rules, at the price of looking at every one. */
+  *explain(given: Subject, suspended: Suspended): Sliced<RuleExplanation[]> {
+    const spot = this.#index.spotOf(textOf('path', given.path) ?? '/')
+    const readings = [spot, ...spot.others].map((one) => ({
+      subject: withPath(given, one),
+      matched: [] as CompiledRule[],
+    }))
+    const nowUs = this.#clock.nowUs()
+    const compiled = new Map(this.#compiled.map((rule) => [rule.id, rule]))
+    const why = new Map<string, Mismatch>()
+    for (const rule of this.rules) {
+      const id = rule.rule_id
+      if (isSuspended(suspended, id)) why.set(id, { reason: 'suspended', detail: 'the kill switch is on for it' })
+      for (const { subject, matched } of readings) {
+        const mismatch = mismatchOf(rule, compiled.get(id), subject, nowUs)
+        const own = compiled.get(id)
+        if (mismatch !== undefined) why.set(id, why.get(id) ?? mismatch)
+        else if (own !== undefined && !isSuspended(suspended, id)) matched.push(own)
+      }
+      yield
+    }
+    for (const { id } of readings.flatMap(({ matched }) => matched)) why.delete(id) // one reading is enough
+    const [{ subject }] = readings as [(typeof readings)[number]] // the spot itself is the first
+    this.#explainCharges(
+      subject,
+      readings.map(({ matched }) => matched),
+      why,
+    )
+    const applies: Mismatch = { reason: null, detail: 'it applies' }
+    return this.rules.map(({ rule_id: ruleId }) => ({ ruleId, ...(why.get(ruleId) ?? applies) }))
+  }
+
+  /** Of the rules that are for a request, says of those that do not charge it why they do not. */
+  #explainCharges(subject: Subject, readings: readonly CompiledRule[][], why: Map<string, Mismatch>): void {
+    const chosen = new Set(readings.flatMap(onePerGroup))
+    for (const { id, group, shadow } of readings.flat().filter((rule) => !chosen.has(rule))) {
+      const better = [...chosen].find((rule) => rule.group === group && rule.shadow === shadow)
+      why.set(id, { reason: 'group', detail: `of the group ${group}, ${better?.id} goes first` })
+    }
+    let bar: CompiledRule | undefined
+    for (const rule of chosen) {
+      const charges: Charge[] = []
+      const bars = this.#charge(rule, subject, costOf(subject), [], charges)
+      if (bars !== undefined && (bar === undefined || outranks(rule, bar))) bar = rule
+      if (bars === undefined && charges.length === 0) why.set(rule.id, chargesNothing(rule, subject))
+    }
+    for (const { id } of chosen) {
+      if (bar === undefined || id === bar.id || why.has(id)) continue
+      why.set(id, { reason: 'barred', detail: `${bar.id} refuses whatever the buckets hold, so nothing else is asked` })
+    }
+  }
+
+  #match(subject: Subject, spot: Spot, suspended: Suspended): readonly CompiledRule[] {
     const matched = rulesAt(spot, subject, textOf('method', subject.method) ?? '')
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
-    const chosen = this.#grouped ? onePerGroup(live) : live
+    const left = suspended === NOTHING_SUSPENDED ? live : live.filter(({ id }) => !isSuspended(suspended, id))
+    const chosen = this.#grouped ? onePerGroup(left) : left
     if (spot.others.length === 0) return chosen
     // Each reading chooses for itself: what can be read as an exempt path is exempt only if it is so in each.
-    return [...new Set([chosen, ...spot.others.map((other) => this.#match(subject, other))].flat())]
+    return [...new Set([chosen, ...spot.others.map((other) => this.#match(subject, other, suspended))].flat())]
   }
 
   /** Adds the charges of one rule, or returns the limit of 0 by which it refuses whatever its buckets hold. */
@@ -166,6 +225,18 @@ export class RuleSet {
     }
     return undefined
   }
+}
+
+function isSuspended(suspended: Suspended, ruleId: string): boolean {
+  return suspended === 'everything' || suspended.has(ruleId)
+}
+
+/** Why a rule that is for a request asks nothing of it. */
+function chargesNothing(rule: CompiledRule, subject: Subject): Mismatch {
+  const asked = rule.limitsByPlan.get(subject.plan ?? '') ?? rule.limits
+  if (asked.length === 0) return { reason: 'unlimited', detail: 'it sets no limit for this request' }
+  const fact = rule.owner(subject) === undefined ? (rule.rule.scope[0] ?? '') : rule.rule.scope.slice(1).join(', ')
+  return { reason: 'missing_fact', fact, detail: `the request has no ${fact}, and on_missing is ${rule.onMissing}` }
 }
 
 function unexpired(rules: readonly CompiledRule[], nowUs: number): CompiledRule[] {
@@ -217,6 +288,10 @@ function kindOf({ shadow }: CompiledRule): ChargeKind {
 /** What a request that costs `cost` is worth to a rule. */
 function unitsOf(rule: CompiledRule, subject: Subject, cost: number): number {
   return typeof rule.cost === 'number' ? rule.cost * cost : attributeCost(rule.cost(subject), rule)
+}
+
+function costOf({ cost }: Subject): number {
+  return cost === undefined ? 1 : checkedCost('cost', cost, cost)
 }
 
 function checkedCost(field: string, cost: number, given: unknown): number {

@@ -2,6 +2,7 @@
 // contract is handed the one in use.
 
 export type { TestFramework } from './contract-bench.ts'
+export { type EtcdProcess, startEtcd } from './etcd-process.ts'
 export { type FakeClock, fakeClock } from './fake-clock.ts'
 export { type FaultProxy, startFaultProxy } from './fault-proxy.ts'
 export { type PostgresProcess, startPostgres } from './postgres-process.ts'

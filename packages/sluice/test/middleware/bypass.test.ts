@@ -256,8 +256,8 @@ const INTRODUCTION = `# Attempts to get around a limit
 
 Written by \`packages/sluice/test/middleware/bypass.test.ts\`, which makes each attempt over a raw connection to every
 framework with its own router, on Node 20. A rule names each route; its limit is spent by a plain request, and then the
-attempt is made. **What a router routes is refused**, also by a rule with one bucket per path (\`scope: per_endpoint\`), in
-which only names of \`/files\` and a query before the path count as other paths.
+attempt is made. **What a router routes is refused**, also by a rule with one bucket per path (\`scope: per_endpoint\`),
+in which only names of \`/files\` and a query before the path count as other paths.
 
 A cell says what the application answers without a limiter, and what becomes of that with one:
 

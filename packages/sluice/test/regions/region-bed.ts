@@ -1,5 +1,5 @@
-// Two regions and what they share, on three real Redis servers. Time is moved by hand, for Redis and for nodes alike, so
-// that a busy machine has no part in what is measured; what can break is the way to the global Redis.
+// Two regions and what they share, on three real Redis servers. Time is moved by hand, for Redis and for nodes alike,
+// so that a busy machine has no part in what is measured; what can break is the way to the global Redis.
 
 import { Redis } from 'ioredis'
 import { type Charge, compileLimit, type Limit, type LimitNumbers, memoryStore, type Taken } from 'sluice'
@@ -20,6 +20,8 @@ import { Oracle } from '../simulation/oracle.ts'
 export type RegionName = 'eu' | 'us'
 export type BedOptions = {
   readonly shares: Shares
+  /** Far, unless it is said to be near: then the home pays first, and the pool is asked ahead of need. */
+  readonly near?: boolean
   /** By how much the clock of a region is ahead. */
   readonly skewMs?: Partial<Record<RegionName, number>>
 }
@@ -131,7 +133,7 @@ export class RegionBed {
     await Promise.all([this.global, ...Object.values(this.#regional)].map((redis) => redis.stop()))
   }
 
-  async #addNode(name: RegionName, { shares, skewMs = {} }: BedOptions): Promise<void> {
+  async #addNode(name: RegionName, { shares, near, skewMs = {} }: BedOptions): Promise<void> {
     const { clock } = this
     const skewUs = (skewMs[name] ?? 0) * 1000
     const regionalClock = { nowUs: () => clock.nowUs() + skewUs }
@@ -143,11 +145,13 @@ export class RegionBed {
     const home = redisStore(client(this.#regional[name].port), { ...PATIENT, clock: regionalClock })
     const pool = redisStore(client(this.ways[name].port), { ...PATIENT, clock })
     const timers = this.#timers
+    const nearMs = near ? 1 : -1
     const store = regionStore({
       name,
       shares,
       regional: leaseStore(home, { clock, timers }),
       global: pool,
+      nearMs,
       clock,
       timers,
     })

@@ -1,5 +1,6 @@
-// Limits that regions share, on every step of many random runs: partitions, crashes, a global store that is lost, clocks
-// that differ, shares that change. A run that breaks a promise prints how to replay it: `npm run sim` covers these too.
+// Limits that regions share, on every step of many random runs: partitions, crashes, a global store that is lost,
+// clocks that differ, shares that change. A run that breaks a promise prints how to replay it: `npm run sim` covers
+// these too.
 
 import { expect, test } from 'vitest'
 import { simulateRegions } from './simulate-regions.ts'

@@ -26,6 +26,8 @@ const ROLLOUT_US = 300_000
 const FORGOTTEN_US = 2_000_000 + 600_000
 const TTLS_US = [150_000, 600_000]
 const RETOLD = ['token', 'log', 'fixed']
+/** Whether the global store is asked before the home or behind it. */
+const [NEAR, FAR] = [5, -1] as const
 const BURST_EVERY_US = 700_000
 const BURST_US = 120_000
 
@@ -67,6 +69,7 @@ class RegionSimulation {
   readonly #limits: readonly Limit[]
   readonly #reweighs: boolean
   readonly #bursty: boolean
+  readonly #nearMs: number
   #loaded = true
   readonly #violations: string[] = []
   #shares: Shares
@@ -87,6 +90,7 @@ class RegionSimulation {
     })
     this.#reweighs = random.next() < 0.35
     this.#seconds = random.pick([2.25, 3.75])
+    this.#nearMs = random.pick([NEAR, FAR])
     this.#bursty = random.next() < 0.5
     this.#pauseUs = this.#bursty ? 2_000 : random.pick([6_000, 15_000])
     // Of shares that change, only what is easily exceeded has much to say.
@@ -142,6 +146,7 @@ class RegionSimulation {
       nextShares: this.#nextShares,
       regional: this.#timed(home),
       global: guardStore(networks.global.to(this.#global), { timers, random, deadlineMs: GLOBAL_MS }),
+      nearMs: this.#nearMs,
       clock,
       timers,
     })
@@ -218,7 +223,7 @@ class RegionSimulation {
 
   #giveBackLater(node: Node, charges: readonly Charge[], taken: Taken, admissions: readonly Admission[]): void {
     this.#world.after(this.#random.between(0, 300_000), () => {
-      if (!node.alive) return
+      if (!node.alive || !this.#loaded) return
       const gives = charges.flatMap((charge, index) => {
         const { units, bookedUs, part } = taken.grants[index] as Grant // one per charge
         const { limit, owner, detail } = charge

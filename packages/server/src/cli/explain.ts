@@ -1,0 +1,57 @@
+// `sluice explain`: what would happen to a request, which rules it meets and why it does not meet the others. Consumes
+// nothing. Asks a node, or the rules of a file.
+
+import { systemClock } from 'sluice'
+import { aligned } from '../aligned.ts'
+import { EXPLAIN_PATH, type ExplainAnswer, explain } from '../http/explain.ts'
+import { Api, SERVER_FLAGS } from './api.ts'
+import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
+import { RULES_FLAG, withRuleFile } from './offline.ts'
+import { paintOn } from './paint.ts'
+import { bodyOf, SUBJECT_FLAGS } from './subject-flags.ts'
+import type { Terminal } from './terminal.ts'
+import { limitRows, verdictOf } from './verdict.ts'
+
+export const EXPLAIN: Command = defineCommand({
+  name: 'explain',
+  summary: 'Tells which rules a request meets, and why not the others.',
+  details: 'It consumes nothing. A node wants a token of the role viewer.',
+  positionals: [],
+  flags: [...SUBJECT_FLAGS, RULES_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  examples: [
+    { does: 'why is she refused?', line: 'sluice explain --user alice --method POST --path /api/v1/messages' },
+    {
+      does: 'which rules of a file would apply?',
+      line: 'sluice explain --rules rules.yaml --path /demo --ip 192.0.2.1',
+    },
+  ],
+  run: async (given, terminal) => {
+    const body = bodyOf(given)
+    const file = given.text('rules')
+    const answer =
+      file === undefined
+        ? await new Api(given).post<ExplainAnswer>(EXPLAIN_PATH, body)
+        : await withRuleFile(file, (limiter) => explain(limiter, body, systemClock))
+    terminal.out(given.has('json') ? `${JSON.stringify(answer, null, 2)}\n` : textOf(answer, terminal))
+    return EXIT.done
+  },
+})
+
+function textOf({ answer, version, rules, left_out: leftOut }: ExplainAnswer, terminal: Terminal): string {
+  const paint = paintOn(terminal)
+  const applying = rules.filter(({ applies }) => applies)
+  const others = rules.filter(({ applies }) => !applies)
+  return [
+    `would be ${verdictOf(answer, terminal)}`,
+    '',
+    paint('bold', `Apply (version ${version}):`),
+    ...(applying.length === 0 ? ['  none'] : limitRows(applying.flatMap(({ limits = [] }) => limits))),
+    '',
+    paint('bold', 'Do not apply:'),
+    ...(others.length === 0
+      ? ['  none']
+      : aligned(others.map(({ rule_id: id, reason = '', detail }) => [id, reason, detail]))),
+    ...(leftOut === 0 ? [] : [`  … and ${leftOut} more`]),
+    '',
+  ].join('\n')
+}

@@ -1,0 +1,40 @@
+// A limiter of a rule file, in memory, for commands that need no server: what it counts is gone when the command ends.
+
+import { createLimiter, type Limiter, LimiterError } from 'sluice'
+import { ProblemError } from '../http/problem.ts'
+import { mistakesIn, useRuleFile } from '../rules/rule-file.ts'
+import { CommandError, EXIT, type Flag } from './command.ts'
+
+export const RULES_FLAG: Flag = {
+  name: 'rules',
+  value: '<file>',
+  help: 'Do it here, with the rules of a file and counters in memory, instead of asking a node.',
+  isFile: true,
+}
+
+export async function withRuleFile<T>(path: string, work: (limiter: Limiter) => Promise<T>): Promise<T> {
+  const limiter = limiterOf(path)
+  try {
+    return await work(limiter)
+  } catch (error) {
+    if (error instanceof LimiterError || error instanceof ProblemError)
+      throw new CommandError(error.message.replace(/^\[\w+\] /, ''), EXIT.wrong)
+    throw error
+  } finally {
+    await limiter.close()
+  }
+}
+
+function limiterOf(path: string): Limiter {
+  return ruleFileErrors(() => useRuleFile(path, (rules) => createLimiter({ rules })))
+}
+
+/** What is wrong with a rule file, told as it is elsewhere. */
+export function ruleFileErrors<T>(work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    if (!(error instanceof LimiterError)) throw error
+    throw new CommandError(`the rules are wrong\n${mistakesIn(error).join('\n')}`, EXIT.wrong)
+  }
+}

@@ -1,0 +1,116 @@
+// `sluice rules history`, `diff` and `rollback`: what the rules were before, and going back to it.
+
+import { parseRules, plainRule } from 'sluice'
+import { aligned } from '../aligned.ts'
+import { RULE_SET_PATH } from '../http/rule-set.ts'
+import { changesBetween, type PlainRule, type RuleChange } from '../rules/changes.ts'
+import { readRuleFile } from '../rules/rule-file.ts'
+import { Api, SERVER_FLAGS } from './api.ts'
+import type { Given } from './arguments.ts'
+import { changesText, summaryOf } from './changes-text.ts'
+import { type Command, CommandError, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
+import { ruleFileErrors } from './offline.ts'
+import { rollbackTo, ruleSet } from './rule-set-api.ts'
+import { CHANGE_FLAGS, change } from './rules-apply.ts'
+
+type VersionNote = {
+  readonly version: number
+  readonly rule_count: number
+  readonly actor: string
+  readonly reason: string | null
+  readonly created_at: string
+}
+
+const VERSION = /^\d{1,15}$/
+
+export const RULES_HISTORY: Command = defineCommand({
+  name: 'rules history',
+  summary: 'Tells who changed the rules of a node, when and why.',
+  positionals: [],
+  flags: [
+    {
+      name: 'limit',
+      value: '<number>',
+      help: 'How many versions, the newest first.',
+      fallback: '20',
+      accepts: (text) => /^([1-9]\d{0,2}|1000)$/.test(text),
+      fix: 'give a whole number from 1 to 1000',
+    },
+    ...SERVER_FLAGS,
+    ...OUTPUT_FLAGS,
+  ],
+  examples: [{ does: 'what happened lately?', line: 'sluice rules history --limit 5' }],
+  run: async (given, terminal) => {
+    const path = `${RULE_SET_PATH}/versions?limit=${given.text('limit')}`
+    const { versions } = await new Api(given).get<{ versions: VersionNote[] }>(path)
+    const rows = versions.map((note) => {
+      return [String(note.version), note.created_at, note.actor, String(note.rule_count), note.reason ?? '']
+    })
+    if (given.has('json')) terminal.out(`${JSON.stringify(versions, null, 2)}\n`)
+    else terminal.out(`${aligned([['VERSION', 'WHEN', 'WHO', 'RULES', 'WHY'], ...rows]).join('\n')}\n`)
+    return EXIT.done
+  },
+})
+
+export const RULES_DIFF: Command = defineCommand({
+  name: 'rules diff',
+  summary: 'Tells what differs between two rule sets: versions or files.',
+  details: 'A number is a version of the node, anything else a file; without a second one, the version in force.',
+  positionals: [
+    { name: '<from>', help: 'a version or a file' },
+    { name: '<to>', help: 'a version or a file', optional: true },
+  ],
+  flags: [...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  examples: [
+    { does: 'what did the last change do?', line: 'sluice rules diff 6 7' },
+    { does: 'does a file differ from what is in force?', line: 'sluice rules diff rules.yaml' },
+    { does: 'two files, no node asked', line: 'sluice rules diff old.yaml new.yaml' },
+  ],
+  run: async (given, terminal) => {
+    const changes = await differences(given)
+    if (given.has('json')) terminal.out(`${JSON.stringify(changes, null, 2)}\n`)
+    else terminal.out(changesText(changes, terminal))
+    terminal.tell(`${summaryOf(changes)}\n`)
+    return EXIT.done
+  },
+})
+
+async function differences(given: Given): Promise<readonly RuleChange[]> {
+  const [from = '', to] = given.positionals
+  const api = new Api(given)
+  if (VERSION.test(from) && (to === undefined || VERSION.test(to))) {
+    const query = new URLSearchParams({ from, ...(to === undefined ? {} : { to }) })
+    return (await api.get<{ changes: RuleChange[] }>(`${RULE_SET_PATH}/diff?${query}`)).changes
+  }
+  return changesBetween(await setNamed(from, api), to === undefined ? await inForce(api) : await setNamed(to, api))
+}
+
+async function setNamed(name: string, api: Api): Promise<readonly PlainRule[]> {
+  if (!VERSION.test(name)) return ruleFileErrors(() => readRuleFile(name)).map(complete)
+  const { rules } = await api.get<{ rules: unknown[] }>(`${RULE_SET_PATH}/versions/${name}`)
+  return parseRules(rules).map(complete)
+}
+
+async function inForce(api: Api): Promise<readonly PlainRule[]> {
+  return parseRules((await ruleSet(api)).rules).map(complete)
+}
+
+/** Sets from several places are compared complete: what one of them leaves out may be what another one says. */
+function complete(rule: Parameters<typeof plainRule>[0]): PlainRule {
+  return { ...plainRule(rule), rule_id: rule.rule_id }
+}
+
+export const RULES_ROLLBACK: Command = defineCommand({
+  name: 'rules rollback',
+  summary: 'Goes back to the rules of an earlier version.',
+  details: 'They become a new version, so that going back can be undone. Shows what would change and asks first.',
+  positionals: [{ name: '<version>', help: 'a version: sluice rules history lists them' }],
+  flags: [...CHANGE_FLAGS, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  examples: [{ does: 'undo', line: 'sluice rules rollback 6 --reason "7 refuses too many" --yes' }],
+  run: async (given, terminal) => {
+    const [version = ''] = given.positionals
+    if (!VERSION.test(version))
+      throw new CommandError(`<version>: give the number of a version (got ${JSON.stringify(version)})`, EXIT.wrong)
+    return change(given, terminal, rollbackTo(Number(version)))
+  },
+})

@@ -1,0 +1,124 @@
+// `sluice token create`, `list` and `revoke`: who may do what on a node.
+
+import { systemClock } from 'sluice'
+import { ROLES, type Role } from '../access/roles.ts'
+import { createToken } from '../access/token-table.ts'
+import { aligned } from '../aligned.ts'
+import type { Database } from '../db/database.ts'
+import { migrate } from '../db/migrate.ts'
+import { type PlainToken, plainToken, TOKENS_PATH } from '../http/tokens.ts'
+import { Api, SERVER_FLAGS } from './api.ts'
+import { type Command, CommandError, defineCommand, EXIT, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
+import { confirm, YES_FLAG } from './confirm.ts'
+import { DATABASE_FLAGS, namesDatabase, withDatabase } from './database-flags.ts'
+
+type MadeToken = PlainToken & { readonly token: string }
+
+const SECONDS_PER = { m: 60, h: 3600, d: 86_400 } as const
+
+export const TOKEN_CREATE: Command = defineCommand({
+  name: 'token create',
+  summary: 'Makes a token, and shows it once.',
+  details: `A token has one of the roles ${ROLES.join(', ')}. The token alone goes to standard output.`,
+  positionals: [{ name: '<name>', help: 'who or what uses it' }],
+  flags: [
+    { name: 'role', value: '<role>', help: 'What it may do.', choices: ROLES, fallback: 'viewer' },
+    {
+      name: 'expires-in',
+      value: '<duration>',
+      help: 'How long it is good for, such as 90d, 12h or 30m.',
+      shownFallback: 'until it is revoked',
+      accepts: (text) => secondsOf(text) !== undefined,
+      fix: 'give a whole number and a unit, m, h or d: 90d',
+    },
+    ...DATABASE_FLAGS,
+    ...SERVER_FLAGS,
+    JSON_FLAG,
+  ],
+  examples: [
+    { does: 'for a gateway', line: 'sluice token create gateway --role check --expires-in 90d' },
+    { does: 'the last admin token is lost', line: 'sluice token create me --role admin --data-dir .sluice' },
+    { does: 'for CI', line: 'SLUICE_TOKEN=$(sluice token create ci --role editor)' },
+  ],
+  run: async (given, terminal) => {
+    const [name = ''] = given.positionals
+    const role = ROLES.find((known) => known === given.text('role')) ?? 'viewer'
+    const seconds = secondsOf(given.text('expires-in') ?? '')
+    const made = namesDatabase(given)
+      ? await withDatabase(given, (database) => createThere(database, name, role, seconds))
+      : await new Api(given).post<MadeToken>(TOKENS_PATH, { name, role, ...(seconds && { ttl_seconds: seconds }) })
+    terminal.out(given.has('json') ? `${JSON.stringify(made, null, 2)}\n` : `${made.token}\n`)
+    const end = made.expires_at === null ? 'until it is revoked' : `until ${made.expires_at}`
+    terminal.tell(`${made.token_id}: role ${made.role}, ${end}. It is not shown again.\n`)
+    return EXIT.done
+  },
+})
+
+/** For whoever has the database and no token any more. */
+async function createThere(
+  database: Database,
+  name: string,
+  role: Role,
+  seconds: number | undefined,
+): Promise<MadeToken> {
+  await migrate(database)
+  const now = new Date(systemClock.nowUs() / 1000)
+  const expiresAt = seconds === undefined ? null : new Date(now.getTime() + seconds * 1000)
+  const made = await createToken(database, { name, role, expiresAt }, 'command', now)
+  if (made === undefined) throw new CommandError('there are too many tokens: revoke some first')
+  return { token: made.secret, ...plainToken(made.token) }
+}
+
+export const TOKEN_LIST: Command = defineCommand({
+  name: 'token list',
+  summary: 'Lists all tokens of a node; never the secrets.',
+  positionals: [],
+  flags: [...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  examples: [{ does: 'who has access?', line: 'sluice token list' }],
+  run: async (given, terminal) => {
+    const { tokens } = await new Api(given).get<{ tokens: PlainToken[] }>(TOKENS_PATH)
+    const rows = tokens.map((token) => [
+      token.token_id,
+      token.name,
+      token.role,
+      stateOf(token),
+      token.last_used_at ?? 'never',
+    ])
+    if (given.has('json')) terminal.out(`${JSON.stringify(tokens, null, 2)}\n`)
+    else terminal.out(`${aligned([['TOKEN', 'NAME', 'ROLE', 'GOOD', 'LAST USED'], ...rows]).join('\n')}\n`)
+    return EXIT.done
+  },
+})
+
+function stateOf({ revoked_at: revoked, expires_at: ends }: PlainToken): string {
+  if (revoked !== null) return `revoked ${revoked}`
+  return ends === null ? 'until revoked' : `until ${ends}`
+}
+
+export const TOKEN_REVOKE: Command = defineCommand({
+  name: 'token revoke',
+  summary: 'Ends a token, at once and for good.',
+  positionals: [{ name: '<token_id>', help: 'the id of a token: sluice token list has them' }],
+  flags: [YES_FLAG, { name: 'dry-run', help: 'Only tell which token it is.' }, ...SERVER_FLAGS],
+  examples: [{ does: 'it has leaked', line: 'sluice token revoke tok_1f0c2a9be4d77310 --yes' }],
+  run: async (given, terminal) => {
+    const [id = ''] = given.positionals
+    const api = new Api(given)
+    const { tokens } = await api.get<{ tokens: PlainToken[] }>(TOKENS_PATH)
+    const token = tokens.find(({ token_id: known }) => known === id)
+    if (token === undefined)
+      throw new CommandError(`there is no token ${id}: sluice token list has them all`, EXIT.wrong)
+    terminal.tell(`${id}: ${token.name}, role ${token.role}, ${stateOf(token)}\n`)
+    if (given.has('dry-run') || token.revoked_at !== null) return EXIT.done
+    await confirm(given, terminal, 'Revoke it?')
+    await api.send('DELETE', `${TOKENS_PATH}/${encodeURIComponent(id)}`)
+    terminal.tell('revoked\n')
+    return EXIT.done
+  },
+})
+
+/** `90d` → seconds. */
+function secondsOf(text: string): number | undefined {
+  const [, count, unit] = /^(\d{1,6})([mhd])$/.exec(text) ?? []
+  return unit === undefined ? undefined : Number(count) * SECONDS_PER[unit as keyof typeof SECONDS_PER]
+}

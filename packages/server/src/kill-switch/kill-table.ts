@@ -1,0 +1,67 @@
+// What is out of force, in the database: it outlives every node, and reaches all of them within a second.
+
+import { appendAudit } from '../audit/audit.ts'
+import type { Database, Queries } from '../db/database.ts'
+import type { Kill, KillStore } from './kill-switch.ts'
+
+export const KILLS_CHANNEL = 'sluice_kills'
+/** A rule always has an id. */
+const EVERYTHING = ''
+
+type KillRow = {
+  readonly rule_id: string
+  readonly since: Date
+  readonly actor: string
+  readonly reason: string | null
+}
+
+export async function readKills(queries: Queries): Promise<Kill[]> {
+  const rows = await queries.query<KillRow>(
+    'SELECT rule_id, since, actor, reason FROM kills ORDER BY since, rule_id',
+    [],
+  )
+  return rows.map(({ rule_id, since, actor, reason }) => {
+    return { ruleId: rule_id === EVERYTHING ? null : rule_id, since: since.toISOString(), by: actor, reason }
+  })
+}
+
+/** `refresh` brings what the table says into force here. */
+export function killsInDatabase(database: Database, refresh: () => Promise<void>, now: () => Date): KillStore {
+  const change = async (work: (queries: Queries) => Promise<void>) => {
+    await database.transaction(async (queries) => {
+      await work(queries)
+      await queries.query(`SELECT pg_notify('${KILLS_CHANNEL}', '')`)
+    })
+    await refresh()
+  }
+  return {
+    durable: true,
+    kill: ({ ruleId, since, by, reason }) =>
+      change(async (queries) => {
+        await queries.query(
+          `INSERT INTO kills (rule_id, since, actor, reason) VALUES ($1, $2, $3, $4)
+           ON CONFLICT (rule_id)
+             DO UPDATE SET since = excluded.since, actor = excluded.actor, reason = excluded.reason`,
+          [ruleId ?? EVERYTHING, since, by, reason],
+        )
+        await audit(queries, { actor: by, action: 'kill_switch.on', ruleId, reason }, now())
+      }),
+    revive: (ruleId, by) =>
+      change(async (queries) => {
+        await queries.query('DELETE FROM kills WHERE rule_id = $1', [ruleId ?? EVERYTHING])
+        await audit(queries, { actor: by, action: 'kill_switch.off', ruleId, reason: null }, now())
+      }),
+  }
+}
+
+type Turn = {
+  readonly actor: string
+  readonly action: string
+  readonly ruleId: string | null
+  readonly reason: string | null
+}
+
+function audit(queries: Queries, { actor, action, ruleId, reason }: Turn, at: Date): Promise<void> {
+  const target = ruleId === null ? 'everything' : `rule ${ruleId}`
+  return appendAudit(queries, { actor, action, target, diff: {}, reason: reason ?? undefined }, at)
+}

@@ -1,0 +1,11 @@
+// Which addresses only this machine can reach.
+
+import { matchesAny, parseAddress, parseCidr } from 'sluice/http'
+
+const LOOPBACK = ['127.0.0.0/8', '::1'].map(parseCidr).filter((cidr) => cidr !== undefined)
+
+/** A name other than localhost may lead anywhere. */
+export function isLoopback(host: string): boolean {
+  const address = parseAddress(host)
+  return address === undefined ? host === 'localhost' : matchesAny(LOOPBACK, address)
+}

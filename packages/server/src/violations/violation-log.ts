@@ -1,0 +1,124 @@
+// Refusals, on their way to the database. A check only leaves a note, which never waits and never fails; notes are
+// written together, a second later. When more come than can be written, the newest are dropped and counted.
+
+import { bucketOf, type Clock, type Decision } from 'sluice'
+import { canonicalAddress } from 'sluice/http'
+import { type Database, DatabaseUnavailable } from '../db/database.ts'
+import type { CheckBody } from '../http/schemas.ts'
+import type { Log } from '../log.ts'
+import { deleteBefore, insertViolations, type Violation } from './violation-table.ts'
+
+const PENDING_MAX = 5000
+/** At most so many every second: a flood of refusals must not become a flood of the database. */
+const BATCH_ROWS = 500
+const FLUSH_MS = 1000
+const RETRY_MS = 5000
+const CLEAN_MS = 3_600_000
+const DAY_MS = 86_400_000
+const ENDPOINT_MAX = 1024
+const ADDRESS_BITS = 128
+
+export type ViolationLogParts = {
+  readonly database: Database
+  /** Violations are kept for so many days. */
+  readonly days: number
+  readonly clock: Clock
+  readonly log: Log
+}
+
+export class ViolationLog {
+  readonly #parts: ViolationLogParts
+  #pending: Violation[] = []
+  #written = 0
+  #dropped = 0
+  #flushing: Promise<void> | undefined
+  #flushTimer: NodeJS.Timeout | undefined
+  #cleanTimer: NodeJS.Timeout | undefined
+  #closed = false
+  #lost = false
+
+  constructor(parts: ViolationLogParts) {
+    this.#parts = parts
+    this.#cleanTimer = setTimeout(() => void this.#clean(), FLUSH_MS).unref()
+  }
+
+  get written(): number {
+    return this.#written
+  }
+
+  get dropped(): number {
+    return this.#dropped
+  }
+
+  /** For every refusal. */
+  refused(decision: Decision, body: CheckBody): void {
+    if (this.#pending.length >= PENDING_MAX || this.#closed) {
+      this.#dropped += 1
+      return
+    }
+    this.#pending.push(violationOf(decision, body, this.#parts.clock.nowUs() / 1000))
+    this.#flushLater(FLUSH_MS)
+  }
+
+  /** Writes what is pending, if the database takes it, and ends. */
+  async close(): Promise<void> {
+    this.#closed = true
+    clearTimeout(this.#flushTimer)
+    clearTimeout(this.#cleanTimer)
+    await this.#flushing
+    while (this.#pending.length > 0 && !this.#lost) await this.#flush()
+    this.#dropped += this.#pending.length
+  }
+
+  #flushLater(ms: number): void {
+    if (this.#closed) return
+    this.#flushTimer ??= setTimeout(() => {
+      this.#flushTimer = undefined
+      this.#flushing = this.#flush().then(() => {
+        if (this.#pending.length > 0) this.#flushLater(this.#lost ? RETRY_MS : FLUSH_MS)
+      })
+    }, ms).unref()
+  }
+
+  async #flush(): Promise<void> {
+    const batch = this.#pending.splice(0, BATCH_ROWS)
+    const { database, log } = this.#parts
+    try {
+      await insertViolations(database, batch)
+      this.#written += batch.length
+      this.#lost = false
+    } catch (error) {
+      if (!this.#lost) log.error({ reason: String(error) }, 'violations cannot be written at the moment')
+      this.#lost = true
+      // Rows that the database does not want would be refused again.
+      if (error instanceof DatabaseUnavailable) this.#pending.unshift(...batch)
+      else this.#dropped += batch.length
+    }
+  }
+
+  async #clean(): Promise<void> {
+    const { database, days, clock, log } = this.#parts
+    try {
+      await deleteBefore(database, new Date(clock.nowUs() / 1000 - days * DAY_MS))
+    } catch (error) {
+      if (!this.#closed) log.warn({ reason: String(error) }, 'old violations could not be deleted')
+    }
+    if (!this.#closed) this.#cleanTimer = setTimeout(() => void this.#clean(), CLEAN_MS).unref()
+  }
+}
+
+function violationOf(decision: Decision, body: CheckBody, nowMs: number): Violation {
+  const { ruleId, name, fact, owner, detail } = bucketOf(decision) ?? NO_BUCKET
+  const key = [ruleId, name, fact, owner, ...(detail === '' ? [] : [detail])].join(':')
+  return {
+    bucket_key: key,
+    user_id: body.client_id ?? null,
+    ip_address: body.ip_address === undefined ? null : (canonicalAddress(body.ip_address, ADDRESS_BITS) ?? null),
+    endpoint: body.endpoint?.slice(0, ENDPOINT_MAX) ?? null,
+    requested_at: new Date(nowMs),
+    tokens_at_time: decision.remaining ?? 0,
+    rule_id: decision.ruleId,
+  }
+}
+
+const NO_BUCKET = { ruleId: '', name: '', fact: '', owner: '', detail: '' }

@@ -1,0 +1,72 @@
+// Violations in the database: written in batches, read page by page, deleted when they are old.
+
+import type { Queries } from '../db/database.ts'
+
+export type Violation = {
+  readonly bucket_key: string
+  readonly user_id: string | null
+  readonly ip_address: string | null
+  readonly endpoint: string | null
+  readonly requested_at: Date
+  readonly tokens_at_time: number
+  readonly rule_id: string | null
+}
+
+export type StoredViolation = Violation & { readonly violation_id: number }
+
+/** The place in the list, newest first, behind which a page begins. */
+export type ViolationPlace = { readonly requestedAt: Date; readonly violationId: number }
+
+export type ViolationQuery = {
+  readonly userId?: string | undefined
+  readonly ipAddress?: string | undefined
+  readonly ruleId?: string | undefined
+  readonly since?: Date | undefined
+  readonly before?: ViolationPlace | undefined
+  readonly limit: number
+}
+
+/** Deleted together: their number bounds how long others wait for the table. */
+const DELETED_ROWS = 5000
+
+export async function insertViolations(queries: Queries, violations: readonly Violation[]): Promise<void> {
+  const rows = violations.map((violation) => ({ ...violation, requested_at: violation.requested_at.toISOString() }))
+  await queries.query(
+    `INSERT INTO violations (bucket_key, user_id, ip_address, endpoint, requested_at, tokens_at_time, rule_id)
+     SELECT bucket_key, user_id, ip_address, endpoint, requested_at, tokens_at_time, rule_id
+     FROM jsonb_to_recordset($1::jsonb) AS row (bucket_key text, user_id text, ip_address inet, endpoint text,
+       requested_at timestamptz, tokens_at_time double precision, rule_id text)`,
+    [JSON.stringify(rows)],
+  )
+}
+
+export function findViolations(queries: Queries, wanted: ViolationQuery): Promise<StoredViolation[]> {
+  const { userId, ipAddress, ruleId, since, before, limit } = wanted
+  const conditions: string[] = []
+  const parameters: unknown[] = []
+  const where = (condition: string, ...values: readonly unknown[]) => {
+    const places = values.map((_, index) => `$${parameters.length + index + 1}`)
+    parameters.push(...values)
+    conditions.push(condition.replace(/\?/g, () => places.shift() ?? ''))
+  }
+  if (userId !== undefined) where('user_id = ?', userId)
+  if (ipAddress !== undefined) where('ip_address = ?::inet', ipAddress)
+  if (ruleId !== undefined) where('rule_id = ?', ruleId)
+  if (since !== undefined) where('requested_at >= ?', since)
+  if (before !== undefined)
+    where('(requested_at, violation_id) < (?::timestamptz, ?::bigint)', before.requestedAt, before.violationId)
+  parameters.push(limit)
+  return queries.query<StoredViolation>(
+    `SELECT violation_id, bucket_key, user_id, host(ip_address) AS ip_address, endpoint, requested_at, tokens_at_time,
+       rule_id
+     FROM violations ${conditions.length === 0 ? '' : `WHERE ${conditions.join(' AND ')}`}
+     ORDER BY requested_at DESC, violation_id DESC LIMIT $${parameters.length}`,
+    parameters,
+  )
+}
+
+export async function deleteBefore(queries: Queries, time: Date): Promise<void> {
+  const sql = `DELETE FROM violations WHERE violation_id IN (
+    SELECT violation_id FROM violations WHERE requested_at < $1 LIMIT ${DELETED_ROWS}) RETURNING 1`
+  while ((await queries.query(sql, [time])).length === DELETED_ROWS);
+}

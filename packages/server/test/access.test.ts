@@ -1,0 +1,216 @@
+import { readFileSync } from 'node:fs'
+import { fastify } from 'fastify'
+import { describe, expect, test } from 'vitest'
+import { guardRoutes } from '../src/access/guard.ts'
+import { ROLES, type Role, roleAllows } from '../src/access/roles.ts'
+import { newSecret, type Token, tokenHash } from '../src/access/token.ts'
+import { TokenBook } from '../src/access/token-book.ts'
+import { HOT_KEYS_PATH } from '../src/http/hot-keys.ts'
+import { isLoopback } from '../src/loopback.ts'
+import { Metrics } from '../src/metrics.ts'
+import { ADMIN_TOKEN, type App, CHECK, RULES, serveApp } from './service.ts'
+
+const page = readFileSync(new URL('../../../docs/reference/http-api.md', import.meta.url), 'utf8')
+
+/** `GET /readyz` → the role that it needs, as the page says. */
+const DOCUMENTED = new Map(
+  [...page.matchAll(/^\| `([A-Z]+ \/[^\s?`]*)\S*` \| (\w+) \|/gm)].map(([, route = '', role = '']) => [route, role]),
+)
+
+/** Only there on nodes that tests of their own start. */
+const ELSEWHERE = ['GET /api/v1/regions']
+
+const RULE = { rule_id: 'one', limit: 1000, window_seconds: 60 }
+const MINUTE_US = 60_000_000
+
+function tokenOf(secret: string, fields: Partial<Token> = {}): Token {
+  return {
+    ...{ tokenId: 'tok_1', name: 'test', role: 'admin', hash: tokenHash(secret) },
+    ...{ createdAt: '2029-01-01T00:00:00Z', expiresAt: null, revokedAt: null, ...fields },
+  }
+}
+
+type Operation = { requestBody?: { content: Record<string, { schema: { examples?: unknown[] }; example?: unknown }> } }
+type Route = { readonly name: string; readonly method: string; readonly path: string; readonly body: unknown }
+
+/** Every route that there is, with a body that it understands. */
+async function routesOf(app: App): Promise<Route[]> {
+  const { paths } = (await app.get('/openapi.json')).body as { paths: Record<string, Record<string, Operation>> }
+  return Object.entries(paths).flatMap(([url, methods]) =>
+    Object.entries(methods).map(([verb, { requestBody }]) => {
+      const { schema, example } = requestBody?.content['application/json'] ?? {}
+      const [method, path] = [verb.toUpperCase(), url.replace(/\{\w+\}/g, 'x')]
+      return { name: `${method} ${url}`, method, path, body: example ?? schema?.examples?.[0] }
+    }),
+  )
+}
+
+function call({ send }: App, { method, path, body }: Route, token: string | undefined) {
+  const headers = {
+    ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+    ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+  }
+  return send(path, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) })
+}
+
+/** What the page makes of a caller: `let in`, or the status that turns them away. */
+function expected(needed: string, role: Role | undefined, checksAreOpen: boolean): 'let in' | 401 | 403 {
+  if (needed === 'open' || (needed === 'check' && checksAreOpen)) return 'let in'
+  if (role === undefined) return 401
+  return roleAllows(role, needed as Role) ? 'let in' : 403
+}
+
+describe('every route is for those whom the documentation names, and for nobody else', () => {
+  const secrets = new Map(ROLES.map((role) => [role, newSecret()]))
+  const tokens = [...secrets].map(([role, secret]) => tokenOf(secret, { role, tokenId: `tok_${role}` }))
+  const callers = [
+    ['nobody', undefined, undefined] as const,
+    ...[...secrets].map(([role, s]) => [role, role, s] as const),
+  ]
+
+  test.each([true, false])('checks are open: %s', async (checksAreOpen) => {
+    const app = await serveApp([RULE], undefined, { tokens, checksAreOpen })
+    const routes = await routesOf(app)
+    const here = [...DOCUMENTED.keys()].filter((name) => !ELSEWHERE.includes(name))
+    expect(routes.map(({ name }) => name).sort()).toEqual(here.sort())
+    for (const route of routes) {
+      for (const [caller, role, secret] of callers) {
+        const { status } = await call(app, route, secret)
+        const met = status === 401 || status === 403 ? status : 'let in'
+        const wanted = expected(DOCUMENTED.get(route.name) ?? '', role, checksAreOpen)
+        expect(met, `${caller}: ${route.name} answered ${status}`).toBe(wanted)
+      }
+    }
+  })
+
+  test('a wrong, expired or revoked token is refused by every one of them', async () => {
+    const [expired, revoked] = [newSecret(), newSecret()]
+    const past = '2001-01-01T00:00:00.000Z'
+    const refused = [tokenOf(expired, { expiresAt: past }), tokenOf(revoked, { revokedAt: past })]
+    const app = await serveApp([RULE], undefined, { tokens: refused })
+    const routes = [...(await routesOf(app)), { name: 'no route', method: 'GET', path: '/nothing', body: undefined }]
+    for (const route of routes) {
+      for (const token of ['wrong', newSecret(), `${ADMIN_TOKEN}x`, expired, revoked, '']) {
+        app.clock.advanceUs(MINUTE_US)
+        const { status, body, headers } = await call(app, route, token)
+        expect({ status, code: body.code }, route.name).toEqual({ status: 401, code: 'UNAUTHORIZED' })
+        expect(headers.get('www-authenticate')).toBe('Bearer realm="sluice"')
+      }
+    }
+    expect(String((await app.get('/metrics')).body.text)).toContain(`sluice_tokens_refused_total ${routes.length * 6}`)
+  })
+
+  test('what a proxy sends along is for somebody else: the route itself sees to it who may ask', async () => {
+    const app = fastify()
+    const metrics = new Metrics()
+    guardRoutes(app, { tokens: new TokenBook(), adminToken: undefined, checksAreOpen: false, metrics })
+    app.get('/auth', { config: { access: 'proxy' } }, ({ caller }) => caller.id)
+    const { statusCode, body } = await app.inject({ url: '/auth', headers: { authorization: 'Bearer of.a.client' } })
+    expect([statusCode, body]).toEqual([200, 'anonymous'])
+  })
+
+  test('HEAD is GET', async () => {
+    const { address } = await serveApp([RULE])
+    const head = async (headers: Record<string, string>) => {
+      return (await fetch(address + RULES, { method: 'HEAD', headers })).status
+    }
+    expect([await head({}), await head({ authorization: `Bearer ${ADMIN_TOKEN}` })]).toEqual([401, 200])
+  })
+
+  test('one that does not say whom it is for is not accepted', () => {
+    const app = fastify()
+    const metrics = new Metrics()
+    guardRoutes(app, { tokens: new TokenBook(), adminToken: undefined, checksAreOpen: true, metrics })
+    expect(() => app.get('/new', () => 'secret')).toThrow('GET /new does not say who may call it')
+  })
+})
+
+test('roles: check asks for decisions only, the others each may do what those before them may', () => {
+  const table = ROLES.map((role) => [role, ROLES.filter((needed) => roleAllows(role, needed))])
+  expect(Object.fromEntries(table)).toEqual({
+    check: ['check'],
+    viewer: ['viewer'],
+    editor: ['viewer', 'editor'],
+    approver: ['viewer', 'editor', 'approver'],
+    admin: [...ROLES],
+  })
+})
+
+describe('a token', () => {
+  test('ends at the moment of expires_at, and is told when that was', async () => {
+    const secret = newSecret()
+    const app = await serveApp([RULE])
+    const endsMs = app.clock.nowUs() / 1000 + 5000
+    const expiresAt = new Date(endsMs).toISOString()
+    const withToken = await serveApp([RULE], undefined, { tokens: [tokenOf(secret, { expiresAt })] })
+    withToken.clock.advanceUs(5_000_000 - 1)
+    expect((await withToken.get(RULES, secret)).status).toBe(200)
+    withToken.clock.advanceUs(1)
+    expect((await withToken.get(RULES, secret)).body.detail).toBe(`This token ended at ${expiresAt}.`)
+  })
+
+  test('is of the scheme Bearer, in any case; what other schemes say is not for us', async () => {
+    const app = await serveApp([RULE])
+    const statuses = async (authorization: string) => {
+      const init = { headers: { authorization } }
+      return [(await app.send(RULES, init)).status, (await app.send('/readyz', init)).status]
+    }
+    expect(await statuses(`bearer ${ADMIN_TOKEN} `)).toEqual([200, 200])
+    expect(await statuses(`Basic ${ADMIN_TOKEN}`)).toEqual([401, 200])
+    expect(await statuses(ADMIN_TOKEN)).toEqual([401, 200])
+  })
+
+  test('is never logged, nor told to anybody', async () => {
+    const secret = newSecret()
+    const app = await serveApp([RULE], undefined, { tokens: [tokenOf(secret)] })
+    const answers = [await app.get(RULES, secret), await app.get(RULES, `${secret}x`), await app.get('/metrics')]
+    expect(JSON.stringify([answers, app.logged])).not.toContain(secret)
+  })
+
+  test('that is needed where none can be had is told where to get one', async () => {
+    const app = await serveApp([RULE], undefined, { adminToken: undefined })
+    expect((await app.get(RULES)).body.detail).toMatch(/role viewer.*start it with --admin-token, or with a database/)
+  })
+})
+
+describe('admin endpoints are limited by the engine', () => {
+  test('a token gets 500 requests at once, 50 a second, and others do not notice', async () => {
+    const [busy, calm] = [newSecret(), newSecret()]
+    const tokens = [tokenOf(busy, { tokenId: 'tok_busy' }), tokenOf(calm, { tokenId: 'tok_calm' })]
+    const app = await serveApp([RULE], undefined, { tokens })
+    const ask = async (secret: string) => (await app.get(HOT_KEYS_PATH, secret)).status
+    for (let sent = 0; sent < 500; sent += 1) expect(await ask(busy)).toBe(200)
+    const { status, headers, body } = await app.get(HOT_KEYS_PATH, busy)
+    expect({ status, code: body.code }).toEqual({ status: 429, code: 'TOO_MANY_REQUESTS' })
+    expect(headers.get('retry-after')).toBe('1')
+    expect(await ask(calm)).toBe(200)
+    expect((await app.post(CHECK, {}, busy)).status, 'checks have limits of their own').toBe(200)
+    app.clock.advanceUs(20_000)
+    expect([await ask(busy), await ask(busy)]).toEqual([200, 429])
+  })
+
+  test('20 wrong tokens a minute from one address; then none is tried, and good ones still work', async () => {
+    const secret = newSecret()
+    const app = await serveApp([RULE], undefined, { tokens: [tokenOf(secret)] })
+    const statusOf = async (token: string) => (await app.get('/readyz', token)).status
+    for (let tried = 0; tried < 20; tried += 1) expect(await statusOf(`guess-${tried}`)).toBe(401)
+    expect(await statusOf('guess')).toBe(429)
+    expect(await statusOf(ADMIN_TOKEN), 'the right guess is not rewarded').toBe(429)
+    expect(await statusOf(secret), 'what cannot be guessed needs no protection').toBe(200)
+    app.clock.advanceUs(2 * MINUTE_US)
+    for (let used = 0; used < 30; used += 1) expect(await statusOf(ADMIN_TOKEN)).toBe(200)
+  })
+})
+
+test.each([
+  ['127.0.0.1', true],
+  ['127.9.9.9', true],
+  ['::1', true],
+  ['localhost', true],
+  ['0.0.0.0', false],
+  ['::', false],
+  ['192.168.0.1', false],
+  ['example.org', false],
+])('%s is a loopback address: %s', (host, loopback) => {
+  expect(isLoopback(host)).toBe(loopback)
+})

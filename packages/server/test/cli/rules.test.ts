@@ -1,0 +1,267 @@
+import { writeFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { temporaryFolder, usePostgres } from '../databases.ts'
+import { ADMIN_TOKEN, ruleFile, serveFile, serveSettings } from '../service.ts'
+import { sluice } from './terminal.ts'
+
+const postgres = usePostgres()
+
+const ONE = `rules:
+  - rule_id: demo
+    endpoint_pattern: /demo
+    scope: per_user
+    limit: 5
+    window_seconds: 10
+  - rule_id: old
+    limit: 100
+    window_seconds: 60
+`
+const TWO = `rules:
+  - rule_id: demo
+    endpoint_pattern: /demo
+    scope: per_user
+    limit: 10
+    window_seconds: 10
+    burst: 20
+  - rule_id: uploads
+    endpoint_pattern: /files/**
+    limit: 3
+    window_seconds: 60
+`
+const PLAN = `~ demo
+    limit: 5 → 10
+    burst: none → 20
+- old
+    limit: 100
+    window_seconds: 60
++ uploads
+    endpoint_pattern: /files/**
+    limit: 3
+    window_seconds: 60
+`
+
+/** A node on a database of its own that enforces ONE, and a file with TWO. */
+async function node() {
+  const client = await serveSettings({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
+  const env = { SLUICE_URL: client.address, SLUICE_TOKEN: ADMIN_TOKEN }
+  const { code, out, told } = await sluice(['rules', 'apply', ruleFile(ONE), '--yes', '--json'], { env })
+  expect({ code, told }).toEqual({ code: 0, told: '' })
+  const { version } = JSON.parse(out) as { version: number }
+  const run = (args: readonly string[], answer?: boolean) =>
+    sluice(args, answer === undefined ? { env } : { env, answer })
+  return { ...client, env, version, run, file: ruleFile(TWO) }
+}
+
+describe('plan', () => {
+  test('tells what would change, rule by rule and field by field, and changes nothing', async () => {
+    const { run, version, file } = await node()
+    for (const args of [
+      ['rules', 'plan', file],
+      ['rules', 'apply', file, '--dry-run'],
+    ]) {
+      const { code, out, told } = await run(args)
+      expect({ code, told }).toEqual({ code: 0, told: `version ${version}: 1 created, 1 updated, 1 deleted\n` })
+      expect(sorted(out)).toEqual(sorted(PLAN))
+    }
+    const { out } = await run(['rules', 'plan', file, '--json'])
+    expect(JSON.parse(out)).toMatchObject({
+      version,
+      changes: [
+        { rule_id: 'demo', change: 'updated', before: { limit: 5 }, after: { limit: 10, burst: 20 } },
+        { rule_id: 'old', change: 'deleted' },
+        { rule_id: 'uploads', change: 'created' },
+      ],
+    })
+    const asJson = ruleFile(JSON.stringify([{ rule_id: 'demo', limit: 1, window: '1s' }]), 'rules.json')
+    expect((await run(['rules', 'plan', asJson])).told).toContain('0 created, 1 updated, 1 deleted')
+    const unchanged = await run(['rules', 'plan', ruleFile(ONE)])
+    expect(unchanged).toEqual({ code: 0, out: '', told: `version ${version}: nothing to change\n` })
+  })
+
+  test('colours are for terminals', async () => {
+    const { env, file } = await node()
+    expect((await sluice(['rules', 'plan', file], { env, colors: true })).out).toContain('\u001b[32m+ uploads\u001b[0m')
+  })
+
+  test('mistakes are told with their lines, before the node is asked', async () => {
+    const path = ruleFile('- { rule_id: a,\n limit: -1, window: 1m }')
+    for (const verb of ['plan', 'apply']) {
+      const { code, told } = await sluice(['rules', verb, path, '--url', 'http://127.0.0.1:65535'])
+      expect(code).toBe(2)
+      expect(told).toContain(`sluice rules ${verb}: the rules are wrong\n${path}:2: error: rules[0].limit: give`)
+    }
+  })
+})
+
+describe('apply', () => {
+  test('asks first, and does nothing without a yes', async () => {
+    const { run, version, file, check } = await node()
+    const nobody = await run(['rules', 'apply', file])
+    expect(nobody).toMatchObject({ code: 2, told: expect.stringContaining('nobody is here to confirm it: say --yes') })
+    const no = await run(['rules', 'apply', file], false)
+    expect(no).toMatchObject({ code: 3, told: expect.stringContaining('Change the rules?') })
+    expect(await check({ client_id: 'a', endpoint: '/demo' })).toMatchObject({ limit: 5 })
+    const yes = await run(['rules', 'apply', file, '--reason', 'more for all'], true)
+    expect(yes.code).toBe(0)
+    expect(yes.told).toMatch(new RegExp(`version ${version + 1} is in force\n$`))
+    expect(await check({ client_id: 'a', endpoint: '/demo' }), 'at once on this node').toMatchObject({ limit: 10 })
+  })
+
+  test('refuses when the rules moved on since the plan: exit code 5, and nothing changes', async () => {
+    const { run, version, file } = await node()
+    await run(['rules', 'apply', ruleFile('rules: []\n'), '--yes'])
+    const late = await run(['rules', 'apply', file, '--if-version', String(version), '--yes'])
+    expect(late.code).toBe(5)
+    expect(late.told).toContain(`the present version is ${version + 1}`)
+    expect((await run(['rules', 'export'])).out).toBe('rules: []\n')
+  })
+
+  test('refuses when they move on between the plan and the yes', async () => {
+    const { env, run, file } = await node()
+    const meanwhile = async () => {
+      await run(['rules', 'apply', ruleFile('rules: []\n'), '--yes'])
+      return true
+    }
+    const { code } = await sluice(['rules', 'apply', file], { env, answer: meanwhile })
+    expect(code).toBe(5)
+    expect((await run(['rules', 'export'])).out).toBe('rules: []\n')
+  })
+
+  test('a node whose rules are a file names it: exit code 5', async () => {
+    const { address, rulesPath } = await serveFile(ONE)
+    const { code, told } = await sluice([
+      'rules',
+      'apply',
+      rulesPath,
+      '--yes',
+      '--url',
+      address,
+      '--token',
+      ADMIN_TOKEN,
+    ])
+    expect(code).toBe(5)
+    expect(told).toContain('409 RULES_FROM_FILE')
+    expect(told).toContain(rulesPath)
+  })
+})
+
+describe('list, show and export', () => {
+  test('list has a row per rule', async () => {
+    const { run, version } = await node()
+    const { code, out, told } = await run(['rules', 'list'])
+    expect({ code, told }).toEqual({ code: 0, told: `version ${version}: 2 rules\n` })
+    expect(out).toMatch(/^ {2}demo +5\/10s +per_user +any \/demo$/m)
+    expect((await run(['rules', 'list', '--search', 'dem'])).out).not.toContain('old')
+  })
+
+  test('rules that are off are listed on demand', async () => {
+    const { run } = await node()
+    await run(['rules', 'apply', ruleFile('- { rule_id: off, limit: 1, window: 1m, enabled: false }\n'), '--yes'])
+    expect((await run(['rules', 'list'])).out).not.toContain('off')
+    expect((await run(['rules', 'list', '--all'])).out).toMatch(/^ {2}off \(off\) /m)
+  })
+
+  test('show is the rule, and names the one that was meant', async () => {
+    const { run } = await node()
+    const { out } = await run(['rules', 'show', 'demo'])
+    expect(out).toBe(ONE.split('  - rule_id: old')[0])
+    expect(JSON.parse((await run(['rules', 'show', 'demo', '--json'])).out)).toMatchObject({
+      rule_id: 'demo',
+      limit: 5,
+    })
+    const { code, told } = await run(['rules', 'show', 'dmeo'])
+    expect({ code, told }).toEqual({
+      code: 2,
+      told: 'sluice rules show: there is no rule "dmeo"; did you mean "demo"?\n',
+    })
+  })
+
+  test('what export prints, apply takes: nothing to change', async () => {
+    const { run, file } = await node()
+    await run(['rules', 'apply', file, '--yes'])
+    const { out } = await run(['rules', 'export'])
+    writeFileSync(file, out)
+    expect((await run(['rules', 'plan', file])).told).toContain('nothing to change')
+    expect(JSON.parse((await run(['rules', 'export', '--json'])).out).rules).toHaveLength(2)
+  })
+})
+
+describe('history, diff and rollback', () => {
+  test('history tells who, when and why, the newest first', async () => {
+    const { run, version, file } = await node()
+    await run(['rules', 'apply', file, '--yes', '--reason', 'more for all'])
+    const { out } = await run(['rules', 'history', '--limit', '2'])
+    const [head, newest, before] = out.split('\n')
+    expect(head).toMatch(/^ {2}VERSION +WHEN +WHO +RULES +WHY$/)
+    expect(newest).toMatch(new RegExp(`^  ${version + 1} +\\d{4}-\\S+Z +admin-token +2 +more for all$`))
+    expect(before).toMatch(new RegExp(`^  ${version} +`))
+  })
+
+  test('diff compares versions and files in any combination', async () => {
+    const { run, version, file } = await node()
+    await run(['rules', 'apply', file, '--yes'])
+    const one = ruleFile(ONE)
+    const ways = [
+      [String(version), String(version + 1)],
+      [String(version)],
+      [one, file],
+      [String(version), file],
+      [one],
+    ]
+    for (const way of ways) {
+      const { code, out, told } = await run(['rules', 'diff', ...way])
+      expect({ code, told }, way.join(' ')).toEqual({ code: 0, told: '1 created, 1 updated, 1 deleted\n' })
+      expect(out).toMatch(/^~ demo\n {4}limit: 5 → 10$/m)
+    }
+    expect(await sluice(['rules', 'diff', one, file]), 'two files need no node').toMatchObject({ code: 0 })
+  })
+
+  test('rollback shows, asks, and makes a new version of the old rules', async () => {
+    const { run, version, file, check } = await node()
+    await run(['rules', 'apply', file, '--yes'])
+    const shown = await run(['rules', 'rollback', String(version), '--dry-run'])
+    expect(shown.out).toMatch(/^~ demo$/m)
+    expect(shown.out).toMatch(/^ {4}limit: 10 → 5$/m)
+    const { code, told } = await run(['rules', 'rollback', String(version), '--yes', '--reason', 'too many'])
+    expect({ code, told }).toMatchObject({
+      code: 0,
+      told: expect.stringContaining(`version ${version + 2} is in force`),
+    })
+    expect(await check({ client_id: 'a', endpoint: '/demo' })).toMatchObject({ limit: 5 })
+  })
+
+  test('versions and files that there are not end with 2', async () => {
+    const { run } = await node()
+    const mistakes = [
+      [['rollback', '999', '--yes'], 'VERSION_UNKNOWN'],
+      [['rollback', 'last'], '<version>: give the number of a version (got "last")'],
+      [['diff', '999'], 'VERSION_UNKNOWN'],
+      [['diff', 'nowhere.yaml'], 'give a file that can be read'],
+      [['history', '--limit', '0'], '--limit: give a whole number from 1 to 1000'],
+    ] as const
+    for (const [args, message] of mistakes) {
+      expect(await run(['rules', ...args])).toMatchObject({ code: 2, out: '', told: expect.stringContaining(message) })
+    }
+  })
+})
+
+test('every command of rules is denied without a token: exit code 4', async () => {
+  const { address } = await node()
+  const file = ruleFile(TWO)
+  for (const args of [
+    ['list'],
+    ['show', 'a'],
+    ['export'],
+    ['history'],
+    ['diff', '1'],
+    ['plan', file],
+    ['apply', file],
+  ]) {
+    expect(await sluice(['rules', ...args, '--url', address]), args.join(' ')).toMatchObject({ code: 4, out: '' })
+  }
+})
+
+/** The order of fields is not promised. */
+function sorted(text: string): string[] {
+  return text.split('\n').sort()
+}

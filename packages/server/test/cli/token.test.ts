@@ -1,0 +1,95 @@
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { migrate } from '../../src/db/migrate.ts'
+import { openDatabase } from '../../src/db/open-database.ts'
+import { temporaryFolder, usePostgres } from '../databases.ts'
+import { ADMIN_TOKEN, serveApp, serveFile } from '../service.ts'
+import { sluice } from './terminal.ts'
+
+const postgres = usePostgres()
+
+/** A node on a database of its own, and how commands reach both. */
+async function node() {
+  const url = postgres().createDatabase()
+  const database = await openDatabase({ database: url, dataDir: '' })
+  onTestFinished(() => database.close())
+  await migrate(database)
+  const app = await serveApp([], undefined, { database, dataDir: temporaryFolder() })
+  const env = { SLUICE_URL: app.address, SLUICE_TOKEN: ADMIN_TOKEN }
+  return { ...app, database, url, env }
+}
+
+describe('tokens', () => {
+  test('are made, shown once, listed without the secret, and revoked', async () => {
+    const { env, address } = await node()
+    const made = await sluice(['token', 'create', 'gateway', '--role', 'viewer', '--expires-in', '90d'], { env })
+    expect(made).toMatchObject({ code: 0, out: expect.stringMatching(/^sluice_\S{43}\n$/) })
+    const secret = made.out.trim()
+    const [, id = ''] = /^(tok_\w+): role viewer, until .+\. It is not shown again\.\n$/.exec(made.told) ?? []
+    const list = async () => (await sluice(['token', 'list'], { env })).out
+    expect(await list()).toMatch(new RegExp(`^  ${id} +gateway +viewer +until \\S+ +never$`, 'm'))
+    expect(await list()).not.toContain(secret)
+
+    const explained = ['explain', '--path', '/', '--url', address, '--token', secret]
+    expect((await sluice(explained)).code, 'the new token opens what its role may').toBe(0)
+    const unasked = await sluice(['token', 'revoke', id], { env })
+    expect(unasked).toMatchObject({ code: 2, told: expect.stringContaining('say --yes, or --dry-run') })
+    expect((await sluice(['token', 'revoke', id], { env, answer: false })).code).toBe(3)
+    expect((await sluice(['token', 'revoke', id, '--dry-run'], { env })).code).toBe(0)
+    expect((await sluice(explained)).code, 'nothing was revoked yet').toBe(0)
+    expect(await sluice(['token', 'revoke', id], { env, answer: true })).toMatchObject({ code: 0, out: '' })
+    expect((await sluice(explained)).code).toBe(4)
+    expect(await list()).toMatch(new RegExp(`^  ${id} +gateway +viewer +revoked `, 'm'))
+  })
+
+  test('can be made in the database itself, by whoever has no token any more', async () => {
+    const { url, address, records } = await node()
+    const made = await sluice(['token', 'create', 'me', '--role', 'admin', '--database', url, '--json'])
+    expect(made.code).toBe(0)
+    const { token, role } = JSON.parse(made.out) as { token: string; role: string }
+    expect(role).toBe('admin')
+    await expect.poll(() => records.tokens.find(token)?.role, { timeout: 20_000 }).toBe('admin')
+    expect((await sluice(['token', 'list', '--url', address, '--token', token])).code).toBe(0)
+  })
+
+  test.each([
+    [['token', 'create'], 2, '<name>: give who or what uses it'],
+    [['token', 'create', 'x', '--role', 'veiwer'], 2, 'did you mean "viewer"?'],
+    [['token', 'create', 'x', '--expires-in', 'soon'], 2, 'give a whole number and a unit'],
+    [['token', 'create', 'x', '--data-dir', '/nowhere'], 2, '--data-dir: give a folder that exists (got "/nowhere")'],
+    [['token', 'create', 'x', '--database', 'postgres://127.0.0.1:65535/x'], 1, 'the database cannot be used: '],
+    [['token', 'lits'], 2, 'there is no command "token lits"; did you mean "sluice token list"?'],
+    [['token'], 2, 'sluice token: say what: create, list, revoke'],
+  ])('%j ends with %i', async (args, code, message) => {
+    expect(await sluice(args)).toMatchObject({ code, out: '', told: expect.stringContaining(message) })
+  })
+
+  test('an unknown one, and a node that keeps none', async () => {
+    const { env } = await node()
+    expect(await sluice(['token', 'revoke', 'tok_0'], { env })).toMatchObject({ code: 2 })
+    const { address } = await serveFile('[]')
+    const { code, told } = await sluice(['token', 'list', '--url', address, '--token', ADMIN_TOKEN])
+    expect(code).toBe(5)
+    expect(told).toContain('409 NO_DATABASE: Tokens are kept in a database, and this node has none.')
+  })
+})
+
+describe('audit verify', () => {
+  test('passes, and fails once an entry is edited by hand: by a node, and without one', async () => {
+    const { env, url, database } = await node()
+    for (const name of ['a', 'b', 'c']) await sluice(['token', 'create', name], { env })
+    const ways = [[], ['--database', url]]
+    for (const way of ways) {
+      const { code, out } = await sluice(['audit', 'verify', ...way], { env })
+      expect({ code, out }).toEqual({ code: 0, out: expect.stringMatching(/^intact: 4 entries, hash [0-9a-f]{64}\n$/) })
+    }
+    await database.query('ALTER TABLE audit DISABLE TRIGGER ALL')
+    await database.query(`UPDATE audit SET actor = 'somebody else' WHERE seq = 3`)
+    for (const way of ways) {
+      const { code, out } = await sluice(['audit', 'verify', ...way], { env })
+      expect(code).toBe(3)
+      expect(out).toBe('broken: row 3 or a row before it was edited or moved; 2 entries before it are intact\n')
+    }
+    const { out } = await sluice(['audit', 'verify', '--json'], { env })
+    expect(JSON.parse(out)).toMatchObject({ intact: false, rows: 2, seq: 3 })
+  })
+})

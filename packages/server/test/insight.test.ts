@@ -1,0 +1,199 @@
+import { readFileSync } from 'node:fs'
+import { REASONS } from 'sluice'
+import { describe, expect, test } from 'vitest'
+import { DECISIONS_PATH } from '../src/http/decisions.ts'
+import { EXPLAIN_PATH } from '../src/http/explain.ts'
+import { RESET_PATH } from '../src/http/reset.ts'
+import { keyHash } from '../src/log.ts'
+import { ADMIN_TOKEN, type App, CHECK, serveApp } from './service.ts'
+
+const hash = keyHash('a secret of tests')
+const TWO = { rule_id: 'two', name: 'Two', scope: 'per_user', limit: 2, window_seconds: 60 }
+const POSTS = { rule_id: 'posts', method: 'POST', limit: 5, window_seconds: 60 }
+
+describe(`POST ${EXPLAIN_PATH}`, () => {
+  const explain = ({ post }: App, body: object) => post(EXPLAIN_PATH, body, ADMIN_TOKEN)
+
+  test('tells what would happen, which rules apply with their numbers, and why the others do not', async () => {
+    const app = await serveApp([POSTS, TWO, { ...TWO, rule_id: 'off', enabled: false }])
+    await app.check({ client_id: 'alice' })
+    const { status, body } = await explain(app, { client_id: 'alice', method: 'GET' })
+    expect(status).toBe(200)
+    expect(body).toEqual({
+      answer: { allowed: true, remaining: 1, limit: 2, reset_at: expect.any(Number) },
+      source: 'store',
+      version: 1,
+      rules: [
+        {
+          ...{ rule_id: 'two', applies: true, detail: 'it applies' },
+          limits: [expect.objectContaining({ name: 'default', remaining: 1, limit: 2, allowed: true })],
+        },
+        {
+          ...{ rule_id: 'posts', applies: false, reason: 'method' },
+          detail: 'it is for POST, and the request has GET',
+        },
+        { rule_id: 'off', applies: false, reason: 'disabled', detail: 'enabled is false' },
+      ],
+      left_out: 0,
+    })
+  })
+
+  test('consumes nothing, and is not counted', async () => {
+    const app = await serveApp([TWO])
+    for (let asked = 0; asked < 5; asked += 1) await explain(app, { client_id: 'alice' })
+    expect(await app.check({ client_id: 'alice' })).toMatchObject({ remaining: 1 })
+    expect(String((await app.get('/metrics')).body.text)).toContain(
+      'sluice_checks_total{rule="two",result="allowed"} 1',
+    )
+  })
+
+  test('a refusal is told as a check would tell it', async () => {
+    const app = await serveApp([{ ...TWO, limit: 0 }])
+    const { body } = await explain(app, { client_id: 'alice' })
+    expect(body.answer).toMatchObject({ allowed: false, rule_id: 'two', violated_rule: 'Two', retry_after: null })
+  })
+
+  test('of thousands of rules it tells the hundred that come closest', async () => {
+    const far = Array.from({ length: 2000 }, (_, index) => ({ ...TWO, rule_id: `far${index}`, endpoint_pattern: '/x' }))
+    const app = await serveApp([...far, POSTS, TWO])
+    const { body } = await explain(app, { client_id: 'alice' })
+    const ids = (body.rules as { rule_id: string }[]).map(({ rule_id }) => rule_id)
+    expect(ids).toHaveLength(101)
+    expect(ids.slice(0, 3)).toEqual(['two', 'posts', 'far0'])
+    expect(body.left_out).toBe(1901)
+  })
+
+  test('every reason is in http-api.md', () => {
+    const page = readFileSync(new URL('../../../docs/reference/http-api.md', import.meta.url), 'utf8')
+    const [table = ''] = /\| `reason` \|[\s\S]*?\n\n/.exec(page) ?? []
+    const told = table
+      .split('\n')
+      .slice(2)
+      .flatMap((line) => [...(line.split('|')[1]?.matchAll(/`(\w+)`/g) ?? [])])
+    expect(told.map(([, reason]) => reason)).toEqual([...REASONS])
+  })
+
+  test('is asked in the words of a check', async () => {
+    const app = await serveApp([TWO])
+    expect((await explain(app, { client_idd: 'x' })).body.detail).toBe(
+      'client_idd: unknown field; did you mean "client_id"?',
+    )
+    expect((await explain(app, { dry_run: true })).body).toMatchObject({ status: 400, code: 'REQUEST_INVALID' })
+    expect((await explain(app, { ip_address: 'x' })).body).toMatchObject({ errors: [{ field: 'ip_address' }] })
+  })
+})
+
+describe(`GET ${DECISIONS_PATH}`, () => {
+  const find = ({ get }: App, id: unknown) => get(`${DECISIONS_PATH}/${id}`, ADMIN_TOKEN)
+  const list = async ({ get }: App, query = '') =>
+    (await get(DECISIONS_PATH + query, ADMIN_TOKEN)).body.decisions as Record<string, unknown>[]
+
+  test('a refusal is explained by the id that the client was told', async () => {
+    const app = await serveApp([{ ...TWO, limit: 1 }])
+    const request = { client_id: 'alice', method: 'GET', endpoint: '/a' }
+    await app.check(request)
+    app.clock.advanceUs(1_000_000)
+    const { request_id } = await app.check(request)
+    const { status, body } = await find(app, request_id)
+    expect(status).toBe(200)
+    expect(body).toMatchObject({
+      ...{ request_id, allowed: false, rule_id: 'two', version: 1, source: 'store' },
+      ...{ method: 'GET', endpoint: '/a', limit: 1, remaining: 0, retry_after_ms: 59_000 },
+      at: new Date(app.clock.nowUs() / 1000).toISOString(),
+      key_hash: hash('user', 'alice'),
+      limits: [{ rule_id: 'two', short: 'now' }],
+    })
+    expect(JSON.stringify(body)).not.toContain('alice')
+  })
+
+  test('so is an admission that has a name, as it was when it was decided', async () => {
+    const app = await serveApp([TWO])
+    await app.check({ client_id: 'alice', request_id: 'order 17/a' })
+    await app.check({ client_id: 'alice' })
+    expect(await find(app, encodeURIComponent('order 17/a'))).toMatchObject({
+      status: 200,
+      body: { allowed: true, remaining: 1, key_hash: hash('user', 'alice') },
+    })
+  })
+
+  test('an id may be as long as a check lets it be', async () => {
+    const app = await serveApp([TWO])
+    const request_id = 'é/'.repeat(512)
+    await app.check({ client_id: 'alice', request_id })
+    expect((await find(app, encodeURIComponent(request_id))).body).toMatchObject({ request_id })
+  })
+
+  test('an id that is used again means the newest', async () => {
+    const app = await serveApp([{ ...TWO, limit: 1 }])
+    for (const allowed of [true, false]) {
+      await app.check({ client_id: 'alice', request_id: 'again' })
+      expect((await find(app, 'again')).body).toMatchObject({ allowed })
+      app.clock.advanceUs(1)
+    }
+  })
+
+  test('the list has the newest first: every refusal, and one of 128 admissions without a name', async () => {
+    const app = await serveApp([{ ...TWO, limit: 300 }])
+    for (let sent = 0; sent < 302; sent += 1) {
+      await app.check({ client_id: 'alice' })
+      app.clock.advanceUs(1)
+    }
+    expect((await list(app)).map(({ allowed, remaining }) => `${allowed} ${remaining}`)).toEqual([
+      ...['false 0', 'false 0', `true ${300 - 256}`, `true ${300 - 128}`],
+    ])
+    expect(await list(app, '?limit=1')).toHaveLength(1)
+  })
+
+  test('what is not known is a 404 that says why that may be', async () => {
+    const app = await serveApp([TWO])
+    expect(await find(app, 'nobody')).toMatchObject({ status: 404, body: { code: 'DECISION_UNKNOWN' } })
+  })
+
+  test('a dry run is no decision, and a request that no rule is for has no key', async () => {
+    const app = await serveApp([TWO])
+    await app.check({ client_id: 'alice', dry_run: true, request_id: 'dry' })
+    expect((await find(app, 'dry')).status).toBe(404)
+    await app.check({ request_id: 'free' })
+    expect((await find(app, 'free')).body).toMatchObject({ allowed: true, rule_id: null, key_hash: null, limits: [] })
+  })
+})
+
+describe(`POST ${RESET_PATH}`, () => {
+  const reset = ({ post }: App, body: unknown) => post(RESET_PATH, body, ADMIN_TOKEN)
+
+  test('forgets what one key has used, and nothing else', async () => {
+    const app = await serveApp([{ ...TWO, limit: 1 }])
+    for (const client_id of ['alice', 'bob']) await app.check({ client_id })
+    expect(await reset(app, { rule_id: 'two', key: 'alice' })).toMatchObject({ status: 200, body: { reset: true } })
+    expect(await app.check({ client_id: 'alice' })).toMatchObject({ allowed: true })
+    expect(await app.check({ client_id: 'bob' })).toMatchObject({ allowed: false })
+  })
+
+  test('takes the facts of a composite key by name', async () => {
+    const app = await serveApp([{ ...TWO, scope: ['user', 'tenant'], limit: 1 }])
+    const request = { client_id: 'alice', tenant: 'acme' }
+    await app.check(request)
+    await reset(app, { rule_id: 'two', key: { user: 'alice', tenant: 'acme' } })
+    expect(await app.check(request)).toMatchObject({ allowed: true })
+  })
+
+  test.each([
+    [{ rule_id: 'none', key: 'a' }, 'ruleId', 'give the id of a rule in force'],
+    [{ rule_id: 'two', key: { tenant: 'a' } }, 'key', 'give every fact of the key: user'],
+    [{ rule_id: 'two' }, 'key', /give a text of at most 1024/],
+    [{ rule_id: 'two', key: 5 }, 'key', /give a text of at most 1024/],
+    [{ rule_id: 'two', key: { user: 5 } }, 'key.user', 'give a text'],
+  ])('%j is a 400', async (body, field, fix) => {
+    const answer = await reset(await serveApp([TWO]), body)
+    expect(answer).toMatchObject({ status: 400, body: { code: 'REQUEST_INVALID' } })
+    const [first] = answer.body.errors as { field: string; fix: string }[]
+    expect(first?.field).toBe(field)
+    expect(first?.fix).toMatch(fix)
+  })
+})
+
+test('neither explaining nor remembering shows in what a check answers', async () => {
+  const app = await serveApp([TWO])
+  const { body } = await app.post(CHECK, { client_id: 'alice' })
+  expect(Object.keys(body)).toEqual(['allowed', 'remaining', 'limit', 'reset_at'])
+})

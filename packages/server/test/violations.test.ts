@@ -1,0 +1,152 @@
+import { expect, test, vi } from 'vitest'
+import type { Database } from '../src/db/database.ts'
+import { migrate } from '../src/db/migrate.ts'
+import { VIOLATIONS_PATH } from '../src/http/violations.ts'
+import { describeDatabases } from './databases.ts'
+import { ADMIN_TOKEN, type App, CHECK, serveApp } from './service.ts'
+
+const BAN = { rule_id: 'ban', scope: ['user', 'ip'], limit: 0, window_seconds: 60 }
+const ONE = { rule_id: 'one', scope: 'per_user', limit: 1, window_seconds: 60, endpoint_pattern: '/one' }
+const PATIENTLY = { timeout: 10_000, interval: 50 }
+
+type Found = { violations: Record<string, unknown>[]; next: string | null }
+
+async function find({ get }: App, query: Record<string, string> = {}): Promise<Found> {
+  const { status, body } = await get(`${VIOLATIONS_PATH}?${new URLSearchParams(query)}`, ADMIN_TOKEN)
+  expect(status).toBe(200)
+  return body as unknown as Found
+}
+
+const written = ({ records }: App, count: number) =>
+  vi.waitFor(() => expect(records.violations?.written).toBe(count), PATIENTLY)
+
+describeDatabases('violations', ({ open }) => {
+  const serve = async (rules: readonly object[] = [ONE, { ...BAN, endpoint_pattern: '/ban' }]) => {
+    const database = await open()
+    await migrate(database)
+    return { app: await serveApp(rules, undefined, { database }), database }
+  }
+
+  /** Three users and two addresses, refused a second apart. */
+  const filled = async () => {
+    const { app, database } = await serve()
+    for (const [client_id, ip_address] of [
+      ['alice', '192.0.2.1'],
+      ['bob', '192.0.2.1'],
+      ['alice', '2001:DB8::1'],
+    ]) {
+      await app.check({ client_id, ip_address, endpoint: '/ban' })
+      app.clock.advanceUs(1_000_000)
+    }
+    await written(app, 3)
+    return { app, database }
+  }
+
+  test('a refusal is written with who, where, when and what was left; an admission is not', async () => {
+    const { app } = await serve()
+    const request = { client_id: 'alice', ip_address: '::ffff:192.0.2.1', endpoint: '/one', method: 'GET' }
+    expect([await app.check(request), await app.check(request)].map(({ allowed }) => allowed)).toEqual([true, false])
+    await written(app, 1)
+    expect(await find(app)).toEqual({
+      violations: [
+        {
+          violation_id: expect.any(Number),
+          bucket_key: 'one:default:user:alice',
+          ...{ user_id: 'alice', ip_address: '192.0.2.1', endpoint: '/one', rule_id: 'one' },
+          requested_at: new Date(app.clock.nowUs() / 1000).toISOString(),
+          tokens_at_time: 0,
+        },
+      ],
+      next: null,
+    })
+  })
+
+  test('they are found by user, address, rule and time, the newest first', async () => {
+    const { app } = await filled()
+    const users = async (query: Record<string, string>) => {
+      return (await find(app, query)).violations.map(({ user_id, ip_address }) => `${user_id} ${ip_address}`)
+    }
+    expect(await users({})).toEqual(['alice 2001:db8::1', 'bob 192.0.2.1', 'alice 192.0.2.1'])
+    expect(await users({ user_id: 'alice' })).toEqual(['alice 2001:db8::1', 'alice 192.0.2.1'])
+    expect(await users({ ip_address: '192.0.2.1' })).toEqual(['bob 192.0.2.1', 'alice 192.0.2.1'])
+    expect(await users({ ip_address: '2001:db8:0::1', user_id: 'alice' })).toEqual(['alice 2001:db8::1'])
+    expect(await users({ rule_id: 'ban', user_id: 'carol' })).toEqual([])
+    expect(await users({ rule_id: 'other' })).toEqual([])
+    const since = new Date(app.clock.nowUs() / 1000 - 2000).toISOString()
+    expect(await users({ since })).toEqual(['alice 2001:db8::1', 'bob 192.0.2.1'])
+  })
+
+  test('page by page, each is told once', async () => {
+    const { app } = await serve([{ ...BAN, scope: 'global' }])
+    for (let sent = 0; sent < 25; sent += 1) await app.check({ client_id: `user_${sent}` }) // all at one moment
+    await written(app, 25)
+    const seen: unknown[] = []
+    let after: string | null = null
+    do {
+      const page: Found = await find(app, { limit: '10', ...(after === null ? {} : { after }) })
+      seen.push(...page.violations.map(({ user_id }) => user_id))
+      after = page.next
+    } while (after !== null)
+    expect(seen).toEqual(Array.from({ length: 25 }, (_, index) => `user_${24 - index}`))
+  })
+
+  test('what looks like SQL is a name like any other', async () => {
+    const { app, database } = await serve([{ ...BAN, scope: 'per_user' }])
+    const client_id = "x'; DROP TABLE violations; --$1 ? ' OR 1=1"
+    await app.check({ client_id, endpoint: `/${client_id}` })
+    await written(app, 1)
+    expect((await find(app, { user_id: client_id })).violations).toMatchObject([{ user_id: client_id }])
+    expect((await find(app, { user_id: "' OR 1=1 --" })).violations).toEqual([])
+    expect(await count(database)).toBe(1)
+  })
+
+  test('old ones are deleted', async () => {
+    const { database } = await serve()
+    await database.query(
+      `INSERT INTO violations (bucket_key, requested_at, tokens_at_time) SELECT 'old', '2001-01-01', 0
+       FROM generate_series(1, 6000)`,
+    )
+    await serveApp([ONE], undefined, { database })
+    await vi.waitFor(async () => expect(await count(database)).toBe(0), PATIENTLY)
+  })
+
+  test('more than can be written are dropped and counted, and checks do not notice', async () => {
+    const { app } = await serve([{ ...BAN, scope: 'global' }])
+    const checks = Array.from({ length: 1000 }, () => ({ client_id: 'alice' }))
+    for (let batch = 0; batch < 6; batch += 1) {
+      const { body } = await app.post(`${CHECK}/batch`, { checks })
+      expect((body.results as { allowed: boolean }[]).every(({ allowed }) => allowed === false)).toBe(true)
+    }
+    const { violations } = app.records
+    expect(violations?.dropped).toBeGreaterThan(0)
+    await app.records.close()
+    expect((violations?.written ?? 0) + (violations?.dropped ?? 0)).toBe(6000)
+    expect(violations?.dropped).toBeLessThanOrEqual(1000)
+    const text = String((await app.get('/metrics')).body.text)
+    expect(text).toContain(`sluice_violations_dropped_total ${violations?.dropped}`)
+  })
+})
+
+test('without a database there are none to be had', async () => {
+  const app = await serveApp([ONE])
+  expect(await app.get(VIOLATIONS_PATH, ADMIN_TOKEN)).toMatchObject({ status: 409, body: { code: 'NO_DATABASE' } })
+})
+
+test.each([
+  [{ ip_address: 'x' }, 'ip_address', 'give an IPv4 or IPv6 address, such as 203.0.113.42'],
+  [{ since: 'yesterday' }, 'since', 'give a time such as 2030-01-31T12:00:00Z'],
+  [{ since: '7' }, 'since', 'give a time such as 2030-01-31T12:00:00Z'],
+  [{ after: 'x' }, 'after', 'give the `next` of the page before'],
+  [{ limit: '0' }, 'limit', 'give a whole number from 1 to 1000'],
+  [{ userid: 'x' }, 'userid', 'unknown field; did you mean "user_id"?'],
+])('%j is a 400', async (query, field, fix) => {
+  const app = await serveApp([ONE])
+  const { status, body } = await app.get(`${VIOLATIONS_PATH}?${new URLSearchParams(query)}`, ADMIN_TOKEN)
+  expect(status).toBe(400)
+  expect(body.errors).toMatchObject([{ field, fix }])
+})
+
+async function count(database: Database): Promise<number> {
+  const [row] = await database.query<{ count: number }>('SELECT count(*) AS count FROM violations', [])
+  return row?.count ?? -1
+}

@@ -1,0 +1,199 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { createLimiter, type Limiter, type LimiterOptions } from '../limiter.ts'
+import type { Subject } from '../subject.ts'
+import { fakeClock } from '../testing/fake-clock.ts'
+import { REASONS, type Reason } from './explain.ts'
+
+type Fields = Record<string, unknown>
+
+const LIMIT = { limit: 1000, window_seconds: 60 }
+const NOW = Date.UTC(2030, 0, 1)
+const YESTERDAY = '2029-12-31T00:00:00.000Z'
+
+function limiterOf(rules: readonly Fields[], options: Partial<LimiterOptions> = {}): Limiter {
+  return createLimiter({ rules, clock: fakeClock(NOW * 1000), layer: 'edge', ...options })
+}
+
+async function reasonOf(rule: Fields, subject: Subject): Promise<string> {
+  const limiter = limiterOf([{ rule_id: 'rule', ...LIMIT, ...rule }])
+  const [only] = (await limiter.explain(subject)).rules
+  return `${only?.reason ?? 'applies'}: ${only?.detail}`
+}
+
+describe('a rule that does not apply says why', () => {
+  test.each<[Fields, Subject, string]>([
+    [{}, {}, 'applies: it applies'],
+    [{ enabled: false }, {}, 'disabled: enabled is false'],
+    [{ enforce_at: 'service' }, {}, 'layer: enforce_at is service, which is not where this limiter stands'],
+    [{ endpoint_pattern: '/a/:b' }, { path: '/a?x' }, 'path: /a/:b does not match /a'],
+    [{ endpoint_pattern: '/' }, { path: '/a' }, 'path: / does not match /a'],
+    [{ method: ['GET', 'PUT'] }, { method: 'post' }, 'method: it is for GET, PUT, and the request has post'],
+    [{ method: 'GET' }, {}, 'method: it is for GET, and the request has no method'],
+    [{ plan: 'free' }, { plan: 'pro' }, 'plan: it is for the plan free, and the request has "pro"'],
+    [{ when: { country: ['NL', 'B*'] } }, {}, 'when: country must be NL or B*, and the request has none'],
+    [
+      { when: { ip: { not: '10.0.0.0/8' } } },
+      { ip: '10.1.1.1' },
+      'when: ip must be other than 10.0.0.0/8, and the request has "10.1.1.1"',
+    ],
+    [{ expires_at: YESTERDAY }, {}, `expired: it ended at ${YESTERDAY}`],
+    [{ scope: 'per_user' }, {}, 'missing_fact: the request has no user, and on_missing is skip'],
+    [
+      { scope: ['ip', 'tenant'] },
+      { ip: '10.1.1.1' },
+      'missing_fact: the request has no tenant, and on_missing is skip',
+    ],
+    [{ limit: 'unlimited', window_seconds: undefined }, {}, 'unlimited: it sets no limit for this request'],
+  ])('%j %j', async (rule, subject, expected) => {
+    expect(await reasonOf(rule, subject)).toBe(expected)
+  })
+
+  test('in favour of another one of its group, or of one that bars everybody', async () => {
+    const limiter = limiterOf([
+      { rule_id: 'low', ...LIMIT, group: 'g', priority: 1 },
+      { rule_id: 'high', ...LIMIT, group: 'g', priority: 2 },
+      { rule_id: 'ban', ...LIMIT, limit: 0 },
+    ])
+    const { decision, rules } = await limiter.explain({})
+    expect(rules).toEqual([
+      { ruleId: 'low', reason: 'group', detail: 'of the group g, high goes first' },
+      { ruleId: 'high', reason: 'barred', detail: 'ban refuses whatever the buckets hold, so nothing else is asked' },
+      { ruleId: 'ban', reason: null, detail: 'it applies' },
+    ])
+    expect(decision).toMatchObject({ allowed: false, ruleId: 'ban' })
+  })
+})
+
+describe('a rule that is suspended', () => {
+  const RULES = ['a', 'b'].map((rule_id) => ({ rule_id, ...LIMIT, limit: 1 }))
+  const asked = (limiter: Limiter) => limiter.checkSync({})?.outcomes.map(({ ruleId }) => ruleId)
+
+  test('is out of force at once, survives new rules, and comes back', () => {
+    const limiter = limiterOf(RULES)
+    limiter.suspend(['a'])
+    expect(asked(limiter)).toEqual(['b'])
+    limiter.setRules([...RULES, { rule_id: 'c', ...LIMIT }])
+    expect(asked(limiter)).toEqual(['b', 'c'])
+    limiter.suspend('everything')
+    expect(asked(limiter)).toEqual([])
+    limiter.suspend([])
+    expect(asked(limiter)).toEqual(['a', 'b', 'c'])
+  })
+
+  test('leaves its place in a group to the next one', () => {
+    const [low, high] = RULES.map((rule, priority) => ({ ...rule, group: 'g', priority }))
+    const limiter = limiterOf([low as Fields, high as Fields])
+    expect(asked(limiter)).toEqual(['b'])
+    limiter.suspend(['b'])
+    expect(asked(limiter)).toEqual(['a'])
+  })
+
+  test('says so', async () => {
+    const limiter = limiterOf(RULES)
+    limiter.suspend(['b'])
+    expect((await limiter.explain({})).rules).toMatchObject([{ reason: null }, { reason: 'suspended' }])
+  })
+})
+
+const client = fc.constantFrom('ios', 'ios-17', 'web')
+const values = fc.array(fc.oneof(client, fc.constantFrom('ios*', '*')), { minLength: 1, maxLength: 2 })
+const condition = fc.oneof(values, fc.record({ not: values }))
+const address = fc.constantFrom('10.0.0.1', '11.0.0.1', '2001:db8::1')
+const range = fc.constantFrom('10.0.0.0/8', '2001:db8::/32')
+
+/** Most fields are left out most of the time, or hardly any rule would be for any request. */
+function rarely(value: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> {
+  return fc.oneof({ weight: 4, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary: value })
+}
+
+const rule: fc.Arbitrary<Fields> = fc.record({
+  endpoint_pattern: fc.constantFrom('/**', '/**', '/', '/a', '/a/:x', '/a/**', '/*/b'),
+  method: rarely(fc.subarray(['GET', 'POST'], { minLength: 1 })),
+  plan: rarely(fc.constantFrom('free', 'pro')),
+  when: rarely(fc.record({ client: condition, ip: fc.oneof(range, fc.record({ not: range })) }, { requiredKeys: [] })),
+  scope: fc.constantFrom('global', 'global', 'per_user', 'per_ip', 'per_endpoint', ['user', 'method']),
+  on_missing: fc.constantFrom('skip', 'refuse', 'by_ip'),
+  limit: fc.constantFrom(0, 5, 5, 5, 5, 5, 'unlimited'),
+  group: fc.constantFrom(undefined, 'g', 'h'),
+  priority: rarely(fc.integer({ min: 0, max: 2 })),
+  mode: rarely(fc.constant('shadow')),
+  enforce_at: rarely(fc.constantFrom('edge', 'service')),
+  expires_at: rarely(fc.constantFrom(YESTERDAY, '2031-01-01T00:00:00Z')),
+  enabled: rarely(fc.constant(false)),
+})
+
+const request: fc.Arbitrary<Subject> = fc.record(
+  {
+    path: fc.constantFrom('/', '/a', '/a/b', '/a/b/c', '//a/./b?q'),
+    method: fc.constantFrom('GET', 'post', 'PUT'),
+    plan: fc.constantFrom('free', 'pro'),
+    user: fc.constantFrom('alice', 'bob'),
+    ip: address,
+    cost: fc.integer({ min: 1, max: 8 }),
+    attributes: fc.record({ client }, { requiredKeys: [] }),
+  },
+  { requiredKeys: [] },
+)
+
+/** What takes each reason away: afterwards the rule applies, or something else is in its way. */
+const REPAIRS: Readonly<Record<Reason, (rule: Fields, fact: string) => Fields>> = {
+  disabled: (broken) => ({ ...broken, enabled: true }),
+  layer: (broken) => ({ ...broken, enforce_at: 'any' }),
+  path: (broken) => ({ ...broken, endpoint_pattern: '/**' }),
+  method: ({ method: _, ...rest }) => rest,
+  plan: ({ plan: _, ...rest }) => rest,
+  when: ({ when, ...rest }, fact) => {
+    const { [fact]: _, ...others } = when as Fields
+    return { ...rest, when: others }
+  },
+  expired: ({ expires_at: _, ...rest }) => rest,
+  group: ({ group: _, ...rest }) => rest,
+  missing_fact: (broken) => ({ ...broken, scope: 'global' }),
+  unlimited: (broken) => ({ ...broken, limit: 5 }),
+  barred: (broken) => ({ ...broken, limit: 0, priority: 9, mode: 'enforce', scope: 'global' }),
+  suspended: (broken) => ({ ...broken, rule_id: 'renamed' }),
+}
+
+/** A rule that the parser takes: no field without a value, and none that would do nothing. */
+function complete(fields: Fields, index: number): Fields {
+  const { on_missing, ...rest } = Object.fromEntries(Object.entries(fields).filter(([, held]) => held !== undefined))
+  const unlimited = rest.limit === 'unlimited'
+  const missing = rest.scope === 'global' || unlimited ? {} : { on_missing }
+  return { rule_id: `r${index}`, ...rest, ...missing, ...(unlimited ? {} : { window_seconds: 60 }) }
+}
+
+function repaired(rules: readonly Fields[], index: number, reason: Reason, fact: string): Fields[] {
+  return rules.map((fields, at) => (at === index ? complete(REPAIRS[reason](fields, fact), index) : fields))
+}
+
+test('what is explained is what the index finds, and every reason is true', async () => {
+  const seen = new Map<string, number>()
+  const explained = async (rules: readonly Fields[], suspended: readonly string[], subject: Subject) => {
+    const limiter = limiterOf(rules)
+    limiter.suspend(suspended)
+    return { ...(await limiter.explain(subject)), checked: limiter.checkSync(subject) }
+  }
+  const property = fc.asyncProperty(
+    fc.array(rule, { minLength: 4, maxLength: 12 }),
+    request,
+    fc.constantFrom<string[][]>([], [], ['r0', 'r3']),
+    async (list, subject, suspended) => {
+      const rules = list.map((fields, index) => complete(fields, index))
+      const { decision, rules: told, checked } = await explained(rules, suspended, subject)
+      expect(decision.allowed).toBe(checked?.allowed)
+      const applying = told.filter(({ reason }) => reason === null).map(({ ruleId }) => ruleId)
+      expect(applying.sort()).toEqual([...new Set(checked?.outcomes.map(({ ruleId }) => ruleId))].sort())
+      for (const [index, { reason, fact = '', detail }] of told.entries()) {
+        seen.set(`${reason}`, (seen.get(`${reason}`) ?? 0) + 1)
+        if (reason === null) continue
+        const again = await explained(repaired(rules, index, reason, fact), suspended, subject)
+        expect(again.rules[index]?.detail, `${reason}: ${detail}`).not.toBe(detail)
+      }
+    },
+  )
+  await fc.assert(property, { numRuns: 500 })
+  for (const reason of ['null', ...REASONS]) {
+    expect(seen.get(reason), `${reason} was put to the test`).toBeGreaterThan(0)
+  }
+})

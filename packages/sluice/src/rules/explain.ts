@@ -1,0 +1,105 @@
+// Why a rule is not for a request, rule by rule and in words. It looks at each rule by itself instead of asking the
+// index, so it is slow and says what the index should have found; a property test holds the two against each other.
+
+import type { Subject } from '../subject.ts'
+import type { CompiledRule } from './compile.ts'
+import { type Condition, readerOf } from './condition.ts'
+import { isWild, segmentsOf } from './pattern.ts'
+import type { Rule, RuleCondition } from './rule.ts'
+
+/** Why a rule does not charge a request, in the order of looking. The list is closed; http-api.md explains each. */
+export const REASONS = [
+  'disabled',
+  'layer',
+  'path',
+  'method',
+  'plan',
+  'when',
+  'expired',
+  'suspended',
+  'group',
+  'missing_fact',
+  'unlimited',
+  'barred',
+] as const
+
+export type Reason = (typeof REASONS)[number]
+
+/** What one rule makes of a request. */
+export type RuleExplanation = {
+  readonly ruleId: string
+  /** null: it applies, and its limits are among the outcomes. */
+  readonly reason: Reason | null
+  /** The fact that is missing or another, where that is the reason. */
+  readonly fact?: string
+  /** For people. */
+  readonly detail: string
+}
+
+export type Mismatch = Omit<RuleExplanation, 'ruleId'>
+
+/** Undefined when the rule, looked at by itself, is for the request. The path of `subject` is canonical. */
+export function mismatchOf(
+  rule: Rule,
+  compiled: CompiledRule | undefined,
+  subject: Subject,
+  nowUs: number,
+): Mismatch | undefined {
+  if (!rule.enabled) return { reason: 'disabled', detail: 'enabled is false' }
+  if (compiled === undefined) return layerMismatch(rule)
+  return (
+    pathMismatch(rule, subject) ??
+    methodMismatch(rule, subject) ??
+    conditionMismatch(rule, compiled.conditions, subject) ??
+    expiryMismatch(rule, compiled, nowUs)
+  )
+}
+
+/** A rule that is enabled and yet not compiled is one of the other layer. */
+function layerMismatch({ enforce_at: at }: Rule): Mismatch {
+  return { reason: 'layer', detail: `enforce_at is ${at}, which is not where this limiter stands` }
+}
+
+function pathMismatch({ endpoint_pattern: pattern }: Rule, { path = '/' }: Subject): Mismatch | undefined {
+  if (covers(segmentsOf(pattern), path === '/' ? [] : segmentsOf(path))) return undefined
+  return { reason: 'path', detail: `${pattern} does not match ${path}` }
+}
+
+function covers(pattern: readonly string[], path: readonly string[]): boolean {
+  for (const [index, segment] of pattern.entries()) {
+    if (segment === '**') return true
+    if (segment === '' && pattern.length === 1) return path.length === 0 // the pattern "/"
+    const found = path[index]
+    if (found === undefined || (found !== segment && !isWild(segment))) return false
+  }
+  return path.length === pattern.length
+}
+
+function methodMismatch({ method: wanted }: Rule, { method }: Subject): Mismatch | undefined {
+  if (wanted.length === 0 || (method && wanted.includes(method.toUpperCase()))) return undefined
+  return { reason: 'method', detail: `it is for ${wanted.join(', ')}, and the request has ${method || 'no method'}` }
+}
+
+function conditionMismatch(rule: Rule, conditions: readonly Condition[], subject: Subject): Mismatch | undefined {
+  const failing = conditions.find((condition) => !condition.holds(subject))
+  if (failing === undefined) return undefined
+  const { fact } = failing
+  const found = readerOf(fact)(subject)
+  const has = found === undefined ? 'none' : JSON.stringify(found)
+  if (rule.plan !== undefined && failing === conditions.at(-1)) {
+    return { reason: 'plan', fact, detail: `it is for the plan ${rule.plan}, and the request has ${has}` }
+  }
+  return {
+    reason: 'when',
+    fact,
+    detail: `${fact} must be ${inWords(rule.when[fact] ?? [])}, and the request has ${has}`,
+  }
+}
+
+function inWords(condition: RuleCondition): string {
+  return 'not' in condition ? `other than ${condition.not.join(', ')}` : condition.join(' or ')
+}
+
+function expiryMismatch(rule: Rule, { expiresUs }: CompiledRule, nowUs: number): Mismatch | undefined {
+  return expiresUs > nowUs ? undefined : { reason: 'expired', detail: `it ended at ${rule.expires_at}` }
+}

@@ -1,0 +1,36 @@
+// docs/guides/middlewares.md names every option and every warning, and no others.
+
+import { readFileSync } from 'node:fs'
+import { createLimiter } from 'sluice'
+import { rateLimit as honoLimit } from 'sluice/hono'
+import { expect, test } from 'vitest'
+
+const read = (path: string) => readFileSync(new URL(path, import.meta.url), 'utf8')
+const guide = read('../../../../docs/guides/middlewares.md')
+
+/** The codes in the first column of the table under a heading. */
+function namesUnder(heading: string): string[] {
+  const [, section = ''] = guide.split(`\n## ${heading}\n`)
+  const rows = section.replace(/\n## [\s\S]*/, '').matchAll(/^\| (`[^|]*`) \|/gm)
+  return [...rows].flatMap(([, cell = '']) => [...cell.matchAll(/`(\w+)`/g)].map(([, name = '']) => name)).sort()
+}
+
+/** The options there are, as the refusal of one that is not tells them. */
+function known(options: object): string[] {
+  try {
+    honoLimit({ ...options, unknown: 1 } as unknown as Parameters<typeof honoLimit>[0])
+  } catch (error) {
+    return /those are ([\w, ]+)/.exec(String(error))?.[1]?.trim().split(', ') ?? []
+  }
+  return []
+}
+
+test('options', () => {
+  const forms = [{ limit: 1, window: '1s' }, { limiter: createLimiter({ rules: [] }) }]
+  expect(namesUnder('Options')).toEqual([...new Set([...forms.flatMap(known), 'ip'])].sort())
+})
+
+test('warnings', () => {
+  const codes = [...read('../../src/warning.ts').matchAll(/^ {2}(SLUICE_\w+):/gm)].map(([, code = '']) => code)
+  expect(namesUnder('Warnings')).toEqual(codes.sort())
+})
