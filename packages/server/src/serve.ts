@@ -14,7 +14,7 @@ import { superviseWorkers, workerNumber } from './workers.ts'
 
 const LISTEN_ADVICE: Readonly<Record<string, string>> = {
   EADDRINUSE:
-    'Another program listens there: choose another port with --port or --listen, or 0 for any free one, or another --socket.',
+    'Another program listens there; choose another port with --port or --listen (0: any free one), or --socket.',
   EACCES: 'This user may not listen there: choose a port above 1023 with --port or --listen.',
   EADDRNOTAVAIL: 'This machine does not have that address: choose another with --host or --listen.',
   ENOENT: 'The folder of the socket file is not there: make it, or choose another with --socket.',

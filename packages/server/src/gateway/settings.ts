@@ -34,11 +34,11 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'route',
     env: 'SLUICE_ROUTES',
     value: '[<host>]/<prefix>=<url>',
-    help: 'Sends paths that begin so to another service; may be given several times. A host goes first, then the longest prefix.',
+    help: 'Sends paths that begin so to another service; may be repeated. A host goes first, then the longest prefix.',
     fallback: () => [],
     shownFallback: '',
     read: readRoutes,
-    fix: 'give /api=http://127.0.0.1:3001, or example.org/api=http://127.0.0.1:3001; in the variable with commas between them',
+    fix: 'give /api=http://127.0.0.1:3001 or example.org/api=http://127.0.0.1:3001; several with commas',
     repeats: true,
   },
   listen: {

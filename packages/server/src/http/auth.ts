@@ -1,4 +1,4 @@
-// GET|POST /api/v1/rate-limit/auth: forward auth. A proxy asks about a request of its client and gets 204, or a refusal,
+// GET|POST /api/v1/rate-limit/auth: forward auth. A proxy asks about a request of its client and gets 204 or a refusal,
 // with headers to copy. Only trusted proxies are answered, and only one that says everything in one dialect: a header
 // that its client may have slipped in never decides.
 

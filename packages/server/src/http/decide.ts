@@ -1,5 +1,5 @@
-// The way of a check through the service: body → subject → decision → text. Synchronous whenever the store is, so that a
-// check in memory costs no promise.
+// The way of a check through the service: body → subject → decision → text. Synchronous whenever the store is, so that
+// a check in memory costs no promise.
 
 import { type Clock, type Decision, type Limiter, systemClock } from 'sluice'
 import { holdsPermit } from 'sluice/http'

@@ -297,7 +297,7 @@ describe('a service behind that fails', () => {
     await expect(fetch(address).then((answer) => answer.text())).rejects.toThrow()
   })
 
-  test('by closing a connection that was kept is not noticed by whoever reads, and is a 502 to whoever writes', async () => {
+  test('by closing a kept connection is not noticed by who reads, and is a 502 to who writes', async () => {
     const seen: string[] = []
     const { url } = await startUpstream((request, response) => {
       seen.push(`${request.method} ${request.url}`)

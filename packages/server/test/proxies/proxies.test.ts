@@ -75,7 +75,7 @@ describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
     expect(linesOf(((await free.json()) as Echoed).rawHeaders, 'x-forwarded-for')).toEqual(['127.0.0.1'])
   })
 
-  test('fails open when told to: requests pass while the service is away, and are limited again when it is back', async () => {
+  test('fails open when told to: requests pass without the service, and are limited again with it', async () => {
     const { address, service, servicePort } = await startAll(name)
     expect((await fetch(`${address}/hello`)).status).toBe(200)
     await stop(service)
@@ -84,7 +84,7 @@ describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
     await vi.waitFor(async () => expect((await fetch(`${address}/hello`)).status).toBe(429), { timeout: 20_000 })
   })
 
-  test('fails closed when told to: nothing passes while the service is away, and all is well when it is back', async () => {
+  test('fails closed when told to: nothing passes without the service, and all is well with it', async () => {
     const { edit, status } = CLOSED[name]
     const { address, service, servicePort } = await startAll(name, edit)
     expect((await fetch(`${address}/hello`)).status).toBe(200)
