@@ -93,6 +93,16 @@ describe('a request that may not pass', () => {
     expect(metrics).toContain('sluice_checks_total{rule="two",result="refused"} 1')
   })
 
+  test('can be explained afterwards, by the id that its client was told', async () => {
+    const { url } = await startUpstream(echo)
+    const adminToken = 'token-of-the-admins'
+    const { address, apiAddress } = await openGateway([{ ...TWO, limit: 0 }], { upstream: url, adminToken })
+    const { request_id } = (await (await fetch(`${address}/secret`)).json()) as { request_id: string }
+    const headers = { authorization: `Bearer ${adminToken}` }
+    const explained = await fetch(`${apiAddress}/api/v1/rate-limit/decisions/${request_id}`, { headers })
+    expect(await explained.json()).toMatchObject({ request_id, allowed: false, endpoint: '/secret', method: 'GET' })
+  })
+
   test('a leaky bucket delays, and a client that leaves meanwhile does not reach the service', async () => {
     const seen: string[] = []
     const { url } = await startUpstream(({ url: path = '' }, response) => {
