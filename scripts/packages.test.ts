@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { fillWithEmptyDatabase } from '../packages/server/test/databases.ts'
 
 type Manifest = { name: string; exports: object; bin?: object; devDependencies?: Record<string, string> }
 
@@ -48,6 +49,22 @@ beforeAll(() => {
 afterAll(() => rmSync(project, { recursive: true, force: true }))
 
 describe.for(runtimes)('on $runtime', ({ node, exists }) => {
+  it('the service starts with an embedded database', async ({ skip }) => {
+    skip(!exists, NO_NODE_22)
+    const dataDir = mkdtempSync(join(project, 'data-'))
+    await fillWithEmptyDatabase(dataDir)
+    const program = `
+      import { createLog, SETTINGS, startServer } from '@sluice/server'
+      const defaults = Object.fromEntries(Object.entries(SETTINGS).map(([name, { fallback }]) => [name, fallback()]))
+      const settings = { ...defaults, port: 0, dataDir: ${JSON.stringify(dataDir)} }
+      const server = await startServer(settings, createLog('silent'))
+      if (server.limiter.rules.length === 0) throw new Error('no rules')
+      await server.close()
+    `
+    writeFileSync(join(project, 'serve.mjs'), program)
+    run(node(), ['serve.mjs'], project)
+  })
+
   it.for(entries)('%s can be imported and required, and both are one module', (entry, { skip }) => {
     skip(!exists, NO_NODE_22)
     const program = `

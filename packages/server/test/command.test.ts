@@ -42,6 +42,16 @@ describe('the command', () => {
     expect(stderr).toContain(`${path}:4: rules[0].window_seconds: give seconds`)
   })
 
+  test('a long rule file is read in a thread, and its mistakes have lines all the same', async () => {
+    const rules = Array.from({ length: 4000 }, (_, index) => `- { rule_id: r${index}, limit: 5, window: 1d }\n`)
+    const { output } = await start(['--rules', ruleFile(rules.join(''))])
+    expect(output().stdout).toContain('… and 3980 more')
+    const path = ruleFile(`${rules.join('')}- { rule_id: last, limit: -1, window: 1d }\n`)
+    const { code, stderr } = run(['--rules', path])
+    expect(code).toBe(2)
+    expect(stderr).toContain(`${path}:4001: rules[4000].limit: give a whole number`)
+  })
+
   test('a port that is taken is told with what to do, with exit code 1', async () => {
     const taken = createServer().listen(0, '127.0.0.1')
     await once(taken, 'listening')

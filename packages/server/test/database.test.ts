@@ -64,7 +64,7 @@ describeDatabases('the database', ({ open, empty }) => {
     })
     const before = woken
     await database.transaction(({ query }) => query("SELECT pg_notify('some-channel', '')"))
-    await vi.waitFor(() => expect(woken).toBe(before + 1))
+    await vi.waitFor(() => expect(woken).toBe(before + 1), { timeout: 10_000 })
     await listening.stop()
   })
 

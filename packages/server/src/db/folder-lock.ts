@@ -27,7 +27,7 @@ export function lockFolder(folder: string): FolderLock {
   }
 }
 
-export class FolderInUse extends Error {
+class FolderInUse extends Error {
   override readonly name = 'FolderInUse'
 
   constructor(folder: string, lock: string, { pid, host }: Holder) {

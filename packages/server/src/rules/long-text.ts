@@ -20,7 +20,7 @@ export type ThreadQuestion = {
   readonly fields?: readonly string[]
 }
 
-export type ThreadAnswer = {
+type ThreadAnswer = {
   readonly value?: unknown
   readonly faults: readonly Fault[]
   readonly lines: readonly (number | undefined)[]

@@ -11,7 +11,13 @@
 // any shares, have one ratio. Otherwise nodes with different shares, which take turns in one bucket, would forgive what
 // is owed there each time they do (algorithms/edit.ts).
 
-import { compileLimit, greatestCommonDivisor, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
+import {
+  compileLimit,
+  DEFAULT_STORE,
+  greatestCommonDivisor,
+  type Limit,
+  type LimitNumbers,
+} from '../algorithms/limit.ts'
 import { isBucket } from '../algorithms/registry.ts'
 import { ALL, type ExactShares, homesOf } from './shares.ts'
 
@@ -62,7 +68,7 @@ export function regionParts(limit: Limit, shares: readonly ExactShares[], name: 
   return {
     home: home > 0 ? part(home, {}) : undefined,
     // Another store, and another name too: somebody may have both in one. Without the pool, a region has its home.
-    pool: pool > 0 ? part(pool, { id: poolId(numbers.id), onFail: 'closed' }) : undefined,
+    pool: pool > 0 ? part(pool, { id: poolId(numbers.id), onFail: 'closed', store: DEFAULT_STORE }) : undefined,
   }
 }
 

@@ -125,8 +125,8 @@ const rule: fc.Arbitrary<Fields> = fc.record({
 
 const request: fc.Arbitrary<Subject> = fc.record(
   {
-    path: fc.constantFrom('/', '/a', '/a/b', '/a/b/c', '//a/./b?q'),
-    method: fc.constantFrom('GET', 'post', 'PUT'),
+    path: fc.constantFrom('/', '/a', '/A/b', '/a/b/c', '//a/./b?q', '/a/../b', '/a;x/b', '/a%2fb', '/a/'),
+    method: fc.constantFrom('GET', 'HEAD', 'post', 'PUT'),
     plan: fc.constantFrom('free', 'pro'),
     user: fc.constantFrom('alice', 'bob'),
     ip: address,
