@@ -7,7 +7,7 @@ export default defineConfig({
   resolve: { conditions: ['source'] },
   ssr: { resolve: { conditions: ['source'] } },
   test: {
-    include: ['packages/*/{src,test}/**/*.test.ts', 'scripts/**/*.test.ts', 'bench/src/**/*.test.ts'],
+    include: ['packages/*/{src,test}/**/*.test.ts', 'scripts/**/*.test.ts', '{bench,fleet}/src/**/*.test.ts'],
     testTimeout: 60_000,
     hookTimeout: 60_000,
   },

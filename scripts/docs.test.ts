@@ -23,7 +23,7 @@ const LINES_MAX: Readonly<Record<string, number>> = {
 }
 const GUIDES = readdirSync('docs/guides').map((name) => `docs/guides/${name}`)
 const DECISIONS = readdirSync('docs/decisions').map((name) => `docs/decisions/${name}`)
-const PAGES = [...Object.keys(LINES_MAX), ...GUIDES]
+const PAGES = [...Object.keys(LINES_MAX), ...GUIDES, 'docs/runbook.md']
 
 type Block = { readonly page: string; readonly line: number; readonly language: string; readonly text: string }
 
@@ -92,7 +92,9 @@ describe('snippets', () => {
 
 describe('what the pages name', () => {
   it.each([...PAGES, ...DECISIONS, 'CHANGELOG.md'])('%s: every file exists', (page) => {
-    const named = [...read(page).matchAll(/`((?:src|test|server|packages|scripts|bench|docs|examples)\/[\w./-]*)`/g)]
+    const named = [
+      ...read(page).matchAll(/`((?:src|test|server|packages|scripts|bench|fleet|docs|examples)\/[\w./-]*)`/g),
+    ]
     expect(named.map(([, path = '']) => placeOf(path)).filter((path) => !existsSync(path))).toEqual([])
   })
 
@@ -100,6 +102,14 @@ describe('what the pages name', () => {
     const scripts = Object.keys((JSON.parse(read('package.json')) as { scripts: object }).scripts)
     const named = [...read(page).matchAll(/\bnpm (?:run )?(start|test|(?<=npm run )[\w-]+)/g)].map(([, name]) => name)
     expect(named.filter((name) => name !== undefined && !scripts.includes(name))).toEqual([])
+  })
+
+  it.each(PAGES)('%s: every metric exists', (page) => {
+    const known = new Set(
+      [...read('docs/reference/metrics.md').matchAll(/^\| `(sluice_\w+)/gm)].map(([, name]) => name),
+    )
+    const named = [...read(page).matchAll(/\bsluice_\w+/g)].map(([name]) => name.replace(/_(bucket|count|sum)$/, ''))
+    expect(named.filter((name) => !known.has(name))).toEqual([])
   })
 
   it.each(Object.entries(LINES_MAX))('%s has at most %i lines', (page, max) => {

@@ -46,9 +46,9 @@ export function compile(folder, dependsOn = '') {
   return state
 }
 
-/** Tests start real servers of their own. On Debian as root missing ones are installed, else the fix is told. */
-export function requirePrograms() {
-  const missing = missingPrograms()
+/** The servers that tests start, or those `needed`: as root on Debian they are installed, else the fix is told. */
+export function requirePrograms(needed = undefined) {
+  const missing = missingPrograms().filter(({ program }) => needed === undefined || needed.includes(program))
   if (missing.length === 0) return
   const names = missing.map(({ program }) => program).join(', ')
   if (canInstallPrograms()) must(`installing ${names} with apt-get`, () => installPrograms(missing, run))

@@ -3,10 +3,10 @@
 // answer is written down, and after the round held against an exact bucket of the same limit.
 
 import { setImmediate as turn } from 'node:timers/promises'
-import { Redis } from 'ioredis'
 import { createLimiter, type Limiter, type Subject } from 'sluice'
 import { type RedisStore, redisStore } from 'sluice/redis'
 import type { Sample } from './measure.ts'
+import { clientOf } from './redis-cluster.ts'
 import { freshKey } from './zipf.ts'
 
 export const KEYS = 100_000
@@ -17,9 +17,8 @@ const CHECKS_PER_TURN = 512
 
 export type Leased = { readonly limiter: Limiter; readonly store: RedisStore }
 
-export async function leasedLimiter(port: string, rules: readonly object[], deadlineMs = 1000): Promise<Leased> {
-  const client = new Redis(Number(port), { lazyConnect: true, retryStrategy: () => 100 })
-  const store = redisStore(client, { deadlineMs })
+export async function leasedLimiter(place: string, rules: readonly object[], deadlineMs = 1000): Promise<Leased> {
+  const store = redisStore(clientOf(place), { deadlineMs })
   await store.ready()
   return { limiter: createLimiter({ rules, store }), store }
 }

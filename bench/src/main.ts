@@ -22,6 +22,7 @@ const README = new URL('../../README.md', import.meta.url)
 
 type Options = { json: boolean; rounds: number | undefined; assert: boolean }
 
+process.setMaxListeners(50) // each server that is started ends with us
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1)) // servers end with us
 process.exitCode = await main(process.argv.slice(2))
 

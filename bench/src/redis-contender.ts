@@ -3,29 +3,48 @@
 // later ones find them all.
 
 import { Redis } from 'ioredis'
-import { createLimiter } from 'sluice'
-import { redisStore } from 'sluice/redis'
+import { createLimiter, type Limiter } from 'sluice'
+import { type RedisClient, redisStore } from 'sluice/redis'
 import type { Contender, Sample } from './measure.ts'
 import { type Consumer, LIMIT, requireRefusal, WINDOW_SECONDS } from './peers.ts'
+import { clientOf } from './redis-cluster.ts'
 import { each, freshKeys, seeded, uniform } from './zipf.ts'
 
 export const KEYS = 100_000
 const IN_FLIGHT = 200
 
 /** Sluice with `rules` strict rules per user, all of which every request meets. */
-export async function sluiceOnRedis(port: string, calls: number, rules: number): Promise<Contender> {
+export async function sluiceOnRedis(place: string, calls: number, rules: number): Promise<Contender> {
+  const limiter = await strictLimiter(clientOf(place), rules)
+  return inFlight(calls, (take) => checkAll(limiter, take))
+}
+
+/** The same with one rule and a store for each check in flight, over one connection: no two travel together. */
+export async function sluiceUnbatched(port: string, calls: number): Promise<Contender> {
   const client = new Redis(Number(port), { lazyConnect: true })
+  client.setMaxListeners(IN_FLIGHT + 10)
+  Object.assign(client, { duplicate: () => client }) // whoever wants a connection of his own gets this one
+  const limiters = await Promise.all(Array.from({ length: IN_FLIGHT }, () => strictLimiter(client, 1)))
+  let turn = 0
+  return inFlight(calls, (take) => {
+    turn = (turn + 1) % IN_FLIGHT
+    return checkAll(limiters[turn] as Limiter, take) // one for each that is in flight
+  })
+}
+
+async function strictLimiter(client: RedisClient, rules: number): Promise<Limiter> {
   const store = redisStore(client, { leases: false, deadlineMs: 0 }) // every check asks Redis, however long it takes
   await store.ready()
-  const limiter = createLimiter({ rules: Array.from({ length: rules }, (_, number) => strictRule(number)), store })
-  return inFlight(calls, async (take) => {
-    let admitted = 0
-    for (let user = take(); user !== undefined; user = take()) {
-      const decision = await limiter.check({ user, method: 'POST', path: '/api/v1/messages' })
-      if (decision.allowed) admitted += 1
-    }
-    return admitted
-  })
+  return createLimiter({ rules: Array.from({ length: rules }, (_, number) => strictRule(number)), store })
+}
+
+async function checkAll(limiter: Limiter, take: () => string | undefined): Promise<number> {
+  let admitted = 0
+  for (let user = take(); user !== undefined; user = take()) {
+    const decision = await limiter.check({ user, method: 'POST', path: '/api/v1/messages' })
+    if (decision.allowed) admitted += 1
+  }
+  return admitted
 }
 
 /** rate-limiter-flexible on an ioredis client with its default settings, which are its fastest here. */

@@ -44,7 +44,7 @@ async function fill(contender: Contender, server: RedisServer): Promise<number> 
 }
 
 /** Adds what Redis spent to what the contender measured. */
-function watch(contender: Contender, server: RedisServer): Contender {
+export function watch(contender: Contender, server: Pick<RedisServer, 'cpuUs'>): Contender {
   return {
     async round() {
       const beforeUs = await server.cpuUs()

@@ -11,12 +11,19 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { Redis } from 'ioredis'
 
-export type RedisServer = {
-  readonly port: number
+/** What a Redis says about itself. */
+export type RedisFigures = {
   /** User and system time since the start. */
   cpuUs(): Promise<number>
   usedBytes(): Promise<number>
   keys(): Promise<number>
+  /** Bytes that it has received and sent since the start. */
+  networkBytes(): Promise<number>
+  close(): void
+}
+
+export type RedisServer = Omit<RedisFigures, 'close'> & {
+  readonly port: number
   stop(): Promise<void>
 }
 
@@ -42,20 +49,30 @@ export async function startRedis(): Promise<RedisServer> {
     await stop()
     throw error
   }
-  const client = new Redis(port)
-  const info = async (section: string, field: string) => {
-    const value = new RegExp(`^${field}:(.*)$`, 'm').exec(await client.info(section))?.[1]
-    return Number(value)
-  }
+  const { close, ...figures } = readRedis(port)
   return {
     port,
-    cpuUs: async () => ((await info('cpu', 'used_cpu_user')) + (await info('cpu', 'used_cpu_sys'))) * 1e6,
-    usedBytes: () => info('memory', 'used_memory'),
-    keys: () => client.dbsize(),
+    ...figures,
     async stop() {
-      client.disconnect()
+      close()
       await stop()
     },
+  }
+}
+
+export function readRedis(port: number): RedisFigures {
+  const client = new Redis(port)
+  const info = async (section: string, ...fields: readonly string[]) => {
+    const text = await client.info(section)
+    const figureOf = (field: string) => Number(new RegExp(`^${field}:(.*)$`, 'm').exec(text)?.[1])
+    return fields.reduce((sum, field) => sum + figureOf(field), 0)
+  }
+  return {
+    cpuUs: async () => (await info('cpu', 'used_cpu_user', 'used_cpu_sys')) * 1e6,
+    usedBytes: () => info('memory', 'used_memory'),
+    keys: () => client.dbsize(),
+    networkBytes: () => info('stats', 'total_net_input_bytes', 'total_net_output_bytes'),
+    close: () => client.disconnect(),
   }
 }
 

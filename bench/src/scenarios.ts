@@ -17,9 +17,12 @@ export const SCENARIOS = [
   'decision-latency',
   'outage',
   'refused',
+  'cluster',
+  'cluster-leased',
   'regions',
   'rules-apply',
   'propagation',
+  'scale',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 

@@ -40,6 +40,8 @@ export type GuardedStore = Store & {
   readonly breaker: BreakerState
   /** Leaves the store alone for a while, on purpose. */
   drill(forMs: number): void
+  /** Another one has taken over what the store was for: its failures are past. */
+  replaced(): void
 }
 
 export const DEADLINE_MS = 15
@@ -84,6 +86,10 @@ class GuardStore implements GuardedStore {
 
   drill(forMs: number): void {
     this.#breaker.drill(this.#timers.nowMs(), forMs)
+  }
+
+  replaced(): void {
+    this.#breaker.succeeded(this.#timers.nowMs())
   }
 
   /** While the store is left alone, nobody has to wait. */

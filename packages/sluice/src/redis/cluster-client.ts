@@ -12,10 +12,13 @@ export type IoRedisClusterLike = {
   duplicate(nodes?: never[], options?: object): IoRedisClusterLike
   connect(): Promise<unknown>
   call(command: string, args: string[]): Promise<unknown>
-  nodes(role: 'master'): readonly { info(): Promise<string> }[]
+  nodes(role: 'master'): readonly { info(): Promise<string>; readonly stream?: Corkable }[]
   disconnect(): void
   on(event: 'error', listener: (error: Error) => void): unknown
 }
+
+/** A connection that can hold back what is written to it. */
+type Corkable = { cork(): void; uncork(): void }
 
 /** The part of a node-redis cluster that is used. */
 export type NodeRedisClusterLike = {
@@ -63,15 +66,35 @@ export function connectIoRedisCluster(client: IoRedisClusterLike): Connection {
     keyPrefix: '',
   })
   own.on('error', ignore)
+  const cork = corkOnce(() => own.nodes('master').flatMap(({ stream }) => stream ?? []))
   return {
     send: async (command, args) => {
       if (own.status !== 'ready') throw new Error('no node of the Cluster can be reached')
+      cork()
       return own.call(command, args as string[])
     },
     infos: () => Promise.all(own.nodes('master').map((node) => node.info())),
     attempted: own.connect().then(ignore, ignore),
     close: async () => own.disconnect(),
     primaryOf: (slot) => own.slots[slot]?.[0] ?? '',
+  }
+}
+
+/**
+ * A batch is cut up by slot, so one turn makes many commands. Held back until all of them are written, they cost one
+ * system call for each primary; node-redis does that by itself.
+ */
+function corkOnce(streams: () => readonly Corkable[]): () => void {
+  let corked: readonly Corkable[] = []
+  const uncork = () => {
+    for (const stream of corked) stream.uncork()
+    corked = []
+  }
+  return () => {
+    if (corked.length > 0) return
+    corked = streams()
+    for (const stream of corked) stream.cork()
+    process.nextTick(uncork) // after all that was asked in this turn
   }
 }
 

@@ -8,7 +8,7 @@ import type { BucketName, Store } from '../store/store.ts'
 import type { BatchedStore } from './batched-store.ts'
 import type { KeyNames } from './key.ts'
 import type { RedisFacts } from './redis-facts.ts'
-import { slotOf } from './slot.ts'
+import { SLOTS, slotOf } from './slot.ts'
 
 /** `shard` is the address of a primary, where there are several. */
 export type ShardTransition = Transition & { readonly store: string; readonly shard: string | undefined }
@@ -44,7 +44,10 @@ export class GuardedRedis {
     this.#options = options
     this.ready = batched.ready
     const whole = batched.primaryOf === undefined ? this.#guard('', batched) : undefined
-    this.stores = () => (whole === undefined ? [batched, ...this.#guards.values()] : [whole])
+    this.stores = () => {
+      this.#settleReplaced()
+      return whole === undefined ? [batched, ...this.#guards.values()] : [whole]
+    }
     this.whole = whole
   }
 
@@ -56,6 +59,7 @@ export class GuardedRedis {
   }
 
   states(): ShardState[] {
+    this.#settleReplaced()
     return [...this.#guards].map(([shard, { breaker }]) => ({ ...this.#namesOf(shard), state: breaker }))
   }
 
@@ -83,6 +87,15 @@ export class GuardedRedis {
     if (drillMs > 0) guard.drill(drillMs)
     this.#guards.set(shard, guard)
     return guard
+  }
+
+  /** Nobody asks a primary that has no slots any more, so nobody would find out that all is well without it. */
+  #settleReplaced(): void {
+    const { primaryOf } = this.#batched
+    const failed = primaryOf === undefined ? [] : [...this.#guards].filter(([, { breaker }]) => breaker !== 'closed')
+    if (primaryOf === undefined || failed.length === 0) return
+    const serving = new Set(Array.from({ length: SLOTS }, (_, slot) => primaryOf(slot)))
+    for (const [shard, guard] of failed) if (!serving.has(shard)) guard.replaced()
   }
 
   #namesOf(shard: string): { store: string; shard: string | undefined } {

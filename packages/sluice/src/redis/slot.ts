@@ -1,6 +1,6 @@
 // Which of the 16,384 slots of a Redis Cluster a key lives in: CRC16 (XMODEM) of its hash tag.
 
-const SLOTS = 16_384
+export const SLOTS = 16_384
 const POLYNOMIAL = 0x1021
 
 const TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {

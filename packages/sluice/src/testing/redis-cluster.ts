@@ -5,6 +5,7 @@ import { randomBytes } from 'node:crypto'
 import { mkdtemp, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { SLOTS } from '../redis/slot.ts'
 import { freePort } from './free-port.ts'
 import { untilRedisSays } from './redis-ask.ts'
 import { launchRedis, type RedisProcess } from './redis-process.ts'
@@ -32,12 +33,10 @@ export type ClusterOptions = {
 
 type Born = { id: string; port: number; busPort: number; replicates: string | undefined; slots: string; epoch: number }
 
-const SLOTS = 16_384
-
 export async function startRedisCluster(options: ClusterOptions = {}): Promise<RedisCluster> {
   const { nodeTimeoutMs = 1000, args = [] } = options
   const born = await plan(options)
-  const nodes = await Promise.all(
+  const started = await Promise.allSettled(
     born.map(async (node): Promise<ClusterNode> => {
       const folder = await mkdtemp(join(tmpdir(), 'sluice-cluster-'))
       await writeFile(join(folder, 'nodes.conf'), mapFor(node, born))
@@ -47,8 +46,11 @@ export async function startRedisCluster(options: ClusterOptions = {}): Promise<R
       return { ...(await launchRedis(folder, port, [...cluster, ...timing, ...args])), id, replicates }
     }),
   )
+  const nodes = started.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
   const stop = async () => void (await Promise.all(nodes.map((node) => node.stop())))
   try {
+    const failed = started.find((one) => one.status === 'rejected')
+    if (failed !== undefined) throw failed.reason
     await Promise.all(nodes.map((node) => untilUp(node)))
   } catch (error) {
     await stop()

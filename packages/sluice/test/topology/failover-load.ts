@@ -1,7 +1,7 @@
 // Load on many users while their Redis changes hands, and what came of it for each of them.
 
 import { createLimiter, type Limiter } from 'sluice'
-import { type RedisClient, redisStore } from 'sluice/redis'
+import { type RedisClient, type RedisStore, redisStore } from 'sluice/redis'
 import { onTestFinished, vi } from 'vitest'
 import { slotOf } from '../../src/redis/slot.ts'
 
@@ -18,13 +18,15 @@ type Answer = { readonly atMs: number; readonly allowed: boolean; readonly byRed
 
 export class FailoverLoad {
   readonly users: readonly string[]
+  readonly store: RedisStore
   readonly limiter: Limiter
   readonly answers = new Map<string, Answer[]>()
 
   constructor(client: RedisClient, users: number) {
     this.users = Array.from({ length: users }, (_, index) => `user-${index}`)
     // Patient enough for a busy machine; a primary that is gone refuses connections at once.
-    this.limiter = createLimiter({ rules: RULES, store: redisStore(client, { deadlineMs: 1000 }) })
+    this.store = redisStore(client, { deadlineMs: 1000 })
+    this.limiter = createLimiter({ rules: RULES, store: this.store })
     onTestFinished(() => this.limiter.close())
   }
 

@@ -7,7 +7,7 @@ import { Cluster, Redis } from 'ioredis'
 import { createCluster, createSentinel } from 'redis'
 import type { RedisClient } from 'sluice/redis'
 import { startRedis, startRedisCluster, startSentinels } from 'sluice/testing'
-import { describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { FailoverLoad, LIMIT, slotOfUser } from './failover-load.ts'
 
 const GUIDE = new URL('../../../../docs/guides/redis.md', import.meta.url)
@@ -64,6 +64,7 @@ describe.each(Object.entries(FLEETS))('%s', (name, start) => {
     await fleet.kill()
     const killedMs = performance.now()
     await load.untilSpent()
+    await vi.waitFor(() => expect(load.store.breaker(), 'nothing is left of the outage').toBe('closed'))
     const concerned = load.users.filter(fleet.concerns)
     for (const user of load.users) {
       if (concerned.includes(user)) {

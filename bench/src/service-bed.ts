@@ -1,0 +1,89 @@
+// Services on one Redis, each a process of its own, asked over HTTP: what a check costs all of them and Redis.
+
+import { rmSync } from 'node:fs'
+import { mkdtemp, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import type { CheckCosts } from './capacity-model.ts'
+import { httpLoad } from './http-load.ts'
+import { type HttpServer, startServer } from './http-server.ts'
+import { type RedisServer, withRedis } from './redis-server.ts'
+
+const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
+const PATH = '/api/v1/rate-limit/check'
+/** Of each service, however many there are: so each has as much to put into one batch as if it were alone. */
+const CONNECTIONS = 32
+
+export class ServiceBed {
+  readonly redis: RedisServer
+  readonly #services: readonly HttpServer[]
+
+  /** Starts so many services with these rules, for as long as `work` takes. */
+  static with<T>(count: number, rules: readonly object[], work: (bed: ServiceBed) => Promise<T>): Promise<T> {
+    return withRedis(1, async (servers) => {
+      const redis = servers[0] as RedisServer // one was started
+      const folder = await mkdtemp(join(tmpdir(), 'sluice-bench-services-'))
+      const cleanUp = () => rmSync(folder, { recursive: true, force: true })
+      process.once('exit', cleanUp) // when the benchmark is interrupted
+      const services: HttpServer[] = []
+      try {
+        const path = join(folder, 'rules.json')
+        await writeFile(path, JSON.stringify({ rules }))
+        const settings = ['--redis', `redis://127.0.0.1:${redis.port}`, '--store-deadline-ms', '10000']
+        const args = ['--port', '0', '--rules', path, '--log-level', 'warn', ...settings]
+        for (let index = 0; index < count; index += 1) services.push(await startServer(MAIN, args))
+        return await work(new ServiceBed(redis, services))
+      } finally {
+        for (const service of services) await service.stop()
+        cleanUp()
+        process.off('exit', cleanUp)
+      }
+    })
+  }
+
+  get services(): number {
+    return this.#services.length
+  }
+
+  private constructor(redis: RedisServer, services: readonly HttpServer[]) {
+    this.redis = redis
+    this.#services = services
+  }
+
+  /** One check for each of these users; services take turns. */
+  async check(users: readonly string[]): Promise<CheckCosts> {
+    const before = await this.#spent()
+    const bodies = users.map((client_id) => JSON.stringify({ client_id, endpoint: '/' }))
+    const loads = this.#services.map(async ({ address }, index) => {
+      const load = httpLoad(CONNECTIONS)
+      const own = bodies.filter((_, number) => number % this.#services.length === index)
+      await load.post(address + PATH, own).finally(() => load.close())
+    })
+    await Promise.all(loads)
+    const after = await this.#spent()
+    const perCheck = (field: keyof CheckCosts) => (after[field] - before[field]) / users.length
+    return {
+      nodeUs: perCheck('nodeUs'),
+      redisUs: perCheck('redisUs'),
+      networkBytes: perCheck('networkBytes'),
+      asked: perCheck('asked'),
+    }
+  }
+
+  async #spent(): Promise<CheckCosts> {
+    const asked = await Promise.all(this.#services.map(askedOf))
+    return {
+      nodeUs: this.#services.reduce((sum, service) => sum + service.cpuUs(), 0),
+      redisUs: await this.redis.cpuUs(),
+      networkBytes: await this.redis.networkBytes(),
+      asked: asked.reduce((sum, count) => sum + count, 0),
+    }
+  }
+}
+
+/** Requests that a service has sent to Redis so far. */
+async function askedOf({ address }: HttpServer): Promise<number> {
+  const text = await (await fetch(`${address}/metrics`)).text()
+  return Number(/^sluice_batch_takes_sum (\S+)$/m.exec(text)?.[1])
+}

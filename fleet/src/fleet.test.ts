@@ -1,0 +1,54 @@
+// The fleet as people run it, for a few seconds: it keeps its promises, says so with its exit code, and leaves nothing.
+
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { readOptions } from './options.ts'
+
+const TIMEOUT_MS = 180_000
+
+type Ended = { readonly code: number | null; readonly output: string; readonly left: readonly string[] }
+
+/** Runs a command to its end, with a temporary folder of its own. */
+function run(script: string, args: readonly string[]): Ended {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-fleet-test-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  const env = { ...process.env, TMPDIR: folder }
+  const { status, stdout, stderr } = spawnSync(process.execPath, [script, ...args], { env, encoding: 'utf8' })
+  return { code: status, output: `${stdout}${stderr}`, left: readdirSync(folder) }
+}
+
+test('two regions that share a limit keep it while a primary is killed, and leave no folder', {
+  timeout: TIMEOUT_MS,
+}, () => {
+  const { code, output, left } = run('scripts/fleet.mjs', ['--seconds', '8', '--nodes', '1', '--rate', '150'])
+  expect(output).toContain('all promises kept')
+  expect(output).toContain('a primary of eu killed: its shard was exact again after')
+  expect([code, left]).toEqual([0, []])
+})
+
+test('nodes with another script take over without a failed request, and clients find Redis again', {
+  timeout: TIMEOUT_MS,
+}, () => {
+  const { code, output, left } = run('scripts/soak.mjs', ['--short', 'rolling-restart', 'reconnect'])
+  expect(output.match(/all promises kept/g), output).toHaveLength(2)
+  expect([code, left]).toEqual([0, []])
+})
+
+describe('the command line', () => {
+  test.each([
+    [['--seconds', 'soon'], '--seconds soon: give a whole number from 4 to 86400'],
+    [['--nodes', '0'], '--nodes 0: give a whole number from 1 to 16'],
+    [['--rate', '-5'], "'--rate'"],
+    [['--speed', '1'], "'--speed'"],
+  ])('%j is refused with the fix', (args, fault) => {
+    expect(readOptions(args)).toEqual({ kind: 'wrong', fault: expect.stringContaining(fault) })
+  })
+
+  test('says what it does and needs nothing', () => {
+    expect(readOptions([])).toEqual({ kind: 'run', options: { seconds: undefined, nodes: 2, rate: 300 } })
+    expect(readOptions(['--help'])).toEqual({ kind: 'help' })
+  })
+})

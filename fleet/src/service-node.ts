@@ -1,0 +1,118 @@
+// A real service node: the compiled `sluice` command in a process of its own, on a free port.
+
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { getJson } from './http-client.ts'
+import type { Allowance } from './interval-check.ts'
+
+export type Health = {
+  /** `ready`, `degraded`, `draining`, or `gone` when it does not answer. */
+  readonly status: string
+  readonly trouble: readonly string[]
+}
+
+type RuleText = {
+  readonly rule_id: string
+  readonly limit: number
+  readonly window_seconds: number
+  readonly burst?: number
+}
+
+const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
+const STDERR_KEPT = 4000
+
+export class ServiceNode {
+  readonly address: URL
+  readonly checks: URL
+  readonly #process: ChildProcess
+  readonly #exited: Promise<unknown>
+  #ending = false
+
+  static async start(args: readonly string[], main: string = MAIN): Promise<ServiceNode> {
+    const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))
+    const child = spawn(process.execPath, [main, '--port', '0', ...args], {
+      env: Object.fromEntries(inherited),
+      stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true, // Ctrl-C is for this process, which ends the nodes when nobody asks them any more
+    })
+    const kill = () => child.kill('SIGKILL')
+    process.once('exit', kill)
+    child.once('exit', () => process.off('exit', kill))
+    return new ServiceNode(child, await addressOf(child))
+  }
+
+  private constructor(child: ChildProcess, address: string) {
+    this.#process = child
+    this.#exited = once(child, 'exit')
+    this.address = new URL(address)
+    this.checks = new URL('/api/v1/rate-limit/check', address)
+  }
+
+  /** Whether it ended without being asked to. */
+  get died(): boolean {
+    return !this.#ending && !this.#runs
+  }
+
+  get #runs(): boolean {
+    return this.#process.exitCode === null && this.#process.signalCode === null
+  }
+
+  async health(): Promise<Health> {
+    const answer = await getJson(new URL('/readyz', this.address)).catch(() => ({}))
+    const { status = 'gone', trouble = [] } = answer as Partial<Health>
+    return { status, trouble }
+  }
+
+  /** The first limit of each rule in force, by the id of the rule. */
+  async allowances(): Promise<ReadonlyMap<string, Allowance>> {
+    const { rules } = (await getJson(new URL('/api/v1/rate-limit/rules', this.address))) as {
+      rules: readonly RuleText[]
+    }
+    return new Map(
+      rules.map(({ rule_id, limit, window_seconds, burst = limit }) => [
+        rule_id,
+        { burst, perMs: limit / window_seconds / 1000 },
+      ]),
+    )
+  }
+
+  /** Units that pools have paid on this node; 0 where there are no regions. */
+  async borrowedUnits(): Promise<number> {
+    const answer = await getJson(new URL('/api/v1/regions', this.address)).catch(() => ({}))
+    return (answer as { borrowed_units?: number }).borrowed_units ?? 0
+  }
+
+  /** SIGTERM: it says that it is not ready, finishes what it has, and ends. */
+  async drain(): Promise<void> {
+    await this.#end('SIGTERM')
+  }
+
+  async stop(): Promise<void> {
+    await this.#end('SIGKILL')
+  }
+
+  async #end(signal: NodeJS.Signals): Promise<void> {
+    this.#ending = true
+    if (this.#runs) this.#process.kill(signal)
+    await this.#exited
+  }
+}
+
+/** The banner tells where it listens; whatever keeps it from listening is on stderr. */
+function addressOf(child: ChildProcess): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let [banner, errors] = ['', '']
+    child.stdout?.on('data', (chunk: Buffer) => {
+      if (banner.includes('curl')) return
+      banner += chunk.toString()
+      const address = /listens on (\S+)/.exec(banner)?.[1]
+      if (address !== undefined && banner.includes('curl')) resolve(address)
+    })
+    child.stderr?.on('data', (chunk: Buffer) => {
+      errors = (errors + chunk.toString()).slice(-STDERR_KEPT)
+    })
+    child.once('error', reject)
+    child.once('exit', (code) => reject(new Error(`a service node ended with ${code} before it listened:\n${errors}`)))
+  })
+}
