@@ -6,7 +6,7 @@ import { ADMIN_TOKEN, MESSAGES_RULE, RULES, serveApp } from './service.ts'
 test('GET lists the rules in force, in a form that is a rule file again', async () => {
   const off = { rule_id: 'off', limit: 1, window_seconds: 1, enabled: false }
   const { get } = await serveApp([MESSAGES_RULE, off])
-  const { status, body } = await get(RULES)
+  const { status, body } = await get(RULES, ADMIN_TOKEN)
   expect(status).toBe(200)
   expect(body).toMatchObject({ version: 1, rules: [MESSAGES_RULE] })
   expect(parseRules(body.rules)).toEqual(parseRules([MESSAGES_RULE]))
@@ -23,7 +23,7 @@ test.each([
   const answer = await send(path, { method, headers, ...(body === undefined ? {} : { body }) })
   expect(answer).toMatchObject({ status: 409, body: { code: 'RULES_FROM_FILE' } })
   expect(answer.body.detail).toContain('/etc/sluice/rules.yaml')
-  expect((await get(RULES)).body).toMatchObject({ version: 1, rules: [{ rule_id: 'messages_per_min' }] })
+  expect((await get(RULES, ADMIN_TOKEN)).body).toMatchObject({ version: 1, rules: [{ rule_id: 'messages_per_min' }] })
 })
 
 test('the example rules in the package are those of the repository', () => {
