@@ -14,7 +14,7 @@ import { openRegion } from './open-region.ts'
 import { type OpenStore, openStore } from './open-store.ts'
 import { openRecords } from './records.ts'
 import { LiveRules } from './rules/live-rules.ts'
-import { openRules } from './rules/open-rules.ts'
+import { isFirstStart, openRules } from './rules/open-rules.ts'
 import type { Settings } from './settings.ts'
 import { type NodeState, watchNode } from './webhooks/node-watch.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
@@ -50,6 +50,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     for (const close of closers.reverse()) await close()
   }
   try {
+    if (isFirstStart(settings)) log.info({ folder: settings.dataDir }, 'making the database: some seconds, this once')
     const { source, store: ruleStore, snapshot, database } = await openRules(settings)
     closers.push(() => source.close())
     const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
