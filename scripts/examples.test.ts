@@ -45,8 +45,9 @@ describe.skipIf(!hasCurl)('examples', () => {
   })
 })
 
-it('there is one for every middleware', () => {
-  const names = ['express', 'fastify', 'fetch-handler', 'hono', 'koa', 'nest', 'node-http']
+it('there is one for every middleware, for proxies and for two layers', () => {
+  const middlewares = ['express', 'fastify', 'fetch-handler', 'hono', 'koa', 'nest', 'node-http']
+  const names = [...middlewares, 'nginx', 'haproxy', 'gateway-and-service']
   expect(examples.map(({ name }) => name)).toEqual(expect.arrayContaining(names))
 })
 

@@ -9,6 +9,7 @@ export const SCENARIOS = [
   'redis',
   'redis-multi',
   'http',
+  'gateway',
   'middleware',
   'middleware-redis',
   'leased',

@@ -20,18 +20,13 @@ const ROWS_MAX = 20
 
 export function banner({ address, store, rulesPlace, rules, checksAreOpen, firstToken }: BannerFacts): string {
   const enabled = rules.filter((rule) => rule.enabled)
-  const rows = [['RULE', 'LIMIT', 'COUNTED', 'WHERE'], ...enabled.slice(0, ROWS_MAX).map(ruleRow)]
-  const more = enabled.length > ROWS_MAX ? [`  … and ${enabled.length - ROWS_MAX} more`] : []
   const request = JSON.stringify(sampleRequest(enabled)).replaceAll("'", "'\\''")
   const [, socket] = /^unix:(.*)$/.exec(address) ?? []
   const place = socket === undefined ? address : `--unix-socket ${socket} http://localhost`
   const token = checksAreOpen ? '' : ' -H "authorization: Bearer $SLUICE_TOKEN"'
   return [
     `Sluice ${VERSION} listens on ${address}`,
-    `Counters: ${store}. Rules: ${rulesPlace}; changes apply within a second.`,
-    '',
-    ...aligned(rows),
-    ...more,
+    ...rulesLines({ store, rulesPlace, rules }),
     '',
     ...(firstToken === undefined ? [] : ['Admin token, shown this once:', '', `  ${firstToken}`, '']),
     'Try it, a few times in a row:',
@@ -40,6 +35,19 @@ export function banner({ address, store, rulesPlace, rules, checksAreOpen, first
     '',
     '',
   ].join('\n')
+}
+
+/** Where counters and rules are, and a table of the rules in force. */
+export function rulesLines({
+  store,
+  rulesPlace,
+  rules,
+}: Pick<BannerFacts, 'store' | 'rulesPlace' | 'rules'>): string[] {
+  const enabled = rules.filter((rule) => rule.enabled)
+  const rows = [['RULE', 'LIMIT', 'COUNTED', 'WHERE'], ...enabled.slice(0, ROWS_MAX).map(ruleRow)]
+  const more = enabled.length > ROWS_MAX ? [`  … and ${enabled.length - ROWS_MAX} more`] : []
+  const where = `Counters: ${store}. Rules: ${rulesPlace}; changes apply within a second.`
+  return [where, '', ...aligned(rows), ...more]
 }
 
 /** A request that meets the tightest rule: repeated a few times, it shows a refusal. */

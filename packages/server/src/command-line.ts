@@ -4,71 +4,76 @@
 import { parseArgs } from 'node:util'
 import type { Fault } from 'sluice'
 import { nearest, suggestion } from './nearest.ts'
-import { SETTINGS, type Setting, type Settings } from './settings.ts'
+import { SETTINGS, type Setting, type Settings, type SettingsTable } from './settings.ts'
 
-export type Command =
+export type Command<S = Settings> =
   | { readonly kind: 'wrong'; readonly faults: readonly Fault[] }
-  | { readonly kind: 'serve'; readonly settings: Settings; readonly warnings: readonly string[] }
+  | { readonly kind: 'serve'; readonly settings: S; readonly warnings: readonly string[] }
 
 type Environment = Readonly<Record<string, string | undefined>>
 /** What was given for a setting, and where: faults and fixes name that place. */
 type Given = { readonly place: string; readonly text: string }
+type AnySetting = Setting<unknown, string>
+type Table = Readonly<Record<string, AnySetting>>
 
-const ENTRIES = Object.entries(SETTINGS) as [keyof Settings, Setting<unknown>][]
-const FLAGS = ENTRIES.map(([, { flag }]) => flag)
-const REPEATING = new Set(ENTRIES.flatMap(([, { flag, repeats }]) => (repeats ? [flag] : [])))
-const VARIABLES = ENTRIES.map(([, { env }]) => env)
 /** Variables of other commands. */
 const NOT_OURS = ['SLUICE_URL', 'SLUICE_TOKEN']
 
 export function readCommand(args: readonly string[], environment: Environment): Command {
+  return readSettings(SETTINGS, args, environment)
+}
+
+/** The settings of a command that has a table of its own. */
+export function readSettings<S>(of: SettingsTable<S>, args: readonly string[], environment: Environment): Command<S> {
+  const table: Table = of
+  const entries = Object.entries(table)
   const faults: Fault[] = []
-  const flags = readFlags(args, faults)
-  const given = new Map<keyof Settings, Given>()
-  for (const [name, setting] of ENTRIES) {
+  const flags = readFlags(table, args, faults)
+  const given = new Map<string, Given>()
+  for (const [name, setting] of entries) {
     const found = flags.get(setting.flag) ?? fromEnvironment(setting, environment)
     if (found !== undefined) given.set(name, found)
   }
-  const values = ENTRIES.map(([name, setting]) => [name, settingValue(setting, given.get(name), faults)] as const)
-  for (const [name, setting] of ENTRIES) refuseIgnored(name, setting, given, faults)
+  const values = entries.map(([name, setting]) => [name, settingValue(setting, given.get(name), faults)] as const)
+  for (const name of given.keys()) refuseIgnored(name, table, given, faults)
   if (faults.length > 0) return { kind: 'wrong', faults }
-  // One value per entry of SETTINGS, each of the type that its own `read` and `fallback` return.
-  const settings = Object.fromEntries(values) as unknown as Settings
-  return { kind: 'serve', settings, warnings: unknownVariables(environment) }
+  // One value per entry of the table, each of the type that its own `read` and `fallback` return.
+  const settings = Object.fromEntries(values) as unknown as S
+  return { kind: 'serve', settings, warnings: unknownVariables(table, environment) }
 }
 
-function readFlags(args: readonly string[], faults: Fault[]): Map<string, Given> {
-  const strings = FLAGS.map((flag) => [flag, { type: 'string' as const }])
-  const options = Object.fromEntries(strings)
+function readFlags(table: Table, args: readonly string[], faults: Fault[]): Map<string, Given> {
+  const byFlag = new Map(Object.values(table).map((setting) => [setting.flag, setting]))
+  const options = Object.fromEntries([...byFlag.keys()].map((flag) => [flag, { type: 'string' as const }]))
   const { tokens } = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true })
   const flags = new Map<string, Given>()
   for (const token of tokens) {
     if (token.kind === 'positional') {
       faults.push({ field: 'argument', value: token.value, fix: 'remove it: settings are given as --flag value' })
     } else if (token.kind === 'option' && token.name in options) {
-      const before = REPEATING.has(token.name) ? flags.get(token.name)?.text : undefined
+      const before = byFlag.get(token.name)?.repeats ? flags.get(token.name)?.text : undefined
       const text = before === undefined ? (token.value ?? '') : `${before} ${token.value ?? ''}`
       flags.set(token.name, { place: `--${token.name}`, text })
     } else if (token.kind === 'option') {
-      faults.push(unknownFlag(token.rawName, token.name))
+      faults.push(unknownFlag(token.rawName, token.name, [...byFlag.keys()]))
     }
   }
   return flags
 }
 
-function unknownFlag(rawName: string, name: string): Fault {
-  const meant = nearest(name, [...FLAGS, 'help', 'version'])
+function unknownFlag(rawName: string, name: string, known: readonly string[]): Fault {
+  const meant = nearest(name, [...known, 'help', 'version'])
   const hint = meant === undefined ? '--help lists all flags' : `did you mean --${meant}?`
   return { field: rawName, value: undefined, fix: `unknown flag; ${hint}` }
 }
 
 /** An empty variable counts as absent: that is what container tools write for "not set". */
-function fromEnvironment({ env }: Setting<unknown>, environment: Environment): Given | undefined {
+function fromEnvironment({ env }: AnySetting, environment: Environment): Given | undefined {
   const text = environment[env]
   return text ? { place: env, text } : undefined
 }
 
-function settingValue(setting: Setting<unknown>, given: Given | undefined, faults: Fault[]): unknown {
+function settingValue(setting: AnySetting, given: Given | undefined, faults: Fault[]): unknown {
   if (given === undefined) return setting.fallback()
   const value = setting.read(given.text)
   const shown = setting.secret ? undefined : given.text
@@ -76,32 +81,25 @@ function settingValue(setting: Setting<unknown>, given: Given | undefined, fault
   return value
 }
 
-function refuseIgnored(
-  name: keyof Settings,
-  { needs, needsOneOf, excludes, secret }: Setting<unknown>,
-  given: ReadonlyMap<keyof Settings, Given>,
-  faults: Fault[],
-): void {
-  const found = given.get(name)
-  if (found === undefined) return
-  const { place } = found
-  const text = secret ? undefined : found.text
-  const missing = needs === undefined ? [] : [needs].flat().filter((needed) => !given.has(needed))
-  for (const needed of missing) {
-    faults.push({ field: place, value: text, fix: `remove it, or give --${SETTINGS[needed].flag}: it needs that` })
+function refuseIgnored(name: string, table: Table, given: ReadonlyMap<string, Given>, faults: Fault[]): void {
+  const { needs = [], needsOneOf, excludes, secret } = table[name] ?? {}
+  const { place = name, text } = given.get(name) ?? {}
+  const value = secret ? undefined : text
+  for (const needed of [needs].flat().filter((one) => !given.has(one))) {
+    faults.push({ field: place, value, fix: `remove it, or give --${table[needed]?.flag}: it needs that` })
   }
   if (needsOneOf !== undefined && !needsOneOf.some((other) => given.has(other))) {
-    const others = needsOneOf.map((other) => `--${SETTINGS[other].flag}`).join(' or ')
-    const fix = `remove it, or give ${others}: the embedded database is for one process`
-    faults.push({ field: place, value: text, fix })
+    const others = needsOneOf.map((other) => `--${table[other]?.flag}`).join(' or ')
+    faults.push({ field: place, value, fix: `remove it, or give ${others}: the embedded database is for one process` })
   }
   if (excludes !== undefined && given.has(excludes)) {
-    faults.push({ field: place, value: text, fix: `remove it: it does nothing with --${SETTINGS[excludes].flag}` })
+    faults.push({ field: place, value, fix: `remove it: it does nothing with --${table[excludes]?.flag}` })
   }
 }
 
-function unknownVariables(environment: Environment): string[] {
-  const known = [...VARIABLES, ...NOT_OURS]
+function unknownVariables(table: Table, environment: Environment): string[] {
+  const variables = Object.values(table).map(({ env }) => env)
+  const known = [...variables, ...NOT_OURS]
   const unknown = Object.keys(environment).filter((name) => name.startsWith('SLUICE_') && !known.includes(name))
-  return unknown.map((name) => `${name} is not a setting${suggestion(name, VARIABLES)}`)
+  return unknown.map((name) => `${name} is not a setting${suggestion(name, variables)}`)
 }

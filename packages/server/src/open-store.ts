@@ -66,7 +66,8 @@ async function openRedis(url: string, settings: StoreSettings, metrics: Metrics,
     },
     onBatch: (takes, seconds) => {
       metrics.storeAnswered(takes, seconds)
-      if (failure !== undefined) log.info('Redis answers again')
+      if (failure === undefined || store.breaker() !== 'closed') return // of several servers, another one may be away
+      log.info('Redis answers again')
       failure = undefined
     },
     onError: ({ code, message }) => {

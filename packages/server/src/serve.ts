@@ -2,10 +2,10 @@
 // wrong on the way ends in a message that says what to do, and in an exit code.
 
 import { LimiterError } from 'sluice'
-import { banner } from './banner.ts'
+import { type BannerFacts, banner } from './banner.ts'
 import { EXIT } from './cli/command.ts'
 import type { Terminal } from './cli/terminal.ts'
-import { createLog } from './log.ts'
+import { createLog, type Log } from './log.ts'
 import { mistakesIn } from './rules/rule-file.ts'
 import { type Server, startServer } from './server.ts'
 import type { Settings } from './settings.ts'
@@ -14,15 +14,35 @@ import { superviseWorkers, workerNumber } from './workers.ts'
 
 const LISTEN_ADVICE: Readonly<Record<string, string>> = {
   EADDRINUSE:
-    'Another program listens there: choose another port with --port, or 0 for any free one, or another --socket.',
-  EACCES: 'This user may not listen there: choose a port above 1023 with --port.',
-  EADDRNOTAVAIL: 'This machine does not have that address: choose another with --host.',
+    'Another program listens there; choose another port with --port or --listen (0: any free one), or --socket.',
+  EACCES: 'This user may not listen there: choose a port above 1023 with --port or --listen.',
+  EADDRNOTAVAIL: 'This machine does not have that address: choose another with --host or --listen.',
   ENOENT: 'The folder of the socket file is not there: make it, or choose another with --socket.',
-  ENOTFOUND: 'There is no such host: choose another with --host.',
+  ENOTFOUND: 'There is no such host: choose another with --host or --listen.',
+}
+
+/** What is run: how it starts, and what a person sees then. */
+export type Program<S extends Settings, R extends Server> = {
+  start(settings: S, log: Log): Promise<R>
+  banner(running: R, settings: S): string
+}
+
+const SERVICE: Program<Settings, Server> = {
+  start: startServer,
+  banner: (server) => banner(bannerFacts(server)),
+}
+
+export function serve(settings: Settings, warnings: readonly string[], terminal: Terminal): Promise<number> {
+  return runProgram(SERVICE, settings, warnings, terminal)
 }
 
 /** Resolves with the exit code once it has ended. */
-export async function serve(settings: Settings, warnings: readonly string[], terminal: Terminal): Promise<number> {
+export async function runProgram<S extends Settings, R extends Server>(
+  program: Program<S, R>,
+  settings: S,
+  warnings: readonly string[],
+  terminal: Terminal,
+): Promise<number> {
   const log = createLog(settings.logLevel)
   const { workers = 1 } = settings
   if (workers > 1 && workerNumber() === 0) return superviseWorkers(workers, log)
@@ -33,9 +53,9 @@ export async function serve(settings: Settings, warnings: readonly string[], ter
     process.exit(EXIT.failed)
   })
   const signal = endSignal()
-  const server = await startServer(settings, log).catch((error: unknown) => explain(error, terminal))
+  const server = await program.start(settings, log).catch((error: unknown) => explain(error, terminal))
   if (typeof server === 'number') return server
-  if (workerNumber() <= 1) terminal.out(banner(bannerFacts(server)))
+  if (workerNumber() <= 1) terminal.out(program.banner(server, settings))
   const { address, storeKind: store } = server
   log.info({ address, store, source: server.rulesPlace, rules: server.limiter.rules.length }, 'listening')
 
@@ -48,7 +68,8 @@ export async function serve(settings: Settings, warnings: readonly string[], ter
   return EXIT.done
 }
 
-function bannerFacts({ address, limiter, storeKind, rulesPlace, checksAreOpen, firstToken }: Server) {
+export function bannerFacts(server: Server): BannerFacts {
+  const { address, limiter, storeKind, rulesPlace, checksAreOpen, firstToken } = server
   const store = storeKind === 'redis' ? 'Redis' : 'in memory'
   return { address, rules: limiter.rules, rulesPlace, store, checksAreOpen, firstToken }
 }

@@ -1,8 +1,10 @@
 // A running service, from its settings: everything is put together here, and taken apart in the opposite order.
 
 import type { FastifyInstance } from 'fastify'
-import { createLimiter, type Limiter } from 'sluice'
+import { createLimiter, type Limiter, systemClock } from 'sluice'
+import { type Check, createChecks } from './checking.ts'
 import { createApp } from './http/app.ts'
+import { DecisionTrail } from './http/decision-trail.ts'
 import { type HealthParts, type Lifecycle, troubleOf } from './http/health.ts'
 import { followCertificates, listen, tlsOptions } from './listen.ts'
 import { keyHash, type Log } from './log.ts'
@@ -12,7 +14,7 @@ import { openRegion } from './open-region.ts'
 import { type OpenStore, openStore } from './open-store.ts'
 import { openRecords } from './records.ts'
 import { LiveRules } from './rules/live-rules.ts'
-import { openRules } from './rules/open-rules.ts'
+import { isFirstStart, openRules } from './rules/open-rules.ts'
 import type { Settings } from './settings.ts'
 import { type NodeState, watchNode } from './webhooks/node-watch.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
@@ -22,6 +24,9 @@ export type Server = {
   /** `http://127.0.0.1:8080`, or `unix:` and the path of a socket file. */
   readonly address: string
   readonly limiter: Limiter
+  readonly metrics: Metrics
+  /** For requests that somebody asks about who passes them on. */
+  readonly checkProxied: Check
   readonly storeKind: OpenStore['kind']
   readonly checksAreOpen: boolean
   /** A token of the role admin that this start has made: to be shown once. */
@@ -34,7 +39,7 @@ export type Server = {
   close(): Promise<void>
 }
 
-const CLOSE_MS_MAX = 10_000
+export const CLOSE_MS_MAX = 10_000
 
 /** Throws when the rules are wrong (RULE_INVALID) or cannot be had, and when the address cannot be had. */
 export async function startServer(settings: Settings, log: Log, closeMsMax: number = CLOSE_MS_MAX): Promise<Server> {
@@ -45,6 +50,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     for (const close of closers.reverse()) await close()
   }
   try {
+    if (isFirstStart(settings)) log.info({ folder: settings.dataDir }, 'making the database: some seconds, this once')
     const { source, store: ruleStore, snapshot, database } = await openRules(settings)
     closers.push(() => source.close())
     const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
@@ -59,18 +65,20 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const records = await openRecords(database, { ...settings, place: source.place, limiter, log, wantsFirstToken })
     closers.push(() => records.close())
     const lifecycle: Lifecycle = { draining: false }
-    const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle }
+    const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, keyHash: keyHash(settings.keySecret) }
     const access = { adminToken, checksAreOpen: checksAreOpen(settings) }
-    const secrets = { keyHash: keyHash(settings.keySecret), tls: tlsOptions(settings) }
-    const app = await createApp({ ...shared, records, access, ...secrets })
+    const trail = new DecisionTrail(systemClock)
+    const checks = createChecks({ ...shared, ...records, trail, answersSync: store.store.takeSync !== undefined })
+    const tls = tlsOptions(settings)
+    const app = await createApp({ ...shared, ...checks, records, trail, access, tls, clients: settings })
     closers.push(() => closeWithin(app, closeMsMax))
     const address = await listen(app, settings)
     const certificates = followCertificates(app, settings, log)
     closers.push(async () => certificates.stop())
     closers.push(tellWebhooks(settings, { ...shared, ...records }, log))
     const places = { address, storeKind: store.kind, rulesPlace: source.place }
-    const { firstToken } = records
-    return running(app, { ...places, ...access, limiter, firstToken }, lifecycle, closeAll)
+    const facts = { ...places, ...access, limiter, metrics, firstToken: records.firstToken }
+    return running(app, { ...facts, checkProxied: checks.checkProxied }, lifecycle, closeAll)
   } catch (error) {
     await closeAll() // or connections and threads would keep the process alive
     throw error

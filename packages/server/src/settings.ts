@@ -4,12 +4,13 @@
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { ACCESS_SETTINGS } from './access-settings.ts'
+import { CLIENT_SETTINGS, type ClientSettings } from './client-settings.ts'
 import { isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
 import { isEtcdUrl } from './rules/etcd/etcd-address.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
-export type Settings = {
+export type Settings = ClientSettings & {
   readonly host: string
   readonly port: number
   readonly rules: string | undefined
@@ -46,7 +47,7 @@ export type Settings = {
   readonly webhookSecret: string | undefined
 }
 
-export type Setting<T> = {
+export type Setting<T, Name extends string = keyof Settings> = {
   readonly flag: string
   readonly env: string
   /** What the value is, for `--help`: `<port>`. */
@@ -59,9 +60,9 @@ export type Setting<T> = {
   readonly read: (text: string) => T | undefined
   readonly fix: string
   /** The setting without which, or with which, this one would silently do nothing. */
-  readonly needs?: keyof Settings | readonly (keyof Settings)[]
-  readonly needsOneOf?: readonly (keyof Settings)[]
-  readonly excludes?: keyof Settings
+  readonly needs?: Name | readonly Name[]
+  readonly needsOneOf?: readonly Name[]
+  readonly excludes?: Name
   /** May be given several times; their texts are joined by spaces. */
   readonly repeats?: true
   /** Never shown, not even to say that it is wrong. */
@@ -71,7 +72,9 @@ export type Setting<T> = {
 const REGION_NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/
 const WEIGHTS_FIX = 'give each region a weight from 0 to 1, together at most 1: eu=0.6,us=0.4'
 
-export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } = {
+export type SettingsTable<S> = { readonly [K in keyof S]: Setting<S[K], Extract<keyof S, string>> }
+
+export const SETTINGS: SettingsTable<Settings> = {
   host: {
     flag: 'host',
     env: 'SLUICE_HOST',
@@ -334,9 +337,10 @@ export const SETTINGS: { readonly [K in keyof Settings]: Setting<Settings[K]> } 
     secret: true,
   },
   ...ACCESS_SETTINGS,
+  ...CLIENT_SETTINGS,
 }
 
-function readInteger(text: string, min: number, max: number): number | undefined {
+export function readInteger(text: string, min: number, max: number): number | undefined {
   const value = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN
   return value >= min && value <= max ? value : undefined
 }

@@ -103,7 +103,7 @@ test('etcds:// is TLS, and a certificate of nobody known is refused', { timeout:
   const url = `etcds://127.0.0.1:${await tlsBefore(etcd)}/sluice/rules`
   const rulesOf = async (env: Record<string, string>) => {
     const doctor = promisify(execFile)(process.execPath, [BIN, 'doctor', '--json', '--rules', url], { env })
-    const { stdout } = await doctor.catch((error: { stdout: string }) => error) // it ends with 3 when something is wrong
+    const { stdout } = await doctor.catch((error: { stdout: string }) => error) // it may end with 3
     const findings = JSON.parse(stdout) as { about: string; health: string; found: string }[]
     return findings.find(({ about }) => about === 'rules')
   }

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
+import { GatewayMetrics } from '../src/gateway/gateway-metrics.ts'
 import { Metrics } from '../src/metrics.ts'
 import { BATCH, CHECK, serveApp } from './service.ts'
 
@@ -89,7 +90,9 @@ describe('/metrics', () => {
 test('docs/reference/metrics.md names every metric of ours, and no other', async () => {
   const page = readFileSync(new URL('../../../docs/reference/metrics.md', import.meta.url), 'utf8')
   const documented = [...page.matchAll(/^\| `(sluice_\w+)/gm)].map(([, name]) => name)
-  const text = await new Metrics().registry.metrics()
+  const { registry } = new Metrics()
+  new GatewayMetrics(registry)
+  const text = await registry.metrics()
   const exposed = [...text.matchAll(/^# TYPE (sluice_\w+)/gm)].map(([, name]) => name)
   expect(documented.sort()).toEqual(exposed.sort())
 })

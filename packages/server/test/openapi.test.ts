@@ -44,6 +44,7 @@ describe('/openapi.json', () => {
       'get /',
       'get /api/v1/admin/audit/verify',
       'get /api/v1/admin/tokens',
+      'get /api/v1/rate-limit/auth',
       'get /api/v1/rate-limit/decisions',
       'get /api/v1/rate-limit/decisions/{request_id}',
       'get /api/v1/rate-limit/hot-keys',
@@ -62,6 +63,7 @@ describe('/openapi.json', () => {
       'patch /api/v1/rate-limit/rules/{rule_id}',
       'post /api/v1/admin/drill',
       'post /api/v1/admin/tokens',
+      'post /api/v1/rate-limit/auth',
       'post /api/v1/rate-limit/buckets/reset',
       'post /api/v1/rate-limit/check',
       'post /api/v1/rate-limit/check/batch',
@@ -116,7 +118,7 @@ describe('/openapi.json', () => {
   })
 
   test('problems are described as such, for the statuses that there are', async () => {
-    const statuses = new Set(Object.values(PROBLEMS).map(String))
+    const statuses = new Set([...Object.values(PROBLEMS), 429].map(String)) // a refusal has no code: it is no trouble
     for (const [name, { responses }] of operationsOf(await description())) {
       for (const [status, response] of Object.entries(responses)) {
         if (status.startsWith('2') || name === 'get /readyz') continue

@@ -32,9 +32,10 @@ export type Running = {
   ended(): Promise<Ended>
 }
 
-/** Starts the command on a free port and waits for its banner. */
+/** Starts the command, on a free port unless told otherwise, and waits for its banner. */
 export async function start(args: readonly string[], env: Record<string, string> = {}): Promise<Running> {
-  const child = spawn(process.execPath, [MAIN, '--port', '0', ...args], { ...options(env), stdio: 'pipe' })
+  const port = args.includes('--port') ? [] : ['--port', '0']
+  const child = spawn(process.execPath, [MAIN, ...args, ...port], { ...options(env), stdio: 'pipe' })
   const exit = once(child, 'close') as Promise<[number | null]>
   onTestFinished(async () => {
     child.kill('SIGKILL')

@@ -28,9 +28,11 @@ async function twoRegions(more: Partial<Settings> = {}) {
   return { ...services, way }
 }
 
+/** One after the other: units that are on their way back are missed by those who ask meanwhile. */
 async function allowed({ check }: Client, times: number): Promise<number> {
-  const answers = await Promise.all(Array.from({ length: times }, () => check({ client_id: 'a' })))
-  return answers.filter((answer) => answer.allowed).length
+  let count = 0
+  for (let index = 0; index < times; index += 1) if ((await check({ client_id: 'a' })).allowed) count += 1
+  return count
 }
 
 describe('a service in a region', () => {

@@ -7,8 +7,11 @@ import { createLimiter, memoryStore, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
 import type { Token } from '../src/access/token.ts'
+import { createChecks } from '../src/checking.ts'
+import type { ClientSettings } from '../src/client-settings.ts'
 import type { Database } from '../src/db/database.ts'
 import { type AppParts, createApp } from '../src/http/app.ts'
+import { DecisionTrail } from '../src/http/decision-trail.ts'
 import { createLog, keyHash, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics.ts'
 import { openRecords, type Records } from '../src/records.ts'
@@ -72,6 +75,7 @@ export type AccessOptions = Partial<AppParts['access']> & {
   readonly database?: Database
   /** For copies of what is in the database. */
   readonly dataDir?: string
+  readonly clients?: Partial<ClientSettings>
 }
 
 /** The HTTP face alone, with rules handed over, a clock that stands still and any store. */
@@ -100,7 +104,7 @@ type RulesServed = {
 }
 
 async function serveRules({ rules, source, ruleStore, makeStore, access: options }: RulesServed): Promise<App> {
-  const { tokens, database, dataDir = database === undefined ? '' : temporaryFolder(), ...access } = options
+  const { tokens, database, clients, dataDir = database === undefined ? '' : temporaryFolder(), ...access } = options
   const { log, logged } = captureLog()
   const clock = fakeClock()
   const metrics = new Metrics()
@@ -114,10 +118,13 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   const kept = { dataDir, place: 'the database of a test', violationDays: 30, wantsFirstToken: true }
   const records = await openRecords(database, { limiter, log, clock, ...kept })
   if (tokens !== undefined) records.tokens.replace(tokens)
+  const trail = new DecisionTrail(clock)
+  const shared = { limiter, metrics, log, keyHash: keyHash('a secret of tests'), trail }
   const app = await createApp({
-    ...{ limiter, live, ruleStore, metrics, store: opened, lifecycle, log, clock, records },
-    keyHash: keyHash('a secret of tests'),
+    ...{ ...shared, live, ruleStore, store: opened, lifecycle, clock, records },
+    ...createChecks({ ...shared, ...records, answersSync: store.takeSync !== undefined }),
     access: { adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
+    clients: { ...defaults(), ...clients },
   })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {

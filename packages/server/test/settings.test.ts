@@ -1,8 +1,10 @@
 import { readFileSync } from 'node:fs'
+import { type Cidr, parseCidr } from 'sluice/http'
 import { describe, expect, test } from 'vitest'
 import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp, usageText } from '../src/cli/help.ts'
 import { type Command, readCommand } from '../src/command-line.ts'
+import { GATEWAY_SETTINGS } from '../src/gateway/settings.ts'
 import { SETTINGS, type Setting, type Settings } from '../src/settings.ts'
 
 const TABLE: Setting<unknown>[] = Object.values(SETTINGS)
@@ -66,6 +68,14 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   tlsCert: ['package.json', 'package.json', ['--tls-key', 'README.md']],
   tlsKey: ['package.json', 'package.json', ['--tls-cert', 'README.md']],
   tlsClientCa: ['package.json', 'package.json', ['--tls-cert', 'README.md', '--tls-key', 'README.md']],
+  trustedProxies: ['10.1.2.3/8, ::1', [parseCidr('10.0.0.0/8'), parseCidr('::1')] as Cidr[]],
+  proxyHeader: ['forwarded', 'forwarded', ['--trusted-proxies', '::1']],
+  userFrom: ['header:X-User', { kind: 'header', name: 'x-user' }],
+  apiKeyFrom: ['cookie:Key', { kind: 'cookie', name: 'Key' }],
+  tenantFrom: ['cert:cn', { kind: 'cert', name: 'cn' }],
+  planFrom: ['jwt:plan', { kind: 'jwt', name: 'plan' }],
+  jwtSecret: ['0123456789abcdef0123456789abcdef', '0123456789abcdef0123456789abcdef'],
+  jwtKey: ['package.json', 'package.json'],
 }
 
 describe('settings', () => {
@@ -173,19 +183,27 @@ test('--help names every flag with its variable and its default, in lines that f
   expect(Math.max(...text.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100)
 })
 
-// `npx vitest run packages/server -u` writes the table into the page.
-test('docs/reference/configuration.md has the table of settings', async () => {
+// `npx vitest run packages/server -u` writes the tables into the page.
+test('docs/reference/configuration.md has the tables of settings', async () => {
   const path = '../../../docs/reference/configuration.md'
   const page = readFileSync(new URL(path, import.meta.url), 'utf8')
-  const rows = TABLE.map(({ flag, env, value, help, shownFallback }) => {
+  const ofGateway = Object.values<Setting<unknown, string>>(GATEWAY_SETTINGS)
+  const more = ofGateway.filter(({ flag }) => !TABLE.some((setting) => setting.flag === flag))
+  const current = page
+    .replace(/(<!-- settings -->\n)[\s\S]*?(<!-- end -->)/, (_, start, end) => `${start}${tableOf(TABLE)}\n${end}`)
+    .replace(
+      /(<!-- gateway settings -->\n)[\s\S]*?(<!-- end of)/,
+      (_, start, end) => `${start}${tableOf(more)}\n${end}`,
+    )
+  expect(current).toContain(tableOf(TABLE))
+  expect(current).toContain(tableOf(more))
+  await expect(current).toMatchFileSnapshot(path)
+})
+
+function tableOf(settings: readonly Setting<unknown, string>[]): string {
+  const rows = settings.map(({ flag, env, value, help, shownFallback }) => {
     const text = `${help}${shownFallback === '' ? '' : ` Default: ${shownFallback}.`}`
     return `| \`--${flag} ${value.replaceAll('|', '\\|')}\` | \`${env}\` | ${text} |`
   })
-  const table = ['| flag | environment | meaning |', '|---|---|---|', ...rows].join('\n')
-  const current = page.replace(
-    /<!-- settings -->[\s\S]*?<!-- end -->/,
-    () => `<!-- settings -->\n${table}\n<!-- end -->`,
-  )
-  expect(current).toContain(table)
-  await expect(current).toMatchFileSnapshot(path)
-})
+  return ['| flag | environment | meaning |', '|---|---|---|', ...rows].join('\n')
+}

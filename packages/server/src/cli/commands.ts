@@ -7,6 +7,7 @@ import { completionCommand } from './completion.ts'
 import { DOCTOR } from './doctor.ts'
 import { DRILL } from './drill.ts'
 import { EXPLAIN } from './explain.ts'
+import { GATEWAY } from './gateway.ts'
 import { RULES_APPLY, RULES_PLAN } from './rules-apply.ts'
 import { RULES_LINT } from './rules-lint.ts'
 import { RULES_EXPORT, RULES_LIST, RULES_SHOW } from './rules-read.ts'
@@ -16,6 +17,7 @@ import { TOKEN_CREATE, TOKEN_LIST, TOKEN_REVOKE } from './token.ts'
 
 export const COMMANDS: readonly Command[] = [
   SERVE,
+  GATEWAY,
   CHECK,
   EXPLAIN,
   RULES_LINT,

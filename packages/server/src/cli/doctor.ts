@@ -12,7 +12,7 @@ import { SETTING_FLAGS } from './setting-flags.ts'
 import type { Terminal } from './terminal.ts'
 
 const OLDEST_NODE = [20, 19] as const
-const DEADLINE_MS = 15
+const DEADLINE_MS = { store: 15, global: 250 } as const
 
 export const DOCTOR: Command = {
   name: 'doctor',
@@ -44,15 +44,26 @@ export const DOCTOR: Command = {
 
 /** Each part is loaded when needed only. */
 async function examine(settings: Settings): Promise<Finding[]> {
-  const { redis, database, rules, storeDeadlineMs = DEADLINE_MS } = settings
+  const { database, rules } = settings
   return [
     node(),
-    ...(redis === undefined
-      ? [well('counters', 'in the memory of the process: nodes do not share them')]
-      : await (await import('../doctor/redis-doctor.ts')).examineRedis(redis, storeDeadlineMs)),
+    ...(await examineStores(settings)),
     ...(database === undefined ? [] : await (await import('../doctor/database-doctor.ts')).examineDatabase(database)),
     await (await import('../doctor/rules-doctor.ts')).examineRules({ rules, database }),
   ]
+}
+
+async function examineStores(settings: Settings): Promise<Finding[]> {
+  const { redis, stores = {}, globalRedis } = settings
+  const { storeDeadlineMs = DEADLINE_MS.store, globalDeadlineMs = DEADLINE_MS.global } = settings
+  if (redis === undefined) return [well('counters', 'in the memory of the process: nodes do not share them')]
+  const { examineRedis } = await import('../doctor/redis-doctor.ts')
+  const all = [
+    examineRedis('Redis', redis, storeDeadlineMs),
+    ...Object.entries(stores).map(([name, url]) => examineRedis(`Redis ${name}`, url, storeDeadlineMs)),
+    ...(globalRedis === undefined ? [] : [examineRedis('global Redis', globalRedis, globalDeadlineMs)]),
+  ]
+  return (await Promise.all(all)).flat()
 }
 
 function node(): Finding {

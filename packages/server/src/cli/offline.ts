@@ -1,7 +1,8 @@
 // A limiter of a rule file, in memory, for commands that need no server: what it counts is gone when the command ends.
 
-import { createLimiter, type Limiter, LimiterError } from 'sluice'
+import { type Limiter, LimiterError } from 'sluice'
 import { ProblemError } from '../http/problem.ts'
+import { offlineLimiter } from '../rules/offline-limiter.ts'
 import { mistakesIn, useRuleFile } from '../rules/rule-file.ts'
 import { CommandError, EXIT, type Flag } from './command.ts'
 
@@ -26,7 +27,7 @@ export async function withRuleFile<T>(path: string, work: (limiter: Limiter) => 
 }
 
 function limiterOf(path: string): Limiter {
-  return ruleFileErrors(() => useRuleFile(path, (rules) => createLimiter({ rules })))
+  return ruleFileErrors(() => useRuleFile(path, offlineLimiter))
 }
 
 /** What is wrong with a rule file, told as it is elsewhere. */

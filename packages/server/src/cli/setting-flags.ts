@@ -3,9 +3,13 @@
 import { SETTINGS, type Setting } from '../settings.ts'
 import type { Flag } from './command.ts'
 
-export const SETTING_FLAGS: readonly Flag[] = Object.values<Setting<unknown>>(SETTINGS).map(flagOf)
+export const SETTING_FLAGS: readonly Flag[] = flagsOf(SETTINGS)
 
-function flagOf({ flag, env, value, help, shownFallback, secret }: Setting<unknown>): Flag {
+export function flagsOf(table: Readonly<Record<string, Setting<unknown, string>>>): readonly Flag[] {
+  return Object.values(table).map(flagOf)
+}
+
+function flagOf({ flag, env, value, help, shownFallback, secret, repeats }: Setting<unknown, string>): Flag {
   return {
     name: flag,
     env,
@@ -14,5 +18,6 @@ function flagOf({ flag, env, value, help, shownFallback, secret }: Setting<unkno
     ...(shownFallback === '' ? {} : { shownFallback }),
     ...(value.startsWith('<file>') ? { isFile: true } : {}),
     ...(secret ? { secret } : {}),
+    ...(repeats ? { repeats } : {}),
   }
 }

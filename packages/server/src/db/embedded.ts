@@ -11,10 +11,10 @@ import { lockFolder } from './folder-lock.ts'
 const THREAD = fileURLToPath(new URL('../../threads/embedded-database.mjs', import.meta.url))
 
 /** Throws when another process uses the folder. Answers as soon as it has started: a second, three the first time. */
-export function openEmbedded(dataDir: string): Database {
+export function openEmbedded(dataDir: string, folder: string): Database {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 })
   const lock = lockFolder(dataDir)
-  const thread = new DatabaseThread(join(dataDir, 'database'))
+  const thread = new DatabaseThread(join(dataDir, folder))
   const turns = new Turns()
   const channels = new Map<string, Set<() => void>>()
   thread.onNotify = (channel) => {

@@ -1,40 +1,60 @@
-// Is Redis there, is it one that Sluice knows, and does it keep what it is told?
+// Is Redis there, is it one that Sluice knows, and does it keep what it is told? Of a Cluster, every primary is asked.
 
-import { Redis } from 'ioredis'
+import type { Cluster, Redis } from 'ioredis'
 import { reasonOf } from '../reason.ts'
+import { redisClient } from '../redis-url.ts'
 import { clockFinding, doubtful, type Finding, well, wrong } from './finding.ts'
 
 const CONNECT_MS_MAX = 3000
+const ALL_MS_MAX = 10_000
 const KNOWN_MAJOR = 7
 const PINGS = 5
 
-export async function examineRedis(url: string, deadlineMs: number): Promise<Finding[]> {
-  const options = { lazyConnect: true, connectTimeout: CONNECT_MS_MAX, commandTimeout: CONNECT_MS_MAX }
-  const redis = new Redis(url, { ...options, maxRetriesPerRequest: 0, retryStrategy: () => null })
+/** `about` is what the settings call it: `Redis`, or `Redis hot` for a further one. */
+export async function examineRedis(about: string, url: string, deadlineMs: number): Promise<Finding[]> {
+  const client = (await redisClient(url, CONNECT_MS_MAX)) as Redis | Cluster // that is what it makes
   let trouble: unknown
-  redis.on('error', (error) => {
-    trouble = error
+  client.on('error', (error) => {
+    trouble ??= error
+  })
+  const tooLate = new Promise<never>((_, reject) => {
+    const error = new Error(`it takes longer than ${ALL_MS_MAX} ms`)
+    setTimeout(() => reject(error), ALL_MS_MAX).unref()
   })
   try {
-    await redis.connect()
-    const info = factsIn(await redis.info())
-    return [
-      await reach(redis, deadlineMs),
-      version(info),
-      role(info),
-      memory(info),
-      await clockFinding('Redis clock', async () => {
-        const [seconds, microseconds] = await redis.time()
-        return Number(seconds) * 1000 + Number(microseconds) / 1000
-      }),
-    ]
+    return await Promise.race([examineAll(about, client, deadlineMs), tooLate])
   } catch (error) {
-    const { host, port } = redis.options
-    const found = `${host}:${port} does not answer: ${reasonOf(trouble ?? error)}`
-    return [wrong('Redis', found, 'start Redis, open the way to it, or give another URL or password with --redis')]
+    const place = url.replace(/^\w+(\+\w+)?:\/\//, '').replace(/^.*@/, '')
+    const found = `${place} does not answer: ${reasonOf(trouble ?? error)}`
+    return [wrong(about, found, 'start Redis, open the way to it, or give another URL or password')]
   } finally {
-    redis.disconnect()
+    client.disconnect()
   }
+}
+
+async function examineAll(about: string, client: Redis | Cluster, deadlineMs: number): Promise<Finding[]> {
+  await client.connect()
+  if (!client.isCluster) return examineServer(about, client as Redis, deadlineMs)
+  const findings: Finding[] = []
+  for (const primary of (client as Cluster).nodes('master')) {
+    const { host, port } = primary.options
+    findings.push(...(await examineServer(`${about} ${host}:${port}`, primary, deadlineMs, true)))
+  }
+  return findings
+}
+
+async function examineServer(about: string, redis: Redis, deadlineMs: number, inCluster = false): Promise<Finding[]> {
+  const info = factsIn(await redis.info())
+  return [
+    await reach(about, redis, deadlineMs),
+    version(`${about} version`, info),
+    role(`${about} role`, info, inCluster),
+    memory(`${about} memory`, info),
+    await clockFinding(`${about} clock`, async () => {
+      const [seconds, microseconds] = await redis.time()
+      return Number(seconds) * 1000 + Number(microseconds) / 1000
+    }),
+  ]
 }
 
 /** `INFO` → its lines by name. */
@@ -43,7 +63,7 @@ function factsIn(info: string): ReadonlyMap<string, string> {
   return new Map(lines.flatMap(([name, ...value]) => (name && value.length > 0 ? [[name, value.join(':')]] : [])))
 }
 
-async function reach(redis: Redis, deadlineMs: number): Promise<Finding> {
+async function reach(about: string, redis: Redis, deadlineMs: number): Promise<Finding> {
   const times: number[] = []
   for (let ping = 0; ping < PINGS; ping += 1) {
     const startedMs = performance.now()
@@ -52,34 +72,33 @@ async function reach(redis: Redis, deadlineMs: number): Promise<Finding> {
   }
   const typicalMs = times.sort((a, b) => a - b)[Math.floor(PINGS / 2)] ?? 0
   const found = `answers in ${typicalMs.toFixed(1)} ms`
-  if (typicalMs * 2 <= deadlineMs) return well('Redis', found)
-  const fix = `move it nearer, or give --store-deadline-ms more than ${deadlineMs}: checks do not wait longer than that`
-  return doubtful('Redis', found, fix)
+  if (typicalMs * 2 <= deadlineMs) return well(about, found)
+  return doubtful(about, found, `move it nearer, or let checks wait longer than ${deadlineMs} ms for it`)
 }
 
-function version(info: ReadonlyMap<string, string>): Finding {
+function version(about: string, info: ReadonlyMap<string, string>): Finding {
   const found = info.get('redis_version') ?? 'unknown'
-  if (Number.parseInt(found, 10) >= KNOWN_MAJOR) return well('Redis version', found)
-  return doubtful('Redis version', found, `use Redis ${KNOWN_MAJOR} or newer: older ones are not tested`)
+  if (Number.parseInt(found, 10) >= KNOWN_MAJOR) return well(about, found)
+  return doubtful(about, found, `use Redis ${KNOWN_MAJOR} or newer: older ones are not tested`)
 }
 
-function role(info: ReadonlyMap<string, string>): Finding {
-  if (info.get('cluster_enabled') === '1')
-    return wrong('Redis role', 'a node of a Cluster', 'give a single server: Cluster is not supported yet')
+function role(about: string, info: ReadonlyMap<string, string>, inCluster: boolean): Finding {
+  if (info.get('cluster_enabled') === '1' && !inCluster)
+    return wrong(about, 'a node of a Cluster', 'give the Cluster as a whole: redis+cluster://host:port')
   const found = info.get('role') ?? 'unknown'
-  if (found !== 'slave') return well('Redis role', found)
+  if (found !== 'slave') return well(about, found)
   const primary = `${info.get('master_host')}:${info.get('master_port')}`
-  return wrong('Redis role', 'a replica, which takes no writes', `give the address of its primary, ${primary}`)
+  return wrong(about, 'a replica, which takes no writes', `give the address of its primary, ${primary}`)
 }
 
 /** An evicted counter is one that begins anew: whoever was refused would be let in. */
-function memory(info: ReadonlyMap<string, string>): Finding {
+function memory(about: string, info: ReadonlyMap<string, string>): Finding {
   const policy = info.get('maxmemory_policy') ?? 'unknown'
   const isBounded = Number(info.get('maxmemory') ?? 0) > 0
   const found = `maxmemory-policy ${policy}, ${isBounded ? `maxmemory ${info.get('maxmemory_human')}` : 'no maxmemory'}`
-  if (policy === 'noeviction' && isBounded) return well('Redis memory', found)
+  if (policy === 'noeviction' && isBounded) return well(about, found)
   if (policy === 'noeviction')
-    return doubtful('Redis memory', found, 'set maxmemory below the memory of the machine: CONFIG SET maxmemory 4gb')
+    return doubtful(about, found, 'set maxmemory below the memory of the machine: CONFIG SET maxmemory 4gb')
   const fix = 'keep what was counted: CONFIG SET maxmemory-policy noeviction, and the same in redis.conf'
-  return isBounded ? wrong('Redis memory', found, fix) : doubtful('Redis memory', found, fix)
+  return isBounded ? wrong(about, found, fix) : doubtful(about, found, fix)
 }

@@ -1,12 +1,13 @@
 // Would the rules be accepted?
 
-import { createLimiter, LimiterError, systemClock } from 'sluice'
+import { LimiterError, systemClock } from 'sluice'
 import { migrationsToRun } from '../db/migrate.ts'
 import { openDatabase } from '../db/open-database.ts'
 import { reasonOf } from '../reason.ts'
 import { isEtcdUrl, parseEtcdUrl } from '../rules/etcd/etcd-address.ts'
 import { EtcdSource } from '../rules/etcd/etcd-source.ts'
 import { lintRuleFile } from '../rules/lint.ts'
+import { offlineLimiter } from '../rules/offline-limiter.ts'
 import { mistakesIn } from '../rules/rule-file.ts'
 import { RuleStore } from '../rules/rule-store.ts'
 import type { Settings } from '../settings.ts'
@@ -29,7 +30,7 @@ async function examineStored(url: string): Promise<Finding> {
   try {
     if ((await migrationsToRun(database)).length > 0) return well('rules', 'none yet: a node makes the tables first')
     const { version, rules } = await new RuleStore(database).read()
-    await createLimiter({ rules }).close()
+    await offlineLimiter(rules).close()
     return well('rules', `in PostgreSQL: ${rules.length} rules, version ${version}`)
   } finally {
     await database.close()
@@ -49,7 +50,7 @@ async function examineEtcd(url: string): Promise<Finding> {
   if (typeof address === 'string') return wrong('rules', 'not an address of etcd', address)
   const source = new EtcdSource(address)
   const found = await source.read(undefined)
-  const limiter = createLimiter({ rules: found?.rules })
+  const limiter = offlineLimiter(found?.rules)
   await limiter.close()
   return well('rules', `${source.place}: ${limiter.rules.length} rules, revision ${found?.version}`)
 }

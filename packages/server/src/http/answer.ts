@@ -36,7 +36,6 @@ export type RuleNotes = {
   readonly version: number
   /** The JSON that a refusal by a rule adds. */
   readonly violation: (ruleId: string) => string
-  readonly hasShadow: boolean
   readonly hasPermits: boolean
 }
 
@@ -55,7 +54,6 @@ export function noteRules(limiter: Limiter): RuleNotes {
   return {
     version,
     violation,
-    hasShadow: enabled.some(({ mode }) => mode === 'shadow'),
     hasPermits: enabled.some(({ algorithm }) => algorithm === 'concurrency'),
   }
 }

@@ -5,14 +5,17 @@ import type { ServerOptions } from 'node:https'
 import { type FastifyInstance, fastify } from 'fastify'
 import { type Clock, systemClock } from 'sluice'
 import { type GuardParts, guardRoutes } from '../access/guard.ts'
+import type { Check } from '../checking.ts'
+import type { ClientSettings } from '../client-settings.ts'
 import type { KeyHash, Log } from '../log.ts'
 import type { Records } from '../records.ts'
 import { Admissions } from './admissions.ts'
 import { auditRoute } from './audit.ts'
+import { authRoutes } from './auth.ts'
 import { batchRoute } from './batch.ts'
 import { checkRoute } from './check.ts'
 import { createDecide } from './decide.ts'
-import { DecisionTrail } from './decision-trail.ts'
+import type { DecisionTrail } from './decision-trail.ts'
 import { decisionsRoutes } from './decisions.ts'
 import { drillRoute } from './drill.ts'
 import { explainRoute } from './explain.ts'
@@ -41,6 +44,12 @@ export type AppParts = Omit<HealthParts, 'killSwitch'> &
     readonly keyHash: KeyHash
     readonly access: Pick<GuardParts, 'adminToken' | 'checksAreOpen'>
     readonly records: Records
+    readonly trail: DecisionTrail
+    readonly check: Check
+    /** For requests that a proxy asks about: there is no answer to remember them by. */
+    readonly checkProxied: Check
+    /** Who may speak for clients, and where their facts are read. */
+    readonly clients: ClientSettings
     /** Undefined: in clear. */
     readonly tls?: ServerOptions | undefined
     /** For `reset_at` and headers: the time of buckets is the store's. */
@@ -52,20 +61,13 @@ const REQUEST_MS_MAX = 10_000
 const PARAMETER_LENGTH_MAX = 12 * 1024
 
 export async function createApp(parts: AppParts): Promise<FastifyInstance> {
-  const { limiter, metrics, store, records, log, keyHash, clock = systemClock } = parts
+  const { limiter, metrics, store, records, trail, log, keyHash, clock = systemClock } = parts
   const nowMs = () => clock.nowUs() / 1000
   const app = createFastify(parts)
   const admissions = new Admissions(() => {
     metrics.admissionsDropped += 1
   })
-  const trail = new DecisionTrail(clock)
-  const decide = createDecide({
-    ...parts,
-    ...records,
-    admissions,
-    trail,
-    answersSync: store.store.takeSync !== undefined,
-  })
+  const decide = createDecide({ ...parts, ...records, admissions })
   metrics.watchLimiter(limiter)
   metrics.watchRecords(records)
   guardRoutes(app, { ...parts.access, tokens: records.tokens, metrics, clock })
@@ -74,6 +76,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   await describeRoutes(app)
   checkRoute(app, decide)
   batchRoute(app, decide)
+  await authRoutes(app, { ...parts, check: parts.checkProxied })
   refundRoute(app, limiter, admissions)
   await app.register(async (scope) => {
     parseRuleBodies(scope, { yaml: false })

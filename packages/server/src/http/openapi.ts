@@ -5,6 +5,7 @@ import swagger from '@fastify/swagger'
 import type { FastifyInstance, FastifySchema } from 'fastify'
 import type { Access } from '../access/roles.ts'
 import { VERSION } from '../package-facts.ts'
+import { AUTH_PATH } from './auth.ts'
 import { BATCH_PATH } from './batch.ts'
 import { CHECK_PATH, JSON_TYPE } from './check.ts'
 import { REFUND_PATH } from './refund.ts'
@@ -18,6 +19,7 @@ const INDEX = {
   endpoints: {
     check: `POST ${CHECK_PATH}`,
     batch: `POST ${BATCH_PATH}`,
+    auth: `GET ${AUTH_PATH}`,
     refund: `POST ${REFUND_PATH}`,
     rules: `GET ${RULES_PATH}`,
     rule_set: `GET ${RULE_SET_PATH}`,

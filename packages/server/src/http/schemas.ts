@@ -247,11 +247,12 @@ export function problemAnswers(...statuses: readonly number[]): NonNullable<Fast
 const PROBLEM_MEANING: Readonly<Record<number, string>> = {
   400: 'A field is unknown or wrong; the problem names it, its value and the fix.',
   401: 'The token is missing, not known, revoked or expired.',
-  403: 'The token has another role.',
+  403: 'Not for this caller: the token has another role, or the peer is not a trusted proxy.',
   404: 'Nothing is known by that name.',
   409: 'It cannot be done, or was done already.',
   412: 'It has another version by now; the ETag is the present one.',
   413: 'The body is too large.',
   415: 'The body is not of a type that is understood.',
+  429: 'The request is refused.',
   503: 'The counters or the database cannot be reached or read, or this node is shutting down.',
 }

@@ -1,8 +1,9 @@
 // Everything that can be said about a rule file without running it: every mistake and every doubt, each with its line.
 
-import { createLimiter, type Fault, LimiterError, parseRules } from 'sluice'
+import { type Fault, LimiterError, parseRules } from 'sluice'
 import { shown } from '../shown.ts'
 import { adviceOn } from './advice.ts'
+import { offlineLimiter } from './offline-limiter.ts'
 import { faultLine, placeOf, readRuleSource } from './rule-file.ts'
 import type { SourceText } from './source-text.ts'
 
@@ -39,7 +40,7 @@ export function lintRuleFile(path: string, nowMs: number): Findings {
   // What can be said about good rules is said also when others are wrong, so that no mistake hides behind another.
   const good = list.flatMap((item, index) => (wrong.has(index) ? [] : [{ item, index }]))
   const rules = good.map(({ item }) => item)
-  const compiling = faultsOf(() => createLimiter({ rules }).close())
+  const compiling = faultsOf(() => offlineLimiter(rules).close())
   const warnings = adviceOn(parseRules(rules), nowMs).map(({ field, ...rest }) => {
     return { ...rest, field: field.replace(PLACE, (_, place: string) => `rules[${good[Number(place)]?.index}]`) }
   })

@@ -1,9 +1,10 @@
 // Settings → where the rules come from, and the store in which they can be changed if that is the database.
 
-import { resolve } from 'node:path'
+import { existsSync } from 'node:fs'
+import { join, resolve } from 'node:path'
 import { LimiterError } from 'sluice'
 import type { Database } from '../db/database.ts'
-import { openDatabase } from '../db/open-database.ts'
+import { DATABASE_FOLDER, openDatabase } from '../db/open-database.ts'
 import type { Settings } from '../settings.ts'
 import { databaseSource } from './database-source.ts'
 import { isEtcdUrl, parseEtcdUrl } from './etcd/etcd-address.ts'
@@ -37,6 +38,11 @@ export async function openRules(settings: RuleSettings): Promise<OpenRules> {
   const source = databaseSource(database, placeOf(settings))
   const snapshot = new RuleSnapshot(resolve(dataDir), source.place)
   return { source, store: new RuleStore(database), snapshot, database }
+}
+
+/** Whether the embedded database is still to be made. */
+export function isFirstStart({ rules, database, dataDir }: RuleSettings): boolean {
+  return rules === undefined && database === undefined && !existsSync(join(dataDir, DATABASE_FOLDER))
 }
 
 function etcdSource(url: string): RuleSource {

@@ -1,4 +1,4 @@
-import { startRedis } from 'sluice/testing'
+import { startRedis, startRedisCluster } from 'sluice/testing'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { migrate } from '../../src/db/migrate.ts'
 import { openDatabase } from '../../src/db/open-database.ts'
@@ -50,7 +50,21 @@ describe('Redis', () => {
     const replica = await examined(await redisWith('--replicaof', '127.0.0.1', '65535'))
     expect(replica.of('Redis role')).toMatchObject({ health: 'wrong', fix: expect.stringContaining('127.0.0.1:65535') })
     const cluster = await examined(await redisWith('--cluster-enabled', 'yes'))
-    expect(cluster.of('Redis role')).toMatchObject({ health: 'wrong', found: 'a node of a Cluster' })
+    expect(cluster.of('Redis role')).toMatchObject({
+      health: 'wrong',
+      fix: expect.stringContaining('redis+cluster://'),
+    })
+  })
+
+  test('every primary of a Cluster is looked at, and every further store', async () => {
+    const { addresses, stop } = await startRedisCluster()
+    onTestFinished(stop)
+    const url = `redis+cluster://${addresses.map(({ host, port }) => `${host}:${port}`).join(',')}`
+    const [, further = ''] = await redisWith('--maxmemory', '100mb')
+    const { of, findings } = await examined(['--redis', url, '--store', `hot=${further}`, ...PATIENT])
+    expect(of('Redis hot memory')).toMatchObject({ health: 'well' })
+    const roles = findings.filter(({ about }) => /^Redis 127\.0\.0\.1:\d+ role$/.test(about))
+    expect(roles.map(({ found }) => found)).toEqual(['master', 'master', 'master'])
   })
 
   test('one that is not there, or wants a password, is told with what to do', async () => {

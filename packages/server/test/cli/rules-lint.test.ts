@@ -42,12 +42,12 @@ test('every mistake of examples/bad.yaml is named with its line, also one behind
     '61: error: rules[12].when.ip',
     '67: error: rules[13].lease',
     '72: error: rules[14].expires_at',
-    '77: error: no_such_store.store',
-    '83: warning: rules[16].enabled',
-    '88: warning: rules[17].expires_at',
-    '102: warning: rules[19].group',
-    '110: warning: rules[20].limits[1]',
-    '114: warning: rules[21].by_plan.pro',
+    '78: error: lonely_region.consistency',
+    '84: warning: rules[16].enabled',
+    '89: warning: rules[17].expires_at',
+    '103: warning: rules[19].group',
+    '111: warning: rules[20].limits[1]',
+    '115: warning: rules[21].by_plan.pro',
   ])
   const lines = readFileSync(BAD, 'utf8').split('\n')
   expect(lines[17]).toContain('algoritm')
@@ -60,6 +60,14 @@ test('a good file has neither, and several files are told one by one', async () 
     told: `${GOOD}: 9 rules, 0 mistakes, 0 warnings\n`,
   })
   expect(await sluice(['rules', 'lint', GOOD, BAD])).toMatchObject({ code: 2 })
+})
+
+test('which stores and regions there are is known to nodes, not to lint', async () => {
+  const path = ruleFile(
+    '- { rule_id: a, limit: 1, window: 1m, store: hot }\n- { rule_id: b, limit: 9, window: 1m, spread: global }\n',
+  )
+  expect((await sluice(['rules', 'lint', path])).code).toBe(0)
+  expect((await sluice(['check', '--rules', path])).code).toBe(0)
 })
 
 test('--json is for programs', async () => {

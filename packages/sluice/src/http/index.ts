@@ -26,4 +26,5 @@ export {
   type Proxies,
   subjectOf,
   type Verdict,
+  verdictOf,
 } from './verdict.ts'

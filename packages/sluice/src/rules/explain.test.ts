@@ -108,7 +108,7 @@ function rarely(value: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> {
 }
 
 const rule: fc.Arbitrary<Fields> = fc.record({
-  endpoint_pattern: fc.constantFrom('/**', '/**', '/', '/a', '/a/:x', '/A/:x', '/a/**', '/*/b'),
+  endpoint_pattern: fc.constantFrom('/**', '/**', '/', '/a', '/a/:x', '/a/**', '/*/b'),
   method: rarely(fc.subarray(['GET', 'POST'], { minLength: 1 })),
   plan: rarely(fc.constantFrom('free', 'pro')),
   when: rarely(fc.record({ client: condition, ip: fc.oneof(range, fc.record({ not: range })) }, { requiredKeys: [] })),
@@ -125,7 +125,7 @@ const rule: fc.Arbitrary<Fields> = fc.record({
 
 const request: fc.Arbitrary<Subject> = fc.record(
   {
-    path: fc.constantFrom('/', '/a', '/a/b', '/a/b/c', '//a/./b?q', '/A/B', '/a/%62;x', '/a\\\\b'),
+    path: fc.constantFrom('/', '/a', '/A/b', '/a/b/c', '//a/./b?q', '/a/../b', '/a;x/b', '/a%2fb', '/a/'),
     method: fc.constantFrom('GET', 'HEAD', 'post', 'PUT'),
     plan: fc.constantFrom('free', 'pro'),
     user: fc.constantFrom('alice', 'bob'),

@@ -39,17 +39,18 @@ export type RuleExplanation = {
 
 export type Mismatch = Omit<RuleExplanation, 'ruleId'>
 
-/** Undefined when the rule, looked at by itself, is for the request. The path of `subject` is one reading of it. */
+/** Undefined when the rule, looked at by itself, is for the request. `readings` are those of its path. */
 export function mismatchOf(
   rule: Rule,
   compiled: CompiledRule | undefined,
   subject: Subject,
+  readings: readonly string[],
   nowUs: number,
 ): Mismatch | undefined {
   if (!rule.enabled) return { reason: 'disabled', detail: 'enabled is false' }
   if (compiled === undefined) return layerMismatch(rule)
   return (
-    pathMismatch(rule, subject) ??
+    pathMismatch(rule, readings) ??
     methodMismatch(rule, subject) ??
     conditionMismatch(rule, compiled.conditions, subject) ??
     expiryMismatch(rule, compiled, nowUs)
@@ -61,19 +62,20 @@ function layerMismatch({ enforce_at: at }: Rule): Mismatch {
   return { reason: 'layer', detail: `enforce_at is ${at}, which is not where this limiter stands` }
 }
 
-function pathMismatch({ endpoint_pattern: pattern }: Rule, { path = '/' }: Subject): Mismatch | undefined {
-  if (covers(segmentsOf(foldedCase(pattern)), path === '/' ? [] : segmentsOf(path))) return undefined
-  return { reason: 'path', detail: `${pattern} does not match ${path}` }
+/** A rule holds if it holds for any reading of the path. */
+function pathMismatch({ endpoint_pattern: pattern }: Rule, readings: readonly string[]): Mismatch | undefined {
+  if (readings.some((path) => coversPath(pattern, path))) return undefined
+  return { reason: 'path', detail: `${pattern} does not match ${readings[0]}` }
 }
 
-function covers(pattern: readonly string[], path: readonly string[]): boolean {
-  for (const [index, segment] of pattern.entries()) {
-    if (segment === '**') return true
-    if (segment === '' && pattern.length === 1) return path.length === 0 // the pattern "/"
-    const found = path[index]
-    if (found === undefined || (found !== segment && !isWild(segment))) return false
-  }
-  return path.length === pattern.length
+/** `path` is a reading: canonical, and its case folded. */
+export function coversPath(pattern: string, path: string): boolean {
+  const found = path === '/' ? [] : segmentsOf(path)
+  const wanted = pattern === '/' ? [] : segmentsOf(foldedCase(pattern))
+  const rest = wanted.indexOf('**')
+  const fixed = rest === -1 ? wanted : wanted.slice(0, rest)
+  const longEnough = rest === -1 ? found.length === fixed.length : found.length >= fixed.length
+  return longEnough && fixed.every((segment, index) => isWild(segment) || segment === found[index])
 }
 
 function methodMismatch({ method: wanted }: Rule, { method }: Subject): Mismatch | undefined {

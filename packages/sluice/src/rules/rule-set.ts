@@ -8,7 +8,7 @@ import type { BucketName, Charge, ChargeKind } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
 import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compiling } from './compile.ts'
 import { type FactReader, invalidSubject, textOf } from './condition.ts'
-import { type Mismatch, mismatchOf, type RuleExplanation } from './explain.ts'
+import { coversPath, type Mismatch, mismatchOf, type RuleExplanation } from './explain.ts'
 import { RuleIndex, rulesAt, type Spot } from './match.ts'
 import { parsing } from './parse.ts'
 import { ATTRIBUTE, FACTS, type Rule } from './rule.ts'
@@ -138,42 +138,26 @@ export class RuleSet {
   /** What each rule makes of a request, and why: in the order of the rules, at the price of looking at every one. */
   *explain(given: Subject, suspended: Suspended): Sliced<RuleExplanation[]> {
     const spot = this.#index.spotOf(textOf('path', given.path) ?? '/')
-    const readings = [spot, ...spot.others].map((one) => ({
-      subject: withPath(given, one),
-      matched: [] as CompiledRule[],
-    }))
+    const subject = withPath(given, spot)
+    const readings = [spot, ...spot.others].map(({ path }) => path)
     const nowUs = this.#clock.nowUs()
     const compiled = new Map(this.#compiled.map((rule) => [rule.id, rule]))
     const why = new Map<string, Mismatch>()
     for (const rule of this.rules) {
       const id = rule.rule_id
-      if (isSuspended(suspended, id)) why.set(id, { reason: 'suspended', detail: 'the kill switch is on for it' })
-      for (const { subject, matched } of readings) {
-        const mismatch = mismatchOf(rule, compiled.get(id), subject, nowUs)
-        const own = compiled.get(id)
-        if (mismatch !== undefined) why.set(id, why.get(id) ?? mismatch)
-        else if (own !== undefined && !isSuspended(suspended, id)) matched.push(own)
-      }
+      const mismatch = mismatchOf(rule, compiled.get(id), subject, readings, nowUs)
+      if (mismatch !== undefined) why.set(id, mismatch)
+      else if (isSuspended(suspended, id)) why.set(id, { reason: 'suspended', detail: 'the kill switch is on for it' })
       yield
     }
-    for (const { id } of readings.flatMap(({ matched }) => matched)) why.delete(id) // one reading is enough
-    const [{ subject }] = readings as [(typeof readings)[number]] // the spot itself is the first
-    this.#explainCharges(
-      subject,
-      readings.map(({ matched }) => matched),
-      why,
-    )
+    const matched = [...compiled.values()].filter(({ id }) => !why.has(id))
+    this.#explainCharges(subject, explainGroups(matched, readings, why), why)
     const applies: Mismatch = { reason: null, detail: 'it applies' }
     return this.rules.map(({ rule_id: ruleId }) => ({ ruleId, ...(why.get(ruleId) ?? applies) }))
   }
 
-  /** Of the rules that are for a request, says of those that do not charge it why they do not. */
-  #explainCharges(subject: Subject, readings: readonly CompiledRule[][], why: Map<string, Mismatch>): void {
-    const chosen = new Set(readings.flatMap(onePerGroup))
-    for (const { id, group, shadow } of readings.flat().filter((rule) => !chosen.has(rule))) {
-      const better = [...chosen].find((rule) => rule.group === group && rule.shadow === shadow)
-      why.set(id, { reason: 'group', detail: `of the group ${group}, ${better?.id} goes first` })
-    }
+  /** Of the rules that apply to a request, says of those that do not charge it why they do not. */
+  #explainCharges(subject: Subject, chosen: ReadonlySet<CompiledRule>, why: Map<string, Mismatch>): void {
     let bar: CompiledRule | undefined
     for (const rule of chosen) {
       const charges: Charge[] = []
@@ -229,6 +213,22 @@ export class RuleSet {
 
 function isSuspended(suspended: Suspended, ruleId: string): boolean {
   return suspended === 'everything' || suspended.has(ruleId)
+}
+
+/** Those that apply, of the rules that are for a request: each reading of its path chooses one of a group. */
+function explainGroups(
+  matched: readonly CompiledRule[],
+  readings: readonly string[],
+  why: Map<string, Mismatch>,
+): ReadonlySet<CompiledRule> {
+  const chosen = new Set(
+    readings.flatMap((path) => onePerGroup(matched.filter(({ rule }) => coversPath(rule.endpoint_pattern, path)))),
+  )
+  for (const { id, group, shadow } of matched.filter((rule) => !chosen.has(rule))) {
+    const better = [...chosen].find((rule) => rule.group === group && rule.shadow === shadow)
+    why.set(id, { reason: 'group', detail: `of the group ${group}, ${better?.id} goes first` })
+  }
+  return chosen
 }
 
 /** Why a rule that is for a request asks nothing of it. */

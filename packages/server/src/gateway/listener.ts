@@ -1,0 +1,109 @@
+// The door of the gateway: HTTP/1.1, or with a certificate TLS with HTTP/2 and HTTP/1.1 by the client's choice. When it
+// closes, requests under way are finished first, and those that do not end are cut off.
+
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createSecureServer, type Http2SecureServer, type ServerHttp2Session } from 'node:http2'
+import type { AddressInfo, Socket } from 'node:net'
+import { type TLSSocket, Server as TlsServer } from 'node:tls'
+import { settingInvalid } from '../setting-invalid.ts'
+import type { Gateway } from './gateway.ts'
+import type { GatewaySettings } from './settings.ts'
+import { responseOn } from './upgrade.ts'
+
+export type Listener = {
+  readonly port: number
+  /** Clients that keep connections open are told to open others. */
+  drain(): void
+  close(): Promise<void>
+}
+
+export async function openListener(gateway: Gateway, settings: GatewaySettings, closeMsMax: number): Promise<Listener> {
+  const server = settings.listenCert === undefined ? plainServer() : secureServer(settings)
+  setTimeouts(server, settings)
+  handOver(server, gateway)
+  const { sockets, sessions } = connectionsOf(server)
+  server.listen(settings.listen)
+  await once(server, 'listening')
+  return {
+    port: (server.address() as AddressInfo).port, // it listens on a port, not on a pipe
+    drain: () => {
+      for (const session of sessions) session.close()
+    },
+    close: async () => {
+      const timer = setTimeout(() => {
+        for (const socket of sockets) socket.destroy()
+      }, closeMsMax)
+      for (const session of sessions) session.close()
+      // Node leaves connections alone that have never been used, and browsers open some ahead of need.
+      for (const socket of sockets) if (!speaksHttp2(socket) && !gateway.isBusy(socket)) socket.destroy()
+      await new Promise((resolve) => server.close(resolve))
+      clearTimeout(timer)
+    },
+  }
+}
+
+function plainServer(): Server {
+  return createServer()
+}
+
+function secureServer({ listenCert = '', listenKey = '', listenClientCa }: GatewaySettings): Http2SecureServer {
+  const mutual = listenClientCa === undefined ? {} : { ca: readFileSync(listenClientCa), requestCert: true }
+  try {
+    return createSecureServer({
+      cert: readFileSync(listenCert),
+      key: readFileSync(listenKey),
+      allowHTTP1: true,
+      ...mutual,
+    })
+  } catch (error) {
+    throw settingInvalid(
+      'listen-cert',
+      listenCert,
+      `give a certificate and its key in PEM: ${(error as Error).message}`,
+      error,
+    )
+  }
+}
+
+/** A client that waits for a slow service is silent too, and not to blame. */
+function setTimeouts(server: Server | Http2SecureServer, settings: GatewaySettings): void {
+  const { clientTimeoutMs, upstreamTimeoutMs } = settings
+  server.setTimeout(clientTimeoutMs + upstreamTimeoutMs)
+  // An upload may take its time as long as something comes; only the head must come soon.
+  Object.assign(server, { keepAliveTimeout: clientTimeoutMs, headersTimeout: clientTimeoutMs, requestTimeout: 0 })
+}
+
+function handOver(server: Server | Http2SecureServer, gateway: Gateway): void {
+  const handle = (request: IncomingMessage, response: ServerResponse) => gateway.handle(request, response)
+  const emitter: NodeJS.EventEmitter = server // both kinds have these events
+  emitter.on('request', handle)
+  emitter.on('checkContinue', handle)
+  emitter.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
+    gateway.handle(request, responseOn(request, socket), { socket, head })
+  })
+}
+
+function speaksHttp2(socket: Socket): boolean {
+  return (socket as TLSSocket).alpnProtocol === 'h2' // a plain one has none
+}
+
+/** What is open at present. */
+function connectionsOf(server: Server | Http2SecureServer): {
+  sockets: Set<Socket>
+  sessions: Set<ServerHttp2Session>
+} {
+  const sockets = new Set<Socket>()
+  const sessions = new Set<ServerHttp2Session>()
+  const emitter: NodeJS.EventEmitter = server
+  emitter.on(server instanceof TlsServer ? 'secureConnection' : 'connection', (socket: Socket) => {
+    sockets.add(socket)
+    socket.once('close', () => sockets.delete(socket))
+  })
+  emitter.on('session', (session: ServerHttp2Session) => {
+    sessions.add(session)
+    session.once('close', () => sessions.delete(session))
+  })
+  return { sockets, sessions }
+}

@@ -1,0 +1,170 @@
+// A service behind the gateway. Requests and answers are streamed, neither is kept: a reader that is slow slows the
+// writer down, whoever leaves ends the other side, and framing is written anew by undici, so that no two ends can
+// disagree about where a request ends.
+
+import type { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import type { HeaderRecord } from 'sluice/http'
+import { type Dispatcher, Pool } from 'undici'
+import { problem } from '../http/problem.ts'
+import { type AnswerHeaders, type GatewayRequest, headersForClient } from './request-head.ts'
+import { type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
+
+export type UpstreamTimeouts = { readonly upstreamTimeoutMs: number }
+
+export type Failure = 'unreachable' | 'slow' | 'invalid'
+
+export type Passage = {
+  readonly request: GatewayRequest
+  readonly response: GatewayResponse
+  readonly path: string
+  readonly headers: string[]
+  /** What the gateway adds to the answer. */
+  readonly ours: Readonly<HeaderRecord>
+  /** The service has agreed to another protocol. */
+  readonly onUpgrade: ((list: readonly string[], behind: Socket) => void) | undefined
+  /** Called when the service cannot be reached or does not answer. */
+  readonly onFailure: (kind: Failure, error: Error) => void
+}
+
+const CONNECT_MS_MAX = 10_000
+
+/** undici's codes for a service that is there and does not answer. */
+const SLOW: ReadonlySet<string> = new Set([
+  ...['UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT'],
+])
+/** For a connection that broke off: most likely one that was kept, and closed by the service at the same moment. */
+const BROKEN: ReadonlySet<string> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'])
+/** And for requests that cannot be written in HTTP/1.1. */
+const UNWRITABLE: ReadonlySet<string> = new Set(['UND_ERR_INVALID_ARG', 'UND_ERR_REQ_CONTENT_LENGTH_MISMATCH'])
+/** Nothing happens to a service that gets these twice (RFC 9110, 9.2.1). */
+const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
+
+export class Upstream {
+  /** `http://127.0.0.1:3000` */
+  readonly origin: string
+  /** Whether its last answer was none. */
+  isFailing = false
+  /** Connections are kept alive; there are as many as there are requests in flight. */
+  readonly #pool: Pool
+  /** Certificates are checked for the host of the URL, whatever the client calls the service. */
+  readonly #servername: string | undefined
+
+  constructor({ origin, protocol, hostname }: URL, { upstreamTimeoutMs }: UpstreamTimeouts) {
+    this.origin = origin
+    this.#servername = protocol === 'https:' ? hostname : undefined
+    this.#pool = new Pool(origin, {
+      headersTimeout: upstreamTimeoutMs,
+      bodyTimeout: upstreamTimeoutMs,
+      connect: { timeout: Math.min(upstreamTimeoutMs, CONNECT_MS_MAX) },
+    })
+  }
+
+  /** Call what it returns when the client has left, or at any time after the answer. */
+  pass(passage: Passage): Cancel {
+    const { request, path, headers, onUpgrade } = passage
+    const method = (request.method ?? 'GET') as Dispatcher.HttpMethod
+    const body = hasBody(request) ? request : null
+    const upgrade = onUpgrade === undefined ? null : 'websocket'
+    const options = { path, method, headers, body, upgrade, servername: this.#servername }
+    const dispatch = () => void this.#pool.dispatch(options, answer)
+    const answer = new Answer(passage, body === null && REPEATABLE.has(method) ? dispatch : undefined)
+    dispatch()
+    return answer
+  }
+
+  close(): Promise<void> {
+    return this.#pool.destroy()
+  }
+}
+
+export type Cancel = { cancel(): void }
+
+export function hasBody(request: GatewayRequest): boolean {
+  if (request.stream !== undefined) return !request.stream.endAfterHeaders
+  const { 'content-length': length, 'transfer-encoding': coding } = request.headers
+  return coding !== undefined || (length !== undefined && length !== '0')
+}
+
+const LEFT = new Error('the client has left')
+
+/** Writes an answer as it comes. */
+class Answer implements Dispatcher.DispatchHandler, Cancel {
+  readonly #passage: Passage
+  readonly #response: GatewayResponse
+  /** Sends the request again, which is done once. */
+  #again: (() => void) | undefined
+  #controller: Dispatcher.DispatchController | undefined
+  #isOver = false
+
+  constructor(passage: Passage, again: (() => void) | undefined) {
+    this.#passage = passage
+    this.#response = passage.response
+    this.#again = again
+  }
+
+  cancel(): void {
+    if (this.#isOver) return
+    this.#isOver = true
+    this.#controller?.abort(LEFT)
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller
+    if (this.#isOver) controller.abort(LEFT) // it waited for a connection meanwhile
+  }
+
+  onResponseStart(
+    _controller: Dispatcher.DispatchController,
+    status: number,
+    headers: AnswerHeaders,
+    statusMessage?: string,
+  ): void {
+    if (status < 200) return // meant for this connection, or a hint that can be done without
+    const { request, ours } = this.#passage
+    writeHead(request, this.#response, status, statusMessage, headersForClient(headers, ours))
+  }
+
+  onRequestUpgrade(_controller: unknown, _status: number, headers: AnswerHeaders, behind: Duplex): void {
+    const list = headersForClient(headers, this.#passage.ours)
+    this.#passage.onUpgrade?.(list, behind as Socket) // the connection itself
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (this.#response.write(chunk)) return
+    controller.pause()
+    this.#response.once('drain', () => controller.resume())
+  }
+
+  onResponseEnd(_controller: Dispatcher.DispatchController, trailers: NodeJS.Dict<string | string[]>): void {
+    this.#isOver = true
+    if (Object.keys(trailers).length > 0) this.#response.addTrailers(trailers as Record<string, string>)
+    this.#response.end()
+  }
+
+  /** Without a controller when the request could not even be written. */
+  onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
+    const again = this.#again
+    this.#again = undefined
+    if (this.#isOver || hasLeft(this.#response)) return
+    const { code = '' } = error as NodeJS.ErrnoException
+    if (again !== undefined && BROKEN.has(code) && !this.#response.headersSent) {
+      again()
+    } else {
+      this.#isOver = true
+      tellFailure(this.#passage, code, error)
+    }
+  }
+}
+
+function tellFailure({ request, response, onFailure }: Passage, code: string, error: Error): void {
+  const kind = SLOW.has(code) ? 'slow' : UNWRITABLE.has(code) ? 'invalid' : 'unreachable'
+  onFailure(kind, error)
+  sendProblem(request, response, PROBLEM_OF[kind])
+}
+
+const PROBLEM_OF = {
+  unreachable: problem('UPSTREAM_UNREACHABLE', 'The service behind the gateway cannot be reached.'),
+  slow: problem('UPSTREAM_SLOW', 'The service behind the gateway did not answer in time.'),
+  invalid: problem('REQUEST_INVALID', 'The request cannot be passed on: its path, a header or its length is wrong.'),
+}

@@ -1,0 +1,104 @@
+import { generateKeyPairSync, type KeyObject } from 'node:crypto'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { SignJWT, UnsecuredJWT } from 'jose'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { createIdentify, type IdentitySettings } from './identity.ts'
+
+const NOTHING: IdentitySettings = {
+  userFrom: undefined,
+  apiKeyFrom: undefined,
+  tenantFrom: undefined,
+  planFrom: undefined,
+  jwtSecret: undefined,
+  jwtKey: undefined,
+}
+const BY_TOKEN: IdentitySettings = {
+  ...NOTHING,
+  userFrom: { kind: 'jwt', name: 'sub' },
+  tenantFrom: { kind: 'jwt', name: 'org' },
+}
+const SECRET = 'a secret that is long enough for HS256'
+const bytes = (text: string) => new TextEncoder().encode(text)
+
+async function userOf(settings: IdentitySettings, token: string): Promise<string | undefined> {
+  const identify = createIdentify(settings)
+  return (await identify({ rawHeaders: ['Host', 'x', 'Authorization', `Bearer ${token}`] })).user
+}
+
+function signed(algorithm: string, key: KeyObject | Uint8Array, expires = '1h'): Promise<string> {
+  const token = new SignJWT({ sub: 'alice', org: 7 }).setProtectedHeader({ alg: algorithm })
+  return token.setExpirationTime(expires).sign(key)
+}
+
+function pemFile(content: string | Buffer): string {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-key-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  writeFileSync(join(folder, 'key.pem'), content)
+  return join(folder, 'key.pem')
+}
+
+describe('facts from a token', () => {
+  const rsa = generateKeyPairSync('rsa', { modulusLength: 2048 })
+  const ec = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+
+  test('are believed when the secret signed them', async () => {
+    const settings = { ...BY_TOKEN, jwtSecret: SECRET }
+    const identify = createIdentify(settings)
+    const rawHeaders = ['authorization', `bearer ${await signed('HS256', bytes(SECRET))}`]
+    expect(await identify({ rawHeaders })).toEqual({ user: 'alice', tenant: '7' })
+  })
+
+  test.each([
+    ['RS256', rsa],
+    ['PS256', rsa],
+    ['ES256', ec],
+  ])('are believed when the key signed them with %s', async (algorithm, pair) => {
+    const jwtKey = pemFile(pair.publicKey.export({ type: 'spki', format: 'pem' }))
+    expect(await userOf({ ...BY_TOKEN, jwtKey }, await signed(algorithm, pair.privateKey))).toBe('alice')
+  })
+
+  test.each([
+    ['another secret signed it', () => signed('HS256', bytes(`${SECRET}!`))],
+    ['it has expired', () => signed('HS256', bytes(SECRET), '-1m')],
+    ['it is not signed', async () => new UnsecuredJWT({ sub: 'alice' }).encode()],
+    ['it is not a token', async () => 'alice'],
+    ['a key of another kind signed it', () => signed('RS256', rsa.privateKey)],
+  ])('name nobody when %s', async (_why, token) => {
+    expect(await userOf({ ...BY_TOKEN, jwtSecret: SECRET }, await token())).toBeUndefined()
+  })
+
+  test('a public key is no secret: a token signed with its text names nobody', async () => {
+    const pem = rsa.publicKey.export({ type: 'spki', format: 'pem' }).toString()
+    expect(await userOf({ ...BY_TOKEN, jwtKey: pemFile(pem) }, await signed('HS256', bytes(pem)))).toBeUndefined()
+  })
+
+  test('without a key they are read and not verified', async () => {
+    expect(await userOf(BY_TOKEN, await signed('HS256', bytes('anything'.repeat(5))))).toBe('alice')
+    expect(await userOf(BY_TOKEN, 'not.a.token')).toBeUndefined()
+  })
+
+  test('two Authorization headers are refused', async () => {
+    const rawHeaders = ['Authorization', 'Bearer a', 'authorization', 'Bearer b']
+    await expect(async () => createIdentify(BY_TOKEN)({ rawHeaders })).rejects.toThrow('send this header once')
+  })
+})
+
+test('facts come from the certificate of the connection', () => {
+  const userFrom = { kind: 'cert', name: 'cn' } as const
+  expect(createIdentify({ ...NOTHING, userFrom }, true)({ rawHeaders: [], certificate: { cn: 'meter-7' } })).toEqual({
+    user: 'meter-7',
+  })
+})
+
+describe('settings that would do nothing are refused', () => {
+  test.each([
+    ['a secret without tokens', { jwtSecret: SECRET }, '--jwt-secret: remove it'],
+    ['a key without tokens', { jwtKey: 'package.json' }, '--jwt-key: '],
+    ['a key that is none', { ...BY_TOKEN, jwtKey: 'package.json' }, '--jwt-key: give a file with a public key'],
+    ['certificates where there are none', { userFrom: { kind: 'cert', name: 'cn' } as const }, '--user-from: read it'],
+  ])('%s', (_what, settings, message) => {
+    expect(() => createIdentify({ ...NOTHING, ...settings })).toThrow(message)
+  })
+})

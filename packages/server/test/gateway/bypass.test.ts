@@ -1,0 +1,156 @@
+import { once } from 'node:events'
+import { request as httpRequest } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import express from 'express'
+import { parseCidr } from 'sluice/http'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import type { GatewaySettings } from '../../src/gateway/settings.ts'
+import { exchange, openGateway, statusesIn } from './setup.ts'
+
+const RULES = [{ rule_id: 'login', endpoint_pattern: '/login', limit: 1, window: '1d', scope: 'per_ip' }]
+
+/** An Express application with one route behind a gateway whose limit for that route is spent. */
+async function spentGateway(settings: Partial<GatewaySettings> = {}, headers: Record<string, string> = {}) {
+  const reached: string[] = []
+  const app = express()
+  app.all('/login', (req: { url: string }, res: { send(text: string): void }) => {
+    reached.push(req.url)
+    res.send('in')
+  })
+  const server = app.listen(0, '127.0.0.1')
+  onTestFinished(() => void server.close())
+  await once(server, 'listening')
+  const upstream = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  const gateway = await openGateway(RULES, { upstream, ...settings })
+  expect((await fetch(`${gateway.address}/login`, { headers })).status).toBe(200)
+  return { ...gateway, reached, behind: upstream.origin }
+}
+
+/** What Express would do with it, had the limit not been spent. */
+const TARGETS: readonly [what: string, target: string, express: 'routes it' | 'does not'][] = [
+  ['upper case', '/LOGIN', 'routes it'],
+  ['a trailing slash', '/login/', 'routes it'],
+  ['a doubled slash', '//login', 'does not'],
+  ['a dot segment', '/./login', 'does not'],
+  ['a way out and in', '/x/../login', 'does not'],
+  ['an escaped letter', '/%6cogin', 'does not'],
+  ['an escaped slash', '/%2flogin', 'does not'],
+  ['a backslash', '/\\login', 'does not'],
+  ['a query', '/login?x=1', 'routes it'],
+  ['parameters', '/login;x=1', 'does not'],
+  ['absolute form', 'http://other.example/login', 'routes it'],
+  ['absolute form in capitals', 'HTTP://other.example/login', 'routes it'],
+  ['absolute form with a user', 'http://me@other.example/login', 'routes it'],
+  ['absolute form without a path', 'http://other.example?/login', 'does not'],
+  ['another scheme', 'ftp://other.example/login', 'routes it'],
+  ['an authority', '//other.example/login', 'does not'],
+  ['a fragment', '/login#x', 'routes it'],
+  ['no slash', 'login', 'does not'],
+]
+
+describe('no way of writing the target gets around the limit', () => {
+  test.each(TARGETS)('%s', async (_what, target, says) => {
+    const { address, reached, behind } = await spentGateway()
+    const bytes = `GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`
+    expect([400, 404, 429]).toContain(statusesIn(await exchange(address, bytes))[0])
+    expect(reached).toEqual(['/login'])
+    const routed = statusesIn(await exchange(behind, bytes))[0] === 200
+    expect(routed ? 'routes it' : 'does not').toBe(says)
+  })
+
+  test.each(['HEAD', 'POST', 'get'])('nor does the method %s', async (method) => {
+    const { address, reached } = await spentGateway()
+    const answer = await exchange(address, `${method} /login HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)
+    expect([400, 429]).toContain(statusesIn(answer)[0])
+    expect(reached).toEqual(['/login'])
+  })
+})
+
+describe('nor do headers', () => {
+  test.each([
+    ['X-Forwarded-For', 'X-Forwarded-For: 198.51.100.1'],
+    ['X-Forwarded-For on two lines', 'X-Forwarded-For: 198.51.100.1\r\nX-Forwarded-For: 198.51.100.2'],
+    ['Forwarded', 'Forwarded: for=198.51.100.1'],
+    ['X-Real-IP', 'X-Real-IP: 198.51.100.1'],
+    ['a path to override', 'X-Original-URI: /free\r\nX-Original-URL: /free\r\nX-Rewrite-URL: /free'],
+    ['a method to override', 'X-HTTP-Method-Override: PURGE'],
+    ['names of others in Connection', 'Connection: x-forwarded-for, host'],
+  ])('%s', async (_what, lines) => {
+    const { address, reached } = await spentGateway()
+    const answer = await exchange(address, `GET /login HTTP/1.1\r\nHost: x\r\n${lines}\r\nConnection: close\r\n\r\n`)
+    expect(statusesIn(answer)).toEqual([429])
+    expect(reached).toEqual(['/login'])
+  })
+
+  test.each([
+    ['an address in front', '198.51.100.1, 203.0.113.7'],
+    ['a mapped address', '::ffff:203.0.113.7'],
+    ['a port', '203.0.113.7:4711'],
+  ])('what a trusted proxy hands on: %s', async (_what, forwardedFor) => {
+    const trustedProxies = [parseCidr('127.0.0.1')].flatMap((cidr) => cidr ?? [])
+    const { address } = await spentGateway({ trustedProxies }, { 'x-forwarded-for': '203.0.113.7' })
+    const status = async (header: string) =>
+      (await fetch(`${address}/login`, { headers: { 'x-forwarded-for': header } })).status
+    expect(await status(forwardedFor)).toBe(429)
+    expect(await status('203.0.113.8'), 'another client').toBe(200)
+  })
+
+  test('another address of the same /64', async () => {
+    const trustedProxies = [parseCidr('127.0.0.1')].flatMap((cidr) => cidr ?? [])
+    const { address } = await spentGateway({ trustedProxies }, { 'x-forwarded-for': '2001:db8::1' })
+    const headers = { 'x-forwarded-for': '2001:db8::ffff' }
+    expect((await fetch(`${address}/login`, { headers })).status).toBe(429)
+  })
+
+  test('the header of identity on two lines is refused', async () => {
+    const { address, reached } = await spentGateway({ userFrom: { kind: 'header', name: 'x-user' } })
+    const lines = 'X-User: alice\r\nx-user: bob'
+    const answer = await exchange(address, `GET /login HTTP/1.1\r\nHost: x\r\n${lines}\r\nConnection: close\r\n\r\n`)
+    expect(statusesIn(answer)).toEqual([400])
+    expect(reached).toEqual(['/login'])
+  })
+})
+
+/** Each hides a second request, or means another host, to somebody who reads it in another way. */
+const AMBIGUOUS: readonly [what: string, head: string, body?: string][] = [
+  ['two hosts', 'GET / HTTP/1.1\r\nHost: a\r\nHost: b'],
+  ['no host', 'GET / HTTP/1.1\r\nX: y'],
+  ['two lengths', 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 30', 'abc'],
+  ['a list of lengths', 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3, 30', 'abc'],
+  ['a length with a sign', 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +3', 'abc'],
+  ['length and chunks', 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked', '0\r\n\r\n'],
+  ['chunks that are not last', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, identity', '0\r\n\r\n'],
+  ['a coding that nobody knows', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked', '0\r\n\r\n'],
+  ['a space before the colon', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding : chunked', '0\r\n\r\n'],
+  [
+    'a folded line',
+    'POST / HTTP/1.1\r\nHost: x\r\nX: a\r\n Transfer-Encoding: chunked\r\nContent-Length: 5',
+    '0\r\n\r\n',
+  ],
+  ['a bare line feed', 'GET / HTTP/1.1\r\nHost: x\r\nX: a\nContent-Length: 5'],
+  [
+    'an upgrade with a body',
+    'GET / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 3',
+    'abc',
+  ],
+]
+
+describe('no request hides another one', () => {
+  test.each(AMBIGUOUS)('%s: nothing of it is taken for a request of its own', async (_what, head, body = '') => {
+    const { address, reached } = await spentGateway()
+    const smuggled = 'GET /login HTTP/1.1\r\nHost: smuggled\r\nConnection: close\r\n\r\n'
+    const answer = await exchange(address, `${head}\r\n\r\n${body}${smuggled}`)
+    expect([400, 404, 501]).toContain(statusesIn(answer)[0])
+    expect(reached, 'and what is a request is limited like any other').toEqual(['/login'])
+  })
+
+  test('a length that is wrong ends the connection to the service, so that nobody else gets the rest', async () => {
+    const { address, reached } = await spentGateway()
+    const upload = httpRequest(`${address}/other`, { method: 'POST', headers: { 'content-length': 100 } })
+    upload.on('error', () => {})
+    upload.write('GET /login HTTP/1.1\r\nHost: x\r\n\r\n', () => upload.destroy())
+    await new Promise((closed) => upload.once('close', closed))
+    for (const _ of [1, 2, 3]) expect((await fetch(`${address}/other`)).status).toBe(404)
+    expect(reached).toEqual(['/login'])
+  })
+})

@@ -1,0 +1,52 @@
+import { describe, expect, test } from 'vitest'
+import { readSettings } from '../../src/command-line.ts'
+import { GATEWAY_SETTINGS, type GatewaySettings } from '../../src/gateway/settings.ts'
+import { openGateway } from './setup.ts'
+
+function settingsOf(args: string[], env: Record<string, string> = {}): GatewaySettings {
+  const command = readSettings(GATEWAY_SETTINGS, args, env)
+  if (command.kind !== 'serve') throw new Error(command.faults.map(({ field, fix }) => `${field}: ${fix}`).join('\n'))
+  return command.settings
+}
+
+describe('settings of the gateway', () => {
+  test('it stands at the edge, on port 8000 of this machine, and takes the settings of the service too', () => {
+    expect(settingsOf(['--redis', 'redis://h'])).toMatchObject({
+      layer: 'edge',
+      listen: { host: '127.0.0.1', port: 8000 },
+      port: 8080,
+      redis: 'redis://h',
+    })
+    expect(settingsOf(['--listen', '[::]:443']).listen).toEqual({ host: '::', port: 443 })
+  })
+
+  test('routes are given one by one, or all in one variable', () => {
+    const [api, shop] = ['/api//v1/=http://a:1', 'Shop.Example/=https://b']
+    const routes = [
+      { host: undefined, prefix: '/api/v1', upstream: new URL('http://a:1') },
+      { host: 'shop.example', prefix: '/', upstream: new URL('https://b') },
+    ]
+    expect(settingsOf(['--route', api, '--route', shop]).routes).toEqual(routes)
+    expect(settingsOf([], { SLUICE_ROUTES: `${api}, ${shop}` }).routes).toEqual(routes)
+  })
+
+  test.each([
+    [['--upstream', 'localhost:3000'], '--upstream: give a URL without a path'],
+    [['--upstream', 'http://a/path'], '--upstream: give a URL without a path'],
+    [['--upstream', 'http://me@a'], '--upstream: give a URL without a path'],
+    [['--upstream', 'ftp://a'], '--upstream: give a URL without a path'],
+    [['--route', 'api=http://a'], '--route: give /api=http'],
+    [['--route', '/api=http://a/b'], '--route: give /api=http'],
+    [['--listen', '8000'], '--listen: give an address and a port'],
+    [['--listen', 'a:99999'], '--listen: give an address and a port'],
+    [['--listen-cert', 'package.json'], '--listen-cert: remove it, or give --listen-key'],
+    [['--listen-client-ca', 'package.json'], '--listen-client-ca: remove it, or give --listen-cert'],
+    [['--upstrem', 'http://a'], '--upstrem: unknown flag; did you mean --upstream?'],
+  ])('%j: %s', (args, message) => {
+    expect(() => settingsOf(args)).toThrow(message)
+  })
+
+  test('without a service behind it does not start', async () => {
+    await expect(openGateway([], {})).rejects.toThrow('--upstream: give the service behind')
+  })
+})

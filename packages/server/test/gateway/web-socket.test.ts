@@ -1,0 +1,124 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { WebSocket, WebSocketServer } from 'ws'
+import { echo, exchange, openGateway, startUpstream, statusesIn } from './setup.ts'
+
+/** A server that sends back every message, on the same port as one for plain requests. */
+async function startEcho() {
+  const upstream = await startUpstream(echo)
+  const sockets = new WebSocketServer({ server: upstream.server })
+  sockets.on('connection', (socket) => {
+    socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary }))
+  })
+  onTestFinished(() => {
+    for (const client of sockets.clients) client.terminate()
+  })
+  return { ...upstream, sockets }
+}
+
+function open(address: string, headers: Record<string, string> = {}): WebSocket {
+  const socket = new WebSocket(address.replace('http', 'ws'), ['chat', 'other'], { headers })
+  socket.on('error', () => {}) // told by `unexpected-response` and `close`
+  onTestFinished(() => socket.terminate())
+  return socket
+}
+
+async function refusedWith(socket: WebSocket): Promise<number> {
+  const [, answer] = (await once(socket, 'unexpected-response')) as [unknown, { statusCode: number }]
+  return answer.statusCode
+}
+
+describe('a WebSocket', () => {
+  test('carries every byte both ways, with the protocol that the service chose', async () => {
+    const { url, sockets } = await startEcho()
+    const { address } = await openGateway([], { upstream: url })
+    const socket = open(address)
+    const [[, request]] = (await Promise.all([once(sockets, 'connection'), once(socket, 'open')])) as [
+      [unknown, { headers: Record<string, string> }],
+      unknown,
+    ]
+    expect(socket.protocol).toBe('chat')
+    expect(request.headers['x-forwarded-for']).toBe('127.0.0.1')
+    for (const size of [0, 1, 126, 65_536, 3_000_000]) {
+      const sent = Buffer.alloc(size, size % 251)
+      socket.send(sent)
+      const [got] = (await once(socket, 'message')) as [Buffer]
+      expect(got.equals(sent)).toBe(true)
+    }
+    socket.close(4001, 'enough')
+    const [code, reason] = (await once(socket, 'close')) as [number, Buffer]
+    expect([code, reason.toString()]).toEqual([4001, 'enough'])
+  })
+
+  test('counts as one request, and holds its permit until it is closed, by whichever side', async () => {
+    const { url, sockets } = await startEcho()
+    const rule = { rule_id: 'one', algorithm: 'concurrency', limit: 1, window: '1d', scope: 'per_ip' }
+    const { address } = await openGateway([rule], { upstream: url })
+    const first = open(address)
+    await once(first, 'open')
+    expect(await refusedWith(open(address))).toBe(429)
+    first.terminate()
+    const second = await vi.waitFor(async () => {
+      const socket = open(address)
+      await Promise.race([
+        once(socket, 'open'),
+        refusedWith(socket).then((status) => Promise.reject(new Error(`${status}`))),
+      ])
+      return socket
+    })
+    for (const client of sockets.clients) client.terminate()
+    await once(second, 'close')
+    await vi.waitFor(async () => expect((await fetch(address)).status).toBe(200))
+  })
+
+  test('that the service refuses gets its answer', async () => {
+    const { url } = await startUpstream((_request, response) => void response.writeHead(403).end('members only'))
+    const { address } = await openGateway([], { upstream: url })
+    expect(await refusedWith(open(address))).toBe(403)
+  })
+
+  test('to a service that is down is a 502', async () => {
+    const upstream = await startUpstream(echo)
+    await upstream.stop()
+    const { address } = await openGateway([], { upstream: upstream.url })
+    expect(await refusedWith(open(address))).toBe(502)
+  })
+
+  test('does not hold up the end', async () => {
+    const { url } = await startEcho()
+    const gateway = await openGateway([], { upstream: url })
+    const socket = open(gateway.address)
+    await once(socket, 'open')
+    const closed = once(socket, 'close')
+    await gateway.close()
+    await closed
+  })
+
+  test('what a client sends ahead of the answer is not lost', async () => {
+    const { url, sockets } = await startEcho()
+    const { address } = await openGateway([], { upstream: url })
+    const { hostname, port } = new URL(address)
+    const socket = connect(Number(port), hostname)
+    onTestFinished(() => void socket.destroy())
+    const connected = once(sockets, 'connection') as Promise<[WebSocket]>
+    const key = Buffer.alloc(16).toString('base64')
+    const head = `GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ${key}`
+    const hi = Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]) // a frame with the text "hi", masked with zeros
+    socket.write(Buffer.concat([Buffer.from(`${head}\r\nSec-WebSocket-Version: 13\r\n\r\n`), hi]))
+    const [behind] = await connected
+    const [message] = (await once(behind, 'message')) as [Buffer]
+    expect(message.toString()).toBe('hi')
+  })
+})
+
+test('another upgrade is not offered: the request is answered as any other', async () => {
+  const { url } = await startUpstream(echo)
+  const { address } = await openGateway([], { upstream: url })
+  const head =
+    'GET /plain HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAA'
+  const answer = await exchange(address, `${head}\r\n\r\n`)
+  expect(statusesIn(answer)).toEqual([200])
+  expect(answer).toContain('"url":"/plain"')
+  expect(answer).not.toMatch(/upgrade|http2-settings/i)
+})

@@ -1,0 +1,96 @@
+import { beforeAll, describe, expect, test, vi } from 'vitest'
+import { type Echoed, echo, exchange, linesOf, startUpstream, statusesIn } from '../gateway/setup.ts'
+import { buildOnce, type Running, start } from '../process.ts'
+import { ruleFile } from '../service.ts'
+import { type ProxyName, startProxy } from './proxy-process.ts'
+
+beforeAll(buildOnce, 300_000)
+
+const RULES = `
+- { rule_id: two, endpoint_pattern: /hello, limit: 2, window: 1d, scope: per_ip }
+- { rule_id: user, endpoint_pattern: /mine, limit: 1, window: 1d, scope: per_user }
+`
+
+/** How each proxy is told to let nothing through while the service is away, and what it answers then. */
+const CLOSED: Record<ProxyName, { edit(configuration: string): string; status: number }> = {
+  nginx: { edit: (text) => text.replace('error_page 502 504 = @open;', ''), status: 500 },
+  haproxy: { edit: (text) => text.replace(/(lua\.sluice \S+) open/, '$1 closed'), status: 503 },
+}
+
+async function startService(port: number): Promise<Running> {
+  const settings = ['--trusted-proxies', '127.0.0.1', '--user-from', 'header:x-user', '--log-level', 'warn']
+  return start([...settings, '--rules', ruleFile(RULES), '--port', String(port)])
+}
+
+/** Service, application and proxy in front of both. */
+async function startAll(name: ProxyName, edit?: (configuration: string) => string) {
+  const service = await startService(0)
+  const { url } = await startUpstream(echo)
+  const servicePort = Number(new URL(service.address).port)
+  const address = await startProxy(name, { service: servicePort, app: Number(url.port) }, edit)
+  return { address, service, servicePort }
+}
+
+async function stop(service: Running): Promise<void> {
+  service.signal('SIGKILL')
+  await service.ended()
+}
+
+describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
+  test('lets through what may pass and refuses the rest, both with headers', async () => {
+    const { address } = await startAll(name)
+    const allowed = await fetch(`${address}/hello?x=1`, { method: 'POST', body: 'what is sent' })
+    expect(allowed.status).toBe(200)
+    expect(await allowed.json()).toMatchObject({ method: 'POST', url: '/hello?x=1', body: 'what is sent' })
+    expect(allowed.headers.get('x-ratelimit-limit')).toBe('2')
+    expect(allowed.headers.get('x-ratelimit-remaining')).toBe('1')
+    expect(allowed.headers.get('ratelimit-policy')).toBe('"two";q=2;w=86400')
+    expect((await fetch(`${address}/hello`)).status).toBe(200)
+    const refused = await fetch(`${address}/hello`)
+    expect(refused.status).toBe(429)
+    expect(await refused.json()).toMatchObject({ status: 429 })
+    expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(40_000)
+    expect(refused.headers.get('x-ratelimit-remaining')).toBe('0')
+    expect(refused.headers.get('ratelimit')).toMatch(/^"two";r=0;t=\d+$/)
+    expect((await fetch(`${address}/other`)).status, 'no rule').toBe(200)
+  })
+
+  test('tells whose request it is, and a client cannot say otherwise', async () => {
+    const { address } = await startAll(name)
+    const asUser = async (user: string) => (await fetch(`${address}/mine`, { headers: { 'x-user': user } })).status
+    expect([await asUser('alice'), await asUser('alice'), await asUser('bob')]).toEqual([200, 429, 200])
+    for (const _ of [1, 2]) expect((await fetch(`${address}/hello`)).status).toBe(200)
+    const lies = [
+      'X-Forwarded-For: 198.51.100.1',
+      'X-Original-URI: /other\r\nX-Original-Method: PURGE',
+      'X-Original-URL: /other',
+      'X-Forwarded-Uri: /other\r\nX-Forwarded-Method: PURGE',
+      'X-Forwarded-Uri: /other\r\nX-Forwarded-Uri: /another',
+    ]
+    for (const lie of lies) {
+      const answer = await exchange(address, `GET /hello HTTP/1.1\r\nHost: x\r\n${lie}\r\nConnection: close\r\n\r\n`)
+      expect(statusesIn(answer), lie).toEqual([429])
+    }
+    const free = await fetch(`${address}/other`, { headers: { 'x-forwarded-for': '198.51.100.1' } })
+    expect(linesOf(((await free.json()) as Echoed).rawHeaders, 'x-forwarded-for')).toEqual(['127.0.0.1'])
+  })
+
+  test('fails open when told to: requests pass without the service, and are limited again with it', async () => {
+    const { address, service, servicePort } = await startAll(name)
+    expect((await fetch(`${address}/hello`)).status).toBe(200)
+    await stop(service)
+    for (const _ of [1, 2, 3]) expect((await fetch(`${address}/hello`)).status).toBe(200)
+    await startService(servicePort)
+    await vi.waitFor(async () => expect((await fetch(`${address}/hello`)).status).toBe(429), { timeout: 20_000 })
+  })
+
+  test('fails closed when told to: nothing passes without the service, and all is well with it', async () => {
+    const { edit, status } = CLOSED[name]
+    const { address, service, servicePort } = await startAll(name, edit)
+    expect((await fetch(`${address}/hello`)).status).toBe(200)
+    await stop(service)
+    for (const _ of [1, 2, 3]) expect((await fetch(`${address}/hello`)).status).toBe(status)
+    await startService(servicePort)
+    await vi.waitFor(async () => expect((await fetch(`${address}/hello`)).status).toBe(200), { timeout: 20_000 })
+  })
+})
