@@ -15,7 +15,7 @@ const END = '<!-- scale:end -->'
 
 const PROCESSES = 8
 /** Of each service, in a round. */
-const CHECKS = 15_000
+const CHECKS = 8000
 const USERS = 20_000
 const WARMUPS = 2
 
