@@ -51,7 +51,7 @@ export class ServiceBed {
     this.#services = services
   }
 
-  /** One check for each of these users. Few cores cannot keep many services busy at once: each gets a burst in turn. */
+  /** One check for each of these users. Few cores cannot keep many services busy, so each gets a burst in turn. */
   async check(users: readonly string[]): Promise<CheckCosts> {
     const before = await this.#spent()
     const load = httpLoad(CONNECTIONS)
