@@ -108,7 +108,9 @@ describe('what the pages name', () => {
     const known = new Set(
       [...read('docs/reference/metrics.md').matchAll(/^\| `(sluice_\w+)/gm)].map(([, name]) => name),
     )
-    const named = [...read(page).matchAll(/\bsluice_[a-z_]*[a-z]\b/g)].map(([name]) => name.replace(/_(bucket|count|sum)$/, ''))
+    const named = [...read(page).matchAll(/\bsluice_[a-z_]*[a-z]\b/g)].map(([name]) =>
+      name.replace(/_(bucket|count|sum)$/, ''),
+    )
     expect(named.filter((name) => !known.has(name))).toEqual([])
   })
 

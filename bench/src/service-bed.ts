@@ -60,7 +60,7 @@ export class ServiceBed {
         const bodies = users
           .slice(first, first + BURST)
           .map((client_id) => JSON.stringify({ client_id, endpoint: '/' }))
-        const { address } = this.#services[(first / BURST) % this.#services.length] as HttpServer // there is one at least
+        const { address } = this.#services[(first / BURST) % this.#services.length] as HttpServer // there are some
         await load.post(address + PATH, bodies)
       }
     } finally {
