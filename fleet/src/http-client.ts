@@ -6,16 +6,16 @@ import { Agent, request } from 'node:http'
 const AGENTS = { GET: new Agent({ keepAlive: true }), POST: new Agent({ keepAlive: true, maxSockets: 128 }) }
 const TIMEOUT_MS = 10_000
 
-export function getJson(url: URL): Promise<unknown> {
+export function getText(url: URL): Promise<string> {
   return exchange(url, undefined)
 }
 
-export function postJson(url: URL, body: object): Promise<unknown> {
-  return exchange(url, JSON.stringify(body))
+export async function postJson(url: URL, body: object): Promise<unknown> {
+  return JSON.parse(await exchange(url, JSON.stringify(body)))
 }
 
 /** Rejects when there is no answer, or one that is not 200; /readyz says 503 while it drains, which is an answer. */
-function exchange(url: URL, body: string | undefined): Promise<unknown> {
+function exchange(url: URL, body: string | undefined): Promise<string> {
   const method = body === undefined ? 'GET' : 'POST'
   const headers =
     body === undefined ? {} : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }
@@ -29,21 +29,13 @@ function exchange(url: URL, body: string | undefined): Promise<unknown> {
       response.on('error', reject)
       response.on('end', () => {
         if (method === 'POST' && response.statusCode !== 200) reject(new Error(`${response.statusCode}: ${text}`))
-        else resolve(parsed(text))
+        else resolve(text)
       })
     })
     sent.on('timeout', () => sent.destroy(new Error(`no answer within ${TIMEOUT_MS} ms`)))
     sent.on('error', reject)
     sent.end(body)
   })
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }
 
 /** Idle connections would keep the process alive. */

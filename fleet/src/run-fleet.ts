@@ -57,7 +57,7 @@ class Run {
       drawnMs = nowMs
       await this.#draw()
     }
-    if (!end.aborted) await this.#draw()
+    if (!end.aborted && performance.now() - drawnMs > DRAW_MS) await this.#draw()
   }
 
   async #draw(): Promise<void> {

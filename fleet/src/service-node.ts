@@ -3,7 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
-import { getJson } from './http-client.ts'
+import { getText } from './http-client.ts'
 
 export type Health = {
   /** `ready`, `degraded`, `draining`, or `gone` when it does not answer. */
@@ -51,15 +51,15 @@ export class ServiceNode {
   }
 
   async health(): Promise<Health> {
-    const answer = await getJson(new URL('/readyz', this.address)).catch(() => ({}))
-    const { status = 'gone', trouble = [] } = answer as Partial<Health>
+    const answer = await getText(new URL('/readyz', this.address)).catch(() => '{}')
+    const { status = 'gone', trouble = [] } = JSON.parse(answer) as Partial<Health>
     return { status, trouble }
   }
 
-  /** Units that pools have paid on this node; 0 where there are no regions. */
+  /** Units that pools have paid on this node. */
   async borrowedUnits(): Promise<number> {
-    const answer = await getJson(new URL('/api/v1/regions', this.address)).catch(() => ({}))
-    return (answer as { borrowed_units?: number }).borrowed_units ?? 0
+    const metrics = await getText(new URL('/metrics', this.address)).catch(() => '')
+    return Number(/^sluice_region_borrowed_units_total (\d+)$/m.exec(metrics)?.[1] ?? 0)
   }
 
   /** SIGTERM: it says that it is not ready, finishes what it has, and ends. */
