@@ -34,18 +34,25 @@ async function main(args: string[]): Promise<number> {
   }
   const { name, options } = asked
   if (name === undefined) tablePlace(readFileSync(README, 'utf8')) // or minutes of measuring would end in an error
-  const names: readonly ScenarioName[] = name === undefined ? SCENARIOS : [name]
-  const scenarios = await Promise.all(names.map(loadScenario))
   const reports: Report[] = []
-  for (const [index, each] of names.entries()) {
-    const scenario = scenarios[index] as Scenario // loaded by the same names
-    const report = name === undefined ? await inOwnProcess(each, options) : await reportOf(each, scenario, options)
+  const scenarios: Scenario[] = []
+  let failed = false
+  for (const each of name === undefined ? SCENARIOS : [name]) {
+    const scenario = await loadScenario(each)
+    const measured = name === undefined ? inOwnProcess(each, options) : reportOf(each, scenario, options)
+    const report = await measured.catch((error) => {
+      process.stderr.write(`${each} failed: ${error instanceof Error ? error.message : error}\n`)
+      failed = true
+    })
+    if (report === undefined) continue // the others are measured all the same
     reports.push(report)
+    scenarios.push(scenario)
     process.stdout.write(terminalTable(report, scenario))
   }
   if (name === undefined) writeFileSync(README, withTable(readFileSync(README, 'utf8'), reports, scenarios))
   if (options.json) process.stdout.write(`${JSON.stringify(name === undefined ? merged(reports) : reports[0])}\n`)
-  return options.assert && reports.some((report, index) => isShort(report, scenarios[index])) ? 1 : 0
+  if (options.assert && reports.some((report, index) => isShort(report, scenarios[index]))) return 1
+  return failed ? 1 : 0
 }
 
 function isShort({ ratios }: Report, scenario: Scenario | undefined): boolean {

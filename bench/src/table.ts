@@ -37,19 +37,19 @@ export function withTable(page: string, reports: readonly Report[], scenarios: r
   return `${page.slice(0, start)}\n${markdown(reports, scenarios)}\n${page.slice(end)}`
 }
 
+/** One line per scenario: what the medians are is told by a run itself. */
 function markdown(reports: readonly Report[], scenarios: readonly Scenario[]): string {
-  const rows = reports.flatMap(({ ratios, results }, index) => {
+  const rows = reports.map(({ ratios }, index) => {
     const { what, targets } = scenarios[index] as Scenario // one per report, in the same order
-    const measured = results.map(({ contender, median, unit }) => `${contender} ${figure(median)} ${unit}`).join(', ')
-    return Object.entries(ratios)
+    const cells = Object.entries(ratios)
       .filter(([name]) => targets[name] !== undefined)
-      .map(([name, value], row) => {
-        const mark = reaches(value, targets[name]) ? '' : ' (below target)'
-        const cells = [row === 0 ? what : '', `\`${name}\``, figure(value) + mark, targetText(targets[name])]
-        return `| ${[...cells, row === 0 ? measured : ''].join(' | ')} |`
+      .map(([name, value]) => {
+        const mark = reaches(value, targets[name]) ? '' : ', **missed**'
+        return `\`${name}\` ${figure(value)} (${targetText(targets[name])}${mark})`
       })
+    return `| ${what} | ${cells.join(' · ')} |`
   })
-  const head = '| scenario | ratio | measured | must reach | medians |\n|---|---|---|---|---|'
+  const head = '| scenario | measured (must reach) |\n|---|---|'
   return [head, ...rows, '', ...reports.slice(0, 1).map(({ machine }) => conditions(machine))].join('\n')
 }
 
