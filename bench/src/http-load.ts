@@ -1,7 +1,8 @@
 // The load of the HTTP scenarios: so many requests over kept-alive connections, each connection waiting for its answer
-// before it sends the next request. The client runs in this process; only the server's CPU time is measured.
+// before it sends the next request. Requests are written as bytes and answers read only as far as needed, or the client,
+// which shares the machine, would be what is measured.
 
-import { Agent, type RequestOptions, request } from 'node:http'
+import { connect, type Socket } from 'node:net'
 
 export type HttpLoad = {
   /** Posts each body once; throws unless every answer is a 200. */
@@ -12,38 +13,79 @@ export type HttpLoad = {
 }
 
 export function httpLoad(connections: number): HttpLoad {
-  const agent = new Agent({ keepAlive: true, maxSockets: connections })
-  const sendAll = async (url: string, texts: readonly string[], send: typeof postOne) => {
-    const { hostname, port, pathname, search } = new URL(url)
-    const target = { agent, hostname, port, path: pathname + search }
+  const open = new Map<string, Connection[]>()
+  const connectionsTo = ({ hostname, port, host }: URL): Connection[] => {
+    const known = open.get(host) ?? Array.from({ length: connections }, () => new Connection(hostname, Number(port)))
+    open.set(host, known)
+    return known
+  }
+  const sendAll = async (url: URL, requests: readonly string[]) => {
     let next = 0
-    const worker = async () => {
-      for (let text = texts[next++]; text !== undefined; text = texts[next++]) await send(target, text)
+    const work = async (connection: Connection) => {
+      for (let text = requests[next++]; text !== undefined; text = requests[next++]) await connection.ask(text)
     }
-    await Promise.all(Array.from({ length: connections }, worker))
+    await Promise.all(connectionsTo(url).map(work))
   }
   return {
-    post: (url, bodies) => sendAll(url, bodies, postOne),
-    get: (url, users) => sendAll(url, users, getOne),
-    close: () => agent.destroy(),
+    post: (text, bodies) => {
+      const url = new URL(text)
+      const head = `${firstLines('POST', url)}content-type: application/json\r\n`
+      const requests = bodies.map((body) => `${head}content-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`)
+      return sendAll(url, requests)
+    },
+    get: (text, users) => {
+      const url = new URL(text)
+      const head = `${firstLines('GET', url)}accept: */*\r\nuser-agent: bench\r\n`
+      return sendAll(
+        url,
+        users.map((user) => `${head}x-user: ${user}\r\n\r\n`),
+      )
+    },
+    close: () => {
+      for (const connection of [...open.values()].flat()) connection.close()
+    },
   }
 }
 
-function postOne(target: RequestOptions, body: string): Promise<void> {
-  const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }
-  return sendOne({ ...target, method: 'POST', headers }, body)
+function firstLines(method: string, { pathname, search, host }: URL): string {
+  return `${method} ${pathname}${search} HTTP/1.1\r\nhost: ${host}\r\n`
 }
 
-function getOne(target: RequestOptions, user: string): Promise<void> {
-  return sendOne({ ...target, headers: { 'x-user': user, accept: '*/*', 'user-agent': 'bench' } }, '')
-}
+class Connection {
+  readonly #socket: Socket
+  #received = ''
+  #resolve: () => void = () => {}
+  #reject: (error: Error) => void = () => {}
 
-function sendOne(options: RequestOptions, body: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const sent = request(options, (answer) => {
-      if (answer.statusCode !== 200) reject(new Error(`${options.path} answered ${answer.statusCode}`))
-      answer.on('error', reject).on('end', resolve).resume()
+  constructor(host: string, port: number) {
+    this.#socket = connect(port, host).setNoDelay(true)
+    this.#socket.on('data', (chunk: Buffer) => this.#read(chunk.toString('latin1')))
+    this.#socket.on('error', (error) => this.#reject(error))
+    this.#socket.on('close', () => this.#reject(new Error('the server closed the connection')))
+  }
+
+  ask(request: string): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#resolve = resolve
+      this.#reject = reject
+      this.#socket.write(request)
     })
-    sent.on('error', reject).end(body)
-  })
+  }
+
+  close(): void {
+    this.#socket.destroy()
+  }
+
+  #read(text: string): void {
+    this.#received += text
+    const end = this.#received.indexOf('\r\n\r\n')
+    if (end < 0) return
+    const head = this.#received.slice(0, end)
+    const length = /\r\ncontent-length: (\d+)/i.exec(head)?.[1]
+    if (length === undefined) return this.#reject(new Error(`an answer of unknown length: ${head}`))
+    if (this.#received.length < end + 4 + Number(length)) return
+    this.#received = ''
+    if (head.startsWith('HTTP/1.1 200 ')) this.#resolve()
+    else this.#reject(new Error(`not a 200: ${head}`))
+  }
 }
