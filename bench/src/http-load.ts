@@ -1,6 +1,6 @@
 // The load of the HTTP scenarios: so many requests over kept-alive connections, each connection waiting for its answer
-// before it sends the next request. Requests are written as bytes and answers read only as far as needed, or the client,
-// which shares the machine, would be what is measured.
+// before it sends the next request. Requests are written as bytes and answers read only as far as needed, or the
+// client, which shares the machine, would be what is measured.
 
 import { connect, type Socket } from 'node:net'
 
