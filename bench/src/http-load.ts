@@ -82,10 +82,9 @@ class Connection {
     if (end < 0) return
     const head = this.#received.slice(0, end)
     const length = /\r\ncontent-length: (\d+)/i.exec(head)?.[1]
-    if (length === undefined) return this.#reject(new Error(`an answer of unknown length: ${head}`))
-    if (this.#received.length < end + 4 + Number(length)) return
+    if (length !== undefined && this.#received.length < end + 4 + Number(length)) return
     this.#received = ''
-    if (head.startsWith('HTTP/1.1 200 ')) this.#resolve()
-    else this.#reject(new Error(`not a 200: ${head}`))
+    if (length !== undefined && head.startsWith('HTTP/1.1 200 ')) this.#resolve()
+    else this.#reject(new Error(`not a 200 of known length: ${head}`))
   }
 }
