@@ -5,10 +5,8 @@
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import type { Log } from '../log.ts'
+import { Refreshing } from '../refreshing.ts'
 import type { Database, Listening, Queries } from './database.ts'
-
-/** A change that nobody told of is found after this long. */
-const POLL_MS = 10_000
 
 export type FollowedParts<T> = {
   readonly database: Database
@@ -26,11 +24,8 @@ export class Followed<T> {
   readonly #parts: FollowedParts<T>
   #lost = false
   #copied = ''
-  #loading: Promise<void> | undefined
-  #next: Promise<void> | undefined
+  readonly #refreshing: Refreshing = new Refreshing(() => this.#load())
   #listening: Listening | undefined
-  #timer: NodeJS.Timeout | undefined
-  #stopped = false
 
   constructor(parts: FollowedParts<T>) {
     this.#parts = parts
@@ -40,35 +35,18 @@ export class Followed<T> {
     await this.refresh()
     if (this.#lost) await this.#useCopy()
     this.#listening = await this.#parts.database.listen(this.#parts.channel, () => void this.refresh())
-    this.#poll()
+    this.#refreshing.poll()
   }
 
   /** Resolves once what the table held when this was called, or something newer, is known here. Never rejects. */
   refresh(): Promise<void> {
-    if (this.#stopped) return Promise.resolve()
-    if (this.#loading === undefined) {
-      this.#loading = this.#load().finally(() => {
-        this.#loading = undefined
-      })
-      return this.#loading
-    }
-    // What is under way may have read the table too early. One more time is enough for all who ask meanwhile.
-    this.#next ??= this.#loading.then(() => {
-      this.#next = undefined
-      return this.refresh()
-    })
-    return this.#next
+    return this.#refreshing.refresh()
   }
 
   async stop(): Promise<void> {
-    this.#stopped = true
-    clearTimeout(this.#timer)
+    const stopped = this.#refreshing.stop()
     await this.#listening?.stop()
-    await this.#loading
-  }
-
-  #poll(): void {
-    this.#timer = setTimeout(() => void this.refresh().then(() => !this.#stopped && this.#poll()), POLL_MS).unref()
+    await stopped
   }
 
   async #load(): Promise<void> {

@@ -4,12 +4,10 @@
 import { type Limiter, LimiterError } from 'sluice'
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics.ts'
+import { Refreshing } from '../refreshing.ts'
 import { mistakesIn } from './rule-file.ts'
 import type { FoundRules, RuleSource, RuleWatch } from './rule-source.ts'
 import type { RuleSnapshot } from './snapshot.ts'
-
-/** A change that nobody told of is found after this long. */
-const POLL_MS = 10_000
 
 export type LiveRulesParts = {
   readonly source: RuleSource
@@ -28,11 +26,8 @@ export class LiveRules {
   #wrong = false
   #lost = false
   #confirmedMs: number = performance.now()
-  #loading: Promise<void> | undefined
-  #next: Promise<void> | undefined
+  readonly #refreshing: Refreshing = new Refreshing(() => this.#tryLoad())
   #watch: RuleWatch | undefined
-  #timer: NodeJS.Timeout | undefined
-  #stopped = false
 
   constructor(parts: LiveRulesParts) {
     this.source = parts.source
@@ -52,24 +47,12 @@ export class LiveRules {
       await this.#useSnapshot(error)
     }
     this.#watch = await this.source.watch(() => void this.refresh())
-    this.#poll()
+    this.#refreshing.poll()
   }
 
   /** Resolves once what the source held when this was called, or something newer, is in force. Never rejects. */
   refresh(): Promise<void> {
-    if (this.#stopped) return Promise.resolve()
-    if (this.#loading === undefined) {
-      this.#loading = this.#tryLoad().finally(() => {
-        this.#loading = undefined
-      })
-      return this.#loading
-    }
-    // What is under way may have read the source too early. One more time is enough for all who ask meanwhile.
-    this.#next ??= this.#loading.then(() => {
-      this.#next = undefined
-      return this.refresh()
-    })
-    return this.#next
+    return this.#refreshing.refresh()
   }
 
   /** Why the rules in force may not be those of the source. */
@@ -82,19 +65,14 @@ export class LiveRules {
 
   /** The source stays open. */
   async stop(): Promise<void> {
-    this.#stopped = true
-    clearTimeout(this.#timer)
+    const stopped = this.#refreshing.stop()
     await this.#watch?.stop()
-    await this.#loading
+    await stopped
   }
 
   /** Since the rules in force were last known to be those of the source. */
   #ageMs(): number {
     return performance.now() - this.#confirmedMs
-  }
-
-  #poll(): void {
-    this.#timer = setTimeout(() => void this.refresh().then(() => !this.#stopped && this.#poll()), POLL_MS).unref()
   }
 
   async #tryLoad(): Promise<void> {

@@ -6,6 +6,7 @@ import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { childStarted } from './child-started.ts'
 import { freePort } from './free-port.ts'
 
 export type EtcdProcess = {
@@ -24,7 +25,7 @@ export type EtcdProcess = {
   stop(): Promise<void>
 }
 
-const STARTED = 'serving insecure client requests'
+const STARTED = /serving insecure client requests/
 
 export async function startEtcd(): Promise<EtcdProcess> {
   const folder = await mkdtemp(join(tmpdir(), 'sluice-etcd-'))
@@ -38,7 +39,7 @@ export async function startEtcd(): Promise<EtcdProcess> {
   let child: ChildProcess
   const up = async () => {
     child = spawn('etcd', args, { stdio: ['ignore', 'ignore', 'pipe'] })
-    await started(child)
+    await childStarted(child, 'etcd', STARTED)
   }
   const down = async () => {
     if (child.exitCode !== null || child.signalCode !== null) return
@@ -72,17 +73,4 @@ export async function startEtcd(): Promise<EtcdProcess> {
 
 function base64(text: string): string {
   return Buffer.from(text).toString('base64')
-}
-
-function started(child: ChildProcess): Promise<void> {
-  return new Promise((resolve, reject) => {
-    let output = ''
-    child.stderr?.on('data', (chunk: Buffer) => {
-      if (output.includes(STARTED)) return
-      output += chunk.toString()
-      if (output.includes(STARTED)) resolve()
-    })
-    child.once('error', (error) => reject(new Error('etcd cannot be started: is it installed?', { cause: error })))
-    child.once('exit', () => reject(new Error(`etcd ended at once:\n${output}`)))
-  })
 }

@@ -6,6 +6,7 @@ import { once } from 'node:events'
 import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { childStarted } from './child-started.ts'
 import { freePort } from './free-port.ts'
 
 export type PostgresProcess = {
@@ -21,7 +22,7 @@ export type PostgresProcess = {
 
 /** Debian keeps the programs of PostgreSQL out of the PATH. */
 const DEBIAN = '/usr/lib/postgresql'
-const STARTED = 'database system is ready to accept connections'
+const STARTED = /database system is ready to accept connections/
 const FAST = ['fsync=off', 'synchronous_commit=off', 'full_page_writes=off', 'max_connections=200']
 
 export async function startPostgres(): Promise<PostgresProcess> {
@@ -39,7 +40,7 @@ export async function startPostgres(): Promise<PostgresProcess> {
   const up = async () => {
     if (child !== undefined) return
     child = spawn(program('postgres'), args, options)
-    await started(child)
+    await childStarted(child, 'postgres', STARTED)
   }
   const end = async (signal: NodeJS.Signals) => {
     const running = child
@@ -84,17 +85,4 @@ function program(name: string): string {
   const versions = existsSync(DEBIAN) ? readdirSync(DEBIAN).sort((a, b) => Number(b) - Number(a)) : []
   const found = versions.map((version) => join(DEBIAN, version, 'bin', name)).find(existsSync)
   return found ?? name
-}
-
-function started(child: ChildProcess): Promise<void> {
-  return new Promise((resolve, reject) => {
-    let output = ''
-    child.stderr?.on('data', (chunk: Buffer) => {
-      if (output.includes(STARTED)) return
-      output += chunk.toString()
-      if (output.includes(STARTED)) resolve()
-    })
-    child.once('error', (error) => reject(new Error('postgres cannot be started: is it installed?', { cause: error })))
-    child.once('exit', () => reject(new Error(`postgres ended at once:\n${output}`)))
-  })
 }

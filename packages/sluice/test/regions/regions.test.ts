@@ -115,7 +115,7 @@ test('the global Redis is killed: regions have their homes, and no interval sees
   await bed.load(LIMITS, 2, { eu: 1, us: 1 })
   const used = sharesOf(await bed.load(LIMITS, 10, { eu: 1, us: 1 }), 10)
   for (const share of used) expect(share).toBeGreaterThan(0.5 * 0.9)
-  // Besides its home, a region has what its nodes held of the pool when it died.
+  // What was left in the homes when counting began comes on top, and what nodes still held of the pool.
   for (const share of used) expect(share).toBeLessThanOrEqual(0.5 + 0.02)
   for (const share of worst(bed)) expect(share).toBeLessThanOrEqual(1)
   note('global Redis killed (h = 0.5)', used, bed)
