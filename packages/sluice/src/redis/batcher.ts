@@ -7,11 +7,17 @@ import type { Connection } from './client.ts'
 import { isDivided } from './cluster-client.ts'
 import type { KeyNames } from './key.ts'
 import { APPLY } from './scripts.generated.ts'
-import { slotOf } from './slot.ts'
+import type { SlotGroups } from './slot-groups.ts'
 import { BatchEncoder, type Form, firstBucket, formOf, ReplyDecoder, type Request, weightOf } from './wire.ts'
 
 /** Weight of a script call: about half a millisecond of Redis, and small enough that both sides always have work. */
 const BATCH_WEIGHT_MAX = 100
+
+/** A slot that is being moved has keys on both sides: a script that needs both is run later. */
+const TRY_AGAIN_MS = 10
+const TRIES_MAX = 16
+/** And checks of several owners go apart meanwhile, until this long after it was last seen. */
+const MOVING_MS = 10_000
 
 /** Requests that may wait for Redis at once, on one connection: beyond it they fail at once instead of piling up. */
 const WAITING_MAX = 100_000
@@ -36,6 +42,8 @@ export class Batcher {
   readonly #nowArgument: () => string
   #jobs: Job[] = []
   #waiting = 0
+  /** Slots that are being moved, until when that is taken for granted. */
+  readonly #moving = new Map<number, number>()
 
   constructor(connection: Connection, names: KeyNames, observer: BatchObserver, nowArgument: () => string) {
     this.#connection = connection
@@ -62,21 +70,20 @@ export class Batcher {
   #flush(): void {
     const jobs = this.#jobs
     this.#jobs = []
-    const groups = this.#connection.primaryOf === undefined ? [jobs] : this.#bySlot(jobs)
-    for (const group of groups) this.#sendAll(group)
+    const { groups } = this.#names
+    if (groups === undefined) this.#sendAll(jobs)
+    else for (const [slot, together] of bySlot(jobs, groups)) this.#sendToSlot(slot, together)
   }
 
-  /** A script of a Cluster may touch one slot only. */
-  #bySlot(jobs: readonly Job[]): Iterable<readonly Job[]> {
-    const slots = new Map<number, Job[]>()
-    for (const job of jobs) {
-      const { limit, owner, detail } = firstBucket(job.request)
-      const slot = slotOf(this.#names.keyOf(limit, owner, detail))
-      const known = slots.get(slot)
-      if (known === undefined) slots.set(slot, [job])
-      else known.push(job)
-    }
-    return slots.values()
+  #sendToSlot(slot: number, jobs: readonly Job[]): void {
+    const moving = this.#moving.size > 0 && performance.now() < (this.#moving.get(slot) ?? 0)
+    if (!moving) this.#moving.delete(slot)
+    if (moving) this.#sendApart(jobs)
+    else this.#sendAll(jobs)
+  }
+
+  #sendApart(jobs: readonly Job[]): void {
+    for (const job of jobs) void this.#send([job])
   }
 
   #sendAll(jobs: readonly Job[]): void {
@@ -99,7 +106,8 @@ export class Batcher {
     try {
       const batch = new BatchEncoder(this.#names)
       for (const { request, form } of jobs) batch.add(request, form)
-      const reply = new ReplyDecoder(await this.#call(batch))
+      const call = () => this.#call(batch)
+      const reply = new ReplyDecoder(await (jobs.length === 1 ? untilWhole(call) : call()))
       this.batches += 1
       this.requests += jobs.length
       for (const job of jobs) this.#deliver(job, reply)
@@ -107,8 +115,10 @@ export class Batcher {
     } catch (cause) {
       if (isDivided(cause) && jobs.length > 1) {
         // They only met by chance: each needs fewer keys than all of them.
-        for (const job of jobs) void this.#send([job])
+        const slot = this.#names.groups?.slotOf(firstBucket((jobs[0] as Job).request))
+        if (slot !== undefined) this.#moving.set(slot, performance.now() + MOVING_MS)
         this.#waiting += jobs.length // each of them is counted anew
+        this.#sendApart(jobs)
         return
       }
       const error = unavailable(cause)
@@ -151,6 +161,30 @@ export class Batcher {
     single.add(request)
     return single.keys.join(' or ')
   }
+}
+
+/** A script of a Cluster may touch one slot only. */
+function bySlot(jobs: readonly Job[], groups: SlotGroups): ReadonlyMap<number, readonly Job[]> {
+  const slots = new Map<number, Job[]>()
+  for (const job of jobs) {
+    const slot = groups.slotOf(firstBucket(job.request))
+    const known = slots.get(slot)
+    if (known === undefined) slots.set(slot, [job])
+    else known.push(job)
+  }
+  return slots
+}
+
+async function untilWhole<T>(call: () => Promise<T>): Promise<T> {
+  for (let tries = 1; tries < TRIES_MAX; tries += 1) {
+    try {
+      return await call()
+    } catch (error) {
+      if (!isDivided(error)) throw error
+      await new Promise((resolve) => setTimeout(resolve, TRY_AGAIN_MS))
+    }
+  }
+  return call()
 }
 
 function unavailable(cause: unknown): LimiterError {

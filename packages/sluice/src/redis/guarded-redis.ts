@@ -8,7 +8,7 @@ import type { BucketName, Store } from '../store/store.ts'
 import type { BatchedStore } from './batched-store.ts'
 import type { KeyNames } from './key.ts'
 import type { RedisFacts } from './redis-facts.ts'
-import { SLOTS, slotOf } from './slot.ts'
+import { SLOTS } from './slot.ts'
 
 /** `shard` is the address of a primary, where there are several. */
 export type ShardTransition = Transition & { readonly store: string; readonly shard: string | undefined }
@@ -51,9 +51,9 @@ export class GuardedRedis {
     this.whole = whole
   }
 
-  placeOf({ limit, owner, detail }: BucketName): Place {
+  placeOf(bucket: BucketName): Place {
     if (this.whole !== undefined) return { id: this.name, store: this.whole }
-    const slot = slotOf(this.#options.names.keyOf(limit, owner, detail))
+    const slot = this.#options.names.groups?.slotOf(bucket) ?? 0
     const primary = this.#batched.primaryOf?.(slot) ?? ''
     return { id: `${this.name} ${slot}`, store: this.#guard(primary, this.#shared) }
   }
