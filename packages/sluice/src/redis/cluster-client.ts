@@ -36,7 +36,7 @@ export type NodeRedisClusterLike = {
 
 /** How often the map of slots is looked at anew: a primary that went away unheard is noticed by it. */
 const SLOTS_REFRESH_MS = 1000
-/** ioredis would go to and fro for long when a script needs keys from both sides of a move; the batcher knows better. */
+/** ioredis would go to and fro for long when a script needs keys from both sides of a move; the batcher splits it. */
 const REDIRECTIONS_MAX = 4
 
 export function isIoRedisCluster(client: object): client is IoRedisClusterLike {

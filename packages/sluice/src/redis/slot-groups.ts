@@ -1,7 +1,7 @@
 // The few slots of a Cluster that are used. A script may touch one slot only, so owners are kept in groups of one slot
 // each: checks of several owners then travel together and are decided by one script. A keyed hash chooses the group, so
-// nobody can aim at one. Groups are spread evenly over the slots: primaries that have as many slots have as many groups.
-// More primaries than groups would be of no use.
+// nobody can aim at one. Groups are spread evenly over the slots: primaries with as many slots have as many groups. More
+// primaries than groups would be of no use.
 
 import { createHmac } from 'node:crypto'
 import type { Limit } from '../algorithms/limit.ts'
@@ -10,7 +10,7 @@ import type { BucketName } from '../store/store.ts'
 import { SLOTS, slotOf } from './slot.ts'
 
 /** A power of two. */
-const GROUPS = 64
+const GROUPS = 16
 
 export class SlotGroups {
   readonly #seed: HashSeed
@@ -52,7 +52,7 @@ function tagsOfGroups(): string[] {
   return Array.from({ length: GROUPS }, (_, group) => tags.get(group) as string) // there is one for each
 }
 
-/** The bits of a number backwards: of any power of two in a row, each falls in another of as many parts of all groups. */
+/** The bits of a number backwards: of two, four, … in a row, each falls in another half, quarter, … of all groups. */
 function reversed(index: number): number {
   let result = 0
   for (let low = 1, high = GROUPS / 2; high >= 1; low *= 2, high /= 2) if (index & low) result += high
