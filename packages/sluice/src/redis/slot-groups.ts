@@ -1,7 +1,7 @@
 // The few slots of a Cluster that are used. A script may touch one slot only, so owners are kept in groups of one slot
 // each: checks of several owners then travel together and are decided by one script. A keyed hash chooses the group, so
-// nobody can aim at one. Groups are spread evenly over the slots: primaries with as many slots have as many groups. More
-// primaries than groups would be of no use.
+// nobody can aim at one. Groups are spread evenly over the slots: primaries with as many slots have as many groups.
+// More primaries than groups would be of no use.
 
 import { createHmac } from 'node:crypto'
 import type { Limit } from '../algorithms/limit.ts'
