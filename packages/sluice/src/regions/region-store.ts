@@ -13,6 +13,8 @@ import { StoreClock } from '../approximate/store-clock.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import { type LeasingStore, leaseStore } from '../lease/lease-store.ts'
+import { isPromised, promised } from '../maybe.ts'
+import { giveQuietly } from '../store/give-quietly.ts'
 import {
   type BucketName,
   type Charge,
@@ -195,7 +197,7 @@ class PooledRegion implements RegionStore {
       const said = taken === undefined || taken.source === 'policy' ? undefined : grant
       return this.#ask(take, [{ charge, parts, paid: undefined, pool: said, asked: true }])
     }
-    if (!(asked instanceof Promise)) return heard(asked)
+    if (!isPromised(asked)) return heard(asked)
     this.#counts.region_asked += 1
     return asked.then(heard, () => heard(undefined))
   }
@@ -308,7 +310,7 @@ class PooledRegion implements RegionStore {
         this.#counts.region_asked += 1
         line.asked = true
         const charge = ofPart(line.charge, pool)
-        const taken = await Promise.resolve(this.#pools.take({ charges: [charge], askedMs })).catch(() => undefined)
+        const taken = await promised(() => this.#pools.take({ charges: [charge], askedMs })).catch(() => undefined)
         const grant = taken?.grants[0]
         if (taken === undefined || grant === undefined || taken.source === 'policy') return
         if (taken.granted && grant.units > 0) line.paid = new PoolTaken(line.charge, pool, taken, grant)
@@ -353,11 +355,11 @@ class PooledRegion implements RegionStore {
       if (paid === undefined || kind === 'force') return []
       return [{ limit: paid.part, owner, detail, units: paid.units, bookedUs: paid.bookedUs, leased: true }]
     })
-    if (gives.length > 0) void Promise.resolve(this.#pools.give(gives)).catch(() => {})
+    if (gives.length > 0) void giveQuietly(this.#pools, gives)
   }
 
   async #peekPools(charges: readonly Charge[]): Promise<Taken | undefined> {
-    return Promise.resolve(this.#pools.peek(charges)).catch(() => undefined)
+    return promised(() => this.#pools.peek(charges)).catch(() => undefined)
   }
 
   /** A bucket as it is known here, and in the pool. */
