@@ -1,9 +1,9 @@
 // Rounds of requests to an Express application in a process of its own: 1,000 clients by Zipf's law, in a header.
 
 import { fileURLToPath } from 'node:url'
+import { httpLoad } from './http-load.ts'
 import { startServer } from './http-server.ts'
 import type { Contender } from './measure.ts'
-import { sendRaw } from './raw-load.ts'
 import { freshKeys, seeded, zipf } from './zipf.ts'
 
 const KEYS = 1000
@@ -29,19 +29,19 @@ async function application(name: string, argument: string): Promise<Contender> {
   const script = fileURLToPath(new URL('./express-app.js', import.meta.url))
   const server = await startServer(script, [name, argument])
   const choose = zipf(KEYS, seeded(1))
+  const load = httpLoad(CONNECTIONS)
   return {
     async round() {
-      const requests = freshKeys(CALLS, choose).map(requestOf)
+      const users = freshKeys(CALLS, choose)
       const beforeUs = server.cpuUs()
       const startedMs = performance.now()
-      await sendRaw(server.address, requests, 'hello', CONNECTIONS)
+      await load.get(`${server.address}/api/v1/messages`, users)
       const seconds = (performance.now() - startedMs) / 1000
       return { 'cpu µs': (server.cpuUs() - beforeUs) / CALLS, 'requests/s': CALLS / seconds }
     },
-    close: () => server.stop(),
+    close: () => {
+      load.close()
+      return server.stop()
+    },
   }
-}
-
-function requestOf(user: string): string {
-  return `GET /api/v1/messages HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nX-User: ${user}\r\n\r\n`
 }
