@@ -41,8 +41,8 @@ export class Gateway {
   readonly #findUpstream: FindUpstream<Upstream>
   readonly #readSubject: ReadSubject
   readonly #webSockets = new Set<Socket>()
-  /** Connections that speak HTTP/1.1 and have a request under way. */
-  readonly #busy = new Set<Socket>()
+  /** Connections that speak HTTP/1.1 and have requests under way: how many, for some clients send ahead. */
+  readonly #busy = new Map<Socket, number>()
 
   constructor(settings: GatewaySettings, parts: GatewayParts) {
     const { trustedProxies: trusted, proxyHeader: header, listenClientCa } = settings
@@ -86,7 +86,7 @@ export class Gateway {
   #begin(exchange: Exchange): void {
     const { response, upgrade, socket, isHttp2 } = exchange
     this.#parts.metrics.inFlight += 1
-    if (!isHttp2) this.#busy.add(socket)
+    if (!isHttp2) this.#busy.set(socket, (this.#busy.get(socket) ?? 0) + 1)
     if (upgrade === undefined) response.once('close', () => this.#end(exchange))
     else socket.once('close', () => this.#end(exchange))
     if (this.draining) response.shouldKeepAlive = false
@@ -103,8 +103,15 @@ export class Gateway {
     if (outcome === 'passed' && response.headersSent && upstream?.isFailing) this.#answered(upstream)
     const cutOff = outcome === 'passed' && !response.writableEnded && response.statusCode !== 101
     metrics.ended(cutOff ? 'left' : outcome)
+    if (!exchange.isHttp2) this.#rest(socket)
+  }
+
+  #rest(socket: Socket): void {
+    const others = (this.#busy.get(socket) ?? 1) - 1
+    if (others > 0) return void this.#busy.set(socket, others)
+    this.#busy.delete(socket)
     // The head of the answer may have promised to keep the connection, before the end was near.
-    if (this.#busy.delete(socket) && this.draining) socket.destroySoon()
+    if (this.draining) socket.destroySoon()
   }
 
   #fail(exchange: Exchange, error: unknown): void {

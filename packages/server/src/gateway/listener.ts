@@ -81,7 +81,9 @@ function handOver(server: Server | Http2SecureServer, gateway: Gateway): void {
   emitter.on('request', handle)
   emitter.on('checkContinue', handle)
   emitter.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
-    gateway.handle(request, responseOn(request, socket), { socket, head })
+    const response = responseOn(request, socket)
+    if (response === undefined) socket.destroy()
+    else gateway.handle(request, response, { socket, head })
   })
 }
 

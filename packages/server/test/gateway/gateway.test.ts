@@ -376,6 +376,25 @@ describe('the end', () => {
     await closed
   })
 
+  test('also those that a client has sent ahead on one connection', async () => {
+    const waiting: (() => void)[] = []
+    const { url } = await startUpstream((request, response) => {
+      if (request.url === '/first') response.end('1st')
+      else waiting.push(() => response.end('2nd'))
+    })
+    const gateway = await openGateway([], { upstream: url })
+    const ahead = ['first', 'second'].map((path) => `GET /${path} HTTP/1.1\r\nHost: x\r\n\r\n`).join('')
+    const answers = exchange(gateway.address, ahead)
+    const passed = async () => (await fetch(`${gateway.apiAddress}/metrics`)).text()
+    await vi.waitFor(async () => expect(await passed()).toContain('requests_total{outcome="passed"} 1'))
+    expect(waiting).toHaveLength(1)
+    const closed = gateway.close()
+    await vi.waitFor(async () => expect(await fetch(gateway.address).catch(() => 'closed')).toBe('closed'))
+    waiting[0]?.()
+    expect(await answers).toMatch(/1st.*2nd/s)
+    await closed
+  })
+
   test('what does not end is cut off', async () => {
     const { url } = await startUpstream((_request, response) => void response.write('first '))
     const gateway = await openGateway([], { upstream: url }, 50)
