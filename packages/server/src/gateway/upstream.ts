@@ -122,7 +122,11 @@ class Answer implements Dispatcher.DispatchHandler, Cancel {
   ): void {
     if (status < 200) return // meant for this connection, or a hint that can be done without
     const { request, ours } = this.#passage
-    writeHead(request, this.#response, status, statusMessage, headersForClient(headers, ours))
+    // RFC 9110, 8.6: a 204 has no length.
+    const told = status === 204 ? { ...headers, 'content-length': [] } : headers
+    writeHead(request, this.#response, status, statusMessage, headersForClient(told, ours))
+    // Neither has a body, and undici takes it for missing if the length of another answer is told.
+    if (status === 204 || status === 304) this.#end()
   }
 
   onRequestUpgrade(_controller: unknown, _status: number, headers: AnswerHeaders, behind: Duplex): void {
@@ -137,8 +141,13 @@ class Answer implements Dispatcher.DispatchHandler, Cancel {
   }
 
   onResponseEnd(_controller: Dispatcher.DispatchController, trailers: NodeJS.Dict<string | string[]>): void {
-    this.#isOver = true
+    if (this.#isOver) return
     if (Object.keys(trailers).length > 0) this.#response.addTrailers(trailers as Record<string, string>)
+    this.#end()
+  }
+
+  #end(): void {
+    this.#isOver = true
     this.#response.end()
   }
 

@@ -114,7 +114,7 @@ describe('a WebSocket', () => {
 
 const UPGRADE = 'GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n'
 
-test('one that is sent ahead, before an earlier request is answered, ends its connection and nothing else', async () => {
+test('one that is sent ahead of the answer to an earlier request ends its connection only', async () => {
   const { url } = await startUpstream(() => {}) // never answers
   const { address } = await openGateway([], { upstream: url })
   const ahead = 'GET /waits HTTP/1.1\r\nHost: x\r\n\r\n'
