@@ -50,12 +50,18 @@ export function refusal({ status, headers, body = '' }: Verdict): Response {
 }
 
 /** The response of a handler, with the headers of the verdict, which is settled when the response has ended. */
-export async function answered(verdict: Verdict, handle: () => Response | Promise<Response>): Promise<Response> {
+export async function answered(
+  verdict: Verdict,
+  { method }: Request,
+  handle: () => Response | Promise<Response>,
+): Promise<Response> {
   try {
     const response = await handle()
     const headers = joinedHeaders(verdict.headers, true, (name) => response.headers.get(name) ?? undefined)
     const told = withHeaders(response, headers)
-    return verdict.settles ? withEnd(told, () => verdict.done(response.status)) : told
+    if (verdict.settles && method !== 'HEAD') return withEnd(told, () => verdict.done(response.status))
+    verdict.done(response.status) // nobody reads the body of an answer to HEAD, or says so
+    return told
   } catch (error) {
     verdict.done(500)
     throw error

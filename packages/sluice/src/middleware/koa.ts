@@ -23,7 +23,7 @@ export function rateLimit<Ctx extends KoaContext>(options: RateLimitOptions<Ctx>
     const verdict = await gate(ctx, nodeHttpRequest(req), req)
     if (verdict === undefined) return next()
     ctx.state.rateLimit = verdict.decision
-    settleAtEnd(verdict, res)
+    settleAtEnd(verdict, req, res)
     const headers = joinedHeaders(verdict.headers, verdict.allowed, (name) => res.getHeader(name)?.toString())
     for (const name in headers) ctx.set(name, headers[name] ?? '')
     if (verdict.allowed) return next().catch((error: unknown) => rethrow(error, res))
