@@ -252,8 +252,16 @@ const OUTCOME_OF: Readonly<Partial<Record<ProblemCode, GatewayOutcome>>> = {
 
 const FAILED = { unreachable: 'the service behind cannot be reached', slow: 'the service behind does not answer' }
 
-/** Node reads no body of a request with an `Upgrade`: passed on, it would be taken for the next request. */
+/**
+ * Node reads no body of a request with an `Upgrade`: passed on, it would be taken for the next request. And it undoes no
+ * coding but chunks: passed on without its name, the body would be taken for another one.
+ */
 function refuseHiddenBody({ request, upgrade }: Exchange): void {
+  const { 'transfer-encoding': coding } = request.headers
+  if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
+    const field = { field: 'Transfer-Encoding', value: coding, fix: 'send chunks that are not coded otherwise' }
+    throw new ProblemError(invalidRequest([field]))
+  }
   if (upgrade === undefined || !hasBody(request)) return
   const fix = 'leave it out: this gateway offers WebSockets only, and those begin without a body'
   throw new ProblemError(invalidRequest([{ field: 'Upgrade', value: request.headers.upgrade, fix }]))

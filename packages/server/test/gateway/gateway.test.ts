@@ -173,6 +173,15 @@ describe('what is said about the client', () => {
     expect(linesOf(rawHeaders, 'x-forwarded-host')).toEqual([new URL(address).host])
     for (const gone of ['x-real-ip', 'forwarded', 'x-forwarded-port', 'x-original-uri'])
       expect(linesOf(rawHeaders, gone)).toEqual([])
+    // To services that make variables of headers, a dash and an underline are the same.
+    const spelled = {
+      X_Forwarded_For: '1.2.3.4',
+      'x-forwarded_for': '1.2.3.4',
+      X_Real_IP: '1',
+      x_original_url: '/free',
+    }
+    const other = await echoed(await fetch(address, { headers: { ...spelled, 'X-Rewrite-URL': '/free', x_mine: '1' } }))
+    expect(other.rawHeaders.filter((name) => /_|rewrite/.test(name))).toEqual(['x_mine'])
   })
 
   test('by a trusted proxy is kept and added to', async () => {
@@ -260,6 +269,8 @@ describe('routes', () => {
     }
     const other = await exchange(address, 'GET /api HTTP/1.1\r\nHost: Other.Example:8000\r\nConnection: close\r\n\r\n')
     expect(other).toContain('host')
+    const dotted = await exchange(address, 'GET / HTTP/1.1\r\nHost: other.example.:80\r\nConnection: close\r\n\r\n')
+    expect(dotted).toContain('host')
   })
 
   test('without one that fits, and without an upstream, it is a 404', async () => {
