@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http'
-import { type AddressInfo, createServer as createTcpServer } from 'node:net'
+import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
 import { SignJWT } from 'jose'
 import { parseCidr } from 'sluice/http'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
@@ -331,6 +331,23 @@ describe('a service behind that fails', () => {
     expect((await fetch(`${address}/2`)).status).toBe(200)
     expect((await fetch(`${address}/3`, { method: 'POST' })).status).toBe(502)
     expect(seen).toEqual(['GET /1', 'GET /2', 'GET /2', 'POST /3'])
+  })
+
+  test('by closing connections that rest loses no write: those go over one that was used just now', async () => {
+    const open = new Set<Socket>()
+    const server = createTcpServer((socket) => {
+      open.add(socket)
+      socket.on('data', () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'))
+      socket.on('error', () => {}).on('close', () => open.delete(socket))
+    }).listen(0, '127.0.0.1')
+    onTestFinished(() => void server.close())
+    await once(server, 'listening')
+    const upstream = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+    const { address } = await openGateway([], { upstream })
+    expect((await fetch(address, { method: 'POST' })).status).toBe(200)
+    expect((await fetch(address, { method: 'POST' })).status).toBe(200)
+    expect(open.size).toBe(1)
+    await vi.waitFor(() => expect(open.size).toBe(0), { timeout: 2500 }) // sooner than any service closes it
   })
 
   test('by speaking no HTTP is a 502', async () => {
