@@ -74,6 +74,12 @@ function addHeader(response: GatewayResponse, name: string, value: string): void
   else response.setHeader(name, `${before}, ${value}`)
 }
 
+/** Ends an answer. RFC 9113, 8.1: a client of HTTP/2 that is still sending is told that it need not go on. */
+export function end(request: GatewayRequest, response: GatewayResponse): void {
+  response.end()
+  if (!request.complete) response.stream?.close(constants.NGHTTP2_NO_ERROR)
+}
+
 /** Whether nobody waits for the answer any more. */
 export function hasLeft({ destroyed, stream }: GatewayResponse): boolean {
   return destroyed || stream?.destroyed === true

@@ -8,7 +8,7 @@ import type { HeaderRecord } from 'sluice/http'
 import { type Dispatcher, Pool } from 'undici'
 import { problem } from '../http/problem.ts'
 import { type AnswerHeaders, type GatewayRequest, headersForClient } from './request-head.ts'
-import { type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
+import { end, type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
 
 export type UpstreamTimeouts = { readonly upstreamTimeoutMs: number }
 
@@ -157,7 +157,7 @@ class Answer implements Dispatcher.DispatchHandler, Cancel {
 
   #end(): void {
     this.#isOver = true
-    this.#response.end()
+    end(this.#passage.request, this.#response)
   }
 
   /** Without a controller when the request could not even be written. */

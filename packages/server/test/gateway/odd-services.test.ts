@@ -121,3 +121,31 @@ test('requests that a client has sent ahead end with their connection, also thos
   await nothingIsLeft(gateway)
   expect((await fetch(gateway.address)).status).toBe(200)
 })
+
+describe('an upload over HTTP/2 that does not end', () => {
+  async function answerTo(gateway: TestGateway, path: string): Promise<number> {
+    const session = connectHttp2(gateway.address, { rejectUnauthorized: false })
+    session.on('error', () => {})
+    onTestFinished(() => session.destroy())
+    const stream = session.request({ ':path': path, ':method': 'POST' }).on('error', () => {})
+    stream.write('the first of many')
+    const [headers] = (await once(stream, 'response')) as [{ ':status': number }]
+    stream.resume()
+    return headers[':status']
+  }
+
+  test('is over for the gateway when it is refused', async () => {
+    const { url } = await startUpstream(() => {})
+    const ban = { rule_id: 'ban', limit: 0, window: '1d', scope: 'global' }
+    const gateway = await openGateway([ban], { upstream: url, ...secure() })
+    expect(await answerTo(gateway, '/')).toBe(429)
+    await nothingIsLeft(gateway)
+  })
+
+  test('is over for the gateway when the service has answered', async () => {
+    const { url } = await startUpstream((_request, response) => void response.writeHead(413).end('too much'))
+    const gateway = await openGateway([PERMITS], { upstream: url, ...secure() })
+    expect(await answerTo(gateway, '/')).toBe(413)
+    await nothingIsLeft(gateway)
+  })
+})
