@@ -33,11 +33,11 @@ export function rateLimit<Ctx extends KoaContext>(options: RateLimitOptions<Ctx>
   }
 }
 
-/** Koa answers an error with the headers of the error and no others. */
+/** Koa answers an error with the headers of the error and no others. It may be thrown for other requests too. */
 function rethrow(error: unknown, res: NodeResponse): never {
-  if (error instanceof Error) {
+  if (error instanceof Error && Object.isExtensible(error)) {
     const kept = KEPT.map((name) => [name, res.getHeader(name)]).filter(([, value]) => value !== undefined)
-    Object.assign(error, { headers: { ...Object.fromEntries(kept), ...(error as { headers?: object }).headers } })
+    Object.assign(error, { headers: { ...(error as { headers?: object }).headers, ...Object.fromEntries(kept) } })
   }
   throw error
 }
