@@ -7,11 +7,8 @@ import { rateLimit } from './koa.ts'
 
 // What every framework promises is in test/middleware; here is what only Koa has.
 
-test.each([
-  ['that is thrown for several requests', (error: Error) => error],
-  ['that cannot be changed', (error: Error) => Object.freeze(error)],
-])('an error %s tells each the numbers of its own', async (_which, made) => {
-  const shared = made(Object.assign(new Error('gone'), { status: 410, expose: true }))
+test('an error that is thrown for several requests tells each the numbers of its own', async () => {
+  const shared = Object.assign(new Error('gone'), { status: 410, expose: true })
   const app = new Koa()
   app.silent = true
   app.use(rateLimit({ limit: 5, window: '1d' })).use(() => {
@@ -23,6 +20,5 @@ test.each([
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const answers = [await fetch(url), await fetch(url)]
   expect(answers.map(({ status }) => status)).toEqual([410, 410])
-  const told = answers.map(({ headers }) => headers.get('x-ratelimit-remaining'))
-  expect(told).toEqual(Object.isFrozen(shared) ? [null, null] : ['4', '3'])
+  expect(answers.map(({ headers }) => headers.get('x-ratelimit-remaining'))).toEqual(['4', '3'])
 })

@@ -35,7 +35,7 @@ export function rateLimit<Ctx extends KoaContext>(options: RateLimitOptions<Ctx>
 
 /** Koa answers an error with the headers of the error and no others. It may be thrown for other requests too. */
 function rethrow(error: unknown, res: NodeResponse): never {
-  if (error instanceof Error && Object.isExtensible(error)) {
+  if (error instanceof Error) {
     const kept = KEPT.map((name) => [name, res.getHeader(name)]).filter(([, value]) => value !== undefined)
     Object.assign(error, { headers: { ...(error as { headers?: object }).headers, ...Object.fromEntries(kept) } })
   }
