@@ -1,11 +1,12 @@
 // A store around several: each bucket has its place, a take that concerns several places is made in each of them, and
 // what was taken goes back where it came from if one of them refuses. Low for a moment, never high.
 //
-// Whoever is refused by a bucket of his own must not hold units of one that he shares with others, not even for a
+// A client that is refused by a bucket of its own must not hold units of one that it shares with others, not even for a
 // moment: so the places of single clients are asked first, and shared ones only if all of those have granted.
 
 import { givesBack } from '../algorithms/grant.ts'
 import { systemTimers, type Timers } from '../clock.ts'
+import { giveQuietly } from '../store/give-quietly.ts'
 import {
   type BucketName,
   type Charge,
@@ -160,7 +161,7 @@ class ScatterStore implements Store {
   /** Gives that were to travel with a take which was never made. */
   #giveRest(parts: readonly Part[], answers: readonly Answer[]): void {
     const sent = new Set(answers.map(({ part }) => part.gives))
-    for (const { place, gives } of parts) if (gives.length > 0 && !sent.has(gives)) giveQuietly(place, gives)
+    for (const { place, gives } of parts) if (gives.length > 0 && !sent.has(gives)) void giveQuietly(place.store, gives)
   }
 
   /** Not what a place has counted by itself (a policy), and no permit that an earlier take holds. */
@@ -170,18 +171,13 @@ class ScatterStore implements Store {
       const gives = givesBack(part.charges, taken, ({ kind, max }) => (kind === 'force' ? max : 0))
       if (gives.length === 0) continue
       this.#counts.taken_back += 1
-      giveQuietly(part.place, gives, opId)
+      void giveQuietly(part.place.store, gives, opId)
     }
   }
 }
 
 async function peeked({ place, charges }: Part): Promise<Taken> {
   return place.store.peek(charges)
-}
-
-/** At most once, like every give: units that are lost on the way err low. */
-function giveQuietly({ store }: Place, gives: readonly Give[], opId?: string): void {
-  void (async () => store.give(gives, opId))().catch(() => {})
 }
 
 function rankOf({ charges }: Part): (typeof ORDER)[number] {
