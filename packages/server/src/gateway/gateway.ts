@@ -253,8 +253,8 @@ const OUTCOME_OF: Readonly<Partial<Record<ProblemCode, GatewayOutcome>>> = {
 const FAILED = { unreachable: 'the service behind cannot be reached', slow: 'the service behind does not answer' }
 
 /**
- * Node reads no body of a request with an `Upgrade`: passed on, it would be taken for the next request. And it undoes no
- * coding but chunks: passed on without its name, the body would be taken for another one.
+ * Node reads no body of a request with an `Upgrade`: passed on, it would be taken for the next request. And it undoes
+ * no coding but chunks: passed on without its name, the body would be taken for another one.
  */
 function refuseHiddenBody({ request, upgrade }: Exchange): void {
   const { 'transfer-encoding': coding } = request.headers
