@@ -85,6 +85,33 @@ describe('facts from a token', () => {
   })
 })
 
+describe('every way of writing that services read as one client is one client', () => {
+  test.each([
+    'session=a b/c',
+    'x=1; session=a%20b/c',
+    'session=%61%20b%2Fc',
+    'session = a b/c ;x=2',
+    'session="a b/c"',
+    'session= "a%20b/c"; session=another',
+    'y;session\t=\ta b/c',
+  ])('the cookie in %j', (cookie) => {
+    const identify = createIdentify({ ...NOTHING, userFrom: { kind: 'cookie', name: 'session' } })
+    expect(identify({ rawHeaders: ['Cookie', cookie] })).toEqual({ user: 'a b/c' })
+  })
+
+  test('a cookie whose escapes are none is taken as it is, and one of another name is none', () => {
+    const identify = createIdentify({ ...NOTHING, userFrom: { kind: 'cookie', name: 'session' } })
+    expect(identify({ rawHeaders: ['Cookie', 'session=%zz%'] })).toEqual({ user: '%zz%' })
+    expect(identify({ rawHeaders: ['Cookie', 'Session=a; xsession=b; session; =session=c'] })).toEqual({})
+  })
+
+  test.each(['Bearer  ', 'bEARER \t', ' Bearer '])('the token behind %j', async (scheme) => {
+    const identify = createIdentify({ ...BY_TOKEN, jwtSecret: SECRET })
+    const rawHeaders = ['Authorization', `${scheme}${await signed('HS256', bytes(SECRET))}`]
+    expect(await identify({ rawHeaders })).toMatchObject({ user: 'alice' })
+  })
+})
+
 test('facts come from the certificate of the connection', () => {
   const userFrom = { kind: 'cert', name: 'cn' } as const
   expect(createIdentify({ ...NOTHING, userFrom }, true)({ rawHeaders: [], certificate: { cn: 'meter-7' } })).toEqual({
@@ -92,13 +119,25 @@ test('facts come from the certificate of the connection', () => {
   })
 })
 
+const UNFIT_KEYS: Readonly<Record<string, () => KeyObject>> = {
+  x25519: () => generateKeyPairSync('x25519').publicKey,
+  rsa1024: () => generateKeyPairSync('rsa', { modulusLength: 1024 }).publicKey,
+  secp256k1: () => generateKeyPairSync('ec', { namedCurve: 'secp256k1' }).publicKey,
+}
+
 describe('settings that would do nothing are refused', () => {
   test.each([
     ['a secret without tokens', { jwtSecret: SECRET }, '--jwt-secret: remove it'],
     ['a key without tokens', { jwtKey: 'package.json' }, '--jwt-key: '],
+    ['a key that signs no tokens', { ...BY_TOKEN, jwtKey: 'x25519' }, '--jwt-key: give a key of RSA'],
+    ['a key that is too short', { ...BY_TOKEN, jwtKey: 'rsa1024' }, '--jwt-key: give a key of RSA'],
+    ['a curve that signs no tokens', { ...BY_TOKEN, jwtKey: 'secp256k1' }, '--jwt-key: give a key of RSA'],
     ['a key that is none', { ...BY_TOKEN, jwtKey: 'package.json' }, '--jwt-key: give a file with a public key'],
     ['certificates where there are none', { userFrom: { kind: 'cert', name: 'cn' } as const }, '--user-from: read it'],
   ])('%s', (_what, settings, message) => {
-    expect(() => createIdentify({ ...NOTHING, ...settings })).toThrow(message)
+    const { jwtKey } = settings as { jwtKey?: string }
+    const made = jwtKey === undefined ? undefined : UNFIT_KEYS[jwtKey]?.()
+    const key = made === undefined ? {} : { jwtKey: pemFile(made.export({ type: 'spki', format: 'pem' })) }
+    expect(() => createIdentify({ ...NOTHING, ...settings, ...key })).toThrow(message)
   })
 })

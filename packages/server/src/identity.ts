@@ -110,15 +110,30 @@ function headerAt(rawHeaders: readonly string[], name: string, start: number): n
   return -1
 }
 
-/** The first of its name, as most frameworks read it: browsers send the cookie of the longest path first. */
+/**
+ * The first of its name, as most frameworks read it: browsers send the cookie of the longest path first. Blanks, quotes
+ * and escapes mean nothing to many, so they make no other client here.
+ */
 function cookieIn(rawHeaders: readonly string[], name: string): string | undefined {
-  const pairs = headerLines(rawHeaders, 'cookie').flatMap((line) => line.split(';'))
-  const found = pairs.map((pair) => pair.trim()).find((pair) => pair.startsWith(`${name}=`))
-  return found?.slice(name.length + 1).replace(/^"(.*)"$/, '$1')
+  for (const pair of headerLines(rawHeaders, 'cookie').flatMap((line) => line.split(';'))) {
+    const equals = pair.indexOf('=')
+    if (equals < 0 || pair.slice(0, equals).trim() !== name) continue
+    const value = pair.slice(equals + 1).trim()
+    return unescaped(value.replace(/^"(.*)"$/, '$1'))
+  }
+  return undefined
+}
+
+function unescaped(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
 }
 
 async function claimsIn({ rawHeaders }: Credentials, claimsOf: ClaimsOf): Promise<Claims> {
-  const [scheme = '', token] = soleHeader(rawHeaders, 'authorization')?.split(' ') ?? []
+  const [scheme = '', token] = soleHeader(rawHeaders, 'authorization')?.trim().split(/\s+/) ?? []
   return token !== undefined && scheme.toLowerCase() === 'bearer' ? claimsOf(token) : NO_CLAIMS
 }
 

@@ -26,10 +26,14 @@ const ALGORITHMS: Readonly<Record<string, readonly string[]>> = {
   ed25519: ['EdDSA', 'Ed25519'],
 }
 
+const RSA_BITS_MIN = 2048
+/** P-256, P-384 and P-521, as OpenSSL calls them. */
+const CURVES = ['prime256v1', 'secp384r1', 'secp521r1']
+
 export function claimsReader({ jwtSecret, jwtKey }: TokenKeys): ClaimsOf {
   if (jwtKey !== undefined) {
     const key = publicKeyIn(jwtKey)
-    return verified(key, ALGORITHMS[key.asymmetricKeyType ?? ''] ?? [])
+    return verified(key, algorithmsOf(key, jwtKey))
   }
   if (jwtSecret !== undefined) return verified(new TextEncoder().encode(jwtSecret), ['HS256', 'HS384', 'HS512'])
   return (token) => {
@@ -48,6 +52,14 @@ function verified(key: KeyObject | Uint8Array, algorithms: readonly string[]): C
       ({ payload }) => payload,
       () => NOBODY,
     )
+}
+
+/** With a key that no token can be signed with, everybody would be nobody. */
+function algorithmsOf({ asymmetricKeyType, asymmetricKeyDetails = {} }: KeyObject, path: string): readonly string[] {
+  const { modulusLength = RSA_BITS_MIN, namedCurve = 'prime256v1' } = asymmetricKeyDetails
+  const algorithms = ALGORITHMS[asymmetricKeyType ?? '']
+  if (algorithms !== undefined && modulusLength >= RSA_BITS_MIN && CURVES.includes(namedCurve)) return algorithms
+  throw settingInvalid('jwt-key', path, 'give a key of RSA with 2048 bits or more, P-256, P-384, P-521 or Ed25519')
 }
 
 function publicKeyIn(path: string): KeyObject {

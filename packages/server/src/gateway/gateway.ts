@@ -41,8 +41,8 @@ export class Gateway {
   readonly #findUpstream: FindUpstream<Upstream>
   readonly #readSubject: ReadSubject
   readonly #webSockets = new Set<Socket>()
-  /** Connections that speak HTTP/1.1 and have a request under way. */
-  readonly #busy = new Set<Socket>()
+  /** Requests under way, by connection that speaks HTTP/1.1: several where a client sends ahead. */
+  readonly #underWay = new Map<Socket, Set<Exchange>>()
 
   constructor(settings: GatewaySettings, parts: GatewayParts) {
     const { trustedProxies: trusted, proxyHeader: header, listenClientCa } = settings
@@ -71,7 +71,7 @@ export class Gateway {
   }
 
   isBusy(socket: Socket): boolean {
-    return this.#busy.has(socket)
+    return (this.#underWay.get(socket)?.size ?? 0) > 0
   }
 
   /** WebSockets have no end of their own. */
@@ -86,13 +86,26 @@ export class Gateway {
   #begin(exchange: Exchange): void {
     const { response, upgrade, socket, isHttp2 } = exchange
     this.#parts.metrics.inFlight += 1
-    if (!isHttp2) this.#busy.add(socket)
+    if (!isHttp2) this.#requestsOn(socket).add(exchange)
     if (upgrade === undefined) response.once('close', () => this.#end(exchange))
-    else socket.once('close', () => this.#end(exchange))
     if (this.draining) response.shouldKeepAlive = false
   }
 
+  #requestsOn(socket: Socket): Set<Exchange> {
+    const known = this.#underWay.get(socket)
+    if (known !== undefined) return known
+    const requests = new Set<Exchange>()
+    this.#underWay.set(socket, requests)
+    socket.once('close', () => {
+      this.#underWay.delete(socket)
+      // Node tells the response whose turn it is, and none that waits behind it.
+      for (const exchange of [...requests]) this.#end(exchange)
+    })
+    return requests
+  }
+
   #end(exchange: Exchange): void {
+    if (exchange.isOver) return
     const { response, socket, upstream, outcome } = exchange
     const { metrics } = this.#parts
     exchange.isOver = true
@@ -103,8 +116,9 @@ export class Gateway {
     if (outcome === 'passed' && response.headersSent && upstream?.isFailing) this.#answered(upstream)
     const cutOff = outcome === 'passed' && !response.writableEnded && response.statusCode !== 101
     metrics.ended(cutOff ? 'left' : outcome)
+    this.#underWay.get(socket)?.delete(exchange)
     // The head of the answer may have promised to keep the connection, before the end was near.
-    if (this.#busy.delete(socket) && this.draining) socket.destroySoon()
+    if (this.draining && !exchange.isHttp2 && !this.isBusy(socket)) socket.destroySoon()
   }
 
   #fail(exchange: Exchange, error: unknown): void {
@@ -238,8 +252,16 @@ const OUTCOME_OF: Readonly<Partial<Record<ProblemCode, GatewayOutcome>>> = {
 
 const FAILED = { unreachable: 'the service behind cannot be reached', slow: 'the service behind does not answer' }
 
-/** Node reads no body of a request with an `Upgrade`: passed on, it would be taken for the next request. */
+/**
+ * Node reads no body of a request with an `Upgrade`: passed on, it would be taken for the next request. And it undoes
+ * no coding but chunks: passed on without its name, the body would be taken for another one.
+ */
 function refuseHiddenBody({ request, upgrade }: Exchange): void {
+  const { 'transfer-encoding': coding } = request.headers
+  if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
+    const field = { field: 'Transfer-Encoding', value: coding, fix: 'send chunks that are not coded otherwise' }
+    throw new ProblemError(invalidRequest([field]))
+  }
   if (upgrade === undefined || !hasBody(request)) return
   const fix = 'leave it out: this gateway offers WebSockets only, and those begin without a body'
   throw new ProblemError(invalidRequest([{ field: 'Upgrade', value: request.headers.upgrade, fix }]))

@@ -12,6 +12,9 @@ import type { Gateway } from './gateway.ts'
 import type { GatewaySettings } from './settings.ts'
 import { responseOn } from './upgrade.ts'
 
+/** Of one connection: a browser needs a hundred, and one client must not take all of `--max-in-flight`. */
+const STREAMS_MAX = 256
+
 export type Listener = {
   readonly port: number
   /** Clients that keep connections open are told to open others. */
@@ -55,6 +58,7 @@ function secureServer({ listenCert = '', listenKey = '', listenClientCa }: Gatew
       cert: readFileSync(listenCert),
       key: readFileSync(listenKey),
       allowHTTP1: true,
+      settings: { maxConcurrentStreams: STREAMS_MAX },
       ...mutual,
     })
   } catch (error) {
@@ -81,7 +85,9 @@ function handOver(server: Server | Http2SecureServer, gateway: Gateway): void {
   emitter.on('request', handle)
   emitter.on('checkContinue', handle)
   emitter.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
-    gateway.handle(request, responseOn(request, socket), { socket, head })
+    const response = responseOn(request, socket)
+    if (response === undefined) socket.destroy()
+    else gateway.handle(request, response, { socket, head })
   })
 }
 

@@ -34,7 +34,7 @@ const HOP_BY_HOP = [
 ]
 /** The gateway writes these itself, on top of what a trusted proxy says. */
 const WRITTEN = ['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host', 'forwarded']
-const OF_CLIENT = ['x-real-ip', 'x-client-ip', 'true-client-ip']
+const OF_CLIENT = ['x-real-ip', 'x-client-ip', 'true-client-ip', 'x-rewrite-url']
 
 /** What becomes of a header: `hop` and `own` stay behind, `client` goes on if a trusted proxy has sent it. */
 type HeaderKind = 'plain' | 'framing' | 'hop' | 'own' | 'client' | 'limit'
@@ -56,7 +56,10 @@ function kindOfLower(name: string): HeaderKind {
   if (name === 'host' || name.startsWith(':') || WRITTEN.includes(name)) return 'own'
   // Nobody may have this taken away by naming it in `Connection`.
   if (name === 'content-length') return 'framing'
-  if (name.startsWith('x-forwarded-') || name.startsWith('x-original-') || OF_CLIENT.includes(name)) return 'client'
+  // Services that make variables of headers, as CGI does, read an underline for a dash.
+  const read = name.replaceAll('_', '-')
+  if (read !== name && WRITTEN.includes(read)) return 'own'
+  if (read.startsWith('x-forwarded-') || read.startsWith('x-original-') || OF_CLIENT.includes(read)) return 'client'
   return /^(x-)?ratelimit/.test(name) ? 'limit' : 'plain'
 }
 

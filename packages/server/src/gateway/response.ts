@@ -1,7 +1,7 @@
 // What the gateway itself says to a client, over HTTP/1.1 and HTTP/2: a refusal, or a problem.
 
-import type { ServerResponse } from 'node:http'
-import type { ServerHttp2Stream } from 'node:http2'
+import { type ServerResponse, STATUS_CODES } from 'node:http'
+import { constants, type ServerHttp2Stream } from 'node:http2'
 import { type HeaderRecord, PROBLEM_TYPE } from 'sluice/http'
 import type { Problem } from '../http/problem.ts'
 import type { GatewayRequest } from './request-head.ts'
@@ -10,6 +10,9 @@ export type GatewayResponse = ServerResponse & { readonly stream?: ServerHttp2St
 
 /** A body of more than this is not waited for once the answer is known. */
 const UNREAD_BYTES_MAX = 64 * 1024
+
+/** What Node can write; undici has taken other letters for those of UTF-8. */
+const REASON = /^[\t\x20-\x7e]*$/
 
 export function sendProblem(request: GatewayRequest, response: GatewayResponse, problem: Problem): void {
   send(request, response, problem.status, { 'Content-Type': PROBLEM_TYPE }, JSON.stringify(problem))
@@ -22,7 +25,8 @@ export function send(
   headers: Readonly<HeaderRecord>,
   text: string,
 ): void {
-  if (response.headersSent || hasLeft(response)) return void response.destroy()
+  if (response.headersSent || hasLeft(response)) return void breakOff(response)
+  clear(response)
   for (const name in headers) response.setHeader(name, headers[name] ?? '')
   response.setHeader('Content-Length', Buffer.byteLength(text))
   if (hasLongBody(request)) response.shouldKeepAlive = false
@@ -31,7 +35,19 @@ export function send(
   else response.end(text)
 }
 
-/** Repeated headers stay apart. */
+/** What was begun of an answer that could not be written would spoil this one too. */
+function clear(response: GatewayResponse): void {
+  for (const name of response.getHeaderNames()) response.removeHeader(name)
+  if (response.stream === undefined) response.statusMessage = ''
+}
+
+/** In HTTP/2, a stream that ends without an error would look like a whole answer. */
+function breakOff(response: GatewayResponse): void {
+  if (response.stream === undefined) response.destroy()
+  else response.stream.close(constants.NGHTTP2_INTERNAL_ERROR)
+}
+
+/** Repeated headers stay apart, where they can. */
 export function writeHead(
   request: GatewayRequest,
   response: GatewayResponse,
@@ -40,13 +56,28 @@ export function writeHead(
   list: string[],
 ): void {
   if (response.stream !== undefined) {
-    for (let at = 0; at < list.length; at += 2) response.appendHeader(list[at] ?? '', list[at + 1] ?? '')
+    for (let at = 0; at < list.length; at += 2) addHeader(response, list[at] ?? '', list[at + 1] ?? '')
     response.writeHead(status)
     return
   }
   // Answered before all of it was read: what is left of the request must not be taken for the next one.
   if (!request.complete) response.shouldKeepAlive = false
-  response.writeHead(status, statusMessage ?? '', list)
+  const reason = statusMessage !== undefined && REASON.test(statusMessage) ? statusMessage : STATUS_CODES[status]
+  response.writeHead(status, reason ?? '', list)
+}
+
+/** Node's HTTP/2 refuses to repeat many headers, and services do: joined they mean the same. */
+function addHeader(response: GatewayResponse, name: string, value: string): void {
+  const before = response.getHeader(name)
+  if (before === undefined) response.setHeader(name, value)
+  else if (name === 'set-cookie') response.appendHeader(name, value)
+  else response.setHeader(name, `${before}, ${value}`)
+}
+
+/** Ends an answer. RFC 9113, 8.1: a client of HTTP/2 that is still sending is told that it need not go on. */
+export function end(request: GatewayRequest, response: GatewayResponse): void {
+  response.end()
+  if (!request.complete) response.stream?.close(constants.NGHTTP2_NO_ERROR)
 }
 
 /** Whether nobody waits for the answer any more. */

@@ -37,8 +37,9 @@ function isUnder(path: string, prefix: string): boolean {
   return prefix === '/' || path === prefix || path.startsWith(`${prefix}/`)
 }
 
+/** Without a port, and without the dot that says that a name is complete. */
 function hostName(host: string): string {
-  return host.replace(/:\d*$/, '').toLowerCase()
+  return host.replace(/\.?(?::\d*)?$/, '').toLowerCase()
 }
 
 export function readUpstream(text: string): URL | undefined {

@@ -10,11 +10,18 @@ export function isWebSocket({ method, headers }: IncomingMessage): boolean {
   return method === 'GET' && headers.upgrade?.toLowerCase() === 'websocket'
 }
 
-/** Node hands over the bare connection: this is a response on it like any other, and the last one. */
-export function responseOn(request: IncomingMessage, socket: Socket): ServerResponse {
+/**
+ * Node hands over the bare connection: this is a response on it like any other, and the last one. Undefined while an
+ * earlier request of this connection is not answered: no client sends an upgrade ahead, and Node cannot make it wait.
+ */
+export function responseOn(request: IncomingMessage, socket: Socket): ServerResponse | undefined {
   const response = new ServerResponse(request)
   response.shouldKeepAlive = false
-  response.assignSocket(socket)
+  try {
+    response.assignSocket(socket)
+  } catch {
+    return undefined
+  }
   response.on('finish', () => socket.destroySoon())
   socket.on('error', () => socket.destroy())
   return response

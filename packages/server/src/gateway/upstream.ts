@@ -8,7 +8,7 @@ import type { HeaderRecord } from 'sluice/http'
 import { type Dispatcher, Pool } from 'undici'
 import { problem } from '../http/problem.ts'
 import { type AnswerHeaders, type GatewayRequest, headersForClient } from './request-head.ts'
-import { type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
+import { end, type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
 
 export type UpstreamTimeouts = { readonly upstreamTimeoutMs: number }
 
@@ -28,6 +28,8 @@ export type Passage = {
 }
 
 const CONNECT_MS_MAX = 10_000
+/** Few services close a connection that was used so lately. */
+const WRITE_IDLE_MS_MAX = 1000
 
 /** undici's codes for a service that is there and does not answer. */
 const SLOW: ReadonlySet<string> = new Set([
@@ -46,18 +48,23 @@ export class Upstream {
   /** Whether its last answer was none. */
   isFailing = false
   /** Connections are kept alive; there are as many as there are requests in flight. */
-  readonly #pool: Pool
+  readonly #reads: Pool
+  /** What may not be sent twice gets no connection that the service may be closing at the same moment. */
+  readonly #writes: Pool
   /** Certificates are checked for the host of the URL, whatever the client calls the service. */
   readonly #servername: string | undefined
 
   constructor({ origin, protocol, hostname }: URL, { upstreamTimeoutMs }: UpstreamTimeouts) {
     this.origin = origin
     this.#servername = protocol === 'https:' ? hostname : undefined
-    this.#pool = new Pool(origin, {
+    const options = {
       headersTimeout: upstreamTimeoutMs,
       bodyTimeout: upstreamTimeoutMs,
       connect: { timeout: Math.min(upstreamTimeoutMs, CONNECT_MS_MAX) },
-    })
+    }
+    this.#reads = new Pool(origin, options)
+    const [keepAliveTimeout, keepAliveMaxTimeout] = [WRITE_IDLE_MS_MAX, WRITE_IDLE_MS_MAX]
+    this.#writes = new Pool(origin, { ...options, keepAliveTimeout, keepAliveMaxTimeout })
   }
 
   /** Call what it returns when the client has left, or at any time after the answer. */
@@ -67,14 +74,16 @@ export class Upstream {
     const body = hasBody(request) ? request : null
     const upgrade = onUpgrade === undefined ? null : 'websocket'
     const options = { path, method, headers, body, upgrade, servername: this.#servername }
-    const dispatch = () => void this.#pool.dispatch(options, answer)
-    const answer = new Answer(passage, body === null && REPEATABLE.has(method) ? dispatch : undefined)
+    const isRepeatable = body === null && REPEATABLE.has(method)
+    const pool = isRepeatable ? this.#reads : this.#writes
+    const dispatch = () => void pool.dispatch(options, answer)
+    const answer = new Answer(passage, isRepeatable ? dispatch : undefined)
     dispatch()
     return answer
   }
 
-  close(): Promise<void> {
-    return this.#pool.destroy()
+  async close(): Promise<void> {
+    await Promise.all([this.#reads.destroy(), this.#writes.destroy()])
   }
 }
 
@@ -122,7 +131,11 @@ class Answer implements Dispatcher.DispatchHandler, Cancel {
   ): void {
     if (status < 200) return // meant for this connection, or a hint that can be done without
     const { request, ours } = this.#passage
-    writeHead(request, this.#response, status, statusMessage, headersForClient(headers, ours))
+    // RFC 9110, 8.6: a 204 has no length.
+    const told = status === 204 ? { ...headers, 'content-length': [] } : headers
+    writeHead(request, this.#response, status, statusMessage, headersForClient(told, ours))
+    // Neither has a body, and undici takes it for missing if the length of another answer is told.
+    if (status === 204 || status === 304) this.#end()
   }
 
   onRequestUpgrade(_controller: unknown, _status: number, headers: AnswerHeaders, behind: Duplex): void {
@@ -137,9 +150,14 @@ class Answer implements Dispatcher.DispatchHandler, Cancel {
   }
 
   onResponseEnd(_controller: Dispatcher.DispatchController, trailers: NodeJS.Dict<string | string[]>): void {
-    this.#isOver = true
+    if (this.#isOver) return
     if (Object.keys(trailers).length > 0) this.#response.addTrailers(trailers as Record<string, string>)
-    this.#response.end()
+    this.#end()
+  }
+
+  #end(): void {
+    this.#isOver = true
+    end(this.#passage.request, this.#response)
   }
 
   /** Without a controller when the request could not even be written. */

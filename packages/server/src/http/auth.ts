@@ -3,7 +3,7 @@
 // that its client may have slipped in never decides.
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { type Clock, type Fault, type Limiter, systemClock } from 'sluice'
+import { type Clock, type Decision, type Fault, type Limiter, systemClock } from 'sluice'
 import { type Cidr, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
 import type { Check } from '../checking.ts'
 import type { ClientSettings } from '../client-settings.ts'
@@ -33,6 +33,9 @@ const DIALECTS = [
   { target: 'x-forwarded-uri', method: 'x-forwarded-method' },
 ] as const
 const NAMES = [...new Set(DIALECTS.flatMap(({ target, method }) => [target, method]))]
+
+/** A proxy that waits longer may take the service for away and let the request pass: half of what the examples wait. */
+const DELAY_MS_MAX = 500
 
 const SCHEMA = {
   summary: 'May the request pass that a proxy has received?',
@@ -74,8 +77,11 @@ export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promis
     const peer = requireTrusted(socket.remoteAddress, trusted)
     const line = { ...originalRequest(rawHeaders), peer }
     requireAddress(rawHeaders, proxyHeader)
-    const decision = await check(await readSubject(line, { rawHeaders }))
-    if (decision.delayMs > 0) await leakyDelay(decision.delayMs, reply.raw)
+    const decided = await check(await readSubject(line, { rawHeaders }))
+    const isLate = decided.delayMs > DELAY_MS_MAX
+    if (isLate) await limiter.give(decided)
+    else if (decided.delayMs > 0) await leakyDelay(decided.delayMs, reply.raw)
+    const decision = isLate ? refusedForDelay(decided) : decided
     const verdict = verdictOf(limiter, decision, { clock }, headerLines(rawHeaders, 'accept').join(', '))
     if (verdict.settles) letGo(verdict)
     reply.headers(verdict.headers)
@@ -88,6 +94,21 @@ export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promis
     scope.get(AUTH_PATH, { schema: { ...SCHEMA, operationId: 'auth' }, config }, handler)
     scope.post(AUTH_PATH, { schema: { ...SCHEMA, operationId: 'authByPost' }, config }, handler)
   })
+}
+
+/** As by the limit that imposes the longest delay. */
+function refusedForDelay({ outcomes, delayMs, source, version, requestId }: Decision): Decision {
+  const refused = outcomes.map((one) =>
+    one.delayMs < delayMs ? one : { ...one, allowed: false, retryAfterMs: delayMs },
+  )
+  const {
+    ruleId = null,
+    limit = null,
+    remaining = null,
+    resetAfterMs = null,
+  } = refused.find((one) => !one.allowed) ?? {}
+  const numbers = { ruleId, limit, remaining, resetAfterMs, resetAtMs: null, retryAfterMs: delayMs, delayMs: 0 }
+  return { allowed: false, ...numbers, source, version, requestId, outcomes: refused }
 }
 
 /** A proxy may send the body of its client along: it is of no interest, whatever it is. */

@@ -120,6 +120,7 @@ const AMBIGUOUS: readonly [what: string, head: string, body?: string][] = [
   ['a length with a sign', 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +3', 'abc'],
   ['length and chunks', 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked', '0\r\n\r\n'],
   ['chunks that are not last', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, identity', '0\r\n\r\n'],
+  ['a coding before the chunks', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked', '0\r\n\r\n'],
   ['a coding that nobody knows', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked', '0\r\n\r\n'],
   ['a space before the colon', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding : chunked', '0\r\n\r\n'],
   [

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http'
-import { type AddressInfo, createServer as createTcpServer } from 'node:net'
+import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
 import { SignJWT } from 'jose'
 import { parseCidr } from 'sluice/http'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
@@ -173,6 +173,15 @@ describe('what is said about the client', () => {
     expect(linesOf(rawHeaders, 'x-forwarded-host')).toEqual([new URL(address).host])
     for (const gone of ['x-real-ip', 'forwarded', 'x-forwarded-port', 'x-original-uri'])
       expect(linesOf(rawHeaders, gone)).toEqual([])
+    // To services that make variables of headers, a dash and an underline are the same.
+    const spelled = {
+      X_Forwarded_For: '1.2.3.4',
+      'x-forwarded_for': '1.2.3.4',
+      X_Real_IP: '1',
+      x_original_url: '/free',
+    }
+    const other = await echoed(await fetch(address, { headers: { ...spelled, 'X-Rewrite-URL': '/free', x_mine: '1' } }))
+    expect(other.rawHeaders.filter((name) => /_|rewrite/.test(name))).toEqual(['x_mine'])
   })
 
   test('by a trusted proxy is kept and added to', async () => {
@@ -260,6 +269,8 @@ describe('routes', () => {
     }
     const other = await exchange(address, 'GET /api HTTP/1.1\r\nHost: Other.Example:8000\r\nConnection: close\r\n\r\n')
     expect(other).toContain('host')
+    const dotted = await exchange(address, 'GET / HTTP/1.1\r\nHost: other.example.:80\r\nConnection: close\r\n\r\n')
+    expect(dotted).toContain('host')
   })
 
   test('without one that fits, and without an upstream, it is a 404', async () => {
@@ -322,6 +333,23 @@ describe('a service behind that fails', () => {
     expect(seen).toEqual(['GET /1', 'GET /2', 'GET /2', 'POST /3'])
   })
 
+  test('by closing connections that rest loses no write: those go over one that was used just now', async () => {
+    const open = new Set<Socket>()
+    const server = createTcpServer((socket) => {
+      open.add(socket)
+      socket.on('data', () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'))
+      socket.on('error', () => {}).on('close', () => open.delete(socket))
+    }).listen(0, '127.0.0.1')
+    onTestFinished(() => void server.close())
+    await once(server, 'listening')
+    const upstream = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+    const { address } = await openGateway([], { upstream })
+    expect((await fetch(address, { method: 'POST' })).status).toBe(200)
+    expect((await fetch(address, { method: 'POST' })).status).toBe(200)
+    expect(open.size).toBe(1)
+    await vi.waitFor(() => expect(open.size).toBe(0), { timeout: 2500 }) // sooner than any service closes it
+  })
+
   test('by speaking no HTTP is a 502', async () => {
     const server = createTcpServer((socket) => socket.end('SSH-2.0-OpenSSH\r\n')).listen(0, '127.0.0.1')
     onTestFinished(() => void server.close())
@@ -373,6 +401,25 @@ describe('the end', () => {
     await vi.waitFor(async () => expect(await fetch(gateway.address).catch(() => 'closed')).toBe('closed'))
     finish()
     expect(await streaming.text()).toBe('first last')
+    await closed
+  })
+
+  test('also those that a client has sent ahead on one connection', async () => {
+    const waiting: (() => void)[] = []
+    const { url } = await startUpstream((request, response) => {
+      if (request.url === '/first') response.end('1st')
+      else waiting.push(() => response.end('2nd'))
+    })
+    const gateway = await openGateway([], { upstream: url })
+    const ahead = ['first', 'second'].map((path) => `GET /${path} HTTP/1.1\r\nHost: x\r\n\r\n`).join('')
+    const answers = exchange(gateway.address, ahead)
+    const passed = async () => (await fetch(`${gateway.apiAddress}/metrics`)).text()
+    await vi.waitFor(async () => expect(await passed()).toContain('requests_total{outcome="passed"} 1'))
+    expect(waiting).toHaveLength(1)
+    const closed = gateway.close()
+    await vi.waitFor(async () => expect(await fetch(gateway.address).catch(() => 'closed')).toBe('closed'))
+    waiting[0]?.()
+    expect(await answers).toMatch(/1st.*2nd/s)
     await closed
   })
 

@@ -112,6 +112,16 @@ describe('a WebSocket', () => {
   })
 })
 
+const UPGRADE = 'GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n'
+
+test('one that is sent ahead of the answer to an earlier request ends its connection only', async () => {
+  const { url } = await startUpstream(() => {}) // never answers
+  const { address } = await openGateway([], { upstream: url })
+  const ahead = 'GET /waits HTTP/1.1\r\nHost: x\r\n\r\n'
+  expect(await exchange(address, `${ahead}${UPGRADE}`)).toBe('')
+  expect(await exchange(address, `GET x HTTP/1.1\r\nHost: x\r\n\r\n${ahead}${UPGRADE}`)).not.toContain('101')
+})
+
 test('another upgrade is not offered: the request is answered as any other', async () => {
   const { url } = await startUpstream(echo)
   const { address } = await openGateway([], { upstream: url })

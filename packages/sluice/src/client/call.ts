@@ -26,7 +26,7 @@ export type FetchInput = string | URL | Request
 
 /** Without an effect of its own, or with a key by which the server knows it again. */
 export function isIdempotent({ method, headers }: Call): boolean {
-  return IDEMPOTENT.includes(method) || headers.has('idempotency-key')
+  return IDEMPOTENT.includes(method) || Boolean(headers.get('idempotency-key'))
 }
 
 /** A stream is used up by the first call. The body of a Request is one too. */

@@ -259,6 +259,7 @@ describe('what must not be sent twice', () => {
     ['DELETE', 2, (url) => [url, { method: 'DELETE' }]],
     ['POST with a key', 2, (url) => [url, { method: 'POST', body: 'x', headers: key }]],
     ['POST', 1, (url) => [url, { method: 'POST', body: 'x' }]],
+    ['POST with an empty key', 1, (url) => [url, { method: 'POST', headers: { 'Idempotency-Key': '' } }]],
     ['PATCH', 1, (url) => [url, { method: 'PATCH', body: 'x' }]],
     ['a Request with POST', 1, (url) => [new Request(url, { method: 'POST' })]],
     ['PUT with a stream', 1, (url) => [url, { method: 'PUT', body: stream(), duplex: 'half' } as RequestInit]],
@@ -447,6 +448,13 @@ describe('an AbortSignal', () => {
     expect((await second).status).toBe(200)
     expect(calls).toHaveLength(2)
   })
+})
+
+test('one polite fetch may stand in front of another, and of a cache', async () => {
+  const kept = new Response('kept')
+  const fetch = politeFetch({ fetch: politeFetch({ fetch: async () => kept }) })
+  for (const _ of [1, 2])
+    expect((await fetch('http://example.org/')).rateLimit).toMatchObject({ calls: 1, waitedMs: 0 })
 })
 
 describe('options', () => {

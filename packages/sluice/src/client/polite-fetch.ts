@@ -186,7 +186,8 @@ class Visit {
 
   #handedOn(response: Response, { limits }: Told, gaveUp: GaveUp | undefined): PoliteResponse {
     const rateLimit: CallReport = { calls: this.#calls, waitedMs: this.#waitedMs, limits, gaveUp }
-    return Object.defineProperty(response, 'rateLimit', { value: rateLimit }) as PoliteResponse
+    // It can be defined again: behind another polite fetch, or with a `fetch` that hands out what it has kept.
+    return Object.defineProperty(response, 'rateLimit', { value: rateLimit, configurable: true }) as PoliteResponse
   }
 }
 

@@ -137,6 +137,11 @@ describe('what cannot be read is not there', () => {
     expect(told(headers)).toEqual({ limits: [], retryAfterMs: undefined })
   })
 
+  test('a moment of decades ago: it is a wait, and a long one', () => {
+    expect(told({ 'Retry-After': '1000000000' }).retryAfterMs).toBe(1e12)
+    expect(told({ 'Retry-After': String(NOW_MS / 1000 - 5) }).retryAfterMs).toBe(0)
+  })
+
   test('more than 32 limits', () => {
     const list = Array.from({ length: 40 }, (_, index) => `"${index}";r=1`)
     expect(told({ RateLimit: list.join(', ') }).limits).toHaveLength(32)

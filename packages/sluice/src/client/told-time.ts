@@ -5,6 +5,9 @@
 const EPOCH_SECONDS_MIN = 1_000_000_000
 const EPOCH_MS_MIN = EPOCH_SECONDS_MIN * 1000
 
+/** Servers that tell a moment tell one that is near: one so long ago was meant as a wait. */
+const PAST_MS_MAX = 366 * 86_400_000
+
 const NUMBER = /^\d{1,15}(?:\.\d{1,9})?$/
 const DURATION = /^(?:\d{1,9}(?:\.\d{1,9})?(?:ns|us|ms|s|m|h|d))+$/
 const UNIT_MS: Readonly<Record<string, number>> = {
@@ -26,7 +29,8 @@ export function untilMs(text: string, nowMs: number): number | undefined {
   if (NUMBER.test(text)) {
     const number = Number(text)
     if (number < EPOCH_SECONDS_MIN) return number * 1000
-    return Math.max(0, (number < EPOCH_MS_MIN ? number * 1000 : number) - nowMs)
+    const leftMs = (number < EPOCH_MS_MIN ? number * 1000 : number) - nowMs
+    return leftMs < -PAST_MS_MAX ? number * 1000 : Math.max(0, leftMs)
   }
   if (DURATION.test(text)) return durationMs(text)
   const dateMs = parseDateMs(text)

@@ -40,7 +40,9 @@ export class HitCounter {
   readonly #store: Store
   readonly #prefix: string
 
-  constructor({ store, prefix = '' }: HitCounterOptions) {
+  constructor(options: HitCounterOptions) {
+    refuseUnknown(options, ['store', 'prefix'])
+    const { store, prefix = '' } = options
     if (store !== undefined && typeof store?.take !== 'function') {
       throw optionInvalid('store', store, 'pass memoryStore() or redisStore(client)')
     }
@@ -111,6 +113,15 @@ export class HitCounter {
 
   #bucket(limit: Limit, key: string): BucketName {
     return { limit, owner: key, detail: this.#prefix }
+  }
+}
+
+/** Options of another store, or its client, would leave the hits in the memory of each process without a word. */
+export function refuseUnknown(options: object, known: readonly string[]): void {
+  for (const [field, value] of Object.entries(options)) {
+    if (value === undefined || known.includes(field)) continue
+    const fix = `is not an option here; those are ${known.join(', ')}; counts on Redis: store: redisStore(client)`
+    throw optionInvalid(field, undefined, fix)
   }
 }
 

@@ -3,8 +3,8 @@
 // from the library that it is to work with, which asks for its own classes and hands out its own results.
 
 import { systemTimers, type Timers } from '../clock.ts'
-import { optionInvalid } from '../errors.ts'
-import { HitCounter, type HitCounterOptions, type Standing } from './hit-counter.ts'
+import { LimiterError, optionInvalid } from '../errors.ts'
+import { HitCounter, type HitCounterOptions, refuseUnknown, type Standing } from './hit-counter.ts'
 
 /** What is used of the library. */
 export type FlexibleLibrary<Result extends object> = {
@@ -31,6 +31,11 @@ export type FlexibleOptions<Result extends object> = Pick<HitCounterOptions, 'st
   /** For tests. */
   readonly timers?: Timers | undefined
 }
+
+const OPTIONS: readonly string[] = [
+  ...['store', 'points', 'duration', 'blockDuration', 'execEvenly', 'execEvenlyMinDelayMs', 'keyPrefix'],
+  ...['insuranceLimiter', 'timers'],
+]
 
 type Key = string | number
 type CallOptions = { readonly customDuration?: number | undefined }
@@ -142,7 +147,8 @@ function insuredClass<Result extends object>(
       try {
         return await ask(this.own)
       } catch (error) {
-        if (error instanceof library.RateLimiterRes || this.#insurance === undefined) throw error
+        const isMistake = error instanceof LimiterError && error.code === 'OPTION_INVALID'
+        if (error instanceof library.RateLimiterRes || isMistake || this.#insurance === undefined) throw error
         return ask(this.#insurance)
       }
     }
@@ -163,6 +169,8 @@ class CountingLimiter<Result extends object> implements FlexibleVerbs<Result>, S
 
   constructor(options: FlexibleOptions<Result>, Result: FlexibleLibrary<Result>['RateLimiterRes']) {
     const { points, duration, blockDuration = 0, execEvenly = false, keyPrefix = 'rlflx', store } = options
+    refuseUnknown(options, OPTIONS)
+    if (!(blockDuration >= 0)) throw optionInvalid('blockDuration', blockDuration, 'must be seconds, 0 or more')
     if (!Number.isFinite(points)) throw optionInvalid('points', points, 'must be a number')
     if (!(duration > 0)) throw optionInvalid('duration', duration, 'must be seconds, above 0: every count has an end')
     this.points = points
@@ -192,7 +200,8 @@ class CountingLimiter<Result extends object> implements FlexibleVerbs<Result>, S
 
   async penalty(key: Key, points = 1, options?: CallOptions): Promise<Result> {
     refuseCustomDuration(options)
-    return this.#result(await this.#counter.hit(String(key), this.#windowMs, points), points)
+    await this.#counter.hit(String(key), this.#windowMs, points)
+    return this.#result(await this.#counter.peek(String(key), this.#windowMs), points) // it may be blocked
   }
 
   async reward(key: Key, points = 1, options?: CallOptions): Promise<Result> {

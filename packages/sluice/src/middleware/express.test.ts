@@ -4,6 +4,8 @@ import type { AddressInfo } from 'node:net'
 import express from 'express'
 import { afterEach, expect, test } from 'vitest'
 import { createLimiter } from '../limiter.ts'
+import { memoryStore } from '../store/memory.ts'
+import type { Store } from '../store/store.ts'
 import { rateLimit } from './express.ts'
 
 // What every framework promises is in test/middleware; here is what only Express has.
@@ -29,6 +31,35 @@ test('rules see the whole path, also under a mount path and in any spelling', as
   const paths = ['/api/messages', '/API/messages/?x=1', '/api//%6Dessages', '/api/other']
   const answers = await Promise.all(paths.map((path) => fetch(url + path)))
   expect(answers.map(({ status }) => status)).toEqual([429, 429, 429, 200])
+})
+
+test('a response that ended while the check was under way is left as it is', async () => {
+  const decided: (() => void)[] = []
+  const memory = memoryStore()
+  const store: Store = {
+    ...{ give: memory.give.bind(memory), peek: memory.peek.bind(memory), reset: memory.reset.bind(memory) },
+    ...{
+      close: () => memory.close(),
+      take: (asked) => new Promise((go) => decided.push(() => go(memory.take(asked)))),
+    },
+  }
+  const errors: unknown[] = []
+  const app = express()
+    .use((_req, res, next) => {
+      next()
+      res.status(503).end('too slow')
+    })
+    .use(rateLimit({ limit: 1, window: '1m', algorithm: 'fixed_window', store }))
+    .use((error: unknown, _req: unknown, _res: unknown, _next: unknown) => void errors.push(error))
+  server = createServer(app).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  for (const _ of ['admitted', 'refused']) {
+    expect(await (await fetch(url)).text()).toBe('too slow')
+    decided.shift()?.()
+    await new Promise((next) => setImmediate(next))
+  }
+  expect(errors).toEqual([])
 })
 
 test('it is a function that stack traces can name', () => {

@@ -31,7 +31,7 @@ export function rateLimit<Req extends FastifyRequestLike>(options: RateLimitOpti
     const verdict = await gate(request, nodeHttpRequest(request.raw), request.raw)
     if (verdict === undefined) return undefined
     request.rateLimit = verdict.decision
-    settleAtEnd(verdict, reply.raw)
+    settleAtEnd(verdict, request.raw, reply.raw)
     const headers = joinedHeaders(verdict.headers, verdict.allowed, (name) => reply.getHeader(name)?.toString())
     for (const name in headers) reply.header(name, headers[name] ?? '')
     return verdict.body === undefined ? undefined : reply.code(verdict.status).send(verdict.body)

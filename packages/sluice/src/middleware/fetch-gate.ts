@@ -50,12 +50,23 @@ export function refusal({ status, headers, body = '' }: Verdict): Response {
 }
 
 /** The response of a handler, with the headers of the verdict, which is settled when the response has ended. */
-export async function answered(verdict: Verdict, handle: () => Response | Promise<Response>): Promise<Response> {
+export async function answered(
+  verdict: Verdict,
+  request: Request,
+  handle: () => Response | Promise<Response>,
+): Promise<Response> {
+  // Servers make it on demand, and raise it from then on: it is asked for in time, and only where something is held.
+  const signal = verdict.settles ? request.signal : undefined
   try {
     const response = await handle()
     const headers = joinedHeaders(verdict.headers, true, (name) => response.headers.get(name) ?? undefined)
     const told = withHeaders(response, headers)
-    return verdict.settles ? withEnd(told, () => verdict.done(response.status)) : told
+    if (signal === undefined) return told
+    const done = () => verdict.done(response.status)
+    signal.addEventListener('abort', done, { once: true })
+    if (!signal.aborted && request.method !== 'HEAD') return withEnd(told, done)
+    done() // nobody reads the body of an answer to HEAD, or to a client that has left, or says so
+    return told
   } catch (error) {
     verdict.done(500)
     throw error

@@ -23,6 +23,6 @@ export function rateLimit(options: FetchOptions): Limited {
     async (request, ...rest) => {
       const verdict = await gate(request, request, rest)
       if (verdict === undefined) return handler(request, ...rest)
-      return verdict.allowed ? answered(verdict, () => handler(request, ...rest)) : refusal(verdict)
+      return verdict.allowed ? answered(verdict, request, () => handler(request, ...rest)) : refusal(verdict)
     }
 }

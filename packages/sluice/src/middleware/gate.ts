@@ -44,7 +44,11 @@ export function createGate<Req>(options: RateLimitOptions<Req>): Gate<Req> {
   const answer = (decision: Decision, request: Req, http: HttpRequest): Maybe<Verdict> => {
     const { allowed, delayMs } = decision
     const verdict = verdictOf(limiter, decision, judging, allowed ? undefined : http.header('accept'))
-    if (!allowed) return refusal === undefined ? verdict : withRefusal(verdict, refusal(decision, request))
+    if (!allowed) {
+      return refusal === undefined
+        ? verdict
+        : andThen(refusal(decision, request), (said: string | object | undefined) => withRefusal(verdict, said))
+    }
     if (delayMs === 0) return verdict
     return new Promise((go) => timers.after(Math.min(delayMs, TIMER_MS_MAX), () => go(verdict)))
   }
@@ -123,8 +127,11 @@ function warnOfProxies({ header }: HttpRequest): void {
   if (header('x-forwarded-for') !== undefined || header('forwarded') !== undefined) warnOnce('SLUICE_UNTRUSTED_PROXY')
 }
 
-function withRefusal(verdict: Verdict, said: string | object): Verdict {
+/** Without a body a refusal would be taken for a request that may go on. */
+function withRefusal(verdict: Verdict, said: string | object | undefined): Verdict {
   const isText = typeof said === 'string'
+  const body: string | undefined = isText ? said : JSON.stringify(said)
+  if (body === undefined) return verdict
   const headers = { ...verdict.headers, 'Content-Type': isText ? 'text/plain; charset=utf-8' : 'application/json' }
-  return { ...verdict, headers, body: isText ? said : JSON.stringify(said) }
+  return { ...verdict, headers, body }
 }

@@ -27,7 +27,7 @@ export function rateLimit<Ctx extends HonoContext>(options: HonoOptions<Ctx>): H
     context.set('rateLimit', verdict.decision)
     if (!verdict.allowed) return refusal(verdict)
     // Errors of handlers do not come this far: Hono makes responses of them.
-    const response = await answered(verdict, async () => {
+    const response = await answered(verdict, context.req.raw, async () => {
       await next()
       return context.res
     })

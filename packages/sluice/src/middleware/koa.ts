@@ -23,7 +23,7 @@ export function rateLimit<Ctx extends KoaContext>(options: RateLimitOptions<Ctx>
     const verdict = await gate(ctx, nodeHttpRequest(req), req)
     if (verdict === undefined) return next()
     ctx.state.rateLimit = verdict.decision
-    settleAtEnd(verdict, res)
+    settleAtEnd(verdict, req, res)
     const headers = joinedHeaders(verdict.headers, verdict.allowed, (name) => res.getHeader(name)?.toString())
     for (const name in headers) ctx.set(name, headers[name] ?? '')
     if (verdict.allowed) return next().catch((error: unknown) => rethrow(error, res))
@@ -33,11 +33,11 @@ export function rateLimit<Ctx extends KoaContext>(options: RateLimitOptions<Ctx>
   }
 }
 
-/** Koa answers an error with the headers of the error and no others. */
+/** Koa answers an error with the headers of the error and no others. It may be thrown for other requests too. */
 function rethrow(error: unknown, res: NodeResponse): never {
   if (error instanceof Error) {
     const kept = KEPT.map((name) => [name, res.getHeader(name)]).filter(([, value]) => value !== undefined)
-    Object.assign(error, { headers: { ...Object.fromEntries(kept), ...(error as { headers?: object }).headers } })
+    Object.assign(error, { headers: { ...(error as { headers?: object }).headers, ...Object.fromEntries(kept) } })
   }
   throw error
 }

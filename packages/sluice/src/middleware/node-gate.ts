@@ -11,12 +11,21 @@ export type NodeRequest = {
   /** The target before routers cut their mount path off `url`. */
   readonly originalUrl?: string | undefined
   readonly headers: Readonly<Record<string, string | string[] | undefined>>
-  readonly socket: { readonly remoteAddress?: string | undefined }
+  readonly socket: {
+    readonly remoteAddress?: string | undefined
+    once(event: 'close', listener: () => void): unknown
+    off(event: 'close', listener: () => void): unknown
+  }
 }
 
 export type NodeResponse = {
   statusCode: number
   readonly destroyed: boolean
+  readonly headersSent: boolean
+  /** Null while the response waits for its turn behind another one. */
+  readonly socket: unknown
+  /** Of HTTP/2, whose responses do not say themselves whether they are destroyed. */
+  readonly stream?: { readonly destroyed: boolean } | undefined
   getHeader(name: string): number | string | string[] | undefined
   setHeader(name: string, value: string): unknown
   end(body: string): unknown
@@ -30,13 +39,14 @@ export function createNodeGate<Req>(options: RateLimitOptions<Req>): NodeGate<Re
   const gate = createGate(options)
   return (request, raw, res) =>
     andThen(gate(request, nodeHttpRequest(raw), raw), (verdict) => {
-      if (verdict !== undefined) writeVerdict(verdict, res)
+      if (verdict !== undefined) writeVerdict(verdict, raw, res)
       return verdict
     })
 }
 
-function writeVerdict(verdict: Verdict, res: NodeResponse): void {
-  settleAtEnd(verdict, res)
+function writeVerdict(verdict: Verdict, raw: NodeRequest, res: NodeResponse): void {
+  settleAtEnd(verdict, raw, res)
+  if (res.headersSent) return // somebody has answered while the check was under way
   const headers = joinedHeaders(verdict.headers, verdict.allowed, (name) => res.getHeader(name)?.toString())
   for (const name in headers) res.setHeader(name, headers[name] ?? '')
   if (verdict.body === undefined) return
@@ -50,9 +60,15 @@ export function nodeHttpRequest({ method = 'GET', originalUrl, url = '/', socket
 }
 
 /** `close` comes after the last byte, and when the client goes away. */
-export function settleAtEnd(verdict: Verdict, res: NodeResponse): void {
+export function settleAtEnd(verdict: Verdict, { socket }: NodeRequest, res: NodeResponse): void {
   if (!verdict.settles) return
   // A client that left while the check was under way has had its `close` already.
-  if (res.destroyed) verdict.done()
-  else res.once('close', () => verdict.done(res.statusCode))
+  if (res.destroyed || res.stream?.destroyed) return void verdict.done()
+  const settle = () => {
+    socket.off('close', settle)
+    verdict.done(res.statusCode)
+  }
+  res.once('close', settle)
+  // With the connection, Node ends the response whose turn it is, and none that waits behind it.
+  if (res.socket === null) socket.once('close', settle)
 }

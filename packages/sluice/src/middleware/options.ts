@@ -22,7 +22,7 @@ export type CommonOptions<Req> = {
   /** True: the request is not limited at all. */
   readonly skip?: ((request: Req) => boolean) | undefined
   /** What a refusal says: a text, or an object that is sent as JSON. Default: a problem document, or a text. */
-  readonly refusal?: ((decision: Decision, request: Req) => string | object) | undefined
+  readonly refusal?: ((decision: Decision, request: Req) => string | object | Promise<string | object>) | undefined
   /** Statuses whose responses give back what they took: `['5xx', 404]`. Default: none. */
   readonly refund?: readonly (number | '3xx' | '4xx' | '5xx')[] | undefined
   /** For tests. */

@@ -40,6 +40,13 @@ afterEach(async () => {
   for (const app of apps.splice(0)) await app.close()
 })
 
+test('the client of another storage is refused, or every process would count for itself', () => {
+  const client = { options: {}, status: 'ready' }
+  expect(() => new SluiceThrottlerStorage(client as never)).toThrow(
+    /options: is not an option here.*redisStore\(client\)/,
+  )
+})
+
 test('it is a ThrottlerStorage', () => {
   expectTypeOf<SluiceThrottlerStorage>().toExtend<ThrottlerStorage>()
 })

@@ -56,6 +56,18 @@ onEachStore((bench) => {
     expect([await limiter.delete(7), await limiter.delete(7), await limiter.get(7)]).toEqual([true, false, null])
   })
 
+  test('a penalty tells that the key is blocked, and so does a reward', async () => {
+    const limiter = limiterOn(bench.store)
+    await limiter.block('k', 5)
+    for (const verb of ['penalty', 'reward'] as const) {
+      expect(await outcome(limiter[verb]('k'))).toMatchObject({
+        consumedPoints: 3,
+        remainingPoints: 0,
+        msBeforeNext: 5000,
+      })
+    }
+  })
+
   test('blockDuration keeps a key out from the moment that it exceeds its points, and it begins anew', async () => {
     const limiter = limiterOn(bench.store, { blockDuration: 3 })
     await limiter.consume('k', 2)
@@ -227,6 +239,8 @@ describe('what it cannot do is refused', () => {
     [{ points: 1, duration: 0 }, /OPTION_INVALID.*duration: must be seconds, above 0/],
     [{ points: Number.NaN, duration: 1 }, /points: must be a number/],
     [{ points: 1, duration: 1, store: {} }, /store: pass memoryStore/],
+    [{ points: 1, duration: 1, blockDuration: -1 }, /blockDuration: must be seconds, 0 or more/],
+    [{ points: 1, duration: 1, storeClient: {} }, /storeClient: is not an option here.*store: redisStore\(client\)/],
   ])('%j', (options, message) => {
     expect(() => new SluiceLimiter(options as never)).toThrow(message)
   })
@@ -238,10 +252,13 @@ describe('what it cannot do is refused', () => {
     }
   })
 
-  test('customDuration', async () => {
-    const limiter = new SluiceLimiter({ points: 1, duration: 1 })
-    for (const verb of ['consume', 'penalty', 'reward'] as const) {
-      await expect(limiter[verb]('k', 1, { customDuration: 5 })).rejects.toThrow(/customDuration: make a limiter/)
+  test('customDuration, also where an insurance would not mind', async () => {
+    const insuranceLimiter = new RateLimiterMemory({ points: 1, duration: 1 })
+    for (const insured of [{}, { insuranceLimiter }]) {
+      const limiter = new SluiceLimiter({ points: 1, duration: 1, ...insured })
+      for (const verb of ['consume', 'penalty', 'reward'] as const) {
+        await expect(limiter[verb]('k', 1, { customDuration: 5 })).rejects.toThrow(/customDuration: make a limiter/)
+      }
     }
   })
 })

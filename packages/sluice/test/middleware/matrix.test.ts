@@ -2,6 +2,7 @@
 // published.
 
 import { get, type Server } from 'node:http'
+import { connect } from 'node:net'
 import { PassThrough } from 'node:stream'
 import { createLimiter, memoryStore, type Store } from 'sluice'
 import { fakeClock } from 'sluice/testing'
@@ -85,11 +86,17 @@ describe.each(FRAMEWORKS)('$name', ({ serve, headerOf, tells, judgesUnrouted, re
     test.each([
       ['a text', () => 'Slow down', /^text\/plain\b/, 'Slow down'],
       ['an object', () => ({ error: 'slow_down' }), /^application\/json\b/, '{"error":"slow_down"}'],
+      ['a text, later', async () => 'Slow down', /^text\/plain\b/, 'Slow down'],
     ])('says what the application wants it to say: %s', async (_what, refusal, type, body) => {
       const { ask } = await start({ limit: 0, window: '1m', refusal })
       const response = await ask()
       expect([response.status, await response.text()]).toEqual([429, body])
       expect(response.headers.get('content-type')).toMatch(type)
+    })
+
+    test('is the usual one when the application has nothing to say', async () => {
+      const { ask } = await start({ limit: 0, window: '1m', refusal: (() => undefined) as never })
+      expect(await (await ask()).json()).toMatchObject({ status: 429, rule_id: 'default' })
     })
 
     test.each([
@@ -285,6 +292,22 @@ describe.each(FRAMEWORKS)('$name', ({ serve, headerOf, tells, judgesUnrouted, re
       await new Promise((answered) => request.on('response', answered))
       expect((await ask()).status).toBe(429)
       request.destroy()
+      await expect.poll(async () => (await ask()).status).toBe(200)
+    })
+
+    test('is released when the client goes away, also by requests that it has sent ahead', async () => {
+      const { ask, url } = await start({ ...concurrency, limit: 2 }, streaming)
+      const socket = connect(Number(new URL(url).port), '127.0.0.1')
+      socket.write(['/stream', '/hello'].map((path) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`).join(''))
+      const left = async () => (await ask()).headers.get('x-ratelimit-remaining')
+      await expect.poll(left).toBe('0')
+      socket.destroy()
+      await expect.poll(left).toBe('1')
+    })
+
+    test('is released after HEAD, whose body nobody reads', async () => {
+      const { ask, url } = await start(concurrency)
+      expect((await fetch(`${url}/hello`, { method: 'HEAD' })).status).toBe(200)
       await expect.poll(async () => (await ask()).status).toBe(200)
     })
 
