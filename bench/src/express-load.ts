@@ -29,19 +29,17 @@ async function application(name: string, argument: string): Promise<Contender> {
   const script = fileURLToPath(new URL('./express-app.js', import.meta.url))
   const server = await startServer(script, [name, argument])
   const choose = zipf(KEYS, seeded(1))
-  const load = httpLoad(CONNECTIONS)
   return {
     async round() {
       const users = freshKeys(CALLS, choose)
+      const load = httpLoad(CONNECTIONS) // Express closes those that rest for some seconds
       const beforeUs = server.cpuUs()
       const startedMs = performance.now()
       await load.get(`${server.address}/api/v1/messages`, users)
       const seconds = (performance.now() - startedMs) / 1000
+      load.close()
       return { 'cpu µs': (server.cpuUs() - beforeUs) / CALLS, 'requests/s': CALLS / seconds }
     },
-    close: () => {
-      load.close()
-      return server.stop()
-    },
+    close: () => server.stop(),
   }
 }
