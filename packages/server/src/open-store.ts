@@ -100,8 +100,7 @@ async function openRedis(url: string, settings: StoreSettings, metrics: Metrics,
 
 /** A Redis that cannot be asked now is in trouble that is told elsewhere. */
 async function warnOfEviction(store: RedisStore, log: Log): Promise<void> {
-  const all = await store.facts().catch(() => ({}))
-  for (const [name, { mayEvict, policy }] of Object.entries(all)) {
+  for (const [name, { mayEvict, policy }] of Object.entries(await store.facts())) {
     if (!mayEvict) continue
     const advice = 'Redis drops live buckets when its memory is full, and whoever owns them starts anew'
     log.warn({ store: name, policy }, `${advice}: set maxmemory-policy noeviction`)

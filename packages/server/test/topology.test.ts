@@ -55,3 +55,28 @@ test('a rule is pinned to the Redis that --store names, and its memory is visibl
   const metrics = async () => (await fetch(`${address}/metrics`)).text()
   await expect.poll(metrics).toContain('sluice_redis_may_evict{store="hot"} 1')
 })
+
+/** It accepts connections, and then says nothing until it is woken. */
+async function silentRedis(): Promise<{ readonly url: string; wake(): void }> {
+  const redis = await startRedis()
+  onTestFinished(() => redis.stop())
+  process.kill(redis.pid, 'SIGSTOP')
+  return { url: redis.url, wake: () => void process.kill(redis.pid, 'SIGCONT') }
+}
+
+test('a node starts though a Redis is silent or no sentinel can be reached, and uses it once it answers', async () => {
+  const [well, silent, sleeper] = [await startRedis(), await silentRedis(), await silentRedis()]
+  onTestFinished(() => well.stop())
+  const regions = { region: 'eu', regionWeights: { eu: 1 }, globalRedis: silent.url }
+  const rules = RULES.replaceAll(' }', ', on_fail: closed }')
+  const [alone] = await Promise.all([
+    serveFile(rules, { redis: sleeper.url }),
+    serveFile(rules, { redis: 'redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster' }),
+    serveFile(rules, { ...PATIENT, redis: well.url, stores: { hot: silent.url } }),
+    serveFile(rules, { ...PATIENT, redis: well.url, ...regions }),
+  ])
+  expect(await alone.check({ client_id: 'alice' })).toMatchObject({ allowed: false, source: 'policy' })
+  expect((await alone.get('/readyz')).body).toMatchObject({ status: 'degraded' })
+  sleeper.wake()
+  await expect.poll(() => alone.check({ client_id: 'alice' }), { timeout: 20_000 }).toMatchObject({ allowed: true })
+})

@@ -15,6 +15,7 @@ import {
 import { Batcher, type BatchObserver } from './batcher.ts'
 import { type Connection, connect, type RedisClient } from './client.ts'
 import type { KeyNames } from './key.ts'
+import { inPatience } from './patience.ts'
 import { factsOf, type RedisFacts } from './redis-facts.ts'
 import type { Request } from './wire.ts'
 
@@ -71,7 +72,7 @@ export class BatchedStore implements Store {
   }
 
   async facts(): Promise<RedisFacts> {
-    return factsOf((await this.#connections[0]?.infos()) ?? [])
+    return factsOf(await inPatience(this.#connections[0]?.infos() ?? Promise.resolve([])))
   }
 
   async close(): Promise<void> {

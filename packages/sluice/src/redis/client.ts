@@ -10,12 +10,13 @@ import {
   isNodeRedisCluster,
   type NodeRedisClusterLike,
 } from './cluster-client.ts'
+import { attempt } from './patience.ts'
 
 /** What the store needs of a connection. */
 export type Connection = {
   /** Rejects when the command was not, or may not have been, carried out. */
   send(command: string, args: readonly string[], firstKey: string): Promise<unknown>
-  /** Settles when the first attempt to connect has ended, well or not. */
+  /** Settles when the first attempt to connect has ended, well or not, or takes too long. */
   attempted: Promise<void>
   close(): Promise<void>
   /** What `INFO` says, of each primary. */
@@ -88,11 +89,10 @@ function connectIoRedis(client: IoRedisLike): Connection {
     keyPrefix: '',
   })
   own.on('error', ignore)
-  const attempted = own.connect().then(ignore, ignore)
   return {
     send: (command, args) => own.call(command, args as string[]),
     infos: async () => [String(await own.call('INFO', []))],
-    attempted,
+    attempted: attempt(own.connect()),
     close: async () => own.disconnect(),
   }
 }
@@ -121,13 +121,8 @@ function connectNodeRedisSentinel(client: NodeRedisSentinelLike): Connection {
 
 /** connect() keeps trying, and so stays pending, while Redis is down: the first error ends the wait. */
 function firstAttempt(own: Pick<NodeRedisLike, 'on' | 'connect'>): Promise<void> {
-  return new Promise<void>((resolve) => {
-    own.on('error', () => resolve())
-    own.connect().then(
-      () => resolve(),
-      () => resolve(),
-    )
-  })
+  const failed = new Promise<void>((resolve) => void own.on('error', () => resolve()))
+  return attempt(Promise.race([own.connect(), failed]))
 }
 
 function isIoRedis(client: RedisClient): client is IoRedisLike {

@@ -2,6 +2,7 @@
 // what they may not do is send a command again that could have been carried out.
 
 import type { Connection } from './client.ts'
+import { attempt } from './patience.ts'
 
 /** The part of an ioredis Cluster that is used. */
 export type IoRedisClusterLike = {
@@ -74,7 +75,7 @@ export function connectIoRedisCluster(client: IoRedisClusterLike): Connection {
       return own.call(command, args as string[])
     },
     infos: () => Promise.all(own.nodes('master').map((node) => node.info())),
-    attempted: own.connect().then(ignore, ignore),
+    attempted: attempt(own.connect()),
     close: async () => own.disconnect(),
     primaryOf: (slot) => own.slots[slot]?.[0] ?? '',
   }
@@ -117,7 +118,7 @@ export function connectNodeRedisCluster(client: NodeRedisClusterLike): Connectio
       Promise.all(
         own.masters.map(async (node) => String(await (await own.nodeClient(node as never)).sendCommand(['INFO']))),
       ),
-    attempted: own.connect().then(ignore, ignore),
+    attempted: attempt(own.connect()),
     close: async () => own.destroy(),
     primaryOf: (slot) => own.slots[slot]?.master.address ?? '',
   }

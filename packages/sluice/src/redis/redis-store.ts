@@ -47,7 +47,7 @@ export type RedisStore = Store & {
   breaker(): BreakerState
   /** The same of each server: a primary of a Cluster is listed once something was asked of it. */
   shards(): readonly ShardState[]
-  /** What each Redis says about itself, by the name of its store. Rejects while one cannot be asked. */
+  /** What each Redis says about itself, by the name of its store; nothing of one that cannot be asked now. */
   facts(): Promise<Readonly<Record<string, RedisFacts>>>
   /** Leaves Redis alone for a while, on purpose: an outage to rehearse. */
   drill(forMs: number): void
@@ -115,8 +115,8 @@ class LayeredStore implements RedisStore {
   }
 
   async facts(): Promise<Readonly<Record<string, RedisFacts>>> {
-    const entries = this.#all.map(async (redis) => [redis.name, await redis.facts()] as const)
-    return Object.fromEntries(await Promise.all(entries))
+    const asked = await Promise.allSettled(this.#all.map(async (redis) => [redis.name, await redis.facts()] as const))
+    return Object.fromEntries(asked.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : [])))
   }
 
   drill(forMs: number): void {
