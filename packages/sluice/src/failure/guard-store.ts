@@ -155,19 +155,26 @@ class GuardStore implements GuardedStore {
     if (full || dueMs <= nowMs || !this.#breaker.admits(nowMs)) return this.#decided(question.instead())
     return new Promise((resolve, reject) => {
       let decided: Taken | undefined
+      let admitted = false
       const waiting = {
         dueMs,
         settled: false,
         expire: () => {
           this.#counts.timeouts += 1
-          decided = this.#decided(question.instead())
+          const taken = this.#decided(question.instead())
+          admitted = taken.granted
+          const undo = () => {
+            admitted = false
+            taken.undo?.()
+          }
+          decided = { ...taken, undo }
           resolve(decided)
         },
       }
       const answered = (taken: Taken) => {
         if (decided !== undefined) {
           this.#counts.late_replies += 1
-          question.late(taken, decided.granted)
+          question.late(taken, admitted)
           return
         }
         this.#deadline.done(waiting)
@@ -205,9 +212,13 @@ class GuardStore implements GuardedStore {
     this.#breaker.failed(this.#timers.nowMs())
   }
 
-  /** A late reply: a request that was let pass keeps what it needed; the rest was charged for nobody. */
+  /**
+   * A late reply: a request that was let pass keeps what it needed; the rest was charged for nobody. So were permits:
+   * whoever does not know that he has one will not release it.
+   */
   #giveBack({ charges, op }: Take, taken: Taken, admitted: boolean): void {
-    const needed = ({ kind, min }: Charge) => (admitted && taken.granted && kind !== 'hold' ? min : 0)
+    const needed = ({ kind, min, limit }: Charge) =>
+      admitted && taken.granted && kind !== 'hold' && limit.algorithm !== 'concurrency' ? min : 0
     const gives = givesBack(charges, taken, needed)
     if (gives.length === 0) return
     this.#counts.late_returns += 1

@@ -32,6 +32,7 @@ import {
   isOpen,
   type Line,
   NO_CHARGES,
+  NOTHING,
   PoolTaken,
 } from './taken-lines.ts'
 import { WatchedStore } from './watched-store.ts'
@@ -184,7 +185,8 @@ class TwoStores implements RegionStore {
     const poolGrants = pooled?.grants.values()
     const grants = sides.map(({ here, pool }) => {
       const both = [here && homeGrants?.next().value, pool && poolGrants?.next().value]
-      return sumOf(both.filter((grant) => grant !== undefined))
+      const known = both.filter((grant) => grant !== undefined)
+      return known.length === 0 ? NOTHING : sumOf(known)
     })
     const granted = charges.every(({ kind }, index) => !isBinding(kind) || grants[index]?.short === false)
     const { nowUs = 0, source = 'store' } = there ?? pooled ?? {}

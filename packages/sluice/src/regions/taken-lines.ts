@@ -87,7 +87,7 @@ export function answerOf(lines: readonly Line[], taken: Taken | undefined): Take
   const grants = lines.map((line): Grant => {
     const { charge, parts, paid, pool } = line
     if (paid !== undefined) return granted ? paid : without(paid)
-    if (isOpen(line)) return pool ?? (isBinding(charge.kind) ? AWAY : NOT_ASKED)
+    if (isOpen(line)) return parts?.pool === undefined ? NOTHING : (pool ?? (isBinding(charge.kind) ? AWAY : NOT_ASKED))
     const grant = home?.next().value ?? NOT_ASKED
     return parts?.home === undefined ? grant : ofHome(charge.limit, parts.home, grant, pool)
   })
@@ -100,6 +100,9 @@ export function answerOf(lines: readonly Line[], taken: Taken | undefined): Take
 
 /** Nobody knows when the pool is back; a second is a polite time to ask again. */
 const AWAY: Grant = { ...NOT_ASKED, short: 'now', resetAfterUs: 1_000_000, retryAfterUs: 1_000_000 }
+
+/** Of a limit of which this region has neither a home nor a pool. */
+export const NOTHING: Grant = { ...NOT_ASKED, short: 'never', retryAfterUs: Number.POSITIVE_INFINITY }
 
 /** Of the home and a pool that has refused too, the shorter wait is told. */
 function ofHome(whole: Limit, home: Limit, grant: Grant, pool: Grant | undefined): Grant {

@@ -134,6 +134,7 @@ class ScatterStore implements Store {
     const parts = this.#parts(charges, gives)
     const ranks = parts.map(rankOf)
     const answers: Answer[] = []
+    const sent = new Set<readonly Give[]>()
     let granted = true
     let failed: PromiseRejectedResult | undefined
     for (const rank of ORDER) {
@@ -141,6 +142,7 @@ class ScatterStore implements Store {
         .filter((_part, index) => ranks[index] === rank)
         .map((part) => (granted ? part : onlyForced(part)))
         .filter((part) => part.charges.length > 0)
+      for (const { gives: own } of asked) sent.add(own)
       const settled = await Promise.allSettled(
         asked.map(async (part) => part.place.store.take({ charges: part.charges, op, gives: part.gives, askedMs })),
       )
@@ -151,27 +153,27 @@ class ScatterStore implements Store {
       failed ??= settled.find((one) => one.status === 'rejected')
       granted &&= failed === undefined && answers.every(agrees)
     }
-    this.#giveRest(parts, answers)
-    if (!granted) this.#takeBack(answers, op?.id)
+    for (const { place, gives: own } of parts) if (own.length > 0 && !sent.has(own)) void giveQuietly(place, own)
+    const back = granted ? undefined : this.#takeBack(answers, op?.id)
+    // Or a second try, over another connection, might take the permit that is being released for its own.
+    if (op !== undefined) await back
     if (failed !== undefined) throw failed.reason
     return combined(charges, answers, granted)
   }
 
-  /** Gives that were to travel with a take which was never made. */
-  #giveRest(parts: readonly Part[], answers: readonly Answer[]): void {
-    const sent = new Set(answers.map(({ part }) => part.gives))
-    for (const { place, gives } of parts) if (gives.length > 0 && !sent.has(gives)) giveQuietly(place, gives)
-  }
-
-  /** Not what a place has counted by itself (a policy), and no permit that an earlier take holds. */
-  #takeBack(answers: readonly Answer[], opId: string | undefined): void {
-    for (const { part, taken } of answers) {
-      if (!taken.granted || taken.source !== 'store' || taken.replayed) continue
-      const gives = givesBack(part.charges, taken, ({ kind, max }) => (kind === 'force' ? max : 0))
-      if (gives.length === 0) continue
+  /** But for permits that an earlier take holds. */
+  async #takeBack(answers: readonly Answer[], opId: string | undefined): Promise<void> {
+    const given = answers.map(({ part, taken }) => {
+      if (!taken.granted) return undefined
+      if (taken.source !== 'store') return taken.undo?.()
+      const stays = ({ kind, limit }: Charge) =>
+        kind === 'force' || (taken.replayed && limit.algorithm === 'concurrency')
+      const gives = givesBack(part.charges, taken, (charge) => (stays(charge) ? charge.max : 0))
+      if (gives.length === 0) return undefined
       this.#counts.taken_back += 1
-      giveQuietly(part.place, gives, opId)
-    }
+      return giveQuietly(part.place, gives, taken.replayed ? undefined : opId)
+    })
+    await Promise.all(given)
   }
 }
 
@@ -180,8 +182,10 @@ async function peeked({ place, charges }: Part): Promise<Taken> {
 }
 
 /** At most once, like every give: units that are lost on the way err low. */
-function giveQuietly({ store }: Place, gives: readonly Give[], opId?: string): void {
-  void (async () => store.give(gives, opId))().catch(() => {})
+async function giveQuietly({ store }: Place, gives: readonly Give[], opId?: string): Promise<void> {
+  try {
+    await store.give(gives, opId)
+  } catch {} // nobody waits for it
 }
 
 function rankOf({ charges }: Part): (typeof ORDER)[number] {

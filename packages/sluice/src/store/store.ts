@@ -85,6 +85,8 @@ export type Taken = {
   readonly source: Source
   /** Every permit of this take was already held and has been renewed. */
   readonly replayed: boolean
+  /** Of an answer that was given without the store: the request is refused elsewhere, so nothing is kept of it. */
+  readonly undo?: (() => void) | undefined
 }
 
 /** Said of a bucket that nobody asked about, when another one has refused the request. */
