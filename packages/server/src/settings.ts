@@ -63,6 +63,8 @@ export type Setting<T, Name extends string = keyof Settings> = {
   readonly needs?: Name | readonly Name[]
   readonly needsOneOf?: readonly Name[]
   readonly excludes?: Name
+  /** The settings of which one has to name what this one says. */
+  readonly namedBy?: readonly Name[]
   /** May be given several times; their texts are joined by spaces. */
   readonly repeats?: true
   /** Never shown, not even to say that it is wrong. */
@@ -70,7 +72,11 @@ export type Setting<T, Name extends string = keyof Settings> = {
 }
 
 const REGION_NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/
-const WEIGHTS_FIX = 'give each region a weight from 0 to 1, together at most 1: eu=0.6,us=0.4'
+const REGIONS_MAX = 64
+const SHARE_FIX = 'give a number from 0 to 1, with six decimals at most'
+const WEIGHTS_FIX =
+  `name 1 to ${REGIONS_MAX} regions, each once and with a weight of six decimals at most, ` +
+  'which together are 1 or less: eu=0.6,us=0.4'
 
 export type SettingsTable<S> = { readonly [K in keyof S]: Setting<S[K], Extract<keyof S, string>> }
 
@@ -147,7 +153,9 @@ export const SETTINGS: SettingsTable<Settings> = {
     fallback: () => undefined,
     shownFallback: '',
     read: readStores,
-    fix: 'give a name other than default and a URL of Redis, such as hot=redis://127.0.0.1:6380',
+    fix:
+      'give each a name of its own, of a-z, 0-9, "_", "." and "-" but not default, and a URL of Redis, ' +
+      'such as hot=redis://127.0.0.1:6380',
     needs: 'redis',
     secret: true,
     repeats: true,
@@ -184,6 +192,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     read: (text) => (REGION_NAME.test(text) ? text : undefined),
     fix: 'give 1 to 32 characters of a-z, 0-9, "_" and "-"',
     needs: ['redis', 'regionWeights', 'globalRedis'],
+    namedBy: ['regionWeights', 'nextRegionWeights'],
   },
   regionWeights: {
     flag: 'region-weights',
@@ -204,7 +213,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     fallback: () => undefined,
     shownFallback: '0.1',
     read: readShare,
-    fix: 'give a number from 0 to 1',
+    fix: SHARE_FIX,
     needs: 'region',
   },
   nextRegionWeights: {
@@ -226,7 +235,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     fallback: () => undefined,
     shownFallback: '',
     read: readShare,
-    fix: 'give a number from 0 to 1',
+    fix: SHARE_FIX,
     needs: 'region',
   },
   globalRedis: {
@@ -346,13 +355,13 @@ export function readInteger(text: string, min: number, max: number): number | un
 }
 
 function readStores(text: string): Readonly<Record<string, string>> | undefined {
-  const stores: Record<string, string> = {}
-  for (const one of text.split(/\s+/).filter((part) => part !== '')) {
+  const stores = new Map<string, string>()
+  for (const one of text.trim().split(/\s+/)) {
     const [, name = '', url = ''] = /^([a-z0-9_.-]{1,64})=(.*)$/.exec(one) ?? []
-    if (!isRedisUrl(url) || name === 'default' || Object.hasOwn(stores, name)) return undefined
-    stores[name] = url
+    if (!isRedisUrl(url) || name === 'default' || stores.has(name)) return undefined
+    stores.set(name, url)
   }
-  return stores
+  return Object.fromEntries(stores) // `__proto__` is a name like any other here
 }
 
 function readShare(text: string): number | undefined {
@@ -366,6 +375,7 @@ function readWeights(text: string): Readonly<Record<string, number>> | undefined
     return [name, REGION_NAME.test(name) && more.length === 0 ? readShare(weight) : undefined] as const
   })
   const sum = weights.reduce((total, [, weight]) => total + Math.round((weight ?? Number.NaN) * 1e6), 0)
-  if (!(sum <= 1e6) || new Set(weights.map(([name]) => name)).size < weights.length) return undefined
+  const isOnce = new Set(weights.map(([name]) => name)).size === weights.length
+  if (!(sum <= 1e6) || !isOnce || weights.length > REGIONS_MAX) return undefined
   return Object.fromEntries(weights) as Record<string, number> // none is undefined, or there were no sum
 }

@@ -113,6 +113,15 @@ describe('settings', () => {
     expect(settingsOf([...workers, '--database', 'postgres://h/d']).workers).toBe(2)
   })
 
+  test('any name that is allowed names a store, and a region that is to come is one', () => {
+    const { stores } = settingsOf(['--redis', 'redis://h', '--store', '__proto__=redis://a', '--store=b=redis://b'])
+    expect(Object.entries(stores ?? {})).toEqual([
+      ['__proto__', 'redis://a'],
+      ['b', 'redis://b'],
+    ])
+    expect(settingsOf([...IN_EU, '--region', 'ap', '--next-region-weights', 'ap=1']).region).toBe('ap')
+  })
+
   test('all mistakes are told at once, each with its place, its value and what to do', () => {
     const args = [
       '--prot',
@@ -153,11 +162,23 @@ describe('settings', () => {
     [['--port', '0x50'], '--port: give a port from 0 to 65535 (got "0x50")'],
     [['--host', 'a b'], '--host: give a host name or an address, such as 127.0.0.1 (got "a b")'],
     [['--redis-connections', '2'], '--redis-connections: remove it, or give --redis: it needs that (got "2")'],
-    ...['eu', 'eu=2', 'eu=0.6,us=0.5', 'eu=0.1,eu=0.1', 'EU=1', 'eu=1=1', ''].map((text): [string[], string] => [
-      [...IN_EU, '--region-weights', text],
-      `--region-weights: give each region a weight from 0 to 1, together at most 1: eu=0.6,us=0.4 (got "${text}")`,
-    ]),
-    [[...IN_EU, '--home-share', '1.5'], '--home-share: give a number from 0 to 1 (got "1.5")'],
+    ...['eu', 'eu=2', 'eu=0.6,us=0.5', 'eu=0.1,eu=0.1', 'EU=1', 'eu=1=1', 'eu=.5', 'eu=0.3333333', ''].map(
+      (text): [string[], string] => [
+        [...IN_EU, '--region-weights', text],
+        `--region-weights: ${SETTINGS.regionWeights.fix} (got "${text}")`,
+      ],
+    ),
+    ...['', 'hot', 'default=redis://h', 'hot=redis://:secret@h hot=redis://i', 'Hot=redis://h'].map(
+      (text): [string[], string] => [['--redis', 'redis://h', '--store', text], `--store: ${SETTINGS.stores.fix}`],
+    ),
+    [
+      [...IN_EU, '--home-share', '1.5'],
+      '--home-share: give a number from 0 to 1, with six decimals at most (got "1.5")',
+    ],
+    [
+      [...IN_EU, '--region', 'ap'],
+      '--region: give one that --region-weights or --next-region-weights names (got "ap")',
+    ],
     [['--global-redis', 'redis://:secret@g'], '--global-redis: remove it, or give --region: it needs that'],
     [IN_EU.slice(0, 3), '--region: remove it, or give --global-redis: it needs that (got "eu")'],
     [['--whatever'], '--whatever: unknown flag; --help lists all flags'],
