@@ -15,8 +15,8 @@ import {
 import { Batcher, type BatchObserver } from './batcher.ts'
 import { type Connection, connect, type RedisClient } from './client.ts'
 import type { KeyNames } from './key.ts'
-import { inPatience } from './patience.ts'
 import { factsOf, type RedisFacts } from './redis-facts.ts'
+import { inPatience } from './unreachable.ts'
 import type { Request } from './wire.ts'
 
 export type BatchedOptions = BatchObserver & {

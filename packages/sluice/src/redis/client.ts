@@ -10,7 +10,7 @@ import {
   isNodeRedisCluster,
   type NodeRedisClusterLike,
 } from './cluster-client.ts'
-import { attempt } from './patience.ts'
+import { attempt, watchErrors } from './unreachable.ts'
 
 /** What the store needs of a connection. */
 export type Connection = {
@@ -88,9 +88,10 @@ function connectIoRedis(client: IoRedisLike): Connection {
     enableAutoPipelining: false,
     keyPrefix: '',
   })
-  own.on('error', ignore)
+  const unreachable = watchErrors(own, 'Redis cannot be reached')
   return {
-    send: (command, args) => own.call(command, args as string[]),
+    send: (command, args) =>
+      own.status === 'ready' ? own.call(command, args as string[]) : Promise.reject(unreachable()),
     infos: async () => [String(await own.call('INFO', []))],
     attempted: attempt(own.connect()),
     close: async () => own.disconnect(),
@@ -136,9 +137,6 @@ function isNodeRedisSentinel(client: RedisClient): client is NodeRedisSentinelLi
 function isNodeRedis(client: RedisClient): client is NodeRedisLike {
   return 'isOpen' in client && 'sendCommand' in client && 'duplicate' in client
 }
-
-/** A broken connection shows in the command that fails; the event only has to be listened to. */
-function ignore(): void {}
 
 function unusable(value: unknown, fix: string): LimiterError {
   return optionInvalid('client', typeof value === 'string' ? value : typeof value, fix)

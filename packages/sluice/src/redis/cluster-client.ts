@@ -2,7 +2,7 @@
 // what they may not do is send a command again that could have been carried out.
 
 import type { Connection } from './client.ts'
-import { attempt } from './patience.ts'
+import { attempt, watchErrors } from './unreachable.ts'
 
 /** The part of an ioredis Cluster that is used. */
 export type IoRedisClusterLike = {
@@ -66,11 +66,11 @@ export function connectIoRedisCluster(client: IoRedisClusterLike): Connection {
     slotsRefreshInterval: SLOTS_REFRESH_MS,
     keyPrefix: '',
   })
-  own.on('error', ignore)
+  const unreachable = watchErrors(own, 'no node of the Cluster can be reached')
   const cork = corkOnce(() => own.nodes('master').flatMap(({ stream }) => stream ?? []))
   return {
     send: async (command, args) => {
-      if (own.status !== 'ready') throw new Error('no node of the Cluster can be reached')
+      if (own.status !== 'ready') throw unreachable()
       cork()
       return own.call(command, args as string[])
     },
