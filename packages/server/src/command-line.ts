@@ -36,7 +36,7 @@ export function readSettings<S>(of: SettingsTable<S>, args: readonly string[], e
   }
   const values = entries.map(([name, setting]) => [name, settingValue(setting, given.get(name), faults)] as const)
   for (const name of given.keys()) refuseIgnored(name, table, given, faults)
-  if (faults.length === 0) refuseUnnamed(table, new Map(values), given, faults)
+  if (faults.length === 0) refuseClashes(table, Object.fromEntries(values), given, faults)
   if (faults.length > 0) return { kind: 'wrong', faults }
   // One value per entry of the table, each of the type that its own `read` and `fallback` return.
   const settings = Object.fromEntries(values) as unknown as S
@@ -98,18 +98,12 @@ function refuseIgnored(name: string, table: Table, given: ReadonlyMap<string, Gi
   }
 }
 
-/** A value that another setting has to name, and does not. */
-function refuseUnnamed(
-  table: Table,
-  values: ReadonlyMap<string, unknown>,
-  given: ReadonlyMap<string, Given>,
-  faults: Fault[],
-): void {
+/** Each by itself is right, but not together. */
+function refuseClashes(table: Table, all: object, given: ReadonlyMap<string, Given>, faults: Fault[]): void {
   for (const [name, { place, text }] of given) {
-    const { namedBy } = table[name] ?? {}
-    if (namedBy === undefined || namedBy.some((other) => Object.hasOwn(Object(values.get(other)), text))) continue
-    const others = namedBy.map((other) => `--${table[other]?.flag}`).join(' or ')
-    faults.push({ field: place, value: text, fix: `give one that ${others} names` })
+    const { clash, secret } = table[name] ?? {}
+    const fix = clash?.(all)
+    if (fix !== undefined) faults.push({ field: place, value: secret ? undefined : text, fix })
   }
 }
 

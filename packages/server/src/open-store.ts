@@ -24,7 +24,7 @@ export const CONNECT_MS_MAX = 2000
 
 export type StoreSettings = Pick<
   Settings,
-  'redis' | 'stores' | 'redisConnections' | 'storeDeadlineMs' | 'nodes' | 'workers' | 'maxKeys'
+  'redis' | 'stores' | 'redisConnections' | 'redisReads' | 'storeDeadlineMs' | 'nodes' | 'workers' | 'maxKeys'
 >
 
 export async function openStore(settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
@@ -44,7 +44,7 @@ function inMemory({ maxKeys, nodes }: StoreSettings): OpenStore {
 
 /** Redis may be down: the service starts all the same, says so in /readyz, and works as soon as Redis does. */
 async function openRedis(url: string, settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
-  const { redisConnections: connections = 1, storeDeadlineMs, workers } = settings
+  const { redisConnections: connections = 1, redisReads: readFrom = 'primaries', storeDeadlineMs, workers } = settings
   const nodes = settings.nodes ?? workers // each worker is a node
   const { redisStore } = await import('sluice/redis')
   const client = await redisClient(url, CONNECT_MS_MAX)
@@ -57,6 +57,7 @@ async function openRedis(url: string, settings: StoreSettings, metrics: Metrics,
   const store = redisStore(client, {
     stores,
     connections,
+    readFrom,
     ...(storeDeadlineMs === undefined ? {} : { deadlineMs: storeDeadlineMs }),
     ...(nodes === undefined ? {} : { nodes }),
     onTransition: ({ state, afterMs, answered, store: name, shard }) => {

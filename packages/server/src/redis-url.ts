@@ -27,6 +27,10 @@ export function isRedisUrl(text: string): boolean {
   return readRedisUrl(text) !== undefined
 }
 
+export function isClusterUrl(text: string): boolean {
+  return readRedisUrl(text)?.kind === 'cluster'
+}
+
 /** Undefined when the text is no such URL. */
 function readRedisUrl(text: string): RedisPlace | undefined {
   if (/^rediss?:\/\//.test(text)) return isSingle(text) ? { kind: 'single', url: text } : undefined

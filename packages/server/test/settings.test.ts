@@ -39,6 +39,7 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   redis: ['redis://127.0.0.1:6379', 'redis://127.0.0.1:6379'],
   stores: ['hot=redis://127.0.0.1:6380', { hot: 'redis://127.0.0.1:6380' }, ['--redis', 'redis://h']],
   redisConnections: ['4', 4, ['--redis', 'redis://h']],
+  redisReads: ['replicas', 'replicas', ['--redis', 'redis+cluster://h']],
   storeDeadlineMs: ['50', 50, ['--redis', 'redis://h']],
   region: ['eu', 'eu', ['--redis', 'redis://h', '--region-weights', 'eu=1', '--global-redis', 'redis://g']],
   regionWeights: ['eu=0.6,us=0.4', { eu: 0.6, us: 0.4 }, IN_EU.filter((text) => !text.includes('weights'))],
@@ -174,6 +175,10 @@ describe('settings', () => {
     [
       [...IN_EU, '--home-share', '1.5'],
       '--home-share: give a number from 0 to 1, with six decimals at most (got "1.5")',
+    ],
+    [
+      ['--redis', 'redis://h', '--redis-reads', 'replicas'],
+      '--redis-reads: remove it, or give a Cluster (redis+cluster://…): of others only the primary is asked (got "replicas")',
     ],
     [
       [...IN_EU, '--region', 'ap'],

@@ -3,7 +3,8 @@
 import { Redis } from 'ioredis'
 import { startRedis, startRedisCluster, startSentinels } from 'sluice/testing'
 import { expect, onTestFinished, test } from 'vitest'
-import { serveFile } from './service.ts'
+import { EXPLAIN_PATH } from '../src/http/explain.ts'
+import { ADMIN_TOKEN, serveFile } from './service.ts'
 
 const PATIENT = { storeDeadlineMs: 5000 }
 const STRICT = 'window_seconds: 3600, algorithm: fixed_window, consistency: strict'
@@ -33,6 +34,17 @@ test.each(Object.entries(KINDS))('two nodes on %s share one limit', async (_name
   )
   expect(answers.filter((answer) => answer?.allowed)).toHaveLength(5)
   expect((await nodes[0]?.get('/readyz'))?.body).toMatchObject({ status: 'ready', store: 'redis' })
+})
+
+test('what replicas may have answered says so, and checks never do', async () => {
+  const cluster = await startRedisCluster({ primaries: 1 })
+  onTestFinished(() => cluster.stop())
+  const redis = `redis+cluster://127.0.0.1:${cluster.addresses[0]?.port}`
+  const { check, post } = await serveFile(RULES, { ...PATIENT, redis, redisReads: 'replicas' })
+  expect((await check({ client_id: 'alice' })).stale).toBeUndefined()
+  expect(await check({ client_id: 'alice', dry_run: true })).toMatchObject({ allowed: true, remaining: 4, stale: true })
+  const explained = await post(EXPLAIN_PATH, { client_id: 'alice' }, ADMIN_TOKEN)
+  expect(explained.body).toMatchObject({ answer: { allowed: true, stale: true }, source: 'store' })
 })
 
 test('a rule is pinned to the Redis that --store names, and its memory is visible', async () => {

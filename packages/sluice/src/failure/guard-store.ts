@@ -25,7 +25,11 @@ export type GuardOptions = {
   readonly clock?: Clock | undefined
   readonly timers?: Timers | undefined
   readonly random?: (() => number) | undefined
+  /** Where answers may be had that are perhaps behind, instead of the store. Says nothing about the store itself. */
+  readonly replicas?: Peek | undefined
 }
+
+export type Peek = (charges: readonly Charge[]) => Promise<Taken>
 
 /** What is asked of the store, what is answered without it, and what is done with an answer that comes too late. */
 type Question = {
@@ -55,6 +59,7 @@ export function guardStore(store: Store, options: GuardOptions = {}): GuardedSto
 
 class GuardStore implements GuardedStore {
   readonly #store: Store
+  readonly #replicas: Peek | undefined
   readonly #timers: Timers
   #deadlineMs: number
   readonly #local: SyncStore
@@ -67,6 +72,7 @@ class GuardStore implements GuardedStore {
   constructor(store: Store, options: GuardOptions) {
     const { deadlineMs = DEADLINE_MS, nodes = 1, onTransition = () => {} } = options
     this.#store = store
+    this.#replicas = options.replicas
     this.#timers = options.timers ?? systemTimers
     this.#deadlineMs = options.ready === undefined ? deadlineMs : Math.max(deadlineMs, STARTING_MS)
     this.#local = memoryStore({ maxKeys: LOCAL_KEYS_MAX, clock: options.clock ?? systemClock })
@@ -107,7 +113,8 @@ class GuardStore implements GuardedStore {
     })
   }
 
-  peek(charges: readonly Charge[]): Taken | Promise<Taken> {
+  peek(charges: readonly Charge[], mayBeStale = false): Taken | Promise<Taken> {
+    if (mayBeStale && this.#replicas !== undefined) return this.#replicas(charges).catch(() => this.peek(charges))
     return this.#answer({
       ask: () => this.#store.peek(charges),
       instead: () => this.#policy.peek(charges),

@@ -89,9 +89,9 @@ class LeaseStore implements LeasingStore {
     if (gives.length > 0) void this.#giveBack(gives)
   }
 
-  async peek(charges: readonly Charge[]): Promise<Taken> {
+  async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
     const nowMs = this.#nowMs()
-    const taken = await this.#store.peek(charges.map(asCharged))
+    const taken = await this.#store.peek(charges.map(asCharged), mayBeStale)
     const grants = taken.grants.map((grant, index) => {
       const held = this.#table.find(charges[index] as Charge)?.held(nowMs) ?? 0 // a grant per charge
       return { ...grant, remaining: grant.remaining + held }

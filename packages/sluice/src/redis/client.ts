@@ -23,6 +23,8 @@ export type Connection = {
   infos(): Promise<readonly string[]>
   /** Of a Cluster: who serves a slot at present, as far as is known. Without it, one server has all keys. */
   readonly primaryOf?: (slot: number) => string
+  /** The same as `send`, of a replica if there is one, for scripts that write nothing. Only where that is wanted. */
+  readonly read?: Connection['send'] | undefined
 }
 
 /** The part of an ioredis client that is used. */
@@ -66,9 +68,10 @@ export type RedisClient =
 /** How often node-redis asks the sentinels who is the primary, should it have missed that they said so. */
 const SENTINEL_SCAN_MS = 1000
 
-export function connect(client: RedisClient): Connection {
-  if (isIoRedisCluster(client)) return connectIoRedisCluster(client)
-  if (isNodeRedisCluster(client)) return connectNodeRedisCluster(client)
+/** `readsReplicas`: of a Cluster, what may be behind is asked of replicas. */
+export function connect(client: RedisClient, readsReplicas: boolean): Connection {
+  if (isIoRedisCluster(client)) return connectIoRedisCluster(client, readsReplicas)
+  if (isNodeRedisCluster(client)) return connectNodeRedisCluster(client, readsReplicas)
   if (isNodeRedisSentinel(client)) return connectNodeRedisSentinel(client)
   if (isIoRedis(client)) return connectIoRedis(client)
   if (isNodeRedis(client)) return connectNodeRedis(client)
@@ -124,6 +127,10 @@ function connectNodeRedisSentinel(client: NodeRedisSentinelLike): Connection {
 function firstAttempt(own: Pick<NodeRedisLike, 'on' | 'connect'>): Promise<void> {
   const failed = new Promise<void>((resolve) => void own.on('error', () => resolve()))
   return attempt(Promise.race([own.connect(), failed]))
+}
+
+export function isCluster(client: RedisClient): boolean {
+  return isIoRedisCluster(client) || isNodeRedisCluster(client)
 }
 
 function isIoRedis(client: RedisClient): client is IoRedisLike {

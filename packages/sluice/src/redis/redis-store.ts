@@ -14,7 +14,7 @@ import { shardStore } from '../shards/shard-store.ts'
 import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
 import { BatchedStore } from './batched-store.ts'
 import type { BatchObserver } from './batcher.ts'
-import type { RedisClient } from './client.ts'
+import { isCluster, type RedisClient } from './client.ts'
 import { GuardedRedis, type ShardState, type ShardTransition } from './guarded-redis.ts'
 import { KeyNames } from './key.ts'
 import type { RedisFacts } from './redis-facts.ts'
@@ -30,6 +30,8 @@ export type RedisStoreOptions = BatchObserver & {
   readonly clock?: Clock
   /** How long a take may wait for Redis before the rules' `on_fail` decides; 0: for ever, and failures are errors. */
   readonly deadlineMs?: number
+  /** Of a Cluster: who answers `peek` and `explain`. Replicas may be behind, so such an answer says `stale`. */
+  readonly readFrom?: 'primaries' | 'replicas'
   /** Whether units of leased rules are held ahead of need; without it every check asks Redis. */
   readonly leases?: boolean
   /** How many nodes share the limits, for rules with `consistency: local` or `on_fail: local`. */
@@ -66,9 +68,14 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   const { deadlineMs = DEADLINE_MS, nodes = 1 } = options
   check('deadlineMs', deadlineMs, 'give milliseconds, 0 for no deadline', () => deadlineMs >= 0 && deadlineMs < 60_000)
   check('nodes', nodes, 'give a whole number of at least 1', () => Number.isInteger(nodes) && nodes >= 1)
+  const { readFrom = 'primaries' } = options
+  check('readFrom', readFrom, 'use "primaries", or "replicas" with a client of a Cluster', () => {
+    return readFrom === 'primaries' || (readFrom === 'replicas' && [client, ...Object.values(stores)].some(isCluster))
+  })
+  const readsReplicas = readFrom === 'replicas'
   const names = new KeyNames(prefix, options.keySecret ?? 'sluice')
   const open = ([name, own]: [string, RedisClient]): GuardedRedis => {
-    const batched = new BatchedStore(own, { ...options, connections, names, clock: options.clock })
+    const batched = new BatchedStore(own, { ...options, connections, names, clock: options.clock, readsReplicas })
     return new GuardedRedis(name, batched, { ...options, deadlineMs, nodes, names })
   }
   const all = [[DEFAULT_STORE, client] as [string, RedisClient], ...Object.entries(stores)].map(open)
@@ -131,8 +138,8 @@ class LayeredStore implements RedisStore {
     return this.#outer.takeSync?.(take)
   }
 
-  peek(charges: readonly Charge[]): Taken | Promise<Taken> {
-    return this.#outer.peek(charges)
+  peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
+    return this.#outer.peek(charges, mayBeStale)
   }
 
   give(gives: readonly Give[], opId?: string): void | Promise<void> {

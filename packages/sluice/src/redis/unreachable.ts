@@ -5,10 +5,10 @@
 const PATIENCE_MS = 2000
 
 /** The same promise, rejected when it takes too long. */
-export function inPatience<T>(asked: Promise<T>): Promise<T> {
+export function inPatience<T>(asked: Promise<T>, ms: number = PATIENCE_MS): Promise<T> {
   let stop: (() => void) | undefined
   const late = new Promise<never>((_resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`no answer within ${PATIENCE_MS} ms`)), PATIENCE_MS)
+    const timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms)
     stop = () => clearTimeout(timer)
   })
   return Promise.race([asked, late]).finally(stop)

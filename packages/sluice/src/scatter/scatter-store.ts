@@ -72,9 +72,14 @@ class ScatterStore implements Store {
     return place === undefined ? this.#takeApart(take) : place.store.take(take)
   }
 
-  async peek(charges: readonly Charge[]): Promise<Taken> {
-    const answers = await Promise.all(this.#parts(charges).map(async (part) => ({ part, taken: await peeked(part) })))
-    return combined(charges, answers, answers.every(agrees))
+  async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
+    const answers = await Promise.all(
+      this.#parts(charges).map(async (part) => {
+        return { part, taken: await part.place.store.peek(part.charges, mayBeStale) }
+      }),
+    )
+    const stale = answers.some(({ taken }) => taken.stale)
+    return { ...combined(charges, answers, answers.every(agrees)), stale }
   }
 
   async give(gives: readonly Give[], opId?: string): Promise<void> {
@@ -175,10 +180,6 @@ class ScatterStore implements Store {
     })
     await Promise.all(given)
   }
-}
-
-async function peeked({ place, charges }: Part): Promise<Taken> {
-  return place.store.peek(charges)
 }
 
 /** At most once, like every give: units that are lost on the way err low. */
