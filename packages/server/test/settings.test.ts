@@ -178,7 +178,8 @@ describe('settings', () => {
     ],
     [
       ['--redis', 'redis://h', '--redis-reads', 'replicas'],
-      '--redis-reads: remove it, or give a Cluster (redis+cluster://…): of others only the primary is asked (got "replicas")',
+      '--redis-reads: remove it, or give a Cluster (redis+cluster://…): ' +
+        'of others only the primary is asked (got "replicas")',
     ],
     [
       [...IN_EU, '--region', 'ap'],

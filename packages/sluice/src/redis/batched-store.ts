@@ -89,7 +89,9 @@ export class BatchedStore implements Store {
   }
 
   async facts(): Promise<RedisFacts> {
-    return factsOf(await inPatience(this.#connections[0]?.infos() ?? Promise.resolve([])))
+    const infos = await inPatience(this.#connections[0]?.infos() ?? Promise.resolve([]))
+    if (infos.length === 0) throw new LimiterError('STORE_UNAVAILABLE', 'no primary is known yet')
+    return factsOf(infos)
   }
 
   async close(): Promise<void> {

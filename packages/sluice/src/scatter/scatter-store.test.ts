@@ -78,7 +78,7 @@ test('what a place counted by itself while its store was away goes back if anoth
   expect(peeked).toMatchObject({ source: 'local', grants: [{ remaining: 10 }] })
 })
 
-test('a permit that an earlier take holds stays when the same request is refused; what came with it goes back', async () => {
+test('a permit of an earlier take stays when the same request is refused; what came with it goes back', async () => {
   const { store, remaining } = bench()
   const op = { id: 'request' }
   expect(await store.take({ charges: [chargeOf(permit), chargeOf(mine)], op })).toMatchObject({ granted: true })

@@ -1,4 +1,5 @@
-// Reads that only tell somebody may come from replicas of a Cluster: marked, and never taken for the state of a primary.
+// Reads that only tell somebody may come from replicas of a Cluster: marked, and never taken for the state of a
+// primary.
 
 import { Cluster, Redis } from 'ioredis'
 import { createCluster } from 'redis'
