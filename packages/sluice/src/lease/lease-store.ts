@@ -268,7 +268,9 @@ class LeaseStore implements LeasingStore {
       if (paid[index] !== undefined) continue
       const leased = charge.limit.lease !== undefined && charge.kind !== 'force'
       // A strict bucket is known here if it has refused: then one asks, and the others wait for what it hears.
-      const row = leased ? this.#table.rowFor(charge, nowMs, gives) : this.#table.rowOf(charge)
+      const known = leased ? this.#table.rowFor(charge, nowMs, gives) : this.#table.rowOf(charge)
+      // While others ask for a batch, no more than is needed: all batches together might be more than there is.
+      const row = this.#table.askingOf(known) === undefined ? known : -1
       let extra = 0
       if (row >= 0) {
         this.#table.ask(row, ABOUT_TO_ASK)
