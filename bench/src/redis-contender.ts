@@ -23,7 +23,7 @@ export async function sluiceOnRedis(place: string, calls: number, rules: number)
 export async function sluiceUnbatched(port: string, calls: number): Promise<Contender> {
   const client = new Redis(Number(port), { lazyConnect: true })
   client.setMaxListeners(IN_FLIGHT + 10)
-  Object.assign(client, { duplicate: () => client }) // whoever wants a connection of his own gets this one
+  Object.assign(client, { duplicate: () => client }) // a duplicate is this one
   const limiters = await Promise.all(Array.from({ length: IN_FLIGHT }, () => strictLimiter(client, 1)))
   let turn = 0
   return inFlight(calls, (take) => {

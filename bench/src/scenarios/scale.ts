@@ -45,7 +45,7 @@ async function costsOf(bed: ServiceBed, rounds: number): Promise<Costs> {
   const emptyBytes = await bed.redis.usedBytes()
   await bed.check(freshKeys(USERS, each(USERS)))
   const bytesPerUser = ((await bed.redis.usedBytes()) - emptyBytes) / USERS
-  // Nobody comes twice while his lease lasts: as many users as there are checks in a round, each once.
+  // Nobody comes twice while their lease lasts: as many users as there are checks in a round, each once.
   const seldom = await repeated(rounds, (round) =>
     bed.check(freshKeys(CHECKS, each(CHECKS)).map((user) => `${round}_${user}`)),
   )

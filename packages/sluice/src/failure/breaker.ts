@@ -78,7 +78,7 @@ export class Breaker {
     try {
       this.#onTransition({ state, afterMs, answered })
     } catch {
-      // Whoever listens is on his own: a check must not fail because of him.
+      // A check must not fail because of whoever listens.
     }
   }
 }

@@ -5,6 +5,7 @@
 import { givesBack } from '../algorithms/grant.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
+import { giveQuietly } from '../store/give-quietly.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { SyncStore } from '../store/parted-store.ts'
 import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
@@ -229,7 +230,7 @@ class GuardStore implements GuardedStore {
     const gives = givesBack(charges, taken, needed)
     if (gives.length === 0) return
     this.#counts.late_returns += 1
-    void Promise.resolve(this.#store.give(gives, op?.id)).catch(() => {})
+    void giveQuietly(this.#store, gives, op?.id)
   }
 }
 

@@ -3,6 +3,8 @@
 // set aside goes back if it refuses. The bounds are in algorithms/lease-terms.ts.
 
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
+import { promised } from '../maybe.ts'
+import { giveQuietly } from '../store/give-quietly.ts'
 import {
   type BucketName,
   type Charge,
@@ -374,27 +376,17 @@ class LeaseStore implements LeasingStore {
     if (gives.length > 0) void this.#giveBack(gives)
   }
 
-  /** At most once, like every give: units that are lost on the way err low. */
   async #giveBack(gives: readonly Give[]): Promise<void> {
     this.#counts.returned += gives.length
     const given: Promise<unknown>[] = []
     for (let start = 0; start < gives.length; start += GIVES_MAX) {
-      given.push(promised(() => this.#store.give(gives.slice(start, start + GIVES_MAX))))
+      given.push(giveQuietly(this.#store, gives.slice(start, start + GIVES_MAX)))
     }
-    await Promise.allSettled(given)
+    await Promise.all(given)
   }
 }
 
 /** A bucket as the store knows it. */
 function asCharged<B extends BucketName>(bucket: B): B {
   return { ...bucket, limit: chargedLimit(bucket.limit) }
-}
-
-/** A store may throw at once. */
-function promised<T>(work: () => T | Promise<T>): Promise<T> {
-  try {
-    return Promise.resolve(work())
-  } catch (error) {
-    return Promise.reject(error)
-  }
 }

@@ -69,7 +69,7 @@ export class Lease {
     this.#set(ASKED_MS, Number.NEGATIVE_INFINITY)
   }
 
-  /** Somebody came for units: if he comes back soon, it is worth asking for some. */
+  /** Somebody came for units: if they come back soon, it is worth asking for some. */
   note(nowMs: number): void {
     this.#set(ASKED_MS, nowMs)
   }

@@ -68,6 +68,10 @@ export type RedisClient =
 /** How often node-redis asks the sentinels who is the primary, should it have missed that they said so. */
 const SENTINEL_SCAN_MS = 1000
 
+export function isCluster(client: RedisClient): boolean {
+  return isIoRedisCluster(client) || isNodeRedisCluster(client)
+}
+
 /** `readsReplicas`: of a Cluster, what may be behind is asked of replicas. */
 export function connect(client: RedisClient, readsReplicas: boolean): Connection {
   if (isIoRedisCluster(client)) return connectIoRedisCluster(client, readsReplicas)
@@ -127,10 +131,6 @@ function connectNodeRedisSentinel(client: NodeRedisSentinelLike): Connection {
 function firstAttempt(own: Pick<NodeRedisLike, 'on' | 'connect'>): Promise<void> {
   const failed = new Promise<void>((resolve) => void own.on('error', () => resolve()))
   return attempt(Promise.race([own.connect(), failed]))
-}
-
-export function isCluster(client: RedisClient): boolean {
-  return isIoRedisCluster(client) || isNodeRedisCluster(client)
 }
 
 function isIoRedis(client: RedisClient): client is IoRedisLike {

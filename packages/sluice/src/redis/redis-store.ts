@@ -18,6 +18,7 @@ import { isCluster, type RedisClient } from './client.ts'
 import { GuardedRedis, type ShardState, type ShardTransition } from './guarded-redis.ts'
 import { KeyNames } from './key.ts'
 import type { RedisFacts } from './redis-facts.ts'
+import { SlotGroups } from './slot-groups.ts'
 
 export type RedisStoreOptions = BatchObserver & {
   /** Connections to Redis; requests are spread over them turn by turn. */
@@ -73,8 +74,9 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
     return readFrom === 'primaries' || (readFrom === 'replicas' && [client, ...Object.values(stores)].some(isCluster))
   })
   const readsReplicas = readFrom === 'replicas'
-  const names = new KeyNames(prefix, options.keySecret ?? 'sluice')
+  const { keySecret = 'sluice' } = options
   const open = ([name, own]: [string, RedisClient]): GuardedRedis => {
+    const names = new KeyNames(prefix, keySecret, isCluster(own) ? new SlotGroups(keySecret) : undefined)
     const batched = new BatchedStore(own, { ...options, connections, names, clock: options.clock, readsReplicas })
     return new GuardedRedis(name, batched, { ...options, deadlineMs, nodes, names })
   }

@@ -1,11 +1,12 @@
 // A store around several: each bucket has its place, a take that concerns several places is made in each of them, and
 // what was taken goes back where it came from if one of them refuses. Low for a moment, never high.
 //
-// Whoever is refused by a bucket of his own must not hold units of one that he shares with others, not even for a
+// A client that is refused by a bucket of its own must not hold units of one that it shares with others, not even for a
 // moment: so the places of single clients are asked first, and shared ones only if all of those have granted.
 
 import { givesBack } from '../algorithms/grant.ts'
 import { systemTimers, type Timers } from '../clock.ts'
+import { giveQuietly } from '../store/give-quietly.ts'
 import {
   type BucketName,
   type Charge,
@@ -158,7 +159,7 @@ class ScatterStore implements Store {
       failed ??= settled.find((one) => one.status === 'rejected')
       granted &&= failed === undefined && answers.every(agrees)
     }
-    for (const { place, gives: own } of parts) if (own.length > 0 && !sent.has(own)) void giveQuietly(place, own)
+    for (const { place, gives: own } of parts) if (own.length > 0 && !sent.has(own)) void giveQuietly(place.store, own)
     const back = granted ? undefined : this.#takeBack(answers, op?.id)
     // Or a second try, over another connection, might take the permit that is being released for its own.
     if (op !== undefined) await back
@@ -176,17 +177,10 @@ class ScatterStore implements Store {
       const gives = givesBack(part.charges, taken, (charge) => (stays(charge) ? charge.max : 0))
       if (gives.length === 0) return undefined
       this.#counts.taken_back += 1
-      return giveQuietly(part.place, gives, taken.replayed ? undefined : opId)
+      return giveQuietly(part.place.store, gives, taken.replayed ? undefined : opId)
     })
     await Promise.all(given)
   }
-}
-
-/** At most once, like every give: units that are lost on the way err low. */
-async function giveQuietly({ store }: Place, gives: readonly Give[], opId?: string): Promise<void> {
-  try {
-    await store.give(gives, opId)
-  } catch {} // nobody waits for it
 }
 
 function rankOf({ charges }: Part): (typeof ORDER)[number] {

@@ -5,6 +5,7 @@
 import { sumOf } from '../algorithms/grant.ts'
 import type { Limit } from '../algorithms/limit.ts'
 import { systemTimers, type Timers } from '../clock.ts'
+import { andThen } from '../maybe.ts'
 import {
   type BucketName,
   type Charge,
@@ -56,10 +57,10 @@ class ShardStore implements Store {
     if (!isSplit(take.charges)) return this.#store.take(take)
     // Both tries share one deadline.
     const first = this.#first(take, take.askedMs ?? this.#timers.nowMs())
-    return after(this.#store.take(first), (taken) => {
+    return andThen(this.#store.take(first), (taken) => {
       const second = this.#second(take, first, taken)
       if (second === undefined) return asWhole(take, first, taken)
-      return after(this.#store.take(second), (retaken) =>
+      return andThen(this.#store.take(second), (retaken) =>
         eitherOf(asWhole(take, first, taken), asWhole(take, second, retaken)),
       )
     })
@@ -73,7 +74,7 @@ class ShardStore implements Store {
   peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
     if (!isSplit(charges)) return this.#store.peek(charges, mayBeStale)
     const parts = charges.map((charge) => charge.limit.shards?.map((limit) => ({ ...charge, limit })) ?? [charge])
-    return after(this.#store.peek(parts.flat(), mayBeStale), ({ nowUs, grants, source, replayed, stale }) => {
+    return andThen(this.#store.peek(parts.flat(), mayBeStale), ({ nowUs, grants, source, replayed, stale }) => {
       let at = 0
       const sums = parts.map(({ length }) => {
         at += length
@@ -175,9 +176,4 @@ function eitherOf(first: Taken, second: Taken): Taken {
     return grant.short === 'now' && other.short === 'now' && other.retryAfterUs < grant.retryAfterUs ? other : grant
   })
   return { ...second, grants }
-}
-
-/** Goes on at once where there is nothing to wait for. */
-function after<A, B>(value: A | Promise<A>, next: (value: A) => B | Promise<B>): B | Promise<B> {
-  return value instanceof Promise ? value.then(next) : next(value)
 }
