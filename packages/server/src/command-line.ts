@@ -36,6 +36,7 @@ export function readSettings<S>(of: SettingsTable<S>, args: readonly string[], e
   }
   const values = entries.map(([name, setting]) => [name, settingValue(setting, given.get(name), faults)] as const)
   for (const name of given.keys()) refuseIgnored(name, table, given, faults)
+  if (faults.length === 0) refuseClashes(table, Object.fromEntries(values), given, faults)
   if (faults.length > 0) return { kind: 'wrong', faults }
   // One value per entry of the table, each of the type that its own `read` and `fallback` return.
   const settings = Object.fromEntries(values) as unknown as S
@@ -94,6 +95,15 @@ function refuseIgnored(name: string, table: Table, given: ReadonlyMap<string, Gi
   }
   if (excludes !== undefined && given.has(excludes)) {
     faults.push({ field: place, value, fix: `remove it: it does nothing with --${table[excludes]?.flag}` })
+  }
+}
+
+/** Each by itself is right, but not together. */
+function refuseClashes(table: Table, all: object, given: ReadonlyMap<string, Given>, faults: Fault[]): void {
+  for (const [name, { place, text }] of given) {
+    const { clash, secret } = table[name] ?? {}
+    const fix = clash?.(all)
+    if (fix !== undefined) faults.push({ field: place, value: secret ? undefined : text, fix })
   }
 }
 

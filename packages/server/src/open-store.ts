@@ -24,7 +24,7 @@ export const CONNECT_MS_MAX = 2000
 
 export type StoreSettings = Pick<
   Settings,
-  'redis' | 'stores' | 'redisConnections' | 'storeDeadlineMs' | 'nodes' | 'workers' | 'maxKeys'
+  'redis' | 'stores' | 'redisConnections' | 'redisReads' | 'storeDeadlineMs' | 'nodes' | 'workers' | 'maxKeys'
 >
 
 export async function openStore(settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
@@ -44,7 +44,7 @@ function inMemory({ maxKeys, nodes }: StoreSettings): OpenStore {
 
 /** Redis may be down: the service starts all the same, says so in /readyz, and works as soon as Redis does. */
 async function openRedis(url: string, settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
-  const { redisConnections: connections = 1, storeDeadlineMs, workers } = settings
+  const { redisConnections: connections = 1, redisReads: readFrom = 'primaries', storeDeadlineMs, workers } = settings
   const nodes = settings.nodes ?? workers // each worker is a node
   const { redisStore } = await import('sluice/redis')
   const client = await redisClient(url, CONNECT_MS_MAX)
@@ -57,6 +57,7 @@ async function openRedis(url: string, settings: StoreSettings, metrics: Metrics,
   const store = redisStore(client, {
     stores,
     connections,
+    readFrom,
     ...(storeDeadlineMs === undefined ? {} : { deadlineMs: storeDeadlineMs }),
     ...(nodes === undefined ? {} : { nodes }),
     onTransition: ({ state, afterMs, answered, store: name, shard }) => {
@@ -100,8 +101,7 @@ async function openRedis(url: string, settings: StoreSettings, metrics: Metrics,
 
 /** A Redis that cannot be asked now is in trouble that is told elsewhere. */
 async function warnOfEviction(store: RedisStore, log: Log): Promise<void> {
-  const all = await store.facts().catch(() => ({}))
-  for (const [name, { mayEvict, policy }] of Object.entries(all)) {
+  for (const [name, { mayEvict, policy }] of Object.entries(await store.facts())) {
     if (!mayEvict) continue
     const advice = 'Redis drops live buckets when its memory is full, and whoever owns them starts anew'
     log.warn({ store: name, policy }, `${advice}: set maxmemory-policy noeviction`)

@@ -18,9 +18,8 @@ export function registerRedis(registry: Registry, redis: () => Pick<RedisStore, 
       void redis()
         ?.facts()
         .then((latest) => {
-          known = latest
+          known = { ...known, ...latest } // the last that is known stands; that one does not answer is told elsewhere
         })
-        .catch(() => {}) // the last that is known stands; that Redis does not answer is told elsewhere
     }
     return Object.entries(known)
   }

@@ -20,16 +20,20 @@ export const REDIS_URL_FIX: string =
 const SCHEME = '(?<tls>rediss?)\\+(?<kind>cluster|sentinel)'
 const ACCESS = '(?:(?<user>[^:@/]*)(?::(?<password>[^@/]*))?@)?'
 const SEVERAL = new RegExp(`^${SCHEME}://${ACCESS}(?<hosts>[^/@]+)/?(?<rest>[^?#]*)$`)
-const ADDRESS = /^(?<host>\[[0-9a-fA-F:.]+\]|[^:[\]\s]+)(?::(?<port>\d{1,5}))?$/
+const ADDRESS = /^(?<host>\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?<port>\d{1,5}))?$/
 const DEFAULT_PORTS = { cluster: 6379, sentinel: 26_379 } as const
 
 export function isRedisUrl(text: string): boolean {
   return readRedisUrl(text) !== undefined
 }
 
+export function isClusterUrl(text: string): boolean {
+  return readRedisUrl(text)?.kind === 'cluster'
+}
+
 /** Undefined when the text is no such URL. */
 function readRedisUrl(text: string): RedisPlace | undefined {
-  if (/^rediss?:\/\/\S+$/.test(text)) return URL.canParse(text) ? { kind: 'single', url: text } : undefined
+  if (/^rediss?:\/\//.test(text)) return isSingle(text) ? { kind: 'single', url: text } : undefined
   const found = SEVERAL.exec(text)?.groups
   const kind = found?.kind === 'cluster' || found?.kind === 'sentinel' ? found.kind : undefined
   if (found === undefined || kind === undefined) return undefined
@@ -45,6 +49,13 @@ function readRedisUrl(text: string): RedisPlace | undefined {
     ...rest,
   }
   return { kind, nodes, access }
+}
+
+/** One host, not several, and a database by its number. */
+function isSingle(text: string): boolean {
+  if (/\s/.test(text) || !URL.canParse(text)) return false
+  const { host, pathname } = new URL(text)
+  return readAddress(host, DEFAULT_PORTS.cluster) !== undefined && /^\/?\d{0,4}$/.test(pathname)
 }
 
 /** A client that connects when the store does. */

@@ -5,7 +5,8 @@ import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { ACCESS_SETTINGS } from './access-settings.ts'
 import { CLIENT_SETTINGS, type ClientSettings } from './client-settings.ts'
-import { isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
+import { isClusterUrl, isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
+import { REGION_SETTINGS } from './region-settings.ts'
 import { isEtcdUrl } from './rules/etcd/etcd-address.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
@@ -20,6 +21,7 @@ export type Settings = ClientSettings & {
   /** Other servers, by the name that rules know them by. */
   readonly stores: Readonly<Record<string, string>> | undefined
   readonly redisConnections: number | undefined
+  readonly redisReads: 'primaries' | 'replicas' | undefined
   readonly storeDeadlineMs: number | undefined
   readonly region: string | undefined
   readonly regionWeights: Readonly<Record<string, number>> | undefined
@@ -63,14 +65,13 @@ export type Setting<T, Name extends string = keyof Settings> = {
   readonly needs?: Name | readonly Name[]
   readonly needsOneOf?: readonly Name[]
   readonly excludes?: Name
+  /** What is to be done if it does not go with the others; undefined if it does. */
+  readonly clash?: (all: Partial<Settings>) => string | undefined
   /** May be given several times; their texts are joined by spaces. */
   readonly repeats?: true
   /** Never shown, not even to say that it is wrong. */
   readonly secret?: true
 }
-
-const REGION_NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/
-const WEIGHTS_FIX = 'give each region a weight from 0 to 1, together at most 1: eu=0.6,us=0.4'
 
 export type SettingsTable<S> = { readonly [K in keyof S]: Setting<S[K], Extract<keyof S, string>> }
 
@@ -147,7 +148,9 @@ export const SETTINGS: SettingsTable<Settings> = {
     fallback: () => undefined,
     shownFallback: '',
     read: readStores,
-    fix: 'give a name other than default and a URL of Redis, such as hot=redis://127.0.0.1:6380',
+    fix:
+      'give each a name of its own, of a-z, 0-9, "_", "." and "-" but not default, and a URL of Redis, ' +
+      'such as hot=redis://127.0.0.1:6380',
     needs: 'redis',
     secret: true,
     repeats: true,
@@ -163,6 +166,21 @@ export const SETTINGS: SettingsTable<Settings> = {
     fix: 'give a whole number from 1 to 64',
     needs: 'redis',
   },
+  redisReads: {
+    flag: 'redis-reads',
+    env: 'SLUICE_REDIS_READS',
+    value: 'primaries|replicas',
+    help: 'Of a Cluster: who answers dry runs and explanations. Answers of replicas may be behind, and say `stale`.',
+    fallback: () => undefined,
+    shownFallback: 'primaries',
+    read: (text) => (text === 'primaries' || text === 'replicas' ? text : undefined),
+    fix: 'use primaries or replicas',
+    needs: 'redis',
+    clash: ({ redisReads, redis = '', stores = {} }) => {
+      if (redisReads !== 'replicas' || [redis, ...Object.values(stores)].some(isClusterUrl)) return undefined
+      return 'remove it, or give a Cluster (redis+cluster://…): of others only the primary is asked'
+    },
+  },
   storeDeadlineMs: {
     flag: 'store-deadline-ms',
     env: 'SLUICE_STORE_DEADLINE_MS',
@@ -174,84 +192,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     fix: 'give milliseconds from 1 to 10000',
     needs: 'redis',
   },
-  region: {
-    flag: 'region',
-    env: 'SLUICE_REGION',
-    value: '<name>',
-    help: 'The region this node is in: rules with spread: global are shared with the others.',
-    fallback: () => undefined,
-    shownFallback: '',
-    read: (text) => (REGION_NAME.test(text) ? text : undefined),
-    fix: 'give 1 to 32 characters of a-z, 0-9, "_" and "-"',
-    needs: ['redis', 'regionWeights', 'globalRedis'],
-  },
-  regionWeights: {
-    flag: 'region-weights',
-    env: 'SLUICE_REGION_WEIGHTS',
-    value: '<name=weight,…>',
-    help: 'All regions, and how the home share of a limit is split between them: eu=0.6,us=0.4.',
-    fallback: () => undefined,
-    shownFallback: '',
-    read: readWeights,
-    fix: WEIGHTS_FIX,
-    needs: 'region',
-  },
-  homeShare: {
-    flag: 'home-share',
-    env: 'SLUICE_HOME_SHARE',
-    value: '<share>',
-    help: 'How much of a limit is split by weight, and kept when a region is cut off; regions lease the rest.',
-    fallback: () => undefined,
-    shownFallback: '0.1',
-    read: readShare,
-    fix: 'give a number from 0 to 1',
-    needs: 'region',
-  },
-  nextRegionWeights: {
-    flag: 'next-region-weights',
-    env: 'SLUICE_NEXT_REGION_WEIGHTS',
-    value: '<name=weight,…>',
-    help: 'Weights that are to come: until they replace the others, each region has the smaller part of both.',
-    fallback: () => undefined,
-    shownFallback: '',
-    read: readWeights,
-    fix: WEIGHTS_FIX,
-    needs: 'region',
-  },
-  nextHomeShare: {
-    flag: 'next-home-share',
-    env: 'SLUICE_NEXT_HOME_SHARE',
-    value: '<share>',
-    help: 'The same for the home share.',
-    fallback: () => undefined,
-    shownFallback: '',
-    read: readShare,
-    fix: 'give a number from 0 to 1',
-    needs: 'region',
-  },
-  globalRedis: {
-    flag: 'global-redis',
-    env: 'SLUICE_GLOBAL_REDIS_URL',
-    value: '<url>',
-    help: 'Redis that all regions lease from.',
-    fallback: () => undefined,
-    shownFallback: '',
-    read: (text) => (isRedisUrl(text) ? text : undefined),
-    fix: REDIS_URL_FIX,
-    needs: 'region',
-    secret: true,
-  },
-  globalDeadlineMs: {
-    flag: 'global-deadline-ms',
-    env: 'SLUICE_GLOBAL_DEADLINE_MS',
-    value: '<ms>',
-    help: 'How long a check may wait for the global Redis, if nothing is left in its region.',
-    fallback: () => undefined,
-    shownFallback: '250',
-    read: (text) => readInteger(text, 1, 10_000),
-    fix: 'give milliseconds from 1 to 10000',
-    needs: 'region',
-  },
+  ...REGION_SETTINGS,
   nodes: {
     flag: 'nodes',
     env: 'SLUICE_NODES',
@@ -346,26 +287,11 @@ export function readInteger(text: string, min: number, max: number): number | un
 }
 
 function readStores(text: string): Readonly<Record<string, string>> | undefined {
-  const stores: Record<string, string> = {}
-  for (const one of text.split(/\s+/).filter((part) => part !== '')) {
+  const stores = new Map<string, string>()
+  for (const one of text.trim().split(/\s+/)) {
     const [, name = '', url = ''] = /^([a-z0-9_.-]{1,64})=(.*)$/.exec(one) ?? []
-    if (!isRedisUrl(url) || name === 'default' || Object.hasOwn(stores, name)) return undefined
-    stores[name] = url
+    if (!isRedisUrl(url) || name === 'default' || stores.has(name)) return undefined
+    stores.set(name, url)
   }
-  return stores
-}
-
-function readShare(text: string): number | undefined {
-  const value = /^\d(\.\d{1,6})?$/.test(text) ? Number(text) : Number.NaN
-  return value <= 1 ? value : undefined
-}
-
-function readWeights(text: string): Readonly<Record<string, number>> | undefined {
-  const pairs = text.split(',').map((pair) => pair.split('='))
-  const weights = pairs.map(([name = '', weight = '', ...more]) => {
-    return [name, REGION_NAME.test(name) && more.length === 0 ? readShare(weight) : undefined] as const
-  })
-  const sum = weights.reduce((total, [, weight]) => total + Math.round((weight ?? Number.NaN) * 1e6), 0)
-  if (!(sum <= 1e6) || new Set(weights.map(([name]) => name)).size < weights.length) return undefined
-  return Object.fromEntries(weights) as Record<string, number> // none is undefined, or there were no sum
+  return Object.fromEntries(stores) // `__proto__` is a name like any other here
 }

@@ -39,6 +39,7 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   redis: ['redis://127.0.0.1:6379', 'redis://127.0.0.1:6379'],
   stores: ['hot=redis://127.0.0.1:6380', { hot: 'redis://127.0.0.1:6380' }, ['--redis', 'redis://h']],
   redisConnections: ['4', 4, ['--redis', 'redis://h']],
+  redisReads: ['replicas', 'replicas', ['--redis', 'redis+cluster://h']],
   storeDeadlineMs: ['50', 50, ['--redis', 'redis://h']],
   region: ['eu', 'eu', ['--redis', 'redis://h', '--region-weights', 'eu=1', '--global-redis', 'redis://g']],
   regionWeights: ['eu=0.6,us=0.4', { eu: 0.6, us: 0.4 }, IN_EU.filter((text) => !text.includes('weights'))],
@@ -113,6 +114,15 @@ describe('settings', () => {
     expect(settingsOf([...workers, '--database', 'postgres://h/d']).workers).toBe(2)
   })
 
+  test('any name that is allowed names a store, and a region that is to come is one', () => {
+    const { stores } = settingsOf(['--redis', 'redis://h', '--store', '__proto__=redis://a', '--store=b=redis://b'])
+    expect(Object.entries(stores ?? {})).toEqual([
+      ['__proto__', 'redis://a'],
+      ['b', 'redis://b'],
+    ])
+    expect(settingsOf([...IN_EU, '--region', 'ap', '--next-region-weights', 'ap=1']).region).toBe('ap')
+  })
+
   test('all mistakes are told at once, each with its place, its value and what to do', () => {
     const args = [
       '--prot',
@@ -153,11 +163,28 @@ describe('settings', () => {
     [['--port', '0x50'], '--port: give a port from 0 to 65535 (got "0x50")'],
     [['--host', 'a b'], '--host: give a host name or an address, such as 127.0.0.1 (got "a b")'],
     [['--redis-connections', '2'], '--redis-connections: remove it, or give --redis: it needs that (got "2")'],
-    ...['eu', 'eu=2', 'eu=0.6,us=0.5', 'eu=0.1,eu=0.1', 'EU=1', 'eu=1=1', ''].map((text): [string[], string] => [
-      [...IN_EU, '--region-weights', text],
-      `--region-weights: give each region a weight from 0 to 1, together at most 1: eu=0.6,us=0.4 (got "${text}")`,
-    ]),
-    [[...IN_EU, '--home-share', '1.5'], '--home-share: give a number from 0 to 1 (got "1.5")'],
+    ...['eu', 'eu=2', 'eu=0.6,us=0.5', 'eu=0.1,eu=0.1', 'EU=1', 'eu=1=1', 'eu=.5', 'eu=0.3333333', ''].map(
+      (text): [string[], string] => [
+        [...IN_EU, '--region-weights', text],
+        `--region-weights: ${SETTINGS.regionWeights.fix} (got "${text}")`,
+      ],
+    ),
+    ...['', 'hot', 'default=redis://h', 'hot=redis://:secret@h hot=redis://i', 'Hot=redis://h'].map(
+      (text): [string[], string] => [['--redis', 'redis://h', '--store', text], `--store: ${SETTINGS.stores.fix}`],
+    ),
+    [
+      [...IN_EU, '--home-share', '1.5'],
+      '--home-share: give a number from 0 to 1, with six decimals at most (got "1.5")',
+    ],
+    [
+      ['--redis', 'redis://h', '--redis-reads', 'replicas'],
+      '--redis-reads: remove it, or give a Cluster (redis+cluster://…): ' +
+        'of others only the primary is asked (got "replicas")',
+    ],
+    [
+      [...IN_EU, '--region', 'ap'],
+      '--region: give one that --region-weights or --next-region-weights names (got "ap")',
+    ],
     [['--global-redis', 'redis://:secret@g'], '--global-redis: remove it, or give --region: it needs that'],
     [IN_EU.slice(0, 3), '--region: remove it, or give --global-redis: it needs that (got "eu")'],
     [['--whatever'], '--whatever: unknown flag; --help lists all flags'],

@@ -3,7 +3,8 @@
 import { Redis } from 'ioredis'
 import { startRedis, startRedisCluster, startSentinels } from 'sluice/testing'
 import { expect, onTestFinished, test } from 'vitest'
-import { serveFile } from './service.ts'
+import { EXPLAIN_PATH } from '../src/http/explain.ts'
+import { ADMIN_TOKEN, serveFile } from './service.ts'
 
 const PATIENT = { storeDeadlineMs: 5000 }
 const STRICT = 'window_seconds: 3600, algorithm: fixed_window, consistency: strict'
@@ -35,6 +36,17 @@ test.each(Object.entries(KINDS))('two nodes on %s share one limit', async (_name
   expect((await nodes[0]?.get('/readyz'))?.body).toMatchObject({ status: 'ready', store: 'redis' })
 })
 
+test('what replicas may have answered says so, and checks never do', async () => {
+  const cluster = await startRedisCluster({ primaries: 1 })
+  onTestFinished(() => cluster.stop())
+  const redis = `redis+cluster://127.0.0.1:${cluster.addresses[0]?.port}`
+  const { check, post } = await serveFile(RULES, { ...PATIENT, redis, redisReads: 'replicas' })
+  expect((await check({ client_id: 'alice' })).stale).toBeUndefined()
+  expect(await check({ client_id: 'alice', dry_run: true })).toMatchObject({ allowed: true, remaining: 4, stale: true })
+  const explained = await post(EXPLAIN_PATH, { client_id: 'alice' }, ADMIN_TOKEN)
+  expect(explained.body).toMatchObject({ answer: { allowed: true, stale: true }, source: 'store' })
+})
+
 test('a rule is pinned to the Redis that --store names, and its memory is visible', async () => {
   const [first, second] = [
     await startRedis(),
@@ -54,4 +66,29 @@ test('a rule is pinned to the Redis that --store names, and its memory is visibl
   expect(logged.find(({ store }) => store === 'hot')?.msg).toContain('set maxmemory-policy noeviction')
   const metrics = async () => (await fetch(`${address}/metrics`)).text()
   await expect.poll(metrics).toContain('sluice_redis_may_evict{store="hot"} 1')
+})
+
+/** It accepts connections, and then says nothing until it is woken. */
+async function silentRedis(): Promise<{ readonly url: string; wake(): void }> {
+  const redis = await startRedis()
+  onTestFinished(() => redis.stop())
+  process.kill(redis.pid, 'SIGSTOP')
+  return { url: redis.url, wake: () => void process.kill(redis.pid, 'SIGCONT') }
+}
+
+test('a node starts though a Redis is silent or no sentinel can be reached, and uses it once it answers', async () => {
+  const [well, silent, sleeper] = [await startRedis(), await silentRedis(), await silentRedis()]
+  onTestFinished(() => well.stop())
+  const regions = { region: 'eu', regionWeights: { eu: 1 }, globalRedis: silent.url }
+  const rules = RULES.replaceAll(' }', ', on_fail: closed }')
+  const [alone] = await Promise.all([
+    serveFile(rules, { redis: sleeper.url }),
+    serveFile(rules, { redis: 'redis+sentinel://127.0.0.1:1,127.0.0.1:2/mymaster' }),
+    serveFile(rules, { ...PATIENT, redis: well.url, stores: { hot: silent.url } }),
+    serveFile(rules, { ...PATIENT, redis: well.url, ...regions }),
+  ])
+  expect(await alone.check({ client_id: 'alice' })).toMatchObject({ allowed: false, source: 'policy' })
+  expect((await alone.get('/readyz')).body).toMatchObject({ status: 'degraded' })
+  sleeper.wake()
+  await expect.poll(() => alone.check({ client_id: 'alice' }), { timeout: 20_000 }).toMatchObject({ allowed: true })
 })

@@ -44,6 +44,8 @@ export type Decision = {
   /** How long an admitted request should wait before it goes on (leaky bucket). */
   readonly delayMs: number
   readonly source: Source
+  /** Of a peek: it was read off a replica, or may have been, and so may be behind. */
+  readonly stale?: true | undefined
   /** Version of the rule set that decided. */
   readonly version: number
   readonly requestId: string
@@ -149,6 +151,10 @@ export class Decided implements Decision {
     return this.#taken.source
   }
 
+  get stale(): true | undefined {
+    return this.#taken.stale === true ? true : undefined
+  }
+
   get version(): number {
     return this.#plan.version
   }
@@ -203,8 +209,8 @@ export class Decided implements Decision {
   toJSON(): Decision {
     const { allowed, ruleId, limit, remaining, resetAfterMs, resetAtMs, retryAfterMs, delayMs, source } = this
     const numbers = { ruleId, limit, remaining, resetAfterMs, resetAtMs, retryAfterMs, delayMs }
-    const { version, requestId, outcomes } = this
-    return { allowed, ...numbers, source, version, requestId, outcomes }
+    const { version, requestId, outcomes, stale } = this
+    return { allowed, ...numbers, source, ...(stale && { stale }), version, requestId, outcomes }
   }
 
   /** The limit that is reported. */

@@ -131,7 +131,7 @@ class RuleLimiter implements Limiter, Decider {
 
   async peek(subject: Subject): Promise<Decision> {
     const plan = this.#plan(subject, undefined)
-    const taken = this.#known(plan) ?? (await this.#store.peek(plan.charges))
+    const taken = this.#known(plan) ?? (await this.#store.peek(plan.charges, true))
     return new Decided(this, plan, taken, plan.op?.id)
   }
 

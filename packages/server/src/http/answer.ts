@@ -15,6 +15,7 @@ export type CheckAnswer = {
   readonly rule_id?: string
   readonly delay_ms?: number
   readonly source?: string
+  readonly stale?: true
   /** With detail: every limit that was looked at. */
   readonly rules?: readonly PlainOutcome[]
 }
@@ -85,6 +86,7 @@ export function createAnswerText(): AnswerText {
     if (!allowed) text += refusalText(decision, notes)
     if (delayMs > 0) text += `,"delay_ms":${delayMs}`
     if (decision.source !== 'store' && limit !== null) text += `,"source":"${decision.source}"`
+    if (decision.stale) text += ',"stale":true'
     if (tellId) text += `,"request_id":${JSON.stringify(decision.requestId)}`
     return `${text}}`
   }

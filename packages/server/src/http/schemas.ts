@@ -190,6 +190,7 @@ export const CHECK_ANSWER: Schema = {
       enum: ['store', 'lease', 'local', 'policy'],
       description: 'Who decided, if not the store; with detail always.',
     },
+    stale: { type: 'boolean', description: 'Of a dry run: it may be behind, because a replica may have answered.' },
     version: { type: 'integer', description: 'detail: version of the rules that decided.' },
     rules: {
       type: 'array',

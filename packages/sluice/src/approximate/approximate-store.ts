@@ -82,13 +82,14 @@ class ApproximateStore implements Store {
     return this.takeSync(take) ?? this.#ask(take)
   }
 
-  async peek(charges: readonly Charge[]): Promise<Taken> {
+  async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
     const own = charges.filter(isOwn)
     const others = charges.filter((charge) => !isOwn(charge))
     const here = decidedHere(this.#local.peek(own))
     if (others.length === 0) return here
-    const taken = await this.#store.peek(others)
-    return { ...combined(charges, own, here, taken), granted: here.granted && taken.granted }
+    const taken = await this.#store.peek(others, mayBeStale)
+    const { stale } = taken
+    return { ...combined(charges, own, here, taken), granted: here.granted && taken.granted, stale }
   }
 
   /** Units that the store does not know of need not go back to it. */

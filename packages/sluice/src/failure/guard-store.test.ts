@@ -91,6 +91,27 @@ describe('while the store is away', () => {
   })
 })
 
+test('a permit that is granted too late is released: whoever was let pass meanwhile does not know of it', async () => {
+  const timers = handTimers()
+  const { store, next } = scriptedStore()
+  const memory = memoryStore()
+  const guarded = guardStore({ ...store, give: (gives, opId) => memory.give(gives, opId) }, { timers })
+  const take = { charges: [chargeOf({ algorithm: 'concurrency' })], op: { id: 'request' } }
+  let answer = () => {}
+  next(async () => {
+    const taken = memory.take(take)
+    await new Promise<void>((resolve) => {
+      answer = resolve
+    })
+    return taken
+  })
+  const taken = guarded.take(take)
+  timers.advance(15)
+  expect(await taken).toMatchObject({ granted: true, source: 'policy' })
+  answer()
+  await expect.poll(() => memory.peek(take.charges)).toMatchObject({ grants: [{ remaining: 4 }] })
+})
+
 describe('the deadline', () => {
   test('counts from when the check began to wait', async () => {
     const timers = handTimers()

@@ -26,7 +26,11 @@ export type GuardOptions = {
   readonly clock?: Clock | undefined
   readonly timers?: Timers | undefined
   readonly random?: (() => number) | undefined
+  /** Where answers may be had that are perhaps behind, instead of the store. Says nothing about the store itself. */
+  readonly replicas?: Peek | undefined
 }
+
+export type Peek = (charges: readonly Charge[]) => Promise<Taken>
 
 /** What is asked of the store, what is answered without it, and what is done with an answer that comes too late. */
 type Question = {
@@ -56,6 +60,7 @@ export function guardStore(store: Store, options: GuardOptions = {}): GuardedSto
 
 class GuardStore implements GuardedStore {
   readonly #store: Store
+  readonly #replicas: Peek | undefined
   readonly #timers: Timers
   #deadlineMs: number
   readonly #local: SyncStore
@@ -68,6 +73,7 @@ class GuardStore implements GuardedStore {
   constructor(store: Store, options: GuardOptions) {
     const { deadlineMs = DEADLINE_MS, nodes = 1, onTransition = () => {} } = options
     this.#store = store
+    this.#replicas = options.replicas
     this.#timers = options.timers ?? systemTimers
     this.#deadlineMs = options.ready === undefined ? deadlineMs : Math.max(deadlineMs, STARTING_MS)
     this.#local = memoryStore({ maxKeys: LOCAL_KEYS_MAX, clock: options.clock ?? systemClock })
@@ -108,7 +114,8 @@ class GuardStore implements GuardedStore {
     })
   }
 
-  peek(charges: readonly Charge[]): Taken | Promise<Taken> {
+  peek(charges: readonly Charge[], mayBeStale = false): Taken | Promise<Taken> {
+    if (mayBeStale && this.#replicas !== undefined) return this.#replicas(charges).catch(() => this.peek(charges))
     return this.#answer({
       ask: () => this.#store.peek(charges),
       instead: () => this.#policy.peek(charges),
@@ -156,19 +163,26 @@ class GuardStore implements GuardedStore {
     if (full || dueMs <= nowMs || !this.#breaker.admits(nowMs)) return this.#decided(question.instead())
     return new Promise((resolve, reject) => {
       let decided: Taken | undefined
+      let admitted = false
       const waiting = {
         dueMs,
         settled: false,
         expire: () => {
           this.#counts.timeouts += 1
-          decided = this.#decided(question.instead())
+          const taken = this.#decided(question.instead())
+          admitted = taken.granted
+          const undo = () => {
+            admitted = false
+            taken.undo?.()
+          }
+          decided = { ...taken, undo }
           resolve(decided)
         },
       }
       const answered = (taken: Taken) => {
         if (decided !== undefined) {
           this.#counts.late_replies += 1
-          question.late(taken, decided.granted)
+          question.late(taken, admitted)
           return
         }
         this.#deadline.done(waiting)
@@ -206,9 +220,13 @@ class GuardStore implements GuardedStore {
     this.#breaker.failed(this.#timers.nowMs())
   }
 
-  /** A late reply: a request that was let pass keeps what it needed; the rest was charged for nobody. */
+  /**
+   * A late reply: a request that was let pass keeps what it needed; the rest was charged for nobody. So were permits:
+   * whoever does not know that he has one will not release it.
+   */
   #giveBack({ charges, op }: Take, taken: Taken, admitted: boolean): void {
-    const needed = ({ kind, min }: Charge) => (admitted && taken.granted && kind !== 'hold' ? min : 0)
+    const needed = ({ kind, min, limit }: Charge) =>
+      admitted && taken.granted && kind !== 'hold' && limit.algorithm !== 'concurrency' ? min : 0
     const gives = givesBack(charges, taken, needed)
     if (gives.length === 0) return
     this.#counts.late_returns += 1

@@ -1,6 +1,7 @@
 // What is answered when the store does not: each rule says for itself. Open lets the request pass, closed refuses it,
 // local counts it in this process against this node's part of the limit.
 
+import { givesBack } from '../algorithms/grant.ts'
 import { LimitParts } from '../algorithms/parts.ts'
 import type { SyncStore } from '../store/parted-store.ts'
 import { type Charge, type Grant, isBinding, type Taken } from '../store/store.ts'
@@ -27,7 +28,13 @@ export class FailurePolicy {
 
   /** All or nothing, as ever: a request that is refused by a closed rule costs nothing at a local one. */
   decide(charges: readonly Charge[]): Taken {
-    return this.#answer(charges, (parts) => this.#local.take({ charges: parts }))
+    let undo: (() => void) | undefined
+    const answer = this.#answer(charges, (parts) => {
+      const taken = this.#local.take({ charges: parts })
+      undo = () => this.#local.give(givesBack(parts, taken, () => 0))
+      return taken
+    })
+    return { ...answer, undo }
   }
 
   /** What it would decide. */

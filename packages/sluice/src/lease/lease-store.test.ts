@@ -1,9 +1,10 @@
 import { Redis } from 'ioredis'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { compileLimit } from '../algorithms/limit.ts'
 import { redisStore } from '../redis/redis-store.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
+import { handTimers } from '../testing/hand-timers.ts'
 import { type RedisProcess, startRedis } from '../testing/redis-process.ts'
 import { leaseStore } from './lease-store.ts'
 
@@ -45,6 +46,48 @@ test('with no room for another lease, what one bucket was charged is never spent
   for (let checks = 0; checks < 200; checks += 1) if ((await node.take({ charges: [narrow] })).granted) admitted += 1
   expect(admitted).toBeLessThanOrEqual(40)
   await node.close()
+})
+
+test('many who come at once while the store is slow are admitted: their batches do not empty the bucket', async () => {
+  const memory = memoryStore()
+  const waiting: (() => void)[] = []
+  const slow: Store = {
+    take: async (take: Take) => {
+      await new Promise<void>((resolve) => waiting.push(resolve))
+      return memory.take(take)
+    },
+    peek: (charges: readonly Charge[]) => memory.peek(charges),
+    give: (gives: readonly Give[]) => memory.give(gives),
+    reset: (bucket: BucketName) => memory.reset(bucket),
+    close: () => memory.close(),
+  }
+  const timers = handTimers()
+  const node = leaseStore(slow, { timers })
+  const window = { algorithm: 'fixed_window', windowUs: 86_400e6 } as const
+  const busy = { ...charge, limit: compileLimit({ id: 'busy', fact: 'user', units: 200, lease: {}, ...window }) }
+  const answered: boolean[] = []
+  const comeAtOnce = (count: number) => {
+    for (let index = 0; index < count; index += 1) {
+      void Promise.resolve(node.take({ charges: [busy] })).then(({ granted }) => answered.push(granted))
+    }
+  }
+  /** Each answer takes longer than anybody waits for that of another. */
+  const answerAll = async () => {
+    timers.advance(10)
+    for (const answer of waiting.splice(0)) answer()
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  for (let round = 0; round < 10; round += 1) {
+    comeAtOnce(20)
+    await vi.waitUntil(async () => {
+      await answerAll()
+      return answered.length === (round + 1) * 20
+    })
+  }
+  expect(answered.filter((granted) => granted)).toHaveLength(200)
+  const closed = node.close()
+  await answerAll() // what was asked for ahead of need
+  await closed
 })
 
 describe('leases on Redis', () => {

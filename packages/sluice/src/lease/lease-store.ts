@@ -91,9 +91,9 @@ class LeaseStore implements LeasingStore {
     if (gives.length > 0) void this.#giveBack(gives)
   }
 
-  async peek(charges: readonly Charge[]): Promise<Taken> {
+  async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
     const nowMs = this.#nowMs()
-    const taken = await this.#store.peek(charges.map(asCharged))
+    const taken = await this.#store.peek(charges.map(asCharged), mayBeStale)
     const grants = taken.grants.map((grant, index) => {
       const held = this.#table.find(charges[index] as Charge)?.held(nowMs) ?? 0 // a grant per charge
       return { ...grant, remaining: grant.remaining + held }
@@ -270,7 +270,9 @@ class LeaseStore implements LeasingStore {
       if (paid[index] !== undefined) continue
       const leased = charge.limit.lease !== undefined && charge.kind !== 'force'
       // A strict bucket is known here if it has refused: then one asks, and the others wait for what it hears.
-      const row = leased ? this.#table.rowFor(charge, nowMs, gives) : this.#table.rowOf(charge)
+      const known = leased ? this.#table.rowFor(charge, nowMs, gives) : this.#table.rowOf(charge)
+      // While others ask for a batch, no more than is needed: all batches together might be more than there is.
+      const row = this.#table.askingOf(known) === undefined ? known : -1
       let extra = 0
       if (row >= 0) {
         this.#table.ask(row, ABOUT_TO_ASK)

@@ -3,6 +3,7 @@
 
 import type { Clock } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
+import type { Peek } from '../failure/guard-store.ts'
 import {
   type BucketName,
   type Charge,
@@ -16,12 +17,14 @@ import { Batcher, type BatchObserver } from './batcher.ts'
 import { type Connection, connect, type RedisClient } from './client.ts'
 import type { KeyNames } from './key.ts'
 import { factsOf, type RedisFacts } from './redis-facts.ts'
+import { inPatience } from './unreachable.ts'
 import type { Request } from './wire.ts'
 
 export type BatchedOptions = BatchObserver & {
   readonly connections: number
   readonly names: KeyNames
   readonly clock: Clock | undefined
+  readonly readsReplicas: boolean
 }
 
 export class BatchedStore implements Store {
@@ -31,17 +34,21 @@ export class BatchedStore implements Store {
   readonly primaryOf: Connection['primaryOf']
   readonly #connections: readonly Connection[]
   readonly #batchers: readonly Batcher[]
+  /** One for what replicas are asked; they say nothing about how the primaries are, so nobody observes them. */
+  readonly #reader: Batcher | undefined
   #turn = 0
   #closed = false
 
   constructor(client: RedisClient, options: BatchedOptions) {
-    const { connections, names, clock } = options
+    const { connections, names, clock, readsReplicas } = options
     const nowArgument = clock === undefined ? () => '' : () => String(clock.nowUs())
-    const own = Array.from({ length: connections }, () => connect(client))
+    const own = Array.from({ length: connections }, () => connect(client, readsReplicas))
     this.#connections = own
     this.#batchers = own.map((connection) => new Batcher(connection, names, options, nowArgument))
     this.ready = Promise.all(own.map(({ attempted }) => attempted))
     this.primaryOf = own[0]?.primaryOf
+    const [first] = own
+    this.#reader = first?.read && new Batcher({ ...first, send: first.read }, names, {}, nowArgument)
   }
 
   take({ charges, op, gives }: Take): Promise<Taken> {
@@ -51,6 +58,17 @@ export class BatchedStore implements Store {
 
   peek(charges: readonly Charge[]): Promise<Taken> {
     return this.#answer({ verb: 'peek', charges, opId: undefined, gives: undefined })
+  }
+
+  /** Undefined where no replica is to be asked. */
+  get peekReplicas(): Peek | undefined {
+    const reader = this.#reader
+    if (reader === undefined) return undefined
+    return async (charges) => {
+      const taken = await reader.run({ verb: 'peek', charges, opId: undefined, gives: undefined })
+      const { granted, nowUs, grants, source, replayed } = taken as Taken // peeks are always answered
+      return { granted, nowUs, grants, source, replayed, stale: true }
+    }
   }
 
   async give(gives: readonly Give[], opId?: string): Promise<void> {
@@ -72,7 +90,9 @@ export class BatchedStore implements Store {
   }
 
   async facts(): Promise<RedisFacts> {
-    return factsOf((await this.#connections[0]?.infos()) ?? [])
+    const infos = await inPatience(this.#connections[0]?.infos() ?? Promise.resolve([]))
+    if (infos.length === 0) throw new LimiterError('STORE_UNAVAILABLE', 'no primary is known yet')
+    return factsOf(infos)
   }
 
   async close(): Promise<void> {

@@ -10,18 +10,21 @@ import {
   isNodeRedisCluster,
   type NodeRedisClusterLike,
 } from './cluster-client.ts'
+import { attempt, watchErrors } from './unreachable.ts'
 
 /** What the store needs of a connection. */
 export type Connection = {
   /** Rejects when the command was not, or may not have been, carried out. */
   send(command: string, args: readonly string[], firstKey: string): Promise<unknown>
-  /** Settles when the first attempt to connect has ended, well or not. */
+  /** Settles when the first attempt to connect has ended, well or not, or takes too long. */
   attempted: Promise<void>
   close(): Promise<void>
   /** What `INFO` says, of each primary. */
   infos(): Promise<readonly string[]>
   /** Of a Cluster: who serves a slot at present, as far as is known. Without it, one server has all keys. */
   readonly primaryOf?: (slot: number) => string
+  /** The same as `send`, of a replica if there is one, for scripts that write nothing. Only where that is wanted. */
+  readonly read?: Connection['send'] | undefined
 }
 
 /** The part of an ioredis client that is used. */
@@ -69,9 +72,10 @@ export function isCluster(client: RedisClient): boolean {
   return isIoRedisCluster(client) || isNodeRedisCluster(client)
 }
 
-export function connect(client: RedisClient): Connection {
-  if (isIoRedisCluster(client)) return connectIoRedisCluster(client)
-  if (isNodeRedisCluster(client)) return connectNodeRedisCluster(client)
+/** `readsReplicas`: of a Cluster, what may be behind is asked of replicas. */
+export function connect(client: RedisClient, readsReplicas: boolean): Connection {
+  if (isIoRedisCluster(client)) return connectIoRedisCluster(client, readsReplicas)
+  if (isNodeRedisCluster(client)) return connectNodeRedisCluster(client, readsReplicas)
   if (isNodeRedisSentinel(client)) return connectNodeRedisSentinel(client)
   if (isIoRedis(client)) return connectIoRedis(client)
   if (isNodeRedis(client)) return connectNodeRedis(client)
@@ -91,12 +95,12 @@ function connectIoRedis(client: IoRedisLike): Connection {
     enableAutoPipelining: false,
     keyPrefix: '',
   })
-  own.on('error', ignore)
-  const attempted = own.connect().then(ignore, ignore)
+  const unreachable = watchErrors(own, 'Redis cannot be reached')
   return {
-    send: (command, args) => own.call(command, args as string[]),
+    send: (command, args) =>
+      own.status === 'ready' ? own.call(command, args as string[]) : Promise.reject(unreachable()),
     infos: async () => [String(await own.call('INFO', []))],
-    attempted,
+    attempted: attempt(own.connect()),
     close: async () => own.disconnect(),
   }
 }
@@ -125,13 +129,8 @@ function connectNodeRedisSentinel(client: NodeRedisSentinelLike): Connection {
 
 /** connect() keeps trying, and so stays pending, while Redis is down: the first error ends the wait. */
 function firstAttempt(own: Pick<NodeRedisLike, 'on' | 'connect'>): Promise<void> {
-  return new Promise<void>((resolve) => {
-    own.on('error', () => resolve())
-    own.connect().then(
-      () => resolve(),
-      () => resolve(),
-    )
-  })
+  const failed = new Promise<void>((resolve) => void own.on('error', () => resolve()))
+  return attempt(Promise.race([own.connect(), failed]))
 }
 
 function isIoRedis(client: RedisClient): client is IoRedisLike {
@@ -145,9 +144,6 @@ function isNodeRedisSentinel(client: RedisClient): client is NodeRedisSentinelLi
 function isNodeRedis(client: RedisClient): client is NodeRedisLike {
   return 'isOpen' in client && 'sendCommand' in client && 'duplicate' in client
 }
-
-/** A broken connection shows in the command that fails; the event only has to be listened to. */
-function ignore(): void {}
 
 function unusable(value: unknown, fix: string): LimiterError {
   return optionInvalid('client', typeof value === 'string' ? value : typeof value, fix)

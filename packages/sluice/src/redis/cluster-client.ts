@@ -2,6 +2,7 @@
 // what they may not do is send a command again that could have been carried out.
 
 import type { Connection } from './client.ts'
+import { attempt, watchErrors } from './unreachable.ts'
 
 /** The part of an ioredis Cluster that is used. */
 export type IoRedisClusterLike = {
@@ -52,12 +53,12 @@ export function isNodeRedisCluster(client: object): client is NodeRedisClusterLi
  * be on, or commands would fail while the connection to a node that just got a slot is made; so it is used for that
  * alone, and not while the Cluster as a whole is away.
  */
-export function connectIoRedisCluster(client: IoRedisClusterLike): Connection {
+export function connectIoRedisCluster(client: IoRedisClusterLike, readsReplicas: boolean): Connection {
   const own = client.duplicate([], {
     lazyConnect: true,
     enableOfflineQueue: true,
     enableAutoPipelining: false,
-    scaleReads: 'master',
+    scaleReads: readsReplicas ? 'slave' : 'master', // of commands that write nothing: `read` below
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,
     retryDelayOnTryAgain: 0,
@@ -65,18 +66,22 @@ export function connectIoRedisCluster(client: IoRedisClusterLike): Connection {
     slotsRefreshInterval: SLOTS_REFRESH_MS,
     keyPrefix: '',
   })
-  own.on('error', ignore)
+  const unreachable = watchErrors(own, 'no node of the Cluster can be reached')
   const cork = corkOnce(() => own.nodes('master').flatMap(({ stream }) => stream ?? []))
+  const call = async (command: string, args: readonly string[]) => {
+    if (own.status !== 'ready') throw unreachable()
+    return own.call(command, args as string[])
+  }
   return {
-    send: async (command, args) => {
-      if (own.status !== 'ready') throw new Error('no node of the Cluster can be reached')
+    send: (command, args) => {
       cork()
-      return own.call(command, args as string[])
+      return call(command, args)
     },
     infos: () => Promise.all(own.nodes('master').map((node) => node.info())),
-    attempted: own.connect().then(ignore, ignore),
+    attempted: attempt(own.connect()),
     close: async () => own.disconnect(),
     primaryOf: (slot) => own.slots[slot]?.[0] ?? '',
+    read: readsReplicas ? (command, args) => call(readOnly(command), args) : undefined,
   }
 }
 
@@ -99,7 +104,7 @@ function corkOnce(streams: () => readonly Corkable[]): () => void {
 }
 
 /** A primary that is silent though its connection stands is noticed by the pings that it does not answer. */
-export function connectNodeRedisCluster(client: NodeRedisClusterLike): Connection {
+export function connectNodeRedisCluster(client: NodeRedisClusterLike, readsReplicas: boolean): Connection {
   const { defaults } = client._options
   const own = client.duplicate({
     defaults: {
@@ -108,6 +113,7 @@ export function connectNodeRedisCluster(client: NodeRedisClusterLike): Connectio
       pingInterval: SLOTS_REFRESH_MS / 2,
       socket: { ...defaults?.socket, socketTimeout: 2 * SLOTS_REFRESH_MS },
     },
+    useReplicas: readsReplicas,
     topologyRefreshOnReconnectionAttemptStrategy: SLOTS_REFRESH_MS,
   })
   own.on('error', ignore)
@@ -117,10 +123,18 @@ export function connectNodeRedisCluster(client: NodeRedisClusterLike): Connectio
       Promise.all(
         own.masters.map(async (node) => String(await (await own.nodeClient(node as never)).sendCommand(['INFO']))),
       ),
-    attempted: own.connect().then(ignore, ignore),
+    attempted: attempt(own.connect()),
     close: async () => own.destroy(),
     primaryOf: (slot) => own.slots[slot]?.master.address ?? '',
+    read: readsReplicas
+      ? (command, args, firstKey) => own.sendCommand(firstKey, true, [readOnly(command), ...args])
+      : undefined,
   }
+}
+
+/** A script that may not write: replicas run it, and ioredis, if it is in small letters, knows so. */
+function readOnly(command: string): string {
+  return `${command.toLowerCase()}_ro`
 }
 
 /** Answers of a slot that is being moved, the last one where a client has followed several: none ran anything. */

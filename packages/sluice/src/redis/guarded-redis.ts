@@ -2,13 +2,14 @@
 // dead or slow leaves the buckets of all others exact.
 
 import type { BreakerState, Transition } from '../failure/breaker.ts'
-import { type GuardedStore, type GuardOptions, guardStore } from '../failure/guard-store.ts'
+import { type GuardedStore, type GuardOptions, guardStore, type Peek } from '../failure/guard-store.ts'
 import type { Place } from '../scatter/scatter-store.ts'
 import type { BucketName, Store } from '../store/store.ts'
 import type { BatchedStore } from './batched-store.ts'
 import type { KeyNames } from './key.ts'
 import type { RedisFacts } from './redis-facts.ts'
 import { SLOTS } from './slot.ts'
+import { inPatience } from './unreachable.ts'
 
 /** `shard` is the address of a primary, where there are several. */
 export type ShardTransition = Transition & { readonly store: string; readonly shard: string | undefined }
@@ -33,6 +34,7 @@ export class GuardedRedis {
   readonly name: string
   readonly #batched: BatchedStore
   readonly #shared: Store
+  readonly #replicas: Peek | undefined
   readonly #options: GuardedRedisOptions
   readonly #guards = new Map<string, GuardedStore>()
   #drillUntilMs = 0
@@ -40,7 +42,8 @@ export class GuardedRedis {
   constructor(name: string, batched: BatchedStore, options: GuardedRedisOptions) {
     this.name = name
     this.#batched = batched
-    this.#shared = unowned(batched)
+    this.#replicas = inTime(batched.peekReplicas, options.deadlineMs)
+    this.#shared = unowned(batched, this.#replicas)
     this.#options = options
     this.ready = batched.ready
     const whole = batched.primaryOf === undefined ? this.#guard('', batched) : undefined
@@ -81,6 +84,7 @@ export class GuardedRedis {
     const guard = guardStore(inner, {
       ...this.#options,
       ready: this.#batched.ready,
+      replicas: this.#replicas,
       onTransition: (transition) => onTransition?.({ ...transition, ...this.#namesOf(shard) }),
     })
     const drillMs = this.#drillUntilMs - performance.now()
@@ -116,12 +120,20 @@ export class GuardedRedis {
   }
 }
 
+/** Replicas that do not answer are not waited for longer than a primary is: then that is asked. */
+function inTime(peek: Peek | undefined, deadlineMs: number): Peek | undefined {
+  return peek && ((charges) => inPatience(peek(charges), deadlineMs === 0 ? undefined : deadlineMs))
+}
+
 /** For one of several guards: the store is read and closed by itself, once. */
-function unowned(store: Store): Store {
+function unowned(store: Store, replicas: Peek | undefined): Store {
   return {
     take: (take) => store.take(take),
     give: (gives, opId) => store.give(gives, opId),
-    peek: (charges) => store.peek(charges),
+    peek: (charges, mayBeStale) => {
+      if (!mayBeStale || replicas === undefined) return store.peek(charges)
+      return replicas(charges).catch(() => store.peek(charges))
+    },
     reset: (bucket) => store.reset(bucket),
     close: async () => {},
   }

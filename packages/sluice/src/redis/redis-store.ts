@@ -31,6 +31,8 @@ export type RedisStoreOptions = BatchObserver & {
   readonly clock?: Clock
   /** How long a take may wait for Redis before the rules' `on_fail` decides; 0: for ever, and failures are errors. */
   readonly deadlineMs?: number
+  /** Of a Cluster: who answers `peek` and `explain`. Replicas may be behind, so such an answer says `stale`. */
+  readonly readFrom?: 'primaries' | 'replicas'
   /** Whether units of leased rules are held ahead of need; without it every check asks Redis. */
   readonly leases?: boolean
   /** How many nodes share the limits, for rules with `consistency: local` or `on_fail: local`. */
@@ -48,7 +50,7 @@ export type RedisStore = Store & {
   breaker(): BreakerState
   /** The same of each server: a primary of a Cluster is listed once something was asked of it. */
   shards(): readonly ShardState[]
-  /** What each Redis says about itself, by the name of its store. Rejects while one cannot be asked. */
+  /** What each Redis says about itself, by the name of its store; nothing of one that cannot be asked now. */
   facts(): Promise<Readonly<Record<string, RedisFacts>>>
   /** Leaves Redis alone for a while, on purpose: an outage to rehearse. */
   drill(forMs: number): void
@@ -67,10 +69,15 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   const { deadlineMs = DEADLINE_MS, nodes = 1 } = options
   check('deadlineMs', deadlineMs, 'give milliseconds, 0 for no deadline', () => deadlineMs >= 0 && deadlineMs < 60_000)
   check('nodes', nodes, 'give a whole number of at least 1', () => Number.isInteger(nodes) && nodes >= 1)
+  const { readFrom = 'primaries' } = options
+  check('readFrom', readFrom, 'use "primaries", or "replicas" with a client of a Cluster', () => {
+    return readFrom === 'primaries' || (readFrom === 'replicas' && [client, ...Object.values(stores)].some(isCluster))
+  })
+  const readsReplicas = readFrom === 'replicas'
   const { keySecret = 'sluice' } = options
   const open = ([name, own]: [string, RedisClient]): GuardedRedis => {
     const names = new KeyNames(prefix, keySecret, isCluster(own) ? new SlotGroups(keySecret) : undefined)
-    const batched = new BatchedStore(own, { ...options, connections, names, clock: options.clock })
+    const batched = new BatchedStore(own, { ...options, connections, names, clock: options.clock, readsReplicas })
     return new GuardedRedis(name, batched, { ...options, deadlineMs, nodes, names })
   }
   const all = [[DEFAULT_STORE, client] as [string, RedisClient], ...Object.entries(stores)].map(open)
@@ -117,8 +124,8 @@ class LayeredStore implements RedisStore {
   }
 
   async facts(): Promise<Readonly<Record<string, RedisFacts>>> {
-    const entries = this.#all.map(async (redis) => [redis.name, await redis.facts()] as const)
-    return Object.fromEntries(await Promise.all(entries))
+    const asked = await Promise.allSettled(this.#all.map(async (redis) => [redis.name, await redis.facts()] as const))
+    return Object.fromEntries(asked.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : [])))
   }
 
   drill(forMs: number): void {
@@ -133,8 +140,8 @@ class LayeredStore implements RedisStore {
     return this.#outer.takeSync?.(take)
   }
 
-  peek(charges: readonly Charge[]): Taken | Promise<Taken> {
-    return this.#outer.peek(charges)
+  peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
+    return this.#outer.peek(charges, mayBeStale)
   }
 
   give(gives: readonly Give[], opId?: string): void | Promise<void> {

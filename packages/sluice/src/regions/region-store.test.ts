@@ -333,3 +333,10 @@ describe('mistakes', () => {
     expect(create).toThrow('a.spread: use "regional", or a limit that divides the window')
   })
 })
+
+test('a region that has nothing of a limit says so, and that waiting will not help', async () => {
+  const { us } = world({ shares: { weights: { eu: 1, us: 0 }, homeShare: 1 } })
+  const refused = { granted: false, grants: [{ short: 'never', remaining: 0, retryAfterUs: Number.POSITIVE_INFINITY }] }
+  expect(await us.take({ charges: [chargeOf(limitOf())] })).toMatchObject(refused)
+  expect(await us.peek([chargeOf(limitOf())])).toMatchObject(refused)
+})

@@ -35,6 +35,7 @@ import {
   isOpen,
   type Line,
   NO_CHARGES,
+  NOTHING,
   PartTaken,
   PoolTaken,
   sooner,
@@ -202,23 +203,24 @@ class PooledRegion implements RegionStore {
     return asked.then(heard, () => heard(undefined))
   }
 
-  async peek(charges: readonly Charge[]): Promise<Taken> {
+  async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
     const sides = charges.map((charge) => this.#sides(charge))
     const home = sides.flatMap(({ here }) => here ?? [])
     const pools = sides.flatMap(({ pool }) => pool ?? [])
     const [there, pooled] = await Promise.all([
-      home.length === 0 ? undefined : this.#regional.peek(home),
+      home.length === 0 ? undefined : this.#regional.peek(home, mayBeStale),
       pools.length === 0 ? undefined : this.#peekPools(pools),
     ])
     const homeGrants = there?.grants.values()
     const poolGrants = pooled?.grants.values()
     const grants = sides.map(({ here, pool }) => {
       const both = [here && homeGrants?.next().value, pool && poolGrants?.next().value]
-      return sumOf(both.filter((grant) => grant !== undefined))
+      const known = both.filter((grant) => grant !== undefined)
+      return known.length === 0 ? NOTHING : sumOf(known)
     })
     const granted = charges.every(({ kind }, index) => !isBinding(kind) || grants[index]?.short === false)
     const { nowUs = 0, source = 'store' } = there ?? pooled ?? {}
-    return { granted, nowUs, grants, source, replayed: false }
+    return { granted, nowUs, grants, source, replayed: false, stale: there?.stale }
   }
 
   async give(gives: readonly Give[], opId?: string): Promise<void> {

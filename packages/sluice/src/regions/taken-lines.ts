@@ -102,7 +102,7 @@ export function answerOf(lines: readonly Line[], taken: Taken | undefined): Take
   const grants = lines.map((line): Grant => {
     const { charge, parts, paid, pool } = line
     if (paid !== undefined) return granted ? paid : without(paid)
-    if (isOpen(line)) return pool ?? (isBinding(charge.kind) ? AWAY : NOT_ASKED)
+    if (isOpen(line)) return parts?.pool === undefined ? NOTHING : (pool ?? (isBinding(charge.kind) ? AWAY : NOT_ASKED))
     const grant = home?.next().value ?? NOT_ASKED
     return parts?.home === undefined ? grant : ofHome(charge.limit, parts.home, grant, pool)
   })
@@ -115,6 +115,9 @@ export function answerOf(lines: readonly Line[], taken: Taken | undefined): Take
 
 /** Nobody knows when the pool is back; a second is a polite time to ask again. */
 const AWAY: Grant = { ...NOT_ASKED, short: 'now', resetAfterUs: 1_000_000, retryAfterUs: 1_000_000 }
+
+/** Of a limit of which this region has neither a home nor a pool. */
+export const NOTHING: Grant = { ...NOT_ASKED, short: 'never', retryAfterUs: Number.POSITIVE_INFINITY }
 
 function ofHome(whole: Limit, home: Limit, grant: Grant, pool: Grant | undefined): Grant {
   const { short, retryAfterUs } = sooner(grant, pool)

@@ -47,8 +47,8 @@ export class WatchedStore implements Store {
     return taken
   }
 
-  peek(charges: readonly Charge[]): Taken | Promise<Taken> {
-    return this.#watched(() => this.#store.peek(charges))
+  peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
+    return this.#watched(() => this.#store.peek(charges, mayBeStale))
   }
 
   give(gives: readonly Give[], opId?: string): void | Promise<void> {

@@ -73,9 +73,14 @@ class ScatterStore implements Store {
     return place === undefined ? this.#takeApart(take) : place.store.take(take)
   }
 
-  async peek(charges: readonly Charge[]): Promise<Taken> {
-    const answers = await Promise.all(this.#parts(charges).map(async (part) => ({ part, taken: await peeked(part) })))
-    return combined(charges, answers, answers.every(agrees))
+  async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
+    const answers = await Promise.all(
+      this.#parts(charges).map(async (part) => {
+        return { part, taken: await part.place.store.peek(part.charges, mayBeStale) }
+      }),
+    )
+    const stale = answers.some(({ taken }) => taken.stale)
+    return { ...combined(charges, answers, answers.every(agrees)), stale }
   }
 
   async give(gives: readonly Give[], opId?: string): Promise<void> {
@@ -135,6 +140,7 @@ class ScatterStore implements Store {
     const parts = this.#parts(charges, gives)
     const ranks = parts.map(rankOf)
     const answers: Answer[] = []
+    const sent = new Set<readonly Give[]>()
     let granted = true
     let failed: PromiseRejectedResult | undefined
     for (const rank of ORDER) {
@@ -142,6 +148,7 @@ class ScatterStore implements Store {
         .filter((_part, index) => ranks[index] === rank)
         .map((part) => (granted ? part : onlyForced(part)))
         .filter((part) => part.charges.length > 0)
+      for (const { gives: own } of asked) sent.add(own)
       const settled = await Promise.allSettled(
         asked.map(async (part) => part.place.store.take({ charges: part.charges, op, gives: part.gives, askedMs })),
       )
@@ -152,32 +159,28 @@ class ScatterStore implements Store {
       failed ??= settled.find((one) => one.status === 'rejected')
       granted &&= failed === undefined && answers.every(agrees)
     }
-    this.#giveRest(parts, answers)
-    if (!granted) this.#takeBack(answers, op?.id)
+    for (const { place, gives: own } of parts) if (own.length > 0 && !sent.has(own)) void giveQuietly(place.store, own)
+    const back = granted ? undefined : this.#takeBack(answers, op?.id)
+    // Or a second try, over another connection, might take the permit that is being released for its own.
+    if (op !== undefined) await back
     if (failed !== undefined) throw failed.reason
     return combined(charges, answers, granted)
   }
 
-  /** Gives that were to travel with a take which was never made. */
-  #giveRest(parts: readonly Part[], answers: readonly Answer[]): void {
-    const sent = new Set(answers.map(({ part }) => part.gives))
-    for (const { place, gives } of parts) if (gives.length > 0 && !sent.has(gives)) void giveQuietly(place.store, gives)
-  }
-
-  /** Not what a place has counted by itself (a policy), and no permit that an earlier take holds. */
-  #takeBack(answers: readonly Answer[], opId: string | undefined): void {
-    for (const { part, taken } of answers) {
-      if (!taken.granted || taken.source !== 'store' || taken.replayed) continue
-      const gives = givesBack(part.charges, taken, ({ kind, max }) => (kind === 'force' ? max : 0))
-      if (gives.length === 0) continue
+  /** But for permits that an earlier take holds. */
+  async #takeBack(answers: readonly Answer[], opId: string | undefined): Promise<void> {
+    const given = answers.map(({ part, taken }) => {
+      if (!taken.granted) return undefined
+      if (taken.source !== 'store') return taken.undo?.()
+      const stays = ({ kind, limit }: Charge) =>
+        kind === 'force' || (taken.replayed && limit.algorithm === 'concurrency')
+      const gives = givesBack(part.charges, taken, (charge) => (stays(charge) ? charge.max : 0))
+      if (gives.length === 0) return undefined
       this.#counts.taken_back += 1
-      void giveQuietly(part.place.store, gives, opId)
-    }
+      return giveQuietly(part.place.store, gives, taken.replayed ? undefined : opId)
+    })
+    await Promise.all(given)
   }
-}
-
-async function peeked({ place, charges }: Part): Promise<Taken> {
-  return place.store.peek(charges)
 }
 
 function rankOf({ charges }: Part): (typeof ORDER)[number] {

@@ -71,17 +71,17 @@ class ShardStore implements Store {
   }
 
   /** Sees all parts, so it may find units where a take, which tries two, does not. */
-  peek(charges: readonly Charge[]): Taken | Promise<Taken> {
-    if (!isSplit(charges)) return this.#store.peek(charges)
+  peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
+    if (!isSplit(charges)) return this.#store.peek(charges, mayBeStale)
     const parts = charges.map((charge) => charge.limit.shards?.map((limit) => ({ ...charge, limit })) ?? [charge])
-    return andThen(this.#store.peek(parts.flat()), ({ nowUs, grants, source, replayed }) => {
+    return andThen(this.#store.peek(parts.flat(), mayBeStale), ({ nowUs, grants, source, replayed, stale }) => {
       let at = 0
       const sums = parts.map(({ length }) => {
         at += length
         return sumOf(grants.slice(at - length, at))
       })
       const granted = charges.every(({ kind }, index) => !isBinding(kind) || sums[index]?.short === false)
-      return { granted, nowUs, grants: sums, source, replayed }
+      return { granted, nowUs, grants: sums, source, replayed, stale }
     })
   }
 

@@ -85,6 +85,10 @@ export type Taken = {
   readonly source: Source
   /** Every permit of this take was already held and has been renewed. */
   readonly replayed: boolean
+  /** Of an answer that was given without the store: the request is refused elsewhere, so nothing is kept of it. */
+  readonly undo?: (() => void) | undefined
+  /** A peek that was read off a replica, or may have been: it may be behind. */
+  readonly stale?: boolean | undefined
 }
 
 /** Said of a bucket that nobody asked about, when another one has refused the request. */
@@ -125,8 +129,11 @@ export interface Store {
   takeSync?(take: Take): Taken | undefined
   /** Returns units, never above full. At most once: nobody retries it. With an op id: releases that permit. */
   give(gives: readonly Give[], opId?: string): void | Promise<void>
-  /** Whether a take of these would be granted, and the numbers as they stand; charges nothing. */
-  peek(charges: readonly Charge[]): Taken | Promise<Taken>
+  /**
+   * Whether a take of these would be granted, and the numbers as they stand; charges nothing. `mayBeStale`: who asks
+   * only wants to tell somebody, so the answer may be that of a replica.
+   */
+  peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken>
   /** Forgets the bucket: the next request finds it full. */
   reset(bucket: BucketName): void | Promise<void>
   /** Where limits can be shared between regions: why this one cannot be, or undefined. */

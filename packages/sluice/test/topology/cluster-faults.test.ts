@@ -6,7 +6,7 @@ import { createLimiter } from 'sluice'
 import { type RedisClient, redisStore } from 'sluice/redis'
 import { type ClusterNode, type RedisCluster, startRedisCluster } from 'sluice/testing'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { FailoverLoad, LIMIT, slotOfUser } from './failover-load.ts'
+import { DEADLINE_MS, FailoverLoad, LIMIT, slotOfUser } from './failover-load.ts'
 
 const CLIENTS: Record<string, (cluster: RedisCluster) => RedisClient> = {
   ioredis: ({ addresses }) => new Cluster([...addresses], { lazyConnect: true }),
@@ -43,6 +43,22 @@ describe.each(Object.entries(CLIENTS))('through %s', (_name, clientOf) => {
       expect(load.wasAlwaysRedis(user), user).toBe(true)
       expect(load.admitted(user), user).toBe(LIMIT)
     }
+  })
+
+  test('a primary that is silent lets its own users wait until the deadline, and nobody else', async () => {
+    const cluster = await startCluster({ nodeTimeoutMs: 60_000 })
+    const [victim] = primariesOf(cluster) as [ClusterNode]
+    const load = new FailoverLoad(clientOf(cluster), 60)
+    await load.rounds(5)
+    const [own, others] = [true, false].map((isOwn) => {
+      return load.users.filter((user) => (primaryOf(cluster, user) === victim) === isOwn)
+    }) as [string[], string[]]
+    const fromMs = performance.now()
+    process.kill(victim.pid, 'SIGSTOP')
+    await load.rounds(10)
+    expect(load.p99Ms(own, fromMs, Number.POSITIVE_INFINITY)).toBeGreaterThanOrEqual(DEADLINE_MS)
+    expect(load.p99Ms(others, fromMs, Number.POSITIVE_INFINITY)).toBeLessThan(DEADLINE_MS / 2)
+    expect(others.every((user) => load.wasAlwaysRedis(user))).toBe(true)
   })
 })
 

@@ -7,6 +7,8 @@ import { compileLimit } from '../../src/algorithms/limit.ts'
 import { SlotGroups } from '../../src/redis/slot-groups.ts'
 
 export const LIMIT = 60
+/** Patient enough for a busy machine; a primary that is gone refuses connections at once. */
+export const DEADLINE_MS = 1000
 
 /** Nothing flows back, and nobody is admitted but by Redis. The log is a second key in the same slot. */
 const SHARED = { scope: 'per_user', window_seconds: 366 * 86_400, consistency: 'strict', on_fail: 'closed' }
@@ -19,7 +21,13 @@ const RULES = [
 const GROUPS = new SlotGroups('sluice')
 const USER_LIMIT = compileLimit({ id: 'count', fact: 'user', algorithm: 'fixed_window', units: 1, windowUs: 1_000_000 })
 
-type Answer = { readonly atMs: number; readonly allowed: boolean; readonly byRedis: boolean }
+type Answer = {
+  readonly atMs: number
+  /** Undefined if nobody was asked: this node knew that Redis would refuse. */
+  readonly tookMs: number | undefined
+  readonly allowed: boolean
+  readonly byRedis: boolean
+}
 
 export class FailoverLoad {
   readonly users: readonly string[]
@@ -29,8 +37,7 @@ export class FailoverLoad {
 
   constructor(client: RedisClient, users: number) {
     this.users = Array.from({ length: users }, (_, index) => `user-${index}`)
-    // Patient enough for a busy machine; a primary that is gone refuses connections at once.
-    this.store = redisStore(client, { deadlineMs: 1000 })
+    this.store = redisStore(client, { deadlineMs: DEADLINE_MS })
     this.limiter = createLimiter({ rules: RULES, store: this.store })
     onTestFinished(() => this.limiter.close())
   }
@@ -39,9 +46,12 @@ export class FailoverLoad {
   async round(): Promise<void> {
     await Promise.all(
       this.users.map(async (user) => {
+        const askedMs = performance.now()
         const { allowed, source } = await this.limiter.check({ user })
         const answers = this.answers.get(user) ?? []
-        answers.push({ atMs: performance.now(), allowed, byRedis: source !== 'policy' })
+        const atMs = performance.now()
+        const tookMs = source === 'lease' ? undefined : atMs - askedMs
+        answers.push({ atMs, tookMs, allowed, byRedis: source !== 'policy' })
         this.answers.set(user, answers)
       }),
     )
@@ -88,6 +98,13 @@ export class FailoverLoad {
   secondsToExact(users: readonly string[], fromMs: number): number {
     const lastPolicyMs = users.map((user) => this.#of(user).findLast(({ byRedis }) => !byRedis)?.atMs ?? fromMs)
     return Math.max(0, ...lastPolicyMs.map((ms) => ms - fromMs)) / 1000
+  }
+
+  /** What all but one of a hundred answers to these users took at most, of those that came in a span of time. */
+  p99Ms(users: readonly string[], fromMs: number, untilMs: number): number {
+    const answers = users.flatMap((user) => this.#of(user)).filter(({ atMs }) => atMs >= fromMs && atMs < untilMs)
+    const took = answers.flatMap(({ tookMs }) => tookMs ?? []).sort((one, other) => one - other)
+    return took[Math.ceil(0.99 * took.length) - 1] ?? 0
   }
 
   #of(user: string): readonly Answer[] {
