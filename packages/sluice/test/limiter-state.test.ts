@@ -1,9 +1,10 @@
 // What a limiter remembers, and of whom: giving back, permits, resetting, edited rules, keys.
 
 import fc from 'fast-check'
-import { ALGORITHMS, type AlgorithmName, type Decision, type ErrorCode, type Subject } from 'sluice'
+import { ALGORITHMS, type AlgorithmName, createLimiter, type Decision, type ErrorCode, type Subject } from 'sluice'
 import { fakeClock } from 'sluice/testing'
 import { describe, expect, test } from 'vitest'
+import { leaseStore } from '../src/lease/lease-store.ts'
 import {
   admitted,
   type Bench,
@@ -251,6 +252,19 @@ describe('new rules', () => {
       ['c', MINUTE.limit, MINUTE.limit - 1],
     ])
     expect(thrownBy(() => limiter.setRules([a, a]))).toEqual(refusing('RULE_INVALID'))
+  })
+
+  test('that say what they said before keep what is held on lease of them', async () => {
+    const store = leaseStore(remoteStore(fakeClock()))
+    const rules = (limit: number) => [
+      { rule_id: 'kept', scope: 'per_user', ...MINUTE, limit: 1000, algorithm: 'fixed_window' },
+      { rule_id: 'edited', scope: 'per_ip', ...MINUTE, limit },
+    ]
+    const limiter = createLimiter({ rules: rules(10), store })
+    for (let index = 0; index < 10; index += 1) await limiter.check({ user: 'alice' })
+    limiter.setRules(rules(20))
+    expect(limiter.checkSync({ user: 'alice' })?.source).toBe('lease')
+    await limiter.close()
   })
 
   test('do not change a check that is under way', async () => {

@@ -56,8 +56,8 @@ export class RuleSet {
   }
 
   /**
-   * From rules in any spelling. Throws RULE_INVALID. Rules that are taken over from `previous`, a set with the same
-   * options, cost next to nothing.
+   * From rules in any spelling. Throws RULE_INVALID. Rules that say what they said in `previous`, a set with the same
+   * options, are taken over from it: they cost next to nothing, and what nodes hold on lease of them stays good.
    */
   static *of(
     input: unknown,
@@ -68,7 +68,8 @@ export class RuleSet {
   ): Sliced<RuleSet> {
     const known = new Map<Rule, CompiledRule>()
     yield* mapped(previous === undefined ? [] : previous.#compiled, (compiled) => known.set(compiled.rule, compiled))
-    const rules = yield* parsing(input, known)
+    const parsed = yield* parsing(input, known)
+    const rules = previous ? yield* mapped(parsed, (rule) => previous.#unchanged(rule) ?? rule) : parsed
     const compiled = yield* compiling(rules, options, known)
     const index = yield* RuleIndex.of(compiled)
     return new RuleSet(rules, version, compiled, index, options, clock)
@@ -77,6 +78,12 @@ export class RuleSet {
   rule(ruleId: string): Rule | undefined {
     this.#byId ??= new Map(this.rules.map((rule) => [rule.rule_id, rule]))
     return this.#byId.get(ruleId)
+  }
+
+  /** The rule of this set that says the same. */
+  #unchanged(rule: Rule): Rule | undefined {
+    const before = this.rule(rule.rule_id)
+    return before === rule || JSON.stringify(before) === JSON.stringify(rule) ? before : undefined
   }
 
   /** What a request has to pay, and for which limits. A permit is named by the request. */
