@@ -3,7 +3,7 @@
 
 import type { Decision } from '../decision.ts'
 import type { Verdict } from '../http/verdict.ts'
-import type { Maybe } from './gate.ts'
+import type { Maybe } from '../maybe.ts'
 import { createNodeGate, type NodeRequest, type NodeResponse } from './node-gate.ts'
 import type { RateLimitOptions } from './options.ts'
 

@@ -4,7 +4,8 @@ import { optionInvalid } from '../errors.ts'
 import { joinedHeaders } from '../http/headers.ts'
 import { withEnd, withHeaders } from '../http/response.ts'
 import type { Verdict } from '../http/verdict.ts'
-import { createGate, type Maybe } from './gate.ts'
+import type { Maybe } from '../maybe.ts'
+import { createGate } from './gate.ts'
 import type { RateLimitOptions } from './options.ts'
 
 export type PeerOption<Req> = {

@@ -5,6 +5,7 @@ import type { Decision } from '../decision.ts'
 import { headerFacts } from '../http/header-facts.ts'
 import { type HttpRequest, type JudgeOptions, subjectOf, type Verdict, verdictOf } from '../http/verdict.ts'
 import type { Limiter } from '../limiter.ts'
+import { andThen, type Maybe } from '../maybe.ts'
 import type { Subject } from '../subject.ts'
 import { warnOnce, wasWarned, watchUse } from '../warning.ts'
 import { limiterOf } from './one-limit.ts'
@@ -17,9 +18,6 @@ import {
   type RateLimitOptions,
   refundsOf,
 } from './options.ts'
-
-/** What can be answered at once is not a promise: most requests never wait. */
-export type Maybe<T> = T | Promise<T>
 
 /**
  * Undefined: there is nothing to do, the request was skipped or this middleware has judged it already. `raw` stands for
@@ -62,15 +60,6 @@ export function createGate<Req>(options: RateLimitOptions<Req>): Gate<Req> {
       andThen(limiter.checkSync(known) ?? limiter.check(known), (decision) => answer(decision, request, http)),
     )
   }
-}
-
-/** Goes on at once with what is there, and later with what is promised, by whatever kind of promise. */
-export function andThen<T, U>(value: Maybe<T>, next: (value: T) => Maybe<U>): Maybe<U> {
-  return isPromised(value) ? Promise.resolve(value).then(next) : next(value)
-}
-
-function isPromised<T>(value: Maybe<T>): value is Promise<T> {
-  return typeof (value as { readonly then?: unknown } | undefined)?.then === 'function'
 }
 
 /** Which middlewares have judged a request: each leaves its mark. */

@@ -2,7 +2,8 @@
 
 import { joinedHeaders } from '../http/headers.ts'
 import type { HttpRequest, Verdict } from '../http/verdict.ts'
-import { andThen, createGate, type Maybe } from './gate.ts'
+import { andThen, type Maybe } from '../maybe.ts'
+import { createGate } from './gate.ts'
 import type { RateLimitOptions } from './options.ts'
 
 export type NodeRequest = {
