@@ -74,7 +74,8 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect([gone.status, gone.body.text]).toEqual([204, ''])
     expect(await app.check(MESSAGES_REQUEST)).toMatchObject({ allowed: true, limit: null })
     expect((await app.get(RULE)).body.code).toBe('RULE_UNKNOWN')
-    expect((await call(app, 'DELETE', RULE)).body.code).toBe('RULE_UNKNOWN')
+    const announced = { 'content-type': 'application/json' } // and not sent, as some clients do
+    expect((await call(app, 'DELETE', RULE, undefined, announced)).body.code).toBe('RULE_UNKNOWN')
   })
 
   test('nobody changes anything without the token', async () => {
@@ -122,7 +123,12 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect((await call(app, 'DELETE', RULE, undefined, { 'if-match': tag })).status).toBe(412)
     expect((await call(app, 'PATCH', RULE, { limit: 1 }, { 'if-match': 'seven' })).status).toBe(400)
     expect((await call(app, 'PUT', `${RULES}/new`, DAILY, { 'if-match': '"1"' })).status).toBe(412)
-    expect((await call(app, 'PUT', `${RULES}/new`, DAILY)).status).toBe(201)
+    const create = { 'if-none-match': '*' }
+    expect((await call(app, 'PUT', `${RULES}/new`, DAILY, create)).status).toBe(201)
+    const again = await call(app, 'PUT', `${RULES}/new`, DAILY, create)
+    expect(again).toMatchObject({ status: 412, body: { code: 'VERSION_CONFLICT' } })
+    expect(again.headers.get('etag')).toMatch(/^"\d+"$/)
+    expect((await call(app, 'PUT', `${RULES}/new`, DAILY, { 'if-none-match': '"1"' })).status).toBe(400)
     expect((await app.get(RULE)).body.limit).toBe(50)
   })
 
@@ -148,6 +154,14 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect(body).toMatchObject({ limit: 7, on_fail: 'closed', when: { country: ['NL'], plan: ['x'] } })
     expect((await call(app, 'PATCH', `${RULES}/nobody`, { limit: 7 })).body.code).toBe('RULE_UNKNOWN')
     expect((await call(app, 'PATCH', RULE, { rule_id: 'other' })).body.code).toBe('REQUEST_INVALID')
+  })
+
+  test('a patch that is nested beyond all bounds is told what is wrong with it', async () => {
+    const { app } = await served(MESSAGES_RULE)
+    const text = `{"when":${'{"a":'.repeat(10_000)}1${'}'.repeat(10_000)}}`
+    const { status, body } = await call(app, 'PATCH', RULE, text, { 'content-type': 'application/json' })
+    expect(status).toBe(400)
+    expect(body.errors).toMatchObject([{ field: 'when.a', fix: 'give a text, a list of texts, or { not: … }' }])
   })
 
   test('a dry run tells what would change, and changes nothing', async () => {
@@ -307,6 +321,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     ['a set of 9 MiB', 'PUT', RULE_SET, `# ${'x'.repeat(9 * 1024 * 1024)}`, 413],
     ['YAML where JSON is meant', 'PUT', RULE, 'limit: 5', 415],
     ['nesting beyond all bounds', 'PUT', RULE_SET, `${'['.repeat(5000)}${']'.repeat(5000)}`, 400],
+    ['a rollback beyond all versions', 'POST', `${RULE_SET}/rollback`, { version: 1e19 }, 400],
     ['a list as a rule', 'POST', RULES, [], 400],
     ['a field of objects', 'PATCH', RULE, { __proto__: null, constructor: 1 }, 400],
   ])('%s gets a clean answer', async (_what, method, path, body, status) => {

@@ -2,7 +2,7 @@
 // name of a rule would not be what its author wrote.
 
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { parseJsonText } from './json-body.ts'
+import { parseJsonBody } from './json-body.ts'
 import { ProblemError, problem } from './problem.ts'
 
 export const YAML_TYPE = 'application/yaml'
@@ -22,8 +22,8 @@ export class YamlBody {
 export function parseRuleBodies(scope: FastifyInstance, { yaml }: { readonly yaml: boolean }): void {
   scope.removeAllContentTypeParsers()
   const parseAs = 'buffer'
-  scope.addContentTypeParser(JSON_TYPES, { parseAs }, async (_request: FastifyRequest, bytes: string | Buffer) => {
-    return parseJsonText(textOf(bytes))
+  scope.addContentTypeParser(JSON_TYPES, { parseAs }, async (request: FastifyRequest, bytes: string | Buffer) => {
+    return parseJsonBody(request, textOf(bytes))
   })
   if (!yaml) return
   scope.addContentTypeParser(YAML_TYPES, { parseAs }, async (_request: FastifyRequest, bytes: string | Buffer) => {

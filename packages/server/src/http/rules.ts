@@ -16,6 +16,8 @@ const RULE_PATH = `${RULES_PATH}/:rule_id`
 /** Of a rule id, as the parser of rules has it: whatever else is asked for cannot exist. */
 const RULE_ID = '^[a-z0-9_.-]{1,64}$'
 
+const PATCH_DEPTH_MAX = 10
+
 const RULE = { type: 'object', additionalProperties: true, description: 'A rule, complete.' }
 const LIST = {
   type: 'object',
@@ -159,13 +161,14 @@ function withId(body: Readonly<Record<string, unknown>>, ruleId: string): Readon
   throw new ProblemError(invalidRequest([{ field: 'rule_id', value: given, fix }]))
 }
 
-function merged(present: unknown, patch: unknown): unknown {
-  if (typeof patch !== 'object' || patch === null || Array.isArray(patch)) return patch
+/** What is nested deeper than any rule is left as it is: the parser refuses it. */
+function merged(present: unknown, patch: unknown, depth = 0): unknown {
+  if (typeof patch !== 'object' || patch === null || Array.isArray(patch) || depth > PATCH_DEPTH_MAX) return patch
   const base = typeof present === 'object' && present !== null && !Array.isArray(present) ? present : {}
   const fields = new Map<string, unknown>(Object.entries(base))
   for (const [name, value] of Object.entries(patch)) {
     if (value === null) fields.delete(name)
-    else fields.set(name, merged(fields.get(name), value))
+    else fields.set(name, merged(fields.get(name), value, depth + 1))
   }
   return Object.fromEntries(fields)
 }
