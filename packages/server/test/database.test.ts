@@ -1,6 +1,8 @@
 import { execFileSync } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { Worker } from 'node:worker_threads'
 import { describe, expect, test, vi } from 'vitest'
 import { DatabaseUnavailable } from '../src/db/database.ts'
 import { lockFolder } from '../src/db/folder-lock.ts'
@@ -110,6 +112,24 @@ describe('PostgreSQL', () => {
     await Promise.all(nodes.map((node) => node.close()))
   })
 
+  test('a node that freezes in the middle of a change does not keep the others from theirs for long', async () => {
+    const database = await openDatabase({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
+    await database.query('CREATE TABLE t (a int); INSERT INTO t VALUES (1)')
+    const limits = ['idle_in_transaction_session_timeout', 'lock_timeout'].map((name) => `current_setting('${name}')`)
+    expect(await database.query(`SELECT ${limits[0]} AS idle, ${limits[1]} AS lock`)).toEqual([
+      { idle: '10s', lock: '10s' },
+    ])
+    await database.transaction(async (frozen) => {
+      await frozen.query('SELECT a FROM t FOR UPDATE')
+      const second = database.transaction(async ({ query }) => {
+        await query('SET LOCAL lock_timeout = 50')
+        await query('UPDATE t SET a = 2')
+      })
+      await expect(second).rejects.toBeInstanceOf(DatabaseUnavailable)
+    })
+    await database.close()
+  })
+
   test('while it is down every question is an outage at once; then it is asked and listened to again', async () => {
     const database = await openDatabase({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
     let woken = 0
@@ -156,6 +176,17 @@ describe('the data folder', () => {
     const folder = temporaryFolder()
     writeFileSync(join(folder, 'lock'), '{"pi')
     lockFolder(folder).release()
+  })
+
+  test('is left alone while somebody is still writing the lock', async () => {
+    const [folder, other] = [temporaryFolder(), temporaryFolder()]
+    lockFolder(other)
+    writeFileSync(join(folder, 'lock'), '')
+    const [from, to] = [join(other, 'lock'), join(folder, 'lock')].map((path) => JSON.stringify(path))
+    const writer = new Worker(`setTimeout(() => require('node:fs').copyFileSync(${from}, ${to}), 100)`, { eval: true })
+    await once(writer, 'online')
+    expect(() => lockFolder(folder)).toThrow('is in use by process')
+    await writer.terminate()
   })
 
   test('is left alone when the lock comes from another machine, and the message says how to go on', () => {
