@@ -1,9 +1,9 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { DatabaseUnavailable } from '../src/db/database.ts'
 import { lockFolder } from '../src/db/folder-lock.ts'
 import { migrate } from '../src/db/migrate.ts'
@@ -169,6 +169,22 @@ describe('the data folder', () => {
     const path = join(folder, 'lock')
     const held = JSON.parse(readFileSync(path, 'utf8'))
     writeFileSync(path, JSON.stringify({ ...held, ...change() }))
+    lockFolder(folder).release()
+  })
+
+  test.runIf(process.platform === 'linux')('is taken over from a process that nobody buried', async () => {
+    const folder = temporaryFolder()
+    lockFolder(folder)
+    const shell = spawn('sh', ['-c', 'true & echo $!; exec sleep 60'], { stdio: ['ignore', 'pipe', 'ignore'] })
+    onTestFinished(() => void shell.kill())
+    const [printed] = (await once(shell.stdout, 'data')) as [Buffer]
+    const pid = Number(printed.toString())
+    const stat = () => readFileSync(`/proc/${pid}/stat`, 'utf8').split(' ')
+    await vi.waitFor(() => expect(stat()[2]).toBe('Z'), 10_000)
+    const path = join(folder, 'lock')
+    const held = JSON.parse(readFileSync(path, 'utf8'))
+    const [boot] = held.started.split(' ')
+    writeFileSync(path, JSON.stringify({ ...held, pid, started: `${boot} ${stat()[21]}` }))
     lockFolder(folder).release()
   })
 

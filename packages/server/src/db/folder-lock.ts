@@ -86,7 +86,7 @@ function isAlive(holder: Holder): boolean {
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'EPERM'
   }
-  return holderOf(holder.pid).started === holder.started
+  return holderOf(holder.pid).started === holder.started && !isZombie(holder.pid)
 }
 
 /** Of two that find the same dead lock one might remove the living lock of the other: it is put back then. */
@@ -106,9 +106,22 @@ function holderOf(pid: number): Holder {
   return { pid, started: startOf(pid), host: hostname() }
 }
 
+/** It has ended, and whoever started it has not asked how: in a container perhaps never. */
+function isZombie(pid: number): boolean {
+  return /\) [ZX] /.test(statOf(pid))
+}
+
+function statOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, 'utf8')
+  } catch {
+    return '' // not Linux
+  }
+}
+
 function startOf(pid: number): string {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    const stat = statOf(pid)
     const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
     return `${boot} ${stat.slice(stat.lastIndexOf(')')).split(' ')[20]}`
   } catch {

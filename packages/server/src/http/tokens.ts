@@ -8,7 +8,7 @@ import { answers, problemAnswers, text } from './schemas.ts'
 
 export const TOKENS_PATH = '/api/v1/admin/tokens'
 const TOKEN_ID = /^[\w-]{1,64}$/
-const TTL_SECONDS = { min: 60, max: 10 * 366 * 86_400 }
+export const TTL_SECONDS: { readonly min: number; readonly max: number } = { min: 60, max: 10 * 366 * 86_400 }
 
 /** Where tokens are kept; each comes back when it is in force here. */
 export type TokenStore = {

@@ -14,12 +14,23 @@ export type SourceText = {
 
 /** A few anchors are handy; thousands of aliases are an attack. */
 const ALIASES_MAX = 100
+/** One slip may be a thousand mistakes to the parser. */
+const FAULTS_MAX = 100
 /** Finding lines means parsing JSON again, slowly: only where somebody is likely to read the file. */
 const LINES_LENGTH_MAX = 1_000_000
 
+/** The text of some bytes; undefined when they are not UTF-8, because mended ones would not be what their author wrote. */
+export function utf8Text(bytes: Uint8Array): string | undefined {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+  } catch {
+    return undefined
+  }
+}
+
 export function readYaml(text: string): SourceText {
   const { document, lines } = parse(text)
-  const faults = [...document.errors, ...document.warnings].map(({ message, pos }) => {
+  const faults = [...document.errors, ...document.warnings].slice(0, FAULTS_MAX).map(({ message, pos }) => {
     const { line } = lines.linePos(pos[0])
     return { field: `line ${line}`, value: lineAt(text, line), fix: `make it YAML: ${message}` }
   })
