@@ -174,8 +174,18 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect(emptied.body.changes).toMatchObject([
       { rule_id: 'messages_per_min', change: 'deleted', before: MESSAGES_RULE },
     ])
+    expect(await call(app, 'DELETE', `${RULE}?dry_run=true`)).toMatchObject({ status: 200, body: emptied.body })
     expect((await call(app, 'PUT', `${RULE_SET}?dry_run=maybe`, { rules: [] })).status).toBe(400)
     expect((await app.get(RULES)).body).toEqual(before)
+  })
+
+  test('what was written is told, also by a node that cannot bring it into force', async () => {
+    const { app, database } = await served(MESSAGES_RULE)
+    const wrong = '{"rule_id":"by_hand","limit":-1}'
+    await database.query('INSERT INTO rules (rule_id, revision, rule) VALUES ($1, 99, $2)', ['by_hand', wrong])
+    const { status, body } = await call(app, 'PATCH', RULE, { limit: 7 })
+    expect({ status, limit: body.limit }).toEqual({ status: 200, limit: 7 })
+    expect(await app.check(MESSAGES_REQUEST)).toMatchObject({ limit: 100 })
   })
 
   test('a list is filtered and comes in pages', async () => {

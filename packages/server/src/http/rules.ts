@@ -135,7 +135,8 @@ function patchRoute(app: FastifyInstance, parts: RulesParts): void {
 
 function deleteRoute(app: FastifyInstance, parts: RulesParts): void {
   const gone = { 204: { type: 'null', description: 'Deleted.' } }
-  const response = { ...gone, ...problemAnswers(400, 401, 404, 409, 412, 503) }
+  const tried = answers({ ...RULE, description: 'A dry run: what would change.' })
+  const response = { ...tried, ...gone, ...problemAnswers(400, 401, 404, 409, 412, 503) }
   const schema = { operationId: 'deleteRule', summary: 'Delete a rule', params: PARAMS, response }
   app.delete<WriteOne>(RULE_PATH, writing(parts, schema), async (request, reply) => {
     const { rule_id: ruleId } = request.params
@@ -144,8 +145,8 @@ function deleteRoute(app: FastifyInstance, parts: RulesParts): void {
       requireMatch(request, Number(present.version))
       return []
     }
-    await write(parts, request, { action: 'rule.delete', ruleId, next })
-    return reply.code(204).send()
+    const edited = await write(parts, request, { action: 'rule.delete', ruleId, next })
+    return request.query.dry_run === 'true' ? sendTried(reply, edited) : reply.code(204).send()
   })
 }
 
@@ -181,11 +182,17 @@ function sendEdited(
   edited: Edited,
   { query, url }: FastifyRequest<{ Querystring: WriteQuery }>,
 ): FastifyReply {
-  if (query.dry_run === 'true') return reply.code(200).send({ dry_run: true, ...edited })
+  if (query.dry_run === 'true') return sendTried(reply, edited)
   const path = url.split('?', 1)[0] ?? ''
   if (reply.statusCode === 201) reply.header('location', path === RULES_PATH ? `${path}/${rule.rule_id}` : path)
   // Where the node could not load the rules again, what was written is told instead.
-  return sendRule(reply, limiter.rule(rule.rule_id) ?? { ...rule, version: edited.version })
+  const inForce = limiter.rule(rule.rule_id)
+  const isLoaded = edited.changes.length === 0 || (inForce?.version ?? 0) >= edited.version
+  return sendRule(reply, inForce !== undefined && isLoaded ? inForce : { ...rule, version: edited.version })
+}
+
+function sendTried(reply: FastifyReply, edited: Edited): FastifyReply {
+  return reply.code(200).send({ dry_run: true, ...edited })
 }
 
 function sendRule(reply: FastifyReply, rule: Rule): FastifyReply {
