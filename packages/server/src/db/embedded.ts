@@ -5,6 +5,7 @@ import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
+import { Turns } from '../turns.ts'
 import { type Database, DatabaseUnavailable, type Queries, type Row } from './database.ts'
 import { lockFolder } from './folder-lock.ts'
 
@@ -53,17 +54,6 @@ async function transaction<T>(thread: DatabaseThread, work: (queries: Queries) =
   } catch (error) {
     await thread.query('ROLLBACK')
     throw error
-  }
-}
-
-/** One after the other, in the order in which they came. */
-class Turns {
-  #last: Promise<unknown> = Promise.resolve()
-
-  take<T>(work: () => Promise<T>): Promise<T> {
-    const mine = this.#last.then(work, work)
-    this.#last = mine.catch(() => {})
-    return mine
   }
 }
 
