@@ -58,6 +58,18 @@ describeDatabases('the database', ({ open, empty }) => {
     expect(error).not.toBeInstanceOf(DatabaseUnavailable)
   })
 
+  test.each([
+    ['a full disk', '53100'],
+    ['too many connections', '53300'],
+    ['a deadlock', '40P01'],
+    ['a lock that is not to be had', '55P03'],
+    ['a question that takes too long', '57014'],
+  ])('%s is an outage, and not a mistake of ours', async (_, code) => {
+    const { query } = await open()
+    const trouble = query(`DO $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '${code}'; END $$`)
+    await expect(trouble).rejects.toBeInstanceOf(DatabaseUnavailable)
+  })
+
   test('a NOTIFY wakes who listens, once its transaction is done', async () => {
     const database = await open()
     let woken = 0
@@ -175,11 +187,13 @@ describe('the data folder', () => {
   test.runIf(process.platform === 'linux')('is taken over from a process that nobody buried', async () => {
     const folder = temporaryFolder()
     lockFolder(folder)
-    const shell = spawn('sh', ['-c', 'true & echo $!; exec sleep 60'], { stdio: ['ignore', 'pipe', 'ignore'] })
+    const shell = spawn('sh', ['-c', 'sleep 60 & echo $!; exec sleep 60'], { stdio: ['ignore', 'pipe', 'ignore'] })
     onTestFinished(() => void shell.kill())
     const [printed] = (await once(shell.stdout, 'data')) as [Buffer]
     const pid = Number(printed.toString())
-    const stat = () => readFileSync(`/proc/${pid}/stat`, 'utf8').split(' ')
+    const stat = (of = pid) => readFileSync(`/proc/${of}/stat`, 'utf8').split(' ')
+    await vi.waitFor(() => expect(stat(shell.pid)[1]).toBe('(sleep)'), 10_000) // which asks after nobody
+    process.kill(pid, 'SIGKILL')
     await vi.waitFor(() => expect(stat()[2]).toBe('Z'), 10_000)
     const path = join(folder, 'lock')
     const held = JSON.parse(readFileSync(path, 'utf8'))

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { Turns } from '../turns.ts'
-import { type Database, DatabaseUnavailable, type Queries, type Row } from './database.ts'
+import { type Database, DatabaseUnavailable, NOT_NOW, type Queries, type Row } from './database.ts'
 import { lockFolder } from './folder-lock.ts'
 
 const THREAD = fileURLToPath(new URL('../../threads/embedded-database.mjs', import.meta.url))
@@ -55,6 +55,10 @@ async function transaction<T>(thread: DatabaseThread, work: (queries: Queries) =
     await thread.query('ROLLBACK')
     throw error
   }
+}
+
+function errorOf({ message, code = '' }: { message: string; code?: string }): Error {
+  return NOT_NOW.test(code) ? new DatabaseUnavailable(message) : Object.assign(new Error(message), { code })
 }
 
 type Question = { readonly resolve: (rows: Row[]) => void; readonly reject: (error: Error) => void }
@@ -107,7 +111,7 @@ class DatabaseThread implements Queries {
     this.#open.delete(id ?? 0)
     if (this.#open.size === 0) this.#worker.unref()
     if (error === undefined) question.resolve(rows)
-    else question.reject(Object.assign(new Error(error.message), { code: error.code }))
+    else question.reject(errorOf(error))
   }
 
   #end(why: string): void {

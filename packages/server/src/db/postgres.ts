@@ -2,7 +2,7 @@
 // within seconds, never a query that waits for ever.
 
 import pg from 'pg'
-import { type Database, DatabaseUnavailable, type Listening, type Queries, type Row } from './database.ts'
+import { type Database, DatabaseUnavailable, type Listening, NOT_NOW, type Queries, type Row } from './database.ts'
 
 const CONNECTIONS_MAX = 4
 const CONNECT_MS_MAX = 3000
@@ -76,12 +76,6 @@ async function transaction<T>(pool: pg.Pool, work: (queries: Queries) => Promise
     client.release(trouble)
   }
 }
-
-/**
- * SQLSTATEs and classes of them that mean "not now": connection, resources, shutdown, a server that is read-only, and
- * whatever took too long or stood in the way of somebody else.
- */
-const NOT_NOW = /^(08|53|57P|25006|25P03|40001|40P01|55P03|57014)/
 
 function rethrow(error: Error & { code?: string }): never {
   const answered = error instanceof pg.DatabaseError && !NOT_NOW.test(error.code ?? '')
