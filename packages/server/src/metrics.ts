@@ -174,6 +174,10 @@ export class Metrics {
     this.#registerTally('sluice_batch_takes', 'Requests that went to Redis in one round trip.', this.#batchTakes)
     const stat = (name: string) => () => this.#storeStats()[name] ?? 0
     this.#gauge('sluice_leases', 'Leases held by this node.', stat('leases'))
+    this.#counter('sluice_leases_dropped_total', 'Leases that went back early to make room.', stat('leases_dropped'))
+    this.#counter('sluice_scattered_total', 'Checks that concerned several slots or servers.', stat('scattered'))
+    this.#counter('sluice_taken_back_total', 'Takes undone because another place refused.', stat('taken_back'))
+    this.#counter('sluice_store_dropped_total', 'Checks not sent: too many wait for Redis.', stat('dropped'))
     this.#gauge(
       'sluice_unsynced_units',
       'Units of approximate rules that Redis has not acknowledged.',

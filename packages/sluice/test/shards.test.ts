@@ -8,6 +8,7 @@ import { redisStore } from 'sluice/redis'
 import { fakeClock, type RedisProcess, seededRandom, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { KeyNames } from '../src/redis/key.ts'
+import { SlotGroups } from '../src/redis/slot-groups.ts'
 import { shardStore } from '../src/shards/shard-store.ts'
 import { Oracle } from './simulation/oracle.ts'
 
@@ -166,7 +167,7 @@ describe('on Redis', () => {
 test('of four parts in a row, each lies in another quarter of the slots of a Cluster', async () => {
   const redis = await startRedis(['--cluster-enabled', 'yes'])
   const client = new Redis(redis.url)
-  const names = new KeyNames('sl', 'secret')
+  const names = new KeyNames('sl', 'secret', new SlotGroups('secret'))
   const parts = compileLimit({ ...NUMBERS, shards: 4 }).shards ?? []
   for (const owner of ['alice', 'bob', '192.0.2.1', '2001:db8::/64', 'ü', 'x'.repeat(500)]) {
     const slots = await Promise.all(parts.map((part) => client.cluster('KEYSLOT', names.keyOf(part, owner, ''))))

@@ -1,5 +1,5 @@
 // What machines ask the service about itself: /livez, /readyz and /metrics. A store in trouble does not make the node
-// unready: checks answer 503 by themselves, and taking all nodes out of service would help nobody.
+// unready: `on_fail` decides meanwhile, and taking all nodes out of service would help nobody.
 
 import type { FastifyInstance } from 'fastify'
 import type { Limiter } from 'sluice'

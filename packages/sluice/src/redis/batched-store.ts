@@ -67,6 +67,7 @@ export class BatchedStore implements Store {
       batches: sum((one) => one.batches),
       requests: sum((one) => one.requests),
       errors: sum((one) => one.errors),
+      dropped: sum((one) => one.dropped),
     }
   }
 

@@ -1,5 +1,6 @@
 // All requests of one event-loop turn travel together. Redis then reads each value once and is asked once per batch;
-// a batch is kept short, because Redis serves nobody else while it runs.
+// a batch is kept short, because Redis serves nobody else while it runs. In a Cluster each slot has a lane of its own:
+// what comes while a script of it is out travels with the next one, since of one turn hardly two requests would meet.
 
 import { LimiterError } from '../errors.ts'
 import type { Taken } from '../store/store.ts'
@@ -7,11 +8,18 @@ import type { Connection } from './client.ts'
 import { isDivided } from './cluster-client.ts'
 import type { KeyNames } from './key.ts'
 import { APPLY } from './scripts.generated.ts'
-import { slotOf } from './slot.ts'
 import { BatchEncoder, type Form, firstBucket, formOf, ReplyDecoder, type Request, weightOf } from './wire.ts'
 
 /** Weight of a script call: about half a millisecond of Redis, and small enough that both sides always have work. */
 const BATCH_WEIGHT_MAX = 100
+
+/** A slot that is being moved has keys on both sides: a script that needs both is run later. */
+const TRY_AGAIN_MS = 10
+const TRIES_MAX = 16
+/** And requests of several owners go apart meanwhile, until this long after it was last seen. */
+const MOVING_MS = 10_000
+/** No lane waits longer for its script: others may be on their way to another primary by now. */
+const OUT_MS = 5
 
 /** Requests that may wait for Redis at once, on one connection: beyond it they fail at once instead of piling up. */
 const WAITING_MAX = 100_000
@@ -21,6 +29,16 @@ export type BatchObserver = {
   readonly onBatch?: ((requests: number, seconds: number) => void) | undefined
   /** After each batch that was not, and each value that could not be read. */
   readonly onError?: ((error: LimiterError) => void) | undefined
+}
+
+type Lane = {
+  jobs: Job[]
+  /** Whether it is among those to be sent next. */
+  queued: boolean
+  /** When its last script was sent; undefined when that has been answered, or need not be. */
+  outMs: number | undefined
+  /** Until when its slot is taken to be on the move. */
+  movingMs: number
 }
 
 type Job = { request: Request; form: Form; resolve(taken: Taken | undefined): void; reject(error: LimiterError): void }
@@ -34,7 +52,9 @@ export class Batcher {
   readonly #names: KeyNames
   readonly #observer: BatchObserver
   readonly #nowArgument: () => string
-  #jobs: Job[] = []
+  /** By slot; the only one, where there are no slots. */
+  readonly #lanes = new Map<number | undefined, Lane>()
+  #queue: Lane[] = []
   #waiting = 0
 
   constructor(connection: Connection, names: KeyNames, observer: BatchObserver, nowArgument: () => string) {
@@ -50,8 +70,10 @@ export class Batcher {
       throw new LimiterError('STORE_UNAVAILABLE', `more than ${WAITING_MAX} requests wait for Redis`)
     }
     this.#waiting += 1
+    const lane = this.#laneOf(request)
     return new Promise((resolve, reject) => {
-      if (this.#jobs.push({ request, form: formOf(request), resolve, reject }) === 1) setImmediate(() => this.#flush())
+      lane.jobs.push({ request, form: formOf(request), resolve, reject })
+      if (lane.outMs === undefined || performance.now() - lane.outMs > OUT_MS) this.#enqueue(lane)
     })
   }
 
@@ -59,47 +81,70 @@ export class Batcher {
     await this.#connection.close()
   }
 
+  #laneOf(request: Request): Lane {
+    const slot = this.#names.groups?.slotOf(firstBucket(request))
+    const known = this.#lanes.get(slot)
+    if (known !== undefined) return known
+    const lane = { jobs: [], queued: false, outMs: undefined, movingMs: 0 }
+    this.#lanes.set(slot, lane)
+    return lane
+  }
+
+  #enqueue(lane: Lane): void {
+    if (lane.queued) return
+    lane.queued = true
+    if (this.#queue.push(lane) === 1) setImmediate(() => this.#flush())
+  }
+
   #flush(): void {
-    const jobs = this.#jobs
-    this.#jobs = []
-    const groups = this.#connection.primaryOf === undefined ? [jobs] : this.#bySlot(jobs)
-    for (const group of groups) this.#sendAll(group)
-  }
-
-  /** A script of a Cluster may touch one slot only. */
-  #bySlot(jobs: readonly Job[]): Iterable<readonly Job[]> {
-    const slots = new Map<number, Job[]>()
-    for (const job of jobs) {
-      const { limit, owner, detail } = firstBucket(job.request)
-      const slot = slotOf(this.#names.keyOf(limit, owner, detail))
-      const known = slots.get(slot)
-      if (known === undefined) slots.set(slot, [job])
-      else known.push(job)
+    const lanes = this.#queue
+    this.#queue = []
+    for (const lane of lanes) {
+      const { jobs } = lane
+      lane.jobs = []
+      lane.queued = false
+      if (this.#names.groups === undefined) this.#sendAll(lane, jobs)
+      else void this.#sendInTurn(lane, jobs)
     }
-    return slots.values()
   }
 
-  #sendAll(jobs: readonly Job[]): void {
+  async #sendInTurn(lane: Lane, jobs: readonly Job[]): Promise<void> {
+    const outMs = performance.now()
+    lane.outMs = outMs
+    await Promise.all(outMs < lane.movingMs ? this.#sendApart(lane, jobs) : this.#sendAll(lane, jobs))
+    if (lane.outMs !== outMs) return // it took too long, and others went after it
+    lane.outMs = undefined
+    if (lane.jobs.length > 0) this.#enqueue(lane)
+  }
+
+  #sendApart(lane: Lane, jobs: readonly Job[]): Promise<void>[] {
+    return jobs.map((job) => this.#send(lane, [job]))
+  }
+
+  #sendAll(lane: Lane, jobs: readonly Job[]): Promise<void>[] {
+    const sent: Promise<void>[] = []
     let start = 0
     let weight = 0
     jobs.forEach((job, index) => {
       const added = weightOf(job.request)
       if (index > start && weight + added > BATCH_WEIGHT_MAX) {
-        void this.#send(jobs.slice(start, index))
+        sent.push(this.#send(lane, jobs.slice(start, index)))
         start = index
         weight = 0
       }
       weight += added
     })
-    void this.#send(start === 0 ? jobs : jobs.slice(start))
+    sent.push(this.#send(lane, start === 0 ? jobs : jobs.slice(start)))
+    return sent
   }
 
-  async #send(jobs: readonly Job[]): Promise<void> {
+  async #send(lane: Lane, jobs: readonly Job[]): Promise<void> {
     const startedMs = performance.now()
     try {
       const batch = new BatchEncoder(this.#names)
       for (const { request, form } of jobs) batch.add(request, form)
-      const reply = new ReplyDecoder(await this.#call(batch))
+      const call = () => this.#call(batch)
+      const reply = new ReplyDecoder(await (jobs.length === 1 ? untilWhole(call) : call()))
       this.batches += 1
       this.requests += jobs.length
       for (const job of jobs) this.#deliver(job, reply)
@@ -107,8 +152,9 @@ export class Batcher {
     } catch (cause) {
       if (isDivided(cause) && jobs.length > 1) {
         // They only met by chance: each needs fewer keys than all of them.
-        for (const job of jobs) void this.#send([job])
+        lane.movingMs = performance.now() + MOVING_MS
         this.#waiting += jobs.length // each of them is counted anew
+        this.#sendApart(lane, jobs)
         return
       }
       const error = unavailable(cause)
@@ -151,6 +197,18 @@ export class Batcher {
     single.add(request)
     return single.keys.join(' or ')
   }
+}
+
+async function untilWhole<T>(call: () => Promise<T>): Promise<T> {
+  for (let tries = 1; tries < TRIES_MAX; tries += 1) {
+    try {
+      return await call()
+    } catch (error) {
+      if (!isDivided(error)) throw error
+      await new Promise((resolve) => setTimeout(resolve, TRY_AGAIN_MS))
+    }
+  }
+  return call()
 }
 
 function unavailable(cause: unknown): LimiterError {

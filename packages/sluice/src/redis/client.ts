@@ -65,6 +65,10 @@ export type RedisClient =
 /** How often node-redis asks the sentinels who is the primary, should it have missed that they said so. */
 const SENTINEL_SCAN_MS = 1000
 
+export function isCluster(client: RedisClient): boolean {
+  return isIoRedisCluster(client) || isNodeRedisCluster(client)
+}
+
 export function connect(client: RedisClient): Connection {
   if (isIoRedisCluster(client)) return connectIoRedisCluster(client)
   if (isNodeRedisCluster(client)) return connectNodeRedisCluster(client)

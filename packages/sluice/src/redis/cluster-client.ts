@@ -36,9 +36,8 @@ export type NodeRedisClusterLike = {
 
 /** How often the map of slots is looked at anew: a primary that went away unheard is noticed by it. */
 const SLOTS_REFRESH_MS = 1000
-/** A slot that is being moved has keys on both sides, but not for long: a script that needs both is run later. */
-const TRY_AGAIN_MS = 10
-const TRIES_MAX = 16
+/** ioredis would go to and fro for long when a script needs keys from both sides of a move; the batcher splits it. */
+const REDIRECTIONS_MAX = 4
 
 export function isIoRedisCluster(client: object): client is IoRedisClusterLike {
   return 'isCluster' in client && client.isCluster === true
@@ -61,7 +60,8 @@ export function connectIoRedisCluster(client: IoRedisClusterLike): Connection {
     scaleReads: 'master',
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,
-    retryDelayOnTryAgain: TRY_AGAIN_MS,
+    retryDelayOnTryAgain: 0,
+    maxRedirections: REDIRECTIONS_MAX,
     slotsRefreshInterval: SLOTS_REFRESH_MS,
     keyPrefix: '',
   })
@@ -112,7 +112,7 @@ export function connectNodeRedisCluster(client: NodeRedisClusterLike): Connectio
   })
   own.on('error', ignore)
   return {
-    send: (command, args, firstKey) => untilWhole(() => own.sendCommand(firstKey, false, [command, ...args])),
+    send: (command, args, firstKey) => own.sendCommand(firstKey, false, [command, ...args]),
     infos: () =>
       Promise.all(
         own.masters.map(async (node) => String(await (await own.nodeClient(node as never)).sendCommand(['INFO']))),
@@ -123,22 +123,12 @@ export function connectNodeRedisCluster(client: NodeRedisClusterLike): Connectio
   }
 }
 
-/** Whether a script was not run, because its keys were on two sides. */
-export function isDivided(error: unknown): boolean {
-  return error instanceof Error && error.message.includes('TRYAGAIN')
-}
+/** Answers of a slot that is being moved, the last one where a client has followed several: none ran anything. */
+const NOT_HERE = /(^|Last error: ReplyError: )(TRYAGAIN|ASK|MOVED) /
 
-/** What ioredis does by itself. */
-async function untilWhole<T>(send: () => Promise<T>): Promise<T> {
-  for (let tries = 1; tries < TRIES_MAX; tries += 1) {
-    try {
-      return await send()
-    } catch (error) {
-      if (!isDivided(error)) throw error
-      await new Promise((resolve) => setTimeout(resolve, TRY_AGAIN_MS))
-    }
-  }
-  return send()
+/** Whether a script was not run, because its slot is being moved and its keys are not on one side. */
+export function isDivided(error: unknown): boolean {
+  return error instanceof Error && NOT_HERE.test(error.message)
 }
 
 /** A broken connection shows in the command that fails; the event only has to be listened to. */

@@ -8,7 +8,7 @@ import type { BucketName, Store } from '../store/store.ts'
 import type { BatchedStore } from './batched-store.ts'
 import type { KeyNames } from './key.ts'
 import type { RedisFacts } from './redis-facts.ts'
-import { SLOTS, slotOf } from './slot.ts'
+import { SLOTS } from './slot.ts'
 
 /** `shard` is the address of a primary, where there are several. */
 export type ShardTransition = Transition & { readonly store: string; readonly shard: string | undefined }
@@ -21,7 +21,7 @@ export type GuardedRedisOptions = Omit<GuardOptions, 'onTransition'> & {
   readonly onTransition?: ((transition: ShardTransition) => void) | undefined
 }
 
-/** Primaries come and go; those that have not been heard of for long are forgotten when there are so many. */
+/** Primaries come and go; those that serve no slot any more are forgotten when there are so many. */
 const PRIMARIES_MAX = 1000
 
 export class GuardedRedis {
@@ -51,9 +51,9 @@ export class GuardedRedis {
     this.whole = whole
   }
 
-  placeOf({ limit, owner, detail }: BucketName): Place {
+  placeOf(bucket: BucketName): Place {
     if (this.whole !== undefined) return { id: this.name, store: this.whole }
-    const slot = slotOf(this.#options.names.keyOf(limit, owner, detail))
+    const slot = this.#options.names.groups?.slotOf(bucket) ?? 0
     const primary = this.#batched.primaryOf?.(slot) ?? ''
     return { id: `${this.name} ${slot}`, store: this.#guard(primary, this.#shared) }
   }
@@ -77,7 +77,7 @@ export class GuardedRedis {
     if (known !== undefined) return known
     const { deadlineMs, onTransition } = this.#options
     if (deadlineMs === 0) return inner
-    if (this.#guards.size >= PRIMARIES_MAX) this.#guards.clear()
+    if (this.#guards.size >= PRIMARIES_MAX) this.#forgetReplaced()
     const guard = guardStore(inner, {
       ...this.#options,
       ready: this.#batched.ready,
@@ -91,11 +91,24 @@ export class GuardedRedis {
 
   /** Nobody asks a primary that has no slots any more, so nobody would find out that all is well without it. */
   #settleReplaced(): void {
-    const { primaryOf } = this.#batched
-    const failed = primaryOf === undefined ? [] : [...this.#guards].filter(([, { breaker }]) => breaker !== 'closed')
-    if (primaryOf === undefined || failed.length === 0) return
-    const serving = new Set(Array.from({ length: SLOTS }, (_, slot) => primaryOf(slot)))
+    const failed = [...this.#guards].filter(([, { breaker }]) => breaker !== 'closed')
+    if (failed.length === 0) return
+    const serving = this.#serving()
     for (const [shard, guard] of failed) if (!serving.has(shard)) guard.replaced()
+  }
+
+  #forgetReplaced(): void {
+    const serving = this.#serving()
+    for (const [shard, guard] of this.#guards) {
+      if (serving.has(shard)) continue
+      this.#guards.delete(shard)
+      void guard.close()
+    }
+  }
+
+  #serving(): ReadonlySet<string> {
+    const { primaryOf = () => '' } = this.#batched
+    return new Set(Array.from({ length: SLOTS }, (_, slot) => primaryOf(slot)))
   }
 
   #namesOf(shard: string): { store: string; shard: string | undefined } {

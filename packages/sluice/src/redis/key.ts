@@ -1,11 +1,11 @@
-// Names of values in Redis. All buckets of one owner share a hash tag, so they live in one slot; the tag is injective
-// (two owners never share one), holds no character that Redis or a log line would misread, and is bounded in length.
-// The parts of a split bucket have a tag each. Their number comes last: of four parts in a row, each then lies in
-// another quarter of the slots (the checksum behind them is linear), so that they reach four primaries.
+// Names of values in Redis. They are injective (two owners never share one), hold no character that Redis or a log line
+// would misread, and are bounded in length. In a Cluster the hash tag of the owner's group comes first: all buckets of
+// one owner live in one slot.
 
 import { createHmac } from 'node:crypto'
 import type { Limit } from '../algorithms/limit.ts'
 import { isPacked } from '../algorithms/registry.ts'
+import type { SlotGroups } from './slot-groups.ts'
 
 /** Longer texts are named by a keyed hash of them. */
 const TEXT_LENGTH_MAX = 96
@@ -14,10 +14,13 @@ const UNSAFE = /[%{}#\u0000-\u0020\u007f\ud800-\udfff]/g
 const PLAIN = /^[\w.:@/\u002d]*$/
 
 export class KeyNames {
+  /** Of a Cluster. */
+  readonly groups: SlotGroups | undefined
   readonly #prefix: string
   readonly #secret: string
 
-  constructor(prefix: string, secret: string) {
+  constructor(prefix: string, secret: string, groups?: SlotGroups) {
+    this.groups = groups
     this.#prefix = prefix
     this.#secret = secret
   }
@@ -28,8 +31,9 @@ export class KeyNames {
    */
   keyOf(limit: Limit, owner: string, detail: string): string {
     const part = limit.shard === undefined ? '' : `#${limit.shard.index}`
-    const tag = `${this.#prefix}:{${limit.fact === '' ? '*' : limit.fact}:${this.#safe(owner)}${part}}`
-    return sharesValue(limit) ? tag : `${tag}:${kindOf(limit)}:${limit.id}|${this.#safe(detail)}`
+    const group = this.groups?.tagOf({ limit, owner }) ?? ''
+    const value = `${this.#prefix}:${group}{${limit.fact === '' ? '*' : limit.fact}:${this.#safe(owner)}${part}}`
+    return sharesValue(limit) ? value : `${value}:${kindOf(limit)}:${limit.id}|${this.#safe(detail)}`
   }
 
   #safe(text: string): string {

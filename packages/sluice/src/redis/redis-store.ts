@@ -14,10 +14,11 @@ import { shardStore } from '../shards/shard-store.ts'
 import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
 import { BatchedStore } from './batched-store.ts'
 import type { BatchObserver } from './batcher.ts'
-import type { RedisClient } from './client.ts'
+import { isCluster, type RedisClient } from './client.ts'
 import { GuardedRedis, type ShardState, type ShardTransition } from './guarded-redis.ts'
 import { KeyNames } from './key.ts'
 import type { RedisFacts } from './redis-facts.ts'
+import { SlotGroups } from './slot-groups.ts'
 
 export type RedisStoreOptions = BatchObserver & {
   /** Connections to Redis; requests are spread over them turn by turn. */
@@ -66,8 +67,9 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   const { deadlineMs = DEADLINE_MS, nodes = 1 } = options
   check('deadlineMs', deadlineMs, 'give milliseconds, 0 for no deadline', () => deadlineMs >= 0 && deadlineMs < 60_000)
   check('nodes', nodes, 'give a whole number of at least 1', () => Number.isInteger(nodes) && nodes >= 1)
-  const names = new KeyNames(prefix, options.keySecret ?? 'sluice')
+  const { keySecret = 'sluice' } = options
   const open = ([name, own]: [string, RedisClient]): GuardedRedis => {
+    const names = new KeyNames(prefix, keySecret, isCluster(own) ? new SlotGroups(keySecret) : undefined)
     const batched = new BatchedStore(own, { ...options, connections, names, clock: options.clock })
     return new GuardedRedis(name, batched, { ...options, deadlineMs, nodes, names })
   }

@@ -8,7 +8,7 @@
 // homes and what its nodes hold; `on_fail` is for the region's own store only.
 
 import { sumOf } from '../algorithms/grant.ts'
-import { compileLimit, type Limit } from '../algorithms/limit.ts'
+import type { Limit } from '../algorithms/limit.ts'
 import { StoreClock } from '../approximate/store-clock.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
@@ -23,6 +23,7 @@ import {
   type Taken,
 } from '../store/store.ts'
 import { isPool, type RegionParts, refusalOf, regionParts, type Split, splitUnits } from './region-parts.ts'
+import { regionStats } from './region-stats.ts'
 import { type ExactShares, exactShares, type Shares } from './shares.ts'
 import {
   answerOf,
@@ -32,7 +33,9 @@ import {
   isOpen,
   type Line,
   NO_CHARGES,
+  PartTaken,
   PoolTaken,
+  sooner,
 } from './taken-lines.ts'
 import { WatchedStore } from './watched-store.ts'
 
@@ -66,10 +69,10 @@ export type RegionStore = Store & {
 }
 
 export function regionStore(options: RegionOptions): RegionStore {
-  return new TwoStores(options)
+  return new PooledRegion(options)
 }
 
-class TwoStores implements RegionStore {
+class PooledRegion implements RegionStore {
   readonly name: string
   readonly shares: Shares
   readonly nextShares: Shares | undefined
@@ -132,8 +135,10 @@ class TwoStores implements RegionStore {
   takeSync(take: Take): Taken | undefined {
     const { charges } = take
     if (!charges.some(isSpread)) return this.#regional.takeSync?.(take)
-    const lines = this.#draw(charges)
-    if (lines instanceof PoolTaken) return lines
+    const [only] = charges
+    const known = charges.length === 1 && only !== undefined ? this.#takeOneSync(take, only) : undefined
+    if (known !== undefined) return known
+    const lines = charges.map((charge) => this.#draw(charge))
     const taken = this.#askedFirst(lines).length > 0 ? undefined : this.#takeAtHomeSync(take, lines)
     // Refused here, and nobody knows what the pool would say: it has to be asked.
     if (taken !== undefined && (taken.granted || borrowable(lines, taken).length === 0)) {
@@ -148,16 +153,39 @@ class TwoStores implements RegionStore {
     const { charges } = take
     if (!charges.some(isSpread)) return this.#regional.take(take)
     const [only] = charges
-    if (charges.length === 1 && only !== undefined && this.#isNear) return this.#takeNear(take, only)
-    const lines = this.#draw(charges)
-    return lines instanceof PoolTaken ? lines : this.#ask(take, lines)
+    if (charges.length === 1 && only !== undefined) {
+      if (this.#isNear) return this.#takeNear(take, only)
+      const known = this.#takeOneSync(take, only)
+      if (known !== undefined) return known
+    }
+    const lines = charges.map((charge) => this.#draw(charge))
+    return this.#ask(take, lines)
   }
 
-  /** The short way of most takes: of the pool, in hand or not, and of the home if that refuses. */
+  /** The short way of most takes: of the pool, in hand, or refused by it, and by the home then. */
+  #takeOneSync(take: Take, charge: Charge): Taken | undefined {
+    const { home, pool } = this.#partsOf(charge.limit)
+    if (home === undefined || pool === undefined) return undefined
+    const pooled = this.#pools.takeSync({ charges: [ofPart(charge, pool)] })
+    const refusal = pooled?.grants[0]
+    if (pooled === undefined || refusal === undefined) return undefined
+    if (pooled.granted) {
+      if (refusal.units === 0) return undefined
+      this.#counts.region_borrowed_units += refusal.units
+      return new PoolTaken(charge, pool, pooled, refusal)
+    }
+    const taken = this.#regional.takeSync?.({ charges: [ofPart(charge, home)], op: take.op })
+    const grant = taken?.grants[0]
+    if (taken === undefined || grant === undefined) return undefined
+    this.#counts.region_home_units += grant.units
+    return new PartTaken(charge, home, taken, pooled.source === 'lease' ? sooner(grant, refusal) : grant)
+  }
+
+  /** The same of one that has to wait: of the pool, in hand or not, and of the home if that refuses. */
   #takeNear(take: Take, charge: Charge): Taken | Promise<Taken> {
     const parts = this.#partsOf(charge.limit)
     const { pool } = parts
-    const asked = pool === undefined ? undefined : this.#pools.take({ charges: [ofPool(charge, pool)] })
+    const asked = pool === undefined ? undefined : this.#pools.take({ charges: [ofPart(charge, pool)] })
     const heard = (taken: Taken | undefined) => {
       const grant = taken?.grants[0]
       if (pool !== undefined && taken?.granted && grant !== undefined && grant.units > 0) {
@@ -206,21 +234,11 @@ class TwoStores implements RegionStore {
 
   stats(): Readonly<Record<string, number>> {
     const { leases = 0 } = this.#pools.stats?.() ?? {}
-    const { lagMs } = this.#global
-    const { homes, pool } = this.splitOf(WHOLE)
-    const differenceMs = (this.#global.clock.nowUs() - this.#regionalClock.nowUs()) / 1000
-    const agree = Math.abs(differenceMs) <= lagMs + CLOCK_ERROR_MS
-    const sum = [...homes.values()].reduce((total, home) => total + home, 0)
     return {
       ...this.#regional.stats?.(),
       ...this.#counts,
+      ...regionStats(this.name, this.#shares, this.#global, this.#regionalClock),
       region_leases: leases,
-      region_lag_ms: lagMs,
-      region_cut_off: this.isCutOff ? 1 : 0,
-      region_home_share: (homes.get(this.name) ?? 0) / WHOLE.units,
-      region_pool_share: pool / WHOLE.units,
-      region_clock_difference_ms: differenceMs,
-      region_window_excess: agree ? 0 : sum / WHOLE.units,
     }
   }
 
@@ -228,31 +246,17 @@ class TwoStores implements RegionStore {
     await Promise.all([this.#pools.close(), this.#regional.close()])
   }
 
-  /** Pays what leases of the pool can pay, each charge for itself. All of a single charge is answered at once. */
-  #draw(charges: readonly Charge[]): PoolTaken | Line[] {
-    const [only] = charges
-    if (charges.length === 1 && only !== undefined) {
-      const line = this.#drawOne(only)
-      if (!(line instanceof PoolTaken)) return [line]
-      this.#counts.region_borrowed_units += line.units
-      return line
-    }
-    return charges.map((charge) => {
-      const line = this.#drawOne(charge)
-      if (!(line instanceof PoolTaken)) return line
-      return { charge, parts: this.#partsOf(charge.limit), paid: line, pool: undefined, asked: true }
-    })
-  }
-
-  #drawOne(charge: Charge): PoolTaken | Line {
+  /** Pays what leases of the pool can pay. */
+  #draw(charge: Charge): Line {
     const { limit } = charge
-    if (limit.spread === undefined) return { charge, parts: undefined, paid: undefined, pool: undefined, asked: true }
-    const parts = this.#partsOf(limit)
-    const { pool } = parts
+    const parts = limit.spread === undefined ? undefined : this.#partsOf(limit)
+    const pool = parts?.pool
     if (pool === undefined) return { charge, parts, paid: undefined, pool: undefined, asked: true }
-    const taken = this.#pools.takeSync({ charges: [ofPool(charge, pool)] })
+    const taken = this.#pools.takeSync({ charges: [ofPart(charge, pool)] })
     const grant = taken?.grants[0]
-    if (taken?.granted && grant !== undefined && grant.units > 0) return new PoolTaken(charge, pool, taken, grant)
+    if (taken?.granted && grant !== undefined && grant.units > 0) {
+      return { charge, parts, paid: new PoolTaken(charge, pool, taken, grant), pool: undefined, asked: true }
+    }
     const said = taken?.source === 'lease' && !taken.granted ? grant : undefined
     return { charge, parts, paid: undefined, pool: said, asked: taken !== undefined }
   }
@@ -291,7 +295,7 @@ class TwoStores implements RegionStore {
   #askAhead(lines: readonly Line[]): void {
     for (const { charge, parts, asked } of lines) {
       const pool = parts?.pool
-      if (!asked && pool?.lease !== undefined) this.#pools.ahead(ofPool(charge, pool))
+      if (!asked && pool?.lease !== undefined) this.#pools.ahead(ofPart(charge, pool))
     }
   }
 
@@ -303,7 +307,7 @@ class TwoStores implements RegionStore {
         if (pool === undefined) return
         this.#counts.region_asked += 1
         line.asked = true
-        const charge = ofPool(line.charge, pool)
+        const charge = ofPart(line.charge, pool)
         const taken = await Promise.resolve(this.#pools.take({ charges: [charge], askedMs })).catch(() => undefined)
         const grant = taken?.grants[0]
         if (taken === undefined || grant === undefined || taken.source === 'policy') return
@@ -377,13 +381,9 @@ class TwoStores implements RegionStore {
 
 /** Of a region that has the global store in it, or next door. */
 const NEAR_MS = 5
-/** Its parts are shares. */
-const WHOLE: Limit = compileLimit({ id: '', algorithm: 'fixed_window', units: 1_000_000, windowUs: 1_000_000 })
-/** Clocks are compared by answers that took as long as the global ones do, and a little. */
-const CLOCK_ERROR_MS = 5
 
 /** Field by field, as all charges are made: V8 takes its time with others. */
-function ofPool({ owner, detail, min, max, kind }: Charge, limit: Limit): Charge {
+function ofPart({ owner, detail, min, max, kind }: Charge, limit: Limit): Charge {
   return { limit, owner, detail, min, max, kind }
 }
 

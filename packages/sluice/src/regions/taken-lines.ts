@@ -49,31 +49,46 @@ export function isHomeless({ parts }: Line): boolean {
   return parts !== undefined && parts.home === undefined
 }
 
-/** What the pool has paid: the answer to a take of one charge, and its own grant. */
-export class PoolTaken extends SoleTaken {
-  readonly bookedUs: number
+/** What one part says of a take of one charge: the answer, and its own grant. */
+export class PartTaken extends SoleTaken {
+  readonly bookedUs: number | undefined
   readonly part: Limit
-  readonly paidBy: Source
+  readonly saidBy: Source
 
-  constructor({ limit: { capacity } }: Charge, pool: Limit, taken: Taken, grant: Grant) {
+  constructor(
+    { limit: { capacity } }: Charge,
+    part: Limit,
+    taken: Taken,
+    grant: Grant,
+    bookedUs: number | undefined = grant.bookedUs,
+  ) {
     const { units, short, resetAfterUs, retryAfterUs, delayUs } = grant
     super(
       taken.granted,
       taken.nowUs,
       units,
       short,
-      wholeRemaining(grant.remaining, pool.capacity, capacity),
+      wholeRemaining(grant.remaining, part.capacity, capacity),
       resetAfterUs,
       retryAfterUs,
       delayUs,
     )
-    this.bookedUs = grant.bookedUs ?? taken.nowUs
-    this.part = pool
-    this.paidBy = taken.source
+    this.bookedUs = bookedUs
+    this.part = part
+    this.saidBy = taken.source
   }
 
   override get source(): Source {
-    return this.paidBy
+    return this.saidBy
+  }
+}
+
+/** Units of the pool were on lease even if they were spent at once: they go back as such. */
+export class PoolTaken extends PartTaken {
+  declare readonly bookedUs: number
+
+  constructor(charge: Charge, pool: Limit, taken: Taken, grant: Grant) {
+    super(charge, pool, taken, grant, grant.bookedUs ?? taken.nowUs)
   }
 }
 
@@ -101,13 +116,16 @@ export function answerOf(lines: readonly Line[], taken: Taken | undefined): Take
 /** Nobody knows when the pool is back; a second is a polite time to ask again. */
 const AWAY: Grant = { ...NOT_ASKED, short: 'now', resetAfterUs: 1_000_000, retryAfterUs: 1_000_000 }
 
-/** Of the home and a pool that has refused too, the shorter wait is told. */
 function ofHome(whole: Limit, home: Limit, grant: Grant, pool: Grant | undefined): Grant {
-  const sooner = grant.short !== false && pool !== undefined && pool.retryAfterUs < grant.retryAfterUs ? pool : grant
-  const { short, retryAfterUs } = sooner
+  const { short, retryAfterUs } = sooner(grant, pool)
   const { units, resetAfterUs, delayUs, bookedUs, at } = grant
   const remaining = wholeRemaining(grant.remaining, home.capacity, whole.capacity)
   return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, part: home, at }
+}
+
+/** Of a home and a pool that have both refused, the one with the shorter wait. */
+export function sooner(home: Grant, pool: Grant | undefined): Grant {
+  return home.short !== false && pool !== undefined && pool.retryAfterUs < home.retryAfterUs ? pool : home
 }
 
 /** What is left of the whole, estimated from a part. */

@@ -7,6 +7,10 @@ export type HashSeed = { readonly v0: number; readonly v1: number; readonly v2: 
 
 export function randomSeed(): HashSeed {
   const [k0 = 0, k1 = 0] = crypto.getRandomValues(new Uint32Array(2))
+  return seedOf(k0, k1)
+}
+
+export function seedOf(k0: number, k1: number): HashSeed {
   return { v0: k0 | 0, v1: k1 | 0, v2: k0 ^ 0x6c796765, v3: k1 ^ 0x74656462 }
 }
 

@@ -35,8 +35,8 @@ describe.each(Object.entries(CLIENTS))('through %s', (_name, clientOf) => {
     const [from, to] = primariesOf(cluster) as [ClusterNode, ClusterNode]
     const load = new FailoverLoad(clientOf(cluster), 60)
     await load.rounds(5)
-    const moving = load.users.filter((user) => primaryOf(cluster, user) === from).map(slotOfUser)
-    const move = moveSlots(moving, from, to)
+    const moving = new Set(load.users.filter((user) => primaryOf(cluster, user) === from).map(slotOfUser))
+    const move = moveSlots([...moving], from, to)
     await Promise.all([move, load.rounds(30)])
     await load.untilSpent()
     for (const user of load.users) {

@@ -3,7 +3,8 @@
 import { createLimiter, type Limiter } from 'sluice'
 import { type RedisClient, type RedisStore, redisStore } from 'sluice/redis'
 import { onTestFinished, vi } from 'vitest'
-import { slotOf } from '../../src/redis/slot.ts'
+import { compileLimit } from '../../src/algorithms/limit.ts'
+import { SlotGroups } from '../../src/redis/slot-groups.ts'
 
 export const LIMIT = 60
 
@@ -13,6 +14,10 @@ const RULES = [
   { rule_id: 'count', algorithm: 'fixed_window', limit: LIMIT, ...SHARED },
   { rule_id: 'log', algorithm: 'sliding_window_log', limit: 1000, ...SHARED },
 ]
+
+/** Where the store keeps a user, with the secret that it has unless told otherwise. */
+const GROUPS = new SlotGroups('sluice')
+const USER_LIMIT = compileLimit({ id: 'count', fact: 'user', algorithm: 'fixed_window', units: 1, windowUs: 1_000_000 })
 
 type Answer = { readonly atMs: number; readonly allowed: boolean; readonly byRedis: boolean }
 
@@ -91,5 +96,5 @@ export class FailoverLoad {
 }
 
 export function slotOfUser(user: string): number {
-  return slotOf(`sl:{user:${user}}`)
+  return GROUPS.slotOf({ limit: USER_LIMIT, owner: user })
 }
