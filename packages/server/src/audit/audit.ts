@@ -106,8 +106,8 @@ function faultOf(row: AuditRow, { seq, hash }: Head): string | undefined {
 
 /** Up to the head as it was read: rows that are written meanwhile are none of its business. */
 function pageAfter(queries: Queries, seq: number, lastSeq: number): Promise<AuditRow[]> {
-  const sql = `SELECT seq, at, at = date_trunc('milliseconds', at) AS whole, actor, action, target, diff, reason, hash FROM audit
-    WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT ${PAGE_ROWS}`
+  const sql = `SELECT seq, at, at = date_trunc('milliseconds', at) AS whole, actor, action, target, diff, reason, hash
+    FROM audit WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT ${PAGE_ROWS}`
   return queries.query<AuditRow>(sql, [seq, lastSeq])
 }
 

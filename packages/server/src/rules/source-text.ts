@@ -19,7 +19,7 @@ const FAULTS_MAX = 100
 /** Finding lines means parsing JSON again, slowly: only where somebody is likely to read the file. */
 const LINES_LENGTH_MAX = 1_000_000
 
-/** The text of some bytes; undefined when they are not UTF-8, because mended ones would not be what their author wrote. */
+/** Undefined when the bytes are not UTF-8: mended in silence, they would not be what their author wrote. */
 export function utf8Text(bytes: Uint8Array): string | undefined {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
