@@ -99,7 +99,7 @@ test.each([
 })
 
 test('of mistakes without end the first are told', async () => {
-  const { code, out } = await sluice(['rules', 'lint', ruleFile('['.repeat(20_000))])
+  const { code, out } = await sluice(['rules', 'lint', ruleFile('- a: b: c\n'.repeat(1000))])
   expect(code).toBe(2)
   expect(out.split('\n').length).toBeLessThanOrEqual(101)
 })
