@@ -14,7 +14,7 @@ import {
   revokeToken,
   TOKENS_CHANNEL,
 } from './access/token-table.ts'
-import { type AuditVerdict, verifyAudit } from './audit/audit.ts'
+import { type Audited, type AuditVerdict, auditedIn, verifyAudit } from './audit/audit.ts'
 import type { Database } from './db/database.ts'
 import { Followed } from './db/followed.ts'
 import type { TokenStore } from './http/tokens.ts'
@@ -33,6 +33,8 @@ export type Records = {
   readonly violations: ViolationLog | undefined
   readonly findViolations: FindViolations | undefined
   readonly verifyAudit: (() => Promise<AuditVerdict>) | undefined
+  /** Without a database there is no audit: then it is only done. */
+  readonly audited: Audited
   /** A token of the role admin that this very start has made: to be shown once. */
   readonly firstToken: string | undefined
   close(): Promise<void>
@@ -63,6 +65,7 @@ function withoutDatabase(tokens: TokenBook, killSwitch: KillSwitch): Records {
   return {
     ...{ tokens, killSwitch, kills: killsInMemory(killSwitch), tokenStore: undefined, firstToken: undefined },
     ...{ violations: undefined, findViolations: undefined, verifyAudit: undefined },
+    audited: async (_entry, work) => work(),
     close: async () => {},
   }
 }
@@ -100,6 +103,7 @@ async function inDatabase(
     violations,
     findViolations: (query) => findViolations(database, query),
     verifyAudit: () => verifyAudit(database),
+    audited: auditedIn(database, now),
     firstToken: first?.secret,
     close: async () => {
       await Promise.all([tokenTable.stop(), killTable.stop(), violations?.close()])

@@ -1,8 +1,13 @@
-import { expect, test } from 'vitest'
+import { hostname } from 'node:os'
+import { startRedis } from 'sluice/testing'
+import { expect, onTestFinished, test } from 'vitest'
 import { appendAudit, verifyAudit } from '../src/audit/audit.ts'
 import type { Database } from '../src/db/database.ts'
 import { migrate } from '../src/db/migrate.ts'
+import { DRILL_PATH } from '../src/http/drill.ts'
+import { RESET_PATH } from '../src/http/reset.ts'
 import { describeDatabases } from './databases.ts'
+import { ADMIN_TOKEN, serveApp, serveSettings } from './service.ts'
 
 const AT = new Date('2026-01-02T03:04:05.678Z')
 
@@ -19,7 +24,7 @@ async function byHand(database: Database, sql: string): Promise<void> {
   )
 }
 
-describeDatabases('the audit', ({ open }) => {
+describeDatabases('the audit', ({ empty, open }) => {
   const filled = async () => {
     const database = await open()
     await migrate(database)
@@ -37,6 +42,44 @@ describeDatabases('the audit', ({ open }) => {
     })
     const [row] = await database.query('SELECT * FROM audit WHERE seq = 2')
     expect(row).toMatchObject({ seq: 2, at: AT, actor: 'ann', action: 'rule.update', target: 'b', reason: 'tests' })
+  })
+
+  test('tells of resets and drills: who, what and why', async () => {
+    const redis = await startRedis()
+    onTestFinished(() => redis.stop())
+    const settings = empty()
+    const node = await serveSettings({ ...settings, redis: redis.url, storeDeadlineMs: 5000 })
+    const reset = { rule_id: 'demo', key: 'a\u0000\ud800', reason: 'a mistake of ours' }
+    expect(await node.post(RESET_PATH, reset, ADMIN_TOKEN)).toMatchObject({ status: 200 })
+    expect(await node.post(RESET_PATH, { ...reset, rule_id: 'none' }, ADMIN_TOKEN)).toMatchObject({ status: 400 })
+    for (const drill of [{ seconds: 30, reason: 'the yearly one' }, { seconds: 0 }])
+      expect(await node.post(DRILL_PATH, drill, ADMIN_TOKEN)).toMatchObject({ status: 200 })
+    await node.close()
+    const database = await open(settings)
+    const told = await database.query(
+      "SELECT actor, action, target, diff, reason FROM audit WHERE action IN ('bucket.reset', 'drill') ORDER BY seq",
+    )
+    const by = { actor: 'admin-token', action: 'drill', target: hostname() }
+    expect(told).toEqual([
+      {
+        ...{ actor: 'admin-token', action: 'bucket.reset', target: 'rule demo', reason: 'a mistake of ours' },
+        diff: JSON.stringify({ key: reset.key }),
+      },
+      { ...by, diff: '{"seconds":30}', reason: 'the yearly one' },
+      { ...by, diff: '{"seconds":0}', reason: null },
+    ])
+    expect(await verifyAudit(database)).toMatchObject({ intact: true })
+  })
+
+  test('what cannot be told is not done', async () => {
+    const database = await filled()
+    const app = await serveApp([{ rule_id: 'one', limit: 1, window_seconds: 60, scope: 'per_user' }], undefined, {
+      database,
+    })
+    await app.check({ client_id: 'alice' })
+    await database.query("ALTER TABLE audit ADD CHECK (action <> 'bucket.reset')")
+    expect(await app.post(RESET_PATH, { rule_id: 'one', key: 'alice' }, ADMIN_TOKEN)).toMatchObject({ status: 500 })
+    expect(await app.check({ client_id: 'alice' })).toMatchObject({ allowed: false })
   })
 
   test('an entry of a change that came to nothing is not there either', async () => {
@@ -74,6 +117,18 @@ describeDatabases('the audit', ({ open }) => {
        UPDATE audit_head SET seq = 5`,
       5,
     ],
+    [
+      'a row added behind the last one',
+      "INSERT INTO audit SELECT 5, at, 'eve', action, target, diff, reason, hash FROM audit WHERE seq = 4",
+      5,
+    ],
+    [
+      'a row added before the first one',
+      "INSERT INTO audit SELECT 0, at, 'eve', action, target, diff, reason, hash FROM audit WHERE seq = 4",
+      4,
+    ],
+    ['the head deleted', 'DELETE FROM audit_head', 4],
+    ['a time changed by a microsecond', "UPDATE audit SET at = at + interval '1 microsecond' WHERE seq = 2", 2],
     ['the last row edited', "UPDATE audit SET actor = 'eve' WHERE seq = 4", 4],
   ] as const)('does not pass with %s by hand', async (_, sql, seq) => {
     const database = await filled()

@@ -1,7 +1,9 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, test, vi } from 'vitest'
+import { Worker } from 'node:worker_threads'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { DatabaseUnavailable } from '../src/db/database.ts'
 import { lockFolder } from '../src/db/folder-lock.ts'
 import { migrate } from '../src/db/migrate.ts'
@@ -54,6 +56,18 @@ describeDatabases('the database', ({ open, empty }) => {
     const error = await database.query('SELECT * FROM nowhere', []).catch((caught) => caught)
     expect(error).toMatchObject({ code: '42P01' })
     expect(error).not.toBeInstanceOf(DatabaseUnavailable)
+  })
+
+  test.each([
+    ['a full disk', '53100'],
+    ['too many connections', '53300'],
+    ['a deadlock', '40P01'],
+    ['a lock that is not to be had', '55P03'],
+    ['a question that takes too long', '57014'],
+  ])('%s is an outage, and not a mistake of ours', async (_, code) => {
+    const { query } = await open()
+    const trouble = query(`DO $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '${code}'; END $$`)
+    await expect(trouble).rejects.toBeInstanceOf(DatabaseUnavailable)
   })
 
   test('a NOTIFY wakes who listens, once its transaction is done', async () => {
@@ -110,6 +124,24 @@ describe('PostgreSQL', () => {
     await Promise.all(nodes.map((node) => node.close()))
   })
 
+  test('a node that freezes in the middle of a change does not keep the others from theirs for long', async () => {
+    const database = await openDatabase({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
+    await database.query('CREATE TABLE t (a int); INSERT INTO t VALUES (1)')
+    const limits = ['idle_in_transaction_session_timeout', 'lock_timeout'].map((name) => `current_setting('${name}')`)
+    expect(await database.query(`SELECT ${limits[0]} AS idle, ${limits[1]} AS lock`)).toEqual([
+      { idle: '10s', lock: '10s' },
+    ])
+    await database.transaction(async (frozen) => {
+      await frozen.query('SELECT a FROM t FOR UPDATE')
+      const second = database.transaction(async ({ query }) => {
+        await query('SET LOCAL lock_timeout = 50')
+        await query('UPDATE t SET a = 2')
+      })
+      await expect(second).rejects.toBeInstanceOf(DatabaseUnavailable)
+    })
+    await database.close()
+  })
+
   test('while it is down every question is an outage at once; then it is asked and listened to again', async () => {
     const database = await openDatabase({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
     let woken = 0
@@ -152,10 +184,39 @@ describe('the data folder', () => {
     lockFolder(folder).release()
   })
 
+  test.runIf(process.platform === 'linux')('is taken over from a process that nobody buried', async () => {
+    const folder = temporaryFolder()
+    lockFolder(folder)
+    const shell = spawn('sh', ['-c', 'sleep 60 & echo $!; exec sleep 60'], { stdio: ['ignore', 'pipe', 'ignore'] })
+    onTestFinished(() => void shell.kill())
+    const [printed] = (await once(shell.stdout, 'data')) as [Buffer]
+    const pid = Number(printed.toString())
+    const stat = (of = pid) => readFileSync(`/proc/${of}/stat`, 'utf8').split(' ')
+    await vi.waitFor(() => expect(stat(shell.pid)[1]).toBe('(sleep)'), 10_000) // which asks after nobody
+    process.kill(pid, 'SIGKILL')
+    await vi.waitFor(() => expect(stat()[2]).toBe('Z'), 10_000)
+    const path = join(folder, 'lock')
+    const held = JSON.parse(readFileSync(path, 'utf8'))
+    const [boot] = held.started.split(' ')
+    writeFileSync(path, JSON.stringify({ ...held, pid, started: `${boot} ${stat()[21]}` }))
+    lockFolder(folder).release()
+  })
+
   test('is taken over when the lock was only half written', () => {
     const folder = temporaryFolder()
     writeFileSync(join(folder, 'lock'), '{"pi')
     lockFolder(folder).release()
+  })
+
+  test('is left alone while somebody is still writing the lock', async () => {
+    const [folder, other] = [temporaryFolder(), temporaryFolder()]
+    lockFolder(other)
+    writeFileSync(join(folder, 'lock'), '')
+    const [from, to] = [join(other, 'lock'), join(folder, 'lock')].map((path) => JSON.stringify(path))
+    const writer = new Worker(`setTimeout(() => require('node:fs').copyFileSync(${from}, ${to}), 100)`, { eval: true })
+    await once(writer, 'online')
+    expect(() => lockFolder(folder)).toThrow('is in use by process')
+    await writer.terminate()
   })
 
   test('is left alone when the lock comes from another machine, and the message says how to go on', () => {

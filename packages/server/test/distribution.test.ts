@@ -17,10 +17,15 @@ async function startNode(settings: Partial<Settings>): Promise<Node> {
   return { ...server, logged }
 }
 
-/** Ten rules that all have the same limit, which nobody reaches: a set that was mixed of two would show. */
+/** Rules that all have the same limit, which nobody reaches: a set that was mixed of two would show. */
 function setOf(limit: number): object {
-  const rules = Array.from({ length: 10 }, (_, index) => ({ rule_id: `r${index}`, limit, window: '1d' }))
+  const rules = Array.from({ length: sizeOf(limit) }, (_, index) => ({ rule_id: `r${index}`, limit, window: '1d' }))
   return { rules }
+}
+
+/** With some changes rules come, with others they go. */
+function sizeOf(limit: number): number {
+  return 8 + (limit % 5)
 }
 
 function importSet({ address }: Server, limit: number) {
@@ -40,7 +45,8 @@ function observe(node: Server): { readonly mixed: number[][]; readonly versions:
     if (stopped) return
     const limits = limitsIn(node)
     const decided = node.limiter.checkSync({})?.outcomes.map(({ limit }) => limit) ?? []
-    if (limits.length > 1 || new Set([...limits, ...decided]).size > 1) mixed.push([...limits, ...decided])
+    const isWhole = new Set([...limits, ...decided]).size === 1 && decided.length === sizeOf(limits[0] ?? 0)
+    if (!isWhole) mixed.push([...limits, ...decided])
     if (versions.at(-1) !== node.limiter.version) versions.push(node.limiter.version)
     setTimeout(look, 1)
   }
@@ -65,12 +71,12 @@ describe('nodes on one PostgreSQL', () => {
 
   test('have every change within a second, and never a mixed set', async () => {
     const shared = settings()
-    const nodes = [await startNode(shared), await startNode(shared), await startNode(shared)]
+    const nodes = await Promise.all(Array.from({ length: 4 }, () => startNode(shared)))
     await importSet(nodes[0] as Server, MANY)
-    await vi.waitFor(() => expect(nodes.map(limitsIn)).toEqual([[MANY], [MANY], [MANY]]), { timeout: 10_000 })
+    await vi.waitFor(() => expect(nodes.map(limitsIn)).toEqual(nodes.map(() => [MANY])), { timeout: 10_000 })
     const observed = nodes.map(observe)
-    for (let limit = MANY + 1; limit <= MANY + 20; limit += 1) {
-      const { status, body } = await importSet(nodes[limit % 3] as Server, limit)
+    for (let limit = MANY + 1; limit <= MANY + 40; limit += 1) {
+      const { status, body } = await importSet(nodes[limit % nodes.length] as Server, limit)
       expect(status).toBe(200)
       const wanted = nodes.map(() => body.version)
       const reached = () => expect(nodes.map(({ limiter }) => limiter.version)).toEqual(wanted)
@@ -79,12 +85,33 @@ describe('nodes on one PostgreSQL', () => {
     for (const { mixed, versions } of observed) {
       expect(mixed).toEqual([])
       expect(versions).toEqual([...versions].sort((one, other) => one - other))
-      expect(versions).toHaveLength(21)
+      expect(versions).toHaveLength(41)
     }
     for (const { address } of nodes) {
       const text = String((await clientOf(address).get('/metrics')).body.text)
       const [, within = 0] = /sluice_rules_propagation_seconds_bucket\{le="1"\} (\d+)/.exec(text) ?? []
-      expect(Number(within)).toBeGreaterThanOrEqual(20)
+      expect(Number(within)).toBeGreaterThanOrEqual(40)
+    }
+  })
+
+  test('that all change it at once see each change whole, and end with the same rules', async () => {
+    const shared = settings()
+    const nodes = await Promise.all(Array.from({ length: 4 }, () => startNode(shared)))
+    await importSet(nodes[0] as Server, MANY)
+    await vi.waitFor(() => expect(nodes.map(limitsIn)).toEqual(nodes.map(() => [MANY])), { timeout: 10_000 })
+    const observed = nodes.map(observe)
+    const changes = nodes.map(async (node, index) => {
+      for (let turn = 0; turn < 10; turn += 1)
+        expect((await importSet(node, MANY + 1 + 10 * turn + index)).status).toBe(200)
+    })
+    await Promise.all(changes)
+    const reached = () => expect(nodes.map(({ limiter }) => limiter.version)).toEqual(nodes.map(() => 2 + 40))
+    await vi.waitFor(reached, { timeout: 10_000, interval: 5 })
+    const [first, ...others] = nodes.map(({ limiter }) => JSON.stringify(limiter.rules))
+    expect(others).toEqual(others.map(() => first))
+    for (const { mixed, versions } of observed) {
+      expect(mixed).toEqual([])
+      expect(versions).toEqual([...versions].sort((one, other) => one - other))
     }
   })
 

@@ -112,6 +112,14 @@ describe('the keys below a prefix are one set of rules', () => {
     await expect(source.read(undefined)).rejects.toThrow(message)
   })
 
+  test('a value that is not UTF-8 is refused, with its key', async () => {
+    const { source, prefix, put } = newSource()
+    await put({ a: yaml('a', 1) })
+    const value = Buffer.from('{ rule_id: b, limit: 1, window: 1m, name: "caf\xe9" }', 'latin1').toString('base64')
+    await etcd.ask('/v3/kv/put', { key: Buffer.from(`${prefix}/b`).toString('base64'), value })
+    await expect(source.read(undefined)).rejects.toThrow(`etcd ${prefix}/b: value: put it as UTF-8`)
+  })
+
   test('an empty list is no rules, on purpose', async () => {
     const { source, put } = newSource()
     await put({ a: '[]' })

@@ -178,7 +178,7 @@ describe(`POST ${RESET_PATH}`, () => {
   })
 
   test.each([
-    [{ rule_id: 'none', key: 'a' }, 'ruleId', 'give the id of a rule in force'],
+    [{ rule_id: 'none', key: 'a' }, 'rule_id', 'give the id of a rule in force'],
     [{ rule_id: 'two', key: { tenant: 'a' } }, 'key', 'give every fact of the key: user'],
     [{ rule_id: 'two' }, 'key', /give a text of at most 1024/],
     [{ rule_id: 'two', key: 5 }, 'key', /give a text of at most 1024/],

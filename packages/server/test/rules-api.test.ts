@@ -74,7 +74,8 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect([gone.status, gone.body.text]).toEqual([204, ''])
     expect(await app.check(MESSAGES_REQUEST)).toMatchObject({ allowed: true, limit: null })
     expect((await app.get(RULE)).body.code).toBe('RULE_UNKNOWN')
-    expect((await call(app, 'DELETE', RULE)).body.code).toBe('RULE_UNKNOWN')
+    const announced = { 'content-type': 'application/json' } // and not sent, as some clients do
+    expect((await call(app, 'DELETE', RULE, undefined, announced)).body.code).toBe('RULE_UNKNOWN')
   })
 
   test('nobody changes anything without the token', async () => {
@@ -122,7 +123,12 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect((await call(app, 'DELETE', RULE, undefined, { 'if-match': tag })).status).toBe(412)
     expect((await call(app, 'PATCH', RULE, { limit: 1 }, { 'if-match': 'seven' })).status).toBe(400)
     expect((await call(app, 'PUT', `${RULES}/new`, DAILY, { 'if-match': '"1"' })).status).toBe(412)
-    expect((await call(app, 'PUT', `${RULES}/new`, DAILY)).status).toBe(201)
+    const create = { 'if-none-match': '*' }
+    expect((await call(app, 'PUT', `${RULES}/new`, DAILY, create)).status).toBe(201)
+    const again = await call(app, 'PUT', `${RULES}/new`, DAILY, create)
+    expect(again).toMatchObject({ status: 412, body: { code: 'VERSION_CONFLICT' } })
+    expect(again.headers.get('etag')).toMatch(/^"\d+"$/)
+    expect((await call(app, 'PUT', `${RULES}/new`, DAILY, { 'if-none-match': '"1"' })).status).toBe(400)
     expect((await app.get(RULE)).body.limit).toBe(50)
   })
 
@@ -150,6 +156,14 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect((await call(app, 'PATCH', RULE, { rule_id: 'other' })).body.code).toBe('REQUEST_INVALID')
   })
 
+  test('a patch that is nested beyond all bounds is told what is wrong with it', async () => {
+    const { app } = await served(MESSAGES_RULE)
+    const text = `{"when":${'{"a":'.repeat(10_000)}1${'}'.repeat(10_000)}}`
+    const { status, body } = await call(app, 'PATCH', RULE, text, { 'content-type': 'application/json' })
+    expect(status).toBe(400)
+    expect(body.errors).toMatchObject([{ field: 'when.a', fix: 'give a text, a list of texts, or { not: … }' }])
+  })
+
   test('a dry run tells what would change, and changes nothing', async () => {
     const { app } = await served(MESSAGES_RULE)
     const before = (await app.get(RULES)).body
@@ -160,8 +174,18 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect(emptied.body.changes).toMatchObject([
       { rule_id: 'messages_per_min', change: 'deleted', before: MESSAGES_RULE },
     ])
+    expect(await call(app, 'DELETE', `${RULE}?dry_run=true`)).toMatchObject({ status: 200, body: emptied.body })
     expect((await call(app, 'PUT', `${RULE_SET}?dry_run=maybe`, { rules: [] })).status).toBe(400)
     expect((await app.get(RULES)).body).toEqual(before)
+  })
+
+  test('what was written is told, also by a node that cannot bring it into force', async () => {
+    const { app, database } = await served(MESSAGES_RULE)
+    const wrong = '{"rule_id":"by_hand","limit":-1}'
+    await database.query('INSERT INTO rules (rule_id, revision, rule) VALUES ($1, 99, $2)', ['by_hand', wrong])
+    const { status, body } = await call(app, 'PATCH', RULE, { limit: 7 })
+    expect({ status, limit: body.limit }).toEqual({ status: 200, limit: 7 })
+    expect(await app.check(MESSAGES_REQUEST)).toMatchObject({ limit: 100 })
   })
 
   test('a list is filtered and comes in pages', async () => {
@@ -307,6 +331,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     ['a set of 9 MiB', 'PUT', RULE_SET, `# ${'x'.repeat(9 * 1024 * 1024)}`, 413],
     ['YAML where JSON is meant', 'PUT', RULE, 'limit: 5', 415],
     ['nesting beyond all bounds', 'PUT', RULE_SET, `${'['.repeat(5000)}${']'.repeat(5000)}`, 400],
+    ['a rollback beyond all versions', 'POST', `${RULE_SET}/rollback`, { version: 1e19 }, 400],
     ['a list as a rule', 'POST', RULES, [], 400],
     ['a field of objects', 'PATCH', RULE, { __proto__: null, constructor: 1 }, 400],
   ])('%s gets a clean answer', async (_what, method, path, body, status) => {

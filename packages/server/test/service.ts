@@ -178,7 +178,7 @@ export async function serveEmbedded(settings: Partial<Settings>): Promise<Client
 }
 
 /** A rule file in a folder of its own that is gone after the test. */
-export function ruleFile(content: string, name = 'rules.yaml'): string {
+export function ruleFile(content: string | Uint8Array, name = 'rules.yaml'): string {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-server-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   const path = join(folder, name)

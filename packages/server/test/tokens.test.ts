@@ -106,8 +106,20 @@ describeDatabases('tokens', ({ open }) => {
     expect(await create(app, { name: 'x', role: 'check' })).toMatchObject({ status: 201 })
   })
 
-  test('what nobody has made cannot be revoked', async () => {
-    expect(await revoke(await node(await ready()), 'tok_x')).toMatchObject({ body: { code: 'TOKEN_UNKNOWN' } })
+  test('one that is good is known, however many ended since it was made', async () => {
+    const database = await ready()
+    const first = await createFirstToken(database, new Date())
+    await database.query(
+      `INSERT INTO api_tokens (id, name, role, hash, created_at, expires_at, revoked_at)
+       SELECT 'tok_' || n, 'ci', 'check', 'hash' || n, now() + interval '1 second',
+         CASE WHEN n % 2 = 0 THEN now() END, CASE WHEN n % 2 = 1 THEN now() END
+       FROM generate_series(1, ${2 * TOKENS_MAX}) n`,
+    )
+    expect(await statusOf(await node(database), first?.secret)).toBe(200)
+  })
+
+  test.each(['tok_x', 'tok_%00', "'%20OR%20true--"])('what nobody has made cannot be revoked: %s', async (id) => {
+    expect(await revoke(await node(await ready()), id)).toMatchObject({ body: { code: 'TOKEN_UNKNOWN' } })
   })
 
   test('the kill switch reaches every node, and outlives them', async () => {
@@ -120,12 +132,12 @@ describeDatabases('tokens', ({ open }) => {
     await vi.waitFor(async () => expect(await allowed(there)).toBe(true), PATIENTLY)
     const later = await node(database)
     expect(await allowed(later)).toBe(true)
-    await later.post(KILL_SWITCH_PATH, { everything: true, on: false }, ADMIN_TOKEN)
+    await later.post(KILL_SWITCH_PATH, { everything: true, on: false, reason: 'mended' }, ADMIN_TOKEN)
     await vi.waitFor(async () => expect(await allowed(here)).toBe(false), PATIENTLY)
     const rows = await database.query("SELECT action, target, reason FROM audit WHERE action LIKE 'kill%' ORDER BY seq")
     expect(rows).toEqual([
       { action: 'kill_switch.on', target: 'everything', reason: 'why' },
-      { action: 'kill_switch.off', target: 'everything', reason: null },
+      { action: 'kill_switch.off', target: 'everything', reason: 'mended' },
     ])
   })
 })

@@ -1,3 +1,4 @@
+import { seededRandom } from 'sluice/testing'
 import { expect, test, vi } from 'vitest'
 import type { Database } from '../src/db/database.ts'
 import { migrate } from '../src/db/migrate.ts'
@@ -98,6 +99,33 @@ describeDatabases('violations', ({ open }) => {
     expect((await find(app, { user_id: client_id })).violations).toMatchObject([{ user_id: client_id }])
     expect((await find(app, { user_id: "' OR 1=1 --" })).violations).toEqual([])
     expect(await count(database)).toBe(1)
+  })
+
+  test('neither the longest names nor a row that the database refuses hide the others', async () => {
+    const { app, database } = await serve([{ ...BAN, scope: 'per_user' }])
+    const ideographs = seededRandom(7)
+    const long = Array.from({ length: 1023 }, () => String.fromCodePoint(0x4e00 + ideographs.between(0, 20_000))).join(
+      '',
+    )
+    const checks = [
+      { client_id: `a${long}`, endpoint: '/long-id' },
+      { client_id: 'long-path', endpoint: `/${long.slice(0, 1022)}\u{1f6b0}` }, // its 1024th unit is half a character
+      { client_id: 'refused' },
+      { client_id: 'short' },
+    ]
+    await database.query("ALTER TABLE violations ADD CHECK (user_id <> 'refused')")
+    await app.post(`${CHECK}/batch`, { checks })
+    await written(app, 3)
+    expect(app.records.violations?.dropped).toBe(1)
+    expect((await find(app)).violations.map(({ user_id }) => String(user_id).length)).toEqual([5, 9, 512])
+    expect((await find(app, { user_id: `a${long}` })).violations).toMatchObject([{ endpoint: '/long-id' }])
+  })
+
+  test('the ends of time are times like any other', async () => {
+    const { app } = await filled()
+    expect((await find(app, { since: '0000-01-01' })).violations).toHaveLength(3)
+    expect((await find(app, { since: '9999-12-31' })).violations).toHaveLength(0)
+    expect((await find(app, { after: '9999999999999999-9999999999999999' })).violations).toHaveLength(3)
   })
 
   test('old ones are deleted', async () => {

@@ -94,7 +94,7 @@ function identifier({ tokens, adminToken, metrics }: GuardParts, clock: Clock, t
 
 /** Other schemes are none of ours: whatever they prove, they prove it to somebody else. */
 function bearerOf(header: string): string | undefined {
-  return /^bearer(?: |$)/i.test(header) ? header.slice('bearer'.length).trim() : undefined
+  return /^bearer(?:\s|$)/i.test(header) ? header.slice('bearer'.length).trim() : undefined
 }
 
 /** Hashes are compared, so that neither length nor content of the token shows in the time it takes. */

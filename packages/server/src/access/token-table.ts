@@ -39,11 +39,14 @@ export async function readTokens(queries: Queries): Promise<Token[]> {
   return (await listTokens(queries)).map(({ lastUsedAt, ...token }) => token)
 }
 
-/** The newest first. */
+/** The newest first. When there are too many to tell, those that ended are left out before any that is good. */
 export async function listTokens(queries: Queries): Promise<ListedToken[]> {
   const rows = await queries.query<TokenRow>(
-    `SELECT id, name, role, hash, created_at, expires_at, revoked_at, last_used_at
-     FROM api_tokens ORDER BY created_at DESC, id LIMIT ${2 * TOKENS_MAX}`,
+    `SELECT * FROM (
+       SELECT id, name, role, hash, created_at, expires_at, revoked_at, last_used_at FROM api_tokens
+       ORDER BY revoked_at IS NOT NULL OR coalesce(expires_at <= now(), false), created_at DESC, id
+       LIMIT ${2 * TOKENS_MAX}
+     ) told ORDER BY created_at DESC, id`,
     [],
   )
   return rows.flatMap((row) => {

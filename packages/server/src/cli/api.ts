@@ -11,8 +11,8 @@ export const SERVER_FLAGS: readonly Flag[] = [
     env: 'SLUICE_URL',
     help: 'The node to ask.',
     fallback: 'http://127.0.0.1:8080',
-    accepts: (text) => /^https?:\/\//.test(text) && URL.canParse(text),
-    fix: 'give a URL such as http://127.0.0.1:8080',
+    accepts: (text) => /^https?:\/\/[^@]+$/.test(text) && URL.canParse(text),
+    fix: 'give a URL such as http://127.0.0.1:8080, without user and password',
   },
   {
     name: 'token',

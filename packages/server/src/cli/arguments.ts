@@ -61,7 +61,7 @@ function readElsewhere({ name, env: variable, fallback }: Flag, texts: Map<strin
 
 function faultsOf({ name, value, choices, accepts, fix = 'give a value', secret }: Flag, text: string): string[] {
   if (value === undefined) return []
-  const got = secret ? '' : ` (got ${JSON.stringify(text)})`
+  const got = secret || /:\/\/.*@/.test(text) ? '' : ` (got ${JSON.stringify(text)})` // there may be a password in it
   if (choices !== undefined && !choices.includes(text))
     return [`--${name}: use one of ${choices.join(', ')}${suggestion(text, choices)}${got}`]
   return text === '' || accepts?.(text) === false ? [`--${name}: ${fix}${got}`] : []

@@ -18,12 +18,20 @@ export const DRILL: Command = defineCommand({
       accepts: (text) => /^\d{1,4}$/.test(text) && Number(text) <= 3600,
       fix: 'give a whole number from 0 to 3600',
     },
+    {
+      name: 'reason',
+      value: '<text>',
+      help: 'Why, for the audit.',
+      accepts: (text) => text !== '' && text.length <= 1024,
+      fix: 'give 1 to 1024 characters',
+    },
     ...SERVER_FLAGS,
   ],
   examples: [{ does: 'half a minute without Redis', line: 'sluice drill store-down --seconds 30' }],
   run: async (given, terminal) => {
     const api = new Api(given)
-    const { seconds } = await api.post<{ seconds: number }>(DRILL_PATH, { seconds: Number(given.text('seconds')) })
+    const wanted = { seconds: Number(given.text('seconds')), reason: given.text('reason') }
+    const { seconds } = await api.post<{ seconds: number }>(DRILL_PATH, wanted)
     terminal.tell(`Redis is left alone for ${seconds} s by ${api.url}\n`)
     return EXIT.done
   },

@@ -9,7 +9,6 @@ import type { Given } from './arguments.ts'
 import { changesText, summaryOf } from './changes-text.ts'
 import { type Command, CommandError, defineCommand, EXIT, type Flag, OUTPUT_FLAGS, type Positional } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
-import { ruleFileErrors } from './offline.ts'
 import { carryOut, type Plan, planOf, replaceWith, type Write } from './rule-set-api.ts'
 import type { Terminal } from './terminal.ts'
 
@@ -24,7 +23,7 @@ export const CHANGE_FLAGS: readonly Flag[] = [
     value: '<text>',
     help: 'Why, for the audit and the history.',
     accepts: (text) => text.length <= 500,
-    fix: 'give at most 500 characters',
+    fix: 'give 1 to 500 characters',
   },
   {
     name: 'if-version',
@@ -92,7 +91,7 @@ function printPlan(plan: Plan, given: Given, terminal: Terminal): void {
 
 /** Mistakes are told here, with lines, before a node is asked. */
 function fileWrite(path: string): Write {
-  const { mistakes } = ruleFileErrors(() => lintRuleFile(path, systemClock.nowUs() / 1000))
+  const { mistakes } = lintRuleFile(path, systemClock.nowUs() / 1000)
   if (mistakes.length > 0) {
     const lines = mistakes.map((mistake) => findingText(path, 'error', mistake))
     throw new CommandError(`the rules are wrong\n${lines.join('\n')}`, EXIT.wrong)

@@ -3,7 +3,6 @@
 import { systemClock } from 'sluice'
 import { type Findings, findingText, lintRuleFile } from '../rules/lint.ts'
 import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
-import { ruleFileErrors } from './offline.ts'
 import { paintOn } from './paint.ts'
 import type { Terminal } from './terminal.ts'
 
@@ -19,7 +18,7 @@ export const RULES_LINT: Command = defineCommand({
   ],
   run: async (given, terminal) => {
     const nowMs = systemClock.nowUs() / 1000
-    const files = given.positionals.map((file) => ({ file, ...ruleFileErrors(() => lintRuleFile(file, nowMs)) }))
+    const files = given.positionals.map((file) => ({ file, ...lintRuleFile(file, nowMs) }))
     if (given.has('json')) terminal.out(`${JSON.stringify(files, null, 2)}\n`)
     else for (const { file, ...findings } of files) print(file, findings, terminal)
     return files.some(({ mistakes }) => mistakes.length > 0) ? EXIT.wrong : EXIT.done

@@ -9,12 +9,15 @@ export function flagsOf(table: Readonly<Record<string, Setting<unknown, string>>
   return Object.values(table).map(flagOf)
 }
 
-function flagOf({ flag, env, value, help, shownFallback, secret, repeats }: Setting<unknown, string>): Flag {
+function flagOf(setting: Setting<unknown, string>): Flag {
+  const { flag, env, value, help, shownFallback, secret, repeats, read, fix } = setting
   return {
     name: flag,
     env,
     value,
     help,
+    accepts: (text) => read(text) !== undefined,
+    fix,
     ...(shownFallback === '' ? {} : { shownFallback }),
     ...(value.startsWith('<file>') ? { isFile: true } : {}),
     ...(secret ? { secret } : {}),

@@ -6,7 +6,7 @@ import { createToken } from '../access/token-table.ts'
 import { aligned } from '../aligned.ts'
 import type { Database } from '../db/database.ts'
 import { migrate } from '../db/migrate.ts'
-import { type PlainToken, plainToken, TOKENS_PATH } from '../http/tokens.ts'
+import { type PlainToken, plainToken, TOKENS_PATH, TTL_SECONDS } from '../http/tokens.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import { type Command, CommandError, defineCommand, EXIT, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
@@ -14,6 +14,8 @@ import { DATABASE_FLAGS, namesDatabase, withDatabase } from './database-flags.ts
 
 type MadeToken = PlainToken & { readonly token: string }
 
+/** As the API takes it. */
+const NAME = /^\P{Cc}{1,100}$/u
 const SECONDS_PER = { m: 60, h: 3600, d: 86_400 } as const
 
 export const TOKEN_CREATE: Command = defineCommand({
@@ -29,7 +31,7 @@ export const TOKEN_CREATE: Command = defineCommand({
       help: 'How long it is good for, such as 90d, 12h or 30m.',
       shownFallback: 'until it is revoked',
       accepts: (text) => secondsOf(text) !== undefined,
-      fix: 'give a whole number and a unit, m, h or d: 90d',
+      fix: 'give a whole number and a unit, m, h or d, such as 90d: from 1m to 3660d',
     },
     ...DATABASE_FLAGS,
     ...SERVER_FLAGS,
@@ -42,6 +44,8 @@ export const TOKEN_CREATE: Command = defineCommand({
   ],
   run: async (given, terminal) => {
     const [name = ''] = given.positionals
+    if (!NAME.test(name))
+      throw new CommandError('<name>: give 1 to 100 characters without control characters', EXIT.wrong)
     const role = ROLES.find((known) => known === given.text('role')) ?? 'viewer'
     const seconds = secondsOf(given.text('expires-in') ?? '')
     const made = namesDatabase(given)
@@ -120,5 +124,6 @@ export const TOKEN_REVOKE: Command = defineCommand({
 /** `90d` → seconds. */
 function secondsOf(text: string): number | undefined {
   const [, count, unit] = /^(\d{1,6})([mhd])$/.exec(text) ?? []
-  return unit === undefined ? undefined : Number(count) * SECONDS_PER[unit as keyof typeof SECONDS_PER]
+  const seconds = Number(count) * SECONDS_PER[unit as keyof typeof SECONDS_PER]
+  return seconds >= TTL_SECONDS.min && seconds <= TTL_SECONDS.max ? seconds : undefined // not a number is neither
 }

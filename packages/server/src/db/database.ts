@@ -26,3 +26,9 @@ export type Listening = { stop(): Promise<void> }
 export class DatabaseUnavailable extends Error {
   override readonly name = 'DatabaseUnavailable'
 }
+
+/**
+ * SQLSTATEs and classes of them that mean "not now": connection, resources, shutdown, a server that is read-only, and
+ * whatever took too long or stood in the way of somebody else.
+ */
+export const NOT_NOW: RegExp = /^(08|53|57P|25006|25P03|40001|40P01|55P03|57014)/

@@ -5,7 +5,8 @@ import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
-import { type Database, DatabaseUnavailable, type Queries, type Row } from './database.ts'
+import { Turns } from '../turns.ts'
+import { type Database, DatabaseUnavailable, NOT_NOW, type Queries, type Row } from './database.ts'
 import { lockFolder } from './folder-lock.ts'
 
 const THREAD = fileURLToPath(new URL('../../threads/embedded-database.mjs', import.meta.url))
@@ -56,15 +57,8 @@ async function transaction<T>(thread: DatabaseThread, work: (queries: Queries) =
   }
 }
 
-/** One after the other, in the order in which they came. */
-class Turns {
-  #last: Promise<unknown> = Promise.resolve()
-
-  take<T>(work: () => Promise<T>): Promise<T> {
-    const mine = this.#last.then(work, work)
-    this.#last = mine.catch(() => {})
-    return mine
-  }
+function errorOf({ message, code = '' }: { message: string; code?: string }): Error {
+  return NOT_NOW.test(code) ? new DatabaseUnavailable(message) : Object.assign(new Error(message), { code })
 }
 
 type Question = { readonly resolve: (rows: Row[]) => void; readonly reject: (error: Error) => void }
@@ -117,7 +111,7 @@ class DatabaseThread implements Queries {
     this.#open.delete(id ?? 0)
     if (this.#open.size === 0) this.#worker.unref()
     if (error === undefined) question.resolve(rows)
-    else question.reject(Object.assign(new Error(error.message), { code: error.code }))
+    else question.reject(errorOf(error))
   }
 
   #end(why: string): void {

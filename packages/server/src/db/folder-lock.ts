@@ -7,18 +7,23 @@ import { join } from 'node:path'
 
 export type FolderLock = { release(): void }
 
+/** A lock that cannot be read is being written: for a second. Then it was left by a process that died meanwhile. */
+const LOOKS_MAX = 50
+const LOOK_AGAIN_MS = 20
+
 type Holder = { readonly pid: number; readonly started: string; readonly host: string }
 
 /** Throws when somebody else holds it. */
 export function lockFolder(folder: string): FolderLock {
   const path = join(folder, 'lock')
   const mine = JSON.stringify(holderOf(process.pid))
-  while (!tryCreate(path, mine)) {
+  for (let looks = 0; !tryCreate(path, mine); looks += 1) {
     const found = readLock(path)
     if (found === undefined) continue // released at this very moment
     const holder = parseHolder(found)
-    if (isAlive(holder)) throw new FolderInUse(folder, path, holder)
-    removeStale(path, found)
+    if (holder !== undefined && isAlive(holder)) throw new FolderInUse(folder, path, holder)
+    if (holder === undefined && looks < LOOKS_MAX) pause(LOOK_AGAIN_MS)
+    else removeStale(path, found)
   }
   return {
     release: () => {
@@ -58,14 +63,19 @@ function readLock(path: string): string | undefined {
   }
 }
 
-/** A lock that cannot be read was left by a process that died while it wrote it. */
-function parseHolder(text: string): Holder {
+/** Undefined: somebody is writing it, or died while he did. */
+function parseHolder(text: string): Holder | undefined {
   try {
     const { pid, started, host } = JSON.parse(text) as Partial<Holder>
     return { pid: Number(pid ?? 0), started: String(started), host: String(host) }
   } catch {
-    return { pid: 0, started: '', host: hostname() }
+    return undefined
   }
+}
+
+/** Whoever wants the folder has nothing else to do. */
+function pause(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
 }
 
 function isAlive(holder: Holder): boolean {
@@ -76,7 +86,7 @@ function isAlive(holder: Holder): boolean {
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'EPERM'
   }
-  return holderOf(holder.pid).started === holder.started
+  return holderOf(holder.pid).started === holder.started && !isZombie(holder.pid)
 }
 
 /** Of two that find the same dead lock one might remove the living lock of the other: it is put back then. */
@@ -96,9 +106,22 @@ function holderOf(pid: number): Holder {
   return { pid, started: startOf(pid), host: hostname() }
 }
 
+/** It has ended, and whoever started it has not asked how: in a container perhaps never. */
+function isZombie(pid: number): boolean {
+  return /\) [ZX] /.test(statOf(pid))
+}
+
+function statOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, 'utf8')
+  } catch {
+    return '' // not Linux
+  }
+}
+
 function startOf(pid: number): string {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    const stat = statOf(pid)
     const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
     return `${boot} ${stat.slice(stat.lastIndexOf(')')).split(' ')[20]}`
   } catch {

@@ -3,6 +3,7 @@
 // takes it from its copy on disk.
 
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
+import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import type { Log } from '../log.ts'
 import { Refreshing } from '../refreshing.ts'
@@ -69,7 +70,7 @@ export class Followed<T> {
     if (copyPath === undefined || text === this.#copied) return
     try {
       await mkdir(dirname(copyPath), { recursive: true, mode: 0o700 })
-      const beside = `${copyPath}.${process.pid}`
+      const beside = `${copyPath}.${hostname()}.${process.pid}` // in containers every process is number 1
       await writeFile(beside, text, { mode: 0o600 })
       await rename(beside, copyPath)
       this.#copied = text

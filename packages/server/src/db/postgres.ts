@@ -2,11 +2,13 @@
 // within seconds, never a query that waits for ever.
 
 import pg from 'pg'
-import { type Database, DatabaseUnavailable, type Listening, type Queries, type Row } from './database.ts'
+import { type Database, DatabaseUnavailable, type Listening, NOT_NOW, type Queries, type Row } from './database.ts'
 
 const CONNECTIONS_MAX = 4
 const CONNECT_MS_MAX = 3000
 const QUERY_MS_MAX = 20_000
+/** A node that froze in the middle of a change, or was cut off, must not keep all others from making theirs. */
+const LOCKED_MS_MAX = 10_000
 const RECONNECT_MS_MIN = 100
 const RECONNECT_MS_MAX = 2000
 const INT8 = 20
@@ -23,6 +25,8 @@ export function openPostgres(url: string): Database {
     connectionTimeoutMillis: CONNECT_MS_MAX,
     query_timeout: QUERY_MS_MAX,
     statement_timeout: QUERY_MS_MAX,
+    lock_timeout: LOCKED_MS_MAX,
+    idle_in_transaction_session_timeout: LOCKED_MS_MAX,
     keepAlive: true,
     application_name: 'sluice',
     types,
@@ -72,9 +76,6 @@ async function transaction<T>(pool: pg.Pool, work: (queries: Queries) => Promise
     client.release(trouble)
   }
 }
-
-/** Classes of SQLSTATE that mean "not now": connection, resources, shutdown, and a server that is read-only. */
-const NOT_NOW = /^(08|53|57P|25006)/
 
 function rethrow(error: Error & { code?: string }): never {
   const answered = error instanceof pg.DatabaseError && !NOT_NOW.test(error.code ?? '')

@@ -1,10 +1,12 @@
 // POST /api/v1/admin/drill: leaves Redis alone for a while, so that an outage can be rehearsed.
 
+import { hostname } from 'node:os'
 import type { FastifyInstance } from 'fastify'
+import type { Audited } from '../audit/audit.ts'
 import type { Log } from '../log.ts'
 import type { OpenStore } from '../open-store.ts'
 import { ProblemError, problem } from './problem.ts'
-import { answers } from './schemas.ts'
+import { answers, REASON } from './schemas.ts'
 
 export const DRILL_PATH = '/api/v1/admin/drill'
 const SECONDS_MAX = 3600
@@ -22,27 +24,33 @@ const BODY = {
       maximum: SECONDS_MAX,
       'x-fix': `give a whole number from 0 to ${SECONDS_MAX}`,
     },
+    reason: REASON,
   },
   'x-fix': 'send a JSON object with seconds',
 }
 
 const ANSWER = { type: 'object', properties: { seconds: { type: 'integer' } } }
 
-export function drillRoute(app: FastifyInstance, store: OpenStore, log: Log): void {
+type DrillBody = { readonly seconds: number; readonly reason?: string }
+
+export type DrillParts = { readonly store: OpenStore; readonly log: Log; readonly audited: Audited }
+
+export function drillRoute(app: FastifyInstance, { store: { drill }, log, audited }: DrillParts): void {
   const schema = {
     operationId: 'drill',
     summary: 'Rehearse an outage of Redis',
     description: 'Every rule does what its on_fail says, and leases are spent, until the drill ends.',
     tags: ['admin'],
     body: BODY,
-    response: answers(ANSWER, 400, 409),
+    response: answers(ANSWER, 400, 409, 503),
   }
   const config = { access: 'admin' as const }
-  app.post<{ Body: { seconds: number } }>(DRILL_PATH, { schema, config }, ({ body: { seconds }, caller }) => {
-    if (store.drill === undefined) {
+  app.post<{ Body: DrillBody }>(DRILL_PATH, { schema, config }, async ({ body: { seconds, reason }, caller }) => {
+    if (drill === undefined) {
       throw new ProblemError(problem('NOTHING_TO_DRILL', 'Counters are kept in memory: there is no store to lose.'))
     }
-    store.drill(seconds * 1000)
+    const entry = { actor: caller.id, action: 'drill', target: hostname(), diff: { seconds }, reason }
+    await audited(entry, () => drill(seconds * 1000))
     log.warn({ seconds, by: caller.id }, 'a drill: Redis is left alone on purpose')
     return { seconds }
   })

@@ -1,7 +1,7 @@
 // Text of a body → value. JSON that cannot be read is told with the place of the mistake. Keys such as `__proto__` need
 // no special care: they come out as own properties, which the schemas refuse by name.
 
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { jsonMistakeAt } from '../json-mistake.ts'
 import { ProblemError, problem } from './problem.ts'
 
@@ -9,10 +9,10 @@ const SHOWN_AROUND = 20
 
 export function parseJsonBodies(app: FastifyInstance): void {
   app.removeAllContentTypeParsers()
-  app.addContentTypeParser('application/json', { parseAs: 'string' }, (_request, text, done) => {
+  app.addContentTypeParser('application/json', { parseAs: 'string' }, (request, text, done) => {
     let body: unknown
     try {
-      body = parseJsonText(text as string) // parseAs asks for a string
+      body = parseJsonBody(request, text as string) // parseAs asks for a string
     } catch (error) {
       return done(error as ProblemError, undefined)
     }
@@ -20,7 +20,12 @@ export function parseJsonBodies(app: FastifyInstance): void {
   })
 }
 
-export function parseJsonText(text: string): unknown {
+/** To delete something takes no body, though some clients announce one. */
+export function parseJsonBody({ method }: FastifyRequest, text: string): unknown {
+  return method === 'DELETE' && text === '' ? undefined : parseJsonText(text)
+}
+
+function parseJsonText(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {

@@ -5,7 +5,7 @@ import type { Limiter } from 'sluice'
 import type { Kill, KillStore, KillSwitch } from '../kill-switch/kill-switch.ts'
 import { suggestion } from '../nearest.ts'
 import { invalidRequest, ProblemError } from './problem.ts'
-import { answers, text } from './schemas.ts'
+import { answers, REASON, text } from './schemas.ts'
 
 export const KILL_SWITCH_PATH = '/api/v1/rate-limit/kill-switch'
 /** Nobody kills so many one by one, and each is looked at by every check. */
@@ -31,7 +31,7 @@ const BODY = {
       'x-fix': 'leave it out, or use true',
     },
     on: { type: 'boolean', description: 'true kills, false brings back.', 'x-fix': 'use true or false' },
-    reason: text('Why, for those who come later.', 'refuses everybody in Spain', 1024),
+    reason: REASON,
   },
   'x-fix': 'send a JSON object with on, and rule_id or everything',
   examples: [{ rule_id: 'demo', on: true, reason: 'refuses everybody in Spain' }],
@@ -84,8 +84,9 @@ export function killSwitchRoutes(app: FastifyInstance, parts: KillParts): void {
   const config = { access: 'approver' as const }
   app.post<{ Body: KillBody }>(KILL_SWITCH_PATH, { schema, config }, async ({ body, caller }) => {
     const ruleId = targetOf(body, parts)
-    if (!body.on) await kills.revive(ruleId, caller.id)
-    else await kills.kill({ ruleId, since: nowIso(), by: caller.id, reason: body.reason ?? null })
+    const { reason = null } = body
+    if (!body.on) await kills.revive(ruleId, caller.id, reason)
+    else await kills.kill({ ruleId, since: nowIso(), by: caller.id, reason })
     return state()
   })
 }

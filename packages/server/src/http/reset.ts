@@ -2,12 +2,19 @@
 
 import type { FastifyInstance } from 'fastify'
 import type { Limiter } from 'sluice'
+import type { Audited } from '../audit/audit.ts'
 import type { Log } from '../log.ts'
-import { answers, CHECK_BYTES_MAX, text } from './schemas.ts'
+import { answers, CHECK_BYTES_MAX, REASON, text } from './schemas.ts'
 
 export const RESET_PATH = '/api/v1/rate-limit/buckets/reset'
 
-type ResetBody = { readonly rule_id: string; readonly key: string | Readonly<Record<string, string>> }
+type ResetBody = {
+  readonly rule_id: string
+  readonly key: string | Readonly<Record<string, string>>
+  readonly reason?: string
+}
+
+export type ResetParts = { readonly limiter: Limiter; readonly log: Log; readonly audited: Audited }
 
 const VALUE_MAX = 1024
 
@@ -26,6 +33,7 @@ const BODY = {
       additionalProperties: { type: 'string', maxLength: VALUE_MAX, 'x-fix': 'give a text' },
       'x-fix': `give a text of at most ${VALUE_MAX} characters, or an object of facts; "" for a global rule`,
     },
+    reason: REASON,
   },
   'x-fix': 'send a JSON object with rule_id and key',
   examples: [{ rule_id: 'messages_per_min', key: 'user_12345' }],
@@ -33,7 +41,7 @@ const BODY = {
 
 const ANSWER = { type: 'object', required: ['reset'], properties: { reset: { type: 'boolean' } } }
 
-export function resetRoute(app: FastifyInstance, limiter: Limiter, log: Log): void {
+export function resetRoute(app: FastifyInstance, { limiter, log, audited }: ResetParts): void {
   const schema = {
     operationId: 'resetBuckets',
     summary: 'Forget what one key has used of one rule',
@@ -44,8 +52,9 @@ export function resetRoute(app: FastifyInstance, limiter: Limiter, log: Log): vo
     response: answers(ANSWER, 400, 503),
   }
   const options = { schema, config: { access: 'editor' as const }, bodyLimit: CHECK_BYTES_MAX }
-  app.post<{ Body: ResetBody }>(RESET_PATH, options, async ({ body: { rule_id, key }, caller }) => {
-    await limiter.reset(rule_id, key)
+  app.post<{ Body: ResetBody }>(RESET_PATH, options, async ({ body: { rule_id, key, reason }, caller }) => {
+    const entry = { actor: caller.id, action: 'bucket.reset', target: `rule ${rule_id}`, diff: { key }, reason }
+    await audited(entry, () => limiter.reset(rule_id, key))
     log.info({ rule_id, by: caller.id }, 'a bucket was reset')
     return { reset: true }
   })

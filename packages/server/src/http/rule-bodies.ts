@@ -2,7 +2,8 @@
 // name of a rule would not be what its author wrote.
 
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { parseJsonText } from './json-body.ts'
+import { utf8Text } from '../rules/source-text.ts'
+import { parseJsonBody } from './json-body.ts'
 import { ProblemError, problem } from './problem.ts'
 
 export const YAML_TYPE = 'application/yaml'
@@ -22,8 +23,8 @@ export class YamlBody {
 export function parseRuleBodies(scope: FastifyInstance, { yaml }: { readonly yaml: boolean }): void {
   scope.removeAllContentTypeParsers()
   const parseAs = 'buffer'
-  scope.addContentTypeParser(JSON_TYPES, { parseAs }, async (_request: FastifyRequest, bytes: string | Buffer) => {
-    return parseJsonText(textOf(bytes))
+  scope.addContentTypeParser(JSON_TYPES, { parseAs }, async (request: FastifyRequest, bytes: string | Buffer) => {
+    return parseJsonBody(request, textOf(bytes))
   })
   if (!yaml) return
   scope.addContentTypeParser(YAML_TYPES, { parseAs }, async (_request: FastifyRequest, bytes: string | Buffer) => {
@@ -32,10 +33,8 @@ export function parseRuleBodies(scope: FastifyInstance, { yaml }: { readonly yam
 }
 
 function textOf(bytes: string | Buffer): string {
-  try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(bytes as Buffer) // parseAs asks for one
-  } catch {
-    const fault = { field: 'body', value: undefined, fix: 'send it as UTF-8' }
-    throw new ProblemError(problem('REQUEST_INVALID', 'The bytes of the body are not UTF-8.', [fault]))
-  }
+  const text = utf8Text(bytes as Buffer) // parseAs asks for one
+  if (text !== undefined) return text
+  const fault = { field: 'body', value: undefined, fix: 'send it as UTF-8' }
+  throw new ProblemError(problem('REQUEST_INVALID', 'The bytes of the body are not UTF-8.', [fault]))
 }

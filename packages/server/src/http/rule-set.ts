@@ -27,6 +27,7 @@ import { answers } from './schemas.ts'
 export const RULE_SET_PATH = '/api/v1/rate-limit/rule-set'
 const VERSIONS_PATH = `${RULE_SET_PATH}/versions`
 const VERSIONS_DEFAULT = 50
+const VERSION_MAX = 999_999_999_999_999
 
 const VERSION = { type: 'string', pattern: '^[0-9]{1,15}$', 'x-fix': 'give the number of a version' }
 const SET = {
@@ -106,7 +107,13 @@ function importRoute(app: FastifyInstance, parts: RulesParts): void {
 }
 
 function rollbackRoute(app: FastifyInstance, parts: RulesParts): void {
-  const version = { type: 'integer', minimum: 1, examples: [7], 'x-fix': 'give the number of a version' }
+  const version = {
+    type: 'integer',
+    minimum: 1,
+    maximum: VERSION_MAX,
+    examples: [7],
+    'x-fix': 'give the number of a version',
+  }
   const body = { type: 'object', additionalProperties: false, required: ['version'], properties: { version } }
   const schema = {
     operationId: 'rollbackRules',

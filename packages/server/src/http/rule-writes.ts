@@ -70,14 +70,12 @@ export async function write(parts: RulesParts, request: WriteRequest, edit: Edit
 
 /** Refuses an edit that is based on another version than the present one. */
 export function requireMatch({ headers }: FastifyRequest, present: number | undefined): void {
+  if (headers['if-none-match'] !== undefined) requireAbsent(headers['if-none-match'], present)
   const wanted = headers['if-match']
   if (wanted === undefined) return
   const tags = wanted.split(',').map((tag) => tag.trim().replace(/^W\//, ''))
   const malformed = tags.find((tag) => !/^("\d{1,15}"|\*)$/.test(tag))
-  if (malformed !== undefined) {
-    const fault = { field: 'If-Match', value: wanted, fix: 'send the ETag that you were given, such as "7"' }
-    throw new ProblemError(problem('REQUEST_INVALID', `${fault.field}: ${fault.fix}`, [fault]))
-  }
+  if (malformed !== undefined) throw malformedTag('If-Match', wanted, 'send the ETag that you were given, such as "7"')
   if (present !== undefined && (tags.includes('*') || tags.includes(etag(present)))) return
   const is = present === undefined ? 'it does not exist' : `the present version is ${present}`
   const fault = { field: 'If-Match', value: wanted, fix: `look at it again: ${is}` }
@@ -86,6 +84,19 @@ export function requireMatch({ headers }: FastifyRequest, present: number | unde
     problem('VERSION_CONFLICT', detail, [fault]),
     present === undefined ? {} : { etag: etag(present) },
   )
+}
+
+/** `If-None-Match: *`: create it, and replace nothing. */
+function requireAbsent(wanted: string, present: number | undefined): void {
+  if (wanted.trim() !== '*') throw malformedTag('If-None-Match', wanted, 'send * to replace nothing, or use If-Match')
+  if (present === undefined) return
+  const fault = { field: 'If-None-Match', value: wanted, fix: `look at it: the present version is ${present}` }
+  const detail = `It exists already: the present version is ${present}.`
+  throw new ProblemError(problem('VERSION_CONFLICT', detail, [fault]), { etag: etag(present) })
+}
+
+function malformedTag(field: string, value: string, fix: string): ProblemError {
+  return new ProblemError(problem('REQUEST_INVALID', `${field}: ${fix}`, [{ field, value, fix }]))
 }
 
 export function etag(version: number): string {
@@ -126,7 +137,10 @@ export async function goodRule(parts: RulesParts, rule: unknown): Promise<Rule> 
 export async function invalidRules(faults: readonly Fault[], linesOf?: LinesOf): Promise<ProblemError> {
   const lines = await linesOf?.(faults.map(({ field }) => field))
   const placed: PlacedFault[] = faults.map((fault, index) => ({ ...fault, line: lines?.[index] }))
-  const detail = placed.map(({ field, fix, line }) => `${line === undefined ? '' : `line ${line}: `}${field}: ${fix}`)
+  const detail = placed.map(({ field, fix, line }) => {
+    const place = line === undefined || field === `line ${line}` ? '' : `line ${line}: `
+    return `${place}${field}: ${fix}`
+  })
   return new ProblemError(problem('RULE_INVALID', detail.join('; '), placed))
 }
 

@@ -16,6 +16,8 @@ const RULE_PATH = `${RULES_PATH}/:rule_id`
 /** Of a rule id, as the parser of rules has it: whatever else is asked for cannot exist. */
 const RULE_ID = '^[a-z0-9_.-]{1,64}$'
 
+const PATCH_DEPTH_MAX = 10
+
 const RULE = { type: 'object', additionalProperties: true, description: 'A rule, complete.' }
 const LIST = {
   type: 'object',
@@ -133,7 +135,8 @@ function patchRoute(app: FastifyInstance, parts: RulesParts): void {
 
 function deleteRoute(app: FastifyInstance, parts: RulesParts): void {
   const gone = { 204: { type: 'null', description: 'Deleted.' } }
-  const response = { ...gone, ...problemAnswers(400, 401, 404, 409, 412, 503) }
+  const tried = answers({ ...RULE, description: 'A dry run: what would change.' })
+  const response = { ...tried, ...gone, ...problemAnswers(400, 401, 404, 409, 412, 503) }
   const schema = { operationId: 'deleteRule', summary: 'Delete a rule', params: PARAMS, response }
   app.delete<WriteOne>(RULE_PATH, writing(parts, schema), async (request, reply) => {
     const { rule_id: ruleId } = request.params
@@ -142,8 +145,8 @@ function deleteRoute(app: FastifyInstance, parts: RulesParts): void {
       requireMatch(request, Number(present.version))
       return []
     }
-    await write(parts, request, { action: 'rule.delete', ruleId, next })
-    return reply.code(204).send()
+    const edited = await write(parts, request, { action: 'rule.delete', ruleId, next })
+    return request.query.dry_run === 'true' ? sendTried(reply, edited) : reply.code(204).send()
   })
 }
 
@@ -159,13 +162,14 @@ function withId(body: Readonly<Record<string, unknown>>, ruleId: string): Readon
   throw new ProblemError(invalidRequest([{ field: 'rule_id', value: given, fix }]))
 }
 
-function merged(present: unknown, patch: unknown): unknown {
-  if (typeof patch !== 'object' || patch === null || Array.isArray(patch)) return patch
+/** What is nested deeper than any rule is left as it is: the parser refuses it. */
+function merged(present: unknown, patch: unknown, depth = 0): unknown {
+  if (typeof patch !== 'object' || patch === null || Array.isArray(patch) || depth > PATCH_DEPTH_MAX) return patch
   const base = typeof present === 'object' && present !== null && !Array.isArray(present) ? present : {}
   const fields = new Map<string, unknown>(Object.entries(base))
   for (const [name, value] of Object.entries(patch)) {
     if (value === null) fields.delete(name)
-    else fields.set(name, merged(fields.get(name), value))
+    else fields.set(name, merged(fields.get(name), value, depth + 1))
   }
   return Object.fromEntries(fields)
 }
@@ -178,11 +182,17 @@ function sendEdited(
   edited: Edited,
   { query, url }: FastifyRequest<{ Querystring: WriteQuery }>,
 ): FastifyReply {
-  if (query.dry_run === 'true') return reply.code(200).send({ dry_run: true, ...edited })
+  if (query.dry_run === 'true') return sendTried(reply, edited)
   const path = url.split('?', 1)[0] ?? ''
   if (reply.statusCode === 201) reply.header('location', path === RULES_PATH ? `${path}/${rule.rule_id}` : path)
   // Where the node could not load the rules again, what was written is told instead.
-  return sendRule(reply, limiter.rule(rule.rule_id) ?? { ...rule, version: edited.version })
+  const inForce = limiter.rule(rule.rule_id)
+  const isLoaded = edited.changes.length === 0 || (inForce?.version ?? 0) >= edited.version
+  return sendRule(reply, inForce !== undefined && isLoaded ? inForce : { ...rule, version: edited.version })
+}
+
+function sendTried(reply: FastifyReply, edited: Edited): FastifyReply {
+  return reply.code(200).send({ dry_run: true, ...edited })
 }
 
 function sendRule(reply: FastifyReply, rule: Rule): FastifyReply {

@@ -56,6 +56,9 @@ export function text(description: string, example: string, maxLength: number): S
   }
 }
 
+/** Of a change that is no change of the rules. */
+export const REASON: Schema = text('Why, for the audit.', 'refuses everybody in Spain', 1024)
+
 function flag(description: string): Schema {
   return { type: 'boolean', description, 'x-fix': 'use true or false' }
 }

@@ -7,7 +7,8 @@ import { ProblemError, problem } from './problem.ts'
 import { answers, problemAnswers, text } from './schemas.ts'
 
 export const TOKENS_PATH = '/api/v1/admin/tokens'
-const TTL_SECONDS = { min: 60, max: 10 * 366 * 86_400 }
+const TOKEN_ID = /^[\w-]{1,64}$/
+export const TTL_SECONDS: { readonly min: number; readonly max: number } = { min: 60, max: 10 * 366 * 86_400 }
 
 /** Where tokens are kept; each comes back when it is in force here. */
 export type TokenStore = {
@@ -88,7 +89,9 @@ export function tokensRoutes(app: FastifyInstance, store: TokenStore | undefined
   const revoke = { operationId: 'revokeToken', summary: 'Revoke a token', tags: ['admin'], params, response: gone }
   const path = `${TOKENS_PATH}/:token_id`
   app.delete<{ Params: { token_id: string } }>(path, { schema: revoke, config }, async ({ params, caller }, reply) => {
-    if (await tokens().revoke(params.token_id, caller.id)) return reply.code(204).send()
+    const { revoke } = tokens()
+    const isId = TOKEN_ID.test(params.token_id) // no database takes every character
+    if (isId && (await revoke(params.token_id, caller.id))) return reply.code(204).send()
     const fault = { field: 'token_id', value: params.token_id, fix: `GET ${TOKENS_PATH} lists all` }
     throw new ProblemError(problem('TOKEN_UNKNOWN', 'There is no token of this id.', [fault]))
   })

@@ -67,6 +67,7 @@ function limiterProblem(error: LimiterError): Problem {
 
 /** What the library calls a fact, and what the field of the request is called. */
 const FIELDS: Readonly<Record<string, string>> = {
+  ruleId: 'rule_id',
   user: 'client_id',
   per_user: 'client_id',
   ip: 'ip_address',

@@ -9,6 +9,8 @@ import { ADDRESS_FIX, answers, limitQuery, text } from './schemas.ts'
 export const VIOLATIONS_PATH = '/api/v1/rate-limit/violations'
 const LISTED = { default: 100, max: 1000 } as const
 const ADDRESS_BITS = 128
+/** The last time that every database understands: no violation is later. */
+const LATEST_MS = Date.UTC(9999, 11, 31)
 const SINCE_FIX = 'give a time such as 2030-01-31T12:00:00Z'
 
 type Query = {
@@ -96,10 +98,15 @@ function filterOf({
 }: Query): Omit<ViolationQuery, 'limit'> {
   const ipAddress = ip_address === undefined ? undefined : canonicalAddress(ip_address, ADDRESS_BITS)
   if (ip_address !== undefined && ipAddress === undefined) throw refusal('ip_address', ip_address, ADDRESS_FIX)
-  const at = since === undefined ? undefined : new Date(since)
-  if (at !== undefined && (Number.isNaN(at.getTime()) || !/^\d{4}-\d\d-\d\d/.test(since ?? '')))
-    throw refusal('since', since, SINCE_FIX)
-  return { userId, ipAddress, ruleId, since: at, before: after === undefined ? undefined : placeOf(after) }
+  const before = after === undefined ? undefined : placeOf(after)
+  return { userId, ipAddress, ruleId, since: since === undefined ? undefined : timeOf(since), before }
+}
+
+/** Nothing is older than 1970, and years before the first are written differently by every database. */
+function timeOf(since: string): Date {
+  const ms = Date.parse(since)
+  if (Number.isNaN(ms) || !/^\d{4}-\d\d-\d\d/.test(since)) throw refusal('since', since, SINCE_FIX)
+  return new Date(Math.max(0, ms))
 }
 
 function placeText({ requested_at, violation_id }: StoredViolation): string {
@@ -108,7 +115,7 @@ function placeText({ requested_at, violation_id }: StoredViolation): string {
 
 function placeOf(place: string): ViolationPlace {
   const [ms = 0, violationId = 0] = place.split('-').map(Number)
-  return { requestedAt: new Date(Math.min(ms, 8.64e15)), violationId }
+  return { requestedAt: new Date(Math.min(ms, LATEST_MS)), violationId }
 }
 
 function refusal(field: string, value: unknown, fix: string): ProblemError {

@@ -19,7 +19,7 @@ export type KillStore = {
   readonly durable: boolean
   /** Both come back when the switch has changed here. */
   kill(kill: Kill): Promise<void>
-  revive(ruleId: string | null, by: string): Promise<void>
+  revive(ruleId: string | null, by: string, reason: string | null): Promise<void>
 }
 
 /** For a node that has no database: what is killed is killed here, and until it ends. */

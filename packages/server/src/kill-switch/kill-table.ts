@@ -46,10 +46,10 @@ export function killsInDatabase(database: Database, refresh: () => Promise<void>
         )
         await audit(queries, { actor: by, action: 'kill_switch.on', ruleId, reason }, now())
       }),
-    revive: (ruleId, by) =>
+    revive: (ruleId, by, reason) =>
       change(async (queries) => {
         await queries.query('DELETE FROM kills WHERE rule_id = $1', [ruleId ?? EVERYTHING])
-        await audit(queries, { actor: by, action: 'kill_switch.off', ruleId, reason: null }, now())
+        await audit(queries, { actor: by, action: 'kill_switch.off', ruleId, reason }, now())
       }),
   }
 }

@@ -11,7 +11,7 @@ const ABSENT = 'absent'
 export type FileWatch = { stop(): void }
 
 /** `known` is the print of the file as it was last read: a change since then counts, also one from before this call. */
-export function watchFile(path: string, known: string, onChange: () => void): FileWatch {
+export function watchFile(path: string, known: string, onChange: (print: string) => void): FileWatch {
   let timer: NodeJS.Timeout | undefined
   let stopped = false
   let applied = known
@@ -22,7 +22,7 @@ export function watchFile(path: string, known: string, onChange: () => void): Fi
     if (stopped) return
     if (print !== applied && print === seen) {
       applied = print
-      onChange()
+      onChange(print)
     }
     seen = print
     again()
@@ -53,6 +53,7 @@ function laterPrint(path: string): Promise<string> {
   return stat(path, { bigint: true }).then(printOf, () => ABSENT)
 }
 
-function printOf({ ino, size, mtimeNs }: BigIntStats): string {
-  return `${ino}:${size}:${mtimeNs}`
+/** Whoever writes may set `mtime` back, as copying programs do; nobody can set `ctime`. */
+function printOf({ ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
+  return `${ino}:${size}:${mtimeNs}:${ctimeNs}`
 }

@@ -26,9 +26,15 @@ export type Findings = {
   readonly rules: number
 }
 
-/** Throws RULE_INVALID when the file cannot be read at all. */
+/** A file that cannot be read at all is a mistake too. */
 export function lintRuleFile(path: string, nowMs: number): Findings {
-  const source = readRuleSource(path)
+  let source: SourceText
+  try {
+    source = readRuleSource(path)
+  } catch (error) {
+    if (!(error instanceof LimiterError)) throw error
+    return { mistakes: error.faults.map((fault) => ({ line: undefined, ...fault })), warnings: [], rules: 0 }
+  }
   const place = (fault: Fault) => findingOf(fault, source)
   if (source.faults.length > 0) return { mistakes: source.faults.map(place), warnings: [], rules: 0 }
   const list = listIn(source.value)

@@ -4,6 +4,7 @@
 import { existsSync } from 'node:fs'
 import { Worker } from 'node:worker_threads'
 import type { Fault } from 'sluice'
+import { Turns } from '../turns.ts'
 import { readJson, readYaml, type SourceText } from './source-text.ts'
 
 export type RuleText = Pick<SourceText, 'value' | 'faults'> & {
@@ -28,6 +29,8 @@ type ThreadAnswer = {
 
 const THREAD = new URL('./long-text-thread.js', import.meta.url)
 const SHORT_LENGTH_MAX = 100_000
+/** The worst text takes a gigabyte: ten of them must not take ten. */
+const turns = new Turns()
 
 export async function readRuleText(text: string, format: RuleTextFormat): Promise<RuleText> {
   const { value, faults } = await answer({ text, format })
@@ -38,7 +41,7 @@ export async function readRuleText(text: string, format: RuleTextFormat): Promis
 /** JSON is read fast whatever its length, and a thread exists in the compiled program only. */
 function answer(question: ThreadQuestion): ThreadAnswer | Promise<ThreadAnswer> {
   const isQuick = question.text.length <= SHORT_LENGTH_MAX || (question.format === 'json' && !question.fields)
-  return isQuick || !existsSync(THREAD) ? answerHere(question) : answerInThread(question)
+  return isQuick || !existsSync(THREAD) ? answerHere(question) : turns.take(() => answerInThread(question))
 }
 
 export function answerHere({ text, format, fields = [] }: ThreadQuestion): ThreadAnswer {

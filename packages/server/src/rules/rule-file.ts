@@ -4,7 +4,7 @@
 import { readFileSync, statSync } from 'node:fs'
 import { type Fault, LimiterError, parseRules, type Rule } from 'sluice'
 import { shown } from '../shown.ts'
-import { readJson, readYaml, type SourceText } from './source-text.ts'
+import { readJson, readYaml, type SourceText, utf8Text } from './source-text.ts'
 
 /** Of a rule file, and of a rule set that is imported. */
 export const RULE_SET_BYTES_MAX: number = 8 * 1024 * 1024
@@ -43,9 +43,11 @@ export function readText(path: string): string {
     const { size } = found
     // A pipe would hold the process up until somebody writes to it, and a device may never end.
     if (!found.isFile() && !found.isDirectory()) throw new Error('it is not a regular file')
-    if (size <= RULE_SET_BYTES_MAX) return readFileSync(path, 'utf8')
-    const fault = { field: 'file', value: `${size} bytes`, fix: `give a file of at most ${RULE_SET_BYTES_MAX} bytes` }
-    throw ruleFileError(path, [fault])
+    const text = size <= RULE_SET_BYTES_MAX ? utf8Text(readFileSync(path)) : undefined
+    if (text !== undefined) return text
+    const value = `${size} bytes`
+    const fix = size <= RULE_SET_BYTES_MAX ? 'save it as UTF-8' : `give a file of at most ${RULE_SET_BYTES_MAX} bytes`
+    throw ruleFileError(path, [{ field: 'file', value, fix }])
   } catch (error) {
     if (error instanceof LimiterError) throw error
     const why = error instanceof Error ? error.message : String(error)

@@ -3,6 +3,7 @@
 
 import { createHash } from 'node:crypto'
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { inSlices, mapped, type Rule, systemClock } from 'sluice'
 
@@ -23,7 +24,7 @@ export class RuleSnapshot {
     try {
       const text = await readFile(this.path, 'utf8')
       const { version, rules, kept_at: keptAt } = JSON.parse(text) as Snapshot & { kept_at: number }
-      return Number.isSafeInteger(version) ? { version, rules, ageMs: nowMs() - keptAt } : undefined
+      return Number.isSafeInteger(version) ? { version, rules, ageMs: Math.max(0, nowMs() - keptAt) } : undefined
     } catch {
       return undefined
     }
@@ -32,7 +33,7 @@ export class RuleSnapshot {
   async write(version: number, rules: readonly Rule[]): Promise<void> {
     const texts = await inSlices(mapped(rules, (rule) => JSON.stringify(rule)))
     await mkdir(this.#folder, { recursive: true, mode: 0o700 })
-    const beside = `${this.path}.${process.pid}`
+    const beside = `${this.path}.${hostname()}.${process.pid}` // in containers every process is number 1
     try {
       const content = `{"version":${version},"kept_at":${nowMs()},"rules":[\n${texts.join(',\n')}\n]}\n`
       await writeFile(beside, content, { mode: 0o600 })

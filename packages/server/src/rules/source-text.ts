@@ -3,6 +3,7 @@
 import type { Fault } from 'sluice'
 import { type Document, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
 import { jsonMistakeAt } from '../json-mistake.ts'
+import { isNestedTooDeep, NESTING_MAX } from './nesting.ts'
 
 export type SourceText = {
   readonly value: unknown
@@ -14,12 +15,24 @@ export type SourceText = {
 
 /** A few anchors are handy; thousands of aliases are an attack. */
 const ALIASES_MAX = 100
+/** One slip may be a thousand mistakes to the parser. */
+const FAULTS_MAX = 100
 /** Finding lines means parsing JSON again, slowly: only where somebody is likely to read the file. */
 const LINES_LENGTH_MAX = 1_000_000
 
+/** Undefined when the bytes are not UTF-8: mended in silence, they would not be what their author wrote. */
+export function utf8Text(bytes: Uint8Array): string | undefined {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+  } catch {
+    return undefined
+  }
+}
+
 export function readYaml(text: string): SourceText {
+  if (isNestedTooDeep(text)) return { value: undefined, faults: [tooDeep()], lineOf: () => undefined }
   const { document, lines } = parse(text)
-  const faults = [...document.errors, ...document.warnings].map(({ message, pos }) => {
+  const faults = [...document.errors, ...document.warnings].slice(0, FAULTS_MAX).map(({ message, pos }) => {
     const { line } = lines.linePos(pos[0])
     return { field: `line ${line}`, value: lineAt(text, line), fix: `make it YAML: ${message}` }
   })
@@ -34,7 +47,7 @@ export function readYaml(text: string): SourceText {
 
 export function readJson(text: string): SourceText {
   const lineOf = (field: string) => {
-    if (text.length > LINES_LENGTH_MAX) return undefined
+    if (text.length > LINES_LENGTH_MAX || isNestedTooDeep(text)) return undefined
     const { document, lines } = parse(text)
     return lineOfField(document, lines, field)
   }
@@ -49,6 +62,10 @@ function parse(text: string): { document: Document; lines: LineCounter } {
   const lines = new LineCounter()
   const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, merge: true })
   return { document, lines }
+}
+
+function tooDeep(): Fault {
+  return { field: 'file', value: undefined, fix: `nest it at most ${NESTING_MAX} levels deep` }
 }
 
 function unusable(error: unknown): Fault {

@@ -15,7 +15,6 @@ const FLUSH_MS = 1000
 const RETRY_MS = 5000
 const CLEAN_MS = 3_600_000
 const DAY_MS = 86_400_000
-const ENDPOINT_MAX = 1024
 const ADDRESS_BITS = 128
 
 export type ViolationLogParts = {
@@ -80,19 +79,30 @@ export class ViolationLog {
     }, ms).unref()
   }
 
-  async #flush(): Promise<void> {
-    const batch = this.#pending.splice(0, BATCH_ROWS)
+  #flush(): Promise<void> {
+    return this.#write(this.#pending.splice(0, BATCH_ROWS))
+  }
+
+  /** A row that the database does not want is dropped alone, so that no other one is lost with it. */
+  async #write(batch: readonly Violation[]): Promise<void> {
     const { database, log } = this.#parts
     try {
       await insertViolations(database, batch)
       this.#written += batch.length
       this.#lost = false
     } catch (error) {
-      if (!this.#lost) log.error({ reason: String(error) }, 'violations cannot be written at the moment')
-      this.#lost = true
-      // Rows that the database does not want would be refused again.
-      if (error instanceof DatabaseUnavailable) this.#pending.unshift(...batch)
-      else this.#dropped += batch.length
+      if (error instanceof DatabaseUnavailable) {
+        if (!this.#lost) log.error({ reason: String(error) }, 'violations cannot be written at the moment')
+        this.#lost = true
+        this.#pending.unshift(...batch)
+      } else if (batch.length > 1) {
+        const half = batch.length >> 1
+        await this.#write(batch.slice(0, half))
+        await this.#write(batch.slice(half))
+      } else {
+        if (this.#dropped === 0) log.error({ reason: String(error) }, 'the database refuses a violation: it is dropped')
+        this.#dropped += 1
+      }
     }
   }
 
@@ -114,7 +124,7 @@ function violationOf(decision: Decision, body: CheckBody, nowMs: number): Violat
     bucket_key: key,
     user_id: body.client_id ?? null,
     ip_address: body.ip_address === undefined ? null : (canonicalAddress(body.ip_address, ADDRESS_BITS) ?? null),
-    endpoint: body.endpoint?.slice(0, ENDPOINT_MAX) ?? null,
+    endpoint: body.endpoint ?? null,
     requested_at: new Date(nowMs),
     tokens_at_time: decision.remaining ?? 0,
     rule_id: decision.ruleId,

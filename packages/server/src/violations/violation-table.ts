@@ -28,9 +28,17 @@ export type ViolationQuery = {
 
 /** Deleted together: their number bounds how long others wait for the table. */
 const DELETED_ROWS = 5000
+const ENDPOINT_MAX = 1024
+/** What is longer would not fit into an index of PostgreSQL (2704 bytes), and the row would be refused. */
+const USER_ID_MAX = 512
 
 export async function insertViolations(queries: Queries, violations: readonly Violation[]): Promise<void> {
-  const rows = violations.map((violation) => ({ ...violation, requested_at: violation.requested_at.toISOString() }))
+  const rows = violations.map((violation) => ({
+    ...violation,
+    user_id: violation.user_id && cut(violation.user_id, USER_ID_MAX),
+    endpoint: violation.endpoint && cut(violation.endpoint, ENDPOINT_MAX),
+    requested_at: violation.requested_at.toISOString(),
+  }))
   await queries.query(
     `INSERT INTO violations (bucket_key, user_id, ip_address, endpoint, requested_at, tokens_at_time, rule_id)
      SELECT bucket_key, user_id, ip_address, endpoint, requested_at, tokens_at_time, rule_id
@@ -49,7 +57,7 @@ export function findViolations(queries: Queries, wanted: ViolationQuery): Promis
     parameters.push(...values)
     conditions.push(condition.replace(/\?/g, () => places.shift() ?? ''))
   }
-  if (userId !== undefined) where('user_id = ?', userId)
+  if (userId !== undefined) where('user_id = ?', cut(userId, USER_ID_MAX))
   if (ipAddress !== undefined) where('ip_address = ?::inet', ipAddress)
   if (ruleId !== undefined) where('rule_id = ?', ruleId)
   if (since !== undefined) where('requested_at >= ?', since)
@@ -69,4 +77,9 @@ export async function deleteBefore(queries: Queries, time: Date): Promise<void> 
   const sql = `DELETE FROM violations WHERE violation_id IN (
     SELECT violation_id FROM violations WHERE requested_at < $1 LIMIT ${DELETED_ROWS}) RETURNING 1`
   while ((await queries.query(sql, [time])).length === DELETED_ROWS);
+}
+
+/** Never in the middle of a character: half of one has no place in a database. */
+function cut(text: string, lengthMax: number): string {
+  return text.length <= lengthMax ? text : text.slice(0, lengthMax).replace(/[\ud800-\udbff]$/, '')
 }

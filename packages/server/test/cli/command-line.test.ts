@@ -91,7 +91,7 @@ describe('completion', () => {
     [['sluice', 'completion', 'z'], ['zsh']],
     [
       ['sluice', 'drill', '--'],
-      ['--seconds', '--url', '--token', '--help'],
+      ['--seconds', '--reason', '--url', '--token', '--help'],
     ],
     [['sluice', 'drill', '--url', ''], []],
   ])('bash completes %j', async (words, expected) => {

@@ -86,6 +86,11 @@ test('--json is for programs', async () => {
 
 test.each([
   ['not YAML', 'rules:\n  - rule_id: a\n   limit: 1\n', /:3: error: line 3: make it YAML/],
+  [
+    'what is not UTF-8',
+    Buffer.from('- { rule_id: a, limit: 1, window: 1m, name: "caf\xe9" }', 'latin1'),
+    /save it as UTF-8/,
+  ],
   ['a text', 'hello', /:1: error: rules: give a list of rules \(got "hello"\)/],
 ])('%s is told with its line', async (_name, content, expected) => {
   const { code, out } = await sluice(['rules', 'lint', ruleFile(content)])
@@ -93,11 +98,18 @@ test.each([
   expect(out).toMatch(expected)
 })
 
-test('a file that is not there, and colours', async () => {
-  const { code, told } = await sluice(['rules', 'lint', '/nowhere.yaml'])
+test('of mistakes without end the first are told', async () => {
+  const { code, out } = await sluice(['rules', 'lint', ruleFile('- a: b: c\n'.repeat(1000))])
   expect(code).toBe(2)
-  expect(told).toMatch(/^\/nowhere\.yaml: file: give a file that can be read: ENOENT/m)
+  expect(out.split('\n').length).toBeLessThanOrEqual(101)
+})
+
+test('a file that is not there, and colours', async () => {
   const path = ruleFile('- { rule_id: a, limit: -1, window: 1m }\n')
+  const { code, out } = await sluice(['rules', 'lint', '/nowhere.yaml', path])
+  expect(code).toBe(2)
+  expect(out).toMatch(/^\/nowhere\.yaml: error: file: give a file that can be read: ENOENT/)
+  expect(out, 'and hides no other').toContain(`${path}:1: error: rules[0].limit`)
   expect((await sluice(['rules', 'lint', path], { colors: true })).out).toContain('\u001b[31merror\u001b[0m')
   expect((await sluice(['rules', 'lint', path, '--no-color'], { colors: true })).out).not.toContain('\u001b')
 })

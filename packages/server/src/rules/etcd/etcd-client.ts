@@ -2,9 +2,15 @@
 // told when they change. Every answer is bounded in time and size; a member that fails makes way for the next one.
 
 import { reasonOf } from '../../reason.ts'
+import { utf8Text } from '../source-text.ts'
 import type { EtcdAddress } from './etcd-address.ts'
 
-export type EtcdKey = { readonly key: string; readonly modRevision: number; readonly value: string }
+export type EtcdKey = {
+  readonly key: string
+  readonly modRevision: number
+  /** Undefined when its bytes are not UTF-8. */
+  readonly value: string | undefined
+}
 
 /** All keys of the prefix, as they were at one revision: never a mixture. */
 export type EtcdRange = { readonly revision: number; readonly keys: readonly EtcdKey[] }
@@ -35,7 +41,7 @@ export class EtcdClient {
     const answer = JSON.parse(await this.#ask('/v3/kv/range', { ...this.#range, keys_only: keysOnly })) as Json
     const { header, kvs = [] } = answer as { header?: Json; kvs?: readonly Json[] }
     const keys = kvs.map(({ key, mod_revision: modRevision, value }) => {
-      return { key: text(key), modRevision: Number(modRevision), value: text(value) }
+      return { key: bytesOf(key).toString(), modRevision: Number(modRevision), value: utf8Text(bytesOf(value)) }
     })
     return { revision: Number(header?.revision), keys }
   }
@@ -110,9 +116,8 @@ function base64(value: string): string {
   return Buffer.from(value).toString('base64')
 }
 
-/** Bytes that are not UTF-8 become signs that no rule has, so the value is refused as a whole. */
-function text(encoded: unknown): string {
-  return Buffer.from(String(encoded ?? ''), 'base64').toString('utf8')
+function bytesOf(encoded: unknown): Buffer {
+  return Buffer.from(String(encoded ?? ''), 'base64')
 }
 
 async function boundedText(response: Response): Promise<string> {

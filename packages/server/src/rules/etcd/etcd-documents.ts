@@ -24,6 +24,10 @@ export async function joinDocuments(keys: readonly EtcdKey[]): Promise<Documents
   const rules: unknown[] = []
   const origins: Origin[] = []
   for (const { key, value } of keys) {
+    if (value === undefined) {
+      faults.push({ field: 'value', value: undefined, fix: 'put it as UTF-8', place: key })
+      continue
+    }
     const text = await readRuleText(value, key.endsWith('.json') ? 'json' : 'yaml')
     faults.push(...(await placedFaults(key, text)))
     for (const [field, rule] of rulesIn(text.value)) {
