@@ -4,7 +4,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { describe, expect, it, test } from 'vitest'
 import { parse } from 'yaml'
-import { readCommand } from '../packages/server/src/command-line.ts'
+import { readCommand } from '../packages/server/src/settings/command-line.ts'
 
 type Service = {
   readonly image: string

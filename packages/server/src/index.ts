@@ -1,12 +1,12 @@
 // The service as a part of another program: put an app together, or start it from settings as the command does.
 
+export { type OpenStore, openStore } from './counters/open-store.ts'
 export { GATEWAY_SETTINGS, type GatewaySettings } from './gateway/settings.ts'
 export { startGateway } from './gateway/start.ts'
 export { type AppParts, createApp } from './http/app.ts'
-export type { Lifecycle } from './http/health.ts'
-export { CHECK_ANSWER, CHECK_BODY } from './http/schemas.ts'
+export { CHECK_ANSWER, CHECK_BODY } from './http/bodies/schemas.ts'
 export { createLog, type KeyHash, keyHash, type Log } from './log.ts'
-export { Metrics } from './metrics.ts'
-export { type OpenStore, openStore } from './open-store.ts'
-export { type Server, startServer } from './server.ts'
-export { SETTINGS, type Setting, type Settings } from './settings.ts'
+export { Metrics } from './metrics/metrics.ts'
+export type { Lifecycle } from './node/health.ts'
+export { type Server, startServer } from './node/server.ts'
+export { SETTINGS, type Setting, type Settings } from './settings/settings.ts'

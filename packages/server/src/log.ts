@@ -4,7 +4,7 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import type { DecidingBucket } from 'sluice'
-import type { Settings } from './settings.ts'
+import type { Settings } from './settings/settings.ts'
 
 export type Log = Logger
 

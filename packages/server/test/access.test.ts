@@ -5,9 +5,9 @@ import { guardRoutes } from '../src/access/guard.ts'
 import { ROLES, type Role, roleAllows } from '../src/access/roles.ts'
 import { newSecret, type Token, tokenHash } from '../src/access/token.ts'
 import { TokenBook } from '../src/access/token-book.ts'
-import { HOT_KEYS_PATH } from '../src/http/hot-keys.ts'
-import { isLoopback } from '../src/loopback.ts'
-import { Metrics } from '../src/metrics.ts'
+import { HOT_KEYS_PATH } from '../src/http/routes/hot-keys.ts'
+import { Metrics } from '../src/metrics/metrics.ts'
+import { isLoopback } from '../src/node/loopback.ts'
 import { ADMIN_TOKEN, type App, CHECK, RULES, serveApp } from './service.ts'
 
 const page = readFileSync(new URL('../../../docs/reference/http-api.md', import.meta.url), 'utf8')

@@ -1,7 +1,7 @@
 import { request } from 'node:http'
 import { parseCidr } from 'sluice/http'
 import { describe, expect, test } from 'vitest'
-import type { ClientSettings } from '../src/client-settings.ts'
+import type { ClientSettings } from '../src/settings/client-settings.ts'
 import { type App, serveApp } from './service.ts'
 
 const AUTH = '/api/v1/rate-limit/auth'

@@ -1,7 +1,7 @@
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { openDatabase } from '../src/db/open-database.ts'
-import { type Server, startServer } from '../src/server.ts'
-import type { Settings } from '../src/settings.ts'
+import { type Server, startServer } from '../src/node/server.ts'
+import type { Settings } from '../src/settings/settings.ts'
 import { temporaryFolder, usePostgres } from './databases.ts'
 import { ADMIN_TOKEN, captureLog, clientOf, defaults, RULE_SET } from './service.ts'
 

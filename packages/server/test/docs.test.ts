@@ -2,7 +2,7 @@ import { execFile, spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
-import { PROBLEMS } from '../src/http/problem.ts'
+import { PROBLEMS } from '../src/problems/problem.ts'
 import { ADMIN_TOKEN, serveEmbedded } from './service.ts'
 
 const page = readFileSync(new URL('../../../docs/reference/http-api.md', import.meta.url), 'utf8')

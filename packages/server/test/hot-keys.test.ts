@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { HOT_KEYS_PATH } from '../src/http/hot-keys.ts'
+import { HOT_KEYS_PATH } from '../src/http/routes/hot-keys.ts'
 import { keyHash } from '../src/log.ts'
 import { ADMIN_TOKEN, type App, BATCH, serveApp } from './service.ts'
 

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { REASONS } from 'sluice'
 import { describe, expect, test } from 'vitest'
-import { DECISIONS_PATH } from '../src/http/decisions.ts'
-import { EXPLAIN_PATH } from '../src/http/explain.ts'
-import { RESET_PATH } from '../src/http/reset.ts'
+import { DECISIONS_PATH } from '../src/http/routes/decisions.ts'
+import { EXPLAIN_PATH } from '../src/http/routes/explain.ts'
+import { RESET_PATH } from '../src/http/routes/reset.ts'
 import { keyHash } from '../src/log.ts'
 import { ADMIN_TOKEN, type App, CHECK, serveApp } from './service.ts'
 

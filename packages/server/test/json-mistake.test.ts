@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { jsonMistakeAt } from '../src/json-mistake.ts'
+import { jsonMistakeAt } from '../src/text/json-mistake.ts'
 
 test.each([
   ['', 0],

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { KILL_SWITCH_PATH } from '../src/http/kill-switch.ts'
+import { KILL_SWITCH_PATH } from '../src/http/routes/kill-switch.ts'
 import { ADMIN_TOKEN, type App, serveApp } from './service.ts'
 
 const RULES = ['one', 'two'].map((rule_id) => ({

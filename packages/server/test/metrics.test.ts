@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { GatewayMetrics } from '../src/gateway/gateway-metrics.ts'
-import { Metrics } from '../src/metrics.ts'
+import { Metrics } from '../src/metrics/metrics.ts'
 import { BATCH, CHECK, serveApp } from './service.ts'
 
 const TWO = { rule_id: 'two', limit: 2, window_seconds: 60, scope: 'per_user', algorithm: 'fixed_window' }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { PROBLEMS } from '../src/http/problem.ts'
+import { PROBLEMS } from '../src/problems/problem.ts'
 import { serveApp } from './service.ts'
 
 type Operation = {

@@ -1,7 +1,7 @@
 import { Redis } from 'ioredis'
 import { startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
-import { DRILL_PATH } from '../src/http/drill.ts'
+import { DRILL_PATH } from '../src/http/routes/drill.ts'
 import { BATCH, CHECK, REFUND, serveFile } from './service.ts'
 
 const RULES = `

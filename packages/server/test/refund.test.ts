@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { Admissions } from '../src/http/admissions.ts'
+import { Admissions } from '../src/checks/admissions.ts'
 import { REFUND, serveApp } from './service.ts'
 
 const THREE = { rule_id: 'three', limit: 3, window_seconds: 60, scope: 'per_user', algorithm: 'fixed_window' }

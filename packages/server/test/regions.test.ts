@@ -1,7 +1,7 @@
 import { startFaultProxy, startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
-import { REGIONS_PATH } from '../src/http/regions.ts'
-import type { Settings } from '../src/settings.ts'
+import { REGIONS_PATH } from '../src/http/routes/regions.ts'
+import type { Settings } from '../src/settings/settings.ts'
 import { ADMIN_TOKEN, CHECK, type Client, REFUND, serveApp, serveFile } from './service.ts'
 
 const RULES = `

@@ -3,9 +3,9 @@ import { type Cidr, parseCidr } from 'sluice/http'
 import { describe, expect, test } from 'vitest'
 import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp, usageText } from '../src/cli/help.ts'
-import { type Command, readCommand } from '../src/command-line.ts'
 import { GATEWAY_SETTINGS } from '../src/gateway/settings.ts'
-import { SETTINGS, type Setting, type Settings } from '../src/settings.ts'
+import { type Command, readCommand } from '../src/settings/command-line.ts'
+import { SETTINGS, type Setting, type Settings } from '../src/settings/settings.ts'
 
 const TABLE: Setting<unknown>[] = Object.values(SETTINGS)
 

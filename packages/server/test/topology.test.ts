@@ -3,7 +3,7 @@
 import { Redis } from 'ioredis'
 import { startRedis, startRedisCluster, startSentinels } from 'sluice/testing'
 import { expect, onTestFinished, test } from 'vitest'
-import { EXPLAIN_PATH } from '../src/http/explain.ts'
+import { EXPLAIN_PATH } from '../src/http/routes/explain.ts'
 import { ADMIN_TOKEN, serveFile } from './service.ts'
 
 const PATIENT = { storeDeadlineMs: 5000 }

@@ -2,7 +2,7 @@ import { seededRandom } from 'sluice/testing'
 import { expect, test, vi } from 'vitest'
 import type { Database } from '../src/db/database.ts'
 import { migrate } from '../src/db/migrate.ts'
-import { VIOLATIONS_PATH } from '../src/http/violations.ts'
+import { VIOLATIONS_PATH } from '../src/http/routes/violations.ts'
 import { describeDatabases } from './databases.ts'
 import { ADMIN_TOKEN, type App, CHECK, serveApp } from './service.ts'
 

@@ -3,7 +3,7 @@
 
 import { type Clock, createLimiter, type Decision, type Limiter, memoryStore } from 'sluice'
 import { retryAfterSeconds } from 'sluice/http'
-import { ProblemError, problem } from '../http/problem.ts'
+import { ProblemError, problem } from '../problems/problem.ts'
 
 const RULES = [
   {

@@ -1,6 +1,6 @@
 // Requests to a running node. What goes wrong ends in a message that says what to do, and in the exit code that fits.
 
-import { reasonOf } from '../reason.ts'
+import { reasonOf } from '../problems/reason.ts'
 import type { Given } from './arguments.ts'
 import { CommandError, EXIT, type Flag } from './command.ts'
 

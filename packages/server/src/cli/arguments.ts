@@ -1,7 +1,7 @@
 // Arguments of a command → what was given. Everything wrong is told at once, with the nearest name that is right.
 
 import { parseArgs } from 'node:util'
-import { nearest, suggestion } from '../nearest.ts'
+import { nearest, suggestion } from '../text/nearest.ts'
 import type { Flag, Positional, Syntax } from './command.ts'
 import type { Environment } from './terminal.ts'
 

@@ -1,7 +1,7 @@
 // `sluice audit verify`: is the audit what was written? Reads the database itself, or lets a node do it.
 
 import { type AuditVerdict, verifyAudit } from '../audit/audit.ts'
-import { AUDIT_VERIFY_PATH } from '../http/audit.ts'
+import { AUDIT_VERIFY_PATH } from '../http/routes/audit.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
 import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'

@@ -1,10 +1,10 @@
 // `sluice check`: may this request pass? Asks a node, or the rules of a file.
 
 import { type Limiter, systemClock } from 'sluice'
-import { type CheckAnswer, createAnswerText, noteRules, withDetail } from '../http/answer.ts'
-import { CHECK_PATH } from '../http/check.ts'
-import type { CheckBody } from '../http/schemas.ts'
-import { subjectOf } from '../http/subject.ts'
+import { type CheckAnswer, createAnswerText, noteRules, withDetail } from '../http/bodies/answer.ts'
+import type { CheckBody } from '../http/bodies/schemas.ts'
+import { subjectOf } from '../http/bodies/subject.ts'
+import { CHECK_PATH } from '../http/routes/check.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
 import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'

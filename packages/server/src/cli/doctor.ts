@@ -1,10 +1,10 @@
 // `sluice doctor`: looks at everything that a node with these settings would lean on, and tells what is wrong and how
 // to mend it. Changes nothing.
 
-import { aligned } from '../aligned.ts'
-import { readCommand } from '../command-line.ts'
 import { doubtful, type Finding, type Health, well } from '../doctor/finding.ts'
-import type { Settings } from '../settings.ts'
+import { readCommand } from '../settings/command-line.ts'
+import type { Settings } from '../settings/settings.ts'
+import { aligned } from '../text/aligned.ts'
 import { type Command, EXIT, OUTPUT_FLAGS } from './command.ts'
 import { usageText } from './help.ts'
 import { paintOn } from './paint.ts'

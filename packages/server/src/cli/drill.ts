@@ -1,6 +1,6 @@
 // `sluice drill store-down --seconds 30`: asks a running node to rehearse an outage.
 
-import { DRILL_PATH } from '../http/drill.ts'
+import { DRILL_PATH } from '../http/routes/drill.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import { type Command, defineCommand, EXIT } from './command.ts'
 

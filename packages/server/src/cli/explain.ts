@@ -2,8 +2,8 @@
 // nothing. Asks a node, or the rules of a file.
 
 import { systemClock } from 'sluice'
-import { aligned } from '../aligned.ts'
-import { EXPLAIN_PATH, type ExplainAnswer, explain } from '../http/explain.ts'
+import { EXPLAIN_PATH, type ExplainAnswer, explain } from '../http/routes/explain.ts'
+import { aligned } from '../text/aligned.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
 import { RULES_FLAG, withRuleFile } from './offline.ts'

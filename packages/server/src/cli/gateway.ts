@@ -1,7 +1,7 @@
 // `sluice gateway`: the service as a reverse proxy in front of another one. Loaded when needed only.
 
-import { readSettings } from '../command-line.ts'
 import { GATEWAY_SETTINGS } from '../gateway/settings.ts'
+import { readSettings } from '../settings/command-line.ts'
 import { type Command, EXIT } from './command.ts'
 import { usageText } from './help.ts'
 import { flagsOf } from './setting-flags.ts'
@@ -23,7 +23,7 @@ export const GATEWAY: Command = {
     const command = readSettings(GATEWAY_SETTINGS, args, terminal.env)
     if (command.kind === 'serve') {
       const [{ runProgram }, { GATEWAY_PROGRAM }] = await Promise.all([
-        import('../serve.ts'),
+        import('../process/serve.ts'),
         import('../gateway/program.ts'),
       ])
       return runProgram(GATEWAY_PROGRAM, command.settings, command.warnings, terminal)

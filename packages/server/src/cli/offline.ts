@@ -1,7 +1,7 @@
 // A limiter of a rule file, in memory, for commands that need no server: what it counts is gone when the command ends.
 
 import { type Limiter, LimiterError } from 'sluice'
-import { ProblemError } from '../http/problem.ts'
+import { ProblemError } from '../problems/problem.ts'
 import { offlineLimiter } from '../rules/offline-limiter.ts'
 import { mistakesIn, useRuleFile } from '../rules/rule-file.ts'
 import { CommandError, EXIT, type Flag } from './command.ts'

@@ -1,6 +1,6 @@
 // The rule set of a node, as commands read and replace it.
 
-import { RULE_SET_PATH } from '../http/rule-set.ts'
+import { RULE_SET_PATH } from '../http/routes/rule-set.ts'
 import type { PlainRule, RuleChange } from '../rules/changes.ts'
 import type { Api } from './api.ts'
 

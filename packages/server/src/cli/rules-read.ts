@@ -1,13 +1,13 @@
 // `sluice rules list`, `show` and `export`: the rules that a node enforces.
 
 import { parseRules, type Rule } from 'sluice'
-import { aligned } from '../aligned.ts'
-import { RULE_SET_PATH } from '../http/rule-set.ts'
-import { RULES_PATH } from '../http/rules.ts'
-import { suggestion } from '../nearest.ts'
-import { ruleRow } from '../rule-row.ts'
+import { RULE_SET_PATH } from '../http/routes/rule-set.ts'
+import { RULES_PATH } from '../http/routes/rules.ts'
 import type { PlainRule } from '../rules/changes.ts'
 import { rulesYaml } from '../rules/rule-yaml.ts'
+import { aligned } from '../text/aligned.ts'
+import { suggestion } from '../text/nearest.ts'
+import { ruleRow } from '../text/rule-row.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import { type Command, CommandError, defineCommand, EXIT, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
 import { ruleSet } from './rule-set-api.ts'

@@ -1,10 +1,10 @@
 // `sluice rules history`, `diff` and `rollback`: what the rules were before, and going back to it.
 
 import { parseRules, plainRule } from 'sluice'
-import { aligned } from '../aligned.ts'
-import { RULE_SET_PATH } from '../http/rule-set.ts'
+import { RULE_SET_PATH } from '../http/routes/rule-set.ts'
 import { changesBetween, type PlainRule, type RuleChange } from '../rules/changes.ts'
 import { readRuleFile } from '../rules/rule-file.ts'
+import { aligned } from '../text/aligned.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
 import { changesText, summaryOf } from './changes-text.ts'

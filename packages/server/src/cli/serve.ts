@@ -1,6 +1,6 @@
 // `sluice serve`: runs the service. Loaded when needed only: other commands start faster without.
 
-import { readCommand } from '../command-line.ts'
+import { readCommand } from '../settings/command-line.ts'
 import { type Command, EXIT } from './command.ts'
 import { usageText } from './help.ts'
 import { SETTING_FLAGS } from './setting-flags.ts'
@@ -17,7 +17,7 @@ export const SERVE: Command = {
   run: async (args, terminal) => {
     const command = readCommand(args, terminal.env)
     if (command.kind === 'serve') {
-      const { serve } = await import('../serve.ts')
+      const { serve } = await import('../process/serve.ts')
       return serve(command.settings, command.warnings, terminal)
     }
     terminal.tell(usageText(command.faults))

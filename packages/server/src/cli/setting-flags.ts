@@ -1,6 +1,6 @@
 // The settings of the service as flags of a command: for help and completion. command-line.ts reads them.
 
-import { SETTINGS, type Setting } from '../settings.ts'
+import { SETTINGS, type Setting } from '../settings/settings.ts'
 import type { Flag } from './command.ts'
 
 export const SETTING_FLAGS: readonly Flag[] = flagsOf(SETTINGS)

@@ -1,6 +1,6 @@
 // The facts of one request as flags, and the body of a check made of them.
 
-import type { CheckBody } from '../http/schemas.ts'
+import type { CheckBody } from '../http/bodies/schemas.ts'
 import type { Given } from './arguments.ts'
 import type { Flag } from './command.ts'
 

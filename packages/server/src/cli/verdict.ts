@@ -1,7 +1,7 @@
 // An answer in words, for people.
 
-import { aligned } from '../aligned.ts'
-import type { CheckAnswer, PlainOutcome } from '../http/answer.ts'
+import type { CheckAnswer, PlainOutcome } from '../http/bodies/answer.ts'
+import { aligned } from '../text/aligned.ts'
 import { paintOn } from './paint.ts'
 import type { Terminal } from './terminal.ts'
 

@@ -6,8 +6,8 @@ import { mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import type { Log } from '../log.ts'
-import { Refreshing } from '../refreshing.ts'
 import type { Database, Listening, Queries } from './database.ts'
+import { Refreshing } from './refreshing.ts'
 
 export type FollowedParts<T> = {
   readonly database: Database

@@ -1,7 +1,7 @@
 // Settings → the database that holds rules, tokens, audit and violations.
 
 import { resolve } from 'node:path'
-import type { Settings } from '../settings.ts'
+import type { Settings } from '../settings/settings.ts'
 import type { Database } from './database.ts'
 
 export type DatabaseSettings = Pick<Settings, 'database' | 'dataDir'>

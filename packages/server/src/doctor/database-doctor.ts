@@ -2,7 +2,7 @@
 
 import { migrationsToRun } from '../db/migrate.ts'
 import { openDatabase } from '../db/open-database.ts'
-import { reasonOf } from '../reason.ts'
+import { reasonOf } from '../problems/reason.ts'
 import { clockFinding, doubtful, type Finding, well, wrong } from './finding.ts'
 
 /** As `server_version_num` tells it. */

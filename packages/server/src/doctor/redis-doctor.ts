@@ -1,8 +1,8 @@
 // Is Redis there, is it one that Sluice knows, and does it keep what it is told? Of a Cluster, every primary is asked.
 
 import type { Cluster, Redis } from 'ioredis'
-import { reasonOf } from '../reason.ts'
-import { redisClient } from '../redis-url.ts'
+import { redisClient } from '../counters/redis-url.ts'
+import { reasonOf } from '../problems/reason.ts'
 import { clockFinding, doubtful, type Finding, well, wrong } from './finding.ts'
 
 const CONNECT_MS_MAX = 3000

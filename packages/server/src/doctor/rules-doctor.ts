@@ -3,14 +3,14 @@
 import { LimiterError, systemClock } from 'sluice'
 import { migrationsToRun } from '../db/migrate.ts'
 import { openDatabase } from '../db/open-database.ts'
-import { reasonOf } from '../reason.ts'
+import { reasonOf } from '../problems/reason.ts'
 import { isEtcdUrl, parseEtcdUrl } from '../rules/etcd/etcd-address.ts'
 import { EtcdSource } from '../rules/etcd/etcd-source.ts'
 import { lintRuleFile } from '../rules/lint.ts'
 import { offlineLimiter } from '../rules/offline-limiter.ts'
 import { mistakesIn } from '../rules/rule-file.ts'
 import { RuleStore } from '../rules/rule-store.ts'
-import type { Settings } from '../settings.ts'
+import type { Settings } from '../settings/settings.ts'
 import { doubtful, type Finding, well, wrong } from './finding.ts'
 
 /** The embedded database is left alone: the node that uses it has it locked. */

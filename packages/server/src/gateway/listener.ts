@@ -7,7 +7,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createSecureServer, type Http2SecureServer, type ServerHttp2Session } from 'node:http2'
 import type { AddressInfo, Socket } from 'node:net'
 import { type TLSSocket, Server as TlsServer } from 'node:tls'
-import { settingInvalid } from '../setting-invalid.ts'
+import { settingInvalid } from '../settings/setting-invalid.ts'
 import type { Gateway } from './gateway.ts'
 import type { GatewaySettings } from './settings.ts'
 import { responseOn } from './upgrade.ts'

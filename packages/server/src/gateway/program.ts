@@ -1,8 +1,8 @@
 // The gateway as the command runs it, and what a person sees at its start.
 
-import { rulesLines } from '../banner.ts'
 import { VERSION } from '../package-facts.ts'
-import { bannerFacts, type Program } from '../serve.ts'
+import { rulesLines } from '../process/banner.ts'
+import { bannerFacts, type Program } from '../process/serve.ts'
 import type { GatewaySettings } from './settings.ts'
 import { type RunningGateway, startGateway } from './start.ts'
 

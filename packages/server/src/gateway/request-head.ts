@@ -5,8 +5,8 @@
 import type { IncomingMessage } from 'node:http'
 import type { ServerHttp2Stream } from 'node:http2'
 import { type HeaderRecord, joinedHeaders } from 'sluice/http'
-import { invalidRequest, ProblemError } from '../http/problem.ts'
-import { headerLines, soleHeader } from '../identity.ts'
+import { headerLines, soleHeader } from '../clients/identity.ts'
+import { invalidRequest, ProblemError } from '../problems/problem.ts'
 
 /** Node's HTTP/2 has requests and responses with the face of HTTP/1.1; those have a stream. */
 export type GatewayRequest = IncomingMessage & { readonly stream?: ServerHttp2Stream }

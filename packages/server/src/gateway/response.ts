@@ -3,7 +3,7 @@
 import { type ServerResponse, STATUS_CODES } from 'node:http'
 import { constants, type ServerHttp2Stream } from 'node:http2'
 import { type HeaderRecord, PROBLEM_TYPE } from 'sluice/http'
-import type { Problem } from '../http/problem.ts'
+import type { Problem } from '../problems/problem.ts'
 import type { GatewayRequest } from './request-head.ts'
 
 export type GatewayResponse = ServerResponse & { readonly stream?: ServerHttp2Stream }

@@ -1,7 +1,7 @@
 // The settings of `sluice gateway`: those of the service, and what it takes to stand in front of another one.
 
 import { existsSync } from 'node:fs'
-import { readInteger, SETTINGS, type Settings, type SettingsTable } from '../settings.ts'
+import { readInteger, SETTINGS, type Settings, type SettingsTable } from '../settings/settings.ts'
 import { type Route, readRoutes, readUpstream } from './routes.ts'
 
 export type GatewaySettings = Settings & {

@@ -2,8 +2,8 @@
 // opposite order, so that what is under way can still be decided.
 
 import type { Log } from '../log.ts'
-import { CLOSE_MS_MAX, type Server, startServer } from '../server.ts'
-import { settingInvalid } from '../setting-invalid.ts'
+import { CLOSE_MS_MAX, type Server, startServer } from '../node/server.ts'
+import { settingInvalid } from '../settings/setting-invalid.ts'
 import { Gateway } from './gateway.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import { openListener } from './listener.ts'

@@ -6,7 +6,7 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { HeaderRecord } from 'sluice/http'
 import { type Dispatcher, Pool } from 'undici'
-import { problem } from '../http/problem.ts'
+import { problem } from '../problems/problem.ts'
 import { type AnswerHeaders, type GatewayRequest, headersForClient } from './request-head.ts'
 import { end, type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
 

@@ -1,7 +1,7 @@
 // Everything that can be said about a rule file without running it: every mistake and every doubt, each with its line.
 
 import { type Fault, LimiterError, parseRules } from 'sluice'
-import { shown } from '../shown.ts'
+import { shown } from '../problems/shown.ts'
 import { adviceOn } from './advice.ts'
 import { offlineLimiter } from './offline-limiter.ts'
 import { faultLine, placeOf, readRuleSource } from './rule-file.ts'

@@ -1,7 +1,7 @@
 import { createLimiter, type Limiter } from 'sluice'
 import { afterEach, expect, test, vi } from 'vitest'
 import { createLog } from '../log.ts'
-import { Metrics } from '../metrics.ts'
+import { Metrics } from '../metrics/metrics.ts'
 import { LiveRules } from './live-rules.ts'
 import type { FoundRules, RuleSource } from './rule-source.ts'
 

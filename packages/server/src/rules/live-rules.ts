@@ -2,9 +2,9 @@
 // cannot be asked changes nothing either: the last good rules stay, /readyz and metrics say so, and their age grows.
 
 import { type Limiter, LimiterError } from 'sluice'
+import { Refreshing } from '../db/refreshing.ts'
 import type { Log } from '../log.ts'
-import type { Metrics } from '../metrics.ts'
-import { Refreshing } from '../refreshing.ts'
+import type { Metrics } from '../metrics/metrics.ts'
 import { mistakesIn } from './rule-file.ts'
 import type { FoundRules, RuleSource, RuleWatch } from './rule-source.ts'
 import type { RuleSnapshot } from './snapshot.ts'

@@ -3,7 +3,7 @@
 
 import { readFileSync, statSync } from 'node:fs'
 import { type Fault, LimiterError, parseRules, type Rule } from 'sluice'
-import { shown } from '../shown.ts'
+import { shown } from '../problems/shown.ts'
 import { readJson, readYaml, type SourceText, utf8Text } from './source-text.ts'
 
 /** Of a rule file, and of a rule set that is imported. */

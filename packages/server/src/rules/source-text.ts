@@ -2,7 +2,7 @@
 
 import type { Fault } from 'sluice'
 import { type Document, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
-import { jsonMistakeAt } from '../json-mistake.ts'
+import { jsonMistakeAt } from '../text/json-mistake.ts'
 import { isNestedTooDeep, NESTING_MAX } from './nesting.ts'
 
 export type SourceText = {

@@ -4,7 +4,7 @@
 import { bucketOf, type Clock, type Decision } from 'sluice'
 import { canonicalAddress } from 'sluice/http'
 import { type Database, DatabaseUnavailable } from '../db/database.ts'
-import type { CheckBody } from '../http/schemas.ts'
+import type { CheckBody } from '../http/bodies/schemas.ts'
 import type { Log } from '../log.ts'
 import { deleteBefore, insertViolations, type Violation } from './violation-table.ts'
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { readSettings } from '../../src/command-line.ts'
 import { GATEWAY_SETTINGS, type GatewaySettings } from '../../src/gateway/settings.ts'
+import { readSettings } from '../../src/settings/command-line.ts'
 import { openGateway } from './setup.ts'
 
 function settingsOf(args: string[], env: Record<string, string> = {}): GatewaySettings {

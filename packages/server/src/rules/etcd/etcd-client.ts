@@ -1,7 +1,7 @@
 // What rules need of etcd, through the JSON gateway of its v3 API: read the keys of a prefix as of one revision, and be
 // told when they change. Every answer is bounded in time and size; a member that fails makes way for the next one.
 
-import { reasonOf } from '../../reason.ts'
+import { reasonOf } from '../../problems/reason.ts'
 import { utf8Text } from '../source-text.ts'
 import type { EtcdAddress } from './etcd-address.ts'
 

@@ -1,0 +1,142 @@
+// Who a client is: its user, key, tenant and plan, read from where the settings say. What can be read in two ways is
+// refused, so that the service behind cannot take the request for another client's.
+
+import type { Subject } from 'sluice'
+import { invalidRequest, ProblemError } from '../problems/problem.ts'
+import { settingInvalid } from '../settings/setting-invalid.ts'
+import { type Claims, type ClaimsOf, claimsReader, type TokenKeys } from './jwt-claims.ts'
+
+export type Facts = Pick<Subject, 'user' | 'apiKey' | 'tenant' | 'plan'>
+
+export const FACT_SOURCE_KINDS = ['header', 'cookie', 'jwt', 'cert'] as const
+export type FactSource = { readonly kind: (typeof FACT_SOURCE_KINDS)[number]; readonly name: string }
+
+export type IdentitySettings = TokenKeys & {
+  readonly userFrom: FactSource | undefined
+  readonly apiKeyFrom: FactSource | undefined
+  readonly tenantFrom: FactSource | undefined
+  readonly planFrom: FactSource | undefined
+}
+
+/** What a client brought along. */
+export type Credentials = {
+  /** Names and values in turn, as they were sent. */
+  readonly rawHeaders: readonly string[]
+  /** The verified certificate of the connection, if it has one: `cn` and `fingerprint`. */
+  readonly certificate?: Readonly<Record<string, string | undefined>> | undefined
+}
+
+export type Identify = (credentials: Credentials) => Facts | Promise<Facts>
+
+type Reader = (credentials: Credentials, claims: Claims) => string | undefined
+
+const NO_CLAIMS: Claims = {}
+
+/** Throws OPTION_INVALID for keys of tokens that are never read, and for certificates where there are none. */
+export function createIdentify(settings: IdentitySettings, hasCertificates = false): Identify {
+  const { userFrom: user, apiKeyFrom: apiKey, tenantFrom: tenant, planFrom: plan } = settings
+  if (!hasCertificates) refuseCertificates(settings)
+  const sources = Object.entries({ user, apiKey, tenant, plan }).flatMap(([fact, source]) => {
+    return source === undefined ? [] : [[fact as keyof Facts, readerOf(source)] as const]
+  })
+  const readsTokens = [user, apiKey, tenant, plan].some((source) => source?.kind === 'jwt')
+  const claimsOf = claimsReader(settings)
+  if (!readsTokens) refuseIdleKeys(settings)
+  const factsOf = (credentials: Credentials, claims: Claims) => {
+    const facts: { -readonly [K in keyof Facts]: Facts[K] } = {}
+    // An empty text names nobody.
+    for (const [fact, read] of sources) facts[fact] = read(credentials, claims) || undefined
+    return facts
+  }
+  if (!readsTokens) return (credentials) => factsOf(credentials, NO_CLAIMS)
+  return async (credentials) => factsOf(credentials, await claimsIn(credentials, claimsOf))
+}
+
+function refuseIdleKeys({ jwtSecret, jwtKey }: TokenKeys): void {
+  const fix = 'remove it, or read a fact from jwt:<claim>: it does nothing otherwise'
+  if (jwtSecret !== undefined) throw settingInvalid('jwt-secret', undefined, fix)
+  if (jwtKey !== undefined) throw settingInvalid('jwt-key', jwtKey, fix)
+}
+
+function refuseCertificates({ userFrom, apiKeyFrom, tenantFrom, planFrom }: IdentitySettings): void {
+  for (const [flag, source] of Object.entries({
+    user: userFrom,
+    'api-key': apiKeyFrom,
+    tenant: tenantFrom,
+    plan: planFrom,
+  })) {
+    if (source?.kind !== 'cert') continue
+    const fix = 'read it from elsewhere: clients show certificates to a gateway with --listen-client-ca only'
+    throw settingInvalid(`${flag}-from`, `cert:${source.name}`, fix)
+  }
+}
+
+function readerOf({ kind, name }: FactSource): Reader {
+  switch (kind) {
+    case 'header':
+      return ({ rawHeaders }) => soleHeader(rawHeaders, name)
+    case 'cookie':
+      return ({ rawHeaders }) => cookieIn(rawHeaders, name)
+    case 'jwt':
+      return (_credentials, claims) => claimText(claims[name])
+    case 'cert':
+      return ({ certificate }) => certificate?.[name]
+  }
+}
+
+/** A header by its lower-case name; on two lines it would mean one thing here and may mean another behind. */
+export function soleHeader(rawHeaders: readonly string[], name: string): string | undefined {
+  const at = headerAt(rawHeaders, name, 0)
+  if (at < 0) return undefined
+  if (headerAt(rawHeaders, name, at + 2) < 0) return rawHeaders[at + 1]
+  const value = headerLines(rawHeaders, name).join(', ')
+  throw new ProblemError(invalidRequest([{ field: name, value, fix: 'send this header once' }]))
+}
+
+export function headerLines(rawHeaders: readonly string[], name: string): string[] {
+  const lines: string[] = []
+  for (let at = headerAt(rawHeaders, name, 0); at >= 0; at = headerAt(rawHeaders, name, at + 2)) {
+    lines.push(rawHeaders[at + 1] ?? '')
+  }
+  return lines
+}
+
+/** Where a header stands, from `start` on; -1 if it does not. */
+function headerAt(rawHeaders: readonly string[], name: string, start: number): number {
+  for (let at = start; at < rawHeaders.length; at += 2) {
+    const sent = rawHeaders[at] ?? ''
+    if (sent.length === name.length && (sent === name || sent.toLowerCase() === name)) return at
+  }
+  return -1
+}
+
+/**
+ * The first of its name, as most frameworks read it: browsers send the cookie of the longest path first. Blanks, quotes
+ * and escapes mean nothing to many, so they make no other client here.
+ */
+function cookieIn(rawHeaders: readonly string[], name: string): string | undefined {
+  for (const pair of headerLines(rawHeaders, 'cookie').flatMap((line) => line.split(';'))) {
+    const equals = pair.indexOf('=')
+    if (equals < 0 || pair.slice(0, equals).trim() !== name) continue
+    const value = pair.slice(equals + 1).trim()
+    return unescaped(value.replace(/^"(.*)"$/, '$1'))
+  }
+  return undefined
+}
+
+function unescaped(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
+async function claimsIn({ rawHeaders }: Credentials, claimsOf: ClaimsOf): Promise<Claims> {
+  const [scheme = '', token] = soleHeader(rawHeaders, 'authorization')?.trim().split(/\s+/) ?? []
+  return token !== undefined && scheme.toLowerCase() === 'bearer' ? claimsOf(token) : NO_CLAIMS
+}
+
+function claimText(claim: unknown): string | undefined {
+  return typeof claim === 'string' || typeof claim === 'number' ? String(claim) : undefined
+}

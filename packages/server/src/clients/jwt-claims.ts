@@ -1,0 +1,71 @@
+// A JSON Web Token → its claims, none when it is not a good one: whoever sends a bad token is nobody, and the rules say
+// what that means. With a key, only what it signed and what has not expired is believed; which algorithms are accepted
+// follows from the key, never from the token.
+
+import { createPublicKey, type KeyObject } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { decodeJwt, jwtVerify } from 'jose'
+import { settingInvalid } from '../settings/setting-invalid.ts'
+
+export type Claims = Readonly<Record<string, unknown>>
+export type ClaimsOf = (token: string) => Claims | Promise<Claims>
+
+export type TokenKeys = {
+  /** Of HMAC signatures. */
+  readonly jwtSecret: string | undefined
+  /** File of a public key or certificate. */
+  readonly jwtKey: string | undefined
+}
+
+const NOBODY: Claims = {}
+
+const ALGORITHMS: Readonly<Record<string, readonly string[]>> = {
+  rsa: ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
+  'rsa-pss': ['PS256', 'PS384', 'PS512'],
+  ec: ['ES256', 'ES384', 'ES512'],
+  ed25519: ['EdDSA', 'Ed25519'],
+}
+
+const RSA_BITS_MIN = 2048
+/** P-256, P-384 and P-521, as OpenSSL calls them. */
+const CURVES = ['prime256v1', 'secp384r1', 'secp521r1']
+
+export function claimsReader({ jwtSecret, jwtKey }: TokenKeys): ClaimsOf {
+  if (jwtKey !== undefined) {
+    const key = publicKeyIn(jwtKey)
+    return verified(key, algorithmsOf(key, jwtKey))
+  }
+  if (jwtSecret !== undefined) return verified(new TextEncoder().encode(jwtSecret), ['HS256', 'HS384', 'HS512'])
+  return (token) => {
+    try {
+      return decodeJwt(token)
+    } catch {
+      return NOBODY
+    }
+  }
+}
+
+function verified(key: KeyObject | Uint8Array, algorithms: readonly string[]): ClaimsOf {
+  const options = { algorithms: [...algorithms] }
+  return (token) =>
+    jwtVerify(token, key, options).then(
+      ({ payload }) => payload,
+      () => NOBODY,
+    )
+}
+
+/** With a key that no token can be signed with, everybody would be nobody. */
+function algorithmsOf({ asymmetricKeyType, asymmetricKeyDetails = {} }: KeyObject, path: string): readonly string[] {
+  const { modulusLength = RSA_BITS_MIN, namedCurve = 'prime256v1' } = asymmetricKeyDetails
+  const algorithms = ALGORITHMS[asymmetricKeyType ?? '']
+  if (algorithms !== undefined && modulusLength >= RSA_BITS_MIN && CURVES.includes(namedCurve)) return algorithms
+  throw settingInvalid('jwt-key', path, 'give a key of RSA with 2048 bits or more, P-256, P-384, P-521 or Ed25519')
+}
+
+function publicKeyIn(path: string): KeyObject {
+  try {
+    return createPublicKey(readFileSync(path))
+  } catch (error) {
+    throw settingInvalid('jwt-key', path, 'give a file with a public key or a certificate in PEM', error)
+  }
+}

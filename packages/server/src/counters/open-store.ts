@@ -1,0 +1,123 @@
+// Settings → the store that holds the counters, wired to the metrics, and whether it is in trouble right now.
+
+import { type Charge, compileLimit, type ErrorCode, memoryStore, type Store } from 'sluice'
+import type { RedisStore } from 'sluice/redis'
+import type { RegionStore } from 'sluice/regions'
+import type { Log } from '../log.ts'
+import type { Metrics } from '../metrics/metrics.ts'
+import type { Settings } from '../settings/settings.ts'
+import { redisClient } from './redis-url.ts'
+
+export type OpenStore = {
+  readonly kind: 'memory' | 'redis'
+  readonly store: Store
+  /** The code of the last failure, until the store answers again. */
+  failure(): ErrorCode | undefined
+  /** Leaves Redis alone for a while, on purpose; there is nothing to leave alone in memory. */
+  readonly drill: ((forMs: number) => void) | undefined
+  /** The same store, where this node is in a region that shares limits with others. */
+  readonly region?: RegionStore | undefined
+}
+
+/** A Redis that cannot be reached must not hold up the start for long. */
+export const CONNECT_MS_MAX = 2000
+
+export type StoreSettings = Pick<
+  Settings,
+  'redis' | 'stores' | 'redisConnections' | 'redisReads' | 'storeDeadlineMs' | 'nodes' | 'workers' | 'maxKeys'
+>
+
+export async function openStore(settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
+  const { redis } = settings
+  const opened = redis === undefined ? inMemory(settings) : await openRedis(redis, settings, metrics, log)
+  metrics.watchStore(opened.store)
+  return opened
+}
+
+function inMemory({ maxKeys, nodes }: StoreSettings): OpenStore {
+  const store = memoryStore({
+    ...(maxKeys === undefined ? {} : { maxKeys }),
+    ...(nodes === undefined ? {} : { nodes }),
+  })
+  return { kind: 'memory', store, failure: () => undefined, drill: undefined }
+}
+
+/** Redis may be down: the service starts all the same, says so in /readyz, and works as soon as Redis does. */
+async function openRedis(url: string, settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
+  const { redisConnections: connections = 1, redisReads: readFrom = 'primaries', storeDeadlineMs, workers } = settings
+  const nodes = settings.nodes ?? workers // each worker is a node
+  const { redisStore } = await import('sluice/redis')
+  const client = await redisClient(url, CONNECT_MS_MAX)
+  const named = Object.entries(settings.stores ?? {}).map(
+    async ([name, other]) => [name, await redisClient(other, CONNECT_MS_MAX)] as const,
+  )
+  const stores = Object.fromEntries(await Promise.all(named))
+  let failure: ErrorCode | undefined
+  let asking = false
+  const store = redisStore(client, {
+    stores,
+    connections,
+    readFrom,
+    ...(storeDeadlineMs === undefined ? {} : { deadlineMs: storeDeadlineMs }),
+    ...(nodes === undefined ? {} : { nodes }),
+    onTransition: ({ state, afterMs, answered, store: name, shard }) => {
+      const facts = { after_ms: Math.round(afterMs), store: name, shard }
+      if (state === 'open') log.error(facts, 'Redis is left alone for a while: on_fail decides')
+      else log.info({ ...facts, answered }, 'Redis is asked again')
+    },
+    onBatch: (takes, seconds) => {
+      metrics.storeAnswered(takes, seconds)
+      if (failure === undefined || store.breaker() !== 'closed') return // of several servers, another one may be away
+      log.info('Redis answers again')
+      failure = undefined
+    },
+    onError: ({ code, message }) => {
+      metrics.storeFailed(code)
+      if (code !== 'STORE_UNAVAILABLE') return // one bad value, named to whoever asked for it
+      if (failure === undefined) log.error({ code, reason: message }, 'Redis does not answer: on_fail decides')
+      failure = code
+    },
+  })
+  const ask = async () => {
+    asking = true
+    await probe(store)
+    asking = false
+  }
+  await store.ready()
+  await ask()
+  metrics.watchRedis(store)
+  await warnOfEviction(store, log)
+  return {
+    kind: 'redis',
+    store,
+    failure: () => {
+      // Without requests nobody would notice that it works again.
+      if ((failure !== undefined || store.breaker() !== 'closed') && !asking) void ask()
+      return failure ?? (store.breaker() === 'closed' ? undefined : 'STORE_UNAVAILABLE')
+    },
+    drill: (forMs) => store.drill(forMs),
+  }
+}
+
+/** A Redis that cannot be asked now is in trouble that is told elsewhere. */
+async function warnOfEviction(store: RedisStore, log: Log): Promise<void> {
+  for (const [name, { mayEvict, policy }] of Object.entries(await store.facts())) {
+    if (!mayEvict) continue
+    const advice = 'Redis drops live buckets when its memory is full, and whoever owns them starts anew'
+    log.warn({ store: name, policy }, `${advice}: set maxmemory-policy noeviction`)
+  }
+}
+
+/** Looks at a bucket that nobody uses: changes nothing. How it went is seen by onBatch and onError. */
+async function probe(store: Store): Promise<void> {
+  await Promise.resolve(store.peek([PROBE])).catch(() => {})
+}
+
+const PROBE: Charge = {
+  limit: compileLimit({ id: 'sluice.probe', algorithm: 'fixed_window', units: 1, windowUs: 1_000_000 }),
+  owner: '',
+  detail: '',
+  min: 1,
+  max: 1,
+  kind: 'shadow',
+}

@@ -1,0 +1,149 @@
+// GET|POST /api/v1/rate-limit/auth: forward auth. A proxy asks about a request of its client and gets 204 or a refusal,
+// with headers to copy. Only trusted proxies are answered, and only one that says everything in one dialect: a header
+// that its client may have slipped in never decides.
+
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { type Clock, type Decision, type Fault, type Limiter, systemClock } from 'sluice'
+import { type Cidr, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
+import type { Check } from '../../checks/checking.ts'
+import { leakyDelay } from '../../checks/leaky-delay.ts'
+import { createIdentify, headerLines, soleHeader } from '../../clients/identity.ts'
+import { createReadSubject } from '../../clients/request-subject.ts'
+import type { Log } from '../../log.ts'
+import { invalidRequest, ProblemError, problem } from '../../problems/problem.ts'
+import type { ClientSettings } from '../../settings/client-settings.ts'
+import { problemAnswers } from '../bodies/schemas.ts'
+
+export const AUTH_PATH = '/api/v1/rate-limit/auth'
+
+export type AuthParts = {
+  readonly limiter: Limiter
+  readonly check: Check
+  readonly clients: ClientSettings
+  readonly log: Log
+  readonly clock?: Clock | undefined
+}
+
+type Query = { readonly refused?: '403' | '429' }
+
+/** How proxies tell what their client asked for: nginx by convention, ingress-nginx, then Traefik and Caddy. */
+const DIALECTS = [
+  { target: 'x-original-uri', method: 'x-original-method' },
+  { target: 'x-original-url', method: 'x-original-method' },
+  { target: 'x-forwarded-uri', method: 'x-forwarded-method' },
+] as const
+const NAMES = [...new Set(DIALECTS.flatMap(({ target, method }) => [target, method]))]
+
+/** A proxy that waits longer may take the service for away and let the request pass: half of what the examples wait. */
+const DELAY_MS_MAX = 500
+
+const SCHEMA = {
+  summary: 'May the request pass that a proxy has received?',
+  description:
+    'For auth_request of nginx, forward auth of Traefik and Caddy, and HAProxy. Only trusted proxies may ask.',
+  tags: ['checks'],
+  querystring: {
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      refused: {
+        type: 'string',
+        enum: ['403', '429'],
+        'x-fix': 'use 429, or 403 for a proxy that passes nothing else on',
+        description: 'The status of a refusal: 429 unless told otherwise.',
+      },
+    },
+  },
+  response: {
+    204: { type: 'null', description: 'It may pass. The headers are those of the response to the client.' },
+    ...problemAnswers(400, 403, 429, 503),
+  },
+}
+
+export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promise<void> {
+  const { limiter, check, clients, log, clock = systemClock } = parts
+  const { trustedProxies: trusted, proxyHeader } = clients
+  const readSubject = createReadSubject(limiter, createIdentify(clients), { trusted, header: proxyHeader })
+  let warned = false
+  /** No proxy tells when the response has ended, and a permit held until it expires would keep others out for long. */
+  const letGo = (verdict: Verdict) => {
+    verdict.done()
+    if (!warned)
+      log.warn({ rule_id: verdict.decision.ruleId }, 'concurrency rules are looked at and not held by forward auth')
+    warned = true
+  }
+  const handler = async (request: FastifyRequest<{ Querystring: Query }>, reply: FastifyReply) => {
+    const { rawHeaders, socket } = request.raw
+    const peer = requireTrusted(socket.remoteAddress, trusted)
+    const line = { ...originalRequest(rawHeaders), peer }
+    requireAddress(rawHeaders, proxyHeader)
+    const decided = await check(await readSubject(line, { rawHeaders }))
+    const isLate = decided.delayMs > DELAY_MS_MAX
+    if (isLate) await limiter.give(decided)
+    else if (decided.delayMs > 0) await leakyDelay(decided.delayMs, reply.raw)
+    const decision = isLate ? refusedForDelay(decided) : decided
+    const verdict = verdictOf(limiter, decision, { clock }, headerLines(rawHeaders, 'accept').join(', '))
+    if (verdict.settles) letGo(verdict)
+    reply.headers(verdict.headers)
+    if (verdict.body === undefined) return reply.code(204).send()
+    return reply.code(Number(request.query.refused ?? 429)).send(verdict.body)
+  }
+  await app.register(async (scope) => {
+    ignoreBodies(scope)
+    const config = { access: 'proxy' as const } // who that is, the handler knows
+    scope.get(AUTH_PATH, { schema: { ...SCHEMA, operationId: 'auth' }, config }, handler)
+    scope.post(AUTH_PATH, { schema: { ...SCHEMA, operationId: 'authByPost' }, config }, handler)
+  })
+}
+
+/** As by the limit that imposes the longest delay. */
+function refusedForDelay({ outcomes, delayMs, source, version, requestId }: Decision): Decision {
+  const refused = outcomes.map((one) =>
+    one.delayMs < delayMs ? one : { ...one, allowed: false, retryAfterMs: delayMs },
+  )
+  const {
+    ruleId = null,
+    limit = null,
+    remaining = null,
+    resetAfterMs = null,
+  } = refused.find((one) => !one.allowed) ?? {}
+  const numbers = { ruleId, limit, remaining, resetAfterMs, resetAtMs: null, retryAfterMs: delayMs, delayMs: 0 }
+  return { allowed: false, ...numbers, source, version, requestId, outcomes: refused }
+}
+
+/** A proxy may send the body of its client along: it is of no interest, whatever it is. */
+function ignoreBodies(scope: FastifyInstance): void {
+  scope.removeAllContentTypeParsers()
+  scope.addContentTypeParser('*', (_request, payload, done) => {
+    payload.resume()
+    done(null)
+  })
+}
+
+function requireTrusted(peer: string | undefined, trusted: readonly Cidr[]): string {
+  const address = peer === undefined ? undefined : parseAddress(peer)
+  if (peer !== undefined && address !== undefined && matchesAny(trusted, address)) return peer
+  const detail = `${peer} is not a trusted proxy of this node: start it with --trusted-proxies ${peer}`
+  throw new ProblemError(problem('PEER_UNTRUSTED', detail))
+}
+
+/** Exactly one dialect: with two, one of them came from the client. */
+function originalRequest(rawHeaders: readonly string[]): { method: string; url: string } {
+  const sent = new Map(NAMES.map((name) => [name, soleHeader(rawHeaders, name)]))
+  const given = NAMES.filter((name) => sent.get(name))
+  const dialect = DIALECTS.find(({ target, method }) => sent.get(target) && sent.get(method))
+  if (dialect !== undefined && given.length === 2) {
+    return { method: sent.get(dialect.method) ?? '', url: sent.get(dialect.target) ?? '' } // both are there
+  }
+  const fix =
+    'have the proxy set one pair, X-Original-URI and X-Original-Method or X-Forwarded-Uri and -Method, and \
+drop the headers of the other that a client may send'
+  throw new ProblemError(invalidRequest([{ field: 'headers', value: given.join(', '), fix }]))
+}
+
+/** Without it all clients would be counted as the proxy. */
+function requireAddress(rawHeaders: readonly string[], name: ClientSettings['proxyHeader']): void {
+  if (headerLines(rawHeaders, name).length > 0) return
+  const fault: Fault = { field: name, value: undefined, fix: 'have the proxy send it: it tells who the client is' }
+  throw new ProblemError(invalidRequest([fault]))
+}

@@ -1,0 +1,96 @@
+// /openapi.json: made from the very schemas that validate requests, so that the two cannot differ. And `/`, for people
+// who open the address in a browser.
+
+import swagger from '@fastify/swagger'
+import type { FastifyInstance, FastifySchema } from 'fastify'
+import type { Access } from '../../access/roles.ts'
+import { VERSION } from '../../package-facts.ts'
+import { answers, BATCH_BODY, CHECK_ANSWER, CHECK_BODY, PROBLEM, problemAnswers } from '../bodies/schemas.ts'
+import { AUTH_PATH } from './auth.ts'
+import { BATCH_PATH } from './batch.ts'
+import { CHECK_PATH, JSON_TYPE } from './check.ts'
+import { REFUND_PATH } from './refund.ts'
+import { RULE_SET_PATH } from './rule-set.ts'
+import { RULES_PATH } from './rules.ts'
+
+const INDEX = {
+  service: 'sluice',
+  version: VERSION,
+  endpoints: {
+    check: `POST ${CHECK_PATH}`,
+    batch: `POST ${BATCH_PATH}`,
+    auth: `GET ${AUTH_PATH}`,
+    refund: `POST ${REFUND_PATH}`,
+    rules: `GET ${RULES_PATH}`,
+    rule_set: `GET ${RULE_SET_PATH}`,
+    live: 'GET /livez',
+    ready: 'GET /readyz',
+    metrics: 'GET /metrics',
+    openapi: 'GET /openapi.json',
+  },
+}
+
+/** Before the routes: it takes note of them as they come. */
+export async function describeRoutes(app: FastifyInstance): Promise<void> {
+  await app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: {
+        title: 'Sluice',
+        version: VERSION,
+        description: 'A distributed rate limiter: ask it before you serve a request.',
+        license: { name: 'MIT', identifier: 'MIT' },
+      },
+      tags: [
+        { name: 'checks', description: 'Deciding about requests' },
+        { name: 'rules', description: 'What is enforced' },
+        { name: 'health', description: 'How the service is' },
+        { name: 'insight', description: 'What was decided, and why' },
+        { name: 'admin', description: 'Running the service' },
+      ],
+      components: {
+        securitySchemes: {
+          token: {
+            type: 'http',
+            scheme: 'bearer',
+            description: 'An API token; every operation tells the role it needs.',
+          },
+        },
+      },
+    },
+    // Items of a batch are validated one by one, so its own schema says nothing about them.
+    transform: ({ schema, url, route }) => {
+      const described = url === BATCH_PATH ? withItems(schema) : schema
+      return { schema: withAccess(described, route.config?.access), url }
+    },
+    refResolver: { buildLocalReference: ({ $id }) => String($id) },
+  })
+  app.addSchema(PROBLEM)
+  app.addSchema(CHECK_ANSWER)
+}
+
+/** Checks may be open to everybody, which depends on where the service listens. */
+function withAccess(schema: FastifySchema, access: Access = 'open'): FastifySchema {
+  if (access === 'open' || access === 'proxy') return schema
+  const security = access === 'check' ? [{}, { token: [] }] : [{ token: [] }]
+  const response = { ...(schema.response as object), ...problemAnswers(401, 403) }
+  return { ...schema, security, 'x-role': access, response } as FastifySchema
+}
+
+function withItems(schema: FastifySchema): FastifySchema {
+  const { checks } = BATCH_BODY.properties
+  return { ...schema, body: { ...(schema.body as object), properties: { checks: { ...checks, items: CHECK_BODY } } } }
+}
+
+export function openapiRoutes(app: FastifyInstance): void {
+  let text: string | undefined
+  const config = { access: 'open' as const }
+  const any = { type: 'object', additionalProperties: true }
+  const openapi = { operationId: 'openapi', summary: 'This description', tags: ['health'], response: answers(any) }
+  app.get('/openapi.json', { schema: openapi, config }, (_request, reply) => {
+    text ??= JSON.stringify(app.swagger())
+    reply.header('content-type', JSON_TYPE).send(text)
+  })
+  const index = { operationId: 'index', summary: 'What there is', tags: ['health'], response: answers(any) }
+  app.get('/', { schema: index, config }, () => INDEX)
+}

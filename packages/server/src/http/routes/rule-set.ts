@@ -1,0 +1,223 @@
+// /api/v1/rate-limit/rule-set: all rules as a whole, and what the whole was before. It is replaced in one step: no
+// check, on any node, ever meets half of it.
+
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { inSlices, mapped, type Rule } from 'sluice'
+import { ProblemError, problem } from '../../problems/problem.ts'
+import { changesBetween, type PlainRule, told } from '../../rules/changes.ts'
+import { compactRule } from '../../rules/compact-rule.ts'
+import { readRuleText } from '../../rules/long-text.ts'
+import { RULE_SET_BYTES_MAX } from '../../rules/rule-file.ts'
+import type { Edit, RuleStore } from '../../rules/rule-store.ts'
+import { rulesYaml } from '../../rules/rule-yaml.ts'
+import { YAML_TYPE, YamlBody } from '../bodies/rule-bodies.ts'
+import {
+  etag,
+  goodRules,
+  invalidRules,
+  type RulesParts,
+  requireMatch,
+  storeOf,
+  type WriteQuery,
+  write,
+  writing,
+} from '../bodies/rule-writes.ts'
+import { answers } from '../bodies/schemas.ts'
+
+export const RULE_SET_PATH = '/api/v1/rate-limit/rule-set'
+const VERSIONS_PATH = `${RULE_SET_PATH}/versions`
+const VERSIONS_DEFAULT = 50
+const VERSION_MAX = 999_999_999_999_999
+
+const VERSION = { type: 'string', pattern: '^[0-9]{1,15}$', 'x-fix': 'give the number of a version' }
+const SET = {
+  type: 'object',
+  required: ['version', 'rules'],
+  properties: {
+    version: { type: 'integer' },
+    rules: { type: 'array', items: { type: 'object', additionalProperties: true } },
+  },
+}
+const CHANGES = {
+  type: 'array',
+  items: {
+    type: 'object',
+    required: ['rule_id', 'change'],
+    properties: {
+      rule_id: { type: 'string' },
+      change: { type: 'string', enum: ['created', 'updated', 'deleted'] },
+      before: { type: 'object', additionalProperties: true },
+      after: { type: 'object', additionalProperties: true },
+    },
+  },
+}
+const EDITED = {
+  type: 'object',
+  required: ['version', 'changes'],
+  properties: { version: { type: 'integer' }, dry_run: { type: 'boolean' }, changes: CHANGES },
+}
+
+type Write = { Querystring: WriteQuery; Body: unknown }
+
+export function ruleSetRoutes(app: FastifyInstance, parts: RulesParts): void {
+  exportRoute(app, parts)
+  importRoute(app, parts)
+  rollbackRoute(app, parts)
+  versionRoutes(app, parts)
+  diffRoute(app, parts)
+}
+
+function exportRoute(app: FastifyInstance, { limiter }: RulesParts): void {
+  const format = { type: 'string', enum: ['yaml', 'json'], 'x-fix': 'use yaml or json' }
+  const content = {
+    [YAML_TYPE]: { schema: { type: 'string' } },
+    'application/json': { schema: SET },
+  }
+  const schema = {
+    ...described('exportRules', 'All rules, as a file'),
+    querystring: { type: 'object', additionalProperties: false, properties: { format } },
+    response: { ...answers({ description: 'Only what goes not without saying.', content }, 400) },
+  }
+  type Export = { Querystring: { format?: 'yaml' | 'json' } }
+  app.get<Export>(RULE_SET_PATH, { schema, config: { access: 'viewer' } }, async ({ query }, reply) => {
+    const { version, rules } = limiter
+    const compact = await inSlices(mapped(rules, compactRule))
+    reply.header('etag', etag(version))
+    if (query.format === 'json') return { version, rules: compact }
+    return reply.type(`${YAML_TYPE}; charset=utf-8`).send(await rulesYaml(compact))
+  })
+}
+
+function importRoute(app: FastifyInstance, parts: RulesParts): void {
+  const example = { rules: [{ rule_id: 'demo', scope: 'per_user', limit: 5, window_seconds: 10 }] }
+  const schema = {
+    operationId: 'importRules',
+    summary: 'Replace all rules',
+    description: 'YAML or JSON, as a rule file holds it: all or nothing. Rules that are not in it are deleted.',
+    body: { examples: [example] },
+    response: answers(EDITED, 400, 401, 409, 412, 413, 415, 503),
+  }
+  const options = { ...writing(parts, schema), bodyLimit: RULE_SET_BYTES_MAX }
+  app.put<Write>(RULE_SET_PATH, options, async (request, reply) => {
+    const rules = await rulesIn(parts, request.body)
+    const edited = await write(parts, request, replacing('rules.import', rules, request))
+    reply.header('etag', etag(edited.version))
+    return answerOf(edited, request)
+  })
+}
+
+function rollbackRoute(app: FastifyInstance, parts: RulesParts): void {
+  const version = {
+    type: 'integer',
+    minimum: 1,
+    maximum: VERSION_MAX,
+    examples: [7],
+    'x-fix': 'give the number of a version',
+  }
+  const body = { type: 'object', additionalProperties: false, required: ['version'], properties: { version } }
+  const schema = {
+    operationId: 'rollbackRules',
+    summary: 'Go back to a version',
+    description: 'The set of that version becomes a new version.',
+    body: { ...body, 'x-fix': 'send a JSON object with version' },
+    response: answers(EDITED, 400, 401, 404, 409, 412, 503),
+  }
+  type Rollback = Write & { Body: { version: number } }
+  app.post<Rollback>(`${RULE_SET_PATH}/rollback`, writing(parts, schema), async (request, reply) => {
+    const rules = await goodRules(parts, await setOf(storeOf(parts), request.body.version))
+    const edited = await write(parts, request, replacing('rules.rollback', rules, request))
+    reply.header('etag', etag(edited.version))
+    return answerOf(edited, request)
+  })
+}
+
+function versionRoutes(app: FastifyInstance, parts: RulesParts): void {
+  const config = { access: 'viewer' } as const
+  const limit = { type: 'string', pattern: '^([1-9][0-9]{0,2}|1000)$', 'x-fix': 'give a whole number from 1 to 1000' }
+  const note = {
+    type: 'object',
+    properties: {
+      version: { type: 'integer' },
+      rule_count: { type: 'integer' },
+      actor: { type: 'string', description: 'Who made it.' },
+      reason: { type: ['string', 'null'] },
+      created_at: { type: 'string' },
+    },
+  }
+  const list = {
+    ...described('listVersions', 'Who changed the rules, when and why'),
+    querystring: { type: 'object', additionalProperties: false, properties: { limit, before: VERSION } },
+    response: answers({ type: 'object', properties: { versions: { type: 'array', items: note } } }, 400, 409, 503),
+  }
+  type List = { Querystring: { limit?: string; before?: string } }
+  app.get<List>(VERSIONS_PATH, { schema: list, config }, async ({ query }) => {
+    const { limit: most = VERSIONS_DEFAULT, before = Number.MAX_SAFE_INTEGER } = query
+    return { versions: await storeOf(parts).versions(Number(most), Number(before)) }
+  })
+  const one = {
+    ...described('getVersion', 'The rules as they were'),
+    params: { type: 'object', properties: { version: VERSION } },
+    response: answers(SET, 400, 404, 409, 503),
+  }
+  type One = { Params: { version: string } }
+  app.get<One>(`${VERSIONS_PATH}/:version`, { schema: one, config }, async ({ params }) => {
+    const version = Number(params.version)
+    return { version, rules: await setOf(storeOf(parts), version) }
+  })
+}
+
+function diffRoute(app: FastifyInstance, parts: RulesParts): void {
+  const querystring = {
+    type: 'object',
+    additionalProperties: false,
+    required: ['from'],
+    properties: { from: VERSION, to: VERSION },
+  }
+  const diff = {
+    type: 'object',
+    properties: { from: { type: 'integer' }, to: { type: 'integer' }, changes: CHANGES },
+  }
+  const schema = {
+    ...described('diffVersions', 'What changed between two versions'),
+    querystring,
+    response: answers(diff, 400, 404, 409, 503),
+  }
+  type Diff = { Querystring: { from: string; to?: string } }
+  app.get<Diff>(`${RULE_SET_PATH}/diff`, { schema, config: { access: 'viewer' } }, async ({ query }) => {
+    const store = storeOf(parts)
+    const from = Number(query.from)
+    const to = query.to === undefined ? await store.version() : Number(query.to)
+    const [before, after] = [await setOf(store, from), await setOf(store, to)]
+    return { from, to, changes: told(await changesBetween(before, after)) }
+  })
+}
+
+function described(operationId: string, summary: string) {
+  return { operationId, summary, tags: ['rules'] }
+}
+
+function replacing(action: string, rules: readonly Rule[], request: FastifyRequest): Edit {
+  const next = async (_: readonly PlainRule[], version: number) => {
+    requireMatch(request, version)
+    return rules
+  }
+  return { action, next }
+}
+
+async function rulesIn(parts: RulesParts, body: unknown): Promise<readonly Rule[]> {
+  if (!(body instanceof YamlBody)) return goodRules(parts, body)
+  const { value, faults, linesOf } = await readRuleText(body.text, 'yaml')
+  if (faults.length > 0) throw await invalidRules(faults, linesOf)
+  return goodRules(parts, value, linesOf)
+}
+
+async function setOf(store: RuleStore, version: number): Promise<readonly PlainRule[]> {
+  const rules = await store.set(version)
+  if (rules !== undefined) return rules
+  const detail = `There is no version ${version}, or its rules are no longer kept: the newest 1000 are.`
+  throw new ProblemError(problem('VERSION_UNKNOWN', detail))
+}
+
+function answerOf(edited: object, { query }: FastifyRequest<{ Querystring: WriteQuery }>): object {
+  return query.dry_run === 'true' ? { dry_run: true, ...edited } : edited
+}

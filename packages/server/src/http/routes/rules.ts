@@ -1,0 +1,208 @@
+// /api/v1/rate-limit/rules: the rules one by one. Whoever reads sees what this node enforces; whoever writes changes
+// the database, once for all nodes.
+
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { type Clock, type Rule, systemClock } from 'sluice'
+import { invalidRequest, ProblemError, problem } from '../../problems/problem.ts'
+import type { PlainRule } from '../../rules/changes.ts'
+import type { Edited } from '../../rules/rule-store.ts'
+import { LIST_QUERY, type ListQuery, listRules, ruleText } from '../bodies/rule-list.ts'
+import {
+  etag,
+  goodRule,
+  type RulesParts,
+  requireMatch,
+  type WriteQuery,
+  write,
+  writing,
+} from '../bodies/rule-writes.ts'
+import { answers, problemAnswers } from '../bodies/schemas.ts'
+import { JSON_TYPE } from './check.ts'
+
+export const RULES_PATH = '/api/v1/rate-limit/rules'
+const RULE_PATH = `${RULES_PATH}/:rule_id`
+/** Of a rule id, as the parser of rules has it: whatever else is asked for cannot exist. */
+const RULE_ID = '^[a-z0-9_.-]{1,64}$'
+
+const PATCH_DEPTH_MAX = 10
+
+const RULE = { type: 'object', additionalProperties: true, description: 'A rule, complete.' }
+const LIST = {
+  type: 'object',
+  required: ['version', 'rules'],
+  properties: {
+    version: { type: 'integer', description: 'Of the set; grows with each change.' },
+    rules: { type: 'array', items: RULE },
+    next: { type: 'string', description: 'There are more: the `after` of the next page.' },
+  },
+}
+const EXAMPLE = {
+  ...{ rule_id: 'messages_per_min', endpoint_pattern: '/api/v1/messages', method: 'POST', limit: 100 },
+  ...{ window_seconds: 60, algorithm: 'sliding_window', scope: 'per_user', priority: 1 },
+}
+const BODY = { type: 'object', examples: [EXAMPLE], 'x-fix': 'send a rule as a JSON object' }
+const PARAMS = {
+  type: 'object',
+  properties: {
+    rule_id: { type: 'string', pattern: RULE_ID, 'x-fix': 'give 1 to 64 characters of a-z, 0-9, "_", "." and "-"' },
+  },
+}
+const PROBLEMS = [400, 401, 409, 413, 415, 503] as const
+
+export type RulesRouteParts = RulesParts & { readonly clock?: Clock | undefined }
+type Write = { Querystring: WriteQuery; Body: Readonly<Record<string, unknown>> }
+type WriteOne = Write & { Params: { rule_id: string } }
+
+export function rulesRoutes(app: FastifyInstance, parts: RulesRouteParts): void {
+  readRoutes(app, parts)
+  createRoute(app, parts)
+  replaceRoute(app, parts)
+  patchRoute(app, parts)
+  deleteRoute(app, parts)
+}
+
+function readRoutes(app: FastifyInstance, { limiter, clock = systemClock }: RulesRouteParts): void {
+  const config = { access: 'viewer' } as const
+  const list = {
+    operationId: 'listRules',
+    summary: 'The rules in force',
+    tags: ['rules'],
+    querystring: LIST_QUERY,
+    response: answers(LIST, 400),
+  }
+  app.get<{ Querystring: ListQuery }>(RULES_PATH, { schema: list, config }, async ({ query }, reply) => {
+    reply.header('content-type', JSON_TYPE)
+    return listRules(limiter, query, clock.nowUs())
+  })
+  const described = { operationId: 'getRule', summary: 'One rule', tags: ['rules'] }
+  const one = { ...described, params: PARAMS, response: answers(RULE, 400, 404) }
+  app.get<WriteOne>(RULE_PATH, { schema: one, config }, ({ params }, reply) => {
+    const rule = limiter.rule(params.rule_id)
+    if (rule === undefined) throw unknownRule(params.rule_id)
+    return sendRule(reply, rule)
+  })
+}
+
+function createRoute(app: FastifyInstance, parts: RulesParts): void {
+  const response = { 201: { ...RULE, description: 'Created: the rule, complete.' }, ...problemAnswers(...PROBLEMS) }
+  const schema = { operationId: 'createRule', summary: 'Create a rule', body: BODY, response }
+  app.post<Write>(RULES_PATH, writing(parts, schema), async (request, reply) => {
+    const rule = await goodRule(parts, request.body)
+    const next = async ([present]: readonly PlainRule[]) => {
+      if (present === undefined) return [rule]
+      const detail = `There is a rule ${rule.rule_id} already: change it with PUT or PATCH.`
+      throw new ProblemError(problem('RULE_EXISTS', detail), { etag: etag(Number(present.version)) })
+    }
+    const edited = await write(parts, request, { action: 'rule.create', ruleId: rule.rule_id, next })
+    return sendEdited(reply.code(201), parts, rule, edited, request)
+  })
+}
+
+function replaceRoute(app: FastifyInstance, parts: RulesParts): void {
+  const created = { ...RULE, description: 'There was none: created.' }
+  const response = { ...answers(RULE), 201: created, ...problemAnswers(...PROBLEMS, 412) }
+  const described = { operationId: 'replaceRule', summary: 'Replace a rule, or create it' }
+  const schema = { ...described, params: PARAMS, body: BODY, response }
+  app.put<WriteOne>(RULE_PATH, writing(parts, schema), async (request, reply) => {
+    const { rule_id: ruleId } = request.params
+    const rule = await goodRule(parts, withId(request.body, ruleId))
+    const next = async ([present]: readonly PlainRule[]) => {
+      requireMatch(request, present && Number(present.version))
+      return [rule]
+    }
+    const edited = await write(parts, request, { action: 'rule.replace', ruleId, next })
+    if (edited.changes[0]?.change === 'created') reply.code(201)
+    return sendEdited(reply, parts, rule, edited, request)
+  })
+}
+
+function patchRoute(app: FastifyInstance, parts: RulesParts): void {
+  const body = { ...BODY, examples: [{ limit: 200, description: null }] }
+  const schema = {
+    operationId: 'patchRule',
+    summary: 'Change some fields of a rule',
+    description: 'A merge patch (RFC 7396): null removes a field.',
+    params: PARAMS,
+    body,
+    response: answers(RULE, ...PROBLEMS, 404, 412),
+  }
+  app.patch<WriteOne>(RULE_PATH, writing(parts, schema), async (request, reply) => {
+    const { rule_id: ruleId } = request.params
+    const patch = withId(request.body, ruleId)
+    let patched: Rule | undefined
+    const next = async ([present]: readonly PlainRule[]) => {
+      if (present === undefined) throw unknownRule(ruleId)
+      requireMatch(request, Number(present.version))
+      patched = await goodRule(parts, merged(present, patch))
+      return [patched]
+    }
+    const edited = await write(parts, request, { action: 'rule.update', ruleId, next })
+    return sendEdited(reply, parts, patched as unknown as Rule, edited, request) // `next` has run
+  })
+}
+
+function deleteRoute(app: FastifyInstance, parts: RulesParts): void {
+  const gone = { 204: { type: 'null', description: 'Deleted.' } }
+  const tried = answers({ ...RULE, description: 'A dry run: what would change.' })
+  const response = { ...tried, ...gone, ...problemAnswers(400, 401, 404, 409, 412, 503) }
+  const schema = { operationId: 'deleteRule', summary: 'Delete a rule', params: PARAMS, response }
+  app.delete<WriteOne>(RULE_PATH, writing(parts, schema), async (request, reply) => {
+    const { rule_id: ruleId } = request.params
+    const next = async ([present]: readonly PlainRule[]) => {
+      if (present === undefined) throw unknownRule(ruleId)
+      requireMatch(request, Number(present.version))
+      return []
+    }
+    const edited = await write(parts, request, { action: 'rule.delete', ruleId, next })
+    return request.query.dry_run === 'true' ? sendTried(reply, edited) : reply.code(204).send()
+  })
+}
+
+function unknownRule(ruleId: string): ProblemError {
+  return new ProblemError(problem('RULE_UNKNOWN', `There is no rule ${ruleId}.`))
+}
+
+/** The id in the path is the id of the rule; a body that names another one is a mistake. */
+function withId(body: Readonly<Record<string, unknown>>, ruleId: string): Readonly<Record<string, unknown>> {
+  const { rule_id: given = ruleId } = body
+  if (given === ruleId) return { ...body, rule_id: ruleId }
+  const fix = `leave it out, or give ${ruleId} as in the path: a rule keeps its id`
+  throw new ProblemError(invalidRequest([{ field: 'rule_id', value: given, fix }]))
+}
+
+/** What is nested deeper than any rule is left as it is: the parser refuses it. */
+function merged(present: unknown, patch: unknown, depth = 0): unknown {
+  if (typeof patch !== 'object' || patch === null || Array.isArray(patch) || depth > PATCH_DEPTH_MAX) return patch
+  const base = typeof present === 'object' && present !== null && !Array.isArray(present) ? present : {}
+  const fields = new Map<string, unknown>(Object.entries(base))
+  for (const [name, value] of Object.entries(patch)) {
+    if (value === null) fields.delete(name)
+    else fields.set(name, merged(fields.get(name), value, depth + 1))
+  }
+  return Object.fromEntries(fields)
+}
+
+/** The rule as it is now; of a write that was only tried out, what it would have changed. */
+function sendEdited(
+  reply: FastifyReply,
+  { limiter }: RulesParts,
+  rule: Rule,
+  edited: Edited,
+  { query, url }: FastifyRequest<{ Querystring: WriteQuery }>,
+): FastifyReply {
+  if (query.dry_run === 'true') return sendTried(reply, edited)
+  const path = url.split('?', 1)[0] ?? ''
+  if (reply.statusCode === 201) reply.header('location', path === RULES_PATH ? `${path}/${rule.rule_id}` : path)
+  // Where the node could not load the rules again, what was written is told instead.
+  const inForce = limiter.rule(rule.rule_id)
+  const isLoaded = edited.changes.length === 0 || (inForce?.version ?? 0) >= edited.version
+  return sendRule(reply, inForce !== undefined && isLoaded ? inForce : { ...rule, version: edited.version })
+}
+
+function sendTried(reply: FastifyReply, edited: Edited): FastifyReply {
+  return reply.code(200).send({ dry_run: true, ...edited })
+}
+
+function sendRule(reply: FastifyReply, rule: Rule): FastifyReply {
+  return reply.header('content-type', JSON_TYPE).header('etag', etag(rule.version)).send(ruleText(rule))
+}

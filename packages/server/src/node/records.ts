@@ -1,0 +1,128 @@
+// What a node keeps in the database besides rules: tokens, the kill switch, violations. Without a database there are no
+// tokens but the one of the settings, no violations, and what is killed is killed on this node alone.
+
+import { createHash } from 'node:crypto'
+import { join } from 'node:path'
+import { type Clock, type Limiter, systemClock } from 'sluice'
+import { TokenBook } from '../access/token-book.ts'
+import {
+  createFirstToken,
+  createToken,
+  listTokens,
+  noteUses,
+  readTokens,
+  revokeToken,
+  TOKENS_CHANNEL,
+} from '../access/token-table.ts'
+import { type Audited, type AuditVerdict, auditedIn, verifyAudit } from '../audit/audit.ts'
+import type { Database } from '../db/database.ts'
+import { Followed } from '../db/followed.ts'
+import type { TokenStore } from '../http/routes/tokens.ts'
+import type { FindViolations } from '../http/routes/violations.ts'
+import { type KillStore, KillSwitch, killsInMemory } from '../kill-switch/kill-switch.ts'
+import { KILLS_CHANNEL, killsInDatabase, readKills } from '../kill-switch/kill-table.ts'
+import type { Log } from '../log.ts'
+import { ViolationLog } from '../violations/violation-log.ts'
+import { findViolations } from '../violations/violation-table.ts'
+
+export type Records = {
+  readonly tokens: TokenBook
+  readonly killSwitch: KillSwitch
+  readonly kills: KillStore
+  readonly tokenStore: TokenStore | undefined
+  readonly violations: ViolationLog | undefined
+  readonly findViolations: FindViolations | undefined
+  readonly verifyAudit: (() => Promise<AuditVerdict>) | undefined
+  /** Without a database there is no audit: then it is only done. */
+  readonly audited: Audited
+  /** A token of the role admin that this very start has made: to be shown once. */
+  readonly firstToken: string | undefined
+  close(): Promise<void>
+}
+
+export type RecordsParts = {
+  readonly limiter: Limiter
+  readonly log: Log
+  /** Where copies are kept for starts without the database, and which database they are of. */
+  readonly dataDir: string
+  readonly place: string
+  /** 0: violations are not recorded. */
+  readonly violationDays: number
+  readonly wantsFirstToken: boolean
+  readonly clock?: Clock | undefined
+}
+
+export async function openRecords(database: Database | undefined, parts: RecordsParts): Promise<Records> {
+  const { limiter, log } = parts
+  const tokens = new TokenBook()
+  const killSwitch = new KillSwitch(limiter, log)
+  return database === undefined
+    ? withoutDatabase(tokens, killSwitch)
+    : await inDatabase(database, parts, tokens, killSwitch)
+}
+
+function withoutDatabase(tokens: TokenBook, killSwitch: KillSwitch): Records {
+  return {
+    ...{ tokens, killSwitch, kills: killsInMemory(killSwitch), tokenStore: undefined, firstToken: undefined },
+    ...{ violations: undefined, findViolations: undefined, verifyAudit: undefined },
+    audited: async (_entry, work) => work(),
+    close: async () => {},
+  }
+}
+
+async function inDatabase(
+  database: Database,
+  { log, dataDir, place, violationDays, wantsFirstToken, clock = systemClock }: RecordsParts,
+  tokens: TokenBook,
+  killSwitch: KillSwitch,
+): Promise<Records> {
+  const now = () => new Date(clock.nowUs() / 1000)
+  const print = createHash('sha256').update(place).digest('hex').slice(0, 12)
+  const copyPath = (name: string) => (database.kind === 'embedded' ? undefined : join(dataDir, `${name}-${print}.json`))
+  const first = wantsFirstToken ? await createFirstToken(database, now()).catch(() => undefined) : undefined
+  const tokenTable = new Followed({
+    ...{ database, log, channel: TOKENS_CHANNEL, what: 'tokens', copyPath: copyPath('tokens') },
+    read: async (queries) => {
+      await noteUses(queries, tokens.takeUses())
+      return readTokens(queries)
+    },
+    use: (found) => tokens.replace(found),
+  })
+  const killTable = new Followed({
+    ...{ database, log, channel: KILLS_CHANNEL, what: 'kills', copyPath: copyPath('kills') },
+    read: readKills,
+    use: (found) => killSwitch.replace(found),
+  })
+  await Promise.all([tokenTable.start(), killTable.start()])
+  const violations = violationDays > 0 ? new ViolationLog({ database, days: violationDays, clock, log }) : undefined
+  return {
+    tokens,
+    killSwitch,
+    kills: killsInDatabase(database, () => killTable.refresh(), now),
+    tokenStore: tokenStoreOf(database, () => tokenTable.refresh(), now),
+    violations,
+    findViolations: (query) => findViolations(database, query),
+    verifyAudit: () => verifyAudit(database),
+    audited: auditedIn(database, now),
+    firstToken: first?.secret,
+    close: async () => {
+      await Promise.all([tokenTable.stop(), killTable.stop(), violations?.close()])
+    },
+  }
+}
+
+function tokenStoreOf(database: Database, refresh: () => Promise<void>, now: () => Date): TokenStore {
+  return {
+    list: () => listTokens(database),
+    create: async (wish, actor) => {
+      const made = await createToken(database, wish, actor, now())
+      await refresh()
+      return made
+    },
+    revoke: async (tokenId, actor) => {
+      const known = await revokeToken(database, tokenId, actor, now())
+      await refresh()
+      return known
+    },
+  }
+}

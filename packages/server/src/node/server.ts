@@ -1,0 +1,141 @@
+// A running service, from its settings: everything is put together here, and taken apart in the opposite order.
+
+import type { FastifyInstance } from 'fastify'
+import { createLimiter, type Limiter, systemClock } from 'sluice'
+import { type Check, createChecks } from '../checks/checking.ts'
+import { DecisionTrail } from '../checks/decision-trail.ts'
+import { openRegion } from '../counters/open-region.ts'
+import { type OpenStore, openStore } from '../counters/open-store.ts'
+import { createApp } from '../http/app.ts'
+import { keyHash, type Log } from '../log.ts'
+import { Metrics } from '../metrics/metrics.ts'
+import { workerNumber } from '../process/workers.ts'
+import { LiveRules } from '../rules/live-rules.ts'
+import { isFirstStart, openRules } from '../rules/open-rules.ts'
+import type { Settings } from '../settings/settings.ts'
+import { type NodeState, watchNode } from '../webhooks/node-watch.ts'
+import { Webhooks } from '../webhooks/webhooks.ts'
+import { type HealthParts, type Lifecycle, troubleOf } from './health.ts'
+import { followCertificates, listen, tlsOptions } from './listen.ts'
+import { isLoopback } from './loopback.ts'
+import { openRecords } from './records.ts'
+
+export type Server = {
+  /** `http://127.0.0.1:8080`, or `unix:` and the path of a socket file. */
+  readonly address: string
+  readonly limiter: Limiter
+  readonly metrics: Metrics
+  /** For requests that somebody asks about who passes them on. */
+  readonly checkProxied: Check
+  readonly storeKind: OpenStore['kind']
+  readonly checksAreOpen: boolean
+  /** A token of the role admin that this start has made: to be shown once. */
+  readonly firstToken: string | undefined
+  /** Where the rules come from: `the file /etc/sluice/rules.yaml`. */
+  readonly rulesPlace: string
+  /** From now on /readyz says 503; everything is still served. */
+  drain(): void
+  /** Ends when every request in flight is answered, or was cut off because it took too long. */
+  close(): Promise<void>
+}
+
+export const CLOSE_MS_MAX = 10_000
+
+/** Throws when the rules are wrong (RULE_INVALID) or cannot be had, and when the address cannot be had. */
+export async function startServer(settings: Settings, log: Log, closeMsMax: number = CLOSE_MS_MAX): Promise<Server> {
+  const { layer, ipv6Prefix } = settings
+  const metrics = new Metrics()
+  const closers: (() => Promise<void>)[] = []
+  const closeAll = async () => {
+    for (const close of closers.reverse()) await close()
+  }
+  try {
+    if (isFirstStart(settings)) log.info({ folder: settings.dataDir }, 'making the database: some seconds, this once')
+    const { source, store: ruleStore, snapshot, database } = await openRules(settings)
+    closers.push(() => source.close())
+    const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
+    const limiter = createLimiter({ rules: [], version: 0, store: store.store, layer, ipv6Prefix })
+    closers.push(() => limiter.close())
+    const live = new LiveRules({ source, snapshot, limiter, metrics, log })
+    closers.push(() => live.stop())
+    await live.start()
+    const { adminToken } = settings
+    // Of several workers the first one has the banner that shows it.
+    const wantsFirstToken = adminToken === undefined && workerNumber() <= 1
+    const records = await openRecords(database, { ...settings, place: source.place, limiter, log, wantsFirstToken })
+    closers.push(() => records.close())
+    const lifecycle: Lifecycle = { draining: false }
+    const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, keyHash: keyHash(settings.keySecret) }
+    const access = { adminToken, checksAreOpen: checksAreOpen(settings) }
+    const trail = new DecisionTrail(systemClock)
+    const checks = createChecks({ ...shared, ...records, trail, answersSync: store.store.takeSync !== undefined })
+    const tls = tlsOptions(settings)
+    const app = await createApp({ ...shared, ...checks, records, trail, access, tls, clients: settings })
+    closers.push(() => closeWithin(app, closeMsMax))
+    const address = await listen(app, settings)
+    const certificates = followCertificates(app, settings, log)
+    closers.push(async () => certificates.stop())
+    closers.push(tellWebhooks(settings, { ...shared, ...records }, log))
+    const places = { address, storeKind: store.kind, rulesPlace: source.place }
+    const facts = { ...places, ...access, limiter, metrics, firstToken: records.firstToken }
+    return running(app, { ...facts, checkProxied: checks.checkProxied }, lifecycle, closeAll)
+  } catch (error) {
+    await closeAll() // or connections and threads would keep the process alive
+    throw error
+  }
+}
+
+function running(
+  app: FastifyInstance,
+  facts: Omit<Server, 'drain' | 'close'>,
+  lifecycle: Lifecycle,
+  stop: () => Promise<void>,
+): Server {
+  const drain = () => {
+    if (lifecycle.draining) return
+    lifecycle.draining = true
+    // Clients that keep connections open are told not to use them again, or the next request would meet a closed one.
+    app.server.prependListener('request', (_request, response) => response.setHeader('connection', 'close'))
+  }
+  let closing: Promise<void> | undefined
+  const close = () => {
+    drain()
+    closing ??= stop()
+    return closing
+  }
+  return { ...facts, drain, close }
+}
+
+/** Node stops watching for slow requests once a server closes, so one that never ends has to be cut off here. */
+async function closeWithin(app: FastifyInstance, closeMsMax: number): Promise<void> {
+  const timer = setTimeout(() => app.server.closeAllConnections(), closeMsMax)
+  await app.close()
+  clearTimeout(timer)
+}
+
+/** Whoever can reach a loopback address or a socket file is on this machine; elsewhere, checks need a token too. */
+function checksAreOpen({ checks, socket, host }: Settings): boolean {
+  return checks === undefined ? socket !== undefined || isLoopback(host) : checks === 'open'
+}
+
+/** Returns what ends it. */
+function tellWebhooks(settings: Settings, parts: HealthParts, log: Log): () => Promise<void> {
+  const { webhooks: urls, webhookSecret: secret } = settings
+  if (urls === undefined || secret === undefined) return async () => {}
+  const webhooks = new Webhooks({ urls, secret, log })
+  parts.metrics.watchWebhooks(webhooks)
+  const watch = watchNode(
+    () => stateOf(parts),
+    (type, data) => webhooks.tell(type, data),
+  )
+  return async () => {
+    watch.stop()
+    await webhooks.close()
+  }
+}
+
+function stateOf(parts: HealthParts): NodeState {
+  const { limiter, killSwitch } = parts
+  const [rulesVersion, rules] = [limiter.version, limiter.rules.length]
+  return { rulesVersion, rules, trouble: troubleOf(parts), killed: killSwitch.inWords() }
+}

@@ -1,0 +1,86 @@
+// Every trouble that a client can be told about, as an RFC 9457 problem document: one shape, closed codes, and for bad
+// input each mistake with field, value and fix.
+
+import { STATUS_CODES } from 'node:http'
+import type { Fault } from 'sluice'
+import { shown } from './shown.ts'
+
+/** code → HTTP status. docs/reference/http-api.md has one line per code; a test keeps the two equal. */
+export const PROBLEMS = {
+  REQUEST_INVALID: 400,
+  JSON_MALFORMED: 400,
+  RULE_INVALID: 400,
+  UNAUTHORIZED: 401,
+  FORBIDDEN: 403,
+  PEER_UNTRUSTED: 403,
+  NOT_FOUND: 404,
+  ROUTE_UNKNOWN: 404,
+  DECISION_UNKNOWN: 404,
+  TOKEN_UNKNOWN: 404,
+  REFUND_UNKNOWN: 404,
+  RULE_UNKNOWN: 404,
+  VERSION_UNKNOWN: 404,
+  METHOD_NOT_ALLOWED: 405,
+  RULE_EXISTS: 409,
+  RULES_FROM_FILE: 409,
+  RULES_FROM_ETCD: 409,
+  NOTHING_TO_DRILL: 409,
+  NO_DATABASE: 409,
+  TOO_MANY_TOKENS: 409,
+  REFUND_REPEATED: 409,
+  VERSION_CONFLICT: 412,
+  BODY_TOO_LARGE: 413,
+  MEDIA_TYPE_UNSUPPORTED: 415,
+  TOO_MANY_REQUESTS: 429,
+  INTERNAL: 500,
+  UPSTREAM_UNREACHABLE: 502,
+  STORE_UNAVAILABLE: 503,
+  STORE_CORRUPT: 503,
+  STORE_CROWDED: 503,
+  DATABASE_UNAVAILABLE: 503,
+  CLOSED: 503,
+  GATEWAY_BUSY: 503,
+  UPSTREAM_SLOW: 504,
+} as const
+
+export type ProblemCode = keyof typeof PROBLEMS
+
+export type Problem = {
+  readonly type: 'about:blank'
+  readonly title: string
+  readonly status: number
+  readonly code: ProblemCode
+  readonly detail: string
+  /** One per mistake. */
+  readonly errors?: readonly PlacedFault[]
+}
+
+/** A mistake in a text, with its line. */
+export type PlacedFault = Fault & { readonly line?: number | undefined }
+
+export function problem(code: ProblemCode, detail: string, faults: readonly PlacedFault[] = []): Problem {
+  const status = PROBLEMS[code]
+  const errors = faults.map(({ field, value, fix, line }) => {
+    return { field, value: shown(value), fix, ...(line === undefined ? {} : { line }) }
+  })
+  const title = STATUS_CODES[status] ?? code
+  return { type: 'about:blank', title, status, code, detail, ...(errors.length === 0 ? {} : { errors }) }
+}
+
+/** Bad input, however it was found: the detail is what a person reads, the errors are what a program reads. */
+export function invalidRequest(faults: readonly Fault[]): Problem {
+  return problem('REQUEST_INVALID', faults.map(({ field, fix }) => `${field}: ${fix}`).join('; '), faults)
+}
+
+/** A problem on its way to the client. */
+export class ProblemError extends Error {
+  override readonly name = 'ProblemError'
+  readonly problem: Problem
+  readonly headers: Readonly<Record<string, string>>
+
+  constructor(found: Problem, headers: Readonly<Record<string, string>> = {}) {
+    super(found.detail)
+    this.problem = found
+    this.headers = headers
+  }
+}
