@@ -188,3 +188,15 @@ test('bytes that are no HTTP at all do not disturb anybody else', async () => {
   }
   expect(await check({})).toMatchObject({ allowed: true })
 })
+
+test.each([
+  ['no HTTP', 'hello\r\n\r\n', 'this is not a request of HTTP/1.1'],
+  ['headers of 20 KB', `GET / HTTP/1.1\r\nhost: x\r\nx: ${'y'.repeat(20_000)}\r\n\r\n`, 'longer than 16 KiB'],
+])('%s is answered by a problem document', async (_name, sent, detail) => {
+  const { address } = await serveApp([])
+  const socket = connect(Number(new URL(address).port), '127.0.0.1')
+  socket.write(sent)
+  const [head = '', body = ''] = (await readText(socket)).split('\r\n\r\n')
+  expect(head).toMatch(/^HTTP\/1.1 400 [\s\S]*application\/problem\+json/)
+  expect(JSON.parse(body)).toMatchObject({ code: 'REQUEST_INVALID', detail: expect.stringContaining(detail) })
+})

@@ -1,10 +1,10 @@
 // Settings → the store of a node that is in a region: the one of the region and the global one, as one store.
 
-import { type Charge, compileLimit } from 'sluice'
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import type { Settings } from '../settings/settings.ts'
 import { CONNECT_MS_MAX, type OpenStore } from './open-store.ts'
+import { probe } from './probe.ts'
 import { redisClient } from './redis-url.ts'
 
 type RegionSettings = Pick<
@@ -51,7 +51,7 @@ export async function openRegion(
     await global.ready()
     const failure = () => {
       // Without requests nobody would notice that it works again.
-      if (region.isCutOff) void region.peek([PROBE])
+      if (region.isCutOff) void probe(region, { spread: true })
       return opened.failure()
     }
     return { ...opened, store: region, region, failure }
@@ -59,14 +59,4 @@ export async function openRegion(
     await Promise.all([global.close(), opened.store.close()]) // or their connections would keep the process alive
     throw error
   }
-}
-
-/** A bucket that nobody uses, in both. */
-const PROBE: Charge = {
-  limit: compileLimit({ id: 'sluice.probe', algorithm: 'fixed_window', units: 1, windowUs: 1_000_000, spread: true }),
-  owner: '',
-  detail: '',
-  min: 1,
-  max: 1,
-  kind: 'shadow',
 }

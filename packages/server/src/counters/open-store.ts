@@ -1,11 +1,12 @@
 // Settings → the store that holds the counters, wired to the metrics, and whether it is in trouble right now.
 
-import { type Charge, compileLimit, type ErrorCode, memoryStore, type Store } from 'sluice'
+import { type ErrorCode, memoryStore, type Store } from 'sluice'
 import type { RedisStore } from 'sluice/redis'
 import type { RegionStore } from 'sluice/regions'
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import type { Settings } from '../settings/settings.ts'
+import { probe } from './probe.ts'
 import { redisClient } from './redis-url.ts'
 
 export type OpenStore = {
@@ -60,8 +61,8 @@ async function openRedis(url: string, settings: StoreSettings, metrics: Metrics,
     readFrom,
     ...(storeDeadlineMs === undefined ? {} : { deadlineMs: storeDeadlineMs }),
     ...(nodes === undefined ? {} : { nodes }),
-    onTransition: ({ state, afterMs, answered, store: name, shard }) => {
-      const facts = { after_ms: Math.round(afterMs), store: name, shard }
+    onTransition: ({ state, afterMs, answered, store: name, server }) => {
+      const facts = { after_ms: Math.round(afterMs), store: name, server }
       if (state === 'open') log.error(facts, 'Redis is left alone for a while: on_fail decides')
       else log.info({ ...facts, answered }, 'Redis is asked again')
     },
@@ -106,18 +107,4 @@ async function warnOfEviction(store: RedisStore, log: Log): Promise<void> {
     const advice = 'Redis drops live buckets when its memory is full, and whoever owns them starts anew'
     log.warn({ store: name, policy }, `${advice}: set maxmemory-policy noeviction`)
   }
-}
-
-/** Looks at a bucket that nobody uses: changes nothing. How it went is seen by onBatch and onError. */
-async function probe(store: Store): Promise<void> {
-  await Promise.resolve(store.peek([PROBE])).catch(() => {})
-}
-
-const PROBE: Charge = {
-  limit: compileLimit({ id: 'sluice.probe', algorithm: 'fixed_window', units: 1, windowUs: 1_000_000 }),
-  owner: '',
-  detail: '',
-  min: 1,
-  max: 1,
-  kind: 'shadow',
 }

@@ -11,6 +11,7 @@ import type { DecisionTrail } from '../checks/decision-trail.ts'
 import type { KeyHash, Log } from '../log.ts'
 import type { HealthParts } from '../node/health.ts'
 import type { Records } from '../node/records.ts'
+import { endMalformed } from '../problems/malformed.ts'
 import { ProblemError } from '../problems/problem.ts'
 import { problemOf } from '../problems/problem-of.ts'
 import { sendProblem } from '../problems/send-problem.ts'
@@ -120,6 +121,7 @@ function createFastify({ log, tls }: AppParts): FastifyInstance {
         verbose: true,
       },
     },
+    clientErrorHandler: endMalformed,
     frameworkErrors: (error, _request, reply) => {
       sendProblem(reply, problemOf(error))
     },

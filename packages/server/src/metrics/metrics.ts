@@ -44,7 +44,7 @@ export class Metrics {
   readonly #rulesSeconds = new Tally(RULES_SECONDS)
   #rules: () => RulesFacts = () => ({ version: 0, valid: true, ageSeconds: 0 })
   #hotKeys: () => readonly HotKey[] = () => []
-  #redis: Pick<RedisStore, 'facts' | 'shards'> | undefined
+  #redis: Pick<RedisStore, 'facts' | 'servers'> | undefined
 
   constructor() {
     collectDefaultMetrics({ register: this.registry })
@@ -91,7 +91,7 @@ export class Metrics {
     this.#rulesSeconds.observe(seconds)
   }
 
-  watchRedis(store: Pick<RedisStore, 'facts' | 'shards'>): void {
+  watchRedis(store: Pick<RedisStore, 'facts' | 'servers'>): void {
     this.#redis = store
   }
 

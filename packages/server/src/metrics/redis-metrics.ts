@@ -8,7 +8,10 @@ type Facts = Readonly<Record<string, RedisFacts>>
 /** `INFO` costs Redis a fraction of a millisecond. */
 const FACTS_MS = 5000
 
-export function registerRedis(registry: Registry, redis: () => Pick<RedisStore, 'facts' | 'shards'> | undefined): void {
+export function registerRedis(
+  registry: Registry,
+  redis: () => Pick<RedisStore, 'facts' | 'servers'> | undefined,
+): void {
   let known: Facts = {}
   let askedMs = Number.NEGATIVE_INFINITY
   const facts = () => {
@@ -40,14 +43,14 @@ export function registerRedis(registry: Registry, redis: () => Pick<RedisStore, 
     mayEvict ? 1 : 0,
   )
   new Gauge({
-    name: 'sluice_shard_left_alone',
+    name: 'sluice_server_left_alone',
     help: '1 while that server of Redis, or primary of a Cluster, is not asked.',
-    labelNames: ['store', 'shard'],
+    labelNames: ['store', 'server'],
     registers: [registry],
     collect() {
       this.reset()
-      for (const { store, shard = 'all', state } of redis()?.shards() ?? []) {
-        this.set({ store, shard }, state === 'closed' ? 0 : 1)
+      for (const { store, server = 'all', state } of redis()?.servers() ?? []) {
+        this.set({ store, server }, state === 'closed' ? 0 : 1)
       }
     },
   })

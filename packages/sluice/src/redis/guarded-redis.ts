@@ -11,15 +11,15 @@ import type { RedisFacts } from './redis-facts.ts'
 import { SLOTS } from './slot.ts'
 import { inPatience } from './unreachable.ts'
 
-/** `shard` is the address of a primary, where there are several. */
-export type ShardTransition = Transition & { readonly store: string; readonly shard: string | undefined }
+/** `server` is the address of a primary, where there are several. */
+export type ServerTransition = Transition & { readonly store: string; readonly server: string | undefined }
 
-export type ShardState = { readonly store: string; readonly shard: string | undefined; readonly state: BreakerState }
+export type ServerState = { readonly store: string; readonly server: string | undefined; readonly state: BreakerState }
 
 export type GuardedRedisOptions = Omit<GuardOptions, 'onTransition'> & {
   readonly deadlineMs: number
   readonly names: KeyNames
-  readonly onTransition?: ((transition: ShardTransition) => void) | undefined
+  readonly onTransition?: ((transition: ServerTransition) => void) | undefined
 }
 
 /** Primaries come and go; those that serve no slot any more are forgotten when there are so many. */
@@ -61,9 +61,9 @@ export class GuardedRedis {
     return { id: `${this.name} ${slot}`, store: this.#guard(primary, this.#shared) }
   }
 
-  states(): ShardState[] {
+  states(): ServerState[] {
     this.#settleReplaced()
-    return [...this.#guards].map(([shard, { breaker }]) => ({ ...this.#namesOf(shard), state: breaker }))
+    return [...this.#guards].map(([server, { breaker }]) => ({ ...this.#namesOf(server), state: breaker }))
   }
 
   facts(): Promise<RedisFacts> {
@@ -75,8 +75,8 @@ export class GuardedRedis {
     for (const guard of this.#guards.values()) guard.drill(forMs)
   }
 
-  #guard(shard: string, inner: Store): Store {
-    const known = this.#guards.get(shard)
+  #guard(server: string, inner: Store): Store {
+    const known = this.#guards.get(server)
     if (known !== undefined) return known
     const { deadlineMs, onTransition } = this.#options
     if (deadlineMs === 0) return inner
@@ -85,11 +85,11 @@ export class GuardedRedis {
       ...this.#options,
       ready: this.#batched.ready,
       replicas: this.#replicas,
-      onTransition: (transition) => onTransition?.({ ...transition, ...this.#namesOf(shard) }),
+      onTransition: (transition) => onTransition?.({ ...transition, ...this.#namesOf(server) }),
     })
     const drillMs = this.#drillUntilMs - performance.now()
     if (drillMs > 0) guard.drill(drillMs)
-    this.#guards.set(shard, guard)
+    this.#guards.set(server, guard)
     return guard
   }
 
@@ -98,14 +98,14 @@ export class GuardedRedis {
     const failed = [...this.#guards].filter(([, { breaker }]) => breaker !== 'closed')
     if (failed.length === 0) return
     const serving = this.#serving()
-    for (const [shard, guard] of failed) if (!serving.has(shard)) guard.replaced()
+    for (const [server, guard] of failed) if (!serving.has(server)) guard.replaced()
   }
 
   #forgetReplaced(): void {
     const serving = this.#serving()
-    for (const [shard, guard] of this.#guards) {
-      if (serving.has(shard)) continue
-      this.#guards.delete(shard)
+    for (const [server, guard] of this.#guards) {
+      if (serving.has(server)) continue
+      this.#guards.delete(server)
       void guard.close()
     }
   }
@@ -115,8 +115,8 @@ export class GuardedRedis {
     return new Set(Array.from({ length: SLOTS }, (_, slot) => primaryOf(slot)))
   }
 
-  #namesOf(shard: string): { store: string; shard: string | undefined } {
-    return { store: this.name, shard: shard === '' ? undefined : shard }
+  #namesOf(server: string): { store: string; server: string | undefined } {
+    return { store: this.name, server: server === '' ? undefined : server }
   }
 }
 

@@ -2,6 +2,6 @@
 
 export type { BatchObserver } from './batcher.ts'
 export type { IoRedisLike, NodeRedisLike, RedisClient } from './client.ts'
-export type { ShardState, ShardTransition } from './guarded-redis.ts'
+export type { ServerState, ServerTransition } from './guarded-redis.ts'
 export type { RedisFacts } from './redis-facts.ts'
 export { type RedisStore, type RedisStoreOptions, redisStore } from './redis-store.ts'

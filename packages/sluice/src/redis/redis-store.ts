@@ -15,7 +15,7 @@ import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/stor
 import { BatchedStore } from './batched-store.ts'
 import type { BatchObserver } from './batcher.ts'
 import { isCluster, type RedisClient } from './client.ts'
-import { GuardedRedis, type ShardState, type ShardTransition } from './guarded-redis.ts'
+import { GuardedRedis, type ServerState, type ServerTransition } from './guarded-redis.ts'
 import { KeyNames } from './key.ts'
 import type { RedisFacts } from './redis-facts.ts'
 import { SlotGroups } from './slot-groups.ts'
@@ -38,7 +38,7 @@ export type RedisStoreOptions = BatchObserver & {
   /** How many nodes share the limits, for rules with `consistency: local` or `on_fail: local`. */
   readonly nodes?: number
   /** Told when Redis, or a primary of a Cluster, is given up, and when it is back. */
-  readonly onTransition?: (transition: ShardTransition) => void
+  readonly onTransition?: (transition: ServerTransition) => void
   /** Other servers by name, for rules that are pinned to one of them (`store: hot`). */
   readonly stores?: Readonly<Record<string, RedisClient>>
 }
@@ -49,7 +49,7 @@ export type RedisStore = Store & {
   /** `closed` while Redis answers; with several servers, while all of them do. */
   breaker(): BreakerState
   /** The same of each server: a primary of a Cluster is listed once something was asked of it. */
-  shards(): readonly ShardState[]
+  servers(): readonly ServerState[]
   /** What each Redis says about itself, by the name of its store; nothing of one that cannot be asked now. */
   facts(): Promise<Readonly<Record<string, RedisFacts>>>
   /** Leaves Redis alone for a while, on purpose: an outage to rehearse. */
@@ -115,11 +115,11 @@ class LayeredStore implements RedisStore {
   }
 
   breaker(): BreakerState {
-    const states = this.shards().map(({ state }) => state)
+    const states = this.servers().map(({ state }) => state)
     return states.find((state) => state === 'open') ?? states.find((state) => state === 'half_open') ?? 'closed'
   }
 
-  shards(): readonly ShardState[] {
+  servers(): readonly ServerState[] {
     return this.#all.flatMap((redis) => redis.states())
   }
 

@@ -58,7 +58,6 @@ export type Rule = {
 
 /** Facts with a name of their own; any other fact is an attribute. */
 export const FACTS = ['ip', 'user', 'api_key', 'tenant', 'plan', 'method', 'endpoint'] as const
-export type FactName = (typeof FACTS)[number]
 
 /** In a scope an attribute is written with this prefix, so that a mistyped fact is not taken for one. */
 export const ATTRIBUTE = 'attributes.'

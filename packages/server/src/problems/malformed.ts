@@ -1,0 +1,25 @@
+// Bytes that are no request never reach a route: the connection ends with the reason, in the shape of all problems.
+
+import type { Socket } from 'node:net'
+import { PROBLEM_TYPE } from 'sluice/http'
+import { problem } from './problem.ts'
+
+const DETAILS: Readonly<Record<string, string>> = {
+  HPE_HEADER_OVERFLOW: 'the headers are longer than 16 KiB: send fewer, or shorter ones',
+  ERR_HTTP_REQUEST_TIMEOUT: 'the request did not arrive in time: send it at once',
+}
+
+export function endMalformed({ code }: { readonly code?: string | undefined }, socket: Socket): void {
+  if (code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy()
+    return
+  }
+  const detail = DETAILS[code ?? ''] ?? `this is not a request of HTTP/1.1 (${code}): send one`
+  const body = JSON.stringify(problem('REQUEST_INVALID', detail))
+  const head = [
+    'HTTP/1.1 400 Bad Request',
+    `Content-Type: ${PROBLEM_TYPE}`,
+    `Content-Length: ${Buffer.byteLength(body)}`,
+  ]
+  socket.end(`${head.join('\r\n')}\r\nConnection: close\r\n\r\n${body}`)
+}
