@@ -7,7 +7,7 @@ import { createLimiter, memoryStore, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
 import type { Token } from '../src/access/token.ts'
-import { createChecks } from '../src/checks/checking.ts'
+import { createCheck } from '../src/checks/checking.ts'
 import { DecisionTrail } from '../src/checks/decision-trail.ts'
 import type { Database } from '../src/db/database.ts'
 import { type AppParts, createApp } from '../src/http/app.ts'
@@ -122,7 +122,7 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   const shared = { limiter, metrics, log, keyHash: keyHash('a secret of tests'), trail }
   const app = await createApp({
     ...{ ...shared, live, ruleStore, store: opened, lifecycle, clock, records },
-    ...createChecks({ ...shared, ...records, answersSync: store.takeSync !== undefined }),
+    check: createCheck({ ...shared, ...records, answersSync: store.takeSync !== undefined }),
     access: { adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
     clients: { ...defaults(), ...clients },
   })

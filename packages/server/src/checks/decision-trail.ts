@@ -1,8 +1,7 @@
 // Remembers decisions, so that they can be explained afterwards: the newest refusals, and the newest admissions that
 // have an id known to their client or were sampled. Refusals and admissions do not push each other out.
 
-import type { Clock, Decision } from 'sluice'
-import type { CheckBody } from '../http/bodies/schemas.ts'
+import type { Clock, Decision, Subject } from 'sluice'
 import { Recent } from './recent.ts'
 
 const KEPT_MAX = 10_000
@@ -29,15 +28,15 @@ export class DecisionTrail {
     this.#admitted = new Recent(max)
   }
 
-  refused(decision: Decision, body: CheckBody): void {
-    this.#refused.remember(decision.requestId, this.#traced(decision, body))
+  refused(decision: Decision, subject: Subject): void {
+    this.#refused.remember(decision.requestId, this.#traced(decision, subject))
   }
 
-  admitted(decision: Decision, body: CheckBody, named: boolean): void {
+  admitted(decision: Decision, subject: Subject, named: boolean): void {
     this.#untilSample -= 1
     if (!named && this.#untilSample > 0) return
     if (this.#untilSample <= 0) this.#untilSample = SAMPLED
-    this.#admitted.remember(decision.requestId, this.#traced(decision, body))
+    this.#admitted.remember(decision.requestId, this.#traced(decision, subject))
   }
 
   /** The newest one, where an id was used for several. */
@@ -52,7 +51,7 @@ export class DecisionTrail {
     return both.sort((one, other) => other.atUs - one.atUs).slice(0, count)
   }
 
-  #traced(decision: Decision, { method, endpoint }: CheckBody): Traced {
-    return { decision, atUs: this.#clock.nowUs(), method, endpoint: endpoint?.slice(0, ENDPOINT_MAX) }
+  #traced(decision: Decision, { method, path }: Subject): Traced {
+    return { decision, atUs: this.#clock.nowUs(), method, endpoint: path?.slice(0, ENDPOINT_MAX) }
   }
 }

@@ -26,7 +26,7 @@ export async function startGateway(
   warnOfUnverified(settings, log)
   const server = await startServer(withoutCertificates(settings), log, closeMsMax)
   try {
-    const { limiter, checkProxied: check, metrics } = server
+    const { limiter, check, metrics } = server
     const gateway = new Gateway(settings, { limiter, check, log, metrics: new GatewayMetrics(metrics.registry) })
     const listener = await openListener(gateway, settings, closeMsMax)
     const host = listen.host.includes(':') ? `[${listen.host}]` : listen.host

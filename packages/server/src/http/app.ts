@@ -48,8 +48,6 @@ export type AppParts = Omit<HealthParts, 'killSwitch'> &
     readonly records: Records
     readonly trail: DecisionTrail
     readonly check: Check
-    /** For requests that a proxy asks about: there is no answer to remember them by. */
-    readonly checkProxied: Check
     /** Who may speak for clients, and where their facts are read. */
     readonly clients: ClientSettings
     /** Undefined: in clear. */
@@ -78,7 +76,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   await describeRoutes(app)
   checkRoute(app, decide)
   batchRoute(app, decide)
-  await authRoutes(app, { ...parts, check: parts.checkProxied })
+  await authRoutes(app, parts)
   refundRoute(app, limiter, admissions)
   await app.register(async (scope) => {
     parseRuleBodies(scope, { yaml: false })

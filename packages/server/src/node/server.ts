@@ -2,7 +2,7 @@
 
 import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter, systemClock } from 'sluice'
-import { type Check, createChecks } from '../checks/checking.ts'
+import { type Check, createCheck } from '../checks/checking.ts'
 import { DecisionTrail } from '../checks/decision-trail.ts'
 import { openRegion } from '../counters/open-region.ts'
 import { type OpenStore, openStore } from '../counters/open-store.ts'
@@ -25,8 +25,8 @@ export type Server = {
   readonly address: string
   readonly limiter: Limiter
   readonly metrics: Metrics
-  /** For requests that somebody asks about who passes them on. */
-  readonly checkProxied: Check
+  /** The door for requests that do not come over its API. */
+  readonly check: Check
   readonly storeKind: OpenStore['kind']
   readonly checksAreOpen: boolean
   /** A token of the role admin that this start has made: to be shown once. */
@@ -68,17 +68,17 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, keyHash: keyHash(settings.keySecret) }
     const access = { adminToken, checksAreOpen: checksAreOpen(settings) }
     const trail = new DecisionTrail(systemClock)
-    const checks = createChecks({ ...shared, ...records, trail, answersSync: store.store.takeSync !== undefined })
+    const check = createCheck({ ...shared, ...records, trail, answersSync: store.store.takeSync !== undefined })
     const tls = tlsOptions(settings)
-    const app = await createApp({ ...shared, ...checks, records, trail, access, tls, clients: settings })
+    const app = await createApp({ ...shared, check, records, trail, access, tls, clients: settings })
     closers.push(() => closeWithin(app, closeMsMax))
     const address = await listen(app, settings)
     const certificates = followCertificates(app, settings, log)
     closers.push(async () => certificates.stop())
     closers.push(tellWebhooks(settings, { ...shared, ...records }, log))
     const places = { address, storeKind: store.kind, rulesPlace: source.place }
-    const facts = { ...places, ...access, limiter, metrics, firstToken: records.firstToken }
-    return running(app, { ...facts, checkProxied: checks.checkProxied }, lifecycle, closeAll)
+    const facts = { ...places, ...access, limiter, metrics, check, firstToken: records.firstToken }
+    return running(app, facts, lifecycle, closeAll)
   } catch (error) {
     await closeAll() // or connections and threads would keep the process alive
     throw error

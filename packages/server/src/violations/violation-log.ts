@@ -1,10 +1,9 @@
 // Refusals, on their way to the database. A check only leaves a note, which never waits and never fails; notes are
 // written together, a second later. When more come than can be written, the newest are dropped and counted.
 
-import { bucketOf, type Clock, type Decision } from 'sluice'
+import { bucketOf, type Clock, type Decision, type Subject } from 'sluice'
 import { canonicalAddress } from 'sluice/http'
 import { type Database, DatabaseUnavailable } from '../db/database.ts'
-import type { CheckBody } from '../http/bodies/schemas.ts'
 import type { Log } from '../log.ts'
 import { deleteBefore, insertViolations, type Violation } from './violation-table.ts'
 
@@ -50,12 +49,12 @@ export class ViolationLog {
   }
 
   /** For every refusal. */
-  refused(decision: Decision, body: CheckBody): void {
+  refused(decision: Decision, subject: Subject): void {
     if (this.#pending.length >= PENDING_MAX || this.#closed) {
       this.#dropped += 1
       return
     }
-    this.#pending.push(violationOf(decision, body, this.#parts.clock.nowUs() / 1000))
+    this.#pending.push(violationOf(decision, subject, this.#parts.clock.nowUs() / 1000))
     this.#flushLater(FLUSH_MS)
   }
 
@@ -117,14 +116,14 @@ export class ViolationLog {
   }
 }
 
-function violationOf(decision: Decision, body: CheckBody, nowMs: number): Violation {
+function violationOf(decision: Decision, { user, ip, path }: Subject, nowMs: number): Violation {
   const { ruleId, name, fact, owner, detail } = bucketOf(decision) ?? NO_BUCKET
   const key = [ruleId, name, fact, owner, ...(detail === '' ? [] : [detail])].join(':')
   return {
     bucket_key: key,
-    user_id: body.client_id ?? null,
-    ip_address: body.ip_address === undefined ? null : (canonicalAddress(body.ip_address, ADDRESS_BITS) ?? null),
-    endpoint: body.endpoint ?? null,
+    user_id: user ?? null,
+    ip_address: ip === undefined ? null : (canonicalAddress(ip, ADDRESS_BITS) ?? null),
+    endpoint: path ?? null,
     requested_at: new Date(nowMs),
     tokens_at_time: decision.remaining ?? 0,
     rule_id: decision.ruleId,

@@ -1,12 +1,11 @@
 // The way of a check through the service: body → subject → decision → text. Synchronous whenever the store is, so that
 // a check in memory costs no promise.
 
-import { type Clock, type Decision, type Limiter, systemClock } from 'sluice'
+import { type Clock, type Decision, type Limiter, type Subject, systemClock } from 'sluice'
 import { holdsPermit } from 'sluice/http'
 import type { Admissions } from '../../checks/admissions.ts'
 import type { Check } from '../../checks/checking.ts'
 import type { DecisionTrail } from '../../checks/decision-trail.ts'
-import type { ViolationLog } from '../../violations/violation-log.ts'
 import { createAnswerText, noteRules, type RuleNotes, withDetail } from './answer.ts'
 import type { CheckBody } from './schemas.ts'
 import { subjectOf } from './subject.ts'
@@ -16,8 +15,6 @@ export type DeciderParts = {
   readonly check: Check
   readonly admissions: Admissions
   readonly trail: DecisionTrail
-  /** Undefined: nobody writes them down. */
-  readonly violations: ViolationLog | undefined
   readonly clock?: Clock | undefined
 }
 
@@ -34,14 +31,17 @@ export function createDecide(parts: DeciderParts): Decide {
     const text = answerText(decision, nowUs, notes(), tellId)
     return body.detail ? withDetail(text, decision, nowUs) : text
   }
-  const finish = (body: CheckBody, decision: Decision) => tell(body, decision, record(body, decision, notes()))
+  const finish = (body: CheckBody, subject: Subject, decision: Decision) => {
+    return tell(body, decision, record(body, subject, decision, notes()))
+  }
 
   return (body) => {
     const subject = subjectOf(body)
     // A dry run is not counted, cannot be refunded and has no id: nothing happened.
     if (body.dry_run) return limiter.peek(subject).then((decision) => tell(body, decision, false))
     const decision = check(subject, body.request_id)
-    return decision instanceof Promise ? decision.then((later) => finish(body, later)) : finish(body, decision)
+    if (decision instanceof Promise) return decision.then((later) => finish(body, subject, later))
+    return finish(body, subject, decision)
   }
 }
 
@@ -54,18 +54,14 @@ function notesOf(limiter: Limiter): () => RuleNotes {
   }
 }
 
-/** What is kept of a decision besides its count. Returns whether the client should be told the request id. */
-function createRecord({ admissions, trail, violations }: DeciderParts) {
-  return (body: CheckBody, decision: Decision, notes: RuleNotes): boolean => {
-    if (!decision.allowed) {
-      trail.refused(decision, body)
-      violations?.refused(decision, body)
-      return true
-    }
+/** What is kept of an admission besides its count. Returns whether the client should be told the request id. */
+function createRecord({ admissions, trail }: DeciderParts) {
+  return (body: CheckBody, subject: Subject, decision: Decision, notes: RuleNotes): boolean => {
+    if (!decision.allowed) return true
     // Whoever holds a permit has to learn its name, or could not release it.
     const named = body.request_id !== undefined || body.detail === true || (notes.hasPermits && holdsPermit(decision))
     if (named) admissions.remember(decision)
-    trail.admitted(decision, body, named)
+    trail.admitted(decision, subject, named)
     return named
   }
 }
