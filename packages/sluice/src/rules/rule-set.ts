@@ -83,7 +83,8 @@ export class RuleSet {
   /** The rule of this set that says the same. */
   #unchanged(rule: Rule): Rule | undefined {
     const before = this.rule(rule.rule_id)
-    return before === rule || JSON.stringify(before) === JSON.stringify(rule) ? before : undefined
+    if (before === undefined || before === rule) return before
+    return JSON.stringify(before) === JSON.stringify(rule) ? before : undefined
   }
 
   /** What a request has to pay, and for which limits. A permit is named by the request. */
