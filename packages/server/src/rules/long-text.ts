@@ -3,8 +3,9 @@
 
 import { existsSync } from 'node:fs'
 import { Worker } from 'node:worker_threads'
-import type { Fault } from 'sluice'
+import { type Fault, inSlices } from 'sluice'
 import { Turns } from '../turns.ts'
+import { joined, type Pieces } from './pieces.ts'
 import { readJson, readYaml, type SourceText } from './source-text.ts'
 
 export type RuleText = Pick<SourceText, 'value' | 'faults'> & {
@@ -26,6 +27,9 @@ type ThreadAnswer = {
   readonly faults: readonly Fault[]
   readonly lines: readonly (number | undefined)[]
 }
+
+/** What the thread says: the value in pieces. */
+export type ThreadReply = Pieces & Omit<ThreadAnswer, 'value'>
 
 const THREAD = new URL('./long-text-thread.js', import.meta.url)
 const SHORT_LENGTH_MAX = 100_000
@@ -49,10 +53,15 @@ export function answerHere({ text, format, fields = [] }: ThreadQuestion): Threa
   return { value, faults, lines: fields.map(lineOf) }
 }
 
-function answerInThread(question: ThreadQuestion): Promise<ThreadAnswer> {
+async function answerInThread(question: ThreadQuestion): Promise<ThreadAnswer> {
+  const { frame, pieces, faults, lines } = await replyTo(question)
+  return { value: await inSlices(joined({ frame, pieces })), faults, lines }
+}
+
+function replyTo(question: ThreadQuestion): Promise<ThreadReply> {
   return new Promise((resolve, reject) => {
     const worker = new Worker(THREAD, { workerData: question })
-    worker.once('message', (text: string) => resolve(JSON.parse(text) as ThreadAnswer))
+    worker.once('message', resolve)
     worker.once('error', reject)
     worker.once('exit', () => reject(new Error('the thread that reads rules ended without an answer')))
   })

@@ -84,6 +84,7 @@ export class RuleSet {
   #unchanged(rule: Rule): Rule | undefined {
     const before = this.rule(rule.rule_id)
     if (before === undefined || before === rule) return before
+    if (before.version !== rule.version || before.updated_at !== rule.updated_at) return undefined
     return JSON.stringify(before) === JSON.stringify(rule) ? before : undefined
   }
 
