@@ -8,7 +8,6 @@ import type { BucketName, Store } from '../store/store.ts'
 import type { BatchedStore } from './batched-store.ts'
 import type { KeyNames } from './key.ts'
 import type { RedisFacts } from './redis-facts.ts'
-import { SLOTS } from './slot.ts'
 import { inPatience } from './unreachable.ts'
 
 /** `server` is the address of a primary, where there are several. */
@@ -22,7 +21,7 @@ export type GuardedRedisOptions = Omit<GuardOptions, 'onTransition'> & {
   readonly onTransition?: ((transition: ServerTransition) => void) | undefined
 }
 
-/** Primaries come and go; those that serve no slot any more are forgotten when there are so many. */
+/** Primaries come and go; those that serve no slot of ours any more are forgotten when there are so many. */
 const PRIMARIES_MAX = 1000
 
 export class GuardedRedis {
@@ -93,7 +92,7 @@ export class GuardedRedis {
     return guard
   }
 
-  /** Nobody asks a primary that has no slots any more, so nobody would find out that all is well without it. */
+  /** Nobody asks a primary that has no slot of ours any more, so nobody would find out that all is well without it. */
   #settleReplaced(): void {
     const failed = [...this.#guards].filter(([, { breaker }]) => breaker !== 'closed')
     if (failed.length === 0) return
@@ -112,7 +111,8 @@ export class GuardedRedis {
 
   #serving(): ReadonlySet<string> {
     const { primaryOf = () => '' } = this.#batched
-    return new Set(Array.from({ length: SLOTS }, (_, slot) => primaryOf(slot)))
+    const { slots = [0] } = this.#options.names.groups ?? {} // a single server is asked for whatever there is
+    return new Set(slots.map(primaryOf))
   }
 
   #namesOf(server: string): { store: string; server: string | undefined } {

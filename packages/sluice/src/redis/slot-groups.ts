@@ -4,7 +4,6 @@
 // More primaries than groups would be of no use.
 
 import { createHmac } from 'node:crypto'
-import type { Limit } from '../algorithms/limit.ts'
 import { type HashSeed, KeyHash, seedOf } from '../store/half-sip-hash.ts'
 import type { BucketName } from '../store/store.ts'
 import { SLOTS, slotOf } from './slot.ts'
@@ -12,11 +11,14 @@ import { SLOTS, slotOf } from './slot.ts'
 /** A power of two. */
 const GROUPS = 16
 
+type Owned = Omit<BucketName, 'detail'>
+
 export class SlotGroups {
+  readonly #tags: readonly string[] = tagsOfGroups()
+  /** Those that are used. */
+  readonly slots: readonly number[] = this.#tags.map(slotOf)
   readonly #seed: HashSeed
   readonly #hash = new KeyHash()
-  readonly #tags: readonly string[] = tagsOfGroups()
-  readonly #slots: readonly number[] = this.#tags.map(slotOf)
 
   /** The secret has to be the same on every node. */
   constructor(secret: string) {
@@ -24,17 +26,17 @@ export class SlotGroups {
     this.#seed = seedOf(key.readUInt32LE(0), key.readUInt32LE(4))
   }
 
-  slotOf(bucket: Omit<BucketName, 'detail'>): number {
-    return this.#slots[this.#groupOf(bucket)] as number // each group has one
+  slotOf(bucket: Owned): number {
+    return this.slots[this.#groupOf(bucket)] as number // each group has one
   }
 
   /** The hash tag that all keys of the group have. */
-  tagOf(bucket: Omit<BucketName, 'detail'>): string {
+  tagOf(bucket: Owned): string {
     return this.#tags[this.#groupOf(bucket)] as string // each group has one
   }
 
   /** The parts of a split bucket are in groups far apart: of four in a row, each in another quarter of the slots. */
-  #groupOf({ limit, owner }: { readonly limit: Limit; readonly owner: string }): number {
+  #groupOf({ limit, owner }: Owned): number {
     this.#hash.hash(this.#seed, limit.fact, owner)
     const offset = limit.shard === undefined ? 0 : reversed(limit.shard.index - 1)
     return (this.#hash.low + offset) & (GROUPS - 1)

@@ -62,6 +62,17 @@ describe.each(Object.entries(CLIENTS))('through %s', (_name, clientOf) => {
   })
 })
 
+test('checks of many users at once share a script in each slot', async () => {
+  const cluster = await startCluster({ primaries: 2 })
+  const rule = { rule_id: 'own', scope: 'per_user', limit: 5, window_seconds: 60, consistency: 'strict' }
+  const store = redisStore(new Cluster([...cluster.addresses]), { deadlineMs: 5000 })
+  const limiter = createLimiter({ rules: [rule], store })
+  onTestFinished(() => limiter.close())
+  await store.ready()
+  await Promise.all(Array.from({ length: 200 }, (_, index) => limiter.check({ user: `user-${index}` })))
+  expect(store.stats?.()).toMatchObject({ requests: 200, batches: 16 })
+})
+
 test('the parts of a split bucket live on different primaries', async () => {
   const cluster = await startCluster({ primaries: 4 })
   const rule = { rule_id: 'hot', scope: 'global', limit: 400, window_seconds: 60, shards: 4, consistency: 'strict' }
