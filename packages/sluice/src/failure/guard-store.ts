@@ -222,7 +222,7 @@ class GuardStore implements GuardedStore {
 
   /**
    * A late reply: a request that was let pass keeps what it needed; the rest was charged for nobody. So were permits:
-   * whoever does not know that he has one will not release it.
+   * whoever does not know of one will not release it.
    */
   #giveBack({ charges, op }: Take, taken: Taken, admitted: boolean): void {
     const needed = ({ kind, min, limit }: Charge) =>
