@@ -63,7 +63,7 @@ function readLock(path: string): string | undefined {
   }
 }
 
-/** Undefined: somebody is writing it, or died while he did. */
+/** Undefined: somebody is writing it, or died while doing so. */
 function parseHolder(text: string): Holder | undefined {
   try {
     const { pid, started, host } = JSON.parse(text) as Partial<Holder>
