@@ -19,7 +19,7 @@ const WARM_UP_MS = 2000
 /** Longer than a lease lasts. */
 const CLOSED_MS = 6000
 const RUN_MS = 4000
-/** Requests come this often, as many as are due. */
+/** Requests come this often, as many as are due; no server reads more of them in a turn of its event loop than some. */
 const TICK_MS = 1
 const CHECKS_PER_TURN = 256
 
@@ -100,6 +100,7 @@ async function openLoop(limiter: Limiter, choose: () => number, rate: number): P
         waiting.add(answered)
         void answered.then(() => waiting.delete(answered))
       }
+      if (sent % CHECKS_PER_TURN === 0) await turn()
     }
     await delay(TICK_MS)
   }

@@ -15,6 +15,8 @@ const MISSED_US = 200_000
 const TTL_US_MAX = 30_000_000
 const SHARE = 0.1
 const HOT_SHARE = 0.2
+/** Of a bucket that is met for the first time: if it comes back, it need not be asked again. */
+const FIRST_UNITS = 4
 /** A log pays for H with its rate, all the time: this is the drift. */
 const LOG_DRIFT = 0.04
 const WINDOW_PART = 0.25
@@ -30,7 +32,8 @@ export function leaseTerms(limit: Limit, wishes: LeaseWishes): LeaseTerms | unde
     Math.min(wishes.ttlUs ?? (isMissed(limit, unitsMax) ? TTL_US : TTL_US_MAX), longestUs(limit)),
   )
   if (ttlUs < limit.tickUs || (unitsMax < 2 && !wishes.always)) return undefined
-  return { charged: chargedLimit(limit, ttlUs), unitsMax, hotUnitsMax: unitsOf(HOT_SHARE), ttlUs }
+  const firstUnits = isMissed(limit, unitsMax) ? 0 : Math.min(FIRST_UNITS, unitsMax)
+  return { charged: chargedLimit(limit, ttlUs), firstUnits, unitsMax, hotUnitsMax: unitsOf(HOT_SHARE), ttlUs }
 }
 
 /** Whether units that nobody spends would take long to flow back by themselves, as those of windows do. */

@@ -72,6 +72,8 @@ export type OnFail = 'open' | 'closed' | 'local'
 export type LeaseTerms = {
   /** The limit as it is charged in the store, which has to know of leases. */
   readonly charged: Limit
+  /** Asked for when a bucket is met for the first time: for others than the one request that needs some. */
+  readonly firstUnits: number
   /** Most units that one node asks for at once of one bucket, and of one that is hot. */
   readonly unitsMax: number
   readonly hotUnitsMax: number

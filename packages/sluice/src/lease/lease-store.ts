@@ -242,14 +242,13 @@ class LeaseStore implements LeasingStore {
       const row = rows[index] as number
       if (row < 0 || this.#table.askingOf(row) !== undefined) continue
       const lease = this.#table.at(row)
-      if (empty) lease.settle(bucket, nowMs, 'asking', gives) // what is no longer good makes room
-      const due = empty || lease.isLow(nowMs) || lease.isRefusalEnding(bucket, nowMs)
-      const max = due ? lease.nextBatch(bucket, nowMs) : 0
+      if (!empty && !lease.isLow(nowMs) && !lease.isRefusalEnding(bucket, nowMs)) continue
+      lease.settle(bucket, nowMs, 'asking', gives) // what is spent, or no longer good, makes room
+      const max = lease.nextBatch(bucket, nowMs)
       if (max < 1) {
         if (empty) lease.note(nowMs)
         continue
       }
-      lease.settle(bucket, nowMs, 'asking', gives)
       const { limit, owner, detail } = bucket
       const ask: Charge = { limit: chargedLimit(limit), owner, detail, min: 1, max, kind: 'hold' }
       asked.push({ bucket, ask, row })

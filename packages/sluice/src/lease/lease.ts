@@ -36,17 +36,21 @@ const REFUSED_MS = 1000
 /** Of what the store says is left, a node asks for this much at most: the last units are not stranded on one node. */
 const REMAINING_SHARE = 0.25
 /** But this much of the whole is worth asking for, even if it seems that nothing is left. */
-const LEAST_SHARE = 0.08
+const LEAST_SHARE = 0.16
 /** A batch that is gone after so small a part of the time it was good for is too small: the bucket is hot. */
 const HOT_PART = 0.1
 /** A node does not ask again for this long, at most, for want of a batch. */
-const SPENT_MS = 100
+const SPENT_MS = 200
 /** The clock tells whole milliseconds: it may be this much later than it says. */
 const CLOCK_STEP_MS = 1
 /** What was charged together ends over this part of its time, by the microsecond in which it was: not all at once. */
 const SPREAD = 0.25
 /** Refilled ahead when less than this part of the last batch is left. */
 const LOW = 0.5
+/** And when, at the present rate, fewer units than this will go while they are good: requests do not come evenly. */
+const UNITS_AHEAD = 2
+/** If so many went already: of a bucket that is asked for now and then, nobody knows when that is. */
+const UNITS_REGULAR = 3
 /** A refusal is asked about again after this part of its time, if anybody comes. */
 const ENDING = 0.75
 
@@ -99,10 +103,16 @@ export class Lease {
     return false
   }
 
-  /** Whether to ask for more before the last unit is gone: only for a bucket that was worth a batch before. */
+  /**
+   * Whether to ask for more before none is left: few are, or they will not be good any more when the next request comes.
+   * Only for a bucket that was worth a batch before, and while there is room for another parcel.
+   */
   isLow(nowMs: number): boolean {
     const batch = this.#get(BATCH)
-    return batch > 1 && this.held(nowMs) < batch * LOW
+    const first = this.#good(FIRST, nowMs)
+    const second = this.#good(SECOND, nowMs)
+    if (batch <= 1 || (first > 0 && second > 0)) return false
+    return first + second < batch * LOW || this.#isEnding(second > 0 ? SECOND : FIRST, nowMs)
   }
 
   /** Whether to ask before a refusal ends: only where it lasts until there is a batch, so some is there already. */
@@ -117,12 +127,14 @@ export class Lease {
    * while they are good, at the rate at which units went since it was last asked. To be called when it is asked.
    */
   nextBatch({ limit }: BucketName, nowMs: number): number {
+    if (this.#isFilled(SECOND)) return 0
     const { lease: terms } = limit
     const used = this.#get(USED) + 1
     const sinceMs = Math.max(1, nowMs - this.#get(ASKED_MS))
     this.#set(USED, 0)
     this.#set(BATCH, 0)
-    if (terms === undefined || sinceMs >= (2 * terms.ttlUs) / 1000 || this.#isFilled(SECOND)) return 0
+    if (terms === undefined) return 0
+    if (sinceMs >= (2 * terms.ttlUs) / 1000) return terms.firstUnits
     const ttlMs = terms.ttlUs / 1000
     const most = sinceMs < ttlMs * HOT_PART ? terms.hotUnitsMax : terms.unitsMax
     const share = Math.max(this.#get(REMAINING) * REMAINING_SHARE, limit.capacity * LEAST_SHARE)
@@ -233,6 +245,13 @@ export class Lease {
 
   #good(parcel: number, nowMs: number): number {
     return nowMs < this.#get(parcel + UNTIL_MS) ? this.#get(parcel + UNITS) : 0
+  }
+
+  /** Whether few more units will go, at the present rate, while those of a parcel are good. */
+  #isEnding(parcel: number, nowMs: number): boolean {
+    const used = this.#get(USED)
+    const goodMs = this.#get(parcel + UNTIL_MS) - nowMs
+    return used >= UNITS_REGULAR && goodMs * used < UNITS_AHEAD * (nowMs - this.#get(ASKED_MS))
   }
 
   #isFilled(parcel: number): boolean {
