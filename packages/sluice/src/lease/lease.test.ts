@@ -66,9 +66,11 @@ test('holds two parcels, spends the first one first, and has no room for a third
   expect(lease.held(3)).toBe(3 + 7)
 })
 
-test('asks for nothing at first, then for what the rate calls for, and for more of a hot bucket', () => {
+test('asks for little at first, then for what the rate calls for, and for more of a hot bucket', () => {
   const lease = filled(0)
-  expect(fresh().nextBatch(bucket, 0)).toBe(0)
+  expect(fresh().nextBatch(bucket, 0)).toBe(4)
+  const slow = compileLimit({ ...limit, windowUs: 60_000_000, lease: {} })
+  expect(fresh().nextBatch({ ...bucket, limit: slow }, 0), 'units that would be missed stay where they are').toBe(0)
   expect(lease.nextBatch(bucket, TTL_MS / 2)).toBe(2)
   lease.fill(bucket, 0, GRANT, BOOKED_US, 0, 1)
   expect(lease.nextBatch(bucket, TTL_MS / 8), 'a tenth of the limit at most').toBe(8)
@@ -76,4 +78,31 @@ test('asks for nothing at first, then for what the rate calls for, and for more 
   expect(lease.nextBatch(bucket, TTL_MS / 12)).toBe(12)
   lease.fill(bucket, 0, GRANT, BOOKED_US, 0, 1)
   expect(lease.nextBatch(bucket, 1), 'a fifth').toBe(20)
+})
+
+test('more is asked for while two requests are to come before the units end, of a bucket that is used steadily', () => {
+  const lease = filled(9)
+  const lowAt = (nowMs: number) => {
+    lease.spend(1, nowMs)
+    return lease.isLow(nowMs)
+  }
+  expect([0.2, 0.4, 0.6].map((part) => lowAt(TTL_MS * part))).toEqual([false, false, true])
+  expect(lease.held(TTL_MS * 0.6)).toBe(6)
+})
+
+test('a bucket that is used now and then is not asked for ahead of its end', () => {
+  const lease = filled(9)
+  lease.spend(1, TTL_MS * 0.5)
+  expect(lease.isLow(TTL_MS * 0.9)).toBe(false)
+})
+
+test('while two parcels are at hand none is asked for, and when the first is spent it is', () => {
+  const lease = filled(4)
+  lease.fill(bucket, 4, GRANT, BOOKED_US + 1, 1, 2)
+  lease.spend(3, 3)
+  expect(lease.isLow(3)).toBe(false)
+  lease.spend(4, 3)
+  expect(lease.isLow(3)).toBe(true)
+  settled(lease, 3, 'asking')
+  expect(lease.nextBatch(bucket, 3)).toBeGreaterThan(0)
 })

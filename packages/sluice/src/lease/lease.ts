@@ -35,8 +35,12 @@ const RETRY_MS = 15
 const REFUSED_MS = 1000
 /** Of what the store says is left, a node asks for this much at most: the last units are not stranded on one node. */
 const REMAINING_SHARE = 0.25
-/** But this much of the whole is worth asking for, even if it seems that nothing is left. */
+/**
+ * But this much of the whole is worth asking for, even if it seems that nothing is left. Less of a window, which takes
+ * along what a node still holds when it ends.
+ */
 const LEAST_SHARE = 0.16
+const LEAST_WINDOW_SHARE = 0.08
 /** A batch that is gone after so small a part of the time it was good for is too small: the bucket is hot. */
 const HOT_PART = 0.1
 /** A node does not ask again for this long, at most, for want of a batch. */
@@ -137,7 +141,7 @@ export class Lease {
     if (sinceMs >= (2 * terms.ttlUs) / 1000) return terms.firstUnits
     const ttlMs = terms.ttlUs / 1000
     const most = sinceMs < ttlMs * HOT_PART ? terms.hotUnitsMax : terms.unitsMax
-    const share = Math.max(this.#get(REMAINING) * REMAINING_SHARE, limit.capacity * LEAST_SHARE)
+    const share = Math.max(this.#get(REMAINING) * REMAINING_SHARE, leastUnits(limit))
     return Math.floor(Math.min(Math.ceil((used * ttlMs) / sinceMs), most, share))
   }
 
@@ -295,8 +299,12 @@ function storeHolds(terms: LeaseTerms | undefined): boolean {
 }
 
 /** A bucket that is spent is asked again when there is a batch to be had, not for each unit, but soon anyway. */
-function batchMs({ lease, capacity, units, windowUs }: Limit): number {
-  return lease === undefined ? 0 : Math.min(SPENT_MS, (LEAST_SHARE * capacity * windowUs) / units / 1000)
+function batchMs(limit: Limit): number {
+  return limit.lease === undefined ? 0 : Math.min(SPENT_MS, (leastUnits(limit) * limit.windowUs) / limit.units / 1000)
+}
+
+function leastUnits({ algorithm, capacity }: Limit): number {
+  return capacity * (algorithm === 'token_bucket' ? LEAST_SHARE : LEAST_WINDOW_SHARE)
 }
 
 /** A lease of a window ends with it: its units count in the window in which they are spent. */
