@@ -1,5 +1,6 @@
 // The load of the scenarios with leases: one process, 200 checks in flight, keys by Zipf's law, each a string of its
-// own made before the round. Whatever can be answered at once is; the event loop gets its turn all the same. Each
+// own. Those of a turn are made while the clock stands still, so that they are as warm in the caches as what a server
+// has just read from a socket. Whatever can be answered at once is; the event loop gets its turn all the same. Each
 // answer is written down, and after the round held against an exact bucket of the same limit.
 
 import { setImmediate as turn } from 'node:timers/promises'
@@ -36,7 +37,6 @@ export async function runLoad(
   checks: number,
 ): Promise<Tally> {
   const ids = Int32Array.from({ length: checks }, choose)
-  const keys = Array.from(ids, freshKey)
   const log = new AnswerLog(checks)
   let local = 0
   let waiting = 0
@@ -50,20 +50,25 @@ export async function runLoad(
   }
   const answer = () => new Promise<void>((resolve) => (wake = resolve))
   globalThis.gc?.()
-  const startedMs = performance.now()
-  for (let index = 0; index < checks; index += 1) {
-    const subject = { user: keys[index] as string } // one per check
-    const known = limiter.checkSync(subject)
-    if (known === undefined) void ask(index, subject)
-    else {
-      local += 1
-      log.add(ids[index] ?? 0, known.allowed)
-    }
-    if (index % CHECKS_PER_TURN === 0) await turn()
+  let ms = 0
+  for (let first = 0; first < checks; first += CHECKS_PER_TURN) {
+    const subjects = Array.from(ids.subarray(first, first + CHECKS_PER_TURN), (id) => ({ user: freshKey(id) }))
+    const startedMs = performance.now()
+    subjects.forEach((subject, at) => {
+      const known = limiter.checkSync(subject)
+      if (known === undefined) void ask(first + at, subject)
+      else {
+        local += 1
+        log.add(ids[first + at] ?? 0, known.allowed)
+      }
+    })
+    await turn()
     while (waiting >= IN_FLIGHT) await answer()
+    ms += performance.now() - startedMs
   }
+  const startedMs = performance.now()
   while (waiting > 0) await answer()
-  const seconds = (performance.now() - startedMs) / 1000
+  const seconds = (ms + performance.now() - startedMs) / 1000
   return { checks, local, seconds, ...log.judge() }
 }
 
