@@ -7,6 +7,9 @@
 // (D falls to 0 at most, x to O) and when they come back (x and O fall alike). x never exceeds the capacity, so neither
 // does D: every interval of length T sees at most B + r·T, for any number of nodes, however long they hold.
 //
+// Not all of a bucket may be on lease: with many nodes, each holding a little, a client that is far below its limit would
+// be refused by the next one. What is left is for whoever asks when all that may be held is held.
+//
 // Units are counted by epoch, each as long as a lease may be held: y = those of the epoch before × 2^16 + those of this
 // one. A node that dies with units in hand takes them along for two epochs at most.
 
@@ -15,12 +18,18 @@ import type { Limit } from './limit.ts'
 
 /** Units on lease per epoch and bucket, over all nodes. */
 export const HELD_MAX: number = 2 ** 16 - 1
+/** Of the capacity, over all nodes; the same number stands in lua/include/leased.lua. */
+const HELD_SHARE = 0.75
 /** Those of the epoch before are counted in these. */
 const BEFORE = 2 ** 16
 
-/** How many more units can be on lease in this epoch. */
-export function heldRoom({ holdTicks }: Limit, state: unknown): number {
-  return holdTicks === 0 ? Number.POSITIVE_INFINITY : HELD_MAX - ((state as PackedState).y % BEFORE)
+/** How many more units can be on lease. */
+export function heldRoom({ holdTicks, capacity }: Limit, state: unknown): number {
+  if (holdTicks === 0) return Number.POSITIVE_INFINITY
+  const { y } = state as PackedState
+  const current = y % BEFORE
+  const before = (y - current) / BEFORE
+  return Math.max(0, Math.min(HELD_MAX, Math.floor(capacity * HELD_SHARE) - before) - current)
 }
 
 /** Brings a bucket with units on lease to `now`, a tick; true when the clock had stepped back behind it. */

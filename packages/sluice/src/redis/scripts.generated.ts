@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'ee38596f61385e21a396bca854f1a8800cf12285',
+  sha1: 'c446d27382cfb3372b75be2f85f4c97859cd3047',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -387,12 +387,21 @@ end
 ]]
 -- y of a token bucket is the units on lease of the epoch before times this, and those of this one.
 local HELD_MAX = 65536 - 1
+-- Of the capacity, over all nodes.
+local HELD_SHARE = 0.75
 
 -- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × BEFORE + those of this one.
 local function owed_after(ticks, a, b, x, held)
   local owed, least = x - ticks * b, held * a
   if least > x then return x end
   return owed > least and owed or least
+end
+
+-- How many more units of a bucket can be on lease.
+local function held_room(limit, y)
+  if limit[9] == 0 then return limit[3] end
+  local current = y % 65536
+  return max(0, min(HELD_MAX, floor(limit[3] * HELD_SHARE) - (y - current) / 65536) - current)
 end
 
 local function advanced_held(now, a, b, hold, at, x, y)
@@ -476,7 +485,7 @@ local function decide_part(part, limit, at, x, y, low, i)
   local in_use, units = units_in_use(limit, x, y), 0
   local granted = in_use + low <= capacity
   if granted then
-    local room = limit[9] > 0 and HELD_MAX - y % 65536 or capacity
+    local room = held_room(limit, y)
     units = min(high, capacity - in_use, kind == 3 and room or low + room)
   end
   next_xs[part], next_ys[part], next_units[part] = x, y, units
@@ -927,7 +936,7 @@ local function decide(at, parts, op_id, keeps, repeats)
     roots[part] = root
     if limit[2] >= 5 then in_use = in_use + used_list(limit[2], lists[root], op_id)
     else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
-    local room = limit[9] > 0 and HELD_MAX - ys[root] % 65536 or limit[3]
+    local room = held_room(limit, ys[root])
     local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
     units_of[part], shorts[part] = units, short
     if short ~= 0 and kind == 0 then granted = false end

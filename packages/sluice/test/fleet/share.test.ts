@@ -1,5 +1,6 @@
 // Units in the hands of one node are not in those of another: under more load than there is room for, that costs no
-// more than 5 % of the limit. Measured on eight processes and a real Redis: docs/guides/leases.md.
+// more than 5 % of the limit, and a client that is far below its limit pays nothing, however many nodes it meets.
+// Measured on eight processes and a real Redis: docs/guides/leases.md.
 
 import { expect, test } from 'vitest'
 import { LEASED, LOAD_NAMES, LOADS, largest, leasedLimit, pressed } from './loads.ts'
@@ -21,4 +22,13 @@ test.each(TRIALS)('load $load: nearly all of $units are admitted by a $algorithm
   // A log lets such a load pass in bursts, one every 1.04 windows: 26 of these are a whole number of bursts.
   const share = await shareAdmitted({ limit, phases, windows: units === 10_000 ? 4 : 26, draining: 1 })
   expect(share).toBeGreaterThanOrEqual(algorithm === 'sliding_window_log' ? LEAST_SHARE_OF_LOG : LEAST_SHARE)
+})
+
+const FLEETS = LEASED.flatMap((algorithm) => [8, 16, 40].map((nodes) => ({ algorithm, nodes })))
+
+test.each(FLEETS)('a client at a fifth of its $algorithm is never refused by $nodes nodes', async (trial) => {
+  const { algorithm, nodes } = trial
+  const limit = { ...leasedLimit(algorithm, 100, 1_000_000), lease: {} }
+  const each = Array.from({ length: nodes }, () => 20 / nodes)
+  expect(await shareAdmitted({ limit, phases: [each], windows: 40, draining: 1 })).toBe(1)
 })

@@ -5,6 +5,8 @@
 -- y of a token bucket is the units on lease of the epoch before times this, and those of this one.
 local BEFORE = 65536
 local HELD_MAX = BEFORE - 1
+-- Of the capacity, over all nodes.
+local HELD_SHARE = 0.75
 local ALL_HELD = 3
 
 -- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × BEFORE + those of this one.
@@ -12,6 +14,13 @@ local function owed_after(ticks, a, b, x, held)
   local owed, least = x - ticks * b, held * a
   if least > x then return x end
   return owed > least and owed or least
+end
+
+-- How many more units of a bucket can be on lease.
+local function held_room(limit, y)
+  if limit[HOLD] == 0 then return limit[3] end
+  local current = y % BEFORE
+  return max(0, min(HELD_MAX, floor(limit[3] * HELD_SHARE) - (y - current) / BEFORE) - current)
 end
 
 local function advanced_held(now, a, b, hold, at, x, y)
@@ -95,7 +104,7 @@ local function decide_part(part, limit, at, x, y, low, i)
   local in_use, units = units_in_use(limit, x, y), 0
   local granted = in_use + low <= capacity
   if granted then
-    local room = limit[HOLD] > 0 and HELD_MAX - y % BEFORE or capacity
+    local room = held_room(limit, y)
     units = min(high, capacity - in_use, kind == ALL_HELD and room or low + room)
   end
   next_xs[part], next_ys[part], next_units[part] = x, y, units

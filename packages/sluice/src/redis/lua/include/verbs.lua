@@ -45,7 +45,7 @@ local function decide(at, parts, op_id, keeps, repeats)
     roots[part] = root
     if limit[2] >= LOG then in_use = in_use + used_list(limit[2], lists[root], op_id)
     else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
-    local room = limit[HOLD] > 0 and HELD_MAX - ys[root] % BEFORE or limit[3]
+    local room = held_room(limit, ys[root])
     local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
     units_of[part], shorts[part] = units, short
     if short ~= NOT_SHORT and kind == ENFORCE then granted = false end
