@@ -39,7 +39,7 @@ const REMAINING_SHARE = 0.25
  * But this much of the whole is worth asking for, even if it seems that nothing is left. Less of a window, which takes
  * along what a node still holds when it ends.
  */
-const LEAST_SHARE = 0.16
+const LEAST_SHARE = 0.2
 const LEAST_WINDOW_SHARE = 0.08
 /** A batch that is gone after so small a part of the time it was good for is too small: the bucket is hot. */
 const HOT_PART = 0.1
