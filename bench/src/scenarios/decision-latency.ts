@@ -80,7 +80,7 @@ async function closedLoop(limiter: Limiter, choose: () => number): Promise<numbe
   return (counted * 1000) / CLOSED_MS
 }
 
-/** Resolves with the time of each decision. Keeps as little as it can: whatever it makes, the limiter is collected for. */
+/** Resolves with the time of each decision. Makes as little as it can: who else makes garbage delays decisions. */
 async function openLoop(limiter: Limiter, choose: () => number, rate: number): Promise<Float64Array> {
   const times = new Float64Array(Math.ceil((rate * RUN_MS) / 1000) + CHECKS_PER_TURN)
   const startedMs = performance.now()

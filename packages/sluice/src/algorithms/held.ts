@@ -7,8 +7,8 @@
 // (D falls to 0 at most, x to O) and when they come back (x and O fall alike). x never exceeds the capacity, so neither
 // does D: every interval of length T sees at most B + r·T, for any number of nodes, however long they hold.
 //
-// Not all of a bucket may be on lease: with many nodes, each holding a little, a client that is far below its limit would
-// be refused by the next one. What is left is for whoever asks when all that may be held is held.
+// Not all of a bucket may be on lease: with many nodes, each holding a little, a client that is far below its limit
+// would be refused by the next one. What is left is for whoever asks when all that may be held is held.
 //
 // Units are counted by epoch, each as long as a lease may be held: y = those of the epoch before × 2^16 + those of this
 // one. A node that dies with units in hand takes them along for two epochs at most.

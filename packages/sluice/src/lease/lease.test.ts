@@ -69,7 +69,7 @@ test('holds two parcels, spends the first one first, and has no room for a third
 test('asks for little at first, then for what the rate calls for, and for more of a hot bucket', () => {
   const lease = filled(0)
   expect(fresh().nextBatch(bucket, 0)).toBe(4)
-  const slow = compileLimit({ ...limit, windowUs: 60_000_000, lease: {} })
+  const slow = compileLimit({ id: 's', algorithm: 'token_bucket', units: 100, windowUs: 60_000_000, lease: {} })
   expect(fresh().nextBatch({ ...bucket, limit: slow }, 0), 'units that would be missed stay where they are').toBe(0)
   expect(lease.nextBatch(bucket, TTL_MS / 2)).toBe(2)
   lease.fill(bucket, 0, GRANT, BOOKED_US, 0, 1)

@@ -45,6 +45,7 @@ const LEAST_WINDOW_SHARE = 0.08
 const HOT_PART = 0.1
 /** A node does not ask again for this long, at most, for want of a batch. */
 const SPENT_MS = 200
+const SPENT_WINDOW_MS = 100
 /** The clock tells whole milliseconds: it may be this much later than it says. */
 const CLOCK_STEP_MS = 1
 /** What was charged together ends over this part of its time, by the microsecond in which it was: not all at once. */
@@ -108,8 +109,8 @@ export class Lease {
   }
 
   /**
-   * Whether to ask for more before none is left: few are, or they will not be good any more when the next request comes.
-   * Only for a bucket that was worth a batch before, and while there is room for another parcel.
+   * Whether to ask for more before none is left: few are, or they will not be good any more when the next request
+   * comes. Only for a bucket that was worth a batch before, and while there is room for another parcel.
    */
   isLow(nowMs: number): boolean {
     const batch = this.#get(BATCH)
@@ -300,7 +301,9 @@ function storeHolds(terms: LeaseTerms | undefined): boolean {
 
 /** A bucket that is spent is asked again when there is a batch to be had, not for each unit, but soon anyway. */
 function batchMs(limit: Limit): number {
-  return limit.lease === undefined ? 0 : Math.min(SPENT_MS, (leastUnits(limit) * limit.windowUs) / limit.units / 1000)
+  if (limit.lease === undefined) return 0
+  const mostMs = limit.algorithm === 'token_bucket' ? SPENT_MS : SPENT_WINDOW_MS
+  return Math.min(mostMs, (leastUnits(limit) * limit.windowUs) / limit.units / 1000)
 }
 
 function leastUnits({ algorithm, capacity }: Limit): number {
