@@ -43,7 +43,7 @@ const LEAST_SHARE = 0.2
 const LEAST_WINDOW_SHARE = 0.08
 /** A batch that is gone after so small a part of the time it was good for is too small: the bucket is hot. */
 const HOT_PART = 0.1
-/** A node does not ask again for this long, at most, for want of a batch. */
+/** A node does not ask again for this long, at most, for want of a batch; nor of a window, which would be over soon. */
 const SPENT_MS = 200
 const SPENT_WINDOW_MS = 100
 /** The clock tells whole milliseconds: it may be this much later than it says. */
