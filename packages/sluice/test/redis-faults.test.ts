@@ -196,6 +196,25 @@ test.each(['token_bucket', 'fixed_window'])(
   },
 )
 
+test.each([60, 3600, 86_400])('no bucket of a window of %d s is forgotten before it is full again', async (seconds) => {
+  const clock = fakeClock()
+  const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { ...BARE, clock })
+  const rule = { rule_id: 'r', scope: 'per_user', algorithm: 'token_bucket', limit: 100, window_seconds: seconds }
+  const limiter = createLimiter({ rules: [rule], store })
+  const windowMs = seconds * 1000
+  let lifeMs = 0
+  for (let step = 0; step < 40; step += 1) {
+    const sinceMs = Math.round((windowMs * ((step * 7) % 11)) / 100)
+    clock.advanceMs(sinceMs)
+    if (step > 0) await admin.pexpire('sl:{user:ttl}', lifeMs - sinceMs) // the clock of Redis itself did not move
+    const { resetAfterMs } = await limiter.check({ user: 'ttl', cost: 1 + ((step * 13) % 29) })
+    lifeMs = await admin.pttl('sl:{user:ttl}')
+    expect(lifeMs).toBeGreaterThan(resetAfterMs)
+    expect(lifeMs, 'and not kept much longer than it may matter').toBeLessThan(1.13 * windowMs + 80_000)
+  }
+  await limiter.close()
+})
+
 test('a client that cannot be used is refused with the reason', async () => {
   expect(() => redisStore({} as RedisClient)).toThrow(LimiterError)
   expect(() => redisStore(new Redis({ lazyConnect: true }), { connections: 0 })).toThrow(/connections/)

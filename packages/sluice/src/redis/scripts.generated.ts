@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'c446d27382cfb3372b75be2f85f4c97859cd3047',
+  sha1: '94c63d67d8603f7d7277b42c76c61c6deecb07dc',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -16,8 +16,8 @@ export const APPLY: Script = {
                       shape: the first six, and hold if it is not 0, as one text
                       hold: how long units may be on lease, in ticks; 0: they may not
              set      limits that some requests meet together, all of other buckets
-             numbers  per request: verb 4, key, set, cost (a plain take: of packed buckets in one value, all enforced,
-                      of one cost, without op id and details), or
+             numbers  per request: verb 4, key, set, cost, count (as many plain takes: of packed buckets in one value,
+                      all enforced, of one cost, without op id and details; each is of the next key), or
                       verb 6, key, set, cost, then per limit of the set max, kind, number of gives, and per give three
                       numbers, as below (a take of a lease), or
                       verb 7, key, set of one, and three numbers, as below (a give to a packed bucket), or
@@ -32,7 +32,7 @@ export const APPLY: Script = {
                           and unless that is negative: replayed (0, 1), then per part short (0 no, 1 now, 2 never,
                           3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
-             verb 4       x of each bucket, when it was granted and nothing is on lease; or -1, then as for a take
+             verb 4       x of each bucket, if it was granted and nothing is on lease; or -1, then as for a take
              verb 6       status (1, 0), then per limit units, x, y; or -1, then as for a give and as for a take
              give, reset  status (1, or negative), also of verb 7
 
@@ -43,7 +43,9 @@ export const APPLY: Script = {
   The batch, as apply.lua fills it in, and what every part of the script needs of limits.
 ]]
 
--- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
+-- The TTL of a value is set anew at the first change in each period of a bucket, and covers all that can happen in it.
+-- A period is this share of the time that an empty bucket takes to fill, so no value outlives its use by much more.
+local PERIOD_SHARE, PERIOD_MIN_US = 1 / 8, 15000000
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
@@ -67,16 +69,18 @@ local function ends_us(code, tick, a, b, at, x)
   return (at + (code == 4 and 2 or 1)) * a * tick
 end
 
+-- In ticks, of a bucket.
+local function ttl_period(limit) return max(PERIOD_MIN_US / limit[4], limit[3] * limit[5] / limit[6] * PERIOD_SHARE) end
+
 -- Behind the numbers, name and shape of a limit: how long units may be on lease, in ticks, and what is worked out
--- once per batch: where a state stands now, how many parts a
--- bucket holds, where a state stood when the present period of TTLs began, and which limit it is.
+-- once per batch: where a state stands now, how many parts a bucket holds, where a state stood when the present period
+-- of TTLs began, and which limit it is.
 local function prepare_limits()
-  local period_us = floor(now_us / 15000000) * 15000000
   for i = 1, #limits do
     local limit = limits[i]
     limit[10] = position(limit[2], limit[4], limit[5], now_us)
     limit[11] = limit[3] * limit[5]
-    limit[12] = period_us / limit[4]
+    if limit[2] <= 2 then limit[12] = limit[10] - limit[10] % ttl_period(limit) end
     limit[13] = i
   end
   for i = 1, #sets do
@@ -98,7 +102,7 @@ end
 -- at and x of 7 bytes and y of 4: states can be written alone, in their place.
 -- generation, code, capacity, tick, a, b and, where units may be on lease, hold, in base 36.
 
-local pack, unpack_struct = struct.pack, struct.unpack
+local pack, unpack_struct, call, keys = struct.pack, struct.unpack, redis.call, KEYS
 
 -- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/plain.lua}.
 local layouts = {}
@@ -135,8 +139,8 @@ end
 -- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
 local function outlives_ttl(limit, old_at, at, x)
   if limit[2] > 2 then return at ~= old_at end
-  local tick = limit[4]
-  return at < old_at or x > limit[3] * limit[5] or floor(old_at * tick / 15000000) ~= floor(at * tick / 15000000)
+  local period = ttl_period(limit)
+  return at < old_at or x > limit[3] * limit[5] or floor(old_at / period) ~= floor(at / period)
 end
 
 -- The numbers of a shape, laid out as in a limit. An error when it is none.
@@ -240,15 +244,16 @@ end
 
 -- In whole seconds, so that there are few.
 local function write(key, text, ends)
-  redis.call('SETEX', key, digits(max(1, ceil((ends - now_us + 60000000) / 1000000))), text)
+  call('SETEX', key, digits(max(1, ceil((ends - now_us + 60000000) / 1000000))), text)
 end
 
--- A bucket may be emptied at any time, so its TTL is that of an empty one.
+-- A bucket may be emptied at any time of its period, so its TTL is that of one that is emptied at the end of it.
 local function ends_and_lasts(shape, r)
   local n = numbers_of(shape)
   local code, at, x = n[2], states[r], states[r + 1]
-  local full = code <= 2 and max(x, n[3] * n[5]) or 0
-  return ends_us(code, n[4], n[5], n[6], at, x), ends_us(code, n[4], n[5], n[6], at, full)
+  local ends = ends_us(code, n[4], n[5], n[6], at, x)
+  if code > 2 then return ends, ends end
+  return ends, ends_us(code, n[4], n[5], n[6], at + ttl_period(n), max(x, n[3] * n[5]))
 end
 
 -- The states of some seats in a row.
@@ -275,10 +280,10 @@ local function store_whole(index, layout)
       latest = max(latest, lasts)
     end
   end
-  if kept == 0 then return redis.call('DEL', KEYS[index]) end
+  if kept == 0 then return call('DEL', keys[index]) end
   local text = kept == layout[2] and layout[1] or table.concat(kept_layouts)
   text = pack('<I3c0', #text, text) .. table.concat(kept_states)
-  if aged[index] then write(KEYS[index], text, latest) else redis.call('SET', KEYS[index], text, 'KEEPTTL') end
+  if aged[index] then write(keys[index], text, latest) else call('SET', keys[index], text, 'KEEPTTL') end
 end
 
 local function store_packed(index)
@@ -291,7 +296,7 @@ local function store_packed(index)
     local r = base + 3 * low
     text = pack('<I7I7I4', states[r - 2], states[r - 1], states[r])
   end
-  redis.call('SETRANGE', KEYS[index], digits_of[offset] or digits(offset), text)
+  call('SETRANGE', keys[index], digits_of[offset] or digits(offset), text)
 end
 
 local function store_values()
@@ -1133,8 +1138,9 @@ local function decide_all()
   while at < last do
     local verb = numbers[at]
     if verb == 4 then
-      take_plain(numbers[at + 1], numbers[at + 2], numbers[at + 3], at_length)
-      at = at + 4
+      local key, set, cost, count = numbers[at + 1], numbers[at + 2], numbers[at + 3], numbers[at + 4]
+      for each = key, key + count - 1 do take_plain(each, set, cost, at_length) end
+      at = at + 5
     elseif verb == 6 then
       at = take_leased(at, lease_at_length)
     elseif verb == 7 then

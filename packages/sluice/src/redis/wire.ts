@@ -1,7 +1,7 @@
 // The language between the store and apply.lua: requests as one JSON argument, replies as a flat list of integers.
 // Redis only tells what a bucket holds; what follows from it (remaining, waits) the algorithms here work out.
 
-import { type Algorithm, freshPacked, type PackedState } from '../algorithms/algorithm.ts'
+import type { Algorithm, PackedState } from '../algorithms/algorithm.ts'
 import { grantOf, shortOf } from '../algorithms/grant.ts'
 import { type AlgorithmName, type Limit, windowIndex } from '../algorithms/limit.ts'
 import { isBucket, isPacked, PACKED, type PackedLimit } from '../algorithms/registry.ts'
@@ -62,6 +62,16 @@ function partsOf(request: Request): number {
   return request.verb === 'give' ? request.gives.length : request.charges.length
 }
 
+/** Plain takes of one set and one cost, each of the key behind that of the one before. */
+type PlainRun = {
+  readonly key: number
+  readonly set: number
+  readonly cost: number
+  count: number
+  /** Of its numbers. */
+  readonly end: number
+}
+
 export class BatchEncoder {
   readonly keys: string[] = []
   readonly #names: KeyNames
@@ -74,6 +84,7 @@ export class BatchEncoder {
   readonly #texts: string[] = []
   readonly #textIndex = new Map<string, number>()
   readonly #numbers: number[] = []
+  #run: PlainRun | undefined
 
   constructor(names: KeyNames) {
     this.#names = names
@@ -102,14 +113,30 @@ export class BatchEncoder {
 
   #addShort(form: ShortForm, { charges, gives = [] }: TakeRequest): void {
     const { limit, owner, detail, min } = charges[0] as Charge // such a take has one
-    const verb = form === 'plain' ? TAKE_PLAIN : TAKE_LEASED
-    this.#numbers.push(verb, this.#key(limit, owner, detail), this.#set(charges, limit), min)
-    if (form === 'plain') return
+    const [key, set] = [this.#key(limit, owner, detail), this.#set(charges, limit)]
+    if (form === 'plain') {
+      this.#addPlain(key, set, min)
+      return
+    }
+    this.#numbers.push(TAKE_LEASED, key, set, min)
     for (const { limit, max, kind } of charges) {
       const own = gives.filter((give) => give.limit === limit)
       this.#numbers.push(max, KINDS[kind], own.length)
       for (const { units, bookedUs, settled } of own) this.#numbers.push(units, bookedUs, settled ?? 0)
     }
+  }
+
+  /** Most are of another value each, so the next one is that of the next key: that goes without saying. */
+  #addPlain(key: number, set: number, cost: number): void {
+    const run = this.#run
+    const follows = run?.end === this.#numbers.length && run.key + run.count === key
+    if (follows && run.set === set && run.cost === cost) {
+      run.count += 1
+      this.#numbers[run.end - 1] = run.count
+      return
+    }
+    const end = this.#numbers.push(TAKE_PLAIN, key, set, cost, 1)
+    this.#run = { key, set, cost, count: 1, end }
   }
 
   /** Gives do not depend on each other: each is told by itself. */
@@ -300,7 +327,7 @@ export class ReplyDecoder {
     const algorithm = PACKED[limit.algorithm]
     const state = stateNow(limit, this.#nowUs, x, y)
     const used = algorithm.used(limit, state, this.#nowUs)
-    const delayUs = units > 0 ? delayBefore(algorithm, limit, state, units) : 0
+    const delayUs = units > 0 ? delayBefore(limit, state, units) : 0
     return grantOf(algorithm, charge, state, this.#nowUs, used, short, units, delayUs, undefined)
   }
 
@@ -330,9 +357,10 @@ const TOLD: Pick<Algorithm<Told>, 'waitUs' | 'resetUs'> = {
 /** A state as of now needs no time of its own: it follows from now. */
 function stateNow(limit: PackedLimit, nowUs: number, x: number, y: number): PackedState {
   const at = isBucket(limit.algorithm) ? Math.floor(nowUs / limit.tickUs) : windowIndex(limit, nowUs)
-  return Object.assign(freshPacked(), { at, x, y })
+  return { at, x, y }
 }
 
-function delayBefore(algorithm: Algorithm<PackedState>, limit: PackedLimit, state: PackedState, units: number): number {
-  return algorithm.delayUs(limit, { ...state, x: state.x - units * limit.unitParts })
+function delayBefore(limit: PackedLimit, state: PackedState, units: number): number {
+  if (limit.algorithm !== 'leaky_bucket') return 0 // nobody else delays
+  return PACKED.leaky_bucket.delayUs(limit, { ...state, x: state.x - units * limit.unitParts })
 }

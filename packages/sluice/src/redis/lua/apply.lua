@@ -10,8 +10,8 @@
                       shape: the first six, and hold if it is not 0, as one text
                       hold: how long units may be on lease, in ticks; 0: they may not
              set      limits that some requests meet together, all of other buckets
-             numbers  per request: verb 4, key, set, cost (a plain take: of packed buckets in one value, all enforced,
-                      of one cost, without op id and details), or
+             numbers  per request: verb 4, key, set, cost, count (as many plain takes: of packed buckets in one value,
+                      all enforced, of one cost, without op id and details; each is of the next key), or
                       verb 6, key, set, cost, then per limit of the set max, kind, number of gives, and per give three
                       numbers, as below (a take of a lease), or
                       verb 7, key, set of one, and three numbers, as below (a give to a packed bucket), or
@@ -26,7 +26,7 @@
                           and unless that is negative: replayed (0, 1), then per part short (0 no, 1 now, 2 never,
                           3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
-             verb 4       x of each bucket, when it was granted and nothing is on lease; or -1, then as for a take
+             verb 4       x of each bucket, if it was granted and nothing is on lease; or -1, then as for a take
              verb 6       status (1, 0), then per limit units, x, y; or -1, then as for a give and as for a take
              give, reset  status (1, or negative), also of verb 7
 
@@ -87,8 +87,9 @@ local function decide_all()
   while at < last do
     local verb = numbers[at]
     if verb == 4 then
-      take_plain(numbers[at + 1], numbers[at + 2], numbers[at + 3], at_length)
-      at = at + 4
+      local key, set, cost, count = numbers[at + 1], numbers[at + 2], numbers[at + 3], numbers[at + 4]
+      for each = key, key + count - 1 do take_plain(each, set, cost, at_length) end
+      at = at + 5
     elseif verb == 6 then
       at = take_leased(at, lease_at_length)
     elseif verb == 7 then

@@ -5,8 +5,9 @@ local TOKEN, LEAKY, FIXED, SLIDING, LOG, CONCURRENCY = 1, 2, 3, 4, 5, 6
 local STATE_MAX = 4503599627370495
 local SLIDING_MAX = 67108863
 
--- The TTL of a value is set anew at the first change in each of these periods, and covers all that can happen in it.
-local PERIOD_US = 15000000
+-- The TTL of a value is set anew at the first change in each period of a bucket, and covers all that can happen in it.
+-- A period is this share of the time that an empty bucket takes to fill, so no value outlives its use by much more.
+local PERIOD_SHARE, PERIOD_MIN_US = 1 / 8, 15000000
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
@@ -30,17 +31,19 @@ local function ends_us(code, tick, a, b, at, x)
   return (at + (code == SLIDING and 2 or 1)) * a * tick
 end
 
+-- In ticks, of a bucket.
+local function ttl_period(limit) return max(PERIOD_MIN_US / limit[4], limit[3] * limit[5] / limit[6] * PERIOD_SHARE) end
+
 -- Behind the numbers, name and shape of a limit: how long units may be on lease, in ticks, and what is worked out
--- once per batch: where a state stands now, how many parts a
--- bucket holds, where a state stood when the present period of TTLs began, and which limit it is.
+-- once per batch: where a state stands now, how many parts a bucket holds, where a state stood when the present period
+-- of TTLs began, and which limit it is.
 local HOLD, NOW_AT, FULL, PERIOD_AT, INDEX = 9, 10, 11, 12, 13
 local function prepare_limits()
-  local period_us = floor(now_us / PERIOD_US) * PERIOD_US
   for i = 1, #limits do
     local limit = limits[i]
     limit[NOW_AT] = position(limit[2], limit[4], limit[5], now_us)
     limit[FULL] = limit[3] * limit[5]
-    limit[PERIOD_AT] = period_us / limit[4]
+    if limit[2] <= LEAKY then limit[PERIOD_AT] = limit[NOW_AT] - limit[NOW_AT] % ttl_period(limit) end
     limit[INDEX] = i
   end
   for i = 1, #sets do

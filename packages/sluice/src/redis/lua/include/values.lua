@@ -19,7 +19,7 @@ local THREE_STATES = '<I7I7I4I7I7I4I7I7I4'
 -- generation, code, capacity, tick, a, b and, where units may be on lease, hold, in base 36.
 local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$'
 
-local pack, unpack_struct = struct.pack, struct.unpack
+local pack, unpack_struct, call, keys = struct.pack, struct.unpack, redis.call, KEYS
 
 -- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/plain.lua}.
 local TEXT, COUNT, NAMES, SHAPES, SEATS, FINDS = 1, 2, 3, 4, 5, 6
@@ -57,8 +57,8 @@ end
 -- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
 local function outlives_ttl(limit, old_at, at, x)
   if limit[2] > LEAKY then return at ~= old_at end
-  local tick = limit[4]
-  return at < old_at or x > limit[3] * limit[5] or floor(old_at * tick / PERIOD_US) ~= floor(at * tick / PERIOD_US)
+  local period = ttl_period(limit)
+  return at < old_at or x > limit[3] * limit[5] or floor(old_at / period) ~= floor(at / period)
 end
 
 -- The numbers of a shape, laid out as in a limit. An error when it is none.
@@ -162,15 +162,16 @@ end
 
 -- In whole seconds, so that there are few.
 local function write(key, text, ends)
-  redis.call('SETEX', key, digits(max(1, ceil((ends - now_us + SLACK_US) / 1000000))), text)
+  call('SETEX', key, digits(max(1, ceil((ends - now_us + SLACK_US) / 1000000))), text)
 end
 
--- A bucket may be emptied at any time, so its TTL is that of an empty one.
+-- A bucket may be emptied at any time of its period, so its TTL is that of one that is emptied at the end of it.
 local function ends_and_lasts(shape, r)
   local n = numbers_of(shape)
   local code, at, x = n[2], states[r], states[r + 1]
-  local full = code <= LEAKY and max(x, n[3] * n[5]) or 0
-  return ends_us(code, n[4], n[5], n[6], at, x), ends_us(code, n[4], n[5], n[6], at, full)
+  local ends = ends_us(code, n[4], n[5], n[6], at, x)
+  if code > LEAKY then return ends, ends end
+  return ends, ends_us(code, n[4], n[5], n[6], at + ttl_period(n), max(x, n[3] * n[5]))
 end
 
 -- The states of some seats in a row.
@@ -197,10 +198,10 @@ local function store_whole(index, layout)
       latest = max(latest, lasts)
     end
   end
-  if kept == 0 then return redis.call('DEL', KEYS[index]) end
+  if kept == 0 then return call('DEL', keys[index]) end
   local text = kept == layout[COUNT] and layout[TEXT] or table.concat(kept_layouts)
   text = pack(LAYOUT, #text, text) .. table.concat(kept_states)
-  if aged[index] then write(KEYS[index], text, latest) else redis.call('SET', KEYS[index], text, 'KEEPTTL') end
+  if aged[index] then write(keys[index], text, latest) else call('SET', keys[index], text, 'KEEPTTL') end
 end
 
 local function store_packed(index)
@@ -213,7 +214,7 @@ local function store_packed(index)
     local r = base + 3 * low
     text = pack(STATE, states[r - 2], states[r - 1], states[r])
   end
-  redis.call('SETRANGE', KEYS[index], digits_of[offset] or digits(offset), text)
+  call('SETRANGE', keys[index], digits_of[offset] or digits(offset), text)
 end
 
 local function store_values()
