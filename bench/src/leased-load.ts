@@ -1,10 +1,11 @@
 // The load of the scenarios with leases: one process, 200 checks in flight, keys by Zipf's law, each a string of its
 // own. Those of a turn are made while the clock stands still, so that they are as warm in the caches as what a server
 // has just read from a socket. Whatever can be answered at once is; the event loop gets its turn all the same. Each
-// answer is written down, and after the round held against an exact bucket of the same limit.
+// answer is written down, with the time at which its turn began, and after the round held against an exact bucket of
+// the same limit.
 
 import { setImmediate as turn } from 'node:timers/promises'
-import { createLimiter, type Limiter, type Subject } from 'sluice'
+import { createLimiter, type Decision, type Limiter } from 'sluice'
 import { type RedisStore, redisStore } from 'sluice/redis'
 import type { Sample } from './measure.ts'
 import { clientOf } from './redis-cluster.ts'
@@ -41,11 +42,11 @@ export async function runLoad(
   let local = 0
   let waiting = 0
   let wake = () => {}
-  const ask = async (index: number, subject: Subject) => {
+  const wait = async (index: number, decision: Promise<Decision>) => {
     waiting += 1
-    const { allowed } = await limiter.check(subject)
+    const { allowed } = await decision
     waiting -= 1
-    log.add(ids[index] ?? 0, allowed)
+    log.add(ids[index] ?? 0, allowed, performance.now())
     wake()
   }
   const answer = () => new Promise<void>((resolve) => (wake = resolve))
@@ -55,11 +56,11 @@ export async function runLoad(
     const subjects = Array.from(ids.subarray(first, first + CHECKS_PER_TURN), (id) => ({ user: freshKey(id) }))
     const startedMs = performance.now()
     subjects.forEach((subject, at) => {
-      const known = limiter.checkSync(subject)
-      if (known === undefined) void ask(first + at, subject)
+      const decision = limiter.decide(subject)
+      if (decision instanceof Promise) void wait(first + at, decision)
       else {
         local += 1
-        log.add(ids[first + at] ?? 0, known.allowed)
+        log.add(ids[first + at] ?? 0, decision.allowed, startedMs)
       }
     })
     await turn()
@@ -94,10 +95,10 @@ class AnswerLog {
     this.#times = new Float64Array(length)
   }
 
-  add(id: number, allowed: boolean): void {
+  add(id: number, allowed: boolean, atMs: number): void {
     this.#ids[this.#length] = id
     this.#allowed[this.#length] = allowed ? 1 : 0
-    this.#times[this.#length] = performance.now()
+    this.#times[this.#length] = atMs
     this.#length += 1
   }
 

@@ -3,7 +3,7 @@
 
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises'
 import { Redis } from 'ioredis'
-import { createLimiter, type Limiter, type Subject } from 'sluice'
+import { createLimiter, type Limiter } from 'sluice'
 import { redisStore } from 'sluice/redis'
 import { type Contenders, withIsolated } from '../isolated.ts'
 import { alternate, type Contender, resultsOf } from '../measure.ts'
@@ -71,7 +71,8 @@ async function closedLoop(limiter: Limiter, choose: () => number): Promise<numbe
   const worker = async () => {
     for (; performance.now() < endMs; checks += 1) {
       const subject = { user: freshKey(choose()) }
-      if (limiter.checkSync(subject) === undefined) await limiter.check(subject)
+      const decision = limiter.decide(subject)
+      if (decision instanceof Promise) await decision
       if (performance.now() >= countFromMs) counted += 1
       if (checks % CHECKS_PER_TURN === 0) await turn()
     }
@@ -90,16 +91,13 @@ async function openLoop(limiter: Limiter, choose: () => number, rate: number): P
     times[answered] = performance.now() - sentMs
     answered += 1
   }
-  const check = async (subject: Subject, sentMs: number) => {
-    await limiter.check(subject)
-    told(sentMs)
-  }
   for (let elapsedMs = 0; elapsedMs < RUN_MS; elapsedMs = performance.now() - startedMs) {
     for (; sent < (elapsedMs * rate) / 1000; sent += 1) {
       const subject = { user: freshKey(choose()) }
       const sentMs = performance.now()
-      if (limiter.checkSync(subject) !== undefined) told(sentMs)
-      else void check(subject, sentMs)
+      const decision = limiter.decide(subject)
+      if (decision instanceof Promise) void decision.then(() => told(sentMs))
+      else told(sentMs)
       if (sent % CHECKS_PER_TURN === 0) await turn()
     }
     await delay(TICK_MS)

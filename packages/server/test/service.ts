@@ -122,7 +122,7 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   const shared = { limiter, metrics, log, keyHash: keyHash('a secret of tests'), trail }
   const app = await createApp({
     ...{ ...shared, live, ruleStore, store: opened, lifecycle, clock, records },
-    check: createCheck({ ...shared, ...records, answersSync: store.takeSync !== undefined }),
+    check: createCheck({ ...shared, ...records }),
     access: { adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
     clients: { ...defaults(), ...clients },
   })

@@ -301,6 +301,12 @@ describe('a limiter', () => {
     expect(store.takes).toBe(0)
     expect(await limiter.check({ user: 'u' })).toMatchObject({ allowed: true, remaining: 9 })
     expect(limiter.checkSync({})).toMatchObject({ allowed: true, ruleId: null })
+    const promise = limiter.decide({ user: 'u' })
+    expect(promise).toBeInstanceOf(Promise)
+    expect(await promise).toMatchObject({ allowed: true, remaining: 8 })
+    expect(store.takes).toBe(2)
+    expect(limiter.decide({})).toMatchObject({ allowed: true, ruleId: null })
+    expect(bench([{}]).limiter.decide({}, 'r1')).toMatchObject({ allowed: true, remaining: 9, requestId: 'r1' })
   })
 
   test('looks ahead without taking', async () => {

@@ -7,6 +7,7 @@ import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE, type Plan } fr
 import { LimiterError, optionInvalid } from './errors.ts'
 import { type HotKey, HotKeys } from './hot-keys/hot-keys.ts'
 import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
+import { andThen, type Maybe } from './maybe.ts'
 import type { RuleExplanation } from './rules/explain.ts'
 import type { Rule } from './rules/rule.ts'
 import { NOTHING_SUSPENDED, RuleSet, type Suspended } from './rules/rule-set.ts'
@@ -36,6 +37,8 @@ export interface Limiter {
   check(subject: Subject, requestId?: string): Promise<Decision>
   /** The same without waiting, or undefined when the store must be asked. */
   checkSync(subject: Subject, requestId?: string): Decision | undefined
+  /** The same at once where that can be, and promised where the store must be asked: for hot paths. */
+  decide(subject: Subject, requestId?: string): Maybe<Decision>
   /** What a check would answer; consumes nothing. */
   peek(subject: Subject): Promise<Decision>
   /** What a check would answer, and what every rule makes of the request; consumes nothing. */
@@ -127,6 +130,12 @@ class RuleLimiter implements Limiter, Decider {
     const plan = this.#plan(subject, requestId)
     const taken = this.#known(plan) ?? this.#store.takeSync?.(plan)
     return taken && this.#decide(plan, taken, requestId)
+  }
+
+  decide(subject: Subject, requestId?: string): Maybe<Decision> {
+    const plan = this.#plan(subject, requestId)
+    const taken = this.#known(plan) ?? this.#store.take(plan)
+    return andThen(taken, (known) => this.#decide(plan, known, requestId))
   }
 
   async peek(subject: Subject): Promise<Decision> {

@@ -209,7 +209,7 @@ test.each([60, 3600, 86_400])('no bucket of a window of %d s is forgotten before
     if (step > 0) await admin.pexpire('sl:{user:ttl}', lifeMs - sinceMs) // the clock of Redis itself did not move
     const { resetAfterMs } = await limiter.check({ user: 'ttl', cost: 1 + ((step * 13) % 29) })
     lifeMs = await admin.pttl('sl:{user:ttl}')
-    expect(lifeMs).toBeGreaterThan(resetAfterMs)
+    expect(lifeMs).toBeGreaterThan(resetAfterMs ?? Number.NaN)
     expect(lifeMs, 'and not kept much longer than it may matter').toBeLessThan(1.13 * windowMs + 80_000)
   }
   await limiter.close()

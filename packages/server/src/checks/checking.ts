@@ -13,8 +13,6 @@ export type CheckParts = {
   readonly metrics: Metrics
   readonly log: Log
   readonly keyHash: KeyHash
-  /** Whether the store can answer at once. */
-  readonly answersSync: boolean
   readonly trail: DecisionTrail
   /** Undefined: nobody writes refusals down. */
   readonly violations: ViolationLog | undefined
@@ -23,7 +21,7 @@ export type CheckParts = {
 export type Check = (subject: Subject, requestId?: string) => Decision | Promise<Decision>
 
 export function createCheck(parts: CheckParts): Check {
-  const { limiter, metrics, log, keyHash, answersSync, trail, violations } = parts
+  const { limiter, metrics, log, keyHash, trail, violations } = parts
   const hasShadow = shadowsOf(limiter)
   const logsRefusals = log.isLevelEnabled('debug')
   const record = (subject: Subject, decision: Decision, startedMs: number) => {
@@ -37,9 +35,9 @@ export function createCheck(parts: CheckParts): Check {
   }
   return (subject, requestId) => {
     const startedMs = performance.now()
-    const decision = answersSync ? limiter.checkSync(subject, requestId) : undefined
-    if (decision !== undefined) return record(subject, decision, startedMs)
-    return limiter.check(subject, requestId).then((later) => record(subject, later, startedMs))
+    const decision = limiter.decide(subject, requestId)
+    if (decision instanceof Promise) return decision.then((later) => record(subject, later, startedMs))
+    return record(subject, decision, startedMs)
   }
 }
 

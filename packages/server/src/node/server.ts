@@ -68,7 +68,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, keyHash: keyHash(settings.keySecret) }
     const access = { adminToken, checksAreOpen: checksAreOpen(settings) }
     const trail = new DecisionTrail(systemClock)
-    const check = createCheck({ ...shared, ...records, trail, answersSync: store.store.takeSync !== undefined })
+    const check = createCheck({ ...shared, ...records, trail })
     const tls = tlsOptions(settings)
     const app = await createApp({ ...shared, check, records, trail, access, tls, clients: settings })
     closers.push(() => closeWithin(app, closeMsMax))

@@ -3,7 +3,7 @@
 // set aside goes back if it refuses. The bounds are in algorithms/lease-terms.ts.
 
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
-import { promised } from '../maybe.ts'
+import { andThen, type Maybe, promised } from '../maybe.ts'
 import { giveQuietly } from '../store/give-quietly.ts'
 import {
   type BucketName,
@@ -16,7 +16,7 @@ import {
   type Take,
   type Taken,
 } from '../store/store.ts'
-import { chargedLimit } from './lease.ts'
+import { asCharged, chargedLimit, isStrict } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
 import { canPay, grantOf, isRefused, LeasedTaken, spentInShadow, withoutHeld } from './leased-answers.ts'
 
@@ -78,7 +78,9 @@ class LeaseStore implements LeasingStore {
   take(take: Take): Taken | Promise<Taken> {
     const known = this.takeSync(take)
     if (known !== undefined) return known
-    const answer = this.#answerToOthers(take.charges)
+    const rows = take.charges.map((charge) => this.#table.rowOf(charge))
+    if (rows.every((row) => row < 0) && take.charges.every(isStrict)) return this.#askPlainly(take)
+    const answer = this.#answerToOthers(rows)
     return answer === undefined ? this.#ask(take) : this.#wait(take, answer)
   }
 
@@ -170,12 +172,14 @@ class LeaseStore implements LeasingStore {
     const rows = charges.map((charge) => this.#table.rowOf(charge))
     const nowUs = this.#clock.nowUs()
     const nowMs = nowUs / 1000
-    const refused = (row: number, charge: Charge) => row >= 0 && isRefused(this.#table.at(row), charge, nowMs)
-    if (charges.some((charge, index) => refused(rows[index] as number, charge))) {
-      return this.#refusal(charges, rows, nowUs)
+    let paid = 0
+    for (const [index, row] of rows.entries()) {
+      if (row < 0) continue
+      const charge = charges[index] as Charge // one per row
+      const lease = this.#table.at(row)
+      if (isRefused(lease, charge, nowMs)) return this.#refusal(charges, rows, nowUs)
+      if (canPay(lease, charge, nowMs)) paid += 1
     }
-    const payable = (row: number, charge: Charge) => row >= 0 && canPay(this.#table.at(row), charge, nowMs)
-    const paid = charges.filter((charge, index) => payable(rows[index] as number, charge)).length
     if (paid === 0) return this.#storeAtOnce(charges)
     if (paid < charges.length) return undefined
     const grants = charges.map((charge, index) => this.#pay(rows[index] as number, charge, nowMs))
@@ -209,12 +213,9 @@ class LeaseStore implements LeasingStore {
     return grantOf(lease, min, false, lease.spend(min, nowMs), nowMs)
   }
 
-  #answerToOthers(charges: readonly Charge[]): Promise<unknown> | undefined {
-    for (const charge of charges) {
-      const answer = this.#table.askingOf(this.#table.rowOf(charge))
-      if (answer !== undefined) return answer
-    }
-    return undefined
+  #answerToOthers(rows: readonly number[]): Promise<unknown> | undefined {
+    const row = rows.find((each) => this.#table.askingOf(each) !== undefined)
+    return row === undefined ? undefined : this.#table.askingOf(row)
   }
 
   /**
@@ -228,7 +229,7 @@ class LeaseStore implements LeasingStore {
       await answer.catch(() => undefined) // whoever asked is told
       const known = this.takeSync(take)
       if (known !== undefined) return known
-      answer = this.#answerToOthers(take.charges)
+      answer = this.#answerToOthers(take.charges.map((charge) => this.#table.rowOf(charge)))
     }
     return this.#ask({ ...take, askedMs })
   }
@@ -256,6 +257,17 @@ class LeaseStore implements LeasingStore {
     if (asked.length === 0 && gives.length > 0) void this.#giveBack(gives)
     if (asked.length === 0) return
     this.#fetch({ charges: asked.map(({ ask }) => ask), gives }, asked, nowMs, [], NOTHING_PAID).catch(() => {})
+  }
+
+  /** For what nothing is held of, and nothing known. */
+  #askPlainly(take: Take): Maybe<Taken> {
+    this.#counts.asked += 1
+    const sentMs = this.#nowMs()
+    return andThen(this.#store.take(take), (taken) => {
+      const unknown = (charge: Charge) => ({ bucket: charge, ask: charge, row: -1 })
+      if (!taken.granted) this.#keep(taken, take.charges.map(unknown), ABOUT_TO_ASK, sentMs)
+      return taken
+    })
   }
 
   /** Sets aside what leases can pay and asks the store for the rest. */
@@ -383,9 +395,4 @@ class LeaseStore implements LeasingStore {
     }
     await Promise.all(given)
   }
-}
-
-/** A bucket as the store knows it. */
-function asCharged<B extends BucketName>(bucket: B): B {
-  return { ...bucket, limit: chargedLimit(bucket.limit) }
 }

@@ -22,8 +22,11 @@ export class LeaseTable {
   readonly #buckets: (BucketName | undefined)[] = []
   readonly #freeRows: number[] = []
   readonly #index = new LeaseIndex()
-  /** Rows for which the store is being asked: they stay where they are. */
-  readonly #asking = new Map<number, Promise<unknown>>()
+  /**
+   * By row: what the store is being asked for it. Such rows stay where they are. A Map would be simpler, but leaves a
+   * table behind each time it grows, which keeps alive what it held: that was most of what V8 had to collect at length.
+   */
+  readonly #asking: (Promise<unknown> | undefined)[] = []
   readonly #lease = new Lease()
   #sweptTo = 0
   #droppedTo = 0
@@ -46,6 +49,7 @@ export class LeaseTable {
     const row = this.#freeRows.pop() ?? this.#buckets.length
     if (row === this.#chunks.length * CHUNK_ROWS) this.#chunks.push(new Float64Array(CHUNK_ROWS * ROW_LENGTH))
     this.#buckets[row] = { limit, owner, detail }
+    this.#asking[row] = undefined
     this.at(row).clear()
     this.#index.set(bucket, row, nowMs)
     this.count += 1
@@ -65,21 +69,23 @@ export class LeaseTable {
 
   /** While the store is asked for more: whoever needs some waits for it instead of asking as well. */
   askingOf(row: number): Promise<unknown> | undefined {
-    return this.#asking.get(row)
+    return this.#asking[row]
   }
 
   ask(row: number, answer: Promise<unknown>): void {
-    this.#asking.set(row, answer)
+    this.#asking[row] = answer
   }
 
   /** The answer has come. False when the lease was forgotten meanwhile, and perhaps made anew. */
   answered(row: number, answer: Promise<unknown>): boolean {
-    return this.#asking.get(row) === answer && this.#asking.delete(row)
+    if (this.#asking[row] !== answer) return false
+    this.#asking[row] = undefined
+    return true
   }
 
   /** What is being asked for right now. */
-  asking(): Iterable<Promise<unknown>> {
-    return this.#asking.values()
+  asking(): Promise<unknown>[] {
+    return this.#asking.filter((answer) => answer !== undefined)
   }
 
   delete(bucket: BucketName): void {
@@ -96,7 +102,7 @@ export class LeaseTable {
       if (bucket === undefined) continue
       const lease = this.at(this.#sweptTo)
       lease.settle(bucket, nowMs, 'sweeping', gives)
-      if (lease.isIdle(bucket, nowMs) && !this.#asking.has(this.#sweptTo)) this.#remove(this.#sweptTo, bucket)
+      if (lease.isIdle(bucket, nowMs) && this.#asking[this.#sweptTo] === undefined) this.#remove(this.#sweptTo, bucket)
     }
     return gives
   }
@@ -118,7 +124,7 @@ export class LeaseTable {
     let least = Number.POSITIVE_INFINITY
     for (let looked = 0; looked < DROP_CHOICES; looked += 1) {
       this.#droppedTo = (this.#droppedTo + 1) % this.#buckets.length
-      if (this.#buckets[this.#droppedTo] === undefined || this.#asking.has(this.#droppedTo)) continue
+      if (this.#buckets[this.#droppedTo] === undefined || this.#asking[this.#droppedTo] !== undefined) continue
       const held = this.at(this.#droppedTo).held(nowMs)
       if (held >= least) continue
       least = held
@@ -134,7 +140,7 @@ export class LeaseTable {
   #remove(row: number, bucket: BucketName): void {
     this.#index.delete(bucket)
     this.#buckets[row] = undefined
-    this.#asking.delete(row)
+    this.#asking[row] = undefined
     this.#freeRows.push(row)
     this.count -= 1
   }

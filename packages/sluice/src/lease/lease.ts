@@ -290,6 +290,16 @@ export function chargedLimit(limit: Limit): Limit {
   return limit.lease === undefined ? limit : limit.lease.charged
 }
 
+/** A bucket as the store knows it. */
+export function asCharged<B extends BucketName>(bucket: B): B {
+  return isStrict(bucket) ? bucket : { ...bucket, limit: chargedLimit(bucket.limit) }
+}
+
+/** Whether nothing may be held of a bucket. */
+export function isStrict({ limit }: BucketName): boolean {
+  return limit.lease === undefined
+}
+
 function ttlMsOf(terms: LeaseTerms | undefined): number {
   return terms === undefined ? REFUSED_MS : terms.ttlUs / 1000
 }

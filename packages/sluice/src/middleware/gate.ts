@@ -56,9 +56,7 @@ export function createGate<Req>(options: RateLimitOptions<Req>): Gate<Req> {
     used()
     if (trustProxy === undefined) warnOfProxies(http)
     const subject = subjectFor(request, http, subjectOf(http, proxies))
-    return andThen(subject, (known) =>
-      andThen(limiter.checkSync(known) ?? limiter.check(known), (decision) => answer(decision, request, http)),
-    )
+    return andThen(subject, (known) => andThen(limiter.decide(known), (decision) => answer(decision, request, http)))
   }
 }
 
