@@ -18,7 +18,7 @@ export type Script = { readonly text: string; readonly sha1: string }
 `
 
 /** `local NAME = 1`, or several names and literals in a line. */
-const CONSTANT = `-?\\d+|'[^']*'`
+const CONSTANT = `-?\\d+(?:\\.\\d+)?|'[^']*'`
 const CONSTANTS = new RegExp(`^local ([A-Z][A-Z_]*(?:, [A-Z][A-Z_]*)*) = ((?:${CONSTANT})(?:, (?:${CONSTANT}))*)$`)
 
 try {

@@ -370,7 +370,8 @@ class LeaseStore implements LeasingStore {
       next += 1
       return grant.units > charge.max ? withoutHeld(grant, charge.min) : grant
     })
-    return { ...taken, grants }
+    const { granted, nowUs, source, replayed, undo } = taken
+    return { granted, nowUs, grants, source, replayed, undo }
   }
 
   /** What was set aside goes back where it came from. */

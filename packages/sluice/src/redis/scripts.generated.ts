@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '94c63d67d8603f7d7277b42c76c61c6deecb07dc',
+  sha1: 'ef26e59a8c2fea86eebd46810a41d5ad92ff0b74',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -45,12 +45,17 @@ export const APPLY: Script = {
 
 -- The TTL of a value is set anew at the first change in each period of a bucket, and covers all that can happen in it.
 -- A period is this share of the time that an empty bucket takes to fill, so no value outlives its use by much more.
-local PERIOD_SHARE, PERIOD_MIN_US = 1 / 8, 15000000
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
+local call, keys = redis.call, KEYS
+
 local limits, sets, texts, numbers, raw, now_us
+-- The numbers of shapes, laid out as those of limits, which have one each.
+local numbers_by_shape = {}
 local reply, said = {}, 0
+-- Does at length, by name, what a short way cannot: see apply.lua.
+local at_length
 
 local function say(number)
   said = said + 1
@@ -63,14 +68,8 @@ local function position(code, tick, a, us)
   return floor(us / (a * tick))
 end
 
--- When a state, as it was stored, ends to matter.
-local function ends_us(code, tick, a, b, at, x)
-  if code <= 2 then return (at + ceil(x / b)) * tick end
-  return (at + (code == 4 and 2 or 1)) * a * tick
-end
-
 -- In ticks, of a bucket.
-local function ttl_period(limit) return max(PERIOD_MIN_US / limit[4], limit[3] * limit[5] / limit[6] * PERIOD_SHARE) end
+local function ttl_period(limit) return max(15000000 / limit[4], limit[3] * limit[5] / limit[6] * 0.125) end
 
 -- Behind the numbers, name and shape of a limit: how long units may be on lease, in ticks, and what is worked out
 -- once per batch: where a state stands now, how many parts a bucket holds, where a state stood when the present period
@@ -82,6 +81,7 @@ local function prepare_limits()
     limit[11] = limit[3] * limit[5]
     if limit[2] <= 2 then limit[12] = limit[10] - limit[10] % ttl_period(limit) end
     limit[13] = i
+    numbers_by_shape[limit[8]] = limit
   end
   for i = 1, #sets do
     local set = sets[i]
@@ -102,7 +102,7 @@ end
 -- at and x of 7 bytes and y of 4: states can be written alone, in their place.
 -- generation, code, capacity, tick, a, b and, where units may be on lease, hold, in base 36.
 
-local pack, unpack_struct, call, keys = struct.pack, struct.unpack, redis.call, KEYS
+local pack, unpack_struct = struct.pack, struct.unpack
 
 -- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/plain.lua}.
 local layouts = {}
@@ -114,14 +114,8 @@ local layout_by_key, bases = {}, {}
 -- Keys that have changed; by key the first seat that did, the last one if that is another, whether the layout did, and
 -- whether the TTL must be set. Tables grow with each new entry, and growing costs: what is rare has a table of its own.
 local dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
-local numbers_by_shape, digits_of, state_formats = {}, {}, {}
+local digits_of, state_formats = {}, {}
 local guarded = false
-
-local function start_again()
-  layout_by_key, bases = {}, {}
-  dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
-  reply, said, guarded = {}, 0, true
-end
 
 -- \`seat\`: the bucket whose state changed.
 local function mark_dirty(key, seat)
@@ -134,13 +128,6 @@ local function mark_dirty(key, seat)
   elseif seat > (highs[key] or low) then
     highs[key] = seat
   end
-end
-
--- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
-local function outlives_ttl(limit, old_at, at, x)
-  if limit[2] > 2 then return at ~= old_at end
-  local period = ttl_period(limit)
-  return at < old_at or x > limit[3] * limit[5] or floor(old_at / period) ~= floor(at / period)
 end
 
 -- The numbers of a shape, laid out as in a limit. An error when it is none.
@@ -217,22 +204,6 @@ local function extend(key, layout)
   layout_by_key[key], relaid[key] = layout, true
 end
 
--- Adds a bucket to a value and returns its seat.
-local function add_bucket(key, name, shape)
-  local layout = layout_of(layout_by_key[key][1] .. bucket_text(name, shape))
-  extend(key, layout)
-  return layout[2]
-end
-
--- The limit that wrote a bucket has become another one.
-local function reshape(key, seat, shape)
-  local layout, texts_of = layout_by_key[key], {}
-  for i = 1, layout[2] do
-    texts_of[i] = bucket_text(layout[3][i], i == seat and shape or layout[4][i])
-  end
-  layout_by_key[key], relaid[key] = layout_of(table.concat(texts_of)), true
-end
-
 -- A number as text. There are few of them: each is made once, where formatting all would cost more than the rest.
 local function digits(number)
   local known = digits_of[number]
@@ -240,20 +211,6 @@ local function digits(number)
   known = string.format('%.0f', number)
   digits_of[number] = known
   return known
-end
-
--- In whole seconds, so that there are few.
-local function write(key, text, ends)
-  call('SETEX', key, digits(max(1, ceil((ends - now_us + 60000000) / 1000000))), text)
-end
-
--- A bucket may be emptied at any time of its period, so its TTL is that of one that is emptied at the end of it.
-local function ends_and_lasts(shape, r)
-  local n = numbers_of(shape)
-  local code, at, x = n[2], states[r], states[r + 1]
-  local ends = ends_us(code, n[4], n[5], n[6], at, x)
-  if code > 2 then return ends, ends end
-  return ends, ends_us(code, n[4], n[5], n[6], at + ttl_period(n), max(x, n[3] * n[5]))
 end
 
 -- The states of some seats in a row.
@@ -267,40 +224,17 @@ local function states_text(base, low, high)
   return pack(format, unpack(states, base + 3 * low - 2, base + 3 * high))
 end
 
--- Buckets that have not mattered for a while are left out when a value is written whole.
-local function store_whole(index, layout)
-  local base, kept, kept_layouts, kept_states, latest = bases[index], 0, {}, {}, 0
-  for seat = 1, layout[2] do
-    local shape = layout[4][seat]
-    local ends, lasts = ends_and_lasts(shape, base + 3 * seat - 2)
-    if ends + 60000000 >= now_us then
-      kept = kept + 1
-      kept_layouts[kept] = bucket_text(layout[3][seat], shape)
-      kept_states[kept] = states_text(base, seat, seat)
-      latest = max(latest, lasts)
-    end
-  end
-  if kept == 0 then return call('DEL', keys[index]) end
-  local text = kept == layout[2] and layout[1] or table.concat(kept_layouts)
-  text = pack('<I3c0', #text, text) .. table.concat(kept_states)
-  if aged[index] then write(keys[index], text, latest) else call('SET', keys[index], text, 'KEEPTTL') end
-end
-
-local function store_packed(index)
-  local layout, low, high = layout_by_key[index], lows[index], highs[index]
-  if aged[index] or relaid[index] then return store_whole(index, layout) end
-  local base, offset, text = bases[index], 3 + #layout[1] + 18 * (low - 1)
+-- Writes the states that changed, in their place.
+local function store_states(key)
+  local low, high, base = lows[key], highs[key], bases[key]
+  local offset, text = 3 + #layout_by_key[key][1] + 18 * (low - 1)
   if high then
     text = states_text(base, low, high)
   else
     local r = base + 3 * low
     text = pack('<I7I7I4', states[r - 2], states[r - 1], states[r])
   end
-  call('SETRANGE', keys[index], digits_of[offset] or digits(offset), text)
-end
-
-local function store_values()
-  for i = 1, dirty_count do store_packed(dirty_keys[i]) end
+  call('SETRANGE', keys[key], digits_of[offset] or digits(offset), text)
 end
 --[[
   The plain take, which most requests are: of packed buckets in one value, all enforced, of one cost.
@@ -309,7 +243,7 @@ end
 -- (another one when it has not), and the first and the last of the seats. False when another limit wrote one of them,
 -- or there would be too many.
 local function find_set(layout, set)
-  local found, text, count = {}, layout[1], layout[2]
+  local found, text, count, low, high = {}, layout[1], layout[2], 1024, 0
   for i = 1, #set do
     local limit = set[i]
     local seat = layout[5][limit[7]]
@@ -319,10 +253,10 @@ local function find_set(layout, set)
     elseif layout[4][seat] ~= limit[8] then
       return false
     end
-    found[i] = seat
+    found[i], low, high = seat, min(low, seat), max(high, seat)
   end
   if count > 1024 then return false end
-  found[#set + 1], found[#set + 2], found[#set + 3] = layout_of(text), min(unpack(found)), max(unpack(found))
+  found[#set + 1], found[#set + 2], found[#set + 3] = layout_of(text), low, high
   return found
 end
 
@@ -344,9 +278,9 @@ local new_xs = {}
 
 -- Granted by new buckets or by buckets that the same limits wrote; anything else goes \`at_length\`. The maths of
 -- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
-local function take_plain(key, set_index, cost, at_length)
+local function take_plain(key, set_index, cost)
   local set, found, layout = sets[set_index], seats_at(key, set_index)
-  if not found then return at_length(key, set, cost) end
+  if not found then return at_length('plain', key, set, cost) end
 
   local count, base, old_count, renews = #set, bases[key], layout[2], false
   for i = 1, count do
@@ -356,18 +290,18 @@ local function take_plain(key, set_index, cost, at_length)
       local r = base + 3 * seat
       at, x = states[r - 2], states[r - 1]
       -- Some of it is on lease: that takes more to tell.
-      if code <= 2 and states[r] ~= 0 then return at_length(key, set, cost) end
+      if code <= 2 and states[r] ~= 0 then return at_length('plain', key, set, cost) end
     end
-    if at > now then return at_length(key, set, cost) end
+    if at > now then return at_length('plain', key, set, cost) end
     if code <= 2 then
       x = x - (now - at) * limit[6]
       x = (x > 0 and x or 0) + cost * limit[5]
-      if x > limit[11] then return at_length(key, set, cost) end
+      if x > limit[11] then return at_length('plain', key, set, cost) end
       if at < limit[12] then renews = true end
     else
       if at ~= now then x, renews = 0, true end
       x = x + cost
-      if code ~= 3 or x > limit[3] then return at_length(key, set, cost) end
+      if code ~= 3 or x > limit[3] then return at_length('plain', key, set, cost) end
     end
     new_xs[i] = x
   end
@@ -386,14 +320,16 @@ local function take_plain(key, set_index, cost, at_length)
   mark_dirty(key, found[count + 2])
   if count > 1 then mark_dirty(key, found[count + 3]) end
 end
+
+-- What only some batches need is made by the first request that does: making functions is most of what a call costs
+-- before its first request.
+local function make_leased()
 --[[
   The take of a lease: of packed buckets in one value, each enforced or held ahead of need, of one cost, asking for more
   than is needed now. What became of units that were charged before is told along with it.
 ]]
 -- y of a token bucket is the units on lease of the epoch before times this, and those of this one.
-local HELD_MAX = 65536 - 1
 -- Of the capacity, over all nodes.
-local HELD_SHARE = 0.75
 
 -- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × BEFORE + those of this one.
 local function owed_after(ticks, a, b, x, held)
@@ -406,7 +342,7 @@ end
 local function held_room(limit, y)
   if limit[9] == 0 then return limit[3] end
   local current = y % 65536
-  return max(0, min(HELD_MAX, floor(limit[3] * HELD_SHARE) - (y - current) / 65536) - current)
+  return max(0, min(65535, floor(limit[3] * 0.75) - (y - current) / 65536) - current)
 end
 
 local function advanced_held(now, a, b, hold, at, x, y)
@@ -518,10 +454,10 @@ end
 
 -- \`first\`: where the request begins. Returns where the next one does. What another limit wrote, what a clock that
 -- stepped back left ahead of now, and costs above the limit go \`at_length\`.
-local function take_leased(first, at_length)
+local function take_leased(first)
   local key, set_index, low = numbers[first + 1], numbers[first + 2], numbers[first + 3]
   local found, layout = seats_at(key, set_index)
-  if not found then return at_length(first) end
+  if not found then return at_length('leased', first) end
   local set, base, all, i = sets[set_index], bases[key], true, first + 4
   for part = 1, #set do
     local at, x, y, granted = 0, 0, 0
@@ -530,7 +466,7 @@ local function take_leased(first, at_length)
       at, x, y = states[r - 2], states[r - 1], states[r]
     end
     granted, i = decide_part(part, set[part], at, x, y, low, i)
-    if granted == nil then return at_length(first) end
+    if granted == nil then return at_length('leased', first) end
     all = all and granted
   end
   if all and found[#set + 1] ~= layout then extend(key, found[#set + 1]) end
@@ -547,16 +483,19 @@ local function take_leased(first, at_length)
   return i
 end
 
--- What came back of one bucket, or is on lease no more.
-local function give_plain(first, at_length)
-  local key, set_index = numbers[first + 1], numbers[first + 2]
+-- What came back of one bucket, or is on lease no more. Also returns where the next request begins.
+local function give_plain(first)
+  local key, set_index, next_at = numbers[first + 1], numbers[first + 2], first + 6
   local found, layout = seats_at(key, set_index)
-  if not found then return at_length(first) end
+  if not found then return at_length('given', first, next_at) end
   local limit, seat = sets[set_index][1], found[1]
-  if seat > layout[2] then return say(1) end -- to what is as good as new there is nothing to give
+  if seat > layout[2] then -- to what is as good as new there is nothing to give
+    say(1)
+    return next_at
+  end
   local r = bases[key] + 3 * seat
   local at, units, settled = states[r - 2], numbers[first + 3], numbers[first + 5]
-  if at > limit[10] then return at_length(first) end
+  if at > limit[10] then return at_length('given', first, next_at) end
   local x, y = brought_to_now(limit, at, states[r - 1], states[r])
   if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[9] > 0)) then
     next_xs[1], next_ys[1] = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y, units,
@@ -564,10 +503,60 @@ local function give_plain(first, at_length)
     write_part(key, seat, limit, 1)
   end
   say(1)
+  return next_at
+end
+  return { take_leased, give_plain, held_room, advanced_held, refunded }
 end
 
--- What only some batches need. Making functions is most of what a call costs before its first request.
+local function make_whole()
+--[[
+  Writing values whole, with their time to live: where buckets are new, or in use in another period.
+]]
+-- When a state, as it was stored, ends to matter.
+local function ends_us(code, tick, a, b, at, x)
+  if code <= 2 then return (at + ceil(x / b)) * tick end
+  return (at + (code == 4 and 2 or 1)) * a * tick
+end
+
+-- In whole seconds, so that there are few.
+local function write(key, text, ends)
+  call('SETEX', key, digits(max(1, ceil((ends - now_us + 60000000) / 1000000))), text)
+end
+
+-- A bucket may be emptied at any time of its period, so its TTL is that of one that is emptied at the end of it.
+local function ends_and_lasts(shape, r)
+  local n = numbers_of(shape)
+  local code, at, x = n[2], states[r], states[r + 1]
+  local ends = ends_us(code, n[4], n[5], n[6], at, x)
+  if code > 2 then return ends, ends end
+  return ends, ends_us(code, n[4], n[5], n[6], at + ttl_period(n), max(x, n[3] * n[5]))
+end
+
+-- Buckets that have not mattered for a while are left out when a value is written whole.
+local function store_whole(index, layout)
+  local base, kept, kept_layouts, kept_states, latest = bases[index], 0, {}, {}, 0
+  for seat = 1, layout[2] do
+    local shape = layout[4][seat]
+    local ends, lasts = ends_and_lasts(shape, base + 3 * seat - 2)
+    if ends + 60000000 >= now_us then
+      kept = kept + 1
+      kept_layouts[kept] = bucket_text(layout[3][seat], shape)
+      kept_states[kept] = states_text(base, seat, seat)
+      latest = max(latest, lasts)
+    end
+  end
+  if kept == 0 then return call('DEL', keys[index]) end
+  local text = kept == layout[2] and layout[1] or table.concat(kept_layouts)
+  text = pack('<I3c0', #text, text) .. table.concat(kept_states)
+  if aged[index] then write(keys[index], text, latest) else call('SET', keys[index], text, 'KEEPTTL') end
+end
+  return { store_whole, write }
+end
+
+local leased, whole, verbs
 local function make_verbs()
+  leased, whole = leased or make_leased(), whole or make_whole()
+  local held_room, advanced_held, refunded, write = leased[3], leased[4], leased[5], whole[2]
 --[[
   Algorithms of three numbers: token bucket, leaky bucket, fixed window, sliding window. The TypeScript in
   src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
@@ -777,9 +766,9 @@ local function store_lists()
     local key = dirty_lists[i]
     local list, code = listed_values[key], list_codes[key]
     if is_live_list(code, list) then
-      write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
+      write(keys[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else
-      redis.call('DEL', KEYS[key])
+      call('DEL', keys[key])
     end
   end
 end
@@ -794,6 +783,29 @@ local seats, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
 
 local function name_of(limit, detail)
   return detail == 0 and limit[7] or limit[7] .. '|' .. texts[detail]
+end
+
+-- Adds a bucket to a value and returns its seat.
+local function add_bucket(key, name, shape)
+  local layout = layout_of(layout_by_key[key][1] .. bucket_text(name, shape))
+  extend(key, layout)
+  return layout[2]
+end
+
+-- The limit that wrote a bucket has become another one.
+local function reshape(key, seat, shape)
+  local layout, texts_of = layout_by_key[key], {}
+  for i = 1, layout[2] do
+    texts_of[i] = bucket_text(layout[3][i], i == seat and shape or layout[4][i])
+  end
+  layout_by_key[key], relaid[key] = layout_of(table.concat(texts_of)), true
+end
+
+-- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
+local function outlives_ttl(limit, old_at, at, x)
+  if limit[2] > 2 then return at ~= old_at end
+  local period = ttl_period(limit)
+  return at < old_at or x > limit[3] * limit[5] or floor(old_at / period) ~= floor(at / period)
 end
 
 local function keep_packed(part, key, limit, detail)
@@ -1088,34 +1100,31 @@ local function leased_at_length(first)
 end
 
 -- The long way of a plain give.
-local function give_at_length(first)
+local function give_at_length(first, next_at)
   local at = #numbers + 1
   append(numbers[first + 1], sets[numbers[first + 2]][1], numbers[first + 3], numbers[first + 4], numbers[first + 5])
   give(at, 1, '')
+  return next_at
 end
 
-local VERBS = { take, peek, give, reset, nil, take_repeating }
-  return VERBS, take_at_length, leased_at_length, give_at_length, store_lists
+-- By number, as in the batch; the others by name.
+local VERBS = {
+  [0] = take,
+  peek,
+  give,
+  reset,
+  [5] = take_repeating,
+  plain = take_at_length,
+  leased = leased_at_length,
+  given = give_at_length,
+  store_lists = store_lists,
+}
+  return VERBS
 end
 
-local verbs, long_take, long_lease, long_give, store_lists_too
-local function need_verbs()
-  if not verbs then verbs, long_take, long_lease, long_give, store_lists_too = make_verbs() end
-end
-
-local function at_length(key, set, cost)
-  need_verbs()
-  return long_take(key, set, cost)
-end
-
-local function lease_at_length(first)
-  need_verbs()
-  return long_lease(first)
-end
-
-local function give_it_at_length(first)
-  need_verbs()
-  return long_give(first)
+at_length = function(what, ...)
+  verbs = verbs or make_verbs()
+  return verbs[what](...)
 end
 
 local input = cjson.decode(ARGV[1])
@@ -1123,33 +1132,33 @@ limits, sets, texts, numbers = input[1], input[2], input[3], input[4]
 
 now_us = tonumber(ARGV[2])
 if not now_us then
-  local time = redis.call('TIME')
+  local time = call('TIME')
   now_us = time[1] * 1000000 + time[2]
 end
 
-raw = redis.call('MGET', unpack(KEYS))
+raw = call('MGET', unpack(keys))
 prepare_limits()
 
 -- What is written out behind them is not a request.
 local last = #numbers
 local function decide_all()
-  local at = 1
+  local at, take_leased, give_plain = 1
   say(now_us)
   while at < last do
     local verb = numbers[at]
     if verb == 4 then
       local key, set, cost, count = numbers[at + 1], numbers[at + 2], numbers[at + 3], numbers[at + 4]
-      for each = key, key + count - 1 do take_plain(each, set, cost, at_length) end
+      for each = key, key + count - 1 do take_plain(each, set, cost) end
       at = at + 5
-    elseif verb == 6 then
-      at = take_leased(at, lease_at_length)
-    elseif verb == 7 then
-      give_plain(at, give_it_at_length)
-      at = at + 6
+    elseif verb == 6 or verb == 7 then
+      if not take_leased then
+        leased = leased or make_leased()
+        take_leased, give_plain = leased[1], leased[2]
+      end
+      at = verb == 6 and take_leased(at) or give_plain(at)
     else
       local op, parts = numbers[at + 1], numbers[at + 2]
-      need_verbs()
-      verbs[verb + 1](at + 3, parts, op == 0 and '' or texts[op])
+      at_length(verb, at + 3, parts, op == 0 and '' or texts[op])
       at = at + 3 + 6 * parts
     end
   end
@@ -1157,12 +1166,22 @@ end
 
 -- Values are read without a guard, which costs; when one of them cannot be read, all is decided again with it.
 if not pcall(decide_all) then
-  start_again()
-  verbs = nil
+  layout_by_key, bases = {}, {}
+  dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
+  reply, said, guarded, verbs = {}, 0, true, nil
   decide_all()
 end
-store_values()
-if verbs then store_lists_too() end
+
+for i = 1, dirty_count do
+  local key = dirty_keys[i]
+  if aged[key] or relaid[key] then
+    whole = whole or make_whole()
+    whole[1](key, layout_by_key[key])
+  else
+    store_states(key)
+  end
+end
+if verbs then verbs.store_lists() end
 return reply
 `,
 }

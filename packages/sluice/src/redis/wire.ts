@@ -2,7 +2,7 @@
 // Redis only tells what a bucket holds; what follows from it (remaining, waits) the algorithms here work out.
 
 import type { Algorithm, PackedState } from '../algorithms/algorithm.ts'
-import { grantOf, shortOf } from '../algorithms/grant.ts'
+import { grantOf, SoleTaken, shortOf } from '../algorithms/grant.ts'
 import { type AlgorithmName, type Limit, windowIndex } from '../algorithms/limit.ts'
 import { isBucket, isPacked, PACKED, type PackedLimit } from '../algorithms/registry.ts'
 import { LimiterError } from '../errors.ts'
@@ -300,6 +300,7 @@ export class ReplyDecoder {
 
   /** `first`: x of the first bucket of a plain take; whether that of a lease was granted. */
   #short(form: ShortForm, charges: readonly Charge[], first: number): Taken {
+    if (form === 'plain' && charges.length === 1) return this.#sole(charges[0] as Charge, first)
     const granted = form === 'plain' || first === 1
     const grants = charges.map((charge, index) => {
       const limit = charge.limit as PackedLimit // such charges are packed
@@ -307,6 +308,17 @@ export class ReplyDecoder {
       return this.#packed(charge, limit, false, charge.min, index === 0 ? first : this.#number(), 0)
     })
     return { granted, nowUs: this.#nowUs, grants, source: 'store', replayed: false }
+  }
+
+  /** What most answers are: the one charge of a plain take was granted. */
+  #sole({ limit: given, min }: Charge, x: number): Taken {
+    const limit = given as PackedLimit // such charges are packed
+    const nowUs = this.#nowUs
+    const state = stateNow(limit, nowUs, x, 0)
+    const { used, resetUs } = PACKED[limit.algorithm]
+    const remaining = Math.max(0, limit.capacity - used(limit, state, nowUs))
+    const delayUs = delayBefore(limit, state, min)
+    return new SoleTaken(true, nowUs, min, false, remaining, resetUs(limit, state, nowUs), 0, delayUs)
   }
 
   #leased(charge: Charge, limit: PackedLimit): Grant {

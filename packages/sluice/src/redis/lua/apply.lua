@@ -36,35 +36,33 @@
 --- @include "batch"
 --- @include "values"
 --- @include "plain"
---- @include "leased"
 
--- What only some batches need. Making functions is most of what a call costs before its first request.
+-- What only some batches need is made by the first request that does: making functions is most of what a call costs
+-- before its first request.
+local function make_leased()
+--- @include "leased"
+  return { take_leased, give_plain, held_room, advanced_held, refunded }
+end
+
+local function make_whole()
+--- @include "whole"
+  return { store_whole, write }
+end
+
+local leased, whole, verbs
 local function make_verbs()
+  leased, whole = leased or make_leased(), whole or make_whole()
+  local held_room, advanced_held, refunded, write = leased[3], leased[4], leased[5], whole[2]
 --- @include "packed"
 --- @include "listed"
 --- @include "work"
 --- @include "verbs"
-  return VERBS, take_at_length, leased_at_length, give_at_length, store_lists
+  return VERBS
 end
 
-local verbs, long_take, long_lease, long_give, store_lists_too
-local function need_verbs()
-  if not verbs then verbs, long_take, long_lease, long_give, store_lists_too = make_verbs() end
-end
-
-local function at_length(key, set, cost)
-  need_verbs()
-  return long_take(key, set, cost)
-end
-
-local function lease_at_length(first)
-  need_verbs()
-  return long_lease(first)
-end
-
-local function give_it_at_length(first)
-  need_verbs()
-  return long_give(first)
+at_length = function(what, ...)
+  verbs = verbs or make_verbs()
+  return verbs[what](...)
 end
 
 local input = cjson.decode(ARGV[1])
@@ -72,33 +70,33 @@ limits, sets, texts, numbers = input[1], input[2], input[3], input[4]
 
 now_us = tonumber(ARGV[2])
 if not now_us then
-  local time = redis.call('TIME')
+  local time = call('TIME')
   now_us = time[1] * 1000000 + time[2]
 end
 
-raw = redis.call('MGET', unpack(KEYS))
+raw = call('MGET', unpack(keys))
 prepare_limits()
 
 -- What is written out behind them is not a request.
 local last = #numbers
 local function decide_all()
-  local at = 1
+  local at, take_leased, give_plain = 1
   say(now_us)
   while at < last do
     local verb = numbers[at]
     if verb == 4 then
       local key, set, cost, count = numbers[at + 1], numbers[at + 2], numbers[at + 3], numbers[at + 4]
-      for each = key, key + count - 1 do take_plain(each, set, cost, at_length) end
+      for each = key, key + count - 1 do take_plain(each, set, cost) end
       at = at + 5
-    elseif verb == 6 then
-      at = take_leased(at, lease_at_length)
-    elseif verb == 7 then
-      give_plain(at, give_it_at_length)
-      at = at + 6
+    elseif verb == 6 or verb == 7 then
+      if not take_leased then
+        leased = leased or make_leased()
+        take_leased, give_plain = leased[1], leased[2]
+      end
+      at = verb == 6 and take_leased(at) or give_plain(at)
     else
       local op, parts = numbers[at + 1], numbers[at + 2]
-      need_verbs()
-      verbs[verb + 1](at + 3, parts, op == 0 and '' or texts[op])
+      at_length(verb, at + 3, parts, op == 0 and '' or texts[op])
       at = at + 3 + 6 * parts
     end
   end
@@ -106,10 +104,20 @@ end
 
 -- Values are read without a guard, which costs; when one of them cannot be read, all is decided again with it.
 if not pcall(decide_all) then
-  start_again()
-  verbs = nil
+  layout_by_key, bases = {}, {}
+  dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
+  reply, said, guarded, verbs = {}, 0, true, nil
   decide_all()
 end
-store_values()
-if verbs then store_lists_too() end
+
+for i = 1, dirty_count do
+  local key = dirty_keys[i]
+  if aged[key] or relaid[key] then
+    whole = whole or make_whole()
+    whole[1](key, layout_by_key[key])
+  else
+    store_states(key)
+  end
+end
+if verbs then verbs.store_lists() end
 return reply

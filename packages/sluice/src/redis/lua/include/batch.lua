@@ -7,12 +7,18 @@ local SLIDING_MAX = 67108863
 
 -- The TTL of a value is set anew at the first change in each period of a bucket, and covers all that can happen in it.
 -- A period is this share of the time that an empty bucket takes to fill, so no value outlives its use by much more.
-local PERIOD_SHARE, PERIOD_MIN_US = 1 / 8, 15000000
+local PERIOD_SHARE, PERIOD_MIN_US = 0.125, 15000000
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
+local call, keys = redis.call, KEYS
+
 local limits, sets, texts, numbers, raw, now_us
+-- The numbers of shapes, laid out as those of limits, which have one each.
+local numbers_by_shape = {}
 local reply, said = {}, 0
+-- Does at length, by name, what a short way cannot: see apply.lua.
+local at_length
 
 local function say(number)
   said = said + 1
@@ -23,12 +29,6 @@ end
 local function position(code, tick, a, us)
   if code <= LEAKY then return tick == 1 and us or floor(us / tick) end
   return floor(us / (a * tick))
-end
-
--- When a state, as it was stored, ends to matter.
-local function ends_us(code, tick, a, b, at, x)
-  if code <= LEAKY then return (at + ceil(x / b)) * tick end
-  return (at + (code == SLIDING and 2 or 1)) * a * tick
 end
 
 -- In ticks, of a bucket.
@@ -45,6 +45,7 @@ local function prepare_limits()
     limit[FULL] = limit[3] * limit[5]
     if limit[2] <= LEAKY then limit[PERIOD_AT] = limit[NOW_AT] - limit[NOW_AT] % ttl_period(limit) end
     limit[INDEX] = i
+    numbers_by_shape[limit[8]] = limit
   end
   for i = 1, #sets do
     local set = sets[i]

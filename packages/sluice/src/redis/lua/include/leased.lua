@@ -4,7 +4,7 @@
 ]]
 -- y of a token bucket is the units on lease of the epoch before times this, and those of this one.
 local BEFORE = 65536
-local HELD_MAX = BEFORE - 1
+local HELD_MAX = 65535
 -- Of the capacity, over all nodes.
 local HELD_SHARE = 0.75
 local ALL_HELD = 3
@@ -132,10 +132,10 @@ end
 
 -- `first`: where the request begins. Returns where the next one does. What another limit wrote, what a clock that
 -- stepped back left ahead of now, and costs above the limit go `at_length`.
-local function take_leased(first, at_length)
+local function take_leased(first)
   local key, set_index, low = numbers[first + 1], numbers[first + 2], numbers[first + 3]
   local found, layout = seats_at(key, set_index)
-  if not found then return at_length(first) end
+  if not found then return at_length('leased', first) end
   local set, base, all, i = sets[set_index], bases[key], true, first + 4
   for part = 1, #set do
     local at, x, y, granted = 0, 0, 0
@@ -144,7 +144,7 @@ local function take_leased(first, at_length)
       at, x, y = states[r - 2], states[r - 1], states[r]
     end
     granted, i = decide_part(part, set[part], at, x, y, low, i)
-    if granted == nil then return at_length(first) end
+    if granted == nil then return at_length('leased', first) end
     all = all and granted
   end
   if all and found[#set + 1] ~= layout then extend(key, found[#set + 1]) end
@@ -161,16 +161,19 @@ local function take_leased(first, at_length)
   return i
 end
 
--- What came back of one bucket, or is on lease no more.
-local function give_plain(first, at_length)
-  local key, set_index = numbers[first + 1], numbers[first + 2]
+-- What came back of one bucket, or is on lease no more. Also returns where the next request begins.
+local function give_plain(first)
+  local key, set_index, next_at = numbers[first + 1], numbers[first + 2], first + 6
   local found, layout = seats_at(key, set_index)
-  if not found then return at_length(first) end
+  if not found then return at_length('given', first, next_at) end
   local limit, seat = sets[set_index][1], found[1]
-  if seat > layout[COUNT] then return say(1) end -- to what is as good as new there is nothing to give
+  if seat > layout[COUNT] then -- to what is as good as new there is nothing to give
+    say(1)
+    return next_at
+  end
   local r = bases[key] + 3 * seat
   local at, units, settled = states[r - 2], numbers[first + 3], numbers[first + 5]
-  if at > limit[NOW_AT] then return at_length(first) end
+  if at > limit[NOW_AT] then return at_length('given', first, next_at) end
   local x, y = brought_to_now(limit, at, states[r - 1], states[r])
   if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[HOLD] > 0)) then
     next_xs[1], next_ys[1] = refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], limit[NOW_AT], x, y, units,
@@ -178,4 +181,5 @@ local function give_plain(first, at_length)
     write_part(key, seat, limit, 1)
   end
   say(1)
+  return next_at
 end

@@ -162,9 +162,9 @@ local function store_lists()
     local key = dirty_lists[i]
     local list, code = listed_values[key], list_codes[key]
     if is_live_list(code, list) then
-      write(KEYS[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
+      write(keys[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else
-      redis.call('DEL', KEYS[key])
+      call('DEL', keys[key])
     end
   end
 end

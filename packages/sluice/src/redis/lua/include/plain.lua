@@ -5,7 +5,7 @@
 -- (another one when it has not), and the first and the last of the seats. False when another limit wrote one of them,
 -- or there would be too many.
 local function find_set(layout, set)
-  local found, text, count = {}, layout[TEXT], layout[COUNT]
+  local found, text, count, low, high = {}, layout[TEXT], layout[COUNT], BUCKETS_MAX, 0
   for i = 1, #set do
     local limit = set[i]
     local seat = layout[SEATS][limit[7]]
@@ -15,10 +15,10 @@ local function find_set(layout, set)
     elseif layout[SHAPES][seat] ~= limit[8] then
       return false
     end
-    found[i] = seat
+    found[i], low, high = seat, min(low, seat), max(high, seat)
   end
   if count > BUCKETS_MAX then return false end
-  found[#set + 1], found[#set + 2], found[#set + 3] = layout_of(text), min(unpack(found)), max(unpack(found))
+  found[#set + 1], found[#set + 2], found[#set + 3] = layout_of(text), low, high
   return found
 end
 
@@ -40,9 +40,9 @@ local new_xs = {}
 
 -- Granted by new buckets or by buckets that the same limits wrote; anything else goes `at_length`. The maths of
 -- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
-local function take_plain(key, set_index, cost, at_length)
+local function take_plain(key, set_index, cost)
   local set, found, layout = sets[set_index], seats_at(key, set_index)
-  if not found then return at_length(key, set, cost) end
+  if not found then return at_length('plain', key, set, cost) end
 
   local count, base, old_count, renews = #set, bases[key], layout[COUNT], false
   for i = 1, count do
@@ -52,18 +52,18 @@ local function take_plain(key, set_index, cost, at_length)
       local r = base + 3 * seat
       at, x = states[r - 2], states[r - 1]
       -- Some of it is on lease: that takes more to tell.
-      if code <= LEAKY and states[r] ~= 0 then return at_length(key, set, cost) end
+      if code <= LEAKY and states[r] ~= 0 then return at_length('plain', key, set, cost) end
     end
-    if at > now then return at_length(key, set, cost) end
+    if at > now then return at_length('plain', key, set, cost) end
     if code <= LEAKY then
       x = x - (now - at) * limit[6]
       x = (x > 0 and x or 0) + cost * limit[5]
-      if x > limit[FULL] then return at_length(key, set, cost) end
+      if x > limit[FULL] then return at_length('plain', key, set, cost) end
       if at < limit[PERIOD_AT] then renews = true end
     else
       if at ~= now then x, renews = 0, true end
       x = x + cost
-      if code ~= FIXED or x > limit[3] then return at_length(key, set, cost) end
+      if code ~= FIXED or x > limit[3] then return at_length('plain', key, set, cost) end
     end
     new_xs[i] = x
   end

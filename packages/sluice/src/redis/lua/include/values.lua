@@ -19,7 +19,7 @@ local THREE_STATES = '<I7I7I4I7I7I4I7I7I4'
 -- generation, code, capacity, tick, a, b and, where units may be on lease, hold, in base 36.
 local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$'
 
-local pack, unpack_struct, call, keys = struct.pack, struct.unpack, redis.call, KEYS
+local pack, unpack_struct = struct.pack, struct.unpack
 
 -- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/plain.lua}.
 local TEXT, COUNT, NAMES, SHAPES, SEATS, FINDS = 1, 2, 3, 4, 5, 6
@@ -32,14 +32,8 @@ local layout_by_key, bases = {}, {}
 -- Keys that have changed; by key the first seat that did, the last one if that is another, whether the layout did, and
 -- whether the TTL must be set. Tables grow with each new entry, and growing costs: what is rare has a table of its own.
 local dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
-local numbers_by_shape, digits_of, state_formats = {}, {}, {}
+local digits_of, state_formats = {}, {}
 local guarded = false
-
-local function start_again()
-  layout_by_key, bases = {}, {}
-  dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
-  reply, said, guarded = {}, 0, true
-end
 
 -- `seat`: the bucket whose state changed.
 local function mark_dirty(key, seat)
@@ -52,13 +46,6 @@ local function mark_dirty(key, seat)
   elseif seat > (highs[key] or low) then
     highs[key] = seat
   end
-end
-
--- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
-local function outlives_ttl(limit, old_at, at, x)
-  if limit[2] > LEAKY then return at ~= old_at end
-  local period = ttl_period(limit)
-  return at < old_at or x > limit[3] * limit[5] or floor(old_at / period) ~= floor(at / period)
 end
 
 -- The numbers of a shape, laid out as in a limit. An error when it is none.
@@ -135,22 +122,6 @@ local function extend(key, layout)
   layout_by_key[key], relaid[key] = layout, true
 end
 
--- Adds a bucket to a value and returns its seat.
-local function add_bucket(key, name, shape)
-  local layout = layout_of(layout_by_key[key][TEXT] .. bucket_text(name, shape))
-  extend(key, layout)
-  return layout[COUNT]
-end
-
--- The limit that wrote a bucket has become another one.
-local function reshape(key, seat, shape)
-  local layout, texts_of = layout_by_key[key], {}
-  for i = 1, layout[COUNT] do
-    texts_of[i] = bucket_text(layout[NAMES][i], i == seat and shape or layout[SHAPES][i])
-  end
-  layout_by_key[key], relaid[key] = layout_of(table.concat(texts_of)), true
-end
-
 -- A number as text. There are few of them: each is made once, where formatting all would cost more than the rest.
 local function digits(number)
   local known = digits_of[number]
@@ -158,20 +129,6 @@ local function digits(number)
   known = string.format('%.0f', number)
   digits_of[number] = known
   return known
-end
-
--- In whole seconds, so that there are few.
-local function write(key, text, ends)
-  call('SETEX', key, digits(max(1, ceil((ends - now_us + SLACK_US) / 1000000))), text)
-end
-
--- A bucket may be emptied at any time of its period, so its TTL is that of one that is emptied at the end of it.
-local function ends_and_lasts(shape, r)
-  local n = numbers_of(shape)
-  local code, at, x = n[2], states[r], states[r + 1]
-  local ends = ends_us(code, n[4], n[5], n[6], at, x)
-  if code > LEAKY then return ends, ends end
-  return ends, ends_us(code, n[4], n[5], n[6], at + ttl_period(n), max(x, n[3] * n[5]))
 end
 
 -- The states of some seats in a row.
@@ -185,38 +142,15 @@ local function states_text(base, low, high)
   return pack(format, unpack(states, base + 3 * low - 2, base + 3 * high))
 end
 
--- Buckets that have not mattered for a while are left out when a value is written whole.
-local function store_whole(index, layout)
-  local base, kept, kept_layouts, kept_states, latest = bases[index], 0, {}, {}, 0
-  for seat = 1, layout[COUNT] do
-    local shape = layout[SHAPES][seat]
-    local ends, lasts = ends_and_lasts(shape, base + 3 * seat - 2)
-    if ends + SLACK_US >= now_us then
-      kept = kept + 1
-      kept_layouts[kept] = bucket_text(layout[NAMES][seat], shape)
-      kept_states[kept] = states_text(base, seat, seat)
-      latest = max(latest, lasts)
-    end
-  end
-  if kept == 0 then return call('DEL', keys[index]) end
-  local text = kept == layout[COUNT] and layout[TEXT] or table.concat(kept_layouts)
-  text = pack(LAYOUT, #text, text) .. table.concat(kept_states)
-  if aged[index] then write(keys[index], text, latest) else call('SET', keys[index], text, 'KEEPTTL') end
-end
-
-local function store_packed(index)
-  local layout, low, high = layout_by_key[index], lows[index], highs[index]
-  if aged[index] or relaid[index] then return store_whole(index, layout) end
-  local base, offset, text = bases[index], 3 + #layout[TEXT] + STATE_BYTES * (low - 1)
+-- Writes the states that changed, in their place.
+local function store_states(key)
+  local low, high, base = lows[key], highs[key], bases[key]
+  local offset, text = 3 + #layout_by_key[key][TEXT] + STATE_BYTES * (low - 1)
   if high then
     text = states_text(base, low, high)
   else
     local r = base + 3 * low
     text = pack(STATE, states[r - 2], states[r - 1], states[r])
   end
-  call('SETRANGE', keys[index], digits_of[offset] or digits(offset), text)
-end
-
-local function store_values()
-  for i = 1, dirty_count do store_packed(dirty_keys[i]) end
+  call('SETRANGE', keys[key], digits_of[offset] or digits(offset), text)
 end

@@ -192,10 +192,22 @@ local function leased_at_length(first)
 end
 
 -- The long way of a plain give.
-local function give_at_length(first)
+local function give_at_length(first, next_at)
   local at = #numbers + 1
   append(numbers[first + 1], sets[numbers[first + 2]][1], numbers[first + 3], numbers[first + 4], numbers[first + 5])
   give(at, 1, '')
+  return next_at
 end
 
-local VERBS = { take, peek, give, reset, nil, take_repeating }
+-- By number, as in the batch; the others by name.
+local VERBS = {
+  [0] = take,
+  peek,
+  give,
+  reset,
+  [5] = take_repeating,
+  plain = take_at_length,
+  leased = leased_at_length,
+  given = give_at_length,
+  store_lists = store_lists,
+}

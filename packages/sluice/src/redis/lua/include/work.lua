@@ -12,6 +12,29 @@ local function name_of(limit, detail)
   return detail == 0 and limit[7] or limit[7] .. '|' .. texts[detail]
 end
 
+-- Adds a bucket to a value and returns its seat.
+local function add_bucket(key, name, shape)
+  local layout = layout_of(layout_by_key[key][TEXT] .. bucket_text(name, shape))
+  extend(key, layout)
+  return layout[COUNT]
+end
+
+-- The limit that wrote a bucket has become another one.
+local function reshape(key, seat, shape)
+  local layout, texts_of = layout_by_key[key], {}
+  for i = 1, layout[COUNT] do
+    texts_of[i] = bucket_text(layout[NAMES][i], i == seat and shape or layout[SHAPES][i])
+  end
+  layout_by_key[key], relaid[key] = layout_of(table.concat(texts_of)), true
+end
+
+-- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
+local function outlives_ttl(limit, old_at, at, x)
+  if limit[2] > LEAKY then return at ~= old_at end
+  local period = ttl_period(limit)
+  return at < old_at or x > limit[3] * limit[5] or floor(old_at / period) ~= floor(at / period)
+end
+
 local function keep_packed(part, key, limit, detail)
   local seat = seats[part]
   if seat == 0 then

@@ -1,0 +1,41 @@
+--[[
+  Writing values whole, with their time to live: where buckets are new, or in use in another period.
+]]
+-- When a state, as it was stored, ends to matter.
+local function ends_us(code, tick, a, b, at, x)
+  if code <= LEAKY then return (at + ceil(x / b)) * tick end
+  return (at + (code == SLIDING and 2 or 1)) * a * tick
+end
+
+-- In whole seconds, so that there are few.
+local function write(key, text, ends)
+  call('SETEX', key, digits(max(1, ceil((ends - now_us + SLACK_US) / 1000000))), text)
+end
+
+-- A bucket may be emptied at any time of its period, so its TTL is that of one that is emptied at the end of it.
+local function ends_and_lasts(shape, r)
+  local n = numbers_of(shape)
+  local code, at, x = n[2], states[r], states[r + 1]
+  local ends = ends_us(code, n[4], n[5], n[6], at, x)
+  if code > LEAKY then return ends, ends end
+  return ends, ends_us(code, n[4], n[5], n[6], at + ttl_period(n), max(x, n[3] * n[5]))
+end
+
+-- Buckets that have not mattered for a while are left out when a value is written whole.
+local function store_whole(index, layout)
+  local base, kept, kept_layouts, kept_states, latest = bases[index], 0, {}, {}, 0
+  for seat = 1, layout[COUNT] do
+    local shape = layout[SHAPES][seat]
+    local ends, lasts = ends_and_lasts(shape, base + 3 * seat - 2)
+    if ends + SLACK_US >= now_us then
+      kept = kept + 1
+      kept_layouts[kept] = bucket_text(layout[NAMES][seat], shape)
+      kept_states[kept] = states_text(base, seat, seat)
+      latest = max(latest, lasts)
+    end
+  end
+  if kept == 0 then return call('DEL', keys[index]) end
+  local text = kept == layout[COUNT] and layout[TEXT] or table.concat(kept_layouts)
+  text = pack(LAYOUT, #text, text) .. table.concat(kept_states)
+  if aged[index] then write(keys[index], text, latest) else call('SET', keys[index], text, 'KEEPTTL') end
+end
