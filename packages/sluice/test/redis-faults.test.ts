@@ -215,6 +215,26 @@ test.each([60, 3600, 86_400])('no bucket of a window of %d s is forgotten before
   await limiter.close()
 })
 
+test.each([
+  ['token_bucket', 3240],
+  ['fixed_window', 3630],
+  ['sliding_window', 3630],
+])('what is used of a %s after a reset is not forgotten before its time', async (algorithm, laterSeconds) => {
+  const clock = fakeClock()
+  const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { ...BARE, clock })
+  const limit = { algorithm, limit: 100, window_seconds: 3600 }
+  const limiter = createLimiter({ rules: [{ rule_id: 'r', scope: 'per_user', ...limit }], store })
+  clock.advanceMs(3_600_000 - ((clock.nowUs() / 1000) % 3_600_000))
+  await limiter.check({ user: 'ttl' })
+  clock.advanceMs(laterSeconds * 1000)
+  // The clock of Redis itself did not move.
+  await admin.pexpire('sl:{user:ttl}', (await admin.pttl('sl:{user:ttl}')) - laterSeconds * 1000)
+  await limiter.reset('r', 'ttl')
+  const { resetAfterMs } = await limiter.check({ user: 'ttl', cost: 100 })
+  expect(await admin.pttl('sl:{user:ttl}')).toBeGreaterThan(resetAfterMs ?? Number.NaN)
+  await limiter.close()
+})
+
 test('a client that cannot be used is refused with the reason', async () => {
   expect(() => redisStore({} as RedisClient)).toThrow(LimiterError)
   expect(() => redisStore(new Redis({ lazyConnect: true }), { connections: 0 })).toThrow(/connections/)

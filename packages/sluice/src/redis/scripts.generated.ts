@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'ef26e59a8c2fea86eebd46810a41d5ad92ff0b74',
+  sha1: '709c8905fed25a74c5a3bdf386807919fe8aacf3',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -1053,8 +1053,9 @@ local function reset(at)
     local layout = layout_by_key[key]
     local seat = layout[5][name_of(limit, numbers[at + 2])]
     if seat then
-      local r, written = bases[key] + 3 * seat - 2, numbers_of(layout[4][seat])
-      states[r], states[r + 1], states[r + 2] = position(written[2], written[4], written[5], now_us), 0, 0
+      -- As if it had not been used for long: whoever uses it next sets the TTL anew.
+      local r = bases[key] + 3 * seat - 2
+      states[r], states[r + 1], states[r + 2] = 0, 0, 0
       mark_dirty(key, seat)
     end
   end

@@ -145,8 +145,9 @@ local function reset(at)
     local layout = layout_by_key[key]
     local seat = layout[SEATS][name_of(limit, numbers[at + 2])]
     if seat then
-      local r, written = bases[key] + 3 * seat - 2, numbers_of(layout[SHAPES][seat])
-      states[r], states[r + 1], states[r + 2] = position(written[2], written[4], written[5], now_us), 0, 0
+      -- As if it had not been used for long: whoever uses it next sets the TTL anew.
+      local r = bases[key] + 3 * seat - 2
+      states[r], states[r + 1], states[r + 2] = 0, 0, 0
       mark_dirty(key, seat)
     end
   end
