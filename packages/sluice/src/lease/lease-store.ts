@@ -310,10 +310,7 @@ class LeaseStore implements LeasingStore {
     return paid
   }
 
-  /**
-   * Asks the store, and keeps what came beyond what was needed. Resolves with the answer to `charges`, of which some
-   * are paid already.
-   */
+  /** Asks the store, and keeps what came beyond what was needed. Answers `charges`, of which some are paid already. */
   #fetch(
     take: Take,
     asked: readonly Asked[],
@@ -360,7 +357,11 @@ class LeaseStore implements LeasingStore {
 
   #combined(charges: readonly Charge[], paid: readonly (Grant | undefined)[], taken: Taken): Taken {
     const [only] = charges
-    if (only !== undefined && charges.length === 1 && (taken.grants[0]?.units ?? 0) <= only.max) return taken
+    if (only !== undefined && charges.length === 1 && (taken.grants[0]?.units ?? 0) <= only.max) {
+      const lease = taken.granted ? undefined : this.#table.find(only)
+      // Refused, perhaps because another request, which asked just before, got more than it needed.
+      return lease !== undefined && canPay(lease, only, this.#nowMs()) ? (this.#takeOne(only) ?? taken) : taken
+    }
     if (!taken.granted) this.#unpay(charges, paid)
     let next = 0
     const grants = charges.map((charge, index): Grant => {

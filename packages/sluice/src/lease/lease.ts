@@ -41,6 +41,11 @@ const REMAINING_SHARE = 0.25
  */
 const LEAST_SHARE = 0.2
 const LEAST_WINDOW_SHARE = 0.08
+/**
+ * A batch is so many times what went since the store was last asked, at most, where a node that keeps too much is
+ * missed: two requests in a moment are no rate yet, and many nodes that take them for one would leave nothing.
+ */
+const GROWTH = 4
 /** A batch that is gone after so small a part of the time it was good for is too small: the bucket is hot. */
 const HOT_PART = 0.1
 /** A node does not ask again for this long, at most, for want of a batch; nor of a window, which would be over soon. */
@@ -143,7 +148,8 @@ export class Lease {
     const ttlMs = terms.ttlUs / 1000
     const most = sinceMs < ttlMs * HOT_PART ? terms.hotUnitsMax : terms.unitsMax
     const share = Math.max(this.#get(REMAINING) * REMAINING_SHARE, leastUnits(limit))
-    return Math.floor(Math.min(Math.ceil((used * ttlMs) / sinceMs), most, share))
+    const grown = isMissed(limit, most) ? used * GROWTH : most
+    return Math.floor(Math.min(Math.ceil((used * ttlMs) / sinceMs), most, share, grown))
   }
 
   /** The store charged so many units more than were needed. False when they came too late to be any good. */

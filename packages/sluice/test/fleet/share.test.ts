@@ -32,3 +32,14 @@ test.each(FLEETS)('a client at a fifth of its $algorithm is never refused by $no
   const each = Array.from({ length: nodes }, () => 20 / nodes)
   expect(await shareAdmitted({ limit, phases: [each], windows: 40, draining: 1 })).toBe(1)
 })
+
+test.each(FLEETS)(
+  'a client that asks for a fifth of its $algorithm at once is not refused by $nodes nodes',
+  async (trial) => {
+    const { algorithm, nodes } = trial
+    const limit = { ...leasedLimit(algorithm, 1000, 10_000_000), lease: {} }
+    const burst = Array.from({ length: nodes }, () => 2000 / nodes) // for a tenth of a second
+    const phases = Array.from({ length: 100 }, (_, phase) => (phase === 0 ? burst : burst.map(() => 0)))
+    expect(await shareAdmitted({ limit, phases, windows: 1, draining: 0 })).toBe(1)
+  },
+)
