@@ -289,7 +289,7 @@ class LeaseStore implements LeasingStore {
         this.#table.ask(row, ABOUT_TO_ASK)
         const lease = this.#table.at(row)
         lease.settle(charge, nowMs, 'asking', gives)
-        extra = lease.nextBatch(charge, nowMs)
+        extra = lease.nextBatch(charge, nowMs, charge.min)
       }
       const { limit, owner, detail, min, max, kind } = charge
       const ask = leased ? { limit: chargedLimit(limit), owner, detail, min, max: max + extra, kind } : charge

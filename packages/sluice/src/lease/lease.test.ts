@@ -106,3 +106,16 @@ test('while two parcels are at hand none is asked for, and when the first is spe
   settled(lease, 3, 'asking')
   expect(lease.nextBatch(bucket, 3)).toBeGreaterThan(0)
 })
+
+test('a batch is four times what went, at most, where others would miss it: two requests are no rate yet', () => {
+  const window = { id: 'w', algorithm: 'fixed_window', units: 1000, windowUs: 60_000_000 } as const
+  const slow = { limit: compileLimit({ ...window, lease: {} }), owner: 'alice', detail: '' }
+  const batchAfter = (cost: number) => {
+    const lease = fresh()
+    lease.refuse(slow, 1, { ...GRANT, remaining: 900 }, 0)
+    return lease.nextBatch(slow, 5, cost)
+  }
+  expect(batchAfter(1)).toBe(4)
+  expect(batchAfter(12), 'enough for some more of the same').toBe(48)
+  expect(batchAfter(100), 'a fifth of the limit').toBe(200)
+})

@@ -134,12 +134,13 @@ export class Lease {
 
   /**
    * How many units to ask for beyond those needed: none at first; when the bucket comes back, as many as will be spent
-   * while they are good, at the rate at which units went since it was last asked. To be called when it is asked.
+   * while they are good, at the rate at which units went since it was last asked. To be called when it is asked, for
+   * `cost` units if somebody waits for them.
    */
-  nextBatch({ limit }: BucketName, nowMs: number): number {
+  nextBatch({ limit }: BucketName, nowMs: number, cost = 1): number {
     if (this.#isFilled(SECOND)) return 0
     const { lease: terms } = limit
-    const used = this.#get(USED) + 1
+    const used = this.#get(USED) + cost
     const sinceMs = Math.max(1, nowMs - this.#get(ASKED_MS))
     this.#set(USED, 0)
     this.#set(BATCH, 0)
