@@ -2,8 +2,10 @@
   The batch, as apply.lua fills it in, and what every part of the script needs of limits.
 ]]
 local TOKEN, LEAKY, FIXED, SLIDING, LOG, CONCURRENCY = 1, 2, 3, 4, 5, 6
-local STATE_MAX = 4503599627370495
-local SLIDING_MAX = 67108863
+-- Kinds of charges that are told apart here: `hold` is ALL_HELD, for nobody yet.
+local ENFORCE, FORCE, ALL_HELD = 0, 2, 3
+-- STATE_MAX and SLIDING_UNITS_MAX of src/algorithms/limit.ts.
+local STATE_MAX, SLIDING_MAX = 4503599627370495, 67108863
 
 -- The TTL of a value is set anew at the first change in each period of a bucket, and covers all that can happen in it.
 -- A period is this share of the time that an empty bucket takes to fill, so no value outlives its use by much more.

@@ -1,15 +1,15 @@
 --[[
-  The take of a lease: of packed buckets in one value, each enforced or held ahead of need, of one cost, asking for more
-  than is needed now. What became of units that were charged before is told along with it.
-]]
--- y of a token bucket is the units on lease of the epoch before times this, and those of this one.
-local BEFORE = 65536
-local HELD_MAX = 65535
--- Of the capacity, over all nodes.
-local HELD_SHARE = 0.75
-local ALL_HELD = 3
+  Units on lease, and the short ways of the requests that leases make.
 
--- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × BEFORE + those of this one.
+  A take of a lease is of packed buckets in one value, each enforced or held ahead of need, of one cost, and asks for
+  more than is needed now. What became of units that were charged before is told along with it, or by a plain give. What
+  is not about units on lease is the maths of include/packed.lua, without making its functions.
+]]
+-- y of a token bucket is the units on lease of the epoch before × BEFORE + those of this one. What is on lease does not
+-- flow back: src/algorithms/held.ts, where the same three numbers stand.
+local BEFORE, HELD_MAX, HELD_SHARE = 65536, 65535, 0.75
+
+-- x after some ticks in which as many units are held.
 local function owed_after(ticks, a, b, x, held)
   local owed, least = x - ticks * b, held * a
   if least > x then return x end
@@ -86,12 +86,12 @@ end
 
 -- Decides on one part; nil when it has to be done at length. Also returns where the next part begins.
 local function decide_part(part, limit, at, x, y, low, i)
-  local high, kind, settles, capacity = numbers[i], numbers[i + 1], numbers[i + 2], limit[3]
+  local high, kind, gives, capacity = numbers[i], numbers[i + 1], numbers[i + 2], limit[3]
   if at > limit[NOW_AT] or low > capacity then return nil end
   x, y = brought_to_now(limit, at, x, y)
   i = i + 3
   told[part] = false
-  for _ = 1, settles do
+  for _ = 1, gives do
     local units, booked_us, settled = numbers[i], numbers[i + 1], numbers[i + 2]
     if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[HOLD] > 0)) then
       x, y = refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], limit[NOW_AT], x, y, units, booked_us,
@@ -161,7 +161,7 @@ local function take_leased(first)
   return i
 end
 
--- What came back of one bucket, or is on lease no more. Also returns where the next request begins.
+-- What came back of one bucket, or is on lease no more. Returns where the next request begins.
 local function give_plain(first)
   local key, set_index, next_at = numbers[first + 1], numbers[first + 2], first + 6
   local found, layout = seats_at(key, set_index)

@@ -38,8 +38,9 @@ end
 -- By part, x with the cost charged.
 local new_xs = {}
 
--- Granted by new buckets or by buckets that the same limits wrote; anything else goes `at_length`. The maths of
--- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
+-- Granted by new buckets or by buckets that the same limits wrote; anything else goes `at_length`, and so do sliding
+-- windows, whose answer needs y. The maths of include/packed.lua without its calls, which would be most of the time;
+-- the differential test runs both ways.
 local function take_plain(key, set_index, cost)
   local set, found, layout = sets[set_index], seats_at(key, set_index)
   if not found then return at_length('plain', key, set, cost) end

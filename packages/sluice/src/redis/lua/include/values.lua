@@ -6,9 +6,7 @@
   values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers
   are looked at.
 ]]
--- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
--- test that moves it) from finding a full bucket where a spent one was.
-local SLACK_US = 60000000
+-- The same number stands in wire.ts.
 local BUCKETS_MAX = 1024
 local LAYOUT = '<I3c0'
 -- A bucket within a layout: its name, and the shape of the limit that wrote it (see SHAPE), each behind its length.

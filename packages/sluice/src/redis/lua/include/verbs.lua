@@ -2,7 +2,6 @@
   The verbs: what a request does to its buckets. Everything is decided before anything is charged.
 ]]
 local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
-local ENFORCE, FORCE = 0, 2
 
 -- By part: units to charge if the request is granted, why it is short, and the first part that uses the same bucket.
 local units_of, shorts, roots = {}, {}, {}
@@ -173,9 +172,9 @@ local function leased_at_length(first)
   local key, set, low = numbers[first + 1], sets[numbers[first + 2]], numbers[first + 3]
   local at, gives, i = #numbers + 1, 0, first + 4
   for part = 1, #set do
-    local settles = numbers[i + 2]
+    local own = numbers[i + 2]
     i = i + 3
-    for _ = 1, settles do
+    for _ = 1, own do
       append(key, set[part], numbers[i], numbers[i + 1], numbers[i + 2])
       gives, i = gives + 1, i + 3
     end

@@ -1,7 +1,11 @@
 --[[
   Writing values whole, with their time to live: where buckets are new, or in use in another period.
 ]]
--- When a state, as it was stored, ends to matter.
+-- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
+-- test that moves it) from finding a full bucket where a spent one was. It is longer than any lease: lease-terms.ts.
+local SLACK_US = 60000000
+
+-- When a state, as it was stored, ceases to matter.
 local function ends_us(code, tick, a, b, at, x)
   if code <= LEAKY then return (at + ceil(x / b)) * tick end
   return (at + (code == SLIDING and 2 or 1)) * a * tick

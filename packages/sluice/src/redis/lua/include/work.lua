@@ -31,8 +31,7 @@ end
 -- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
 local function outlives_ttl(limit, old_at, at, x)
   if limit[2] > LEAKY then return at ~= old_at end
-  local period = ttl_period(limit)
-  return at < old_at or x > limit[3] * limit[5] or floor(old_at / period) ~= floor(at / period)
+  return at < old_at or x > limit[FULL] or old_at < limit[PERIOD_AT]
 end
 
 local function keep_packed(part, key, limit, detail)
