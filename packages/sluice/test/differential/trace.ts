@@ -5,16 +5,18 @@ import type { FakeClock, Random } from 'sluice/testing'
 import { andThen, type Maybe } from '../../src/maybe.ts'
 
 export type Step =
-  | {
-      readonly kind: 'take' | 'peek'
-      readonly charges: readonly Charge[]
-      readonly opId: string
-      /** Comes with it. */
-      readonly give: GiveBack | undefined
-    }
+  | Take
   | ({ readonly kind: 'give'; readonly sameOp: boolean } & GiveBack)
   | { readonly kind: 'reset'; readonly charge: Charge }
   | { readonly kind: 'clock'; readonly byUs: number }
+
+type Take = {
+  readonly kind: 'take' | 'peek'
+  readonly charges: readonly Charge[]
+  readonly opId: string
+  /** Comes with it. */
+  readonly give: GiveBack | undefined
+}
 
 /** Of all charges of an earlier take. */
 type GiveBack = { readonly of: number; readonly units: number; readonly settled: number }
@@ -76,11 +78,18 @@ function randomStep(random: Random, limits: readonly Limit[], trace: readonly St
     return { kind: 'give', sameOp: random.next() < 0.8, ...randomGive(random, takes) }
   }
   if (dice < 0.37) return { kind: 'reset', charge: randomCharge(random, limits) }
+  if (dice > 0.8 && takes > 0) return ofAnother(random, earlier[takes - 1] as Take)
   const mixed = Array.from({ length: random.pick([1, 1, 2, 3, 5]) }, () => randomCharge(random, limits))
   const give = takes > 0 && random.next() < 0.3 ? randomGive(random, takes) : undefined
   const again = give !== undefined && random.next() < 0.7 ? earlier[give.of]?.charges : undefined
   const charges = again !== undefined || random.next() < 0.4 ? oneOwner(again ?? mixed) : mixed
   return { kind: dice < 0.45 ? 'peek' : 'take', charges, opId: `op-${random.between(0, 7)}`, give }
+}
+
+/** A crowd asks for the same, each of its own buckets: such takes in a row are told as one. */
+function ofAnother(random: Random, { charges, opId }: Take): Take {
+  const owner = random.pick(OWNERS)
+  return { kind: 'take', charges: charges.map((charge) => ({ ...charge, owner })), opId, give: undefined }
 }
 
 function randomGive(random: Random, takes: number): GiveBack {
