@@ -121,8 +121,8 @@ function randomCharge(random: Random, limits: readonly Limit[]): Charge {
 }
 
 /**
- * What a store answers to each take and peek. `together`: what is asked between two moves of the clock does not wait for
- * the answer to the step before, so it travels in one batch.
+ * What a store answers to each take and peek. `together`: what is asked between two moves of the clock does not wait
+ * for the answer to the step before, so it travels in one batch.
  */
 export async function replay(
   store: Store,
