@@ -1,5 +1,6 @@
 // `npm run embed`: turns Lua scripts into TypeScript, so that nothing reads files at run time or keeps a SHA by hand.
-// Every lua/*.lua becomes one export, with `--- @include "name"` replaced by lua/include/name.lua, each at most once.
+// Every lua/*.lua becomes one export, with `--- @include "name"` replaced by lua/include/name.lua, each at most once,
+// and constants put where their names stand.
 // Usage: embed.mjs [--check] [folder that holds lua/]. `--check` writes nothing, and fails if the file is out of date.
 
 import { createHash } from 'node:crypto'
