@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '6f49b98ba6cff4115ddfef75be3b9fdf1ce5bba4',
+  sha1: 'b4847138e4b35e61a87722f811fb617d3c94a54a',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -64,6 +64,10 @@ local function say(number)
   reply[said] = number
 end
 
+-- What a limit is, as apply.lua says.
+-- Behind it, what is worked out once per batch: where a state stands now, how many parts a bucket holds, where a state
+-- stood when the present period of TTLs began, and which limit it is.
+
 -- Where a state stands at a time: tick of a bucket, index of a window.
 local function position(code, tick, a, us)
   if code <= 2 then return tick == 1 and us or floor(us / tick) end
@@ -71,11 +75,10 @@ local function position(code, tick, a, us)
 end
 
 -- In ticks, of a bucket.
-local function ttl_period(limit) return max(15000000 / limit[4], limit[3] * limit[5] / limit[6] * 0.125) end
+local function ttl_period(limit)
+  return max(15000000 / limit[4], limit[3] * limit[5] / limit[6] * 0.125)
+end
 
--- Behind the numbers, name and shape of a limit: how long units may be on lease, in ticks, and what is worked out
--- once per batch: where a state stands now, how many parts a bucket holds, where a state stood when the present period
--- of TTLs began, and which limit it is.
 local function prepare_limits()
   for i = 1, #limits do
     local limit = limits[i]
@@ -99,7 +102,7 @@ end
   are looked at.
 ]]
 -- The same number stands in wire.ts.
--- A bucket within a layout: its name, and the shape of the limit that wrote it (see SHAPE), each behind its length.
+-- A bucket within a layout: its name, and the shape of the limit that wrote it, each behind its length.
 -- at and x of 7 bytes and y of 4: states can be written alone, in their place.
 -- generation, code, capacity, tick, a, b and, where units may be on lease, hold, in base 36.
 
@@ -503,8 +506,8 @@ local function give_plain(first)
   if at > limit[10] then return at_length('given', first, next_at) end
   local x, y = brought_to_now(limit, at, states[r - 1], states[r])
   if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[9] > 0)) then
-    next_xs[1], next_ys[1] = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y, units,
-      numbers[first + 4], settled)
+    next_xs[1], next_ys[1] = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y,
+      units, numbers[first + 4], settled)
     write_part(key, seat, limit, 1)
   end
   say(1)
@@ -1023,8 +1026,8 @@ local function refund(part, limit, units, booked_us, op_id, settled)
     refund_list(limit[2], lists[part], units, booked_us, op_id)
   else
     xs[part], ys[part] =
-      refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[part], xs[part], ys[part], units, booked_us,
-        settled)
+      refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[part], xs[part], ys[part], units,
+        booked_us, settled)
   end
 end
 

@@ -19,10 +19,10 @@ end
 -- A bucket may be emptied at any time of its period, so its TTL is that of one that is emptied at the end of it.
 local function ends_and_lasts(shape, r)
   local n = numbers_of(shape)
-  local code, at, x = n[2], states[r], states[r + 1]
-  local ends = ends_us(code, n[4], n[5], n[6], at, x)
+  local code, at, x = n[CODE], states[r], states[r + 1]
+  local ends = ends_us(code, n[TICK], n[A], n[B], at, x)
   if code > LEAKY then return ends, ends end
-  return ends, ends_us(code, n[4], n[5], n[6], at + ttl_period(n), max(x, n[3] * n[5]))
+  return ends, ends_us(code, n[TICK], n[A], n[B], at + ttl_period(n), max(x, n[CAPACITY] * n[A]))
 end
 
 -- Buckets that have not mattered for a while are left out when a value is written whole.
