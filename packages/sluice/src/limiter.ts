@@ -37,7 +37,10 @@ export interface Limiter {
   check(subject: Subject, requestId?: string): Promise<Decision>
   /** The same without waiting, or undefined when the store must be asked. */
   checkSync(subject: Subject, requestId?: string): Decision | undefined
-  /** The same at once where that can be, and promised where the store must be asked: for hot paths. */
+  /**
+   * The same at once where that can be, and promised where the store must be asked: for hot paths. Bad input is thrown
+   * at once.
+   */
   decide(subject: Subject, requestId?: string): Maybe<Decision>
   /** What a check would answer; consumes nothing. */
   peek(subject: Subject): Promise<Decision>
