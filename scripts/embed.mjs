@@ -1,5 +1,6 @@
 // `npm run embed`: turns Lua scripts into TypeScript, so that nothing reads files at run time or keeps a SHA by hand.
-// Every lua/*.lua becomes one export, with `--- @include "name"` replaced by lua/include/name.lua, each at most once.
+// Every lua/*.lua becomes one export, with `--- @include "name"` replaced by lua/include/name.lua, each at most once,
+// and constants put where their names stand.
 // Usage: embed.mjs [--check] [folder that holds lua/]. `--check` writes nothing, and fails if the file is out of date.
 
 import { createHash } from 'node:crypto'
@@ -53,6 +54,11 @@ function scriptConstant(entry) {
  */
 function withConstants(text) {
   const values = new Map()
+  const unknown = new Set()
+  const literalOf = (word) => {
+    if (!values.has(word)) unknown.add(word)
+    return values.get(word) ?? word
+  }
   let inComment = false
   const lines = text.split('\n').flatMap((line) => {
     inComment ||= line.startsWith('--[[')
@@ -60,9 +66,13 @@ function withConstants(text) {
     if (line.includes(']]')) inComment = false
     if (isComment) return [line]
     const [, names, literals] = CONSTANTS.exec(line) ?? []
-    if (names === undefined) return [line.replace(/'[^']*'|\b[A-Z][A-Z_]*\b/g, (word) => values.get(word) ?? word)]
+    if (names === undefined) return [line.replace(/'[^']*'|\b[A-Z][A-Z_]*\b/g, literalOf)]
     const written = literals.split(', ')
-    for (const [index, name] of names.split(', ').entries()) values.set(name, written[index])
+    for (const [index, name] of names.split(', ').entries()) {
+      if (values.has(name)) throw new Error(`${name} is a constant twice: one name, one value`)
+      if (unknown.has(name)) throw new Error(`${name} is used above the line that says what it is`)
+      values.set(name, written[index])
+    }
     return []
   })
   return lines.join('\n')

@@ -76,6 +76,14 @@ describe('embedding Lua', () => {
     expect(stderr).toMatch(message)
   })
 
+  it.each([
+    ['used above the line that says what it is', 'return LOG\nlocal LOG = 5'],
+    ['a constant twice', 'local LOG = 5\nlocal LOG = 6'],
+  ])('refuses a constant that is %s', (mistake, text) => {
+    write({ 'lua/take.lua': text })
+    expect(embed()).toMatchObject({ status: 1, stderr: expect.stringContaining(`LOG is ${mistake}`) })
+  })
+
   it('checks without writing: passes when up to date, fails when a script changed since', () => {
     write({ 'lua/take.lua': 'return 1' })
     expect(embed('--check')).toMatchObject({ status: 1 })

@@ -1,8 +1,8 @@
-// The load of the scenarios with leases: one process, 200 checks in flight, keys by Zipf's law, each a string of its
-// own. Those of a turn are made while the clock stands still, so that they are as warm in the caches as what a server
-// has just read from a socket. Whatever can be answered at once is; the event loop gets its turn all the same. Each
-// answer is written down, with the time at which its turn began, and after the round held against an exact bucket of
-// the same limit.
+// The load of the scenarios with leases: one process, no new turn while 200 checks wait for Redis, keys by Zipf's law,
+// each a string of its own. Those of a turn are made while the clock stands still, so that they are as warm in the
+// caches as what a server has just read from a socket. Whatever can be answered at once is; the event loop gets its
+// turn all the same. Each answer is written down, with the time at which its turn began (or at which it came, if it was
+// waited for), and after the round held against an exact bucket of the same limit.
 
 import { setImmediate as turn } from 'node:timers/promises'
 import { createLimiter, type Decision, type Limiter } from 'sluice'
@@ -14,7 +14,7 @@ import { freshKey } from './zipf.ts'
 export const KEYS = 100_000
 /** Per second and in a burst. */
 export const RATE = 100
-const IN_FLIGHT = 200
+const WAITING_MAX = 200
 const CHECKS_PER_TURN = 512
 
 export type Leased = { readonly limiter: Limiter; readonly store: RedisStore }
@@ -64,7 +64,7 @@ export async function runLoad(
       }
     })
     await turn()
-    while (waiting >= IN_FLIGHT) await answer()
+    while (waiting >= WAITING_MAX) await answer()
     ms += performance.now() - startedMs
   }
   const startedMs = performance.now()

@@ -19,8 +19,9 @@ const WARM_UP_MS = 2000
 /** Longer than a lease lasts. */
 const CLOSED_MS = 6000
 const RUN_MS = 4000
-/** Requests come this often, as many as are due; no server reads more of them in a turn of its event loop than some. */
+/** Requests come this often, as many as are due. */
 const TICK_MS = 1
+/** No server reads all that is due in one turn of its event loop. */
 const CHECKS_PER_TURN = 256
 
 const NAMES = ['leased', 'strict'] as const

@@ -1,8 +1,7 @@
 // Leases against a round trip per check: 100 k keys by Zipf's law, 100 a second each with a burst of 100.
 
 import { RateLimiterRedis } from 'rate-limiter-flexible'
-import type { Contenders } from '../isolated.ts'
-import { withIsolated } from '../isolated.ts'
+import { type Contenders, withIsolated } from '../isolated.ts'
 import { KEYS, leasedLimiter, perSecond, RATE, runLoad, sampleOf } from '../leased-load.ts'
 import { alternate, median, pairedRatio, resultsOf, type Sample } from '../measure.ts'
 import { flexibleOnRedis } from '../redis-contender.ts'
@@ -24,14 +23,14 @@ export const scenario: Scenario = {
     admitted_over_allowed: { atLeast: 0.95 },
   },
   run: ({ rounds = 5 }) =>
-    withRedis(2, async (servers) => {
+    withRedis(NAMES.length, async (servers) => {
       const portOf = (name: (typeof NAMES)[number]) => String((servers[NAMES.indexOf(name)] as RedisServer).port)
       const samples = await withIsolated('./scenarios/leased.js', NAMES, portOf, (all) =>
         alternate(all, { rounds, warmups: 4 }),
       )
       const ours = samples['sluice, leased']
       return {
-        results: [...resultsOf(samples, 'checks/s', 'checks/s')],
+        results: resultsOf(samples, 'checks/s', 'checks/s'),
         ratios: {
           vs_rate_limiter_flexible_redis: pairedRatio(ours, samples['rate-limiter-flexible'], 'checks/s'),
           local_share: median(valuesOf(ours, 'local')),

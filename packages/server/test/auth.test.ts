@@ -136,13 +136,14 @@ describe('forward auth', () => {
 
   test('a leaky bucket delays no longer than a proxy waits, and refuses instead, without counting', async () => {
     const slow = { rule_id: 'slow', algorithm: 'leaky_bucket', limit: 6, burst: 6, window_seconds: 60, scope: 'per_ip' }
-    const { send } = await serveAuth([slow])
+    const { send, metrics } = await serveAuth([slow])
     expect((await send(AUTH, { headers: NGINX })).status).toBe(204)
     for (const _ of [1, 2, 3, 4, 5, 6, 7, 8]) {
       const refused = await send(AUTH, { headers: NGINX })
       expect(refused).toMatchObject({ status: 429, body: { rule_id: 'slow', 'violated-policies': ['slow'] } })
       expect(refused.headers.get('retry-after')).toMatch(/^(9|10)$/)
     }
+    expect(await metrics.registry.metrics()).toContain('sluice_checks_total{rule="slow",result="refused"} 8')
   })
 
   test('a body that the proxy passes on is of no interest', async () => {

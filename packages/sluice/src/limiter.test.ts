@@ -322,6 +322,7 @@ describe('a limiter', () => {
     await limiter.close()
     await limiter.close()
     expect(thrownBy(check)).toEqual(refusing('CLOSED'))
+    expect(thrownBy(() => limiter.decide({}))).toEqual(refusing('CLOSED'))
     await expect(limiter.check({})).rejects.toEqual(refusing('CLOSED'))
     await expect(limiter.peek({})).rejects.toEqual(refusing('CLOSED'))
   })
@@ -333,7 +334,9 @@ describe('a limiter', () => {
         throw new LimiterError('STORE_UNAVAILABLE', 'no')
       },
     }
-    await expect(bench([{}], { store: broken }).limiter.check({})).rejects.toEqual(refusing('STORE_UNAVAILABLE'))
+    const { limiter } = bench([{}], { store: broken })
+    await expect(limiter.check({})).rejects.toEqual(refusing('STORE_UNAVAILABLE'))
+    expect(thrownBy(() => limiter.decide({}))).toEqual(refusing('STORE_UNAVAILABLE'))
   })
 
   test.each<[Fields, string]>([

@@ -37,7 +37,10 @@ export interface Limiter {
   check(subject: Subject, requestId?: string): Promise<Decision>
   /** The same without waiting, or undefined when the store must be asked. */
   checkSync(subject: Subject, requestId?: string): Decision | undefined
-  /** The same at once where that can be, and promised where the store must be asked: for hot paths. */
+  /**
+   * The same at once where that can be, and promised where the store must be asked: for hot paths. Bad input is thrown
+   * at once.
+   */
   decide(subject: Subject, requestId?: string): Maybe<Decision>
   /** What a check would answer; consumes nothing. */
   peek(subject: Subject): Promise<Decision>
@@ -123,19 +126,19 @@ class RuleLimiter implements Limiter, Decider {
   async check(subject: Subject, requestId?: string): Promise<Decision> {
     const plan = this.#plan(subject, requestId)
     const taken = this.#known(plan) ?? (await this.#store.take(plan))
-    return this.#decide(plan, taken, requestId)
+    return this.#decided(plan, taken, requestId)
   }
 
   checkSync(subject: Subject, requestId?: string): Decision | undefined {
     const plan = this.#plan(subject, requestId)
     const taken = this.#known(plan) ?? this.#store.takeSync?.(plan)
-    return taken && this.#decide(plan, taken, requestId)
+    return taken && this.#decided(plan, taken, requestId)
   }
 
   decide(subject: Subject, requestId?: string): Maybe<Decision> {
     const plan = this.#plan(subject, requestId)
     const taken = this.#known(plan) ?? this.#store.take(plan)
-    return andThen(taken, (known) => this.#decide(plan, known, requestId))
+    return andThen(taken, (known) => this.#decided(plan, known, requestId))
   }
 
   async peek(subject: Subject): Promise<Decision> {
@@ -231,7 +234,7 @@ class RuleLimiter implements Limiter, Decider {
     return barred ? BARRED : undefined
   }
 
-  #decide(plan: Plan, taken: Taken, requestId: string | undefined): Decision {
+  #decided(plan: Plan, taken: Taken, requestId: string | undefined): Decision {
     this.#hotKeys.checked(plan)
     return new Decided(this, plan, taken, requestId ?? plan.op?.id)
   }

@@ -12,6 +12,7 @@ import {
 } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { expect } from 'vitest'
+import { remote } from '../src/testing/remote.ts'
 
 export type Fields = Record<string, unknown>
 export type Bench = { limiter: Limiter; clock: FakeClock; check(subject?: Subject, requestId?: string): Decision }
@@ -54,6 +55,7 @@ export const untouchable: Store = new Proxy({} as Store, {
 export function remoteStore(clock: FakeClock): Store & { takes: number; answer: Promise<void> } {
   const inner = memoryStore({ clock })
   return {
+    ...remote(inner),
     takes: 0,
     answer: Promise.resolve(),
     async take(take) {
@@ -61,10 +63,6 @@ export function remoteStore(clock: FakeClock): Store & { takes: number; answer: 
       await this.answer
       return inner.take(take)
     },
-    peek: async (charges) => inner.peek(charges),
-    give: async (gives, opId) => inner.give(gives, opId),
-    reset: async (bucket) => inner.reset(bucket),
-    close: () => inner.close(),
   }
 }
 

@@ -18,7 +18,12 @@ export type CheckParts = {
   readonly violations: ViolationLog | undefined
 }
 
-export type Check = (subject: Subject, requestId?: string) => Decision | Promise<Decision>
+/** `judge`: what the door makes of the limiter's decision. What it says is what counts. */
+export type Check = (
+  subject: Subject,
+  requestId?: string,
+  judge?: (decided: Decision) => Decision,
+) => Decision | Promise<Decision>
 
 export function createCheck(parts: CheckParts): Check {
   const { limiter, metrics, log, keyHash, trail, violations } = parts
@@ -33,12 +38,16 @@ export function createCheck(parts: CheckParts): Check {
     if (logsRefusals) logRefusal(subject, decision, log, keyHash)
     return decision
   }
-  return (subject, requestId) => {
+  return (subject, requestId, judge = asDecided) => {
     const startedMs = performance.now()
-    const decision = limiter.decide(subject, requestId)
-    if (decision instanceof Promise) return decision.then((later) => record(subject, later, startedMs))
-    return record(subject, decision, startedMs)
+    const decided = limiter.decide(subject, requestId)
+    if (decided instanceof Promise) return decided.then((later) => record(subject, judge(later), startedMs))
+    return record(subject, judge(decided), startedMs)
   }
+}
+
+function asDecided(decided: Decision): Decision {
+  return decided
 }
 
 /** Reads the rules again only when they have changed. */

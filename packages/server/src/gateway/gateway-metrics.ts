@@ -17,6 +17,8 @@ export type GatewayOutcome = (typeof OUTCOMES)[number]
 
 export class GatewayMetrics {
   inFlight = 0
+  /** Connections that were closed as they came: there were too many. */
+  dropped = 0
   readonly #counts: Record<GatewayOutcome, number>
 
   constructor(registry: Registry) {
@@ -41,7 +43,18 @@ export class GatewayMetrics {
         this.set(inFlight())
       },
     })
+    const dropped = () => this.dropped
+    const drops = new Counter({
+      name: 'sluice_gateway_connections_dropped_total',
+      help: 'Connections that the gateway closed as they came, because there were too many.',
+      registers: [],
+      collect() {
+        this.reset()
+        this.inc(dropped())
+      },
+    })
     registry.registerMetric(requests)
+    registry.registerMetric(drops)
     registry.registerMetric(gauge)
   }
 

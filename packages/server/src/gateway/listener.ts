@@ -9,6 +9,7 @@ import type { AddressInfo, Socket } from 'node:net'
 import { type TLSSocket, Server as TlsServer } from 'node:tls'
 import { settingInvalid } from '../settings/setting-invalid.ts'
 import type { Gateway } from './gateway.ts'
+import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewaySettings } from './settings.ts'
 import { responseOn } from './upgrade.ts'
 
@@ -22,10 +23,19 @@ export type Listener = {
   close(): Promise<void>
 }
 
-export async function openListener(gateway: Gateway, settings: GatewaySettings, closeMsMax: number): Promise<Listener> {
+export async function openListener(
+  gateway: Gateway,
+  settings: GatewaySettings,
+  metrics: GatewayMetrics,
+  closeMsMax: number,
+): Promise<Listener> {
   const server = settings.listenCert === undefined ? plainServer() : secureServer(settings)
   setTimeouts(server, settings)
   handOver(server, gateway)
+  server.maxConnections = settings.maxConnections
+  server.on('drop', () => {
+    metrics.dropped += 1
+  })
   const { sockets, sessions } = connectionsOf(server)
   server.listen(settings.listen)
   await once(server, 'listening')

@@ -11,12 +11,14 @@ export type GatewaySettings = Settings & {
   readonly upstreamTimeoutMs: number
   readonly clientTimeoutMs: number
   readonly maxInFlight: number
+  readonly maxConnections: number
   readonly listenCert: string | undefined
   readonly listenKey: string | undefined
   readonly listenClientCa: string | undefined
 }
 
 const FILE_FIX = 'give the path of a file that exists'
+const NUMBER_FIX = 'give a whole number from 1 to 1000000'
 const MS_FIX = 'give milliseconds from 1 to 86400000'
 
 export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
@@ -112,7 +114,17 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     fallback: () => 10_000,
     shownFallback: '10000',
     read: (text) => readInteger(text, 1, 1_000_000),
-    fix: 'give a whole number from 1 to 1000000',
+    fix: NUMBER_FIX,
+  },
+  maxConnections: {
+    flag: 'max-connections',
+    env: 'SLUICE_MAX_CONNECTIONS',
+    value: '<number>',
+    help: 'Most connections of clients at once, idle ones too; above it others are closed as they come.',
+    fallback: () => 20_000,
+    shownFallback: '20000',
+    read: (text) => readInteger(text, 1, 1_000_000),
+    fix: NUMBER_FIX,
   },
   ...SETTINGS,
   // Who puts a gateway in front of a service stands at the edge.

@@ -26,9 +26,10 @@ export async function startGateway(
   warnOfUnverified(settings, log)
   const server = await startServer(withoutCertificates(settings), log, closeMsMax)
   try {
-    const { limiter, check, metrics } = server
-    const gateway = new Gateway(settings, { limiter, check, log, metrics: new GatewayMetrics(metrics.registry) })
-    const listener = await openListener(gateway, settings, closeMsMax)
+    const { limiter, check } = server
+    const metrics = new GatewayMetrics(server.metrics.registry)
+    const gateway = new Gateway(settings, { limiter, check, log, metrics })
+    const listener = await openListener(gateway, settings, metrics, closeMsMax)
     const host = listen.host.includes(':') ? `[${listen.host}]` : listen.host
     const drain = () => {
       server.drain()

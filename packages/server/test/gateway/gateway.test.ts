@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http'
-import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from 'node:net'
 import { SignJWT } from 'jose'
 import { parseCidr } from 'sluice/http'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
@@ -370,6 +370,18 @@ describe('bounds', () => {
     expect(answer.status).toBe(503)
     expect(await answer.json()).toMatchObject({ code: 'GATEWAY_BUSY' })
     leaving.abort()
+  })
+
+  test('more connections than --max-connections, idle ones too, are closed as they come, and counted', async () => {
+    const { url } = await startUpstream((_request, response) => void response.end('hello'))
+    const { address, apiAddress } = await openGateway([], { upstream: url, maxConnections: 1 })
+    const { hostname, port } = new URL(address)
+    const idle = connect(Number(port), hostname)
+    await once(idle, 'connect')
+    await expect(fetch(address)).rejects.toThrow('fetch failed')
+    expect(await (await fetch(`${apiAddress}/metrics`)).text()).toContain('sluice_gateway_connections_dropped_total 1')
+    idle.destroy()
+    await vi.waitFor(async () => expect((await fetch(address)).status).toBe(200))
   })
 
   test('an early answer to a long upload arrives, and the upload ends', async () => {

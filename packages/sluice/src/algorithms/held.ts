@@ -16,9 +16,10 @@
 import type { PackedState } from './algorithm.ts'
 import type { Limit } from './limit.ts'
 
+// The same three numbers stand in lua/include/leased.lua.
 /** Units on lease per epoch and bucket, over all nodes. */
 export const HELD_MAX: number = 2 ** 16 - 1
-/** Of the capacity, over all nodes; the same number stands in lua/include/leased.lua. */
+/** Of the capacity, over all nodes. */
 const HELD_SHARE = 0.75
 /** Those of the epoch before are counted in these. */
 const BEFORE = 2 ** 16

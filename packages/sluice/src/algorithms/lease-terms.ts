@@ -11,7 +11,7 @@ import type { LeaseTerms, LeaseWishes, Limit } from './limit.ts'
 const TTL_US = 5_000_000
 /** Units that flow back within this time by themselves are missed by nobody: a node may keep them for long. */
 const MISSED_US = 200_000
-/** Values in Redis outlive what they hold by more than this: lua/include/values.lua. */
+/** Values in Redis outlive what they hold by more than this: lua/include/whole.lua. */
 const TTL_US_MAX = 30_000_000
 const SHARE = 0.1
 const HOT_SHARE = 0.2
@@ -20,12 +20,12 @@ const FIRST_UNITS = 4
 /** A log pays for H with its rate, all the time: this is the drift. */
 const LOG_DRIFT = 0.04
 const WINDOW_PART = 0.25
-/** So that many nodes can hold units of one bucket. */
-const HELD_SHARE = 1 / 16
+/** Of what may be counted as on lease, for one node: so that many can hold units of one bucket. */
+const NODE_SHARE = 1 / 16
 
 /** Undefined where a lease could not hold even two units: then asking each time costs the same and strands nothing. */
 export function leaseTerms(limit: Limit, wishes: LeaseWishes): LeaseTerms | undefined {
-  const most = Math.min(wishes.maxUnits ?? Number.POSITIVE_INFINITY, Math.floor(HELD_MAX * HELD_SHARE))
+  const most = Math.min(wishes.maxUnits ?? Number.POSITIVE_INFINITY, Math.floor(HELD_MAX * NODE_SHARE))
   const unitsOf = (share: number) => Math.min(most, Math.floor(limit.capacity * Math.min(1, wishes.maxShare ?? share)))
   const unitsMax = unitsOf(SHARE)
   const ttlUs = Math.floor(

@@ -12,7 +12,8 @@ import type { BucketName, Give, Grant } from '../store/store.ts'
 export const ROW_LENGTH = 16
 
 // A row begins with two parcels, spent from first to last: units of one charge each.
-const PARCELS = [0, 4] as const
+const PARCEL_LENGTH = 4
+const PARCELS = [0, PARCEL_LENGTH] as const
 const [FIRST, SECOND] = PARCELS
 // Within a parcel. Its units are good until `UNTIL_MS`, counted from when they were asked for.
 const UNITS = 0
@@ -23,7 +24,7 @@ const UNTIL_MS = 3
 const ASKED_MS = 8
 const REMAINING = 9
 const RESET_MS = 10
-/** Units last asked for ahead of need; 0 while the store is being asked. */
+/** Units last granted ahead of need; 0 while the store is being asked, and when it has refused. */
 const BATCH = 11
 /** Units that went since the store was last asked. */
 const USED = 12
@@ -48,7 +49,7 @@ const LEAST_WINDOW_SHARE = 0.08
 const GROWTH = 4
 /** A batch that is gone after so small a part of the time it was good for is too small: the bucket is hot. */
 const HOT_PART = 0.1
-/** A node does not ask again for this long, at most, for want of a batch; nor of a window, which would be over soon. */
+/** A spent bucket is not asked again until there is a batch to be had, for this long at most. A window is over soon. */
 const SPENT_MS = 200
 const SPENT_WINDOW_MS = 100
 /** The clock tells whole milliseconds: it may be this much later than it says. */
@@ -63,6 +64,9 @@ const UNITS_AHEAD = 2
 const UNITS_REGULAR = 3
 /** A refusal is asked about again after this part of its time, if anybody comes. */
 const ENDING = 0.75
+
+/** The bucket is asked again, somebody looks over all leases, or the lease ends: then units that are good go, too. */
+type SettledWhen = 'asking' | 'sweeping' | 'ending'
 
 const NO_ROWS: Float64Array = new Float64Array(ROW_LENGTH)
 
@@ -133,9 +137,9 @@ export class Lease {
   }
 
   /**
-   * How many units to ask for beyond those needed: none at first; when the bucket comes back, as many as will be spent
-   * while they are good, at the rate at which units went since it was last asked. To be called when it is asked, for
-   * `cost` units if somebody waits for them.
+   * How many units to ask for beyond those needed: few or none at first; when the bucket comes back, as many as will be
+   * spent while they are good, at the rate at which units went since it was last asked. To be called when it is asked,
+   * for `cost` units if somebody waits for them: that rate is counted anew.
    */
   nextBatch({ limit }: BucketName, nowMs: number, cost = 1): number {
     if (this.#isFilled(SECOND)) return 0
@@ -208,11 +212,11 @@ export class Lease {
    * bucket also what was spent, because until then the store keeps room for it. The latter can wait until the bucket
    * is asked again: if it never is, the store forgets by itself what was on lease.
    */
-  settle(bucket: BucketName, nowMs: number, when: 'asking' | 'sweeping' | 'ending', gives: Give[]): void {
+  settle(bucket: BucketName, nowMs: number, when: SettledWhen, gives: Give[]): void {
     if (this.#isFilled(SECOND)) this.#settleParcel(SECOND, bucket, nowMs, when, gives)
     if (this.#isFilled(FIRST)) this.#settleParcel(FIRST, bucket, nowMs, when, gives)
     if (this.#isFilled(FIRST) || !this.#isFilled(SECOND)) return
-    this.#numbers.copyWithin(this.#at + FIRST, this.#at + SECOND, this.#at + ASKED_MS)
+    this.#numbers.copyWithin(this.#at + FIRST, this.#at + SECOND, this.#at + SECOND + PARCEL_LENGTH)
     this.#empty(SECOND)
   }
 
@@ -222,13 +226,7 @@ export class Lease {
     return !known && this.held(nowMs) === 0
   }
 
-  #settleParcel(
-    parcel: number,
-    bucket: BucketName,
-    nowMs: number,
-    when: 'asking' | 'sweeping' | 'ending',
-    gives: Give[],
-  ): void {
+  #settleParcel(parcel: number, bucket: BucketName, nowMs: number, when: SettledWhen, gives: Give[]): void {
     const units = this.#get(parcel + UNITS)
     const untilMs = this.#get(parcel + UNTIL_MS)
     if (when !== 'ending' && units > 0 && nowMs < untilMs) return
@@ -271,7 +269,7 @@ export class Lease {
   }
 
   #empty(parcel: number): void {
-    this.#numbers.fill(0, this.#at + parcel, this.#at + parcel + SECOND)
+    this.#numbers.fill(0, this.#at + parcel, this.#at + parcel + PARCEL_LENGTH)
   }
 
   #move(parcel: number, units: number): void {

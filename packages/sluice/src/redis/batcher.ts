@@ -180,7 +180,7 @@ export class Batcher {
   }
 
   #deliver({ request, form, resolve, reject }: Job, reply: ReplyDecoder): void {
-    const answer = reply.next(request, form, () => this.#firstKey(request))
+    const answer = reply.next(request, form, () => this.#keysOf(request))
     if (answer instanceof LimiterError) {
       this.#failed(answer)
       reject(answer)
@@ -192,7 +192,7 @@ export class Batcher {
     this.#observer.onError?.(error)
   }
 
-  #firstKey(request: Request): string {
+  #keysOf(request: Request): string {
     const single = new BatchEncoder(this.#names)
     single.add(request)
     return single.keys.join(' or ')

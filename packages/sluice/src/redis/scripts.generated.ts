@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '709c8905fed25a74c5a3bdf386807919fe8aacf3',
+  sha1: '78587bba543c52d7317d76a58ff150b6328c05a8',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -32,7 +32,7 @@ export const APPLY: Script = {
                           and unless that is negative: replayed (0, 1), then per part short (0 no, 1 now, 2 never,
                           3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
-             verb 4       x of each bucket, if it was granted and nothing is on lease; or -1, then as for a take
+             verb 4       x of each bucket, if that says all (granted, y is 0); or -1, then as for a take
              verb 6       status (1, 0), then per limit units, x, y; or -1, then as for a give and as for a take
              give, reset  status (1, or negative), also of verb 7
 
@@ -42,6 +42,8 @@ export const APPLY: Script = {
 --[[
   The batch, as apply.lua fills it in, and what every part of the script needs of limits.
 ]]
+-- Kinds of charges that are told apart here: \`hold\` is ALL_HELD, for nobody yet.
+-- STATE_MAX and SLIDING_UNITS_MAX of src/algorithms/limit.ts.
 
 -- The TTL of a value is set anew at the first change in each period of a bucket, and covers all that can happen in it.
 -- A period is this share of the time that an empty bucket takes to fill, so no value outlives its use by much more.
@@ -62,6 +64,10 @@ local function say(number)
   reply[said] = number
 end
 
+-- What a limit is, as apply.lua says.
+-- Behind it, what is worked out once per batch: where a state stands now, how many parts a bucket holds, where a state
+-- stood when the present period of TTLs began, and which limit it is.
+
 -- Where a state stands at a time: tick of a bucket, index of a window.
 local function position(code, tick, a, us)
   if code <= 2 then return tick == 1 and us or floor(us / tick) end
@@ -69,11 +75,10 @@ local function position(code, tick, a, us)
 end
 
 -- In ticks, of a bucket.
-local function ttl_period(limit) return max(15000000 / limit[4], limit[3] * limit[5] / limit[6] * 0.125) end
+local function ttl_period(limit)
+  return max(15000000 / limit[4], limit[3] * limit[5] / limit[6] * 0.125)
+end
 
--- Behind the numbers, name and shape of a limit: how long units may be on lease, in ticks, and what is worked out
--- once per batch: where a state stands now, how many parts a bucket holds, where a state stood when the present period
--- of TTLs began, and which limit it is.
 local function prepare_limits()
   for i = 1, #limits do
     local limit = limits[i]
@@ -96,9 +101,8 @@ end
   values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers
   are looked at.
 ]]
--- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
--- test that moves it) from finding a full bucket where a spent one was.
--- A bucket within a layout: its name, and the shape of the limit that wrote it (see SHAPE), each behind its length.
+-- The same number stands in wire.ts.
+-- A bucket within a layout: its name, and the shape of the limit that wrote it, each behind its length.
 -- at and x of 7 bytes and y of 4: states can be written alone, in their place.
 -- generation, code, capacity, tick, a, b and, where units may be on lease, hold, in base 36.
 
@@ -276,8 +280,9 @@ end
 -- By part, x with the cost charged.
 local new_xs = {}
 
--- Granted by new buckets or by buckets that the same limits wrote; anything else goes \`at_length\`. The maths of
--- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
+-- Granted by new buckets or by buckets that the same limits wrote; anything else goes \`at_length\`, and so do sliding
+-- windows, whose answer needs y. The maths of include/packed.lua without its calls, which would be most of the time;
+-- the differential test runs both ways.
 local function take_plain(key, set_index, cost)
   local set, found, layout = sets[set_index], seats_at(key, set_index)
   if not found then return at_length('plain', key, set, cost) end
@@ -325,13 +330,16 @@ end
 -- before its first request.
 local function make_leased()
 --[[
-  The take of a lease: of packed buckets in one value, each enforced or held ahead of need, of one cost, asking for more
-  than is needed now. What became of units that were charged before is told along with it.
-]]
--- y of a token bucket is the units on lease of the epoch before times this, and those of this one.
--- Of the capacity, over all nodes.
+  Units on lease, and the short ways of the requests that leases make.
 
--- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × BEFORE + those of this one.
+  A take of a lease is of packed buckets in one value, each enforced or held ahead of need, of one cost, and asks for
+  more than is needed now. What became of units that were charged before is told along with it, or by a plain give. What
+  is not about units on lease is the maths of include/packed.lua, without making its functions.
+]]
+-- y of a token bucket is the units on lease of the epoch before × BEFORE + those of this one. What is on lease does not
+-- flow back: src/algorithms/held.ts, where the same three numbers stand.
+
+-- x after some ticks in which as many units are held.
 local function owed_after(ticks, a, b, x, held)
   local owed, least = x - ticks * b, held * a
   if least > x then return x end
@@ -408,12 +416,12 @@ end
 
 -- Decides on one part; nil when it has to be done at length. Also returns where the next part begins.
 local function decide_part(part, limit, at, x, y, low, i)
-  local high, kind, settles, capacity = numbers[i], numbers[i + 1], numbers[i + 2], limit[3]
+  local high, kind, gives, capacity = numbers[i], numbers[i + 1], numbers[i + 2], limit[3]
   if at > limit[10] or low > capacity then return nil end
   x, y = brought_to_now(limit, at, x, y)
   i = i + 3
   told[part] = false
-  for _ = 1, settles do
+  for _ = 1, gives do
     local units, booked_us, settled = numbers[i], numbers[i + 1], numbers[i + 2]
     if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[9] > 0)) then
       x, y = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y, units, booked_us,
@@ -483,7 +491,7 @@ local function take_leased(first)
   return i
 end
 
--- What came back of one bucket, or is on lease no more. Also returns where the next request begins.
+-- What came back of one bucket, or is on lease no more. Returns where the next request begins.
 local function give_plain(first)
   local key, set_index, next_at = numbers[first + 1], numbers[first + 2], first + 6
   local found, layout = seats_at(key, set_index)
@@ -498,8 +506,8 @@ local function give_plain(first)
   if at > limit[10] then return at_length('given', first, next_at) end
   local x, y = brought_to_now(limit, at, states[r - 1], states[r])
   if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[9] > 0)) then
-    next_xs[1], next_ys[1] = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y, units,
-      numbers[first + 4], settled)
+    next_xs[1], next_ys[1] = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y,
+      units, numbers[first + 4], settled)
     write_part(key, seat, limit, 1)
   end
   say(1)
@@ -512,7 +520,10 @@ local function make_whole()
 --[[
   Writing values whole, with their time to live: where buckets are new, or in use in another period.
 ]]
--- When a state, as it was stored, ends to matter.
+-- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
+-- test that moves it) from finding a full bucket where a spent one was. It is longer than any lease: lease-terms.ts.
+
+-- When a state, as it was stored, ceases to matter.
 local function ends_us(code, tick, a, b, at, x)
   if code <= 2 then return (at + ceil(x / b)) * tick end
   return (at + (code == 4 and 2 or 1)) * a * tick
@@ -804,8 +815,7 @@ end
 -- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
 local function outlives_ttl(limit, old_at, at, x)
   if limit[2] > 2 then return at ~= old_at end
-  local period = ttl_period(limit)
-  return at < old_at or x > limit[3] * limit[5] or floor(old_at / period) ~= floor(at / period)
+  return at < old_at or x > limit[11] or old_at < limit[12]
 end
 
 local function keep_packed(part, key, limit, detail)
@@ -1016,8 +1026,8 @@ local function refund(part, limit, units, booked_us, op_id, settled)
     refund_list(limit[2], lists[part], units, booked_us, op_id)
   else
     xs[part], ys[part] =
-      refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[part], xs[part], ys[part], units, booked_us,
-        settled)
+      refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[part], xs[part], ys[part], units,
+        booked_us, settled)
   end
 end
 
@@ -1082,9 +1092,9 @@ local function leased_at_length(first)
   local key, set, low = numbers[first + 1], sets[numbers[first + 2]], numbers[first + 3]
   local at, gives, i = #numbers + 1, 0, first + 4
   for part = 1, #set do
-    local settles = numbers[i + 2]
+    local own = numbers[i + 2]
     i = i + 3
-    for _ = 1, settles do
+    for _ = 1, own do
       append(key, set[part], numbers[i], numbers[i + 1], numbers[i + 2])
       gives, i = gives + 1, i + 3
     end
@@ -1166,6 +1176,7 @@ local function decide_all()
 end
 
 -- Values are read without a guard, which costs; when one of them cannot be read, all is decided again with it.
+-- Nothing was written yet, so what was decided is forgotten. Verbs are made anew, because they keep lists.
 if not pcall(decide_all) then
   layout_by_key, bases = {}, {}
   dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}

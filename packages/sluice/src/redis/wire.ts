@@ -27,12 +27,12 @@ export type Form = ShortForm | 'any'
 type ShortForm = 'plain' | 'leased'
 
 const VERBS = { take: 0, peek: 1, give: 2, reset: 3 } as const
-/** Of one owner, in one value; the same number stands in lua/include/values.lua. */
-const BUCKETS_MAX = 1024
 const TAKE_PLAIN = 4
 const TAKE_REPEATING = 5
 const TAKE_LEASED = 6
 const GIVE_PLAIN = 7
+/** Of one owner, in one value; the same number stands in lua/include/values.lua. */
+const BUCKETS_MAX = 1024
 const KINDS = { enforce: 0, shadow: 1, force: 2, hold: 3 } as const
 const SHORTS: readonly Short[] = [false, 'now', 'never', 'stale_rules']
 const CODES: Readonly<Record<AlgorithmName, number>> = {
@@ -278,7 +278,7 @@ export class ReplyDecoder {
   }
 
   /** The answer to a request, or the error that it alone meets. */
-  next(request: Request, form: Form, key: () => string): Taken | undefined | LimiterError {
+  next(request: Request, form: Form, keys: () => string): Taken | undefined | LimiterError {
     if (form !== 'any') {
       const first = this.#number()
       if (first >= 0) return this.#short(form, (request as TakeRequest).charges, first) // as in `BatchEncoder.add`
@@ -289,8 +289,8 @@ export class ReplyDecoder {
     const statuses =
       request.verb === 'give' && request.opId === undefined ? request.gives.map(() => this.#number()) : []
     const status = statuses.length > 0 ? Math.min(...statuses) : this.#number()
-    if (status === -1) return new LimiterError('STORE_CORRUPT', `the value of ${key()} cannot be read`)
-    if (status === -2) return new LimiterError('STORE_CROWDED', `${key()} holds ${BUCKETS_MAX} buckets already`)
+    if (status === -1) return new LimiterError('STORE_CORRUPT', `the value of ${keys()} cannot be read`)
+    if (status === -2) return new LimiterError('STORE_CROWDED', `${keys()} holds ${BUCKETS_MAX} buckets already`)
     if (request.verb === 'give' || request.verb === 'reset') return undefined
     const replayed = this.#number() === 1
     const { charges, opId } = request

@@ -7,6 +7,7 @@ import { memoryStore } from '../store/memory.ts'
 import type { Charge, Store, Taken } from '../store/store.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
 import { handTimers } from '../testing/hand-timers.ts'
+import { remote } from '../testing/remote.ts'
 import { regionParts, splitUnits } from './region-parts.ts'
 import { type RegionOptions, regionStore } from './region-store.ts'
 import { exactShares, type Shares } from './shares.ts'
@@ -35,17 +36,6 @@ function world(options: Partial<RegionOptions> = {}) {
   const eu = regionStore({ name: 'eu', regional, ...shared, ...options })
   const us = regionStore({ name: 'us', regional: remote(memoryStore({ clock })), ...shared, ...options })
   return { clock, timers, global, regional, eu, us }
-}
-
-/** It has to be asked, as Redis has. */
-function remote(store: Store): Store {
-  return {
-    take: async (take) => store.take(take),
-    peek: async (charges) => store.peek(charges),
-    give: async (gives, opId) => store.give(gives, opId),
-    reset: async (bucket) => store.reset(bucket),
-    close: () => store.close(),
-  }
 }
 
 async function granted(store: Store, limit: Limit, times: number): Promise<number> {

@@ -6,6 +6,7 @@ import { memoryStore } from '../store/memory.ts'
 import type { Charge, Give, Store, Take, Taken } from '../store/store.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
 import { handTimers } from '../testing/hand-timers.ts'
+import { remote } from '../testing/remote.ts'
 import { scatterStore } from './scatter-store.ts'
 
 const DEADLINE_MS = 15
@@ -35,16 +36,6 @@ function bench(wrap: (store: Store) => Store = (store) => store) {
   })
   const remaining = async (limit: Limit) => (await narrow.peek([chargeOf(limit)])).grants[0]?.remaining
   return { clock, narrow, store, remaining }
-}
-
-function remote(store: Store): Store {
-  return {
-    take: async (take) => store.take(take),
-    peek: async (charges) => store.peek(charges),
-    give: async (gives, opId) => store.give(gives, opId),
-    reset: async (bucket) => store.reset(bucket),
-    close: () => store.close(),
-  }
 }
 
 test('what was charged after its place had let the request pass goes back if another one refuses', async () => {

@@ -43,6 +43,13 @@ test('pure functions and Redis agree about units on lease', { timeout: 120_000 }
   })
 })
 
+test('requests in one batch are decided one after the other', { timeout: 120_000 }, async () => {
+  await forRandomSeeds(async (seed) => {
+    const trace = randomTrace(seededRandom(seed), STEPS, true)
+    expect(await onRedis(trace, true), `redis, seed ${seed}`).toEqual(await onReference(trace))
+  })
+})
+
 async function forRandomSeeds(agree: (seed: number) => Promise<void>): Promise<void> {
   const examples = SEED === undefined ? [] : [[Number(SEED)] as [number]]
   const property = fc.asyncProperty(fc.integer(), agree)
@@ -54,11 +61,11 @@ function onReference(trace: readonly Step[]): Promise<unknown[]> {
   return replay(new ReferenceStore(clock), clock, trace)
 }
 
-async function onRedis(trace: readonly Step[]): Promise<unknown[]> {
+async function onRedis(trace: readonly Step[], together = false): Promise<unknown[]> {
   const clock = fakeClock()
   const store = redisStore(client, { ...BARE, clock, prefix: `d${stores++}` })
   try {
-    return await replay(store, clock, trace)
+    return await replay(store, clock, trace, together)
   } finally {
     await store.close()
   }

@@ -2,18 +2,21 @@
 
 import { ALGORITHMS, type Charge, compileLimit, type Give, type Limit, type Store, type Taken } from 'sluice'
 import type { FakeClock, Random } from 'sluice/testing'
+import { andThen, type Maybe } from '../../src/maybe.ts'
 
 export type Step =
-  | {
-      readonly kind: 'take' | 'peek'
-      readonly charges: readonly Charge[]
-      readonly opId: string
-      /** Comes with it. */
-      readonly give: GiveBack | undefined
-    }
+  | Take
   | ({ readonly kind: 'give'; readonly sameOp: boolean } & GiveBack)
   | { readonly kind: 'reset'; readonly charge: Charge }
   | { readonly kind: 'clock'; readonly byUs: number }
+
+type Take = {
+  readonly kind: 'take' | 'peek'
+  readonly charges: readonly Charge[]
+  readonly opId: string
+  /** Comes with it. */
+  readonly give: GiveBack | undefined
+}
 
 /** Of all charges of an earlier take. */
 type GiveBack = { readonly of: number; readonly units: number; readonly settled: number }
@@ -75,11 +78,18 @@ function randomStep(random: Random, limits: readonly Limit[], trace: readonly St
     return { kind: 'give', sameOp: random.next() < 0.8, ...randomGive(random, takes) }
   }
   if (dice < 0.37) return { kind: 'reset', charge: randomCharge(random, limits) }
+  if (dice > 0.8 && takes > 0) return ofAnother(random, earlier[takes - 1] as Take)
   const mixed = Array.from({ length: random.pick([1, 1, 2, 3, 5]) }, () => randomCharge(random, limits))
   const give = takes > 0 && random.next() < 0.3 ? randomGive(random, takes) : undefined
   const again = give !== undefined && random.next() < 0.7 ? earlier[give.of]?.charges : undefined
-  const charges = again !== undefined || random.next() < 0.4 ? together(again ?? mixed) : mixed
+  const charges = again !== undefined || random.next() < 0.4 ? oneOwner(again ?? mixed) : mixed
   return { kind: dice < 0.45 ? 'peek' : 'take', charges, opId: `op-${random.between(0, 7)}`, give }
+}
+
+/** A crowd asks for the same, each of its own buckets: such takes in a row are told as one. */
+function ofAnother(random: Random, { charges, opId }: Take): Take {
+  const owner = random.pick(OWNERS)
+  return { kind: 'take', charges: charges.map((charge) => ({ ...charge, owner })), opId, give: undefined }
 }
 
 function randomGive(random: Random, takes: number): GiveBack {
@@ -88,7 +98,7 @@ function randomGive(random: Random, takes: number): GiveBack {
 }
 
 /** One owner, one cost, each limit once: what leases ask for, and what has a short way of its own. */
-function together(charges: readonly Charge[]): Charge[] {
+function oneOwner(charges: readonly Charge[]): Charge[] {
   const { owner, min } = charges[0] as Charge // there is always one
   const different = charges.filter(({ limit }, index) => charges.findIndex((other) => other.limit === limit) === index)
   return different.map(({ limit, max, kind }) => {
@@ -110,41 +120,54 @@ function randomCharge(random: Random, limits: readonly Limit[]): Charge {
   }
 }
 
-/** What a store answers to each step. */
-export async function replay(store: Store, clock: FakeClock, trace: readonly Step[]): Promise<unknown[]> {
-  const taken: Booked[] = []
-  const answers: unknown[] = []
+/**
+ * What a store answers to each take and peek. `together`: what is asked between two moves of the clock does not wait
+ * for the answer to the step before, so it travels in one batch.
+ */
+export async function replay(
+  store: Store,
+  clock: FakeClock,
+  trace: readonly Step[],
+  together = false,
+): Promise<unknown[]> {
+  const booked: Booked[] = []
+  const answers: ReturnType<typeof ask>[] = []
   for (const step of trace) {
-    if (step.kind === 'clock') clock.advanceUs(step.byUs)
-    if (step.kind === 'reset') await store.reset(step.charge)
-    if (step.kind === 'peek') answers.push(plain(await store.peek(step.charges)))
-    if (step.kind === 'take') {
-      // Without permits no op is needed, and a single charge then takes the shortest way through the script.
-      const permits = step.charges.some(({ limit }) => limit.algorithm === 'concurrency')
-      const op = permits ? { id: step.opId } : undefined
-      // Permits are given back by name, with a give of its own.
-      const gives = step.give && givesOf(step.give, taken).filter(({ limit }) => limit.algorithm !== 'concurrency')
-      const answer = await store.take({ charges: step.charges, op, gives })
-      taken.push({ charges: step.charges, taken: answer, opId: step.opId })
-      answers.push(plain(answer))
+    if (step.kind === 'clock') {
+      await Promise.all(answers)
+      clock.advanceUs(step.byUs)
+      continue
     }
-    if (step.kind === 'give') {
-      const gives = givesOf(step, taken)
-      const permits = gives.some(({ limit }) => limit.algorithm === 'concurrency')
-      const opId = step.sameOp ? taken[step.of]?.opId : 'op-other'
-      await store.give(gives, permits ? opId : undefined)
-    }
+    const answer = ask(store, step, booked, clock.nowUs())
+    answers.push(answer)
+    if (!together) await answer
   }
-  return answers
+  return (await Promise.all(answers)).flatMap((taken) => (taken === undefined ? [] : [plain(taken)]))
 }
 
-type Booked = { readonly charges: readonly Charge[]; readonly taken: Taken; readonly opId: string }
+function ask(store: Store, step: Asking, booked: Booked[], nowUs: number): Maybe<Taken | undefined> {
+  if (step.kind === 'reset') return andThen(store.reset(step.charge), () => undefined)
+  if (step.kind === 'peek') return store.peek(step.charges)
+  if (step.kind === 'give') {
+    const gives = givesOf(step, booked)
+    const permits = gives.some(({ limit }) => limit.algorithm === 'concurrency')
+    const opId = step.sameOp ? booked[step.of]?.opId : 'op-other'
+    return andThen(store.give(gives, permits ? opId : undefined), () => undefined)
+  }
+  // Without permits no op is needed, and a single charge then takes the shortest way through the script.
+  const permits = step.charges.some(({ limit }) => limit.algorithm === 'concurrency')
+  const op = permits ? { id: step.opId } : undefined
+  // Permits are given back by name, with a give of its own.
+  const gives = step.give && givesOf(step.give, booked).filter(({ limit }) => limit.algorithm !== 'concurrency')
+  booked.push({ charges: step.charges, nowUs, opId: step.opId })
+  return store.take({ charges: step.charges, op, gives })
+}
 
-function givesOf({ of, units, settled }: GiveBack, taken: readonly Booked[]): Give[] {
-  const {
-    charges,
-    taken: { nowUs },
-  } = taken[of] as Booked // a give comes after the take it is of
+type Asking = Exclude<Step, { readonly kind: 'clock' }>
+type Booked = { readonly charges: readonly Charge[]; readonly nowUs: number; readonly opId: string }
+
+function givesOf({ of, units, settled }: GiveBack, booked: readonly Booked[]): Give[] {
+  const { charges, nowUs } = booked[of] as Booked // a give comes after the take it is of
   return charges.map((charge) => ({ ...charge, units, bookedUs: nowUs, settled }))
 }
 

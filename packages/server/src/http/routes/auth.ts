@@ -77,11 +77,14 @@ export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promis
     const peer = requireTrusted(socket.remoteAddress, trusted)
     const line = { ...originalRequest(rawHeaders), peer }
     requireAddress(rawHeaders, proxyHeader)
-    const decided = await check(await readSubject(line, { rawHeaders }))
-    const isLate = decided.delayMs > DELAY_MS_MAX
-    if (isLate) await limiter.give(decided)
-    else if (decided.delayMs > 0) await leakyDelay(decided.delayMs, reply.raw)
-    const decision = isLate ? refusedForDelay(decided) : decided
+    let late: Decision | undefined
+    const decision = await check(await readSubject(line, { rawHeaders }), undefined, (decided) => {
+      if (decided.delayMs <= DELAY_MS_MAX) return decided
+      late = decided
+      return refusedForDelay(decided)
+    })
+    if (late !== undefined) await limiter.give(late)
+    else if (decision.delayMs > 0) await leakyDelay(decision.delayMs, reply.raw)
     const verdict = verdictOf(limiter, decision, { clock }, headerLines(rawHeaders, 'accept').join(', '))
     if (verdict.settles) letGo(verdict)
     reply.headers(verdict.headers)

@@ -26,7 +26,7 @@
                           and unless that is negative: replayed (0, 1), then per part short (0 no, 1 now, 2 never,
                           3 stale rules), units, and what the bucket holds as of now:
                           packed x, y; listed used, wait_us, reset_us
-             verb 4       x of each bucket, if it was granted and nothing is on lease; or -1, then as for a take
+             verb 4       x of each bucket, if that says all (granted, y is 0); or -1, then as for a take
              verb 6       status (1, 0), then per limit units, x, y; or -1, then as for a give and as for a take
              give, reset  status (1, or negative), also of verb 7
 
@@ -103,6 +103,7 @@ local function decide_all()
 end
 
 -- Values are read without a guard, which costs; when one of them cannot be read, all is decided again with it.
+-- Nothing was written yet, so what was decided is forgotten. Verbs are made anew, because they keep lists.
 if not pcall(decide_all) then
   layout_by_key, bases = {}, {}
   dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}

@@ -2,8 +2,10 @@
   The batch, as apply.lua fills it in, and what every part of the script needs of limits.
 ]]
 local TOKEN, LEAKY, FIXED, SLIDING, LOG, CONCURRENCY = 1, 2, 3, 4, 5, 6
-local STATE_MAX = 4503599627370495
-local SLIDING_MAX = 67108863
+-- Kinds of charges that are told apart here: `hold` is ALL_HELD, for nobody yet.
+local ENFORCE, FORCE, ALL_HELD = 0, 2, 3
+-- STATE_MAX and SLIDING_UNITS_MAX of src/algorithms/limit.ts.
+local STATE_MAX, SLIDING_MAX = 4503599627370495, 67108863
 
 -- The TTL of a value is set anew at the first change in each period of a bucket, and covers all that can happen in it.
 -- A period is this share of the time that an empty bucket takes to fill, so no value outlives its use by much more.
@@ -25,6 +27,12 @@ local function say(number)
   reply[said] = number
 end
 
+-- What a limit is, as apply.lua says.
+local GENERATION, CODE, CAPACITY, TICK, A, B, ID, SHAPE, HOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9
+-- Behind it, what is worked out once per batch: where a state stands now, how many parts a bucket holds, where a state
+-- stood when the present period of TTLs began, and which limit it is.
+local NOW_AT, FULL, PERIOD_AT, INDEX = 10, 11, 12, 13
+
 -- Where a state stands at a time: tick of a bucket, index of a window.
 local function position(code, tick, a, us)
   if code <= LEAKY then return tick == 1 and us or floor(us / tick) end
@@ -32,20 +40,18 @@ local function position(code, tick, a, us)
 end
 
 -- In ticks, of a bucket.
-local function ttl_period(limit) return max(PERIOD_MIN_US / limit[4], limit[3] * limit[5] / limit[6] * PERIOD_SHARE) end
+local function ttl_period(limit)
+  return max(PERIOD_MIN_US / limit[TICK], limit[CAPACITY] * limit[A] / limit[B] * PERIOD_SHARE)
+end
 
--- Behind the numbers, name and shape of a limit: how long units may be on lease, in ticks, and what is worked out
--- once per batch: where a state stands now, how many parts a bucket holds, where a state stood when the present period
--- of TTLs began, and which limit it is.
-local HOLD, NOW_AT, FULL, PERIOD_AT, INDEX = 9, 10, 11, 12, 13
 local function prepare_limits()
   for i = 1, #limits do
     local limit = limits[i]
-    limit[NOW_AT] = position(limit[2], limit[4], limit[5], now_us)
-    limit[FULL] = limit[3] * limit[5]
-    if limit[2] <= LEAKY then limit[PERIOD_AT] = limit[NOW_AT] - limit[NOW_AT] % ttl_period(limit) end
+    limit[NOW_AT] = position(limit[CODE], limit[TICK], limit[A], now_us)
+    limit[FULL] = limit[CAPACITY] * limit[A]
+    if limit[CODE] <= LEAKY then limit[PERIOD_AT] = limit[NOW_AT] - limit[NOW_AT] % ttl_period(limit) end
     limit[INDEX] = i
-    numbers_by_shape[limit[8]] = limit
+    numbers_by_shape[limit[SHAPE]] = limit
   end
   for i = 1, #sets do
     local set = sets[i]

@@ -1,15 +1,15 @@
 --[[
-  The take of a lease: of packed buckets in one value, each enforced or held ahead of need, of one cost, asking for more
-  than is needed now. What became of units that were charged before is told along with it.
-]]
--- y of a token bucket is the units on lease of the epoch before times this, and those of this one.
-local BEFORE = 65536
-local HELD_MAX = 65535
--- Of the capacity, over all nodes.
-local HELD_SHARE = 0.75
-local ALL_HELD = 3
+  Units on lease, and the short ways of the requests that leases make.
 
--- Units on lease do not flow back: src/algorithms/held.ts. y is those of the epoch before × BEFORE + those of this one.
+  A take of a lease is of packed buckets in one value, each enforced or held ahead of need, of one cost, and asks for
+  more than is needed now. What became of units that were charged before is told along with it, or by a plain give. What
+  is not about units on lease is the maths of include/packed.lua, without making its functions.
+]]
+-- y of a token bucket is the units on lease of the epoch before × BEFORE + those of this one. What is on lease does not
+-- flow back: src/algorithms/held.ts, where the same three numbers stand.
+local BEFORE, HELD_MAX, HELD_SHARE = 65536, 65535, 0.75
+
+-- x after some ticks in which as many units are held.
 local function owed_after(ticks, a, b, x, held)
   local owed, least = x - ticks * b, held * a
   if least > x then return x end
@@ -18,9 +18,9 @@ end
 
 -- How many more units of a bucket can be on lease.
 local function held_room(limit, y)
-  if limit[HOLD] == 0 then return limit[3] end
+  if limit[HOLD] == 0 then return limit[CAPACITY] end
   local current = y % BEFORE
-  return max(0, min(HELD_MAX, floor(limit[3] * HELD_SHARE) - (y - current) / BEFORE) - current)
+  return max(0, min(HELD_MAX, floor(limit[CAPACITY] * HELD_SHARE) - (y - current) / BEFORE) - current)
 end
 
 local function advanced_held(now, a, b, hold, at, x, y)
@@ -67,36 +67,36 @@ local next_xs, next_ys, next_units, told = {}, {}, {}, {}
 
 -- A state brought to now.
 local function brought_to_now(limit, at, x, y)
-  local code, now = limit[2], limit[NOW_AT]
+  local code, now = limit[CODE], limit[NOW_AT]
   if code > LEAKY then
     if at == now then return x, y end
     return 0, (code == SLIDING and now - at == 1) and x or 0
   end
-  if y ~= 0 then x, y = advanced_held(now, limit[5], limit[6], limit[HOLD], at, x, y)
-  else x = max(0, x - (now - at) * limit[6]) end
+  if y ~= 0 then x, y = advanced_held(now, limit[A], limit[B], limit[HOLD], at, x, y)
+  else x = max(0, x - (now - at) * limit[B]) end
   return x, x == 0 and 0 or y -- nothing owed: as good as new, whatever was on lease
 end
 
 local function units_in_use(limit, x, y)
-  local code, a = limit[2], limit[5]
+  local code, a = limit[CODE], limit[A]
   if code <= LEAKY then return ceil(x / a) end
   if y == 0 then return x end
-  return x + ceil(y * (a - floor(now_us / limit[4]) + limit[NOW_AT] * a) / a)
+  return x + ceil(y * (a - floor(now_us / limit[TICK]) + limit[NOW_AT] * a) / a)
 end
 
 -- Decides on one part; nil when it has to be done at length. Also returns where the next part begins.
 local function decide_part(part, limit, at, x, y, low, i)
-  local high, kind, settles, capacity = numbers[i], numbers[i + 1], numbers[i + 2], limit[3]
+  local high, kind, gives, capacity = numbers[i], numbers[i + 1], numbers[i + 2], limit[CAPACITY]
   if at > limit[NOW_AT] or low > capacity then return nil end
   x, y = brought_to_now(limit, at, x, y)
   i = i + 3
   told[part] = false
-  for _ = 1, settles do
+  for _ = 1, gives do
     local units, booked_us, settled = numbers[i], numbers[i + 1], numbers[i + 2]
     if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[HOLD] > 0)) then
-      x, y = refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], limit[NOW_AT], x, y, units, booked_us,
+      x, y = refunded(limit[CODE], limit[TICK], limit[A], limit[B], limit[HOLD], limit[NOW_AT], x, y, units, booked_us,
         settled)
-      if limit[2] <= LEAKY and x == 0 then y = 0 end -- as good as new
+      if limit[CODE] <= LEAKY and x == 0 then y = 0 end -- as good as new
       told[part] = true
     end
     i = i + 3
@@ -112,9 +112,9 @@ local function decide_part(part, limit, at, x, y, low, i)
 end
 
 local function charge_part(part, limit, low, kind)
-  local code, units = limit[2], next_units[part]
+  local code, units = limit[CODE], next_units[part]
   local most = code == SLIDING and SLIDING_MAX or STATE_MAX
-  next_xs[part] = min(most, next_xs[part] + units * (code <= LEAKY and limit[5] or 1))
+  next_xs[part] = min(most, next_xs[part] + units * (code <= LEAKY and limit[A] or 1))
   if limit[HOLD] > 0 then
     next_ys[part] = next_ys[part] + (kind == ALL_HELD and units or max(0, units - low))
   end
@@ -123,7 +123,7 @@ end
 local function write_part(key, seat, limit, part)
   local r = bases[key] + 3 * seat
   local at, now = states[r - 2], limit[NOW_AT]
-  if limit[2] <= LEAKY then
+  if limit[CODE] <= LEAKY then
     if at < limit[PERIOD_AT] then aged[key] = true end
   elseif at ~= now then aged[key] = true end
   states[r - 2], states[r - 1], states[r] = now, next_xs[part], next_ys[part]
@@ -161,7 +161,7 @@ local function take_leased(first)
   return i
 end
 
--- What came back of one bucket, or is on lease no more. Also returns where the next request begins.
+-- What came back of one bucket, or is on lease no more. Returns where the next request begins.
 local function give_plain(first)
   local key, set_index, next_at = numbers[first + 1], numbers[first + 2], first + 6
   local found, layout = seats_at(key, set_index)
@@ -176,8 +176,8 @@ local function give_plain(first)
   if at > limit[NOW_AT] then return at_length('given', first, next_at) end
   local x, y = brought_to_now(limit, at, states[r - 1], states[r])
   if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[HOLD] > 0)) then
-    next_xs[1], next_ys[1] = refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], limit[NOW_AT], x, y, units,
-      numbers[first + 4], settled)
+    next_xs[1], next_ys[1] = refunded(limit[CODE], limit[TICK], limit[A], limit[B], limit[HOLD], limit[NOW_AT], x, y,
+      units, numbers[first + 4], settled)
     write_part(key, seat, limit, 1)
   end
   say(1)

@@ -32,7 +32,7 @@ end
 
 -- What an edited limit makes of a live state that another one wrote: src/algorithms/edit.ts.
 local function inherited(code, tick, a, b, at, x, y, limit)
-  local to_code, capacity, to_tick, to_a, to_b = limit[2], limit[3], limit[4], limit[5], limit[6]
+  local to_code, capacity, to_tick, to_a, to_b = limit[CODE], limit[CAPACITY], limit[TICK], limit[A], limit[B]
   local in_use = used(code, tick, a, at, x, y)
   local next_x = charged(to_code, to_a, 0, to_code <= LEAKY and min(capacity, in_use) or in_use)
   if code <= LEAKY and to_code <= LEAKY then

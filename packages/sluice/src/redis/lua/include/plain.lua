@@ -8,11 +8,11 @@ local function find_set(layout, set)
   local found, text, count, low, high = {}, layout[TEXT], layout[COUNT], BUCKETS_MAX, 0
   for i = 1, #set do
     local limit = set[i]
-    local seat = layout[SEATS][limit[7]]
+    local seat = layout[SEATS][limit[ID]]
     if not seat then
       count = count + 1
-      seat, text = count, text .. bucket_text(limit[7], limit[8])
-    elseif layout[SHAPES][seat] ~= limit[8] then
+      seat, text = count, text .. bucket_text(limit[ID], limit[SHAPE])
+    elseif layout[SHAPES][seat] ~= limit[SHAPE] then
       return false
     end
     found[i], low, high = seat, min(low, seat), max(high, seat)
@@ -38,8 +38,9 @@ end
 -- By part, x with the cost charged.
 local new_xs = {}
 
--- Granted by new buckets or by buckets that the same limits wrote; anything else goes `at_length`. The maths of
--- include/packed.lua without its calls, which would be most of the time: the differential test runs both ways.
+-- Granted by new buckets or by buckets that the same limits wrote; anything else goes `at_length`, and so do sliding
+-- windows, whose answer needs y. The maths of include/packed.lua without its calls, which would be most of the time;
+-- the differential test runs both ways.
 local function take_plain(key, set_index, cost)
   local set, found, layout = sets[set_index], seats_at(key, set_index)
   if not found then return at_length('plain', key, set, cost) end
@@ -47,7 +48,7 @@ local function take_plain(key, set_index, cost)
   local count, base, old_count, renews = #set, bases[key], layout[COUNT], false
   for i = 1, count do
     local limit, seat = set[i], found[i]
-    local code, now, at, x = limit[2], limit[NOW_AT], 0, 0
+    local code, now, at, x = limit[CODE], limit[NOW_AT], 0, 0
     if seat <= old_count then
       local r = base + 3 * seat
       at, x = states[r - 2], states[r - 1]
@@ -56,14 +57,14 @@ local function take_plain(key, set_index, cost)
     end
     if at > now then return at_length('plain', key, set, cost) end
     if code <= LEAKY then
-      x = x - (now - at) * limit[6]
-      x = (x > 0 and x or 0) + cost * limit[5]
+      x = x - (now - at) * limit[B]
+      x = (x > 0 and x or 0) + cost * limit[A]
       if x > limit[FULL] then return at_length('plain', key, set, cost) end
       if at < limit[PERIOD_AT] then renews = true end
     else
       if at ~= now then x, renews = 0, true end
       x = x + cost
-      if code ~= FIXED or x > limit[3] then return at_length('plain', key, set, cost) end
+      if code ~= FIXED or x > limit[CAPACITY] then return at_length('plain', key, set, cost) end
     end
     new_xs[i] = x
   end

@@ -6,18 +6,16 @@
   values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers
   are looked at.
 ]]
--- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
--- test that moves it) from finding a full bucket where a spent one was.
-local SLACK_US = 60000000
+-- The same number stands in wire.ts.
 local BUCKETS_MAX = 1024
 local LAYOUT = '<I3c0'
--- A bucket within a layout: its name, and the shape of the limit that wrote it (see SHAPE), each behind its length.
+-- A bucket within a layout: its name, and the shape of the limit that wrote it, each behind its length.
 local BUCKET = '<Hc0Bc0'
 -- at and x of 7 bytes and y of 4: states can be written alone, in their place.
 local STATE, STATE_BYTES = '<I7I7I4', 18
 local THREE_STATES = '<I7I7I4I7I7I4I7I7I4'
 -- generation, code, capacity, tick, a, b and, where units may be on lease, hold, in base 36.
-local SHAPE = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$'
+local SHAPE_PATTERN = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$'
 
 local pack, unpack_struct = struct.pack, struct.unpack
 
@@ -52,7 +50,7 @@ end
 local function numbers_of(shape)
   local known = numbers_by_shape[shape]
   if known then return known end
-  local parts = { string.match(shape, SHAPE) }
+  local parts = { string.match(shape, SHAPE_PATTERN) }
   for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
   parts[HOLD] = tonumber(parts[7], 36) or 0
   numbers_by_shape[shape] = parts

@@ -2,7 +2,6 @@
   The verbs: what a request does to its buckets. Everything is decided before anything is charged.
 ]]
 local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
-local ENFORCE, FORCE = 0, 2
 
 -- By part: units to charge if the request is granted, why it is short, and the first part that uses the same bucket.
 local units_of, shorts, roots = {}, {}, {}
@@ -43,10 +42,10 @@ local function decide(at, parts, op_id, keeps, repeats)
       if status < 0 then return status end
     end
     roots[part] = root
-    if limit[2] >= LOG then in_use = in_use + used_list(limit[2], lists[root], op_id)
-    else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
+    if limit[CODE] >= LOG then in_use = in_use + used_list(limit[CODE], lists[root], op_id)
+    else in_use = in_use + used(limit[CODE], limit[TICK], limit[A], ats[root], xs[root], ys[root]) end
     local room = held_room(limit, ys[root])
-    local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
+    local units, short = ask(limit[CAPACITY], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
     units_of[part], shorts[part] = units, short
     if short ~= NOT_SHORT and kind == ENFORCE then granted = false end
   end
@@ -56,7 +55,7 @@ end
 local function is_renewal(at, parts, op_id)
   local permits = false
   for part = 1, parts do
-    if limits[numbers[at + 6 * (part - 1) + 1]][2] == CONCURRENCY then
+    if limits[numbers[at + 6 * (part - 1) + 1]][CODE] == CONCURRENCY then
       if not permit_index(lists[roots[part]], op_id) then return false end
       permits = true
     end
@@ -66,11 +65,11 @@ end
 
 local function answer_list(part, limit, low, spent, op_id)
   local short, list = shorts[part], lists[roots[part]]
-  local code, window_us = limit[2], limit[5]
+  local code, window_us = limit[CODE], limit[A]
   say(short)
   say(spent)
   say(used_list(code, list, nil))
-  say(short == NOW and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0)
+  say(short == NOW and wait_list_us(code, list, window_us, limit[CAPACITY], low, op_id) or 0)
   say(ends_list_us(code, list, window_us) - now_us)
 end
 
@@ -89,7 +88,7 @@ local function run(at, parts, op_id, commits, repeats)
       if limit[HOLD] > 0 and kind ~= FORCE then held = kind == ALL_HELD and spent or max(0, spent - numbers[i + 3]) end
       spend(root, numbers[i], limit, numbers[i + 2], spent, op_id, held)
     end
-    if limit[2] >= LOG then
+    if limit[CODE] >= LOG then
       answer_list(part, limit, numbers[i + 3], spent, op_id)
     else
       local n = said
@@ -104,12 +103,12 @@ local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true
 local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
 local function refund(part, limit, units, booked_us, op_id, settled)
-  if limit[2] >= LOG then
-    refund_list(limit[2], lists[part], units, booked_us, op_id)
+  if limit[CODE] >= LOG then
+    refund_list(limit[CODE], lists[part], units, booked_us, op_id)
   else
     xs[part], ys[part] =
-      refunded(limit[2], limit[4], limit[5], limit[6], limit[HOLD], ats[part], xs[part], ys[part], units, booked_us,
-        settled)
+      refunded(limit[CODE], limit[TICK], limit[A], limit[B], limit[HOLD], ats[part], xs[part], ys[part], units,
+        booked_us, settled)
   end
 end
 
@@ -136,8 +135,8 @@ end
 -- A value that cannot be read is dropped whole: that is what a reset is for.
 local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
-  if limit[2] >= LOG then
-    set_list(key, limit[2], fresh_list(limit[2], limit[5], limit[1]))
+  if limit[CODE] >= LOG then
+    set_list(key, limit[CODE], fresh_list(limit[CODE], limit[A], limit[GENERATION]))
   elseif not layout_at(key) then
     layout_by_key[key], bases[key], aged[key] = layout_of(''), state_count, true
     mark_dirty(key, 0)
@@ -174,9 +173,9 @@ local function leased_at_length(first)
   local key, set, low = numbers[first + 1], sets[numbers[first + 2]], numbers[first + 3]
   local at, gives, i = #numbers + 1, 0, first + 4
   for part = 1, #set do
-    local settles = numbers[i + 2]
+    local own = numbers[i + 2]
     i = i + 3
-    for _ = 1, settles do
+    for _ = 1, own do
       append(key, set[part], numbers[i], numbers[i + 1], numbers[i + 2])
       gives, i = gives + 1, i + 3
     end

@@ -1,7 +1,11 @@
 --[[
   Writing values whole, with their time to live: where buckets are new, or in use in another period.
 ]]
--- When a state, as it was stored, ends to matter.
+-- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
+-- test that moves it) from finding a full bucket where a spent one was. It is longer than any lease: lease-terms.ts.
+local SLACK_US = 60000000
+
+-- When a state, as it was stored, ceases to matter.
 local function ends_us(code, tick, a, b, at, x)
   if code <= LEAKY then return (at + ceil(x / b)) * tick end
   return (at + (code == SLIDING and 2 or 1)) * a * tick
@@ -15,10 +19,10 @@ end
 -- A bucket may be emptied at any time of its period, so its TTL is that of one that is emptied at the end of it.
 local function ends_and_lasts(shape, r)
   local n = numbers_of(shape)
-  local code, at, x = n[2], states[r], states[r + 1]
-  local ends = ends_us(code, n[4], n[5], n[6], at, x)
+  local code, at, x = n[CODE], states[r], states[r + 1]
+  local ends = ends_us(code, n[TICK], n[A], n[B], at, x)
   if code > LEAKY then return ends, ends end
-  return ends, ends_us(code, n[4], n[5], n[6], at + ttl_period(n), max(x, n[3] * n[5]))
+  return ends, ends_us(code, n[TICK], n[A], n[B], at + ttl_period(n), max(x, n[CAPACITY] * n[A]))
 end
 
 -- Buckets that have not mattered for a while are left out when a value is written whole.

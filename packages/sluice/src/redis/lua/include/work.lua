@@ -9,7 +9,7 @@ local UNREADABLE, CROWDED = -1, -2
 local seats, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
 
 local function name_of(limit, detail)
-  return detail == 0 and limit[7] or limit[7] .. '|' .. texts[detail]
+  return detail == 0 and limit[ID] or limit[ID] .. '|' .. texts[detail]
 end
 
 -- Adds a bucket to a value and returns its seat.
@@ -30,18 +30,17 @@ end
 
 -- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
 local function outlives_ttl(limit, old_at, at, x)
-  if limit[2] > LEAKY then return at ~= old_at end
-  local period = ttl_period(limit)
-  return at < old_at or x > limit[3] * limit[5] or floor(old_at / period) ~= floor(at / period)
+  if limit[CODE] > LEAKY then return at ~= old_at end
+  return at < old_at or x > limit[FULL] or old_at < limit[PERIOD_AT]
 end
 
 local function keep_packed(part, key, limit, detail)
   local seat = seats[part]
   if seat == 0 then
-    seat = add_bucket(key, name_of(limit, detail), limit[8])
+    seat = add_bucket(key, name_of(limit, detail), limit[SHAPE])
     seats[part], aged[key] = seat, true
-  elseif layout_by_key[key][SHAPES][seat] ~= limit[8] then
-    reshape(key, seat, limit[8])
+  elseif layout_by_key[key][SHAPES][seat] ~= limit[SHAPE] then
+    reshape(key, seat, limit[SHAPE])
     aged[key] = true
   end
   local r = bases[key] + 3 * seat - 2
@@ -52,17 +51,17 @@ end
 
 local function keep_list(part, key, limit)
   local list = lists[part]
-  list[1], list[2] = limit[1], limit[5]
-  set_list(key, limit[2], list)
+  list[1], list[2] = limit[GENERATION], limit[A]
+  set_list(key, limit[CODE], list)
 end
 
 local function keep(part, key, limit, detail)
-  if limit[2] >= LOG then keep_list(part, key, limit) else keep_packed(part, key, limit, detail) end
+  if limit[CODE] >= LOG then keep_list(part, key, limit) else keep_packed(part, key, limit, detail) end
 end
 
 -- Whether a state written under one limit means the same under the other: generation and capacity are no part of it.
 local function same_shape(one, other)
-  return one[2] == other[2] and one[4] == other[4] and one[5] == other[5] and one[6] == other[6]
+  return one[CODE] == other[CODE] and one[TICK] == other[TICK] and one[A] == other[A] and one[B] == other[B]
     and one[HOLD] == other[HOLD]
 end
 
@@ -73,18 +72,18 @@ local function settle_packed(part, key, limit, detail, keeps)
   seats[part], stales[part] = seat, false
   if seat == 0 then
     if layout[COUNT] >= BUCKETS_MAX then return CROWDED end
-    ats[part], xs[part], ys[part] = position(limit[2], limit[4], limit[5], now_us), 0, 0
+    ats[part], xs[part], ys[part] = position(limit[CODE], limit[TICK], limit[A], now_us), 0, 0
     return 0
   end
   local shape, r = layout[SHAPES][seat], bases[key] + 3 * seat - 2
-  local written = shape == limit[8] and limit or numbers_of(shape)
-  local code, tick, a, b = written[2], written[4], written[5], written[6]
+  local written = shape == limit[SHAPE] and limit or numbers_of(shape)
+  local code, tick, a, b = written[CODE], written[TICK], written[A], written[B]
   local at, x, y, moved = advanced(code, tick, a, b, written[HOLD], states[r], states[r + 1], states[r + 2])
   if code <= LEAKY and x == 0 then y = 0 end -- nothing owed: as good as new, whatever was on lease
   if written ~= limit then
     if x == 0 and y == 0 then
-      at, moved = position(limit[2], limit[4], limit[5], now_us), false
-    elseif written[1] > limit[1] then
+      at, moved = position(limit[CODE], limit[TICK], limit[A], now_us), false
+    elseif written[GENERATION] > limit[GENERATION] then
       stales[part], moved = true, false
     elseif not same_shape(written, limit) then
       at, x, y = inherited(code, tick, a, b, at, x, y, limit)
@@ -97,7 +96,7 @@ local function settle_packed(part, key, limit, detail, keeps)
 end
 
 local function settle_listed(part, key, limit, keeps)
-  local generation, code, window_us = limit[1], limit[2], limit[5]
+  local generation, code, window_us = limit[GENERATION], limit[CODE], limit[A]
   local stored = listed_value(key, code, window_us, generation)
   if not stored then return UNREADABLE end
   local list = { unpack(stored) }
@@ -115,22 +114,22 @@ end
 
 -- Brings the bucket of a part to now; a negative status when it cannot be had.
 local function settle(part, key, limit, detail, keeps)
-  if limit[2] >= LOG then return settle_listed(part, key, limit, keeps) end
+  if limit[CODE] >= LOG then return settle_listed(part, key, limit, keeps) end
   return settle_packed(part, key, limit, detail, keeps)
 end
 
 local function is_live(part, limit)
-  if limit[2] >= LOG then return is_live_list(limit[2], lists[part]) end
+  if limit[CODE] >= LOG then return is_live_list(limit[CODE], lists[part]) end
   return xs[part] > 0 or ys[part] > 0
 end
 
 -- `held` of the units are not spent yet but on lease.
 local function spend(part, key, limit, detail, units, op_id, held)
-  if limit[2] >= LOG then
-    charge_list(limit[2], lists[part], limit[5], units, op_id)
+  if limit[CODE] >= LOG then
+    charge_list(limit[CODE], lists[part], limit[A], units, op_id)
     keep_list(part, key, limit)
   else
-    xs[part] = charged(limit[2], limit[5], xs[part], units)
+    xs[part] = charged(limit[CODE], limit[A], xs[part], units)
     ys[part] = ys[part] + held
     keep_packed(part, key, limit, detail)
   end
