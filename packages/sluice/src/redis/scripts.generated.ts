@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '78587bba543c52d7317d76a58ff150b6328c05a8',
+  sha1: 'd37afe3fca7a0cc8904f4b7cdeeb8a75853ccb7f',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -95,7 +95,7 @@ local function prepare_limits()
 end
 --[[
   Packed values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the
-  requests that touch it and no others; it is never overwritten.
+  requests that touch it and no others; it is never overwritten. (A key that holds no string is taken for none.)
 
   A packed value is a layout behind its length, which says what buckets it has, and their states in that order. Most
   values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers

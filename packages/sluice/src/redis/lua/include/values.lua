@@ -1,6 +1,6 @@
 --[[
   Packed values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the
-  requests that touch it and no others; it is never overwritten.
+  requests that touch it and no others; it is never overwritten. (A key that holds no string is taken for none.)
 
   A packed value is a layout behind its length, which says what buckets it has, and their states in that order. Most
   values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers
