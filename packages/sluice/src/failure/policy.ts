@@ -26,33 +26,20 @@ export class FailurePolicy {
     this.#parts = new LimitParts(nodes)
   }
 
-  /** All or nothing, as ever: a request that is refused by a closed rule costs nothing at a local one. */
   decide(charges: readonly Charge[]): Taken {
-    let undo: (() => void) | undefined
-    const answer = this.#answer(charges, (parts) => {
-      const taken = this.#local.take({ charges: parts })
-      undo = () => this.#local.give(givesBack(parts, taken, () => 0))
-      return taken
-    })
-    return { ...answer, undo }
+    const counted = countedOf(charges)
+    if (counted.length === 0) return uncounted(charges)
+    const parts = counted.map((charge) => this.#part(charge))
+    const taken = this.#local.take({ charges: parts })
+    const undo = () => this.#local.give(givesBack(parts, taken, () => 0))
+    return { ...answer(charges, counted, taken), undo }
   }
 
   /** What it would decide. */
   peek(charges: readonly Charge[]): Taken {
-    return this.#answer(charges, (parts) => this.#local.peek(parts))
-  }
-
-  #answer(charges: readonly Charge[], ask: (parts: readonly Charge[]) => Taken): Taken {
-    const closed = charges.some(isClosed)
-    const counted = closed ? [] : charges.filter(isCounted)
-    const taken = counted.length === 0 ? undefined : ask(counted.map((charge) => this.#part(charge)))
-    const grants = charges.map((charge): Grant => {
-      if (isClosed(charge)) return CLOSED
-      return taken?.grants[counted.indexOf(charge)] ?? open(charge)
-    })
-    const granted = !closed && (taken?.granted ?? true)
-    const source = taken === undefined ? 'policy' : 'local'
-    return { granted, nowUs: taken?.nowUs ?? 0, grants: grants.map(unbooked), source, replayed: false }
+    const counted = countedOf(charges)
+    if (counted.length === 0) return uncounted(charges)
+    return answer(charges, counted, this.#local.peek(counted.map((charge) => this.#part(charge))))
   }
 
   /** What is needed and no more: nothing is held ahead of this node's own part. */
@@ -60,6 +47,21 @@ export class FailurePolicy {
     const whole = charge.limit.shard?.whole ?? charge.limit // a split bucket is one bucket here
     return { ...charge, limit: this.#parts.of(whole), max: charge.min }
   }
+}
+
+/** All or nothing, as ever: a request that is refused by a closed rule costs nothing at a local one. */
+function countedOf(charges: readonly Charge[]): readonly Charge[] {
+  return charges.some(isClosed) ? [] : charges.filter(isCounted)
+}
+
+function uncounted(charges: readonly Charge[]): Taken {
+  const grants = charges.map((charge) => (isClosed(charge) ? CLOSED : open(charge)))
+  return { granted: !charges.some(isClosed), nowUs: 0, grants, source: 'policy', replayed: false }
+}
+
+function answer(charges: readonly Charge[], counted: readonly Charge[], { granted, nowUs, grants }: Taken): Taken {
+  const all = charges.map((charge) => unbooked(grants[counted.indexOf(charge)] ?? open(charge)))
+  return { granted, nowUs, grants: all, source: 'local', replayed: false }
 }
 
 /** Units on lease can only be had of the store. */
