@@ -18,31 +18,30 @@ export type CheckParts = {
   readonly violations: ViolationLog | undefined
 }
 
-/** `judge`: what the door makes of the limiter's decision. What it says is what counts. */
-export type Check = (
-  subject: Subject,
-  requestId?: string,
-  judge?: (decided: Decision) => Decision,
-) => Decision | Promise<Decision>
+/** What a door makes of the limiter's decision: that is what counts. */
+type Judge = (decided: Decision) => Decision
+
+export type Check = (subject: Subject, requestId?: string, judge?: Judge) => Decision | Promise<Decision>
 
 export function createCheck(parts: CheckParts): Check {
   const { limiter, metrics, log, keyHash, trail, violations } = parts
   const hasShadow = shadowsOf(limiter)
   const logsRefusals = log.isLevelEnabled('debug')
-  const record = (subject: Subject, decision: Decision, startedMs: number) => {
+  const record = (subject: Subject, decided: Decision, judge: Judge, startedMs: number) => {
+    const decision = judge(decided)
     metrics.decided(decision.ruleId, decision.allowed, decision.source, (performance.now() - startedMs) / 1000)
     if (hasShadow()) countShadows(decision, metrics)
     if (decision.allowed) return decision
     trail.refused(decision, subject)
-    violations?.refused(decision, subject)
+    violations?.refused(decision, subject, decided)
     if (logsRefusals) logRefusal(subject, decision, log, keyHash)
     return decision
   }
   return (subject, requestId, judge = asDecided) => {
     const startedMs = performance.now()
     const decided = limiter.decide(subject, requestId)
-    if (decided instanceof Promise) return decided.then((later) => record(subject, judge(later), startedMs))
-    return record(subject, judge(decided), startedMs)
+    if (decided instanceof Promise) return decided.then((later) => record(subject, later, judge, startedMs))
+    return record(subject, decided, judge, startedMs)
   }
 }
 

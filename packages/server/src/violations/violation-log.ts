@@ -48,13 +48,13 @@ export class ViolationLog {
     return this.#dropped
   }
 
-  /** For every refusal. */
-  refused(decision: Decision, subject: Subject): void {
+  /** For every refusal. `decided`: the limiter's own decision, which knows the bucket, if this one was made of it. */
+  refused(decision: Decision, subject: Subject, decided: Decision = decision): void {
     if (this.#pending.length >= PENDING_MAX || this.#closed) {
       this.#dropped += 1
       return
     }
-    this.#pending.push(violationOf(decision, subject, this.#parts.clock.nowUs() / 1000))
+    this.#pending.push(violationOf(decision, bucketOf(decided), subject, this.#parts.clock.nowUs() / 1000))
     this.#flushLater(FLUSH_MS)
   }
 
@@ -116,8 +116,13 @@ export class ViolationLog {
   }
 }
 
-function violationOf(decision: Decision, { user, ip, path }: Subject, nowMs: number): Violation {
-  const { ruleId, name, fact, owner, detail } = bucketOf(decision) ?? NO_BUCKET
+function violationOf(
+  decision: Decision,
+  bucket: ReturnType<typeof bucketOf>,
+  { user, ip, path }: Subject,
+  nowMs: number,
+): Violation {
+  const { ruleId, name, fact, owner, detail } = bucket ?? NO_BUCKET
   const key = [ruleId, name, fact, owner, ...(detail === '' ? [] : [detail])].join(':')
   return {
     bucket_key: key,

@@ -69,7 +69,7 @@ export class LeaseTable {
 
   /** While the store is asked for more: whoever needs some waits for it instead of asking as well. */
   askingOf(row: number): Promise<unknown> | undefined {
-    return this.#asking[row]
+    return row < 0 ? undefined : this.#asking[row] // V8 reads slowly what is before an array
   }
 
   ask(row: number, answer: Promise<unknown>): void {
@@ -78,7 +78,7 @@ export class LeaseTable {
 
   /** The answer has come. False when the lease was forgotten meanwhile, and perhaps made anew. */
   answered(row: number, answer: Promise<unknown>): boolean {
-    if (this.#asking[row] !== answer) return false
+    if (this.askingOf(row) !== answer) return false
     this.#asking[row] = undefined
     return true
   }
