@@ -15,24 +15,25 @@ export async function withExpress<Name extends string, T>(
   names: readonly Name[],
   argumentOf: (name: Name) => string,
   work: (contenders: Readonly<Record<Name, Contender>>) => Promise<T>,
+  connections: number = CONNECTIONS,
 ): Promise<T> {
   const started: [Name, Contender][] = []
   try {
-    for (const name of names) started.push([name, await application(name, argumentOf(name))])
+    for (const name of names) started.push([name, await application(name, argumentOf(name), connections)])
     return await work(Object.fromEntries(started) as Record<Name, Contender>)
   } finally {
     for (const [, contender] of started) await contender.close?.()
   }
 }
 
-async function application(name: string, argument: string): Promise<Contender> {
+async function application(name: string, argument: string, connections: number): Promise<Contender> {
   const script = fileURLToPath(new URL('./express-app.js', import.meta.url))
   const server = await startServer(script, [name, argument])
   const choose = zipf(KEYS, seeded(1))
   return {
     async round() {
       const users = freshKeys(CALLS, choose)
-      const load = httpLoad(CONNECTIONS) // Express closes those that rest for some seconds
+      const load = httpLoad(connections) // Express closes those that rest for some seconds
       const beforeUs = server.cpuUs()
       const startedMs = performance.now()
       await load.get(`${server.address}/api/v1/messages`, users)

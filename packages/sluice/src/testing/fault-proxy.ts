@@ -78,12 +78,12 @@ function delay(late: Late[], client: Socket, reply: Buffer, ms: number): void {
   if (late.push({ reply, dueMs: performance.now() + ms }) > 1) return
   const next = () => {
     const [first] = late
-    if (first === undefined) return
-    setTimeout(() => {
-      client.write(first.reply)
-      late.shift()
-      next()
-    }, first.dueMs - performance.now())
+    if (first !== undefined) setTimeout(writeDue, first.dueMs - performance.now())
+  }
+  const writeDue = () => {
+    const nowMs = performance.now()
+    while (late[0] !== undefined && late[0].dueMs <= nowMs) client.write(late.shift()?.reply ?? '')
+    next()
   }
   next()
 }
