@@ -78,9 +78,14 @@ export type Plan = {
 }
 
 /** What all decisions of one limiter share. */
-export type Decider = { newId(): string }
-
-const NO_PLAN: Plan = { charges: [], limits: [], op: undefined, version: 0 }
+export type Decider = {
+  newId(): string
+  /**
+   * V8 forgets the shape of objects of which a full collection finds none, and all code compiled for it. While one of
+   * all that a decision is made of is alive, it does not.
+   */
+  last: Decision | undefined
+}
 
 /** The answer to a request that no rule is for. */
 export const NOTHING_TO_CHARGE: Taken = { granted: true, nowUs: 0, grants: [], source: 'local', replayed: false }
@@ -90,12 +95,6 @@ export const NOTHING_TO_CHARGE: Taken = { granted: true, nowUs: 0, grants: [], s
  * for: a check is quicker for it, and few callers read them all.
  */
 export class Decided implements Decision {
-  /**
-   * While one is alive, V8 keeps what it knows of their shape, and the code compiled for it, through a full
-   * collection.
-   */
-  static readonly example: Decision = new Decided({ newId: () => '' }, NO_PLAN, NOTHING_TO_CHARGE, '')
-
   readonly allowed: boolean
   readonly #decider: Decider
   readonly #plan: Plan

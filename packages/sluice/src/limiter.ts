@@ -88,6 +88,7 @@ export function createLimiter(options: LimiterOptions): Limiter {
 }
 
 class RuleLimiter implements Limiter, Decider {
+  last: Decision | undefined
   readonly #store: Store
   readonly #options: LimiterOptions
   readonly #hotKeys: HotKeys
@@ -236,7 +237,9 @@ class RuleLimiter implements Limiter, Decider {
 
   #decided(plan: Plan, taken: Taken, requestId: string | undefined): Decision {
     this.#hotKeys.checked(plan)
-    return new Decided(this, plan, taken, requestId ?? plan.op?.id)
+    const decision = new Decided(this, plan, taken, requestId ?? plan.op?.id)
+    this.last = decision
+    return decision
   }
 }
 

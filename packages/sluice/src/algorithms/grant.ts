@@ -95,6 +95,8 @@ export class SoleTaken implements Taken, Grant {
   readonly resetAfterUs: number
   readonly retryAfterUs: number
   readonly delayUs: number
+  readonly source: Source
+  readonly bookedUs: number | undefined
 
   constructor(
     granted: boolean,
@@ -105,6 +107,8 @@ export class SoleTaken implements Taken, Grant {
     resetAfterUs: number,
     retryAfterUs: number,
     delayUs: number,
+    source: Source = 'store',
+    bookedUs?: number,
   ) {
     this.granted = granted
     this.nowUs = nowUs
@@ -114,14 +118,12 @@ export class SoleTaken implements Taken, Grant {
     this.resetAfterUs = resetAfterUs
     this.retryAfterUs = retryAfterUs
     this.delayUs = delayUs
+    this.source = source
+    this.bookedUs = bookedUs
   }
 
   get grants(): readonly [Grant] {
     return [this]
-  }
-
-  get source(): Source {
-    return 'store'
   }
 
   get replayed(): boolean {

@@ -2,6 +2,7 @@
 // is still all or nothing: what leases can pay is set aside, the store is asked for the rest in one go, and what was
 // set aside goes back if it refuses. The bounds are in algorithms/lease-terms.ts.
 
+import { SoleTaken } from '../algorithms/grant.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import { andThen, type Maybe, promised } from '../maybe.ts'
 import { giveQuietly } from '../store/give-quietly.ts'
@@ -18,7 +19,7 @@ import {
 } from '../store/store.ts'
 import { asCharged, chargedLimit, isStrict } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
-import { canPay, grantOf, isRefused, LeasedTaken, spentInShadow, withoutHeld } from './leased-answers.ts'
+import { canPay, grantOf, isRefused, spentInShadow, withoutHeld } from './leased-answers.ts'
 
 export type LeaseOptions = {
   /** Most leases held at once; above it some go back. */
@@ -148,16 +149,16 @@ class LeaseStore implements LeasingStore {
     const lease = this.#table.at(row)
     const nowUs = this.#clock.nowUs()
     const nowMs = nowUs / 1000
-    const { min } = charge
     if (isRefused(lease, charge, nowMs)) {
       this.#counts.refused_by_lease += 1
       const retryAfterUs = lease.retryAfterUs(nowMs)
       const resetAfterUs = lease.resetAfterUs(nowMs)
       if (lease.isRefusalEnding(charge, nowMs)) this.#refill([charge], [row], nowMs)
-      return new LeasedTaken(false, nowUs, 0, 'now', 0, resetAfterUs, retryAfterUs, 0)
+      return new SoleTaken(false, nowUs, 0, 'now', 0, resetAfterUs, retryAfterUs, 0, 'lease', 0)
     }
     if (!canPay(lease, charge, nowMs)) return this.#storeAtOnce([charge])
     this.#counts.leased += 1
+    const { min } = charge
     if (lease.held(nowMs) < min) {
       return { granted: true, nowUs, grants: [spentInShadow(lease, nowMs)], source: 'lease', replayed: false }
     }
@@ -165,7 +166,7 @@ class LeaseStore implements LeasingStore {
     const remaining = lease.remaining(nowMs)
     const resetAfterUs = lease.resetAfterUs(nowMs)
     if (lease.isLow(nowMs)) this.#refill([charge], [row], nowMs)
-    return new LeasedTaken(true, nowUs, min, false, remaining, resetAfterUs, 0, bookedUs)
+    return new SoleTaken(true, nowUs, min, false, remaining, resetAfterUs, 0, 0, 'lease', bookedUs)
   }
 
   #takeMany(charges: readonly Charge[]): Taken | undefined {
@@ -214,8 +215,7 @@ class LeaseStore implements LeasingStore {
   }
 
   #answerToOthers(rows: readonly number[]): Promise<unknown> | undefined {
-    const row = rows.find((each) => this.#table.askingOf(each) !== undefined)
-    return row === undefined ? undefined : this.#table.askingOf(row)
+    return this.#table.askingOf(rows.find((row) => this.#table.askingOf(row) !== undefined) ?? -1)
   }
 
   /**
@@ -254,9 +254,9 @@ class LeaseStore implements LeasingStore {
       const ask: Charge = { limit: chargedLimit(limit), owner, detail, min: 1, max, kind: 'hold' }
       asked.push({ bucket, ask, row })
     }
-    if (asked.length === 0 && gives.length > 0) void this.#giveBack(gives)
-    if (asked.length === 0) return
-    this.#fetch({ charges: asked.map(({ ask }) => ask), gives }, asked, nowMs, [], NOTHING_PAID).catch(() => {})
+    const take = { charges: asked.map(({ ask }) => ask), gives }
+    if (asked.length > 0) this.#fetch(take, asked, nowMs, [], NOTHING_PAID).catch(() => {})
+    else if (gives.length > 0) void this.#giveBack(gives)
   }
 
   /** For what nothing is held of, and nothing known. */

@@ -1,7 +1,6 @@
 // What a check is told that no store was asked for: the answers of leases.
 
-import { SoleTaken } from '../algorithms/grant.ts'
-import type { Charge, Grant, Short, Source } from '../store/store.ts'
+import type { Charge, Grant, Short } from '../store/store.ts'
 import type { Lease } from './lease.ts'
 
 export function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): boolean {
@@ -12,29 +11,6 @@ export function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): b
 export function canPay(lease: Lease, { limit, kind, min }: Charge, nowMs: number): boolean {
   if (limit.lease === undefined || kind === 'force') return false
   return lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs))
-}
-
-/** What most takes are answered with: one charge, paid by its lease or known to be refused. */
-export class LeasedTaken extends SoleTaken {
-  readonly bookedUs: number
-
-  constructor(
-    granted: boolean,
-    nowUs: number,
-    units: number,
-    short: Short,
-    remaining: number,
-    resetAfterUs: number,
-    retryAfterUs: number,
-    bookedUs: number,
-  ) {
-    super(granted, nowUs, units, short, remaining, resetAfterUs, retryAfterUs, 0)
-    this.bookedUs = bookedUs
-  }
-
-  override get source(): Source {
-    return 'lease'
-  }
 }
 
 /** The answer to `units` that were spent, or refused (`short`), as far as this node knows. */

@@ -2,7 +2,7 @@
 
 import { SoleTaken } from '../algorithms/grant.ts'
 import type { Limit } from '../algorithms/limit.ts'
-import { type Charge, type Grant, isBinding, NOT_ASKED, type Source, type Taken } from '../store/store.ts'
+import { type Charge, type Grant, isBinding, NOT_ASKED, type Taken } from '../store/store.ts'
 import type { RegionParts } from './region-parts.ts'
 
 /** One charge of a take. */
@@ -51,9 +51,7 @@ export function isHomeless({ parts }: Line): boolean {
 
 /** What one part says of a take of one charge: the answer, and its own grant. */
 export class PartTaken extends SoleTaken {
-  readonly bookedUs: number | undefined
   readonly part: Limit
-  readonly saidBy: Source
 
   constructor(
     { limit: { capacity } }: Charge,
@@ -72,14 +70,10 @@ export class PartTaken extends SoleTaken {
       resetAfterUs,
       retryAfterUs,
       delayUs,
+      taken.source,
+      bookedUs,
     )
-    this.bookedUs = bookedUs
     this.part = part
-    this.saidBy = taken.source
-  }
-
-  override get source(): Source {
-    return this.saidBy
   }
 }
 

@@ -14,6 +14,9 @@ export function seedOf(k0: number, k1: number): HashSeed {
   return { v0: k0 | 0, v1: k1 | 0, v2: k0 ^ 0x6c796765, v3: k1 ^ 0x74656462 }
 }
 
+/** Looked up once: V8 has many kinds of strings, and code that meets more than four asks each text for its methods. */
+const unitAt = String.prototype.charCodeAt
+
 export class KeyHash {
   high = 0
   low = 0
@@ -40,8 +43,8 @@ export class KeyHash {
     const end = length - (length & 1)
     for (let index = 0; index <= end + 6; index += 2) {
       let word = 0
-      if (index < end) word = text.charCodeAt(index) | (text.charCodeAt(index + 1) << 16)
-      else if (index === end) word = (length === end ? 0 : text.charCodeAt(index)) | (length << 16)
+      if (index < end) word = unitAt.call(text, index) | (unitAt.call(text, index + 1) << 16)
+      else if (index === end) word = (length === end ? 0 : unitAt.call(text, index)) | (length << 16)
       else if (index === end + 2) v2 ^= 0xee
       v3 ^= word
       v0 = (v0 + v1) | 0
