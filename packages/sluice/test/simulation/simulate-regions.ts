@@ -213,7 +213,7 @@ class RegionSimulation {
     const bucket = limit.spread === undefined ? `${region.name} ${owner}` : owner
     if (grant instanceof PoolTaken) {
       this.#spent.borrowed += min
-      return this.#oracle.admit(limit, bucket, min, grant.saidBy === 'lease' ? grant.nowUs - offsetUs : grant.nowUs)
+      return this.#oracle.admit(limit, bucket, min, grant.source === 'lease' ? grant.nowUs - offsetUs : grant.nowUs)
     }
     if (grant.bookedUs === undefined && source !== 'store') this.#violations.push('a closed rule let a request pass')
     this.#spent.home += min
