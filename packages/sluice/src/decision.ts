@@ -82,7 +82,7 @@ export type Decider = {
   newId(): string
   /**
    * V8 forgets the shape of objects of which a full collection finds none, and all code compiled for it. While one of
-   * all that a decision is made of is alive, it does not.
+   * all that a decision is made of is alive, it does not (docs/decisions/0018).
    */
   last: Decision | undefined
 }
