@@ -254,8 +254,7 @@ class LeaseStore implements LeasingStore {
       const ask: Charge = { limit: chargedLimit(limit), owner, detail, min: 1, max, kind: 'hold' }
       asked.push({ bucket, ask, row })
     }
-    const take = { charges: asked.map(({ ask }) => ask), gives }
-    if (asked.length > 0) this.#fetch(take, asked, nowMs, [], NOTHING_PAID).catch(() => {})
+    if (asked.length > 0) this.#fetch({ gives }, asked, nowMs, [], NOTHING_PAID).catch(() => {})
     else if (gives.length > 0) void this.#giveBack(gives)
   }
 
@@ -295,8 +294,7 @@ class LeaseStore implements LeasingStore {
       const ask = leased ? { limit: chargedLimit(limit), owner, detail, min, max: max + extra, kind } : charge
       asked.push({ bucket: charge, ask, row })
     }
-    const take = { charges: asked.map(({ ask }) => ask), op, gives, askedMs }
-    return this.#fetch(take, asked, nowMs, charges, paid)
+    return this.#fetch({ op, gives, askedMs }, asked, nowMs, charges, paid)
   }
 
   #payWhatCan(charges: readonly Charge[], nowMs: number): readonly (Grant | undefined)[] {
@@ -312,12 +310,13 @@ class LeaseStore implements LeasingStore {
 
   /** Asks the store, and keeps what came beyond what was needed. Answers `charges`, of which some are paid already. */
   #fetch(
-    take: Take,
+    { op, gives, askedMs }: Omit<Take, 'charges'>,
     asked: readonly Asked[],
     sentMs: number,
     charges: readonly Charge[],
     paid: readonly (Grant | undefined)[],
   ): Promise<Taken> {
+    const take = { charges: asked.map(({ ask }) => ask), op, gives, askedMs }
     const answer = promised(() => this.#store.take(take)).then(
       (taken) => {
         this.#keep(taken, asked, answer, sentMs)
