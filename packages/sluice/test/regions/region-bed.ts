@@ -2,7 +2,7 @@
 // so that a busy machine has no part in what is measured; what can break is the way to the global Redis.
 
 import { Redis } from 'ioredis'
-import { type Charge, compileLimit, type Limit, type LimitNumbers, memoryStore, type Taken } from 'sluice'
+import { type Charge, compileLimit, type Limit, type LimitNumbers, memoryStore, type Store, type Taken } from 'sluice'
 import { redisStore } from 'sluice/redis'
 import { type RegionStore, regionStore, type Shares } from 'sluice/regions'
 import {
@@ -14,6 +14,7 @@ import {
   startRedis,
 } from 'sluice/testing'
 import { leaseStore } from '../../src/lease/lease-store.ts'
+import { promised } from '../../src/maybe.ts'
 import { type HandTimers, handTimers } from '../../src/testing/hand-timers.ts'
 import { Oracle } from '../simulation/oracle.ts'
 
@@ -28,7 +29,7 @@ export type BedOptions = {
 
 export type Loaded = { readonly admitted: readonly number[]; readonly strictly: readonly number[] }
 
-type Node = { readonly name: RegionName; readonly store: RegionStore }
+type Node = { readonly name: RegionName; readonly store: RegionStore; readonly pool: Store }
 
 export const TURN_MS = 50
 const NODES_PER_REGION = 2
@@ -115,11 +116,19 @@ export class RegionBed {
     return this.#one.take({ charges: [{ ...PROBE, limit: strict, kind: 'enforce' }] }).granted
   }
 
-  /** Time goes on, and what is on its way arrives. */
+  /** Time goes on when nothing is on its way: a Redis would see it go back, which its own clock does not. */
   async turn(): Promise<void> {
+    await this.#arrival()
     this.clock.advanceMs(TURN_MS)
     this.#timers.advance(TURN_MS)
-    await Promise.all(this.#nodes.map(({ store }) => store.peek([PROBE])))
+    await this.#arrival()
+  }
+
+  /** A question that goes the way of all others comes back behind them. */
+  async #arrival(): Promise<void> {
+    const ofPool = ({ name, pool }: Node) =>
+      this.isCutOff(name) ? [] : promised(() => pool.peek([PROBE])).catch(() => {})
+    await Promise.all(this.#nodes.flatMap((node) => [node.store.peek([PROBE]), ofPool(node)]))
   }
 
   isCutOff(name: RegionName): boolean {
@@ -155,12 +164,11 @@ export class RegionBed {
       clock,
       timers,
     })
-    this.#nodes.push({ name, store })
+    this.#nodes.push({ name, store, pool })
     await Promise.all([home.ready(), pool.ready()])
   }
 }
 
-/** A question to the region that comes back behind all others. */
 const PROBE: Charge = {
   limit: compileLimit({ id: 'probe', algorithm: 'fixed_window', units: 1, windowUs: 1_000_000 }),
   owner: '',
