@@ -32,6 +32,11 @@ function worst(bed: RegionBed): number[] {
   return LIMITS.map((limit) => bed.oracle.worst(limit, 'alice'))
 }
 
+/** No interval saw more than the limit. */
+function expectTheLimit(bed: RegionBed): void {
+  for (const [index, algorithm] of ALGORITHMS.entries()) expect(worst(bed)[index], algorithm).toBeLessThanOrEqual(1)
+}
+
 function note(scenario: string, used: readonly number[], bed: RegionBed): void {
   const most = worst(bed)
   figures.set(
@@ -55,7 +60,7 @@ test.each([0.05, 0.5, 1])('home share %d: while the other region is idle, one ha
     const admitted = await Promise.all(LIMITS.map((limit) => askUntilSpent(bed, name, limit)))
     const least = UNITS * (1 - homeShare * (1 - weight))
     for (const count of admitted) expect(count).toBeGreaterThanOrEqual(Math.floor(least))
-    ALGORITHMS.forEach((algorithm, index) => expect(worst(bed)[index], algorithm).toBeLessThanOrEqual(1))
+    expectTheLimit(bed)
     note(
       `${name} alone, h = ${homeShare}`,
       admitted.map((count) => count / UNITS),
@@ -86,7 +91,7 @@ test.each([
     await bed.load(LIMITS, 2, { eu: 1, us: 1 })
     const { admitted, strictly } = await bed.load(LIMITS, 12, { eu: 1, us: 1 })
     const used = admitted.map((count, index) => count / (strictly[index] ?? 0))
-    ALGORITHMS.forEach((algorithm, index) => expect(worst(bed)[index], algorithm).toBeLessThanOrEqual(1))
+    expectTheLimit(bed)
     ALGORITHMS.forEach((algorithm, index) => {
       expect(used[index], algorithm).toBeGreaterThanOrEqual(LEAST_SHARE[algorithm])
     })
@@ -104,7 +109,7 @@ test('a region that is cut off for a minute keeps its home, and the other the re
   for (const share of alone) expect(share).toBeGreaterThan(0.5 * 0.4 * 0.9)
   // What was left, and in hand, when counting began comes on top.
   for (const share of alone) expect(share).toBeLessThanOrEqual(0.5 * 0.4 + 0.002)
-  for (const share of worst(bed)) expect(share).toBeLessThanOrEqual(1)
+  expectTheLimit(bed)
   note('us cut off for a minute (h = 0.5), us alone', alone, bed)
   bed.ways.us.open()
 })
@@ -118,7 +123,7 @@ test('the global Redis is killed: regions have their homes, and no interval sees
   for (const share of used) expect(share).toBeGreaterThan(0.5 * 0.9)
   // What was left in the homes when counting began comes on top, and what nodes still held of the pool.
   for (const share of used) expect(share).toBeLessThanOrEqual(0.5 + 0.02)
-  for (const share of worst(bed)) expect(share).toBeLessThanOrEqual(1)
+  expectTheLimit(bed)
   note('global Redis killed (h = 0.5)', used, bed)
 })
 
