@@ -299,13 +299,26 @@ class Simulation {
     return compiled
   }
 
-  /** When leases get shorter, those that are longer have to end before the bound is exact again. */
-  #awaitLeases({ id, algorithm, lease }: Limit): void {
-    const before = this.#limits?.find((limit) => limit.id === id)?.lease?.ttlUs ?? 0
-    if (before <= (lease?.ttlUs ?? 0) || algorithm.endsWith('_window')) return
-    const endUs = this.#world.nowUs + SPREAD_US + before
+  /**
+   * When leases get shorter, those that are longer have to end before the bound is exact again. And a token bucket that
+   * gets smaller along with another rate or other leases forgets what it cannot hold (docs/decisions/0003): what went
+   * before is no part of any later bound.
+   */
+  #awaitLeases(limit: Limit): void {
+    const { id, algorithm } = limit
+    const before = this.#limits?.find((one) => one.id === id)
+    if (before === undefined || algorithm.endsWith('_window')) return
+    const ttlUs = before.lease?.ttlUs ?? 0
+    const endsLeases = ttlUs > (limit.lease?.ttlUs ?? 0)
+    if (!endsLeases && !forgets(before, limit)) return
+    const endUs = this.#world.nowUs + SPREAD_US + (endsLeases ? ttlUs : 0)
     this.#exactSinceUs.set(id, Math.max(endUs, this.#exactSinceUs.get(id) ?? 0))
   }
+}
+
+function forgets(before: Limit, after: Limit): boolean {
+  if (after.algorithm !== 'token_bucket' || after.capacity >= before.capacity) return false
+  return before.units * after.windowUs !== after.units * before.windowUs || before.lease?.ttlUs !== after.lease?.ttlUs
 }
 
 type Stamped = Taken & { readonly askedUs?: number }
