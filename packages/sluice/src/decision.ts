@@ -2,6 +2,7 @@
 
 import type { AlgorithmName } from './algorithms/limit.ts'
 import type { CompiledLimit } from './rules/compile.ts'
+import type { Plan } from './rules/plan.ts'
 import type { Charge, Give, Grant, Op, Short, Source, Taken } from './store/store.ts'
 
 /** One limit of one rule, as it stands after the check. */
@@ -66,15 +67,6 @@ export type DecidingBucket = {
 /** The bucket of the limit that a decision reports; undefined when no rule matched, or for a copy of a decision. */
 export function bucketOf(decision: Decision): DecidingBucket | undefined {
   return decision instanceof Decided ? decision.bucket : undefined
-}
-
-/** What was asked of the store: `limits[i]` is what `charges[i]` was made of. */
-export type Plan = {
-  readonly charges: readonly Charge[]
-  readonly limits: readonly CompiledLimit[]
-  readonly op: Op | undefined
-  /** Version of the rule set that made it: while the store is asked, another one may come into force. */
-  readonly version: number
 }
 
 /** What all decisions of one limiter share. */

@@ -13,7 +13,9 @@ const TTL_US = 5_000_000
 const MISSED_US = 200_000
 /** Values in Redis outlive what they hold by more than this: lua/include/whole.lua. */
 const TTL_US_MAX = 30_000_000
+/** Of the capacity, on one node. */
 const SHARE = 0.1
+/** Of a bucket that is hot, and of any where nobody misses as much. */
 const HOT_SHARE = 0.2
 /** Of a bucket that is met for the first time: if it comes back, it need not be asked again. */
 const FIRST_UNITS = 4
@@ -27,13 +29,14 @@ const NODE_SHARE = 1 / 16
 export function leaseTerms(limit: Limit, wishes: LeaseWishes): LeaseTerms | undefined {
   const most = Math.min(wishes.maxUnits ?? Number.POSITIVE_INFINITY, Math.floor(HELD_MAX * NODE_SHARE))
   const unitsOf = (share: number) => Math.min(most, Math.floor(limit.capacity * Math.min(1, wishes.maxShare ?? share)))
-  const unitsMax = unitsOf(SHARE)
+  const hotUnitsMax = unitsOf(HOT_SHARE)
+  const unitsMax = isMissed(limit, hotUnitsMax) ? unitsOf(SHARE) : hotUnitsMax
   const ttlUs = Math.floor(
     Math.min(wishes.ttlUs ?? (isMissed(limit, unitsMax) ? TTL_US : TTL_US_MAX), longestUs(limit)),
   )
   if (ttlUs < limit.tickUs || (unitsMax < 2 && !wishes.always)) return undefined
   const firstUnits = isMissed(limit, unitsMax) ? 0 : Math.min(FIRST_UNITS, unitsMax)
-  return { charged: chargedLimit(limit, ttlUs), firstUnits, unitsMax, hotUnitsMax: unitsOf(HOT_SHARE), ttlUs }
+  return { charged: chargedLimit(limit, ttlUs), firstUnits, unitsMax, hotUnitsMax, ttlUs }
 }
 
 /** Whether units that nobody spends would take long to flow back by themselves, as those of windows do. */

@@ -2,8 +2,8 @@
 // is remembered is bounded, whatever comes. Errs low: what is told of a bucket is what its samples prove.
 
 import type { Clock } from '../clock.ts'
-import type { Plan } from '../decision.ts'
 import type { CompiledLimit } from '../rules/compile.ts'
+import type { Plan } from '../rules/plan.ts'
 import type { BucketName, Charge } from '../store/store.ts'
 import { TopSketch } from './top-sketch.ts'
 

@@ -21,7 +21,7 @@ export class LeaseIndex {
 
   /** The row of a bucket, or -1. */
   find(bucket: BucketName): number {
-    return this.#found(bucket) && this.#table.second === TAKEN ? this.#table.first : -1
+    return this.#found(bucket) && this.#table.second === TAKEN ? this.#table.first | 0 : -1
   }
 
   set(bucket: BucketName, row: number, nowMs: number): void {

@@ -19,7 +19,7 @@ import {
 } from '../store/store.ts'
 import { asCharged, chargedLimit, isStrict } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
-import { canPay, grantOf, isRefused, spentInShadow, withoutHeld } from './leased-answers.ts'
+import { canPay, grantOf, isLeasable, isRefused, spentInShadow, withoutHeld } from './leased-answers.ts'
 
 export type LeaseOptions = {
   /** Most leases held at once; above it some go back. */
@@ -149,6 +149,15 @@ class LeaseStore implements LeasingStore {
     const lease = this.#table.at(row)
     const nowUs = this.#clock.nowUs()
     const nowMs = nowUs / 1000
+    const { min } = charge
+    if (lease.held(nowMs) >= min && isLeasable(charge)) {
+      this.#counts.leased += 1
+      const bookedUs = lease.spend(min, nowMs)
+      const remaining = lease.remaining(nowMs)
+      const resetAfterUs = lease.resetAfterUs(nowMs)
+      if (lease.isLow(nowMs)) this.#refill([charge], [row], nowMs)
+      return new SoleTaken(true, nowUs, min, false, remaining, resetAfterUs, 0, 0, 'lease', bookedUs)
+    }
     if (isRefused(lease, charge, nowMs)) {
       this.#counts.refused_by_lease += 1
       const retryAfterUs = lease.retryAfterUs(nowMs)
@@ -158,15 +167,7 @@ class LeaseStore implements LeasingStore {
     }
     if (!canPay(lease, charge, nowMs)) return this.#storeAtOnce([charge])
     this.#counts.leased += 1
-    const { min } = charge
-    if (lease.held(nowMs) < min) {
-      return { granted: true, nowUs, grants: [spentInShadow(lease, nowMs)], source: 'lease', replayed: false }
-    }
-    const bookedUs = lease.spend(min, nowMs)
-    const remaining = lease.remaining(nowMs)
-    const resetAfterUs = lease.resetAfterUs(nowMs)
-    if (lease.isLow(nowMs)) this.#refill([charge], [row], nowMs)
-    return new SoleTaken(true, nowUs, min, false, remaining, resetAfterUs, 0, 0, 'lease', bookedUs)
+    return { granted: true, nowUs, grants: [spentInShadow(lease, nowMs)], source: 'lease', replayed: false }
   }
 
   #takeMany(charges: readonly Charge[]): Taken | undefined {
@@ -278,7 +279,7 @@ class LeaseStore implements LeasingStore {
     const asked: Asked[] = []
     for (const [index, charge] of charges.entries()) {
       if (paid[index] !== undefined) continue
-      const leased = charge.limit.lease !== undefined && charge.kind !== 'force'
+      const leased = isLeasable(charge)
       // A strict bucket is known here if it has refused: then one asks, and the others wait for what it hears.
       const known = leased ? this.#table.rowFor(charge, nowMs, gives) : this.#table.rowOf(charge)
       // While others ask for a batch, no more than is needed: all batches together might be more than there is.

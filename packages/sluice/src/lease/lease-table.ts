@@ -5,8 +5,9 @@ import type { BucketName, Give } from '../store/store.ts'
 import { Lease, ROW_LENGTH } from './lease.ts'
 import { LeaseIndex } from './lease-index.ts'
 
-/** Rows are made a chunk at a time, so that none of them ever moves. */
-const CHUNK_ROWS = 4096
+/** Rows are made a chunk at a time, so that none of them ever moves. Found by bits: a remainder takes V8 longer. */
+const CHUNK_BITS = 12
+const CHUNK_ROWS = 2 ** CHUNK_BITS
 /** Rows looked at per sweep: a sweep must not hold up a check. */
 const SWEPT_MAX = 2000
 /** Leases among which the one to go is chosen. */
@@ -58,8 +59,8 @@ export class LeaseTable {
 
   /** The lease of a row. Good until the next call: there is one view, which is moved. */
   at(row: number): Lease {
-    const chunk = this.#chunks[Math.floor(row / CHUNK_ROWS)] as Float64Array // every row is in one
-    return this.#lease.move(chunk, (row % CHUNK_ROWS) * ROW_LENGTH)
+    const chunk = this.#chunks[row >> CHUNK_BITS] as Float64Array // every row is in one
+    return this.#lease.move(chunk, (row & (CHUNK_ROWS - 1)) * ROW_LENGTH)
   }
 
   find(bucket: BucketName): Lease | undefined {

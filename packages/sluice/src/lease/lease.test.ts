@@ -73,11 +73,20 @@ test('asks for little at first, then for what the rate calls for, and for more o
   expect(fresh().nextBatch({ ...bucket, limit: slow }, 0), 'units that would be missed stay where they are').toBe(0)
   expect(lease.nextBatch(bucket, TTL_MS / 2)).toBe(2)
   lease.fill(bucket, 0, GRANT, BOOKED_US, 0, 1)
-  expect(lease.nextBatch(bucket, TTL_MS / 8), 'a tenth of the limit at most').toBe(8)
+  expect(lease.nextBatch(bucket, TTL_MS / 8)).toBe(8)
   lease.fill(bucket, 0, GRANT, BOOKED_US, 0, 1)
   expect(lease.nextBatch(bucket, TTL_MS / 12)).toBe(12)
   lease.fill(bucket, 0, GRANT, BOOKED_US, 0, 1)
   expect(lease.nextBatch(bucket, 1), 'a fifth').toBe(20)
+})
+
+test('of what is left a quarter is asked for, and of a spent bucket what it has got back since', () => {
+  const batchOf = (remaining: number) => {
+    const lease = fresh()
+    lease.fill(bucket, 0, { ...GRANT, remaining }, BOOKED_US, 0, 1)
+    return lease.nextBatch(bucket, 2)
+  }
+  expect([60, 40, 4, 0].map(batchOf)).toEqual([15, 10, 5, 20])
 })
 
 test('more is asked for while two requests are to come before the units end, of a bucket that is used steadily', () => {
@@ -97,11 +106,11 @@ test('a bucket that is used now and then is not asked for ahead of its end', () 
 })
 
 test('while two parcels are at hand none is asked for, and when the first is spent it is', () => {
-  const lease = filled(4)
-  lease.fill(bucket, 4, GRANT, BOOKED_US + 1, 1, 2)
-  lease.spend(3, 3)
+  const lease = filled(8)
+  lease.fill(bucket, 8, GRANT, BOOKED_US + 1, 1, 2)
+  lease.spend(7, 3)
   expect(lease.isLow(3)).toBe(false)
-  lease.spend(4, 3)
+  lease.spend(8, 3)
   expect(lease.isLow(3)).toBe(true)
   settled(lease, 3, 'asking')
   expect(lease.nextBatch(bucket, 3)).toBeGreaterThan(0)

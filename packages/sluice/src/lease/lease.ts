@@ -34,11 +34,11 @@ const RETRY_MS = 15
 
 /** How long a refusal by a rule without leases is believed, at most: units that others give back are found after it. */
 const REFUSED_MS = 1000
-/** Of what the store says is left, a node asks for this much at most: the last units are not stranded on one node. */
-const REMAINING_SHARE = 0.25
+/** Of what is not in other hands, a node asks for this much at most: the last units are not stranded on one node. */
+const LEFT_SHARE = 0.25
 /**
- * But this much of the whole is worth asking for, even if it seems that nothing is left. Less of a window, which takes
- * along what a node still holds when it ends.
+ * But of a spent bucket this much of the whole, which it is left alone for until it has flowed back. Less of a window,
+ * which takes along what a node still holds when it ends.
  */
 const LEAST_SHARE = 0.2
 const LEAST_WINDOW_SHARE = 0.08
@@ -56,8 +56,8 @@ const SPENT_WINDOW_MS = 100
 const CLOCK_STEP_MS = 1
 /** What was charged together ends over this part of its time, by the microsecond in which it was: not all at once. */
 const SPREAD = 0.25
-/** Refilled ahead when less than this part of the last batch is left. */
-const LOW = 0.5
+/** Refilled ahead when less than this part of the last batch is left: units in hand are missing elsewhere. */
+const LOW = 0.25
 /** And when, at the present rate, fewer units than this will go while they are good: requests do not come evenly. */
 const UNITS_AHEAD = 2
 /** If so many went already: of a bucket that is asked for now and then, nobody knows when that is. */
@@ -133,7 +133,7 @@ export class Lease {
   isRefusalEnding({ limit }: BucketName, nowMs: number): boolean {
     const askedMs = this.#get(ASKED_MS)
     const lastsMs = this.#get(REFUSED_UNTIL_MS) - askedMs
-    return limit.lease !== undefined && lastsMs <= batchMs(limit) && nowMs - askedMs >= lastsMs * ENDING
+    return nowMs - askedMs >= lastsMs * ENDING && limit.lease !== undefined && lastsMs <= batchMs(limit)
   }
 
   /**
@@ -152,7 +152,10 @@ export class Lease {
     if (sinceMs >= (2 * terms.ttlUs) / 1000) return terms.firstUnits
     const ttlMs = terms.ttlUs / 1000
     const most = sinceMs < ttlMs * HOT_PART ? terms.hotUnitsMax : terms.unitsMax
-    const share = Math.max(this.#get(REMAINING) * REMAINING_SHARE, leastUnits(limit))
+    const left = this.#get(REMAINING)
+    const own = this.#get(FIRST + UNITS) + this.#get(FIRST + SPENT)
+    const least = leastUnits(limit)
+    const share = left === 0 ? least : Math.max(left + own, least) * LEFT_SHARE
     const grown = isMissed(limit, most) ? used * GROWTH : most
     return Math.floor(Math.min(Math.ceil((used * ttlMs) / sinceMs), most, share, grown))
   }

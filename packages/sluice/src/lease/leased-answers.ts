@@ -7,10 +7,15 @@ export function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): b
   return kind === 'enforce' && lease.isRefused(min, nowMs)
 }
 
+/** Whether units that are held may be spent on it. */
+export function isLeasable({ limit, kind }: Charge): boolean {
+  return limit.lease !== undefined && kind !== 'force'
+}
+
 /** A limit in shadow that is known to be spent needs nothing: it refuses nobody. */
-export function canPay(lease: Lease, { limit, kind, min }: Charge, nowMs: number): boolean {
-  if (limit.lease === undefined || kind === 'force') return false
-  return lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs))
+export function canPay(lease: Lease, charge: Charge, nowMs: number): boolean {
+  const { kind, min } = charge
+  return isLeasable(charge) && (lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs)))
 }
 
 /** The answer to `units` that were spent, or refused (`short`), as far as this node knows. */

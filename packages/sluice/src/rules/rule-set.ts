@@ -1,7 +1,6 @@
 // One version of all rules: turns a subject into the charges it has to pay. Immutable, so a check sees it as a whole.
 
 import type { Clock } from '../clock.ts'
-import type { Plan } from '../decision.ts'
 import { type LimiterError, optionInvalid } from '../errors.ts'
 import { mapped, type Sliced } from '../slices.ts'
 import type { BucketName, Charge, ChargeKind } from '../store/store.ts'
@@ -11,6 +10,7 @@ import { type FactReader, invalidSubject, textOf } from './condition.ts'
 import { coversPath, type Mismatch, mismatchOf, type RuleExplanation } from './explain.ts'
 import { RuleIndex, rulesAt, type Spot } from './match.ts'
 import { parsing } from './parse.ts'
+import { emptyList, Plan, Price } from './plan.ts'
 import { ATTRIBUTE, FACTS, type Rule } from './rule.ts'
 
 const COST_MAX = 1_000_000_000
@@ -52,7 +52,7 @@ export class RuleSet {
     this.#grouped = this.#compiled.some(({ group }) => group !== undefined)
     this.#expiring = this.#compiled.some(({ expiresUs }) => expiresUs !== Number.POSITIVE_INFINITY)
     this.#address = addressReader(ipv6Prefix)
-    this.#nothing = { charges: [], limits: [], op: undefined, version }
+    this.#nothing = new Plan([], [], undefined, version)
   }
 
   /**
@@ -100,8 +100,8 @@ export class RuleSet {
     const [first] = rules
     const sole = rules.length === 1 && first?.sole ? this.#planSole(first, first.sole, subject, cost) : undefined
     if (sole !== undefined) return sole
-    const limits: CompiledLimit[] = []
-    const charges: Charge[] = []
+    const limits = emptyList<CompiledLimit>()
+    const charges = emptyList<Charge>()
     let permits = false
     let bar: CompiledLimit | undefined
     for (const rule of rules) {
@@ -109,9 +109,9 @@ export class RuleSet {
       if (bars !== undefined && (bar === undefined || outranks(rule, bar.rule))) bar = bars
       if (rule.permits) permits = true
     }
-    if (bar !== undefined) return { charges: [barCharge(bar)], limits: [bar], op: undefined, version }
-    if (!permits) return { charges, limits, op: undefined, version }
-    return { charges, limits, op: { id: typeof requestId === 'string' ? requestId : requestId() }, version }
+    if (bar !== undefined) return new Plan([barCharge(bar)], [bar], undefined, version)
+    const op = permits ? { id: typeof requestId === 'string' ? requestId : requestId() } : undefined
+    return new Plan(charges, limits, op, version)
   }
 
   /** The short way of most requests: one rule of one limit, and the facts of its key. Undefined: take the long way. */
@@ -121,8 +121,7 @@ export class RuleSet {
     if (owner === undefined || owner.length > FACT_LENGTH_MAX) return undefined
     if (detail === undefined || detail.length > FACT_LENGTH_MAX) return undefined
     const units = unitsOf(rule, subject, cost)
-    const charge = { limit: sole.limit, owner, detail, min: units, max: units, kind: kindOf(rule) }
-    return { charges: [charge], limits: rule.limits, op: undefined, version: this.version }
+    return new Plan([new Price(sole.limit, owner, detail, units, kindOf(rule))], rule.limits, undefined, this.version)
   }
 
   /** Every bucket that a rule can have for one key. */
@@ -214,7 +213,7 @@ export class RuleSet {
       const compiled = missing && one.byIp !== undefined ? one.byIp : one
       if (compiled.limit.units === 0 && !rule.shadow) return compiled
       limits.push(compiled)
-      charges.push({ limit: compiled.limit, owner, detail: detail ?? '', min: units, max: units, kind })
+      charges.push(new Price(compiled.limit, owner, detail ?? '', units, kind))
     }
     return undefined
   }
@@ -282,7 +281,7 @@ function refuse(rule: CompiledRule, limits: CompiledLimit[], charges: Charge[]):
 
 /** Nobody can pass a limit of 0, so it is the same charge for everybody. */
 function barCharge({ limit, rule }: CompiledLimit): Charge {
-  return { limit, owner: '', detail: '', min: 1, max: 1, kind: kindOf(rule) }
+  return new Price(limit, '', '', 1, kindOf(rule))
 }
 
 /** The path in its one form: neither rules nor keys see how it was written. */

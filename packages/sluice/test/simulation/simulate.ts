@@ -179,14 +179,16 @@ class Simulation {
 
   /**
    * What the store has granted was decided there and then. What was in hand is spent now, or was set aside when the
-   * store was asked for the rest. What was let pass without the store is no part of the bound, but for a node's own.
+   * store was asked for the rest: perhaps after a wait for what others asked, so not before it was charged. What was let
+   * pass without the store is no part of the bound, but for a node's own.
    */
   #admissions(node: Node, charges: readonly Charge[], taken: Taken, sentUs: number): Admission[] {
     const { nowUs } = this.#world
     const { askedUs } = taken as Stamped
     return charges.flatMap(({ limit, owner, min }, index) => {
-      const inHand = taken.grants[index]?.bookedUs !== undefined
-      if (inHand) return this.#oracle.admit(limit, owner, min, taken.source === 'lease' ? nowUs : (askedUs ?? sentUs))
+      const { bookedUs } = taken.grants[index] as Grant // one per charge
+      const spentUs = taken.source === 'lease' ? nowUs : Math.max(askedUs ?? sentUs, bookedUs ?? 0)
+      if (bookedUs !== undefined) return this.#oracle.admit(limit, owner, min, spentUs)
       if (taken.source === 'store') return this.#oracle.admit(limit, owner, min, taken.nowUs)
       if (limit.onFail === 'local') node.local.admit(limit, owner, min, nowUs)
       return []
