@@ -179,8 +179,8 @@ class Simulation {
 
   /**
    * What the store has granted was decided there and then. What was in hand is spent now, or was set aside when the
-   * store was asked for the rest: perhaps after a wait for what others asked, so not before it was charged. What was let
-   * pass without the store is no part of the bound, but for a node's own.
+   * store was asked for the rest: perhaps after a wait for what others asked, so not before it was charged. What was
+   * let pass without the store is no part of the bound, but for a node's own.
    */
   #admissions(node: Node, charges: readonly Charge[], taken: Taken, sentUs: number): Admission[] {
     const { nowUs } = this.#world
