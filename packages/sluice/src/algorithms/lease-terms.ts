@@ -29,13 +29,12 @@ const NODE_SHARE = 1 / 16
 export function leaseTerms(limit: Limit, wishes: LeaseWishes): LeaseTerms | undefined {
   const most = Math.min(wishes.maxUnits ?? Number.POSITIVE_INFINITY, Math.floor(HELD_MAX * NODE_SHARE))
   const unitsOf = (share: number) => Math.min(most, Math.floor(limit.capacity * Math.min(1, wishes.maxShare ?? share)))
+  const usual = unitsOf(SHARE)
   const hotUnitsMax = unitsOf(HOT_SHARE)
-  const unitsMax = isMissed(limit, hotUnitsMax) ? unitsOf(SHARE) : hotUnitsMax
-  const ttlUs = Math.floor(
-    Math.min(wishes.ttlUs ?? (isMissed(limit, unitsMax) ? TTL_US : TTL_US_MAX), longestUs(limit)),
-  )
-  if (ttlUs < limit.tickUs || (unitsMax < 2 && !wishes.always)) return undefined
-  const firstUnits = isMissed(limit, unitsMax) ? 0 : Math.min(FIRST_UNITS, unitsMax)
+  const unitsMax = isMissed(limit, hotUnitsMax) ? usual : hotUnitsMax
+  const ttlUs = Math.floor(Math.min(wishes.ttlUs ?? (isMissed(limit, usual) ? TTL_US : TTL_US_MAX), longestUs(limit)))
+  if (ttlUs < limit.tickUs || (usual < 2 && !wishes.always)) return undefined
+  const firstUnits = isMissed(limit, usual) ? 0 : Math.min(FIRST_UNITS, usual)
   return { charged: chargedLimit(limit, ttlUs), firstUnits, unitsMax, hotUnitsMax, ttlUs }
 }
 

@@ -19,7 +19,7 @@ export class LeaseIndex {
   #lastLimit: Limit | undefined
   #lastSeed = this.#seed
 
-  /** The row of a bucket, or -1. */
+  /** The row of a bucket, or -1: an integer to V8 as well, which is quicker to count with. */
   find(bucket: BucketName): number {
     return this.#found(bucket) && this.#table.second === TAKEN ? this.#table.first | 0 : -1
   }

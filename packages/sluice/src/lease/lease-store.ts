@@ -155,7 +155,7 @@ class LeaseStore implements LeasingStore {
       const bookedUs = lease.spend(min, nowMs)
       const remaining = lease.remaining(nowMs)
       const resetAfterUs = lease.resetAfterUs(nowMs)
-      if (lease.isLow(nowMs)) this.#refill([charge], [row], nowMs)
+      if (lease.isLow(nowMs, min)) this.#refill([charge], [row], nowMs)
       return new SoleTaken(true, nowUs, min, false, remaining, resetAfterUs, 0, 0, 'lease', bookedUs)
     }
     if (isRefused(lease, charge, nowMs)) {
@@ -166,7 +166,7 @@ class LeaseStore implements LeasingStore {
       return new SoleTaken(false, nowUs, 0, 'now', 0, resetAfterUs, retryAfterUs, 0, 'lease', 0)
     }
     if (!canPay(lease, charge, nowMs)) return this.#storeAtOnce([charge])
-    this.#counts.leased += 1
+    this.#counts.leased += 1 // in shadow: it pays nothing
     return { granted: true, nowUs, grants: [spentInShadow(lease, nowMs)], source: 'lease', replayed: false }
   }
 

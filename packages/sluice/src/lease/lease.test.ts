@@ -87,6 +87,20 @@ test('of what is left a quarter is asked for, and of a spent bucket what it has 
     return lease.nextBatch(bucket, 2)
   }
   expect([60, 40, 4, 0].map(batchOf)).toEqual([15, 10, 5, 20])
+  const window = compileLimit({ id: 'w', algorithm: 'fixed_window', units: 100, windowUs: 1_000_000, lease: {} })
+  const lease = fresh()
+  lease.fill({ ...bucket, limit: window }, 0, { ...GRANT, remaining: 1 }, BOOKED_US, 0, 1)
+  expect(lease.nextBatch({ ...bucket, limit: window }, 100, 2), 'the window is a new one').toBe(5)
+})
+
+test('a bucket is low when there is not enough for another request of the same cost', () => {
+  const lease = filled(9)
+  lease.spend(3, 1)
+  expect([lease.isLow(1, 6), lease.isLow(1, 7)]).toEqual([false, true])
+})
+
+test('of a bucket that has refused nobody, nothing is asked for before it is low', () => {
+  expect(filled(9).isRefusalEnding(bucket, 2)).toBe(false)
 })
 
 test('more is asked for while two requests are to come before the units end, of a bucket that is used steadily', () => {
@@ -121,7 +135,7 @@ test('a batch is four times what went, at most, where others would miss it: two 
   const slow = { limit: compileLimit({ ...window, lease: {} }), owner: 'alice', detail: '' }
   const batchAfter = (cost: number) => {
     const lease = fresh()
-    lease.refuse(slow, 1, { ...GRANT, remaining: 900 }, 0)
+    lease.fill(slow, 0, { ...GRANT, remaining: 900 }, BOOKED_US, 0, 1)
     return lease.nextBatch(slow, 5, cost)
   }
   expect(batchAfter(1)).toBe(4)

@@ -37,8 +37,8 @@ const REFUSED_MS = 1000
 /** Of what is not in other hands, a node asks for this much at most: the last units are not stranded on one node. */
 const LEFT_SHARE = 0.25
 /**
- * But of a spent bucket this much of the whole, which it is left alone for until it has flowed back. Less of a window,
- * which takes along what a node still holds when it ends.
+ * A spent bucket is left alone until this much of the whole may have come back, and then asked for all of it. Less of a
+ * window, which takes along what a node still holds when it ends.
  */
 const LEAST_SHARE = 0.2
 const LEAST_WINDOW_SHARE = 0.08
@@ -118,22 +118,23 @@ export class Lease {
   }
 
   /**
-   * Whether to ask for more before none is left: few are, or they will not be good any more when the next request
-   * comes. Only for a bucket that was worth a batch before, and while there is room for another parcel.
+   * Whether to ask for more before none is left: few are, or too few for another request of that cost, or they will not
+   * be good any more when it comes. Only for a bucket that was worth a batch before, and while there is room for one
+   * more parcel.
    */
-  isLow(nowMs: number): boolean {
+  isLow(nowMs: number, cost = 1): boolean {
     const batch = this.#get(BATCH)
     const first = this.#good(FIRST, nowMs)
     const second = this.#good(SECOND, nowMs)
     if (batch <= 1 || (first > 0 && second > 0)) return false
-    return first + second < batch * LOW || this.#isEnding(second > 0 ? SECOND : FIRST, nowMs)
+    return first + second < Math.max(batch * LOW, cost) || this.#isEnding(second > 0 ? SECOND : FIRST, nowMs)
   }
 
   /** Whether to ask before a refusal ends: only where it lasts until there is a batch, so some is there already. */
   isRefusalEnding({ limit }: BucketName, nowMs: number): boolean {
     const askedMs = this.#get(ASKED_MS)
     const lastsMs = this.#get(REFUSED_UNTIL_MS) - askedMs
-    return nowMs - askedMs >= lastsMs * ENDING && limit.lease !== undefined && lastsMs <= batchMs(limit)
+    return lastsMs > 0 && nowMs - askedMs >= lastsMs * ENDING && limit.lease !== undefined && lastsMs <= batchMs(limit)
   }
 
   /**
@@ -152,12 +153,17 @@ export class Lease {
     if (sinceMs >= (2 * terms.ttlUs) / 1000) return terms.firstUnits
     const ttlMs = terms.ttlUs / 1000
     const most = sinceMs < ttlMs * HOT_PART ? terms.hotUnitsMax : terms.unitsMax
-    const left = this.#get(REMAINING)
-    const own = this.#get(FIRST + UNITS) + this.#get(FIRST + SPENT)
-    const least = leastUnits(limit)
-    const share = left === 0 ? least : Math.max(left + own, least) * LEFT_SHARE
     const grown = isMissed(limit, most) ? used * GROWTH : most
-    return Math.floor(Math.min(Math.ceil((used * ttlMs) / sinceMs), most, share, grown))
+    return Math.floor(Math.min(Math.ceil((used * ttlMs) / sinceMs), most, this.#share(limit, nowMs), grown))
+  }
+
+  /** How much of a bucket is worth asking for, and leaves enough for others. There is no second parcel at this time. */
+  #share(limit: Limit, nowMs: number): number {
+    const left = nowMs < this.#get(RESET_MS) ? this.#get(REMAINING) : limit.capacity
+    const least = leastUnits(limit)
+    if (left === 0 || this.#get(REFUSED_UNTIL_MS) > 0) return least
+    const own = this.#get(FIRST + UNITS) + (storeHolds(limit.lease) ? this.#get(FIRST + SPENT) : 0)
+    return Math.max(left + own, least) * LEFT_SHARE
   }
 
   /** The store charged so many units more than were needed. False when they came too late to be any good. */

@@ -1,6 +1,6 @@
-// What one request has to pay. Made by constructors, and lists by copying an empty one, because V8 watches literals: if
-// most of the first few hundred outlive a collection, as they may while a process starts, all later ones are made old,
-// and whatever they refer to dies late, for as long as the process lives (docs/decisions/0018).
+// What one request has to pay. Made by constructors, and lists of several by copying an empty one, because V8 watches
+// literals: if most of the first few hundred outlive a collection, as they may while a process starts, all later ones
+// are made old, and whatever they refer to dies late, for as long as the process lives (docs/decisions/0018).
 
 import type { Limit } from '../algorithms/limit.ts'
 import type { Charge, ChargeKind, Op } from '../store/store.ts'
@@ -23,7 +23,7 @@ export class Plan {
 }
 
 /** The cost of a request at one limit, to be paid as a whole. */
-export class Price implements Charge {
+export class RuleCharge implements Charge {
   readonly limit: Limit
   readonly owner: string
   readonly detail: string

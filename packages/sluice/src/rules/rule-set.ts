@@ -10,7 +10,7 @@ import { type FactReader, invalidSubject, textOf } from './condition.ts'
 import { coversPath, type Mismatch, mismatchOf, type RuleExplanation } from './explain.ts'
 import { RuleIndex, rulesAt, type Spot } from './match.ts'
 import { parsing } from './parse.ts'
-import { emptyList, Plan, Price } from './plan.ts'
+import { emptyList, Plan, RuleCharge } from './plan.ts'
 import { ATTRIBUTE, FACTS, type Rule } from './rule.ts'
 
 const COST_MAX = 1_000_000_000
@@ -121,7 +121,8 @@ export class RuleSet {
     if (owner === undefined || owner.length > FACT_LENGTH_MAX) return undefined
     if (detail === undefined || detail.length > FACT_LENGTH_MAX) return undefined
     const units = unitsOf(rule, subject, cost)
-    return new Plan([new Price(sole.limit, owner, detail, units, kindOf(rule))], rule.limits, undefined, this.version)
+    const charge = new RuleCharge(sole.limit, owner, detail, units, kindOf(rule))
+    return new Plan([charge], rule.limits, undefined, this.version)
   }
 
   /** Every bucket that a rule can have for one key. */
@@ -213,7 +214,7 @@ export class RuleSet {
       const compiled = missing && one.byIp !== undefined ? one.byIp : one
       if (compiled.limit.units === 0 && !rule.shadow) return compiled
       limits.push(compiled)
-      charges.push(new Price(compiled.limit, owner, detail ?? '', units, kind))
+      charges.push(new RuleCharge(compiled.limit, owner, detail ?? '', units, kind))
     }
     return undefined
   }
@@ -281,7 +282,7 @@ function refuse(rule: CompiledRule, limits: CompiledLimit[], charges: Charge[]):
 
 /** Nobody can pass a limit of 0, so it is the same charge for everybody. */
 function barCharge({ limit, rule }: CompiledLimit): Charge {
-  return new Price(limit, '', '', 1, kindOf(rule))
+  return new RuleCharge(limit, '', '', 1, kindOf(rule))
 }
 
 /** The path in its one form: neither rules nor keys see how it was written. */

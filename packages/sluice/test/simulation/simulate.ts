@@ -187,8 +187,10 @@ class Simulation {
     const { askedUs } = taken as Stamped
     return charges.flatMap(({ limit, owner, min }, index) => {
       const { bookedUs } = taken.grants[index] as Grant // one per charge
-      const spentUs = taken.source === 'lease' ? nowUs : Math.max(askedUs ?? sentUs, bookedUs ?? 0)
-      if (bookedUs !== undefined) return this.#oracle.admit(limit, owner, min, spentUs)
+      if (bookedUs !== undefined) {
+        const spentUs = taken.source === 'lease' ? nowUs : Math.max(askedUs ?? sentUs, bookedUs)
+        return this.#oracle.admit(limit, owner, min, spentUs)
+      }
       if (taken.source === 'store') return this.#oracle.admit(limit, owner, min, taken.nowUs)
       if (limit.onFail === 'local') node.local.admit(limit, owner, min, nowUs)
       return []
