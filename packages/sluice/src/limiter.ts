@@ -7,7 +7,7 @@ import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE } from './decis
 import { LimiterError, optionInvalid } from './errors.ts'
 import { type HotKey, HotKeys } from './hot-keys/hot-keys.ts'
 import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
-import { andThen, type Maybe } from './maybe.ts'
+import { isPromised, type Maybe } from './maybe.ts'
 import type { RuleExplanation } from './rules/explain.ts'
 import type { Plan } from './rules/plan.ts'
 import type { Rule } from './rules/rule.ts'
@@ -140,7 +140,8 @@ class RuleLimiter implements Limiter, Decider {
   decide(subject: Subject, requestId?: string): Maybe<Decision> {
     const plan = this.#plan(subject, requestId)
     const taken = this.#known(plan) ?? this.#store.take(plan)
-    return andThen(taken, (known) => this.#decided(plan, known, requestId))
+    // Not `andThen`: what a closure refers to is allocated by every call of this, with or without a promise.
+    return isPromised(taken) ? this.#decidedLater(plan, taken, requestId) : this.#decided(plan, taken, requestId)
   }
 
   async peek(subject: Subject): Promise<Decision> {
@@ -234,6 +235,10 @@ class RuleLimiter implements Limiter, Decider {
     if (charges.length === 0) return NOTHING_TO_CHARGE
     const barred = limits.length === 1 && charges[0]?.kind === 'enforce' && limits[0]?.limit.units === 0
     return barred ? BARRED : undefined
+  }
+
+  async #decidedLater(plan: Plan, taken: Promise<Taken>, requestId: string | undefined): Promise<Decision> {
+    return this.#decided(plan, await taken, requestId)
   }
 
   #decided(plan: Plan, taken: Taken, requestId: string | undefined): Decision {

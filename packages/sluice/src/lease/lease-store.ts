@@ -19,7 +19,7 @@ import {
 } from '../store/store.ts'
 import { asCharged, chargedLimit, isStrict } from './lease.ts'
 import { LeaseTable } from './lease-table.ts'
-import { canPay, grantOf, isLeasable, isRefused, spentInShadow, withoutHeld } from './leased-answers.ts'
+import { type Asked, canPay, grantOf, isLeasable, isRefused, spentInShadow, withoutHeld } from './leased-answers.ts'
 
 export type LeaseOptions = {
   /** Most leases held at once; above it some go back. */
@@ -50,9 +50,6 @@ export function leaseStore(store: Store, options: LeaseOptions = {}): LeasingSto
   return new LeaseStore(store, options)
 }
 
-/** What the store is asked for, of which bucket, and the row of the lease that is to be filled (-1: none). */
-type Asked = { readonly bucket: BucketName; readonly ask: Charge; readonly row: number }
-
 class LeaseStore implements LeasingStore {
   readonly #store: Store
   readonly #clock: Clock
@@ -77,8 +74,10 @@ class LeaseStore implements LeasingStore {
   }
 
   take(take: Take): Taken | Promise<Taken> {
-    const known = this.takeSync(take)
-    if (known !== undefined) return known
+    return this.takeSync(take) ?? this.#takeLater(take) // whose closures would cost a take that needs none of them
+  }
+
+  #takeLater(take: Take): Taken | Promise<Taken> {
     const rows = take.charges.map((charge) => this.#table.rowOf(charge))
     if (rows.every((row) => row < 0) && take.charges.every(isStrict)) return this.#askPlainly(take)
     const answer = this.#answerToOthers(rows)

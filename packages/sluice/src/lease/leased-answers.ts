@@ -1,7 +1,10 @@
-// What a check is told that no store was asked for: the answers of leases.
+// What a check is told that no store was asked for: the answers of leases. And what a store is asked for.
 
-import type { Charge, Grant, Short } from '../store/store.ts'
+import type { BucketName, Charge, Grant, Short } from '../store/store.ts'
 import type { Lease } from './lease.ts'
+
+/** What the store is asked for, of which bucket, and the row of the lease that is to be filled (-1: none). */
+export type Asked = { readonly bucket: BucketName; readonly ask: Charge; readonly row: number }
 
 export function isRefused(lease: Lease, { kind, min }: Charge, nowMs: number): boolean {
   return kind === 'enforce' && lease.isRefused(min, nowMs)

@@ -43,7 +43,7 @@ class ShardStore implements Store {
   }
 
   takeSync(take: Take): Taken | undefined {
-    if (!isSplit(take.charges)) return this.#store.takeSync?.(take)
+    if (!take.charges.some(isSplit)) return this.#store.takeSync?.(take)
     const first = this.#first(take, undefined)
     const taken = this.#store.takeSync?.(first)
     if (taken === undefined) return undefined
@@ -54,7 +54,7 @@ class ShardStore implements Store {
   }
 
   take(take: Take): Taken | Promise<Taken> {
-    if (!isSplit(take.charges)) return this.#store.take(take)
+    if (!take.charges.some(isSplit)) return this.#store.take(take)
     // Both tries share one deadline.
     const first = this.#first(take, take.askedMs ?? this.#timers.nowMs())
     return andThen(this.#store.take(first), (taken) => {
@@ -72,7 +72,7 @@ class ShardStore implements Store {
 
   /** Sees all parts, so it may find units where a take, which tries two, does not. */
   peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
-    if (!isSplit(charges)) return this.#store.peek(charges, mayBeStale)
+    if (!charges.some(isSplit)) return this.#store.peek(charges, mayBeStale)
     const parts = charges.map((charge) => charge.limit.shards?.map((limit) => ({ ...charge, limit })) ?? [charge])
     return andThen(this.#store.peek(parts.flat(), mayBeStale), ({ nowUs, grants, source, replayed, stale }) => {
       let at = 0
@@ -134,9 +134,8 @@ class ShardStore implements Store {
   }
 }
 
-function isSplit(charges: readonly Charge[]): boolean {
-  for (const { limit } of charges) if (limit.shards !== undefined) return true
-  return false
+function isSplit({ limit }: Charge): boolean {
+  return limit.shards !== undefined
 }
 
 function partOf(charge: Charge, shards: readonly Limit[], place: number): Charge {
