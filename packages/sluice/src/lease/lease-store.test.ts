@@ -81,6 +81,18 @@ test('many who come at once while the store is slow are admitted: their batches 
 })
 
 describe('leases on Redis', () => {
+  test('units are asked for ahead when there are too few for another request of the same cost', async () => {
+    const node = storeOf(`l${prefixes++}`)
+    const fast = { id: 'f', fact: 'user', algorithm: 'token_bucket', units: 100, windowUs: 1e6, lease: {} } as const
+    const dear: Charge = { ...charge, limit: compileLimit(fast), min: 3, max: 3 }
+    await node.take({ charges: [dear] })
+    expect(node.takeSync?.({ charges: [dear] }), 'of the four that came with the first').toMatchObject({
+      granted: true,
+    })
+    await vi.waitUntil(() => node.stats?.().requests === 2)
+    await node.close()
+  })
+
   test('a bucket that comes back is paid from a lease; nothing is lost at the end', async () => {
     const prefix = `l${prefixes++}`
     const node = storeOf(prefix)

@@ -235,15 +235,15 @@ class LeaseStore implements LeasingStore {
   }
 
   /** Ahead of need, for all leases that are low or about to be asked for; nobody waits for it unless one runs out. */
-  #refill(buckets: readonly BucketName[], rows: readonly number[], nowMs: number, empty = false): void {
+  #refill(buckets: readonly (BucketName | Charge)[], rows: readonly number[], nowMs: number, empty = false): void {
     const gives: Give[] = []
     const asked: Asked[] = []
     for (let index = 0; index < buckets.length; index += 1) {
-      const bucket = buckets[index] as BucketName // as many as there are rows
+      const bucket = buckets[index] as BucketName & Partial<Charge> // as many as there are rows
       const row = rows[index] as number
       if (row < 0 || this.#table.askingOf(row) !== undefined) continue
       const lease = this.#table.at(row)
-      if (!empty && !lease.isLow(nowMs) && !lease.isRefusalEnding(bucket, nowMs)) continue
+      if (!empty && !lease.isLow(nowMs, bucket.min) && !lease.isRefusalEnding(bucket, nowMs)) continue
       lease.settle(bucket, nowMs, 'asking', gives) // what is spent, or no longer good, makes room
       const max = lease.nextBatch(bucket, nowMs)
       if (max < 1) {
