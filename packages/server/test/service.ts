@@ -9,6 +9,7 @@ import { onTestFinished } from 'vitest'
 import type { Token } from '../src/access/token.ts'
 import { createCheck } from '../src/checks/checking.ts'
 import { DecisionTrail } from '../src/checks/decision-trail.ts'
+import { StorePressure } from '../src/counters/store-pressure.ts'
 import type { Database } from '../src/db/database.ts'
 import { type AppParts, createApp } from '../src/http/app.ts'
 import { createLog, keyHash, type Log } from '../src/log.ts'
@@ -112,7 +113,13 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   metrics.watchStore(store)
   const limiter = createLimiter({ rules, store, clock })
   const lifecycle = { draining: false }
-  const opened = { kind: 'memory' as const, store, failure: () => undefined, drill: undefined }
+  const opened = {
+    kind: 'memory' as const,
+    store,
+    failure: () => undefined,
+    pressure: new StorePressure(log),
+    drill: undefined,
+  }
   const live = new LiveRules({ source, snapshot: undefined, limiter, metrics, log })
   await live.start()
   const kept = { dataDir, place: 'the database of a test', violationDays: 30, wantsFirstToken: true }

@@ -6,14 +6,17 @@ import type { RegionStore } from 'sluice/regions'
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import type { Settings } from '../settings/settings.ts'
-import { probe } from './probe.ts'
+import { warmUp } from './probe.ts'
 import { redisClient } from './redis-url.ts'
+import { StorePressure } from './store-pressure.ts'
 
 export type OpenStore = {
   readonly kind: 'memory' | 'redis'
   readonly store: Store
   /** The code of the last failure, until the store answers again. */
   failure(): ErrorCode | undefined
+  /** Whether the store has room. */
+  readonly pressure: StorePressure
   /** Leaves Redis alone for a while, on purpose; there is nothing to leave alone in memory. */
   readonly drill: ((forMs: number) => void) | undefined
   /** The same store, where this node is in a region that shares limits with others. */
@@ -30,21 +33,30 @@ export type StoreSettings = Pick<
 
 export async function openStore(settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
   const { redis } = settings
-  const opened = redis === undefined ? inMemory(settings) : await openRedis(redis, settings, metrics, log)
+  const pressure = new StorePressure(log)
+  const opened =
+    redis === undefined ? inMemory(settings, pressure) : await openRedis(redis, settings, metrics, log, pressure)
   metrics.watchStore(opened.store)
   return opened
 }
 
-function inMemory({ maxKeys, nodes }: StoreSettings): OpenStore {
+function inMemory({ maxKeys, nodes }: StoreSettings, pressure: StorePressure): OpenStore {
   const store = memoryStore({
     ...(maxKeys === undefined ? {} : { maxKeys }),
     ...(nodes === undefined ? {} : { nodes }),
   })
-  return { kind: 'memory', store, failure: () => undefined, drill: undefined }
+  pressure.watch(store)
+  return { kind: 'memory', store, failure: () => undefined, pressure, drill: undefined }
 }
 
 /** Redis may be down: the service starts all the same, says so in /readyz, and works as soon as Redis does. */
-async function openRedis(url: string, settings: StoreSettings, metrics: Metrics, log: Log): Promise<OpenStore> {
+async function openRedis(
+  url: string,
+  settings: StoreSettings,
+  metrics: Metrics,
+  log: Log,
+  pressure: StorePressure,
+): Promise<OpenStore> {
   const { redisConnections: connections = 1, redisReads: readFrom = 'primaries', storeDeadlineMs, workers } = settings
   const nodes = settings.nodes ?? workers // each worker is a node
   const { redisStore } = await import('sluice/redis')
@@ -54,7 +66,12 @@ async function openRedis(url: string, settings: StoreSettings, metrics: Metrics,
   )
   const stores = Object.fromEntries(await Promise.all(named))
   let failure: ErrorCode | undefined
-  let asking = false
+  let isWarm = false
+  const answersAgain = () => {
+    if (failure === undefined || store.breaker() !== 'closed') return // of several servers, another one may be away
+    log.info('redis answers again')
+    failure = undefined
+  }
   const store = redisStore(client, {
     stores,
     connections,
@@ -63,39 +80,33 @@ async function openRedis(url: string, settings: StoreSettings, metrics: Metrics,
     ...(nodes === undefined ? {} : { nodes }),
     onTransition: ({ state, afterMs, answered, store: name, server }) => {
       const facts = { after_ms: Math.round(afterMs), store: name, server }
-      if (state === 'open') log.error(facts, 'Redis is left alone for a while: on_fail decides')
-      else log.info({ ...facts, answered }, 'Redis is asked again')
+      if (state === 'open') log.error(facts, 'circuit breaker opened for redis; on_fail applies')
+      else log.info({ ...facts, answered }, 'circuit breaker closed for redis')
+      answersAgain()
     },
     onBatch: (takes, seconds) => {
-      metrics.storeAnswered(takes, seconds)
-      if (failure === undefined || store.breaker() !== 'closed') return // of several servers, another one may be away
-      log.info('Redis answers again')
-      failure = undefined
+      if (isWarm) metrics.storeAnswered(takes, seconds)
+      answersAgain()
     },
     onError: ({ code, message }) => {
       metrics.storeFailed(code)
+      if (code === 'STORE_FULL') pressure.saw('full')
       if (code !== 'STORE_UNAVAILABLE') return // one bad value, named to whoever asked for it
-      if (failure === undefined) log.error({ code, reason: message }, 'Redis does not answer: on_fail decides')
+      if (failure === undefined) log.error({ code, reason: message }, 'redis does not answer; on_fail applies')
       failure = code
     },
   })
-  const ask = async () => {
-    asking = true
-    await probe(store)
-    asking = false
-  }
   await store.ready()
-  await ask()
+  await warmUp(store)
+  isWarm = true
   metrics.watchRedis(store)
   await warnOfEviction(store, log)
+  pressure.watch(store, store)
   return {
     kind: 'redis',
     store,
-    failure: () => {
-      // Without requests nobody would notice that it works again.
-      if ((failure !== undefined || store.breaker() !== 'closed') && !asking) void ask()
-      return failure ?? (store.breaker() === 'closed' ? undefined : 'STORE_UNAVAILABLE')
-    },
+    failure: () => failure ?? (store.breaker() === 'closed' ? undefined : 'STORE_UNAVAILABLE'),
+    pressure,
     drill: (forMs) => store.drill(forMs),
   }
 }

@@ -1,10 +1,31 @@
-// Looks at a bucket that nobody uses, in order to see whether a store answers: changes nothing.
+// Requests of the service itself, on buckets of its own: they charge no client.
 
 import { type Charge, compileLimit, type Store } from 'sluice'
 
-/** `spread`: in the region and in the global store. */
+/** Looks whether a store answers; the store itself keeps the result. `spread`: also the global store of a region. */
 export async function probe(store: Store, { spread = false }: { readonly spread?: boolean } = {}): Promise<void> {
   const limit = compileLimit({ id: 'sluice.probe', algorithm: 'fixed_window', units: 1, windowUs: 1_000_000, spread })
   const charge: Charge = { limit, owner: '', detail: '', min: 1, max: 1, kind: 'shadow' }
-  await Promise.resolve(store.peek([charge])).catch(() => {}) // the store itself notices how it went
+  await Promise.resolve(store.peek([charge])).catch(() => {})
+}
+
+const WARM_UP_TAKES = 20
+const WARM_UP_ROUNDS = 50
+const WARM_UP_MS_MAX = 500
+
+/**
+ * Loads the script, and gives the code of a check the runs after which V8 compiles it: the first requests of a cold
+ * process would otherwise take tens of milliseconds. Ends early if the store does not answer, or takes long.
+ */
+export async function warmUp(store: Store): Promise<void> {
+  const limit = compileLimit({ id: 'sluice.warm_up', algorithm: 'token_bucket', units: 1_000_000, windowUs: 1_000_000 })
+  const startedMs = performance.now()
+  for (let round = 0; round < WARM_UP_ROUNDS && performance.now() - startedMs < WARM_UP_MS_MAX; round += 1) {
+    const takes = Array.from({ length: WARM_UP_TAKES }, (_, number) => {
+      const charge: Charge = { limit, owner: '', detail: String(number % 4), min: 1, max: 1, kind: 'enforce' }
+      return Promise.resolve(store.take({ charges: [charge] }))
+    })
+    const taken = await Promise.allSettled(takes)
+    if (taken.some((one) => one.status === 'rejected' || one.value.source === 'policy')) return
+  }
 }

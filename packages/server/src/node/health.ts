@@ -20,9 +20,10 @@ export type HealthParts = {
 
 /** Why the node is degraded; empty when it is not. */
 export function troubleOf({ live, store, killSwitch }: HealthParts): readonly string[] {
-  const [failure, killed] = [store.failure(), killSwitch.inWords()]
+  const [failure, pressure, killed] = [store.failure(), store.pressure.trouble(), killSwitch.inWords()]
   const trouble = [
     failure && `store: ${failure}`,
+    pressure && `store: ${pressure}`,
     store.region?.isCutOff ? 'region: the global Redis does not answer, homes only' : undefined,
     live.trouble(),
     killed && `kill switch: ${killed}`,

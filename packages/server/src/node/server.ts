@@ -56,6 +56,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
     const limiter = createLimiter({ rules: [], version: 0, store: store.store, layer, ipv6Prefix })
     closers.push(() => limiter.close())
+    closers.push(async () => store.pressure.stop())
     const live = new LiveRules({ source, snapshot, limiter, metrics, log })
     closers.push(() => live.stop())
     await live.start()

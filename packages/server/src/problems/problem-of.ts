@@ -54,6 +54,8 @@ function limiterProblem(error: LimiterError): Problem {
       return invalidRequest(error.faults.map(inOurWords))
     case 'STORE_UNAVAILABLE':
       return problem('STORE_UNAVAILABLE', 'The counters cannot be reached at the moment; nothing was decided.')
+    case 'STORE_FULL':
+      return problem('STORE_FULL', 'Redis is out of memory, and this client has no bucket yet; nothing was decided.')
     case 'STORE_CORRUPT':
     case 'STORE_CROWDED':
       // Names a key of Redis, and with it the client: fit for whoever named that client, but not for a log.

@@ -187,7 +187,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     value: '<ms>',
     help: 'How long a check may wait for Redis; then the on_fail of its rules decides.',
     fallback: () => undefined,
-    shownFallback: '15',
+    shownFallback: '100',
     read: (text) => readInteger(text, 1, 10_000),
     fix: 'give milliseconds from 1 to 10000',
     needs: 'redis',

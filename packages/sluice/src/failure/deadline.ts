@@ -1,60 +1,94 @@
-// One deadline for everything that waits, and one timer: nearly all wait equally long, so the first to come is the
-// first to be due. When it fires, replies that have arrived but were not read yet get their turn before anybody is
-// judged: a process that was busy for 30 ms must not take its own delay for that of the store.
+// One deadline for every request that waits for a store, and one timer. Only time that the store had counts: while this
+// process was stalled (a long turn of the event loop, no CPU), a reply could not be read, so stalls are deducted. The
+// total wait is capped all the same. Before a request expires, replies that have arrived are read.
 
 import type { Timers } from '../clock.ts'
 
-export type Waiting = { dueMs: number; expire(): void; settled: boolean }
+export type Waiting = { readonly startMs: number; expire(): void; settled: boolean }
 
-/** Entries at the front that are done with are cut off once there are so many. */
+/** Cap on deducted stalls: no request waits longer than the deadline plus this, whatever this process does. */
+export const STALL_MS_MAX = 250
+
+/** Period of the timer: an eighth of the deadline. When it fires later than half a period, one period counts. */
+const TICKS = 8
+const TICK_MS_MIN = 4
+const TICK_MS_MAX = 10
+const LATE = 1.5
+
+/** Number of recent stalls that are remembered. */
+const STALLS_MAX = 64
+
+/** Settled entries at the front of the queue are cut off once there are this many. */
 const DONE_MAX = 1024
-const DONE: Waiting = { dueMs: 0, settled: true, expire: () => {} }
+const DONE: Waiting = { startMs: 0, settled: true, expire: () => {} }
+
+type Stall = { readonly endedMs: number; readonly lostMs: number }
 
 export class Deadline {
-  /** How many wait. */
+  /** Number of requests that wait. */
   waiting = 0
-  /** Those that wait, oldest first, among others that no longer do. */
+  /** Requests by the time they started to wait, the oldest first, mixed with settled ones. */
   #queue: Waiting[] = []
-  /** All before this one are done with. */
+  /** Index of the first entry that may not be settled. */
   #first = 0
+  #limitMs: number
+  #tickMs: number
+  #stalls: Stall[] = []
+  #tickedMs = 0
+  /** When the timer is to fire next. */
+  #armedMs = 0
   readonly #timers: Timers
   readonly #onExpired: () => void
   #stop: (() => void) | undefined
 
-  /** `onExpired` is told once for all that expire together. */
-  constructor(timers: Timers, onExpired: () => void) {
+  /** Calls `onExpired` once for all requests that expire together. */
+  constructor(limitMs: number, timers: Timers, onExpired: () => void) {
+    this.#limitMs = limitMs
+    this.#tickMs = tickOf(limitMs)
     this.#timers = timers
     this.#onExpired = onExpired
+  }
+
+  get limitMs(): number {
+    return this.#limitMs
+  }
+
+  /** Also applies to requests that wait already. */
+  set limitMs(limitMs: number) {
+    this.#limitMs = limitMs
+    this.#tickMs = tickOf(limitMs)
+    if (this.#stop !== undefined) this.#rearm()
+  }
+
+  /** Whether a request that has waited since `startMs` has no time left. */
+  isOver(startMs: number, nowMs: number): boolean {
+    const waitedMs = nowMs - startMs
+    if (waitedMs < this.#limitMs) return false
+    return waitedMs >= this.#limitMs + STALL_MS_MAX || waitedMs - this.#stalledMs(startMs, nowMs) >= this.#limitMs
   }
 
   add(waiting: Waiting): void {
     const queue = this.#queue
     let at = queue.push(waiting) - 1
-    // Who has waited elsewhere before is due earlier than those who just came.
-    for (; at > this.#first && (queue[at - 1] as Waiting).dueMs > waiting.dueMs; at -= 1) {
-      queue[at] = queue[at - 1] as Waiting // there is one: `at` is above 0
+    // A request that waited elsewhere before goes ahead of those that started later.
+    for (; at > this.#first && (queue[at - 1] as Waiting).startMs > waiting.startMs; at -= 1) {
+      queue[at] = queue[at - 1] as Waiting // exists: `at` is above 0
     }
     queue[at] = waiting
     this.waiting += 1
-    if (at === this.#first) this.#disarm()
-    this.#arm()
+    if (this.#stop === undefined) {
+      this.#tickedMs = this.#timers.nowMs()
+      this.#arm(this.#tickedMs)
+    } else if (waiting.startMs + this.#limitMs < this.#armedMs) this.#rearm()
   }
 
-  /** It waits no longer. */
   done(waiting: Waiting): void {
     waiting.settled = true
     this.waiting -= 1
     this.#skipDone()
   }
 
-  /** Nobody waits longer than this any more. */
-  hasten(dueMs: number): void {
-    for (const waiting of this.#queue) waiting.dueMs = Math.min(waiting.dueMs, dueMs)
-    this.#disarm()
-    this.#arm()
-  }
-
-  /** For the end: whoever waits is answered now. */
+  /** Expires every request now: the store is being closed. */
   expireAll(): void {
     this.#disarm()
     for (const waiting of this.#queue.slice(this.#first)) {
@@ -69,34 +103,73 @@ export class Deadline {
     this.#stop = undefined
   }
 
-  #arm(): void {
+  #arm(nowMs: number): void {
     const first = this.#queue[this.#first]
-    if (this.#stop !== undefined || first === undefined) return
-    const ms = Math.max(0, first.dueMs - this.#timers.nowMs())
-    this.#stop = this.#timers.after(ms, () => this.#timers.soon(() => this.#judge()))
+    if (first === undefined) return
+    const leftMs = first.startMs + this.#limitMs - nowMs
+    const ms = leftMs > 0 ? Math.min(this.#tickMs, leftMs) : this.#tickMs
+    this.#armedMs = nowMs + ms
+    this.#stop = this.#timers.after(ms, () => this.#tick())
   }
 
-  #judge(): void {
-    this.#stop = undefined
+  #tick(): void {
     const nowMs = this.#timers.nowMs()
+    const lostMs = this.#lostMs(nowMs)
+    if (lostMs > 0) {
+      this.#stalls.push({ endedMs: nowMs, lostMs })
+      if (this.#stalls.length > STALLS_MAX) this.#stalls.shift()
+    }
+    this.#tickedMs = nowMs
+    const first = this.#queue[this.#first]
+    if (first !== undefined && this.isOver(first.startMs, nowMs)) this.#timers.soon(() => this.#expireDue(nowMs))
+    else this.#rearm()
+  }
+
+  /** `nowMs` is that of the tick: replies that arrived before it have been read since. */
+  #expireDue(nowMs: number): void {
     let expired = false
-    for (let first = this.#queue[this.#first]; first !== undefined && first.dueMs <= nowMs; ) {
+    for (let first = this.#queue[this.#first]; first !== undefined && this.isOver(first.startMs, nowMs); ) {
       expired = true
       this.done(first)
       first.expire()
       first = this.#queue[this.#first]
     }
     if (expired) this.#onExpired()
-    this.#arm()
+    this.#rearm()
+  }
+
+  #rearm(): void {
+    this.#disarm()
+    this.#arm(this.#timers.nowMs())
+  }
+
+  /** Stalls since `startMs`, including one that is going on. Errs high if it began to wait during a stall. */
+  #stalledMs(startMs: number, nowMs: number): number {
+    let stalledMs = this.#lostMs(nowMs)
+    for (let at = this.#stalls.length - 1; at >= 0; at -= 1) {
+      const stall = this.#stalls[at] as Stall // exists: `at` is an index
+      if (stall.endedMs <= startMs) break
+      stalledMs += stall.lostMs
+    }
+    return stalledMs
+  }
+
+  #lostMs(nowMs: number): number {
+    const gapMs = nowMs - this.#tickedMs
+    return this.#stop === undefined || gapMs <= LATE * this.#tickMs ? 0 : gapMs - this.#tickMs
   }
 
   #skipDone(): void {
     while (this.#queue[this.#first]?.settled) {
-      this.#queue[this.#first] = DONE // whatever it refers to is garbage from now on
+      this.#queue[this.#first] = DONE // releases what the entry refers to
       this.#first += 1
     }
     if (this.#first < DONE_MAX && this.#first < this.#queue.length) return
     this.#queue = this.#queue.slice(this.#first)
     this.#first = 0
   }
+}
+
+function tickOf(limitMs: number): number {
+  return Math.min(TICK_MS_MAX, Math.max(TICK_MS_MIN, limitMs / TICKS))
 }

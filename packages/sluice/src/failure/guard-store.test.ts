@@ -3,7 +3,7 @@ import { compileLimit, type LimitNumbers } from '../algorithms/limit.ts'
 import { LimiterError } from '../errors.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { Charge, Store, Taken } from '../store/store.ts'
-import { handTimers } from '../testing/hand-timers.ts'
+import { type HandTimers, handTimers } from '../testing/hand-timers.ts'
 import { guardStore } from './guard-store.ts'
 
 const OUTAGE = new LimiterError('STORE_UNAVAILABLE', 'gone')
@@ -47,12 +47,93 @@ async function openBreaker(numbers: Partial<LimitNumbers> = {}) {
   return { timers, guarded, next }
 }
 
+/** Lets promises settle. */
+const settled = () => new Promise((resolve) => setImmediate(resolve))
+
+/** Lets time pass in small steps, and promises settle in between. */
+async function pass(timers: HandTimers, ms: number): Promise<void> {
+  for (let passedMs = 0; passedMs < ms; passedMs += 5) {
+    timers.advance(Math.min(5, ms - passedMs))
+    await settled()
+  }
+}
+
 describe('the breaker', () => {
+  test('is closed by a background probe, at most 250 ms after the store is back', async () => {
+    const { timers, guarded, next } = await openBreaker()
+    await pass(timers, 60_000)
+    next(() => memoryStore().take({ charges: [chargeOf()] }))
+    await pass(timers, 250)
+    expect(guarded.breaker).toBe('closed')
+  })
+
+  test('is not closed by a client: while it is open, no request reaches the store', async () => {
+    const { guarded, next } = await openBreaker()
+    let asked = 0
+    next(() => {
+      asked += 1
+      return memoryStore().take({ charges: [chargeOf()] })
+    })
+    for (let times = 0; times < 100; times += 1) await guarded.take({ charges: [chargeOf()] })
+    expect([asked, guarded.breaker]).toEqual([0, 'open'])
+  })
+
+  test('probes one at a time, at most every 125 ms', async () => {
+    const { timers, next } = await openBreaker()
+    let asked = 0
+    next(() => {
+      asked += 1
+      return Promise.reject(OUTAGE)
+    })
+    await pass(timers, 10_000)
+    expect(asked).toBeGreaterThanOrEqual(10_000 / 250)
+    expect(asked).toBeLessThanOrEqual(10_000 / 125)
+  })
+
+  test('stays open while the store answers later than the deadline', async () => {
+    const { timers, guarded, next } = await openBreaker()
+    const replies: (() => void)[] = []
+    next(
+      () =>
+        new Promise((resolve) => replies.push(() => resolve(memoryStore().take({ charges: [chargeOf()] }) as Taken))),
+    )
+    for (let ms = 0; ms < 5000; ms += 500) {
+      await pass(timers, 500)
+      replies.shift()?.()
+      await settled()
+      expect(guarded.breaker).toBe('open')
+    }
+    await pass(timers, 5)
+    replies.shift()?.()
+    await settled()
+    expect(guarded.breaker).toBe('closed')
+  })
+
   test('a probe that meets a bad value closes it: the store did answer', async () => {
     const { timers, guarded, next } = await openBreaker()
-    timers.advance(10_000)
     next(() => Promise.reject(CORRUPT))
-    await expect(guarded.take({ charges: [chargeOf()] })).rejects.toThrow('STORE_CORRUPT')
+    await pass(timers, 250)
+    expect(guarded.breaker).toBe('closed')
+  })
+
+  test('opens after one failed request and two failed probes: no traffic is needed to find an outage', async () => {
+    const timers = handTimers()
+    const { store, next } = scriptedStore()
+    const guarded = guardStore(store, { timers })
+    next(fails)
+    await guarded.take({ charges: [chargeOf()] })
+    expect(guarded.breaker).toBe('closed')
+    await pass(timers, 500)
+    expect(guarded.breaker).toBe('open')
+  })
+
+  test('a drill ends when it was meant to end', async () => {
+    const timers = handTimers()
+    const guarded = guardStore(memoryStore(), { timers })
+    guarded.drill(1000)
+    await pass(timers, 990)
+    expect(guarded.breaker).toBe('open')
+    await pass(timers, 260)
     expect(guarded.breaker).toBe('closed')
   })
 
@@ -95,7 +176,7 @@ test('a permit that is granted too late is released: whoever was let pass meanwh
   const timers = handTimers()
   const { store, next } = scriptedStore()
   const memory = memoryStore()
-  const guarded = guardStore({ ...store, give: (gives, opId) => memory.give(gives, opId) }, { timers })
+  const guarded = guardStore({ ...store, give: (gives, opId) => memory.give(gives, opId) }, { timers, deadlineMs: 15 })
   const take = { charges: [chargeOf({ algorithm: 'concurrency' })], op: { id: 'request' } }
   let answer = () => {}
   next(async () => {
@@ -116,7 +197,7 @@ describe('the deadline', () => {
   test('counts from when the check began to wait', async () => {
     const timers = handTimers()
     const { store, next } = scriptedStore()
-    const guarded = guardStore(store, { timers })
+    const guarded = guardStore(store, { timers, deadlineMs: 15 })
     next(never)
     const fresh = guarded.take({ charges: [chargeOf()] })
     const waited = guarded.take({ charges: [chargeOf()], askedMs: -10 })
@@ -129,7 +210,7 @@ describe('the deadline', () => {
   test('ends with the store: whoever still waits is answered, and gives do not hold it up', async () => {
     const timers = handTimers()
     const { store, next } = scriptedStore()
-    const guarded = guardStore({ ...store, give: () => new Promise(() => {}) }, { timers })
+    const guarded = guardStore({ ...store, give: () => new Promise(() => {}) }, { timers, deadlineMs: 15 })
     next(never)
     const waiting = guarded.take({ charges: [chargeOf()] })
     const { limit, owner, detail } = chargeOf()
@@ -138,5 +219,61 @@ describe('the deadline', () => {
     await given
     await guarded.close()
     expect(await waiting).toMatchObject({ source: 'policy' })
+  })
+
+  test.each([15, 100])('does not count a stall of this process: %i ms', async (deadlineMs) => {
+    const timers = handTimers()
+    const { store, next } = scriptedStore()
+    const guarded = guardStore(store, { timers, deadlineMs })
+    let reply = () => {}
+    next(
+      () => new Promise((resolve) => (reply = () => resolve(memoryStore().take({ charges: [chargeOf()] }) as Taken))),
+    )
+    const taken = guarded.take({ charges: [chargeOf()] })
+    timers.advance(deadlineMs / 2)
+    timers.stall(200)
+    timers.advance(deadlineMs / 4)
+    reply()
+    expect(await taken).toMatchObject({ source: 'store' })
+  })
+
+  test.each([15, 100])('ends a wait at 250 ms more, however much this process stalls: %i ms', async (deadlineMs) => {
+    const timers = handTimers()
+    const { store, next } = scriptedStore()
+    const guarded = guardStore(store, { timers, deadlineMs })
+    next(never)
+    let answeredMs: number | undefined
+    void Promise.resolve(guarded.take({ charges: [chargeOf()] })).then(() => (answeredMs = timers.nowMs()))
+    while (answeredMs === undefined) {
+      timers.stall(100)
+      await settled()
+    }
+    expect(answeredMs).toBeGreaterThanOrEqual(deadlineMs + 250)
+    expect(answeredMs).toBeLessThan(deadlineMs + 250 + 100)
+  })
+
+  test.each([15, 100, 1000])('is kept to the millisecond while this process is on time: %i ms', async (deadlineMs) => {
+    const timers = handTimers()
+    const { store, next } = scriptedStore()
+    const guarded = guardStore(store, { timers, deadlineMs })
+    next(never)
+    let answeredMs: number | undefined
+    void Promise.resolve(guarded.take({ charges: [chargeOf()] })).then(() => (answeredMs = timers.nowMs()))
+    for (let ms = 0; ms < 2 * deadlineMs && answeredMs === undefined; ms += 1) {
+      timers.advance(1)
+      await settled()
+    }
+    expect(answeredMs).toBe(deadlineMs)
+  })
+
+  test('is for resets too: late or with an open breaker they fail, and say so', async () => {
+    const timers = handTimers()
+    const { store } = scriptedStore()
+    const guarded = guardStore({ ...store, reset: () => new Promise(() => {}) }, { timers, deadlineMs: 15 })
+    const reset = guarded.reset(chargeOf())
+    timers.advance(15)
+    await expect(reset).rejects.toThrow(/STORE_UNAVAILABLE.*may or may not have been reset/)
+    guarded.drill(1000)
+    await expect(guarded.reset(chargeOf())).rejects.toThrow(/STORE_UNAVAILABLE.*nothing was reset/)
   })
 })

@@ -3,15 +3,28 @@
 // back.
 
 import { givesBack } from '../algorithms/grant.ts'
+import { compileLimit } from '../algorithms/limit.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
+import { promised } from '../maybe.ts'
 import { giveQuietly } from '../store/give-quietly.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { SyncStore } from '../store/parted-store.ts'
-import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
+import {
+  type BucketName,
+  type Charge,
+  type Give,
+  type Grant,
+  NOT_ASKED,
+  type Store,
+  type Take,
+  type Taken,
+} from '../store/store.ts'
+import { StoreFullError } from '../store/store-full.ts'
 import { Breaker, type BreakerState, type Transition } from './breaker.ts'
 import { Deadline } from './deadline.ts'
 import { FailurePolicy } from './policy.ts'
+import { Prober } from './prober.ts'
 
 export type GuardOptions = {
   /** How long a take may wait for the store. */
@@ -28,6 +41,8 @@ export type GuardOptions = {
   readonly random?: (() => number) | undefined
   /** Where answers may be had that are perhaps behind, instead of the store. Says nothing about the store itself. */
   readonly replicas?: Peek | undefined
+  /** Charged by the probe that looks whether a failed store works again. */
+  readonly probe?: Charge | undefined
 }
 
 export type Peek = (charges: readonly Charge[]) => Promise<Taken>
@@ -35,6 +50,8 @@ export type Peek = (charges: readonly Charge[]) => Promise<Taken>
 /** What is asked of the store, what is answered without it, and what is done with an answer that comes too late. */
 type Question = {
   ask(): Taken | Promise<Taken>
+  /** Asks again for buckets that exist, when the store has no room for those that do not. */
+  askWithout?(absent: readonly boolean[]): Promise<Taken>
   instead(): Taken
   late(taken: Taken, admitted: boolean): void
   /** When whoever asks began to wait, if that was before. */
@@ -49,10 +66,20 @@ export type GuardedStore = Store & {
   replaced(): void
 }
 
-export const DEADLINE_MS = 15
+export const DEADLINE_MS = 100
 const STARTING_MS = 1000
 const WAITING_MAX = 20_000
 const LOCAL_KEYS_MAX = 1_000_000
+
+/** A bucket that refuses no probe, and that a probe has to write. */
+export const PROBE: Charge = {
+  limit: compileLimit({ id: 'sluice.probe', algorithm: 'fixed_window', units: 1_000_000, windowUs: 1_000_000 }),
+  owner: '',
+  detail: '',
+  min: 1,
+  max: 1,
+  kind: 'enforce',
+}
 
 export function guardStore(store: Store, options: GuardOptions = {}): GuardedStore {
   return new GuardStore(store, options)
@@ -62,12 +89,20 @@ class GuardStore implements GuardedStore {
   readonly #store: Store
   readonly #replicas: Peek | undefined
   readonly #timers: Timers
-  #deadlineMs: number
   readonly #local: SyncStore
   readonly #policy: FailurePolicy
   readonly #breaker: Breaker
   readonly #deadline: Deadline
-  readonly #counts = { timeouts: 0, failures: 0, policy_decisions: 0, late_replies: 0, late_returns: 0 }
+  readonly #prober: Prober
+  readonly #probed: Charge
+  readonly #counts = {
+    timeouts: 0,
+    failures: 0,
+    policy_decisions: 0,
+    late_replies: 0,
+    late_returns: 0,
+    full_decisions: 0,
+  }
   #failedTurn = false
 
   constructor(store: Store, options: GuardOptions) {
@@ -75,14 +110,15 @@ class GuardStore implements GuardedStore {
     this.#store = store
     this.#replicas = options.replicas
     this.#timers = options.timers ?? systemTimers
-    this.#deadlineMs = options.ready === undefined ? deadlineMs : Math.max(deadlineMs, STARTING_MS)
     this.#local = memoryStore({ maxKeys: LOCAL_KEYS_MAX, clock: options.clock ?? systemClock })
     this.#policy = new FailurePolicy(this.#local, nodes)
-    this.#breaker = new Breaker(onTransition, options.random ?? Math.random)
-    this.#deadline = new Deadline(this.#timers, () => this.#breaker.failed(this.#timers.nowMs()))
+    this.#breaker = new Breaker(onTransition)
+    const startMs = options.ready === undefined ? deadlineMs : Math.max(deadlineMs, STARTING_MS)
+    this.#deadline = new Deadline(startMs, this.#timers, () => this.#failed())
+    this.#prober = new Prober(() => this.#probe(), this.#timers, options.random ?? Math.random)
+    this.#probed = options.probe ?? PROBE
     const started = () => {
-      this.#deadlineMs = deadlineMs
-      this.#deadline.hasten(this.#timers.nowMs() + deadlineMs)
+      this.#deadline.limitMs = deadlineMs
     }
     options.ready?.then(started, started)
   }
@@ -93,21 +129,23 @@ class GuardStore implements GuardedStore {
 
   drill(forMs: number): void {
     this.#breaker.drill(this.#timers.nowMs(), forMs)
+    this.#prober.start()
   }
 
   replaced(): void {
+    this.#prober.stop()
     this.#breaker.succeeded(this.#timers.nowMs())
   }
 
-  /** While the store is left alone, nobody has to wait. */
+  /** Answers at once while the breaker is open. */
   takeSync({ charges }: Take): Taken | undefined {
-    if (this.#breaker.state === 'closed' || !this.#breaker.leavesAlone(this.#timers.nowMs())) return undefined
-    return this.#decided(this.#policy.decide(charges))
+    return this.#breaker.state === 'closed' ? undefined : this.#decided(this.#policy.decide(charges))
   }
 
   take(take: Take): Taken | Promise<Taken> {
     return this.#answer({
       ask: () => this.#store.take(take),
+      askWithout: (absent) => this.#takeWithout(take, absent),
       instead: () => this.#policy.decide(take.charges),
       late: (taken, admitted) => this.#giveBack(take, taken, admitted),
       askedMs: take.askedMs,
@@ -129,14 +167,17 @@ class GuardStore implements GuardedStore {
     if (this.#breaker.state === 'open') return
     const given = Promise.resolve(this.#store.give(gives, opId)).catch((error) => {
       if (!isOutage(error)) throw error
-      this.#failed()
+      this.#countFailure()
     })
-    const patience = new Promise<void>((resolve) => void this.#timers.after(this.#deadlineMs, resolve))
+    const patience = new Promise<void>((resolve) => void this.#timers.after(this.#deadline.limitMs, resolve))
     await Promise.race([given, patience])
   }
 
-  async reset(bucket: BucketName): Promise<void> {
-    await this.#store.reset(bucket)
+  /** Throws STORE_UNAVAILABLE when the store does not confirm it in time. It may happen later, and can be repeated. */
+  reset(bucket: BucketName): Promise<void> {
+    if (this.#breaker.state === 'open') return Promise.reject(unavailable('nothing was reset'))
+    const late = () => unavailable('no answer in time, so the bucket may or may not have been reset')
+    return this.#inTime(() => this.#store.reset(bucket), late)
   }
 
   stats(): Readonly<Record<string, number>> {
@@ -145,6 +186,7 @@ class GuardStore implements GuardedStore {
   }
 
   async close(): Promise<void> {
+    this.#prober.stop()
     this.#deadline.expireAll()
     await this.#store.close()
   }
@@ -158,14 +200,16 @@ class GuardStore implements GuardedStore {
   /** The store's answer, or that of the policy once the time is up or when it is not worth asking. */
   #answer(question: Question): Taken | Promise<Taken> {
     const nowMs = this.#timers.nowMs()
-    const dueMs = (question.askedMs ?? nowMs) + this.#deadlineMs
+    const { askedMs: startMs = nowMs } = question
     const full = this.#deadline.waiting >= WAITING_MAX
-    if (full || dueMs <= nowMs || !this.#breaker.admits(nowMs)) return this.#decided(question.instead())
+    if (full || this.#breaker.state === 'open' || this.#deadline.isOver(startMs, nowMs)) {
+      return this.#decided(question.instead())
+    }
     return new Promise((resolve, reject) => {
       let decided: Taken | undefined
       let admitted = false
       const waiting = {
-        dueMs,
+        startMs,
         settled: false,
         expire: () => {
           this.#counts.timeouts += 1
@@ -186,17 +230,21 @@ class GuardStore implements GuardedStore {
           return
         }
         this.#deadline.done(waiting)
-        this.#breaker.succeeded(this.#timers.nowMs())
+        this.#succeeded()
         resolve(taken)
       }
       const failed = (error: unknown) => {
         if (decided !== undefined) return
+        if (error instanceof StoreFullError && question.askWithout !== undefined) {
+          question.askWithout(error.absent).then(answered, failed)
+          return
+        }
         this.#deadline.done(waiting)
         if (isOutage(error)) {
-          this.#failed()
+          this.#countFailure()
           resolve(this.#decided(question.instead()))
         } else {
-          this.#breaker.succeeded(this.#timers.nowMs()) // it did answer
+          this.#succeeded() // an error of this request alone is an answer
           reject(error)
         }
       }
@@ -209,15 +257,84 @@ class GuardStore implements GuardedStore {
     })
   }
 
-  /** All that fails in one turn of the event loop went out together: it counts once. */
-  #failed(): void {
+  /** `on_fail` decides about the buckets that the full store cannot make; all others are charged as usual. */
+  async #takeWithout(take: Take, absent: readonly boolean[]): Promise<Taken> {
+    this.#counts.full_decisions += 1
+    const policy = this.#policy.decide(take.charges.filter((_, index) => absent[index]))
+    const existing = take.charges.filter((_, index) => !absent[index])
+    if (existing.length === 0) return policy
+    if (!policy.granted) return merged(absent, policy, undefined)
+    try {
+      const taken = await this.#store.take({ ...take, charges: existing })
+      if (!taken.granted) policy.undo?.()
+      return merged(absent, policy, taken)
+    } catch (error) {
+      policy.undo?.()
+      if (error instanceof StoreFullError) return this.#policy.decide(take.charges) // others vanished meanwhile
+      throw error
+    }
+  }
+
+  /** Settles within the deadline, as `work` does or with the error of `late`. */
+  #inTime(work: () => void | Promise<void>, late: () => LimiterError): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const waiting = { startMs: this.#timers.nowMs(), settled: false, expire: () => reject(late()) }
+      const settle = (then: () => void) => {
+        if (waiting.settled) return
+        this.#deadline.done(waiting)
+        then()
+      }
+      this.#deadline.add(waiting)
+      promised(work).then(
+        () => settle(resolve),
+        (error) => {
+          if (isOutage(error)) this.#countFailure()
+          settle(() => reject(error))
+        },
+      )
+    })
+  }
+
+  /** Counts failures of one turn of the event loop once: they went out together. */
+  #countFailure(): void {
     this.#counts.failures += 1
     if (this.#failedTurn) return
     this.#failedTurn = true
     this.#timers.soon(() => {
       this.#failedTurn = false
     })
+    this.#failed()
+  }
+
+  #failed(): void {
     this.#breaker.failed(this.#timers.nowMs())
+    this.#prober.start()
+  }
+
+  #succeeded(): void {
+    this.#breaker.succeeded(this.#timers.nowMs())
+    if (this.#breaker.state === 'closed') this.#prober.stop()
+  }
+
+  /** Charges the probed bucket, which is what a check needs too. Resolves to whether that was answered in time. */
+  #probe(): Promise<boolean> {
+    const nowMs = this.#timers.nowMs()
+    if (this.#breaker.isDrilled(nowMs)) return Promise.resolve(false)
+    const waiting = { startMs: nowMs, settled: false, expire: () => {} }
+    const answered = () => {
+      if (waiting.settled) return false
+      this.#deadline.done(waiting)
+      this.#succeeded()
+      return true
+    }
+    const failed = (error: unknown) => {
+      if (!isOutage(error)) return answered()
+      if (!waiting.settled) this.#deadline.done(waiting)
+      this.#countFailure()
+      return false
+    }
+    this.#deadline.add(waiting)
+    return promised(() => this.#store.take({ charges: [this.#probed] })).then(answered, failed)
   }
 
   /**
@@ -232,6 +349,22 @@ class GuardStore implements GuardedStore {
     this.#counts.late_returns += 1
     void giveQuietly(this.#store, gives, op?.id)
   }
+}
+
+/** One answer of two: `policy` for the absent buckets, `taken` for the others, unless `policy` has refused already. */
+function merged(absent: readonly boolean[], policy: Taken, taken: Taken | undefined): Taken {
+  const { source, nowUs } = policy
+  const [decided, charged] = [policy.grants.values(), taken?.grants.values()]
+  const grants = absent.map((isAbsent): Grant => {
+    if (isAbsent) return { ...(decided.next().value ?? NOT_ASKED), at: { source, nowUs } }
+    return charged?.next().value ?? NOT_ASKED
+  })
+  if (taken === undefined) return { ...policy, grants }
+  return { ...taken, grants, undo: policy.undo }
+}
+
+function unavailable(reason: string): LimiterError {
+  return new LimiterError('STORE_UNAVAILABLE', `the store does not answer: ${reason}`)
 }
 
 /** A value that cannot be read is no outage: asking again would not help, and others are not concerned. */

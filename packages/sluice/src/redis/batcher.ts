@@ -3,11 +3,20 @@
 // what comes while a script of it is out travels with the next one, since of one turn hardly two requests would meet.
 
 import { LimiterError } from '../errors.ts'
-import type { Taken } from '../store/store.ts'
+import type { BucketName, Taken } from '../store/store.ts'
 import type { Connection } from './client.ts'
 import { isDivided } from './cluster-client.ts'
+import {
+  APPLY_WHEN_FULL,
+  answerWhenFull,
+  FULL_MS,
+  isOutOfMemory,
+  keyNameOf,
+  knowsNoFlags,
+  writtenBy,
+} from './full-redis.ts'
 import type { KeyNames } from './key.ts'
-import { APPLY } from './scripts.generated.ts'
+import { APPLY, EXISTS, type Script } from './scripts.generated.ts'
 import { BatchEncoder, type Form, firstBucket, formOf, ReplyDecoder, type Request, weightOf } from './wire.ts'
 
 /** Weight of a script call: about half a millisecond of Redis, and small enough that both sides always have work. */
@@ -56,6 +65,8 @@ export class Batcher {
   readonly #lanes = new Map<number | undefined, Lane>()
   #queue: Lane[] = []
   #waiting = 0
+  /** Until when Redis is taken to be out of memory. */
+  #fullUntilMs = 0
 
   constructor(connection: Connection, names: KeyNames, observer: BatchObserver, nowArgument: () => string) {
     this.#connection = connection
@@ -139,43 +150,94 @@ export class Batcher {
   }
 
   async #send(lane: Lane, jobs: readonly Job[]): Promise<void> {
-    const startedMs = performance.now()
+    const isFull = performance.now() < this.#fullUntilMs
     try {
-      const batch = new BatchEncoder(this.#names)
-      for (const { request, form } of jobs) batch.add(request, form)
-      const call = () => this.#call(batch)
-      const reply = new ReplyDecoder(await (jobs.length === 1 ? untilWhole(call) : call()))
-      this.batches += 1
-      this.requests += jobs.length
-      for (const job of jobs) this.#deliver(job, reply)
-      this.#observer.onBatch?.(jobs.length, (performance.now() - startedMs) / 1000)
+      await (isFull ? this.#applyWhenFull(jobs) : this.#apply(APPLY, jobs))
     } catch (cause) {
-      if (isDivided(cause) && jobs.length > 1) {
-        // They only met by chance: each needs fewer keys than all of them.
-        lane.movingMs = performance.now() + MOVING_MS
-        this.#waiting += jobs.length // each of them is counted anew
-        this.#sendApart(lane, jobs)
-        return
+      if (!isFull && isOutOfMemory(cause)) {
+        // Nothing was run.
+        this.#fullUntilMs = performance.now() + FULL_MS
+        this.#waiting += jobs.length
+        return this.#send(lane, jobs)
       }
-      const error = unavailable(cause)
-      this.#failed(error)
-      for (const { reject } of jobs) reject(error)
+      this.#sendFailed(lane, jobs, cause)
     } finally {
       this.#waiting -= jobs.length
     }
   }
 
+  /** Runs a script on the requests, and delivers the answers. */
+  async #apply(script: Script, jobs: readonly Job[]): Promise<void> {
+    const startedMs = performance.now()
+    const batch = new BatchEncoder(this.#names)
+    for (const { request, form } of jobs) batch.add(request, form)
+    const call = () => this.#call(script, batch.keys, [batch.json(), this.#nowArgument()])
+    const reply = new ReplyDecoder(await (jobs.length === 1 ? untilWhole(call) : call()))
+    this.batches += 1
+    this.requests += jobs.length
+    for (const job of jobs) this.#deliver(job, reply)
+    this.#observer.onBatch?.(jobs.length, (performance.now() - startedMs) / 1000)
+  }
+
+  #sendFailed(lane: Lane, jobs: readonly Job[], cause: unknown): void {
+    if (isDivided(cause) && jobs.length > 1) {
+      // They only met by chance: each needs fewer keys than all of them.
+      lane.movingMs = performance.now() + MOVING_MS
+      this.#waiting += jobs.length // each of them is counted anew
+      this.#sendApart(lane, jobs)
+      return
+    }
+    const error = unavailable(cause)
+    this.#failed(error)
+    for (const { reject } of jobs) reject(error)
+  }
+
+  /** Requests whose buckets all exist are decided as usual, and the others are answered without Redis. */
+  async #applyWhenFull(jobs: readonly Job[]): Promise<void> {
+    const isAbsent = await this.#absentOf(jobs)
+    const [possible, impossible] = [[] as Job[], [] as Job[]]
+    for (const job of jobs) (writtenBy(job.request).some(isAbsent) ? impossible : possible).push(job)
+    try {
+      if (possible.length > 0) await this.#apply(APPLY_WHEN_FULL, possible)
+    } catch (cause) {
+      if (!knowsNoFlags(cause)) throw cause
+      this.#answerFull(possible, () => true)
+    }
+    this.#answerFull(impossible, isAbsent)
+  }
+
+  async #absentOf(jobs: readonly Job[]): Promise<(bucket: BucketName) => boolean> {
+    const keys = [
+      ...new Set(jobs.flatMap(({ request }) => writtenBy(request)).map((one) => keyNameOf(this.#names, one))),
+    ]
+    if (keys.length === 0) return () => false
+    const found = (await this.#call(EXISTS, keys, [])) as readonly unknown[]
+    const absent = new Set(keys.filter((_, index) => Number(found[index]) === 0))
+    return (bucket) => absent.has(keyNameOf(this.#names, bucket))
+  }
+
+  #answerFull(jobs: readonly Job[], isAbsent: (bucket: BucketName) => boolean): void {
+    for (const { request, resolve, reject } of jobs) {
+      const error = answerWhenFull(request, isAbsent)
+      if (error === undefined) {
+        resolve(undefined)
+        continue
+      }
+      this.#failed(error)
+      reject(error)
+    }
+  }
+
   /** NOSCRIPT means that nothing was run, so it is the one failure after which the call is made again. */
-  async #call(batch: BatchEncoder): Promise<unknown> {
-    const { keys } = batch
+  async #call({ sha1, text }: Script, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     const [firstKey = ''] = keys
-    const rest = [String(keys.length), ...keys, batch.json(), this.#nowArgument()]
+    const rest = [String(keys.length), ...keys, ...args]
     await this.#connection.attempted
     try {
-      return await this.#connection.send('EVALSHA', [APPLY.sha1, ...rest], firstKey)
+      return await this.#connection.send('EVALSHA', [sha1, ...rest], firstKey)
     } catch (error) {
       if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error
-      return this.#connection.send('EVAL', [APPLY.text, ...rest], firstKey)
+      return this.#connection.send('EVAL', [text, ...rest], firstKey)
     }
   }
 

@@ -10,7 +10,15 @@ import {
   isNodeRedisCluster,
   type NodeRedisClusterLike,
 } from './cluster-client.ts'
-import { attempt, watchErrors } from './unreachable.ts'
+import {
+  attempt,
+  CONNECT_MS_MAX,
+  PING_MS,
+  reconnectPauseMs,
+  SILENT_MS_MAX,
+  SOCKET_LIMITS,
+  watchErrors,
+} from './unreachable.ts'
 
 /** What the store needs of a connection. */
 export type Connection = {
@@ -40,6 +48,7 @@ export type IoRedisLike = {
 /** The part of a node-redis client that is used. */
 export type NodeRedisLike = {
   readonly isOpen: boolean
+  readonly options?: { readonly socket?: object | undefined } | undefined
   duplicate(options?: object): NodeRedisLike
   connect(): Promise<unknown>
   sendCommand(args: string[]): Promise<unknown>
@@ -50,6 +59,7 @@ export type NodeRedisLike = {
 /** The part of a node-redis client behind Sentinel that is used. */
 export type NodeRedisSentinelLike = {
   readonly isOpen: boolean
+  readonly options?: { readonly nodeClientOptions?: { readonly socket?: object | undefined } | undefined } | undefined
   getMasterNode(): unknown
   duplicate(options?: object): NodeRedisSentinelLike
   connect(): Promise<unknown>
@@ -67,6 +77,8 @@ export type RedisClient =
 
 /** How often node-redis asks the sentinels who is the primary, should it have missed that they said so. */
 const SENTINEL_SCAN_MS = 1000
+/** How often ioredis asks a Redis that loads its data whether it is done. */
+const LOADING_MS = 250
 
 export function isCluster(client: RedisClient): boolean {
   return isIoRedisCluster(client) || isNodeRedisCluster(client)
@@ -94,6 +106,10 @@ function connectIoRedis(client: IoRedisLike): Connection {
     maxRetriesPerRequest: 0,
     enableAutoPipelining: false,
     keyPrefix: '',
+    connectTimeout: CONNECT_MS_MAX,
+    socketTimeout: SILENT_MS_MAX,
+    retryStrategy: reconnectPauseMs,
+    maxLoadingRetryTime: LOADING_MS,
   })
   const unreachable = watchErrors(own, 'Redis cannot be reached')
   return {
@@ -107,7 +123,8 @@ function connectIoRedis(client: IoRedisLike): Connection {
 
 /** node-redis rejects what was in flight when a connection breaks; only its queue for later has to be switched off. */
 function connectNodeRedis(client: NodeRedisLike): Connection {
-  const own = client.duplicate({ disableOfflineQueue: true })
+  const socket = { ...client.options?.socket, ...SOCKET_LIMITS }
+  const own = client.duplicate({ disableOfflineQueue: true, pingInterval: PING_MS, socket })
   return {
     send: (command, args) => own.sendCommand([command, ...args]),
     infos: async () => [String(await own.sendCommand(['INFO']))],
@@ -118,7 +135,16 @@ function connectNodeRedis(client: NodeRedisLike): Connection {
 
 /** Behind Sentinel it would send a command again whose connection broke: none of `maxCommandRediscovers`. */
 function connectNodeRedisSentinel(client: NodeRedisSentinelLike): Connection {
-  const own = client.duplicate({ maxCommandRediscovers: 0, scanInterval: SENTINEL_SCAN_MS })
+  const { nodeClientOptions } = client.options ?? {}
+  const own = client.duplicate({
+    maxCommandRediscovers: 0,
+    scanInterval: SENTINEL_SCAN_MS,
+    nodeClientOptions: {
+      ...nodeClientOptions,
+      pingInterval: PING_MS,
+      socket: { ...nodeClientOptions?.socket, ...SOCKET_LIMITS },
+    },
+  })
   return {
     send: (command, args) => own.sendCommand(false, [command, ...args]),
     infos: async () => [String(await own.sendCommand(false, ['INFO']))],

@@ -2,12 +2,13 @@
 // what they may not do is send a command again that could have been carried out.
 
 import type { Connection } from './client.ts'
-import { attempt, watchErrors } from './unreachable.ts'
+import { attempt, CONNECT_MS_MAX, reconnectPauseMs, SILENT_MS_MAX, SOCKET_LIMITS, watchErrors } from './unreachable.ts'
 
 /** The part of an ioredis Cluster that is used. */
 export type IoRedisClusterLike = {
   readonly status: string
   readonly isCluster: boolean
+  readonly options?: { readonly redisOptions?: object | undefined } | undefined
   /** Addresses that serve a slot, the primary first. */
   readonly slots: readonly (readonly string[])[]
   duplicate(nodes?: never[], options?: object): IoRedisClusterLike
@@ -65,6 +66,8 @@ export function connectIoRedisCluster(client: IoRedisClusterLike, readsReplicas:
     maxRedirections: REDIRECTIONS_MAX,
     slotsRefreshInterval: SLOTS_REFRESH_MS,
     keyPrefix: '',
+    clusterRetryStrategy: reconnectPauseMs,
+    redisOptions: { ...client.options?.redisOptions, connectTimeout: CONNECT_MS_MAX, socketTimeout: SILENT_MS_MAX },
   })
   const unreachable = watchErrors(own, 'no node of the Cluster can be reached')
   const cork = corkOnce(() => own.nodes('master').flatMap(({ stream }) => stream ?? []))
@@ -111,7 +114,7 @@ export function connectNodeRedisCluster(client: NodeRedisClusterLike, readsRepli
       ...defaults,
       disableOfflineQueue: true,
       pingInterval: SLOTS_REFRESH_MS / 2,
-      socket: { ...defaults?.socket, socketTimeout: 2 * SLOTS_REFRESH_MS },
+      socket: { ...defaults?.socket, ...SOCKET_LIMITS },
     },
     useReplicas: readsReplicas,
     topologyRefreshOnReconnectionAttemptStrategy: SLOTS_REFRESH_MS,

@@ -2,9 +2,9 @@
 // dead or slow leaves the buckets of all others exact.
 
 import type { BreakerState, Transition } from '../failure/breaker.ts'
-import { type GuardedStore, type GuardOptions, guardStore, type Peek } from '../failure/guard-store.ts'
+import { type GuardedStore, type GuardOptions, guardStore, type Peek, PROBE } from '../failure/guard-store.ts'
 import type { Place } from '../scatter/scatter-store.ts'
-import type { BucketName, Store } from '../store/store.ts'
+import type { BucketName, Charge, Store } from '../store/store.ts'
 import type { BatchedStore } from './batched-store.ts'
 import type { KeyNames } from './key.ts'
 import type { RedisFacts } from './redis-facts.ts'
@@ -57,7 +57,7 @@ export class GuardedRedis {
     if (this.whole !== undefined) return { id: this.name, store: this.whole }
     const slot = this.#options.names.groups?.slotOf(bucket) ?? 0
     const primary = this.#batched.primaryOf?.(slot) ?? ''
-    return { id: `${this.name} ${slot}`, store: this.#guard(primary, this.#shared) }
+    return { id: `${this.name} ${slot}`, store: this.#guard(primary, this.#shared, slot) }
   }
 
   states(): ServerState[] {
@@ -74,7 +74,8 @@ export class GuardedRedis {
     for (const guard of this.#guards.values()) guard.drill(forMs)
   }
 
-  #guard(server: string, inner: Store): Store {
+  /** `slot`: one that the server has, in a Cluster. */
+  #guard(server: string, inner: Store, slot?: number): Store {
     const known = this.#guards.get(server)
     if (known !== undefined) return known
     const { deadlineMs, onTransition } = this.#options
@@ -84,12 +85,23 @@ export class GuardedRedis {
       ...this.#options,
       ready: this.#batched.ready,
       replicas: this.#replicas,
+      probe: this.#probe(slot),
       onTransition: (transition) => onTransition?.({ ...transition, ...this.#namesOf(server) }),
     })
     const drillMs = this.#drillUntilMs - performance.now()
     if (drillMs > 0) guard.drill(drillMs)
     this.#guards.set(server, guard)
     return guard
+  }
+
+  /** A bucket in that slot to probe with. */
+  #probe(slot: number | undefined): Charge {
+    const { groups } = this.#options.names
+    if (groups === undefined || slot === undefined) return PROBE
+    for (let number = 0; ; number += 1) {
+      const probe = { ...PROBE, owner: `probe${number}` }
+      if (groups.slotOf(probe) === slot) return probe
+    }
   }
 
   /** Nobody asks a primary that has no slot of ours any more, so nobody would find out that all is well without it. */

@@ -9,6 +9,8 @@ export type RedisFacts = {
   readonly policy: string
   /** Whether it drops keys when it is full, instead of refusing to write; every key here has a TTL. */
   readonly mayEvict: boolean
+  /** Keys evicted since it started. */
+  readonly evictedKeys: number
 }
 
 /** Of several primaries: the sums, and the policy that evicts if one does. */
@@ -22,6 +24,7 @@ export function factsOf(infos: readonly string[]): RedisFacts {
     maxBytes: sum(({ maxBytes }) => maxBytes),
     policy: (evicting ?? each[0])?.policy ?? 'noeviction',
     mayEvict: evicting !== undefined,
+    evictedKeys: sum(({ evictedKeys }) => evictedKeys),
   }
 }
 
@@ -36,5 +39,6 @@ function readInfo(info: string): RedisFacts {
     maxBytes,
     policy,
     mayEvict: maxBytes > 0 && policy !== 'noeviction',
+    evictedKeys: Number(field('evicted_keys') ?? 0),
   }
 }

@@ -115,8 +115,7 @@ class LayeredStore implements RedisStore {
   }
 
   breaker(): BreakerState {
-    const states = this.servers().map(({ state }) => state)
-    return states.find((state) => state === 'open') ?? states.find((state) => state === 'half_open') ?? 'closed'
+    return this.servers().some(({ state }) => state === 'open') ? 'open' : 'closed'
   }
 
   servers(): readonly ServerState[] {

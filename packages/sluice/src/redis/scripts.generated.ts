@@ -1197,3 +1197,17 @@ if verbs then verbs.store_lists() end
 return reply
 `,
 }
+
+export const EXISTS: Script = {
+  sha1: 'b4ec12c54890557b9ac671aa56e50e54ce569582',
+  text: `--[[
+  Tells which keys exist.
+
+  KEYS     any
+  returns  per key 1 if it exists, 0 if it does not
+]]
+local found = {}
+for i = 1, #KEYS do found[i] = redis.call('EXISTS', KEYS[i]) end
+return found
+`,
+}

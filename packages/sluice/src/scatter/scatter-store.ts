@@ -171,7 +171,8 @@ class ScatterStore implements Store {
   async #takeBack(answers: readonly Answer[], opId: string | undefined): Promise<void> {
     const given = answers.map(({ part, taken }) => {
       if (!taken.granted) return undefined
-      if (taken.source !== 'store') return taken.undo?.()
+      taken.undo?.()
+      if (taken.source !== 'store') return undefined
       const stays = ({ kind, limit }: Charge) =>
         kind === 'force' || (taken.replayed && limit.algorithm === 'concurrency')
       const gives = givesBack(part.charges, taken, (charge) => (stays(charge) ? charge.max : 0))

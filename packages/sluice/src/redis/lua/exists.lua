@@ -1,0 +1,9 @@
+--[[
+  Tells which keys exist.
+
+  KEYS     any
+  returns  per key 1 if it exists, 0 if it does not
+]]
+local found = {}
+for i = 1, #KEYS do found[i] = redis.call('EXISTS', KEYS[i]) end
+return found

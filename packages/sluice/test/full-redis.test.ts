@@ -1,0 +1,99 @@
+// A Redis that is out of memory under `noeviction`: buckets that exist keep deciding, new ones follow `on_fail`, and
+// the circuit breaker stays closed.
+
+import { Redis } from 'ioredis'
+import { createLimiter, type Limiter } from 'sluice'
+import { type RedisStore, redisStore } from 'sluice/redis'
+import { startRedis } from 'sluice/testing'
+import { expect, onTestFinished, test } from 'vitest'
+
+const WINDOW = { window: '1h', algorithm: 'fixed_window', consistency: 'strict' } as const
+const RULES = [
+  { rule_id: 'user', scope: 'per_user', limit: 5, endpoint_pattern: '/open', ...WINDOW },
+  { rule_id: 'closed', scope: 'per_user', limit: 5, endpoint_pattern: '/closed', on_fail: 'closed', ...WINDOW },
+  { rule_id: 'local', scope: 'per_user', limit: 4, endpoint_pattern: '/local', on_fail: 'local', ...WINDOW },
+  { rule_id: 'both_user', scope: 'per_user', limit: 5, endpoint_pattern: '/both', ...WINDOW },
+  { rule_id: 'both_ip', scope: 'per_ip', limit: 100, endpoint_pattern: '/both', ...WINDOW },
+  { rule_id: 'leased', scope: 'per_user', limit: 1000, window: '1h', endpoint_pattern: '/leased' },
+  { rule_id: 'log', scope: 'per_user', limit: 5, endpoint_pattern: '/log', ...WINDOW, algorithm: 'sliding_window_log' },
+]
+
+type Full = { limiter: Limiter; store: RedisStore; admin: Redis; errors: string[] }
+
+test('buckets that exist keep deciding, and new ones follow on_fail', async () => {
+  const { limiter, store } = await fullRedis()
+  expect(await admitted(limiter, { user: 'old', path: '/open' })).toBe(4) // one was used before
+  expect(await admitted(limiter, { user: 'old', path: '/log' })).toBe(4)
+  expect(await admitted(limiter, { user: 'new', path: '/open' })).toBe(10)
+  expect(await admitted(limiter, { user: 'new', path: '/closed' })).toBe(0)
+  expect(await admitted(limiter, { user: 'new', path: '/local' })).toBe(2) // half of four, for two nodes
+  expect(store.breaker()).toBe('closed')
+})
+
+test('in one request, the bucket that exists decides and the new one follows on_fail', async () => {
+  const { limiter } = await fullRedis()
+  const decisions = []
+  for (let number = 0; number < 10; number += 1) {
+    decisions.push(await limiter.check({ user: 'old', ip: `192.0.2.${number}`, path: '/both' }))
+  }
+  expect(decisions.filter(({ allowed }) => allowed)).toHaveLength(4)
+  expect(decisions.at(-1)).toMatchObject({ allowed: false, ruleId: 'both_user' })
+})
+
+test('a flood of invented users leaves the limit of everybody else in force', async () => {
+  const { limiter, store } = await fullRedis()
+  const flood = Array.from({ length: 2000 }, (_, number) =>
+    limiter.check({ user: `invented ${number}`, path: '/open' }),
+  )
+  const old = Array.from({ length: 50 }, () => limiter.check({ user: 'old', path: '/open' }))
+  expect((await Promise.all(flood)).every(({ allowed, source }) => allowed && source === 'policy')).toBe(true)
+  expect((await Promise.all(old)).filter(({ allowed }) => allowed)).toHaveLength(4)
+  expect(store.breaker()).toBe('closed')
+})
+
+test('is told to whoever watches, and over as soon as there is room', async () => {
+  const { limiter, admin, errors, store } = await fullRedis()
+  await limiter.check({ user: 'new', path: '/open' })
+  expect(errors).toContain('STORE_FULL')
+  expect(store.stats?.().full_decisions).toBeGreaterThan(0)
+  await admin.config('SET', 'maxmemory', '0')
+  await expect.poll(async () => (await limiter.check({ user: 'newer', path: '/open' })).source).toBe('store')
+})
+
+test('resets, refunds and leases go on', async () => {
+  const { limiter } = await fullRedis()
+  const decision = await limiter.check({ user: 'old', path: '/open' })
+  await limiter.give(decision)
+  expect(await limiter.peek({ user: 'old', path: '/open' })).toMatchObject({ remaining: 4 })
+  await limiter.reset('user', 'old')
+  expect(await limiter.peek({ user: 'old', path: '/open' })).toMatchObject({ remaining: 5 })
+  await limiter.reset('user', 'never seen')
+  expect(await limiter.check({ user: 'old', path: '/leased' })).toMatchObject({ allowed: true })
+  expect(await limiter.check({ user: 'new', path: '/leased' })).toMatchObject({ allowed: true, source: 'policy' })
+})
+
+async function fullRedis(): Promise<Full> {
+  const redis = await startRedis(['--maxmemory-policy', 'noeviction'])
+  const admin = new Redis(redis.port, '127.0.0.1')
+  const errors: string[] = []
+  const onError = ({ code }: { code: string }) => void errors.push(code)
+  const store = redisStore(admin, { nodes: 2, deadlineMs: 5000, onError })
+  await store.ready()
+  const limiter = createLimiter({ rules: RULES, store })
+  onTestFinished(async () => {
+    await limiter.close()
+    admin.disconnect()
+    await redis.stop()
+  })
+  for (const path of ['/open', '/closed', '/local', '/both', '/leased', '/log'])
+    await limiter.check({ user: 'old', path })
+  await admin.config('SET', 'maxmemory', '1')
+  return { limiter, store, admin, errors }
+}
+
+/** How many of ten checks in a row are admitted. */
+async function admitted(limiter: Limiter, subject: { user: string; path: string }): Promise<number> {
+  let count = 0
+  for (let number = 0; number < 10; number += 1) count += (await limiter.check(subject)).allowed ? 1 : 0
+  return count
+}
