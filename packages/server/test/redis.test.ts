@@ -2,7 +2,10 @@ import { Redis } from 'ioredis'
 import { startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { DRILL_PATH } from '../src/http/routes/drill.ts'
+import { RESET_PATH } from '../src/http/routes/reset.ts'
 import { BATCH, CHECK, REFUND, serveFile } from './service.ts'
+
+const ADMIN = 'token-of-the-admins'
 
 const RULES = `
 - { rule_id: ten, limit: 10, window: 1d, scope: per_user, algorithm: fixed_window }
@@ -107,6 +110,25 @@ describe('while Redis is down', () => {
     expect(said).toContain('info redis answers again')
   })
 
+  test('a reset is answered with 503 while Redis is frozen, and works afterwards', async () => {
+    const redis = await freshRedis()
+    const { check, send } = await serveFile(FAILING, { redis: redis.url, storeDeadlineMs: 1000, adminToken: ADMIN })
+    const reset = () =>
+      send(RESET_PATH, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', authorization: `Bearer ${ADMIN}` },
+        body: JSON.stringify({ rule_id: 'open', key: 'a' }),
+      })
+    await check({ client_id: 'a', endpoint: '/open' })
+    process.kill(redis.pid, 'SIGSTOP')
+    try {
+      expect(await reset()).toMatchObject({ status: 503, body: { code: 'STORE_UNAVAILABLE' } })
+    } finally {
+      process.kill(redis.pid, 'SIGCONT')
+    }
+    await vi.waitFor(async () => expect(await reset()).toMatchObject({ status: 200 }), { timeout: 20_000 })
+  })
+
   test('a node starts all the same', async () => {
     const redis = await freshRedis()
     await redis.stop()
@@ -117,7 +139,7 @@ describe('while Redis is down', () => {
 })
 
 describe('a drill', () => {
-  const adminToken = 'token-of-the-admins'
+  const adminToken = ADMIN
   const drill = (seconds: number, token = adminToken) => ({
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },

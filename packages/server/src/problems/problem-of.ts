@@ -47,13 +47,16 @@ function told(code: ProblemCode, field: string, value: unknown, fix: string): Pr
   return problem(code, `${field}: ${fix}`, [{ field, value, fix }])
 }
 
+const STORE_UNAVAILABLE =
+  'The store did not answer in time. Nothing was decided; a reset or refund may or may not have happened, so repeat it.'
+
 function limiterProblem(error: LimiterError): Problem {
   switch (error.code) {
     case 'SUBJECT_INVALID':
     case 'OPTION_INVALID':
       return invalidRequest(error.faults.map(inOurWords))
     case 'STORE_UNAVAILABLE':
-      return problem('STORE_UNAVAILABLE', 'The counters cannot be reached at the moment; nothing was decided.')
+      return problem('STORE_UNAVAILABLE', STORE_UNAVAILABLE)
     case 'STORE_FULL':
       return problem('STORE_FULL', 'Redis is out of memory, and this client has no bucket yet; nothing was decided.')
     case 'STORE_CORRUPT':
