@@ -52,6 +52,13 @@ export function optionsInvalid(faults: readonly Fault[]): LimiterError {
   return new LimiterError('OPTION_INVALID', faults.map(faultText).join('; '), { faults })
 }
 
+/** For a value that may be a secret: the error tells its type alone. */
+export function wrongType(field: string, value: unknown, fix: string): LimiterError {
+  const type = Array.isArray(value) ? 'array' : value === null ? 'null' : typeof value
+  const fault: Fault = { field, value: type, fix }
+  return new LimiterError('OPTION_INVALID', `${field}: ${fix} (got type ${type})`, { faults: [fault] })
+}
+
 const SHOWN_LENGTH_MAX = 80
 
 /** A value as a person would write it, cut to a length that fits in a message or a log line. */

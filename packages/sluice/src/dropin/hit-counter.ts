@@ -3,7 +3,7 @@
 // are aligned to the clock, so that all processes agree on them without a word.
 
 import { compileLimit, type Limit, WINDOW_US_MAX } from '../algorithms/limit.ts'
-import { LimiterError, optionInvalid } from '../errors.ts'
+import { LimiterError, optionInvalid, wrongType } from '../errors.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { BucketName, Charge, Grant, Store, Taken } from '../store/store.ts'
 
@@ -13,6 +13,9 @@ export type HitCounterOptions = {
   /** Keeps counters with the same keys apart. */
   readonly prefix?: string | undefined
 }
+
+/** Types that a client may be named by. The libraries say `string`, but hand on whatever a `keyGenerator` returns. */
+export type Key = string | number | bigint | boolean
 
 export type Standing = {
   readonly hits: number
@@ -56,46 +59,46 @@ export class HitCounter {
     return new HitCounter({ store: this.#store, prefix: `${this.#prefix}${name}` })
   }
 
-  async hit(key: string, windowMs: number, points = 1): Promise<Standing> {
+  async hit(key: Key, windowMs: number, points = 1): Promise<Standing> {
     const [hits] = await this.#take([this.#charge(hitLimit(windowMs), key, points)])
     return standing(hits, undefined)
   }
 
   /** All or nothing: while the client is blocked, nothing is counted. */
-  async hitUnlessBlocked(key: string, windowMs: number, points = 1): Promise<Standing> {
+  async hitUnlessBlocked(key: Key, windowMs: number, points = 1): Promise<Standing> {
     const charges = [this.#charge(hitLimit(windowMs), key, points), this.#charge(GATE, key)]
     const [hits, gate] = await this.#take(charges)
     return standing(hits, gate)
   }
 
-  async peek(key: string, windowMs: number): Promise<Standing> {
+  async peek(key: Key, windowMs: number): Promise<Standing> {
     const { grants } = await this.#peek(key, windowMs)
     return standing(grants[0], grants[1])
   }
 
   /** Takes hits of the present window back, down to none. */
-  async giveBack(key: string, windowMs: number, points = 1): Promise<void> {
+  async giveBack(key: Key, windowMs: number, points = 1): Promise<void> {
     const { limit, owner, detail, min } = this.#charge(hitLimit(windowMs), key, points)
     const { nowUs } = await this.#peek(key, windowMs)
     await this.#store.give([{ limit, owner, detail, units: min, bookedUs: nowUs }])
   }
 
-  async forget(key: string, windowMs: number): Promise<void> {
+  async forget(key: Key, windowMs: number): Promise<void> {
     await this.#store.reset(this.#bucket(hitLimit(windowMs), key))
   }
 
   /** For so long from now, unless it is longer already. */
-  async block(key: string, durationMs: number): Promise<void> {
+  async block(key: Key, durationMs: number): Promise<void> {
     // A larger gate of the same bucket is filled up: until as much has flowed back, that of the requests is shut.
     const units = GATE_UNITS + UNITS_PER_US * (microseconds('block duration', durationMs) - 1)
     await this.#take([{ ...this.#charge(gateOf(units), key), max: units }])
   }
 
-  async unblock(key: string): Promise<void> {
+  async unblock(key: Key): Promise<void> {
     await this.#store.reset(this.#bucket(GATE, key))
   }
 
-  async #peek(key: string, windowMs: number): Promise<Taken> {
+  async #peek(key: Key, windowMs: number): Promise<Taken> {
     const charges = [this.#charge(hitLimit(windowMs), key), this.#charge(GATE, key)]
     return answered(await this.#store.peek(charges))
   }
@@ -104,16 +107,27 @@ export class HitCounter {
     return answered(await this.#store.take({ charges })).grants
   }
 
-  #charge(limit: Limit, key: string, units = 1): Charge {
+  #charge(limit: Limit, key: Key, units = 1): Charge {
     if (!Number.isSafeInteger(units) || units < 1) {
       throw optionInvalid('points', units, 'must be a whole number of at least 1')
     }
     return { ...this.#bucket(limit, key), min: units, max: units, kind: 'enforce' }
   }
 
-  #bucket(limit: Limit, key: string): BucketName {
-    return { limit, owner: key, detail: this.#prefix }
+  #bucket(limit: Limit, key: Key): BucketName {
+    return { limit, owner: keyText(key), detail: this.#prefix }
   }
+}
+
+/**
+ * The text of a key, as the Redis stores of these libraries write it: 7 and "7" are one client. Other types are refused
+ * rather than made a text: all objects would be one client, and all requests without a key another one.
+ */
+function keyText(key: unknown): string {
+  if (typeof key === 'string') return key
+  if (typeof key === 'bigint' || typeof key === 'boolean' || Number.isFinite(key)) return String(key)
+  if (typeof key === 'number') throw optionInvalid('key', key, 'must be a text or a finite number')
+  throw wrongType('key', key, 'must be a text, a number, a bigint or a boolean: see keyGenerator')
 }
 
 /** Options of another store, or its client, would leave the hits in the memory of each process without a word. */

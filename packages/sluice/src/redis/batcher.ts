@@ -52,6 +52,9 @@ type Lane = {
 
 type Job = { request: Request; form: Form; resolve(taken: Taken | undefined): void; reject(error: LimiterError): void }
 
+/** The requests are at fault, not Redis: see `#encoded`. */
+class EncodingError extends LimiterError {}
+
 export class Batcher {
   requests = 0
   batches = 0
@@ -169,8 +172,7 @@ export class Batcher {
   /** Runs a script on the requests, and delivers the answers. */
   async #apply(script: Script, jobs: readonly Job[]): Promise<void> {
     const startedMs = performance.now()
-    const batch = new BatchEncoder(this.#names)
-    for (const { request, form } of jobs) batch.add(request, form)
+    const batch = this.#encoded(jobs)
     const call = () => this.#call(script, batch.keys, [batch.json(), this.#nowArgument()])
     const reply = new ReplyDecoder(await (jobs.length === 1 ? untilWhole(call) : call()))
     this.batches += 1
@@ -180,9 +182,10 @@ export class Batcher {
   }
 
   #sendFailed(lane: Lane, jobs: readonly Job[], cause: unknown): void {
-    if (isDivided(cause) && jobs.length > 1) {
-      // They only met by chance: each needs fewer keys than all of them.
-      lane.movingMs = performance.now() + MOVING_MS
+    const divided = isDivided(cause)
+    if ((divided || cause instanceof EncodingError) && jobs.length > 1) {
+      // They only met by chance: each needs fewer keys than all of them, and one that is malformed fails alone.
+      if (divided) lane.movingMs = performance.now() + MOVING_MS
       this.#waiting += jobs.length // each of them is counted anew
       this.#sendApart(lane, jobs)
       return
@@ -226,6 +229,17 @@ export class Batcher {
       this.#failed(error)
       reject(error)
     }
+  }
+
+  /** Nothing of the batch was sent when this throws. */
+  #encoded(jobs: readonly Job[]): BatchEncoder {
+    const batch = new BatchEncoder(this.#names)
+    try {
+      for (const { request, form } of jobs) batch.add(request, form)
+    } catch (cause) {
+      throw new EncodingError('OPTION_INVALID', `a request cannot be encoded: ${String(cause)}`, { cause })
+    }
+    return batch
   }
 
   /** NOSCRIPT means that nothing was run, so it is the one failure after which the call is made again. */

@@ -11,6 +11,11 @@ import type { SlotGroups } from './slot-groups.ts'
 const TEXT_LENGTH_MAX = 96
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this is about
 const UNSAFE = /[%{}#\u0000-\u0020\u007f\ud800-\udfff]/g
+/** Half of a surrogate pair, which the JSON parser of Redis refuses, and the mark that stands before its escape. */
+const UNPAIRED = /[\ud800-\udfff\uffff]/gu
+const MARK = '\uffff'
+/** Texts within a value have lengths of two bytes; longer ones than this are named by the hash, too. */
+const VALUE_TEXT_LENGTH_MAX = 1024
 const PLAIN = /^[\w.:@/\u002d]*$/
 
 export class KeyNames {
@@ -36,9 +41,18 @@ export class KeyNames {
     return sharesValue(limit) ? value : `${value}:${kindOf(limit)}:${limit.id}|${this.#safe(detail)}`
   }
 
+  /** A detail or an op id as it is written within a value. Injective: texts with the mark are escaped as well. */
+  textInValue(text: string): string {
+    if (text.length > VALUE_TEXT_LENGTH_MAX) return `${MARK}${this.#digest(text)}`
+    return text.replace(UNPAIRED, (unit) => `${MARK}${unit.charCodeAt(0).toString(16)}`)
+  }
+
+  #digest(text: string): string {
+    return `#${createHmac('sha256', this.#secret).update(text, 'utf16le').digest('hex')}`
+  }
+
   #safe(text: string): string {
-    if (text.length > TEXT_LENGTH_MAX)
-      return `#${createHmac('sha256', this.#secret).update(text, 'utf16le').digest('hex')}`
+    if (text.length > TEXT_LENGTH_MAX) return this.#digest(text)
     return PLAIN.test(text)
       ? text
       : text.replace(UNSAFE, (unit) => `%${unit.charCodeAt(0).toString(16).padStart(2, '0')}`)

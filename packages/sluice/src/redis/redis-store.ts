@@ -11,6 +11,7 @@ import { DEADLINE_MS } from '../failure/guard-store.ts'
 import { leaseStore } from '../lease/lease-store.ts'
 import { scatterStore } from '../scatter/scatter-store.ts'
 import { shardStore } from '../shards/shard-store.ts'
+import { checkBucket, checkCharges, checkGives, checkTake } from '../store/request-check.ts'
 import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
 import { BatchedStore } from './batched-store.ts'
 import type { BatchObserver } from './batcher.ts'
@@ -98,7 +99,7 @@ function joined(all: readonly GuardedRedis[]): Store {
   })
 }
 
-/** The layers as one: whatever is asked goes to the outermost. */
+/** The layers as one: every request is checked here, then goes to the outermost. */
 class LayeredStore implements RedisStore {
   readonly named: readonly string[]
   readonly #outer: Store
@@ -132,22 +133,27 @@ class LayeredStore implements RedisStore {
   }
 
   take(take: Take): Taken | Promise<Taken> {
+    checkTake(take)
     return this.#outer.take(take)
   }
 
   takeSync(take: Take): Taken | undefined {
+    checkTake(take)
     return this.#outer.takeSync?.(take)
   }
 
   peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
+    checkCharges(charges)
     return this.#outer.peek(charges, mayBeStale)
   }
 
   give(gives: readonly Give[], opId?: string): void | Promise<void> {
+    checkGives(gives, opId)
     return this.#outer.give(gives, opId)
   }
 
   reset(bucket: BucketName): void | Promise<void> {
+    checkBucket(bucket)
     return this.#outer.reset(bucket)
   }
 

@@ -189,7 +189,7 @@ export class BatchEncoder {
 
   /** The same text has one index: a bucket that is used twice is known by it. */
   #text(text: string): number {
-    return text === '' ? 0 : indexIn(this.#textIndex, text, () => this.#texts.push(text))
+    return text === '' ? 0 : indexIn(this.#textIndex, text, () => this.#texts.push(this.#names.textInValue(text)))
   }
 }
 

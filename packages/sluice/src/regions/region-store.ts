@@ -15,6 +15,7 @@ import { optionInvalid } from '../errors.ts'
 import { type LeasingStore, leaseStore } from '../lease/lease-store.ts'
 import { isPromised, promised } from '../maybe.ts'
 import { giveQuietly } from '../store/give-quietly.ts'
+import { checkBucket, checkCharges, checkGives, checkTake } from '../store/request-check.ts'
 import {
   type BucketName,
   type Charge,
@@ -136,6 +137,7 @@ class PooledRegion implements RegionStore {
   }
 
   takeSync(take: Take): Taken | undefined {
+    checkTake(take)
     const { charges } = take
     if (!charges.some(isSpread)) return this.#regional.takeSync?.(take)
     const [only] = charges
@@ -153,6 +155,7 @@ class PooledRegion implements RegionStore {
   }
 
   take(take: Take): Taken | Promise<Taken> {
+    checkTake(take)
     const { charges } = take
     if (!charges.some(isSpread)) return this.#regional.take(take)
     const [only] = charges
@@ -204,6 +207,7 @@ class PooledRegion implements RegionStore {
   }
 
   async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
+    checkCharges(charges)
     const sides = charges.map((charge) => this.#sides(charge))
     const home = sides.flatMap(({ here }) => here ?? [])
     const pools = sides.flatMap(({ pool }) => pool ?? [])
@@ -224,6 +228,7 @@ class PooledRegion implements RegionStore {
   }
 
   async give(gives: readonly Give[], opId?: string): Promise<void> {
+    checkGives(gives, opId)
     const [pools, others] = [gives.filter(({ limit }) => isPool(limit)), gives.filter(({ limit }) => !isPool(limit))]
     await Promise.all([
       pools.length === 0 ? undefined : this.#pools.give(pools),
@@ -232,6 +237,7 @@ class PooledRegion implements RegionStore {
   }
 
   async reset(bucket: BucketName): Promise<void> {
+    checkBucket(bucket)
     const { here, pool } = this.#sides(bucket)
     await Promise.all([here && this.#regional.reset(here), pool && this.#pools.reset(pool)])
   }

@@ -15,6 +15,7 @@ import { KeyHash } from './half-sip-hash.ts'
 import { LimitBook, type LimitPage } from './limit-book.ts'
 import { ListTable } from './list-table.ts'
 import { partedStore, type SyncStore } from './parted-store.ts'
+import { checkBucket, checkCharges, checkGives, checkTake } from './request-check.ts'
 import type { Take, Taken } from './store.ts'
 import { type BucketName, type Charge, type Give, type Grant, isBinding, requireOp, type Short } from './store.ts'
 
@@ -89,7 +90,9 @@ class MemoryStore implements SyncStore {
   }
 
   /** Nothing is ever on lease here: in the process that holds the buckets it would save nothing. */
-  take({ charges: asked, op, gives }: Take): Taken {
+  take(take: Take): Taken {
+    checkTake(take)
+    const { charges: asked, op, gives } = take
     if (gives !== undefined) this.give(gives)
     const charges = asked.some(asksForLease) ? asked.map(withoutLease) : asked
     const nowUs = this.#now()
@@ -100,6 +103,7 @@ class MemoryStore implements SyncStore {
   }
 
   peek(charges: readonly Charge[]): Taken {
+    checkCharges(charges)
     const nowUs = this.#now()
     const works = this.#works(charges, undefined, nowUs, true)
     const grants = works.map(({ charge, bucket: { algorithm, settled }, short }) => {
@@ -110,6 +114,7 @@ class MemoryStore implements SyncStore {
   }
 
   give(gives: readonly Give[], opId?: string): void {
+    checkGives(gives, opId)
     const nowUs = this.#now()
     for (const give of gives) {
       const { limit, owner, detail, units, bookedUs } = give
@@ -121,7 +126,9 @@ class MemoryStore implements SyncStore {
     }
   }
 
-  reset({ limit, owner, detail }: BucketName): void {
+  reset(bucket: BucketName): void {
+    checkBucket(bucket)
+    const { limit, owner, detail } = bucket
     const nowUs = this.#now()
     if (!isPacked(limit)) this.#lists.delete(this.#lists.keyOf(limit, owner, detail, nowUs))
     else if (this.#find(this.#book.pageOf(limit), owner, detail, nowUs)) {

@@ -50,6 +50,9 @@ export class Bench {
   }
 }
 
+/** One case of the contract, on a new store. */
+export type Case = (bench: Bench) => Promise<void>
+
 export function limitOf(algorithm: AlgorithmName, numbers: Partial<LimitNumbers> = {}): Limit {
   return compileLimit({ id: `${algorithm}-rule`, fact: 'user', algorithm, units: 10, windowUs: MINUTE_US, ...numbers })
 }

@@ -3,8 +3,9 @@
 
 import { ALGORITHMS } from '../algorithms/limit.ts'
 import type { Store } from '../store/store.ts'
-import { Bench, bucket, charge, limitOf, type TestFramework } from './contract-bench.ts'
+import { Bench, bucket, type Case, charge, limitOf, type TestFramework } from './contract-bench.ts'
 import { type FakeClock, fakeClock } from './fake-clock.ts'
+import { MALFORMED } from './malformed-cases.ts'
 
 export type ContractOptions = TestFramework & {
   /** A new, empty store on the clock that it is given. */
@@ -24,6 +25,7 @@ export function storeContract(name: string, options: ContractOptions): void {
       ...PERMITS,
       ...EDITS,
       ...TIME,
+      ...MALFORMED,
     })) {
       if (skip[title] !== undefined) continue
       test(title, async () => {
@@ -38,8 +40,6 @@ export function storeContract(name: string, options: ContractOptions): void {
     }
   })
 }
-
-type Case = (bench: Bench) => Promise<void>
 
 const ALL_OR_NOTHING: Record<string, Case> = {
   'each algorithm grants exactly its limit at one instant': async (bench) => {

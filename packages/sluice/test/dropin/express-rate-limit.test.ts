@@ -7,11 +7,12 @@ import { SluiceStore } from 'sluice/express-rate-limit'
 import { afterEach, describe, expect, expectTypeOf, test, vi } from 'vitest'
 import { onEachStore, unreachableStore } from './each-store.ts'
 
+type Ask = (path?: string) => Promise<Response>
 type App = RequestListener & { use(...handlers: unknown[]): App }
 const express = createRequire(import.meta.url)('express') as () => App
 const servers: Server[] = []
 
-async function serve(options: Partial<Options> | Partial<Options>[], status = 200): Promise<() => Promise<Response>> {
+async function serve(options: Partial<Options> | Partial<Options>[], status = 200): Promise<Ask> {
   const end = (_req: unknown, res: ServerResponse) => void res.writeHead(status).end()
   const failed = (error: Error, _req: unknown, res: ServerResponse, _next: unknown) =>
     void res.writeHead((error as { status?: number }).status ?? 500).end(error.message)
@@ -22,10 +23,10 @@ async function serve(options: Partial<Options> | Partial<Options>[], status = 20
   const server = createServer(app).listen(0, '127.0.0.1')
   servers.push(server)
   await once(server, 'listening')
-  return () => fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  return (path = '') => fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}${path}`)
 }
 
-const statuses = async (ask: () => Promise<Response>, times: number) => {
+const statuses = async (ask: Ask, times: number) => {
   const seen: number[] = []
   for (let call = 0; call < times; call += 1) seen.push((await ask()).status)
   return seen
@@ -64,6 +65,35 @@ onEachStore((bench) => {
     const asks = await Promise.all([serve(options()), serve(options()), serve(options())])
     const answers = await Promise.all(Array.from({ length: 30 }, (_, call) => asks[call % 3]?.()))
     expect(answers.filter((answer) => answer?.status === 200)).toHaveLength(10)
+  })
+
+  test('keys that are numbers, bigints or booleans are clients of their own, and the same as their texts', async () => {
+    const keys: unknown[] = [1, 2, 3, -1, 0.5, 1e21, 2n ** 70n, true, false, 1, '1', 2n ** 70n, 'true']
+    const ask = await serve({
+      store: new SluiceStore({ store: bench.store }),
+      keyGenerator: (req) => keys[Number(req.url.slice(1))] as string,
+    })
+    const seen = []
+    for (const [index] of keys.entries()) seen.push((await ask(`/${index}`)).status)
+    expect(seen).toEqual([...Array(10).fill(200), 429, 200, 200])
+  })
+
+  test('a request whose key is no text fails alone: those beside it are answered, and the breaker stays closed', async () => {
+    const keys: unknown[] = [['a', 'b'], { id: 1 }, null, undefined, Number.NaN, Symbol('a')]
+    const store = bench.another()
+    const ask = await serve({
+      limit: 1000,
+      store: new SluiceStore({ store }),
+      keyGenerator: (req) => (req.url === '/' ? 'alice' : (keys[Number(req.url.slice(1))] as string)),
+    })
+    for (const [index] of keys.entries()) {
+      const asked = [ask(), ask(), ask(`/${index}`), ask(), ask()]
+      const [before, , malformed, ...after] = await Promise.all(asked)
+      expect([before?.status, malformed?.status, ...after.map(({ status }) => status)]).toEqual([200, 500, 200, 200])
+      expect(await malformed?.text()).toMatch(/^\[OPTION_INVALID\] key: must be a text/)
+    }
+    const { errors = 0, breaker_open = 0 } = store.stats?.() ?? {}
+    expect([errors, breaker_open]).toEqual([0, 0])
   })
 
   test('a limit that depends on the request is compared with every hit', async () => {

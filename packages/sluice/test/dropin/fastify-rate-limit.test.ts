@@ -1,5 +1,5 @@
 import rateLimit, { type FastifyRateLimitStoreCtor, type RateLimitPluginOptions } from '@fastify/rate-limit'
-import Fastify, { type FastifyInstance } from 'fastify'
+import Fastify, { type FastifyInstance, type FastifyRequest } from 'fastify'
 import { storeClass } from 'sluice/fastify-rate-limit'
 import { afterEach, describe, expect, expectTypeOf, test } from 'vitest'
 import { onEachStore, unreachableStore } from './each-store.ts'
@@ -49,6 +49,20 @@ onEachStore((bench) => {
     expect(first?.headers).toMatchObject({ 'x-ratelimit-limit': '2', 'x-ratelimit-remaining': '1' })
     expect(first?.headers['x-ratelimit-reset']).toBe('45')
     expect(third?.headers['retry-after']).toBe('45')
+  })
+
+  test('numeric keys are clients of their own, and a key that is no text is the error of its request alone', async () => {
+    const keyGenerator = ({ query: { id, key } }: FastifyRequest<{ Querystring: Record<string, string> }>) =>
+      (key ?? Number(id)) as string
+    const ask = await appWith({
+      max: 1,
+      store: storeClass({ store: bench.another() }),
+      keyGenerator: keyGenerator as never,
+    })
+    const paths = ['/?id=1', '/?id=2', '/?key=a&key=b', '/?id=3', '/?id=4', '/?id=1', '/?id=none']
+    const answers = (await Promise.all(paths.map((path) => ask(path)))).flat()
+    expect(statuses(answers)).toEqual([200, 200, 500, 200, 200, 429, 500])
+    expect(answers[2]?.json()).toMatchObject({ message: expect.stringMatching(/key: must be a text.*got type array/) })
   })
 
   test('processes that share the store share the limit', async () => {

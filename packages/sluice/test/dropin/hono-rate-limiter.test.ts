@@ -1,4 +1,4 @@
-import { Hono } from 'hono'
+import { type Context, Hono } from 'hono'
 import { rateLimiter, type Store } from 'hono-rate-limiter'
 import { SluiceStore } from 'sluice/hono-rate-limiter'
 import { describe, expect, expectTypeOf, test } from 'vitest'
@@ -38,6 +38,19 @@ onEachStore((bench) => {
   ] as const)('headers of %s tell the numbers', async (standardHeaders, header, value) => {
     const response = await appWith(new SluiceStore({ store: bench.store }), { standardHeaders })()
     expect(response.headers.get(header)).toMatch(value)
+  })
+
+  test('numeric keys are clients of their own, and a key that is no text is the error of its request alone', async () => {
+    const store = new SluiceStore({ store: bench.another() })
+    const keyGenerator = (c: Context) => JSON.parse(c.req.header('x-user') ?? '')
+    const app = new Hono()
+      .use(rateLimiter({ windowMs: 60_000, limit: 1, keyGenerator, store }))
+      .get('/', (c) => c.text(''))
+    app.onError((error, c) => c.text(error.message, 500))
+    const users = ['1', '2', '["a","b"]', '3', '4', '1', 'null']
+    const answers = await Promise.all(users.map((user) => app.request('/', { headers: { 'x-user': user } })))
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 500, 200, 200, 429, 500])
+    expect(await answers[2]?.text()).toMatch(/key: must be a text.*got type array/)
   })
 
   test('processes that share the store share the limit', async () => {
