@@ -25,12 +25,25 @@ export const systemTimers: Timers = {
     return () => clearTimeout(timer)
   },
   every(ms, work) {
+    let stopped = false // perhaps by the work itself
     const again = () => {
       work()
-      timer = setTimeout(again, ms).unref()
+      if (!stopped) timer = unreferenced(setTimeout(again, ms))
     }
-    let timer = setTimeout(again, ms).unref()
-    return () => clearTimeout(timer)
+    let timer = unreferenced(setTimeout(again, ms))
+    return () => {
+      stopped = true
+      clearTimeout(timer)
+    }
   },
-  soon: (work) => void setImmediate(work),
+  soon(work) {
+    if (typeof setImmediate === 'function') setImmediate(work)
+    else setTimeout(work, 0) // browsers and jsdom
+  },
+}
+
+/** Only Node.js has to be told. Browsers, jsdom and Electron renderers return a number, which has no `unref`. */
+function unreferenced<Timer extends { unref?(): unknown }>(timer: Timer): Timer {
+  timer.unref?.()
+  return timer
 }

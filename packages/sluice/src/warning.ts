@@ -64,6 +64,6 @@ export function isOneOfSeveral(): boolean {
   // Asked for rather than imported: other runtimes do not have it, and a worker's NODE_UNIQUE_ID is gone once it runs.
   const cluster = process.getBuiltinModule?.('node:cluster') as { readonly isWorker?: boolean } | undefined
   // PM2 numbers its instances from 0, also when there is only one.
-  const { NODE_APP_INSTANCE = '0' } = process.env
+  const { NODE_APP_INSTANCE = '0' } = process.env ?? {} // some runtimes have a process without it
   return cluster?.isWorker === true || NODE_APP_INSTANCE !== '0'
 }

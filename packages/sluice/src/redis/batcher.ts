@@ -2,6 +2,7 @@
 // a batch is kept short, because Redis serves nobody else while it runs. In a Cluster each slot has a lane of its own:
 // what comes while a script of it is out travels with the next one, since of one turn hardly two requests would meet.
 
+import { systemTimers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
 import type { BucketName, Taken } from '../store/store.ts'
 import type { Connection } from './client.ts'
@@ -107,7 +108,7 @@ export class Batcher {
   #enqueue(lane: Lane): void {
     if (lane.queued) return
     lane.queued = true
-    if (this.#queue.push(lane) === 1) setImmediate(() => this.#flush())
+    if (this.#queue.push(lane) === 1) systemTimers.soon(() => this.#flush())
   }
 
   #flush(): void {
