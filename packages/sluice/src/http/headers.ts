@@ -2,6 +2,8 @@
 // (draft-ietf-httpapi-ratelimit-headers-11), and Retry-After. Times are rounded up, so that a client that waits as told
 // is never early. No rule matched: no headers.
 
+import { parseList } from '../client/structured-field.ts'
+import { readLimits } from '../client/told-limits.ts'
 import type { Decision, Outcome } from '../decision.ts'
 import { enforced, policyName } from './policy.ts'
 
@@ -36,8 +38,8 @@ const DRAFT_6: TripleNames = { limit: 'RateLimit-Limit', remaining: 'RateLimit-R
 
 const TRIPLES = [LEGACY, DRAFT_6]
 const LISTS = ['RateLimit-Policy', 'RateLimit']
-/** One header of each style: where it is, the others of its style are. */
-const TOLD = [LEGACY.limit, DRAFT_6.limit, 'RateLimit-Policy']
+/** Headers by which a limiter of any style is known. */
+const TOLD = [LEGACY.limit, DRAFT_6.limit, ...LISTS]
 const DEFAULT_STYLES: readonly HeaderStyle[] = ['legacy', 'draft-11']
 
 /** Structured fields have no integers of more than 15 digits. */
@@ -66,28 +68,54 @@ export function retryAfterSeconds(decision: Decision, options: HeaderOptions = {
 }
 
 /**
- * The headers of a verdict on a response that has some of another limiter already: lists are joined, and of the triples
- * the scarcer stays. A refusal outdoes them all.
+ * The headers of a verdict on a response that has some of another limiter already. Lists of named limits are joined.
+ * Numbers that cannot be joined, which are those of drafts 6 and 7 and the legacy ones, stand for one limiter: the
+ * scarcer, or the one that refuses.
  */
 export function joinedHeaders(
   headers: Readonly<HeaderRecord>,
   allowed: boolean,
-  present: (name: string) => string | undefined,
+  present: Present,
 ): Readonly<HeaderRecord> {
   if (!TOLD.some((name) => headers[name] !== undefined && present(name) !== undefined)) return headers
   const joined = { ...headers }
+  const isJoinable = LISTS.every((name) => isNamedList(present(name) ?? ''))
   for (const name of LISTS) {
     const [own, other] = [headers[name], present(name)]
-    if (own !== undefined && other !== undefined) joined[name] = `${other}, ${own}`
+    if (own !== undefined && isJoinable && other) joined[name] = `${other}, ${own}`
   }
+  if (allowed && !isJoinable && keepsOtherLists(headers, present)) for (const name of LISTS) delete joined[name]
   for (const names of TRIPLES) {
     if (allowed && keepsOther(headers, names, present)) for (const name of Object.values(names)) delete joined[name]
   }
   return joined
 }
 
+/** A header that the response has already. */
+type Present = (name: string) => string | undefined
+
+/** Drafts 8 to 11 name each limit with a string; draft 7 has a dictionary, and a policy before draft 8 is a number. */
+function isNamedList(field: string): boolean {
+  return parseList(field)?.every(({ value }) => typeof value === 'string') ?? false
+}
+
+/** Whether `RateLimit` and `RateLimit-Policy` stay those of the other limiter. Without numbers, they do not. */
+function keepsOtherLists(own: Readonly<HeaderRecord>, present: Present): boolean {
+  const other = scarcestShare(present)
+  if (other === undefined) return false
+  return present('Retry-After') !== undefined || other <= (scarcestShare((name) => own[name]) ?? 1)
+}
+
+/** The lowest share left of the limits that `RateLimit` tells of; undefined when it cannot be read. */
+function scarcestShare(told: Present): number | undefined {
+  const lists = LISTS.flatMap((name): [string, string][] => [[name, told(name) ?? '']])
+  const { limits } = readLimits(new Headers(lists), 0)
+  if (limits.length === 0) return undefined
+  return Math.min(...limits.map(({ remaining, quota = remaining }) => remaining / Math.max(1, quota)))
+}
+
 /** Beside a Retry-After stand the numbers of the limit that refused. */
-function keepsOther(own: Readonly<HeaderRecord>, names: TripleNames, present: (name: string) => string | undefined) {
+function keepsOther(own: Readonly<HeaderRecord>, names: TripleNames, present: Present): boolean {
   if (present(names.limit) === undefined) return false
   const share = Number(present(names.remaining)) / Number(present(names.limit))
   return present('Retry-After') !== undefined || !(share > Number(own[names.remaining]) / Number(own[names.limit]))
