@@ -1,5 +1,5 @@
 // Whatever one request contains, the requests that travel in its batch are answered by Redis and the circuit breaker
-// stays closed: at the limiter and at the middlewares. The drop-in stores and the store contract have tests of their own.
+// stays closed: at the limiter and at the middlewares. Drop-in stores and the store contract have tests of their own.
 
 import { Redis } from 'ioredis'
 import { createLimiter, type Subject } from 'sluice'

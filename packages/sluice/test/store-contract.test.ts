@@ -28,7 +28,10 @@ storeContract('memory behind parts', {
 
 storeContract('memory in several places', {
   ...{ describe, test, expect },
-  skip: { 'shadow never refuses, and counts only what was granted': 'a refused request asks no further place' },
+  skip: {
+    'shadow never refuses, and counts only what was granted': 'a refused request asks no further place',
+    'a take forgets the buckets it resets, then charges, in one step': 'each limit lives in another place here',
+  },
   create: (clock) => {
     const places = new Map<string, Place>()
     const placeOf = ({ limit: { id } }: BucketName): Place => {
@@ -53,7 +56,10 @@ storeContract('redis through node-redis', {
 
 storeContract('approximate, one node', {
   ...{ describe, test, expect },
-  skip: { 'force is always charged, and tells whether it was over': 'what is refused here is not told to the store' },
+  skip: {
+    'force is always charged, and tells whether it was over': 'what is refused here is not told to the store',
+    'a take forgets the buckets it resets, then charges, in one step': 'a model and the store are two places',
+  },
   create: (clock) => allApproximate(approximateStore(memoryStore({ clock }), { clock, timers: standingTimers(clock) })),
 })
 
@@ -66,7 +72,8 @@ function allApproximate(store: Store): Store {
     return { ...bucket, limit: { ...limit, approximate } }
   }
   return {
-    take: (take) => store.take({ ...take, charges: take.charges.map(asApproximate) }),
+    take: (take) =>
+      store.take({ ...take, charges: take.charges.map(asApproximate), resets: take.resets?.map(asApproximate) }),
     peek: (charges) => store.peek(charges.map(asApproximate)),
     give: (gives, opId) => store.give(gives.map(asApproximate), opId),
     reset: (bucket) => store.reset(asApproximate(bucket)),

@@ -20,6 +20,7 @@ import {
   type Take,
   type Taken,
 } from '../store/store.ts'
+import { takeAnew } from '../store/take-anew.ts'
 import { type Account, AccountTable } from './account.ts'
 import { StoreClock } from './store-clock.ts'
 
@@ -65,6 +66,7 @@ class ApproximateStore implements Store {
 
   takeSync(take: Take): Taken | undefined {
     const { charges } = take
+    if (take.resets !== undefined) return undefined
     if (!charges.some(isLoose)) return this.#store.takeSync?.(take)
     const own = charges.filter(isOwn)
     const aside = this.#takeHere(own)
@@ -78,7 +80,9 @@ class ApproximateStore implements Store {
   }
 
   take(take: Take): Taken | Promise<Taken> {
-    if (!take.charges.some(isLoose)) return this.#store.take(take)
+    const { charges, resets } = take
+    if (!charges.some(isLoose) && !resets?.some(isLoose)) return this.#store.take(take)
+    if (resets !== undefined) return takeAnew(this, take)
     return this.takeSync(take) ?? this.#ask(take)
   }
 
@@ -317,7 +321,7 @@ class ApproximateStore implements Store {
   }
 }
 
-function isLoose({ limit }: Charge): boolean {
+function isLoose({ limit }: BucketName): boolean {
   return limit.local || limit.approximate !== undefined
 }
 

@@ -89,7 +89,8 @@ class RouteStore implements FastifyStore {
 
   async #read(key: string, timeWindow: number, max: number): Promise<Counted> {
     const { hits, resetMs, blockedMs } = await this.#counter.peek(key, timeWindow)
-    return blockedMs > 0 ? { current: max + 1, ttl: blockedMs } : { current: hits, ttl: resetMs }
+    if (blockedMs > 0) return { current: max + 1, ttl: blockedMs }
+    return { current: hits, ttl: hits === 0 ? 0 : resetMs }
   }
 }
 

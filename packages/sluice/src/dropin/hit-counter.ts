@@ -5,7 +5,7 @@
 import { compileLimit, type Limit, WINDOW_US_MAX } from '../algorithms/limit.ts'
 import { LimiterError, optionInvalid, wrongType } from '../errors.ts'
 import { memoryStore } from '../store/memory.ts'
-import type { BucketName, Charge, Grant, Store, Taken } from '../store/store.ts'
+import type { BucketName, Charge, Store, Take, Taken } from '../store/store.ts'
 
 export type HitCounterOptions = {
   /** Where the hits are counted: `memoryStore()` (default) or `redisStore(client)`. It stays yours to close. */
@@ -19,7 +19,7 @@ export type Key = string | number | bigint | boolean
 
 export type Standing = {
   readonly hits: number
-  /** Until the window ends; 0 when nothing was counted. */
+  /** Until the window ends. */
   readonly resetMs: number
   /** Until a block ends; 0 when there is none. Whoever is blocked has no hits. */
   readonly blockedMs: number
@@ -40,7 +40,7 @@ const GATE = gateOf(GATE_UNITS)
 const hitLimits = new Map<number, Limit>()
 
 export class HitCounter {
-  readonly #store: Store
+  readonly store: Store
   readonly #prefix: string
 
   constructor(options: HitCounterOptions) {
@@ -50,61 +50,86 @@ export class HitCounter {
       throw optionInvalid('store', store, 'pass memoryStore() or redisStore(client)')
     }
     if (typeof prefix !== 'string') throw optionInvalid('prefix', prefix, 'pass a text')
-    this.#store = store ?? memoryStore()
+    this.store = store ?? memoryStore()
     this.#prefix = prefix
   }
 
   /** The same store, and other counts. */
   named(name: string): HitCounter {
-    return new HitCounter({ store: this.#store, prefix: `${this.#prefix}${name}` })
+    return new HitCounter({ store: this.store, prefix: `${this.#prefix}${name}` })
   }
 
   async hit(key: Key, windowMs: number, points = 1): Promise<Standing> {
-    const [hits] = await this.#take([this.#charge(hitLimit(windowMs), key, points)])
-    return standing(hits, undefined)
+    const limit = hitLimit(windowMs)
+    return standing(limit, await this.#take({ charges: [this.#hits(limit, key, points)] }))
   }
 
   /** All or nothing: while the client is blocked, nothing is counted. */
   async hitUnlessBlocked(key: Key, windowMs: number, points = 1): Promise<Standing> {
-    const charges = [this.#charge(hitLimit(windowMs), key, points), this.#charge(GATE, key)]
-    const [hits, gate] = await this.#take(charges)
-    return standing(hits, gate)
+    const limit = hitLimit(windowMs)
+    return standing(limit, await this.#take({ charges: [this.#hits(limit, key, points), this.#charge(GATE, key)] }))
   }
 
   async peek(key: Key, windowMs: number): Promise<Standing> {
-    const { grants } = await this.#peek(key, windowMs)
-    return standing(grants[0], grants[1])
+    return standing(hitLimit(windowMs), await this.#peek(key, windowMs))
   }
 
   /** Takes hits of the present window back, down to none. */
   async giveBack(key: Key, windowMs: number, points = 1): Promise<void> {
     const { limit, owner, detail, min } = this.#charge(hitLimit(windowMs), key, points)
     const { nowUs } = await this.#peek(key, windowMs)
-    await this.#store.give([{ limit, owner, detail, units: min, bookedUs: nowUs }])
+    await this.store.give([{ limit, owner, detail, units: min, bookedUs: nowUs }])
   }
 
   async forget(key: Key, windowMs: number): Promise<void> {
-    await this.#store.reset(this.#bucket(hitLimit(windowMs), key))
+    await this.store.reset(this.#bucket(hitLimit(windowMs), key))
   }
 
   /** For so long from now, unless it is longer already. */
   async block(key: Key, durationMs: number): Promise<void> {
-    // A larger gate of the same bucket is filled up: until as much has flowed back, that of the requests is shut.
-    const units = GATE_UNITS + UNITS_PER_US * (microseconds('block duration', durationMs) - 1)
-    await this.#take([{ ...this.#charge(gateOf(units), key), max: units }])
+    await this.#take({ charges: [this.#blockage(key, durationMs)] })
+  }
+
+  /** The same, and the hits are forgotten in one step with it: there is no moment without either. */
+  async blockInstead(key: Key, windowMs: number, durationMs: number): Promise<void> {
+    await this.#take({
+      charges: [this.#blockage(key, durationMs)],
+      resets: [this.#bucket(hitLimit(windowMs), key)],
+    })
+  }
+
+  /** Replaces hits and block, in one step, by either: so many hits of the present window, or a block. */
+  async replace(key: Key, windowMs: number, by: { points: number } | { blockMs: number }): Promise<Standing> {
+    const limit = hitLimit(windowMs)
+    const resets = [this.#bucket(limit, key), this.#bucket(GATE, key)]
+    const isBlock = 'blockMs' in by
+    const charges = [isBlock ? this.#blockage(key, by.blockMs) : this.#hits(limit, key, by.points)]
+    const taken = await this.#take({ charges, resets })
+    return isBlock ? blockedFor(by.blockMs) : standing(limit, taken)
   }
 
   async unblock(key: Key): Promise<void> {
-    await this.#store.reset(this.#bucket(GATE, key))
+    await this.store.reset(this.#bucket(GATE, key))
   }
 
   async #peek(key: Key, windowMs: number): Promise<Taken> {
     const charges = [this.#charge(hitLimit(windowMs), key), this.#charge(GATE, key)]
-    return answered(await this.#store.peek(charges))
+    return answered(await this.store.peek(charges))
   }
 
-  async #take(charges: readonly Charge[]): Promise<readonly Grant[]> {
-    return answered(await this.#store.take({ charges })).grants
+  async #take(take: Take): Promise<Taken> {
+    return answered(await this.store.take(take))
+  }
+
+  /** Counted in full as long as there is room, so that no number of points goes uncounted. */
+  #hits(limit: Limit, key: Key, points: number): Charge {
+    return { ...this.#charge(limit, key, points), min: 1 }
+  }
+
+  /** A larger gate of the same bucket is filled up: until as much has flowed back, that of the requests is shut. */
+  #blockage(key: Key, durationMs: number): Charge {
+    const units = GATE_UNITS + UNITS_PER_US * (microseconds('block duration', durationMs) - 1)
+    return { ...this.#charge(gateOf(units), key), max: units }
   }
 
   #charge(limit: Limit, key: Key, units = 1): Charge {
@@ -156,10 +181,16 @@ function gateOf(burst: number): Limit {
 }
 
 /** A refusal leaves nothing to count: what a lease says of other buckets then is not known. */
-function standing(hits: Grant | undefined, gate: Grant | undefined): Standing {
+function standing(limit: Limit, { granted, nowUs, grants: [hits, gate] }: Taken): Standing {
   const blockedUs = gate?.retryAfterUs ?? 0
-  if (blockedUs > 0 || hits === undefined) return { hits: 0, resetMs: 0, blockedMs: Math.ceil(blockedUs / 1000) }
-  return { hits: HITS_MAX - hits.remaining, resetMs: Math.ceil(hits.resetAfterUs / 1000), blockedMs: 0 }
+  if (blockedUs > 0 || hits === undefined) return blockedFor(Math.ceil(blockedUs / 1000))
+  const resetMs = Math.ceil((limit.windowUs - (nowUs % limit.windowUs)) / 1000)
+  // Not granted and not blocked: there is no room for more hits, or none is known of.
+  return { hits: granted ? HITS_MAX - hits.remaining : HITS_MAX, resetMs, blockedMs: 0 }
+}
+
+function blockedFor(blockedMs: number): Standing {
+  return { hits: 0, resetMs: 0, blockedMs }
 }
 
 /** The library has an option of its own for a store that fails, so it has to hear of it. */

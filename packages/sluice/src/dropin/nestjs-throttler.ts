@@ -35,7 +35,7 @@ export class SluiceThrottlerStorage {
       return { totalHits: hits, timeToExpire: seconds(resetMs), isBlocked: false, timeToBlockExpire: 0 }
     }
     if (blockDuration <= 0) return blocked(hits, resetMs, resetMs)
-    await Promise.all([counter.block(key, blockDuration), counter.forget(key, ttl)])
+    await counter.blockInstead(key, ttl, blockDuration)
     return blocked(hits, resetMs, blockDuration)
   }
 }

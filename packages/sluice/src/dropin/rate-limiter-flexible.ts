@@ -2,6 +2,7 @@
 // `const SluiceLimiter = limiterClass(library)`, `new SluiceLimiter({ store, points: 10, duration: 1 })`. It is made
 // from the library that it is to work with, which asks for its own classes and hands out its own results.
 
+import { WINDOW_US_MAX } from '../algorithms/limit.ts'
 import { systemTimers, type Timers } from '../clock.ts'
 import { LimiterError, optionInvalid } from '../errors.ts'
 import { HitCounter, type HitCounterOptions, refuseUnknown, type Standing } from './hit-counter.ts'
@@ -36,16 +37,23 @@ const OPTIONS: readonly string[] = [
   ...['store', 'points', 'duration', 'blockDuration', 'execEvenly', 'execEvenlyMinDelayMs', 'keyPrefix'],
   ...['insuranceLimiter', 'timers'],
 ]
+const SETTINGS = [
+  ...['points', 'duration', 'blockDuration', 'execEvenly', 'execEvenlyMinDelayMs', 'keyPrefix'],
+] as readonly (keyof Settings)[]
+const BLOCK_MS_MAX = WINDOW_US_MAX / 1000
 
+/** Names a client; see keys in hit-counter.ts. */
 type Key = string | number
+/** The library's own Redis limiter takes texts of digits, too. */
+type Points = number | `${number}`
 type CallOptions = { readonly customDuration?: number | undefined }
 
 export type FlexibleVerbs<Result extends object> = {
-  consume(key: Key, points?: number, options?: CallOptions): Promise<Result>
-  penalty(key: Key, points?: number, options?: CallOptions): Promise<Result>
-  reward(key: Key, points?: number, options?: CallOptions): Promise<Result>
+  consume(key: Key, points?: Points, options?: CallOptions): Promise<Result>
+  penalty(key: Key, points?: Points, options?: CallOptions): Promise<Result>
+  reward(key: Key, points?: Points, options?: CallOptions): Promise<Result>
   get(key: Key): Promise<Result | null>
-  set(key: Key, points: number, secDuration: number): Promise<Result>
+  set(key: Key, points: Points, secDuration?: number): Promise<Result>
   block(key: Key, secDuration: number): Promise<Result>
   delete(key: Key): Promise<boolean>
 }
@@ -53,47 +61,45 @@ export type FlexibleVerbs<Result extends object> = {
 /** Takes over how its owner blocks and delays. */
 export type Insurance<Result extends object> = FlexibleVerbs<Result> & Pick<Settings, 'blockDuration' | 'execEvenly'>
 
-type Settings = { readonly points: number; readonly duration: number; blockDuration: number; execEvenly: boolean }
+/** Can be changed at any time, as those of the library's limiters. */
+type Settings = {
+  points: number
+  duration: number
+  blockDuration: number
+  execEvenly: boolean
+  execEvenlyMinDelayMs: number
+  keyPrefix: string
+}
 
-export type FlexibleLimiter<Result extends object> = FlexibleVerbs<Result> & Settings & { readonly keyPrefix: string }
+export type FlexibleLimiter<Result extends object> = FlexibleVerbs<Result> &
+  Settings & { insuranceLimiter: Insurance<Result> | undefined }
 
 export function limiterClass<Result extends object>(
   library: FlexibleLibrary<Result>,
 ): new (
   options: FlexibleOptions<Result>,
 ) => FlexibleLimiter<Result> {
-  return class SluiceLimiter extends insuredClass(library) {
-    get points(): number {
-      return this.own.points
-    }
-
-    get duration(): number {
-      return this.own.duration
-    }
-
-    get keyPrefix(): string {
-      return this.own.keyPrefix
-    }
-
-    get blockDuration(): number {
-      return this.own.blockDuration
-    }
-
-    set blockDuration(seconds: number) {
-      this.own.blockDuration = seconds
-    }
-
-    get execEvenly(): boolean {
-      return this.own.execEvenly
-    }
-
-    set execEvenly(evenly: boolean) {
-      this.own.execEvenly = evenly
-    }
+  const insured = insuredClass(library)
+  class SluiceLimiter extends insured {}
+  // Accessors of the class itself: the library's base class has some that throw.
+  for (const name of SETTINGS) {
+    Object.defineProperty(SluiceLimiter.prototype, name, {
+      configurable: true,
+      get(this: Insured<Result>) {
+        return this.own[name]
+      },
+      set(this: Insured<Result>, value: never) {
+        this.own[name] = value
+      },
+    })
   }
+  return SluiceLimiter as never // its settings are those accessors
 }
 
-type Insured<Result extends object> = FlexibleVerbs<Result> & { readonly own: CountingLimiter<Result> }
+type Insured<Result extends object> = FlexibleVerbs<Result> & {
+  readonly own: CountingLimiter<Result>
+  insuranceLimiter: Insurance<Result> | undefined
+}
 
 /** What the limiter itself cannot answer, because the store fails, the insurance does. A refusal is an answer. */
 function insuredClass<Result extends object>(
@@ -103,16 +109,23 @@ function insuredClass<Result extends object>(
 ) => Insured<Result> {
   return class extends library.RateLimiterCompatibleAbstract implements Insured<Result> {
     readonly own: CountingLimiter<Result>
-    readonly #insurance: FlexibleOptions<Result>['insuranceLimiter']
+    #insurance: Insurance<Result> | undefined
 
     constructor(options: FlexibleOptions<Result>) {
       super()
-      const { insuranceLimiter } = options
       this.own = new CountingLimiter(options, library.RateLimiterRes)
-      this.#insurance = insuranceLimiter
-      if (insuranceLimiter === undefined) return
-      insuranceLimiter.blockDuration = this.own.blockDuration
-      insuranceLimiter.execEvenly = this.own.execEvenly
+      this.insuranceLimiter = options.insuranceLimiter
+    }
+
+    get insuranceLimiter(): Insurance<Result> | undefined {
+      return this.#insurance
+    }
+
+    set insuranceLimiter(insurance: Insurance<Result> | undefined) {
+      this.#insurance = insurance
+      if (insurance === undefined) return
+      insurance.blockDuration = this.own.blockDuration
+      insurance.execEvenly = this.own.execEvenly
     }
 
     consume(...args: Parameters<FlexibleVerbs<Result>['consume']>): Promise<Result> {
@@ -131,7 +144,7 @@ function insuredClass<Result extends object>(
       return this.#insured((verbs) => verbs.get(key))
     }
 
-    set(key: Key, points: number, secDuration: number): Promise<Result> {
+    set(key: Key, points: Points, secDuration?: number): Promise<Result> {
       return this.#insured((verbs) => verbs.set(key, points, secDuration))
     }
 
@@ -156,84 +169,144 @@ function insuredClass<Result extends object>(
 }
 
 class CountingLimiter<Result extends object> implements FlexibleVerbs<Result>, Settings {
-  readonly points: number
-  readonly duration: number
-  readonly keyPrefix: string
-  blockDuration: number
   execEvenly: boolean
-  readonly #windowMs: number
-  readonly #evenlyMinMs: number
-  readonly #counter: HitCounter
+  readonly #store: HitCounterOptions['store']
   readonly #timers: Timers
   readonly #Result: FlexibleLibrary<Result>['RateLimiterRes']
+  #counter: HitCounter
+  #keyPrefix: string
+  #points = 0
+  #duration = 1
+  #blockDuration = 0
+  #evenlyMinMs: number | undefined
 
   constructor(options: FlexibleOptions<Result>, Result: FlexibleLibrary<Result>['RateLimiterRes']) {
-    const { points, duration, blockDuration = 0, execEvenly = false, keyPrefix = 'rlflx', store } = options
     refuseUnknown(options, OPTIONS)
-    if (!(blockDuration >= 0)) throw optionInvalid('blockDuration', blockDuration, 'must be seconds, 0 or more')
-    if (!Number.isFinite(points)) throw optionInvalid('points', points, 'must be a number')
-    if (!(duration > 0)) throw optionInvalid('duration', duration, 'must be seconds, above 0: every count has an end')
+    const { points, duration, blockDuration = 0, execEvenly = false, keyPrefix = 'rlflx', store } = options
+    this.blockDuration = blockDuration
     this.points = points
     this.duration = duration
-    this.keyPrefix = keyPrefix
-    this.blockDuration = blockDuration
     this.execEvenly = execEvenly
-    this.#windowMs = duration * 1000
-    this.#evenlyMinMs = options.execEvenlyMinDelayMs ?? (points > 0 ? Math.ceil(this.#windowMs / points) : 0)
+    this.#evenlyMinMs = options.execEvenlyMinDelayMs
     this.#counter = new HitCounter({ store, prefix: keyPrefix })
+    this.#store = this.#counter.store
+    this.#keyPrefix = keyPrefix
     this.#timers = options.timers ?? systemTimers
     this.#Result = Result
   }
 
+  get points(): number {
+    return this.#points
+  }
+
+  set points(points: number) {
+    if (!Number.isFinite(points)) throw optionInvalid('points', points, 'must be a number')
+    this.#points = points
+  }
+
+  get duration(): number {
+    return this.#duration
+  }
+
+  set duration(seconds: number) {
+    if (!(seconds > 0)) throw optionInvalid('duration', seconds, 'must be seconds, above 0: every count has an end')
+    this.#duration = seconds
+  }
+
+  get blockDuration(): number {
+    return this.#blockDuration
+  }
+
+  set blockDuration(seconds: number) {
+    if (!(seconds >= 0)) throw optionInvalid('blockDuration', seconds, 'must be seconds, 0 or more')
+    this.#blockDuration = seconds
+  }
+
+  get execEvenlyMinDelayMs(): number {
+    return this.#evenlyMinMs ?? (this.points > 0 ? Math.ceil(this.#windowMs / this.points) : 0)
+  }
+
+  set execEvenlyMinDelayMs(ms: number | undefined) {
+    this.#evenlyMinMs = ms
+  }
+
+  get keyPrefix(): string {
+    return this.#keyPrefix
+  }
+
+  set keyPrefix(prefix: string) {
+    this.#counter = new HitCounter({ store: this.#store, prefix })
+    this.#keyPrefix = prefix
+  }
+
+  get #windowMs(): number {
+    return this.duration * 1000
+  }
+
   /** Rejects with a result when the points are used up, and with an Error when the store fails. */
-  async consume(key: Key, points = 1, options?: CallOptions): Promise<Result> {
+  async consume(key: Key, asked: Points = 1, options?: CallOptions): Promise<Result> {
     refuseCustomDuration(options)
-    const name = String(key)
-    const standing = await this.#counter.hitUnlessBlocked(name, this.#windowMs, points)
-    if (standing.blockedMs > 0) throw this.#result(standing, points)
-    if (standing.hits <= this.points) return this.#evenly(standing, points)
+    const points = pointsOf(asked)
+    const standing = await (points === 0
+      ? this.#counter.peek(key, this.#windowMs)
+      : this.#counter.hitUnlessBlocked(key, this.#windowMs, points))
+    const { hits, blockedMs } = standing
+    if (blockedMs === 0 && hits <= this.points) return this.#evenly(standing, points)
     const blockMs = this.blockDuration * 1000
-    if (blockMs === 0) throw this.#result(standing, points)
-    await Promise.all([this.#counter.block(name, blockMs), this.#counter.forget(name, this.#windowMs)])
+    // Blocked by the request that exceeds the points first, as in the library.
+    const isFirst = blockedMs === 0 && hits <= this.points + points
+    if (!isFirst || blockMs === 0) throw this.#result(standing, points)
+    await this.#counter.blockInstead(key, this.#windowMs, blockMs)
     throw this.#result({ ...standing, resetMs: blockMs }, points)
   }
 
-  async penalty(key: Key, points = 1, options?: CallOptions): Promise<Result> {
+  async penalty(key: Key, asked: Points = 1, options?: CallOptions): Promise<Result> {
     refuseCustomDuration(options)
-    await this.#counter.hit(String(key), this.#windowMs, points)
-    return this.#result(await this.#counter.peek(String(key), this.#windowMs), points) // it may be blocked
+    const points = pointsOf(asked)
+    if (points > 0) await this.#counter.hit(key, this.#windowMs, points)
+    return this.#result(await this.#counter.peek(key, this.#windowMs), points) // it may be blocked
   }
 
-  async reward(key: Key, points = 1, options?: CallOptions): Promise<Result> {
+  async reward(key: Key, asked: Points = 1, options?: CallOptions): Promise<Result> {
     refuseCustomDuration(options)
-    await this.#counter.giveBack(String(key), this.#windowMs, points)
-    return this.#result(await this.#counter.peek(String(key), this.#windowMs), points)
+    const points = pointsOf(asked)
+    if (points > 0) await this.#counter.giveBack(key, this.#windowMs, points)
+    return this.#result(await this.#counter.peek(key, this.#windowMs), -points)
   }
 
   async get(key: Key): Promise<Result | null> {
-    const standing = await this.#counter.peek(String(key), this.#windowMs)
+    const standing = await this.#counter.peek(key, this.#windowMs)
     return standing.hits === 0 && standing.blockedMs === 0 ? null : this.#result(standing, 0)
   }
 
   /** More points than there are keep the key out for that long; fewer count in the present window, whatever is left. */
-  async set(key: Key, points: number, secDuration: number): Promise<Result> {
-    if (points > this.points) return this.block(key, secDuration)
-    await this.delete(key)
-    if (points <= 0) return new this.#Result(this.points, 0, 0)
-    return this.penalty(key, points)
+  async set(key: Key, asked: Points, secDuration: number = this.duration): Promise<Result> {
+    const points = pointsOf(asked)
+    if (points > this.points) return this.#block(key, points, secDuration)
+    if (points > 0) await this.#counter.replace(key, this.#windowMs, { points })
+    else await this.delete(key)
+    const { resetMs } = await this.#counter.peek(key, this.#windowMs)
+    return new this.#Result(0, resetMs, points)
   }
 
-  async block(key: Key, secDuration: number): Promise<Result> {
-    await this.delete(key)
-    await this.#counter.block(String(key), secDuration * 1000)
-    return this.#result({ hits: 0, resetMs: 0, blockedMs: secDuration * 1000 }, 0)
+  block(key: Key, secDuration: number): Promise<Result> {
+    return this.#block(key, this.points + 1, secDuration)
   }
 
   async delete(key: Key): Promise<boolean> {
-    const name = String(key)
-    const { hits, blockedMs } = await this.#counter.peek(name, this.#windowMs)
-    await Promise.all([this.#counter.forget(name, this.#windowMs), this.#counter.unblock(name)])
+    const { hits, blockedMs } = await this.#counter.peek(key, this.#windowMs)
+    await Promise.all([this.#counter.forget(key, this.#windowMs), this.#counter.unblock(key)])
     return hits > 0 || blockedMs > 0
+  }
+
+  /** 0 seconds are no end to the library. Here a block has one, and its result says -1 as there. */
+  async #block(key: Key, consumed: number, secDuration: number): Promise<Result> {
+    const blockMs = secDuration === 0 ? BLOCK_MS_MAX : secDuration * 1000
+    if (!(blockMs > 0 && blockMs <= BLOCK_MS_MAX)) {
+      throw optionInvalid('secDuration', secDuration, 'must be seconds from 0, which is 366 days, to 366 days')
+    }
+    await this.#counter.replace(key, this.#windowMs, { blockMs })
+    return new this.#Result(0, secDuration === 0 ? -1 : blockMs, consumed)
   }
 
   /** A blocked key has consumed more than there is, by one. */
@@ -247,10 +320,18 @@ class CountingLimiter<Result extends object> implements FlexibleVerbs<Result>, S
     const { hits, resetMs } = standing
     if (!this.execEvenly || hits === points || resetMs === 0) return this.#result(standing, points)
     const evenMs = Math.ceil(resetMs / (this.points - hits + 2))
-    const delayMs = evenMs < this.#evenlyMinMs ? hits * this.#evenlyMinMs : evenMs
+    const leastMs = this.execEvenlyMinDelayMs
+    const delayMs = evenMs < leastMs ? hits * leastMs : evenMs
     const late = this.#result({ ...standing, resetMs: Math.max(0, resetMs - delayMs) }, points)
     return new Promise((resolve) => void this.#timers.after(delayMs, () => resolve(late)))
   }
+}
+
+/** A text of digits is a number, as it is to the library's own Redis limiter. */
+function pointsOf(points: Points): number {
+  const number = typeof points === 'string' && /^[1-9]\d*$/.test(points) ? Number(points) : points
+  if (typeof number === 'number' && Number.isSafeInteger(number) && number >= 0) return number
+  throw optionInvalid('points', points, 'must be a whole number of at least 0')
 }
 
 /** The length of a window is what names it, so it cannot be another one for some calls. */

@@ -68,8 +68,8 @@ class LeaseStore implements LeasingStore {
     this.#stopSweeping = timers.every(SWEEP_MS, () => this.#sweep())
   }
 
-  takeSync({ charges, op }: Take): Taken | undefined {
-    if (op !== undefined) return undefined
+  takeSync({ charges, op, resets }: Take): Taken | undefined {
+    if (op !== undefined || resets !== undefined) return undefined
     return charges.length === 1 ? this.#takeOne(charges[0] as Charge) : this.#takeMany(charges)
   }
 
@@ -78,6 +78,7 @@ class LeaseStore implements LeasingStore {
   }
 
   #takeLater(take: Take): Taken | Promise<Taken> {
+    if (take.resets !== undefined) return this.#store.take(this.#table.forgetting(take))
     const rows = take.charges.map((charge) => this.#table.rowOf(charge))
     if (rows.every((row) => row < 0) && take.charges.every(isStrict)) return this.#askPlainly(take)
     const answer = this.#answerToOthers(rows)

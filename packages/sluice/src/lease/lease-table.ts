@@ -1,8 +1,8 @@
 // All leases of a node: rows of numbers in typed arrays, found by limit, owner and detail. Bounded: beyond that some
 // go, and what they hold goes back.
 
-import type { BucketName, Give } from '../store/store.ts'
-import { Lease, ROW_LENGTH } from './lease.ts'
+import type { BucketName, Give, Take } from '../store/store.ts'
+import { asCharged, Lease, ROW_LENGTH } from './lease.ts'
 import { LeaseIndex } from './lease-index.ts'
 
 /** Rows are made a chunk at a time, so that none of them ever moves. Found by bits: a remainder takes V8 longer. */
@@ -92,6 +92,12 @@ export class LeaseTable {
   delete(bucket: BucketName): void {
     const row = this.rowOf(bucket)
     if (row >= 0) this.#remove(row, bucket)
+  }
+
+  /** Forgets what a take resets, and returns the take for the store: to reset and to charge is one step there. */
+  forgetting({ charges, resets = [], ...take }: Take): Take {
+    for (const bucket of resets) this.delete(bucket)
+    return { ...take, charges: charges.map(asCharged), resets: resets.map(asCharged) }
   }
 
   /** What is to be said of leases that are spent or no longer good: of a part of them, and of others next time. */

@@ -51,13 +51,13 @@ export class BatchedStore implements Store {
     this.#reader = first?.read && new Batcher({ ...first, send: first.read }, names, {}, nowArgument)
   }
 
-  take({ charges, op, gives }: Take): Promise<Taken> {
+  take({ charges, op, gives, resets }: Take): Promise<Taken> {
     requireOp({ charges, op })
-    return this.#answer({ verb: 'take', charges, opId: op?.id, gives })
+    return this.#answer({ verb: 'take', charges, opId: op?.id, gives, resets })
   }
 
   peek(charges: readonly Charge[]): Promise<Taken> {
-    return this.#answer({ verb: 'peek', charges, opId: undefined, gives: undefined })
+    return this.#answer(peekOf(charges))
   }
 
   /** Undefined where no replica is to be asked. */
@@ -65,7 +65,7 @@ export class BatchedStore implements Store {
     const reader = this.#reader
     if (reader === undefined) return undefined
     return async (charges) => {
-      const taken = await reader.run({ verb: 'peek', charges, opId: undefined, gives: undefined })
+      const taken = await reader.run(peekOf(charges))
       const { granted, nowUs, grants, source, replayed } = taken as Taken // peeks are always answered
       return { granted, nowUs, grants, source, replayed, stale: true }
     }
@@ -110,4 +110,8 @@ export class BatchedStore implements Store {
     this.#turn = (this.#turn + 1) % batchers.length
     return (batchers[this.#turn] as Batcher).run(request) // the turn is below the number of batchers
   }
+}
+
+function peekOf(charges: readonly Charge[]): Request {
+  return { verb: 'peek', charges, opId: undefined, gives: undefined, resets: undefined }
 }

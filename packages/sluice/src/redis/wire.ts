@@ -15,6 +15,8 @@ type TakeRequest = {
   readonly opId: string | undefined
   /** Given first. */
   readonly gives: readonly Give[] | undefined
+  /** Reset before that. */
+  readonly resets: readonly BucketName[] | undefined
 }
 
 export type Request =
@@ -46,7 +48,7 @@ const CODES: Readonly<Record<AlgorithmName, number>> = {
 
 /** What a batch is measured in. A further bucket costs Redis about a quarter of what a request does. */
 export function weightOf(request: Request): number {
-  return 0.75 + partsOf(request) / 4
+  return 0.75 + (partsOf(request) + resetsBefore(request).length) / 4
 }
 
 /** Any bucket that a request touches: in a Cluster, all of them live in one slot. */
@@ -92,6 +94,7 @@ export class BatchEncoder {
 
   /** Flat on purpose: a table per request would be most of what the script does. */
   add(request: Request, form: Form = formOf(request)): void {
+    for (const bucket of resetsBefore(request)) this.add({ verb: 'reset', bucket })
     if (form !== 'any') {
       this.#addShort(form, request as TakeRequest) // only takes have such a form
       return
@@ -193,6 +196,13 @@ export class BatchEncoder {
   }
 }
 
+const NO_RESETS: readonly BucketName[] = []
+
+/** Resets that come with a take are requests of their own in the same batch, which is one step to Redis. */
+function resetsBefore(request: Request): readonly BucketName[] {
+  return request.verb === 'take' ? (request.resets ?? NO_RESETS) : NO_RESETS
+}
+
 /** What comes with a take is told as a request of its own, if the take has no short form. */
 function givesBefore(request: Request): Request | undefined {
   if (request.verb !== 'take' || request.gives === undefined || request.gives.length === 0) return undefined
@@ -279,6 +289,7 @@ export class ReplyDecoder {
 
   /** The answer to a request, or the error that it alone meets. */
   next(request: Request, form: Form, keys: () => string): Taken | undefined | LimiterError {
+    for (const _ of resetsBefore(request)) this.#number() // a reset always succeeds
     if (form !== 'any') {
       const first = this.#number()
       if (first >= 0) return this.#short(form, (request as TakeRequest).charges, first) // as in `BatchEncoder.add`

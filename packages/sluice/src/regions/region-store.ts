@@ -25,7 +25,8 @@ import {
   type Take,
   type Taken,
 } from '../store/store.ts'
-import { isPool, type RegionParts, refusalOf, regionParts, type Split, splitUnits } from './region-parts.ts'
+import { takeAnew } from '../store/take-anew.ts'
+import { isPool, ofPart, type RegionParts, refusalOf, regionParts, type Split, splitUnits } from './region-parts.ts'
 import { regionStats } from './region-stats.ts'
 import { type ExactShares, exactShares, type Shares } from './shares.ts'
 import {
@@ -138,7 +139,8 @@ class PooledRegion implements RegionStore {
 
   takeSync(take: Take): Taken | undefined {
     checkTake(take)
-    const { charges } = take
+    const { charges, resets } = take
+    if (resets !== undefined) return undefined
     if (!charges.some(isSpread)) return this.#regional.takeSync?.(take)
     const [only] = charges
     const known = charges.length === 1 && only !== undefined ? this.#takeOneSync(take, only) : undefined
@@ -156,8 +158,9 @@ class PooledRegion implements RegionStore {
 
   take(take: Take): Taken | Promise<Taken> {
     checkTake(take)
-    const { charges } = take
-    if (!charges.some(isSpread)) return this.#regional.take(take)
+    const { charges, resets } = take
+    if (!charges.some(isSpread) && !resets?.some(isSpread)) return this.#regional.take(take)
+    if (resets !== undefined) return takeAnew(this, take)
     const [only] = charges
     if (charges.length === 1 && only !== undefined) {
       if (this.#isNear) return this.#takeNear(take, only)
@@ -392,11 +395,6 @@ class PooledRegion implements RegionStore {
 /** Of a region that has the global store in it, or next door. */
 const NEAR_MS = 5
 
-/** Field by field, as all charges are made: V8 takes its time with others. */
-function ofPart({ owner, detail, min, max, kind }: Charge, limit: Limit): Charge {
-  return { limit, owner, detail, min, max, kind }
-}
-
-function isSpread({ limit }: Charge): boolean {
+function isSpread({ limit }: BucketName): boolean {
   return limit.spread !== undefined
 }

@@ -19,6 +19,7 @@ import {
   type Take,
   type Taken,
 } from '../store/store.ts'
+import { takeAnew } from '../store/take-anew.ts'
 
 /** What takes all or nothing by itself: a slot of a Cluster, a Redis. `id` tells places apart. */
 export type Place = { readonly id: string; readonly store: Store }
@@ -70,7 +71,8 @@ class ScatterStore implements Store {
 
   take(take: Take): Taken | Promise<Taken> {
     const place = this.#solePlace(take)
-    return place === undefined ? this.#takeApart(take) : place.store.take(take)
+    if (place !== undefined) return place.store.take(take)
+    return take.resets === undefined ? this.#takeApart(take) : takeAnew(this, take)
   }
 
   async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
@@ -104,9 +106,9 @@ class ScatterStore implements Store {
     await Promise.all(this.#stores().map((store) => store.close()))
   }
 
-  #solePlace({ charges, gives = [] }: Take): Place | undefined {
+  #solePlace({ charges, gives = [], resets = [] }: Take): Place | undefined {
     let sole: Place | undefined
-    for (const list of [charges, gives]) {
+    for (const list of [charges, gives, resets]) {
       for (const bucket of list) {
         const place = this.#placeOf(bucket)
         if (sole !== undefined && sole.id !== place.id) return undefined

@@ -42,7 +42,8 @@ class ShardStore implements Store {
     this.#turn = random()
   }
 
-  takeSync(take: Take): Taken | undefined {
+  takeSync(asked: Take): Taken | undefined {
+    const take = withParts(asked)
     if (!take.charges.some(isSplit)) return this.#store.takeSync?.(take)
     const first = this.#first(take, undefined)
     const taken = this.#store.takeSync?.(first)
@@ -53,7 +54,8 @@ class ShardStore implements Store {
     return retaken && eitherOf(asWhole(take, first, taken), asWhole(take, second, retaken))
   }
 
-  take(take: Take): Taken | Promise<Taken> {
+  take(asked: Take): Taken | Promise<Taken> {
+    const take = withParts(asked)
     if (!take.charges.some(isSplit)) return this.#store.take(take)
     // Both tries share one deadline.
     const first = this.#first(take, take.askedMs ?? this.#timers.nowMs())
@@ -86,8 +88,7 @@ class ShardStore implements Store {
   }
 
   async reset(bucket: BucketName): Promise<void> {
-    const limits = bucket.limit.shards ?? [bucket.limit]
-    await Promise.all(limits.map((limit) => this.#store.reset({ ...bucket, limit })))
+    await Promise.all(partsOf(bucket).map((part) => this.#store.reset(part)))
   }
 
   stats(): Readonly<Record<string, number>> {
@@ -98,12 +99,12 @@ class ShardStore implements Store {
     return this.#store.close()
   }
 
-  #first({ charges: wholes, op, gives }: Take, askedMs: number | undefined): Take {
+  #first({ charges: wholes, op, gives, resets }: Take, askedMs: number | undefined): Take {
     const charges = wholes.map((charge) => {
       const { shards } = charge.limit
       return shards === undefined ? charge : partOf(charge, shards, this.#next(shards.length))
     })
-    return { charges, op, gives, askedMs }
+    return { charges, op, gives, resets, askedMs }
   }
 
   /**
@@ -124,7 +125,7 @@ class ShardStore implements Store {
       } else if (short !== false && isBinding(charge.kind)) return undefined
       else charges.push(charge)
     }
-    return { ...first, charges, gives: undefined } // those have been given
+    return { ...first, charges, gives: undefined, resets: undefined } // both are done
   }
 
   /** The next of `count` places. */
@@ -132,6 +133,15 @@ class ShardStore implements Store {
     this.#turn = (this.#turn + STEP) % 1
     return Math.floor(this.#turn * count)
   }
+}
+
+/** Every part of the buckets that a take resets. */
+function withParts(take: Take): Take {
+  return take.resets === undefined ? take : { ...take, resets: take.resets.flatMap(partsOf) }
+}
+
+function partsOf(bucket: BucketName): readonly BucketName[] {
+  return bucket.limit.shards?.map((limit) => ({ ...bucket, limit })) ?? [bucket]
 }
 
 function isSplit({ limit }: Charge): boolean {

@@ -92,7 +92,8 @@ class MemoryStore implements SyncStore {
   /** Nothing is ever on lease here: in the process that holds the buckets it would save nothing. */
   take(take: Take): Taken {
     checkTake(take)
-    const { charges: asked, op, gives } = take
+    const { charges: asked, op, gives, resets } = take
+    if (resets !== undefined) for (const bucket of resets) this.reset(bucket)
     if (gives !== undefined) this.give(gives)
     const charges = asked.some(asksForLease) ? asked.map(withoutLease) : asked
     const nowUs = this.#now()

@@ -19,7 +19,9 @@ export function partedStore(store: SyncStore, nodes: number): SyncStore {
   const part = <B extends BucketName>(bucket: B): B => {
     return bucket.limit.local ? { ...bucket, limit: parts.of(bucket.limit) } : bucket
   }
-  const take = (asked: Take) => store.take({ ...asked, charges: asked.charges.map(part) })
+  const take = (asked: Take) => {
+    return store.take({ ...asked, charges: asked.charges.map(part), resets: asked.resets?.map(part) })
+  }
   return {
     take,
     takeSync: take,

@@ -6,8 +6,9 @@ import type { BucketName, Charge, ChargeKind, Give, Take } from './store.ts'
 
 const KINDS: Readonly<Record<ChargeKind, true>> = { enforce: true, shadow: true, force: true, hold: true }
 
-export function checkTake({ charges, op, gives }: Take): void {
+export function checkTake({ charges, op, gives, resets }: Take): void {
   checkCharges(charges)
+  if (resets !== undefined) for (const bucket of resets) checkBucket(bucket)
   if (op !== undefined) checkOpId(op.id)
   if (gives !== undefined) for (const give of gives) checkGive(give)
 }

@@ -45,6 +45,11 @@ export type Take = {
   readonly op?: Op | undefined
   /** Given first, in the same message, and whether or not the take is granted. Leases send it to what they wrap. */
   readonly gives?: readonly Give[] | undefined
+  /**
+   * Buckets to forget first, in the same step and whether or not the take is granted: nobody finds them empty in
+   * between. All of one owner, or it is one step for each place that they live in.
+   */
+  readonly resets?: readonly BucketName[] | undefined
   /** When whoever asks began to wait, by a clock that never steps: a deadline counts from there. */
   readonly askedMs?: number | undefined
 }

@@ -43,7 +43,9 @@ function* malformed({ store }: Bench): Generator<[what: string, ask: () => unkno
     yield [`give ${told(wrong)}`, () => store.give([give, { ...give, ...(wrong as object) }])]
   }
   for (const wrong of BAD_NAMES) {
-    yield [`reset ${told(wrong)}`, () => store.reset({ ...bucket(limit), ...(wrong as object) })]
+    const named = { ...bucket(limit), ...(wrong as object) }
+    yield [`reset ${told(wrong)}`, () => store.reset(named)]
+    yield [`take with a reset ${told(wrong)}`, () => store.take({ charges: [charge(limit)], resets: [named] })]
   }
   for (const id of BAD_OP_IDS as readonly string[]) {
     yield [`take as ${told({ id })}`, () => store.take({ charges: [charge(permits)], op: { id } })]

@@ -22,6 +22,7 @@ export function storeContract(name: string, options: ContractOptions): void {
       ...KINDS,
       ...DEBTS,
       ...GIVING,
+      ...RESETTING,
       ...PERMITS,
       ...EDITS,
       ...TIME,
@@ -218,6 +219,35 @@ const GIVING: Record<string, Case> = {
       await bench.store.reset(bucket(limit))
       bench.equal([await bench.remaining(limit), await bench.remaining(limit, 'bob')], [10, 7], algorithm)
     }
+  },
+}
+
+const RESETTING: Record<string, Case> = {
+  'a take forgets the buckets it resets, then charges, in one step': async (bench) => {
+    for (const algorithm of ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const) {
+      const limit = limitOf(algorithm)
+      const other = limitOf(algorithm, { id: `other-${algorithm}` })
+      await bench.granted(limit, 10)
+      await bench.granted(other, 3)
+      const charges = [charge(limit, { min: 4, max: 4 })]
+      const anew = () => bench.store.take({ charges, resets: [bucket(limit), bucket(other)] })
+      const asked = [anew(), bench.take([charge(limit, { min: 7, max: 7 })]), anew()]
+      bench.equal(
+        (await Promise.all(asked)).map(({ granted }) => granted),
+        [true, false, true],
+        algorithm,
+      )
+      bench.equal([await bench.remaining(limit), await bench.remaining(other)], [6, 10], algorithm)
+    }
+  },
+
+  'a refused take resets, too': async (bench) => {
+    const [limit, narrow] = [limitOf('fixed_window'), limitOf('fixed_window', { id: 'narrow', units: 1 })]
+    await bench.granted(limit, 4)
+    await bench.granted(narrow, 1)
+    const take = { charges: [charge(narrow)], resets: [bucket(limit)] }
+    bench.equal((await bench.store.take(take)).granted, false)
+    bench.equal(await bench.remaining(limit), 10)
   },
 }
 

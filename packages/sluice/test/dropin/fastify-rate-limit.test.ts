@@ -51,7 +51,7 @@ onEachStore((bench) => {
     expect(third?.headers['retry-after']).toBe('45')
   })
 
-  test('numeric keys are clients of their own, and a key that is no text is the error of its request alone', async () => {
+  test('numeric keys are clients of their own, and a key that is no text fails its request alone', async () => {
     const keyGenerator = ({ query: { id, key } }: FastifyRequest<{ Querystring: Record<string, string> }>) =>
       (key ?? Number(id)) as string
     const ask = await appWith({

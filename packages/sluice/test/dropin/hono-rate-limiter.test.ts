@@ -40,7 +40,7 @@ onEachStore((bench) => {
     expect(response.headers.get(header)).toMatch(value)
   })
 
-  test('numeric keys are clients of their own, and a key that is no text is the error of its request alone', async () => {
+  test('numeric keys are clients of their own, and a key that is no text fails its request alone', async () => {
     const store = new SluiceStore({ store: bench.another() })
     const keyGenerator = (c: Context) => JSON.parse(c.req.header('x-user') ?? '')
     const app = new Hono()

@@ -135,6 +135,48 @@ onEachStore((bench) => {
     expect(await second).toMatchObject({ passed: true, msBeforeNext: 4000 })
   })
 
+  test('points that are more than can be counted are refused, and leave nothing for others', async () => {
+    const limiter = limiterOn(bench.store)
+    for (const points of [2 ** 50, 2 ** 50 + 1, Number.MAX_SAFE_INTEGER]) {
+      expect(await outcome(limiter.consume(`k${points}`, points))).toMatchObject({ passed: false, remainingPoints: 0 })
+      expect(await outcome(limiter.consume(`k${points}`))).toMatchObject({ passed: false, remainingPoints: 0 })
+      expect(await outcome(limiter.penalty(`p${points}`, points))).toMatchObject({ passed: true, remainingPoints: 0 })
+      expect(await outcome(limiter.consume(`p${points}`))).toMatchObject({ passed: false, remainingPoints: 0 })
+    }
+  })
+
+  test('settings can be changed while it is in use', async () => {
+    const limiter = limiterOn(bench.store)
+    await limiter.consume('k', 2)
+    limiter.points = 3
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true, consumedPoints: 3, remainingPoints: 0 })
+    limiter.keyPrefix = 'other'
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true, consumedPoints: 1 })
+    limiter.duration = 100
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ consumedPoints: 1, msBeforeNext: 100_000 })
+    limiter.blockDuration = 7
+    expect(await outcome(limiter.consume('k', 3))).toMatchObject({ passed: false, msBeforeNext: 7000 })
+  })
+
+  test('a block of 0 seconds is the longest there is', async () => {
+    const limiter = limiterOn(bench.store)
+    expect(await outcome(limiter.block('k', 0))).toMatchObject({ passed: true, msBeforeNext: -1 })
+    bench.clock.advanceMs(365 * 86_400_000)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 86_400_000 })
+  })
+
+  test('a block is replaced by a shorter or a longer one, and by a count', async () => {
+    const limiter = limiterOn(bench.store)
+    for (const seconds of [60, 5, 30]) {
+      await limiter.block('k', seconds)
+      expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: seconds * 1000 })
+    }
+    await limiter.set('k', 1)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true, consumedPoints: 2 })
+    await limiter.set('k', 9)
+    expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 10_000 })
+  })
+
   test('windows of less than a second end when they say', async () => {
     const limiter = limiterOn(bench.store, { duration: 0.25 })
     await limiter.consume('k', 2)
@@ -245,11 +287,33 @@ describe('what it cannot do is refused', () => {
     expect(() => new SluiceLimiter(options as never)).toThrow(message)
   })
 
-  test.each([0, -1, 0.5, Number.NaN])('%s points', async (points) => {
+  test.each([-1, 0.5, Number.NaN, 2 ** 53, '0', '01', '1.5', '-1', '1e3', '', null])('%j points', async (points) => {
     const limiter = new SluiceLimiter({ points: 1, duration: 1 })
-    for (const verb of ['consume', 'penalty', 'reward'] as const) {
-      await expect(limiter[verb]('k', points)).rejects.toThrow(/points: must be a whole number of at least 1/)
+    for (const verb of ['consume', 'penalty', 'reward', 'set'] as const) {
+      await expect(limiter[verb]('k', points as number)).rejects.toThrow(/points: must be a whole number of at least 0/)
     }
+  })
+
+  test.each([-1, Number.NaN, 367 * 86_400, '1 minute'])('a block of %j seconds', async (seconds) => {
+    const limiter = new SluiceLimiter({ points: 1, duration: 1 })
+    for (const ask of [() => limiter.block('k', seconds as number), () => limiter.set('k', 9, seconds as number)]) {
+      await expect(ask()).rejects.toThrow(/secDuration: must be seconds from 0.*to 366 days/)
+    }
+  })
+
+  test.each([[['a', 'b']], [{}], [null], [undefined], [Number.NaN]])('a key that is %j', async (key) => {
+    const limiter = new SluiceLimiter({ points: 1, duration: 1 })
+    const ask = [() => limiter.consume(key as string), () => limiter.block(key as string, 1)]
+    for (const one of ask) await expect(one()).rejects.toThrow(/key: must be a text/)
+  })
+
+  test('settings that the constructor would refuse', () => {
+    const limiter = new SluiceLimiter({ points: 1, duration: 1 })
+    const wrong = { points: Number.NaN, duration: 0, blockDuration: -1, keyPrefix: 7 }
+    for (const [name, value] of Object.entries(wrong)) {
+      expect(() => Object.assign(limiter, { [name]: value })).toThrow(/OPTION_INVALID/)
+    }
+    expect(limiter).toMatchObject({ points: 1, duration: 1, blockDuration: 0, keyPrefix: 'rlflx' })
   })
 
   test('customDuration, also where an insurance would not mind', async () => {
