@@ -277,3 +277,28 @@ describe('the deadline', () => {
     await expect(guarded.reset(chargeOf())).rejects.toThrow(/STORE_UNAVAILABLE.*nothing was reset/)
   })
 })
+
+test('a take that replaces what it reset keeps its units when the answer is late', async () => {
+  const timers = handTimers()
+  const memory = memoryStore()
+  const { store, next } = scriptedStore()
+  const given: unknown[] = []
+  const guarded = guardStore({ ...store, give: (gives) => void given.push(gives) }, { timers, deadlineMs: 15 })
+  const charge = chargeOf({}, 4)
+  let answer = () => {}
+  next(
+    () =>
+      new Promise((resolve) => {
+        answer = () => resolve(memory.take({ charges: [charge] }))
+      }),
+  )
+  for (const resets of [undefined, [charge]]) {
+    const taken = guarded.take({ charges: [charge], resets })
+    timers.advance(15)
+    expect(await taken).toMatchObject({ source: 'policy' })
+    memory.reset(charge)
+    answer()
+    await expect.poll(() => guarded.stats?.().late_replies).toBe(resets === undefined ? 1 : 2)
+  }
+  expect(given).toHaveLength(1)
+})

@@ -341,7 +341,8 @@ class GuardStore implements GuardedStore {
    * A late reply: a request that was let pass keeps what it needed; the rest was charged for nobody. So were permits:
    * whoever does not know of one will not release it.
    */
-  #giveBack({ charges, op }: Take, taken: Taken, admitted: boolean): void {
+  #giveBack({ charges, op, resets }: Take, taken: Taken, admitted: boolean): void {
+    if (resets !== undefined) return // its units stand for what it reset: without them, neither would count
     const needed = ({ kind, min, limit }: Charge) =>
       admitted && taken.granted && kind !== 'hold' && limit.algorithm !== 'concurrency' ? min : 0
     const gives = givesBack(charges, taken, needed)
