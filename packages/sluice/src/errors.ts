@@ -6,7 +6,7 @@ export const ERRORS = {
   RULE_INVALID: 'Fix the rule named in the message; the rules in force stay as they are.',
   SUBJECT_INVALID: 'Fix the fact of the request named in the message.',
   STORE_UNAVAILABLE: 'The store did not answer: look at Redis and the network between.',
-  STORE_FULL: 'Redis is out of memory: raise maxmemory; buckets that exist keep deciding, new ones follow on_fail.',
+  STORE_FULL: 'Redis is out of memory: raise maxmemory.',
   STORE_CORRUPT: 'A stored value cannot be read: reset the bucket or delete the key named in the message.',
   STORE_CROWDED:
     'One owner has more buckets than one value holds: give fewer rules the same first fact, or a composite scope.',
