@@ -150,7 +150,7 @@ class LeaseStore implements LeasingStore {
     const nowUs = this.#clock.nowUs()
     const nowMs = nowUs / 1000
     const { min } = charge
-    if (lease.held(nowMs) >= min && isLeasable(charge)) {
+    if (lease.canSpend(min, nowMs) && isLeasable(charge)) {
       this.#counts.leased += 1
       const bookedUs = lease.spend(min, nowMs)
       const remaining = lease.remaining(nowMs)
@@ -211,7 +211,7 @@ class LeaseStore implements LeasingStore {
 
   #pay(row: number, { min }: Charge, nowMs: number): Grant {
     const lease = this.#table.at(row)
-    if (lease.held(nowMs) < min) return spentInShadow(lease, nowMs)
+    if (!lease.canSpend(min, nowMs)) return spentInShadow(lease, nowMs)
     return grantOf(lease, min, false, lease.spend(min, nowMs), nowMs)
   }
 
@@ -245,7 +245,7 @@ class LeaseStore implements LeasingStore {
       if (row < 0 || this.#table.askingOf(row) !== undefined) continue
       const lease = this.#table.at(row)
       if (!empty && !lease.isLow(nowMs, bucket.min) && !lease.isRefusalEnding(bucket, nowMs)) continue
-      lease.settle(bucket, nowMs, 'asking', gives) // what is spent, or no longer good, makes room
+      lease.settle(bucket, nowMs, 'ahead', gives, bucket.min) // what is spent, or no longer good, makes room
       const max = lease.nextBatch(bucket, nowMs)
       if (max < 1) {
         if (empty) lease.note(nowMs)
@@ -288,7 +288,7 @@ class LeaseStore implements LeasingStore {
       if (row >= 0) {
         this.#table.ask(row, ABOUT_TO_ASK)
         const lease = this.#table.at(row)
-        lease.settle(charge, nowMs, 'asking', gives)
+        lease.settle(charge, nowMs, 'asking', gives, charge.min)
         extra = lease.nextBatch(charge, nowMs, charge.min)
       }
       const { limit, owner, detail, min, max, kind } = charge

@@ -60,10 +60,39 @@ test('holds two parcels, spends the first one first, and has no room for a third
   expect(lease.fill(bucket, 5, GRANT, BOOKED_US + 1, 1, 2)).toBe(true)
   expect(lease.fill(bucket, 7, GRANT, BOOKED_US + 2, 2, 3)).toBe(false)
   expect(lease.nextBatch(bucket, 3), 'it need not be asked for').toBe(0)
-  expect([lease.spend(2, 3), lease.spend(2, 3), lease.spend(1, 3)]).toEqual([BOOKED_US, BOOKED_US, BOOKED_US + 1])
+  expect([lease.spend(2, 3), lease.spend(1, 3), lease.spend(2, 3)]).toEqual([BOOKED_US, BOOKED_US, BOOKED_US + 1])
   expect(settled(lease, 3, 'asking')).toMatchObject([{ units: 0, settled: 3, bookedUs: BOOKED_US }])
   expect(lease.fill(bucket, 7, GRANT, BOOKED_US + 2, 2, 3)).toBe(true)
   expect(lease.held(3)).toBe(3 + 7)
+})
+
+test('a payment comes out of one parcel, so that its refund finds all units by one booking time', () => {
+  const lease = filled(2)
+  lease.fill(bucket, 5, GRANT, BOOKED_US + 1, 1, 2)
+  expect(lease.canSpend(6, 3), 'neither has as many').toBe(false)
+  expect(lease.spend(3, 3)).toBe(BOOKED_US + 1)
+  expect([lease.held(3), lease.canSpend(3, 3)], 'two in each').toEqual([4, false])
+  expect(lease.unspend(3, BOOKED_US + 1, 3)).toBe(true)
+  expect(lease.canSpend(5, 3)).toBe(true)
+})
+
+test('parcels too small for a request go back when it asks the store; ahead of need, only the first does', () => {
+  const twoEach = () => {
+    const lease = filled(2)
+    lease.fill(bucket, 2, GRANT, BOOKED_US + 1, 1, 2)
+    return lease
+  }
+  const given = (lease: Lease, when: 'asking' | 'ahead', cost: number) => {
+    const gives: Give[] = []
+    lease.settle(bucket, 3, when, gives, cost)
+    return gives.reduce((sum, { units }) => sum + units, 0)
+  }
+  expect(given(twoEach(), 'asking', 3)).toBe(4)
+  expect(given(twoEach(), 'ahead', 3)).toBe(2)
+  expect(given(twoEach(), 'asking', 2), 'large enough').toBe(0)
+  const lease = twoEach()
+  given(lease, 'ahead', 3)
+  expect([lease.held(3), lease.nextBatch(bucket, 3) > 0], 'there is room for a batch').toEqual([2, true])
 })
 
 test('asks for little at first, then for what the rate calls for, and for more of a hot bucket', () => {

@@ -65,8 +65,11 @@ const UNITS_REGULAR = 3
 /** A refusal is asked about again after this part of its time, if anybody comes. */
 const ENDING = 0.75
 
-/** The bucket is asked again, somebody looks over all leases, or the lease ends: then units that are good go, too. */
-type SettledWhen = 'asking' | 'sweeping' | 'ending'
+/**
+ * asking: a request waits for units of this bucket. ahead: more units are asked for before they are needed.
+ * sweeping: all leases are looked over. ending: the lease ends, so units that are good go back, too.
+ */
+type SettledWhen = 'asking' | 'ahead' | 'sweeping' | 'ending'
 
 const NO_ROWS: Float64Array = new Float64Array(ROW_LENGTH)
 
@@ -97,20 +100,27 @@ export class Lease {
     return this.#good(FIRST, nowMs) + this.#good(SECOND, nowMs)
   }
 
-  /** Spends units that are held, and tells when the oldest of them was charged. */
+  /**
+   * Whether one parcel has so many units. Two parcels never share a payment: a refund names one booking time, and a log
+   * finds the units by it.
+   */
+  canSpend(units: number, nowMs: number): boolean {
+    return this.#good(FIRST, nowMs) >= units || this.#good(SECOND, nowMs) >= units
+  }
+
+  /** Spends units of the first parcel that has as many, and returns when they were charged. */
   spend(units: number, nowMs: number): number {
     this.#add(USED, units)
-    const first = Math.min(units, this.#good(FIRST, nowMs))
-    if (first > 0) this.#move(FIRST, first)
-    if (first < units) this.#move(SECOND, units - first)
-    return this.#get((first > 0 ? FIRST : SECOND) + BOOKED_US)
+    const parcel = this.#good(FIRST, nowMs) >= units ? FIRST : SECOND
+    this.#move(parcel, units)
+    return this.#get(parcel + BOOKED_US)
   }
 
   /** Puts units back that were spent and not needed; false when the parcel they came from is no longer good. */
   unspend(units: number, bookedUs: number, nowMs: number): boolean {
     for (const parcel of PARCELS) {
       if (this.#get(parcel + BOOKED_US) !== bookedUs || nowMs >= this.#get(parcel + UNTIL_MS)) continue
-      if (this.#get(parcel + SPENT) < units) return false
+      if (this.#get(parcel + SPENT) < units) continue
       this.#move(parcel, -units)
       return true
     }
@@ -120,14 +130,15 @@ export class Lease {
   /**
    * Whether to ask for more before none is left: few are, or too few for another request of that cost, or they will not
    * be good any more when it comes. Only for a bucket that was worth a batch before, and while there is room for one
-   * more parcel.
+   * more parcel: a first parcel with too few units for that cost makes room.
    */
   isLow(nowMs: number, cost = 1): boolean {
     const batch = this.#get(BATCH)
     const first = this.#good(FIRST, nowMs)
     const second = this.#good(SECOND, nowMs)
-    if (batch <= 1 || (first > 0 && second > 0)) return false
-    return first + second < Math.max(batch * LOW, cost) || this.#isEnding(second > 0 ? SECOND : FIRST, nowMs)
+    if (batch <= 1 || (first >= cost && second > 0)) return false
+    const left = second > 0 ? second : first
+    return left < Math.max(batch * LOW, cost) || this.#isEnding(second > 0 ? SECOND : FIRST, nowMs)
   }
 
   /** Whether to ask before a refusal ends: only where it lasts until there is a batch, so some is there already. */
@@ -200,7 +211,7 @@ export class Lease {
 
   isRefused(units: number, nowMs: number): boolean {
     if (nowMs >= this.#get(REFUSED_UNTIL_MS) || units < this.#get(REFUSED_UNITS)) return false
-    return this.held(nowMs) < units
+    return !this.canSpend(units, nowMs)
   }
 
   /** What is left, as far as this node knows. */
@@ -219,11 +230,12 @@ export class Lease {
   /**
    * What is to be said of parcels that are spent or no longer good (or of all): what comes back of them, and to a token
    * bucket also what was spent, because until then the store keeps room for it. The latter can wait until the bucket
-   * is asked again: if it never is, the store forgets by itself what was on lease.
+   * is asked again: if it never is, the store forgets by itself what was on lease. A parcel with fewer units than
+   * `cost` goes back when the bucket is asked: together with others, they may be enough there.
    */
-  settle(bucket: BucketName, nowMs: number, when: SettledWhen, gives: Give[]): void {
-    if (this.#isFilled(SECOND)) this.#settleParcel(SECOND, bucket, nowMs, when, gives)
-    if (this.#isFilled(FIRST)) this.#settleParcel(FIRST, bucket, nowMs, when, gives)
+  settle(bucket: BucketName, nowMs: number, when: SettledWhen, gives: Give[], cost = 1): void {
+    if (this.#isFilled(SECOND)) this.#settleParcel(SECOND, bucket, nowMs, when, gives, when === 'asking' ? cost : 1)
+    if (this.#isFilled(FIRST)) this.#settleParcel(FIRST, bucket, nowMs, when, gives, cost)
     if (this.#isFilled(FIRST) || !this.#isFilled(SECOND)) return
     this.#numbers.copyWithin(this.#at + FIRST, this.#at + SECOND, this.#at + SECOND + PARCEL_LENGTH)
     this.#empty(SECOND)
@@ -235,10 +247,17 @@ export class Lease {
     return !known && this.held(nowMs) === 0
   }
 
-  #settleParcel(parcel: number, bucket: BucketName, nowMs: number, when: SettledWhen, gives: Give[]): void {
+  #settleParcel(
+    parcel: number,
+    bucket: BucketName,
+    nowMs: number,
+    when: SettledWhen,
+    gives: Give[],
+    cost: number,
+  ): void {
     const units = this.#get(parcel + UNITS)
     const untilMs = this.#get(parcel + UNTIL_MS)
-    if (when !== 'ending' && units > 0 && nowMs < untilMs) return
+    if (when !== 'ending' && units >= cost && nowMs < untilMs) return
     const { limit, owner, detail } = bucket
     const holds = storeHolds(limit.lease)
     const forgotten = holds && nowMs >= untilMs + ttlMsOf(limit.lease)

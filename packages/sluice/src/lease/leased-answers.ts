@@ -18,7 +18,7 @@ export function isLeasable({ limit, kind }: Charge): boolean {
 /** A limit in shadow that is known to be spent needs nothing: it refuses nobody. */
 export function canPay(lease: Lease, charge: Charge, nowMs: number): boolean {
   const { kind, min } = charge
-  return isLeasable(charge) && (lease.held(nowMs) >= min || (kind === 'shadow' && lease.isRefused(min, nowMs)))
+  return isLeasable(charge) && (lease.canSpend(min, nowMs) || (kind === 'shadow' && lease.isRefused(min, nowMs)))
 }
 
 /** The answer to `units` that were spent, or refused (`short`), as far as this node knows. */

@@ -20,6 +20,8 @@ const BURST_EVERY_US = 1_700_000
 const BURST_US = 300_000
 const TTLS_US = [undefined, 300_000, 1_500_000]
 const ON_FAIL: readonly OnFail[] = ['closed', 'closed', 'open', 'local']
+/** Of a log: no unit leaves it before a run ends. */
+const LONGER_THAN_RUN_US = 60e6
 const CALM: Weather = { lost: 0, broken: 0, slow: 0 }
 
 type Plan = {
@@ -31,6 +33,8 @@ type Plan = {
   readonly bursty: boolean
   /** Mean time between two requests of a node. */
   readonly pauseUs: number
+  /** Share of admitted requests that give their units back. */
+  readonly refunded: number
 }
 
 type Node = {
@@ -86,6 +90,7 @@ class Simulation {
       weather,
       seconds: random.pick([4, 8, 15]),
       pauseUs: random.pick([1_500, 6_000, 40_000]),
+      refunded: random.pick([0.05, 0.05, 0.6]),
     }
     this.#ttlUs = random.pick(TTLS_US)
     for (const id of ['token', 'fixed', 'sliding', 'log', 'strict']) this.#onFail.set(id, random.pick(ON_FAIL))
@@ -165,7 +170,7 @@ class Simulation {
     this.#judgePolicy(charges, taken)
     if (!taken.granted) return
     const admissions = this.#admissions(node, charges, taken, sentUs)
-    if (this.#random.next() < 0.05) this.#giveBackLater(node, charges, taken, admissions)
+    if (this.#random.next() < this.#plan.refunded) this.#giveBackLater(node, charges, taken, admissions)
   }
 
   /** Without the store, closed rules let nothing pass but what is in hand, and open ones refuse nothing. */
@@ -247,7 +252,7 @@ class Simulation {
 
   /**
    * Charged before spent: once all leases are back, the store has counted no less than what was admitted. In calm
-   * weather nothing is lost, and a window has counted exactly that.
+   * weather nothing is lost, and a window, or a log that still has all entries, has counted exactly that.
    */
   async #settleAll(): Promise<void> {
     for (const node of this.#nodes) {
@@ -258,7 +263,8 @@ class Simulation {
     if (this.#generation > 0) return // an edit may forgive what a bucket cannot hold
     const { nowUs } = this.#world
     for (const limit of this.#limits) {
-      const exact = this.#plan.calm && limit.algorithm === 'fixed_window'
+      const { algorithm, windowUs } = limit
+      const exact = this.#plan.calm && (algorithm === 'fixed_window' || windowUs === LONGER_THAN_RUN_US)
       for (const owner of OWNERS) {
         const charged = limit.lease?.charged ?? limit
         const charge: Charge = { limit: charged, owner, detail: '', min: 1, max: 1, kind: 'enforce' }
@@ -288,7 +294,7 @@ class Simulation {
       },
       { id: 'fixed', algorithm: 'fixed_window', units: pick([20, 300]), windowUs: 2e6 },
       { id: 'sliding', algorithm: 'sliding_window', units: pick([20, 300]), windowUs: 2e6 },
-      { id: 'log', algorithm: 'sliding_window_log', units: pick([20, 100]), windowUs: 3e6 },
+      { id: 'log', algorithm: 'sliding_window_log', units: pick([20, 100]), windowUs: pick([3e6, LONGER_THAN_RUN_US]) },
     ] as const
     const strict = { id: 'strict', fact: 'user', algorithm: 'token_bucket', units: 50, windowUs: 1e6 } as const
     const leased = limits.map((numbers) => ({ ...shared, ...numbers }))
