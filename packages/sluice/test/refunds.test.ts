@@ -1,5 +1,5 @@
-// A refund returns all units of its request to the bucket in Redis, however the request was paid for: from a lease
-// or a part of a split bucket. Token buckets are left out: they discount the age of units.
+// A refund returns all units of its request to the bucket in Redis, however the request was paid for: from a lease,
+// from a part of a split bucket, or before Redis was told. Token buckets are left out: they discount the age of units.
 
 import { Redis } from 'ioredis'
 import { createLimiter, type Decision } from 'sluice'
@@ -28,6 +28,7 @@ const ALGORITHMS = ['sliding_window_log', 'fixed_window', 'sliding_window']
 const PATHS: [string, object][] = [
   ['leased', { consistency: 'leased' }],
   ['leased in parts', { consistency: 'leased', shards: 3 }],
+  ['approximate', { consistency: 'approximate', approximate: { sync_ms: 20, max_unsynced: 100 } }],
 ]
 const CASES = ALGORITHMS.flatMap((algorithm) => PATHS.map(([name, path]) => [algorithm, name, path] as const))
 

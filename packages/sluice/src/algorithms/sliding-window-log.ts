@@ -31,15 +31,20 @@ export const slidingWindowLog: ListAlgorithm<LogState> = {
     else state.entries.push(nowUs, units)
   },
 
+  // A node of an approximate limit tells the store later, all at once: the units are in the entries from `bookedUs` on.
+  // Errs low: they come out of the oldest of these, so what is left counts for longer.
   refund(limit, state, nowUs, units, bookedUs) {
     slidingWindowLog.dropExpired(limit, state, nowUs)
-    for (let index = 0; index < state.entries.length; index += 2) {
-      if (timeAt(state, index) !== bookedUs) continue
-      const left = Math.max(0, unitsAt(state, index) - units)
-      state.used -= unitsAt(state, index) - left
-      if (left === 0) state.entries.splice(index, 2)
-      else state.entries[index + 1] = left
-      return
+    if (bookedUs <= nowUs - limit.windowUs) return
+    const index = liveStart(state, bookedUs - 1)
+    let left = units
+    while (left > 0 && index < state.entries.length) {
+      if (limit.approximate === undefined && timeAt(state, index) !== bookedUs) return
+      const taken = Math.min(left, unitsAt(state, index))
+      left -= taken
+      state.used -= taken
+      if (taken === unitsAt(state, index)) state.entries.splice(index, 2)
+      else state.entries[index + 1] = unitsAt(state, index) - taken
     }
   },
 

@@ -11,6 +11,8 @@ export class Account {
   readonly detail: string
   /** Admitted, and not told yet. */
   unsynced = 0
+  /** Store time as known here when it last told: units booked later are not told yet. */
+  toldUs: number
   /** Set aside for a request that waits for what the store says of others. */
   reserved = 0
   /** Told, and not answered yet. */
@@ -25,7 +27,9 @@ export class Account {
   dueMs = 0
   isQueued = false
 
-  constructor({ limit, owner, detail }: BucketName) {
+  /** `nowUs`: when the first of its units are booked. */
+  constructor({ limit, owner, detail }: BucketName, nowUs: number) {
+    this.toldUs = nowUs - 1
     this.limit = limit
     this.owner = owner
     this.detail = detail
@@ -79,13 +83,13 @@ export class AccountTable {
     return this.#accountsOf(limit)?.get(keyOf(owner, detail))
   }
 
-  findOrAdd(charge: Charge): Account {
+  findOrAdd(charge: Charge, nowUs: number): Account {
     const { limit, owner, detail } = charge
     const accounts = this.#accountsOf(limit) ?? this.#open(limit)
     const key = keyOf(owner, detail)
     let account = accounts.get(key)
     if (account === undefined) {
-      account = new Account(charge)
+      account = new Account(charge, nowUs)
       accounts.set(key, account)
       this.count += 1
     }

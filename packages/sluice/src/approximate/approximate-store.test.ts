@@ -197,6 +197,21 @@ describe('approximate', () => {
     expect([remaining(central, charge), (await node.peek([charge])).grants[0]?.remaining]).toEqual([99, 99])
   })
 
+  // Not token_bucket: its refunds discount what has flowed back meanwhile.
+  test.each(ALGORITHMS.slice(1))('%s: a refund of told units leaves untold units to be told', async (algorithm) => {
+    const { nodes, central, advance } = fleet(1)
+    const [node] = nodes as [Store]
+    const charge = chargeOf({ algorithm, windowUs: 3600e6 })
+    const taken = node.takeSync?.({ charges: [charge] }) as Taken
+    count(node, charge, 3)
+    await advance(1000)
+    count(node, charge, 2)
+    await node.give([{ ...charge, units: 4, bookedUs: taken.nowUs }])
+    expect([node.stats?.().unsynced, remaining(central, charge)]).toEqual([2, 100])
+    await advance(1000)
+    expect([node.stats?.().unsynced, remaining(central, charge)]).toEqual([0, 98])
+  })
+
   test('a reset forgets what was not told', async () => {
     const { nodes, central, advance } = fleet(1)
     const [node] = nodes as [Store]

@@ -73,7 +73,8 @@ class ApproximateStore implements Store {
     if (aside === undefined) return undefined
     const others = aside.granted ? charges.filter((charge) => !isOwn(charge)) : []
     const taken = others.length === 0 ? aside : this.#store.takeSync?.({ ...take, charges: others })
-    if (taken?.granted) for (const [charge, grant] of paired(own, aside)) this.#admitted(charge, grant.units)
+    if (taken?.granted)
+      for (const [charge, grant] of paired(own, aside)) this.#admitted(charge, grant.units, aside.nowUs)
     else if (aside.granted) this.#putBack(own, aside)
     if (taken !== undefined) this.#booked(others, taken)
     return taken && combined(charges, own, aside, taken)
@@ -99,12 +100,13 @@ class ApproximateStore implements Store {
   /** Units that the store does not know of need not go back to it. */
   async give(gives: readonly Give[], opId?: string): Promise<void> {
     const others = gives.flatMap((give): Give[] => {
-      const { limit, units } = give
+      const { limit, units, bookedUs } = give
       if (!limit.local && limit.approximate === undefined) return [give]
       this.#local.give([give])
       const account = this.#table.find(give)
-      const untold = Math.max(0, Math.min(units, account?.unsynced ?? 0))
-      if (account !== undefined) account.unsynced -= untold
+      const told = account === undefined || bookedUs <= account.toldUs
+      const untold = told ? 0 : Math.max(0, Math.min(units, account.unsynced))
+      if (account !== undefined && untold > 0) account.unsynced -= untold
       return limit.local || units === untold ? [] : [{ ...give, units: units - untold }]
     })
     if (others.length > 0) await this.#store.give(others, opId)
@@ -190,7 +192,7 @@ class ApproximateStore implements Store {
       this.#putBack(charges, taken)
       return undefined
     }
-    for (const [charge, { short }] of paired(charges, taken)) if (short === 'now') this.#refused(charge)
+    for (const [charge, { short }] of paired(charges, taken)) if (short === 'now') this.#refused(charge, taken.nowUs)
     return decidedHere(taken)
   }
 
@@ -201,7 +203,7 @@ class ApproximateStore implements Store {
   #reserve(charges: readonly Charge[], aside: Taken): [Account, number][] {
     const spent = paired(charges, aside).filter(([{ limit }, { units }]) => !limit.local && units > 0)
     return spent.map(([charge, { units }]) => {
-      const account = this.#table.findOrAdd(charge)
+      const account = this.#table.findOrAdd(charge, aside.nowUs)
       account.reserved += units
       return [account, units]
     })
@@ -213,8 +215,8 @@ class ApproximateStore implements Store {
     else this.#tidy(account)
   }
 
-  #admitted(charge: Charge, units: number): void {
-    if (!charge.limit.local && units > 0) this.#admit(this.#table.findOrAdd(charge), units)
+  #admitted(charge: Charge, units: number, nowUs: number): void {
+    if (!charge.limit.local && units > 0) this.#admit(this.#table.findOrAdd(charge, nowUs), units)
   }
 
   #admit(account: Account, units: number): void {
@@ -237,9 +239,9 @@ class ApproximateStore implements Store {
     }
   }
 
-  #refused(charge: Charge): void {
+  #refused(charge: Charge, nowUs: number): void {
     if (charge.limit.local || (this.#table.isFull && this.#table.find(charge) === undefined)) return
-    const account = this.#table.findOrAdd(charge)
+    const account = this.#table.findOrAdd(charge, nowUs)
     account.refused = true
     this.#lookLater(account)
   }
@@ -279,6 +281,7 @@ class ApproximateStore implements Store {
     if (!account.hasNews) return
     account.unsynced = 0
     account.sent = units
+    account.toldUs = this.#clock.nowUs()
     account.refused = false
     const sentMs = this.#timers.nowMs()
     const cost = Math.max(1, units)

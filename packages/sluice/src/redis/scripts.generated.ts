@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: 'd37afe3fca7a0cc8904f4b7cdeeb8a75853ccb7f',
+  sha1: '2538db861fbb336cc8510cd37bdec9a333bab8b3',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -25,6 +25,7 @@ export const APPLY: Script = {
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
                       give         key, limit, detail (text), units, booked_us, units that are on lease no more
+                                   (of a log: 1 if the units may be booked later than that, else 0)
                       reset        key, limit, detail (text), 0, 0, 0
   ARGV[2]  now_us, "" for the clock of Redis (tests pass a number)
   returns  integers: now_us, then per request
@@ -697,15 +698,17 @@ local function charge_list(code, list, window_us, units, op_id)
   else list[n + 1], list[n + 2] = now_us, units end
 end
 
-local function refund_list(code, list, units, booked_us, op_id)
+-- \`or_later\`: the units are in the entries from booked_us on, not all in one of that moment.
+local function refund_list(code, list, window_us, units, booked_us, op_id, or_later)
   if code == 6 then return drop_permit(list, op_id) end
-  for i = 4, #list, 2 do
-    if list[i] == booked_us then
-      local taken = min(list[i + 1], units)
-      list[3], list[i + 1] = list[3] - taken, list[i + 1] - taken
-      if list[i + 1] == 0 then table.remove(list, i); table.remove(list, i) end
-      return
-    end
+  if booked_us <= now_us - window_us then return end
+  local i = 4
+  while i <= #list and list[i] < booked_us do i = i + 2 end
+  while i <= #list and units > 0 do
+    if list[i] ~= booked_us and not or_later then return end
+    local taken = min(list[i + 1], units)
+    units, list[3], list[i + 1] = units - taken, list[3] - taken, list[i + 1] - taken
+    if list[i + 1] == 0 then table.remove(list, i); table.remove(list, i) end
   end
 end
 
@@ -1023,7 +1026,7 @@ local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
 local function refund(part, limit, units, booked_us, op_id, settled)
   if limit[2] >= 5 then
-    refund_list(limit[2], lists[part], units, booked_us, op_id)
+    refund_list(limit[2], lists[part], limit[5], units, booked_us, op_id, settled > 0)
   else
     xs[part], ys[part] =
       refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[part], xs[part], ys[part], units,

@@ -110,7 +110,7 @@ export class BatchEncoder {
     this.#numbers.push(verb, this.#text(opId ?? ''), partsOf(request))
     if (request.verb === 'reset') this.#part(request.bucket, 0, 0, 0)
     else if (request.verb === 'give')
-      for (const give of request.gives) this.#part(give, give.units, give.bookedUs, give.settled ?? 0)
+      for (const give of request.gives) this.#part(give, give.units, give.bookedUs, sixthOf(give))
     else for (const charge of request.charges) this.#part(charge, charge.min, charge.max, KINDS[charge.kind])
   }
 
@@ -144,7 +144,7 @@ export class BatchEncoder {
 
   /** Gives do not depend on each other: each is told by itself. */
   #addGive(give: Give): void {
-    const { limit, owner, detail, units, bookedUs, settled = 0 } = give
+    const { limit, owner, detail, units, bookedUs } = give
     if (isPacked(limit) && hasPlainName(give) && units >= 0) {
       this.#numbers.push(
         GIVE_PLAIN,
@@ -152,12 +152,12 @@ export class BatchEncoder {
         this.#set([give], limit),
         units,
         bookedUs,
-        settled,
+        sixthOf(give),
       )
       return
     }
     this.#numbers.push(VERBS.give, 0, 1)
-    this.#part(give, units, bookedUs, settled)
+    this.#part(give, units, bookedUs, sixthOf(give))
   }
 
   json(): string {
@@ -243,6 +243,12 @@ function isPlain({ limit, min, max, kind }: Charge): boolean {
 
 function comesBackTo(give: Give, { limit, owner, detail }: Charge): boolean {
   return give.limit === limit && give.owner === owner && give.detail === detail && give.units >= 0
+}
+
+/** Units that are on lease no more; of a log, whether the units may be booked later than the give says. */
+function sixthOf({ limit, settled = 0 }: Give): number {
+  if (limit.algorithm !== 'sliding_window_log') return settled
+  return limit.approximate === undefined ? 0 : 1
 }
 
 function hasPlainName({ limit, detail }: BucketName): boolean {

@@ -53,6 +53,7 @@ function randomLimit(random: Random, index: number, generation: number, leased: 
     units: random.pick(UNITS),
     windowUs: random.pick(WINDOWS_US),
     detailBounded: index % 2 === 0,
+    ...(algorithm === 'sliding_window_log' && random.next() < 0.5 ? { approximate: {} } : {}),
     ...(bucket && burst !== undefined ? { burst } : {}),
   })
   const holdTicks = leased && algorithm === 'token_bucket' ? Math.ceil(random.pick(HOLDS_US) / limit.tickUs) : 0

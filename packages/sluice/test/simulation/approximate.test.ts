@@ -1,7 +1,7 @@
 // Nodes that admit on their own, on virtual time, in all weathers: as the algorithm counts, never more than the limit
 // and what each node may have admitted without the store's knowing. The seed of a run that breaks it is told.
 
-import { type Charge, compileLimit, type Limit, type LimitNumbers, type Store } from 'sluice'
+import { type Charge, compileLimit, type Give, type Limit, type LimitNumbers, type Store } from 'sluice'
 import { type Random, seededRandom } from 'sluice/testing'
 import { expect, test } from 'vitest'
 import { approximateStore } from '../../src/approximate/approximate-store.ts'
@@ -41,6 +41,7 @@ async function simulate(seed: number, weather: typeof CALM): Promise<Run> {
   const nodes = random.between(1, 6)
   const seconds = random.pick([3, 6])
   const pauseUs = random.pick([3_000, 10_000])
+  const refunded = random.pick([0, 0.1, 0.5])
   let admitted = 0
   for (let count = 0; count < nodes; count += 1) {
     const network = new Network(world, random, weather)
@@ -50,9 +51,14 @@ async function simulate(seed: number, weather: typeof CALM): Promise<Run> {
     const node = approximateStore(leaseStore(guarded, { timers, clock }), { timers, clock })
     const request = () => {
       world.after(random.next() * 2 * pauseUs, () => {
-        void check(node, random, limits, (limit, units, bookedUs) => {
+        void check(node, random, limits, (limit, units, bookedUs, give) => {
           admitted += units
-          oracle.admit(limit, 'alice', units, bookedUs ?? world.nowUs)
+          const admission = oracle.admit(limit, 'alice', units, bookedUs ?? world.nowUs)
+          if (random.next() > refunded) return
+          world.after(random.between(0, 2e6), () => {
+            admission.units = 0
+            void node.give([give])
+          })
         })
         request()
       })
@@ -75,7 +81,7 @@ async function check(
   node: Store,
   random: Random,
   limits: readonly Limit[],
-  admit: (limit: Limit, units: number, bookedUs: number | undefined) => void,
+  admit: (limit: Limit, units: number, bookedUs: number | undefined, give: Give) => void,
 ): Promise<void> {
   const min = random.pick([1, 1, 1, 2, 3])
   const asked = limits.filter(() => random.next() < 0.4)
@@ -84,7 +90,11 @@ async function check(
   const { granted, source, nowUs, grants } = await node.take({ charges })
   expect(granted && source === 'policy').toBe(false)
   const there = (index: number) => source === 'store' && grants[index]?.bookedUs === undefined
-  if (granted) asked.forEach((limit, index) => void admit(limit, min, there(index) ? nowUs : undefined))
+  if (!granted) return
+  charges.forEach((charge, index) => {
+    const bookedUs = grants[index]?.bookedUs ?? nowUs
+    admit(charge.limit, min, there(index) ? nowUs : undefined, { ...charge, units: min, bookedUs })
+  })
 }
 
 function limitsOf({ pick }: Random): Limit[] {

@@ -19,6 +19,7 @@
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
                       give         key, limit, detail (text), units, booked_us, units that are on lease no more
+                                   (of a log: 1 if the units may be booked later than that, else 0)
                       reset        key, limit, detail (text), 0, 0, 0
   ARGV[2]  now_us, "" for the clock of Redis (tests pass a number)
   returns  integers: now_us, then per request

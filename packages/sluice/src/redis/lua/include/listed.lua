@@ -82,15 +82,17 @@ local function charge_list(code, list, window_us, units, op_id)
   else list[n + 1], list[n + 2] = now_us, units end
 end
 
-local function refund_list(code, list, units, booked_us, op_id)
+-- `or_later`: the units are in the entries from booked_us on, not all in one of that moment.
+local function refund_list(code, list, window_us, units, booked_us, op_id, or_later)
   if code == CONCURRENCY then return drop_permit(list, op_id) end
-  for i = 4, #list, 2 do
-    if list[i] == booked_us then
-      local taken = min(list[i + 1], units)
-      list[3], list[i + 1] = list[3] - taken, list[i + 1] - taken
-      if list[i + 1] == 0 then table.remove(list, i); table.remove(list, i) end
-      return
-    end
+  if booked_us <= now_us - window_us then return end
+  local i = 4
+  while i <= #list and list[i] < booked_us do i = i + 2 end
+  while i <= #list and units > 0 do
+    if list[i] ~= booked_us and not or_later then return end
+    local taken = min(list[i + 1], units)
+    units, list[3], list[i + 1] = units - taken, list[3] - taken, list[i + 1] - taken
+    if list[i + 1] == 0 then table.remove(list, i); table.remove(list, i) end
   end
 end
 

@@ -104,7 +104,7 @@ local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
 
 local function refund(part, limit, units, booked_us, op_id, settled)
   if limit[CODE] >= LOG then
-    refund_list(limit[CODE], lists[part], units, booked_us, op_id)
+    refund_list(limit[CODE], lists[part], limit[A], units, booked_us, op_id, settled > 0)
   else
     xs[part], ys[part] =
       refunded(limit[CODE], limit[TICK], limit[A], limit[B], limit[HOLD], ats[part], xs[part], ys[part], units,
