@@ -47,7 +47,7 @@ const RULES = {
   },
   'time comes from a clock that is handed in': {
     applies: ({ path }) => basename(path) !== 'clock.ts',
-    find: eachCode(/\bDate\.now\(/, 'take a Clock, or systemClock'),
+    find: eachCode(/\bDate\.now\(/, 'take a Clock: systemClock for spans of time, wallClock for the time of day'),
   },
   'nothing repeats by itself': {
     find: eachCode(

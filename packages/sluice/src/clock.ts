@@ -1,11 +1,59 @@
 // The only place that reads clocks and sets timers. Everything else is handed them, so tests can move time by hand.
+// Three times are never mixed: that of a store (Redis), which books units; `systemClock`, which never steps, for spans
+// and for buckets in memory; and `wallClock`, the time of day, for people.
 
 export type Clock = {
-  /** Wall time in microseconds since the epoch: windows are aligned to it. */
+  /** Microseconds since the epoch. */
   nowUs(): number
+  /** How far the time of day is ahead of `nowUs`, in steps; absent: not at all. */
+  wallAheadUs?(): number
 }
 
-export const systemClock: Clock = { nowUs: () => Date.now() * 1000 }
+/** The time of day: for people, and for moments that people or other machines name. Steps when it is set. */
+export const wallClock: Clock = { nowUs: () => Date.now() * 1000 }
+
+/** Less than this is the jitter of reading two clocks, or drift that moves no window by much. */
+const STEP_US = 50_000
+
+/**
+ * Counts on evenly from the time of day at which it was first read, whatever becomes of that: for spans of time, and
+ * for buckets in memory.
+ */
+export function steadyClock(wall: Clock, elapsedMs: () => number): Clock {
+  let startUs = Number.NaN // not before it is read: some runtimes have no time while modules are loaded
+  let aheadUs = 0
+  const elapsedUs = () => Math.floor(elapsedMs() * 1000)
+  const nowUs = () => {
+    const us = startUs + elapsedUs()
+    if (us > 0) return us
+    startUs = wall.nowUs() - elapsedUs()
+    return startUs + elapsedUs()
+  }
+  return {
+    nowUs,
+    wallAheadUs() {
+      const us = wall.nowUs() - nowUs()
+      if (Math.abs(us - aheadUs) >= STEP_US) aheadUs = us
+      return aheadUs
+    },
+  }
+}
+
+/** Undefined in browsers. Read once, because the global is a getter; the method is not, so that tests can fake it. */
+const { process: node } = globalThis as { process?: Pick<NodeJS.Process, 'hrtime'> }
+
+/** `hrtime` is the quicker one: with `performance.now` a check in memory takes 6 % longer. */
+const elapsedMs: () => number = node?.hrtime === undefined ? () => performance.now() : () => sumMs(node.hrtime())
+
+function sumMs(time: readonly [number, number]): number {
+  return time[0] * 1000 + time[1] / 1e6
+}
+
+/**
+ * Stands still while the machine is suspended (Linux, macOS): then buckets in memory refill late by as much, which errs
+ * low.
+ */
+export const systemClock: Clock = steadyClock(wallClock, elapsedMs)
 
 /** Time that never steps, and what is to be done later. */
 export type Timers = {

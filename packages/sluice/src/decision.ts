@@ -38,7 +38,10 @@ export type Decision = {
   readonly limit: number | null
   readonly remaining: number | null
   readonly resetAfterMs: number | null
-  /** The same by the store's clock, so that it does not wander from check to check; null if it was not asked. */
+  /**
+   * The same as a time of day: by the clock of Redis, so that it does not vary from check to check, or that of this
+   * machine, if buckets are in memory. null if the store was not asked.
+   */
   readonly resetAtMs: number | null
   /** 0 when allowed; null when waiting will not help. */
   readonly retryAfterMs: number | null
@@ -72,6 +75,8 @@ export function bucketOf(decision: Decision): DecidingBucket | undefined {
 /** What all decisions of one limiter share. */
 export type Decider = {
   newId(): string
+  /** How far the time of day is ahead of the store's. */
+  wallAheadUs(): number
   /**
    * V8 forgets the shape of objects of which a full collection finds none, and all code compiled for it. While one of
    * all that a decision is made of is alive, it does not (docs/decisions/0018).
@@ -125,7 +130,8 @@ export class Decided implements Decision {
   get resetAtMs(): number | null {
     const grant = this.#grant
     const { nowUs } = this.#taken
-    return grant === undefined || nowUs === 0 ? null : wholeMs(nowUs + grant.resetAfterUs)
+    if (grant === undefined || nowUs === 0) return null
+    return wholeMs(nowUs + grant.resetAfterUs + this.#decider.wallAheadUs())
   }
 
   get retryAfterMs(): number | null {

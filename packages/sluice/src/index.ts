@@ -2,7 +2,7 @@
 
 export type { AlgorithmName, Limit, LimitNumbers } from './algorithms/limit.ts'
 export { ALGORITHMS, compileLimit } from './algorithms/limit.ts'
-export { type Clock, systemClock } from './clock.ts'
+export { type Clock, systemClock, wallClock } from './clock.ts'
 export { bucketOf, type DecidingBucket, type Decision, type Outcome } from './decision.ts'
 export { ERRORS, type ErrorCode, type Fault, LimiterError } from './errors.ts'
 export type { HotKey } from './hot-keys/hot-keys.ts'

@@ -2,7 +2,7 @@
 // or a broken store. A check sees one rule set as a whole, and a rule set that is refused changes nothing.
 
 import type { Limit } from './algorithms/limit.ts'
-import { type Clock, systemClock } from './clock.ts'
+import { type Clock, systemClock, wallClock } from './clock.ts'
 import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE } from './decision.ts'
 import { LimiterError, optionInvalid } from './errors.ts'
 import { type HotKey, HotKeys } from './hot-keys/hot-keys.ts'
@@ -120,6 +120,10 @@ class RuleLimiter implements Limiter, Decider {
     return this.#rules.rule(ruleId)
   }
 
+  wallAheadUs(): number {
+    return this.#store.wallAheadUs?.() ?? 0
+  }
+
   newId(): string {
     this.#checks += 1
     return `${this.#idPrefix}${this.#checks.toString(36)}`
@@ -215,7 +219,7 @@ class RuleLimiter implements Limiter, Decider {
   }
 
   #compile(rules: unknown, version: number): Sliced<RuleSet> {
-    const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, clock = systemClock } = this.#options
+    const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, clock = wallClock } = this.#options
     const refusesSpread = this.#store.refusesSpread && ((limit: Limit) => this.#store.refusesSpread?.(limit))
     const options = { layer, ipv6Prefix, stores: this.#store.named ?? [], refusesSpread }
     return RuleSet.of(rules, version, options, clock, this.#rules)

@@ -9,7 +9,7 @@ import { thrownBy } from './limiter-bench.ts'
 const EXPORTS: Record<string, string[]> = {
   sluice: [
     ...['ALGORITHMS', 'ERRORS', 'LimiterError', 'REASONS', 'bucketOf', 'compileLimit', 'createLimiter', 'inSlices'],
-    ...['mapped', 'memoryStore', 'parseRules', 'plainRule', 'systemClock'],
+    ...['mapped', 'memoryStore', 'parseRules', 'plainRule', 'systemClock', 'wallClock'],
   ],
   'sluice/redis': ['redisStore'],
   'sluice/regions': ['regionStore'],

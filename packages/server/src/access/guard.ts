@@ -3,7 +3,7 @@
 
 import { timingSafeEqual } from 'node:crypto'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { type Clock, systemClock } from 'sluice'
+import { type Clock, systemClock, wallClock } from 'sluice'
 import type { Metrics } from '../metrics/metrics.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { type Access, type Role, roleAllows } from './roles.ts'
@@ -43,9 +43,8 @@ const SETTINGS_ADMIN: Caller = { id: 'admin-token', role: 'admin' }
 
 /** Before any route is added. */
 export function guardRoutes(app: FastifyInstance, parts: GuardParts): void {
-  const { clock = systemClock } = parts
-  const throttle = new Throttle(clock)
-  const identify = identifier(parts, clock, throttle)
+  const throttle = new Throttle(parts.clock ?? systemClock)
+  const identify = identifier(parts, parts.clock ?? wallClock, throttle)
   app.decorateRequest('caller')
   app.addHook('onRoute', ({ method, url, config }) => {
     if (config?.access === undefined) throw new Error(`${method} ${url} does not say who may call it: config.access`)

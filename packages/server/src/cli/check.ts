@@ -1,6 +1,6 @@
 // `sluice check`: may this request pass? Asks a node, or the rules of a file.
 
-import { type Limiter, systemClock } from 'sluice'
+import { type Limiter, wallClock } from 'sluice'
 import { type CheckAnswer, createAnswerText, noteRules, withDetail } from '../http/bodies/answer.ts'
 import type { CheckBody } from '../http/bodies/schemas.ts'
 import { subjectOf } from '../http/bodies/subject.ts'
@@ -64,7 +64,7 @@ async function askAll(given: Given, terminal: Terminal, ask: () => Promise<Check
 async function decide(limiter: Limiter, body: CheckBody): Promise<CheckAnswer> {
   const subject = subjectOf(body)
   const decision = await (body.dry_run ? limiter.peek(subject) : limiter.check(subject))
-  const nowUs = systemClock.nowUs()
+  const nowUs = wallClock.nowUs()
   const text = createAnswerText()(decision, nowUs, noteRules(limiter), false)
   return JSON.parse(withDetail(text, decision, nowUs)) as CheckAnswer
 }

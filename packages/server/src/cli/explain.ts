@@ -1,7 +1,7 @@
 // `sluice explain`: what would happen to a request, which rules it meets and why it does not meet the others. Consumes
 // nothing. Asks a node, or the rules of a file.
 
-import { systemClock } from 'sluice'
+import { wallClock } from 'sluice'
 import { EXPLAIN_PATH, type ExplainAnswer, explain } from '../http/routes/explain.ts'
 import { aligned } from '../text/aligned.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
@@ -31,7 +31,7 @@ export const EXPLAIN: Command = defineCommand({
     const answer =
       file === undefined
         ? await new Api(given).post<ExplainAnswer>(EXPLAIN_PATH, body)
-        : await withRuleFile(file, (limiter) => explain(limiter, body, systemClock))
+        : await withRuleFile(file, (limiter) => explain(limiter, body, wallClock))
     terminal.out(given.has('json') ? `${JSON.stringify(answer, null, 2)}\n` : textOf(answer, terminal))
     return EXIT.done
   },

@@ -2,7 +2,7 @@
 // a whole or not at all, and only if nobody else changed anything in between.
 
 import { readFileSync } from 'node:fs'
-import { systemClock } from 'sluice'
+import { wallClock } from 'sluice'
 import { findingText, lintRuleFile } from '../rules/lint.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
@@ -91,7 +91,7 @@ function printPlan(plan: Plan, given: Given, terminal: Terminal): void {
 
 /** Mistakes are told here, with lines, before a node is asked. */
 function fileWrite(path: string): Write {
-  const { mistakes } = lintRuleFile(path, systemClock.nowUs() / 1000)
+  const { mistakes } = lintRuleFile(path, wallClock.nowUs() / 1000)
   if (mistakes.length > 0) {
     const lines = mistakes.map((mistake) => findingText(path, 'error', mistake))
     throw new CommandError(`the rules are wrong\n${lines.join('\n')}`, EXIT.wrong)

@@ -1,6 +1,6 @@
 // `sluice rules lint`: every mistake and every doubt in rule files, each with its line. Needs no server.
 
-import { systemClock } from 'sluice'
+import { wallClock } from 'sluice'
 import { type Findings, findingText, lintRuleFile } from '../rules/lint.ts'
 import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
 import { paintOn } from './paint.ts'
@@ -17,7 +17,7 @@ export const RULES_LINT: Command = defineCommand({
     { does: 'for programs', line: 'sluice rules lint rules.yaml --json' },
   ],
   run: async (given, terminal) => {
-    const nowMs = systemClock.nowUs() / 1000
+    const nowMs = wallClock.nowUs() / 1000
     const files = given.positionals.map((file) => ({ file, ...lintRuleFile(file, nowMs) }))
     if (given.has('json')) terminal.out(`${JSON.stringify(files, null, 2)}\n`)
     else for (const { file, ...findings } of files) print(file, findings, terminal)

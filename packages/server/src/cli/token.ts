@@ -1,6 +1,6 @@
 // `sluice token create`, `list` and `revoke`: who may do what on a node.
 
-import { systemClock } from 'sluice'
+import { wallClock } from 'sluice'
 import { ROLES, type Role } from '../access/roles.ts'
 import { createToken } from '../access/token-table.ts'
 import type { Database } from '../db/database.ts'
@@ -66,7 +66,7 @@ async function createThere(
   seconds: number | undefined,
 ): Promise<MadeToken> {
   await migrate(database)
-  const now = new Date(systemClock.nowUs() / 1000)
+  const now = new Date(wallClock.nowUs() / 1000)
   const expiresAt = seconds === undefined ? null : new Date(now.getTime() + seconds * 1000)
   const made = await createToken(database, { name, role, expiresAt }, 'command', now)
   if (made === undefined) throw new CommandError('there are too many tokens: revoke some first')

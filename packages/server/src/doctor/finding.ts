@@ -1,6 +1,6 @@
 // What the doctor finds: how something is, and for what is not well, what to do about it.
 
-import { type Clock, systemClock } from 'sluice'
+import { type Clock, wallClock } from 'sluice'
 
 export type Health = 'well' | 'doubtful' | 'wrong'
 
@@ -32,7 +32,7 @@ export function wrong(about: string, found: string, fix: string): Finding {
 export async function clockFinding(
   about: string,
   readMs: () => Promise<number>,
-  clock: Clock = systemClock,
+  clock: Clock = wallClock,
 ): Promise<Finding> {
   const beforeMs = clock.nowUs() / 1000
   const theirsMs = await readMs()

@@ -1,6 +1,6 @@
 // Would the rules be accepted?
 
-import { LimiterError, systemClock } from 'sluice'
+import { LimiterError, wallClock } from 'sluice'
 import { migrationsToRun } from '../db/migrate.ts'
 import { openDatabase } from '../db/open-database.ts'
 import { reasonOf } from '../problems/reason.ts'
@@ -38,7 +38,7 @@ async function examineStored(url: string): Promise<Finding> {
 }
 
 function examineFile(path: string): Finding {
-  const { mistakes, warnings, rules } = lintRuleFile(path, systemClock.nowUs() / 1000)
+  const { mistakes, warnings, rules } = lintRuleFile(path, wallClock.nowUs() / 1000)
   const advice = `sluice rules lint ${path} lists them`
   if (mistakes.length > 0) return wrong('rules', `${path}: ${mistakes.length} of its fields are wrong`, advice)
   if (warnings.length > 0) return doubtful('rules', `${path}: ${rules} rules, ${warnings.length} warnings`, advice)

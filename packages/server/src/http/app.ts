@@ -3,7 +3,7 @@
 
 import type { ServerOptions } from 'node:https'
 import { type FastifyInstance, fastify } from 'fastify'
-import { type Clock, systemClock } from 'sluice'
+import { type Clock, wallClock } from 'sluice'
 import { type GuardParts, guardRoutes } from '../access/guard.ts'
 import { Admissions } from '../checks/admissions.ts'
 import type { Check } from '../checks/checking.ts'
@@ -61,7 +61,7 @@ const REQUEST_MS_MAX = 10_000
 const PARAMETER_LENGTH_MAX = 12 * 1024
 
 export async function createApp(parts: AppParts): Promise<FastifyInstance> {
-  const { limiter, metrics, store, records, trail, log, keyHash, clock = systemClock } = parts
+  const { limiter, metrics, store, records, trail, log, keyHash, clock = wallClock } = parts
   const nowMs = () => clock.nowUs() / 1000
   const app = createFastify(parts)
   const admissions = new Admissions(() => {
@@ -70,7 +70,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   const decide = createDecide({ ...parts, ...records, admissions })
   metrics.watchLimiter(limiter)
   metrics.watchRecords(records)
-  guardRoutes(app, { ...parts.access, tokens: records.tokens, metrics, clock })
+  guardRoutes(app, { ...parts.access, tokens: records.tokens, metrics, clock: parts.clock })
   answerUnknown(app)
   parseJsonBodies(app)
   await describeRoutes(app)

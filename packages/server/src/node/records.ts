@@ -3,7 +3,7 @@
 
 import { createHash } from 'node:crypto'
 import { join } from 'node:path'
-import { type Clock, type Limiter, systemClock } from 'sluice'
+import { type Clock, type Limiter, wallClock } from 'sluice'
 import { TokenBook } from '../access/token-book.ts'
 import {
   createFirstToken,
@@ -72,7 +72,7 @@ function withoutDatabase(tokens: TokenBook, killSwitch: KillSwitch): Records {
 
 async function inDatabase(
   database: Database,
-  { log, dataDir, place, violationDays, wantsFirstToken, clock = systemClock }: RecordsParts,
+  { log, dataDir, place, violationDays, wantsFirstToken, clock = wallClock }: RecordsParts,
   tokens: TokenBook,
   killSwitch: KillSwitch,
 ): Promise<Records> {

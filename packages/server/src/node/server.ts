@@ -1,7 +1,7 @@
 // A running service, from its settings: everything is put together here, and taken apart in the opposite order.
 
 import type { FastifyInstance } from 'fastify'
-import { createLimiter, type Limiter, systemClock } from 'sluice'
+import { createLimiter, type Limiter, wallClock } from 'sluice'
 import { type Check, createCheck } from '../checks/checking.ts'
 import { DecisionTrail } from '../checks/decision-trail.ts'
 import { openRegion } from '../counters/open-region.ts'
@@ -68,7 +68,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const lifecycle: Lifecycle = { draining: false }
     const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, keyHash: keyHash(settings.keySecret) }
     const access = { adminToken, checksAreOpen: checksAreOpen(settings) }
-    const trail = new DecisionTrail(systemClock)
+    const trail = new DecisionTrail(wallClock)
     const check = createCheck({ ...shared, ...records, trail })
     const tls = tlsOptions(settings)
     const app = await createApp({ ...shared, check, records, trail, access, tls, clients: settings })

@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto'
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
-import { inSlices, mapped, type Rule, systemClock } from 'sluice'
+import { inSlices, mapped, type Rule, wallClock } from 'sluice'
 
 export type Snapshot = { readonly version: number; readonly rules: unknown; readonly ageMs: number }
 
@@ -45,5 +45,5 @@ export class RuleSnapshot {
 }
 
 function nowMs(): number {
-  return systemClock.nowUs() / 1000
+  return wallClock.nowUs() / 1000
 }

@@ -4,7 +4,7 @@
 
 import { randomInt, randomUUID } from 'node:crypto'
 import { hostname } from 'node:os'
-import { type Clock, systemClock } from 'sluice'
+import { type Clock, wallClock } from 'sluice'
 import type { Log } from '../log.ts'
 import { SIGNATURE_HEADER, signature } from './signature.ts'
 
@@ -32,7 +32,7 @@ export class Webhooks {
   readonly #queues: readonly WebhookQueue[]
 
   constructor(parts: WebhookParts) {
-    this.#clock = parts.clock ?? systemClock
+    this.#clock = parts.clock ?? wallClock
     this.#queues = parts.urls.map((url) => new WebhookQueue(url, parts))
   }
 
@@ -115,7 +115,7 @@ class WebhookQueue {
 
   /** Undefined when it has arrived. */
   async #attempt({ id, type, body }: Event): Promise<string | undefined> {
-    const { secret, clock = systemClock } = this.#parts
+    const { secret, clock = wallClock } = this.#parts
     try {
       const response = await fetch(this.#url, {
         method: 'POST',

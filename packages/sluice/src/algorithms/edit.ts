@@ -2,7 +2,7 @@
 // node that still has the older rules cannot undo it.
 
 import type { Give } from '../store/store.ts'
-import type { ListAlgorithm, PackedState } from './algorithm.ts'
+import type { Algorithm, ListAlgorithm, PackedState } from './algorithm.ts'
 import type { Limit } from './limit.ts'
 import { isBucket, PACKED, type PackedLimit } from './registry.ts'
 
@@ -18,19 +18,22 @@ export type Settled<S> = {
   readonly stale: boolean
 }
 
-/** `written` is the limit under which `state` was stored, `limit` the one of now. */
+/** `written` is the limit under which `state` was stored, `limit` the one of now; each with its algorithm. */
 export function settlePacked(
   written: PackedLimit,
   state: PackedState,
   limit: PackedLimit,
   nowUs: number,
+  from: Algorithm<PackedState> = PACKED[written.algorithm],
+  to: Algorithm<PackedState> = PACKED[limit.algorithm],
 ): Settled<PackedState> {
-  const old = PACKED[written.algorithm]
-  const ahead = old.advance(written, state, nowUs)
-  const live = old.resetUs(written, state, nowUs) > 0
+  const ahead = from.advance(written, state, nowUs)
+  const live = from.resetUs(written, state, nowUs) > 0
   const edited = live && !sameShape(written, limit)
+  const next = live && !edited ? state : vacated(to, limit, nowUs)
+  if (edited) inherit(written, state, from.used(written, state, nowUs), limit, next)
   return {
-    state: edited ? inherit(written, state, limit, nowUs) : live ? state : vacated(limit, nowUs),
+    state: next,
     moved: ahead || edited,
     stale: live && written.generation > limit.generation,
   }
@@ -72,13 +75,11 @@ function sameShape(a: Limit, b: Limit): boolean {
  * buckets the time owed carries over too, and the larger of the two counts: raising a rate does not free a client at
  * once.
  */
-function inherit(from: PackedLimit, state: PackedState, to: PackedLimit, nowUs: number): PackedState {
-  const next = vacated(to, nowUs)
-  const used = PACKED[from.algorithm].used(from, state, nowUs)
+function inherit(from: PackedLimit, state: PackedState, used: number, to: PackedLimit, next: PackedState): void {
   // A window forgets by itself when it ends; a bucket in debt would make its owner wait for as long as the debt is
   // deep.
-  PACKED[to.algorithm].charge(to, next, nowUs, isBucket(to.algorithm) ? Math.min(to.capacity, used) : used)
-  if (!isBucket(from.algorithm) || !isBucket(to.algorithm)) return next
+  PACKED[to.algorithm].charge(to, next, 0, isBucket(to.algorithm) ? Math.min(to.capacity, used) : used)
+  if (!isBucket(from.algorithm) || !isBucket(to.algorithm)) return
 
   const owedUs = Math.ceil(state.x / from.tickParts) * from.tickUs
   const owedTicks = Math.ceil(owedUs / to.tickUs)
@@ -86,11 +87,10 @@ function inherit(from: PackedLimit, state: PackedState, to: PackedLimit, nowUs: 
   const owedParts = owedTicks >= capacityParts / to.tickParts ? capacityParts : owedTicks * to.tickParts
   next.x = Math.max(next.x, owedParts)
   next.y = state.y // what is on lease stays so
-  return next
 }
 
-function vacated(limit: PackedLimit, nowUs: number): PackedState {
-  const state = PACKED[limit.algorithm].fresh()
-  PACKED[limit.algorithm].advance(limit, state, nowUs)
+function vacated(algorithm: Algorithm<PackedState>, limit: PackedLimit, nowUs: number): PackedState {
+  const state = algorithm.fresh()
+  algorithm.advance(limit, state, nowUs)
   return state
 }

@@ -1,7 +1,7 @@
 // The store's time as a node knows it, from what the store last said and a clock that never steps. Once it has been
 // told, it is never ahead of the store's (as long as both run equally fast) and behind by less than a reply takes.
 
-import { type Clock, systemClock, type Timers } from '../clock.ts'
+import { type Clock, type Timers, wallClock } from '../clock.ts'
 
 export class StoreClock implements Clock {
   readonly #timers: Timers
@@ -9,7 +9,7 @@ export class StoreClock implements Clock {
   #atMs: number
   #told = false
 
-  constructor(timers: Timers, initially: Clock = systemClock) {
+  constructor(timers: Timers, initially: Clock = wallClock) {
     this.#timers = timers
     this.#atUs = initially.nowUs()
     this.#atMs = timers.nowMs()

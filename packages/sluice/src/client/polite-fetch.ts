@@ -1,7 +1,7 @@
 // `fetch` for servers that limit: it waits before it is refused, waits as long as it is asked to when it was, and gives
 // up when its time is up. It only ever delays: what comes back is the server's own answer.
 
-import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
+import { type Clock, systemTimers, type Timers, wallClock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import { type Call, callOf, type FetchInput, isIdempotent, isReadAgain, signalOf } from './call.ts'
 import { Pace } from './pace.ts'
@@ -88,7 +88,7 @@ function settingsOf(options: PoliteOptions): Settings {
     mayRepeat: options.mayRepeat ?? isIdempotent,
     onEvent: options.onEvent ?? (() => {}),
     fetch: options.fetch ?? ((input, init) => globalThis.fetch(input, init)),
-    clock: options.clock ?? systemClock,
+    clock: options.clock ?? wallClock,
     timers: options.timers ?? systemTimers,
     random: options.random ?? Math.random,
   }

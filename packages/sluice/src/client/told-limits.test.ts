@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { rateLimit as theirRateLimit } from 'express-rate-limit'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { systemClock } from '../clock.ts'
+import { wallClock } from '../clock.ts'
 import { rateLimit } from '../middleware/express.ts'
 import { readLimits } from './told-limits.ts'
 
@@ -210,7 +210,7 @@ describe('what servers really send is read', () => {
     ['Sluice, three fields', rateLimit({ limit: 5, window: '1d', headers: { style: 'draft-6' } })],
     ['Sluice, legacy', rateLimit({ limit: 5, window: '1d', headers: { style: 'legacy' } })],
   ])('%s', async (_writer, handler) => {
-    const { limits } = readLimits(await headersOf(handler), systemClock.nowUs() / 1000)
+    const { limits } = readLimits(await headersOf(handler), wallClock.nowUs() / 1000)
     expect(limits).toMatchObject([{ unit: 'requests', quota: 5, remaining: 4 }])
     expect(limits[0]?.resetMs).toBeGreaterThan(0)
     expect(limits[0]?.resetMs).toBeLessThanOrEqual(86_401_000)

@@ -1,7 +1,7 @@
 // A Store for `express-rate-limit`: `rateLimit({ windowMs, limit, store: new SluiceStore() })`.
 // An outage is an error to it, so its own `passOnStoreError` decides.
 
-import { systemClock } from '../clock.ts'
+import { wallClock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import { HitCounter, type HitCounterOptions, type Standing } from './hit-counter.ts'
 
@@ -52,5 +52,5 @@ export class SluiceStore {
 
 /** By the clock of this process, which is the one that headers are made with. */
 function clientHits({ hits, resetMs }: Standing): ClientHits {
-  return { totalHits: hits, resetTime: new Date(systemClock.nowUs() / 1000 + resetMs) }
+  return { totalHits: hits, resetTime: new Date(wallClock.nowUs() / 1000 + resetMs) }
 }

@@ -59,9 +59,10 @@ function uncounted(charges: readonly Charge[]): Taken {
   return { granted: !charges.some(isClosed), nowUs: 0, grants, source: 'policy', replayed: false }
 }
 
-function answer(charges: readonly Charge[], counted: readonly Charge[], { granted, nowUs, grants }: Taken): Taken {
+/** `nowUs` is 0, as no store was asked: the time of local buckets is not that of the store. */
+function answer(charges: readonly Charge[], counted: readonly Charge[], { granted, grants }: Taken): Taken {
   const all = charges.map((charge) => unbooked(grants[counted.indexOf(charge)] ?? open(charge)))
-  return { granted, nowUs, grants: all, source: 'local', replayed: false }
+  return { granted, nowUs: 0, grants: all, source: 'local', replayed: false }
 }
 
 /** Units on lease can only be had of the store. */

@@ -1,7 +1,7 @@
 // The core of every middleware: request → subject → check → verdict. An adapter only translates its framework's request
 // into an HttpRequest and the verdict into its framework's response.
 
-import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
+import { type Clock, systemTimers, type Timers, wallClock } from '../clock.ts'
 import type { Decision } from '../decision.ts'
 import type { Limiter } from '../limiter.ts'
 import type { Subject } from '../subject.ts'
@@ -78,7 +78,7 @@ export function verdictOf(
   options: JudgeOptions,
   accept: string | undefined,
 ): Verdict {
-  const { headers: headerOptions, clock = systemClock } = options
+  const { headers: headerOptions, clock = wallClock } = options
   if (decision.allowed) {
     const headers = rateLimitHeaders(decision, clock.nowUs(), headerOptions, null)
     const settles = options.refunds !== undefined || holdsPermit(decision)

@@ -3,7 +3,7 @@
 // set aside goes back if it refuses. The bounds are in algorithms/lease-terms.ts.
 
 import { SoleTaken } from '../algorithms/grant.ts'
-import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
+import { type Clock, systemTimers, type Timers, wallClock } from '../clock.ts'
 import { andThen, type Maybe, promised } from '../maybe.ts'
 import { giveQuietly } from '../store/give-quietly.ts'
 import {
@@ -60,7 +60,7 @@ class LeaseStore implements LeasingStore {
   #aheadMs = Number.NEGATIVE_INFINITY
   readonly #counts = { leased: 0, asked: 0, refused_by_lease: 0, returned: 0 }
 
-  constructor(store: Store, { leasesMax = LEASES_MAX, clock = systemClock, timers = systemTimers }: LeaseOptions) {
+  constructor(store: Store, { leasesMax = LEASES_MAX, clock = wallClock, timers = systemTimers }: LeaseOptions) {
     this.#store = store
     this.#clock = clock
     this.#table = new LeaseTable(leasesMax)

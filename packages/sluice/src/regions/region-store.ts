@@ -10,7 +10,7 @@
 import { sumOf } from '../algorithms/grant.ts'
 import type { Limit } from '../algorithms/limit.ts'
 import { StoreClock } from '../approximate/store-clock.ts'
-import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
+import { type Clock, systemTimers, type Timers, wallClock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import { type LeasingStore, leaseStore } from '../lease/lease-store.ts'
 import { isPromised, promised } from '../maybe.ts'
@@ -95,7 +95,7 @@ class PooledRegion implements RegionStore {
   readonly #counts = { region_home_units: 0, region_borrowed_units: 0, region_asked: 0 }
 
   constructor(options: RegionOptions) {
-    const { name, shares, nextShares, regional, global, clock = systemClock, timers } = options
+    const { name, shares, nextShares, regional, global, clock = wallClock, timers } = options
     this.name = name
     this.shares = shares
     this.nextShares = nextShares

@@ -3,12 +3,13 @@
 
 import type { Algorithm, PackedState } from '../algorithms/algorithm.ts'
 import type { PackedLimit } from '../algorithms/registry.ts'
-import { PACKED } from '../algorithms/registry.ts'
+import { isBucket, PACKED } from '../algorithms/registry.ts'
 import { type HashSeed, KeyHash, randomSeed } from './half-sip-hash.ts'
+import { onWindowTime, WindowTime } from './window-time.ts'
 
 export type LimitPage = {
   readonly limit: PackedLimit
-  readonly algorithm: Algorithm<PackedState>
+  algorithm: Algorithm<PackedState>
   readonly index: number
   /** Hash of everything that names a bucket of this limit but its owner and detail. */
   readonly seed: HashSeed
@@ -24,6 +25,10 @@ export class LimitBook {
   readonly #byLimit = new WeakMap<PackedLimit, LimitPage>()
   readonly #byPrint = new Map<string, LimitPage>()
   readonly #seed = randomSeed()
+  /** By length of the window. */
+  readonly #times = new Map<number, WindowTime>()
+  #aheadUs = 0
+  #isBehind = false
   #last: LimitPage | undefined
 
   pageOf(limit: PackedLimit): LimitPage {
@@ -42,6 +47,22 @@ export class LimitBook {
     return this.#pages[index] as LimitPage // only indexes of pages with buckets are stored, and those are kept
   }
 
+  /** Windows are to follow the time of day, which is so far ahead of the store's. Does nothing until that changes. */
+  follow(aheadUs: number, nowUs: number): void {
+    if (aheadUs === this.#aheadUs && !this.#isBehind) return
+    this.#aheadUs = aheadUs
+    this.#isBehind = false
+    for (const time of this.#times.values()) if (!time.follow(aheadUs, nowUs)) this.#isBehind = true
+    for (const page of this.#pages) page.algorithm = this.#algorithmOf(page.limit)
+  }
+
+  #algorithmOf({ algorithm, windowUs }: PackedLimit): Algorithm<PackedState> {
+    if (isBucket(algorithm)) return PACKED[algorithm]
+    const time = this.#times.get(windowUs) ?? new WindowTime(windowUs, this.#aheadUs)
+    this.#times.set(windowUs, time)
+    return time.isShifted ? onWindowTime(PACKED[algorithm], time) : PACKED[algorithm]
+  }
+
   /** Rules that are read again make new Limit objects of the same numbers: these share a page. */
   #open(limit: PackedLimit): LimitPage {
     const print = JSON.stringify(limit)
@@ -50,7 +71,7 @@ export class LimitBook {
     const index = this.#freeIndex()
     const page = {
       limit,
-      algorithm: PACKED[limit.algorithm],
+      algorithm: this.#algorithmOf(limit),
       index,
       seed: new KeyHash().seedBehind(this.#seed, `${limit.id}\n${limit.fact}`),
       twoCounts: limit.algorithm === 'sliding_window',

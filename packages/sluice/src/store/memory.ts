@@ -24,6 +24,7 @@ export type MemoryStoreOptions = {
   readonly maxKeys?: number
   /** How many nodes share the limits of rules with `consistency: local`: this one counts against its part. */
   readonly nodes?: number
+  /** Time of all buckets: must not step. */
   readonly clock?: Clock
 }
 
@@ -32,6 +33,8 @@ const LISTS_MAX = 100_000
 const OVERFLOW_BUCKETS = 4096
 /** A segment of the table is looked over for vacant buckets once in so many calls. */
 const CALLS_PER_SWEEP = 16_384
+/** Windows follow the time of day, if it was set, after so long. */
+const FOLLOW_US = 1_000_000
 /** The two counts of a sliding window share one number: y × 2^26 + x (SLIDING_UNITS_MAX keeps both below 2^26). */
 const COUNT_SIZE = 2 ** 26
 
@@ -73,6 +76,8 @@ class MemoryStore implements SyncStore {
   #nowUs = 0
   #calls = 0
   #overflowed = 0
+  /** When windows next follow the time of day. */
+  #followUs = 0
 
   constructor(maxKeys: number, clock: Clock) {
     this.#maxKeys = maxKeys
@@ -141,11 +146,19 @@ class MemoryStore implements SyncStore {
     return { keys: this.#table.count + this.#lists.count, overflowed: this.#overflowed + this.#lists.overflowed }
   }
 
+  wallAheadUs(): number {
+    return this.#clock.wallAheadUs?.() ?? 0
+  }
+
   async close(): Promise<void> {}
 
   #now(): number {
     const nowUs = this.#clock.nowUs()
     this.#nowUs = nowUs
+    if (nowUs >= this.#followUs) {
+      this.#followUs = nowUs + FOLLOW_US
+      this.#book.follow(this.wallAheadUs(), nowUs)
+    }
     this.#calls += 1
     if (this.#calls % CALLS_PER_SWEEP === 0) this.#table.sweepNext(nowUs)
     return nowUs
@@ -229,7 +242,7 @@ class MemoryStore implements SyncStore {
     const writer = found ? this.#writer() : page
     const stored = freshPacked()
     unpack(stored, this.#table.first, this.#table.second, writer.twoCounts)
-    const settled = settlePacked(writer.limit, stored, limit, nowUs)
+    const settled = settlePacked(writer.limit, stored, limit, nowUs, writer.algorithm, page.algorithm)
     const write = () => {
       this.#hash.high = high
       this.#hash.low = low

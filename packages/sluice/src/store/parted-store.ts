@@ -29,6 +29,7 @@ export function partedStore(store: SyncStore, nodes: number): SyncStore {
     give: (gives, opId) => store.give(gives.map(part), opId),
     reset: (bucket) => store.reset(part(bucket)),
     stats: () => store.stats(),
+    wallAheadUs: () => store.wallAheadUs?.() ?? 0,
     close: () => store.close(),
   }
 }

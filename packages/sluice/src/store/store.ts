@@ -143,6 +143,8 @@ export interface Store {
   reset(bucket: BucketName): void | Promise<void>
   /** Where limits can be shared between regions: why this one cannot be, or undefined. */
   refusesSpread?(limit: Limit): string | undefined
+  /** How far the time of day is ahead of `nowUs` of its answers; absent: not at all. */
+  wallAheadUs?(): number
   /** Numbers for metrics: gauges and totals by name. */
   stats?(): Readonly<Record<string, number>>
   close(): Promise<void>

@@ -4,7 +4,7 @@
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { Redis } from 'ioredis'
-import { type Charge, compileLimit, type Limit, type Store, systemClock } from 'sluice'
+import { type Charge, compileLimit, type Limit, type Store, wallClock } from 'sluice'
 import { redisStore } from 'sluice/redis'
 import { type RedisProcess, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
@@ -77,7 +77,7 @@ async function run(limit: Limit, oracle: Oracle): Promise<{ requests: number; un
     const { granted, source, nowUs } = await store.take({ charges: [charge] })
     waiting -= 1
     expect(source === 'policy').toBe(false)
-    if (granted) oracle.admit(limit, 'alice', 1, source === 'store' ? nowUs : systemClock.nowUs())
+    if (granted) oracle.admit(limit, 'alice', 1, source === 'store' ? nowUs : wallClock.nowUs())
   }
   const turn = () => {
     for (let checks = 0; checks < CHECKS_PER_TURN; checks += 1) void check()

@@ -4,7 +4,7 @@
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { Redis } from 'ioredis'
-import { compileLimit, type LimitNumbers, memoryStore, systemClock } from 'sluice'
+import { compileLimit, type LimitNumbers, memoryStore, wallClock } from 'sluice'
 import { redisStore } from 'sluice/redis'
 import { seededRandom } from 'sluice/testing'
 import { expect, onTestFinished, test } from 'vitest'
@@ -91,11 +91,11 @@ async function startFleet(limits: readonly LimitNumbers[]): Promise<LeasedFleet>
 
 /** Whole windows in which more is asked for than there is. One before them drains the buckets, and does not count. */
 async function underLoad(fleet: LeasedFleet, limits: readonly LimitNumbers[], load: Load): Promise<Span> {
-  const fromUs = (Math.ceil(systemClock.nowUs() / WINDOW_US) + 1) * WINDOW_US
+  const fromUs = (Math.ceil(wallClock.nowUs() / WINDOW_US) + 1) * WINDOW_US
   let endUs = fromUs
   for (const nodes of LOADS[load]) {
     endUs += WINDOWS * WINDOW_US
-    const ms = (endUs - systemClock.nowUs()) / 1000
+    const ms = (endUs - wallClock.nowUs()) / 1000
     await Promise.all(nodes.map((share, index) => fleet.load(index, limits.map(pressed(share)), ms)))
   }
   return { fromUs, endUs }

@@ -1,7 +1,7 @@
 // The way of a check through the service: body → subject → decision → text. Synchronous whenever the store is, so that
 // a check in memory costs no promise.
 
-import { type Clock, type Decision, type Limiter, type Subject, systemClock } from 'sluice'
+import { type Clock, type Decision, type Limiter, type Subject, wallClock } from 'sluice'
 import { holdsPermit } from 'sluice/http'
 import type { Admissions } from '../../checks/admissions.ts'
 import type { Check } from '../../checks/checking.ts'
@@ -21,7 +21,7 @@ export type DeciderParts = {
 export type Decide = (body: CheckBody) => string | Promise<string>
 
 export function createDecide(parts: DeciderParts): Decide {
-  const { limiter, check, clock = systemClock } = parts
+  const { limiter, check, clock = wallClock } = parts
   const record = createRecord(parts)
   const notes = notesOf(limiter)
   const answerText = createAnswerText()

@@ -3,7 +3,7 @@
 // that its client may have slipped in never decides.
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { type Clock, type Decision, type Fault, type Limiter, systemClock } from 'sluice'
+import { type Clock, type Decision, type Fault, type Limiter, wallClock } from 'sluice'
 import { type Cidr, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
 import type { Check } from '../../checks/checking.ts'
 import { leakyDelay } from '../../checks/leaky-delay.ts'
@@ -61,7 +61,7 @@ const SCHEMA = {
 }
 
 export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promise<void> {
-  const { limiter, check, clients, log, clock = systemClock } = parts
+  const { limiter, check, clients, log, clock = wallClock } = parts
   const { trustedProxies: trusted, proxyHeader } = clients
   const readSubject = createReadSubject(limiter, createIdentify(clients), { trusted, header: proxyHeader })
   let warned = false

@@ -2,7 +2,7 @@
 // the database, once for all nodes.
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { type Clock, type Rule, systemClock } from 'sluice'
+import { type Clock, type Rule, wallClock } from 'sluice'
 import { invalidRequest, ProblemError, problem } from '../../problems/problem.ts'
 import type { PlainRule } from '../../rules/changes.ts'
 import type { Edited } from '../../rules/rule-store.ts'
@@ -61,7 +61,7 @@ export function rulesRoutes(app: FastifyInstance, parts: RulesRouteParts): void 
   deleteRoute(app, parts)
 }
 
-function readRoutes(app: FastifyInstance, { limiter, clock = systemClock }: RulesRouteParts): void {
+function readRoutes(app: FastifyInstance, { limiter, clock = wallClock }: RulesRouteParts): void {
   const config = { access: 'viewer' } as const
   const list = {
     operationId: 'listRules',
