@@ -59,6 +59,16 @@ describe('with the clock of the system', () => {
     expect(Math.abs(Number(headers?.['X-RateLimit-Reset']) * 1000 - expectedMs)).toBeLessThan(10_000)
   })
 
+  test('fake timers of a test framework refill buckets in memory', () => {
+    const limiter = limiterOf('token_bucket')
+    vi.useFakeTimers()
+    const before = [admitted(limiter), admitted(limiter)]
+    vi.advanceTimersByTime(60_000)
+    const after = admitted(limiter)
+    vi.useRealTimers()
+    expect([before, after]).toEqual([[5, 0], 5])
+  })
+
   test('a rule ends when the time of day says so', () => {
     const ends = new Date(wallClock.nowUs() / 1000 + HOUR_MS / 2).toISOString()
     const limiter = createLimiter({ rules: [{ rule_id: 'r', limit: 1, window_seconds: 60, expires_at: ends }] })
