@@ -10,7 +10,7 @@ import { rateLimit } from 'sluice/express'
 import { parseDictionary, parseList } from 'structured-headers'
 import { describe, expect, test } from 'vitest'
 import { readLimits } from '../../src/client/told-limits.ts'
-import { systemClock } from '../../src/clock.ts'
+import { wallClock } from '../../src/clock.ts'
 import type { HeaderStyle } from '../../src/http/headers.ts'
 
 const OTHERS = ['draft-6', 'draft-7', 'draft-8', false] as const
@@ -52,7 +52,7 @@ function toldBy(headers: Headers) {
     if (field !== null)
       expect(() => (field.includes('limit=') ? parseDictionary(field) : parseList(field))).not.toThrow()
   }
-  const { limits } = readLimits(headers, systemClock.nowUs() / 1000)
+  const { limits } = readLimits(headers, wallClock.nowUs() / 1000)
   return limits.map(({ quota, remaining, windowMs }) => ({ quota, remaining, windowMs }))
 }
 
