@@ -1,14 +1,15 @@
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { DatabaseUnavailable } from '../src/db/database.ts'
 import { lockFolder } from '../src/db/folder-lock.ts'
 import { migrate } from '../src/db/migrate.ts'
-import { openDatabase } from '../src/db/open-database.ts'
-import { describeDatabases, temporaryFolder, usePostgres } from './databases.ts'
+import { DATABASE_FOLDER, openDatabase } from '../src/db/open-database.ts'
+import { describeDatabases, emptyDataDir, temporaryFolder, usePostgres } from './databases.ts'
 
 describeDatabases('the database', ({ open, empty }) => {
   test('hands over whole numbers, times, addresses and JSON as one expects', async () => {
@@ -159,6 +160,35 @@ describe('PostgreSQL', () => {
     await vi.waitFor(() => expect(woken).toBe(before + 2), { timeout: 10_000 })
     await database.close()
   })
+})
+
+describe('the embedded database', () => {
+  test('makes checkpoints while it runs, or its WAL would grow without end', async () => {
+    const dataDir = await emptyDataDir()
+    const thread = fileURLToPath(new URL('../threads/embedded-database.mjs', import.meta.url))
+    const workerData = { folder: join(dataDir, DATABASE_FOLDER), checkpointMs: 20, checkpointBytes: 100_000 }
+    const worker = new Worker(thread, { workerData })
+    onTestFinished(async () => void (await worker.terminate()))
+    const ask = async (sql: string) => {
+      worker.postMessage({ id: 1, sql })
+      const [{ rows }] = (await once(worker, 'message')) as [{ rows: { redo: string }[] }]
+      return rows[0]?.redo
+    }
+    const lastCheckpoint = () => ask('SELECT redo_lsn::text AS redo FROM pg_control_checkpoint()')
+    const before = await lastCheckpoint()
+    await ask('CREATE TABLE t AS SELECT repeat(md5(n::text), 10) FROM generate_series(1, 1000) n')
+    await vi.waitFor(async () => expect(await lastCheckpoint()).not.toBe(before), 30_000)
+  })
+
+  test('is created whole: a start that was killed meanwhile leaves nothing that a later one would use', async () => {
+    const dataDir = temporaryFolder()
+    mkdirSync(join(dataDir, `${DATABASE_FOLDER}.new-1`))
+    writeFileSync(join(dataDir, `${DATABASE_FOLDER}.new-1`, 'PG_VERSION'), '18')
+    const database = await openDatabase({ database: undefined, dataDir })
+    onTestFinished(() => database.close())
+    expect(await database.query('SELECT 1 AS one')).toEqual([{ one: 1 }])
+    expect(readdirSync(dataDir).sort()).toEqual([DATABASE_FOLDER, 'lock'])
+  }, 120_000)
 })
 
 describe('the data folder', () => {

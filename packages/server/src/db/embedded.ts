@@ -1,21 +1,32 @@
 // PostgreSQL inside this process (PGlite), in a thread of its own and in a folder that no other process uses. It has
-// one connection: whoever asks waits for the transaction under way.
+// one connection: whoever asks waits for the transaction under way. A commit that was answered is on the disk.
 
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { Turns } from '../turns.ts'
+import { createDatabase } from './create-database.ts'
 import { type Database, DatabaseUnavailable, NOT_NOW, type Queries, type Row } from './database.ts'
-import { lockFolder } from './folder-lock.ts'
+import { type FolderLock, lockFolder } from './folder-lock.ts'
 
 const THREAD = fileURLToPath(new URL('../../threads/embedded-database.mjs', import.meta.url))
 
-/** Throws when another process uses the folder. Answers as soon as it has started: a second, three the first time. */
-export function openEmbedded(dataDir: string, folder: string): Database {
+/** Throws when another process uses the folder. Creates the database in an empty one, which takes some seconds. */
+export async function openEmbedded(dataDir: string, folder: string): Promise<Database> {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 })
   const lock = lockFolder(dataDir)
-  const thread = new DatabaseThread(join(dataDir, folder))
+  try {
+    await createDatabase(join(dataDir, folder))
+  } catch (error) {
+    lock.release()
+    throw error
+  }
+  return openThread(new DatabaseThread(join(dataDir, folder)), lock)
+}
+
+/** Queries to the thread, one transaction after the other. */
+function openThread(thread: DatabaseThread, lock: FolderLock): Database {
   const turns = new Turns()
   const channels = new Map<string, Set<() => void>>()
   thread.onNotify = (channel) => {
@@ -67,6 +78,8 @@ type Answer = {
   readonly rows?: Row[]
   readonly error?: { readonly message: string; readonly code?: string }
   readonly notified?: string
+  /** The thread ends for this reason. */
+  readonly failed?: string
 }
 
 class DatabaseThread implements Queries {
@@ -104,8 +117,9 @@ class DatabaseThread implements Queries {
     await this.#worker.terminate()
   }
 
-  #answered({ id, rows = [], error, notified }: Answer): void {
+  #answered({ id, rows = [], error, notified, failed }: Answer): void {
     if (notified !== undefined) this.onNotify(notified)
+    if (failed !== undefined) this.#end(failed)
     const question = this.#open.get(id ?? 0)
     if (question === undefined) return
     this.#open.delete(id ?? 0)
