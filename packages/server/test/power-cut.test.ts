@@ -55,7 +55,7 @@ async function ended(node: Running, signal: NodeJS.Signals): Promise<void> {
 }
 
 describe.runIf(process.platform === 'linux')('the embedded database', { timeout: 180_000 }, () => {
-  test('keeps an acknowledged change through a power cut: while it runs, after it stopped, after a recovery', async () => {
+  test('keeps an acknowledged change through a power cut, while it runs and after it has stopped', async () => {
     const first = machine()
     const node = await startOn(first)
     expect((await addRule(node, 'first')).status).toBe(201)

@@ -77,6 +77,7 @@ export type AccessOptions = Partial<AppParts['access']> & {
   /** For copies of what is in the database. */
   readonly dataDir?: string
   readonly clients?: Partial<ClientSettings>
+  readonly keeps?: Partial<Pick<Settings, 'violationsRetentionMs' | 'violationsKeys' | 'keySecret'>>
 }
 
 /** The HTTP face alone, with rules handed over, a clock that stands still and any store. */
@@ -105,7 +106,14 @@ type RulesServed = {
 }
 
 async function serveRules({ rules, source, ruleStore, makeStore, access: options }: RulesServed): Promise<App> {
-  const { tokens, database, clients, dataDir = database === undefined ? '' : temporaryFolder(), ...access } = options
+  const {
+    tokens,
+    database,
+    clients,
+    keeps,
+    dataDir = database === undefined ? '' : temporaryFolder(),
+    ...access
+  } = options
   const { log, logged } = captureLog()
   const clock = fakeClock()
   const metrics = new Metrics()
@@ -122,8 +130,8 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   }
   const live = new LiveRules({ source, snapshot: undefined, limiter, metrics, log })
   await live.start()
-  const kept = { dataDir, place: 'the database of a test', violationDays: 30, wantsFirstToken: true }
-  const records = await openRecords(database, { limiter, log, clock, ...kept })
+  const kept = { ...defaults(), ...keeps, dataDir, place: 'the database of a test', wantsFirstToken: true }
+  const records = await openRecords(database, { ...kept, limiter, log, clock })
   if (tokens !== undefined) records.tokens.replace(tokens)
   const trail = new DecisionTrail(clock)
   const shared = { limiter, metrics, log, keyHash: keyHash('a secret of tests'), trail }

@@ -58,7 +58,8 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   keySecret: ['0123456789abcdef', '0123456789abcdef'],
   adminToken: ['0123456789abcdef', '0123456789abcdef'],
   checks: ['token', 'token'],
-  violationDays: ['7', 7],
+  violationsRetentionMs: ['12h', 43_200_000],
+  violationsKeys: ['hmac', 'hmac', ['--key-secret', '0123456789abcdef']],
   webhooks: [
     'https://a.example/x, http://127.0.0.1:9/y',
     ['https://a.example/x', 'http://127.0.0.1:9/y'],
@@ -187,6 +188,15 @@ describe('settings', () => {
     ],
     [['--global-redis', 'redis://:secret@g'], '--global-redis: remove it, or give --region: it needs that'],
     [IN_EU.slice(0, 3), '--region: remove it, or give --global-redis: it needs that (got "eu")'],
+    ...['7', '-1d', '1.5h', '3651d', '10s', ''].map((text): [string[], string] => [
+      ['--violations-retention', text],
+      `--violations-retention: ${SETTINGS.violationsRetentionMs.fix} (got "${text}")`,
+    ]),
+    [
+      ['--violations-keys', 'hmac'],
+      '--violations-keys: give --key-secret, the same on every node: ' +
+        'hashes of a random secret cannot be found after a restart (got "hmac")',
+    ],
     [['--whatever'], '--whatever: unknown flag; --help lists all flags'],
     [['-x'], '-x: unknown flag; --help lists all flags'],
   ])('%j: %s', (args, fault) => expect(faultsOf(args)).toEqual([fault]))

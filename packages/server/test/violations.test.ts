@@ -3,6 +3,7 @@ import { expect, test, vi } from 'vitest'
 import type { Database } from '../src/db/database.ts'
 import { migrate } from '../src/db/migrate.ts'
 import { VIOLATIONS_PATH } from '../src/http/routes/violations.ts'
+import { keyHash } from '../src/log.ts'
 import { describeDatabases } from './databases.ts'
 import { ADMIN_TOKEN, type App, CHECK, serveApp } from './service.ts'
 
@@ -126,6 +127,85 @@ describeDatabases('violations', ({ open }) => {
     expect((await find(app, { since: '0000-01-01' })).violations).toHaveLength(3)
     expect((await find(app, { since: '9999-12-31' })).violations).toHaveLength(0)
     expect((await find(app, { after: '9999999999999999-9999999999999999' })).violations).toHaveLength(3)
+  })
+
+  const HMAC = { violationsKeys: 'hmac', keySecret: 'a secret of tests' } as const
+
+  test('with hashed keys no key is in the database in clear, and those who know a key find it', async () => {
+    const database = await open()
+    await migrate(database)
+    const scopes = ['per_user', 'per_ip', ['user', 'ip'], 'global']
+    const rules = scopes.map((scope, index) => ({ ...ONE, rule_id: `r${index}`, scope, endpoint_pattern: `/${index}` }))
+    const app = await serveApp(rules, undefined, { database, keeps: HMAC })
+    const twice = async (client_id: string, ip_address: string, endpoint: string) => {
+      for (const _ of ['admitted', 'refused']) await app.check({ client_id, ip_address, endpoint })
+    }
+    for (const index of scopes.keys()) await twice('alice', '2001:DB8::7', `/${index}`)
+    await twice('bob', '192.0.2.1', '/0')
+    await written(app, scopes.length + 1)
+    const rows = await database.query('SELECT v::text AS row FROM violations v')
+    expect(JSON.stringify(rows)).not.toMatch(/alice|bob|192\.0\.2|2001|db8/i)
+
+    const hash = keyHash(HMAC.keySecret)
+    const [user_id, ip_address] = [hash('user', 'alice'), hash('ip', '2001:db8::7')].map((digits) => `hmac:${digits}`)
+    for (const query of [{ user_id: 'alice' }, { ip_address: '2001:db8:0::7' }, { user_id: user_id ?? '' }]) {
+      const { violations } = await find(app, query)
+      expect(violations).toHaveLength(scopes.length)
+      for (const violation of violations) expect(violation).toMatchObject({ user_id, ip_address })
+    }
+    const [ofUser] = (await find(app, { rule_id: 'r0', user_id: 'alice' })).violations
+    expect(ofUser).toMatchObject({ bucket_key: `r0:default:user:${user_id}` })
+    const [ofAll] = (await find(app, { rule_id: 'r3' })).violations
+    expect(ofAll).toMatchObject({ bucket_key: 'r3:default::' })
+  })
+
+  test('while some nodes write hashes and others keys, every node finds both', async () => {
+    const { app: inClear, database } = await serve()
+    const hashed = await serveApp([{ ...BAN, rule_id: 'other' }], undefined, { database, keeps: HMAC })
+    await inClear.check({ client_id: 'alice', ip_address: '192.0.2.1', endpoint: '/ban' })
+    await hashed.check({ client_id: 'alice', ip_address: '192.0.2.1' })
+    await Promise.all([written(inClear, 1), written(hashed, 1)])
+    const keySecret = HMAC.keySecret
+    const both = [hashed, await serveApp([ONE], undefined, { database, keeps: { keySecret } })]
+    for (const node of both) {
+      for (const query of [{ user_id: 'alice' }, { ip_address: '192.0.2.1' }]) {
+        expect((await find(node, query)).violations).toHaveLength(2)
+      }
+    }
+    expect((await find(inClear, { user_id: 'alice' })).violations, 'without the secret').toHaveLength(1)
+  })
+
+  test('a shorter retention applies to what was written before, at once to readers', async () => {
+    const { app, database } = await filled() // 0, 1 and 2 s after the start of every clock
+    const keeps = { violationsRetentionMs: 60_000 }
+    const later = await serveApp([ONE], undefined, { database, keeps })
+    expect((await find(later)).violations).toHaveLength(3)
+    later.clock.advanceUs(61_500_000)
+    expect((await find(app)).violations).toHaveLength(3)
+    expect((await find(later, { since: '2001-01-01' })).violations).toHaveLength(1)
+    await vi.waitFor(async () => expect(await count(database)).toBe(1), PATIENTLY)
+  })
+
+  test('a retention of 0 deletes everything and writes nothing', async () => {
+    const { database } = await filled()
+    const keeps = { violationsRetentionMs: 0 }
+    const app = await serveApp([BAN], undefined, { database, keeps })
+    expect(await app.check({ client_id: 'alice', ip_address: '192.0.2.1' })).toMatchObject({ allowed: false })
+    expect(app.records.violations).toBeUndefined()
+    app.clock.advanceUs(10_000_000)
+    await vi.waitFor(async () => expect(await count(database)).toBe(0), PATIENTLY)
+    expect((await find(app)).violations).toEqual([])
+  })
+
+  test('several nodes delete at once, in batches, and only what is old', async () => {
+    const { app, database } = await filled()
+    await database.query(
+      `INSERT INTO violations (bucket_key, requested_at, tokens_at_time) SELECT 'old', '2001-01-01', 0
+       FROM generate_series(1, 12000)`,
+    )
+    const nodes = [await serveApp([ONE], undefined, { database }), await serveApp([ONE], undefined, { database })]
+    await vi.waitFor(async () => expect(await count(database)).toBe(3), PATIENTLY)
+    for (const { logged } of [app, ...nodes]) expect(JSON.stringify(logged)).not.toContain('could not be deleted')
   })
 
   test('old ones are deleted', async () => {

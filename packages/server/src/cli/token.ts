@@ -7,6 +7,7 @@ import type { Database } from '../db/database.ts'
 import { migrate } from '../db/migrate.ts'
 import { type PlainToken, plainToken, TOKENS_PATH, TTL_SECONDS } from '../http/routes/tokens.ts'
 import { aligned } from '../text/aligned.ts'
+import { durationSeconds } from '../text/duration.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import { type Command, CommandError, defineCommand, EXIT, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
@@ -16,7 +17,6 @@ type MadeToken = PlainToken & { readonly token: string }
 
 /** As the API takes it. */
 const NAME = /^\P{Cc}{1,100}$/u
-const SECONDS_PER = { m: 60, h: 3600, d: 86_400 } as const
 
 export const TOKEN_CREATE: Command = defineCommand({
   name: 'token create',
@@ -123,7 +123,6 @@ export const TOKEN_REVOKE: Command = defineCommand({
 
 /** `90d` → seconds. */
 function secondsOf(text: string): number | undefined {
-  const [, count, unit] = /^(\d{1,6})([mhd])$/.exec(text) ?? []
-  const seconds = Number(count) * SECONDS_PER[unit as keyof typeof SECONDS_PER]
+  const seconds = durationSeconds(text) ?? Number.NaN
   return seconds >= TTL_SECONDS.min && seconds <= TTL_SECONDS.max ? seconds : undefined // not a number is neither
 }

@@ -17,13 +17,15 @@ import {
 import { type Audited, type AuditVerdict, auditedIn, verifyAudit } from '../audit/audit.ts'
 import type { Database } from '../db/database.ts'
 import { Followed } from '../db/followed.ts'
+import { Retention } from '../db/retention.ts'
 import type { TokenStore } from '../http/routes/tokens.ts'
 import type { FindViolations } from '../http/routes/violations.ts'
 import { type KillStore, KillSwitch, killsInMemory } from '../kill-switch/kill-switch.ts'
 import { KILLS_CHANNEL, killsInDatabase, readKills } from '../kill-switch/kill-table.ts'
-import type { Log } from '../log.ts'
+import { keyHash, type Log } from '../log.ts'
+import type { Settings } from '../settings/settings.ts'
 import { ViolationLog } from '../violations/violation-log.ts'
-import { findViolations } from '../violations/violation-table.ts'
+import { deleteViolations, findViolations } from '../violations/violation-table.ts'
 
 export type Records = {
   readonly tokens: TokenBook
@@ -46,11 +48,9 @@ export type RecordsParts = {
   /** Where copies are kept for starts without the database, and which database they are of. */
   readonly dataDir: string
   readonly place: string
-  /** 0: violations are not recorded. */
-  readonly violationDays: number
   readonly wantsFirstToken: boolean
   readonly clock?: Clock | undefined
-}
+} & Pick<Settings, 'violationsRetentionMs' | 'violationsKeys' | 'keySecret'>
 
 export async function openRecords(database: Database | undefined, parts: RecordsParts): Promise<Records> {
   const { limiter, log } = parts
@@ -72,10 +72,11 @@ function withoutDatabase(tokens: TokenBook, killSwitch: KillSwitch): Records {
 
 async function inDatabase(
   database: Database,
-  { log, dataDir, place, violationDays, wantsFirstToken, clock = wallClock }: RecordsParts,
+  parts: RecordsParts,
   tokens: TokenBook,
   killSwitch: KillSwitch,
 ): Promise<Records> {
+  const { log, dataDir, place, wantsFirstToken, clock = wallClock } = parts
   const now = () => new Date(clock.nowUs() / 1000)
   const print = createHash('sha256').update(place).digest('hex').slice(0, 12)
   const copyPath = (name: string) => (database.kind === 'embedded' ? undefined : join(dataDir, `${name}-${print}.json`))
@@ -94,20 +95,48 @@ async function inDatabase(
     use: (found) => killSwitch.replace(found),
   })
   await Promise.all([tokenTable.start(), killTable.start()])
-  const violations = violationDays > 0 ? new ViolationLog({ database, days: violationDays, clock, log }) : undefined
+  const violations = openViolations(database, parts, clock)
   return {
     tokens,
     killSwitch,
     kills: killsInDatabase(database, () => killTable.refresh(), now),
     tokenStore: tokenStoreOf(database, () => tokenTable.refresh(), now),
-    violations,
-    findViolations: (query) => findViolations(database, query),
+    violations: violations.log,
+    findViolations: violations.find,
     verifyAudit: () => verifyAudit(database),
     audited: auditedIn(database, now),
     firstToken: first?.secret,
     close: async () => {
-      await Promise.all([tokenTable.stop(), killTable.stop(), violations?.close()])
+      await Promise.all([tokenTable.stop(), killTable.stop(), violations.close()])
     },
+  }
+}
+
+type Violations = {
+  readonly log: ViolationLog | undefined
+  readonly find: FindViolations
+  close(): Promise<void>
+}
+
+function openViolations(database: Database, parts: RecordsParts, clock: Clock): Violations {
+  const { log, violationsRetentionMs: keepMs, violationsKeys, keySecret } = parts
+  const hash = keySecret === undefined ? undefined : keyHash(keySecret)
+  const written = { database, clock, log, keyHash: violationsKeys === 'hmac' ? hash : undefined }
+  const violations = keepMs === 0 ? undefined : new ViolationLog(written)
+  const retention = new Retention({
+    ...{ what: 'violations', keepMs, clock, log },
+    deleteBatch: (before) => deleteViolations(database, before),
+    // Nothing else does: the embedded database has no autovacuum.
+    reclaim: database.kind === 'embedded' ? async () => void (await database.query('VACUUM violations')) : undefined,
+  })
+  const find: FindViolations = (query) => {
+    const since = new Date(Math.max(retention.oldest.getTime(), query.since?.getTime() ?? 0))
+    return findViolations(database, { ...query, since }, hash)
+  }
+  return {
+    log: violations,
+    find,
+    close: async () => void (await Promise.all([violations?.close(), retention.close()])),
   }
 }
 

@@ -7,8 +7,6 @@ import type { Setting, Settings } from './settings.ts'
 /** What fits into a `sockaddr_un` on every system. */
 const SOCKET_PATH_MAX = 100
 const WEBHOOKS_MAX = 10
-const DAYS = /^\d{1,4}$/
-const DAYS_MAX = 3650
 
 type AccessSetting =
   | 'adminToken'
@@ -17,7 +15,6 @@ type AccessSetting =
   | 'tlsCert'
   | 'tlsKey'
   | 'tlsClientCa'
-  | 'violationDays'
   | 'webhooks'
   | 'webhookSecret'
 
@@ -86,17 +83,6 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     read: (text) => (existsSync(text) ? text : undefined),
     fix: 'give the path of a PEM file that exists',
     needs: 'tlsCert',
-  },
-  violationDays: {
-    flag: 'violation-days',
-    env: 'SLUICE_VIOLATION_DAYS',
-    value: '<days>',
-    help: 'How long refusals are kept in the database, with user, address and endpoint; 0: they are not written.',
-    fallback: () => 30,
-    shownFallback: '30',
-    read: (text) => (DAYS.test(text) && Number(text) <= DAYS_MAX ? Number(text) : undefined),
-    fix: `give a number of days from 0 to ${DAYS_MAX}`,
-    excludes: 'rules',
   },
   webhooks: {
     flag: 'webhooks',

@@ -7,6 +7,7 @@ import { isClusterUrl, isRedisUrl, REDIS_URL_FIX } from '../counters/redis-url.t
 import { isEtcdUrl } from '../rules/etcd/etcd-address.ts'
 import { ACCESS_SETTINGS } from './access-settings.ts'
 import { CLIENT_SETTINGS, type ClientSettings } from './client-settings.ts'
+import { RECORD_SETTINGS } from './record-settings.ts'
 import { REGION_SETTINGS } from './region-settings.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
@@ -44,7 +45,9 @@ export type Settings = ClientSettings & {
   readonly tlsCert: string | undefined
   readonly tlsKey: string | undefined
   readonly tlsClientCa: string | undefined
-  readonly violationDays: number
+  /** 0: none are kept. */
+  readonly violationsRetentionMs: number
+  readonly violationsKeys: 'clear' | 'hmac'
   readonly webhooks: readonly string[] | undefined
   readonly webhookSecret: string | undefined
 }
@@ -270,7 +273,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'key-secret',
     env: 'SLUICE_KEY_SECRET',
     value: '<text>',
-    help: 'Secret of the hashes that stand for client keys in logs; set it to compare logs of several nodes.',
+    help: 'Secret of the hashes that stand for client keys in logs and violations; give all nodes the same.',
     fallback: () => undefined,
     shownFallback: 'random for each process',
     read: (text) => (text.length >= 16 ? text : undefined),
@@ -278,6 +281,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     secret: true,
   },
   ...ACCESS_SETTINGS,
+  ...RECORD_SETTINGS,
   ...CLIENT_SETTINGS,
 }
 

@@ -4,22 +4,21 @@
 import { bucketOf, type Clock, type Decision, type Subject } from 'sluice'
 import { canonicalAddress } from 'sluice/http'
 import { type Database, DatabaseUnavailable } from '../db/database.ts'
-import type { Log } from '../log.ts'
-import { deleteBefore, insertViolations, type Violation } from './violation-table.ts'
+import type { KeyHash, Log } from '../log.ts'
+import { bucketKey, hashedKey } from './hashed-key.ts'
+import { insertViolations, type Violation } from './violation-table.ts'
 
 const PENDING_MAX = 5000
 /** At most so many every second: a flood of refusals must not become a flood of the database. */
 const BATCH_ROWS = 500
 const FLUSH_MS = 1000
 const RETRY_MS = 5000
-const CLEAN_MS = 3_600_000
-const DAY_MS = 86_400_000
 const ADDRESS_BITS = 128
 
 export type ViolationLogParts = {
   readonly database: Database
-  /** Violations are kept for so many days. */
-  readonly days: number
+  /** Given: clients are named by this hash instead of in clear. */
+  readonly keyHash: KeyHash | undefined
   readonly clock: Clock
   readonly log: Log
 }
@@ -31,13 +30,11 @@ export class ViolationLog {
   #dropped = 0
   #flushing: Promise<void> | undefined
   #flushTimer: NodeJS.Timeout | undefined
-  #cleanTimer: NodeJS.Timeout | undefined
   #closed = false
   #lost = false
 
   constructor(parts: ViolationLogParts) {
     this.#parts = parts
-    this.#cleanTimer = setTimeout(() => void this.#clean(), FLUSH_MS).unref()
   }
 
   get written(): number {
@@ -54,7 +51,8 @@ export class ViolationLog {
       this.#dropped += 1
       return
     }
-    this.#pending.push(violationOf(decision, bucketOf(decided), subject, this.#parts.clock.nowUs() / 1000))
+    const { clock, keyHash } = this.#parts
+    this.#pending.push(violationOf(decision, bucketOf(decided), subject, clock.nowUs() / 1000, keyHash))
     this.#flushLater(FLUSH_MS)
   }
 
@@ -62,7 +60,6 @@ export class ViolationLog {
   async close(): Promise<void> {
     this.#closed = true
     clearTimeout(this.#flushTimer)
-    clearTimeout(this.#cleanTimer)
     await this.#flushing
     while (this.#pending.length > 0 && !this.#lost) await this.#flush()
     this.#dropped += this.#pending.length
@@ -104,16 +101,6 @@ export class ViolationLog {
       }
     }
   }
-
-  async #clean(): Promise<void> {
-    const { database, days, clock, log } = this.#parts
-    try {
-      await deleteBefore(database, new Date(clock.nowUs() / 1000 - days * DAY_MS))
-    } catch (error) {
-      if (!this.#closed) log.warn({ reason: String(error) }, 'old violations could not be deleted')
-    }
-    if (!this.#closed) this.#cleanTimer = setTimeout(() => void this.#clean(), CLEAN_MS).unref()
-  }
 }
 
 function violationOf(
@@ -121,13 +108,20 @@ function violationOf(
   bucket: ReturnType<typeof bucketOf>,
   { user, ip, path }: Subject,
   nowMs: number,
+  hash: KeyHash | undefined,
 ): Violation {
-  const { ruleId, name, fact, owner, detail } = bucket ?? NO_BUCKET
-  const key = [ruleId, name, fact, owner, ...(detail === '' ? [] : [detail])].join(':')
+  const address = ip === undefined ? null : (canonicalAddress(ip, ADDRESS_BITS) ?? null)
+  const names =
+    hash === undefined
+      ? { user_id: user ?? null, ip_address: address, ip_hash: null }
+      : {
+          user_id: user === undefined ? null : hashedKey(hash, 'user', user),
+          ip_address: null,
+          ip_hash: address === null ? null : hashedKey(hash, 'ip', address),
+        }
   return {
-    bucket_key: key,
-    user_id: user ?? null,
-    ip_address: ip === undefined ? null : (canonicalAddress(ip, ADDRESS_BITS) ?? null),
+    bucket_key: bucketKey(bucket ?? NO_BUCKET, hash),
+    ...names,
     endpoint: path ?? null,
     requested_at: new Date(nowMs),
     tokens_at_time: decision.remaining ?? 0,

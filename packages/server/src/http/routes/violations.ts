@@ -41,6 +41,7 @@ const QUERY = {
 }
 
 const nullable = { type: ['string', 'null'] }
+const HASHED = 'With --violations-keys hmac: hmac: and the keyed hash.'
 const ANSWER = {
   type: 'object',
   required: ['violations', 'next'],
@@ -52,8 +53,8 @@ const ANSWER = {
         properties: {
           violation_id: { type: 'integer' },
           bucket_key: { type: 'string', description: 'Rule, limit, fact and key, separated by colons.' },
-          user_id: nullable,
-          ip_address: nullable,
+          user_id: { ...nullable, description: HASHED },
+          ip_address: { ...nullable, description: HASHED },
           endpoint: nullable,
           requested_at: { type: 'string' },
           tokens_at_time: { type: 'number', description: 'Units that were left.' },
