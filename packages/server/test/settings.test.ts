@@ -197,6 +197,10 @@ describe('settings', () => {
       '--violations-keys: give --key-secret, the same on every node: ' +
         'hashes of a random secret cannot be found after a restart (got "hmac")',
     ],
+    ...['short', 'passwordpassword', 'with spaces in it all', ''].map((text): [string[], string] => [
+      ['--admin-token', text],
+      `--admin-token: ${SETTINGS.adminToken.fix}`,
+    ]),
     [['--whatever'], '--whatever: unknown flag; --help lists all flags'],
     [['-x'], '-x: unknown flag; --help lists all flags'],
   ])('%j: %s', (args, fault) => expect(faultsOf(args)).toEqual([fault]))

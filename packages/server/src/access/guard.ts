@@ -74,13 +74,14 @@ function identifier({ tokens, adminToken, metrics }: GuardParts, clock: Clock, t
   return ({ headers: { authorization }, ip }: FastifyRequest): Caller => {
     const secret = authorization === undefined ? undefined : bearerOf(authorization)
     if (secret === undefined) return ANYBODY
-    const token = tokens.find(secret)
+    const hash = tokenHash(secret)
+    const token = tokens.find(hash)
     if (token === undefined) {
-      // Tokens that we made cannot be guessed, and pass without being counted; the one of the settings perhaps can.
-      const attempt = throttle.attempt(ip || '127.0.0.1') // whoever uses a socket file is on this machine
-      if (!isAdminToken(secret)) throw wrongToken(metrics, 'This token is not known here.')
-      attempt.right()
-      return SETTINGS_ADMIN
+      // Compared before the throttle: wrong tokens from an address must not lock out the admin who shares it.
+      if (isAdminToken(hash)) return SETTINGS_ADMIN
+      metrics.tokensRefused += 1
+      throttle.wrongToken(ip || '127.0.0.1') // a socket file has no address; its users are on this machine
+      throw unauthorized('This token is not known here.')
     }
     if (token.revokedAt !== null) throw wrongToken(metrics, `This token was revoked at ${token.revokedAt}.`)
     const nowMs = clock.nowUs() / 1000
@@ -96,11 +97,10 @@ function bearerOf(header: string): string | undefined {
   return /^bearer(?:\s|$)/i.test(header) ? header.slice('bearer'.length).trim() : undefined
 }
 
-/** Hashes are compared, so that neither length nor content of the token shows in the time it takes. */
-function sameAs(token: string): (secret: string) => boolean {
-  const digest = (text: string) => Buffer.from(tokenHash(text), 'hex')
-  const wanted = digest(token)
-  return (secret) => timingSafeEqual(digest(secret), wanted)
+/** Compares hashes in constant time: neither the length nor the content of the token shows in the time it takes. */
+function sameAs(token: string): (hash: string) => boolean {
+  const wanted = Buffer.from(tokenHash(token))
+  return (hash) => timingSafeEqual(Buffer.from(hash), wanted)
 }
 
 function wrongToken(metrics: Metrics, detail: string): ProblemError {

@@ -37,15 +37,14 @@ export class Throttle {
     this.#pass({ user: callerId, path: '/requests' }, 'This token has sent too many requests')
   }
 
-  /** Counts a guess, or throws when there were too many from this address. `right` takes it back. */
-  attempt(address: string): { right(): void } {
-    const decision = this.#pass({ ip: address, path: '/attempts' }, 'Too many wrong tokens came from this address')
-    return { right: () => void this.#limiter.give(decision) }
+  /** Counts a wrong token, and throws when there were too many from this address. */
+  wrongToken(address: string): void {
+    this.#pass({ ip: address, path: '/attempts' }, 'Too many wrong tokens came from this address')
   }
 
-  #pass(subject: { user?: string; ip?: string; path: string }, complaint: string): Decision {
+  #pass(subject: { user?: string; ip?: string; path: string }, complaint: string): void {
     const decision = this.#limiter.checkSync(subject) as Decision // its store is in memory and answers at once
-    if (decision.allowed) return decision
+    if (decision.allowed) return
     const seconds = String(retryAfterSeconds(decision))
     throw new ProblemError(problem('TOO_MANY_REQUESTS', `${complaint}: wait ${seconds} s.`), { 'retry-after': seconds })
   }

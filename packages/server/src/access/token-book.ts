@@ -1,6 +1,6 @@
 // All tokens that this node knows, in memory: who is asking is known at once, and still while the database is away.
 
-import { type Token, tokenHash } from './token.ts'
+import type { Token } from './token.ts'
 
 export class TokenBook {
   #byHash: ReadonlyMap<string, Token> = new Map()
@@ -11,12 +11,9 @@ export class TokenBook {
     this.#byHash = new Map(tokens.map((token) => [token.hash, token]))
   }
 
-  /**
-   * Found by its hash: how long that takes tells something about hashes, which nobody can choose, and nothing about
-   * tokens.
-   */
-  find(secret: string): Token | undefined {
-    return this.#byHash.get(tokenHash(secret))
+  /** Finds a token by its SHA-256: the time of the lookup may depend on the hash, and tells nothing about the token. */
+  find(hash: string): Token | undefined {
+    return this.#byHash.get(hash)
   }
 
   /** Which tokens were used and when, in milliseconds, since this was last asked. */

@@ -8,6 +8,11 @@ import type { Setting, Settings } from './settings.ts'
 const SOCKET_PATH_MAX = 100
 const WEBHOOKS_MAX = 10
 
+/** Distinct characters a token needs: repeated words such as "passwordpassword" have fewer. */
+const TOKEN_LETTERS_MIN = 8
+export const TOKEN_FIX: string =
+  'give at least 16 characters without spaces, 8 of them different; openssl rand -hex 32 makes a good one'
+
 type AccessSetting =
   | 'adminToken'
   | 'checks'
@@ -26,8 +31,8 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     help: 'A token of the role admin that is in no database: for the first steps, and for nodes without one.',
     fallback: () => undefined,
     shownFallback: '',
-    read: (text) => (/^[\x21-\x7e]{16,}$/.test(text) ? text : undefined),
-    fix: 'give at least 16 characters without spaces',
+    read: readToken,
+    fix: TOKEN_FIX,
     secret: true,
   },
   checks: {
@@ -108,6 +113,11 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     needs: 'webhooks',
     secret: true,
   },
+}
+
+/** Refuses what can be guessed: a right token always passes, however many wrong ones came before it. */
+export function readToken(text: string): string | undefined {
+  return /^[\x21-\x7e]{16,}$/.test(text) && new Set(text).size >= TOKEN_LETTERS_MIN ? text : undefined
 }
 
 /** In clear only where nobody else listens. */
