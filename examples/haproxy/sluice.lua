@@ -1,5 +1,5 @@
 --- The action `lua.sluice <url> open|closed` of HAProxy 2.6 and newer: asks Sluice about the request.
---- Sets txn.sluice.verdict to allowed, refused, invalid or down, and one variable for each header of the answer.
+--- Sets txn.sluice.verdict to allowed, refused, invalid, untrusted or down, and one variable for each header of the answer.
 
 local TIMEOUT_MS = 1000
 --- HAProxy tries for seconds to reach a server that is away, so one that was not reached is left alone for a while.
@@ -35,7 +35,15 @@ local function headers_for_sluice(txn)
   return headers
 end
 
+--- Sluice answers, and does not trust this HAProxy: --trusted-proxies lacks its address. Passing requests on would leave
+--- them without limits, and its log says what to do.
+local function is_untrusted(response)
+  local values = response and response.headers and response.headers['sluice-problem']
+  return values ~= nil and (values[0] or values[1]) == 'PEER_UNTRUSTED'
+end
+
 local function verdict_of(response, on_fail)
+  if is_untrusted(response) then return 'untrusted' end
   local status = response and response.status or 0
   if status >= 200 and status < 300 then return 'allowed' end
   if status == 429 then return 'refused' end
@@ -50,7 +58,7 @@ local function ask(txn, url)
     headers = headers_for_sluice(txn),
     timeout = TIMEOUT_MS,
   })
-  if not response or response.status == 0 or response.status >= 500 then
+  if not response or response.status == 0 or (response.status >= 500 and not is_untrusted(response)) then
     left_alone_until = core.now().sec + LEFT_ALONE_S
   end
   return response

@@ -1,8 +1,10 @@
 import { request } from 'node:http'
+import { join } from 'node:path'
 import { parseCidr } from 'sluice/http'
 import { describe, expect, test } from 'vitest'
 import type { ClientSettings } from '../src/settings/client-settings.ts'
-import { type App, serveApp } from './service.ts'
+import { temporaryFolder } from './databases.ts'
+import { type App, serveApp, serveFile } from './service.ts'
 
 const AUTH = '/api/v1/rate-limit/auth'
 const LOOPBACK = { trustedProxies: [parseCidr('127.0.0.1')].flatMap((cidr) => cidr ?? []) }
@@ -56,13 +58,40 @@ describe('forward auth', () => {
     })
   })
 
-  test('a peer that is not a trusted proxy is not answered, not even on this machine, and told the fix', async () => {
-    const { send, metrics } = await serveAuth([ONE], {})
-    expect(await send(AUTH, { headers: NGINX })).toMatchObject({
-      status: 403,
+  test('a peer that is not a trusted proxy gets a 500 with the fix, not even on this machine a decision', async () => {
+    const { send, metrics, logged, clock } = await serveAuth([ONE], {})
+    const ask = () => send(`${AUTH}?refused=403`, { headers: NGINX })
+    const answer = await ask()
+    expect(answer).toMatchObject({
+      status: 500,
       body: { code: 'PEER_UNTRUSTED', detail: expect.stringContaining('--trusted-proxies 127.0.0.1') },
     })
-    expect(await metrics.registry.metrics()).not.toContain('sluice_checks_total{')
+    expect(answer.headers.get('sluice-problem')).toBe('PEER_UNTRUSTED')
+    for (const _ of [1, 2]) await ask()
+    const warnings = () => logged.filter(({ level }) => level === 'warn')
+    expect(warnings(), 'logged once a minute').toMatchObject([{ code: 'PEER_UNTRUSTED', peer: '127.0.0.1', count: 1 }])
+    clock.advanceUs(60_000_000)
+    await ask()
+    expect(warnings()).toMatchObject([{ count: 1 }, { count: 4 }])
+    const text = await metrics.registry.metrics()
+    expect(text).not.toContain('sluice_checks_total{')
+    expect(text).toContain('sluice_forward_auth_errors_total{code="PEER_UNTRUSTED"} 4')
+  })
+
+  test('a proxy on a socket file has no address to trust, and is told so', async () => {
+    const socket = join(temporaryFolder(), 'sluice.sock')
+    const { logged } = await serveFile('[]', { socket, ...LOOPBACK })
+    const answered = new Promise<number | undefined>((resolve, reject) => {
+      const asked = request({ socketPath: socket, path: AUTH, headers: NGINX }, (response) => {
+        response.resume()
+        resolve(response.statusCode)
+      })
+      asked.once('error', reject)
+      asked.end()
+    })
+    expect(await answered).toBe(500)
+    const fix = expect.stringContaining('use --host and --port instead of --socket')
+    expect(logged.filter(({ level }) => level === 'warn')).toMatchObject([{ code: 'PEER_UNTRUSTED', fix }])
   })
 
   test.each([
@@ -74,12 +103,16 @@ describe('forward auth', () => {
     ['a proxy that tells nothing', { 'x-forwarded-for': '192.0.2.7' }],
     ['a proxy that hides its client', { 'x-original-uri': '/', 'x-original-method': 'GET' }],
   ])('%s: 400 that names the fix', async (_case, headers) => {
-    const { send } = await serveAuth([ONE])
+    const { send, logged, metrics } = await serveAuth([ONE])
     const sent = Object.entries(headers).filter(([, value]) => value !== '')
     expect(await send(AUTH, { headers: Object.fromEntries(sent) })).toMatchObject({
       status: 400,
       body: { code: 'REQUEST_INVALID', detail: expect.stringContaining('have the proxy') },
     })
+    const fix = expect.stringContaining('have the proxy')
+    expect(logged.filter(({ level }) => level === 'warn')).toMatchObject([{ code: 'REQUEST_INVALID', fix }])
+    const text = await metrics.registry.metrics()
+    expect(text).toContain('sluice_forward_auth_errors_total{code="REQUEST_INVALID"} 1')
   })
 
   test('a header on two lines decides nothing', async () => {

@@ -6,6 +6,7 @@ import type { ErrorCode, HotKey, Limiter, Source, Store } from 'sluice'
 import type { RedisStore } from 'sluice/redis'
 import type { Records } from '../node/records.ts'
 import { VERSION } from '../package-facts.ts'
+import type { ProblemCode } from '../problems/problem.ts'
 import type { Webhooks } from '../webhooks/webhooks.ts'
 import { registerRedis } from './redis-metrics.ts'
 import { Tally } from './tally.ts'
@@ -32,6 +33,7 @@ export class Metrics {
   admissionsDropped = 0
   /** Tokens that were not known, revoked or expired. */
   tokensRefused = 0
+  readonly #forwardAuthErrors = new Map<ProblemCode, number>()
   readonly #checks = new Map<string, RuleCounts>()
   readonly #sources: Record<Source, number> = { store: 0, lease: 0, local: 0, policy: 0 }
   readonly #storeErrors = new Map<ErrorCode, number>()
@@ -76,6 +78,13 @@ export class Metrics {
 
   storeFailed(code: ErrorCode): void {
     this.#storeErrors.set(code, (this.#storeErrors.get(code) ?? 0) + 1)
+  }
+
+  /** Returns how many there were with this code, this one included. */
+  forwardAuthFailed(code: ProblemCode): number {
+    const count = (this.#forwardAuthErrors.get(code) ?? 0) + 1
+    this.#forwardAuthErrors.set(code, count)
+    return count
   }
 
   watchStore(store: Store): void {
@@ -153,19 +162,7 @@ export class Metrics {
   }
 
   #registerStore(): void {
-    const errors = this.#storeErrors
-    this.#register(
-      new Counter({
-        name: 'sluice_store_errors_total',
-        help: 'Store calls that failed, by error code.',
-        labelNames: ['code'],
-        registers: [],
-        collect() {
-          this.reset()
-          for (const [code, count] of errors) this.inc({ code }, count)
-        },
-      }),
-    )
+    this.#countsByCode('sluice_store_errors_total', 'Store calls that failed, by error code.', this.#storeErrors)
     this.#registerTally(
       'sluice_store_seconds',
       'Round trips to Redis; nothing for the memory store.',
@@ -280,6 +277,11 @@ export class Metrics {
   }
 
   #registerAccess(): void {
+    this.#countsByCode(
+      'sluice_forward_auth_errors_total',
+      'Forward auth requests of proxies that are not trusted or set up wrongly, by problem code.',
+      this.#forwardAuthErrors,
+    )
     this.#counter('sluice_tokens_refused_total', 'Requests with a token that is not known, revoked or expired.', () => {
       return this.tokensRefused
     })
@@ -323,6 +325,21 @@ export class Metrics {
         collect() {
           this.reset()
           this.inc(read())
+        },
+      }),
+    )
+  }
+
+  #countsByCode(name: string, help: string, counts: ReadonlyMap<string, number>): void {
+    this.#register(
+      new Counter({
+        name,
+        help,
+        labelNames: ['code'],
+        registers: [],
+        collect() {
+          this.reset()
+          for (const [code, count] of counts) this.inc({ code }, count)
         },
       }),
     )

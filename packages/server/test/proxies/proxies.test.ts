@@ -17,14 +17,16 @@ const CLOSED: Record<ProxyName, { edit(configuration: string): string; status: n
   haproxy: { edit: (text) => text.replace(/(lua\.sluice \S+) open/, '$1 closed'), status: 503 },
 }
 
-async function startService(port: number): Promise<Running> {
-  const settings = ['--trusted-proxies', '127.0.0.1', '--user-from', 'header:x-user', '--log-level', 'warn']
+const TRUSTED = ['--trusted-proxies', '127.0.0.1']
+
+async function startService(port: number, trusted: readonly string[] = TRUSTED): Promise<Running> {
+  const settings = [...trusted, '--user-from', 'header:x-user', '--log-level', 'warn']
   return start([...settings, '--rules', ruleFile(RULES), '--port', String(port)])
 }
 
 /** Service, application and proxy in front of both. */
-async function startAll(name: ProxyName, edit?: (configuration: string) => string) {
-  const service = await startService(0)
+async function startAll(name: ProxyName, edit?: (configuration: string) => string, trusted = TRUSTED) {
+  const service = await startService(0, trusted)
   const { url } = await startUpstream(echo)
   const servicePort = Number(new URL(service.address).port)
   const address = await startProxy(name, { service: servicePort, app: Number(url.port) }, edit)
@@ -92,5 +94,23 @@ describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
     for (const _ of [1, 2, 3]) expect((await fetch(`${address}/hello`)).status).toBe(status)
     await startService(servicePort)
     await vi.waitFor(async () => expect((await fetch(`${address}/hello`)).status).toBe(200), { timeout: 20_000 })
+  })
+
+  test('in front of a service that does not trust it answers 500, never 429, and the service logs the fix', async () => {
+    const { address, service } = await startAll(name, undefined, [])
+    for (const path of ['/hello', '/hello', '/hello', '/other']) {
+      expect((await fetch(`${address}${path}`)).status, path).toBe(500)
+    }
+    const logged = service
+      .output()
+      .stderr.trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>)
+    const fix = 'add it to --trusted-proxies (SLUICE_TRUSTED_PROXIES): --trusted-proxies 127.0.0.1'
+    expect(logged).toMatchObject([
+      { level: 'warn', code: 'PEER_UNTRUSTED', peer: '127.0.0.1', fix: expect.stringContaining(fix) },
+    ])
+    const metrics = await (await fetch(`${service.address}/metrics`)).text()
+    expect(metrics).toContain('sluice_forward_auth_errors_total{code="PEER_UNTRUSTED"} 4')
   })
 })

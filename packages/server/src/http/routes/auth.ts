@@ -1,16 +1,18 @@
 // GET|POST /api/v1/rate-limit/auth: forward auth. A proxy asks about a request of its client and gets 204 or a refusal,
 // with headers to copy. Only trusted proxies are answered, and only one that says everything in one dialect: a header
-// that its client may have slipped in never decides.
+// that its client may have slipped in never decides. A proxy that is set up wrongly gets an answer that no proxy takes
+// for a refusal, and the log says how to mend it.
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Clock, type Decision, type Fault, type Limiter, wallClock } from 'sluice'
-import { type Cidr, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
+import { type Cidr, formatAddress, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
 import type { Check } from '../../checks/checking.ts'
 import { leakyDelay } from '../../checks/leaky-delay.ts'
 import { createIdentify, headerLines, soleHeader } from '../../clients/identity.ts'
-import { createReadSubject } from '../../clients/request-subject.ts'
+import { createReadSubject, type RequestLine } from '../../clients/request-subject.ts'
 import type { Log } from '../../log.ts'
-import { invalidRequest, ProblemError, problem } from '../../problems/problem.ts'
+import type { Metrics } from '../../metrics/metrics.ts'
+import { invalidRequest, type Problem, type ProblemCode, ProblemError, problem } from '../../problems/problem.ts'
 import type { ClientSettings } from '../../settings/client-settings.ts'
 import { problemAnswers } from '../bodies/schemas.ts'
 
@@ -21,6 +23,7 @@ export type AuthParts = {
   readonly check: Check
   readonly clients: ClientSettings
   readonly log: Log
+  readonly metrics: Metrics
   readonly clock?: Clock | undefined
 }
 
@@ -33,6 +36,11 @@ const DIALECTS = [
   { target: 'x-forwarded-uri', method: 'x-forwarded-method' },
 ] as const
 const NAMES = [...new Set(DIALECTS.flatMap(({ target, method }) => [target, method]))]
+
+/** Names the problem to proxies that see headers only. */
+const PROBLEM_HEADER = 'sluice-problem'
+/** A proxy that is set up wrongly asks as often as its clients do: one line a minute will do. */
+const LOG_EVERY_US = 60_000_000
 
 /** A proxy that waits longer may take the service for away and let the request pass: half of what the examples wait. */
 const DELAY_MS_MAX = 500
@@ -56,7 +64,7 @@ const SCHEMA = {
   },
   response: {
     204: { type: 'null', description: 'It may pass. The headers are those of the response to the client.' },
-    ...problemAnswers(400, 403, 429, 503),
+    ...problemAnswers(400, 403, 429, 500, 503),
   },
 }
 
@@ -64,6 +72,17 @@ export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promis
   const { limiter, check, clients, log, clock = wallClock } = parts
   const { trustedProxies: trusted, proxyHeader } = clients
   const readSubject = createReadSubject(limiter, createIdentify(clients), { trusted, header: proxyHeader })
+  const report = createReport(parts)
+  const requestLine = (rawHeaders: readonly string[], remoteAddress: string | undefined): RequestLine => {
+    try {
+      const peer = requireTrusted(remoteAddress, trusted)
+      requireAddress(rawHeaders, proxyHeader)
+      return { ...originalRequest(rawHeaders), peer }
+    } catch (error) {
+      if (error instanceof ProblemError) report(error.problem, remoteAddress)
+      throw error
+    }
+  }
   let warned = false
   /** No proxy tells when the response has ended, and a permit held until it expires would keep others out for long. */
   const letGo = (verdict: Verdict) => {
@@ -74,9 +93,7 @@ export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promis
   }
   const handler = async (request: FastifyRequest<{ Querystring: Query }>, reply: FastifyReply) => {
     const { rawHeaders, socket } = request.raw
-    const peer = requireTrusted(socket.remoteAddress, trusted)
-    const line = { ...originalRequest(rawHeaders), peer }
-    requireAddress(rawHeaders, proxyHeader)
+    const line = requestLine(rawHeaders, socket.remoteAddress)
     let late: Decision | undefined
     const decision = await check(await readSubject(line, { rawHeaders }), undefined, (decided) => {
       if (decided.delayMs <= DELAY_MS_MAX) return decided
@@ -123,11 +140,39 @@ function ignoreBodies(scope: FastifyInstance): void {
   })
 }
 
+/** Counts requests of proxies that are set up wrongly, and logs the fix: once, then at most once a minute. */
+function createReport({ metrics, log, clock = systemClock }: AuthParts) {
+  const loggedAt = new Map<ProblemCode, number>()
+  return ({ code, detail }: Problem, remoteAddress: string | undefined): void => {
+    const count = metrics.forwardAuthFailed(code)
+    const nowUs = clock.nowUs()
+    if (nowUs - (loggedAt.get(code) ?? Number.NEGATIVE_INFINITY) < LOG_EVERY_US) return
+    loggedAt.set(code, nowUs)
+    const peer = addressText(remoteAddress)
+    log.warn(
+      { code, peer, count, fix: detail },
+      'forward auth cannot decide: a proxy or --trusted-proxies is set up wrongly',
+    )
+  }
+}
+
+/** 500, because proxies take a 403 for a refusal and may pass requests on after a 503. */
 function requireTrusted(peer: string | undefined, trusted: readonly Cidr[]): string {
   const address = peer === undefined ? undefined : parseAddress(peer)
   if (peer !== undefined && address !== undefined && matchesAny(trusted, address)) return peer
-  const detail = `${peer} is not a trusted proxy of this node: start it with --trusted-proxies ${peer}`
-  throw new ProblemError(problem('PEER_UNTRUSTED', detail))
+  const name = addressText(peer)
+  const detail =
+    name === undefined
+      ? 'The proxy uses a socket file and has no address to trust: use --host and --port instead of --socket.'
+      : `${name} is not a trusted proxy of this node. If it is your proxy, add it to --trusted-proxies \
+(SLUICE_TRUSTED_PROXIES): --trusted-proxies ${name}`
+  throw new ProblemError(problem('PEER_UNTRUSTED', detail), { [PROBLEM_HEADER]: 'PEER_UNTRUSTED' })
+}
+
+/** Without the IPv6 prefix that a dual-stack socket puts before an IPv4 address. */
+function addressText(peer: string | undefined): string | undefined {
+  const address = peer === undefined ? undefined : parseAddress(peer)
+  return address === undefined ? peer : formatAddress(address)
 }
 
 /** Exactly one dialect: with two, one of them came from the client. */
