@@ -1,5 +1,5 @@
 --- The action `lua.sluice <url> open|closed` of HAProxy 2.6 and newer: asks Sluice about the request.
---- Sets txn.sluice.verdict to allowed, refused, invalid, untrusted or down, and one variable for each header of the answer.
+--- Sets txn.sluice.verdict to allowed, refused, invalid, untrusted or down, and a variable for each header of the answer.
 
 local TIMEOUT_MS = 1000
 --- HAProxy tries for seconds to reach a server that is away, so one that was not reached is left alone for a while.
@@ -35,8 +35,8 @@ local function headers_for_sluice(txn)
   return headers
 end
 
---- Sluice answers, and does not trust this HAProxy: --trusted-proxies lacks its address. Passing requests on would leave
---- them without limits, and its log says what to do.
+--- Sluice answers, but --trusted-proxies lacks the address of this HAProxy. Requests that passed would have no limits;
+--- the log of Sluice says what to do.
 local function is_untrusted(response)
   local values = response and response.headers and response.headers['sluice-problem']
   return values ~= nil and (values[0] or values[1]) == 'PEER_UNTRUSTED'

@@ -173,7 +173,7 @@ describe('a token', () => {
 
   test('that is needed where none can be had is told where to get one', async () => {
     const app = await serveApp([RULE], undefined, { adminToken: undefined })
-    expect((await app.get(RULES)).body.detail).toMatch(/role viewer.*start it with --admin-token, or with a database/)
+    expect((await app.get(RULES)).body.detail).toMatch(/role viewer.*start it with --tokens-file or --admin-token/)
   })
 })
 
@@ -193,7 +193,7 @@ describe('admin endpoints are limited by the engine', () => {
     expect([await ask(busy), await ask(busy)]).toEqual([200, 429])
   })
 
-  test('of a flood of wrong tokens 20 a minute are answered 401 and the rest 429; a right token always passes', async () => {
+  test('a right token always passes; of a flood of wrong ones 20 a minute are a 401, the rest a 429', async () => {
     const secret = newSecret()
     const app = await serveApp([RULE], undefined, { tokens: [tokenOf(secret)] })
     const statusOf = async (token: string) => (await app.get('/readyz', token)).status

@@ -57,6 +57,7 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   logLevel: ['debug', 'debug'],
   keySecret: ['0123456789abcdef', '0123456789abcdef'],
   adminToken: ['0123456789abcdef', '0123456789abcdef'],
+  tokensFile: ['package.json', 'package.json', ['--rules', 'package.json']],
   checks: ['token', 'token'],
   violationsRetentionMs: ['12h', 43_200_000],
   violationsKeys: ['hmac', 'hmac', ['--key-secret', '0123456789abcdef']],

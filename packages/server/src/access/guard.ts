@@ -62,7 +62,9 @@ export function guardRoutes(app: FastifyInstance, parts: GuardParts): void {
 function admit({ role }: Caller, needed: Role, { tokens, adminToken }: GuardParts): void {
   if (role === undefined) {
     const none = tokens.size === 0 && adminToken === undefined
-    const advice = none ? ' This node knows no tokens: start it with --admin-token, or with a database.' : ''
+    const advice = none
+      ? ' This node knows no tokens: start it with --tokens-file or --admin-token, or with a database.'
+      : ''
     throw unauthorized(`Send a token of the role ${needed}: "Authorization: Bearer <token>".${advice}`)
   }
   if (roleAllows(role, needed)) return

@@ -1,5 +1,6 @@
 // All tokens that this node knows, in memory: who is asking is known at once, and still while the database is away.
 
+import { roleAllows } from './roles.ts'
 import type { Token } from './token.ts'
 
 export class TokenBook {
@@ -25,6 +26,14 @@ export class TokenBook {
 
   used({ tokenId }: Token, nowMs: number): void {
     this.#uses.set(tokenId, nowMs)
+  }
+
+  /** Whether some token is good for checks at this time. */
+  someMayCheck(nowMs: number): boolean {
+    return [...this.#byHash.values()].some(({ role, revokedAt, expiresAt }) => {
+      const ended = revokedAt !== null || (expiresAt !== null && Date.parse(expiresAt) <= nowMs)
+      return !ended && roleAllows(role, 'check')
+    })
   }
 
   get size(): number {

@@ -1,10 +1,11 @@
-// What a node keeps in the database besides rules: tokens, the kill switch, violations. Without a database there are no
-// tokens but the one of the settings, no violations, and what is killed is killed on this node alone.
+// What a node keeps in the database besides rules: tokens, the kill switch, violations. Without a database tokens are
+// those of the settings, there are no violations, and what is killed is killed on this node alone.
 
 import { createHash } from 'node:crypto'
 import { join } from 'node:path'
 import { type Clock, type Limiter, wallClock } from 'sluice'
 import { TokenBook } from '../access/token-book.ts'
+import { followTokenFile } from '../access/token-file.ts'
 import {
   createFirstToken,
   createToken,
@@ -49,6 +50,8 @@ export type RecordsParts = {
   readonly dataDir: string
   readonly place: string
   readonly wantsFirstToken: boolean
+  /** Tokens of a node without a database. */
+  readonly tokensFile?: string | undefined
   readonly clock?: Clock | undefined
 } & Pick<Settings, 'violationsRetentionMs' | 'violationsKeys' | 'keySecret'>
 
@@ -57,16 +60,17 @@ export async function openRecords(database: Database | undefined, parts: Records
   const tokens = new TokenBook()
   const killSwitch = new KillSwitch(limiter, log)
   return database === undefined
-    ? withoutDatabase(tokens, killSwitch)
+    ? withoutDatabase(parts, tokens, killSwitch)
     : await inDatabase(database, parts, tokens, killSwitch)
 }
 
-function withoutDatabase(tokens: TokenBook, killSwitch: KillSwitch): Records {
+function withoutDatabase({ tokensFile, log }: RecordsParts, tokens: TokenBook, killSwitch: KillSwitch): Records {
+  const followed = tokensFile === undefined ? undefined : followTokenFile(tokensFile, tokens, log)
   return {
     ...{ tokens, killSwitch, kills: killsInMemory(killSwitch), tokenStore: undefined, firstToken: undefined },
     ...{ violations: undefined, findViolations: undefined, verifyAudit: undefined },
     audited: async (_entry, work) => work(),
-    close: async () => {},
+    close: async () => followed?.stop(),
   }
 }
 

@@ -29,6 +29,8 @@ export type Server = {
   readonly check: Check
   readonly storeKind: OpenStore['kind']
   readonly checksAreOpen: boolean
+  /** False: checks over the API need a token, and no token that this node knows may check. */
+  readonly checksArePossible: boolean
   /** A token of the role admin that this start has made: to be shown once. */
   readonly firstToken: string | undefined
   /** Where the rules come from: `the file /etc/sluice/rules.yaml`. */
@@ -78,8 +80,10 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     closers.push(async () => certificates.stop())
     closers.push(tellWebhooks(settings, { ...shared, ...records }, log))
     const places = { address, storeKind: store.kind, rulesPlace: source.place }
-    const facts = { ...places, ...access, limiter, metrics, check, firstToken: records.firstToken }
-    return running(app, facts, lifecycle, closeAll)
+    const someMayCheck = adminToken !== undefined || records.tokens.someMayCheck(systemClock.nowUs() / 1000)
+    const checksArePossible = access.checksAreOpen || someMayCheck
+    const facts = { ...places, checksAreOpen: access.checksAreOpen, checksArePossible, limiter, metrics, check }
+    return running(app, { ...facts, firstToken: records.firstToken }, lifecycle, closeAll)
   } catch (error) {
     await closeAll() // or connections and threads would keep the process alive
     throw error

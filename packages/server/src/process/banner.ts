@@ -12,13 +12,18 @@ export type BannerFacts = {
   readonly rulesPlace: string
   readonly rules: readonly Rule[]
   readonly checksAreOpen: boolean
+  readonly checksArePossible: boolean
   /** Made by this very start. */
   readonly firstToken: string | undefined
 }
 
 const ROWS_MAX = 20
+export const NO_CHECKS = 'every check will be answered 401: away from loopback checks need a token, and there is none'
+export const NO_CHECK_FIX =
+  'give tokens of the role check in --tokens-file, or give --checks open in a network that you trust'
 
-export function banner({ address, store, rulesPlace, rules, checksAreOpen, firstToken }: BannerFacts): string {
+export function banner(facts: BannerFacts): string {
+  const { address, store, rulesPlace, rules, checksAreOpen, checksArePossible, firstToken } = facts
   const enabled = rules.filter((rule) => rule.enabled)
   const request = JSON.stringify(sampleRequest(enabled)).replaceAll("'", "'\\''")
   const [, socket] = /^unix:(.*)$/.exec(address) ?? []
@@ -28,8 +33,9 @@ export function banner({ address, store, rulesPlace, rules, checksAreOpen, first
     `Sluice ${VERSION} listens on ${address}`,
     ...rulesLines({ store, rulesPlace, rules }),
     '',
+    ...(checksArePossible ? [] : [`Warning: ${NO_CHECKS}.`, `  To fix it, ${NO_CHECK_FIX}.`, '']),
     ...(firstToken === undefined ? [] : ['Admin token, shown this once:', '', `  ${firstToken}`, '']),
-    'Try it, a few times in a row:',
+    `Try it, a few times in a row${checksAreOpen ? '' : ', with a token of the role check in SLUICE_TOKEN'}:`,
     '',
     `  curl -s ${place}${CHECK_PATH} -H 'content-type: application/json'${token} -d '${request}'`,
     '',

@@ -8,7 +8,7 @@ import { createLog, type Log } from '../log.ts'
 import { type Server, startServer } from '../node/server.ts'
 import { mistakesIn } from '../rules/rule-file.ts'
 import type { Settings } from '../settings/settings.ts'
-import { type BannerFacts, banner } from './banner.ts'
+import { type BannerFacts, banner, NO_CHECK_FIX, NO_CHECKS } from './banner.ts'
 import { endSignal } from './signals.ts'
 import { superviseWorkers, workerNumber } from './workers.ts'
 
@@ -28,7 +28,12 @@ export type Program<S extends Settings, R extends Server> = {
 }
 
 const SERVICE: Program<Settings, Server> = {
-  start: startServer,
+  start: async (settings, log) => {
+    const server = await startServer(settings, log)
+    if (!server.checksArePossible && workerNumber() <= 1)
+      log.warn({ address: server.address, fix: NO_CHECK_FIX }, NO_CHECKS)
+    return server
+  },
   banner: (server) => banner(bannerFacts(server)),
 }
 
@@ -69,9 +74,9 @@ export async function runProgram<S extends Settings, R extends Server>(
 }
 
 export function bannerFacts(server: Server): BannerFacts {
-  const { address, limiter, storeKind, rulesPlace, checksAreOpen, firstToken } = server
+  const { address, limiter, storeKind, rulesPlace, checksAreOpen, checksArePossible, firstToken } = server
   const store = storeKind === 'redis' ? 'Redis' : 'in memory'
-  return { address, rules: limiter.rules, rulesPlace, store, checksAreOpen, firstToken }
+  return { address, rules: limiter.rules, rulesPlace, store, checksAreOpen, checksArePossible, firstToken }
 }
 
 /** Tells why it cannot start; returns the exit code. */

@@ -99,10 +99,10 @@ function lineOfField(document: Document, lines: LineCounter, field: string): num
   return found === undefined ? undefined : lines.linePos(found).line
 }
 
-/** `rules[3].limit` → 'rules', 3, 'limit'. A file that is a list has no `rules` to step into. */
+/** `rules[3].limit` → 'rules', 3, 'limit'. A file that is a list has no `rules` or `tokens` to step into. */
 function stepsOf(field: string, root: unknown): (string | number)[] {
   const steps = [...field.matchAll(/\[(\d+)\]|[^.[\]]+/g)].map(([text, index]) => (index ? Number(index) : text))
-  if (steps[0] === 'rules' && isSeq(root)) return steps.slice(1)
+  if (isSeq(root) && (steps[0] === 'rules' || typeof steps[1] === 'number')) return steps.slice(1)
   return typeof steps[1] === 'number' || steps[0] === 'rules' ? steps : ruleById(field, steps, root)
 }
 

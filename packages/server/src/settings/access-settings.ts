@@ -15,6 +15,7 @@ export const TOKEN_FIX: string =
 
 type AccessSetting =
   | 'adminToken'
+  | 'tokensFile'
   | 'checks'
   | 'socket'
   | 'tlsCert'
@@ -34,6 +35,17 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     read: readToken,
     fix: TOKEN_FIX,
     secret: true,
+  },
+  tokensFile: {
+    flag: 'tokens-file',
+    env: 'SLUICE_TOKENS_FILE',
+    value: '<file>',
+    help: 'Tokens and their roles, for nodes without a database: YAML or JSON. An edit applies within a second.',
+    fallback: () => undefined,
+    shownFallback: '',
+    read: (text) => (existsSync(text) ? text : undefined),
+    fix: 'give the path of a file that exists, with a list of tokens: name, role, token',
+    needs: 'rules',
   },
   checks: {
     flag: 'checks',

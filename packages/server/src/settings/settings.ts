@@ -40,6 +40,7 @@ export type Settings = ClientSettings & {
   readonly logLevel: (typeof LOG_LEVELS)[number]
   readonly keySecret: string | undefined
   readonly adminToken: string | undefined
+  readonly tokensFile: string | undefined
   readonly checks: 'open' | 'token' | undefined
   readonly socket: string | undefined
   readonly tlsCert: string | undefined

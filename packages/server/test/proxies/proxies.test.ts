@@ -96,7 +96,7 @@ describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
     await vi.waitFor(async () => expect((await fetch(`${address}/hello`)).status).toBe(200), { timeout: 20_000 })
   })
 
-  test('in front of a service that does not trust it answers 500, never 429, and the service logs the fix', async () => {
+  test('in front of a service that does not trust it answers 500, never 429; the service logs the fix', async () => {
     const { address, service } = await startAll(name, undefined, [])
     for (const path of ['/hello', '/hello', '/hello', '/other']) {
       expect((await fetch(`${address}${path}`)).status, path).toBe(500)

@@ -67,7 +67,12 @@ export function tokensRoutes(app: FastifyInstance, store: TokenStore | undefined
   const config = { access: 'admin' as const }
   const tokens = () => {
     if (store !== undefined) return store
-    throw new ProblemError(problem('NO_DATABASE', 'Tokens are kept in a database, and this node has none.'))
+    throw new ProblemError(
+      problem(
+        'NO_DATABASE',
+        'Tokens are kept in a database, and this node has none: its tokens are those of --tokens-file.',
+      ),
+    )
   }
   const list = { operationId: 'listTokens', summary: 'All tokens', tags: ['admin'], response: answers(LIST, 409, 503) }
   app.get(TOKENS_PATH, { schema: list, config }, async () => ({ tokens: (await tokens().list()).map(plainToken) }))

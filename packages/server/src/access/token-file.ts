@@ -1,0 +1,115 @@
+// Tokens from a file (--tokens-file), for nodes without a database. An edit applies within a second, a bad one changes
+// nothing, and no message ever shows a token or a line of the file.
+
+import { LimiterError } from 'sluice'
+import type { Log } from '../log.ts'
+import { shown } from '../problems/shown.ts'
+import { filePrint, watchFile } from '../rules/file-watch.ts'
+import { mistakesIn, placeOf, readText } from '../rules/rule-file.ts'
+import { readJson, readYaml, type SourceText } from '../rules/source-text.ts'
+import { readToken, TOKEN_FIX } from '../settings/access-settings.ts'
+import { suggestion } from '../text/nearest.ts'
+import { ROLES, type Role } from './roles.ts'
+import { type Token, tokenHash } from './token.ts'
+import type { TokenBook } from './token-book.ts'
+import { TOKENS_MAX } from './token-table.ts'
+
+type Item = Readonly<Record<string, unknown>>
+/** `got` is what may be shown of a wrong value; absent for secrets. */
+type Mistake = { readonly field: string; readonly fix: string; readonly got?: unknown }
+/** Returns the fix of a wrong value; `others` are the values of the tokens before it. */
+type CheckField = (value: unknown, others: readonly unknown[]) => string | undefined
+
+const NAME = /^\P{Cc}{1,100}$/u
+const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/
+
+const FIELDS: Readonly<Record<string, CheckField>> = {
+  name: (name, others) => {
+    if (typeof name !== 'string' || !NAME.test(name)) return 'give 1 to 100 characters without control characters'
+    return others.includes(name) ? 'choose another: names are unique' : undefined
+  },
+  role: (role) => (ROLES.some((known) => known === role) ? undefined : `use one of ${ROLES.join(', ')}`),
+  token: (token, others) => {
+    if (typeof token === 'number') return 'put it in quotes: it is read as a number'
+    if (typeof token !== 'string' || readToken(token) === undefined) return TOKEN_FIX
+    return others.includes(token) ? 'choose another: a token before it is the same' : undefined
+  },
+  expires_at: (end) => {
+    const isGood = end == null || (typeof end === 'string' && TIME.test(end) && Number.isFinite(Date.parse(end)))
+    return isGood ? undefined : 'give a time such as 2031-01-01T00:00:00Z'
+  },
+}
+
+/** Throws OPTION_INVALID with every mistake and its line. */
+export function readTokenFile(path: string): Token[] {
+  const source = sourceIn(path)
+  // Parsers quote what they do not understand, which may be a token: only the line is told.
+  if (source.faults.length > 0)
+    throw invalid(path, source, [{ field: 'file', fix: `make it ${path.endsWith('.json') ? 'JSON' : 'YAML'}` }])
+  const list = (source.value as { tokens?: unknown } | null | undefined)?.tokens ?? source.value
+  if (!Array.isArray(list) || list.length > TOKENS_MAX)
+    throw invalid(path, source, [{ field: 'tokens', fix: `give a list of at most ${TOKENS_MAX} tokens` }])
+  const mistakes = list.flatMap((item: unknown, index) => {
+    return mistakesOf(item, list.slice(0, index)).map(({ field, ...rest }) => {
+      return { ...rest, field: `tokens[${index}]${field === '' ? '' : `.${field}`}` }
+    })
+  })
+  if (mistakes.length > 0) throw invalid(path, source, mistakes)
+  return list.map(tokenOf)
+}
+
+/** Reads the file now and after every change. Throws when it is wrong at first. */
+export function followTokenFile(path: string, tokens: TokenBook, log: Log): { stop(): void } {
+  const print = filePrint(path)
+  tokens.replace(readTokenFile(path))
+  return watchFile(path, print, () => {
+    try {
+      tokens.replace(readTokenFile(path))
+      log.info({ file: path, tokens: tokens.size }, 'new tokens are in force')
+    } catch (error) {
+      const reasons = error instanceof LimiterError ? mistakesIn(error) : [String(error)]
+      log.error({ file: path, reasons }, 'the tokens file is wrong; the tokens read before stay in force')
+    }
+  })
+}
+
+function sourceIn(path: string): SourceText {
+  try {
+    const text = readText(path)
+    return path.endsWith('.json') ? readJson(text) : readYaml(text)
+  } catch (error) {
+    if (!(error instanceof LimiterError)) throw error
+    const fixes = error.faults.map(({ fix }) => ({ field: 'file', fix }))
+    throw invalid(path, undefined, fixes)
+  }
+}
+
+function mistakesOf(item: unknown, before: readonly unknown[]): Mistake[] {
+  if (typeof item !== 'object' || item === null) return [{ field: '', fix: 'give an object with name, role and token' }]
+  const names = Object.keys(FIELDS)
+  const unknown = Object.keys(item).filter((field) => !names.includes(field))
+  const wrong = Object.entries(FIELDS).flatMap(([field, check]) => {
+    const got = (item as Item)[field]
+    const others = before.map((other) => (other as Item | null)?.[field])
+    const fix = check(got, others)
+    return fix === undefined ? [] : [{ field, fix, ...(field === 'token' ? {} : { got }) }]
+  })
+  return [...unknown.map((field) => ({ field, fix: `unknown field${suggestion(field, names)}` })), ...wrong]
+}
+
+/** The item has no mistakes by then. */
+function tokenOf(item: { name: string; role: Role; token: string; expires_at?: string | null }): Token {
+  const { name, role, token, expires_at: end } = item
+  const expiresAt = end == null ? null : new Date(end).toISOString()
+  return { tokenId: `file:${name}`, name, role, hash: tokenHash(token), createdAt: '', expiresAt, revokedAt: null }
+}
+
+function invalid(path: string, source: SourceText | undefined, mistakes: readonly Mistake[]): LimiterError {
+  const lines = mistakes.map(({ field, fix, got }) => {
+    const line = field === 'file' ? source?.lineOf(source.faults[0]?.field ?? '') : source?.lineOf(field)
+    const value = got === undefined ? '' : ` (got ${JSON.stringify(shown(got))})`
+    return `  ${placeOf(path, line)}: ${field}: ${fix}${value}`
+  })
+  const faults = mistakes.map(({ field, fix, got }) => ({ field, value: got, fix }))
+  return new LimiterError('OPTION_INVALID', lines.join('\n'), { faults })
+}

@@ -1,0 +1,150 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { beforeAll, describe, expect, test, vi } from 'vitest'
+import { readTokenFile } from '../src/access/token-file.ts'
+import { KILL_SWITCH_PATH } from '../src/http/routes/kill-switch.ts'
+import { TOKENS_PATH } from '../src/http/routes/tokens.ts'
+import { buildOnce, run, start } from './process.ts'
+import { ADMIN_TOKEN, CHECK, clientOf, RULES, ruleFile, serveFile } from './service.ts'
+
+const RULE = '- { rule_id: one, limit: 1000, window: 1d }\n'
+const PATIENTLY = { timeout: 10_000, interval: 20 }
+const [GATEWAY, VIEWER, APPROVER] = ['0123456789abcdef-gateway', '0123456789abcdef-viewer', '0123456789abcdef-approver']
+
+const TOKENS = `
+tokens:
+  - { name: gateway, role: check, token: ${GATEWAY} }
+  - { name: grafana, role: viewer, token: ${VIEWER}, expires_at: 2130-01-01T00:00:00Z }
+  - { name: on call, role: approver, token: ${APPROVER}, expires_at: null }
+`
+
+describe('a node without a database', () => {
+  test('knows the tokens of a file, each with its role', async () => {
+    const tokensFile = ruleFile(TOKENS, 'tokens.yaml')
+    const { post, get } = await serveFile(RULE, { tokensFile, checks: 'token', adminToken: undefined })
+    const check = async (token?: string) => (await post(CHECK, {}, token)).status
+    expect([await check(), await check(`${GATEWAY}x`), await check(GATEWAY)]).toEqual([401, 401, 200])
+    expect(await check(VIEWER), 'a viewer may not check').toBe(403)
+    expect([(await get(RULES, GATEWAY)).status, (await get(RULES, VIEWER)).status]).toEqual([403, 200])
+    const killed = await post(KILL_SWITCH_PATH, { rule_id: 'one', on: true }, APPROVER)
+    expect(killed).toMatchObject({ status: 200, body: { kills: [{ by: 'file:on call' }] } })
+  })
+
+  test('follows the file: tokens come and go without a restart, and a bad edit changes nothing', async () => {
+    const tokensFile = ruleFile(TOKENS, 'tokens.yaml')
+    const { post, logged } = await serveFile(RULE, { tokensFile, checks: 'token' })
+    const check = async (token: string) => (await post(CHECK, {}, token)).status
+    const next = 'the-next-token-of-the-gateway'
+    writeFileSync(tokensFile, `- { name: next, role: check, token: ${next} }\n`)
+    await vi.waitFor(async () => expect(await check(next)).toBe(200), PATIENTLY)
+    expect(await check(GATEWAY)).toBe(401)
+    writeFileSync(tokensFile, `- { name: next, role: chek, token: ${next} }\n`)
+    const errors = () => logged.filter(({ level }) => level === 'error')
+    await vi.waitFor(() => expect(errors()).toHaveLength(1), PATIENTLY)
+    expect(errors()).toMatchObject([{ reasons: [expect.stringContaining('tokens[0].role: use one of check')] }])
+    expect(await check(next)).toBe(200)
+    expect(JSON.stringify(logged)).not.toContain(next)
+  })
+
+  test('says that tokens are in the file, not in a database', async () => {
+    const { get } = await serveFile(RULE, { tokensFile: ruleFile(TOKENS, 'tokens.yaml') })
+    expect(await get(TOKENS_PATH, ADMIN_TOKEN)).toMatchObject({
+      status: 409,
+      body: { detail: expect.stringContaining('--tokens-file') },
+    })
+  })
+})
+
+test('the tokens file of access.md works as it is printed', () => {
+  const page = readFileSync(new URL('../../../docs/guides/access.md', import.meta.url), 'utf8')
+  const [, yaml = ''] = /```yaml\n(tokens:[\s\S]*?)```/.exec(page) ?? []
+  const roles = readTokenFile(ruleFile(yaml, 'tokens.yaml')).map(({ name, role }) => `${name}: ${role}`)
+  expect(roles).toEqual(['gateway: check', 'grafana: viewer'])
+})
+
+describe('a wrong file of tokens is told with its line, and without a token', () => {
+  const SECRET = 'hunter2-hunter2-hunter2'
+  test.each([
+    [`tokens:\n  - { name: a, role: chek, token: ${SECRET} }`, ':2: tokens[0].role: use one of check'],
+    [`- { name: a, role: check, tokn: ${SECRET} }`, ':1: tokens[0].tokn: unknown field; did you mean "token"?'],
+    ['- { name: a, role: check, token: hunter2 }', ':1: tokens[0].token: give at least 16 characters'],
+    ['- { name: a, role: check, token: hunter2hunter2hunter2 }', ':1: tokens[0].token: give at least 16 characters'],
+    ['- { name: a, role: check, token: 1234567890123456789 }', ':1: tokens[0].token: put it in quotes'],
+    [`- { role: check, token: ${SECRET} }`, ':1: tokens[0].name: give 1 to 100 characters'],
+    [
+      `- { name: a, role: check, token: ${SECRET} }\n- { name: a, role: check, token: ${SECRET}2 }`,
+      ':2: tokens[1].name: choose another: names are unique (got "a")',
+    ],
+    [
+      `- { name: a, role: check, token: ${SECRET} }\n- { name: b, role: admin, token: ${SECRET} }`,
+      ':2: tokens[1].token: choose another: a token before it is the same',
+    ],
+    [`- { name: a, role: check, token: ${SECRET}, expires_at: soon }`, ':1: tokens[0].expires_at: give a time such as'],
+    [`- { name: a, role: check, token: ${SECRET}, expires_at: 2030-02-40 }`, ':1: tokens[0].expires_at: give a time'],
+    [`- name: a\n  role: check\n token: "${SECRET}"\n`, ':3: file: make it YAML'],
+    [`- ${SECRET}`, ':1: tokens[0]: give an object with name, role and token'],
+    [SECRET, ':1: tokens: give a list of at most 2000 tokens'],
+    ['', ': tokens: give a list of at most 2000 tokens'],
+  ])('%s', (content, expected) => {
+    const path = ruleFile(content, 'tokens.yaml')
+    const message = () => {
+      try {
+        readTokenFile(path)
+        return 'no error'
+      } catch (error) {
+        return String(error)
+      }
+    }
+    expect(message()).toContain(`${path}${expected}`)
+    expect(message()).not.toContain('hunter2')
+  })
+
+  test('JSON', () => {
+    const good = JSON.stringify([{ name: 'a', role: 'check', token: SECRET }])
+    expect(readTokenFile(ruleFile(good, 'tokens.json'))).toMatchObject([{ tokenId: 'file:a', role: 'check' }])
+    const path = ruleFile(`[{ "name": "a", "token": "${SECRET}", }]`, 'tokens.json')
+    expect(() => readTokenFile(path)).toThrow(`${path}:1: file: make it JSON`)
+  })
+})
+
+describe('the command', () => {
+  beforeAll(buildOnce, 300_000)
+  const everywhere = ['--host', '0.0.0.0', '--rules']
+
+  test('warns in log and banner, with the fix, where every check would be answered 401', async () => {
+    const { address, output } = await start([...everywhere, ruleFile(RULE)])
+    const port = new URL(address).port
+    expect((await clientOf(`http://127.0.0.1:${port}`).post(CHECK, {})).status).toBe(401)
+    const fix = expect.stringMatching(/--tokens-file, or give --checks open/)
+    expect(output().stdout).toMatch(/^Warning: every check will be answered 401/m)
+    expect(output().stdout.replaceAll(/\s+/g, ' ')).toEqual(fix)
+    const warning = { level: 'warn', msg: expect.stringContaining('answered 401'), fix }
+    await vi.waitFor(() => {
+      const [first = ''] = output().stderr.split('\n')
+      expect(JSON.parse(first)).toMatchObject(warning)
+    }, PATIENTLY)
+  })
+
+  test.each([
+    ['open checks', ['--checks', 'open'], false],
+    ['an admin token', ['--admin-token', ADMIN_TOKEN], false],
+    ['a token that may check', ['--tokens-file', TOKENS], false],
+    ['tokens of which none may check', ['--tokens-file', TOKENS.replace('role: check', 'role: viewer')], true],
+    [
+      'a token that has expired',
+      ['--tokens-file', `- {name: a, role: check, token: ${GATEWAY}, expires_at: 2001-01-01}`],
+      true,
+    ],
+  ])('with %s', async (_name, [flag = '', value = ''], warns) => {
+    const given = flag === '--tokens-file' ? ruleFile(value, 'tokens.yaml') : value
+    const { output } = await start([...everywhere, ruleFile(RULE), flag, given])
+    expect(output().stdout.includes('answered 401')).toBe(warns)
+  })
+
+  test('does not start with a wrong file of tokens, or with one that would do nothing', () => {
+    const tokensFile = ruleFile(TOKENS.replace('role: check', 'role: chek'), 'tokens.yaml')
+    const { code, stderr } = run(['--rules', ruleFile(RULE), '--tokens-file', tokensFile])
+    const fault = 'tokens[0].role: use one of check, viewer, editor, approver, admin (got "chek")'
+    expect([code, stderr]).toEqual([2, `sluice: the settings are wrong\n  ${tokensFile}:3: ${fault}\n`])
+    expect(run(['--tokens-file', tokensFile]).stderr).toContain('--tokens-file: remove it, or give --rules')
+  })
+})
