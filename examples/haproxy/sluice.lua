@@ -1,5 +1,5 @@
 --- The action `lua.sluice <url> open|closed` of HAProxy 2.6 and newer: asks Sluice about the request.
---- Sets txn.sluice.verdict to allowed, refused, invalid, untrusted or down, and a variable for each header of the answer.
+--- Sets txn.sluice.verdict to allowed, refused, invalid, untrusted or down, and one variable per header of the answer.
 
 local TIMEOUT_MS = 1000
 --- HAProxy tries for seconds to reach a server that is away, so one that was not reached is left alone for a while.

@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { expect, test, vi } from 'vitest'
 import { serveApp, serveFile } from './service.ts'
 
@@ -22,12 +22,21 @@ test('/readyz: ready, then degraded but still 200, then draining and 503', async
   expect(await get('/readyz')).toMatchObject({ status: 503, body: { status: 'draining' } })
 })
 
-test('/ lists every endpoint there is', async () => {
+test('/ lists every route there is, with its role and what it does', async () => {
   const { get } = await serveApp([])
   const { body } = await get('/')
-  const { paths } = (await get('/openapi.json')).body as { paths: Record<string, object> }
-  for (const endpoint of Object.values(body.endpoints as Record<string, string>)) {
-    const [method = '', path = ''] = endpoint.split(' ')
-    expect(paths[path], endpoint).toHaveProperty(method.toLowerCase())
+  expect(body).toMatchObject({ service: 'sluice', documentation: '/openapi.json' })
+  const { paths } = (await get('/openapi.json')).body as { paths: Record<string, Record<string, unknown>> }
+  const all = Object.entries(paths).flatMap(([path, methods]) => {
+    return Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`)
+  })
+  const routes = body.routes as { route: string; role: string; summary: string }[]
+  expect(routes.map(({ route }) => route)).toEqual(all)
+  expect(all.length).toBeGreaterThan(25)
+  const page = readFileSync(new URL('../../../docs/reference/http-api.md', import.meta.url), 'utf8')
+  for (const { route, role, summary } of routes) {
+    const row = page.split('\n').find((line) => line.startsWith(`| \`${route}\` `) || line.startsWith(`| \`${route}?`))
+    expect(row, route).toContain(`| ${role} |`)
+    expect(summary, route).toMatch(/\w/)
   }
 })

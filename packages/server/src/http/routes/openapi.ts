@@ -6,29 +6,11 @@ import type { FastifyInstance, FastifySchema } from 'fastify'
 import type { Access } from '../../access/roles.ts'
 import { VERSION } from '../../package-facts.ts'
 import { answers, BATCH_BODY, CHECK_ANSWER, CHECK_BODY, PROBLEM, problemAnswers } from '../bodies/schemas.ts'
-import { AUTH_PATH } from './auth.ts'
 import { BATCH_PATH } from './batch.ts'
-import { CHECK_PATH, JSON_TYPE } from './check.ts'
-import { REFUND_PATH } from './refund.ts'
-import { RULE_SET_PATH } from './rule-set.ts'
-import { RULES_PATH } from './rules.ts'
+import { JSON_TYPE } from './check.ts'
 
-const INDEX = {
-  service: 'sluice',
-  version: VERSION,
-  endpoints: {
-    check: `POST ${CHECK_PATH}`,
-    batch: `POST ${BATCH_PATH}`,
-    auth: `GET ${AUTH_PATH}`,
-    refund: `POST ${REFUND_PATH}`,
-    rules: `GET ${RULES_PATH}`,
-    rule_set: `GET ${RULE_SET_PATH}`,
-    live: 'GET /livez',
-    ready: 'GET /readyz',
-    metrics: 'GET /metrics',
-    openapi: 'GET /openapi.json',
-  },
-}
+type Described = { readonly summary: string; readonly 'x-role': Access }
+type RouteNote = { readonly route: string; readonly role: Access; readonly summary: string }
 
 /** Before the routes: it takes note of them as they come. */
 export async function describeRoutes(app: FastifyInstance): Promise<void> {
@@ -71,7 +53,7 @@ export async function describeRoutes(app: FastifyInstance): Promise<void> {
 
 /** Checks may be open to everybody, which depends on where the service listens. */
 function withAccess(schema: FastifySchema, access: Access = 'open'): FastifySchema {
-  if (access === 'open' || access === 'proxy') return schema
+  if (access === 'open' || access === 'proxy') return { ...schema, 'x-role': access } as FastifySchema
   const security = access === 'check' ? [{}, { token: [] }] : [{ token: [] }]
   const response = { ...(schema.response as object), ...problemAnswers(401, 403) }
   return { ...schema, security, 'x-role': access, response } as FastifySchema
@@ -83,14 +65,29 @@ function withItems(schema: FastifySchema): FastifySchema {
 }
 
 export function openapiRoutes(app: FastifyInstance): void {
-  let text: string | undefined
+  let made: string | undefined
+  const document = () => {
+    made ??= JSON.stringify(app.swagger())
+    return made
+  }
   const config = { access: 'open' as const }
   const any = { type: 'object', additionalProperties: true }
   const openapi = { operationId: 'openapi', summary: 'This description', tags: ['health'], response: answers(any) }
   app.get('/openapi.json', { schema: openapi, config }, (_request, reply) => {
-    text ??= JSON.stringify(app.swagger())
-    reply.header('content-type', JSON_TYPE).send(text)
+    reply.header('content-type', JSON_TYPE).send(document())
   })
-  const index = { operationId: 'index', summary: 'What there is', tags: ['health'], response: answers(any) }
-  app.get('/', { schema: index, config }, () => INDEX)
+  const index = { operationId: 'index', summary: 'All routes', tags: ['health'], response: answers(any) }
+  app.get('/', { schema: index, config }, () => {
+    return { service: 'sluice', version: VERSION, documentation: '/openapi.json', routes: routesIn(document()) }
+  })
+}
+
+/** Every route with the role that it needs, from the same description that programs read. */
+function routesIn(document: string): readonly RouteNote[] {
+  const { paths } = JSON.parse(document) as { paths: Record<string, Record<string, Described>> }
+  return Object.entries(paths).flatMap(([path, operations]) => {
+    return Object.entries(operations).map(([method, { summary, 'x-role': role }]) => {
+      return { route: `${method.toUpperCase()} ${path}`, role, summary }
+    })
+  })
 }
