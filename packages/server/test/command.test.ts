@@ -75,6 +75,16 @@ test('a command: data on stdout, messages on stderr, and its exit code; what it 
   expect(cut).toMatch(/^sluice \S+: a distributed rate limiter/)
 })
 
+test('rules are read from standard input, whole, also where a writer is slow', () => {
+  const rules = Array.from({ length: 3000 }, (_, index) => `- { rule_id: r${index}, limit: 5, window: 1d }`).join('\n')
+  const path = ruleFile(`${rules}\n- { rule_id: last, limit: -1, window: 1d }\n`)
+  const sluice = 'node packages/server/bin/sluice.js'
+  const shell = `(head -c 1000 ${path}; sleep 0.3; tail -c +1001 ${path}) | ${sluice} rules lint - 2>&1; echo done`
+  const out = execFileSync('sh', ['-c', shell], { encoding: 'utf8' })
+  expect(out).toContain('stdin:3001: error: rules[3000].limit: give a whole number')
+  expect(out).toContain('stdin: 3001 rules, 1 mistake, 0 warnings')
+})
+
 describe('the banner', () => {
   test('shows address, rules and a curl that counts down to a refusal', async () => {
     const { output } = await start([], { SLUICE_DATA_DIR: await emptyDataDir() })

@@ -8,7 +8,7 @@ import { CHECK_PATH } from '../http/routes/check.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
 import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
-import { RULES_FLAG, withRuleFile } from './offline.ts'
+import { RULES_FLAG, ruleInput, withRuleFile } from './offline.ts'
 import { bodyOf, SUBJECT_FLAGS } from './subject-flags.ts'
 import type { Terminal } from './terminal.ts'
 import { limitRows, verdictOf } from './verdict.ts'
@@ -46,7 +46,9 @@ export const CHECK: Command = defineCommand({
     const api = new Api(given)
     const ask = () => api.post<CheckAnswer>(CHECK_PATH, body)
     if (file === undefined) return askAll(given, terminal, ask)
-    return withRuleFile(file, (limiter) => askAll(given, terminal, () => decide(limiter, body)))
+    return withRuleFile(await ruleInput(file, terminal), (limiter) =>
+      askAll(given, terminal, () => decide(limiter, body)),
+    )
   },
 })
 

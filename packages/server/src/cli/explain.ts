@@ -6,7 +6,7 @@ import { EXPLAIN_PATH, type ExplainAnswer, explain } from '../http/routes/explai
 import { aligned } from '../text/aligned.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
-import { RULES_FLAG, withRuleFile } from './offline.ts'
+import { RULES_FLAG, ruleInput, withRuleFile } from './offline.ts'
 import { paintOn } from './paint.ts'
 import { bodyOf, SUBJECT_FLAGS } from './subject-flags.ts'
 import type { Terminal } from './terminal.ts'
@@ -31,7 +31,7 @@ export const EXPLAIN: Command = defineCommand({
     const answer =
       file === undefined
         ? await new Api(given).post<ExplainAnswer>(EXPLAIN_PATH, body)
-        : await withRuleFile(file, (limiter) => explain(limiter, body, wallClock))
+        : await withRuleFile(await ruleInput(file, terminal), (limiter) => explain(limiter, body, wallClock))
     terminal.out(given.has('json') ? `${JSON.stringify(answer, null, 2)}\n` : textOf(answer, terminal))
     return EXIT.done
   },

@@ -3,18 +3,26 @@
 import { type Limiter, LimiterError } from 'sluice'
 import { ProblemError } from '../problems/problem.ts'
 import { offlineLimiter } from '../rules/offline-limiter.ts'
-import { mistakesIn, useRuleFile } from '../rules/rule-file.ts'
+import { mistakesIn, type RuleInput, useRuleFile } from '../rules/rule-file.ts'
 import { CommandError, EXIT, type Flag } from './command.ts'
+import type { Terminal } from './terminal.ts'
+
+const STDIN = '-'
 
 export const RULES_FLAG: Flag = {
   name: 'rules',
   value: '<file>',
-  help: 'Do it here, with the rules of a file and counters in memory, instead of asking a node.',
+  help: 'Do it here, with the rules of a file (-: standard input) and counters in memory, instead of asking a node.',
   isFile: true,
 }
 
-export async function withRuleFile<T>(path: string, work: (limiter: Limiter) => Promise<T>): Promise<T> {
-  const limiter = limiterOf(path)
+/** The rule file that an argument names. */
+export async function ruleInput(name: string, terminal: Terminal): Promise<RuleInput> {
+  return name === STDIN ? { name: 'stdin', bytes: await terminal.input() } : name
+}
+
+export async function withRuleFile<T>(input: RuleInput, work: (limiter: Limiter) => Promise<T>): Promise<T> {
+  const limiter = ruleFileErrors(() => useRuleFile(input, offlineLimiter))
   try {
     return await work(limiter)
   } catch (error) {
@@ -24,10 +32,6 @@ export async function withRuleFile<T>(path: string, work: (limiter: Limiter) => 
   } finally {
     await limiter.close()
   }
-}
-
-function limiterOf(path: string): Limiter {
-  return ruleFileErrors(() => useRuleFile(path, offlineLimiter))
 }
 
 /** What is wrong with a rule file, told as it is elsewhere. */

@@ -4,18 +4,24 @@
 import { readFileSync } from 'node:fs'
 import { wallClock } from 'sluice'
 import { findingText, lintRuleFile } from '../rules/lint.ts'
+import { inputName, isJson } from '../rules/rule-file.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
 import { changesText, summaryOf } from './changes-text.ts'
 import { type Command, CommandError, defineCommand, EXIT, type Flag, OUTPUT_FLAGS, type Positional } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
+import { ruleInput } from './offline.ts'
 import { carryOut, type Plan, planOf, replaceWith, type Write } from './rule-set-api.ts'
 import type { Terminal } from './terminal.ts'
 
 const FILE: Positional = {
   name: '<file>',
-  help: 'the whole rule set, YAML or JSON: rules that are not in it are deleted',
+  help: 'the whole rule set, YAML or JSON, - for standard input: rules that are not in it are deleted',
 }
+
+const DETAILED = 'detailed-exitcode'
+/** As of Terraform. Without the flag, 2 stands for wrong rules and arguments: with it they are a 1. */
+const PLAN_CHANGES = 2
 
 export const CHANGE_FLAGS: readonly Flag[] = [
   {
@@ -36,22 +42,41 @@ export const CHANGE_FLAGS: readonly Flag[] = [
   { name: 'dry-run', help: 'Only tell what would change.' },
 ]
 
-export const RULES_PLAN: Command = defineCommand({
+const PLAN: Command = defineCommand({
   name: 'rules plan',
   summary: 'Tells what a rule file would change on a node.',
-  details: 'Changes nothing. Its version is what sluice rules apply --if-version takes.',
+  details:
+    'Changes nothing. Its version is what sluice rules apply --if-version takes. With --detailed-exitcode, the exit codes ' +
+    'are those of terraform plan: 0 nothing to change, 1 any error, 2 something to change.',
   positionals: [FILE],
-  flags: [...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  flags: [
+    { name: DETAILED, help: 'End with 0 if nothing would change, with 2 if something would, with 1 after any error.' },
+    ...SERVER_FLAGS,
+    ...OUTPUT_FLAGS,
+  ],
   examples: [
     { does: 'in a pull request', line: 'sluice rules plan rules.yaml' },
+    { does: 'has a node other rules than the file?', line: 'sluice rules plan rules.yaml --detailed-exitcode' },
     { does: 'for programs', line: 'sluice rules plan rules.yaml --json' },
   ],
   run: async (given, terminal) => {
-    const plan = await planOf(new Api(given), fileWrite(given.positionals[0] ?? ''))
+    const plan = await planOf(new Api(given), await fileWrite(given, terminal))
     printPlan(plan, given, terminal)
-    return EXIT.done
+    return given.has(DETAILED) && plan.changes.length > 0 ? EXIT.no : EXIT.done
   },
 })
+
+/** `rules plan` with the exit codes of `terraform plan` where its flag asks for them. */
+export const RULES_PLAN: Command = {
+  ...PLAN,
+  run: async (args, terminal) => {
+    if (!args.some((arg) => arg.split('=', 1)[0] === `--${DETAILED}`)) return PLAN.run(args, terminal)
+    const code = await PLAN.run(args, terminal).catch((error: unknown) => {
+      throw error instanceof CommandError ? new CommandError(error.message, EXIT.failed) : error
+    })
+    return code === EXIT.done ? EXIT.done : code === EXIT.no ? PLAN_CHANGES : EXIT.failed
+  },
+}
 
 export const RULES_APPLY: Command = defineCommand({
   name: 'rules apply',
@@ -64,7 +89,7 @@ export const RULES_APPLY: Command = defineCommand({
     { does: 'by hand', line: 'sluice rules apply rules.yaml --reason "more for pro"' },
     { does: 'in CI, exactly what was reviewed', line: 'sluice rules apply rules.yaml --if-version 7 --yes' },
   ],
-  run: (given, terminal) => change(given, terminal, fileWrite(given.positionals[0] ?? '')),
+  run: async (given, terminal) => change(given, terminal, await fileWrite(given, terminal)),
 })
 
 /** Plans, shows, asks, and carries out. */
@@ -90,11 +115,13 @@ function printPlan(plan: Plan, given: Given, terminal: Terminal): void {
 }
 
 /** Mistakes are told here, with lines, before a node is asked. */
-function fileWrite(path: string): Write {
-  const { mistakes } = lintRuleFile(path, wallClock.nowUs() / 1000)
+async function fileWrite({ positionals: [file = ''] }: Given, terminal: Terminal): Promise<Write> {
+  const input = await ruleInput(file, terminal)
+  const { mistakes } = lintRuleFile(input, wallClock.nowUs() / 1000)
   if (mistakes.length > 0) {
-    const lines = mistakes.map((mistake) => findingText(path, 'error', mistake))
+    const lines = mistakes.map((mistake) => findingText(inputName(input), 'error', mistake))
     throw new CommandError(`the rules are wrong\n${lines.join('\n')}`, EXIT.wrong)
   }
-  return replaceWith(readFileSync(path, 'utf8'), path.endsWith('.json'))
+  const bytes = typeof input === 'string' ? readFileSync(input) : input.bytes
+  return replaceWith(new TextDecoder().decode(bytes), isJson(input))
 }

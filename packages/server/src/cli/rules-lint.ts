@@ -2,7 +2,9 @@
 
 import { wallClock } from 'sluice'
 import { type Findings, findingText, lintRuleFile } from '../rules/lint.ts'
+import { inputName } from '../rules/rule-file.ts'
 import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
+import { ruleInput } from './offline.ts'
 import { paintOn } from './paint.ts'
 import type { Terminal } from './terminal.ts'
 
@@ -10,15 +12,23 @@ export const RULES_LINT: Command = defineCommand({
   name: 'rules lint',
   summary: 'Lists every mistake in rule files, with lines.',
   details: 'Warnings are rules that are disabled, have expired or never apply, and limits that never refuse.',
-  positionals: [{ name: '<file>', help: 'rule files, YAML or JSON; each is a set of its own', repeats: true }],
+  positionals: [
+    {
+      name: '<file>',
+      help: 'rule files, YAML or JSON, or - for standard input; each is a set of its own',
+      repeats: true,
+    },
+  ],
   flags: OUTPUT_FLAGS,
   examples: [
     { does: 'before a commit', line: 'sluice rules lint rules.yaml' },
+    { does: 'what a program prints', line: 'sluice rules export | sluice rules lint -' },
     { does: 'for programs', line: 'sluice rules lint rules.yaml --json' },
   ],
   run: async (given, terminal) => {
     const nowMs = wallClock.nowUs() / 1000
-    const files = given.positionals.map((file) => ({ file, ...lintRuleFile(file, nowMs) }))
+    const inputs = await Promise.all(given.positionals.map((file) => ruleInput(file, terminal)))
+    const files = inputs.map((input) => ({ file: inputName(input), ...lintRuleFile(input, nowMs) }))
     if (given.has('json')) terminal.out(`${JSON.stringify(files, null, 2)}\n`)
     else for (const { file, ...findings } of files) print(file, findings, terminal)
     return files.some(({ mistakes }) => mistakes.length > 0) ? EXIT.wrong : EXIT.done

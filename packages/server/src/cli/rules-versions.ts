@@ -9,9 +9,10 @@ import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
 import { changesText, summaryOf } from './changes-text.ts'
 import { type Command, CommandError, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
-import { ruleFileErrors } from './offline.ts'
+import { ruleFileErrors, ruleInput } from './offline.ts'
 import { rollbackTo, ruleSet } from './rule-set-api.ts'
 import { CHANGE_FLAGS, change } from './rules-apply.ts'
+import type { Terminal } from './terminal.ts'
 
 type VersionNote = {
   readonly version: number
@@ -55,7 +56,8 @@ export const RULES_HISTORY: Command = defineCommand({
 export const RULES_DIFF: Command = defineCommand({
   name: 'rules diff',
   summary: 'Tells what differs between two rule sets: versions or files.',
-  details: 'A number is a version of the node, anything else a file; without a second one, the version in force.',
+  details:
+    'A number is a version of the node, - is standard input, anything else a file; without a second one, the version in force.',
   positionals: [
     { name: '<from>', help: 'a version or a file' },
     { name: '<to>', help: 'a version or a file', optional: true },
@@ -67,7 +69,7 @@ export const RULES_DIFF: Command = defineCommand({
     { does: 'two files, no node asked', line: 'sluice rules diff old.yaml new.yaml' },
   ],
   run: async (given, terminal) => {
-    const changes = await differences(given)
+    const changes = await differences(given, terminal)
     if (given.has('json')) terminal.out(`${JSON.stringify(changes, null, 2)}\n`)
     else terminal.out(changesText(changes, terminal))
     terminal.tell(`${summaryOf(changes)}\n`)
@@ -75,18 +77,22 @@ export const RULES_DIFF: Command = defineCommand({
   },
 })
 
-async function differences(given: Given): Promise<readonly RuleChange[]> {
+async function differences(given: Given, terminal: Terminal): Promise<readonly RuleChange[]> {
   const [from = '', to] = given.positionals
   const api = new Api(given)
   if (VERSION.test(from) && (to === undefined || VERSION.test(to))) {
     const query = new URLSearchParams({ from, ...(to === undefined ? {} : { to }) })
     return (await api.get<{ changes: RuleChange[] }>(`${RULE_SET_PATH}/diff?${query}`)).changes
   }
-  return changesBetween(await setNamed(from, api), to === undefined ? await inForce(api) : await setNamed(to, api))
+  const before = await setNamed(from, api, terminal)
+  return changesBetween(before, to === undefined ? await inForce(api) : await setNamed(to, api, terminal))
 }
 
-async function setNamed(name: string, api: Api): Promise<readonly PlainRule[]> {
-  if (!VERSION.test(name)) return ruleFileErrors(() => readRuleFile(name)).map(complete)
+async function setNamed(name: string, api: Api, terminal: Terminal): Promise<readonly PlainRule[]> {
+  if (!VERSION.test(name)) {
+    const input = await ruleInput(name, terminal)
+    return ruleFileErrors(() => readRuleFile(input)).map(complete)
+  }
   const { rules } = await api.get<{ rules: unknown[] }>(`${RULE_SET_PATH}/versions/${name}`)
   return parseRules(rules).map(complete)
 }

@@ -4,7 +4,7 @@ import { type Fault, LimiterError, parseRules } from 'sluice'
 import { shown } from '../problems/shown.ts'
 import { adviceOn } from './advice.ts'
 import { offlineLimiter } from './offline-limiter.ts'
-import { faultLine, placeOf, readRuleSource } from './rule-file.ts'
+import { faultLine, placeOf, type RuleInput, readRuleSource } from './rule-file.ts'
 import type { SourceText } from './source-text.ts'
 
 /** Where a fault names a rule by its place in the list. */
@@ -27,10 +27,10 @@ export type Findings = {
 }
 
 /** A file that cannot be read at all is a mistake too. */
-export function lintRuleFile(path: string, nowMs: number): Findings {
+export function lintRuleFile(input: RuleInput, nowMs: number): Findings {
   let source: SourceText
   try {
-    source = readRuleSource(path)
+    source = readRuleSource(input)
   } catch (error) {
     if (!(error instanceof LimiterError)) throw error
     return { mistakes: error.faults.map((fault) => ({ line: undefined, ...fault })), warnings: [], rules: 0 }

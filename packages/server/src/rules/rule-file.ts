@@ -9,27 +9,38 @@ import { readJson, readYaml, type SourceText, utf8Text } from './source-text.ts'
 /** Of a rule file, and of a rule set that is imported. */
 export const RULE_SET_BYTES_MAX: number = 8 * 1024 * 1024
 
+/** The path of a rule file, or its content from elsewhere under the name that messages use. */
+export type RuleInput = string | { readonly name: string; readonly bytes: Uint8Array }
+
+export function inputName(input: RuleInput): string {
+  return typeof input === 'string' ? input : input.name
+}
+
+export function isJson(input: RuleInput): boolean {
+  return inputName(input).endsWith('.json')
+}
+
 /** Throws RULE_INVALID with every fault it found. */
-export function readRuleFile(path: string): Rule[] {
-  return useRuleFile(path, (rules) => rules)
+export function readRuleFile(input: RuleInput): Rule[] {
+  return useRuleFile(input, (rules) => rules)
 }
 
 /** Reads the file and hands its rules over. What `use` finds wrong with them is told with its line as well. */
-export function useRuleFile<T>(path: string, use: (rules: Rule[]) => T): T {
-  const source = readRuleSource(path)
-  if (source.faults.length > 0) throw ruleFileError(path, source.faults, source.lineOf)
+export function useRuleFile<T>(input: RuleInput, use: (rules: Rule[]) => T): T {
+  const source = readRuleSource(input)
+  if (source.faults.length > 0) throw ruleFileError(inputName(input), source.faults, source.lineOf)
   try {
     return use(parseRules(source.value))
   } catch (error) {
     if (!(error instanceof LimiterError) || error.code !== 'RULE_INVALID') throw error
-    throw ruleFileError(path, error.faults, source.lineOf)
+    throw ruleFileError(inputName(input), error.faults, source.lineOf)
   }
 }
 
 /** The value of a rule file and its lines, whatever it says. Throws RULE_INVALID when it cannot be read. */
-export function readRuleSource(path: string): SourceText {
-  const text = readText(path)
-  return path.endsWith('.json') ? readJson(text) : readYaml(text)
+export function readRuleSource(input: RuleInput): SourceText {
+  const text = typeof input === 'string' ? readText(input) : textOf(input.name, input.bytes.length, () => input.bytes)
+  return isJson(input) ? readJson(text) : readYaml(text)
 }
 
 /** The mistakes in a rule file, one per line, as people are told. */
@@ -43,16 +54,20 @@ export function readText(path: string): string {
     const { size } = found
     // A pipe would hold the process up until somebody writes to it, and a device may never end.
     if (!found.isFile() && !found.isDirectory()) throw new Error('it is not a regular file')
-    const text = size <= RULE_SET_BYTES_MAX ? utf8Text(readFileSync(path)) : undefined
-    if (text !== undefined) return text
-    const value = `${size} bytes`
-    const fix = size <= RULE_SET_BYTES_MAX ? 'save it as UTF-8' : `give a file of at most ${RULE_SET_BYTES_MAX} bytes`
-    throw ruleFileError(path, [{ field: 'file', value, fix }])
+    return textOf(path, size, () => readFileSync(path))
   } catch (error) {
     if (error instanceof LimiterError) throw error
     const why = error instanceof Error ? error.message : String(error)
     throw ruleFileError(path, [{ field: 'file', value: path, fix: `give a file that can be read: ${why}` }])
   }
+}
+
+function textOf(name: string, size: number, read: () => Uint8Array): string {
+  const text = size <= RULE_SET_BYTES_MAX ? utf8Text(read()) : undefined
+  if (text !== undefined) return text
+  const value = `${size} bytes`
+  const fix = size <= RULE_SET_BYTES_MAX ? 'save it as UTF-8' : `give a file of at most ${RULE_SET_BYTES_MAX} bytes`
+  throw ruleFileError(name, [{ field: 'file', value, fix }])
 }
 
 /** Faults, told with the lines on which they are. */

@@ -62,6 +62,19 @@ test('a good file has neither, and several files are told one by one', async () 
   expect(await sluice(['rules', 'lint', GOOD, BAD])).toMatchObject({ code: 2 })
 })
 
+test('- is standard input, beside files', async () => {
+  const input = 'rules:\n  - { rule_id: a, limit: -1, window: 1m }\n'
+  expect(await sluice(['rules', 'lint', '-', GOOD], { input })).toEqual({
+    code: 2,
+    out: expect.stringMatching(/^stdin:2: error: rules\[0\]\.limit: give a whole number/),
+    told: `stdin: 1 rule, 1 mistake, 0 warnings\n${GOOD}: 9 rules, 0 mistakes, 0 warnings\n`,
+  })
+  const json = JSON.stringify([{ rule_id: 'a', limit: 1, window: '1m' }])
+  expect(await sluice(['rules', 'lint', '-'], { input: json })).toMatchObject({ code: 0 })
+  expect(JSON.parse((await sluice(['rules', 'lint', '-', '--json'], { input })).out)).toMatchObject([{ file: 'stdin' }])
+  expect((await sluice(['rules', 'lint', '-'], { input: ' '.repeat(8 * 1024 * 1024 + 1) })).out).toContain('at most')
+})
+
 test('which stores and regions there are is known to nodes, not to lint', async () => {
   const path = ruleFile(
     '- { rule_id: a, limit: 1, window: 1m, store: hot }\n- { rule_id: b, limit: 9, window: 1m, spread: global }\n',

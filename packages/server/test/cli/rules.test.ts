@@ -78,6 +78,29 @@ describe('plan', () => {
     expect(unchanged).toEqual({ code: 0, out: '', told: `version ${version}: nothing to change\n` })
   })
 
+  test('--detailed-exitcode: 0 nothing to change, 2 something to change, 1 any error', async () => {
+    const { run, env, file } = await node()
+    const planned = async (args: readonly string[]) => (await run(['rules', 'plan', ...args])).code
+    expect(await planned([file, '--detailed-exitcode'])).toBe(2)
+    expect(await planned([file, '--detailed-exitcode', '--json'])).toBe(2)
+    expect(await planned([ruleFile(ONE), '--detailed-exitcode'])).toBe(0)
+    const wrong = ruleFile('- { rule_id: a, limit: -1, window: 1m }')
+    const errors = [
+      [wrong],
+      ['/nowhere.yaml'],
+      [file, '--bogus'],
+      [],
+      [file, '--token', 'another'],
+      [file, '--url', 'http://127.0.0.1:65535'],
+    ]
+    for (const args of errors) expect(await planned([...args, '--detailed-exitcode']), args.join(' ')).toBe(1)
+    expect(await planned([file, '--detailed-exitcode=yes'])).toBe(1)
+    const codes = [await planned([file]), await planned([wrong]), await planned([file, '--token', 'another'])]
+    expect(codes, 'as ever without it').toEqual([0, 2, 4])
+    const told = await sluice(['rules', 'plan', '-', '--detailed-exitcode'], { env, input: TWO })
+    expect(told, 'from standard input').toMatchObject({ code: 2, told: expect.stringContaining('1 created') })
+  })
+
   test('colours are for terminals', async () => {
     const { env, file } = await node()
     expect((await sluice(['rules', 'plan', file], { env, colors: true })).out).toContain('\u001b[32m+ uploads\u001b[0m')

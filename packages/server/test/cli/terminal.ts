@@ -10,11 +10,13 @@ type Options = {
   readonly colors?: boolean
   /** What a person answers, perhaps after a while; nobody is there without it. */
   readonly answer?: boolean | (() => Promise<boolean>)
+  /** What standard input holds. */
+  readonly input?: string
 }
 
 export async function sluice(
   args: readonly string[],
-  { env = {}, colors = false, answer }: Options = {},
+  { env = {}, colors = false, answer, input = '' }: Options = {},
 ): Promise<Ended> {
   let out = ''
   let told = ''
@@ -28,6 +30,7 @@ export async function sluice(
       out += text
     },
     tell,
+    input: async () => Buffer.from(input),
     ask:
       answer === undefined
         ? undefined

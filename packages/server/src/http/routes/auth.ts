@@ -141,7 +141,7 @@ function ignoreBodies(scope: FastifyInstance): void {
 }
 
 /** Counts requests of proxies that are set up wrongly, and logs the fix: once, then at most once a minute. */
-function createReport({ metrics, log, clock = systemClock }: AuthParts) {
+function createReport({ metrics, log, clock = wallClock }: AuthParts) {
   const loggedAt = new Map<ProblemCode, number>()
   return ({ code, detail }: Problem, remoteAddress: string | undefined): void => {
     const count = metrics.forwardAuthFailed(code)
