@@ -46,8 +46,8 @@ const PLAN: Command = defineCommand({
   name: 'rules plan',
   summary: 'Tells what a rule file would change on a node.',
   details:
-    'Changes nothing. Its version is what sluice rules apply --if-version takes. With --detailed-exitcode, the exit codes ' +
-    'are those of terraform plan: 0 nothing to change, 1 any error, 2 something to change.',
+    'Changes nothing. Its version is what sluice rules apply --if-version takes. With --detailed-exitcode, the exit ' +
+    'codes are those of terraform plan: 0 nothing to change, 1 any error, 2 something to change.',
   positionals: [FILE],
   flags: [
     { name: DETAILED, help: 'End with 0 if nothing would change, with 2 if something would, with 1 after any error.' },

@@ -57,7 +57,8 @@ export const RULES_DIFF: Command = defineCommand({
   name: 'rules diff',
   summary: 'Tells what differs between two rule sets: versions or files.',
   details:
-    'A number is a version of the node, - is standard input, anything else a file; without a second one, the version in force.',
+    'A number is a version of the node, - is standard input, anything else a file; without a second one, the ' +
+    'version in force.',
   positionals: [
     { name: '<from>', help: 'a version or a file' },
     { name: '<to>', help: 'a version or a file', optional: true },

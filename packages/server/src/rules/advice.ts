@@ -10,6 +10,7 @@ export function adviceOn(rules: readonly Rule[], nowMs: number): Fault[] {
     const doubts = rule.enabled
       ? [
           ...expiry(rule, nowMs),
+          ...regexLooks(rule),
           ...contradictions(rule),
           ...idlePlans(rule),
           ...idleLimits(rule),
@@ -25,6 +26,13 @@ function expiry({ expires_at: at }: Rule, nowMs: number): Fault[] {
   return [
     { field: 'expires_at', value: at, fix: 'it has expired and is not in force; remove it, or give a later time' },
   ]
+}
+
+/** Accepted as a path, and hardly meant as one. */
+function regexLooks({ endpoint_pattern: pattern }: Rule): Fault[] {
+  if (!/\.\+|\$$/.test(pattern)) return []
+  const fix = 'it is no regular expression and matches this very text only; write * for one segment, ** for the rest'
+  return [{ field: 'endpoint_pattern', value: pattern, fix }]
 }
 
 /** What the rule demands of a fact in one place and rules out in another. */

@@ -111,6 +111,15 @@ test.each([
   expect(out).toMatch(expected)
 })
 
+test('a regular expression is told with the pattern to write instead', async () => {
+  const path = ruleFile("- { rule_id: a, limit: 1, window: 1m, endpoint_pattern: '^/users/(\\d+)/posts$' }\n")
+  const { out } = await sluice(['rules', 'lint', path])
+  expect(out).toBe(
+    `${path}:1: error: rules[0].endpoint_pattern: a pattern is a path, not a regular expression; ` +
+      'write "/users/*/posts" (got "^/users/(\\\\d+)/posts$")\n',
+  )
+})
+
 test('of mistakes without end the first are told', async () => {
   const { code, out } = await sluice(['rules', 'lint', ruleFile('- a: b: c\n'.repeat(1000))])
   expect(code).toBe(2)
@@ -162,6 +171,10 @@ describe('warnings', () => {
     ['[]', `- { ${B}, plan: free, when: { plan: { not: [fr*] } } }`, 'when.plan'],
     ['[]', `- { ${B}, plan: free, when: { plan: [fr*] } }`, undefined],
     ['[]', `- { ${B}, method: [GET, HEAD], when: { method: [POST] } }`, 'when.method'],
+    // Regular expressions that are paths as well.
+    ['[]', `- { ${B}, endpoint_pattern: /api/.+ }`, 'endpoint_pattern'],
+    ['[]', `- { ${B}, endpoint_pattern: /api$ }`, 'endpoint_pattern'],
+    ['[]', `- { ${B}, endpoint_pattern: /a+b/$x/c(d) }`, undefined],
     // Limits that others imply.
     ['[]', '- { rule_id: b, limits: [{ limit: 1, window: 1s }, { limit: 60, window: 1m }] }', 'limits[1]'],
     ['[]', '- { rule_id: b, limits: [{ limit: 1, window: 1s }, { limit: 59, window: 1m }] }', undefined],

@@ -48,7 +48,12 @@ const MISTAKES: Mistake[] = [
   [{ endpoint_pattern: '/a b' }, 'endpoint_pattern', 'write "/a%20b"', { endpoint_pattern: '/a%20b' }],
   [{ endpoint_pattern: '/u/{id}' }, 'endpoint_pattern', 'a parameter is written ":id"', { endpoint_pattern: '/u/:id' }],
   [{ endpoint_pattern: '/**/b' }, 'endpoint_pattern', 'may only be the last', { endpoint_pattern: '/b/**' }],
-  [{ endpoint_pattern: '/a*' }, 'endpoint_pattern', 'write "*" instead of "a*"', { endpoint_pattern: '/*' }],
+  [
+    { endpoint_pattern: '/a*' },
+    'endpoint_pattern',
+    '"*" stands for a whole segment, not for a part as in "a*"; write "/*"',
+    { endpoint_pattern: '/*' },
+  ],
   [{ endpoint_pattern: '/a/:' }, 'endpoint_pattern', 'as in ":id"', { endpoint_pattern: '/a/:id' }],
   [{ endpoint_pattern: `/${'a'.repeat(500)}` }, 'endpoint_pattern', '1 to 500', { endpoint_pattern: '/a' }],
   [{ method: 'GTE' }, 'method', 'unknown method; did you mean "GET"?', { method: 'GET' }],
