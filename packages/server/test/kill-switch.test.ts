@@ -22,7 +22,7 @@ describe('the kill switch', () => {
     const { status, body } = await turn(app, { rule_id: 'one', on: true, reason: 'too strict' })
     expect(status).toBe(200)
     const since = new Date(app.clock.nowUs() / 1000).toISOString()
-    const kill = { rule_id: 'one', since, by: 'admin-token', reason: 'too strict' }
+    const kill = { rule_id: 'one', since, by: 'admin-token', by_name: null, reason: 'too strict' }
     expect(body).toEqual({ everything: false, durable: false, kills: [kill] })
     expect((await app.get(KILL_SWITCH_PATH, ADMIN_TOKEN)).body).toEqual(body)
     expect(await passes(app)).toEqual([true, false])

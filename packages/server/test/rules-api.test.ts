@@ -258,7 +258,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     await call(app, 'POST', RULES, { rule_id: 'b', ...DAILY })
     const { versions } = (await app.get(`${RULE_SET}/versions?limit=2`)).body
     expect(versions).toMatchObject([
-      { version: first + 2, rule_count: 2, actor: 'admin-token', reason: null },
+      { version: first + 2, rule_count: 2, actor: 'admin-token', actor_name: null, reason: null },
       { version: first + 1, rule_count: 1, reason: 'less', created_at: expect.stringMatching(/^\d{4}-.*Z$/) },
     ])
     expect((await app.get(`${RULE_SET}/versions?before=${first + 1}&limit=1`)).body.versions).toMatchObject([

@@ -68,6 +68,13 @@ describeDatabases('tokens', ({ open }) => {
     expect(JSON.stringify([list, rows, audit, app.logged])).not.toContain(body.token)
   })
 
+  test('names who used the kill switch', async () => {
+    const app = await node(await ready())
+    const { body } = await create(app, { name: 'on call', role: 'approver' })
+    const killed = await app.post(KILL_SWITCH_PATH, { rule_id: 'one', on: true }, String(body.token))
+    expect(killed.body.kills).toMatchObject([{ by: body.token_id, by_name: 'on call' }])
+  })
+
   test('ends when its time has come, by the clock of the node', async () => {
     const app = await node(await ready())
     const { body } = await create(app, { name: 'x', role: 'viewer', ttl_seconds: 60 })

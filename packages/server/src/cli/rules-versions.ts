@@ -18,6 +18,7 @@ type VersionNote = {
   readonly version: number
   readonly rule_count: number
   readonly actor: string
+  readonly actor_name: string | null
   readonly reason: string | null
   readonly created_at: string
 }
@@ -45,7 +46,8 @@ export const RULES_HISTORY: Command = defineCommand({
     const path = `${RULE_SET_PATH}/versions?limit=${given.text('limit')}`
     const { versions } = await new Api(given).get<{ versions: VersionNote[] }>(path)
     const rows = versions.map((note) => {
-      return [String(note.version), note.created_at, note.actor, String(note.rule_count), note.reason ?? '']
+      const { version, created_at: at, actor, actor_name: name, rule_count: count, reason } = note
+      return [String(version), at, name == null ? actor : `${name} (${actor})`, String(count), reason ?? '']
     })
     if (given.has('json')) terminal.out(`${JSON.stringify(versions, null, 2)}\n`)
     else terminal.out(`${aligned([['VERSION', 'WHEN', 'WHO', 'RULES', 'WHY'], ...rows]).join('\n')}\n`)

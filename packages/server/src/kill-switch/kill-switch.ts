@@ -10,6 +10,8 @@ export type Kill = {
   readonly ruleId: string | null
   readonly since: string
   readonly by: string
+  /** Name of the token, where the database knows it. */
+  readonly byName?: string | null | undefined
   readonly reason: string | null
 }
 

@@ -12,16 +12,18 @@ type KillRow = {
   readonly rule_id: string
   readonly since: Date
   readonly actor: string
+  readonly name: string | null
   readonly reason: string | null
 }
 
 export async function readKills(queries: Queries): Promise<Kill[]> {
   const rows = await queries.query<KillRow>(
-    'SELECT rule_id, since, actor, reason FROM kills ORDER BY since, rule_id',
+    'SELECT rule_id, since, actor, name, reason FROM kills LEFT JOIN api_tokens ON id = actor ORDER BY since, rule_id',
     [],
   )
-  return rows.map(({ rule_id, since, actor, reason }) => {
-    return { ruleId: rule_id === EVERYTHING ? null : rule_id, since: since.toISOString(), by: actor, reason }
+  return rows.map(({ rule_id, since, actor, name, reason }) => {
+    const ruleId = rule_id === EVERYTHING ? null : rule_id
+    return { ruleId, since: since.toISOString(), by: actor, byName: name, reason }
   })
 }
 

@@ -40,6 +40,8 @@ export type VersionNote = {
   readonly version: number
   readonly rule_count: number
   readonly actor: string
+  /** Name of the token that made it; null when that was no token of the database. */
+  readonly actor_name: string | null
   readonly reason: string | null
   readonly created_at: Date
 }
@@ -106,7 +108,8 @@ export class RuleStore {
   /** The newest first, of those before `before`. */
   versions(limit: number, before: number): Promise<VersionNote[]> {
     return this.#database.query<VersionNote>(
-      `SELECT version, rule_count, actor, reason, created_at FROM rule_versions
+      `SELECT version, rule_count, actor, name AS actor_name, reason, rule_versions.created_at
+       FROM rule_versions LEFT JOIN api_tokens ON id = actor
        WHERE version < $1 ORDER BY version DESC LIMIT $2`,
       [before, limit],
     )

@@ -220,6 +220,18 @@ describe('history, diff and rollback', () => {
     expect(before).toMatch(new RegExp(`^  ${version} +`))
   })
 
+  test('history names the token that made a version, also after it was revoked', async () => {
+    const { run, env, file } = await node()
+    const made = JSON.parse((await run(['token', 'create', 'ci of the shop', '--role', 'editor', '--json'])).out)
+    const { token, token_id: id } = made as { token: string; token_id: string }
+    await sluice(['rules', 'apply', file, '--yes'], { env: { ...env, SLUICE_TOKEN: token } })
+    await run(['token', 'revoke', id, '--yes'])
+    const { out } = await run(['rules', 'history', '--limit', '1'])
+    expect(out).toContain(` ci of the shop (${id}) `)
+    const [newest] = JSON.parse((await run(['rules', 'history', '--limit', '1', '--json'])).out) as object[]
+    expect(newest).toMatchObject({ actor: id, actor_name: 'ci of the shop' })
+  })
+
   test('diff compares versions and files in any combination', async () => {
     const { run, version, file } = await node()
     await run(['rules', 'apply', file, '--yes'])

@@ -53,7 +53,8 @@ const ANSWER = {
         properties: {
           rule_id: { type: ['string', 'null'], description: 'null: everything.' },
           since: { type: 'string' },
-          by: { type: 'string' },
+          by: { type: 'string', description: 'The id of a token, or admin-token.' },
+          by_name: { type: ['string', 'null'], description: 'The name of that token.' },
           reason: { type: ['string', 'null'] },
         },
       },
@@ -91,8 +92,8 @@ export function killSwitchRoutes(app: FastifyInstance, parts: KillParts): void {
   })
 }
 
-function plainKill({ ruleId: rule_id, since, by, reason }: Kill) {
-  return { rule_id, since, by, reason }
+function plainKill({ ruleId: rule_id, since, by, byName = null, reason }: Kill) {
+  return { rule_id, since, by, by_name: byName, reason }
 }
 
 /** null: everything. */

@@ -139,7 +139,8 @@ function versionRoutes(app: FastifyInstance, parts: RulesParts): void {
     properties: {
       version: { type: 'integer' },
       rule_count: { type: 'integer' },
-      actor: { type: 'string', description: 'Who made it.' },
+      actor: { type: 'string', description: 'Who made it: the id of a token, or admin-token.' },
+      actor_name: { type: ['string', 'null'], description: 'The name of that token.' },
       reason: { type: ['string', 'null'] },
       created_at: { type: 'string' },
     },
