@@ -75,8 +75,30 @@ describe('an answer', () => {
       rule_id: 'pair',
       violated_rule: 'pair',
       violated_tier: 'user+method',
+      violated_limit: 'default',
       request_id: expect.any(String),
     })
+  })
+
+  test('a refusal names the limit of the rule that failed, beside the scope', async () => {
+    const limits = [
+      { limit: 3, window: '1m' },
+      { limit: 4, window: '1h' },
+      { name: 'daily', limit: 5, window: '1d' },
+    ]
+    const rule = { rule_id: 'tiers', scope: 'per_user', algorithm: 'fixed_window', limits }
+    const { check, clock } = await serveApp([rule])
+    const refused = async () => {
+      for (;;) {
+        const { allowed, violated_tier: tier, violated_limit: limit } = await check({ client_id: 'a' })
+        if (!allowed) return [tier, limit]
+      }
+    }
+    expect(await refused()).toEqual(['per_user', '1m'])
+    clock.advanceUs(60_000_000)
+    expect(await refused()).toEqual(['per_user', '1h'])
+    clock.advanceUs(3_600_000_000)
+    expect(await refused()).toEqual(['per_user', 'daily'])
   })
 
   test('reset_at and retry_after are rounded up, so that whoever waits as told is admitted', async () => {

@@ -140,6 +140,7 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
     check: createCheck({ ...shared, ...records }),
     access: { adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
     clients: { ...defaults(), ...clients },
+    headers: {},
   })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {

@@ -79,6 +79,8 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   planFrom: ['jwt:plan', { kind: 'jwt', name: 'plan' }],
   jwtSecret: ['0123456789abcdef0123456789abcdef', '0123456789abcdef0123456789abcdef'],
   jwtKey: ['package.json', 'package.json'],
+  headerStyle: ['draft-6, legacy', ['draft-6', 'legacy']],
+  retryAfterJitterSeconds: ['30', 30],
 }
 
 describe('settings', () => {
@@ -201,6 +203,10 @@ describe('settings', () => {
     ...['short', 'passwordpassword', 'with spaces in it all', ''].map((text): [string[], string] => [
       ['--admin-token', text],
       `--admin-token: ${SETTINGS.adminToken.fix}`,
+    ]),
+    ...['', 'draft-7', 'legacy,', 'none,legacy'].map((text): [string[], string] => [
+      ['--header-style', text],
+      `--header-style: ${SETTINGS.headerStyle.fix} (got "${text}")`,
     ]),
     [['--whatever'], '--whatever: unknown flag; --help lists all flags'],
     [['-x'], '-x: unknown flag; --help lists all flags'],

@@ -4,7 +4,7 @@
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import type { Clock, Decision, Limiter, Subject } from 'sluice'
-import { matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
+import { type HeaderOptions, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
 import type { Check } from '../checks/checking.ts'
 import { leakyDelay } from '../checks/leaky-delay.ts'
 import { createIdentify } from '../clients/identity.ts'
@@ -12,6 +12,7 @@ import { createReadSubject, type ReadSubject } from '../clients/request-subject.
 import type { Log } from '../log.ts'
 import { invalidRequest, type ProblemCode, ProblemError, problem } from '../problems/problem.ts'
 import { problemOf } from '../problems/problem-of.ts'
+import { headerOptions } from '../settings/header-settings.ts'
 import { certificateOf } from './certificate.ts'
 import type { GatewayMetrics, GatewayOutcome } from './gateway-metrics.ts'
 import { type GatewayRequest, headersForUpstream, type Target, targetOf } from './request-head.ts'
@@ -40,6 +41,7 @@ export class Gateway {
   readonly #upstreams: readonly Upstream[]
   readonly #findUpstream: FindUpstream<Upstream>
   readonly #readSubject: ReadSubject
+  readonly #headers: HeaderOptions
   readonly #webSockets = new Set<Socket>()
   /** Requests under way, by connection that speaks HTTP/1.1: several where a client sends ahead. */
   readonly #underWay = new Map<Socket, Set<Exchange>>()
@@ -48,6 +50,7 @@ export class Gateway {
     const { trustedProxies: trusted, proxyHeader: header, listenClientCa } = settings
     this.#settings = settings
     this.#parts = parts
+    this.#headers = headerOptions(settings)
     const places = settings.routes.map((route) => ({ ...route, upstream: new Upstream(route.upstream, settings) }))
     const fallback = settings.upstream && new Upstream(settings.upstream, settings)
     this.#upstreams = [...places.map(({ upstream }) => upstream), ...(fallback === undefined ? [] : [fallback])]
@@ -152,7 +155,7 @@ export class Gateway {
   #decided(exchange: Exchange, decision: Decision): void {
     const { request, response } = exchange
     const { limiter, clock } = this.#parts
-    const verdict = verdictOf(limiter, decision, { clock }, request.headers.accept)
+    const verdict = verdictOf(limiter, decision, { clock, headers: this.#headers }, request.headers.accept)
     exchange.verdict = verdict
     if (exchange.isOver) {
       verdict.done() // the client left before it could be decided

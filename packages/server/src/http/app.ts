@@ -4,6 +4,7 @@
 import type { ServerOptions } from 'node:https'
 import { type FastifyInstance, fastify } from 'fastify'
 import { type Clock, wallClock } from 'sluice'
+import type { HeaderOptions } from 'sluice/http'
 import { type GuardParts, guardRoutes } from '../access/guard.ts'
 import { Admissions } from '../checks/admissions.ts'
 import type { Check } from '../checks/checking.ts'
@@ -50,6 +51,7 @@ export type AppParts = Omit<HealthParts, 'killSwitch'> &
     readonly check: Check
     /** Who may speak for clients, and where their facts are read. */
     readonly clients: ClientSettings
+    readonly headers: HeaderOptions
     /** Undefined: in clear. */
     readonly tls?: ServerOptions | undefined
     /** For `reset_at` and headers: the time of buckets is the store's. */

@@ -12,6 +12,7 @@ import { Metrics } from '../metrics/metrics.ts'
 import { workerNumber } from '../process/workers.ts'
 import { LiveRules } from '../rules/live-rules.ts'
 import { isFirstStart, openRules } from '../rules/open-rules.ts'
+import { headerOptions } from '../settings/header-settings.ts'
 import type { Settings } from '../settings/settings.ts'
 import { type NodeState, watchNode } from '../webhooks/node-watch.ts'
 import { Webhooks } from '../webhooks/webhooks.ts'
@@ -73,7 +74,16 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const trail = new DecisionTrail(wallClock)
     const check = createCheck({ ...shared, ...records, trail })
     const tls = tlsOptions(settings)
-    const app = await createApp({ ...shared, check, records, trail, access, tls, clients: settings })
+    const app = await createApp({
+      ...shared,
+      check,
+      records,
+      trail,
+      access,
+      tls,
+      clients: settings,
+      headers: headerOptions(settings),
+    })
     closers.push(() => closeWithin(app, closeMsMax))
     const address = await listen(app, settings)
     const certificates = followCertificates(app, settings, log)

@@ -7,51 +7,53 @@ import { isClusterUrl, isRedisUrl, REDIS_URL_FIX } from '../counters/redis-url.t
 import { isEtcdUrl } from '../rules/etcd/etcd-address.ts'
 import { ACCESS_SETTINGS } from './access-settings.ts'
 import { CLIENT_SETTINGS, type ClientSettings } from './client-settings.ts'
+import { HEADER_SETTINGS, type HeaderSettings } from './header-settings.ts'
 import { RECORD_SETTINGS } from './record-settings.ts'
 import { REGION_SETTINGS } from './region-settings.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
-export type Settings = ClientSettings & {
-  readonly host: string
-  readonly port: number
-  readonly rules: string | undefined
-  readonly database: string | undefined
-  readonly dataDir: string
-  readonly redis: string | undefined
-  /** Other servers, by the name that rules know them by. */
-  readonly stores: Readonly<Record<string, string>> | undefined
-  readonly redisConnections: number | undefined
-  readonly redisReads: 'primaries' | 'replicas' | undefined
-  readonly storeDeadlineMs: number | undefined
-  readonly region: string | undefined
-  readonly regionWeights: Readonly<Record<string, number>> | undefined
-  readonly homeShare: number | undefined
-  readonly nextRegionWeights: Readonly<Record<string, number>> | undefined
-  readonly nextHomeShare: number | undefined
-  readonly globalRedis: string | undefined
-  readonly globalDeadlineMs: number | undefined
-  readonly nodes: number | undefined
-  readonly workers: number | undefined
-  readonly maxKeys: number | undefined
-  readonly ipv6Prefix: number
-  readonly layer: 'edge' | 'service' | undefined
-  readonly drainMs: number
-  readonly logLevel: (typeof LOG_LEVELS)[number]
-  readonly keySecret: string | undefined
-  readonly adminToken: string | undefined
-  readonly tokensFile: string | undefined
-  readonly checks: 'open' | 'token' | undefined
-  readonly socket: string | undefined
-  readonly tlsCert: string | undefined
-  readonly tlsKey: string | undefined
-  readonly tlsClientCa: string | undefined
-  /** 0: none are kept. */
-  readonly violationsRetentionMs: number
-  readonly violationsKeys: 'clear' | 'hmac'
-  readonly webhooks: readonly string[] | undefined
-  readonly webhookSecret: string | undefined
-}
+export type Settings = ClientSettings &
+  HeaderSettings & {
+    readonly host: string
+    readonly port: number
+    readonly rules: string | undefined
+    readonly database: string | undefined
+    readonly dataDir: string
+    readonly redis: string | undefined
+    /** Other servers, by the name that rules know them by. */
+    readonly stores: Readonly<Record<string, string>> | undefined
+    readonly redisConnections: number | undefined
+    readonly redisReads: 'primaries' | 'replicas' | undefined
+    readonly storeDeadlineMs: number | undefined
+    readonly region: string | undefined
+    readonly regionWeights: Readonly<Record<string, number>> | undefined
+    readonly homeShare: number | undefined
+    readonly nextRegionWeights: Readonly<Record<string, number>> | undefined
+    readonly nextHomeShare: number | undefined
+    readonly globalRedis: string | undefined
+    readonly globalDeadlineMs: number | undefined
+    readonly nodes: number | undefined
+    readonly workers: number | undefined
+    readonly maxKeys: number | undefined
+    readonly ipv6Prefix: number
+    readonly layer: 'edge' | 'service' | undefined
+    readonly drainMs: number
+    readonly logLevel: (typeof LOG_LEVELS)[number]
+    readonly keySecret: string | undefined
+    readonly adminToken: string | undefined
+    readonly tokensFile: string | undefined
+    readonly checks: 'open' | 'token' | undefined
+    readonly socket: string | undefined
+    readonly tlsCert: string | undefined
+    readonly tlsKey: string | undefined
+    readonly tlsClientCa: string | undefined
+    /** 0: none are kept. */
+    readonly violationsRetentionMs: number
+    readonly violationsKeys: 'clear' | 'hmac'
+    readonly webhooks: readonly string[] | undefined
+    readonly webhookSecret: string | undefined
+  }
 
 export type Setting<T, Name extends string = keyof Settings> = {
   readonly flag: string
@@ -284,6 +286,7 @@ export const SETTINGS: SettingsTable<Settings> = {
   ...ACCESS_SETTINGS,
   ...RECORD_SETTINGS,
   ...CLIENT_SETTINGS,
+  ...HEADER_SETTINGS,
 }
 
 export function readInteger(text: string, min: number, max: number): number | undefined {

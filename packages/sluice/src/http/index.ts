@@ -5,6 +5,7 @@ export { type Cidr, cidrContains, matchesAny, parseCidr } from './cidr.ts'
 export { type Connection, clientAddress } from './client-address.ts'
 export { headerFacts } from './header-facts.ts'
 export {
+  HEADER_STYLES,
   type HeaderOptions,
   type HeaderRecord,
   type HeaderStyle,

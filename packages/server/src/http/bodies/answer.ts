@@ -2,8 +2,8 @@
 // none of which needs escaping, put together with no object in between.
 
 import type { Decision, Limiter, Outcome, Rule } from 'sluice'
-import { plainRule } from 'sluice'
-import { rateLimitHeaders, retryAfterSeconds } from 'sluice/http'
+import { bucketOf, plainRule } from 'sluice'
+import { type HeaderOptions, rateLimitHeaders, retryAfterSeconds } from 'sluice/http'
 
 /** An answer as its readers see it; CHECK_ANSWER describes it to programs. */
 export type CheckAnswer = {
@@ -66,15 +66,24 @@ function violationOf(rule: Rule): string {
   return `,${JSON.stringify(fields).slice(1, -1)}`
 }
 
-/** `tellId`: also tell under which id the request can be refunded or found in the log. */
-export type AnswerText = (decision: Decision, nowUs: number, notes: RuleNotes, tellId: boolean) => string
+/**
+ * `tellId`: also tell under which id the request can be refunded or found in the log. `retryAfter`: whole seconds, with
+ * jitter, as in the header.
+ */
+export type AnswerText = (
+  decision: Decision,
+  nowUs: number,
+  notes: RuleNotes,
+  tellId: boolean,
+  retryAfter?: number | null,
+) => string
 
 /** Most requests of one second share limit and reset, so that part is kept from one answer to the next. */
 export function createAnswerText(): AnswerText {
   let keptLimit: number | null = null
   let keptResetAt: number | null = null
   let kept = ',"limit":null,"reset_at":null'
-  return (decision, nowUs, notes, tellId) => {
+  return (decision, nowUs, notes, tellId, retryAfter = retryAfterSeconds(decision)) => {
     const { allowed, remaining, limit, resetAfterMs, resetAtMs, delayMs } = decision
     const resetAt = resetAfterMs === null ? null : Math.ceil((resetAtMs ?? nowUs / 1000 + resetAfterMs) / 1000)
     if (resetAt !== keptResetAt || limit !== keptLimit) {
@@ -83,7 +92,7 @@ export function createAnswerText(): AnswerText {
       kept = `,"limit":${limit},"reset_at":${resetAt}`
     }
     let text = `{"allowed":${allowed},"remaining":${remaining}${kept}`
-    if (!allowed) text += refusalText(decision, notes)
+    if (!allowed) text += refusalText(decision, notes, retryAfter)
     if (delayMs > 0) text += `,"delay_ms":${delayMs}`
     if (decision.source !== 'store' && limit !== null) text += `,"source":"${decision.source}"`
     if (decision.stale) text += ',"stale":true'
@@ -92,15 +101,23 @@ export function createAnswerText(): AnswerText {
   }
 }
 
-function refusalText(decision: Decision, { violation }: RuleNotes): string {
-  const wait = `,"retry_after":${retryAfterSeconds(decision)},"retry_after_ms":${decision.retryAfterMs}`
-  return wait + violation(decision.ruleId ?? '')
+function refusalText(decision: Decision, { violation }: RuleNotes, retryAfter: number | null): string {
+  const wait = `,"retry_after":${retryAfter},"retry_after_ms":${decision.retryAfterMs}`
+  const limitName = bucketOf(decision)?.name // of a-z, 0-9, "_", "." and "-": nothing to escape
+  const limit = limitName === undefined ? '' : `,"violated_limit":"${limitName}"`
+  return wait + violation(decision.ruleId ?? '') + limit
 }
 
 /** The answer, and everything else there is to know. */
-export function withDetail(answer: string, decision: Decision, nowUs: number): string {
+export function withDetail(
+  answer: string,
+  decision: Decision,
+  nowUs: number,
+  options: HeaderOptions = {},
+  retryAfter: number | null = retryAfterSeconds(decision, options),
+): string {
   const { source, version } = decision
-  const headers = rateLimitHeaders(decision, nowUs)
+  const headers = rateLimitHeaders(decision, nowUs, options, retryAfter)
   const told = source !== 'store' && decision.limit !== null
   const more = { ...(told ? {} : { source }), version, rules: decision.outcomes.map(plainOutcome), headers }
   return `${answer.slice(0, -1)},${JSON.stringify(more).slice(1)}`

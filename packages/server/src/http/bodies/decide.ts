@@ -2,7 +2,7 @@
 // a check in memory costs no promise.
 
 import { type Clock, type Decision, type Limiter, type Subject, wallClock } from 'sluice'
-import { holdsPermit } from 'sluice/http'
+import { type HeaderOptions, holdsPermit, retryAfterSeconds } from 'sluice/http'
 import type { Admissions } from '../../checks/admissions.ts'
 import type { Check } from '../../checks/checking.ts'
 import type { DecisionTrail } from '../../checks/decision-trail.ts'
@@ -15,21 +15,23 @@ export type DeciderParts = {
   readonly check: Check
   readonly admissions: Admissions
   readonly trail: DecisionTrail
+  readonly headers: HeaderOptions
   readonly clock?: Clock | undefined
 }
 
 export type Decide = (body: CheckBody) => string | Promise<string>
 
 export function createDecide(parts: DeciderParts): Decide {
-  const { limiter, check, clock = wallClock } = parts
+  const { limiter, check, headers, clock = wallClock } = parts
   const record = createRecord(parts)
   const notes = notesOf(limiter)
   const answerText = createAnswerText()
 
   const tell = (body: CheckBody, decision: Decision, tellId: boolean) => {
     const nowUs = clock.nowUs()
-    const text = answerText(decision, nowUs, notes(), tellId)
-    return body.detail ? withDetail(text, decision, nowUs) : text
+    const retryAfter = retryAfterSeconds(decision, headers)
+    const text = answerText(decision, nowUs, notes(), tellId, retryAfter)
+    return body.detail ? withDetail(text, decision, nowUs, headers, retryAfter) : text
   }
   const finish = (body: CheckBody, subject: Subject, decision: Decision) => {
     return tell(body, decision, record(body, subject, decision, notes()))

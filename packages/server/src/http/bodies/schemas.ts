@@ -186,6 +186,10 @@ export const CHECK_ANSWER: Schema = {
     rule_id: { type: 'string', description: 'Refused: the rule.' },
     violated_rule: { type: 'string', description: 'Refused: the name of the rule, or its id.' },
     violated_tier: { type: 'string', description: 'Refused: the scope of the rule, such as per_user.' },
+    violated_limit: {
+      type: 'string',
+      description: 'Refused: the limit of the rule, such as 1m; default for a rule with one limit.',
+    },
     delay_ms: { type: 'integer', description: 'Allowed, but later: wait this long first (leaky bucket).' },
     request_id: { type: 'string', description: 'With refusals, with permits, with detail, and when you sent one.' },
     source: {
@@ -211,6 +215,7 @@ export const CHECK_ANSWER: Schema = {
     {
       ...{ allowed: false, remaining: 0, limit: 100, reset_at: 1681200060, retry_after: 42, retry_after_ms: 41200 },
       ...{ rule_id: 'messages_per_min', violated_rule: 'Posting messages, per user', violated_tier: 'per_user' },
+      violated_limit: 'default',
     },
   ],
 }

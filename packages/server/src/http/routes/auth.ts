@@ -5,7 +5,15 @@
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Clock, type Decision, type Fault, type Limiter, wallClock } from 'sluice'
-import { type Cidr, formatAddress, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
+import {
+  type Cidr,
+  formatAddress,
+  type HeaderOptions,
+  matchesAny,
+  parseAddress,
+  type Verdict,
+  verdictOf,
+} from 'sluice/http'
 import type { Check } from '../../checks/checking.ts'
 import { leakyDelay } from '../../checks/leaky-delay.ts'
 import { createIdentify, headerLines, soleHeader } from '../../clients/identity.ts'
@@ -22,6 +30,7 @@ export type AuthParts = {
   readonly limiter: Limiter
   readonly check: Check
   readonly clients: ClientSettings
+  readonly headers: HeaderOptions
   readonly log: Log
   readonly metrics: Metrics
   readonly clock?: Clock | undefined
@@ -69,7 +78,7 @@ const SCHEMA = {
 }
 
 export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promise<void> {
-  const { limiter, check, clients, log, clock = wallClock } = parts
+  const { limiter, check, clients, headers, log, clock = wallClock } = parts
   const { trustedProxies: trusted, proxyHeader } = clients
   const readSubject = createReadSubject(limiter, createIdentify(clients), { trusted, header: proxyHeader })
   const report = createReport(parts)
@@ -102,7 +111,7 @@ export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promis
     })
     if (late !== undefined) await limiter.give(late)
     else if (decision.delayMs > 0) await leakyDelay(decision.delayMs, reply.raw)
-    const verdict = verdictOf(limiter, decision, { clock }, headerLines(rawHeaders, 'accept').join(', '))
+    const verdict = verdictOf(limiter, decision, { clock, headers }, headerLines(rawHeaders, 'accept').join(', '))
     if (verdict.settles) letGo(verdict)
     reply.headers(verdict.headers)
     if (verdict.body === undefined) return reply.code(204).send()
