@@ -15,6 +15,7 @@ const EXPORTS: Record<string, string[]> = {
   'sluice/regions': ['regionStore'],
   'sluice/http': [
     ...[
+      'HEADER_STYLES',
       'IPV6_PREFIX_DEFAULT',
       'METHODS',
       'NO_PROXIES',
