@@ -90,7 +90,7 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     closers.push(async () => certificates.stop())
     closers.push(tellWebhooks(settings, { ...shared, ...records }, log))
     const places = { address, storeKind: store.kind, rulesPlace: source.place }
-    const someMayCheck = adminToken !== undefined || records.tokens.someMayCheck(systemClock.nowUs() / 1000)
+    const someMayCheck = adminToken !== undefined || records.tokens.someMayCheck(wallClock.nowUs() / 1000)
     const checksArePossible = access.checksAreOpen || someMayCheck
     const facts = { ...places, checksAreOpen: access.checksAreOpen, checksArePossible, limiter, metrics, check }
     return running(app, { ...facts, firstToken: records.firstToken }, lifecycle, closeAll)
