@@ -5,6 +5,7 @@ import { createHmac, randomBytes } from 'node:crypto'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import type { DecidingBucket } from 'sluice'
 import type { Settings } from './settings/settings.ts'
+import { workerNumber } from './workers/node-workers.ts'
 
 export type Log = Logger
 
@@ -13,7 +14,9 @@ const HASH_DIGITS = 16
 
 export function createLog(level: Settings['logLevel'], destination: DestinationStream = pino.destination(STDERR)): Log {
   const formatters = { level: (label: string) => ({ level: label }) }
-  return pino({ level, base: { service: 'sluice' }, timestamp: pino.stdTimeFunctions.isoTime, formatters }, destination)
+  const worker = workerNumber()
+  const base = { service: 'sluice', ...(worker === 0 ? {} : { worker, pid: process.pid }) }
+  return pino({ level, base, timestamp: pino.stdTimeFunctions.isoTime, formatters }, destination)
 }
 
 export type KeyHash = (fact: string, value: string) => string

@@ -186,6 +186,10 @@ describe('settings', () => {
         'of others only the primary is asked (got "replicas")',
     ],
     [
+      ['--redis', 'redis://h', '--database', 'postgres://h/d', '--workers', '4', '--nodes', '2'],
+      '--nodes: give at least 4: each of the --workers counts as a node (got "2")',
+    ],
+    [
       [...IN_EU, '--region', 'ap'],
       '--region: give one that --region-weights or --next-region-weights names (got "ap")',
     ],

@@ -37,6 +37,7 @@ export class GatewayMetrics {
     const inFlight = () => this.inFlight
     const gauge = new Gauge({
       name: 'sluice_gateway_in_flight',
+      aggregator: 'sum',
       help: 'Requests and WebSockets in the gateway at present.',
       registers: [],
       collect() {

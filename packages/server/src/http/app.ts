@@ -17,6 +17,7 @@ import { ProblemError } from '../problems/problem.ts'
 import { problemOf } from '../problems/problem-of.ts'
 import { sendProblem } from '../problems/send-problem.ts'
 import type { ClientSettings } from '../settings/client-settings.ts'
+import { aloneInNode, type NodeWorkers } from '../workers/node-workers.ts'
 import { createDecide } from './bodies/decide.ts'
 import { parseJsonBodies } from './bodies/json-body.ts'
 import { parseRuleBodies } from './bodies/rule-bodies.ts'
@@ -41,7 +42,7 @@ import { rulesRoutes } from './routes/rules.ts'
 import { tokensRoutes } from './routes/tokens.ts'
 import { violationsRoute } from './routes/violations.ts'
 
-export type AppParts = Omit<HealthParts, 'killSwitch'> &
+export type AppParts = Omit<HealthParts, 'killSwitch' | 'workers'> &
   RulesParts & {
     readonly log: Log
     readonly keyHash: KeyHash
@@ -49,6 +50,8 @@ export type AppParts = Omit<HealthParts, 'killSwitch'> &
     readonly records: Records
     readonly trail: DecisionTrail
     readonly check: Check
+    /** Alone by default. */
+    readonly workers?: NodeWorkers | undefined
     /** Who may speak for clients, and where their facts are read. */
     readonly clients: ClientSettings
     readonly headers: HeaderOptions
@@ -64,6 +67,7 @@ const PARAMETER_LENGTH_MAX = 12 * 1024
 
 export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   const { limiter, metrics, store, records, trail, log, keyHash, clock = wallClock } = parts
+  const { workers = aloneInNode() } = parts
   const nowMs = () => clock.nowUs() / 1000
   const app = createFastify(parts)
   const admissions = new Admissions(() => {
@@ -89,16 +93,16 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
     ruleSetRoutes(scope, parts)
   })
   explainRoute(app, limiter, clock)
-  decisionsRoutes(app, trail, keyHash)
-  hotKeysRoute(app, limiter, keyHash)
-  regionsRoute(app, limiter, store.region)
+  decisionsRoutes(app, { trail, keyHash, workers })
+  hotKeysRoute(app, { limiter, keyHash, workers })
+  regionsRoute(app, { limiter, region: store.region, workers })
   resetRoute(app, { limiter, log, audited: records.audited })
   violationsRoute(app, records.findViolations)
   tokensRoutes(app, records.tokenStore, nowMs)
   auditRoute(app, records.verifyAudit)
   killSwitchRoutes(app, { limiter, ...records, nowIso: () => new Date(nowMs()).toISOString() })
-  drillRoute(app, { store, log, audited: records.audited })
-  healthRoutes(app, { ...parts, ...records })
+  drillRoute(app, { store, log, audited: records.audited, workers, clock })
+  healthRoutes(app, { ...parts, ...records, workers })
   openapiRoutes(app)
   return app
 }

@@ -3,6 +3,7 @@
 
 import type { Limiter } from 'sluice'
 import type { Log } from '../log.ts'
+import type { NodeWorkers } from '../workers/node-workers.ts'
 
 /** What is out of force, since when, by whom and why. */
 export type Kill = {
@@ -24,14 +25,20 @@ export type KillStore = {
   revive(ruleId: string | null, by: string, reason: string | null): Promise<void>
 }
 
-/** For a node that has no database: what is killed is killed here, and until it ends. */
-export function killsInMemory(killSwitch: KillSwitch): KillStore {
-  const others = (ruleId: string | null) => killSwitch.kills.filter((kill) => kill.ruleId !== ruleId)
-  return {
-    durable: false,
-    kill: async (kill) => killSwitch.replace([...others(kill.ruleId), kill]),
-    revive: async (ruleId) => killSwitch.replace(others(ruleId)),
+const TOPIC = 'kills'
+/** A rule always has an id. */
+const EVERYTHING = ''
+
+/** For a node without a database: a kill holds in all workers of the node, and until the node ends. */
+export function killsInMemory(killSwitch: KillSwitch, workers: NodeWorkers): KillStore {
+  workers.answer(TOPIC, (kill: Kill | null, key) => {
+    const others = killSwitch.kills.filter(({ ruleId }) => (ruleId ?? EVERYTHING) !== key)
+    killSwitch.replace(kill === null ? others : [...others, kill])
+  })
+  const keep = async (ruleId: string | null, kill: Kill | null) => {
+    await workers.keep(TOPIC, ruleId ?? EVERYTHING, kill)
   }
+  return { durable: false, kill: (kill) => keep(kill.ruleId, kill), revive: (ruleId) => keep(ruleId, null) }
 }
 
 export class KillSwitch {

@@ -1,15 +1,17 @@
 // What the service tells Prometheus. Counting is plain arithmetic on the hot path, put into words only at scrape.
 // Labels are rule ids and error codes, never anything that came from a client; their number is bounded.
 
-import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
+import { type Aggregator, Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client'
 import type { ErrorCode, HotKey, Limiter, Source, Store } from 'sluice'
 import type { RedisStore } from 'sluice/redis'
 import type { Records } from '../node/records.ts'
 import { VERSION } from '../package-facts.ts'
 import type { ProblemCode } from '../problems/problem.ts'
 import type { Webhooks } from '../webhooks/webhooks.ts'
-import { registerRedis } from './redis-metrics.ts'
+import { registerRedis, WatchedRedis } from './redis-metrics.ts'
+import { aggregateProcessMetrics, type Report, reportOf, totalsOf } from './reports.ts'
 import { Tally } from './tally.ts'
+import { registerWorkers } from './worker-metrics.ts'
 
 /** Rules beyond these share the label `other`: a scrape has to stay readable. */
 const RULE_LABELS_MAX = 10_000
@@ -46,13 +48,15 @@ export class Metrics {
   readonly #rulesSeconds = new Tally(RULES_SECONDS)
   #rules: () => RulesFacts = () => ({ version: 0, valid: true, ageSeconds: 0 })
   #hotKeys: () => readonly HotKey[] = () => []
-  #redis: Pick<RedisStore, 'facts' | 'servers'> | undefined
+  readonly #redis = new WatchedRedis()
 
   constructor() {
     collectDefaultMetrics({ register: this.registry })
+    aggregateProcessMetrics(this.registry)
+    registerWorkers(this.registry)
     this.#registerChecks()
     this.#registerStore()
-    registerRedis(this.registry, () => this.#redis)
+    registerRedis(this.registry, this.#redis)
     this.#registerRegion()
     this.#registerHotKeys()
     this.#registerRules()
@@ -101,7 +105,23 @@ export class Metrics {
   }
 
   watchRedis(store: Pick<RedisStore, 'facts' | 'servers'>): void {
-    this.#redis = store
+    this.#redis.store = store
+  }
+
+  /** The text of a scrape of this process alone. */
+  async scrape(): Promise<string> {
+    await this.#redis.refresh()
+    return this.registry.metrics()
+  }
+
+  /** For a scrape of the whole node. */
+  async report(): Promise<Report> {
+    await this.#redis.refresh() // first, so that the counters are those of the moment of the answer
+    return reportOf(this.registry)
+  }
+
+  totals(): Promise<string> {
+    return totalsOf(this.registry)
   }
 
   watchLimiter(limiter: Limiter): void {
@@ -170,13 +190,14 @@ export class Metrics {
     )
     this.#registerTally('sluice_batch_takes', 'Requests that went to Redis in one round trip.', this.#batchTakes)
     const stat = (name: string) => () => this.#storeStats()[name] ?? 0
-    this.#gauge('sluice_leases', 'Leases held by this node.', stat('leases'))
+    this.#gauge('sluice_leases', 'sum', 'Leases held by this node.', stat('leases'))
     this.#counter('sluice_leases_dropped_total', 'Leases that went back early to make room.', stat('leases_dropped'))
     this.#counter('sluice_scattered_total', 'Checks that concerned several slots or servers.', stat('scattered'))
     this.#counter('sluice_taken_back_total', 'Takes undone because another place refused.', stat('taken_back'))
     this.#counter('sluice_store_dropped_total', 'Checks not sent: too many wait for Redis.', stat('dropped'))
     this.#gauge(
       'sluice_unsynced_units',
+      'sum',
       'Units of approximate rules that Redis has not acknowledged.',
       stat('unsynced'),
     )
@@ -185,6 +206,7 @@ export class Metrics {
     this.#counter('sluice_syncs_lost_total', 'Syncs that were not answered in time.', stat('syncs_lost'))
     this.#gauge(
       'sluice_store_left_alone',
+      'max',
       'Servers of Redis that are not asked, because they failed or for a drill.',
       stat('breaker_open'),
     )
@@ -194,7 +216,7 @@ export class Metrics {
       'Answers of Redis that came too late and were settled.',
       stat('late_replies'),
     )
-    this.#gauge('sluice_keys', 'Keys held in memory.', () => this.#storeStats().keys ?? 0)
+    this.#gauge('sluice_keys', 'sum', 'Keys held in memory.', () => this.#storeStats().keys ?? 0)
     this.#counter('sluice_overflowed_total', 'Checks of new keys that shared an overflow bucket.', () => {
       return this.#storeStats().overflowed ?? 0
     })
@@ -204,25 +226,33 @@ export class Metrics {
     const stat = (name: string, per = 1) => {
       return () => (this.#storeStats()[name] ?? 0) / per
     }
-    this.#gauge('sluice_region_home_share', 'What this region has of each limit for good.', stat('region_home_share'))
-    this.#gauge('sluice_region_pool_share', 'What all regions lease of each limit.', stat('region_pool_share'))
+    this.#gauge(
+      'sluice_region_home_share',
+      'first',
+      'What this region has of each limit for good.',
+      stat('region_home_share'),
+    )
+    this.#gauge('sluice_region_pool_share', 'first', 'What all regions lease of each limit.', stat('region_pool_share'))
     this.#counter('sluice_region_home_units_total', 'Units that homes have paid.', stat('region_home_units'))
     this.#counter('sluice_region_borrowed_units_total', 'Units that pools have paid.', stat('region_borrowed_units'))
     this.#counter('sluice_region_asked_total', 'Checks that had to ask the global Redis.', stat('region_asked'))
-    this.#gauge('sluice_region_leases', 'Leases of pools held by this node.', stat('region_leases'))
-    this.#gauge('sluice_region_cut_off', '1 while the global Redis does not answer.', stat('region_cut_off'))
+    this.#gauge('sluice_region_leases', 'sum', 'Leases of pools held by this node.', stat('region_leases'))
+    this.#gauge('sluice_region_cut_off', 'max', '1 while the global Redis does not answer.', stat('region_cut_off'))
     this.#gauge(
       'sluice_region_lag_seconds',
+      'max',
       'How long the last answer of the global Redis took, or for how long there was none.',
       stat('region_lag_ms', 1000),
     )
     this.#gauge(
       'sluice_region_clock_difference_seconds',
+      'first',
       'How far the clock of the global Redis is ahead of that of the region.',
       stat('region_clock_difference_ms', 1000),
     )
     this.#gauge(
       'sluice_region_window_excess',
+      'max',
       'Share of its limit by which a window may exceed it, because clocks differ.',
       stat('region_window_excess'),
     )
@@ -230,11 +260,12 @@ export class Metrics {
 
   /** By rule, because a global rule always has the hottest key of all; there are never more series than hot keys. */
   #registerHotKeys(): void {
-    this.#gauge('sluice_hot_keys', 'Keys that get one check of a hundred or more.', () => this.#hotKeys().length)
+    this.#gauge('sluice_hot_keys', 'max', 'Keys that get one check of a hundred or more.', () => this.#hotKeys().length)
     const hotKeys = () => this.#hotKeys()
     this.#register(
       new Gauge({
         name: 'sluice_hottest_key_checks_per_second',
+        aggregator: 'sum', // exact for a key that is hot in every worker, an upper bound for others
         help: 'Checks of the hottest key of each rule that has one, estimated.',
         labelNames: ['rule'],
         registers: [],
@@ -250,14 +281,21 @@ export class Metrics {
   #registerRules(): void {
     this.#gauge(
       'sluice_rules_version',
+      'min',
       'Version of the rules in force; grows with each change.',
       () => this.#rules().version,
     )
-    this.#gauge('sluice_rules_valid', '0 while the rules of the source are wrong and older ones in force.', () => {
-      return this.#rules().valid ? 1 : 0
-    })
+    this.#gauge(
+      'sluice_rules_valid',
+      'min',
+      '0 while the rules of the source are wrong and older ones in force.',
+      () => {
+        return this.#rules().valid ? 1 : 0
+      },
+    )
     this.#gauge(
       'sluice_rules_age_seconds',
+      'max',
       'Time since the rules in force were last known to be those of their source.',
       () => this.#rules().ageSeconds,
     )
@@ -270,6 +308,7 @@ export class Metrics {
       name: 'sluice_build_info',
       help: 'Always 1; the labels tell what runs.',
       labelNames: ['version', 'node'],
+      aggregator: 'first',
       registers: [],
     })
     info.set({ version: VERSION, node: process.version }, 1)
@@ -285,10 +324,10 @@ export class Metrics {
     this.#counter('sluice_tokens_refused_total', 'Requests with a token that is not known, revoked or expired.', () => {
       return this.tokensRefused
     })
-    this.#gauge('sluice_killed_rules', 'Rules that the kill switch has taken out of force, one by one.', () => {
+    this.#gauge('sluice_killed_rules', 'max', 'Rules that the kill switch has taken out of force, one by one.', () => {
       return this.#records?.killSwitch.kills.filter(({ ruleId }) => ruleId !== null).length ?? 0
     })
-    this.#gauge('sluice_enforcement_off', '1 while the kill switch has taken all rules out of force.', () => {
+    this.#gauge('sluice_enforcement_off', 'max', '1 while the kill switch has taken all rules out of force.', () => {
       return this.#records?.killSwitch.everything ? 1 : 0
     })
     this.#counter('sluice_webhooks_delivered_total', 'Events that a webhook has taken.', () => this.#webhooks.delivered)
@@ -303,10 +342,12 @@ export class Metrics {
     })
   }
 
-  #gauge(name: string, help: string, read: () => number): void {
+  /** `aggregator` makes one value for the node of those of its workers. */
+  #gauge(name: string, aggregator: Aggregator, help: string, read: () => number): void {
     this.#register(
       new Gauge({
         name,
+        aggregator,
         help,
         registers: [],
         collect() {
@@ -347,7 +388,8 @@ export class Metrics {
 
   /** A registry asks its metrics for nothing but `get`, so anything that has one will do. */
   #registerTally(name: string, help: string, tally: Tally): void {
-    const metric = { name, help, get: async () => ({ name, help, type: 'histogram', values: tally.values(name) }) }
+    const about = { name, help, type: 'histogram', aggregator: 'sum' }
+    const metric = { ...about, get: () => ({ ...about, values: tally.values(name) }) }
     this.#register(metric as unknown as Histogram)
   }
 

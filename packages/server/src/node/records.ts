@@ -1,5 +1,5 @@
-// What a node keeps in the database besides rules: tokens, the kill switch, violations. Without a database tokens are
-// those of the settings, there are no violations, and what is killed is killed on this node alone.
+// Records of a node in the database besides rules: tokens, the kill switch, violations. Without a database tokens are
+// those of the settings, there are no violations, and a kill applies to this node alone, in all its workers.
 
 import { createHash } from 'node:crypto'
 import { join } from 'node:path'
@@ -27,6 +27,7 @@ import { keyHash, type Log } from '../log.ts'
 import type { Settings } from '../settings/settings.ts'
 import { ViolationLog } from '../violations/violation-log.ts'
 import { deleteViolations, findViolations } from '../violations/violation-table.ts'
+import { aloneInNode, type NodeWorkers } from '../workers/node-workers.ts'
 
 export type Records = {
   readonly tokens: TokenBook
@@ -53,21 +54,28 @@ export type RecordsParts = {
   /** Tokens of a node without a database. */
   readonly tokensFile?: string | undefined
   readonly clock?: Clock | undefined
+  /** Alone by default. */
+  readonly workers?: NodeWorkers | undefined
 } & Pick<Settings, 'violationsRetentionMs' | 'violationsKeys' | 'keySecret'>
 
 export async function openRecords(database: Database | undefined, parts: RecordsParts): Promise<Records> {
-  const { limiter, log } = parts
+  const { limiter, log, workers = aloneInNode() } = parts
   const tokens = new TokenBook()
   const killSwitch = new KillSwitch(limiter, log)
   return database === undefined
-    ? withoutDatabase(parts, tokens, killSwitch)
+    ? withoutDatabase(parts, tokens, killSwitch, workers)
     : await inDatabase(database, parts, tokens, killSwitch)
 }
 
-function withoutDatabase({ tokensFile, log }: RecordsParts, tokens: TokenBook, killSwitch: KillSwitch): Records {
+function withoutDatabase(
+  { tokensFile, log }: RecordsParts,
+  tokens: TokenBook,
+  killSwitch: KillSwitch,
+  workers: NodeWorkers,
+): Records {
   const followed = tokensFile === undefined ? undefined : followTokenFile(tokensFile, tokens, log)
   return {
-    ...{ tokens, killSwitch, kills: killsInMemory(killSwitch), tokenStore: undefined, firstToken: undefined },
+    ...{ tokens, killSwitch, kills: killsInMemory(killSwitch, workers), tokenStore: undefined, firstToken: undefined },
     ...{ violations: undefined, findViolations: undefined, verifyAudit: undefined },
     audited: async (_entry, work) => work(),
     close: async () => followed?.stop(),

@@ -9,14 +9,15 @@ import { type OpenStore, openStore } from '../counters/open-store.ts'
 import { createApp } from '../http/app.ts'
 import { keyHash, type Log } from '../log.ts'
 import { Metrics } from '../metrics/metrics.ts'
-import { workerNumber } from '../process/workers.ts'
 import { LiveRules } from '../rules/live-rules.ts'
 import { isFirstStart, openRules } from '../rules/open-rules.ts'
 import { headerOptions } from '../settings/header-settings.ts'
 import type { Settings } from '../settings/settings.ts'
 import { type NodeState, watchNode } from '../webhooks/node-watch.ts'
 import { Webhooks } from '../webhooks/webhooks.ts'
-import { type HealthParts, type Lifecycle, troubleOf } from './health.ts'
+import { reportMetrics } from '../workers/node-metrics.ts'
+import { joinWorkers, workerNumber } from '../workers/node-workers.ts'
+import { type HealthParts, type Lifecycle, nodeHealth, troubleOf } from './health.ts'
 import { followCertificates, listen, tlsOptions } from './listen.ts'
 import { isLoopback } from './loopback.ts'
 import { openRecords } from './records.ts'
@@ -53,6 +54,8 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     for (const close of closers.reverse()) await close()
   }
   try {
+    const workers = await joinWorkers()
+    closers.push(reportMetrics(workers, metrics))
     if (isFirstStart(settings)) log.info({ folder: settings.dataDir }, 'making the database: some seconds, this once')
     const { source, store: ruleStore, snapshot, database } = await openRules(settings)
     closers.push(() => source.close())
@@ -66,10 +69,12 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const { adminToken } = settings
     // Of several workers the first one has the banner that shows it.
     const wantsFirstToken = adminToken === undefined && workerNumber() <= 1
-    const records = await openRecords(database, { ...settings, place: source.place, limiter, log, wantsFirstToken })
+    const kept = { place: source.place, wantsFirstToken, workers }
+    const records = await openRecords(database, { ...settings, ...kept, limiter, log })
     closers.push(() => records.close())
     const lifecycle: Lifecycle = { draining: false }
-    const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, keyHash: keyHash(settings.keySecret) }
+    const hash = keyHash(settings.keySecret)
+    const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, workers, keyHash: hash }
     const access = { adminToken, checksAreOpen: checksAreOpen(settings) }
     const trail = new DecisionTrail(wallClock)
     const check = createCheck({ ...shared, ...records, trail })
@@ -141,7 +146,7 @@ function tellWebhooks(settings: Settings, parts: HealthParts, log: Log): () => P
   parts.metrics.watchWebhooks(webhooks)
   const watch = watchNode(
     () => stateOf(parts),
-    (type, data) => webhooks.tell(type, data),
+    (type, data) => parts.workers.isLead() && webhooks.tell(type, data),
   )
   return async () => {
     watch.stop()
@@ -149,8 +154,10 @@ function tellWebhooks(settings: Settings, parts: HealthParts, log: Log): () => P
   }
 }
 
-function stateOf(parts: HealthParts): NodeState {
-  const { limiter, killSwitch } = parts
+/** Only the lead worker tells webhooks, and it tells the trouble of every worker. The others keep up, to follow it. */
+async function stateOf(parts: HealthParts): Promise<NodeState> {
+  const { limiter, killSwitch, workers } = parts
   const [rulesVersion, rules] = [limiter.version, limiter.rules.length]
-  return { rulesVersion, rules, trouble: troubleOf(parts), killed: killSwitch.inWords() }
+  const { trouble } = workers.isLead() ? await nodeHealth(parts) : { trouble: troubleOf(parts) }
+  return { rulesVersion, rules, trouble, killed: killSwitch.inWords() }
 }

@@ -8,9 +8,10 @@ import { createLog, type Log } from '../log.ts'
 import { type Server, startServer } from '../node/server.ts'
 import { mistakesIn } from '../rules/rule-file.ts'
 import type { Settings } from '../settings/settings.ts'
+import { workerNumber } from '../workers/node-workers.ts'
 import { type BannerFacts, banner, NO_CHECK_FIX, NO_CHECKS } from './banner.ts'
 import { endSignal } from './signals.ts'
-import { superviseWorkers, workerNumber } from './workers.ts'
+import { superviseWorkers } from './workers.ts'
 
 const LISTEN_ADVICE: Readonly<Record<string, string>> = {
   EADDRINUSE:
@@ -50,7 +51,7 @@ export async function runProgram<S extends Settings, R extends Server>(
 ): Promise<number> {
   const log = createLog(settings.logLevel)
   const { workers = 1 } = settings
-  if (workers > 1 && workerNumber() === 0) return superviseWorkers(workers, log)
+  if (workers > 1 && workerNumber() === 0) return superviseWorkers(workers, settings, log)
   for (const warning of warnings) log.warn(warning)
   process.on('unhandledRejection', (reason) => log.error({ err: reason }, 'a promise was rejected and nobody noticed'))
   process.on('uncaughtException', (error) => {

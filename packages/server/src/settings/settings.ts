@@ -208,6 +208,9 @@ export const SETTINGS: SettingsTable<Settings> = {
     shownFallback: '1',
     read: (text) => readInteger(text, 1, 10_000),
     fix: 'give a whole number from 1 to 10000',
+    clash: ({ nodes = 1, workers = 1 }) => {
+      return nodes >= workers ? undefined : `give at least ${workers}: each of the --workers counts as a node`
+    },
   },
   workers: {
     flag: 'workers',
@@ -278,7 +281,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     value: '<text>',
     help: 'Secret of the hashes that stand for client keys in logs and violations; give all nodes the same.',
     fallback: () => undefined,
-    shownFallback: 'random for each process',
+    shownFallback: 'random for each node, and each start',
     read: (text) => (text.length >= 16 ? text : undefined),
     fix: 'give at least 16 characters',
     secret: true,

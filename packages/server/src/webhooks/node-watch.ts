@@ -14,20 +14,30 @@ export type NodeState = {
   readonly killed: string | undefined
 }
 
+/** Never rejects. */
+export type StateOf = () => NodeState | Promise<NodeState>
+
 export type Tell = (type: EventType, data: Readonly<Record<string, unknown>>) => void
 
 /** Every look asks for the state anew, as a load balancer that asks for /readyz does. */
-export function watchNode(stateOf: () => NodeState, tell: Tell, lookMs: number = LOOK_MS): { stop(): void } {
-  let before = stateOf()
-  const look = () => {
-    const now = stateOf()
-    tellDifferences(before, now, tell)
+export function watchNode(stateOf: StateOf, tell: Tell, lookMs: number = LOOK_MS): { stop(): void } {
+  let before: NodeState | undefined
+  let stopped = false
+  let timer: NodeJS.Timeout
+  const look = async () => {
+    const now = await stateOf()
+    if (stopped) return
+    tellDifferences(before ?? { ...now, trouble: [] }, now, tell)
     before = now
     timer = setTimeout(look, lookMs).unref()
   }
-  let timer = setTimeout(look, lookMs).unref()
-  if (before.trouble.length > 0) tell('node.degraded', { trouble: before.trouble })
-  return { stop: () => clearTimeout(timer) }
+  void look()
+  return {
+    stop: () => {
+      stopped = true
+      clearTimeout(timer)
+    },
+  }
 }
 
 export function tellDifferences(before: NodeState, now: NodeState, tell: Tell): void {

@@ -6,6 +6,7 @@ import { bucketOf } from 'sluice'
 import type { DecisionTrail, Traced } from '../../checks/decision-trail.ts'
 import { bucketHash, type KeyHash } from '../../log.ts'
 import { ProblemError, problem } from '../../problems/problem.ts'
+import type { NodeWorkers } from '../../workers/node-workers.ts'
 import { plainOutcome } from '../bodies/answer.ts'
 import { answers, limitQuery } from '../bodies/schemas.ts'
 
@@ -34,7 +35,15 @@ const DECISION = {
   },
 }
 
-export function decisionsRoutes(app: FastifyInstance, trail: DecisionTrail, keyHash: KeyHash): void {
+export type DecisionsParts = {
+  readonly trail: DecisionTrail
+  readonly keyHash: KeyHash
+  readonly workers: NodeWorkers
+}
+
+const TOPIC = 'decisions'
+
+export function decisionsRoutes(app: FastifyInstance, { trail, keyHash, workers }: DecisionsParts): void {
   const config = { access: 'viewer' as const }
   const one = {
     operationId: 'explainDecision',
@@ -58,13 +67,18 @@ export function decisionsRoutes(app: FastifyInstance, trail: DecisionTrail, keyH
     querystring: limitQuery(LISTED),
     response: answers({ type: 'object', properties: { decisions: { type: 'array', items: DECISION } } }, 400),
   }
-  app.get<{ Querystring: { limit?: string } }>(DECISIONS_PATH, { schema: list, config }, ({ query }) => {
-    const newest = trail.newest(Number(query.limit ?? LISTED.default))
-    return { decisions: newest.map((traced) => plainDecision(traced, keyHash)) }
+  workers.answer(TOPIC, (count: number) => trail.newest(count).map((traced) => plainDecision(traced, keyHash)))
+  app.get<{ Querystring: { limit?: string } }>(DECISIONS_PATH, { schema: list, config }, async ({ query }) => {
+    const count = Number(query.limit ?? LISTED.default)
+    const { answers: known } = await workers.gather<readonly PlainDecision[]>(TOPIC, count)
+    const newestFirst = known.flat().sort((one, other) => (one.at < other.at ? 1 : one.at > other.at ? -1 : 0))
+    return { decisions: newestFirst.slice(0, count) }
   })
 }
 
-function plainDecision({ decision, atUs, method, endpoint }: Traced, keyHash: KeyHash): object {
+type PlainDecision = { readonly at: string } & Readonly<Record<string, unknown>>
+
+function plainDecision({ decision, atUs, method, endpoint }: Traced, keyHash: KeyHash): PlainDecision {
   const bucket = bucketOf(decision)
   return {
     request_id: decision.requestId,

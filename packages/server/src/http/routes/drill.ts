@@ -1,11 +1,14 @@
-// POST /api/v1/admin/drill: leaves Redis alone for a while, so that an outage can be rehearsed.
+// POST /api/v1/admin/drill: leaves Redis alone for a while, so that an outage can be rehearsed. It reaches every worker of
+// the node, also one that starts before the drill ends.
 
 import { hostname } from 'node:os'
 import type { FastifyInstance } from 'fastify'
+import type { Clock } from 'sluice'
 import type { Audited } from '../../audit/audit.ts'
 import type { OpenStore } from '../../counters/open-store.ts'
 import type { Log } from '../../log.ts'
 import { ProblemError, problem } from '../../problems/problem.ts'
+import type { NodeWorkers } from '../../workers/node-workers.ts'
 import { answers, REASON } from '../bodies/schemas.ts'
 
 export const DRILL_PATH = '/api/v1/admin/drill'
@@ -33,9 +36,20 @@ const ANSWER = { type: 'object', properties: { seconds: { type: 'integer' } } }
 
 type DrillBody = { readonly seconds: number; readonly reason?: string }
 
-export type DrillParts = { readonly store: OpenStore; readonly log: Log; readonly audited: Audited }
+export type DrillParts = {
+  readonly store: OpenStore
+  readonly log: Log
+  readonly audited: Audited
+  readonly workers: NodeWorkers
+  readonly clock: Clock
+}
 
-export function drillRoute(app: FastifyInstance, { store: { drill }, log, audited }: DrillParts): void {
+const TOPIC = 'drill'
+
+export function drillRoute(app: FastifyInstance, parts: DrillParts): void {
+  const { log, audited, workers, clock } = parts
+  const { drill } = parts.store
+  workers.answer(TOPIC, (untilUs: number) => drill?.(Math.max(0, untilUs - clock.nowUs()) / 1000))
   const schema = {
     operationId: 'drill',
     summary: 'Rehearse an outage of Redis',
@@ -50,8 +64,10 @@ export function drillRoute(app: FastifyInstance, { store: { drill }, log, audite
       throw new ProblemError(problem('NOTHING_TO_DRILL', 'Counters are kept in memory: there is no store to lose.'))
     }
     const entry = { actor: caller.id, action: 'drill', target: hostname(), diff: { seconds }, reason }
-    await audited(entry, () => drill(seconds * 1000))
+    const { silent } = await audited(entry, () => workers.keep(TOPIC, '', clock.nowUs() + seconds * 1e6))
     log.warn({ seconds, by: caller.id }, 'a drill: Redis is left alone on purpose')
+    if (silent > 0)
+      log.warn({ workers: silent }, 'drill: some workers have not confirmed it; they will when they answer')
     return { seconds }
   })
 }

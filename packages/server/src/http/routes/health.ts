@@ -2,7 +2,8 @@
 // unready: `on_fail` decides meanwhile, and taking all nodes out of service would help nobody.
 
 import type { FastifyInstance } from 'fastify'
-import { type HealthParts, troubleOf } from '../../node/health.ts'
+import { answerHealth, type HealthParts, nodeHealth } from '../../node/health.ts'
+import { scrapeNode } from '../../workers/node-metrics.ts'
 import { answers } from '../bodies/schemas.ts'
 
 const READINESS = {
@@ -17,6 +18,7 @@ const READINESS = {
 }
 
 export function healthRoutes(app: FastifyInstance, parts: HealthParts): void {
+  answerHealth(parts)
   const config = { access: 'open' as const }
   const alive = { type: 'object', properties: { status: { type: 'string' } } }
   const livez = { operationId: 'livez', summary: 'Is the process alive?', tags: ['health'], response: answers(alive) }
@@ -24,23 +26,24 @@ export function healthRoutes(app: FastifyInstance, parts: HealthParts): void {
 
   const response = { ...answers(READINESS), 503: { ...READINESS, description: 'Draining: send requests elsewhere.' } }
   const readyz = { operationId: 'readyz', summary: 'May it be sent requests?', tags: ['health'], response }
-  app.get('/readyz', { schema: readyz, config }, (_request, reply) => {
-    if (parts.lifecycle.draining) reply.code(503)
-    return readiness(parts)
+  app.get('/readyz', { schema: readyz, config }, async (_request, reply) => {
+    const answer = await readiness(parts)
+    if (answer.status === 'draining') reply.code(503)
+    return answer
   })
 
-  const { registry } = parts.metrics
+  const { metrics: own, workers } = parts
   const text = { 200: { description: 'Metrics.', content: { 'text/plain': { schema: { type: 'string' } } } } }
   const metrics = { operationId: 'metrics', summary: 'Metrics for Prometheus', tags: ['health'], response: text }
   app.get('/metrics', { schema: metrics, config }, async (_request, reply) => {
-    reply.header('content-type', registry.contentType)
-    return registry.metrics()
+    reply.header('content-type', own.registry.contentType)
+    return scrapeNode(workers, own)
   })
 }
 
-function readiness(parts: HealthParts): Readonly<Record<string, unknown>> {
-  const { limiter, store, lifecycle } = parts
-  const trouble = troubleOf(parts)
+async function readiness(parts: HealthParts): Promise<Readonly<Record<string, unknown>>> {
+  const { store, lifecycle } = parts
+  const { rulesVersion, trouble } = await nodeHealth(parts)
   const status = lifecycle.draining ? 'draining' : trouble.length > 0 ? 'degraded' : 'ready'
-  return { status, rules_version: limiter.version, store: store.kind, trouble }
+  return { status, rules_version: rulesVersion, store: store.kind, trouble }
 }

@@ -1,9 +1,10 @@
-// GET /api/v1/rate-limit/hot-keys: who gets most of the checks of this process. Clients are known by their keyed hashes
-// only.
+// GET /api/v1/rate-limit/hot-keys: which keys get most of the checks of this node. Clients are known by their keyed
+// hashes only.
 
 import type { FastifyInstance } from 'fastify'
 import type { HotKey, Limiter } from 'sluice'
 import { bucketHash, type KeyHash } from '../../log.ts'
+import type { NodeWorkers } from '../../workers/node-workers.ts'
 import { answers, limitQuery } from '../bodies/schemas.ts'
 
 export const HOT_KEYS_PATH = '/api/v1/rate-limit/hot-keys'
@@ -34,28 +35,59 @@ const ANSWER = {
   },
 }
 
-export function hotKeysRoute(app: FastifyInstance, limiter: Limiter, keyHash: KeyHash): void {
+export type HotKeysParts = {
+  readonly limiter: Limiter
+  readonly keyHash: KeyHash
+  readonly workers: NodeWorkers
+}
+
+const TOPIC = 'hot_keys'
+
+export function hotKeysRoute(app: FastifyInstance, { limiter, keyHash, workers }: HotKeysParts): void {
   const schema = {
     operationId: 'hotKeys',
     summary: 'Who gets most of the checks',
-    description: 'Of this process, over about the last half minute, estimated from one check of 128.',
+    description: 'Of this node, over about the last half minute, estimated from one check of 128.',
     tags: ['admin'],
     querystring: limitQuery(LISTED),
     response: answers(ANSWER, 400),
   }
   const config = { access: 'viewer' as const }
-  app.get<{ Querystring: { limit?: string } }>(HOT_KEYS_PATH, { schema, config }, ({ query: { limit } }) => {
-    const hottest = limiter.hotKeys().slice(0, Number(limit ?? LISTED.default))
-    return { hot_keys: hottest.map((key) => told(key, keyHash)) }
+  workers.answer(TOPIC, () => limiter.hotKeys().map((key) => plainKey(key, keyHash)))
+  app.get<{ Querystring: { limit?: string } }>(HOT_KEYS_PATH, { schema, config }, async ({ query: { limit } }) => {
+    const { answers: ofWorkers } = await workers.gather<readonly PlainKey[]>(TOPIC)
+    const hottest = mergeHotKeys(ofWorkers).slice(0, Number(limit ?? LISTED.default))
+    return { hot_keys: hottest.map(rounded) }
   })
 }
 
-function told(key: HotKey, keyHash: KeyHash): object {
-  return {
-    rule_id: key.ruleId,
-    name: key.name,
-    key_hash: bucketHash(keyHash, key),
-    checks_per_second: Math.round(key.checksPerSecond),
-    share: Number(key.share.toFixed(3)),
+export type PlainKey = {
+  readonly rule_id: string
+  readonly name: string
+  readonly key_hash: string
+  readonly checks_per_second: number
+  readonly share: number
+}
+
+/** Adds up what several workers know of the same key; the hottest first. */
+export function mergeHotKeys(ofWorkers: readonly (readonly PlainKey[])[]): PlainKey[] {
+  // A worker tells its rate by any key: all have their share of the same checks. Without a hot key it is unknown.
+  const rates = ofWorkers.map(([first]) => (first === undefined ? 0 : first.checks_per_second / first.share))
+  const total = rates.reduce((sum, rate) => sum + rate, 0)
+  const merged = new Map<string, PlainKey>()
+  for (const key of ofWorkers.flat()) {
+    const id = JSON.stringify([key.rule_id, key.name, key.key_hash])
+    const checks_per_second = key.checks_per_second + (merged.get(id)?.checks_per_second ?? 0)
+    merged.set(id, { ...key, checks_per_second, share: checks_per_second / total })
   }
+  return [...merged.values()].sort((one, other) => other.checks_per_second - one.checks_per_second)
+}
+
+function plainKey(key: HotKey, keyHash: KeyHash): PlainKey {
+  const { ruleId: rule_id, name, checksPerSecond: checks_per_second, share } = key
+  return { rule_id, name, key_hash: bucketHash(keyHash, key), checks_per_second, share }
+}
+
+function rounded(key: PlainKey): PlainKey {
+  return { ...key, checks_per_second: Math.round(key.checks_per_second), share: Number(key.share.toFixed(3)) }
 }

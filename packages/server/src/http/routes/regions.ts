@@ -4,6 +4,7 @@
 import type { FastifyInstance } from 'fastify'
 import { compileLimit, type Limiter, type Rule, type RuleLimit } from 'sluice'
 import type { RegionStore, Shares } from 'sluice/regions'
+import type { NodeWorkers } from '../../workers/node-workers.ts'
 import { answers } from '../bodies/schemas.ts'
 
 export const REGIONS_PATH = '/api/v1/regions'
@@ -52,29 +53,46 @@ const ANSWER = {
   },
 }
 
-export function regionsRoute(app: FastifyInstance, limiter: Limiter, region: RegionStore | undefined): void {
+export type RegionsParts = {
+  readonly limiter: Limiter
+  readonly region: RegionStore | undefined
+  readonly workers: NodeWorkers
+}
+
+const TOPIC = 'region'
+
+export function regionsRoute(app: FastifyInstance, { limiter, region, workers }: RegionsParts): void {
   if (region === undefined) return
   const schema = {
     operationId: 'regions',
     summary: 'How regions share limits',
-    description: 'As this node sees it. The units are those of this process since it started.',
+    description: 'As this node sees it. The units are those of its workers since they started.',
     tags: ['health'],
     response: answers(ANSWER),
   }
-  app.get(REGIONS_PATH, { schema, config: { access: 'viewer' } }, () => {
+  workers.answer(TOPIC, () => ({ stats: region.stats(), cutOff: region.isCutOff }))
+  app.get(REGIONS_PATH, { schema, config: { access: 'viewer' } }, async () => {
     const stats = region.stats()
+    const { answers: all } = await workers.gather<WorkerRegion>(TOPIC)
+    const each = (name: string) => all.map((one) => one.stats[name] ?? 0)
     return {
       region: region.name,
       shares: sharesOf(region.shares),
       next_shares: region.nextShares === undefined ? null : sharesOf(region.nextShares),
-      cut_off: region.isCutOff,
-      lag_ms: rounded(stats.region_lag_ms),
+      cut_off: all.some(({ cutOff }) => cutOff),
+      lag_ms: rounded(Math.max(...each('region_lag_ms'))),
       clock_difference_ms: rounded(stats.region_clock_difference_ms),
-      home_units: stats.region_home_units,
-      borrowed_units: stats.region_borrowed_units,
+      home_units: sum(each('region_home_units')),
+      borrowed_units: sum(each('region_borrowed_units')),
       limits: limiter.rules.flatMap((rule) => (isShared(rule) ? limitsOf(rule, region, stats) : [])),
     }
   })
+}
+
+type WorkerRegion = { readonly stats: Readonly<Record<string, number>>; readonly cutOff: boolean }
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0)
 }
 
 function sharesOf({ homeShare = 0.1, weights }: Shares): object {

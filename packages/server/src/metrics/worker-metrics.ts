@@ -1,0 +1,20 @@
+// How many processes a node has. Each worker counts itself; the supervisor adds what only it knows.
+
+import { Counter, Gauge, type Registry } from 'prom-client'
+
+export const WORKERS_REPLACED = {
+  name: 'sluice_workers_replaced_total',
+  help: 'Workers that died and were replaced.',
+}
+
+export const WORKERS_STALE = {
+  name: 'sluice_workers_stale',
+  help: 'Workers that did not answer this scrape in time: their last known values are used.',
+}
+
+export function registerWorkers(registry: Registry): void {
+  const registers = [registry]
+  new Gauge({ name: 'sluice_workers', help: 'Processes that serve requests.', registers }).set(1)
+  new Gauge({ ...WORKERS_STALE, registers }).set(0)
+  new Counter({ ...WORKERS_REPLACED, registers })
+}

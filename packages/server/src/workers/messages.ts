@@ -1,0 +1,40 @@
+// Messages between the workers of a node and their supervisor, over the IPC channel of node:cluster.
+
+/** Worker → supervisor. */
+export type FromWorker =
+  /** Sent once at the start; `joined` answers it. */
+  | { readonly sluice: 'join' }
+  /** Asks for the answers of all workers; `gathered` answers it. */
+  | ({ readonly sluice: 'gather'; readonly id: number; readonly deadlineMs: number } & Question)
+  | { readonly sluice: 'answer'; readonly id: number; readonly answer: unknown }
+  /** Metrics without having been asked, so that a worker that dies leaves recent totals behind. */
+  | { readonly sluice: 'report'; readonly report: string }
+
+/** Supervisor → worker. */
+export type FromSupervisor =
+  | { readonly sluice: 'joined'; readonly kept: readonly Kept[] }
+  | ({ readonly sluice: 'ask'; readonly id: number } & Question)
+  | { readonly sluice: 'gathered'; readonly id: number; readonly gathered: Gathered<unknown> }
+
+export type Question = {
+  readonly topic: string
+  readonly payload?: unknown
+  /** The newest payload of each key also goes to workers that start later, unless it is null. */
+  readonly key?: string | undefined
+}
+
+export type Kept = Question & { readonly key: string }
+
+export type Gathered<T> = {
+  readonly answers: readonly T[]
+  /** Workers that did not answer within the deadline. */
+  readonly silent: number
+}
+
+/** Topics that the supervisor itself takes part in. */
+export const METRICS_TOPIC = 'metrics'
+export const LEAD_TOPIC = 'lead'
+
+export function isOurs<M extends FromWorker | FromSupervisor>(message: unknown): message is M {
+  return typeof message === 'object' && message !== null && 'sluice' in message
+}

@@ -1,0 +1,150 @@
+// All workers of one node, as each of them sees the others: a question to any worker can be answered for the whole
+// node. Without --workers the node is this process, and everything is answered here.
+
+import cluster from 'node:cluster'
+import { type FromSupervisor, type FromWorker, type Gathered, isOurs, LEAD_TOPIC, type Question } from './messages.ts'
+
+/** Answers a topic in this worker. */
+export type Answer = (payload: never, key: string | undefined) => unknown
+
+export type NodeWorkers = {
+  /** Whether there may be others than this process. */
+  readonly several: boolean
+  /** Whether this worker acts for the node where only one may, such as for webhooks. */
+  isLead(): boolean
+  /** Registers how this worker answers a topic. Payloads that were kept before are handed over at once. */
+  answer(topic: string, answer: Answer): void
+  /** Asks every worker, this one included. Throws when the supervisor does not answer. */
+  gather<T>(topic: string, payload?: unknown, deadlineMs?: number): Promise<Gathered<T>>
+  /** Gathers, and hands the payload to workers that start later as well, unless it is null. */
+  keep(topic: string, key: string, payload: unknown): Promise<Gathered<unknown>>
+  /** Leaves metrics with the supervisor, in case this worker dies. */
+  report(report: string): void
+}
+
+/** 0: this process is not one of several. */
+export function workerNumber(): number {
+  return cluster.isWorker ? (cluster.worker?.id ?? 0) : 0
+}
+
+const ANSWER_MS = 1000
+/** Added to the deadline of the workers. */
+const SUPERVISOR_MS = 2000
+
+/** Joins the other workers if this process is a worker of a cluster. */
+export function joinWorkers(): Promise<NodeWorkers> {
+  return cluster.isWorker ? Channel.open() : Promise.resolve(aloneInNode())
+}
+
+export function aloneInNode(): NodeWorkers {
+  const answers = new Map<string, Answer>()
+  const ask = async <T>({ topic, payload, key }: Question): Promise<Gathered<T>> => {
+    const answer = (await answers.get(topic)?.(payload as never, key)) as T
+    return { answers: [answer], silent: 0 }
+  }
+  return {
+    several: false,
+    isLead: () => true,
+    answer: (topic, answer) => void answers.set(topic, answer),
+    gather: (topic, payload) => ask({ topic, payload }),
+    keep: (topic, key, payload) => ask({ topic, key, payload }),
+    report: () => {},
+  }
+}
+
+class Channel implements NodeWorkers {
+  readonly several = true
+  readonly #answers = new Map<string, Answer>()
+  /** Kept payloads of topics that this worker cannot answer yet: it is still starting. */
+  #early: Question[] = []
+  readonly #waiting = new Map<number, (gathered: Gathered<unknown>) => void>()
+  #joined: () => void = () => {}
+  #lead = false
+  #lastId = 0
+
+  static async open(): Promise<NodeWorkers> {
+    const channel = new Channel()
+    const joined = new Promise<void>((resolve) => {
+      channel.#joined = resolve
+    })
+    channel.answer(LEAD_TOPIC, (lead: number) => {
+      channel.#lead = lead === workerNumber()
+    })
+    process.on('message', (message) => {
+      if (isOurs<FromSupervisor>(message)) channel.#receive(message)
+    })
+    send({ sluice: 'join' })
+    await joined
+    return channel
+  }
+
+  isLead(): boolean {
+    return this.#lead
+  }
+
+  answer(topic: string, answer: Answer): void {
+    this.#answers.set(topic, answer)
+    for (const { payload, key } of this.#early.filter((early) => early.topic === topic)) answer(payload as never, key)
+    this.#early = this.#early.filter((early) => early.topic !== topic)
+  }
+
+  gather<T>(topic: string, payload?: unknown, deadlineMs: number = ANSWER_MS): Promise<Gathered<T>> {
+    return this.#ask({ topic, payload }, deadlineMs)
+  }
+
+  keep(topic: string, key: string, payload: unknown): Promise<Gathered<unknown>> {
+    return this.#ask({ topic, payload, key }, ANSWER_MS)
+  }
+
+  report(report: string): void {
+    send({ sluice: 'report', report })
+  }
+
+  #ask<T>(question: Question, deadlineMs: number): Promise<Gathered<T>> {
+    this.#lastId += 1
+    const id = this.#lastId
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.#waiting.delete(id)
+        reject(new Error(`the supervisor of the workers did not answer within ${deadlineMs + SUPERVISOR_MS} ms`))
+      }, deadlineMs + SUPERVISOR_MS)
+      this.#waiting.set(id, (gathered) => {
+        clearTimeout(timer)
+        this.#waiting.delete(id)
+        resolve(gathered as Gathered<T>)
+      })
+      send({ sluice: 'gather', id, deadlineMs, ...question })
+    })
+  }
+
+  #receive(message: FromSupervisor): void {
+    if (message.sluice === 'gathered') this.#waiting.get(message.id)?.(message.gathered)
+    else if (message.sluice === 'ask') void this.#reply(message.id, message)
+    else {
+      for (const kept of message.kept) void this.#answerTo(kept)
+      this.#joined()
+    }
+  }
+
+  /** Always sends an answer, or the supervisor would take this worker for stuck. */
+  async #reply(id: number, question: Question): Promise<void> {
+    let answer: unknown
+    try {
+      answer = await this.#answerTo(question)
+    } finally {
+      send({ sluice: 'answer', id, answer })
+    }
+  }
+
+  #answerTo(question: Question): unknown {
+    const answer = this.#answers.get(question.topic)
+    if (answer !== undefined) return answer(question.payload as never, question.key)
+    if (question.key !== undefined) this.#early.push(question)
+    return undefined
+  }
+}
+
+/** Drops messages once the channel is closed: the node is ending. */
+function send(message: FromWorker): void {
+  if (process.connected) process.send?.(message, undefined, undefined, () => {})
+}

@@ -1,0 +1,271 @@
+// One node of several processes behaves as one: whichever worker answers, it answers for all.
+
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
+import { createServer, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { startRedis } from 'sluice/testing'
+import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { DECISIONS_PATH } from '../src/http/routes/decisions.ts'
+import { DRILL_PATH } from '../src/http/routes/drill.ts'
+import { mergeHotKeys } from '../src/http/routes/hot-keys.ts'
+import { KILL_SWITCH_PATH } from '../src/http/routes/kill-switch.ts'
+import { buildOnce, type Running, start } from './process.ts'
+import { ADMIN_TOKEN, CHECK, ruleFile } from './service.ts'
+
+beforeAll(buildOnce, 300_000)
+
+const TEN = '- { rule_id: ten, limit: 10, window: 1d, scope: per_user }\n'
+const WORKERS = 2
+const PATIENTLY = { timeout: 30_000, interval: 50 }
+
+type Node = {
+  readonly rulesPath: string
+  readonly service: Running
+  readonly pids: () => readonly number[]
+  /** On a connection of its own, so that the workers take turns. */
+  send(path: string, body?: unknown): Promise<{ status: number; text: string }>
+  json(path: string, body?: unknown): Promise<Record<string, unknown>>
+  /** Samples by name and labels, once every worker has answered the scrape. */
+  scrape(): Promise<Map<string, number>>
+}
+
+async function startNode(rules = TEN, args: readonly string[] = []): Promise<Node> {
+  const redis = await startRedis()
+  onTestFinished(() => redis.stop())
+  const patient = ['--store-deadline-ms', '5000', '--drain-ms', '0'] // the machine may be busy
+  const rulesPath = ruleFile(rules)
+  const shared = ['--redis', redis.url, '--workers', String(WORKERS), '--rules', rulesPath]
+  const service = await start([...shared, ...patient, '--admin-token', ADMIN_TOKEN, ...args])
+  const pids = () => [...service.output().stderr.matchAll(/"pid":(\d+),.*"listening"/g)].map(([, pid]) => Number(pid))
+  const send: Node['send'] = (path, body) => sendOnce(service.address + path, body)
+  const json: Node['json'] = async (path, body) => JSON.parse((await send(path, body)).text)
+  const scrape: Node['scrape'] = async () => {
+    let samples = new Map<string, number>()
+    await vi.waitFor(async () => {
+      samples = samplesIn((await send('/metrics')).text)
+      expect(samples.get('sluice_workers_stale')).toBe(0)
+    }, PATIENTLY)
+    return samples
+  }
+  const node = { rulesPath, service, pids, send, json, scrape }
+  await vi.waitFor(async () => expect((await scrape()).get('sluice_workers')).toBe(WORKERS), PATIENTLY)
+  return node
+}
+
+function sendOnce(url: string, body: unknown): Promise<{ status: number; text: string }> {
+  return new Promise((resolve, reject) => {
+    const headers = { authorization: `Bearer ${ADMIN_TOKEN}`, 'content-type': 'application/json', connection: 'close' }
+    const method = body === undefined ? 'GET' : 'POST'
+    const sent = request(url, { method, headers, agent: false }, async (response) => {
+      resolve({ status: response.statusCode ?? 0, text: await text(response) })
+    })
+    // A connection that was handed to a worker just before it was killed is never answered.
+    sent.setTimeout(5000, () => sent.destroy(new Error('no answer within 5 s')))
+    sent.once('error', reject)
+    sent.end(body === undefined ? undefined : JSON.stringify(body))
+  })
+}
+
+function samplesIn(scraped: string): Map<string, number> {
+  const lines = scraped.split('\n').filter((line) => /^\w/.test(line))
+  return new Map(
+    lines.map((line) => {
+      const at = line.lastIndexOf(' ')
+      return [line.slice(0, at), Number(line.slice(at + 1))] as const
+    }),
+  )
+}
+
+/** Sends checks of several users, and returns how many were allowed and refused. */
+async function checkMany({ json }: Node, count: number): Promise<{ allowed: number; refused: number }> {
+  let allowed = 0
+  for (let sent = 0; sent < count; sent += 1) {
+    if ((await json(CHECK, { client_id: `user_${sent % 3}` })).allowed) allowed += 1
+  }
+  return { allowed, refused: count - allowed }
+}
+
+function checksIn(samples: ReadonlyMap<string, number>): { allowed: number; refused: number } {
+  const of = (result: string) => samples.get(`sluice_checks_total{rule="ten",result="${result}"}`) ?? 0
+  return { allowed: of('allowed'), refused: of('refused') }
+}
+
+describe('/metrics of any worker is that of the node', () => {
+  test('every scrape agrees with what the clients have counted', async () => {
+    const node = await startNode()
+    const counted = await checkMany(node, 60)
+    expect(counted).toEqual({ allowed: 30, refused: 30 })
+    for (let scraped = 0; scraped < 2 * WORKERS; scraped += 1) {
+      const samples = await node.scrape()
+      expect(checksIn(samples)).toEqual(counted)
+      expect(samples.get('sluice_decision_seconds_count')).toBe(60)
+      expect(samples.get('sluice_decision_seconds_bucket{le="+Inf"}')).toBe(60)
+      expect(samples.get('sluice_rules_version')).toBe(1)
+      expect([...samples.keys()].filter((name) => name.startsWith('sluice_build_info'))).toHaveLength(1)
+      expect(samples.get('sluice_redis_keys{store="default"}')).toBeGreaterThan(0)
+    }
+  })
+
+  test('no total falls when workers are killed and replaced, and the node outlives each of them', async () => {
+    const node = await startNode()
+    let counted = await checkMany(node, 20)
+    const before = await node.scrape()
+    expect(checksIn(before)).toEqual(counted)
+    const first = node.pids()
+    expect(first).toHaveLength(WORKERS)
+    for (const [killed, pid] of first.entries()) {
+      process.kill(pid, 'SIGKILL')
+      await vi.waitFor(async () => {
+        const samples = await node.scrape()
+        expect(checksIn(samples)).toEqual(counted)
+        expect(samples.get('sluice_workers_replaced_total')).toBe(killed + 1)
+        expect(samples.get('sluice_workers')).toBe(WORKERS)
+      }, PATIENTLY)
+      const more = await checkMany(node, 10)
+      counted = { allowed: counted.allowed + more.allowed, refused: counted.refused + more.refused }
+      expect(checksIn(await node.scrape())).toEqual(counted)
+    }
+    const after = await node.scrape()
+    for (const [name, value] of before) {
+      if (/^(sluice|process)_\w+_(total|count|bucket|sum)(\{|$)/.test(name))
+        expect(after.get(name), name).toBeGreaterThanOrEqual(value)
+    }
+    node.service.signal('SIGTERM')
+    expect(await node.service.ended()).toMatchObject({ code: 0 })
+  })
+
+  test('a worker that is stuck counts with its last values, and holds up one scrape at most', async () => {
+    const node = await startNode()
+    const counted = await checkMany(node, 20)
+    expect(checksIn(await node.scrape())).toEqual(counted)
+    const [stuck] = node.pids()
+    if (stuck === undefined) throw new Error('no worker has logged its pid')
+    process.kill(stuck, 'SIGSTOP')
+    onTestFinished(() => void process.kill(stuck, 'SIGCONT'))
+    // Connections that the stuck worker has accepted are answered later.
+    const scraped = await Promise.any(Array.from({ length: WORKERS }, () => node.send('/metrics')))
+    const samples = samplesIn(scraped.text)
+    expect(checksIn(samples)).toEqual(counted)
+    expect(samples.get('sluice_workers_stale')).toBe(1)
+    const readiness = await Promise.any(Array.from({ length: WORKERS }, () => node.json('/readyz')))
+    expect(readiness).toMatchObject({ status: 'degraded', trouble: ['workers: 1 do not answer'] })
+    process.kill(stuck, 'SIGCONT')
+    expect(checksIn(await node.scrape())).toEqual(counted)
+  })
+})
+
+/** Asks often enough, each time on a new connection, to meet every worker. */
+function ofManyConnections<T>(ask: () => Promise<T>): Promise<T[]> {
+  return Promise.all(Array.from({ length: 6 * WORKERS }, ask))
+}
+
+describe('what is done at one worker is done at all', () => {
+  test('a drill', async () => {
+    const node = await startNode('- { rule_id: many, limit: 1000, window: 1d, on_fail: closed, consistency: strict }\n')
+    const sources = () => ofManyConnections(async () => (await node.json(CHECK, { cost: 1, detail: true })).source)
+    expect(new Set(await sources())).toEqual(new Set(['store']))
+    expect((await node.send(DRILL_PATH, { seconds: 600 })).status).toBe(200)
+    expect(new Set(await sources())).toEqual(new Set(['policy']))
+    expect((await node.scrape()).get('sluice_store_left_alone')).toBe(1)
+    await replaceWorker(node)
+    expect(new Set(await sources()), 'a worker that started during the drill').toEqual(new Set(['policy']))
+    expect((await node.send(DRILL_PATH, { seconds: 0 })).status).toBe(200)
+    await vi.waitFor(async () => expect(new Set(await sources())).toEqual(new Set(['store'])), PATIENTLY)
+  })
+
+  test('a kill, without a database', async () => {
+    const node = await startNode('- { rule_id: banned, limit: 0, window: 1d }\n')
+    const allowed = () => ofManyConnections(async () => (await node.json(CHECK, {})).allowed)
+    expect(new Set(await allowed())).toEqual(new Set([false]))
+    const answer = await node.json(KILL_SWITCH_PATH, { rule_id: 'banned', on: true })
+    expect(answer).toMatchObject({ durable: false, kills: [{ rule_id: 'banned' }] })
+    expect(new Set(await allowed())).toEqual(new Set([true]))
+    await replaceWorker(node)
+    expect(new Set(await allowed()), 'a worker that started after the kill').toEqual(new Set([true]))
+    await node.send(KILL_SWITCH_PATH, { rule_id: 'banned', on: false })
+    expect(new Set(await allowed())).toEqual(new Set([false]))
+  })
+
+  test('decisions are listed with the same hashes, whoever made them', async () => {
+    const node = await startNode('- { rule_id: banned, limit: 0, window: 1d, scope: per_user }\n')
+    await ofManyConnections(() => node.json(CHECK, { client_id: 'alice' }))
+    const { decisions } = (await node.json(DECISIONS_PATH)) as { decisions: { key_hash: string; at: string }[] }
+    expect(decisions).toHaveLength(6 * WORKERS)
+    expect(new Set(decisions.map(({ key_hash }) => key_hash)).size).toBe(1)
+    const times = decisions.map(({ at }) => at)
+    expect(times).toEqual([...times].sort().reverse())
+  })
+
+  test('an event is sent to a webhook once', async () => {
+    const received: string[] = []
+    const receiver = createServer((hook, response) => {
+      received.push(String(hook.headers['sluice-event']))
+      response.end()
+    }).listen(0, '127.0.0.1')
+    await once(receiver, 'listening')
+    onTestFinished(() => void receiver.close())
+    const url = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`
+    const node = await startNode(TEN, ['--webhooks', url, '--webhook-secret', 'a secret of webhooks'])
+    await node.send(KILL_SWITCH_PATH, { everything: true, on: true })
+    await vi.waitFor(() => expect(received).toContain('kill_switch.changed'), PATIENTLY)
+    await vi.waitFor(() => expect(received).toContain('node.degraded'), PATIENTLY)
+    await node.send(KILL_SWITCH_PATH, { everything: true, on: false })
+    await vi.waitFor(() => expect(received).toContain('node.recovered'), PATIENTLY)
+    const counted = await node.scrape()
+    expect(counted.get('sluice_webhooks_delivered_total')).toBe(received.length)
+    expect(received.filter((type) => type === 'node.degraded')).toHaveLength(1)
+    expect(received.filter((type) => type === 'node.recovered')).toHaveLength(1)
+    expect(received.filter((type) => type === 'kill_switch.changed')).toHaveLength(2)
+  })
+})
+
+/** Kills a worker, and waits until another one has taken its place. */
+async function replaceWorker(node: Node): Promise<void> {
+  const before = (await node.scrape()).get('sluice_workers_replaced_total') ?? 0
+  process.kill(node.pids()[0] as number, 'SIGKILL')
+  await vi.waitFor(async () => {
+    const samples = await node.scrape()
+    expect(samples.get('sluice_workers_replaced_total')).toBe(before + 1)
+    expect(samples.get('sluice_workers')).toBe(WORKERS)
+  }, PATIENTLY)
+}
+
+test('a worker that cannot be replaced, because the rules are wrong by now, ends no other', async () => {
+  const node = await startNode()
+  writeFileSync(node.rulesPath, '- { rule_id: ten, limit: -1, window: 1d }\n')
+  process.kill(node.pids()[0] as number, 'SIGKILL')
+  await vi.waitFor(() => expect(node.service.output().stderr).toContain('the rules are wrong\n'), PATIENTLY)
+  expect((await node.json(CHECK, { client_id: 'a' })).allowed).toBe(true)
+  writeFileSync(node.rulesPath, TEN)
+  await vi.waitFor(async () => expect((await node.scrape()).get('sluice_workers')).toBe(WORKERS), PATIENTLY)
+})
+
+test('the gateway counts for the whole node too', async () => {
+  const service = createServer((_request, response) => response.end('served')).listen(0, '127.0.0.1')
+  await once(service, 'listening')
+  onTestFinished(() => void service.close())
+  const redis = await startRedis()
+  onTestFinished(() => redis.stop())
+  const upstream = `http://127.0.0.1:${(service.address() as AddressInfo).port}`
+  const rules = ruleFile('- { rule_id: ten, limit: 10, window: 1d }\n')
+  const shared = ['--redis', redis.url, '--workers', String(WORKERS), '--store-deadline-ms', '5000', '--rules', rules]
+  const own = ['--upstream', upstream, '--listen', '127.0.0.1:0', '--admin-token', ADMIN_TOKEN]
+  const gateway = await start(['gateway', ...own, ...shared])
+  const api = /API, health and metrics: (\S+)/.exec(gateway.output().stdout)?.[1]
+  for (let sent = 0; sent < 15; sent += 1) await sendOnce(`${gateway.address}/`, undefined)
+  await vi.waitFor(async () => {
+    const samples = samplesIn((await sendOnce(`${api}/metrics`, undefined)).text)
+    expect(samples.get('sluice_gateway_requests_total{outcome="passed"}')).toBe(10)
+    expect(samples.get('sluice_gateway_requests_total{outcome="refused"}')).toBe(5)
+  }, PATIENTLY)
+})
+
+test('hot keys of several workers are added up, and a share is one of all their checks', () => {
+  const key = { rule_id: 'r', name: 'default', key_hash: 'a' }
+  const alice = (checks_per_second: number, share: number) => ({ ...key, checks_per_second, share })
+  const bob = { ...key, key_hash: 'b', checks_per_second: 250, share: 0.25 }
+  const merged = mergeHotKeys([[alice(100, 0.1)], [alice(300, 0.3), bob], []])
+  expect(merged).toEqual([alice(400, 0.2), { ...bob, share: 0.125 }])
+})
