@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest'
+import { newSecret, tokenHash } from '../src/access/token.ts'
+import { AUTH_PATH } from '../src/http/routes/auth.ts'
 import { PROBLEMS } from '../src/problems/problem.ts'
-import { serveApp } from './service.ts'
+import { ADMIN_TOKEN, type App, serveApp } from './service.ts'
 
 type Operation = {
   operationId: string
@@ -8,6 +10,7 @@ type Operation = {
   tags: string[]
   requestBody?: { content: Record<string, { schema: object; examples?: object; example?: unknown }> }
   responses: Record<string, { description: string; content?: object }>
+  'x-role'?: string
 }
 type Document = {
   openapi: string
@@ -127,4 +130,54 @@ describe('/openapi.json', () => {
       }
     }
   })
+})
+
+/** Statuses that routes do not answer themselves: the guard, the validation and the parsers of bodies do. */
+const SHARED = ['400', '401', '403', '413', '415', '429']
+
+/** The statuses of everything that can be wrong with a request before its route sees it. */
+async function provoked(app: App, method: string, path: string, checkToken: string): Promise<string[]> {
+  const [short, long] = ['x', 'x'.repeat(2000)].map((value) => path.replace(/\{\w+\}/g, value)) as [string, string]
+  const statusOf = async (url: string, token: string | undefined, type?: string, body?: string) => {
+    const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` }
+    const headers = { ...authorization, ...(type === undefined ? {} : { 'content-type': type }) }
+    return (await app.send(url, { method, headers, ...(body === undefined ? {} : { body }) })).status
+  }
+  const statuses: number[] = []
+  for (const token of [undefined, checkToken]) statuses.push(await statusOf(short, token))
+  for (const url of [short, long, `${short}?unknown=1`]) statuses.push(await statusOf(url, ADMIN_TOKEN))
+  if (method !== 'GET') {
+    const bodies = [
+      ['application/json', '{'],
+      ['application/json', '{}'],
+      ['application/json', `"${'x'.repeat(9 * 1024 * 1024)}"`],
+      ['text/csv', 'a,b'],
+    ] as const
+    for (const [type, body] of bodies) statuses.push(await statusOf(short, ADMIN_TOKEN, type, body))
+  }
+  app.clock.advanceUs(120e6) // forgets the wrong tokens of the operation before
+  for (let sent = 0; sent <= 20; sent += 1) statuses.push(await statusOf(short, `wrong-${sent}`))
+  app.clock.advanceUs(120e6)
+  return statuses.map(String)
+}
+
+test('every operation declares what the guard, the validation and the parsers answer, and no more', async () => {
+  const [check, viewer] = [newSecret(), newSecret()]
+  const dates = { createdAt: '2029-01-01T00:00:00Z', expiresAt: null, revokedAt: null }
+  const tokens = [
+    { tokenId: 'tok_check', name: 'check', role: 'check' as const, hash: tokenHash(check), ...dates },
+    { tokenId: 'tok_viewer', name: 'viewer', role: 'viewer' as const, hash: tokenHash(viewer), ...dates },
+  ]
+  const app = await serveApp([], undefined, { tokens, checksAreOpen: false })
+  const document = (await app.get('/openapi.json')).body as unknown as Document
+  for (const [name, { responses, 'x-role': role }] of operationsOf(document)) {
+    const [verb = '', path = ''] = name.split(' ')
+    if (path === AUTH_PATH) continue // it looks at no token: its tests know what it answers
+    const statuses = new Set(await provoked(app, verb.toUpperCase(), path, role === 'check' ? viewer : check))
+    const undeclared = [...statuses].filter((status) => !(status in responses))
+    expect(undeclared, `${name} answers, and does not declare`).toEqual([])
+    if (statuses.has('409')) continue // rules of this node are in a file, which it says before it looks at a body
+    const impossible = SHARED.filter((status) => status in responses && !statuses.has(status))
+    expect(impossible, `${name} declares, and does not answer`).toEqual([])
+  }
 })

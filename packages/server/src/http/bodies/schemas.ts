@@ -262,6 +262,6 @@ const PROBLEM_MEANING: Readonly<Record<number, string>> = {
   412: 'It has another version by now; the ETag is the present one.',
   413: 'The body is too large.',
   415: 'The body is not of a type that is understood.',
-  429: 'The request is refused.',
+  429: 'The request is refused; or the token sent too many, or the address too many wrong tokens: see Retry-After.',
   503: 'The counters or the database cannot be reached or read, or this node is shutting down.',
 }

@@ -76,12 +76,13 @@ export function killSwitchRoutes(app: FastifyInstance, parts: KillParts): void {
     durable: kills.durable,
     kills: killSwitch.kills.map(plainKill),
   })
-  const shared = { tags: ['admin'], response: answers(ANSWER, 400, 503) }
-  const read = { operationId: 'readKillSwitch', summary: 'What is out of force', ...shared }
+  const tags = ['admin']
+  const read = { operationId: 'readKillSwitch', summary: 'What is out of force', tags, response: answers(ANSWER) }
   app.get(KILL_SWITCH_PATH, { schema: read, config: { access: 'viewer' } }, state)
   const description =
     'Takes effect at once, and needs no change of the rules. The counters of a killed rule stand still.'
-  const schema = { operationId: 'killSwitch', summary: 'Take rules out of force', description, body: BODY, ...shared }
+  const about = { operationId: 'killSwitch', summary: 'Take rules out of force', description, tags }
+  const schema = { ...about, body: BODY, response: answers(ANSWER, 400, 503) }
   const config = { access: 'approver' as const }
   app.post<{ Body: KillBody }>(KILL_SWITCH_PATH, { schema, config }, async ({ body, caller }) => {
     const ruleId = targetOf(body, parts)

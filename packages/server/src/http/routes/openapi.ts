@@ -43,7 +43,7 @@ export async function describeRoutes(app: FastifyInstance): Promise<void> {
     // Items of a batch are validated one by one, so its own schema says nothing about them.
     transform: ({ schema, url, route }) => {
       const described = url === BATCH_PATH ? withItems(schema) : schema
-      return { schema: withAccess(described, route.config?.access), url }
+      return { schema: withShared(described, [route.method].flat(), route.config?.access), url }
     },
     refResolver: { buildLocalReference: ({ $id }) => String($id) },
   })
@@ -51,12 +51,21 @@ export async function describeRoutes(app: FastifyInstance): Promise<void> {
   app.addSchema(CHECK_ANSWER)
 }
 
-/** Checks may be open to everybody, which depends on where the service listens. */
-function withAccess(schema: FastifySchema, access: Access = 'open'): FastifySchema {
-  if (access === 'open' || access === 'proxy') return { ...schema, 'x-role': access } as FastifySchema
+/** Adds what routes do not answer themselves: the guard, the validation and the parsers of bodies do. */
+function withShared(schema: FastifySchema, methods: readonly string[], access: Access = 'open'): FastifySchema {
+  const { body, querystring, params } = schema
+  const takesBody = !methods.includes('GET') && access !== 'proxy' // bodies that proxies pass on are ignored
+  const statuses = [
+    ...(takesBody || [body, querystring, params].some((input) => input !== undefined) ? [400] : []),
+    ...(takesBody ? [413, 415] : []),
+    ...(access === 'proxy' ? [] : [401, 429]), // wrong tokens are refused where none is needed, too
+    ...(access === 'open' || access === 'proxy' ? [] : [403]),
+  ]
+  const described = { ...schema, 'x-role': access, response: { ...(schema.response as object), ...problemAnswers(...statuses) } }
+  if (access === 'open' || access === 'proxy') return described as FastifySchema
+  // Checks may be open to everybody, which depends on where the service listens.
   const security = access === 'check' ? [{}, { token: [] }] : [{ token: [] }]
-  const response = { ...(schema.response as object), ...problemAnswers(401, 403) }
-  return { ...schema, security, 'x-role': access, response } as FastifySchema
+  return { ...described, security } as FastifySchema
 }
 
 function withItems(schema: FastifySchema): FastifySchema {
