@@ -1,7 +1,7 @@
 import { connect } from 'node:net'
 import { text as readText } from 'node:stream/consumers'
 import { describe, expect, test } from 'vitest'
-import { BATCH, CHECK, REFUND, serveApp } from './service.ts'
+import { BATCH, CHECK, REFUND, serveApp, serveFile } from './service.ts'
 
 type Problem = {
   status: number
@@ -64,6 +64,19 @@ const MISTAKES: [name: string, body: string, field: string, value: unknown, fix:
   ['a text instead of an object', '"x"', 'body', 'x', 'send a JSON object'],
   ['null instead of an object', 'null', 'body', null, 'send a JSON object'],
 ] as [string, string, string, unknown, string | RegExp][]
+
+test('names of members of objects are plans, rules, limits and attributes like any others', async () => {
+  const rules = `[
+    { "rule_id": "__proto__", "limits": [{ "name": "__proto__", "limit": 1, "window": "1d" }], "scope": "per_user",
+      "when": { "constructor": "a", "prototype": "b" }, "by_plan": { "__proto__": { "limit": 0 } } }
+  ]`
+  const { check } = await serveFile(rules)
+  const request = { client_id: 'u', attributes: { constructor: 'a', prototype: 'b' } }
+  expect(await check({ ...request, plan: '__proto__' })).toMatchObject({ allowed: false, limit: 0 })
+  expect(await check(request)).toMatchObject({ allowed: true, limit: 1 })
+  expect(await check(request)).toMatchObject({ allowed: false, rule_id: '__proto__' })
+  expect(await check({ client_id: 'u' })).toMatchObject({ limit: null })
+})
 
 test('bad input to a check: each mistake is a 400 that names field, value and fix', async () => {
   const { post } = await serveApp([{ rule_id: 'any', limit: 1, window_seconds: 60 }])

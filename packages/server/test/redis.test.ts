@@ -48,6 +48,20 @@ describe('on Redis', () => {
     expect(text).toContain('sluice_store_seconds_count 3\n')
   })
 
+  test('a scrape asks Redis first, and does not wait for one that is frozen', async () => {
+    const redis = await freshRedis()
+    const { check, get } = await serveFile(RULES, { ...PATIENT, redis: redis.url })
+    const keys = async () => {
+      const text = String((await get('/metrics')).body.text)
+      return Number(/^sluice_redis_keys\{store="default"\} (\d+)$/m.exec(text)?.[1])
+    }
+    await Promise.all(Array.from({ length: 3 }, (_, user) => check({ client_id: `u${user}` })))
+    expect(await keys(), 'at the very first scrape').toBe(3)
+    process.kill(redis.pid, 'SIGSTOP')
+    for (let scraped = 0; scraped < 4; scraped += 1) expect(await keys(), 'the last known value').toBe(3)
+    process.kill(redis.pid, 'SIGCONT')
+  })
+
   test('a permit is released by its id', async () => {
     const { url } = await freshRedis()
     const { check, post } = await serveFile(RULES, { ...PATIENT, redis: url })

@@ -69,7 +69,8 @@ describe('a rule is for the requests it describes and for no others', () => {
     [{ when: { ip: '10.0.0.0/8' } }, ips('10.1.2.3', '::ffff:10.9.9.9'), [{}, ...ips('11.0.0.1', '::a00:1', 'junk')]],
     [{ when: { ip: ['2001:db8::/32', '1.2.3.4'] } }, ips('2001:DB8:0::1', '1.2.3.4'), ips('2001:db9::1', '1.2.3.5')],
     [{ when: { ip: { not: '10.0.0.0/8' } } }, [{}, ...ips('11.0.0.1')], ips('10.0.0.1', '::ffff:a00:1')],
-    [{ when: { ['__proto__']: 'x' } }, [attributed({ ['__proto__']: 'x' })], [{}, attributed({})]],
+    [{ when: { prototype: 'x' } }, [attributed({ prototype: 'x' })], [{}, attributed({})]],
+    [{ plan: '__proto__' }, [{ plan: '__proto__' }], [{}, attributed({})]],
     [{ when: { constructor: 'x*' } }, [attributed({ constructor: 'xy' })], [{}, attributed({})]],
 
     [{ enabled: false }, [], [{}]],

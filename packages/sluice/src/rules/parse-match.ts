@@ -11,6 +11,10 @@ import { ATTRIBUTE, FACTS, type RuleCondition, SCOPES } from './rule.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 
+/** No request carries it: in an object literal it is the prototype, and the service refuses it. */
+const NO_ATTRIBUTE = '__proto__'
+export const NO_ATTRIBUTE_FIX = `choose another name: no request can have an attribute called "${NO_ATTRIBUTE}"`
+
 const PATTERN_LENGTH_MAX = 500
 const CONDITIONS_MAX = 32
 const VALUES_MAX = 10_000
@@ -49,7 +53,7 @@ export function readScope(fields: Fields, faults: Faults): string[] {
   if (scope === undefined) return []
   if (typeof scope === 'string' && Object.hasOwn(SCOPES, scope)) return [...(SCOPES[scope] ?? [])]
   if (Array.isArray(scope)) return scope.map((fact) => readFact(fact, faults))
-  if (typeof scope === 'string' && isAttribute(scope)) return [scope]
+  if (typeof scope === 'string' && scope.startsWith(ATTRIBUTE)) return [readFact(scope, faults)]
   const names = Object.keys(SCOPES)
   const meant = typeof scope === 'string' ? nearest(scope, names) : undefined
   faults.add(
@@ -61,13 +65,20 @@ export function readScope(fields: Fields, faults: Faults): string[] {
 }
 
 function readFact(fact: unknown, faults: Faults): string {
-  if (typeof fact === 'string' && (FACTS.some((name) => name === fact) || isAttribute(fact))) return fact
-  faults.add('scope', fact, `use ${FACTS.join(', ')}, or "${ATTRIBUTE}<name>" for an attribute`)
+  const known = typeof fact === 'string' && (FACTS.some((name) => name === fact) || isAttribute(fact))
+  if (known && !namesNoAttribute(fact)) return fact
+  const fix = known ? NO_ATTRIBUTE_FIX : `use ${FACTS.join(', ')}, or "${ATTRIBUTE}<name>" for an attribute`
+  faults.add('scope', fact, fix)
   return ''
 }
 
 function isAttribute(fact: string): boolean {
   return fact.startsWith(ATTRIBUTE) && fact.length > ATTRIBUTE.length && !hasControl(fact)
+}
+
+/** With or without the prefix: `when` and `cost` take both. */
+export function namesNoAttribute(fact: string): boolean {
+  return fact === NO_ATTRIBUTE || fact === ATTRIBUTE + NO_ATTRIBUTE
 }
 
 export function readConditions(fields: Fields, faults: Faults): Record<string, RuleCondition> {
@@ -81,10 +92,11 @@ export function readConditions(fields: Fields, faults: Faults): Record<string, R
   const conditions = entries.map(([fact, given]): [string, RuleCondition] => {
     const inside = faults.at('when')
     if (fact === '' || hasControl(fact)) inside.add(fact, given, 'name a fact or an attribute of the request')
+    if (namesNoAttribute(fact)) inside.add(fact, given, NO_ATTRIBUTE_FIX)
     if (isNegation(given)) return [fact, { not: readValues(fact, given.not, inside) }]
     return [fact, readValues(fact, given, inside)]
   })
-  return Object.fromEntries(conditions) // not by assignment, in which an attribute called `__proto__` would be lost
+  return Object.fromEntries(conditions)
 }
 
 function isNegation(given: unknown): given is { not: unknown } {

