@@ -150,7 +150,7 @@ describe('/metrics of any worker is that of the node', () => {
     expect(checksIn(samples)).toEqual(counted)
     expect(samples.get('sluice_workers_stale')).toBe(1)
     const readiness = await Promise.any(Array.from({ length: WORKERS }, () => node.json('/readyz')))
-    expect(readiness).toMatchObject({ status: 'degraded', trouble: ['workers: 1 do not answer'] })
+    expect(readiness).toMatchObject({ status: 'degraded', trouble: ['workers: 1 not answering'] })
     process.kill(stuck, 'SIGCONT')
     expect(checksIn(await node.scrape())).toEqual(counted)
   })

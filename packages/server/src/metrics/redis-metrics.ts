@@ -6,7 +6,7 @@ import type { RedisFacts, RedisStore } from 'sluice/redis'
 
 type Facts = Readonly<Record<string, RedisFacts>>
 
-/** `INFO` costs Redis a fraction of a millisecond: however many scrapes there are, it is sent ten times a second at most. */
+/** `INFO` costs Redis a fraction of a millisecond. However many scrapes there are, ten a second ask for it. */
 const FACTS_MS = 100
 const WAIT_MS_MAX = 250
 

@@ -37,9 +37,11 @@ export async function nodeHealth(parts: HealthParts): Promise<Health> {
   const gathered = await parts.workers.gather<Health>(HEALTH_TOPIC, undefined, HEALTH_MS).catch(() => undefined)
   if (gathered === undefined) return { ...own, trouble: [...own.trouble, 'workers: their supervisor does not answer'] }
   const all = [own, ...gathered.answers]
-  const trouble = new Set(all.flatMap((one) => one.trouble))
-  if (gathered.silent > 0) trouble.add(`workers: ${gathered.silent} do not answer`)
-  return { rulesVersion: Math.min(...all.map(({ rulesVersion }) => rulesVersion)), trouble: [...trouble] }
+  // The same trouble may be some seconds older in another worker.
+  const trouble = new Map(all.flatMap((one) => one.trouble).map((text) => [text.replace(/\d+/g, '0'), text]))
+  if (gathered.silent > 0) trouble.set('workers', `workers: ${gathered.silent} not answering`)
+  const rulesVersion = Math.min(...all.map((one) => one.rulesVersion))
+  return { rulesVersion, trouble: [...trouble.values()] }
 }
 
 function healthOf(parts: HealthParts): Health {

@@ -13,7 +13,7 @@ type Fields = Readonly<Record<string, unknown>>
 
 /** No request carries it: in an object literal it is the prototype, and the service refuses it. */
 const NO_ATTRIBUTE = '__proto__'
-export const NO_ATTRIBUTE_FIX = `choose another name: no request can have an attribute called "${NO_ATTRIBUTE}"`
+export const NO_ATTRIBUTE_FIX: string = `choose another name: no request can have an attribute called "${NO_ATTRIBUTE}"`
 
 const PATTERN_LENGTH_MAX = 500
 const CONDITIONS_MAX = 32

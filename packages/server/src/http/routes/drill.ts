@@ -1,5 +1,5 @@
-// POST /api/v1/admin/drill: leaves Redis alone for a while, so that an outage can be rehearsed. It reaches every worker of
-// the node, also one that starts before the drill ends.
+// POST /api/v1/admin/drill: leaves Redis alone for a while, so that an outage can be rehearsed. It reaches every worker
+// of the node, also one that starts before the drill ends.
 
 import { hostname } from 'node:os'
 import type { FastifyInstance } from 'fastify'

@@ -61,7 +61,11 @@ function withShared(schema: FastifySchema, methods: readonly string[], access: A
     ...(access === 'proxy' ? [] : [401, 429]), // wrong tokens are refused where none is needed, too
     ...(access === 'open' || access === 'proxy' ? [] : [403]),
   ]
-  const described = { ...schema, 'x-role': access, response: { ...(schema.response as object), ...problemAnswers(...statuses) } }
+  const described = {
+    ...schema,
+    'x-role': access,
+    response: { ...(schema.response as object), ...problemAnswers(...statuses) },
+  }
   if (access === 'open' || access === 'proxy') return described as FastifySchema
   // Checks may be open to everybody, which depends on where the service listens.
   const security = access === 'check' ? [{}, { token: [] }] : [{ token: [] }]
