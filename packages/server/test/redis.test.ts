@@ -56,9 +56,10 @@ describe('on Redis', () => {
       return Number(/^sluice_redis_keys\{store="default"\} (\d+)$/m.exec(text)?.[1])
     }
     await Promise.all(Array.from({ length: 3 }, (_, user) => check({ client_id: `u${user}` })))
-    expect(await keys(), 'at the very first scrape').toBe(3)
+    const known = await keys()
+    expect(known, 'at the very first scrape').toBeGreaterThanOrEqual(3)
     process.kill(redis.pid, 'SIGSTOP')
-    for (let scraped = 0; scraped < 4; scraped += 1) expect(await keys(), 'the last known value').toBe(3)
+    for (let scraped = 0; scraped < 4; scraped += 1) expect(await keys(), 'the last known value').toBe(known)
     process.kill(redis.pid, 'SIGCONT')
   })
 
