@@ -174,6 +174,7 @@ const seconds = fc.oneof(
   fc.integer({ min: 1, max: 31_622_399_999 }).map((ms) => ms / 1000),
 )
 const text = fc.oneof(fc.string({ minLength: 1, maxLength: 9 }), fc.constantFrom('é', '🦦', 'constructor', 'a b'))
+const attribute = text.filter((name) => name !== '__proto__')
 const literal = text.map((given) => given.replaceAll('*', '-'))
 const condition = fc.oneof(literal, fc.array(literal, { minLength: 1, maxLength: 3 }), fc.record({ not: literal }))
 const time = fc
@@ -197,7 +198,7 @@ function numbersOf(algorithm: AlgorithmName): fc.Arbitrary<Fields> {
 
 const fact = fc.oneof(
   fc.constantFrom('ip', 'user', 'endpoint', 'plan'),
-  text.map((name) => `attributes.${name}`),
+  attribute.map((name) => `attributes.${name}`),
 )
 
 function ruleOf(algorithm: AlgorithmName): fc.Arbitrary<Fields> {
@@ -219,7 +220,7 @@ function ruleOf(algorithm: AlgorithmName): fc.Arbitrary<Fields> {
     ),
     scope: fc.oneof(fc.constantFrom('global', 'per_user', 'ip', 'user_endpoint'), fc.array(fact, { maxLength: 4 })),
     on_missing: fc.constantFrom('skip', 'refuse', 'by_ip'),
-    cost: fc.oneof(fc.integer({ min: 1, max: 1e9 }), text),
+    cost: fc.oneof(fc.integer({ min: 1, max: 1e9 }), attribute),
     group: text,
     priority: fc.integer({ min: -1e6, max: 1e6 }),
     consistency: strict ? fc.constant('strict') : fc.constantFrom('strict', 'leased', 'approximate', 'local'),
