@@ -131,7 +131,7 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   const live = new LiveRules({ source, snapshot: undefined, limiter, metrics, log })
   await live.start()
   const kept = { ...defaults(), ...keeps, dataDir, place: 'the database of a test', wantsFirstToken: true }
-  const records = await openRecords(database, { ...kept, limiter, log, clock })
+  const records = await openRecords(database, { ...kept, limiter, log, clock, workers: undefined })
   if (tokens !== undefined) records.tokens.replace(tokens)
   const trail = new DecisionTrail(clock)
   const shared = { limiter, metrics, log, keyHash: keyHash('a secret of tests'), trail }
