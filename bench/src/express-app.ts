@@ -11,10 +11,10 @@ import { redisStore } from 'sluice/redis'
 
 /** Nobody gets that far, for every contender alike. */
 const LIMIT = 1_000_000
-const WINDOW_MS = 86_400_000
+const WINDOW_MS = 86_400_000 // one day, as in `ours`
 
 const key = (req: Request) => String(req.headers['x-user'])
-const ours = { limit: LIMIT, window: WINDOW_MS, key }
+const ours = { limit: LIMIT, window: '1d', key }
 const legacy = { style: 'legacy' } as const
 const theirs: Partial<Options> = { limit: LIMIT, windowMs: WINDOW_MS, keyGenerator: key }
 

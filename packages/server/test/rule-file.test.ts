@@ -140,7 +140,7 @@ describe('a file that is not a rule file', () => {
       /^file:2: line 2: make it JSON: there is a mistake at character 19/,
     ],
     ['JSON that ends early', '[\n', 'rules.json', /^file:2: line 2: make it JSON: it ends too early/],
-    ['a text', 'hello', 'rules.yaml', /^file:1: rules: give a list of rules \(got "hello"\)$/],
+    ['a text', 'hello', 'rules.yaml', /^file:1: rules: give a list of rules \(got "a text of 5 characters"\)$/],
     ['nothing', '', 'rules.yaml', /^file.*: rules: give a list of rules/],
     ['a number in the list', '- 1\n', 'rules.yaml', /^file:1: rules\[0\]: give an object .*\(got 1\)$/],
     [

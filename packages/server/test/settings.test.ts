@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp, usageText } from '../src/cli/help.ts'
 import { GATEWAY_SETTINGS } from '../src/gateway/settings.ts'
-import { type Command, readCommand } from '../src/settings/command-line.ts'
+import { type Command, readCommand, readSettings } from '../src/settings/command-line.ts'
 import { SETTINGS, type Setting, type Settings } from '../src/settings/settings.ts'
 
 const TABLE: Setting<unknown>[] = Object.values(SETTINGS)
@@ -147,7 +147,7 @@ describe('settings', () => {
     }
     expect(faultsOf([...args, 'extra'], env)).toEqual([
       '--prot: unknown flag; did you mean --port?',
-      'argument: remove it: settings are given as --flag value (got "9000")',
+      'argument: remove it: settings are given as --flag value',
       'argument: remove it: settings are given as --flag value (got "extra")',
       '--port: give a port from 0 to 65535 (got "70000")',
       `--rules: ${SETTINGS.rules.fix} (got "nowhere.yaml")`,
@@ -160,6 +160,17 @@ describe('settings', () => {
       'SLUICE_MAX_KEYS: remove it: it does nothing with --redis (got "-1")',
     ])
   })
+
+  test.each(Object.values(GATEWAY_SETTINGS).map(({ flag }) => flag))(
+    'no message shows a password in --%s, whether it is wrong, mistyped or in the way',
+    (flag) => {
+      const url = 'nowhere://user:hunter2-canary@h:x/'
+      for (const args of [[`--${flag}`, url], [`--${flag}x`, 'hunter2-canary'], [`--${flag}x=hunter2-canary`], [url]]) {
+        const command = readSettings(GATEWAY_SETTINGS, args, {})
+        expect(command.kind === 'wrong' ? usageText(command.faults) : '').not.toContain('hunter2')
+      }
+    },
+  )
 
   test.each([
     [['--port'], '--port: give a port from 0 to 65535 (got "")'],

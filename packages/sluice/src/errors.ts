@@ -15,8 +15,14 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS
 
-/** What exactly is wrong with one input: tools print these three, people read the message. */
-export type Fault = { readonly field: string; readonly value: unknown; readonly fix: string }
+/** What exactly is wrong with one input: tools print these, people read the message. */
+export type Fault = {
+  readonly field: string
+  readonly value: unknown
+  readonly fix: string
+  /** `value` is a description: the value itself may be a secret. */
+  readonly withheld?: true
+}
 
 /** For frameworks that read it from an error: the caller's fault, or the store's. */
 const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
@@ -48,15 +54,55 @@ export function optionInvalid(field: string, value: unknown, fix: string): Limit
   return optionsInvalid([{ field, value, fix }])
 }
 
-export function optionsInvalid(faults: readonly Fault[]): LimiterError {
+export function optionsInvalid(given: readonly Fault[]): LimiterError {
+  const faults = given.map(({ field, value, fix }) => guarded(field, value, fix))
   return new LimiterError('OPTION_INVALID', faults.map(faultText).join('; '), { faults })
 }
 
-/** For a value that may be a secret: the error tells its type alone. */
-export function wrongType(field: string, value: unknown, fix: string): LimiterError {
-  const type = Array.isArray(value) ? 'array' : value === null ? 'null' : typeof value
-  const fault: Fault = { field, value: type, fix }
-  return new LimiterError('OPTION_INVALID', `${field}: ${fix} (got type ${type})`, { faults: [fault] })
+/** A bad fact of a request. */
+export function subjectInvalid(field: string, value: unknown, fix: string): LimiterError {
+  const fault = guarded(field, value, fix)
+  return new LimiterError('SUBJECT_INVALID', faultText(fault), { faults: [fault] })
+}
+
+/**
+ * Options and facts whose texts are never secret. Texts of all others are withheld from errors: they may be passwords
+ * in a URL, API keys or header values, and errors end up in logs.
+ */
+const PRINTED: ReadonlySet<string> = new Set([
+  ...['limit', 'window', 'algorithm', 'burst', 'name', 'ipv6Prefix', 'trustProxy', 'proxyHeader', 'refund'],
+  ...['headers.style', 'headers.retryAfterJitterSeconds', 'layer', 'version', 'units', 'ruleId'],
+  ...['connections', 'prefix', 'deadlineMs', 'nodes', 'readFrom', 'leases', 'maxKeys', 'nearMs'],
+  ...['points', 'duration', 'blockDuration', 'budgetMs', 'callsMax'],
+  ...['ip', 'subject.ip', 'method', 'subject.method', 'plan', 'subject.plan', 'cost', 'subject.cost'],
+])
+
+function guarded(field: string, value: unknown, fix: string): Fault {
+  return isPrintable(field, value) ? { field, value, fix } : withheld(field, value, fix)
+}
+
+/** A fault that describes its value instead of carrying it. */
+export function withheld(field: string, value: unknown, fix: string): Fault {
+  return isScalar(value) ? { field, value, fix } : { field, value: described(value), fix, withheld: true }
+}
+
+function isPrintable(field: string, value: unknown): boolean {
+  if (!PRINTED.has(field)) return isScalar(value)
+  const isPlain = (one: unknown) => typeof one === 'string' || isScalar(one)
+  return Array.isArray(value) ? value.every(isPlain) : isPlain(value)
+}
+
+/** Values that cannot be secrets in themselves: absent ones, flags and numbers. */
+function isScalar(value: unknown): boolean {
+  return value === undefined || value === null || typeof value === 'boolean' || typeof value === 'number'
+}
+
+function described(value: unknown): string {
+  if (typeof value === 'string') return `a text of ${value.length} characters`
+  if (Array.isArray(value)) return `a list of ${value.length}`
+  if (typeof value !== 'object' || value === null) return `a ${typeof value}`
+  const maker: unknown = Object.getPrototypeOf(value)?.constructor?.name
+  return typeof maker === 'string' && maker !== '' && maker !== 'Object' ? `an object of ${maker}` : 'an object'
 }
 
 const SHOWN_LENGTH_MAX = 80
@@ -77,6 +123,6 @@ function plainText(value: unknown): string {
 }
 
 /** `field: fix (got value)`, in one shape everywhere. */
-export function faultText({ field, value, fix }: Fault): string {
-  return `${field}: ${fix} (got ${show(value)})`
+export function faultText({ field, value, fix, withheld }: Fault): string {
+  return `${field}: ${fix} (got ${withheld ? value : show(value)})`
 }

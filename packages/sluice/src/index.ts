@@ -13,6 +13,7 @@ export {
   type LimiterOptions,
   type PreparedRules,
 } from './limiter.ts'
+export { nearest, suggestion } from './nearest.ts'
 export { REASONS, type Reason, type RuleExplanation } from './rules/explain.ts'
 export { parseRules } from './rules/parse.ts'
 export { plainRule, type Rule, type RuleCondition, type RuleLimit } from './rules/rule.ts'

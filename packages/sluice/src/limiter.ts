@@ -7,6 +7,7 @@ import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE } from './decis
 import { LimiterError, optionInvalid } from './errors.ts'
 import { type HotKey, HotKeys } from './hot-keys/hot-keys.ts'
 import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
+import { type KnownFields, requireKnown, requireStore } from './known-fields.ts'
 import { isPromised, type Maybe } from './maybe.ts'
 import type { RuleExplanation } from './rules/explain.ts'
 import type { Plan } from './rules/plan.ts'
@@ -274,14 +275,30 @@ function ownMemory(): Store {
   return memoryStore()
 }
 
+const OPTIONS: KnownFields<LimiterOptions> = {
+  rules: true,
+  store: true,
+  version: true,
+  layer: true,
+  ipv6Prefix: true,
+  clock: true,
+}
+
 /** A layer that is no layer would leave out rules, and a prefix that is none would merge clients, both in silence. */
-function checkOptions({ layer, ipv6Prefix = IPV6_PREFIX_DEFAULT }: LimiterOptions): void {
+function checkOptions(options: LimiterOptions): void {
+  requireKnown(options, OPTIONS, '{ rules: […] }')
+  const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, store, version = 1, clock = systemClock } = options
+  requireStore('store', store)
   if (layer !== undefined && layer !== 'edge' && layer !== 'service') {
     throw optionInvalid('layer', layer, 'use "edge" or "service", or leave it out')
   }
   if (!Number.isInteger(ipv6Prefix) || ipv6Prefix < 1 || ipv6Prefix > 128) {
     throw optionInvalid('ipv6Prefix', ipv6Prefix, 'give a number of bits from 1 to 128')
   }
+  if (!Number.isSafeInteger(version) || version < 0) {
+    throw optionInvalid('version', version, 'give a whole number of at least 0')
+  }
+  if (typeof clock?.nowUs !== 'function') throw optionInvalid('clock', clock, 'pass an object with nowUs()')
 }
 
 function ours(decision: Decision): Decided {

@@ -2,14 +2,14 @@
 
 import { readFileSync } from 'node:fs'
 import type * as api from 'sluice'
-import { createLimiter, type Decision, ERRORS, type ErrorCode } from 'sluice'
+import { createLimiter, type Decision, ERRORS, type ErrorCode, type Subject } from 'sluice'
 import { describe, expect, expectTypeOf, test } from 'vitest'
 import { thrownBy } from './limiter-bench.ts'
 
 const EXPORTS: Record<string, string[]> = {
   sluice: [
     ...['ALGORITHMS', 'ERRORS', 'LimiterError', 'REASONS', 'bucketOf', 'compileLimit', 'createLimiter', 'inSlices'],
-    ...['mapped', 'memoryStore', 'parseRules', 'plainRule', 'systemClock', 'wallClock'],
+    ...['mapped', 'memoryStore', 'nearest', 'parseRules', 'plainRule', 'suggestion', 'systemClock', 'wallClock'],
   ],
   'sluice/redis': ['redisStore'],
   'sluice/regions': ['regionStore'],
@@ -120,6 +120,7 @@ describe('docs/reference/errors.md', () => {
     ['OPTION_INVALID', () => limiter().give({} as Decision, -1)],
     ['OPTION_INVALID', () => composite().reset('a', 'alice')],
     ['RULE_INVALID', () => limiter().setRules([bad, { ...rule, rule_id: 'b', endpoint_pattern: 'api' }])],
+    ['OPTION_INVALID', () => limiter().check({ userId: 'alice' } as Subject)],
     ['SUBJECT_INVALID', () => limiter().check({ ip: 'localhost' })],
     ['SUBJECT_INVALID', () => limiter().check({ cost: 0 })],
     ['SUBJECT_INVALID', () => composite().check({ user: 42 as never })],

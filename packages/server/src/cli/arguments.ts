@@ -1,7 +1,8 @@
 // Arguments of a command → what was given. Everything wrong is told at once, with the nearest name that is right.
 
 import { parseArgs } from 'node:util'
-import { nearest, suggestion } from '../text/nearest.ts'
+import { nearest, suggestion } from 'sluice'
+import { printable } from '../text/printable.ts'
 import type { Flag, Positional, Syntax } from './command.ts'
 import type { Environment } from './terminal.ts'
 
@@ -35,12 +36,19 @@ export function readArguments(syntax: Syntax, args: readonly string[], env: Envi
   const faults: string[] = []
   const texts = new Map<string, string[]>()
   const positionals: string[] = []
+  // Behind a mistyped flag, an argument is the value of that flag, perhaps of a secret one.
+  const withheld = new Set<string>()
+  let afterUnknown = false
   const options = Object.fromEntries(
     syntax.flags.map(({ name, value }) => [name, { type: value === undefined ? 'boolean' : 'string' } as const]),
   )
   const { tokens } = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true })
   for (const token of tokens) {
-    if (token.kind === 'positional') positionals.push(token.value)
+    if (token.kind === 'positional') {
+      positionals.push(token.value)
+      if (afterUnknown) withheld.add(token.value)
+    }
+    afterUnknown = token.kind === 'option' && !(token.name in options)
     if (token.kind !== 'option') continue
     const flag = syntax.flags.find(({ name }) => name === token.name)
     if (flag === undefined) faults.push(unknownFlag(syntax, token.rawName, token.name))
@@ -49,7 +57,7 @@ export function readArguments(syntax: Syntax, args: readonly string[], env: Envi
   }
   for (const flag of syntax.flags) readElsewhere(flag, texts, env)
   for (const flag of syntax.flags) faults.push(...(texts.get(flag.name) ?? []).flatMap((text) => faultsOf(flag, text)))
-  faults.push(...positionalFaults(syntax.positionals, positionals))
+  faults.push(...positionalFaults(syntax.positionals, positionals, withheld))
   return { given: new Given(positionals, texts), faults }
 }
 
@@ -61,7 +69,7 @@ function readElsewhere({ name, env: variable, fallback }: Flag, texts: Map<strin
 
 function faultsOf({ name, value, choices, accepts, fix = 'give a value', secret }: Flag, text: string): string[] {
   if (value === undefined) return []
-  const got = secret || /:\/\/.*@/.test(text) ? '' : ` (got ${JSON.stringify(text)})` // there may be a password in it
+  const got = gotText(printable(text, secret))
   if (choices !== undefined && !choices.includes(text))
     return [`--${name}: use one of ${choices.join(', ')}${suggestion(text, choices)}${got}`]
   return text === '' || accepts?.(text) === false ? [`--${name}: ${fix}${got}`] : []
@@ -73,18 +81,28 @@ function unknownFlag({ name, flags }: Syntax, rawName: string, mistyped: string)
   return `${rawName}: unknown flag; ${hint}`
 }
 
-function positionalFaults(expected: readonly Positional[], found: readonly string[]): string[] {
+/** ` (got "…")`, or nothing for a text that is not to be printed. */
+function gotText(text: string | undefined): string {
+  return text === undefined ? '' : ` (got ${JSON.stringify(text)})`
+}
+
+function positionalFaults(
+  expected: readonly Positional[],
+  found: readonly string[],
+  withheld: ReadonlySet<string>,
+): string[] {
+  const got = (text: string) => gotText(printable(text, withheld.has(text)))
   const missing = expected.filter(({ optional }, index) => !optional && found[index] === undefined)
   const unknown = expected.flatMap(({ name, choices }, index) => {
     const text = found[index]
     return text === undefined || choices === undefined || choices.includes(text)
       ? []
-      : [`${name}: use one of ${choices.join(', ')}${suggestion(text, choices)} (got ${JSON.stringify(text)})`]
+      : [`${name}: use one of ${choices.join(', ')}${suggestion(text, choices)}${got(text)}`]
   })
   const extra = expected.at(-1)?.repeats ? [] : found.slice(expected.length)
   return [
     ...missing.map(({ name, help }) => `${name}: give ${help}`),
     ...unknown,
-    ...extra.map((text) => `argument: remove it (got ${JSON.stringify(text)})`),
+    ...extra.map((text) => `argument: remove it${got(text)}`),
   ]
 }

@@ -1,12 +1,11 @@
 // `sluice rules list`, `show` and `export`: the rules that a node enforces.
 
-import { parseRules, type Rule } from 'sluice'
+import { parseRules, type Rule, suggestion } from 'sluice'
 import { RULE_SET_PATH } from '../http/routes/rule-set.ts'
 import { RULES_PATH } from '../http/routes/rules.ts'
 import type { PlainRule } from '../rules/changes.ts'
 import { rulesYaml } from '../rules/rule-yaml.ts'
 import { aligned } from '../text/aligned.ts'
-import { suggestion } from '../text/nearest.ts'
 import { ruleRow } from '../text/rule-row.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import { type Command, CommandError, defineCommand, EXIT, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'

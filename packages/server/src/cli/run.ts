@@ -1,7 +1,7 @@
 // Arguments → the command they mean → its exit code. No command, or only flags, means `serve`.
 
+import { nearest } from 'sluice'
 import { VERSION } from '../package-facts.ts'
-import { nearest } from '../text/nearest.ts'
 import { type Command, CommandError, EXIT } from './command.ts'
 import { COMMANDS, commandNamed } from './commands.ts'
 import { commandHelp, groupHelp, programHelp } from './help.ts'

@@ -1,9 +1,9 @@
 // Requests that no route wants: 405 with what would be allowed, or 404 with the nearest path there is.
 
 import type { FastifyInstance } from 'fastify'
+import { nearest } from 'sluice'
 import { type Problem, problem } from '../problems/problem.ts'
 import { sendProblem } from '../problems/send-problem.ts'
-import { nearest } from '../text/nearest.ts'
 
 type Known = { readonly methods: Set<string>; readonly pattern: RegExp }
 

@@ -2,8 +2,8 @@
 // a setting that would silently do nothing is a mistake too.
 
 import { parseArgs } from 'node:util'
-import type { Fault } from 'sluice'
-import { nearest, suggestion } from '../text/nearest.ts'
+import { type Fault, nearest, suggestion } from 'sluice'
+import { printable } from '../text/printable.ts'
 import { SETTINGS, type Setting, type Settings, type SettingsTable } from './settings.ts'
 
 export type Command<S = Settings> =
@@ -48,9 +48,12 @@ function readFlags(table: Table, args: readonly string[], faults: Fault[]): Map<
   const options = Object.fromEntries([...byFlag.keys()].map((flag) => [flag, { type: 'string' as const }]))
   const { tokens } = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true })
   const flags = new Map<string, Given>()
+  let afterUnknown = false
   for (const token of tokens) {
     if (token.kind === 'positional') {
-      faults.push({ field: 'argument', value: token.value, fix: 'remove it: settings are given as --flag value' })
+      // Behind a mistyped flag it is the value of a setting, perhaps of a secret one.
+      const value = printable(token.value, afterUnknown)
+      faults.push({ field: 'argument', value, fix: 'remove it: settings are given as --flag value' })
     } else if (token.kind === 'option' && token.name in options) {
       const before = byFlag.get(token.name)?.repeats ? flags.get(token.name)?.text : undefined
       const text = before === undefined ? (token.value ?? '') : `${before} ${token.value ?? ''}`
@@ -58,6 +61,7 @@ function readFlags(table: Table, args: readonly string[], faults: Fault[]): Map<
     } else if (token.kind === 'option') {
       faults.push(unknownFlag(token.rawName, token.name, [...byFlag.keys()]))
     }
+    afterUnknown = token.kind === 'option' && !(token.name in options)
   }
   return flags
 }
@@ -77,15 +81,15 @@ function fromEnvironment({ env }: AnySetting, environment: Environment): Given |
 function settingValue(setting: AnySetting, given: Given | undefined, faults: Fault[]): unknown {
   if (given === undefined) return setting.fallback()
   const value = setting.read(given.text)
-  const shown = setting.secret ? undefined : given.text
+  const shown = printable(given.text, setting.secret)
   if (value === undefined) faults.push({ field: given.place, value: shown, fix: setting.fix })
   return value
 }
 
 function refuseIgnored(name: string, table: Table, given: ReadonlyMap<string, Given>, faults: Fault[]): void {
   const { needs = [], needsOneOf, excludes, secret } = table[name] ?? {}
-  const { place = name, text } = given.get(name) ?? {}
-  const value = secret ? undefined : text
+  const { place = name, text = '' } = given.get(name) ?? {}
+  const value = printable(text, secret)
   for (const needed of [needs].flat().filter((one) => !given.has(one))) {
     faults.push({ field: place, value, fix: `remove it, or give --${table[needed]?.flag}: it needs that` })
   }
@@ -103,7 +107,7 @@ function refuseClashes(table: Table, all: object, given: ReadonlyMap<string, Giv
   for (const [name, { place, text }] of given) {
     const { clash, secret } = table[name] ?? {}
     const fix = clash?.(all)
-    if (fix !== undefined) faults.push({ field: place, value: secret ? undefined : text, fix })
+    if (fix !== undefined) faults.push({ field: place, value: printable(text, secret), fix })
   }
 }
 

@@ -56,6 +56,16 @@ describe('a command that does not exist', () => {
   })
 })
 
+test.each([
+  [['check', '--tokn', 'hunter2-canary', '--user', 'ada']],
+  [['rules', 'list', '--tokn=hunter2-canary']],
+  [['rules', 'list', 'https://admin:hunter2-canary@sluice']],
+])('a token behind a mistyped flag, or in a URL, is not repeated: %j', async (args) => {
+  const { code, out, told } = await sluice(args)
+  expect(code).toBe(2)
+  expect(out + told).not.toContain('hunter2')
+})
+
 test('--help of a group lists its commands', async () => {
   const { code, out } = await sluice(['rules', '--help'])
   expect(code).toBe(0)

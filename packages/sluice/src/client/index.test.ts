@@ -17,7 +17,12 @@ function reachedFrom(file: URL, reached: Set<string> = new Set()): Set<string> {
 
 test('it stands alone: nothing of the engine, nothing of Node.js', () => {
   const reached = [...reachedFrom(new URL('client/index.ts', SOURCES))].map((href) => href.slice(SOURCES.href.length))
-  expect(reached.filter((path) => !path.startsWith('client/')).sort()).toEqual(['clock.ts', 'errors.ts'])
+  expect(reached.filter((path) => !path.startsWith('client/')).sort()).toEqual([
+    'clock.ts',
+    'errors.ts',
+    'known-fields.ts',
+    'nearest.ts',
+  ])
   const code = reached.map((path) => readFileSync(new URL(path, SOURCES), 'utf8')).join('\n')
   expect(code).not.toMatch(/\b(process|Buffer|require)\b[.(]|'node:/)
 })

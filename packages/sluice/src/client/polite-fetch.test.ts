@@ -54,10 +54,10 @@ function jumpingTime() {
 }
 
 function polite(options: PoliteOptions = {}) {
-  const time = jumpingTime()
+  const { nowMs, ...time } = jumpingTime()
   const events: PoliteEvent[] = []
   const onEvent = (event: PoliteEvent) => void events.push(event)
-  return { ...time, events, fetch: politeFetch({ ...time, random: () => 0, onEvent, ...options }) }
+  return { ...time, nowMs, events, fetch: politeFetch({ ...time, random: () => 0, onEvent, ...options }) }
 }
 
 /** The numbers of a window of ten seconds, in which two calls are allowed. */
@@ -398,7 +398,8 @@ describe.each(REFUSING)('with a Sluice that limits by %s', (algorithm) => {
     const store = memoryStore({ clock: time.clock })
     const limit = { limit: 10, window: '10s', algorithm, store, clock: time.clock, ip: () => '192.0.2.1' }
     const handler = rateLimit(limit)(() => new Response())
-    const { fetch } = polite({ ...time, fetch: (input) => handler(new Request(input)) })
+    const { clock, timers } = time
+    const { fetch } = polite({ clock, timers, fetch: (input) => handler(new Request(input)) })
     for (let call = 0; call < 50; call += 1) {
       expect((await fetch('http://host/')).rateLimit).toMatchObject({ calls: 1, gaveUp: undefined })
     }

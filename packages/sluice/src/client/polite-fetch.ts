@@ -3,6 +3,7 @@
 
 import { type Clock, systemTimers, type Timers, wallClock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
+import { type KnownFields, requireKnown } from '../known-fields.ts'
 import { type Call, callOf, type FetchInput, isIdempotent, isReadAgain, signalOf } from './call.ts'
 import { Pace } from './pace.ts'
 import { readLimits, type Told, type ToldLimit } from './told-limits.ts'
@@ -63,6 +64,18 @@ const KEYS_MAX = 1000
 
 type Settings = { readonly [Name in keyof PoliteOptions]-?: NonNullable<PoliteOptions[Name]> }
 
+const OPTIONS: KnownFields<PoliteOptions> = {
+  budgetMs: true,
+  callsMax: true,
+  limitKey: true,
+  mayRepeat: true,
+  onEvent: true,
+  fetch: true,
+  clock: true,
+  timers: true,
+  random: true,
+}
+
 export function politeFetch(options: PoliteOptions = {}): PoliteFetch {
   const settings = settingsOf(options)
   const paces = new Map<string, Pace>()
@@ -74,6 +87,7 @@ export function politeFetch(options: PoliteOptions = {}): PoliteFetch {
 }
 
 function settingsOf(options: PoliteOptions): Settings {
+  requireKnown(options, OPTIONS, '{ budgetMs, … }, or nothing')
   const { budgetMs = BUDGET_MS, callsMax = CALLS_MAX } = options
   if (!(budgetMs >= 0 && budgetMs <= BUDGET_MS_MAX)) {
     throw optionInvalid('budgetMs', budgetMs, 'give milliseconds, at most a day; 0: never wait')

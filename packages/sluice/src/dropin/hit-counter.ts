@@ -3,7 +3,8 @@
 // are aligned to the clock, so that all processes agree on them without a word.
 
 import { compileLimit, type Limit, WINDOW_US_MAX } from '../algorithms/limit.ts'
-import { LimiterError, optionInvalid, wrongType } from '../errors.ts'
+import { LimiterError, optionInvalid } from '../errors.ts'
+import { unknownOption } from '../known-fields.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { BucketName, Charge, Store, Take, Taken } from '../store/store.ts'
 
@@ -152,15 +153,15 @@ function keyText(key: unknown): string {
   if (typeof key === 'string') return key
   if (typeof key === 'bigint' || typeof key === 'boolean' || Number.isFinite(key)) return String(key)
   if (typeof key === 'number') throw optionInvalid('key', key, 'must be a text or a finite number')
-  throw wrongType('key', key, 'must be a text, a number, a bigint or a boolean: see keyGenerator')
+  throw optionInvalid('key', key, 'must be a text, a number, a bigint or a boolean: see keyGenerator')
 }
 
 /** Options of another store, or its client, would leave the hits in the memory of each process without a word. */
 export function refuseUnknown(options: object, known: readonly string[]): void {
   for (const [field, value] of Object.entries(options)) {
     if (value === undefined || known.includes(field)) continue
-    const fix = `is not an option here; those are ${known.join(', ')}; counts on Redis: store: redisStore(client)`
-    throw optionInvalid(field, undefined, fix)
+    const fix = `${unknownOption(field, known)}; counts on Redis: store: redisStore(client)`
+    throw optionInvalid(field, value, fix)
   }
 }
 

@@ -5,27 +5,30 @@ import { joinedHeaders } from '../http/headers.ts'
 import { withEnd, withHeaders } from '../http/response.ts'
 import type { Verdict } from '../http/verdict.ts'
 import type { Maybe } from '../maybe.ts'
+import { checkedAddress } from './facts.ts'
 import { createGate } from './gate.ts'
-import type { RateLimitOptions } from './options.ts'
+import { type RateLimitOptions, requireOptions } from './options.ts'
 
 export type PeerOption<Req> = {
   /**
    * The address of the peer, by default what Deno, Bun or a server on node:http tell. Where the platform puts it in a
    * header, read it from there.
    */
-  readonly ip?: ((request: Req, ...rest: never[]) => string | undefined) | undefined
+  readonly ip?: ((request: Req, ...rest: never[]) => string | null | undefined) | undefined
 }
 
 /** `rest` is what the runtime passed beside the request. */
 export type FetchGate<Req> = (request: Req, raw: Request, rest: readonly unknown[]) => Maybe<Verdict | undefined>
 
-export function createFetchGate<Req>({ ip, ...options }: RateLimitOptions<Req> & PeerOption<Req>): FetchGate<Req> {
+export function createFetchGate<Req>(given: RateLimitOptions<Req> & PeerOption<Req>): FetchGate<Req> {
+  requireOptions(given)
+  const { ip, ...options } = given
   if (ip !== undefined && typeof ip !== 'function') throw optionInvalid('ip', ip, 'must be a function')
   // Whoever says where the address comes from has thought of proxies.
   const gate = createGate(ip === undefined ? options : { trustProxy: [], ...options })
   return (request, raw, rest) => {
     // Only the author of `ip` knows what the runtime passes, and has said so in its types.
-    const peer = ip === undefined ? peerTold(raw, rest[0]) : ip(request, ...(rest as never[]))
+    const peer = ip === undefined ? peerTold(raw, rest[0]) : checkedAddress('ip', ip(request, ...(rest as never[])))
     const { method, url, headers } = raw
     return gate(request, { method, url, peer, header: (name) => headers.get(name) ?? undefined }, raw)
   }

@@ -8,6 +8,7 @@ import type { Limiter } from '../limiter.ts'
 import { andThen, type Maybe } from '../maybe.ts'
 import type { Subject } from '../subject.ts'
 import { warnOnce, wasWarned, watchUse } from '../warning.ts'
+import { checkedCost, checkedFacts, checkedKey } from './facts.ts'
 import { limiterOf } from './one-limit.ts'
 import {
   checkOptions,
@@ -96,15 +97,14 @@ function ownSubject<Req>({ limiter, subject }: OwnLimiter<Req>): SubjectFor<Req>
     }
     return { ...facts, ip, method, path, attributes }
   }
-  return (request, http, told) => andThen(subject?.(request), (facts) => complete(facts, http, told))
+  return (request, http, told) => andThen(subject?.(request), (facts) => complete(checkedFacts(facts), http, told))
 }
 
 function oneLimitSubject<Req>({ key, cost }: OneLimit<Req>): SubjectFor<Req> {
   return (request, _http, { ip, method, path }) => {
-    const user = key?.(request)
-    const units = cost?.(request)
-    // An empty text names nobody: taken for a fact, it would be skipped as missing, and nothing would be limited.
-    if (!user && !ip) warnOnce('SLUICE_NO_ADDRESS')
+    const user = checkedKey(key?.(request))
+    const units = checkedCost('cost', cost?.(request))
+    if (user === undefined && !ip) warnOnce('SLUICE_NO_ADDRESS')
     return { user, ip: ip || SHARED_ADDRESS, method, path, cost: units }
   }
 }

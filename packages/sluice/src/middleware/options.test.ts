@@ -28,6 +28,7 @@ describe('a mistake is named by field, value and fix', () => {
     [{ limit: 1.5, window: '1 minute' }, ['limit', 'window']],
     [{ limit: Number.NaN, window: 0 }, ['limit', 'window']],
     [{ limit: '10', window: 1.5 }, ['limit', 'window']],
+    [{ limit: 1, window: 60 }, ['window']],
     [{ limit: 1, window: '367d' }, ['window']],
     [{ ...ok, algorithm: 'magic' }, ['algorithm']],
     [{ ...ok, burst: 0 }, ['burst']],
@@ -80,7 +81,7 @@ describe('a mistake is named by field, value and fix', () => {
   })
 })
 
-test.each(['500ms', '30s', '1m', '2h', '1d', '366d', 1, 60_000])('a window may be %j', (window) => {
+test.each(['500ms', '30s', '1m', '2h', '1d', '366d'])('a window may be %j', (window) => {
   expect(() => createGate({ limit: 10, window })).not.toThrow()
 })
 

@@ -8,8 +8,9 @@ import { type Fault, optionInvalid, optionsInvalid } from '../errors.ts'
 import { parseCidr } from '../http/cidr.ts'
 import { HEADER_STYLES, type HeaderOptions } from '../http/headers.ts'
 import type { Proxies } from '../http/verdict.ts'
+import { isObject, unknownOption } from '../known-fields.ts'
 import type { Limiter } from '../limiter.ts'
-import { parseDurationMs } from '../rules/duration.ts'
+import { parseDurationMs, windowFix } from '../rules/duration.ts'
 import type { Store } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
 
@@ -33,14 +34,14 @@ export type CommonOptions<Req> = {
 
 /** The form for people in a hurry: one limit for everything behind the middleware. */
 export type OneLimit<Req> = CommonOptions<Req> & {
-  /** Requests per window, for each client. */
+  /** Requests per window, for each client. A token bucket, the default, holds this many and refills meanwhile. */
   readonly limit: number
-  /** `500ms`, `30s`, `1m`, `2h`, `1d`, or a number of milliseconds. */
-  readonly window: string | number
+  /** A duration, as in rules: `500ms`, `30s`, `1m`, `2h`, `1d`. */
+  readonly window: string
   readonly algorithm?: AlgorithmName | undefined
   readonly burst?: number | undefined
   /** Who the client is, a user for example. Undefined, and without a key, it is the address. */
-  readonly key?: ((request: Req) => string | undefined) | undefined
+  readonly key?: ((request: Req) => string | null | undefined) | undefined
   /** What a request is worth. Default: 1. */
   readonly cost?: ((request: Req) => number) | undefined
   /** What the limit is called in headers. Limits on one store need different names. Default: `default`. */
@@ -60,7 +61,10 @@ export type OwnLimiter<Req> = CommonOptions<Req> & {
 
 export type RateLimitOptions<Req> = OneLimit<Req> | OwnLimiter<Req>
 
-type Check = { readonly fix: string; readonly accepts: (value: unknown) => boolean }
+type Check = {
+  readonly fix: string | ((value: unknown) => string)
+  readonly accepts: (value: unknown) => boolean
+}
 
 const COMMON: Readonly<Record<string, Check>> = {
   trustProxy: {
@@ -79,7 +83,7 @@ const COMMON: Readonly<Record<string, Check>> = {
 const ONE_LIMIT: Readonly<Record<string, Check>> = {
   limit: { fix: 'must be a whole number of requests', accepts: (value) => isWhole(value, 0) },
   window: {
-    fix: 'must be a duration such as "500ms", "30s", "1m", "2h", "1d", or whole milliseconds; at most 366 days',
+    fix: windowFix,
     accepts: (value) => isWhole(windowMs(value), 1) && windowMs(value) <= WINDOW_US_MAX / 1000,
   },
   algorithm: oneOf(ALGORITHMS),
@@ -87,7 +91,10 @@ const ONE_LIMIT: Readonly<Record<string, Check>> = {
   key: aFunction('returns who the client is'),
   cost: aFunction('returns what the request is worth'),
   name: { fix: 'must be 1 to 64 of a-z, 0-9, "_", "." and "-"', accepts: isName },
-  store: { fix: 'must be a Store', accepts: (value) => isObject(value) && typeof value.take === 'function' },
+  store: {
+    fix: 'must be a store: memoryStore() or redisStore(client)',
+    accepts: (value) => isObject(value) && typeof value.take === 'function',
+  },
   ipv6Prefix: {
     fix: 'must be a number of bits from 1 to 128',
     accepts: (value) => isWhole(value, 1) && Number(value) <= 128,
@@ -114,6 +121,7 @@ const HEADERS: Readonly<Record<string, Check>> = {
 }
 
 const FORMS = 'must be { limit, window } or { limiter }'
+const NOT_CALLED = 'is a request: call rateLimit when you register it, as in app.use(rateLimit({ limit, window }))'
 
 /** What other libraries call it. */
 const ELSEWHERE: Readonly<Record<string, string>> = {
@@ -132,9 +140,17 @@ export function isOwnLimiter<Req>(options: RateLimitOptions<Req>): options is Ow
   return 'limiter' in options
 }
 
+/** Throws OPTION_INVALID for what cannot be options at all: nothing, or the request of a framework. */
+export function requireOptions(options: unknown): asserts options is Readonly<Record<string, unknown>> {
+  if (!isObject(options)) throw optionInvalid('options', options, FORMS)
+  // `app.use(rateLimit)`: the framework hands its request over. Requests have headers, so nothing of it is printed.
+  const isRequest = ('method' in options && 'url' in options) || 'req' in options || 'raw' in options
+  if (isRequest) throw optionInvalid('options', options, NOT_CALLED)
+}
+
 /** Throws OPTION_INVALID with one fault per mistake. */
 export function checkOptions(options: unknown): void {
-  if (!isObject(options)) throw optionInvalid('options', options, FORMS)
+  requireOptions(options)
   const own = 'limiter' in options
   const required = own ? ['limiter'] : ['limit', 'window']
   const headers = isObject(options.headers) ? faultsOf(options.headers, HEADERS, [], 'headers.') : []
@@ -145,7 +161,7 @@ export function checkOptions(options: unknown): void {
 /** NaN for what is not a duration. */
 export function windowMs(window: unknown): number {
   if (typeof window === 'string') return parseDurationMs(window) ?? Number.NaN
-  return typeof window === 'number' ? window : Number.NaN
+  return Number.NaN
 }
 
 /** Call it with options that `checkOptions` has accepted. */
@@ -168,15 +184,19 @@ function faultsOf(
   const given = Object.keys(options).filter((field) => options[field] !== undefined)
   const fields = new Set([...required, ...given])
   return [...fields].flatMap((field) => {
-    const check = checks[field] ?? unknownOption(field, Object.keys(checks))
+    const check = checks[field] ?? refused(field, Object.keys(checks))
     const value = options[field]
-    return check.accepts(value) ? [] : [{ field: `${prefix}${field}`, value, fix: check.fix }]
+    return check.accepts(value) ? [] : [{ field: `${prefix}${field}`, value, fix: fixOf(check, value) }]
   })
 }
 
-function unknownOption(field: string, known: readonly string[]): Check {
+function fixOf({ fix }: Check, value: unknown): string {
+  return typeof fix === 'string' ? fix : fix(value)
+}
+
+function refused(field: string, known: readonly string[]): Check {
   const name = ELSEWHERE[field]
-  const fix = name === undefined ? `is not an option here; those are ${known.join(', ')}` : `is called ${name} here`
+  const fix = name === undefined ? unknownOption(field, known) : `is called ${name} here`
   return { fix, accepts: () => false }
 }
 
@@ -203,8 +223,4 @@ function isStyle(value: unknown): boolean {
 
 function isName(value: unknown): boolean {
   return typeof value === 'string' && /^[a-z0-9_.-]{1,64}$/.test(value)
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

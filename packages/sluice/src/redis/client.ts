@@ -1,7 +1,7 @@
 // The client is the user's (`ioredis` or `redis`); the store works on connections of its own, made from it with options
 // under which a command is sent at most once and fails at once when it cannot be: never queued, never sent again.
 
-import { type LimiterError, optionInvalid } from '../errors.ts'
+import { optionInvalid } from '../errors.ts'
 import {
   connectIoRedisCluster,
   connectNodeRedisCluster,
@@ -91,7 +91,15 @@ export function connect(client: RedisClient, readsReplicas: boolean): Connection
   if (isNodeRedisSentinel(client)) return connectNodeRedisSentinel(client)
   if (isIoRedis(client)) return connectIoRedis(client)
   if (isNodeRedis(client)) return connectNodeRedis(client)
-  throw unusable(client, 'pass a client of "ioredis" (new Redis(…)) or of "redis" (createClient(…))')
+  throw optionInvalid('client', client, CLIENT_FIX)
+}
+
+const CLIENT_FIX = 'pass a client: new Redis(url) of "ioredis", or createClient({ url }) of "redis"'
+
+/** A URL is no client: the store duplicates a client, and leaves closing it to its owner. */
+export function requireClient(field: string, client: unknown): void {
+  const isClient = typeof client === 'object' && client !== null && 'duplicate' in client
+  if (!isClient) throw optionInvalid(field, client, CLIENT_FIX)
 }
 
 /**
@@ -169,8 +177,4 @@ function isNodeRedisSentinel(client: RedisClient): client is NodeRedisSentinelLi
 
 function isNodeRedis(client: RedisClient): client is NodeRedisLike {
   return 'isOpen' in client && 'sendCommand' in client && 'duplicate' in client
-}
-
-function unusable(value: unknown, fix: string): LimiterError {
-  return optionInvalid('client', typeof value === 'string' ? value : typeof value, fix)
 }

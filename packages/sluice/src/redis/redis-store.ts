@@ -8,6 +8,7 @@ import type { Clock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import type { BreakerState } from '../failure/breaker.ts'
 import { DEADLINE_MS } from '../failure/guard-store.ts'
+import { type KnownFields, requireKnown } from '../known-fields.ts'
 import { leaseStore } from '../lease/lease-store.ts'
 import { scatterStore } from '../scatter/scatter-store.ts'
 import { shardStore } from '../shards/shard-store.ts'
@@ -15,7 +16,7 @@ import { checkBucket, checkCharges, checkGives, checkTake } from '../store/reque
 import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
 import { BatchedStore } from './batched-store.ts'
 import type { BatchObserver } from './batcher.ts'
-import { isCluster, type RedisClient } from './client.ts'
+import { isCluster, type RedisClient, requireClient } from './client.ts'
 import { GuardedRedis, type ServerState, type ServerTransition } from './guarded-redis.ts'
 import { KeyNames } from './key.ts'
 import type { RedisFacts } from './redis-facts.ts'
@@ -59,23 +60,51 @@ export type RedisStore = Store & {
 
 const CONNECTIONS_MAX = 64
 
+const OPTIONS: KnownFields<RedisStoreOptions> = {
+  connections: true,
+  prefix: true,
+  keySecret: true,
+  clock: true,
+  deadlineMs: true,
+  readFrom: true,
+  leases: true,
+  nodes: true,
+  onTransition: true,
+  stores: true,
+  onBatch: true,
+  onError: true,
+}
+
 export function redisStore(client: RedisClient, options: RedisStoreOptions = {}): RedisStore {
+  requireClient('client', client)
+  requireKnown(options, OPTIONS, '{ prefix, … } behind the client, or nothing')
   const { connections = 1, prefix = 'sl', stores = {} } = options
+  for (const [name, other] of Object.entries(stores)) requireClient(`stores.${name}`, other)
   check('connections', connections, `give a whole number from 1 to ${CONNECTIONS_MAX}`, () => {
     return Number.isInteger(connections) && connections >= 1 && connections <= CONNECTIONS_MAX
   })
-  check('prefix', prefix, 'give 1 to 32 characters of a-z, A-Z, 0-9, "_", "." and "-"', () =>
-    /^[\w.-]{1,32}$/.test(prefix),
+  check(
+    'prefix',
+    prefix,
+    'give 1 to 32 characters of a-z, A-Z, 0-9, "_", "." and "-"',
+    () => typeof prefix === 'string' && /^[\w.-]{1,32}$/.test(prefix),
   )
   const { deadlineMs = DEADLINE_MS, nodes = 1 } = options
-  check('deadlineMs', deadlineMs, 'give milliseconds, 0 for no deadline', () => deadlineMs >= 0 && deadlineMs < 60_000)
+  check('deadlineMs', deadlineMs, 'give milliseconds, 0 for no deadline', () => {
+    return typeof deadlineMs === 'number' && deadlineMs >= 0 && deadlineMs < 60_000
+  })
   check('nodes', nodes, 'give a whole number of at least 1', () => Number.isInteger(nodes) && nodes >= 1)
   const { readFrom = 'primaries' } = options
   check('readFrom', readFrom, 'use "primaries", or "replicas" with a client of a Cluster', () => {
     return readFrom === 'primaries' || (readFrom === 'replicas' && [client, ...Object.values(stores)].some(isCluster))
   })
   const readsReplicas = readFrom === 'replicas'
-  const { keySecret = 'sluice' } = options
+  const { keySecret = 'sluice', leases = true, onTransition, onBatch, onError } = options
+  check('keySecret', keySecret, 'give a text', () => typeof keySecret === 'string' && keySecret !== '')
+  check('leases', leases, 'use true or false', () => typeof leases === 'boolean')
+  for (const [field, listener] of Object.entries({ onTransition, onBatch, onError })) {
+    check(field, listener, 'pass a function', () => listener === undefined || typeof listener === 'function')
+  }
   const open = ([name, own]: [string, RedisClient]): GuardedRedis => {
     const names = new KeyNames(prefix, keySecret, isCluster(own) ? new SlotGroups(keySecret) : undefined)
     const batched = new BatchedStore(own, { ...options, connections, names, clock: options.clock, readsReplicas })
@@ -83,7 +112,7 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   }
   const all = [[DEFAULT_STORE, client] as [string, RedisClient], ...Object.entries(stores)].map(open)
   const inner = joined(all)
-  const leased = options.leases === false ? inner : leaseStore(inner)
+  const leased = leases ? leaseStore(inner) : inner
   return new LayeredStore(approximateStore(shardStore(leased), { nodes }), all, Object.keys(stores))
 }
 

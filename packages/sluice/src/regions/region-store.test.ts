@@ -8,8 +8,9 @@ import type { Charge, Store, Taken } from '../store/store.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
 import { handTimers } from '../testing/hand-timers.ts'
 import { remote } from '../testing/remote.ts'
+import type { RegionOptions } from './region-options.ts'
 import { regionParts, splitUnits } from './region-parts.ts'
-import { type RegionOptions, regionStore } from './region-store.ts'
+import { regionStore } from './region-store.ts'
 import { exactShares, type Shares } from './shares.ts'
 
 const WEIGHTS = { eu: 0.6, us: 0.4 }

@@ -10,7 +10,7 @@
 import { sumOf } from '../algorithms/grant.ts'
 import type { Limit } from '../algorithms/limit.ts'
 import { StoreClock } from '../approximate/store-clock.ts'
-import { type Clock, systemTimers, type Timers, wallClock } from '../clock.ts'
+import { systemTimers, type Timers, wallClock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import { type LeasingStore, leaseStore } from '../lease/lease-store.ts'
 import { isPromised, promised } from '../maybe.ts'
@@ -26,6 +26,7 @@ import {
   type Taken,
 } from '../store/store.ts'
 import { takeAnew } from '../store/take-anew.ts'
+import { checkRegionOptions, type RegionOptions } from './region-options.ts'
 import { isPool, ofPart, type RegionParts, refusalOf, regionParts, type Split, splitUnits } from './region-parts.ts'
 import { regionStats } from './region-stats.ts'
 import { type ExactShares, exactShares, type Shares } from './shares.ts'
@@ -44,23 +45,6 @@ import {
 } from './taken-lines.ts'
 import { WatchedStore } from './watched-store.ts'
 
-export type RegionOptions = {
-  /** The region this node is in: one of those that have a weight. */
-  readonly name: string
-  readonly shares: Shares
-  /** The shares that are to come: until they replace the others, each part is the smaller of both. */
-  readonly nextShares?: Shares | undefined
-  /** Where this region counts. */
-  readonly regional: Store
-  /** Where the pools are: one for all regions. It needs no leases of its own, and patience with the distance. */
-  readonly global: Store
-  /** A global store that answers within so many milliseconds is asked at once; one that is farther, ahead of need. */
-  readonly nearMs?: number | undefined
-  /** Of this node: only spans of time are read off it. */
-  readonly clock?: Clock | undefined
-  readonly timers?: Timers | undefined
-}
-
 export type RegionStore = Store & {
   readonly name: string
   readonly shares: Shares
@@ -74,6 +58,7 @@ export type RegionStore = Store & {
 }
 
 export function regionStore(options: RegionOptions): RegionStore {
+  checkRegionOptions(options)
   return new PooledRegion(options)
 }
 

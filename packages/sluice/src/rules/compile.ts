@@ -1,10 +1,11 @@
 // Rule → CompiledRule: everything that can be worked out once is, so that a check only reads facts and adds numbers.
 
 import { compileLimit, DEFAULT_STORE, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
+import { subjectInvalid } from '../errors.ts'
 import { canonicalAddress } from '../http/address.ts'
 import { mapped, type Sliced } from '../slices.ts'
 import type { Subject } from '../subject.ts'
-import { type Condition, conditionsOf, type FactReader, invalidSubject, readerOf, textOf } from './condition.ts'
+import { type Condition, conditionsOf, type FactReader, readerOf, textOf } from './condition.ts'
 import { Faults } from './faults.ts'
 import { ANYWHERE } from './pattern.ts'
 import { type Rule, type RuleLimit, scopeName } from './rule.ts'
@@ -202,7 +203,7 @@ export function addressReader(ipv6Prefix: number): FactReader {
     if (ip === undefined) return undefined
     const address = canonicalAddress(ip, ipv6Prefix)
     if (address !== undefined) return address
-    throw invalidSubject('ip', ip, 'give an IPv4 or IPv6 address')
+    throw subjectInvalid('ip', ip, 'give an IPv4 or IPv6 address')
   }
 }
 

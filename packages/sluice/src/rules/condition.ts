@@ -1,6 +1,6 @@
 // What a rule demands of a request beyond method and path, as functions made once and asked for each request.
 
-import { faultText, LimiterError } from '../errors.ts'
+import { subjectInvalid } from '../errors.ts'
 import { parseAddress } from '../http/address.ts'
 import { matchesAny, parseCidr } from '../http/cidr.ts'
 import { foldedCase } from '../http/path-readings.ts'
@@ -47,12 +47,7 @@ export function readerOf(fact: string): FactReader {
 export function textOf(fact: string, value: string | null | undefined): string | undefined {
   if (typeof value === 'string') return value === '' ? undefined : value
   if (value === undefined || value === null) return undefined
-  throw invalidSubject(fact, value, 'give a text')
-}
-
-export function invalidSubject(field: string, value: unknown, fix: string): LimiterError {
-  const fault = { field, value, fix }
-  return new LimiterError('SUBJECT_INVALID', faultText(fault), { faults: [fault] })
+  throw subjectInvalid(fact, value, 'give a text')
 }
 
 export function conditionsOf(rule: Rule): Condition[] {

@@ -8,3 +8,10 @@ export function parseDurationMs(text: string): number | undefined {
   const durationMs = Number(count) * (UNIT_MS[unit] ?? Number.NaN)
   return Number.isSafeInteger(durationMs) ? durationMs : undefined
 }
+
+/** The fix for a `window` that is no duration. A number has no unit: some libraries mean seconds, some milliseconds. */
+export function windowFix(window: unknown): string {
+  const isWhole = Number.isInteger(window) && Number(window) > 0
+  if (isWhole) return `give the number a unit: "${window}s" for seconds, "${window}ms" for milliseconds`
+  return 'give a duration such as "500ms", "30s", "1m" or "1d", from 1ms to 366d'
+}

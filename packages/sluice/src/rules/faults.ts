@@ -1,6 +1,6 @@
 // Collects what is wrong with an input: ten mistakes are ten messages at once, each with field, value and fix.
 
-import { type ErrorCode, type Fault, faultText, LimiterError } from '../errors.ts'
+import { type ErrorCode, type Fault, faultText, LimiterError, withheld } from '../errors.ts'
 
 /** A file can hold any number of mistakes; nobody reads more than this. */
 const FAULTS_MAX = 100
@@ -27,35 +27,21 @@ export class Faults {
   }
 
   add(field: string, value: unknown, fix: string): undefined {
-    if (this.list.length < FAULTS_MAX) {
-      const parts = [this.#path, this.#spellings?.get(field) ?? field]
-      this.list.push({ field: parts.filter((part) => part !== '').join('.'), value, fix })
-    }
+    if (this.list.length < FAULTS_MAX) this.list.push({ field: this.#placeOf(field), value, fix })
     return undefined
+  }
+
+  /** For values that are no part of a rule, such as the environment handed over by mistake: described, not shown. */
+  withhold(field: string, value: unknown, fix: string): void {
+    if (this.list.length < FAULTS_MAX) this.list.push(withheld(this.#placeOf(field), value, fix))
+  }
+
+  #placeOf(field: string): string {
+    return [this.#path, this.#spellings?.get(field) ?? field].filter((part) => part !== '').join('.')
   }
 
   throwIfAny(code: ErrorCode): void {
     if (this.list.length === 0) return
     throw new LimiterError(code, this.list.map(faultText).join('\n'), { faults: this.list })
   }
-}
-
-/** The nearest of `names` to a mistyped one, if it is near: at most two edits away. */
-export function nearest(name: string, names: readonly string[]): string | undefined {
-  const scored = names.map((candidate) => ({ candidate, edits: editDistance(name, candidate) }))
-  return scored.filter(({ edits }) => edits <= 2).sort((a, b) => a.edits - b.edits)[0]?.candidate
-}
-
-function editDistance(a: string, b: string): number {
-  if (Math.abs(a.length - b.length) > 2) return Number.POSITIVE_INFINITY
-  let row = Array.from({ length: b.length + 1 }, (_, index) => index)
-  for (let i = 1; i <= a.length; i += 1) {
-    const next = [i]
-    for (let j = 1; j <= b.length; j += 1) {
-      const substitution = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1)
-      next.push(Math.min(substitution, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1))
-    }
-    row = next
-  }
-  return row[b.length] ?? 0
 }

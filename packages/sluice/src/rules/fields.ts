@@ -1,6 +1,7 @@
 // Readers for one field each: undefined when it is absent, a fault when it is wrong.
 
-import { type Faults, nearest } from './faults.ts'
+import { nearest } from '../nearest.ts'
+import type { Faults } from './faults.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 

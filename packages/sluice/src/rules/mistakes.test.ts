@@ -121,7 +121,7 @@ const MISTAKES: Mistake[] = [
   [{ window: '0s', window_seconds: null }, 'window', 'from 1ms', { window: '1ms' }],
   [{ window: '367d', window_seconds: null }, 'window', 'to 366d', { window: '366d' }],
   [{ window: '1 minute', window_seconds: null }, 'window', '"1m"', { window: '1m' }],
-  [{ window: 60, window_seconds: null }, 'window', 'give a duration such as', { window: '60s' }],
+  [{ window: 60, window_seconds: null }, 'window', 'a unit: "60s" for seconds, "60ms"', { window: '60s' }],
   [{ burst: 0 }, 'burst', `${WHOLE} 1`, { burst: 1 }],
   [{ burst: 0.5 }, 'burst', `${WHOLE} 1`, { burst: 1 }],
   [{ burst: 5, algorithm: 'fixed_window' }, 'burst', 'remove it: fixed_window has no burst', { burst: null }],
@@ -249,8 +249,8 @@ describe.each([
 describe('a mistake around the rules is told as well', () => {
   test.each<[string, unknown, string, unknown, string]>([
     ['nothing', undefined, 'rules', undefined, 'give a list of rules'],
-    ['a text', 'rules', 'rules', 'rules', 'give a list of rules'],
-    ['one rule instead of a list', BASE, 'rules', BASE, 'give a list of rules'],
+    ['a text', 'rules', 'rules', 'a text of 5 characters', 'give a list of rules'],
+    ['one rule instead of a list', BASE, 'rules', 'an object', 'give a list of rules'],
     ['rules that are no list', { rules: 5 }, 'rules', 5, 'give a list of rules'],
     ['a field beside the rules', { rules: [BASE], defaults: 5 }, 'defaults', 5, 'unknown field'],
     ['a rule that is null', [null], 'rules[0]', null, 'give an object with at least rule_id and limit'],
@@ -268,7 +268,7 @@ describe('a mistake around the rules is told as well', () => {
     ],
     ['too many rules', Array(RULES_MAX + 1), 'rules', RULES_MAX + 1, `give at most ${RULES_MAX} rules`],
   ])('%s', (_title, input, field, value, fix) => {
-    expect(faultsOf(input)).toEqual([{ field, value, fix: expect.stringMatching(literally(fix)) }])
+    expect(faultsOf(input)).toMatchObject([{ field, value, fix: expect.stringMatching(literally(fix)) }])
   })
 })
 

@@ -10,7 +10,7 @@ import {
   WINDOW_US_MAX,
 } from '../algorithms/limit.ts'
 import { isBucket } from '../algorithms/registry.ts'
-import { parseDurationMs } from './duration.ts'
+import { parseDurationMs, windowFix } from './duration.ts'
 import { Faults } from './faults.ts'
 import { hasControl, isFields, readNumber } from './fields.ts'
 import type { Rule, RuleLimit } from './rule.ts'
@@ -118,7 +118,7 @@ function readWindow(fields: Fields, faults: Faults): number | undefined {
   if (window !== undefined) {
     const windowMs = typeof window === 'string' ? parseDurationMs(window) : undefined
     if (windowMs !== undefined && isWindow(windowMs * 1000)) return windowMs / 1000
-    return faults.add('window', window, 'give a duration such as "500ms", "30s", "1m" or "1d", from 1ms to 366d')
+    return faults.add('window', window, windowFix(window))
   }
   if (seconds === undefined) return faults.add('window_seconds', undefined, 'give the length of the window in seconds')
   const windowUs = typeof seconds === 'number' ? Math.round(seconds * 1e6) : Number.NaN

@@ -2,8 +2,9 @@
 // fix; a rule that would silently never apply is wrong too. What comes out is complete, and parses to itself again.
 
 import { ALGORITHMS, type AlgorithmName } from '../algorithms/limit.ts'
+import { suggestion } from '../nearest.ts'
 import { atOnce, mapped, type Sliced } from '../slices.ts'
-import { Faults, nearest } from './faults.ts'
+import { Faults } from './faults.ts'
 import { isFields, readNumber, readOneOf, readText, readTime } from './fields.ts'
 import { checkShards, readNumbers } from './parse-limits.ts'
 import {
@@ -58,7 +59,7 @@ export function* parsing(input: unknown, known: ReadonlyMap<unknown, unknown> = 
 
 function listOf(input: unknown, faults: Faults): readonly unknown[] {
   const list = isFields(input) && Object.hasOwn(input, 'rules') ? listAmong(input, faults) : input
-  if (!Array.isArray(list)) faults.add('rules', list, 'give a list of rules')
+  if (!Array.isArray(list)) faults.withhold('rules', list, 'give a list of rules')
   else if (list.length > RULES_MAX) faults.add('rules', list.length, `give at most ${RULES_MAX} rules`)
   else return list
   return []
@@ -67,7 +68,9 @@ function listOf(input: unknown, faults: Faults): readonly unknown[] {
 /** `version` is what the rules API adds, and `x-…` is a place for YAML anchors; anything else would do nothing. */
 function listAmong({ rules, ...others }: Fields, faults: Faults): unknown {
   for (const [name, value] of Object.entries(others)) {
-    if (name !== 'version' && !name.startsWith('x-')) faults.add(name, value, 'unknown field; put it into a rule')
+    if (name !== 'version' && !name.startsWith('x-')) {
+      faults.withhold(name, value, 'unknown field; put it into a rule')
+    }
   }
   return rules
 }
@@ -78,8 +81,7 @@ function parseRule(input: unknown, faults: Faults): Rule | undefined {
   const { fields, spellings } = respell(input, faults)
   for (const name of Object.keys(fields)) {
     if (FIELDS.includes(name)) continue
-    const meant = nearest(name, FIELDS)
-    faults.add(name, fields[name], meant ? `unknown field; did you mean "${meant}"?` : 'unknown field; remove it')
+    faults.add(name, fields[name], `unknown field${suggestion(name, FIELDS) || '; remove it'}`)
   }
   const rule = readRule(fields, faults.spelled(spellings))
   return faults.list.length === before ? rule : undefined

@@ -1,19 +1,19 @@
 // One version of all rules: turns a subject into the charges it has to pay. Immutable, so a check sees it as a whole.
 
 import type { Clock } from '../clock.ts'
-import { type LimiterError, optionInvalid } from '../errors.ts'
+import { type LimiterError, optionInvalid, subjectInvalid } from '../errors.ts'
 import { mapped, type Sliced } from '../slices.ts'
 import type { BucketName, Charge, ChargeKind } from '../store/store.ts'
-import type { Subject } from '../subject.ts'
+import { requireKnownFacts, type Subject } from '../subject.ts'
 import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compiling } from './compile.ts'
-import { type FactReader, invalidSubject, textOf } from './condition.ts'
+import { type FactReader, textOf } from './condition.ts'
 import { coversPath, type Mismatch, mismatchOf, type RuleExplanation } from './explain.ts'
 import { RuleIndex, rulesAt, type Spot } from './match.ts'
 import { parsing } from './parse.ts'
 import { emptyList, Plan, RuleCharge } from './plan.ts'
 import { ATTRIBUTE, FACTS, type Rule } from './rule.ts'
 
-const COST_MAX = 1_000_000_000
+export const COST_MAX = 1_000_000_000
 /** Longer facts are no names of anybody: refused before they are hashed, stored or logged. */
 export const FACT_LENGTH_MAX = 1024
 
@@ -91,7 +91,8 @@ export class RuleSet {
   /** What a request has to pay, and for which limits. A permit is named by the request. */
   plan(given: Subject, requestId: string | (() => string), suspended: Suspended = NOTHING_SUSPENDED): Plan {
     const { version } = this
-    if (typeof given !== 'object' || given === null) throw invalidSubject('subject', given, 'give an object of facts')
+    if (typeof given !== 'object' || given === null) throw subjectInvalid('subject', given, 'give an object of facts')
+    requireKnownFacts(given)
     const cost = costOf(given)
     const spot = this.#index.spotOf(textOf('path', given.path) ?? '/')
     const subject = withPath(given, spot)
@@ -305,7 +306,7 @@ function costOf({ cost }: Subject): number {
 
 function checkedCost(field: string, cost: number, given: unknown): number {
   if (Number.isSafeInteger(cost) && cost >= 1 && cost <= COST_MAX) return cost
-  throw invalidSubject(field, given, `give a whole number from 1 to ${COST_MAX}`)
+  throw subjectInvalid(field, given, `give a whole number from 1 to ${COST_MAX}`)
 }
 
 /** A request without the attribute that carries its cost is worth 1. */
@@ -328,5 +329,5 @@ function subjectOfKey(facts: Readonly<Record<string, string>>): Subject {
 }
 
 function tooLong(rule: CompiledRule, text: string): LimiterError {
-  return invalidSubject(rule.scope, text, `give a key of at most ${FACT_LENGTH_MAX} characters`)
+  return subjectInvalid(rule.scope, text, `give a key of at most ${FACT_LENGTH_MAX} characters`)
 }

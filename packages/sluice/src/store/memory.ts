@@ -10,6 +10,7 @@ import { isPacked, type PackedLimit } from '../algorithms/registry.ts'
 import { slidingWindowLog } from '../algorithms/sliding-window-log.ts'
 import { type Clock, systemClock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
+import { type KnownFields, requireKnown } from '../known-fields.ts'
 import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './half-sip-hash.ts'
 import { LimitBook, type LimitPage } from './limit-book.ts'
@@ -38,7 +39,10 @@ const FOLLOW_US = 1_000_000
 /** The two counts of a sliding window share one number: y × 2^26 + x (SLIDING_UNITS_MAX keeps both below 2^26). */
 const COUNT_SIZE = 2 ** 26
 
+const OPTIONS: KnownFields<MemoryStoreOptions> = { maxKeys: true, nodes: true, clock: true }
+
 export function memoryStore(options: MemoryStoreOptions = {}): SyncStore {
+  requireKnown(options, OPTIONS, '{ maxKeys }, or nothing')
   const { maxKeys = MAX_KEYS_DEFAULT, nodes = 1, clock = systemClock } = options
   for (const [name, value] of Object.entries({ maxKeys, nodes })) {
     if (!Number.isInteger(value) || value < 1) throw optionInvalid(name, value, 'give a whole number of at least 1')

@@ -1,7 +1,7 @@
 // Checks requests at the door of a store. A malformed request fails alone: past this point it would travel in a batch
 // with the requests of others, or spoil what this process keeps in memory.
 
-import { optionInvalid, wrongType } from '../errors.ts'
+import { optionInvalid } from '../errors.ts'
 import type { BucketName, Charge, ChargeKind, Give, Take } from './store.ts'
 
 const KINDS: Readonly<Record<ChargeKind, true>> = { enforce: true, shadow: true, force: true, hold: true }
@@ -38,10 +38,10 @@ function checkGive(give: Give): void {
 
 /** The error does not show the value: an owner may be an API key. */
 export function checkBucket({ owner, detail }: BucketName): void {
-  if (typeof owner !== 'string') throw wrongType('owner', owner, 'must be a text')
-  if (typeof detail !== 'string') throw wrongType('detail', detail, 'must be a text')
+  if (typeof owner !== 'string') throw optionInvalid('owner', owner, 'must be a text')
+  if (typeof detail !== 'string') throw optionInvalid('detail', detail, 'must be a text')
 }
 
 function checkOpId(id: string): void {
-  if (typeof id !== 'string' || id === '') throw wrongType('op.id', id, 'must be a text, not empty')
+  if (typeof id !== 'string' || id === '') throw optionInvalid('op.id', id, 'must be a text, not empty')
 }

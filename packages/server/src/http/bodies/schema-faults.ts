@@ -1,8 +1,7 @@
 // What a JSON schema found wrong, in our words. The fix stands in the schema itself, under `x-fix`, so that whoever
 // changes what is allowed sees what people are told; one fault per field, however many keywords failed.
 
-import type { Fault } from 'sluice'
-import { suggestion } from '../../text/nearest.ts'
+import { type Fault, suggestion } from 'sluice'
 
 /** The part of an Ajv error (with `verbose`) that is used. */
 export type SchemaError = {

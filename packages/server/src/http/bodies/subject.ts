@@ -1,9 +1,8 @@
 // The body of a check → the subject that the limiter decides about, and the last two checks that a schema cannot make.
 
-import type { Fault, Subject } from 'sluice'
+import { type Fault, type Subject, suggestion } from 'sluice'
 import { canonicalAddress, METHODS } from 'sluice/http'
 import { invalidRequest, ProblemError } from '../../problems/problem.ts'
-import { suggestion } from '../../text/nearest.ts'
 import { ADDRESS_FIX, type CheckBody, METHOD_FIX } from './schemas.ts'
 
 export function subjectOf(body: CheckBody): Subject {

@@ -1,10 +1,9 @@
 // /api/v1/rate-limit/kill-switch: one call takes a rule, or everything, out of force, and one brings it back.
 
 import type { FastifyInstance } from 'fastify'
-import type { Limiter } from 'sluice'
+import { type Limiter, suggestion } from 'sluice'
 import type { Kill, KillStore, KillSwitch } from '../../kill-switch/kill-switch.ts'
 import { invalidRequest, ProblemError } from '../../problems/problem.ts'
-import { suggestion } from '../../text/nearest.ts'
 import { answers, REASON, text } from '../bodies/schemas.ts'
 
 export const KILL_SWITCH_PATH = '/api/v1/rate-limit/kill-switch'

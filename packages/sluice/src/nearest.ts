@@ -1,4 +1,4 @@
-// What somebody probably meant by a mistyped name: the nearest of the known ones, or nothing when none is near.
+// Suggests the known name that a mistyped one stands for: at most two edits away, or none.
 
 const EDITS_MAX = 2
 
