@@ -46,6 +46,7 @@ function textOf({ answer, version, rules, left_out: leftOut }: ExplainAnswer, te
     '',
     paint('bold', `Apply (version ${version}):`),
     ...(applying.length === 0 ? ['  none'] : limitRows(applying.flatMap(({ limits = [] }) => limits))),
+    ...aligned(applying.map(({ rule_id: id, detail }) => [id, detail])),
     '',
     paint('bold', 'Do not apply:'),
     ...(others.length === 0

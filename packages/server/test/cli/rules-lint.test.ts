@@ -104,7 +104,7 @@ test.each([
     Buffer.from('- { rule_id: a, limit: 1, window: 1m, name: "caf\xe9" }', 'latin1'),
     /save it as UTF-8/,
   ],
-  ['a text', 'hello', /:1: error: rules: give a list of rules \(got "hello"\)/],
+  ['a text', 'hello', /:1: error: rules: give a list of rules \(got "a text of 5 characters"\)/],
 ])('%s is told with its line', async (_name, content, expected) => {
   const { code, out } = await sluice(['rules', 'lint', ruleFile(content)])
   expect(code).toBe(2)

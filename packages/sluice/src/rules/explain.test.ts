@@ -23,7 +23,7 @@ async function reasonOf(rule: Fields, subject: Subject): Promise<string> {
 
 describe('a rule that does not apply says why', () => {
   test.each<[Fields, Subject, string]>([
-    [{}, {}, 'applies: it applies'],
+    [{}, {}, 'applies: it applies: 1000 per 60 s, up to 1999 in the worst 60 s (token_bucket)'],
     [{ enabled: false }, {}, 'disabled: enabled is false'],
     [{ enforce_at: 'service' }, {}, 'layer: enforce_at is service, which is not where this limiter stands'],
     [{ endpoint_pattern: '/a/:b' }, { path: '/a?x' }, 'path: /a/:b does not match /a'],
@@ -59,7 +59,7 @@ describe('a rule that does not apply says why', () => {
     expect(rules).toEqual([
       { ruleId: 'low', reason: 'group', detail: 'of the group g, high goes first' },
       { ruleId: 'high', reason: 'barred', detail: 'ban refuses whatever the buckets hold, so nothing else is asked' },
-      { ruleId: 'ban', reason: null, detail: 'it applies' },
+      { ruleId: 'ban', reason: null, detail: 'it applies: nothing is allowed' },
     ])
     expect(decision).toMatchObject({ allowed: false, ruleId: 'ban' })
   })

@@ -9,6 +9,7 @@ import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptio
 import { type FactReader, textOf } from './condition.ts'
 import { coversPath, type Mismatch, mismatchOf, type RuleExplanation } from './explain.ts'
 import { RuleIndex, rulesAt, type Spot } from './match.ts'
+import { limitInWords } from './most-per-window.ts'
 import { parsing } from './parse.ts'
 import { emptyList, Plan, RuleCharge } from './plan.ts'
 import { ATTRIBUTE, FACTS, type Rule } from './rule.ts'
@@ -162,8 +163,9 @@ export class RuleSet {
     }
     const matched = [...compiled.values()].filter(({ id }) => !why.has(id))
     this.#explainCharges(subject, explainGroups(matched, readings, why), why)
-    const applies: Mismatch = { reason: null, detail: 'it applies' }
-    return this.rules.map(({ rule_id: ruleId }) => ({ ruleId, ...(why.get(ruleId) ?? applies) }))
+    return this.rules.map(({ rule_id: ruleId }) => {
+      return { ruleId, ...(why.get(ruleId) ?? applies(compiled.get(ruleId), subject)) }
+    })
   }
 
   /** Of the rules that apply to a request, says of those that do not charge it why they do not. */
@@ -241,9 +243,19 @@ function explainGroups(
   return chosen
 }
 
+/** Which limits of a rule a request is asked for. */
+function askedOf(rule: CompiledRule, { plan = '' }: Subject): readonly CompiledLimit[] {
+  return rule.limitsByPlan.get(plan) ?? rule.limits
+}
+
+function applies(rule: CompiledRule | undefined, subject: Subject): Mismatch {
+  const limits = rule === undefined ? [] : askedOf(rule, subject).map(({ limit }) => limitInWords(limit))
+  return { reason: null, detail: ['it applies', limits.join('; ')].filter((text) => text !== '').join(': ') }
+}
+
 /** Why a rule that is for a request asks nothing of it. */
 function chargesNothing(rule: CompiledRule, subject: Subject): Mismatch {
-  const asked = rule.limitsByPlan.get(subject.plan ?? '') ?? rule.limits
+  const asked = askedOf(rule, subject)
   if (asked.length === 0) return { reason: 'unlimited', detail: 'it sets no limit for this request' }
   const fact = rule.owner(subject) === undefined ? (rule.rule.scope[0] ?? '') : rule.rule.scope.slice(1).join(', ')
   return { reason: 'missing_fact', fact, detail: `the request has no ${fact}, and on_missing is ${rule.onMissing}` }

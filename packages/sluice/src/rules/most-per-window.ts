@@ -1,0 +1,31 @@
+// What a limit means in the worst case: how many units one key can get within one window, wherever that begins.
+
+import type { Limit } from '../algorithms/limit.ts'
+
+/** Proven by the figures of docs/guides/algorithms.md: a token bucket of 100 a minute admits up to 199 in 60 s. */
+export function mostPerWindow({ algorithm, units, capacity }: Limit): number {
+  if (units === 0) return 0
+  switch (algorithm) {
+    case 'token_bucket': // the whole bucket at once, and what flows back before the window ends
+    case 'leaky_bucket':
+      return capacity + units - 1
+    case 'fixed_window': // the end of one window and the start of the next
+      return 2 * units
+    case 'sliding_window': // the end of a window is forgotten evenly, although it was used at once
+      return 2 * units - 1
+    case 'sliding_window_log':
+    case 'concurrency':
+      return units
+  }
+}
+
+/** `100 per 60 s, up to 199 in the worst 60 s (token_bucket)`. */
+export function limitInWords(limit: Limit): string {
+  const { algorithm, units, windowUs } = limit
+  if (units === 0) return 'nothing is allowed'
+  if (algorithm === 'concurrency') return `${units} at once`
+  const seconds = `${windowUs / 1e6} s`
+  const most = mostPerWindow(limit)
+  const worst = most === units ? '' : `, up to ${most} in the worst ${seconds}`
+  return `${units} per ${seconds}${worst} (${algorithm})`
+}
