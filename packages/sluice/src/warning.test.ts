@@ -46,6 +46,33 @@ describe('a proxy that is not trusted', () => {
   })
 })
 
+describe('a request that a second middleware refuses', () => {
+  const twoGates = async (refund?: readonly number[]) => {
+    const { createGate } = await fresh()
+    const [first, second] = [createGate({ ...ok, refund }), createGate({ limit: 0, window: '1m', name: 'other' })]
+    for (const raw of [{}, {}]) {
+      expect((await first({}, HTTP, raw))?.allowed).toBe(true)
+      expect((await second({}, HTTP, raw))?.allowed).toBe(false)
+    }
+  }
+
+  test('is warned of once: the first one keeps what it took', async () => {
+    await twoGates()
+    expectOnce('SLUICE_UNITS_KEPT', 'refund: [429]')
+  })
+
+  test.each([[[429]], [[]]])('is none to warn of when the first says what it refunds: %j', async (refund) => {
+    await twoGates(refund)
+    expect(given()).toEqual([])
+  })
+
+  test('is none to warn of when it was the only one', async () => {
+    const { createGate } = await fresh()
+    await createGate({ limit: 0, window: '1m' })({}, HTTP, {})
+    expect(given()).toEqual([])
+  })
+})
+
 describe('a limiter that judges a request twice', () => {
   test('is warned of once', async () => {
     const { createGate, createLimiter } = await fresh()

@@ -1,11 +1,16 @@
-// Warnings about a set-up that works, but not as its author thinks. Each is given once per process, and says the fix.
+// Warnings about a set-up that works, but not as its author thinks, and about outages. Each says the fix. Those about
+// the set-up are given once per process, those about an outage once per outage.
 
 export type WarningCode =
   | 'SLUICE_MEMORY_PER_PROCESS'
   | 'SLUICE_NO_ADDRESS'
   | 'SLUICE_UNTRUSTED_PROXY'
+  | 'SLUICE_APP_PROXY'
   | 'SLUICE_COUNTED_TWICE'
+  | 'SLUICE_UNITS_KEPT'
   | 'SLUICE_LIMITER_PER_REQUEST'
+  | 'SLUICE_STORE_DOWN'
+  | 'SLUICE_STORE_UP'
 
 const WARNINGS: Readonly<Record<WarningCode, string>> = {
   SLUICE_MEMORY_PER_PROCESS:
@@ -17,12 +22,24 @@ const WARNINGS: Readonly<Record<WarningCode, string>> = {
   SLUICE_UNTRUSTED_PROXY:
     'a request came with X-Forwarded-For or Forwarded, which is not believed: clients of a proxy share one limit. ' +
     'Pass the addresses of your proxies, trustProxy: ["10.0.0.0/8"], or [] if you have none.',
+  SLUICE_APP_PROXY:
+    'the application trusts proxies (`trust proxy` of Express, `trustProxy` of Fastify, `proxy` of Koa), and the ' +
+    'limiter does not read that setting: clients of a proxy share one limit. ' +
+    'Pass the addresses of your proxies, trustProxy: ["10.0.0.0/8"], or [] if you have none.',
   SLUICE_COUNTED_TWICE:
     'two middlewares of one limiter have judged the same request, so it counts twice. ' +
     'Register one of them, or one limiter for each.',
+  SLUICE_UNITS_KEPT:
+    'a middleware refused a request that another one had admitted, and that one keeps what the request took. ' +
+    'Put both limits into one limiter, which is all or nothing, or pass refund: [429] to the first; ' +
+    'refund: [] keeps the units on purpose.',
   SLUICE_LIMITER_PER_REQUEST:
     'middlewares are made while requests are served, and each sees one request only, so nothing is limited. ' +
     'Call rateLimit() once, outside of the handler.',
+  SLUICE_STORE_DOWN:
+    'Redis does not answer, so on_fail of each rule decides until it does. ' +
+    'Pass onTransition to redisStore to handle this yourself.',
+  SLUICE_STORE_UP: 'Redis answers again, and decides.',
 }
 
 /** So many middlewares may be made late and be used once before that looks like one per request. */
@@ -35,7 +52,12 @@ let fleeting = 0
 export function warnOnce(code: WarningCode): void {
   if (given.has(code)) return
   given.add(code)
-  const message = `sluice: ${WARNINGS[code]}`
+  warn(code)
+}
+
+/** Warns each time. `about` names the part of the set-up that is meant. */
+export function warn(code: WarningCode, about = ''): void {
+  const message = `sluice: ${about === '' ? '' : `${about}: `}${WARNINGS[code]}`
   if (typeof process !== 'undefined' && typeof process.emitWarning === 'function')
     process.emitWarning(message, { code })
   else console.warn(`[${code}] ${message}`)

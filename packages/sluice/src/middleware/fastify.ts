@@ -2,11 +2,20 @@
 // one route: `{ onRequest: rateLimit(…) }`; and as a plugin: `app.register(rateLimitPlugin, { limit: 100, window: '1m'
 // })`.
 
+import type { FastifyRequest } from 'fastify'
 import type { Decision } from '../decision.ts'
 import { joinedHeaders } from '../http/headers.ts'
+import { fastifyTrusts } from './app-proxy.ts'
 import { createGate } from './gate.ts'
 import { type NodeRequest, type NodeResponse, nodeHttpRequest, settleAtEnd } from './node-gate.ts'
 import type { RateLimitOptions } from './options.ts'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Set by `rateLimit` and `rateLimitPlugin` of `sluice/fastify`; absent where the request was skipped. */
+    rateLimit?: Decision
+  }
+}
 
 export type FastifyRequestLike = {
   readonly raw: NodeRequest
@@ -21,14 +30,18 @@ export type FastifyReplyLike = {
   code(status: number): { send(body: string): unknown }
 }
 
-export type FastifyHook<Req> = (request: Req, reply: FastifyReplyLike) => Promise<unknown>
+/** A hook of any server: HTTP/1.1 or 2, whatever its routes declare. */
+export type FastifyHook = (request: FastifyRequestLike, reply: FastifyReplyLike) => Promise<unknown>
 
-type Hooked<Req> = { addHook(name: 'onRequest', hook: FastifyHook<Req>): unknown }
+type Hooked = { addHook(name: 'onRequest', hook: FastifyHook): unknown }
 
-export function rateLimit<Req extends FastifyRequestLike>(options: RateLimitOptions<Req>): FastifyHook<Req> {
-  const gate = createGate(options)
+export function rateLimit<Req extends FastifyRequestLike = FastifyRequest>(
+  options: RateLimitOptions<Req>,
+): FastifyHook {
+  const gate = createGate(options, fastifyTrusts)
   return async function rateLimit(request, reply) {
-    const verdict = await gate(request, nodeHttpRequest(request.raw), request.raw)
+    // The server hands over requests of the type that the author of the options has written, or of the usual one.
+    const verdict = await gate(request as Req, nodeHttpRequest(request.raw), request.raw)
     if (verdict === undefined) return undefined
     request.rateLimit = verdict.decision
     settleAtEnd(verdict, request.raw, reply.raw)
@@ -38,10 +51,7 @@ export function rateLimit<Req extends FastifyRequestLike>(options: RateLimitOpti
   }
 }
 
-export async function rateLimitPlugin<Req extends FastifyRequestLike>(
-  app: Hooked<Req>,
-  options: RateLimitOptions<Req>,
-): Promise<void> {
+export async function rateLimitPlugin(app: Hooked, options: RateLimitOptions<FastifyRequest>): Promise<void> {
   app.addHook('onRequest', rateLimit(options))
 }
 

@@ -30,7 +30,8 @@ export type Gate<Req> = (request: Req, http: HttpRequest, raw: object) => Maybe<
 const SHARED_ADDRESS = '0.0.0.0'
 const TIMER_MS_MAX = 2 ** 31 - 1
 
-export function createGate<Req>(options: RateLimitOptions<Req>): Gate<Req> {
+/** `appTrusts`: whether the framework itself is told to trust proxies, for requests like this one. */
+export function createGate<Req>(options: RateLimitOptions<Req>, appTrusts?: (request: Req) => boolean): Gate<Req> {
   checkOptions(options)
   const limiter = isOwnLimiter(options) ? options.limiter : limiterOf(options)
   const subjectFor = isOwnLimiter(options) ? ownSubject(options) : oneLimitSubject(options)
@@ -38,12 +39,14 @@ export function createGate<Req>(options: RateLimitOptions<Req>): Gate<Req> {
   const judging: JudgeOptions = { ...options, refunds: refundsOf(options) }
   const { skip, refusal, trustProxy, timers = systemTimers } = options
   const used = watchUse()
-  const mark: Mark = { limiter }
+  let asked = false // the framework's setting is read once, with the first request
+  const mark: Mark = { limiter, keeps: options.refund === undefined }
 
-  const answer = (decision: Decision, request: Req, http: HttpRequest): Maybe<Verdict> => {
+  const answer = (decision: Decision, request: Req, http: HttpRequest, raw: object): Maybe<Verdict> => {
     const { allowed, delayMs } = decision
     const verdict = verdictOf(limiter, decision, judging, allowed ? undefined : http.header('accept'))
     if (!allowed) {
+      warnOfKept(raw, mark)
       return refusal === undefined
         ? verdict
         : andThen(refusal(decision, request), (said: string | object | undefined) => withRefusal(verdict, said))
@@ -56,13 +59,19 @@ export function createGate<Req>(options: RateLimitOptions<Req>): Gate<Req> {
     if (skip?.(request) === true || isMarked(raw, mark)) return undefined
     used()
     if (trustProxy === undefined) warnOfProxies(http)
+    if (!asked) {
+      asked = true
+      if (trustProxy === undefined && appTrusts?.(request)) warnOnce('SLUICE_APP_PROXY')
+    }
     const subject = subjectFor(request, http, subjectOf(http, proxies))
-    return andThen(subject, (known) => andThen(limiter.decide(known), (decision) => answer(decision, request, http)))
+    return andThen(subject, (known) =>
+      andThen(limiter.decide(known), (decision) => answer(decision, request, http, raw)),
+    )
   }
 }
 
-/** Which middlewares have judged a request: each leaves its mark. */
-type Mark = { readonly limiter: Limiter }
+/** Which middlewares have judged a request: each leaves its mark. `keeps`: nothing is said of refunds. */
+type Mark = { readonly limiter: Limiter; readonly keeps: boolean }
 
 /** Beside the requests rather than in them: a property more would make each of them grow. */
 const marksOf = new WeakMap<object, Mark | readonly Mark[]>()
@@ -79,6 +88,13 @@ function isMarked(raw: object, mark: Mark): boolean {
   if (before.some(({ limiter }) => limiter === mark.limiter)) warnOnce('SLUICE_COUNTED_TWICE')
   marksOf.set(raw, [...before, mark])
   return false
+}
+
+/** Two limiters are not all or nothing: what an earlier one took stays taken when a later one refuses. */
+function warnOfKept(raw: object, mark: Mark): void {
+  if (wasWarned('SLUICE_UNITS_KEPT')) return
+  const others = [marksOf.get(raw) ?? []].flat().filter(({ limiter }) => limiter !== mark.limiter)
+  if (others.some(({ keeps }) => keeps)) warnOnce('SLUICE_UNITS_KEPT')
 }
 
 /** Completes the facts that the request itself tells. */

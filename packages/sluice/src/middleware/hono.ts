@@ -1,22 +1,20 @@
 // Rate limiting for Hono: `app.use(rateLimit({ limit: 100, window: '1m' }))`. The decision is `c.get('rateLimit')`.
 
+import type { Context, MiddlewareHandler } from 'hono'
 import type { Decision } from '../decision.ts'
 import { answered, createFetchGate, type PeerOption, refusal } from './fetch-gate.ts'
 import type { RateLimitOptions } from './options.ts'
 
-export type HonoContext = {
-  readonly req: { readonly raw: Request }
-  readonly env: unknown
-  get res(): Response
-  set res(response: Response | undefined)
-  set(key: 'rateLimit', decision: Decision): void
+declare module 'hono' {
+  interface ContextVariableMap {
+    /** Set by `rateLimit` of `sluice/hono`; undefined where the request was skipped. */
+    rateLimit?: Decision
+  }
 }
 
-export type HonoOptions<Ctx> = RateLimitOptions<Ctx> & PeerOption<Ctx>
+export type HonoOptions = RateLimitOptions<Context> & PeerOption<Context>
 
-export type HonoMiddleware<Ctx> = (context: Ctx, next: () => Promise<void>) => Promise<Response | undefined>
-
-export function rateLimit<Ctx extends HonoContext>(options: HonoOptions<Ctx>): HonoMiddleware<Ctx> {
+export function rateLimit(options: HonoOptions): MiddlewareHandler {
   const gate = createFetchGate(options)
   return async function rateLimit(context, next) {
     const verdict = await gate(context, context.req.raw, [context.env])

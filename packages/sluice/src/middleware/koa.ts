@@ -1,11 +1,13 @@
 // Rate limiting for Koa: `app.use(rateLimit({ limit: 100, window: '1m' }))`. The decision is in `ctx.state.rateLimit`.
 
 import { joinedHeaders } from '../http/headers.ts'
+import { koaTrusts } from './app-proxy.ts'
 import { createGate } from './gate.ts'
 import { type NodeRequest, type NodeResponse, nodeHttpRequest, settleAtEnd } from './node-gate.ts'
 import type { RateLimitOptions } from './options.ts'
 
 export type KoaContext = {
+  readonly app?: { readonly proxy?: unknown } | undefined
   readonly req: NodeRequest
   readonly res: NodeResponse
   readonly state: Record<string, unknown>
@@ -17,7 +19,7 @@ export type KoaContext = {
 export type KoaMiddleware<Ctx> = (ctx: Ctx, next: () => Promise<unknown>) => Promise<unknown>
 
 export function rateLimit<Ctx extends KoaContext>(options: RateLimitOptions<Ctx>): KoaMiddleware<Ctx> {
-  const gate = createGate(options)
+  const gate = createGate(options, koaTrusts)
   return async function rateLimit(ctx, next) {
     const { req, res } = ctx
     const verdict = await gate(ctx, nodeHttpRequest(req), req)

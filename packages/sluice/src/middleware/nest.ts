@@ -1,6 +1,7 @@
 // Rate limiting for NestJS, on Express or Fastify, as a guard: `app.useGlobalGuards(rateLimit({ limit: 100, window:
 // '1m' }))` or `@UseGuards(rateLimit(…))` on a controller or a handler. Contexts other than HTTP pass.
 
+import { expressTrusts, fastifyTrusts } from './app-proxy.ts'
 import type { ExpressRequest } from './express.ts'
 import { createNodeGate, type NodeRequest, type NodeResponse } from './node-gate.ts'
 import type { RateLimitOptions } from './options.ts'
@@ -17,7 +18,9 @@ export type NestContext = {
 export type NestGuard = { canActivate(context: NestContext): Promise<boolean> }
 
 export function rateLimit<Req extends NestRequest>(options: RateLimitOptions<Req>): NestGuard {
-  const gate = createNodeGate(options)
+  const gate = createNodeGate(options, (request) => {
+    return request.raw === undefined ? expressTrusts(request) : fastifyTrusts(request)
+  })
   return {
     async canActivate(context) {
       if (context.getType() !== 'http') return true

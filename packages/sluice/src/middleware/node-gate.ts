@@ -36,8 +36,11 @@ export type NodeResponse = {
 /** Judges a request and writes the verdict to the response. Undefined: go on. Not allowed: the response has ended. */
 export type NodeGate<Req> = (request: Req, raw: NodeRequest, res: NodeResponse) => Maybe<Verdict | undefined>
 
-export function createNodeGate<Req>(options: RateLimitOptions<Req>): NodeGate<Req> {
-  const gate = createGate(options)
+export function createNodeGate<Req>(
+  options: RateLimitOptions<Req>,
+  appTrusts?: (request: Req) => boolean,
+): NodeGate<Req> {
+  const gate = createGate(options, appTrusts)
   return (request, raw, res) =>
     andThen(gate(request, nodeHttpRequest(raw), raw), (verdict) => {
       if (verdict !== undefined) writeVerdict(verdict, raw, res)

@@ -6,7 +6,10 @@ import type { RateLimitOptions } from './options.ts'
 
 export type NodeListener<Req, Res> = (req: Req, res: Res) => unknown
 
-export type Limited<Req> = <Res extends NodeResponse>(listener: NodeListener<Req, Res>) => NodeListener<Req, Res>
+/** `In` is what the server hands over, which is at least what the options ask for. */
+export type Limited<Req> = <In extends Req, Res extends NodeResponse>(
+  listener: NodeListener<In, Res>,
+) => NodeListener<In, Res>
 
 export function rateLimit<Req extends NodeRequest>(options: RateLimitOptions<Req>): Limited<Req> {
   const gate = createNodeGate(options)

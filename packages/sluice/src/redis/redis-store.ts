@@ -19,6 +19,7 @@ import type { BatchObserver } from './batcher.ts'
 import { isCluster, type RedisClient, requireClient } from './client.ts'
 import { GuardedRedis, type ServerState, type ServerTransition } from './guarded-redis.ts'
 import { KeyNames } from './key.ts'
+import { outageWarnings } from './outage-warnings.ts'
 import type { RedisFacts } from './redis-facts.ts'
 import { SlotGroups } from './slot-groups.ts'
 
@@ -39,7 +40,10 @@ export type RedisStoreOptions = BatchObserver & {
   readonly leases?: boolean
   /** How many nodes share the limits, for rules with `consistency: local` or `on_fail: local`. */
   readonly nodes?: number
-  /** Told when Redis, or a primary of a Cluster, is given up, and when it is back. */
+  /**
+   * Called when the circuit breaker of Redis, or of a primary of a Cluster, changes its state. Without it, a warning of
+   * the process says when an outage begins and ends.
+   */
   readonly onTransition?: (transition: ServerTransition) => void
   /** Other servers by name, for rules that are pinned to one of them (`store: hot`). */
   readonly stores?: Readonly<Record<string, RedisClient>>
@@ -99,7 +103,7 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
     return readFrom === 'primaries' || (readFrom === 'replicas' && [client, ...Object.values(stores)].some(isCluster))
   })
   const readsReplicas = readFrom === 'replicas'
-  const { keySecret = 'sluice', leases = true, onTransition, onBatch, onError } = options
+  const { keySecret = 'sluice', leases = true, onTransition = outageWarnings(), onBatch, onError } = options
   check('keySecret', keySecret, 'give a text', () => typeof keySecret === 'string' && keySecret !== '')
   check('leases', leases, 'use true or false', () => typeof leases === 'boolean')
   for (const [field, listener] of Object.entries({ onTransition, onBatch, onError })) {
@@ -108,7 +112,7 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   const open = ([name, own]: [string, RedisClient]): GuardedRedis => {
     const names = new KeyNames(prefix, keySecret, isCluster(own) ? new SlotGroups(keySecret) : undefined)
     const batched = new BatchedStore(own, { ...options, connections, names, clock: options.clock, readsReplicas })
-    return new GuardedRedis(name, batched, { ...options, deadlineMs, nodes, names })
+    return new GuardedRedis(name, batched, { ...options, deadlineMs, nodes, names, onTransition })
   }
   const all = [[DEFAULT_STORE, client] as [string, RedisClient], ...Object.entries(stores)].map(open)
   const inner = joined(all)

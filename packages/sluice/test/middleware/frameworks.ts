@@ -19,7 +19,7 @@ import { type Context, Hono } from 'hono'
 import Koa from 'koa'
 import type { Decision } from 'sluice'
 import { rateLimit as expressLimit, type ExpressRequest as Limited } from 'sluice/express'
-import { type FastifyRequestLike, rateLimit as fastifyLimit, rateLimitPlugin } from 'sluice/fastify'
+import { rateLimit as fastifyLimit, rateLimitPlugin } from 'sluice/fastify'
 import { rateLimit as fetchLimit } from 'sluice/fetch'
 import { rateLimit as honoLimit } from 'sluice/hono'
 import { rateLimit as koaLimit } from 'sluice/koa'
@@ -89,12 +89,10 @@ function expressFramework(name: string, make: ExpressModule): Framework {
     headerOf: nodeHeader,
     serve(limits, routes) {
       const app = make()
-      const limited = oneEach((options) => expressLimit<ExpressRequest>(options))
+      const limited = oneEach((options) => expressLimit(options))
       for (const options of limits) app.use(limited(options))
       for (const [path, handle] of Object.entries(routes)) {
-        app.all(path, (req: ExpressRequest & Limited, res: ExpressResponse) =>
-          answerOnNode(res, handle(req.path, req.rateLimit)),
-        )
+        app.all(path, (req: ExpressRequest, res: ExpressResponse) => answerOnNode(res, handle(req.path, req.rateLimit)))
       }
       return listening(createServer(app))
     },
@@ -117,7 +115,7 @@ function fastifyFramework(name: string, plugin: boolean): Framework {
       }
       for (const [path, handle] of Object.entries(routes)) {
         app.all(path, (request, reply) => {
-          const { status, body } = handle(request.url, (request as FastifyRequestLike).rateLimit)
+          const { status, body } = handle(request.url, request.rateLimit)
           return reply.code(status).send(body)
         })
       }
@@ -154,8 +152,8 @@ const hono: Framework = {
   judgesUnrouted: true,
   headerOf: (context: Context, name) => context.req.header(name),
   serve(limits, routes) {
-    const app = new Hono<{ Variables: { rateLimit: Decision } }>()
-    const limited = oneEach((options) => honoLimit<Context>(options))
+    const app = new Hono()
+    const limited = oneEach((options) => honoLimit(options))
     for (const options of limits) app.use(limited(options))
     for (const [path, handle] of Object.entries(routes)) {
       app.all(path, (context) => answerOnWeb(handle(context.req.path, context.get('rateLimit'))))
@@ -203,10 +201,10 @@ const nodeHttp: Framework = {
         return answerOnNode(res, { status: 500, body: '' })
       }
     }
-    const limited = oneEach((options) => nodeLimit<IncomingMessage>(options))
+    const limited = oneEach((options) => nodeLimit(options))
     for (const options of limits.toReversed()) {
       const inner = listener
-      listener = async (req, res) => limited(options)<ServerResponse>(inner)(req, res)
+      listener = async (req, res) => limited(options)(inner)(req, res)
     }
     return listening(createServer(listener))
   },

@@ -222,6 +222,17 @@ describe.each(FRAMEWORKS)('$name', ({ serve, headerOf, tells, judgesUnrouted, re
       }
     })
 
+    test('of which the first refunds 429 are all or nothing', async () => {
+      const outer = { limit: 3, window: '1d', name: 'outer', refund: [429] }
+      const inner = { limit: 1, window: '1d', name: 'inner', key: header('x-user') }
+      const { ask, statuses } = await start([outer, inner])
+      expect(await statuses(Array(3).fill(['/hello', { 'x-user': 'ada' }]))).toEqual([200, 429, 429])
+      // A refund is made when the response has ended, which the client may learn of first.
+      await vi.waitFor(async () => expect((await ask('/hello', { 'x-user': 'bob' })).status).toBe(200))
+      const last = await ask('/hello', { 'x-user': 'eve' })
+      expect([last.status, last.headers.get('x-ratelimit-remaining')]).toEqual([200, '0'])
+    })
+
     test.skipIf(registersOptions)('that are one and the same count a request once', async () => {
       const limit = { limiter: createLimiter({ rules: [{ rule_id: 'a', scope: 'per_ip', limit: 2, window: '1d' }] }) }
       const { ask, statuses } = await start([limit, limit])
