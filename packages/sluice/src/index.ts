@@ -17,6 +17,7 @@ export { nearest, suggestion } from './nearest.ts'
 export { REASONS, type Reason, type RuleExplanation } from './rules/explain.ts'
 export { parseRules } from './rules/parse.ts'
 export { plainRule, type Rule, type RuleCondition, type RuleLimit } from './rules/rule.ts'
+export type { ConditionInput, LimitInput, PlanInput, RuleInput, RulesInput } from './rules/rule-input.ts'
 export { inSlices, mapped, type Sliced } from './slices.ts'
 export { type MemoryStoreOptions, memoryStore } from './store/memory.ts'
 export type {

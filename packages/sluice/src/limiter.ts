@@ -12,6 +12,7 @@ import { isPromised, type Maybe } from './maybe.ts'
 import type { RuleExplanation } from './rules/explain.ts'
 import type { Plan } from './rules/plan.ts'
 import type { Rule } from './rules/rule.ts'
+import type { RulesInput } from './rules/rule-input.ts'
 import { NOTHING_SUSPENDED, RuleSet, type Suspended } from './rules/rule-set.ts'
 import { atOnce, inSlices, type Sliced } from './slices.ts'
 import { memoryStore } from './store/memory.ts'
@@ -20,8 +21,8 @@ import type { Subject } from './subject.ts'
 import { isOneOfSeveral, warnOnce } from './warning.ts'
 
 export type LimiterOptions = {
-  /** Rules in any spelling that `parseRules` understands. */
-  readonly rules: unknown
+  /** Rules in any spelling. Data of type unknown, from a file for example: `parseRules(data)`. */
+  readonly rules: RulesInput
   /** Where buckets live: in this process unless told otherwise. */
   readonly store?: Store | undefined
   /** Version of the rule set; by default the first is 1 and each `setRules` adds 1. */
@@ -57,12 +58,12 @@ export interface Limiter {
   /** Forgets the buckets of one key: its text, or its facts by name for a composite key. */
   reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void>
   /** Replaces all rules at once; throws RULE_INVALID and keeps the present ones if one of them is wrong. */
-  setRules(rules: unknown, version?: number): void
+  setRules(rules: RulesInput, version?: number): void
   /**
    * The same in two steps, for large sets: this one takes its time, and checks go on meanwhile. Rejects with
    * RULE_INVALID if one of them is wrong. Nothing changes before `enforce` is called on what it resolves to.
    */
-  prepareRules(rules: unknown, version?: number): Promise<PreparedRules>
+  prepareRules(rules: RulesInput, version?: number): Promise<PreparedRules>
   /** Puts rules out of force at once, or all of them, until it is called again; an empty list brings all back. */
   suspend(ruleIds: readonly string[] | 'everything'): void
   /** The buckets that get the most checks of this limiter at present, the hottest first: estimates, from samples. */
@@ -191,11 +192,11 @@ class RuleLimiter implements Limiter, Decider {
     for (const bucket of this.#rules.bucketsOf(ruleId, key)) await this.#store.reset(bucket)
   }
 
-  setRules(rules: unknown, version: number = this.version + 1): void {
+  setRules(rules: RulesInput, version: number = this.version + 1): void {
     this.#rules = atOnce(this.#compile(rules, version))
   }
 
-  async prepareRules(rules: unknown, version: number = this.version + 1): Promise<PreparedRules> {
+  async prepareRules(rules: RulesInput, version: number = this.version + 1): Promise<PreparedRules> {
     const prepared = await inSlices(this.#compile(rules, version))
     return {
       rules: prepared.rules,
@@ -219,7 +220,7 @@ class RuleLimiter implements Limiter, Decider {
     await this.#store.close()
   }
 
-  #compile(rules: unknown, version: number): Sliced<RuleSet> {
+  #compile(rules: RulesInput, version: number): Sliced<RuleSet> {
     const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, clock = wallClock } = this.#options
     const refusesSpread = this.#store.refusesSpread && ((limit: Limit) => this.#store.refusesSpread?.(limit))
     const options = { layer, ipv6Prefix, stores: this.#store.named ?? [], refusesSpread }

@@ -3,7 +3,16 @@
 
 import fc from 'fast-check'
 import { Redis } from 'ioredis'
-import { ALGORITHMS, createLimiter, type Decision, type Limiter, memoryStore, type Store, type Subject } from 'sluice'
+import {
+  ALGORITHMS,
+  createLimiter,
+  type Decision,
+  type Limiter,
+  memoryStore,
+  type RuleInput,
+  type Store,
+  type Subject,
+} from 'sluice'
 import { redisStore } from 'sluice/redis'
 import { type FakeClock, fakeClock, type Random, type RedisProcess, seededRandom, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -68,7 +77,7 @@ function numbersOf(decision: Decision): unknown[] {
   return decision.outcomes.map(({ ruleId, name, remaining, resetAfterMs }) => [ruleId, name, remaining, resetAfterMs])
 }
 
-function randomRules(random: Random): unknown[] {
+function randomRules(random: Random): RuleInput[] {
   return Array.from({ length: random.between(1, 8) }, (_, index) => ({
     rule_id: `rule-${index}`,
     scope: random.pick(['global', 'per_user', 'per_ip', 'per_tenant', 'per_endpoint', ['user', 'endpoint']]),

@@ -83,6 +83,7 @@ test('its types have names too: one that goes does not compile', () => {
   expectTypeOf<
     [api.Rule, api.RuleCondition, api.RuleLimit, api.PreparedRules, api.Sliced<number>, api.ErrorCode]
   >().toBeArray()
+  expectTypeOf<[api.RuleInput, api.RulesInput, api.LimitInput, api.PlanInput, api.ConditionInput]>().toBeArray()
   expectTypeOf<[api.BucketName, api.Charge, api.ChargeKind, api.Give, api.Grant, api.Op, api.Short]>().toBeArray()
   expectTypeOf<[api.DecidingBucket, api.Explanation, api.Reason, api.RuleExplanation]>().toBeArray()
   expectTypeOf<[api.HotKey, api.Source, api.Store, api.Take, api.Taken]>().toBeArray()

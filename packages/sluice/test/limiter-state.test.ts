@@ -1,7 +1,16 @@
 // What a limiter remembers, and of whom: giving back, permits, resetting, edited rules, keys.
 
 import fc from 'fast-check'
-import { ALGORITHMS, type AlgorithmName, createLimiter, type Decision, type ErrorCode, type Subject } from 'sluice'
+import {
+  ALGORITHMS,
+  type AlgorithmName,
+  createLimiter,
+  type Decision,
+  type ErrorCode,
+  type Rule,
+  type RulesInput,
+  type Subject,
+} from 'sluice'
 import { fakeClock } from 'sluice/testing'
 import { describe, expect, test } from 'vitest'
 import { leaseStore } from '../src/lease/lease-store.ts'
@@ -224,8 +233,8 @@ describe('new rules', () => {
   ])('with %s are refused as a whole, and the old ones stay in force', async (_what, rules) => {
     const one = bench([{}])
     admitted(one, {}, 4)
-    expect(thrownBy(() => one.limiter.setRules(rules))).toEqual(refusing('RULE_INVALID'))
-    await expect(one.limiter.prepareRules(rules)).rejects.toEqual(refusing('RULE_INVALID'))
+    expect(thrownBy(() => one.limiter.setRules(rules as RulesInput))).toEqual(refusing('RULE_INVALID'))
+    await expect(one.limiter.prepareRules(rules as RulesInput)).rejects.toEqual(refusing('RULE_INVALID'))
     expect([one.limiter.version, one.limiter.rules.length]).toEqual([1, 1])
     expect(admitted(one)).toBe(6)
   })
@@ -244,7 +253,7 @@ describe('new rules', () => {
 
   test('may hold rules that are in force already, and are then the same as if written anew', () => {
     const { check, limiter } = bench([{ limit: 5 }, { limit: 9 }])
-    const [a, b] = limiter.rules
+    const [a, b] = limiter.rules as [Rule, Rule]
     limiter.setRules([a, { ...b, limits: undefined, rule_id: 'c', ...MINUTE }])
     expect(limiter.rules[0]).toBe(a)
     expect(check().outcomes.map(({ ruleId, limit, remaining }) => [ruleId, limit, remaining])).toEqual([

@@ -1,7 +1,7 @@
 // Keeps the rules in force equal to those of their source. Rules that are wrong change nothing, and a source that
 // cannot be asked changes nothing either: the last good rules stay, /readyz and metrics say so, and their age grows.
 
-import { type Limiter, LimiterError } from 'sluice'
+import { type Limiter, LimiterError, type RulesInput } from 'sluice'
 import { Refreshing } from '../db/refreshing.ts'
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
@@ -96,7 +96,7 @@ export class LiveRules {
     const { limiter, metrics, log, snapshot } = this.#parts
     this.#found = found.version
     const startedMs = performance.now()
-    const prepared = await limiter.prepareRules(found.rules, found.version).catch(async (error) => {
+    const prepared = await limiter.prepareRules(found.rules as RulesInput, found.version).catch(async (error) => {
       throw error instanceof LimiterError && found.errorOf ? await found.errorOf(error.faults) : error
     })
     prepared.enforce()
@@ -137,7 +137,7 @@ export class LiveRules {
   async #useSnapshot(error: unknown): Promise<void> {
     const { limiter, log, snapshot } = this.#parts
     const kept = await snapshot?.read()
-    const prepared = kept && (await limiter.prepareRules(kept.rules, kept.version).catch(() => undefined))
+    const prepared = kept && (await limiter.prepareRules(kept.rules as RulesInput, kept.version).catch(() => undefined))
     if (kept === undefined || prepared === undefined) throw this.#noRules(error)
     prepared.enforce()
     this.#confirmedMs = performance.now() - kept.ageMs

@@ -2,7 +2,7 @@
 // based, and how what is wrong with the rules is told.
 
 import type { FastifyRequest, FastifySchema, RouteShorthandOptions } from 'fastify'
-import { type Fault, inSlices, type Limiter, LimiterError, mapped, type Rule } from 'sluice'
+import { type Fault, inSlices, type Limiter, LimiterError, mapped, type Rule, type RulesInput } from 'sluice'
 import { type PlacedFault, ProblemError, problem } from '../../problems/problem.ts'
 import type { LiveRules } from '../../rules/live-rules.ts'
 import type { Edit, Edited, RuleStore } from '../../rules/rule-store.ts'
@@ -108,7 +108,7 @@ export type LinesOf = (fields: readonly string[]) => Promise<(number | undefined
 /** The rules of a body, checked as this node would check them; or 400 with every mistake, and its line if known. */
 export async function goodRules({ limiter }: RulesParts, rules: unknown, linesOf?: LinesOf): Promise<readonly Rule[]> {
   try {
-    const prepared = await limiter.prepareRules(rules)
+    const prepared = await limiter.prepareRules(rules as RulesInput) // which checks what they are
     const unfit = await inSlices(mapped(prepared.rules, unfitText))
     const faults = unfit.filter((fault) => fault !== undefined)
     if (faults.length > 0) throw await invalidRules(faults, linesOf)
