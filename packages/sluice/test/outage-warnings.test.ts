@@ -44,7 +44,7 @@ test('each outage is told twice: when it begins, and when it is over', { timeout
   for (const outage of [1, 2]) {
     await redis.stop()
     await until('open')
-    // The breaker goes on from open to half open and back: that is no other outage.
+    // Checks and probes that fail meanwhile are no other outage.
     for (let tries = 0; tries < 50; tries += 1) await limiter.check({ user: 'ada' })
     redis = await startRedis(['--port', port])
     await until('closed')

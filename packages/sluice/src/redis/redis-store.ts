@@ -14,12 +14,12 @@ import { scatterStore } from '../scatter/scatter-store.ts'
 import { shardStore } from '../shards/shard-store.ts'
 import { checkBucket, checkCharges, checkGives, checkTake } from '../store/request-check.ts'
 import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
+import { warn } from '../warning.ts'
 import { BatchedStore } from './batched-store.ts'
 import type { BatchObserver } from './batcher.ts'
 import { isCluster, type RedisClient, requireClient } from './client.ts'
 import { GuardedRedis, type ServerState, type ServerTransition } from './guarded-redis.ts'
 import { KeyNames } from './key.ts'
-import { outageWarnings } from './outage-warnings.ts'
 import type { RedisFacts } from './redis-facts.ts'
 import { SlotGroups } from './slot-groups.ts'
 
@@ -103,7 +103,7 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
     return readFrom === 'primaries' || (readFrom === 'replicas' && [client, ...Object.values(stores)].some(isCluster))
   })
   const readsReplicas = readFrom === 'replicas'
-  const { keySecret = 'sluice', leases = true, onTransition = outageWarnings(), onBatch, onError } = options
+  const { keySecret = 'sluice', leases = true, onTransition = warnOfOutage, onBatch, onError } = options
   check('keySecret', keySecret, 'give a text', () => typeof keySecret === 'string' && keySecret !== '')
   check('leases', leases, 'use true or false', () => typeof leases === 'boolean')
   for (const [field, listener] of Object.entries({ onTransition, onBatch, onError })) {
@@ -197,6 +197,12 @@ class LayeredStore implements RedisStore {
   close(): Promise<void> {
     return this.#outer.close()
   }
+}
+
+/** Stands in for an absent `onTransition`: without a word, on_fail would decide for the length of an outage. */
+function warnOfOutage({ state, store, server }: ServerTransition): void {
+  const about = server === undefined ? `store ${store}` : `store ${store}, server ${server}`
+  warn(state === 'open' ? 'SLUICE_STORE_DOWN' : 'SLUICE_STORE_UP', about)
 }
 
 function check(field: string, value: unknown, fix: string, holds: () => boolean): void {
