@@ -1,14 +1,13 @@
 // Tokens from a file (--tokens-file), for nodes without a database. An edit applies within a second, a bad one changes
 // nothing, and no message ever shows a token or a line of the file.
 
-import { LimiterError } from 'sluice'
+import { LimiterError, suggestion } from 'sluice'
 import type { Log } from '../log.ts'
 import { shown } from '../problems/shown.ts'
 import { filePrint, watchFile } from '../rules/file-watch.ts'
 import { mistakesIn, placeOf, readText } from '../rules/rule-file.ts'
 import { readJson, readYaml, type SourceText } from '../rules/source-text.ts'
 import { readToken, TOKEN_FIX } from '../settings/access-settings.ts'
-import { suggestion } from '../text/nearest.ts'
 import { ROLES, type Role } from './roles.ts'
 import { type Token, tokenHash } from './token.ts'
 import type { TokenBook } from './token-book.ts'
