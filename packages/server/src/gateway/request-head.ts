@@ -157,3 +157,9 @@ function withOurs(list: string[], ours: Readonly<HeaderRecord>): string[] {
   for (const name in ours) list.push(name, ours[name] ?? '')
   return list
 }
+
+/** Fields of one connection, of framing and of routing have no meaning behind a body (RFC 9110, 6.5.1). */
+export function trailersForClient(trailers: AnswerHeaders): Record<string, string> {
+  const entries = Object.entries(trailers).filter(([name]) => !['hop', 'own', 'framing'].includes(kindOf(name)))
+  return Object.fromEntries(entries.map(([name, value]) => [name, [value ?? []].flat().join(', ')]))
+}

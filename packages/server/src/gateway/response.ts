@@ -8,8 +8,10 @@ import type { GatewayRequest } from './request-head.ts'
 
 export type GatewayResponse = ServerResponse & { readonly stream?: ServerHttp2Stream }
 
-/** A body of more than this is not waited for once the answer is known. */
-const UNREAD_BYTES_MAX = 64 * 1024
+/** How much of a request is read, and for how long, once its answer has ended. */
+const UNREAD_BYTES_MAX = 1024 * 1024
+const UNREAD_MS_MAX = 2000
+const SENT_CHECK_MS = 50
 
 /** What Node can write; undici has taken other letters for those of UTF-8. */
 const REASON = /^[\t\x20-\x7e]*$/
@@ -31,8 +33,8 @@ export function send(
   response.setHeader('Content-Length', Buffer.byteLength(text))
   if (hasLongBody(request)) response.shouldKeepAlive = false
   response.statusCode = status
-  if (request.method === 'HEAD') response.end()
-  else response.end(text)
+  if (request.method !== 'HEAD') response.write(text)
+  end(request, response)
 }
 
 /** What was begun of an answer that could not be written would spoil this one too. */
@@ -74,10 +76,35 @@ function addHeader(response: GatewayResponse, name: string, value: string): void
   else response.setHeader(name, `${before}, ${value}`)
 }
 
-/** Ends an answer. RFC 9113, 8.1: a client of HTTP/2 that is still sending is told that it need not go on. */
+/** Ends an answer. */
 export function end(request: GatewayRequest, response: GatewayResponse): void {
   response.end()
-  if (!request.complete) response.stream?.close(constants.NGHTTP2_NO_ERROR)
+  const { stream } = response
+  if (stream !== undefined && !request.complete && !stream.endAfterHeaders) discardUpload(stream)
+}
+
+/** Many clients of HTTP/2 read no answer before they have sent their request: the rest of a short one is read. */
+function discardUpload(stream: ServerHttp2Stream): void {
+  let unreadBytes = 0
+  const timer = setTimeout(stopUpload, UNREAD_MS_MAX, stream)
+  stream.once('close', () => clearTimeout(timer))
+  stream.on('data', (chunk: Buffer) => {
+    unreadBytes += chunk.length
+    if (unreadBytes <= UNREAD_BYTES_MAX) stream.resume()
+    else stopUpload(stream.pause())
+  })
+  stream.resume()
+}
+
+/**
+ * Tells a client that it need not go on sending (RFC 9113, 8.1). A stream that is reset before END_STREAM gets neither
+ * that nor trailers, and strict clients drop the answer. Node has no event for it: END_STREAM waits for trailers and
+ * for the flow-control window of the client.
+ */
+function stopUpload(stream: ServerHttp2Stream): void {
+  if (stream.destroyed || stream.closed) return
+  if (stream.state.localClose === 1) stream.close(constants.NGHTTP2_NO_ERROR)
+  else setTimeout(stopUpload, SENT_CHECK_MS, stream)
 }
 
 /** Whether nobody waits for the answer any more. */

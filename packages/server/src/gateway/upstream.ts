@@ -7,7 +7,7 @@ import type { Duplex } from 'node:stream'
 import type { HeaderRecord } from 'sluice/http'
 import { type Dispatcher, Pool } from 'undici'
 import { problem } from '../problems/problem.ts'
-import { type AnswerHeaders, type GatewayRequest, headersForClient } from './request-head.ts'
+import { type AnswerHeaders, type GatewayRequest, headersForClient, trailersForClient } from './request-head.ts'
 import { end, type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
 
 export type UpstreamTimeouts = { readonly upstreamTimeoutMs: number }
@@ -149,9 +149,9 @@ class Answer implements Dispatcher.DispatchHandler, Cancel {
     this.#response.once('drain', () => controller.resume())
   }
 
-  onResponseEnd(_controller: Dispatcher.DispatchController, trailers: NodeJS.Dict<string | string[]>): void {
+  onResponseEnd(_controller: Dispatcher.DispatchController, trailers: AnswerHeaders): void {
     if (this.#isOver) return
-    if (Object.keys(trailers).length > 0) this.#response.addTrailers(trailers as Record<string, string>)
+    if (Object.keys(trailers).length > 0) this.#response.addTrailers(trailersForClient(trailers))
     this.#end()
   }
 

@@ -4,6 +4,7 @@
 import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { text as readText } from 'node:stream/consumers'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { filesOf, makeCertificate } from './certificate.ts'
 import { exchange, openGateway, startUpstream, type TestGateway } from './setup.ts'
@@ -28,7 +29,13 @@ async function startOdd(bytes: string): Promise<URL> {
   return new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
 }
 
-type Ended = { status: number | undefined; headers: Record<string, unknown>; body: string; code: number | undefined }
+type Ended = {
+  status: number | undefined
+  headers: Record<string, unknown>
+  body: string
+  trailers: Record<string, unknown>
+  code: number | undefined
+}
 
 /** `code` is the one that the stream was closed with: 0 for a whole answer. */
 async function askHttp2({ address }: TestGateway): Promise<Ended> {
@@ -37,7 +44,11 @@ async function askHttp2({ address }: TestGateway): Promise<Ended> {
   onTestFinished(() => session.destroy())
   const stream = session.request({ ':path': '/' })
   let headers: Record<string, unknown> = {}
+  let trailers: Record<string, unknown> = {}
   let body = ''
+  stream.on('trailers', (got) => {
+    trailers = got
+  })
   stream.on('error', () => {}) // told by the code
   stream.on('response', (answered) => {
     headers = answered
@@ -46,14 +57,14 @@ async function askHttp2({ address }: TestGateway): Promise<Ended> {
     body += chunk
   })
   await new Promise((closed) => stream.once('close', closed))
-  return { status: headers[':status'] as number | undefined, headers, body, code: stream.rstCode }
+  return { status: headers[':status'] as number | undefined, headers, body, trailers, code: stream.rstCode }
 }
 
 async function nothingIsLeft({ apiAddress }: TestGateway): Promise<void> {
   await vi.waitFor(async () => {
     const metrics = await (await fetch(`${apiAddress}/metrics`)).text()
     expect(metrics).toContain('sluice_gateway_in_flight 0')
-  })
+  }, 5000)
 }
 
 describe('an odd answer', () => {
@@ -90,6 +101,16 @@ describe('an odd answer', () => {
     expect(body).toBe('ok')
     expect(headers).toMatchObject({ 'x-content-type-options': 'nosniff, nosniff', vary: 'a, a' })
     expect(headers['set-cookie']).toEqual(['a=1', 'a=1'])
+    await nothingIsLeft(gateway)
+  })
+
+  test('trailers of one connection or of framing stay behind, all others arrive', async () => {
+    const trailers = ['Connection: x', 'Keep-Alive: 5', 'Host: y', 'ETag: a', 'ETag: b', 'X-Sum: 7']
+    const body = `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n${trailers.join('\r\n')}\r\n\r\n`
+    const gateway = await openGateway([PERMITS], { upstream: await startOdd(body), ...secure() })
+    expect(await askHttp2(gateway)).toMatchObject({ body: 'ok', code: 0, trailers: { etag: 'a, b', 'x-sum': '7' } })
+    const plain = await openGateway([PERMITS], { upstream: await startOdd(body) })
+    expect(await exchange(plain.address, GET)).toMatch(/\r\n0\r\netag: a, b\r\nx-sum: 7\r\n\r\n$/)
     await nothingIsLeft(gateway)
   })
 
@@ -139,6 +160,21 @@ describe('an upload over HTTP/2 that does not end', () => {
     const ban = { rule_id: 'ban', limit: 0, window: '1d', scope: 'global' }
     const gateway = await openGateway([ban], { upstream: url, ...secure() })
     expect(await answerTo(gateway, '/')).toBe(429)
+    await nothingIsLeft(gateway)
+  })
+
+  test('is reset without an error when it is long', async () => {
+    const { url } = await startUpstream((_request, response) => void response.writeHead(413).end('too much'))
+    const gateway = await openGateway([PERMITS], { upstream: url, ...secure() })
+    const session = connectHttp2(gateway.address, { rejectUnauthorized: false })
+    onTestFinished(() => session.destroy())
+    const stream = session.request({ ':path': '/', ':method': 'POST' })
+    stream.end(Buffer.alloc(3_000_000))
+    const closed = new Promise((over) => stream.once('close', over))
+    const [headers] = (await once(stream, 'response')) as [{ ':status': number }]
+    expect([headers[':status'], await readText(stream)]).toEqual([413, 'too much'])
+    await closed
+    expect(stream.rstCode).toBe(0)
     await nothingIsLeft(gateway)
   })
 
