@@ -197,7 +197,7 @@ export class Gateway {
 
   #join({ request, response }: Exchange, { socket, head }: Upgrade, list: readonly string[], behind: Socket): void {
     this.#webSockets.add(socket)
-    join({ request, response, list }, socket, head, behind)
+    join({ request, response, list }, socket, head, behind, this.#settings)
   }
 
   /** Told when it begins and when it ends, not once per request. */

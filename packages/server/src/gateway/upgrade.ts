@@ -27,12 +27,21 @@ export function responseOn(request: IncomingMessage, socket: Socket): ServerResp
   return response
 }
 
+/** Silence after which the system asks whether the other side is still there: its own default is two hours. */
+const KEEP_ALIVE_MS = 60_000
+
+/** Once one side has closed, the other has this long at most, whatever the timeouts allow. */
+const CLOSE_MS_MAX = 10_000
+
+export type JoinTimeouts = { readonly clientTimeoutMs: number; readonly upstreamTimeoutMs: number }
+
 /** `head` is what the client has sent ahead, `list` are the headers of the service's consent. */
 export function join(
   { request, response, list }: { request: GatewayRequest; response: GatewayResponse; list: readonly string[] },
   client: Socket,
   head: Buffer,
   behind: Socket,
+  { clientTimeoutMs, upstreamTimeoutMs }: JoinTimeouts,
 ): void {
   const headers = [...list, 'Connection', 'Upgrade', 'Upgrade', 'websocket']
   writeHead(request, response, 101, 'Switching Protocols', headers)
@@ -40,11 +49,45 @@ export function join(
   response.detachSocket(client)
   client.setTimeout(0)
   if (head.length > 0) client.unshift(head)
-  for (const [one, other] of [[client, behind] as const, [behind, client] as const]) {
-    one.setKeepAlive(true)
-    one.setNoDelay(true)
-    one.on('error', () => {}) // `close` follows
-    one.on('close', () => other.destroySoon())
-    one.pipe(other)
+  const closeMs = Math.min(clientTimeoutMs, upstreamTimeoutMs, CLOSE_MS_MAX)
+  endTogether(client, behind, closeMs)
+  carry(client, behind, upstreamTimeoutMs)
+  carry(behind, client, clientTimeoutMs)
+}
+
+/** A side that ignores the end of the other, or does not read what is left for it, would hold a permit for ever. */
+function endTogether(client: Socket, behind: Socket, closeMs: number): void {
+  let timer: NodeJS.Timeout | undefined
+  const cut = () => {
+    client.destroy()
+    behind.destroy()
   }
+  for (const [one, other] of [[client, behind] as const, [behind, client] as const]) {
+    one.on('error', () => {}) // `close` follows
+    one.once('end', () => {
+      timer ??= setTimeout(cut, closeMs)
+    })
+    one.once('close', () => {
+      timer ??= setTimeout(cut, closeMs)
+      if (other.closed) clearTimeout(timer)
+      else other.destroySoon()
+    })
+  }
+}
+
+/** `stallMs` is how long the receiver may take nothing of what waits for it: meanwhile the sender is not read. */
+function carry(from: Socket, to: Socket, stallMs: number): void {
+  let timer: NodeJS.Timeout | undefined
+  from.setKeepAlive(true, KEEP_ALIVE_MS)
+  from.setNoDelay(true)
+  from.on('pause', () => {
+    timer ??= setTimeout(() => to.destroy(), stallMs)
+  })
+  for (const event of ['resume', 'close']) {
+    from.on(event, () => {
+      clearTimeout(timer)
+      timer = undefined
+    })
+  }
+  from.pipe(to)
 }

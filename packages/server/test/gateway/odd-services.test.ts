@@ -143,6 +143,24 @@ test('requests that a client has sent ahead end with their connection, also thos
   expect((await fetch(gateway.address)).status).toBe(200)
 })
 
+test.each([
+  ['has half-closed its connection', (socket: Socket) => socket.end()],
+  ['has closed its connection', (socket: Socket) => socket.destroy()],
+  ['has reset its connection', (socket: Socket) => socket.resetAndDestroy()],
+])('a request whose client %s is over before its service answers', async (_what, leave) => {
+  const { url } = await startUpstream(() => {}) // never answers
+  const gateway = await openGateway([PERMITS], { upstream: url })
+  const { hostname, port } = new URL(gateway.address)
+  const socket = connect({ port: Number(port), host: hostname, allowHalfOpen: true })
+  onTestFinished(() => void socket.destroy())
+  socket.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhello')
+  await vi.waitFor(async () => {
+    expect(await (await fetch(`${gateway.apiAddress}/metrics`)).text()).toContain('sluice_gateway_in_flight 1')
+  })
+  leave(socket)
+  await nothingIsLeft(gateway)
+})
+
 describe('an upload over HTTP/2 that does not end', () => {
   async function answerTo(gateway: TestGateway, path: string): Promise<number> {
     const session = connectHttp2(gateway.address, { rejectUnauthorized: false })

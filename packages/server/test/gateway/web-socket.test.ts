@@ -1,5 +1,6 @@
 import { once } from 'node:events'
-import { connect } from 'node:net'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { WebSocket, WebSocketServer } from 'ws'
 import { echo, exchange, openGateway, startUpstream, statusesIn } from './setup.ts'
@@ -111,6 +112,69 @@ describe('a WebSocket', () => {
     expect(message.toString()).toBe('hi')
   })
 })
+
+/** A service that agrees to every upgrade, ends nothing by itself, and reads only if it `reads`. */
+async function startDeaf(reads: boolean): Promise<{ url: URL; joined: Socket[] }> {
+  const [joined, all] = [[] as Socket[], new Set<Socket>()]
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    all.add(socket.on('error', () => {}))
+    socket.once('data', (head: Buffer) => {
+      if (!/upgrade/i.test(head.toString())) return void socket.end('HTTP/1.1 404 None\r\nContent-Length: 0\r\n\r\n')
+      joined.push(socket)
+      if (reads) socket.resume()
+      else socket.pause()
+      socket.write('HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n')
+    })
+  }).listen(0, '127.0.0.1')
+  onTestFinished(() => {
+    server.close()
+    for (const socket of all) socket.destroy()
+  })
+  await once(server, 'listening')
+  return { url: new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`), joined }
+}
+
+/** Once the answer is there, a client that reads nothing by itself. */
+async function upgradedClient(address: string): Promise<Socket> {
+  const { hostname, port } = new URL(address)
+  const client = connect({ port: Number(port), host: hostname, allowHalfOpen: true })
+  onTestFinished(() => void client.destroy())
+  client.on('error', () => {}).write(UPGRADE)
+  await once(client, 'data')
+  return client.pause()
+}
+
+const MORE_THAN_FITS = Buffer.alloc(20_000_000)
+
+describe('once one side of a WebSocket has left, its permit is released', () => {
+  type Leaving = [what: string, serviceReads: boolean, leave: (client: Socket, service: Socket) => void]
+  test.each<Leaving>([
+    ['the client closes, the service ignores it', true, (client) => client.resume().end()],
+    ['the client resets, the service ignores it', true, (client) => client.resetAndDestroy()],
+    ['the client closes, the service does not read', false, (client) => client.resume().end(MORE_THAN_FITS)],
+    ['the service closes, the client ignores it', true, (client, service) => client.resume() && service.end()],
+    ['the service closes, the client does not read', true, (_client, service) => service.end(MORE_THAN_FITS)],
+    ['the service sends, the client does not read', true, (_client, service) => service.write(MORE_THAN_FITS)],
+  ])('%s', async (_what, serviceReads, leave) => {
+    const { url, joined } = await startDeaf(serviceReads)
+    const gateway = await openGateway([PERMIT], { upstream: url, clientTimeoutMs: 300, upstreamTimeoutMs: 300 })
+    const client = await upgradedClient(gateway.address)
+    expect((await fetch(gateway.address)).status).toBe(429)
+    for (const service of joined) leave(client, service)
+    await vi.waitFor(async () => expect((await fetch(gateway.address)).status).toBe(404), 10_000)
+  })
+
+  test('and one that is silent on both sides stays open', async () => {
+    const { url } = await startDeaf(true)
+    const gateway = await openGateway([PERMIT], { upstream: url, clientTimeoutMs: 50, upstreamTimeoutMs: 50 })
+    const client = await upgradedClient(gateway.address)
+    const closed = once(client.resume(), 'close').then(() => 'closed')
+    expect(await Promise.race([closed, setTimeout(500, 'open')])).toBe('open')
+    expect((await fetch(gateway.address)).status).toBe(429)
+  })
+})
+
+const PERMIT = { rule_id: 'one', algorithm: 'concurrency', limit: 1, window: '1d', scope: 'per_ip' }
 
 const UPGRADE = 'GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n'
 
