@@ -15,25 +15,53 @@ export type PathReadings = {
 type Reader = (path: string) => string
 
 const slashes: Reader = (path) => path.replace(/%5C|%2F/g, '/')
-const backslashes: Reader = (path) => path.replaceAll('%5C', '/')
+/** WHATWG URLs and Node's url.parse: a backslash as it stands, not an escaped one. */
+const backslashes: Reader = (path) => path.replaceAll('\\', '/')
 const withoutAuthority: Reader = (path) => path.replace(/^\/\/[^/]*/, '')
 const withoutUser: Reader = (path) => path.replace(/^\/\/[^/@]+@[^/]*/, '')
 const withoutParameters: Reader = (path) => path.replace(/;[^/]*/g, '')
-const singleSlashes: Reader = (path) => path.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '')
+/** Fastify's `useSemicolonDelimiter`, the default before version 5: a query begins at `;` too. */
+const untilSemicolon: Reader = (path) => path.replace(/;.*$/s, '')
+const singleSlashes: Reader = (path) => path.replace(/\/{2,}/g, '/')
+const withoutLastSlash: Reader = (path) => (path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path)
 
-/** Each may be applied or not: at most 32 readings of one target. */
-const CHOICES: readonly Reader[] = [slashes, withoutAuthority, withoutParameters, resolved, singleSlashes]
+/** Each may be applied or not: to the text as it stands, then to the one with normal escapes. */
+const RAW_CHOICES: readonly Reader[] = [backslashes, untilSemicolon]
+const CHOICES: readonly Reader[] = [
+  ...[slashes, withoutAuthority, withoutParameters],
+  ...[resolved, singleSlashes, withoutLastSlash],
+]
 
 export function pathReadings(target: string): PathReadings {
-  if (isPlainPath(target)) {
-    const key = target.toLowerCase()
-    return { key, all: [key] }
-  }
-  const [first, ...others] = targetPaths(target).map((path) => foldedCase(normalEscapes(path)))
-  const key = canonicalPath(withoutParameters(withoutUser(backslashes(first ?? '/'))))
-  let all = new Set([first ?? '/', ...others])
-  for (const choice of CHOICES) all = new Set([...all, ...[...all].map(choice)])
-  return { key, all: [...new Set([key, ...[...all].map(rooted)])] }
+  if (isPlainPath(target)) return oneReading(target)
+  const paths = targetPaths(target)
+  const [first = '/'] = paths
+  if (paths.length === 1 && isPlainPath(first)) return oneReading(first)
+  const key = canonicalPath(withoutParameters(withoutUser(normalised(backslashes(first.replace(/%5C/gi, '\\'))))))
+  const all = read([...read(paths, RAW_CHOICES)].map(normalised), CHOICES)
+  // A proxy such as nginx merges slashes before it resolves dots. Routers see an empty name behind a slash it leaves.
+  const merged = canonicalPath(normalised(first))
+  const slash = LEAVES_SLASH.test(first) ? '/' : ''
+  const proxied = [key, merged, untilSemicolon(merged)].flatMap((path) => [path, withoutLastSlash(path) + slash])
+  return { key, all: [...new Set([...proxied, ...all].map(rooted))] }
+}
+
+/** The last segment is empty, or one of dots. */
+const LEAVES_SLASH = /[/\\](?:\.|%2e){0,2}(?:;[^/\\]*)?$/i
+
+function oneReading(path: string): PathReadings {
+  const key = path.toLowerCase()
+  return { key, all: [key] }
+}
+
+function read(paths: Iterable<string>, choices: readonly Reader[]): Set<string> {
+  const all = new Set(paths)
+  for (const choice of choices) for (const path of [...all]) all.add(choice(path))
+  return all
+}
+
+function normalised(path: string): string {
+  return foldedCase(normalEscapes(path))
 }
 
 /** Where the path of a target may begin and end. The first is what RFC 9112 says. */
@@ -61,14 +89,21 @@ function foldedEscapes(escapes: string): string {
   }
 }
 
+/** RFC 3986, 5.2.4: a dot segment at the end leaves a slash. */
 function resolved(path: string): string {
   if (!path.includes('/.') && !path.startsWith('.')) return path
   const segments: string[] = []
-  for (const segment of path.split('/')) {
+  const parts = path.split('/')
+  for (const segment of parts) {
     if (segment === '..') segments.pop()
     else if (segment !== '.') segments.push(segment)
   }
+  if (isDots(parts.at(-1))) segments.push('')
   return rooted(segments.join('/'))
+}
+
+function isDots(segment: string | undefined): boolean {
+  return segment === '.' || segment === '..'
 }
 
 function rooted(path: string): string {

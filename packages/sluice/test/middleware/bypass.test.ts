@@ -7,7 +7,7 @@ import type { Server } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { createLimiter } from 'sluice'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import { FRAMEWORKS, type Options, type Routes, stop } from './frameworks.ts'
+import { FRAMEWORKS, LENIENT, type Options, type Routes, stop } from './frameworks.ts'
 
 type Attempt = {
   readonly what: string
@@ -67,6 +67,17 @@ const PATHS: readonly Attempt[] = [
   { what: 'a name with parameters only', path: '/files/a', target: '/files/;x', other: true },
   { what: 'a name with a backslash', path: '/files/a', target: '/files/a\\b', other: true },
   { what: 'a name with an escaped slash', path: '/files/a', target: '/files/a%2fb', other: true },
+  { what: 'an empty name and a slash', path: '/files/a', target: '/files//', other: true },
+  { what: 'an empty name and two slashes', path: '/files/a', target: '/files///', other: true },
+  { what: 'an empty name behind a way out', path: '/files/a', target: '/files/x/..//', other: true },
+  { what: 'an empty name behind two ways out', path: '/files/a', target: '/files/x/y/../..//', other: true },
+  { what: 'an empty name, slashes everywhere', path: '/files/a', target: '//files//', other: true },
+  { what: 'a name and parameters with a slash', path: '/files/a', target: '/files/a;x/y', other: true },
+  { what: 'no name and parameters with a slash', path: '/files/a', target: '/files/;/x/y', other: true },
+  { what: 'an empty name inside', path: '/users/7/posts', target: '/users//posts', other: true },
+  { what: 'an empty name inside, slashes around', path: '/users/7/posts', target: '//users///posts//', other: true },
+  { what: 'an empty name inside and a slash', path: '/users/7/posts', target: '/users//posts/', other: true },
+  { what: 'an escaped slash, then a backslash', path: '/users/7/posts', target: '/users/a%2fb\\posts#', other: true },
   { what: 'HEAD instead of GET', path: '/login', method: 'HEAD' },
   { what: 'a method to override', path: '/login', lines: ['X-HTTP-Method-Override: POST'] },
   { what: 'a path to override', path: '/login', lines: ['X-Original-URL: /other', 'X-Rewrite-URL: /other'] },
@@ -121,6 +132,7 @@ const ROUTES: Routes = {
   '/login': hello,
   '/api/login': hello,
   '/files/:name': hello,
+  '/users/:id/posts': hello,
   '/café': hello,
   '/caf%C3%A9': hello,
 }
@@ -161,7 +173,7 @@ beforeAll(async () => {
   const rules = patterns.map((endpoint_pattern, index) => {
     return { rule_id: `r${index}`, endpoint_pattern, method: 'GET', scope: 'per_ip', ...ONE_A_DAY }
   })
-  for (const { name, serve } of FRAMEWORKS.filter(({ registersOptions }) => !registersOptions)) {
+  for (const { name, serve } of [...FRAMEWORKS, ...LENIENT].filter(({ registersOptions }) => !registersOptions)) {
     const start = async (...limits: Options[]) => {
       const server = await serve(limits, ROUTES)
       all.push(server)
@@ -178,7 +190,7 @@ beforeAll(async () => {
       behind: await start({ ...ONE_A_DAY, trustProxy }),
       behindForwarded: await start({ ...ONE_A_DAY, trustProxy, proxyHeader: 'forwarded' }),
     }
-    for (const path of ['/login', '/api/login', '/files/a', '/caf%C3%A9']) {
+    for (const path of ['/login', '/api/login', '/files/a', '/users/7/posts', '/caf%C3%A9']) {
       expect([await statusOf(column.ruled, path), await statusOf(column.keyed, path)]).toEqual([200, 200])
     }
     await statusOf(column.direct, '/login')
@@ -257,7 +269,7 @@ const INTRODUCTION = `# Attempts to get around a limit
 Written by \`packages/sluice/test/middleware/bypass.test.ts\`, which makes each attempt over a raw connection to every
 framework with its own router, on Node 20. A rule names each route; its limit is spent by a plain request, and then the
 attempt is made. **What a router routes is refused**, also by a rule with one bucket per path (\`scope: per_endpoint\`),
-in which only names of \`/files\` and a query before the path count as other paths.
+in which only names of \`/files\` and \`/users\` and a query before the path count as other paths.
 
 A cell says what the application answers without a limiter, and what becomes of that with one:
 

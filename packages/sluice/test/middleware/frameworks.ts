@@ -14,7 +14,7 @@ import { type AbstractHttpAdapter, NestFactory } from '@nestjs/core'
 import { ExpressAdapter } from '@nestjs/platform-express'
 import { FastifyAdapter } from '@nestjs/platform-fastify'
 import express, { type Request as ExpressRequest, type Response as ExpressResponse } from 'express'
-import { fastify } from 'fastify'
+import { type FastifyServerOptions, fastify } from 'fastify'
 import { type Context, Hono } from 'hono'
 import Koa from 'koa'
 import type { Decision } from 'sluice'
@@ -99,7 +99,9 @@ function expressFramework(name: string, make: ExpressModule): Framework {
   }
 }
 
-function fastifyFramework(name: string, plugin: boolean): Framework {
+type RouterOptions = NonNullable<FastifyServerOptions['routerOptions']>
+
+function fastifyFramework(name: string, plugin: boolean, routerOptions: RouterOptions = {}): Framework {
   return {
     name,
     tells: true,
@@ -107,7 +109,7 @@ function fastifyFramework(name: string, plugin: boolean): Framework {
     registersOptions: plugin,
     headerOf: (request: { raw: IncomingMessage }, header) => nodeHeader(request.raw, header),
     async serve(limits, routes) {
-      const app = fastify()
+      const app = fastify({ routerOptions })
       const limited = oneEach((options) => fastifyLimit(options))
       for (const options of limits) {
         if (plugin) app.register(rateLimitPlugin, options)
@@ -146,21 +148,23 @@ const koa: Framework = {
   },
 }
 
-const hono: Framework = {
-  name: 'Hono',
-  tells: true,
-  judgesUnrouted: true,
-  headerOf: (context: Context, name) => context.req.header(name),
-  serve(limits, routes) {
-    const app = new Hono()
-    const limited = oneEach((options) => honoLimit(options))
-    for (const options of limits) app.use(limited(options))
-    for (const [path, handle] of Object.entries(routes)) {
-      app.all(path, (context) => answerOnWeb(handle(context.req.path, context.get('rateLimit'))))
-    }
-    app.onError(() => new Response('', { status: 500 }))
-    return listening(createServer(getRequestListener(app.fetch)))
-  },
+function honoFramework(name: string, strict: boolean): Framework {
+  return {
+    name,
+    tells: true,
+    judgesUnrouted: true,
+    headerOf: (context: Context, header) => context.req.header(header),
+    serve(limits, routes) {
+      const app = new Hono({ strict })
+      const limited = oneEach((options) => honoLimit(options))
+      for (const options of limits) app.use(limited(options))
+      for (const [path, handle] of Object.entries(routes)) {
+        app.all(path, (context) => answerOnWeb(handle(context.req.path, context.get('rateLimit'))))
+      }
+      app.onError(() => new Response('', { status: 500 }))
+      return listening(createServer(getRequestListener(app.fetch)))
+    },
+  }
 }
 
 const fetchHandler: Framework = {
@@ -263,11 +267,24 @@ export const FRAMEWORKS: readonly Framework[] = [
   fastifyFramework('Fastify', false),
   fastifyFramework('Fastify plugin', true),
   koa,
-  hono,
+  honoFramework('Hono', true),
   nestFramework('NestJS', () => new ExpressAdapter()),
   nestFramework('NestJS on Fastify', () => new FastifyAdapter()),
   fetchHandler,
   nodeHttp,
+]
+
+/** The same with options that make routers take more targets for a route. */
+export const LENIENT: readonly Framework[] = [
+  fastifyFramework('Fastify, `ignoreTrailingSlash`', false, { ignoreTrailingSlash: true }),
+  fastifyFramework('Fastify, `ignoreDuplicateSlashes`', false, { ignoreDuplicateSlashes: true }),
+  fastifyFramework('Fastify, all lenient options', false, {
+    ignoreTrailingSlash: true,
+    ignoreDuplicateSlashes: true,
+    caseSensitive: false,
+    useSemicolonDelimiter: true,
+  }),
+  honoFramework('Hono, `strict: false`', false),
 ]
 
 export function urlOf(server: Server): string {
