@@ -92,11 +92,22 @@ describe('every way of writing that services read as one client is one client', 
     'session=%61%20b%2Fc',
     'session = a b/c ;x=2',
     'session="a b/c"',
-    'session= "a%20b/c"; session=another',
+    'session= "a%20b/c"; Session=another',
     'y;session\t=\ta b/c',
   ])('the cookie in %j', (cookie) => {
     const identify = createIdentify({ ...NOTHING, userFrom: { kind: 'cookie', name: 'session' } })
     expect(identify({ rawHeaders: ['Cookie', cookie] })).toEqual({ user: 'a b/c' })
+  })
+
+  test.each([
+    ['in one header', ['Cookie', 'session=junk; session=alice']],
+    ['in two headers', ['Cookie', 'session=junk', 'cookie', 'x=1; session =alice']],
+    ['with the same value', ['Cookie', 'session=alice; session="alice"']],
+    ['of which one is empty', ['Cookie', 'session=; session=alice']],
+  ])('a cookie that is sent twice is refused, %s', (_how, rawHeaders) => {
+    const identify = createIdentify({ ...NOTHING, userFrom: { kind: 'cookie', name: 'session' } })
+    expect(() => identify({ rawHeaders })).toThrow('send the cookie of this name once')
+    expect(() => identify({ rawHeaders })).not.toThrow('alice')
   })
 
   test('a cookie whose escapes are none is taken as it is, and one of another name is none', () => {

@@ -52,6 +52,12 @@ export function createIdentify(settings: IdentitySettings, hasCertificates = fal
   return async (credentials) => factsOf(credentials, await claimsIn(credentials, claimsOf))
 }
 
+/** Names of the headers that facts are read from, in lower case. */
+export function identityHeadersOf({ userFrom, apiKeyFrom, tenantFrom, planFrom }: IdentitySettings): readonly string[] {
+  const sources = [userFrom, apiKeyFrom, tenantFrom, planFrom]
+  return sources.flatMap((source) => (source?.kind === 'header' ? [source.name] : []))
+}
+
 function refuseIdleKeys({ jwtSecret, jwtKey }: TokenKeys): void {
   const fix = 'remove it, or read a fact from jwt:<claim>: it does nothing otherwise'
   if (jwtSecret !== undefined) throw settingInvalid('jwt-secret', undefined, fix)
@@ -110,19 +116,26 @@ function headerAt(rawHeaders: readonly string[], name: string, start: number): n
   return -1
 }
 
-/**
- * The first of its name, as most frameworks read it: browsers send the cookie of the longest path first. Blanks, quotes
- * and escapes mean nothing to many, so they make no other client here.
- */
+/** A cookie by its name. Two of that name are refused: some services read the first, some the last. */
 function cookieIn(rawHeaders: readonly string[], name: string): string | undefined {
+  let found: string | undefined
   for (const pair of headerLines(rawHeaders, 'cookie').flatMap((line) => line.split(';'))) {
     const equals = pair.indexOf('=')
     if (equals < 0 || pair.slice(0, equals).trim() !== name) continue
-    const value = pair.slice(equals + 1).trim()
-    return unescaped(value.replace(/^"(.*)"$/, '$1'))
+    // The values may be secrets: the answer has the name only.
+    if (found !== undefined) throw new ProblemError(invalidRequest([{ field: 'cookie', value: name, fix: COOKIE_FIX }]))
+    // Blanks, quotes and escapes mean nothing to many services, so they make no other client here.
+    found = unescaped(
+      pair
+        .slice(equals + 1)
+        .trim()
+        .replace(/^"(.*)"$/, '$1'),
+    )
   }
-  return undefined
+  return found
 }
+
+const COOKIE_FIX = 'send the cookie of this name once'
 
 function unescaped(text: string): string {
   try {

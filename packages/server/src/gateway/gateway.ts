@@ -1,13 +1,14 @@
 // The way of a request through the gateway: head → route → subject → decision → the service behind, or a refusal.
 // Whatever happens to it, it is counted once, and its permits are released when it is over.
 
+import { constants } from 'node:http2'
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import type { Clock, Decision, Limiter, Subject } from 'sluice'
 import { type HeaderOptions, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
 import type { Check } from '../checks/checking.ts'
 import { leakyDelay } from '../checks/leaky-delay.ts'
-import { createIdentify } from '../clients/identity.ts'
+import { createIdentify, identityHeadersOf } from '../clients/identity.ts'
 import { createReadSubject, type ReadSubject } from '../clients/request-subject.ts'
 import type { Log } from '../log.ts'
 import { invalidRequest, type ProblemCode, ProblemError, problem } from '../problems/problem.ts'
@@ -15,7 +16,7 @@ import { problemOf } from '../problems/problem-of.ts'
 import { headerOptions } from '../settings/header-settings.ts'
 import { certificateOf } from './certificate.ts'
 import type { GatewayMetrics, GatewayOutcome } from './gateway-metrics.ts'
-import { type GatewayRequest, headersForUpstream, type Target, targetOf } from './request-head.ts'
+import { type GatewayRequest, headersForUpstream, methodOf, type Target, targetOf } from './request-head.ts'
 import { type GatewayResponse, send, sendProblem } from './response.ts'
 import { createFindUpstream, type FindUpstream } from './routes.ts'
 import type { GatewaySettings } from './settings.ts'
@@ -42,6 +43,8 @@ export class Gateway {
   readonly #findUpstream: FindUpstream<Upstream>
   readonly #readSubject: ReadSubject
   readonly #headers: HeaderOptions
+  readonly #honoursMethod: boolean
+  readonly #identityHeaders: readonly string[]
   readonly #webSockets = new Set<Socket>()
   /** Requests under way, by connection that speaks HTTP/1.1: several where a client sends ahead. */
   readonly #underWay = new Map<Socket, Set<Exchange>>()
@@ -56,6 +59,8 @@ export class Gateway {
     this.#upstreams = [...places.map(({ upstream }) => upstream), ...(fallback === undefined ? [] : [fallback])]
     this.#findUpstream = createFindUpstream(places, fallback)
     const identify = createIdentify(settings, listenClientCa !== undefined)
+    this.#honoursMethod = settings.methodOverride === 'honour'
+    this.#identityHeaders = identityHeadersOf(settings)
     this.#readSubject = createReadSubject(parts.limiter, identify, { trusted, header })
   }
 
@@ -89,9 +94,16 @@ export class Gateway {
   #begin(exchange: Exchange): void {
     const { response, upgrade, socket, isHttp2 } = exchange
     this.#parts.metrics.inFlight += 1
-    if (!isHttp2) this.#requestsOn(socket).add(exchange)
+    if (isHttp2) this.#limitSilence(response)
+    else this.#requestsOn(socket).add(exchange)
     if (upgrade === undefined) response.once('close', () => this.#end(exchange))
     if (this.draining) response.shouldKeepAlive = false
+  }
+
+  /** As for a connection of HTTP/1.1: other requests of the session do not keep this one alive. */
+  #limitSilence({ stream }: GatewayResponse): void {
+    const { clientTimeoutMs, upstreamTimeoutMs } = this.#settings
+    stream?.setTimeout(clientTimeoutMs + upstreamTimeoutMs, () => stream.close(constants.NGHTTP2_CANCEL))
   }
 
   #requestsOn(socket: Socket): Set<Exchange> {
@@ -138,7 +150,8 @@ export class Gateway {
     exchange.upstream = this.#findUpstream(exchange.target)
     if (exchange.upstream === undefined) throw NO_ROUTE
     refuseHiddenBody(exchange)
-    const line = { method: request.method ?? '', url: exchange.target.path, peer: socket.remoteAddress }
+    const method = methodOf(request, this.#honoursMethod)
+    const line = { method, url: exchange.target.path, peer: socket.remoteAddress }
     return this.#readSubject(line, { rawHeaders: request.rawHeaders, certificate: certificateOf(socket as TLSSocket) })
   }
 
@@ -178,7 +191,9 @@ export class Gateway {
     if (request.headers.expect !== undefined) response.writeContinue()
     const { remoteAddress: peer } = socket
     const isEncrypted = (socket as TLSSocket).encrypted === true
-    const forwarded = { peer, host: target.host, isEncrypted, isTrusted: this.#isTrusted(peer) }
+    const isTrusted = this.#isTrusted(peer)
+    const [honoursMethod, identityHeaders] = [this.#honoursMethod, this.#identityHeaders]
+    const forwarded = { peer, host: target.host, isEncrypted, isTrusted, honoursMethod, identityHeaders }
     const headers = headersForUpstream(request, forwarded)
     const joins = upgrade !== undefined && isWebSocket(request)
     exchange.passing = upstream.pass({
@@ -189,8 +204,9 @@ export class Gateway {
       ours,
       onUpgrade: joins ? (list, behind) => this.#join(exchange, upgrade, list, behind) : undefined,
       onFailure: (kind, error) => {
-        exchange.outcome = kind
-        if (kind !== 'invalid') this.#failed(upstream, FAILED[kind], error)
+        const isOfClient = kind === 'invalid' || kind === 'late'
+        exchange.outcome = isOfClient ? 'invalid' : kind
+        if (!isOfClient) this.#failed(upstream, FAILED[kind], error)
       },
     })
   }

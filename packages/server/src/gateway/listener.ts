@@ -16,6 +16,9 @@ import { responseOn } from './upgrade.ts'
 /** Of one connection: a browser needs a hundred, and one client must not take all of `--max-in-flight`. */
 const STREAMS_MAX = 256
 
+/** How often connections are looked at for heads that are late. */
+const CHECK_MS = 1000
+
 export type Listener = {
   readonly port: number
   /** Clients that keep connections open are told to open others. */
@@ -61,13 +64,15 @@ function plainServer(): Server {
   return createServer()
 }
 
-function secureServer({ listenCert = '', listenKey = '', listenClientCa }: GatewaySettings): Http2SecureServer {
+function secureServer(settings: GatewaySettings): Http2SecureServer {
+  const { listenCert = '', listenKey = '', listenClientCa, clientHeadTimeoutMs: handshakeTimeout } = settings
   const mutual = listenClientCa === undefined ? {} : { ca: readFileSync(listenClientCa), requestCert: true }
   try {
     return createSecureServer({
       cert: readFileSync(listenCert),
       key: readFileSync(listenKey),
       allowHTTP1: true,
+      handshakeTimeout,
       settings: { maxConcurrentStreams: STREAMS_MAX },
       ...mutual,
     })
@@ -83,10 +88,35 @@ function secureServer({ listenCert = '', listenKey = '', listenClientCa }: Gatew
 
 /** A client that waits for a slow service is silent too, and not to blame. */
 function setTimeouts(server: Server | Http2SecureServer, settings: GatewaySettings): void {
-  const { clientTimeoutMs, upstreamTimeoutMs } = settings
+  const { clientTimeoutMs, upstreamTimeoutMs, clientHeadTimeoutMs } = settings
   server.setTimeout(clientTimeoutMs + upstreamTimeoutMs)
-  // An upload may take its time as long as something comes; only the head must come soon.
-  Object.assign(server, { keepAliveTimeout: clientTimeoutMs, headersTimeout: clientTimeoutMs, requestTimeout: 0 })
+  Object.assign(server, {
+    keepAliveTimeout: clientTimeoutMs,
+    headersTimeout: clientHeadTimeoutMs,
+    requestTimeout: 0, // a long upload is watched on its way (upload-watch.ts)
+    connectionsCheckingInterval: Math.min(CHECK_MS, clientHeadTimeoutMs),
+  })
+  const emitter: NodeJS.EventEmitter = server
+  emitter.on('session', (session: ServerHttp2Session) => closeIdle(session, clientHeadTimeoutMs, clientTimeoutMs))
+}
+
+/** Node has no time limit for the heads of HTTP/2: a session without a request is closed, whatever arrives. */
+function closeIdle(session: ServerHttp2Session, firstMs: number, laterMs: number): void {
+  let streams = 0
+  const close = () => {
+    session.close()
+    timer = setTimeout(() => session.destroy(), CHECK_MS) // half a frame keeps it open
+  }
+  let timer = setTimeout(close, firstMs)
+  session.on('stream', (stream) => {
+    streams += 1
+    clearTimeout(timer)
+    stream.once('close', () => {
+      streams -= 1
+      if (streams === 0 && !session.destroyed) timer = setTimeout(close, laterMs)
+    })
+  })
+  session.once('close', () => clearTimeout(timer))
 }
 
 function handOver(server: Server | Http2SecureServer, gateway: Gateway): void {

@@ -2,7 +2,7 @@
 // say about addresses is replaced by what the gateway saw, everything else goes on as it came. What a service behind
 // could read in another way than the limiter did is refused.
 
-import type { IncomingMessage } from 'node:http'
+import { type IncomingMessage, METHODS } from 'node:http'
 import type { ServerHttp2Stream } from 'node:http2'
 import { type HeaderRecord, joinedHeaders } from 'sluice/http'
 import { headerLines, soleHeader } from '../clients/identity.ts'
@@ -25,6 +25,10 @@ export type Forwarded = {
   readonly isEncrypted: boolean
   /** Whether the peer is a proxy whose word is taken: then the gateway adds to what it says. */
   readonly isTrusted: boolean
+  /** Whether the limiter has decided by the method that a header names. */
+  readonly honoursMethod: boolean
+  /** Headers that say who the client is. */
+  readonly identityHeaders: readonly string[]
 }
 
 /** RFC 9110, 7.6.1; `expect` is answered here. */
@@ -35,9 +39,15 @@ const HOP_BY_HOP = [
 /** The gateway writes these itself, on top of what a trusted proxy says. */
 const WRITTEN = ['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host', 'forwarded']
 const OF_CLIENT = ['x-real-ip', 'x-client-ip', 'true-client-ip', 'x-rewrite-url']
+const CREDENTIALS = ['authorization', 'cookie']
+/** Services take the method from these instead of the request line. */
+const OF_METHOD = ['x-http-method-override', 'x-http-method', 'x-method-override']
 
-/** What becomes of a header: `hop` and `own` stay behind, `client` goes on if a trusted proxy has sent it. */
-type HeaderKind = 'plain' | 'framing' | 'hop' | 'own' | 'client' | 'limit'
+/**
+ * What becomes of a header: `hop` and `own` stay behind, `client` goes on if a trusted proxy has sent it, `method` if
+ * the limiter honours it, `underscored` unless a service could take it for another header.
+ */
+type HeaderKind = 'plain' | 'framing' | 'hop' | 'own' | 'client' | 'limit' | 'method' | 'underscored'
 
 /** By the name as it is sent, so that nothing has to be written in lower case twice. */
 const KINDS = new Map<string, HeaderKind>()
@@ -56,23 +66,42 @@ function kindOfLower(name: string): HeaderKind {
   if (name === 'host' || name.startsWith(':') || WRITTEN.includes(name)) return 'own'
   // Nobody may have this taken away by naming it in `Connection`.
   if (name === 'content-length') return 'framing'
-  // Services that make variables of headers, as CGI does, read an underline for a dash.
-  const read = name.replaceAll('_', '-')
-  if (read !== name && WRITTEN.includes(read)) return 'own'
-  if (read.startsWith('x-forwarded-') || read.startsWith('x-original-') || OF_CLIENT.includes(read)) return 'client'
+  // Services that make variables of headers, as CGI does, read `Content_Length` as `Content-Length`.
+  if (name.includes('_')) return 'underscored'
+  if (name.startsWith('x-forwarded-') || name.startsWith('x-original-') || OF_CLIENT.includes(name)) return 'client'
+  if (OF_METHOD.includes(name)) return 'method'
   return /^(x-)?ratelimit/.test(name) ? 'limit' : 'plain'
 }
 
 const ABSOLUTE = /^https?:\/\/([^/?#@]+)([/?][^#]*)?$/i
 const COMMON_OPTIONS: ReadonlySet<string> = new Set(['', 'keep-alive', 'close', 'upgrade', 'Upgrade'])
 
+/** A name or an address, and a port: RFC 9110 knows no user here, and a list or an empty text names no host. */
+const HOST = /^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{0,5})?$/i
+
 export function targetOf(request: GatewayRequest): Target {
   const { url = '' } = request
   const host = hostOf(request)
-  if (url.startsWith('/') && !url.includes('#')) return { path: url, host }
+  if (url.startsWith('/') && !url.includes('#')) return { path: url, host: validHost(host) }
   const [whole, authority = '', rest = '/'] = ABSOLUTE.exec(url) ?? []
-  if (whole !== undefined) return { path: rest.startsWith('/') ? rest : `/${rest}`, host: authority }
+  if (whole !== undefined) return { path: rest.startsWith('/') ? rest : `/${rest}`, host: validHost(authority) }
   throw new ProblemError(invalidRequest([{ field: 'target', value: url, fix: 'ask for a path that begins with "/"' }]))
+}
+
+function validHost(host: string): string {
+  if (HOST.test(host)) return host
+  const fix = 'name one host, with a port if need be: example.org or example.org:8000'
+  throw new ProblemError(invalidRequest([{ field: 'Host', value: host, fix }]))
+}
+
+/** The method that the service acts on: some let a header of a POST change it. */
+export function methodOf({ method = '', rawHeaders }: GatewayRequest, honoursOverride: boolean): string {
+  if (!honoursOverride || method !== 'POST') return method
+  const named = OF_METHOD.flatMap((name) => headerLines(rawHeaders, name))
+  const [override = method] = named
+  if (named.length < 2 && METHODS.includes(override.toUpperCase())) return override.toUpperCase()
+  const fix = 'name one method, in one header'
+  throw new ProblemError(invalidRequest([{ field: 'X-HTTP-Method-Override', value: named.join(', '), fix }]))
 }
 
 function hostOf({ headers, rawHeaders, stream }: GatewayRequest): string {
@@ -88,12 +117,34 @@ export function headersForUpstream(request: GatewayRequest, forwarded: Forwarded
   for (let at = 0; at < lines.length; at += 2) {
     const name = lines[at] ?? ''
     const kind = kindOf(name)
-    if (kind === 'hop' || kind === 'own' || (kind === 'client' && !forwarded.isTrusted)) continue
+    if (kind !== 'plain' && !goesOn(name, kind, request, forwarded)) continue
     if (optional !== undefined && kind !== 'framing' && optional.has(name.toLowerCase())) continue
     list.push(name, lines[at + 1] ?? '')
   }
   addForwarded(list, request, forwarded)
   return list
+}
+
+function goesOn(name: string, kind: HeaderKind, request: GatewayRequest, forwarded: Forwarded): boolean {
+  switch (kind) {
+    case 'hop':
+    case 'own':
+      return false
+    case 'client':
+      return forwarded.isTrusted
+    case 'method':
+      return forwarded.honoursMethod && request.method === 'POST'
+    case 'underscored':
+      return isItself(name.toLowerCase().replaceAll('_', '-'), request, forwarded)
+    default:
+      return true
+  }
+}
+
+/** Whether a header whose dashes were written as underscores cannot be taken for another one that was read here. */
+function isItself(read: string, request: GatewayRequest, { identityHeaders }: Forwarded): boolean {
+  if (kindOf(read) !== 'plain' || CREDENTIALS.includes(read) || identityHeaders.includes(read)) return false
+  return headerLines(request.rawHeaders, read).length === 0
 }
 
 /** HTTP/2 may send a cookie in crumbs, which Node has put together again in `headers`. */

@@ -11,6 +11,8 @@ export type GatewayResponse = ServerResponse & { readonly stream?: ServerHttp2St
 /** How much of a request is read, and for how long, once its answer has ended. */
 const UNREAD_BYTES_MAX = 1024 * 1024
 const UNREAD_MS_MAX = 2000
+/** The same for a connection of HTTP/1.1, which is lost then. */
+const LATE_MS_MAX = 5000
 const SENT_CHECK_MS = 50
 
 /** What Node can write; undici has taken other letters for those of UTF-8. */
@@ -80,7 +82,16 @@ function addHeader(response: GatewayResponse, name: string, value: string): void
 export function end(request: GatewayRequest, response: GatewayResponse): void {
   response.end()
   const { stream } = response
-  if (stream !== undefined && !request.complete && !stream.endAfterHeaders) discardUpload(stream)
+  if (request.complete) return
+  if (stream === undefined) closeIfLate(request)
+  else if (!stream.endAfterHeaders) discardUpload(stream)
+}
+
+/** Node reads the rest of a request in HTTP/1.1, without a time limit of its own. */
+function closeIfLate(request: GatewayRequest): void {
+  const { socket } = request
+  const timer = setTimeout(() => void (request.complete || socket.destroy()), LATE_MS_MAX)
+  for (const event of ['end', 'close']) request.once(event, () => clearTimeout(timer))
 }
 
 /** Many clients of HTTP/2 read no answer before they have sent their request: the rest of a short one is read. */

@@ -10,6 +10,9 @@ export type GatewaySettings = Settings & {
   readonly routes: readonly Route[]
   readonly upstreamTimeoutMs: number
   readonly clientTimeoutMs: number
+  readonly clientHeadTimeoutMs: number
+  readonly clientBodyTimeoutMs: number
+  readonly methodOverride: 'drop' | 'honour'
   readonly maxInFlight: number
   readonly maxConnections: number
   readonly listenCert: string | undefined
@@ -105,6 +108,36 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     shownFallback: '75000',
     read: (text) => readInteger(text, 1, 86_400_000),
     fix: MS_FIX,
+  },
+  clientHeadTimeoutMs: {
+    flag: 'client-head-timeout-ms',
+    env: 'SLUICE_CLIENT_HEAD_TIMEOUT_MS',
+    value: '<ms>',
+    help: 'How long a client may take for a TLS handshake, and for the head of a request.',
+    fallback: () => 15_000,
+    shownFallback: '15000',
+    read: (text) => readInteger(text, 1, 86_400_000),
+    fix: MS_FIX,
+  },
+  clientBodyTimeoutMs: {
+    flag: 'client-body-timeout-ms',
+    env: 'SLUICE_CLIENT_BODY_TIMEOUT_MS',
+    value: '<ms>',
+    help: 'A client that sends less than 240 bytes a second of a body for so long is cut off; faster uploads have no limit.',
+    fallback: () => 30_000,
+    shownFallback: '30000',
+    read: (text) => readInteger(text, 1, 86_400_000),
+    fix: MS_FIX,
+  },
+  methodOverride: {
+    flag: 'method-override',
+    env: 'SLUICE_METHOD_OVERRIDE',
+    value: 'drop|honour',
+    help: 'X-HTTP-Method-Override and its kin: drop them, or decide a POST by the method they name and pass them on.',
+    fallback: () => 'drop',
+    shownFallback: 'drop',
+    read: (text) => (text === 'drop' || text === 'honour' ? text : undefined),
+    fix: 'use drop or honour',
   },
   maxInFlight: {
     flag: 'max-in-flight',

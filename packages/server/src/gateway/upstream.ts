@@ -6,13 +6,14 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { HeaderRecord } from 'sluice/http'
 import { type Dispatcher, Pool } from 'undici'
-import { problem } from '../problems/problem.ts'
+import { type Problem, problem } from '../problems/problem.ts'
 import { type AnswerHeaders, type GatewayRequest, headersForClient, trailersForClient } from './request-head.ts'
 import { end, type GatewayResponse, hasLeft, sendProblem, writeHead } from './response.ts'
+import { watchUpload } from './upload-watch.ts'
 
-export type UpstreamTimeouts = { readonly upstreamTimeoutMs: number }
+export type UpstreamTimeouts = { readonly upstreamTimeoutMs: number; readonly clientBodyTimeoutMs: number }
 
-export type Failure = 'unreachable' | 'slow' | 'invalid'
+export type Failure = 'unreachable' | 'slow' | 'invalid' | 'late'
 
 export type Passage = {
   readonly request: GatewayRequest
@@ -53,9 +54,11 @@ export class Upstream {
   readonly #writes: Pool
   /** Certificates are checked for the host of the URL, whatever the client calls the service. */
   readonly #servername: string | undefined
+  readonly #bodyMs: number
 
-  constructor({ origin, protocol, hostname }: URL, { upstreamTimeoutMs }: UpstreamTimeouts) {
+  constructor({ origin, protocol, hostname }: URL, { upstreamTimeoutMs, clientBodyTimeoutMs }: UpstreamTimeouts) {
     this.origin = origin
+    this.#bodyMs = clientBodyTimeoutMs
     this.#servername = protocol === 'https:' ? hostname : undefined
     const options = {
       headersTimeout: upstreamTimeoutMs,
@@ -77,7 +80,7 @@ export class Upstream {
     const isRepeatable = body === null && REPEATABLE.has(method)
     const pool = isRepeatable ? this.#reads : this.#writes
     const dispatch = () => void pool.dispatch(options, answer)
-    const answer = new Answer(passage, isRepeatable ? dispatch : undefined)
+    const answer = new Answer(passage, isRepeatable ? dispatch : undefined, body === null ? undefined : this.#bodyMs)
     dispatch()
     return answer
   }
@@ -96,6 +99,7 @@ export function hasBody(request: GatewayRequest): boolean {
 }
 
 const LEFT = new Error('the client has left')
+const LATE = new Error('the client sends its body too slowly')
 
 /** Writes an answer as it comes. */
 class Answer implements Dispatcher.DispatchHandler, Cancel {
@@ -104,10 +108,13 @@ class Answer implements Dispatcher.DispatchHandler, Cancel {
   /** Sends the request again, which is done once. */
   #again: (() => void) | undefined
   #controller: Dispatcher.DispatchController | undefined
+  /** Undefined where there is no body to watch. */
+  readonly #bodyMs: number | undefined
   #isOver = false
 
-  constructor(passage: Passage, again: (() => void) | undefined) {
+  constructor(passage: Passage, again: (() => void) | undefined, bodyMs: number | undefined) {
     this.#passage = passage
+    this.#bodyMs = bodyMs
     this.#response = passage.response
     this.#again = again
   }
@@ -120,7 +127,22 @@ class Answer implements Dispatcher.DispatchHandler, Cancel {
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller
-    if (this.#isOver) controller.abort(LEFT) // it waited for a connection meanwhile
+    if (this.#isOver)
+      controller.abort(LEFT) // it waited for a connection meanwhile
+    else if (this.#bodyMs !== undefined) process.nextTick(() => this.#watch(controller, this.#bodyMs ?? 0))
+  }
+
+  /** undici begins to read the body in the same turn. */
+  #watch(controller: Dispatcher.DispatchController, bodyMs: number): void {
+    const { request, response } = this.#passage
+    if (this.#isOver || request.listenerCount('data') === 0) return
+    watchUpload(request, bodyMs, () => {
+      if (this.#isOver) return
+      this.#isOver = true
+      response.shouldKeepAlive = false
+      response.once('close', () => controller.abort(LEFT))
+      tell(this.#passage, 'late', LATE)
+    })
   }
 
   onResponseStart(
@@ -170,19 +192,23 @@ class Answer implements Dispatcher.DispatchHandler, Cancel {
       again()
     } else {
       this.#isOver = true
-      tellFailure(this.#passage, code, error)
+      tell(this.#passage, kindOfFailure(code), error)
     }
   }
 }
 
-function tellFailure({ request, response, onFailure }: Passage, code: string, error: Error): void {
-  const kind = SLOW.has(code) ? 'slow' : UNWRITABLE.has(code) ? 'invalid' : 'unreachable'
+function kindOfFailure(code: string): Failure {
+  return SLOW.has(code) ? 'slow' : UNWRITABLE.has(code) ? 'invalid' : 'unreachable'
+}
+
+function tell({ request, response, onFailure }: Passage, kind: Failure, error: Error): void {
   onFailure(kind, error)
   sendProblem(request, response, PROBLEM_OF[kind])
 }
 
-const PROBLEM_OF = {
+const PROBLEM_OF: Readonly<Record<Failure, Problem>> = {
   unreachable: problem('UPSTREAM_UNREACHABLE', 'The service behind the gateway cannot be reached.'),
   slow: problem('UPSTREAM_SLOW', 'The service behind the gateway did not answer in time.'),
   invalid: problem('REQUEST_INVALID', 'The request cannot be passed on: its path, a header or its length is wrong.'),
+  late: problem('REQUEST_INVALID', 'The body of the request did not arrive in time: send it faster.'),
 }

@@ -62,6 +62,8 @@ export type AppParts = Omit<HealthParts, 'killSwitch' | 'workers'> &
   }
 
 const REQUEST_MS_MAX = 10_000
+/** With Node's defaults, heads would be cut after up to 40 s, and bodies after 60 s: it swaps a longer head limit. */
+const PUNCTUAL = { headersTimeout: REQUEST_MS_MAX, connectionsCheckingInterval: 1000 }
 /** A request id of 1024 characters, each of them escaped. */
 const PARAMETER_LENGTH_MAX = 12 * 1024
 
@@ -110,7 +112,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
 /** Fastify's own logger is off: it would make a child logger for each request. */
 function createFastify({ log, tls }: AppParts): FastifyInstance {
   const app = fastify({
-    ...(tls === undefined ? {} : { https: tls }),
+    ...(tls === undefined ? { http: PUNCTUAL } : { https: { ...tls, ...PUNCTUAL, handshakeTimeout: REQUEST_MS_MAX } }),
     logger: false,
     requestTimeout: REQUEST_MS_MAX,
     routerOptions: { maxParamLength: PARAMETER_LENGTH_MAX },

@@ -5,7 +5,7 @@ import express from 'express'
 import { parseCidr } from 'sluice/http'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import type { GatewaySettings } from '../../src/gateway/settings.ts'
-import { exchange, openGateway, statusesIn } from './setup.ts'
+import { type Echoed, echo, exchange, openGateway, startUpstream, statusesIn } from './setup.ts'
 
 const RULES = [{ rule_id: 'login', endpoint_pattern: '/login', limit: 1, window: '1d', scope: 'per_ip' }]
 
@@ -153,5 +153,103 @@ describe('no request hides another one', () => {
     await new Promise((closed) => upload.once('close', closed))
     for (const _ of [1, 2, 3]) expect((await fetch(`${address}/other`)).status).toBe(404)
     expect(reached).toEqual(['/login'])
+  })
+})
+
+describe('what services may read in another way than the limiter did never reaches them', () => {
+  async function openEcho(settings: Partial<GatewaySettings> = {}, rules: unknown = []) {
+    let seen = 0
+    const { url } = await startUpstream((request, response) => {
+      seen += 1
+      echo(request, response)
+    })
+    const { address } = await openGateway(rules, { upstream: url, ...settings })
+    const send = async (line: string, headers: readonly string[], body = '') => {
+      const answer = await exchange(address, `${[line, 'Connection: close', ...headers].join('\r\n')}\r\n\r\n${body}`)
+      const [status] = statusesIn(answer)
+      const echoed = status === 200 ? (JSON.parse(answer.slice(answer.indexOf('{'))) as Echoed) : undefined
+      return { status, names: echoed?.rawHeaders.filter((_, at) => at % 2 === 0).map((name) => name.toLowerCase()) }
+    }
+    return { address, send, seen: () => seen }
+  }
+
+  test.each([
+    ['a user before the host', 'GET / HTTP/1.1', 'Host: a@b'],
+    ['a list of hosts', 'GET / HTTP/1.1', 'Host: x, y'],
+    ['a path behind the host', 'GET / HTTP/1.1', 'Host: a/b'],
+    ['a query behind the host', 'GET / HTTP/1.1', 'Host: a?b'],
+    ['a port that is none', 'GET / HTTP/1.1', 'Host: a:b'],
+    ['an empty host', 'GET / HTTP/1.1', 'Host:'],
+    ['an empty host in HTTP/1.0', 'GET / HTTP/1.0', 'Host:'],
+    ['no host in HTTP/1.0', 'GET / HTTP/1.0', 'X: y'],
+    ['an empty host in HTTP/0.9', 'GET / HTTP/0.9', 'Host:'],
+    ['no version at all', 'GET /', 'Host:'],
+    ['a list in absolute form', 'GET http://a,b/ HTTP/1.1', 'Host: x'],
+  ])('%s', async (_what, line, host) => {
+    const { send, seen } = await openEcho()
+    expect(await send(line, [host])).toMatchObject({ status: 400 })
+    expect(seen()).toBe(0)
+  })
+
+  test.each(['x', 'example.org', 'example.org:8000', 'a_b.internal', '127.0.0.1:80', '[::1]:8000', 'host:'])(
+    'but the host %s does',
+    async (host) => {
+      const { send } = await openEcho()
+      expect(await send('GET / HTTP/1.1', [`Host: ${host}`])).toMatchObject({ status: 200 })
+      expect(await send('GET / HTTP/1.0', [`Host: ${host}`])).toMatchObject({ status: 200 })
+    },
+  )
+
+  test('headers with underscores, where CGI reads dashes', async () => {
+    const { send } = await openEcho({ userFrom: { kind: 'header', name: 'x-user' } })
+    const lengths = ['Content_Length: 7', 'content-length_: 1', 'Transfer_Encoding: chunked', 'Content-Length: 2']
+    const others = ['X_User: alice', 'X_Http_Method-Override: PUT', 'HOST_: z', 'Authorization_: a', 'AUTHORIZATION: b']
+    const twins = ['X-Team: 1', 'X_Team: 2', 'x_mine: 3', 'Coo_kie: 4']
+    const { names } = await send('POST / HTTP/1.1', ['Host: x', ...lengths, ...others, ...twins], 'hi')
+    const left = names?.filter((name) => name.includes('_'))
+    expect(left, 'these are nothing else with a dash').toEqual([
+      'content-length_',
+      'host_',
+      'authorization_',
+      'x_mine',
+      'coo_kie',
+    ])
+  })
+
+  test('a cookie of identity that is sent twice', async () => {
+    const { send, seen } = await openEcho({ userFrom: { kind: 'cookie', name: 'session' } })
+    const status = async (...lines: string[]) => (await send('GET / HTTP/1.1', ['Host: x', ...lines])).status
+    expect(await status('Cookie: session=junk; session=alice')).toBe(400)
+    expect(await status('Cookie: session=junk', 'Cookie: session=alice')).toBe(400)
+    expect(seen()).toBe(0)
+    expect(await status('Cookie: session=alice; other=1; other=2')).toBe(200)
+  })
+
+  describe('a method in a header', () => {
+    const RULE = { rule_id: 'delete', method: 'DELETE', limit: 1, window: '1d', scope: 'per_ip' }
+    const NAMES = ['X-HTTP-Method-Override', 'X-HTTP-Method', 'X-Method-Override']
+
+    test('is dropped', async () => {
+      const { send } = await openEcho()
+      for (const name of NAMES) {
+        const { names } = await send('POST / HTTP/1.1', ['Host: x', `${name}: DELETE`, 'Content-Length: 0'])
+        expect(names).not.toContain(name.toLowerCase())
+      }
+    })
+
+    test('is honoured where the settings say so', async () => {
+      const { send } = await openEcho({ methodOverride: 'honour' }, [RULE])
+      const post = (...lines: string[]) => send('POST / HTTP/1.1', ['Host: x', 'Content-Length: 0', ...lines])
+      const [first, ...others] = NAMES
+      const passed = await post(`${first}: delete`)
+      expect(passed).toMatchObject({ status: 200 })
+      expect(passed.names).toContain(first?.toLowerCase())
+      for (const name of others) expect(await post(`${name}: DELETE`)).toMatchObject({ status: 429 })
+      expect(await post(), 'a POST by itself').toMatchObject({ status: 200 })
+      expect(await post(`${first}: GET`, `${others[0]}: PUT`)).toMatchObject({ status: 400 })
+      expect(await post(`${first}: NONE`)).toMatchObject({ status: 400 })
+      const { names } = await send('GET / HTTP/1.1', ['Host: x', `${first}: DELETE`])
+      expect(names, 'services look at it in a POST only').not.toContain(first?.toLowerCase())
+    })
   })
 })

@@ -99,7 +99,8 @@ function expressFramework(name: string, make: ExpressModule): Framework {
   }
 }
 
-type RouterOptions = NonNullable<FastifyServerOptions['routerOptions']>
+/** The types of Fastify 5 do not know the last one, its router does. */
+type RouterOptions = NonNullable<FastifyServerOptions['routerOptions']> & { readonly useSemicolonDelimiter?: boolean }
 
 function fastifyFramework(name: string, plugin: boolean, routerOptions: RouterOptions = {}): Framework {
   return {
