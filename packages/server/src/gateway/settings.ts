@@ -123,7 +123,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'client-body-timeout-ms',
     env: 'SLUICE_CLIENT_BODY_TIMEOUT_MS',
     value: '<ms>',
-    help: 'A client that sends less than 240 bytes a second of a body for so long is cut off; faster uploads have no limit.',
+    help: 'A client that sends a body at less than 240 bytes a second for so long is cut off. Others have no limit.',
     fallback: () => 30_000,
     shownFallback: '30000',
     read: (text) => readInteger(text, 1, 86_400_000),

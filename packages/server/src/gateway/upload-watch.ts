@@ -21,13 +21,13 @@ export function watchUpload(request: GatewayRequest, windowMs: number, onSlow: (
   request.on('pause', () => {
     isHeldUp = true
   })
-  const timer = setInterval(() => {
+  const look = () => {
     slowHalves = bytes < bytesMin && !isHeldUp && !request.isPaused() ? slowHalves + 1 : 0
     bytes = 0
     isHeldUp = false
-    if (slowHalves < 2) return
-    clearInterval(timer)
-    onSlow()
-  }, windowMs / 2)
-  for (const event of ['end', 'close']) request.once(event, () => clearInterval(timer))
+    if (slowHalves === 2) onSlow()
+    else timer = setTimeout(look, windowMs / 2)
+  }
+  let timer = setTimeout(look, windowMs / 2)
+  for (const event of ['end', 'close']) request.once(event, () => clearTimeout(timer))
 }

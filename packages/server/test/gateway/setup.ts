@@ -76,3 +76,16 @@ export function statusesIn(answer: string): number[] {
 export function linesOf(rawHeaders: readonly string[], name: string): string[] {
   return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
 }
+
+/** Does something every 20 ms, until the test ends or what it returns is called. */
+export function dripping(drop: () => void): () => void {
+  let timer: NodeJS.Timeout
+  const next = () => {
+    drop()
+    timer = setTimeout(next, 20)
+  }
+  timer = setTimeout(next, 20)
+  const stop = () => clearTimeout(timer)
+  onTestFinished(stop)
+  return stop
+}

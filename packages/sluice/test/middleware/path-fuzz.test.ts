@@ -53,7 +53,8 @@ test('a target that is routed meets the rule of its route', () => {
   const random = seededRandom(17)
   const escaped: string[] = []
   for (let run = 0; run < RUNS; run += 1) {
-    const target = `/${Array.from({ length: random.between(1, 7) }, () => PIECES[random.between(0, PIECES.length - 1)]).join('')}`
+    const pieces = Array.from({ length: random.between(1, 7) }, () => PIECES[random.between(0, PIECES.length - 1)])
+    const target = `/${pieces.join('')}`
     for (const { pattern, options, router } of routers) {
       const seen = passedOn(target).find((path) => router.find('GET', path) !== null)
       if (seen === undefined) continue
