@@ -155,7 +155,8 @@ describe('forward auth', () => {
     expect((await as({ 'x-user': 'alice' })).body).toMatchObject({ rule_id: 'user' })
     expect((await as({ 'x-user': 'bob' })).status).toBe(204)
     expect((await as({ cookie: 'a=b; key=k1', 'x-client': 'mobile' })).status).toBe(204)
-    expect((await as({ cookie: 'key="k1"; key=k2', 'x-client': 'mobile' })).body).toMatchObject({ rule_id: 'mobile' })
+    expect((await as({ cookie: 'key="k1"; a=b', 'x-client': 'mobile' })).body).toMatchObject({ rule_id: 'mobile' })
+    expect((await as({ cookie: 'key=k2; key=k1', 'x-client': 'mobile' })).status, 'which one is read?').toBe(400)
     expect((await as({ cookie: 'key=k1' })).status).toBe(204)
   })
 
