@@ -1,6 +1,7 @@
 // What a check answers: one outcome per rule and limit, and the one of them that a client is told about.
 
 import type { AlgorithmName } from './algorithms/limit.ts'
+import { isPermit } from './receipt.ts'
 import type { CompiledLimit } from './rules/compile.ts'
 import type { Plan } from './rules/plan.ts'
 import type { Charge, Give, Grant, Op, Short, Source, Taken } from './store/store.ts'
@@ -169,25 +170,35 @@ export class Decided implements Decision {
     return this.#outcomes
   }
 
-  /** What it took and has not given back yet; once asked, nothing is left. */
-  takeBack(units: number | undefined): Give[] {
+  /** What it took and has not given back yet; once asked, nothing is left. `retries`: it was asked before. */
+  takeBack(units: number | undefined, retries: boolean): Give[] {
     if (this.#settled) return [] // what a policy let pass took no units
     const released = this.#released
     this.#settled = this.#released = true
-    return this.#gives((charge) => !(released && isPermit(charge)), units)
+    return this.#gives(({ limit }) => !(released && isPermit(limit)), units, retries)
+  }
+
+  /** The store has not confirmed that it got back what was last asked for: that can be asked for again. */
+  notReturned(): void {
+    this.#settled = this.#released = false
+  }
+
+  /** All that it took. */
+  get taken(): Give[] {
+    return this.#gives(() => true)
   }
 
   /** The permits it holds, to be given back; once asked, it holds none. */
   release(): Give[] {
     if (this.#released) return []
     this.#released = true
-    return this.#gives(isPermit, undefined)
+    return this.#gives(({ limit }) => isPermit(limit))
   }
 
   /** What its permits were taken by; undefined when it has given them back, or was refused and never had any. */
   permits(): Charge[] | undefined {
     if (this.#released || !this.allowed) return undefined
-    return this.#plan.charges.filter((charge, index) => isPermit(charge) && this.#taken.grants[index]?.units)
+    return this.#plan.charges.filter(({ limit }, index) => isPermit(limit) && this.#taken.grants[index]?.units)
   }
 
   /** The bucket of the limit that is reported. */
@@ -224,7 +235,7 @@ export class Decided implements Decision {
     return this.#reported
   }
 
-  #gives(wanted: (charge: Charge) => boolean, units = Number.POSITIVE_INFINITY): Give[] {
+  #gives(wanted: (charge: Charge) => boolean, units = Number.POSITIVE_INFINITY, remote = false): Give[] {
     const gives: Give[] = []
     this.#plan.charges.forEach((charge, index) => {
       const grant = this.#taken.grants[index]
@@ -232,9 +243,11 @@ export class Decided implements Decision {
       if (taken <= 0 || !wanted(charge)) return
       const { owner, detail } = charge
       const limit = grant?.part ?? charge.limit
-      const leased = grant?.bookedUs !== undefined
-      const bookedUs = grant?.bookedUs ?? grant?.at?.nowUs ?? this.#taken.nowUs
-      gives.push({ limit, owner, detail, units: taken, bookedUs, leased })
+      const leasedUs = grant?.bookedUs
+      // Units on lease do not flow back before they are spent; windows and logs know them by when they were charged.
+      const spentUs = limit.algorithm === 'token_bucket' ? grant?.spentUs : undefined
+      const bookedUs = spentUs ?? leasedUs ?? grant?.at?.nowUs ?? this.#taken.nowUs
+      gives.push({ limit, owner, detail, units: taken, bookedUs, leasedUs, remote })
     })
     return gives
   }
@@ -246,10 +259,6 @@ Object.defineProperty(Decided.prototype, Symbol.for('nodejs.util.inspect.custom'
     return this.toJSON()
   },
 })
-
-function isPermit({ limit }: Charge): boolean {
-  return limit.algorithm === 'concurrency'
-}
 
 /** Index of the limit that the decision reports. Ties: higher priority, then the rule id that sorts first. */
 function reportedOf({ charges, limits }: Plan, { granted, grants }: Taken): number {

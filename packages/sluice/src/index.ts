@@ -14,6 +14,7 @@ export {
   type PreparedRules,
 } from './limiter.ts'
 export { nearest, suggestion } from './nearest.ts'
+export type { Receipt, ReceiptItem, Redeemed } from './receipt.ts'
 export { REASONS, type Reason, type RuleExplanation } from './rules/explain.ts'
 export { parseRules } from './rules/parse.ts'
 export { plainRule, type Rule, type RuleCondition, type RuleLimit } from './rules/rule.ts'
@@ -25,7 +26,9 @@ export type {
   Charge,
   ChargeKind,
   Give,
+  Given,
   Grant,
+  Once,
   Op,
   Short,
   Source,

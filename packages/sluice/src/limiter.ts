@@ -9,6 +9,7 @@ import { type HotKey, HotKeys } from './hot-keys/hot-keys.ts'
 import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
 import { type KnownFields, requireKnown, requireStore } from './known-fields.ts'
 import { isPromised, type Maybe } from './maybe.ts'
+import { givesOf, isPermit, lastsUs, type Receipt, type Redeemed, receiptOf, wholeId } from './receipt.ts'
 import type { RuleExplanation } from './rules/explain.ts'
 import type { Plan } from './rules/plan.ts'
 import type { Rule } from './rules/rule.ts'
@@ -16,7 +17,7 @@ import type { RulesInput } from './rules/rule-input.ts'
 import { NOTHING_SUSPENDED, RuleSet, type Suspended } from './rules/rule-set.ts'
 import { atOnce, inSlices, type Sliced } from './slices.ts'
 import { memoryStore } from './store/memory.ts'
-import type { Store, Taken } from './store/store.ts'
+import type { Give, Once, Store, Taken } from './store/store.ts'
 import type { Subject } from './subject.ts'
 import { isOneOfSeveral, warnOnce } from './warning.ts'
 
@@ -49,10 +50,17 @@ export interface Limiter {
   peek(subject: Subject): Promise<Decision>
   /** What a check would answer, and what every rule makes of the request; consumes nothing. */
   explain(subject: Subject): Promise<Explanation>
-  /** Gives back what an admitted request took, or `units` of it at each limit, and releases its permits. Works once. */
+  /**
+   * Gives back what an admitted request took, or `units` of it at each limit, and releases its permits. Works once.
+   * Rejects with STORE_UNAVAILABLE when the store did not confirm it: then it is safe to try again.
+   */
   give(decision: Decision, units?: number): Promise<void>
-  /** Releases the permits of a request that is done; what it consumed stays consumed. */
+  /** Releases the permits of a request that is done; what it consumed stays consumed. Rejects as `give` does. */
   release(decision: Decision): Promise<void>
+  /** What an admitted request took, as plain data: for `redeem`, perhaps in another process. */
+  receipt(decision: Decision): Receipt
+  /** The same as `give` by a receipt, in any process with the same rules and store; 0 units: as `release`. */
+  redeem(receipt: Receipt, units?: number): Promise<Redeemed>
   /** Keeps the permits of a request that takes long; false when they are given back, or lost and not to be had. */
   renew(decision: Decision): Promise<boolean>
   /** Forgets the buckets of one key: its text, or its facts by name for a composite key. */
@@ -101,6 +109,7 @@ class RuleLimiter implements Limiter, Decider {
   #checks = 0
   readonly #idPrefix = randomPrefix()
   readonly #nextId = (): string => this.newId()
+  readonly #onceIds = new WeakMap<Decided, string>()
 
   constructor(options: LimiterOptions) {
     checkOptions(options)
@@ -163,20 +172,41 @@ class RuleLimiter implements Limiter, Decider {
   }
 
   async give(decision: Decision, units?: number): Promise<void> {
-    if (units !== undefined && !(Number.isSafeInteger(units) && units > 0)) {
-      throw optionInvalid('units', units, 'give a whole number above 0')
-    }
+    checkUnits(units)
     this.#requireOpen()
     const decided = ours(decision)
-    const gives = decided.takeBack(units)
-    if (gives.length > 0) await this.#store.give(gives, decided.op?.id)
+    const gives = decided.takeBack(units, this.#onceIds.has(decided))
+    if (gives.length > 0) await this.#giveBack(decided, gives, { id: this.#onceId(decided), lastsUs: lastsUs(gives) })
   }
 
   async release(decision: Decision): Promise<void> {
     this.#requireOpen()
     const decided = ours(decision)
     const gives = decided.release()
-    if (gives.length > 0) await this.#store.give(gives, decided.op?.id)
+    if (gives.length > 0) await this.#giveBack(decided, gives, undefined)
+  }
+
+  receipt(decision: Decision): Receipt {
+    const decided = ours(decision)
+    return receiptOf(this.#onceId(decided), this.#idPrefix, decided.op?.id, decided.taken)
+  }
+
+  async redeem(receipt: Receipt, units?: number): Promise<Redeemed> {
+    if (units !== 0) checkUnits(units)
+    this.#requireOpen()
+    const { id, op, lastsUs, items } = receipt
+    const { gives, leftOut } = givesOf(receipt, this.#idPrefix, (limitId) => this.#limitOf(limitId))
+    const permits = gives.filter(({ limit }) => isPermit(limit))
+    if (units === 0) {
+      if (permits.length > 0) await this.#store.give(permits, op)
+      return { outcome: 'given', leftOut }
+    }
+    if (gives.length === 0) return { outcome: items.length === 0 ? 'given' : 'outdated', leftOut }
+    const some = gives.map((give) => ({ ...give, units: Math.min(give.units, units ?? give.units) }))
+    const outcome = (await this.#store.give(some, op, { id, lastsUs })) ?? 'given'
+    // A permit may have been renewed long after its booking.
+    if (outcome === 'expired' && permits.length > 0) await this.#store.give(permits, op)
+    return { outcome, leftOut }
   }
 
   async renew(decision: Decision): Promise<boolean> {
@@ -230,6 +260,32 @@ class RuleLimiter implements Limiter, Decider {
   #plan(subject: Subject, requestId: string | undefined): Plan {
     this.#requireOpen()
     return this.#rules.plan(subject, requestId ?? this.#nextId, this.#suspended)
+  }
+
+  async #giveBack(decided: Decided, gives: readonly Give[], once: Once | undefined): Promise<void> {
+    try {
+      await this.#store.give(gives, decided.op?.id, once)
+    } catch (error) {
+      decided.notReturned()
+      throw error
+    }
+  }
+
+  /** Of a decision: the id under which the store remembers that it was given back. */
+  #onceId(decided: Decided): string {
+    const known = this.#onceIds.get(decided)
+    if (known !== undefined) return known
+    const id = this.newId()
+    this.#onceIds.set(decided, id)
+    return id
+  }
+
+  /** The limit in force that has an id, or a part of it that has. */
+  #limitOf(id: string): Limit | undefined {
+    const whole = this.#rules.limitOf(wholeId(id))
+    if (whole === undefined) return undefined
+    if (whole.shards !== undefined) return whole.shards.find((part) => part.id === id)
+    return whole.spread === undefined ? whole : this.#store.partOf?.(whole, id)
   }
 
   #requireOpen(): void {
@@ -300,6 +356,11 @@ function checkOptions(options: LimiterOptions): void {
     throw optionInvalid('version', version, 'give a whole number of at least 0')
   }
   if (typeof clock?.nowUs !== 'function') throw optionInvalid('clock', clock, 'pass an object with nowUs()')
+}
+
+function checkUnits(units: number | undefined): void {
+  if (units === undefined || (Number.isSafeInteger(units) && units > 0)) return
+  throw optionInvalid('units', units, 'give a whole number above 0')
 }
 
 function ours(decision: Decision): Decided {

@@ -75,7 +75,7 @@ function allApproximate(store: Store): Store {
     take: (take) =>
       store.take({ ...take, charges: take.charges.map(asApproximate), resets: take.resets?.map(asApproximate) }),
     peek: (charges) => store.peek(charges.map(asApproximate)),
-    give: (gives, opId) => store.give(gives.map(asApproximate), opId),
+    give: (gives, opId, once) => store.give(gives.map(asApproximate), opId, once),
     reset: (bucket) => store.reset(asApproximate(bucket)),
     close: () => store.close(),
   }

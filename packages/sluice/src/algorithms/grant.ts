@@ -97,6 +97,7 @@ export class SoleTaken implements Taken, Grant {
   readonly delayUs: number
   readonly source: Source
   readonly bookedUs: number | undefined
+  readonly spentUs: number | undefined
 
   constructor(
     granted: boolean,
@@ -109,6 +110,7 @@ export class SoleTaken implements Taken, Grant {
     delayUs: number,
     source: Source = 'store',
     bookedUs?: number,
+    spentUs?: number,
   ) {
     this.granted = granted
     this.nowUs = nowUs
@@ -120,6 +122,7 @@ export class SoleTaken implements Taken, Grant {
     this.delayUs = delayUs
     this.source = source
     this.bookedUs = bookedUs
+    this.spentUs = spentUs
   }
 
   get grants(): readonly [Grant] {

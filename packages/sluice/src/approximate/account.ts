@@ -2,7 +2,7 @@
 // that has nothing to tell or to ask is forgotten. Bounded: buckets beyond that are the store's to decide.
 
 import type { Limit } from '../algorithms/limit.ts'
-import type { BucketName, Charge } from '../store/store.ts'
+import type { BucketName } from '../store/store.ts'
 
 export class Account {
   /** As it was last charged: rules may be edited meanwhile. */
@@ -83,13 +83,13 @@ export class AccountTable {
     return this.#accountsOf(limit)?.get(keyOf(owner, detail))
   }
 
-  findOrAdd(charge: Charge, nowUs: number): Account {
-    const { limit, owner, detail } = charge
+  findOrAdd(bucket: BucketName, nowUs: number): Account {
+    const { limit, owner, detail } = bucket
     const accounts = this.#accountsOf(limit) ?? this.#open(limit)
     const key = keyOf(owner, detail)
     let account = accounts.get(key)
     if (account === undefined) {
-      account = new Account(charge, nowUs)
+      account = new Account(bucket, nowUs)
       accounts.set(key, account)
       this.count += 1
     }

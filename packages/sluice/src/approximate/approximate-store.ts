@@ -14,8 +14,12 @@ import {
   type Charge,
   decidedAt,
   type Give,
+  type Given,
   type Grant,
+  givenOf,
   NOT_ASKED,
+  type Once,
+  type Returned,
   type Store,
   type Take,
   type Taken,
@@ -97,19 +101,40 @@ class ApproximateStore implements Store {
     return { ...combined(charges, own, here, taken), granted: here.granted && taken.granted, stale }
   }
 
-  /** Units that the store does not know of need not go back to it. */
-  async give(gives: readonly Give[], opId?: string): Promise<void> {
-    const others = gives.flatMap((give): Give[] => {
-      const { limit, units, bookedUs } = give
-      if (!limit.local && limit.approximate === undefined) return [give]
-      this.#local.give([give])
-      const account = this.#table.find(give)
-      const told = account === undefined || bookedUs <= account.toldUs
-      const untold = told ? 0 : Math.max(0, Math.min(units, account.unsynced))
-      if (account !== undefined && untold > 0) account.unsynced -= untold
-      return limit.local || units === untold ? [] : [{ ...give, units: units - untold }]
-    })
-    if (others.length > 0) await this.#store.give(others, opId)
+  /**
+   * Units that the store does not know of need not go back to it. Nothing changes here before the store has confirmed
+   * the rest, so that a give which fails can be tried again.
+   */
+  async give(gives: readonly Give[], opId?: string, once?: Once): Promise<Given> {
+    const [local, shared] = [gives.filter(isLoose).filter(({ limit }) => limit.local), gives.filter(isShared)]
+    const untold = shared.map((give) => this.#withhold(give))
+    const told = shared.map((give, index) => ({ ...give, units: give.units - (untold[index] ?? 0) }))
+    const others = once === undefined ? told.filter(({ units }, index) => units !== 0 || untold[index] === 0) : told
+    const outcomes: Returned[] = local.length === 0 ? [] : [this.#local.give(local, undefined, once)]
+    const settle = (given: boolean) => {
+      shared.forEach((give, index) => {
+        if (!given) this.#admitted(give, untold[index] ?? 0, give.bookedUs)
+        else if (isLoose(give) && !give.remote) this.#local.give([give])
+      })
+    }
+    try {
+      if (others.length > 0) outcomes.push(await this.#store.give(others, opId, once))
+    } catch (error) {
+      settle(false)
+      throw error
+    }
+    const given = givenOf(outcomes)
+    settle(given === 'given')
+    return given
+  }
+
+  /** Of units that come back, those that the store was not told of; until it has answered, it is not told. */
+  #withhold(give: Give): number {
+    const account = isLoose(give) && !give.remote ? this.#table.find(give) : undefined
+    if (account === undefined || give.bookedUs <= account.toldUs) return 0
+    const untold = Math.max(0, Math.min(give.units, account.unsynced))
+    account.unsynced -= untold
+    return untold
   }
 
   async reset(bucket: BucketName): Promise<void> {
@@ -215,7 +240,7 @@ class ApproximateStore implements Store {
     else this.#tidy(account)
   }
 
-  #admitted(charge: Charge, units: number, nowUs: number): void {
+  #admitted(charge: BucketName, units: number, nowUs: number): void {
     if (!charge.limit.local && units > 0) this.#admit(this.#table.findOrAdd(charge, nowUs), units)
   }
 
@@ -322,6 +347,10 @@ class ApproximateStore implements Store {
   #force({ limit, owner, detail }: BucketName, units: number): void {
     if (units > 0) this.#local.take({ charges: [{ limit, owner, detail, min: units, max: units, kind: 'force' }] })
   }
+}
+
+function isShared({ limit }: BucketName): boolean {
+  return !limit.local
 }
 
 function isLoose({ limit }: BucketName): boolean {

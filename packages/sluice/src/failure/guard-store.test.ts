@@ -44,7 +44,7 @@ async function openBreaker(numbers: Partial<LimitNumbers> = {}) {
   next(fails)
   for (let times = 0; times < 3; times += 1) await guarded.take({ charges: [chargeOf(numbers)] })
   expect(guarded.breaker).toBe('open')
-  return { timers, guarded, next }
+  return { timers, guarded, next, store }
 }
 
 /** Lets promises settle. */
@@ -216,7 +216,7 @@ describe('the deadline', () => {
     const { limit, owner, detail } = chargeOf()
     const given = guarded.give([{ limit, owner, detail, units: 1, bookedUs: 0 }])
     timers.advance(15)
-    await given
+    await expect(given).rejects.toMatchObject({ code: 'STORE_UNAVAILABLE' })
     await guarded.close()
     expect(await waiting).toMatchObject({ source: 'policy' })
   })
@@ -301,4 +301,43 @@ test('a take that replaces what it reset keeps its units when the answer is late
     await expect.poll(() => guarded.stats?.().late_replies).toBe(resets === undefined ? 1 : 2)
   }
   expect(given).toHaveLength(1)
+})
+
+describe('a give', () => {
+  const { limit, owner, detail } = chargeOf()
+  const gives = [{ limit, owner, detail, units: 1, bookedUs: 0 }]
+
+  test('that the store does not confirm in time is an error, and its answer may still come', async () => {
+    const timers = handTimers()
+    let answer = (_error: Error) => {}
+    const give = () =>
+      new Promise<void>((_resolve, reject) => {
+        answer = reject
+      })
+    const guarded = guardStore({ ...scriptedStore().store, give }, { timers, deadlineMs: 15 })
+    const given = guarded.give(gives)
+    timers.advance(15)
+    await expect(given).rejects.toMatchObject({
+      code: 'STORE_UNAVAILABLE',
+      message: expect.stringContaining('in time'),
+    })
+    answer(OUTAGE) // an unhandled rejection would fail the run
+  })
+
+  test('while the circuit breaker is open is an error at once, and the store is not asked', async () => {
+    const { guarded, store } = await openBreaker()
+    store.give = () => expect.unreachable()
+    await expect(guarded.give(gives)).rejects.toMatchObject({ code: 'STORE_UNAVAILABLE' })
+  })
+
+  test('that fails counts as a failure of the store, and one that meets a bad value does not', async () => {
+    for (const [error, failures] of [
+      [OUTAGE, 1],
+      [CORRUPT, 0],
+    ] as const) {
+      const guarded = guardStore({ ...scriptedStore().store, give: () => Promise.reject(error) }, {})
+      await expect(guarded.give(gives)).rejects.toBe(error)
+      expect(guarded.stats?.()).toMatchObject({ failures })
+    }
+  })
 })

@@ -6,7 +6,7 @@ import { givesBack } from '../algorithms/grant.ts'
 import { compileLimit } from '../algorithms/limit.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
-import { promised } from '../maybe.ts'
+import { type Maybe, promised } from '../maybe.ts'
 import { giveQuietly } from '../store/give-quietly.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { SyncStore } from '../store/parted-store.ts'
@@ -16,6 +16,8 @@ import {
   type Give,
   type Grant,
   NOT_ASKED,
+  type Once,
+  type Returned,
   type Store,
   type Take,
   type Taken,
@@ -162,15 +164,11 @@ class GuardStore implements GuardedStore {
     })
   }
 
-  /** At most once, and nobody waits for it longer than for a take: units that are lost on the way err low. */
-  async give(gives: readonly Give[], opId?: string): Promise<void> {
-    if (this.#breaker.state === 'open') return
-    const given = Promise.resolve(this.#store.give(gives, opId)).catch((error) => {
-      if (!isOutage(error)) throw error
-      this.#countFailure()
-    })
-    const patience = new Promise<void>((resolve) => void this.#timers.after(this.#deadline.limitMs, resolve))
-    await Promise.race([given, patience])
+  /** Throws STORE_UNAVAILABLE when the store does not confirm it in time: with `once`, it can be repeated. */
+  give(gives: readonly Give[], opId?: string, once?: Once): Promise<Returned> {
+    if (this.#breaker.state === 'open') return Promise.reject(unavailable('nothing was given back'))
+    const late = () => unavailable('no answer in time, so units may or may not have been given back')
+    return this.#inTime(() => this.#store.give(gives, opId, once), late)
   }
 
   /** Throws STORE_UNAVAILABLE when the store does not confirm it in time. It may happen later, and can be repeated. */
@@ -276,7 +274,7 @@ class GuardStore implements GuardedStore {
   }
 
   /** Settles within the deadline, as `work` does or with the error of `late`. */
-  #inTime(work: () => void | Promise<void>, late: () => LimiterError): Promise<void> {
+  #inTime<T>(work: () => Maybe<T>, late: () => LimiterError): Promise<T> {
     return new Promise((resolve, reject) => {
       const waiting = { startMs: this.#timers.nowMs(), settled: false, expire: () => reject(late()) }
       const settle = (then: () => void) => {
@@ -286,7 +284,7 @@ class GuardStore implements GuardedStore {
       }
       this.#deadline.add(waiting)
       promised(work).then(
-        () => settle(resolve),
+        (answer) => settle(() => resolve(answer)),
         (error) => {
           if (isOutage(error)) this.#countFailure()
           settle(() => reject(error))

@@ -113,8 +113,8 @@ describe('leases on Redis', () => {
     for (let checks = 0; checks < 10; checks += 1) taken.push(await node.take({ charges: [charge] }))
     for (const { nowUs, grants } of taken) {
       const [grant] = grants
-      const leased = grant?.bookedUs !== undefined
-      await node.give([{ ...charge, units: 1, bookedUs: grant?.bookedUs ?? nowUs, leased }])
+      const bookedUs = grant?.bookedUs ?? nowUs
+      await node.give([{ ...charge, units: 1, bookedUs, leasedUs: grant?.bookedUs }])
     }
     await node.close()
     const other = storeOf(prefix, false)

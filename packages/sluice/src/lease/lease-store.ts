@@ -13,11 +13,13 @@ import {
   type Give,
   type Grant,
   NOT_ASKED,
+  type Returned,
   type Store,
   type Take,
   type Taken,
 } from '../store/store.ts'
 import { asCharged, chargedLimit, isStrict } from './lease.ts'
+import { giveWithLeases } from './lease-gives.ts'
 import { LeaseTable } from './lease-table.ts'
 import { type Asked, canPay, grantOf, isLeasable, isRefused, spentInShadow, withoutHeld } from './leased-answers.ts'
 
@@ -57,7 +59,7 @@ class LeaseStore implements LeasingStore {
   readonly #timers: Timers
   readonly #stopSweeping: () => void
   /** By how much the clock was ahead of the one that never steps. */
-  #aheadMs = Number.NEGATIVE_INFINITY
+  #aheadMs: number
   readonly #counts = { leased: 0, asked: 0, refused_by_lease: 0, returned: 0 }
 
   constructor(store: Store, { leasesMax = LEASES_MAX, clock = wallClock, timers = systemTimers }: LeaseOptions) {
@@ -65,6 +67,7 @@ class LeaseStore implements LeasingStore {
     this.#clock = clock
     this.#table = new LeaseTable(leasesMax)
     this.#timers = timers
+    this.#aheadMs = this.#nowMs() - timers.nowMs()
     this.#stopSweeping = timers.every(SWEEP_MS, () => this.#sweep())
   }
 
@@ -104,13 +107,8 @@ class LeaseStore implements LeasingStore {
     return { ...taken, grants }
   }
 
-  async give(gives: readonly Give[], opId?: string): Promise<void> {
-    const nowMs = this.#nowMs()
-    const others = gives.filter((give) => {
-      return !(give.leased && this.#table.find(give)?.unspend(give.units, give.bookedUs, nowMs))
-    })
-    for (const give of others) this.#table.find(give)?.pardon()
-    if (others.length > 0) await this.#store.give(others.map(asCharged), opId)
+  give(...given: Parameters<Store['give']>): Promise<Returned> {
+    return giveWithLeases(this.#table, this.#store, () => this.#nowMs(), ...given)
   }
 
   async reset(bucket: BucketName): Promise<void> {
@@ -134,6 +132,7 @@ class LeaseStore implements LeasingStore {
     const nowMs = this.#nowMs()
     const aheadMs = nowMs - this.#timers.nowMs()
     const setBack = aheadMs < this.#aheadMs - SWEEP_MS
+    if (aheadMs > this.#aheadMs + SWEEP_MS) this.#table.stepped(aheadMs - this.#aheadMs)
     this.#aheadMs = setBack ? aheadMs : Math.max(aheadMs, this.#aheadMs)
     void this.#giveBack(setBack ? this.#table.clear(nowMs) : this.#table.sweep(nowMs))
   }
@@ -155,8 +154,9 @@ class LeaseStore implements LeasingStore {
       const bookedUs = lease.spend(min, nowMs)
       const remaining = lease.remaining(nowMs)
       const resetAfterUs = lease.resetAfterUs(nowMs)
+      const spentUs = lease.spentUs(bookedUs, nowMs)
       if (lease.isLow(nowMs, min)) this.#refill([charge], [row], nowMs)
-      return new SoleTaken(true, nowUs, min, false, remaining, resetAfterUs, 0, 0, 'lease', bookedUs)
+      return new SoleTaken(true, nowUs, min, false, remaining, resetAfterUs, 0, 0, 'lease', bookedUs, spentUs)
     }
     if (isRefused(lease, charge, nowMs)) {
       this.#counts.refused_by_lease += 1

@@ -36,6 +36,11 @@ export class LeaseTable {
     this.#leasesMax = leasesMax
   }
 
+  /** The clock was set forward by so much: what was spent since is not that much later than what was charged. */
+  stepped(ms: number): void {
+    this.#lease.steppedMs += ms
+  }
+
   /** The row of a bucket, or -1. */
   rowOf(bucket: BucketName): number {
     return this.#index.find(bucket)

@@ -9,7 +9,7 @@ import { isMissed } from '../algorithms/lease-terms.ts'
 import type { LeaseTerms, Limit } from '../algorithms/limit.ts'
 import type { BucketName, Give, Grant } from '../store/store.ts'
 
-export const ROW_LENGTH = 16
+export const ROW_LENGTH = 17
 
 // A row begins with two parcels, spent from first to last: units of one charge each.
 const PARCEL_LENGTH = 4
@@ -31,6 +31,8 @@ const USED = 12
 const REFUSED_UNTIL_MS = 13
 const REFUSED_UNITS = 14
 const RETRY_MS = 15
+/** By how much this node's clock was ahead of the store's when units came: too much rather than too little. */
+const AHEAD_MS = 16
 
 /** How long a refusal by a rule without leases is believed, at most: units that others give back are found after it. */
 const REFUSED_MS = 1000
@@ -54,6 +56,8 @@ const SPENT_MS = 200
 const SPENT_WINDOW_MS = 100
 /** The clock tells whole milliseconds: it may be this much later than it says. */
 const CLOCK_STEP_MS = 1
+/** A clock that is set forward by less than this, or since less than this, goes unnoticed. */
+const NOTICED_MS = 50
 /** What was charged together ends over this part of its time, by the microsecond in which it was: not all at once. */
 const SPREAD = 0.25
 /** Refilled ahead when less than this part of the last batch is left: units in hand are missing elsewhere. */
@@ -74,6 +78,8 @@ type SettledWhen = 'asking' | 'ahead' | 'sweeping' | 'ending'
 const NO_ROWS: Float64Array = new Float64Array(ROW_LENGTH)
 
 export class Lease {
+  /** By how much the clock has been set forward in all. */
+  steppedMs = 0
   #numbers = NO_ROWS
   #at = 0
 
@@ -114,6 +120,12 @@ export class Lease {
     const parcel = this.#good(FIRST, nowMs) >= units ? FIRST : SECOND
     this.#move(parcel, units)
     return this.#get(parcel + BOOKED_US)
+  }
+
+  /** Store time of a spend at `nowMs`, at the earliest. Errs low: a step of the clock is noticed a moment later. */
+  spentUs(bookedUs: number, nowMs: number): number {
+    const sinceMs = nowMs - this.steppedMs - this.#get(AHEAD_MS) - NOTICED_MS
+    return Math.max(bookedUs, Math.floor(sinceMs * 1000))
   }
 
   /** Puts units back that were spent and not needed; false when the parcel they came from is no longer good. */
@@ -192,6 +204,7 @@ export class Lease {
     this.#set(parcel + UNITS, units)
     this.#set(parcel + BOOKED_US, bookedUs)
     this.#set(parcel + UNTIL_MS, untilMs)
+    this.#set(AHEAD_MS, nowMs - this.steppedMs - bookedUs / 1000)
     return true
   }
 

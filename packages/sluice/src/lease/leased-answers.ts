@@ -31,6 +31,7 @@ export function grantOf(lease: Lease, units: number, short: Short, bookedUs: num
     retryAfterUs: short === false ? 0 : lease.retryAfterUs(nowMs),
     delayUs: 0,
     bookedUs,
+    spentUs: lease.spentUs(bookedUs, nowMs),
   }
 }
 

@@ -8,6 +8,8 @@ import {
   type BucketName,
   type Charge,
   type Give,
+  type Given,
+  type Once,
   requireOp,
   type Store,
   type Take,
@@ -17,8 +19,8 @@ import { Batcher, type BatchObserver } from './batcher.ts'
 import { type Connection, connect, type RedisClient } from './client.ts'
 import type { KeyNames } from './key.ts'
 import { factsOf, type RedisFacts } from './redis-facts.ts'
+import type { Answer, Request } from './request.ts'
 import { inPatience } from './unreachable.ts'
-import type { Request } from './wire.ts'
 
 export type BatchedOptions = BatchObserver & {
   readonly connections: number
@@ -71,8 +73,10 @@ export class BatchedStore implements Store {
     }
   }
 
-  async give(gives: readonly Give[], opId?: string): Promise<void> {
-    if (gives.length > 0) await this.#run({ verb: 'give', gives, opId })
+  async give(gives: readonly Give[], opId?: string, once?: Once): Promise<Given> {
+    if (gives.length === 0) return 'given'
+    const given = await this.#run({ verb: 'give', gives, opId, once })
+    return (given as Given | undefined) ?? 'given' // gives are answered in no other way
   }
 
   async reset(bucket: BucketName): Promise<void> {
@@ -104,7 +108,7 @@ export class BatchedStore implements Store {
     return this.#run(request) as Promise<Taken> // takes and peeks are always answered
   }
 
-  #run(request: Request): Promise<Taken | undefined> {
+  #run(request: Request): Promise<Answer> {
     if (this.#closed) throw new LimiterError('CLOSED', 'the Redis store was closed: create a new one')
     const batchers = this.#batchers
     this.#turn = (this.#turn + 1) % batchers.length

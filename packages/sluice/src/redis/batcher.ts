@@ -4,7 +4,7 @@
 
 import { systemTimers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
-import type { BucketName, Taken } from '../store/store.ts'
+import type { BucketName } from '../store/store.ts'
 import type { Connection } from './client.ts'
 import { isDivided } from './cluster-client.ts'
 import {
@@ -14,11 +14,13 @@ import {
   isOutOfMemory,
   keyNameOf,
   knowsNoFlags,
+  makesKey,
   writtenBy,
 } from './full-redis.ts'
 import type { KeyNames } from './key.ts'
+import { type Answer, type Form, formOf, type Request } from './request.ts'
 import { APPLY, EXISTS, type Script } from './scripts.generated.ts'
-import { BatchEncoder, type Form, firstBucket, formOf, ReplyDecoder, type Request, weightOf } from './wire.ts'
+import { BatchEncoder, firstBucket, ReplyDecoder, weightOf } from './wire.ts'
 
 /** Weight of a script call: about half a millisecond of Redis, and small enough that both sides always have work. */
 const BATCH_WEIGHT_MAX = 100
@@ -51,7 +53,7 @@ type Lane = {
   movingMs: number
 }
 
-type Job = { request: Request; form: Form; resolve(taken: Taken | undefined): void; reject(error: LimiterError): void }
+type Job = { request: Request; form: Form; resolve(answer: Answer): void; reject(error: LimiterError): void }
 
 /** The requests are at fault, not Redis: see `#encoded`. */
 class EncodingError extends LimiterError {}
@@ -79,7 +81,7 @@ export class Batcher {
     this.#nowArgument = nowArgument
   }
 
-  run(request: Request): Promise<Taken | undefined> {
+  run(request: Request): Promise<Answer> {
     if (this.#waiting >= WAITING_MAX) {
       this.dropped += 1
       throw new LimiterError('STORE_UNAVAILABLE', `more than ${WAITING_MAX} requests wait for Redis`)
@@ -200,7 +202,10 @@ export class Batcher {
   async #applyWhenFull(jobs: readonly Job[]): Promise<void> {
     const isAbsent = await this.#absentOf(jobs)
     const [possible, impossible] = [[] as Job[], [] as Job[]]
-    for (const job of jobs) (writtenBy(job.request).some(isAbsent) ? impossible : possible).push(job)
+    for (const job of jobs) {
+      const cannot = makesKey(job.request) || writtenBy(job.request).some(isAbsent)
+      ;(cannot ? impossible : possible).push(job)
+    }
     try {
       if (possible.length > 0) await this.#apply(APPLY_WHEN_FULL, possible)
     } catch (cause) {

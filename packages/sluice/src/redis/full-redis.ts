@@ -7,8 +7,8 @@ import type { LimiterError } from '../errors.ts'
 import type { BucketName } from '../store/store.ts'
 import { StoreFullError } from '../store/store-full.ts'
 import type { KeyNames } from './key.ts'
+import type { Request } from './request.ts'
 import { APPLY, type Script } from './scripts.generated.ts'
-import type { Request } from './wire.ts'
 
 const TEXT = `#!lua flags=allow-oom\n${APPLY.text}`
 
@@ -41,8 +41,14 @@ export function keyNameOf(names: KeyNames, { limit, owner, detail }: BucketName)
   return names.keyOf(limit, owner, detail)
 }
 
+/** Whether a request needs a key that does not exist yet: a give that has to be remembered. */
+export function makesKey(request: Request): boolean {
+  return request.verb === 'give' && request.once !== undefined
+}
+
 /** What a request is answered whose buckets do not all exist: undefined if there is nothing to do for it. */
 export function answerWhenFull(request: Request, isAbsent: (bucket: BucketName) => boolean): LimiterError | undefined {
+  if (makesKey(request)) return new StoreFullError('Redis is out of memory (maxmemory): nothing was given back', [])
   if (request.verb !== 'take') return undefined
   const absent = request.charges.map(isAbsent)
   return new StoreFullError('Redis is out of memory (maxmemory), so no bucket can be made', absent)

@@ -141,7 +141,7 @@ function inTime(peek: Peek | undefined, deadlineMs: number): Peek | undefined {
 function unowned(store: Store, replicas: Peek | undefined): Store {
   return {
     take: (take) => store.take(take),
-    give: (gives, opId) => store.give(gives, opId),
+    give: (gives, opId, once) => store.give(gives, opId, once),
     peek: (charges, mayBeStale) => {
       if (!mayBeStale || replicas === undefined) return store.peek(charges)
       return replicas(charges).catch(() => store.peek(charges))

@@ -5,6 +5,7 @@
 import { createHmac } from 'node:crypto'
 import type { Limit } from '../algorithms/limit.ts'
 import { isPacked } from '../algorithms/registry.ts'
+import type { BucketName } from '../store/store.ts'
 import type { SlotGroups } from './slot-groups.ts'
 
 /** Longer texts are named by a keyed hash of them. */
@@ -39,6 +40,11 @@ export class KeyNames {
     const group = this.groups?.tagOf({ limit, owner }) ?? ''
     const value = `${this.#prefix}:${group}{${limit.fact === '' ? '*' : limit.fact}:${this.#safe(owner)}${part}}`
     return sharesValue(limit) ? value : `${value}:${kindOf(limit)}:${limit.id}|${this.#safe(detail)}`
+  }
+
+  /** Where a give is remembered that must happen once: in a Cluster, beside the buckets of the group. */
+  onceKey(bucket: BucketName, id: string): string {
+    return `${this.#prefix}:${this.groups?.tagOf(bucket) ?? ''}once:${this.#safe(id)}`
   }
 
   /** A detail or an op id as it is written within a value. Injective: texts with the mark are escaped as well. */

@@ -13,7 +13,7 @@ import { leaseStore } from '../lease/lease-store.ts'
 import { scatterStore } from '../scatter/scatter-store.ts'
 import { shardStore } from '../shards/shard-store.ts'
 import { checkBucket, checkCharges, checkGives, checkTake } from '../store/request-check.ts'
-import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
+import type { BucketName, Charge, Give, Once, Returned, Store, Take, Taken } from '../store/store.ts'
 import { warn } from '../warning.ts'
 import { BatchedStore } from './batched-store.ts'
 import type { BatchObserver } from './batcher.ts'
@@ -180,9 +180,9 @@ class LayeredStore implements RedisStore {
     return this.#outer.peek(charges, mayBeStale)
   }
 
-  give(gives: readonly Give[], opId?: string): void | Promise<void> {
+  give(gives: readonly Give[], opId?: string, once?: Once): Returned | Promise<Returned> {
     checkGives(gives, opId)
-    return this.#outer.give(gives, opId)
+    return this.#outer.give(gives, opId, once)
   }
 
   reset(bucket: BucketName): void | Promise<void> {

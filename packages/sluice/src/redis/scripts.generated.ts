@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '2538db861fbb336cc8510cd37bdec9a333bab8b3',
+  sha1: '193d175432f599ecb598b61d2c33ba550a4a2c69',
   text: `--[[
   Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
 
@@ -21,6 +21,8 @@ export const APPLY: Script = {
                       verb 6, key, set, cost, then per limit of the set max, kind, number of gives, and per give three
                       numbers, as below (a take of a lease), or
                       verb 7, key, set of one, and three numbers, as below (a give to a packed bucket), or
+                      verb 8, op id (text), number of parts, key that remembers it, until_us, then as of a give (a give
+                      that happens once, and not after until_us), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
@@ -36,6 +38,7 @@ export const APPLY: Script = {
              verb 4       x of each bucket, if that says all (granted, y is 0); or -1, then as for a take
              verb 6       status (1, 0), then per limit units, x, y; or -1, then as for a give and as for a take
              give, reset  status (1, or negative), also of verb 7
+             verb 8       status (1 given, 2 given before, 3 too late, or negative: nothing was given)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
   are made once per batch, not per request: that is most of the speed.
@@ -1035,7 +1038,7 @@ local function refund(part, limit, units, booked_us, op_id, settled)
 end
 
 -- Older rules do not touch what newer ones wrote, and to a vacant bucket there is nothing to give.
-local function give(at, parts, op_id)
+local function give_parts(at, parts, op_id)
   local worst = 1
   for part = 1, parts do
     local i = at + 6 * (part - 1)
@@ -1051,7 +1054,32 @@ local function give(at, parts, op_id)
       keep(part, key, limit, detail)
     end
   end
-  say(worst)
+  return worst
+end
+
+local function give(at, parts, op_id) say(give_parts(at, parts, op_id)) end
+
+-- By key: until when a give is remembered.
+local marks = {}
+
+-- All or nothing: a value that cannot be read fails the give as a whole, so that it can be tried again.
+local function give_once(at, parts, op_id)
+  local mark, until_us = numbers[at - 2], numbers[at - 1]
+  if now_us > until_us then return say(3) end
+  if raw[mark] or marks[mark] then return say(2) end
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    if settle(part, numbers[i], limits[numbers[i + 1]], numbers[i + 2], false) == -1 then
+      return say(-1)
+    end
+  end
+  give_parts(at, parts, op_id)
+  marks[mark] = until_us
+  say(1)
+end
+
+local function store_marks()
+  for mark, until_us in pairs(marks) do write(keys[mark], '1', until_us) end
 end
 
 -- A value that cannot be read is dropped whole: that is what a reset is for.
@@ -1128,10 +1156,12 @@ local VERBS = {
   give,
   reset,
   [5] = take_repeating,
+  [8] = give_once,
   plain = take_at_length,
   leased = leased_at_length,
   given = give_at_length,
   store_lists = store_lists,
+  store_marks = store_marks,
 }
   return VERBS
 end
@@ -1172,8 +1202,9 @@ local function decide_all()
       at = verb == 6 and take_leased(at) or give_plain(at)
     else
       local op, parts = numbers[at + 1], numbers[at + 2]
-      at_length(verb, at + 3, parts, op == 0 and '' or texts[op])
-      at = at + 3 + 6 * parts
+      local first = verb == 8 and at + 5 or at + 3
+      at_length(verb, first, parts, op == 0 and '' or texts[op])
+      at = first + 6 * parts
     end
   end
 end
@@ -1196,7 +1227,10 @@ for i = 1, dirty_count do
     store_states(key)
   end
 end
-if verbs then verbs.store_lists() end
+if verbs then
+  verbs.store_lists()
+  verbs.store_marks()
+end
 return reply
 `,
 }

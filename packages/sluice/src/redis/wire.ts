@@ -6,33 +6,37 @@ import { grantOf, SoleTaken, shortOf } from '../algorithms/grant.ts'
 import { type AlgorithmName, type Limit, windowIndex } from '../algorithms/limit.ts'
 import { isBucket, isPacked, PACKED, type PackedLimit } from '../algorithms/registry.ts'
 import { LimiterError } from '../errors.ts'
-import type { BucketName, Charge, Give, Grant, Short, Taken } from '../store/store.ts'
+import {
+  type BucketName,
+  type Charge,
+  type Give,
+  type Given,
+  type Grant,
+  type Once,
+  type Short,
+  type Taken,
+  untilUs,
+} from '../store/store.ts'
 import { type KeyNames, sharesValue } from './key.ts'
-
-type TakeRequest = {
-  readonly verb: 'take' | 'peek'
-  readonly charges: readonly Charge[]
-  readonly opId: string | undefined
-  /** Given first. */
-  readonly gives: readonly Give[] | undefined
-  /** Reset before that. */
-  readonly resets: readonly BucketName[] | undefined
-}
-
-export type Request =
-  | TakeRequest
-  | { readonly verb: 'give'; readonly gives: readonly Give[]; readonly opId: string | undefined }
-  | { readonly verb: 'reset'; readonly bucket: BucketName }
-
-/** How a request is told: see formOf. */
-export type Form = ShortForm | 'any'
-type ShortForm = 'plain' | 'leased'
+import {
+  type Answer,
+  type Form,
+  formOf,
+  hasPlainName,
+  type Request,
+  repeats,
+  type ShortForm,
+  type TakeRequest,
+} from './request.ts'
 
 const VERBS = { take: 0, peek: 1, give: 2, reset: 3 } as const
 const TAKE_PLAIN = 4
 const TAKE_REPEATING = 5
 const TAKE_LEASED = 6
 const GIVE_PLAIN = 7
+const GIVE_ONCE = 8
+/** Status of a give that must happen once. */
+const ONCE: Readonly<Record<number, Given>> = { 1: 'given', 2: 'repeated', 3: 'expired' }
 /** Of one owner, in one value; the same number stands in lua/include/values.lua. */
 const BUCKETS_MAX = 1024
 const KINDS = { enforce: 0, shadow: 1, force: 2, hold: 3 } as const
@@ -99,6 +103,10 @@ export class BatchEncoder {
       this.#addShort(form, request as TakeRequest) // only takes have such a form
       return
     }
+    if (request.verb === 'give' && request.once !== undefined) {
+      this.#addOnce(request.gives, request.opId, request.once)
+      return
+    }
     if (request.verb === 'give' && request.opId === undefined) {
       for (const give of request.gives) this.#addGive(give)
       return
@@ -160,6 +168,13 @@ export class BatchEncoder {
     this.#part(give, units, bookedUs, sixthOf(give))
   }
 
+  #addOnce(gives: readonly Give[], opId: string | undefined, once: Once): void {
+    const name = this.#names.onceKey(gives[0] as Give, once.id) // nobody gives nothing
+    const mark = indexIn(this.#keyIndex, name, () => this.keys.push(name))
+    this.#numbers.push(GIVE_ONCE, this.#text(opId ?? ''), gives.length, mark, untilUs(gives, once))
+    for (const give of gives) this.#part(give, give.units, give.bookedUs, sixthOf(give))
+  }
+
   json(): string {
     return JSON.stringify([this.#limits, this.#sets, this.#texts, this.#numbers])
   }
@@ -209,59 +224,14 @@ function givesBefore(request: Request): Request | undefined {
   return { verb: 'give', gives: request.gives, opId: undefined }
 }
 
-/**
- * What most requests are has a short form: charges of one cost, all enforced, of different buckets in one value, which
- * their limits name. Those that know leases, and hold more or tell what became of it, have another one.
- */
-export function formOf(request: Request): Form {
-  if (request.verb !== 'take' || request.opId !== undefined) return 'any'
-  const { charges, gives = [] } = request
-  const [first] = charges
-  if (first === undefined || !areTogether(charges, first)) return 'any'
-  if (gives.length === 0 && charges.every(isPlain)) return 'plain'
-  return gives.every((give) => charges.some((charge) => comesBackTo(give, charge))) ? 'leased' : 'any'
-}
-
-/** Whether the limits of the charges name their buckets, all in one value. */
-function areTogether(charges: readonly Charge[], first: Charge): boolean {
-  if (charges.length === 1) return isShort(first, first) && hasPlainName(first)
-  for (const charge of charges) {
-    if (!isShort(charge, first) || charge.detail !== '' || !sharesValue(charge.limit)) return false
-    if (charge.owner !== first.owner || charge.limit.fact !== first.limit.fact) return false
-    if (charge.limit.shard?.index !== first.limit.shard?.index) return false
-  }
-  return !repeats(charges)
-}
-
-function isShort({ limit, min, kind }: Charge, first: Charge): boolean {
-  return (kind === 'enforce' || kind === 'hold') && min === first.min && isPacked(limit)
-}
-
-function isPlain({ limit, min, max, kind }: Charge): boolean {
-  return kind === 'enforce' && min === max && limit.holdTicks === 0 && limit.lease === undefined
-}
-
-function comesBackTo(give: Give, { limit, owner, detail }: Charge): boolean {
-  return give.limit === limit && give.owner === owner && give.detail === detail && give.units >= 0
-}
-
 /** Units that are on lease no more; of a log, whether the units may be booked later than the give says. */
 function sixthOf({ limit, settled = 0 }: Give): number {
   if (limit.algorithm !== 'sliding_window_log') return settled
   return limit.approximate === undefined ? 0 : 1
 }
 
-function hasPlainName({ limit, detail }: BucketName): boolean {
-  return detail === '' || !sharesValue(limit)
-}
-
 function sameLimits(some: readonly BucketName[], others: readonly BucketName[]): boolean {
   return some.length === others.length && some.every(({ limit }, index) => limit === others[index]?.limit)
-}
-
-/** Whether two charges may be of one bucket: the script looks for that only when told to. */
-function repeats(charges: readonly Charge[]): boolean {
-  return charges.some(({ limit }, index) => charges.findIndex((other) => other.limit.id === limit.id) < index)
 }
 
 function indexIn<K>(indexes: Map<K, number>, item: K, push: () => number): number {
@@ -294,7 +264,7 @@ export class ReplyDecoder {
   }
 
   /** The answer to a request, or the error that it alone meets. */
-  next(request: Request, form: Form, keys: () => string): Taken | undefined | LimiterError {
+  next(request: Request, form: Form, keys: () => string): Answer | LimiterError {
     for (const _ of resetsBefore(request)) this.#number() // a reset always succeeds
     if (form !== 'any') {
       const first = this.#number()
@@ -303,11 +273,13 @@ export class ReplyDecoder {
     // Gives that came along have a status of their own: what cannot be given back is lost.
     if (form === 'leased') this.#number()
     else if (request.verb === 'take') for (const _ of request.gives ?? []) this.#number()
-    const statuses =
-      request.verb === 'give' && request.opId === undefined ? request.gives.map(() => this.#number()) : []
+    const once = request.verb === 'give' ? request.once : undefined
+    const apart = request.verb === 'give' && request.opId === undefined && once === undefined
+    const statuses = apart ? request.gives.map(() => this.#number()) : []
     const status = statuses.length > 0 ? Math.min(...statuses) : this.#number()
     if (status === -1) return new LimiterError('STORE_CORRUPT', `the value of ${keys()} cannot be read`)
     if (status === -2) return new LimiterError('STORE_CROWDED', `${keys()} holds ${BUCKETS_MAX} buckets already`)
+    if (once !== undefined) return ONCE[status]
     if (request.verb === 'give' || request.verb === 'reset') return undefined
     const replayed = this.#number() === 1
     const { charges, opId } = request

@@ -19,7 +19,7 @@ import {
   type LimitNumbers,
 } from '../algorithms/limit.ts'
 import { isBucket } from '../algorithms/registry.ts'
-import type { Charge } from '../store/store.ts'
+import type { BucketName, Charge } from '../store/store.ts'
 import { ALL, type ExactShares, homesOf } from './shares.ts'
 
 export type RegionParts = {
@@ -106,4 +106,8 @@ function stepsOf({ algorithm, units, capacity }: Limit): number {
 /** A charge against a part of its limit. Field by field, as all charges are made: V8 takes its time with others. */
 export function ofPart({ owner, detail, min, max, kind }: Charge, limit: Limit): Charge {
   return { limit, owner, detail, min, max, kind }
+}
+
+export function isSpread({ limit }: BucketName): boolean {
+  return limit.spread !== undefined
 }

@@ -20,14 +20,27 @@ import {
   type BucketName,
   type Charge,
   type Give,
+  type Given,
+  givenOf,
   isBinding,
+  type Once,
+  type Returned,
   type Store,
   type Take,
   type Taken,
 } from '../store/store.ts'
 import { takeAnew } from '../store/take-anew.ts'
 import { checkRegionOptions, type RegionOptions } from './region-options.ts'
-import { isPool, ofPart, type RegionParts, refusalOf, regionParts, type Split, splitUnits } from './region-parts.ts'
+import {
+  isPool,
+  isSpread,
+  ofPart,
+  type RegionParts,
+  refusalOf,
+  regionParts,
+  type Split,
+  splitUnits,
+} from './region-parts.ts'
 import { regionStats } from './region-stats.ts'
 import { type ExactShares, exactShares, type Shares } from './shares.ts'
 import {
@@ -120,6 +133,11 @@ class PooledRegion implements RegionStore {
     } catch {
       return 'use "regional", or a limit that divides the window: its parts are too large for exact arithmetic'
     }
+  }
+
+  partOf(whole: Limit, id: string): Limit | undefined {
+    const { home, pool } = this.#partsOf(whole)
+    return [home, pool].find((part) => part?.id === id)
   }
 
   takeSync(take: Take): Taken | undefined {
@@ -215,13 +233,13 @@ class PooledRegion implements RegionStore {
     return { granted, nowUs, grants, source, replayed: false, stale: there?.stale }
   }
 
-  async give(gives: readonly Give[], opId?: string): Promise<void> {
+  async give(gives: readonly Give[], opId?: string, once?: Once): Promise<Given> {
     checkGives(gives, opId)
     const [pools, others] = [gives.filter(({ limit }) => isPool(limit)), gives.filter(({ limit }) => !isPool(limit))]
-    await Promise.all([
-      pools.length === 0 ? undefined : this.#pools.give(pools),
-      others.length === 0 ? undefined : this.#regional.give(others, opId),
-    ])
+    const asked: Promise<Returned>[] = []
+    if (pools.length > 0) asked.push(promised(() => this.#pools.give(pools, undefined, once)))
+    if (others.length > 0) asked.push(promised(() => this.#regional.give(others, opId, once)))
+    return givenOf(await Promise.all(asked))
   }
 
   async reset(bucket: BucketName): Promise<void> {
@@ -349,7 +367,7 @@ class PooledRegion implements RegionStore {
   #giveBack(lines: readonly Line[]): void {
     const gives = lines.flatMap(({ charge: { owner, detail, kind }, paid }): Give[] => {
       if (paid === undefined || kind === 'force') return []
-      return [{ limit: paid.part, owner, detail, units: paid.units, bookedUs: paid.bookedUs, leased: true }]
+      return [{ limit: paid.part, owner, detail, units: paid.units, bookedUs: paid.bookedUs, leasedUs: paid.bookedUs }]
     })
     if (gives.length > 0) void giveQuietly(this.#pools, gives)
   }
@@ -379,7 +397,3 @@ class PooledRegion implements RegionStore {
 
 /** Of a region that has the global store in it, or next door. */
 const NEAR_MS = 5
-
-function isSpread({ limit }: BucketName): boolean {
-  return limit.spread !== undefined
-}

@@ -72,6 +72,7 @@ export class PartTaken extends SoleTaken {
       delayUs,
       taken.source,
       bookedUs,
+      grant.spentUs,
     )
     this.part = part
   }
@@ -115,9 +116,9 @@ export const NOTHING: Grant = { ...NOT_ASKED, short: 'never', retryAfterUs: Numb
 
 function ofHome(whole: Limit, home: Limit, grant: Grant, pool: Grant | undefined): Grant {
   const { short, retryAfterUs } = sooner(grant, pool)
-  const { units, resetAfterUs, delayUs, bookedUs, at } = grant
+  const { units, resetAfterUs, delayUs, bookedUs, spentUs, at } = grant
   const remaining = wholeRemaining(grant.remaining, home.capacity, whole.capacity)
-  return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, part: home, at }
+  return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, spentUs, part: home, at }
 }
 
 /** Of a home and a pool that have both refused, the one with the shorter wait. */

@@ -2,7 +2,7 @@
 
 import { StoreClock } from '../approximate/store-clock.ts'
 import type { Timers } from '../clock.ts'
-import type { BucketName, Charge, Give, Store, Take, Taken } from '../store/store.ts'
+import type { BucketName, Charge, Give, Once, Returned, Store, Take, Taken } from '../store/store.ts'
 
 const LATELY_MS = 10_000
 
@@ -51,8 +51,8 @@ export class WatchedStore implements Store {
     return this.#watched(() => this.#store.peek(charges, mayBeStale))
   }
 
-  give(gives: readonly Give[], opId?: string): void | Promise<void> {
-    return this.#store.give(gives, opId)
+  give(gives: readonly Give[], opId?: string, once?: Once): Returned | Promise<Returned> {
+    return this.#store.give(gives, opId, once)
   }
 
   reset(bucket: BucketName): void | Promise<void> {

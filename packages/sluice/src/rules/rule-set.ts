@@ -1,5 +1,6 @@
 // One version of all rules: turns a subject into the charges it has to pay. Immutable, so a check sees it as a whole.
 
+import type { Limit } from '../algorithms/limit.ts'
 import type { Clock } from '../clock.ts'
 import { type LimiterError, optionInvalid, subjectInvalid } from '../errors.ts'
 import { mapped, type Sliced } from '../slices.ts'
@@ -36,6 +37,7 @@ export class RuleSet {
   readonly #address: FactReader
   readonly #nothing: Plan
   #byId: ReadonlyMap<string, Rule> | undefined
+  #limits: ReadonlyMap<string, Limit> | undefined
 
   private constructor(
     rules: readonly Rule[],
@@ -144,6 +146,12 @@ export class RuleSet {
     if (address === undefined)
       throw optionInvalid('key', key, `give every fact of the key: ${rule.rule.scope.join(', ')}`)
     return limits.map(({ limit, byIp }) => ({ limit: byIp?.limit ?? limit, owner: address, detail: detail ?? '' }))
+  }
+
+  /** The limit that has an id; undefined when its rule is gone, or is for another layer. */
+  limitOf(id: string): Limit | undefined {
+    this.#limits ??= new Map(this.#compiled.flatMap(limitsOf).map((limit) => [limit.id, limit]))
+    return this.#limits.get(id)
   }
 
   /** What each rule makes of a request, and why: in the order of the rules, at the price of looking at every one. */
@@ -342,4 +350,8 @@ function subjectOfKey(facts: Readonly<Record<string, string>>): Subject {
 
 function tooLong(rule: CompiledRule, text: string): LimiterError {
   return subjectInvalid(rule.scope, text, `give a key of at most ${FACT_LENGTH_MAX} characters`)
+}
+
+function limitsOf({ limits, limitsByPlan }: CompiledRule): Limit[] {
+  return [...limits, ...[...limitsByPlan.values()].flat()].flatMap(({ limit, byIp }) => [limit, byIp?.limit ?? limit])
 }

@@ -11,9 +11,12 @@ import {
   type BucketName,
   type Charge,
   type Give,
+  type Given,
   type Grant,
+  givenOf,
   isBinding,
   NOT_ASKED,
+  type Once,
   type Source,
   type Store,
   type Take,
@@ -85,9 +88,15 @@ class ScatterStore implements Store {
     return { ...combined(charges, answers, answers.every(agrees)), stale }
   }
 
-  async give(gives: readonly Give[], opId?: string): Promise<void> {
+  /** Each place remembers the id of its own part: a retry completes those that have failed. */
+  async give(gives: readonly Give[], opId?: string, once?: Once): Promise<Given> {
     const parts = this.#parts([], gives)
-    await Promise.all(parts.map(async ({ place, gives: own }) => place.store.give(own, opId)))
+    const settled = await Promise.allSettled(
+      parts.map(async ({ place, gives: own }) => place.store.give(own, opId, once)),
+    )
+    const failed = settled.find((one) => one.status === 'rejected')
+    if (failed !== undefined) throw failed.reason
+    return givenOf(settled.map((one) => (one.status === 'fulfilled' ? one.value : undefined)))
   }
 
   reset(bucket: BucketName): void | Promise<void> {

@@ -13,6 +13,8 @@ import {
   type Give,
   type Grant,
   isBinding,
+  type Once,
+  type Returned,
   type Store,
   type Take,
   type Taken,
@@ -68,8 +70,8 @@ class ShardStore implements Store {
     })
   }
 
-  give(gives: readonly Give[], opId?: string): void | Promise<void> {
-    return this.#store.give(gives, opId) // they name the parts: see Grant
+  give(gives: readonly Give[], opId?: string, once?: Once): Returned | Promise<Returned> {
+    return this.#store.give(gives, opId, once) // they name the parts: see Grant
   }
 
   /** Sees all parts, so it may find units where a take, which tries two, does not. */
@@ -167,8 +169,8 @@ function asWhole({ charges: wholes }: Take, { charges }: Take, taken: Taken): Ta
     const size = decidedAt(taken, grant).source === 'local' ? whole.capacity : part.capacity // locally it is not split
     const remaining = Math.floor((grant.remaining * whole.capacity) / size)
     // Field by field: to add one to a spread object takes V8 a microsecond.
-    const { units, short, resetAfterUs, retryAfterUs, delayUs, bookedUs, at } = grant
-    return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, part, at }
+    const { units, short, resetAfterUs, retryAfterUs, delayUs, bookedUs, spentUs, at } = grant
+    return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, spentUs, part, at }
   })
   return { granted, nowUs, grants, source, replayed }
 }

@@ -15,10 +15,23 @@ import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './half-sip-hash.ts'
 import { LimitBook, type LimitPage } from './limit-book.ts'
 import { ListTable } from './list-table.ts'
+import { OnceMarks } from './once-marks.ts'
 import { partedStore, type SyncStore } from './parted-store.ts'
 import { checkBucket, checkCharges, checkGives, checkTake } from './request-check.ts'
-import type { Take, Taken } from './store.ts'
-import { type BucketName, type Charge, type Give, type Grant, isBinding, requireOp, type Short } from './store.ts'
+import {
+  type BucketName,
+  type Charge,
+  type Give,
+  type Given,
+  type Grant,
+  isBinding,
+  type Once,
+  requireOp,
+  type Short,
+  type Take,
+  type Taken,
+  untilUs,
+} from './store.ts'
 
 export type MemoryStoreOptions = {
   /** Most keys held at once, 34 to 43 bytes each. Above it, new keys share 4096 overflow buckets per limit. */
@@ -31,6 +44,7 @@ export type MemoryStoreOptions = {
 
 export const MAX_KEYS_DEFAULT = 20_000_000
 const LISTS_MAX = 100_000
+const MARKS_MAX = 200_000
 const OVERFLOW_BUCKETS = 4096
 /** A segment of the table is looked over for vacant buckets once in so many calls. */
 const CALLS_PER_SWEEP = 16_384
@@ -76,6 +90,7 @@ class MemoryStore implements SyncStore {
   readonly #swept: PackedState = freshPacked()
   readonly #book = new LimitBook()
   readonly #lists = new ListTable(LISTS_MAX)
+  readonly #marks = new OnceMarks(MARKS_MAX)
   readonly #table: BucketTable
   #nowUs = 0
   #calls = 0
@@ -123,9 +138,11 @@ class MemoryStore implements SyncStore {
     return { granted: works.every(passes), nowUs, grants, source: 'store', replayed: false }
   }
 
-  give(gives: readonly Give[], opId?: string): void {
+  give(gives: readonly Give[], opId?: string, once?: Once): Given {
     checkGives(gives, opId)
     const nowUs = this.#now()
+    const outcome = once === undefined ? 'given' : this.#marks.mark(once.id, untilUs(gives, once), nowUs)
+    if (outcome !== 'given') return outcome
     for (const give of gives) {
       const { limit, owner, detail, units, bookedUs } = give
       const { algorithm, settled, write } = this.#bucketOf(limit, owner, detail, nowUs, true)
@@ -134,6 +151,7 @@ class MemoryStore implements SyncStore {
       else algorithm.refund(limit, settled.state, nowUs, units, bookedUs, opId)
       write()
     }
+    return 'given'
   }
 
   reset(bucket: BucketName): void {

@@ -2,14 +2,14 @@
 // node's part there. All others are as they are.
 
 import { LimitParts } from '../algorithms/parts.ts'
-import type { BucketName, Charge, Give, Store, Take, Taken } from './store.ts'
+import type { BucketName, Charge, Give, Given, Once, Store, Take, Taken } from './store.ts'
 
 /** A store that answers at once, as the one in memory does. */
 export interface SyncStore extends Store {
   take(take: Take): Taken
   takeSync(take: Take): Taken
   peek(charges: readonly Charge[]): Taken
-  give(gives: readonly Give[], opId?: string): void
+  give(gives: readonly Give[], opId?: string, once?: Once): Given
   reset(bucket: BucketName): void
   stats(): Readonly<Record<string, number>>
 }
@@ -26,7 +26,7 @@ export function partedStore(store: SyncStore, nodes: number): SyncStore {
     take,
     takeSync: take,
     peek: (charges) => store.peek(charges.map(part)),
-    give: (gives, opId) => store.give(gives.map(part), opId),
+    give: (gives, opId, once) => store.give(gives.map(part), opId, once),
     reset: (bucket) => store.reset(part(bucket)),
     stats: () => store.stats(),
     wallAheadUs: () => store.wallAheadUs?.() ?? 0,

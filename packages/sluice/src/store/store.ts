@@ -72,6 +72,8 @@ export type Grant = {
   readonly delayUs: number
   /** When the units were booked, if that was before the take: they came out of a lease. */
   readonly bookedUs?: number | undefined
+  /** Lower bound of the store time at which units of a lease were spent: a give counts their age from here. */
+  readonly spentUs?: number | undefined
   /** The part that was charged of a bucket that is split: a give names it as its limit. */
   readonly part?: Limit
   /** Where and when this charge was decided, if the take was made in several places. */
@@ -112,10 +114,32 @@ export type Give = {
   readonly units: number
   /** `nowUs` of the take that booked the units: windows and logs find them by it, buckets discount their age. */
   readonly bookedUs: number
-  /** The units came out of a lease of this node. */
-  readonly leased?: boolean
+  /** The units came out of a lease of this node, which was booked then. */
+  readonly leasedUs?: number | undefined
+  /** The units may have been taken through another node: only the store itself can take them back. */
+  readonly remote?: boolean
   /** Units that are on lease no more: those that come back, and others that were spent. None unless it says so. */
   readonly settled?: number
+}
+
+/**
+ * Names a give, so that it happens once. The store remembers the id for `lastsUs` from the newest booking among the
+ * gives, written atomically with them, and refuses the give after that time.
+ */
+export type Once = { readonly id: string; readonly lastsUs: number }
+
+/** repeated: a give of this id has happened before. expired: its time is over. Nothing was given in either case. */
+export type Given = 'given' | 'repeated' | 'expired'
+
+/** Until when a store remembers a give, and accepts it. */
+export function untilUs(gives: readonly Give[], { lastsUs }: Once): number {
+  return lastsUs + gives.reduce((newest, { bookedUs }) => Math.max(newest, bookedUs), 0)
+}
+
+/** The outcome of a give that was made in several places: each place has its own memory of the id. */
+export function givenOf(outcomes: readonly Returned[]): Given {
+  const all = outcomes.map((outcome) => outcome ?? 'given')
+  return all.find((outcome) => outcome === 'given') ?? all.find((outcome) => outcome === 'expired') ?? all[0] ?? 'given'
 }
 
 /** A permit has to have a name, or nobody could renew or release it. */
@@ -123,6 +147,10 @@ export function requireOp({ charges, op }: Take): void {
   const permit = op === undefined && charges.find(({ limit }) => limit.algorithm === 'concurrency')
   if (permit) throw optionInvalid('op', op, `name the permit: ${permit.limit.id} is a concurrency limit`)
 }
+
+/** A store that does not know `once` returns nothing. */
+// biome-ignore lint/suspicious/noConfusingVoidType: stores of others may be written without a return value
+export type Returned = Given | void
 
 export type BucketName = Pick<Charge, 'limit' | 'owner' | 'detail'>
 
@@ -132,8 +160,11 @@ export interface Store {
   take(take: Take): Taken | Promise<Taken>
   /** The same as `take` when it can be answered without waiting; absent, or undefined, when the store must be asked. */
   takeSync?(take: Take): Taken | undefined
-  /** Returns units, never above full. At most once: nobody retries it. With an op id: releases that permit. */
-  give(gives: readonly Give[], opId?: string): void | Promise<void>
+  /**
+   * Returns units, never above full. With an op id: releases that permit. With `once` it is safe to retry, and tells
+   * whether it happened; without, it is never retried. Rejects when the store does not answer.
+   */
+  give(gives: readonly Give[], opId?: string, once?: Once): Returned | Promise<Returned>
   /**
    * Whether a take of these would be granted, and the numbers as they stand; charges nothing. `mayBeStale`: who asks
    * only wants to tell somebody, so the answer may be that of a replica.
@@ -141,6 +172,8 @@ export interface Store {
   peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken>
   /** Forgets the bucket: the next request finds it full. */
   reset(bucket: BucketName): void | Promise<void>
+  /** Where regions share limits: the part of a limit that has this id, as a `Grant` names it. */
+  partOf?(whole: Limit, id: string): Limit | undefined
   /** Where limits can be shared between regions: why this one cannot be, or undefined. */
   refusesSpread?(limit: Limit): string | undefined
   /** How far the time of day is ahead of `nowUs` of its answers; absent: not at all. */

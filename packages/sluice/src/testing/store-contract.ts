@@ -6,6 +6,7 @@ import type { Store } from '../store/store.ts'
 import { Bench, bucket, type Case, charge, limitOf, type TestFramework } from './contract-bench.ts'
 import { type FakeClock, fakeClock } from './fake-clock.ts'
 import { MALFORMED } from './malformed-cases.ts'
+import { ONCE } from './once-contract.ts'
 
 export type ContractOptions = TestFramework & {
   /** A new, empty store on the clock that it is given. */
@@ -23,6 +24,7 @@ export function storeContract(name: string, options: ContractOptions): void {
       ...DEBTS,
       ...GIVING,
       ...RESETTING,
+      ...ONCE,
       ...PERMITS,
       ...EDITS,
       ...TIME,

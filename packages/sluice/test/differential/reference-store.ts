@@ -1,7 +1,7 @@
 // The specification as a store: the pure algorithms over a Map, written to be read. Both real stores must agree with
 // it.
 
-import type { Charge, Clock, Give, Grant, Limit, Store, Take, Taken } from 'sluice'
+import type { Charge, Clock, Give, Given, Grant, Limit, Once, Store, Take, Taken } from 'sluice'
 import type { Algorithm, ListAlgorithm } from '../../src/algorithms/algorithm.ts'
 import { concurrency, holds, type PermitState } from '../../src/algorithms/concurrency.ts'
 import { isGivable, type Settled, settleList, settlePacked } from '../../src/algorithms/edit.ts'
@@ -16,6 +16,7 @@ type Bucket = { id: string; algorithm: Algorithm<unknown>; settled: Settled<unkn
 
 export class ReferenceStore implements Store {
   readonly #written = new Map<string, Written>()
+  readonly #given = new Set<string>()
   readonly #clock: Clock
 
   constructor(clock: Clock) {
@@ -31,8 +32,10 @@ export class ReferenceStore implements Store {
     return this.#run(charges, undefined, false)
   }
 
-  give(gives: readonly Give[], opId?: string): void {
+  give(gives: readonly Give[], opId?: string, once?: Once): Given {
     const nowUs = this.#clock.nowUs()
+    if (once !== undefined && this.#given.has(once.id)) return 'repeated'
+    if (once !== undefined) this.#given.add(once.id)
     for (const give of gives) {
       const { limit, owner, detail, units, bookedUs, settled: offLease } = give
       const { id, algorithm, settled } = this.#bucket(limit, owner, detail, nowUs)
@@ -41,6 +44,7 @@ export class ReferenceStore implements Store {
       else algorithm.refund(limit, settled.state, nowUs, units, bookedUs, opId, offLease)
       this.#written.set(id, { limit, state: settled.state })
     }
+    return 'given'
   }
 
   reset({ limit, owner, detail }: Charge): void {

@@ -1,7 +1,17 @@
 // The way from a node to the store and back: messages take time, overtake each other, get lost, and connections break,
 // before or after the store has done what it was asked.
 
-import { type BucketName, type Charge, type Give, LimiterError, type Store, type Take, type Taken } from 'sluice'
+import {
+  type BucketName,
+  type Charge,
+  type Give,
+  type Given,
+  LimiterError,
+  type Once,
+  type Store,
+  type Take,
+  type Taken,
+} from 'sluice'
 import type { Random } from 'sluice/testing'
 import type { World } from './world.ts'
 
@@ -42,7 +52,8 @@ export class Network {
         })
       },
       peek: (charges: readonly Charge[]) => this.#call(() => store.peek(charges) as Taken),
-      give: (gives: readonly Give[], opId?: string) => this.#call(() => void store.give(gives, opId)),
+      give: (gives: readonly Give[], opId?: string, once?: Once) =>
+        this.#call(() => store.give(gives, opId, once) as Given),
       reset: (bucket: BucketName) => this.#call(() => void store.reset(bucket)),
       close: async () => {},
     }

@@ -6,6 +6,7 @@ import { type RegionStore, regionStore, type Shares } from 'sluice/regions'
 import { type Random, seededRandom } from 'sluice/testing'
 import { guardStore } from '../../src/failure/guard-store.ts'
 import { leaseStore } from '../../src/lease/lease-store.ts'
+import { promised } from '../../src/maybe.ts'
 import { regionParts } from '../../src/regions/region-parts.ts'
 import { exactShares } from '../../src/regions/shares.ts'
 import { PoolTaken } from '../../src/regions/taken-lines.ts'
@@ -167,7 +168,7 @@ class RegionSimulation {
         return taken
       },
       peek: (charges) => store.peek(charges),
-      give: (gives, opId) => store.give(gives, opId),
+      give: (gives, opId, once) => store.give(gives, opId, once),
       reset: (bucket) => store.reset(bucket),
       close: () => store.close(),
     }
@@ -228,10 +229,10 @@ class RegionSimulation {
         const { units, bookedUs, part } = taken.grants[index] as Grant // one per charge
         const { limit, owner, detail } = charge
         const give = { limit: part ?? limit, owner, detail, units, bookedUs: bookedUs ?? taken.nowUs }
-        return units === 0 ? [] : { ...give, leased: bookedUs !== undefined }
+        return units === 0 ? [] : { ...give, leasedUs: bookedUs }
       })
       for (const admission of admissions) admission.units = 0
-      void node.store.give(gives)
+      void promised(() => node.store.give(gives)).catch(() => {})
     })
   }
 

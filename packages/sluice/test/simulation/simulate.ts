@@ -5,6 +5,7 @@ import { type Charge, compileLimit, type Grant, type Limit, type Store, type Tak
 import { type Random, seededRandom } from 'sluice/testing'
 import { guardStore } from '../../src/failure/guard-store.ts'
 import { leaseStore } from '../../src/lease/lease-store.ts'
+import { promised } from '../../src/maybe.ts'
 import { ReferenceStore } from '../differential/reference-store.ts'
 import { Network, type Weather } from './network.ts'
 import { type Admission, Oracle } from './oracle.ts'
@@ -68,6 +69,7 @@ class Simulation {
   readonly #nodes: Node[] = []
   #limits: Limit[]
   #generation = 0
+  #gives = 0
   /** By limit. */
   readonly #onFail = new Map<string, OnFail>()
   #ttlUs: number | undefined
@@ -202,16 +204,24 @@ class Simulation {
     })
   }
 
+  /** Through the node that admitted the request, or by a receipt through another one; perhaps twice. */
   #giveBackLater(node: Node, charges: readonly Charge[], taken: Taken, admissions: readonly Admission[]): void {
+    const through = this.#random.next() < 0.5 ? node : this.#random.pick(this.#nodes)
+    const once = { id: `give ${this.#gives++}`, lastsUs: 3_600e6 }
     this.#world.after(this.#random.between(0, 300_000), () => {
-      if (!node.alive) return
+      const remote = through !== node
+      if (!through.alive) return
       const gives = charges.flatMap((charge, index) => {
-        const { units, bookedUs } = taken.grants[index] as Grant // one per charge
+        const { units, bookedUs: leasedUs, spentUs } = taken.grants[index] as Grant // one per charge
         if (units === 0) return []
-        return { ...charge, units, bookedUs: bookedUs ?? taken.nowUs, leased: bookedUs !== undefined }
+        const bookedUs = (charge.limit.algorithm === 'token_bucket' ? spentUs : undefined) ?? leasedUs ?? taken.nowUs
+        return { ...charge, units, bookedUs, leasedUs, remote }
       })
+      if (remote && !gives.every(({ limit }) => through.limits.includes(limit))) return // the rules were edited
       for (const admission of admissions) admission.units = 0
-      void node.store.give(gives)
+      const give = () => void promised(() => through.store.give(gives, undefined, once)).catch(() => {})
+      give()
+      if (this.#random.next() < 0.3) this.#world.after(this.#random.between(0, 100_000), give)
     })
   }
 
@@ -341,7 +351,7 @@ export function stamped(store: Store, nowUs: () => number): Store {
       return { ...(await store.take(take)), askedUs }
     },
     peek: (charges) => store.peek(charges),
-    give: (gives, opId) => store.give(gives, opId),
+    give: (gives, opId, once) => store.give(gives, opId, once),
     reset: (bucket) => store.reset(bucket),
     close: () => store.close(),
   }

@@ -15,6 +15,8 @@
                       verb 6, key, set, cost, then per limit of the set max, kind, number of gives, and per give three
                       numbers, as below (a take of a lease), or
                       verb 7, key, set of one, and three numbers, as below (a give to a packed bucket), or
+                      verb 8, op id (text), number of parts, key that remembers it, until_us, then as of a give (a give
+                      that happens once, and not after until_us), or
                       verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
                       number of parts, then six per part:
                       take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
@@ -30,6 +32,7 @@
              verb 4       x of each bucket, if that says all (granted, y is 0); or -1, then as for a take
              verb 6       status (1, 0), then per limit units, x, y; or -1, then as for a give and as for a take
              give, reset  status (1, or negative), also of verb 7
+             verb 8       status (1 given, 2 given before, 3 too late, or negative: nothing was given)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
   are made once per batch, not per request: that is most of the speed.
@@ -97,8 +100,9 @@ local function decide_all()
       at = verb == 6 and take_leased(at) or give_plain(at)
     else
       local op, parts = numbers[at + 1], numbers[at + 2]
-      at_length(verb, at + 3, parts, op == 0 and '' or texts[op])
-      at = at + 3 + 6 * parts
+      local first = verb == 8 and at + 5 or at + 3
+      at_length(verb, first, parts, op == 0 and '' or texts[op])
+      at = first + 6 * parts
     end
   end
 end
@@ -121,5 +125,8 @@ for i = 1, dirty_count do
     store_states(key)
   end
 end
-if verbs then verbs.store_lists() end
+if verbs then
+  verbs.store_lists()
+  verbs.store_marks()
+end
 return reply

@@ -113,7 +113,7 @@ local function refund(part, limit, units, booked_us, op_id, settled)
 end
 
 -- Older rules do not touch what newer ones wrote, and to a vacant bucket there is nothing to give.
-local function give(at, parts, op_id)
+local function give_parts(at, parts, op_id)
   local worst = 1
   for part = 1, parts do
     local i = at + 6 * (part - 1)
@@ -129,7 +129,32 @@ local function give(at, parts, op_id)
       keep(part, key, limit, detail)
     end
   end
-  say(worst)
+  return worst
+end
+
+local function give(at, parts, op_id) say(give_parts(at, parts, op_id)) end
+
+-- By key: until when a give is remembered.
+local marks = {}
+
+-- All or nothing: a value that cannot be read fails the give as a whole, so that it can be tried again.
+local function give_once(at, parts, op_id)
+  local mark, until_us = numbers[at - 2], numbers[at - 1]
+  if now_us > until_us then return say(3) end
+  if raw[mark] or marks[mark] then return say(2) end
+  for part = 1, parts do
+    local i = at + 6 * (part - 1)
+    if settle(part, numbers[i], limits[numbers[i + 1]], numbers[i + 2], false) == UNREADABLE then
+      return say(UNREADABLE)
+    end
+  end
+  give_parts(at, parts, op_id)
+  marks[mark] = until_us
+  say(1)
+end
+
+local function store_marks()
+  for mark, until_us in pairs(marks) do write(keys[mark], '1', until_us) end
 end
 
 -- A value that cannot be read is dropped whole: that is what a reset is for.
@@ -206,8 +231,10 @@ local VERBS = {
   give,
   reset,
   [5] = take_repeating,
+  [8] = give_once,
   plain = take_at_length,
   leased = leased_at_length,
   given = give_at_length,
   store_lists = store_lists,
+  store_marks = store_marks,
 }
