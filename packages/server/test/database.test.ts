@@ -121,7 +121,12 @@ describe('PostgreSQL', () => {
     const settings = { database: postgres().createDatabase(), dataDir: temporaryFolder() }
     const nodes = await Promise.all(Array.from({ length: 4 }, () => openDatabase(settings)))
     const ran = await Promise.all(nodes.map((node) => migrate(node)))
-    expect(ran.flat()).toEqual(['0001_tables.sql', '0002_kill_switch.sql', '0003_hashed_addresses.sql'])
+    expect(ran.flat()).toEqual([
+      '0001_tables.sql',
+      '0002_kill_switch.sql',
+      '0003_hashed_addresses.sql',
+      '0004_decisions.sql',
+    ])
     await Promise.all(nodes.map((node) => node.close()))
   })
 

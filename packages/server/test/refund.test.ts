@@ -1,6 +1,9 @@
-import { describe, expect, test } from 'vitest'
-import { Admissions } from '../src/checks/admissions.ts'
-import { REFUND, serveApp } from './service.ts'
+import { startFaultProxy, startRedis } from 'sluice/testing'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { tokenHash } from '../src/access/token.ts'
+import { bookInMemory } from '../src/checks/receipt-book.ts'
+import type { Voucher } from '../src/checks/receipt-text.ts'
+import { ADMIN_TOKEN, CHECK, REFUND, serveApp, serveFile } from './service.ts'
 
 const THREE = { rule_id: 'three', limit: 3, window_seconds: 60, scope: 'per_user', algorithm: 'fixed_window' }
 const EXPORTS = { rule_id: 'exports', limit: 1, window_seconds: 60, scope: 'per_user', algorithm: 'concurrency' }
@@ -61,6 +64,114 @@ describe('a refund', () => {
   })
 })
 
+describe('an id that the service has made', () => {
+  const told = async (check: (body: unknown) => Promise<Record<string, unknown>>, more = {}) => {
+    const { request_id: id } = await check({ client_id: 'alice@example.org', detail: true, ...more })
+    return String(id)
+  }
+
+  test('is short, and names no client', async () => {
+    const { check } = await serveApp([THREE, EXPORTS])
+    const id = await told(check)
+    expect(id).toMatch(/^[0-9a-z]+-[0-9a-z]+\.[\w-]+$/)
+    expect(id.length).toBeLessThan(400)
+    expect(Buffer.from(id.split('.')[1] ?? '', 'base64url').toString('latin1')).not.toContain('alice')
+  })
+
+  test('that was changed anywhere is a 404 that says so', async () => {
+    const { check, post } = await serveApp([THREE])
+    const id = await told(check)
+    const at = id.indexOf('.')
+    const other = (index: number) => `${id.slice(0, index)}${id[index] === 'a' ? 'b' : 'a'}${id.slice(index + 1)}`
+    for (const index of [at - 1, at + 1, at + 20, id.length - 30]) {
+      const { status, body } = await post(REFUND, { request_id: other(index) })
+      expect({ status, body }).toMatchObject({ status: 404, body: { code: 'REFUND_UNKNOWN' } })
+      expect(body.detail).toContain('cannot be read')
+    }
+    expect(await post(REFUND, { request_id: id })).toMatchObject({ status: 200 })
+  })
+
+  test('of another node whose counters are its own is a 404', async () => {
+    const [one, other] = [await serveApp([THREE]), await serveApp([THREE])]
+    expect(await other.post(REFUND, { request_id: await told(one.check) })).toMatchObject({ status: 404 })
+  })
+
+  test('that would be too long is a plain one, and works as well', async () => {
+    const { check, post } = await serveApp([THREE])
+    const { request_id } = await check({ client_id: 'x'.repeat(1000), cost: 3, detail: true })
+    expect(String(request_id)).toMatch(/^[0-9a-z]+-[0-9a-z]+$/)
+    expect(await post(REFUND, { request_id })).toMatchObject({ status: 200 })
+  })
+
+  test('renews the permit when it is sent with a check, and releases it afterwards', async () => {
+    const { check, post, clock } = await serveApp([EXPORTS])
+    const first = await check({ client_id: 'a' })
+    clock.advanceMs(40_000)
+    const second = await check({ client_id: 'a', request_id: first.request_id })
+    expect(second).toMatchObject({ allowed: true })
+    clock.advanceMs(40_000)
+    expect(await check({ client_id: 'a' })).toMatchObject({ allowed: false })
+    expect(await post(REFUND, { request_id: first.request_id, units: 0 })).toMatchObject({ status: 200 })
+    expect(await check({ client_id: 'a' })).toMatchObject({ allowed: true })
+  })
+
+  test('is too old some time: a 409, which still releases permits', async () => {
+    const [daily, exports] = [THREE, EXPORTS].map((rule) => ({ ...rule, window_seconds: 86_400 }))
+    const { check, post, clock } = await serveApp([daily, exports])
+    const { request_id } = await check({ client_id: 'a' })
+    clock.advanceMs(3_601_000)
+    const { status, body } = await post(REFUND, { request_id })
+    expect({ status, body }).toMatchObject({ status: 409, body: { code: 'REFUND_EXPIRED' } })
+    expect(await check({ client_id: 'a' })).toMatchObject({ allowed: true })
+  })
+})
+
+describe('who may refund', () => {
+  const [CHECKER, OTHER] = [tokenOf('checker'), tokenOf('other')]
+
+  test.each([
+    ['an id that the service has made', { detail: true }, 403],
+    ['a name', { request_id: 'order-1' }, 404],
+  ])('%s: whoever made the check, and admins', async (_name, more, refused) => {
+    const access = { checksAreOpen: false, tokens: [CHECKER, OTHER] }
+    for (const [token, status] of [
+      ['secret of other', refused],
+      ['secret of checker', 200],
+      [ADMIN_TOKEN, 200],
+    ] as const) {
+      const { post } = await serveApp([THREE], undefined, access)
+      const { body } = await post(CHECK, { client_id: 'a', ...more }, 'secret of checker')
+      const { request_id } = body
+      expect(await post(REFUND, { request_id }, token)).toMatchObject({ status })
+    }
+  })
+
+  test('two that use the same name do not get in one another’s way', async () => {
+    const { post } = await serveApp([THREE], undefined, { checksAreOpen: false, tokens: [CHECKER, OTHER] })
+    for (const name of ['checker', 'other']) {
+      await post(CHECK, { client_id: name, cost: 3, request_id: 'r' }, `secret of ${name}`)
+    }
+    for (const name of ['checker', 'other']) {
+      expect(await post(REFUND, { request_id: 'r' }, `secret of ${name}`)).toMatchObject({ status: 200 })
+      const { body } = await post(CHECK, { client_id: name, dry_run: true }, `secret of ${name}`)
+      expect(body).toMatchObject({ remaining: 3 })
+    }
+  })
+
+  test('a request that was checked without a token can be refunded by anybody', async () => {
+    const { check, post } = await serveApp([THREE], undefined, { tokens: [CHECKER] })
+    const { request_id } = await check({ client_id: 'a', detail: true })
+    await check({ client_id: 'a', request_id: 'r' })
+    expect(await post(REFUND, { request_id }, 'secret of checker')).toMatchObject({ status: 200 })
+    expect(await post(REFUND, { request_id: 'r' }, 'secret of checker')).toMatchObject({ status: 200 })
+  })
+
+  function tokenOf(name: string) {
+    const facts = { name, createdAt: '2026-01-01T00:00:00.000Z', expiresAt: null, revokedAt: null }
+    return { tokenId: `tok_${name}`, hash: tokenHash(`secret of ${name}`), role: 'check' as const, ...facts }
+  }
+})
+
 describe('there is nothing to refund', () => {
   test.each([
     ['an unknown id', {}],
@@ -71,7 +182,7 @@ describe('there is nothing to refund', () => {
     await check({ client_id: 'a', ...request })
     const { status, body } = await post(REFUND, { request_id: 'r-1' })
     expect({ status, body }).toMatchObject({ status: 404, body: { code: 'REFUND_UNKNOWN' } })
-    expect(body.detail).toMatch(/refused.*dry run.*another node.*too long ago.*neither request_id nor detail/)
+    expect(body.detail).toMatch(/refused.*dry run.*counters were away.*too long ago.*neither request_id nor detail/)
   })
 
   test.each([
@@ -85,21 +196,70 @@ describe('there is nothing to refund', () => {
   })
 })
 
-test('only so many requests are remembered: the oldest go, and those that could have been refunded are counted', () => {
+test('only so many requests with a name are remembered: the oldest go, and are counted', async () => {
   let dropped = 0
-  const admissions = new Admissions(() => {
+  const book = bookInMemory(() => {
     dropped += 1
   }, 3)
-  const decision = (requestId: string) => ({ requestId }) as Parameters<Admissions['remember']>[0]
-  const known = () => ['a', 'b', 'c', 'd', 'e'].filter((id) => admissions.find(id) !== undefined).join('')
-  for (const id of ['a', 'b', 'a']) admissions.remember(decision(id))
+  const voucher = { receipt: {}, caller: 'anonymous' } as Voucher
+  const known = () => ['a', 'b', 'c', 'd'].filter((id) => book.find(id, 'anonymous') !== undefined).join('')
+  for (const id of ['a', 'b', 'a']) await book.write(id, voucher)
   expect({ known: known(), dropped }).toEqual({ known: 'ab', dropped: 0 })
-  admissions.remember(decision('c')) // in the place of the first "a", which the second has replaced
+  await book.write('c', voucher) // in the place of the first "a", which the second has replaced
   expect({ known: known(), dropped }).toEqual({ known: 'abc', dropped: 0 })
-  admissions.remember(decision('d'))
+  await book.write('d', voucher)
   expect({ known: known(), dropped }).toEqual({ known: 'acd', dropped: 1 })
-  const oldest = admissions.find('a')
-  if (oldest !== undefined) oldest.refunded = true
-  admissions.remember(decision('e'))
-  expect({ known: known(), dropped }).toEqual({ known: 'cde', dropped: 1 })
+})
+
+describe('while Redis is away', () => {
+  const RULE = `- { rule_id: ten, limit: 10, window: 1h, scope: per_user, algorithm: fixed_window, consistency: strict }
+- { rule_id: exports, limit: 1, window: 5m, scope: per_user, algorithm: concurrency }
+`
+  async function behindProxy() {
+    const redis = await startRedis()
+    const proxy = await startFaultProxy(redis.port)
+    onTestFinished(async () => {
+      await proxy.stop()
+      await redis.stop()
+    })
+    const app = await serveFile(RULE, { redis: `redis://127.0.0.1:${proxy.port}`, storeDeadlineMs: 1000 })
+    const left = async (client_id: string) => {
+      const { body } = await app.post(CHECK, { client_id, dry_run: true, detail: true })
+      return (body.rules as { remaining: number }[]).map(({ remaining }) => remaining)
+    }
+    return { ...app, proxy, left }
+  }
+
+  test.each([
+    ['an id that the service has made', {}],
+    ['a name', { request_id: 'r-1' }],
+  ])('a refund by %s is a 503, and sent again when Redis is back it happens, once', async (_name, more) => {
+    const { check, post, proxy, left } = await behindProxy()
+    const { request_id } = await check({ client_id: 'a', ...more })
+    expect(await left('a')).toEqual([9, 0])
+    proxy.shut()
+    for (let times = 0; times < 5; times += 1) {
+      for (const units of [{}, { units: 0 }]) {
+        const { status, body } = await post(REFUND, { request_id, ...units })
+        expect({ status, body }).toMatchObject({ status: 503, body: { code: 'STORE_UNAVAILABLE' } })
+        expect(body.detail).toContain('send it again')
+      }
+    }
+    proxy.open()
+    const refund = async () => (await post(REFUND, { request_id })).status
+    await expect.poll(refund, { timeout: 20_000, interval: 100 }).toBe(200)
+    expect(await refund()).toBe(409)
+    await expect.poll(() => left('a'), { timeout: 10_000 }).toEqual([10, 1])
+  })
+
+  test('a refund whose answer is lost has happened: sent again it is a 409, and nothing is given twice', async () => {
+    const { check, post, proxy, left } = await behindProxy()
+    const { request_id } = await check({ client_id: 'a', detail: true })
+    await check({ client_id: 'b', detail: true })
+    proxy.cutNextReply(0)
+    expect(await post(REFUND, { request_id })).toMatchObject({ status: 503 })
+    const refund = async () => (await post(REFUND, { request_id })).status
+    await expect.poll(refund, { timeout: 20_000, interval: 100 }).toBe(409)
+    expect(await left('a')).toEqual([10, 1])
+  })
 })

@@ -14,6 +14,7 @@ import type { Database } from '../src/db/database.ts'
 import { type AppParts, createApp } from '../src/http/app.ts'
 import { createLog, keyHash, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics/metrics.ts'
+import { openReceipts } from '../src/node/open-receipts.ts'
 import { openRecords, type Records } from '../src/node/records.ts'
 import { startServer } from '../src/node/server.ts'
 import { databaseSource } from '../src/rules/database-source.ts'
@@ -133,10 +134,11 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   const kept = { ...defaults(), ...keeps, dataDir, place: 'the database of a test', wantsFirstToken: true }
   const records = await openRecords(database, { ...kept, limiter, log, clock, workers: undefined })
   if (tokens !== undefined) records.tokens.replace(tokens)
-  const trail = new DecisionTrail(clock)
+  const trail = new DecisionTrail(clock, undefined)
   const shared = { limiter, metrics, log, keyHash: keyHash('a secret of tests'), trail }
+  const { receipts } = await openReceipts(defaults(), { ...shared, store: opened })
   const app = await createApp({
-    ...{ ...shared, live, ruleStore, store: opened, lifecycle, clock, records },
+    ...{ ...shared, receipts, sharedDecisions: undefined, live, ruleStore, store: opened, lifecycle, clock, records },
     check: createCheck({ ...shared, ...records }),
     access: { adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
     clients: { ...defaults(), ...clients },

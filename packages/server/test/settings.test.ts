@@ -56,6 +56,7 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   drainMs: ['0', 0],
   logLevel: ['debug', 'debug'],
   keySecret: ['0123456789abcdef', '0123456789abcdef'],
+  refundMinutes: ['5', 5],
   adminToken: ['0123456789abcdef', '0123456789abcdef'],
   tokensFile: ['package.json', 'package.json', ['--rules', 'package.json']],
   checks: ['token', 'token'],

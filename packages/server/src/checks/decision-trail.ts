@@ -1,5 +1,6 @@
 // Remembers decisions, so that they can be explained afterwards: the newest refusals, and the newest admissions that
-// have an id known to their client or were sampled. Refusals and admissions do not push each other out.
+// have an id known to their client or were sampled. Refusals and admissions do not push each other out. Of this
+// process: shared-decisions.ts has those that other nodes can find.
 
 import type { Clock, Decision, Subject } from 'sluice'
 import { Recent } from './recent.ts'
@@ -20,23 +21,30 @@ export class DecisionTrail {
   readonly #clock: Clock
   readonly #refused: Recent<Traced>
   readonly #admitted: Recent<Traced>
+  readonly #share: ((traced: Traced) => void) | undefined
   #untilSample = SAMPLED
 
-  constructor(clock: Clock, max: number = KEPT_MAX) {
+  /** `share` is told of refusals, and of admissions that have a name. */
+  constructor(clock: Clock, share: ((traced: Traced) => void) | undefined, max: number = KEPT_MAX) {
     this.#clock = clock
+    this.#share = share
     this.#refused = new Recent(max)
     this.#admitted = new Recent(max)
   }
 
   refused(decision: Decision, subject: Subject): void {
-    this.#refused.remember(decision.requestId, this.#traced(decision, subject))
+    const traced = this.#traced(decision, subject)
+    this.#refused.remember(decision.requestId, traced)
+    this.#share?.(traced)
   }
 
   admitted(decision: Decision, subject: Subject, named: boolean): void {
     this.#untilSample -= 1
     if (!named && this.#untilSample > 0) return
     if (this.#untilSample <= 0) this.#untilSample = SAMPLED
-    this.#admitted.remember(decision.requestId, this.#traced(decision, subject))
+    const traced = this.#traced(decision, subject)
+    this.#admitted.remember(decision.requestId, traced)
+    if (named) this.#share?.(traced)
   }
 
   /** The newest one, where an id was used for several. */

@@ -67,6 +67,6 @@ async function decide(limiter: Limiter, body: CheckBody): Promise<CheckAnswer> {
   const subject = subjectOf(body)
   const decision = await (body.dry_run ? limiter.peek(subject) : limiter.check(subject))
   const nowUs = wallClock.nowUs()
-  const text = createAnswerText()(decision, nowUs, noteRules(limiter), false)
+  const text = createAnswerText()(decision, nowUs, noteRules(limiter), undefined)
   return JSON.parse(withDetail(text, decision, nowUs)) as CheckAnswer
 }

@@ -7,7 +7,8 @@ import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import type { Settings } from '../settings/settings.ts'
 import { warmUp } from './probe.ts'
-import { redisClient } from './redis-url.ts'
+import { connectOnce, redisClient } from './redis-url.ts'
+import { redisNotes, type SharedNotes } from './shared-notes.ts'
 import { StorePressure } from './store-pressure.ts'
 
 export type OpenStore = {
@@ -19,6 +20,8 @@ export type OpenStore = {
   readonly pressure: StorePressure
   /** Leaves Redis alone for a while, on purpose; there is nothing to leave alone in memory. */
   readonly drill: ((forMs: number) => void) | undefined
+  /** Texts that all nodes of the store share; undefined where it is in this process. */
+  readonly notes?: SharedNotes | undefined
   /** The same store, where this node is in a region that shares limits with others. */
   readonly region?: RegionStore | undefined
 }
@@ -105,6 +108,7 @@ async function openRedis(
   return {
     kind: 'redis',
     store,
+    notes: redisNotes(await connectOnce(url, CONNECT_MS_MAX)),
     failure: () => failure ?? (store.breaker() === 'closed' ? undefined : 'STORE_UNAVAILABLE'),
     pressure,
     drill: (forMs) => store.drill(forMs),

@@ -2,6 +2,7 @@
 // know by name (`redis+sentinel://h1:p,h2:p/mymaster`). `rediss` is the same over TLS; user and password are those of
 // the ACL.
 
+import type { Cluster, Redis, RedisOptions } from 'ioredis'
 import type { RedisClient } from 'sluice/redis'
 
 /** What ioredis is told besides where the servers are. */
@@ -60,17 +61,34 @@ function isSingle(text: string): boolean {
 
 /** A client that connects when the store does. */
 export async function redisClient(url: string, connectTimeout: number): Promise<RedisClient> {
+  return ioClient(url, { connectTimeout }, {})
+}
+
+/** A connection of its own, for single commands: nothing waits for a server that is away, and nothing is sent again. */
+export async function connectOnce(url: string, connectTimeout: number): Promise<Redis | Cluster> {
+  const once = { connectTimeout, maxRetriesPerRequest: 0, autoResendUnfulfilledCommands: false }
+  const client = await ioClient(url, once, { enableOfflineQueue: false })
+  client.on('error', () => {}) // the store tells when Redis is away
+  const patience = new Promise<void>((resolve) => void setTimeout(resolve, connectTimeout).unref())
+  await Promise.race([client.connect().catch(() => {}), patience])
+  return client
+}
+
+type EachOptions = Pick<RedisOptions, 'connectTimeout' | 'maxRetriesPerRequest' | 'autoResendUnfulfilledCommands'>
+
+/** `each`: of the connection to each server. `own`: of the client. */
+async function ioClient(url: string, each: EachOptions, own: { enableOfflineQueue?: false }): Promise<Redis | Cluster> {
   // Loaded when needed only: a node that counts in memory starts faster without.
   const { Cluster, Redis } = await import('ioredis')
   const place = readRedisUrl(url) ?? { kind: 'single', url }
-  const own = { lazyConnect: true, connectTimeout }
-  if (place.kind === 'single') return new Redis(place.url, own)
+  const both = { lazyConnect: true, ...each, ...own }
+  if (place.kind === 'single') return new Redis(place.url, both)
   const { nodes, access } = place
   if (place.kind === 'cluster') {
-    return new Cluster([...nodes], { lazyConnect: true, redisOptions: { ...access, connectTimeout } })
+    return new Cluster([...nodes], { lazyConnect: true, ...own, redisOptions: { ...access, ...each } })
   }
   const overTls = access.tls === undefined ? {} : { enableTLSForSentinelMode: true, sentinelTLS: access.tls }
-  return new Redis({ ...access, ...own, ...overTls, sentinels: [...nodes] })
+  return new Redis({ ...access, ...both, ...overTls, sentinels: [...nodes] })
 }
 
 /** Sentinel: the name of the primary, and perhaps a database. A Cluster has one database and no names. */

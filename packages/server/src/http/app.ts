@@ -6,9 +6,10 @@ import { type FastifyInstance, fastify } from 'fastify'
 import { type Clock, wallClock } from 'sluice'
 import type { HeaderOptions } from 'sluice/http'
 import { type GuardParts, guardRoutes } from '../access/guard.ts'
-import { Admissions } from '../checks/admissions.ts'
 import type { Check } from '../checks/checking.ts'
 import type { DecisionTrail } from '../checks/decision-trail.ts'
+import type { Receipts } from '../checks/receipts.ts'
+import type { SharedDecisions } from '../checks/shared-decisions.ts'
 import type { KeyHash, Log } from '../log.ts'
 import type { HealthParts } from '../node/health.ts'
 import type { Records } from '../node/records.ts'
@@ -49,6 +50,8 @@ export type AppParts = Omit<HealthParts, 'killSwitch' | 'workers'> &
     readonly access: Pick<GuardParts, 'adminToken' | 'checksAreOpen'>
     readonly records: Records
     readonly trail: DecisionTrail
+    readonly receipts: Receipts
+    readonly sharedDecisions: SharedDecisions | undefined
     readonly check: Check
     /** Alone by default. */
     readonly workers?: NodeWorkers | undefined
@@ -68,14 +71,11 @@ const PUNCTUAL = { headersTimeout: REQUEST_MS_MAX, connectionsCheckingInterval: 
 const PARAMETER_LENGTH_MAX = 12 * 1024
 
 export async function createApp(parts: AppParts): Promise<FastifyInstance> {
-  const { limiter, metrics, store, records, trail, log, keyHash, clock = wallClock } = parts
+  const { limiter, metrics, store, records, log, keyHash, clock = wallClock } = parts
   const { workers = aloneInNode() } = parts
   const nowMs = () => clock.nowUs() / 1000
   const app = createFastify(parts)
-  const admissions = new Admissions(() => {
-    metrics.admissionsDropped += 1
-  })
-  const decide = createDecide({ ...parts, ...records, admissions })
+  const decide = createDecide(parts)
   metrics.watchLimiter(limiter)
   metrics.watchRecords(records)
   guardRoutes(app, { ...parts.access, tokens: records.tokens, metrics, clock: parts.clock })
@@ -85,7 +85,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
   checkRoute(app, decide)
   batchRoute(app, decide)
   await authRoutes(app, parts)
-  refundRoute(app, limiter, admissions)
+  refundRoute(app, limiter, parts.receipts)
   await app.register(async (scope) => {
     parseRuleBodies(scope, { yaml: false })
     rulesRoutes(scope, parts)
@@ -95,7 +95,7 @@ export async function createApp(parts: AppParts): Promise<FastifyInstance> {
     ruleSetRoutes(scope, parts)
   })
   explainRoute(app, limiter, clock)
-  decisionsRoutes(app, { trail, keyHash, workers })
+  decisionsRoutes(app, { ...parts, workers })
   hotKeysRoute(app, { limiter, keyHash, workers })
   regionsRoute(app, { limiter, region: store.region, workers })
   resetRoute(app, { limiter, log, audited: records.audited })

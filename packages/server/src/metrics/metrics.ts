@@ -8,6 +8,7 @@ import type { Records } from '../node/records.ts'
 import { VERSION } from '../package-facts.ts'
 import type { ProblemCode } from '../problems/problem.ts'
 import type { Webhooks } from '../webhooks/webhooks.ts'
+import { KeptCounts, registerKept } from './kept-metrics.ts'
 import { registerRedis, WatchedRedis } from './redis-metrics.ts'
 import { aggregateProcessMetrics, type Report, reportOf, totalsOf } from './reports.ts'
 import { Tally } from './tally.ts'
@@ -31,8 +32,7 @@ type RuleCounts = { allowed: number; refused: number; shadow_refused: number }
 
 export class Metrics {
   readonly registry: Registry = new Registry()
-  /** Requests that could no longer be refunded because too many were remembered after them. */
-  admissionsDropped = 0
+  readonly kept: KeptCounts = new KeptCounts()
   /** Tokens that were not known, revoked or expired. */
   tokensRefused = 0
   readonly #forwardAuthErrors = new Map<ProblemCode, number>()
@@ -176,9 +176,7 @@ export class Metrics {
       }),
     )
     this.#registerTally('sluice_decision_seconds', 'Time from a valid request to its decision.', this.#decisionSeconds)
-    this.#counter('sluice_admissions_dropped_total', 'Admitted requests forgotten early, no longer refundable.', () => {
-      return this.admissionsDropped
-    })
+    registerKept(this.registry, this.kept)
   }
 
   #registerStore(): void {

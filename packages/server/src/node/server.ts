@@ -4,9 +4,11 @@ import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter, wallClock } from 'sluice'
 import { type Check, createCheck } from '../checks/checking.ts'
 import { DecisionTrail } from '../checks/decision-trail.ts'
+import { SharedDecisions } from '../checks/shared-decisions.ts'
 import { openRegion } from '../counters/open-region.ts'
 import { type OpenStore, openStore } from '../counters/open-store.ts'
 import { createApp } from '../http/app.ts'
+import { plainDecision } from '../http/bodies/decision.ts'
 import { keyHash, type Log } from '../log.ts'
 import { Metrics } from '../metrics/metrics.ts'
 import { LiveRules } from '../rules/live-rules.ts'
@@ -17,9 +19,11 @@ import { type NodeState, watchNode } from '../webhooks/node-watch.ts'
 import { Webhooks } from '../webhooks/webhooks.ts'
 import { reportMetrics } from '../workers/node-metrics.ts'
 import { joinWorkers, workerNumber } from '../workers/node-workers.ts'
+import { decisionSlots } from './decision-slots.ts'
 import { type HealthParts, type Lifecycle, nodeHealth, troubleOf } from './health.ts'
 import { followCertificates, listen, tlsOptions } from './listen.ts'
 import { isLoopback } from './loopback.ts'
+import { openReceipts } from './open-receipts.ts'
 import { openRecords } from './records.ts'
 
 export type Server = {
@@ -76,19 +80,19 @@ export async function startServer(settings: Settings, log: Log, closeMsMax: numb
     const hash = keyHash(settings.keySecret)
     const shared = { limiter, live, ruleStore, metrics, log, store, lifecycle, workers, keyHash: hash }
     const access = { adminToken, checksAreOpen: checksAreOpen(settings) }
-    const trail = new DecisionTrail(wallClock)
+    const { receipts, close: closeReceipts } = await openReceipts(settings, { limiter, store, metrics, log })
+    closers.push(async () => closeReceipts())
+    const slots = decisionSlots(store.notes, database)
+    const sharedDecisions = slots && new SharedDecisions(slots, (traced) => plainDecision(traced, shared.keyHash))
+    if (sharedDecisions !== undefined) {
+      metrics.kept.decisions = sharedDecisions
+      closers.push(() => sharedDecisions.close())
+    }
+    const trail = new DecisionTrail(wallClock, (traced) => sharedDecisions?.share(traced))
     const check = createCheck({ ...shared, ...records, trail })
     const tls = tlsOptions(settings)
-    const app = await createApp({
-      ...shared,
-      check,
-      records,
-      trail,
-      access,
-      tls,
-      clients: settings,
-      headers: headerOptions(settings),
-    })
+    const face = { access, tls, clients: settings, headers: headerOptions(settings) }
+    const app = await createApp({ ...shared, receipts, sharedDecisions, check, records, trail, ...face })
     closers.push(() => closeWithin(app, closeMsMax))
     const address = await listen(app, settings)
     const certificates = followCertificates(app, settings, log)

@@ -41,6 +41,7 @@ export type Settings = ClientSettings &
     readonly drainMs: number
     readonly logLevel: (typeof LOG_LEVELS)[number]
     readonly keySecret: string | undefined
+    readonly refundMinutes: number
     readonly adminToken: string | undefined
     readonly tokensFile: string | undefined
     readonly checks: 'open' | 'token' | undefined
@@ -285,6 +286,16 @@ export const SETTINGS: SettingsTable<Settings> = {
     read: (text) => (text.length >= 16 ? text : undefined),
     fix: 'give at least 16 characters',
     secret: true,
+  },
+  refundMinutes: {
+    flag: 'refund-minutes',
+    env: 'SLUICE_REFUND_MINUTES',
+    value: '<minutes>',
+    help: 'How long a request can be refunded, at most. A receipt in Redis takes about 300 bytes for as long.',
+    fallback: () => 60,
+    shownFallback: '60',
+    read: (text) => readInteger(text, 1, 1440),
+    fix: 'give minutes from 1 to 1440',
   },
   ...ACCESS_SETTINGS,
   ...RECORD_SETTINGS,

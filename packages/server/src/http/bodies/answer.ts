@@ -67,14 +67,14 @@ function violationOf(rule: Rule): string {
 }
 
 /**
- * `tellId`: also tell under which id the request can be refunded or found in the log. `retryAfter`: whole seconds, with
- * jitter, as in the header.
+ * `id`: under which the request can be refunded or found in the log, if that is to be told. `retryAfter`: whole
+ * seconds, with jitter, as in the header.
  */
 export type AnswerText = (
   decision: Decision,
   nowUs: number,
   notes: RuleNotes,
-  tellId: boolean,
+  id: string | undefined,
   retryAfter?: number | null,
 ) => string
 
@@ -83,7 +83,7 @@ export function createAnswerText(): AnswerText {
   let keptLimit: number | null = null
   let keptResetAt: number | null = null
   let kept = ',"limit":null,"reset_at":null'
-  return (decision, nowUs, notes, tellId, retryAfter = retryAfterSeconds(decision)) => {
+  return (decision, nowUs, notes, id, retryAfter = retryAfterSeconds(decision)) => {
     const { allowed, remaining, limit, resetAfterMs, resetAtMs, delayMs } = decision
     const resetAt = resetAfterMs === null ? null : Math.ceil((resetAtMs ?? nowUs / 1000 + resetAfterMs) / 1000)
     if (resetAt !== keptResetAt || limit !== keptLimit) {
@@ -96,7 +96,7 @@ export function createAnswerText(): AnswerText {
     if (delayMs > 0) text += `,"delay_ms":${delayMs}`
     if (decision.source !== 'store' && limit !== null) text += `,"source":"${decision.source}"`
     if (decision.stale) text += ',"stale":true'
-    if (tellId) text += `,"request_id":${JSON.stringify(decision.requestId)}`
+    if (id !== undefined) text += `,"request_id":${JSON.stringify(id)}`
     return `${text}}`
   }
 }

@@ -109,7 +109,8 @@ export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promis
       late = decided
       return refusedForDelay(decided)
     })
-    if (late !== undefined) await limiter.give(late)
+    // A kindness: what the store does not confirm flows back by itself.
+    if (late !== undefined) await limiter.give(late).catch(() => {})
     else if (decision.delayMs > 0) await leakyDelay(decision.delayMs, reply.raw)
     const verdict = verdictOf(limiter, decision, { clock, headers }, headerLines(rawHeaders, 'accept').join(', '))
     if (verdict.settles) letGo(verdict)

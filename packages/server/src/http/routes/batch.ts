@@ -47,14 +47,20 @@ export function batchRoute(app: FastifyInstance, decide: Decide): void {
     async (request, reply) => {
       const validate = request.getValidationFunction(CHECK_BODY) ?? request.compileValidationSchema(CHECK_BODY)
       // All are asked for before any is waited for, so that they reach a remote store together.
-      const results = request.body.checks.map((check) => resultOf(check, validate, decide))
+      const results = request.body.checks.map((check) =>
+        resultOf(check, validate, (body) => decide(body, request.caller)),
+      )
       reply.header('content-type', JSON_TYPE)
       return `{"results":[${(await Promise.all(results)).join(',')}]}`
     },
   )
 }
 
-function resultOf(check: unknown, validate: Validate, decide: Decide): string | Promise<string> {
+function resultOf(
+  check: unknown,
+  validate: Validate,
+  decide: (body: CheckBody) => ReturnType<Decide>,
+): string | Promise<string> {
   try {
     if (!validate(check)) return errorText(invalidRequest(schemaFaults(validate.errors as SchemaError[])))
     const answer = decide(check as CheckBody) // the schema has let it pass

@@ -26,7 +26,7 @@ export function checkRoute(app: FastifyInstance, decide: Decide): void {
   const config = { access: 'check' as const }
   app.post<{ Body: CheckBody }>(CHECK_PATH, { schema, config, bodyLimit: CHECK_BYTES_MAX }, (request, reply) => {
     reply.header('content-type', JSON_TYPE)
-    const answer = decide(request.body)
+    const answer = decide(request.body, request.caller)
     if (typeof answer !== 'string') return answer
     reply.send(answer)
   })

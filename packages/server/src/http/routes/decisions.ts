@@ -1,13 +1,14 @@
 // GET /api/v1/rate-limit/decisions/{request_id}: why a request was refused or admitted, after the fact. Known are the
-// newest refusals and named or sampled admissions of this process; clients appear by their keyed hashes.
+// newest refusals and named admissions of all nodes, and some more of this process; clients appear by keyed hashes.
 
 import type { FastifyInstance } from 'fastify'
-import { bucketOf } from 'sluice'
-import type { DecisionTrail, Traced } from '../../checks/decision-trail.ts'
-import { bucketHash, type KeyHash } from '../../log.ts'
+import type { DecisionTrail } from '../../checks/decision-trail.ts'
+import { plainId } from '../../checks/receipt-ids.ts'
+import type { SharedDecisions } from '../../checks/shared-decisions.ts'
+import type { KeyHash } from '../../log.ts'
 import { ProblemError, problem } from '../../problems/problem.ts'
 import type { NodeWorkers } from '../../workers/node-workers.ts'
-import { plainOutcome } from '../bodies/answer.ts'
+import { type PlainDecision, plainDecision } from '../bodies/decision.ts'
 import { answers, limitQuery } from '../bodies/schemas.ts'
 
 export const DECISIONS_PATH = '/api/v1/rate-limit/decisions'
@@ -37,32 +38,46 @@ const DECISION = {
 
 export type DecisionsParts = {
   readonly trail: DecisionTrail
+  /** Undefined where no other process could have decided. */
+  readonly sharedDecisions: SharedDecisions | undefined
   readonly keyHash: KeyHash
   readonly workers: NodeWorkers
 }
 
 const TOPIC = 'decisions'
 
-export function decisionsRoutes(app: FastifyInstance, { trail, keyHash, workers }: DecisionsParts): void {
+export function decisionsRoutes(app: FastifyInstance, parts: DecisionsParts): void {
+  const { trail, sharedDecisions, keyHash, workers } = parts
   const config = { access: 'viewer' as const }
   const one = {
     operationId: 'explainDecision',
     summary: 'Why a request was refused or admitted',
-    description: 'Of this process: its newest 10,000 refusals, and 10,000 admissions that have a name or were sampled.',
+    description:
+      'Of all nodes that share the counters: refusals, and admissions that have a name, of the last hour at most.',
     tags: ['insight'],
     params: { type: 'object', properties: { request_id: { type: 'string', maxLength: 1024 } } },
-    response: answers(DECISION, 404),
+    response: answers(DECISION, 404, 503),
   }
   const path = `${DECISIONS_PATH}/:request_id`
-  app.get<{ Params: { request_id: string } }>(path, { schema: one, config }, ({ params }) => {
-    const traced = trail.find(params.request_id)
-    if (traced === undefined) throw unknownDecision(params.request_id)
-    return plainDecision(traced, keyHash)
+  app.get<{ Params: { request_id: string } }>(path, { schema: one, config }, async ({ params }) => {
+    const { request_id: sent } = params
+    for (const id of new Set([plainId(sent), sent])) {
+      const traced = trail.find(id)
+      const own = traced && plainDecision(traced, keyHash)
+      const shared = await sharedDecisions?.find(id).catch((error: unknown) => {
+        if (own === undefined) throw error
+        return undefined
+      })
+      // An id may have been used for several: the newest one is meant.
+      if (shared !== undefined && (own === undefined || shared.at > own.at)) return shared
+      if (own !== undefined) return own
+    }
+    throw unknownDecision(sent)
   })
 
   const list = {
     operationId: 'listDecisions',
-    summary: 'The newest decisions that are remembered',
+    summary: 'The newest decisions that this node remembers',
     tags: ['insight'],
     querystring: limitQuery(LISTED),
     response: answers({ type: 'object', properties: { decisions: { type: 'array', items: DECISION } } }, 400),
@@ -76,30 +91,8 @@ export function decisionsRoutes(app: FastifyInstance, { trail, keyHash, workers 
   })
 }
 
-type PlainDecision = { readonly at: string } & Readonly<Record<string, unknown>>
-
-function plainDecision({ decision, atUs, method, endpoint }: Traced, keyHash: KeyHash): PlainDecision {
-  const bucket = bucketOf(decision)
-  return {
-    request_id: decision.requestId,
-    at: new Date(atUs / 1000).toISOString(),
-    allowed: decision.allowed,
-    rule_id: decision.ruleId,
-    version: decision.version,
-    source: decision.source,
-    key_hash: bucket === undefined ? null : bucketHash(keyHash, bucket),
-    method: method ?? null,
-    endpoint: endpoint ?? null,
-    limit: decision.limit,
-    remaining: decision.remaining,
-    reset_after_ms: decision.resetAfterMs,
-    retry_after_ms: decision.retryAfterMs,
-    limits: decision.outcomes.map(plainOutcome),
-  }
-}
-
 function unknownDecision(requestId: string): ProblemError {
-  const fix = 'perhaps it went to another node or worker, is too long ago, or was admitted without a name'
+  const fix = 'perhaps it is too long ago, was admitted without a name, or was one of too many in a second'
   const fault = { field: 'request_id', value: requestId, fix }
   return new ProblemError(problem('DECISION_UNKNOWN', `No decision is known by this id: ${fix}.`, [fault]))
 }

@@ -85,7 +85,7 @@ export async function explain(limiter: Limiter, body: CheckBody, clock: Clock): 
   const applying = nearest.filter(({ reason }) => reason === null).length
   const limitsOf = (ruleId: string) => decision.outcomes.filter((outcome) => outcome.ruleId === ruleId)
   return {
-    answer: JSON.parse(createAnswerText()(decision, clock.nowUs(), notes, false)) as CheckAnswer,
+    answer: JSON.parse(createAnswerText()(decision, clock.nowUs(), notes, undefined)) as CheckAnswer,
     source: decision.source,
     version: decision.version,
     rules: nearest.slice(0, applying + OTHERS_MAX).map((rule) => {
