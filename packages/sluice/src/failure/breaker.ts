@@ -39,7 +39,7 @@ export class Breaker {
   /** Opens it for a while to rehearse an outage; 0 ms ends the rehearsal. */
   drill(nowMs: number, forMs: number): void {
     this.#drillUntilMs = nowMs + forMs
-    if (this.state === 'closed') this.#become('open', nowMs)
+    if (forMs > 0 && this.state === 'closed') this.#become('open', nowMs)
   }
 
   #become(state: BreakerState, nowMs: number): void {

@@ -127,6 +127,18 @@ describe('the breaker', () => {
     expect(guarded.breaker).toBe('open')
   })
 
+  test('a drill of 0 ms ends one, and opens nothing', async () => {
+    const seen: string[] = []
+    const timers = handTimers()
+    const guarded = guardStore(memoryStore(), { timers, onTransition: ({ state }) => void seen.push(state) })
+    guarded.drill(0)
+    expect([guarded.breaker, seen]).toEqual(['closed', []])
+    guarded.drill(60_000)
+    guarded.drill(0)
+    await pass(timers, 250)
+    expect([guarded.breaker, seen]).toEqual(['closed', ['open', 'closed']])
+  })
+
   test('a drill ends when it was meant to end', async () => {
     const timers = handTimers()
     const guarded = guardStore(memoryStore(), { timers })

@@ -131,7 +131,7 @@ class GuardStore implements GuardedStore {
 
   drill(forMs: number): void {
     this.#breaker.drill(this.#timers.nowMs(), forMs)
-    this.#prober.start()
+    if (this.#breaker.state === 'open') this.#prober.start()
   }
 
   replaced(): void {

@@ -64,6 +64,8 @@ class Simulation {
   readonly #widest = new Map<string, Limit>()
   /** From when on the bound is exact again, after an edit that made leases shorter. */
   readonly #exactSinceUs = new Map<string, number>()
+  /** When every node knows of an edit after which its own part forgets, as the bucket itself does: see #awaitLeases. */
+  readonly #forgotUs = new Map<string, number>()
   readonly #widestParts = new Map<string, Limit>()
   readonly #plan: Plan
   readonly #nodes: Node[] = []
@@ -112,7 +114,7 @@ class Simulation {
     const resent = this.#nodes.reduce((sum, { network }) => sum + network.resent, 0)
     if (resent > 0) this.#violations.push(`${resent} takes were sent again`)
     const globally = this.#oracle.violations(this.#widest, this.#exactSinceUs)
-    const locally = this.#nodes.flatMap(({ local }) => local.violations(this.#widestParts))
+    const locally = this.#nodes.flatMap(({ local }) => local.violations(this.#widestParts, this.#forgotUs))
     return [...this.#violations, ...globally, ...locally.map((line) => `of its part, ${line}`)]
   }
 
@@ -330,6 +332,7 @@ class Simulation {
     if (before === undefined || algorithm.endsWith('_window')) return
     const ttlUs = before.lease?.ttlUs ?? 0
     const endsLeases = ttlUs > (limit.lease?.ttlUs ?? 0)
+    if (forgets(before, limit)) this.#forgotUs.set(id, this.#world.nowUs + SPREAD_US)
     if (!endsLeases && !forgets(before, limit)) return
     const endUs = this.#world.nowUs + SPREAD_US + (endsLeases ? ttlUs : 0)
     this.#exactSinceUs.set(id, Math.max(endUs, this.#exactSinceUs.get(id) ?? 0))
