@@ -208,10 +208,13 @@ class Simulation {
 
   /** Through the node that admitted the request, or by a receipt through another one; perhaps twice. */
   #giveBackLater(node: Node, charges: readonly Charge[], taken: Taken, admissions: readonly Admission[]): void {
-    const through = this.#random.next() < 0.5 ? node : this.#random.pick(this.#nodes)
-    const once = { id: `give ${this.#gives++}`, lastsUs: 3_600e6 }
-    this.#world.after(this.#random.between(0, 300_000), () => {
-      const remote = through !== node
+    this.#gives += 1
+    const random = seededRandom(this.#gives) // of its own: the rest of a run is the same with and without receipts
+    const through = random.next() < 0.5 ? node : random.pick(this.#nodes)
+    const once = { id: `give ${this.#gives}`, lastsUs: 3_600e6 }
+    const remote = through !== node
+    const laterUs = remote ? random.between(0, 3_000_000) : 0 // a receipt may be redeemed long after the check
+    this.#world.after(this.#random.between(0, 300_000) + laterUs, () => {
       if (!through.alive) return
       const gives = charges.flatMap((charge, index) => {
         const { units, bookedUs: leasedUs, spentUs } = taken.grants[index] as Grant // one per charge
@@ -223,7 +226,7 @@ class Simulation {
       for (const admission of admissions) admission.units = 0
       const give = () => void promised(() => through.store.give(gives, undefined, once)).catch(() => {})
       give()
-      if (this.#random.next() < 0.3) this.#world.after(this.#random.between(0, 100_000), give)
+      if (random.next() < 0.3) this.#world.after(random.between(0, 100_000), give)
     })
   }
 
