@@ -29,6 +29,7 @@ test('Redis is full: old clients stay limited, new ones follow on_fail, and the 
   expect(logged.filter(({ event }) => event === 'store_full')).toHaveLength(1)
   await admin.config('SET', 'maxmemory', '0')
   await expect.poll(async () => (await get('/readyz')).body.status, PATIENTLY).toBe('ready')
+  await expect.poll(() => logged.some(({ event }) => event === 'store_full_over'), PATIENTLY).toBe(true)
 })
 
 test('Redis evicts live buckets: the node is degraded, and the log says how to stop it', async () => {

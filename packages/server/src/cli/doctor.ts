@@ -44,12 +44,12 @@ export const DOCTOR: Command = {
 
 /** Each part is loaded when needed only. */
 async function examine(settings: Settings): Promise<Finding[]> {
-  const { database, rules } = settings
+  const { database, rules, dataDir } = settings
   return [
     node(),
     ...(await examineStores(settings)),
     ...(database === undefined ? [] : await (await import('../doctor/database-doctor.ts')).examineDatabase(database)),
-    await (await import('../doctor/rules-doctor.ts')).examineRules({ rules, database }),
+    await (await import('../doctor/rules-doctor.ts')).examineRules({ rules, database, dataDir }),
   ]
 }
 

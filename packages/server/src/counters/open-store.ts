@@ -69,11 +69,14 @@ async function openRedis(
   )
   const stores = Object.fromEntries(await Promise.all(named))
   let failure: ErrorCode | undefined
+  let reason: string | undefined
+  let drilledMs = 0
   let isWarm = false
   const answersAgain = () => {
     if (failure === undefined || store.breaker() !== 'closed') return // of several servers, another one may be away
     log.info('redis answers again')
     failure = undefined
+    reason = undefined
   }
   const store = redisStore(client, {
     stores,
@@ -83,7 +86,9 @@ async function openRedis(
     ...(nodes === undefined ? {} : { nodes }),
     onTransition: ({ state, afterMs, answered, store: name, server }) => {
       const facts = { after_ms: Math.round(afterMs), store: name, server }
-      if (state === 'open') log.error(facts, 'circuit breaker opened for redis; on_fail applies')
+      const isDrill = performance.now() < drilledMs
+      const why = isDrill ? 'a drill' : (reason ?? 'no answer within the deadline (--store-deadline-ms)')
+      if (state === 'open') log.error({ ...facts, reason: why }, 'circuit breaker opened for redis; on_fail applies')
       else log.info({ ...facts, answered }, 'circuit breaker closed for redis')
       answersAgain()
     },
@@ -97,6 +102,7 @@ async function openRedis(
       if (code !== 'STORE_UNAVAILABLE') return // one bad value, named to whoever asked for it
       if (failure === undefined) log.error({ code, reason: message }, 'redis does not answer; on_fail applies')
       failure = code
+      reason = message
     },
   })
   await store.ready()
@@ -111,7 +117,10 @@ async function openRedis(
     notes: redisNotes(await connectOnce(url, CONNECT_MS_MAX)),
     failure: () => failure ?? (store.breaker() === 'closed' ? undefined : 'STORE_UNAVAILABLE'),
     pressure,
-    drill: (forMs) => store.drill(forMs),
+    drill: (forMs) => {
+      drilledMs = performance.now() + forMs
+      store.drill(forMs)
+    },
   }
 }
 

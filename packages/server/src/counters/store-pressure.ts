@@ -39,6 +39,7 @@ export class StorePressure {
   /** Looks at the store from time to time, until `stop`. */
   watch(store: Store, redis?: Pick<RedisStore, 'facts'>): void {
     const look = async () => {
+      this.#logEnds()
       if (this.#grew('overflowed', store.stats?.().overflowed ?? 0)) this.saw('capped')
       for (const [name, { evictedKeys }] of Object.entries((await redis?.facts()) ?? {})) {
         if (this.#grew(`evicted ${name}`, evictedKeys)) this.saw('evicting')
@@ -53,7 +54,7 @@ export class StorePressure {
   }
 
   saw(pressure: Pressure): void {
-    if (!this.#goesOn(pressure)) this.#log.warn({ event: `store_${pressure}` }, PRESSURES[pressure].fix)
+    if (!this.#seenMs.has(pressure)) this.#log.warn({ event: `store_${pressure}` }, PRESSURES[pressure].fix)
     this.#seenMs.set(pressure, performance.now())
   }
 
@@ -62,6 +63,13 @@ export class StorePressure {
     const names = Object.keys(PRESSURES) as Pressure[]
     const going = names.filter((pressure) => this.#goesOn(pressure))
     return going.length === 0 ? undefined : going.map((pressure) => PRESSURES[pressure].trouble).join('; ')
+  }
+
+  #logEnds(): void {
+    for (const pressure of [...this.#seenMs.keys()].filter((seen) => !this.#goesOn(seen))) {
+      this.#seenMs.delete(pressure)
+      this.#log.info({ event: `store_${pressure}_over` }, `not seen any more: ${PRESSURES[pressure].trouble}`)
+    }
   }
 
   #goesOn(pressure: Pressure): boolean {

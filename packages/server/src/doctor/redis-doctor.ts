@@ -8,6 +8,7 @@ import { clockFinding, doubtful, type Finding, well, wrong } from './finding.ts'
 const CONNECT_MS_MAX = 3000
 const ALL_MS_MAX = 10_000
 const KNOWN_MAJOR = 7
+const NEARLY_FULL = 0.9
 const PINGS = 5
 
 /** `about` is what the settings call it: `Redis`, or `Redis hot` for a further one. */
@@ -96,7 +97,13 @@ function memory(about: string, info: ReadonlyMap<string, string>): Finding {
   const policy = info.get('maxmemory_policy') ?? 'unknown'
   const isBounded = Number(info.get('maxmemory') ?? 0) > 0
   const found = `maxmemory-policy ${policy}, ${isBounded ? `maxmemory ${info.get('maxmemory_human')}` : 'no maxmemory'}`
-  if (policy === 'noeviction' && isBounded) return well(about, found)
+  if (policy === 'noeviction' && isBounded) {
+    const share = Number(info.get('used_memory') ?? 0) / Number(info.get('maxmemory'))
+    const full = `${found}, ${info.get('used_memory_human')} in use`
+    const fix = 'raise maxmemory: a full Redis makes no new buckets, and on_fail decides for clients without one'
+    if (share >= 1) return wrong(about, full, fix)
+    return share >= NEARLY_FULL ? doubtful(about, full, fix) : well(about, found)
+  }
   if (policy === 'noeviction')
     return doubtful(about, found, 'set maxmemory below the memory of the machine: CONFIG SET maxmemory 4gb')
   const fix = 'keep what was counted: CONFIG SET maxmemory-policy noeviction, and the same in redis.conf'

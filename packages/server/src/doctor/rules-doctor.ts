@@ -8,17 +8,21 @@ import { isEtcdUrl, parseEtcdUrl } from '../rules/etcd/etcd-address.ts'
 import { EtcdSource } from '../rules/etcd/etcd-source.ts'
 import { lintRuleFile } from '../rules/lint.ts'
 import { offlineLimiter } from '../rules/offline-limiter.ts'
+import { isFirstStart } from '../rules/open-rules.ts'
 import { mistakesIn } from '../rules/rule-file.ts'
 import { RuleStore } from '../rules/rule-store.ts'
 import type { Settings } from '../settings/settings.ts'
 import { doubtful, type Finding, well, wrong } from './finding.ts'
 
 /** The embedded database is left alone: the node that uses it has it locked. */
-export async function examineRules(settings: Pick<Settings, 'rules' | 'database'>): Promise<Finding> {
+export async function examineRules(settings: Pick<Settings, 'rules' | 'database' | 'dataDir'>): Promise<Finding> {
   const { rules: place, database } = settings
   try {
     if (place !== undefined) return isEtcdUrl(place) ? await examineEtcd(place) : examineFile(place)
-    return database === undefined ? well('rules', 'in the embedded database') : await examineStored(database)
+    if (database !== undefined) return await examineStored(database)
+    if (isFirstStart(settings))
+      return well('rules', `none yet: the first start makes a database in ${settings.dataDir}`)
+    return well('rules', 'in the embedded database')
   } catch (error) {
     if (error instanceof LimiterError) return wrong('rules', mistakesIn(error).join('; '), 'mend them where they are')
     return wrong('rules', reasonOf(error), 'open the way to where they are, or name another place with --rules')

@@ -39,6 +39,7 @@ describe('Redis', () => {
     [['--maxmemory', '100mb', '--maxmemory-policy', 'allkeys-lru'], 3, 'wrong', 'maxmemory-policy noeviction'],
     [['--maxmemory', '100mb', '--maxmemory-policy', 'volatile-ttl'], 3, 'wrong', 'maxmemory-policy noeviction'],
     [['--maxmemory-policy', 'allkeys-lru'], 0, 'doubtful', 'maxmemory-policy noeviction'],
+    [['--maxmemory', '1', '--maxmemory-policy', 'noeviction'], 3, 'wrong', 'raise maxmemory'],
     [[], 0, 'doubtful', 'CONFIG SET maxmemory'],
   ])('%j', async (settings, exitCode, health, fix) => {
     const { code, of } = await examined(await redisWith(...settings))

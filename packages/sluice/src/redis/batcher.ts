@@ -295,5 +295,12 @@ async function untilWhole<T>(call: () => Promise<T>): Promise<T> {
 
 function unavailable(cause: unknown): LimiterError {
   if (cause instanceof LimiterError) return cause
-  return new LimiterError('STORE_UNAVAILABLE', cause instanceof Error ? cause.message : String(cause), { cause })
+  return new LimiterError('STORE_UNAVAILABLE', reasonOf(cause), { cause })
+}
+
+function reasonOf(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause)
+  // ioredis names the option that keeps it from sending again, which is not what went wrong.
+  const isBroken = cause.name === 'MaxRetriesPerRequestError'
+  return isBroken ? 'the connection to Redis was closed while an answer was awaited' : cause.message
 }
