@@ -109,7 +109,8 @@ class RuleLimiter implements Limiter, Decider {
   #checks = 0
   readonly #idPrefix = randomPrefix()
   readonly #nextId = (): string => this.newId()
-  readonly #onceIds = new WeakMap<Decided, string>()
+  /** Of decisions that were given back, or have a receipt: how the store remembers that. */
+  readonly #onces = new WeakMap<Decided, Once>()
 
   constructor(options: LimiterOptions) {
     checkOptions(options)
@@ -175,8 +176,11 @@ class RuleLimiter implements Limiter, Decider {
     checkUnits(units)
     this.#requireOpen()
     const decided = ours(decision)
-    const gives = decided.takeBack(units, this.#onceIds.has(decided))
-    if (gives.length > 0) await this.#giveBack(decided, gives, { id: this.#onceId(decided), lastsUs: lastsUs(gives) })
+    const gives = decided.takeBack(units, this.#onces.has(decided))
+    if (gives.length === 0) return
+    // Remembered only for as long as a give that was not confirmed may be repeated: each takes a key in Redis.
+    const lasts = () => Math.min(lastsUs(gives), ageUs(gives, this.#nowUs()) + REPEAT_US)
+    await this.#giveBack(decided, gives, this.#onceOf(decided, lasts))
   }
 
   async release(decision: Decision): Promise<void> {
@@ -188,7 +192,8 @@ class RuleLimiter implements Limiter, Decider {
 
   receipt(decision: Decision): Receipt {
     const decided = ours(decision)
-    return receiptOf(this.#onceId(decided), this.#idPrefix, decided.op?.id, decided.taken)
+    const once = this.#onceOf(decided, () => lastsUs(decided.taken))
+    return receiptOf(once, this.#idPrefix, decided.op?.id, decided.taken)
   }
 
   async redeem(receipt: Receipt, units?: number): Promise<Redeemed> {
@@ -271,13 +276,16 @@ class RuleLimiter implements Limiter, Decider {
     }
   }
 
-  /** Of a decision: the id under which the store remembers that it was given back. */
-  #onceId(decided: Decided): string {
-    const known = this.#onceIds.get(decided)
+  #onceOf(decided: Decided, lasts: () => number): Once {
+    const known = this.#onces.get(decided)
     if (known !== undefined) return known
-    const id = this.newId()
-    this.#onceIds.set(decided, id)
-    return id
+    const once = { id: this.newId(), lastsUs: lasts() }
+    this.#onces.set(decided, once)
+    return once
+  }
+
+  #nowUs(): number {
+    return (this.#options.clock ?? wallClock).nowUs()
   }
 
   /** The limit in force that has an id, or a part of it that has. */
@@ -309,6 +317,14 @@ class RuleLimiter implements Limiter, Decider {
     this.last = decision
     return decision
   }
+}
+
+/** How long after a give that the store did not confirm it may be repeated. */
+const REPEAT_US = 600_000_000
+
+/** Since the oldest of the units was booked, by a clock of this node. */
+function ageUs(gives: readonly Give[], nowUs: number): number {
+  return Math.max(0, nowUs - Math.min(...gives.map(({ bookedUs }) => bookedUs)))
 }
 
 const BARRED: Taken = {

@@ -4,7 +4,7 @@
 
 import type { Limit } from './algorithms/limit.ts'
 import { isBucket } from './algorithms/registry.ts'
-import type { Give, Given } from './store/store.ts'
+import type { Give, Given, Once } from './store/store.ts'
 
 export type Receipt = {
   /** Unique: what it names is returned once. */
@@ -41,11 +41,11 @@ export type Redeemed = {
 const LASTS_US_MIN = 60_000_000
 const LASTS_US_MAX = 86_400_000_000
 
-export function receiptOf(id: string, home: string, op: string | undefined, gives: readonly Give[]): Receipt {
+export function receiptOf(once: Once, home: string, op: string | undefined, gives: readonly Give[]): Receipt {
   const items = gives.map(({ limit, owner, detail, units, bookedUs, leasedUs }): ReceiptItem => {
     return { limit: limit.id, print: printOf(limit), owner, detail, units, bookedUs, leasedUs }
   })
-  return { id, home, op, lastsUs: lastsUs(gives), items }
+  return { ...once, home, op, items }
 }
 
 /** As long as any of the buckets remembers the units, within bounds. */

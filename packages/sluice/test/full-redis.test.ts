@@ -5,7 +5,7 @@ import { Redis } from 'ioredis'
 import { createLimiter, type Limiter } from 'sluice'
 import { type RedisStore, redisStore } from 'sluice/redis'
 import { startRedis } from 'sluice/testing'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 
 const WINDOW = { window: '1h', algorithm: 'fixed_window', consistency: 'strict' } as const
 const RULES = [
@@ -60,11 +60,15 @@ test('is told to whoever watches, and over as soon as there is room', async () =
   await expect.poll(async () => (await limiter.check({ user: 'newer', path: '/open' })).source).toBe('store')
 })
 
-test('resets, refunds and leases go on', async () => {
-  const { limiter } = await fullRedis()
+test('resets and leases go on; a refund, which has to be remembered, can be repeated when there is room', async () => {
+  const { limiter, admin } = await fullRedis()
   const decision = await limiter.check({ user: 'old', path: '/open' })
-  await limiter.give(decision)
+  await expect(limiter.give(decision)).rejects.toThrow('STORE_FULL')
+  expect(await limiter.peek({ user: 'old', path: '/open' })).toMatchObject({ remaining: 3 })
+  await admin.config('SET', 'maxmemory', '0')
+  await vi.waitFor(() => limiter.give(decision), { timeout: 10_000 })
   expect(await limiter.peek({ user: 'old', path: '/open' })).toMatchObject({ remaining: 4 })
+  await admin.config('SET', 'maxmemory', '1')
   await limiter.reset('user', 'old')
   expect(await limiter.peek({ user: 'old', path: '/open' })).toMatchObject({ remaining: 5 })
   await limiter.reset('user', 'never seen')

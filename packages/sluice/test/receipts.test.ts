@@ -307,3 +307,13 @@ test('in a Cluster, a receipt over several slots is redeemed once', async () => 
   const numbers = (await one.peek(subject)).outcomes.map(({ ruleId, remaining: left }) => [ruleId, left])
   expect(Object.fromEntries(numbers)).toEqual({ strict: 100, global: 99, tenant: 99, permits: 1 })
 })
+
+test('a give without a receipt is remembered for minutes only, however long its window', async () => {
+  const [limiter] = nodes([{ ...WINDOW, window: '30d' }]) as [Limiter]
+  await limiter.give(await limiter.check({ user: 'brief' }))
+  const client = new Redis(redis.port)
+  onTestFinished(() => client.disconnect())
+  const keys = await client.keys(`r${prefixes - 1}:*`)
+  const lives = await Promise.all(keys.map((key) => client.ttl(key)))
+  expect(lives.filter((seconds) => seconds <= 12 * 60)).toHaveLength(1) // the other one is the bucket
+})
