@@ -129,6 +129,45 @@ describe('counters in the memory of one of several processes', () => {
   })
 })
 
+describe('a rule by user without a subject', () => {
+  const gateOf = async (rule: object, subject?: () => object) => {
+    const { createGate, createLimiter } = await fresh()
+    const limiter = createLimiter({ rules: [{ rule_id: 'a', limit: 1, window: '1m', ...rule }] })
+    return { limiter, gate: createGate({ limiter, subject }) }
+  }
+
+  test.each([['per_user'], ['per_api_key'], ['per_tenant'], [['user', 'endpoint']]])(
+    'is warned of once: %j',
+    async (scope) => {
+      const { gate } = await gateOf({ scope })
+      for (const raw of [{}, {}]) await gate({}, HTTP, raw)
+      expectOnce('SLUICE_NO_SUBJECT', 'Pass subject: ')
+    },
+  )
+
+  test('is warned of when it comes with an edit', async () => {
+    const { limiter, gate } = await gateOf({ scope: 'per_ip' })
+    await gate({}, HTTP, {})
+    expect(given()).toEqual([])
+    limiter.setRules([{ rule_id: 'b', limit: 1, window: '1m', scope: 'per_user' }])
+    await gate({}, HTTP, {})
+    expectOnce('SLUICE_NO_SUBJECT', 'Pass subject: ')
+  })
+
+  test.each<[object, (() => object)?]>([
+    [{ scope: 'per_user' }, () => ({})],
+    [{ scope: 'per_user', on_missing: 'by_ip' }],
+    [{ scope: 'per_user', on_missing: 'refuse' }],
+    [{ scope: 'per_user', enabled: false }],
+    [{ scope: 'per_ip' }],
+    [{ scope: ['attributes.header.x-client'] }],
+  ])('is none to warn of: %j', async (rule, subject) => {
+    const { gate } = await gateOf(rule, subject)
+    await gate({}, HTTP, {})
+    expect(given()).toEqual([])
+  })
+})
+
 describe('a client without an address', () => {
   const NOBODY = { ...HTTP, peer: undefined }
 
@@ -138,7 +177,7 @@ describe('a client without an address', () => {
     ['other rules', false],
   ])('is warned of once: %s, %s', async (form, warned) => {
     const { createGate, createLimiter } = await fresh()
-    const scope = form === 'rules by address' ? 'per_ip' : 'per_user'
+    const scope = form === 'rules by address' ? 'per_ip' : 'global'
     const limiter = createLimiter({ rules: [{ rule_id: 'a', limit: 1, window: '1m', scope }] })
     const gate = createGate(form === 'the short form' ? ok : { limiter })
     for (const raw of [{}, {}]) await gate({}, NOBODY, raw)

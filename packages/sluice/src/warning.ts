@@ -4,6 +4,7 @@
 export type WarningCode =
   | 'SLUICE_MEMORY_PER_PROCESS'
   | 'SLUICE_NO_ADDRESS'
+  | 'SLUICE_NO_SUBJECT'
   | 'SLUICE_UNTRUSTED_PROXY'
   | 'SLUICE_APP_PROXY'
   | 'SLUICE_COUNTED_TWICE'
@@ -19,6 +20,9 @@ const WARNINGS: Readonly<Record<WarningCode, string>> = {
   SLUICE_NO_ADDRESS:
     'the address of a client is unknown, so all such clients share one limit, or have none, as the rule says. ' +
     'Pass `key` or `subject`, or `ip` to the middlewares that have it.',
+  SLUICE_NO_SUBJECT:
+    'a rule counts by user, API key or tenant, and the middleware has no `subject`, so the rule skips every request. ' +
+    'Pass subject: (request) => ({ user }), or set on_missing of the rule to by_ip or refuse.',
   SLUICE_UNTRUSTED_PROXY:
     'a request came with X-Forwarded-For or Forwarded, which is not believed: clients of a proxy share one limit. ' +
     'Pass the addresses of your proxies, trustProxy: ["10.0.0.0/8"], or [] if you have none.',

@@ -102,6 +102,7 @@ type SubjectFor<Req> = (request: Req, http: HttpRequest, told: Subject) => Maybe
 
 function ownSubject<Req>({ limiter, subject }: OwnLimiter<Req>): SubjectFor<Req> {
   const headersOf = headerFacts(limiter)
+  const checkRules = subject === undefined ? warnOfSubject(limiter) : undefined
   const complete = (facts: Subject | undefined, http: HttpRequest, told: Subject): Subject => {
     const attributes = { ...headersOf(http), ...facts?.attributes }
     // A fact that is looked for and not there does not hide what the request tells.
@@ -113,7 +114,26 @@ function ownSubject<Req>({ limiter, subject }: OwnLimiter<Req>): SubjectFor<Req>
     }
     return { ...facts, ip, method, path, attributes }
   }
-  return (request, http, told) => andThen(subject?.(request), (facts) => complete(checkedFacts(facts), http, told))
+  return (request, http, told) => {
+    checkRules?.()
+    return andThen(subject?.(request), (facts) => complete(checkedFacts(facts), http, told))
+  }
+}
+
+/** Facts that only the application knows. */
+const SUBJECT_FACTS: readonly string[] = ['user', 'api_key', 'tenant']
+
+/** Warns of rules that skip every request for want of a `subject`. Reads the rules only when they have changed. */
+function warnOfSubject(limiter: Limiter): () => void {
+  let rules: Limiter['rules'] | undefined
+  return () => {
+    if (rules === limiter.rules) return
+    rules = limiter.rules
+    const skips = rules.some(({ enabled, scope, on_missing }) => {
+      return enabled && on_missing === 'skip' && scope.some((fact) => SUBJECT_FACTS.includes(fact))
+    })
+    if (skips) warnOnce('SLUICE_NO_SUBJECT')
+  }
 }
 
 function oneLimitSubject<Req>({ key, cost }: OneLimit<Req>): SubjectFor<Req> {
