@@ -160,6 +160,10 @@ describe.for(packages)('the package %s', (name) => {
     expect(messages.map((message) => formatMessage(message, pkg, { color: false }))).toEqual([])
   })
 
+  it('carries the license of the repository', () => {
+    expect(readFileSync(join(installed(name), 'LICENSE'), 'utf8')).toBe(readFileSync('LICENSE', 'utf8'))
+  })
+
   it('carries neither tests nor hidden files', () => {
     const files = readdirSync(installed(name), { recursive: true, encoding: 'utf8' })
     expect(files.filter((path) => /\.test\.|(^|\/)\.|\.tsbuildinfo$/.test(path))).toEqual([])
