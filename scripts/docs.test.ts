@@ -118,6 +118,15 @@ describe('what the pages name', () => {
     expect(named.filter((name) => !known.has(name))).toEqual([])
   })
 
+  it('docs/runbook.md: every log line is one that the service writes', () => {
+    const paths = readdirSync('packages/server/src', { recursive: true, encoding: 'utf8' })
+    const sources = paths.filter((path) => path.endsWith('.ts')).map((path) => read(join('packages/server/src', path)))
+    const rows = [...read('docs/runbook.md').matchAll(/^\| log \|.*$/gm)].map(([row]) => row)
+    const lines = rows.flatMap((row) => [...row.matchAll(/`([^`]+)`/g)].map(([, line = '']) => line))
+    expect(lines.length).toBeGreaterThan(5)
+    expect(lines.filter((line) => !sources.some((source) => source.includes(line)))).toEqual([])
+  })
+
   it.each(Object.entries(LINES_MAX))('%s has at most %i lines', (page, max) => {
     expect(read(page).trimEnd().split('\n').length).toBeLessThanOrEqual(max)
   })
