@@ -4,6 +4,8 @@
 import { createServer } from 'node:http'
 import { inspect } from 'node:util'
 import express from 'express'
+import fastify from 'fastify'
+import * as flexible from 'rate-limiter-flexible'
 import { createLimiter, type LimiterError, memoryStore, parseRules, type Subject } from 'sluice'
 import { politeFetch } from 'sluice/client'
 import { rateLimit as expressLimit } from 'sluice/express'
@@ -16,6 +18,7 @@ import { rateLimit as koaLimit } from 'sluice/koa'
 import { rateLimit as nestLimit } from 'sluice/nest'
 import { SluiceThrottlerStorage } from 'sluice/nestjs-throttler'
 import { rateLimit as nodeLimit } from 'sluice/node'
+import { limiterClass } from 'sluice/rate-limiter-flexible'
 import { redisStore } from 'sluice/redis'
 import { regionStore } from 'sluice/regions'
 import { describe, expect, test } from 'vitest'
@@ -79,6 +82,44 @@ describe('an option that does not exist is refused, with the nearest name', () =
     const error = thrownBy(make) as LimiterError
     expect(error).toMatchObject({ code: 'OPTION_INVALID', status: 500, faults: [{ field }] })
     expect(error.message).toContain(`did you mean ${meant}?`)
+  })
+})
+
+describe('options of the two forms, or of another function, are refused with the form to use', () => {
+  const limiter = createLimiter({ rules: [] })
+  const redis = { duplicate: () => redis, status: 'ready', call: () => {}, on: () => {}, connect: async () => {} }
+  const store = memoryStore()
+  const SluiceLimiter = limiterClass(flexible)
+
+  test.each<[string, () => unknown, string[], string]>([
+    ['limiter and limit', () => loose(expressLimit, { limiter, ...ONE }), ['limit', 'window'], 'remove it: the rules'],
+    ['limiter and key', () => loose(honoLimit, { limiter, key: () => 'a' }), ['key'], 'remove it: the rules'],
+    ['limit and subject', () => loose(koaLimit, { ...ONE, subject: () => ({}) }), ['subject'], '{ limiter }'],
+    ['SluiceStore(store)', () => made(SluiceStore, store), ['options'], 'is a store: pass { store }'],
+    ['SluiceStore(redisStore)', () => made(SluiceStore, loose(redisStore, redis)), ['options'], 'pass { store }'],
+    ['SluiceStore(client)', () => made(SluiceStore, redis), ['options'], 'pass { store: redisStore(client) }'],
+    ['storage(store)', () => made(SluiceThrottlerStorage, store), ['options'], 'is a store: pass { store }'],
+    ['storeClass(store)', () => loose(storeClass, store), ['options'], 'is a store: pass { store }'],
+    ['SluiceLimiter(store)', () => made(SluiceLimiter, store), ['options'], 'is a store: pass { store }'],
+    ['createServer(rateLimit())', () => loose(nodeLimit(ONE), { url: '/' }), ['listener'], 'pass your listener'],
+    [
+      'Deno.serve(rateLimit())',
+      () => loose(fetchLimit(ONE), new Request('http://a/')),
+      ['handler'],
+      'pass your handler',
+    ],
+  ])('%s', (_, make, fields, fix) => {
+    const error = thrownBy(make) as LimiterError
+    expect(error.code).toBe('OPTION_INVALID')
+    expect(error.faults.map(({ field }) => field)).toEqual(fields)
+    expect(error.message).toContain(fix)
+    expect(error.message).not.toContain('did you mean')
+  })
+
+  test('app.register(rateLimit) of Fastify names the plugin', () => {
+    const error = thrownBy(() => loose(fastifyLimit, fastify(), ONE)) as LimiterError
+    expect(error).toMatchObject({ code: 'OPTION_INVALID', faults: [{ field: 'options' }] })
+    expect(error.message).toContain('app.register(rateLimitPlugin, { limit, window })')
   })
 })
 
@@ -190,6 +231,16 @@ describe('no error prints a header, a fact of a client or an option that may be 
     ],
   ])('%s: %#', (_, make) => {
     expect(inspect(thrownBy(make), { depth: 9 })).not.toContain(CANARY)
+  })
+
+  test.each<[string, unknown, object, string]>([
+    ['node', nodeLimit, { method: 'GET', url: '/' }, 'createServer(rateLimit({ limit, window })(listener))'],
+    ['fetch', fetchLimit, new Request('http://a/'), 'fetch: rateLimit({ limit, window })(handler)'],
+    ['fastify', fastifyLimit, { raw: {} }, "app.addHook('onRequest', rateLimit({ limit, window }))"],
+    ['nest', nestLimit, { method: 'GET', url: '/' }, 'app.useGlobalGuards(rateLimit({ limit, window }))'],
+    ['koa', koaLimit, { req: {} }, 'app.use(rateLimit({ limit, window }))'],
+  ])('an uncalled rateLimit of %s is told the call of its framework', (_, limit, request, call) => {
+    expect((thrownBy(() => loose(limit, request)) as LimiterError).message).toContain(`as in ${call} (`)
   })
 
   test('over HTTP: app.use(rateLimit) answers 500, and neither the answer nor the error has the header', async () => {

@@ -17,9 +17,9 @@ export class SluiceStore {
   #windowMs: number | undefined
 
   constructor(options: HitCounterOptions = {}) {
+    this.#counter = new HitCounter(options, 'rl:')
     this.prefix = options.prefix ?? 'rl:'
     this.localKeys = options.store === undefined
-    this.#counter = new HitCounter({ ...options, prefix: this.prefix })
   }
 
   /** Called by the library with its options. */

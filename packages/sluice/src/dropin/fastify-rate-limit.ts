@@ -25,7 +25,7 @@ type Params = {
 
 /** The plugin makes an instance itself, so it is handed a class. */
 export function storeClass(options: HitCounterOptions = {}): new (params: object) => FastifyStore {
-  const counter = new HitCounter({ prefix: 'fastify-rate-limit-', ...options })
+  const counter = new HitCounter(options, 'fastify-rate-limit-')
   return class SluiceStore extends RouteStore {
     constructor(params: object) {
       super(counter, params)

@@ -44,9 +44,9 @@ export class HitCounter {
   readonly store: Store
   readonly #prefix: string
 
-  constructor(options: HitCounterOptions) {
+  constructor(options: HitCounterOptions, prefixDefault = '') {
     refuseUnknown(options, ['store', 'prefix'])
-    const { store, prefix = '' } = options
+    const { store, prefix = prefixDefault } = options
     if (store !== undefined && typeof store?.take !== 'function') {
       throw optionInvalid('store', store, 'pass memoryStore() or redisStore(client)')
     }
@@ -158,6 +158,10 @@ function keyText(key: unknown): string {
 
 /** Options of another store, or its client, would leave the hits in the memory of each process without a word. */
 export function refuseUnknown(options: object, known: readonly string[]): void {
+  const { take, duplicate } = options as { readonly take?: unknown; readonly duplicate?: unknown }
+  if (typeof take === 'function') throw optionInvalid('options', options, 'is a store: pass { store }')
+  if (typeof duplicate === 'function')
+    throw optionInvalid('options', options, 'is a client of Redis: pass { store: redisStore(client) }')
   for (const [field, value] of Object.entries(options)) {
     if (value === undefined || known.includes(field)) continue
     const fix = `${unknownOption(field, known)}; counts on Redis: store: redisStore(client)`

@@ -17,7 +17,7 @@ export class SluiceThrottlerStorage {
   readonly #counter: HitCounter
 
   constructor(options: HitCounterOptions = {}) {
-    this.#counter = new HitCounter({ prefix: 'throttler:', ...options })
+    this.#counter = new HitCounter(options, 'throttler:')
   }
 
   /** `ttl` and `blockDuration` are milliseconds. */

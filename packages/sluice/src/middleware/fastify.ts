@@ -4,11 +4,12 @@
 
 import type { FastifyRequest } from 'fastify'
 import type { Decision } from '../decision.ts'
+import { optionInvalid } from '../errors.ts'
 import { joinedHeaders } from '../http/headers.ts'
 import { fastifyTrusts } from './app-proxy.ts'
 import { createGate } from './gate.ts'
 import { type NodeRequest, type NodeResponse, nodeHttpRequest, settleAtEnd } from './node-gate.ts'
-import type { RateLimitOptions } from './options.ts'
+import { type RateLimitOptions, requireOptions } from './options.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -35,9 +36,14 @@ export type FastifyHook = (request: FastifyRequestLike, reply: FastifyReplyLike)
 
 type Hooked = { addHook(name: 'onRequest', hook: FastifyHook): unknown }
 
+/** `app.register(rateLimit, …)` passes the application. */
+const NOT_A_PLUGIN = 'rateLimit is a hook: register the plugin, as in app.register(rateLimitPlugin, { limit, window })'
+
 export function rateLimit<Req extends FastifyRequestLike = FastifyRequest>(
   options: RateLimitOptions<Req>,
 ): FastifyHook {
+  requireOptions(options, "app.addHook('onRequest', rateLimit({ limit, window }))")
+  if ('addHook' in options) throw optionInvalid('options', options, NOT_A_PLUGIN)
   const gate = createGate(options, fastifyTrusts)
   return async function rateLimit(request, reply) {
     // The server hands over requests of the type that the author of the options has written, or of the usual one.

@@ -2,7 +2,7 @@
 // `export default { fetch: rateLimit({ limit: 100, window: '1m', ip })(handler) }`.
 
 import { answered, createFetchGate, type PeerOption, refusal } from './fetch-gate.ts'
-import type { RateLimitOptions } from './options.ts'
+import { type RateLimitOptions, requireHandler, requireOptions } from './options.ts'
 
 /** `Rest` is whatever the runtime hands over beside the request: Deno's connection info, a Worker's env and context. */
 export type FetchHandler<Rest extends readonly unknown[]> = (
@@ -17,12 +17,17 @@ export type Limited = <Rest extends readonly unknown[]>(
   handler: FetchHandler<Rest>,
 ) => (request: Request, ...rest: Rest) => Promise<Response>
 
+const CALL = 'fetch: rateLimit({ limit, window })(handler)'
+
 export function rateLimit(options: FetchOptions): Limited {
+  requireOptions(options, CALL)
   const gate = createFetchGate(options)
-  return (handler) =>
-    async (request, ...rest) => {
+  return (handler) => {
+    requireHandler('handler', handler, CALL)
+    return async (request, ...rest) => {
       const verdict = await gate(request, request, rest)
       if (verdict === undefined) return handler(request, ...rest)
       return verdict.allowed ? answered(verdict, request, () => handler(request, ...rest)) : refusal(verdict)
     }
+  }
 }

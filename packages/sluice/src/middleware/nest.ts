@@ -4,7 +4,7 @@
 import { expressTrusts, fastifyTrusts } from './app-proxy.ts'
 import type { ExpressRequest } from './express.ts'
 import { createNodeGate, type NodeRequest, type NodeResponse } from './node-gate.ts'
-import type { RateLimitOptions } from './options.ts'
+import { type RateLimitOptions, requireOptions } from './options.ts'
 
 /** What Nest hands over: the request and response of Express, or those of Fastify with the ones of Node within. */
 export type NestRequest = ExpressRequest & { readonly raw?: NodeRequest }
@@ -18,6 +18,7 @@ export type NestContext = {
 export type NestGuard = { canActivate(context: NestContext): Promise<boolean> }
 
 export function rateLimit<Req extends NestRequest>(options: RateLimitOptions<Req>): NestGuard {
+  requireOptions(options, 'app.useGlobalGuards(rateLimit({ limit, window }))')
   const gate = createNodeGate(options, (request) => {
     return request.raw === undefined ? expressTrusts(request) : fastifyTrusts(request)
   })

@@ -2,7 +2,7 @@
 // `createServer(rateLimit({ limit: 100, window: '1m' })((req, res) => res.end('hello')))`.
 
 import { createNodeGate, type NodeRequest, type NodeResponse } from './node-gate.ts'
-import type { RateLimitOptions } from './options.ts'
+import { type RateLimitOptions, requireHandler, requireOptions } from './options.ts'
 
 export type NodeListener<Req, Res> = (req: Req, res: Res) => unknown
 
@@ -11,10 +11,14 @@ export type Limited<Req> = <In extends Req, Res extends NodeResponse>(
   listener: NodeListener<In, Res>,
 ) => NodeListener<In, Res>
 
+const CALL = 'createServer(rateLimit({ limit, window })(listener))'
+
 export function rateLimit<Req extends NodeRequest>(options: RateLimitOptions<Req>): Limited<Req> {
+  requireOptions(options, CALL)
   const gate = createNodeGate(options)
-  return (listener) =>
-    async function rateLimit(req, res) {
+  return (listener) => {
+    requireHandler('listener', listener, CALL)
+    return async function rateLimit(req, res) {
       try {
         const verdict = await gate(req, req, res)
         if (verdict?.allowed === false) return
@@ -26,6 +30,7 @@ export function rateLimit<Req extends NodeRequest>(options: RateLimitOptions<Req
       }
       return listener(req, res)
     }
+  }
 }
 
 function statusOf(error: unknown): number {

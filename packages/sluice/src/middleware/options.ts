@@ -121,7 +121,7 @@ const HEADERS: Readonly<Record<string, Check>> = {
 }
 
 const FORMS = 'must be { limit, window } or { limiter }'
-const NOT_CALLED = 'is a request: call rateLimit when you register it, as in app.use(rateLimit({ limit, window }))'
+const APP_USE = 'app.use(rateLimit({ limit, window }))'
 
 /** What other libraries call it. */
 const ELSEWHERE: Readonly<Record<string, string>> = {
@@ -140,12 +140,24 @@ export function isOwnLimiter<Req>(options: RateLimitOptions<Req>): options is Ow
   return 'limiter' in options
 }
 
-/** Throws OPTION_INVALID for what cannot be options at all: nothing, or the request of a framework. */
-export function requireOptions(options: unknown): asserts options is Readonly<Record<string, unknown>> {
+/**
+ * Throws OPTION_INVALID for values that cannot be options: no object, or the request of a framework. `call` shows how
+ * this framework registers the middleware.
+ */
+export function requireOptions(
+  options: unknown,
+  call: string = APP_USE,
+): asserts options is Readonly<Record<string, unknown>> {
   if (!isObject(options)) throw optionInvalid('options', options, FORMS)
   // `app.use(rateLimit)`: the framework hands its request over. Requests have headers, so nothing of it is printed.
   const isRequest = ('method' in options && 'url' in options) || 'req' in options || 'raw' in options
-  if (isRequest) throw optionInvalid('options', options, NOT_CALLED)
+  if (isRequest)
+    throw optionInvalid('options', options, `is a request: call rateLimit when you register it, as in ${call}`)
+}
+
+/** Throws OPTION_INVALID unless a handler was passed: a server that is given `rateLimit(…)` itself passes a request. */
+export function requireHandler(field: string, handler: unknown, call: string): void {
+  if (typeof handler !== 'function') throw optionInvalid(field, handler, `pass your ${field}, as in ${call}`)
 }
 
 /** Throws OPTION_INVALID with one fault per mistake. */
@@ -184,7 +196,7 @@ function faultsOf(
   const given = Object.keys(options).filter((field) => options[field] !== undefined)
   const fields = new Set([...required, ...given])
   return [...fields].flatMap((field) => {
-    const check = checks[field] ?? refused(field, Object.keys(checks))
+    const check = checks[field] ?? refused(field, checks)
     const value = options[field]
     return check.accepts(value) ? [] : [{ field: `${prefix}${field}`, value, fix: fixOf(check, value) }]
   })
@@ -194,10 +206,17 @@ function fixOf({ fix }: Check, value: unknown): string {
   return typeof fix === 'string' ? fix : fix(value)
 }
 
-function refused(field: string, known: readonly string[]): Check {
+function refused(field: string, checks: Readonly<Record<string, Check>>): Check {
+  return { fix: refusedFix(field, checks), accepts: () => false }
+}
+
+function refusedFix(field: string, checks: Readonly<Record<string, Check>>): string {
+  if (checks === OWN_LIMITER && field in ONE_LIMIT)
+    return 'remove it: the rules of the limiter decide; or remove limiter and pass { limit, window }'
+  if (checks === ONE_LIMIT && field in OWN_LIMITER)
+    return 'remove it: it needs { limiter } instead of { limit, window }; or pass key'
   const name = ELSEWHERE[field]
-  const fix = name === undefined ? unknownOption(field, known) : `is called ${name} here`
-  return { fix, accepts: () => false }
+  return name === undefined ? unknownOption(field, Object.keys(checks)) : `is called ${name} here`
 }
 
 function aFunction(purpose: string): Check {
