@@ -107,6 +107,13 @@ describe('the banner', () => {
     })
   })
 
+  test('the curl goes to an address that can be reached', async () => {
+    const { output } = await start(['--rules', ruleFile(ONE), '--host', '0.0.0.0', '--checks', 'open'])
+    const curl = /^ +(curl .+)$/m.exec(output().stdout)?.[1] ?? ''
+    expect(curl).toMatch(/ http:\/\/127\.0\.0\.1:\d+\//)
+    expect(JSON.parse(execFileSync('sh', ['-c', curl], { encoding: 'utf8' }))).toMatchObject({ allowed: true })
+  })
+
   test('the curl suits rules of any kind', async () => {
     const rules = `
       - { rule_id: wide, limit: 1000, window: 1d }
@@ -114,6 +121,7 @@ describe('the banner', () => {
       - { rule_id: trial, limit: 1, window: 1d, mode: shadow }`
     const { output } = await start(['--rules', ruleFile(rules)])
     const curl = /^ +(curl .+)$/m.exec(output().stdout)?.[1] ?? ''
+    expect(curl).toContain('"endpoint":"/o/42/x/example"')
     const ask = () => JSON.parse(execFileSync('sh', ['-c', curl], { encoding: 'utf8' })) as { remaining: number }
     expect([ask().remaining, ask().remaining, ask()]).toMatchObject([1, 0, { allowed: false, rule_id: 'narrow' }])
   })

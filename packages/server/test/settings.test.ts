@@ -148,7 +148,6 @@ describe('settings', () => {
     }
     expect(faultsOf([...args, 'extra'], env)).toEqual([
       '--prot: unknown flag; did you mean --port?',
-      'argument: remove it: settings are given as --flag value',
       'argument: remove it: settings are given as --flag value (got "extra")',
       '--port: give a port from 0 to 65535 (got "70000")',
       `--rules: ${SETTINGS.rules.fix} (got "nowhere.yaml")`,

@@ -36,8 +36,8 @@ export function readArguments(syntax: Syntax, args: readonly string[], env: Envi
   const faults: string[] = []
   const texts = new Map<string, string[]>()
   const positionals: string[] = []
-  // Behind a mistyped flag, an argument is the value of that flag, perhaps of a secret one.
-  const withheld = new Set<string>()
+  // Arguments after a mistyped flag are taken for its value, which may be a secret: none of them is reported.
+  let unclear = 0
   let afterUnknown = false
   const options = Object.fromEntries(
     syntax.flags.map(({ name, value }) => [name, { type: value === undefined ? 'boolean' : 'string' } as const]),
@@ -45,8 +45,8 @@ export function readArguments(syntax: Syntax, args: readonly string[], env: Envi
   const { tokens } = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true })
   for (const token of tokens) {
     if (token.kind === 'positional') {
-      positionals.push(token.value)
-      if (afterUnknown) withheld.add(token.value)
+      if (afterUnknown) unclear += 1
+      else positionals.push(token.value)
     }
     afterUnknown = token.kind === 'option' && !(token.name in options)
     if (token.kind !== 'option') continue
@@ -57,7 +57,7 @@ export function readArguments(syntax: Syntax, args: readonly string[], env: Envi
   }
   for (const flag of syntax.flags) readElsewhere(flag, texts, env)
   for (const flag of syntax.flags) faults.push(...(texts.get(flag.name) ?? []).flatMap((text) => faultsOf(flag, text)))
-  faults.push(...positionalFaults(syntax.positionals, positionals, withheld))
+  faults.push(...positionalFaults(syntax.positionals, positionals, unclear))
   return { given: new Given(positionals, texts), faults }
 }
 
@@ -86,13 +86,11 @@ function gotText(text: string | undefined): string {
   return text === undefined ? '' : ` (got ${JSON.stringify(text)})`
 }
 
-function positionalFaults(
-  expected: readonly Positional[],
-  found: readonly string[],
-  withheld: ReadonlySet<string>,
-): string[] {
-  const got = (text: string) => gotText(printable(text, withheld.has(text)))
-  const missing = expected.filter(({ optional }, index) => !optional && found[index] === undefined)
+/** `unclear` arguments may be the missing ones: a mistyped flag without a value does not make them missing. */
+function positionalFaults(expected: readonly Positional[], found: readonly string[], unclear: number): string[] {
+  const got = (text: string) => gotText(printable(text, false))
+  const absent = expected.filter(({ optional }, index) => !optional && found[index] === undefined)
+  const missing = absent.slice(unclear)
   const unknown = expected.flatMap(({ name, choices }, index) => {
     const text = found[index]
     return text === undefined || choices === undefined || choices.includes(text)

@@ -40,13 +40,14 @@ export const EXPLAIN: Command = defineCommand({
 function textOf({ answer, version, rules, left_out: leftOut }: ExplainAnswer, terminal: Terminal): string {
   const paint = paintOn(terminal)
   const applying = rules.filter(({ applies }) => applies)
+  const unasked = applying.filter(({ limits = [] }) => limits.length === 0) // no bucket to show
   const others = rules.filter(({ applies }) => !applies)
   return [
     `would be ${verdictOf(answer, terminal)}`,
     '',
     paint('bold', `Apply (version ${version}):`),
     ...(applying.length === 0 ? ['  none'] : limitRows(applying.flatMap(({ limits = [] }) => limits))),
-    ...aligned(applying.map(({ rule_id: id, detail }) => [id, detail])),
+    ...aligned(unasked.map(({ rule_id: id, detail }) => [id, detail])),
     '',
     paint('bold', 'Do not apply:'),
     ...(others.length === 0

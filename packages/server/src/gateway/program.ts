@@ -1,7 +1,7 @@
 // The gateway as the command runs it, and what a person sees at its start.
 
 import { VERSION } from '../package-facts.ts'
-import { rulesLines } from '../process/banner.ts'
+import { reachable, rulesLines } from '../process/banner.ts'
 import { bannerFacts, type Program } from '../process/serve.ts'
 import type { GatewaySettings } from './settings.ts'
 import { type RunningGateway, startGateway } from './start.ts'
@@ -21,7 +21,7 @@ function banner(gateway: RunningGateway, settings: GatewaySettings): string {
     '',
     'Try it:',
     '',
-    `  curl -i ${settings.listenCert === undefined ? '' : '--insecure '}${gateway.address}/`,
+    `  curl -i ${settings.listenCert === undefined ? '' : '--insecure '}${reachable(gateway.address)}/`,
     '',
     '',
   ].join('\n')

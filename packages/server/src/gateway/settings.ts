@@ -34,16 +34,22 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     shownFallback: '',
     read: readUpstream,
     fix: 'give a URL without a path, such as http://127.0.0.1:3000',
+    fixFor: credentialsFix,
   },
   routes: {
     flag: 'route',
     env: 'SLUICE_ROUTES',
     value: '[<host>]/<prefix>=<url>',
-    help: 'Sends paths that begin so to another service; may be repeated. A host goes first, then the longest prefix.',
+    help:
+      'Sends paths with this prefix to another service; a host goes first, then the longest prefix. ' +
+      'Give it again for another one, or separate them by commas.',
     fallback: () => [],
     shownFallback: '',
     read: readRoutes,
-    fix: 'give /api=http://127.0.0.1:3001 or example.org/api=http://127.0.0.1:3001; several with commas',
+    fix:
+      'give /api=http://127.0.0.1:3001 or example.org/api=http://127.0.0.1:3001; for several, give it again, ' +
+      'or separate them by commas',
+    fixFor: credentialsFix,
     repeats: true,
   },
   listen: {
@@ -162,6 +168,10 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
   ...SETTINGS,
   // Who puts a gateway in front of a service stands at the edge.
   layer: { ...SETTINGS.layer, fallback: () => 'edge', shownFallback: 'edge' },
+}
+
+function credentialsFix(text: string): string | undefined {
+  return text.includes('@') ? 'remove the user and password: the gateway does not send credentials' : undefined
 }
 
 function readPath(text: string): string | undefined {

@@ -27,7 +27,7 @@ export function banner(facts: BannerFacts): string {
   const enabled = rules.filter((rule) => rule.enabled)
   const request = JSON.stringify(sampleRequest(enabled)).replaceAll("'", "'\\''")
   const [, socket] = /^unix:(.*)$/.exec(address) ?? []
-  const place = socket === undefined ? address : `--unix-socket ${socket} http://localhost`
+  const place = socket === undefined ? reachable(address) : `--unix-socket ${socket} http://localhost`
   const token = checksAreOpen ? '' : ' -H "authorization: Bearer $SLUICE_TOKEN"'
   return [
     `Sluice ${VERSION} listens on ${address}`,
@@ -83,7 +83,12 @@ function smallest(limits: Rule['limits']): number {
   return Math.min(...limits.map(({ limit }) => limit))
 }
 
-/** `/users/:id/**` → `/users/1/1`. */
+/** `/users/:id/**` → `/users/42/example`. */
 function samplePath(pattern: string): string {
-  return pattern.replace(/\*\*?|:\w+/g, '1')
+  return pattern.replace(/\*\*?/g, 'example').replace(/:\w+/g, '42')
+}
+
+/** The address to connect to: those that stand for every interface are no destination on all systems. */
+export function reachable(address: string): string {
+  return address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:')
 }

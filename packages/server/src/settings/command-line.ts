@@ -51,9 +51,8 @@ function readFlags(table: Table, args: readonly string[], faults: Fault[]): Map<
   let afterUnknown = false
   for (const token of tokens) {
     if (token.kind === 'positional') {
-      // Behind a mistyped flag it is the value of a setting, perhaps of a secret one.
-      const value = printable(token.value, afterUnknown)
-      faults.push({ field: 'argument', value, fix: 'remove it: settings are given as --flag value' })
+      // Skips the value of a mistyped flag: it is no mistake of its own, and may be a secret.
+      if (!afterUnknown) faults.push(unexpected(token.value))
     } else if (token.kind === 'option' && token.name in options) {
       const before = byFlag.get(token.name)?.repeats ? flags.get(token.name)?.text : undefined
       const text = before === undefined ? (token.value ?? '') : `${before} ${token.value ?? ''}`
@@ -64,6 +63,11 @@ function readFlags(table: Table, args: readonly string[], faults: Fault[]): Map<
     afterUnknown = token.kind === 'option' && !(token.name in options)
   }
   return flags
+}
+
+function unexpected(text: string): Fault {
+  const fix = 'remove it: settings are given as --flag value'
+  return { field: 'argument', value: printable(text, false), fix }
 }
 
 function unknownFlag(rawName: string, name: string, known: readonly string[]): Fault {
@@ -81,9 +85,10 @@ function fromEnvironment({ env }: AnySetting, environment: Environment): Given |
 function settingValue(setting: AnySetting, given: Given | undefined, faults: Fault[]): unknown {
   if (given === undefined) return setting.fallback()
   const value = setting.read(given.text)
-  const shown = printable(given.text, setting.secret)
-  if (value === undefined) faults.push({ field: given.place, value: shown, fix: setting.fix })
-  return value
+  if (value !== undefined) return value
+  const fix = setting.fixFor?.(given.text) ?? setting.fix
+  faults.push({ field: given.place, value: printable(given.text, setting.secret), fix })
+  return undefined
 }
 
 function refuseIgnored(name: string, table: Table, given: ReadonlyMap<string, Given>, faults: Fault[]): void {

@@ -68,6 +68,8 @@ export type Setting<T, Name extends string = keyof Settings> = {
   /** Undefined when the text is wrong; `fix` then says what to do. */
   readonly read: (text: string) => T | undefined
   readonly fix: string
+  /** The fix for one kind of wrong text, where `fix` would not name the mistake. */
+  readonly fixFor?: (text: string) => string | undefined
   /** The setting without which, or with which, this one would silently do nothing. */
   readonly needs?: Name | readonly Name[]
   readonly needsOneOf?: readonly Name[]

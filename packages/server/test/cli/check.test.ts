@@ -92,6 +92,7 @@ describe.each(places)('explain, asking %s', (_name, place) => {
     expect(once).toMatchObject({ code: 0, told: '' })
     expect(once.out).toMatch(/^would be allowed: 2 of 2 left$/m)
     expect(once.out).toMatch(/^ {2}two +2 of 2 left, 86400 s +per_user$/m)
+    expect(once.out.match(/^ {2}two /gm), 'each rule is printed once').toHaveLength(1)
     expect(once.out).toMatch(/^ {2}banned +path +\/banned does not match \/two$/m)
     expect(once.out).toMatch(/^ {2}trial +method +it is for POST, and the request has no method$/m)
     expect((await sluice(['explain', ...TWO, ...where])).out).toBe(once.out)

@@ -66,6 +66,18 @@ test.each([
   expect(out + told).not.toContain('hunter2')
 })
 
+test.each([
+  [['serve', '--wrokers', '2'], '--wrokers: unknown flag; did you mean --workers?'],
+  [['check', '--usr', 'ada'], '--usr: unknown flag; did you mean --user?'],
+  [['drill', '--secods', '5', 'store-down'], '--secods: unknown flag; did you mean --seconds?'],
+  [['rules', 'apply', '--yess', 'rules.yaml'], '--yess: unknown flag; did you mean --yes?'],
+])('a mistyped flag is one mistake, with or without a value: %j', async (args, message) => {
+  const { code, told } = await sluice(args)
+  expect(code).toBe(2)
+  expect(told).toContain(message)
+  expect(told).not.toMatch(/^ {2}(argument|<)/m)
+})
+
 test('--help of a group lists its commands', async () => {
   const { code, out } = await sluice(['rules', '--help'])
   expect(code).toBe(0)

@@ -33,7 +33,7 @@ describe('settings of the gateway', () => {
   test.each([
     [['--upstream', 'localhost:3000'], '--upstream: give a URL without a path'],
     [['--upstream', 'http://a/path'], '--upstream: give a URL without a path'],
-    [['--upstream', 'http://me@a'], '--upstream: give a URL without a path'],
+    [['--upstream', 'http://me@a'], '--upstream: remove the user and password'],
     [['--upstream', 'ftp://a'], '--upstream: give a URL without a path'],
     [['--route', 'api=http://a'], '--route: give /api=http'],
     [['--route', '/api=http://a/b'], '--route: give /api=http'],
@@ -44,6 +44,16 @@ describe('settings of the gateway', () => {
     [['--upstrem', 'http://a'], '--upstrem: unknown flag; did you mean --upstream?'],
   ])('%j: %s', (args, message) => {
     expect(() => settingsOf(args)).toThrow(message)
+  })
+
+  test.each([
+    ['--upstream', 'http://u:hunter2@host'],
+    ['--upstream', 'u:hunter2@host:3000'],
+    ['--route', '/api=http://u:hunter2@host'],
+  ])('credentials in %s are refused and not printed', (flag, url) => {
+    const command = readSettings(GATEWAY_SETTINGS, [flag, url], {})
+    const fix = expect.stringContaining('remove the user and password')
+    expect(command).toEqual({ kind: 'wrong', faults: [{ field: flag, value: undefined, fix }] })
   })
 
   test('without a service behind it does not start', async () => {
