@@ -53,7 +53,28 @@ it('there is one for every middleware, for proxies and for two layers', () => {
 
 it('`npm run example` is that command', () => {
   const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: Record<string, string> }
-  expect(scripts.example).toBe('node scripts/example.mjs')
+  expect(scripts.example, 'exec: or a shell would keep the signals that npm passes on').toBe(
+    'exec node scripts/example.mjs',
+  )
+})
+
+it('SIGTERM to `npm run example -- nginx` ends nginx too', async () => {
+  child = spawn('npm', ['run', 'example', '--', 'nginx'], {
+    env: { ...process.env, PORT: '0' },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const address = await addressOf(child)
+  const exited = once(child, 'exit')
+  child.kill('SIGTERM')
+  await exited
+  await expect
+    .poll(() =>
+      fetch(address).then(
+        () => 'answers',
+        () => 'gone',
+      ),
+    )
+    .toBe('gone')
 })
 
 function blocksOf(page: string): string[] {
