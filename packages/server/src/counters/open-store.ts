@@ -7,6 +7,7 @@ import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import type { Settings } from '../settings/settings.ts'
 import { warmUp } from './probe.ts'
+import { RedisHealth } from './redis-health.ts'
 import { connectOnce, redisClient } from './redis-url.ts'
 import { redisNotes, type SharedNotes } from './shared-notes.ts'
 import { StorePressure } from './store-pressure.ts'
@@ -68,43 +69,26 @@ async function openRedis(
     async ([name, other]) => [name, await redisClient(other, CONNECT_MS_MAX)] as const,
   )
   const stores = Object.fromEntries(await Promise.all(named))
-  let failure: ErrorCode | undefined
-  let reason: string | undefined
-  let drilledMs = 0
+  const health = new RedisHealth(log)
   let isWarm = false
-  const answersAgain = () => {
-    if (failure === undefined || store.breaker() !== 'closed') return // of several servers, another one may be away
-    log.info('redis answers again')
-    failure = undefined
-    reason = undefined
-  }
   const store = redisStore(client, {
     stores,
     connections,
     readFrom,
     ...(storeDeadlineMs === undefined ? {} : { deadlineMs: storeDeadlineMs }),
     ...(nodes === undefined ? {} : { nodes }),
-    onTransition: ({ state, afterMs, answered, store: name, server }) => {
-      const facts = { after_ms: Math.round(afterMs), store: name, server }
-      const isDrill = performance.now() < drilledMs
-      const why = isDrill ? 'a drill' : (reason ?? 'no answer within the deadline (--store-deadline-ms)')
-      if (state === 'open') log.error({ ...facts, reason: why }, 'circuit breaker opened for redis; on_fail applies')
-      else log.info({ ...facts, answered }, 'circuit breaker closed for redis')
-      answersAgain()
-    },
+    onTransition: (transition) => health.changed(transition),
     onBatch: (takes, seconds) => {
       if (isWarm) metrics.storeAnswered(takes, seconds)
-      answersAgain()
+      health.answered()
     },
-    onError: ({ code, message }) => {
-      metrics.storeFailed(code)
-      if (code === 'STORE_FULL') pressure.saw('full')
-      if (code !== 'STORE_UNAVAILABLE') return // one bad value, named to whoever asked for it
-      if (failure === undefined) log.error({ code, reason: message }, 'redis does not answer; on_fail applies')
-      failure = code
-      reason = message
+    onError: (error) => {
+      metrics.storeFailed(error.code)
+      if (error.code === 'STORE_FULL') pressure.saw('full')
+      health.failed(error)
     },
   })
+  health.watch(store)
   await store.ready()
   await warmUp(store)
   isWarm = true
@@ -115,10 +99,10 @@ async function openRedis(
     kind: 'redis',
     store,
     notes: redisNotes(await connectOnce(url, CONNECT_MS_MAX)),
-    failure: () => failure ?? (store.breaker() === 'closed' ? undefined : 'STORE_UNAVAILABLE'),
+    failure: () => health.failure,
     pressure,
     drill: (forMs) => {
-      drilledMs = performance.now() + forMs
+      health.drilled(forMs)
       store.drill(forMs)
     },
   }

@@ -1,0 +1,59 @@
+// Whether Redis answers, as the log and /readyz say it. Told by the store about batches, errors and its circuit breaker.
+
+import type { ErrorCode, LimiterError } from 'sluice'
+import type { RedisStore, ServerTransition } from 'sluice/redis'
+import type { Log } from '../log.ts'
+
+export class RedisHealth {
+  readonly #log: Log
+  #store: Pick<RedisStore, 'breaker'> | undefined
+  #failure: ErrorCode | undefined
+  #reason: string | undefined
+  #drilledMs = 0
+
+  constructor(log: Log) {
+    this.#log = log
+  }
+
+  watch(store: Pick<RedisStore, 'breaker'>): void {
+    this.#store = store
+  }
+
+  /** The code of the last failure, until Redis answers again. */
+  get failure(): ErrorCode | undefined {
+    return this.#failure ?? (this.#isClosed() ? undefined : 'STORE_UNAVAILABLE')
+  }
+
+  changed({ state, afterMs, answered, store, server }: ServerTransition): void {
+    const facts = { after_ms: Math.round(afterMs), store, server }
+    const isDrill = performance.now() < this.#drilledMs
+    const reason = isDrill ? 'a drill' : (this.#reason ?? 'no answer within the deadline (--store-deadline-ms)')
+    if (state === 'open') this.#log.error({ ...facts, reason }, 'circuit breaker opened for redis; on_fail applies')
+    else this.#log.info({ ...facts, answered }, 'circuit breaker closed for redis')
+    this.answered()
+  }
+
+  /** Of several servers, another one may still be away. */
+  answered(): void {
+    if (this.#failure === undefined || !this.#isClosed()) return
+    this.#log.info('redis answers again')
+    this.#failure = undefined
+    this.#reason = undefined
+  }
+
+  failed({ code, message }: LimiterError): void {
+    if (code !== 'STORE_UNAVAILABLE') return // an error of one request
+    if (this.#failure === undefined)
+      this.#log.error({ code, reason: message }, 'redis does not answer; on_fail applies')
+    this.#failure = code
+    this.#reason = message
+  }
+
+  drilled(forMs: number): void {
+    this.#drilledMs = performance.now() + forMs
+  }
+
+  #isClosed(): boolean {
+    return this.#store === undefined || this.#store.breaker() === 'closed'
+  }
+}
