@@ -17,7 +17,8 @@ import type { RulesInput } from './rules/rule-input.ts'
 import { NOTHING_SUSPENDED, RuleSet, type Suspended } from './rules/rule-set.ts'
 import { atOnce, inSlices, type Sliced } from './slices.ts'
 import { memoryStore } from './store/memory.ts'
-import type { Give, Once, Store, Taken } from './store/store.ts'
+import type { Give, Given, Once, Store, Taken } from './store/store.ts'
+import { StoreFullError } from './store/store-full.ts'
 import type { Subject } from './subject.ts'
 import { isOneOfSeveral, warnOnce } from './warning.ts'
 
@@ -208,7 +209,7 @@ class RuleLimiter implements Limiter, Decider {
     }
     if (gives.length === 0) return { outcome: items.length === 0 ? 'given' : 'outdated', leftOut }
     const some = gives.map((give) => ({ ...give, units: Math.min(give.units, units ?? give.units) }))
-    const outcome = (await this.#store.give(some, op, { id, lastsUs })) ?? 'given'
+    const outcome = await this.#giveOnce(some, op, { id, lastsUs })
     // A permit may have been renewed long after its booking.
     if (outcome === 'expired' && permits.length > 0) await this.#store.give(permits, op)
     return { outcome, leftOut }
@@ -269,9 +270,20 @@ class RuleLimiter implements Limiter, Decider {
 
   async #giveBack(decided: Decided, gives: readonly Give[], once: Once | undefined): Promise<void> {
     try {
-      await this.#store.give(gives, decided.op?.id, once)
+      await this.#giveOnce(gives, decided.op?.id, once)
     } catch (error) {
       decided.notReturned()
+      throw error
+    }
+  }
+
+  /** A store without room to remember a give still releases its permits: to do that twice changes nothing. */
+  async #giveOnce(gives: readonly Give[], opId: string | undefined, once: Once | undefined): Promise<Given> {
+    try {
+      return (await this.#store.give(gives, opId, once)) ?? 'given'
+    } catch (error) {
+      const permits = gives.filter(({ limit }) => isPermit(limit))
+      if (error instanceof StoreFullError && permits.length > 0) await this.#store.give(permits, opId)
       throw error
     }
   }

@@ -1,10 +1,10 @@
 // A Redis that is out of memory under `noeviction`: buckets that exist keep deciding, new ones follow `on_fail`, and
 // the circuit breaker stays closed.
 
-import { Redis } from 'ioredis'
+import { Cluster, Redis } from 'ioredis'
 import { createLimiter, type Limiter } from 'sluice'
 import { type RedisStore, redisStore } from 'sluice/redis'
-import { startRedis } from 'sluice/testing'
+import { startRedis, startRedisCluster } from 'sluice/testing'
 import { expect, onTestFinished, test, vi } from 'vitest'
 
 const WINDOW = { window: '1h', algorithm: 'fixed_window', consistency: 'strict' } as const
@@ -14,6 +14,14 @@ const RULES = [
   { rule_id: 'local', scope: 'per_user', limit: 4, endpoint_pattern: '/local', on_fail: 'local', ...WINDOW },
   { rule_id: 'both_user', scope: 'per_user', limit: 5, endpoint_pattern: '/both', ...WINDOW },
   { rule_id: 'both_ip', scope: 'per_ip', limit: 100, endpoint_pattern: '/both', ...WINDOW },
+  {
+    rule_id: 'permits',
+    scope: 'per_user',
+    limit: 1,
+    window: '1h',
+    endpoint_pattern: '/permits',
+    algorithm: 'concurrency',
+  },
   { rule_id: 'leased', scope: 'per_user', limit: 1000, window: '1h', endpoint_pattern: '/leased' },
   { rule_id: 'log', scope: 'per_user', limit: 5, endpoint_pattern: '/log', ...WINDOW, algorithm: 'sliding_window_log' },
 ]
@@ -76,7 +84,43 @@ test('resets and leases go on; a refund, which has to be remembered, can be repe
   expect(await limiter.check({ user: 'new', path: '/leased' })).toMatchObject({ allowed: true, source: 'policy' })
 })
 
-async function fullRedis(): Promise<Full> {
+test('a permit is released although its refund cannot be remembered', async () => {
+  const { limiter, admin } = await fullRedis(async (prepared) => {
+    expect(await prepared.check({ user: 'old', path: '/permits' }, 'first')).toMatchObject({ allowed: true })
+  })
+  const held = await limiter.check({ user: 'old', path: '/permits' }, 'first') // renews it
+  await expect(limiter.give(held)).rejects.toThrow('STORE_FULL')
+  await admin.config('SET', 'maxmemory', '0')
+  await expect
+    .poll(async () => limiter.check({ user: 'old', path: '/permits' }, 'second'))
+    .toMatchObject({ allowed: true, source: 'store' })
+})
+
+test('one full primary of a Cluster concerns its own buckets only', { timeout: 60_000 }, async () => {
+  const cluster = await startRedisCluster({ primaries: 3 })
+  const client = new Cluster(cluster.addresses.map(({ host, port }) => ({ host, port })))
+  const limiter = createLimiter({ rules: RULES, store: redisStore(client, { deadlineMs: 5000 }) })
+  const [first] = cluster.nodes
+  const admin = new Redis(first?.port ?? 0, '127.0.0.1')
+  onTestFinished(async () => {
+    await limiter.close()
+    client.disconnect()
+    admin.disconnect()
+    await cluster.stop()
+  })
+  await admin.config('SET', 'maxmemory', '1')
+  const sources = new Set<string>()
+  let byStore = 0
+  for (let number = 0; number < 90; number += 1) {
+    const { source } = await limiter.check({ user: `user ${number}`, path: '/open' })
+    sources.add(source)
+    if (source === 'store') byStore += 1
+  }
+  expect([...sources].sort()).toEqual(['policy', 'store'])
+  expect(byStore).toBeGreaterThan(40) // two of three primaries have room
+})
+
+async function fullRedis(before: (limiter: Limiter) => Promise<void> = async () => {}): Promise<Full> {
   const redis = await startRedis(['--maxmemory-policy', 'noeviction'])
   const admin = new Redis(redis.port, '127.0.0.1')
   const errors: string[] = []
@@ -91,6 +135,7 @@ async function fullRedis(): Promise<Full> {
   })
   for (const path of ['/open', '/closed', '/local', '/both', '/leased', '/log'])
     await limiter.check({ user: 'old', path })
+  await before(limiter)
   await admin.config('SET', 'maxmemory', '1')
   return { limiter, store, admin, errors }
 }

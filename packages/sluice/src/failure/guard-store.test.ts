@@ -127,6 +127,46 @@ describe('the breaker', () => {
     expect(guarded.breaker).toBe('open')
   })
 
+  test('a drill that begins while a probe is out ends all the same', async () => {
+    const timers = handTimers()
+    const { store, next } = scriptedStore()
+    const guarded = guardStore(store, { timers })
+    next(fails)
+    await guarded.take({ charges: [chargeOf()] })
+    let reply = () => {}
+    next(
+      () =>
+        new Promise((resolve) => {
+          reply = () => resolve(memoryStore().take({ charges: [chargeOf()] }) as Taken)
+        }),
+    )
+    await pass(timers, 250)
+    guarded.drill(300)
+    next(() => memoryStore().take({ charges: [chargeOf()] }))
+    reply()
+    await settled()
+    expect(guarded.breaker).toBe('open')
+    await pass(timers, 600)
+    expect(guarded.breaker).toBe('closed')
+  })
+
+  test('says nothing and probes nothing after close', async () => {
+    const seen: string[] = []
+    const timers = handTimers()
+    const { store, next } = scriptedStore()
+    const guarded = guardStore(store, { timers, onTransition: ({ state }) => void seen.push(state) })
+    next(fails)
+    for (let times = 0; times < 3; times += 1) await guarded.take({ charges: [chargeOf()] })
+    await guarded.close()
+    let asked = 0
+    next(() => {
+      asked += 1
+      return Promise.reject(new LimiterError('CLOSED', 'closed'))
+    })
+    await pass(timers, 1000)
+    expect([seen, asked]).toEqual([['open'], 0])
+  })
+
   test('a drill of 0 ms ends one, and opens nothing', async () => {
     const seen: string[] = []
     const timers = handTimers()

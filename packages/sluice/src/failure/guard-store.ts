@@ -106,6 +106,7 @@ class GuardStore implements GuardedStore {
     full_decisions: 0,
   }
   #failedTurn = false
+  #closed = false
 
   constructor(store: Store, options: GuardOptions) {
     const { deadlineMs = DEADLINE_MS, nodes = 1, onTransition = () => {} } = options
@@ -184,6 +185,7 @@ class GuardStore implements GuardedStore {
   }
 
   async close(): Promise<void> {
+    this.#closed = true
     this.#prober.stop()
     this.#deadline.expireAll()
     await this.#store.close()
@@ -305,6 +307,7 @@ class GuardStore implements GuardedStore {
   }
 
   #failed(): void {
+    if (this.#closed) return
     this.#breaker.failed(this.#timers.nowMs())
     this.#prober.start()
   }
@@ -320,10 +323,10 @@ class GuardStore implements GuardedStore {
     if (this.#breaker.isDrilled(nowMs)) return Promise.resolve(false)
     const waiting = { startMs: nowMs, settled: false, expire: () => {} }
     const answered = () => {
-      if (waiting.settled) return false
+      if (waiting.settled || this.#closed) return false
       this.#deadline.done(waiting)
       this.#succeeded()
-      return true
+      return this.#breaker.state === 'closed' // unless a drill has begun meanwhile
     }
     const failed = (error: unknown) => {
       if (!isOutage(error)) return answered()

@@ -371,8 +371,7 @@ class LeaseStore implements LeasingStore {
       next += 1
       return grant.units > charge.max ? withoutHeld(grant, charge.min) : grant
     })
-    const { granted, nowUs, source, replayed, undo } = taken
-    return { granted, nowUs, grants, source, replayed, undo }
+    return { ...taken, grants }
   }
 
   /** What was set aside goes back where it came from. */

@@ -9,7 +9,7 @@ import type { Connection } from './client.ts'
 import { isDivided } from './cluster-client.ts'
 import {
   APPLY_WHEN_FULL,
-  answerWhenFull,
+  errorWhenFull,
   FULL_MS,
   isOutOfMemory,
   keyNameOf,
@@ -51,6 +51,8 @@ type Lane = {
   outMs: number | undefined
   /** Until when its slot is taken to be on the move. */
   movingMs: number
+  /** Until when its server is taken to be out of memory. */
+  fullUntilMs: number
 }
 
 type Job = { request: Request; form: Form; resolve(answer: Answer): void; reject(error: LimiterError): void }
@@ -71,8 +73,6 @@ export class Batcher {
   readonly #lanes = new Map<number | undefined, Lane>()
   #queue: Lane[] = []
   #waiting = 0
-  /** Until when Redis is taken to be out of memory. */
-  #fullUntilMs = 0
 
   constructor(connection: Connection, names: KeyNames, observer: BatchObserver, nowArgument: () => string) {
     this.#connection = connection
@@ -102,7 +102,7 @@ export class Batcher {
     const slot = this.#names.groups?.slotOf(firstBucket(request))
     const known = this.#lanes.get(slot)
     if (known !== undefined) return known
-    const lane = { jobs: [], queued: false, outMs: undefined, movingMs: 0 }
+    const lane = { jobs: [], queued: false, outMs: undefined, movingMs: 0, fullUntilMs: 0 }
     this.#lanes.set(slot, lane)
     return lane
   }
@@ -156,13 +156,13 @@ export class Batcher {
   }
 
   async #send(lane: Lane, jobs: readonly Job[]): Promise<void> {
-    const isFull = performance.now() < this.#fullUntilMs
+    const isFull = performance.now() < lane.fullUntilMs
     try {
       await (isFull ? this.#applyWhenFull(jobs) : this.#apply(APPLY, jobs))
     } catch (cause) {
       if (!isFull && isOutOfMemory(cause)) {
         // Nothing was run.
-        this.#fullUntilMs = performance.now() + FULL_MS
+        lane.fullUntilMs = performance.now() + FULL_MS
         this.#waiting += jobs.length
         return this.#send(lane, jobs)
       }
@@ -210,7 +210,9 @@ export class Batcher {
       if (possible.length > 0) await this.#apply(APPLY_WHEN_FULL, possible)
     } catch (cause) {
       if (!knowsNoFlags(cause)) throw cause
-      this.#answerFull(possible, () => true)
+      const [peeks, others] = [possible.filter(isPeek), possible.filter((job) => !isPeek(job))]
+      this.#answerFull(others, () => true)
+      if (peeks.length > 0) await this.#apply(APPLY, peeks)
     }
     this.#answerFull(impossible, isAbsent)
   }
@@ -226,12 +228,8 @@ export class Batcher {
   }
 
   #answerFull(jobs: readonly Job[], isAbsent: (bucket: BucketName) => boolean): void {
-    for (const { request, resolve, reject } of jobs) {
-      const error = answerWhenFull(request, isAbsent)
-      if (error === undefined) {
-        resolve(undefined)
-        continue
-      }
+    for (const { request, reject } of jobs) {
+      const error = errorWhenFull(request, isAbsent)
       this.#failed(error)
       reject(error)
     }
@@ -279,6 +277,10 @@ export class Batcher {
     single.add(request)
     return single.keys.join(' or ')
   }
+}
+
+function isPeek({ request }: Job): boolean {
+  return request.verb === 'peek'
 }
 
 async function untilWhole<T>(call: () => Promise<T>): Promise<T> {

@@ -30,11 +30,10 @@ export function knowsNoFlags(error: unknown): boolean {
   return error instanceof Error && NO_FLAGS.test(error.message)
 }
 
-/** The buckets that a request has to write. */
+/** The buckets that a request may have to make: what comes back to one that does not exist is dropped. */
 export function writtenBy(request: Request): readonly BucketName[] {
-  if (request.verb === 'reset') return [request.bucket]
-  if (request.verb === 'peek') return []
-  return request.verb === 'give' ? request.gives : request.charges
+  if (request.verb === 'take') return request.charges
+  return request.verb === 'give' ? request.gives.filter(({ units }) => units < 0) : []
 }
 
 export function keyNameOf(names: KeyNames, { limit, owner, detail }: BucketName): string {
@@ -46,10 +45,9 @@ export function makesKey(request: Request): boolean {
   return request.verb === 'give' && request.once !== undefined
 }
 
-/** What a request is answered whose buckets do not all exist: undefined if there is nothing to do for it. */
-export function answerWhenFull(request: Request, isAbsent: (bucket: BucketName) => boolean): LimiterError | undefined {
-  if (makesKey(request)) return new StoreFullError('Redis is out of memory (maxmemory): nothing was given back', [])
-  if (request.verb !== 'take') return undefined
+/** The error of a request that a full Redis cannot carry out. */
+export function errorWhenFull(request: Request, isAbsent: (bucket: BucketName) => boolean): LimiterError {
+  if (request.verb !== 'take') return new StoreFullError('Redis is out of memory (maxmemory): nothing was changed', [])
   const absent = request.charges.map(isAbsent)
   return new StoreFullError('Redis is out of memory (maxmemory), so no bucket can be made', absent)
 }
