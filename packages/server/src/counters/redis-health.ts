@@ -1,4 +1,4 @@
-// Whether Redis answers, as the log and /readyz say it. Told by the store about batches, errors and its circuit breaker.
+// Tracks whether Redis answers, for the log and /readyz. The store reports batches, errors and its circuit breaker.
 
 import type { ErrorCode, LimiterError } from 'sluice'
 import type { RedisStore, ServerTransition } from 'sluice/redis'
