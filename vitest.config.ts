@@ -8,6 +8,7 @@ export default defineConfig({
   ssr: { resolve: { conditions: ['source'] } },
   test: {
     include: ['packages/*/{src,test}/**/*.test.ts', 'scripts/**/*.test.ts', '{bench,fleet}/src/**/*.test.ts'],
+    maxWorkers: 2, // most tests wait for servers that they have started
     testTimeout: 60_000,
     hookTimeout: 60_000,
   },
