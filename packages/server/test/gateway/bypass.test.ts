@@ -46,6 +46,7 @@ const TARGETS: readonly [what: string, target: string, express: 'routes it' | 'd
   ['an authority', '//other.example/login', 'does not'],
   ['a fragment', '/login#x', 'routes it'],
   ['no slash', 'login', 'does not'],
+  ['a star instead of the slash', '*login', 'does not'],
 ]
 
 describe('no way of writing the target gets around the limit', () => {

@@ -18,12 +18,21 @@ describe('the key of a target', () => {
     ['//host/login', '/host/login'],
     ['/login\u00a0', '/login'],
     ['', '/'],
-    ['*', '/*'],
+    ['*', '/'],
+    ['*login', '/login'],
+    ['*Login/?x', '/login'],
+    ['login', '/login'],
+    ['?login', '/'],
+    ['\u00a0/login', '/login'],
+    ['ftp://host/login', '/login'],
   ])('%j is %s', (target, key) => expect(pathReadings(target).key).toBe(key))
 })
 
-/** Two choices for the text as it stands, six for the one with normal escapes, five for what a proxy makes of it. */
-const READINGS_MAX = 2 ** 8 + 5
+/**
+ * Up to three paths in a target; for each, two choices for the text as it stands and six for the one with normal
+ * escapes; five for what a proxy makes of it.
+ */
+const READINGS_MAX = 3 * 2 ** 8 + 5
 
 test('a plain path has one reading, also with a query', () => {
   for (const path of ['/', '/a', '/API/users', '/a.b/c']) {
@@ -42,12 +51,22 @@ describe('among the readings of a target', () => {
     ['/users//posts/', '/users//posts'],
     ['/files/a;x/y', '/files/a'],
     ['/users/a%2fb\\posts', '/users/a%2Fb/posts'],
+    ['*', '/*'],
+    ['*files/7', '/files/7'],
+    ['*/files/7', '/*/files/7'],
+    ['xfiles/7', '/xfiles/7'],
+    ['xfiles/7', '/files/7'],
+    ['?files/7?x', '/files/7'],
+    [';files/7;x', '/files/7'],
+    ['ftp://host', '/tp:/host'],
   ])('%j is %s', (target, reading) => expect(pathReadings(target).all).toContain(reading))
 })
 
 describe('for any target', () => {
   const piece = fc.constantFrom('/', '\\', '.', '..', ';', 'a', 'B', '%2f', '%5C', '%', 'é', '@', '?', '#', '\u00a0')
-  const target = fc.array(piece, { maxLength: 24 }).map((pieces) => `/${pieces.join('')}`)
+  const first = fc.constantFrom('/', '/', '*', '?', 'x', '', 'http://h', 'ftp://h?')
+  const rest = fc.array(piece, { maxLength: 24 })
+  const target = fc.tuple(first, rest).map(([start, pieces]) => `${start}${pieces.join('')}`)
 
   test('the readings are bounded, start with a slash, and the key is among them', () => {
     fc.assert(
@@ -76,6 +95,9 @@ describe('for any target', () => {
 // Anything slower than linear would run into the time limit of the test.
 test('a target of 16,000 awkward characters takes linear time', () => {
   for (const unit of ['/..', '%5c', '//', ';/', '/%2e', '\\', '%C3%89', '@']) {
-    expect(pathReadings(`/${unit.repeat(16_000 / unit.length)}`).all.length).toBeLessThanOrEqual(READINGS_MAX)
+    const text = unit.repeat(16_000 / unit.length)
+    for (const start of ['/', '*', 'ftp://h?']) {
+      expect(pathReadings(`${start}${text}`).all.length).toBeLessThanOrEqual(READINGS_MAX)
+    }
   }
 })

@@ -64,7 +64,10 @@ function normalised(path: string): string {
   return foldedCase(normalEscapes(path))
 }
 
-/** Where the path of a target may begin and end. The first is what RFC 9112 says. */
+/** Absolute form that all routers read alike. */
+const ABSOLUTE_FORM = /^https?:\/\/[^/?#]+\//
+
+/** Candidate paths of a target. The first one determines the key. */
 function targetPaths(target: string): string[] {
   const start = pathStart(target)
   // Node's url.parse, and so Express and Koa, drops blanks at both ends, of which bytes above 127 may be some.
@@ -72,7 +75,11 @@ function targetPaths(target: string): string[] {
   const slash = target.indexOf('/', target.indexOf('://') + 3)
   // `http://host?x/path`: Fastify looks for the first slash behind the authority, wherever it stands.
   if (start > 0 && slash > start) paths.push(target.slice(slash, pathEnd(target, slash)))
-  return paths
+  if (target.startsWith('/') || ABSOLUTE_FORM.test(target)) return paths
+  // `*login`, `?login`: Fastify never compares the first character with the slash of a route.
+  const unchecked = `/${target.slice(1, pathEnd(target, 1))}`.trim()
+  // HTTP/1.1 servers accept a star only, so that reading names the bucket. Other targets are paths without their slash.
+  return target.startsWith('*') ? [unchecked, ...paths] : [...paths, unchecked]
 }
 
 /** Case as in Unicode, also of escaped letters; escapes themselves keep their upper case. */

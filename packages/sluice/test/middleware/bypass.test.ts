@@ -62,6 +62,14 @@ const PATHS: readonly Attempt[] = [
   { what: 'absolute form, another scheme', path: '/login', target: 'ftp://other.example/login' },
   { what: 'an authority', path: '/login', target: '//other.example/login' },
   { what: 'an authority with a user, and a fragment', path: '/login', target: '//me@other.example/login#' },
+  { what: 'a star instead of the first slash', path: '/login', target: '*login' },
+  { what: 'a star, then a name', path: '/files/a', target: '*files/7', other: true },
+  { what: 'a star, an escaped letter and a query', path: '/login', target: '*%6cogin?x' },
+  { what: 'a star before the slash', path: '/login', target: '*/login' },
+  { what: 'a letter instead of the first slash', path: '/login', target: 'xlogin' },
+  { what: 'a question mark instead of the first slash', path: '/login', target: '?login' },
+  { what: 'a semicolon instead of the first slash', path: '/login', target: ';login' },
+  { what: 'no slash', path: '/login', target: 'login' },
   { what: 'an empty name', path: '/files/a', target: '/files/', other: true },
   { what: 'a name of dots', path: '/files/a', target: '/files/..', other: true },
   { what: 'a name with parameters only', path: '/files/a', target: '/files/;x', other: true },
@@ -277,6 +285,7 @@ A cell says what the application answers without a limiter, and what becomes of 
 |---|---|---|
 | \`200 → 429\` | the router routes it | refused |
 | \`404 → 429\` | no route is for it | refused all the same, because other routers do route it |
+| \`500 → 429\` | the application cannot parse it | refused before the application sees it |
 | \`404\` | no route is for it | nor is a rule; in NestJS, guards are asked for routes only |
 | \`400\` | the server itself refuses it | |
 
