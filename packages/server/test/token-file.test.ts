@@ -1,5 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
-import { beforeAll, describe, expect, test, vi } from 'vitest'
+import { LimiterError } from 'sluice'
+import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { readTokenFile } from '../src/access/token-file.ts'
 import { KILL_SWITCH_PATH } from '../src/http/routes/kill-switch.ts'
 import { TOKENS_PATH } from '../src/http/routes/tokens.ts'
@@ -65,14 +66,14 @@ describe('a wrong file of tokens is told with its line, and without a token', ()
   const SECRET = 'hunter2-hunter2-hunter2'
   test.each([
     [`tokens:\n  - { name: a, role: chek, token: ${SECRET} }`, ':2: tokens[0].role: use one of check'],
-    [`- { name: a, role: check, tokn: ${SECRET} }`, ':1: tokens[0].tokn: unknown field; did you mean "token"?'],
+    [`- { name: a, role: check, tokn: ${SECRET} }`, ':1: tokens[0]: remove the unknown field; did you mean "token"?'],
     ['- { name: a, role: check, token: hunter2 }', ':1: tokens[0].token: give at least 16 characters'],
     ['- { name: a, role: check, token: hunter2hunter2hunter2 }', ':1: tokens[0].token: give at least 16 characters'],
     ['- { name: a, role: check, token: 1234567890123456789 }', ':1: tokens[0].token: put it in quotes'],
     [`- { role: check, token: ${SECRET} }`, ':1: tokens[0].name: give 1 to 100 characters'],
     [
       `- { name: a, role: check, token: ${SECRET} }\n- { name: a, role: check, token: ${SECRET}2 }`,
-      ':2: tokens[1].name: choose another: names are unique (got "a")',
+      ':2: tokens[1].name: choose another: names are unique (got a text of length 1)',
     ],
     [
       `- { name: a, role: check, token: ${SECRET} }\n- { name: b, role: admin, token: ${SECRET} }`,
@@ -103,6 +104,79 @@ describe('a wrong file of tokens is told with its line, and without a token', ()
     expect(readTokenFile(ruleFile(good, 'tokens.json'))).toMatchObject([{ tokenId: 'file:a', role: 'check' }])
     const path = ruleFile(`[{ "name": "a", "token": "${SECRET}", }]`, 'tokens.json')
     expect(() => readTokenFile(path)).toThrow(`${path}:1: file: make it JSON`)
+  })
+})
+
+describe('a token in a wrong place of the file is not printed', () => {
+  const CANARY = 'CANARYtoken0123456789abcdef'
+  const GOOD = 'name: a, role: check, token: 0123456789abcdef-good'
+  const YAML: readonly [place: string, content: string][] = [
+    ['the role', `- { name: a, role: ${CANARY}, token: check }`],
+    ['the end', `- { ${GOOD}, expires_at: ${CANARY} }`],
+    ['a number', '- { name: a, role: 48151623421081, token: check }'],
+    ['a name with a control character', `- { name: "${CANARY}\\t", role: check, token: 0123456789abcdef-good }`],
+    ['a name that is doubled', `- { name: ${CANARY}, role: check, token: 0123456789abcdef-good }\n`.repeat(2)],
+    ['the name of a field', `- { ${GOOD}, ${CANARY}: check }`],
+    ['the name of a field, with dots', `- { ${GOOD}, "tokens[0].${CANARY}": check }`],
+    ['an object as the role', `- { name: a, role: { ${CANARY}: ${CANARY} }, token: x }`],
+    ['a list as the role', `- { name: a, role: [${CANARY}], token: [${CANARY}] }`],
+    ['an object as the name of a field', `- { ${GOOD}, ? { ${CANARY}: 1 } : x }`],
+    ['a list as the name of a field', `- { ${GOOD}, ? [${CANARY}] : x }`],
+    ['an item', `- ${CANARY}`],
+    ['an item of an item', `- [${CANARY}]`],
+    ['the name of a list', `${CANARY}:\n  - { ${GOOD}, x: 1 }`],
+    ['the list', `tokens: ${CANARY}`],
+    ['an object in place of the list', `tokens: { ${CANARY}: ${CANARY} }`],
+    ['a field that is doubled', `- { ${GOOD}, ${CANARY}: 1, ${CANARY}: 2 }`],
+    ['a line that is not YAML', `- name: a\n token: ${CANARY}`],
+    ['a quote that stays open', `- { name: a, token: "${CANARY}`],
+    ['an alias', `- { name: a, token: *${CANARY} }`],
+    ['an anchor', `- &${CANARY} { ${GOOD}, next: *${CANARY} }`],
+    ['a tag', `- { name: a, token: !${CANARY} x }`],
+    ['a directive', `%${CANARY} x\n---\n- { ${GOOD}, x: 1 }`],
+    ['a second document', `- { ${GOOD} }\n---\n${CANARY}: 1`],
+    ['a merge key', `- { ${GOOD}, <<: ${CANARY} }`],
+  ]
+  const JSONS: readonly [place: string, content: string][] = [
+    ['the role in JSON', `[{"name":"a","role":"${CANARY}","token":"check"}]`],
+    ['the name of a field in JSON', `[{"name":"a","role":"check","${CANARY}":"check"}]`],
+    ['text that is not JSON', `[{"name":"a" "${CANARY}"}]`],
+    ['text without quotes in JSON', `[{"name":${CANARY}}]`],
+    ['a field that is doubled in JSON', `[{"${CANARY}":1,"${CANARY}":2}]`],
+  ]
+  const files = [
+    ...YAML.map(([place, content]) => ({ place, content, file: 'tokens.yaml' })),
+    ...JSONS.map(([place, content]) => ({ place, content, file: 'tokens.json' })),
+  ]
+
+  test.each(files)('$place', ({ content, file }) => {
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    onTestFinished(() => warned.mockRestore())
+    let thrown: unknown
+    try {
+      readTokenFile(ruleFile(content, file))
+    } catch (error) {
+      thrown = error
+    }
+    expect(thrown).toBeInstanceOf(LimiterError)
+    const { message, stack, faults } = thrown as LimiterError
+    const printed = [message, stack, JSON.stringify(faults), JSON.stringify(warned.mock.calls)].join('\n')
+    expect(printed).not.toMatch(/CANARY|48151623421081/i)
+  })
+
+  test('words that are no secrets are shown', () => {
+    const path = ruleFile('- { name: a, role: token, token: check }\n- { name: b, role: null }', 'tokens.yaml')
+    expect(() => readTokenFile(path)).toThrow(
+      /role: use one of .* \(got "token"\)\n[\s\S]*role: use one of .* \(got null\)/,
+    )
+  })
+
+  test('nor logged when the file changes', async () => {
+    const tokensFile = ruleFile(TOKENS, 'tokens.yaml')
+    const { logged } = await serveFile(RULE, { tokensFile, checks: 'token' })
+    writeFileSync(tokensFile, `- { name: c, token: check, role: ${CANARY} }\n- { ${CANARY}: check }\n`)
+    await vi.waitFor(() => expect(logged.some(({ level }) => level === 'error')).toBe(true), PATIENTLY)
+    expect(JSON.stringify(logged)).not.toContain(CANARY)
   })
 })
 
@@ -143,7 +217,7 @@ describe('the command', () => {
   test('does not start with a wrong file of tokens, or with one that would do nothing', () => {
     const tokensFile = ruleFile(TOKENS.replace('role: check', 'role: chek'), 'tokens.yaml')
     const { code, stderr } = run(['--rules', ruleFile(RULE), '--tokens-file', tokensFile])
-    const fault = 'tokens[0].role: use one of check, viewer, editor, approver, admin (got "chek")'
+    const fault = 'tokens[0].role: use one of check, viewer, editor, approver, admin (got a text of length 4)'
     expect([code, stderr]).toEqual([2, `sluice: the settings are wrong\n  ${tokensFile}:3: ${fault}\n`])
     expect(run(['--tokens-file', tokensFile]).stderr).toContain('--tokens-file: remove it, or give --rules')
   })

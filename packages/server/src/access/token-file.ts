@@ -1,9 +1,8 @@
 // Tokens from a file (--tokens-file), for nodes without a database. An edit applies within a second, a bad one changes
-// nothing, and no message ever shows a token or a line of the file.
+// nothing. A token may stand in any place of a wrong file, so messages describe names and values and do not show them.
 
 import { LimiterError, suggestion } from 'sluice'
 import type { Log } from '../log.ts'
-import { shown } from '../problems/shown.ts'
 import { filePrint, watchFile } from '../rules/file-watch.ts'
 import { mistakesIn, placeOf, readText } from '../rules/rule-file.ts'
 import { readJson, readYaml, type SourceText } from '../rules/source-text.ts'
@@ -14,8 +13,8 @@ import type { TokenBook } from './token-book.ts'
 import { TOKENS_MAX } from './token-table.ts'
 
 type Item = Readonly<Record<string, unknown>>
-/** `got` is what may be shown of a wrong value; absent for secrets. */
-type Mistake = { readonly field: string; readonly fix: string; readonly got?: unknown }
+/** `at` is the field to find the line by where `field` must not name it; `got` describes the wrong value. */
+type Mistake = { readonly field: string; readonly fix: string; readonly at?: string; readonly got?: string | undefined }
 /** Returns the fix of a wrong value; `others` are the values of the tokens before it. */
 type CheckField = (value: unknown, others: readonly unknown[]) => string | undefined
 
@@ -39,6 +38,8 @@ const FIELDS: Readonly<Record<string, CheckField>> = {
   },
 }
 
+const SAFE_WORDS: readonly string[] = [...ROLES, ...Object.keys(FIELDS)]
+
 /** Throws OPTION_INVALID with every mistake and its line. */
 export function readTokenFile(path: string): Token[] {
   const source = sourceIn(path)
@@ -49,8 +50,9 @@ export function readTokenFile(path: string): Token[] {
   if (!Array.isArray(list) || list.length > TOKENS_MAX)
     throw invalid(path, source, [{ field: 'tokens', fix: `give a list of at most ${TOKENS_MAX} tokens` }])
   const mistakes = list.flatMap((item: unknown, index) => {
-    return mistakesOf(item, list.slice(0, index)).map(({ field, ...rest }) => {
-      return { ...rest, field: `tokens[${index}]${field === '' ? '' : `.${field}`}` }
+    const inItem = (field: string) => `tokens[${index}]${field === '' ? '' : `.${field}`}`
+    return mistakesOf(item, list.slice(0, index)).map(({ field, at = field, ...rest }) => {
+      return { ...rest, field: inItem(field), at: inItem(at) }
     })
   })
   if (mistakes.length > 0) throw invalid(path, source, mistakes)
@@ -66,7 +68,8 @@ export function followTokenFile(path: string, tokens: TokenBook, log: Log): { st
       tokens.replace(readTokenFile(path))
       log.info({ file: path, tokens: tokens.size }, 'new tokens are in force')
     } catch (error) {
-      const reasons = error instanceof LimiterError ? mistakesIn(error) : [String(error)]
+      // The message of any other error may quote the file.
+      const reasons = error instanceof LimiterError ? mistakesIn(error) : ['the file cannot be read']
       log.error({ file: path, reasons }, 'the tokens file is wrong; the tokens read before stay in force')
     }
   })
@@ -91,9 +94,21 @@ function mistakesOf(item: unknown, before: readonly unknown[]): Mistake[] {
     const got = (item as Item)[field]
     const others = before.map((other) => (other as Item | null)?.[field])
     const fix = check(got, others)
-    return fix === undefined ? [] : [{ field, fix, ...(field === 'token' ? {} : { got }) }]
+    return fix === undefined ? [] : [{ field, fix, got: field === 'token' ? undefined : described(got) }]
   })
-  return [...unknown.map((field) => ({ field, fix: `unknown field${suggestion(field, names)}` })), ...wrong]
+  return [
+    ...unknown.map((at) => ({ field: '', at, fix: `remove the unknown field${suggestion(at, names)}` })),
+    ...wrong,
+  ]
+}
+
+/** Shows a value from a closed list of words; describes any other, which may be a misplaced token. */
+function described(value: unknown): string | undefined {
+  if (value === undefined) return undefined
+  if (value === null || typeof value === 'boolean') return `${value}`
+  if (typeof value === 'string') return SAFE_WORDS.includes(value) ? `"${value}"` : `a text of length ${value.length}`
+  if (Array.isArray(value)) return `a list of length ${value.length}`
+  return typeof value === 'object' ? 'an object' : `a ${typeof value}`
 }
 
 /** The item has no mistakes by then. */
@@ -104,9 +119,9 @@ function tokenOf(item: { name: string; role: Role; token: string; expires_at?: s
 }
 
 function invalid(path: string, source: SourceText | undefined, mistakes: readonly Mistake[]): LimiterError {
-  const lines = mistakes.map(({ field, fix, got }) => {
-    const line = field === 'file' ? source?.lineOf(source.faults[0]?.field ?? '') : source?.lineOf(field)
-    const value = got === undefined ? '' : ` (got ${JSON.stringify(shown(got))})`
+  const lines = mistakes.map(({ field, fix, got, at = field }) => {
+    const line = field === 'file' ? source?.lineOf(source.faults[0]?.field ?? '') : source?.lineOf(at)
+    const value = got === undefined ? '' : ` (got ${got})`
     return `  ${placeOf(path, line)}: ${field}: ${fix}${value}`
   })
   const faults = mistakes.map(({ field, fix, got }) => ({ field, value: got, fix }))

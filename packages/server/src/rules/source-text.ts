@@ -60,7 +60,9 @@ export function readJson(text: string): SourceText {
 
 function parse(text: string): { document: Document; lines: LineCounter } {
   const lines = new LineCounter()
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, merge: true })
+  // The parser's own warnings go to stderr and quote the text, which may hold secrets.
+  const options = { prettyErrors: false, merge: true, logLevel: 'error' } as const
+  const document = parseDocument(text, { lineCounter: lines, ...options })
   return { document, lines }
 }
 
