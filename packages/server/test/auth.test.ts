@@ -157,6 +157,9 @@ describe('forward auth', () => {
     expect((await as({ cookie: 'a=b; key=k1', 'x-client': 'mobile' })).status).toBe(204)
     expect((await as({ cookie: 'key="k1"; a=b', 'x-client': 'mobile' })).body).toMatchObject({ rule_id: 'mobile' })
     expect((await as({ cookie: 'key=k2; key=k1', 'x-client': 'mobile' })).status, 'which one is read?').toBe(400)
+    for (const cookie of ['key=k2 key=k1', 'key=k2, key=k1', 'key=k2\tkey=k1', 'a=b key=k1', 'key=k2 k1']) {
+      expect((await as({ cookie, 'x-client': 'mobile' })).status, cookie).toBe(400)
+    }
     expect((await as({ cookie: 'key=k1' })).status).toBe(204)
   })
 

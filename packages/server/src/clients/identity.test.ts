@@ -87,13 +87,14 @@ describe('facts from a token', () => {
 
 describe('every way of writing that services read as one client is one client', () => {
   test.each([
-    'session=a b/c',
+    'session=a%20b/c',
     'x=1; session=a%20b/c',
     'session=%61%20b%2Fc',
-    'session = a b/c ;x=2',
-    'session="a b/c"',
+    'session = a%20b/c ;x=2',
+    'session="a%20b/c"',
     'session= "a%20b/c"; Session=another',
-    'y;session\t=\ta b/c',
+    'y;session\t=\ta%20b/c',
+    'other=1 2, 3; session=a%20b/c; my-session=x',
   ])('the cookie in %j', (cookie) => {
     const identify = createIdentify({ ...NOTHING, userFrom: { kind: 'cookie', name: 'session' } })
     expect(identify({ rawHeaders: ['Cookie', cookie] })).toEqual({ user: 'a b/c' })
@@ -104,10 +105,48 @@ describe('every way of writing that services read as one client is one client', 
     ['in two headers', ['Cookie', 'session=junk', 'cookie', 'x=1; session =alice']],
     ['with the same value', ['Cookie', 'session=alice; session="alice"']],
     ['of which one is empty', ['Cookie', 'session=; session=alice']],
+    ['behind a blank', ['Cookie', 'session=j1 session=alice']],
+    ['behind a comma', ['Cookie', 'session=j1,session=alice']],
+    ['behind a comma and a blank', ['Cookie', 'session=j1, session =alice']],
+    ['behind a tab', ['Cookie', 'session=j1\tsession=alice']],
+    ['within the value of another', ['Cookie', 'session=j1; a=b session=alice']],
+    ['within the value of another, in two headers', ['Cookie', 'a=b,session=alice', 'Cookie', 'session=j1']],
+    ['within quotes', ['Cookie', 'session="j1; session=alice"']],
   ])('a cookie that is sent twice is refused, %s', (_how, rawHeaders) => {
     const identify = createIdentify({ ...NOTHING, userFrom: { kind: 'cookie', name: 'session' } })
     expect(() => identify({ rawHeaders })).toThrow('send the cookie of this name once')
     expect(() => identify({ rawHeaders })).not.toThrow('alice')
+  })
+
+  test.each(['a=b session=alice', 'a=b, session=alice', 'a\tsession=alice', 'a="b; c" session=alice'])(
+    'a cookie within the value of another is refused: %j',
+    (cookie) => {
+      const identify = createIdentify({ ...NOTHING, userFrom: { kind: 'cookie', name: 'session' } })
+      expect(() => identify({ rawHeaders: ['Cookie', cookie] })).toThrow('put a semicolon before the cookie')
+    },
+  )
+
+  test.each(['a b', '"a b"', 'a,b', 'a\tb', '"a', 'a"b"', '"al\\151ce"', 'a\\b'])(
+    'a cookie whose value services read differently is refused: %j',
+    (value) => {
+      const identify = createIdentify({ ...NOTHING, userFrom: { kind: 'cookie', name: 'session' } })
+      expect(() => identify({ rawHeaders: ['Cookie', `x=1; session=${value}; y=2`] })).toThrow('percent-encode')
+    },
+  )
+
+  test('a cookie by a name of punctuation', () => {
+    const identify = createIdentify({ ...NOTHING, userFrom: { kind: 'cookie', name: '$a.b+-*' } })
+    expect(identify({ rawHeaders: ['Cookie', '$aXb+-*=1; $a.b+-*=alice'] })).toEqual({ user: 'alice' })
+    expect(() => identify({ rawHeaders: ['Cookie', '$a.b+-*=j $a.b+-*=alice'] })).toThrow('once')
+  })
+
+  // Anything slower than linear would run into the time limit of the test.
+  test('a cookie header of a million awkward characters takes linear time', () => {
+    const identify = createIdentify({ ...NOTHING, userFrom: { kind: 'cookie', name: 'session' } })
+    for (const unit of [' ', ';', ', ', 'session ', '"', 'session']) {
+      const rawHeaders = ['Cookie', `${unit.repeat(1_000_000 / unit.length)};session=alice`]
+      expect(identify({ rawHeaders })).toEqual({ user: 'alice' })
+    }
   })
 
   test('a cookie whose escapes are none is taken as it is, and one of another name is none', () => {

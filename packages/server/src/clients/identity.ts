@@ -82,7 +82,7 @@ function readerOf({ kind, name }: FactSource): Reader {
     case 'header':
       return ({ rawHeaders }) => soleHeader(rawHeaders, name)
     case 'cookie':
-      return ({ rawHeaders }) => cookieIn(rawHeaders, name)
+      return cookieReader(name)
     case 'jwt':
       return (_credentials, claims) => claimText(claims[name])
     case 'cert':
@@ -116,26 +116,41 @@ function headerAt(rawHeaders: readonly string[], name: string, start: number): n
   return -1
 }
 
-/** A cookie by its name. Two of that name are refused: some services read the first, some the last. */
-function cookieIn(rawHeaders: readonly string[], name: string): string | undefined {
-  let found: string | undefined
-  for (const pair of headerLines(rawHeaders, 'cookie').flatMap((line) => line.split(';'))) {
-    const equals = pair.indexOf('=')
-    if (equals < 0 || pair.slice(0, equals).trim() !== name) continue
-    // The values may be secrets: the answer has the name only.
-    if (found !== undefined) throw new ProblemError(invalidRequest([{ field: 'cookie', value: name, fix: COOKIE_FIX }]))
-    // Blanks, quotes and escapes mean nothing to many services, so they make no other client here.
-    found = unescaped(
-      pair
-        .slice(equals + 1)
-        .trim()
-        .replace(/^"(.*)"$/, '$1'),
-    )
+/**
+ * Reads a cookie by its name. Services disagree on doubled cookies and on separators: Python's SimpleCookie reads
+ * `alice` from `session=x session=alice`. A cookie that any of them could read otherwise is refused.
+ */
+function cookieReader(name: string): Reader {
+  const occurrence = new RegExp(`(?:^|[;,\\s])${name.replace(/[^\w]/g, '\\$&')}\\s*=`, 'g')
+  // The values may be secrets: the answer has the name only.
+  const refused = (fix: string) => new ProblemError(invalidRequest([{ field: 'cookie', value: name, fix }]))
+  return ({ rawHeaders }) => {
+    const lines = headerLines(rawHeaders, 'cookie')
+    const count = lines.reduce((sum, line) => sum + (line.match(occurrence)?.length ?? 0), 0)
+    if (count === 0) return undefined
+    if (count > 1) throw refused('send the cookie of this name once')
+    const value = cookieValue(lines, name)
+    if (value === undefined) throw refused('put a semicolon before the cookie of this name')
+    if (AMBIGUOUS_VALUE.test(value)) throw refused('percent-encode blanks, commas, quotes and backslashes in its value')
+    return unescaped(value)
   }
-  return found
 }
 
-const COOKIE_FIX = 'send the cookie of this name once'
+/** Separators and escapes of lenient parsers. RFC 6265 allows none of them in a value. */
+const AMBIGUOUS_VALUE = /[\s,"\\]/
+
+/** Without blanks and quotes around it: many services drop them, so they make no other client here. */
+function cookieValue(lines: readonly string[], name: string): string | undefined {
+  for (const pair of lines.flatMap((line) => line.split(';'))) {
+    const equals = pair.indexOf('=')
+    if (equals < 0 || pair.slice(0, equals).trim() !== name) continue
+    return pair
+      .slice(equals + 1)
+      .trim()
+      .replace(/^"(.*)"$/, '$1')
+  }
+  return undefined
+}
 
 function unescaped(text: string): string {
   try {

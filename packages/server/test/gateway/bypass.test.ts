@@ -222,6 +222,13 @@ describe('what services may read in another way than the limiter did never reach
     const status = async (...lines: string[]) => (await send('GET / HTTP/1.1', ['Host: x', ...lines])).status
     expect(await status('Cookie: session=junk; session=alice')).toBe(400)
     expect(await status('Cookie: session=junk', 'Cookie: session=alice')).toBe(400)
+    for (const separator of [' ', ',', ', ', '\t', ' ; ']) {
+      expect(await status(`Cookie: session=junk${separator}session=alice`)).toBe(400)
+      expect(await status(`Cookie: other=1${separator}session=junk${separator}session=alice`)).toBe(400)
+    }
+    expect(await status('Cookie: other=1 session=alice')).toBe(400)
+    expect(await status('Cookie: session=junk alice')).toBe(400)
+    expect(await status('Cookie: session="al\\151ce"')).toBe(400)
     expect(seen()).toBe(0)
     expect(await status('Cookie: session=alice; other=1; other=2')).toBe(200)
   })
