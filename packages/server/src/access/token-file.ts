@@ -43,7 +43,7 @@ const SAFE_WORDS: readonly string[] = [...ROLES, ...Object.keys(FIELDS)]
 /** Throws OPTION_INVALID with every mistake and its line. */
 export function readTokenFile(path: string): Token[] {
   const source = sourceIn(path)
-  // Parsers quote what they do not understand, which may be a token: only the line is told.
+  // Parsers quote the text they reject, which may be a token: report the line only.
   if (source.faults.length > 0)
     throw invalid(path, source, [{ field: 'file', fix: `make it ${path.endsWith('.json') ? 'JSON' : 'YAML'}` }])
   const list = (source.value as { tokens?: unknown } | null | undefined)?.tokens ?? source.value

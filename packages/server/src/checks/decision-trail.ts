@@ -24,7 +24,7 @@ export class DecisionTrail {
   readonly #share: ((traced: Traced) => void) | undefined
   #untilSample = SAMPLED
 
-  /** `share` is told of refusals, and of admissions that have a name. */
+  /** `share` receives refusals, and admissions with a client-chosen id. */
   constructor(clock: Clock, share: ((traced: Traced) => void) | undefined, max: number = KEPT_MAX) {
     this.#clock = clock
     this.#share = share

@@ -9,7 +9,7 @@ import { Recent } from './recent.ts'
 export type ReceiptBook = {
   /** A name that is used again means the newest request from then on. */
   write(name: string, voucher: Voucher): void | Promise<void>
-  /** `caller` undefined: whoever made it. */
+  /** `caller` undefined: finds a record of any caller. */
   find(name: string, caller: string | undefined): Voucher | undefined | Promise<Voucher | undefined>
 }
 
@@ -35,7 +35,7 @@ export type Patience = {
   readonly onUnconfirmed: () => void
 }
 
-/** After one that was not confirmed in time, nobody waits for so long. */
+/** After a write that was not confirmed in time, checks do not wait for the next ones for this long. */
 const PAUSE_MS = 250
 /** Beyond it receipts are not written at all: Redis has stopped answering. */
 const WRITES_MAX = 10_000

@@ -39,8 +39,9 @@ export async function openRegion(
     deadlineMs: settings.globalDeadlineMs ?? DEADLINE_MS,
     onTransition: ({ state, afterMs }) => {
       const after_ms = Math.round(afterMs)
-      if (state === 'open') log.error({ region: name, after_ms }, 'the global Redis is left alone: homes only')
-      else log.info({ region: name, after_ms }, 'the global Redis is asked again')
+      if (state === 'open')
+        log.error({ region: name, after_ms }, 'circuit breaker opened for the global redis; homes only')
+      else log.info({ region: name, after_ms }, 'circuit breaker closed for the global redis')
     },
   })
   try {

@@ -112,7 +112,7 @@ async function openRedis(
 async function warnOfEviction(store: RedisStore, log: Log): Promise<void> {
   for (const [name, { mayEvict, policy }] of Object.entries(await store.facts())) {
     if (!mayEvict) continue
-    const advice = 'Redis drops live buckets when its memory is full, and whoever owns them starts anew'
+    const advice = 'redis evicts live buckets when its memory is full, and their owners start anew'
     log.warn({ store: name, policy }, `${advice}: set maxmemory-policy noeviction`)
   }
 }

@@ -157,12 +157,16 @@ describe('the breaker', () => {
     const guarded = guardStore(store, { timers, onTransition: ({ state }) => void seen.push(state) })
     next(fails)
     for (let times = 0; times < 3; times += 1) await guarded.take({ charges: [chargeOf()] })
+    let fail = () => {}
+    next(() => new Promise((_resolve, reject) => (fail = () => reject(OUTAGE))))
+    await pass(timers, 250)
     await guarded.close()
     let asked = 0
     next(() => {
       asked += 1
       return Promise.reject(new LimiterError('CLOSED', 'closed'))
     })
+    fail() // the probe that was out
     await pass(timers, 1000)
     expect([seen, asked]).toEqual([['open'], 0])
   })
