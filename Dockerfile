@@ -1,4 +1,4 @@
-# The service as users get it: the published packages, installed, and nothing of the workspace.
+# Image of the service: installs the packed npm packages, without the workspace.
 
 FROM node:20-bookworm-slim AS build
 WORKDIR /workspace

@@ -1,5 +1,11 @@
 import { defineConfig, type Plugin } from 'vitest/config'
 import mutants from './packages/sluice/test/simulation/mutants.json' with { type: 'json' }
+import { SlowestFirst, testsWithServers } from './scripts/test-files.ts'
+
+const INCLUDED = ['packages/*/{src,test}/**/*.test.ts', 'scripts/**/*.test.ts', '{bench,fleet}/src/**/*.test.ts']
+const EXCLUDED = ['**/node_modules/**', ...(process.env.SLUICE_TESTS === 'no-servers' ? testsWithServers() : [])]
+/** Tests of deadlines: they run alone, after all others. */
+const TIMED = ['packages/server/test/cold-start.test.ts', 'packages/sluice/test/outages.test.ts']
 
 // The `source` condition makes tests run on the TypeScript of every workspace: no build step between edit and test.
 export default defineConfig({
@@ -7,16 +13,31 @@ export default defineConfig({
   resolve: { conditions: ['source'] },
   ssr: { resolve: { conditions: ['source'] } },
   test: {
-    include: ['packages/*/{src,test}/**/*.test.ts', 'scripts/**/*.test.ts', '{bench,fleet}/src/**/*.test.ts'],
-    maxWorkers: 2, // most tests wait for servers that they have started
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    isolate: false, // a worker loads each module once, not once per file: saves a quarter of the run
+    restoreMocks: true, // files share their worker's globals
+    unstubGlobals: true,
+    unstubEnvs: true,
+    setupFiles: ['packages/server/test/shared-schemas.ts'],
+    sequence: { sequencer: SlowestFirst },
+    projects: [
+      // Most tests wait for servers that they have started.
+      project('tests', INCLUDED, [...EXCLUDED, ...TIMED], { maxWorkers: 4, groupOrder: 0 }),
+      project('timed', TIMED, EXCLUDED, { maxWorkers: 1, groupOrder: 1 }),
+    ],
+    testTimeout: 180_000, // no promise: a hung test ends, and a busy machine gets its time
+    hookTimeout: 180_000,
   },
 })
 
-/** For `npm run sim -- --mutants`: the tests see a copy of the sources with one mistake in it. */
+type Scheduling = { maxWorkers: number; groupOrder: number }
+
+function project(name: string, include: string[], exclude: string[], { maxWorkers, groupOrder }: Scheduling) {
+  return { extends: true as const, test: { name, include, exclude, maxWorkers, sequence: { groupOrder } } }
+}
+
+/** For `npm run sim -- --mutants`: puts one known mistake into the sources that the tests load. */
 function mutation(name: string | undefined): Plugin[] {
-  const mutant = mutants.find((one) => one.name === name)
+  const mutant = mutants.find((candidate) => candidate.name === name)
   if (mutant === undefined) return []
   const { file, from, to } = mutant
   return [
@@ -25,7 +46,7 @@ function mutation(name: string | undefined): Plugin[] {
       enforce: 'pre',
       transform(code, id) {
         if (!id.endsWith(`packages/sluice/src/${file}`)) return undefined
-        if (code.split(from).length !== 2) throw new Error(`"${from}" does not stand once in ${file}`)
+        if (code.split(from).length !== 2) throw new Error(`"${from}" must occur exactly once in ${file}`)
         return code.replace(from, () => to)
       },
     },

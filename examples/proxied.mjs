@@ -1,5 +1,5 @@
-// What the examples of proxies share: an application that knows nothing of limits, Sluice, and the proxy in front of
-// both. The proxy ends with this process, however that ends.
+// Shared by the proxy examples: starts an application without limits, Sluice, and the proxy in front of both. The proxy
+// ends with this process, even if it is killed.
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -15,10 +15,10 @@ import { parseCidr } from 'sluice/http'
 
 const ATTEMPTS_MAX = 200
 
-/** Waits for the end of its input, which comes with the end of this process, and cleans up. */
+/** Shell script: runs the command until stdin closes, which it does when this process ends, then cleans up. */
 const UNTIL_END = '"$@" & read -r _; kill $!; { wait $!; } 2>/dev/null; rm -rf "$PWD"'
 
-/** `command` runs in a copy of the example's folder, in which `file` has the ports that are used. */
+/** Runs `command` in a copy of the example's folder, with the actual ports written into `file`. */
 export async function runProxied(example, file, command) {
   const folder = mkdtempSync(join(tmpdir(), `sluice-example-${example}-`))
   cpSync(fileURLToPath(new URL(example, import.meta.url)), folder, { recursive: true })
@@ -39,7 +39,7 @@ export async function runProxied(example, file, command) {
   const proxy = spawn('sh', ['-c', UNTIL_END, 'sh', ...command], { cwd: folder, env, stdio, detached: true })
   for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => proxy.stdin.end())
   proxy.once('exit', (code) => process.exit(code === null || code > 128 ? 0 : code))
-  await listens(port)
+  await untilListening(port)
   console.log(`http://127.0.0.1:${port}`)
 }
 
@@ -49,7 +49,7 @@ function startSluice(rules, port) {
   return startServer({ ...Object.fromEntries(defaults), rules, port, trustedProxies }, createLog('warn'))
 }
 
-async function listens(port) {
+async function untilListening(port) {
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt += 1) {
     const socket = connect(port, '127.0.0.1')
     const isOpen = await once(socket, 'connect').then(
@@ -60,7 +60,7 @@ async function listens(port) {
     if (isOpen) return
     await wait(50)
   }
-  throw new Error(`nobody listens on port ${port}`)
+  throw new Error(`nothing listens on port ${port}`)
 }
 
 async function freePort() {

@@ -1,4 +1,4 @@
-// `npm run bench`: measures the compiled packages, as users run them, not the sources. Arguments go to the benchmark.
+// `npm run bench`: builds and benchmarks the compiled packages. Arguments go to the benchmark.
 
 import { build, compile, installPackages, runInForeground } from './setup.mjs'
 

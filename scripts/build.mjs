@@ -1,4 +1,4 @@
-// `npm run build`: brings generated sources up to date, then compiles both published packages into their `dist`.
+// `npm run build`: updates generated sources, then compiles both published packages into their `dist` folders.
 
 import { build, installPackages } from './setup.mjs'
 

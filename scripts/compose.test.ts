@@ -1,5 +1,5 @@
-// compose.yaml describes a fleet that would start: whatever it names exists, every flag is one of the service, and the
-// image runs what is published.
+// compose.yaml describes a fleet that can start: all services and files that it references exist, all flags are valid,
+// and the image runs the published command.
 
 import { existsSync, readFileSync } from 'node:fs'
 import { describe, expect, it, test } from 'vitest'
@@ -24,12 +24,12 @@ const dockerfile = readFileSync('Dockerfile', 'utf8')
 describe.each(nodes)('%s', (_, { command = [], volumes = [], ports = [], depends_on = {} }) => {
   const [rules = ''] = volumes.map((volume) => volume.split(':')[0] ?? '')
 
-  it('gets flags that the service knows, with values that it takes', () => {
+  it('has valid flags', () => {
     const args = command.map((flag) => flag.replace('--rules=/rules.yaml', `--rules=${rules}`))
     expect(readCommand(args, {})).toMatchObject({ kind: 'serve', settings: { host: '0.0.0.0' } })
   })
 
-  it('knows Redis servers by the names of services, which are up when it starts', () => {
+  it('refers to Redis servers by service name and waits until they are healthy', () => {
     const hosts = [...command.join(' ').matchAll(/([a-z]+-redis(?:-\d)?):6379/g)].map(([, host = '']) => host)
     expect(hosts).toHaveLength(4)
     expect(hosts.filter((host) => !(host in services))).toEqual([])
@@ -37,13 +37,13 @@ describe.each(nodes)('%s', (_, { command = [], volumes = [], ports = [], depends
     expect(conditions.toSorted()).toEqual(['service_completed_successfully', 'service_healthy'])
   })
 
-  it('reads rules that are there, and is reached from this machine only', () => {
+  it('mounts a rule file that exists, and publishes its port on loopback only', () => {
     expect(existsSync(rules)).toBe(true)
     expect(ports).toEqual([expect.stringMatching(/^127\.0\.0\.1:\d+:8080$/)])
   })
 })
 
-test('two regions, each with six servers that become a Cluster, and two nodes', () => {
+test('there are two regions, each with a Cluster of six servers and two nodes', () => {
   for (const region of ['eu', 'us']) {
     const named = (kind: string) => all.filter(([name]) => name.startsWith(`${region}-${kind}-`)).map(([name]) => name)
     expect(named('redis')).toHaveLength(6)
@@ -52,12 +52,12 @@ test('two regions, each with six servers that become a Cluster, and two nodes', 
   }
 })
 
-test.each(all)('%s waits for services that exist, and says when it is well', (name, { depends_on, healthcheck }) => {
+test.each(all)('%s depends on services that exist, and has a health check', (name, { depends_on, healthcheck }) => {
   expect(Object.keys(depends_on ?? {}).filter((other) => !(other in services))).toEqual([])
   if (!name.endsWith('-cluster')) expect(healthcheck?.test.length).toBeGreaterThan(1)
 })
 
-test('the image runs the command that is published', () => {
+test('the image runs the published command', () => {
   const { bin } = JSON.parse(readFileSync('packages/server/package.json', 'utf8')) as { bin: { sluice: string } }
   expect(dockerfile).toContain(`@sluice/server/${bin.sluice.replace('./', '')}`)
 })

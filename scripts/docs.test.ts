@@ -1,11 +1,11 @@
-// The documentation does what it says: its commands are run against a started service and answered as printed, its
-// snippets run and print what their comments say, and the files and npm commands that it names exist.
+// The documentation is correct: its commands, run against a real service, return the printed responses; its snippets
+// run and print what their comments say; and the files and npm commands that it names exist.
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { type RedisProcess, startRedis } from 'sluice/testing'
 import { transformWithOxc } from 'vite'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -19,9 +19,9 @@ const DOCUMENTED_REDIS = 'redis://127.0.0.1:6379'
 
 const LINES_MAX: Readonly<Record<string, number>> = {
   'README.md': 150,
-  'ARCHITECTURE.md': 300,
-  'packages/sluice/README.md': 40,
-  'packages/server/README.md': 40,
+  'ARCHITECTURE.md': 200,
+  'packages/sluice/README.md': 60,
+  'packages/server/README.md': 60,
 }
 const DECISIONS = readdirSync('docs/decisions').map((name) => `docs/decisions/${name}`)
 const REFERENCE = readdirSync('docs/reference').map((name) => `docs/reference/${name}`)
@@ -62,44 +62,49 @@ afterAll(async () => {
 })
 
 describe.skipIf(!hasCurl)('commands', () => {
-  it.for(commands)('$page:$line is answered as the page says', (command) => {
+  it.for(commands)('$page:$line returns the printed response', (command) => {
     const answers = answersTo(command)
-    expect(answers.length, 'a block of JSON below it, with an answer per line').toBeGreaterThan(0)
+    expect(answers.length, 'needs a JSON block below it, with one response per line').toBeGreaterThan(0)
     for (const answer of answers) expect(shapeOf(shell(command.text))).toEqual(shapeOf(answer))
   })
 
-  it('the first one of the README is the one that the service prints', () => {
+  it('the first command of the README is the one that the service prints', () => {
     const printed = /^ +(curl .+)$/m.exec(banner)?.[1] ?? ''
     expect(commands[0]?.text.trim()).toBe(printed.replace(addressIn(banner), DOCUMENTED_ADDRESS))
   })
 })
 
 describe('snippets', () => {
-  it.for(snippets)('$page:$line runs, ends, and prints what its comments say', { timeout: 60_000 }, async (snippet) => {
-    const cwd = snippet.page.startsWith('packages/') ? dirname(snippet.page) : 'packages/sluice'
-    const { code } = await transformWithOxc(snippet.text, 'snippet.ts') // without its types
-    const source = snippet.language === 'ts' ? code : snippet.text
-    const input = withProbe(source.replaceAll(DOCUMENTED_REDIS, redis.url))
-    const options = { cwd, input, encoding: 'utf8', timeout: SNIPPET_TIMEOUT_MS } as const
-    const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module'], options)
-    expect(status, stderr || 'it did not end').toBe(0)
-    expect(stdout).toBe(
-      [...commentsIn(snippet.text), ...(input.endsWith(PROBE) ? commentsIn(PROBE) : []), ''].join('\n'),
-    )
-  })
+  it.for(snippets)(
+    '$page:$line runs, exits, and prints what its comments say',
+    { timeout: 60_000 },
+    async (snippet) => {
+      // Snippets of packages/server run in the root, where examples/rules.yaml is.
+      const cwd = snippet.page.startsWith('packages/server/') ? '.' : 'packages/sluice'
+      const { code } = await transformWithOxc(snippet.text, 'snippet.ts') // removes the types
+      const source = snippet.language === 'ts' ? code : snippet.text
+      const input = withProbe(source.replaceAll(DOCUMENTED_REDIS, redis.url))
+      const options = { cwd, input, encoding: 'utf8', timeout: SNIPPET_TIMEOUT_MS } as const
+      const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module'], options)
+      expect(status, stderr || 'it did not exit').toBe(0)
+      expect(stdout).toBe(
+        [...commentsIn(snippet.text), ...(input.endsWith(PROBE) ? commentsIn(PROBE) : []), ''].join('\n'),
+      )
+    },
+  )
 
-  it('are found, and there is a command for the reader in a hurry', () => {
+  it('there are snippets and commands to test', () => {
     expect(snippets.length).toBeGreaterThan(5)
     expect(commands.length).toBeGreaterThan(1)
   })
 })
 
-describe('what the pages name', () => {
-  it.each([...PAGES, ...DECISIONS, 'CHANGELOG.md'])('%s: every file exists', (page) => {
+describe('references in pages', () => {
+  it.each([...PAGES, ...DECISIONS, 'CHANGELOG.md', 'docs/reference/guarantees.md'])('%s: every file exists', (page) => {
     const named = [
       ...read(page).matchAll(/`((?:src|test|server|packages|scripts|bench|fleet|docs|examples)\/[\w./-]*)`/g),
     ]
-    expect(named.map(([, path = '']) => placeOf(path)).filter((path) => !existsSync(path))).toEqual([])
+    expect(named.map(([, path = '']) => resolvePath(path)).filter((path) => !existsSync(path))).toEqual([])
   })
 
   it.each(PAGES)('%s: every npm command exists', (page) => {
@@ -115,10 +120,13 @@ describe('what the pages name', () => {
     const named = [...read(page).matchAll(/\bsluice_[a-z_]*[a-z]\b/g)].map(([name]) =>
       name.replace(/_(bucket|count|sum)$/, ''),
     )
-    expect(named.filter((name) => !known.has(name))).toEqual([])
+    // Tables of ClickHouse have names of the same form.
+    const tables = new Set(read('packages/server/src/events/clickhouse/schema.ts').match(/\bsluice_[a-z_]*[a-z]\b/g))
+    const isTable = (name: string) => tables.has(name.replace(/_minute$/, ''))
+    expect(named.filter((name) => !known.has(name) && !isTable(name))).toEqual([])
   })
 
-  it('docs/runbook.md: every log line is one that the service writes', () => {
+  it('docs/runbook.md: every log line exists in the service', () => {
     const paths = readdirSync('packages/server/src', { recursive: true, encoding: 'utf8' })
     const sources = paths.filter((path) => path.endsWith('.ts')).map((path) => read(join('packages/server/src', path)))
     const rows = [...read('docs/runbook.md').matchAll(/^\| log \|.*$/gm)].map(([row]) => row)
@@ -132,7 +140,7 @@ describe('what the pages name', () => {
   })
 })
 
-/** The answers printed below a command, one per line: the command is run once for each. */
+/** Returns the responses printed below a command, one per line. The command runs once for each. */
 function answersTo(command: Block): unknown[] {
   const next = blocks[blocks.indexOf(command) + 1]
   if (next?.page !== command.page || next.language !== 'json') return []
@@ -150,13 +158,13 @@ function shell(command: string): unknown {
   return JSON.parse(stdout)
 }
 
-/** Times and ids differ from run to run: they are compared by type, everything else by value, in its order. */
+/** Compares times and ids by type, because they differ between runs, and everything else by value and order. */
 function shapeOf(answer: unknown): unknown {
   const varies = ['reset_at', 'retry_after', 'retry_after_ms', 'request_id']
   return Object.entries(answer as object).map(([name, value]) => [name, varies.includes(name) ? typeof value : value])
 }
 
-/** A snippet that starts a server is asked once, on a port of its own, and stopped. */
+/** Makes a snippet that starts a server use a free port, sends one request to it, and stops it. */
 function withProbe(code: string): string {
   const listening = code.replace(/^(\w+)\.listen\(3000\)$/m, 'const server = $1.listen(0)')
   return listening === code ? code : `${listening}${PROBE}`
@@ -170,13 +178,13 @@ server.close()
 server.closeAllConnections()
 `
 
-/** What a snippet says that it prints: the comments behind its calls of console.log. */
+/** Returns the expected output of a snippet: the comments after its calls of console.log. */
 function commentsIn(code: string): string[] {
   return [...code.matchAll(/console\.log\(.*\) \/\/ (.+)$/gm)].map(([, comment = '']) => comment)
 }
 
-/** `src/` and `test/` are those of the library, `server/` is the service: ARCHITECTURE.md says so. */
-function placeOf(path: string): string {
+/** Resolves the abbreviations of ARCHITECTURE.md: `src/` and `test/` are in the library, `server/` is the service. */
+function resolvePath(path: string): string {
   return path.replace(/^(?=(src|test)\/)/, 'packages/sluice/').replace(/^server\//, 'packages/server/')
 }
 
@@ -191,7 +199,7 @@ function bannerOf(child: ChildProcess): Promise<string> {
       output += chunk
       if (/^ +curl .+\n/m.test(output)) resolve(output)
     })
-    child.once('exit', (code) => reject(new Error(`the service ended with ${code} before it listened:\n${output}`)))
+    child.once('exit', (code) => reject(new Error(`the service exited with ${code} before it listened:\n${output}`)))
   })
 }
 

@@ -26,7 +26,7 @@ function embed(...args: string[]): { status: number | null; stderr: string } {
 }
 
 describe('embedding Lua', () => {
-  it('keeps every character of a script and its SHA-1, with each include in place once', async () => {
+  it('preserves every character of a script, expands each include once, and computes the SHA-1', async () => {
     write({
       'lua/take.lua': '-- entry\n--- @include "first"\n--- @include "second"\nreturn `a` .. "\\n\u0024{b}"\n',
       'lua/include/first.lua': 'local a = 1\n',
@@ -38,7 +38,7 @@ describe('embedding Lua', () => {
     expect(TAKE).toEqual({ text, sha1: createHash('sha1').update(text).digest('hex') })
   })
 
-  it('puts constants where their names stand, but not in comments and texts', async () => {
+  it('inlines constants, except in comments and strings', async () => {
     const names = "local LOG, NAME = 5, 'a b'\nlocal now, LIMIT = 1, 2\n"
     write({ 'lua/take.lua': `${names}-- LOG\nif code >= LOG then return { 'LOG', NAME, LOGS } end\n` })
     embed()
@@ -46,7 +46,7 @@ describe('embedding Lua', () => {
     expect(TAKE.text).toBe("local now, LIMIT = 1, 2\n-- LOG\nif code >= 5 then return { 'LOG', 'a b', LOGS } end\n")
   })
 
-  it('makes one export of each script, named after its file', async () => {
+  it('exports each script under the name of its file', async () => {
     write({ 'lua/take.lua': 'return 1', 'lua/give-back.lua': 'return 2' })
     embed()
     const exports = await import(pathToFileURL(join(folder, 'scripts.generated.ts')).href)
@@ -57,9 +57,9 @@ describe('embedding Lua', () => {
     [
       'a missing include',
       { 'lua/take.lua': '-- x\n--- @include "gone"' },
-      /take\.lua:2: there is no .*include\/gone\.lua/,
+      /take\.lua:2: .*include\/gone\.lua does not exist/,
     ],
-    ['a malformed include', { 'lua/take.lua': '--- @include gone' }, /take\.lua:1: must read --- @include "name"/],
+    ['a malformed include', { 'lua/take.lua': '--- @include gone' }, /take\.lua:1: must be --- @include "name"/],
     [
       'a cycle of includes',
       {
@@ -69,7 +69,7 @@ describe('embedding Lua', () => {
       },
       /b\.lua:3: "a" includes itself/,
     ],
-  ])('refuses %s with file and line', (_mistake, files, message) => {
+  ])('rejects %s with file and line', (_mistake, files, message) => {
     write(files)
     const { status, stderr } = embed()
     expect(status).toBe(1)
@@ -77,9 +77,9 @@ describe('embedding Lua', () => {
   })
 
   it.each([
-    ['used above the line that says what it is', 'return LOG\nlocal LOG = 5'],
-    ['a constant twice', 'local LOG = 5\nlocal LOG = 6'],
-  ])('refuses a constant that is %s', (mistake, text) => {
+    ['used before its definition', 'return LOG\nlocal LOG = 5'],
+    ['defined twice', 'local LOG = 5\nlocal LOG = 6'],
+  ])('rejects a constant that is %s', (mistake, text) => {
     write({ 'lua/take.lua': text })
     expect(embed()).toMatchObject({ status: 1, stderr: expect.stringContaining(`LOG is ${mistake}`) })
   })

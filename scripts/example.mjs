@@ -1,5 +1,5 @@
-// `npm run example -- express`: from a fresh clone to a running example, on port 3000 unless PORT says otherwise. It
-// runs in this very process, so Ctrl-C, signals and the exit code are its own.
+// `npm run example -- express`: installs, builds and runs an example on port 3000, or on PORT. It runs in this process,
+// so that Ctrl-C, signals and the exit code need no forwarding.
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,9 +9,17 @@ import { build, compile, installPackages, listFiles, root } from './setup.mjs'
 const names = [...new Set(listFiles('examples').map((path) => path.split('/')[1]))].filter((name) => mainOf(name))
 const [name = ''] = process.argv.slice(2)
 if (!names.includes(name)) {
-  console.error(`sluice: name one of the examples: ${names.join(', ')}`)
+  console.error(`sluice: give the name of an example: ${names.join(', ')}`)
   process.exit(2)
 }
+
+process.on('uncaughtException', (error) => {
+  const isTaken = error.code === 'EADDRINUSE'
+  console.error(
+    isTaken ? `sluice: port ${error.port} is in use: stop that process, or set PORT=0 for free ports` : error,
+  )
+  process.exit(1)
+})
 
 installPackages()
 const library = build()

@@ -1,4 +1,4 @@
-// Each example starts by the first command of its README, and answers the second one as the page says.
+// Each example starts with the first command of its README, and the second command prints the documented output.
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -33,7 +33,7 @@ afterEach(async () => {
 })
 
 describe.skipIf(!hasCurl)('examples', () => {
-  it.for(examples)('$name does what its page says', async ({ name, blocks: [start = '', command = '', printed] }) => {
+  it.for(examples)('$name works as documented', async ({ name, blocks: [start = '', command = '', printed] }) => {
     expect(START.exec(start)?.[1]).toBe(name)
     child = spawn(process.execPath, ['scripts/example.mjs', name], {
       env: { ...process.env, PORT: '0' },
@@ -45,20 +45,20 @@ describe.skipIf(!hasCurl)('examples', () => {
   })
 })
 
-it('there is one for every middleware, for proxies and for two layers', () => {
+it('there is an example for every middleware, for proxies and for two layers', () => {
   const middlewares = ['express', 'fastify', 'fetch-handler', 'hono', 'koa', 'nest', 'node-http']
   const names = [...middlewares, 'nginx', 'haproxy', 'gateway-and-service']
   expect(examples.map(({ name }) => name)).toEqual(expect.arrayContaining(names))
 })
 
-it('`npm run example` is that command', () => {
+it('`npm run example` runs the same script', () => {
   const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: Record<string, string> }
-  expect(scripts.example, 'exec: or a shell would keep the signals that npm passes on').toBe(
+  expect(scripts.example, 'exec, because a shell would not forward signals from npm').toBe(
     'exec node scripts/example.mjs',
   )
 })
 
-it('SIGTERM to `npm run example -- nginx` ends nginx too', async () => {
+it('SIGTERM to `npm run example -- nginx` also stops nginx', async () => {
   child = spawn('npm', ['run', 'example', '--', 'nginx'], {
     env: { ...process.env, PORT: '0' },
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -89,6 +89,6 @@ function addressOf(started: ChildProcess): Promise<string> {
       const address = /^http:\/\/\S+:\d+$/m.exec(output)?.[0]
       if (address !== undefined) resolve(address)
     })
-    started.once('exit', (code) => reject(new Error(`it ended with ${code} before it listened:\n${output}`)))
+    started.once('exit', (code) => reject(new Error(`it exited with ${code} before it listened:\n${output}`)))
   })
 }

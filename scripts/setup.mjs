@@ -1,9 +1,9 @@
-// What every command needs first: packages installed, sources compiled, the servers that tests start.
-// Each step does its work once and tells how long it took; a step with nothing to do is silent and costs milliseconds.
+// Setup steps that commands share: installs packages, compiles sources, installs the servers that tests start.
+// Each step runs once and prints its time; a step with nothing to do prints nothing and takes milliseconds.
 
 import { spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -11,7 +11,7 @@ import { canInstallPrograms, installPrograms, missingPrograms, programsAdvice } 
 
 export const root = fileURLToPath(new URL('..', import.meta.url))
 
-/** Every step that did something, in order: the summary of `npm test` is printed from it. */
+/** Steps that ran, in order, for the summary of `npm test`. */
 export const steps = []
 
 export function installPackages() {
@@ -20,17 +20,19 @@ export function installPackages() {
   const manifests = workspaces.map((path) => join(path, 'package.json')).filter((path) => existsSync(join(root, path)))
   const state = hashFiles(['package-lock.json', ...manifests])
   if (isStamped('install', state)) return
-  if (!npmInstalled(lock)) must('installing packages', () => run('npm', ['ci', '--no-audit', '--no-fund']))
+  if (!npmInstalled(lock)) requireStep('installing packages', () => run('npm', ['ci', '--no-audit', '--no-fund']))
   stamp('install', state)
 }
 
-/** Compiles both published packages. Returns a hash of all they were compiled from. */
+/** Compiles both published packages and adds the example rules. Returns a hash of all sources. */
 export function build() {
   const library = compile('packages/sluice')
-  return compile('packages/server', library)
+  const service = compile('packages/server', library)
+  cpSync(join(root, 'examples/rules.yaml'), join(root, 'packages/server/dist/examples/rules.yaml'))
+  return service
 }
 
-/** Compiles a workspace into its `dist` unless that is up to date. Returns a hash of all that it was compiled from. */
+/** Compiles a workspace into its `dist` unless that is up to date. Returns a hash of its sources. */
 export function compile(folder, dependsOn = '') {
   const sources = listFiles(join(folder, 'src')).filter((path) => path.endsWith('.ts') && !path.endsWith('.test.ts'))
   const settings = ['tsconfig.base.json', join(folder, 'tsconfig.json'), join(folder, 'package.json')]
@@ -38,24 +40,34 @@ export function compile(folder, dependsOn = '') {
   const name = `build-${folder.replaceAll('/', '-')}`
   const dist = join(root, folder, 'dist')
   if (isStamped(name, state) && existsSync(dist)) return state
-  must(`building ${folder}`, () => {
-    rmSync(dist, { recursive: true, force: true }) // or the output of deleted sources would linger
+  requireStep(`building ${folder}`, () => {
+    rmSync(dist, { recursive: true, force: true }) // removes the output of deleted sources
     return run(bin('tsc'), ['-p', join(folder, 'tsconfig.json'), '--incremental', 'false', '--tsBuildInfoFile', 'null'])
   })
   stamp(name, state)
   return state
 }
 
-/** The servers that tests start, or those `needed`: as root on Debian they are installed, else the fix is told. */
+/** Installs missing servers (all, or those `needed`) as root on Debian; elsewhere fails with the command to run. */
 export function requirePrograms(needed = undefined) {
   const missing = missingPrograms().filter(({ program }) => needed === undefined || needed.includes(program))
-  if (missing.length === 0) return
-  const names = missing.map(({ program }) => program).join(', ')
-  if (canInstallPrograms()) must(`installing ${names} with apt-get`, () => installPrograms(missing, run))
-  else must(`looking for ${names}`, () => programsAdvice(missing))
+  const required = missing.filter(({ optional }) => optional !== true)
+  const names = required.map(({ program }) => program).join(', ')
+  if (required.length > 0) {
+    if (canInstallPrograms()) requireStep(`installing ${names} with apt-get`, () => installPrograms(required, run))
+    else requireStep(`looking for ${names}`, () => programsAdvice(required))
+  }
+  for (const program of missing) if (program.optional === true) offerProgram(program)
 }
 
-/** Runs a command in this terminal until it ends; signals reach it. Resolves to its exit code. */
+/** Installs an optional program if possible; says otherwise that its tests are skipped. */
+function offerProgram(missing) {
+  const failure = canInstallPrograms() ? installPrograms([missing], run) : 'it is not installed'
+  const outcome = failure === undefined ? 'installed with apt-get' : `its tests are skipped: ${failure.trim()}`
+  process.stderr.write(`sluice: ${missing.program}: ${outcome}\n`)
+}
+
+/** Runs a command in this terminal until it exits, and forwards signals to it. Resolves to its exit code. */
 export function runInForeground(command, args) {
   const child = spawn(command, args, { cwd: root, stdio: 'inherit' })
   for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => child.kill(signal))
@@ -65,7 +77,7 @@ export function runInForeground(command, args) {
   })
 }
 
-/** Runs a command to its end. Returns what it printed if it failed, undefined if it did not. */
+/** Runs a command until it exits. Returns its output if it failed, else undefined. */
 export function run(command, args, env = process.env) {
   const { status, error, stdout, stderr } = spawnSync(command, args, {
     cwd: root,
@@ -77,15 +89,15 @@ export function run(command, args, env = process.env) {
   return `${stdout ?? ''}${stderr ?? ''}` || `${command} failed: ${error?.message ?? `exit code ${status}`}`
 }
 
-/** Does one step, which returns undefined or what went wrong, and tells both how long it took and what went wrong. */
+/** Runs one step, which returns undefined or an error text. Prints its time and the error. */
 export function step(name, work) {
   const startedMs = performance.now()
   process.stderr.write(`sluice: ${name} …`)
-  const trouble = work()
+  const failure = work()
   const ms = performance.now() - startedMs
-  process.stderr.write(` ${seconds(ms)}${trouble === undefined ? '' : ` FAILED\n${trouble.trimEnd()}`}\n`)
-  steps.push({ name, ms, ok: trouble === undefined })
-  return trouble === undefined
+  process.stderr.write(` ${seconds(ms)}${failure === undefined ? '' : ` FAILED\n${failure.trimEnd()}`}\n`)
+  steps.push({ name, ms, ok: failure === undefined })
+  return failure === undefined
 }
 
 export function seconds(ms) {
@@ -96,7 +108,7 @@ export function bin(name) {
   return join(root, 'node_modules/.bin', name)
 }
 
-/** Every file under a folder of the project, by its path from the root; none if the folder does not exist. */
+/** Paths from the root of all files under a folder; none if the folder does not exist. */
 export function listFiles(folder) {
   if (!existsSync(join(root, folder))) return []
   return readdirSync(join(root, folder), { withFileTypes: true })
@@ -104,11 +116,11 @@ export function listFiles(folder) {
     .flatMap((entry) => (entry.isDirectory() ? listFiles(join(folder, entry.name)) : [join(folder, entry.name)]))
 }
 
-function must(name, work) {
+function requireStep(name, work) {
   if (!step(name, work)) process.exit(1)
 }
 
-/** Whether npm's own record of what it installed is what the lock file asks for: then somebody ran it by hand. */
+/** Whether npm's record of installed packages matches the lock file, because `npm ci` was run by hand. */
 function npmInstalled(lock) {
   const record = join('node_modules', '.package-lock.json')
   if (!existsSync(join(root, record))) return false
@@ -129,7 +141,7 @@ function hashFiles(paths, ...more) {
   return hash.digest('hex')
 }
 
-// Stamps live in node_modules: nothing there is published or committed, and a new installation starts afresh.
+// Stamps are in node_modules, which is not committed or published and is removed by a new installation.
 function stampPath(name) {
   return join(root, 'node_modules', `.sluice-${name}`)
 }

@@ -1,4 +1,4 @@
-// `npm run sim`: runs of a simulated fleet, with any number of seeds, or with mistakes put into the code on purpose.
+// `npm run sim`: runs the simulated fleet with any number of seeds, or with mutants of the code.
 
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -8,9 +8,9 @@ import { bin, installPackages, root } from './setup.mjs'
 
 const HELP = `Usage: npm run sim -- [options]
 
-  --seeds N    runs to make (default 200)
-  --first N    seed of the first one (default 1): replays a run that failed
-  --mutants    put each known mistake into a copy of the code: every one must be noticed within the seeds
+  --seeds N    number of runs (default 200)
+  --first N    seed of the first run (default 1): replays a failed run
+  --mutants    mutation test: the simulation must detect each known bug within the seeds
 `
 
 const { values } = parseArgs({
@@ -35,11 +35,11 @@ function runSeeds() {
   const startedMs = performance.now()
   const { status } = simulate('', 'inherit')
   const rate = (Number(values.seeds) * 1000) / (performance.now() - startedMs)
-  if (status === 0) console.log(`${values.seeds} seeds, 0 violations, ${rate.toFixed(1)} seeds a second`)
+  if (status === 0) console.log(`${values.seeds} seeds, 0 violations, ${rate.toFixed(1)} seeds/s`)
   return status ?? 1
 }
 
-/** Mistakes that somebody could make in the code of leases and guards. */
+/** Runs the simulation once per mutant; each is a plausible bug in the lease or guard code. */
 function runMutants() {
   const mutants = JSON.parse(readFileSync(join(root, 'packages/sluice/test/simulation/mutants.json'), 'utf8'))
   let missed = 0
@@ -51,7 +51,7 @@ function runMutants() {
     if (status === 0) missed += 1
     console.log(`${status === 0 ? 'MISSED' : `seed ${seed}`.padEnd(8)}  ${name}`)
   }
-  console.log(missed === 0 ? `all ${mutants.length} mutants were noticed` : `${missed} mutants went unnoticed`)
+  console.log(missed === 0 ? `all ${mutants.length} mutants were detected` : `${missed} mutants were missed`)
   return missed === 0 ? 0 : 1
 }
 

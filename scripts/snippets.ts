@@ -1,4 +1,4 @@
-// The code blocks of the documentation, for the tests that run, compile or ask them.
+// Code blocks of the documentation, for the tests that run or compile them.
 
 import { readdirSync, readFileSync } from 'node:fs'
 

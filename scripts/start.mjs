@@ -1,5 +1,5 @@
-// `npm start`: from a fresh clone to a running server. The server runs in this very process, so Ctrl-C, signals and the
-// exit code are its own.
+// `npm start`: installs, builds and runs the server. It runs in this process, so that Ctrl-C, signals and the exit code
+// need no forwarding.
 
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -8,7 +8,7 @@ import { build, installPackages, root } from './setup.mjs'
 installPackages()
 build()
 
-// npm runs scripts from the project's root; paths among the arguments are meant from where the user stands.
+// npm runs scripts in the root of the project, but paths in arguments are relative to the user's working directory.
 if (process.env.npm_lifecycle_event === 'start' && process.env.INIT_CWD) process.chdir(process.env.INIT_CWD)
 
 const main = join(root, 'packages/server/dist/main.js')

@@ -1,13 +1,21 @@
-// Style as a test: what a reviewer would otherwise have to say again and again. A rule that is broken somewhere for a
-// good reason has an exception below; an exception that is no longer needed fails, so the table only shrinks.
+// Style rules as tests. A file that breaks a rule for a good reason has an exception below; an exception that is no
+// longer needed fails the test, so the table only shrinks.
 
 import { execFileSync } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
-import { basename, dirname, join } from 'node:path'
+import { basename } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { describeCycles, importGraph } from './import-cycles.ts'
+import { deadLinks } from './links.ts'
 
-/** Rule → file → how often the rule is broken there. Lower a number when you mend something; never raise one. */
+/** Rule → file → number of allowed violations. Lower a number when you fix something; never raise one. */
 const EXCEPTIONS: Partial<Record<RuleName, Record<string, number>>> = {}
+
+/** Allowed comment lines with a banned opening, and allowed lines with a banned word. Never raise them. */
+const ODD_OPENINGS_MAX = 1
+const ODD_WORDS_MAX = 1
+const ODD_OPENING = /^\s*(\/\/|\/\*\*|\*) ?(What|Whoever|Nobody|Of) /
+const ODD_WORD = /\b(nobody|whoever|left alone|goes without saying|is told)\b/i
 
 const FILE_LINES_MAX = 400
 const TEST_FILE_LINES_MAX = 600
@@ -37,7 +45,7 @@ const RULES = {
   'a line is short': {
     find: eachLine((line) => [...line].length > LINE_LENGTH_MAX, `break it: at most ${LINE_LENGTH_MAX} characters`),
   },
-  'a file begins by saying what it guarantees': {
+  'a file begins with a comment': {
     applies: ({ path, isTest }) => !isTest && !path.endsWith('.config.ts'),
     find: ({ lines, isLua }) => {
       const first = lines[0]?.startsWith('#!') ? lines[1] : lines[0]
@@ -45,42 +53,39 @@ const RULES = {
       return isComment ? [] : [{ line: 1, fix: 'begin with a comment that says what the file guarantees' }]
     },
   },
-  'time comes from a clock that is handed in': {
+  'time comes from an injected clock': {
     applies: ({ path }) => basename(path) !== 'clock.ts',
     find: eachCode(/\bDate\.now\(/, 'take a Clock: systemClock for spans of time, wallClock for the time of day'),
   },
-  'nothing repeats by itself': {
-    find: eachCode(
-      /\bsetInterval\(/,
-      'a setTimeout that is set again once its work is done, unref() and cleared on close',
-    ),
+  'no setInterval': {
+    find: eachCode(/\bsetInterval\(/, 'a setTimeout that is set again after its work, with unref(), cleared on close'),
   },
-  'chance is seeded': {
+  'random numbers are seeded': {
     applies: ({ path }) => !path.includes('/testing/') && !path.startsWith('bench/'),
     find: eachCode(/\bMath\.random\(/, 'node:crypto, or the seeded random of testing/'),
   },
-  'only commands print': {
+  'only commands use console.log': {
     applies: ({ path }) => !/^(scripts|bench|examples)\/|\/cli\//.test(path),
     find: eachCode(/\bconsole\.log\(/, 'the logger; in a library, nothing'),
   },
-  'types are known': {
+  'no any': {
     find: eachCode(/(:|\bas|<)\s*any\s*([,;)\]}>=|&[]|$)|, any>/, 'unknown, and parse it'),
   },
   'no enums': {
     find: eachCode(/^\s*(export\s+)?(declare\s+)?(const\s+)?enum\s+\w/, 'a union of literals, or an `as const` table'),
   },
-  'exports have names': {
+  'no default exports': {
     applies: ({ path }) => !path.endsWith('.config.ts'),
     find: eachCode(/^export default\b/, 'a named export'),
   },
-  'nothing is left for later': {
+  'no TODO comments': {
     find: eachLine((line) => /\b(TODO|FIXME)\b/.test(line), 'do it, or open an issue and link it'),
   },
-  'the library does not know the server': {
+  'the library does not import the server': {
     applies: ({ path }) => path.startsWith('packages/sluice/'),
     find: eachCode(/['"](@sluice\/server|[^'"]*packages\/server)/, 'move what both need into the library'),
   },
-  'imports name the file they mean': {
+  'imports have a file extension': {
     applies: ({ path }) => path.endsWith('.ts'),
     find: eachCode(/\b(from|import)\s*\(?\s*'\.[^']*(?<!\.(ts|mjs|json))'/, "end the path in '.ts'"),
   },
@@ -88,7 +93,7 @@ const RULES = {
     applies: ({ isTest }) => isTest,
     find: eachCode(
       /\bsetTimeout\(\s*(r|res|resolve|done)\b|\bsleep\(|timers\/promises/,
-      'a fake clock, or wait for what is expected to happen',
+      'a fake clock, or wait for the expected result',
     ),
   },
 } satisfies Record<string, Rule>
@@ -108,30 +113,46 @@ describe.skipIf(tracked.length === 0)('the sources are tidy', () => {
     expect([...problems, ...gone.map((path) => `${path}: gone, remove its exception`)]).toEqual([])
   })
 
-  it('a file or folder is named by the noun it holds', () => {
+  it('no file or folder has a vague name such as utils or helpers', () => {
     const vague = /^(utils?|helpers?|common|managers?)$/
     expect(tracked.filter((path) => path.split('/').some((part) => vague.test(part.split('.')[0] ?? '')))).toEqual([])
   })
 
-  it('the README fits on a few screens', () => {
+  it('the README is short', () => {
     const lines = existsSync('README.md') ? readLines('README.md').length : 0
     expect(lines).toBeLessThanOrEqual(README_LINES_MAX)
   })
 
-  it('every relative link of the documentation leads somewhere', () => {
-    const pages = tracked.filter((path) => /^(docs\/.*|[^/]+)\.md$/.test(path))
-    expect(pages.flatMap((path) => linksOf(path).filter((link) => !existsSync(link)))).toEqual([])
+  it('no page has a dead relative link', () => {
+    expect(tracked.filter((path) => path.endsWith('.md')).flatMap(deadLinks)).toEqual([])
+  })
+
+  it.each(['packages/server/src', 'packages/sluice/src'])('%s: top-level folders form no import cycle', (source) => {
+    expect(describeCycles(importGraph(source)).join('\n\n')).toBe('')
+  })
+
+  it('comments begin with a noun or a verb', () => {
+    const lines = sources.filter(({ path }) => /^packages\/\w+\/src\//.test(path)).flatMap(numberedLines)
+    const odd = lines.filter(({ text }) => ODD_OPENING.test(text)).map(({ place, text }) => `${place}: ${text.trim()}`)
+    expect(odd.length, `begin with a noun or a verb:\n${odd.join('\n')}`).toBeLessThanOrEqual(ODD_OPENINGS_MAX)
+  })
+
+  it('comments, messages and pages name their subject', () => {
+    const pages = tracked.filter((path) => path.endsWith('.md')).map(readSource)
+    const odd = [...sources, ...pages].flatMap(numberedLines).filter(({ text }) => ODD_WORD.test(text))
+    const list = odd.map(({ place, text }) => `${place}: ${text.trim()}`).join('\n')
+    expect(odd.length, `name the component that acts:\n${list}`).toBeLessThanOrEqual(ODD_WORDS_MAX)
   })
 })
 
 describe('the ratchet', () => {
-  const finding = { line: 7, fix: 'mend it' }
+  const finding = { line: 7, fix: 'fix it' }
 
   it.each([
     { found: 0, allowed: 0, says: [] },
     { found: 1, allowed: 1, says: [] },
-    { found: 1, allowed: 0, says: ['a.ts:7: mend it'] },
-    { found: 2, allowed: 1, says: ['a.ts:7: mend it', 'a.ts:7: mend it'] },
+    { found: 1, allowed: 0, says: ['a.ts:7: fix it'] },
+    { found: 2, allowed: 1, says: ['a.ts:7: fix it', 'a.ts:7: fix it'] },
     { found: 1, allowed: 2, says: ['a.ts: lower its exception from 2 to 1'] },
   ])('$found found, $allowed allowed', ({ found, allowed, says }) => {
     expect(judge('a.ts', Array(found).fill(finding), allowed)).toEqual(says)
@@ -144,38 +165,48 @@ describe('the ratchet', () => {
     ['const arrow = (a) => {', '  work()', '}'],
     ['  format(a: number): string {', '    return call(a, {', '      b,', '    })', '  }'],
     ['local function lua(a)', '  return a', 'end'],
-  ])('sees the function that begins with %s', (...lines) => {
+  ])('detects the function that begins with %s', (...lines) => {
     const source = { path: 'x', lines, isTest: false, isLua: lines.at(-1) === 'end' }
     expect(functionsOf(source)).toHaveLength(1)
   })
 
   it.each<[RuleName, string, string]>([
     ['a line is short', 'x'.repeat(121), 'é'.repeat(120)],
-    ['a file begins by saying what it guarantees', "import 'x'", '// Why.'],
-    ['time comes from a clock that is handed in', 'const t = Date.now()', '// Date.now() would be wrong here'],
-    ['nothing repeats by itself', 'setInterval(f, 1)', 'clearInterval(t)'],
-    ['chance is seeded', 'const r = Math.random()', 'const r = random()'],
-    ['only commands print', "console.log('hi')", 'log.info(1) // not console.log()'],
-    ['types are known', 'let a: any = 1', "const title = 'as any other'"],
-    ['types are known', 'f(a as any)', 'const any = true'],
-    ['types are known', 'const list: any[] = []', 'const any: unknown = 1'],
-    ['types are known', 'new Map<string, any>()', 'pick(a, any)'],
+    ['a file begins with a comment', "import 'x'", '// Why.'],
+    ['time comes from an injected clock', 'const t = Date.now()', '// Date.now() would be wrong here'],
+    ['no setInterval', 'setInterval(f, 1)', 'clearInterval(t)'],
+    ['random numbers are seeded', 'const r = Math.random()', 'const r = random()'],
+    ['only commands use console.log', "console.log('hi')", 'log.info(1) // not console.log()'],
+    ['no any', 'let a: any = 1', "const title = 'as any other'"],
+    ['no any', 'f(a as any)', 'const any = true'],
+    ['no any', 'const list: any[] = []', 'const any: unknown = 1'],
+    ['no any', 'new Map<string, any>()', 'pick(a, any)'],
     ['no enums', 'export const enum Colour {', '/* an enum would do */'],
-    ['exports have names', 'export default f', 'export const f = 1'],
-    ['nothing is left for later', '// TODO', '// to do'],
-    ['the library does not know the server', "import { x } from '@sluice/server'", "import { x } from './server.ts'"],
-    ['imports name the file they mean', "import { x } from './x.js'", "import { x } from './x.ts'"],
-    ['imports name the file they mean', "await import('../x')", "import { x } from 'x'"],
+    ['no default exports', 'export default f', 'export const f = 1'],
+    ['no TODO comments', '// TODO', '// to do'],
+    ['the library does not import the server', "import { x } from '@sluice/server'", "import { x } from './server.ts'"],
+    ['imports have a file extension', "import { x } from './x.js'", "import { x } from './x.ts'"],
+    ['imports have a file extension', "await import('../x')", "import { x } from 'x'"],
     ['tests do not sleep', 'await new Promise((r) => setTimeout(r, 10))', 'setTimeout(() => server.close(), 10)'],
     ['tests do not sleep', 'await sleep(10)', 'clock.advance(10)'],
-  ])('%s: finds it in %j and not in %j', (name, bad, good) => {
+  ])('%s: rejects %j and accepts %j', (name, bad, good) => {
     const found = (line: string) => RULES[name].find({ path: 'x.ts', lines: [line], isTest: false, isLua: false })
     expect(found(bad)).toHaveLength(1)
     expect(found(good)).toHaveLength(0)
   })
+
+  it.each([
+    [ODD_OPENING, '  // What a store returns.', '// Returns what the store holds.'],
+    [ODD_OPENING, '/** Of two limits, the stricter. */', '// Official.'],
+    [ODD_WORD, '// nobody reads it', '// no caller reads it'],
+    [ODD_WORD, 'The client is told so.', 'The clerk is tolderant.'],
+  ])('%s matches %j and not %j', (pattern, bad, good) => {
+    expect(bad).toMatch(pattern)
+    expect(good).not.toMatch(pattern)
+  })
 })
 
-/** What is wrong with one file: too many findings, or fewer than its exception allows. */
+/** Problems of one file: too many findings, or fewer than its exception allows. */
 function judge(path: string, findings: Finding[], allowed: number): string[] {
   if (findings.length > allowed) return findings.map(({ line, fix }) => `${path}:${line}: ${fix}`)
   if (findings.length < allowed) return [`${path}: lower its exception from ${allowed} to ${findings.length}`]
@@ -186,7 +217,7 @@ function eachLine(isBad: (line: string) => boolean, fix: string): (source: Sourc
   return ({ lines }) => lines.flatMap((line, index) => (isBad(line) ? [{ line: index + 1, fix }] : []))
 }
 
-/** Looks at code only; whole-line and trailing comments may speak of anything. */
+/** Searches code only; comments may contain the pattern. */
 function eachCode(pattern: RegExp, fix: string): (source: Source) => Finding[] {
   return (source) => {
     const comment = source.isLua ? /--.*$/ : /^\s*(\/\/|\/?\*).*$|\s\/\/ .*$/
@@ -195,8 +226,8 @@ function eachCode(pattern: RegExp, fix: string): (source: Source) => Finding[] {
 }
 
 /**
- * The functions of a formatted file. A function begins on the line that ends its signature, and ends on the next line
- * that closes a block at the same depth: the formatter makes that true, so no parser is needed.
+ * Finds the functions of a formatted file. A function begins on the line that ends its signature, and ends on the next
+ * line that closes a block at the same depth. The formatter guarantees this, so no parser is needed.
  */
 function functionsOf({ lines, isLua }: Source): { line: number; length: number }[] {
   const starts = isLua
@@ -211,7 +242,7 @@ function functionsOf({ lines, isLua }: Source): { line: number; length: number }
   })
 }
 
-/** Files that are committed or about to be; none outside a git clone. */
+/** Tracked and untracked files that git does not ignore; none outside a git clone. */
 function projectFiles(): string[] {
   try {
     const list = execFileSync('git', ['ls-files', '-coz', '--exclude-standard'], { encoding: 'utf8', stdio: 'pipe' })
@@ -221,7 +252,7 @@ function projectFiles(): string[] {
   }
 }
 
-/** This file names everything that it bans, so it cannot be held to its own rules. */
+/** Excludes this file, because it contains everything that it bans. */
 function isSource(path: string): boolean {
   return /\.(ts|mjs|lua)$/.test(path) && !path.endsWith('.generated.ts') && path !== 'scripts/tidy.test.ts'
 }
@@ -235,13 +266,6 @@ function readLines(path: string): string[] {
   return readFileSync(path, 'utf8').replace(/\n$/, '').split('\n')
 }
 
-/** Paths, from the root, that the relative links of a page lead to. */
-function linksOf(page: string): string[] {
-  const prose = readFileSync(page, 'utf8')
-    .replace(/^```[\s\S]*?^```/gm, '')
-    .replace(/`[^`\n]*`/g, '')
-  const targets = [...prose.matchAll(/\]\(([^)\s]+)/g)].map(([, target = '']) => target.replace(/#.*$/, ''))
-  return targets
-    .filter((target) => target !== '' && !/^[a-z]+:/.test(target))
-    .map((target) => join(dirname(page), target))
+function numberedLines({ path, lines }: Source): { place: string; text: string }[] {
+  return lines.map((text, index) => ({ place: `${path}:${index + 1}`, text }))
 }

@@ -1,11 +1,11 @@
-// The floor of the HTTP scenario: a Fastify route with the service's own schemas (handed in as JSON), deciding nothing.
+// Baseline of the HTTP scenario: a Fastify route with the schemas of the service (passed as JSON) and no limiter.
 
 import { fastify } from 'fastify'
 
 const [, , schemas = '{}'] = process.argv
 const { path, body, answer } = JSON.parse(schemas) as { path: string; body: object; answer: object }
 
-// The schemas have one keyword of our own and types that are unions; everything else is as Fastify comes.
+// The schemas use a custom keyword and union types; otherwise Fastify has its default settings.
 const app = fastify({ ajv: { customOptions: { keywords: ['x-fix'], allowUnionTypes: true } } })
 app.post(path, { schema: { body, response: { 200: answer } } }, async () => {
   return { allowed: true, remaining: 9999, limit: 10_000, reset_at: 1_681_200_060 }

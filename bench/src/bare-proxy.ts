@@ -1,5 +1,5 @@
-// The least that passes requests on with undici: no limiter, no routes, nothing said about the client. Run as a
-// process of its own, with the address of the application as its argument.
+// Baseline of the gateway scenario: a minimal proxy on undici, without limiter, routes or forwarded headers. Runs as
+// its own process, with the address of the application as argument.
 
 import { createServer } from 'node:http'
 import { type Dispatcher, Pool } from 'undici'
@@ -7,7 +7,7 @@ import { type Dispatcher, Pool } from 'undici'
 const pool = new Pool(process.argv[2] ?? '')
 const HOP_BY_HOP = new Set(['connection', 'keep-alive', 'transfer-encoding', 'upgrade', 'te', 'trailer', 'expect'])
 
-const LEFT = new Error('the client has left')
+const DISCONNECTED = new Error('the client has disconnected')
 
 const server = createServer((request, response) => {
   const { url: path = '/', method = 'GET', rawHeaders } = request
@@ -17,7 +17,7 @@ const server = createServer((request, response) => {
     {
       onRequestStart: (controller) => {
         response.once('close', () => {
-          if (!response.writableEnded) controller.abort(LEFT)
+          if (!response.writableEnded) controller.abort(DISCONNECTED)
         })
       },
       onResponseStart: (_controller, status, answered) => {

@@ -1,32 +1,35 @@
-// Measured costs of one check → machines, memory, network and money for a load. Nothing here is fitted to the load: all
-// costs are taken to be the same at any size, which the run of eight processes puts to the test.
+// Capacity model: computes machines, memory, network and monthly cost for a load from the measured cost of one check.
+// Assumes that this cost is the same at any scale, which the run with eight processes verifies.
 
 export type CheckCosts = {
   /** CPU time of the service for one check over HTTP. */
   readonly nodeUs: number
   /** CPU time of Redis for one check. */
   readonly redisUs: number
-  /** Between nodes and Redis, both ways, for one check. */
+  /** Bytes between nodes and Redis in both directions for one check. */
   readonly networkBytes: number
   /** Requests to Redis for one check. */
-  readonly asked: number
+  readonly redisRequests: number
 }
 
-/** bench/capacity.json: what to plan for, and what things cost. */
+/** Content of bench/capacity.json: the load and the prices. */
 export type CapacityInputs = {
   readonly requests_per_second: number
   readonly users: number
   readonly rules: number
-  /** Of each core at the peak; the rest is for failures and for peaks above the peak. */
+  /** Target utilization of each core at the peak; the rest is headroom. */
   readonly busy_share: number
   readonly cores_per_node: number
   readonly replicas: number
+  /** CPU time of a Cluster primary per request; in a large fleet few requests share a script call. */
+  readonly redis_us_per_script: number
   readonly prices: { readonly core_month: number; readonly memory_gb_month: number; readonly network_gb: number }
 }
 
 export type Capacity = {
   readonly nodes: number
-  readonly shards: number
+  /** Also the number of slot groups: a power of two, so that each primary serves one group. */
+  readonly primaries: number
   readonly memoryGb: number
   readonly networkGbitPerSecond: number
   readonly monthlyCost: {
@@ -44,26 +47,27 @@ export function capacityFor(inputs: CapacityInputs, costs: CheckCosts, bytesPerU
   const { requests_per_second: rate, users, busy_share, cores_per_node, replicas, prices } = inputs
   const coresFor = (us: number) => (rate * us) / 1e6 / busy_share
   const nodes = Math.ceil(coresFor(costs.nodeUs) / cores_per_node)
-  const shards = Math.max(1, Math.ceil(coresFor(costs.redisUs))) // a Redis has one core
+  const redisUs = Math.max(costs.redisUs, costs.redisRequests * inputs.redis_us_per_script)
+  const primaries = 2 ** Math.ceil(Math.log2(Math.max(1, coresFor(redisUs)))) // a Redis has one core
   const memoryGb = (users * bytesPerUser) / BYTES_PER_GB
   const bytesPerSecond = rate * costs.networkBytes
   const copies = 1 + replicas
   return {
     nodes,
-    shards,
+    primaries,
     memoryGb,
     networkGbitPerSecond: (bytesPerSecond * 8) / 1e9,
     monthlyCost: {
       nodes: nodes * cores_per_node * prices.core_month,
-      redis: shards * copies * prices.core_month,
+      redis: primaries * copies * prices.core_month,
       memory: memoryGb * copies * prices.memory_gb_month,
       network: ((bytesPerSecond * SECONDS_PER_MONTH) / BYTES_PER_GB) * prices.network_gb,
     },
   }
 }
 
-/** What a check costs a node that asks Redis so often, by the line through two measured points. */
-export function nodeUsAt(asked: number, one: CheckCosts, other: CheckCosts): number {
-  const perAsked = (one.nodeUs - other.nodeUs) / (one.asked - other.asked)
-  return one.nodeUs + (asked - one.asked) * perAsked
+/** CPU time of a check for a number of Redis requests per check, interpolated between two measurements. */
+export function nodeUsAt(redisRequests: number, one: CheckCosts, other: CheckCosts): number {
+  const perRequest = (one.nodeUs - other.nodeUs) / (one.redisRequests - other.redisRequests)
+  return one.nodeUs + (redisRequests - one.redisRequests) * perRequest
 }

@@ -1,5 +1,5 @@
-// The application of the middleware scenarios: one Express route behind the middleware that its argument names, as its
-// manual sets it up, each client known by a header. `*-redis` takes the port of a Redis as a second argument.
+// Application of the middleware scenarios: one Express route behind the middleware named by the argument, configured as
+// documented, with clients identified by a header. `*-redis` takes the port of a Redis as second argument.
 
 import type { AddressInfo } from 'node:net'
 import express, { type Request, type RequestHandler } from 'express'
@@ -9,7 +9,7 @@ import { type RedisReply, RedisStore } from 'rate-limit-redis'
 import { rateLimit } from 'sluice/express'
 import { redisStore } from 'sluice/redis'
 
-/** Nobody gets that far, for every contender alike. */
+/** Never reached, for every contender alike. */
 const LIMIT = 1_000_000
 const WINDOW_MS = 86_400_000 // one day, as in `ours`
 
@@ -37,7 +37,7 @@ const MIDDLEWARES: Readonly<Record<string, (redis: () => Redis) => RequestHandle
 
 const [, , name = '', redisPort] = process.argv
 const make = MIDDLEWARES[name]
-if (make === undefined) throw new Error(`no middleware "${name}": ${Object.keys(MIDDLEWARES).join(', ')}`)
+if (make === undefined) throw new Error(`unknown middleware "${name}": use ${Object.keys(MIDDLEWARES).join(', ')}`)
 const middlewares = await make(() => new Redis(Number(redisPort), { lazyConnect: name === 'sluice-redis' }))
 
 const app = express()

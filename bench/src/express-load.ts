@@ -1,4 +1,4 @@
-// Rounds of requests to an Express application in a process of its own: 1,000 clients by Zipf's law, in a header.
+// Sends rounds of requests to an Express application in its own process: 1,000 clients, Zipf-distributed.
 
 import { fileURLToPath } from 'node:url'
 import { httpLoad } from './http-load.ts'
@@ -10,7 +10,7 @@ const KEYS = 1000
 const CALLS = 20_000
 const CONNECTIONS = 32
 
-/** Runs applications by name for as long as `work` takes. The argument is passed on. */
+/** Runs the named applications while `work` runs. */
 export async function withExpress<Name extends string, T>(
   names: readonly Name[],
   argumentOf: (name: Name) => string,
@@ -33,7 +33,7 @@ async function application(name: string, argument: string, connections: number):
   return {
     async round() {
       const users = freshKeys(CALLS, choose)
-      const load = httpLoad(connections) // Express closes those that rest for some seconds
+      const load = httpLoad(connections) // new connections per round, because Express closes idle ones
       const beforeUs = server.cpuUs()
       const startedMs = performance.now()
       await load.get(`${server.address}/api/v1/messages`, users)

@@ -1,13 +1,12 @@
-// The load of the HTTP scenarios: so many requests over kept-alive connections, each connection waiting for its answer
-// before it sends the next request. Requests are written as bytes and answers read only as far as needed, or the
-// client, which shares the machine, would be what is measured.
+// Closed-loop load for the HTTP scenarios over keep-alive connections. Writes requests as bytes and parses responses
+// minimally, because the client shares the machine with the server under test.
 
 import { connect, type Socket } from 'node:net'
 
 export type HttpLoad = {
-  /** Posts each body once; throws unless every answer is a 200. */
+  /** Posts each body once; throws unless every response is a 200. */
   post(url: string, bodies: readonly string[]): Promise<void>
-  /** Asks for the URL once as each user, named in the header X-User; throws unless every answer is a 200. */
+  /** Requests the URL once per user, sent in the header X-User; throws unless every response is a 200. */
   get(url: string, users: readonly string[]): Promise<void>
   close(): void
 }
@@ -22,7 +21,7 @@ export function httpLoad(connections: number): HttpLoad {
   const sendAll = async (url: URL, requests: readonly string[]) => {
     let next = 0
     const work = async (connection: Connection) => {
-      for (let text = requests[next++]; text !== undefined; text = requests[next++]) await connection.ask(text)
+      for (let text = requests[next++]; text !== undefined; text = requests[next++]) await connection.send(text)
     }
     await Promise.all(connectionsTo(url).map(work))
   }
@@ -64,7 +63,7 @@ class Connection {
     this.#socket.on('close', () => this.#reject(new Error('the server closed the connection')))
   }
 
-  ask(request: string): Promise<void> {
+  send(request: string): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#resolve = resolve
       this.#reject = reject
@@ -85,6 +84,6 @@ class Connection {
     if (length !== undefined && this.#received.length < end + 4 + Number(length)) return
     this.#received = ''
     if (length !== undefined && head.startsWith('HTTP/1.1 200 ')) this.#resolve()
-    else this.#reject(new Error(`not a 200 of known length: ${head}`))
+    else this.#reject(new Error(`expected status 200 with a Content-Length: ${head}`))
   }
 }

@@ -1,5 +1,5 @@
-// A server in a process of its own, started as a user would start it: ready once it has printed its address, gone when
-// `stop` resolves. Its CPU time is what the kernel says, over all of its threads (Linux only).
+// Starts a server in its own process, as a user would. It is ready once it has printed its address. CPU time is that of
+// all threads as reported by the kernel (Linux only).
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -9,6 +9,8 @@ export type HttpServer = {
   /** `http://127.0.0.1:40123` */
   readonly address: string
   cpuUs(): number
+  /** CPU time of the thread that serves requests. */
+  mainThreadUs(): number
   stop(): Promise<void>
 }
 
@@ -24,11 +26,16 @@ export async function startServer(script: string, args: readonly string[]): Prom
       const found = /http:\/\/127\.0\.0\.1:\d+(?=\s)/.exec(printed)?.[0]
       if (found !== undefined) resolve(found)
     })
-    exited.then(([code]) => reject(new Error(`${script} ended with code ${code} before it had an address`)), reject)
+    exited.then(
+      ([code]) => reject(new Error(`${script} exited with code ${code} before it printed an address`)),
+      reject,
+    )
   })
   return {
     address,
-    cpuUs: () => cpuUsOf(child.pid as number), // it has one: it printed its address
+    // The pid is set, because the server printed its address.
+    cpuUs: () => cpuUsOf(child.pid as number),
+    mainThreadUs: () => threadUs(child.pid as number, String(child.pid)),
     async stop() {
       child.kill('SIGTERM')
       await exited
@@ -37,11 +44,11 @@ export async function startServer(script: string, args: readonly string[]): Prom
   }
 }
 
-/** The first number of schedstat is the time a thread has run, in ns; /proc/…/stat counts in steps of 10 ms. */
 function cpuUsOf(pid: number): number {
-  const threads = readdirSync(`/proc/${pid}/task`)
-  const ns = threads.map((thread) =>
-    Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]),
-  )
-  return ns.reduce((sum, value) => sum + value, 0) / 1000
+  return readdirSync(`/proc/${pid}/task`).reduce((sum, thread) => sum + threadUs(pid, thread), 0)
+}
+
+/** Uses schedstat, whose first number is run time in ns; /proc/…/stat has a resolution of 10 ms. */
+function threadUs(pid: number, thread: string): number {
+  return Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]) / 1000
 }

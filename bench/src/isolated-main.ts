@@ -1,4 +1,4 @@
-// The process of one contender: a round for each message, its sample for an answer, the end when the parent lets go.
+// Process of one contender: runs a round per message, replies with its sample, exits when the parent disconnects.
 
 import type { Contenders } from './isolated.ts'
 
@@ -11,6 +11,6 @@ const contender = await make(argument)
 process.on('message', async () => process.send?.(await contender.round()))
 process.on('disconnect', async () => {
   await contender.close?.()
-  process.exit(0) // peers keep timers
+  process.exit(0) // timers of other libraries would keep it alive
 })
 process.send?.({})

@@ -1,29 +1,29 @@
-// A contender in a process of its own: it neither pays for the others' garbage nor runs code compiled for them. All
-// such processes have the same shape, wait while others are measured, and start each round with a collected heap.
+// Runs a contender in its own process, so that garbage and compiled code of others do not affect it. A process is
+// idle while others are measured, and collects garbage before each round.
 
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import type { Contender, Sample } from './measure.ts'
 
-/** What a module of contenders exports: makers by name; the argument is whatever its scenario passes on. */
+/** Exports of a contender module: factories by name; the argument comes from the scenario. */
 export type Contenders = Readonly<Record<string, (argument: string) => Contender | Promise<Contender>>>
 
 const entry = new URL('./isolated-main.js', import.meta.url)
 
-/** Starts `name` of `contenders` in the module (relative to this folder) and resolves once it is ready to run. */
+/** Starts `name` of `contenders` in the module (relative to this folder); resolves once it is ready. */
 export async function isolated(module: string, name: string, argument = ''): Promise<Contender> {
   const child = fork(entry, [module, name, argument], { execArgv: ['--expose-gc'], stdio: ['ignore', 2, 2, 'ipc'] })
   const exited = once(child, 'exit')
-  const answer = async (): Promise<Sample> => {
-    const gone = exited.then(([code]) => Promise.reject(new Error(`contender ${name} ended with code ${code}`)))
+  const nextSample = async (): Promise<Sample> => {
+    const gone = exited.then(([code]) => Promise.reject(new Error(`contender ${name} exited with code ${code}`)))
     const [sample] = (await Promise.race([once(child, 'message'), gone])) as [Sample]
     return sample
   }
-  await answer()
+  await nextSample()
   return {
     round() {
       child.send('round')
-      return answer()
+      return nextSample()
     },
     async close() {
       child.disconnect()
@@ -32,7 +32,7 @@ export async function isolated(module: string, name: string, argument = ''): Pro
   }
 }
 
-/** Runs contenders of one module, each in its process, for as long as `work` takes. */
+/** Runs contenders of one module, each in its own process, while `work` runs. */
 export async function withIsolated<Name extends string, T>(
   module: string,
   names: readonly Name[],

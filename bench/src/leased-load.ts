@@ -1,8 +1,7 @@
-// The load of the scenarios with leases: one process, no new turn while 200 checks wait for Redis, keys by Zipf's law,
-// each a string of its own. Those of a turn are made while the clock stands still, so that they are as warm in the
-// caches as what a server has just read from a socket. Whatever can be answered at once is; the event loop gets its
-// turn all the same. Each answer is written down, with the time at which its turn began (or at which it came, if it was
-// waited for), and after the round held against an exact bucket of the same limit.
+// Load for the lease scenarios: one process, at most 200 checks waiting for Redis, Zipf-distributed keys, each a fresh
+// string. The keys of a batch are created outside the measured time, so that they are in the CPU caches, as after a
+// read from a socket. Records each decision with the start time of its batch (or of its reply, if it was asynchronous),
+// and compares all of them with an exact bucket after the round.
 
 import { setImmediate as turn } from 'node:timers/promises'
 import { createLimiter, type Decision, type Limiter } from 'sluice'
@@ -12,15 +11,15 @@ import { clientOf } from './redis-cluster.ts'
 import { freshKey } from './zipf.ts'
 
 export const KEYS = 100_000
-/** Per second and in a burst. */
+/** Rate per second, and burst. */
 export const RATE = 100
 const WAITING_MAX = 200
 const CHECKS_PER_TURN = 512
 
 export type Leased = { readonly limiter: Limiter; readonly store: RedisStore }
 
-export async function leasedLimiter(place: string, rules: readonly object[], deadlineMs = 1000): Promise<Leased> {
-  const store = redisStore(clientOf(place), { deadlineMs })
+export async function leasedLimiter(ports: string, rules: readonly object[], deadlineMs = 1000): Promise<Leased> {
+  const store = redisStore(clientOf(ports), { deadlineMs })
   await store.ready()
   return { limiter: createLimiter({ rules, store }), store }
 }
@@ -31,14 +30,14 @@ export function perSecond(number: number, more: object = {}): object {
 
 export type Tally = { checks: number; local: number; admitted: number; ideal: number; over: number; seconds: number }
 
-/** Runs so many checks, and tells what came of them. */
+/** Runs `checks` checks and returns the totals. */
 export async function runLoad(
   { limiter }: Pick<Leased, 'limiter'>,
   choose: () => number,
   checks: number,
 ): Promise<Tally> {
   const ids = Int32Array.from({ length: checks }, choose)
-  const log = new AnswerLog(checks)
+  const log = new DecisionLog(checks)
   let local = 0
   let waiting = 0
   let wake = () => {}
@@ -49,7 +48,7 @@ export async function runLoad(
     log.add(ids[index] ?? 0, allowed, performance.now())
     wake()
   }
-  const answer = () => new Promise<void>((resolve) => (wake = resolve))
+  const nextReply = () => new Promise<void>((resolve) => (wake = resolve))
   globalThis.gc?.()
   let ms = 0
   for (let first = 0; first < checks; first += CHECKS_PER_TURN) {
@@ -64,13 +63,13 @@ export async function runLoad(
       }
     })
     await turn()
-    while (waiting >= WAITING_MAX) await answer()
+    while (waiting >= WAITING_MAX) await nextReply()
     ms += performance.now() - startedMs
   }
   const startedMs = performance.now()
-  while (waiting > 0) await answer()
+  while (waiting > 0) await nextReply()
   const seconds = (ms + performance.now() - startedMs) / 1000
-  return { checks, local, seconds, ...log.judge() }
+  return { checks, local, seconds, ...log.compare() }
 }
 
 export function sampleOf(tally: Tally): Sample {
@@ -82,8 +81,8 @@ export function sampleOf(tally: Tally): Sample {
   }
 }
 
-/** Who was answered what, and when. */
-class AnswerLog {
+/** Decisions of a round, compared with exact buckets at the end. */
+class DecisionLog {
   readonly #ids: Int32Array
   readonly #allowed: Uint8Array
   readonly #times: Float64Array
@@ -102,32 +101,31 @@ class AnswerLog {
     this.#length += 1
   }
 
-  judge(): Pick<Tally, 'admitted' | 'ideal' | 'over'> {
-    const asked = new ExactBuckets()
-    const passed = new ExactBuckets()
-    const verdict = { admitted: 0, ideal: 0, over: 0 }
+  compare(): Pick<Tally, 'admitted' | 'ideal' | 'over'> {
+    const ideal = new ExactBuckets()
+    const actual = new ExactBuckets()
+    const counts = { admitted: 0, ideal: 0, over: 0 }
     this.#ids.forEach((id, index) => {
       const nowMs = this.#times[index] ?? 0
-      if (asked.add(id, nowMs, RATE) <= RATE) verdict.ideal += 1
+      if (ideal.add(id, nowMs, RATE) <= RATE) counts.ideal += 1
       if (this.#allowed[index] === 0) return
-      verdict.admitted += 1
-      // Answers of Redis are seen here some milliseconds after they were given, one later than another, which looks
-      // like a burst of up to a unit.
-      if (passed.add(id, nowMs, Number.POSITIVE_INFINITY) > RATE + 1) verdict.over += 1
+      counts.admitted += 1
+      // Replies of Redis arrive with some milliseconds of jitter, which looks like a burst of up to one unit.
+      if (actual.add(id, nowMs, Number.POSITIVE_INFINITY) > RATE + 1) counts.over += 1
     })
-    return verdict
+    return counts
   }
 }
 
-/** What each key owes, exactly, and since when. */
+/** Exact token bucket per key. */
 class ExactBuckets {
   readonly #owed = new Float64Array(KEYS)
   readonly #sinceMs = new Float64Array(KEYS)
 
-  /** What is owed with one unit more; the unit counts unless that is above `most`. */
+  /** Returns the debt including one more unit; the unit is charged unless the debt exceeds `most`. */
   add(id: number, nowMs: number, most: number): number {
-    const flownBack = ((nowMs - (this.#sinceMs[id] ?? 0)) * RATE) / 1000
-    const owed = Math.max(0, (this.#owed[id] ?? 0) - flownBack)
+    const refilled = ((nowMs - (this.#sinceMs[id] ?? 0)) * RATE) / 1000
+    const owed = Math.max(0, (this.#owed[id] ?? 0) - refilled)
     this.#sinceMs[id] = nowMs
     this.#owed[id] = owed + 1 <= most ? owed + 1 : owed
     return owed + 1

@@ -1,4 +1,4 @@
-// The facts of a run that a reader needs to judge its figures: the machine, without its name, and what was compared.
+// Describes the machine of a run, without its host name, and the versions of the libraries compared.
 
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -10,7 +10,7 @@ export type Machine = {
   readonly memory_gb: number
   readonly node: string
   readonly platform: string
-  /** What was measured, by package or program: all are pinned in bench/package.json but Redis. */
+  /** Versions by package or program; all but Redis are pinned in bench/package.json. */
   readonly versions: Readonly<Record<string, string>>
 }
 

@@ -1,6 +1,6 @@
-// `npm run bench -- [scenario]`: one scenario in this process, or all, each in a process of its own, into the README.
+// `npm run bench -- [scenario]`: runs one scenario in this process, or all in their own processes for the README.
 // Tables and JSON go to standard output, progress to standard error. Exit codes: 1 failed or, with --assert, below a
-// target; 2 not understood.
+// target; 2 invalid arguments.
 
 import { spawn } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -8,32 +8,32 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { thisMachine } from './machine.ts'
 import { progress } from './measure.ts'
-import { type Report, reaches, type Scenario } from './report.ts'
+import { meetsTarget, type Report, type Scenario } from './report.ts'
 import { isScenario, loadScenario, SCENARIOS, type ScenarioName } from './scenarios.ts'
-import { tablePlace, terminalTable, withTable } from './table.ts'
+import { tablePosition, terminalTable, withTable } from './table.ts'
 
 const USAGE = `usage: npm run bench -- [scenario] [--json] [--rounds N] [--assert]
-scenarios: ${SCENARIOS.join(', ')}; without one, all are run and the table of the README is written
-  --json      the last line of the output is one JSON object
-  --rounds N  rounds per contender, after the warm-up
-  --assert    exit with 1 when a ratio is below its target`
+scenarios: ${SCENARIOS.join(', ')}; without one, runs all and updates the table of the README
+  --json      print the report as JSON on the last line
+  --rounds N  measured rounds per contender
+  --assert    exit with 1 if a ratio misses its target`
 
 const README = new URL('../../README.md', import.meta.url)
 
 type Options = { json: boolean; rounds: number | undefined; assert: boolean }
 
-process.setMaxListeners(50) // each server that is started ends with us
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1)) // servers end with us
+process.setMaxListeners(50) // each server adds an exit listener
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1)) // stops servers
 process.exitCode = await main(process.argv.slice(2))
 
 async function main(args: string[]): Promise<number> {
-  const asked = understood(args)
-  if (typeof asked === 'string') {
-    process.stderr.write(`${asked}\n${USAGE}\n`)
+  const parsed = parseOptions(args)
+  if (typeof parsed === 'string') {
+    process.stderr.write(`${parsed}\n${USAGE}\n`)
     return 2
   }
-  const { name, options } = asked
-  if (name === undefined) tablePlace(readFileSync(README, 'utf8')) // or minutes of measuring would end in an error
+  const { name, options } = parsed
+  if (name === undefined) tablePosition(readFileSync(README, 'utf8')) // fails early if the README has no table
   const reports: Report[] = []
   const scenarios: Scenario[] = []
   let failed = false
@@ -44,23 +44,24 @@ async function main(args: string[]): Promise<number> {
       process.stderr.write(`${each} failed: ${error instanceof Error ? error.message : error}\n`)
       failed = true
     })
-    if (report === undefined) continue // the others are measured all the same
+    if (report === undefined) continue // continue with the others
     reports.push(report)
     scenarios.push(scenario)
     process.stdout.write(terminalTable(report, scenario))
   }
   if (name === undefined) writeFileSync(README, withTable(readFileSync(README, 'utf8'), reports, scenarios))
   if (options.json) process.stdout.write(`${JSON.stringify(name === undefined ? merged(reports) : reports[0])}\n`)
-  if (options.assert && reports.some((report, index) => isShort(report, scenarios[index]))) return 1
+  if (options.assert && reports.some((report, index) => missesTarget(report, scenarios[index]))) return 1
   return failed ? 1 : 0
 }
 
-function isShort({ ratios }: Report, scenario: Scenario | undefined): boolean {
-  return Object.entries(ratios).some(([name, value]) => !reaches(value, scenario?.targets[name]))
+function missesTarget({ ratios }: Report, scenario: Scenario | undefined): boolean {
+  if (scenario?.isGate === false) return false
+  return Object.entries(ratios).some(([name, value]) => !meetsTarget(value, scenario?.targets[name]))
 }
 
-/** The scenario and options that were asked for, or what is wrong with them. */
-function understood(args: string[]): { name: ScenarioName | undefined; options: Options } | string {
+/** Parses the arguments; returns an error text if they are invalid. */
+function parseOptions(args: string[]): { name: ScenarioName | undefined; options: Options } | string {
   try {
     const { values, positionals } = parseArgs({
       args,
@@ -72,11 +73,11 @@ function understood(args: string[]): { name: ScenarioName | undefined; options: 
       },
     })
     const [name, ...more] = positionals
-    if (more.length > 0) return `one scenario at a time, not ${positionals.join(' ')}`
+    if (more.length > 0) return `give one scenario (got ${positionals.join(' ')})`
     if (name !== undefined && !isScenario(name)) return `unknown scenario "${name}"`
     const rounds = values.rounds === undefined ? undefined : Number(values.rounds)
     if (rounds !== undefined && !(Number.isInteger(rounds) && rounds > 0))
-      return `--rounds ${values.rounds}: not a count`
+      return `--rounds ${values.rounds}: give a positive integer`
     return { name, options: { ...values, rounds } }
   } catch (error) {
     return error instanceof Error ? error.message : String(error)
@@ -88,7 +89,7 @@ async function reportOf(name: ScenarioName, scenario: Scenario, { rounds }: Opti
   return { scenario: name, machine: thisMachine(), ...(await scenario.run({ rounds })) }
 }
 
-/** A scenario that follows another starts with a heap as small as if it were alone. */
+/** Runs a scenario in its own process, so that it starts with a small heap. */
 async function inOwnProcess(name: ScenarioName, { rounds }: Options): Promise<Report> {
   const args = [
     fileURLToPath(import.meta.url),
@@ -102,11 +103,11 @@ async function inOwnProcess(name: ScenarioName, { rounds }: Options): Promise<Re
   let output = ''
   for await (const text of child.stdout.setEncoding('utf8')) output += text
   const code = await ended
-  if (code !== 0) throw new Error(`scenario ${name} ended with code ${code}`)
+  if (code !== 0) throw new Error(`scenario ${name} exited with code ${code}`)
   return JSON.parse(output.trimEnd().split('\n').at(-1) ?? '') as Report
 }
 
-/** All scenarios in the shape of one: no two have a ratio of the same name. */
+/** Merges all reports into one; names of ratios are unique. */
 function merged(reports: readonly Report[]): Report {
   const ratios = Object.assign({}, ...reports.map((report) => report.ratios)) as Report['ratios']
   return { scenario: 'all', machine: thisMachine(), results: reports.flatMap((report) => report.results), ratios }

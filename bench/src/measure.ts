@@ -1,10 +1,10 @@
-// How every figure is taken: contenders run in alternating rounds (A B C A B C …), the warm-up rounds are thrown away,
-// and what is told is the median with its spread. A ratio is the median of the ratios of each round: the two sides of
-// such a ratio were measured moments apart, so whatever else the machine was doing weighs on both and cancels out.
+// Measurement method: contenders run in alternating rounds (A B C A B C …), warm-up rounds are discarded, and results
+// are medians with their range. A ratio is the median of the ratios per round: both sides are measured moments apart,
+// so that other load on the machine cancels out.
 
 import type { Result } from './report.ts'
 
-/** What one round of one contender yields: numbers by name. */
+/** Numbers measured in one round of one contender. */
 export type Sample = Readonly<Record<string, number>>
 
 export type Contender = {
@@ -39,16 +39,16 @@ export function resultOf(contender: string, values: readonly number[], unit: str
   return { contender, median: median(values), min: Math.min(...values), max: Math.max(...values), unit }
 }
 
-/** One result per contender, of one number of its samples. */
+/** One result per contender for one number of its samples. */
 export function resultsOf<Name extends string>(samples: Samples<Name>, field: string, unit: string): Result[] {
   const names = Object.keys(samples) as Name[]
   return names.map((name) => resultOf(name, valuesOf(samples[name], field), unit))
 }
 
-/** `above / below`, round by round; the median of that. */
-export function pairedRatio(above: readonly Sample[], below: readonly Sample[], field: string): number {
-  const divisors = valuesOf(below, field)
-  return median(valuesOf(above, field).map((value, round) => value / (divisors[round] ?? Number.NaN)))
+/** Median of `numerator / denominator` per round. */
+export function pairedRatio(numerator: readonly Sample[], denominator: readonly Sample[], field: string): number {
+  const divisors = valuesOf(denominator, field)
+  return median(valuesOf(numerator, field).map((value, round) => value / (divisors[round] ?? Number.NaN)))
 }
 
 export function median(values: readonly number[]): number {
@@ -58,14 +58,14 @@ export function median(values: readonly number[]): number {
   return Number.isInteger(middle) ? ((sorted[middle - 1] ?? Number.NaN) + upper) / 2 : upper
 }
 
-/** Three digits are all that such a measurement is worth; large numbers keep their thousands apart. */
+/** Three significant digits; thousands separators in large numbers. */
 export function figure(value: number): string {
   if (!Number.isFinite(value)) return String(value)
   const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value) || 1)))
   return value.toLocaleString('en-US', { maximumFractionDigits: Math.min(digits, 3), useGrouping: true })
 }
 
-/** Standard output is for results. */
+/** Prints to standard error, because standard output is for results. */
 export function progress(text: string): void {
   process.stderr.write(`${text}\n`)
 }

@@ -1,5 +1,5 @@
-// The peers as their manuals set them up, with one limit for all: a user's requests per day. No contender writes
-// headers or logs. A refusal is part of the job, so a peer that rejects is caught as its API demands.
+// Other libraries (peers), configured as documented, all with the same limit per user and day. No contender writes
+// headers or logs. Rejections of peers that reject on refusal are caught, as their API requires.
 
 import { MemoryStore, type Options } from 'express-rate-limit'
 import type { Redis } from 'ioredis'
@@ -7,7 +7,7 @@ import { RateLimiterMemory, RateLimiterRedis, RateLimiterUnion } from 'rate-limi
 
 /** High enough that most requests are admitted, for every contender alike. */
 export const LIMIT = 10_000
-/** Long enough that nobody, by whatever algorithm, may forget a key before the run is over. */
+/** Long enough that no algorithm may forget a key during the run. */
 export const WINDOW_SECONDS = 86_400
 
 export type Consumer = { consume(key: string): Promise<unknown> }
@@ -20,7 +20,7 @@ export function flexibleRedis(storeClient: Redis, keyPrefix = 'rlflx'): RateLimi
   return new RateLimiterRedis({ storeClient, keyPrefix, points: LIMIT, duration: WINDOW_SECONDS })
 }
 
-/** Not all or nothing: when one of the five refuses, the others have counted. There is no closer peer. */
+/** Closest peer, though not all-or-nothing: if one limiter refuses, the others have already counted. */
 export function flexibleUnion(storeClient: Redis, count: number): Consumer {
   const limiters = Array.from({ length: count }, (_, index) => flexibleRedis(storeClient, `rlflx${index}`))
   return new RateLimiterUnion(...limiters)
@@ -33,6 +33,6 @@ export function requireRefusal(rejection: unknown): void {
 
 export function expressMemory(): MemoryStore {
   const store = new MemoryStore()
-  store.init({ windowMs: WINDOW_SECONDS * 1000 } as Options) // all that it reads of the middleware's options
+  store.init({ windowMs: WINDOW_SECONDS * 1000 } as Options) // the only option that it reads
   return store
 }

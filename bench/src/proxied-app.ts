@@ -1,4 +1,4 @@
-// The application behind the proxies of the gateway scenario: answers at once, and lets connections live.
+// Upstream of the gateway scenario: responds immediately and keeps connections alive.
 
 import { createServer } from 'node:http'
 

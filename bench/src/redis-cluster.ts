@@ -1,20 +1,20 @@
-// Where contenders count: one redis-server, or a Cluster of three primaries on this machine. What a check costs is the
-// CPU time of all of them together.
+// Starts a Redis Cluster of three primaries on this machine, and creates clients for it or for one redis-server. The
+// cost of a check is the CPU time of all primaries.
 
 import { Cluster, Redis } from 'ioredis'
 import { startRedisCluster } from 'sluice/testing'
 import { type RedisFigures, readRedis } from './redis-server.ts'
 
 export type ClusterServers = {
-  /** The ports of its primaries, as `clientOf` reads them. */
-  readonly place: string
+  /** Ports of its primaries, in the format of `clientOf`. */
+  readonly ports: string
   /** User and system time of all primaries since the start. */
   cpuUs(): Promise<number>
 }
 
 /** `6379` is one server; `6379,6380,6381` are primaries of a Cluster. */
-export function clientOf(place: string): Redis | Cluster {
-  const ports = place.split(',').map(Number)
+export function clientOf(portList: string): Redis | Cluster {
+  const ports = portList.split(',').map(Number)
   const [port = 0] = ports
   if (ports.length === 1) return new Redis(port, { lazyConnect: true, retryStrategy: () => 100 })
   return new Cluster(
@@ -32,7 +32,7 @@ export async function withCluster<T>(work: (cluster: ClusterServers) => Promise<
   const primaries: RedisFigures[] = cluster.nodes.map(({ port }) => readRedis(port))
   try {
     return await work({
-      place: cluster.nodes.map(({ port }) => port).join(','),
+      ports: cluster.nodes.map(({ port }) => port).join(','),
       cpuUs: async () => (await Promise.all(primaries.map((one) => one.cpuUs()))).reduce((sum, us) => sum + us, 0),
     })
   } finally {

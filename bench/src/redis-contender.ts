@@ -1,6 +1,5 @@
-// The load of the Redis scenarios, the same for every contender: one process, one connection, 200 checks in flight,
-// each of 100 k keys as likely as any other unless told otherwise. The first round meets each key once, so that the
-// later ones find them all.
+// Load for the Redis scenarios, the same for every contender: one process, one connection, 200 checks in flight, 100 k
+// uniformly distributed keys by default. The first round uses each key once, so that later rounds find all of them.
 
 import { Redis } from 'ioredis'
 import { createLimiter, type Limiter } from 'sluice'
@@ -8,32 +7,32 @@ import { type RedisClient, redisStore } from 'sluice/redis'
 import type { Contender, Sample } from './measure.ts'
 import { type Consumer, LIMIT, requireRefusal, WINDOW_SECONDS } from './peers.ts'
 import { clientOf } from './redis-cluster.ts'
-import { each, freshKeys, seeded, uniform } from './zipf.ts'
+import { everyId, freshKeys, seeded, uniform } from './zipf.ts'
 
 export const KEYS = 100_000
 const IN_FLIGHT = 200
 
-/** Sluice with `rules` strict rules per user, all of which every request meets. */
-export async function sluiceOnRedis(place: string, calls: number, rules: number): Promise<Contender> {
-  const limiter = await strictLimiter(clientOf(place), rules)
+/** Sluice with `rules` strict rules per user; every request matches all of them. */
+export async function sluiceOnRedis(ports: string, calls: number, rules: number): Promise<Contender> {
+  const limiter = await strictLimiter(clientOf(ports), rules)
   return inFlight(calls, (take) => checkAll(limiter, take))
 }
 
-/** The same with one rule and a store for each check in flight, over one connection: no two travel together. */
+/** Uses one store per check in flight, all over one connection, so that nothing is batched. */
 export async function sluiceUnbatched(port: string, calls: number): Promise<Contender> {
   const client = new Redis(Number(port), { lazyConnect: true })
   client.setMaxListeners(IN_FLIGHT + 10)
-  Object.assign(client, { duplicate: () => client }) // a duplicate is this one
+  Object.assign(client, { duplicate: () => client }) // all stores share one connection
   const limiters = await Promise.all(Array.from({ length: IN_FLIGHT }, () => strictLimiter(client, 1)))
   let turn = 0
   return inFlight(calls, (take) => {
     turn = (turn + 1) % IN_FLIGHT
-    return checkAll(limiters[turn] as Limiter, take) // one for each that is in flight
+    return checkAll(limiters[turn] as Limiter, take) // one per check in flight
   })
 }
 
 async function strictLimiter(client: RedisClient, rules: number): Promise<Limiter> {
-  const store = redisStore(client, { leases: false, deadlineMs: 0 }) // every check asks Redis, however long it takes
+  const store = redisStore(client, { leases: false, deadlineMs: 0 }) // every check waits for Redis, without a deadline
   await store.ready()
   return createLimiter({ rules: Array.from({ length: rules }, (_, number) => strictRule(number)), store })
 }
@@ -82,12 +81,12 @@ function strictRule(number: number): object {
 
 type Worker = (take: () => string | undefined) => Promise<number>
 
-/** As many workers as may be in flight share the keys of a round: each takes the next one when it has its answer. */
+/** Workers share the keys of a round: each takes the next key after its reply. */
 function inFlight(calls: number, worker: Worker, choose = uniform(KEYS, seeded(1))): Contender {
   let filled = false
   return {
     async round(): Promise<Sample> {
-      const keys = filled ? freshKeys(calls, choose) : freshKeys(KEYS, each(KEYS))
+      const keys = filled ? freshKeys(calls, choose) : freshKeys(KEYS, everyId(KEYS))
       filled = true
       let next = 0
       const take = () => keys[next++]

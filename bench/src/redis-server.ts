@@ -1,5 +1,5 @@
-// A real redis-server of our own: on a free port of this machine, in a temporary folder, keeping nothing on disk. It is
-// gone, with its folder, when `stop` resolves. Its CPU and memory are what Redis itself says they are.
+// Starts a redis-server on a free port in a temporary folder, without persistence; `stop` ends it and removes the
+// folder. CPU and memory are those reported by INFO.
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -11,13 +11,13 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { Redis } from 'ioredis'
 
-/** What a Redis says about itself. */
+/** Numbers from INFO. */
 export type RedisFigures = {
   /** User and system time since the start. */
   cpuUs(): Promise<number>
   usedBytes(): Promise<number>
   keys(): Promise<number>
-  /** Bytes that it has received and sent since the start. */
+  /** Bytes received and sent since the start. */
   networkBytes(): Promise<number>
   close(): void
 }
@@ -76,7 +76,7 @@ export function readRedis(port: number): RedisFigures {
   }
 }
 
-/** Starts as many servers as are asked for, and stops them when the work is done or has failed. */
+/** Starts `count` servers, and stops them when the work has ended or failed. */
 export async function withRedis<T>(count: number, work: (servers: readonly RedisServer[]) => Promise<T>): Promise<T> {
   const servers: RedisServer[] = []
   try {
@@ -91,7 +91,7 @@ async function readiness(child: ChildProcess): Promise<void> {
   await once(child, 'spawn')
   const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream }) // stdout is a pipe, see above
   for await (const line of lines) if (line.includes('Ready to accept connections')) return
-  throw new Error('redis-server ended before it was ready')
+  throw new Error('redis-server exited before it was ready')
 }
 
 async function freePort(): Promise<number> {

@@ -1,4 +1,4 @@
-// What a scenario answers, and which of its ratios fall short of what was promised.
+// Report of a scenario, and the targets of its ratios.
 
 import type { Machine } from './machine.ts'
 
@@ -20,12 +20,14 @@ export type Target = { readonly atLeast: number } | { readonly atMost: number }
 export type Scenario = {
   /** One line for the table of the README. */
   readonly what: string
-  /** What each ratio must reach; a ratio without a target is only told. */
+  /** Target of each ratio; a ratio without a target is only reported. */
   readonly targets: Readonly<Record<string, Target>>
+  /** Whether `--assert` fails below the targets; default true. */
+  readonly isGate?: false
   run(options: { readonly rounds: number | undefined }): Promise<Outcome>
 }
 
-export function reaches(value: number, target: Target | undefined): boolean {
+export function meetsTarget(value: number, target: Target | undefined): boolean {
   if (target === undefined) return true
   return 'atLeast' in target ? value >= target.atLeast : value <= target.atMost
 }

@@ -1,4 +1,4 @@
-// Nodes of the service that share a PostgreSQL, as users would start them, and what the scenarios ask of them.
+// Starts nodes that share a PostgreSQL server, and sends requests to them.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -9,6 +9,8 @@ import { type HttpServer, startServer } from './http-server.ts'
 
 const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
 const TOKEN = 'token-of-the-benchmark'
+export const ADMIN: readonly string[] = ['--admin-token', TOKEN]
+export const AUTHORIZATION = { authorization: `Bearer ${TOKEN}` }
 export const RULES_PATH = '/api/v1/rate-limit/rules'
 export const RULE_SET_PATH = '/api/v1/rate-limit/rule-set'
 
@@ -21,7 +23,7 @@ export async function withNodes<T>(count: number, work: (nodes: readonly HttpSer
   try {
     const shared = ['--port', '0', '--database', postgres.createDatabase(), '--data-dir', folder, '--drain-ms', '0']
     while (nodes.length < count) {
-      nodes.push(await startServer(MAIN, [...shared, '--log-level', 'warn', '--admin-token', TOKEN]))
+      nodes.push(await startServer(MAIN, [...shared, '--log-level', 'warn', ...ADMIN]))
     }
     return await work(nodes)
   } finally {
@@ -31,12 +33,12 @@ export async function withNodes<T>(count: number, work: (nodes: readonly HttpSer
   }
 }
 
-/** Changes rules; resolves with the version of the set or rule that came of it. */
+/** Changes rules; resolves with the new version of the set or rule. */
 export async function change(node: HttpServer, method: string, path: string, body: string, type = 'json') {
-  const headers = { authorization: `Bearer ${TOKEN}`, 'content-type': `application/${type}` }
+  const headers = { ...AUTHORIZATION, 'content-type': `application/${type}` }
   const answer = await fetch(node.address + path, { method, headers, body })
   const text = await answer.text()
-  if (!answer.ok) throw new Error(`${method} ${path} answered ${answer.status}: ${text}`)
+  if (!answer.ok) throw new Error(`${method} ${path} returned ${answer.status}: ${text}`)
   return (JSON.parse(text) as { version: number }).version
 }
 
@@ -45,8 +47,7 @@ export async function versionOf(node: HttpServer): Promise<number> {
   return ((await answer.json()) as { rules_version: number }).rules_version
 }
 
-/** The value that so many of a hundred do not exceed. */
-export function percentile(values: readonly number[], hundredths: number): number {
+export function percentile(values: readonly number[], percent: number): number {
   const sorted = values.toSorted((a, b) => a - b)
-  return sorted[Math.min(sorted.length - 1, Math.floor((sorted.length * hundredths) / 100))] ?? Number.NaN
+  return sorted[Math.min(sorted.length - 1, Math.floor((sorted.length * percent) / 100))] ?? Number.NaN
 }

@@ -1,4 +1,4 @@
-// The scenarios by name, in the order of the table. Loaded when run: a process that measures memory holds nothing else.
+// Scenarios by name, in the order of the table. Loaded on demand, so that memory measurements load nothing else.
 
 import type { Scenario } from './report.ts'
 
@@ -22,6 +22,8 @@ export const SCENARIOS = [
   'regions',
   'rules-apply',
   'propagation',
+  'events',
+  'analytics',
   'scale',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]

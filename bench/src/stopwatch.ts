@@ -1,10 +1,10 @@
-// Time that passed, less the time in which this thread was ready to run while others had the processor: what is left is
-// ours, waiting for garbage collection included, and a busy machine weighs less. Elsewhere than on Linux: all of it.
+// Measures elapsed time minus the time this thread was runnable but waiting for a processor, so that other load on the
+// machine has less influence. Includes garbage collection. Outside Linux, measures elapsed time.
 
 import { openSync, readSync } from 'node:fs'
 
 export class Stopwatch {
-  /** Since the last start: all that passed, and what of it was ours. */
+  /** Elapsed time since the last start, and the part without run-queue waits. */
   wallMs = 0
   ownMs = 0
   readonly #file = openSchedule()
@@ -22,7 +22,7 @@ export class Stopwatch {
     this.ownMs = this.wallMs - (this.#waited() - this.#waitedMs)
   }
 
-  /** The file holds "<ns on the processor> <ns ready but waiting> <turns>". */
+  /** Format: "<ns running> <ns runnable but waiting> <timeslices>". */
   #waited(): number {
     if (this.#file === undefined) return 0
     const length = readSync(this.#file, this.#bytes, 0, this.#bytes.length, 0)

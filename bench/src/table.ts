@@ -1,8 +1,8 @@
-// Reports as people read them: columns on a terminal, Markdown in the README between its two markers.
+// Formats reports as columns for a terminal, and as Markdown between the markers of the README.
 
 import type { Machine } from './machine.ts'
 import { figure } from './measure.ts'
-import { type Report, reaches, type Scenario, targetText } from './report.ts'
+import { meetsTarget, type Report, type Scenario, targetText } from './report.ts'
 
 const START = '<!-- bench:start -->'
 const END = '<!-- bench:end -->'
@@ -13,43 +13,43 @@ export function terminalTable(report: Report, { what, targets }: Scenario): stri
   })
   const ratios = Object.entries(report.ratios).map(([name, value]) => {
     const target = targets[name]
-    return [name, figure(value), targetText(target), reaches(value, target) ? '' : 'below target']
+    return [name, figure(value), targetText(target), meetsTarget(value, target) ? '' : 'missed']
   })
   return [
     `\n${report.scenario}: ${what}`,
     columns([['contender', 'median', 'min..max', 'unit'], ...results]),
     '',
-    columns([['ratio', 'measured', 'must reach', ''], ...ratios]),
+    columns([['ratio', 'measured', 'target', ''], ...ratios]),
     '',
   ].join('\n')
 }
 
-/** Where the table of a page begins and ends; throws when the page has no place for it. */
-export function tablePlace(page: string): { readonly start: number; readonly end: number } {
+/** Position of the table in a page; throws without markers. */
+export function tablePosition(page: string): { readonly start: number; readonly end: number } {
   const [start, end] = [page.indexOf(START), page.indexOf(END)]
   if (start < 0 || end < start) throw new Error(`README.md needs a line "${START}" and below it a line "${END}"`)
   return { start: start + START.length, end }
 }
 
-/** The page with the reports between its markers, and otherwise as it was. */
+/** Replaces the table between the markers of a page. */
 export function withTable(page: string, reports: readonly Report[], scenarios: readonly Scenario[]): string {
-  const { start, end } = tablePlace(page)
+  const { start, end } = tablePosition(page)
   return `${page.slice(0, start)}\n${markdown(reports, scenarios)}\n${page.slice(end)}`
 }
 
-/** One line per scenario: what the medians are is told by a run itself. */
+/** One line per scenario, without medians. */
 function markdown(reports: readonly Report[], scenarios: readonly Scenario[]): string {
   const rows = reports.map(({ ratios }, index) => {
-    const { what, targets } = scenarios[index] as Scenario // one per report, in the same order
+    const { what, targets } = scenarios[index] as Scenario // same order as the reports
     const cells = Object.entries(ratios)
       .filter(([name]) => targets[name] !== undefined)
       .map(([name, value]) => {
-        const mark = reaches(value, targets[name]) ? '' : ', **missed**'
+        const mark = meetsTarget(value, targets[name]) ? '' : ', **missed**'
         return `\`${name}\` ${figure(value)} (${targetText(targets[name])}${mark})`
       })
     return `| ${what} | ${cells.join(' · ')} |`
   })
-  const head = '| scenario | measured (must reach) |\n|---|---|'
+  const head = '| scenario | measured (target) |\n|---|---|'
   return [head, ...rows, '', ...reports.slice(0, 1).map(({ machine }) => conditions(machine))].join('\n')
 }
 
@@ -58,7 +58,7 @@ function conditions({ cores, cpu, memory_gb, node, platform, versions }: Machine
   const compared = Object.entries(peers).map(([name, version]) => `${name} ${version}`)
   const date = new Date().toISOString().slice(0, 10)
   return (
-    `Sluice ${sluice} on ${date}: ${cores} cores of ${cpu}, ${memory_gb} GB, ${platform}, Node ${node}; ` +
+    `Sluice ${sluice} on ${date}: ${cores} cores of ${cpu}, ${memory_gb} GB, ${platform}, Node.js ${node}; ` +
     `${compared.join(', ')}. Medians of alternating rounds: [how it is measured](bench/README.md).`
   )
 }
@@ -67,7 +67,7 @@ function spread(min: number, max: number): string {
   return min === max ? '' : `${figure(min)}..${figure(max)}`
 }
 
-/** The first column is aligned to the left, the others to the right. */
+/** Aligns the first column to the left, the others to the right. */
 function columns(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? []
   const line = (row: readonly string[]) =>

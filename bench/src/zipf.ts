@@ -1,11 +1,10 @@
-// Keys as a server meets them: a few clients send much, many send little, and each request brings a string of its own,
-// cut out of a socket's bytes. No string object is ever handed out twice, so nobody profits from a hash that an earlier
-// call left in it. Seeded: each contender meets the same keys in the same order.
+// Zipf-distributed keys, each a fresh string as if parsed from a socket. No string object is used twice, because V8
+// caches its hash, which would make every Map look faster. Seeded: each contender gets the same keys in the same order.
 
 /** A number in [0, 1). */
 export type Random = () => number
 
-/** mulberry32: 32 bits of state are plenty for choosing keys. */
+/** mulberry32; 32 bits of state suffice for choosing keys. */
 export function seeded(seed: number): Random {
   let state = seed | 0
   return () => {
@@ -16,7 +15,7 @@ export function seeded(seed: number): Random {
   }
 }
 
-/** Chooses ids below `count`: the k-th most frequent one about 1/k as often as the first. */
+/** Chooses ids below `count`; the k-th most frequent is about 1/k as frequent as the first. */
 export function zipf(count: number, random: Random): () => number {
   const shares = new Float64Array(count)
   let sum = 0
@@ -28,13 +27,13 @@ export function uniform(count: number, random: Random): () => number {
   return () => Math.floor(random() * count)
 }
 
-/** Every id below `count` in turn, in an order without a pattern. */
-export function each(count: number): () => number {
+/** Every id below `count` once, in pseudo-random order. */
+export function everyId(count: number): () => number {
   let turn = 0
   return () => scattered(turn++ % count, count)
 }
 
-/** So many new keys. */
+/** Creates `count` new keys. */
 export function freshKeys(count: number, choose: () => number): string[] {
   const keys: string[] = []
   for (let index = 0; index < count; index++) keys.push(freshKey(choose()))
@@ -43,17 +42,17 @@ export function freshKeys(count: number, choose: () => number): string[] {
 
 const bytes = Buffer.alloc(32)
 
-/** `user_12345`, the client_id of the documented example, as a flat one-byte string that nobody has seen before. */
+/** `user_12345` as a fresh, flat, one-byte string. */
 export function freshKey(id: number): string {
   return freshText(`user_${id}`)
 }
 
-/** The same text in a string of its own, as a parser cuts it out of what a socket received. */
+/** Copies a text into a fresh string, as a parser would. */
 export function freshText(text: string): string {
   return bytes.toString('latin1', 0, bytes.write(text, 'latin1'))
 }
 
-/** Frequent clients are not neighbours by name. 7919 is prime, so for counts it does not divide this is one to one. */
+/** Spreads frequent clients over the id space. Bijective unless the prime 7919 divides the count. */
 function scattered(rank: number, count: number): number {
   return (rank * 7919) % count
 }

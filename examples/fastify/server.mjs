@@ -1,4 +1,4 @@
-// A Fastify application in which each address may send 5 requests a minute, and each user may sign in once a minute.
+// A Fastify application with a limit of 5 requests per minute and client address, and one sign-in per minute and user.
 
 import { fastify } from 'fastify'
 import { rateLimit, rateLimitPlugin } from 'sluice/fastify'

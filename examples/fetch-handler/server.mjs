@@ -1,5 +1,5 @@
-// A handler from Request to Response in which each address may send 5 requests a minute: what Bun, Deno and Workers run
-// as it is (`export default { fetch: handler }`). Node needs a server around it.
+// A fetch handler with a limit of 5 requests per minute and client address. Bun, Deno and Workers run it directly
+// (`export default { fetch: handler }`); Node.js needs a server around it.
 
 import { serve } from '@hono/node-server'
 import { rateLimit } from 'sluice/fetch'

@@ -1,5 +1,5 @@
-// One set of rules at two layers: a gateway enforces what is for the edge, the application behind it what is for the
-// service. Each rule is counted in one place.
+// One rule set at two layers: the gateway enforces the rules for the edge, the application behind it those for the
+// service. Each rule is counted once.
 
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'

@@ -1,4 +1,4 @@
-// An application, Sluice, and HAProxy in front of both: haproxy.cfg and sluice.lua say how they go together.
+// Starts an application, Sluice, and HAProxy in front of both, as haproxy.cfg and sluice.lua describe.
 
 import { runProxied } from '../proxied.mjs'
 

@@ -1,30 +1,30 @@
---- The action `lua.sluice <url> open|closed` of HAProxy 2.6 and newer: asks Sluice about the request.
---- Sets txn.sluice.verdict to allowed, refused, invalid, untrusted or down, and one variable per header of the answer.
+--- The action `lua.sluice <url> open|closed` for HAProxy 2.6 and newer: checks the request with Sluice.
+--- Sets txn.sluice.result to allowed, refused, invalid, untrusted or down, and one variable per rate limit header.
 
 local TIMEOUT_MS = 1000
---- HAProxy tries for seconds to reach a server that is away, so one that was not reached is left alone for a while.
-local LEFT_ALONE_S = 2
-local left_alone_until = 0
+--- Circuit breaker: HAProxy retries an unreachable server for seconds, so a failure stops requests for a while.
+local BREAKER_OPEN_S = 2
+local breaker_open_until = 0
 
-local ANSWERS = { 'retry-after', 'ratelimit', 'ratelimit-policy' }
+local RESPONSE_HEADERS = { 'retry-after', 'ratelimit', 'ratelimit-policy' }
 for _, name in ipairs({ 'limit', 'remaining', 'reset' }) do
-  table.insert(ANSWERS, 'x-ratelimit-' .. name)
+  table.insert(RESPONSE_HEADERS, 'x-ratelimit-' .. name)
 end
 
---- What this action says itself, and what concerns the connection of the client only.
-local NOT_PASSED_ON = {}
+--- Headers that this action sets itself, and headers of the client's connection.
+local NOT_FORWARDED = {}
 for _, name in ipairs({
   'x-original-uri', 'x-original-url', 'x-original-method', 'x-forwarded-uri', 'x-forwarded-method', 'x-forwarded-for',
   'forwarded', 'host', 'connection', 'content-length', 'transfer-encoding', 'expect', 'upgrade', 'te',
 }) do
-  NOT_PASSED_ON[name] = true
+  NOT_FORWARDED[name] = true
 end
 
---- HAProxy counts the values of a header from 0, its HTTP client from 1.
+--- HAProxy indexes the values of a header from 0, its HTTP client from 1.
 local function headers_for_sluice(txn)
   local headers = {}
   for name, values in pairs(txn.http:req_get_headers()) do
-    if not NOT_PASSED_ON[name] then
+    if not NOT_FORWARDED[name] then
       headers[name] = {}
       for _, value in pairs(values) do table.insert(headers[name], value) end
     end
@@ -35,14 +35,14 @@ local function headers_for_sluice(txn)
   return headers
 end
 
---- Sluice answers, but --trusted-proxies lacks the address of this HAProxy. Requests that passed would have no limits;
---- the log of Sluice says what to do.
+--- Sluice replied, but --trusted-proxies lacks the address of this HAProxy. Not a reason to fail open: no request would
+--- be limited. The log of Sluice names the fix.
 local function is_untrusted(response)
   local values = response and response.headers and response.headers['sluice-problem']
   return values ~= nil and (values[0] or values[1]) == 'PEER_UNTRUSTED'
 end
 
-local function verdict_of(response, on_fail)
+local function result_of(response, on_fail)
   if is_untrusted(response) then return 'untrusted' end
   local status = response and response.status or 0
   if status >= 200 and status < 300 then return 'allowed' end
@@ -51,23 +51,23 @@ local function verdict_of(response, on_fail)
   return on_fail == 'open' and 'allowed' or 'down'
 end
 
-local function ask(txn, url)
-  if core.now().sec < left_alone_until then return nil end
+local function check(txn, url)
+  if core.now().sec < breaker_open_until then return nil end
   local response = core.httpclient():get({
     url = url .. '/api/v1/rate-limit/auth',
     headers = headers_for_sluice(txn),
     timeout = TIMEOUT_MS,
   })
   if not response or response.status == 0 or (response.status >= 500 and not is_untrusted(response)) then
-    left_alone_until = core.now().sec + LEFT_ALONE_S
+    breaker_open_until = core.now().sec + BREAKER_OPEN_S
   end
   return response
 end
 
 core.register_action('sluice', { 'http-req' }, function(txn, url, on_fail)
-  local response = ask(txn, url)
-  txn:set_var('txn.sluice.verdict', verdict_of(response, on_fail))
-  for _, name in ipairs(ANSWERS) do
+  local response = check(txn, url)
+  txn:set_var('txn.sluice.result', result_of(response, on_fail))
+  for _, name in ipairs(RESPONSE_HEADERS) do
     local values = response and response.headers and response.headers[name]
     local value = values and (values[0] or values[1])
     if value then txn:set_var('txn.sluice.' .. name:gsub('-', '_'), value) end

@@ -1,4 +1,4 @@
-// A Hono application in which each address may send 5 requests a minute. On Bun and Deno, `app.fetch` is all it takes;
+// A Hono application with a limit of 5 requests per minute and client address. Bun and Deno run `app.fetch` directly;
 // on Workers, pass `ip: (c) => c.req.header('cf-connecting-ip')`.
 
 import { serve } from '@hono/node-server'

@@ -1,4 +1,4 @@
-// A Koa application in which each address may send 5 requests a minute.
+// A Koa application with a limit of 5 requests per minute and client address.
 
 import Koa from 'koa'
 import { rateLimit } from 'sluice/koa'

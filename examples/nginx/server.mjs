@@ -1,4 +1,4 @@
-// An application, Sluice, and nginx in front of both: nginx.conf says how they go together.
+// Starts an application, Sluice, and nginx in front of both, as nginx.conf describes.
 
 import { runProxied } from '../proxied.mjs'
 

@@ -1,4 +1,4 @@
-// A bare server of node:http with rules: each address may send 5 requests a minute, and 2 of them to /search.
+// A node:http server with two rules: 5 requests per minute and client address, at most 2 of them to /search.
 
 import { createServer } from 'node:http'
 import { createLimiter } from 'sluice'

@@ -1,8 +1,8 @@
-// HTTP with connections that are kept: as little work per request as a load generator on the same machine can do.
+// HTTP client with keep-alive and little work per request, because the load generator shares the machine.
 
 import { Agent, request } from 'node:http'
 
-/** Questions do not wait behind the load. */
+/** Separate agent, so that queries do not wait behind the load. */
 const AGENTS = { GET: new Agent({ keepAlive: true }), POST: new Agent({ keepAlive: true, maxSockets: 128 }) }
 const TIMEOUT_MS = 10_000
 
@@ -14,7 +14,7 @@ export async function postJson(url: URL, body: object): Promise<unknown> {
   return JSON.parse(await exchange(url, JSON.stringify(body)))
 }
 
-/** Rejects when there is no answer, or one that is not 200; /readyz says 503 while it drains, which is an answer. */
+/** Rejects without a response, or if a POST does not return 200. GET accepts 503: /readyz of a draining node. */
 function exchange(url: URL, body: string | undefined): Promise<string> {
   const method = body === undefined ? 'GET' : 'POST'
   const headers =
@@ -32,13 +32,13 @@ function exchange(url: URL, body: string | undefined): Promise<string> {
         else resolve(text)
       })
     })
-    sent.on('timeout', () => sent.destroy(new Error(`no answer within ${TIMEOUT_MS} ms`)))
+    sent.on('timeout', () => sent.destroy(new Error(`no response within ${TIMEOUT_MS} ms`)))
     sent.on('error', reject)
     sent.end(body)
   })
 }
 
-/** Idle connections would keep the process alive. */
+/** Closes idle connections, which would keep the process alive. */
 export function closeConnections(): void {
   for (const agent of Object.values(AGENTS)) agent.destroy()
 }

@@ -3,34 +3,34 @@ import { ExactBucket, IntervalCheck } from './interval-check.ts'
 
 const ALLOWANCE = { burst: 3, perMs: 0.01 }
 
-describe('the check of every interval', () => {
-  test('what one exact bucket admits is never too much', () => {
+describe('the interval check', () => {
+  test('accepts what one exact bucket admits', () => {
     const check = new IntervalCheck(ALLOWANCE)
     const bucket = new ExactBucket(ALLOWANCE)
-    for (let nowMs = 0; nowMs < 5000; nowMs += 7) if (bucket.asked(nowMs)) check.admitted(nowMs, nowMs)
+    for (let nowMs = 0; nowMs < 5000; nowMs += 7) if (bucket.take(nowMs)) check.admitted(nowMs, nowMs)
     expect(check.violations).toBe(0)
-    expect(check.fullest).toBeGreaterThan(0.95)
+    expect(check.peakUsage).toBeGreaterThan(0.95)
   })
 
-  test('one unit more than the burst is noticed', () => {
+  test('detects one unit above the burst', () => {
     const check = new IntervalCheck(ALLOWANCE)
     for (let count = 0; count < 4; count += 1) check.admitted(0, 0)
     expect(check.violations).toBe(1)
   })
 
-  test('a rate that is a little too high is noticed', () => {
+  test('detects a rate that is slightly too high', () => {
     const check = new IntervalCheck(ALLOWANCE)
     for (let nowMs = 0; nowMs < 20_000; nowMs += 90) check.admitted(nowMs, nowMs)
     expect(check.violations).toBeGreaterThan(0)
   })
 
-  test('answers that are late are no burst: each may have been decided when it was sent', () => {
+  test('does not count late responses as a burst, because each may have been decided when it was sent', () => {
     const check = new IntervalCheck(ALLOWANCE)
     for (let sentMs = 0; sentMs < 1000; sentMs += 100) check.admitted(sentMs, 1000)
     expect(check.violations).toBe(0)
   })
 
-  test('an excess that follows a long pause is noticed', () => {
+  test('detects an excess after a long pause', () => {
     const check = new IntervalCheck(ALLOWANCE)
     check.admitted(0, 1)
     for (let count = 0; count < 4; count += 1) check.admitted(200_000, 200_000)

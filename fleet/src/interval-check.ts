@@ -1,11 +1,10 @@
-// Holds the admissions of one bucket against its limit, in every interval between two of them. A request was decided at
-// some moment between being sent and being answered; an interval counts those that were both sent and answered within
-// it, so nothing is ever called too much that was not.
+// Compares the admissions of one bucket with its limit in every interval. A request was decided between its sending and
+// its response. An interval counts only requests sent and answered within it, so there are no false positives.
 
-/** A token bucket: `burst` at once, and `perMs` from then on. */
+/** A token bucket with capacity `burst` and rate `perMs`. */
 export type Allowance = { readonly burst: number; readonly perMs: number }
 
-/** The longest interval that is looked at: memory is bounded, and a rate that is too high shows in it all the same. */
+/** Longest interval checked, which bounds memory; a rate that is too high still shows in it. */
 const INTERVAL_MS_MAX = 60_000
 const ROUNDING = 1e-6
 
@@ -14,33 +13,33 @@ type Start = { readonly sentMs: number; count: number }
 export class IntervalCheck {
   readonly #allowance: Allowance
   readonly #starts: Start[] = []
-  /** The most that an interval saw, of what it may see. */
-  fullest = 0
+  /** Highest usage of an interval, as a share of its limit. */
+  peakUsage = 0
   violations = 0
 
   constructor(allowance: Allowance) {
     this.#allowance = allowance
   }
 
-  /** In the order of the answers. */
+  /** Call in the order of the responses. */
   admitted(sentMs: number, answeredMs: number): void {
     const { burst, perMs } = this.#allowance
     const starts = this.#starts
     while (starts[0] !== undefined && starts[0].sentMs < answeredMs - INTERVAL_MS_MAX) starts.shift()
     starts.push({ sentMs, count: 0 })
-    let isTooMuch = false
+    let exceeded = false
     for (const start of starts) {
       if (start.sentMs > sentMs) continue
       start.count += 1
       const allowed = burst + perMs * (answeredMs - start.sentMs)
-      this.fullest = Math.max(this.fullest, start.count / allowed)
-      if (start.count > allowed + ROUNDING) isTooMuch = true
+      this.peakUsage = Math.max(this.peakUsage, start.count / allowed)
+      if (start.count > allowed + ROUNDING) exceeded = true
     }
-    if (isTooMuch) this.violations += 1
+    if (exceeded) this.violations += 1
   }
 }
 
-/** What one exact bucket would have admitted that was asked the very same at the same moments. */
+/** Reference: what one exact bucket would have admitted for the same requests. */
 export class ExactBucket {
   readonly #allowance: Allowance
   #owed = 0
@@ -50,7 +49,7 @@ export class ExactBucket {
     this.#allowance = allowance
   }
 
-  asked(nowMs: number): boolean {
+  take(nowMs: number): boolean {
     const { burst, perMs } = this.#allowance
     this.#owed = Math.max(0, this.#owed - (nowMs - this.#sinceMs) * perMs)
     this.#sinceMs = nowMs

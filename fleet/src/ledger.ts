@@ -1,18 +1,18 @@
-// What was asked and what was answered: live counts for the table, and the proof or disproof of what is promised.
+// Records requests and responses: live counts for the table, and the evidence for the guarantees.
 
 import { type Allowance, ExactBucket, IntervalCheck } from './interval-check.ts'
 
-/** The name under which regions are counted together. */
+/** Name for all regions together. */
 export const ALL = 'all'
 
-/** A bucket as its clients see it. `place` is the region that counts it, or ALL of them together. */
+/** A bucket as observed by its clients. `region` is the region that counts it, or ALL. */
 export class WatchedBucket {
-  readonly place: string
+  readonly region: string
   readonly check: IntervalCheck
   readonly exact: ExactBucket
 
-  constructor(place: string, allowance: Allowance) {
-    this.place = place
+  constructor(region: string, allowance: Allowance) {
+    this.region = region
     this.check = new IntervalCheck(allowance)
     this.exact = new ExactBucket(allowance)
   }
@@ -23,7 +23,7 @@ export type Answer = {
   readonly sentMs: number
   readonly answeredMs: number
   readonly allowed: boolean
-  /** Redis did not answer: `on_fail` did. */
+  /** Decided by `on_fail`, because Redis did not answer. */
   readonly byPolicy: boolean
 }
 
@@ -35,7 +35,7 @@ export class RegionCounts {
   lastPolicyMs = 0
 }
 
-/** Nodes find out how much of each limit they need; until then less of it is used. */
+/** Nodes learn their share of each limit during this time, so usage is lower at first. */
 const WARMUP_MS = 2000
 const LATENCIES_KEPT = 2000
 
@@ -50,7 +50,7 @@ export class Ledger {
     this.#countsFromMs = startedMs + WARMUP_MS
   }
 
-  /** In the order in which answers arrive. */
+  /** Call in the order of the responses. */
   answered(bucket: WatchedBucket, { region, sentMs, answeredMs, allowed, byPolicy }: Answer): void {
     const counts = this.counts(region)
     counts[allowed ? 'admitted' : 'refused'] += 1
@@ -59,13 +59,13 @@ export class Ledger {
       counts.lastPolicyMs = answeredMs
     }
     this.#buckets.add(bucket)
-    const admits = bucket.exact.asked(answeredMs)
+    const admits = bucket.exact.take(answeredMs)
     const isCounted = answeredMs >= this.#countsFromMs
-    if (admits && isCounted) this.#usedOf(bucket.place).exact += 1
+    if (admits && isCounted) this.#usedOf(bucket.region).exact += 1
     if (this.#latenciesMs.push(answeredMs - sentMs) > LATENCIES_KEPT) this.#latenciesMs.shift()
     if (!allowed) return
     bucket.check.admitted(sentMs, answeredMs)
-    if (isCounted) this.#usedOf(bucket.place).admitted += 1
+    if (isCounted) this.#usedOf(bucket.region).admitted += 1
   }
 
   counts(region: string): RegionCounts {
@@ -74,31 +74,31 @@ export class Ledger {
     return counts
   }
 
-  /** By how much more or less was admitted than by one exact limiter that is asked as often, when answers arrive. */
-  drift(place: string): number {
-    const { admitted, exact } = this.#usedOf(place)
+  /** Relative difference from the admissions of one exact limiter for the same requests. */
+  drift(region: string): number {
+    const { admitted, exact } = this.#usedOf(region)
     return exact === 0 ? 0 : admitted / exact - 1
   }
 
-  /** Of the last requests, how long 99 of 100 took at most. */
+  /** p99 latency of the last requests. */
   p99Ms(): number {
     const sorted = this.#latenciesMs.toSorted((a, b) => a - b)
     return sorted[Math.floor(sorted.length * 0.99)] ?? 0
   }
 
-  /** Admissions that made some interval see more than it may, and the most that an interval saw of what it may. */
-  intervals(): { violations: number; fullest: number; buckets: number } {
+  /** Admissions that exceeded the limit of an interval, and the highest usage of an interval. */
+  intervals(): { violations: number; peakUsage: number; buckets: number } {
     const checks = [...this.#buckets].map(({ check }) => check)
     return {
       violations: checks.reduce((sum, { violations }) => sum + violations, 0),
-      fullest: Math.max(0, ...checks.map(({ fullest }) => fullest)),
+      peakUsage: Math.max(0, ...checks.map(({ peakUsage }) => peakUsage)),
       buckets: checks.length,
     }
   }
 
-  #usedOf(place: string): { admitted: number; exact: number } {
-    const used = this.#used.get(place) ?? { admitted: 0, exact: 0 }
-    this.#used.set(place, used)
+  #usedOf(region: string): { admitted: number; exact: number } {
+    const used = this.#used.get(region) ?? { admitted: 0, exact: 0 }
+    this.#used.set(region, used)
     return used
   }
 }

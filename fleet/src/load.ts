@@ -1,21 +1,21 @@
-// Requests to all nodes of all regions, so many a second whether or not answers are late. Half of them meet the limit
-// that regions share, which is asked for half as much again as it allows; the others meet limits of single users.
+// Open-loop load on all nodes of all regions at a fixed rate, independent of response times. Half of the requests use
+// the limit that regions share, at 1.5 times its rate; the others use limits per user.
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Region } from './bed.ts'
 import { postJson } from './http-client.ts'
 import { ALL, Ledger, WatchedBucket } from './ledger.ts'
 import { allowanceOf } from './rules.ts'
 import type { ServiceNode } from './service-node.ts'
+import type { Region } from './testbed.ts'
 
 const TICK_MS = 10
 const USERS = 60
-/** A machine that falls behind is not buried under what it could not send in time. */
+/** Beyond this, requests are skipped, because the machine is too slow for the rate. */
 const IN_FLIGHT_MAX = 2000
 
 type CheckAnswer = { readonly allowed: boolean; readonly source?: string }
 
-/** Sends so many requests a second for as long as `work` takes, and tells what came of them. */
+/** Sends load while `work` runs, and returns its ledger. */
 export async function underLoad(
   { regions }: { readonly regions: readonly Region[] },
   perSecond: number,
@@ -55,7 +55,7 @@ class Load {
     )
   }
 
-  /** Until `isOver`; then waits for what is on its way. */
+  /** Sends until `isOver`, then waits for requests in flight. */
   async run(isOver: () => boolean): Promise<void> {
     let dueMs = performance.now()
     while (!isOver()) {
@@ -66,11 +66,11 @@ class Load {
     while (this.#inFlight > 0) await sleep(TICK_MS)
   }
 
-  /** Regions take turns, in each of them both kinds of requests do, and for each kind buckets and nodes. */
+  /** Alternates between regions, then between shared and per-user requests, then between buckets and nodes. */
   async #send(): Promise<void> {
     const turn = this.#sent
     this.#sent += 1
-    const region = ofTurn(this.#regions, turn)
+    const region = roundRobin(this.#regions, turn)
     const inRegion = Math.floor(turn / this.#regions.length)
     const ofKind = Math.floor(inRegion / 2)
     const isShared = inRegion % 2 === 0
@@ -79,10 +79,15 @@ class Load {
     const subject = isShared
       ? { endpoint: '/shared', tenant: `tenant-${number}` }
       : { endpoint: '/own', client_id: `user-${number}` }
-    await this.#ask(region, ofTurn(region.nodes, Math.floor(ofKind / buckets.length)), ofTurn(buckets, number), subject)
+    await this.#check(
+      region,
+      roundRobin(region.nodes, Math.floor(ofKind / buckets.length)),
+      roundRobin(buckets, number),
+      subject,
+    )
   }
 
-  async #ask(region: Region, node: ServiceNode, bucket: WatchedBucket, subject: object): Promise<void> {
+  async #check(region: Region, node: ServiceNode, bucket: WatchedBucket, subject: object): Promise<void> {
     const { name } = region
     const sentMs = performance.now()
     this.#inFlight += 1
@@ -98,6 +103,6 @@ class Load {
   }
 }
 
-function ofTurn<T>(all: readonly T[], turn: number): T {
-  return all[turn % all.length] as T // there are some, always
+function roundRobin<T>(items: readonly T[], turn: number): T {
+  return items[turn % items.length] as T // never empty
 }

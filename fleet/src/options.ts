@@ -1,36 +1,36 @@
-// The command line of the fleet → what to start and for how long. Whatever is wrong is named, with the fix.
+// Parses the command line of the fleet. Errors name the option, its value and the fix.
 
 import { parseArgs } from 'node:util'
 
 export type FleetOptions = {
-  /** Undefined: until it is told to end. */
+  /** Undefined runs until Ctrl-C. */
   readonly seconds: number | undefined
   /** Service nodes in each region. */
   readonly nodes: number
-  /** Requests a second, of all regions together. */
+  /** Requests per second over all regions. */
   readonly rate: number
 }
 
-export type Asked =
+export type FleetCommand =
   | { readonly kind: 'run'; readonly options: FleetOptions }
   | { readonly kind: 'help' }
-  | { readonly kind: 'wrong'; readonly fault: string }
+  | { readonly kind: 'invalid'; readonly error: string }
 
 const DEFAULTS = { nodes: 2, rate: 300 } as const
 
 export const HELP = `Usage: npm run fleet -- [options]
 
-Two regions on this machine: in each a Redis Cluster (3 primaries, 3 replicas) and service nodes, and a global Redis
-that both lease from. Load is sent over HTTP, and every interval is held against the limits.
+Runs two regions on this machine, each with a Redis Cluster (3 primaries, 3 replicas) and service nodes, and a global
+Redis that both lease from. Sends load over HTTP and checks every interval against the limits.
 
-  --seconds N  end by itself after so long, with a verdict: exit code 1 when a promise broke. Half-way, a primary of the
-               first region is killed. Without it: until Ctrl-C
-  --nodes N    service nodes in each region, 1 to 16 (default ${DEFAULTS.nodes})
-  --rate N     requests a second, of all regions together, 10 to 10000 (default ${DEFAULTS.rate})
-  --help       this text
+  --seconds N  stop after N seconds with a report; exit code 1 if a guarantee was broken. A primary of the first
+               region is killed halfway. Default: run until Ctrl-C
+  --nodes N    service nodes per region, 1 to 16 (default ${DEFAULTS.nodes})
+  --rate N     requests per second over all regions, 10 to 10000 (default ${DEFAULTS.rate})
+  --help       print this help
 `
 
-export function readOptions(args: readonly string[]): Asked {
+export function readOptions(args: readonly string[]): FleetCommand {
   try {
     const { values } = parseArgs({
       args: [...args],
@@ -47,7 +47,7 @@ export function readOptions(args: readonly string[]): Asked {
     const rate = values.rate === undefined ? DEFAULTS.rate : count('rate', values.rate, 10, 10_000)
     return { kind: 'run', options: { seconds, nodes, rate } }
   } catch (error) {
-    return { kind: 'wrong', fault: error instanceof Error ? error.message : String(error) }
+    return { kind: 'invalid', error: error instanceof Error ? error.message : String(error) }
   }
 }
 

@@ -1,5 +1,5 @@
-// Another version of the compiled service, beside the real one: the same but for its script in Redis, which has another
-// name there. Nodes of both work on the same buckets, as in a rolling upgrade.
+// Creates a copy of the compiled service that differs only in the SHA of its Redis scripts. Nodes of both versions use
+// the same buckets, as in a rolling upgrade.
 
 import { createHash } from 'node:crypto'
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -11,7 +11,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const OURS = ['sluice', '@sluice']
 const NOT_NEEDED = /packages\/\w+\/(node_modules|src|test)$/
 
-/** The path of its `main.js`, in a temporary folder. */
+/** Returns the path of its `main.js` in a temporary folder. */
 export async function otherVersion(): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-version-'))
   const packages = join(ROOT, 'node_modules')
@@ -25,17 +25,17 @@ export async function otherVersion(): Promise<string> {
   ] as const) {
     cpSync(join(ROOT, from), join(folder, to), { recursive: true, filter: (path) => !NOT_NEEDED.test(path) })
   }
-  await renameScripts(join(folder, 'node_modules/sluice/dist/redis/scripts.generated.js'))
+  await changeScriptHashes(join(folder, 'node_modules/sluice/dist/redis/scripts.generated.js'))
   return join(folder, 'server/dist/main.js')
 }
 
-/** A comment more makes each of them another script to Redis. */
-async function renameScripts(path: string): Promise<void> {
+/** Appends a comment to each script, which changes its SHA. */
+async function changeScriptHashes(path: string): Promise<void> {
   const scripts = (await import(pathToFileURL(path).href)) as Readonly<Record<string, { readonly text: string }>>
-  const renamed = Object.entries(scripts).map(([name, script]) => {
+  const changed = Object.entries(scripts).map(([name, script]) => {
     const text = `${script.text}-- another version\n`
     const sha1 = createHash('sha1').update(text).digest('hex')
     return `export const ${name} = ${JSON.stringify({ sha1, text })}\n`
   })
-  writeFileSync(path, renamed.join(''))
+  writeFileSync(path, changed.join(''))
 }

@@ -1,4 +1,4 @@
-// What the rules of the fleet allow, as its nodes read them: rules.yaml is the one place that says it.
+// Limits of the fleet, read from the same rules.yaml as its nodes.
 
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -8,7 +8,7 @@ import type { Allowance } from './interval-check.ts'
 
 export const RULES_PATH: string = fileURLToPath(new URL('../rules.yaml', import.meta.url))
 
-/** Of the rule with that id. */
+/** Limit of the rule with this id. */
 export function allowanceOf(id: string): Allowance {
   const { rules } = parse(readFileSync(RULES_PATH, 'utf8')) as { rules: unknown }
   const [limit] = parseRules(rules).find(({ rule_id }) => rule_id === id)?.limits ?? []

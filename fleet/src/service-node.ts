@@ -1,4 +1,4 @@
-// A real service node: the compiled `sluice` command in a process of its own, on a free port.
+// A real service node: the compiled `sluice` command in its own process, on a free port.
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -6,10 +6,12 @@ import { fileURLToPath } from 'node:url'
 import { getText } from './http-client.ts'
 
 export type Health = {
-  /** `ready`, `degraded`, `draining`, or `gone` when it does not answer. */
+  /** `ready`, `degraded`, `draining`, or `gone` if it does not answer. */
   readonly status: string
-  readonly trouble: readonly string[]
+  readonly reasons: readonly string[]
 }
+
+type Started = { readonly main?: string | undefined; readonly command?: 'gateway' | undefined }
 
 const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
 const STDERR_KEPT = 4000
@@ -21,12 +23,13 @@ export class ServiceNode {
   readonly #exited: Promise<unknown>
   #ending = false
 
-  static async start(args: readonly string[], main: string = MAIN): Promise<ServiceNode> {
+  /** `main` is another build of the program, `command` a subcommand such as `gateway`. */
+  static async start(args: readonly string[], { main = MAIN, command }: Started = {}): Promise<ServiceNode> {
     const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))
-    const child = spawn(process.execPath, [main, '--port', '0', ...args], {
+    const child = spawn(process.execPath, [main, ...(command === undefined ? [] : [command]), '--port', '0', ...args], {
       env: Object.fromEntries(inherited),
       stdio: ['ignore', 'pipe', 'pipe'],
-      detached: true, // Ctrl-C is for this process, which ends the nodes when nobody asks them any more
+      detached: true, // Ctrl-C must reach only this process, which stops the nodes after the load
     })
     const kill = () => child.kill('SIGKILL')
     process.once('exit', kill)
@@ -41,7 +44,7 @@ export class ServiceNode {
     this.checks = new URL('/api/v1/rate-limit/check', address)
   }
 
-  /** Whether it ended without being asked to. */
+  /** Whether it exited unexpectedly. */
   get died(): boolean {
     return !this.#ending && !this.#runs
   }
@@ -52,17 +55,17 @@ export class ServiceNode {
 
   async health(): Promise<Health> {
     const answer = await getText(new URL('/readyz', this.address)).catch(() => '{}')
-    const { status = 'gone', trouble = [] } = JSON.parse(answer) as Partial<Health>
-    return { status, trouble }
+    const { status = 'gone', reasons = [] } = JSON.parse(answer) as Partial<Health>
+    return { status, reasons }
   }
 
-  /** Units that pools have paid on this node. */
+  /** Units that this node has borrowed from pools. */
   async borrowedUnits(): Promise<number> {
     const metrics = await getText(new URL('/metrics', this.address)).catch(() => '')
     return Number(/^sluice_region_borrowed_units_total (\d+)$/m.exec(metrics)?.[1] ?? 0)
   }
 
-  /** SIGTERM: it says that it is not ready, finishes what it has, and ends. */
+  /** Sends SIGTERM: the node drains, finishes requests in flight and exits. */
   async drain(): Promise<void> {
     await this.#end('SIGTERM')
   }
@@ -78,7 +81,7 @@ export class ServiceNode {
   }
 }
 
-/** The banner tells where it listens; whatever keeps it from listening is on stderr. */
+/** Reads the address from the banner; rejects with stderr if the node exits first. */
 function addressOf(child: ChildProcess): Promise<string> {
   return new Promise((resolve, reject) => {
     let [banner, errors] = ['', '']
@@ -92,6 +95,6 @@ function addressOf(child: ChildProcess): Promise<string> {
       errors = (errors + chunk.toString()).slice(-STDERR_KEPT)
     })
     child.once('error', reject)
-    child.once('exit', (code) => reject(new Error(`a service node ended with ${code} before it listened:\n${errors}`)))
+    child.once('exit', (code) => reject(new Error(`a service node exited with ${code} before it listened:\n${errors}`)))
   })
 }

@@ -1,4 +1,4 @@
-// The fleet at a glance, once a second: on a terminal in place, elsewhere line by line and less often.
+// Live table of the fleet. On a terminal it is redrawn in place every second; otherwise it is printed less often.
 
 import { ALL, type Ledger } from './ledger.ts'
 
@@ -43,9 +43,9 @@ export class LiveTable {
   }
 
   #sum(views: readonly RegionView[]): string[] {
-    const { violations, fullest } = this.#ledger.intervals()
+    const { violations, peakUsage } = this.#ledger.intervals()
     const borrowed = views.reduce((sum, { borrowedUnits }) => sum + borrowedUnits, 0)
-    const limits = violations > 0 ? `${violations} ABOVE THE LIMIT` : `fullest interval ${percent(fullest)}`
+    const limits = violations > 0 ? `${violations} ABOVE THE LIMIT` : `peak usage ${percent(peakUsage)}`
     const p99 = `p99 ${this.#ledger.p99Ms().toFixed(1)} ms`
     return ['both', '', '', '', String(borrowed), percent(this.#ledger.drift(ALL)), `${limits}, ${p99}`]
   }

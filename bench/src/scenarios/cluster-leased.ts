@@ -1,5 +1,5 @@
-// Leased checks on a Cluster over leased checks on one Redis, the same load: most checks ask nobody, so the difference
-// is what finding a bucket's place costs, and batches that are cut up by slot.
+// Throughput of leased checks on a Cluster relative to one Redis, with the same load. Most checks need no round trip,
+// so the difference is the cost of routing by slot and of batches split by slot.
 
 import { type Contenders, withIsolated } from '../isolated.ts'
 import { KEYS, leasedLimiter, perSecond, runLoad, sampleOf } from '../leased-load.ts'
@@ -18,9 +18,9 @@ export const scenario: Scenario = {
   run: ({ rounds = 5 }) =>
     withCluster((cluster) =>
       withRedis(1, async (servers) => {
-        const { port } = servers[0] as RedisServer // one was started
-        const placeOf = (name: string) => (name === '3 primaries' ? cluster.place : String(port))
-        const samples = await withIsolated('./scenarios/cluster-leased.js', NAMES, placeOf, (all) =>
+        const { port } = servers[0] as RedisServer // exactly one
+        const portsOf = (name: string) => (name === '3 primaries' ? cluster.ports : String(port))
+        const samples = await withIsolated('./scenarios/cluster-leased.js', NAMES, portsOf, (all) =>
           alternate(all, { rounds, warmups: 3 }),
         )
         return {
@@ -33,8 +33,8 @@ export const scenario: Scenario = {
 
 export const contenders: Contenders = { '3 primaries': leased, 'one Redis': leased }
 
-async function leased(place: string): Promise<Contender> {
-  const limiter = await leasedLimiter(place, [perSecond(0)])
+async function leased(ports: string): Promise<Contender> {
+  const limiter = await leasedLimiter(ports, [perSecond(0)])
   const choose = zipf(KEYS, seeded(1))
   return { round: async () => sampleOf(await runLoad(limiter, choose, CHECKS)) }
 }

@@ -1,11 +1,11 @@
-// What a strict check costs Redis on a Cluster: there each check is a script of its own, since a script may touch one
-// slot only. The fair comparison is one Redis on which nothing is batched either.
+// CPU time of Redis for a strict check on a Cluster, where only checks of one slot group share a script call, compared
+// with one Redis without batching.
 
 import { type Contenders, withIsolated } from '../isolated.ts'
 import { alternate, type Contender, pairedRatio, resultsOf } from '../measure.ts'
 import { withCluster } from '../redis-cluster.ts'
+import { watch } from '../redis-comparison.ts'
 import { sluiceOnRedis, sluiceUnbatched } from '../redis-contender.ts'
-import { watch } from '../redis-duel.ts'
 import { type RedisServer, withRedis } from '../redis-server.ts'
 import type { Scenario } from '../report.ts'
 
@@ -18,9 +18,9 @@ export const scenario: Scenario = {
   run: ({ rounds = 7 }) =>
     withCluster((cluster) =>
       withRedis(1, async (servers) => {
-        const server = servers[0] as RedisServer // one was started
-        const placeOf = (name: string) => (name === '3 primaries' ? cluster.place : String(server.port))
-        const samples = await withIsolated('./scenarios/cluster.js', NAMES, placeOf, async (all) => {
+        const server = servers[0] as RedisServer // exactly one
+        const portsOf = (name: string) => (name === '3 primaries' ? cluster.ports : String(server.port))
+        const samples = await withIsolated('./scenarios/cluster.js', NAMES, portsOf, async (all) => {
           const watched: Record<(typeof NAMES)[number], Contender> = {
             '3 primaries': watch(all['3 primaries'], cluster),
             'one Redis, unbatched': watch(all['one Redis, unbatched'], server),
@@ -33,7 +33,7 @@ export const scenario: Scenario = {
             ...resultsOf(samples, 'redis µs', 'µs of Redis/check'),
             ...resultsOf(samples, 'checks/s', 'checks/s'),
           ],
-          // Checks for each CPU second of Redis: the inverse of its time for each check.
+          // Checks per CPU second of Redis.
           ratios: { cluster_over_single_unbatched: pairedRatio(single, ours, 'redis µs') },
         }
       }),
@@ -41,6 +41,6 @@ export const scenario: Scenario = {
 }
 
 export const contenders: Contenders = {
-  '3 primaries': (place) => sluiceOnRedis(place, CALLS, 1),
-  'one Redis, unbatched': (place) => sluiceUnbatched(place, CALLS),
+  '3 primaries': (ports) => sluiceOnRedis(ports, CALLS, 1),
+  'one Redis, unbatched': (ports) => sluiceUnbatched(ports, CALLS),
 }

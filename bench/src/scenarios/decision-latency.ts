@@ -1,5 +1,4 @@
-// The time of the decision itself, five rules per request, in an open loop at half of what the node can do: requests
-// come whether or not earlier ones were answered.
+// Latency of the decision itself with five rules per request, under open-loop load at half of the capacity of the node.
 
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises'
 import { Redis } from 'ioredis'
@@ -11,18 +10,18 @@ import { type RedisServer, withRedis } from '../redis-server.ts'
 import type { Scenario } from '../report.ts'
 import { freshKey, seeded, zipf } from '../zipf.ts'
 
-/** Who is about: after the warm-ups, each has been seen. */
+/** Clients; all are known after the warm-up. */
 const KEYS = 10_000
 const RULES = 5
 const IN_FLIGHT = 100
-/** How much a node can do is found out again and again: machines get slower and faster within seconds. */
+/** Capacity is measured repeatedly, because the speed of machines changes within seconds. */
 const SLICES = 4
 const SETTLE_MS = 500
 const CLOSED_MS = 1500
 const RUN_MS = 1000
-/** Requests come this often, as many as are due. */
+/** Interval of the load; each sends the requests that are due. */
 const TICK_MS = 1
-/** No server reads all that is due in one turn of its event loop. */
+/** Cap per tick: no server reads more in one turn of its event loop. */
 const CHECKS_PER_TURN = 256
 
 const NAMES = ['leased', 'strict'] as const
@@ -69,7 +68,7 @@ async function node(port: string, consistency: string): Promise<Contender> {
   }
 }
 
-/** How many checks a second the node can do. */
+/** Measures the capacity in checks per second. */
 async function closedLoop(limiter: Limiter, choose: () => number): Promise<number> {
   const countFromMs = performance.now() + SETTLE_MS
   const endMs = countFromMs + CLOSED_MS
@@ -88,13 +87,13 @@ async function closedLoop(limiter: Limiter, choose: () => number): Promise<numbe
   return (counted * 1000) / CLOSED_MS
 }
 
-/** Resolves with the time of each decision. Makes as little as it can: who else makes garbage delays decisions. */
+/** Resolves with the latency of each decision. Allocates little, because garbage would delay decisions. */
 async function openLoop(limiter: Limiter, choose: () => number, rate: number): Promise<Float64Array> {
   const times = new Float64Array(Math.ceil((rate * RUN_MS) / 1000) + CHECKS_PER_TURN)
   const startedMs = performance.now()
   let sent = 0
   let answered = 0
-  const told = (sentMs: number) => {
+  const record = (sentMs: number) => {
     times[answered] = performance.now() - sentMs
     answered += 1
   }
@@ -103,8 +102,8 @@ async function openLoop(limiter: Limiter, choose: () => number, rate: number): P
       const subject = { user: freshKey(choose()) }
       const sentMs = performance.now()
       const decision = limiter.decide(subject)
-      if (decision instanceof Promise) void decision.then(() => told(sentMs))
-      else told(sentMs)
+      if (decision instanceof Promise) void decision.then(() => record(sentMs))
+      else record(sentMs)
       if (sent % CHECKS_PER_TURN === 0) await turn()
     }
     await delay(TICK_MS)

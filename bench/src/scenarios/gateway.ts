@@ -1,5 +1,5 @@
-// What the gateway costs on top of passing requests on: its CPU time per request, over that of a bare proxy with the
-// same library. Both are processes of their own in front of the same application; counters are in memory.
+// Cost of the gateway: its CPU time per request relative to a bare proxy with the same library. Both run in their own
+// process in front of the same application, with a memory store.
 
 import { rmSync } from 'node:fs'
 import { mkdtemp, writeFile } from 'node:fs/promises'
@@ -19,7 +19,7 @@ const CALLS = 10_000
 const CONNECTIONS = 32
 
 export const scenario: Scenario = {
-  what: 'requests through the gateway, its CPU time',
+  what: 'requests through the gateway, CPU time of the gateway',
   targets: { cpu_over_bare_proxy: { atMost: 1.2 } },
   async run({ rounds = 9 }) {
     const load = httpLoad(CONNECTIONS)
@@ -56,9 +56,9 @@ async function withProxies<T>(work: (gateway: HttpServer, bare: HttpServer) => P
     const rulesPath = join(folder, 'rules.json')
     await writeFile(rulesPath, JSON.stringify({ rules: RULES }))
     const { address: app } = await started('../proxied-app.js', [])
-    const places = ['--upstream', app, '--listen', '127.0.0.1:0', '--port', '0']
+    const addresses = ['--upstream', app, '--listen', '127.0.0.1:0', '--port', '0']
     const rules = ['--rules', rulesPath, '--user-from', 'header:x-user', '--log-level', 'warn', '--drain-ms', '0']
-    const gateway = await started('../../../packages/server/dist/main.js', ['gateway', ...places, ...rules])
+    const gateway = await started('../../../packages/server/dist/main.js', ['gateway', ...addresses, ...rules])
     return await work(gateway, await started('../bare-proxy.js', [app]))
   } finally {
     for (const server of servers.reverse()) await server.stop()

@@ -1,5 +1,5 @@
-// What deciding costs on top of HTTP: CPU time of the service per check, over that of a bare Fastify route with the
-// same schemas and the same answer. Both are processes of their own; the service is started as a user would, in memory.
+// Cost of a decision on top of HTTP: CPU time of the service per check relative to a bare Fastify route with the same
+// schemas and response. Both run in their own process; the service has a memory store.
 
 import { rmSync } from 'node:fs'
 import { mkdtemp, writeFile } from 'node:fs/promises'
@@ -80,12 +80,12 @@ type Api = {
   components: { schemas: Record<string, object> }
 }
 
-/** The schemas of the route, as the service itself tells them: the bare route cannot fall behind. */
+/** Schemas of the route from /openapi.json, so that the bare route stays in step. */
 async function schemasOf({ address }: HttpServer): Promise<{ path: string; body: object; answer: object }> {
   const api = (await (await fetch(`${address}/openapi.json`)).json()) as Api
   const body = api.paths[PATH]?.post.requestBody.content['application/json']?.schema
   const answer = api.components.schemas.CheckAnswer
-  if (body === undefined || answer === undefined) throw new Error(`/openapi.json says nothing about ${PATH}`)
+  if (body === undefined || answer === undefined) throw new Error(`/openapi.json does not contain ${PATH}`)
   return { path: PATH, body, answer }
 }
 

@@ -1,4 +1,4 @@
-// 1, 2, 4 and 8 processes on one Redis: how many buckets a check touches there.
+// Buckets touched in Redis per check, with 1, 2, 4 and 8 processes.
 
 import type { Contenders } from '../isolated.ts'
 import { isolated } from '../isolated.ts'
@@ -8,7 +8,7 @@ import { withRedis } from '../redis-server.ts'
 import type { Scenario } from '../report.ts'
 import { seeded, zipf } from '../zipf.ts'
 
-/** Of all nodes together, in a round. */
+/** Checks of all nodes in a round. */
 const CHECKS = 1_500_000
 const WARMUPS = 2
 
@@ -33,10 +33,10 @@ export const scenario: Scenario = {
 
 function runNodes(count: number, rounds: number): Promise<{ rates: number[]; perCheck: number }> {
   return withRedis(1, async ([server]) => {
-    const seats = Array.from({ length: count }, () =>
+    const starting = Array.from({ length: count }, () =>
       isolated('./scenarios/leased-nodes.js', 'node', `${server?.port} ${CHECKS / count}`),
     )
-    const nodes = await Promise.all(seats)
+    const nodes = await Promise.all(starting)
     const rates: number[] = []
     let checks = 0
     let charges = 0

@@ -1,4 +1,4 @@
-// Leases against a round trip per check: 100 k keys by Zipf's law, 100 a second each with a burst of 100.
+// Leases compared with a round trip per check: 100 k Zipf-distributed keys, 100 per second each with a burst of 100.
 
 import { RateLimiterRedis } from 'rate-limiter-flexible'
 import { type Contenders, withIsolated } from '../isolated.ts'

@@ -1,5 +1,5 @@
-// Ten million clients, each of whom has used up its limit for the day: what they weigh, the longest that anybody had to
-// wait while they came, and whether any of them was forgotten. No peer: their maps do not hold so many.
+// Ten million clients that have used up their daily limit: memory, longest pause while they were added, and whether any
+// was forgotten. Other libraries are not measured: their maps cannot hold that many keys.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createLimiter, type Limiter } from 'sluice'
@@ -14,14 +14,14 @@ const CHUNK = 1000
 const SAMPLED = 1000
 
 export const scenario: Scenario = {
-  what: '10 M drained keys through checkSync',
+  what: '10 M empty buckets through checkSync',
   targets: {
     bytes_per_key: { atMost: 48 },
     longest_pause_ms: { atMost: 20 },
     still_blocked: { atLeast: SAMPLED },
   },
   async run() {
-    drain(onceADay(), WARM_UP) // a process that has just started compiles, which is not what is asked here
+    drain(onceADay(), WARM_UP) // warm-up: excludes compilation
     const limiter = onceADay()
     const beforeBytes = await residentBytes()
     const pauses = drain(limiter, KEYS)
@@ -31,7 +31,7 @@ export const scenario: Scenario = {
         once('resident memory', bytesPerKey, 'B/key'),
         once('longest checkSync', pauses.callMs, 'ms'),
         once(`longest ${CHUNK} keys in a row`, pauses.chunkMs, 'ms'),
-        once(`longest ${CHUNK} keys, less waiting for a processor`, pauses.ownChunkMs, 'ms'),
+        once(`longest ${CHUNK} keys, without run-queue waits`, pauses.ownChunkMs, 'ms'),
       ],
       ratios: {
         bytes_per_key: bytesPerKey,
@@ -46,7 +46,7 @@ function onceADay(): Limiter {
   return createLimiter({ rules: [{ rule_id: 'once_a_day', scope: 'per_user', limit: 1, window_seconds: 86_400 }] })
 }
 
-/** `ownChunkMs` leaves out what others on the machine took; nothing else, garbage collection least of all. */
+/** `ownChunkMs` excludes run-queue waits, but includes garbage collection. */
 type Pauses = { callMs: number; chunkMs: number; ownChunkMs: number }
 
 function drain(limiter: Limiter, count: number): Pauses {
@@ -87,7 +87,7 @@ function stillBlocked(limiter: Limiter): number {
 async function residentBytes(): Promise<number> {
   for (let turn = 0; turn < 3; turn++) {
     globalThis.gc?.()
-    await sleep(100) // pages are returned in the background
+    await sleep(100) // memory is returned to the system in the background
   }
   return process.memoryUsage.rss()
 }

@@ -1,5 +1,6 @@
-// One check in memory, 100 k keys by Zipf's law: the bare take of a prepared charge, and checkSync with matching,
-// against the memory stores that people use. Ours answer at once; the peers' promises are awaited, as their users must.
+// One check in memory with 100 k Zipf-distributed keys: the take of a prepared charge, and checkSync with matching,
+// compared with popular memory stores. Ours are synchronous; the promises of the others are awaited, as applications
+// must.
 
 import { compileLimit, createLimiter, memoryStore, type Take, type Taken } from 'sluice'
 import { type Contenders, withIsolated } from '../isolated.ts'
@@ -40,7 +41,7 @@ export const scenario: Scenario = {
   },
 }
 
-/** A limiter keeps its last: when a collection finds no answer, V8 throws away the code that makes them. */
+/** Keeps the last decision alive: V8 discards optimized code when a collection finds no object of its shape. */
 export let lastAnswer: unknown
 
 export const contenders: Contenders = {
@@ -64,7 +65,7 @@ export const contenders: Contenders = {
 
   'sluice checkSync': () => {
     const limiter = createLimiter({ rules: RULES })
-    const prepare = (user: string) => ({ user, path: freshText('/api/v1/messages') }) // a request brings both
+    const prepare = (user: string) => ({ user, path: freshText('/api/v1/messages') }) // both come from the request
     return rounds(prepare, (requests) => {
       let admitted = 0
       for (const { user, path } of requests) {
@@ -105,7 +106,7 @@ export const contenders: Contenders = {
   },
 }
 
-/** A small rule set as a service might have it; of these, only the first matches the requests. */
+/** Small but realistic rule set; only the first rule matches the requests. */
 export const RULES: readonly object[] = [
   { rule_id: 'per_user', endpoint_pattern: '/api/v1/messages', method: 'POST', scope: 'per_user' },
   { rule_id: 'reads', endpoint_pattern: '/api/v1/messages', method: 'GET', scope: 'per_user' },
@@ -115,8 +116,8 @@ export const RULES: readonly object[] = [
 ].map((rule) => ({ ...rule, limit: LIMIT, window_seconds: WINDOW_SECONDS }))
 
 /**
- * A round begins with a collected heap. Its calls come in batches: what a batch needs is made before the clock is
- * looked at, and is as fresh, and as warm in the caches, as what a server has just read from a socket.
+ * A round begins with a collected heap. Inputs of a batch are created before the clock is read, so that they are warm
+ * in the caches, as after a read from a socket.
  */
 function rounds<T>(prepare: (key: string) => T, run: (batch: readonly T[]) => number | Promise<number>): Contender {
   const choose = zipf(KEYS, seeded(1))

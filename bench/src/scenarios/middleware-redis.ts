@@ -1,6 +1,6 @@
-// Requests that an Express application on Redis answers: ours with leases, the default, against express-rate-limit with
-// rate-limit-redis, which asks Redis for each. Each has a Redis of its own. What is told is a Redis that is a network
-// away, as Redis is in a fleet; one on the same machine, where the processor is all that counts, is told beside it.
+// Throughput of an Express application on Redis: leases (the default) compared with express-rate-limit and
+// rate-limit-redis, which makes a round trip per request. Each has its own Redis. The target is for a Redis behind a
+// network, as in a fleet; a Redis on the same machine is reported as well.
 
 import { Redis } from 'ioredis'
 import { type FaultProxy, startFaultProxy } from 'sluice/testing'
@@ -14,8 +14,8 @@ type Name = (typeof NAMES)[number]
 
 /** Added to every reply of Redis, in ms: the round trip between two zones of a data centre. */
 const NETWORK_MS = 1
-/** Few, so that a request waits for Redis and not for other requests: what is compared is what a client waits. */
-const CONNECTIONS_AWAY = 4
+/** Few connections, so that requests wait for Redis rather than for each other. */
+const REMOTE_CONNECTIONS = 4
 const PINGS = 200
 
 export const scenario: Scenario = {
@@ -23,31 +23,31 @@ export const scenario: Scenario = {
   targets: { vs_express_rate_limit_redis: { atLeast: 2 } },
   run: ({ rounds = 5 }) =>
     withRedis(NAMES.length, async (servers) => {
-      const near = await compare(servers, undefined, rounds)
-      const [away, roundTrips] = await withNetwork(servers, async (proxies) => {
-        const samples = await compare(proxies, CONNECTIONS_AWAY, rounds)
+      const local = await compare(servers, undefined, rounds)
+      const [remote, roundTrips] = await withNetwork(servers, async (proxies) => {
+        const samples = await compare(proxies, REMOTE_CONNECTIONS, rounds)
         return [samples, await roundTripsTo(proxies)] as const
       })
       return {
         results: [
-          ...told(away, '1 ms away'),
-          resultOf('Redis, through the network', roundTrips, 'ms and back'),
-          ...told(near, 'same machine'),
+          ...resultsFor(remote, '1 ms away'),
+          resultOf('Redis, through the network', roundTrips, 'ms, round trip'),
+          ...resultsFor(local, 'same machine'),
         ],
         ratios: {
-          vs_express_rate_limit_redis: ratioOf(away),
-          vs_express_rate_limit_redis_same_machine: ratioOf(near),
+          vs_express_rate_limit_redis: ratioOf(remote),
+          vs_express_rate_limit_redis_same_machine: ratioOf(local),
         },
       }
     }),
 }
 
 function compare(
-  places: readonly { readonly port: number }[],
+  servers: readonly { readonly port: number }[],
   connections: number | undefined,
   rounds: number,
 ): Promise<Samples<Name>> {
-  const portOf = (name: Name) => String(places[NAMES.indexOf(name)]?.port)
+  const portOf = (name: Name) => String(servers[NAMES.indexOf(name)]?.port)
   return withExpress(NAMES, portOf, (contenders) => alternate(contenders, { rounds, warmups: 4 }), connections)
 }
 
@@ -76,7 +76,7 @@ async function roundTripsTo([proxy]: readonly FaultProxy[]): Promise<number[]> {
   return times
 }
 
-function told(samples: Samples<Name>, place: string): Outcome['results'] {
+function resultsFor(samples: Samples<Name>, place: string): Outcome['results'] {
   return [
     ...resultsOf(samples, 'requests/s', `requests/s, ${place}`),
     ...resultsOf(samples, 'cpu µs', `µs of CPU/request, ${place}`),

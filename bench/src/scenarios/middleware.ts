@@ -1,5 +1,5 @@
-// What a middleware adds to the CPU time of an Express request, in memory: ours with all its headers over no
-// middleware, and with the headers of express-rate-limit over express-rate-limit.
+// CPU time that a middleware with a memory store adds to an Express request: ours with all headers, relative to no
+// middleware; and ours with the headers of express-rate-limit, relative to express-rate-limit.
 
 import { withExpress } from '../express-load.ts'
 import { alternate, pairedRatio, resultsOf } from '../measure.ts'

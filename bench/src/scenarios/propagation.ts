@@ -1,5 +1,5 @@
-// How long a change of the rules takes to be in force on every node: eight nodes on one PostgreSQL, one change after
-// the other, each made on another node.
+// Time until a change of the rules is active on every node: eight nodes on one PostgreSQL, sequential changes, made on
+// the nodes in turn.
 
 import { setTimeout as delay } from 'node:timers/promises'
 import type { HttpServer } from '../http-server.ts'
@@ -9,10 +9,10 @@ import { change, percentile, RULES_PATH, versionOf, withNodes } from '../rules-n
 
 const NODES = 8
 const CHANGES = 200
-const LOOK_MS = 2
+const POLL_MS = 2
 
 export const scenario: Scenario = {
-  what: `a change of the rules, in force on ${NODES} nodes`,
+  what: `a rule change, until active on ${NODES} nodes`,
   targets: { p99_ms: { atMost: 1000 } },
   run: ({ rounds = CHANGES }) =>
     withNodes(NODES, async (nodes) => {
@@ -20,13 +20,13 @@ export const scenario: Scenario = {
       for (let round = 0; round < rounds; round += 1) {
         times.push(...(await propagated(nodes, nodes[round % NODES] as HttpServer, round)))
       }
-      progress(`${times.length} times: median ${percentile(times, 50)} ms, longest ${Math.max(...times)} ms`)
+      progress(`${times.length} measurements: median ${percentile(times, 50)} ms, longest ${Math.max(...times)} ms`)
       const results = [resultOf('one node', times, 'ms'), resultOf('one node, p99', [percentile(times, 99)], 'ms')]
       return { results, ratios: { p99_ms: percentile(times, 99) } }
     }),
 }
 
-/** Milliseconds until each node has the change, from when it is asked for. */
+/** Milliseconds from the request until each node has the change. */
 async function propagated(nodes: readonly HttpServer[], writer: HttpServer, round: number): Promise<number[]> {
   const startedMs = performance.now()
   const version = change(writer, 'PATCH', `${RULES_PATH}/demo`, JSON.stringify({ limit: 100 + round }))
@@ -35,7 +35,7 @@ async function propagated(nodes: readonly HttpServer[], writer: HttpServer, roun
       const has = await versionOf(node)
       const elapsedMs = performance.now() - startedMs
       if (has >= (await version)) return elapsedMs
-      await delay(LOOK_MS)
+      await delay(POLL_MS)
     }
   }
   return Promise.all(nodes.map(arrival))

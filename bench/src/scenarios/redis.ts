@@ -1,10 +1,10 @@
-// One strict rule on Redis, one connection: how many checks a second, what each costs Redis, what a key weighs there.
+// One strict rule on Redis over one connection: checks per second, CPU time of Redis per check, memory per key.
 
 import type { Contenders } from '../isolated.ts'
 import { pairedRatio, resultOf, resultsOf } from '../measure.ts'
 import { flexibleRedis } from '../peers.ts'
+import { compareOnRedis } from '../redis-comparison.ts'
 import { flexibleOnRedis, sluiceOnRedis } from '../redis-contender.ts'
-import { duel } from '../redis-duel.ts'
 import type { Scenario } from '../report.ts'
 
 const CALLS = 100_000
@@ -18,7 +18,7 @@ export const scenario: Scenario = {
     redis_bytes_per_key: { atMost: 200 },
   },
   async run({ rounds = 7 }) {
-    const { samples, bytesPerKey } = await duel('./scenarios/redis.js', NAMES, rounds)
+    const { samples, bytesPerKey } = await compareOnRedis('./scenarios/redis.js', NAMES, rounds)
     const { sluice, 'rate-limiter-flexible': flexible } = samples
     return {
       results: [

@@ -1,4 +1,4 @@
-// One abusive key, far over its limit: what its refusals cost Redis.
+// Requests to Redis per refused check for one abusive key, far over its limit.
 
 import { leasedLimiter, perSecond, runLoad } from '../leased-load.ts'
 import { progress, resultOf } from '../measure.ts'

@@ -1,5 +1,5 @@
-// What it costs that regions share a limit: leased checks with `spread: global` against `spread: regional`, on the same
-// stores, one Redis for the region and one for all.
+// Cost of limits that regions share: leased checks with `spread: global` compared with `spread: regional`, on the same
+// regional and global Redis.
 
 import { Redis } from 'ioredis'
 import { createLimiter } from 'sluice'
@@ -37,7 +37,7 @@ export const scenario: Scenario = {
     }),
 }
 
-/** `ports`: that of the region's own Redis and that of the global one. */
+/** `ports` of the regional and of the global Redis. */
 async function contender(ports: string, spread: 'global' | 'regional'): Promise<Contender> {
   const [regional, global] = ports.split(',').map((port) => new Redis(Number(port), { lazyConnect: true })) as [
     Redis,

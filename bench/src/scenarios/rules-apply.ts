@@ -1,5 +1,5 @@
-// Ten thousand rules: how long an import of all of them takes, until they are in force, and whether checks on the node
-// that takes them in notice it. Checks come over HTTP in an open loop. Besides: edits of one rule of ten thousand.
+// Import of ten thousand rules: time until they are active, and its effect on the latency of checks on the same node,
+// under open-loop load over HTTP. Also measures edits of one rule among ten thousand.
 
 import { setTimeout as delay } from 'node:timers/promises'
 import type { HttpServer } from '../http-server.ts'
@@ -16,7 +16,7 @@ export const scenario: Scenario = {
   targets: { import_seconds: { atMost: 5 }, check_p99_during_swap_over_before: { atMost: 1.5 } },
   run: ({ rounds = 5 }) =>
     withNodes(1, async ([node]) => {
-      const served = node as HttpServer // one was asked for
+      const served = node as HttpServer // exactly one
       const seconds: number[] = []
       const [before, during, edits]: [number[], number[], number[]] = [[], [], []]
       const importSet = (round: number) => change(served, 'PUT', RULE_SET_PATH, yaml(round), 'yaml')
@@ -41,7 +41,7 @@ export const scenario: Scenario = {
     }),
 }
 
-/** Every rule differs from that of the round before. */
+/** Every rule differs from the previous round. */
 function yaml(round: number): string {
   const rules = Array.from({ length: RULES }, (_, index) => {
     const where = `endpoint_pattern: /api/v1/service${index % 100}/resource${index}/:id`
@@ -50,7 +50,7 @@ function yaml(round: number): string {
   return rules.join('')
 }
 
-/** One edit after the other, until there was enough to watch. */
+/** Sequential edits for the duration of the measurement. */
 async function editOneByOne(node: HttpServer, round: number): Promise<void> {
   const endMs = performance.now() + WATCH_MS
   for (let edit = 1; performance.now() < endMs; edit += 1) {
@@ -58,7 +58,7 @@ async function editOneByOne(node: HttpServer, round: number): Promise<void> {
   }
 }
 
-/** The time of checks, from when each is due, until the work is done. */
+/** Latency of checks, measured from their due time, while `work` runs. */
 async function p99While(node: HttpServer, work: () => Promise<unknown>): Promise<number> {
   let done = false
   const working = work().finally(() => {

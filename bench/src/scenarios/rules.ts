@@ -1,6 +1,6 @@
-// What 10,000 rules cost over 10. A third of the rules have paths of their own, a third share one path and differ in
-// plan, tenant or `when`, a third are wildcards; each request matches three of them, one of each third. Both sets have
-// the same three; a third contender sends its requests to all 10,000 in turn, so that nothing stays in a cache.
+// Cost of a check with 10,000 rules relative to 10. A third of the rules have their own path, a third share one path
+// and differ in plan, tenant or `when`, a third are wildcards; each request matches one rule of each third, the same in
+// both sets. A third contender spreads its requests over all 10,000 rules, so that caches do not help.
 
 import { createLimiter, type Subject } from 'sluice'
 import { type Contenders, withIsolated } from '../isolated.ts'
@@ -16,7 +16,7 @@ const CALLS = 50_000
 const NAMES = ['10 rules', '10,000 rules', '10,000 rules, requests for all'] as const
 
 export const scenario: Scenario = {
-  what: '10,000 rules over 10, three match',
+  what: '10,000 rules against 10, three match',
   targets: { rules_10000_over_10: { atMost: 1.5 } },
   async run({ rounds = 11 }) {
     const samples = await withIsolated('./scenarios/rules.js', NAMES, String, (all) =>
@@ -38,18 +38,18 @@ export const contenders: Contenders = {
   '10,000 rules, requests for all': () => rounds(10_000, true),
 }
 
-/** A server always has an answer in hand: when a collection finds none, V8 throws away the code that makes them. */
+/** Keeps the last decision alive: V8 discards optimized code when a collection finds no object of its shape. */
 export let lastAnswer: unknown
 
 type Choice = { readonly path: string; readonly shared: number }
 
-/** Requests go to the shared path and to one rule there, or, `spread`, to all rules in turn. */
+/** Requests use the shared path and one rule there or, with `spread`, all rules in turn. */
 function rounds(count: number, spread: boolean): Contender {
   const limiter = createLimiter({ rules: rulesOf(count) })
   const third = Math.floor(count / 3)
   const random = seeded(2)
   const watch = new Stopwatch()
-  // Requests for all rules come from few users, so that both sides have about as many buckets.
+  // Few users, so that both sides have about the same number of buckets.
   const user = spread ? uniform(USERS_OF_ALL, seeded(1)) : zipf(KEYS, seeded(1))
   const choose = (): Choice => {
     if (!spread) return { path: pathOf(0), shared: 1 }
@@ -74,7 +74,7 @@ function rounds(count: number, spread: boolean): Contender {
   }
 }
 
-/** A rule of the shared third asks for one of three facts; the request has exactly the one that `shared` asks for. */
+/** A rule of the shared third requires one of three facts; the request has exactly the one that `shared` requires. */
 function subjectOf(user: string, { path, shared }: Choice): Subject {
   const value = (kind: number) => freshText(shared >= 0 && shared % 3 === kind ? `value-${shared}` : 'other')
   const attributes = { 'header.x-client': value(2) }
@@ -84,7 +84,7 @@ function subjectOf(user: string, { path, shared }: Choice): Subject {
 function rulesOf(count: number): object[] {
   const third = Math.floor(count / 3)
   const distinct = Array.from({ length: count - 2 * third }, (_, number) => ({ endpoint_pattern: pathOf(number) }))
-  const shared = Array.from({ length: third }, (_, number) => ({ endpoint_pattern: pathOf(0), ...demandOf(number) }))
+  const shared = Array.from({ length: third }, (_, number) => ({ endpoint_pattern: pathOf(0), ...conditionOf(number) }))
   const wild = Array.from({ length: third }, (_, number) => ({ endpoint_pattern: wildOf(number) }))
   return [...distinct, ...shared, ...wild].map((rule, number) => {
     return { rule_id: `rule_${number}`, scope: 'per_user', limit: LIMIT, window_seconds: WINDOW_SECONDS, ...rule }
@@ -95,16 +95,16 @@ function pathOf(number: number): string {
   return `/v1/things-${number}`
 }
 
-function demandOf(number: number): object {
+function conditionOf(number: number): object {
   const value = `value-${number}`
   return [{ plan: value }, { when: { tenant: value } }, { when: { 'header.x-client': value } }][number % 3] ?? {}
 }
 
-/** The shared path meets one wildcard, every other path two, so that with its other rules each request meets three. */
+/** The shared path matches one wildcard, every other path two, so that each request matches three rules. */
 function wildOf(number: number): string {
   return number % 2 === 0 ? `/:version/things-${number / 2}` : `/v1/things-${(number + 1) / 2}/**`
 }
 
 function requireThree(rules: number | undefined): void {
-  if (rules !== 3) throw new Error(`a request met ${rules} rules instead of 3`)
+  if (rules !== 3) throw new Error(`a request matched ${rules} rules instead of 3`)
 }

@@ -1,12 +1,12 @@
-// The capacity model: what a check costs a node and Redis, measured with one service over HTTP, extrapolated to the
-// load of bench/capacity.json, and put to the test by eight services. Writes the tables of docs/guides/capacity.md.
+// Capacity model: measures the cost of a check with one service over HTTP, extrapolates to the load of
+// bench/capacity.json, and verifies it with eight services. Writes the tables of docs/guides/capacity.md.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { type Capacity, type CapacityInputs, type CheckCosts, capacityFor, nodeUsAt } from '../capacity-model.ts'
 import { figure, median, progress, resultOf } from '../measure.ts'
 import type { Outcome, Scenario } from '../report.ts'
-import { ServiceBed } from '../service-bed.ts'
-import { each, freshKeys, seeded, zipf } from '../zipf.ts'
+import { ServiceTestbed } from '../service-testbed.ts'
+import { everyId, freshKeys, seeded, zipf } from '../zipf.ts'
 
 const GUIDE = new URL('../../../docs/guides/capacity.md', import.meta.url)
 const INPUTS = new URL('../../capacity.json', import.meta.url)
@@ -14,7 +14,7 @@ const START = '<!-- scale:start -->'
 const END = '<!-- scale:end -->'
 
 const PROCESSES = 8
-/** Of each service, in a round. */
+/** Checks per service in a round. */
 const CHECKS = 8000
 const USERS = 20_000
 const WARMUPS = 2
@@ -27,11 +27,12 @@ export const scenario: Scenario = {
   async run({ rounds = 3 }) {
     const inputs = JSON.parse(readFileSync(INPUTS, 'utf8')) as CapacityInputs
     const rules = Array.from({ length: inputs.rules }, (_, number) => ruleOf(number))
-    const costs = await ServiceBed.with(1, rules, (bed) => costsOf(bed, rounds))
-    const measured = await ServiceBed.with(PROCESSES, rules, (bed) => settled(bed, rounds))
-    const modelUs = nodeUsAt(measured.asked, costs.seldom, costs.often) + redisUsAt(measured.asked, costs)
+    const costs = await ServiceTestbed.with(1, rules, (testbed) => costsOf(testbed, rounds))
+    const measured = await ServiceTestbed.with(PROCESSES, rules, (testbed) => settled(testbed, rounds))
+    const modelUs =
+      nodeUsAt(measured.redisRequests, costs.seldom, costs.often) + redisUsAt(measured.redisRequests, costs)
     const measuredUs = measured.nodeUs + measured.redisUs
-    const check = { processes: PROCESSES, asked: measured.asked, modelUs, measuredUs }
+    const check = { processes: PROCESSES, redisRequests: measured.redisRequests, modelUs, measuredUs }
     writeGuide(tableOf(inputs, costs, check))
     return outcomeOf(costs, modelUs, measuredUs)
   },
@@ -41,21 +42,21 @@ function ruleOf(number: number): object {
   return { rule_id: `rule_${number}`, scope: 'per_user', limit: 6000, window_seconds: 60 }
 }
 
-async function costsOf(bed: ServiceBed, rounds: number): Promise<Costs> {
-  const emptyBytes = await bed.redis.usedBytes()
-  await bed.check(freshKeys(USERS, each(USERS)))
-  const bytesPerUser = ((await bed.redis.usedBytes()) - emptyBytes) / USERS
-  // Nobody comes twice while their lease lasts: as many users as there are checks in a round, each once.
+async function costsOf(testbed: ServiceTestbed, rounds: number): Promise<Costs> {
+  const emptyBytes = await testbed.redis.usedBytes()
+  await testbed.check(freshKeys(USERS, everyId(USERS)))
+  const bytesPerUser = ((await testbed.redis.usedBytes()) - emptyBytes) / USERS
+  // Worst case for leases: every user makes one check per round, so no lease is used twice.
   const seldom = await repeated(rounds, (round) =>
-    bed.check(freshKeys(CHECKS, each(CHECKS)).map((user) => `${round}_${user}`)),
+    testbed.check(freshKeys(CHECKS, everyId(CHECKS)).map((user) => `${round}_${user}`)),
   )
-  return { seldom, often: await settled(bed, rounds), bytesPerUser }
+  return { seldom, often: await settled(testbed, rounds), bytesPerUser }
 }
 
-/** Users by Zipf's law, once the code is warm and leases have found out how much is needed. */
-async function settled(bed: ServiceBed, rounds: number): Promise<CheckCosts> {
+/** Zipf-distributed users, after a warm-up of code and lease sizes. */
+async function settled(testbed: ServiceTestbed, rounds: number): Promise<CheckCosts> {
   const choose = zipf(USERS, seeded(1))
-  const round = () => bed.check(freshKeys(CHECKS * bed.services, choose))
+  const round = () => testbed.check(freshKeys(CHECKS * testbed.services, choose))
   for (let count = 0; count < WARMUPS; count += 1) await round()
   return repeated(rounds, round)
 }
@@ -73,23 +74,23 @@ async function repeated(rounds: number, work: (round: number) => Promise<CheckCo
     nodeUs: middle('nodeUs'),
     redisUs: middle('redisUs'),
     networkBytes: middle('networkBytes'),
-    asked: middle('asked'),
+    redisRequests: middle('redisRequests'),
   }
 }
 
-/** Redis only works when it is asked. */
-function redisUsAt(asked: number, { seldom }: Costs): number {
-  return (asked * seldom.redisUs) / seldom.asked
+/** Redis uses no CPU without requests. */
+function redisUsAt(redisRequests: number, { seldom }: Costs): number {
+  return (redisRequests * seldom.redisUs) / seldom.redisRequests
 }
 
 function outcomeOf({ seldom, often, bytesPerUser }: Costs, modelUs: number, measuredUs: number): Outcome {
   return {
     results: [
-      resultOf('every check asks Redis', [seldom.nodeUs], 'µs of node/check'),
-      resultOf('every check asks Redis', [seldom.redisUs], 'µs of Redis/check'),
-      resultOf('users by Zipf', [often.nodeUs], 'µs of node/check'),
-      resultOf('users by Zipf', [often.redisUs], 'µs of Redis/check'),
-      resultOf('users by Zipf', [often.asked], 'requests to Redis/check'),
+      resultOf('no leases', [seldom.nodeUs], 'µs of node/check'),
+      resultOf('no leases', [seldom.redisUs], 'µs of Redis/check'),
+      resultOf('Zipf users', [often.nodeUs], 'µs of node/check'),
+      resultOf('Zipf users', [often.redisUs], 'µs of Redis/check'),
+      resultOf('Zipf users', [often.redisRequests], 'requests to Redis/check'),
       resultOf('in Redis', [bytesPerUser], 'B/user'),
     ],
     ratios: { model_over_measured: modelUs / measuredUs, measured_over_model: measuredUs / modelUs },
@@ -98,7 +99,7 @@ function outcomeOf({ seldom, often, bytesPerUser }: Costs, modelUs: number, meas
 
 type Check = {
   readonly processes: number
-  readonly asked: number
+  readonly redisRequests: number
   readonly modelUs: number
   readonly measuredUs: number
 }
@@ -114,27 +115,28 @@ function tableOf(inputs: CapacityInputs, costs: Costs, check: Check): string {
   const load = `${figure(rate)} requests/s, ${figure(users)} users × ${rules} rules`
   return [
     '',
-    "| measured, for one check | every check asks Redis | users by Zipf's law |",
+    "| measured, for one check | no leases | users by Zipf's law |",
     '|---|---|---|',
-    row('requests to Redis', ({ asked }) => figure(asked)),
+    row('requests to Redis', ({ redisRequests }) => figure(redisRequests)),
     row('CPU of the service, over HTTP', ({ nodeUs }) => `${figure(nodeUs)} µs`),
     row('CPU of Redis', ({ redisUs }) => `${figure(redisUs)} µs`),
-    row('between them', ({ networkBytes }) => `${figure(networkBytes)} B`),
+    row('network between them', ({ networkBytes }) => `${figure(networkBytes)} B`),
     `| memory of Redis, for one user | ${figure(costs.bytesPerUser)} B | ${figure(costs.bytesPerUser)} B |`,
     '',
-    `| ${load} | every check asks Redis | users by Zipf's law |`,
+    `| ${load} | no leases | users by Zipf's law |`,
     '|---|---|---|',
     planned(`nodes of ${inputs.cores_per_node} cores`, ({ nodes }) => figure(nodes)),
-    planned('primaries of a Cluster', ({ shards }) => figure(shards)),
+    planned('primaries of a Cluster, and slot groups', ({ primaries }) => figure(primaries)),
     planned('memory, without replicas', ({ memoryGb }) => `${figure(memoryGb)} GB`),
     planned('network', ({ networkGbitPerSecond }) => `${figure(networkGbitPerSecond)} Gbit/s`),
     planned('nodes, a month', ({ monthlyCost }) => dollars(monthlyCost.nodes)),
     planned('Redis, a month', ({ monthlyCost }) => dollars(monthlyCost.redis + monthlyCost.memory)),
     planned('network, a month', ({ monthlyCost }) => dollars(monthlyCost.network)),
     '',
-    `Put to the test: ${check.processes} services on one Redis, users by Zipf's law, ${figure(check.asked)} requests`,
-    `to Redis for a check. The model says ${figure(modelUs)} µs of CPU for a check, nodes and Redis together; measured`,
-    `were ${figure(measuredUs)} µs, so it is ${figure((modelUs / measuredUs - 1) * 100)} % off.`,
+    `Test of the model: ${check.processes} services on one Redis, users by Zipf's law,`,
+    `${figure(check.redisRequests)} requests to Redis per check. Predicted: ${figure(modelUs)} µs of CPU per check,`,
+    `nodes and Redis together. Measured:`,
+    `${figure(measuredUs)} µs, so the model differs by ${figure((modelUs / measuredUs - 1) * 100)} %.`,
     '',
   ].join('\n')
 }

@@ -1,4 +1,4 @@
-// A NestJS application in which each address may send 5 requests a minute, and 2 of them to /search.
+// A NestJS application: 5 requests per minute and client address, at most 2 of them to /search.
 
 import 'reflect-metadata'
 import type { Server } from 'node:http'

@@ -1,36 +1,48 @@
-// `npm run soak`: the long versions of what `npm test` proves in seconds. Parts run one after the other; the exit code
-// is 1 when a promise broke.
+// `npm run soak`: long versions of tests that `npm test` runs in seconds, one after the other. Exits with 1 if a
+// guarantee was broken.
 
-import { Bed } from '../bed.ts'
-import { inOwnFolder } from '../own-folder.ts'
+import { type Guarantee, reportText } from '../guarantees.ts'
 import { runFleet } from '../run-fleet.ts'
-import { type Promised, verdictText } from '../verdict.ts'
+import { inTemporaryFolder } from '../temporary-folder.ts'
+import { Testbed } from '../testbed.ts'
+import { events } from './events.ts'
+import { logShipping } from './log-shipping.ts'
+import { otlp } from './otlp.ts'
 import { reconnect } from './reconnect.ts'
 import { reshard } from './reshard.ts'
 import { rollingRestart } from './rolling-restart.ts'
 
-/** How much of everything; the short version is for `npm test`. */
-const LONG = { seconds: 300, nodes: 2, rate: 300, moves: 6, outageSeconds: 10 }
-const SHORT = { seconds: 8, nodes: 1, rate: 150, moves: 1, outageSeconds: 1 }
+/** Sizes; the short version is for `npm test`. */
+const LONG = { seconds: 300, nodes: 2, rate: 300, moves: 6, outageSeconds: 10, events: 50_000, requests: 2000 }
+const SHORT = { seconds: 8, nodes: 1, rate: 150, moves: 1, outageSeconds: 1, events: 5000, requests: 50 }
 
-type Part = (size: typeof LONG, end: AbortSignal) => Promise<readonly Promised[]>
+const EVENTS_LONG = { seconds: 60, rate: 10_000, allRate: 2000, outageSeconds: 10 }
+const EVENTS_SHORT = { seconds: 3, rate: 2000, allRate: 500, outageSeconds: 1 }
 
-const PARTS: Readonly<Record<string, Part>> = {
+type Scenario = (size: typeof LONG, end: AbortSignal) => Promise<readonly Guarantee[]>
+
+const SCENARIOS: Readonly<Record<string, Scenario>> = {
   fleet: async (size, end) => {
-    const bed = await Bed.start(size.nodes)
-    return runFleet(bed, size, end).finally(() => bed.stop())
+    const testbed = await Testbed.start(size.nodes)
+    return runFleet(testbed, size, end).finally(() => testbed.stop())
   },
   'rolling-restart': ({ nodes }) => rollingRestart(nodes),
   reshard: ({ moves }) => reshard(moves),
   reconnect: ({ outageSeconds }) => reconnect(outageSeconds),
+  events: (size, end) => events(size === LONG ? EVENTS_LONG : EVENTS_SHORT, end),
+  'log-shipping': ({ events }) => logShipping(events),
+  otlp: ({ requests }) => otlp(requests),
 }
 
-const HELP = `Usage: npm run soak -- [--short] [${Object.keys(PARTS).join('|')}] …
+const HELP = `Usage: npm run soak -- [--short] [${Object.keys(SCENARIOS).join('|')}] …
 
-  fleet            five minutes of load on two regions, a primary killed half-way
-  rolling-restart  every service node replaced by one with another script, under load
-  reshard          1000 slots of a Cluster moved there and back under load
-  reconnect        50 clients come back after an outage
+  fleet            five minutes of load on two regions, a primary killed halfway
+  rolling-restart  every service node replaced by one with other scripts, under load
+  reshard          1000 slots of a Cluster moved back and forth under load
+  reconnect        50 clients reconnect after an outage
+  events           10,000 decisions a second into each event sink, and again with the sink killed halfway
+  log-shipping     JSON lines to a real Elasticsearch with the rsyslog configuration of the docs
+  otlp             traces and metrics sent to a real OpenTelemetry collector (built with Go)
 
   --short          a few seconds of each
 `
@@ -40,20 +52,20 @@ process.exitCode = await main(process.argv.slice(2))
 async function main(args: readonly string[]): Promise<number> {
   const names = args.filter((arg) => arg !== '--short')
   const size = names.length < args.length ? SHORT : LONG
-  const unknown = names.find((name) => !(name in PARTS))
-  if (unknown !== undefined) {
+  const unknownName = names.find((name) => !(name in SCENARIOS))
+  if (unknownName !== undefined) {
     process.stdout.write(HELP)
-    return unknown === '--help' ? 0 : 2
+    return unknownName === '--help' ? 0 : 2
   }
-  return inOwnFolder('soak', async (end) => {
-    let kept = true
-    for (const name of names.length > 0 ? names : Object.keys(PARTS)) {
+  return inTemporaryFolder('soak', async (end) => {
+    let held = true
+    for (const name of names.length > 0 ? names : Object.keys(SCENARIOS)) {
       process.stdout.write(`\n${name}\n`)
-      const promises = (await PARTS[name]?.(size, end)) ?? []
-      process.stdout.write(verdictText(promises))
-      kept &&= promises.every((promised) => promised.kept)
+      const guarantees = (await SCENARIOS[name]?.(size, end)) ?? []
+      if (guarantees.length > 0) process.stdout.write(reportText(guarantees)) // none: skipped
+      held &&= guarantees.every((guarantee) => guarantee.held)
       if (end.aborted) break
     }
-    return kept
+    return held
   })
 }

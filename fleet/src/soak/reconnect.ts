@@ -1,20 +1,20 @@
-// Fifty clients lose their Redis under load and get it back: how many connections that makes, what it costs Redis, and
-// how long until all of them are answered by Redis again.
+// Fifty clients lose their Redis under load and reconnect: measures connections, CPU of Redis, and the time until Redis
+// decides for all of them again.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
 import { createLimiter, type Limiter } from 'sluice'
 import { redisStore } from 'sluice/redis'
 import { startRedis } from 'sluice/testing'
-import type { Promised } from '../verdict.ts'
+import type { Guarantee } from '../guarantees.ts'
 
 const CLIENTS = 50
 const ROUND_MS = 50
-/** A breaker pauses for up to 7.5 s, and a client waits up to 2 s before it connects again. */
-const STEADY_SECONDS_MAX = 15
+/** A breaker waits up to 7.5 s before a probe, and a client up to 2 s before it reconnects. */
+const RECOVERY_SECONDS_MAX = 15
 const RULE = { rule_id: 'user', scope: 'per_user', limit: 1_000_000, window: '1s', consistency: 'strict' }
 
-export async function reconnect(outageSeconds: number): Promise<Promised[]> {
+export async function reconnect(outageSeconds: number): Promise<Guarantee[]> {
   const first = await startRedis()
   const { port } = first
   const limiters = await Promise.all(Array.from({ length: CLIENTS }, () => limiterOn(port)))
@@ -25,8 +25,8 @@ export async function reconnect(outageSeconds: number): Promise<Promised[]> {
     const second = await startRedis(['--port', String(port)])
     try {
       return [
-        { kept: before === CLIENTS, text: `${before} of ${CLIENTS} clients were answered by Redis before the outage` },
-        await steady(limiters, port),
+        { held: before === CLIENTS, text: `${before} of ${CLIENTS} clients were decided by Redis before the outage` },
+        await recovered(limiters, port),
       ]
     } finally {
       await second.stop()
@@ -43,36 +43,36 @@ async function limiterOn(port: number): Promise<Limiter> {
   return createLimiter({ rules: [RULE], store })
 }
 
-/** How many were answered by Redis. */
+/** Number of clients for which Redis decided. */
 async function checkAll(limiters: readonly Limiter[]): Promise<number> {
   const decisions = await Promise.all(limiters.map((limiter, index) => limiter.check({ user: `user-${index}` })))
   return decisions.filter(({ source }) => source === 'store').length
 }
 
-async function steady(limiters: readonly Limiter[], port: number): Promise<Promised> {
+async function recovered(limiters: readonly Limiter[], port: number): Promise<Guarantee> {
   const startedMs = performance.now()
   const secondsSince = () => (performance.now() - startedMs) / 1000
   let answered = 0
-  while (answered < CLIENTS && secondsSince() < STEADY_SECONDS_MAX) {
+  while (answered < CLIENTS && secondsSince() < RECOVERY_SECONDS_MAX) {
     answered = await checkAll(limiters)
     await sleep(ROUND_MS)
   }
   const seconds = secondsSince()
-  const { received, connected, cpuMs } = await redisSays(port)
-  const cost = `${connected} connections of ${received} that were made, ${cpuMs.toFixed(0)} ms of CPU`
+  const { received, connected, cpuMs } = await redisInfo(port)
+  const cost = `${connected} connections (${received} opened), ${cpuMs.toFixed(0)} ms of CPU`
   return {
-    kept: answered === CLIENTS,
-    text: `${answered} of ${CLIENTS} clients were answered by Redis ${seconds.toFixed(1)} s after it was back: ${cost}`,
+    held: answered === CLIENTS,
+    text: `${answered} of ${CLIENTS} clients were decided by Redis ${seconds.toFixed(1)} s after its restart: ${cost}`,
   }
 }
 
-async function redisSays(port: number): Promise<{ received: number; connected: number; cpuMs: number }> {
+async function redisInfo(port: number): Promise<{ received: number; connected: number; cpuMs: number }> {
   const client = new Redis(port)
   const text = await client.info()
   client.disconnect()
   const field = (name: string) => Number(new RegExp(`^${name}:(.*)$`, 'm').exec(text)?.[1])
   return {
-    // Less the one that asks.
+    // Without the connection of this query.
     received: field('total_connections_received') - 1,
     connected: field('connected_clients') - 1,
     cpuMs: (field('used_cpu_user') + field('used_cpu_sys')) * 1000,

@@ -1,13 +1,18 @@
-// One JSON line per event on stderr (stdout belongs to people). A client key never reaches a log: only its keyed hash
-// does, which tells clients apart and cannot be turned back without the secret.
+// Writes one JSON line per event to stderr. Client keys appear as keyed hashes only, which cannot be reversed without
+// the secret.
 
 import { createHmac, randomBytes } from 'node:crypto'
-import { type DestinationStream, type Logger, pino } from 'pino'
+import { type DestinationStream, pino } from 'pino'
 import type { DecidingBucket } from 'sluice'
+import { LOG_EVENTS, type LogEvent, type LogEventSpec, type LogFields } from './log-events.ts'
 import type { Settings } from './settings/settings.ts'
-import { workerNumber } from './workers/node-workers.ts'
+import { workerNumber } from './worker-number.ts'
 
-export type Log = Logger
+export type Log = {
+  /** Logs an event at its level, with exactly its fields. */
+  event<E extends LogEvent>(event: E, fields: LogFields<E>): void
+  isLevelEnabled(level: string): boolean
+}
 
 const STDERR = 2
 const HASH_DIGITS = 16
@@ -16,17 +21,24 @@ export function createLog(level: Settings['logLevel'], destination: DestinationS
   const formatters = { level: (label: string) => ({ level: label }) }
   const worker = workerNumber()
   const base = { service: 'sluice', ...(worker === 0 ? {} : { worker, pid: process.pid }) }
-  return pino({ level, base, timestamp: pino.stdTimeFunctions.isoTime, formatters }, destination)
+  const logger = pino({ level, base, timestamp: pino.stdTimeFunctions.isoTime, formatters }, destination)
+  return {
+    event: (event, fields) => {
+      const { level, message }: LogEventSpec = LOG_EVENTS[event]
+      logger[level]({ event, ...(fields as object) }, message)
+    },
+    isLevelEnabled: (name) => logger.isLevelEnabled(name),
+  }
 }
 
 export type KeyHash = (fact: string, value: string) => string
 
-/** The fact is part of what is hashed: the same text as user and as address gives two hashes. */
+/** The fact is part of the hashed text: equal user and address have different hashes. */
 export function keyHash(secret: string = randomBytes(32).toString('hex')): KeyHash {
   return (fact, value) => createHmac('sha256', secret).update(`${fact}:${value}`).digest('hex').slice(0, HASH_DIGITS)
 }
 
-/** Whose bucket it is, as logs know them: the hash of the first fact of the key; behind a dot, that of the others. */
+/** Hash of a bucket's key: hash of the owner, and after a dot that of the detail. */
 export function bucketHash(hash: KeyHash, { fact, owner, detail }: BucketFacts): string {
   return hash(fact, owner) + (detail === '' ? '' : `.${hash('detail', detail)}`)
 }

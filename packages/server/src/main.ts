@@ -1,11 +1,9 @@
 #!/usr/bin/env node
-// The command `sluice`: what it can do is the table in cli/commands.ts.
+// The command `sluice`. cli/commands.ts lists its subcommands.
 
 import { runCommand } from './cli/run.ts'
-import { processTerminal } from './cli/terminal.ts'
-import { keepTickShape } from './process/tick-shape.ts'
+import { processTerminal } from './process/terminal.ts'
 
-keepTickShape()
 const exitCode = await runCommand(process.argv.slice(2), processTerminal())
-// Ended rather than left to end, because a debugger may still hold a handle; but not before all output has left.
+// Exits explicitly, because a debugger may still hold a handle, and only after all output is flushed.
 process.stdout.write('', () => process.stderr.write('', () => process.exit(exitCode)))

@@ -4,11 +4,11 @@ import { describe, expect, test } from 'vitest'
 import { guardRoutes } from '../src/access/guard.ts'
 import { ROLES, type Role, roleAllows } from '../src/access/roles.ts'
 import { newSecret, type Token, tokenHash } from '../src/access/token.ts'
-import { TokenBook } from '../src/access/token-book.ts'
+import { TokenRegistry } from '../src/access/token-registry.ts'
 import { HOT_KEYS_PATH } from '../src/http/routes/hot-keys.ts'
 import { KILL_SWITCH_PATH } from '../src/http/routes/kill-switch.ts'
 import { Metrics } from '../src/metrics/metrics.ts'
-import { isLoopback } from '../src/node/loopback.ts'
+import { isLoopback } from '../src/settings/loopback.ts'
 import { ADMIN_TOKEN, type App, CHECK, RULES, serveApp } from './service.ts'
 
 const page = readFileSync(new URL('../../../docs/reference/http-api.md', import.meta.url), 'utf8')
@@ -18,7 +18,7 @@ const DOCUMENTED = new Map(
   [...page.matchAll(/^\| `([A-Z]+ \/[^\s?`]*)\S*` \| (\w+) \|/gm)].map(([, route = '', role = '']) => [route, role]),
 )
 
-/** Only there on nodes that tests of their own start. */
+/** Exists only on nodes that have their own tests. */
 const ELSEWHERE = ['GET /api/v1/regions']
 
 const RULE = { rule_id: 'one', limit: 1000, window_seconds: 60 }
@@ -34,7 +34,7 @@ function tokenOf(secret: string, fields: Partial<Token> = {}): Token {
 type Operation = { requestBody?: { content: Record<string, { schema: { examples?: unknown[] }; example?: unknown }> } }
 type Route = { readonly name: string; readonly method: string; readonly path: string; readonly body: unknown }
 
-/** Every route that there is, with a body that it understands. */
+/** Every route, with a valid body. */
 async function routesOf(app: App): Promise<Route[]> {
   const { paths } = (await app.get('/openapi.json')).body as { paths: Record<string, Record<string, Operation>> }
   return Object.entries(paths).flatMap(([url, methods]) =>
@@ -54,7 +54,7 @@ function call({ send }: App, { method, path, body }: Route, token: string | unde
   return send(path, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) })
 }
 
-/** What the page makes of a caller: `let in`, or the status that turns them away. */
+/** Expected result for a caller, according to the page: `let in`, or the status of the rejection. */
 function expected(needed: string, role: Role | undefined, checksAreOpen: boolean): 'let in' | 401 | 403 | 500 {
   if (needed === 'open' || (needed === 'check' && checksAreOpen)) return 'let in'
   if (needed === 'proxy') return 500 // whatever the token: this node trusts no proxy
@@ -62,11 +62,11 @@ function expected(needed: string, role: Role | undefined, checksAreOpen: boolean
   return roleAllows(role, needed as Role) ? 'let in' : 403
 }
 
-describe('every route is for those whom the documentation names, and for nobody else', () => {
+describe('every route admits exactly the roles that the documentation names', () => {
   const secrets = new Map(ROLES.map((role) => [role, newSecret()]))
   const tokens = [...secrets].map(([role, secret]) => tokenOf(secret, { role, tokenId: `tok_${role}` }))
   const callers = [
-    ['nobody', undefined, undefined] as const,
+    ['no token', undefined, undefined] as const,
     ...[...secrets].map(([role, s]) => [role, role, s] as const),
   ]
 
@@ -85,7 +85,7 @@ describe('every route is for those whom the documentation names, and for nobody 
     }
   })
 
-  test('a wrong, expired or revoked token is refused by every one of them that looks at tokens', async () => {
+  test('every route that reads tokens rejects an unknown, expired or revoked one', async () => {
     const [expired, revoked] = [newSecret(), newSecret()]
     const past = '2001-01-01T00:00:00.000Z'
     const refused = [tokenOf(expired, { expiresAt: past }), tokenOf(revoked, { revokedAt: past })]
@@ -101,13 +101,13 @@ describe('every route is for those whom the documentation names, and for nobody 
         expect(headers.get('www-authenticate')).toBe('Bearer realm="sluice"')
       }
     }
-    expect(String((await app.get('/metrics')).body.text)).toContain(`sluice_tokens_refused_total ${routes.length * 6}`)
+    expect(String((await app.get('/metrics')).body.text)).toContain(`sluice_tokens_rejected_total ${routes.length * 6}`)
   })
 
-  test('what a proxy sends along is for somebody else: the route itself sees to it who may ask', async () => {
+  test('forward auth ignores forwarded credentials, which belong to another service', async () => {
     const app = fastify()
     const metrics = new Metrics()
-    guardRoutes(app, { tokens: new TokenBook(), adminToken: undefined, checksAreOpen: false, metrics })
+    guardRoutes(app, { tokens: new TokenRegistry(), adminToken: undefined, checksAreOpen: false, metrics })
     app.get('/auth', { config: { access: 'proxy' } }, ({ caller }) => caller.id)
     const { statusCode, body } = await app.inject({ url: '/auth', headers: { authorization: 'Bearer of.a.client' } })
     expect([statusCode, body]).toEqual([200, 'anonymous'])
@@ -121,15 +121,15 @@ describe('every route is for those whom the documentation names, and for nobody 
     expect([await head({}), await head({ authorization: `Bearer ${ADMIN_TOKEN}` })]).toEqual([401, 200])
   })
 
-  test('one that does not say whom it is for is not accepted', () => {
+  test('a route without a role is rejected', () => {
     const app = fastify()
     const metrics = new Metrics()
-    guardRoutes(app, { tokens: new TokenBook(), adminToken: undefined, checksAreOpen: true, metrics })
-    expect(() => app.get('/new', () => 'secret')).toThrow('GET /new does not say who may call it')
+    guardRoutes(app, { tokens: new TokenRegistry(), adminToken: undefined, checksAreOpen: true, metrics })
+    expect(() => app.get('/new', () => 'secret')).toThrow('GET /new declares no role')
   })
 })
 
-test('roles: check asks for decisions only, the others each may do what those before them may', () => {
+test('roles: check may only make checks; each later role includes the earlier ones', () => {
   const table = ROLES.map((role) => [role, ROLES.filter((needed) => roleAllows(role, needed))])
   expect(Object.fromEntries(table)).toEqual({
     check: ['check'],
@@ -141,7 +141,7 @@ test('roles: check asks for decisions only, the others each may do what those be
 })
 
 describe('a token', () => {
-  test('ends at the moment of expires_at, and is told when that was', async () => {
+  test('expires exactly at expires_at, and the answer names that time', async () => {
     const secret = newSecret()
     const app = await serveApp([RULE])
     const endsMs = app.clock.nowUs() / 1000 + 5000
@@ -150,10 +150,10 @@ describe('a token', () => {
     withToken.clock.advanceUs(5_000_000 - 1)
     expect((await withToken.get(RULES, secret)).status).toBe(200)
     withToken.clock.advanceUs(1)
-    expect((await withToken.get(RULES, secret)).body.detail).toBe(`This token ended at ${expiresAt}.`)
+    expect((await withToken.get(RULES, secret)).body.detail).toBe(`This token expired at ${expiresAt}.`)
   })
 
-  test('is of the scheme Bearer, in any case; what other schemes say is not for us', async () => {
+  test('uses the Bearer scheme, in any case; other schemes are ignored', async () => {
     const app = await serveApp([RULE])
     const statuses = async (authorization: string) => {
       const init = { headers: { authorization } }
@@ -164,21 +164,21 @@ describe('a token', () => {
     expect(await statuses(ADMIN_TOKEN)).toEqual([401, 200])
   })
 
-  test('is never logged, nor told to anybody', async () => {
+  test('is never logged or sent in an answer', async () => {
     const secret = newSecret()
     const app = await serveApp([RULE], undefined, { tokens: [tokenOf(secret)] })
     const answers = [await app.get(RULES, secret), await app.get(RULES, `${secret}x`), await app.get('/metrics')]
     expect(JSON.stringify([answers, app.logged])).not.toContain(secret)
   })
 
-  test('that is needed where none can be had is told where to get one', async () => {
+  test('is required even on a node without tokens: the answer says how to configure one', async () => {
     const app = await serveApp([RULE], undefined, { adminToken: undefined })
     expect((await app.get(RULES)).body.detail).toMatch(/role viewer.*start it with --tokens-file or --admin-token/)
   })
 })
 
-describe('admin endpoints are limited by the engine', () => {
-  test('a token gets 500 requests at once, 50 a second, and others do not notice', async () => {
+describe('admin endpoints are rate limited', () => {
+  test('a token gets a burst of 500 requests and 50 a second, without affecting others', async () => {
     const [busy, calm] = [newSecret(), newSecret()]
     const tokens = [tokenOf(busy, { tokenId: 'tok_busy' }), tokenOf(calm, { tokenId: 'tok_calm' })]
     const app = await serveApp([RULE], undefined, { tokens })
@@ -193,7 +193,7 @@ describe('admin endpoints are limited by the engine', () => {
     expect([await ask(busy), await ask(busy)]).toEqual([200, 429])
   })
 
-  test('a right token always passes; of a flood of wrong ones 20 a minute are a 401, the rest a 429', async () => {
+  test('a valid token always passes; of a flood of invalid ones 20 a minute get a 401, the rest a 429', async () => {
     const secret = newSecret()
     const app = await serveApp([RULE], undefined, { tokens: [tokenOf(secret)] })
     const statusOf = async (token: string) => (await app.get('/readyz', token)).status
@@ -208,7 +208,7 @@ describe('admin endpoints are limited by the engine', () => {
     }
     app.clock.advanceUs(2 * MINUTE_US)
     expect(await statusOf('guess')).toBe(401)
-    expect(String((await app.get('/metrics')).body.text)).toContain('sluice_tokens_refused_total 331')
+    expect(String((await app.get('/metrics')).body.text)).toContain('sluice_tokens_rejected_total 331')
   })
 })
 

@@ -16,7 +16,7 @@ function append(database: Database, target: string): Promise<void> {
   return database.transaction((queries) => appendAudit(queries, entry, AT))
 }
 
-/** What only somebody who goes around the triggers can do. */
+/** Changes that are possible only with the triggers disabled. */
 async function byHand(database: Database, sql: string): Promise<void> {
   await database.query(
     `ALTER TABLE audit DISABLE TRIGGER audit_is_append_only; ${sql};
@@ -24,7 +24,7 @@ async function byHand(database: Database, sql: string): Promise<void> {
   )
 }
 
-describeDatabases('the audit', ({ empty, open }) => {
+describeDatabases('the audit log', ({ empty, open }) => {
   const filled = async () => {
     const database = await open()
     await migrate(database)
@@ -32,7 +32,7 @@ describeDatabases('the audit', ({ empty, open }) => {
     return database
   }
 
-  test('is intact as long as nobody touches it, also when many write at once', async () => {
+  test('is intact unless it is tampered with, also under concurrent writes', async () => {
     const database = await filled()
     await Promise.all(Array.from({ length: 20 }, (_, index) => append(database, `rule_${index}`)))
     expect(await verifyAudit(database)).toEqual({
@@ -44,7 +44,7 @@ describeDatabases('the audit', ({ empty, open }) => {
     expect(row).toMatchObject({ seq: 2, at: AT, actor: 'ann', action: 'rule.update', target: 'b', reason: 'tests' })
   })
 
-  test('tells of resets and drills: who, what and why', async () => {
+  test('records resets and drills: who, what and why', async () => {
     const redis = await startRedis()
     onTestFinished(() => redis.stop())
     const settings = empty()
@@ -71,7 +71,7 @@ describeDatabases('the audit', ({ empty, open }) => {
     expect(await verifyAudit(database)).toMatchObject({ intact: true })
   })
 
-  test('what cannot be told is not done', async () => {
+  test('an action that cannot be audited is not executed', async () => {
     const database = await filled()
     const app = await serveApp([{ rule_id: 'one', limit: 1, window_seconds: 60, scope: 'per_user' }], undefined, {
       database,
@@ -82,7 +82,7 @@ describeDatabases('the audit', ({ empty, open }) => {
     expect(await app.check({ client_id: 'alice' })).toMatchObject({ allowed: false })
   })
 
-  test('an entry of a change that came to nothing is not there either', async () => {
+  test('a change that was rolled back leaves no entry', async () => {
     const database = await filled()
     const change = database.transaction(async (queries) => {
       await appendAudit(queries, { actor: 'ann', action: 'x', target: 'y', diff: null }, AT)
@@ -130,7 +130,7 @@ describeDatabases('the audit', ({ empty, open }) => {
     ['the head deleted', 'DELETE FROM audit_head', 4],
     ['a time changed by a microsecond', "UPDATE audit SET at = at + interval '1 microsecond' WHERE seq = 2", 2],
     ['the last row edited', "UPDATE audit SET actor = 'eve' WHERE seq = 4", 4],
-  ] as const)('does not pass with %s by hand', async (_, sql, seq) => {
+  ] as const)('verification fails with %s by hand', async (_, sql, seq) => {
     const database = await filled()
     await byHand(database, sql)
     expect(await verifyAudit(database)).toMatchObject({ intact: false, seq })

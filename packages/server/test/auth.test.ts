@@ -48,17 +48,17 @@ describe('forward auth', () => {
     expect(other.status, 'another client').toBe(204)
   })
 
-  test('?refused=403 is for a proxy that passes no other status on', async () => {
+  test('?refused=403 is for a proxy that forwards no other status', async () => {
     const { send } = await serveAuth([{ ...ONE, limit: 0 }])
     const refused = await send(`${AUTH}?refused=403`, { headers: NGINX })
     expect(refused).toMatchObject({ status: 403, body: { status: 429, rule_id: 'one' } })
     expect(await send(`${AUTH}?refused=200`, { headers: NGINX })).toMatchObject({
       status: 400,
-      body: { errors: [{ field: 'refused', fix: 'use 429, or 403 for a proxy that passes nothing else on' }] },
+      body: { errors: [{ field: 'refused', fix: 'use 429, or 403 for a proxy that forwards no other status' }] },
     })
   })
 
-  test('a peer that is not a trusted proxy gets a 500 with the fix, not even on this machine a decision', async () => {
+  test('a peer that is not a trusted proxy gets a 500 with the fix, never a decision, even on loopback', async () => {
     const { send, metrics, logged, clock } = await serveAuth([ONE], {})
     const ask = () => send(`${AUTH}?refused=403`, { headers: NGINX })
     const answer = await ask()
@@ -78,7 +78,7 @@ describe('forward auth', () => {
     expect(text).toContain('sluice_forward_auth_errors_total{code="PEER_UNTRUSTED"} 4')
   })
 
-  test('a proxy on a socket file has no address to trust, and is told so', async () => {
+  test('a proxy on a Unix socket has no address to trust: the answer says so', async () => {
     const socket = join(temporaryFolder(), 'sluice.sock')
     const { logged } = await serveFile('[]', { socket, ...LOOPBACK })
     const answered = new Promise<number | undefined>((resolve, reject) => {
@@ -107,15 +107,15 @@ describe('forward auth', () => {
     const sent = Object.entries(headers).filter(([, value]) => value !== '')
     expect(await send(AUTH, { headers: Object.fromEntries(sent) })).toMatchObject({
       status: 400,
-      body: { code: 'REQUEST_INVALID', detail: expect.stringContaining('have the proxy') },
+      body: { code: 'REQUEST_INVALID', detail: expect.stringContaining('make the proxy') },
     })
-    const fix = expect.stringContaining('have the proxy')
+    const fix = expect.stringContaining('make the proxy')
     expect(logged.filter(({ level }) => level === 'warn')).toMatchObject([{ code: 'REQUEST_INVALID', fix }])
     const text = await metrics.registry.metrics()
     expect(text).toContain('sluice_forward_auth_errors_total{code="REQUEST_INVALID"} 1')
   })
 
-  test('a header on two lines decides nothing', async () => {
+  test('a repeated header is rejected', async () => {
     const { address } = await serveAuth([ONE])
     const headers = [...Object.entries(NGINX), ['x-original-uri', '/free']].flat()
     expect(await statusOf(`${address}${AUTH}`, headers)).toBe(400)
@@ -163,15 +163,15 @@ describe('forward auth', () => {
     expect((await as({ cookie: 'key=k1' })).status).toBe(204)
   })
 
-  test('permits are not held: nobody would tell when to release them', async () => {
+  test('permits are released immediately, because no later request would release them', async () => {
     const rule = { rule_id: 'one', algorithm: 'concurrency', limit: 1, window: '1d', scope: 'per_ip' }
     const { send, logged } = await serveAuth([rule])
     for (const _ of [1, 2, 3]) expect((await send(AUTH, { headers: NGINX })).status).toBe(204)
-    const warnings = logged.filter(({ msg }) => String(msg).includes('not held by forward auth'))
+    const warnings = logged.filter(({ event }) => event === 'forward_auth_permit_not_held')
     expect(warnings).toMatchObject([{ rule_id: 'one', level: 'warn' }])
   })
 
-  test('a leaky bucket delays no longer than a proxy waits, and refuses instead, without counting', async () => {
+  test('a leaky bucket never delays longer than a proxy waits: it refuses instead, and consumes nothing', async () => {
     const slow = { rule_id: 'slow', algorithm: 'leaky_bucket', limit: 6, burst: 6, window_seconds: 60, scope: 'per_ip' }
     const { send, metrics } = await serveAuth([slow])
     expect((await send(AUTH, { headers: NGINX })).status).toBe(204)
@@ -183,14 +183,14 @@ describe('forward auth', () => {
     expect(await metrics.registry.metrics()).toContain('sluice_checks_total{rule="slow",result="refused"} 8')
   })
 
-  test('a body that the proxy passes on is of no interest', async () => {
+  test('a forwarded body is ignored', async () => {
     const { send } = await serveAuth([ONE])
     const init = { method: 'POST', headers: { ...NGINX, 'content-type': 'text/csv' }, body: 'x'.repeat(200_000) }
     expect((await send(AUTH, init)).status).toBe(204)
   })
 })
 
-/** `fetch` joins headers of one name, so this one sends them as they are. */
+/** Sends repeated headers separately; `fetch` would join them. */
 function statusOf(url: string, headers: readonly string[]): Promise<number | undefined> {
   return new Promise((resolve, reject) => {
     const { host } = new URL(url)

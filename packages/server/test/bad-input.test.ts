@@ -15,7 +15,7 @@ const KEY_FIX = 'give 1 to 1024 characters without control characters, "{" and "
 const COST_FIX = 'give a whole number from 1 to 1000000000'
 const NAMES = Object.fromEntries(Array.from({ length: 33 }, (_, index) => [`name${index}`, 1]))
 
-/** body → the field, the value as it is shown, and the fix. */
+/** body → field, displayed value and fix. */
 const MISTAKES: [name: string, body: string, field: string, value: unknown, fix: string | RegExp][] = [
   ['an unknown field', '{"client_idd":"x"}', 'client_idd', 'x', 'unknown field; did you mean "client_id"?'],
   ['a field far from any', '{"foo":1}', 'foo', 1, /^unknown field; remove it, or use one of client_id, endpoint/],
@@ -41,13 +41,17 @@ const MISTAKES: [name: string, body: string, field: string, value: unknown, fix:
   ['an ip_address that is none', '{"ip_address":"1.2.3"}', 'ip_address', '1.2.3', /^give an IPv4 or IPv6 address/],
   ['an ip_address with a port', '{"ip_address":"1.2.3.4:80"}', 'ip_address', '1.2.3.4:80', /^give an IPv4/],
   ['an empty ip_address', '{"ip_address":""}', 'ip_address', '', /^give an IPv4/],
+  ['the user of the library', '{"user":"x"}', 'user', 'x', 'unknown field; did you mean "client_id"?'],
+  ['the path of the library', '{"path":"/x"}', 'path', '/x', 'unknown field; did you mean "endpoint"?'],
+  ['the ip of the library', '{"ip":"::1"}', 'ip', '::1', 'unknown field; did you mean "ip_address"?'],
+  ['the apiKey of the library', '{"apiKey":"x"}', 'apiKey', 'x', 'unknown field; did you mean "api_key"?'],
   ['an unknown method', '{"method":"GTE"}', 'method', 'GTE', 'unknown method; did you mean "GET"?'],
-  ['a method that is none', '{"method":"whatever"}', 'method', 'whatever', 'use a method of HTTP, such as GET or POST'],
+  ['a method that is none', '{"method":"whatever"}', 'method', 'whatever', 'use an HTTP method, such as GET or POST'],
   ['an endpoint without a slash', '{"endpoint":"api"}', 'endpoint', 'api', /^give a path that starts with "\/"/],
   ['an endpoint with a line break', '{"endpoint":"/a\\nb"}', 'endpoint', '/a\nb', /^give a path/],
   ['dry_run of a wrong type', '{"dry_run":1}', 'dry_run', 1, 'use true or false'],
   ['detail of a wrong type', '{"detail":"yes"}', 'detail', 'yes', 'use true or false'],
-  ['attributes as a list', '{"attributes":[1]}', 'attributes', '[1]', /^give an object of at most 32 names/],
+  ['attributes as a list', '{"attributes":[1]}', 'attributes', '[1]', /^give an object with at most 32 names/],
   ['33 attributes', JSON.stringify({ attributes: NAMES }), 'attributes', expect.any(String), /at most 32 names/],
   ['a nested attribute', '{"attributes":{"a":{"b":1}}}', 'attributes.a', '{"b":1}', /^give a number, true, false/],
   ['a line break in an attribute', '{"attributes":{"a":"\\n"}}', 'attributes.a', '\n', /without control characters$/],
@@ -65,7 +69,7 @@ const MISTAKES: [name: string, body: string, field: string, value: unknown, fix:
   ['null instead of an object', 'null', 'body', null, 'send a JSON object'],
 ] as [string, string, string, unknown, string | RegExp][]
 
-test('names of members of objects are plans, rules, limits and attributes like any others', async () => {
+test('names such as __proto__ and constructor work as plans, rules, limits and attributes', async () => {
   const rules = `[
     { "rule_id": "__proto__", "limits": [{ "name": "__proto__", "limit": 1, "window": "1d" }], "scope": "per_user",
       "when": { "constructor": "a", "prototype": "b" }, "by_plan": { "__proto__": { "limit": 0 } } }
@@ -92,7 +96,7 @@ test('bad input to a check: each mistake is a 400 that names field, value and fi
   expect((await post(CHECK, {})).body, 'none of them consumed anything').toMatchObject({ allowed: true })
 })
 
-test('several mistakes are told at once', async () => {
+test('several errors are reported together', async () => {
   const { post } = await serveApp([])
   const { body } = await post(CHECK, {
     client_id: '',
@@ -107,7 +111,7 @@ test('several mistakes are told at once', async () => {
   expect(fields).toEqual(['attributes.a', 'client_id', 'cost', 'detail', 'endpoint', 'metod'])
 })
 
-test('thousands of mistakes are told in a problem of bounded size', async () => {
+test('thousands of errors fit in a problem of bounded size', async () => {
   const { post } = await serveApp([])
   const fields = Object.fromEntries(Array.from({ length: 5000 }, (_, index) => [`f${index}`, 1]))
   const { body } = await post(CHECK, fields)
@@ -121,7 +125,7 @@ test.each([
   ['nothing at all', '', '', 'line 1, character 1'],
   ['not JSON', 'client_id=x', 'client_id=x', 'line 1, character 1'],
   ['an open list, very deep', '['.repeat(60_000), '[', 'line 1, character 60001'],
-])('malformed JSON (%s) is a 400 that names the place', async (_name, sent, around, place) => {
+])('malformed JSON (%s) is a 400 that names the position', async (_name, sent, around, place) => {
   const { post } = await serveApp([])
   const { status, body } = await post(CHECK, sent)
   const { code, detail, errors } = body as unknown as Problem
@@ -130,7 +134,7 @@ test.each([
   expect(errors).toMatchObject([{ field: 'body', value: expect.stringContaining(around), fix: expect.any(String) }])
 })
 
-describe('bodies that are not taken', () => {
+describe('rejected bodies', () => {
   test.each([
     ['a client_id of 10 MB', CHECK, `{"client_id":"${'x'.repeat(10_000_000)}"}`],
     ['a check of 65 KiB', CHECK, JSON.stringify({ client_id: 'x'.repeat(65 * 1024) })],
@@ -154,7 +158,7 @@ describe('bodies that are not taken', () => {
     expect(errors).toEqual([{ field: 'Content-Type', value: type, fix }])
   })
 
-  test('a POST without a body is told to send one', async () => {
+  test('a POST without a body is a 400 that asks for one', async () => {
     const { send } = await serveApp([])
     const { status, body } = await send(CHECK, { method: 'POST' })
     expect({ status, body }).toMatchObject({
@@ -167,9 +171,9 @@ describe('bodies that are not taken', () => {
 test.each([
   ['GET', '/api/v1/rate-limit/chek', 404, 'did you mean /api/v1/rate-limit/check?'],
   ['GET', '/metrics/', 404, 'did you mean /metrics?'],
-  ['GET', '/nowhere/at/all', 404, 'GET / lists what there is'],
-  ['GET', '/%zz', 400, 'check its percent escapes'],
-])('%s %s is a %i that helps', async (method, path, status, fix) => {
+  ['GET', '/nowhere/at/all', 404, 'GET / lists all routes'],
+  ['GET', '/%zz', 400, 'fix its percent-encoding'],
+])('%s %s is a %i with the fix', async (method, path, status, fix) => {
   const { send } = await serveApp([])
   const answer = await send(path, { method })
   expect(answer).toMatchObject({ status, body: { status, errors: [{ field: 'path', fix }] } })
@@ -180,14 +184,14 @@ test.each([
   ['GET', CHECK, 'POST'],
   ['DELETE', '/livez', 'GET, HEAD'],
   ['POST', '/api/v1/rate-limit/rules/x', 'GET, HEAD, PUT, PATCH, DELETE'],
-])('%s %s is a 405 that says what is allowed', async (method, path, allow) => {
+])('%s %s is a 405 that names the allowed methods', async (method, path, allow) => {
   const { send } = await serveApp([])
   const answer = await send(path, { method })
   expect({ status: answer.status, allow: answer.headers.get('allow') }).toEqual({ status: 405, allow })
   expect(answer.body).toMatchObject({ code: 'METHOD_NOT_ALLOWED' })
 })
 
-test('bytes that are no HTTP at all do not disturb anybody else', async () => {
+test('bytes that are not HTTP do not affect other clients', async () => {
   const { address, check } = await serveApp([])
   for (const garbage of [
     '\0\0\0\r\n\r\n',
@@ -203,9 +207,9 @@ test('bytes that are no HTTP at all do not disturb anybody else', async () => {
 })
 
 test.each([
-  ['no HTTP', 'hello\r\n\r\n', 'this is not a request of HTTP/1.1'],
+  ['no HTTP', 'hello\r\n\r\n', 'malformed HTTP/1.1 request'],
   ['headers of 20 KB', `GET / HTTP/1.1\r\nhost: x\r\nx: ${'y'.repeat(20_000)}\r\n\r\n`, 'longer than 16 KiB'],
-])('%s is answered by a problem document', async (_name, sent, detail) => {
+])('%s is answered with a problem document', async (_name, sent, detail) => {
   const { address } = await serveApp([])
   const socket = connect(Number(new URL(address).port), '127.0.0.1')
   socket.write(sent)

@@ -18,7 +18,7 @@ test('answers come in the order of the checks, and each check counts', async () 
   ])
 })
 
-test('a check that is wrong gets its problem in its place, and the others do not notice', async () => {
+test('an invalid check gets a problem at its index, and the others are decided', async () => {
   const { post } = await serveApp([THREE])
   const wrong = [{ cost: 0 }, { method: 'GTE' }, 7, null, { client_idd: 'a' }, []]
   const { status, body } = await post(BATCH, { checks: [{ client_id: 'a' }, ...wrong, { client_id: 'a' }] })
@@ -34,20 +34,20 @@ test('a check that is wrong gets its problem in its place, and the others do not
   )
 })
 
-test('the answer to an item is the answer that the check alone would get', async () => {
+test('an item gets the same answer as a single check', async () => {
   const { post } = await serveApp([THREE])
   const item = { client_id: 'a', detail: true, request_id: 'r-1', dry_run: true }
   const alone = (await post(CHECK, item)).body
   expect((await post(BATCH, { checks: [item] })).body).toEqual({ results: [alone] })
 })
 
-describe('how many', () => {
-  test('none is fine', async () => {
+describe('batch size', () => {
+  test('an empty batch is allowed', async () => {
     const { post } = await serveApp([])
     expect((await post(BATCH, { checks: [] })).body).toEqual({ results: [] })
   })
 
-  test('1000 are, and all are answered', async () => {
+  test('1000 checks are allowed, and all are answered', async () => {
     const { post } = await serveApp([THREE])
     const checks = Array.from({ length: 1000 }, (_, index) => ({ client_id: `user_${index % 250}` }))
     const { body } = await post(BATCH, { checks })
@@ -55,7 +55,7 @@ describe('how many', () => {
     expect(results.map(({ allowed }) => allowed)).toEqual(checks.map((_, index) => index < 750))
   })
 
-  test('1001 are refused as a whole, and none of them counts', async () => {
+  test('1001 checks are rejected as a whole, and none of them counts', async () => {
     const { post } = await serveApp([THREE])
     const checks = Array.from({ length: 1001 }, () => ({ client_id: 'a' }))
     const { status, body } = await post(BATCH, { checks })
@@ -69,13 +69,13 @@ describe('how many', () => {
     ['{"checks":{}}', 'checks'],
     ['{"checks":[],"cheks":[]}', 'cheks'],
     ['[]', 'body'],
-  ])('%s is told what is missing', async (sent, field) => {
+  ])('%s: the answer names the missing field', async (sent, field) => {
     const { post } = await serveApp([])
     expect(await post(BATCH, sent)).toMatchObject({ status: 400, body: { errors: [{ field }] } })
   })
 })
 
-/** A store that is asked over a network, in which the buckets of `broken` cannot be read. */
+/** A remote store in which the buckets of `broken` are corrupt. */
 function remoteStore(inner: Store, asked: number[]): Store {
   let turn = 0
   return {
@@ -94,7 +94,7 @@ function remoteStore(inner: Store, asked: number[]): Store {
   }
 }
 
-test('a batch reaches a remote store all at once; a check that it cannot decide is a 503 in its place', async () => {
+test('the checks of a batch reach a remote store together; one that fails is a 503 at its index', async () => {
   const asked: number[] = []
   const { post } = await serveApp([THREE], (clock) => remoteStore(memoryStore({ clock }), asked))
   const checks = ['a', 'broken', 'a'].map((client_id) => ({ client_id }))
@@ -108,7 +108,7 @@ test('a batch reaches a remote store all at once; a check that it cannot decide 
   expect(asked).toEqual([0, 0, 0])
 })
 
-test('a store that fails makes a check a 503 with its code, never a 500 with a stack', async () => {
+test('a failing store is a 503 with its code, never a 500 with a stack', async () => {
   const failing = (code: 'STORE_UNAVAILABLE' | 'CLOSED') => (): Store => ({
     ...remoteStore(memoryStore(), []),
     take: () => Promise.reject(new LimiterError(code, 'connect ECONNREFUSED')),
@@ -122,7 +122,7 @@ test('a store that fails makes a check a 503 with its code, never a 500 with a s
   }
 })
 
-test('what nobody foresaw is a 500 without its stack, which is in the log', async () => {
+test('an unexpected error is a 500 without its stack, which is in the log', async () => {
   const broken = (): Store => ({
     ...remoteStore(memoryStore(), []),
     take: () => Promise.reject(new TypeError('cannot read properties of undefined')),

@@ -15,7 +15,7 @@ describe('the two documented examples', () => {
     '%s: 100 requests are allowed with the documented four fields, the 101st is refused',
     async (_, rules, request) => {
       const { post, clock } = await serveApp(rules())
-      clock.advanceMs(1500) // the windows of the clock start on the minute: this request does not
+      clock.advanceMs(1500) // fixed windows start on the minute, unlike this request
       const nowSeconds = Math.floor(clock.nowUs() / 1e6)
       const allowed = await post(CHECK, request)
       expect(allowed.status).toBe(200)
@@ -59,8 +59,8 @@ const PAIR = {
   scope: ['user', 'method'],
 }
 
-describe('an answer', () => {
-  test('a refusal tells how long to wait, which rule refused and at which tier', async () => {
+describe('the answer', () => {
+  test('a refusal says how long to wait, which rule refused and at which tier', async () => {
     const { check } = await serveApp([PAIR])
     const request = { client_id: 'a', endpoint: '/pair', method: 'GET' }
     await check(request)
@@ -101,7 +101,7 @@ describe('an answer', () => {
     expect(await refused()).toEqual(['per_user', 'daily'])
   })
 
-  test('reset_at and retry_after are rounded up, so that whoever waits as told is admitted', async () => {
+  test('reset_at and retry_after are rounded up, so a client that waits as long is admitted', async () => {
     const { check, clock } = await serveApp([PAIR])
     const request = { client_id: 'a', endpoint: '/pair', method: 'GET', cost: 2 }
     await check(request)
@@ -116,7 +116,7 @@ describe('an answer', () => {
     expect(await check({})).toEqual({ allowed: true, remaining: null, limit: null, reset_at: null })
   })
 
-  test('waiting will not help against a ban: retry_after is null, and the name of the rule is told', async () => {
+  test('a ban has a retry_after of null and names its rule', async () => {
     const { check } = await serveApp([BAN])
     const refused = {
       allowed: false,
@@ -128,14 +128,14 @@ describe('an answer', () => {
     expect(await check({ client_id: 'eve' })).toMatchObject({ ...refused, violated_tier: 'per_user' })
   })
 
-  test('a cost above the capacity is refused for good, and consumes nothing', async () => {
+  test('a cost above the capacity is refused permanently, and consumes nothing', async () => {
     const { check } = await serveApp([PAIR])
     const request = { client_id: 'a', endpoint: '/pair', method: 'GET' }
     expect(await check({ ...request, cost: 3 })).toMatchObject({ allowed: false, remaining: 2, retry_after: null })
     expect(await check({ ...request, cost: 2 })).toMatchObject({ allowed: true, remaining: 0 })
   })
 
-  test('a request that a leaky bucket lets pass later carries delay_ms; others do not', async () => {
+  test('a request that a leaky bucket delays has delay_ms; others do not', async () => {
     const { check } = await serveApp([SLOW])
     expect(await check({ endpoint: '/slow' })).not.toHaveProperty('delay_ms')
     expect(await check({ endpoint: '/slow' })).toMatchObject({ allowed: true, delay_ms: 2000 })
@@ -176,7 +176,7 @@ describe('an answer', () => {
 })
 
 describe('request ids', () => {
-  test('an id that was sent comes back, one that was not is told only with a refusal', async () => {
+  test('a request id that was sent comes back; a generated one comes only with a refusal', async () => {
     const { check } = await serveApp([PAIR])
     const request = { client_id: 'a', endpoint: '/pair', method: 'GET' }
     expect(await check({ ...request, request_id: 'mine' })).toMatchObject({ allowed: true, request_id: 'mine' })
@@ -185,13 +185,13 @@ describe('request ids', () => {
     expect(await check({ ...request, request_id: 'mine' })).toMatchObject({ allowed: false, request_id: 'mine' })
   })
 
-  test('whoever is given a permit is told its name', async () => {
+  test('an answer that grants a permit contains its id', async () => {
     const { check } = await serveApp([{ rule_id: 'two', algorithm: 'concurrency', limit: 2, window_seconds: 60 }])
     expect(await check({})).toMatchObject({ allowed: true, request_id: expect.any(String) })
   })
 })
 
-test('detail adds every limit and headers that are ready for the client', async () => {
+test('detail adds every limit and the response headers for the client', async () => {
   const { check } = await serveApp([MESSAGES_RULE, { rule_id: 'all', limit: 1000, window_seconds: 1 }])
   const answer = await check({ ...MESSAGES_REQUEST, detail: true })
   expect(answer).toMatchObject({
@@ -210,7 +210,7 @@ test('detail adds every limit and headers that are ready for the client', async 
   expect(headers['X-RateLimit-Reset']).toBe(String(answer.reset_at))
 })
 
-test('detail of a refusal has the Retry-After that the answer tells', async () => {
+test('detail of a refusal has the Retry-After of the answer', async () => {
   const { check } = await serveApp([PAIR])
   const request = { client_id: 'a', endpoint: '/pair', method: 'GET', cost: 2 }
   await check(request)

@@ -22,11 +22,11 @@ describe('the command', () => {
     expect(run(['--version'])).toEqual({ code: 0, stdout: `${VERSION}\n`, stderr: '' })
   })
 
-  test('usage mistakes are told on stderr, all at once, with exit code 2', () => {
+  test('usage errors are reported on stderr, all together, with exit code 2', () => {
     const { code, stdout, stderr } = run(['--prot', '--layer=x'], { SLUICE_LOG_LEVEL: 'loud' })
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
     expect(stderr.split('\n')).toEqual([
-      'sluice: settings are wrong',
+      'sluice: invalid settings',
       '  --prot: unknown flag; did you mean --port?',
       '  --layer: use edge or service (got "x")',
       '  SLUICE_LOG_LEVEL: use one of silent, fatal, error, warn, info, debug, trace (got "loud")',
@@ -34,7 +34,7 @@ describe('the command', () => {
     ])
   })
 
-  test('a wrong rule file is told with its line, with exit code 2', () => {
+  test('an invalid rule file is reported with its line and exit code 2', () => {
     const path = ruleFile('rules:\n  - rule_id: a\n    limit: -1\n    window_seconds: 0\n')
     const { code, stderr } = run(['--rules', path])
     expect(code).toBe(2)
@@ -42,7 +42,7 @@ describe('the command', () => {
     expect(stderr).toContain(`${path}:4: rules[0].window_seconds: give seconds`)
   })
 
-  test('a long rule file is read in a thread, and its mistakes have lines all the same', async () => {
+  test('a long rule file is parsed in a thread, and its errors still have line numbers', async () => {
     const rules = Array.from({ length: 4000 }, (_, index) => `- { rule_id: r${index}, limit: 5, window: 1d }\n`)
     const { output } = await start(['--rules', ruleFile(rules.join(''))])
     expect(output().stdout).toContain('… and 3980 more')
@@ -52,7 +52,7 @@ describe('the command', () => {
     expect(stderr).toContain(`${path}:4001: rules[4000].limit: give a whole number`)
   })
 
-  test('a port that is taken is told with what to do, with exit code 1', async () => {
+  test('a port in use is reported with the fix and exit code 1', async () => {
     const taken = createServer().listen(0, '127.0.0.1')
     await once(taken, 'listening')
     const { port } = taken.address() as { port: number }
@@ -63,26 +63,26 @@ describe('the command', () => {
   })
 })
 
-test('a command: data on stdout, messages on stderr, and its exit code; what it prints can be cut off', () => {
+test('a command prints data to stdout and messages to stderr, and survives a reader that exits early', () => {
   const { code, stdout, stderr } = run(['rules', 'lint', 'examples/bad.yaml'])
   expect(code).toBe(2)
   expect(stdout.split('\n').length).toBeGreaterThan(20)
   expect(stdout).not.toContain('mistakes')
-  expect(stderr).toMatch(/^examples\/bad\.yaml: 22 rules, \d+ mistakes, 5 warnings\n$/)
+  expect(stderr).toMatch(/^examples\/bad\.yaml: 22 rules, \d+ errors, 5 warnings\n$/)
   const cut = execFileSync('sh', ['-c', 'node packages/server/bin/sluice.js --help 2>&1 | head -1'], {
     encoding: 'utf8',
   })
   expect(cut).toMatch(/^sluice \S+: a distributed rate limiter/)
 })
 
-test('rules are read from standard input, whole, also where a writer is slow', () => {
+test('rules are read from standard input to its end, even from a slow writer', () => {
   const rules = Array.from({ length: 3000 }, (_, index) => `- { rule_id: r${index}, limit: 5, window: 1d }`).join('\n')
   const path = ruleFile(`${rules}\n- { rule_id: last, limit: -1, window: 1d }\n`)
   const sluice = 'node packages/server/bin/sluice.js'
   const shell = `(head -c 1000 ${path}; sleep 0.3; tail -c +1001 ${path}) | ${sluice} rules lint - 2>&1; echo done`
   const out = execFileSync('sh', ['-c', shell], { encoding: 'utf8' })
   expect(out).toContain('stdin:3001: error: rules[3000].limit: give a whole number')
-  expect(out).toContain('stdin: 3001 rules, 1 mistake, 0 warnings')
+  expect(out).toContain('stdin: 3001 rules, 1 error, 0 warnings')
 })
 
 describe('the banner', () => {
@@ -107,14 +107,14 @@ describe('the banner', () => {
     })
   })
 
-  test('the curl goes to an address that can be reached', async () => {
+  test('the curl command uses a reachable address', async () => {
     const { output } = await start(['--rules', ruleFile(ONE), '--host', '0.0.0.0', '--checks', 'open'])
     const curl = /^ +(curl .+)$/m.exec(output().stdout)?.[1] ?? ''
     expect(curl).toMatch(/ http:\/\/127\.0\.0\.1:\d+\//)
     expect(JSON.parse(execFileSync('sh', ['-c', curl], { encoding: 'utf8' }))).toMatchObject({ allowed: true })
   })
 
-  test('the curl suits rules of any kind', async () => {
+  test('the curl command matches rules of any kind', async () => {
     const rules = `
       - { rule_id: wide, limit: 1000, window: 1d }
       - { rule_id: narrow, limit: 2, window: 1d, scope: [tenant, ip], endpoint_pattern: '/o/:id/x/**', plan: "it's" }
@@ -143,11 +143,11 @@ test('flags, environment and file reach the running service; unknown variables a
       .stderr.trim()
       .split('\n')
       .map((line) => JSON.parse(line))
-    expect(lines.map(({ level, msg }) => `${level} ${msg}`)).toEqual([
-      'warn SLUICE_RULEZ is not a setting; did you mean "SLUICE_RULES"?',
-      'info listening',
-      'debug refused',
-      'info new rules are in force',
+    expect(lines.map(({ event, reason = '' }) => `${event} ${reason}`.trim())).toEqual([
+      'setting_unknown SLUICE_RULEZ is not a setting; did you mean "SLUICE_RULES"?',
+      'listening',
+      'check_refused',
+      'rules_applied',
     ])
   })
   expect(output().stderr).not.toContain('alice')
@@ -171,7 +171,7 @@ async function halfACheck({ address }: Running): Promise<{ finish(): Promise<str
 }
 
 describe('SIGTERM', () => {
-  test('not ready first, then what is in flight is answered, then exit 0', async () => {
+  test('/readyz returns 503 first, then requests in flight are answered, then it exits with 0', async () => {
     const running = await start(['--rules', ruleFile(ONE), '--drain-ms', '1500'])
     const { get, check } = clientOf(running.address)
     const pending = await halfACheck(running)
@@ -187,11 +187,11 @@ describe('SIGTERM', () => {
       stderr
         .trim()
         .split('\n')
-        .map((line) => JSON.parse(line).msg),
-    ).toEqual(['listening', 'stopping: not ready any more', 'stopped'])
+        .map((line) => JSON.parse(line).event),
+    ).toEqual(['listening', 'stopping', 'stopped'])
   })
 
-  test('idle connections that are kept alive do not hold it up', async () => {
+  test('idle keep-alive connections do not delay it', async () => {
     const running = await start(['--rules', ruleFile(ONE), '--drain-ms', '0'])
     const socket = connect(Number(new URL(running.address).port), '127.0.0.1')
     socket.write('GET /livez HTTP/1.1\r\nhost: x\r\n\r\n')
@@ -201,13 +201,13 @@ describe('SIGTERM', () => {
     socket.destroy()
   })
 
-  test('SIGINT stops without the wait; a second signal ends it at once', async () => {
+  test('SIGINT stops without draining; a second signal ends it immediately', async () => {
     const patient = await start(['--rules', ruleFile(ONE), '--drain-ms', '600000'])
     patient.signal('SIGINT')
     expect((await patient.ended()).code).toBe(0)
     const draining = await start(['--rules', ruleFile(ONE), '--drain-ms', '600000'])
     draining.signal('SIGTERM')
-    await vi.waitFor(() => expect(draining.output().stderr).toContain('not ready any more'))
+    await vi.waitFor(() => expect(draining.output().stderr).toContain('"stopping"'))
     draining.signal('SIGTERM')
     expect((await draining.ended()).code).toBe(143)
   })

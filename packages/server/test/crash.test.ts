@@ -17,7 +17,7 @@ function startNode({ database, dataDir }: DatabaseSettings): Promise<Running> {
   return start(['--admin-token', ADMIN_TOKEN, '--data-dir', dataDir, ...where], { SLUICE_DATA_DIR: dataDir })
 }
 
-/** Rules that all have the same limit: what was half applied would show. */
+/** Rules that all have the same limit, so that a partial import shows. */
 function importSet({ address }: Running, limit: number) {
   const rules = Array.from({ length: RULES }, (_, index) => ({ rule_id: `r${index}`, limit, window: '1d' }))
   const headers = { authorization: `Bearer ${ADMIN_TOKEN}`, 'content-type': 'application/json' }
@@ -29,7 +29,7 @@ async function killed(node: Running): Promise<void> {
   await node.ended()
 }
 
-/** The one limit of all rules. Everything that a change consists of agrees, or this throws. */
+/** The limit that all rules share. Throws if rules, version and audit entry disagree. */
 async function wholeSet(database: Database): Promise<number> {
   const store = new RuleStore(database)
   const { version, rules } = await store.read()
@@ -46,10 +46,10 @@ async function opened(settings: DatabaseSettings): Promise<Database> {
   return database
 }
 
-describe('a node that is killed in the middle of an import leaves all of it or nothing', () => {
+describe('an import of a node that is killed is applied completely or not at all', () => {
   const postgres = usePostgres()
 
-  test('on PostgreSQL: nothing before the end, all after it', async () => {
+  test('on PostgreSQL: nothing before the commit, everything after it', async () => {
     const settings = { database: postgres().createDatabase(), dataDir: temporaryFolder() }
     const database = await opened(settings)
     const node = await startNode(settings)
@@ -74,7 +74,7 @@ describe('a node that is killed in the middle of an import leaves all of it or n
     expect(await wholeSet(database)).toBe(3)
   })
 
-  test('on the embedded database, whenever it happens', { timeout: 120_000 }, async () => {
+  test('on the embedded database, at any moment', { timeout: 120_000 }, async () => {
     const settings = { database: undefined, dataDir: await emptyDataDir() }
     let before = 1
     let node = await startNode(settings)

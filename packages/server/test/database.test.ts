@@ -12,7 +12,7 @@ import { DATABASE_FOLDER, openDatabase } from '../src/db/open-database.ts'
 import { describeDatabases, emptyDataDir, temporaryFolder, usePostgres } from './databases.ts'
 
 describeDatabases('the database', ({ open, empty }) => {
-  test('hands over whole numbers, times, addresses and JSON as one expects', async () => {
+  test('returns integers, times, addresses and JSON as native values', async () => {
     const { query } = await open()
     const at = new Date('2026-01-02T03:04:05.678Z')
     const sql =
@@ -21,13 +21,13 @@ describeDatabases('the database', ({ open, empty }) => {
     expect(row).toEqual({ big: 2 ** 53 - 1, at, json: { a: [1, 'x'] }, ip: '203.0.113.42', missing: null })
   })
 
-  test('takes values as values, whatever they look like', async () => {
+  test('treats parameters as values, even if they contain SQL', async () => {
     const { query } = await open()
     const text = `'; DROP TABLE rules; -- "\\ $1 ü 🚰`
     expect(await query('SELECT $1::text AS text', [text])).toEqual([{ text }])
   })
 
-  test('a transaction that throws leaves nothing, one that ends leaves everything', async () => {
+  test('a transaction that throws is rolled back, one that completes is committed', async () => {
     const database = await open()
     await database.query('CREATE TABLE t (a int)')
     const work = database.transaction(async ({ query }) => {
@@ -40,7 +40,7 @@ describeDatabases('the database', ({ open, empty }) => {
     expect(await database.query('SELECT a FROM t')).toEqual([{ a: 2 }])
   })
 
-  test('transactions at the same time do not see halves of each other', async () => {
+  test('concurrent transactions do not see uncommitted changes of each other', async () => {
     const database = await open()
     await database.query('CREATE TABLE t (a int); INSERT INTO t VALUES (0)')
     const addOne = () =>
@@ -52,7 +52,7 @@ describeDatabases('the database', ({ open, empty }) => {
     expect(await database.query('SELECT a FROM t')).toEqual([{ a: 10 }])
   })
 
-  test('a mistake in SQL is told by its code and is not an outage', async () => {
+  test('an SQL error has its code and is not an outage', async () => {
     const database = await open()
     const error = await database.query('SELECT * FROM nowhere', []).catch((caught) => caught)
     expect(error).toMatchObject({ code: '42P01' })
@@ -65,13 +65,13 @@ describeDatabases('the database', ({ open, empty }) => {
     ['a deadlock', '40P01'],
     ['a lock that is not to be had', '55P03'],
     ['a question that takes too long', '57014'],
-  ])('%s is an outage, and not a mistake of ours', async (_, code) => {
+  ])('%s is an outage, not an SQL error', async (_, code) => {
     const { query } = await open()
-    const trouble = query(`DO $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '${code}'; END $$`)
-    await expect(trouble).rejects.toBeInstanceOf(DatabaseUnavailable)
+    const failure = query(`DO $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '${code}'; END $$`)
+    await expect(failure).rejects.toBeInstanceOf(DatabaseUnavailable)
   })
 
-  test('a NOTIFY wakes who listens, once its transaction is done', async () => {
+  test('a NOTIFY reaches its listeners once its transaction is committed', async () => {
     const database = await open()
     let woken = 0
     const listening = await database.listen('some-channel', () => {
@@ -83,7 +83,7 @@ describeDatabases('the database', ({ open, empty }) => {
     await listening.stop()
   })
 
-  test('migrations run once, and what is there stays', async () => {
+  test('migrations run once, and existing rows stay', async () => {
     const settings = empty()
     const first = await openDatabase(settings)
     expect(await migrate(first)).toContain('0001_tables.sql')
@@ -94,7 +94,7 @@ describeDatabases('the database', ({ open, empty }) => {
     expect(await second.query('SELECT rule_id FROM rules')).toEqual([{ rule_id: 'a' }])
   })
 
-  test('a migration that fails leaves nothing, and one that was edited is refused', async () => {
+  test('a failed migration is rolled back, and an edited one is rejected', async () => {
     const database = await open()
     const good = { name: '1.sql', sql: 'CREATE TABLE one (a int)', hash: 'x' }
     const bad = { name: '2.sql', sql: 'CREATE TABLE two (a int); SELECT * FROM nowhere', hash: 'y' }
@@ -105,7 +105,7 @@ describeDatabases('the database', ({ open, empty }) => {
     await expect(edited).rejects.toThrow('migration 1.sql was edited after it ran: add a new one instead')
   })
 
-  test('rows of the audit cannot be changed by accident', async () => {
+  test('rows of the audit log cannot be changed by accident', async () => {
     const database = await open()
     await migrate(database)
     for (const sql of ['UPDATE audit SET actor = $1', 'DELETE FROM audit WHERE actor = $1']) {
@@ -117,7 +117,7 @@ describeDatabases('the database', ({ open, empty }) => {
 describe('PostgreSQL', () => {
   const postgres = usePostgres()
 
-  test('nodes that start at once migrate an empty database once', async () => {
+  test('nodes that start together migrate an empty database once', async () => {
     const settings = { database: postgres().createDatabase(), dataDir: temporaryFolder() }
     const nodes = await Promise.all(Array.from({ length: 4 }, () => openDatabase(settings)))
     const ran = await Promise.all(nodes.map((node) => migrate(node)))
@@ -126,11 +126,13 @@ describe('PostgreSQL', () => {
       '0002_kill_switch.sql',
       '0003_hashed_addresses.sql',
       '0004_decisions.sql',
+      '0005_audit_filters.sql',
+      '0006_events.sql',
     ])
     await Promise.all(nodes.map((node) => node.close()))
   })
 
-  test('a node that freezes in the middle of a change does not keep the others from theirs for long', async () => {
+  test('a node that freezes during a change does not block the others for long', async () => {
     const database = await openDatabase({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
     await database.query('CREATE TABLE t (a int); INSERT INTO t VALUES (1)')
     const limits = ['idle_in_transaction_session_timeout', 'lock_timeout'].map((name) => `current_setting('${name}')`)
@@ -148,7 +150,7 @@ describe('PostgreSQL', () => {
     await database.close()
   })
 
-  test('while it is down every question is an outage at once; then it is asked and listened to again', async () => {
+  test('while it is down every query fails immediately; then queries and notifications resume', async () => {
     const database = await openDatabase({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
     let woken = 0
     await database.listen('c', () => {
@@ -168,7 +170,7 @@ describe('PostgreSQL', () => {
 })
 
 describe('the embedded database', () => {
-  test('makes checkpoints while it runs, or its WAL would grow without end', async () => {
+  test('makes checkpoints while it runs, so that its WAL stays bounded', async () => {
     const dataDir = await emptyDataDir()
     const thread = fileURLToPath(new URL('../threads/embedded-database.mjs', import.meta.url))
     const workerData = { folder: join(dataDir, DATABASE_FOLDER), checkpointMs: 20, checkpointBytes: 100_000 }
@@ -185,7 +187,7 @@ describe('the embedded database', () => {
     await vi.waitFor(async () => expect(await lastCheckpoint()).not.toBe(before), 30_000)
   })
 
-  test('is created whole: a start that was killed meanwhile leaves nothing that a later one would use', async () => {
+  test('is created atomically: a start that is killed leaves no partial database behind', async () => {
     const dataDir = temporaryFolder()
     mkdirSync(join(dataDir, `${DATABASE_FOLDER}.new-1`))
     writeFileSync(join(dataDir, `${DATABASE_FOLDER}.new-1`, 'PG_VERSION'), '18')
@@ -197,11 +199,11 @@ describe('the embedded database', () => {
 })
 
 describe('the data folder', () => {
-  test('belongs to one process: a second one is refused and told what to do', async () => {
+  test('belongs to one process: a second one fails with the fix', async () => {
     const dataDir = temporaryFolder()
     const lock = lockFolder(dataDir)
     await expect(openDatabase({ database: undefined, dataDir })).rejects.toThrow(
-      `the data folder ${dataDir} is in use by process ${process.pid}: give another one with --data-dir`,
+      `the data folder ${dataDir} is in use by process ${process.pid}: stop it, use another folder with --data-dir`,
     )
     lock.release()
     expect(existsSync(join(dataDir, 'lock'))).toBe(false)
@@ -219,7 +221,7 @@ describe('the data folder', () => {
     lockFolder(folder).release()
   })
 
-  test.runIf(process.platform === 'linux')('is taken over from a process that nobody buried', async () => {
+  test.runIf(process.platform === 'linux')('is taken over from a zombie process', async () => {
     const folder = temporaryFolder()
     lockFolder(folder)
     const shell = spawn('sh', ['-c', 'sleep 60 & echo $!; exec sleep 60'], { stdio: ['ignore', 'pipe', 'ignore'] })
@@ -227,7 +229,7 @@ describe('the data folder', () => {
     const [printed] = (await once(shell.stdout, 'data')) as [Buffer]
     const pid = Number(printed.toString())
     const stat = (of = pid) => readFileSync(`/proc/${of}/stat`, 'utf8').split(' ')
-    await vi.waitFor(() => expect(stat(shell.pid)[1]).toBe('(sleep)'), 10_000) // which asks after nobody
+    await vi.waitFor(() => expect(stat(shell.pid)[1]).toBe('(sleep)'), 10_000) // its parent reaps no children
     process.kill(pid, 'SIGKILL')
     await vi.waitFor(() => expect(stat()[2]).toBe('Z'), 10_000)
     const path = join(folder, 'lock')
@@ -243,7 +245,7 @@ describe('the data folder', () => {
     lockFolder(folder).release()
   })
 
-  test('is left alone while somebody is still writing the lock', async () => {
+  test('is not taken over while the lock is being written', async () => {
     const [folder, other] = [temporaryFolder(), temporaryFolder()]
     lockFolder(other)
     writeFileSync(join(folder, 'lock'), '')
@@ -254,11 +256,11 @@ describe('the data folder', () => {
     await writer.terminate()
   })
 
-  test('is left alone when the lock comes from another machine, and the message says how to go on', () => {
+  test('is not taken over when the lock comes from another machine; the message says how to proceed', () => {
     const folder = temporaryFolder()
     writeFileSync(join(folder, 'lock'), JSON.stringify({ pid: 1, started: 'x', host: 'elsewhere' }))
     expect(() => lockFolder(folder)).toThrow(
-      /process 1 of the machine elsewhere \(if that one is gone, delete .*lock\)/,
+      /process 1 on the machine elsewhere \(if that machine no longer exists, delete .*lock\)/,
     )
   })
 })

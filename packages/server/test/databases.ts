@@ -1,5 +1,4 @@
-// Both databases for one suite: whatever is promised about the database is promised by PostgreSQL and by the embedded
-// one.
+// Runs one suite on both databases: PostgreSQL and the embedded one make the same guarantees.
 
 import { cpSync, existsSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -13,11 +12,11 @@ import { type DatabaseSettings, openDatabase } from '../src/db/open-database.ts'
 export type TestDatabase = {
   /** Settings of a new, empty database. */
   readonly empty: () => DatabaseSettings
-  /** Opens it, or one that is as good as new, for one test. */
+  /** Opens an empty database for one test. */
   readonly open: (settings?: DatabaseSettings) => Promise<Database>
 }
 
-/** Runs the suite twice. Each test gets a database of its own. */
+/** Runs the suite twice. Each test gets its own database. */
 export function describeDatabases(title: string, suite: (database: TestDatabase) => void): void {
   describe(`${title}, on PostgreSQL`, () => {
     const postgres = usePostgres()
@@ -51,14 +50,14 @@ export function usePostgres(): () => PostgresProcess {
   return () => postgres as PostgresProcess // beforeAll has run
 }
 
-/** A folder that is gone after the test. */
+/** A folder that is deleted after the test. */
 export function temporaryFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-data-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   return folder
 }
 
-/** To open an embedded database takes a second, but to empty one is quick. */
+/** Opening an embedded database takes a second; emptying one is fast. */
 function useEmbedded(): { empty: () => DatabaseSettings; shared: () => Database } {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-shared-'))
   let shared: Database | undefined
@@ -78,10 +77,10 @@ function useEmbedded(): { empty: () => DatabaseSettings; shared: () => Database 
   return { empty, shared: () => shared as Database } // beforeAll has run
 }
 
-/** An empty embedded database that all tests copy, because to make one takes five seconds of a processor. */
+/** An empty embedded database that all tests copy, because creating one takes five seconds of CPU time. */
 const TEMPLATE = fileURLToPath(new URL('../../../node_modules/.sluice-empty-database', import.meta.url))
 
-/** Makes a data folder what the first start of a node would make it. */
+/** Creates the contents of a data folder as the first start of a node would. */
 export async function fillWithEmptyDatabase(folder: string): Promise<void> {
   if (!existsSync(TEMPLATE)) {
     const mine = `${TEMPLATE}-${process.pid}`
@@ -94,7 +93,7 @@ export async function fillWithEmptyDatabase(folder: string): Promise<void> {
   cpSync(TEMPLATE, folder, { recursive: true })
 }
 
-/** A data folder with an empty database in it, for one test. */
+/** A data folder with an empty database, for one test. */
 export async function emptyDataDir(): Promise<string> {
   const folder = temporaryFolder()
   await fillWithEmptyDatabase(folder)

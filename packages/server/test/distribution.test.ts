@@ -1,6 +1,6 @@
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { openDatabase } from '../src/db/open-database.ts'
-import { type Server, startServer } from '../src/node/server.ts'
+import { type Server, startServer } from '../src/service/server.ts'
 import type { Settings } from '../src/settings/settings.ts'
 import { temporaryFolder, usePostgres } from './databases.ts'
 import { ADMIN_TOKEN, captureLog, clientOf, defaults, RULE_SET } from './service.ts'
@@ -17,13 +17,13 @@ async function startNode(settings: Partial<Settings>): Promise<Node> {
   return { ...server, logged }
 }
 
-/** Rules that all have the same limit, which nobody reaches: a set that was mixed of two would show. */
+/** Rules that all have the same, unreachable limit, so that a mix of two versions shows. */
 function setOf(limit: number): object {
   const rules = Array.from({ length: sizeOf(limit) }, (_, index) => ({ rule_id: `r${index}`, limit, window: '1d' }))
   return { rules }
 }
 
-/** With some changes rules come, with others they go. */
+/** Some changes add rules, others remove them. */
 function sizeOf(limit: number): number {
   return 8 + (limit % 5)
 }
@@ -36,7 +36,7 @@ function limitsIn({ limiter }: Server): number[] {
   return [...new Set(limiter.rules.map(({ limits }) => limits[0]?.limit ?? 0))]
 }
 
-/** Looks at the rules of a node again and again, as checks do, and keeps what it saw. */
+/** Reads the rules of a node repeatedly, as checks do, and records them. */
 function observe(node: Server): { readonly mixed: number[][]; readonly versions: number[] } {
   const mixed: number[][] = []
   const versions: number[] = []
@@ -69,7 +69,7 @@ describe('nodes on one PostgreSQL', () => {
     expect([second, third]).toEqual([first, first])
   })
 
-  test('have every change within a second, and never a mixed set', async () => {
+  test('apply every change within a second, and never a mix of two versions', async () => {
     const shared = settings()
     const nodes = await Promise.all(Array.from({ length: 4 }, () => startNode(shared)))
     await importSet(nodes[0] as Server, MANY)
@@ -94,7 +94,7 @@ describe('nodes on one PostgreSQL', () => {
     }
   })
 
-  test('that all change it at once see each change whole, and end with the same rules', async () => {
+  test('that change it concurrently see only complete changes, and end with the same rules', async () => {
     const shared = settings()
     const nodes = await Promise.all(Array.from({ length: 4 }, () => startNode(shared)))
     await importSet(nodes[0] as Server, MANY)
@@ -115,7 +115,7 @@ describe('nodes on one PostgreSQL', () => {
     }
   })
 
-  test('decide on while it is down, start from their last good rules, and catch up when it is back', async () => {
+  test('keep deciding while it is down, start from the snapshot, and catch up when it is back', async () => {
     const shared = settings()
     const node = await startNode(shared)
     const leaver = await startNode(shared)
@@ -130,7 +130,7 @@ describe('nodes on one PostgreSQL', () => {
     expect(await clientOf(restarted.address).check({ client_id: 'a' })).toMatchObject({ allowed: true, limit: MANY })
     expect((await clientOf(restarted.address).get('/readyz')).body).toMatchObject({
       status: 'degraded',
-      trouble: [expect.stringMatching(/^rules: PostgreSQL at .* cannot be asked, the rules in force are \d+ s old$/)],
+      reasons: [expect.stringMatching(/^rules: PostgreSQL at .* is unreachable; the active rules are \d+ s old$/)],
     })
     expect((await importSet(node, MANY + 1000)).body).toMatchObject({ status: 503, code: 'DATABASE_UNAVAILABLE' })
     expect(await clientOf(node.address).check({ client_id: 'a' })).toMatchObject({ allowed: true, limit: MANY })
@@ -145,7 +145,7 @@ describe('nodes on one PostgreSQL', () => {
     expect(mixed).toEqual([])
   })
 
-  test('keep their rules when somebody puts wrong ones into the database by hand', async () => {
+  test('keep their rules when invalid ones are written to the database by hand', async () => {
     const shared = settings()
     const node = await startNode(shared)
     await importSet(node, MANY)
@@ -163,12 +163,12 @@ describe('nodes on one PostgreSQL', () => {
     await vi.waitFor(async () => expect(await ready()).toBe('ready'), { timeout: 10_000 })
   })
 
-  test('say why they cannot start when it is down and nothing is known of the rules', async () => {
+  test('report why they cannot start when it is down and there is no snapshot', async () => {
     const shared = settings()
     await postgres().down()
     onTestFinished(() => postgres().up())
     await expect(startNode(shared)).rejects.toThrow(
-      /^the rules of PostgreSQL at 127\.0\.0\.1:\d+\/sluice_\d+ cannot be/,
+      /^cannot read the rules from PostgreSQL at 127\.0\.0\.1:\d+\/sluice_\d+ /,
     )
   })
 })

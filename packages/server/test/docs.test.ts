@@ -17,8 +17,9 @@ const EXAMPLES = [...page.matchAll(/```sh\n([\s\S]*?)```\n(?:\n```json\n([\s\S]*
   }),
 )
 
-/** What is too long to be printed on the page. */
-const UNPRINTED = /sluice_checks_total|^rules:|^204$|"changes":\[\{|"left_out":0|"decisions":\[\{|"violations":\[/
+/** Too long to be printed on the page. */
+const UNPRINTED =
+  /sluice_checks_total|^rules:|^204$|"changes":\[\{|"left_out":0|"(decisions|violations|series)":\[|^: connected/
 
 /** Numbers and texts that differ from run to run or from place to place are compared by type only. */
 function shapeOf(value: unknown, name = ''): unknown {
@@ -27,7 +28,8 @@ function shapeOf(value: unknown, name = ''): unknown {
     return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, shapeOf(inner, key)]))
   }
   const times = ['reset_at', 'reset_after_ms', 'X-RateLimit-Reset', 'RateLimit', 'created_at', 'updated_at']
-  const varies = [...times, 'since', 'expires_at', 'request_id', 'token', 'token_id'].includes(name)
+  const audit = ['seq', 'at', 'hash', 'next']
+  const varies = [...times, ...audit, 'since', 'expires_at', 'request_id', 'token', 'token_id'].includes(name)
   return varies ? typeof value : value
 }
 

@@ -1,8 +1,8 @@
 import { parseRules, type Rule } from 'sluice'
 import { type EtcdProcess, startEtcd } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
-import { parseEtcdUrl } from '../src/rules/etcd/etcd-address.ts'
 import { EtcdSource } from '../src/rules/etcd/etcd-source.ts'
+import { parseEtcdUrl } from '../src/settings/etcd-address.ts'
 
 const PATIENTLY = { timeout: 20_000, interval: 20 }
 
@@ -29,8 +29,8 @@ describe('an address', () => {
   ])('%s', (text, expected) => expect(parseEtcdUrl(text)).toEqual(expected))
 
   test.each([
-    ['etcd://h:1', 'name the prefix of the keys behind the host, as in etcd://127.0.0.1:2379/sluice/rules'],
-    ['etcd://h:1/', 'name the prefix of the keys behind the host, as in etcd://127.0.0.1:2379/sluice/rules'],
+    ['etcd://h:1', 'add the prefix of the keys after the host, as in etcd://127.0.0.1:2379/sluice/rules'],
+    ['etcd://h:1/', 'add the prefix of the keys after the host, as in etcd://127.0.0.1:2379/sluice/rules'],
     ['etcd://h:1/a/../b', 'the prefix may not have "." or ".." between its slashes'],
     ['etcd://h:1/..', 'the prefix may not have "." or ".." between its slashes'],
     ['etcd://h:1/a/./b', 'the prefix may not have "." or ".." between its slashes'],
@@ -48,17 +48,17 @@ describe('an address', () => {
     ['etcd://h:1/a?b', 'the prefix may have letters, digits'],
     ['etcd://h:1/a#b', 'the prefix may have letters, digits'],
     [`etcd://h:1/${'a'.repeat(255)}`, 'give a prefix of at most 255 characters'],
-    ['etcd:///a', 'give a host and a port'],
-    ['etcd://h:123456/a', 'give a host and a port'],
-    ['etcd://h:1,/a', 'give a host and a port'],
+    ['etcd:///a', 'give hosts with optional ports'],
+    ['etcd://h:123456/a', 'give hosts with optional ports'],
+    ['etcd://h:1,/a', 'give hosts with optional ports'],
     ['etcd://u:p@h@i/a', 'give a URL such as'],
     ['etcd://user@h/a', 'give user:password before the @'],
     ['etcd://user:%zz@h/a', 'give user:password before the @'],
     ['etcd:h/a', 'give a URL such as etcd://127.0.0.1:2379/sluice/rules'],
-  ])('%j is refused, and told why', (text, why) => expect(parseEtcdUrl(text)).toContain(why))
+  ])('%j is rejected with the fix', (text, why) => expect(parseEtcdUrl(text)).toContain(why))
 })
 
-describe('the keys below a prefix are one set of rules', () => {
+describe('the keys below a prefix form one rule set', () => {
   test('one key may hold all of them, or each key one, in YAML or JSON', async () => {
     const { source, prefix, put } = newSource()
     await put({
@@ -66,11 +66,11 @@ describe('the keys below a prefix are one set of rules', () => {
       a: `rules:\n  - ${yaml('one', 1)}`,
       'c.json': JSON.stringify([JSON.parse(json('three', 3))]),
     })
-    await etcd.put({ [`${prefix}x`]: yaml('neighbour', 9) }) // begins with the same text, and is not below it
+    await etcd.put({ [`${prefix}x`]: yaml('neighbour', 9) }) // shares the text of the prefix, but is not below it
     expect(limitsOf(await read(source))).toEqual({ one: 1, two: 2, three: 3 })
   })
 
-  test('what did not change since is not read again', async () => {
+  test('unchanged rules are not read again', async () => {
     const { source, put } = newSource()
     const revision = await put({ a: yaml('a', 1) })
     const found = await source.read(undefined)
@@ -103,24 +103,24 @@ describe('the keys below a prefix are one set of rules', () => {
   })
 
   test.each([
-    ['no key at all', {}, /put rules into keys below \/test-\d+\/, or \[\] for none at all/],
-    ['a value that is no YAML', { a: 'a: b: c' }, /etcd \/test-\d+\/a:1: line 1: make it YAML/],
-    ['a value that is no JSON', { 'a.json': '[\n{"a":}]' }, /etcd \/test-\d+\/a.json:2: line 2: make it JSON/],
-  ])('%s is refused', async (_name, values, message) => {
+    ['no key at all', {}, /put rules into keys below \/test-\d+\/, or \[\] for no rules/],
+    ['a value that is no YAML', { a: 'a: b: c' }, /etcd \/test-\d+\/a:1: line 1: fix the YAML syntax/],
+    ['a value that is no JSON', { 'a.json': '[\n{"a":}]' }, /etcd \/test-\d+\/a.json:2: line 2: fix the JSON syntax/],
+  ])('%s is rejected', async (_name, values, message) => {
     const { source, put } = newSource()
     if (Object.keys(values).length > 0) await put(values)
     await expect(source.read(undefined)).rejects.toThrow(message)
   })
 
-  test('a value that is not UTF-8 is refused, with its key', async () => {
+  test('a value that is not UTF-8 is rejected, and its key is named', async () => {
     const { source, prefix, put } = newSource()
     await put({ a: yaml('a', 1) })
     const value = Buffer.from('{ rule_id: b, limit: 1, window: 1m, name: "caf\xe9" }', 'latin1').toString('base64')
-    await etcd.ask('/v3/kv/put', { key: Buffer.from(`${prefix}/b`).toString('base64'), value })
-    await expect(source.read(undefined)).rejects.toThrow(`etcd ${prefix}/b: value: put it as UTF-8`)
+    await etcd.request('/v3/kv/put', { key: Buffer.from(`${prefix}/b`).toString('base64'), value })
+    await expect(source.read(undefined)).rejects.toThrow(`etcd ${prefix}/b: value: store it as UTF-8`)
   })
 
-  test('an empty list is no rules, on purpose', async () => {
+  test('an empty list means no rules', async () => {
     const { source, put } = newSource()
     await put({ a: '[]' })
     expect(await read(source)).toEqual([])
@@ -138,17 +138,17 @@ describe('changes', () => {
     expect(follower.versions).toEqual([...follower.versions].sort((a, b) => a - b))
   })
 
-  test('a bad revision is told, and the next good one is not missed', async () => {
+  test('an invalid revision is reported, and the next valid one is applied', async () => {
     const { source, put } = newSource()
     await put({ a: yaml('a', 1) })
     const follower = await follow(source)
     await put({ a: 'a: b: c' })
-    await vi.waitFor(() => expect(follower.errors.at(-1)).toMatch(/make it YAML/), PATIENTLY)
+    await vi.waitFor(() => expect(follower.errors.at(-1)).toMatch(/fix the YAML syntax/), PATIENTLY)
     await put({ a: yaml('a', 2) })
     await vi.waitFor(() => expect(follower.last()).toEqual({ a: 2 }), PATIENTLY)
   })
 
-  test('a deleted key is a change too', async () => {
+  test('a deleted key is a change', async () => {
     const { source, put } = newSource()
     await put({ a: yaml('a', 1), b: yaml('b', 1) })
     const follower = await follow(source)
@@ -156,7 +156,7 @@ describe('changes', () => {
     await vi.waitFor(() => expect(follower.last()).toEqual({ a: 1 }), PATIENTLY)
   })
 
-  test('nobody is told anything once it is stopped', async () => {
+  test('no change is reported after stop', async () => {
     const { source, put } = newSource()
     await put({ a: yaml('a', 1) })
     let calls = 0
@@ -172,7 +172,7 @@ describe('changes', () => {
   })
 })
 
-describe('trouble', () => {
+describe('outages', () => {
   test('etcd is killed, restarted, written to and compacted during a watch: no change is lost', async () => {
     const own = await ownEtcd()
     const { source, put } = newSource(own)
@@ -182,7 +182,7 @@ describe('trouble', () => {
       await own.down()
       await vi.waitFor(() => expect(follower.errors).toHaveLength(round), PATIENTLY)
       await own.up()
-      // Before the watch is back, the revision that it would go on from is forgotten.
+      // Compacts the revision that the watch would resume from before it reconnects.
       await put({ a: yaml('a', 10 * round) })
       const revision = await put({ b: yaml('b', 10 * round) })
       await own.compact(revision)
@@ -190,7 +190,7 @@ describe('trouble', () => {
       await put({ a: yaml('a', 10 * round + 1) })
       await vi.waitFor(() => expect(follower.last()).toMatchObject({ a: 10 * round + 1 }), PATIENTLY)
     }
-    expect(follower.errors.filter((message) => !message.includes('cannot be reached'))).toEqual([])
+    expect(follower.errors.filter((message) => !message.includes('is unreachable'))).toEqual([])
   })
 
   test('a compaction alone goes unnoticed', async () => {
@@ -202,28 +202,28 @@ describe('trouble', () => {
     expect(follower.errors.filter((message) => !message.includes('compacted'))).toEqual([])
   })
 
-  test('while it is away, reading fails with the reason, and of several members the next one is asked', async () => {
+  test('while it is unreachable, reads fail with the reason; of several members the next one is tried', async () => {
     const own = await ownEtcd()
     const { source, put } = newSource(own, (host) => `127.0.0.1:65535,${host}`)
     await put({ a: yaml('a', 1) })
-    await expect(source.read(undefined)).rejects.toThrow(/127\.0\.0\.1:65535 cannot be reached: .*ECONNREFUSED/)
+    await expect(source.read(undefined)).rejects.toThrow(/127\.0\.0\.1:65535 is unreachable: .*ECONNREFUSED/)
     expect(limitsOf(await read(source))).toEqual({ a: 1 })
     await own.down()
-    await expect(source.read(undefined)).rejects.toThrow(/cannot be reached/)
+    await expect(source.read(undefined)).rejects.toThrow(/is unreachable/)
   })
 
-  test('a name and a password open what they may, and a wrong one is told without showing it', async () => {
+  test('a user name and password authenticate, and a wrong password is reported without showing it', async () => {
     const own = await ownEtcd()
     const { prefix, put } = newSource(own)
     await put({ a: yaml('a', 1) })
-    await own.ask('/v3/auth/user/add', { name: 'root', password: 'long secret' })
-    await own.ask('/v3/auth/role/add', { name: 'root' })
-    await own.ask('/v3/auth/user/grant', { user: 'root', role: 'root' })
-    await own.ask('/v3/auth/enable', {})
+    await own.request('/v3/auth/user/add', { name: 'root', password: 'long secret' })
+    await own.request('/v3/auth/role/add', { name: 'root' })
+    await own.request('/v3/auth/user/grant', { user: 'root', role: 'root' })
+    await own.request('/v3/auth/enable', {})
     expect(limitsOf(await read(sourceAt(`etcd://root:long%20secret@${own.host}${prefix}`)))).toEqual({ a: 1 })
     const stranger = sourceAt(`etcd://root:guess@${own.host}${prefix}`)
-    await expect(stranger.read(undefined)).rejects.toThrow(/answered 400: .*authentication failed/)
-    expect(stranger.place).toBe(`the keys below ${prefix}/ in etcd at http://${own.host}`)
+    await expect(stranger.read(undefined)).rejects.toThrow(/returned 400: .*authentication failed/)
+    expect(stranger.location).toBe(`the keys below ${prefix}/ in etcd at http://${own.host}`)
     await expect(sourceAt(`etcd://${own.host}${prefix}`).read(undefined)).rejects.toThrow(/user name is empty/)
   })
 })
@@ -242,7 +242,7 @@ async function ownEtcd(): Promise<EtcdProcess> {
   return own
 }
 
-/** A source with a prefix of its own, and a way to write below it. */
+/** A source with its own prefix, and a function that writes below it. */
 function newSource(server: EtcdProcess = etcd, hosts: (host: string) => string = (host) => host) {
   prefixes += 1
   const prefix = `/test-${prefixes}`
@@ -266,7 +266,7 @@ function limitsOf(rules: readonly Rule[]): Record<string, number | undefined> {
   return Object.fromEntries(rules.map(({ rule_id: id, limits }) => [id, limits[0]?.limit]))
 }
 
-/** Reads whenever it is told to, one reading at a time, as the service does. */
+/** Reads on every notification, one read at a time, as the service does. */
 async function follow(source: EtcdSource) {
   const seen: Record<string, number | undefined>[] = []
   const versions: number[] = []

@@ -1,5 +1,5 @@
-// Nothing that a client can refer to later lives in one process: with `--workers`, with several nodes and after a
-// restart, any process that shares the counters finishes what another one began. Each call is a connection of its own.
+// Receipts, permits and decisions are shared: with `--workers`, with several nodes and after a restart, any process
+// that shares the counters can refund, release and explain. Each call uses its own connection.
 
 import { type ClientRequest, request } from 'node:http'
 import { Redis } from 'ioredis'
@@ -20,7 +20,7 @@ const PATIENT = ['--store-deadline-ms', '5000', '--drain-ms', '0', '--admin-toke
 
 type Answered = { readonly status: number; readonly body: Record<string, unknown> }
 
-/** Over a connection of its own: which worker gets it is for the kernel to say. */
+/** Uses its own connection: the kernel chooses the worker. */
 function call(address: string, method: string, path: string, body?: unknown, token?: string): Promise<Answered> {
   const headers = {
     connection: 'close',
@@ -57,9 +57,9 @@ async function workersReady(service: Running, count: number): Promise<void> {
   await vi.waitFor(() => expect(listening()).toBeGreaterThanOrEqual(count), { timeout: 20_000 })
 }
 
-/** Workers take turns: after one more call, each call meets another worker than before. */
+/** Workers take turns: after one extra call, each call reaches a different worker than before. */
 async function anotherWorker(address: string): Promise<void> {
-  await post(address, CHECK, { client_id: 'nobody', dry_run: true })
+  await post(address, CHECK, { client_id: 'other', dry_run: true })
 }
 
 /** Checks through one address in turn, refunds through the others. */
@@ -88,9 +88,9 @@ async function checksAndRefunds(checkAt: readonly string[], refundAt: readonly s
   const whole = async () => {
     const [window, bucket] = await left()
     expect(window).toBe(1000)
-    expect(bucket).toBeGreaterThanOrEqual(999) // what has flowed back by itself is not given twice
+    expect(bucket).toBeGreaterThanOrEqual(999) // units that refilled by themselves are not returned twice
   }
-  await vi.waitFor(whole, { timeout: 20_000, interval: 500 })
+  await vi.waitFor(whole, { timeout: 60_000, interval: 250 })
 }
 
 /** Held, renewed and released through whichever worker answers. */
@@ -136,7 +136,7 @@ describe('refunds and permits', () => {
     }
   })
 
-  test('work with rules in a database that all share', async () => {
+  test('work with rules in a shared database', async () => {
     const postgres = await startPostgres()
     onTestFinished(() => postgres.stop())
     const args = ['--redis', await freshRedis(), '--workers', '2', '--database', postgres.createDatabase()]
@@ -167,7 +167,7 @@ describe('refunds and permits', () => {
     await permits(one.address, other.address)
   })
 
-  test('work when Redis has lost the key of the receipts: nodes agree on another one', async () => {
+  test('work when Redis has lost the receipt key: nodes agree on a new one', async () => {
     const url = await freshRedis()
     const args = ['--redis', url, '--rules', ruleFile(RULES), ...PATIENT]
     const one = await start(args)
@@ -185,7 +185,7 @@ describe('a decision is found', () => {
   const find = (address: string, id: unknown) => {
     return call(address, 'GET', `/api/v1/rate-limit/decisions/${encodeURIComponent(String(id))}`, undefined, ADMIN)
   }
-  /** Refused, named, and told an id: each asked for many times, so that every worker is asked. */
+  /** A refusal, and admissions with a chosen and a generated id: each queried often enough to reach every worker. */
   async function decisions(checkAt: string, findAt: string): Promise<void> {
     const refused = await post(checkAt, CHECK, { client_id: 'd', endpoint: '/demo', cost: 2000 })
     const named = await post(checkAt, CHECK, { client_id: 'd', request_id: 'order 99' })
@@ -219,7 +219,7 @@ describe('a decision is found', () => {
     expect(await find((await start(args)).address, body.request_id)).toMatchObject({ status: 200 })
   })
 
-  test('on nodes that count in memory and share a database', async () => {
+  test('on nodes with counters in memory and a shared database', async () => {
     const postgres = await startPostgres()
     onTestFinished(() => postgres.stop())
     const args = ['--database', postgres.createDatabase(), '--drain-ms', '0', '--admin-token', ADMIN]

@@ -13,7 +13,7 @@ const RATE_LIMIT = /^(x-)?ratelimit|^retry-after$/i
 const DOORS = ['gateway', 'forward auth', 'detail'] as const
 type Refusal = { readonly headers: Record<string, string>; readonly retryAfter: unknown }
 
-/** What each door says to a refused client: the gateway, forward auth, and `detail` of a check. */
+/** Response of each entry point to a refused client: gateway, forward auth, and `detail` of a check. */
 async function refusals(
   settings: Partial<HeaderSettings>,
   rules: unknown[],
@@ -48,12 +48,12 @@ describe.each(DOORS)('%s', (door) => {
     ['legacy', ['x-ratelimit-limit', 'x-ratelimit-remaining', 'x-ratelimit-reset']],
     ['draft-6', ['ratelimit-limit', 'ratelimit-remaining', 'ratelimit-reset']],
     [['draft-11'], ['ratelimit', 'ratelimit-policy']],
-  ])('sends headers of the style %s, and Retry-After in any case', async (headerStyle, names) => {
+  ])('sends headers of the style %s, and always Retry-After', async (headerStyle, names) => {
     const { headers } = await (await refusals({ headerStyle }, [ONE]))[door]()
     expect(Object.keys(headers).sort()).toEqual([...names, 'retry-after'].sort())
   })
 
-  test('spreads Retry-After by the jitter, and says the same in the body', async () => {
+  test('adds the jitter to Retry-After, with the same value in the body', async () => {
     const jitter = 1000
     const refused = (await refusals({ retryAfterJitterSeconds: jitter }, [ONE]))[door]
     const waits = new Set<number>()

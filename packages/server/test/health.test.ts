@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { expect, test, vi } from 'vitest'
 import { serveApp, serveFile } from './service.ts'
 
-test('/livez answers while the process lives', async () => {
+test('/livez answers while the process runs', async () => {
   const { get, lifecycle } = await serveApp([])
   lifecycle.draining = true
   expect(await get('/livez')).toMatchObject({ status: 200, body: { status: 'alive' } })
@@ -10,19 +10,19 @@ test('/livez answers while the process lives', async () => {
 
 test('/readyz: ready, then degraded but still 200, then draining and 503', async () => {
   const service = await serveFile('[]')
-  expect((await service.get('/readyz')).body).toMatchObject({ status: 'ready', store: 'memory', trouble: [] })
+  expect((await service.get('/readyz')).body).toMatchObject({ status: 'ready', store: 'memory', reasons: [] })
   writeFileSync(service.rulesPath, 'no rules')
-  const trouble = [`rules: the file ${service.rulesPath} has wrong ones, the last good rules are in force`]
+  const reasons = [`rules: the file ${service.rulesPath} has invalid rules; the last good rules stay active`]
   await vi.waitFor(async () => {
-    expect(await service.get('/readyz')).toMatchObject({ status: 200, body: { status: 'degraded', trouble } })
+    expect(await service.get('/readyz')).toMatchObject({ status: 200, body: { status: 'degraded', reasons } })
   }, 10_000)
   const { get, lifecycle } = await serveApp([])
-  expect((await get('/readyz')).body).toEqual({ status: 'ready', rules_version: 1, store: 'memory', trouble: [] })
+  expect((await get('/readyz')).body).toEqual({ status: 'ready', rules_version: 1, store: 'memory', reasons: [] })
   lifecycle.draining = true
   expect(await get('/readyz')).toMatchObject({ status: 503, body: { status: 'draining' } })
 })
 
-test('/ lists every route there is, with its role and what it does', async () => {
+test('/ lists every route with its role and summary', async () => {
   const { get } = await serveApp([])
   const { body } = await get('/')
   expect(body).toMatchObject({ service: 'sluice', documentation: '/openapi.json' })

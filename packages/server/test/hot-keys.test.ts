@@ -7,7 +7,7 @@ const PER_USER = { rule_id: 'per_user', scope: 'per_user', limit: 100, window_se
 const PER_METHOD = { ...PER_USER, rule_id: 'per_method', scope: ['user', 'method'] }
 const hash = keyHash('a secret of tests')
 
-/** A service that has just answered 12,000 checks: three of four of alice, the others of users who come once. */
+/** A service that has just answered 12,000 checks: three of four from alice, the others from users with one each. */
 async function busy(rules: readonly object[] = [PER_USER]): Promise<App> {
   const app = await serveApp(rules)
   for (let batch = 0; batch < 12; batch += 1) {
@@ -24,7 +24,7 @@ function ask({ send }: App, query = '', token = ADMIN_TOKEN) {
 }
 
 describe(`GET ${HOT_KEYS_PATH}`, () => {
-  test('names hot keys by the hash that logs know them by, with estimates', async () => {
+  test('names hot keys by the hash that is in the log, with estimates', async () => {
     const { status, body } = await ask(await busy())
     expect(status).toBe(200)
     const [alice, ...others] = body.hot_keys as { checks_per_second: number; share: number }[]
@@ -38,13 +38,13 @@ describe(`GET ${HOT_KEYS_PATH}`, () => {
     expect(alice?.checks_per_second).toBeGreaterThan(4000) // of about 9000 within the first second
   })
 
-  test('a composite key shows whose it is, and nothing in clear', async () => {
+  test('a composite key shows the hash of its owner, and nothing in clear', async () => {
     const { body } = await ask(await busy([PER_METHOD]))
     expect(body).toMatchObject({ hot_keys: [{ key_hash: `${hash('user', 'alice')}.${hash('detail', 'GET')}` }] })
     expect(JSON.stringify(body)).not.toMatch(/alice|GET/)
   })
 
-  test('tells as many as it is asked for', async () => {
+  test('returns as many as requested', async () => {
     const app = await busy([PER_USER, PER_METHOD])
     for (const [query, length] of [
       ['', 2],
@@ -74,13 +74,13 @@ describe(`GET ${HOT_KEYS_PATH}`, () => {
     expect(body.errors).toEqual([{ field, value, fix: 'give a whole number from 1 to 1000' }])
   })
 
-  test('an unknown parameter is a 400 too', async () => {
+  test('an unknown parameter is a 400', async () => {
     const { body } = await ask(await serveApp([]), '?limt=5')
     expect(body.errors).toEqual([{ field: 'limt', value: '5', fix: 'unknown field; did you mean "limit"?' }])
   })
 })
 
-test('/metrics tells how many keys are hot and the rate of the hottest of each rule, and names none', async () => {
+test('/metrics has the number of hot keys and the rate of the hottest of each rule, and names none', async () => {
   const app = await busy([PER_USER, { ...PER_USER, rule_id: 'all', scope: 'global' }])
   const text = String((await app.get('/metrics')).body.text)
   expect(text).toContain('sluice_hot_keys 2\n')

@@ -14,7 +14,7 @@ const POSTS = { rule_id: 'posts', method: 'POST', limit: 5, window_seconds: 60 }
 describe(`POST ${EXPLAIN_PATH}`, () => {
   const explain = ({ post }: App, body: object) => post(EXPLAIN_PATH, body, ADMIN_TOKEN)
 
-  test('tells what would happen, which rules apply with their numbers, and why the others do not', async () => {
+  test('reports what would happen, which rules apply with their numbers, and why the others do not', async () => {
     const app = await serveApp([POSTS, TWO, { ...TWO, rule_id: 'off', enabled: false }])
     await app.check({ client_id: 'alice' })
     const { status, body } = await explain(app, { client_id: 'alice', method: 'GET' })
@@ -47,13 +47,13 @@ describe(`POST ${EXPLAIN_PATH}`, () => {
     )
   })
 
-  test('a refusal is told as a check would tell it', async () => {
+  test('a refusal is reported as a check would report it', async () => {
     const app = await serveApp([{ ...TWO, limit: 0 }])
     const { body } = await explain(app, { client_id: 'alice' })
     expect(body.answer).toMatchObject({ allowed: false, rule_id: 'two', violated_rule: 'Two', retry_after: null })
   })
 
-  test('of thousands of rules it tells the hundred that come closest', async () => {
+  test('of thousands of rules it reports the hundred closest', async () => {
     const far = Array.from({ length: 2000 }, (_, index) => ({ ...TWO, rule_id: `far${index}`, endpoint_pattern: '/x' }))
     const app = await serveApp([...far, POSTS, TWO])
     const { body } = await explain(app, { client_id: 'alice' })
@@ -73,7 +73,7 @@ describe(`POST ${EXPLAIN_PATH}`, () => {
     expect(told.map(([, reason]) => reason)).toEqual([...REASONS])
   })
 
-  test('is asked in the words of a check', async () => {
+  test('accepts the body of a check', async () => {
     const app = await serveApp([TWO])
     expect((await explain(app, { client_idd: 'x' })).body.detail).toBe(
       'client_idd: unknown field; did you mean "client_id"?',
@@ -88,7 +88,7 @@ describe(`GET ${DECISIONS_PATH}`, () => {
   const list = async ({ get }: App, query = '') =>
     (await get(DECISIONS_PATH + query, ADMIN_TOKEN)).body.decisions as Record<string, unknown>[]
 
-  test('a refusal is explained by the id that the client was told', async () => {
+  test('a refusal is explained by the id that the client received', async () => {
     const app = await serveApp([{ ...TWO, limit: 1 }])
     const request = { client_id: 'alice', method: 'GET', endpoint: '/a' }
     await app.check(request)
@@ -106,7 +106,7 @@ describe(`GET ${DECISIONS_PATH}`, () => {
     expect(JSON.stringify(body)).not.toContain('alice')
   })
 
-  test('so is an admission that has a name, as it was when it was decided', async () => {
+  test('so is an admission with a request_id, with the numbers at the time of the decision', async () => {
     const app = await serveApp([TWO])
     await app.check({ client_id: 'alice', request_id: 'order 17/a' })
     await app.check({ client_id: 'alice' })
@@ -116,14 +116,14 @@ describe(`GET ${DECISIONS_PATH}`, () => {
     })
   })
 
-  test('an id may be as long as a check lets it be', async () => {
+  test('an id may be as long as that of a check', async () => {
     const app = await serveApp([TWO])
     const request_id = 'é/'.repeat(512)
     await app.check({ client_id: 'alice', request_id })
     expect((await find(app, encodeURIComponent(request_id))).body).toMatchObject({ request_id })
   })
 
-  test('an id that is used again means the newest', async () => {
+  test('a reused id refers to the newest decision', async () => {
     const app = await serveApp([{ ...TWO, limit: 1 }])
     for (const allowed of [true, false]) {
       await app.check({ client_id: 'alice', request_id: 'again' })
@@ -132,7 +132,7 @@ describe(`GET ${DECISIONS_PATH}`, () => {
     }
   })
 
-  test('the list has the newest first: every refusal, and one of 128 admissions without a name', async () => {
+  test('the list is newest first: every refusal, and one in 128 admissions without a request_id', async () => {
     const app = await serveApp([{ ...TWO, limit: 300 }])
     for (let sent = 0; sent < 302; sent += 1) {
       await app.check({ client_id: 'alice' })
@@ -144,12 +144,12 @@ describe(`GET ${DECISIONS_PATH}`, () => {
     expect(await list(app, '?limit=1')).toHaveLength(1)
   })
 
-  test('what is not known is a 404 that says why that may be', async () => {
+  test('an unknown id is a 404 that lists the possible reasons', async () => {
     const app = await serveApp([TWO])
-    expect(await find(app, 'nobody')).toMatchObject({ status: 404, body: { code: 'DECISION_UNKNOWN' } })
+    expect(await find(app, 'unknown')).toMatchObject({ status: 404, body: { code: 'DECISION_UNKNOWN' } })
   })
 
-  test('a dry run is no decision, and a request that no rule is for has no key', async () => {
+  test('a dry run is not recorded, and a decision without a matching rule has no key', async () => {
     const app = await serveApp([TWO])
     await app.check({ client_id: 'alice', dry_run: true, request_id: 'dry' })
     expect((await find(app, 'dry')).status).toBe(404)
@@ -161,7 +161,7 @@ describe(`GET ${DECISIONS_PATH}`, () => {
 describe(`POST ${RESET_PATH}`, () => {
   const reset = ({ post }: App, body: unknown) => post(RESET_PATH, body, ADMIN_TOKEN)
 
-  test('forgets what one key has used, and nothing else', async () => {
+  test('resets one key and no other', async () => {
     const app = await serveApp([{ ...TWO, limit: 1 }])
     for (const client_id of ['alice', 'bob']) await app.check({ client_id })
     expect(await reset(app, { rule_id: 'two', key: 'alice' })).toMatchObject({ status: 200, body: { reset: true } })
@@ -169,7 +169,7 @@ describe(`POST ${RESET_PATH}`, () => {
     expect(await app.check({ client_id: 'bob' })).toMatchObject({ allowed: false })
   })
 
-  test('takes the facts of a composite key by name', async () => {
+  test('accepts the facts of a composite key by name', async () => {
     const app = await serveApp([{ ...TWO, scope: ['user', 'tenant'], limit: 1 }])
     const request = { client_id: 'alice', tenant: 'acme' }
     await app.check(request)
@@ -178,11 +178,11 @@ describe(`POST ${RESET_PATH}`, () => {
   })
 
   test.each([
-    [{ rule_id: 'none', key: 'a' }, 'rule_id', 'give the id of a rule in force'],
+    [{ rule_id: 'none', key: 'a' }, 'rule_id', 'give the id of an active rule'],
     [{ rule_id: 'two', key: { tenant: 'a' } }, 'key', 'give every fact of the key: user'],
-    [{ rule_id: 'two' }, 'key', /give a text of at most 1024/],
-    [{ rule_id: 'two', key: 5 }, 'key', /give a text of at most 1024/],
-    [{ rule_id: 'two', key: { user: 5 } }, 'key.user', 'give a text'],
+    [{ rule_id: 'two' }, 'key', /give a string of at most 1024/],
+    [{ rule_id: 'two', key: 5 }, 'key', /give a string of at most 1024/],
+    [{ rule_id: 'two', key: { user: 5 } }, 'key.user', 'give a string'],
   ])('%j is a 400', async (body, field, fix) => {
     const answer = await reset(await serveApp([TWO]), body)
     expect(answer).toMatchObject({ status: 400, body: { code: 'REQUEST_INVALID' } })
@@ -192,7 +192,7 @@ describe(`POST ${RESET_PATH}`, () => {
   })
 })
 
-test('neither explaining nor remembering shows in what a check answers', async () => {
+test('neither explanations nor the decision history change the answer of a check', async () => {
   const app = await serveApp([TWO])
   const { body } = await app.post(CHECK, { client_id: 'alice' })
   expect(Object.keys(body)).toEqual(['allowed', 'remaining', 'limit', 'reset_at'])

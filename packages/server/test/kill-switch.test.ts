@@ -16,7 +16,7 @@ const metric = async ({ get }: App, name: string) =>
   new RegExp(`^${name} (\\d+)$`, 'm').exec(String((await get('/metrics')).body.text))?.[1]
 
 describe('the kill switch', () => {
-  test('takes one rule out of force in one call, and brings it back in another', async () => {
+  test('disables one rule with one call, and enables it with another', async () => {
     const app = await serveApp(RULES)
     expect(await passes(app)).toEqual([false, false])
     const { status, body } = await turn(app, { rule_id: 'one', on: true, reason: 'too strict' })
@@ -32,7 +32,7 @@ describe('the kill switch', () => {
     expect(await passes(app)).toEqual([false, false])
   })
 
-  test('takes everything out of force; what was killed one by one stays so afterwards', async () => {
+  test('disables everything; rules disabled one by one stay disabled afterwards', async () => {
     const app = await serveApp(RULES)
     await turn(app, { rule_id: 'two', on: true })
     await turn(app, { everything: true, on: true })
@@ -43,32 +43,35 @@ describe('the kill switch', () => {
 
   test('shows in /readyz, the metrics and the log', async () => {
     const app = await serveApp(RULES)
-    expect([await metric(app, 'sluice_killed_rules'), await metric(app, 'sluice_enforcement_off')]).toEqual(['0', '0'])
+    expect([await metric(app, 'sluice_disabled_rules'), await metric(app, 'sluice_enforcement_disabled')]).toEqual([
+      '0',
+      '0',
+    ])
     await turn(app, { rule_id: 'one', on: true })
     expect(await app.get('/readyz')).toMatchObject({
       status: 200,
-      body: { status: 'degraded', trouble: ['kill switch: not enforced: one'] },
+      body: { status: 'degraded', reasons: ['kill switch: disabled: one'] },
     })
     await turn(app, { everything: true, on: true })
-    expect((await app.get('/readyz')).body.trouble).toEqual(['kill switch: nothing is enforced'])
-    expect([await metric(app, 'sluice_killed_rules'), await metric(app, 'sluice_enforcement_off')]).toEqual(['1', '1'])
-    for (const target of [{ everything: true }, { rule_id: 'one' }]) await turn(app, { ...target, on: false })
-    expect((await app.get('/readyz')).body).toMatchObject({ status: 'ready', trouble: [] })
-    expect(app.logged.map(({ level, msg }) => `${level}: ${msg}`)).toEqual([
-      'warn: kill switch: not enforced: one',
-      'warn: kill switch: nothing is enforced',
-      'warn: kill switch: not enforced: one',
-      'warn: kill switch: all rules are in force again',
+    expect((await app.get('/readyz')).body.reasons).toEqual(['kill switch: all rules are disabled'])
+    expect([await metric(app, 'sluice_disabled_rules'), await metric(app, 'sluice_enforcement_disabled')]).toEqual([
+      '1',
+      '1',
     ])
+    for (const target of [{ everything: true }, { rule_id: 'one' }]) await turn(app, { ...target, on: false })
+    expect((await app.get('/readyz')).body).toMatchObject({ status: 'ready', reasons: [] })
+    expect(app.logged).toMatchObject(
+      [['one'], 'all', ['one'], []].map((disabled) => ({ event: 'kill_switch_changed', disabled })),
+    )
   })
 
   test.each([
     [{ on: true }, 'rule_id', 'give either rule_id or "everything": true'],
     [{ rule_id: 'one', everything: true, on: true }, 'rule_id', 'give either rule_id or "everything": true'],
     [{ rule_id: 'onne', on: true }, 'rule_id', 'give the id of a rule; did you mean "one"?'],
-    [{ rule_id: 'one', on: false }, 'rule_id', 'give the id of a rule that is out of force'],
+    [{ rule_id: 'one', on: false }, 'rule_id', 'give the id of a disabled rule'],
     [{ rule_id: 'one' }, 'on', 'use true or false'],
-    [{ everything: false, on: true }, 'everything', 'leave it out, or use true'],
+    [{ everything: false, on: true }, 'everything', 'omit it, or use true'],
     [{ rule_id: 'one', on: true, reason: 'a\nb' }, 'reason', 'give 1 to 1024 characters without control characters'],
   ])('%j is a 400', async (body, field, fix) => {
     const { status, body: answer } = await turn(await serveApp(RULES), body)

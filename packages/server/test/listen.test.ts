@@ -14,7 +14,7 @@ const RULE = '- { rule_id: one, limit: 5, window: 1d, scope: per_user }\n'
 const pem = (name: string) => fileURLToPath(new URL(`fixtures/tls/${name}`, import.meta.url))
 const read = (name: string) => readFileSync(pem(name))
 
-/** The status of a request over TLS and whose certificate was met, or the code of what went wrong. */
+/** Status of a request over TLS and the subject of the certificate, or the error code. */
 async function tlsGet(url: string, options: RequestOptions = {}): Promise<string> {
   const asked = get(url, { ca: read('ca.pem'), agent: false, ...options })
   try {
@@ -32,14 +32,14 @@ const identity = (name: string) => ({ cert: read(`${name}.pem`), key: read(`${na
 describe('TLS', () => {
   const tls = { tlsCert: pem('server.pem'), tlsKey: pem('server.key') }
 
-  test('is what the service speaks with a certificate, and nothing else', async () => {
+  test('is the only protocol of a service with a certificate', async () => {
     const { address } = await serveFile(RULE, tls)
     expect(address).toMatch(/^https:\/\/127\.0\.0\.1:\d+$/)
     expect(await tlsGet(`${address}/readyz`)).toBe('200 server')
     await expect(fetch(`${address.replace('https', 'http')}/readyz`)).rejects.toThrow()
   })
 
-  test('with a client CA, only clients with a certificate of it can connect', async () => {
+  test('with a client CA, only clients with a certificate signed by it can connect', async () => {
     const { address } = await serveFile(RULE, { ...tls, tlsClientCa: pem('ca.pem') })
     const url = `${address}/readyz`
     expect(await tlsGet(url, identity('client'))).toBe('200 server')
@@ -47,17 +47,17 @@ describe('TLS', () => {
     for (const code of refusals) expect(code).toMatch(/^(ERR_SSL_\w+|ECONNRESET|EPIPE)$/)
   })
 
-  test('a certificate is no token: what needs a role still does', async () => {
+  test('a certificate does not replace a token: routes still require their role', async () => {
     const { address } = await serveFile(RULE, { ...tls, tlsClientCa: pem('ca.pem') })
     expect(await tlsGet(address + RULES, identity('client'))).toBe('401 server')
   })
 
-  test('files that do not fit together are told at the start', async () => {
+  test('a key that does not match the certificate fails the start', async () => {
     const start = serveFile(RULE, { ...tls, tlsKey: pem('client.key') })
     await expect(start).rejects.toThrow(/--tls-cert, --tls-key and --tls-client-ca cannot be used: .*mismatch/)
   })
 
-  test('renewed files are used from then on, and bad ones change nothing', async () => {
+  test('renewed files apply to new connections, and invalid ones change nothing', async () => {
     const folder = temporaryFolder()
     const [tlsCert, tlsKey] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
     const install = (name: string) => {
@@ -67,15 +67,15 @@ describe('TLS', () => {
     install('server')
     const { address, logged } = await serveFile(RULE, { tlsCert, tlsKey })
     writeFileSync(tlsCert, 'nonsense')
-    const messages = () => logged.map(({ msg }) => msg)
-    await vi.waitFor(() => expect(messages()).toContain('the new certificates cannot be used: the old ones stay'), 5000)
+    const events = () => logged.map(({ event }) => event)
+    await vi.waitFor(() => expect(events()).toContain('certificates_rejected'), 5000)
     expect(await tlsGet(`${address}/readyz`)).toBe('200 server')
     install('renewed')
     await vi.waitFor(async () => expect(await tlsGet(`${address}/readyz`)).toBe('200 renewed'), 5000)
   })
 })
 
-/** What a check is answered over a socket file. */
+/** Answer to a check over a socket file. */
 async function checkOver(socketPath: string, more: Record<string, string> = {}): Promise<unknown> {
   const headers = { 'content-type': 'application/json', ...more }
   const asked = request({ socketPath, method: 'POST', path: CHECK, headers }).end('{"client_id":"alice"}')
@@ -84,7 +84,7 @@ async function checkOver(socketPath: string, more: Record<string, string> = {}):
 }
 
 describe('a socket file', () => {
-  test('is listened on instead of an address, open for checks, and gone afterwards', async () => {
+  test('replaces the address, is open for checks, and is removed at the end', async () => {
     const socket = join(temporaryFolder(), 'sluice.sock')
     const service = await serveFile(RULE, { socket })
     expect(service.address).toBe(`unix:${socket}`)
@@ -94,7 +94,7 @@ describe('a socket file', () => {
     expect(existsSync(socket)).toBe(false)
   })
 
-  test('that a dead process has left is replaced, and one in use is not', async () => {
+  test('left by a dead process is replaced; one in use is not', async () => {
     const socket = join(temporaryFolder(), 'sluice.sock')
     leaveBehind(socket)
     await serveFile(RULE, { socket })
@@ -103,7 +103,7 @@ describe('a socket file', () => {
     expect(await checkOver(socket)).toMatchObject({ allowed: true, remaining: 3 })
   })
 
-  test('a file that is no socket is not touched', async () => {
+  test('a file that is not a socket is not touched', async () => {
     const socket = join(temporaryFolder(), 'notes.txt')
     writeFileSync(socket, 'mine')
     await expect(serveFile(RULE, { socket })).rejects.toMatchObject({ code: 'EADDRINUSE' })
@@ -111,7 +111,7 @@ describe('a socket file', () => {
   })
 })
 
-/** A socket file that nobody listens on, as kill -9 leaves it. */
+/** A stale socket file, as kill -9 leaves it. */
 function leaveBehind(path: string): void {
   const program = `require('net').createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, 9))`
   spawnSync(process.execPath, ['-e', program])

@@ -1,9 +1,10 @@
-// One node of several processes behaves as one: whichever worker answers, it answers for all.
+// A node of several processes behaves as one: any worker answers for the whole node.
 
 import { once } from 'node:events'
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { startRedis } from 'sluice/testing'
 import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
@@ -11,6 +12,7 @@ import { DECISIONS_PATH } from '../src/http/routes/decisions.ts'
 import { DRILL_PATH } from '../src/http/routes/drill.ts'
 import { mergeHotKeys } from '../src/http/routes/hot-keys.ts'
 import { KILL_SWITCH_PATH } from '../src/http/routes/kill-switch.ts'
+import { temporaryFolder, usePostgres } from './databases.ts'
 import { buildOnce, type Running, start } from './process.ts'
 import { ADMIN_TOKEN, CHECK, ruleFile } from './service.ts'
 
@@ -24,19 +26,23 @@ type Node = {
   readonly rulesPath: string
   readonly service: Running
   readonly pids: () => readonly number[]
-  /** On a connection of its own, so that the workers take turns. */
+  /** Uses a new connection, so that the workers take turns. */
   send(path: string, body?: unknown): Promise<{ status: number; text: string }>
   json(path: string, body?: unknown): Promise<Record<string, unknown>>
   /** Samples by name and labels, once every worker has answered the scrape. */
   scrape(): Promise<Map<string, number>>
 }
 
-async function startNode(rules = TEN, args: readonly string[] = []): Promise<Node> {
+function startNode(rules = TEN, args: readonly string[] = []): Promise<Node> {
+  const rulesPath = ruleFile(rules)
+  return startWith(rulesPath, ['--rules', rulesPath, ...args])
+}
+
+async function startWith(rulesPath: string, args: readonly string[]): Promise<Node> {
   const redis = await startRedis()
   onTestFinished(() => redis.stop())
   const patient = ['--store-deadline-ms', '5000', '--drain-ms', '0'] // the machine may be busy
-  const rulesPath = ruleFile(rules)
-  const shared = ['--redis', redis.url, '--workers', String(WORKERS), '--rules', rulesPath]
+  const shared = ['--redis', redis.url, '--workers', String(WORKERS)]
   const service = await start([...shared, ...patient, '--admin-token', ADMIN_TOKEN, ...args])
   const pids = () => [...service.output().stderr.matchAll(/"pid":(\d+),.*"listening"/g)].map(([, pid]) => Number(pid))
   const send: Node['send'] = (path, body) => sendOnce(service.address + path, body)
@@ -79,10 +85,14 @@ function samplesIn(scraped: string): Map<string, number> {
 }
 
 /** Sends checks of several users, and returns how many were allowed and refused. */
-async function checkMany({ json }: Node, count: number): Promise<{ allowed: number; refused: number }> {
+async function checkMany(
+  { json }: Node,
+  count: number,
+  facts: object = {},
+): Promise<{ allowed: number; refused: number }> {
   let allowed = 0
   for (let sent = 0; sent < count; sent += 1) {
-    if ((await json(CHECK, { client_id: `user_${sent % 3}` })).allowed) allowed += 1
+    if ((await json(CHECK, { client_id: `user_${sent % 3}`, ...facts })).allowed) allowed += 1
   }
   return { allowed, refused: count - allowed }
 }
@@ -93,22 +103,22 @@ function checksIn(samples: ReadonlyMap<string, number>): { allowed: number; refu
 }
 
 describe('/metrics of any worker is that of the node', () => {
-  test('every scrape agrees with what the clients have counted', async () => {
+  test('every scrape agrees with the counts of the clients', async () => {
     const node = await startNode()
     const counted = await checkMany(node, 60)
     expect(counted).toEqual({ allowed: 30, refused: 30 })
     for (let scraped = 0; scraped < 2 * WORKERS; scraped += 1) {
       const samples = await node.scrape()
       expect(checksIn(samples)).toEqual(counted)
-      expect(samples.get('sluice_decision_seconds_count')).toBe(60)
-      expect(samples.get('sluice_decision_seconds_bucket{le="+Inf"}')).toBe(60)
+      expect(samples.get('sluice_decision_duration_seconds_count')).toBe(60)
+      expect(samples.get('sluice_decision_duration_seconds_bucket{le="+Inf"}')).toBe(60)
       expect(samples.get('sluice_rules_version')).toBe(1)
       expect([...samples.keys()].filter((name) => name.startsWith('sluice_build_info'))).toHaveLength(1)
       expect(samples.get('sluice_redis_keys{store="default"}')).toBeGreaterThan(0)
     }
   })
 
-  test('no total falls when workers are killed and replaced, and the node outlives each of them', async () => {
+  test('no total decreases when workers are killed and replaced, and the node survives each of them', async () => {
     const node = await startNode()
     let counted = await checkMany(node, 20)
     const before = await node.scrape()
@@ -136,7 +146,7 @@ describe('/metrics of any worker is that of the node', () => {
     expect(await node.service.ended()).toMatchObject({ code: 0 })
   })
 
-  test('a worker that is stuck counts with its last values, and holds up one scrape at most', async () => {
+  test('a stuck worker counts with its last values, and delays at most one scrape', async () => {
     const node = await startNode()
     const counted = await checkMany(node, 20)
     expect(checksIn(await node.scrape())).toEqual(counted)
@@ -150,25 +160,57 @@ describe('/metrics of any worker is that of the node', () => {
     expect(checksIn(samples)).toEqual(counted)
     expect(samples.get('sluice_workers_stale')).toBe(1)
     const readiness = await Promise.any(Array.from({ length: WORKERS }, () => node.json('/readyz')))
-    expect(readiness).toMatchObject({ status: 'degraded', trouble: ['workers: 1 not answering'] })
+    expect(readiness).toMatchObject({ status: 'degraded', reasons: ['workers: 1 not answering'] })
     process.kill(stuck, 'SIGCONT')
     expect(checksIn(await node.scrape())).toEqual(counted)
   })
 })
 
-/** Asks often enough, each time on a new connection, to meet every worker. */
+describe('decision events of all workers', () => {
+  const postgres = usePostgres()
+
+  test('are in one scrape, and each sink has stored every decision of the clients', async () => {
+    const path = join(temporaryFolder(), 'decisions.jsonl')
+    const sinks = ['--events-sink', `jsonl=${path}`, '--events-sample', '1']
+    const node = await startWith('', ['--database', postgres().createDatabase(), ...sinks])
+    const { allowed, refused } = await checkMany(node, 120, { endpoint: '/demo' })
+    expect(refused).toBeGreaterThan(0)
+    await vi.waitFor(async () => {
+      const samples = await node.scrape()
+      expect(samples.get('sluice_events_decided_total')).toBe(120)
+      for (const sink of ['embedded', 'jsonl']) {
+        const of = (name: string) => samples.get(`sluice_events_${name}{sink="${sink}"}`)
+        const counts = ['stored_total', 'sampled_out_total', 'dropped_total', 'pending', 'uncounted_total'].map(of)
+        expect([sink, ...counts]).toEqual([sink, 120, 0, 0, 0, 0])
+      }
+    }, PATIENTLY)
+    expect(await node.json('/api/v1/analytics/summary')).toMatchObject({ allowed, refused })
+    const lines = [1, 2].map((worker) => linesIn(path.replace('.jsonl', `-${worker}.jsonl`)))
+    expect(
+      lines.every((count) => count > 0),
+      'both workers decided',
+    ).toBe(true)
+    expect(lines.reduce((sum, count) => sum + count, 0)).toBe(120)
+  })
+})
+
+function linesIn(path: string): number {
+  return readFileSync(path, 'utf8').split('\n').length - 1
+}
+
+/** Sends enough requests, each on a new connection, to reach every worker. */
 function ofManyConnections<T>(ask: () => Promise<T>): Promise<T[]> {
   return Promise.all(Array.from({ length: 6 * WORKERS }, ask))
 }
 
-describe('what is done at one worker is done at all', () => {
+describe('an action at one worker applies to all', () => {
   test('a drill', async () => {
     const node = await startNode('- { rule_id: many, limit: 1000, window: 1d, on_fail: closed, consistency: strict }\n')
     const sources = () => ofManyConnections(async () => (await node.json(CHECK, { cost: 1, detail: true })).source)
     expect(new Set(await sources())).toEqual(new Set(['store']))
     expect((await node.send(DRILL_PATH, { seconds: 600 })).status).toBe(200)
     expect(new Set(await sources())).toEqual(new Set(['policy']))
-    expect((await node.scrape()).get('sluice_store_left_alone')).toBe(1)
+    expect((await node.scrape()).get('sluice_breaker_open{store="default",server="all"}')).toBe(1)
     await replaceWorker(node)
     expect(new Set(await sources()), 'a worker that started during the drill').toEqual(new Set(['policy']))
     expect((await node.send(DRILL_PATH, { seconds: 0 })).status).toBe(200)
@@ -188,7 +230,7 @@ describe('what is done at one worker is done at all', () => {
     expect(new Set(await allowed())).toEqual(new Set([false]))
   })
 
-  test('decisions are listed with the same hashes, whoever made them', async () => {
+  test('decisions of all workers are listed with the same hashes', async () => {
     const node = await startNode('- { rule_id: banned, limit: 0, window: 1d, scope: per_user }\n')
     await ofManyConnections(() => node.json(CHECK, { client_id: 'alice' }))
     const { decisions } = (await node.json(DECISIONS_PATH)) as { decisions: { key_hash: string; at: string }[] }
@@ -199,29 +241,47 @@ describe('what is done at one worker is done at all', () => {
   })
 
   test('an event is sent to a webhook once', async () => {
-    const received: string[] = []
-    const receiver = createServer((hook, response) => {
-      received.push(String(hook.headers['sluice-event']))
-      response.end()
-    }).listen(0, '127.0.0.1')
-    await once(receiver, 'listening')
-    onTestFinished(() => void receiver.close())
-    const url = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`
+    const { url, received } = await receiveHooks()
+    const types = () => received.map(({ type }) => type)
     const node = await startNode(TEN, ['--webhooks', url, '--webhook-secret', 'a secret of webhooks'])
     await node.send(KILL_SWITCH_PATH, { everything: true, on: true })
-    await vi.waitFor(() => expect(received).toContain('kill_switch.changed'), PATIENTLY)
-    await vi.waitFor(() => expect(received).toContain('node.degraded'), PATIENTLY)
+    await vi.waitFor(() => expect(types()).toContain('kill_switch.changed'), PATIENTLY)
+    await vi.waitFor(() => expect(types()).toContain('node.degraded'), PATIENTLY)
     await node.send(KILL_SWITCH_PATH, { everything: true, on: false })
-    await vi.waitFor(() => expect(received).toContain('node.recovered'), PATIENTLY)
+    await vi.waitFor(() => expect(types()).toContain('node.recovered'), PATIENTLY)
     const counted = await node.scrape()
     expect(counted.get('sluice_webhooks_delivered_total')).toBe(received.length)
-    expect(received.filter((type) => type === 'node.degraded')).toHaveLength(1)
-    expect(received.filter((type) => type === 'node.recovered')).toHaveLength(1)
-    expect(received.filter((type) => type === 'kill_switch.changed')).toHaveLength(2)
+    expect(types().filter((type) => type === 'node.degraded')).toHaveLength(1)
+    expect(types().filter((type) => type === 'node.recovered')).toHaveLength(1)
+    expect(types().filter((type) => type === 'kill_switch.changed')).toHaveLength(2)
+  })
+
+  test('a failing sink is reported to a webhook once, with the figures of all workers', async () => {
+    const { url, received } = await receiveHooks()
+    const hooks = ['--webhooks', url, '--webhook-secret', 'a secret of webhooks']
+    const node = await startNode(TEN, [...hooks, '--events-sink', 'clickhouse=http://127.0.0.1:1'])
+    const sent = 6 * WORKERS
+    await ofManyConnections(() => node.json(CHECK, { client_id: 'alice' }))
+    const down = () => received.filter(({ type }) => type === 'sink.down')
+    // Sampled every 10 s, and reported when it has failed for 10 s.
+    await vi.waitFor(() => expect(down()).toHaveLength(1), { timeout: 60_000, interval: 100 })
+    expect(down()[0]?.data).toEqual({ sink: 'clickhouse', pending: sent, dropped: 0 })
   })
 })
 
-/** Kills a worker, and waits until another one has taken its place. */
+/** Receives webhooks. */
+async function receiveHooks(): Promise<{ url: string; received: { type: string; data: unknown }[] }> {
+  const received: { type: string; data: unknown }[] = []
+  const receiver = createServer(async (hook, response) => {
+    received.push(JSON.parse(await text(hook)))
+    response.end()
+  }).listen(0, '127.0.0.1')
+  await once(receiver, 'listening')
+  onTestFinished(() => void receiver.close())
+  return { url: `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`, received }
+}
+
+/** Kills a worker, and waits until another one has replaced it. */
 async function replaceWorker(node: Node): Promise<void> {
   const before = (await node.scrape()).get('sluice_workers_replaced_total') ?? 0
   process.kill(node.pids()[0] as number, 'SIGKILL')
@@ -232,11 +292,11 @@ async function replaceWorker(node: Node): Promise<void> {
   }, PATIENTLY)
 }
 
-test('a worker that cannot be replaced, because the rules are wrong by now, ends no other', async () => {
+test('a worker that cannot be replaced because the rules became invalid does not end the others', async () => {
   const node = await startNode()
   writeFileSync(node.rulesPath, '- { rule_id: ten, limit: -1, window: 1d }\n')
   process.kill(node.pids()[0] as number, 'SIGKILL')
-  await vi.waitFor(() => expect(node.service.output().stderr).toContain('the rules are wrong\n'), PATIENTLY)
+  await vi.waitFor(() => expect(node.service.output().stderr).toContain('invalid rules\n'), PATIENTLY)
   expect((await node.json(CHECK, { client_id: 'a' })).allowed).toBe(true)
   writeFileSync(node.rulesPath, TEN)
   await vi.waitFor(async () => expect((await node.scrape()).get('sluice_workers')).toBe(WORKERS), PATIENTLY)
@@ -262,7 +322,7 @@ test('the gateway counts for the whole node too', async () => {
   }, PATIENTLY)
 })
 
-test('hot keys of several workers are added up, and a share is one of all their checks', () => {
+test('hot keys of several workers are added up, and shares refer to all checks of the node', () => {
   const key = { rule_id: 'r', name: 'default', key_hash: 'a' }
   const alice = (checks_per_second: number, share: number) => ({ ...key, checks_per_second, share })
   const bob = { ...key, key_hash: 'b', checks_per_second: 250, share: 0.25 }

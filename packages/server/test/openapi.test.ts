@@ -45,8 +45,15 @@ describe('/openapi.json', () => {
       'delete /api/v1/admin/tokens/{token_id}',
       'delete /api/v1/rate-limit/rules/{rule_id}',
       'get /',
+      'get /api/v1/admin/audit',
       'get /api/v1/admin/audit/verify',
       'get /api/v1/admin/tokens',
+      'get /api/v1/analytics/clients/{id}',
+      'get /api/v1/analytics/latency',
+      'get /api/v1/analytics/summary',
+      'get /api/v1/analytics/timeline',
+      'get /api/v1/analytics/top',
+      'get /api/v1/events/stream',
       'get /api/v1/rate-limit/auth',
       'get /api/v1/rate-limit/decisions',
       'get /api/v1/rate-limit/decisions/{request_id}',
@@ -80,7 +87,7 @@ describe('/openapi.json', () => {
     ])
   })
 
-  test('every operation has a name of its own, a summary, a tag and described answers', async () => {
+  test('every operation has a unique id, a summary, a tag and described responses', async () => {
     const operations = operationsOf(await description())
     for (const [name, { operationId, summary, tags, responses }] of operations) {
       expect({ operationId, summary, tags }, name).toEqual({
@@ -110,7 +117,7 @@ describe('/openapi.json', () => {
     expect(batch?.properties.checks).toMatchObject({ items: { properties: check?.properties } })
   })
 
-  test('every reference leads somewhere', async () => {
+  test('every reference resolves', async () => {
     const document = await description()
     const references = [...JSON.stringify(document).matchAll(/"\$ref":"([^"]+)"/g)].map(([, target]) => target)
     expect(references.length).toBeGreaterThan(0)
@@ -120,8 +127,8 @@ describe('/openapi.json', () => {
     }
   })
 
-  test('problems are described as such, for the statuses that there are', async () => {
-    const statuses = new Set([...Object.values(PROBLEMS), 429].map(String)) // a refusal has no code: it is no trouble
+  test('problems are described as problem documents, for existing statuses', async () => {
+    const statuses = new Set([...Object.values(PROBLEMS), 429].map(String)) // refusals have no code
     for (const [name, { responses }] of operationsOf(await description())) {
       for (const [status, response] of Object.entries(responses)) {
         if (status.startsWith('2') || name === 'get /readyz') continue
@@ -132,7 +139,7 @@ describe('/openapi.json', () => {
   })
 })
 
-/** Statuses that routes do not answer themselves: the guard, the validation and the parsers of bodies do. */
+/** Statuses that come from the guard, the validation and the body parsers, not from routes. */
 const SHARED = ['400', '401', '403', '413', '415', '429']
 
 /** The statuses of everything that can be wrong with a request before its route sees it. */
@@ -155,13 +162,13 @@ async function provoked(app: App, method: string, path: string, checkToken: stri
     ] as const
     for (const [type, body] of bodies) statuses.push(await statusOf(short, ADMIN_TOKEN, type, body))
   }
-  app.clock.advanceUs(120e6) // forgets the wrong tokens of the operation before
+  app.clock.advanceUs(120e6) // resets the throttle for invalid tokens
   for (let sent = 0; sent <= 20; sent += 1) statuses.push(await statusOf(short, `wrong-${sent}`))
   app.clock.advanceUs(120e6)
   return statuses.map(String)
 }
 
-test('every operation declares what the guard, the validation and the parsers answer, and no more', async () => {
+test('every operation declares exactly the statuses of the guard, the validation and the parsers', async () => {
   const [check, viewer] = [newSecret(), newSecret()]
   const dates = { createdAt: '2029-01-01T00:00:00Z', expiresAt: null, revokedAt: null }
   const tokens = [
@@ -172,11 +179,11 @@ test('every operation declares what the guard, the validation and the parsers an
   const document = (await app.get('/openapi.json')).body as unknown as Document
   for (const [name, { responses, 'x-role': role }] of operationsOf(document)) {
     const [verb = '', path = ''] = name.split(' ')
-    if (path === AUTH_PATH) continue // it looks at no token: its tests know what it answers
+    if (path === AUTH_PATH) continue // ignores tokens; has its own tests
     const statuses = new Set(await provoked(app, verb.toUpperCase(), path, role === 'check' ? viewer : check))
     const undeclared = [...statuses].filter((status) => !(status in responses))
     expect(undeclared, `${name} answers, and does not declare`).toEqual([])
-    if (statuses.has('409')) continue // rules of this node are in a file, which it says before it looks at a body
+    if (statuses.has('409')) continue // rules are in a file: writes are rejected before the body is read
     const impossible = SHARED.filter((status) => status in responses && !statuses.has(status))
     expect(impossible, `${name} declares, and does not answer`).toEqual([])
   }

@@ -1,5 +1,5 @@
-// The service as users run it, under load, while its Redis is killed and comes back: every check is answered, and says
-// by whom.
+// The service as users run it, under load, while its Redis is killed and restarted: every check is answered, and names
+// the source of its decision.
 
 import { type RedisProcess, startRedis } from 'sluice/testing'
 import { beforeAll, expect, onTestFinished, test, vi } from 'vitest'
@@ -22,7 +22,7 @@ const RULES = `
 `
 const ENDPOINTS = ['/leased', '/open', '/closed']
 const LOOPS = 12
-/** The machine may be busy; a Redis that is dead refuses at once. */
+/** The machine may be busy; a dead Redis refuses connections immediately. */
 const PATIENT = ['--store-deadline-ms', '5000']
 
 const PATIENTLY = { timeout: 20_000, interval: 50 }
@@ -61,7 +61,7 @@ async function freshRedis(args?: readonly string[]): Promise<RedisProcess> {
   return redis
 }
 
-/** Clients that ask again as soon as they are answered. */
+/** Clients that send the next check as soon as the last one is answered. */
 function startLoad(client: Client) {
   let seen: Seen[] = []
   let running = true

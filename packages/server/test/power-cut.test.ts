@@ -2,7 +2,7 @@ import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, wr
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { temporaryFolder } from './databases.ts'
+import { fillWithEmptyDatabase, temporaryFolder } from './databases.ts'
 import { buildOnce, type Running, start } from './process.ts'
 import { ADMIN_TOKEN, clientOf } from './service.ts'
 
@@ -31,7 +31,7 @@ async function hasRule({ address }: Running, rule_id: string): Promise<boolean> 
   return status === 200
 }
 
-/** Another machine, whose data folder is what the disk of this one held. */
+/** A node on a copy of the data folder as it was on disk. */
 function afterPowerCut({ dataDir, disk }: Machine): Machine {
   const next = machine()
   restore(disk, statSync(dataDir).ino, next.dataDir)
@@ -71,8 +71,9 @@ describe.runIf(process.platform === 'linux')('the embedded database', { timeout:
     expect([await hasRule(third, 'first'), await hasRule(third, 'second')]).toEqual([true, true])
   })
 
-  test('acknowledges nothing once an fsync has failed, and recovers when it is started again', async () => {
+  test('acknowledges nothing after a failed fsync, and recovers when it is restarted', async () => {
     const only = machine()
+    await fillWithEmptyDatabase(only.dataDir) // the other test covers a database that is created here
     const node = await startOn(only)
     expect((await addRule(node, 'before')).status).toBe(201)
     writeFileSync(join(only.disk, 'broken'), '')

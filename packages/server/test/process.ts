@@ -1,4 +1,4 @@
-// The command as users run it: the compiled program in a process of its own.
+// The command as users run it: the compiled program in its own process.
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -9,7 +9,7 @@ import { temporaryFolder } from './databases.ts'
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
 const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url))
 
-/** Call it before all tests: compiles what is not up to date. */
+/** Call before all tests: compiles outdated files. */
 export function buildOnce(): void {
   const { status, stdout, stderr } = spawnSync(process.execPath, ['scripts/build.mjs'], { cwd: ROOT, encoding: 'utf8' })
   if (status !== 0) throw new Error(`the packages cannot be built:\n${stdout}${stderr}`)
@@ -26,7 +26,7 @@ export function run(args: readonly string[], env: Record<string, string> = {}): 
 export type Running = {
   readonly address: string
   readonly pid: number
-  /** What it has printed so far. */
+  /** Output so far. */
   output(): Omit<Ended, 'code'>
   signal(name: NodeJS.Signals): void
   ended(): Promise<Ended>
@@ -47,7 +47,7 @@ export async function start(args: readonly string[], env: Record<string, string>
   return { address, pid: child.pid ?? 0, output, ended, signal: (name) => child.kill(name) }
 }
 
-/** Each process has a data folder of its own, unless a test says otherwise. */
+/** Each process has its own data folder, unless the test gives one. */
 function options(env: Record<string, string>) {
   const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))
   const own = env.SLUICE_DATA_DIR ? {} : { SLUICE_DATA_DIR: temporaryFolder() }

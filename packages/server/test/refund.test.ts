@@ -1,15 +1,15 @@
 import { startFaultProxy, startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { tokenHash } from '../src/access/token.ts'
-import { bookInMemory } from '../src/checks/receipt-book.ts'
-import type { Voucher } from '../src/checks/receipt-text.ts'
+import { memoryReceiptStore } from '../src/checks/receipt-store.ts'
+import type { IssuedReceipt } from '../src/checks/receipt-text.ts'
 import { ADMIN_TOKEN, CHECK, REFUND, serveApp, serveFile } from './service.ts'
 
 const THREE = { rule_id: 'three', limit: 3, window_seconds: 60, scope: 'per_user', algorithm: 'fixed_window' }
 const EXPORTS = { rule_id: 'exports', limit: 1, window_seconds: 60, scope: 'per_user', algorithm: 'concurrency' }
 
 describe('a refund', () => {
-  test('gives back what the request took', async () => {
+  test('returns the units that the request took', async () => {
     const { check, post } = await serveApp([THREE])
     await check({ client_id: 'a', cost: 3, request_id: 'r-1' })
     expect(await check({ client_id: 'a' })).toMatchObject({ allowed: false })
@@ -17,32 +17,32 @@ describe('a refund', () => {
     expect(await check({ client_id: 'a' })).toMatchObject({ allowed: true, remaining: 2 })
   })
 
-  test('of some units gives back so many', async () => {
+  test('of some units returns that many', async () => {
     const { check, post } = await serveApp([THREE])
     await check({ client_id: 'a', cost: 3, request_id: 'r-1' })
     await post(REFUND, { request_id: 'r-1', units: 2 })
     expect(await check({ client_id: 'a', dry_run: true })).toMatchObject({ remaining: 2 })
   })
 
-  test('works by the id that detail tells', async () => {
+  test('works by the id in detail', async () => {
     const { check, post } = await serveApp([THREE])
     const { request_id } = await check({ client_id: 'a', cost: 3, detail: true })
     expect(await post(REFUND, { request_id })).toMatchObject({ status: 200 })
     expect(await check({ client_id: 'a', dry_run: true })).toMatchObject({ remaining: 3 })
   })
 
-  test('works once: the second is a 409, and changes nothing', async () => {
+  test('works once: the second attempt is a 409, and changes nothing', async () => {
     const { check, post } = await serveApp([THREE])
     await check({ client_id: 'a', request_id: 'r-1' })
     await check({ client_id: 'a', request_id: 'r-2' })
     await post(REFUND, { request_id: 'r-1' })
     const { status, body } = await post(REFUND, { request_id: 'r-1' })
-    const errors = [{ field: 'request_id', value: 'r-1', fix: 'refund a request once only' }]
+    const errors = [{ field: 'request_id', value: 'r-1', fix: 'refund each request once' }]
     expect({ status, body }).toMatchObject({ status: 409, body: { code: 'REFUND_REPEATED', errors } })
     expect(await check({ client_id: 'a', dry_run: true })).toMatchObject({ remaining: 2 })
   })
 
-  test('an id that was used again means the newest request', async () => {
+  test('a reused id refers to the newest request', async () => {
     const { check, post } = await serveApp([THREE])
     await check({ client_id: 'a', cost: 1, request_id: 'r' })
     await check({ client_id: 'b', cost: 3, request_id: 'r' })
@@ -64,13 +64,13 @@ describe('a refund', () => {
   })
 })
 
-describe('an id that the service has made', () => {
+describe('a generated id', () => {
   const told = async (check: (body: unknown) => Promise<Record<string, unknown>>, more = {}) => {
     const { request_id: id } = await check({ client_id: 'alice@example.org', detail: true, ...more })
     return String(id)
   }
 
-  test('is short, and names no client', async () => {
+  test('is short, and does not reveal the client', async () => {
     const { check } = await serveApp([THREE, EXPORTS])
     const id = await told(check)
     expect(id).toMatch(/^[0-9a-z]+-[0-9a-z]+\.[\w-]+$/)
@@ -78,7 +78,7 @@ describe('an id that the service has made', () => {
     expect(Buffer.from(id.split('.')[1] ?? '', 'base64url').toString('latin1')).not.toContain('alice')
   })
 
-  test('that was changed anywhere is a 404 that says so', async () => {
+  test('that was altered is a 404 that says so', async () => {
     const { check, post } = await serveApp([THREE])
     const id = await told(check)
     const at = id.indexOf('.')
@@ -86,17 +86,17 @@ describe('an id that the service has made', () => {
     for (const index of [at - 1, at + 1, at + 20, id.length - 30]) {
       const { status, body } = await post(REFUND, { request_id: other(index) })
       expect({ status, body }).toMatchObject({ status: 404, body: { code: 'REFUND_UNKNOWN' } })
-      expect(body.detail).toContain('cannot be read')
+      expect(body.detail).toContain('cannot be decoded')
     }
     expect(await post(REFUND, { request_id: id })).toMatchObject({ status: 200 })
   })
 
-  test('of another node whose counters are its own is a 404', async () => {
+  test('of a node with separate counters is a 404', async () => {
     const [one, other] = [await serveApp([THREE]), await serveApp([THREE])]
     expect(await other.post(REFUND, { request_id: await told(one.check) })).toMatchObject({ status: 404 })
   })
 
-  test('that would be too long is a plain one, and works as well', async () => {
+  test('that would be too long is replaced by a plain one, which works as well', async () => {
     const { check, post } = await serveApp([THREE])
     const { request_id } = await check({ client_id: 'x'.repeat(1000), cost: 3, detail: true })
     expect(String(request_id)).toMatch(/^[0-9a-z]+-[0-9a-z]+$/)
@@ -115,7 +115,7 @@ describe('an id that the service has made', () => {
     expect(await check({ client_id: 'a' })).toMatchObject({ allowed: true })
   })
 
-  test('is too old some time: a 409, which still releases permits', async () => {
+  test('expires: the refund is a 409, which still releases permits', async () => {
     const [daily, exports] = [THREE, EXPORTS].map((rule) => ({ ...rule, window_seconds: 86_400 }))
     const { check, post, clock } = await serveApp([daily, exports])
     const { request_id } = await check({ client_id: 'a' })
@@ -132,7 +132,7 @@ describe('who may refund', () => {
   test.each([
     ['an id that the service has made', { detail: true }, 403],
     ['a name', { request_id: 'order-1' }, 404],
-  ])('%s: whoever made the check, and admins', async (_name, more, refused) => {
+  ])('%s: only the client that made the check, and admins', async (_name, more, refused) => {
     const access = { checksAreOpen: false, tokens: [CHECKER, OTHER] }
     for (const [token, status] of [
       ['secret of other', refused],
@@ -146,7 +146,7 @@ describe('who may refund', () => {
     }
   })
 
-  test('two that use the same name do not get in one another’s way', async () => {
+  test('two clients that use the same id do not affect each other', async () => {
     const { post } = await serveApp([THREE], undefined, { checksAreOpen: false, tokens: [CHECKER, OTHER] })
     for (const name of ['checker', 'other']) {
       await post(CHECK, { client_id: name, cost: 3, request_id: 'r' }, `secret of ${name}`)
@@ -158,7 +158,7 @@ describe('who may refund', () => {
     }
   })
 
-  test('a request that was checked without a token can be refunded by anybody', async () => {
+  test('a request that was checked without a token can be refunded by any caller', async () => {
     const { check, post } = await serveApp([THREE], undefined, { tokens: [CHECKER] })
     const { request_id } = await check({ client_id: 'a', detail: true })
     await check({ client_id: 'a', request_id: 'r' })
@@ -177,12 +177,12 @@ describe('there is nothing to refund', () => {
     ['an unknown id', {}],
     ['a refused request', { cost: 4, request_id: 'r-1' }],
     ['a dry run', { dry_run: true, request_id: 'r-1' }],
-  ])('%s is a 404 that tells the possible reasons', async (_name, request) => {
+  ])('%s is a 404 that lists the possible reasons', async (_name, request) => {
     const { check, post } = await serveApp([THREE])
     await check({ client_id: 'a', ...request })
     const { status, body } = await post(REFUND, { request_id: 'r-1' })
     expect({ status, body }).toMatchObject({ status: 404, body: { code: 'REFUND_UNKNOWN' } })
-    expect(body.detail).toMatch(/refused.*dry run.*counters were away.*too long ago.*neither request_id nor detail/)
+    expect(body.detail).toMatch(/refused.*dry run.*Redis was unreachable.*too old.*neither request_id nor detail/)
   })
 
   test.each([
@@ -196,22 +196,22 @@ describe('there is nothing to refund', () => {
   })
 })
 
-test('only so many requests with a name are remembered: the oldest go, and are counted', async () => {
+test('the number of receipts with a chosen id is bounded: the oldest are dropped and counted', async () => {
   let dropped = 0
-  const book = bookInMemory(() => {
+  const store = memoryReceiptStore(() => {
     dropped += 1
   }, 3)
-  const voucher = { receipt: {}, caller: 'anonymous' } as Voucher
-  const known = () => ['a', 'b', 'c', 'd'].filter((id) => book.find(id, 'anonymous') !== undefined).join('')
-  for (const id of ['a', 'b', 'a']) await book.write(id, voucher)
+  const issued = { receipt: {}, caller: 'anonymous' } as IssuedReceipt
+  const known = () => ['a', 'b', 'c', 'd'].filter((id) => store.find(id, 'anonymous') !== undefined).join('')
+  for (const id of ['a', 'b', 'a']) await store.write(id, issued)
   expect({ known: known(), dropped }).toEqual({ known: 'ab', dropped: 0 })
-  await book.write('c', voucher) // in the place of the first "a", which the second has replaced
+  await store.write('c', issued) // evicts the first "a", which the second one has replaced
   expect({ known: known(), dropped }).toEqual({ known: 'abc', dropped: 0 })
-  await book.write('d', voucher)
+  await store.write('d', issued)
   expect({ known: known(), dropped }).toEqual({ known: 'acd', dropped: 1 })
 })
 
-describe('while Redis is away', () => {
+describe('while Redis is unreachable', () => {
   const RULE = `- { rule_id: ten, limit: 10, window: 1h, scope: per_user, algorithm: fixed_window, consistency: strict }
 - { rule_id: exports, limit: 1, window: 5m, scope: per_user, algorithm: concurrency }
 `
@@ -233,7 +233,7 @@ describe('while Redis is away', () => {
   test.each([
     ['an id that the service has made', {}],
     ['a name', { request_id: 'r-1' }],
-  ])('a refund by %s is a 503, and sent again when Redis is back it happens, once', async (_name, more) => {
+  ])('a refund by %s is a 503, and a retry when Redis is back works once', async (_name, more) => {
     const { check, post, proxy, left } = await behindProxy()
     const { request_id } = await check({ client_id: 'a', ...more })
     expect(await left('a')).toEqual([9, 0])
@@ -242,7 +242,7 @@ describe('while Redis is away', () => {
       for (const units of [{}, { units: 0 }]) {
         const { status, body } = await post(REFUND, { request_id, ...units })
         expect({ status, body }).toMatchObject({ status: 503, body: { code: 'STORE_UNAVAILABLE' } })
-        expect(body.detail).toContain('send it again')
+        expect(body.detail).toContain('retry')
       }
     }
     proxy.open()
@@ -252,7 +252,7 @@ describe('while Redis is away', () => {
     await expect.poll(() => left('a'), { timeout: 10_000 }).toEqual([10, 1])
   })
 
-  test('a refund whose answer is lost has happened: sent again it is a 409, and nothing is given twice', async () => {
+  test('a refund whose response was lost is applied: a retry is a 409, and no units are returned twice', async () => {
     const { check, post, proxy, left } = await behindProxy()
     const { request_id } = await check({ client_id: 'a', detail: true })
     await check({ client_id: 'b', detail: true })

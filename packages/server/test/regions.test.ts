@@ -36,7 +36,7 @@ async function allowed({ check }: Client, times: number): Promise<number> {
 }
 
 describe('a service in a region', () => {
-  test('shares limits with the other: together exactly the limit, alone its home and the pool', async () => {
+  test('shares limits with the other: both admit exactly the limit, one alone its home and the pool', async () => {
     const { eu, us } = await twoRegions()
     expect(await allowed(eu, 120)).toBe(30 + 50)
     expect(await allowed(us, 120)).toBe(20)
@@ -67,24 +67,24 @@ describe('a service in a region', () => {
     const text = String((await eu.get('/metrics')).body.text)
     expect(text).toContain('sluice_region_borrowed_units_total 50\n')
     expect(text).toContain('sluice_region_home_units_total 30\n')
-    expect(text).toContain('sluice_region_home_share 0.3\n')
-    expect(text).toContain('sluice_region_pool_share 0.5\n')
+    expect(text).toContain('sluice_region_home_ratio 0.3\n')
+    expect(text).toContain('sluice_region_pool_ratio 0.5\n')
   })
 
-  test('gives back to whoever paid', async () => {
+  test('returns units to the bucket that they came from', async () => {
     const { eu, us } = await twoRegions()
     for (let count = 0; count < 80; count += 1) await eu.post(CHECK, { client_id: 'a', request_id: `r${count}` })
     for (let count = 0; count < 80; count += 1) await eu.post(REFUND, { request_id: `r${count}` })
     expect([await allowed(us, 120), await allowed(eu, 120)]).toEqual([70, 30])
   })
 
-  test('that is cut off has its home, says so, and is well again by itself', async () => {
+  test('that is cut off uses its home, reports it, and recovers by itself', async () => {
     const { eu, way } = await twoRegions()
     way.shut()
     expect(await allowed(eu, 120)).toBe(30)
     expect((await eu.get('/readyz')).body).toMatchObject({
       status: 'degraded',
-      trouble: [expect.stringContaining('region')],
+      reasons: [expect.stringContaining('region')],
     })
     expect((await eu.get(REGIONS_PATH, ADMIN_TOKEN)).body).toMatchObject({ cut_off: true })
     way.open()
@@ -92,7 +92,7 @@ describe('a service in a region', () => {
     expect((await eu.get('/readyz')).body).toMatchObject({ status: 'ready' })
   })
 
-  test('has the smaller of both shares while they are being changed', async () => {
+  test('uses the smaller of both shares during a change', async () => {
     const { eu } = await twoRegions({ nextRegionWeights: { eu: 0.2, us: 0.8 } })
     expect((await eu.get(REGIONS_PATH, ADMIN_TOKEN)).body).toMatchObject({
       next_shares: { home_share: 0.5, weights: { eu: 0.2, us: 0.8 } },
@@ -101,11 +101,11 @@ describe('a service in a region', () => {
   })
 })
 
-test('without a region there is nothing to tell', async () => {
+test('without a region the route does not exist', async () => {
   expect((await (await serveApp([])).get(REGIONS_PATH)).status).toBe(404)
 })
 
-test('a region without a weight does not start, and leaves nothing behind', async () => {
+test('a region without a weight does not start, and leaves nothing open', async () => {
   const settings = {
     region: 'ap',
     regionWeights: WEIGHTS,

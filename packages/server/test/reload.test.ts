@@ -21,7 +21,7 @@ async function untilStatus({ get }: Service, status: string): Promise<void> {
 }
 
 describe('a change of the rule file', () => {
-  test('applies while running, within a second, and what was counted stays counted', async () => {
+  test('applies while running, within a second, and counts are kept', async () => {
     const service = await serveFile(yaml(5))
     expect(await service.check({ client_id: 'a', cost: 3 })).toMatchObject({ limit: 5, remaining: 2 })
     const startedMs = performance.now()
@@ -30,11 +30,11 @@ describe('a change of the rule file', () => {
     expect(performance.now() - startedMs).toBeLessThan(1000)
     expect(await service.check({ client_id: 'a' })).toMatchObject({ allowed: true, limit: 10, remaining: 6 })
     expect(service.logged).toContainEqual(
-      expect.objectContaining({ level: 'info', msg: 'new rules are in force', version: 2 }),
+      expect.objectContaining({ level: 'info', event: 'rules_applied', version: 2 }),
     )
   })
 
-  test('is seen when the file is replaced, as editors do, and when it is gone for a while', async () => {
+  test('is detected when the file is replaced, as editors do, and when it is missing for a while', async () => {
     const service = await serveFile(yaml(5))
     writeFileSync(`${service.rulesPath}.new`, yaml(6))
     renameSync(`${service.rulesPath}.new`, service.rulesPath)
@@ -47,7 +47,7 @@ describe('a change of the rule file', () => {
     expect(await service.check({ client_id: 'b' })).toMatchObject({ limit: 7 })
   })
 
-  test('to something wrong leaves the last good rules in force and says so once; mending it ends it', async () => {
+  test('to an invalid one keeps the last good rules and is logged once; fixing it clears the error', async () => {
     const service = await serveFile(yaml(5))
     writeFileSync(service.rulesPath, yaml(-1))
     await untilStatus(service, 'degraded')
@@ -57,7 +57,7 @@ describe('a change of the rule file', () => {
     const errors = service.logged.filter(({ level }) => level === 'error')
     expect(errors).toMatchObject([
       {
-        msg: 'the rules are wrong: the last good rules stay in force',
+        event: 'rules_rejected',
         version: 1,
         errors: [expect.stringMatching(/rules\.yaml:1: rules\[0\]\.limit: give a whole number .* \(got -1\)$/)],
       },
@@ -68,7 +68,7 @@ describe('a change of the rule file', () => {
     expect(String((await service.get('/metrics')).body.text)).toContain('sluice_rules_valid 1\n')
   })
 
-  test('to a rule that would silently do nothing is wrong too', async () => {
+  test('to a rule without effect is invalid', async () => {
     const service = await serveFile(yaml(5))
     writeFileSync(service.rulesPath, yaml('5, store: hot'))
     await untilStatus(service, 'degraded')

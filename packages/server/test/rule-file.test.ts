@@ -19,7 +19,7 @@ function mistakesOf(content: string, name?: string): string[] {
   return []
 }
 
-describe('a good rule file', () => {
+describe('a valid rule file', () => {
   const yaml = `rules:\n  - ${JSON.stringify(MESSAGES_RULE)}\n`
 
   test.each([
@@ -34,13 +34,13 @@ describe('a good rule file', () => {
     ])
   })
 
-  test('a rule may build on another by alias and merge key', () => {
+  test('a rule may extend another by alias and merge key', () => {
     const content = '- &first { rule_id: a, limit: 100, window: 1m }\n- { <<: *first, rule_id: b, scope: per_ip }\n'
     const [first, second] = readRuleFile(ruleFile(content))
     expect(second).toEqual({ ...first, rule_id: 'b', scope: ['ip'] })
   })
 
-  test('the rules that come with Sluice are good, and show all of the language', () => {
+  test('the example rules are valid, and show the main features', () => {
     const rules = readRuleFile(exampleRulesPath())
     const algorithms = new Set(rules.map(({ algorithm }) => algorithm))
     expect(rules.length).toBeGreaterThanOrEqual(8)
@@ -118,29 +118,29 @@ describe('a file that is not a rule file', () => {
       'malformed YAML',
       'rules:\n  - rule_id: a\n   limit: 1\n',
       'rules.yaml',
-      /^file:3: line 3: make it YAML: .+ \(got "limit: 1"\)$/,
+      /^file:3: line 3: fix the YAML syntax: .+ \(got "limit: 1"\)$/,
     ],
     [
       'a key given twice',
       'rules: []\nrules: []\n',
       'rules.yaml',
-      /^file:2: line 2: make it YAML: Map keys must be unique/,
+      /^file:2: line 2: fix the YAML syntax: Map keys must be unique/,
     ],
     [
       'several documents',
       'rules: []\n---\nrules: []\n',
       'rules.yaml',
-      /^file:2: line 2: make it YAML: .*multiple documents/,
+      /^file:2: line 2: fix the YAML syntax: .*multiple documents/,
     ],
-    ['an unknown tag', 'rules: !js [1]\n', 'rules.yaml', /^file:1: line 1: make it YAML: Unresolved tag: !js/],
+    ['an unknown tag', 'rules: !js [1]\n', 'rules.yaml', /^file:1: line 1: fix the YAML syntax: Unresolved tag: !js/],
     [
       'malformed JSON',
       '[\n  {"rule_id": "a",}\n]',
       'rules.json',
-      /^file:2: line 2: make it JSON: there is a mistake at character 19/,
+      /^file:2: line 2: fix the JSON syntax: unexpected character in column 19/,
     ],
-    ['JSON that ends early', '[\n', 'rules.json', /^file:2: line 2: make it JSON: it ends too early/],
-    ['a text', 'hello', 'rules.yaml', /^file:1: rules: give a list of rules \(got "a text of 5 characters"\)$/],
+    ['JSON that ends early', '[\n', 'rules.json', /^file:2: line 2: fix the JSON syntax: unexpected end/],
+    ['a text', 'hello', 'rules.yaml', /^file:1: rules: give a list of rules \(got "a string of 5 characters"\)$/],
     ['nothing', '', 'rules.yaml', /^file.*: rules: give a list of rules/],
     ['a number in the list', '- 1\n', 'rules.yaml', /^file:1: rules\[0\]: give an object .*\(got 1\)$/],
     [
@@ -157,7 +157,7 @@ describe('a file that is not a rule file', () => {
     ],
   ])('%s', (_name, content, name, expected) => expect(mistakesOf(content, name)[0]).toMatch(expected))
 
-  test('many aliases of aliases are refused before they grow', () => {
+  test('nested aliases are rejected before they expand', () => {
     const levels = Array.from({ length: 20 }, (_, level) => {
       return `a${level}: &a${level} [${Array(9)
         .fill(level === 0 ? 'x' : `*a${level - 1}`)
@@ -172,8 +172,8 @@ describe('a file that is not a rule file', () => {
   })
 
   test('a file that is not there', () => {
-    expect(() => readRuleFile('/nowhere/rules.yaml')).toThrow(/give a file that can be read: ENOENT/)
+    expect(() => readRuleFile('/nowhere/rules.yaml')).toThrow(/give a readable file: ENOENT/)
   })
 
-  test('a folder', () => expect(() => readRuleFile('/tmp')).toThrow(/give a file that can be read: EISDIR/))
+  test('a folder', () => expect(() => readRuleFile('/tmp')).toThrow(/give a readable file: EISDIR/))
 })

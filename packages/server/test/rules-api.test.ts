@@ -54,7 +54,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     return { app, database }
   }
 
-  test('an empty database gets the example rules once, and what was deleted does not come back', async () => {
+  test('an empty database gets the example rules once, and deleted rules stay deleted', async () => {
     const database = await open()
     const app = await serveDatabase(database)
     expect(ids(await app.get(RULES))).toContain('demo')
@@ -74,11 +74,11 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect([gone.status, gone.body.text]).toEqual([204, ''])
     expect(await app.check(MESSAGES_REQUEST)).toMatchObject({ allowed: true, limit: null })
     expect((await app.get(RULE)).body.code).toBe('RULE_UNKNOWN')
-    const announced = { 'content-type': 'application/json' } // and not sent, as some clients do
+    const announced = { 'content-type': 'application/json' } // without a body, as some clients do
     expect((await call(app, 'DELETE', RULE, undefined, announced)).body.code).toBe('RULE_UNKNOWN')
   })
 
-  test('nobody changes anything without the token', async () => {
+  test('no change is possible without the token', async () => {
     const { app } = await served(MESSAGES_RULE)
     for (const authorization of ['', 'Bearer wrong', ADMIN_TOKEN]) {
       for (const [method, path] of [
@@ -95,7 +95,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect(ids(await app.get(RULES))).toEqual(['messages_per_min'])
   })
 
-  test('a rule that exists is not created again, and a wrong one is told field by field', async () => {
+  test('an existing rule is not created again, and an invalid one is reported field by field', async () => {
     const { app } = await served(MESSAGES_RULE)
     expect((await call(app, 'POST', RULES, MESSAGES_RULE)).body).toMatchObject({ status: 409, code: 'RULE_EXISTS' })
     const wrong = await call(app, 'POST', RULES, { rule_id: 'x', limit: -1, window_secs: 3, store: 'hot' })
@@ -110,7 +110,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect((await call(app, 'PUT', RULE, { ...MESSAGES_RULE, rule_id: 'other' })).body.code).toBe('REQUEST_INVALID')
   })
 
-  test('an edit based on another version than the present one is refused and told which that is', async () => {
+  test('an edit based on an outdated version is rejected with the current one', async () => {
     const { app } = await served(MESSAGES_RULE)
     const read = await app.get(RULE)
     const tag = read.headers.get('etag') ?? ''
@@ -119,7 +119,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     const second = await call(app, 'PUT', RULE, { ...MESSAGES_RULE, limit: 60 }, { 'if-match': tag })
     expect(second).toMatchObject({ status: 412, body: { code: 'VERSION_CONFLICT' } })
     expect(second.headers.get('etag')).toBe(first.headers.get('etag'))
-    expect(second.body.detail).toContain(`the present version is ${first.body.version}`)
+    expect(second.body.detail).toContain(`the current version is ${first.body.version}`)
     expect((await call(app, 'DELETE', RULE, undefined, { 'if-match': tag })).status).toBe(412)
     expect((await call(app, 'PATCH', RULE, { limit: 1 }, { 'if-match': 'seven' })).status).toBe(400)
     expect((await call(app, 'PUT', `${RULES}/new`, DAILY, { 'if-match': '"1"' })).status).toBe(412)
@@ -132,7 +132,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect((await app.get(RULE)).body.limit).toBe(50)
   })
 
-  test('of edits at the same time exactly one wins', async () => {
+  test('of concurrent edits exactly one wins', async () => {
     const { app } = await served(MESSAGES_RULE)
     const tag = (await app.get(RULE)).headers.get('etag') ?? ''
     const edits = [1, 2, 3, 4, 5, 6, 7, 8].map((limit) => call(app, 'PATCH', RULE, { limit }, { 'if-match': tag }))
@@ -140,7 +140,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect(statuses.sort()).toEqual([200, 412, 412, 412, 412, 412, 412, 412])
   })
 
-  test('PATCH changes what it names, null removes, and what follows from a field follows it', async () => {
+  test('PATCH changes the given fields, null removes a field, and derived defaults follow', async () => {
     const { app } = await served({ ...MESSAGES_RULE, name: 'Posting', when: { country: 'NL' } })
     expect((await app.get(RULE)).body).toMatchObject({ on_fail: 'open' })
     const { status, body } = await call(
@@ -152,19 +152,19 @@ describeDatabases('rules over HTTP', ({ open }) => {
     )
     expect([status, body]).toEqual([200, expect.not.objectContaining({ name: 'Posting' })])
     expect(body).toMatchObject({ limit: 7, on_fail: 'closed', when: { country: ['NL'], plan: ['x'] } })
-    expect((await call(app, 'PATCH', `${RULES}/nobody`, { limit: 7 })).body.code).toBe('RULE_UNKNOWN')
+    expect((await call(app, 'PATCH', `${RULES}/unknown`, { limit: 7 })).body.code).toBe('RULE_UNKNOWN')
     expect((await call(app, 'PATCH', RULE, { rule_id: 'other' })).body.code).toBe('REQUEST_INVALID')
   })
 
-  test('a patch that is nested beyond all bounds is told what is wrong with it', async () => {
+  test('a patch that is nested too deeply is a 400 that says so', async () => {
     const { app } = await served(MESSAGES_RULE)
     const text = `{"when":${'{"a":'.repeat(10_000)}1${'}'.repeat(10_000)}}`
     const { status, body } = await call(app, 'PATCH', RULE, text, { 'content-type': 'application/json' })
     expect(status).toBe(400)
-    expect(body.errors).toMatchObject([{ field: 'when.a', fix: 'give a text, a list of texts, or { not: … }' }])
+    expect(body.errors).toMatchObject([{ field: 'when.a', fix: 'give a string, a list of strings, or { not: … }' }])
   })
 
-  test('a dry run tells what would change, and changes nothing', async () => {
+  test('a dry run shows what would change, and changes nothing', async () => {
     const { app } = await served(MESSAGES_RULE)
     const before = (await app.get(RULES)).body
     const patched = await call(app, 'PATCH', `${RULE}?dry_run=true`, { limit: 7 })
@@ -179,7 +179,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect((await app.get(RULES)).body).toEqual(before)
   })
 
-  test('what was written is told, also by a node that cannot bring it into force', async () => {
+  test('a written change is returned, even by a node that cannot apply it', async () => {
     const { app, database } = await served(MESSAGES_RULE)
     const wrong = '{"rule_id":"by_hand","limit":-1}'
     await database.query('INSERT INTO rules (rule_id, revision, rule) VALUES ($1, 99, $2)', ['by_hand', wrong])
@@ -188,7 +188,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect(await app.check(MESSAGES_REQUEST)).toMatchObject({ limit: 100 })
   })
 
-  test('a list is filtered and comes in pages', async () => {
+  test('the list is filtered and paginated', async () => {
     const rule = (rule_id: string, more: object = {}) => ({ rule_id, ...DAILY, ...more })
     const { app } = await served(
       rule('c', { scope: 'global' }),
@@ -210,7 +210,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect((await app.get(`${RULES}?limit=0`)).status).toBe(400)
   })
 
-  test('a whole set is imported at once or not at all, and mistakes are told with their lines', async () => {
+  test('a set is imported atomically, and errors are reported with their lines', async () => {
     const { app } = await served(MESSAGES_RULE)
     const wrong = await call(
       app,
@@ -234,7 +234,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect(ids(await app.get(RULES))).toEqual(['a', 'b'])
   })
 
-  test('what is exported can be imported again, and changes nothing', async () => {
+  test('an export can be imported again, and changes nothing', async () => {
     const database = await open()
     const app = await serveDatabase(database) // the example rules have a bit of everything
     const { version } = (await app.get(RULES)).body
@@ -251,7 +251,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     })
   })
 
-  test('versions are listed, compared and gone back to', async () => {
+  test('versions are listed, compared and rolled back to', async () => {
     const { app } = await served({ rule_id: 'a', ...DAILY })
     const first = Number((await app.get(RULES)).body.version)
     await call(app, 'PATCH', `${RULES}/a?reason=less`, { limit: 3 })
@@ -286,7 +286,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect((await call(app, 'POST', `${RULE_SET}/rollback`, { version: 1 }, { 'if-match': '"1"' })).status).toBe(412)
   })
 
-  test('every change is in the audit: who, what, the difference and why', async () => {
+  test('every change is in the audit log: actor, action, difference and reason', async () => {
     const { app, database } = await served(MESSAGES_RULE)
     await call(app, 'PATCH', `${RULE}?reason=too%20much`, { limit: 7 })
     await call(app, 'PATCH', `${RULE}?dry_run=true`, { limit: 8 })
@@ -302,7 +302,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect(await verifyAudit(database)).toMatchObject({ intact: true })
   })
 
-  test('a rule ends when it is said to', async () => {
+  test('a rule ends at expires_at', async () => {
     const { app } = await served()
     const expires_at = new Date(app.clock.nowUs() / 1000 + 60_000).toISOString()
     await call(app, 'POST', RULES, { rule_id: 'sale', ...DAILY, expires_at })

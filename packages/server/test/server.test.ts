@@ -17,7 +17,7 @@ test('a request that never ends is cut off when the server closes', async () => 
   await closed
 })
 
-test('an address that cannot be had is an error, and leaves nothing running', async () => {
+test('an unavailable address is an error, and leaves nothing running', async () => {
   const { address } = await serveFile(ONE)
   const { port } = new URL(address)
   await expect(serveFile(ONE, { host: '192.0.2.1' })).rejects.toMatchObject({ code: 'EADDRNOTAVAIL' })

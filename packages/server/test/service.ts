@@ -7,22 +7,23 @@ import { createLimiter, memoryStore, type RulesInput, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
 import type { Token } from '../src/access/token.ts'
-import { createCheck } from '../src/checks/checking.ts'
-import { DecisionTrail } from '../src/checks/decision-trail.ts'
-import { StorePressure } from '../src/counters/store-pressure.ts'
+import { createCheckController } from '../src/checks/check-controller.ts'
+import { DecisionHistory } from '../src/checks/decision-history.ts'
 import type { Database } from '../src/db/database.ts'
-import { type AppParts, createApp } from '../src/http/app.ts'
+import { type AppDeps, createApp } from '../src/http/app.ts'
 import { createLog, keyHash, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics/metrics.ts'
-import { openReceipts } from '../src/node/open-receipts.ts'
-import { openRecords, type Records } from '../src/node/records.ts'
-import { startServer } from '../src/node/server.ts'
 import { databaseSource } from '../src/rules/database-source.ts'
 import { LiveRules } from '../src/rules/live-rules.ts'
 import type { RuleSource } from '../src/rules/rule-source.ts'
 import { RuleStore } from '../src/rules/rule-store.ts'
+import { type AdminState, openAdminState } from '../src/service/admin-state.ts'
+import { type EventsSettings, type OpenEvents, openEvents } from '../src/service/open-events.ts'
+import { openReceipts } from '../src/service/open-receipts.ts'
+import { startServer } from '../src/service/server.ts'
 import type { ClientSettings } from '../src/settings/client-settings.ts'
 import { SETTINGS, type Settings } from '../src/settings/settings.ts'
+import { StorePressure } from '../src/store/store-pressure.ts'
 import { emptyDataDir, temporaryFolder } from './databases.ts'
 
 export const CHECK = '/api/v1/rate-limit/check'
@@ -68,20 +69,21 @@ export type App = Client & {
   readonly clock: FakeClock
   readonly metrics: Metrics
   readonly lifecycle: { draining: boolean }
-  readonly records: Records
+  readonly admin: AdminState
+  readonly events: OpenEvents
 }
 
-export type AccessOptions = Partial<AppParts['access']> & {
+export type AccessOptions = Partial<AppDeps['access']> & {
   /** Tokens that the node knows, as if from a database. */
   readonly tokens?: readonly Token[]
   readonly database?: Database
-  /** For copies of what is in the database. */
+  /** For copies of database tables. */
   readonly dataDir?: string
   readonly clients?: Partial<ClientSettings>
-  readonly keeps?: Partial<Pick<Settings, 'violationsRetentionMs' | 'violationsKeys' | 'keySecret'>>
+  readonly keeps?: Partial<EventsSettings>
 }
 
-/** The HTTP face alone, with rules handed over, a clock that stands still and any store. */
+/** The HTTP API alone, with given rules, a fake clock and any store. */
 export function serveApp(
   rules: unknown,
   makeStore?: (clock: FakeClock) => Store,
@@ -90,7 +92,7 @@ export function serveApp(
   return serveRules({ rules, source: STILL, ruleStore: undefined, makeStore, access })
 }
 
-/** A node whose rules are in this database, with a clock that stands still. Its client reads as an admin. */
+/** A node whose rules are in this database, with a fake clock. Its client uses an admin token. */
 export async function serveDatabase(database: Database): Promise<App> {
   const ruleStore = new RuleStore(database)
   const source = databaseSource(database, 'the database of a test')
@@ -131,33 +133,36 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   }
   const live = new LiveRules({ source, snapshot: undefined, limiter, metrics, log })
   await live.start()
-  const kept = { ...defaults(), ...keeps, dataDir, place: 'the database of a test', wantsFirstToken: true }
-  const records = await openRecords(database, { ...kept, limiter, log, clock, workers: undefined })
-  if (tokens !== undefined) records.tokens.replace(tokens)
-  const trail = new DecisionTrail(clock, undefined)
-  const shared = { limiter, metrics, log, keyHash: keyHash('a secret of tests'), trail }
-  const { receipts } = await openReceipts(defaults(), { ...shared, store: opened })
+  const admin = await openAdminState(
+    { ...defaults(), dataDir },
+    { database, location: 'the database of a test', wantsFirstToken: true, limiter, log, clock },
+  )
+  if (tokens !== undefined) admin.tokens.replace(tokens)
+  const events = await openEvents({ ...defaults(), ...keeps, dataDir }, { database, limiter, metrics, log, clock })
+  const history = new DecisionHistory(clock, undefined)
+  const shared = { limiter, metrics, log, keyHash: keyHash('a secret of tests'), history, headers: {}, clock }
+  const { receipts } = await openReceipts(defaults(), { limiter, metrics, log, store: opened })
   const app = await createApp({
-    ...{ ...shared, receipts, sharedDecisions: undefined, live, ruleStore, store: opened, lifecycle, clock, records },
-    check: createCheck({ ...shared, ...records }),
+    ...{ ...shared, receipts, sharedDecisions: undefined, live, ruleStore, store: opened, lifecycle, admin, events },
+    checks: createCheckController({ ...shared, receipts, events: events.pipeline }),
     access: { adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
     clients: { ...defaults(), ...clients },
-    headers: {},
   })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {
     await app.close()
-    await records.close()
+    await events.close()
+    await admin.close()
     await live.stop()
     await limiter.close()
   })
-  return { ...clientOf(address, logged), clock, metrics, lifecycle, records }
+  return { ...clientOf(address, logged), clock, metrics, lifecycle, admin, events }
 }
 
 /** A file that never changes. */
 const STILL: RuleSource = {
   kind: 'file',
-  place: 'the file /etc/sluice/rules.yaml',
+  location: 'the file /etc/sluice/rules.yaml',
   read: async () => undefined,
   watch: async () => ({ stop: async () => {} }),
   close: async () => {},
@@ -165,7 +170,7 @@ const STILL: RuleSource = {
 
 export type Service = Client & { readonly rulesPath: string; close(): Promise<void> }
 
-/** The whole service as the command starts it, in this process, with its rules in a file. */
+/** The complete service as the command starts it, in this process, with its rules in a file. */
 export async function serveFile(
   rules: string,
   settings: Partial<Settings> = {},
@@ -187,7 +192,7 @@ export async function serveSettings(
   return { ...clientOf(server.address, logged), close: server.close }
 }
 
-/** The same with its rules in an embedded database of its own. */
+/** The same with its rules in its own embedded database. */
 export async function serveEmbedded(settings: Partial<Settings>): Promise<Client> {
   const { log, logged } = captureLog()
   const server = await startServer({ ...defaults(), ...settings, port: 0, dataDir: await emptyDataDir() }, log)
@@ -195,7 +200,7 @@ export async function serveEmbedded(settings: Partial<Settings>): Promise<Client
   return clientOf(server.address, logged)
 }
 
-/** A rule file in a folder of its own that is gone after the test. */
+/** A rule file in its own folder, deleted after the test. */
 export function ruleFile(content: string | Uint8Array, name = 'rules.yaml'): string {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-server-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))

@@ -4,8 +4,10 @@ import { describe, expect, test } from 'vitest'
 import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp, usageText } from '../src/cli/help.ts'
 import { GATEWAY_SETTINGS } from '../src/gateway/settings.ts'
+import { CLICKHOUSE_URL_FIX } from '../src/settings/clickhouse-url.ts'
 import { type Command, readCommand, readSettings } from '../src/settings/command-line.ts'
-import { SETTINGS, type Setting, type Settings } from '../src/settings/settings.ts'
+import type { Setting } from '../src/settings/setting.ts'
+import { SETTINGS, type Settings } from '../src/settings/settings.ts'
 
 const TABLE: Setting<unknown>[] = Object.values(SETTINGS)
 
@@ -18,7 +20,7 @@ function settingsOf(args: string[], env: Record<string, string> = {}): Settings 
 function faultsOf(args: string[], env: Record<string, string> = {}): string[] {
   const command: Command = readCommand(args, env)
   return command.kind === 'wrong'
-    ? usageText(command.faults)
+    ? usageText(command.fieldErrors)
         .trimEnd()
         .split('\n')
         .slice(1)
@@ -29,7 +31,7 @@ function faultsOf(args: string[], env: Record<string, string> = {}): string[] {
 /** A node in a region. */
 const IN_EU = ['--redis=redis://h', '--region=eu', '--region-weights=eu=1', '--global-redis=redis://g']
 
-/** flag → a text that is not its default, and what it is read as. */
+/** flag → a text other than its default, and the parsed value. */
 const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more?: string[]] } = {
   host: ['0.0.0.0', '0.0.0.0'],
   port: ['9000', 9000],
@@ -40,6 +42,7 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   stores: ['hot=redis://127.0.0.1:6380', { hot: 'redis://127.0.0.1:6380' }, ['--redis', 'redis://h']],
   redisConnections: ['4', 4, ['--redis', 'redis://h']],
   redisReads: ['replicas', 'replicas', ['--redis', 'redis+cluster://h']],
+  redisSlotGroups: ['64', 64, ['--redis', 'redis+cluster://h']],
   storeDeadlineMs: ['50', 50, ['--redis', 'redis://h']],
   region: ['eu', 'eu', ['--redis', 'redis://h', '--region-weights', 'eu=1', '--global-redis', 'redis://g']],
   regionWeights: ['eu=0.6,us=0.4', { eu: 0.6, us: 0.4 }, IN_EU.filter((text) => !text.includes('weights'))],
@@ -60,14 +63,27 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   adminToken: ['0123456789abcdef', '0123456789abcdef'],
   tokensFile: ['package.json', 'package.json', ['--rules', 'package.json']],
   checks: ['token', 'token'],
-  violationsRetentionMs: ['12h', 43_200_000],
-  violationsKeys: ['hmac', 'hmac', ['--key-secret', '0123456789abcdef']],
+  eventsSinks: [
+    'clickhouse=http://sluice:secret@127.0.0.1:8123/events jsonl=-',
+    [
+      { kind: 'clickhouse', target: 'http://sluice:secret@127.0.0.1:8123/events' },
+      { kind: 'jsonl', target: '-' },
+    ],
+  ],
+  eventsQuery: ['http://127.0.0.1:8123', 'http://127.0.0.1:8123'],
+  eventsSample: ['0.05', 0.05],
+  eventsKeys: ['hmac jsonl=clear', { embedded: 'hmac', clickhouse: 'hmac', kafka: 'hmac', jsonl: 'clear' }],
+  eventsRetentionMs: ['12h', 43_200_000],
   webhooks: [
     'https://a.example/x, http://127.0.0.1:9/y',
     ['https://a.example/x', 'http://127.0.0.1:9/y'],
     ['--webhook-secret', '0123456789abcdef'],
   ],
   webhookSecret: ['0123456789abcdef', '0123456789abcdef', ['--webhooks', 'https://a.example']],
+  otlpEndpoint: ['http://127.0.0.1:4318', 'http://127.0.0.1:4318'],
+  otlpHeaders: ['api-key=x', { 'api-key': 'x' }, ['--otlp-endpoint', 'http://h']],
+  otlpMetricsSeconds: ['10', 10, ['--otlp-endpoint', 'http://h']],
+  traceSample: ['1', 1, ['--otlp-endpoint', 'http://h']],
   socket: ['/run/sluice.sock', '/run/sluice.sock'],
   tlsCert: ['package.json', 'package.json', ['--tls-key', 'README.md']],
   tlsKey: ['package.json', 'package.json', ['--tls-cert', 'README.md']],
@@ -106,7 +122,7 @@ describe('settings', () => {
     expect(settingsOf([], { SLUICE_PORT: '3', SLUICE_HOST: '' })).toMatchObject({ port: 3, host: '127.0.0.1' })
   })
 
-  test('without any: port 8080 of this machine, counters in memory, rules in the embedded database', () => {
+  test('defaults: port 8080 on loopback, counters in memory, rules in the embedded database', () => {
     const { host, port, redis, rules, database, dataDir } = settingsOf([])
     expect({ host, port, redis }).toEqual({ host: '127.0.0.1', port: 8080, redis: undefined })
     expect({ rules, database, dataDir }).toEqual({ rules: undefined, database: undefined, dataDir: '.sluice' })
@@ -114,12 +130,12 @@ describe('settings', () => {
 
   test('several workers need rules that all of them can read', () => {
     const workers = ['--workers', '2', '--redis', 'redis://h']
-    const fix = 'remove it, or give --database or --rules: the embedded database is for one process'
+    const fix = 'remove it, or give --database or --rules: the embedded database allows one process'
     expect(faultsOf(workers)).toEqual([`--workers: ${fix} (got "2")`])
     expect(settingsOf([...workers, '--database', 'postgres://h/d']).workers).toBe(2)
   })
 
-  test('any name that is allowed names a store, and a region that is to come is one', () => {
+  test('a store may have any valid name, and a region may be listed in --next-region-weights only', () => {
     const { stores } = settingsOf(['--redis', 'redis://h', '--store', '__proto__=redis://a', '--store=b=redis://b'])
     expect(Object.entries(stores ?? {})).toEqual([
       ['__proto__', 'redis://a'],
@@ -128,7 +144,7 @@ describe('settings', () => {
     expect(settingsOf([...IN_EU, '--region', 'ap', '--next-region-weights', 'ap=1']).region).toBe('ap')
   })
 
-  test('all mistakes are told at once, each with its place, its value and what to do', () => {
+  test('all errors are reported together, each with its field, value and fix', () => {
     const args = [
       '--prot',
       '9000',
@@ -157,7 +173,7 @@ describe('settings', () => {
       '--layer: use edge or service (got "middle")',
       'SLUICE_LOG_LEVEL: use one of silent, fatal, error, warn, info, debug, trace (got "loud")',
       '--key-secret: give at least 16 characters',
-      'SLUICE_MAX_KEYS: remove it: it does nothing with --redis (got "-1")',
+      'SLUICE_MAX_KEYS: remove it: it has no effect with --redis (got "-1")',
     ])
   })
 
@@ -167,7 +183,7 @@ describe('settings', () => {
       const url = 'nowhere://user:hunter2-canary@h:x/'
       for (const args of [[`--${flag}`, url], [`--${flag}x`, 'hunter2-canary'], [`--${flag}x=hunter2-canary`], [url]]) {
         const command = readSettings(GATEWAY_SETTINGS, args, {})
-        expect(command.kind === 'wrong' ? usageText(command.faults) : '').not.toContain('hunter2')
+        expect(command.kind === 'wrong' ? usageText(command.fieldErrors) : '').not.toContain('hunter2')
       }
     },
   )
@@ -177,7 +193,10 @@ describe('settings', () => {
     [['--port', '8080.5'], '--port: give a port from 0 to 65535 (got "8080.5")'],
     [['--port', '0x50'], '--port: give a port from 0 to 65535 (got "0x50")'],
     [['--host', 'a b'], '--host: give a host name or an address, such as 127.0.0.1 (got "a b")'],
-    [['--redis-connections', '2'], '--redis-connections: remove it, or give --redis: it needs that (got "2")'],
+    [
+      ['--redis-connections', '2'],
+      '--redis-connections: remove it, or give --redis: it requires that setting (got "2")',
+    ],
     ...['eu', 'eu=2', 'eu=0.6,us=0.5', 'eu=0.1,eu=0.1', 'EU=1', 'eu=1=1', 'eu=.5', 'eu=0.3333333', ''].map(
       (text): [string[], string] => [
         [...IN_EU, '--region-weights', text],
@@ -189,32 +208,49 @@ describe('settings', () => {
     ),
     [
       [...IN_EU, '--home-share', '1.5'],
-      '--home-share: give a number from 0 to 1, with six decimals at most (got "1.5")',
+      '--home-share: give a number from 0 to 1 with at most six decimals (got "1.5")',
     ],
     [
       ['--redis', 'redis://h', '--redis-reads', 'replicas'],
       '--redis-reads: remove it, or give a Cluster (redis+cluster://…): ' +
-        'of others only the primary is asked (got "replicas")',
+        'other deployments read from the primary only (got "replicas")',
     ],
+    [
+      ['--redis', 'redis://h', '--redis-slot-groups', '64'],
+      '--redis-slot-groups: remove it, or give a Cluster (redis+cluster://…): other servers have no slots (got "64")',
+    ],
+    ...['0', '48', '2048'].map((text): [string[], string] => [
+      ['--redis', 'redis+cluster://h', '--redis-slot-groups', text],
+      `--redis-slot-groups: use a power of two from 1 to 1024 (got "${text}")`,
+    ]),
     [
       ['--redis', 'redis://h', '--database', 'postgres://h/d', '--workers', '4', '--nodes', '2'],
       '--nodes: give at least 4: each of the --workers counts as a node (got "2")',
     ],
     [
       [...IN_EU, '--region', 'ap'],
-      '--region: give one that --region-weights or --next-region-weights names (got "ap")',
+      '--region: give a region that --region-weights or --next-region-weights lists (got "ap")',
     ],
-    [['--global-redis', 'redis://:secret@g'], '--global-redis: remove it, or give --region: it needs that'],
-    [IN_EU.slice(0, 3), '--region: remove it, or give --global-redis: it needs that (got "eu")'],
+    [['--global-redis', 'redis://:secret@g'], '--global-redis: remove it, or give --region: it requires that setting'],
+    [IN_EU.slice(0, 3), '--region: remove it, or give --global-redis: it requires that setting (got "eu")'],
     ...['7', '-1d', '1.5h', '3651d', '10s', ''].map((text): [string[], string] => [
-      ['--violations-retention', text],
-      `--violations-retention: ${SETTINGS.violationsRetentionMs.fix} (got "${text}")`,
+      ['--events-retention', text],
+      `--events-retention: ${SETTINGS.eventsRetentionMs.fix} (got "${text}")`,
     ]),
-    [
-      ['--violations-keys', 'hmac'],
-      '--violations-keys: give --key-secret, the same on every node: ' +
-        'hashes of a random secret cannot be found after a restart (got "hmac")',
-    ],
+    ...['', 'kafka', 'kafka=', 'elastic=http://x', 'jsonl=- jsonl=a', 'embedded=on'].map((text): [string[], string] => [
+      ['--events-sink', text],
+      `--events-sink: ${SETTINGS.eventsSinks.fix}`,
+    ]),
+    [['--events-sink', 'clickhouse=127.0.0.1'], `--events-sink: clickhouse: ${CLICKHOUSE_URL_FIX}`],
+    [['--events-sink', 'kafka=me:secret@host'], '--events-sink: kafka: a broker is host:port (got "host")'],
+    ...['plain', 'elastic=hmac', 'hmac,clear'].map((text): [string[], string] => [
+      ['--events-keys', text],
+      `--events-keys: ${SETTINGS.eventsKeys.fix} (got "${text}")`,
+    ]),
+    ...['1.5', '-1', 'all'].map((text): [string[], string] => [
+      ['--events-sample', text],
+      `--events-sample: ${SETTINGS.eventsSample.fix} (got "${text}")`,
+    ]),
     ...['short', 'passwordpassword', 'with spaces in it all', ''].map((text): [string[], string] => [
       ['--admin-token', text],
       `--admin-token: ${SETTINGS.adminToken.fix}`,
@@ -227,7 +263,7 @@ describe('settings', () => {
     [['-x'], '-x: unknown flag; --help lists all flags'],
   ])('%j: %s', (args, fault) => expect(faultsOf(args)).toEqual([fault]))
 
-  test('a variable that nobody reads is a warning, with the one that was meant', () => {
+  test('an unknown variable is a warning that names the closest one', () => {
     const command = readCommand([], { SLUICE_PROT: '1', SLUICE_COLOUR: 'red', OTHER: 'x' })
     expect(command).toMatchObject({
       kind: 'serve',

@@ -4,10 +4,10 @@ import { expect, onTestFinished, test } from 'vitest'
 import { dripping } from './gateway/setup.ts'
 import { CHECK, serveFile } from './service.ts'
 
-/** 10 s, one second between two looks, and what a busy machine adds. */
+/** 10 s, one second between two checks, and a margin for a busy machine. */
 const CUT_MS_MAX = 20_000
 
-test('requests that arrive drop by drop are cut after 10 s, in the head and in the body', async () => {
+test('slow requests are cut off after 10 s, in the headers and in the body', async () => {
   const { address } = await serveFile('[]')
   const head = `POST ${CHECK} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n`
   const answers = await Promise.all(

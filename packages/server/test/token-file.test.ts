@@ -30,7 +30,7 @@ describe('a node without a database', () => {
     expect(killed).toMatchObject({ status: 200, body: { kills: [{ by: 'file:on call' }] } })
   })
 
-  test('follows the file: tokens come and go without a restart, and a bad edit changes nothing', async () => {
+  test('follows the file: edits apply without a restart, and an invalid edit changes nothing', async () => {
     const tokensFile = ruleFile(TOKENS, 'tokens.yaml')
     const { post, logged } = await serveFile(RULE, { tokensFile, checks: 'token' })
     const check = async (token: string) => (await post(CHECK, {}, token)).status
@@ -55,14 +55,14 @@ describe('a node without a database', () => {
   })
 })
 
-test('the tokens file of access.md works as it is printed', () => {
+test('the tokens file in access.md works as printed', () => {
   const page = readFileSync(new URL('../../../docs/guides/access.md', import.meta.url), 'utf8')
   const [, yaml = ''] = /```yaml\n(tokens:[\s\S]*?)```/.exec(page) ?? []
   const roles = readTokenFile(ruleFile(yaml, 'tokens.yaml')).map(({ name, role }) => `${name}: ${role}`)
   expect(roles).toEqual(['gateway: check', 'grafana: viewer'])
 })
 
-describe('a wrong file of tokens is told with its line, and without a token', () => {
+describe('an invalid token file is reported with its line, and without a token', () => {
   const SECRET = 'hunter2-hunter2-hunter2'
   test.each([
     [`tokens:\n  - { name: a, role: chek, token: ${SECRET} }`, ':2: tokens[0].role: use one of check'],
@@ -73,15 +73,15 @@ describe('a wrong file of tokens is told with its line, and without a token', ()
     [`- { role: check, token: ${SECRET} }`, ':1: tokens[0].name: give 1 to 100 characters'],
     [
       `- { name: a, role: check, token: ${SECRET} }\n- { name: a, role: check, token: ${SECRET}2 }`,
-      ':2: tokens[1].name: choose another: names are unique (got a text of length 1)',
+      ':2: tokens[1].name: choose another name: names are unique (got a string of length 1)',
     ],
     [
       `- { name: a, role: check, token: ${SECRET} }\n- { name: b, role: admin, token: ${SECRET} }`,
-      ':2: tokens[1].token: choose another: a token before it is the same',
+      ':2: tokens[1].token: choose another token: an earlier entry has the same one',
     ],
     [`- { name: a, role: check, token: ${SECRET}, expires_at: soon }`, ':1: tokens[0].expires_at: give a time such as'],
     [`- { name: a, role: check, token: ${SECRET}, expires_at: 2030-02-40 }`, ':1: tokens[0].expires_at: give a time'],
-    [`- name: a\n  role: check\n token: "${SECRET}"\n`, ':3: file: make it YAML'],
+    [`- name: a\n  role: check\n token: "${SECRET}"\n`, ':3: file: fix the YAML syntax'],
     [`- ${SECRET}`, ':1: tokens[0]: give an object with name, role and token'],
     [SECRET, ':1: tokens: give a list of at most 2000 tokens'],
     ['', ': tokens: give a list of at most 2000 tokens'],
@@ -103,11 +103,11 @@ describe('a wrong file of tokens is told with its line, and without a token', ()
     const good = JSON.stringify([{ name: 'a', role: 'check', token: SECRET }])
     expect(readTokenFile(ruleFile(good, 'tokens.json'))).toMatchObject([{ tokenId: 'file:a', role: 'check' }])
     const path = ruleFile(`[{ "name": "a", "token": "${SECRET}", }]`, 'tokens.json')
-    expect(() => readTokenFile(path)).toThrow(`${path}:1: file: make it JSON`)
+    expect(() => readTokenFile(path)).toThrow(`${path}:1: file: fix the JSON syntax`)
   })
 })
 
-describe('a token in a wrong place of the file is not printed', () => {
+describe('a misplaced token in the file is not printed', () => {
   const CANARY = 'CANARYtoken0123456789abcdef'
   const GOOD = 'name: a, role: check, token: 0123456789abcdef-good'
   const YAML: readonly [place: string, content: string][] = [
@@ -159,19 +159,19 @@ describe('a token in a wrong place of the file is not printed', () => {
       thrown = error
     }
     expect(thrown).toBeInstanceOf(LimiterError)
-    const { message, stack, faults } = thrown as LimiterError
+    const { message, stack, fieldErrors: faults } = thrown as LimiterError
     const printed = [message, stack, JSON.stringify(faults), JSON.stringify(warned.mock.calls)].join('\n')
     expect(printed).not.toMatch(/CANARY|48151623421081/i)
   })
 
-  test('words that are no secrets are shown', () => {
+  test('known words, which are not secrets, are shown', () => {
     const path = ruleFile('- { name: a, role: token, token: check }\n- { name: b, role: null }', 'tokens.yaml')
     expect(() => readTokenFile(path)).toThrow(
       /role: use one of .* \(got "token"\)\n[\s\S]*role: use one of .* \(got null\)/,
     )
   })
 
-  test('nor logged when the file changes', async () => {
+  test('a misplaced token is not logged when the file changes', async () => {
     const tokensFile = ruleFile(TOKENS, 'tokens.yaml')
     const { logged } = await serveFile(RULE, { tokensFile, checks: 'token' })
     writeFileSync(tokensFile, `- { name: c, token: check, role: ${CANARY} }\n- { ${CANARY}: check }\n`)
@@ -184,14 +184,14 @@ describe('the command', () => {
   beforeAll(buildOnce, 300_000)
   const everywhere = ['--host', '0.0.0.0', '--rules']
 
-  test('warns in log and banner, with the fix, where every check would be answered 401', async () => {
+  test('warns in log and banner, with the fix, if every check would get 401', async () => {
     const { address, output } = await start([...everywhere, ruleFile(RULE)])
     const port = new URL(address).port
     expect((await clientOf(`http://127.0.0.1:${port}`).post(CHECK, {})).status).toBe(401)
     const fix = expect.stringMatching(/--tokens-file, or give --checks open/)
-    expect(output().stdout).toMatch(/^Warning: every check will be answered 401/m)
+    expect(output().stdout).toMatch(/^Warning: every check gets 401/m)
     expect(output().stdout.replaceAll(/\s+/g, ' ')).toEqual(fix)
-    const warning = { level: 'warn', msg: expect.stringContaining('answered 401'), fix }
+    const warning = { level: 'warn', event: 'check_token_missing', fix }
     await vi.waitFor(() => {
       const [first = ''] = output().stderr.split('\n')
       expect(JSON.parse(first)).toMatchObject(warning)
@@ -211,14 +211,14 @@ describe('the command', () => {
   ])('with %s', async (_name, [flag = '', value = ''], warns) => {
     const given = flag === '--tokens-file' ? ruleFile(value, 'tokens.yaml') : value
     const { output } = await start([...everywhere, ruleFile(RULE), flag, given])
-    expect(output().stdout.includes('answered 401')).toBe(warns)
+    expect(output().stdout.includes('every check gets 401')).toBe(warns)
   })
 
-  test('does not start with a wrong file of tokens, or with one that would do nothing', () => {
+  test('does not start with an invalid token file, or with one that has no effect', () => {
     const tokensFile = ruleFile(TOKENS.replace('role: check', 'role: chek'), 'tokens.yaml')
     const { code, stderr } = run(['--rules', ruleFile(RULE), '--tokens-file', tokensFile])
-    const fault = 'tokens[0].role: use one of check, viewer, editor, approver, admin (got a text of length 4)'
-    expect([code, stderr]).toEqual([2, `sluice: the settings are wrong\n  ${tokensFile}:3: ${fault}\n`])
+    const fault = 'tokens[0].role: use one of check, viewer, editor, approver, admin (got a string of length 4)'
+    expect([code, stderr]).toEqual([2, `sluice: invalid settings\n  ${tokensFile}:3: ${fault}\n`])
     expect(run(['--tokens-file', tokensFile]).stderr).toContain('--tokens-file: remove it, or give --rules')
   })
 })

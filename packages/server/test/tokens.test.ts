@@ -27,17 +27,17 @@ describeDatabases('tokens', ({ open }) => {
     return database
   }
 
-  test('the first start makes an admin, and no other start does', async () => {
+  test('only the first start creates an admin token', async () => {
     const database = await ready()
     const starts = await Promise.all(Array.from({ length: 4 }, () => createFirstToken(database, new Date())))
     const made = starts.flatMap((start) => start?.secret ?? [])
     expect(made).toHaveLength(1)
     const app = await node(database)
-    expect(app.records.firstToken).toBeUndefined()
+    expect(app.admin.firstToken).toBeUndefined()
     expect(await create(app, { name: 'x', role: 'viewer' }, made[0])).toMatchObject({ status: 201 })
   })
 
-  test('a token works at once where it was made, and within a second on other nodes; so does its end', async () => {
+  test('a token, and its revocation, work immediately on their node and within a second on others', async () => {
     const database = await ready()
     const [here, there] = [await node(database), await node(database)]
     const { status, headers, body } = await create(here, { name: 'dashboard', role: 'viewer' })
@@ -56,26 +56,26 @@ describeDatabases('tokens', ({ open }) => {
     expect((await revoke(here, body.token_id)).status, 'once more does no harm').toBe(204)
   })
 
-  test('is nowhere but in the answer that made it', async () => {
+  test('appears only in the response that creates it', async () => {
     const database = await ready()
     const app = await node(database)
     const { body } = await create(app, { name: 'gateway', role: 'check' })
     await app.get(RULES, String(body.token))
     const list = await app.get(TOKENS_PATH, ADMIN_TOKEN)
-    expect(list.body.tokens).toHaveLength(2) // and that of the first start
+    expect(list.body.tokens).toHaveLength(2) // including that of the first start
     const rows = await database.query('SELECT row_to_json(t)::text AS t FROM (SELECT * FROM api_tokens) t')
     const audit = await database.query('SELECT * FROM audit')
     expect(JSON.stringify([list, rows, audit, app.logged])).not.toContain(body.token)
   })
 
-  test('names who used the kill switch', async () => {
+  test('is named in the kill switch', async () => {
     const app = await node(await ready())
     const { body } = await create(app, { name: 'on call', role: 'approver' })
     const killed = await app.post(KILL_SWITCH_PATH, { rule_id: 'one', on: true }, String(body.token))
     expect(killed.body.kills).toMatchObject([{ by: body.token_id, by_name: 'on call' }])
   })
 
-  test('ends when its time has come, by the clock of the node', async () => {
+  test('expires by the clock of the node', async () => {
     const app = await node(await ready())
     const { body } = await create(app, { name: 'x', role: 'viewer', ttl_seconds: 60 })
     expect(body.expires_at).toBe(new Date(app.clock.nowUs() / 1000 + 60_000).toISOString())
@@ -85,7 +85,7 @@ describeDatabases('tokens', ({ open }) => {
     expect(await statusOf(app, body.token)).toBe(401)
   })
 
-  test('who made and revoked it is in the audit', async () => {
+  test('the audit log names who created and revoked it', async () => {
     const database = await ready()
     const app = await node(database)
     const admin = (await create(app, { name: 'boss', role: 'admin' })).body
@@ -101,7 +101,7 @@ describeDatabases('tokens', ({ open }) => {
     expect(await verifyAudit(database)).toMatchObject({ intact: true, rows: 4 })
   })
 
-  test('there are so many and no more', async () => {
+  test('the number of active tokens is limited', async () => {
     const database = await ready()
     await database.query(
       `INSERT INTO api_tokens (id, name, role, hash, created_at)
@@ -113,7 +113,7 @@ describeDatabases('tokens', ({ open }) => {
     expect(await create(app, { name: 'x', role: 'check' })).toMatchObject({ status: 201 })
   })
 
-  test('one that is good is known, however many ended since it was made', async () => {
+  test('a valid token stays known, however many others have expired since', async () => {
     const database = await ready()
     const first = await createFirstToken(database, new Date())
     await database.query(
@@ -125,11 +125,11 @@ describeDatabases('tokens', ({ open }) => {
     expect(await statusOf(await node(database), first?.secret)).toBe(200)
   })
 
-  test.each(['tok_x', 'tok_%00', "'%20OR%20true--"])('what nobody has made cannot be revoked: %s', async (id) => {
+  test.each(['tok_x', 'tok_%00', "'%20OR%20true--"])('an unknown token cannot be revoked: %s', async (id) => {
     expect(await revoke(await node(await ready()), id)).toMatchObject({ body: { code: 'TOKEN_UNKNOWN' } })
   })
 
-  test('the kill switch reaches every node, and outlives them', async () => {
+  test('the kill switch reaches every node, and survives restarts', async () => {
     const database = await ready()
     const [here, there] = [await node(database), await node(database)]
     const allowed = async ({ check }: App) => (await check({})).allowed
@@ -149,10 +149,10 @@ describeDatabases('tokens', ({ open }) => {
   })
 })
 
-describe('while PostgreSQL is away', () => {
+describe('while PostgreSQL is unreachable', () => {
   const postgres = usePostgres()
 
-  test('tokens and kills stay as they were, also for a node that starts meanwhile', async () => {
+  test('tokens and disabled rules stay unchanged, even for a node that starts during the outage', async () => {
     const settings = { database: postgres().createDatabase(), dataDir: temporaryFolder() }
     const database = await openDatabase(settings)
     await migrate(database)
@@ -160,7 +160,7 @@ describe('while PostgreSQL is away', () => {
     const { token } = (await create(app, { name: 'x', role: 'viewer' })).body
     await app.post(KILL_SWITCH_PATH, { rule_id: 'one', on: true }, ADMIN_TOKEN)
     const files = readdirSync(settings.dataDir).map((name) => name.replace(/-[\da-f]{12}/, ''))
-    expect(files.sort()).toEqual(['kills.json', 'tokens.json'])
+    expect(files.sort()).toEqual(['key-secret', 'kills.json', 'tokens.json'])
     const copy = join(settings.dataDir, readdirSync(settings.dataDir).sort().at(-1) ?? '')
     expect(statSync(copy).mode & 0o777).toBe(0o600)
     expect(readFileSync(copy, 'utf8')).not.toContain(token)
@@ -186,7 +186,7 @@ test.each([
   expect(answer.errors).toMatchObject([{ field, fix: expect.stringMatching(fix) }])
 })
 
-test('without a database there are none to be had', async () => {
+test('without a database tokens cannot be created', async () => {
   const app = await serveApp([RULE])
   expect(await app.get(TOKENS_PATH, ADMIN_TOKEN)).toMatchObject({ status: 409, body: { code: 'NO_DATABASE' } })
 })

@@ -1,8 +1,9 @@
-// The service on every kind of Redis: one limit, whatever stands behind `--redis`, and what /readyz and /metrics say.
+// The service on every kind of Redis deployment: one shared limit, and what /readyz and /metrics report.
 
-import { Redis } from 'ioredis'
+import { Cluster, Redis } from 'ioredis'
 import { startRedis, startRedisCluster, startSentinels } from 'sluice/testing'
 import { expect, onTestFinished, test } from 'vitest'
+import { examineRedis } from '../src/doctor/redis-doctor.ts'
 import { EXPLAIN_PATH } from '../src/http/routes/explain.ts'
 import { ADMIN_TOKEN, serveFile } from './service.ts'
 
@@ -36,7 +37,7 @@ test.each(Object.entries(KINDS))('two nodes on %s share one limit', async (_name
   expect((await nodes[0]?.get('/readyz'))?.body).toMatchObject({ status: 'ready', store: 'redis' })
 })
 
-test('what replicas may have answered says so, and checks never do', async () => {
+test('answers that may come from replicas are marked stale, and checks never use replicas', async () => {
   const cluster = await startRedisCluster({ primaries: 1 })
   onTestFinished(() => cluster.stop())
   const redis = `redis+cluster://127.0.0.1:${cluster.addresses[0]?.port}`
@@ -45,6 +46,29 @@ test('what replicas may have answered says so, and checks never do', async () =>
   expect(await check({ client_id: 'alice', dry_run: true })).toMatchObject({ allowed: true, remaining: 4, stale: true })
   const explained = await post(EXPLAIN_PATH, { client_id: 'alice' }, ADMIN_TOKEN)
   expect(explained.body).toMatchObject({ answer: { allowed: true, stale: true }, source: 'store' })
+})
+
+test('a node with another number of slot groups does not start; a changed record degrades it', async () => {
+  const cluster = await startRedisCluster({ primaries: 3 })
+  onTestFinished(() => cluster.stop())
+  const redis = `redis+cluster://127.0.0.1:${cluster.addresses[0]?.port}`
+  const { get, logged } = await serveFile(RULES, { ...PATIENT, redis, redisSlotGroups: 2 })
+  expect(logged).toContainEqual(
+    expect.objectContaining({ event: 'store_primaries_idle', primaries: 3, slot_groups: 2 }),
+  )
+  const other = serveFile(RULES, { ...PATIENT, redis, redisSlotGroups: 64 })
+  await expect(other).rejects.toThrow('--redis-slot-groups: use the 2 that Redis (store default) has on record')
+  const doctor = await examineRedis('Redis', redis, 1000, 64)
+  expect(doctor[0]).toMatchObject({ health: 'error', found: '64 for 3 primaries' })
+  expect((await examineRedis('Redis', redis, 1000, 2))[0]?.fix).toContain('to 4, or 1 primaries stay idle')
+
+  const client = new Cluster([...cluster.addresses])
+  onTestFinished(() => client.disconnect())
+  await client.set('sl:slot-groups', 64)
+  const status = async () => (await get('/readyz')).body
+  await expect.poll(status, { timeout: 10_000 }).toMatchObject({ status: 'degraded' })
+  expect(JSON.stringify(await status())).toContain('slot groups differ')
+  await serveFile(RULES, { ...PATIENT, redis, redisSlotGroups: 64 })
 })
 
 test('a rule is pinned to the Redis that --store names, and its memory is visible', async () => {
@@ -63,12 +87,12 @@ test('a rule is pinned to the Redis that --store names, and its memory is visibl
   const client = new Redis(second.url)
   onTestFinished(() => client.disconnect())
   expect(await client.dbsize()).toBe(1)
-  expect(logged.find(({ store }) => store === 'hot')?.msg).toContain('set maxmemory-policy noeviction')
+  expect(logged.find(({ store }) => store === 'hot')).toMatchObject({ event: 'store_may_evict' })
   const metrics = async () => (await fetch(`${address}/metrics`)).text()
   await expect.poll(metrics).toContain('sluice_redis_may_evict{store="hot"} 1')
 })
 
-/** It accepts connections, and then says nothing until it is woken. */
+/** Accepts connections, and stays silent until it is woken. */
 async function silentRedis(): Promise<{ readonly url: string; wake(): void }> {
   const redis = await startRedis()
   onTestFinished(() => redis.stop())
@@ -76,7 +100,7 @@ async function silentRedis(): Promise<{ readonly url: string; wake(): void }> {
   return { url: redis.url, wake: () => void process.kill(redis.pid, 'SIGCONT') }
 }
 
-test('a node starts though a Redis is silent or no sentinel can be reached, and uses it once it answers', async () => {
+test('a node starts even if Redis is silent or no Sentinel is reachable, and uses it once it answers', async () => {
   const [well, silent, sleeper] = [await startRedis(), await silentRedis(), await silentRedis()]
   onTestFinished(() => well.stop())
   const regions = { region: 'eu', regionWeights: { eu: 1 }, globalRedis: silent.url }

@@ -14,7 +14,7 @@ async function freshRedis(): Promise<string> {
 }
 
 describe('--workers', () => {
-  test('several processes share one port and one limit, and end together', async () => {
+  test('several processes share one port and one limit, and exit together', async () => {
     const patient = ['--store-deadline-ms', '5000', '--drain-ms', '0'] // the machine may be busy
     const args = ['--redis', await freshRedis(), '--workers', '2', '--rules', ruleFile(TEN)]
     const service = await start([...args, ...patient])
@@ -26,14 +26,14 @@ describe('--workers', () => {
     expect(await service.ended()).toMatchObject({ code: 0 })
   })
 
-  test('rules that are wrong end all of them, with exit code 2', async () => {
+  test('with invalid rules all exit with code 2', async () => {
     const rules = ruleFile('- { rule_id: a, limit: -1, window: 1d }\n')
     const { code, stderr } = run(['--redis', await freshRedis(), '--workers', '2', '--rules', rules])
     expect(code).toBe(2)
-    expect(stderr).toContain('the rules are wrong')
+    expect(stderr).toContain('invalid rules')
   })
 
-  test('need Redis, and say so', () => {
+  test('requires Redis, and says so', () => {
     const { code, stderr } = run(['--workers', '2'])
     expect(code).toBe(2)
     expect(stderr).toContain('--workers: remove it, or give --redis')

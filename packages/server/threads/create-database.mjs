@@ -1,5 +1,5 @@
-// Makes the folder of an embedded database: `node create-database.mjs <folder>`. It is a process of its own because
-// initdb needs 700 MB, of which a thread would leave 200 MB behind.
+// Creates the folder of an embedded database: `node create-database.mjs <folder>`. A separate process, because initdb
+// needs 700 MB, and a thread would leave 200 MB allocated.
 
 import { PGlite } from '@electric-sql/pglite'
 import { syncFolder } from './synced-files.mjs'

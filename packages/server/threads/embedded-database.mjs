@@ -1,6 +1,5 @@
-// The thread in which the embedded database lives, because it holds up its event loop for as long as a query takes. It
-// answers one message after the other: { id, sql, parameters } → { id, rows } or { id, error }. The answer to a commit
-// is sent after its WAL was written to the disk.
+// Thread of the embedded database, which blocks its event loop during a query. Handles one message at a time:
+// { id, sql, parameters } → { id, rows } or { id, error }. Replies to a commit after its WAL is on disk.
 
 import { dirname } from 'node:path'
 import { parentPort, workerData } from 'node:worker_threads'
@@ -11,7 +10,7 @@ const SETTINGS = [
   'wal_sync_method=fsync',
   // Shared memory is zeroed at the start and stays resident. The tables are small, and the kernel caches their files.
   'shared_buffers=4MB',
-  'max_connections=10', // there is one
+  'max_connections=10', // one is used
 ]
 const WAL_BYTES = 'SELECT (pg_current_wal_lsn() - redo_lsn)::float8 AS bytes FROM pg_control_checkpoint()'
 
@@ -20,7 +19,7 @@ syncPath(dirname(workerData.folder))
 syncPath(dirname(dirname(workerData.folder)))
 const files = new SyncedFiles(workerData.folder, (error) => {
   parentPort.postMessage({ failed: `fsync failed: ${error.message}` })
-  process.exit(1) // this thread alone: what it was asked remains unanswered
+  process.exit(1) // ends this thread only; pending messages get no reply
 })
 const startParams = [
   ...PGlite.defaultStartParams.filter((parameter) => parameter !== '-F'), // -F: never call fsync
@@ -46,7 +45,7 @@ async function answerTo(message) {
   return { rows: await rowsOf(message) }
 }
 
-// PostgreSQL without a postmaster makes checkpoints only when it ends: the WAL would grow until then.
+// Without a postmaster, PostgreSQL makes checkpoints only at shutdown, and the WAL would grow until then.
 const { checkpointMs = 60_000, checkpointBytes = 33_554_432 } = workerData
 setTimeout(checkpoint, checkpointMs).unref()
 
@@ -55,7 +54,7 @@ async function checkpoint() {
     const { rows } = await database.query(WAL_BYTES)
     if (rows[0].bytes > checkpointBytes) await database.exec('CHECKPOINT')
   } catch {
-    // Closed, or in a transaction that has failed: next time.
+    // Closed, or in a failed transaction: retried at the next interval.
   }
   setTimeout(checkpoint, checkpointMs).unref()
 }

@@ -3,9 +3,9 @@ import { systemTimers } from './clock.ts'
 import { createLimiter } from './index.ts'
 import { leaseStore } from './lease/lease-store.ts'
 import { memoryStore } from './store/memory.ts'
-import { isOneOfSeveral } from './warning.ts'
+import { isOneOfSeveralProcesses } from './warning.ts'
 
-/** Globals as they are in a browser, in jsdom and in the renderer of Electron: timers are numbers. */
+/** Stubs the globals of a browser, jsdom or an Electron renderer, where timers are numbers. */
 function stubBrowser(): void {
   const [start, stop] = [setTimeout, clearTimeout]
   const timers = new Map<number, NodeJS.Timeout>()
@@ -26,7 +26,7 @@ describe.each(Object.entries(PLATFORMS))('in %s', (_name, stub) => {
     vi.unstubAllGlobals()
   })
 
-  test('work is done later, soon, and again and again, until it is stopped', async () => {
+  test('timers run work later, soon and repeatedly, until they are stopped', async () => {
     await new Promise<void>((resolve) => void systemTimers.after(1, resolve))
     await new Promise<void>((resolve) => systemTimers.soon(resolve))
     let times = 0
@@ -43,19 +43,19 @@ describe.each(Object.entries(PLATFORMS))('in %s', (_name, stub) => {
     expect([stopped, times]).toEqual([3, 3])
   })
 
-  test('a limiter checks, leases and takes new rules', async () => {
+  test('a limiter checks, leases and accepts new rules', async () => {
     const rules = [{ rule_id: 'a', limit: 100, window_seconds: 60, scope: 'user', consistency: 'leased' }]
     const limiter = createLimiter({ rules, store: leaseStore(memoryStore()) })
     expect(await limiter.check({ user: 'alice' })).toMatchObject({ allowed: true, remaining: 99 })
     const prepared = await limiter.prepareRules(rules)
     prepared.enforce()
     expect(await limiter.check({ user: 'alice' })).toMatchObject({ allowed: true, remaining: 98 })
-    expect(isOneOfSeveral()).toBe(false)
+    expect(isOneOfSeveralProcesses()).toBe(false)
     await limiter.close()
   })
 })
 
-test('work that is done again and again does not keep the process alive', () => {
+test('repeated work does not keep the process alive', () => {
   const unref = vi.fn()
   vi.stubGlobal('setTimeout', () => ({ unref }))
   systemTimers.every(1000, () => {})

@@ -1,26 +1,25 @@
-// The only place that reads clocks and sets timers. Everything else is handed them, so tests can move time by hand.
-// Three times are never mixed: that of a store (Redis), which books units; `systemClock`, which never steps, for spans
-// and for buckets in memory; and `wallClock`, the time of day, for people.
+// Clocks and timers. No other file reads a clock; all others receive one, so that tests control time. Three clocks are
+// never mixed: store time (Redis), which books units; `systemClock`, which is monotonic, for durations and buckets in
+// memory; `wallClock`, the time of day, for people.
 
 export type Clock = {
   /** Microseconds since the epoch. */
   nowUs(): number
-  /** How far the time of day is ahead of `nowUs`, in steps; absent: not at all. */
+  /** How far the time of day is ahead of `nowUs`; changes in steps. 0 if absent. */
   wallAheadUs?(): number
 }
 
-/** The time of day: for people, and for moments that people or other machines name. Steps when it is set. */
+/** Time of day: for people, and for times named by people or other machines. Steps when the clock is set. */
 export const wallClock: Clock = { nowUs: () => Date.now() * 1000 }
 
-/** Less than this is the jitter of reading two clocks, or drift that moves no window by much. */
+/** Smaller differences are jitter between two clock reads, or drift. */
 const STEP_US = 50_000
 
 /**
- * Counts on evenly from the time of day at which it was first read, whatever becomes of that: for spans of time, and
- * for buckets in memory.
+ * Monotonic clock that starts at the time of day of its first read and ignores later changes.
  */
 export function steadyClock(wall: Clock, elapsedMs: () => number): Clock {
-  let startUs = Number.NaN // not before it is read: some runtimes have no time while modules are loaded
+  let startUs = Number.NaN // set on first read: some runtimes have no clock while modules load
   let aheadUs = 0
   const elapsedUs = () => Math.floor(elapsedMs() * 1000)
   const nowUs = () => {
@@ -39,10 +38,10 @@ export function steadyClock(wall: Clock, elapsedMs: () => number): Clock {
   }
 }
 
-/** Undefined in browsers. Read once, because the global is a getter; the method is not, so that tests can fake it. */
+/** Undefined in browsers. Read once, because the global is a getter; the method is read per call, for fake timers. */
 const { process: node } = globalThis as { process?: Pick<NodeJS.Process, 'hrtime'> }
 
-/** `hrtime` is the quicker one: with `performance.now` a check in memory takes 6 % longer. */
+/** `hrtime` is faster: with `performance.now` a check in memory takes 6 % longer. */
 const elapsedMs: () => number = node?.hrtime === undefined ? () => performance.now() : () => sumMs(node.hrtime())
 
 function sumMs(time: readonly [number, number]): number {
@@ -50,19 +49,18 @@ function sumMs(time: readonly [number, number]): number {
 }
 
 /**
- * Stands still while the machine is suspended (Linux, macOS): then buckets in memory refill late by as much, which errs
- * low.
+ * Stops while the machine is suspended (Linux, macOS): buckets in memory then refill later, which errs low.
  */
 export const systemClock: Clock = steadyClock(wallClock, elapsedMs)
 
-/** Time that never steps, and what is to be done later. */
+/** Monotonic time and timers. */
 export type Timers = {
   nowMs(): number
-  /** Returns what stops it. */
+  /** Returns a function that cancels the timer. */
   after(ms: number, work: () => void): () => void
-  /** Again and again; does not keep the process alive. */
+  /** Repeats `work`; does not keep the process alive. */
   every(ms: number, work: () => void): () => void
-  /** Behind whatever has already arrived. */
+  /** Runs `work` after pending I/O callbacks. */
   soon(work: () => void): void
 }
 
@@ -73,7 +71,7 @@ export const systemTimers: Timers = {
     return () => clearTimeout(timer)
   },
   every(ms, work) {
-    let stopped = false // perhaps by the work itself
+    let stopped = false // possibly by `work` itself
     const again = () => {
       work()
       if (!stopped) timer = unreferenced(setTimeout(again, ms))
@@ -90,7 +88,7 @@ export const systemTimers: Timers = {
   },
 }
 
-/** Only Node.js has to be told. Browsers, jsdom and Electron renderers return a number, which has no `unref`. */
+/** Browsers, jsdom and Electron renderers return a number, which has no `unref`. */
 function unreferenced<Timer extends { unref?(): unknown }>(timer: Timer): Timer {
   timer.unref?.()
   return timer

@@ -1,12 +1,12 @@
-// What a check answers: one outcome per rule and limit, and the one of them that a client is told about.
+// Result of a check: one outcome per limit, and the outcome that is reported to the client.
 
-import type { AlgorithmName } from './algorithms/limit.ts'
-import { isPermit } from './receipt.ts'
+import type { AlgorithmName } from './algorithms/traits.ts'
+import { ALGORITHMS, hasPermits } from './algorithms/traits.ts'
+import type { ChargeSet } from './rules/charge-set.ts'
 import type { CompiledLimit } from './rules/compile.ts'
-import type { Plan } from './rules/plan.ts'
 import type { Charge, Give, Grant, Op, Short, Source, Taken } from './store/store.ts'
 
-/** One limit of one rule, as it stands after the check. */
+/** State of one limit of a rule after the check. */
 export type Outcome = {
   readonly ruleId: string
   /** Name of the limit within its rule: `default` unless the rule names several. */
@@ -30,8 +30,8 @@ export type Outcome = {
 }
 
 /**
- * Allowed or refused, with the numbers of the limit that decides: when refused, the failing limit with the longest
- * wait; when allowed, the one with the lowest `remaining / limit`. All numbers are null when no rule matched.
+ * Allowed or refused, with the numbers of the deciding limit: if refused, the failing limit with the longest wait; if
+ * allowed, the one with the lowest `remaining / limit`. All numbers are null if no rule matched.
  */
 export type Decision = {
   readonly allowed: boolean
@@ -40,16 +40,16 @@ export type Decision = {
   readonly remaining: number | null
   readonly resetAfterMs: number | null
   /**
-   * The same as a time of day: by the clock of Redis, so that it does not vary from check to check, or that of this
-   * machine, if buckets are in memory. null if the store was not asked.
+   * `resetAfterMs` as a time of day, by the clock of Redis, or of this machine if buckets are in memory. null if the
+   * decision did not need the store.
    */
   readonly resetAtMs: number | null
   /** 0 when allowed; null when waiting will not help. */
   readonly retryAfterMs: number | null
-  /** How long an admitted request should wait before it goes on (leaky bucket). */
+  /** Delay before an admitted request should proceed (leaky bucket). */
   readonly delayMs: number
   readonly source: Source
-  /** Of a peek: it was read off a replica, or may have been, and so may be behind. */
+  /** Set on a peek that may have been read from a replica, which may lag. */
   readonly stale?: true | undefined
   /** Version of the rule set that decided. */
   readonly version: number
@@ -57,45 +57,40 @@ export type Decision = {
   readonly outcomes: readonly Outcome[]
 }
 
-/** Which bucket decided. It names the client, so a decision does not carry it around for everybody to print. */
+/** The deciding bucket. Not a field of the decision: it identifies the client and could end up in logs. */
 export type DecidingBucket = {
   readonly ruleId: string
   /** Name of the limit within its rule. */
   readonly name: string
-  /** Which fact the owner is: `user`, `ip`, …, or `` for one bucket in all. */
+  /** Fact that the owner is: `user`, `ip`, …, or `` for a single bucket. */
   readonly fact: string
   readonly owner: string
   readonly detail: string
 }
 
-/** The bucket of the limit that a decision reports; undefined when no rule matched, or for a copy of a decision. */
+/** Bucket of the reported limit; undefined if no rule matched, and for a copy of a decision. */
 export function bucketOf(decision: Decision): DecidingBucket | undefined {
-  return decision instanceof Decided ? decision.bucket : undefined
+  return decision instanceof LimiterDecision ? decision.bucket : undefined
 }
 
-/** What all decisions of one limiter share. */
-export type Decider = {
+/** Dependencies that all decisions of one limiter share. */
+export type DecisionContext = {
   newId(): string
-  /** How far the time of day is ahead of the store's. */
+  /** How far the time of day is ahead of store time. */
   wallAheadUs(): number
-  /**
-   * V8 forgets the shape of objects of which a full collection finds none, and all code compiled for it. While one of
-   * all that a decision is made of is alive, it does not (docs/decisions/0018).
-   */
-  last: Decision | undefined
 }
 
-/** The answer to a request that no rule is for. */
+/** Result for a request that no rule matches. */
 export const NOTHING_TO_CHARGE: Taken = { granted: true, nowUs: 0, grants: [], source: 'local', replayed: false }
 
 /**
- * A decision that remembers what it took, so that it can be given back. Its numbers are worked out when they are asked
- * for: a check is quicker for it, and few callers read them all.
+ * A decision that keeps what it took, so that it can be refunded. Computes its numbers lazily: few callers read them
+ * all.
  */
-export class Decided implements Decision {
+export class LimiterDecision implements Decision {
   readonly allowed: boolean
-  readonly #decider: Decider
-  readonly #plan: Plan
+  readonly #context: DecisionContext
+  readonly #chargeSet: ChargeSet
   readonly #taken: Taken
   #requestId: string | undefined
   #reported: number | undefined
@@ -103,10 +98,10 @@ export class Decided implements Decision {
   #settled = false
   #released = false
 
-  constructor(decider: Decider, plan: Plan, taken: Taken, requestId: string | undefined) {
+  constructor(context: DecisionContext, chargeSet: ChargeSet, taken: Taken, requestId: string | undefined) {
     this.allowed = taken.granted
-    this.#decider = decider
-    this.#plan = plan
+    this.#context = context
+    this.#chargeSet = chargeSet
     this.#taken = taken
     this.#requestId = requestId
   }
@@ -132,7 +127,7 @@ export class Decided implements Decision {
     const grant = this.#grant
     const { nowUs } = this.#taken
     if (grant === undefined || nowUs === 0) return null
-    return wholeMs(nowUs + grant.resetAfterUs + this.#decider.wallAheadUs())
+    return wholeMs(nowUs + grant.resetAfterUs + this.#context.wallAheadUs())
   }
 
   get retryAfterMs(): number | null {
@@ -142,7 +137,7 @@ export class Decided implements Decision {
   }
 
   get delayMs(): number {
-    return longestDelayMs(this.#plan, this.#taken)
+    return longestDelayMs(this.#chargeSet, this.#taken)
   }
 
   get source(): Source {
@@ -154,64 +149,63 @@ export class Decided implements Decision {
   }
 
   get version(): number {
-    return this.#plan.version
+    return this.#chargeSet.version
   }
 
   get requestId(): string {
-    this.#requestId ??= this.#decider.newId()
+    this.#requestId ??= this.#context.newId()
     return this.#requestId
   }
 
   get outcomes(): readonly Outcome[] {
-    this.#outcomes ??= this.#plan.limits.map((limit, index) => {
+    this.#outcomes ??= this.#chargeSet.limits.map((limit, index) => {
       // One charge and one grant per limit, in the same order.
-      return outcomeOf(limit, this.#plan.charges[index] as Charge, this.#taken.grants[index] as Grant)
+      return outcomeOf(limit, this.#chargeSet.charges[index] as Charge, this.#taken.grants[index] as Grant)
     })
     return this.#outcomes
   }
 
-  /** What it took and has not given back yet; once asked, nothing is left. `retries`: it was asked before. */
-  takeBack(units: number | undefined, retries: boolean): Give[] {
-    if (this.#settled) return [] // what a policy let pass took no units
+  /** Gives for everything not yet returned; later calls return none. `isRetry`: the refund was attempted before. */
+  refundGives(units: number | undefined, isRetry: boolean): Give[] {
+    if (this.#settled) return []
     const released = this.#released
     this.#settled = this.#released = true
-    return this.#gives(({ limit }) => !(released && isPermit(limit)), units, retries)
+    return this.#gives(({ limit }) => !(released && hasPermits(limit)), units, isRetry)
   }
 
-  /** The store has not confirmed that it got back what was last asked for: that can be asked for again. */
-  notReturned(): void {
+  /** Call when the store did not confirm the last gives: the next call returns them again. */
+  giveFailed(): void {
     this.#settled = this.#released = false
   }
 
-  /** All that it took. */
-  get taken(): Give[] {
+  /** Gives for everything it took, returned or not. */
+  get allGives(): Give[] {
     return this.#gives(() => true)
   }
 
-  /** The permits it holds, to be given back; once asked, it holds none. */
-  release(): Give[] {
+  /** Gives that release its permits; later calls return none. */
+  releaseGives(): Give[] {
     if (this.#released) return []
     this.#released = true
-    return this.#gives(({ limit }) => isPermit(limit))
+    return this.#gives(({ limit }) => hasPermits(limit))
   }
 
-  /** What its permits were taken by; undefined when it has given them back, or was refused and never had any. */
-  permits(): Charge[] | undefined {
+  /** Charges of its permits; undefined if they were released, or if the request was refused. */
+  permitCharges(): Charge[] | undefined {
     if (this.#released || !this.allowed) return undefined
-    return this.#plan.charges.filter(({ limit }, index) => isPermit(limit) && this.#taken.grants[index]?.units)
+    return this.#chargeSet.charges.filter(({ limit }, index) => hasPermits(limit) && this.#taken.grants[index]?.units)
   }
 
-  /** The bucket of the limit that is reported. */
   get bucket(): DecidingBucket | undefined {
-    const [compiled, charge] = [this.#limit, this.#plan.charges[this.#index]]
+    const [compiled, charge] = [this.#limit, this.#chargeSet.charges[this.#index]]
     if (compiled === undefined || charge === undefined) return undefined
     const { rule, name, limit } = compiled
     return { ruleId: rule.id, name, fact: limit.fact, owner: charge.owner, detail: charge.detail }
   }
 
-  /** What its permits are known by. */
+  /** Op id of its permits. */
   get op(): Op | undefined {
-    return this.#plan.op
+    return this.#chargeSet.op
   }
 
   toJSON(): Decision {
@@ -221,9 +215,9 @@ export class Decided implements Decision {
     return { allowed, ...numbers, source, ...(stale && { stale }), version, requestId, outcomes }
   }
 
-  /** The limit that is reported. */
+  /** The reported limit. */
   get #limit(): CompiledLimit | undefined {
-    return this.#plan.limits[this.#index]
+    return this.#chargeSet.limits[this.#index]
   }
 
   get #grant(): Grant | undefined {
@@ -231,21 +225,21 @@ export class Decided implements Decision {
   }
 
   get #index(): number {
-    this.#reported ??= reportedOf(this.#plan, this.#taken)
+    this.#reported ??= reportedIndex(this.#chargeSet, this.#taken)
     return this.#reported
   }
 
   #gives(wanted: (charge: Charge) => boolean, units = Number.POSITIVE_INFINITY, remote = false): Give[] {
     const gives: Give[] = []
-    this.#plan.charges.forEach((charge, index) => {
+    this.#chargeSet.charges.forEach((charge, index) => {
       const grant = this.#taken.grants[index]
       const taken = Math.min(units, grant?.units ?? 0)
       if (taken <= 0 || !wanted(charge)) return
       const { owner, detail } = charge
-      const limit = grant?.part ?? charge.limit
+      const limit = grant?.sublimit ?? charge.limit
       const leasedUs = grant?.bookedUs
-      // Units on lease do not flow back before they are spent; windows and logs know them by when they were charged.
-      const spentUs = limit.algorithm === 'token_bucket' ? grant?.spentUs : undefined
+      // Held units start to refill when they are spent; windows and logs find units by their booking time.
+      const spentUs = ALGORITHMS[limit.algorithm].lease === 'held' ? grant?.spentUs : undefined
       const bookedUs = spentUs ?? leasedUs ?? grant?.at?.nowUs ?? this.#taken.nowUs
       gives.push({ limit, owner, detail, units: taken, bookedUs, leasedUs, remote })
     })
@@ -253,33 +247,33 @@ export class Decided implements Decision {
   }
 }
 
-/** What Node's console shows of a decision. */
-Object.defineProperty(Decided.prototype, Symbol.for('nodejs.util.inspect.custom'), {
-  value(this: Decided): Decision {
+/** Output of console.log in Node.js. */
+Object.defineProperty(LimiterDecision.prototype, Symbol.for('nodejs.util.inspect.custom'), {
+  value(this: LimiterDecision): Decision {
     return this.toJSON()
   },
 })
 
-/** Index of the limit that the decision reports. Ties: higher priority, then the rule id that sorts first. */
-function reportedOf({ charges, limits }: Plan, { granted, grants }: Taken): number {
+/** Index of the reported limit. Ties: higher priority, then the rule id that sorts first. */
+function reportedIndex({ charges, limits }: ChargeSet, { granted, grants }: Taken): number {
   let best = -1
   for (let index = 0; index < charges.length; index += 1) {
     const grant = grants[index] as Grant // one per charge
     if (charges[index]?.kind === 'shadow' || (!granted && grant.short === false)) continue
-    if (best < 0 || comparedTo(index, best, limits, granted, grants) < 0) best = index
+    if (best < 0 || compareReported(index, best, limits, granted, grants) < 0) best = index
   }
   return best
 }
 
-/** Below 0 when `a` says more than `b`. */
-function comparedTo(
+/** Negative if `a` is reported rather than `b`. */
+function compareReported(
   a: number,
   b: number,
   limits: readonly CompiledLimit[],
   granted: boolean,
   grants: readonly Grant[],
 ): number {
-  const [limitA, limitB] = [limits[a] as CompiledLimit, limits[b] as CompiledLimit] // both indexes are within the plan
+  const [limitA, limitB] = [limits[a] as CompiledLimit, limits[b] as CompiledLimit] // valid indexes
   const [grantA, grantB] = [grants[a] as Grant, grants[b] as Grant]
   const first = granted
     ? grantA.remaining * limitB.limit.units - grantB.remaining * limitA.limit.units
@@ -310,8 +304,8 @@ function outcomeOf({ rule, name, limit }: CompiledLimit, charge: Charge, grant: 
   }
 }
 
-/** A limit in shadow delays nobody. */
-function longestDelayMs({ charges }: Plan, { grants }: Taken): number {
+/** Limits in shadow mode do not delay. */
+function longestDelayMs({ charges }: ChargeSet, { grants }: Taken): number {
   let longestUs = 0
   for (let index = 0; index < charges.length; index += 1) {
     const delayUs = grants[index]?.delayUs ?? 0
@@ -320,7 +314,7 @@ function longestDelayMs({ charges }: Plan, { grants }: Taken): number {
   return wholeMs(longestUs)
 }
 
-/** Rounded up: told to wait 3 ms, a client that waits 3 ms is admitted. */
+/** Rounds up, so that a client that waits the reported time is admitted. */
 function wholeMs(us: number): number {
   return Math.ceil(us / 1000)
 }

@@ -5,11 +5,11 @@ import {
   complete,
   type Fields,
   MINUTE,
-  refusing,
+  rejection,
   remoteStore,
   thrownBy,
   untouchable,
-} from '../test/limiter-bench.ts'
+} from '../test/limiter-fixture.ts'
 import type { Decision } from './decision.ts'
 import { LimiterError } from './errors.ts'
 import { createLimiter } from './limiter.ts'
@@ -38,7 +38,7 @@ describe('a decision reports', () => {
     ['… of the limits that failed', [TEN_SECONDS, { limit: 2, window_seconds: 900 }], 2, { ruleId: 'a' }],
     ['… ties go to the higher priority', [TEN_SECONDS, { ...TEN_SECONDS, priority: 1 }], 2, { ruleId: 'b' }],
     ['… then to the rule id that sorts first', [{ ...TEN_SECONDS, rule_id: 'z' }, TEN_SECONDS], 2, { ruleId: 'b' }],
-    ['… and no wait is longer than forever', [TEN_SECONDS, { cost: 11 }], 1, { ruleId: 'b', retryAfterMs: null }],
+    ['… of which an infinite wait is the longest', [TEN_SECONDS, { cost: 11 }], 1, { ruleId: 'b', retryAfterMs: null }],
     ['bans: the higher priority', [{ limit: 0 }, { limit: 0, priority: 1 }], 1, { ruleId: 'b', retryAfterMs: null }],
     [
       '… then the rule id that sorts first',
@@ -82,7 +82,7 @@ describe('a decision reports', () => {
     expect(check({ cost: 8 }).outcomes).toMatchObject([{ remaining: 0 }, { remaining: 2 }])
   })
 
-  test('how long an admitted request has to wait for its turn', () => {
+  test('the delay of an admitted request', () => {
     const { check } = bench([{ algorithm: 'leaky_bucket', limit: 4, window_seconds: 1, burst: 3 }, {}])
     expect([check().delayMs, check().delayMs, check().delayMs]).toEqual([0, 250, 500])
     expect(check()).toMatchObject({ allowed: false, delayMs: 0, ruleId: 'a' })
@@ -104,7 +104,7 @@ describe('a decision reports', () => {
     expect(shadow).toMatchObject({ ruleId: 'b', name: 'default', mode: 'shadow', scope: 'global' })
   })
 
-  test('everything it documents when it is made JSON, whenever that is', () => {
+  test('all documented fields when serialized to JSON', () => {
     const { check } = bench([{}])
     const decision = check({}, 'request-1')
     const json = JSON.parse(JSON.stringify(decision))
@@ -124,7 +124,7 @@ describe('a decision reports', () => {
     expect(JSON.parse(JSON.stringify(decision))).toEqual(json)
   })
 
-  test('an id of its own unless the request has one', () => {
+  test('a generated id unless the request has one', () => {
     const { check } = bench([{}])
     const [one, other] = [check(), check()]
     expect(one.requestId).toMatch(/^[\w-]{8,}$/)
@@ -134,7 +134,7 @@ describe('a decision reports', () => {
 })
 
 describe('a rule', () => {
-  test('with limit 0 is a ban, without asking the store', async () => {
+  test('with limit 0 refuses every request without a round trip', async () => {
     const { check, limiter } = bench([{ scope: 'per_user', limit: 0 }, {}], { store: untouchable })
     const refused = { allowed: false, ruleId: 'a', limit: 0, remaining: 0, retryAfterMs: null, source: 'local' }
     expect(check({ user: 'u' })).toMatchObject(refused)
@@ -161,10 +161,10 @@ describe('a rule', () => {
   const PLANNED = { ip: '1.2.3.4', plan: 'p' }
   test.each<[string, Fields, Subject, number, string | null]>([
     ['skip: the rule does not apply', {}, NO_USER, 20, null],
-    ['skip, an empty text is no fact', {}, { user: '' }, 20, null],
-    ['refuse: nobody passes', { on_missing: 'refuse' }, NO_USER, 0, 'a'],
+    ['skip: an empty string is a missing fact', {}, { user: '' }, 20, null],
+    ['refuse: no request is admitted', { on_missing: 'refuse' }, NO_USER, 0, 'a'],
     ['by_ip: the address is the key', { on_missing: 'by_ip' }, NO_USER, 10, 'a'],
-    ['by_ip without an address: nobody passes', { on_missing: 'by_ip' }, {}, 0, 'a'],
+    ['by_ip without an address: no request is admitted', { on_missing: 'by_ip' }, {}, 0, 'a'],
     ['by_ip with the limits of the plan', { on_missing: 'by_ip', by_plan: { p: { limit: 3 } } }, PLANNED, 3, 'a'],
     ['by_ip of an unlimited plan', { on_missing: 'by_ip', by_plan: { p: 'unlimited' } }, PLANNED, 20, null],
     ['refuse of an unlimited plan', { on_missing: 'refuse', by_plan: { p: 'unlimited' } }, { plan: 'p' }, 20, null],
@@ -175,26 +175,26 @@ describe('a rule', () => {
     expect(admitted(bench(rules), subject)).toBe(count)
   })
 
-  test('whose key is missing does not put other rules out of force', () => {
+  test('whose key is missing does not disable other rules', () => {
     const without = { scope: 'per_user', on_missing: 'refuse' }
     expect(admitted(bench([{ limit: 4 }, { ...without, mode: 'shadow' }]))).toBe(4)
     expect(admitted(bench([{ limit: 4 }, { ...without, limit: 'unlimited', by_plan: { p: MINUTE } }]))).toBe(4)
     expect(bench([{ ...without, mode: 'shadow' }]).check().outcomes).toMatchObject([{ ruleId: 'a', allowed: false }])
   })
 
-  test('never mixes users with the addresses that stand in for them', () => {
+  test('never mixes users with the addresses used in their place', () => {
     const one = bench([{ scope: 'per_user', on_missing: 'by_ip', limit: 1 }])
     expect([admitted(one, { user: '1.2.3.4' }), admitted(one, { ip: '1.2.3.4' })]).toEqual([1, 1])
   })
 
-  test('has other limits for some plans, in buckets of their own', () => {
+  test('has separate buckets for limits by plan', () => {
     const one = bench([{ scope: 'per_user', by_plan: { pro: { limit: 15 }, team: 'unlimited' } }])
     expect([undefined, 'free', 'pro', 'team'].map((plan) => admitted(one, { user: 'u', plan }, 30))).toEqual([
       10, 0, 15, 30,
     ])
   })
 
-  test('of several limits passes when all pass, and takes nothing when one does not', () => {
+  test('with several limits admits a request if all limits do, and otherwise takes nothing', () => {
     const one = bench([{ limits: [MINUTE, { limit: 2, window: '1s' }, { limit: 15, window: '1h' }] }])
     expect(admitted(one)).toBe(2)
     one.clock.advanceMs(1000)
@@ -207,7 +207,7 @@ describe('a rule', () => {
     ])
   })
 
-  test('takes its cost from the request, times its own', () => {
+  test('multiplies its cost by the cost of the request', () => {
     const { check } = bench([{ cost: 2 }])
     expect([check({ cost: 3 }).remaining, check().remaining]).toEqual([4, 2])
   })
@@ -223,8 +223,8 @@ describe('a rule', () => {
   })
 })
 
-describe('a rule in shadow', () => {
-  test('never refuses, never delays, and says what it would have done', () => {
+describe('a shadow rule', () => {
+  test('never refuses, never delays, and reports what it would have done', () => {
     const leaky = { algorithm: 'leaky_bucket', limit: 2, window_seconds: 60, mode: 'shadow' }
     const one = bench([leaky, { limit: 0, mode: 'shadow' }, {}])
     expect(admitted(one)).toBe(10)
@@ -251,7 +251,7 @@ describe('a rule in shadow', () => {
     expect(one.check().outcomes[0]?.remaining).toBe(5)
   })
 
-  test('does not take the place of the enforced rule of its group', () => {
+  test('does not replace the enforced rule of its group', () => {
     const one = bench([
       { group: 'g', limit: 3 },
       { group: 'g', mode: 'shadow', priority: 9 },
@@ -260,7 +260,7 @@ describe('a rule in shadow', () => {
   })
 })
 
-describe('facts that cannot be', () => {
+describe('invalid facts', () => {
   test.each<[string, Fields, unknown, string]>([
     ...[0, -1, 1.5, Number.NaN, 2 ** 53, 1e9 + 1, '5'].map((cost): [string, Fields, unknown, string] => {
       return [`cost ${String(cost)}`, {}, { cost }, 'cost']
@@ -268,7 +268,7 @@ describe('facts that cannot be', () => {
     ['a bad cost, even if no rule matches', { enabled: false }, { cost: 0 }, 'cost'],
     ['a bad cost in an attribute', { cost: 'size' }, { attributes: { size: 'big' } }, 'attributes.size'],
     ['a cost of 0 in an attribute', { cost: 'attributes.size' }, { attributes: { size: 0 } }, 'attributes.size'],
-    ['an address that is none', { scope: 'per_ip' }, { ip: '1.2.3' }, 'ip'],
+    ['an invalid address', { scope: 'per_ip' }, { ip: '1.2.3' }, 'ip'],
     ['a key of 1025 characters', { scope: 'per_user' }, { user: 'x'.repeat(1025) }, 'per_user'],
     ['a user that is a number', { scope: 'per_user' }, { user: 42 }, 'user'],
     ['a user that is an object', { scope: 'per_user' }, { user: {} }, 'user'],
@@ -280,12 +280,12 @@ describe('facts that cannot be', () => {
     ['a path that is a list', {}, { path: ['/'] }, 'path'],
   ])('%s: SUBJECT_INVALID', async (_what, rule, subject, field) => {
     const { check, limiter } = bench([rule])
-    expect(thrownBy(() => check(subject as Subject))).toEqual(refusing('SUBJECT_INVALID', field))
-    await expect(limiter.check(subject as Subject)).rejects.toEqual(refusing('SUBJECT_INVALID', field))
+    expect(thrownBy(() => check(subject as Subject))).toEqual(rejection('SUBJECT_INVALID', field))
+    await expect(limiter.check(subject as Subject)).rejects.toEqual(rejection('SUBJECT_INVALID', field))
     await expect(limiter.peek(subject as Subject)).rejects.toBeInstanceOf(LimiterError)
   })
 
-  test('null is no fact, as in the JSON that people pass on', () => {
+  test('null is a missing fact, as in parsed JSON', () => {
     const nulls = { ip: null, user: null, tenant: null, plan: null, method: null, path: null, attributes: null }
     const one = bench([{ scope: 'per_user', on_missing: 'by_ip' }, { when: { tenant: 'x', 'header.x': 'y' } }])
     expect(one.check(nulls as unknown as Subject)).toMatchObject({ allowed: false, ruleId: 'a', retryAfterMs: null })
@@ -293,7 +293,7 @@ describe('facts that cannot be', () => {
 })
 
 describe('a limiter', () => {
-  test('answers at once where memory can, and takes nothing where it cannot', async () => {
+  test('checks synchronously in memory, and takes nothing if it needs a round trip', async () => {
     const clock = fakeClock()
     const store = remoteStore(clock)
     const limiter = createLimiter({ rules: complete([{ scope: 'per_user' }]), store })
@@ -309,7 +309,7 @@ describe('a limiter', () => {
     expect(bench([{}]).limiter.decide({}, 'r1')).toMatchObject({ allowed: true, remaining: 9, requestId: 'r1' })
   })
 
-  test('looks ahead without taking', async () => {
+  test('peeks without taking', async () => {
     const { check, limiter } = bench([{ limit: 1 }])
     for (let index = 0; index < 3; index += 1)
       expect(await limiter.peek({})).toMatchObject({ allowed: true, remaining: 1 })
@@ -317,17 +317,17 @@ describe('a limiter', () => {
     expect(await limiter.peek({})).toMatchObject({ allowed: false, remaining: 0, retryAfterMs: 60_000 })
   })
 
-  test('that is closed says so', async () => {
+  test('that is closed rejects calls', async () => {
     const { check, limiter } = bench([{}])
     await limiter.close()
     await limiter.close()
-    expect(thrownBy(check)).toEqual(refusing('CLOSED'))
-    expect(thrownBy(() => limiter.decide({}))).toEqual(refusing('CLOSED'))
-    await expect(limiter.check({})).rejects.toEqual(refusing('CLOSED'))
-    await expect(limiter.peek({})).rejects.toEqual(refusing('CLOSED'))
+    expect(thrownBy(check)).toEqual(rejection('CLOSED'))
+    expect(thrownBy(() => limiter.decide({}))).toEqual(rejection('CLOSED'))
+    await expect(limiter.check({})).rejects.toEqual(rejection('CLOSED'))
+    await expect(limiter.peek({})).rejects.toEqual(rejection('CLOSED'))
   })
 
-  test('passes on what its store throws', async () => {
+  test('propagates errors of its store', async () => {
     const broken = {
       ...remoteStore(fakeClock()),
       take: (): Taken => {
@@ -335,15 +335,15 @@ describe('a limiter', () => {
       },
     }
     const { limiter } = bench([{}], { store: broken })
-    await expect(limiter.check({})).rejects.toEqual(refusing('STORE_UNAVAILABLE'))
-    expect(thrownBy(() => limiter.decide({}))).toEqual(refusing('STORE_UNAVAILABLE'))
+    await expect(limiter.check({})).rejects.toEqual(rejection('STORE_UNAVAILABLE'))
+    expect(thrownBy(() => limiter.decide({}))).toEqual(rejection('STORE_UNAVAILABLE'))
   })
 
   test.each<[Fields, string]>([
     [{ store: 'hot' }, 'a.store'],
     [{ spread: 'global' }, 'a.spread'],
-  ])('refuses rules with %j, which would do nothing yet', (fields, field) => {
-    expect(thrownBy(() => bench([fields]))).toEqual(refusing('RULE_INVALID', field))
+  ])('rejects rules with %j, which would have no effect', (fields, field) => {
+    expect(thrownBy(() => bench([fields]))).toEqual(rejection('RULE_INVALID', field))
   })
 
   test.each<[Fields, string]>([
@@ -351,18 +351,18 @@ describe('a limiter', () => {
     [{ ipv6Prefix: 0 }, 'ipv6Prefix'],
     [{ ipv6Prefix: 129 }, 'ipv6Prefix'],
     [{ ipv6Prefix: Number.NaN }, 'ipv6Prefix'],
-  ])('refuses the option %j', (options, field) => {
-    expect(thrownBy(() => bench([{}], options))).toEqual(refusing('OPTION_INVALID', field))
+  ])('rejects the option %j', (options, field) => {
+    expect(thrownBy(() => bench([{}], options))).toEqual(rejection('OPTION_INVALID', field))
   })
 })
 
 describe('hot keys', () => {
-  test('are those of checks: decided at once or later, each counted once, and a peek is none', async () => {
+  test('count each check once, synchronous or not, and no peeks', async () => {
     const clock = fakeClock()
     const limiter = createLimiter({ rules: complete([{ scope: 'per_user' }]), store: remoteStore(clock), clock })
     for (let index = 0; index < 5000; index += 1) {
       clock.advanceMs(1)
-      await limiter.peek({ user: 'looked-at' })
+      await limiter.peek({ user: 'peeked' })
       if (limiter.checkSync({ user: 'alice' }) === undefined) await limiter.check({ user: 'alice' })
     }
     const [alice, ...others] = limiter.hotKeys()

@@ -1,81 +1,82 @@
-// The way of a request: match → charges → take → combine → decision. A refusal is a value; an exception means bad input
-// or a broken store. A check sees one rule set as a whole, and a rule set that is refused changes nothing.
+// Limiter: match → charges → take → combine → decision. A refusal is a value; an exception means bad input or a failed
+// store. Each check sees one complete rule set; a rejected rule set changes nothing.
 
 import type { Limit } from './algorithms/limit.ts'
+import { hasPermits } from './algorithms/traits.ts'
+import { IPV6_PREFIX_DEFAULT } from './canonical/address.ts'
 import { type Clock, systemClock, wallClock } from './clock.ts'
-import { Decided, type Decider, type Decision, NOTHING_TO_CHARGE } from './decision.ts'
+import { type Decision, type DecisionContext, LimiterDecision, NOTHING_TO_CHARGE } from './decision.ts'
 import { LimiterError, optionInvalid } from './errors.ts'
 import { type HotKey, HotKeys } from './hot-keys/hot-keys.ts'
-import { IPV6_PREFIX_DEFAULT } from './http/address.ts'
 import { type KnownFields, requireKnown, requireStore } from './known-fields.ts'
-import { isPromised, type Maybe } from './maybe.ts'
-import { givesOf, isPermit, lastsUs, type Receipt, type Redeemed, receiptOf, wholeId } from './receipt.ts'
+import { isPromise, type MaybePromise } from './maybe-promise.ts'
+import { givesOf, type Receipt, type Redeemed, receiptOf, receiptTtlUs, wholeId } from './receipt.ts'
+import type { ChargeSet } from './rules/charge-set.ts'
 import type { RuleExplanation } from './rules/explain.ts'
-import type { Plan } from './rules/plan.ts'
 import type { Rule } from './rules/rule.ts'
 import type { RulesInput } from './rules/rule-input.ts'
 import { NOTHING_SUSPENDED, RuleSet, type Suspended } from './rules/rule-set.ts'
-import { atOnce, inSlices, type Sliced } from './slices.ts'
+import { inSlices, runSync, type Sliced } from './slices.ts'
 import { memoryStore } from './store/memory.ts'
-import type { Give, Given, Once, Store, Taken } from './store/store.ts'
-import { StoreFullError } from './store/store-full.ts'
+import type { Give, GiveResult, IdempotencyKey, Store, Taken } from './store/store.ts'
+import { StoreFullError } from './store/store-full-error.ts'
 import type { Subject } from './subject.ts'
-import { isOneOfSeveral, warnOnce } from './warning.ts'
+import { isOneOfSeveralProcesses, warnOnce } from './warning.ts'
 
 export type LimiterOptions = {
-  /** Rules in any spelling. Data of type unknown, from a file for example: `parseRules(data)`. */
+  /** Rules, in any supported spelling. For data of type unknown, such as a parsed file: `parseRules(data)`. */
   readonly rules: RulesInput
-  /** Where buckets live: in this process unless told otherwise. */
+  /** Store of the buckets; the memory of this process by default. */
   readonly store?: Store | undefined
   /** Version of the rule set; by default the first is 1 and each `setRules` adds 1. */
   readonly version?: number | undefined
-  /** Where this limiter stands. With it, rules whose `enforce_at` names the other layer are left out. */
+  /** Layer of this limiter: rules whose `enforce_at` names the other layer are skipped. */
   readonly layer?: 'edge' | 'service' | undefined
-  /** Addresses of one IPv6 network count as one client. */
+  /** Prefix length of an IPv6 client: all addresses of one network share a bucket. Default: 64. */
   readonly ipv6Prefix?: number | undefined
-  /** For `expires_at` and the rates of hot keys only: the time of buckets is the store's. */
+  /** Used only for `expires_at` and hot-key rates; buckets use store time. */
   readonly clock?: Clock | undefined
 }
 
 export interface Limiter {
-  /** Decides one request. `requestId` names its permits: the same id again renews them. */
+  /** Checks one request. `requestId` names its permits: the same id renews them. */
   check(subject: Subject, requestId?: string): Promise<Decision>
-  /** The same without waiting, or undefined when the store must be asked. */
+  /** Synchronous check; undefined if it needs a round trip. */
   checkSync(subject: Subject, requestId?: string): Decision | undefined
   /**
-   * The same at once where that can be, and promised where the store must be asked: for hot paths. Bad input is thrown
-   * at once.
+   * Check for hot paths: returns the decision synchronously unless it needs a round trip. Throws synchronously on bad
+   * input.
    */
-  decide(subject: Subject, requestId?: string): Maybe<Decision>
-  /** What a check would answer; consumes nothing. */
+  decide(subject: Subject, requestId?: string): MaybePromise<Decision>
+  /** Decision that a check would return; consumes nothing. */
   peek(subject: Subject): Promise<Decision>
-  /** What a check would answer, and what every rule makes of the request; consumes nothing. */
+  /** Like `peek`, with the result of every rule. */
   explain(subject: Subject): Promise<Explanation>
   /**
-   * Gives back what an admitted request took, or `units` of it at each limit, and releases its permits. Works once.
-   * Rejects with STORE_UNAVAILABLE when the store did not confirm it: then it is safe to try again.
+   * Refunds what an admitted request took, or `units` of it per limit, and releases its permits. Works once. Rejects
+   * with STORE_UNAVAILABLE if the store did not confirm; it is then safe to retry.
    */
   give(decision: Decision, units?: number): Promise<void>
-  /** Releases the permits of a request that is done; what it consumed stays consumed. Rejects as `give` does. */
+  /** Releases the permits of a finished request; consumed units stay consumed. Rejects like `give`. */
   release(decision: Decision): Promise<void>
-  /** What an admitted request took, as plain data: for `redeem`, perhaps in another process. */
+  /** Receipt of an admitted request, as plain data, for `redeem` in any process. */
   receipt(decision: Decision): Receipt
-  /** The same as `give` by a receipt, in any process with the same rules and store; 0 units: as `release`. */
+  /** `give` by receipt, in any process with the same rules and store; with 0 units: `release`. */
   redeem(receipt: Receipt, units?: number): Promise<Redeemed>
-  /** Keeps the permits of a request that takes long; false when they are given back, or lost and not to be had. */
+  /** Renews the permits of a long request; false if they were released, or expired and are not available. */
   renew(decision: Decision): Promise<boolean>
-  /** Forgets the buckets of one key: its text, or its facts by name for a composite key. */
+  /** Resets the buckets of one key, given as a string, or as facts by name if the key is composite. */
   reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void>
-  /** Replaces all rules at once; throws RULE_INVALID and keeps the present ones if one of them is wrong. */
+  /** Replaces all rules atomically; throws RULE_INVALID and keeps the active ones if one is invalid. */
   setRules(rules: RulesInput, version?: number): void
   /**
-   * The same in two steps, for large sets: this one takes its time, and checks go on meanwhile. Rejects with
-   * RULE_INVALID if one of them is wrong. Nothing changes before `enforce` is called on what it resolves to.
+   * Like `setRules` in two steps, for large sets, without blocking checks. Rejects with RULE_INVALID if a rule is
+   * invalid. Call `enforce` on the result to activate the rules.
    */
   prepareRules(rules: RulesInput, version?: number): Promise<PreparedRules>
-  /** Puts rules out of force at once, or all of them, until it is called again; an empty list brings all back. */
+  /** Kill switch: disables these rules, or all, until the next call; an empty list enables all. */
   suspend(ruleIds: readonly string[] | 'everything'): void
-  /** The buckets that get the most checks of this limiter at present, the hottest first: estimates, from samples. */
+  /** Most frequently checked buckets, hottest first; estimated from samples. */
   hotKeys(): readonly HotKey[]
   readonly rules: readonly Rule[]
   readonly version: number
@@ -89,7 +90,7 @@ export type Explanation = {
   readonly rules: readonly RuleExplanation[]
 }
 
-/** A rule set that is good, and not in force yet. */
+/** A valid rule set that is not active yet. */
 export type PreparedRules = {
   readonly rules: readonly Rule[]
   enforce(): void
@@ -99,8 +100,7 @@ export function createLimiter(options: LimiterOptions): Limiter {
   return new RuleLimiter(options)
 }
 
-class RuleLimiter implements Limiter, Decider {
-  last: Decision | undefined
+class RuleLimiter implements Limiter, DecisionContext {
   readonly #store: Store
   readonly #options: LimiterOptions
   readonly #hotKeys: HotKeys
@@ -110,15 +110,15 @@ class RuleLimiter implements Limiter, Decider {
   #checks = 0
   readonly #idPrefix = randomPrefix()
   readonly #nextId = (): string => this.newId()
-  /** Of decisions that were given back, or have a receipt: how the store remembers that. */
-  readonly #onces = new WeakMap<Decided, Once>()
+  /** Idempotency keys of decisions that were refunded or have a receipt. */
+  readonly #idempotencyKeys = new WeakMap<LimiterDecision, IdempotencyKey>()
 
   constructor(options: LimiterOptions) {
     checkOptions(options)
     this.#options = options
-    this.#store = options.store ?? ownMemory()
+    this.#store = options.store ?? defaultStore()
     this.#hotKeys = new HotKeys(options.clock ?? systemClock, Math.random)
-    this.#rules = atOnce(this.#compile(options.rules, options.version ?? 1))
+    this.#rules = runSync(this.#compile(options.rules, options.version ?? 1))
   }
 
   get rules(): readonly Rule[] {
@@ -143,32 +143,31 @@ class RuleLimiter implements Limiter, Decider {
   }
 
   async check(subject: Subject, requestId?: string): Promise<Decision> {
-    const plan = this.#plan(subject, requestId)
-    const taken = this.#known(plan) ?? (await this.#store.take(plan))
-    return this.#decided(plan, taken, requestId)
+    const chargeSet = this.#chargesFor(subject, requestId)
+    const taken = this.#withoutStore(chargeSet) ?? (await this.#store.take(chargeSet))
+    return this.#decide(chargeSet, taken, requestId)
   }
 
   checkSync(subject: Subject, requestId?: string): Decision | undefined {
-    const plan = this.#plan(subject, requestId)
-    const taken = this.#known(plan) ?? this.#store.takeSync?.(plan)
-    return taken && this.#decided(plan, taken, requestId)
+    const chargeSet = this.#chargesFor(subject, requestId)
+    const taken = this.#withoutStore(chargeSet) ?? this.#store.takeSync?.(chargeSet)
+    return taken && this.#decide(chargeSet, taken, requestId)
   }
 
-  decide(subject: Subject, requestId?: string): Maybe<Decision> {
-    const plan = this.#plan(subject, requestId)
-    const taken = this.#known(plan) ?? this.#store.take(plan)
-    // Not `andThen`: what a closure refers to is allocated by every call of this, with or without a promise.
-    return isPromised(taken) ? this.#decidedLater(plan, taken, requestId) : this.#decided(plan, taken, requestId)
+  decide(subject: Subject, requestId?: string): MaybePromise<Decision> {
+    const chargeSet = this.#chargesFor(subject, requestId)
+    const taken = this.#withoutStore(chargeSet) ?? this.#store.take(chargeSet)
+    return isPromise(taken) ? this.#decideLater(chargeSet, taken, requestId) : this.#decide(chargeSet, taken, requestId)
   }
 
   async peek(subject: Subject): Promise<Decision> {
-    const plan = this.#plan(subject, undefined)
-    const taken = this.#known(plan) ?? (await this.#store.peek(plan.charges, true))
-    return new Decided(this, plan, taken, plan.op?.id)
+    const chargeSet = this.#chargesFor(subject, undefined)
+    const taken = this.#withoutStore(chargeSet) ?? (await this.#store.peek(chargeSet.charges, true))
+    return new LimiterDecision(this, chargeSet, taken, chargeSet.op?.id)
   }
 
   async explain(subject: Subject): Promise<Explanation> {
-    const [rules, suspended] = [this.#rules, this.#suspended] // while the store is asked, others may come into force
+    const [rules, suspended] = [this.#rules, this.#suspended] // the rules may change during the peek
     const decision = await this.peek(subject)
     return { decision, rules: await inSlices(rules.explain(subject, suspended)) }
   }
@@ -176,40 +175,40 @@ class RuleLimiter implements Limiter, Decider {
   async give(decision: Decision, units?: number): Promise<void> {
     checkUnits(units)
     this.#requireOpen()
-    const decided = ours(decision)
-    const gives = decided.takeBack(units, this.#onces.has(decided))
+    const decided = requireOwn(decision)
+    const gives = decided.refundGives(units, this.#idempotencyKeys.has(decided))
     if (gives.length === 0) return
-    // Remembered only for as long as a give that was not confirmed may be repeated: each takes a key in Redis.
-    const lasts = () => Math.min(lastsUs(gives), ageUs(gives, this.#nowUs()) + REPEAT_US)
-    await this.#giveBack(decided, gives, this.#onceOf(decided, lasts))
+    // Kept only while an unconfirmed give may be retried: each takes a key in Redis.
+    const ttlUs = () => Math.min(receiptTtlUs(gives), ageUs(gives, this.#nowUs()) + RETRY_US)
+    await this.#giveBack(decided, gives, this.#idempotencyKeyOf(decided, ttlUs))
   }
 
   async release(decision: Decision): Promise<void> {
     this.#requireOpen()
-    const decided = ours(decision)
-    const gives = decided.release()
+    const decided = requireOwn(decision)
+    const gives = decided.releaseGives()
     if (gives.length > 0) await this.#giveBack(decided, gives, undefined)
   }
 
   receipt(decision: Decision): Receipt {
-    const decided = ours(decision)
-    const once = this.#onceOf(decided, () => lastsUs(decided.taken))
-    return receiptOf(once, this.#idPrefix, decided.op?.id, decided.taken)
+    const decided = requireOwn(decision)
+    const key = this.#idempotencyKeyOf(decided, () => receiptTtlUs(decided.allGives))
+    return receiptOf(key, this.#idPrefix, decided.op?.id, decided.allGives)
   }
 
   async redeem(receipt: Receipt, units?: number): Promise<Redeemed> {
     if (units !== 0) checkUnits(units)
     this.#requireOpen()
-    const { id, op, lastsUs, items } = receipt
+    const { id, op, ttlUs, items } = receipt
     const { gives, leftOut } = givesOf(receipt, this.#idPrefix, (limitId) => this.#limitOf(limitId))
-    const permits = gives.filter(({ limit }) => isPermit(limit))
+    const permits = gives.filter(({ limit }) => hasPermits(limit))
     if (units === 0) {
       if (permits.length > 0) await this.#store.give(permits, op)
       return { outcome: 'given', leftOut }
     }
     if (gives.length === 0) return { outcome: items.length === 0 ? 'given' : 'outdated', leftOut }
-    const some = gives.map((give) => ({ ...give, units: Math.min(give.units, units ?? give.units) }))
-    const outcome = await this.#giveOnce(some, op, { id, lastsUs })
+    const capped = gives.map((give) => ({ ...give, units: Math.min(give.units, units ?? give.units) }))
+    const outcome = await this.#giveOnce(capped, op, { id, ttlUs })
     // A permit may have been renewed long after its booking.
     if (outcome === 'expired' && permits.length > 0) await this.#store.give(permits, op)
     return { outcome, leftOut }
@@ -217,8 +216,8 @@ class RuleLimiter implements Limiter, Decider {
 
   async renew(decision: Decision): Promise<boolean> {
     this.#requireOpen()
-    const decided = ours(decision)
-    const charges = decided.permits()
+    const decided = requireOwn(decision)
+    const charges = decided.permitCharges()
     if (charges === undefined) return false
     return charges.length === 0 || (await this.#store.take({ charges, op: decided.op })).granted
   }
@@ -229,7 +228,7 @@ class RuleLimiter implements Limiter, Decider {
   }
 
   setRules(rules: RulesInput, version: number = this.version + 1): void {
-    this.#rules = atOnce(this.#compile(rules, version))
+    this.#rules = runSync(this.#compile(rules, version))
   }
 
   async prepareRules(rules: RulesInput, version: number = this.version + 1): Promise<PreparedRules> {
@@ -263,83 +262,81 @@ class RuleLimiter implements Limiter, Decider {
     return RuleSet.of(rules, version, options, clock, this.#rules)
   }
 
-  #plan(subject: Subject, requestId: string | undefined): Plan {
+  #chargesFor(subject: Subject, requestId: string | undefined): ChargeSet {
     this.#requireOpen()
-    return this.#rules.plan(subject, requestId ?? this.#nextId, this.#suspended)
+    return this.#rules.chargesFor(subject, requestId ?? this.#nextId, this.#suspended)
   }
 
-  async #giveBack(decided: Decided, gives: readonly Give[], once: Once | undefined): Promise<void> {
+  async #giveBack(decided: LimiterDecision, gives: readonly Give[], key: IdempotencyKey | undefined): Promise<void> {
     try {
-      await this.#giveOnce(gives, decided.op?.id, once)
+      await this.#giveOnce(gives, decided.op?.id, key)
     } catch (error) {
-      decided.notReturned()
+      decided.giveFailed()
       throw error
     }
   }
 
-  /** A store without room to remember a give still releases its permits: to do that twice changes nothing. */
-  async #giveOnce(gives: readonly Give[], opId: string | undefined, once: Once | undefined): Promise<Given> {
+  /** If the store is too full for an idempotency key, releases only permits: releasing twice is harmless. */
+  async #giveOnce(gives: readonly Give[], opId: string | undefined, key?: IdempotencyKey): Promise<GiveResult> {
     try {
-      return (await this.#store.give(gives, opId, once)) ?? 'given'
+      return (await this.#store.give(gives, opId, key)) ?? 'given'
     } catch (error) {
-      const permits = gives.filter(({ limit }) => isPermit(limit))
+      const permits = gives.filter(({ limit }) => hasPermits(limit))
       if (error instanceof StoreFullError && permits.length > 0) await this.#store.give(permits, opId)
       throw error
     }
   }
 
-  #onceOf(decided: Decided, lasts: () => number): Once {
-    const known = this.#onces.get(decided)
+  #idempotencyKeyOf(decided: LimiterDecision, ttlUs: () => number): IdempotencyKey {
+    const known = this.#idempotencyKeys.get(decided)
     if (known !== undefined) return known
-    const once = { id: this.newId(), lastsUs: lasts() }
-    this.#onces.set(decided, once)
-    return once
+    const key = { id: this.newId(), ttlUs: ttlUs() }
+    this.#idempotencyKeys.set(decided, key)
+    return key
   }
 
   #nowUs(): number {
     return (this.#options.clock ?? wallClock).nowUs()
   }
 
-  /** The limit in force that has an id, or a part of it that has. */
+  /** The active limit or sublimit with this id. */
   #limitOf(id: string): Limit | undefined {
     const whole = this.#rules.limitOf(wholeId(id))
     if (whole === undefined) return undefined
-    if (whole.shards !== undefined) return whole.shards.find((part) => part.id === id)
-    return whole.spread === undefined ? whole : this.#store.partOf?.(whole, id)
+    if (whole.shards !== undefined) return whole.shards.find((shard) => shard.id === id)
+    return whole.spread === undefined ? whole : this.#store.sublimit?.(whole, id)
   }
 
   #requireOpen(): void {
     if (this.#closed) throw new LimiterError('CLOSED', 'the limiter was closed: create a new one')
   }
 
-  /** Answers that need no store: nothing to charge, or a limit that nobody can pass. */
-  #known({ charges, limits }: Plan): Taken | undefined {
+  /** Results that need no store: nothing to charge, or a single limit of 0. */
+  #withoutStore({ charges, limits }: ChargeSet): Taken | undefined {
     if (charges.length === 0) return NOTHING_TO_CHARGE
-    const barred = limits.length === 1 && charges[0]?.kind === 'enforce' && limits[0]?.limit.units === 0
-    return barred ? BARRED : undefined
+    const refused = limits.length === 1 && charges[0]?.kind === 'enforce' && limits[0]?.limit.units === 0
+    return refused ? ALWAYS_REFUSED : undefined
   }
 
-  async #decidedLater(plan: Plan, taken: Promise<Taken>, requestId: string | undefined): Promise<Decision> {
-    return this.#decided(plan, await taken, requestId)
+  async #decideLater(chargeSet: ChargeSet, taken: Promise<Taken>, requestId: string | undefined): Promise<Decision> {
+    return this.#decide(chargeSet, await taken, requestId)
   }
 
-  #decided(plan: Plan, taken: Taken, requestId: string | undefined): Decision {
-    this.#hotKeys.checked(plan)
-    const decision = new Decided(this, plan, taken, requestId ?? plan.op?.id)
-    this.last = decision
-    return decision
+  #decide(chargeSet: ChargeSet, taken: Taken, requestId: string | undefined): Decision {
+    this.#hotKeys.checked(chargeSet)
+    return new LimiterDecision(this, chargeSet, taken, requestId ?? chargeSet.op?.id)
   }
 }
 
-/** How long after a give that the store did not confirm it may be repeated. */
-const REPEAT_US = 600_000_000
+/** Time during which an unconfirmed give may be retried. */
+const RETRY_US = 600_000_000
 
-/** Since the oldest of the units was booked, by a clock of this node. */
+/** Age of the oldest units, by this node's clock. */
 function ageUs(gives: readonly Give[], nowUs: number): number {
   return Math.max(0, nowUs - Math.min(...gives.map(({ bookedUs }) => bookedUs)))
 }
 
-const BARRED: Taken = {
+const ALWAYS_REFUSED: Taken = {
   granted: false,
   nowUs: 0,
   grants: [
@@ -349,14 +346,14 @@ const BARRED: Taken = {
   replayed: false,
 }
 
-/** Request ids are unique over processes by their prefix, and within one by a count. */
+/** Prefix of request ids: unique per process; a counter follows it. */
 function randomPrefix(): string {
   const [high = 0, low = 0] = crypto.getRandomValues(new Uint32Array(2))
   return `${high.toString(36)}${low.toString(36)}-`
 }
 
-function ownMemory(): Store {
-  if (isOneOfSeveral()) warnOnce('SLUICE_MEMORY_PER_PROCESS')
+function defaultStore(): Store {
+  if (isOneOfSeveralProcesses()) warnOnce('SLUICE_MEMORY_PER_PROCESS')
   return memoryStore()
 }
 
@@ -369,7 +366,7 @@ const OPTIONS: KnownFields<LimiterOptions> = {
   clock: true,
 }
 
-/** A layer that is no layer would leave out rules, and a prefix that is none would merge clients, both in silence. */
+/** An invalid layer would silently skip rules, and an invalid prefix would merge clients. */
 function checkOptions(options: LimiterOptions): void {
   requireKnown(options, OPTIONS, '{ rules: […] }')
   const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, store, version = 1, clock = systemClock } = options
@@ -391,7 +388,11 @@ function checkUnits(units: number | undefined): void {
   throw optionInvalid('units', units, 'give a whole number above 0')
 }
 
-function ours(decision: Decision): Decided {
-  if (decision instanceof Decided) return decision
-  throw optionInvalid('decision', decision, 'pass the object that check returned: a copy does not know what it took')
+function requireOwn(decision: Decision): LimiterDecision {
+  if (decision instanceof LimiterDecision) return decision
+  throw optionInvalid(
+    'decision',
+    decision,
+    'pass the object that check returned, not a copy: a copy cannot be refunded',
+  )
 }

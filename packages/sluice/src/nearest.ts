@@ -1,6 +1,16 @@
-// Suggests the known name that a mistyped one stands for: at most two edits away, or none.
+// Suggests the known name for an unknown one: a synonym used elsewhere in Sluice, or a name at most two edits away.
 
 const EDITS_MAX = 2
+
+/** Names of one fact in the library, the HTTP API, rules and other limiters. */
+const SYNONYMS: readonly (readonly string[])[] = [
+  ['user', 'client_id', 'clientId', 'client', 'user_id', 'userId', 'key'],
+  ['ip', 'ip_address', 'ipAddress', 'address'],
+  ['path', 'endpoint', 'endpoint_pattern', 'url', 'uri'],
+  ['apiKey', 'api_key'],
+  ['tenant', 'tenant_id', 'tenantId'],
+  ['method', 'http_method', 'verb'],
+]
 
 export function nearest(name: string, known: readonly string[]): string | undefined {
   let best: string | undefined
@@ -16,9 +26,14 @@ export function nearest(name: string, known: readonly string[]): string | undefi
   return best
 }
 
-/** `; did you mean "limit"?`, or an empty text. */
+/** The known name of the same fact: `client_id` for `user` in the HTTP API, and the reverse in the library. */
+export function synonym(name: string, known: readonly string[]): string | undefined {
+  return SYNONYMS.find((names) => names.includes(name))?.find((other) => known.includes(other))
+}
+
+/** `; did you mean "limit"?`, or an empty string. */
 export function suggestion(name: string, known: readonly string[]): string {
-  const meant = nearest(name, known)
+  const meant = synonym(name, known) ?? nearest(name, known)
   return meant === undefined ? '' : `; did you mean "${meant}"?`
 }
 

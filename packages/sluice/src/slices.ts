@@ -1,21 +1,21 @@
-// Long work in short slices, so that nobody has to wait for the whole of it. The work is a generator that yields
-// wherever it may be interrupted; the same work can also be done at once.
+// Runs long work in short slices, so that it does not block the event loop. The work is a generator that yields where
+// it may be interrupted; it can also run synchronously.
 
 import { systemTimers } from './clock.ts'
 
 export type Sliced<T> = Generator<undefined, T, undefined>
 
-/** Short against what a request over a network takes. */
+/** Short compared to a network round trip. */
 const SLICE_MS = 0.5
 
-export function atOnce<T>(work: Sliced<T>): T {
+export function runSync<T>(work: Sliced<T>): T {
   for (;;) {
     const step = work.next()
     if (step.done) return step.value
   }
 }
 
-/** Between two slices everything that waits has its turn. */
+/** Returns to the event loop between slices. */
 export async function inSlices<T>(work: Sliced<T>): Promise<T> {
   for (;;) {
     const endMs = systemTimers.nowMs() + SLICE_MS
@@ -27,7 +27,7 @@ export async function inSlices<T>(work: Sliced<T>): Promise<T> {
   }
 }
 
-/** What `Array.from(items, make)` gives. */
+/** `Array.from(items, make)` as sliced work. */
 export function* mapped<A, B>(items: readonly A[], make: (item: A, index: number) => B): Sliced<B[]> {
   const made: B[] = []
   for (const [index, item] of items.entries()) {

@@ -15,7 +15,7 @@ function clocks() {
   return { clock, wall, elapsed, pass, aheadUs: () => clock.wallAheadUs?.() }
 }
 
-test('begins with the time of day and counts whole microseconds of the time that passes', () => {
+test('starts at the time of day and counts elapsed time in whole microseconds', () => {
   const { clock, elapsed } = clocks()
   expect(clock.nowUs()).toBe(START_US)
   elapsed.ms += 1.0016
@@ -25,7 +25,7 @@ test('begins with the time of day and counts whole microseconds of the time that
 test.each([
   ['ahead', HOUR_US],
   ['back', -HOUR_US],
-])('a time of day that is set %s moves nothing but the difference to it', (_, byUs) => {
+])('setting the time of day %s changes only the offset', (_, byUs) => {
   const { clock, wall, pass, aheadUs } = clocks()
   clock.nowUs()
   wall.us += byUs
@@ -36,7 +36,7 @@ test.each([
   expect([clock.nowUs(), aheadUs()]).toEqual([START_US + 1_000_000, 0])
 })
 
-test('the difference does not follow jitter', () => {
+test('the offset ignores jitter', () => {
   const { clock, wall, aheadUs } = clocks()
   clock.nowUs()
   wall.us += 49_000
@@ -44,10 +44,10 @@ test('the difference does not follow jitter', () => {
   wall.us += 1000
   expect(aheadUs()).toBe(50_000)
   wall.us -= 49_000
-  expect(aheadUs(), 'one step, not every one').toBe(50_000)
+  expect(aheadUs(), 'a smaller step is ignored').toBe(50_000)
 })
 
-test('a runtime that has no time of day while it loads modules gets it with the first reading that has', () => {
+test('in a runtime without a clock during module load, the clock starts at the first valid reading', () => {
   const { clock, wall, elapsed, pass } = clocks()
   wall.us = elapsed.ms = 0
   expect(clock.nowUs()).toBe(0)

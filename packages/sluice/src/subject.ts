@@ -14,9 +14,9 @@ export type Subject = {
   readonly method?: string | undefined
   /** Path of the request, without the host; a query string is ignored. */
   readonly path?: string | undefined
-  /** Units this request is worth: a positive integer, 1 by default. */
+  /** Units that this request takes from each limit: a positive integer, 1 by default. */
   readonly cost?: number | undefined
-  /** Anything else a rule may look at: `header.x-client`, `country`, Envoy descriptor entries. */
+  /** Any other fact that rules use: `header.x-client`, `country`, Envoy descriptor entries. */
   readonly attributes?: Readonly<Record<string, string | number | boolean>> | undefined
 }
 
@@ -24,27 +24,12 @@ const NAMES: readonly (keyof Subject)[] = [
   ...(['ip', 'user', 'apiKey', 'tenant', 'plan', 'method', 'path', 'cost', 'attributes'] as const),
 ]
 
-/** Names that the HTTP API and other libraries use. */
-const ELSEWHERE: Readonly<Record<string, keyof Subject>> = {
-  client_id: 'user',
-  clientId: 'user',
-  user_id: 'user',
-  key: 'user',
-  api_key: 'apiKey',
-  tenant_id: 'tenant',
-  tenantId: 'tenant',
-  ip_address: 'ip',
-  ipAddress: 'ip',
-  address: 'ip',
-  endpoint: 'path',
-  url: 'path',
-  units: 'cost',
-  points: 'cost',
-}
+/** Names of the cost in other libraries; synonyms of the facts are in nearest.ts. */
+const COST_NAMES: readonly string[] = ['units', 'points', 'weight']
 
 /**
- * Throws OPTION_INVALID for a fact that does not exist. A rule would take the fact it stands for as missing, and by
- * default limit nothing.
+ * Throws OPTION_INVALID for an unknown fact. A mistyped one would count as missing, and a rule that needs it would by
+ * default not apply.
  */
 export function requireKnownFacts(subject: Subject): void {
   for (const name in subject) if (!isKnown(name)) throw unknownFact(name, (subject as Record<string, unknown>)[name])
@@ -69,6 +54,6 @@ function isKnown(name: string): boolean {
 }
 
 function unknownFact(name: string, value: unknown): Error {
-  const meant = Object.hasOwn(ELSEWHERE, name) ? `; did you mean "${ELSEWHERE[name]}"?` : suggestion(name, NAMES)
+  const meant = COST_NAMES.includes(name) ? '; did you mean "cost"?' : suggestion(name, NAMES)
   return optionInvalid(`subject.${name}`, value, `unknown field${meant || `; put it into "attributes"`}`)
 }

@@ -4,7 +4,7 @@
 import fc from 'fast-check'
 import { Redis } from 'ioredis'
 import {
-  ALGORITHMS,
+  ALGORITHM_NAMES,
   createLimiter,
   type Decision,
   type Limiter,
@@ -50,22 +50,22 @@ test.each(Object.entries(stores))(
       try {
         for (let index = 0; index < REQUESTS; index += 1) {
           clock.advanceUs(random.pick([0, 0, 1, 12_345, 700_000]))
-          if (await refusedForNothing(limiter, randomSubject(random))) refusals += 1
+          if (await refusedWithoutCost(limiter, randomSubject(random))) refusals += 1
         }
       } finally {
         await limiter.close()
       }
     })
     await fc.assert(property, { numRuns: 30, examples: SEED === undefined ? [] : [[Number(SEED)]], endOnFailure: true })
-    expect(refusals, 'the property was put to the test').toBeGreaterThan(100)
+    expect(refusals, 'enough requests were refused').toBeGreaterThan(100)
   },
 )
 
-/** True when the request was refused; then every bucket it touches holds what it held before. */
-async function refusedForNothing(limiter: Limiter, subject: Subject): Promise<boolean> {
+/** Returns true if the request was refused, after asserting that no bucket has changed. */
+async function refusedWithoutCost(limiter: Limiter, subject: Subject): Promise<boolean> {
   const before = await limiter.peek(subject)
   const decision = await limiter.check(subject)
-  expect(decision.allowed, 'a look ahead tells what will happen').toBe(before.allowed)
+  expect(decision.allowed, 'a peek predicts the decision').toBe(before.allowed)
   if (decision.allowed) return false
   const after = await limiter.peek(subject)
   expect(numbersOf(after)).toEqual(numbersOf(before))
@@ -82,7 +82,7 @@ function randomRules(random: Random): RuleInput[] {
     rule_id: `rule-${index}`,
     scope: random.pick(['global', 'per_user', 'per_ip', 'per_tenant', 'per_endpoint', ['user', 'endpoint']]),
     endpoint_pattern: random.pick(['/**', '/a/:id', '/a/**']),
-    algorithm: random.pick(ALGORITHMS),
+    algorithm: random.pick(ALGORITHM_NAMES),
     mode: random.pick(['enforce', 'enforce', 'enforce', 'shadow']),
     limits: Array.from({ length: random.between(1, 3) }, (_, place) => ({
       name: `l${place}`,

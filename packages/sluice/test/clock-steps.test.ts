@@ -1,10 +1,10 @@
-// Buckets in memory while the system clock is set: an hour ahead frees no client, an hour back locks none out, and
-// people are told times of day.
+// Setting the system clock: an hour ahead refills no bucket in memory, an hour back locks no client out, and reported
+// times are times of day.
 
 import { createLimiter, type Limiter, memoryStore, wallClock } from 'sluice'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { steadyClock } from '../src/clock.ts'
-import { verdictOf } from '../src/http/verdict.ts'
+import { responseFromDecision } from '../src/http/decision-response.ts'
 
 const HOUR_MS = 3_600_000
 const START_MS = Date.UTC(2030, 0, 1)
@@ -24,12 +24,12 @@ function limiterOf(algorithm: string, store = memoryStore(), windowSeconds = 60)
   return createLimiter({ rules: [rule], store })
 }
 
-/** How many of 20 requests are admitted. */
+/** Number of admitted requests out of 20. */
 function admitted(limiter: Limiter): number {
   return Array.from({ length: 20 }, () => limiter.checkSync({ user: 'alice' })).filter((one) => one?.allowed).length
 }
 
-/** The clocks of a machine, moved by hand. */
+/** The two clocks of a machine, advanced by the test. */
 function machine() {
   const now = { wallMs: START_MS, elapsedMs: 0 }
   const clock = steadyClock({ nowUs: () => now.wallMs * 1000 }, () => now.elapsedMs)
@@ -40,7 +40,7 @@ function machine() {
   return { now, clock, pass }
 }
 
-describe('with the clock of the system', () => {
+describe('with the system clock', () => {
   test.each(CASES)('%s: setting it an hour %s refills nothing', (algorithm, _, byMs) => {
     const limiter = limiterOf(algorithm, memoryStore(), 1800)
     const before = admitted(limiter)
@@ -48,13 +48,13 @@ describe('with the clock of the system', () => {
     expect([before, admitted(limiter)]).toEqual([5, 0])
   })
 
-  test.each(STEPS)('reset_at is a time of day, also after it was set an hour %s', (_, byMs) => {
+  test.each(STEPS)('reset_at is a time of day, even after the clock was set an hour %s', (_, byMs) => {
     const limiter = limiterOf('token_bucket')
     admitted(limiter)
     const expectedMs = wallClock.nowUs() / 1000 + byMs + 60_000
     setSystemClock(byMs)
     const decision = limiter.checkSync({ user: 'alice' })
-    const headers = decision && verdictOf(limiter, decision, { headers: { style: 'legacy' } }, '').headers
+    const headers = decision && responseFromDecision(limiter, decision, { headers: { style: 'legacy' } }, '').headers
     expect(Math.abs((decision?.resetAtMs ?? 0) - expectedMs)).toBeLessThan(10_000)
     expect(Math.abs(Number(headers?.['X-RateLimit-Reset']) * 1000 - expectedMs)).toBeLessThan(10_000)
   })
@@ -69,7 +69,7 @@ describe('with the clock of the system', () => {
     expect([before, after]).toEqual([[5, 0], 5])
   })
 
-  test('a rule ends when the time of day says so', () => {
+  test('a rule expires by the time of day', () => {
     const ends = new Date(wallClock.nowUs() / 1000 + HOUR_MS / 2).toISOString()
     const limiter = createLimiter({ rules: [{ rule_id: 'r', limit: 1, window_seconds: 60, expires_at: ends }] })
     expect(admitted(limiter)).toBe(1)
@@ -78,22 +78,25 @@ describe('with the clock of the system', () => {
   })
 })
 
-describe('on time that is moved by hand', () => {
-  test.each(CASES)('%s: after it was set an hour %s, a client that waits as told is admitted', (algorithm, _, byMs) => {
-    const { now, clock, pass } = machine()
-    const limiter = limiterOf(algorithm, memoryStore({ clock }))
-    pass(20_000)
-    admitted(limiter)
-    now.wallMs += byMs
-    pass(5000)
-    const refused = limiter.checkSync({ user: 'alice' })
-    expect(refused).toMatchObject({ allowed: false })
-    expect(refused?.retryAfterMs).toBeLessThanOrEqual(60_000)
-    pass(refused?.retryAfterMs ?? 0)
-    expect(limiter.checkSync({ user: 'alice' })).toMatchObject({ allowed: true })
-  })
+describe('with a fake clock', () => {
+  test.each(CASES)(
+    '%s: after the clock was set an hour %s, a client that waits retryAfterMs is admitted',
+    (algorithm, _, byMs) => {
+      const { now, clock, pass } = machine()
+      const limiter = limiterOf(algorithm, memoryStore({ clock }))
+      pass(20_000)
+      admitted(limiter)
+      now.wallMs += byMs
+      pass(5000)
+      const refused = limiter.checkSync({ user: 'alice' })
+      expect(refused).toMatchObject({ allowed: false })
+      expect(refused?.retryAfterMs).toBeLessThanOrEqual(60_000)
+      pass(refused?.retryAfterMs ?? 0)
+      expect(limiter.checkSync({ user: 'alice' })).toMatchObject({ allowed: true })
+    },
+  )
 
-  test.each(STEPS)('a day begins at midnight again, a day after the time was set an hour %s', (_, byMs) => {
+  test.each(STEPS)('a day after the clock was set an hour %s, daily windows start at midnight again', (_, byMs) => {
     const { now, clock, pass } = machine()
     const limiter = limiterOf('fixed_window', memoryStore({ clock }), 86_400)
     const endsAt = () => new Date(limiter.checkSync({ user: 'alice' })?.resetAtMs ?? 0).toISOString()
@@ -101,9 +104,7 @@ describe('on time that is moved by hand', () => {
     expect(endsAt()).toBe('2030-01-02T00:00:00.000Z')
     now.wallMs += byMs
     pass(HOUR_MS)
-    expect(endsAt(), 'the day at hand ends when it would have').toBe(
-      new Date(START_MS + 86_400_000 + byMs).toISOString(),
-    )
+    expect(endsAt(), 'the current window keeps its end').toBe(new Date(START_MS + 86_400_000 + byMs).toISOString())
     pass(22 * HOUR_MS)
     pass(HOUR_MS)
     const [midnight] = endsAt().split('T').slice(1)
@@ -111,7 +112,7 @@ describe('on time that is moved by hand', () => {
   })
 })
 
-/** For all that asks for the time of day from now on. */
+/** Shifts the time of day from now on. */
 function setSystemClock(byMs: number): void {
   const now = Date.now
   vi.spyOn(Date, 'now').mockImplementation(() => now() + byMs)

@@ -1,4 +1,4 @@
-// docs/reference/rules.md tells the truth: its rules parse, every field is there, and its defaults are the parser's.
+// docs/reference/rules.md is correct: its rules parse, every field is documented, and its defaults are the parser's.
 
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -7,7 +7,7 @@ import { describe, expect, test } from 'vitest'
 import { FIELDS } from '../src/rules/parse.ts'
 
 const page = readFileSync(new URL('../../../docs/reference/rules.md', import.meta.url), 'utf8')
-/** The library reads no YAML; the server, which does, is next door. */
+/** From the server: the library does not depend on a YAML parser. */
 const yaml: { parse(text: string): unknown } = createRequire(new URL('../../server/package.json', import.meta.url))(
   'yaml',
 )
@@ -28,14 +28,14 @@ const described = new Map(
     .map(([, name = '', , fallback = '']) => [name.replaceAll('`', ''), fallback]),
 )
 
-test.each(blocks)('the $language of line $line is in force as it stands', ({ language, text }) => {
+test.each(blocks)('the $language of line $line parses and is accepted unchanged', ({ language, text }) => {
   const rules = parseRules(READERS[language](text))
   expect(rules.length).toBeGreaterThan(0)
   expect(createLimiter({ rules }).rules).toEqual(rules)
 })
 
 describe('the tables of fields', () => {
-  test('have every field that the parser knows, once, and no other', () => {
+  test('list every field of the parser exactly once, and no other', () => {
     expect([...described.keys()].sort()).toEqual([...FIELDS].sort())
   })
 
@@ -48,13 +48,13 @@ describe('the tables of fields', () => {
     expect(global ? 'global' : String(value)).toBe(fallback.replaceAll('`', ''))
   })
 
-  test('an example is given of every field that is in effect', () => {
-    const later = ['lease', 'store', 'spread']
+  test('have an example of every field, except those with their own guide', () => {
+    const withOwnGuide = ['lease', 'store', 'spread']
     const given = blocks.flatMap(({ language, text }) => [READERS[language](text)].flat() as object[])
     const names = given
       .flatMap((block) => ('rules' in block ? (block.rules as object[]) : [block]))
       .flatMap(Object.keys)
-    expect(FIELDS.filter((field) => !names.includes(field) && !later.includes(field))).toEqual([])
+    expect(FIELDS.filter((field) => !names.includes(field) && !withOwnGuide.includes(field))).toEqual([])
   })
 })
 

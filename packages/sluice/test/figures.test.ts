@@ -1,5 +1,5 @@
-// The figures of docs/guides/algorithms.md are worked out here, on a fake clock and from fixed seeds, so the page says
-// what the code does. When it does something else on purpose: UPDATE_FIGURES=1 npx vitest run figures
+// Computes the figures of docs/guides/algorithms.md on a fake clock, from fixed seeds, and compares them with the page.
+// After an intended change: UPDATE_FIGURES=1 npx vitest run figures
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { type AlgorithmName, compileLimit, createLimiter, type Limit, memoryStore } from 'sluice'
@@ -13,15 +13,15 @@ const GUIDE = new URL('../../../docs/guides/algorithms.md', import.meta.url)
 const START = '<!-- figures:start -->'
 const END = '<!-- figures:end -->'
 
-const ADVICE = `docs/guides/algorithms.md is out of date. If the change is meant, run
+const ADVICE = `docs/guides/algorithms.md is out of date. If the change is intended, run
   UPDATE_FIGURES=1 npx vitest run figures
-which writes between its markers:`
+which writes:`
 
 const SECOND_US = 1_000_000
 const MINUTE_US = 60 * SECOND_US
 const LIMIT = 100
 
-test('the figures of the algorithms guide are what the code does', () => {
+test('the figures of the algorithms guide match the code', () => {
   const page = readFileSync(GUIDE, 'utf8')
   const [before, found, after] = partsOf(page)
   const figures = [boundaryFigure(), errorFigure(), bytesFigure(), delayFigure()].join('\n\n')
@@ -37,9 +37,9 @@ function partsOf(page: string): [before: string, block: string, after: string] {
 
 // ---- At the boundary of a window
 
-const AT_BOUNDARY = `**At the boundary.** 100 a minute, and a client that takes whatever it can get. First column: it
-starts one second before a minute ends and stops one second after. Second: it starts anywhere and goes on for three
-minutes.`
+const AT_BOUNDARY = `**At the boundary.** A limit of 100 a minute, and a client that sends as many requests as it
+can. First column: it starts one second before a minute ends and stops one second after. Second column: it starts at any
+time and continues for three minutes.`
 const COMPARED: readonly AlgorithmName[] = ['fixed_window', 'sliding_window', 'sliding_window_log', 'token_bucket']
 
 function boundaryFigure(): string {
@@ -53,7 +53,7 @@ function boundaryFigure(): string {
   return `${AT_BOUNDARY}\n\n${table(head, rows)}`
 }
 
-/** When each unit was admitted, of a client that asks again the moment that a refusal tells it to. */
+/** Admission times of a client that retries exactly when a refusal says. */
 function greedy(algorithm: AlgorithmName, startUs: number, lengthUs: number): number[] {
   const clock = fakeClock()
   const store = memoryStore({ clock })
@@ -83,8 +83,8 @@ function mostWithinAMinute(times: readonly number[]): number {
 
 const REQUESTS = 50_000
 const ERROR = `**The error of the sliding window.** The same ${thousands(REQUESTS)} requests of one client against a
-sliding window and against the log, both of 100 a minute. Load is what is asked for, as a share of the limit. Random:
-independent arrivals. In bursts: 10 to 50 requests, 20 ms apart, then a pause.`
+sliding window and against the log, both of 100 a minute. Load is relative to the limit. Random: independent
+arrivals. In bursts: 10 to 50 requests, 20 ms apart, then a pause.`
 const LOADS = [0.5, 0.8, 1, 1.5]
 const TRAFFIC: Readonly<Record<string, (random: Random, meanGapUs: number) => () => number>> = {
   random: (random, meanGapUs) => () => exponential(random, meanGapUs),
@@ -99,7 +99,7 @@ function errorFigure(): string {
   return `${ERROR}\n\n${table([...head, 'admitted, log = 100 %', 'most in any 60 s'], rows)}`
 }
 
-/** Each counts in a bucket of its own, so a difference may have an earlier one as its cause. */
+/** The two count separately, so one difference can cause later ones. */
 function compared(gapUs: () => number): string[] {
   const clock = fakeClock()
   const store = memoryStore({ clock })
@@ -138,19 +138,19 @@ function exponential(random: Random, meanUs: number): number {
 
 // ---- Bytes per key
 
-const BYTES = `**Bytes per key in the memory store**, from its layout: the range is that of a large table, which fills
-up and grows in turn. \`npm run bench -- memory-keys\` measures it. Logs and permits are objects, with what those weigh
-on top.`
+const BYTES = `**Bytes per key in the memory store**, computed from its layout: a large table alternately fills up and
+grows, hence the range. \`npm run bench -- memory-keys\` measures it. Logs and permits also have
+object overhead.`
 
 function bytesFigure(): string {
   const layout = readFileSync(new URL('../src/store/bucket-table.ts', import.meta.url), 'utf8')
   const memory = readFileSync(new URL('../src/store/memory.ts', import.meta.url), 'utf8')
-  const slotBytes = 4 * constantOf(layout, 'SLOT_WORDS')
-  const leastBytes = slotBytes / constantOf(layout, 'LOAD_MAX')
+  const entryBytes = 4 * constantOf(layout, 'ENTRY_WORDS')
+  const leastBytes = entryBytes / constantOf(layout, 'LOAD_MAX')
   // A segment that was split has half of its chunks, all full; the next bucket adds a chunk.
   const half = constantOf(layout, 'SEGMENT_CHUNKS_MAX') / 2
   const mostBytes = (leastBytes * (half + 1)) / half
-  const packed = `a slot of ${slotBytes} bytes`
+  const packed = `an entry of ${entryBytes} bytes`
   const range = `${Math.round(leastBytes)} to ${Math.round(mostBytes)}`
   const lists = thousands(constantOf(memory, 'LISTS_MAX'))
   const rows = [
@@ -161,10 +161,10 @@ function bytesFigure(): string {
   return `${BYTES}\n\n${table(['algorithm', 'a key is', 'bytes', 'keys at most'], rows)}`
 }
 
-/** A time and a count, each a number. */
+/** A time and a count. */
 const LOG_ENTRY_BYTES = 2 * Float64Array.BYTES_PER_ELEMENT
 
-/** Entries of a log that is full of requests which all came at different moments. */
+/** Entries of a full log whose requests all have different times. */
 function entriesOfLog(units: number): number {
   const limit = perMinute('sliding_window_log', units)
   const log = slidingWindowLog.fresh()
@@ -174,7 +174,7 @@ function entriesOfLog(units: number): number {
 
 function constantOf(source: string, name: string): number {
   const digits = new RegExp(`^const ${name} = ([\\d_.]+)$`, 'm').exec(source)?.[1]
-  if (digits === undefined) throw new Error(`the constant ${name} is gone: work the bytes out in another way`)
+  if (digits === undefined) throw new Error(`the constant ${name} is missing: update this computation`)
   return Number(digits.replaceAll('_', ''))
 }
 
@@ -192,7 +192,7 @@ function delayFigure(): string {
   })
   const title =
     '**Delays of the leaky bucket.** 60 a minute with `burst: 5`: the queue holds 5 and drains one a second.'
-  return `${title}\n\n${table(['request', 'comes at', 'delay', 'goes on at', 'retry after'], rows)}`
+  return `${title}\n\n${table(['request', 'arrives at', 'delay', 'continues at', 'retry after'], rows)}`
 }
 
 // ----
@@ -204,7 +204,7 @@ function perMinute(algorithm: AlgorithmName, units = LIMIT): Limit {
 function takeOne(store: ReturnType<typeof memoryStore>, limit: Limit): { granted: boolean; retryAfterUs: number } {
   const taken = store.takeSync?.({ charges: [{ limit, owner: 'a', detail: '', min: 1, max: 1, kind: 'enforce' }] })
   const [grant] = taken?.grants ?? []
-  if (taken === undefined || grant === undefined) throw new Error('the memory store answers at once')
+  if (taken === undefined || grant === undefined) throw new Error('the memory store must be synchronous')
   return { granted: taken.granted, retryAfterUs: grant.retryAfterUs }
 }
 

@@ -1,13 +1,14 @@
-// A flood of new keys never frees a blocked one, never grows memory beyond the cap, and says what it did.
+// A flood of new keys never frees a blocked key, never exceeds the memory cap, and is counted.
 
 import { compileLimit, memoryStore } from 'sluice'
 import { fakeClock } from 'sluice/testing'
 import { expect, test } from 'vitest'
 
-const FLOOD = 10_000_000
-const MAX_KEYS = 100_000
+/** A hundred times the cap. `npm run bench -- memory-keys` floods with 10 M keys. */
+const FLOOD = 2_000_000
+const MAX_KEYS = 20_000
 
-test('a blocked key stays blocked through a flood of 10 M new keys at the cap', { timeout: 120_000 }, () => {
+test('a blocked key stays blocked through a flood of 2 M new keys at the cap', () => {
   const clock = fakeClock()
   const store = memoryStore({ clock, maxKeys: MAX_KEYS })
   const limit = compileLimit({ id: 'r', fact: 'ip', algorithm: 'token_bucket', units: 2, windowUs: 3_600_000_000 })
@@ -35,8 +36,8 @@ test('buckets that are full again make room for new ones', () => {
     charges: [{ limit, owner, detail: '', min: 1, max: 1, kind: 'enforce' as const }],
   })
   for (let round = 0; round < 50; round += 1) {
-    for (let index = 0; index < 5000; index += 1)
-      expect(store.takeSync?.(charge(`${round}-${index}`))?.granted).toBe(true)
+    const owners = Array.from({ length: 5000 }, (_, index) => `${round}-${index}`)
+    expect(owners.filter((owner) => store.takeSync?.(charge(owner))?.granted !== true)).toEqual([])
     clock.advanceMs(2000)
   }
   expect(store.stats?.().overflowed).toBe(0)

@@ -30,11 +30,11 @@ type Full = { limiter: Limiter; store: RedisStore; admin: Redis; errors: string[
 
 test('buckets that exist keep deciding, and new ones follow on_fail', async () => {
   const { limiter, store } = await fullRedis()
-  expect(await admitted(limiter, { user: 'old', path: '/open' })).toBe(4) // one was used before
+  expect(await admitted(limiter, { user: 'old', path: '/open' })).toBe(4) // one unit was used before
   expect(await admitted(limiter, { user: 'old', path: '/log' })).toBe(4)
   expect(await admitted(limiter, { user: 'new', path: '/open' })).toBe(10)
   expect(await admitted(limiter, { user: 'new', path: '/closed' })).toBe(0)
-  expect(await admitted(limiter, { user: 'new', path: '/local' })).toBe(2) // half of four, for two nodes
+  expect(await admitted(limiter, { user: 'new', path: '/local' })).toBe(2) // the node share: 4 / 2 nodes
   expect(store.breaker()).toBe('closed')
 })
 
@@ -48,7 +48,7 @@ test('in one request, the bucket that exists decides and the new one follows on_
   expect(decisions.at(-1)).toMatchObject({ allowed: false, ruleId: 'both_user' })
 })
 
-test('a flood of invented users leaves the limit of everybody else in force', async () => {
+test('a flood of made-up users does not affect the limits of others', async () => {
   const { limiter, store } = await fullRedis()
   const flood = Array.from({ length: 2000 }, (_, number) =>
     limiter.check({ user: `invented ${number}`, path: '/open' }),
@@ -59,7 +59,7 @@ test('a flood of invented users leaves the limit of everybody else in force', as
   expect(store.breaker()).toBe('closed')
 })
 
-test('is told to whoever watches, and over as soon as there is room', async () => {
+test('is reported to onError, and ends when there is memory again', async () => {
   const { limiter, admin, errors, store } = await fullRedis()
   await limiter.check({ user: 'new', path: '/open' })
   expect(errors).toContain('STORE_FULL')
@@ -68,7 +68,7 @@ test('is told to whoever watches, and over as soon as there is room', async () =
   await expect.poll(async () => (await limiter.check({ user: 'newer', path: '/open' })).source).toBe('store')
 })
 
-test('resets and leases go on; a refund, which has to be remembered, can be repeated when there is room', async () => {
+test('resets and leases keep working; a refund, which needs memory, can be retried later', async () => {
   const { limiter, admin } = await fullRedis()
   const decision = await limiter.check({ user: 'old', path: '/open' })
   await expect(limiter.give(decision)).rejects.toThrow('STORE_FULL')
@@ -84,7 +84,7 @@ test('resets and leases go on; a refund, which has to be remembered, can be repe
   expect(await limiter.check({ user: 'new', path: '/leased' })).toMatchObject({ allowed: true, source: 'policy' })
 })
 
-test('a permit is released although its refund cannot be remembered', async () => {
+test('a permit is released even if its refund cannot be recorded', async () => {
   const { limiter, admin } = await fullRedis(async (prepared) => {
     expect(await prepared.check({ user: 'old', path: '/permits' }, 'first')).toMatchObject({ allowed: true })
   })
@@ -96,7 +96,7 @@ test('a permit is released although its refund cannot be remembered', async () =
     .toMatchObject({ allowed: true, source: 'store' })
 })
 
-test('one full primary of a Cluster concerns its own buckets only', { timeout: 60_000 }, async () => {
+test('a full primary of a Cluster affects only its own buckets', { timeout: 60_000 }, async () => {
   const cluster = await startRedisCluster({ primaries: 3 })
   const client = new Cluster(cluster.addresses.map(({ host, port }) => ({ host, port })))
   const limiter = createLimiter({ rules: RULES, store: redisStore(client, { deadlineMs: 5000 }) })
@@ -140,7 +140,7 @@ async function fullRedis(before: (limiter: Limiter) => Promise<void> = async () 
   return { limiter, store, admin, errors }
 }
 
-/** How many of ten checks in a row are admitted. */
+/** Number of admitted checks out of ten. */
 async function admitted(limiter: Limiter, subject: { user: string; path: string }): Promise<number> {
   let count = 0
   for (let number = 0; number < 10; number += 1) count += (await limiter.check(subject)).allowed ? 1 : 0

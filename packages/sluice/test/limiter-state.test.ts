@@ -1,8 +1,8 @@
-// What a limiter remembers, and of whom: giving back, permits, resetting, edited rules, keys.
+// State of a limiter: refunds, permits, resets, edited rules, keys.
 
 import fc from 'fast-check'
 import {
-  ALGORITHMS,
+  ALGORITHM_NAMES,
   type AlgorithmName,
   createLimiter,
   type Decision,
@@ -21,13 +21,13 @@ import {
   complete,
   type Fields,
   MINUTE,
-  refusing,
+  rejection,
   remoteStore,
   thrownBy,
-} from './limiter-bench.ts'
+} from './limiter-fixture.ts'
 
-describe('giving back', () => {
-  test.each(ALGORITHMS)('%s: returns what was taken, once', async (algorithm) => {
+describe('a refund', () => {
+  test.each(ALGORITHM_NAMES)('%s: returns the units taken, once', async (algorithm) => {
     const one = bench([{ algorithm }, { limit: 9 }])
     const decision = one.check({ cost: 4 })
     await one.limiter.give(decision)
@@ -39,7 +39,7 @@ describe('giving back', () => {
     [2, 7],
     [5, 10],
     [99, 10],
-  ])('%d of 5 units leaves %d, and the rest cannot be given later', async (units, remaining) => {
+  ])('of %d of 5 units leaves %d, and the rest cannot be refunded later', async (units, remaining) => {
     const { check, limiter } = bench([{}])
     const decision = check({ cost: 5 })
     await limiter.give(decision, units)
@@ -47,7 +47,7 @@ describe('giving back', () => {
     expect((await limiter.peek({})).remaining).toBe(remaining)
   })
 
-  test('of a refusal or a look ahead gives nothing', async () => {
+  test('of a refusal or a peek returns nothing', async () => {
     const { check, limiter } = bench([{}, { limit: 5 }])
     check({ cost: 5 })
     await limiter.give(check())
@@ -59,16 +59,16 @@ describe('giving back', () => {
     ['spread', (decision) => ({ ...decision })],
     ['JSON', (decision) => JSON.parse(JSON.stringify(decision))],
     ['structuredClone', (decision) => structuredClone(decision)],
-  ])('a copy made by %s is refused', async (_way, copy) => {
+  ])('of a copy made by %s is rejected', async (_way, copy) => {
     const { check, limiter } = bench([{ algorithm: 'concurrency' }])
     for (const verb of ['give', 'release', 'renew'] as const) {
-      await expect(limiter[verb](copy(check()))).rejects.toEqual(refusing('OPTION_INVALID', 'decision'))
+      await expect(limiter[verb](copy(check()))).rejects.toEqual(rejection('OPTION_INVALID', 'decision'))
     }
   })
 
-  test.each([0, -1, 1.5, Number.NaN, 2 ** 53])('%d units are refused', async (units) => {
+  test.each([0, -1, 1.5, Number.NaN, 2 ** 53])('of %d units is rejected', async (units) => {
     const { check, limiter } = bench([{}])
-    await expect(limiter.give(check(), units)).rejects.toEqual(refusing('OPTION_INVALID', 'units'))
+    await expect(limiter.give(check(), units)).rejects.toEqual(rejection('OPTION_INVALID', 'units'))
   })
 })
 
@@ -92,13 +92,13 @@ describe('permits', () => {
     expect(admitted(one)).toBe(1)
   })
 
-  test('are named by the request: the same id again renews', () => {
+  test('are named by the request id: the same id renews', () => {
     const one = bench([PERMITS])
     for (let index = 0; index < 5; index += 1) expect(one.check({}, 'same').allowed).toBe(true)
     expect(admitted(one)).toBe(1)
   })
 
-  test('that were lost are had again if there is room', async () => {
+  test('that expired are taken again if available', async () => {
     const one = bench([PERMITS])
     const lost = one.check()
     one.clock.advanceMs(10_000)
@@ -108,7 +108,7 @@ describe('permits', () => {
     expect(await one.limiter.renew(lost)).toBe(false)
   })
 
-  test('are not had by renewing a refusal, or after giving them back', async () => {
+  test('are not acquired by renewing a refusal, or after a release or refund', async () => {
     const one = bench([PERMITS])
     const [first, second, refused] = [one.check(), one.check(), one.check()]
     await one.limiter.release(first)
@@ -127,7 +127,7 @@ describe('permits', () => {
     expect(check({}, 'other').allowed).toBe(false)
   })
 
-  test('are released without giving back what was consumed, and given back with it', async () => {
+  test('are released without a refund of consumed units, or refunded with them', async () => {
     const { check, limiter } = bench([PERMITS, {}])
     const left = async () => (await limiter.peek({})).outcomes.map(({ remaining }) => remaining)
     await limiter.release(check())
@@ -136,7 +136,7 @@ describe('permits', () => {
     expect(await left()).toEqual([2, 9])
   })
 
-  test('are no business of other rules', async () => {
+  test('do not affect other rules', async () => {
     const { check, limiter } = bench([{}])
     const decision = check()
     expect(await limiter.renew(decision)).toBe(true)
@@ -145,7 +145,7 @@ describe('permits', () => {
   })
 })
 
-describe('resetting', () => {
+describe('a reset of', () => {
   type Key = string | Record<string, string>
   const byIp = { scope: ['user', 'tenant'], on_missing: 'by_ip' }
   const byPattern = { scope: 'per_endpoint', endpoint_pattern: '/u/:id' }
@@ -156,7 +156,7 @@ describe('resetting', () => {
 
   test.each<[string, Fields, Subject, Key, Subject]>([
     ['a user', { scope: 'per_user' }, { user: 'u' }, 'u', { user: 'v' }],
-    ['one bucket for all', {}, {}, '', { user: 'nobody else' }],
+    ['a global bucket', {}, {}, '', { user: 'anyone' }],
     ['an address', { scope: 'per_ip' }, { ip: '1.2.3.4' }, '::ffff:102:304', { ip: '1.2.3.5' }],
     ['a network', { scope: 'per_ip' }, { ip: '2001:db8::1' }, '2001:DB8:0::ffff', { ip: '2001:db8:0:1::' }],
     [
@@ -183,10 +183,10 @@ describe('resetting', () => {
       { plan: 'p', ip: '::ffff:1.1.1.1', user: 'u' },
       from('1.1.1.2'),
     ],
-    ['an address in place of a user', byIp, { ip: '1.2.3.4' }, { ip: '1.2.3.4' }, { user: 'u', tenant: 't' }],
+    ['an address used in place of a user', byIp, { ip: '1.2.3.4' }, { ip: '1.2.3.4' }, { user: 'u', tenant: 't' }],
     ['the buckets of a plan', byPlan, { user: 'u', plan: 'p' }, 'u', { user: 'v', plan: 'p' }],
-    ['a rule in shadow', { scope: 'per_user', mode: 'shadow' }, { user: 'u' }, 'u', { user: 'v' }],
-  ])('%s forgets what it used, and nobody else', async (_what, rule, subject, key, other) => {
+    ['a shadow rule', { scope: 'per_user', mode: 'shadow' }, { user: 'u' }, 'u', { user: 'v' }],
+  ])('%s restores its full limit and no other', async (_what, rule, subject, key, other) => {
     const { check, limiter } = bench([{ limit: 3, ...rule }])
     const left = async (of: Subject) => (await limiter.peek(of)).outcomes[0]?.remaining
     check(subject)
@@ -198,19 +198,19 @@ describe('resetting', () => {
   })
 
   test.each<[string, string, Key, ErrorCode, string]>([
-    ['a rule that is not in force', 'z', 'u', 'OPTION_INVALID', 'ruleId'],
+    ['an unknown rule', 'z', 'u', 'OPTION_INVALID', 'ruleId'],
     ['one fact of two', 'a', 'u', 'OPTION_INVALID', 'key'],
     ['one fact of two by name', 'a', { endpoint: 'GET /' }, 'OPTION_INVALID', 'key'],
     ['no endpoint', 'a', { user: 'u' }, 'OPTION_INVALID', 'key'],
-    ['an address that is none', 'b', 'here', 'SUBJECT_INVALID', 'ip'],
-  ])('%s is refused', async (_what, ruleId, key, code, field) => {
+    ['an invalid address', 'b', 'here', 'SUBJECT_INVALID', 'ip'],
+  ])('%s is rejected', async (_what, ruleId, key, code, field) => {
     const { limiter } = bench([{ scope: ['user', 'endpoint'] }, { scope: 'per_ip' }])
-    await expect(limiter.reset(ruleId, key)).rejects.toEqual(refusing(code, field))
+    await expect(limiter.reset(ruleId, key)).rejects.toEqual(rejection(code, field))
   })
 })
 
 describe('new rules', () => {
-  test('replace all others at once, under the next version', () => {
+  test('replace all others atomically, under the next version', () => {
     const { check, limiter } = bench([{}], { version: 7 })
     expect([limiter.version, check().version]).toEqual([7, 7])
     limiter.setRules([{ rule_id: 'z', ...MINUTE }])
@@ -228,18 +228,18 @@ describe('new rules', () => {
         { rule_id: 'c', limit: -1, window_seconds: 1 },
       ],
     ],
-    ['a field that would do nothing', [{ ...MINUTE, rule_id: 'b', store: 'hot' }]],
-    ['no list', 'rules'],
-  ])('with %s are refused as a whole, and the old ones stay in force', async (_what, rules) => {
+    ['a field without effect', [{ ...MINUTE, rule_id: 'b', store: 'hot' }]],
+    ['a value that is not a list', 'rules'],
+  ])('with %s are rejected as a whole, and the old ones stay active', async (_what, rules) => {
     const one = bench([{}])
     admitted(one, {}, 4)
-    expect(thrownBy(() => one.limiter.setRules(rules as RulesInput))).toEqual(refusing('RULE_INVALID'))
-    await expect(one.limiter.prepareRules(rules as RulesInput)).rejects.toEqual(refusing('RULE_INVALID'))
+    expect(thrownBy(() => one.limiter.setRules(rules as RulesInput))).toEqual(rejection('RULE_INVALID'))
+    await expect(one.limiter.prepareRules(rules as RulesInput)).rejects.toEqual(rejection('RULE_INVALID'))
     expect([one.limiter.version, one.limiter.rules.length]).toEqual([1, 1])
     expect(admitted(one)).toBe(6)
   })
 
-  test('that are prepared change nothing before they are enforced; checks go on meanwhile', async () => {
+  test('that are prepared have no effect before enforce(), and do not block checks', async () => {
     const { check, limiter } = bench([{}])
     const many = Array.from({ length: 2000 }, (_, index) => ({ rule_id: `r${index}`, ...MINUTE }))
     const preparing = limiter.prepareRules(many)
@@ -251,7 +251,7 @@ describe('new rules', () => {
     expect([limiter.rule('r7')?.rule_id, limiter.rule('a')]).toEqual(['r7', undefined])
   })
 
-  test('may hold rules that are in force already, and are then the same as if written anew', () => {
+  test('may contain active Rule objects', () => {
     const { check, limiter } = bench([{ limit: 5 }, { limit: 9 }])
     const [a, b] = limiter.rules as [Rule, Rule]
     limiter.setRules([a, { ...b, limits: undefined, rule_id: 'c', ...MINUTE }])
@@ -260,10 +260,10 @@ describe('new rules', () => {
       ['a', 5, 4],
       ['c', MINUTE.limit, MINUTE.limit - 1],
     ])
-    expect(thrownBy(() => limiter.setRules([a, a]))).toEqual(refusing('RULE_INVALID'))
+    expect(thrownBy(() => limiter.setRules([a, a]))).toEqual(rejection('RULE_INVALID'))
   })
 
-  test('that say what they said before keep what is held on lease of them', async () => {
+  test('that did not change keep their leases', async () => {
     const store = leaseStore(remoteStore(fakeClock()))
     const rules = (limit: number) => [
       { rule_id: 'kept', scope: 'per_user', ...MINUTE, limit: 1000, algorithm: 'fixed_window' },
@@ -276,7 +276,7 @@ describe('new rules', () => {
     await limiter.close()
   })
 
-  test('do not change a check that is under way', async () => {
+  test('do not affect a check in flight', async () => {
     const clock = fakeClock()
     const store = remoteStore(clock)
     const { limiter } = bench([{}], { store })
@@ -290,7 +290,7 @@ describe('new rules', () => {
     expect(await pending).toMatchObject({ ruleId: 'a', version: 1 })
   })
 
-  test.each(ALGORITHMS)('%s: an edited rule remembers what is in use', (algorithm) => {
+  test.each(ALGORITHM_NAMES)('%s: an edited rule keeps the units in use', (algorithm) => {
     const one = bench([{ algorithm }])
     admitted(one, {}, 6)
     one.limiter.setRules(complete([{ algorithm, limit: 8, name: 'Lower', priority: 3 }]))
@@ -299,11 +299,11 @@ describe('new rules', () => {
     expect(admitted(one)).toBeLessThanOrEqual(2)
   })
 
-  test.each(ALGORITHMS)(
-    'from %s to any other algorithm: it remembers too, or, between lists and others, starts afresh',
+  test.each(ALGORITHM_NAMES)(
+    'from %s to any other algorithm: units in use are kept, except to or from a list algorithm',
     (from) => {
       const isList = (name: AlgorithmName) => name === 'sliding_window_log' || name === 'concurrency'
-      for (const to of ALGORITHMS) {
+      for (const to of ALGORITHM_NAMES) {
         const one = bench([{ algorithm: from }])
         admitted(one, {}, 6)
         one.limiter.setRules(complete([{ algorithm: to }]))
@@ -312,7 +312,7 @@ describe('new rules', () => {
     },
   )
 
-  test('that are older do not undo newer ones', () => {
+  test('that are older do not overwrite newer ones', () => {
     const one = bench([{ version: 2 }])
     admitted(one, {}, 6)
     one.limiter.setRules(complete([{ version: 1, limit: 100 }]))
@@ -322,7 +322,7 @@ describe('new rules', () => {
 
 describe('keys', () => {
   const listed = ['token_bucket', 'sliding_window_log', 'concurrency']
-  /** One text of two or more, cut in two places into facts: (ab, c) and (a, bc) are not the same client. */
+  /** A string cut into three facts: (ab, c) and (a, bc) are different clients. */
   const cut = fc.string({ minLength: 3, maxLength: 9, unit: fc.constantFrom('1', '2', ':', '|', '\0', 'é', '\ud800') })
   const places = fc.tuple(cut, fc.nat(), fc.nat()).map(([text, one, two]) => {
     const first = 1 + (one % (text.length - 2))
@@ -330,7 +330,7 @@ describe('keys', () => {
     return [text.slice(0, first), text.slice(first, second), text.slice(second)]
   })
 
-  test.each(listed)('%s: composite keys never fall together', (algorithm) => {
+  test.each(listed)('%s: composite keys never collide', (algorithm) => {
     const property = fc.property(
       fc.uniqueArray(places, { minLength: 2, selector: (facts) => facts.join('\n') }),
       (keys) => {
@@ -345,9 +345,14 @@ describe('keys', () => {
 
   test.each<[string, number | undefined, string[], string[]]>([
     ['one IPv6 /64 is one client', undefined, ['2001:db8:1:2::1', '2001:DB8:1:2:ffff::'], ['2001:db8:1:3::1']],
-    ['or a /48, if told so', 48, ['2001:db8:1:2::1', '2001:db8:1:ffff::'], ['2001:db8:2::']],
+    ['or a /48, if configured', 48, ['2001:db8:1:2::1', '2001:db8:1:ffff::'], ['2001:db8:2::']],
     ['or each address', 128, ['2001:db8::1', '2001:0db8:0:0::1%eth0'], ['2001:db8::2']],
-    ['IPv4 is itself in any notation', undefined, ['1.2.3.4', '::ffff:1.2.3.4', '::FFFF:102:304'], ['1.2.3.5']],
+    [
+      'an IPv4 address is the same in any notation',
+      undefined,
+      ['1.2.3.4', '::ffff:1.2.3.4', '::FFFF:102:304'],
+      ['1.2.3.5'],
+    ],
   ])('%s', (_promise, ipv6Prefix, same, others) => {
     const { check } = bench([{ scope: 'per_ip', limit: 1 }], { ipv6Prefix })
     expect(same.map((ip) => check({ ip }).allowed)).toEqual(same.map((_ip, index) => index === 0))
@@ -401,7 +406,7 @@ describe('keys', () => {
     expect(HOSTILE.map((text) => check(subjectOf(text)).allowed)).toEqual(HOSTILE.map(() => false))
   })
 
-  test('attributes of hostile names are attributes, and absent when they are absent', () => {
+  test('attributes with hostile names are read, and missing when absent', () => {
     const usable = HOSTILE.filter((text) => !/\p{Cc}/u.test(text) && text.length < 200 && text !== '__proto__')
     for (const name of usable) {
       const { check } = bench([{ scope: [`attributes.${name}`], limit: 1, on_missing: 'refuse' }])
@@ -414,7 +419,7 @@ describe('keys', () => {
   test('an attribute called __proto__ is ignored, and changes no object', () => {
     const { check } = bench([{ scope: ['attributes.a'], limit: 1, on_missing: 'refuse' }])
     const attributes = JSON.parse('{ "__proto__": { "a": "x" } }')
-    expect(check({ attributes }).allowed, 'a is not inherited from it').toBe(false)
+    expect(check({ attributes }).allowed, 'a is not inherited').toBe(false)
     expect(check({ attributes: Object.assign(attributes, { a: 'x' }) }).allowed).toBe(true)
     expect(Object.hasOwn(Object.prototype, 'a')).toBe(false)
   })

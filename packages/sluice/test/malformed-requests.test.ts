@@ -1,5 +1,5 @@
-// Whatever one request contains, the requests that travel in its batch are answered by Redis and the circuit breaker
-// stays closed: at the limiter and at the middlewares. Drop-in stores and the store contract have tests of their own.
+// Whatever one request contains, Redis answers the other requests of its batch and the circuit breaker stays closed.
+// Covers the limiter and the middlewares; the drop-in stores and the store contract have their own tests.
 
 import { Redis } from 'ioredis'
 import { createLimiter, type Subject } from 'sluice'
@@ -12,7 +12,7 @@ const RULES = [
   { rule_id: 'by-plan', limit: 1000, window_seconds: 60, scope: ['user', 'plan'] },
   { rule_id: 'by-method', limit: 1000, window_seconds: 60, scope: ['user', 'method'] },
   { rule_id: 'by-device', limit: 1000, window_seconds: 60, scope: ['user', 'attributes.device'] },
-  { rule_id: 'at-once', limit: 500, window_seconds: 60, scope: 'user', algorithm: 'concurrency' },
+  { rule_id: 'concurrent', limit: 500, window_seconds: 60, scope: 'user', algorithm: 'concurrency' },
 ]
 const ALICE: Subject = { user: 'alice', plan: 'pro', method: 'GET', path: '/', attributes: { device: 'phone' } }
 
@@ -40,10 +40,10 @@ function isUnharmed(): boolean {
 }
 
 const ODD: readonly [string, unknown][] = [
-  ['half of a surrogate pair', '\ud800'],
+  ['an unpaired surrogate', '\ud800'],
   ['a zero byte', '\0'],
-  ['a text of 1024 characters', '\uffff'.repeat(1024)],
-  ['a text of 70,000 characters', 'x'.repeat(70_000)],
+  ['a string of 1024 characters', '\uffff'.repeat(1024)],
+  ['a string of 70,000 characters', 'x'.repeat(70_000)],
   ['a number', 7],
   ['NaN', Number.NaN],
   ['a list', ['a', 'b']],
@@ -68,7 +68,7 @@ describe.each(ODD)('%s', (_what, value) => {
     expect(isUnharmed()).toBe(true)
   })
 
-  test('as the id of a request', async () => {
+  test('as a request id', async () => {
     const limiter = createLimiter({ rules: RULES, store })
     const ask = async (id: string) => limiter.check(ALICE, id)
     const [before, odd, after] = await Promise.allSettled([ask('1'), ask(value as string), ask('2')])
@@ -77,7 +77,7 @@ describe.each(ODD)('%s', (_what, value) => {
     expect(isUnharmed()).toBe(true)
   })
 
-  test('as the key that a middleware is given', async () => {
+  test('as the key of a middleware', async () => {
     const key = (request: Request) => (request.url.endsWith('/odd') ? (value as string) : 'alice')
     const limited = rateLimit({ limit: 1000, window: '1m', key, store })(() => new Response('hello'))
     const ask = async (path: string) => limited(new Request(`http://localhost/${path}`))

@@ -1,4 +1,4 @@
-// More limits than the memory store keeps pages for without tidying up: none is ever taken for another.
+// More limits than the registry of the memory store keeps without reusing indexes: none is mistaken for another.
 
 import { createLimiter, memoryStore } from 'sluice'
 import { fakeClock, seededRandom } from 'sluice/testing'
@@ -7,7 +7,7 @@ import { expect, test } from 'vitest'
 const RULES = 300
 const WINDOWS_SECONDS = [1, 60, 3600, 86_400]
 
-test.each(['token_bucket', 'fixed_window', 'sliding_window'])('%s: 1200 limits in use stay apart', (algorithm) => {
+test.each(['token_bucket', 'fixed_window', 'sliding_window'])('%s: 1200 limits in use stay separate', (algorithm) => {
   const clock = fakeClock()
   const random = seededRandom(7)
   const ruleOf = (index: number) => ({

@@ -1,5 +1,5 @@
-// Mistakes of the program that uses the library: each is refused where it is made, by an error that names the option
-// and the fix, and no error prints what may be a secret.
+// Programming mistakes: each is rejected where it is made, with an error that names the option and the fix. No error
+// contains a possible secret.
 
 import { createServer } from 'node:http'
 import { inspect } from 'node:util'
@@ -22,7 +22,7 @@ import { limiterClass } from 'sluice/rate-limiter-flexible'
 import { redisStore } from 'sluice/redis'
 import { regionStore } from 'sluice/regions'
 import { describe, expect, test } from 'vitest'
-import { thrownBy } from './limiter-bench.ts'
+import { thrownBy } from './limiter-fixture.ts'
 
 const CANARY = 'hunter2-canary'
 const URL_WITH_PASSWORD = `redis://:${CANARY}@127.0.0.1:6379`
@@ -33,12 +33,15 @@ const ONE = { limit: 1, window: '1s' }
 const loose = (call: unknown, ...args: unknown[]) => (call as (...args: unknown[]) => unknown)(...args)
 const made = (Class: unknown, ...args: unknown[]) => new (Class as new (...args: unknown[]) => unknown)(...args)
 
-describe('a mistyped fact of a subject is refused by every verb, with the name that was meant', () => {
+describe('a mistyped fact of a subject is rejected by every method, with a suggestion', () => {
   const limiter = createLimiter({ rules: RULES })
 
   test.each<[object, string, string]>([
     [{ userId: 'ada' }, 'subject.userId', 'did you mean "user"?'],
     [{ client_id: 'ada' }, 'subject.client_id', 'did you mean "user"?'],
+    [{ ip_address: '192.0.2.1' }, 'subject.ip_address', 'did you mean "ip"?'],
+    [{ tenant_id: 'a' }, 'subject.tenant_id', 'did you mean "tenant"?'],
+    [{ points: 2 }, 'subject.points', 'did you mean "cost"?'],
     [{ user: 'ada', api_key: 'x' }, 'subject.api_key', 'did you mean "apiKey"?'],
     [{ user: 'ada', endpoint: '/' }, 'subject.endpoint', 'did you mean "path"?'],
     [{ user: 'ada', plann: 'pro' }, 'subject.plann', 'did you mean "plan"?'],
@@ -47,18 +50,18 @@ describe('a mistyped fact of a subject is refused by every verb, with the name t
     [Object.create({ userId: 'ada' }), 'subject.userId', 'did you mean "user"?'],
   ])('%j', async (given, field, fix) => {
     const subject = given as Subject
-    // The first call and the thousandth: paths and plans of earlier checks are remembered.
+    // Repeated, because paths and plans of earlier checks are cached.
     for (let call = 0; call < 1000; call += 1) expect(() => limiter.checkSync(subject)).toThrow(field)
     const verbs = [limiter.check(subject), limiter.peek(subject), limiter.explain(subject)]
-    for (const asked of verbs) {
-      const error = (await asked.catch((reason: unknown) => reason)) as LimiterError
-      expect(error).toMatchObject({ code: 'OPTION_INVALID', status: 500, faults: [{ field }] })
+    for (const pending of verbs) {
+      const error = (await pending.catch((reason: unknown) => reason)) as LimiterError
+      expect(error).toMatchObject({ code: 'OPTION_INVALID', status: 500, fieldErrors: [{ field }] })
       expect(error.message).toContain(fix)
     }
   })
 })
 
-describe('an option that does not exist is refused, with the nearest name', () => {
+describe('an unknown option is rejected, with the nearest known name', () => {
   const redis = { duplicate: () => redis, status: 'ready', call: () => {}, on: () => {}, connect: async () => {} }
 
   test.each<[string, () => unknown, string, string]>([
@@ -80,12 +83,12 @@ describe('an option that does not exist is refused, with the nearest name', () =
     ],
   ])('%s', (_, make, field, meant) => {
     const error = thrownBy(make) as LimiterError
-    expect(error).toMatchObject({ code: 'OPTION_INVALID', status: 500, faults: [{ field }] })
+    expect(error).toMatchObject({ code: 'OPTION_INVALID', status: 500, fieldErrors: [{ field }] })
     expect(error.message).toContain(`did you mean ${meant}?`)
   })
 })
 
-describe('options of the two forms, or of another function, are refused with the form to use', () => {
+describe('mixed forms, and options of another function, are rejected with the form to use', () => {
   const limiter = createLimiter({ rules: [] })
   const redis = { duplicate: () => redis, status: 'ready', call: () => {}, on: () => {}, connect: async () => {} }
   const store = memoryStore()
@@ -111,19 +114,19 @@ describe('options of the two forms, or of another function, are refused with the
   ])('%s', (_, make, fields, fix) => {
     const error = thrownBy(make) as LimiterError
     expect(error.code).toBe('OPTION_INVALID')
-    expect(error.faults.map(({ field }) => field)).toEqual(fields)
+    expect(error.fieldErrors.map(({ field }) => field)).toEqual(fields)
     expect(error.message).toContain(fix)
     expect(error.message).not.toContain('did you mean')
   })
 
   test('app.register(rateLimit) of Fastify names the plugin', () => {
     const error = thrownBy(() => loose(fastifyLimit, fastify(), ONE)) as LimiterError
-    expect(error).toMatchObject({ code: 'OPTION_INVALID', faults: [{ field: 'options' }] })
+    expect(error).toMatchObject({ code: 'OPTION_INVALID', fieldErrors: [{ field: 'options' }] })
     expect(error.message).toContain('app.register(rateLimitPlugin, { limit, window })')
   })
 })
 
-describe('a value of the wrong type is refused where it is given, with the option and the fix', () => {
+describe('a value of the wrong type is rejected where it is passed, with the option and the fix', () => {
   test.each<[string, () => unknown, string, string]>([
     ['createLimiter()', () => loose(createLimiter), 'options', '{ rules: […] }'],
     ['createLimiter(rules)', () => loose(createLimiter, RULES), 'options', '{ rules: […] }'],
@@ -147,17 +150,17 @@ describe('a value of the wrong type is refused where it is given, with the optio
     ['a URL for a store', () => loose(expressLimit, { ...ONE, store: URL_WITH_PASSWORD }), 'store', 'redisStore'],
   ])('%s', (_, make, field, fix) => {
     const error = thrownBy(make) as LimiterError
-    expect(error).toMatchObject({ code: 'OPTION_INVALID', status: 500, faults: [{ field }] })
+    expect(error).toMatchObject({ code: 'OPTION_INVALID', status: 500, fieldErrors: [{ field }] })
     expect(error.message).toContain(fix)
     expect(inspect(error, { depth: 9 })).not.toContain(CANARY)
   })
 
-  test('a window of 60 is refused in rules for the same reason', () => {
+  test('a window of 60 is rejected in rules for the same reason', () => {
     expect(() => parseRules([{ rule_id: 'a', limit: 1, window: 60 }])).toThrow('"60s" for seconds, "60ms"')
   })
 })
 
-describe("what the application's own functions return is the application's mistake, never the client's", () => {
+describe("an invalid result of an application's callback is the application's error, not the client's", () => {
   const limiter = createLimiter({ rules: [...RULES, { ...RULES[0], rule_id: 'b', scope: 'per_ip' }] })
   const request = () => new Request('http://localhost/')
 
@@ -183,13 +186,13 @@ describe("what the application's own functions return is the application's mista
     expect(error).toMatchObject({ code: 'OPTION_INVALID', status: 500, message: expect.stringContaining(field) })
   })
 
-  test('a key that is too long is what the client sent', async () => {
+  test("a key that is too long is the client's error", async () => {
     const handle = fetchLimit({ ...ONE, ip: () => '192.0.2.1', key: () => 'x'.repeat(2000) })(() => new Response('ok'))
     await expect(handle(request())).rejects.toMatchObject({ code: 'SUBJECT_INVALID', status: 400 })
   })
 })
 
-describe('no error prints a header, a fact of a client or an option that may be secret', () => {
+describe("no error contains a header, a client's fact or an option that may be secret", () => {
   const req = { method: 'GET', url: '/', headers: { authorization: `Bearer ${CANARY}` }, socket: {} }
 
   test.each<[string, unknown, object]>([
@@ -200,7 +203,7 @@ describe('no error prints a header, a fact of a client or an option that may be 
     ['nest', nestLimit, req],
     ['node', nodeLimit, req],
     ['fetch', fetchLimit, new Request('http://localhost/', { headers: req.headers })],
-  ])('%s: a middleware that is registered without being called', (_, rateLimit, request) => {
+  ])('%s: rateLimit registered without being called', (_, rateLimit, request) => {
     const error = thrownBy(() => loose(rateLimit, request, {}, () => {})) as LimiterError
     expect(error.message).toContain('call rateLimit when you register it')
     expect(inspect(error, { depth: 9 })).not.toContain(CANARY)
@@ -214,7 +217,7 @@ describe('no error prints a header, a fact of a client or an option that may be 
     ['keySecret', () => loose(redisStore, { duplicate() {} }, { keySecret: { current: CANARY } })],
     ['rules', () => loose(createLimiter, { rules: { PASSWORD: CANARY } })],
     ['rules', () => loose(createLimiter, { rules: URL_WITH_PASSWORD })],
-    ['beside the rules', () => parseRules({ rules: [], redis: URL_WITH_PASSWORD })],
+    ['a field beside the rules', () => parseRules({ rules: [], redis: URL_WITH_PASSWORD })],
     ['key', () => loose(expressLimit, { ...ONE, key: CANARY })],
     ['refusal', () => loose(expressLimit, { ...ONE, refusal: { secret: CANARY } })],
     ['headers', () => loose(expressLimit, { ...ONE, headers: CANARY })],
@@ -239,11 +242,11 @@ describe('no error prints a header, a fact of a client or an option that may be 
     ['fastify', fastifyLimit, { raw: {} }, "app.addHook('onRequest', rateLimit({ limit, window }))"],
     ['nest', nestLimit, { method: 'GET', url: '/' }, 'app.useGlobalGuards(rateLimit({ limit, window }))'],
     ['koa', koaLimit, { req: {} }, 'app.use(rateLimit({ limit, window }))'],
-  ])('an uncalled rateLimit of %s is told the call of its framework', (_, limit, request, call) => {
+  ])('the error of an uncalled rateLimit shows the call for %s', (_, limit, request, call) => {
     expect((thrownBy(() => loose(limit, request)) as LimiterError).message).toContain(`as in ${call} (`)
   })
 
-  test('over HTTP: app.use(rateLimit) answers 500, and neither the answer nor the error has the header', async () => {
+  test('over HTTP: app.use(rateLimit) responds with 500; neither response nor error contains the header', async () => {
     const app = express()
     const errors: unknown[] = []
     app.use(expressLimit as unknown as express.RequestHandler)

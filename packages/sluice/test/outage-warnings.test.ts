@@ -1,5 +1,4 @@
-// An application that passes no `onTransition` hears of an outage of Redis all the same: once when it begins, once when
-// it is over, for each outage.
+// Without `onTransition`, each Redis outage emits two process warnings: one when it starts and one when it ends.
 
 import { Redis } from 'ioredis'
 import { createLimiter } from 'sluice'
@@ -22,7 +21,7 @@ afterEach(async () => {
   await redis.stop()
 })
 
-const given = () => vi.mocked(process.emitWarning).mock.calls.map(([, options]) => (options as { code: string }).code)
+const emitted = () => vi.mocked(process.emitWarning).mock.calls.map(([, options]) => (options as { code: string }).code)
 
 function limiterOn(options: RedisStoreOptions) {
   const client = new Redis(redis.url, { lazyConnect: true })
@@ -36,7 +35,7 @@ function limiterOn(options: RedisStoreOptions) {
   return { limiter, store, until }
 }
 
-test('each outage is told twice: when it begins, and when it is over', { timeout: 60_000 }, async () => {
+test('each outage warns twice: when it starts and when it ends', { timeout: 60_000 }, async () => {
   const port = String(redis.port)
   const { limiter, store, until } = limiterOn({})
   await store.ready()
@@ -44,23 +43,23 @@ test('each outage is told twice: when it begins, and when it is over', { timeout
   for (const outage of [1, 2]) {
     await redis.stop()
     await until('open')
-    // Checks and probes that fail meanwhile are no other outage.
+    // Failing checks and probes do not count as another outage.
     for (let tries = 0; tries < 50; tries += 1) await limiter.check({ user: 'ada' })
     redis = await startRedis(['--port', port])
     await until('closed')
-    expect(given()).toEqual(Array(outage).fill(['SLUICE_STORE_DOWN', 'SLUICE_STORE_UP']).flat())
+    expect(emitted()).toEqual(Array(outage).fill(['SLUICE_STORE_DOWN', 'SLUICE_STORE_UP']).flat())
   }
   const [first] = vi.mocked(process.emitWarning).mock.calls
   expect(first?.[0]).toMatch(/^sluice: store default: Redis does not answer, so on_fail .* Pass onTransition/)
   await limiter.close()
 })
 
-test('an application with onTransition is told there, and nowhere else', async () => {
+test('onTransition replaces the warnings', async () => {
   const states: string[] = []
   const { limiter, store, until } = limiterOn({ onTransition: ({ state }) => void states.push(state) })
   await store.ready()
   await redis.stop()
   await until('open')
-  expect([states[0], given()]).toEqual(['open', []])
+  expect([states[0], emitted()]).toEqual(['open', []])
   await limiter.close()
 })

@@ -1,4 +1,4 @@
-// A receipt is what an admitted request took, as plain data: any limiter on the same store can return it, once.
+// A receipt describes what an admitted request took, as plain data. Any limiter on the same store can redeem it, once.
 
 import { Redis } from 'ioredis'
 import { createLimiter, type Decision, type Limiter, memoryStore, type Receipt, type Store } from 'sluice'
@@ -40,7 +40,7 @@ function nodes(
   })
 }
 
-/** As it is after a way through another process. */
+/** A receipt after a round trip through JSON. */
 function sent(receipt: Receipt): Receipt {
   return JSON.parse(JSON.stringify(receipt)) as Receipt
 }
@@ -70,7 +70,7 @@ describe('a receipt', () => {
     expect(await remaining(first)).toEqual([10])
   })
 
-  test('and a decision in the process that made it are one: the second returns nothing', async () => {
+  test('and the decision that it came from are refunded once together', async () => {
     const [one, other] = nodes([WINDOW]) as [Limiter, Limiter]
     const decision = await one.check({ user: 'a', cost: 10 })
     await one.check({ user: 'a', cost: 90 })
@@ -79,7 +79,7 @@ describe('a receipt', () => {
     expect(await remaining(one)).toEqual([10])
   })
 
-  test('of some units returns so many', async () => {
+  test('redeemed for some units returns that many', async () => {
     const [one, other] = nodes([WINDOW]) as [Limiter, Limiter]
     const receipt = sent(one.receipt(await one.check({ user: 'a', cost: 10 })))
     expect(await other.redeem(receipt, 4)).toMatchObject({ outcome: 'given' })
@@ -87,7 +87,7 @@ describe('a receipt', () => {
     await expect(other.redeem(receipt, -1)).rejects.toMatchObject({ code: 'OPTION_INVALID' })
   })
 
-  test('releases permits on another node; without units as often as it likes', async () => {
+  test('releases permits on another node; with 0 units, any number of times', async () => {
     const [one, other] = nodes([WINDOW, PERMITS]) as [Limiter, Limiter]
     const check = async (limiter: Limiter) => limiter.check({ user: 'a' })
     const receipt = sent(one.receipt(await check(one)))
@@ -99,13 +99,13 @@ describe('a receipt', () => {
     expect(await remaining(one)).toEqual([100, 1])
   })
 
-  test('of a request that took nothing has nothing to return', async () => {
+  test('of a request that took nothing returns nothing', async () => {
     const [one, other] = nodes([{ ...STRICT, plan: 'pro' }]) as [Limiter, Limiter]
     const receipt = sent(one.receipt(await one.check({ user: 'a' })))
     expect(await other.redeem(receipt)).toEqual({ outcome: 'given', leftOut: [] })
   })
 
-  test('leaves out limits that were edited or removed since, and is outdated when none is left', async () => {
+  test('skips limits that were edited or removed, and is outdated if none is left', async () => {
     const [one, other] = nodes([STRICT, WINDOW]) as [Limiter, Limiter]
     const receipt = sent(one.receipt(await one.check({ user: 'a', cost: 10 })))
     other.setRules([{ ...STRICT, limit: 200 }])
@@ -114,7 +114,7 @@ describe('a receipt', () => {
     expect(await other.redeem(receipt)).toEqual({ outcome: 'given', leftOut: ['strict'] })
   })
 
-  test('of a permit is good whatever was edited', async () => {
+  test('of a permit stays valid after an edit', async () => {
     const [one, other] = nodes([PERMITS]) as [Limiter, Limiter]
     const receipt = sent(one.receipt(await one.check({ user: 'a' })))
     other.setRules([{ ...PERMITS, limit: 2 }])
@@ -122,7 +122,7 @@ describe('a receipt', () => {
     expect(await remaining(other)).toEqual([2])
   })
 
-  test('of a local rule is good in the process that admitted it, and nowhere else', async () => {
+  test('of a local rule is valid only in the process that admitted the request', async () => {
     const rules = [{ ...WINDOW, consistency: 'local' }]
     const [one, other] = nodes(rules) as [Limiter, Limiter]
     const receipt = sent(one.receipt(await one.check({ user: 'a', cost: 10 })))
@@ -132,13 +132,13 @@ describe('a receipt', () => {
     expect(await remaining(one)).toEqual([100])
   })
 
-  test('of an approximate rule returns what another node has admitted', async () => {
+  test('of an approximate rule returns units admitted by another node', async () => {
     const rules = [{ ...WINDOW, consistency: 'approximate', approximate: { sync_ms: 20, max_unsynced: 50 } }]
     const [one, other] = nodes(rules) as [Limiter, Limiter]
     const receipt = sent(one.receipt(await one.check({ user: 'a', cost: 10 })))
     await one.check({ user: 'a', cost: 10 })
     const stored = async () => {
-      other.setRules([WINDOW]) // the same bucket, as the store has it
+      other.setRules([WINDOW]) // reads the same bucket in the store
       const [left] = await remaining(other)
       other.setRules(rules)
       return left
@@ -150,7 +150,7 @@ describe('a receipt', () => {
   })
 })
 
-test('units of a split bucket go back to the part that they came from', async () => {
+test('units of a split bucket go back to their shard', async () => {
   const [one, other] = nodes([{ ...WINDOW, limit: 40, shards: 4 }]) as [Limiter, Limiter]
   const receipts: Receipt[] = []
   for (let checks = 0; checks < 24; checks += 1) receipts.push(sent(one.receipt(await one.check({ user: 'a' }))))
@@ -161,7 +161,7 @@ test('units of a split bucket go back to the part that they came from', async ()
   expect(await remaining(one)).toEqual([40])
 })
 
-test('units that regions share go back to the part that paid, through any node of the region', async () => {
+test('units shared by regions go back to the sublimit that paid, through any node of the region', async () => {
   const clock = fakeClock()
   const [regional, global] = [memoryStore({ clock }), memoryStore({ clock })]
   const shares = { weights: { eu: 0.5, us: 0.5 }, homeShare: 0.5 }
@@ -189,7 +189,7 @@ test('units that regions share go back to the part that paid, through any node o
 describe('units of a lease', () => {
   const RULE = { ...LEASED, limit: 600, window: '1m' }
 
-  /** Nodes with leases before one store, on a clock that stands still. */
+  /** Two nodes with leases on one store, on a fake clock. */
   function leasing() {
     const clock = fakeClock()
     const central = new ReferenceStore(clock)
@@ -200,7 +200,7 @@ describe('units of a lease', () => {
     const remote: Store = {
       take: async (take) => central.take(take),
       peek: async (charges) => central.peek(charges),
-      give: async (gives, opId, once) => central.give(gives, opId, once),
+      give: async (gives, opId, idempotencyKey) => central.give(gives, opId, idempotencyKey),
       reset: () => {},
       close: async () => {},
     }
@@ -210,27 +210,27 @@ describe('units of a lease', () => {
     return { clock, one, other } as { clock: FakeClock; one: Limiter; other: Limiter }
   }
 
-  /** Until a check is answered from a lease. */
+  /** Checks until one is served from a lease. */
   async function leased(limiter: Limiter, clock: FakeClock): Promise<Decision> {
     for (let checks = 0; checks < 60; checks += 1) {
       clock.advanceMs(2)
       const decision = await limiter.check({ user: 'a' })
       if (decision.source === 'lease') return decision
     }
-    throw new Error('no check was answered from a lease')
+    throw new Error('no check was served from a lease')
   }
 
   test('go back through another node, however old the lease was when they were spent', async () => {
     const { clock, one, other } = leasing()
     await one.check({ user: 'a', cost: 300 })
     await leased(one, clock)
-    clock.advanceMs(500) // five units flow back
+    clock.advanceMs(500) // five units refill
     const decision = await one.check({ user: 'a', cost: 3 })
     expect(decision.source).toBe('lease')
     const [before = 0] = await remaining(other)
     const receipt = sent(one.receipt(decision))
     expect(await other.redeem(receipt)).toEqual({ outcome: 'given', leftOut: [] })
-    expect((await remaining(other))[0]).toBeGreaterThanOrEqual(before + 2) // less 50 ms, for a clock that may step
+    expect((await remaining(other))[0]).toBeGreaterThanOrEqual(before + 2) // 50 ms less: a clock step is detected late
     expect(await one.redeem(receipt)).toEqual({ outcome: 'repeated', leftOut: [] })
   })
 
@@ -254,11 +254,11 @@ describe('when the store does not confirm', () => {
     return { proxy, limiter }
   }
 
-  test('a give is an error, and a retry completes it: units come back once', async () => {
+  test('a give fails, and a retry succeeds: units are returned once', async () => {
     const { proxy, limiter } = await behindProxy([WINDOW, PERMITS], { deadlineMs: 2000 })
     const decision = await limiter.check({ user: 'a', cost: 1 })
     await limiter.check({ user: 'b', cost: 1 })
-    proxy.cutNextReply(0) // Redis has done it, and nobody is told
+    proxy.cutNextReply(0) // Redis has applied it, but the reply is lost
     await expect(limiter.give(decision)).rejects.toMatchObject({ code: 'STORE_UNAVAILABLE' })
     const given = async () => {
       await limiter.give(decision)
@@ -268,7 +268,7 @@ describe('when the store does not confirm', () => {
     expect(await remaining(limiter)).toEqual([100, 1])
   })
 
-  test('a release is an error while Redis is away, and succeeds when it is back', async () => {
+  test('a release fails while Redis is unreachable, and succeeds later', async () => {
     const { proxy, limiter } = await behindProxy([PERMITS], { deadlineMs: 2000 })
     const decision = await limiter.check({ user: 'a' })
     proxy.shut()
@@ -308,12 +308,12 @@ test('in a Cluster, a receipt over several slots is redeemed once', async () => 
   expect(Object.fromEntries(numbers)).toEqual({ strict: 100, global: 99, tenant: 99, permits: 1 })
 })
 
-test('a give without a receipt is remembered for minutes only, however long its window', async () => {
+test('the idempotency key of a give without a receipt is kept for minutes, however long the window', async () => {
   const [limiter] = nodes([{ ...WINDOW, window: '30d' }]) as [Limiter]
   await limiter.give(await limiter.check({ user: 'brief' }))
   const client = new Redis(redis.port)
   onTestFinished(() => client.disconnect())
   const keys = await client.keys(`r${prefixes - 1}:*`)
   const lives = await Promise.all(keys.map((key) => client.ttl(key)))
-  expect(lives.filter((seconds) => seconds <= 12 * 60)).toHaveLength(1) // the other one is the bucket
+  expect(lives.filter((seconds) => seconds <= 12 * 60)).toHaveLength(1) // the other key is the bucket
 })

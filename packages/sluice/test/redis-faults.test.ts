@@ -1,5 +1,4 @@
-// What a real Redis does to a store in real life: scripts that vanish, connections that break in mid-reply, values that
-// somebody else wrote, and keys that must not stay for ever.
+// Faults of a real Redis: flushed scripts, connections cut in mid-reply and corrupt values. Also the TTLs of keys.
 
 import { Redis } from 'ioredis'
 import { createClient } from 'redis'
@@ -9,7 +8,7 @@ import { type FaultProxy, fakeClock, type RedisProcess, startFaultProxy, startRe
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { BARE } from './support/bare.ts'
 
-// A long fixed window: what is in use is exactly what was counted, and nothing flows back meanwhile.
+// A fixed window that does not end during the test: the units in use are exactly the units counted.
 const RULE = {
   rule_id: 'per_user',
   scope: 'per_user',
@@ -60,7 +59,7 @@ async function used(user: string): Promise<number> {
 }
 
 describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
-  test('a connection cut in mid-reply loses the answer, and nothing is counted twice', async () => {
+  test('a connection cut in mid-reply loses the reply, and nothing is counted twice', async () => {
     const url = `redis://127.0.0.1:${proxy.port}`
     await withLimiter(clientOf(url), async (limiter) => {
       const answers = { admitted: 0, lost: 0 }
@@ -79,7 +78,7 @@ describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
     })
   })
 
-  test('scripts that are flushed again and again fail no decision', async () => {
+  test('repeated SCRIPT FLUSH fails no decision', async () => {
     await withLimiter(clientOf(redis.url), async (limiter) => {
       for (let round = 0; round < 50; round += 1) {
         if (round % 5 === 0) await admin.script('FLUSH')
@@ -90,7 +89,7 @@ describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
     expect(await used('flush')).toBe(1000)
   })
 
-  test('checks of one turn are one round trip, whatever the number of rules', async () => {
+  test('checks of one event loop turn share one round trip, whatever the number of rules', async () => {
     const rules = ['a', 'b', 'c', 'd', 'e'].map((id) => ({ ...RULE, rule_id: id }))
     const store = redisStore(clientOf(redis.url), BARE)
     const limiter = createLimiter({ rules, store })
@@ -102,7 +101,7 @@ describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
     await limiter.close()
   })
 
-  test('a store that is down answers at once with an error, and works again when Redis is back', async () => {
+  test('an unreachable Redis fails checks immediately, and the store recovers with it', async () => {
     const own = await startRedis()
     const store = redisStore(clientOf(own.url), BARE)
     const limiter = createLimiter({ rules: [RULE], store })
@@ -125,7 +124,7 @@ describe.each(Object.entries(clients))('through %s', (_name, clientOf) => {
   })
 })
 
-test('a value that cannot be read is an error for the requests that touch it, and for no other', async () => {
+test('a corrupt value fails only the requests that need it', async () => {
   await withLimiter(new Redis(redis.url, { lazyConnect: true }), async (limiter) => {
     for (const [user, value] of Object.entries({ text: 'not msgpack', number: '\x05', odd: '\x81\xa1x\x91\x01' })) {
       await admin.set(`sl:{user:${user}}`, Buffer.from(value, 'latin1'))
@@ -133,14 +132,14 @@ test('a value that cannot be read is an error for the requests that touch it, an
       expect(bad).toMatchObject({ status: 'rejected', reason: { code: 'STORE_CORRUPT' } })
       expect(String((bad as PromiseRejectedResult).reason)).toContain(`sl:{user:${user}}`)
       expect(good).toMatchObject({ status: 'fulfilled', value: { allowed: true } })
-      expect(await admin.getBuffer(`sl:{user:${user}}`), 'it is not overwritten').toEqual(Buffer.from(value, 'latin1'))
+      expect(await admin.getBuffer(`sl:{user:${user}}`), 'not overwritten').toEqual(Buffer.from(value, 'latin1'))
       await limiter.reset('per_user', user)
       expect((await limiter.check({ user })).allowed, 'a reset clears it').toBe(true)
     }
   })
 })
 
-test('a list that cannot be read is an error for its own request alone as well', async () => {
+test('a corrupt list fails only the requests that need it', async () => {
   const store = redisStore(new Redis(redis.url, { lazyConnect: true }), BARE)
   const rule = { rule_id: 'log', scope: 'per_user', algorithm: 'sliding_window_log', limit: 5, window_seconds: 30 }
   const limiter = createLimiter({ rules: [rule], store })
@@ -156,7 +155,7 @@ test('a list that cannot be read is an error for its own request alone as well',
   await limiter.close()
 })
 
-test('every key has a time to live, long enough for what it holds and not for ever', async () => {
+test('every key has a TTL that covers its state', async () => {
   const store = redisStore(new Redis(redis.url, { lazyConnect: true }), BARE)
   const rules = ['token_bucket', 'leaky_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log', 'concurrency']
   const limits = rules.map((algorithm, index) => ({
@@ -169,7 +168,7 @@ test('every key has a time to live, long enough for what it holds and not for ev
   const limiter = createLimiter({ rules: limits, store })
   await limiter.check({ user: 'ttl' })
   const keys = await admin.keys('*')
-  expect(keys.length, 'one value for the packed ones, one each for log and permits').toBe(3)
+  expect(keys.length, 'one value for all packed buckets, one each for log and permits').toBe(3)
   for (const key of keys) {
     const ttlMs = await admin.pttl(key)
     expect(ttlMs).toBeGreaterThan(30_000)
@@ -178,25 +177,22 @@ test('every key has a time to live, long enough for what it holds and not for ev
   await limiter.close()
 })
 
-test.each(['token_bucket', 'fixed_window'])(
-  'the time to live of a %s that stays in use is renewed',
-  async (algorithm) => {
-    const clock = fakeClock()
-    const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { ...BARE, clock })
-    const rule = { rule_id: 'r', scope: 'per_user', algorithm, limit: 100, window_seconds: 60 }
-    const limiter = createLimiter({ rules: [rule], store })
+test.each(['token_bucket', 'fixed_window'])('the TTL of a %s in use is renewed', async (algorithm) => {
+  const clock = fakeClock()
+  const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { ...BARE, clock })
+  const rule = { rule_id: 'r', scope: 'per_user', algorithm, limit: 100, window_seconds: 60 }
+  const limiter = createLimiter({ rules: [rule], store })
+  await limiter.check({ user: 'ttl' })
+  for (let period = 0; period < 3; period += 1) {
+    await admin.pexpire('sl:{user:ttl}', 5000) // as if most of it had passed
+    clock.advanceMs(60_000)
     await limiter.check({ user: 'ttl' })
-    for (let period = 0; period < 3; period += 1) {
-      await admin.pexpire('sl:{user:ttl}', 5000) // as if most of it had passed
-      clock.advanceMs(60_000)
-      await limiter.check({ user: 'ttl' })
-      expect(await admin.pttl('sl:{user:ttl}')).toBeGreaterThan(60_000)
-    }
-    await limiter.close()
-  },
-)
+    expect(await admin.pttl('sl:{user:ttl}')).toBeGreaterThan(60_000)
+  }
+  await limiter.close()
+})
 
-test.each([60, 3600, 86_400])('no bucket of a window of %d s is forgotten before it is full again', async (seconds) => {
+test.each([60, 3600, 86_400])('no bucket with a window of %d s expires before it is full again', async (seconds) => {
   const clock = fakeClock()
   const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { ...BARE, clock })
   const rule = { rule_id: 'r', scope: 'per_user', algorithm: 'token_bucket', limit: 100, window_seconds: seconds }
@@ -206,11 +202,11 @@ test.each([60, 3600, 86_400])('no bucket of a window of %d s is forgotten before
   for (let step = 0; step < 40; step += 1) {
     const sinceMs = Math.round((windowMs * ((step * 7) % 11)) / 100)
     clock.advanceMs(sinceMs)
-    if (step > 0) await admin.pexpire('sl:{user:ttl}', lifeMs - sinceMs) // the clock of Redis itself did not move
+    if (step > 0) await admin.pexpire('sl:{user:ttl}', lifeMs - sinceMs) // the real clock of Redis did not move
     const { resetAfterMs } = await limiter.check({ user: 'ttl', cost: 1 + ((step * 13) % 29) })
     lifeMs = await admin.pttl('sl:{user:ttl}')
     expect(lifeMs).toBeGreaterThan(resetAfterMs ?? Number.NaN)
-    expect(lifeMs, 'and not kept much longer than it may matter').toBeLessThan(1.13 * windowMs + 80_000)
+    expect(lifeMs, 'and is not kept much longer').toBeLessThan(1.13 * windowMs + 80_000)
   }
   await limiter.close()
 })
@@ -219,7 +215,7 @@ test.each([
   ['token_bucket', 3240],
   ['fixed_window', 3630],
   ['sliding_window', 3630],
-])('what is used of a %s after a reset is not forgotten before its time', async (algorithm, laterSeconds) => {
+])('units of a %s used after a reset do not expire early', async (algorithm, laterSeconds) => {
   const clock = fakeClock()
   const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { ...BARE, clock })
   const limit = { algorithm, limit: 100, window_seconds: 3600 }
@@ -227,7 +223,7 @@ test.each([
   clock.advanceMs(3_600_000 - ((clock.nowUs() / 1000) % 3_600_000))
   await limiter.check({ user: 'ttl' })
   clock.advanceMs(laterSeconds * 1000)
-  // The clock of Redis itself did not move.
+  // The real clock of Redis did not move.
   await admin.pexpire('sl:{user:ttl}', (await admin.pttl('sl:{user:ttl}')) - laterSeconds * 1000)
   await limiter.reset('r', 'ttl')
   const { resetAfterMs } = await limiter.check({ user: 'ttl', cost: 100 })
@@ -235,13 +231,13 @@ test.each([
   await limiter.close()
 })
 
-test('a client that cannot be used is refused with the reason', async () => {
+test('an unusable client is rejected with the reason', async () => {
   expect(() => redisStore({} as RedisClient)).toThrow(LimiterError)
   expect(() => redisStore(new Redis({ lazyConnect: true }), { connections: 0 })).toThrow(/connections/)
   expect(() => redisStore(new Redis({ lazyConnect: true }), { prefix: 'a{b}' })).toThrow(/prefix/)
 })
 
-test('several connections share the load and count as one', async () => {
+test('several connections share the load and one count', async () => {
   const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { ...BARE, connections: 4 })
   const limit = compileLimit({ id: 'r', fact: 'user', algorithm: 'token_bucket', units: 100, windowUs: 86_400_000_000 })
   const charge = { limit, owner: 'many', detail: '', min: 1, max: 1, kind: 'enforce' } as const

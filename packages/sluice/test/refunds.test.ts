@@ -1,5 +1,5 @@
-// A refund returns all units of its request to the bucket in Redis, however the request was paid for: from a lease,
-// from a part of a split bucket, or before Redis was told. Token buckets are left out: they discount the age of units.
+// A refund returns all units of its request to the bucket in Redis, whether they came from a lease, a shard or were not
+// synced yet. Token buckets are excluded: they discount the age of units.
 
 import { Redis } from 'ioredis'
 import { createLimiter, type Decision } from 'sluice'
@@ -27,12 +27,12 @@ afterAll(async () => {
 const ALGORITHMS = ['sliding_window_log', 'fixed_window', 'sliding_window']
 const PATHS: [string, object][] = [
   ['leased', { consistency: 'leased' }],
-  ['leased in parts', { consistency: 'leased', shards: 3 }],
+  ['leased and sharded', { consistency: 'leased', shards: 3 }],
   ['approximate', { consistency: 'approximate', approximate: { sync_ms: 20, max_unsynced: 100 } }],
 ]
 const CASES = ALGORITHMS.flatMap((algorithm) => PATHS.map(([name, path]) => [algorithm, name, path] as const))
 
-test.each(CASES)('refunds of a %s that is %s return every unit', async (algorithm, name, path) => {
+test.each(CASES)('%s, %s: refunds return every unit', async (algorithm, name, path) => {
   const rule = { scope: 'per_user', algorithm, limit: LIMIT, window_seconds: WINDOW_SECONDS, ...path }
   const rules = [{ rule_id: `${algorithm}-${name}`.replaceAll(' ', '-'), ...rule }]
   const store = redisStore(client, { deadlineMs: 0 })

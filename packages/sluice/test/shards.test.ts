@@ -1,4 +1,4 @@
-// A bucket that is split keeps what a whole one keeps: on random requests in memory, and by a fleet on a real Redis.
+// A split bucket keeps the guarantees of a whole one: with random requests in memory, and with a fleet on a real Redis.
 
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
@@ -33,8 +33,8 @@ describe('over random requests', () => {
   const step = fc.record({
     waitUs: fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 5_000_000 })),
     cost: fc.integer({ min: 1, max: 4 }),
-    /** Which rules the request meets, by their bits. */
-    met: fc.integer({ min: 1, max: 7 }),
+    /** Rules that match the request, as a bit mask. */
+    matched: fc.integer({ min: 1, max: 7 }),
     givesBack: fc.boolean(),
   })
   const trace = fc.tuple(
@@ -42,24 +42,27 @@ describe('over random requests', () => {
     fc.array(step, { minLength: 1, maxLength: 150 }),
   )
 
-  test('no interval sees more than the limit, a refusal consumes nothing, what is given back is there', () => {
+  test('no interval admits more than the limit, refusals consume nothing, and gives return all units', () => {
     fc.assert(
       fc.property(trace, ([rules, steps]) => {
         const clock = fakeClock()
         const store = shardStore(memoryStore({ clock }), { random: () => 0.5 })
         const limits = rules.map((numbers, index) => compileLimit({ id: `r${index}`, ...numbers }))
         const oracle = new Oracle()
-        for (const { waitUs, cost, met, givesBack } of steps) {
+        for (const { waitUs, cost, matched, givesBack } of steps) {
           clock.advanceUs(waitUs)
           const charges = limits
-            .filter((_, index) => (met >> index) % 2 === 1)
+            .filter((_, index) => (matched >> index) % 2 === 1)
             .map((limit): Charge => ({ limit, owner: 'a', detail: '', min: cost, max: cost, kind: 'enforce' }))
           const before = remaining(store, charges)
           const { granted, grants, nowUs } = store.take({ charges }) as Taken
           const after = remaining(store, charges)
           expect(after).toEqual(granted ? before.map((left) => left - cost) : before)
           if (granted && givesBack) {
-            const gives = charges.map((charge, index) => ({ ...charge, limit: grants[index]?.part ?? charge.limit }))
+            const gives = charges.map((charge, index) => ({
+              ...charge,
+              limit: grants[index]?.sublimit ?? charge.limit,
+            }))
             store.give(gives.map((charge) => ({ ...charge, units: cost, bookedUs: nowUs })))
             expect(remaining(store, charges)).toEqual(before)
           } else if (granted) for (const { limit } of charges) oracle.admit(limit, 'a', cost, clock.nowUs())
@@ -74,16 +77,16 @@ describe('over random requests', () => {
   }
 })
 
-describe('the page on leases', () => {
+describe('docs/guides/leases.md', () => {
   const page = readFileSync(new URL('../../../docs/guides/leases.md', import.meta.url), 'utf8')
 
-  test.each(['1000 | 4', '1000 | 16', '1000 | 64', '100 | 4', '100 | 16'])('says how much of %s is admitted', (row) => {
+  test.each(['1000 | 4', '1000 | 16', '1000 | 64', '100 | 4', '100 | 16'])('has the admitted share of %s', (row) => {
     const [units = 0, shards = 0] = row.split(' | ').map(Number)
     const shares = [0.9, 1, 1.1, 1.5].map((demand) => `${admittedShare(units, shards, demand).toFixed(1)} %`)
     expect(page.split('\n').find((line) => line.startsWith(`| ${row} |`))).toBe(`| ${[row, ...shares].join(' | ')} |`)
   })
 
-  /** Eight nodes ask at random for `demand` times the limit, of a window that does not move; in percent. */
+  /** Percentage of the limit that eight nodes admit of `demand` × the limit, within one window. */
   function admittedShare(units: number, shards: number, demand: number): number {
     const random = seededRandom(1)
     const ROUNDS = 20
@@ -116,7 +119,7 @@ describe('on Redis', () => {
     return { prefix, stores, close: () => Promise.all(stores.map((store) => store.close())) }
   }
 
-  /** Takes that nodes are granted until each of them was refused a hundred times in a row. */
+  /** Number of granted takes until each node has been refused a hundred times in a row. */
   async function drain(stores: readonly Store[], charges: readonly Charge[]): Promise<number> {
     const ends = stores.map(async (store) => {
       let granted = 0
@@ -131,7 +134,7 @@ describe('on Redis', () => {
   }
 
   test.each(['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const)(
-    '%s: a fleet without leases admits exactly the limit, in as many keys as there are parts',
+    '%s: a fleet without leases admits exactly the limit, with one key per shard',
     async (algorithm) => {
       const { prefix, stores, close } = fleet(false)
       expect(await drain(stores, [chargeOf({ ...NUMBERS, algorithm, shards: 4 })])).toBe(1000)
@@ -147,13 +150,13 @@ describe('on Redis', () => {
     const { stores, close } = fleet(true)
     const admitted = await drain(stores, [chargeOf({ ...NUMBERS, shards: 4, lease: {} })])
     expect(admitted).toBeLessThanOrEqual(1000)
-    // Refused means that what is left is in the hands of others, who asked for a fifth of a part at most.
+    // The rest is on lease to other nodes, at most a fifth of a shard each.
     expect(admitted).toBeGreaterThanOrEqual(800)
     await close()
   })
 
   test.each([false, true])(
-    'two split limits of one owner are charged each in its own part (leases: %s)',
+    'two split limits of one owner each charge their own shards (leases: %s)',
     async (leases) => {
       const { stores, close } = fleet(leases, 1)
       const charges = [200, 120].map((units) => chargeOf({ ...NUMBERS, id: `r${units}`, units, shards: 4, lease: {} }))
@@ -164,13 +167,13 @@ describe('on Redis', () => {
   )
 })
 
-test('of four parts in a row, each lies in another quarter of the slots of a Cluster', async () => {
+test('four consecutive shards are in different quarters of the Cluster slots', async () => {
   const redis = await startRedis(['--cluster-enabled', 'yes'])
   const client = new Redis(redis.url)
   const names = new KeyNames('sl', 'secret', new SlotGroups('secret'))
-  const parts = compileLimit({ ...NUMBERS, shards: 4 }).shards ?? []
+  const shards = compileLimit({ ...NUMBERS, shards: 4 }).shards ?? []
   for (const owner of ['alice', 'bob', '192.0.2.1', '2001:db8::/64', 'ü', 'x'.repeat(500)]) {
-    const slots = await Promise.all(parts.map((part) => client.cluster('KEYSLOT', names.keyOf(part, owner, ''))))
+    const slots = await Promise.all(shards.map((shard) => client.cluster('KEYSLOT', names.keyOf(shard, owner, ''))))
     expect(slots.map((slot) => Math.floor(slot / 4096)).sort()).toEqual([0, 1, 2, 3])
   }
   client.disconnect()

@@ -1,4 +1,4 @@
-// Every store keeps the contract: memory, a real Redis through both clients, and a single node that decides by itself.
+// Every store passes the contract: memory, a real Redis through both clients, and the wrappers.
 
 import { Redis } from 'ioredis'
 import { createClient } from 'redis'
@@ -8,7 +8,7 @@ import { type FakeClock, type RedisProcess, startRedis, storeContract } from 'sl
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { approximateStore } from '../src/approximate/approximate-store.ts'
 import type { Timers } from '../src/clock.ts'
-import { type Place, scatterStore } from '../src/scatter/scatter-store.ts'
+import { scatterStore, type Target } from '../src/scatter/scatter-store.ts'
 import { shardStore } from '../src/shards/shard-store.ts'
 import { BARE } from './support/bare.ts'
 
@@ -21,25 +21,25 @@ afterAll(() => redis.stop())
 
 storeContract('memory', { describe, test, expect, create: (clock) => memoryStore({ clock }) })
 
-storeContract('memory behind parts', {
+storeContract('memory with shards', {
   ...{ describe, test, expect },
   create: (clock) => shardStore(memoryStore({ clock })),
 })
 
-storeContract('memory in several places', {
+storeContract('scatter over memory stores', {
   ...{ describe, test, expect },
   skip: {
-    'shadow never refuses, and counts only what was granted': 'a refused request asks no further place',
-    'a take forgets the buckets it resets, then charges, in one step': 'each limit lives in another place here',
+    'shadow never refuses, and counts only granted takes': 'a refused request queries no further target',
+    'a take resets buckets and charges in one step': 'each limit has its own target here',
   },
   create: (clock) => {
-    const places = new Map<string, Place>()
-    const placeOf = ({ limit: { id } }: BucketName): Place => {
-      const place = places.get(id) ?? { id, store: memoryStore({ clock }) }
-      places.set(id, place)
-      return place
+    const targets = new Map<string, Target>()
+    const targetOf = ({ limit: { id } }: BucketName): Target => {
+      const target = targets.get(id) ?? { id, store: memoryStore({ clock }) }
+      targets.set(id, target)
+      return target
     }
-    return scatterStore({ placeOf, stores: () => [...places.values()].map(({ store }) => store) })
+    return scatterStore({ targetOf, stores: () => [...targets.values()].map(({ store }) => store) })
   },
 })
 
@@ -57,31 +57,31 @@ storeContract('redis through node-redis', {
 storeContract('approximate, one node', {
   ...{ describe, test, expect },
   skip: {
-    'force is always charged, and tells whether it was over': 'what is refused here is not told to the store',
-    'a take forgets the buckets it resets, then charges, in one step': 'a model and the store are two places',
+    'force is always charged, and reports whether it was over the limit': 'a take refused by the model is not sent on',
+    'a take resets buckets and charges in one step': 'the model and the store are reset separately',
   },
   create: (clock) => allApproximate(approximateStore(memoryStore({ clock }), { clock, timers: standingTimers(clock) })),
 })
 
-/** Every limit that can be is approximate, and nothing is told to the store before the end. */
+/** Makes every limit approximate that can be, without a sync before the end. */
 function allApproximate(store: Store): Store {
   const asApproximate = <B extends BucketName>(bucket: B): B => {
     const { limit } = bucket
     if (limit.algorithm === 'leaky_bucket' || limit.algorithm === 'concurrency') return bucket
-    const approximate = { syncMs: 1e9, unsyncedMax: 1e9, remembersMs: 1e9 }
+    const approximate = { syncMs: 1e9, unsyncedMax: 1e9, retentionMs: 1e9 }
     return { ...bucket, limit: { ...limit, approximate } }
   }
   return {
     take: (take) =>
       store.take({ ...take, charges: take.charges.map(asApproximate), resets: take.resets?.map(asApproximate) }),
     peek: (charges) => store.peek(charges.map(asApproximate)),
-    give: (gives, opId, once) => store.give(gives.map(asApproximate), opId, once),
+    give: (gives, opId, idempotencyKey) => store.give(gives.map(asApproximate), opId, idempotencyKey),
     reset: (bucket) => store.reset(asApproximate(bucket)),
     close: () => store.close(),
   }
 }
 
-/** Time goes by the clock, and nothing happens by itself. */
+/** Timers that never fire. */
 function standingTimers(clock: FakeClock): Timers {
   return { nowMs: () => clock.nowUs() / 1000, after: () => () => {}, every: () => () => {}, soon: (work) => work() }
 }

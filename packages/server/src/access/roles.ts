@@ -1,19 +1,27 @@
-// Who may do what. A route declares the role it needs; a token carries the role it has.
+// Roles of tokens, and the access that a route requires.
 
-/** `check` asks for decisions only; the others each may do what those before them may, and `admin` everything. */
+/**
+ * In ascending order. Each role includes the roles before it, except that only `admin` includes `check`.
+ */
 export const ROLES = ['check', 'viewer', 'editor', 'approver', 'admin'] as const
 
 export type Role = (typeof ROLES)[number]
 
 /**
- * What a route asks of its callers: a role, or nothing. `proxy` is for routes that proxies ask on behalf of their
- * clients, and that see to it themselves which proxies may: the header Authorization is that of the client, and meant
- * for somebody else.
+ * Requirement of a route: a role, or none. `proxy`: called by proxies on behalf of their clients. Such a route checks
+ * the proxy itself, because the Authorization header belongs to the client and is meant for another service.
  */
 export type Access = Role | 'open' | 'proxy'
 
-const LADDER: readonly Role[] = ['viewer', 'editor', 'approver', 'admin']
+const RANKS: readonly Role[] = ['viewer', 'editor', 'approver', 'admin']
 
 export function roleAllows(role: Role, needed: Role): boolean {
-  return role === needed || role === 'admin' || (LADDER.indexOf(role) > LADDER.indexOf(needed) && needed !== 'check')
+  return role === needed || role === 'admin' || (RANKS.indexOf(role) > RANKS.indexOf(needed) && needed !== 'check')
+}
+
+/** Sender of a request. */
+export type Caller = {
+  /** `anonymous`, or the id of the token: for logs and the audit log. */
+  readonly id: string
+  readonly role: Role | undefined
 }

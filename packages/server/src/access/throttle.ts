@@ -1,5 +1,5 @@
-// Admin endpoints are limited by the engine they administer, with a store of its own: neither a runaway script nor
-// somebody who guesses tokens gets far, and neither touches the counters of clients.
+// Rate limits of the admin endpoints. They have their own limiter and memory store: they stop runaway scripts and token
+// guessing without touching the buckets of clients.
 
 import { type Clock, createLimiter, type Decision, type Limiter, memoryStore } from 'sluice'
 import { retryAfterSeconds } from 'sluice/http'
@@ -15,7 +15,7 @@ const RULES = [
     burst: 500,
   },
   {
-    rule_id: 'wrong_tokens',
+    rule_id: 'invalid_tokens',
     endpoint_pattern: '/attempts',
     scope: 'per_ip',
     algorithm: 'sliding_window',
@@ -34,18 +34,18 @@ export class Throttle {
 
   /** Throws when this caller has sent too many requests. */
   request(callerId: string): void {
-    this.#pass({ user: callerId, path: '/requests' }, 'This token has sent too many requests')
+    this.#check({ user: callerId, path: '/requests' }, 'This token has sent too many requests')
   }
 
-  /** Counts a wrong token, and throws when there were too many from this address. */
-  wrongToken(address: string): void {
-    this.#pass({ ip: address, path: '/attempts' }, 'Too many wrong tokens came from this address')
+  /** Counts an invalid token. Throws after too many from this address. */
+  invalidToken(address: string): void {
+    this.#check({ ip: address, path: '/attempts' }, 'Too many invalid tokens from this address')
   }
 
-  #pass(subject: { user?: string; ip?: string; path: string }, complaint: string): void {
-    const decision = this.#limiter.checkSync(subject) as Decision // its store is in memory and answers at once
+  #check(subject: { user?: string; ip?: string; path: string }, detail: string): void {
+    const decision = this.#limiter.checkSync(subject) as Decision // the memory store is synchronous
     if (decision.allowed) return
     const seconds = String(retryAfterSeconds(decision))
-    throw new ProblemError(problem('TOO_MANY_REQUESTS', `${complaint}: wait ${seconds} s.`), { 'retry-after': seconds })
+    throw new ProblemError(problem('TOO_MANY_REQUESTS', `${detail}: wait ${seconds} s.`), { 'retry-after': seconds })
   }
 }

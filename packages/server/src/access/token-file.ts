@@ -1,21 +1,21 @@
-// Tokens from a file (--tokens-file), for nodes without a database. An edit applies within a second, a bad one changes
-// nothing. A token may stand in any place of a wrong file, so messages describe names and values and do not show them.
+// Tokens from a file (--tokens-file), for nodes without a database. An edit applies within a second; an invalid one is
+// ignored. Any text of an invalid file may be a token, so messages describe names and values instead of showing them.
 
 import { LimiterError, suggestion } from 'sluice'
 import type { Log } from '../log.ts'
-import { filePrint, watchFile } from '../rules/file-watch.ts'
-import { mistakesIn, placeOf, readText } from '../rules/rule-file.ts'
+import { fileFingerprint, watchFile } from '../rules/file-watch.ts'
+import { errorLines, fileAndLine, readText } from '../rules/rule-file.ts'
 import { readJson, readYaml, type SourceText } from '../rules/source-text.ts'
 import { readToken, TOKEN_FIX } from '../settings/access-settings.ts'
 import { ROLES, type Role } from './roles.ts'
 import { type Token, tokenHash } from './token.ts'
-import type { TokenBook } from './token-book.ts'
+import type { TokenRegistry } from './token-registry.ts'
 import { TOKENS_MAX } from './token-table.ts'
 
 type Item = Readonly<Record<string, unknown>>
-/** `at` is the field to find the line by where `field` must not name it; `got` describes the wrong value. */
+/** `at`: field whose line is reported, if `field` must not name it. `got`: description of the invalid value. */
 type Mistake = { readonly field: string; readonly fix: string; readonly at?: string; readonly got?: string | undefined }
-/** Returns the fix of a wrong value; `others` are the values of the tokens before it. */
+/** Returns the fix for an invalid value. `others`: values of the preceding tokens. */
 type CheckField = (value: unknown, others: readonly unknown[]) => string | undefined
 
 const NAME = /^\P{Cc}{1,100}$/u
@@ -24,13 +24,13 @@ const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/
 const FIELDS: Readonly<Record<string, CheckField>> = {
   name: (name, others) => {
     if (typeof name !== 'string' || !NAME.test(name)) return 'give 1 to 100 characters without control characters'
-    return others.includes(name) ? 'choose another: names are unique' : undefined
+    return others.includes(name) ? 'choose another name: names are unique' : undefined
   },
   role: (role) => (ROLES.some((known) => known === role) ? undefined : `use one of ${ROLES.join(', ')}`),
   token: (token, others) => {
     if (typeof token === 'number') return 'put it in quotes: it is read as a number'
     if (typeof token !== 'string' || readToken(token) === undefined) return TOKEN_FIX
-    return others.includes(token) ? 'choose another: a token before it is the same' : undefined
+    return others.includes(token) ? 'choose another token: an earlier entry has the same one' : undefined
   },
   expires_at: (end) => {
     const isGood = end == null || (typeof end === 'string' && TIME.test(end) && Number.isFinite(Date.parse(end)))
@@ -44,8 +44,8 @@ const SAFE_WORDS: readonly string[] = [...ROLES, ...Object.keys(FIELDS)]
 export function readTokenFile(path: string): Token[] {
   const source = sourceIn(path)
   // Parsers quote the text they reject, which may be a token: report the line only.
-  if (source.faults.length > 0)
-    throw invalid(path, source, [{ field: 'file', fix: `make it ${path.endsWith('.json') ? 'JSON' : 'YAML'}` }])
+  if (source.errors.length > 0)
+    throw invalid(path, source, [{ field: 'file', fix: `fix the ${path.endsWith('.json') ? 'JSON' : 'YAML'} syntax` }])
   const list = (source.value as { tokens?: unknown } | null | undefined)?.tokens ?? source.value
   if (!Array.isArray(list) || list.length > TOKENS_MAX)
     throw invalid(path, source, [{ field: 'tokens', fix: `give a list of at most ${TOKENS_MAX} tokens` }])
@@ -59,18 +59,18 @@ export function readTokenFile(path: string): Token[] {
   return list.map(tokenOf)
 }
 
-/** Reads the file now and after every change. Throws when it is wrong at first. */
-export function followTokenFile(path: string, tokens: TokenBook, log: Log): { stop(): void } {
-  const print = filePrint(path)
+/** Reads the file now and after every change. Throws if it is invalid at the start. */
+export function followTokenFile(path: string, tokens: TokenRegistry, log: Log): { stop(): void } {
+  const print = fileFingerprint(path)
   tokens.replace(readTokenFile(path))
   return watchFile(path, print, () => {
     try {
       tokens.replace(readTokenFile(path))
-      log.info({ file: path, tokens: tokens.size }, 'new tokens are in force')
+      log.event('tokens_applied', { file: path, tokens: tokens.size })
     } catch (error) {
-      // The message of any other error may quote the file.
-      const reasons = error instanceof LimiterError ? mistakesIn(error) : ['the file cannot be read']
-      log.error({ file: path, reasons }, 'the tokens file is wrong; the tokens read before stay in force')
+      // Messages of other errors may quote the file.
+      const reasons = error instanceof LimiterError ? errorLines(error) : ['the file cannot be read']
+      log.event('tokens_rejected', { file: path, reasons })
     }
   })
 }
@@ -81,7 +81,7 @@ function sourceIn(path: string): SourceText {
     return path.endsWith('.json') ? readJson(text) : readYaml(text)
   } catch (error) {
     if (!(error instanceof LimiterError)) throw error
-    const fixes = error.faults.map(({ fix }) => ({ field: 'file', fix }))
+    const fixes = error.fieldErrors.map(({ fix }) => ({ field: 'file', fix }))
     throw invalid(path, undefined, fixes)
   }
 }
@@ -102,16 +102,16 @@ function mistakesOf(item: unknown, before: readonly unknown[]): Mistake[] {
   ]
 }
 
-/** Shows a value from a closed list of words; describes any other, which may be a misplaced token. */
+/** Shows values from a closed list of words; describes any other, which may be a misplaced token. */
 function described(value: unknown): string | undefined {
   if (value === undefined) return undefined
   if (value === null || typeof value === 'boolean') return `${value}`
-  if (typeof value === 'string') return SAFE_WORDS.includes(value) ? `"${value}"` : `a text of length ${value.length}`
+  if (typeof value === 'string') return SAFE_WORDS.includes(value) ? `"${value}"` : `a string of length ${value.length}`
   if (Array.isArray(value)) return `a list of length ${value.length}`
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`
 }
 
-/** The item has no mistakes by then. */
+/** Expects an item without mistakes. */
 function tokenOf(item: { name: string; role: Role; token: string; expires_at?: string | null }): Token {
   const { name, role, token, expires_at: end } = item
   const expiresAt = end == null ? null : new Date(end).toISOString()
@@ -120,10 +120,10 @@ function tokenOf(item: { name: string; role: Role; token: string; expires_at?: s
 
 function invalid(path: string, source: SourceText | undefined, mistakes: readonly Mistake[]): LimiterError {
   const lines = mistakes.map(({ field, fix, got, at = field }) => {
-    const line = field === 'file' ? source?.lineOf(source.faults[0]?.field ?? '') : source?.lineOf(at)
+    const line = field === 'file' ? source?.lineOf(source.errors[0]?.field ?? '') : source?.lineOf(at)
     const value = got === undefined ? '' : ` (got ${got})`
-    return `  ${placeOf(path, line)}: ${field}: ${fix}${value}`
+    return `  ${fileAndLine(path, line)}: ${field}: ${fix}${value}`
   })
-  const faults = mistakes.map(({ field, fix, got }) => ({ field, value: got, fix }))
-  return new LimiterError('OPTION_INVALID', lines.join('\n'), { faults })
+  const fieldErrors = mistakes.map(({ field, fix, got }) => ({ field, value: got, fix }))
+  return new LimiterError('OPTION_INVALID', lines.join('\n'), { fieldErrors })
 }

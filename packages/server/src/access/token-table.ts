@@ -1,5 +1,5 @@
-// Tokens in the database: made, revoked and read. Each change is one transaction with its entry in the audit and the
-// word to all nodes. The token itself is never stored, and told to nobody but whoever had it made.
+// Tokens in the database: created, revoked and read. Each change is one transaction with its audit entry and the
+// notification of all nodes. Only hashes are stored; the token itself is returned once, to its creator.
 
 import { appendAudit } from '../audit/audit.ts'
 import type { Database, Queries } from '../db/database.ts'
@@ -7,21 +7,30 @@ import { ROLES, type Role } from './roles.ts'
 import { newSecret, newTokenId, type Token, tokenHash } from './token.ts'
 
 export const TOKENS_CHANNEL = 'sluice_tokens'
-/** All of them are in the memory of every node, and read every few seconds. */
+/** Every node keeps all tokens in memory and reads them every few seconds. */
 export const TOKENS_MAX = 2000
-/** Any number will do that no other program uses for an advisory lock of the same database. */
+/** Arbitrary, but unique among advisory locks of the database. */
 const FIRST_TOKEN_LOCK = 7_365_852
 
-export type TokenWish = {
+export type TokenRequest = {
   readonly name: string
   readonly role: Role
-  /** null: it does not end by itself. */
+  /** null: does not expire. */
   readonly expiresAt: Date | null
 }
 
 export type ListedToken = Token & { readonly lastUsedAt: string | null }
 
-export type MadeToken = { readonly token: ListedToken; readonly secret: string }
+export type CreatedToken = { readonly token: ListedToken; readonly secret: string }
+
+/** Tokens as managed by the admin API. Each call resolves once its change is active on this node. */
+export type TokenStore = {
+  /** Undefined when there are TOKENS_MAX active tokens. */
+  create(request: TokenRequest, actor: string): Promise<CreatedToken | undefined>
+  /** False when the token does not exist. */
+  revoke(tokenId: string, actor: string): Promise<boolean>
+  list(): Promise<readonly ListedToken[]>
+}
 
 type TokenRow = {
   readonly id: string
@@ -34,19 +43,19 @@ type TokenRow = {
   readonly last_used_at: Date | null
 }
 
-/** What nodes have to know. A role that this version does not know gives no rights, and its token is left out. */
+/** Tokens as nodes need them. Leaves out tokens whose role this version does not know. */
 export async function readTokens(queries: Queries): Promise<Token[]> {
   return (await listTokens(queries)).map(({ lastUsedAt, ...token }) => token)
 }
 
-/** The newest first. When there are too many to tell, those that ended are left out before any that is good. */
+/** Newest first. At the row limit, expired and revoked tokens are left out first. */
 export async function listTokens(queries: Queries): Promise<ListedToken[]> {
   const rows = await queries.query<TokenRow>(
     `SELECT * FROM (
        SELECT id, name, role, hash, created_at, expires_at, revoked_at, last_used_at FROM api_tokens
        ORDER BY revoked_at IS NOT NULL OR coalesce(expires_at <= now(), false), created_at DESC, id
        LIMIT ${2 * TOKENS_MAX}
-     ) told ORDER BY created_at DESC, id`,
+     ) listed ORDER BY created_at DESC, id`,
     [],
   )
   return rows.flatMap((row) => {
@@ -68,34 +77,34 @@ function tokenOf(row: TokenRow, role: Role): ListedToken {
   }
 }
 
-/** Undefined when there are too many already. */
+/** Undefined when there are TOKENS_MAX active tokens. */
 export function createToken(
   database: Database,
-  wish: TokenWish,
+  request: TokenRequest,
   actor: string,
   at: Date,
-): Promise<MadeToken | undefined> {
+): Promise<CreatedToken | undefined> {
   return database.transaction(async (queries) => {
-    const [row] = await queries.query<{ living: number }>(
-      'SELECT count(*) AS living FROM api_tokens WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)',
+    const [row] = await queries.query<{ active: number }>(
+      'SELECT count(*) AS active FROM api_tokens WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)',
       [at],
     )
-    return (row?.living ?? 0) >= TOKENS_MAX ? undefined : insertToken(queries, wish, actor, at)
+    return (row?.active ?? 0) >= TOKENS_MAX ? undefined : insertToken(queries, request, actor, at)
   })
 }
 
-/** The admin of a database that has no tokens yet; of several nodes that start at once, one makes it. */
-export function createFirstToken(database: Database, at: Date): Promise<MadeToken | undefined> {
+/** Creates the admin token of a database without tokens. Of several nodes that start together, one creates it. */
+export function createFirstToken(database: Database, at: Date): Promise<CreatedToken | undefined> {
   return database.transaction(async (queries) => {
     await queries.query(`SELECT pg_advisory_xact_lock(${FIRST_TOKEN_LOCK})`)
     const some = await queries.query('SELECT 1 FROM api_tokens LIMIT 1', [])
-    const wish = { name: 'first start', role: 'admin' as const, expiresAt: null }
-    return some.length > 0 ? undefined : insertToken(queries, wish, 'sluice', at)
+    const request = { name: 'first start', role: 'admin' as const, expiresAt: null }
+    return some.length > 0 ? undefined : insertToken(queries, request, 'sluice', at)
   })
 }
 
-async function insertToken(queries: Queries, wish: TokenWish, actor: string, at: Date): Promise<MadeToken> {
-  const { name, role, expiresAt } = wish
+async function insertToken(queries: Queries, request: TokenRequest, actor: string, at: Date): Promise<CreatedToken> {
+  const { name, role, expiresAt } = request
   const secret = newSecret()
   const row = { id: newTokenId(), name, role, hash: tokenHash(secret), created_at: at, expires_at: expiresAt }
   await queries.query(
@@ -104,11 +113,11 @@ async function insertToken(queries: Queries, wish: TokenWish, actor: string, at:
   )
   const diff = { name, role, expires_at: expiresAt?.toISOString() ?? null }
   await appendAudit(queries, { actor, action: 'token.create', target: row.id, diff }, at)
-  await tellNodes(queries)
+  await notifyNodes(queries)
   return { token: tokenOf({ ...row, revoked_at: null, last_used_at: null }, role), secret }
 }
 
-/** False when there is no such token. One that is revoked already stays so. */
+/** False when the token does not exist. A revoked token stays revoked. */
 export function revokeToken(database: Database, tokenId: string, actor: string, at: Date): Promise<boolean> {
   return database.transaction(async (queries) => {
     const sql = 'UPDATE api_tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING name, role'
@@ -116,12 +125,12 @@ export function revokeToken(database: Database, tokenId: string, actor: string, 
     if (revoked === undefined)
       return (await queries.query('SELECT 1 FROM api_tokens WHERE id = $1', [tokenId])).length > 0
     await appendAudit(queries, { actor, action: 'token.revoke', target: tokenId, diff: revoked }, at)
-    await tellNodes(queries)
+    await notifyNodes(queries)
     return true
   })
 }
 
-/** When tokens were last used, to the nearest few seconds. Tells nobody: it changes no rights. */
+/** Records when tokens were last used, to the nearest few seconds. Sends no notification: roles do not change. */
 export async function noteUses(queries: Queries, uses: ReadonlyMap<string, number>): Promise<void> {
   if (uses.size === 0) return
   await queries.query(
@@ -132,6 +141,6 @@ export async function noteUses(queries: Queries, uses: ReadonlyMap<string, numbe
   )
 }
 
-async function tellNodes(queries: Queries): Promise<void> {
+async function notifyNodes(queries: Queries): Promise<void> {
   await queries.query(`SELECT pg_notify('${TOKENS_CHANNEL}', '')`)
 }

@@ -1,5 +1,5 @@
-// API tokens: a prefix that scanners of leaked secrets can look for, and 256 random bits. Only their SHA-256 is kept
-// anywhere: so much chance cannot be guessed, so a slow hash would protect nothing.
+// API tokens: a prefix that secret scanners recognise, and 256 random bits. Only the SHA-256 is stored: a slow hash
+// adds nothing to a secret that cannot be guessed.
 
 import { createHash, randomBytes } from 'node:crypto'
 import type { Role } from './roles.ts'
@@ -7,7 +7,7 @@ import type { Role } from './roles.ts'
 export const TOKEN_PREFIX = 'sluice_'
 const SECRET_BYTES = 32
 
-/** What is known of a token, by everybody but its owner. */
+/** A token without its secret. */
 export type Token = {
   readonly tokenId: string
   readonly name: string
@@ -15,12 +15,12 @@ export type Token = {
   /** SHA-256 of the token, in hexadecimal. */
   readonly hash: string
   readonly createdAt: string
-  /** null: it does not end by itself. */
+  /** null: does not expire. */
   readonly expiresAt: string | null
   readonly revokedAt: string | null
 }
 
-/** The token itself: shown once, to whoever asked for it. */
+/** Generates a token. It is shown only once. */
 export function newSecret(): string {
   return TOKEN_PREFIX + randomBytes(SECRET_BYTES).toString('base64url')
 }

@@ -1,27 +1,26 @@
-// Who changed what, when and why: rows that are only ever added, each with a hash of itself and of the row before. An
-// entry is written in the transaction of the change that it tells of, so that there is never one without the other.
+// Append-only audit log: who changed what, when and why. Each row contains a hash of itself and the previous row. An
+// entry is written in the transaction of its change, so neither exists without the other.
 
 import { createHash } from 'node:crypto'
 import type { Database, Queries } from '../db/database.ts'
 
 export type AuditEntry = {
   readonly actor: string
-  /** `rule.create`, `token.revoke`: what was done, … */
+  /** `rule.create`, `token.revoke`. */
   readonly action: string
-  /** … to what. */
   readonly target: string
-  /** What changed, as a value that JSON can hold. Never a secret. */
+  /** The change as a JSON value, without secrets. */
   readonly diff: unknown
   readonly reason?: string | undefined
 }
 
 type Head = { readonly seq: number; readonly hash: string }
-/** The head, and what the table holds at the same moment. */
-type Extent = Head & { readonly rows: number; readonly last: number | null }
+/** The head, and the size of the table at the same moment. */
+type HeadAndSize = Head & { readonly rows: number; readonly last: number | null }
 type AuditRow = {
   readonly seq: number
   readonly at: Date
-  /** Whether `at` is told to the millisecond, as it was written: the hash knows no more of it. */
+  /** Whether `at` has no fraction of a millisecond, as written; the hash covers milliseconds only. */
   readonly whole: boolean
   readonly actor: string
   readonly action: string
@@ -31,13 +30,13 @@ type AuditRow = {
   readonly hash: string
 }
 
-/** Rows that are looked at together: each may hold the diff of many rules. */
+/** Rows per query; each may hold the diff of many rules. */
 const PAGE_ROWS = 100
 
-/** The row of the head stays locked until the transaction ends: entries of several nodes come one after the other. */
+/** Locks the head until the transaction ends, which serializes entries of several nodes. */
 export async function appendAudit(queries: Queries, entry: AuditEntry, at: Date): Promise<void> {
   const [head] = await queries.query<Head>('SELECT seq, hash FROM audit_head FOR UPDATE', [])
-  if (head === undefined) throw new Error('the table audit_head is empty: somebody emptied it by hand')
+  if (head === undefined) throw new Error('the table audit_head is empty: it was modified by hand')
   const { actor, action, target, reason = null } = entry
   const unsigned = { seq: head.seq + 1, at, actor, action, target, diff: JSON.stringify(entry.diff), reason }
   const hash = hashOf(unsigned, head.hash)
@@ -48,10 +47,10 @@ export async function appendAudit(queries: Queries, entry: AuditEntry, at: Date)
   await queries.query('UPDATE audit_head SET seq = $1, hash = $2', [unsigned.seq, hash])
 }
 
-/** Does something that the database knows nothing of, such as a reset, together with the entry that tells of it. */
+/** Runs a change outside the database, such as a bucket reset, together with its audit entry. */
 export type Audited = <T>(entry: AuditEntry, work: () => T | Promise<T>) => Promise<T>
 
-/** Nothing is done that cannot be told, and what fails leaves no entry. */
+/** If the entry cannot be written, the work does not run; if the work fails, no entry remains. */
 export function auditedIn(database: Database, now: () => Date): Audited {
   return (entry, work) =>
     database.transaction(async (queries) => {
@@ -61,18 +60,18 @@ export function auditedIn(database: Database, now: () => Date): Audited {
 }
 
 export type AuditVerdict =
-  /** `hash` is that of the last row: keep it elsewhere, and a chain that was written anew as a whole is noticed too. */
+  /** `hash` is that of the last row. A copy stored elsewhere reveals a log that was rewritten as a whole. */
   | { readonly intact: true; readonly rows: number; readonly hash: string }
   | { readonly intact: false; readonly rows: number; readonly seq: number; readonly why: string }
 
-/** Goes over all rows. Any one that was edited, deleted, added or moved by hand is found, the last one too. */
+/** Checks all rows. Finds any row that was edited, deleted, added or moved by hand, including the last. */
 export async function verifyAudit(queries: Queries): Promise<AuditVerdict> {
-  const head = await extentOf(queries)
+  const head = await headAndSize(queries)
   let last: Head = { seq: 0, hash: '' }
   for (;;) {
     const page = await pageAfter(queries, last.seq, head.seq)
     for (const row of page) {
-      const why = faultOf(row, last)
+      const why = defectOf(row, last)
       if (why !== undefined) return { intact: false, rows: last.seq, seq: row.seq, why }
       last = row
     }
@@ -80,15 +79,15 @@ export async function verifyAudit(queries: Queries): Promise<AuditVerdict> {
   }
   const broken = (seq: number, why: string) => ({ intact: false as const, rows: last.seq, seq, why })
   if (last.seq !== head.seq || last.hash !== head.hash)
-    return broken(head.seq, `row ${head.seq} was the last one, and is gone or another`)
+    return broken(head.seq, `the last row, ${head.seq}, is missing or was edited`)
   if (head.rows === head.seq) return { intact: true, rows: last.seq, hash: last.hash }
   const added = head.last ?? 0
-  return broken(added, `${head.seq} rows were written, and there are ${head.rows}: some were added by hand`)
+  return broken(added, `${head.seq} rows were written, but the table has ${head.rows}: rows were added by hand`)
 }
 
-/** In one question, so that nothing is written in between. Without its one row, the head is that of an empty audit. */
-async function extentOf(queries: Queries): Promise<Extent> {
-  const [extent] = await queries.query<Extent>(
+/** Uses one query, so that nothing is written in between. A missing head counts as an empty log. */
+async function headAndSize(queries: Queries): Promise<HeadAndSize> {
+  const [extent] = await queries.query<HeadAndSize>(
     `SELECT coalesce(min(head.seq), 0) AS seq, coalesce(min(head.hash), '') AS hash,
        (SELECT count(*) FROM audit) AS rows, (SELECT max(seq) FROM audit) AS last
      FROM audit_head head`,
@@ -97,14 +96,14 @@ async function extentOf(queries: Queries): Promise<Extent> {
   return extent ?? { seq: 0, hash: '', rows: 0, last: null }
 }
 
-function faultOf(row: AuditRow, { seq, hash }: Head): string | undefined {
-  if (row.seq !== seq + 1) return `row ${seq + 1} is gone`
+function defectOf(row: AuditRow, { seq, hash }: Head): string | undefined {
+  if (row.seq !== seq + 1) return `row ${seq + 1} is missing`
   return row.whole && row.hash === hashOf(row, hash)
     ? undefined
     : `row ${row.seq} or a row before it was edited or moved`
 }
 
-/** Up to the head as it was read: rows that are written meanwhile are none of its business. */
+/** Ignores rows written after the head was read. */
 function pageAfter(queries: Queries, seq: number, lastSeq: number): Promise<AuditRow[]> {
   const sql = `SELECT seq, at, at = date_trunc('milliseconds', at) AS whole, actor, action, target, diff, reason, hash
     FROM audit WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT ${PAGE_ROWS}`

@@ -1,4 +1,4 @@
-// The wait that a leaky bucket imposes on an admitted request: over at once when its client leaves.
+// Waits for the delay that a leaky bucket imposes on an admitted request; ends early when the client disconnects.
 
 import type { ServerResponse } from 'node:http'
 

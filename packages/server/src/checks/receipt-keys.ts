@@ -1,31 +1,30 @@
-// The key that seals receipts. All nodes of one Redis have the same: the first one makes it and keeps it there, because
-// access to Redis already allows changing every bucket. Without Redis the buckets are in this process, and so is the
-// key.
+// Key that seals receipts, shared by all nodes of one Redis. The first node generates and stores it there, because
+// access to Redis already allows changing every bucket. Without Redis the key stays in this process, like the buckets.
 
 import { randomBytes } from 'node:crypto'
-import type { SharedNotes } from '../counters/shared-notes.ts'
 import type { Log } from '../log.ts'
+import type { SharedValues } from '../store/shared-values.ts'
 import type { Keys } from './receipt-ids.ts'
 
-const NOTE = 'receipt-key'
+const VALUE_NAME = 'receipt-key'
 const KEY_BYTES = 32
-/** Keys of ids that are still around: one is replaced only if Redis has lost it. */
+/** Keeps earlier keys for ids still in use: a key changes only if Redis has lost it. */
 const KEYS_MAX = 4
 const REFRESH_MS = 30_000
-/** A forged id must not make a node ask Redis each time. */
-const ASK_MS_MIN = 1000
+/** Minimum interval between reads, so that forged ids cannot flood Redis. */
+const READ_INTERVAL_MS = 1000
 
 export class ReceiptKeys implements Keys {
   #all: readonly Buffer[] = [randomBytes(KEY_BYTES)]
-  readonly #notes: SharedNotes | undefined
+  readonly #sharedValues: SharedValues | undefined
   readonly #log: Log
-  #askedMs = Number.NEGATIVE_INFINITY
+  #readMs = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
   #warned = false
   #stopped = false
 
-  constructor(notes: SharedNotes | undefined, log: Log) {
-    this.#notes = notes
+  constructor(sharedValues: SharedValues | undefined, log: Log) {
+    this.#sharedValues = sharedValues
     this.#log = log
   }
 
@@ -33,9 +32,9 @@ export class ReceiptKeys implements Keys {
     return this.#all
   }
 
-  /** Resolves when the key is known, or Redis cannot be asked: then it is asked again from time to time. */
+  /** Resolves when the key is known, or Redis is unreachable; then it is read again periodically. */
   async start(): Promise<void> {
-    if (this.#notes === undefined) return
+    if (this.#sharedValues === undefined) return
     await this.refresh()
     this.#refreshLater()
   }
@@ -43,15 +42,12 @@ export class ReceiptKeys implements Keys {
   /** Reads the key again, at most once a second. */
   async refresh(): Promise<void> {
     const nowMs = performance.now()
-    if (this.#notes === undefined || nowMs - this.#askedMs < ASK_MS_MIN) return
-    this.#askedMs = nowMs
+    if (this.#sharedValues === undefined || nowMs - this.#readMs < READ_INTERVAL_MS) return
+    this.#readMs = nowMs
     try {
-      this.#use(await sharedKey(this.#notes, this.#all[0] as Buffer)) // there is always one
+      this.#use(await sharedKey(this.#sharedValues, this.#all[0] as Buffer)) // never empty
     } catch (error) {
-      if (!this.#warned) {
-        const reason = (error as Error).message
-        this.#log.warn({ reason }, 'the key of receipts cannot be read: refunds work on the node that admitted')
-      }
+      if (!this.#warned) this.#log.event('receipt_key_unavailable', { reason: (error as Error).message })
       this.#warned = true
     }
   }
@@ -73,12 +69,12 @@ export class ReceiptKeys implements Keys {
   }
 }
 
-/** The key that is there, or `own` if there is none. */
-async function sharedKey(notes: SharedNotes, own: Buffer): Promise<Buffer> {
-  const [known] = await notes.get(NOTE)
-  if (known === undefined) await notes.putIfAbsent(NOTE, own.toString('base64url'))
-  const [text = ''] = known === undefined ? await notes.get(NOTE) : [known]
+/** Returns the stored key, or stores and returns `own` if there is none. */
+async function sharedKey(sharedValues: SharedValues, own: Buffer): Promise<Buffer> {
+  const [known] = await sharedValues.get(VALUE_NAME)
+  if (known === undefined) await sharedValues.putIfAbsent(VALUE_NAME, own.toString('base64url'))
+  const [text = ''] = known === undefined ? await sharedValues.get(VALUE_NAME) : [known]
   const key = Buffer.from(text, 'base64url')
-  if (key.length !== KEY_BYTES) throw new Error('the key of receipts is damaged: delete sl:note:receipt-key')
+  if (key.length !== KEY_BYTES) throw new Error('the receipt key is damaged: delete sl:note:receipt-key')
   return key
 }

@@ -1,29 +1,28 @@
-// A receipt as short text, and back. What is read may have been written by another version: whatever does not fit is no
-// receipt.
+// Serialises a receipt as short text and parses it. Text written by another version may not parse.
 
 import type { Receipt, ReceiptItem } from 'sluice'
 
-/** A receipt, and who made the check. */
-export type Voucher = { readonly receipt: Receipt; readonly caller: string }
+/** A receipt and the caller of its check. */
+export type IssuedReceipt = { readonly receipt: Receipt; readonly caller: string }
 
 const VERSION = 1
 
-export function voucherText({ receipt, caller }: Voucher): string {
-  const { id, home, op, lastsUs, items } = receipt
-  const rows = items.map(({ limit, print, owner, detail, units, bookedUs, leasedUs }) => {
+export function serializeReceipt({ receipt, caller }: IssuedReceipt): string {
+  const { id, issuer, op, ttlUs, items } = receipt
+  const rows = items.map(({ limit, fingerprint, owner, detail, units, bookedUs, leasedUs }) => {
     const heldUs = leasedUs === undefined ? -1 : bookedUs - leasedUs
-    return [limit, print, units, bookedUs, heldUs, owner, detail]
+    return [limit, fingerprint, units, bookedUs, heldUs, owner, detail]
   })
-  return JSON.stringify([VERSION, id, home, op ?? null, lastsUs, caller, ...rows])
+  return JSON.stringify([VERSION, id, issuer, op ?? null, ttlUs, caller, ...rows])
 }
 
-export function readVoucher(text: string): Voucher | undefined {
+export function parseReceipt(text: string): IssuedReceipt | undefined {
   try {
-    const [version, id, home, op, lastsUs, caller, ...rows] = JSON.parse(text) as unknown[]
-    if (version !== VERSION || !areTexts(id, home, caller) || !areWhole(lastsUs)) return undefined
+    const [version, id, issuer, op, ttlUs, caller, ...rows] = JSON.parse(text) as unknown[]
+    if (version !== VERSION || !areTexts(id, issuer, caller) || !areWhole(ttlUs)) return undefined
     const items = rows.map(readItem)
     if (!items.every((item) => item !== undefined) || !(op === null || areTexts(op))) return undefined
-    const receipt = { id, home, op: op ?? undefined, lastsUs, items } as Receipt // all of it was looked at
+    const receipt = { id, issuer, op: op ?? undefined, ttlUs, items } as Receipt // all fields were checked
     return { receipt, caller: caller as string }
   } catch {
     return undefined
@@ -32,9 +31,9 @@ export function readVoucher(text: string): Voucher | undefined {
 
 function readItem(row: unknown): ReceiptItem | undefined {
   if (!Array.isArray(row)) return undefined
-  const [limit, print, units, bookedUs, heldUs, owner, detail] = row
-  if (!areTexts(limit, print, owner, detail) || !areWhole(units, bookedUs, heldUs)) return undefined
-  return { limit, print, owner, detail, units, bookedUs, leasedUs: heldUs < 0 ? undefined : bookedUs - heldUs }
+  const [limit, fingerprint, units, bookedUs, heldUs, owner, detail] = row
+  if (!areTexts(limit, fingerprint, owner, detail) || !areWhole(units, bookedUs, heldUs)) return undefined
+  return { limit, fingerprint, owner, detail, units, bookedUs, leasedUs: heldUs < 0 ? undefined : bookedUs - heldUs }
 }
 
 function areTexts(...values: unknown[]): boolean {

@@ -1,66 +1,68 @@
-// What is kept of admitted requests, so that any node can refund them: an id that this service makes carries its
-// receipt, one that a client has chosen finds it in the book. The caller that made the check may refund it, and admins.
+// Receipts of admitted requests, so that any node can refund them. A generated request id carries its receipt; a
+// client-chosen id looks it up in the receipt store. The caller of the check may refund it, and so may admins.
 
-import type { Decision, Limiter } from 'sluice'
-import type { Caller } from '../access/guard.ts'
-import { ANONYMOUS, type ReceiptBook } from './receipt-book.ts'
+import { andThen, type Decision, type Limiter, type MaybePromise } from 'sluice'
+import type { Caller } from '../access/roles.ts'
 import { isSealedId, openId, sealId } from './receipt-ids.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
-import type { Voucher } from './receipt-text.ts'
+import { ANONYMOUS, type ReceiptStore } from './receipt-store.ts'
+import type { IssuedReceipt } from './receipt-text.ts'
 
-export type ReceiptsParts = {
+export type ReceiptsDeps = {
   readonly limiter: Pick<Limiter, 'receipt'>
   readonly keys: ReceiptKeys
-  readonly book: ReceiptBook
-  /** Longest time after which a request can be refunded. */
-  readonly lastsMs: number
+  readonly store: ReceiptStore
+  /** Maximum age at which a request can be refunded. */
+  readonly ttlMsMax: number
 }
 
-/** unknown: no such request. unreadable: an id like those of this service, which it did not make. */
-export type Found = Voucher | 'unknown' | 'unreadable' | 'foreign'
+/**
+ * unknown: no such request. unreadable: formatted like a generated id, but sealed with an unknown key or altered.
+ * foreign: issued to another caller.
+ */
+export type Found = IssuedReceipt | 'unknown' | 'unreadable' | 'foreign'
 
 export class Receipts {
-  readonly #parts: ReceiptsParts
+  readonly #deps: ReceiptsDeps
 
-  constructor(parts: ReceiptsParts) {
-    this.#parts = parts
+  constructor(deps: ReceiptsDeps) {
+    this.#deps = deps
   }
 
-  /** The request id that a client was told before and sends again, to renew its permits; undefined for other names. */
+  /** Returns the request id inside an id that the client received earlier and sends again to renew its permits. */
   renewed(name: string, caller: Caller): string | undefined {
-    const opened = openId(name, this.#parts.keys)
+    const opened = openId(name, this.#deps.keys)
     return opened !== undefined && mayUse(opened, caller) ? opened.requestId : undefined
   }
 
-  /** Keeps what a request took. Returns the id that the client is told: its own name, if it has chosen one. */
-  admitted(decision: Decision, name: string | undefined, caller: Caller): string | Promise<string> {
-    const { limiter, keys, book, lastsMs } = this.#parts
-    const whole = limiter.receipt(decision)
-    const receipt = { ...whole, lastsUs: Math.min(whole.lastsUs, lastsMs * 1000) }
-    const voucher: Voucher = { receipt, caller: caller.id }
-    const sealed = name === undefined ? sealId(decision.requestId, voucher, keys) : undefined
+  /** Stores the receipt. Returns the id for the answer: the client's own if it chose one. */
+  admitted(decision: Decision, chosenId: string | undefined, caller: Caller): MaybePromise<string> {
+    const { limiter, keys, store, ttlMsMax } = this.#deps
+    const full = limiter.receipt(decision)
+    const receipt = { ...full, ttlUs: Math.min(full.ttlUs, ttlMsMax * 1000) }
+    const issued: IssuedReceipt = { receipt, caller: caller.id }
+    const sealed = chosenId === undefined ? sealId(decision.requestId, issued, keys) : undefined
     if (sealed !== undefined) return sealed
-    const id = name ?? decision.requestId // too long to be carried around
-    if (decision.source === 'policy') return id // it took nothing, and Redis is away
-    const written = book.write(id, voucher)
-    return written instanceof Promise ? written.then(() => id) : id
+    const id = chosenId ?? decision.requestId // the receipt is too long for an id
+    if (decision.source === 'policy') return id // nothing was taken, and Redis is unreachable
+    return andThen(store.write(id, issued), () => id)
   }
 
   async find(id: string, caller: Caller): Promise<Found> {
-    const { keys, book } = this.#parts
-    let opened: Voucher | undefined = openId(id, keys)
+    const { keys, store } = this.#deps
+    let opened: IssuedReceipt | undefined = openId(id, keys)
     if (opened === undefined && isSealedId(id)) {
-      await keys.refresh() // another node may have sealed it with a key that is new
+      await keys.refresh() // another node may have sealed it with a newer key
       opened = openId(id, keys)
     }
     const isAdmin = caller.role === 'admin'
-    const found = opened ?? (await book.find(id, caller.id)) ?? (await book.find(id, isAdmin ? undefined : ANONYMOUS))
+    const found = opened ?? (await store.find(id, caller.id)) ?? (await store.find(id, isAdmin ? undefined : ANONYMOUS))
     if (found === undefined) return isSealedId(id) ? 'unreadable' : 'unknown'
     return mayUse(found, caller) ? found : 'foreign'
   }
 }
 
-/** Checks without a token are anybody's. */
-function mayUse({ caller: maker }: Voucher, { id, role }: Caller): boolean {
-  return maker === id || maker === ANONYMOUS || role === 'admin'
+/** A check without a token may be refunded by any caller. */
+function mayUse({ caller: issuedTo }: IssuedReceipt, { id, role }: Caller): boolean {
+  return issuedTo === id || issuedTo === ANONYMOUS || role === 'admin'
 }

@@ -1,62 +1,62 @@
-// Decisions that every node can find: refusals, and admissions that have a name. A check only leaves a note, which
-// never waits and never fails; notes are written together, a moment later. Their number is bounded twice: so many a
-// second, the others are dropped and counted; and so many slots in all, where the newest replaces an older one.
+// Decisions that every node can find: refusals, and admissions whose answer had an id. A check only queues its
+// decision, which never blocks or fails; batches are written every FLUSH_MS. Bounded by a maximum per batch (the rest
+// is dropped and counted) and by a ring of positions, in which the newest decision overwrites an older one.
 
 import { createHash } from 'node:crypto'
-import type { Traced } from './decision-trail.ts'
+import type { RecordedDecision } from './decision-history.ts'
 
-export type SlotText = { readonly slot: number; readonly text: string }
+export type PositionText = { readonly position: number; readonly text: string }
 
-/** Where they are kept, for all nodes. */
-export type DecisionSlots = {
-  putMany(texts: readonly SlotText[]): Promise<void>
-  get(slot: number): Promise<string | undefined>
+/** Ring of decisions shared by all nodes, in Redis or the database. */
+export type DecisionRing = {
+  putMany(texts: readonly PositionText[]): Promise<void>
+  get(position: number): Promise<string | undefined>
 }
 
-/** A decision as it is told: what else it has does not matter here. */
+/** Decision as the API shows it, with the fields that are needed here. */
 export type Described = { readonly request_id: string; readonly at: string; readonly limits: readonly unknown[] }
 
-/** About a kilobyte each. */
-export const DECISION_SLOTS: number = 2 ** 14
+/** Each takes about a kilobyte. */
+export const DECISION_POSITIONS: number = 2 ** 14
 export const DECISIONS_KEPT_MS = 3_600_000
 const FLUSH_MS = 100
-/** Every FLUSH_MS: a flood of refusals must not become a flood of Redis or the database. */
+/** Per FLUSH_MS: protects Redis or the database from a flood of refusals. */
 const FLUSHED_MAX = 50
 const PENDING_MAX = 1000
-/** A request may meet hundreds of limits. */
+/** A request may match hundreds of limits. */
 const LIMITS_MAX = 10
 
 export class SharedDecisions {
   written = 0
   dropped = 0
-  readonly #slots: DecisionSlots
-  readonly #describe: (traced: Traced) => Described
-  #pending: Traced[] = []
+  readonly #ring: DecisionRing
+  readonly #describe: (recorded: RecordedDecision) => Described
+  #pending: RecordedDecision[] = []
   #timer: NodeJS.Timeout | undefined
   #flushing: Promise<void> | undefined
 
-  constructor(slots: DecisionSlots, describe: (traced: Traced) => Described) {
-    this.#slots = slots
+  constructor(ring: DecisionRing, describe: (recorded: RecordedDecision) => Described) {
+    this.#ring = ring
     this.#describe = describe
   }
 
-  share(traced: Traced): void {
+  share(recorded: RecordedDecision): void {
     if (this.#pending.length >= PENDING_MAX) {
       this.dropped += 1
       return
     }
-    this.#pending.push(traced)
+    this.#pending.push(recorded)
     this.#timer ??= setTimeout(() => this.#flushLater(), FLUSH_MS).unref()
   }
 
-  /** Rejects when it cannot be known. */
+  /** Rejects when the ring is unreachable. */
   async find(requestId: string): Promise<Described | undefined> {
-    const text = await this.#slots.get(slotOf(requestId))
+    const text = await this.#ring.get(positionOf(requestId))
     const found = text === undefined ? undefined : (JSON.parse(text) as Described)
-    return found?.request_id === requestId ? found : undefined // the slot may be that of another one by now
+    return found?.request_id === requestId ? found : undefined // the position may hold another decision by now
   }
 
-  /** Writes what is pending, once. */
+  /** Flushes the queue once. */
   async close(): Promise<void> {
     clearTimeout(this.#timer)
     await this.#flushing
@@ -69,24 +69,24 @@ export class SharedDecisions {
     })
   }
 
-  async #write(batch: readonly Traced[]): Promise<void> {
+  async #write(batch: readonly RecordedDecision[]): Promise<void> {
     if (batch.length === 0) return
-    const bySlot = new Map(batch.map((traced) => this.#slotText(traced)).map((one) => [one.slot, one]))
+    const byPosition = new Map(batch.map((recorded) => this.#positionText(recorded)).map((one) => [one.position, one]))
     try {
-      await this.#slots.putMany([...bySlot.values()])
+      await this.#ring.putMany([...byPosition.values()])
       this.written += batch.length
     } catch {
-      this.dropped += batch.length // whoever keeps them is away, and says so elsewhere
+      this.dropped += batch.length // the store or the database logs the outage
     }
   }
 
-  #slotText(traced: Traced): SlotText {
-    const { limits, ...told } = this.#describe(traced)
-    const text = JSON.stringify({ ...told, limits: limits.slice(0, LIMITS_MAX) })
-    return { slot: slotOf(told.request_id), text }
+  #positionText(recorded: RecordedDecision): PositionText {
+    const { limits, ...rest } = this.#describe(recorded)
+    const text = JSON.stringify({ ...rest, limits: limits.slice(0, LIMITS_MAX) })
+    return { position: positionOf(rest.request_id), text }
   }
 }
 
-function slotOf(requestId: string): number {
-  return createHash('sha256').update(requestId).digest().readUInt32LE(0) % DECISION_SLOTS
+function positionOf(requestId: string): number {
+  return createHash('sha256').update(requestId).digest().readUInt32LE(0) % DECISION_POSITIONS
 }

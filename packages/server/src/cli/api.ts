@@ -1,15 +1,17 @@
-// Requests to a running node. What goes wrong ends in a message that says what to do, and in the exit code that fits.
+// HTTP client of the commands. Failures become messages with a fix, and the matching exit code.
 
 import { reasonOf } from '../problems/reason.ts'
+import { EXIT } from '../process/exit-codes.ts'
+import { escaped } from '../text/escaped.ts'
 import type { Given } from './arguments.ts'
-import { CommandError, EXIT, type Flag } from './command.ts'
+import { CommandError, type Flag } from './command.ts'
 
 export const SERVER_FLAGS: readonly Flag[] = [
   {
     name: 'url',
     value: '<url>',
     env: 'SLUICE_URL',
-    help: 'The node to ask.',
+    help: 'URL of the node.',
     fallback: 'http://127.0.0.1:8080',
     accepts: (text) => /^https?:\/\/[^@]+$/.test(text) && URL.canParse(text),
     fix: 'give a URL such as http://127.0.0.1:8080, without user and password',
@@ -18,14 +20,14 @@ export const SERVER_FLAGS: readonly Flag[] = [
     name: 'token',
     value: '<token>',
     env: 'SLUICE_TOKEN',
-    help: 'Token that the node knows; better given as a variable than where everybody sees it.',
+    help: 'API token. Prefer the variable: other users can see command-line arguments.',
     secret: true,
     accepts: (text) => /^[\x21-\x7e]+$/.test(text),
     fix: 'give a token without spaces',
   },
 ]
 
-export type Answer = { readonly status: number; readonly headers: Headers; readonly text: string }
+export type ApiResponse = { readonly status: number; readonly headers: Headers; readonly text: string }
 
 type Problem = {
   readonly code?: string
@@ -33,9 +35,11 @@ type Problem = {
   readonly errors?: readonly { readonly field: string; readonly value?: unknown; readonly fix: string }[]
 }
 
-const ANSWER_MS_MAX = 30_000
+const RESPONSE_MS_MAX = 30_000
 
-/** A node that was named by --url and --token. */
+export type ServerSentEvent = { readonly type: string; readonly data: string }
+
+/** The node given by --url and --token. */
 export class Api {
   readonly url: string
   readonly #token: string | undefined
@@ -53,51 +57,81 @@ export class Api {
     return JSON.parse((await this.send('POST', path, { body: JSON.stringify(body) })).text) as T
   }
 
-  /** Throws unless the answer is a good one. */
+  /** Server-sent events until the server ends the stream. */
+  async *stream(path: string): AsyncGenerator<ServerSentEvent> {
+    const response = await this.#fetch('GET', path, {}).catch((error: unknown) => {
+      throw this.#unreachable(error)
+    })
+    if (!response.ok || response.body === null) throw errorFrom(this.url, await answerOf(response))
+    let text = ''
+    try {
+      for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) {
+        text += chunk
+        const blocks = text.split('\n\n')
+        text = blocks.pop() ?? ''
+        for (const block of blocks) {
+          const field = (name: string) => new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1] ?? ''
+          yield { type: field('event'), data: field('data') }
+        }
+      }
+    } catch (error) {
+      throw this.#unreachable(error)
+    }
+  }
+
+  /** Throws unless the status is 2xx. */
   async send(
     method: string,
     path: string,
     { body, headers = {} }: { body?: string; headers?: Record<string, string> } = {},
-  ): Promise<Answer> {
-    const authorization = this.#token === undefined ? {} : { authorization: `Bearer ${this.#token}` }
+  ): Promise<ApiResponse> {
     const type = body === undefined ? {} : { 'content-type': 'application/json' }
-    const signal = AbortSignal.timeout(ANSWER_MS_MAX)
-    const init = {
-      method,
-      headers: { ...type, ...authorization, ...headers },
-      signal,
-      ...(body === undefined ? {} : { body }),
-    }
+    const signal = AbortSignal.timeout(RESPONSE_MS_MAX)
+    const rest = body === undefined ? { signal } : { signal, body }
     try {
-      const response = await fetch(this.url + path, init)
-      const answer = { status: response.status, headers: response.headers, text: await response.text() }
-      if (response.ok) return answer
-      throw refusalOf(this.url, answer)
+      const answer = await answerOf(await this.#fetch(method, path, { ...rest, headers: { ...type, ...headers } }))
+      if (answer.status >= 200 && answer.status < 300) return answer
+      throw errorFrom(this.url, answer)
     } catch (error) {
-      if (error instanceof CommandError) throw error
-      throw new CommandError(
-        `${this.url} cannot be reached: ${reasonOf(error)}\n  Is a node running there? --url names another.`,
-      )
+      throw error instanceof CommandError ? error : this.#unreachable(error)
     }
+  }
+
+  #fetch(method: string, path: string, init: RequestInit): Promise<Response> {
+    const authorization = this.#token === undefined ? {} : { authorization: `Bearer ${this.#token}` }
+    return fetch(this.url + path, { ...init, method, headers: { ...authorization, ...(init.headers as object) } })
+  }
+
+  #unreachable(error: unknown): CommandError {
+    return new CommandError(
+      `${this.url} is unreachable: ${reasonOf(error)}\n  Is a node running there? Use --url for a different node.`,
+    )
   }
 }
 
-function refusalOf(url: string, { status, text }: Answer): CommandError {
+async function answerOf(response: Response): Promise<ApiResponse> {
+  return { status: response.status, headers: response.headers, text: await response.text() }
+}
+
+function errorFrom(url: string, { status, text }: ApiResponse): CommandError {
   const { detail = text.slice(0, 200), code = '', errors = [] } = problemIn(text)
   const lines = errors.map(
-    ({ field, value, fix }) => `\n  ${field}: ${fix} (got ${JSON.stringify(value) ?? 'nothing'})`,
+    ({ field, value, fix }) => `\n  ${escaped(`${field}: ${fix} (got ${JSON.stringify(value) ?? 'nothing'})`)}`,
   )
-  const said = lines.length > 0 ? lines.join('') : ` ${detail}`
-  return new CommandError(`${url} answered ${status} ${code}:${said}${ADVICE[status] ?? ''}`, exitCodeOf(status))
+  const reason = lines.length > 0 ? lines.join('') : ` ${escaped(detail)}`
+  return new CommandError(
+    `${url} returned ${status} ${escaped(code)}:${reason}${ADVICE[status] ?? ''}`,
+    exitCodeOf(status),
+  )
 }
 
 const ADVICE: Readonly<Record<number, string>> = {
-  401: '\n  Give a token with --token or SLUICE_TOKEN; sluice token create makes one.',
-  403: '\n  Give a token of a role that may do this; sluice token create makes one.',
+  401: '\n  Pass a token with --token or SLUICE_TOKEN; create one with sluice token create.',
+  403: '\n  Pass a token with a sufficient role; create one with sluice token create.',
 }
 
 function exitCodeOf(status: number): number {
-  if (status === 400 || status === 404 || status === 422) return EXIT.wrong
+  if (status === 400 || status === 404 || status === 422) return EXIT.invalid
   if (status === 401 || status === 403) return EXIT.denied
   return status === 409 || status === 412 ? EXIT.conflict : EXIT.failed
 }

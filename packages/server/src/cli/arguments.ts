@@ -1,12 +1,12 @@
-// Arguments of a command → what was given. Everything wrong is told at once, with the nearest name that is right.
+// Parses the arguments of a command. Reports all errors together, with the closest valid name.
 
 import { parseArgs } from 'node:util'
 import { nearest, suggestion } from 'sluice'
+import type { Environment } from '../process/terminal.ts'
 import { printable } from '../text/printable.ts'
 import type { Flag, Positional, Syntax } from './command.ts'
-import type { Environment } from './terminal.ts'
 
-/** What was given to a command: each text has been accepted by its flag. */
+/** Parsed arguments; each value was accepted by its flag. */
 export class Given {
   readonly positionals: readonly string[]
   readonly #texts: ReadonlyMap<string, readonly string[]>
@@ -20,7 +20,7 @@ export class Given {
     return this.#texts.has(flag)
   }
 
-  /** The last one given, or the fallback of the flag. */
+  /** The last value given, or the default of the flag. */
   text(flag: string): string | undefined {
     return this.#texts.get(flag)?.at(-1)
   }
@@ -30,13 +30,13 @@ export class Given {
   }
 }
 
-type Read = { readonly given: Given; readonly faults: readonly string[] }
+type Parsed = { readonly given: Given; readonly errors: readonly string[] }
 
-export function readArguments(syntax: Syntax, args: readonly string[], env: Environment): Read {
-  const faults: string[] = []
+export function readArguments(syntax: Syntax, args: readonly string[], env: Environment): Parsed {
+  const errors: string[] = []
   const texts = new Map<string, string[]>()
   const positionals: string[] = []
-  // Arguments after a mistyped flag are taken for its value, which may be a secret: none of them is reported.
+  // The argument after a mistyped flag may be its value, possibly a secret, so it is not printed.
   let unclear = 0
   let afterUnknown = false
   const options = Object.fromEntries(
@@ -51,23 +51,23 @@ export function readArguments(syntax: Syntax, args: readonly string[], env: Envi
     afterUnknown = token.kind === 'option' && !(token.name in options)
     if (token.kind !== 'option') continue
     const flag = syntax.flags.find(({ name }) => name === token.name)
-    if (flag === undefined) faults.push(unknownFlag(syntax, token.rawName, token.name))
-    else if (flag.value === undefined && token.value !== undefined) faults.push(`--${flag.name}: takes no value`)
+    if (flag === undefined) errors.push(unknownFlag(syntax, token.rawName, token.name))
+    else if (flag.value === undefined && token.value !== undefined) errors.push(`--${flag.name}: takes no value`)
     else texts.set(flag.name, [...(texts.get(flag.name) ?? []), token.value ?? ''])
   }
-  for (const flag of syntax.flags) readElsewhere(flag, texts, env)
-  for (const flag of syntax.flags) faults.push(...(texts.get(flag.name) ?? []).flatMap((text) => faultsOf(flag, text)))
-  faults.push(...positionalFaults(syntax.positionals, positionals, unclear))
-  return { given: new Given(positionals, texts), faults }
+  for (const flag of syntax.flags) readDefault(flag, texts, env)
+  for (const flag of syntax.flags) errors.push(...(texts.get(flag.name) ?? []).flatMap((text) => errorsOf(flag, text)))
+  errors.push(...positionalErrors(syntax.positionals, positionals, unclear))
+  return { given: new Given(positionals, texts), errors }
 }
 
-/** An empty variable counts as absent: that is what container tools write for "not set". */
-function readElsewhere({ name, env: variable, fallback }: Flag, texts: Map<string, string[]>, env: Environment): void {
-  const elsewhere = (variable && env[variable]) || fallback
-  if (!texts.has(name) && elsewhere !== undefined) texts.set(name, [elsewhere])
+/** Treats an empty variable as unset, because container tools pass unset variables that way. */
+function readDefault({ name, env: variable, fallback }: Flag, texts: Map<string, string[]>, env: Environment): void {
+  const text = (variable && env[variable]) || fallback
+  if (!texts.has(name) && text !== undefined) texts.set(name, [text])
 }
 
-function faultsOf({ name, value, choices, accepts, fix = 'give a value', secret }: Flag, text: string): string[] {
+function errorsOf({ name, value, choices, accepts, fix = 'give a value', secret }: Flag, text: string): string[] {
   if (value === undefined) return []
   const got = gotText(printable(text, secret))
   if (choices !== undefined && !choices.includes(text))
@@ -77,17 +77,17 @@ function faultsOf({ name, value, choices, accepts, fix = 'give a value', secret 
 
 function unknownFlag({ name, flags }: Syntax, rawName: string, mistyped: string): string {
   const meant = nearest(mistyped, [...flags.map((flag) => flag.name), 'help'])
-  const hint = meant === undefined ? `sluice ${name} --help lists all` : `did you mean --${meant}?`
+  const hint = meant === undefined ? `sluice ${name} --help lists all flags` : `did you mean --${meant}?`
   return `${rawName}: unknown flag; ${hint}`
 }
 
-/** ` (got "…")`, or nothing for a text that is not to be printed. */
+/** ` (got "…")`, or nothing for a text that must not be printed. */
 function gotText(text: string | undefined): string {
   return text === undefined ? '' : ` (got ${JSON.stringify(text)})`
 }
 
-/** `unclear` arguments may be the missing ones: a mistyped flag without a value does not make them missing. */
-function positionalFaults(expected: readonly Positional[], found: readonly string[], unclear: number): string[] {
+/** `unclear` counts arguments after mistyped flags, which may be positionals: as many missing ones are tolerated. */
+function positionalErrors(expected: readonly Positional[], found: readonly string[], unclear: number): string[] {
   const got = (text: string) => gotText(printable(text, false))
   const absent = expected.filter(({ optional }, index) => !optional && found[index] === undefined)
   const missing = absent.slice(unclear)
@@ -101,6 +101,6 @@ function positionalFaults(expected: readonly Positional[], found: readonly strin
   return [
     ...missing.map(({ name, help }) => `${name}: give ${help}`),
     ...unknown,
-    ...extra.map((text) => `argument: remove it${got(text)}`),
+    ...extra.map((text) => `unexpected argument${got(text)}`),
   ]
 }

@@ -1,24 +1,25 @@
-// `sluice audit verify`: is the audit what was written? Reads the database itself, or lets a node do it.
+// `sluice audit verify`: verifies the hash chain of the audit log, in the database itself or through a node.
 
 import { type AuditVerdict, verifyAudit } from '../audit/audit.ts'
 import { AUDIT_VERIFY_PATH } from '../http/routes/audit.ts'
+import { EXIT } from '../process/exit-codes.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
-import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
+import { type Command, defineCommand, OUTPUT_FLAGS } from './command.ts'
 import { DATABASE_FLAGS, namesDatabase, withDatabase } from './database-flags.ts'
 import { paintOn } from './paint.ts'
 
 export const AUDIT_VERIFY: Command = defineCommand({
   name: 'audit verify',
-  summary: 'Proves that no entry of the audit was edited, deleted, added or moved.',
+  summary: 'Verifies that no entry of the audit log was edited, deleted, added or moved.',
   details:
-    'Ends with 3 and names the entry when one was. It prints the hash of the last entry: whoever keeps that ' +
-    'elsewhere also notices an audit that was written anew as a whole.',
+    'Otherwise, names the entry and exits with 3. Prints the hash of the last entry. To detect a log that was ' +
+    'rewritten as a whole, compare it with a hash that you stored elsewhere.',
   positionals: [],
   flags: [...DATABASE_FLAGS, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [
-    { does: 'by a node', line: 'sluice audit verify' },
-    { does: 'without trusting any', line: 'sluice audit verify --database postgres://auditor@10.0.0.7/sluice' },
+    { does: 'through a node', line: 'sluice audit verify' },
+    { does: 'without trusting a node', line: 'sluice audit verify --database postgres://auditor@10.0.0.7/sluice' },
   ],
   run: async (given, terminal) => {
     const verdict = await verdictOf(given)
@@ -27,7 +28,7 @@ export const AUDIT_VERIFY: Command = defineCommand({
     else if (verdict.intact)
       terminal.out(`${paint('green', 'intact')}: ${verdict.rows} entries, hash ${verdict.hash}\n`)
     else terminal.out(`${paint('red', 'broken')}: ${verdict.why}; ${verdict.rows} entries before it are intact\n`)
-    return verdict.intact ? EXIT.done : EXIT.no
+    return verdict.intact ? EXIT.done : EXIT.negative
   },
 })
 

@@ -1,8 +1,8 @@
-// What differs between two rule sets, as people read it: one line per rule, one per field that differs.
+// Formats the differences between two rule sets: one line per rule, one per changed field.
 
+import type { Terminal } from '../process/terminal.ts'
 import type { RuleChange } from '../rules/changes.ts'
 import { type Paint, paintOn } from './paint.ts'
-import type { Terminal } from './terminal.ts'
 
 const SIGNS = { created: '+', updated: '~', deleted: '-' } as const
 const COLORS = { created: 'green', updated: 'yellow', deleted: 'red' } as const
@@ -23,7 +23,7 @@ export function summaryOf(changes: readonly RuleChange[]): string {
 
 function linesOf({ rule_id: ruleId, change, before = {}, after = {} }: RuleChange, paint: Paint): string[] {
   const title = paint(COLORS[change], `${SIGNS[change]} ${ruleId}`)
-  const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((name) => !NOTES.has(name))
+  const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((name) => !HIDDEN.has(name))
   const values = fields.map((name) => {
     if (change !== 'updated') return textOf(before[name] ?? after[name])
     return `${textOf(before[name])} → ${textOf(after[name])}`
@@ -31,9 +31,8 @@ function linesOf({ rule_id: ruleId, change, before = {}, after = {} }: RuleChang
   return [title, ...fields.map((name, index) => `    ${name}: ${values[index]}`)]
 }
 
-/** Of a rule that comes or goes as a whole nobody needs to know when it was made. */
-const NOTES: ReadonlySet<string> = new Set(['rule_id', 'version', 'created_at', 'updated_at'])
+const HIDDEN: ReadonlySet<string> = new Set(['rule_id', 'version', 'created_at', 'updated_at'])
 
 function textOf(value: unknown): string {
-  return value === undefined ? 'none' : typeof value === 'string' ? value : JSON.stringify(value)
+  return value === undefined ? '(unset)' : typeof value === 'string' ? value : JSON.stringify(value)
 }

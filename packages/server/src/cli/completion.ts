@@ -1,20 +1,21 @@
-// `sluice completion`: a script that lets a shell complete commands, flags, choices and files. It holds the whole
-// table, so that pressing Tab starts no process.
+// `sluice completion`: prints a shell script that completes commands, flags, choices and files. The script contains
+// the whole table, so that completion starts no process.
 
-import { type Command, defineCommand, EXIT, type Flag } from './command.ts'
+import { EXIT } from '../process/exit-codes.ts'
+import { type Command, defineCommand, type Flag } from './command.ts'
 
 const SHELLS = ['bash', 'zsh', 'fish'] as const
 
-/** The commands are handed in when it runs: this one is among them. */
+/** `commands` is a function because the list includes this command. */
 export function completionCommand(commands: () => readonly Command[]): Command {
   return defineCommand({
     name: 'completion',
-    summary: 'Prints a script for a shell, so that Tab completes commands and flags.',
+    summary: 'Prints a script for tab completion of commands and flags.',
     positionals: [{ name: '<shell>', help: `a shell: ${SHELLS.join(', ')}`, choices: SHELLS }],
     flags: [],
     examples: [
       { does: 'bash: in ~/.bashrc', line: 'eval "$(sluice completion bash)"' },
-      { does: 'zsh: in ~/.zshrc, behind compinit', line: 'eval "$(sluice completion zsh)"' },
+      { does: 'zsh: in ~/.zshrc, after compinit', line: 'eval "$(sluice completion zsh)"' },
       { does: 'fish', line: 'sluice completion fish > ~/.config/fish/completions/sluice.fish' },
     ],
     run: async ({ positionals: [shell] }, terminal) => {
@@ -25,7 +26,7 @@ export function completionCommand(commands: () => readonly Command[]): Command {
   })
 }
 
-/** What may follow: `path` is the words so far, `words` the next ones. */
+/** `words` are the possible next words after `path`. */
 type Step = { readonly path: string; readonly words: readonly string[] }
 
 function stepsOf(commands: readonly Command[]): Step[] {
@@ -52,11 +53,11 @@ function takesFiles({ positionals }: Command): boolean {
   return positionals.some(({ name }) => name === '<file>')
 }
 
-function flagsWhere(commands: readonly Command[], holds: (flag: Flag) => boolean): string[] {
-  return [...new Set(commands.flatMap(({ flags }) => flags.filter(holds)).map(({ name }) => `--${name}`))]
+function flagsWhere(commands: readonly Command[], predicate: (flag: Flag) => boolean): string[] {
+  return [...new Set(commands.flatMap(({ flags }) => flags.filter(predicate)).map(({ name }) => `--${name}`))]
 }
 
-/** What bash and zsh share: sets `next` by the words typed so far, and `files` where a file may follow. */
+/** Shared by bash and zsh: sets `next` to the possible words, and `files` where a file may follow. */
 function caseLines(commands: readonly Command[]): string {
   const choices = new Map(commands.flatMap(({ flags }) => flags).map((flag) => [flag.name, flag.choices]))
   const values = flagsWhere(commands, ({ value, choices: some, isFile }) => value !== undefined && !some && !isFile)
@@ -77,7 +78,7 @@ function caseLines(commands: readonly Command[]): string {
   ].join('\n')
 }
 
-/** Behind a group, the words typed so far are two. */
+/** A command in a group has two words. */
 function groupCase(commands: readonly Command[]): string {
   const groups = new Set(commands.flatMap(({ name }) => (name.includes(' ') ? [name.split(' ')[0]] : [])))
   return `case "$typed" in ${[...groups].join('|') || '-'})`

@@ -1,38 +1,35 @@
-// `sluice drill store-down --seconds 30`: asks a running node to rehearse an outage.
+// `sluice drill store-down --seconds 30`: simulates an outage of Redis on a running node.
 
 import { DRILL_PATH } from '../http/routes/drill.ts'
+import { EXIT } from '../process/exit-codes.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
-import { type Command, defineCommand, EXIT } from './command.ts'
+import { type Command, defineCommand } from './command.ts'
+import { REASON_FLAG } from './confirm.ts'
 
 export const DRILL: Command = defineCommand({
   name: 'drill',
-  summary: 'Rehearses an outage of Redis.',
-  details: 'The node leaves Redis alone for a while, and every rule does what its on_fail says.',
-  positionals: [{ name: '<what>', help: 'what to rehearse: store-down', choices: ['store-down'] }],
+  summary: 'Simulates an outage of Redis.',
+  details: 'The node keeps its circuit breakers open, so that the on_fail of each rule applies.',
+  positionals: [{ name: '<outage>', help: 'the outage to simulate: store-down', choices: ['store-down'] }],
   flags: [
     {
       name: 'seconds',
       value: '<number>',
-      help: 'How long; 0 ends a drill.',
+      help: 'Duration of the drill; 0 ends a running one.',
       fallback: '30',
       accepts: (text) => /^\d{1,4}$/.test(text) && Number(text) <= 3600,
       fix: 'give a whole number from 0 to 3600',
     },
-    {
-      name: 'reason',
-      value: '<text>',
-      help: 'Why, for the audit.',
-      accepts: (text) => text !== '' && text.length <= 1024,
-      fix: 'give 1 to 1024 characters',
-    },
+    REASON_FLAG,
     ...SERVER_FLAGS,
   ],
   examples: [{ does: 'half a minute without Redis', line: 'sluice drill store-down --seconds 30' }],
   run: async (given, terminal) => {
     const api = new Api(given)
-    const wanted = { seconds: Number(given.text('seconds')), reason: given.text('reason') }
-    const { seconds } = await api.post<{ seconds: number }>(DRILL_PATH, wanted)
-    terminal.tell(`Redis is left alone for ${seconds} s by ${api.url}\n`)
+    const body = { seconds: Number(given.text('seconds')), reason: given.text('reason') }
+    const { seconds } = await api.post<{ seconds: number }>(DRILL_PATH, body)
+    const state = seconds === 0 ? 'drill ended' : `drill started for ${seconds} s`
+    terminal.tell(`${api.url}: ${state}\n`)
     return EXIT.done
   },
 })

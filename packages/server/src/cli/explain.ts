@@ -1,25 +1,26 @@
-// `sluice explain`: what would happen to a request, which rules it meets and why it does not meet the others. Consumes
-// nothing. Asks a node, or the rules of a file.
+// `sluice explain`: shows the decision for a request, which rules apply to it and why others do not. Consumes nothing.
+// Uses a node or a rule file.
 
 import { wallClock } from 'sluice'
 import { EXPLAIN_PATH, type ExplainAnswer, explain } from '../http/routes/explain.ts'
+import { EXIT } from '../process/exit-codes.ts'
+import type { Terminal } from '../process/terminal.ts'
 import { aligned } from '../text/aligned.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
-import { type Command, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
+import { checkText, limitRows } from './check-text.ts'
+import { type Command, defineCommand, OUTPUT_FLAGS } from './command.ts'
 import { RULES_FLAG, ruleInput, withRuleFile } from './offline.ts'
 import { paintOn } from './paint.ts'
 import { bodyOf, SUBJECT_FLAGS } from './subject-flags.ts'
-import type { Terminal } from './terminal.ts'
-import { limitRows, verdictOf } from './verdict.ts'
 
 export const EXPLAIN: Command = defineCommand({
   name: 'explain',
-  summary: 'Tells which rules a request meets, and why not the others.',
-  details: 'It consumes nothing. A node wants a token of the role viewer.',
+  summary: 'Shows which rules apply to a request, and why others do not.',
+  details: 'Consumes nothing. On a node, requires a token with the role viewer.',
   positionals: [],
   flags: [...SUBJECT_FLAGS, RULES_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [
-    { does: 'why is she refused?', line: 'sluice explain --user alice --method POST --path /api/v1/messages' },
+    { does: 'why is a user refused?', line: 'sluice explain --user alice --method POST --path /api/v1/messages' },
     {
       does: 'which rules of a file would apply?',
       line: 'sluice explain --rules rules.yaml --path /demo --ip 192.0.2.1',
@@ -40,16 +41,16 @@ export const EXPLAIN: Command = defineCommand({
 function textOf({ answer, version, rules, left_out: leftOut }: ExplainAnswer, terminal: Terminal): string {
   const paint = paintOn(terminal)
   const applying = rules.filter(({ applies }) => applies)
-  const unasked = applying.filter(({ limits = [] }) => limits.length === 0) // no bucket to show
+  const withoutLimits = applying.filter(({ limits = [] }) => limits.length === 0) // unlimited rules
   const others = rules.filter(({ applies }) => !applies)
   return [
-    `would be ${verdictOf(answer, terminal)}`,
+    `would be ${checkText(answer, terminal)}`,
     '',
-    paint('bold', `Apply (version ${version}):`),
+    paint('bold', `Rules that apply (version ${version}):`),
     ...(applying.length === 0 ? ['  none'] : limitRows(applying.flatMap(({ limits = [] }) => limits))),
-    ...aligned(unasked.map(({ rule_id: id, detail }) => [id, detail])),
+    ...aligned(withoutLimits.map(({ rule_id: id, detail }) => [id, detail])),
     '',
-    paint('bold', 'Do not apply:'),
+    paint('bold', 'Rules that do not apply:'),
     ...(others.length === 0
       ? ['  none']
       : aligned(others.map(({ rule_id: id, reason = '', detail }) => [id, reason, detail]))),

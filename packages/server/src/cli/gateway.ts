@@ -1,21 +1,22 @@
-// `sluice gateway`: the service as a reverse proxy in front of another one. Loaded when needed only.
+// `sluice gateway`: runs a reverse proxy with the limiter built in. Its code is loaded only when needed.
 
 import { GATEWAY_SETTINGS } from '../gateway/settings.ts'
+import { EXIT } from '../process/exit-codes.ts'
 import { readSettings } from '../settings/command-line.ts'
-import { type Command, EXIT } from './command.ts'
+import type { Command } from './command.ts'
 import { usageText } from './help.ts'
 import { flagsOf } from './setting-flags.ts'
 
 export const GATEWAY: Command = {
   name: 'gateway',
-  summary: 'Stands in front of a service as a reverse proxy that keeps the rules.',
-  details: 'It takes every setting of the service as well; docs/guides/gateway.md tells more.',
+  summary: 'Runs a reverse proxy that enforces the rules in front of a service.',
+  details: 'Also accepts every setting of sluice serve; see docs/guides/gateway.md.',
   positionals: [],
   flags: flagsOf(GATEWAY_SETTINGS),
   examples: [
     { does: 'in front of a service on this machine', line: 'sluice gateway --upstream http://127.0.0.1:3000' },
     {
-      does: 'two services, clients known by their token',
+      does: 'two services, clients identified by their token',
       line: 'sluice gateway --route /api=http://10.0.0.7 --upstream http://10.0.0.8 --user-from jwt:sub',
     },
   ],
@@ -28,7 +29,7 @@ export const GATEWAY: Command = {
       ])
       return runProgram(GATEWAY_PROGRAM, command.settings, command.warnings, terminal)
     }
-    terminal.tell(usageText(command.faults))
-    return EXIT.wrong
+    terminal.tell(usageText(command.fieldErrors))
+    return EXIT.invalid
   },
 }

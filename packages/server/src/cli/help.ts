@@ -1,8 +1,9 @@
-// What the command line tells people: help of the program, of a group and of a command, and mistakes in settings.
+// Formats help of the program, a group and a command, and errors in settings.
 
-import type { Fault } from 'sluice'
+import type { FieldError } from 'sluice'
 import { VERSION } from '../package-facts.ts'
-import { type Command, EXIT, EXIT_MEANINGS, type Flag, type Positional, type Syntax } from './command.ts'
+import { EXIT, EXIT_MEANINGS } from '../process/exit-codes.ts'
+import type { Command, Flag, Positional, Syntax } from './command.ts'
 
 const WIDTH = 100
 const INDENT = '      '
@@ -12,12 +13,12 @@ export function programHelp(commands: readonly Command[]): string {
   return [
     `sluice ${VERSION}: a distributed rate limiter behind one HTTP API`,
     '',
-    'Usage: sluice <command> [--flag value …]        sluice <command> --help tells more',
+    'Usage: sluice <command> [--flag value …]        sluice <command> --help for details',
     '       sluice [--flag value …]                  the same as sluice serve',
     '',
     ...commandLines(commands),
     '',
-    'Settings of the service; every flag is also an environment variable, and flags win:',
+    'Settings of the service. Each flag has an environment variable; the flag takes precedence:',
     '',
     ...(serve?.flags ?? []).flatMap(flagLines),
     ...helpFlagLines(),
@@ -59,9 +60,10 @@ export function flagName({ name, value }: Flag): string {
   return value === undefined ? `--${name}` : `--${name} ${value}`
 }
 
-/** The help of a flag, with what holds where it is absent. */
-export function flagHelp({ help, fallback, shownFallback = fallback }: Flag): string {
-  return shownFallback === undefined ? help : `${help} Default: ${shownFallback}.`
+/** Help of a flag with its default. */
+export function flagHelp({ help, choices, fallback, shownFallback = fallback }: Flag): string {
+  const chosen = choices === undefined ? help : `${help} One of ${choices.join(', ')}.`
+  return shownFallback === undefined ? chosen : `${chosen} Default: ${shownFallback}.`
 }
 
 export function exitCodes(): readonly (readonly [code: number, meaning: string])[] {
@@ -93,7 +95,7 @@ function flagLines(flag: Flag): string[] {
 }
 
 function helpFlagLines(): string[] {
-  return ['  --help, -h\n      Prints this.']
+  return ['  --help, -h\n      Prints this help.']
 }
 
 function wrapped(text: string, indent = INDENT): string[] {
@@ -109,9 +111,9 @@ function wrapped(text: string, indent = INDENT): string[] {
   return [...lines, line.trimEnd()]
 }
 
-export function usageText(faults: readonly Fault[]): string {
-  const lines = faults.map(({ field, value, fix }) => {
+export function usageText(errors: readonly FieldError[]): string {
+  const lines = errors.map(({ field, value, fix }) => {
     return value === undefined ? `  ${field}: ${fix}` : `  ${field}: ${fix} (got ${JSON.stringify(value)})`
   })
-  return [`sluice: ${faults.length === 1 ? 'a setting is' : 'settings are'} wrong`, ...lines, ''].join('\n')
+  return [`sluice: invalid ${errors.length === 1 ? 'setting' : 'settings'}`, ...lines, ''].join('\n')
 }

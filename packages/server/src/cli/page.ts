@@ -1,4 +1,4 @@
-// docs/reference/cli.md, made of the table of commands. A test compares the page; `vitest -u` writes it.
+// Generates docs/reference/cli.md from the table of commands. A test compares the page; `vitest -u` writes it.
 
 import type { Command, Flag } from './command.ts'
 import { exitCodes, flagHelp, flagName, usageOf } from './help.ts'
@@ -20,12 +20,12 @@ export function cliPage(commands: readonly Command[]): string {
 
 const INTRODUCTION = `# The command \`sluice\`
 
-<!-- Made of the table in packages/server/src/cli/commands.ts: npx vitest run packages/server/test/cli -u writes it. -->
+<!-- Generated from packages/server/src/cli/commands.ts by npx vitest run packages/server/test/cli -u -->
 
-\`npx sluice …\` in a clone (once it is built: \`npm run build\`), \`sluice …\` where \`@sluice/server\` is installed.
-Data goes to standard output and messages to standard error, so that output can be piped; \`--json\` makes it JSON.
-Colours are for terminals only, and never with \`--no-color\` or the variable \`NO_COLOR\`. \`sluice completion\` prints
-completion for your shell. Everything wrong with the arguments is told at once, with the nearest name that is right.
+Run \`npx sluice …\` in a clone (after \`npm run build\`), or \`sluice …\` where \`@sluice/server\` is installed.
+Data goes to standard output and messages to standard error, so that output can be piped; \`--json\` prints JSON.
+Colours are used on terminals only, never with \`--no-color\` or the variable \`NO_COLOR\`. \`sluice completion\`
+prints tab completion for your shell. All invalid arguments are reported together, with the closest valid name.
 `
 
 function sectionOf(command: Command): string[] {

@@ -1,6 +1,6 @@
-// Colours for terminals: the same words without them mean the same.
+// Terminal colours. They carry no information that the text lacks.
 
-import type { Terminal } from './terminal.ts'
+import type { Terminal } from '../process/terminal.ts'
 
 const CODES = { red: 31, green: 32, yellow: 33, bold: 1, dim: 2 } as const
 

@@ -1,16 +1,20 @@
-// The rule set of a node, as commands read and replace it.
+// Reads and replaces the rule set of a node.
 
+import { suggestion } from 'sluice'
 import { RULE_SET_PATH } from '../http/routes/rule-set.ts'
+import { EXIT } from '../process/exit-codes.ts'
 import type { PlainRule, RuleChange } from '../rules/changes.ts'
+import { escapedJson } from '../text/escaped.ts'
 import type { Api } from './api.ts'
+import { CommandError } from './command.ts'
 
 export type Plan = {
-  /** The version that it was made for. */
+  /** The version that the plan applies to. */
   readonly version: number
   readonly changes: readonly RuleChange[]
 }
 
-/** A request that writes the set: which, and with what. */
+/** Request that replaces the rule set. */
 export type Write = {
   readonly method: 'PUT' | 'POST'
   readonly path: string
@@ -29,20 +33,29 @@ export function rollbackTo(version: number): Write {
   return { method: 'POST', path: `${RULE_SET_PATH}/rollback`, body, type: 'application/json' }
 }
 
-/** What a write would change, and of which version. Changes nothing. */
+/** Dry run: returns the changes and the version that they apply to. */
 export async function planOf(api: Api, write: Write, ifVersion?: number): Promise<Plan> {
   const { version, changes } = await send(api, write, { ifVersion }, { dry_run: 'true' })
-  return { version: changes.length === 0 ? version : version - 1, changes } // a change makes the next version
+  return { version: changes.length === 0 ? version : version - 1, changes } // a change creates the next version
 }
 
-/** Makes it so, unless the set has another version than the plan was made for. Resolves with the new version. */
-export async function carryOut(api: Api, write: Write, options: WriteOptions): Promise<number> {
+/** Applies the write if the version is still that of the plan. Resolves with the new version. */
+export async function applyWrite(api: Api, write: Write, options: WriteOptions): Promise<number> {
   const { reason } = options
   return (await send(api, write, options, reason === undefined ? {} : { reason })).version
 }
 
 export function ruleSet(api: Api): Promise<{ version: number; rules: readonly PlainRule[] }> {
   return api.get(`${RULE_SET_PATH}?format=json`)
+}
+
+/** Throws with the closest id if there is none. */
+export async function ruleNamed(api: Api, id: string): Promise<PlainRule> {
+  const { rules } = await ruleSet(api)
+  const rule = rules.find((one) => one.rule_id === id)
+  if (rule !== undefined) return rule
+  const known = rules.map((one) => one.rule_id)
+  throw new CommandError(`there is no rule ${escapedJson(id)}${suggestion(id, known)}`, EXIT.invalid)
 }
 
 async function send(api: Api, write: Write, { ifVersion }: WriteOptions, query: Record<string, string>): Promise<Plan> {

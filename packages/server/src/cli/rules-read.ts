@@ -1,27 +1,28 @@
-// `sluice rules list`, `show` and `export`: the rules that a node enforces.
+// `sluice rules list`, `show` and `export`: the rules of a node.
 
-import { parseRules, type Rule, suggestion } from 'sluice'
+import { parseRules, type Rule } from 'sluice'
 import { RULE_SET_PATH } from '../http/routes/rule-set.ts'
 import { RULES_PATH } from '../http/routes/rules.ts'
+import { EXIT } from '../process/exit-codes.ts'
 import type { PlainRule } from '../rules/changes.ts'
-import { rulesYaml } from '../rules/rule-yaml.ts'
+import { rulesYaml } from '../rules/yaml-writer.ts'
 import { aligned } from '../text/aligned.ts'
 import { ruleRow } from '../text/rule-row.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
-import { type Command, CommandError, defineCommand, EXIT, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
-import { ruleSet } from './rule-set-api.ts'
+import { type Command, defineCommand, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
+import { ruleNamed } from './rule-set-api.ts'
 
 export const RULES_LIST: Command = defineCommand({
   name: 'rules list',
   summary: 'Lists the rules of a node.',
   positionals: [],
   flags: [
-    { name: 'all', help: 'Also rules that are off or have expired.' },
-    { name: 'search', value: '<text>', help: 'Only rules whose id, name or pattern contains it.' },
+    { name: 'all', help: 'Include disabled and expired rules.' },
+    { name: 'search', value: '<text>', help: 'Only list rules whose id, name or pattern contains this text.' },
     ...SERVER_FLAGS,
     ...OUTPUT_FLAGS,
   ],
-  examples: [{ does: 'all that have to do with messages', line: 'sluice rules list --search messages' }],
+  examples: [{ does: 'all rules about messages', line: 'sluice rules list --search messages' }],
   run: async (given, terminal) => {
     const search = given.text('search')
     const query = new URLSearchParams({
@@ -31,7 +32,7 @@ export const RULES_LIST: Command = defineCommand({
     const { version, rules } = await new Api(given).get<{ version: number; rules: unknown[] }>(`${RULES_PATH}?${query}`)
     if (given.has('json')) terminal.out(`${JSON.stringify({ version, rules }, null, 2)}\n`)
     else
-      terminal.out(`${aligned([['RULE', 'LIMIT', 'COUNTED', 'WHERE'], ...parseRules(rules).map(rowOf)]).join('\n')}\n`)
+      terminal.out(`${aligned([['RULE', 'LIMIT', 'SCOPE', 'ENDPOINT'], ...parseRules(rules).map(rowOf)]).join('\n')}\n`)
     terminal.tell(`version ${version}: ${rules.length} rules\n`)
     return EXIT.done
   },
@@ -39,7 +40,7 @@ export const RULES_LIST: Command = defineCommand({
 
 function rowOf(rule: Rule): string[] {
   const [id = '', ...rest] = ruleRow(rule)
-  return [rule.enabled ? id : `${id} (off)`, ...rest]
+  return [rule.enabled ? id : `${id} (disabled)`, ...rest]
 }
 
 export const RULES_SHOW: Command = defineCommand({
@@ -47,15 +48,10 @@ export const RULES_SHOW: Command = defineCommand({
   summary: 'Shows one rule of a node, as YAML.',
   positionals: [{ name: '<rule_id>', help: 'the id of a rule' }],
   flags: [...SERVER_FLAGS, JSON_FLAG],
-  examples: [{ does: 'what does it say?', line: 'sluice rules show messages_per_min' }],
+  examples: [{ does: 'one rule', line: 'sluice rules show messages_per_min' }],
   run: async (given, terminal) => {
     const [id = ''] = given.positionals
-    const { rules } = await ruleSet(new Api(given))
-    const rule = rules.find((one) => one.rule_id === id)
-    if (rule === undefined) {
-      const known = rules.map((one) => one.rule_id)
-      throw new CommandError(`there is no rule ${JSON.stringify(id)}${suggestion(id, known)}`, EXIT.wrong)
-    }
+    const rule = await ruleNamed(new Api(given), id)
     terminal.out(given.has('json') ? `${JSON.stringify(rule, null, 2)}\n` : await ruleText(rule))
     return EXIT.done
   },
@@ -67,8 +63,8 @@ async function ruleText(rule: PlainRule): Promise<string> {
 
 export const RULES_EXPORT: Command = defineCommand({
   name: 'rules export',
-  summary: 'Prints all rules of a node, as a rule file.',
-  details: 'What it prints, sluice rules apply takes.',
+  summary: 'Prints all rules of a node as a rule file.',
+  details: 'The output is valid input for sluice rules apply.',
   positionals: [],
   flags: [...SERVER_FLAGS, JSON_FLAG],
   examples: [{ does: 'from a database to a file', line: 'sluice rules export > rules.yaml' }],

@@ -1,18 +1,19 @@
-// `sluice rules history`, `diff` and `rollback`: what the rules were before, and going back to it.
+// `sluice rules history`, `diff` and `rollback`: earlier versions of the rules.
 
 import { parseRules, plainRule } from 'sluice'
 import { RULE_SET_PATH } from '../http/routes/rule-set.ts'
+import { EXIT } from '../process/exit-codes.ts'
+import type { Terminal } from '../process/terminal.ts'
 import { changesBetween, type PlainRule, type RuleChange } from '../rules/changes.ts'
 import { readRuleFile } from '../rules/rule-file.ts'
 import { aligned } from '../text/aligned.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
 import { changesText, summaryOf } from './changes-text.ts'
-import { type Command, CommandError, defineCommand, EXIT, OUTPUT_FLAGS } from './command.ts'
+import { type Command, CommandError, defineCommand, OUTPUT_FLAGS } from './command.ts'
 import { ruleFileErrors, ruleInput } from './offline.ts'
 import { rollbackTo, ruleSet } from './rule-set-api.ts'
 import { CHANGE_FLAGS, change } from './rules-apply.ts'
-import type { Terminal } from './terminal.ts'
 
 type VersionNote = {
   readonly version: number
@@ -27,13 +28,13 @@ const VERSION = /^\d{1,15}$/
 
 export const RULES_HISTORY: Command = defineCommand({
   name: 'rules history',
-  summary: 'Tells who changed the rules of a node, when and why.',
+  summary: 'Shows who changed the rules of a node, when and why.',
   positionals: [],
   flags: [
     {
       name: 'limit',
       value: '<number>',
-      help: 'How many versions, the newest first.',
+      help: 'Number of versions, newest first.',
       fallback: '20',
       accepts: (text) => /^([1-9]\d{0,2}|1000)$/.test(text),
       fix: 'give a whole number from 1 to 1000',
@@ -41,7 +42,7 @@ export const RULES_HISTORY: Command = defineCommand({
     ...SERVER_FLAGS,
     ...OUTPUT_FLAGS,
   ],
-  examples: [{ does: 'what happened lately?', line: 'sluice rules history --limit 5' }],
+  examples: [{ does: 'the last changes', line: 'sluice rules history --limit 5' }],
   run: async (given, terminal) => {
     const path = `${RULE_SET_PATH}/versions?limit=${given.text('limit')}`
     const { versions } = await new Api(given).get<{ versions: VersionNote[] }>(path)
@@ -50,26 +51,26 @@ export const RULES_HISTORY: Command = defineCommand({
       return [String(version), at, name == null ? actor : `${name} (${actor})`, String(count), reason ?? '']
     })
     if (given.has('json')) terminal.out(`${JSON.stringify(versions, null, 2)}\n`)
-    else terminal.out(`${aligned([['VERSION', 'WHEN', 'WHO', 'RULES', 'WHY'], ...rows]).join('\n')}\n`)
+    else terminal.out(`${aligned([['VERSION', 'CREATED', 'ACTOR', 'RULES', 'REASON'], ...rows]).join('\n')}\n`)
     return EXIT.done
   },
 })
 
 export const RULES_DIFF: Command = defineCommand({
   name: 'rules diff',
-  summary: 'Tells what differs between two rule sets: versions or files.',
+  summary: 'Shows the differences between two rule sets: versions or files.',
   details:
-    'A number is a version of the node, - is standard input, anything else a file; without a second one, the ' +
-    'version in force.',
+    'A number is a version of the node, - is standard input, anything else a file. Without <to>, compares with ' +
+    'the active version.',
   positionals: [
     { name: '<from>', help: 'a version or a file' },
     { name: '<to>', help: 'a version or a file', optional: true },
   ],
   flags: [...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [
-    { does: 'what did the last change do?', line: 'sluice rules diff 6 7' },
-    { does: 'does a file differ from what is in force?', line: 'sluice rules diff rules.yaml' },
-    { does: 'two files, no node asked', line: 'sluice rules diff old.yaml new.yaml' },
+    { does: 'what changed from version 6 to 7?', line: 'sluice rules diff 6 7' },
+    { does: 'does a file differ from the active rules?', line: 'sluice rules diff rules.yaml' },
+    { does: 'two files, without a node', line: 'sluice rules diff old.yaml new.yaml' },
   ],
   run: async (given, terminal) => {
     const changes = await differences(given, terminal)
@@ -88,38 +89,38 @@ async function differences(given: Given, terminal: Terminal): Promise<readonly R
     return (await api.get<{ changes: RuleChange[] }>(`${RULE_SET_PATH}/diff?${query}`)).changes
   }
   const before = await setNamed(from, api, terminal)
-  return changesBetween(before, to === undefined ? await inForce(api) : await setNamed(to, api, terminal))
+  return changesBetween(before, to === undefined ? await activeRules(api) : await setNamed(to, api, terminal))
 }
 
 async function setNamed(name: string, api: Api, terminal: Terminal): Promise<readonly PlainRule[]> {
   if (!VERSION.test(name)) {
     const input = await ruleInput(name, terminal)
-    return ruleFileErrors(() => readRuleFile(input)).map(complete)
+    return ruleFileErrors(() => readRuleFile(input)).map(withDefaults)
   }
   const { rules } = await api.get<{ rules: unknown[] }>(`${RULE_SET_PATH}/versions/${name}`)
-  return parseRules(rules).map(complete)
+  return parseRules(rules).map(withDefaults)
 }
 
-async function inForce(api: Api): Promise<readonly PlainRule[]> {
-  return parseRules((await ruleSet(api)).rules).map(complete)
+async function activeRules(api: Api): Promise<readonly PlainRule[]> {
+  return parseRules((await ruleSet(api)).rules).map(withDefaults)
 }
 
-/** Sets from several places are compared complete: what one of them leaves out may be what another one says. */
-function complete(rule: Parameters<typeof plainRule>[0]): PlainRule {
+/** Fills in defaults, because sets from different sources may omit different fields. */
+function withDefaults(rule: Parameters<typeof plainRule>[0]): PlainRule {
   return { ...plainRule(rule), rule_id: rule.rule_id }
 }
 
 export const RULES_ROLLBACK: Command = defineCommand({
   name: 'rules rollback',
-  summary: 'Goes back to the rules of an earlier version.',
-  details: 'They become a new version, so that going back can be undone. Shows what would change and asks first.',
-  positionals: [{ name: '<version>', help: 'a version: sluice rules history lists them' }],
+  summary: 'Restores the rules of an earlier version.',
+  details: 'Creates a new version, so that a rollback can be undone. Shows the changes and asks for confirmation.',
+  positionals: [{ name: '<version>', help: 'a version, from sluice rules history' }],
   flags: [...CHANGE_FLAGS, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [{ does: 'undo', line: 'sluice rules rollback 6 --reason "7 refuses too many" --yes' }],
   run: async (given, terminal) => {
     const [version = ''] = given.positionals
     if (!VERSION.test(version))
-      throw new CommandError(`<version>: give the number of a version (got ${JSON.stringify(version)})`, EXIT.wrong)
+      throw new CommandError(`<version>: give the number of a version (got ${JSON.stringify(version)})`, EXIT.invalid)
     return change(given, terminal, rollbackTo(Number(version)))
   },
 })

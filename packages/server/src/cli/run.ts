@@ -1,21 +1,22 @@
-// Arguments → the command they mean → its exit code. No command, or only flags, means `serve`.
+// Dispatches the arguments to a command. Without a command name, runs `serve`.
 
 import { nearest } from 'sluice'
 import { VERSION } from '../package-facts.ts'
-import { type Command, CommandError, EXIT } from './command.ts'
+import { EXIT } from '../process/exit-codes.ts'
+import type { Terminal } from '../process/terminal.ts'
+import { type Command, CommandError } from './command.ts'
 import { COMMANDS, commandNamed } from './commands.ts'
 import { commandHelp, groupHelp, programHelp } from './help.ts'
-import type { Terminal } from './terminal.ts'
 
 export async function runCommand(args: readonly string[], terminal: Terminal): Promise<number> {
   const named = args[0] !== undefined && !args[0].startsWith('-')
   const command = named ? findCommand(args) : commandNamed('serve')
   const rest = named ? args.slice(command?.name.split(' ').length) : args
-  if (asks(args, '--help', '-h')) return print(terminal, helpFor(args[0], named ? command : undefined))
-  if (asks(rest, '--version')) return print(terminal, `${VERSION}\n`)
+  if (requests(args, '--help', '-h')) return print(terminal, helpFor(args[0], named ? command : undefined))
+  if (requests(rest, '--version')) return print(terminal, `${VERSION}\n`)
   if (command === undefined) {
     terminal.tell(unknownCommand(args))
-    return EXIT.wrong
+    return EXIT.invalid
   }
   try {
     return await command.run(rest, terminal)
@@ -30,8 +31,8 @@ function findCommand([first = '', second = '']: readonly string[]): Command | un
   return commandNamed(`${first} ${second}`) ?? commandNamed(first)
 }
 
-/** Whatever else is wrong, and unless it stands behind `--`. */
-function asks(args: readonly string[], ...flags: readonly string[]): boolean {
+/** Also true if other arguments are invalid, but not after `--`. */
+function requests(args: readonly string[], ...flags: readonly string[]): boolean {
   const end = args.indexOf('--')
   return args.slice(0, end < 0 ? undefined : end).some((arg) => flags.includes(arg))
 }
@@ -54,12 +55,13 @@ function unknownCommand([first = '', second]: readonly string[]): string {
   )
   const secondWords = ofGroup.map((words) => words[1] ?? '')
   if (secondWords.length === 0) return unknown(first, firstWords, '')
-  if (second === undefined || second.startsWith('-')) return `sluice ${first}: say what: ${secondWords.join(', ')}\n`
+  if (second === undefined || second.startsWith('-'))
+    return `sluice ${first}: missing command; use one of ${secondWords.join(', ')}\n`
   return unknown(second, secondWords, `${first} `)
 }
 
 function unknown(name: string, known: readonly string[], before: string): string {
   const meant = nearest(name, known)
-  const hint = meant === undefined ? `one of ${known.join(', ')}` : `did you mean "sluice ${before}${meant}"?`
-  return `sluice: there is no command "${before}${name}"; ${hint}\n`
+  const hint = meant === undefined ? `use one of ${known.join(', ')}` : `did you mean "sluice ${before}${meant}"?`
+  return `sluice: unknown command "${before}${name}"; ${hint}\n`
 }

@@ -1,17 +1,18 @@
-// `sluice serve`: runs the service. Loaded when needed only: other commands start faster without.
+// `sluice serve`: runs the service. Loaded only when needed, so that other commands start faster.
 
+import { EXIT } from '../process/exit-codes.ts'
 import { readCommand } from '../settings/command-line.ts'
-import { type Command, EXIT } from './command.ts'
+import type { Command } from './command.ts'
 import { usageText } from './help.ts'
 import { SETTING_FLAGS } from './setting-flags.ts'
 
 export const SERVE: Command = {
   name: 'serve',
-  summary: 'Runs the service; the same as no command at all.',
+  summary: 'Runs the service; the default command.',
   positionals: [],
   flags: SETTING_FLAGS,
   examples: [
-    { does: 'on this machine, counters in memory', line: 'sluice serve --rules rules.yaml' },
+    { does: 'on this machine, with a memory store', line: 'sluice serve --rules rules.yaml' },
     { does: 'a node of a fleet', line: 'sluice serve --host 0.0.0.0 --redis redis://10.0.0.5:6379' },
   ],
   run: async (args, terminal) => {
@@ -20,7 +21,7 @@ export const SERVE: Command = {
       const { serve } = await import('../process/serve.ts')
       return serve(command.settings, command.warnings, terminal)
     }
-    terminal.tell(usageText(command.faults))
-    return EXIT.wrong
+    terminal.tell(usageText(command.fieldErrors))
+    return EXIT.invalid
   },
 }

@@ -1,6 +1,7 @@
-// The settings of the service as flags of a command: for help and completion. command-line.ts reads them.
+// Settings of the service as flags, for help and completion. settings/command-line.ts parses them.
 
-import { SETTINGS, type Setting } from '../settings/settings.ts'
+import type { Setting } from '../settings/setting.ts'
+import { SETTINGS } from '../settings/settings.ts'
 import type { Flag } from './command.ts'
 
 export const SETTING_FLAGS: readonly Flag[] = flagsOf(SETTINGS)

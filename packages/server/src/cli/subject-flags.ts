@@ -1,39 +1,39 @@
-// The facts of one request as flags, and the body of a check made of them.
+// Flags for the facts of a request, and the body of a check built from them.
 
-import type { CheckBody } from '../http/bodies/schemas.ts'
+import type { CheckBody } from '../checks/check-body.ts'
 import type { Given } from './arguments.ts'
 import type { Flag } from './command.ts'
 
 const COST_MAX = 1_000_000_000
 
 export const SUBJECT_FLAGS: readonly Flag[] = [
-  { name: 'user', value: '<id>', help: 'Who asks: client_id of the API.' },
-  { name: 'ip', value: '<address>', help: 'Address of the client.' },
-  { name: 'api-key', value: '<key>', help: 'Key that the client presents.' },
-  { name: 'tenant', value: '<name>', help: 'Organisation of the client.' },
-  { name: 'plan', value: '<name>', help: 'What the client pays for.' },
-  { name: 'method', value: '<method>', help: 'Method of the request.' },
+  { name: 'user', value: '<id>', help: 'User; client_id in the HTTP API.' },
+  { name: 'ip', value: '<address>', help: 'IP address of the client.' },
+  { name: 'api-key', value: '<key>', help: 'API key of the client.' },
+  { name: 'tenant', value: '<name>', help: 'Tenant of the client.' },
+  { name: 'plan', value: '<name>', help: 'Plan of the client.' },
+  { name: 'method', value: '<method>', help: 'HTTP method of the request.' },
   {
     name: 'path',
     value: '<path>',
-    help: 'Path of the request: endpoint of the API.',
+    help: 'Path of the request; endpoint in the HTTP API.',
     accepts: (text) => text.startsWith('/'),
     fix: 'give a path that starts with "/"',
   },
   {
     name: 'cost',
     value: '<units>',
-    help: 'Units that the request is worth.',
+    help: 'Cost of the request in units.',
     accepts: (text) => /^\d{1,10}$/.test(text) && Number(text) >= 1 && Number(text) <= COST_MAX,
     fix: `give a whole number from 1 to ${COST_MAX}`,
   },
   {
     name: 'attribute',
     value: '<name=value>',
-    help: 'Anything else that rules look at; may be given several times.',
+    help: 'Attribute that rules use; may be repeated.',
     repeats: true,
     accepts: (text) => text.indexOf('=') > 0,
-    fix: 'give a name and a value with "=" between them',
+    fix: 'use the form name=value',
   },
 ]
 

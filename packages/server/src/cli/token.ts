@@ -1,4 +1,4 @@
-// `sluice token create`, `list` and `revoke`: who may do what on a node.
+// `sluice token create`, `list` and `revoke`: API tokens of a node.
 
 import { wallClock } from 'sluice'
 import { ROLES, type Role } from '../access/roles.ts'
@@ -6,29 +6,30 @@ import { createToken } from '../access/token-table.ts'
 import type { Database } from '../db/database.ts'
 import { migrate } from '../db/migrate.ts'
 import { type PlainToken, plainToken, TOKENS_PATH, TTL_SECONDS } from '../http/routes/tokens.ts'
+import { EXIT } from '../process/exit-codes.ts'
 import { aligned } from '../text/aligned.ts'
 import { durationSeconds } from '../text/duration.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
-import { type Command, CommandError, defineCommand, EXIT, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
+import { type Command, CommandError, defineCommand, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
 import { DATABASE_FLAGS, namesDatabase, withDatabase } from './database-flags.ts'
 
-type MadeToken = PlainToken & { readonly token: string }
+type CreatedToken = PlainToken & { readonly token: string }
 
-/** As the API takes it. */
+/** Same as in the HTTP API. */
 const NAME = /^\P{Cc}{1,100}$/u
 
 export const TOKEN_CREATE: Command = defineCommand({
   name: 'token create',
-  summary: 'Makes a token, and shows it once.',
-  details: `A token has one of the roles ${ROLES.join(', ')}. The token alone goes to standard output.`,
-  positionals: [{ name: '<name>', help: 'who or what uses it' }],
+  summary: 'Creates a token and shows it once.',
+  details: `Roles: ${ROLES.join(', ')}. Only the token goes to standard output, so that it can be piped.`,
+  positionals: [{ name: '<name>', help: 'a name for the token, such as the user or program that holds it' }],
   flags: [
-    { name: 'role', value: '<role>', help: 'What it may do.', choices: ROLES, fallback: 'viewer' },
+    { name: 'role', value: '<role>', help: 'Role of the token.', choices: ROLES, fallback: 'viewer' },
     {
       name: 'expires-in',
       value: '<duration>',
-      help: 'How long it is good for, such as 90d, 12h or 30m.',
+      help: 'Lifetime, such as 90d, 12h or 30m.',
       shownFallback: 'until it is revoked',
       accepts: (text) => secondsOf(text) !== undefined,
       fix: 'give a whole number and a unit, m, h or d, such as 90d: from 1m to 3660d',
@@ -39,43 +40,43 @@ export const TOKEN_CREATE: Command = defineCommand({
   ],
   examples: [
     { does: 'for a gateway', line: 'sluice token create gateway --role check --expires-in 90d' },
-    { does: 'the last admin token is lost', line: 'sluice token create me --role admin --data-dir .sluice' },
+    { does: 'if the last admin token is lost', line: 'sluice token create me --role admin --data-dir .sluice' },
     { does: 'for CI', line: 'SLUICE_TOKEN=$(sluice token create ci --role editor)' },
   ],
   run: async (given, terminal) => {
     const [name = ''] = given.positionals
     if (!NAME.test(name))
-      throw new CommandError('<name>: give 1 to 100 characters without control characters', EXIT.wrong)
+      throw new CommandError('<name>: give 1 to 100 characters without control characters', EXIT.invalid)
     const role = ROLES.find((known) => known === given.text('role')) ?? 'viewer'
     const seconds = secondsOf(given.text('expires-in') ?? '')
     const made = namesDatabase(given)
-      ? await withDatabase(given, (database) => createThere(database, name, role, seconds))
-      : await new Api(given).post<MadeToken>(TOKENS_PATH, { name, role, ...(seconds && { ttl_seconds: seconds }) })
+      ? await withDatabase(given, (database) => createInDatabase(database, name, role, seconds))
+      : await new Api(given).post<CreatedToken>(TOKENS_PATH, { name, role, ...(seconds && { ttl_seconds: seconds }) })
     terminal.out(given.has('json') ? `${JSON.stringify(made, null, 2)}\n` : `${made.token}\n`)
     const end = made.expires_at === null ? 'until it is revoked' : `until ${made.expires_at}`
-    terminal.tell(`${made.token_id}: role ${made.role}, ${end}. It is not shown again.\n`)
+    terminal.tell(`${made.token_id}: role ${made.role}, valid ${end}. The token is not shown again.\n`)
     return EXIT.done
   },
 })
 
-/** For whoever has the database and no token any more. */
-async function createThere(
+/** For operators who have the database but no admin token. */
+async function createInDatabase(
   database: Database,
   name: string,
   role: Role,
   seconds: number | undefined,
-): Promise<MadeToken> {
+): Promise<CreatedToken> {
   await migrate(database)
   const now = new Date(wallClock.nowUs() / 1000)
   const expiresAt = seconds === undefined ? null : new Date(now.getTime() + seconds * 1000)
   const made = await createToken(database, { name, role, expiresAt }, 'command', now)
-  if (made === undefined) throw new CommandError('there are too many tokens: revoke some first')
+  if (made === undefined) throw new CommandError('too many tokens: revoke some first')
   return { token: made.secret, ...plainToken(made.token) }
 }
 
 export const TOKEN_LIST: Command = defineCommand({
   name: 'token list',
-  summary: 'Lists all tokens of a node; never the secrets.',
+  summary: 'Lists all tokens of a node, without secrets.',
   positionals: [],
   flags: [...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [{ does: 'who has access?', line: 'sluice token list' }],
@@ -89,7 +90,7 @@ export const TOKEN_LIST: Command = defineCommand({
       token.last_used_at ?? 'never',
     ])
     if (given.has('json')) terminal.out(`${JSON.stringify(tokens, null, 2)}\n`)
-    else terminal.out(`${aligned([['TOKEN', 'NAME', 'ROLE', 'GOOD', 'LAST USED'], ...rows]).join('\n')}\n`)
+    else terminal.out(`${aligned([['TOKEN', 'NAME', 'ROLE', 'VALID', 'LAST USED'], ...rows]).join('\n')}\n`)
     return EXIT.done
   },
 })
@@ -101,20 +102,20 @@ function stateOf({ revoked_at: revoked, expires_at: ends }: PlainToken): string 
 
 export const TOKEN_REVOKE: Command = defineCommand({
   name: 'token revoke',
-  summary: 'Ends a token, at once and for good.',
-  positionals: [{ name: '<token_id>', help: 'the id of a token: sluice token list has them' }],
-  flags: [YES_FLAG, { name: 'dry-run', help: 'Only tell which token it is.' }, ...SERVER_FLAGS],
-  examples: [{ does: 'it has leaked', line: 'sluice token revoke tok_1f0c2a9be4d77310 --yes' }],
+  summary: 'Revokes a token immediately and permanently.',
+  positionals: [{ name: '<token_id>', help: 'the id of a token, from sluice token list' }],
+  flags: [YES_FLAG, { name: 'dry-run', help: 'Show the token without revoking it.' }, ...SERVER_FLAGS],
+  examples: [{ does: 'a leaked token', line: 'sluice token revoke tok_1f0c2a9be4d77310 --yes' }],
   run: async (given, terminal) => {
     const [id = ''] = given.positionals
     const api = new Api(given)
     const { tokens } = await api.get<{ tokens: PlainToken[] }>(TOKENS_PATH)
     const token = tokens.find(({ token_id: known }) => known === id)
     if (token === undefined)
-      throw new CommandError(`there is no token ${id}: sluice token list has them all`, EXIT.wrong)
+      throw new CommandError(`unknown token ${id}; sluice token list shows all tokens`, EXIT.invalid)
     terminal.tell(`${id}: ${token.name}, role ${token.role}, ${stateOf(token)}\n`)
     if (given.has('dry-run') || token.revoked_at !== null) return EXIT.done
-    await confirm(given, terminal, 'Revoke it?')
+    await confirm(given, terminal, 'Revoke this token?')
     await api.send('DELETE', `${TOKENS_PATH}/${encodeURIComponent(id)}`)
     terminal.tell('revoked\n')
     return EXIT.done
@@ -124,5 +125,5 @@ export const TOKEN_REVOKE: Command = defineCommand({
 /** `90d` → seconds. */
 function secondsOf(text: string): number | undefined {
   const seconds = durationSeconds(text) ?? Number.NaN
-  return seconds >= TTL_SECONDS.min && seconds <= TTL_SECONDS.max ? seconds : undefined // not a number is neither
+  return seconds >= TTL_SECONDS.min && seconds <= TTL_SECONDS.max ? seconds : undefined // false for NaN
 }

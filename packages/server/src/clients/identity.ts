@@ -1,50 +1,41 @@
-// Who a client is: its user, key, tenant and plan, read from where the settings say. What can be read in two ways is
-// refused, so that the service behind cannot take the request for another client's.
+// Identity of a client: user, API key, tenant and plan, read from the sources in the settings. Ambiguous input is
+// rejected, so that the upstream cannot attribute the request to another client.
 
-import type { Subject } from 'sluice'
+import type { MaybePromise, Subject } from 'sluice'
 import { invalidRequest, ProblemError } from '../problems/problem.ts'
+import type { FactSource, IdentitySettings, JwtSettings } from '../settings/client-settings.ts'
 import { settingInvalid } from '../settings/setting-invalid.ts'
-import { type Claims, type ClaimsOf, claimsReader, type TokenKeys } from './jwt-claims.ts'
+import { type Claims, type ClaimsOf, claimsReader } from './jwt-claims.ts'
 
 export type Facts = Pick<Subject, 'user' | 'apiKey' | 'tenant' | 'plan'>
 
-export const FACT_SOURCE_KINDS = ['header', 'cookie', 'jwt', 'cert'] as const
-export type FactSource = { readonly kind: (typeof FACT_SOURCE_KINDS)[number]; readonly name: string }
-
-export type IdentitySettings = TokenKeys & {
-  readonly userFrom: FactSource | undefined
-  readonly apiKeyFrom: FactSource | undefined
-  readonly tenantFrom: FactSource | undefined
-  readonly planFrom: FactSource | undefined
-}
-
-/** What a client brought along. */
+/** Input for identification. */
 export type Credentials = {
-  /** Names and values in turn, as they were sent. */
+  /** Alternating names and values, as sent. */
   readonly rawHeaders: readonly string[]
   /** The verified certificate of the connection, if it has one: `cn` and `fingerprint`. */
   readonly certificate?: Readonly<Record<string, string | undefined>> | undefined
 }
 
-export type Identify = (credentials: Credentials) => Facts | Promise<Facts>
+export type Identify = (credentials: Credentials) => MaybePromise<Facts>
 
 type Reader = (credentials: Credentials, claims: Claims) => string | undefined
 
 const NO_CLAIMS: Claims = {}
 
-/** Throws OPTION_INVALID for keys of tokens that are never read, and for certificates where there are none. */
+/** Throws OPTION_INVALID for JWT keys without a JWT source, and for certificate sources without client certificates. */
 export function createIdentify(settings: IdentitySettings, hasCertificates = false): Identify {
   const { userFrom: user, apiKeyFrom: apiKey, tenantFrom: tenant, planFrom: plan } = settings
-  if (!hasCertificates) refuseCertificates(settings)
+  if (!hasCertificates) rejectCertificateSources(settings)
   const sources = Object.entries({ user, apiKey, tenant, plan }).flatMap(([fact, source]) => {
     return source === undefined ? [] : [[fact as keyof Facts, readerOf(source)] as const]
   })
   const readsTokens = [user, apiKey, tenant, plan].some((source) => source?.kind === 'jwt')
   const claimsOf = claimsReader(settings)
-  if (!readsTokens) refuseIdleKeys(settings)
+  if (!readsTokens) rejectUnusedKeys(settings)
   const factsOf = (credentials: Credentials, claims: Claims) => {
     const facts: { -readonly [K in keyof Facts]: Facts[K] } = {}
-    // An empty text names nobody.
+    // An empty string is not an identity.
     for (const [fact, read] of sources) facts[fact] = read(credentials, claims) || undefined
     return facts
   }
@@ -52,19 +43,19 @@ export function createIdentify(settings: IdentitySettings, hasCertificates = fal
   return async (credentials) => factsOf(credentials, await claimsIn(credentials, claimsOf))
 }
 
-/** Names of the headers that facts are read from, in lower case. */
+/** Lower-case names of the headers that facts are read from. */
 export function identityHeadersOf({ userFrom, apiKeyFrom, tenantFrom, planFrom }: IdentitySettings): readonly string[] {
   const sources = [userFrom, apiKeyFrom, tenantFrom, planFrom]
   return sources.flatMap((source) => (source?.kind === 'header' ? [source.name] : []))
 }
 
-function refuseIdleKeys({ jwtSecret, jwtKey }: TokenKeys): void {
-  const fix = 'remove it, or read a fact from jwt:<claim>: it does nothing otherwise'
+function rejectUnusedKeys({ jwtSecret, jwtKey }: JwtSettings): void {
+  const fix = 'remove it, or read a fact from jwt:<claim>: it has no effect otherwise'
   if (jwtSecret !== undefined) throw settingInvalid('jwt-secret', undefined, fix)
   if (jwtKey !== undefined) throw settingInvalid('jwt-key', jwtKey, fix)
 }
 
-function refuseCertificates({ userFrom, apiKeyFrom, tenantFrom, planFrom }: IdentitySettings): void {
+function rejectCertificateSources({ userFrom, apiKeyFrom, tenantFrom, planFrom }: IdentitySettings): void {
   for (const [flag, source] of Object.entries({
     user: userFrom,
     'api-key': apiKeyFrom,
@@ -72,7 +63,7 @@ function refuseCertificates({ userFrom, apiKeyFrom, tenantFrom, planFrom }: Iden
     plan: planFrom,
   })) {
     if (source?.kind !== 'cert') continue
-    const fix = 'read it from elsewhere: clients show certificates to a gateway with --listen-client-ca only'
+    const fix = 'use another source: only a gateway with --listen-client-ca receives client certificates'
     throw settingInvalid(`${flag}-from`, `cert:${source.name}`, fix)
   }
 }
@@ -80,7 +71,7 @@ function refuseCertificates({ userFrom, apiKeyFrom, tenantFrom, planFrom }: Iden
 function readerOf({ kind, name }: FactSource): Reader {
   switch (kind) {
     case 'header':
-      return ({ rawHeaders }) => soleHeader(rawHeaders, name)
+      return ({ rawHeaders }) => singleHeader(rawHeaders, name)
     case 'cookie':
       return cookieReader(name)
     case 'jwt':
@@ -90,8 +81,8 @@ function readerOf({ kind, name }: FactSource): Reader {
   }
 }
 
-/** A header by its lower-case name; on two lines it would mean one thing here and may mean another behind. */
-export function soleHeader(rawHeaders: readonly string[], name: string): string | undefined {
+/** Value of a header by its lower-case name. Rejects repeated headers, which the upstream may read differently. */
+export function singleHeader(rawHeaders: readonly string[], name: string): string | undefined {
   const at = headerAt(rawHeaders, name, 0)
   if (at < 0) return undefined
   if (headerAt(rawHeaders, name, at + 2) < 0) return rawHeaders[at + 1]
@@ -107,7 +98,7 @@ export function headerLines(rawHeaders: readonly string[], name: string): string
   return lines
 }
 
-/** Where a header stands, from `start` on; -1 if it does not. */
+/** Index of a header, from `start` on; -1 if absent. */
 function headerAt(rawHeaders: readonly string[], name: string, start: number): number {
   for (let at = start; at < rawHeaders.length; at += 2) {
     const sent = rawHeaders[at] ?? ''
@@ -117,29 +108,30 @@ function headerAt(rawHeaders: readonly string[], name: string, start: number): n
 }
 
 /**
- * Reads a cookie by its name. Services disagree on doubled cookies and on separators: Python's SimpleCookie reads
- * `alice` from `session=x session=alice`. A cookie that any of them could read otherwise is refused.
+ * Reads a cookie by its name. Services disagree on repeated cookies and on separators: Python's SimpleCookie reads
+ * `alice` from `session=x session=alice`. Rejects a cookie that any of them could read differently.
  */
 function cookieReader(name: string): Reader {
   const occurrence = new RegExp(`(?:^|[;,\\s])${name.replace(/[^\w]/g, '\\$&')}\\s*=`, 'g')
-  // The values may be secrets: the answer has the name only.
-  const refused = (fix: string) => new ProblemError(invalidRequest([{ field: 'cookie', value: name, fix }]))
+  // The values may be secrets: the error shows the name only.
+  const ambiguous = (fix: string) => new ProblemError(invalidRequest([{ field: 'cookie', value: name, fix }]))
   return ({ rawHeaders }) => {
     const lines = headerLines(rawHeaders, 'cookie')
     const count = lines.reduce((sum, line) => sum + (line.match(occurrence)?.length ?? 0), 0)
     if (count === 0) return undefined
-    if (count > 1) throw refused('send the cookie of this name once')
+    if (count > 1) throw ambiguous('send the cookie of this name once')
     const value = cookieValue(lines, name)
-    if (value === undefined) throw refused('put a semicolon before the cookie of this name')
-    if (AMBIGUOUS_VALUE.test(value)) throw refused('percent-encode blanks, commas, quotes and backslashes in its value')
-    return unescaped(value)
+    if (value === undefined) throw ambiguous('put a semicolon before the cookie of this name')
+    if (AMBIGUOUS_VALUE.test(value))
+      throw ambiguous('percent-encode spaces, commas, quotes and backslashes in its value')
+    return percentDecoded(value)
   }
 }
 
 /** Separators and escapes of lenient parsers. RFC 6265 allows none of them in a value. */
 const AMBIGUOUS_VALUE = /[\s,"\\]/
 
-/** Without blanks and quotes around it: many services drop them, so they make no other client here. */
+/** Strips whitespace and quotes, as many services do: both forms are the same client. */
 function cookieValue(lines: readonly string[], name: string): string | undefined {
   for (const pair of lines.flatMap((line) => line.split(';'))) {
     const equals = pair.indexOf('=')
@@ -152,7 +144,7 @@ function cookieValue(lines: readonly string[], name: string): string | undefined
   return undefined
 }
 
-function unescaped(text: string): string {
+function percentDecoded(text: string): string {
   try {
     return decodeURIComponent(text)
   } catch {
@@ -161,7 +153,7 @@ function unescaped(text: string): string {
 }
 
 async function claimsIn({ rawHeaders }: Credentials, claimsOf: ClaimsOf): Promise<Claims> {
-  const [scheme = '', token] = soleHeader(rawHeaders, 'authorization')?.trim().split(/\s+/) ?? []
+  const [scheme = '', token] = singleHeader(rawHeaders, 'authorization')?.trim().split(/\s+/) ?? []
   return token !== undefined && scheme.toLowerCase() === 'bearer' ? claimsOf(token) : NO_CLAIMS
 }
 

@@ -1,23 +1,16 @@
-// A JSON Web Token → its claims, none when it is not a good one: whoever sends a bad token is nobody, and the rules say
-// what that means. With a key, only what it signed and what has not expired is believed; which algorithms are accepted
-// follows from the key, never from the token.
+// Reads the claims of a JSON Web Token; an invalid token has none, and on_missing of the rules applies. With a key,
+// only valid signatures and unexpired tokens count. The key determines the accepted algorithms, never the token.
 
 import { createPublicKey, type KeyObject } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { decodeJwt, jwtVerify } from 'jose'
+import type { JwtSettings } from '../settings/client-settings.ts'
 import { settingInvalid } from '../settings/setting-invalid.ts'
 
 export type Claims = Readonly<Record<string, unknown>>
 export type ClaimsOf = (token: string) => Claims | Promise<Claims>
 
-export type TokenKeys = {
-  /** Of HMAC signatures. */
-  readonly jwtSecret: string | undefined
-  /** File of a public key or certificate. */
-  readonly jwtKey: string | undefined
-}
-
-const NOBODY: Claims = {}
+const NO_CLAIMS: Claims = {}
 
 const ALGORITHMS: Readonly<Record<string, readonly string[]>> = {
   rsa: ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
@@ -27,10 +20,10 @@ const ALGORITHMS: Readonly<Record<string, readonly string[]>> = {
 }
 
 const RSA_BITS_MIN = 2048
-/** P-256, P-384 and P-521, as OpenSSL calls them. */
+/** P-256, P-384 and P-521, by their OpenSSL names. */
 const CURVES = ['prime256v1', 'secp384r1', 'secp521r1']
 
-export function claimsReader({ jwtSecret, jwtKey }: TokenKeys): ClaimsOf {
+export function claimsReader({ jwtSecret, jwtKey }: JwtSettings): ClaimsOf {
   if (jwtKey !== undefined) {
     const key = publicKeyIn(jwtKey)
     return verified(key, algorithmsOf(key, jwtKey))
@@ -40,7 +33,7 @@ export function claimsReader({ jwtSecret, jwtKey }: TokenKeys): ClaimsOf {
     try {
       return decodeJwt(token)
     } catch {
-      return NOBODY
+      return NO_CLAIMS
     }
   }
 }
@@ -50,16 +43,20 @@ function verified(key: KeyObject | Uint8Array, algorithms: readonly string[]): C
   return (token) =>
     jwtVerify(token, key, options).then(
       ({ payload }) => payload,
-      () => NOBODY,
+      () => NO_CLAIMS,
     )
 }
 
-/** With a key that no token can be signed with, everybody would be nobody. */
+/** Rejects a key that cannot sign tokens: no client would have an identity. */
 function algorithmsOf({ asymmetricKeyType, asymmetricKeyDetails = {} }: KeyObject, path: string): readonly string[] {
   const { modulusLength = RSA_BITS_MIN, namedCurve = 'prime256v1' } = asymmetricKeyDetails
   const algorithms = ALGORITHMS[asymmetricKeyType ?? '']
   if (algorithms !== undefined && modulusLength >= RSA_BITS_MIN && CURVES.includes(namedCurve)) return algorithms
-  throw settingInvalid('jwt-key', path, 'give a key of RSA with 2048 bits or more, P-256, P-384, P-521 or Ed25519')
+  throw settingInvalid(
+    'jwt-key',
+    path,
+    'give an RSA key of at least 2048 bits, or a key on P-256, P-384, P-521 or Ed25519',
+  )
 }
 
 function publicKeyIn(path: string): KeyObject {

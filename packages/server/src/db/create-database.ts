@@ -1,5 +1,5 @@
-// Creates the folder of the embedded database, whole or not at all: the program makes it under another name and
-// writes it to the disk before it is renamed, so that neither a crash nor a power cut leaves half of one.
+// Creates the folder of the embedded database atomically: a child process creates it under a temporary name and syncs
+// it to disk before it is renamed. Neither a crash nor a power cut leaves a partial database.
 
 import { spawn } from 'node:child_process'
 import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs'
@@ -8,8 +8,8 @@ import { fileURLToPath } from 'node:url'
 
 const PROGRAM = fileURLToPath(new URL('../../threads/create-database.mjs', import.meta.url))
 const UNFINISHED = '.new-'
-/** The end of an error output names the error. */
-const TOLD_MAX = 2000
+/** The error is at the end of the output. */
+const OUTPUT_MAX = 2000
 
 /** Does nothing if the folder exists. The caller holds the lock of the data folder. */
 export async function createDatabase(folder: string): Promise<void> {
@@ -25,15 +25,15 @@ export async function createDatabase(folder: string): Promise<void> {
 
 function run(folder: string): Promise<void> {
   const child = spawn(process.execPath, [PROGRAM, folder], { stdio: ['ignore', 'ignore', 'pipe'] })
-  let told = ''
+  let output = ''
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    told = (told + text).slice(-TOLD_MAX)
+    output = (output + text).slice(-OUTPUT_MAX)
   })
   return new Promise((resolve, reject) => {
     child.once('error', reject)
     child.once('close', (code, signal) => {
       if (code === 0) resolve()
-      else reject(new Error(`the embedded database cannot be created in ${folder}: ${told.trim() || (signal ?? code)}`))
+      else reject(new Error(`cannot create the embedded database in ${folder}: ${output.trim() || (signal ?? code)}`))
     })
   })
 }

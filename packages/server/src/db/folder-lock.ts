@@ -1,5 +1,5 @@
-// One process at a time for a data folder: two on one embedded database would lose rows. A lock whose process has died
-// is taken over; one that was made on another machine is not, because nobody can tell from here.
+// Lock file of a data folder: two processes on one embedded database would lose rows. Takes over the lock of a dead
+// process, but not a lock from another machine, because it cannot check that process.
 
 import { linkSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { hostname } from 'node:os'
@@ -7,22 +7,22 @@ import { join } from 'node:path'
 
 export type FolderLock = { release(): void }
 
-/** A lock that cannot be read is being written: for a second. Then it was left by a process that died meanwhile. */
-const LOOKS_MAX = 50
-const LOOK_AGAIN_MS = 20
+/** An unparsable lock may be half written. After a second of retries it counts as stale. */
+const RETRIES_MAX = 50
+const RETRY_MS = 20
 
 type Holder = { readonly pid: number; readonly started: string; readonly host: string }
 
-/** Throws when somebody else holds it. */
+/** Throws if another process holds the lock. */
 export function lockFolder(folder: string): FolderLock {
   const path = join(folder, 'lock')
   const mine = JSON.stringify(holderOf(process.pid))
-  for (let looks = 0; !tryCreate(path, mine); looks += 1) {
+  for (let retries = 0; !tryCreate(path, mine); retries += 1) {
     const found = readLock(path)
-    if (found === undefined) continue // released at this very moment
+    if (found === undefined) continue // just released
     const holder = parseHolder(found)
     if (holder !== undefined && isAlive(holder)) throw new FolderInUse(folder, path, holder)
-    if (holder === undefined && looks < LOOKS_MAX) pause(LOOK_AGAIN_MS)
+    if (holder === undefined && retries < RETRIES_MAX) pause(RETRY_MS)
     else removeStale(path, found)
   }
   return {
@@ -36,10 +36,11 @@ class FolderInUse extends Error {
   override readonly name = 'FolderInUse'
 
   constructor(folder: string, lock: string, { pid, host }: Holder) {
-    const elsewhere = host === hostname() ? '' : ` of the machine ${host} (if that one is gone, delete ${lock})`
+    const elsewhere =
+      host === hostname() ? '' : ` on the machine ${host} (if that machine no longer exists, delete ${lock})`
     super(
-      `the data folder ${folder} is in use by process ${pid}${elsewhere}: give another one with --data-dir,` +
-        ' or share the rules with --database',
+      `the data folder ${folder} is in use by process ${pid}${elsewhere}: stop it,` +
+        ' use another folder with --data-dir, or share the rules with --database',
     )
   }
 }
@@ -63,7 +64,7 @@ function readLock(path: string): string | undefined {
   }
 }
 
-/** Undefined: somebody is writing it, or died while doing so. */
+/** Undefined if the lock is half written. */
 function parseHolder(text: string): Holder | undefined {
   try {
     const { pid, started, host } = JSON.parse(text) as Partial<Holder>
@@ -73,7 +74,7 @@ function parseHolder(text: string): Holder | undefined {
   }
 }
 
-/** Whoever wants the folder has nothing else to do. */
+/** Blocking is fine: nothing else runs before the folder is locked. */
 function pause(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
 }
@@ -89,24 +90,24 @@ function isAlive(holder: Holder): boolean {
   return holderOf(holder.pid).started === holder.started && !isZombie(holder.pid)
 }
 
-/** Of two that find the same dead lock one might remove the living lock of the other: it is put back then. */
+/** Restores the lock if another process has replaced the stale one in the meantime. */
 function removeStale(path: string, stale: string): void {
-  const aside = `${path}.${process.pid}`
+  const renamed = `${path}.${process.pid}`
   try {
-    renameSync(path, aside)
-    if (readLock(aside) !== stale) linkSync(aside, path)
+    renameSync(path, renamed)
+    if (readLock(renamed) !== stale) linkSync(renamed, path)
   } catch {
-    // Somebody else was faster.
+    // Another process removed it first.
   }
-  rmSync(aside, { force: true })
+  rmSync(renamed, { force: true })
 }
 
-/** The number of a process comes back after a while, and in a container at once: when it began tells them apart. */
+/** Includes the start time, because process ids are reused, in containers immediately. */
 function holderOf(pid: number): Holder {
   return { pid, started: startOf(pid), host: hostname() }
 }
 
-/** It has ended, and whoever started it has not asked how: in a container perhaps never. */
+/** Exited, but not reaped by its parent, which in a container may never happen. */
 function isZombie(pid: number): boolean {
   return /\) [ZX] /.test(statOf(pid))
 }
@@ -125,6 +126,6 @@ function startOf(pid: number): string {
     const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
     return `${boot} ${stat.slice(stat.lastIndexOf(')')).split(' ')[20]}`
   } catch {
-    return 'unknown' // not Linux: the number of the process has to do
+    return 'unknown' // not Linux: identify the process by its id alone
   }
 }

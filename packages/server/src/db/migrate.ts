@@ -1,17 +1,17 @@
-// Brings the tables up to date, at every start. Migrations are only ever added, run in the order of their names and as
-// a whole or not at all; several nodes that start at once take turns.
+// Runs pending migrations at every start, in the order of their names and in one transaction. An advisory lock
+// serializes nodes that start together. An applied migration must never be edited, not even its comments.
 
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import type { Database, Queries } from './database.ts'
 
 const FOLDER = new URL('../../migrations/', import.meta.url)
-/** Any number will do that no other program uses for an advisory lock of the same database. */
+/** Key of the advisory lock; arbitrary. */
 const LOCK = 7_365_851
 
 type Migration = { readonly name: string; readonly sql: string; readonly hash: string }
 
-/** Returns the names of those it ran. */
+/** Returns the names of the migrations that it ran. */
 export function migrate(database: Database, migrations: readonly Migration[] = readMigrations()): Promise<string[]> {
   return database.transaction(async (queries) => {
     await queries.query(`SELECT pg_advisory_xact_lock(${LOCK})`)
@@ -33,10 +33,11 @@ export function migrate(database: Database, migrations: readonly Migration[] = r
   })
 }
 
-/** The names of those that `migrate` would run. */
-export async function migrationsToRun(database: Database): Promise<string[]> {
-  const [found] = await database.query<{ made: boolean }>(`SELECT to_regclass('schema_migrations') IS NOT NULL AS made`)
-  const applied = found?.made ? await appliedHashes(database) : new Map<string, string>()
+export async function pendingMigrations(database: Database): Promise<string[]> {
+  const [found] = await database.query<{ exists: boolean }>(
+    `SELECT to_regclass('schema_migrations') IS NOT NULL AS exists`,
+  )
+  const applied = found?.exists ? await appliedHashes(database) : new Map<string, string>()
   return readMigrations()
     .map(({ name }) => name)
     .filter((name) => !applied.has(name))

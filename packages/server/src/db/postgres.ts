@@ -1,24 +1,24 @@
-// PostgreSQL: a few connections for queries, and one more that only listens. A server that does not answer is an error
-// within seconds, never a query that waits for ever.
+// PostgreSQL driver: a small pool for queries, and one connection for LISTEN. Timeouts bound connecting and
+// queries.
 
 import pg from 'pg'
-import { type Database, DatabaseUnavailable, type Listening, NOT_NOW, type Queries, type Row } from './database.ts'
+import { type Database, DatabaseUnavailable, type Listening, type Queries, type Row, TEMPORARY } from './database.ts'
 
 const CONNECTIONS_MAX = 4
 const CONNECT_MS_MAX = 3000
 const QUERY_MS_MAX = 20_000
-/** A node that froze in the middle of a change, or was cut off, must not keep all others from making theirs. */
+/** A node that hangs or loses its connection during a change must not block the others. */
 const LOCKED_MS_MAX = 10_000
 const RECONNECT_MS_MIN = 100
 const RECONNECT_MS_MAX = 2000
 const INT8 = 20
 
-/** A count that JavaScript can hold: no table of ours will ever have 2^53 rows. */
+/** bigint as number: no value here reaches 2^53. */
 const types: pg.CustomTypesConfig = {
   getTypeParser: (oid, format) => (oid === INT8 ? Number : pg.types.getTypeParser(oid, format)),
 }
 
-/** Connects when it is first asked something, so that a node starts also while the server is down. */
+/** Connects on the first query, so that a node starts even while the server is down. */
 export function openPostgres(url: string): Database {
   const config = {
     connectionString: url,
@@ -32,13 +32,13 @@ export function openPostgres(url: string): Database {
     types,
   }
   const pool = new pg.Pool({ ...config, max: CONNECTIONS_MAX })
-  pool.on('error', () => {}) // of an idle connection; whoever asks next gets a new one
+  pool.on('error', () => {}) // an idle connection broke; the next query gets a new one
   const listener = new Listener(() => new pg.Client({ ...config, query_timeout: undefined, statement_timeout: 0 }))
   return {
     kind: 'postgres',
     query: queriesOf(pool).query,
     transaction: (work) => transaction(pool, work),
-    listen: (channel, wake) => listener.listen(channel, wake),
+    listen: (channel, onNotify) => listener.listen(channel, onNotify),
     close: async () => {
       await listener.close()
       await pool.end()
@@ -50,7 +50,7 @@ function queriesOf(client: pg.Pool | pg.PoolClient): Queries {
   return {
     async query<R extends Row>(sql: string, parameters?: readonly unknown[]) {
       const result = await client.query(sql, parameters && [...parameters]).catch(rethrow)
-      const last = [result].flat().at(-1) // several statements give several results, whatever the types say
+      const last = [result].flat().at(-1) // several statements return several results, contrary to the types
       return (last?.rows ?? []) as R[]
     },
   }
@@ -58,9 +58,9 @@ function queriesOf(client: pg.Pool | pg.PoolClient): Queries {
 
 async function transaction<T>(pool: pg.Pool, work: (queries: Queries) => Promise<T>): Promise<T> {
   const client = await pool.connect().catch(rethrow)
-  const broken = () => {} // told to the query that is under way, or to the next one
-  client.on('error', broken)
-  let trouble: Error | undefined
+  const ignore = () => {} // the current or next query rejects with this error
+  client.on('error', ignore)
+  let rollbackError: Error | undefined
   try {
     await client.query('BEGIN').catch(rethrow)
     const result = await work(queriesOf(client))
@@ -68,21 +68,21 @@ async function transaction<T>(pool: pg.Pool, work: (queries: Queries) => Promise
     return result
   } catch (error) {
     await client.query('ROLLBACK').catch((second: Error) => {
-      trouble = second
+      rollbackError = second
     })
     throw error
   } finally {
-    client.off('error', broken)
-    client.release(trouble)
+    client.off('error', ignore)
+    client.release(rollbackError)
   }
 }
 
 function rethrow(error: Error & { code?: string }): never {
-  const answered = error instanceof pg.DatabaseError && !NOT_NOW.test(error.code ?? '')
-  throw answered ? error : new DatabaseUnavailable(error.message || String(error.code), { cause: error })
+  const isQueryError = error instanceof pg.DatabaseError && !TEMPORARY.test(error.code ?? '')
+  throw isQueryError ? error : new DatabaseUnavailable(error.message || String(error.code), { cause: error })
 }
 
-/** One connection for all channels, made anew whenever it breaks. */
+/** One connection for all channels; reconnects when it breaks. */
 class Listener {
   readonly #connect: () => pg.Client
   readonly #channels = new Map<string, Set<() => void>>()
@@ -95,13 +95,13 @@ class Listener {
     this.#connect = connect
   }
 
-  async listen(channel: string, wake: () => void): Promise<Listening> {
-    const wakes = this.#channels.get(channel) ?? new Set()
-    this.#channels.set(channel, wakes.add(wake))
+  async listen(channel: string, onNotify: () => void): Promise<Listening> {
+    const callbacks = this.#channels.get(channel) ?? new Set()
+    this.#channels.set(channel, callbacks.add(onNotify))
     const isFirst = this.#client === undefined && this.#timer === undefined
     if (isFirst) await this.#start()
-    else await this.#client?.query(listenSql(channel)).catch(() => {}) // a broken connection begins again by itself
-    return { stop: async () => void wakes.delete(wake) }
+    else await this.#client?.query(listenSql(channel)).catch(() => {}) // a broken connection is reopened anyway
+    return { stop: async () => void callbacks.delete(onNotify) }
   }
 
   async close(): Promise<void> {
@@ -115,23 +115,23 @@ class Listener {
     const client = this.#connect()
     this.#client = client
     client.on('error', () => {}) // `end` follows
-    client.on('notification', ({ channel }) => this.#wake(channel))
-    client.once('end', () => this.#again(client))
+    client.on('notification', ({ channel }) => this.#onNotify(channel))
+    client.once('end', () => this.#reconnect(client))
     try {
       await client.connect()
       for (const channel of this.#channels.keys()) await client.query(listenSql(channel))
       this.#waitMs = RECONNECT_MS_MIN
-      for (const channel of this.#channels.keys()) this.#wake(channel)
+      for (const channel of this.#channels.keys()) this.#onNotify(channel)
     } catch {
-      this.#again(client)
+      this.#reconnect(client)
     }
   }
 
-  #wake(channel: string): void {
-    for (const wake of this.#channels.get(channel) ?? []) wake()
+  #onNotify(channel: string): void {
+    for (const onNotify of this.#channels.get(channel) ?? []) onNotify()
   }
 
-  #again(broken: pg.Client): void {
+  #reconnect(broken: pg.Client): void {
     if (this.#closed || this.#client !== broken) return
     this.#client = undefined
     broken.end().catch(() => {})

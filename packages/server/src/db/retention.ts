@@ -1,46 +1,48 @@
-// Deletes rows that are older than their retention: soon after the start, so that a shorter retention takes effect, and
-// from time to time. Nodes that share a database may all do it: they delete in small batches and skip each other's.
+// Deletes rows past their retention: shortly after the start, so that a new setting takes effect, and then
+// periodically. Safe on several nodes: each deletes small batches and skips rows that another node has locked.
 
 import type { Clock } from 'sluice'
 import type { Log } from '../log.ts'
 
-const FIRST_MS = 1000
-const EVERY_MS_MIN = 60_000
-const EVERY_MS_MAX = 3_600_000
-/** A row stays at most a tenth longer than its retention. */
+const FIRST_RUN_MS = 1000
+const INTERVAL_MS_MIN = 60_000
+const INTERVAL_MS_MAX = 3_600_000
+/** Runs per retention period, so that a row outlives it by at most a tenth. */
 const RUNS_PER_RETENTION = 10
 
-export type RetentionParts = {
-  /** For the log: `violations`. */
-  readonly what: string
-  /** 0: nothing is kept. */
+export type RetentionDeps = {
+  /** Name of the table, for the log. */
+  readonly table: string
+  /** 0 keeps nothing. */
   readonly keepMs: number
-  /** Deletes one batch of rows before this time; returns how many. */
+  /** Deletes one batch of rows before this time; returns their number. */
   readonly deleteBatch: (before: Date) => Promise<number>
-  /** Runs once a run has deleted rows. */
+  /** Longest time between two runs. Default: an hour. */
+  readonly intervalMsMax?: number | undefined
+  /** Called after a run that deleted rows. */
   readonly reclaim?: (() => Promise<void>) | undefined
   readonly clock: Clock
   readonly log: Log
 }
 
 export class Retention {
-  readonly #parts: RetentionParts
+  readonly #deps: RetentionDeps
   #timer: NodeJS.Timeout | undefined
   #running: Promise<void> | undefined
   #closed = false
 
-  constructor(parts: RetentionParts) {
-    this.#parts = parts
-    this.#runIn(FIRST_MS)
+  constructor(deps: RetentionDeps) {
+    this.#deps = deps
+    this.#runIn(FIRST_RUN_MS)
   }
 
-  /** Rows before this time count as deleted, also while they are still there. */
+  /** Rows before this time count as deleted, even if they still exist. */
   get oldest(): Date {
-    const { clock, keepMs } = this.#parts
+    const { clock, keepMs } = this.#deps
     return new Date(Math.max(0, clock.nowUs() / 1000 - keepMs))
   }
 
-  /** Ends after the batch under way. */
+  /** Resolves after the current batch. */
   async close(): Promise<void> {
     this.#closed = true
     clearTimeout(this.#timer)
@@ -54,23 +56,23 @@ export class Retention {
   }
 
   async #run(): Promise<void> {
-    const { what, keepMs, log } = this.#parts
+    const { table, keepMs, intervalMsMax = INTERVAL_MS_MAX, log } = this.#deps
     try {
       await this.#deleteOld()
     } catch (error) {
-      if (!this.#closed) log.warn({ reason: String(error) }, `${what} past their retention could not be deleted`)
+      if (!this.#closed) log.event('retention_failed', { table, reason: String(error) })
     }
-    const everyMs = Math.min(EVERY_MS_MAX, Math.max(EVERY_MS_MIN, keepMs / RUNS_PER_RETENTION))
-    if (!this.#closed) this.#runIn(everyMs)
+    const intervalMs = Math.min(intervalMsMax, Math.max(INTERVAL_MS_MIN, keepMs / RUNS_PER_RETENTION))
+    if (!this.#closed) this.#runIn(intervalMs)
   }
 
   async #deleteOld(): Promise<void> {
-    const { what, deleteBatch, reclaim, log } = this.#parts
+    const { table, deleteBatch, reclaim, log } = this.#deps
     const before = this.oldest
     let deleted = 0
     for (let batch = 1; batch > 0 && !this.#closed; deleted += batch) batch = await deleteBatch(before)
     if (deleted === 0 || this.#closed) return
     await reclaim?.()
-    log.info({ deleted, before: before.toISOString() }, `deleted ${what} past their retention`)
+    log.event('retention_applied', { table, deleted, before: before.toISOString() })
   }
 }

@@ -1,26 +1,26 @@
-// Is the database there, is it one that Sluice knows, and are its tables those of this version?
+// Checks that PostgreSQL is reachable, recent enough, migrated, and has a correct clock.
 
-import { migrationsToRun } from '../db/migrate.ts'
+import { pendingMigrations } from '../db/migrate.ts'
 import { openDatabase } from '../db/open-database.ts'
 import { reasonOf } from '../problems/reason.ts'
-import { clockFinding, doubtful, type Finding, well, wrong } from './finding.ts'
+import { clockFinding, type Finding, failure, ok, warning } from './finding.ts'
 
-/** As `server_version_num` tells it. */
-const OLDEST = { number: 150_000, name: '15' }
+/** In the format of `server_version_num`. */
+const VERSION_MIN = { number: 150_000, name: '15' }
 
-/** The embedded database needs no examination: it is opened by the one process that uses it. */
+/** Not for the embedded database, which only one process can open. */
 export async function examineDatabase(url: string): Promise<Finding[]> {
   const database = await openDatabase({ database: url, dataDir: '' })
   try {
     const [server] = await database.query<{ number: string; version: string }>(
       `SELECT current_setting('server_version_num') AS number, current_setting('server_version') AS version`,
     )
-    const missing = await migrationsToRun(database)
+    const missing = await pendingMigrations(database)
     return [
       version(server?.version ?? 'unknown', Number(server?.number)),
       missing.length === 0
-        ? well('PostgreSQL tables', 'up to date')
-        : doubtful('PostgreSQL tables', `to be run: ${missing.join(', ')}`, 'start a node: it brings them up to date'),
+        ? ok('PostgreSQL tables', 'up to date')
+        : warning('PostgreSQL tables', `pending migrations: ${missing.join(', ')}`, 'start a node: it runs them'),
       await clockFinding('PostgreSQL clock', async () => {
         const [row] = await database.query<{ now: Date }>('SELECT clock_timestamp() AS now')
         return row?.now.getTime() ?? Number.NaN
@@ -28,14 +28,20 @@ export async function examineDatabase(url: string): Promise<Finding[]> {
     ]
   } catch (error) {
     const { host, pathname } = new URL(url)
-    const found = `${host}${pathname} does not answer: ${reasonOf(error)}`
-    return [wrong('PostgreSQL', found, 'start it, open the way to it, or give another URL or password with --database')]
+    const found = `${host}${pathname} is unreachable: ${reasonOf(error)}`
+    return [
+      failure(
+        'PostgreSQL',
+        found,
+        'start it, allow connections from this machine, or correct the URL or password of --database',
+      ),
+    ]
   } finally {
     await database.close()
   }
 }
 
 function version(found: string, number: number): Finding {
-  if (number >= OLDEST.number) return well('PostgreSQL', found)
-  return wrong('PostgreSQL', found, `use PostgreSQL ${OLDEST.name} or newer`)
+  if (number >= VERSION_MIN.number) return ok('PostgreSQL', found)
+  return failure('PostgreSQL', found, `use PostgreSQL ${VERSION_MIN.name} or newer`)
 }

@@ -1,12 +1,12 @@
-// The way of a request through the gateway: head → route → subject → decision → the service behind, or a refusal.
-// Whatever happens to it, it is counted once, and its permits are released when it is over.
+// Request path of the gateway: head → route → subject → decision → upstream, or a refusal. Every request is counted
+// exactly once, and its permits are released when it ends.
 
 import { constants } from 'node:http2'
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
-import type { Clock, Decision, Limiter, Subject } from 'sluice'
-import { type HeaderOptions, matchesAny, parseAddress, type Verdict, verdictOf } from 'sluice/http'
-import type { Check } from '../checks/checking.ts'
+import { type Clock, type Decision, isPromise, type Limiter, type MaybePromise, type Subject } from 'sluice'
+import { type DecisionResponse, type HeaderOptions, matchesAny, parseAddress, responseFromDecision } from 'sluice/http'
+import type { Check } from '../checks/check-controller.ts'
 import { leakyDelay } from '../checks/leaky-delay.ts'
 import { createIdentify, identityHeadersOf } from '../clients/identity.ts'
 import { createReadSubject, type ReadSubject } from '../clients/request-subject.ts'
@@ -14,31 +14,35 @@ import type { Log } from '../log.ts'
 import { invalidRequest, type ProblemCode, ProblemError, problem } from '../problems/problem.ts'
 import { problemOf } from '../problems/problem-of.ts'
 import { headerOptions } from '../settings/header-settings.ts'
+import type { RequestSpan } from '../telemetry/request-span.ts'
+import type { Telemetry } from '../telemetry/telemetry.ts'
 import { certificateOf } from './certificate.ts'
 import type { GatewayMetrics, GatewayOutcome } from './gateway-metrics.ts'
 import { type GatewayRequest, headersForUpstream, methodOf, type Target, targetOf } from './request-head.ts'
 import { type GatewayResponse, send, sendProblem } from './response.ts'
 import { createFindUpstream, type FindUpstream } from './routes.ts'
 import type { GatewaySettings } from './settings.ts'
-import { isWebSocket, join } from './upgrade.ts'
+import { isWebSocket, tunnel } from './upgrade.ts'
 import { type Cancel, hasBody, Upstream } from './upstream.ts'
 
-export type GatewayParts = {
+export type GatewayDeps = {
   readonly limiter: Limiter
   readonly check: Check
   readonly metrics: GatewayMetrics
   readonly log: Log
+  /** Default: requests are not traced. */
+  readonly telemetry?: Telemetry | undefined
   readonly clock?: Clock | undefined
 }
 
-/** The bare connection of a client that asks for another protocol, and what it has sent ahead. */
+/** Raw connection of an upgrade request, and the bytes received after its head. */
 export type Upgrade = { readonly socket: Socket; readonly head: Buffer }
 
 export class Gateway {
-  /** Once true, clients are told not to use their connections again. */
+  /** While true, responses close their connections. */
   draining = false
   readonly #settings: GatewaySettings
-  readonly #parts: GatewayParts
+  readonly #deps: GatewayDeps
   readonly #upstreams: readonly Upstream[]
   readonly #findUpstream: FindUpstream<Upstream>
   readonly #readSubject: ReadSubject
@@ -46,32 +50,35 @@ export class Gateway {
   readonly #honoursMethod: boolean
   readonly #identityHeaders: readonly string[]
   readonly #webSockets = new Set<Socket>()
-  /** Requests under way, by connection that speaks HTTP/1.1: several where a client sends ahead. */
-  readonly #underWay = new Map<Socket, Set<Exchange>>()
+  /** Requests in flight per HTTP/1.1 connection; several with pipelining. */
+  readonly #inFlight = new Map<Socket, Set<Exchange>>()
 
-  constructor(settings: GatewaySettings, parts: GatewayParts) {
+  constructor(settings: GatewaySettings, deps: GatewayDeps) {
     const { trustedProxies: trusted, proxyHeader: header, listenClientCa } = settings
     this.#settings = settings
-    this.#parts = parts
+    this.#deps = deps
     this.#headers = headerOptions(settings)
-    const places = settings.routes.map((route) => ({ ...route, upstream: new Upstream(route.upstream, settings) }))
+    const routes = settings.routes.map((route) => {
+      const { host = '', prefix, upstream } = route
+      return { ...route, upstream: new Upstream(upstream, settings, host + prefix) }
+    })
     const fallback = settings.upstream && new Upstream(settings.upstream, settings)
-    this.#upstreams = [...places.map(({ upstream }) => upstream), ...(fallback === undefined ? [] : [fallback])]
-    this.#findUpstream = createFindUpstream(places, fallback)
+    this.#upstreams = [...routes.map(({ upstream }) => upstream), ...(fallback === undefined ? [] : [fallback])]
+    this.#findUpstream = createFindUpstream(routes, fallback)
     const identify = createIdentify(settings, listenClientCa !== undefined)
     this.#honoursMethod = settings.methodOverride === 'honour'
     this.#identityHeaders = identityHeadersOf(settings)
-    this.#readSubject = createReadSubject(parts.limiter, identify, { trusted, header })
+    this.#readSubject = createReadSubject(deps.limiter, identify, { trusted, header })
   }
 
-  /** Synchronous as far as the limiter is: most requests cost no promise. */
+  /** Synchronous if the limiter decides synchronously, so that most requests allocate no promise. */
   handle(request: GatewayRequest, response: GatewayResponse, upgrade?: Upgrade): void {
     const exchange = new Exchange(request, response, upgrade)
     this.#begin(exchange)
     try {
-      if (this.#parts.metrics.inFlight > this.#settings.maxInFlight) throw BUSY
+      if (this.#deps.metrics.inFlight > this.#settings.maxInFlight) throw BUSY
       const subject = this.#subjectOf(exchange)
-      if (subject instanceof Promise) this.#later(exchange, subject, (known) => this.#check(exchange, known))
+      if (isPromise(subject)) this.#later(exchange, subject, (known) => this.#check(exchange, known))
       else this.#check(exchange, subject)
     } catch (error) {
       this.#fail(exchange, error)
@@ -79,10 +86,10 @@ export class Gateway {
   }
 
   isBusy(socket: Socket): boolean {
-    return (this.#underWay.get(socket)?.size ?? 0) > 0
+    return (this.#inFlight.get(socket)?.size ?? 0) > 0
   }
 
-  /** WebSockets have no end of their own. */
+  /** Ends WebSockets, which would otherwise stay open indefinitely. */
   closeWebSockets(): void {
     for (const socket of this.#webSockets) socket.destroy()
   }
@@ -92,28 +99,30 @@ export class Gateway {
   }
 
   #begin(exchange: Exchange): void {
-    const { response, upgrade, socket, isHttp2 } = exchange
-    this.#parts.metrics.inFlight += 1
-    if (isHttp2) this.#limitSilence(response)
+    const { request, response, upgrade, socket, isHttp2 } = exchange
+    this.#deps.metrics.inFlight += 1
+    if (isHttp2) this.#setStreamTimeout(response)
     else this.#requestsOn(socket).add(exchange)
     if (upgrade === undefined) response.once('close', () => this.#end(exchange))
     if (this.draining) response.shouldKeepAlive = false
+    const { telemetry } = this.#deps
+    if (telemetry !== undefined) exchange.span = telemetry.start(request.method ?? '', request.headers)
   }
 
-  /** As for a connection of HTTP/1.1: other requests of the session do not keep this one alive. */
-  #limitSilence({ stream }: GatewayResponse): void {
+  /** Same timeout as an HTTP/1.1 connection: other streams of the session do not keep this one alive. */
+  #setStreamTimeout({ stream }: GatewayResponse): void {
     const { clientTimeoutMs, upstreamTimeoutMs } = this.#settings
     stream?.setTimeout(clientTimeoutMs + upstreamTimeoutMs, () => stream.close(constants.NGHTTP2_CANCEL))
   }
 
   #requestsOn(socket: Socket): Set<Exchange> {
-    const known = this.#underWay.get(socket)
+    const known = this.#inFlight.get(socket)
     if (known !== undefined) return known
     const requests = new Set<Exchange>()
-    this.#underWay.set(socket, requests)
+    this.#inFlight.set(socket, requests)
     socket.once('close', () => {
-      this.#underWay.delete(socket)
-      // Node tells the response whose turn it is, and none that waits behind it.
+      this.#inFlight.delete(socket)
+      // Node.js emits `close` only on the current response, not on pipelined ones behind it.
       for (const exchange of [...requests]) this.#end(exchange)
     })
     return requests
@@ -122,17 +131,18 @@ export class Gateway {
   #end(exchange: Exchange): void {
     if (exchange.isOver) return
     const { response, socket, upstream, outcome } = exchange
-    const { metrics } = this.#parts
+    const { metrics } = this.#deps
     exchange.isOver = true
-    exchange.passing?.cancel()
-    exchange.verdict?.done()
+    exchange.forwarding?.cancel()
+    exchange.result?.done()
+    exchange.span?.end(response.headersSent ? response.statusCode : undefined)
     metrics.inFlight -= 1
     this.#webSockets.delete(socket)
     if (outcome === 'passed' && response.headersSent && upstream?.isFailing) this.#answered(upstream)
-    const cutOff = outcome === 'passed' && !response.writableEnded && response.statusCode !== 101
-    metrics.ended(cutOff ? 'left' : outcome)
-    this.#underWay.get(socket)?.delete(exchange)
-    // The head of the answer may have promised to keep the connection, before the end was near.
+    const isAborted = outcome === 'passed' && !response.writableEnded && response.statusCode !== 101
+    metrics.ended[isAborted ? 'aborted' : outcome] += 1
+    this.#inFlight.get(socket)?.delete(exchange)
+    // The response head may have promised keep-alive before draining began.
     if (this.draining && !exchange.isHttp2 && !this.isBusy(socket)) socket.destroySoon()
   }
 
@@ -140,92 +150,101 @@ export class Gateway {
     const { request, response } = exchange
     const found = problemOf(error)
     exchange.outcome = OUTCOME_OF[found.code] ?? 'failed'
-    if (found.code === 'INTERNAL') this.#parts.log.error({ err: error }, found.detail)
+    if (found.code === 'INTERNAL') this.#deps.log.event('internal_error', { err: error, route: 'gateway' })
     sendProblem(request, response, found)
   }
 
-  #subjectOf(exchange: Exchange): Subject | Promise<Subject> {
+  #subjectOf(exchange: Exchange): MaybePromise<Subject> {
     const { request, socket } = exchange
     exchange.target = targetOf(request)
     exchange.upstream = this.#findUpstream(exchange.target)
     if (exchange.upstream === undefined) throw NO_ROUTE
-    refuseHiddenBody(exchange)
+    exchange.span?.setRoute(exchange.upstream.route)
+    rejectHiddenBody(exchange)
     const method = methodOf(request, this.#honoursMethod)
     const line = { method, url: exchange.target.path, peer: socket.remoteAddress }
     return this.#readSubject(line, { rawHeaders: request.rawHeaders, certificate: certificateOf(socket as TLSSocket) })
   }
 
   #check(exchange: Exchange, subject: Subject): void {
-    const decision = this.#parts.check(subject)
-    if (decision instanceof Promise) this.#later(exchange, decision, (known) => this.#decided(exchange, known))
+    const decision = this.#deps.check(subject, undefined, undefined, exchange.span)
+    if (isPromise(decision)) this.#later(exchange, decision, (known) => this.#decided(exchange, known))
     else this.#decided(exchange, decision)
   }
 
-  #later<T>(exchange: Exchange, promise: Promise<T>, goOn: (value: T) => void): void {
-    promise.then(goOn).catch((error: unknown) => this.#fail(exchange, error))
+  #later<T>(exchange: Exchange, promise: Promise<T>, next: (value: T) => void): void {
+    promise.then(next).catch((error: unknown) => this.#fail(exchange, error))
   }
 
   #decided(exchange: Exchange, decision: Decision): void {
     const { request, response } = exchange
-    const { limiter, clock } = this.#parts
-    const verdict = verdictOf(limiter, decision, { clock, headers: this.#headers }, request.headers.accept)
-    exchange.verdict = verdict
+    const { limiter, clock } = this.#deps
+    const result = responseFromDecision(limiter, decision, { clock, headers: this.#headers }, request.headers.accept)
+    exchange.result = result
     if (exchange.isOver) {
-      verdict.done() // the client left before it could be decided
-    } else if (verdict.body !== undefined) {
+      result.done() // the client disconnected before the decision
+    } else if (result.body !== undefined) {
       exchange.outcome = 'refused'
-      send(request, response, verdict.status, verdict.headers, verdict.body)
+      send(request, response, result.status, result.headers, result.body)
     } else if (decision.delayMs === 0) {
-      this.#forward(exchange, verdict.headers)
+      this.#forward(exchange, result.headers)
     } else {
-      const goOn = () => void (exchange.isOver || this.#forward(exchange, verdict.headers))
+      const forward = () => void (exchange.isOver || this.#forward(exchange, result.headers))
       leakyDelay(decision.delayMs, response)
-        .then(goOn)
+        .then(forward)
         .catch((error) => this.#fail(exchange, error))
     }
   }
 
-  #forward(exchange: Exchange, ours: Verdict['headers']): void {
-    const { request, response, upgrade, socket, target, upstream } = exchange
-    if (target === undefined || upstream === undefined) return // never: #subjectOf has found both
+  #forward(exchange: Exchange, ours: DecisionResponse['headers']): void {
+    const { request, response, upgrade, socket, target, upstream, span } = exchange
+    if (target === undefined || upstream === undefined) return // never: #subjectOf sets both
     if (request.headers.expect !== undefined) response.writeContinue()
     const { remoteAddress: peer } = socket
     const isEncrypted = (socket as TLSSocket).encrypted === true
     const isTrusted = this.#isTrusted(peer)
     const [honoursMethod, identityHeaders] = [this.#honoursMethod, this.#identityHeaders]
     const forwarded = { peer, host: target.host, isEncrypted, isTrusted, honoursMethod, identityHeaders }
-    const headers = headersForUpstream(request, forwarded)
-    const joins = upgrade !== undefined && isWebSocket(request)
-    exchange.passing = upstream.pass({
+    const received = headersForUpstream(request, forwarded)
+    const { telemetry } = this.#deps
+    const headers = telemetry === undefined ? received : telemetry.propagate(received, request.headers, span)
+    const opensTunnel = upgrade !== undefined && isWebSocket(request)
+    exchange.forwarding = upstream.forward({
       request,
       response,
       path: target.path,
       headers,
       ours,
-      onUpgrade: joins ? (list, behind) => this.#join(exchange, upgrade, list, behind) : undefined,
+      onUpgrade: opensTunnel ? (list, toUpstream) => this.#tunnel(exchange, upgrade, list, toUpstream) : undefined,
       onFailure: (kind, error) => {
-        const isOfClient = kind === 'invalid' || kind === 'late'
-        exchange.outcome = isOfClient ? 'invalid' : kind
-        if (!isOfClient) this.#failed(upstream, FAILED[kind], error)
+        const isClientFault = kind === 'invalid' || kind === 'slow_upload'
+        exchange.outcome = isClientFault ? 'invalid' : kind
+        if (!isClientFault) this.#failed(upstream, kind, error)
       },
     })
   }
 
-  #join({ request, response }: Exchange, { socket, head }: Upgrade, list: readonly string[], behind: Socket): void {
+  #tunnel(
+    { request, response, span }: Exchange,
+    { socket, head }: Upgrade,
+    list: readonly string[],
+    toUpstream: Socket,
+  ): void {
     this.#webSockets.add(socket)
-    join({ request, response, list }, socket, head, behind, this.#settings)
+    tunnel({ request, response, list }, socket, head, toUpstream, this.#settings)
+    span?.end(101) // a WebSocket may stay open for days
   }
 
-  /** Told when it begins and when it ends, not once per request. */
-  #failed(upstream: Upstream, what: string, { message: reason }: Error): void {
+  /** Logs the start and the end of an outage, not each request. */
+  #failed(upstream: Upstream, kind: 'unreachable' | 'slow', { message: reason }: Error): void {
     if (upstream.isFailing) return
     upstream.isFailing = true
-    this.#parts.log.error({ upstream: upstream.origin, reason }, what)
+    this.#deps.log.event(`upstream_${kind}`, { upstream: upstream.origin, reason })
   }
 
   #answered(upstream: Upstream): void {
     upstream.isFailing = false
-    this.#parts.log.info({ upstream: upstream.origin }, 'the service behind answers again')
+    this.#deps.log.event('upstream_recovered', { upstream: upstream.origin })
   }
 
   #isTrusted(peer: string | undefined): boolean {
@@ -235,19 +254,21 @@ export class Gateway {
   }
 }
 
-/** A request and where it stands. */
+/** State of one request. */
 class Exchange {
   readonly request: GatewayRequest
   readonly response: GatewayResponse
   readonly upgrade: Upgrade | undefined
-  /** undici takes it away from a request that it is done with. */
+  /** Kept here because undici removes it from a finished request. */
   readonly socket: Socket
   readonly isHttp2: boolean
   target: Target | undefined
   upstream: Upstream | undefined
-  /** Undefined until it is decided. */
-  verdict: Verdict | undefined
-  passing: Cancel | undefined
+  /** Undefined before the decision. */
+  result: DecisionResponse | undefined
+  forwarding: Cancel | undefined
+  /** Undefined if the request is not traced. */
+  span: RequestSpan | undefined
   outcome: GatewayOutcome = 'passed'
   isOver = false
 
@@ -260,8 +281,8 @@ class Exchange {
   }
 }
 
-const BUSY = new ProblemError(problem('GATEWAY_BUSY', 'Too many requests are in flight: try again in a moment.'))
-const NO_ROUTE = new ProblemError(problem('ROUTE_UNKNOWN', 'No service behind this gateway is for this host and path.'))
+const BUSY = new ProblemError(problem('GATEWAY_BUSY', 'Too many requests are in flight: retry later.'))
+const NO_ROUTE = new ProblemError(problem('ROUTE_UNKNOWN', 'No upstream is configured for this host and path.'))
 
 const OUTCOME_OF: Readonly<Partial<Record<ProblemCode, GatewayOutcome>>> = {
   REQUEST_INVALID: 'invalid',
@@ -269,19 +290,17 @@ const OUTCOME_OF: Readonly<Partial<Record<ProblemCode, GatewayOutcome>>> = {
   GATEWAY_BUSY: 'busy',
 }
 
-const FAILED = { unreachable: 'the service behind cannot be reached', slow: 'the service behind does not answer' }
-
 /**
- * Node reads no body of a request with an `Upgrade`: passed on, it would be taken for the next request. And it undoes
- * no coding but chunks: passed on without its name, the body would be taken for another one.
+ * Prevents request smuggling. Node.js does not read the body of an `Upgrade` request, so a forwarded body would be
+ * parsed as the next request. It decodes only chunked, so a body with another Transfer-Encoding would be corrupted.
  */
-function refuseHiddenBody({ request, upgrade }: Exchange): void {
+function rejectHiddenBody({ request, upgrade }: Exchange): void {
   const { 'transfer-encoding': coding } = request.headers
   if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
-    const field = { field: 'Transfer-Encoding', value: coding, fix: 'send chunks that are not coded otherwise' }
+    const field = { field: 'Transfer-Encoding', value: coding, fix: 'use chunked only' }
     throw new ProblemError(invalidRequest([field]))
   }
   if (upgrade === undefined || !hasBody(request)) return
-  const fix = 'leave it out: this gateway offers WebSockets only, and those begin without a body'
+  const fix = 'remove it or the body: the gateway only upgrades to WebSocket, whose requests have no body'
   throw new ProblemError(invalidRequest([{ field: 'Upgrade', value: request.headers.upgrade, fix }]))
 }

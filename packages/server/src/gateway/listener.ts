@@ -1,5 +1,5 @@
-// The door of the gateway: HTTP/1.1, or with a certificate TLS with HTTP/2 and HTTP/1.1 by the client's choice. When it
-// closes, requests under way are finished first, and those that do not end are cut off.
+// Listener of the gateway: HTTP/1.1, or with a certificate TLS with HTTP/2 and HTTP/1.1. On close, requests in flight
+// are finished; those that exceed the close deadline are aborted.
 
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
@@ -13,15 +13,15 @@ import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewaySettings } from './settings.ts'
 import { responseOn } from './upgrade.ts'
 
-/** Of one connection: a browser needs a hundred, and one client must not take all of `--max-in-flight`. */
+/** HTTP/2 streams per connection. Browsers need about 100, and one client must not use up `--max-in-flight`. */
 const STREAMS_MAX = 256
 
-/** How often connections are looked at for heads that are late. */
+/** Interval for detecting slow request heads. */
 const CHECK_MS = 1000
 
 export type Listener = {
   readonly port: number
-  /** Clients that keep connections open are told to open others. */
+  /** Sends GOAWAY on HTTP/2 connections. */
   drain(): void
   close(): Promise<void>
 }
@@ -34,7 +34,7 @@ export async function openListener(
 ): Promise<Listener> {
   const server = settings.listenCert === undefined ? plainServer() : secureServer(settings)
   setTimeouts(server, settings)
-  handOver(server, gateway)
+  connectGateway(server, gateway)
   server.maxConnections = settings.maxConnections
   server.on('drop', () => {
     metrics.dropped += 1
@@ -43,7 +43,7 @@ export async function openListener(
   server.listen(settings.listen)
   await once(server, 'listening')
   return {
-    port: (server.address() as AddressInfo).port, // it listens on a port, not on a pipe
+    port: (server.address() as AddressInfo).port, // a port, not a pipe
     drain: () => {
       for (const session of sessions) session.close()
     },
@@ -52,7 +52,7 @@ export async function openListener(
         for (const socket of sockets) socket.destroy()
       }, closeMsMax)
       for (const session of sessions) session.close()
-      // Node leaves connections alone that have never been used, and browsers open some ahead of need.
+      // Node.js does not close connections without a request, which browsers open in advance.
       for (const socket of sockets) if (!speaksHttp2(socket) && !gateway.isBusy(socket)) socket.destroy()
       await new Promise((resolve) => server.close(resolve))
       clearTimeout(timer)
@@ -86,26 +86,26 @@ function secureServer(settings: GatewaySettings): Http2SecureServer {
   }
 }
 
-/** A client that waits for a slow service is silent too, and not to blame. */
+/** Adds the upstream timeout, because a client is silent while it waits for a slow upstream. */
 function setTimeouts(server: Server | Http2SecureServer, settings: GatewaySettings): void {
   const { clientTimeoutMs, upstreamTimeoutMs, clientHeadTimeoutMs } = settings
   server.setTimeout(clientTimeoutMs + upstreamTimeoutMs)
   Object.assign(server, {
     keepAliveTimeout: clientTimeoutMs,
     headersTimeout: clientHeadTimeoutMs,
-    requestTimeout: 0, // a long upload is watched on its way (upload-watch.ts)
+    requestTimeout: 0, // upload-watch.ts limits slow uploads
     connectionsCheckingInterval: Math.min(CHECK_MS, clientHeadTimeoutMs),
   })
   const emitter: NodeJS.EventEmitter = server
   emitter.on('session', (session: ServerHttp2Session) => closeIdle(session, clientHeadTimeoutMs, clientTimeoutMs))
 }
 
-/** Node has no time limit for the heads of HTTP/2: a session without a request is closed, whatever arrives. */
+/** Closes idle sessions, because Node.js has no head timeout for HTTP/2. */
 function closeIdle(session: ServerHttp2Session, firstMs: number, laterMs: number): void {
   let streams = 0
   const close = () => {
     session.close()
-    timer = setTimeout(() => session.destroy(), CHECK_MS) // half a frame keeps it open
+    timer = setTimeout(() => session.destroy(), CHECK_MS) // a partial frame keeps the session open
   }
   let timer = setTimeout(close, firstMs)
   session.on('stream', (stream) => {
@@ -119,9 +119,9 @@ function closeIdle(session: ServerHttp2Session, firstMs: number, laterMs: number
   session.once('close', () => clearTimeout(timer))
 }
 
-function handOver(server: Server | Http2SecureServer, gateway: Gateway): void {
+function connectGateway(server: Server | Http2SecureServer, gateway: Gateway): void {
   const handle = (request: IncomingMessage, response: ServerResponse) => gateway.handle(request, response)
-  const emitter: NodeJS.EventEmitter = server // both kinds have these events
+  const emitter: NodeJS.EventEmitter = server // both server types emit these events
   emitter.on('request', handle)
   emitter.on('checkContinue', handle)
   emitter.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
@@ -132,10 +132,10 @@ function handOver(server: Server | Http2SecureServer, gateway: Gateway): void {
 }
 
 function speaksHttp2(socket: Socket): boolean {
-  return (socket as TLSSocket).alpnProtocol === 'h2' // a plain one has none
+  return (socket as TLSSocket).alpnProtocol === 'h2' // undefined without TLS
 }
 
-/** What is open at present. */
+/** Open connections and HTTP/2 sessions. */
 function connectionsOf(server: Server | Http2SecureServer): {
   sockets: Set<Socket>
   sessions: Set<ServerHttp2Session>

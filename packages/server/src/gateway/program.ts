@@ -1,4 +1,4 @@
-// The gateway as the command runs it, and what a person sees at its start.
+// Entry point of `sluice gateway`, and its banner.
 
 import { VERSION } from '../package-facts.ts'
 import { reachable, rulesLines } from '../process/banner.ts'
@@ -10,12 +10,12 @@ export const GATEWAY_PROGRAM: Program<GatewaySettings, RunningGateway> = { start
 
 function banner(gateway: RunningGateway, settings: GatewaySettings): string {
   const { routes, upstream } = settings
-  const ways = routes.map(({ host = '', prefix, upstream: url }) => `  ${host}${prefix} goes to ${url.origin}`)
+  const lines = routes.map(({ host = '', prefix, upstream: url }) => `  ${host}${prefix} → ${url.origin}`)
   if (upstream !== undefined)
-    ways.push(`  ${routes.length === 0 ? 'Everything' : 'The rest'} goes to ${upstream.origin}`)
+    lines.push(`  ${routes.length === 0 ? 'All requests' : 'Other requests'} → ${upstream.origin}`)
   return [
     `Sluice ${VERSION} listens on ${gateway.address} as a gateway`,
-    ...ways,
+    ...lines,
     `API, health and metrics: ${gateway.apiAddress}`,
     ...rulesLines(bannerFacts(gateway)),
     '',

@@ -1,55 +1,55 @@
-// The head of a request on its way through the gateway. What concerns one connection only stays behind, what clients
-// say about addresses is replaced by what the gateway saw, everything else goes on as it came. What a service behind
-// could read in another way than the limiter did is refused.
+// Translates request and response heads between client and upstream. Drops hop-by-hop headers, replaces address headers
+// of untrusted clients, and forwards the rest unchanged. Rejects heads that an upstream could read differently than the
+// limiter did.
 
 import { type IncomingMessage, METHODS } from 'node:http'
 import type { ServerHttp2Stream } from 'node:http2'
 import { type HeaderRecord, joinedHeaders } from 'sluice/http'
-import { headerLines, soleHeader } from '../clients/identity.ts'
+import { headerLines, singleHeader } from '../clients/identity.ts'
 import { invalidRequest, ProblemError } from '../problems/problem.ts'
 
-/** Node's HTTP/2 has requests and responses with the face of HTTP/1.1; those have a stream. */
+/** In HTTP/2, requests of Node's compatibility API have a `stream`. */
 export type GatewayRequest = IncomingMessage & { readonly stream?: ServerHttp2Stream }
 
 export type Target = {
-  /** Begins with a slash; the query belongs to it. */
+  /** Begins with a slash and includes the query. */
   readonly path: string
-  /** What the client calls the service: `example.org:8000`. */
+  /** Host as sent by the client: `example.org:8000`. */
   readonly host: string
 }
 
-/** What the gateway adds about the client. */
+/** Facts about the client for the forwarded headers. */
 export type Forwarded = {
   readonly peer: string | undefined
   readonly host: string
   readonly isEncrypted: boolean
-  /** Whether the peer is a proxy whose word is taken: then the gateway adds to what it says. */
+  /** Whether the peer is a trusted proxy, whose forwarded headers are extended rather than replaced. */
   readonly isTrusted: boolean
-  /** Whether the limiter has decided by the method that a header names. */
+  /** Whether the limiter used the method of an override header. */
   readonly honoursMethod: boolean
-  /** Headers that say who the client is. */
+  /** Headers that identify the client. */
   readonly identityHeaders: readonly string[]
 }
 
-/** RFC 9110, 7.6.1; `expect` is answered here. */
+/** RFC 9110, 7.6.1; the gateway itself answers `expect`. */
 const HOP_BY_HOP = [
   ...['connection', 'keep-alive', 'proxy-connection', 'proxy-authenticate', 'proxy-authorization'],
   ...['te', 'trailer', 'transfer-encoding', 'upgrade', 'http2-settings', 'expect'],
 ]
-/** The gateway writes these itself, on top of what a trusted proxy says. */
-const WRITTEN = ['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host', 'forwarded']
-const OF_CLIENT = ['x-real-ip', 'x-client-ip', 'true-client-ip', 'x-rewrite-url']
-const CREDENTIALS = ['authorization', 'cookie']
-/** Services take the method from these instead of the request line. */
-const OF_METHOD = ['x-http-method-override', 'x-http-method', 'x-method-override']
+/** Written by the gateway. Values from a trusted proxy are extended. */
+const FORWARDED_HEADERS = ['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host', 'forwarded']
+const CLIENT_HEADERS = ['x-real-ip', 'x-client-ip', 'true-client-ip', 'x-rewrite-url']
+const CREDENTIAL_HEADERS = ['authorization', 'cookie']
+/** Some services read the method from these instead of the request line. */
+const METHOD_OVERRIDE_HEADERS = ['x-http-method-override', 'x-http-method', 'x-method-override']
 
 /**
- * What becomes of a header: `hop` and `own` stay behind, `client` goes on if a trusted proxy has sent it, `method` if
- * the limiter honours it, `underscored` unless a service could take it for another header.
+ * Decides whether a header is forwarded: `hop` and `own` never, `client` only from a trusted proxy, `method` only if
+ * the limiter honours it, `underscored` unless a service could confuse it with another header.
  */
 type HeaderKind = 'plain' | 'framing' | 'hop' | 'own' | 'client' | 'limit' | 'method' | 'underscored'
 
-/** By the name as it is sent, so that nothing has to be written in lower case twice. */
+/** Keyed by the name as sent, which saves the conversion to lower case. */
 const KINDS = new Map<string, HeaderKind>()
 const KINDS_MAX = 1000
 
@@ -63,20 +63,21 @@ function kindOf(name: string): HeaderKind {
 
 function kindOfLower(name: string): HeaderKind {
   if (HOP_BY_HOP.includes(name)) return 'hop'
-  if (name === 'host' || name.startsWith(':') || WRITTEN.includes(name)) return 'own'
-  // Nobody may have this taken away by naming it in `Connection`.
+  if (name === 'host' || name.startsWith(':') || FORWARDED_HEADERS.includes(name)) return 'own'
+  // A client must not be able to remove it by listing it in `Connection`.
   if (name === 'content-length') return 'framing'
-  // Services that make variables of headers, as CGI does, read `Content_Length` as `Content-Length`.
+  // Services that map headers to variables, as CGI does, read `Content_Length` as `Content-Length`.
   if (name.includes('_')) return 'underscored'
-  if (name.startsWith('x-forwarded-') || name.startsWith('x-original-') || OF_CLIENT.includes(name)) return 'client'
-  if (OF_METHOD.includes(name)) return 'method'
+  if (name.startsWith('x-forwarded-') || name.startsWith('x-original-') || CLIENT_HEADERS.includes(name))
+    return 'client'
+  if (METHOD_OVERRIDE_HEADERS.includes(name)) return 'method'
   return /^(x-)?ratelimit/.test(name) ? 'limit' : 'plain'
 }
 
 const ABSOLUTE = /^https?:\/\/([^/?#@]+)([/?][^#]*)?$/i
 const COMMON_OPTIONS: ReadonlySet<string> = new Set(['', 'keep-alive', 'close', 'upgrade', 'Upgrade'])
 
-/** A name or an address, and a port: RFC 9110 knows no user here, and a list or an empty text names no host. */
+/** A name or address with an optional port; no userinfo, no list, not empty (RFC 9110). */
 const HOST = /^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{0,5})?$/i
 
 export function targetOf(request: GatewayRequest): Target {
@@ -85,31 +86,31 @@ export function targetOf(request: GatewayRequest): Target {
   if (url.startsWith('/') && !url.includes('#')) return { path: url, host: validHost(host) }
   const [whole, authority = '', rest = '/'] = ABSOLUTE.exec(url) ?? []
   if (whole !== undefined) return { path: rest.startsWith('/') ? rest : `/${rest}`, host: validHost(authority) }
-  throw new ProblemError(invalidRequest([{ field: 'target', value: url, fix: 'ask for a path that begins with "/"' }]))
+  throw new ProblemError(invalidRequest([{ field: 'target', value: url, fix: 'use a path that begins with "/"' }]))
 }
 
 function validHost(host: string): string {
   if (HOST.test(host)) return host
-  const fix = 'name one host, with a port if need be: example.org or example.org:8000'
+  const fix = 'give one host, optionally with a port: example.org or example.org:8000'
   throw new ProblemError(invalidRequest([{ field: 'Host', value: host, fix }]))
 }
 
-/** The method that the service acts on: some let a header of a POST change it. */
+/** The method that the upstream acts on, which a header of a POST may override. */
 export function methodOf({ method = '', rawHeaders }: GatewayRequest, honoursOverride: boolean): string {
   if (!honoursOverride || method !== 'POST') return method
-  const named = OF_METHOD.flatMap((name) => headerLines(rawHeaders, name))
+  const named = METHOD_OVERRIDE_HEADERS.flatMap((name) => headerLines(rawHeaders, name))
   const [override = method] = named
   if (named.length < 2 && METHODS.includes(override.toUpperCase())) return override.toUpperCase()
-  const fix = 'name one method, in one header'
+  const fix = 'give one method in one header'
   throw new ProblemError(invalidRequest([{ field: 'X-HTTP-Method-Override', value: named.join(', '), fix }]))
 }
 
 function hostOf({ headers, rawHeaders, stream }: GatewayRequest): string {
   const authority = stream === undefined ? undefined : headers[':authority']?.toString()
-  return authority ?? soleHeader(rawHeaders, 'host') ?? ''
+  return authority ?? singleHeader(rawHeaders, 'host') ?? ''
 }
 
-/** Names and values in turn, for the service behind. */
+/** Alternating names and values for the upstream. */
 export function headersForUpstream(request: GatewayRequest, forwarded: Forwarded): string[] {
   const lines = headerLinesOf(request)
   const optional = optionsOf(request.headers.connection)
@@ -117,7 +118,7 @@ export function headersForUpstream(request: GatewayRequest, forwarded: Forwarded
   for (let at = 0; at < lines.length; at += 2) {
     const name = lines[at] ?? ''
     const kind = kindOf(name)
-    if (kind !== 'plain' && !goesOn(name, kind, request, forwarded)) continue
+    if (kind !== 'plain' && !isForwarded(name, kind, request, forwarded)) continue
     if (optional !== undefined && kind !== 'framing' && optional.has(name.toLowerCase())) continue
     list.push(name, lines[at + 1] ?? '')
   }
@@ -125,7 +126,7 @@ export function headersForUpstream(request: GatewayRequest, forwarded: Forwarded
   return list
 }
 
-function goesOn(name: string, kind: HeaderKind, request: GatewayRequest, forwarded: Forwarded): boolean {
+function isForwarded(name: string, kind: HeaderKind, request: GatewayRequest, forwarded: Forwarded): boolean {
   switch (kind) {
     case 'hop':
     case 'own':
@@ -135,25 +136,25 @@ function goesOn(name: string, kind: HeaderKind, request: GatewayRequest, forward
     case 'method':
       return forwarded.honoursMethod && request.method === 'POST'
     case 'underscored':
-      return isItself(name.toLowerCase().replaceAll('_', '-'), request, forwarded)
+      return isUnambiguous(name.toLowerCase().replaceAll('_', '-'), request, forwarded)
     default:
       return true
   }
 }
 
-/** Whether a header whose dashes were written as underscores cannot be taken for another one that was read here. */
-function isItself(read: string, request: GatewayRequest, { identityHeaders }: Forwarded): boolean {
-  if (kindOf(read) !== 'plain' || CREDENTIALS.includes(read) || identityHeaders.includes(read)) return false
+/** Whether a header with underscores cannot be confused with a header that the gateway uses. */
+function isUnambiguous(read: string, request: GatewayRequest, { identityHeaders }: Forwarded): boolean {
+  if (kindOf(read) !== 'plain' || CREDENTIAL_HEADERS.includes(read) || identityHeaders.includes(read)) return false
   return headerLines(request.rawHeaders, read).length === 0
 }
 
-/** HTTP/2 may send a cookie in crumbs, which Node has put together again in `headers`. */
+/** For HTTP/2, uses `headers`, in which Node.js has joined split cookies. */
 function headerLinesOf({ httpVersionMajor, headers, rawHeaders }: GatewayRequest): readonly string[] {
   if (httpVersionMajor < 2) return rawHeaders
   return Object.entries(headers).flatMap(([name, value]) => [value ?? []].flat().flatMap((line) => [name, line]))
 }
 
-/** Names of headers that belong to this connection, beside those that always do. */
+/** Further hop-by-hop headers named in `Connection`. */
 function optionsOf(connection: string | undefined): ReadonlySet<string> | undefined {
   if (connection === undefined || COMMON_OPTIONS.has(connection)) return undefined
   return new Set(connection.split(',').map((option) => option.trim().toLowerCase()))
@@ -167,19 +168,19 @@ function addForwarded(list: string[], request: GatewayRequest, forwarded: Forwar
     list.push('x-forwarded-for', address, 'x-forwarded-proto', proto, 'x-forwarded-host', host)
     return
   }
-  const told = (name: string) => headerLines(request.rawHeaders, name).join(', ')
-  const [addresses, chain] = [told('x-forwarded-for'), told('forwarded')]
+  const received = (name: string) => headerLines(request.rawHeaders, name).join(', ')
+  const [addresses, chain] = [received('x-forwarded-for'), received('forwarded')]
   list.push('x-forwarded-for', addresses === '' ? address : `${addresses}, ${address}`)
-  list.push('x-forwarded-proto', told('x-forwarded-proto') || proto)
-  list.push('x-forwarded-host', told('x-forwarded-host') || host)
+  list.push('x-forwarded-proto', received('x-forwarded-proto') || proto)
+  list.push('x-forwarded-host', received('x-forwarded-host') || host)
   if (chain !== '') list.push('forwarded', `${chain}, for=${address.includes(':') ? `"[${address}]"` : address}`)
 }
 
-/** Headers of an answer as undici has read them: names in lower case. */
-export type AnswerHeaders = Readonly<NodeJS.Dict<string | string[]>>
+/** Response headers from undici, with names in lower case. */
+export type UpstreamHeaders = Readonly<NodeJS.Dict<string | string[]>>
 
-/** The same for an answer, on its way to the client. */
-export function headersForClient(headers: AnswerHeaders, ours: Readonly<HeaderRecord>): string[] {
+/** Alternating names and values for the client. */
+export function headersForClient(headers: UpstreamHeaders, ours: Readonly<HeaderRecord>): string[] {
   const list: string[] = []
   const optional = optionsOf(headers.connection?.toString())
   let isLimited = false
@@ -194,7 +195,7 @@ export function headersForClient(headers: AnswerHeaders, ours: Readonly<HeaderRe
   return isLimited ? joined(list, ours) : withOurs(list, ours)
 }
 
-/** A service may have limits of its own: lists are joined, and of the numbers the scarcer stay. */
+/** Merges rate limit headers of the upstream with ours: lists are joined, and the stricter numbers win. */
 function joined(list: readonly string[], ours: Readonly<HeaderRecord>): string[] {
   const headers = joinedHeaders(ours, true, (name) => headerLines(list, name.toLowerCase()).join(', ') || undefined)
   const replaced = new Set(Object.keys(headers).map((name) => name.toLowerCase()))
@@ -209,8 +210,8 @@ function withOurs(list: string[], ours: Readonly<HeaderRecord>): string[] {
   return list
 }
 
-/** Fields of one connection, of framing and of routing have no meaning behind a body (RFC 9110, 6.5.1). */
-export function trailersForClient(trailers: AnswerHeaders): Record<string, string> {
+/** Drops trailers for connection, framing and routing, which are not allowed after a body (RFC 9110, 6.5.1). */
+export function trailersForClient(trailers: UpstreamHeaders): Record<string, string> {
   const entries = Object.entries(trailers).filter(([name]) => !['hop', 'own', 'framing'].includes(kindOf(name)))
   return Object.fromEntries(entries.map(([name, value]) => [name, [value ?? []].flat().join(', ')]))
 }

@@ -1,4 +1,5 @@
-// What the gateway itself says to a client, over HTTP/1.1 and HTTP/2: a refusal, or a problem.
+// Writes responses to clients over HTTP/1.1 and HTTP/2: the gateway's own responses, and response heads of the
+// upstream.
 
 import { type ServerResponse, STATUS_CODES } from 'node:http'
 import { constants, type ServerHttp2Stream } from 'node:http2'
@@ -8,14 +9,14 @@ import type { GatewayRequest } from './request-head.ts'
 
 export type GatewayResponse = ServerResponse & { readonly stream?: ServerHttp2Stream }
 
-/** How much of a request is read, and for how long, once its answer has ended. */
+/** Limits on reading the rest of an HTTP/2 request after its response has ended. */
 const UNREAD_BYTES_MAX = 1024 * 1024
 const UNREAD_MS_MAX = 2000
-/** The same for a connection of HTTP/1.1, which is lost then. */
+/** The same for HTTP/1.1, where the connection is closed afterwards. */
 const LATE_MS_MAX = 5000
 const SENT_CHECK_MS = 50
 
-/** What Node can write; undici has taken other letters for those of UTF-8. */
+/** Reason phrases that Node.js can write. undici decodes them as UTF-8, so others may occur. */
 const REASON = /^[\t\x20-\x7e]*$/
 
 export function sendProblem(request: GatewayRequest, response: GatewayResponse, problem: Problem): void {
@@ -29,7 +30,7 @@ export function send(
   headers: Readonly<HeaderRecord>,
   text: string,
 ): void {
-  if (response.headersSent || hasLeft(response)) return void breakOff(response)
+  if (response.headersSent || isDisconnected(response)) return void abort(response)
   clear(response)
   for (const name in headers) response.setHeader(name, headers[name] ?? '')
   response.setHeader('Content-Length', Buffer.byteLength(text))
@@ -39,19 +40,19 @@ export function send(
   end(request, response)
 }
 
-/** What was begun of an answer that could not be written would spoil this one too. */
+/** Removes the headers of an upstream response whose head could not be written. */
 function clear(response: GatewayResponse): void {
   for (const name of response.getHeaderNames()) response.removeHeader(name)
   if (response.stream === undefined) response.statusMessage = ''
 }
 
-/** In HTTP/2, a stream that ends without an error would look like a whole answer. */
-function breakOff(response: GatewayResponse): void {
+/** An HTTP/2 stream must end with an error, or the truncated response would look complete. */
+function abort(response: GatewayResponse): void {
   if (response.stream === undefined) response.destroy()
   else response.stream.close(constants.NGHTTP2_INTERNAL_ERROR)
 }
 
-/** Repeated headers stay apart, where they can. */
+/** Preserves repeated headers where possible. */
 export function writeHead(
   request: GatewayRequest,
   response: GatewayResponse,
@@ -64,13 +65,13 @@ export function writeHead(
     response.writeHead(status)
     return
   }
-  // Answered before all of it was read: what is left of the request must not be taken for the next one.
+  // The rest of an unread request must not be parsed as the next one.
   if (!request.complete) response.shouldKeepAlive = false
   const reason = statusMessage !== undefined && REASON.test(statusMessage) ? statusMessage : STATUS_CODES[status]
   response.writeHead(status, reason ?? '', list)
 }
 
-/** Node's HTTP/2 refuses to repeat many headers, and services do: joined they mean the same. */
+/** Joins repeated headers, because Node's HTTP/2 rejects repeating many of them; the meaning is the same. */
 function addHeader(response: GatewayResponse, name: string, value: string): void {
   const before = response.getHeader(name)
   if (before === undefined) response.setHeader(name, value)
@@ -78,7 +79,7 @@ function addHeader(response: GatewayResponse, name: string, value: string): void
   else response.setHeader(name, `${before}, ${value}`)
 }
 
-/** Ends an answer. */
+/** Ends a response, and limits reading the rest of its request. */
 export function end(request: GatewayRequest, response: GatewayResponse): void {
   response.end()
   const { stream } = response
@@ -87,14 +88,14 @@ export function end(request: GatewayRequest, response: GatewayResponse): void {
   else if (!stream.endAfterHeaders) discardUpload(stream)
 }
 
-/** Node reads the rest of a request in HTTP/1.1, without a time limit of its own. */
+/** Limits the time for the rest of an HTTP/1.1 request, which Node.js would read without a timeout. */
 function closeIfLate(request: GatewayRequest): void {
   const { socket } = request
   const timer = setTimeout(() => void (request.complete || socket.destroy()), LATE_MS_MAX)
   for (const event of ['end', 'close']) request.once(event, () => clearTimeout(timer))
 }
 
-/** Many clients of HTTP/2 read no answer before they have sent their request: the rest of a short one is read. */
+/** Reads a short rest of the request, because many HTTP/2 clients read no response until they have sent it all. */
 function discardUpload(stream: ServerHttp2Stream): void {
   let unreadBytes = 0
   const timer = setTimeout(stopUpload, UNREAD_MS_MAX, stream)
@@ -108,9 +109,9 @@ function discardUpload(stream: ServerHttp2Stream): void {
 }
 
 /**
- * Tells a client that it need not go on sending (RFC 9113, 8.1). A stream that is reset before END_STREAM gets neither
- * that nor trailers, and strict clients drop the answer. Node has no event for it: END_STREAM waits for trailers and
- * for the flow-control window of the client.
+ * Asks the client to stop sending (RFC 9113, 8.1), but only after END_STREAM: strict clients drop the response of a
+ * stream that is reset earlier. Polls, because Node.js has no event for END_STREAM, which waits for trailers and for
+ * the flow-control window of the client.
  */
 function stopUpload(stream: ServerHttp2Stream): void {
   if (stream.destroyed || stream.closed) return
@@ -118,12 +119,12 @@ function stopUpload(stream: ServerHttp2Stream): void {
   else setTimeout(stopUpload, SENT_CHECK_MS, stream)
 }
 
-/** Whether nobody waits for the answer any more. */
-export function hasLeft({ destroyed, stream }: GatewayResponse): boolean {
+/** Whether the client has disconnected. */
+export function isDisconnected({ destroyed, stream }: GatewayResponse): boolean {
   return destroyed || stream?.destroyed === true
 }
 
-/** Whether so much is still to come that it is better to close than to read it all. */
+/** Whether closing the connection is cheaper than reading the rest of the body. */
 function hasLongBody({ headers, destroyed, complete }: GatewayRequest): boolean {
   if (complete) return false
   return destroyed || headers['transfer-encoding'] !== undefined || Number(headers['content-length']) > UNREAD_BYTES_MAX

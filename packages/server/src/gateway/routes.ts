@@ -1,43 +1,43 @@
-// Which service a request goes to. Routes look at the canonical path, as rules do: no way of writing a path reaches
-// another service than its rules are for.
+// Chooses the upstream of a request by host and canonical path. Rules match the same canonical path, so no spelling
+// of a path can bypass the rules of an upstream.
 
 import { canonicalPath } from 'sluice/http'
 
 export type Route = {
-  /** In lower case, without a port; undefined: any. */
+  /** Lower case, without a port; undefined matches any host. */
   readonly host: string | undefined
-  /** Canonical; `/` for every path. */
+  /** Canonical; `/` matches every path. */
   readonly prefix: string
   readonly upstream: URL
 }
 
-export type Place<Upstream> = Omit<Route, 'upstream'> & { readonly upstream: Upstream }
+export type ResolvedRoute<Upstream> = Omit<Route, 'upstream'> & { readonly upstream: Upstream }
 
 export type FindUpstream<Upstream> = (target: { readonly host: string; readonly path: string }) => Upstream | undefined
 
-/** A host goes before none, then the longest prefix. `fallback` is for everything else. */
+/** Routes with a host take precedence, then the longest prefix. `fallback` gets all other requests. */
 export function createFindUpstream<Upstream>(
-  routes: readonly Place<Upstream>[],
+  routes: readonly ResolvedRoute<Upstream>[],
   fallback: Upstream | undefined,
 ): FindUpstream<Upstream> {
   if (routes.length === 0) return () => fallback
-  const inOrder = [...routes].sort((a, b) => {
+  const sorted = [...routes].sort((a, b) => {
     return Number(b.host !== undefined) - Number(a.host !== undefined) || b.prefix.length - a.prefix.length
   })
   return (target) => {
     const name = hostName(target.host)
     const path = canonicalPath(target.path)
-    const found = inOrder.find(({ host, prefix }) => (host === undefined || host === name) && isUnder(path, prefix))
+    const found = sorted.find(({ host, prefix }) => (host === undefined || host === name) && isUnder(path, prefix))
     return found?.upstream ?? fallback
   }
 }
 
-/** `/api` holds `/api` and `/api/x`, and not `/apix`. */
+/** `/api` contains `/api` and `/api/x`, but not `/apix`. */
 function isUnder(path: string, prefix: string): boolean {
   return prefix === '/' || path === prefix || path.startsWith(`${prefix}/`)
 }
 
-/** Without a port, and without the dot that says that a name is complete. */
+/** Without port and without the trailing dot of a fully qualified name. */
 function hostName(host: string): string {
   return host.replace(/\.?(?::\d*)?$/, '').toLowerCase()
 }
@@ -49,7 +49,7 @@ export function readUpstream(text: string): URL | undefined {
   return isPlain && /^https?:$/.test(url.protocol) ? url : undefined
 }
 
-/** `/api=http://a example.org/=http://b`, with spaces or commas */
+/** `/api=http://a example.org/=http://b`, separated by spaces or commas. */
 export function readRoutes(text: string): readonly Route[] | undefined {
   const routes = text.split(/[\s,]+/).map(readRoute)
   return routes.every((route) => route !== undefined) ? routes : undefined

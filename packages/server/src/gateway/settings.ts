@@ -1,7 +1,8 @@
-// The settings of `sluice gateway`: those of the service, and what it takes to stand in front of another one.
+// Settings of `sluice gateway`: those of the service, plus listener, upstreams and timeouts.
 
 import { existsSync } from 'node:fs'
-import { readInteger, SETTINGS, type Settings, type SettingsTable } from '../settings/settings.ts'
+import { readInteger, type SettingsTable } from '../settings/setting.ts'
+import { SETTINGS, type Settings } from '../settings/settings.ts'
 import { type Route, readRoutes, readUpstream } from './routes.ts'
 
 export type GatewaySettings = Settings & {
@@ -29,7 +30,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'upstream',
     env: 'SLUICE_UPSTREAM',
     value: '<url>',
-    help: 'The service behind, for every request that no --route is for.',
+    help: 'URL of the upstream for requests that match no --route.',
     fallback: () => undefined,
     shownFallback: '',
     read: readUpstream,
@@ -41,13 +42,13 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     env: 'SLUICE_ROUTES',
     value: '[<host>]/<prefix>=<url>',
     help:
-      'Sends paths with this prefix to another service; a host goes first, then the longest prefix. ' +
-      'Give it again for another one, or separate them by commas.',
+      'Sends paths with this prefix to another upstream. Routes with a host take precedence, then longer prefixes. ' +
+      'Repeat the flag for several routes, or separate them by commas.',
     fallback: () => [],
     shownFallback: '',
     read: readRoutes,
     fix:
-      'give /api=http://127.0.0.1:3001 or example.org/api=http://127.0.0.1:3001; for several, give it again, ' +
+      'give /api=http://127.0.0.1:3001 or example.org/api=http://127.0.0.1:3001; for several, repeat the flag, ' +
       'or separate them by commas',
     fixFor: credentialsFix,
     repeats: true,
@@ -56,7 +57,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'listen',
     env: 'SLUICE_LISTEN',
     value: '<address>:<port>',
-    help: 'Where the gateway listens; --host and --port are where its API, health and metrics are.',
+    help: 'Address to proxy on; --host and --port set the address of the API, health checks and metrics.',
     fallback: () => ({ host: '127.0.0.1', port: 8000 }),
     shownFallback: '127.0.0.1:8000',
     read: readListen,
@@ -66,7 +67,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'listen-cert',
     env: 'SLUICE_LISTEN_CERT',
     value: '<file>',
-    help: 'Certificate chain in PEM: with it the gateway speaks TLS, with HTTP/2 and HTTP/1.1.',
+    help: 'Certificate chain in PEM; enables TLS with HTTP/2 and HTTP/1.1.',
     fallback: () => undefined,
     shownFallback: '',
     read: readPath,
@@ -88,7 +89,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'listen-client-ca',
     env: 'SLUICE_LISTEN_CLIENT_CA',
     value: '<file>',
-    help: 'Clients must show a certificate that this authority has signed; cert:cn and cert:fingerprint read it.',
+    help: 'CA file: clients must present a certificate signed by it, for use by cert:cn and cert:fingerprint.',
     fallback: () => undefined,
     shownFallback: '',
     read: readPath,
@@ -99,7 +100,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'upstream-timeout-ms',
     env: 'SLUICE_UPSTREAM_TIMEOUT_MS',
     value: '<ms>',
-    help: 'How long a service behind may take to begin its answer, and may be silent in the middle of it.',
+    help: 'Longest wait for the head of an upstream response, and longest pause within its body.',
     fallback: () => 60_000,
     shownFallback: '60000',
     read: (text) => readInteger(text, 1, 86_400_000),
@@ -109,7 +110,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'client-timeout-ms',
     env: 'SLUICE_CLIENT_TIMEOUT_MS',
     value: '<ms>',
-    help: 'How long a connection of a client may be silent, in the middle of a request or between two.',
+    help: 'Longest time that a client connection may be idle, within a request or between two.',
     fallback: () => 75_000,
     shownFallback: '75000',
     read: (text) => readInteger(text, 1, 86_400_000),
@@ -119,7 +120,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'client-head-timeout-ms',
     env: 'SLUICE_CLIENT_HEAD_TIMEOUT_MS',
     value: '<ms>',
-    help: 'How long a client may take for a TLS handshake, and for the head of a request.',
+    help: 'Longest time for a TLS handshake, and for receiving the head of a request.',
     fallback: () => 15_000,
     shownFallback: '15000',
     read: (text) => readInteger(text, 1, 86_400_000),
@@ -129,7 +130,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'client-body-timeout-ms',
     env: 'SLUICE_CLIENT_BODY_TIMEOUT_MS',
     value: '<ms>',
-    help: 'A client that sends a body at less than 240 bytes a second for so long is cut off. Others have no limit.',
+    help: 'Aborts an upload that stays below 240 bytes a second for this long. Faster uploads have no time limit.',
     fallback: () => 30_000,
     shownFallback: '30000',
     read: (text) => readInteger(text, 1, 86_400_000),
@@ -139,7 +140,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'method-override',
     env: 'SLUICE_METHOD_OVERRIDE',
     value: 'drop|honour',
-    help: 'X-HTTP-Method-Override and its kin: drop them, or decide a POST by the method they name and pass them on.',
+    help: 'X-HTTP-Method-Override and similar headers: drop them, or use their method for a POST and forward them.',
     fallback: () => 'drop',
     shownFallback: 'drop',
     read: (text) => (text === 'drop' || text === 'honour' ? text : undefined),
@@ -149,7 +150,7 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'max-in-flight',
     env: 'SLUICE_MAX_IN_FLIGHT',
     value: '<number>',
-    help: 'Most requests and WebSockets at once; above it the answer is 503.',
+    help: 'Maximum number of requests and WebSockets in flight; beyond it, clients get 503.',
     fallback: () => 10_000,
     shownFallback: '10000',
     read: (text) => readInteger(text, 1, 1_000_000),
@@ -159,14 +160,13 @@ export const GATEWAY_SETTINGS: SettingsTable<GatewaySettings> = {
     flag: 'max-connections',
     env: 'SLUICE_MAX_CONNECTIONS',
     value: '<number>',
-    help: 'Most connections of clients at once, idle ones too; above it others are closed as they come.',
+    help: 'Maximum number of client connections, including idle ones; beyond it, new ones are closed immediately.',
     fallback: () => 20_000,
     shownFallback: '20000',
     read: (text) => readInteger(text, 1, 1_000_000),
     fix: NUMBER_FIX,
   },
   ...SETTINGS,
-  // Who puts a gateway in front of a service stands at the edge.
   layer: { ...SETTINGS.layer, fallback: () => 'edge', shownFallback: 'edge' },
 }
 

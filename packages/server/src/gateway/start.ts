@@ -1,8 +1,8 @@
-// A running gateway, from its settings: a node of the service with a door of its own in front. It closes in the
-// opposite order, so that what is under way can still be decided.
+// Starts a gateway: a node of the service plus the proxy listener. On close, the listener closes first, so that
+// requests in flight can still be decided.
 
 import type { Log } from '../log.ts'
-import { CLOSE_MS_MAX, type Server, startServer } from '../node/server.ts'
+import { CLOSE_MS_MAX, type Server, startServer } from '../service/server.ts'
 import { settingInvalid } from '../settings/setting-invalid.ts'
 import { Gateway } from './gateway.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
@@ -10,11 +10,11 @@ import { openListener } from './listener.ts'
 import type { GatewaySettings } from './settings.ts'
 
 export type RunningGateway = Server & {
-  /** Where the API, health and metrics are; `address` is that of the gateway. */
+  /** Address of the API, health and metrics; `address` is that of the gateway. */
   readonly apiAddress: string
 }
 
-/** Throws as `startServer` does, and for settings that do not go together. */
+/** Throws like `startServer`, and also if no upstream is configured. */
 export async function startGateway(
   settings: GatewaySettings,
   log: Log,
@@ -22,13 +22,17 @@ export async function startGateway(
 ): Promise<RunningGateway> {
   const { upstream, routes, listen, listenCert } = settings
   if (upstream === undefined && routes.length === 0)
-    throw settingInvalid('upstream', undefined, 'give the service behind, such as http://127.0.0.1:3000, or a --route')
-  warnOfUnverified(settings, log)
+    throw settingInvalid(
+      'upstream',
+      undefined,
+      'give the URL of the upstream, such as http://127.0.0.1:3000, or a --route',
+    )
+  warnIfJwtUnverified(settings, log)
   const server = await startServer(withoutCertificates(settings), log, closeMsMax)
   try {
-    const { limiter, check } = server
+    const { limiter, check, telemetry } = server
     const metrics = new GatewayMetrics(server.metrics.registry)
-    const gateway = new Gateway(settings, { limiter, check, log, metrics })
+    const gateway = new Gateway(settings, { limiter, check, log, metrics, telemetry })
     const listener = await openListener(gateway, settings, metrics, closeMsMax)
     const host = listen.host.includes(':') ? `[${listen.host}]` : listen.host
     const drain = () => {
@@ -51,13 +55,12 @@ export async function startGateway(
   }
 }
 
-function warnOfUnverified({ userFrom, apiKeyFrom, tenantFrom, planFrom, ...keys }: GatewaySettings, log: Log): void {
+function warnIfJwtUnverified({ userFrom, apiKeyFrom, tenantFrom, planFrom, ...keys }: GatewaySettings, log: Log): void {
   const readsTokens = [userFrom, apiKeyFrom, tenantFrom, planFrom].some((source) => source?.kind === 'jwt')
-  if (readsTokens && keys.jwtKey === undefined && keys.jwtSecret === undefined)
-    log.warn('tokens are not verified: a client can name itself as it likes; give --jwt-key or --jwt-secret')
+  if (readsTokens && keys.jwtKey === undefined && keys.jwtSecret === undefined) log.event('jwt_unverified', {})
 }
 
-/** Whoever asks the API has no certificate of the client. */
+/** Settings for the API, whose callers present no client certificates. */
 function withoutCertificates(settings: GatewaySettings): GatewaySettings {
   const { userFrom, apiKeyFrom, tenantFrom, planFrom } = settings
   const sources = Object.entries({ userFrom, apiKeyFrom, tenantFrom, planFrom })

@@ -1,5 +1,5 @@
-// WebSockets: once both sides agree, two connections become one, byte for byte. Other upgrades are not offered: a
-// client that asks for one is answered in HTTP/1.1, as by any server that does not know it.
+// Tunnels WebSockets between client and upstream once the upstream has accepted the upgrade. Ignores other upgrades and
+// answers their requests in HTTP/1.1.
 
 import { type IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -11,8 +11,8 @@ export function isWebSocket({ method, headers }: IncomingMessage): boolean {
 }
 
 /**
- * Node hands over the bare connection: this is a response on it like any other, and the last one. Undefined while an
- * earlier request of this connection is not answered: no client sends an upgrade ahead, and Node cannot make it wait.
+ * Creates the last response on the raw connection of an upgrade request. Undefined while an earlier request of the
+ * connection is unanswered: clients do not pipeline upgrades, and Node.js cannot queue one.
  */
 export function responseOn(request: IncomingMessage, socket: Socket): ServerResponse | undefined {
   const response = new ServerResponse(request)
@@ -27,21 +27,21 @@ export function responseOn(request: IncomingMessage, socket: Socket): ServerResp
   return response
 }
 
-/** Silence after which the system asks whether the other side is still there: its own default is two hours. */
+/** TCP keep-alive interval; the default of the system is two hours. */
 const KEEP_ALIVE_MS = 60_000
 
-/** Once one side has closed, the other has this long at most, whatever the timeouts allow. */
+/** Longest time between the end of the first side and the end of the second. */
 const CLOSE_MS_MAX = 10_000
 
-export type JoinTimeouts = { readonly clientTimeoutMs: number; readonly upstreamTimeoutMs: number }
+export type TunnelTimeouts = { readonly clientTimeoutMs: number; readonly upstreamTimeoutMs: number }
 
-/** `head` is what the client has sent ahead, `list` are the headers of the service's consent. */
-export function join(
+/** `head` are bytes that the client sent early, `list` the headers of the upstream's 101 response. */
+export function tunnel(
   { request, response, list }: { request: GatewayRequest; response: GatewayResponse; list: readonly string[] },
   client: Socket,
   head: Buffer,
-  behind: Socket,
-  { clientTimeoutMs, upstreamTimeoutMs }: JoinTimeouts,
+  upstream: Socket,
+  { clientTimeoutMs, upstreamTimeoutMs }: TunnelTimeouts,
 ): void {
   const headers = [...list, 'Connection', 'Upgrade', 'Upgrade', 'websocket']
   writeHead(request, response, 101, 'Switching Protocols', headers)
@@ -50,33 +50,33 @@ export function join(
   client.setTimeout(0)
   if (head.length > 0) client.unshift(head)
   const closeMs = Math.min(clientTimeoutMs, upstreamTimeoutMs, CLOSE_MS_MAX)
-  endTogether(client, behind, closeMs)
-  carry(client, behind, upstreamTimeoutMs)
-  carry(behind, client, clientTimeoutMs)
+  closeTogether(client, upstream, closeMs)
+  pipe(client, upstream, upstreamTimeoutMs)
+  pipe(upstream, client, clientTimeoutMs)
 }
 
-/** A side that ignores the end of the other, or does not read what is left for it, would hold a permit for ever. */
-function endTogether(client: Socket, behind: Socket, closeMs: number): void {
+/** Closes both sides. Without the timeout, a side that ignores the end of the other would hold a permit forever. */
+function closeTogether(client: Socket, upstream: Socket, closeMs: number): void {
   let timer: NodeJS.Timeout | undefined
-  const cut = () => {
+  const destroyBoth = () => {
     client.destroy()
-    behind.destroy()
+    upstream.destroy()
   }
-  for (const [one, other] of [[client, behind] as const, [behind, client] as const]) {
+  for (const [one, other] of [[client, upstream] as const, [upstream, client] as const]) {
     one.on('error', () => {}) // `close` follows
     one.once('end', () => {
-      timer ??= setTimeout(cut, closeMs)
+      timer ??= setTimeout(destroyBoth, closeMs)
     })
     one.once('close', () => {
-      timer ??= setTimeout(cut, closeMs)
+      timer ??= setTimeout(destroyBoth, closeMs)
       if (other.closed) clearTimeout(timer)
       else other.destroySoon()
     })
   }
 }
 
-/** `stallMs` is how long the receiver may take nothing of what waits for it: meanwhile the sender is not read. */
-function carry(from: Socket, to: Socket, stallMs: number): void {
+/** Destroys a receiver that reads nothing for `stallMs` while data is waiting. */
+function pipe(from: Socket, to: Socket, stallMs: number): void {
   let timer: NodeJS.Timeout | undefined
   from.setKeepAlive(true, KEEP_ALIVE_MS)
   from.setNoDelay(true)

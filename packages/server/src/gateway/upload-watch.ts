@@ -1,33 +1,33 @@
-// The body of a request on its way to the service. A client that sends it drop by drop would hold a connection to the
-// service, and a permit, for as long as it likes; one that is fast enough may send for hours.
+// Detects slow uploads, which would occupy an upstream connection and a permit indefinitely. Uploads above the minimum
+// rate may take hours.
 
 import type { GatewayRequest } from './request-head.ts'
 
 const BYTES_PER_SECOND_MIN = 240
 
 /**
- * Calls `onSlow` once both halves of a window were slow: one alone may be a pause of this process. Call it only when
- * something reads the body, because a listener for its data would make it flow.
+ * Calls `onSlow` after two consecutive slow half windows; a single one may be a pause of this process. Call only once
+ * the body is being read, because adding a `data` listener starts the flow.
  */
 export function watchUpload(request: GatewayRequest, windowMs: number, onSlow: () => void): void {
   const bytesMin = (BYTES_PER_SECOND_MIN * windowMs) / 2000
   let bytes = 0
-  let isHeldUp = false
+  let wasPaused = false
   let slowHalves = 0
   request.on('data', (chunk: Buffer) => {
     bytes += chunk.length
   })
-  // The service does not keep up: the client is not to blame.
+  // Paused by back-pressure from the upstream: the client is not slow.
   request.on('pause', () => {
-    isHeldUp = true
+    wasPaused = true
   })
-  const look = () => {
-    slowHalves = bytes < bytesMin && !isHeldUp && !request.isPaused() ? slowHalves + 1 : 0
+  const measure = () => {
+    slowHalves = bytes < bytesMin && !wasPaused && !request.isPaused() ? slowHalves + 1 : 0
     bytes = 0
-    isHeldUp = false
+    wasPaused = false
     if (slowHalves === 2) onSlow()
-    else timer = setTimeout(look, windowMs / 2)
+    else timer = setTimeout(measure, windowMs / 2)
   }
-  let timer = setTimeout(look, windowMs / 2)
+  let timer = setTimeout(measure, windowMs / 2)
   for (const event of ['end', 'close']) request.once(event, () => clearTimeout(timer))
 }

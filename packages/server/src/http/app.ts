@@ -1,35 +1,47 @@
-// The HTTP face of the service: which routes there are and what they share. Bodies are bounded and validated strictly
-// (nothing is coerced, nothing silently dropped), and whatever goes wrong leaves as a problem document.
+// Builds the HTTP API: parsers, guard, routes and error handling. Bodies are bounded and validated strictly (nothing is
+// coerced or silently dropped), and every error is sent as a problem document.
 
 import type { ServerOptions } from 'node:https'
 import { type FastifyInstance, fastify } from 'fastify'
-import { type Clock, wallClock } from 'sluice'
+import { type Clock, type Limiter, wallClock } from 'sluice'
 import type { HeaderOptions } from 'sluice/http'
-import { type GuardParts, guardRoutes } from '../access/guard.ts'
-import type { Check } from '../checks/checking.ts'
-import type { DecisionTrail } from '../checks/decision-trail.ts'
+import { type GuardDeps, guardRoutes } from '../access/guard.ts'
+import type { TokenRegistry } from '../access/token-registry.ts'
+import type { TokenStore } from '../access/token-table.ts'
+import type { Audited, AuditVerdict } from '../audit/audit.ts'
+import type { ListAudit } from '../audit/audit-list.ts'
+import type { CheckController } from '../checks/check-controller.ts'
+import type { DecisionHistory } from '../checks/decision-history.ts'
 import type { Receipts } from '../checks/receipts.ts'
 import type { SharedDecisions } from '../checks/shared-decisions.ts'
+import type { Analytics } from '../events/analytics.ts'
+import type { FindViolations } from '../events/violations.ts'
+import type { KillStore, KillSwitch } from '../kill-switch/kill-switch.ts'
 import type { KeyHash, Log } from '../log.ts'
-import type { HealthParts } from '../node/health.ts'
-import type { Records } from '../node/records.ts'
+import type { Metrics } from '../metrics/metrics.ts'
 import { endMalformed } from '../problems/malformed.ts'
 import { ProblemError } from '../problems/problem.ts'
 import { problemOf } from '../problems/problem-of.ts'
 import { sendProblem } from '../problems/send-problem.ts'
+import type { LiveRules } from '../rules/live-rules.ts'
+import type { RuleStore } from '../rules/rule-store.ts'
 import type { ClientSettings } from '../settings/client-settings.ts'
-import { aloneInNode, type NodeWorkers } from '../workers/node-workers.ts'
-import { createDecide } from './bodies/decide.ts'
+import type { OpenStore } from '../store/open-store.ts'
+import type { Telemetry } from '../telemetry/telemetry.ts'
+import { type NodeWorkers, singleWorker } from '../workers/node-workers.ts'
 import { parseJsonBodies } from './bodies/json-body.ts'
 import { parseRuleBodies } from './bodies/rule-bodies.ts'
-import type { RulesParts } from './bodies/rule-writes.ts'
-import { answerUnknown } from './not-found.ts'
+import type { Lifecycle } from './node-health.ts'
+import { handleUnknownRoutes } from './not-found.ts'
+import { analyticsRoutes } from './routes/analytics.ts'
 import { auditRoute } from './routes/audit.ts'
+import { auditListRoute } from './routes/audit-list.ts'
 import { authRoutes } from './routes/auth.ts'
 import { batchRoute } from './routes/batch.ts'
 import { checkRoute } from './routes/check.ts'
 import { decisionsRoutes } from './routes/decisions.ts'
 import { drillRoute } from './routes/drill.ts'
+import { eventStreamRoute } from './routes/event-stream.ts'
 import { explainRoute } from './routes/explain.ts'
 import { healthRoutes } from './routes/health.ts'
 import { hotKeysRoute } from './routes/hot-keys.ts'
@@ -42,77 +54,118 @@ import { ruleSetRoutes } from './routes/rule-set.ts'
 import { rulesRoutes } from './routes/rules.ts'
 import { tokensRoutes } from './routes/tokens.ts'
 import { violationsRoute } from './routes/violations.ts'
+import { traceRequests } from './trace-requests.ts'
 
-export type AppParts = Omit<HealthParts, 'killSwitch' | 'workers'> &
-  RulesParts & {
-    readonly log: Log
-    readonly keyHash: KeyHash
-    readonly access: Pick<GuardParts, 'adminToken' | 'checksAreOpen'>
-    readonly records: Records
-    readonly trail: DecisionTrail
-    readonly receipts: Receipts
-    readonly sharedDecisions: SharedDecisions | undefined
-    readonly check: Check
-    /** Alone by default. */
-    readonly workers?: NodeWorkers | undefined
-    /** Who may speak for clients, and where their facts are read. */
-    readonly clients: ClientSettings
-    readonly headers: HeaderOptions
-    /** Undefined: in clear. */
-    readonly tls?: ServerOptions | undefined
-    /** For `reset_at` and headers: the time of buckets is the store's. */
-    readonly clock?: Clock | undefined
-  }
+/** State behind the admin routes. Optional members are undefined on a node without a database. */
+export type AdminDeps = {
+  readonly tokens: TokenRegistry
+  readonly tokenStore: TokenStore | undefined
+  readonly killSwitch: KillSwitch
+  readonly kills: KillStore
+  readonly verifyAudit: (() => Promise<AuditVerdict>) | undefined
+  readonly listAudit: ListAudit | undefined
+  /** Runs a change and records it in the audit log. Without a database, only runs it. */
+  readonly audited: Audited
+}
+
+/** Queries over decision events. Undefined members: no sink of this node can answer them. */
+export type EventsDeps = {
+  readonly findViolations: FindViolations | undefined
+  readonly analytics: Analytics | undefined
+  degradedReason(): string | undefined
+}
+
+export type AppDeps = {
+  readonly limiter: Limiter
+  readonly store: OpenStore
+  readonly live: LiveRules
+  readonly ruleStore: RuleStore | undefined
+  readonly metrics: Metrics
+  readonly log: Log
+  readonly keyHash: KeyHash
+  readonly lifecycle: Lifecycle
+  readonly access: Pick<GuardDeps, 'adminToken' | 'checksAreOpen'>
+  readonly admin: AdminDeps
+  readonly events: EventsDeps
+  readonly checks: CheckController
+  readonly history: DecisionHistory
+  readonly receipts: Receipts
+  readonly sharedDecisions: SharedDecisions | undefined
+  /** Default: this process is the only worker. */
+  readonly workers?: NodeWorkers | undefined
+  /** Default: requests are not traced. */
+  readonly telemetry?: Telemetry | undefined
+  /** Trusted proxies and sources of client facts. */
+  readonly clients: ClientSettings
+  readonly headers: HeaderOptions
+  /** Undefined: plain HTTP. */
+  readonly tls?: ServerOptions | undefined
+  /** For `reset_at` and headers: buckets use the time of the store. */
+  readonly clock?: Clock | undefined
+}
 
 const REQUEST_MS_MAX = 10_000
-/** With Node's defaults, heads would be cut after up to 40 s, and bodies after 60 s: it swaps a longer head limit. */
-const PUNCTUAL = { headersTimeout: REQUEST_MS_MAX, connectionsCheckingInterval: 1000 }
-/** A request id of 1024 characters, each of them escaped. */
+/**
+ * Set explicitly: by default Node.js checks timeouts every 30 s only, and it swaps headersTimeout and requestTimeout if
+ * the former is longer. Headers would get up to 40 s, and bodies 60 s.
+ */
+const TIMEOUTS = { headersTimeout: REQUEST_MS_MAX, connectionsCheckingInterval: 1000 }
+/** Fits a request id of 1024 percent-encoded characters. */
 const PARAMETER_LENGTH_MAX = 12 * 1024
 
-export async function createApp(parts: AppParts): Promise<FastifyInstance> {
-  const { limiter, metrics, store, records, log, keyHash, clock = wallClock } = parts
-  const { workers = aloneInNode() } = parts
+export async function createApp(deps: AppDeps): Promise<FastifyInstance> {
+  const { limiter, store, live, ruleStore, metrics, log, keyHash, lifecycle, access, admin, checks, events } = deps
+  const { history, receipts, sharedDecisions, workers = singleWorker(), clients, headers, clock = wallClock } = deps
+  const { tokens, killSwitch, kills, audited } = admin
   const nowMs = () => clock.nowUs() / 1000
-  const app = createFastify(parts)
-  const decide = createDecide(parts)
+  const app = createFastify(log, deps.tls)
+  if (deps.telemetry !== undefined) traceRequests(app, deps.telemetry)
   metrics.watchLimiter(limiter)
-  metrics.watchRecords(records)
-  guardRoutes(app, { ...parts.access, tokens: records.tokens, metrics, clock: parts.clock })
-  answerUnknown(app)
+  metrics.watchAdmin(admin)
+  guardRoutes(app, {
+    tokens,
+    adminToken: access.adminToken,
+    checksAreOpen: access.checksAreOpen,
+    metrics,
+    clock: deps.clock,
+  })
+  handleUnknownRoutes(app)
   parseJsonBodies(app)
   await describeRoutes(app)
-  checkRoute(app, decide)
-  batchRoute(app, decide)
-  await authRoutes(app, parts)
-  refundRoute(app, limiter, parts.receipts)
+  checkRoute(app, checks.answer)
+  batchRoute(app, checks.answer)
+  await authRoutes(app, { limiter, check: checks.check, clients, headers, log, metrics, clock })
+  refundRoute(app, limiter, receipts)
   await app.register(async (scope) => {
     parseRuleBodies(scope, { yaml: false })
-    rulesRoutes(scope, parts)
+    rulesRoutes(scope, { limiter, live, ruleStore, clock })
   })
   await app.register(async (scope) => {
     parseRuleBodies(scope, { yaml: true })
-    ruleSetRoutes(scope, parts)
+    ruleSetRoutes(scope, { limiter, live, ruleStore })
   })
   explainRoute(app, limiter, clock)
-  decisionsRoutes(app, { ...parts, workers })
+  decisionsRoutes(app, { history, sharedDecisions, keyHash, workers })
   hotKeysRoute(app, { limiter, keyHash, workers })
   regionsRoute(app, { limiter, region: store.region, workers })
-  resetRoute(app, { limiter, log, audited: records.audited })
-  violationsRoute(app, records.findViolations)
-  tokensRoutes(app, records.tokenStore, nowMs)
-  auditRoute(app, records.verifyAudit)
-  killSwitchRoutes(app, { limiter, ...records, nowIso: () => new Date(nowMs()).toISOString() })
-  drillRoute(app, { store, log, audited: records.audited, workers, clock })
-  healthRoutes(app, { ...parts, ...records, workers })
+  resetRoute(app, { limiter, log, audited })
+  violationsRoute(app, events.findViolations)
+  analyticsRoutes(app, { analytics: events.analytics, clock })
+  eventStreamRoute(app, { analytics: events.analytics, keyHash, clock })
+  tokensRoutes(app, admin.tokenStore, nowMs)
+  auditRoute(app, admin.verifyAudit)
+  auditListRoute(app, admin.listAudit)
+  killSwitchRoutes(app, { limiter, killSwitch, kills, nowIso: () => new Date(nowMs()).toISOString() })
+  drillRoute(app, { store, log, audited, workers, clock })
+  healthRoutes(app, { limiter, metrics, store, live, lifecycle, killSwitch, workers, events })
   openapiRoutes(app)
   return app
 }
 
-/** Fastify's own logger is off: it would make a child logger for each request. */
-function createFastify({ log, tls }: AppParts): FastifyInstance {
+/** Fastify's own logger is off: it would create a child logger per request. */
+function createFastify(log: Log, tls: ServerOptions | undefined): FastifyInstance {
   const app = fastify({
-    ...(tls === undefined ? { http: PUNCTUAL } : { https: { ...tls, ...PUNCTUAL, handshakeTimeout: REQUEST_MS_MAX } }),
+    ...(tls === undefined ? { http: TIMEOUTS } : { https: { ...tls, ...TIMEOUTS, handshakeTimeout: REQUEST_MS_MAX } }),
     logger: false,
     requestTimeout: REQUEST_MS_MAX,
     routerOptions: { maxParamLength: PARAMETER_LENGTH_MAX },
@@ -134,8 +187,8 @@ function createFastify({ log, tls }: AppParts): FastifyInstance {
   })
   app.setErrorHandler<Error>((error, request, reply) => {
     const problem = problemOf(error, request.headers)
-    // A store in trouble is logged when it begins and ends, not once per request.
-    if (problem.code === 'INTERNAL') log.error({ err: error, route: request.routeOptions.url }, problem.detail)
+    // A failing store is logged when the outage begins and ends, not once per request.
+    if (problem.code === 'INTERNAL') log.event('internal_error', { err: error, route: request.routeOptions.url })
     if (error instanceof ProblemError) reply.headers(error.headers)
     return sendProblem(reply, problem)
   })

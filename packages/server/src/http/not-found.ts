@@ -1,4 +1,4 @@
-// Requests that no route wants: 405 with what would be allowed, or 404 with the nearest path there is.
+// Requests without a route: 405 with the allowed methods, or 404 with the nearest path.
 
 import type { FastifyInstance } from 'fastify'
 import { nearest } from 'sluice'
@@ -7,8 +7,8 @@ import { sendProblem } from '../problems/send-problem.ts'
 
 type Known = { readonly methods: Set<string>; readonly pattern: RegExp }
 
-/** Call it before any route is added: it takes note of them as they come. */
-export function answerUnknown(app: FastifyInstance): void {
+/** Call before any route is added: it records them. */
+export function handleUnknownRoutes(app: FastifyInstance): void {
   const routes = new Map<string, Known>()
   app.addHook('onRoute', ({ url, method }) => {
     const known = routes.get(url) ?? { methods: new Set<string>(), pattern: patternOf(url) }
@@ -26,12 +26,12 @@ export function answerUnknown(app: FastifyInstance): void {
 
 function unknownPath(path: string, paths: readonly string[]): Problem {
   const meant = nearest(path.replace(/\/$/, ''), paths)
-  const hint = meant === undefined ? 'GET / lists what there is' : `did you mean ${meant}?`
-  const fault = { field: 'path', value: path, fix: hint }
-  return problem('NOT_FOUND', `There is nothing at this path; ${hint}`, [fault])
+  const hint = meant === undefined ? 'GET / lists all routes' : `did you mean ${meant}?`
+  const fieldError = { field: 'path', value: path, fix: hint }
+  return problem('NOT_FOUND', `Unknown path; ${hint}`, [fieldError])
 }
 
-/** Paths of this service hold letters, slashes, dots and parameters only. */
+/** Paths of this service consist of letters, slashes, dots and parameters. */
 function patternOf(url: string): RegExp {
   return new RegExp(`^${url.replaceAll('.', '\\.').replace(/:\w+/g, '[^/]+')}$`)
 }

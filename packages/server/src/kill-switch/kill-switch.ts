@@ -1,35 +1,35 @@
-// Takes one rule, or all of them, out of force at once, without a change of the rules: for the minute in which a rule
-// does harm and nobody has time to find out why. What is out of force is told by /readyz, metrics and the log.
+// Disables one rule, or all of them, immediately and without changing the rules: for a rule that does harm. Disabled
+// rules show in /readyz, metrics and the log.
 
 import type { Limiter } from 'sluice'
 import type { Log } from '../log.ts'
 import type { NodeWorkers } from '../workers/node-workers.ts'
 
-/** What is out of force, since when, by whom and why. */
+/** A disabled rule: since when, by whom and why. */
 export type Kill = {
-  /** null: everything. */
+  /** null: all rules. */
   readonly ruleId: string | null
   readonly since: string
   readonly by: string
-  /** Name of the token, where the database knows it. */
+  /** Name of the token, if the database has it. */
   readonly byName?: string | null | undefined
   readonly reason: string | null
 }
 
-/** Where it is kept what is out of force. */
+/** Storage of disabled rules. */
 export type KillStore = {
-  /** Whether it outlives this process and reaches the other nodes. */
+  /** Whether it survives this process and reaches the other nodes. */
   readonly durable: boolean
-  /** Both come back when the switch has changed here. */
+  /** Both resolve once the change is active on this node. */
   kill(kill: Kill): Promise<void>
   revive(ruleId: string | null, by: string, reason: string | null): Promise<void>
 }
 
 const TOPIC = 'kills'
-/** A rule always has an id. */
+/** Key for all rules: rule ids are never empty. */
 const EVERYTHING = ''
 
-/** For a node without a database: a kill holds in all workers of the node, and until the node ends. */
+/** For a node without a database: applies to all workers, until the node stops. */
 export function killsInMemory(killSwitch: KillSwitch, workers: NodeWorkers): KillStore {
   workers.answer(TOPIC, (kill: Kill | null, key) => {
     const others = killSwitch.kills.filter(({ ruleId }) => (ruleId ?? EVERYTHING) !== key)
@@ -59,19 +59,20 @@ export class KillSwitch {
     return this.#kills.some(({ ruleId }) => ruleId === null)
   }
 
-  /** Undefined when all rules are in force. */
-  inWords(): string | undefined {
-    if (this.everything) return 'nothing is enforced'
+  /** Undefined when no rule is disabled. */
+  describe(): string | undefined {
+    if (this.everything) return 'all rules are disabled'
     const ids = this.#kills.map(({ ruleId }) => ruleId)
-    return ids.length === 0 ? undefined : `not enforced: ${ids.join(', ')}`
+    return ids.length === 0 ? undefined : `disabled: ${ids.join(', ')}`
   }
 
-  /** This is what is out of force from now on, and nothing else. */
+  /** Replaces the set of disabled rules. */
   replace(kills: readonly Kill[]): void {
-    const before = this.inWords()
+    const before = this.describe()
     this.#kills = kills
     this.#limiter.suspend(this.everything ? 'everything' : this.#kills.flatMap(({ ruleId }) => ruleId ?? []))
-    const now = this.inWords()
-    if (now !== before) this.#log.warn({ kills: this.#kills }, `kill switch: ${now ?? 'all rules are in force again'}`)
+    if (this.describe() === before) return
+    const disabled = this.everything ? 'all' : this.#kills.map(({ ruleId }) => ruleId)
+    this.#log.event('kill_switch_changed', { disabled, kills: this.#kills })
   }
 }

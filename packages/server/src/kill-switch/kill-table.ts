@@ -1,11 +1,11 @@
-// What is out of force, in the database: it outlives every node, and reaches all of them within a second.
+// Disabled rules in the database: they survive every node and reach all of them within a second.
 
 import { appendAudit } from '../audit/audit.ts'
 import type { Database, Queries } from '../db/database.ts'
 import type { Kill, KillStore } from './kill-switch.ts'
 
 export const KILLS_CHANNEL = 'sluice_kills'
-/** A rule always has an id. */
+/** Key for all rules: rule ids are never empty. */
 const EVERYTHING = ''
 
 type KillRow = {
@@ -27,7 +27,7 @@ export async function readKills(queries: Queries): Promise<Kill[]> {
   })
 }
 
-/** `refresh` brings what the table says into force here. */
+/** `refresh` applies the table on this node. */
 export function killsInDatabase(database: Database, refresh: () => Promise<void>, now: () => Date): KillStore {
   const change = async (work: (queries: Queries) => Promise<void>) => {
     await database.transaction(async (queries) => {
@@ -56,14 +56,14 @@ export function killsInDatabase(database: Database, refresh: () => Promise<void>
   }
 }
 
-type Turn = {
+type KillChange = {
   readonly actor: string
   readonly action: string
   readonly ruleId: string | null
   readonly reason: string | null
 }
 
-function audit(queries: Queries, { actor, action, ruleId, reason }: Turn, at: Date): Promise<void> {
+function audit(queries: Queries, { actor, action, ruleId, reason }: KillChange, at: Date): Promise<void> {
   const target = ruleId === null ? 'everything' : `rule ${ruleId}`
   return appendAudit(queries, { actor, action, target, diff: {}, reason: reason ?? undefined }, at)
 }

@@ -1,15 +1,15 @@
-// Merges the metrics of several workers into those of their node, each as the `aggregator` of its definition says.
-// Totals (counters and histograms) are separate from gauges: they outlive the worker that counted them.
+// Merges the metrics of several workers into those of their node, by the `aggregator` of each definition. Totals
+// (counters and histograms) are kept apart from gauges, because they outlive their worker.
 
-import { type Aggregator, AggregatorRegistry, type Registry } from 'prom-client'
+import { type Aggregator, AggregatorRegistry, collectDefaultMetrics, type Registry } from 'prom-client'
 
-/** Metrics of one process as text, so that the supervisor passes them on without parsing them. */
+/** Metrics of one process as JSON text, which the supervisor forwards without parsing. */
 export type Report = { readonly totals: string; readonly gauges: string }
 
-type Metric = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
+export type Metric = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
 
-/** prom-client leaves these out of a merge, or averages them, which hides the worker that lags. */
-const OF_PROCESSES: Readonly<Record<string, Aggregator>> = {
+/** prom-client would omit these from a merge or average them, which hides the slowest worker. */
+const PROCESS_AGGREGATORS: Readonly<Record<string, Aggregator>> = {
   process_start_time_seconds: 'min',
   nodejs_eventloop_lag_seconds: 'max',
   nodejs_eventloop_lag_mean_seconds: 'max',
@@ -19,10 +19,15 @@ const OF_PROCESSES: Readonly<Record<string, Aggregator>> = {
   nodejs_eventloop_lag_p99_seconds: 'max',
 }
 
-/** Call it after `collectDefaultMetrics`. */
-export function aggregateProcessMetrics(registry: Registry): void {
+/** Gauges with the suffix of a counter; `nodejs_active_handles` and its like report the same. */
+const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total']
+
+/** Registers the `process_…` and `nodejs_…` metrics. */
+export function registerProcess(registry: Registry): void {
+  collectDefaultMetrics({ register: registry })
+  for (const name of MISNAMED) registry.removeSingleMetric(name)
   for (const metric of registry.getMetricsAsArray()) {
-    const aggregator = OF_PROCESSES[metric.name]
+    const aggregator = PROCESS_AGGREGATORS[metric.name]
     if (aggregator !== undefined) metric.aggregator = aggregator
   }
 }
@@ -33,13 +38,19 @@ export async function reportOf(registry: Registry): Promise<Report> {
   return { totals: JSON.stringify(metrics.filter(isTotal)), gauges: JSON.stringify(gauges) }
 }
 
-/** Leaves gauges alone: reading those of the event loop resets them. */
+/** Does not read gauges, because reading the event loop gauges resets them. */
 export async function totalsOf(registry: Registry): Promise<string> {
   const totals = registry.getMetricsAsArray().filter(isTotal) as unknown as { get(): Promise<Metric> | Metric }[]
   return JSON.stringify(await Promise.all(totals.map((metric) => metric.get())))
 }
 
-/** The text of a scrape. */
+/** Reads the metrics of Sluice only, because reading the event loop gauges resets them. */
+export async function sluiceMetricsOf(registry: Registry): Promise<Metric[]> {
+  const named = registry.getMetricsAsArray().filter(({ name }) => name.startsWith('sluice_'))
+  return Promise.all((named as unknown as { get(): Promise<Metric> | Metric }[]).map((metric) => metric.get()))
+}
+
+/** Returns the merged metrics in the Prometheus text format. */
 export function mergedText(reports: readonly string[]): Promise<string> {
   return merged(reports).metrics()
 }
@@ -53,6 +64,6 @@ function merged(reports: readonly string[]): Registry {
 }
 
 function isTotal({ type }: Pick<Metric, 'type'>): boolean {
-  const name = String(type) // declared as an enum, and a text in fact
+  const name = String(type) // declared as an enum, but a string at run time
   return name === 'counter' || name === 'histogram'
 }

@@ -1,4 +1,4 @@
-// Bytes that are no request never reach a route: the connection ends with the reason, in the shape of all problems.
+// Answers bytes that are not an HTTP request with a problem document, and closes the connection.
 
 import type { Socket } from 'node:net'
 import { PROBLEM_TYPE } from 'sluice/http'
@@ -6,7 +6,7 @@ import { problem } from './problem.ts'
 
 const DETAILS: Readonly<Record<string, string>> = {
   HPE_HEADER_OVERFLOW: 'the headers are longer than 16 KiB: send fewer, or shorter ones',
-  ERR_HTTP_REQUEST_TIMEOUT: 'the request did not arrive in time: send it at once',
+  ERR_HTTP_REQUEST_TIMEOUT: 'the request did not arrive in time',
 }
 
 export function endMalformed({ code }: { readonly code?: string | undefined }, socket: Socket): void {
@@ -14,7 +14,7 @@ export function endMalformed({ code }: { readonly code?: string | undefined }, s
     socket.destroy()
     return
   }
-  const detail = DETAILS[code ?? ''] ?? `this is not a request of HTTP/1.1 (${code}): send one`
+  const detail = DETAILS[code ?? ''] ?? `malformed HTTP/1.1 request: ${code}`
   const body = JSON.stringify(problem('REQUEST_INVALID', detail))
   const head = [
     'HTTP/1.1 400 Bad Request',

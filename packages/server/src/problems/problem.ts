@@ -1,8 +1,8 @@
-// Every trouble that a client can be told about, as an RFC 9457 problem document: one shape, closed codes, and for bad
-// input each mistake with field, value and fix.
+// Errors reported to clients as RFC 9457 problem documents: one shape, closed codes, and for bad input each mistake
+// with field, value and fix.
 
 import { STATUS_CODES } from 'node:http'
-import type { Fault } from 'sluice'
+import type { FieldError } from 'sluice'
 import { shown } from './shown.ts'
 
 /** code → HTTP status. docs/reference/http-api.md has one line per code; a test keeps the two equal. */
@@ -25,6 +25,7 @@ export const PROBLEMS = {
   RULES_FROM_ETCD: 409,
   NOTHING_TO_DRILL: 409,
   NO_DATABASE: 409,
+  NO_ANALYTICS: 409,
   TOO_MANY_TOKENS: 409,
   REFUND_REPEATED: 409,
   REFUND_EXPIRED: 409,
@@ -41,6 +42,8 @@ export const PROBLEMS = {
   STORE_CORRUPT: 503,
   STORE_CROWDED: 503,
   DATABASE_UNAVAILABLE: 503,
+  ANALYTICS_UNAVAILABLE: 503,
+  TOO_MANY_STREAMS: 503,
   CLOSED: 503,
   GATEWAY_BUSY: 503,
   UPSTREAM_SLOW: 504,
@@ -55,27 +58,27 @@ export type Problem = {
   readonly code: ProblemCode
   readonly detail: string
   /** One per mistake. */
-  readonly errors?: readonly PlacedFault[]
+  readonly errors?: readonly LocatedFieldError[]
 }
 
-/** A mistake in a text, with its line. */
-export type PlacedFault = Fault & { readonly line?: number | undefined }
+/** A field error with its line in a text. */
+export type LocatedFieldError = FieldError & { readonly line?: number | undefined }
 
-export function problem(code: ProblemCode, detail: string, faults: readonly PlacedFault[] = []): Problem {
+export function problem(code: ProblemCode, detail: string, fieldErrors: readonly LocatedFieldError[] = []): Problem {
   const status = PROBLEMS[code]
-  const errors = faults.map(({ field, value, fix, line }) => {
+  const errors = fieldErrors.map(({ field, value, fix, line }) => {
     return { field, value: shown(value), fix, ...(line === undefined ? {} : { line }) }
   })
   const title = STATUS_CODES[status] ?? code
   return { type: 'about:blank', title, status, code, detail, ...(errors.length === 0 ? {} : { errors }) }
 }
 
-/** Bad input, however it was found: the detail is what a person reads, the errors are what a program reads. */
-export function invalidRequest(faults: readonly Fault[]): Problem {
-  return problem('REQUEST_INVALID', faults.map(({ field, fix }) => `${field}: ${fix}`).join('; '), faults)
+/** Problem for bad input: `detail` for people, `errors` for programs. */
+export function invalidRequest(fieldErrors: readonly FieldError[]): Problem {
+  return problem('REQUEST_INVALID', fieldErrors.map(({ field, fix }) => `${field}: ${fix}`).join('; '), fieldErrors)
 }
 
-/** A problem on its way to the client. */
+/** Throws a problem to the error handler. */
 export class ProblemError extends Error {
   override readonly name = 'ProblemError'
   readonly problem: Problem
@@ -86,4 +89,9 @@ export class ProblemError extends Error {
     this.problem = found
     this.headers = headers
   }
+}
+
+/** One invalid field of a request. */
+export function invalidField(field: string, value: unknown, fix: string): ProblemError {
+  return new ProblemError(invalidRequest([{ field, value, fix }]))
 }

@@ -1,8 +1,8 @@
-// Why something failed, in words for people.
+// Reason for a failure, for people.
 
-/** A cause says more than "fetch failed" does, and some errors of Node have nothing but a code. */
+/** Prefers the cause, which says more than "fetch failed". Some errors of Node.js have only a code. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
-  const told: NodeJS.ErrnoException = error.cause instanceof Error ? error.cause : error
-  return told.message || (told.code ?? told.name)
+  const source: NodeJS.ErrnoException = error.cause instanceof Error ? error.cause : error
+  return source.message || (source.code ?? source.name)
 }

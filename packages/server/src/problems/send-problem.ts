@@ -1,4 +1,4 @@
-// The one way in which a problem leaves the service.
+// Sends a problem document.
 
 import type { FastifyReply } from 'fastify'
 import { PROBLEM_TYPE } from 'sluice/http'

@@ -1,8 +1,8 @@
-// A value of somebody else's, made fit to be shown: short, and whatever it is, showing it never fails.
+// Shortens untrusted values for display. Never throws.
 
 const SHOWN_LENGTH_MAX = 80
 
-/** Scalars stay what they are, long texts are cut, anything else becomes the beginning of its JSON. */
+/** Keeps scalars, truncates long texts, and shows anything else as truncated JSON. */
 export function shown(value: unknown): unknown {
   if (typeof value === 'string') return cut(value)
   return typeof value === 'object' && value !== null ? cut(jsonOf(value)) : value
@@ -12,7 +12,7 @@ function cut(text: string): string {
   return text.length > SHOWN_LENGTH_MAX ? `${text.slice(0, SHOWN_LENGTH_MAX - 1)}…` : text
 }
 
-/** JSON.stringify gives up on values that are nested some thousand levels deep. */
+/** JSON.stringify throws on values that are nested thousands of levels deep. */
 function jsonOf(value: object): string {
   try {
     return JSON.stringify(value)

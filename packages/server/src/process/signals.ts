@@ -1,22 +1,22 @@
-// How the process is asked to end. The first SIGTERM or SIGINT is to be obeyed in order; the second ends it at once.
+// Termination signals. The first SIGTERM or SIGINT starts a graceful shutdown; the second one exits immediately.
 
 import { constants } from 'node:os'
 
-export type EndSignal = {
+export type TerminationSignal = {
   readonly name: NodeJS.Signals
-  /** An orchestrator that sends SIGTERM has load balancers to tell; a person who presses Ctrl-C does not wait. */
+  /** SIGTERM comes from an orchestrator, whose load balancers need time to notice; Ctrl-C should not wait. */
   readonly drains: boolean
 }
 
-export function endSignal(): Promise<EndSignal> {
+export function terminationSignal(): Promise<TerminationSignal> {
   return new Promise((resolve) => {
-    let asked = false
-    const obey = (name: NodeJS.Signals) => {
-      if (asked) process.exit(128 + constants.signals[name])
-      asked = true
+    let received = false
+    const handle = (name: NodeJS.Signals) => {
+      if (received) process.exit(128 + constants.signals[name])
+      received = true
       resolve({ name, drains: name === 'SIGTERM' })
     }
-    process.on('SIGTERM', obey)
-    process.on('SIGINT', obey)
+    process.on('SIGTERM', handle)
+    process.on('SIGINT', handle)
   })
 }

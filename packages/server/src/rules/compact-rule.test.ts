@@ -4,7 +4,7 @@ import { parse as parseYaml } from 'yaml'
 import { exampleRulesPath } from '../package-facts.ts'
 import { compactRule } from './compact-rule.ts'
 import { readRuleFile } from './rule-file.ts'
-import { rulesYaml } from './rule-yaml.ts'
+import { rulesYaml } from './yaml-writer.ts'
 
 const MINUTE = { limit: 5, window_seconds: 60 }
 const TEXTS = [
@@ -37,12 +37,12 @@ const RULES = parseRules([
   ...TEXTS.map((name, index) => ({ rule_id: `text_${index}`, ...MINUTE, name, plan: name })),
 ])
 
-describe('a rule without what goes without saying', () => {
+describe('a compact rule', () => {
   test.each(RULES)('$rule_id parses to the same rule again', (rule) => {
     expect(parseRules([compactRule(rule)])).toEqual([rule])
   })
 
-  test('says nothing twice', () => {
+  test('contains no defaulted field', () => {
     const compact = (ruleId: string) => RULES.filter(({ rule_id }) => rule_id === ruleId).map(compactRule)
     expect(compact('plain')).toEqual([{ rule_id: 'plain', ...MINUTE }])
     expect(compact('abuse')).toEqual([{ rule_id: 'abuse', ...MINUTE, intent: 'abuse' }])
@@ -50,7 +50,7 @@ describe('a rule without what goes without saying', () => {
   })
 })
 
-test('rules that are written as YAML are read as the same rules, whatever their texts look like', async () => {
+test('rules written as YAML parse to the same rules, whatever characters their strings contain', async () => {
   const yaml = await rulesYaml(RULES.map(compactRule))
   expect(parseRules(parseYaml(yaml))).toEqual(RULES)
   expect(parseYaml(await rulesYaml([]))).toEqual({ rules: [] })

@@ -1,5 +1,5 @@
-// Rules from the database. NOTIFY tells of a change at once. An empty database gets the example rules, once, so that a
-// first start has something to show.
+// Rules from the database. NOTIFY announces changes. An empty database gets the example rules once, so that the first
+// start has rules to show.
 
 import type { Database } from '../db/database.ts'
 import { migrate } from '../db/migrate.ts'
@@ -8,21 +8,21 @@ import { readRuleFile } from './rule-file.ts'
 import type { RuleSource } from './rule-source.ts'
 import { RULES_CHANNEL, RuleStore } from './rule-store.ts'
 
-export function databaseSource(database: Database, place: string): RuleSource {
+export function databaseSource(database: Database, location: string): RuleSource {
   const store = new RuleStore(database)
   let ready: Promise<void> | undefined
-  const prepare = () => {
-    ready ??= makeReady(database, store).catch((error) => {
-      ready = undefined // the database was down: at the next read it may not be
+  const ensureReady = () => {
+    ready ??= migrateAndSeed(database, store).catch((error) => {
+      ready = undefined // the database was down; retry at the next read
       throw error
     })
     return ready
   }
   return {
     kind: 'database',
-    place,
+    location,
     read: async (known, present) => {
-      await prepare()
+      await ensureReady()
       return (await store.version()) === known ? undefined : store.read(known, present)
     },
     watch: (changed) => database.listen(RULES_CHANNEL, changed),
@@ -30,12 +30,12 @@ export function databaseSource(database: Database, place: string): RuleSource {
   }
 }
 
-async function makeReady(database: Database, store: RuleStore): Promise<void> {
+async function migrateAndSeed(database: Database, store: RuleStore): Promise<void> {
   await migrate(database)
   if ((await store.version()) > 0) return
-  const author = { actor: 'sluice', reason: 'the database was empty: the example rules' }
+  const author = { actor: 'sluice', reason: 'example rules for an empty database' }
   const examples = readRuleFile(exampleRulesPath())
-  // Another node may have been faster: then its rules stay.
+  // Another node may have been first; keep its rules.
   const next = async (_: unknown, version: number) => (version === 0 ? examples : Promise.reject(new NotEmpty()))
   await store.edit({ action: 'rules.import', next }, { author }).catch((error) => {
     if (!(error instanceof NotEmpty)) throw error

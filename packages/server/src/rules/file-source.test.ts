@@ -20,7 +20,7 @@ async function watched(content: string) {
   return { path, source, untilChanged }
 }
 
-test('a file that is still being written is left alone, also by whoever happens to look', async () => {
+test('a file that is still being written is not read, even by an explicit read', async () => {
   const { path, source, untilChanged } = await watched('[]')
   writeFileSync(path, '- { rule_id: half, limit: 1, window: 1d }\n')
   expect(await source.read(undefined)).toBeUndefined()
@@ -29,7 +29,7 @@ test('a file that is still being written is left alone, also by whoever happens 
   expect(await source.read(undefined)).toBeUndefined()
 })
 
-test('a change is seen whatever the file says about its time', async () => {
+test('a change is seen even if the modification time is restored', async () => {
   const { path, source, untilChanged } = await watched('- { rule_id: a, limit: 1, window: 1d }\n')
   const { atime, mtime } = statSync(path)
   writeFileSync(path, '- { rule_id: b, limit: 1, window: 1d }\n')
@@ -38,9 +38,10 @@ test('a change is seen whatever the file says about its time', async () => {
   expect(await source.read(undefined)).toMatchObject({ rules: [{ rule_id: 'b' }] })
 })
 
-test('what cannot be read is tried again', async () => {
+test('a failed read is retried', async () => {
   const { path, source, untilChanged } = await watched('[]')
   rmSync(path)
   await untilChanged(1)
-  for (let looks = 0; looks < 2; looks += 1) await expect(source.read(undefined)).rejects.toThrow('can be read')
+  for (let looks = 0; looks < 2; looks += 1)
+    await expect(source.read(undefined)).rejects.toThrow('give a readable file')
 })

@@ -1,30 +1,30 @@
-// Rules from a file, YAML or JSON. Whatever is wrong with it is told with its line.
+// Rules from a YAML or JSON file. Errors name the line.
 
-import type { Fault, LimiterError } from 'sluice'
-import { filePrint, watchFile } from './file-watch.ts'
-import { type RuleText, readRuleText } from './long-text.ts'
+import type { FieldError, LimiterError } from 'sluice'
+import { fileFingerprint, watchFile } from './file-watch.ts'
 import { readText, ruleFileError } from './rule-file.ts'
 import type { FoundRules, RuleSource } from './rule-source.ts'
+import { type RuleText, readRuleText } from './rule-text.ts'
 
 export function fileSource(path: string): RuleSource {
-  let print: string | undefined
-  /** What the watch has last seen at rest; before there is one, whatever is there. */
-  let atRest: string | undefined
+  let fingerprint: string | undefined
+  /** Last stable fingerprint seen by the watch; undefined before the watch starts. */
+  let stable: string | undefined
   return {
     kind: 'file',
-    place: `the file ${path}`,
+    location: `the file ${path}`,
     read: async () => {
-      const found = atRest ?? filePrint(path) // before its content: a change after this look is seen at the next one
-      if (found === print) return undefined
-      print = undefined // what cannot be read is tried again
+      const found = stable ?? fileFingerprint(path) // before the content, so that a later change is noticed
+      if (found === fingerprint) return undefined
+      fingerprint = undefined // so that a failed read is retried
       const text = await readRuleText(readText(path), path.endsWith('.json') ? 'json' : 'yaml')
-      print = found
+      fingerprint = found
       return foundIn(text, path)
     },
     watch: async (changed) => {
-      atRest = print ?? ''
-      const { stop } = watchFile(path, atRest, (seen) => {
-        atRest = seen
+      stable = fingerprint ?? ''
+      const { stop } = watchFile(path, stable, (seen) => {
+        stable = seen
         changed()
       })
       return { stop: async () => stop() }
@@ -33,12 +33,12 @@ export function fileSource(path: string): RuleSource {
   }
 }
 
-async function foundIn({ value, faults, linesOf }: RuleText, path: string): Promise<FoundRules> {
-  const errorOf = async (wrong: readonly Fault[]): Promise<LimiterError> => {
-    const fields = wrong.map(({ field }) => field)
+async function foundIn({ value, errors, linesOf }: RuleText, path: string): Promise<FoundRules> {
+  const errorOf = async (invalid: readonly FieldError[]): Promise<LimiterError> => {
+    const fields = invalid.map(({ field }) => field)
     const lines = await linesOf(fields)
-    return ruleFileError(path, wrong, (field) => lines[fields.indexOf(field)])
+    return ruleFileError(path, invalid, (field) => lines[fields.indexOf(field)])
   }
-  if (faults.length > 0) throw await errorOf(faults)
+  if (errors.length > 0) throw await errorOf(errors)
   return { rules: value, errorOf }
 }

@@ -1,6 +1,6 @@
-// Tells when a file has changed and has come to rest. It looks at the file a few times a second rather than ask the
-// system for events: that also sees editors that replace the file, network folders and swapped symbolic links. A file
-// that is still being written is left alone until two looks agree, because half a rule file may be a valid one.
+// Reports a change of a file once it is stable. Polls instead of using file system events, which miss editors that
+// replace the file, network folders and swapped symbolic links. Waits until two polls agree, because a partially
+// written rule file may be valid.
 
 import { type BigIntStats, statSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
@@ -10,27 +10,24 @@ const ABSENT = 'absent'
 
 export type FileWatch = { stop(): void }
 
-/** `known` is the print of the file as it was last read: a change since then counts, also one from before this call. */
-export function watchFile(path: string, known: string, onChange: (print: string) => void): FileWatch {
+/** `known` is the fingerprint at the last read. Changes since that read are reported, even those before this call. */
+export function watchFile(path: string, known: string, onChange: (fingerprint: string) => void): FileWatch {
   let timer: NodeJS.Timeout | undefined
   let stopped = false
   let applied = known
   let seen = known
 
-  const look = async () => {
-    const print = await laterPrint(path)
+  const poll = async () => {
+    const fingerprint = await readFingerprint(path)
     if (stopped) return
-    if (print !== applied && print === seen) {
-      applied = print
-      onChange(print)
+    if (fingerprint !== applied && fingerprint === seen) {
+      applied = fingerprint
+      onChange(fingerprint)
     }
-    seen = print
-    again()
+    seen = fingerprint
+    timer = setTimeout(poll, POLL_MS).unref()
   }
-  const again = () => {
-    timer = setTimeout(look, POLL_MS).unref()
-  }
-  look()
+  poll()
   return {
     stop: () => {
       stopped = true
@@ -39,21 +36,21 @@ export function watchFile(path: string, known: string, onChange: (print: string)
   }
 }
 
-/** A text that differs whenever the content may. A file that is gone has one like any other: this never throws. */
-export function filePrint(path: string): string {
+/** Changes whenever the content may have changed. Never throws: a missing file has a fingerprint too. */
+export function fileFingerprint(path: string): string {
   try {
-    return printOf(statSync(path, { bigint: true }))
+    return fingerprintOf(statSync(path, { bigint: true }))
   } catch {
     return ABSENT
   }
 }
 
-/** The same without holding up the process, however slow the disk. */
-function laterPrint(path: string): Promise<string> {
-  return stat(path, { bigint: true }).then(printOf, () => ABSENT)
+/** Asynchronous version, so that a slow disk does not block the process. */
+function readFingerprint(path: string): Promise<string> {
+  return stat(path, { bigint: true }).then(fingerprintOf, () => ABSENT)
 }
 
-/** Whoever writes may set `mtime` back, as copying programs do; nobody can set `ctime`. */
-function printOf({ ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
+/** Copying programs may restore `mtime`; `ctime` cannot be set. */
+function fingerprintOf({ ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
   return `${ino}:${size}:${mtimeNs}:${ctimeNs}`
 }

@@ -1,14 +1,14 @@
-// Everything that can be said about a rule file without running it: every mistake and every doubt, each with its line.
+// Checks a rule file without a node. Reports every error and warning with its line.
 
-import { type Fault, LimiterError, parseRules } from 'sluice'
+import { type FieldError, LimiterError, parseRules } from 'sluice'
 import { shown } from '../problems/shown.ts'
-import { adviceOn } from './advice.ts'
+import { lintWarnings } from './lint-warnings.ts'
 import { offlineLimiter } from './offline-limiter.ts'
-import { faultLine, placeOf, type RuleInput, readRuleSource } from './rule-file.ts'
+import { errorLine, fileAndLine, type RuleInput, readRuleSource } from './rule-file.ts'
 import type { SourceText } from './source-text.ts'
 
-/** Where a fault names a rule by its place in the list. */
-const PLACE = /^rules\[(\d+)\]/
+/** A field that names a rule by its index in the list. */
+const INDEXED = /^rules\[(\d+)\]/
 
 export type Finding = {
   readonly line: number | undefined
@@ -18,51 +18,55 @@ export type Finding = {
 }
 
 export type Findings = {
-  /** With one of these the rules are refused. */
+  /** Errors: the rules are invalid. */
   readonly mistakes: readonly Finding[]
-  /** With these they do something else than their author thinks, probably. */
+  /** The rules are valid, but probably not as intended. */
   readonly warnings: readonly Finding[]
-  /** Of how many rules. */
+  /** Number of rules in the file. */
   readonly rules: number
 }
 
-/** A file that cannot be read at all is a mistake too. */
+/** Reports an unreadable file as an error. */
 export function lintRuleFile(input: RuleInput, nowMs: number): Findings {
   let source: SourceText
   try {
     source = readRuleSource(input)
   } catch (error) {
     if (!(error instanceof LimiterError)) throw error
-    return { mistakes: error.faults.map((fault) => ({ line: undefined, ...fault })), warnings: [], rules: 0 }
+    return {
+      mistakes: error.fieldErrors.map((fieldError) => ({ line: undefined, ...fieldError })),
+      warnings: [],
+      rules: 0,
+    }
   }
-  const place = (fault: Fault) => findingOf(fault, source)
-  if (source.faults.length > 0) return { mistakes: source.faults.map(place), warnings: [], rules: 0 }
+  const withLine = (fieldError: FieldError) => findingOf(fieldError, source)
+  if (source.errors.length > 0) return { mistakes: source.errors.map(withLine), warnings: [], rules: 0 }
   const list = listIn(source.value)
-  const parsing = withRepeatedIds(
-    faultsOf(() => parseRules(source.value)),
+  const parsing = withDuplicateIds(
+    fieldErrorsOf(() => parseRules(source.value)),
     list,
   )
-  const wrong = new Set(parsing.map(({ field }) => indexIn(field)))
-  // What can be said about good rules is said also when others are wrong, so that no mistake hides behind another.
-  const good = list.flatMap((item, index) => (wrong.has(index) ? [] : [{ item, index }]))
+  const invalid = new Set(parsing.map(({ field }) => indexIn(field)))
+  // Valid rules are checked further even if others are invalid, so that no error hides another.
+  const good = list.flatMap((item, index) => (invalid.has(index) ? [] : [{ item, index }]))
   const rules = good.map(({ item }) => item)
-  const compiling = faultsOf(() => offlineLimiter(rules).close())
-  const warnings = adviceOn(parseRules(rules), nowMs).map(({ field, ...rest }) => {
-    return { ...rest, field: field.replace(PLACE, (_, place: string) => `rules[${good[Number(place)]?.index}]`) }
+  const compiling = fieldErrorsOf(() => offlineLimiter(rules).close())
+  const warnings = lintWarnings(parseRules(rules), nowMs).map(({ field, ...rest }) => {
+    return { ...rest, field: field.replace(INDEXED, (_, index: string) => `rules[${good[Number(index)]?.index}]`) }
   })
   return {
-    mistakes: [...parsing, ...compiling].map(place).sort((a, b) => (a.line ?? 0) - (b.line ?? 0)),
-    warnings: warnings.map(place),
+    mistakes: [...parsing, ...compiling].map(withLine).sort((a, b) => (a.line ?? 0) - (b.line ?? 0)),
+    warnings: warnings.map(withLine),
     rules: list.length,
   }
 }
 
-/** `rules.yaml:7: error: rules[1].limit: give a whole number (got -5)`, as editors understand it. */
+/** `rules.yaml:7: error: rules[1].limit: give a whole number (got -5)`, a format that editors can parse. */
 export function findingText(path: string, kind: string, finding: Finding): string {
-  return faultLine(`${placeOf(path, finding.line)}: ${kind}`, finding)
+  return errorLine(`${fileAndLine(path, finding.line)}: ${kind}`, finding)
 }
 
-function findingOf({ field, value, fix }: Fault, source: SourceText): Finding {
+function findingOf({ field, value, fix }: FieldError, source: SourceText): Finding {
   return { line: source.lineOf(field), field, value: shown(value), fix }
 }
 
@@ -72,28 +76,28 @@ function listIn(value: unknown): readonly unknown[] {
 }
 
 function indexIn(field: string): number {
-  return Number(PLACE.exec(field)?.[1] ?? Number.NaN)
+  return Number(INDEXED.exec(field)?.[1] ?? Number.NaN)
 }
 
-/** The parser compares the ids of good rules only; here a rule may have other mistakes as well. */
-function withRepeatedIds(faults: readonly Fault[], list: readonly unknown[]): Fault[] {
+/** Adds duplicate ids of invalid rules, because the parser compares valid rules only. */
+function withDuplicateIds(errors: readonly FieldError[], list: readonly unknown[]): FieldError[] {
   const ids = list.map((item) => (item as { rule_id?: unknown } | null)?.rule_id)
-  const known = new Set(faults.map(({ field }) => field))
-  const repeated = ids.flatMap((id, index) => {
+  const known = new Set(errors.map(({ field }) => field))
+  const duplicates = ids.flatMap((id, index) => {
     const first = ids.indexOf(id)
     const field = `rules[${index}].rule_id`
     if (typeof id !== 'string' || first === index || known.has(field)) return []
-    return [{ field, value: id, fix: `choose another: rules[${first}] has it` }]
+    return [{ field, value: id, fix: `choose another id: rules[${first}] has the same one` }]
   })
-  return [...faults, ...repeated]
+  return [...errors, ...duplicates]
 }
 
-function faultsOf(work: () => unknown): readonly Fault[] {
+function fieldErrorsOf(work: () => unknown): readonly FieldError[] {
   try {
     work()
     return []
   } catch (error) {
-    if (error instanceof LimiterError && error.code === 'RULE_INVALID') return error.faults
+    if (error instanceof LimiterError && error.code === 'RULE_INVALID') return error.fieldErrors
     throw error
   }
 }

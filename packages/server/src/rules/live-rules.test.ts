@@ -9,13 +9,13 @@ afterEach(() => void vi.useRealTimers())
 
 type Held = FoundRules | Error
 
-/** A source that holds what a test puts into it, and tells nobody. */
+/** A source that holds what a test puts into it, and announces nothing. */
 function live(held: Held): { live: LiveRules; limiter: Limiter; put(next: Held): void; changed(): void } {
   let present = held
   let changed = () => {}
   const source: RuleSource = {
     kind: 'database',
-    place: 'a test',
+    location: 'a test',
     read: async (known) => {
       if (present instanceof Error) throw present
       return present.version === known ? undefined : present
@@ -27,9 +27,9 @@ function live(held: Held): { live: LiveRules; limiter: Limiter; put(next: Held):
     close: async () => {},
   }
   const limiter = createLimiter({ rules: [], version: 0 })
-  const parts = { source, snapshot: undefined, limiter, metrics: new Metrics(), log: createLog('silent') }
+  const deps = { source, snapshot: undefined, limiter, metrics: new Metrics(), log: createLog('silent') }
   return {
-    live: new LiveRules(parts),
+    live: new LiveRules(deps),
     limiter,
     put: (next) => {
       present = next
@@ -42,7 +42,7 @@ function set(version: number, limit: number = version): FoundRules {
   return { version, rules: [{ rule_id: 'one', limit, window: '1d' }] }
 }
 
-test('a change that nobody tells of is in force within 30 seconds', async () => {
+test('a change without a notification is active within 30 seconds', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   const { live: rules, limiter, put } = live(set(1))
   await rules.start()
@@ -56,7 +56,7 @@ test('a change that nobody tells of is in force within 30 seconds', async () => 
   await rules.stop()
 })
 
-test('whoever asks for a refresh gets what was there when it asked, however many ask', async () => {
+test('a refresh applies the rules that the source held at the call, under concurrent refreshes', async () => {
   const { live: rules, limiter, put, changed } = live(set(1))
   await rules.start()
   for (let version = 2; version < 50; version += 1) {
@@ -70,38 +70,38 @@ test('whoever asks for a refresh gets what was there when it asked, however many
   await rules.stop()
 })
 
-test('wrong rules change nothing and say so until good ones come', async () => {
+test('invalid rules change nothing and are reported until valid ones arrive', async () => {
   const { live: rules, limiter, put } = live(set(1))
   await rules.start()
   put(set(2, -1))
   await rules.refresh()
-  expect([limiter.version, rules.trouble()]).toEqual([
+  expect([limiter.version, rules.degradedReason()]).toEqual([
     1,
-    'rules: a test has wrong ones, the last good rules are in force',
+    'rules: a test has invalid rules; the last good rules stay active',
   ])
   await rules.refresh()
-  expect(rules.trouble()).toContain('wrong')
+  expect(rules.degradedReason()).toContain('invalid')
   put(set(3))
   await rules.refresh()
-  expect([limiter.version, rules.trouble()]).toEqual([3, undefined])
+  expect([limiter.version, rules.degradedReason()]).toEqual([3, undefined])
   await rules.stop()
 })
 
-test('a source that cannot be asked changes nothing, and the age of the rules is told', async () => {
+test('an unreachable source changes nothing, and the age of the rules is reported', async () => {
   const { live: rules, limiter, put } = live(set(1))
   await rules.start()
   put(new Error('on purpose'))
   await rules.refresh()
-  expect([limiter.version, rules.trouble()]).toEqual([
+  expect([limiter.version, rules.degradedReason()]).toEqual([
     1,
-    'rules: a test cannot be asked, the rules in force are 0 s old',
+    'rules: a test is unreachable; the active rules are 0 s old',
   ])
   put(set(1))
   await rules.refresh()
-  expect(rules.trouble()).toBeUndefined()
+  expect(rules.degradedReason()).toBeUndefined()
   await rules.stop()
 })
 
-test('without rules and without a copy of them nothing starts', async () => {
+test('without rules and without a snapshot, start rejects', async () => {
   await expect(live(new Error('on purpose')).live.start()).rejects.toThrow('on purpose')
 })

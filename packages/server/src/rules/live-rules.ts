@@ -1,17 +1,17 @@
-// Keeps the rules in force equal to those of their source. Rules that are wrong change nothing, and a source that
-// cannot be asked changes nothing either: the last good rules stay, /readyz and metrics say so, and their age grows.
+// Keeps the active rules in sync with their source. If the rules are invalid or the source is unreachable, the last
+// good rules stay active, and /readyz and metrics report it.
 
 import { type Limiter, LimiterError, type RulesInput } from 'sluice'
-import { Refreshing } from '../db/refreshing.ts'
+import { Refresher } from '../db/refresher.ts'
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
-import { mistakesIn } from './rule-file.ts'
+import { errorLines } from './rule-file.ts'
 import type { FoundRules, RuleSource, RuleWatch } from './rule-source.ts'
 import type { RuleSnapshot } from './snapshot.ts'
 
-export type LiveRulesParts = {
+export type LiveRulesDeps = {
   readonly source: RuleSource
-  /** Where the last good rules are kept; a file keeps them itself. */
+  /** Undefined for a file source, which needs no copy. */
   readonly snapshot: RuleSnapshot | undefined
   readonly limiter: Limiter
   readonly metrics: Metrics
@@ -20,26 +20,26 @@ export type LiveRulesParts = {
 
 export class LiveRules {
   readonly source: RuleSource
-  readonly #parts: LiveRulesParts
-  /** The version that was last found, good or not. */
-  #found: number | undefined
-  #wrong = false
-  #lost = false
+  readonly #deps: LiveRulesDeps
+  /** Version last read from the source, valid or not. */
+  #readVersion: number | undefined
+  #invalid = false
+  #unreachable = false
   #confirmedMs: number = performance.now()
-  readonly #refreshing: Refreshing = new Refreshing(() => this.#tryLoad())
+  readonly #refresher: Refresher = new Refresher(() => this.#tryLoad())
   #watch: RuleWatch | undefined
 
-  constructor(parts: LiveRulesParts) {
-    this.source = parts.source
-    this.#parts = parts
-    parts.metrics.watchRules(() => ({
-      version: parts.limiter.version,
-      valid: !this.#wrong,
+  constructor(deps: LiveRulesDeps) {
+    this.source = deps.source
+    this.#deps = deps
+    deps.metrics.watchRules(() => ({
+      version: deps.limiter.version,
+      valid: !this.#invalid,
       ageSeconds: this.#ageMs() / 1000,
     }))
   }
 
-  /** The first rules: those of the source or, while they cannot be had, the last good ones. Throws without either. */
+  /** Loads the first rules from the source, or else from the snapshot. Throws if neither has rules. */
   async start(): Promise<void> {
     try {
       await this.#load(true)
@@ -47,30 +47,30 @@ export class LiveRules {
       await this.#useSnapshot(error)
     }
     this.#watch = await this.source.watch(() => void this.refresh())
-    this.#refreshing.poll()
+    this.#refresher.poll()
   }
 
-  /** Resolves once what the source held when this was called, or something newer, is in force. Never rejects. */
+  /** Resolves once rules at least as new as this call are active, if they are valid. Never rejects. */
   refresh(): Promise<void> {
-    return this.#refreshing.refresh()
+    return this.#refresher.refresh()
   }
 
-  /** Why the rules in force may not be those of the source. */
-  trouble(): string | undefined {
-    if (this.#wrong) return `rules: ${this.source.place} has wrong ones, the last good rules are in force`
-    if (!this.#lost) return undefined
+  /** Reason for /readyz why the active rules may differ from those of the source. */
+  degradedReason(): string | undefined {
+    if (this.#invalid) return `rules: ${this.source.location} has invalid rules; the last good rules stay active`
+    if (!this.#unreachable) return undefined
     const seconds = Math.round(this.#ageMs() / 1000)
-    return `rules: ${this.source.place} cannot be asked, the rules in force are ${seconds} s old`
+    return `rules: ${this.source.location} is unreachable; the active rules are ${seconds} s old`
   }
 
-  /** The source stays open. */
+  /** Stops watching the source, but does not close it. */
   async stop(): Promise<void> {
-    const stopped = this.#refreshing.stop()
+    const stopped = this.#refresher.stop()
     await this.#watch?.stop()
     await stopped
   }
 
-  /** Since the rules in force were last known to be those of the source. */
+  /** Time since the source last confirmed the active rules. */
   #ageMs(): number {
     return performance.now() - this.#confirmedMs
   }
@@ -84,64 +84,62 @@ export class LiveRules {
   }
 
   async #load(isFirst: boolean): Promise<void> {
-    const { version, rules } = this.#parts.limiter
-    const found = await this.source.read(this.#found, version === this.#found ? rules : undefined)
+    const { version, rules } = this.#deps.limiter
+    const found = await this.source.read(this.#readVersion, version === this.#readVersion ? rules : undefined)
     if (found !== undefined) await this.#use(found, isFirst)
-    if (this.#lost) this.#parts.log.info({ source: this.source.place }, 'the source of the rules answers again')
-    this.#lost = false
-    if (!this.#wrong) this.#confirmedMs = performance.now()
+    if (this.#unreachable) this.#deps.log.event('rule_source_reachable', { source: this.source.location })
+    this.#unreachable = false
+    if (!this.#invalid) this.#confirmedMs = performance.now()
   }
 
   async #use(found: FoundRules, isFirst: boolean): Promise<void> {
-    const { limiter, metrics, log, snapshot } = this.#parts
-    this.#found = found.version
+    const { limiter, metrics, log, snapshot } = this.#deps
+    this.#readVersion = found.version
     const startedMs = performance.now()
     const prepared = await limiter.prepareRules(found.rules as RulesInput, found.version).catch(async (error) => {
-      throw error instanceof LimiterError && found.errorOf ? await found.errorOf(error.faults) : error
+      throw error instanceof LimiterError && found.errorOf ? await found.errorOf(error.fieldErrors) : error
     })
     prepared.enforce()
-    this.#wrong = false
+    this.#invalid = false
     if (found.ageMs !== undefined && !isFirst) {
       metrics.rulesArrived((found.ageMs + performance.now() - startedMs) / 1000)
     }
     const { version } = limiter
-    if (!isFirst)
-      log.info({ source: this.source.place, version, rules: limiter.rules.length }, 'new rules are in force')
+    if (!isFirst) log.event('rules_applied', { source: this.source.location, version, rules: limiter.rules.length })
     await snapshot?.write(version, prepared.rules).catch((error) => {
-      log.warn({ err: error, file: snapshot.path }, 'the last good rules could not be kept on disk')
+      log.event('rules_snapshot_failed', { err: error, file: snapshot.path })
     })
   }
 
   #failed(error: unknown): void {
-    const { log, limiter } = this.#parts
-    const facts = { source: this.source.place, version: limiter.version }
+    const { log, limiter } = this.#deps
+    const facts = { source: this.source.location, version: limiter.version }
     if (error instanceof LimiterError) {
-      this.#wrong = true
-      log.error({ ...facts, errors: mistakesIn(error) }, 'the rules are wrong: the last good rules stay in force')
-    } else if (!this.#lost) {
-      this.#lost = true
+      this.#invalid = true
+      log.event('rules_rejected', { ...facts, errors: errorLines(error) })
+    } else if (!this.#unreachable) {
+      this.#unreachable = true
       const reason = error instanceof Error ? error.message : String(error)
-      log.error({ ...facts, reason }, 'the source of the rules cannot be asked: the last good rules stay in force')
+      log.event('rule_source_unreachable', { ...facts, reason })
     }
   }
 
-  #noRules(error: unknown): unknown {
-    const { snapshot } = this.#parts
+  #startError(error: unknown): unknown {
+    const { snapshot } = this.#deps
     if (error instanceof LimiterError || snapshot === undefined) return error
     const why = error instanceof Error ? error.message : String(error)
-    return new Error(
-      `the rules of ${this.source.place} cannot be read (${why}), nor a copy of them at ${snapshot.path}`,
-    )
+    const place = `${this.source.location} (${why})`
+    return new Error(`cannot read the rules from ${place}, and there is no usable snapshot at ${snapshot.path}`)
   }
 
   async #useSnapshot(error: unknown): Promise<void> {
-    const { limiter, log, snapshot } = this.#parts
+    const { limiter, log, snapshot } = this.#deps
     const kept = await snapshot?.read()
     const prepared = kept && (await limiter.prepareRules(kept.rules as RulesInput, kept.version).catch(() => undefined))
-    if (kept === undefined || prepared === undefined) throw this.#noRules(error)
+    if (kept === undefined || prepared === undefined) throw this.#startError(error)
     prepared.enforce()
     this.#confirmedMs = performance.now() - kept.ageMs
     this.#failed(error)
-    log.warn({ file: snapshot?.path, version: kept.version }, 'started with the last good rules of this node')
+    log.event('rules_snapshot_used', { file: snapshot?.path, version: kept.version })
   }
 }

@@ -13,20 +13,20 @@ test.each([
   ['lists of lists on a line', (levels: number) => `${'- '.repeat(levels - 1)}1`],
   ['keys that are objects', (levels: number) => `${'? '.repeat(levels - 1)}1`],
   ['a line further in than the one above it', staircase],
-])('%s are too deep from a level on, and told so without being parsed', (_, textOf) => {
+])('%s beyond the maximum depth are rejected without being parsed', (_, textOf) => {
   expect(isNestedTooDeep(textOf(NESTING_MAX))).toBe(false)
   expect(isNestedTooDeep(textOf(NESTING_MAX + 1))).toBe(true)
-  const { faults } = readYaml(textOf(5000))
-  expect(faults).toEqual([{ field: 'file', value: undefined, fix: 'nest it at most 100 levels deep' }])
+  const { errors } = readYaml(textOf(5000))
+  expect(errors).toEqual([{ field: 'file', value: undefined, fix: 'nest at most 100 levels deep' }])
 })
 
-test('what is long, or holds brackets as text, is not deep', () => {
+test('long texts, and brackets inside strings, do not count as depth', () => {
   const rule = "- rule_id: a\n  description: '[[[{'\n  limits:\n    - { limit: 1, window: 1s }\n  # [[{\n"
   expect(isNestedTooDeep(rule.repeat(1000))).toBe(false)
   expect(isNestedTooDeep(readFileSync(exampleRulesPath(), 'utf8'))).toBe(false)
 })
 
-test('lines of JSON that is too deep are not looked for', () => {
-  const { faults, lineOf } = readJson(`${'['.repeat(50_000)}${']'.repeat(50_000)}`)
-  expect([faults, lineOf('rules[0]')]).toEqual([[], undefined])
+test('JSON that is too deep has no line numbers', () => {
+  const { errors, lineOf } = readJson(`${'['.repeat(50_000)}${']'.repeat(50_000)}`)
+  expect([errors, lineOf('rules[0]')]).toEqual([[], undefined])
 })

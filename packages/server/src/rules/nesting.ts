@@ -1,14 +1,14 @@
-// How deep YAML is nested, told without recursion: the parser calls itself once per level, and an engine that runs out
-// of stack while it compiles a regular expression ends the whole process.
+// Detects deeply nested YAML before it is parsed. The parser recurses once per level, and V8 aborts the process if the
+// stack overflows while it compiles a regular expression.
 
 import { Lexer } from 'yaml'
 
-/** Far more than any rule has. */
+/** Far more than any rule needs. */
 export const NESTING_MAX = 100
 
 const OPENING = new Set(['[', '{'])
 const CLOSING = new Set([']', '}'])
-/** Spaces and signs before what stands on a line: each `- ` begins one more level. */
+/** Indentation and indicators before the content of a line; each `- ` begins another level. */
 const MARGIN = /^[ ]*(?:[-?:][ \t]+)*/
 
 export function isNestedTooDeep(text: string): boolean {
@@ -25,7 +25,7 @@ function bracketsAreTooDeep(text: string): boolean {
   return false
 }
 
-/** Whatever stands further to the right than what is around it is one level deeper. */
+/** Content further to the right than its parent is one level deeper. */
 function blocksAreTooDeep(text: string): boolean {
   const columns: number[] = []
   for (let start = 0; start < text.length; ) {
@@ -35,8 +35,8 @@ function blocksAreTooDeep(text: string): boolean {
     const margin = MARGIN.exec(line)?.[0] ?? ''
     if (margin.length >= line.trimEnd().length) continue
     for (let column = 0; column <= margin.length; column += 1) {
-      const isPlace = column === margin.length || /[-?:]/.test(margin[column] ?? '')
-      if (!isPlace) continue
+      const isLevel = column === margin.length || /[-?:]/.test(margin[column] ?? '')
+      if (!isLevel) continue
       while (columns.length > 0 && (columns.at(-1) ?? 0) >= column) columns.pop()
       columns.push(column)
     }

@@ -1,13 +1,13 @@
-// Settings → where the rules come from, and the store in which they can be changed if that is the database.
+// Opens the configured rule source and, if it is the database, the rule store, which makes changes.
 
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { LimiterError } from 'sluice'
 import type { Database } from '../db/database.ts'
 import { DATABASE_FOLDER, openDatabase } from '../db/open-database.ts'
+import { isEtcdUrl, parseEtcdUrl } from '../settings/etcd-address.ts'
 import type { Settings } from '../settings/settings.ts'
 import { databaseSource } from './database-source.ts'
-import { isEtcdUrl, parseEtcdUrl } from './etcd/etcd-address.ts'
 import { EtcdSource } from './etcd/etcd-source.ts'
 import { fileSource } from './file-source.ts'
 import type { RuleSource } from './rule-source.ts'
@@ -16,7 +16,7 @@ import { RuleSnapshot } from './snapshot.ts'
 
 export type OpenRules = {
   readonly source: RuleSource
-  /** Undefined: rules are changed at their source. */
+  /** Undefined unless the source is the database; other sources are read-only for a node. */
   readonly store: RuleStore | undefined
   readonly snapshot: RuleSnapshot | undefined
   readonly database: Database | undefined
@@ -28,19 +28,19 @@ export async function openRules(settings: RuleSettings): Promise<OpenRules> {
   const { rules: path, dataDir } = settings
   if (path !== undefined && isEtcdUrl(path)) {
     const source = etcdSource(path)
-    const snapshot = new RuleSnapshot(resolve(dataDir), source.place)
+    const snapshot = new RuleSnapshot(resolve(dataDir), source.location)
     return { source, store: undefined, snapshot, database: undefined }
   }
   if (path !== undefined) {
     return { source: fileSource(path), store: undefined, snapshot: undefined, database: undefined }
   }
   const database = await openDatabase(settings)
-  const source = databaseSource(database, placeOf(settings))
-  const snapshot = new RuleSnapshot(resolve(dataDir), source.place)
+  const source = databaseSource(database, locationOf(settings))
+  const snapshot = new RuleSnapshot(resolve(dataDir), source.location)
   return { source, store: new RuleStore(database), snapshot, database }
 }
 
-/** Whether the embedded database is still to be made. */
+/** Whether the embedded database does not exist yet. */
 export function isFirstStart({ rules, database, dataDir }: RuleSettings): boolean {
   return rules === undefined && database === undefined && !existsSync(join(dataDir, DATABASE_FOLDER))
 }
@@ -52,7 +52,7 @@ function etcdSource(url: string): RuleSource {
 }
 
 /** Without user and password. */
-function placeOf({ database, dataDir }: RuleSettings): string {
+function locationOf({ database, dataDir }: RuleSettings): string {
   if (database === undefined) return `the database in ${resolve(dataDir)}`
   const { host, pathname } = new URL(database)
   return `PostgreSQL at ${host}${pathname}`

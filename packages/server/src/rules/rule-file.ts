@@ -1,15 +1,15 @@
-// A rule file, YAML or JSON → rules. What is wrong with it is told all at once: file and line, field, value and fix.
-// Size, aliases and depth are bounded, so that no file can hold the process up for long or exhaust it.
+// Reads a rule file, YAML or JSON. Reports all errors together, each with file, line, field, value and fix. Size,
+// aliases and depth are bounded, so that no file can block the process for long or exhaust its memory.
 
 import { readFileSync, statSync } from 'node:fs'
-import { type Fault, LimiterError, parseRules, type Rule } from 'sluice'
+import { type FieldError, LimiterError, parseRules, type Rule } from 'sluice'
 import { shown } from '../problems/shown.ts'
 import { readJson, readYaml, type SourceText, utf8Text } from './source-text.ts'
 
-/** Of a rule file, and of a rule set that is imported. */
+/** Size limit of a rule file and of an imported rule set. */
 export const RULE_SET_BYTES_MAX: number = 8 * 1024 * 1024
 
-/** The path of a rule file, or its content from elsewhere under the name that messages use. */
+/** Path of a rule file, or content with a name for messages. */
 export type RuleInput = string | { readonly name: string; readonly bytes: Uint8Array }
 
 export function inputName(input: RuleInput): string {
@@ -20,31 +20,31 @@ export function isJson(input: RuleInput): boolean {
   return inputName(input).endsWith('.json')
 }
 
-/** Throws RULE_INVALID with every fault it found. */
+/** Throws RULE_INVALID with every field error. */
 export function readRuleFile(input: RuleInput): Rule[] {
   return useRuleFile(input, (rules) => rules)
 }
 
-/** Reads the file and hands its rules over. What `use` finds wrong with them is told with its line as well. */
+/** Reads the file and calls `use` with its rules. Errors of `use` get line numbers as well. */
 export function useRuleFile<T>(input: RuleInput, use: (rules: Rule[]) => T): T {
   const source = readRuleSource(input)
-  if (source.faults.length > 0) throw ruleFileError(inputName(input), source.faults, source.lineOf)
+  if (source.errors.length > 0) throw ruleFileError(inputName(input), source.errors, source.lineOf)
   try {
     return use(parseRules(source.value))
   } catch (error) {
     if (!(error instanceof LimiterError) || error.code !== 'RULE_INVALID') throw error
-    throw ruleFileError(inputName(input), error.faults, source.lineOf)
+    throw ruleFileError(inputName(input), error.fieldErrors, source.lineOf)
   }
 }
 
-/** The value of a rule file and its lines, whatever it says. Throws RULE_INVALID when it cannot be read. */
+/** Returns the content of a rule file, not validated. Throws RULE_INVALID if it cannot be read. */
 export function readRuleSource(input: RuleInput): SourceText {
   const text = typeof input === 'string' ? readText(input) : textOf(input.name, input.bytes.length, () => input.bytes)
   return isJson(input) ? readJson(text) : readYaml(text)
 }
 
-/** The mistakes in a rule file, one per line, as people are told. */
-export function mistakesIn(error: LimiterError): string[] {
+/** Splits the message of an error into one line per field error. */
+export function errorLines(error: LimiterError): string[] {
   return error.message.replace(/^\[\w+\] /, '').split('\n')
 }
 
@@ -52,13 +52,13 @@ export function readText(path: string): string {
   try {
     const found = statSync(path)
     const { size } = found
-    // A pipe would hold the process up until somebody writes to it, and a device may never end.
-    if (!found.isFile() && !found.isDirectory()) throw new Error('it is not a regular file')
+    // A pipe would block the process until it is written to, and a device may never end.
+    if (!found.isFile() && !found.isDirectory()) throw new Error('not a regular file')
     return textOf(path, size, () => readFileSync(path))
   } catch (error) {
     if (error instanceof LimiterError) throw error
     const why = error instanceof Error ? error.message : String(error)
-    throw ruleFileError(path, [{ field: 'file', value: path, fix: `give a file that can be read: ${why}` }])
+    throw ruleFileError(path, [{ field: 'file', value: path, fix: `give a readable file: ${why}` }])
   }
 }
 
@@ -70,22 +70,22 @@ function textOf(name: string, size: number, read: () => Uint8Array): string {
   throw ruleFileError(name, [{ field: 'file', value, fix }])
 }
 
-/** Faults, told with the lines on which they are. */
+/** RULE_INVALID with the line of each field error. */
 export function ruleFileError(
   path: string,
-  faults: readonly Fault[],
+  fieldErrors: readonly FieldError[],
   lineOf?: (field: string) => number | undefined,
 ): LimiterError {
-  const lines = faults.map((fault) => faultLine(placeOf(path, lineOf?.(fault.field)), fault))
-  return new LimiterError('RULE_INVALID', lines.join('\n'), { faults })
+  const lines = fieldErrors.map((one) => errorLine(fileAndLine(path, lineOf?.(one.field)), one))
+  return new LimiterError('RULE_INVALID', lines.join('\n'), { fieldErrors })
 }
 
 /** `rules.yaml:7` */
-export function placeOf(path: string, line: number | undefined): string {
+export function fileAndLine(path: string, line: number | undefined): string {
   return line === undefined ? path : `${path}:${line}`
 }
 
-/** A fault as people are told: where, what, and how to mend it. */
-export function faultLine(place: string, { field, value, fix }: Fault): string {
-  return `${place}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
+/** One field error as text: location, field, fix and value. */
+export function errorLine(location: string, { field, value, fix }: FieldError): string {
+  return `${location}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
 }

@@ -1,33 +1,33 @@
-// Where rules come from: a file, the database or etcd, exactly one of them. A source only finds rules; whether they are
-// good, and when they come into force, is decided in one place for all sources (live-rules.ts).
+// Interface of a rule source: a file, the database or etcd. A source only reads rules; live-rules.ts validates and
+// activates them.
 
-import type { Fault, LimiterError, Rule } from 'sluice'
+import type { FieldError, LimiterError, Rule } from 'sluice'
 
-/** A whole rule set as its source holds it: not parsed yet, so perhaps wrong. */
+/** A whole rule set as read from its source, not yet validated. */
 export type FoundRules = {
-  /** In any form that `parseRules` understands. */
+  /** In any form that `parseRules` accepts. */
   readonly rules: unknown
-  /** Grows with each change. Undefined where nobody counts: then the limiter does. */
+  /** Increases with each change. Undefined if the source has no versions; the limiter then assigns them. */
   readonly version?: number | undefined
-  /** How long ago they changed, by the clock of the source, if it knows. */
+  /** Time since the last change by the clock of the source, if known. */
   readonly ageMs?: number | undefined
-  /** What is wrong with them, told with the places that people know, such as file and line. */
-  readonly errorOf?: (faults: readonly Fault[]) => Promise<LimiterError>
+  /** Builds the error for invalid rules, with locations such as file and line. */
+  readonly errorOf?: (fieldErrors: readonly FieldError[]) => Promise<LimiterError>
 }
 
 export interface RuleSource {
   readonly kind: 'file' | 'database' | 'etcd'
-  /** For people: `the file /etc/sluice/rules.yaml`. Without passwords. */
-  readonly place: string
+  /** For messages: `the file /etc/sluice/rules.yaml`. Without passwords. */
+  readonly location: string
   /**
-   * The rules as they are now, all of one moment; undefined while they are still those of `known`. Rejects with
-   * RULE_INVALID when they cannot be rules at all, and with any other error when the source cannot be asked. `present`
-   * are the rules of that version if they are in force: those that are handed over again cost next to nothing.
+   * Reads a consistent set; undefined if it is still version `known`. Rejects with RULE_INVALID if the content cannot
+   * be parsed at all, and with any other error if the source is unreachable. `present` are the active rules if they are
+   * version `known`. Unchanged rules should be returned as the same objects, which skips their validation.
    */
   read(known: number | undefined, present?: readonly Rule[]): Promise<FoundRules | undefined>
   /**
-   * Calls `changed` whenever there may be other rules, once too often rather than once too seldom, also after a
-   * connection was lost. Resolves at once, whether or not the source can be reached, and goes on until it is stopped.
+   * Calls `changed` whenever the rules may have changed, including after a lost connection. Spurious calls are allowed.
+   * Resolves immediately, even if the source is unreachable, and keeps watching until stopped.
    */
   watch(changed: () => void): Promise<RuleWatch>
   close(): Promise<void>

@@ -1,17 +1,17 @@
-// The rules in the database. A change is one transaction: the rules, a new version of the whole set, its entry in the
-// audit and the word to all nodes, or nothing of it. Changes come one after the other, on all nodes together.
+// Rules in the database. A change is one transaction over the rules, a new version of the set, the audit entry and the
+// notification of all nodes. Changes are serialized across nodes.
 
 import { inSlices, mapped, type Rule } from 'sluice'
 import { appendAudit } from '../audit/audit.ts'
 import type { Database, Queries } from '../db/database.ts'
-import { changesBetween, type PlainRule, type RuleChange, told } from './changes.ts'
+import { changesBetween, type PlainRule, type RuleChange, summarized } from './changes.ts'
 import { compactRule } from './compact-rule.ts'
 
 export const RULES_CHANNEL = 'sluice_rules'
 
-/** Sets that are kept as a whole; of older versions only who, when and why. */
-const SETS_MAX = 1000
-/** Rows that are read or written together: their number bounds how long they hold up this process. */
+/** Number of versions whose rules are kept; older ones keep only author, time and reason. */
+const FULL_VERSIONS_MAX = 1000
+/** Rows per query, which bounds how long one query blocks the event loop. */
 const PAGE_ROWS = 250
 
 export type StoredSet = {
@@ -22,13 +22,13 @@ export type StoredSet = {
 
 export type Author = { readonly actor: string; readonly reason: string | undefined }
 
-/** What is to become of the rules that it looks at: all of them, or one. */
+/** A change of one rule or of the whole set. */
 export type Edit = {
-  /** For the audit: `rule.update`. */
+  /** Action in the audit log: `rule.update`. */
   readonly action: string
-  /** Undefined: the whole set. */
+  /** Undefined for the whole set. */
   readonly ruleId?: string
-  /** The rules as they shall be. Throws to refuse, and then nothing happens. */
+  /** Returns the new rules, or throws to cancel the change. */
   readonly next: (present: readonly PlainRule[], version: number) => Promise<readonly Rule[]>
 }
 
@@ -40,14 +40,14 @@ export type VersionNote = {
   readonly version: number
   readonly rule_count: number
   readonly actor: string
-  /** Name of the token that made it; null when that was no token of the database. */
+  /** Name of the token that made the change; null if the token is not in the database. */
   readonly actor_name: string | null
   readonly reason: string | null
   readonly created_at: Date
 }
 
 type Found = { readonly rule: PlainRule }
-type InForce = { readonly version: number; readonly at: Date }
+type ActiveVersion = { readonly version: number; readonly at: Date }
 
 export class RuleStore {
   readonly #database: Database
@@ -62,8 +62,8 @@ export class RuleStore {
   }
 
   /**
-   * The set in force, all of one moment. Of a set that is known already, only what has changed since is asked for: the
-   * other rules are those that were handed in.
+   * Reads a consistent set. With a known version, queries only the rules that changed since and takes the others from
+   * `present`.
    */
   read(known?: number, present?: readonly Rule[]): Promise<StoredSet> {
     return this.#database.transaction(async (queries) => {
@@ -80,7 +80,7 @@ export class RuleStore {
     })
   }
 
-  /** Makes an edit of the present rules. One that changes nothing leaves no trace. */
+  /** Applies an edit. An edit without changes writes nothing. */
   edit(edit: Edit, { author, dryRun = false }: EditOptions): Promise<Edited> {
     return this.#database.transaction(async (queries) => {
       const { version, at } = await lockedVersion(queries)
@@ -88,7 +88,7 @@ export class RuleStore {
       const next = await inSlices(mapped(await edit.next(present, version), asStored(present, version + 1, at)))
       const changes = await changesBetween(present, next)
       if (changes.length === 0) return { version, changes }
-      const edited = { version: version + 1, changes: told(changes) }
+      const edited = { version: version + 1, changes: summarized(changes) }
       if (dryRun) return edited
       const changed = new Set(changes.map(({ rule_id }) => rule_id))
       await writeRules(
@@ -105,7 +105,7 @@ export class RuleStore {
     })
   }
 
-  /** The newest first, of those before `before`. */
+  /** Versions below `before`, newest first. */
   versions(limit: number, before: number): Promise<VersionNote[]> {
     return this.#database.query<VersionNote>(
       `SELECT version, rule_count, actor, name AS actor_name, reason, rule_versions.created_at
@@ -115,7 +115,7 @@ export class RuleStore {
     )
   }
 
-  /** The set of a version; undefined when there is none, or when it is no longer kept. */
+  /** Rules of a version; undefined if it does not exist or its rules are no longer kept. */
   async set(version: number): Promise<readonly PlainRule[] | undefined> {
     const sql = 'SELECT rules FROM rule_versions WHERE version = $1'
     const [row] = await this.#database.query<{ rules: readonly PlainRule[] | null }>(sql, [version])
@@ -123,16 +123,16 @@ export class RuleStore {
   }
 }
 
-async function lockedVersion(queries: Queries): Promise<InForce> {
-  const [row] = await queries.query<InForce>(
+async function lockedVersion(queries: Queries): Promise<ActiveVersion> {
+  const [row] = await queries.query<ActiveVersion>(
     "SELECT version, date_trunc('milliseconds', clock_timestamp()) AS at FROM rules_in_force FOR UPDATE",
     [],
   )
-  if (row === undefined) throw new Error('the table rules_in_force is empty: somebody emptied it by hand')
+  if (row === undefined) throw new Error('the table rules_in_force is empty: it was modified by hand')
   return row
 }
 
-/** Undefined when it is not that simple: rules were deleted, or the database is not the one that it was. */
+/** Undefined if a full read is needed: too many changes, deleted rules, or a restored database. */
 async function changedRules(
   queries: Queries,
   known: number,
@@ -169,12 +169,12 @@ async function rulesIn(queries: Queries, ruleId?: string): Promise<PlainRule[]> 
   }
 }
 
-/** With the notes that the store keeps about it: when it was made and last changed, and by which version of the set. */
+/** Adds the metadata of the store: creation and update time, and the version of the set that changed it. */
 function asStored(present: readonly PlainRule[], version: number, at: Date): (rule: Rule) => PlainRule {
-  const madeAt = new Map(present.map(({ rule_id, created_at }) => [rule_id, created_at]))
+  const createdAt = new Map(present.map(({ rule_id, created_at }) => [rule_id, created_at]))
   const now = at.toISOString()
   return (rule) => {
-    const created = madeAt.get(rule.rule_id) ?? now
+    const created = createdAt.get(rule.rule_id) ?? now
     return { ...compactRule(rule), version, created_at: created, updated_at: now }
   }
 }
@@ -190,8 +190,8 @@ async function writeRules(queries: Queries, version: number, rules: readonly Pla
 }
 
 async function deleteRules(queries: Queries, changes: readonly RuleChange[]): Promise<void> {
-  const gone = changes.filter(({ change }) => change === 'deleted').map(({ rule_id }) => rule_id)
-  if (gone.length > 0) await queries.query('DELETE FROM rules WHERE rule_id = ANY($1::text[])', [gone])
+  const deleted = changes.filter(({ change }) => change === 'deleted').map(({ rule_id }) => rule_id)
+  if (deleted.length > 0) await queries.query('DELETE FROM rules WHERE rule_id = ANY($1::text[])', [deleted])
 }
 
 async function writeVersion(queries: Queries, version: number, author: Author, at: Date): Promise<void> {
@@ -200,6 +200,6 @@ async function writeVersion(queries: Queries, version: number, author: Author, a
      SELECT $1, coalesce(jsonb_agg(rule ORDER BY rule_id), '[]'), count(*), $2, $3, $4 FROM rules`,
     [version, author.actor, author.reason ?? null, at],
   )
-  await queries.query('UPDATE rule_versions SET rules = NULL WHERE version = $1', [version - SETS_MAX])
+  await queries.query('UPDATE rule_versions SET rules = NULL WHERE version = $1', [version - FULL_VERSIONS_MAX])
   await queries.query('UPDATE rules_in_force SET version = $1', [version])
 }

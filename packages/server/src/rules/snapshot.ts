@@ -1,5 +1,5 @@
-// The last good rules on disk, so that a node can start while the source of its rules is down. Written beside and
-// renamed: whoever reads it finds a whole one. Each source has a file of its own, so that nodes may share a folder.
+// Snapshot of the last good rules on disk, so that a node can start while its rule source is down. Writes a temporary
+// file and renames it, so readers never see a partial one. Each source has its own file, so nodes may share a folder.
 
 import { createHash } from 'node:crypto'
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
@@ -13,13 +13,13 @@ export class RuleSnapshot {
   readonly path: string
   readonly #folder: string
 
-  constructor(folder: string, place: string) {
-    const print = createHash('sha256').update(place).digest('hex').slice(0, 12)
+  constructor(folder: string, location: string) {
+    const fingerprint = createHash('sha256').update(location).digest('hex').slice(0, 12)
     this.#folder = folder
-    this.path = join(folder, `rules-${print}.json`)
+    this.path = join(folder, `rules-${fingerprint}.json`)
   }
 
-  /** Undefined when there is none, or none that can be read. */
+  /** Undefined if there is no readable snapshot. */
   async read(): Promise<Snapshot | undefined> {
     try {
       const text = await readFile(this.path, 'utf8')
@@ -33,13 +33,13 @@ export class RuleSnapshot {
   async write(version: number, rules: readonly Rule[]): Promise<void> {
     const texts = await inSlices(mapped(rules, (rule) => JSON.stringify(rule)))
     await mkdir(this.#folder, { recursive: true, mode: 0o700 })
-    const beside = `${this.path}.${hostname()}.${process.pid}` // in containers every process is number 1
+    const temporary = `${this.path}.${hostname()}.${process.pid}` // the pid alone is always 1 in containers
     try {
       const content = `{"version":${version},"kept_at":${nowMs()},"rules":[\n${texts.join(',\n')}\n]}\n`
-      await writeFile(beside, content, { mode: 0o600 })
-      await rename(beside, this.path)
+      await writeFile(temporary, content, { mode: 0o600 })
+      await rename(temporary, this.path)
     } finally {
-      await rm(beside, { force: true })
+      await rm(temporary, { force: true })
     }
   }
 }

@@ -1,26 +1,26 @@
-// YAML or JSON text → value, with the line of each field, so that a message can say where to look.
+// Parses YAML or JSON, describes syntax errors, and finds the line of each field for error messages.
 
-import type { Fault } from 'sluice'
+import type { FieldError } from 'sluice'
 import { type Document, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
-import { jsonMistakeAt } from '../text/json-mistake.ts'
+import { jsonErrorPosition } from '../text/json-error-position.ts'
 import { isNestedTooDeep, NESTING_MAX } from './nesting.ts'
 
 export type SourceText = {
   readonly value: unknown
-  /** What keeps the text from being YAML or JSON at all. */
-  readonly faults: readonly Fault[]
-  /** Line of a field such as `rules[3].limit`, or of the nearest thing around it. */
+  /** Syntax errors. */
+  readonly errors: readonly FieldError[]
+  /** Line of a field such as `rules[3].limit`, or of its closest parent. */
   lineOf(field: string): number | undefined
 }
 
-/** A few anchors are handy; thousands of aliases are an attack. */
+/** Guards against alias expansion attacks. */
 const ALIASES_MAX = 100
-/** One slip may be a thousand mistakes to the parser. */
-const FAULTS_MAX = 100
-/** Finding lines means parsing JSON again, slowly: only where somebody is likely to read the file. */
+/** A single mistake may cause a thousand parser errors. */
+const ERRORS_MAX = 100
+/** Finding lines parses JSON again with the slow YAML parser, so longer texts get no line numbers. */
 const LINES_LENGTH_MAX = 1_000_000
 
-/** Undefined when the bytes are not UTF-8: mended in silence, they would not be what their author wrote. */
+/** Undefined if the bytes are not UTF-8: replacement characters would silently change the text. */
 export function utf8Text(bytes: Uint8Array): string | undefined {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
@@ -30,18 +30,18 @@ export function utf8Text(bytes: Uint8Array): string | undefined {
 }
 
 export function readYaml(text: string): SourceText {
-  if (isNestedTooDeep(text)) return { value: undefined, faults: [tooDeep()], lineOf: () => undefined }
+  if (isNestedTooDeep(text)) return { value: undefined, errors: [tooDeep()], lineOf: () => undefined }
   const { document, lines } = parse(text)
-  const faults = [...document.errors, ...document.warnings].slice(0, FAULTS_MAX).map(({ message, pos }) => {
+  const errors = [...document.errors, ...document.warnings].slice(0, ERRORS_MAX).map(({ message, pos }) => {
     const { line } = lines.linePos(pos[0])
-    return { field: `line ${line}`, value: lineAt(text, line), fix: `make it YAML: ${message}` }
+    return { field: `line ${line}`, value: lineAt(text, line), fix: `fix the YAML syntax: ${message}` }
   })
   const lineOf = (field: string) => lineOfField(document, lines, field)
-  if (faults.length > 0) return { value: undefined, faults, lineOf }
+  if (errors.length > 0) return { value: undefined, errors, lineOf }
   try {
-    return { value: document.toJS({ maxAliasCount: ALIASES_MAX }), faults, lineOf }
+    return { value: document.toJS({ maxAliasCount: ALIASES_MAX }), errors, lineOf }
   } catch (error) {
-    return { value: undefined, faults: [unusable(error)], lineOf }
+    return { value: undefined, errors: [aliasError(error)], lineOf }
   }
 }
 
@@ -52,35 +52,35 @@ export function readJson(text: string): SourceText {
     return lineOfField(document, lines, field)
   }
   try {
-    return { value: JSON.parse(text), faults: [], lineOf }
+    return { value: JSON.parse(text), errors: [], lineOf }
   } catch {
-    return { value: undefined, faults: [jsonFault(text)], lineOf }
+    return { value: undefined, errors: [jsonError(text)], lineOf }
   }
 }
 
 function parse(text: string): { document: Document; lines: LineCounter } {
   const lines = new LineCounter()
-  // The parser's own warnings go to stderr and quote the text, which may hold secrets.
+  // The parser would print warnings to stderr that quote the text, which may contain secrets.
   const options = { prettyErrors: false, merge: true, logLevel: 'error' } as const
   const document = parseDocument(text, { lineCounter: lines, ...options })
   return { document, lines }
 }
 
-function tooDeep(): Fault {
-  return { field: 'file', value: undefined, fix: `nest it at most ${NESTING_MAX} levels deep` }
+function tooDeep(): FieldError {
+  return { field: 'file', value: undefined, fix: `nest at most ${NESTING_MAX} levels deep` }
 }
 
-function unusable(error: unknown): Fault {
+function aliasError(error: unknown): FieldError {
   const why = error instanceof Error ? error.message : String(error)
-  return { field: 'file', value: undefined, fix: `use at most ${ALIASES_MAX} aliases and little nesting: ${why}` }
+  return { field: 'file', value: undefined, fix: `use at most ${ALIASES_MAX} aliases, without deep nesting: ${why}` }
 }
 
-function jsonFault(text: string): Fault {
-  const at = jsonMistakeAt(text)
+function jsonError(text: string): FieldError {
+  const at = jsonErrorPosition(text)
   const line = text.slice(0, at).split('\n').length
   const why =
-    at === text.length ? 'it ends too early' : `there is a mistake at character ${at - text.lastIndexOf('\n', at - 1)}`
-  return { field: `line ${line}`, value: lineAt(text, line), fix: `make it JSON: ${why}` }
+    at === text.length ? 'unexpected end' : `unexpected character in column ${at - text.lastIndexOf('\n', at - 1)}`
+  return { field: `line ${line}`, value: lineAt(text, line), fix: `fix the JSON syntax: ${why}` }
 }
 
 function lineAt(text: string, line: number): string | undefined {
@@ -101,14 +101,14 @@ function lineOfField(document: Document, lines: LineCounter, field: string): num
   return found === undefined ? undefined : lines.linePos(found).line
 }
 
-/** `rules[3].limit` → 'rules', 3, 'limit'. A file that is a list has no `rules` or `tokens` to step into. */
+/** `rules[3].limit` → 'rules', 3, 'limit'. If the file is a list, the first step is dropped. */
 function stepsOf(field: string, root: unknown): (string | number)[] {
   const steps = [...field.matchAll(/\[(\d+)\]|[^.[\]]+/g)].map(([text, index]) => (index ? Number(index) : text))
   if (isSeq(root) && (steps[0] === 'rules' || typeof steps[1] === 'number')) return steps.slice(1)
   return typeof steps[1] === 'number' || steps[0] === 'rules' ? steps : ruleById(field, steps, root)
 }
 
-/** Some faults name the rule by its id rather than by its place. */
+/** Some field errors name the rule by its id instead of its index. */
 function ruleById(field: string, steps: (string | number)[], root: unknown): (string | number)[] {
   const list = isMap(root) ? root.get('rules', true) : root
   if (!isSeq(list)) return steps

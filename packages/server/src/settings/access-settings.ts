@@ -1,17 +1,18 @@
-// Settings of who may connect, ask and be told: a part of the table in settings.ts.
+// Settings of access: tokens, listening socket, TLS and webhooks.
 
 import { existsSync } from 'node:fs'
-import { isLoopback } from '../node/loopback.ts'
-import type { Setting, Settings } from './settings.ts'
+import { isLoopback } from './loopback.ts'
+import type { Setting } from './setting.ts'
+import type { Settings } from './settings.ts'
 
-/** What fits into a `sockaddr_un` on every system. */
+/** Maximum length that fits into a `sockaddr_un` on every system. */
 const SOCKET_PATH_MAX = 100
 const WEBHOOKS_MAX = 10
 
-/** Distinct characters a token needs: repeated words such as "passwordpassword" have fewer. */
-const TOKEN_LETTERS_MIN = 8
+/** Minimum of distinct characters in a token: repeated words such as "passwordpassword" have fewer. */
+const DISTINCT_MIN = 8
 export const TOKEN_FIX: string =
-  'give at least 16 characters without spaces, 8 of them different; openssl rand -hex 32 makes a good one'
+  'give at least 16 characters, 8 of them different, without spaces; for example, use openssl rand -hex 32'
 
 type AccessSetting =
   | 'adminToken'
@@ -29,7 +30,7 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     flag: 'admin-token',
     env: 'SLUICE_ADMIN_TOKEN',
     value: '<text>',
-    help: 'A token of the role admin that is in no database: for the first steps, and for nodes without one.',
+    help: 'Admin token that needs no database, for the first steps and for nodes without a database.',
     fallback: () => undefined,
     shownFallback: '',
     read: readToken,
@@ -51,7 +52,7 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     flag: 'checks',
     env: 'SLUICE_CHECKS',
     value: 'open|token',
-    help: 'Whether checks and refunds need a token of the role check.',
+    help: 'Whether checks and refunds need a token with the role check.',
     fallback: () => undefined,
     shownFallback: 'open on a loopback address or socket, token elsewhere',
     read: (text) => (text === 'open' || text === 'token' ? text : undefined),
@@ -61,7 +62,7 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     flag: 'socket',
     env: 'SLUICE_SOCKET',
     value: '<path>',
-    help: 'Socket file to listen on instead of an address; who may use it is up to the rights of its folder.',
+    help: 'Socket file to listen on instead of an address; the permissions of its folder control access.',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (text.length <= SOCKET_PATH_MAX ? text : undefined),
@@ -72,7 +73,7 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     flag: 'tls-cert',
     env: 'SLUICE_TLS_CERT',
     value: '<file>',
-    help: 'Certificate of the service, with its chain: it speaks TLS. Renewed files are used at once.',
+    help: 'Certificate with its chain; enables TLS. Renewed files apply to new connections.',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (existsSync(text) ? text : undefined),
@@ -83,7 +84,7 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     flag: 'tls-key',
     env: 'SLUICE_TLS_KEY',
     value: '<file>',
-    help: 'Key of the certificate.',
+    help: 'Private key of the certificate.',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (existsSync(text) ? text : undefined),
@@ -94,7 +95,7 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     flag: 'tls-client-ca',
     env: 'SLUICE_TLS_CLIENT_CA',
     value: '<file>',
-    help: 'Certificates that those of clients must be signed with: nobody else can connect.',
+    help: 'CA certificates: only clients with a certificate signed by one of them can connect.',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (existsSync(text) ? text : undefined),
@@ -105,11 +106,13 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     flag: 'webhooks',
     env: 'SLUICE_WEBHOOKS',
     value: '<url,…>',
-    help: 'URLs that are told when rules change, when a node is degraded, and when the kill switch is used.',
+    help:
+      'URLs to notify when rules change, a node is degraded, the kill switch is used, refusals jump, a key becomes ' +
+      'hot, an event sink fails or an error budget burns.',
     fallback: () => undefined,
     shownFallback: '',
     read: readWebhooks,
-    fix: `give up to ${WEBHOOKS_MAX} URLs with commas between: https, or http on loopback; no user or password`,
+    fix: `give up to ${WEBHOOKS_MAX} comma-separated URLs: https, or http on loopback; no user or password`,
     needs: 'webhookSecret',
     secret: true,
   },
@@ -117,7 +120,7 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     flag: 'webhook-secret',
     env: 'SLUICE_WEBHOOK_SECRET',
     value: '<text>',
-    help: 'Secret that webhooks are signed with.',
+    help: 'Secret for signing webhook events.',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (text.length >= 16 ? text : undefined),
@@ -127,12 +130,12 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
   },
 }
 
-/** Refuses what can be guessed: a right token always passes, however many wrong ones came before it. */
+/** Rejects guessable tokens: after any number of invalid tokens, a valid one is still accepted. */
 export function readToken(text: string): string | undefined {
-  return /^[\x21-\x7e]{16,}$/.test(text) && new Set(text).size >= TOKEN_LETTERS_MIN ? text : undefined
+  return /^[\x21-\x7e]{16,}$/.test(text) && new Set(text).size >= DISTINCT_MIN ? text : undefined
 }
 
-/** In clear only where nobody else listens. */
+/** Allows plain HTTP on loopback only. */
 function readWebhooks(text: string): readonly string[] | undefined {
   const urls = text.split(',').map((url) => url.trim())
   const good = urls.filter((url) => {

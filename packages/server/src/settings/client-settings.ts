@@ -1,10 +1,26 @@
-// The settings that say who a client is: which proxies are believed about its address, and where its user, key, tenant
-// and plan are read. Forward auth and the gateway share them.
+// Settings of client identity, shared by forward auth and the gateway: trusted proxies, and the sources of user, API
+// key, tenant and plan.
 
 import { existsSync } from 'node:fs'
 import { type Cidr, type Proxies, parseCidr } from 'sluice/http'
-import { FACT_SOURCE_KINDS, type FactSource, type IdentitySettings } from '../clients/identity.ts'
-import type { Setting } from './settings.ts'
+import type { Setting } from './setting.ts'
+
+export type JwtSettings = {
+  /** Secret of HMAC signatures. */
+  readonly jwtSecret: string | undefined
+  /** File of a public key or certificate. */
+  readonly jwtKey: string | undefined
+}
+
+export const FACT_SOURCE_KINDS = ['header', 'cookie', 'jwt', 'cert'] as const
+export type FactSource = { readonly kind: (typeof FACT_SOURCE_KINDS)[number]; readonly name: string }
+
+export type IdentitySettings = JwtSettings & {
+  readonly userFrom: FactSource | undefined
+  readonly apiKeyFrom: FactSource | undefined
+  readonly tenantFrom: FactSource | undefined
+  readonly planFrom: FactSource | undefined
+}
 
 export type ClientSettings = IdentitySettings & {
   readonly trustedProxies: readonly Cidr[]
@@ -19,9 +35,9 @@ export const CLIENT_SETTINGS: { readonly [K in keyof ClientSettings]: Setting<Cl
     flag: 'trusted-proxies',
     env: 'SLUICE_TRUSTED_PROXIES',
     value: '<ranges>',
-    help: 'Addresses and CIDR ranges, with commas between them, whose word about a client is taken.',
+    help: 'Addresses and CIDR ranges of proxies that may report the address of a client, separated by commas.',
     fallback: () => [],
-    shownFallback: 'nobody, not even this machine',
+    shownFallback: 'none, not even loopback',
     read: readRanges,
     fix: 'give addresses or CIDR ranges such as 127.0.0.1,10.0.0.0/8; hop counts can be spoofed',
   },
@@ -29,7 +45,7 @@ export const CLIENT_SETTINGS: { readonly [K in keyof ClientSettings]: Setting<Cl
     flag: 'proxy-header',
     env: 'SLUICE_PROXY_HEADER',
     value: 'x-forwarded-for|forwarded',
-    help: 'The header in which those proxies say who the client is.',
+    help: 'Header in which trusted proxies report the client address.',
     fallback: () => 'x-forwarded-for',
     shownFallback: 'x-forwarded-for',
     read: (text) => (text === 'x-forwarded-for' || text === 'forwarded' ? text : undefined),
@@ -44,7 +60,7 @@ export const CLIENT_SETTINGS: { readonly [K in keyof ClientSettings]: Setting<Cl
     flag: 'jwt-secret',
     env: 'SLUICE_JWT_SECRET',
     value: '<text>',
-    help: 'Secret of the tokens of jwt:<claim> (HS256, HS384, HS512). Without it or --jwt-key they are not verified.',
+    help: 'Secret that verifies JWTs (HS256, HS384, HS512). Without it or --jwt-key, JWTs are not verified.',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (text.length >= 32 ? text : undefined),
@@ -56,7 +72,7 @@ export const CLIENT_SETTINGS: { readonly [K in keyof ClientSettings]: Setting<Cl
     flag: 'jwt-key',
     env: 'SLUICE_JWT_KEY',
     value: '<file>',
-    help: 'Public key or certificate in PEM that verifies the tokens of jwt:<claim> (RSA, elliptic curves, Ed25519).',
+    help: 'Public key or certificate in PEM that verifies JWTs (RSA, elliptic curves, Ed25519).',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (existsSync(text) ? text : undefined),
@@ -69,7 +85,7 @@ function factSetting(flag: string, fact: string): Setting<FactSource | undefined
     flag,
     env: `SLUICE_${flag.replaceAll('-', '_').toUpperCase()}`,
     value: '<source>',
-    help: `Where ${fact} of a request is read: header:<name>, cookie:<name>, jwt:<claim>, cert:cn, cert:fingerprint.`,
+    help: `Where to read ${fact} of a request: header:<name>, cookie:<name>, jwt:<claim>, cert:cn, cert:fingerprint.`,
     fallback: () => undefined,
     shownFallback: '',
     read: readSource,

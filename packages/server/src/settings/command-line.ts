@@ -1,49 +1,50 @@
-// Arguments and environment → settings. Everything wrong is told at once, each mistake with its field, value and fix;
-// a setting that would silently do nothing is a mistake too.
+// Parses arguments and environment variables into settings. Reports all mistakes together, each with field, value and
+// fix; a setting without effect is a mistake too.
 
 import { parseArgs } from 'node:util'
-import { type Fault, nearest, suggestion } from 'sluice'
+import { type FieldError, nearest, suggestion } from 'sluice'
 import { printable } from '../text/printable.ts'
-import { SETTINGS, type Setting, type Settings, type SettingsTable } from './settings.ts'
+import type { Setting, SettingsTable } from './setting.ts'
+import { SETTINGS, type Settings } from './settings.ts'
 
 export type Command<S = Settings> =
-  | { readonly kind: 'wrong'; readonly faults: readonly Fault[] }
+  | { readonly kind: 'wrong'; readonly fieldErrors: readonly FieldError[] }
   | { readonly kind: 'serve'; readonly settings: S; readonly warnings: readonly string[] }
 
 type Environment = Readonly<Record<string, string | undefined>>
-/** What was given for a setting, and where: faults and fixes name that place. */
-type Given = { readonly place: string; readonly text: string }
+/** Text of a setting, and the flag or variable that it came from. */
+type Given = { readonly field: string; readonly text: string }
 type AnySetting = Setting<unknown, string>
 type Table = Readonly<Record<string, AnySetting>>
 
-/** Variables of other commands. */
-const NOT_OURS = ['SLUICE_URL', 'SLUICE_TOKEN']
+/** Variables of client commands, such as `sluice check`. */
+const CLIENT_VARIABLES = ['SLUICE_URL', 'SLUICE_TOKEN']
 
 export function readCommand(args: readonly string[], environment: Environment): Command {
   return readSettings(SETTINGS, args, environment)
 }
 
-/** The settings of a command that has a table of its own. */
+/** Reads the settings of a command that has its own table. */
 export function readSettings<S>(of: SettingsTable<S>, args: readonly string[], environment: Environment): Command<S> {
   const table: Table = of
   const entries = Object.entries(table)
-  const faults: Fault[] = []
-  const flags = readFlags(table, args, faults)
+  const fieldErrors: FieldError[] = []
+  const flags = readFlags(table, args, fieldErrors)
   const given = new Map<string, Given>()
   for (const [name, setting] of entries) {
     const found = flags.get(setting.flag) ?? fromEnvironment(setting, environment)
     if (found !== undefined) given.set(name, found)
   }
-  const values = entries.map(([name, setting]) => [name, settingValue(setting, given.get(name), faults)] as const)
-  for (const name of given.keys()) refuseIgnored(name, table, given, faults)
-  if (faults.length === 0) refuseClashes(table, Object.fromEntries(values), given, faults)
-  if (faults.length > 0) return { kind: 'wrong', faults }
-  // One value per entry of the table, each of the type that its own `read` and `fallback` return.
+  const values = entries.map(([name, setting]) => [name, settingValue(setting, given.get(name), fieldErrors)] as const)
+  for (const name of given.keys()) rejectIneffective(name, table, given, fieldErrors)
+  if (fieldErrors.length === 0) rejectConflicts(table, Object.fromEntries(values), given, fieldErrors)
+  if (fieldErrors.length > 0) return { kind: 'wrong', fieldErrors }
+  // One value per entry of the table, of the type that its `read` and `fallback` return.
   const settings = Object.fromEntries(values) as unknown as S
   return { kind: 'serve', settings, warnings: unknownVariables(table, environment) }
 }
 
-function readFlags(table: Table, args: readonly string[], faults: Fault[]): Map<string, Given> {
+function readFlags(table: Table, args: readonly string[], fieldErrors: FieldError[]): Map<string, Given> {
   const byFlag = new Map(Object.values(table).map((setting) => [setting.flag, setting]))
   const options = Object.fromEntries([...byFlag.keys()].map((flag) => [flag, { type: 'string' as const }]))
   const { tokens } = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true })
@@ -51,74 +52,92 @@ function readFlags(table: Table, args: readonly string[], faults: Fault[]): Map<
   let afterUnknown = false
   for (const token of tokens) {
     if (token.kind === 'positional') {
-      // Skips the value of a mistyped flag: it is no mistake of its own, and may be a secret.
-      if (!afterUnknown) faults.push(unexpected(token.value))
+      // Skips the value of a mistyped flag: it is not a mistake of its own, and may be a secret.
+      if (!afterUnknown) fieldErrors.push(unexpected(token.value))
     } else if (token.kind === 'option' && token.name in options) {
       const before = byFlag.get(token.name)?.repeats ? flags.get(token.name)?.text : undefined
       const text = before === undefined ? (token.value ?? '') : `${before} ${token.value ?? ''}`
-      flags.set(token.name, { place: `--${token.name}`, text })
+      flags.set(token.name, { field: `--${token.name}`, text })
     } else if (token.kind === 'option') {
-      faults.push(unknownFlag(token.rawName, token.name, [...byFlag.keys()]))
+      fieldErrors.push(unknownFlag(token.rawName, token.name, [...byFlag.keys()]))
     }
     afterUnknown = token.kind === 'option' && !(token.name in options)
   }
   return flags
 }
 
-function unexpected(text: string): Fault {
+function unexpected(text: string): FieldError {
   const fix = 'remove it: settings are given as --flag value'
   return { field: 'argument', value: printable(text, false), fix }
 }
 
-function unknownFlag(rawName: string, name: string, known: readonly string[]): Fault {
+function unknownFlag(rawName: string, name: string, known: readonly string[]): FieldError {
   const meant = nearest(name, [...known, 'help', 'version'])
   const hint = meant === undefined ? '--help lists all flags' : `did you mean --${meant}?`
   return { field: rawName, value: undefined, fix: `unknown flag; ${hint}` }
 }
 
-/** An empty variable counts as absent: that is what container tools write for "not set". */
+/** Treats an empty variable as unset, because container tools pass unset variables that way. */
 function fromEnvironment({ env }: AnySetting, environment: Environment): Given | undefined {
   const text = environment[env]
-  return text ? { place: env, text } : undefined
+  return text ? { field: env, text } : undefined
 }
 
-function settingValue(setting: AnySetting, given: Given | undefined, faults: Fault[]): unknown {
+function settingValue(setting: AnySetting, given: Given | undefined, fieldErrors: FieldError[]): unknown {
   if (given === undefined) return setting.fallback()
   const value = setting.read(given.text)
   if (value !== undefined) return value
   const fix = setting.fixFor?.(given.text) ?? setting.fix
-  faults.push({ field: given.place, value: printable(given.text, setting.secret), fix })
+  fieldErrors.push({ field: given.field, value: printable(given.text, setting.secret), fix })
   return undefined
 }
 
-function refuseIgnored(name: string, table: Table, given: ReadonlyMap<string, Given>, faults: Fault[]): void {
+function rejectIneffective(
+  name: string,
+  table: Table,
+  given: ReadonlyMap<string, Given>,
+  fieldErrors: FieldError[],
+): void {
   const { needs = [], needsOneOf, excludes, secret } = table[name] ?? {}
-  const { place = name, text = '' } = given.get(name) ?? {}
+  const { field = name, text = '' } = given.get(name) ?? {}
   const value = printable(text, secret)
   for (const needed of [needs].flat().filter((one) => !given.has(one))) {
-    faults.push({ field: place, value, fix: `remove it, or give --${table[needed]?.flag}: it needs that` })
+    fieldErrors.push({
+      field,
+      value,
+      fix: `remove it, or give --${table[needed]?.flag}: it requires that setting`,
+    })
   }
   if (needsOneOf !== undefined && !needsOneOf.some((other) => given.has(other))) {
     const others = needsOneOf.map((other) => `--${table[other]?.flag}`).join(' or ')
-    faults.push({ field: place, value, fix: `remove it, or give ${others}: the embedded database is for one process` })
+    fieldErrors.push({
+      field,
+      value,
+      fix: `remove it, or give ${others}: the embedded database allows one process`,
+    })
   }
   if (excludes !== undefined && given.has(excludes)) {
-    faults.push({ field: place, value, fix: `remove it: it does nothing with --${table[excludes]?.flag}` })
+    fieldErrors.push({ field, value, fix: `remove it: it has no effect with --${table[excludes]?.flag}` })
   }
 }
 
-/** Each by itself is right, but not together. */
-function refuseClashes(table: Table, all: object, given: ReadonlyMap<string, Given>, faults: Fault[]): void {
-  for (const [name, { place, text }] of given) {
-    const { clash, secret } = table[name] ?? {}
-    const fix = clash?.(all)
-    if (fix !== undefined) faults.push({ field: place, value: printable(text, secret), fix })
+/** Rejects settings that are valid alone but conflict with others. */
+function rejectConflicts(
+  table: Table,
+  all: object,
+  given: ReadonlyMap<string, Given>,
+  fieldErrors: FieldError[],
+): void {
+  for (const [name, { field, text }] of given) {
+    const { conflict, secret } = table[name] ?? {}
+    const fix = conflict?.(all)
+    if (fix !== undefined) fieldErrors.push({ field, value: printable(text, secret), fix })
   }
 }
 
 function unknownVariables(table: Table, environment: Environment): string[] {
   const variables = Object.values(table).map(({ env }) => env)
-  const known = [...variables, ...NOT_OURS]
+  const known = [...variables, ...CLIENT_VARIABLES]
   const unknown = Object.keys(environment).filter((name) => name.startsWith('SLUICE_') && !known.includes(name))
   return unknown.map((name) => `${name} is not a setting${suggestion(name, variables)}`)
 }

@@ -1,8 +1,7 @@
-// Settings of the rate limit headers: which styles are sent, and how far Retry-After is spread. The gateway, forward
-// auth and the `detail` of checks share them.
+// Settings of the rate limit headers, shared by the gateway, forward auth and the `detail` of checks.
 
 import { HEADER_STYLES, type HeaderOptions, type HeaderStyle } from 'sluice/http'
-import type { Setting } from './settings.ts'
+import type { Setting } from './setting.ts'
 
 export type HeaderSettings = {
   readonly headerStyle: NonNullable<HeaderOptions['style']>
@@ -18,17 +17,17 @@ export const HEADER_SETTINGS: { readonly [K in keyof HeaderSettings]: Setting<He
     value: '<styles>',
     help:
       `Rate limit headers of the gateway, forward auth and detail: ${HEADER_STYLES.join(', ')}, ` +
-      'several with commas, or none. Retry-After is sent in any case.',
+      'comma-separated, or none. Retry-After is always sent.',
     fallback: () => ['legacy', 'draft-11'],
     shownFallback: 'legacy,draft-11',
     read: readStyles,
-    fix: `use none, or one or several of ${HEADER_STYLES.join(', ')} with commas between`,
+    fix: `use none, or one or several of ${HEADER_STYLES.join(', ')} separated by commas`,
   },
   retryAfterJitterSeconds: {
     flag: 'retry-after-jitter-seconds',
     env: 'SLUICE_RETRY_AFTER_JITTER_SECONDS',
     value: '<seconds>',
-    help: 'Adds 0 to so many seconds, at random, to Retry-After and retry_after: clients return spread out.',
+    help: 'Adds a random 0 to n seconds to Retry-After and retry_after, so that clients do not retry together.',
     fallback: () => 0,
     shownFallback: '0',
     read: (text) => (/^\d{1,4}$/.test(text) && Number(text) <= JITTER_SECONDS_MAX ? Number(text) : undefined),

@@ -1,7 +1,8 @@
-// Settings that put a node into a region: where it is, and what it has of limits that regions share.
+// Settings of a node in a region: its name, and the shares of limits that regions share.
 
-import { isRedisUrl, REDIS_URL_FIX } from '../counters/redis-url.ts'
-import { readInteger, type Settings, type SettingsTable } from './settings.ts'
+import { isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
+import { readInteger, type SettingsTable } from './setting.ts'
+import type { Settings } from './settings.ts'
 
 type RegionSettings = Pick<
   Settings,
@@ -10,32 +11,32 @@ type RegionSettings = Pick<
 
 const REGION_NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/
 const REGIONS_MAX = 64
-const SHARE_FIX = 'give a number from 0 to 1, with six decimals at most'
+const SHARE_FIX = 'give a number from 0 to 1 with at most six decimals'
 const WEIGHTS_FIX =
-  `name 1 to ${REGIONS_MAX} regions, each once and with a weight of six decimals at most, ` +
-  'which together are 1 or less: eu=0.6,us=0.4'
+  `give 1 to ${REGIONS_MAX} different regions with weights of at most six decimals, ` +
+  'which add up to at most 1: eu=0.6,us=0.4'
 
 export const REGION_SETTINGS: Pick<SettingsTable<Settings>, keyof RegionSettings> = {
   region: {
     flag: 'region',
     env: 'SLUICE_REGION',
     value: '<name>',
-    help: 'The region this node is in: rules with spread: global are shared with the others.',
+    help: 'Region of this node: rules with spread: global are shared with the other regions.',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (REGION_NAME.test(text) ? text : undefined),
     fix: 'give 1 to 32 characters of a-z, 0-9, "_" and "-"',
     needs: ['redis', 'regionWeights', 'globalRedis'],
-    clash: ({ region = '', regionWeights, nextRegionWeights }) => {
+    conflict: ({ region = '', regionWeights, nextRegionWeights }) => {
       const isNamed = Object.hasOwn({ ...regionWeights, ...nextRegionWeights }, region)
-      return isNamed ? undefined : 'give one that --region-weights or --next-region-weights names'
+      return isNamed ? undefined : 'give a region that --region-weights or --next-region-weights lists'
     },
   },
   regionWeights: {
     flag: 'region-weights',
     env: 'SLUICE_REGION_WEIGHTS',
     value: '<name=weight,…>',
-    help: 'All regions, and how the home share of a limit is split between them: eu=0.6,us=0.4.',
+    help: 'All regions and their weights, which split the home share of a limit: eu=0.6,us=0.4.',
     fallback: () => undefined,
     shownFallback: '',
     read: readWeights,
@@ -46,7 +47,7 @@ export const REGION_SETTINGS: Pick<SettingsTable<Settings>, keyof RegionSettings
     flag: 'home-share',
     env: 'SLUICE_HOME_SHARE',
     value: '<share>',
-    help: 'How much of a limit is split by weight, and kept when a region is cut off; regions lease the rest.',
+    help: 'Share of a limit that is split by weight and stays usable when a region is cut off; regions lease the rest.',
     fallback: () => undefined,
     shownFallback: '0.1',
     read: readShare,
@@ -57,7 +58,7 @@ export const REGION_SETTINGS: Pick<SettingsTable<Settings>, keyof RegionSettings
     flag: 'next-region-weights',
     env: 'SLUICE_NEXT_REGION_WEIGHTS',
     value: '<name=weight,…>',
-    help: 'Weights that are to come: until they replace the others, each region has the smaller part of both.',
+    help: 'Weights of a planned change: until it is complete, each region gets the smaller of its two shares.',
     fallback: () => undefined,
     shownFallback: '',
     read: readWeights,
@@ -68,7 +69,7 @@ export const REGION_SETTINGS: Pick<SettingsTable<Settings>, keyof RegionSettings
     flag: 'next-home-share',
     env: 'SLUICE_NEXT_HOME_SHARE',
     value: '<share>',
-    help: 'The same for the home share.',
+    help: 'Home share of a planned change.',
     fallback: () => undefined,
     shownFallback: '',
     read: readShare,
@@ -91,7 +92,7 @@ export const REGION_SETTINGS: Pick<SettingsTable<Settings>, keyof RegionSettings
     flag: 'global-deadline-ms',
     env: 'SLUICE_GLOBAL_DEADLINE_MS',
     value: '<ms>',
-    help: 'How long a check may wait for the global Redis, if nothing is left in its region.',
+    help: 'How long a check waits for the global Redis when its region has no units left.',
     fallback: () => undefined,
     shownFallback: '250',
     read: (text) => readInteger(text, 1, 10_000),
@@ -111,7 +112,7 @@ function readWeights(text: string): Readonly<Record<string, number>> | undefined
     return [name, REGION_NAME.test(name) && more.length === 0 ? readShare(weight) : undefined] as const
   })
   const sum = weights.reduce((total, [, weight]) => total + Math.round((weight ?? Number.NaN) * 1e6), 0)
-  const isOnce = new Set(weights.map(([name]) => name)).size === weights.length
-  if (!(sum <= 1e6) || !isOnce || weights.length > REGIONS_MAX) return undefined
-  return Object.fromEntries(weights) as Record<string, number> // none is undefined, or there were no sum
+  const areUnique = new Set(weights.map(([name]) => name)).size === weights.length
+  if (!(sum <= 1e6) || !areUnique || weights.length > REGIONS_MAX) return undefined
+  return Object.fromEntries(weights) as Record<string, number> // none is undefined: the sum is a number
 }

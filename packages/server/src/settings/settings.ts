@@ -1,19 +1,22 @@
-// Every setting of the service, in one table: the command line, the environment, `--help` and
-// docs/reference/configuration.md are all made from it. Flags win over the environment.
+// Every setting of the service in one table. The command line, the environment, `--help` and
+// docs/reference/configuration.md are generated from it. Flags override the environment.
 
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
-import { isClusterUrl, isRedisUrl, REDIS_URL_FIX } from '../counters/redis-url.ts'
-import { isEtcdUrl } from '../rules/etcd/etcd-address.ts'
 import { ACCESS_SETTINGS } from './access-settings.ts'
 import { CLIENT_SETTINGS, type ClientSettings } from './client-settings.ts'
+import { isEtcdUrl } from './etcd-address.ts'
+import { EVENT_SETTINGS, type EventSettings } from './event-settings.ts'
 import { HEADER_SETTINGS, type HeaderSettings } from './header-settings.ts'
-import { RECORD_SETTINGS } from './record-settings.ts'
+import { isClusterUrl, isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
 import { REGION_SETTINGS } from './region-settings.ts'
+import { readInteger, type SettingsTable } from './setting.ts'
+import { TELEMETRY_SETTINGS } from './telemetry-settings.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
 export type Settings = ClientSettings &
+  EventSettings &
   HeaderSettings & {
     readonly host: string
     readonly port: number
@@ -21,10 +24,11 @@ export type Settings = ClientSettings &
     readonly database: string | undefined
     readonly dataDir: string
     readonly redis: string | undefined
-    /** Other servers, by the name that rules know them by. */
+    /** Other servers, by the name that rules use. */
     readonly stores: Readonly<Record<string, string>> | undefined
     readonly redisConnections: number | undefined
     readonly redisReads: 'primaries' | 'replicas' | undefined
+    readonly redisSlotGroups: number | undefined
     readonly storeDeadlineMs: number | undefined
     readonly region: string | undefined
     readonly regionWeights: Readonly<Record<string, number>> | undefined
@@ -49,40 +53,16 @@ export type Settings = ClientSettings &
     readonly tlsCert: string | undefined
     readonly tlsKey: string | undefined
     readonly tlsClientCa: string | undefined
-    /** 0: none are kept. */
-    readonly violationsRetentionMs: number
-    readonly violationsKeys: 'clear' | 'hmac'
     readonly webhooks: readonly string[] | undefined
     readonly webhookSecret: string | undefined
+    /** Undefined: neither traces nor metrics are sent. */
+    readonly otlpEndpoint: string | undefined
+    /** Names in lower case. */
+    readonly otlpHeaders: Readonly<Record<string, string>> | undefined
+    /** 0: no metrics over OTLP. */
+    readonly otlpMetricsSeconds: number
+    readonly traceSample: number
   }
-
-export type Setting<T, Name extends string = keyof Settings> = {
-  readonly flag: string
-  readonly env: string
-  /** What the value is, for `--help`: `<port>`. */
-  readonly value: string
-  readonly help: string
-  readonly fallback: () => T
-  /** How the fallback is told to people; empty when there is none. */
-  readonly shownFallback: string
-  /** Undefined when the text is wrong; `fix` then says what to do. */
-  readonly read: (text: string) => T | undefined
-  readonly fix: string
-  /** The fix for one kind of wrong text, where `fix` would not name the mistake. */
-  readonly fixFor?: (text: string) => string | undefined
-  /** The setting without which, or with which, this one would silently do nothing. */
-  readonly needs?: Name | readonly Name[]
-  readonly needsOneOf?: readonly Name[]
-  readonly excludes?: Name
-  /** What is to be done if it does not go with the others; undefined if it does. */
-  readonly clash?: (all: Partial<Settings>) => string | undefined
-  /** May be given several times; their texts are joined by spaces. */
-  readonly repeats?: true
-  /** Never shown, not even to say that it is wrong. */
-  readonly secret?: true
-}
-
-export type SettingsTable<S> = { readonly [K in keyof S]: Setting<S[K], Extract<keyof S, string>> }
 
 export const SETTINGS: SettingsTable<Settings> = {
   host: {
@@ -99,7 +79,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'port',
     env: 'SLUICE_PORT',
     value: '<port>',
-    help: 'Port to listen on; 0 for any free one.',
+    help: 'Port to listen on; 0 picks a free one.',
     fallback: () => 8080,
     shownFallback: '8080',
     read: (text) => readInteger(text, 0, 65_535),
@@ -109,7 +89,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'rules',
     env: 'SLUICE_RULES',
     value: '<file>|<url>',
-    help: 'A rule file, or etcd://host:2379/prefix, instead of the database. A bad edit changes nothing.',
+    help: 'A rule file, or etcd://host:2379/prefix, instead of the database. An invalid edit is ignored.',
     fallback: () => undefined,
     shownFallback: 'rules are in the database',
     read: (text) => (isEtcdUrl(text) || existsSync(text) ? text : undefined),
@@ -119,7 +99,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'database',
     env: 'SLUICE_DATABASE_URL',
     value: '<url>',
-    help: 'PostgreSQL that holds rules, tokens and the audit, for all nodes. Without it they are in the data folder.',
+    help: 'PostgreSQL for rules, tokens and the audit log of all nodes. Default: embedded database in the data folder.',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (/^postgres(ql)?:\/\/\S+$/.test(text) && URL.canParse(text) ? text : undefined),
@@ -130,17 +110,17 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'data-dir',
     env: 'SLUICE_DATA_DIR',
     value: '<folder>',
-    help: 'Folder of the embedded database, and of the last good rules. One process at a time.',
+    help: 'Folder of the embedded database and of the snapshot of the last good rules. Used by one process at a time.',
     fallback: () => '.sluice',
     shownFallback: '.sluice',
     read: (text) => (text === '' ? undefined : text),
-    fix: 'give the path of a folder; it is made if it does not exist',
+    fix: 'give the path of a folder; it is created if it does not exist',
   },
   redis: {
     flag: 'redis',
     env: 'SLUICE_REDIS_URL',
     value: '<url>',
-    help: 'Redis that holds the counters, so that several nodes share them. Without it they are kept in memory.',
+    help: 'Redis that holds the counters, shared by all nodes. Default: counters in memory.',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (isRedisUrl(text) ? text : undefined),
@@ -152,13 +132,13 @@ export const SETTINGS: SettingsTable<Settings> = {
     env: 'SLUICE_STORES',
     value: '<name>=<url>',
     help:
-      'A further Redis, for rules with `store: <name>`: a hot rule gets a server of its own. ' +
-      'Give it again for another one; in the variable, separate them by spaces.',
+      'Another Redis, for rules with `store: <name>`, such as one for a hot rule. ' +
+      'Repeat the flag for several; in the variable, separate them by spaces.',
     fallback: () => undefined,
     shownFallback: '',
     read: readStores,
     fix:
-      'give each a name of its own, of a-z, 0-9, "_", "." and "-" but not default, and a URL of Redis, ' +
+      'give each a unique name (a-z, 0-9, "_", "." and "-", not default) and a Redis URL, ' +
       'such as hot=redis://127.0.0.1:6380',
     needs: 'redis',
     secret: true,
@@ -179,22 +159,40 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'redis-reads',
     env: 'SLUICE_REDIS_READS',
     value: 'primaries|replicas',
-    help: 'Of a Cluster: who answers dry runs and explanations. Answers of replicas may be behind, and say `stale`.',
+    help: 'Cluster only: which servers answer dry runs and explanations. Replicas may lag; their answers have `stale`.',
     fallback: () => undefined,
     shownFallback: 'primaries',
     read: (text) => (text === 'primaries' || text === 'replicas' ? text : undefined),
     fix: 'use primaries or replicas',
     needs: 'redis',
-    clash: ({ redisReads, redis = '', stores = {} }) => {
+    conflict: ({ redisReads, redis = '', stores = {} }) => {
       if (redisReads !== 'replicas' || [redis, ...Object.values(stores)].some(isClusterUrl)) return undefined
-      return 'remove it, or give a Cluster (redis+cluster://…): of others only the primary is asked'
+      return 'remove it, or give a Cluster (redis+cluster://…): other deployments read from the primary only'
+    },
+  },
+  redisSlotGroups: {
+    flag: 'redis-slot-groups',
+    env: 'SLUICE_REDIS_SLOT_GROUPS',
+    value: '<number>',
+    help:
+      'Slot groups of a Cluster, the same on every node: at least as many as primaries. ' +
+      'Changing it resets all counters.',
+    fallback: () => undefined,
+    shownFallback: '16',
+    read: (text) => readPowerOfTwo(text, 1024),
+    fix: 'use a power of two from 1 to 1024',
+    needs: 'redis',
+    conflict: ({ redisSlotGroups, redis = '', globalRedis = '', stores = {} }) => {
+      const urls = [redis, globalRedis, ...Object.values(stores)]
+      if (redisSlotGroups === undefined || urls.some(isClusterUrl)) return undefined
+      return 'remove it, or give a Cluster (redis+cluster://…): other servers have no slots'
     },
   },
   storeDeadlineMs: {
     flag: 'store-deadline-ms',
     env: 'SLUICE_STORE_DEADLINE_MS',
     value: '<ms>',
-    help: 'How long a check may wait for Redis; then the on_fail of its rules decides.',
+    help: 'How long a check waits for Redis before the on_fail of its rules applies.',
     fallback: () => undefined,
     shownFallback: '100',
     read: (text) => readInteger(text, 1, 10_000),
@@ -206,12 +204,12 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'nodes',
     env: 'SLUICE_NODES',
     value: '<number>',
-    help: 'Nodes that share the limits: consistency local, and on_fail local while Redis is away, give each its part.',
+    help: 'Number of nodes: with consistency: local, or on_fail: local in an outage, each enforces limit / nodes.',
     fallback: () => undefined,
     shownFallback: '1',
     read: (text) => readInteger(text, 1, 10_000),
     fix: 'give a whole number from 1 to 10000',
-    clash: ({ nodes = 1, workers = 1 }) => {
+    conflict: ({ nodes = 1, workers = 1 }) => {
       return nodes >= workers ? undefined : `give at least ${workers}: each of the --workers counts as a node`
     },
   },
@@ -219,7 +217,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'workers',
     env: 'SLUICE_WORKERS',
     value: '<number>|auto',
-    help: 'Processes that share the port, each a node with leases of its own; auto: one per processor.',
+    help: 'Number of processes that share the port, each with its own leases; auto: one per CPU.',
     fallback: () => undefined,
     shownFallback: '1',
     read: (text) => (text === 'auto' ? availableParallelism() : readInteger(text, 1, 256)),
@@ -231,7 +229,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'max-keys',
     env: 'SLUICE_MAX_KEYS',
     value: '<number>',
-    help: 'Most keys held in memory, 34 to 43 bytes each; above it new keys share overflow buckets.',
+    help: 'Cap on keys in memory, 34 to 43 bytes each. Beyond it, new keys share overflow buckets.',
     fallback: () => undefined,
     shownFallback: '20000000',
     read: (text) => readInteger(text, 1, 1_000_000_000),
@@ -242,7 +240,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'ipv6-prefix',
     env: 'SLUICE_IPV6_PREFIX',
     value: '<bits>',
-    help: 'IPv6 addresses that share so many bits count as one client.',
+    help: 'IPv6 addresses that share a prefix of this length count as one client.',
     fallback: () => 64,
     shownFallback: '64',
     read: (text) => readInteger(text, 1, 128),
@@ -252,7 +250,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'layer',
     env: 'SLUICE_LAYER',
     value: 'edge|service',
-    help: 'Where this node stands: rules whose enforce_at names the other layer are left out.',
+    help: 'Layer of this node: rules whose enforce_at names the other layer do not apply.',
     fallback: () => undefined,
     shownFallback: 'every rule applies',
     read: (text) => (text === 'edge' || text === 'service' ? text : undefined),
@@ -262,7 +260,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'drain-ms',
     env: 'SLUICE_DRAIN_MS',
     value: '<ms>',
-    help: 'After SIGTERM: how long /readyz says 503 while requests are still served, so that load balancers notice.',
+    help: 'How long /readyz returns 503 after SIGTERM while requests are still served, so that load balancers notice.',
     fallback: () => 500,
     shownFallback: '500',
     read: (text) => readInteger(text, 0, 600_000),
@@ -282,9 +280,9 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'key-secret',
     env: 'SLUICE_KEY_SECRET',
     value: '<text>',
-    help: 'Secret of the hashes that stand for client keys in logs and violations; give all nodes the same.',
+    help: 'Secret for hashing client keys in logs and events; use the same on all nodes.',
     fallback: () => undefined,
-    shownFallback: 'random for each node, and each start',
+    shownFallback: 'generated, in a file of the data folder',
     read: (text) => (text.length >= 16 ? text : undefined),
     fix: 'give at least 16 characters',
     secret: true,
@@ -293,21 +291,22 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'refund-minutes',
     env: 'SLUICE_REFUND_MINUTES',
     value: '<minutes>',
-    help: 'How long a request can be refunded, at most. A receipt in Redis takes about 300 bytes for as long.',
+    help: 'How long a request can be refunded. Its receipt takes about 300 bytes in Redis for that time.',
     fallback: () => 60,
     shownFallback: '60',
     read: (text) => readInteger(text, 1, 1440),
     fix: 'give minutes from 1 to 1440',
   },
   ...ACCESS_SETTINGS,
-  ...RECORD_SETTINGS,
+  ...EVENT_SETTINGS,
+  ...TELEMETRY_SETTINGS,
   ...CLIENT_SETTINGS,
   ...HEADER_SETTINGS,
 }
 
-export function readInteger(text: string, min: number, max: number): number | undefined {
-  const value = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN
-  return value >= min && value <= max ? value : undefined
+function readPowerOfTwo(text: string, max: number): number | undefined {
+  const value = readInteger(text, 1, max)
+  return value !== undefined && Number.isInteger(Math.log2(value)) ? value : undefined
 }
 
 function readStores(text: string): Readonly<Record<string, string>> | undefined {
@@ -317,5 +316,5 @@ function readStores(text: string): Readonly<Record<string, string>> | undefined 
     if (!isRedisUrl(url) || name === 'default' || stores.has(name)) return undefined
     stores.set(name, url)
   }
-  return Object.fromEntries(stores) // `__proto__` is a name like any other here
+  return Object.fromEntries(stores) // a store may even be called `__proto__`
 }

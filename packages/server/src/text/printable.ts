@@ -1,6 +1,6 @@
 // Keeps secrets out of messages about arguments and settings.
 
-/** The text, or undefined where it may hold a password: a secret setting, or a URL with one, also without a scheme. */
+/** Returns undefined if the text may contain a password: a secret setting, or a URL with credentials. */
 export function printable(text: string, secret: boolean | undefined): string | undefined {
   return secret || /:.*@/s.test(text) ? undefined : text
 }

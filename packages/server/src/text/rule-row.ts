@@ -1,6 +1,6 @@
-// A rule in four words, for people: its id, its limits, what is counted, and where it applies.
+// Formats a rule as a table row: id, limits, scope, and method with path.
 
-import { plainRule, type Rule } from 'sluice'
+import { hasPermits, plainRule, type Rule } from 'sluice'
 
 export function ruleRow(rule: Rule): string[] {
   const { scope } = plainRule(rule)
@@ -11,7 +11,7 @@ export function ruleRow(rule: Rule): string[] {
 
 function limitsOf({ limits, algorithm }: Rule): string {
   if (limits.length === 0) return 'unlimited'
-  if (algorithm === 'concurrency') return limits.map(({ limit }) => `${limit} at once`).join(', ')
+  if (hasPermits({ algorithm })) return limits.map(({ limit }) => `${limit} at once`).join(', ')
   return limits.map(({ limit, window_seconds: seconds }) => `${limit}/${windowOf(seconds)}`).join(', ')
 }
 

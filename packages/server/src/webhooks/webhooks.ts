@@ -1,6 +1,6 @@
-// Tells other systems what happens on this node. Only the URLs of the settings are ever called, redirects are not
-// followed and answers are not read. Each URL has a queue of its own, so that one that is down holds up no other; an
-// event is retried for about an hour, and what does not fit or never arrives is dropped and counted.
+// Sends events of this node to webhooks. Calls only configured URLs, follows no redirects and reads no response bodies.
+// Each URL has its own queue, so that a failing one does not delay the others. Retries an event for about an hour;
+// drops and counts events that fail all retries or find the queue full.
 
 import { randomInt, randomUUID } from 'node:crypto'
 import { hostname } from 'node:os'
@@ -8,14 +8,29 @@ import { type Clock, wallClock } from 'sluice'
 import type { Log } from '../log.ts'
 import { SIGNATURE_HEADER, signature } from './signature.ts'
 
-export type EventType = 'rules.changed' | 'node.degraded' | 'node.recovered' | 'kill_switch.changed'
+export const EVENT_TYPES = [
+  'rules.changed',
+  'node.degraded',
+  'node.recovered',
+  'kill_switch.changed',
+  'refusals.spike',
+  'refusals.normal',
+  'hot_key.found',
+  'sink.down',
+  'sink.up',
+  'slo.burn',
+  'slo.recovered',
+] as const
 
-export type WebhookParts = {
+export type EventType = (typeof EVENT_TYPES)[number]
+export type WebhookEvent = { readonly type: EventType; readonly data: Readonly<Record<string, unknown>> }
+
+export type WebhookDeps = {
   readonly urls: readonly string[]
   readonly secret: string
   readonly log: Log
   readonly clock?: Clock | undefined
-  /** The first wait before an event is sent again; each one after it is twice as long, up to a cap. */
+  /** Wait before the first retry; doubles with each retry, up to a cap. */
   readonly retryMs?: number | undefined
 }
 
@@ -25,19 +40,19 @@ const QUEUED_MAX = 1000
 const ATTEMPTS_MAX = 15
 const RETRY_MS = 1000
 const RETRY_MS_MAX = 600_000
-const ANSWER_MS_MAX = 5000
+const RESPONSE_MS_MAX = 5000
 
 export class Webhooks {
   readonly #clock: Clock
   readonly #queues: readonly WebhookQueue[]
 
-  constructor(parts: WebhookParts) {
-    this.#clock = parts.clock ?? wallClock
-    this.#queues = parts.urls.map((url) => new WebhookQueue(url, parts))
+  constructor(deps: WebhookDeps) {
+    this.#clock = deps.clock ?? wallClock
+    this.#queues = deps.urls.map((url) => new WebhookQueue(url, deps))
   }
 
-  /** Never waits and never fails. */
-  tell(type: EventType, data: Readonly<Record<string, unknown>>): void {
+  /** Queues an event; never waits or throws. */
+  send(type: EventType, data: Readonly<Record<string, unknown>>): void {
     const id = randomUUID()
     const at = new Date(this.#clock.nowUs() / 1000).toISOString()
     const body = JSON.stringify({ id, type, at, node: hostname(), data })
@@ -52,7 +67,7 @@ export class Webhooks {
     return this.#queues.reduce((sum, { dropped }) => sum + dropped, 0)
   }
 
-  /** What has not arrived by now is dropped. */
+  /** Drops events that have not been delivered. */
   async close(): Promise<void> {
     await Promise.all(this.#queues.map((queue) => queue.close()))
   }
@@ -62,14 +77,14 @@ class WebhookQueue {
   delivered = 0
   dropped = 0
   readonly #url: string
-  readonly #parts: WebhookParts
+  readonly #deps: WebhookDeps
   readonly #waiting: Event[] = []
   readonly #closing = new AbortController()
   #sending: Promise<void> | undefined
 
-  constructor(url: string, parts: WebhookParts) {
+  constructor(url: string, deps: WebhookDeps) {
     this.#url = url
-    this.#parts = parts
+    this.#deps = deps
   }
 
   add(event: Event): void {
@@ -89,33 +104,33 @@ class WebhookQueue {
     this.dropped += this.#waiting.length
   }
 
-  /** In order: an event is sent when the one before it has arrived, or was given up. */
+  /** In order: an event is sent after the previous one was delivered or dropped. */
   async #sendAll(): Promise<void> {
     for (let event = this.#waiting[0]; event !== undefined; event = this.#waiting[0]) {
-      const arrived = await this.#deliver(event)
-      if (this.#closing.signal.aborted && !arrived) return
+      const delivered = await this.#deliver(event)
+      if (this.#closing.signal.aborted && !delivered) return
       this.#waiting.shift()
-      if (arrived) this.delivered += 1
+      if (delivered) this.delivered += 1
       else this.dropped += 1
     }
   }
 
   async #deliver(event: Event): Promise<boolean> {
-    const { retryMs = RETRY_MS, log } = this.#parts
+    const { retryMs = RETRY_MS, log } = this.#deps
     for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt += 1) {
-      const trouble = await this.#attempt(event)
-      if (trouble === undefined) return true
-      if (attempt === 0) log.warn({ event: event.type, host: new URL(this.#url).host, trouble }, 'a webhook failed')
-      // Spread, so that nodes that failed together do not come back together.
+      const reason = await this.#attempt(event)
+      if (reason === undefined) return true
+      if (attempt === 0) log.event('webhook_failed', { type: event.type, host: new URL(this.#url).host, reason })
+      // Jitter, so that nodes do not retry together.
       await this.#pause(Math.min(retryMs * 2 ** attempt, RETRY_MS_MAX) * (randomInt(50, 101) / 100))
       if (this.#closing.signal.aborted) return false
     }
     return false
   }
 
-  /** Undefined when it has arrived. */
+  /** Returns the reason for a failure; undefined if the event was delivered. */
   async #attempt({ id, type, body }: Event): Promise<string | undefined> {
-    const { secret, clock = wallClock } = this.#parts
+    const { secret, clock = wallClock } = this.#deps
     try {
       const response = await fetch(this.#url, {
         method: 'POST',
@@ -128,10 +143,10 @@ class WebhookQueue {
         },
         body,
         redirect: 'manual',
-        signal: AbortSignal.any([AbortSignal.timeout(ANSWER_MS_MAX), this.#closing.signal]),
+        signal: AbortSignal.any([AbortSignal.timeout(RESPONSE_MS_MAX), this.#closing.signal]),
       })
       await response.body?.cancel()
-      return response.ok ? undefined : `it answered ${response.status}`
+      return response.ok ? undefined : `status ${response.status}`
     } catch (error) {
       return error instanceof Error && error.cause instanceof Error ? error.cause.message : String(error)
     }

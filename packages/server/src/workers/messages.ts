@@ -2,12 +2,12 @@
 
 /** Worker → supervisor. */
 export type FromWorker =
-  /** Sent once at the start; `joined` answers it. */
+  /** Sent once at the start; the reply is `joined`. */
   | { readonly sluice: 'join' }
-  /** Asks for the answers of all workers; `gathered` answers it. */
+  /** Requests the answers of all workers; the reply is `gathered`. */
   | ({ readonly sluice: 'gather'; readonly id: number; readonly deadlineMs: number } & Question)
   | { readonly sluice: 'answer'; readonly id: number; readonly answer: unknown }
-  /** Metrics without having been asked, so that a worker that dies leaves recent totals behind. */
+  /** Unsolicited metrics, so that a crashed worker leaves recent totals behind. */
   | { readonly sluice: 'report'; readonly report: string }
 
 /** Supervisor → worker. */
@@ -19,7 +19,7 @@ export type FromSupervisor =
 export type Question = {
   readonly topic: string
   readonly payload?: unknown
-  /** The newest payload of each key also goes to workers that start later, unless it is null. */
+  /** The newest payload of each key is also sent to workers that start later, unless it is null. */
   readonly key?: string | undefined
 }
 
@@ -31,7 +31,7 @@ export type Gathered<T> = {
   readonly silent: number
 }
 
-/** Topics that the supervisor itself takes part in. */
+/** Topics that the supervisor handles itself. */
 export const METRICS_TOPIC = 'metrics'
 export const LEAD_TOPIC = 'lead'
 

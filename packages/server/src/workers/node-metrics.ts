@@ -6,12 +6,12 @@ import { METRICS_TOPIC } from './messages.ts'
 import type { NodeWorkers } from './node-workers.ts'
 
 const REPORT_MS = 1000
-/** Reports take 1 % of the time of a worker at most, however many rules have series of their own. */
+/** Limits reports to 1 % of a worker's time, however many rules have series of their own. */
 const PAUSE_PER_WORK = 100
 
 /**
- * Answers scrapes of the node, and leaves the totals with the supervisor once a second: a worker that is killed takes
- * the counts of its last second with it, and no others. Returns the function that sends the last report.
+ * Answers scrapes of the node and sends the totals to the supervisor once a second, so that a killed worker loses only
+ * the counts of its last second. Returns a function that sends the last report.
  */
 export function reportMetrics(workers: NodeWorkers, metrics: Metrics): () => Promise<void> {
   workers.answer(METRICS_TOPIC, () => metrics.report())

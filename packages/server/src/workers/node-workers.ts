@@ -1,42 +1,38 @@
-// All workers of one node, as each of them sees the others: a question to any worker can be answered for the whole
-// node. Without --workers the node is this process, and everything is answered here.
+// The workers of one node, as seen by one of them: any worker can answer for the whole node. Without --workers the node
+// is this process alone.
 
 import cluster from 'node:cluster'
+import { workerNumber } from '../worker-number.ts'
 import { type FromSupervisor, type FromWorker, type Gathered, isOurs, LEAD_TOPIC, type Question } from './messages.ts'
 
-/** Answers a topic in this worker. */
+/** Handles a topic in this worker. */
 export type Answer = (payload: never, key: string | undefined) => unknown
 
 export type NodeWorkers = {
-  /** Whether there may be others than this process. */
+  /** Whether the node may have other workers. */
   readonly several: boolean
-  /** Whether this worker acts for the node where only one may, such as for webhooks. */
+  /** Whether this worker acts for the node where only one may, such as sending webhooks. */
   isLead(): boolean
-  /** Registers how this worker answers a topic. Payloads that were kept before are handed over at once. */
+  /** Registers the handler of a topic. Calls it immediately with payloads kept earlier. */
   answer(topic: string, answer: Answer): void
-  /** Asks every worker, this one included. Throws when the supervisor does not answer. */
+  /** Queries every worker, including this one. Throws when the supervisor does not reply. */
   gather<T>(topic: string, payload?: unknown, deadlineMs?: number): Promise<Gathered<T>>
-  /** Gathers, and hands the payload to workers that start later as well, unless it is null. */
+  /** Gathers, and keeps the payload for workers that start later, unless it is null. */
   keep(topic: string, key: string, payload: unknown): Promise<Gathered<unknown>>
-  /** Leaves metrics with the supervisor, in case this worker dies. */
+  /** Sends metrics to the supervisor, in case this worker crashes. */
   report(report: string): void
 }
 
-/** 0: this process is not one of several. */
-export function workerNumber(): number {
-  return cluster.isWorker ? (cluster.worker?.id ?? 0) : 0
-}
-
 const ANSWER_MS = 1000
-/** Added to the deadline of the workers. */
+/** Extra time for the supervisor, on top of the deadline of the workers. */
 const SUPERVISOR_MS = 2000
 
-/** Joins the other workers if this process is a worker of a cluster. */
+/** Joins the other workers if this process is a cluster worker. */
 export function joinWorkers(): Promise<NodeWorkers> {
-  return cluster.isWorker ? Channel.open() : Promise.resolve(aloneInNode())
+  return cluster.isWorker ? Channel.open() : Promise.resolve(singleWorker())
 }
 
-export function aloneInNode(): NodeWorkers {
+export function singleWorker(): NodeWorkers {
   const answers = new Map<string, Answer>()
   const ask = async <T>({ topic, payload, key }: Question): Promise<Gathered<T>> => {
     const answer = (await answers.get(topic)?.(payload as never, key)) as T
@@ -55,7 +51,7 @@ export function aloneInNode(): NodeWorkers {
 class Channel implements NodeWorkers {
   readonly several = true
   readonly #answers = new Map<string, Answer>()
-  /** Kept payloads of topics that this worker cannot answer yet: it is still starting. */
+  /** Kept payloads of topics without a handler yet, during the start. */
   #early: Question[] = []
   readonly #waiting = new Map<number, (gathered: Gathered<unknown>) => void>()
   #joined: () => void = () => {}
@@ -126,7 +122,7 @@ class Channel implements NodeWorkers {
     }
   }
 
-  /** Always sends an answer, or the supervisor would take this worker for stuck. */
+  /** Always replies: the supervisor would consider this worker stuck. */
   async #reply(id: number, question: Question): Promise<void> {
     let answer: unknown
     try {
@@ -144,7 +140,7 @@ class Channel implements NodeWorkers {
   }
 }
 
-/** Drops messages once the channel is closed: the node is ending. */
+/** Drops messages once the channel is closed: the node is shutting down. */
 function send(message: FromWorker): void {
   if (process.connected) process.send?.(message, undefined, undefined, () => {})
 }

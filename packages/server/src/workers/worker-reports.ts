@@ -1,13 +1,13 @@
-// The metrics of a node, kept by its supervisor: the last report of each worker, and the totals of workers that have
-// ended. A counter never falls because a worker was replaced; a worker that is stuck counts with its last report.
+// Metrics of a node, kept by its supervisor: the last report of each worker, and the totals of workers that exited. A
+// counter never decreases when a worker is replaced; a stuck worker counts with its last report.
 
-import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client'
-import { aggregateProcessMetrics, mergedTotals, type Report, reportOf } from '../metrics/reports.ts'
+import { Counter, Gauge, Registry } from 'prom-client'
+import { mergedTotals, type Report, registerProcess, reportOf } from '../metrics/reports.ts'
 import { WORKERS_REPLACED, WORKERS_STALE } from '../metrics/worker-metrics.ts'
 
 export class WorkerReports {
   readonly #reports = new Map<number, Partial<Report>>()
-  /** Of the supervisor: it is a process of the node too. */
+  /** Metrics of the supervisor, which is a process of the node too. */
   readonly #own: Registry = new Registry()
   readonly #replaced: Counter
   readonly #stale: Gauge
@@ -15,8 +15,7 @@ export class WorkerReports {
   #retiring: Promise<void> = Promise.resolve()
 
   constructor() {
-    collectDefaultMetrics({ register: this.#own })
-    aggregateProcessMetrics(this.#own)
+    registerProcess(this.#own)
     this.#replaced = new Counter({ ...WORKERS_REPLACED, registers: [this.#own] })
     this.#stale = new Gauge({ ...WORKERS_STALE, registers: [this.#own] })
   }
@@ -29,7 +28,7 @@ export class WorkerReports {
     this.#replaced.inc()
   }
 
-  /** Keeps the totals of a worker that has ended. Call it when no message of it can come any more. */
+  /** Keeps the totals of an exited worker. Call it when no message of that worker can arrive any more. */
   retire(worker: number): Promise<void> {
     this.#retiring = this.#retiring.then(async () => {
       const { totals } = this.#reports.get(worker) ?? {}
@@ -39,7 +38,7 @@ export class WorkerReports {
     return this.#retiring
   }
 
-  /** To be merged: totals of all workers that ever were, gauges of those that live. */
+  /** Reports to merge: totals of all workers ever started, gauges of living ones. */
   async all(living: ReadonlySet<number>, stale: number): Promise<string[]> {
     this.#stale.set(stale)
     const own = await reportOf(this.#own)
@@ -47,7 +46,7 @@ export class WorkerReports {
     const reports = [...this.#reports]
     const totals = reports.map(([, report]) => report.totals)
     const gauges = reports.filter(([worker]) => living.has(worker)).map(([, report]) => report.gauges)
-    // Workers first: the definitions of the first report decide.
+    // Workers first: metric definitions come from the first report.
     const parts = [...gauges, ...totals, this.#ended, own.gauges, own.totals]
     return parts.filter((part) => part !== undefined)
   }

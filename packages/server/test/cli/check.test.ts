@@ -10,20 +10,20 @@ const RULES = `
 `
 const TWO = ['--path', '/two', '--user', 'alice']
 
-/** The same questions, to a node and to a file. */
+/** The same commands, for a node and for a file. */
 const places = [
   ['a node', async () => ['--url', (await serveFile(RULES)).address, '--token', ADMIN_TOKEN]],
   ['a file', async () => ['--rules', ruleFile(RULES)]],
 ] as const
 
 describe.each(places)('check, asking %s', (_name, place) => {
-  test('counts down, and ends with 3 once it is refused', async () => {
+  test('counts down, and exits with 3 once it is refused', async () => {
     const where = await place()
     expect(await sluice(['check', ...TWO, '--times', '2', ...where])).toEqual({
       code: 0,
       out: [
-        ...['allowed: 1 of 2 left', '  two   1 of 2 left, 86400 s   per_user'],
-        ...['allowed: 0 of 2 left', '  two   0 of 2 left, 86400 s   per_user', ''],
+        ...['allowed: 1 of 2 left', '  two   1 of 2 left, window 86400 s   per_user'],
+        ...['allowed: 0 of 2 left', '  two   0 of 2 left, window 86400 s   per_user', ''],
       ].join('\n'),
       told: '',
     })
@@ -32,7 +32,7 @@ describe.each(places)('check, asking %s', (_name, place) => {
     expect(third.out).toMatch(/^refused by two: try again in \d+ s$/m)
   })
 
-  test('--dry-run counts nothing', async () => {
+  test('--dry-run consumes nothing', async () => {
     const where = await place()
     const { code, out } = await sluice(['check', ...TWO, '--dry-run', '--times', '5', '--json', ...where])
     const remaining = out
@@ -65,18 +65,18 @@ describe.each(places)('check, asking %s', (_name, place) => {
     expect(rules.map(({ rule_id: id }) => id).sort()).toEqual(['mobile', 'trial', 'two'])
   })
 
-  test('what waiting does not help, and what no rule minds', async () => {
+  test('refusals without a retry time, and requests without a rule', async () => {
     const where = await place()
     expect((await sluice(['check', '--path', '/banned', ...where])).out).toMatch(
-      /^refused by banned: waiting will not help$/m,
+      /^refused by banned: waiting does not help$/m,
     )
     expect(await sluice(['check', '--path', '/free', ...where])).toMatchObject({
       code: 0,
-      out: 'allowed: no rule is in its way\n',
+      out: 'allowed: no rule applies\n',
     })
   })
 
-  test('a method or an address that is none is told, and ends with 2', async () => {
+  test('an invalid method or address is reported with exit code 2', async () => {
     const where = await place()
     const { code, told } = await sluice(['check', '--method', 'GTE', '--ip', 'here', ...where])
     expect(code).toBe(2)
@@ -86,12 +86,12 @@ describe.each(places)('check, asking %s', (_name, place) => {
 })
 
 describe.each(places)('explain, asking %s', (_name, place) => {
-  test('tells which rules apply and why others do not, and consumes nothing', async () => {
+  test('shows which rules apply and why others do not, and consumes nothing', async () => {
     const where = await place()
     const once = await sluice(['explain', ...TWO, ...where])
     expect(once).toMatchObject({ code: 0, told: '' })
     expect(once.out).toMatch(/^would be allowed: 2 of 2 left$/m)
-    expect(once.out).toMatch(/^ {2}two +2 of 2 left, 86400 s +per_user$/m)
+    expect(once.out).toMatch(/^ {2}two +2 of 2 left, window 86400 s +per_user$/m)
     expect(once.out.match(/^ {2}two /gm), 'each rule is printed once').toHaveLength(1)
     expect(once.out).toMatch(/^ {2}banned +path +\/banned does not match \/two$/m)
     expect(once.out).toMatch(/^ {2}trial +method +it is for POST, and the request has no method$/m)
@@ -109,33 +109,33 @@ describe.each(places)('explain, asking %s', (_name, place) => {
   })
 })
 
-test('a node without the right token denies it: exit code 4, and what to do', async () => {
+test('without the right token: exit code 4 and the fix', async () => {
   const { address } = await serveFile(RULES)
   const anonymous = await sluice(['explain', '--path', '/two'], { env: { SLUICE_URL: address } })
   expect(anonymous.code).toBe(4)
   expect(anonymous.told).toMatch(
-    /answered 401 UNAUTHORIZED: Send a token of the role viewer.*\n {2}Give a token with --token/,
+    /returned 401 UNAUTHORIZED: Send a token with the role viewer.*\n {2}Pass a token with --token/,
   )
   const wrong = await sluice(['check'], { env: { SLUICE_URL: address, SLUICE_TOKEN: 'wrong' } })
   expect(wrong.code).toBe(4)
 })
 
-test('a wrong rule file is told with its line, and ends with 2', async () => {
+test('an invalid rule file is reported with its line and exit code 2', async () => {
   const path = ruleFile('- { rule_id: a,\n limit: -1, window: 1m }')
   const { code, told } = await sluice(['check', '--rules', path])
   expect(code).toBe(2)
-  expect(told).toContain(`sluice check: the rules are wrong\n${path}:2: rules[0].limit: give a whole number`)
+  expect(told).toContain(`sluice check: invalid rules\n${path}:2: rules[0].limit: give a whole number`)
 })
 
 test.each([
   [['--path', 'two'], '--path: give a path that starts with "/" (got "two")'],
   [['--cost', '0'], '--cost: give a whole number from 1 to 1000000000 (got "0")'],
-  [['--attribute', '=x'], '--attribute: give a name and a value with "=" between them (got "=x")'],
+  [['--attribute', '=x'], '--attribute: use the form name=value (got "=x")'],
   [['--times', '1001'], '--times: give a whole number from 1 to 1000 (got "1001")'],
   [['--json=yes'], '--json: takes no value'],
   [['--user'], '--user: give a value (got "")'],
   [['--token', 'a b'], '--token: give a token without spaces'],
 ])('%j: %s', async (args, fault) => {
   const { code, told } = await sluice(['check', ...args])
-  expect({ code, told }).toEqual({ code: 2, told: `sluice check: an argument is wrong\n  ${fault}\n` })
+  expect({ code, told }).toEqual({ code: 2, told: `sluice check: invalid argument\n  ${fault}\n` })
 })

@@ -27,7 +27,7 @@ describe.each(COMMANDS)('sluice $name', (command: Command) => {
     expect(Math.max(...out.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100)
   })
 
-  test('a mistyped flag is told with the one that was meant, and nothing is done', async () => {
+  test('a mistyped flag is reported with the closest one, and nothing runs', async () => {
     const { code, out, told } = await sluice([...words, '--hepl'])
     expect({ code, out }).toEqual({ code: 2, out: '' })
     expect(told).toMatch(/--hepl: unknown flag; (did you mean --help\?|--help lists all flags)/)
@@ -44,11 +44,11 @@ describe.each(COMMANDS)('sluice $name', (command: Command) => {
 
 describe('a command that does not exist', () => {
   test.each([
-    [['serv'], 'sluice: there is no command "serv"; did you mean "sluice serve"?\n'],
+    [['serv'], 'sluice: unknown command "serv"; did you mean "sluice serve"?\n'],
     [['completion', 'basch'], '  <shell>: use one of bash, zsh, fish; did you mean "bash"? (got "basch")\n'],
-    [['frobnicate'], `sluice: there is no command "frobnicate"; one of serve, `],
-    [['drill'], '  <what>: give what to rehearse: store-down\n'],
-    [['drill', 'store-down', 'now', '--seconds', '9999', '--url=ftp://x'], '  argument: remove it (got "now")\n'],
+    [['frobnicate'], `sluice: unknown command "frobnicate"; use one of serve, `],
+    [['drill'], '  <outage>: give the outage to simulate: store-down\n'],
+    [['drill', 'store-down', 'now', '--seconds', '9999', '--url=ftp://x'], '  unexpected argument (got "now")\n'],
   ])('%j', async (args, message) => {
     const { code, out, told } = await sluice(args)
     expect({ code, out }).toEqual({ code: 2, out: '' })
@@ -89,10 +89,10 @@ test('--version is that of the package', async () => {
   expect(await sluice(['--version'])).toEqual({ code: 0, out: `${VERSION}\n`, told: '' })
 })
 
-test('a node that is not there is told with what to do', async () => {
+test('an unreachable node is reported with the fix', async () => {
   const { code, told } = await sluice(['drill', 'store-down'], { env: { SLUICE_URL: 'http://127.0.0.1:1' } })
   expect(code).toBe(1)
-  expect(told).toMatch(/^sluice drill: http:\/\/127\.0\.0\.1:1 cannot be reached: .+\n {2}Is a node running there\?/)
+  expect(told).toMatch(/^sluice drill: http:\/\/127\.0\.0\.1:1 is unreachable: .+\n {2}Is a node running there\?/)
 })
 
 describe('completion', () => {

@@ -8,7 +8,7 @@ import { ruleFile } from '../service.ts'
 import { sluice } from './terminal.ts'
 
 const GOOD = '- { rule_id: a, limit: 1, window: 1m }\n'
-/** A busy machine is no reason to doubt Redis. */
+/** Tolerates a busy machine. */
 const PATIENT = ['--store-deadline-ms', '10000']
 
 async function examined(args: readonly string[], env: Record<string, string> = {}) {
@@ -24,87 +24,87 @@ async function redisWith(...settings: string[]): Promise<string[]> {
   return ['--redis', redis.url, ...PATIENT]
 }
 
-test('all is well: exit code 0', async () => {
+test('no problems: exit code 0', async () => {
   const redis = await redisWith('--maxmemory', '100mb')
   const { code, findings } = await examined(redis)
-  expect(findings.filter(({ health }) => health !== 'well')).toEqual([])
+  expect(findings.filter(({ health }) => health !== 'ok')).toEqual([])
   expect(findings.map(({ about }) => about)).toEqual([
-    ...['Node', 'Redis', 'Redis version', 'Redis role', 'Redis memory', 'Redis clock', 'rules'],
+    ...['Node.js', 'Redis', 'Redis version', 'Redis role', 'Redis memory', 'Redis clock', 'rules'],
   ])
   expect(code).toBe(0)
 })
 
 describe('Redis', () => {
   test.each([
-    [['--maxmemory', '100mb', '--maxmemory-policy', 'allkeys-lru'], 3, 'wrong', 'maxmemory-policy noeviction'],
-    [['--maxmemory', '100mb', '--maxmemory-policy', 'volatile-ttl'], 3, 'wrong', 'maxmemory-policy noeviction'],
-    [['--maxmemory-policy', 'allkeys-lru'], 0, 'doubtful', 'maxmemory-policy noeviction'],
-    [['--maxmemory', '1', '--maxmemory-policy', 'noeviction'], 3, 'wrong', 'raise maxmemory'],
-    [[], 0, 'doubtful', 'CONFIG SET maxmemory'],
+    [['--maxmemory', '100mb', '--maxmemory-policy', 'allkeys-lru'], 3, 'error', 'maxmemory-policy noeviction'],
+    [['--maxmemory', '100mb', '--maxmemory-policy', 'volatile-ttl'], 3, 'error', 'maxmemory-policy noeviction'],
+    [['--maxmemory-policy', 'allkeys-lru'], 0, 'warning', 'maxmemory-policy noeviction'],
+    [['--maxmemory', '1', '--maxmemory-policy', 'noeviction'], 3, 'error', 'raise maxmemory'],
+    [[], 0, 'warning', 'CONFIG SET maxmemory'],
   ])('%j', async (settings, exitCode, health, fix) => {
     const { code, of } = await examined(await redisWith(...settings))
     expect(of('Redis memory')).toMatchObject({ health, fix: expect.stringContaining(fix) })
     expect(code).toBe(exitCode)
   })
 
-  test('a replica and a node of a Cluster are no place for counters', async () => {
+  test('a replica and a single node of a Cluster are rejected', async () => {
     const replica = await examined(await redisWith('--replicaof', '127.0.0.1', '65535'))
-    expect(replica.of('Redis role')).toMatchObject({ health: 'wrong', fix: expect.stringContaining('127.0.0.1:65535') })
+    expect(replica.of('Redis role')).toMatchObject({ health: 'error', fix: expect.stringContaining('127.0.0.1:65535') })
     const cluster = await examined(await redisWith('--cluster-enabled', 'yes'))
     expect(cluster.of('Redis role')).toMatchObject({
-      health: 'wrong',
+      health: 'error',
       fix: expect.stringContaining('redis+cluster://'),
     })
   })
 
-  test('every primary of a Cluster is looked at, and every further store', async () => {
+  test('every primary of a Cluster and every further store is checked', async () => {
     const { addresses, stop } = await startRedisCluster()
     onTestFinished(stop)
     const url = `redis+cluster://${addresses.map(({ host, port }) => `${host}:${port}`).join(',')}`
     const [, further = ''] = await redisWith('--maxmemory', '100mb')
     const { of, findings } = await examined(['--redis', url, '--store', `hot=${further}`, ...PATIENT])
-    expect(of('Redis hot memory')).toMatchObject({ health: 'well' })
+    expect(of('Redis hot memory')).toMatchObject({ health: 'ok' })
     const roles = findings.filter(({ about }) => /^Redis 127\.0\.0\.1:\d+ role$/.test(about))
     expect(roles.map(({ found }) => found)).toEqual(['master', 'master', 'master'])
   })
 
-  test('one that is not there, or wants a password, is told with what to do', async () => {
+  test('one that is unreachable or requires a password is reported with the fix', async () => {
     const away = await examined([], { SLUICE_REDIS_URL: 'redis://:secret@127.0.0.1:65535' })
     expect(away.code).toBe(3)
     expect(away.of('Redis')).toEqual({
       about: 'Redis',
-      health: 'wrong',
-      found: '127.0.0.1:65535 does not answer: connect ECONNREFUSED 127.0.0.1:65535',
-      fix: expect.stringContaining('start Redis'),
+      health: 'error',
+      found: '127.0.0.1:65535 is unreachable: connect ECONNREFUSED 127.0.0.1:65535',
+      fix: expect.stringContaining('start it, allow connections'),
     })
     const closed = await examined(await redisWith('--requirepass', 'secret'))
-    expect(closed.of('Redis')).toMatchObject({ health: 'wrong', found: expect.stringContaining('NOAUTH') })
+    expect(closed.of('Redis')).toMatchObject({ health: 'error', found: expect.stringContaining('NOAUTH') })
   })
 })
 
 describe('PostgreSQL', () => {
   const postgres = usePostgres()
 
-  test('tables that are missing, and then are not', async () => {
+  test('missing tables are reported until they exist', async () => {
     const url = postgres().createDatabase()
     const before = await examined(['--database', url])
-    expect(before.of('PostgreSQL')).toMatchObject({ health: 'well' })
-    expect(before.of('PostgreSQL clock')).toMatchObject({ health: 'well' })
+    expect(before.of('PostgreSQL')).toMatchObject({ health: 'ok' })
+    expect(before.of('PostgreSQL clock')).toMatchObject({ health: 'ok' })
     expect(before.of('PostgreSQL tables')).toMatchObject({
-      health: 'doubtful',
+      health: 'warning',
       found: expect.stringContaining('0001_'),
     })
     const database = await openDatabase({ database: url, dataDir: '' })
     await migrate(database)
     await database.close()
-    expect((await examined(['--database', url])).of('PostgreSQL tables')).toMatchObject({ health: 'well' })
+    expect((await examined(['--database', url])).of('PostgreSQL tables')).toMatchObject({ health: 'ok' })
   })
 
-  test('one that is not there is told without its password', async () => {
+  test('an unreachable one is reported without its password', async () => {
     const { code, of } = await examined(['--database', 'postgres://me:secret@127.0.0.1:65535/sluice'])
     expect(code).toBe(3)
     expect(of('PostgreSQL')).toMatchObject({
-      health: 'wrong',
+      health: 'error',
       found: expect.stringMatching(/^127\.0\.0\.1:65535\/sluice /),
     })
     expect(JSON.stringify(of('PostgreSQL'))).not.toContain('secret')
@@ -112,37 +112,37 @@ describe('PostgreSQL', () => {
 })
 
 describe('rules', () => {
-  test('wrong and doubtful ones', async () => {
+  test('invalid and suspicious rules', async () => {
     const wrong = await examined(['--rules', ruleFile('- { rule_id: a, limit: -1 }\n')])
     expect(wrong).toMatchObject({ code: 3 })
-    expect(wrong.of('rules')).toMatchObject({ health: 'wrong', fix: expect.stringContaining('sluice rules lint') })
+    expect(wrong.of('rules')).toMatchObject({ health: 'error', fix: expect.stringContaining('sluice rules lint') })
     const doubtful = await examined([
       '--rules',
       ruleFile(`${GOOD}- { rule_id: b, limit: 1, window: 1m, enabled: false }\n`),
     ])
-    expect(doubtful.of('rules')).toMatchObject({ health: 'doubtful' })
+    expect(doubtful.of('rules')).toMatchObject({ health: 'warning' })
   })
 })
 
-test('for people: what to do stands below what was found', async () => {
+test('text output: the fix is below the finding', async () => {
   const args = ['doctor', '--rules', ruleFile(GOOD), ...(await redisWith('--maxmemory-policy', 'allkeys-lru'))]
   const { code, out, told } = await sluice(args)
-  expect({ code, told }).toEqual({ code: 0, told: '0 wrong, 1 doubtful, 6 well\n' })
+  expect({ code, told }).toEqual({ code: 0, told: 'errors: 0, warnings: 1, ok: 6\n' })
   expect(out).toMatch(
-    /^ {2}doubtful +Redis memory +maxmemory-policy allkeys-lru, no maxmemory\n {6}keep what was counted: /m,
+    /^ {2}warning +Redis memory +maxmemory-policy allkeys-lru, no maxmemory\n {6}prevent eviction of live buckets: /m,
   )
 })
 
-test('settings that are wrong are told as serve tells them', async () => {
+test('invalid settings are reported as serve reports them', async () => {
   const { code, told } = await sluice(['doctor', '--redsi', 'x'])
   expect(code).toBe(2)
   expect(told).toContain('--redsi: unknown flag; did you mean --redis?')
 })
 
 test.each([
-  [0, 'well'],
-  [1500, 'doubtful'],
-  [-1500, 'doubtful'],
+  [0, 'ok'],
+  [1500, 'warning'],
+  [-1500, 'warning'],
 ])('a clock that is %i ms off is %s', async (apartMs, health) => {
   const clock = { nowUs: () => 1e15 }
   expect(await clockFinding('clock', async () => 1e12 + apartMs, clock)).toMatchObject({ health })

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
-import { adviceOn } from '../../src/rules/advice.ts'
+import { lintWarnings } from '../../src/rules/lint-warnings.ts'
 import { readRuleFile } from '../../src/rules/rule-file.ts'
 import { ruleFile } from '../service.ts'
 import { sluice } from './terminal.ts'
@@ -20,7 +20,7 @@ function placesIn(output: string): string[] {
 test('every mistake of examples/bad.yaml is named with its line, also one behind another', async () => {
   const { code, out, told } = await sluice(['rules', 'lint', BAD])
   expect(code).toBe(2)
-  expect(told).toBe(`${BAD}: 22 rules, 21 mistakes, 5 warnings\n`)
+  expect(told).toBe(`${BAD}: 22 rules, 21 errors, 5 warnings\n`)
   expect(placesIn(out)).toEqual([
     '3: error: rules[0].rule_id',
     '8: error: rules[1].limit',
@@ -53,11 +53,11 @@ test('every mistake of examples/bad.yaml is named with its line, also one behind
   expect(lines[17]).toContain('algoritm')
 })
 
-test('a good file has neither, and several files are told one by one', async () => {
+test('a valid file has neither, and several files are reported one by one', async () => {
   expect(await sluice(['rules', 'lint', GOOD])).toEqual({
     code: 0,
     out: '',
-    told: `${GOOD}: 9 rules, 0 mistakes, 0 warnings\n`,
+    told: `${GOOD}: 9 rules, 0 errors, 0 warnings\n`,
   })
   expect(await sluice(['rules', 'lint', GOOD, BAD])).toMatchObject({ code: 2 })
 })
@@ -67,7 +67,7 @@ test('- is standard input, beside files', async () => {
   expect(await sluice(['rules', 'lint', '-', GOOD], { input })).toEqual({
     code: 2,
     out: expect.stringMatching(/^stdin:2: error: rules\[0\]\.limit: give a whole number/),
-    told: `stdin: 1 rule, 1 mistake, 0 warnings\n${GOOD}: 9 rules, 0 mistakes, 0 warnings\n`,
+    told: `stdin: 1 rule, 1 error, 0 warnings\n${GOOD}: 9 rules, 0 errors, 0 warnings\n`,
   })
   const json = JSON.stringify([{ rule_id: 'a', limit: 1, window: '1m' }])
   expect(await sluice(['rules', 'lint', '-'], { input: json })).toMatchObject({ code: 0 })
@@ -98,20 +98,20 @@ test('--json is for programs', async () => {
 })
 
 test.each([
-  ['not YAML', 'rules:\n  - rule_id: a\n   limit: 1\n', /:3: error: line 3: make it YAML/],
+  ['not YAML', 'rules:\n  - rule_id: a\n   limit: 1\n', /:3: error: line 3: fix the YAML syntax/],
   [
     'what is not UTF-8',
     Buffer.from('- { rule_id: a, limit: 1, window: 1m, name: "caf\xe9" }', 'latin1'),
     /save it as UTF-8/,
   ],
-  ['a text', 'hello', /:1: error: rules: give a list of rules \(got "a text of 5 characters"\)/],
-])('%s is told with its line', async (_name, content, expected) => {
+  ['a text', 'hello', /:1: error: rules: give a list of rules \(got "a string of 5 characters"\)/],
+])('%s is reported with its line', async (_name, content, expected) => {
   const { code, out } = await sluice(['rules', 'lint', ruleFile(content)])
   expect(code).toBe(2)
   expect(out).toMatch(expected)
 })
 
-test('a regular expression is told with the pattern to write instead', async () => {
+test('a regular expression is reported with the pattern to write instead', async () => {
   const path = ruleFile("- { rule_id: a, limit: 1, window: 1m, endpoint_pattern: '^/users/(\\d+)/posts$' }\n")
   const { out } = await sluice(['rules', 'lint', path])
   expect(out).toBe(
@@ -120,7 +120,7 @@ test('a regular expression is told with the pattern to write instead', async () 
   )
 })
 
-test('of mistakes without end the first are told', async () => {
+test('of countless errors the first are reported', async () => {
   const { code, out } = await sluice(['rules', 'lint', ruleFile('- a: b: c\n'.repeat(1000))])
   expect(code).toBe(2)
   expect(out.split('\n').length).toBeLessThanOrEqual(101)
@@ -130,7 +130,7 @@ test('a file that is not there, and colours', async () => {
   const path = ruleFile('- { rule_id: a, limit: -1, window: 1m }\n')
   const { code, out } = await sluice(['rules', 'lint', '/nowhere.yaml', path])
   expect(code).toBe(2)
-  expect(out).toMatch(/^\/nowhere\.yaml: error: file: give a file that can be read: ENOENT/)
+  expect(out).toMatch(/^\/nowhere\.yaml: error: file: give a readable file: ENOENT/)
   expect(out, 'and hides no other').toContain(`${path}:1: error: rules[0].limit`)
   expect((await sluice(['rules', 'lint', path], { colors: true })).out).toContain('\u001b[31merror\u001b[0m')
   expect((await sluice(['rules', 'lint', path, '--no-color'], { colors: true })).out).not.toContain('\u001b')
@@ -187,13 +187,13 @@ describe('warnings', () => {
   ])('%s and then %s: %s', (before, rule, field) => {
     const path = ruleFile(`${before === '[]' ? '' : `${before}\n`}${rule}\n`)
     const rules = readRuleFile(path)
-    const found = adviceOn(rules, NOW_MS).map((doubt) => doubt.field)
+    const found = lintWarnings(rules, NOW_MS).map((doubt) => doubt.field)
     expect(found).toEqual(field === undefined ? [] : [`rules[${rules.length - 1}].${field}`])
   })
 
   test('a rule expires at its time, not before', () => {
     const rules = readRuleFile(ruleFile("- { rule_id: a, limit: 1, window: 1m, expires_at: '2030-01-31T00:00:00Z' }\n"))
-    expect(adviceOn(rules, NOW_MS - 1)).toEqual([])
-    expect(adviceOn(rules, NOW_MS)).toMatchObject([{ field: 'rules[0].expires_at' }])
+    expect(lintWarnings(rules, NOW_MS - 1)).toEqual([])
+    expect(lintWarnings(rules, NOW_MS)).toMatchObject([{ field: 'rules[0].expires_at' }])
   })
 })

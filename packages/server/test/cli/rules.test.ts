@@ -30,7 +30,7 @@ const TWO = `rules:
 `
 const PLAN = `~ demo
     limit: 5 → 10
-    burst: none → 20
+    burst: (unset) → 20
 - old
     limit: 100
     window_seconds: 60
@@ -53,7 +53,7 @@ async function node() {
 }
 
 describe('plan', () => {
-  test('tells what would change, rule by rule and field by field, and changes nothing', async () => {
+  test('shows what would change, rule by rule and field by field, and changes nothing', async () => {
     const { run, version, file } = await node()
     for (const args of [
       ['rules', 'plan', file],
@@ -75,10 +75,10 @@ describe('plan', () => {
     const asJson = ruleFile(JSON.stringify([{ rule_id: 'demo', limit: 1, window: '1s' }]), 'rules.json')
     expect((await run(['rules', 'plan', asJson])).told).toContain('0 created, 1 updated, 1 deleted')
     const unchanged = await run(['rules', 'plan', ruleFile(ONE)])
-    expect(unchanged).toEqual({ code: 0, out: '', told: `version ${version}: nothing to change\n` })
+    expect(unchanged).toEqual({ code: 0, out: '', told: `version ${version}: no changes\n` })
   })
 
-  test('--detailed-exitcode: 0 nothing to change, 2 something to change, 1 any error', async () => {
+  test('--detailed-exitcode: 0 no changes, 2 something to change, 1 any error', async () => {
     const { run, env, file } = await node()
     const planned = async (args: readonly string[]) => (await run(['rules', 'plan', ...args])).code
     expect(await planned([file, '--detailed-exitcode'])).toBe(2)
@@ -101,45 +101,45 @@ describe('plan', () => {
     expect(told, 'from standard input').toMatchObject({ code: 2, told: expect.stringContaining('1 created') })
   })
 
-  test('colours are for terminals', async () => {
+  test('colours are used on terminals only', async () => {
     const { env, file } = await node()
     expect((await sluice(['rules', 'plan', file], { env, colors: true })).out).toContain('\u001b[32m+ uploads\u001b[0m')
   })
 
-  test('mistakes are told with their lines, before the node is asked', async () => {
+  test('errors are reported with their lines, before any request', async () => {
     const path = ruleFile('- { rule_id: a,\n limit: -1, window: 1m }')
     for (const verb of ['plan', 'apply']) {
       const { code, told } = await sluice(['rules', verb, path, '--url', 'http://127.0.0.1:65535'])
       expect(code).toBe(2)
-      expect(told).toContain(`sluice rules ${verb}: the rules are wrong\n${path}:2: error: rules[0].limit: give`)
+      expect(told).toContain(`sluice rules ${verb}: invalid rules\n${path}:2: error: rules[0].limit: give`)
     }
   })
 })
 
 describe('apply', () => {
-  test('asks first, and does nothing without a yes', async () => {
+  test('asks for confirmation, and changes nothing without a yes', async () => {
     const { run, version, file, check } = await node()
-    const nobody = await run(['rules', 'apply', file])
-    expect(nobody).toMatchObject({ code: 2, told: expect.stringContaining('nobody is here to confirm it: say --yes') })
+    const withoutTerminal = await run(['rules', 'apply', file])
+    expect(withoutTerminal).toMatchObject({ code: 2, told: expect.stringContaining('without a terminal: pass --yes') })
     const no = await run(['rules', 'apply', file], false)
     expect(no).toMatchObject({ code: 3, told: expect.stringContaining('Change the rules?') })
     expect(await check({ client_id: 'a', endpoint: '/demo' })).toMatchObject({ limit: 5 })
     const yes = await run(['rules', 'apply', file, '--reason', 'more for all'], true)
     expect(yes.code).toBe(0)
-    expect(yes.told).toMatch(new RegExp(`version ${version + 1} is in force\n$`))
+    expect(yes.told).toMatch(new RegExp(`version ${version + 1} is active\n$`))
     expect(await check({ client_id: 'a', endpoint: '/demo' }), 'at once on this node').toMatchObject({ limit: 10 })
   })
 
-  test('refuses when the rules moved on since the plan: exit code 5, and nothing changes', async () => {
+  test('fails if the rules changed since the plan: exit code 5, and nothing changes', async () => {
     const { run, version, file } = await node()
     await run(['rules', 'apply', ruleFile('rules: []\n'), '--yes'])
     const late = await run(['rules', 'apply', file, '--if-version', String(version), '--yes'])
     expect(late.code).toBe(5)
-    expect(late.told).toContain(`the present version is ${version + 1}`)
+    expect(late.told).toContain(`the current version is ${version + 1}`)
     expect((await run(['rules', 'export'])).out).toBe('rules: []\n')
   })
 
-  test('refuses when they move on between the plan and the yes', async () => {
+  test('fails if the rules change between the plan and the yes', async () => {
     const { env, run, file } = await node()
     const meanwhile = async () => {
       await run(['rules', 'apply', ruleFile('rules: []\n'), '--yes'])
@@ -150,7 +150,7 @@ describe('apply', () => {
     expect((await run(['rules', 'export'])).out).toBe('rules: []\n')
   })
 
-  test('a node whose rules are a file names it: exit code 5', async () => {
+  test('a node with rules in a file names the file: exit code 5', async () => {
     const { address, rulesPath } = await serveFile(ONE)
     const { code, told } = await sluice([
       'rules',
@@ -177,14 +177,14 @@ describe('list, show and export', () => {
     expect((await run(['rules', 'list', '--search', 'dem'])).out).not.toContain('old')
   })
 
-  test('rules that are off are listed on demand', async () => {
+  test('disabled rules are listed on demand', async () => {
     const { run } = await node()
     await run(['rules', 'apply', ruleFile('- { rule_id: off, limit: 1, window: 1m, enabled: false }\n'), '--yes'])
     expect((await run(['rules', 'list'])).out).not.toContain('off')
-    expect((await run(['rules', 'list', '--all'])).out).toMatch(/^ {2}off \(off\) /m)
+    expect((await run(['rules', 'list', '--all'])).out).toMatch(/^ {2}off \(disabled\) /m)
   })
 
-  test('show is the rule, and names the one that was meant', async () => {
+  test('show prints the rule, and suggests the nearest id', async () => {
     const { run } = await node()
     const { out } = await run(['rules', 'show', 'demo'])
     expect(out).toBe(ONE.split('  - rule_id: old')[0])
@@ -199,23 +199,23 @@ describe('list, show and export', () => {
     })
   })
 
-  test('what export prints, apply takes: nothing to change', async () => {
+  test('apply accepts the output of export: no changes', async () => {
     const { run, file } = await node()
     await run(['rules', 'apply', file, '--yes'])
     const { out } = await run(['rules', 'export'])
     writeFileSync(file, out)
-    expect((await run(['rules', 'plan', file])).told).toContain('nothing to change')
+    expect((await run(['rules', 'plan', file])).told).toContain('no changes')
     expect(JSON.parse((await run(['rules', 'export', '--json'])).out).rules).toHaveLength(2)
   })
 })
 
 describe('history, diff and rollback', () => {
-  test('history tells who, when and why, the newest first', async () => {
+  test('history lists who, when and why, newest first', async () => {
     const { run, version, file } = await node()
     await run(['rules', 'apply', file, '--yes', '--reason', 'more for all'])
     const { out } = await run(['rules', 'history', '--limit', '2'])
     const [head, newest, before] = out.split('\n')
-    expect(head).toMatch(/^ {2}VERSION +WHEN +WHO +RULES +WHY$/)
+    expect(head).toMatch(/^ {2}VERSION +CREATED +ACTOR +RULES +REASON$/)
     expect(newest).toMatch(new RegExp(`^  ${version + 1} +\\d{4}-\\S+Z +admin-token +2 +more for all$`))
     expect(before).toMatch(new RegExp(`^  ${version} +`))
   })
@@ -251,7 +251,7 @@ describe('history, diff and rollback', () => {
     expect(await sluice(['rules', 'diff', one, file]), 'two files need no node').toMatchObject({ code: 0 })
   })
 
-  test('rollback shows, asks, and makes a new version of the old rules', async () => {
+  test('rollback shows the changes, asks for confirmation, and creates a new version', async () => {
     const { run, version, file, check } = await node()
     await run(['rules', 'apply', file, '--yes'])
     const shown = await run(['rules', 'rollback', String(version), '--dry-run'])
@@ -260,18 +260,18 @@ describe('history, diff and rollback', () => {
     const { code, told } = await run(['rules', 'rollback', String(version), '--yes', '--reason', 'too many'])
     expect({ code, told }).toMatchObject({
       code: 0,
-      told: expect.stringContaining(`version ${version + 2} is in force`),
+      told: expect.stringContaining(`version ${version + 2} is active`),
     })
     expect(await check({ client_id: 'a', endpoint: '/demo' })).toMatchObject({ limit: 5 })
   })
 
-  test('versions and files that there are not end with 2', async () => {
+  test('unknown versions and missing files: exit code 2', async () => {
     const { run } = await node()
     const mistakes = [
       [['rollback', '999', '--yes'], 'VERSION_UNKNOWN'],
       [['rollback', 'last'], '<version>: give the number of a version (got "last")'],
       [['diff', '999'], 'VERSION_UNKNOWN'],
-      [['diff', 'nowhere.yaml'], 'give a file that can be read'],
+      [['diff', 'nowhere.yaml'], 'give a readable file'],
       [['history', '--limit', '0'], '--limit: give a whole number from 1 to 1000'],
     ] as const
     for (const [args, message] of mistakes) {
@@ -296,7 +296,7 @@ test('every command of rules is denied without a token: exit code 4', async () =
   }
 })
 
-/** The order of fields is not promised. */
+/** The order of fields is not guaranteed. */
 function sorted(text: string): string[] {
   return text.split('\n').sort()
 }

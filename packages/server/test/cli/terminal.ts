@@ -1,16 +1,16 @@
-// A command in this process: what it prints, what it tells and how it ends. The person at the terminal is a test.
+// Runs a command in this process: returns stdout, stderr and exit code. The test answers its questions.
 
 import { runCommand } from '../../src/cli/run.ts'
-import type { Terminal } from '../../src/cli/terminal.ts'
+import type { Terminal } from '../../src/process/terminal.ts'
 
 export type Ended = { readonly code: number; readonly out: string; readonly told: string }
 
 type Options = {
   readonly env?: Record<string, string>
   readonly colors?: boolean
-  /** What a person answers, perhaps after a while; nobody is there without it. */
+  /** Answer of the user, perhaps after a while. Without it there is no terminal. */
   readonly answer?: boolean | (() => Promise<boolean>)
-  /** What standard input holds. */
+  /** Contents of standard input. */
   readonly input?: string
 }
 

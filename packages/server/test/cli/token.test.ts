@@ -8,7 +8,7 @@ import { sluice } from './terminal.ts'
 
 const postgres = usePostgres()
 
-/** A node on a database of its own, and how commands reach both. */
+/** A node on its own database, and the flags for both. */
 async function node() {
   const url = postgres().createDatabase()
   const database = await openDatabase({ database: url, dataDir: '' })
@@ -20,12 +20,13 @@ async function node() {
 }
 
 describe('tokens', () => {
-  test('are made, shown once, listed without the secret, and revoked', async () => {
+  test('are created, shown once, listed without the secret, and revoked', async () => {
     const { env, address } = await node()
     const made = await sluice(['token', 'create', 'gateway', '--role', 'viewer', '--expires-in', '90d'], { env })
     expect(made).toMatchObject({ code: 0, out: expect.stringMatching(/^sluice_\S{43}\n$/) })
     const secret = made.out.trim()
-    const [, id = ''] = /^(tok_\w+): role viewer, until .+\. It is not shown again\.\n$/.exec(made.told) ?? []
+    const [, id = ''] =
+      /^(tok_\w+): role viewer, valid until .+\. The token is not shown again\.\n$/.exec(made.told) ?? []
     const list = async () => (await sluice(['token', 'list'], { env })).out
     expect(await list()).toMatch(new RegExp(`^  ${id} +gateway +viewer +until \\S+ +never$`, 'm'))
     expect(await list()).not.toContain(secret)
@@ -33,7 +34,7 @@ describe('tokens', () => {
     const explained = ['explain', '--path', '/', '--url', address, '--token', secret]
     expect((await sluice(explained)).code, 'the new token opens what its role may').toBe(0)
     const unasked = await sluice(['token', 'revoke', id], { env })
-    expect(unasked).toMatchObject({ code: 2, told: expect.stringContaining('say --yes, or --dry-run') })
+    expect(unasked).toMatchObject({ code: 2, told: expect.stringContaining('pass --yes or --dry-run') })
     expect((await sluice(['token', 'revoke', id], { env, answer: false })).code).toBe(3)
     expect((await sluice(['token', 'revoke', id, '--dry-run'], { env })).code).toBe(0)
     expect((await sluice(explained)).code, 'nothing was revoked yet').toBe(0)
@@ -42,18 +43,18 @@ describe('tokens', () => {
     expect(await list()).toMatch(new RegExp(`^  ${id} +gateway +viewer +revoked `, 'm'))
   })
 
-  test('can be made in the database itself, by whoever has no token any more', async () => {
-    const { url, address, records } = await node()
+  test('can be created directly in the database if all tokens are lost', async () => {
+    const { url, address, admin } = await node()
     const made = await sluice(['token', 'create', 'me', '--role', 'admin', '--database', url, '--json'])
     expect(made.code).toBe(0)
     const { token, role } = JSON.parse(made.out) as { token: string; role: string }
     expect(role).toBe('admin')
-    await expect.poll(() => records.tokens.find(tokenHash(token))?.role, { timeout: 20_000 }).toBe('admin')
+    await expect.poll(() => admin.tokens.find(tokenHash(token))?.role, { timeout: 20_000 }).toBe('admin')
     expect((await sluice(['token', 'list', '--url', address, '--token', token])).code).toBe(0)
   })
 
   test.each([
-    [['token', 'create'], 2, '<name>: give who or what uses it'],
+    [['token', 'create'], 2, '<name>: give a name for the token'],
     [['token', 'create', 'x', '--role', 'veiwer'], 2, 'did you mean "viewer"?'],
     [['token', 'create', 'x', '--expires-in', 'soon'], 2, 'give a whole number and a unit'],
     [['token', 'create', 'x', '--expires-in', '0m'], 2, 'from 1m to 3660d (got "0m")'],
@@ -62,29 +63,29 @@ describe('tokens', () => {
     [
       ['token', 'create', 'x', '--data-dir', '/tmp'],
       2,
-      '--data-dir: give the data folder of a node: no database is in',
+      '--data-dir: give the data folder of a node: this folder contains',
     ],
     [['token', 'create', 'x', '--database', 'mysql://u:secret@h/x'], 2, '--database: give a URL such as postgres://'],
     [['token', 'list', '--url', 'http://u:secret@127.0.0.1:8080'], 2, 'without user and password\n'],
-    [['token', 'create', 'x', '--database', 'postgres://127.0.0.1:65535/x'], 1, 'the database cannot be used: '],
-    [['token', 'lits'], 2, 'there is no command "token lits"; did you mean "sluice token list"?'],
-    [['token'], 2, 'sluice token: say what: create, list, revoke'],
-  ])('%j ends with %i', async (args, code, message) => {
+    [['token', 'create', 'x', '--database', 'postgres://127.0.0.1:65535/x'], 1, 'cannot use the database: '],
+    [['token', 'lits'], 2, 'unknown command "token lits"; did you mean "sluice token list"?'],
+    [['token'], 2, 'sluice token: missing command; use one of create, list, revoke'],
+  ])('%j exits with %i', async (args, code, message) => {
     expect(await sluice(args)).toMatchObject({ code, out: '', told: expect.stringContaining(message) })
   })
 
-  test('an unknown one, and a node that keeps none', async () => {
+  test('an unknown token, and a node without a database', async () => {
     const { env } = await node()
     expect(await sluice(['token', 'revoke', 'tok_0'], { env })).toMatchObject({ code: 2 })
     const { address } = await serveFile('[]')
     const { code, told } = await sluice(['token', 'list', '--url', address, '--token', ADMIN_TOKEN])
     expect(code).toBe(5)
-    expect(told).toContain('409 NO_DATABASE: Tokens are kept in a database, and this node has none')
+    expect(told).toContain('409 NO_DATABASE: This node has no database: its tokens come from --tokens-file')
   })
 })
 
 describe('audit verify', () => {
-  test('passes, and fails once an entry is edited by hand: by a node, and without one', async () => {
+  test('passes, and fails once an entry is edited by hand, with and without a node', async () => {
     const { env, url, database } = await node()
     for (const name of ['a', 'b', 'c']) await sluice(['token', 'create', name], { env })
     const ways = [[], ['--database', url]]

@@ -26,7 +26,7 @@ async function spentGateway(settings: Partial<GatewaySettings> = {}, headers: Re
   return { ...gateway, reached, behind: upstream.origin }
 }
 
-/** What Express would do with it, had the limit not been spent. */
+/** What Express would do with the request if the limit were not exhausted. */
 const TARGETS: readonly [what: string, target: string, express: 'routes it' | 'does not'][] = [
   ['upper case', '/LOGIN', 'routes it'],
   ['a trailing slash', '/login/', 'routes it'],
@@ -49,7 +49,7 @@ const TARGETS: readonly [what: string, target: string, express: 'routes it' | 'd
   ['a star instead of the slash', '*login', 'does not'],
 ]
 
-describe('no way of writing the target gets around the limit', () => {
+describe('no spelling of the target bypasses the limit', () => {
   test.each(TARGETS)('%s', async (_what, target, says) => {
     const { address, reached, behind } = await spentGateway()
     const bytes = `GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`
@@ -87,7 +87,7 @@ describe('nor do headers', () => {
     ['an address in front', '198.51.100.1, 203.0.113.7'],
     ['a mapped address', '::ffff:203.0.113.7'],
     ['a port', '203.0.113.7:4711'],
-  ])('what a trusted proxy hands on: %s', async (_what, forwardedFor) => {
+  ])('headers forwarded by a trusted proxy: %s', async (_what, forwardedFor) => {
     const trustedProxies = [parseCidr('127.0.0.1')].flatMap((cidr) => cidr ?? [])
     const { address } = await spentGateway({ trustedProxies }, { 'x-forwarded-for': '203.0.113.7' })
     const status = async (header: string) =>
@@ -103,7 +103,7 @@ describe('nor do headers', () => {
     expect((await fetch(`${address}/login`, { headers })).status).toBe(429)
   })
 
-  test('the header of identity on two lines is refused', async () => {
+  test('a repeated identity header is rejected', async () => {
     const { address, reached } = await spentGateway({ userFrom: { kind: 'header', name: 'x-user' } })
     const lines = 'X-User: alice\r\nx-user: bob'
     const answer = await exchange(address, `GET /login HTTP/1.1\r\nHost: x\r\n${lines}\r\nConnection: close\r\n\r\n`)
@@ -112,7 +112,7 @@ describe('nor do headers', () => {
   })
 })
 
-/** Each hides a second request, or means another host, to somebody who reads it in another way. */
+/** Each hides a second request, or names another host, for a parser with different rules. */
 const AMBIGUOUS: readonly [what: string, head: string, body?: string][] = [
   ['two hosts', 'GET / HTTP/1.1\r\nHost: a\r\nHost: b'],
   ['no host', 'GET / HTTP/1.1\r\nX: y'],
@@ -122,7 +122,7 @@ const AMBIGUOUS: readonly [what: string, head: string, body?: string][] = [
   ['length and chunks', 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked', '0\r\n\r\n'],
   ['chunks that are not last', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, identity', '0\r\n\r\n'],
   ['a coding before the chunks', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked', '0\r\n\r\n'],
-  ['a coding that nobody knows', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked', '0\r\n\r\n'],
+  ['an unknown coding', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked', '0\r\n\r\n'],
   ['a space before the colon', 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding : chunked', '0\r\n\r\n'],
   [
     'a folded line',
@@ -138,7 +138,7 @@ const AMBIGUOUS: readonly [what: string, head: string, body?: string][] = [
 ]
 
 describe('no request hides another one', () => {
-  test.each(AMBIGUOUS)('%s: nothing of it is taken for a request of its own', async (_what, head, body = '') => {
+  test.each(AMBIGUOUS)('%s: no part of it is treated as a second request', async (_what, head, body = '') => {
     const { address, reached } = await spentGateway()
     const smuggled = 'GET /login HTTP/1.1\r\nHost: smuggled\r\nConnection: close\r\n\r\n'
     const answer = await exchange(address, `${head}\r\n\r\n${body}${smuggled}`)
@@ -146,7 +146,7 @@ describe('no request hides another one', () => {
     expect(reached, 'and what is a request is limited like any other').toEqual(['/login'])
   })
 
-  test('a length that is wrong ends the connection to the service, so that nobody else gets the rest', async () => {
+  test('a wrong length closes the upstream connection, so the rest reaches no other request', async () => {
     const { address, reached } = await spentGateway()
     const upload = httpRequest(`${address}/other`, { method: 'POST', headers: { 'content-length': 100 } })
     upload.on('error', () => {})
@@ -157,7 +157,7 @@ describe('no request hides another one', () => {
   })
 })
 
-describe('what services may read in another way than the limiter did never reaches them', () => {
+describe('requests that services may parse differently from the limiter never reach them', () => {
   async function openEcho(settings: Partial<GatewaySettings> = {}, rules: unknown = []) {
     let seen = 0
     const { url } = await startUpstream((request, response) => {
@@ -217,7 +217,7 @@ describe('what services may read in another way than the limiter did never reach
     ])
   })
 
-  test('a cookie of identity that is sent twice', async () => {
+  test('a repeated identity cookie', async () => {
     const { send, seen } = await openEcho({ userFrom: { kind: 'cookie', name: 'session' } })
     const status = async (...lines: string[]) => (await send('GET / HTTP/1.1', ['Host: x', ...lines])).status
     expect(await status('Cookie: session=junk; session=alice')).toBe(400)
@@ -245,7 +245,7 @@ describe('what services may read in another way than the limiter did never reach
       }
     })
 
-    test('is honoured where the settings say so', async () => {
+    test('is honoured if the settings allow it', async () => {
       const { send } = await openEcho({ methodOverride: 'honour' }, [RULE])
       const post = (...lines: string[]) => send('POST / HTTP/1.1', ['Host: x', 'Content-Length: 0', ...lines])
       const [first, ...others] = NAMES

@@ -1,4 +1,4 @@
-// Certificates for a test, made here: no file with a key lies about, and none expires.
+// Generates certificates for a test: no key is checked in, and none expires.
 
 import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -41,7 +41,7 @@ export function makeCertificate(name: string, issuer?: Certificate): Certificate
   return { name, pem, key, keyPem: key.export({ type: 'pkcs8', format: 'pem' }).toString() }
 }
 
-/** The paths of files with these contents, gone after the test. */
+/** Paths of files with these contents, deleted after the test. */
 export function filesOf<Name extends string>(contents: Readonly<Record<Name, string>>): Record<Name, string> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-tls-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))

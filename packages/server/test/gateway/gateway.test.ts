@@ -13,8 +13,8 @@ async function echoed(response: Response): Promise<Echoed> {
   return (await response.json()) as Echoed
 }
 
-describe('a request that may pass', () => {
-  test('reaches the service as it was sent: method, target, headers with case and repetition, body', async () => {
+describe('an admitted request', () => {
+  test('reaches the service unchanged: method, target, headers with case and repetition, body', async () => {
     const { url } = await startUpstream(echo)
     const { address } = await openGateway([TWO], { upstream: url })
     const head = 'PATCH /a//b/../%7Ec?x=%20&y#HASH HTTP/1.1'.replace('#HASH', '')
@@ -29,7 +29,7 @@ describe('a request that may pass', () => {
     ])
   })
 
-  test('gets the answer as it was sent, with the headers of the limit besides', async () => {
+  test('gets the response unchanged, plus the rate limit headers', async () => {
     const { url } = await startUpstream((_request, response) => {
       const list = ['X-CaSe', '1', 'Set-Cookie', 'a=1', 'Set-Cookie', 'b=2', 'Connection', 'x-hop', 'X-Hop', 'gone']
       response.writeHead(418, 'Short and stout', list)
@@ -63,7 +63,7 @@ describe('a request that may pass', () => {
     expect(answer).toContain('\r\n0\r\nx-sum: 7\r\n\r\n')
   })
 
-  test('Expect: 100-continue is answered only once it may pass', async () => {
+  test('Expect: 100-continue is answered only after admission', async () => {
     const { url } = await startUpstream(echo)
     const { address } = await openGateway([{ ...TWO, limit: 1 }], { upstream: url })
     const head =
@@ -73,8 +73,8 @@ describe('a request that may pass', () => {
   })
 })
 
-describe('a request that may not pass', () => {
-  test('is a 429 with a problem and its headers, and the service never sees it', async () => {
+describe('a refused request', () => {
+  test('gets a 429 with a problem document and headers, and never reaches the service', async () => {
     let seen = 0
     const { url } = await startUpstream((_request, response) => {
       seen += 1
@@ -93,7 +93,7 @@ describe('a request that may not pass', () => {
     expect(metrics).toContain('sluice_checks_total{rule="two",result="refused"} 1')
   })
 
-  test('can be explained afterwards, by the id that its client was told', async () => {
+  test('can be explained afterwards, by the id that its client received', async () => {
     const { url } = await startUpstream(echo)
     const adminToken = 'token-of-the-admins'
     const { address, apiAddress } = await openGateway([{ ...TWO, limit: 0 }], { upstream: url, adminToken })
@@ -103,7 +103,7 @@ describe('a request that may not pass', () => {
     expect(await explained.json()).toMatchObject({ request_id, allowed: false, endpoint: '/secret', method: 'GET' })
   })
 
-  test('a leaky bucket delays, and a client that leaves meanwhile does not reach the service', async () => {
+  test('a leaky bucket delays, and a client that disconnects meanwhile does not reach the service', async () => {
     const seen: string[] = []
     const { url } = await startUpstream(({ url: path = '' }, response) => {
       seen.push(path)
@@ -128,7 +128,7 @@ describe('a request that may not pass', () => {
 describe('permits', () => {
   const ONE_AT_ONCE = { rule_id: 'one', algorithm: 'concurrency', limit: 1, window: '300ms', scope: 'per_ip' }
 
-  test('are held and renewed while an answer streams, and released when it ends', async () => {
+  test('are held and renewed while a response streams, and released when it ends', async () => {
     let finish = () => {}
     const { url } = await startUpstream((_request, response) => {
       response.write('first ')
@@ -136,7 +136,7 @@ describe('permits', () => {
     })
     const { address } = await openGateway([ONE_AT_ONCE], { upstream: url })
     const streaming = await fetch(address)
-    // Longer than a permit lives: what is asked meanwhile must be refused all the time.
+    // Longer than the lifetime of a permit: checks in the meantime must all be refused.
     const endMs = performance.now() + 700
     while (performance.now() < endMs) expect((await fetch(address)).status).toBe(429)
     finish()
@@ -145,7 +145,7 @@ describe('permits', () => {
     finish()
   })
 
-  test('are released when the client goes away', async () => {
+  test('are released when the client disconnects', async () => {
     const { url } = await startUpstream(({ url: path }, response) => {
       response.write('first ')
       if (path !== '/endless') response.end()
@@ -160,11 +160,11 @@ describe('permits', () => {
   })
 })
 
-describe('what is said about the client', () => {
+describe('headers about the client', () => {
   const SPOOFED = { 'x-forwarded-for': '1.2.3.4', 'x-forwarded-proto': 'https', 'x-real-ip': '1.2.3.4' }
   const FORWARDED = { forwarded: 'for=1.2.3.4', 'x-forwarded-port': '1', 'x-original-uri': '/free' }
 
-  test('by a stranger is dropped and replaced by what the gateway saw', async () => {
+  test('from an untrusted peer are replaced with what the gateway sees', async () => {
     const { url } = await startUpstream(echo)
     const { address } = await openGateway([], { upstream: url })
     const { rawHeaders } = await echoed(await fetch(address, { headers: { ...SPOOFED, ...FORWARDED } }))
@@ -173,7 +173,7 @@ describe('what is said about the client', () => {
     expect(linesOf(rawHeaders, 'x-forwarded-host')).toEqual([new URL(address).host])
     for (const gone of ['x-real-ip', 'forwarded', 'x-forwarded-port', 'x-original-uri'])
       expect(linesOf(rawHeaders, gone)).toEqual([])
-    // To services that make variables of headers, a dash and an underline are the same.
+    // Services that turn headers into variables do not distinguish dashes and underscores.
     const spelled = {
       X_Forwarded_For: '1.2.3.4',
       'x-forwarded_for': '1.2.3.4',
@@ -184,7 +184,7 @@ describe('what is said about the client', () => {
     expect(other.rawHeaders.filter((name) => /_|rewrite/.test(name))).toEqual(['x_mine'])
   })
 
-  test('by a trusted proxy is kept and added to', async () => {
+  test('from a trusted proxy are kept and extended', async () => {
     const { url } = await startUpstream(echo)
     const { address } = await openGateway([], { upstream: url, trustedProxies: LOOPBACK })
     const { rawHeaders } = await echoed(await fetch(address, { headers: { ...SPOOFED, ...FORWARDED } }))
@@ -194,7 +194,7 @@ describe('what is said about the client', () => {
     expect(linesOf(rawHeaders, 'x-forwarded-port')).toEqual(['1'])
   })
 
-  test('with Connection can take nothing away that the service relies on', async () => {
+  test('cannot be removed with Connection', async () => {
     const { url } = await startUpstream(echo)
     const { address } = await openGateway([], { upstream: url })
     const head =
@@ -239,7 +239,7 @@ describe('identity', () => {
 })
 
 describe('routes', () => {
-  test('go by host, then by the longest prefix, then to the upstream of all', async () => {
+  test('match by host, then by the longest prefix, then the default upstream', async () => {
     const names = ['rest', 'api', 'deep', 'host']
     const upstreams = await Promise.all(
       names.map((name) => startUpstream((_request, response) => void response.end(name))),
@@ -273,7 +273,7 @@ describe('routes', () => {
     expect(dotted).toContain('host')
   })
 
-  test('without one that fits, and without an upstream, it is a 404', async () => {
+  test('without a matching route and a default upstream, a request gets a 404', async () => {
     const { url } = await startUpstream(echo)
     const { address } = await openGateway([], { routes: [{ host: undefined, prefix: '/api', upstream: url }] })
     const answer = await fetch(address)
@@ -282,8 +282,8 @@ describe('routes', () => {
   })
 })
 
-describe('a service behind that fails', () => {
-  test('by being down is a 502, told once in the log, and used again as soon as it is back', async () => {
+describe('a failing upstream', () => {
+  test('that is down is a 502, logged once, and used again as soon as it is up', async () => {
     const upstream = await startUpstream(echo)
     const { address, logged } = await openGateway([], { upstream: upstream.url })
     expect((await fetch(address)).status).toBe(200)
@@ -295,13 +295,13 @@ describe('a service behind that fails', () => {
     }
     await startUpstream(echo, Number(upstream.url.port))
     await vi.waitFor(async () => expect((await fetch(address)).status).toBe(200))
-    const about = () => logged.map(({ msg }) => msg).filter((message) => String(message).includes('behind'))
+    const about = () => logged.map(({ event }) => event).filter((event) => String(event).startsWith('upstream_'))
     await vi.waitFor(() => {
-      expect(about()).toEqual(['the service behind cannot be reached', 'the service behind answers again'])
+      expect(about()).toEqual(['upstream_unreachable', 'upstream_recovered'])
     })
   })
 
-  test('by being slow to answer is a 504', async () => {
+  test('that is slow to answer is a 504', async () => {
     const { url } = await startUpstream(() => {})
     const { address } = await openGateway([], { upstream: url, upstreamTimeoutMs: 100 })
     const answer = await fetch(address)
@@ -309,7 +309,7 @@ describe('a service behind that fails', () => {
     expect(await answer.json()).toMatchObject({ status: 504, code: 'UPSTREAM_SLOW' })
   })
 
-  test('in the middle of its answer breaks the answer off', async () => {
+  test('that fails during its response aborts the response', async () => {
     const { url } = await startUpstream((_request, response) => {
       response.writeHead(200, { 'content-length': 100 })
       response.write('half', () => response.destroy())
@@ -318,7 +318,7 @@ describe('a service behind that fails', () => {
     await expect(fetch(address).then((answer) => answer.text())).rejects.toThrow()
   })
 
-  test('by closing a kept connection is not noticed by who reads, and is a 502 to who writes', async () => {
+  test('that closes a keep-alive connection: reads are retried, writes get a 502', async () => {
     const seen: string[] = []
     const { url } = await startUpstream((request, response) => {
       seen.push(`${request.method} ${request.url}`)
@@ -333,7 +333,7 @@ describe('a service behind that fails', () => {
     expect(seen).toEqual(['GET /1', 'GET /2', 'GET /2', 'POST /3'])
   })
 
-  test('by closing connections that rest loses no write: those go over one that was used just now', async () => {
+  test('that closes idle connections loses no write: the gateway closes them first', async () => {
     const open = new Set<Socket>()
     const server = createTcpServer((socket) => {
       open.add(socket)
@@ -350,7 +350,7 @@ describe('a service behind that fails', () => {
     await vi.waitFor(() => expect(open.size).toBe(0), { timeout: 2500 }) // sooner than any service closes it
   })
 
-  test('by speaking no HTTP is a 502', async () => {
+  test('that does not speak HTTP is a 502', async () => {
     const server = createTcpServer((socket) => socket.end('SSH-2.0-OpenSSH\r\n')).listen(0, '127.0.0.1')
     onTestFinished(() => void server.close())
     await once(server, 'listening')
@@ -360,8 +360,8 @@ describe('a service behind that fails', () => {
   })
 })
 
-describe('bounds', () => {
-  test('more requests than --max-in-flight are a 503', async () => {
+describe('limits', () => {
+  test('requests beyond --max-in-flight get a 503', async () => {
     const { url } = await startUpstream((_request, response) => void response.write('x'))
     const { address } = await openGateway([], { upstream: url, maxInFlight: 1 })
     const leaving = new AbortController()
@@ -372,7 +372,7 @@ describe('bounds', () => {
     leaving.abort()
   })
 
-  test('more connections than --max-connections, idle ones too, are closed as they come, and counted', async () => {
+  test('connections beyond --max-connections, including idle ones, are closed immediately and counted', async () => {
     const { url } = await startUpstream((_request, response) => void response.end('hello'))
     const { address, apiAddress } = await openGateway([], { upstream: url, maxConnections: 1 })
     const { hostname, port } = new URL(address)
@@ -384,7 +384,7 @@ describe('bounds', () => {
     await vi.waitFor(async () => expect((await fetch(address)).status).toBe(200))
   })
 
-  test('an early answer to a long upload arrives, and the upload ends', async () => {
+  test('an early response to a long upload arrives, and the upload ends', async () => {
     const { url } = await startUpstream((_request, response) => void response.writeHead(413).end('too much'))
     const { address } = await openGateway([], { upstream: url })
     const upload = httpRequest(address, { method: 'POST' })
@@ -400,8 +400,8 @@ describe('bounds', () => {
   })
 })
 
-describe('the end', () => {
-  test('requests under way are finished, new connections are not taken', async () => {
+describe('shutdown', () => {
+  test('requests in flight finish, and new connections are refused', async () => {
     let finish = () => {}
     const { url } = await startUpstream((_request, response) => {
       response.write('first ')
@@ -416,7 +416,7 @@ describe('the end', () => {
     await closed
   })
 
-  test('also those that a client has sent ahead on one connection', async () => {
+  test('pipelined requests finish too', async () => {
     const waiting: (() => void)[] = []
     const { url } = await startUpstream((request, response) => {
       if (request.url === '/first') response.end('1st')
@@ -435,7 +435,7 @@ describe('the end', () => {
     await closed
   })
 
-  test('what does not end is cut off', async () => {
+  test('a connection that does not end is cut off', async () => {
     const { url } = await startUpstream((_request, response) => void response.write('first '))
     const gateway = await openGateway([], { upstream: url }, 50)
     const streaming = await fetch(gateway.address)
@@ -443,7 +443,7 @@ describe('the end', () => {
     await expect(streaming.text()).rejects.toThrow()
   })
 
-  test('a port that is taken is an error, and nothing is left open', async () => {
+  test('a port in use is an error, and leaves nothing open', async () => {
     const taken = createServer().listen(0, '127.0.0.1')
     onTestFinished(() => void taken.close())
     await once(taken, 'listening')

@@ -1,5 +1,5 @@
-// How answers end over HTTP/2. RFC 9113, 8.1: END_STREAM ends an answer; strict clients take RST_STREAM before it for
-// a failure, whatever its code.
+// How responses end over HTTP/2. RFC 9113, 8.1: END_STREAM ends a response; strict clients treat an earlier RST_STREAM
+// as a failure, whatever its code.
 
 import { describe, expect, test, vi } from 'vitest'
 import { filesOf, makeCertificate } from './certificate.ts'
@@ -14,7 +14,7 @@ const BAN = { rule_id: 'ban', endpoint_pattern: '/banned', limit: 0, window: '1d
 async function nothingIsLeft({ apiAddress }: TestGateway): Promise<void> {
   await vi.waitFor(async () => {
     const metrics = await (await fetch(`${apiAddress}/metrics`)).text()
-    expect(metrics).toContain('sluice_gateway_in_flight 0')
+    expect(metrics).toContain('sluice_gateway_in_flight_requests 0')
   }, 5000)
 }
 
@@ -36,7 +36,7 @@ async function openService(window?: number) {
   return { gateway, client: await FrameClient.connect(gateway.address, window) }
 }
 
-describe('an answer ends with END_STREAM and no RST_STREAM', () => {
+describe('a response ends with END_STREAM and no RST_STREAM', () => {
   test.each([
     ['a body', {}, ['HEADERS', 'DATA+END_STREAM']],
     ['a body of 30,000 bytes', { path: '/body/30000' }, ['HEADERS', 'DATA+END_STREAM']],
@@ -56,7 +56,7 @@ describe('an answer ends with END_STREAM and no RST_STREAM', () => {
   })
 })
 
-describe('a client that is still sending gets the whole answer, then RST_STREAM(NO_ERROR)', () => {
+describe('a client that is still sending gets the complete response, then RST_STREAM(NO_ERROR)', () => {
   const upload = { method: 'POST', body: 'the first of many', isUnfinished: true }
 
   test.each([
@@ -71,7 +71,7 @@ describe('a client that is still sending gets the whole answer, then RST_STREAM(
     await nothingIsLeft(gateway)
   })
 
-  test('also when the answer fills its flow-control window', async () => {
+  test('also when the response fills its flow-control window', async () => {
     const { gateway, client } = await openService(1000)
     const stream = client.send({ ...upload, path: '/body/1000' })
     await client.until(stream, /DATA/)
@@ -83,7 +83,7 @@ describe('a client that is still sending gets the whole answer, then RST_STREAM(
   })
 })
 
-test('an upload that is aborted is over for the gateway, and so is an answer that nobody wants', async () => {
+test('the gateway drops an aborted upload, and a response that the client cancelled', async () => {
   const { gateway, client } = await openService(1000)
   const uploaded = client.send({ method: 'POST', path: '/', body: 'some', isUnfinished: true })
   const unread = client.send({ path: '/body/100000' })

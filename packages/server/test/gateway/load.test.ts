@@ -1,5 +1,5 @@
-// A gateway in a process of its own under everything at once: downloads, uploads, WebSockets, clients that leave and
-// clients that read slowly. Afterwards nothing may be left of any of it. `SOAK_REQUESTS=100000` makes it a long run.
+// A gateway in its own process under mixed load: downloads, uploads, WebSockets, clients that disconnect and clients
+// that read slowly. Afterwards it may hold no resources. `SOAK_REQUESTS=100000` makes it a long run.
 
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
@@ -23,7 +23,7 @@ afterAll(() => agent.destroy())
 
 const data = Buffer.from(Array.from({ length: BYTES_MAX }, (_, at) => (at * 31 + (at >> 8)) & 255))
 
-/** What the upstream has sent and got, to be compared with what clients got and sent. */
+/** Bytes that the upstream has sent and received, to compare with those of the clients. */
 const behind = { sent: 0, got: 0 }
 
 function serve(incoming: IncomingMessage, response: ServerResponse): void {
@@ -51,7 +51,7 @@ function endless(response: ServerResponse): void {
 
 async function answered(url: string, options: RequestOptions = {}, body?: Buffer): Promise<IncomingMessage> {
   const sent = request(url, { agent, ...options })
-  sent.on('error', () => {}) // told by `once`
+  sent.on('error', () => {}) // reported by `once`
   sent.end(body)
   const [answer] = (await once(sent, 'response')) as [IncomingMessage]
   expect(answer.statusCode).toBe(200)
@@ -139,14 +139,14 @@ async function metricsOf(api: string): Promise<Map<string, number>> {
 
 async function startSockets() {
   const upstream = await startUpstream(serve)
-  // Or on a busy machine it may close a connection just when an upload is sent on it, which nobody can repeat.
+  // On a busy machine it may close a connection just as an upload is sent on it, which cannot be retried.
   upstream.server.keepAliveTimeout = 600_000
   const sockets = new WebSocketServer({ server: upstream.server })
   sockets.on('connection', (socket) => socket.on('message', (message, binary) => socket.send(message, { binary })))
   return upstream
 }
 
-test(`${REQUESTS} requests of all kinds: bytes in are bytes out, and nothing is left`, {
+test(`${REQUESTS} requests of all kinds: every byte arrives, and nothing leaks`, {
   timeout: 3_600_000,
 }, async () => {
   const { url } = await startSockets()
@@ -158,7 +158,7 @@ test(`${REQUESTS} requests of all kinds: bytes in are bytes out, and nothing is 
   const settled = async () => {
     agent.destroy()
     await vi.waitFor(async () => {
-      expect((await metricsOf(api)).get('sluice_gateway_in_flight')).toBe(0)
+      expect((await metricsOf(api)).get('sluice_gateway_in_flight_requests')).toBe(0)
     })
     return metricsOf(api)
   }
@@ -169,7 +169,7 @@ test(`${REQUESTS} requests of all kinds: bytes in are bytes out, and nothing is 
 
   expect([clients.got, clients.sent]).toEqual([behind.sent, behind.got])
   const ended = (outcome: string) => after.get(`sluice_gateway_requests_total{outcome="${outcome}"}`)
-  expect(ended('left')).toBe(clients.left)
+  expect(ended('aborted')).toBe(clients.left)
   expect(ended('passed')).toBe(REQUESTS - clients.left)
   // Connections to the service are kept for a while; none of a client is.
   const files = (found: Map<string, number>) => found.get('process_open_fds') ?? Number.NaN
@@ -217,7 +217,7 @@ describe('back-pressure', () => {
     expect(written).toBeLessThan(50_000_000)
   })
 
-  test('a stream arrives piece by piece, not at its end', async () => {
+  test('a stream arrives chunk by chunk, not at its end', async () => {
     let say = (_text: string) => {}
     const { url } = await startUpstream((_request, response) => {
       say = (text) => void (text === '' ? response.end() : response.write(text))
@@ -234,7 +234,7 @@ describe('back-pressure', () => {
   })
 })
 
-/** Until a number has not changed for as long as it takes to notice. */
+/** Waits until a number is stable. */
 async function standsStill(read: () => number): Promise<void> {
   let last = Number.NaN
   await vi.waitFor(

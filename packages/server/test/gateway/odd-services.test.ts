@@ -1,5 +1,5 @@
-// Services that answer in ways that are rare, wrong, or right and hard to pass on: a client gets a whole answer, a
-// problem or a broken connection, never a wait without an end, and nothing is left of the request.
+// Services with rare, invalid or hard-to-forward responses: a client gets a complete response, a problem or a closed
+// connection, never an endless wait, and the request leaks no resources.
 
 import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
@@ -37,7 +37,7 @@ type Ended = {
   code: number | undefined
 }
 
-/** `code` is the one that the stream was closed with: 0 for a whole answer. */
+/** `code`: error code of the stream; 0 for a complete response. */
 async function askHttp2({ address }: TestGateway): Promise<Ended> {
   const session = connectHttp2(address, { rejectUnauthorized: false })
   session.on('error', () => {})
@@ -49,7 +49,7 @@ async function askHttp2({ address }: TestGateway): Promise<Ended> {
   stream.on('trailers', (got) => {
     trailers = got
   })
-  stream.on('error', () => {}) // told by the code
+  stream.on('error', () => {}) // reported by the code
   stream.on('response', (answered) => {
     headers = answered
   })
@@ -63,11 +63,11 @@ async function askHttp2({ address }: TestGateway): Promise<Ended> {
 async function nothingIsLeft({ apiAddress }: TestGateway): Promise<void> {
   await vi.waitFor(async () => {
     const metrics = await (await fetch(`${apiAddress}/metrics`)).text()
-    expect(metrics).toContain('sluice_gateway_in_flight 0')
+    expect(metrics).toContain('sluice_gateway_in_flight_requests 0')
   }, 5000)
 }
 
-describe('an odd answer', () => {
+describe('an unusual response', () => {
   test.each([
     [
       'letters in its reason',
@@ -91,7 +91,7 @@ describe('an odd answer', () => {
     await nothingIsLeft(gateway)
   })
 
-  test('over HTTP/2, what is repeated is joined, for a header may stand there once only', async () => {
+  test('over HTTP/2, repeated headers are joined, except Set-Cookie', async () => {
     const twice = ['X-Content-Type-Options: nosniff', 'Vary: a', 'Set-Cookie: a=1'].map(
       (line) => `${line}\r\n${line}\r\n`,
     )
@@ -104,7 +104,7 @@ describe('an odd answer', () => {
     await nothingIsLeft(gateway)
   })
 
-  test('trailers of one connection or of framing stay behind, all others arrive', async () => {
+  test('hop-by-hop and framing trailers are dropped, all others arrive', async () => {
     const trailers = ['Connection: x', 'Keep-Alive: 5', 'Host: y', 'ETag: a', 'ETag: b', 'X-Sum: 7']
     const body = `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n${trailers.join('\r\n')}\r\n\r\n`
     const gateway = await openGateway([PERMITS], { upstream: await startOdd(body), ...secure() })
@@ -114,13 +114,13 @@ describe('an odd answer', () => {
     await nothingIsLeft(gateway)
   })
 
-  test('over HTTP/2, one that cannot be written is a 502', async () => {
+  test('over HTTP/2, a response that cannot be encoded is a 502', async () => {
     const gateway = await openGateway([PERMITS], { upstream: await startOdd('HTTP/1.1 600 Odd\r\n\r\n'), ...secure() })
     expect(await askHttp2(gateway)).toMatchObject({ status: 502 })
     await nothingIsLeft(gateway)
   })
 
-  test('over HTTP/2, one that breaks off does not look whole', async () => {
+  test('over HTTP/2, an aborted response does not look complete', async () => {
     const upstream = await startOdd('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\nwrong')
     const gateway = await openGateway([PERMITS], { upstream, ...secure() })
     const { status, code } = await askHttp2(gateway)
@@ -130,7 +130,7 @@ describe('an odd answer', () => {
   })
 })
 
-test('requests that a client has sent ahead end with their connection, also those behind a slow one', async () => {
+test('pipelined requests end with their connection, even those behind a slow one', async () => {
   const { url } = await startUpstream((request, response) => void (request.url === '/slow' || response.end('ok')))
   const gateway = await openGateway([PERMITS], { upstream: url })
   const { hostname, port } = new URL(gateway.address)
@@ -147,7 +147,7 @@ test.each([
   ['has half-closed its connection', (socket: Socket) => socket.end()],
   ['has closed its connection', (socket: Socket) => socket.destroy()],
   ['has reset its connection', (socket: Socket) => socket.resetAndDestroy()],
-])('a request whose client %s is over before its service answers', async (_what, leave) => {
+])('a request whose client %s ends before its service responds', async (_what, leave) => {
   const { url } = await startUpstream(() => {}) // never answers
   const gateway = await openGateway([PERMITS], { upstream: url })
   const { hostname, port } = new URL(gateway.address)
@@ -155,7 +155,7 @@ test.each([
   onTestFinished(() => void socket.destroy())
   socket.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhello')
   await vi.waitFor(async () => {
-    expect(await (await fetch(`${gateway.apiAddress}/metrics`)).text()).toContain('sluice_gateway_in_flight 1')
+    expect(await (await fetch(`${gateway.apiAddress}/metrics`)).text()).toContain('sluice_gateway_in_flight_requests 1')
   })
   leave(socket)
   await nothingIsLeft(gateway)
@@ -173,7 +173,7 @@ describe('an upload over HTTP/2 that does not end', () => {
     return headers[':status']
   }
 
-  test('is over for the gateway when it is refused', async () => {
+  test('ends at the gateway when it is refused', async () => {
     const { url } = await startUpstream(() => {})
     const ban = { rule_id: 'ban', limit: 0, window: '1d', scope: 'global' }
     const gateway = await openGateway([ban], { upstream: url, ...secure() })
@@ -196,7 +196,7 @@ describe('an upload over HTTP/2 that does not end', () => {
     await nothingIsLeft(gateway)
   })
 
-  test('is over for the gateway when the service has answered', async () => {
+  test('ends at the gateway when the service has responded', async () => {
     const { url } = await startUpstream((_request, response) => void response.writeHead(413).end('too much'))
     const gateway = await openGateway([PERMITS], { upstream: url, ...secure() })
     expect(await answerTo(gateway, '/')).toBe(413)

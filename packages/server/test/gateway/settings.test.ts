@@ -5,12 +5,13 @@ import { openGateway } from './setup.ts'
 
 function settingsOf(args: string[], env: Record<string, string> = {}): GatewaySettings {
   const command = readSettings(GATEWAY_SETTINGS, args, env)
-  if (command.kind !== 'serve') throw new Error(command.faults.map(({ field, fix }) => `${field}: ${fix}`).join('\n'))
+  if (command.kind !== 'serve')
+    throw new Error(command.fieldErrors.map(({ field, fix }) => `${field}: ${fix}`).join('\n'))
   return command.settings
 }
 
 describe('settings of the gateway', () => {
-  test('it stands at the edge, on port 8000 of this machine, and takes the settings of the service too', () => {
+  test('defaults: layer edge, port 8000 on loopback; accepts the settings of the service too', () => {
     expect(settingsOf(['--redis', 'redis://h'])).toMatchObject({
       layer: 'edge',
       listen: { host: '127.0.0.1', port: 8000 },
@@ -20,7 +21,7 @@ describe('settings of the gateway', () => {
     expect(settingsOf(['--listen', '[::]:443']).listen).toEqual({ host: '::', port: 443 })
   })
 
-  test('routes are given one by one, or all in one variable', () => {
+  test('routes are given by repeated flags, or all in one variable', () => {
     const [api, shop] = ['/api//v1/=http://a:1', 'Shop.Example/=https://b']
     const routes = [
       { host: undefined, prefix: '/api/v1', upstream: new URL('http://a:1') },
@@ -50,13 +51,13 @@ describe('settings of the gateway', () => {
     ['--upstream', 'http://u:hunter2@host'],
     ['--upstream', 'u:hunter2@host:3000'],
     ['--route', '/api=http://u:hunter2@host'],
-  ])('credentials in %s are refused and not printed', (flag, url) => {
+  ])('credentials in %s are rejected and not printed', (flag, url) => {
     const command = readSettings(GATEWAY_SETTINGS, [flag, url], {})
     const fix = expect.stringContaining('remove the user and password')
-    expect(command).toEqual({ kind: 'wrong', faults: [{ field: flag, value: undefined, fix }] })
+    expect(command).toEqual({ kind: 'wrong', fieldErrors: [{ field: flag, value: undefined, fix }] })
   })
 
-  test('without a service behind it does not start', async () => {
-    await expect(openGateway([], {})).rejects.toThrow('--upstream: give the service behind')
+  test('without an upstream it does not start', async () => {
+    await expect(openGateway([], {})).rejects.toThrow('--upstream: give the URL of the upstream')
   })
 })

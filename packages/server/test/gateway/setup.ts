@@ -25,7 +25,7 @@ export async function startUpstream(listener: RequestListener, port = 0): Promis
   return { url: new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`), server, stop }
 }
 
-/** Tells what reached it. */
+/** Reports the requests that reach it. */
 export const echo: RequestListener = (request, response) => {
   const chunks: Buffer[] = []
   request.on('data', (chunk: Buffer) => chunks.push(chunk))

@@ -1,5 +1,5 @@
-// Clients that send drop by drop lose their connection in a bounded time; clients that are fast enough, or held up by
-// the service, do not.
+// Clients that send too slowly lose their connection in a bounded time; clients that are fast enough, or that the
+// service slows down, do not.
 
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
@@ -42,24 +42,24 @@ async function drip(socket: Socket, start: string | Buffer, drop: string | Buffe
 async function nothingIsLeft({ apiAddress }: TestGateway): Promise<void> {
   await vi.waitFor(async () => {
     const metrics = await (await fetch(`${apiAddress}/metrics`)).text()
-    expect(metrics).toContain('sluice_gateway_in_flight 0')
+    expect(metrics).toContain('sluice_gateway_in_flight_requests 0')
   }, 5000)
 }
 
 const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\n'
 
-describe('a slow head is cut', () => {
-  test('in clear', async () => {
+describe('slow headers are cut off', () => {
+  test('over plain HTTP', async () => {
     const socket = connect(portOf(await open()), '127.0.0.1')
     expect(statusesIn(await drip(socket, `${HEAD}X: `, 'x'))).toEqual([408])
   })
 
-  test('in TLS, over HTTP/1.1', async () => {
+  test('over TLS and HTTP/1.1', async () => {
     const socket = connectTls({ port: portOf(await open(secure())), host: '127.0.0.1', rejectUnauthorized: false })
     expect(statusesIn(await drip(socket, `${HEAD}X: `, 'x'))).toEqual([408])
   })
 
-  test('in TLS, when the handshake does not begin', async () => {
+  test('over TLS, when the handshake does not complete', async () => {
     const socket = connect(portOf(await open(secure())), '127.0.0.1')
     const hello = Buffer.from([22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]) // a ClientHello of 512 bytes begins
     await drip(socket, hello, Buffer.from([0]))
@@ -75,7 +75,7 @@ describe('a slow head is cut', () => {
   })
 })
 
-describe('a slow body is cut, and its permit released', () => {
+describe('a slow body is cut off, and its permit released', () => {
   test.each([
     ['with a length', 'Content-Length: 1000000\r\n\r\n', 'x'],
     ['in chunks', 'Transfer-Encoding: chunked\r\n\r\n', '1\r\nx\r\n'],
@@ -83,7 +83,7 @@ describe('a slow body is cut, and its permit released', () => {
     const gateway = await open()
     const answer = await drip(connect(portOf(gateway), '127.0.0.1'), `${HEAD}${rest}`, drop)
     expect(statusesIn(answer)).toEqual([400])
-    expect(answer).toContain('did not arrive in time')
+    expect(answer).toContain('arrived too slowly')
     await nothingIsLeft(gateway)
   })
 
@@ -99,7 +99,7 @@ describe('a slow body is cut, and its permit released', () => {
     await nothingIsLeft(gateway)
   })
 
-  test('when the request is refused: its connection goes', async () => {
+  test('when the request is refused: its connection is closed', async () => {
     const { url } = await startUpstream(echo)
     const ban = { rule_id: 'ban', limit: 0, window: '1d', scope: 'global' }
     const gateway = await openGateway([ban], { upstream: url })
@@ -108,10 +108,10 @@ describe('a slow body is cut, and its permit released', () => {
   })
 })
 
-describe('an upload is not cut', () => {
+describe('an upload is not cut off', () => {
   const SLOW = `${HEAD}Content-Length: 1000000\r\n\r\n`
 
-  test('that is fast enough, while a slow one beside it is', async () => {
+  test('that is fast enough, while a concurrent slow one is', async () => {
     const gateway = await open()
     const upload = request(gateway.address, { method: 'POST', agent: false })
     const stop = dripping(() => void upload.write('x'.repeat(1000)))

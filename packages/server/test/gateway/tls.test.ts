@@ -22,7 +22,7 @@ function tlsFiles() {
 
 function openSession({ address }: TestGateway, options: SecureClientSessionOptions = {}): ClientHttp2Session {
   const session = connect(address.replace('127.0.0.1', 'localhost'), { ca: authority.pem, ...options })
-  session.on('error', () => {}) // each stream tells its own
+  session.on('error', () => {}) // each stream reports its own error
   onTestFinished(() => session.destroy())
   return session
 }
@@ -41,7 +41,7 @@ async function ask(
 }
 
 describe('HTTP/2', () => {
-  test('is passed on in HTTP/1.1, with what the client called the service and its crumbs of cookies', async () => {
+  test('is forwarded as HTTP/1.1, with the authority as Host and the cookie crumbs joined', async () => {
     const { url } = await startUpstream(echo)
     const rule = { rule_id: 'three', limit: 3, window: '1d', scope: 'per_ip' }
     const gateway = await openGateway([rule], { upstream: url, ...tlsFiles().secure })
@@ -60,7 +60,7 @@ describe('HTTP/2', () => {
     expect(many.map(({ headers: { ':status': status } }) => status).sort()).toEqual([200, 200, 429, 429])
   })
 
-  test('a body with DELETE or GET is framed, so that it is never taken for the next request', async () => {
+  test('a body with DELETE or GET is framed, so that it is never parsed as the next request', async () => {
     const seen: string[] = []
     const { url } = await startUpstream((request, response) => {
       seen.push(`${request.method} ${request.url}`)
@@ -96,7 +96,7 @@ describe('HTTP/2', () => {
     expect(seen).toBe(0)
   })
 
-  test('a session is closed in order: what is under way is finished', async () => {
+  test('a session closes gracefully: requests in flight finish', async () => {
     let finish = () => {}
     const { url } = await startUpstream((_request, response) => {
       response.write('first ')
@@ -130,11 +130,11 @@ test('HTTP/1.1 over TLS works as well, WebSockets too', async () => {
   socket.terminate()
 })
 
-describe('certificates of clients', () => {
+describe('client certificates', () => {
   const PER_USER = { rule_id: 'user', limit: 1, window: '1d', scope: 'per_user' }
   const userFrom = { kind: 'cert', name: 'cn' } as const
 
-  test('tell who the client is, over HTTP/2 and HTTP/1.1', async () => {
+  test('identify the client, over HTTP/2 and HTTP/1.1', async () => {
     const { url } = await startUpstream(echo)
     const { secure, listenClientCa } = tlsFiles()
     const gateway = await openGateway([PER_USER], { upstream: url, ...secure, listenClientCa, userFrom })
@@ -166,7 +166,7 @@ describe('certificates of clients', () => {
   })
 })
 
-test('a service behind that speaks TLS must be who it says it is', async () => {
+test('the certificate of a TLS upstream is verified', async () => {
   const server = createServer({ cert: own.pem, key: own.keyPem }, echo).listen(0, '127.0.0.1')
   onTestFinished(() => void server.close())
   await once(server, 'listening')
@@ -175,7 +175,7 @@ test('a service behind that speaks TLS must be who it says it is', async () => {
   expect((await fetch(address)).status, 'its authority is unknown here').toBe(502)
 })
 
-test('a key that does not belong to the certificate is told', async () => {
+test('a key that does not match the certificate is reported', async () => {
   const files = filesOf({ listenCert: own.pem, listenKey: 'no key' })
   await expect(openGateway([], { upstream: new URL('http://127.0.0.1:9'), ...files })).rejects.toThrow(
     /--listen-cert: give/,

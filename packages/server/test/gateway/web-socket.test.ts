@@ -19,7 +19,7 @@ async function startEcho() {
 
 function open(address: string, headers: Record<string, string> = {}): WebSocket {
   const socket = new WebSocket(address.replace('http', 'ws'), ['chat', 'other'], { headers })
-  socket.on('error', () => {}) // told by `unexpected-response` and `close`
+  socket.on('error', () => {}) // reported by `unexpected-response` and `close`
   onTestFinished(() => socket.terminate())
   return socket
 }
@@ -51,7 +51,7 @@ describe('a WebSocket', () => {
     expect([code, reason.toString()]).toEqual([4001, 'enough'])
   })
 
-  test('counts as one request, and holds its permit until it is closed, by whichever side', async () => {
+  test('counts as one request, and holds its permit until either side closes it', async () => {
     const { url, sockets } = await startEcho()
     const rule = { rule_id: 'one', algorithm: 'concurrency', limit: 1, window: '1d', scope: 'per_ip' }
     const { address } = await openGateway([rule], { upstream: url })
@@ -72,7 +72,7 @@ describe('a WebSocket', () => {
     await vi.waitFor(async () => expect((await fetch(address)).status).toBe(200))
   })
 
-  test('that the service refuses gets its answer', async () => {
+  test('that the service rejects gets its response', async () => {
     const { url } = await startUpstream((_request, response) => void response.writeHead(403).end('members only'))
     const { address } = await openGateway([], { upstream: url })
     expect(await refusedWith(open(address))).toBe(403)
@@ -85,7 +85,7 @@ describe('a WebSocket', () => {
     expect(await refusedWith(open(address))).toBe(502)
   })
 
-  test('does not hold up the end', async () => {
+  test('does not delay the shutdown', async () => {
     const { url } = await startEcho()
     const gateway = await openGateway([], { upstream: url })
     const socket = open(gateway.address)
@@ -95,7 +95,7 @@ describe('a WebSocket', () => {
     await closed
   })
 
-  test('what a client sends ahead of the answer is not lost', async () => {
+  test('data that a client sends before the response is not lost', async () => {
     const { url, sockets } = await startEcho()
     const { address } = await openGateway([], { upstream: url })
     const { hostname, port } = new URL(address)
@@ -112,7 +112,7 @@ describe('a WebSocket', () => {
   })
 })
 
-/** A service that agrees to every upgrade, ends nothing by itself, and reads only if it `reads`. */
+/** A service that accepts every upgrade, never closes by itself, and reads only with `reads`. */
 async function startDeaf(reads: boolean): Promise<{ url: URL; joined: Socket[] }> {
   const [joined, all] = [[] as Socket[], new Set<Socket>()]
   const server = createServer({ allowHalfOpen: true }, (socket) => {
@@ -145,7 +145,7 @@ async function upgradedClient(address: string): Promise<Socket> {
 
 const MORE_THAN_FITS = Buffer.alloc(20_000_000)
 
-describe('once one side of a WebSocket has left, its permit is released', () => {
+describe('once one side of a WebSocket has disconnected, its permit is released', () => {
   type Leaving = [what: string, serviceReads: boolean, leave: (client: Socket, service: Socket) => void]
   test.each<Leaving>([
     ['the client closes, the service ignores it', true, (client) => client.resume().end()],
@@ -163,7 +163,7 @@ describe('once one side of a WebSocket has left, its permit is released', () => 
     await vi.waitFor(async () => expect((await fetch(gateway.address)).status).toBe(404), 10_000)
   })
 
-  test('and one that is silent on both sides outlives a connection that is', async () => {
+  test('a WebSocket that is silent on both sides outlives an idle HTTP connection', async () => {
     const { url } = await startDeaf(true)
     const gateway = await openGateway([PERMIT], { upstream: url, clientTimeoutMs: 50, upstreamTimeoutMs: 50 })
     const client = await upgradedClient(gateway.address)
@@ -177,7 +177,7 @@ const PERMIT = { rule_id: 'one', algorithm: 'concurrency', limit: 1, window: '1d
 
 const UPGRADE = 'GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n'
 
-test('one that is sent ahead of the answer to an earlier request ends its connection only', async () => {
+test('one that is pipelined behind another request ends only its connection', async () => {
   const { url } = await startUpstream(() => {}) // never answers
   const { address } = await openGateway([], { upstream: url })
   const ahead = 'GET /waits HTTP/1.1\r\nHost: x\r\n\r\n'
@@ -185,7 +185,7 @@ test('one that is sent ahead of the answer to an earlier request ends its connec
   expect(await exchange(address, `GET x HTTP/1.1\r\nHost: x\r\n\r\n${ahead}${UPGRADE}`)).not.toContain('101')
 })
 
-test('another upgrade is not offered: the request is answered as any other', async () => {
+test('other upgrades are not supported: the request is treated as any other', async () => {
   const { url } = await startUpstream(echo)
   const { address } = await openGateway([], { upstream: url })
   const head =

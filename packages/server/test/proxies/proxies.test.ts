@@ -11,7 +11,7 @@ const RULES = `
 - { rule_id: user, endpoint_pattern: /mine, limit: 1, window: 1d, scope: per_user }
 `
 
-/** How each proxy is told to let nothing through while the service is away, and what it answers then. */
+/** Setting with which each proxy fails closed while the service is unreachable, and its answer then. */
 const CLOSED: Record<ProxyName, { edit(configuration: string): string; status: number }> = {
   nginx: { edit: (text) => text.replace('error_page 502 504 = @open;', ''), status: 500 },
   haproxy: { edit: (text) => text.replace(/(lua\.sluice \S+) open/, '$1 closed'), status: 503 },
@@ -39,7 +39,7 @@ async function stop(service: Running): Promise<void> {
 }
 
 describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
-  test('lets through what may pass and refuses the rest, both with headers', async () => {
+  test('passes admitted requests and refuses the rest, both with headers', async () => {
     const { address } = await startAll(name)
     const allowed = await fetch(`${address}/hello?x=1`, { method: 'POST', body: 'what is sent' })
     expect(allowed.status).toBe(200)
@@ -57,7 +57,7 @@ describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
     expect((await fetch(`${address}/other`)).status, 'no rule').toBe(200)
   })
 
-  test('tells whose request it is, and a client cannot say otherwise', async () => {
+  test('identifies the client, and the client cannot override it', async () => {
     const { address } = await startAll(name)
     const asUser = async (user: string) => (await fetch(`${address}/mine`, { headers: { 'x-user': user } })).status
     expect([await asUser('alice'), await asUser('alice'), await asUser('bob')]).toEqual([200, 429, 200])
@@ -77,7 +77,7 @@ describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
     expect(linesOf(((await free.json()) as Echoed).rawHeaders, 'x-forwarded-for')).toEqual(['127.0.0.1'])
   })
 
-  test('fails open when told to: requests pass without the service, and are limited again with it', async () => {
+  test('fails open when configured to: requests pass without the service, and are limited again with it', async () => {
     const { address, service, servicePort } = await startAll(name)
     expect((await fetch(`${address}/hello`)).status).toBe(200)
     await stop(service)
@@ -86,7 +86,7 @@ describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
     await vi.waitFor(async () => expect((await fetch(`${address}/hello`)).status).toBe(429), { timeout: 20_000 })
   })
 
-  test('fails closed when told to: nothing passes without the service, and all is well with it', async () => {
+  test('fails closed when configured to: nothing passes without the service, and traffic resumes with it', async () => {
     const { edit, status } = CLOSED[name]
     const { address, service, servicePort } = await startAll(name, edit)
     expect((await fetch(`${address}/hello`)).status).toBe(200)
@@ -96,7 +96,7 @@ describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
     await vi.waitFor(async () => expect((await fetch(`${address}/hello`)).status).toBe(200), { timeout: 20_000 })
   })
 
-  test('in front of a service that does not trust it answers 500, never 429; the service logs the fix', async () => {
+  test('answers 500, never 429, if the service does not trust it; the service logs the fix', async () => {
     const { address, service } = await startAll(name, undefined, [])
     for (const path of ['/hello', '/hello', '/hello', '/other']) {
       expect((await fetch(`${address}${path}`)).status, path).toBe(500)

@@ -1,26 +1,26 @@
-// Concurrency: at most `units` permits are held at once. A permit is named by its op id: taking it again renews it,
-// giving it releases it, and one that is neither expires after `windowUs`, so a crashed holder frees its place.
+// Concurrency limit: at most `units` permits are held at a time. The op id names a permit: taking it again renews it,
+// giving it releases it. A permit that is neither renewed nor released expires after `windowUs`.
 
 import type { ListAlgorithm } from './algorithm.ts'
 
 export type Permit = { readonly units: number; readonly expiresUs: number }
-/** By op id. */
+/** Permits by op id. */
 export type PermitState = Map<string, Permit>
 
 export const concurrency: ListAlgorithm<PermitState> = {
   fresh: () => new Map(),
 
-  // A clock that stepped back would make permits outlive their time: none is due later than one window from now.
-  // Expired ones stay until something is charged or given back: a refusal changes nothing.
+  // Caps expiry at one window from now, or permits would outlive a clock that stepped back. Expired permits stay until
+  // the next charge or refund: a refusal must not change the state.
   advance(limit, state, nowUs) {
     const latestUs = nowUs + limit.windowUs
-    let ahead = false
+    let steppedBack = false
     for (const [opId, { units, expiresUs }] of state) {
       if (expiresUs <= latestUs) continue
       state.set(opId, { units, expiresUs: latestUs })
-      ahead = true
+      steppedBack = true
     }
-    return ahead
+    return steppedBack
   },
 
   used: (_limit, state, nowUs, opId) => unitsOf(othersOf(state, nowUs, opId)),

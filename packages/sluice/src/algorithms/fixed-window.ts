@@ -1,5 +1,5 @@
-// Fixed window: at most `units` per epoch-aligned window. Cheap and easy to explain, but a client can spend two
-// windows' worth around a boundary. at: index of the window; x: units counted in it; y: unused.
+// Fixed window: at most `units` per epoch-aligned window. Cheap and easy to explain, but a client can spend twice the
+// limit around a boundary. at: index of the window; x: units counted in it; y: unused.
 
 import { type Algorithm, freshPacked, type PackedState } from './algorithm.ts'
 import { type Limit, STATE_MAX, windowIndex } from './limit.ts'

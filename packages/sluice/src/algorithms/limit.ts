@@ -1,65 +1,54 @@
-// A compiled limit: the numbers of one (rule, limit), ready for exact integer arithmetic.
-// Every product the algorithms form stays below 2^53, because compileLimit refuses numbers whose products would not.
+// Compiled limit: the numbers of one (rule, limit), ready for exact integer arithmetic. All products of the algorithms
+// stay below 2^53, because compileLimit rejects numbers for which they would not.
 
 import { LimiterError } from '../errors.ts'
 import { approximateTerms } from './approximate-terms.ts'
 import { leaseTerms } from './lease-terms.ts'
-
-export const ALGORITHMS = [
-  'token_bucket',
-  'leaky_bucket',
-  'fixed_window',
-  'sliding_window',
-  'sliding_window_log',
-  'concurrency',
-] as const
-
-export type AlgorithmName = (typeof ALGORITHMS)[number]
+import { ALGORITHMS, type AlgorithmName } from './traits.ts'
 
 export type Limit = {
   /** Unique among all limits: rule id, limit name and variant. With owner and detail it names a bucket. */
   readonly id: string
   /**
-   * Which fact the owner of a bucket is (`user`, `ip`, …, or `` for one bucket in all): the same text under two facts
-   * is two owners.
+   * Fact that the owner of a bucket is (`user`, `ip`, …, or `` for a single bucket). The same text under two facts is
+   * two owners.
    */
   readonly fact: string
   readonly algorithm: AlgorithmName
   /**
-   * Grows with each edit of the rule; a store keeps what a newer generation wrote from being undone by an older one.
+   * Grows with each edit of the rule. A store does not let an older generation overwrite a newer one.
    */
   readonly generation: number
   /** Units per window. */
   readonly units: number
   readonly windowUs: number
-  /** The most units a bucket can hold: `burst` for the two buckets, `units` for the others. */
+  /** Most units that a bucket can hold: `burst` where the algorithm has one, `units` otherwise. */
   readonly capacity: number
-  /** Time is counted in ticks. One microsecond unless the products would reach 2^53; then coarser, which errs low. */
+  /** Time resolution: 1 µs, or coarser where products would reach 2^53, which errs low. */
   readonly tickUs: number
-  /** The window in ticks. */
   readonly windowTicks: number
-  /** Token and leaky bucket: a unit costs `unitParts` parts and a tick brings back `tickParts` of them. */
-  readonly unitParts: number
-  readonly tickParts: number
-  /** Token bucket: how long units may be on lease (held.ts); 0: they may not. */
+  /** Token and leaky bucket: subunits that a unit costs, and that a tick refills. */
+  readonly subunitsPerUnit: number
+  readonly subunitsPerTick: number
+  /** Token bucket: longest lease (held.ts); 0 for none. */
   readonly holdTicks: number
-  /** Whether facts behind `detail` are few (a matched pattern): then buckets of one owner may be stored together. */
+  /** Whether `detail` has few values (a matched pattern), so that buckets of one owner may share a value in Redis. */
   readonly detailBounded: boolean
-  /** What decides when the store does not. */
+  /** Failure policy, applied while the store is unavailable. */
   readonly onFail: OnFail
-  /** How units may be held ahead of need by a node; undefined where every check asks the store. */
+  /** Lease terms; undefined if every check goes to the store. */
   readonly lease: LeaseTerms | undefined
-  /** How far a node may go without the store; undefined where it may not. */
+  /** Terms of `consistency: approximate`; undefined for other limits. */
   readonly approximate: ApproximateTerms | undefined
-  /** Counted in each process, against its part: the store is never asked. */
+  /** Counted in each process against its node share, without the store. */
   readonly local: boolean
-  /** The name of the store that its buckets live in, where there are several. */
+  /** Name of the store that keeps its buckets. */
   readonly store: string
-  /** The parts of a bucket that is split, by their size: a store that keeps them apart charges one of them instead. */
+  /** Shards of a split bucket, largest first; shard-store.ts charges one of them instead. */
   readonly shards: readonly Limit[] | undefined
-  /** Set on such a part. */
+  /** Set if this limit is a shard. */
   readonly shard: Shard | undefined
-  /** What it was compiled of, where regions share it: each compiles its own part (regions/region-parts.ts). */
+  /** Source numbers, if regions share it: each region compiles its own sublimits (regions/region-limits.ts). */
   readonly spread: LimitNumbers | undefined
 }
 
@@ -70,11 +59,11 @@ export type OnFail = 'open' | 'closed' | 'local'
 
 /** See algorithms/lease-terms.ts. */
 export type LeaseTerms = {
-  /** The limit as it is charged in the store, which has to know of leases. */
-  readonly charged: Limit
-  /** Asked for when a bucket is met for the first time: for others than the one request that needs some. */
+  /** The limit that the store applies, with the margin that leases need. */
+  readonly storeLimit: Limit
+  /** Units leased with the first request for a bucket. */
   readonly firstUnits: number
-  /** Most units that one node asks for at once of one bucket, and of one that is hot. */
+  /** Most units in one lease request, and the same for a hot bucket. */
   readonly unitsMax: number
   readonly hotUnitsMax: number
   /** Longest time from charging to spending. */
@@ -83,12 +72,12 @@ export type LeaseTerms = {
 
 /** See algorithms/approximate-terms.ts. */
 export type ApproximateTerms = {
-  /** What a node has admitted is told to the store after this time at the latest. */
+  /** Longest time between syncs. */
   readonly syncMs: number
   /** Most units of one bucket that a node has admitted and the store has not acknowledged. */
   readonly unsyncedMax: number
-  /** As long as a bucket remembers anything. */
-  readonly remembersMs: number
+  /** Time after which no unit affects the bucket any more. */
+  readonly retentionMs: number
 }
 
 export type LimitNumbers = {
@@ -101,8 +90,8 @@ export type LimitNumbers = {
   readonly burst?: number
   readonly detailBounded?: boolean
   readonly onFail?: OnFail
-  readonly lease?: LeaseWishes
-  readonly approximate?: ApproximateWishes
+  readonly lease?: LeaseConfig
+  readonly approximate?: ApproximateConfig
   readonly local?: boolean
   readonly shards?: number
   readonly store?: string
@@ -110,34 +99,34 @@ export type LimitNumbers = {
   readonly spread?: boolean
 }
 
-/** What a rule asks for; the rest, and the bounds, are up to lease-terms.ts. */
-export type LeaseWishes = {
+/** Lease settings of a rule; lease-terms.ts adds defaults and bounds. */
+export type LeaseConfig = {
   readonly maxUnits?: number | undefined
   readonly maxShare?: number | undefined
   readonly ttlUs?: number | undefined
-  /** Charged as if it were leased even where it is too small for that: a part of a limit whose other parts are not. */
+  /** Applies lease margins even if the limit is too small for leases: a sublimit of a leased limit. */
   readonly always?: boolean
 }
 
-/** The same, of a limit that nodes count on their own. */
-export type ApproximateWishes = {
+/** Settings of a rule with `consistency: approximate`. */
+export type ApproximateConfig = {
   readonly syncMs?: number | undefined
   readonly maxUnsynced?: number | undefined
 }
 
 /**
- * The log keeps an entry per admitted request, so its limit is capped: above it, the sliding window is the right tool.
+ * The log keeps an entry per admitted request, so its limit is capped. Use the sliding window above it.
  */
 export const LOG_UNITS_MAX = 1000
-/** Permits are kept one by one as well. */
+/** Permits are stored one by one. */
 export const CONCURRENCY_UNITS_MAX = 1000
 /** Two counts of a sliding window share one 52-bit number in the memory store. */
 export const SLIDING_UNITS_MAX: number = 2 ** 26 - 1
-/** Counts and debts stop here: sums are still exact, and the stores keep a number in 52 bits. */
+/** Cap on counts and debts: sums stay exact, and stores keep a number in 52 bits. */
 export const STATE_MAX: number = 2 ** 52 - 1
-/** Leaves room for debt: a bucket may owe as much again as it can hold. */
-const PARTS_MAX = 2 ** 51
-/** The store of a limit that names none. */
+/** Leaves room for debt as large as the capacity. */
+const SUBUNITS_MAX = 2 ** 51
+/** Store of a limit that names none. */
 export const DEFAULT_STORE = 'default'
 const TICKS_US = [1, 1_000, 1_000_000] as const
 export const WINDOW_US_MAX: number = 366 * 86_400 * 1_000_000
@@ -147,10 +136,10 @@ export function compileLimit(numbers: LimitNumbers): Limit {
   const { shards: count = 1, units } = numbers
   if (count === 1 || units === 0) return whole
   const shards = Array.from({ length: count }, (_, place): Limit => {
-    const part = (total: number) => Math.floor(total / count) + (place < total % count ? 1 : 0)
+    const share = (total: number) => Math.floor(total / count) + (place < total % count ? 1 : 0)
     const index = place + 1
-    // In front, where no name of a rule or a plan can look like it.
-    const own = { id: `${index}%${numbers.id}`, units: part(units), burst: part(whole.capacity) }
+    // A prefix, so that no rule or plan name can equal it.
+    const own = { id: `${index}%${numbers.id}`, units: share(units), burst: share(whole.capacity) }
     return compileOne({ ...numbers, ...own }, { index, whole })
   })
   return { ...whole, shards }
@@ -158,16 +147,16 @@ export function compileLimit(numbers: LimitNumbers): Limit {
 
 function compileOne(numbers: LimitNumbers, shard: Shard | undefined): Limit {
   const { algorithm, units, windowUs } = numbers
-  const bucket = algorithm === 'token_bucket' || algorithm === 'leaky_bucket'
-  const capacity = bucket && units > 0 ? (numbers.burst ?? units) : units
+  const { burst, windows } = ALGORITHMS[algorithm]
+  const capacity = burst && units > 0 ? (numbers.burst ?? units) : units
   for (const tickUs of TICKS_US) {
     if (windowUs % tickUs !== 0) break
     const windowTicks = windowUs / tickUs
     const shared = units === 0 ? 1 : greatestCommonDivisor(windowTicks, units)
-    const unitParts = windowTicks / shared
-    // The sliding window multiplies counts by ticks, the buckets multiply units by parts; the others multiply nothing.
-    const product = algorithm === 'sliding_window' ? units * windowTicks : bucket ? capacity * unitParts : 0
-    if (product >= PARTS_MAX) continue
+    const subunitsPerUnit = windowTicks / shared
+    // The sliding window multiplies counts by ticks, buckets with burst multiply units by subunits.
+    const product = windows === 2 ? units * windowTicks : burst ? capacity * subunitsPerUnit : 0
+    if (product >= SUBUNITS_MAX) continue
     const limit: Limit = {
       id: numbers.id,
       fact: numbers.fact ?? '',
@@ -178,8 +167,8 @@ function compileOne(numbers: LimitNumbers, shard: Shard | undefined): Limit {
       capacity,
       tickUs,
       windowTicks,
-      unitParts,
-      tickParts: units / shared,
+      subunitsPerUnit,
+      subunitsPerTick: units / shared,
       holdTicks: 0,
       detailBounded: numbers.detailBounded ?? true,
       onFail: numbers.onFail ?? 'open',
@@ -198,7 +187,7 @@ function compileOne(numbers: LimitNumbers, shard: Shard | undefined): Limit {
   throw new LimiterError('RULE_INVALID', `${numbers.id}: ${TOO_LARGE}`)
 }
 
-/** The fix of the one mistake that only compilation can see. */
+/** Fix of the only mistake that compilation finds. */
 export const TOO_LARGE: string =
   'limit × window is too large for exact arithmetic: ' +
   'lower the limit, shorten the window, or choose a limit that divides the window'

@@ -1,14 +1,17 @@
-// The algorithms whose state is three numbers, by name. The log and the permits keep a list instead.
+// Implementations by name: packed algorithms, whose state is three numbers, and listed ones.
 
-import type { Algorithm, PackedState } from './algorithm.ts'
+import type { Algorithm, ListAlgorithm, PackedState } from './algorithm.ts'
+import { concurrency } from './concurrency.ts'
 import { fixedWindow } from './fixed-window.ts'
 import { leakyBucket } from './leaky-bucket.ts'
-import type { AlgorithmName, Limit } from './limit.ts'
+import type { Limit } from './limit.ts'
 import { slidingWindow } from './sliding-window.ts'
+import { slidingWindowLog } from './sliding-window-log.ts'
 import { tokenBucket } from './token-bucket.ts'
+import { ALGORITHMS, type ListedName, type PackedName } from './traits.ts'
 
-export type PackedName = 'token_bucket' | 'leaky_bucket' | 'fixed_window' | 'sliding_window'
 export type PackedLimit = Limit & { readonly algorithm: PackedName }
+export type ListedLimit = Limit & { readonly algorithm: ListedName }
 
 export const PACKED: Readonly<Record<PackedName, Algorithm<PackedState>>> = {
   token_bucket: tokenBucket,
@@ -17,10 +20,11 @@ export const PACKED: Readonly<Record<PackedName, Algorithm<PackedState>>> = {
   sliding_window: slidingWindow,
 }
 
-export function isPacked(limit: Limit): limit is PackedLimit {
-  return limit.algorithm !== 'sliding_window_log' && limit.algorithm !== 'concurrency'
+export const LISTED: Readonly<Record<ListedName, ListAlgorithm<unknown>>> = {
+  sliding_window_log: slidingWindowLog,
+  concurrency,
 }
 
-export function isBucket(name: AlgorithmName): boolean {
-  return name === 'token_bucket' || name === 'leaky_bucket'
+export function isPacked(limit: Limit): limit is PackedLimit {
+  return ALGORITHMS[limit.algorithm].storage === 'packed'
 }

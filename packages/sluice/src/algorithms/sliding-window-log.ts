@@ -1,15 +1,15 @@
-// Sliding window log: remembers when every admitted unit was booked, so no window of `windowUs`, wherever it starts,
-// holds more than `units`. Exact, and paid for in memory: one entry per admitted instant, hence LOG_UNITS_MAX.
+// Sliding window log: stores when each unit was booked, so no interval of `windowUs` admits more than `units`. Exact,
+// at the cost of memory: one entry per microsecond with an admitted request, hence LOG_UNITS_MAX.
 
 import type { ListAlgorithm } from './algorithm.ts'
 
-/** Pairs (µs, units), oldest first; requests of one microsecond share an entry and all count. */
+/** Pairs (µs, units), oldest first. Requests of the same microsecond share an entry. */
 export type LogState = { used: number; entries: number[] }
 
 export const slidingWindowLog: ListAlgorithm<LogState> = {
   fresh: () => ({ used: 0, entries: [] }),
 
-  // Entries that have left the window stay until something is charged or given back: a refusal changes nothing.
+  // Expired entries stay until the next charge or refund: a refusal must not change the state.
   advance(_limit, state, nowUs) {
     const aheadUs = newestUs(state) - nowUs
     if (!(aheadUs > 0)) return false
@@ -31,8 +31,8 @@ export const slidingWindowLog: ListAlgorithm<LogState> = {
     else state.entries.push(nowUs, units)
   },
 
-  // A node of an approximate limit tells the store later, all at once: the units are in the entries from `bookedUs` on.
-  // Errs low: they come out of the oldest of these, so what is left counts for longer.
+  // Nodes sync approximate limits later and in bulk, so the units are in entries at or after `bookedUs`.
+  // Errs low: removes them from the oldest such entries, so the rest counts for longer.
   refund(limit, state, nowUs, units, bookedUs) {
     slidingWindowLog.dropExpired(limit, state, nowUs)
     if (bookedUs <= nowUs - limit.windowUs) return
@@ -79,7 +79,7 @@ function liveStart(state: LogState, sinceUs: number): number {
   return start
 }
 
-// Entries come in pairs, and every index handed to these two is within the array.
+// Entries come in pairs; callers pass only indexes within the array.
 function timeAt(state: LogState, index: number): number {
   return state.entries[index] ?? 0
 }

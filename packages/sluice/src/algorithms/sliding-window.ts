@@ -1,5 +1,5 @@
-// Sliding window counter: two aligned windows, the previous one weighted by how much of it still overlaps the last
-// `windowUs`. Two counts per bucket and no boundary burst; the error against the log is in docs/guides/algorithms.md.
+// Sliding window counter: counts two aligned windows and weights the previous one by its overlap with the last
+// `windowUs`. Two counts per bucket, no boundary burst. docs/guides/algorithms.md has the error against the log.
 // at: index of the current window; x: units in it; y: units in the one before.
 
 import { type Algorithm, freshPacked, type PackedState } from './algorithm.ts'
@@ -30,8 +30,8 @@ export const slidingWindow: Algorithm<PackedState> = {
     if (age === 1) state.y = Math.max(0, state.y - units)
   },
 
-  // Solved exactly: the first tick at which the weighted previous window leaves `units` free, in this window or,
-  // when this window alone is too full, in the next one, where its count is the one that fades.
+  // Exact: the first tick at which the weighted previous window leaves `units` free. That is in the next window if the
+  // current count alone leaves too little; the current count then fades.
   waitUs(limit, state, nowUs, units) {
     const free = limit.capacity - units
     const inThisWindow = state.x <= free
@@ -50,7 +50,7 @@ export const slidingWindow: Algorithm<PackedState> = {
   delayUs: () => 0,
 }
 
-/** What is left of the previous window, rounded up: errs low. */
+/** Weighted count of the previous window, rounded up: errs low. */
 function weighted(limit: Limit, state: PackedState, nowUs: number): number {
   if (state.y === 0) return 0
   const elapsedTicks = Math.floor(nowUs / limit.tickUs) - state.at * limit.windowTicks

@@ -1,7 +1,6 @@
-// Token bucket: `units` per window flow back into a bucket of `capacity`, and a request takes its cost out.
-// Exact at any rate: what is owed is counted in parts, of which a unit costs `unitParts` and a tick brings `tickParts`
-// back, so no division ever rounds. at: tick of the last change; x: parts owed (0 is full); y: units on lease, which
-// held.ts is about.
+// Token bucket: refills `units` per window up to `capacity`; a request takes its cost.
+// Exact at any rate: debt is counted in subunits. A unit costs `subunitsPerUnit`, a tick returns `subunitsPerTick`, so
+// no division rounds. at: tick of the last change; x: subunits owed (0 is full); y: units on lease (held.ts).
 
 import { type Algorithm, freshPacked, type PackedState } from './algorithm.ts'
 import { advanceHeld, settleHeld } from './held.ts'
@@ -15,28 +14,28 @@ export const tokenBucket: Algorithm<PackedState> = {
     const ticks = tickOf(limit, nowUs) - state.at
     state.at += ticks
     if (ticks < 0) return true
-    // Above 2^53 the product is rounded, but then it exceeds any debt and the bucket is full either way.
-    state.x = Math.max(0, state.x - ticks * limit.tickParts)
+    // Above 2^53 the product is rounded, but it then exceeds any debt: the bucket is full either way.
+    state.x = Math.max(0, state.x - ticks * limit.subunitsPerTick)
     return false
   },
 
-  used: (limit, state) => Math.ceil(state.x / limit.unitParts),
+  used: (limit, state) => Math.ceil(state.x / limit.subunitsPerUnit),
 
   charge(limit, state, _nowUs, units, _opId, held = 0) {
-    state.x = Math.min(STATE_MAX, state.x + units * limit.unitParts)
+    state.x = Math.min(STATE_MAX, state.x + units * limit.subunitsPerUnit)
     state.y += held
   },
 
-  // Units of some age have partly flowed back by themselves: returning them whole would turn old units into a burst.
+  // Older units have partly refilled already: returning them in full would turn them into a burst.
   refund(limit, state, nowUs, units, bookedUs, _opId, settled = 0) {
     const others = settleHeld(limit, state, tickOf(limit, nowUs), tickOf(limit, bookedUs), units, settled)
     const ageTicks = Math.max(0, tickOf(limit, nowUs) - tickOf(limit, bookedUs))
-    const parts = Math.max(0, others * limit.unitParts - ageTicks * limit.tickParts)
-    state.x = Math.max(0, state.x - parts)
+    const subunits = Math.max(0, others * limit.subunitsPerUnit - ageTicks * limit.subunitsPerTick)
+    state.x = Math.max(0, state.x - subunits)
   },
 
   waitUs(limit, state, nowUs, units) {
-    const over = state.x - (limit.capacity - units) * limit.unitParts
+    const over = state.x - (limit.capacity - units) * limit.subunitsPerUnit
     return over <= 0 ? 0 : untilPaidUs(limit, state, nowUs, over)
   },
 
@@ -49,6 +48,6 @@ function tickOf(limit: Limit, nowUs: number): number {
   return limit.tickUs === 1 ? nowUs : Math.floor(nowUs / limit.tickUs)
 }
 
-function untilPaidUs(limit: Limit, state: PackedState, nowUs: number, parts: number): number {
-  return (state.at + Math.ceil(parts / limit.tickParts)) * limit.tickUs - nowUs
+function untilPaidUs(limit: Limit, state: PackedState, nowUs: number, subunits: number): number {
+  return (state.at + Math.ceil(subunits / limit.subunitsPerTick)) * limit.tickUs - nowUs
 }

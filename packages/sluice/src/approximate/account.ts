@@ -1,35 +1,35 @@
-// What a node has admitted of one bucket and the store has not acknowledged, and the table of all such buckets. One
-// that has nothing to tell or to ask is forgotten. Bounded: buckets beyond that are the store's to decide.
+// Units of one bucket that this node has admitted and the store has not acknowledged, and the table of such accounts.
+// Idle accounts are removed. Bounded: beyond the bound, the store decides.
 
 import type { Limit } from '../algorithms/limit.ts'
 import type { BucketName } from '../store/store.ts'
 
 export class Account {
-  /** As it was last charged: rules may be edited meanwhile. */
+  /** The limit of the last charge: rules may be edited meanwhile. */
   limit: Limit
   readonly owner: string
   readonly detail: string
-  /** Admitted, and not told yet. */
+  /** Admitted, and not sent yet. */
   unsynced = 0
-  /** Store time as known here when it last told: units booked later are not told yet. */
-  toldUs: number
-  /** Set aside for a request that waits for what the store says of others. */
+  /** Estimated store time of the last sync: units booked later are not sent yet. */
+  syncedUs: number
+  /** Set aside for a request that waits for the store's decision on its other charges. */
   reserved = 0
-  /** Told, and not answered yet. */
+  /** Sent, without a reply yet. */
   sent = 0
-  /** Told, and never answered: until then they count as not acknowledged. */
+  /** Sent, with the reply lost: unacknowledged until #lostUntilMs. */
   #lost = 0
   #lostUntilMs = 0
-  /** Somebody was refused: what the store says may be better. */
+  /** A request was refused here: the store may have more units by now. */
   refused = false
-  /** The exchange with the store that is under way. */
+  /** The sync in flight. */
   syncing: Promise<void> | undefined
   dueMs = 0
   isQueued = false
 
-  /** `nowUs`: when the first of its units are booked. */
+  /** `nowUs`: booking time of its first units. */
   constructor({ limit, owner, detail }: BucketName, nowUs: number) {
-    this.toldUs = nowUs - 1
+    this.syncedUs = nowUs - 1
     this.limit = limit
     this.owner = owner
     this.detail = detail
@@ -39,11 +39,11 @@ export class Account {
     return this.unsynced + this.reserved + this.sent + this.#lost
   }
 
-  get hasNews(): boolean {
+  get needsSync(): boolean {
     return this.unsynced > 0 || this.refused
   }
 
-  /** Nothing would be missed if it were forgotten. */
+  /** Whether removing it loses nothing. */
   get isIdle(): boolean {
     return this.unacknowledged === 0 && !this.refused && this.syncing === undefined
   }
@@ -65,10 +65,10 @@ export class Account {
 export class AccountTable {
   count = 0
   readonly #countMax: number
-  /** By limit, whatever its numbers are, then by owner and detail. */
+  /** By name of the limit, whatever its numbers, then by owner and detail. */
   readonly #byName = new Map<string, Map<string, Account>>()
   readonly #byLimit = new WeakMap<Limit, Map<string, Account>>()
-  /** Those that are to be looked at, by how long they wait for it, first come first. */
+  /** Accounts due for a sync, by sync interval, in order of arrival. */
   readonly #queues = new Map<number, Set<Account>>()
 
   constructor(countMax: number) {
@@ -107,7 +107,7 @@ export class AccountTable {
     this.count -= 1
   }
 
-  /** To be looked at when its time comes. */
+  /** Schedules the account's next sync. */
   enqueue(account: Account, nowMs: number): void {
     const waitMs = account.limit.approximate?.syncMs ?? 0
     let queue = this.#queues.get(waitMs)
@@ -120,7 +120,7 @@ export class AccountTable {
     queue.add(account)
   }
 
-  /** Takes those out of the queues whose time has come, at most so many. */
+  /** Removes the accounts that are due from the queues, at most `countMax`. */
   takeDue(nowMs: number, countMax: number): Account[] {
     const due: Account[] = []
     for (const [waitMs, queue] of this.#queues) {
@@ -155,7 +155,7 @@ export class AccountTable {
   }
 }
 
-/** Rules that are read again make new limits of the same name: what was admitted under the old ones counts on. */
+/** Reloaded rules create new limits of the same name, which keep the accounts of the old ones. */
 function nameOf({ id, fact }: Limit): string {
   return `${id}\n${fact}`
 }

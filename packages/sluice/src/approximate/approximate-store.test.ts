@@ -5,7 +5,7 @@ import { guardStore } from '../failure/guard-store.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { Charge, Store, Take, Taken } from '../store/store.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
-import { handTimers } from '../testing/hand-timers.ts'
+import { manualTimers } from '../testing/manual-timers.ts'
 import { type ApproximateOptions, approximateStore } from './approximate-store.ts'
 
 const ALGORITHMS = ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const
@@ -17,27 +17,27 @@ function chargeOf(numbers: Partial<LimitNumbers> = {}, more: Partial<Charge> = {
   return { limit, owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce', ...more }
 }
 
-/** The same of a limit that is not approximate. */
+/** The same for a limit that is not approximate. */
 function withoutTerms(numbers: Partial<LimitNumbers>): Charge {
   const charge = chargeOf(numbers)
   return { ...charge, limit: { ...charge.limit, approximate: undefined } }
 }
 
-/** Nodes around one store, on one time that is moved by hand. */
+/** Nodes around one store, on a fake clock. */
 function fleet(count: number, options: ApproximateOptions = {}) {
   const clock = fakeClock()
-  const timers = handTimers()
+  const timers = manualTimers()
   const central = memoryStore({ clock })
-  const asked: Take[] = []
+  const sentTakes: Take[] = []
   let down: 'no' | 'lost' | 'broken' = 'no'
-  /** Answers in the next turn, as a store behind a network does. */
+  /** Replies asynchronously, like a store behind a network. */
   const remote: Store = {
     take: async (take) => {
-      asked.push(take)
+      sentTakes.push(take)
       await undefined
-      if (down === 'broken') throw new LimiterError('STORE_UNAVAILABLE', 'gone')
+      if (down === 'broken') throw new LimiterError('STORE_UNAVAILABLE', 'down')
       const taken = central.take(take)
-      if (down === 'lost') throw new LimiterError('STORE_UNAVAILABLE', 'the answer is lost')
+      if (down === 'lost') throw new LimiterError('STORE_UNAVAILABLE', 'reply lost')
       return taken
     },
     peek: async (charges) => central.peek(charges),
@@ -54,10 +54,10 @@ function fleet(count: number, options: ApproximateOptions = {}) {
   const setDown = (how: typeof down) => {
     down = how
   }
-  return { nodes, central, asked, advance, clock, setDown }
+  return { nodes, central, sentTakes, advance, clock, setDown }
 }
 
-/** Everything that promises had to say has been said. */
+/** Resolves after all pending promise callbacks. */
 function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve))
 }
@@ -67,23 +67,26 @@ function remaining(store: Store, charge: Charge): number | undefined {
 }
 
 describe('approximate', () => {
-  test.each(ALGORITHMS)('%s: checks are answered at once, and told to the store later', async (algorithm) => {
-    const { nodes, central, asked, advance } = fleet(1)
-    const [node] = nodes
-    const charge = chargeOf({ algorithm })
-    const answers = Array.from({ length: 4 }, () => node?.takeSync?.({ charges: [charge] }))
-    expect(answers.map((taken) => [taken?.granted, taken?.source])).toEqual(Array(4).fill([true, 'local']))
-    expect([asked.length, remaining(central, charge)]).toEqual([0, 100])
-    await advance(980)
-    expect(asked.length).toBe(0)
-    await advance(20)
-    expect([asked.length, remaining(central, charge)]).toEqual([1, 96])
-    await advance(5000)
-    expect(asked.length).toBe(1)
-  })
+  test.each(ALGORITHMS)(
+    '%s: checks are decided without a round trip, and synced to the store later',
+    async (algorithm) => {
+      const { nodes, central, sentTakes, advance } = fleet(1)
+      const [node] = nodes
+      const charge = chargeOf({ algorithm })
+      const answers = Array.from({ length: 4 }, () => node?.takeSync?.({ charges: [charge] }))
+      expect(answers.map((taken) => [taken?.granted, taken?.source])).toEqual(Array(4).fill([true, 'local']))
+      expect([sentTakes.length, remaining(central, charge)]).toEqual([0, 100])
+      await advance(980)
+      expect(sentTakes.length).toBe(0)
+      await advance(20)
+      expect([sentTakes.length, remaining(central, charge)]).toEqual([1, 96])
+      await advance(5000)
+      expect(sentTakes.length).toBe(1)
+    },
+  )
 
-  test('never more than max_unsynced are admitted before the store has acknowledged them', async () => {
-    const { nodes, central, asked } = fleet(1)
+  test('at most max_unsynced units are admitted before the store acknowledges them', async () => {
+    const { nodes, central, sentTakes } = fleet(1)
     const [node] = nodes
     const charge = chargeOf()
     const takes = Array.from({ length: 30 }, () => node?.take({ charges: [charge] }))
@@ -94,10 +97,10 @@ describe('approximate', () => {
     expect(sources.filter((source) => source === 'store')).toHaveLength(20)
     await settled()
     expect([remaining(central, charge), node?.stats?.().unsynced]).toEqual([70, 0])
-    expect(asked.filter(({ charges }) => charges[0]?.kind === 'force')).toHaveLength(2)
+    expect(sentTakes.filter(({ charges }) => charges[0]?.kind === 'force')).toHaveLength(2)
   })
 
-  test.each(ALGORITHMS)('%s: what others did is known after a sync, debts too', async (algorithm) => {
+  test.each(ALGORITHMS)('%s: a sync reveals what other nodes took, debts included', async (algorithm) => {
     const { nodes, advance, central } = fleet(3)
     const charge = chargeOf({ algorithm })
     central.take({ charges: [{ ...charge, min: 92, max: 92 }] })
@@ -108,15 +111,15 @@ describe('approximate', () => {
     expect(nodes[2]?.stats?.().syncs_over).toBeGreaterThan(0)
     for (let rounds = 0; rounds < 2; rounds += 1) {
       for (const node of nodes) expect(node.takeSync?.({ charges: [charge] })?.granted).toBe(false)
-      await advance(1000) // whoever refuses asks what others did
+      await advance(1000) // a node that refused queries the store
     }
-    // What the model says of the wait is never shorter than what the store says.
+    // The wait reported by the model is never shorter than the store's.
     const waits = [...nodes, central].map((store) => store.takeSync?.({ charges: [charge] })?.grants[0]?.retryAfterUs)
     const truth = waits.pop() ?? 0
     for (const wait of waits) expect(wait).toBeGreaterThanOrEqual(truth)
   })
 
-  test('a bucket that refused is looked at again, and lets pass what the store would', async () => {
+  test('a bucket that refused is synced again, and admits what the store would', async () => {
     const { nodes, central, advance, clock } = fleet(1)
     const [node] = nodes as [Store]
     const charge = chargeOf({ algorithm: 'sliding_window_log', units: 20 })
@@ -125,37 +128,40 @@ describe('approximate', () => {
     expect(count(node, charge, 1)).toBe(1)
     await advance(1000)
     expect(count(node, charge, 1)).toBe(0)
-    await advance(58_980) // 19 have left the window of the store; the model has them as of the sync
+    await advance(58_980) // 19 units have left the window of the store, but in the model they are as old as the sync
     expect(count(node, charge, 1)).toBe(0)
     await advance(1000)
     expect(count(node, charge, 1)).toBe(1)
   })
 
-  test('a sync whose answer is lost is not sent again, and its units stay not acknowledged', async () => {
-    const { nodes, central, asked, advance, setDown } = fleet(1)
+  test('a sync whose reply is lost is not resent, and its units stay unacknowledged', async () => {
+    const { nodes, central, sentTakes, advance, setDown } = fleet(1)
     const [node] = nodes as [Store]
     const charge = chargeOf()
     setDown('lost')
     expect(count(node, charge, 4)).toBe(4)
     await advance(1000)
     await advance(5000)
-    expect([remaining(central, charge), asked.length]).toEqual([96, 1])
+    expect([remaining(central, charge), sentTakes.length]).toEqual([96, 1])
     expect(node.stats?.()).toMatchObject({ unsynced: 4, syncs_lost: 1 })
     setDown('no')
     expect(count(node, charge, 20)).toBe(6)
     await settled()
     expect([remaining(central, charge), node.stats?.().unsynced]).toEqual([90, 4])
     await advance(120_000)
-    expect(node.stats?.().unsynced).toBe(0) // nothing is left of them in any window
+    expect(node.stats?.().unsynced).toBe(0) // no window contains them any more
   })
 
   test.each([
     ['open', 30],
     ['closed', 10],
   ] as const)('store down, on_fail %s: decides once max_unsynced are used up', async (onFail, admitted) => {
-    const timers = handTimers()
-    const gone: Store = { ...memoryStore(), take: () => Promise.reject(new LimiterError('STORE_UNAVAILABLE', 'gone')) }
-    const node = approximateStore(guardStore(gone, { timers }), { timers })
+    const timers = manualTimers()
+    const unreachable: Store = {
+      ...memoryStore(),
+      take: () => Promise.reject(new LimiterError('STORE_UNAVAILABLE', 'gone')),
+    }
+    const node = approximateStore(guardStore(unreachable, { timers }), { timers })
     const charge = chargeOf({ onFail })
     const taken = await Promise.all(Array.from({ length: 30 }, () => node.take({ charges: [charge] })))
     expect(taken.filter(({ granted }) => granted)).toHaveLength(admitted)
@@ -163,7 +169,7 @@ describe('approximate', () => {
     expect(taken.filter(({ source }) => source === 'policy')).toHaveLength(20)
   })
 
-  test('with strict limits beside it: all or nothing', async () => {
+  test('combined with strict limits: all or nothing', async () => {
     const { nodes, central } = fleet(1)
     const [node] = nodes as [Store]
     const charge = chargeOf()
@@ -184,7 +190,7 @@ describe('approximate', () => {
     expect(remaining(central, other)).toBe(3)
   })
 
-  test('what is given back before it was told never reaches the store; later it goes there', async () => {
+  test('units given back before a sync never reach the store; after it they go there', async () => {
     const { nodes, central, advance } = fleet(1)
     const [node] = nodes as [Store]
     const charge = chargeOf()
@@ -197,22 +203,25 @@ describe('approximate', () => {
     expect([remaining(central, charge), (await node.peek([charge])).grants[0]?.remaining]).toEqual([99, 99])
   })
 
-  // Not token_bucket: its refunds discount what has flowed back meanwhile.
-  test.each(ALGORITHMS.slice(1))('%s: a refund of told units leaves untold units to be told', async (algorithm) => {
-    const { nodes, central, advance } = fleet(1)
-    const [node] = nodes as [Store]
-    const charge = chargeOf({ algorithm, windowUs: 3600e6 })
-    const taken = node.takeSync?.({ charges: [charge] }) as Taken
-    count(node, charge, 3)
-    await advance(1000)
-    count(node, charge, 2)
-    await node.give([{ ...charge, units: 4, bookedUs: taken.nowUs }])
-    expect([node.stats?.().unsynced, remaining(central, charge)]).toEqual([2, 100])
-    await advance(1000)
-    expect([node.stats?.().unsynced, remaining(central, charge)]).toEqual([0, 98])
-  })
+  // Not token_bucket: its refunds discount units that have refilled.
+  test.each(ALGORITHMS.slice(1))(
+    '%s: a refund of synced units leaves unsynced units to be synced',
+    async (algorithm) => {
+      const { nodes, central, advance } = fleet(1)
+      const [node] = nodes as [Store]
+      const charge = chargeOf({ algorithm, windowUs: 3600e6 })
+      const taken = node.takeSync?.({ charges: [charge] }) as Taken
+      count(node, charge, 3)
+      await advance(1000)
+      count(node, charge, 2)
+      await node.give([{ ...charge, units: 4, bookedUs: taken.nowUs }])
+      expect([node.stats?.().unsynced, remaining(central, charge)]).toEqual([2, 100])
+      await advance(1000)
+      expect([node.stats?.().unsynced, remaining(central, charge)]).toEqual([0, 98])
+    },
+  )
 
-  test('a reset forgets what was not told', async () => {
+  test('a reset discards unsynced units', async () => {
     const { nodes, central, advance } = fleet(1)
     const [node] = nodes as [Store]
     const charge = chargeOf()
@@ -222,7 +231,7 @@ describe('approximate', () => {
     expect([remaining(central, charge), (await node.peek([charge])).grants[0]?.remaining]).toEqual([100, 100])
   })
 
-  test('the end tells the store what is left, once', async () => {
+  test('closing syncs the remaining units, once', async () => {
     const { nodes, central, advance } = fleet(1)
     const [node] = nodes as [Store]
     const charges = ['a', 'b', 'c'].map((owner) => chargeOf({}, { owner }))
@@ -232,20 +241,20 @@ describe('approximate', () => {
     expect(charges.map((charge) => remaining(central, charge))).toEqual([97, 97, 97])
   })
 
-  test('an edit of the rule does not free what is not acknowledged', () => {
+  test('an edit of the rule does not free unacknowledged units', () => {
     const { nodes } = fleet(1)
     const [node] = nodes as [Store]
     expect(count(node, chargeOf(), 7)).toBe(7)
     expect(count(node, chargeOf({ units: 200, generation: 1 }), 7)).toBe(3)
   })
 
-  test('more keys than can be held are the store’s to decide', async () => {
-    const { nodes, asked } = fleet(1, { maxKeys: 100 })
+  test('beyond the cap on keys, the store decides', async () => {
+    const { nodes, sentTakes } = fleet(1, { maxKeys: 100 })
     const [node] = nodes as [Store]
     const keys = Array.from({ length: 150 }, (_, key) => chargeOf({}, { owner: `key-${key}` }))
     const taken = await Promise.all(keys.map((charge) => node.take({ charges: [charge] })))
     expect(taken.every(({ granted }) => granted)).toBe(true)
-    expect([asked.length, taken.filter(({ source }) => source === 'store').length]).toEqual([50, 50])
+    expect([sentTakes.length, taken.filter(({ source }) => source === 'store').length]).toEqual([50, 50])
     const few = approximateStore(memoryStore(), { accountsMax: 10 })
     expect(keys.filter((charge) => few.takeSync?.({ charges: [charge] }) !== undefined)).toHaveLength(10)
     await few.close()
@@ -253,17 +262,17 @@ describe('approximate', () => {
 })
 
 describe('local', () => {
-  test('each process has its part, and the store is never asked', async () => {
-    const { nodes, asked, advance, central } = fleet(2, { nodes: 2 })
+  test('each process applies its node share without querying the store', async () => {
+    const { nodes, sentTakes, advance, central } = fleet(2, { nodes: 2 })
     const charge = withoutTerms({ local: true })
     expect(nodes.map((node) => count(node, charge, 80))).toEqual([50, 50])
     await advance(5000)
     await Promise.all(nodes.map((node) => node.close()))
-    expect([asked.length, remaining(central, charge)]).toEqual([0, 100])
+    expect([sentTakes.length, remaining(central, charge)]).toEqual([0, 100])
   })
 })
 
-/** How many of so many takes are granted at once. */
+/** Number of takes granted synchronously, out of `times`. */
 function count(node: Store | undefined, charge: Charge, times: number): number {
   const taken = Array.from({ length: times }, () => node?.takeSync?.({ charges: [charge] }))
   return taken.filter((one) => one?.granted).length

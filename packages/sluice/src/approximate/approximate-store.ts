@@ -1,40 +1,40 @@
-// A store around a store: rules with `consistency: approximate` or `local` are decided in this process, at once. Of an
-// approximate bucket a model is kept in memory: what the store last said and what was admitted here since. The store is
-// told of the latter from time to time, and asked first when too much of it is not acknowledged. A take is still all or
-// nothing: what is decided here is set aside while the store is asked for the rest, and put back if it refuses.
-// algorithms/approximate-terms.ts has the bound, and what it needs of this file: models err low, and nothing that is
-// not acknowledged is forgotten.
+// Wraps a store to decide rules with `consistency: approximate` or `local` in this process. An approximate bucket has
+// a model in memory: the store's last reply plus the units admitted here since, which are synced to the store
+// periodically. When too many are unacknowledged, the store decides. A take stays all or nothing: units taken here are
+// set aside while the store decides the rest, and put back if it refuses.
+// The bound is in algorithms/approximate-terms.ts. It needs models that err low, and no unacknowledged unit forgotten.
 
 import { STATE_MAX } from '../algorithms/limit.ts'
 import { type Clock, systemTimers, type Timers } from '../clock.ts'
 import { memoryStore } from '../store/memory.ts'
-import type { SyncStore } from '../store/parted-store.ts'
+import type { SyncStore } from '../store/node-share-store.ts'
+import { resetThenTake } from '../store/reset-then-take.ts'
+import type { SomeStats } from '../store/stats.ts'
 import {
   type BucketName,
   type Charge,
   decidedAt,
   type Give,
-  type Given,
+  type GiveReply,
+  type GiveResult,
   type Grant,
-  givenOf,
-  NOT_ASKED,
-  type Once,
-  type Returned,
+  type IdempotencyKey,
+  mergeGiveResults,
+  NOT_CHARGED,
   type Store,
   type Take,
   type Taken,
 } from '../store/store.ts'
-import { takeAnew } from '../store/take-anew.ts'
 import { type Account, AccountTable } from './account.ts'
 import { StoreClock } from './store-clock.ts'
 
 export type ApproximateOptions = {
   /** How many nodes share the limits of rules with `consistency: local`. */
   readonly nodes?: number
-  /** Most buckets held in memory, and most of them with something to tell; beyond that the store decides. */
+  /** Most buckets in memory, and most accounts with unacknowledged units; beyond that the store decides. */
   readonly maxKeys?: number
   readonly accountsMax?: number
-  /** The time until the store has told its own. */
+  /** Used until the first reply of the store gives its time. */
   readonly clock?: Clock
   readonly timers?: Timers
 }
@@ -42,7 +42,7 @@ export type ApproximateOptions = {
 const KEYS_MAX = 1_000_000
 const ACCOUNTS_MAX = 200_000
 const TICK_MS = 20
-/** Syncs that begin in one tick: a tick must not hold up a check, nor flood the store. */
+/** Syncs started per tick, so that a tick neither blocks checks nor floods the store. */
 const SYNCS_PER_TICK = 1000
 
 export function approximateStore(store: Store, options: ApproximateOptions = {}): Store {
@@ -53,11 +53,11 @@ class ApproximateStore implements Store {
   readonly #store: Store
   readonly #timers: Timers
   readonly #clock: StoreClock
-  /** Models of approximate buckets, and the buckets that are local. */
+  /** Models of approximate buckets, and local buckets. */
   readonly #local: SyncStore
   readonly #table: AccountTable
   #stopTicking: (() => void) | undefined
-  readonly #counts = { syncs: 0, syncs_over: 0, syncs_lost: 0 }
+  readonly #counts = { syncs: 0, syncs_over: 0, syncs_lost: 0 } satisfies SomeStats
 
   constructor(store: Store, options: ApproximateOptions) {
     const { nodes = 1, maxKeys = KEYS_MAX, accountsMax = ACCOUNTS_MAX, timers = systemTimers } = options
@@ -71,7 +71,7 @@ class ApproximateStore implements Store {
   takeSync(take: Take): Taken | undefined {
     const { charges } = take
     if (take.resets !== undefined) return undefined
-    if (!charges.some(isLoose)) return this.#store.takeSync?.(take)
+    if (!charges.some(isLocallyDecided)) return this.#store.takeSync?.(take)
     const own = charges.filter(isOwn)
     const aside = this.#takeHere(own)
     if (aside === undefined) return undefined
@@ -86,9 +86,9 @@ class ApproximateStore implements Store {
 
   take(take: Take): Taken | Promise<Taken> {
     const { charges, resets } = take
-    if (!charges.some(isLoose) && !resets?.some(isLoose)) return this.#store.take(take)
-    if (resets !== undefined) return takeAnew(this, take)
-    return this.takeSync(take) ?? this.#ask(take)
+    if (!charges.some(isLocallyDecided) && !resets?.some(isLocallyDecided)) return this.#store.take(take)
+    if (resets !== undefined) return resetThenTake(this, take)
+    return this.takeSync(take) ?? this.#query(take)
   }
 
   async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
@@ -102,39 +102,40 @@ class ApproximateStore implements Store {
   }
 
   /**
-   * Units that the store does not know of need not go back to it. Nothing changes here before the store has confirmed
-   * the rest, so that a give which fails can be tried again.
+   * Units that were never synced do not go back to the store. Nothing changes here before the store has confirmed the
+   * rest, so that a failed give can be retried.
    */
-  async give(gives: readonly Give[], opId?: string, once?: Once): Promise<Given> {
-    const [local, shared] = [gives.filter(isLoose).filter(({ limit }) => limit.local), gives.filter(isShared)]
-    const untold = shared.map((give) => this.#withhold(give))
-    const told = shared.map((give, index) => ({ ...give, units: give.units - (untold[index] ?? 0) }))
-    const others = once === undefined ? told.filter(({ units }, index) => units !== 0 || untold[index] === 0) : told
-    const outcomes: Returned[] = local.length === 0 ? [] : [this.#local.give(local, undefined, once)]
+  async give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): Promise<GiveResult> {
+    const [local, shared] = [gives.filter(isLocallyDecided).filter(({ limit }) => limit.local), gives.filter(isShared)]
+    const unsynced = shared.map((give) => this.#withhold(give))
+    const synced = shared.map((give, index) => ({ ...give, units: give.units - (unsynced[index] ?? 0) }))
+    const others =
+      idempotencyKey === undefined ? synced.filter(({ units }, index) => units !== 0 || unsynced[index] === 0) : synced
+    const outcomes: GiveReply[] = local.length === 0 ? [] : [this.#local.give(local, undefined, idempotencyKey)]
     const settle = (given: boolean) => {
       shared.forEach((give, index) => {
-        if (!given) this.#admitted(give, untold[index] ?? 0, give.bookedUs)
-        else if (isLoose(give) && !give.remote) this.#local.give([give])
+        if (!given) this.#admitted(give, unsynced[index] ?? 0, give.bookedUs)
+        else if (isLocallyDecided(give) && !give.remote) this.#local.give([give])
       })
     }
     try {
-      if (others.length > 0) outcomes.push(await this.#store.give(others, opId, once))
+      if (others.length > 0) outcomes.push(await this.#store.give(others, opId, idempotencyKey))
     } catch (error) {
       settle(false)
       throw error
     }
-    const given = givenOf(outcomes)
+    const given = mergeGiveResults(outcomes)
     settle(given === 'given')
     return given
   }
 
-  /** Of units that come back, those that the store was not told of; until it has answered, it is not told. */
+  /** Withdraws returned units that were not synced, so that they are not synced while the give is in flight. */
   #withhold(give: Give): number {
-    const account = isLoose(give) && !give.remote ? this.#table.find(give) : undefined
-    if (account === undefined || give.bookedUs <= account.toldUs) return 0
-    const untold = Math.max(0, Math.min(give.units, account.unsynced))
-    account.unsynced -= untold
-    return untold
+    const account = isLocallyDecided(give) && !give.remote ? this.#table.find(give) : undefined
+    if (account === undefined || give.bookedUs <= account.syncedUs) return 0
+    const unsynced = Math.max(0, Math.min(give.units, account.unsynced))
+    account.unsynced -= unsynced
+    return unsynced
   }
 
   async reset(bucket: BucketName): Promise<void> {
@@ -143,16 +144,16 @@ class ApproximateStore implements Store {
     if (!bucket.limit.local) await this.#store.reset(bucket)
   }
 
-  stats(): Readonly<Record<string, number>> {
+  stats(): SomeStats {
     let unsynced = 0
     for (const account of this.#table.all()) unsynced += account.unacknowledged
     return { ...this.#store.stats?.(), ...this.#local.stats(), ...this.#counts, unsynced }
   }
 
-  /** Tells the store what is left to tell, once. */
+  /** Syncs what is left, once. */
   async close(): Promise<void> {
     this.#stopTicking?.()
-    this.#stopTicking = () => {} // it does not begin again
+    this.#stopTicking = () => {} // ticking does not restart
     const pending: Promise<unknown>[] = []
     for (const account of [...this.#table.all()]) {
       const left = () => (account.unsynced > 0 ? this.#sync(account) : account.syncing)
@@ -163,8 +164,8 @@ class ApproximateStore implements Store {
     await this.#store.close()
   }
 
-  /** Asks the store for what cannot be decided here, and with it for what is to be known of such buckets. */
-  async #ask(take: Take): Promise<Taken> {
+  /** Queries the store for charges that cannot be decided here, and syncs their accounts. */
+  async #query(take: Take): Promise<Taken> {
     const { charges } = take
     let own = charges.filter((charge) => isOwn(charge) && this.#hasRoom(charge))
     let aside = this.#takeHere(own)
@@ -195,7 +196,7 @@ class ApproximateStore implements Store {
     return combined(charges, own, aside, taken)
   }
 
-  /** Whether as many units may be admitted before the store has acknowledged more. */
+  /** Whether the charge fits below the cap on unacknowledged units. */
   #hasRoom(charge: Charge): boolean {
     const terms = charge.limit.approximate
     if (terms === undefined) return true
@@ -206,8 +207,8 @@ class ApproximateStore implements Store {
   }
 
   /**
-   * What models and local buckets say. Undefined when they would let the request pass, but it is for the store to say:
-   * too little is acknowledged, or there are so many keys that some share a model.
+   * Decides by models and local buckets. Undefined when they would admit the request but the store must decide: too
+   * much is unacknowledged, or keys share a model because the memory is full.
    */
   #takeHere(charges: readonly Charge[]): Taken | undefined {
     const { overflowed } = this.#local.stats()
@@ -237,7 +238,7 @@ class ApproximateStore implements Store {
   #release(account: Account, units: number, admitted: boolean): void {
     account.reserved -= units
     if (admitted) this.#admit(account, units)
-    else this.#tidy(account)
+    else this.#cleanUp(account)
   }
 
   #admitted(charge: BucketName, units: number, nowUs: number): void {
@@ -246,17 +247,17 @@ class ApproximateStore implements Store {
 
   #admit(account: Account, units: number): void {
     account.unsynced += units
-    this.#attend(account)
+    this.#syncOrSchedule(account)
   }
 
-  /** At the latest when half of what may be is not acknowledged, the store is told: then few have to wait for it. */
-  #attend(account: Account): void {
+  /** Syncs early once half of the allowed units are unacknowledged, so that few requests wait for the store. */
+  #syncOrSchedule(account: Account): void {
     const unsyncedMax = account.limit.approximate?.unsyncedMax ?? 0
     if (account.unsynced > 0 && account.unacknowledged * 2 >= unsyncedMax) void this.#sync(account)
-    else this.#lookLater(account)
+    else this.#schedule(account)
   }
 
-  /** The store itself has decided; its next reply will count it, but until then the model has to. */
+  /** Adds units granted by the store to the model, until the next sync includes them. */
   #booked(charges: readonly Charge[], taken: Taken): void {
     for (const [charge, grant] of paired(charges, taken)) {
       if (decidedAt(taken, grant).source !== 'store') continue
@@ -268,10 +269,10 @@ class ApproximateStore implements Store {
     if (charge.limit.local || (this.#table.isFull && this.#table.find(charge) === undefined)) return
     const account = this.#table.findOrAdd(charge, nowUs)
     account.refused = true
-    this.#lookLater(account)
+    this.#schedule(account)
   }
 
-  #lookLater(account: Account): void {
+  #schedule(account: Account): void {
     if (account.isQueued) return
     this.#stopTicking ??= this.#timers.every(TICK_MS, () => this.#tick())
     this.#table.enqueue(account, this.#timers.nowMs())
@@ -279,58 +280,58 @@ class ApproximateStore implements Store {
 
   #tick(): void {
     for (const account of this.#table.takeDue(this.#timers.nowMs(), SYNCS_PER_TICK)) {
-      if (account.hasNews) void this.#sync(account)
-      else this.#tidy(account)
+      if (account.needsSync) void this.#sync(account)
+      else this.#cleanUp(account)
     }
   }
 
-  #tidy(account: Account): void {
-    if (this.#table.find(account) !== account) return // it was reset
+  #cleanUp(account: Account): void {
+    if (this.#table.find(account) !== account) return // the bucket was reset
     account.forgetLost(this.#timers.nowMs())
     if (account.isIdle) this.#table.delete(account)
-    else this.#attend(account)
+    else this.#syncOrSchedule(account)
   }
 
-  /** One at a time for each bucket. */
+  /** One sync at a time per bucket. */
   #sync(account: Account): Promise<void> {
     account.syncing ??= this.#exchange(account).finally(() => {
       account.syncing = undefined
-      this.#tidy(account)
+      this.#cleanUp(account)
     })
     return account.syncing
   }
 
-  /** Tells what was admitted, and believes what the store says. What was lost on the way is not sent again. */
+  /** Sends the admitted units and adopts the store's reply. Lost units are not sent again. */
   async #exchange(account: Account): Promise<void> {
     const { limit, owner, detail, unsynced: units } = account
-    if (!account.hasNews) return
+    if (!account.needsSync) return
     account.unsynced = 0
     account.sent = units
-    account.toldUs = this.#clock.nowUs()
+    account.syncedUs = this.#clock.nowUs()
     account.refused = false
     const sentMs = this.#timers.nowMs()
     const cost = Math.max(1, units)
     const charge: Charge = { limit, owner, detail, min: cost, max: cost, kind: 'force' }
-    const asked = units === 0 ? this.#store.peek([charge]) : this.#store.take({ charges: [charge] })
-    const taken = await Promise.resolve(asked).catch(() => undefined)
+    const reply = units === 0 ? this.#store.peek([charge]) : this.#store.take({ charges: [charge] })
+    const taken = await Promise.resolve(reply).catch(() => undefined)
     const grant = taken?.source === 'store' ? taken.grants[0] : undefined
     account.sent = 0
     if (taken === undefined || grant === undefined || grant.units < units) {
-      account.lose(units, this.#timers.nowMs() + (limit.approximate?.remembersMs ?? 0))
+      account.lose(units, this.#timers.nowMs() + (limit.approximate?.retentionMs ?? 0))
       if (units > 0) this.#counts.syncs_lost += 1
     }
     if (taken === undefined || grant === undefined) return
     this.#counts.syncs += 1
     if (units > 0 && grant.short !== false) this.#counts.syncs_over += 1
-    this.#clock.tell(taken.nowUs, sentMs)
-    if (this.#table.find(account) === account) this.#believe(account, charge, grant, taken.nowUs + grant.retryAfterUs)
+    this.#clock.sync(taken.nowUs, sentMs)
+    if (this.#table.find(account) === account) this.#adopt(account, charge, grant, taken.nowUs + grant.retryAfterUs)
   }
 
   /**
-   * A model that is at no time fuller than the store's bucket: as many units in use, all of them as of now, and as long
-   * a wait where the bucket is in debt, of which the number of units is not told.
+   * Rebuilds a model that never has more units than the store's bucket: as many in use, all booked now. Where the
+   * bucket is in debt, whose size the reply does not contain, units are added until the wait is as long.
    */
-  #believe(account: Account, charge: Charge, grant: Grant, untilUs: number): void {
+  #adopt(account: Account, charge: Charge, grant: Grant, untilUs: number): void {
     const { capacity, approximate } = charge.limit
     this.#local.reset(charge)
     this.#force(charge, capacity - grant.remaining)
@@ -353,11 +354,11 @@ function isShared({ limit }: BucketName): boolean {
   return !limit.local
 }
 
-function isLoose({ limit }: BucketName): boolean {
+function isLocallyDecided({ limit }: BucketName): boolean {
   return limit.local || limit.approximate !== undefined
 }
 
-/** Whether this node decides it, if it may. */
+/** Whether this node decides the charge, if its account has room. */
 function isOwn({ limit, kind }: Charge): boolean {
   return limit.local || (limit.approximate !== undefined && (kind === 'enforce' || kind === 'shadow'))
 }
@@ -366,20 +367,20 @@ function decidedHere({ granted, nowUs, grants }: Taken): Taken {
   return { granted, nowUs, grants, source: 'local', replayed: false }
 }
 
-/** There is a grant for each charge. */
+/** Pairs each charge with its grant. */
 function paired(charges: readonly Charge[], { grants }: Taken): [Charge, Grant][] {
   return charges.map((charge, index) => [charge, grants[index] as Grant])
 }
 
-/** The answer to all: `own` were decided here, the others by `taken`, which is `aside` if they were not asked for. */
+/** The result for all charges: `own` decided here, the others by `taken` (`aside` if they were not queried). */
 function combined(charges: readonly Charge[], own: readonly Charge[], aside: Taken, taken: Taken): Taken {
   if (own.length === charges.length) return aside
   if (own.length === 0) return taken
   const here = aside.grants.values()
   const there = taken === aside ? undefined : taken.grants.values()
   const grants = charges.map((charge): Grant => {
-    if (!own.includes(charge)) return there?.next().value ?? NOT_ASKED
-    const grant = here.next().value as Grant // one for each of them
+    if (!own.includes(charge)) return there?.next().value ?? NOT_CHARGED
+    const grant = here.next().value as Grant // one per own charge
     return { ...grant, units: taken.granted ? grant.units : 0, bookedUs: aside.nowUs }
   })
   const { granted, nowUs, source, replayed } = taken

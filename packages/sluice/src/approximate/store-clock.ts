@@ -1,5 +1,5 @@
-// The store's time as a node knows it, from what the store last said and a clock that never steps. Once it has been
-// told, it is never ahead of the store's (as long as both run equally fast) and behind by less than a reply takes.
+// Store time estimated on a node, from the store's last reply and a monotonic clock. After the first reply it is never
+// ahead of the store (if both run equally fast), and behind by less than the latency of a reply.
 
 import { type Clock, type Timers, wallClock } from '../clock.ts'
 
@@ -7,7 +7,7 @@ export class StoreClock implements Clock {
   readonly #timers: Timers
   #atUs: number
   #atMs: number
-  #told = false
+  #synced = false
 
   constructor(timers: Timers, initially: Clock = wallClock) {
     this.#timers = timers
@@ -19,11 +19,11 @@ export class StoreClock implements Clock {
     return Math.floor(this.#usAt(this.#timers.nowMs()))
   }
 
-  /** It was `us` there at some moment since `sentMs`: news if that is later than was known, or if its clock was set. */
-  tell(us: number, sentMs: number): void {
+  /** The store's time was `us` at some moment since `sentMs`. Ignored if the estimate agrees with that. */
+  sync(us: number, sentMs: number): void {
     const nowMs = this.#timers.nowMs()
-    if (this.#told && us <= this.#usAt(nowMs) && us >= Math.floor(this.#usAt(sentMs))) return
-    this.#told = true
+    if (this.#synced && us <= this.#usAt(nowMs) && us >= Math.floor(this.#usAt(sentMs))) return
+    this.#synced = true
     this.#atUs = us
     this.#atMs = nowMs
   }

@@ -1,5 +1,5 @@
-// A call of fetch as far as politeness is concerned: where it goes, whose limits it meets, and whether it may be sent a
-// second time. What may have had an effect, or cannot be read twice, is never repeated.
+// A call of fetch: its destination, and whether it may be retried. Calls that may have had an effect, or whose body
+// cannot be read twice, are never retried.
 
 export type Call = {
   readonly url: URL
@@ -8,12 +8,12 @@ export type Call = {
   readonly headers: Headers
 }
 
-/** RFC 9110, 9.2.2: sent twice, these have the effect of being sent once. */
+/** Idempotent methods (RFC 9110, 9.2.2). */
 const IDEMPOTENT = ['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']
 
 export function callOf(input: FetchInput, init: RequestInit | undefined): Call {
   const request = input instanceof Request ? input : undefined
-  // A page or a worker may leave its own origin out of an address.
+  // In a page or a worker, URLs may be relative.
   const base = (globalThis as { readonly location?: { readonly href: string } }).location?.href
   return {
     url: new URL(request?.url ?? String(input), base),
@@ -24,13 +24,13 @@ export function callOf(input: FetchInput, init: RequestInit | undefined): Call {
 
 export type FetchInput = string | URL | Request
 
-/** Without an effect of its own, or with a key by which the server knows it again. */
+/** An idempotent method, or an idempotency key. */
 export function isIdempotent({ method, headers }: Call): boolean {
   return IDEMPOTENT.includes(method) || Boolean(headers.get('idempotency-key'))
 }
 
-/** A stream is used up by the first call. The body of a Request is one too. */
-export function isReadAgain(input: FetchInput, init: RequestInit | undefined): boolean {
+/** A stream, such as the body of a Request, is consumed by the first call. */
+export function isReplayable(input: FetchInput, init: RequestInit | undefined): boolean {
   const body: unknown = init?.body ?? (input instanceof Request ? input.body : undefined)
   if (body === undefined || body === null || typeof body === 'string') return true
   return [URLSearchParams, FormData, Blob, ArrayBuffer].some((type) => body instanceof type) || ArrayBuffer.isView(body)

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 
 const SOURCES = new URL('../', import.meta.url)
 
-/** The file and everything it imports, types left out. */
+/** The file and everything it imports, except types. */
 function reachedFrom(file: URL, reached: Set<string> = new Set()): Set<string> {
   if (reached.has(file.href)) return reached
   reached.add(file.href)
@@ -15,7 +15,7 @@ function reachedFrom(file: URL, reached: Set<string> = new Set()): Set<string> {
   return reached
 }
 
-test('it stands alone: nothing of the engine, nothing of Node.js', () => {
+test('imports neither the engine nor Node.js modules', () => {
   const reached = [...reachedFrom(new URL('client/index.ts', SOURCES))].map((href) => href.slice(SOURCES.href.length))
   expect(reached.filter((path) => !path.startsWith('client/')).sort()).toEqual([
     'clock.ts',

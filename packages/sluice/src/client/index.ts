@@ -1,6 +1,7 @@
-// `sluice/client`: for those who are limited by others. It stands alone: nothing of the engine, nothing of Node.js.
+// `sluice/client`: fetch for APIs with rate limits. Imports neither the engine nor Node.js modules.
 
 export type { Call, FetchInput } from './call.ts'
+export { type ReportedLimit, type ReportedLimits, readLimits } from './limit-headers.ts'
 export {
   type CallReport,
   type GaveUp,
@@ -10,4 +11,3 @@ export {
   type PoliteResponse,
   politeFetch,
 } from './polite-fetch.ts'
-export { readLimits, type Told, type ToldLimit } from './told-limits.ts'

@@ -1,11 +1,11 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, test } from 'vitest'
-import { handTimers } from '../testing/hand-timers.ts'
+import { manualTimers } from '../testing/manual-timers.ts'
+import type { ReportedLimit } from './limit-headers.ts'
 import { Pace } from './pace.ts'
-import type { ToldLimit } from './told-limits.ts'
 
 const PATIENT_MS = 600_000
-const LIMIT: ToldLimit = {
+const LIMIT: ReportedLimit = {
   name: 'default',
   unit: 'requests',
   quota: 10,
@@ -14,22 +14,22 @@ const LIMIT: ToldLimit = {
   windowMs: undefined,
 }
 
-/** A pace that one call has been through, with what the server told it. */
-async function paceAfter(told: Partial<ToldLimit>, holdMs?: number, random = 0) {
-  const timers = handTimers()
+/** A pace after one call, with the limits that the server reported. */
+async function paceAfter(reported: Partial<ReportedLimit>, holdMs?: number, random = 0) {
+  const timers = manualTimers()
   const pace = new Pace({ timers, random: () => random })
   await pace.turn(PATIENT_MS, undefined)
-  pace.answered([{ ...LIMIT, ...told }], holdMs)
+  pace.completed([{ ...LIMIT, ...reported }], holdMs)
   return { timers, pace }
 }
 
-/** How long a call has waited, once it went. */
+/** Time that a call waited, once it was sent. */
 async function went(turn: Promise<number>): Promise<number | 'waits'> {
   return Promise.race([turn, Promise.resolve().then(() => 'waits' as const)])
 }
 
 describe('a call waits', () => {
-  test('until what is spent is renewed, and a random part of a second more', async () => {
+  test('until the reset, plus up to a second of jitter', async () => {
     const { timers, pace } = await paceAfter({}, undefined, 0.5)
     const turn = pace.turn(PATIENT_MS, undefined)
     timers.advance(30_499)
@@ -38,7 +38,7 @@ describe('a call waits', () => {
     expect(await turn).toBe(30_500)
   })
 
-  test('while the server asks to be left alone, whatever is left', async () => {
+  test('as long as the server requests, even with units left', async () => {
     const { timers, pace } = await paceAfter({ remaining: 9 }, 5000)
     const turn = pace.turn(PATIENT_MS, undefined)
     timers.advance(4999)
@@ -47,24 +47,24 @@ describe('a call waits', () => {
     expect(await turn).toBe(5000)
   })
 
-  test('not at all, when it is not said when there is more', async () => {
+  test('not at all without a reset time', async () => {
     const { pace } = await paceAfter({ resetMs: undefined })
     expect(await pace.turn(PATIENT_MS, undefined)).toBe(0)
   })
 
-  test('not for units that calls are not counted in, while some are left', async () => {
+  test('not for units other than requests while some are left', async () => {
     const { pace } = await paceAfter({ unit: 'tokens', remaining: 1 })
     const turns = [1, 2, 3].map(() => pace.turn(PATIENT_MS, undefined))
     expect(await Promise.all(turns)).toEqual([0, 0, 0])
   })
 
-  test('not when ten thousand wait before it', async () => {
+  test('not if ten thousand calls are already waiting', async () => {
     const { pace } = await paceAfter({})
     for (let waiting = 0; waiting < 10_000; waiting += 1) void pace.turn(PATIENT_MS, undefined)
     expect(await went(pace.turn(PATIENT_MS, undefined))).toBe(0)
   })
 
-  test('behind those that came before it, but not behind their patience', async () => {
+  test('in order of arrival, except for calls that run out of patience first', async () => {
     const { timers, pace } = await paceAfter({})
     const order: string[] = []
     const patient = ['first', 'second'].map((name) => pace.turn(PATIENT_MS, undefined).then(() => order.push(name)))
@@ -75,16 +75,16 @@ describe('a call waits', () => {
   })
 })
 
-test('an answer that tells more ends the waits of others', async () => {
+test('a response with more units ends the wait of other calls', async () => {
   const { pace } = await paceAfter({})
   const early = pace.turn(0, undefined)
   const turn = pace.turn(PATIENT_MS, undefined)
   await early
-  pace.answered([{ ...LIMIT, remaining: 9 }])
+  pace.completed([{ ...LIMIT, remaining: 9 }])
   expect(await turn).toBe(0)
 })
 
-test('it is idle when nothing is on its way and nobody waits', async () => {
+test('it is idle if no call is in flight or waiting', async () => {
   const { timers, pace } = await paceAfter({})
   expect(pace.idle).toBe(true)
   const turn = pace.turn(PATIENT_MS, undefined)
@@ -92,11 +92,11 @@ test('it is idle when nothing is on its way and nobody waits', async () => {
   timers.advance(30_000)
   await turn
   expect(pace.idle).toBe(false)
-  pace.answered()
+  pace.completed()
   expect(pace.idle).toBe(true)
 })
 
-test('a signal is let go of once the call went', async () => {
+test('the listener of a signal is removed once the call is sent', async () => {
   const { pace } = await paceAfter({ remaining: 9 })
   const { signal } = new AbortController()
   await pace.turn(PATIENT_MS, signal)

@@ -1,21 +1,22 @@
-// When the next call may go, by what the server said last. Units that are nearly gone are spread over the time until
-// there are more; when none is left, calls wait for that moment. A call whose patience would not last goes at once: the
-// server has the last word. Errs low: calls in flight count as spent until their answers are in.
+// Schedules calls by the limits that the server reported last. The last units of a quota are spread over the time until
+// the reset; without units, calls wait for the reset. A call that cannot wait long enough is sent immediately, and the
+// server decides. Errs low: calls in flight count as spent until their responses arrive.
 
 import type { Timers } from '../clock.ts'
-import type { ToldLimit } from './told-limits.ts'
+import type { ReportedLimit } from './limit-headers.ts'
 
-/** Below this share of the quota, calls are spread. */
+/** Below this remaining share of the quota, calls are spread. */
 const SPREAD_SHARE = 0.2
-/** Calls that wait for the same moment elsewhere, in other processes, must not all return in it. */
+/** Jitter, so that processes that wait for the same reset do not all continue at once. */
 const JITTER_MS = 1000
-/** More than so many do not wait: they go at once. */
+/** Queue cap: further calls are sent immediately. */
 const WAITING_MAX = 10_000
 
 export type PaceOptions = { readonly timers: Timers; readonly random: () => number }
 
-/** A limit as far as it is known, counted down here between two answers of the server. */
-type Known = {
+/** The last reported state of a limit, counted down between responses. */
+type TrackedLimit = {
+  /** Whether each call takes one unit. */
   readonly counted: boolean
   readonly quota: number
   readonly windowMs: number
@@ -23,12 +24,12 @@ type Known = {
   renewedAtMs: number
 }
 
-type Waiter = { readonly untilMs: number; readonly go: (nowMs: number) => void }
+type Waiter = { readonly deadlineMs: number; readonly go: (nowMs: number) => void }
 
 export class Pace {
   readonly #timers: Timers
   readonly #random: () => number
-  #limits: Known[] = []
+  #limits: TrackedLimit[] = []
   #heldUntilMs = 0
   #lastMs = Number.NEGATIVE_INFINITY
   #inFlight = 0
@@ -40,43 +41,47 @@ export class Pace {
     this.#random = random
   }
 
-  /** Nothing is on its way and nobody waits. */
+  /** No call is in flight or waiting. */
   get idle(): boolean {
     return this.#inFlight === 0 && this.#queue.length === 0
   }
 
-  /** When the call may go, with how long it waited: `patienceMs` at most. Whoever went tells when it was `answered`. */
+  /** Resolves with the time waited, at most `patienceMs`, when the call may be sent. Call `completed` afterwards. */
   turn(patienceMs: number, signal: AbortSignal | undefined): Promise<number> {
     signal?.throwIfAborted()
     return new Promise((resolve, reject) => {
-      const cameMs = this.#timers.nowMs()
-      const leave = () => {
+      const arrivedMs = this.#timers.nowMs()
+      const abort = () => {
         this.#queue = this.#queue.filter((one) => one !== waiter)
         reject(signal?.reason)
         this.#serve(this.#timers.nowMs())
       }
       const go = (nowMs: number) => {
-        signal?.removeEventListener('abort', leave)
-        resolve(nowMs - cameMs)
+        signal?.removeEventListener('abort', abort)
+        resolve(nowMs - arrivedMs)
       }
-      const waiter = { untilMs: this.#queue.length < WAITING_MAX ? cameMs + patienceMs : 0, go }
-      signal?.addEventListener('abort', leave, { once: true })
+      const waiter = { deadlineMs: this.#queue.length < WAITING_MAX ? arrivedMs + patienceMs : 0, go }
+      signal?.addEventListener('abort', abort, { once: true })
       this.#queue.push(waiter)
-      this.#serve(cameMs)
+      this.#serve(arrivedMs)
     })
   }
 
-  /** A call is over: with the limits that were told, and for how long the server asks to be left alone. */
-  answered(told: readonly ToldLimit[] = [], holdMs?: number): void {
+  /** Ends a call, with the reported limits and the wait that the server requested. */
+  completed(limits: readonly ReportedLimit[] = [], holdMs?: number): void {
     const nowMs = this.#timers.nowMs()
     this.#inFlight -= 1
-    if (told.length > 0) this.#limits = told.flatMap((limit) => this.#known(limit, nowMs, holdMs))
+    if (limits.length > 0) this.#limits = limits.flatMap((limit) => this.#tracked(limit, nowMs, holdMs))
     this.#heldUntilMs = Math.max(this.#heldUntilMs, nowMs + (holdMs ?? 0))
     this.#serve(nowMs)
   }
 
-  /** Only a limit that says when there is more can be waited for. What is asked outright wins over what is told. */
-  #known({ unit, quota, remaining, resetMs, windowMs }: ToldLimit, nowMs: number, holdMs?: number): Known[] {
+  /** Empty without a reset time: such a limit cannot be waited for. A requested wait overrides the reset. */
+  #tracked(
+    { unit, quota, remaining, resetMs, windowMs }: ReportedLimit,
+    nowMs: number,
+    holdMs?: number,
+  ): TrackedLimit[] {
     const renewedMs = remaining === 0 ? (holdMs ?? resetMs) : resetMs
     if (renewedMs === undefined) return []
     const counted = unit === 'requests'
@@ -95,18 +100,18 @@ export class Pace {
     this.#stop()
     while (this.#queue.length > 0) {
       const waitMs = this.#waitMs(nowMs)
-      const next = waitMs === 0 ? 0 : this.#queue.findIndex(({ untilMs }) => untilMs < nowMs + waitMs)
+      const next = waitMs === 0 ? 0 : this.#queue.findIndex(({ deadlineMs }) => deadlineMs < nowMs + waitMs)
       if (next < 0) {
         this.#stop = this.#timers.after(waitMs, () => this.#serve(this.#timers.nowMs()))
         return
       }
       const [waiter] = this.#queue.splice(next, 1)
-      this.#went(nowMs)
+      this.#sent(nowMs)
       waiter?.go(nowMs)
     }
   }
 
-  #went(nowMs: number): void {
+  #sent(nowMs: number): void {
     this.#lastMs = nowMs
     this.#inFlight += 1
     for (const limit of this.#limits) if (limit.counted) limit.remaining -= 1
@@ -121,15 +126,15 @@ export class Pace {
     return Math.max(0, Math.ceil(atMs - nowMs))
   }
 
-  #nextMs({ counted, quota, remaining, renewedAtMs }: Known): number {
+  #nextMs({ counted, quota, remaining, renewedAtMs }: TrackedLimit): number {
     if (remaining < 1) return renewedAtMs
     if (!counted || quota === Number.POSITIVE_INFINITY || remaining >= quota * SPREAD_SHARE) return 0
     return this.#lastMs + (renewedAtMs - this.#lastMs) / (remaining + 1)
   }
 }
 
-/** By the quota, until the server says otherwise: those who waited do not all go at once. */
-function renew(limit: Known, nowMs: number): void {
+/** Assumes a full quota until the next response, so that waiting calls are still spread. */
+function renew(limit: TrackedLimit, nowMs: number): void {
   limit.remaining = limit.quota
   limit.renewedAtMs = nowMs + limit.windowMs
 }

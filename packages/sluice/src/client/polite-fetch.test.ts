@@ -6,14 +6,14 @@ import { systemTimers, type Timers } from '../clock.ts'
 import { rateLimit } from '../middleware/fetch.ts'
 import { memoryStore } from '../store/memory.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
-import { handTimers } from '../testing/hand-timers.ts'
+import { manualTimers } from '../testing/manual-timers.ts'
 import { type CallReport, type PoliteEvent, type PoliteOptions, politeFetch } from './polite-fetch.ts'
 
 const servers: Server[] = []
 
 type Answer = { readonly status?: number; readonly headers?: Record<string, string> }
 
-/** A server that answers as told, with nothing in its headers but that, and counts. */
+/** A server with scripted responses and no other headers, which counts requests. */
 async function serve(
   answer: (call: number, req: IncomingMessage) => Answer,
 ): Promise<{ url: string; calls: string[] }> {
@@ -36,7 +36,7 @@ afterEach(async () => {
   }
 })
 
-/** Time that jumps to whatever is waited for, as soon as it is. */
+/** Timers that jump to the next deadline immediately. */
 function jumpingTime() {
   const clock = fakeClock()
   const startMs = clock.nowUs() / 1000
@@ -60,7 +60,7 @@ function polite(options: PoliteOptions = {}) {
   return { ...time, nowMs, events, fetch: politeFetch({ ...time, random: () => 0, onEvent, ...options }) }
 }
 
-/** The numbers of a window of ten seconds, in which two calls are allowed. */
+/** Numbers of a limit of two calls per ten seconds. */
 type Numbers = { readonly remaining: number; readonly resetS: number; readonly atMs: number }
 const QUOTA = 2
 const WINDOW_MS = 10_000
@@ -79,7 +79,7 @@ const DIALECTS: Record<string, (numbers: Numbers) => Record<string, string>> = {
     RateLimit: `limit=${QUOTA}, remaining=${remaining}, reset=${resetS}`,
   }),
   'draft 6': ({ remaining, resetS }) => triple('RateLimit-', remaining, resetS),
-  'X-RateLimit, seconds to go': ({ remaining, resetS }) => triple('X-RateLimit-', remaining, resetS),
+  'X-RateLimit, seconds from now': ({ remaining, resetS }) => triple('X-RateLimit-', remaining, resetS),
   'X-RateLimit, epoch': ({ remaining, atMs }) => triple('X-RateLimit-', remaining, atMs / 1000),
   GitHub: ({ remaining, atMs }) => ({
     ...triple('x-ratelimit-', remaining, atMs / 1000),
@@ -105,7 +105,7 @@ function triple(prefix: string, remaining: number, reset: number): Record<string
   return { [`${prefix}Limit`]: `${QUOTA}`, [`${prefix}Remaining`]: `${remaining}`, [`${prefix}Reset`]: `${reset}` }
 }
 
-/** Two calls in each window of ten seconds; `spent` of the first one are gone. GitHub refuses with 403. */
+/** Two calls per ten seconds, `spent` of which are used in the first window. GitHub refuses with 403. */
 function limited(name: string, nowMs: () => number, spent = 0) {
   let window = Math.floor(nowMs() / WINDOW_MS)
   let used = spent
@@ -120,8 +120,8 @@ function limited(name: string, nowMs: () => number, spent = 0) {
   }
 }
 
-describe.each(Object.keys(DIALECTS))('with a server that speaks %s', (name) => {
-  test('it waits before it is refused, and is never refused', async () => {
+describe.each(Object.keys(DIALECTS))('with a server that sends headers of %s', (name) => {
+  test('it slows down in time and is never refused', async () => {
     const { fetch, clock, nowMs, events } = polite()
     const { url, calls } = await serve(limited(name, () => clock.nowUs() / 1000))
     for (let call = 0; call < 6; call += 1) expect((await fetch(url)).status).toBe(200)
@@ -130,7 +130,7 @@ describe.each(Object.keys(DIALECTS))('with a server that speaks %s', (name) => {
     expect(events.map(({ type }) => type)).toEqual(['paced', 'paced'])
   })
 
-  test('when others have spent the limit, it waits for the moment that it is told, and tells', async () => {
+  test('it waits for the reset if others have spent the limit, and reports the wait', async () => {
     const { fetch, clock, nowMs, events } = polite()
     const { url, calls } = await serve(limited(name, () => clock.nowUs() / 1000, QUOTA))
     const response = await fetch(url)
@@ -148,10 +148,10 @@ describe('a refusal', () => {
   test.each<[string, Record<string, string>, number]>([
     ['Retry-After in seconds', { 'Retry-After': '7' }, 7000],
     ['Retry-After as a date', { 'Retry-After': 'Tue, 01 Jan 2030 00:00:07 GMT' }, 7000],
-    ['Retry-After, whatever else is told', { 'Retry-After': '7', RateLimit: '"a";r=0;t=50' }, 7000],
+    ['Retry-After, even with other headers', { 'Retry-After': '7', RateLimit: '"a";r=0;t=50' }, 7000],
     ['the limit with the longest wait', { RateLimit: '"a";r=0;t=5, "b";r=0;t=7, "c";r=1;t=50' }, 7000],
-    ['nothing, where a header is malformed', { 'Retry-After': 'in a while', RateLimit: '"a";r=x' }, 0],
-  ])('is waited out by %s', async (_what, headers, waitMs) => {
+    ['no wait if the header is malformed', { 'Retry-After': 'in a while', RateLimit: '"a";r=x' }, 0],
+  ])('is retried after %s', async (_what, headers, waitMs) => {
     const { fetch, nowMs } = polite()
     const { url, calls } = await refusing(1, headers)
     const { status, rateLimit } = await fetch(url)
@@ -174,7 +174,7 @@ describe('a refusal', () => {
     expect(calls).toHaveLength(sent)
   })
 
-  test('without a word is answered with full jitter, doubled each time', async () => {
+  test('without headers is retried with full jitter, doubled each time', async () => {
     for (const [random, waits] of [
       [0.999999, [499, 999, 1999, 3999]],
       [0.5, [250, 500, 1000, 2000]],
@@ -187,7 +187,7 @@ describe('a refusal', () => {
     }
   })
 
-  test('gets its jitter on top of what was asked for, never below it', async () => {
+  test('is never retried before the requested wait: jitter is added', async () => {
     const { fetch } = polite({ random: () => 0.5 })
     const { url } = await refusing(1, { 'Retry-After': '3' })
     expect((await fetch(url)).rateLimit.waitedMs).toBe(3250)
@@ -212,8 +212,8 @@ describe('a refusal', () => {
       { 'Retry-After': '7' },
       { calls: 3, waitedMs: 14_000, gaveUp: 'calls' },
     ],
-    ['the server says so', {}, { 'x-should-retry': 'false' }, { calls: 1, waitedMs: 0, gaveUp: 'told_not_to' }],
-  ])('is handed on when %s', async (_why, options, headers, report) => {
+    ['the server says so', {}, { 'x-should-retry': 'false' }, { calls: 1, waitedMs: 0, gaveUp: 'retry_forbidden' }],
+  ])('is returned if %s', async (_why, options, headers, report) => {
     const { fetch, events } = polite(options)
     const { url, calls } = await refusing(99, headers)
     const response = await fetch(url)
@@ -223,29 +223,29 @@ describe('a refusal', () => {
     expect(events.at(-1)).toMatchObject({ type: 'gave_up', status: 429, reason: response.rateLimit.gaveUp })
   })
 
-  test('is waited out for half a minute at most when nothing is told', async () => {
+  test('without headers is retried after at most half a minute', async () => {
     const { fetch, events } = polite({ random: () => 0.999999, callsMax: 9, budgetMs: 600_000 })
     const { url } = await refusing(8)
     await fetch(url)
     expect(events.map((event) => event.type === 'refused' && event.waitMs).slice(-3)).toEqual([15_999, 29_999, 29_999])
   })
 
-  test('is let go of before the wait, or its connection could not be used again', async () => {
+  test('is cancelled before the wait, which frees its connection', async () => {
     const cancel = vi.fn()
-    const answers = [new Response(new ReadableStream({ cancel }), { status: 429 }), new Response('hello')]
-    const { fetch } = polite({ fetch: async () => answers.shift() ?? Response.error() })
+    const responses = [new Response(new ReadableStream({ cancel }), { status: 429 }), new Response('hello')]
+    const { fetch } = polite({ fetch: async () => responses.shift() ?? Response.error() })
     expect(await (await fetch('http://host/')).text()).toBe('hello')
     expect(cancel).toHaveBeenCalledOnce()
   })
 
-  test('jitter does not break a budget that what was asked for fits into', async () => {
+  test('stays within the budget: jitter is cut', async () => {
     const { fetch } = polite({ budgetMs: 7100, random: () => 0.999 })
     const { url } = await refusing(1, { 'Retry-After': '7' })
     expect((await fetch(url)).rateLimit).toMatchObject({ calls: 2, waitedMs: 7099 })
   })
 })
 
-describe('what must not be sent twice', () => {
+describe('a call that must not be sent twice', () => {
   const stream = () => new Blob(['x']).stream()
   const key = { 'Idempotency-Key': '1' }
   const put = (url: string) => new Request(url, { method: 'PUT', body: 'x' })
@@ -276,14 +276,14 @@ describe('what must not be sent twice', () => {
     expect(rateLimit).toMatchObject({ calls: sent, gaveUp: sent === 1 ? 'not_repeatable' : undefined })
   })
 
-  test('the user can say that a POST may be', async () => {
+  test('a POST is retried if mayRepeat allows it', async () => {
     const { url, calls } = await serve((call) => (call === 1 ? { status: 429 } : {}))
     const { fetch } = polite({ mayRepeat: ({ method, url }) => method === 'POST' && url.pathname === '/v1/messages' })
     await fetch(`${url}/v1/messages`, { method: 'POST', body: 'x' })
     expect(calls).toEqual(['POST /v1/messages', 'POST /v1/messages'])
   })
 
-  test('an error of the network is handed on at once', async () => {
+  test('a network error is passed on immediately', async () => {
     const { fetch, nowMs } = polite({ fetch: () => Promise.reject(new TypeError('fetch failed')) })
     await expect(fetch('http://127.0.0.1:9')).rejects.toThrow('fetch failed')
     await expect(fetch('not an address')).rejects.toThrow(TypeError)
@@ -292,7 +292,7 @@ describe('what must not be sent twice', () => {
 })
 
 describe('slowing down', () => {
-  test('the last fifth of a quota is spread evenly over what is left of the window', async () => {
+  test('the last fifth of a quota is spread evenly over the rest of the window', async () => {
     const { fetch, nowMs } = polite()
     let remaining = 4
     const { url } = await serve(() => {
@@ -309,14 +309,14 @@ describe('slowing down', () => {
   })
 
   test('calls that were started together do not spend the same unit twice', async () => {
-    const timers = handTimers()
+    const timers = manualTimers()
     const fetch = politeFetch({ timers, random: () => 0 })
     const { url, calls } = await serve(limited('draft 11', timers.nowMs))
     await fetch(url)
     const reports: CallReport[] = []
     for (let call = 0; call < 5; call += 1) void fetch(url).then(({ rateLimit }) => reports.push(rateLimit))
-    for (const answered of [1, 3, 5]) {
-      await expect.poll(() => reports.length).toBe(answered)
+    for (const finished of [1, 3, 5]) {
+      await expect.poll(() => reports.length).toBe(finished)
       timers.advance(WINDOW_MS)
     }
     const waits = reports.map(({ calls, waitedMs }) => [calls, waitedMs])
@@ -324,7 +324,7 @@ describe('slowing down', () => {
     expect(calls).toHaveLength(6)
   })
 
-  test('limits of another key, and of another origin, hold nobody up', async () => {
+  test('limits of another key or origin delay no call', async () => {
     const limitKey: PoliteOptions['limitKey'] = ({ url, headers }) => `${url.origin} ${headers.get('authorization')}`
     const { fetch, nowMs } = polite({ limitKey })
     const spent = { RateLimit: '"a";r=0;t=30', 'RateLimit-Policy': '"a";q=5;w=60' }
@@ -337,7 +337,7 @@ describe('slowing down', () => {
     expect(nowMs()).toBe(30_000)
   })
 
-  test('a call that cannot wait as long is sent at once: the server has the last word', async () => {
+  test('a call that cannot wait long enough is sent immediately', async () => {
     const { fetch, nowMs } = polite({ budgetMs: 29_999 })
     const { url, calls } = await serve(() => ({ headers: { RateLimit: '"a";r=0;t=30' } }))
     await fetch(url)
@@ -345,7 +345,7 @@ describe('slowing down', () => {
     expect([calls.length, nowMs()]).toEqual([2, 0])
   })
 
-  test('units other than requests are waited for when none is left, and not counted down', async () => {
+  test('units other than requests are waited for if none is left, and not counted down', async () => {
     const { fetch, nowMs } = polite()
     const tokens = (remaining: number) => ({
       'x-ratelimit-limit-tokens': '1000',
@@ -359,11 +359,11 @@ describe('slowing down', () => {
     expect(nowMs()).toBe(0) // more than the budget of a minute
   })
 
-  test('a call that failed is not in flight any more', async () => {
-    const told = { headers: { RateLimit: '"a";r=1;t=30' } }
-    const answers = [new TypeError('fetch failed'), new Response(null, told), new Response()]
+  test('a failed call is no longer in flight', async () => {
+    const init = { headers: { RateLimit: '"a";r=1;t=30' } }
+    const responses = [new TypeError('fetch failed'), new Response(null, init), new Response()]
     const next = async () => {
-      const answer = answers.shift()
+      const answer = responses.shift()
       if (answer instanceof Response) return answer
       throw answer
     }
@@ -373,15 +373,15 @@ describe('slowing down', () => {
     expect((await fetch('http://host/')).rateLimit.waitedMs).toBe(0)
   })
 
-  test('the limits of a thousand keys are remembered, those used last', async () => {
-    const told = { headers: { RateLimit: '"a";r=0;t=30' } }
-    const { fetch } = polite({ limitKey: ({ url }) => url.pathname, fetch: async () => new Response(null, told) })
+  test('the limits of the thousand most recently used keys are kept', async () => {
+    const init = { headers: { RateLimit: '"a";r=0;t=30' } }
+    const { fetch } = polite({ limitKey: ({ url }) => url.pathname, fetch: async () => new Response(null, init) })
     const waited = async (path: number) => (await fetch(`http://host/${path}`)).rateLimit.waitedMs
     for (let path = 0; path <= 1000; path += 1) await waited(path)
     expect([await waited(0), await waited(1000)]).toEqual([0, 30_000])
   })
 
-  test('a clean answer brings no event and costs no waiting', async () => {
+  test('a successful call has no events and no wait', async () => {
     const { fetch, events } = polite()
     const { url } = await serve(() => ({ headers: { RateLimit: '"a";r=90;t=30', 'RateLimit-Policy': '"a";q=100' } }))
     expect((await fetch(url)).rateLimit).toMatchObject({ calls: 1, waitedMs: 0, gaveUp: undefined })
@@ -389,11 +389,11 @@ describe('slowing down', () => {
   })
 })
 
-/** Those that refuse: a leaky bucket delays, and permits are not told of in requests. */
+/** Algorithms that refuse: a leaky bucket delays, and permits are not counted in requests. */
 const REFUSING = ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const
 
-describe.each(REFUSING)('with a Sluice that limits by %s', (algorithm) => {
-  test('it is never refused, and gets a third of what it could at least', async () => {
+describe.each(REFUSING)('with a Sluice server that uses %s', (algorithm) => {
+  test('it is never refused, and gets at least a third of the limit', async () => {
     const time = jumpingTime()
     const store = memoryStore({ clock: time.clock })
     const limit = { limit: 10, window: '10s', algorithm, store, clock: time.clock, ip: () => '192.0.2.1' }
@@ -413,8 +413,8 @@ describe('an AbortSignal', () => {
   test.each<[string, Answer]>([
     ['before it is sent again', { status: 429, headers: { 'Retry-After': '30' } }],
     ['before it is sent', { headers: spent }],
-  ])('ends the wait of a call %s, and leaves nothing waiting', async (_when, answer) => {
-    const timers = handTimers()
+  ])('ends the wait of a call %s, and leaves no timer', async (_when, answer) => {
+    const timers = manualTimers()
     const events: PoliteEvent[] = []
     const fetch = politeFetch({ timers, random: () => 0, onEvent: (event) => void events.push(event) })
     const { url, calls } = await serve(() => answer)
@@ -429,14 +429,14 @@ describe('an AbortSignal', () => {
     expect(calls).toHaveLength(1)
   })
 
-  test('that was raised before sends nothing', async () => {
+  test('that is already aborted sends nothing', async () => {
     const { url, calls } = await serve(() => ({}))
     await expect(polite().fetch(url, { signal: AbortSignal.abort(new Error('no')) })).rejects.toThrow('no')
     expect(calls).toEqual([])
   })
 
-  test('frees the place of a call that others wait behind', async () => {
-    const timers = handTimers()
+  test('removes the call from the queue', async () => {
+    const timers = manualTimers()
     const fetch = politeFetch({ timers, random: () => 0 })
     const { url, calls } = await serve(() => ({ headers: spent }))
     await fetch(url)
@@ -451,7 +451,7 @@ describe('an AbortSignal', () => {
   })
 })
 
-test('one polite fetch may stand in front of another, and of a cache', async () => {
+test('works in front of another polite fetch and of a cache', async () => {
   const kept = new Response('kept')
   const fetch = politeFetch({ fetch: politeFetch({ fetch: async () => kept }) })
   for (const _ of [1, 2])
@@ -465,7 +465,7 @@ describe('options', () => {
     [{ budgetMs: 86_400_001 }, /budgetMs/],
     [{ callsMax: 0 }, /callsMax: give a whole number of at least 1/],
     [{ callsMax: 1.5 }, /callsMax/],
-  ])('%j is refused', (options, message) => {
+  ])('%j is rejected', (options, message) => {
     expect(() => politeFetch(options)).toThrow(message)
   })
 })

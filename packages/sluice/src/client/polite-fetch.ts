@@ -1,24 +1,24 @@
-// `fetch` for servers that limit: it waits before it is refused, waits as long as it is asked to when it was, and gives
-// up when its time is up. It only ever delays: what comes back is the server's own answer.
+// `fetch` that respects rate limits: slows down before it is refused, waits as long as the server requests after a
+// refusal, and gives up when its budget is spent. Only delays and retries: the response is always the server's own.
 
 import { type Clock, systemTimers, type Timers, wallClock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import { type KnownFields, requireKnown } from '../known-fields.ts'
-import { type Call, callOf, type FetchInput, isIdempotent, isReadAgain, signalOf } from './call.ts'
+import { type Call, callOf, type FetchInput, isIdempotent, isReplayable, signalOf } from './call.ts'
+import { type ReportedLimit, type ReportedLimits, readLimits } from './limit-headers.ts'
 import { Pace } from './pace.ts'
-import { readLimits, type Told, type ToldLimit } from './told-limits.ts'
 
 export type PoliteOptions = {
-  /** Most time that one call spends waiting, in all. Default: a minute. */
+  /** Total time that one call may wait. Default: a minute. */
   readonly budgetMs?: number | undefined
-  /** How often a call is sent at most. Default: 5. */
+  /** Maximum number of attempts. Default: 5. */
   readonly callsMax?: number | undefined
-  /** Calls with the same key share their limits. Default: the origin. */
+  /** Calls with the same key share limits. Default: the origin. */
   readonly limitKey?: ((call: Call) => string) | undefined
-  /** Whether a refused call may be sent again. Default: idempotent methods, and calls with an `Idempotency-Key`. */
+  /** Whether a refused call may be retried. Default: idempotent methods, and calls with an `Idempotency-Key`. */
   readonly mayRepeat?: ((call: Call) => boolean) | undefined
   readonly onEvent?: ((event: PoliteEvent) => void) | undefined
-  /** Default: the global one. */
+  /** Default: the global `fetch`. */
   readonly fetch?: ((input: FetchInput, init?: RequestInit) => Promise<Response>) | undefined
   /** For tests. */
   readonly clock?: Clock | undefined
@@ -27,7 +27,7 @@ export type PoliteOptions = {
   readonly random?: (() => number) | undefined
 }
 
-/** paced: it was held back before it was sent. refused: it will be sent again. gave_up: the refusal was handed on. */
+/** paced: delayed before it was sent. refused: will be retried. gave_up: the refusal was returned. */
 export type PoliteEvent = { readonly key: string; readonly call: Call } & (
   | { readonly type: 'paced'; readonly waitedMs: number }
   | { readonly type: 'refused'; readonly status: number; readonly waitMs: number }
@@ -35,19 +35,19 @@ export type PoliteEvent = { readonly key: string; readonly call: Call } & (
 )
 
 /**
- * budget: the wait would take longer. calls: it was sent often enough. not_repeatable: it may have had an effect, or
- * its body is a stream. told_not_to: the server said so.
+ * budget: the wait would exceed the budget. calls: no attempts left. not_repeatable: it may have had an effect, or its
+ * body is a stream. retry_forbidden: the server sent `x-should-retry: false`.
  */
-export type GaveUp = 'budget' | 'calls' | 'not_repeatable' | 'told_not_to'
+export type GaveUp = 'budget' | 'calls' | 'not_repeatable' | 'retry_forbidden'
 
-/** What was done for one call. */
+/** Summary of one call. */
 export type CallReport = {
-  /** How often it was sent. */
+  /** Number of attempts. */
   readonly calls: number
   readonly waitedMs: number
-  /** What the last answer told. */
-  readonly limits: readonly ToldLimit[]
-  /** Why a refusal was not waited out; undefined when the answer is no refusal. */
+  /** Limits in the last response. */
+  readonly limits: readonly ReportedLimit[]
+  /** Why a refusal was not retried; undefined if the response is not a refusal. */
   readonly gaveUp: GaveUp | undefined
 }
 
@@ -57,7 +57,7 @@ export type PoliteFetch = (input: FetchInput, init?: RequestInit) => Promise<Pol
 const BUDGET_MS = 60_000
 const BUDGET_MS_MAX = 86_400_000
 const CALLS_MAX = 5
-/** Full jitter: anything from nothing to this, doubled with each call. */
+/** Full jitter: a random wait from 0 to this, doubled with each attempt. */
 const BACKOFF_MS = 500
 const BACKOFF_MS_MAX = 30_000
 const KEYS_MAX = 1000
@@ -82,7 +82,7 @@ export function politeFetch(options: PoliteOptions = {}): PoliteFetch {
   return async (input, init) => {
     const call = callOf(input, init)
     const key = settings.limitKey(call)
-    return new Visit(settings, paceOf(paces, key, settings), key, call, input, init).run()
+    return new LimitedCall(settings, paceOf(paces, key, settings), key, call, input, init).run()
   }
 }
 
@@ -90,10 +90,10 @@ function settingsOf(options: PoliteOptions): Settings {
   requireKnown(options, OPTIONS, '{ budgetMs, … }, or nothing')
   const { budgetMs = BUDGET_MS, callsMax = CALLS_MAX } = options
   if (!(budgetMs >= 0 && budgetMs <= BUDGET_MS_MAX)) {
-    throw optionInvalid('budgetMs', budgetMs, 'give milliseconds, at most a day; 0: never wait')
+    throw optionInvalid('budgetMs', budgetMs, 'give milliseconds, at most a day; 0 never waits')
   }
   if (!Number.isInteger(callsMax) || callsMax < 1) {
-    throw optionInvalid('callsMax', callsMax, 'give a whole number of at least 1; 1: never send again')
+    throw optionInvalid('callsMax', callsMax, 'give a whole number of at least 1; 1 never retries')
   }
   return {
     budgetMs,
@@ -108,7 +108,7 @@ function settingsOf(options: PoliteOptions): Settings {
   }
 }
 
-/** Those used last come last. One that is forgotten is learned again with the next answer. */
+/** LRU cache: recently used keys come last. The next response restores an evicted one. */
 function paceOf(paces: Map<string, Pace>, key: string, settings: Settings): Pace {
   const pace = paces.get(key) ?? new Pace(settings)
   paces.delete(key)
@@ -118,8 +118,8 @@ function paceOf(paces: Map<string, Pace>, key: string, settings: Settings): Pace
   return pace
 }
 
-/** One call of the user, sent once or more. */
-class Visit {
+/** One call with all its attempts. */
+class LimitedCall {
   readonly #settings: Settings
   readonly #pace: Pace
   readonly #about: { readonly key: string; readonly call: Call }
@@ -147,16 +147,16 @@ class Visit {
 
   async run(): Promise<PoliteResponse> {
     for (;;) {
-      const { response, told } = await this.#send()
-      if (!isRefusal(response, told)) return this.#handedOn(response, told, undefined)
-      const waitMs = this.#waitMs(told)
+      const { response, reported } = await this.#send()
+      if (!isRefusal(response, reported)) return this.#withReport(response, reported, undefined)
+      const waitMs = this.#waitMs(reported)
       const reason = this.#reasonToStop(response, waitMs)
       if (reason !== undefined) {
         this.#settings.onEvent({ ...this.#about, type: 'gave_up', status: response.status, reason })
-        return this.#handedOn(response, told, reason)
+        return this.#withReport(response, reported, reason)
       }
       this.#settings.onEvent({ ...this.#about, type: 'refused', status: response.status, waitMs })
-      await response.body?.cancel() // or its connection could not be used again
+      await response.body?.cancel() // frees the connection for reuse
       await wait(this.#settings.timers, waitMs, this.#signal)
       this.#waitedMs += waitMs
     }
@@ -166,47 +166,51 @@ class Visit {
     return this.#settings.budgetMs - this.#waitedMs
   }
 
-  async #send(): Promise<{ response: Response; told: Told }> {
+  async #send(): Promise<{ response: Response; reported: ReportedLimits }> {
     const waitedMs = await this.#pace.turn(this.#leftMs, this.#signal)
     this.#waitedMs += waitedMs
     this.#calls += 1
     try {
       if (waitedMs > 0) this.#settings.onEvent({ ...this.#about, type: 'paced', waitedMs })
       const response = await this.#settings.fetch(this.#input, this.#init)
-      const told = readLimits(response.headers, this.#settings.clock.nowUs() / 1000)
-      this.#pace.answered(told.limits, isRefusal(response, told) ? told.retryAfterMs : undefined)
-      return { response, told }
+      const reported = readLimits(response.headers, this.#settings.clock.nowUs() / 1000)
+      this.#pace.completed(reported.limits, isRefusal(response, reported) ? reported.retryAfterMs : undefined)
+      return { response, reported }
     } catch (error) {
-      this.#pace.answered()
+      this.#pace.completed()
       throw error
     }
   }
 
-  /** As long as the server asks for, and some more, so that those who were refused together do not return together. */
-  #waitMs({ limits, retryAfterMs }: Told): number {
+  /** The wait that the server requested, plus jitter, so that clients refused together do not return together. */
+  #waitMs({ limits, retryAfterMs }: ReportedLimits): number {
     const spent = limits.filter(({ remaining }) => remaining === 0).map(({ resetMs = 0 }) => resetMs)
-    const toldMs = retryAfterMs ?? Math.max(0, ...spent)
-    const jitterMs = Math.min(BACKOFF_MS * 2 ** (this.#calls - 1), BACKOFF_MS_MAX, Math.max(0, this.#leftMs - toldMs))
-    return toldMs + Math.floor(this.#settings.random() * jitterMs)
+    const requestedMs = retryAfterMs ?? Math.max(0, ...spent)
+    const jitterMs = Math.min(
+      BACKOFF_MS * 2 ** (this.#calls - 1),
+      BACKOFF_MS_MAX,
+      Math.max(0, this.#leftMs - requestedMs),
+    )
+    return requestedMs + Math.floor(this.#settings.random() * jitterMs)
   }
 
   #reasonToStop(response: Response, waitMs: number): GaveUp | undefined {
     const { callsMax, mayRepeat } = this.#settings
-    if (response.headers.get('x-should-retry') === 'false') return 'told_not_to'
-    if (!mayRepeat(this.#about.call) || !isReadAgain(this.#input, this.#init)) return 'not_repeatable'
+    if (response.headers.get('x-should-retry') === 'false') return 'retry_forbidden'
+    if (!mayRepeat(this.#about.call) || !isReplayable(this.#input, this.#init)) return 'not_repeatable'
     if (this.#calls >= callsMax) return 'calls'
     return waitMs > this.#leftMs ? 'budget' : undefined
   }
 
-  #handedOn(response: Response, { limits }: Told, gaveUp: GaveUp | undefined): PoliteResponse {
+  #withReport(response: Response, { limits }: ReportedLimits, gaveUp: GaveUp | undefined): PoliteResponse {
     const rateLimit: CallReport = { calls: this.#calls, waitedMs: this.#waitedMs, limits, gaveUp }
-    // It can be defined again: behind another polite fetch, or with a `fetch` that hands out what it has kept.
+    // Configurable, because the response may pass through another polite fetch or come from a cache.
     return Object.defineProperty(response, 'rateLimit', { value: rateLimit, configurable: true }) as PoliteResponse
   }
 }
 
-/** GitHub refuses with 403, and others mean by it what it says; 529 is Anthropic's way to say that it is overloaded. */
-function isRefusal({ status }: Response, { limits, retryAfterMs }: Told): boolean {
+/** GitHub refuses with 403, which is not a refusal elsewhere; Anthropic sends 529 when it is overloaded. */
+function isRefusal({ status }: Response, { limits, retryAfterMs }: ReportedLimits): boolean {
   if (status === 429 || status === 529) return true
   if (status === 503) return retryAfterMs !== undefined
   return status === 403 && (retryAfterMs !== undefined || limits.some(({ remaining }) => remaining === 0))
@@ -215,14 +219,14 @@ function isRefusal({ status }: Response, { limits, retryAfterMs }: Told): boolea
 function wait(timers: Timers, waitMs: number, signal: AbortSignal | undefined): Promise<void> {
   signal?.throwIfAborted()
   return new Promise((resolve, reject) => {
-    const leave = () => {
+    const abort = () => {
       stop()
       reject(signal?.reason)
     }
     const stop = timers.after(waitMs, () => {
-      signal?.removeEventListener('abort', leave)
+      signal?.removeEventListener('abort', abort)
       resolve()
     })
-    signal?.addEventListener('abort', leave, { once: true })
+    signal?.addEventListener('abort', abort, { once: true })
   })
 }

@@ -1,7 +1,7 @@
-// Lists and dictionaries of structured fields (RFC 9651), as far as rate limit headers need them: items with
-// parameters. A field that breaks the grammar anywhere is undefined as a whole, which is what the RFC asks for.
+// Parses lists and dictionaries of structured fields (RFC 9651) as far as rate limit headers need them: items with
+// parameters. A field with any syntax error is undefined as a whole, as the RFC requires.
 
-/** Of a string its text, of a number the number. Other types are read over. */
+/** Strings and numbers. Values of other types are undefined. */
 export type Value = string | number | undefined
 
 export type Item = { readonly value: Value; readonly params: ReadonlyMap<string, Value> }
@@ -19,7 +19,7 @@ const COMMA = /[ \t]*,[ \t]*/y
 const SEMICOLON = /; */y
 const EQUALS = /=/y
 
-/** What stands in the way of reading on. */
+/** Syntax error. */
 class Malformed extends Error {}
 
 export function parseList(field: string): readonly Item[] | undefined {
@@ -48,7 +48,7 @@ class Scanner {
     this.#text = text
   }
 
-  /** Members between commas, up to the end; a comma at the end is one too many. */
+  /** Members separated by commas, up to the end. A trailing comma is an error. */
   members<T>(member: () => T): T[] {
     const members: T[] = []
     if (this.#text === '') return members

@@ -1,9 +1,9 @@
 // A Store for `express-rate-limit`: `rateLimit({ windowMs, limit, store: new SluiceStore() })`.
-// An outage is an error to it, so its own `passOnStoreError` decides.
+// Store failures throw, so `passOnStoreError` of the library applies.
 
 import { wallClock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
-import { HitCounter, type HitCounterOptions, type Standing } from './hit-counter.ts'
+import { HitCounter, type HitCounterOptions, type HitState } from './hit-counter.ts'
 
 export type { HitCounterOptions }
 
@@ -11,7 +11,7 @@ export type ClientHits = { totalHits: number; resetTime: Date }
 
 export class SluiceStore {
   readonly prefix: string
-  /** Whether no other instance can count the same hits: so it is with a memory of its own. */
+  /** Whether hits are local to this instance, which is the case without a shared store. */
   readonly localKeys: boolean
   readonly #counter: HitCounter
   #windowMs: number | undefined
@@ -28,8 +28,8 @@ export class SluiceStore {
   }
 
   async get(key: string): Promise<ClientHits | undefined> {
-    const standing = await this.#counter.peek(key, this.#window())
-    return standing.hits === 0 ? undefined : clientHits(standing)
+    const state = await this.#counter.peek(key, this.#window())
+    return state.hits === 0 ? undefined : clientHits(state)
   }
 
   async increment(key: string): Promise<ClientHits> {
@@ -46,11 +46,11 @@ export class SluiceStore {
 
   #window(): number {
     if (this.#windowMs !== undefined) return this.#windowMs
-    throw optionInvalid('windowMs', undefined, 'hand the store to rateLimit, which tells it the window')
+    throw optionInvalid('windowMs', undefined, 'pass the store to rateLimit, which sets the window')
   }
 }
 
-/** By the clock of this process, which is the one that headers are made with. */
-function clientHits({ hits, resetMs }: Standing): ClientHits {
+/** On the clock of this process, which the library uses for headers. */
+function clientHits({ hits, resetMs }: HitState): ClientHits {
   return { totalHits: hits, resetTime: new Date(wallClock.nowUs() / 1000 + resetMs) }
 }

@@ -1,5 +1,5 @@
 // A store class for `@fastify/rate-limit`: `app.register(rateLimit, { max, timeWindow, store: storeClass() })`.
-// An outage is an error to it, so its own `skipOnError` decides.
+// Store failures throw, so `skipOnError` of the plugin applies.
 
 import { optionInvalid } from '../errors.ts'
 import { HitCounter, type HitCounterOptions } from './hit-counter.ts'
@@ -15,7 +15,7 @@ export type FastifyStore = {
   child(routeOptions: object): FastifyStore
 }
 
-/** What the plugin hands over, of the whole or of a route. */
+/** Options of the plugin or of a route. */
 type Params = {
   readonly continueExceeding?: boolean
   readonly exponentialBackoff?: boolean
@@ -23,7 +23,7 @@ type Params = {
   readonly routeInfo?: { readonly method?: string | string[]; readonly url?: string }
 }
 
-/** The plugin makes an instance itself, so it is handed a class. */
+/** The plugin creates the instance itself, so it needs a class. */
 export function storeClass(options: HitCounterOptions = {}): new (params: object) => FastifyStore {
   const counter = new HitCounter(options, 'fastify-rate-limit-')
   return class SluiceStore extends RouteStore {
@@ -36,14 +36,14 @@ export function storeClass(options: HitCounterOptions = {}): new (params: object
 class RouteStore implements FastifyStore {
   readonly #counter: HitCounter
   readonly #renews: boolean
-  #apart = 0
+  #unnamedChildren = 0
 
   constructor(counter: HitCounter, params: Params) {
     if (params.exponentialBackoff) {
       throw optionInvalid(
         'exponentialBackoff',
         true,
-        'leave it out, or use continueExceeding: windows do not grow here',
+        'remove it, or use continueExceeding: exponential windows are not supported',
       )
     }
     this.#counter = counter
@@ -58,17 +58,17 @@ class RouteStore implements FastifyStore {
     settle(callback, this.#read(key, timeWindow, max))
   }
 
-  /** A route with options of its own has counts of its own; routes of one group have theirs in common. */
+  /** A route with its own options has its own counts; routes of one group share theirs. */
   child(params: Params): FastifyStore {
     return new RouteStore(this.#counter.named(`${this.#nameOf(params)}-`), params)
   }
 
-  /** Limiters without a route are told apart by their order, which is the same in every process of a program. */
+  /** Limiters without a route are numbered in the order of creation, which is the same in every process. */
   #nameOf({ groupId, routeInfo: { method, url } = {} }: Params): string {
     if (groupId !== undefined) return 'group'
     if (url !== undefined) return `${method}${url}`
-    this.#apart += 1
-    return `limiter${this.#apart}`
+    this.#unnamedChildren += 1
+    return `limiter${this.#unnamedChildren}`
   }
 
   async #hit(key: string, timeWindow: number): Promise<Counted> {
@@ -76,7 +76,7 @@ class RouteStore implements FastifyStore {
     return { current: hits, ttl: resetMs }
   }
 
-  /** `continueExceeding`: each hit over the limit keeps the client out for another whole window. */
+  /** `continueExceeding`: each hit over the limit blocks the client for another full window. */
   async #hitAndRenew(key: string, timeWindow: number, max: number): Promise<Counted> {
     const [{ hits, resetMs }, { blockedMs }] = await Promise.all([
       this.#counter.hit(key, timeWindow),

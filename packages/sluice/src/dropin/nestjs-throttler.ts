@@ -1,11 +1,11 @@
 // A storage for `@nestjs/throttler`: `ThrottlerModule.forRoot({ throttlers, storage: new SluiceThrottlerStorage() })`.
-// A block lasts `blockDuration` from the hit that exceeded the limit, and the client begins anew afterwards.
+// A block lasts `blockDuration` from the hit that exceeded the limit. Afterwards, the client starts with no hits.
 
 import { HitCounter, type HitCounterOptions } from './hit-counter.ts'
 
 export type { HitCounterOptions }
 
-/** Times in whole seconds, rounded up: they go into headers. */
+/** Times in whole seconds, rounded up, for headers. */
 export type ThrottlerRecord = {
   totalHits: number
   timeToExpire: number
@@ -35,7 +35,7 @@ export class SluiceThrottlerStorage {
       return { totalHits: hits, timeToExpire: seconds(resetMs), isBlocked: false, timeToBlockExpire: 0 }
     }
     if (blockDuration <= 0) return blocked(hits, resetMs, resetMs)
-    await counter.blockInstead(key, ttl, blockDuration)
+    await counter.blockAndForget(key, ttl, blockDuration)
     return blocked(hits, resetMs, blockDuration)
   }
 }

@@ -1,13 +1,13 @@
 // A limiter for `rate-limiter-flexible`, accepted by its Union, Queue and wrappers and as its `insuranceLimiter`:
-// `const SluiceLimiter = limiterClass(library)`, `new SluiceLimiter({ store, points: 10, duration: 1 })`. It is made
-// from the library that it is to work with, which asks for its own classes and hands out its own results.
+// `const SluiceLimiter = limiterClass(library)`, `new SluiceLimiter({ store, points: 10, duration: 1 })`. The class is
+// derived from the installed library, because the library checks for its own classes and results.
 
 import { WINDOW_US_MAX } from '../algorithms/limit.ts'
 import { systemTimers, type Timers } from '../clock.ts'
 import { LimiterError, optionInvalid } from '../errors.ts'
-import { HitCounter, type HitCounterOptions, refuseUnknown, type Standing } from './hit-counter.ts'
+import { HitCounter, type HitCounterOptions, type HitState, rejectUnknown } from './hit-counter.ts'
 
-/** What is used of the library. */
+/** The members of the library that are used here. */
 export type FlexibleLibrary<Result extends object> = {
   readonly RateLimiterCompatibleAbstract: new () => object
   readonly RateLimiterRes: new (
@@ -20,14 +20,14 @@ export type FlexibleLibrary<Result extends object> = {
 
 export type FlexibleOptions<Result extends object> = Pick<HitCounterOptions, 'store'> & {
   readonly points: number
-  /** Seconds, fractions too. */
+  /** Seconds, may be fractional. */
   readonly duration: number
-  /** Seconds. Default: 0, until the window ends. */
+  /** Seconds. Default: 0, which blocks until the window ends. */
   readonly blockDuration?: number | undefined
   readonly execEvenly?: boolean | undefined
   readonly execEvenlyMinDelayMs?: number | undefined
   readonly keyPrefix?: string | undefined
-  /** Answers while the store does not. */
+  /** Used while the store fails. */
   readonly insuranceLimiter?: Insurance<Result> | undefined
   /** For tests. */
   readonly timers?: Timers | undefined
@@ -42,9 +42,9 @@ const SETTINGS = [
 ] as readonly (keyof Settings)[]
 const BLOCK_MS_MAX = WINDOW_US_MAX / 1000
 
-/** Names a client; see keys in hit-counter.ts. */
+/** Key of a client; see Key in hit-counter.ts. */
 type Key = string | number
-/** The library's own Redis limiter takes texts of digits, too. */
+/** The library's Redis limiter also accepts strings of digits. */
 type Points = number | `${number}`
 type CallOptions = { readonly customDuration?: number | undefined }
 
@@ -58,10 +58,10 @@ export type FlexibleVerbs<Result extends object> = {
   delete(key: Key): Promise<boolean>
 }
 
-/** Takes over how its owner blocks and delays. */
+/** Inherits blockDuration and execEvenly from its owner. */
 export type Insurance<Result extends object> = FlexibleVerbs<Result> & Pick<Settings, 'blockDuration' | 'execEvenly'>
 
-/** Can be changed at any time, as those of the library's limiters. */
+/** Writable at any time, as in the library's limiters. */
 type Settings = {
   points: number
   duration: number
@@ -81,7 +81,7 @@ export function limiterClass<Result extends object>(
 ) => FlexibleLimiter<Result> {
   const insured = insuredClass(library)
   class SluiceLimiter extends insured {}
-  // Accessors of the class itself: the library's base class has some that throw.
+  // Overrides accessors of the library's base class, some of which throw.
   for (const name of SETTINGS) {
     Object.defineProperty(SluiceLimiter.prototype, name, {
       configurable: true,
@@ -93,7 +93,7 @@ export function limiterClass<Result extends object>(
       },
     })
   }
-  return SluiceLimiter as never // its settings are those accessors
+  return SluiceLimiter as never // the settings are the accessors defined above
 }
 
 type Insured<Result extends object> = FlexibleVerbs<Result> & {
@@ -101,7 +101,7 @@ type Insured<Result extends object> = FlexibleVerbs<Result> & {
   insuranceLimiter: Insurance<Result> | undefined
 }
 
-/** What the limiter itself cannot answer, because the store fails, the insurance does. A refusal is an answer. */
+/** Calls the insurance limiter if the store fails. A refusal is not a failure. */
 function insuredClass<Result extends object>(
   library: FlexibleLibrary<Result>,
 ): new (
@@ -156,13 +156,13 @@ function insuredClass<Result extends object>(
       return this.#insured((verbs) => verbs.delete(key))
     }
 
-    async #insured<T>(ask: (verbs: FlexibleVerbs<Result>) => Promise<T>): Promise<T> {
+    async #insured<T>(call: (verbs: FlexibleVerbs<Result>) => Promise<T>): Promise<T> {
       try {
-        return await ask(this.own)
+        return await call(this.own)
       } catch (error) {
         const isMistake = error instanceof LimiterError && error.code === 'OPTION_INVALID'
         if (error instanceof library.RateLimiterRes || isMistake || this.#insurance === undefined) throw error
-        return ask(this.#insurance)
+        return call(this.#insurance)
       }
     }
   }
@@ -181,7 +181,7 @@ class CountingLimiter<Result extends object> implements FlexibleVerbs<Result>, S
   #evenlyMinMs: number | undefined
 
   constructor(options: FlexibleOptions<Result>, Result: FlexibleLibrary<Result>['RateLimiterRes']) {
-    refuseUnknown(options, OPTIONS)
+    rejectUnknown(options, OPTIONS)
     const { points, duration, blockDuration = 0, execEvenly = false, keyPrefix = 'rlflx', store } = options
     this.blockDuration = blockDuration
     this.points = points
@@ -209,7 +209,7 @@ class CountingLimiter<Result extends object> implements FlexibleVerbs<Result>, S
   }
 
   set duration(seconds: number) {
-    if (!(seconds > 0)) throw optionInvalid('duration', seconds, 'must be seconds, above 0: every count has an end')
+    if (!(seconds > 0)) throw optionInvalid('duration', seconds, 'must be seconds, above 0: counts always expire')
     this.#duration = seconds
   }
 
@@ -243,45 +243,45 @@ class CountingLimiter<Result extends object> implements FlexibleVerbs<Result>, S
     return this.duration * 1000
   }
 
-  /** Rejects with a result when the points are used up, and with an Error when the store fails. */
-  async consume(key: Key, asked: Points = 1, options?: CallOptions): Promise<Result> {
-    refuseCustomDuration(options)
-    const points = pointsOf(asked)
-    const standing = await (points === 0
+  /** Rejects with a result if the points are used up, and with an Error if the store fails. */
+  async consume(key: Key, given: Points = 1, options?: CallOptions): Promise<Result> {
+    rejectCustomDuration(options)
+    const points = pointsOf(given)
+    const state = await (points === 0
       ? this.#counter.peek(key, this.#windowMs)
       : this.#counter.hitUnlessBlocked(key, this.#windowMs, points))
-    const { hits, blockedMs } = standing
-    if (blockedMs === 0 && hits <= this.points) return this.#evenly(standing, points)
+    const { hits, blockedMs } = state
+    if (blockedMs === 0 && hits <= this.points) return this.#evenly(state, points)
     const blockMs = this.blockDuration * 1000
-    // Blocked by the request that exceeds the points first, as in the library.
+    // As in the library, the first request that exceeds the points starts the block.
     const isFirst = blockedMs === 0 && hits <= this.points + points
-    if (!isFirst || blockMs === 0) throw this.#result(standing, points)
-    await this.#counter.blockInstead(key, this.#windowMs, blockMs)
-    throw this.#result({ ...standing, resetMs: blockMs }, points)
+    if (!isFirst || blockMs === 0) throw this.#result(state, points)
+    await this.#counter.blockAndForget(key, this.#windowMs, blockMs)
+    throw this.#result({ ...state, resetMs: blockMs }, points)
   }
 
-  async penalty(key: Key, asked: Points = 1, options?: CallOptions): Promise<Result> {
-    refuseCustomDuration(options)
-    const points = pointsOf(asked)
+  async penalty(key: Key, given: Points = 1, options?: CallOptions): Promise<Result> {
+    rejectCustomDuration(options)
+    const points = pointsOf(given)
     if (points > 0) await this.#counter.hit(key, this.#windowMs, points)
-    return this.#result(await this.#counter.peek(key, this.#windowMs), points) // it may be blocked
+    return this.#result(await this.#counter.peek(key, this.#windowMs), points) // the key may be blocked
   }
 
-  async reward(key: Key, asked: Points = 1, options?: CallOptions): Promise<Result> {
-    refuseCustomDuration(options)
-    const points = pointsOf(asked)
+  async reward(key: Key, given: Points = 1, options?: CallOptions): Promise<Result> {
+    rejectCustomDuration(options)
+    const points = pointsOf(given)
     if (points > 0) await this.#counter.giveBack(key, this.#windowMs, points)
     return this.#result(await this.#counter.peek(key, this.#windowMs), -points)
   }
 
   async get(key: Key): Promise<Result | null> {
-    const standing = await this.#counter.peek(key, this.#windowMs)
-    return standing.hits === 0 && standing.blockedMs === 0 ? null : this.#result(standing, 0)
+    const state = await this.#counter.peek(key, this.#windowMs)
+    return state.hits === 0 && state.blockedMs === 0 ? null : this.#result(state, 0)
   }
 
-  /** More points than there are keep the key out for that long; fewer count in the present window, whatever is left. */
-  async set(key: Key, asked: Points, secDuration: number = this.duration): Promise<Result> {
-    const points = pointsOf(asked)
+  /** More points than the limit block the key for that long; fewer replace the count of the current window. */
+  async set(key: Key, given: Points, secDuration: number = this.duration): Promise<Result> {
+    const points = pointsOf(given)
     if (points > this.points) return this.#block(key, points, secDuration)
     if (points > 0) await this.#counter.replace(key, this.#windowMs, { points })
     else await this.delete(key)
@@ -299,43 +299,43 @@ class CountingLimiter<Result extends object> implements FlexibleVerbs<Result>, S
     return hits > 0 || blockedMs > 0
   }
 
-  /** 0 seconds are no end to the library. Here a block has one, and its result says -1 as there. */
+  /** In the library, 0 seconds block permanently. Here they block for 366 days; the result is -1, as in the library. */
   async #block(key: Key, consumed: number, secDuration: number): Promise<Result> {
     const blockMs = secDuration === 0 ? BLOCK_MS_MAX : secDuration * 1000
     if (!(blockMs > 0 && blockMs <= BLOCK_MS_MAX)) {
-      throw optionInvalid('secDuration', secDuration, 'must be seconds from 0, which is 366 days, to 366 days')
+      throw optionInvalid('secDuration', secDuration, 'must be seconds, at most 366 days; 0 means 366 days')
     }
     await this.#counter.replace(key, this.#windowMs, { blockMs })
     return new this.#Result(0, secDuration === 0 ? -1 : blockMs, consumed)
   }
 
-  /** A blocked key has consumed more than there is, by one. */
-  #result({ hits, resetMs, blockedMs }: Standing, points: number): Result {
+  /** A blocked key reports one point more than the limit. */
+  #result({ hits, resetMs, blockedMs }: HitState, points: number): Result {
     if (blockedMs > 0) return new this.#Result(0, blockedMs, this.points + 1, false)
     return new this.#Result(Math.max(0, this.points - hits), resetMs, hits, hits === points)
   }
 
-  /** `execEvenly`: what is left is spread over what is left of the window. */
-  #evenly(standing: Standing, points: number): Result | Promise<Result> {
-    const { hits, resetMs } = standing
-    if (!this.execEvenly || hits === points || resetMs === 0) return this.#result(standing, points)
+  /** `execEvenly`: spreads the remaining points over the rest of the window. */
+  #evenly(state: HitState, points: number): Result | Promise<Result> {
+    const { hits, resetMs } = state
+    if (!this.execEvenly || hits === points || resetMs === 0) return this.#result(state, points)
     const evenMs = Math.ceil(resetMs / (this.points - hits + 2))
     const leastMs = this.execEvenlyMinDelayMs
     const delayMs = evenMs < leastMs ? hits * leastMs : evenMs
-    const late = this.#result({ ...standing, resetMs: Math.max(0, resetMs - delayMs) }, points)
-    return new Promise((resolve) => void this.#timers.after(delayMs, () => resolve(late)))
+    const delayed = this.#result({ ...state, resetMs: Math.max(0, resetMs - delayMs) }, points)
+    return new Promise((resolve) => void this.#timers.after(delayMs, () => resolve(delayed)))
   }
 }
 
-/** A text of digits is a number, as it is to the library's own Redis limiter. */
+/** Accepts a string of digits, as the library's Redis limiter does. */
 function pointsOf(points: Points): number {
   const number = typeof points === 'string' && /^[1-9]\d*$/.test(points) ? Number(points) : points
   if (typeof number === 'number' && Number.isSafeInteger(number) && number >= 0) return number
   throw optionInvalid('points', points, 'must be a whole number of at least 0')
 }
 
-/** The length of a window is what names it, so it cannot be another one for some calls. */
-function refuseCustomDuration(options: CallOptions | undefined): void {
+/** The window length is part of the bucket id, so it cannot differ between calls. */
+function rejectCustomDuration(options: CallOptions | undefined): void {
   if (options?.customDuration === undefined) return
-  throw optionInvalid('customDuration', options.customDuration, 'make a limiter with that duration')
+  throw optionInvalid('customDuration', options.customDuration, 'create a limiter with that duration')
 }

@@ -1,16 +1,17 @@
-// Circuit breaker. It opens after a few failures in a row; requests are then answered without the store until a
-// background probe, and no request of a client, has found that the store answers again.
+// Circuit breaker. Opens after FAILURE_THRESHOLD consecutive failures. While it is open, requests are decided without
+// the store; only a background probe closes it again.
 
 export type BreakerState = 'closed' | 'open'
 
-/** Reported at each change: how long the previous state lasted, and how many requests `on_fail` answered in it. */
+/** A change of state: how long the previous one lasted, and how many requests `on_fail` decided in it. */
 export type Transition = { readonly state: BreakerState; readonly afterMs: number; readonly answered: number }
 
-const FAILURES_MAX = 3
+/** Consecutive failures after which the breaker opens. */
+const FAILURE_THRESHOLD = 3
 
 export class Breaker {
   state: BreakerState = 'closed'
-  /** Requests answered without the store since it opened. */
+  /** Requests decided by `on_fail` since it opened. */
   answered = 0
   readonly #onTransition: (transition: Transition) => void
   #failures = 0
@@ -30,13 +31,13 @@ export class Breaker {
     if (this.state === 'open' && !this.isDrilled(nowMs)) this.#become('closed', nowMs)
   }
 
-  /** Counts once per batch, however many requests were in it. */
+  /** Called once per batch, not per request. */
   failed(nowMs: number): void {
     this.#failures += 1
-    if (this.state === 'closed' && this.#failures >= FAILURES_MAX) this.#become('open', nowMs)
+    if (this.state === 'closed' && this.#failures >= FAILURE_THRESHOLD) this.#become('open', nowMs)
   }
 
-  /** Opens it for a while to rehearse an outage; 0 ms ends the rehearsal. */
+  /** Opens it for a while to rehearse an outage; 0 ms ends the drill. */
   drill(nowMs: number, forMs: number): void {
     this.#drillUntilMs = nowMs + forMs
     if (forMs > 0 && this.state === 'closed') this.#become('open', nowMs)

@@ -1,15 +1,15 @@
-// One deadline for every request that waits for a store, and one timer. Only time that the store had counts: while this
-// process was stalled (a long turn of the event loop, no CPU), a reply could not be read, so stalls are deducted. The
-// total wait is capped all the same. Before a request expires, replies that have arrived are read.
+// Deadline of all requests that wait for a store, with one timer. Stalls of this process (a long event-loop turn, no
+// CPU) are deducted, because no reply can be read during one; the total wait is still capped. Replies that have arrived
+// are read before a request expires.
 
 import type { Timers } from '../clock.ts'
 
 export type Waiting = { readonly startMs: number; expire(): void; settled: boolean }
 
-/** Cap on deducted stalls: no request waits longer than the deadline plus this, whatever this process does. */
+/** Cap on deducted stalls: no request waits longer than the deadline plus this. */
 export const STALL_MS_MAX = 250
 
-/** Period of the timer: an eighth of the deadline. When it fires later than half a period, one period counts. */
+/** Period of the timer: an eighth of the deadline. A tick more than half a period late counts as a stall. */
 const TICKS = 8
 const TICK_MS_MIN = 4
 const TICK_MS_MAX = 10
@@ -18,16 +18,16 @@ const LATE = 1.5
 /** Number of recent stalls that are remembered. */
 const STALLS_MAX = 64
 
-/** Settled entries at the front of the queue are cut off once there are this many. */
+/** Settled entries at the front of the queue are removed once there are this many. */
 const DONE_MAX = 1024
 const DONE: Waiting = { startMs: 0, settled: true, expire: () => {} }
 
 type Stall = { readonly endedMs: number; readonly lostMs: number }
 
 export class Deadline {
-  /** Number of requests that wait. */
+  /** Number of waiting requests. */
   waiting = 0
-  /** Requests by the time they started to wait, the oldest first, mixed with settled ones. */
+  /** Requests ordered by start of waiting, oldest first; may contain settled ones. */
   #queue: Waiting[] = []
   /** Index of the first entry that may not be settled. */
   #first = 0
@@ -53,7 +53,7 @@ export class Deadline {
     return this.#limitMs
   }
 
-  /** Also applies to requests that wait already. */
+  /** Also applies to requests that are already waiting. */
   set limitMs(limitMs: number) {
     this.#limitMs = limitMs
     this.#tickMs = tickOf(limitMs)
@@ -70,7 +70,7 @@ export class Deadline {
   add(waiting: Waiting): void {
     const queue = this.#queue
     let at = queue.push(waiting) - 1
-    // A request that waited elsewhere before goes ahead of those that started later.
+    // Keeps the order: a request may have started to wait earlier, in another store.
     for (; at > this.#first && (queue[at - 1] as Waiting).startMs > waiting.startMs; at -= 1) {
       queue[at] = queue[at - 1] as Waiting // exists: `at` is above 0
     }
@@ -125,7 +125,7 @@ export class Deadline {
     else this.#rearm()
   }
 
-  /** `nowMs` is that of the tick: replies that arrived before it have been read since. */
+  /** `nowMs`: time of the tick. Replies that arrived before it have been read by now. */
   #expireDue(nowMs: number): void {
     let expired = false
     for (let first = this.#queue[this.#first]; first !== undefined && this.isOver(first.startMs, nowMs); ) {
@@ -143,7 +143,7 @@ export class Deadline {
     this.#arm(this.#timers.nowMs())
   }
 
-  /** Stalls since `startMs`, including one that is going on. Errs high if it began to wait during a stall. */
+  /** Stalls since `startMs`, including a current one. Errs high for a request that started during a stall. */
   #stalledMs(startMs: number, nowMs: number): number {
     let stalledMs = this.#lostMs(nowMs)
     for (let at = this.#stalls.length - 1; at >= 0; at -= 1) {
@@ -161,7 +161,7 @@ export class Deadline {
 
   #skipDone(): void {
     while (this.#queue[this.#first]?.settled) {
-      this.#queue[this.#first] = DONE // releases what the entry refers to
+      this.#queue[this.#first] = DONE // so that the entry can be garbage-collected
       this.#first += 1
     }
     if (this.#first < DONE_MAX && this.#first < this.#queue.length) return

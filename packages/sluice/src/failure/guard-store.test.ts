@@ -3,19 +3,19 @@ import { compileLimit, type LimitNumbers } from '../algorithms/limit.ts'
 import { LimiterError } from '../errors.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { Charge, Store, Taken } from '../store/store.ts'
-import { type HandTimers, handTimers } from '../testing/hand-timers.ts'
+import { type ManualTimers, manualTimers } from '../testing/manual-timers.ts'
 import { guardStore } from './guard-store.ts'
 
-const OUTAGE = new LimiterError('STORE_UNAVAILABLE', 'gone')
-const CORRUPT = new LimiterError('STORE_CORRUPT', 'not ours')
+const OUTAGE = new LimiterError('STORE_UNAVAILABLE', 'unreachable')
+const CORRUPT = new LimiterError('STORE_CORRUPT', 'unreadable')
 
 function chargeOf(numbers: Partial<LimitNumbers> = {}, max = 1): Charge {
   const limit = compileLimit({ id: 'r', algorithm: 'fixed_window', units: 4, windowUs: 3_600e6, ...numbers })
   return { limit, owner: 'a', detail: '', min: 1, max, kind: 'enforce' }
 }
 
-/** A store whose next takes do what they are told. */
-function scriptedStore(): { store: Store; next: (answer: () => Taken | Promise<Taken>) => void } {
+/** A memory store whose next takes and peeks can be scripted. */
+function scriptedStore(): { store: Store; next: (reply: () => Taken | Promise<Taken>) => void } {
   const memory = memoryStore()
   let scripted: (() => Taken | Promise<Taken>) | undefined
   const store: Store = {
@@ -28,8 +28,8 @@ function scriptedStore(): { store: Store; next: (answer: () => Taken | Promise<T
   }
   return {
     store,
-    next(answer) {
-      scripted = answer
+    next(reply) {
+      scripted = reply
     },
   }
 }
@@ -38,7 +38,7 @@ const fails = () => Promise.reject(OUTAGE)
 const never = () => new Promise<Taken>(() => {})
 
 async function openBreaker(numbers: Partial<LimitNumbers> = {}) {
-  const timers = handTimers()
+  const timers = manualTimers()
   const { store, next } = scriptedStore()
   const guarded = guardStore(store, { timers, random: () => 0.5, nodes: 2 })
   next(fails)
@@ -50,16 +50,16 @@ async function openBreaker(numbers: Partial<LimitNumbers> = {}) {
 /** Lets promises settle. */
 const settled = () => new Promise((resolve) => setImmediate(resolve))
 
-/** Lets time pass in small steps, and promises settle in between. */
-async function pass(timers: HandTimers, ms: number): Promise<void> {
+/** Advances time in steps of 5 ms, and lets promises settle in between. */
+async function pass(timers: ManualTimers, ms: number): Promise<void> {
   for (let passedMs = 0; passedMs < ms; passedMs += 5) {
     timers.advance(Math.min(5, ms - passedMs))
     await settled()
   }
 }
 
-describe('the breaker', () => {
-  test('is closed by a background probe, at most 250 ms after the store is back', async () => {
+describe('the circuit breaker', () => {
+  test('is closed by a background probe within 250 ms after the store has recovered', async () => {
     const { timers, guarded, next } = await openBreaker()
     await pass(timers, 60_000)
     next(() => memoryStore().take({ charges: [chargeOf()] }))
@@ -67,30 +67,30 @@ describe('the breaker', () => {
     expect(guarded.breaker).toBe('closed')
   })
 
-  test('is not closed by a client: while it is open, no request reaches the store', async () => {
+  test('sends no client request to the store while it is open', async () => {
     const { guarded, next } = await openBreaker()
-    let asked = 0
+    let requests = 0
     next(() => {
-      asked += 1
+      requests += 1
       return memoryStore().take({ charges: [chargeOf()] })
     })
     for (let times = 0; times < 100; times += 1) await guarded.take({ charges: [chargeOf()] })
-    expect([asked, guarded.breaker]).toEqual([0, 'open'])
+    expect([requests, guarded.breaker]).toEqual([0, 'open'])
   })
 
   test('probes one at a time, at most every 125 ms', async () => {
     const { timers, next } = await openBreaker()
-    let asked = 0
+    let requests = 0
     next(() => {
-      asked += 1
+      requests += 1
       return Promise.reject(OUTAGE)
     })
     await pass(timers, 10_000)
-    expect(asked).toBeGreaterThanOrEqual(10_000 / 250)
-    expect(asked).toBeLessThanOrEqual(10_000 / 125)
+    expect(requests).toBeGreaterThanOrEqual(10_000 / 250)
+    expect(requests).toBeLessThanOrEqual(10_000 / 125)
   })
 
-  test('stays open while the store answers later than the deadline', async () => {
+  test('stays open while replies take longer than the deadline', async () => {
     const { timers, guarded, next } = await openBreaker()
     const replies: (() => void)[] = []
     next(
@@ -109,15 +109,15 @@ describe('the breaker', () => {
     expect(guarded.breaker).toBe('closed')
   })
 
-  test('a probe that meets a bad value closes it: the store did answer', async () => {
+  test('is closed by a probe that finds an unreadable value: the store did reply', async () => {
     const { timers, guarded, next } = await openBreaker()
     next(() => Promise.reject(CORRUPT))
     await pass(timers, 250)
     expect(guarded.breaker).toBe('closed')
   })
 
-  test('opens after one failed request and two failed probes: no traffic is needed to find an outage', async () => {
-    const timers = handTimers()
+  test('opens after one failed request and two failed probes, without further traffic', async () => {
+    const timers = manualTimers()
     const { store, next } = scriptedStore()
     const guarded = guardStore(store, { timers })
     next(fails)
@@ -127,8 +127,8 @@ describe('the breaker', () => {
     expect(guarded.breaker).toBe('open')
   })
 
-  test('a drill that begins while a probe is out ends all the same', async () => {
-    const timers = handTimers()
+  test('ends a drill that began while a probe was in flight', async () => {
+    const timers = manualTimers()
     const { store, next } = scriptedStore()
     const guarded = guardStore(store, { timers })
     next(fails)
@@ -150,9 +150,9 @@ describe('the breaker', () => {
     expect(guarded.breaker).toBe('closed')
   })
 
-  test('says nothing and probes nothing after close', async () => {
+  test('reports no transition and sends no probe after close', async () => {
     const seen: string[] = []
-    const timers = handTimers()
+    const timers = manualTimers()
     const { store, next } = scriptedStore()
     const guarded = guardStore(store, { timers, onTransition: ({ state }) => void seen.push(state) })
     next(fails)
@@ -161,19 +161,19 @@ describe('the breaker', () => {
     next(() => new Promise((_resolve, reject) => (fail = () => reject(OUTAGE))))
     await pass(timers, 250)
     await guarded.close()
-    let asked = 0
+    let requests = 0
     next(() => {
-      asked += 1
+      requests += 1
       return Promise.reject(new LimiterError('CLOSED', 'closed'))
     })
-    fail() // the probe that was out
+    fail() // the probe that was in flight
     await pass(timers, 1000)
-    expect([seen, asked]).toEqual([['open'], 0])
+    expect([seen, requests]).toEqual([['open'], 0])
   })
 
-  test('a drill of 0 ms ends one, and opens nothing', async () => {
+  test('is not opened by a drill of 0 ms, which ends a running drill', async () => {
     const seen: string[] = []
-    const timers = handTimers()
+    const timers = manualTimers()
     const guarded = guardStore(memoryStore(), { timers, onTransition: ({ state }) => void seen.push(state) })
     guarded.drill(0)
     expect([guarded.breaker, seen]).toEqual(['closed', []])
@@ -183,8 +183,8 @@ describe('the breaker', () => {
     expect([guarded.breaker, seen]).toEqual(['closed', ['open', 'closed']])
   })
 
-  test('a drill ends when it was meant to end', async () => {
-    const timers = handTimers()
+  test('is closed after the duration of a drill', async () => {
+    const timers = manualTimers()
     const guarded = guardStore(memoryStore(), { timers })
     guarded.drill(1000)
     await pass(timers, 990)
@@ -193,8 +193,8 @@ describe('the breaker', () => {
     expect(guarded.breaker).toBe('closed')
   })
 
-  test('somebody who listens and throws does no harm', async () => {
-    const timers = handTimers()
+  test('ignores a listener that throws', async () => {
+    const timers = manualTimers()
     const { store, next } = scriptedStore()
     const onTransition = () => {
       throw new Error('mine')
@@ -207,8 +207,8 @@ describe('the breaker', () => {
   })
 })
 
-describe('while the store is away', () => {
-  test('a peek says what would be decided, for each charge, and takes nothing', async () => {
+describe('while the store is unavailable', () => {
+  test('a peek returns what on_fail would decide for each charge, and takes nothing', async () => {
     const { guarded } = await openBreaker({ onFail: 'closed' })
     const local = chargeOf({ id: 'local', onFail: 'local' })
     for (let times = 0; times < 5; times += 1) {
@@ -218,7 +218,7 @@ describe('while the store is away', () => {
     expect(await guarded.peek([chargeOf({ onFail: 'closed' })])).toMatchObject({ granted: false })
   })
 
-  test('a lease that asks ahead takes of the local part only what it needs', async () => {
+  test('a lease refill takes only the units needed now from the node share, and no hold', async () => {
     const { guarded } = await openBreaker()
     const charge = chargeOf({ id: 'local', onFail: 'local', units: 20 }, 8)
     const granted = []
@@ -228,43 +228,43 @@ describe('while the store is away', () => {
   })
 })
 
-test('a permit that is granted too late is released: whoever was let pass meanwhile does not know of it', async () => {
-  const timers = handTimers()
+test('a permit granted by a late reply is released, because the caller does not know of it', async () => {
+  const timers = manualTimers()
   const { store, next } = scriptedStore()
   const memory = memoryStore()
   const guarded = guardStore({ ...store, give: (gives, opId) => memory.give(gives, opId) }, { timers, deadlineMs: 15 })
   const take = { charges: [chargeOf({ algorithm: 'concurrency' })], op: { id: 'request' } }
-  let answer = () => {}
+  let reply = () => {}
   next(async () => {
     const taken = memory.take(take)
     await new Promise<void>((resolve) => {
-      answer = resolve
+      reply = resolve
     })
     return taken
   })
   const taken = guarded.take(take)
   timers.advance(15)
   expect(await taken).toMatchObject({ granted: true, source: 'policy' })
-  answer()
+  reply()
   await expect.poll(() => memory.peek(take.charges)).toMatchObject({ grants: [{ remaining: 4 }] })
 })
 
 describe('the deadline', () => {
-  test('counts from when the check began to wait', async () => {
-    const timers = handTimers()
+  test('counts from the time when the check began to wait', async () => {
+    const timers = manualTimers()
     const { store, next } = scriptedStore()
     const guarded = guardStore(store, { timers, deadlineMs: 15 })
     next(never)
     const fresh = guarded.take({ charges: [chargeOf()] })
-    const waited = guarded.take({ charges: [chargeOf()], askedMs: -10 })
+    const waited = guarded.take({ charges: [chargeOf()], startedMs: -10 })
     timers.advance(6)
     expect(await waited).toMatchObject({ source: 'policy' })
     timers.advance(10)
     expect(await fresh).toMatchObject({ source: 'policy' })
   })
 
-  test('ends with the store: whoever still waits is answered, and gives do not hold it up', async () => {
-    const timers = handTimers()
+  test('expires with the store: waiting takes are decided by on_fail, and gives do not block close', async () => {
+    const timers = manualTimers()
     const { store, next } = scriptedStore()
     const guarded = guardStore({ ...store, give: () => new Promise(() => {}) }, { timers, deadlineMs: 15 })
     next(never)
@@ -277,8 +277,8 @@ describe('the deadline', () => {
     expect(await waiting).toMatchObject({ source: 'policy' })
   })
 
-  test.each([15, 100])('does not count a stall of this process: %i ms', async (deadlineMs) => {
-    const timers = handTimers()
+  test.each([15, 100])('of %i ms does not include a stall of this process', async (deadlineMs) => {
+    const timers = manualTimers()
     const { store, next } = scriptedStore()
     const guarded = guardStore(store, { timers, deadlineMs })
     let reply = () => {}
@@ -293,8 +293,8 @@ describe('the deadline', () => {
     expect(await taken).toMatchObject({ source: 'store' })
   })
 
-  test.each([15, 100])('ends a wait at 250 ms more, however much this process stalls: %i ms', async (deadlineMs) => {
-    const timers = handTimers()
+  test.each([15, 100])('of %i ms is extended by stalls of this process by at most 250 ms', async (deadlineMs) => {
+    const timers = manualTimers()
     const { store, next } = scriptedStore()
     const guarded = guardStore(store, { timers, deadlineMs })
     next(never)
@@ -308,8 +308,8 @@ describe('the deadline', () => {
     expect(answeredMs).toBeLessThan(deadlineMs + 250 + 100)
   })
 
-  test.each([15, 100, 1000])('is kept to the millisecond while this process is on time: %i ms', async (deadlineMs) => {
-    const timers = handTimers()
+  test.each([15, 100, 1000])('of %i ms is kept to the millisecond without stalls', async (deadlineMs) => {
+    const timers = manualTimers()
     const { store, next } = scriptedStore()
     const guarded = guardStore(store, { timers, deadlineMs })
     next(never)
@@ -322,8 +322,8 @@ describe('the deadline', () => {
     expect(answeredMs).toBe(deadlineMs)
   })
 
-  test('is for resets too: late or with an open breaker they fail, and say so', async () => {
-    const timers = handTimers()
+  test('applies to resets: after it, or with an open breaker, they reject', async () => {
+    const timers = manualTimers()
     const { store } = scriptedStore()
     const guarded = guardStore({ ...store, reset: () => new Promise(() => {}) }, { timers, deadlineMs: 15 })
     const reset = guarded.reset(chargeOf())
@@ -334,18 +334,18 @@ describe('the deadline', () => {
   })
 })
 
-test('a take that replaces what it reset keeps its units when the answer is late', async () => {
-  const timers = handTimers()
+test('a take with resets keeps its units when the reply is late', async () => {
+  const timers = manualTimers()
   const memory = memoryStore()
   const { store, next } = scriptedStore()
   const given: unknown[] = []
   const guarded = guardStore({ ...store, give: (gives) => void given.push(gives) }, { timers, deadlineMs: 15 })
   const charge = chargeOf({}, 4)
-  let answer = () => {}
+  let reply = () => {}
   next(
     () =>
       new Promise((resolve) => {
-        answer = () => resolve(memory.take({ charges: [charge] }))
+        reply = () => resolve(memory.take({ charges: [charge] }))
       }),
   )
   for (const resets of [undefined, [charge]]) {
@@ -353,7 +353,7 @@ test('a take that replaces what it reset keeps its units when the answer is late
     timers.advance(15)
     expect(await taken).toMatchObject({ source: 'policy' })
     memory.reset(charge)
-    answer()
+    reply()
     await expect.poll(() => guarded.stats?.().late_replies).toBe(resets === undefined ? 1 : 2)
   }
   expect(given).toHaveLength(1)
@@ -363,30 +363,30 @@ describe('a give', () => {
   const { limit, owner, detail } = chargeOf()
   const gives = [{ limit, owner, detail, units: 1, bookedUs: 0 }]
 
-  test('that the store does not confirm in time is an error, and its answer may still come', async () => {
-    const timers = handTimers()
-    let answer = (_error: Error) => {}
+  test('that the store does not confirm within the deadline rejects; a later reply is ignored', async () => {
+    const timers = manualTimers()
+    let reply = (_error: Error) => {}
     const give = () =>
       new Promise<void>((_resolve, reject) => {
-        answer = reject
+        reply = reject
       })
     const guarded = guardStore({ ...scriptedStore().store, give }, { timers, deadlineMs: 15 })
     const given = guarded.give(gives)
     timers.advance(15)
     await expect(given).rejects.toMatchObject({
       code: 'STORE_UNAVAILABLE',
-      message: expect.stringContaining('in time'),
+      message: expect.stringContaining('within the deadline'),
     })
-    answer(OUTAGE) // an unhandled rejection would fail the run
+    reply(OUTAGE) // an unhandled rejection would fail the run
   })
 
-  test('while the circuit breaker is open is an error at once, and the store is not asked', async () => {
+  test('while the circuit breaker is open rejects without a request to the store', async () => {
     const { guarded, store } = await openBreaker()
     store.give = () => expect.unreachable()
     await expect(guarded.give(gives)).rejects.toMatchObject({ code: 'STORE_UNAVAILABLE' })
   })
 
-  test('that fails counts as a failure of the store, and one that meets a bad value does not', async () => {
+  test('that fails counts as a failure of the store, unless it finds an unreadable value', async () => {
     for (const [error, failures] of [
       [OUTAGE, 1],
       [CORRUPT, 0],

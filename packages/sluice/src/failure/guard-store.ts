@@ -1,70 +1,72 @@
-// A store around a store that may fail: every take is answered inside its deadline, by the store or by the rules' own
-// `on_fail`. Nothing is ever sent again. A reply that comes too late is settled once: units that nobody was told of go
-// back.
+// Wraps a store with a deadline and a circuit breaker. Every take settles within the deadline, decided by the store or
+// by `on_fail` of the rules. Nothing is retried. Units charged by a late reply are given back, unless the request
+// was admitted.
 
-import { givesBack } from '../algorithms/grant.ts'
 import { compileLimit } from '../algorithms/limit.ts'
+import { hasPermits } from '../algorithms/traits.ts'
 import { type Clock, systemClock, systemTimers, type Timers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
-import { type Maybe, promised } from '../maybe.ts'
+import { type MaybePromise, toPromise } from '../maybe-promise.ts'
 import { giveQuietly } from '../store/give-quietly.ts'
+import { givesBack } from '../store/grant.ts'
 import { memoryStore } from '../store/memory.ts'
-import type { SyncStore } from '../store/parted-store.ts'
+import type { SyncStore } from '../store/node-share-store.ts'
+import type { SomeStats } from '../store/stats.ts'
 import {
   type BucketName,
   type Charge,
   type Give,
+  type GiveReply,
   type Grant,
-  NOT_ASKED,
-  type Once,
-  type Returned,
+  type IdempotencyKey,
+  NOT_CHARGED,
   type Store,
   type Take,
   type Taken,
 } from '../store/store.ts'
-import { StoreFullError } from '../store/store-full.ts'
+import { StoreFullError } from '../store/store-full-error.ts'
 import { Breaker, type BreakerState, type Transition } from './breaker.ts'
 import { Deadline } from './deadline.ts'
 import { FailurePolicy } from './policy.ts'
 import { Prober } from './prober.ts'
 
 export type GuardOptions = {
-  /** How long a take may wait for the store. */
+  /** Longest wait of a request for the store. */
   readonly deadlineMs?: number | undefined
-  /** How many nodes share the limits, for rules that count locally while the store is away. */
+  /** Number of nodes that share the limits, for `on_fail: local`. */
   readonly nodes?: number | undefined
-  /** Told when the store is given up, and when it is back. */
+  /** Called when the circuit breaker opens or closes. */
   readonly onTransition?: ((transition: Transition) => void) | undefined
-  /** Settles when the store can be asked at all: until then a take waits longer, for what takes long only once. */
+  /** Settles after the first attempt to connect. Until then the deadline is at least a second. */
   readonly ready?: Promise<unknown> | undefined
-  /** Of rules that count locally. */
+  /** Clock of `on_fail: local`. */
   readonly clock?: Clock | undefined
   readonly timers?: Timers | undefined
   readonly random?: (() => number) | undefined
-  /** Where answers may be had that are perhaps behind, instead of the store. Says nothing about the store itself. */
+  /** Reads from replicas, for peeks that may be stale. Does not affect the circuit breaker. */
   readonly replicas?: Peek | undefined
-  /** Charged by the probe that looks whether a failed store works again. */
+  /** Charge that probes make. */
   readonly probe?: Charge | undefined
 }
 
 export type Peek = (charges: readonly Charge[]) => Promise<Taken>
 
-/** What is asked of the store, what is answered without it, and what is done with an answer that comes too late. */
-type Question = {
-  ask(): Taken | Promise<Taken>
-  /** Asks again for buckets that exist, when the store has no room for those that do not. */
-  askWithout?(absent: readonly boolean[]): Promise<Taken>
-  instead(): Taken
-  late(taken: Taken, admitted: boolean): void
-  /** When whoever asks began to wait, if that was before. */
-  readonly askedMs: number | undefined
+/** A request to the store, its fallback, and the handling of a late reply. */
+type GuardedRequest = {
+  send(): Taken | Promise<Taken>
+  /** Repeats the request for the buckets that exist, after the store reported that it is full. */
+  sendWithout?(absent: readonly boolean[]): Promise<Taken>
+  fallback(): Taken
+  onLateReply(taken: Taken, admitted: boolean): void
+  /** When the caller began to wait, if earlier than now. */
+  readonly startedMs: number | undefined
 }
 
 export type GuardedStore = Store & {
   readonly breaker: BreakerState
-  /** Leaves the store alone for a while, on purpose. */
+  /** Opens the circuit breaker for a while, to rehearse an outage. */
   drill(forMs: number): void
-  /** Another one has taken over what the store was for: its failures are past. */
+  /** Closes the circuit breaker: another server has replaced this one. */
   replaced(): void
 }
 
@@ -73,7 +75,7 @@ const STARTING_MS = 1000
 const WAITING_MAX = 20_000
 const LOCAL_KEYS_MAX = 1_000_000
 
-/** A bucket that refuses no probe, and that a probe has to write. */
+/** Default charge of probes: writes a bucket that is never exhausted. */
 export const PROBE: Charge = {
   limit: compileLimit({ id: 'sluice.probe', algorithm: 'fixed_window', units: 1_000_000, windowUs: 1_000_000 }),
   owner: '',
@@ -96,7 +98,7 @@ class GuardStore implements GuardedStore {
   readonly #breaker: Breaker
   readonly #deadline: Deadline
   readonly #prober: Prober
-  readonly #probed: Charge
+  readonly #probeCharge: Charge
   readonly #counts = {
     timeouts: 0,
     failures: 0,
@@ -104,8 +106,8 @@ class GuardStore implements GuardedStore {
     late_replies: 0,
     late_returns: 0,
     full_decisions: 0,
-  }
-  #failedTurn = false
+  } satisfies SomeStats
+  #failedThisTurn = false
   #closed = false
 
   constructor(store: Store, options: GuardOptions) {
@@ -119,7 +121,7 @@ class GuardStore implements GuardedStore {
     const startMs = options.ready === undefined ? deadlineMs : Math.max(deadlineMs, STARTING_MS)
     this.#deadline = new Deadline(startMs, this.#timers, () => this.#failed())
     this.#prober = new Prober(() => this.#probe(), this.#timers, options.random ?? Math.random)
-    this.#probed = options.probe ?? PROBE
+    this.#probeCharge = options.probe ?? PROBE
     const started = () => {
       this.#deadline.limitMs = deadlineMs
     }
@@ -140,46 +142,46 @@ class GuardStore implements GuardedStore {
     this.#breaker.succeeded(this.#timers.nowMs())
   }
 
-  /** Answers at once while the breaker is open. */
+  /** Decides without the store while the breaker is open; otherwise undefined. */
   takeSync({ charges }: Take): Taken | undefined {
-    return this.#breaker.state === 'closed' ? undefined : this.#decided(this.#policy.decide(charges))
+    return this.#breaker.state === 'closed' ? undefined : this.#countPolicy(this.#policy.decide(charges))
   }
 
   take(take: Take): Taken | Promise<Taken> {
-    return this.#answer({
-      ask: () => this.#store.take(take),
-      askWithout: (absent) => this.#takeWithout(take, absent),
-      instead: () => this.#policy.decide(take.charges),
-      late: (taken, admitted) => this.#giveBack(take, taken, admitted),
-      askedMs: take.askedMs,
+    return this.#guarded({
+      send: () => this.#store.take(take),
+      sendWithout: (absent) => this.#takeWithout(take, absent),
+      fallback: () => this.#policy.decide(take.charges),
+      onLateReply: (taken, admitted) => this.#settleLate(take, taken, admitted),
+      startedMs: take.startedMs,
     })
   }
 
   peek(charges: readonly Charge[], mayBeStale = false): Taken | Promise<Taken> {
     if (mayBeStale && this.#replicas !== undefined) return this.#replicas(charges).catch(() => this.peek(charges))
-    return this.#answer({
-      ask: () => this.#store.peek(charges),
-      instead: () => this.#policy.peek(charges),
-      late: () => {},
-      askedMs: undefined,
+    return this.#guarded({
+      send: () => this.#store.peek(charges),
+      fallback: () => this.#policy.peek(charges),
+      onLateReply: () => {},
+      startedMs: undefined,
     })
   }
 
-  /** Throws STORE_UNAVAILABLE when the store does not confirm it in time: with `once`, it can be repeated. */
-  give(gives: readonly Give[], opId?: string, once?: Once): Promise<Returned> {
+  /** Throws STORE_UNAVAILABLE when the store does not confirm it in time. With an idempotency key, a retry is safe. */
+  give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): Promise<GiveReply> {
     if (this.#breaker.state === 'open') return Promise.reject(unavailable('nothing was given back'))
-    const late = () => unavailable('no answer in time, so units may or may not have been given back')
-    return this.#inTime(() => this.#store.give(gives, opId, once), late)
+    const timeoutError = () => unavailable('no reply within the deadline; units may or may not have been given back')
+    return this.#withDeadline(() => this.#store.give(gives, opId, idempotencyKey), timeoutError)
   }
 
-  /** Throws STORE_UNAVAILABLE when the store does not confirm it in time. It may happen later, and can be repeated. */
+  /** Throws STORE_UNAVAILABLE when the store does not confirm it in time. It may still happen; a retry is safe. */
   reset(bucket: BucketName): Promise<void> {
     if (this.#breaker.state === 'open') return Promise.reject(unavailable('nothing was reset'))
-    const late = () => unavailable('no answer in time, so the bucket may or may not have been reset')
-    return this.#inTime(() => this.#store.reset(bucket), late)
+    const timeoutError = () => unavailable('no reply within the deadline; the bucket may or may not have been reset')
+    return this.#withDeadline(() => this.#store.reset(bucket), timeoutError)
   }
 
-  stats(): Readonly<Record<string, number>> {
+  stats(): SomeStats {
     const waiting = this.#deadline.waiting
     return { ...this.#store.stats?.(), ...this.#counts, breaker_open: this.breaker === 'closed' ? 0 : 1, waiting }
   }
@@ -191,19 +193,19 @@ class GuardStore implements GuardedStore {
     await this.#store.close()
   }
 
-  #decided(taken: Taken): Taken {
+  #countPolicy(taken: Taken): Taken {
     this.#counts.policy_decisions += 1
     this.#breaker.answered += 1
     return taken
   }
 
-  /** The store's answer, or that of the policy once the time is up or when it is not worth asking. */
-  #answer(question: Question): Taken | Promise<Taken> {
+  /** The store's reply, or the fallback: after the deadline, with an open breaker, or if too many requests wait. */
+  #guarded(request: GuardedRequest): Taken | Promise<Taken> {
     const nowMs = this.#timers.nowMs()
-    const { askedMs: startMs = nowMs } = question
+    const { startedMs: startMs = nowMs } = request
     const full = this.#deadline.waiting >= WAITING_MAX
     if (full || this.#breaker.state === 'open' || this.#deadline.isOver(startMs, nowMs)) {
-      return this.#decided(question.instead())
+      return this.#countPolicy(request.fallback())
     }
     return new Promise((resolve, reject) => {
       let decided: Taken | undefined
@@ -213,7 +215,7 @@ class GuardStore implements GuardedStore {
         settled: false,
         expire: () => {
           this.#counts.timeouts += 1
-          const taken = this.#decided(question.instead())
+          const taken = this.#countPolicy(request.fallback())
           admitted = taken.granted
           const undo = () => {
             admitted = false
@@ -226,7 +228,7 @@ class GuardStore implements GuardedStore {
       const answered = (taken: Taken) => {
         if (decided !== undefined) {
           this.#counts.late_replies += 1
-          question.late(taken, admitted)
+          request.onLateReply(taken, admitted)
           return
         }
         this.#deadline.done(waiting)
@@ -235,29 +237,29 @@ class GuardStore implements GuardedStore {
       }
       const failed = (error: unknown) => {
         if (decided !== undefined) return
-        if (error instanceof StoreFullError && question.askWithout !== undefined) {
-          question.askWithout(error.absent).then(answered, failed)
+        if (error instanceof StoreFullError && request.sendWithout !== undefined) {
+          request.sendWithout(error.absent).then(answered, failed)
           return
         }
         this.#deadline.done(waiting)
         if (isOutage(error)) {
           this.#countFailure()
-          resolve(this.#decided(question.instead()))
+          resolve(this.#countPolicy(request.fallback()))
         } else {
-          this.#succeeded() // an error of this request alone is an answer
+          this.#succeeded() // the store did reply
           reject(error)
         }
       }
       this.#deadline.add(waiting)
       try {
-        Promise.resolve(question.ask()).then(answered, failed)
+        Promise.resolve(request.send()).then(answered, failed)
       } catch (error) {
         failed(error)
       }
     })
   }
 
-  /** `on_fail` decides about the buckets that the full store cannot make; all others are charged as usual. */
+  /** `on_fail` decides for the buckets that the full store cannot create; the others are charged as usual. */
   async #takeWithout(take: Take, absent: readonly boolean[]): Promise<Taken> {
     this.#counts.full_decisions += 1
     const policy = this.#policy.decide(take.charges.filter((_, index) => absent[index]))
@@ -270,22 +272,22 @@ class GuardStore implements GuardedStore {
       return merged(absent, policy, taken)
     } catch (error) {
       policy.undo?.()
-      if (error instanceof StoreFullError) return this.#policy.decide(take.charges) // others vanished meanwhile
+      if (error instanceof StoreFullError) return this.#policy.decide(take.charges) // more buckets have expired since
       throw error
     }
   }
 
-  /** Settles within the deadline, as `work` does or with the error of `late`. */
-  #inTime<T>(work: () => Maybe<T>, late: () => LimiterError): Promise<T> {
+  /** Settles as `work` does, or rejects with `timeoutError()` after the deadline. */
+  #withDeadline<T>(work: () => MaybePromise<T>, timeoutError: () => LimiterError): Promise<T> {
     return new Promise((resolve, reject) => {
-      const waiting = { startMs: this.#timers.nowMs(), settled: false, expire: () => reject(late()) }
+      const waiting = { startMs: this.#timers.nowMs(), settled: false, expire: () => reject(timeoutError()) }
       const settle = (then: () => void) => {
         if (waiting.settled) return
         this.#deadline.done(waiting)
         then()
       }
       this.#deadline.add(waiting)
-      promised(work).then(
+      toPromise(work).then(
         (answer) => settle(() => resolve(answer)),
         (error) => {
           if (isOutage(error)) this.#countFailure()
@@ -295,13 +297,13 @@ class GuardStore implements GuardedStore {
     })
   }
 
-  /** Counts failures of one turn of the event loop once: they went out together. */
+  /** Counts the failures of one event-loop turn as one for the breaker: they were one batch. */
   #countFailure(): void {
     this.#counts.failures += 1
-    if (this.#failedTurn) return
-    this.#failedTurn = true
+    if (this.#failedThisTurn) return
+    this.#failedThisTurn = true
     this.#timers.soon(() => {
-      this.#failedTurn = false
+      this.#failedThisTurn = false
     })
     this.#failed()
   }
@@ -317,7 +319,7 @@ class GuardStore implements GuardedStore {
     if (this.#breaker.state === 'closed') this.#prober.stop()
   }
 
-  /** Charges the probed bucket, which is what a check needs too. Resolves to whether that was answered in time. */
+  /** Charges a bucket, as checks do. Resolves to whether the store replied within the deadline. */
   #probe(): Promise<boolean> {
     const nowMs = this.#timers.nowMs()
     if (this.#breaker.isDrilled(nowMs)) return Promise.resolve(false)
@@ -326,7 +328,7 @@ class GuardStore implements GuardedStore {
       if (waiting.settled || this.#closed) return false
       this.#deadline.done(waiting)
       this.#succeeded()
-      return this.#breaker.state === 'closed' // unless a drill has begun meanwhile
+      return this.#breaker.state === 'closed' // unless a drill has begun since
     }
     const failed = (error: unknown) => {
       if (!isOutage(error)) return answered()
@@ -335,17 +337,17 @@ class GuardStore implements GuardedStore {
       return false
     }
     this.#deadline.add(waiting)
-    return promised(() => this.#store.take({ charges: [this.#probed] })).then(answered, failed)
+    return toPromise(() => this.#store.take({ charges: [this.#probeCharge] })).then(answered, failed)
   }
 
   /**
-   * A late reply: a request that was let pass keeps what it needed; the rest was charged for nobody. So were permits:
-   * whoever does not know of one will not release it.
+   * Settles a late reply. An admitted request keeps the units it needed; the others are given back, and so are permits,
+   * because the caller does not know that it holds them.
    */
-  #giveBack({ charges, op, resets }: Take, taken: Taken, admitted: boolean): void {
-    if (resets !== undefined) return // its units stand for what it reset: without them, neither would count
+  #settleLate({ charges, op, resets }: Take, taken: Taken, admitted: boolean): void {
+    if (resets !== undefined) return // its units replace those of the reset buckets
     const needed = ({ kind, min, limit }: Charge) =>
-      admitted && taken.granted && kind !== 'hold' && limit.algorithm !== 'concurrency' ? min : 0
+      admitted && taken.granted && kind !== 'hold' && !hasPermits(limit) ? min : 0
     const gives = givesBack(charges, taken, needed)
     if (gives.length === 0) return
     this.#counts.late_returns += 1
@@ -353,23 +355,23 @@ class GuardStore implements GuardedStore {
   }
 }
 
-/** One answer of two: `policy` for the absent buckets, `taken` for the others, unless `policy` has refused already. */
+/** Merges `policy` for the absent buckets with `taken` for the others; `taken` is undefined if `policy` refused. */
 function merged(absent: readonly boolean[], policy: Taken, taken: Taken | undefined): Taken {
   const { source, nowUs } = policy
   const [decided, charged] = [policy.grants.values(), taken?.grants.values()]
   const grants = absent.map((isAbsent): Grant => {
-    if (isAbsent) return { ...(decided.next().value ?? NOT_ASKED), at: { source, nowUs } }
-    return charged?.next().value ?? NOT_ASKED
+    if (isAbsent) return { ...(decided.next().value ?? NOT_CHARGED), at: { source, nowUs } }
+    return charged?.next().value ?? NOT_CHARGED
   })
   if (taken === undefined) return { ...policy, grants }
   return { ...taken, grants, undo: policy.undo }
 }
 
 function unavailable(reason: string): LimiterError {
-  return new LimiterError('STORE_UNAVAILABLE', `the store does not answer: ${reason}`)
+  return new LimiterError('STORE_UNAVAILABLE', `the store is unavailable: ${reason}`)
 }
 
-/** A value that cannot be read is no outage: asking again would not help, and others are not concerned. */
+/** An unreadable value is not an outage: it affects only the requests that touch it. */
 function isOutage(error: unknown): boolean {
   return error instanceof LimiterError ? error.code === 'STORE_UNAVAILABLE' : true
 }

@@ -1,12 +1,13 @@
-// What is answered when the store does not: each rule says for itself. Open lets the request pass, closed refuses it,
-// local counts it in this process against this node's part of the limit.
+// Failure policy of each rule (`on_fail`), applied while the store is unavailable: open admits, closed refuses, local
+// counts in this process against the node share of the limit.
 
-import { givesBack } from '../algorithms/grant.ts'
-import { LimitParts } from '../algorithms/parts.ts'
-import type { SyncStore } from '../store/parted-store.ts'
+import { NodeShares } from '../algorithms/node-share.ts'
+import { hasPermits } from '../algorithms/traits.ts'
+import { givesBack } from '../store/grant.ts'
+import type { SyncStore } from '../store/node-share-store.ts'
 import { type Charge, type Grant, isBinding, type Taken } from '../store/store.ts'
 
-/** Nobody knows when the store is back; a second is a polite time to ask again. */
+/** The outage lasts for an unknown time: retry after a second. */
 const CLOSED: Grant = {
   units: 0,
   short: 'now',
@@ -18,69 +19,68 @@ const CLOSED: Grant = {
 
 export class FailurePolicy {
   readonly #local: SyncStore
-  readonly #parts: LimitParts
+  readonly #shares: NodeShares
 
-  /** `local` holds the buckets of this node, `nodes` is how many there are. */
+  /** `local` holds the buckets of this node; `nodes` is the number of nodes. */
   constructor(local: SyncStore, nodes: number) {
     this.#local = local
-    this.#parts = new LimitParts(nodes)
+    this.#shares = new NodeShares(nodes)
   }
 
   decide(charges: readonly Charge[]): Taken {
-    const counted = countedOf(charges)
-    if (counted.length === 0) return uncounted(charges)
-    const parts = counted.map((charge) => this.#part(charge))
-    const taken = this.#local.take({ charges: parts })
-    const undo = () => this.#local.give(givesBack(parts, taken, () => 0))
-    return { ...answer(charges, counted, taken), undo }
+    const local = localCharges(charges)
+    if (local.length === 0) return decidedByPolicy(charges)
+    const shares = local.map((charge) => this.#shareOf(charge))
+    const taken = this.#local.take({ charges: shares })
+    const undo = () => this.#local.give(givesBack(shares, taken, () => 0))
+    return { ...localDecision(charges, local, taken), undo }
   }
 
-  /** What it would decide. */
   peek(charges: readonly Charge[]): Taken {
-    const counted = countedOf(charges)
-    if (counted.length === 0) return uncounted(charges)
-    return answer(charges, counted, this.#local.peek(counted.map((charge) => this.#part(charge))))
+    const local = localCharges(charges)
+    if (local.length === 0) return decidedByPolicy(charges)
+    return localDecision(charges, local, this.#local.peek(local.map((charge) => this.#shareOf(charge))))
   }
 
-  /** What is needed and no more: nothing is held ahead of this node's own part. */
-  #part(charge: Charge): Charge {
-    const whole = charge.limit.shard?.whole ?? charge.limit // a split bucket is one bucket here
-    return { ...charge, limit: this.#parts.of(whole), max: charge.min }
+  /** Charges the node share with the units needed now; nothing is leased ahead. */
+  #shareOf(charge: Charge): Charge {
+    const whole = charge.limit.shard?.whole ?? charge.limit // shards count as one bucket here
+    return { ...charge, limit: this.#shares.of(whole), max: charge.min }
   }
 }
 
-/** All or nothing, as ever: a request that is refused by a closed rule costs nothing at a local one. */
-function countedOf(charges: readonly Charge[]): readonly Charge[] {
-  return charges.some(isClosed) ? [] : charges.filter(isCounted)
+/** Empty if a closed rule refuses the request: takes are all or nothing. */
+function localCharges(charges: readonly Charge[]): readonly Charge[] {
+  return charges.some(isClosed) ? [] : charges.filter(isLocal)
 }
 
-function uncounted(charges: readonly Charge[]): Taken {
+function decidedByPolicy(charges: readonly Charge[]): Taken {
   const grants = charges.map((charge) => (isClosed(charge) ? CLOSED : open(charge)))
   return { granted: !charges.some(isClosed), nowUs: 0, grants, source: 'policy', replayed: false }
 }
 
-/** `nowUs` is 0, as no store was asked: the time of local buckets is not that of the store. */
-function answer(charges: readonly Charge[], counted: readonly Charge[], { granted, grants }: Taken): Taken {
-  const all = charges.map((charge) => unbooked(grants[counted.indexOf(charge)] ?? open(charge)))
+/** `nowUs` is 0: the time of local buckets is not that of the store. */
+function localDecision(charges: readonly Charge[], local: readonly Charge[], { granted, grants }: Taken): Taken {
+  const all = charges.map((charge) => withoutUnits(grants[local.indexOf(charge)] ?? open(charge)))
   return { granted, nowUs: 0, grants: all, source: 'local', replayed: false }
 }
 
-/** Units on lease can only be had of the store. */
+/** Hold charges are refused: only the store can grant leases. */
 function isClosed({ limit, kind }: Charge): boolean {
   return kind === 'hold' || (limit.onFail === 'closed' && isBinding(kind))
 }
 
-/** Whoever asks is let pass, so all there is is left. */
+/** Admits, and reports the whole capacity as remaining. */
 function open({ limit }: Charge): Grant {
   return { units: 0, short: false, remaining: limit.capacity, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
 }
 
-/** Permits are never counted locally: what is held elsewhere is not known here. */
-function isCounted({ limit }: Charge): boolean {
-  return limit.onFail === 'local' && limit.algorithm !== 'concurrency'
+/** Permits are never counted locally: those that other nodes hold are unknown here. */
+function isLocal({ limit }: Charge): boolean {
+  return limit.onFail === 'local' && !hasPermits(limit)
 }
 
-/** Units taken from this node's part are no units of the store: nothing of it can be given back there. */
-function unbooked(grant: Grant): Grant {
+/** Units of the node share cannot be given back to the store. */
+function withoutUnits(grant: Grant): Grant {
   return { ...grant, units: 0 }
 }

@@ -1,36 +1,36 @@
 import { fakeClock, seededRandom } from 'sluice/testing'
 import { describe, expect, test } from 'vitest'
 import { RuleSet } from '../rules/rule-set.ts'
-import { atOnce } from '../slices.ts'
+import { runSync } from '../slices.ts'
 import type { Subject } from '../subject.ts'
 import { HotKeys } from './hot-keys.ts'
 
 const PER_USER = { rule_id: 'per_user', scope: 'per_user', limit: 100, window_seconds: 60 }
 
-/** Checks that were decided, at a steady rate by a clock of their own. */
+/** Hot keys with a `load` function that adds checks at a steady rate on a fake clock. */
 function watch(rules: readonly object[] = [PER_USER], seed = 1) {
   const clock = fakeClock()
   const hotKeys = new HotKeys(clock, seededRandom(seed).next)
   const options = { layer: undefined, ipv6Prefix: 64, stores: [] }
-  const ruleSet = atOnce(RuleSet.of(rules, 1, options, clock))
-  const planOf = (subject: Subject) => ruleSet.plan(subject, 'request')
+  const ruleSet = runSync(RuleSet.of(rules, 1, options, clock))
+  const chargesOf = (subject: Subject) => ruleSet.chargesFor(subject, 'request')
   const load = (checks: number, perSecond: number, subjectOf: (index: number) => Subject) => {
     for (let index = 0; index < checks; index += 1) {
       clock.advanceUs(1e6 / perSecond)
-      hotKeys.checked(planOf(subjectOf(index)))
+      hotKeys.checked(chargesOf(subjectOf(index)))
     }
   }
   const isHot = (user: string) => hotKeys.list().some(({ owner }) => owner === user)
   return { clock, hotKeys, load, isHot }
 }
 
-/** Every nth check is of one user, all others are of users who come once. */
+/** Every nth check is of `user`; all others are of users seen once. */
 function everyNth(n: number, user: string): (index: number) => Subject {
   return (index) => ({ user: index % n === 0 ? user : `once-${index}` })
 }
 
 describe('rates', () => {
-  test.each([10_000, 50_000])('are those of the last half minute, at %i checks a second', (perSecond) => {
+  test.each([10_000, 50_000])('cover the last half minute, at %i checks per second', (perSecond) => {
     const { hotKeys, load } = watch()
     const users = ['alice', 'alice', 'alice', 'bob', 'bob', 'carol']
     load(300_000, perSecond, (index) => ({ user: index % 10 < 6 ? users[index % 10] : `once-${index}` }))
@@ -43,7 +43,7 @@ describe('rates', () => {
     }
   })
 
-  test('of the first moments are not rates of a moment', () => {
+  test('are not inflated in the first second', () => {
     const { hotKeys, load } = watch()
     load(4000, 1e6, () => ({ user: 'alice' }))
     const [alice] = hotKeys.list()
@@ -51,7 +51,7 @@ describe('rates', () => {
     expect(alice?.checksPerSecond).toBeLessThan(6000)
   })
 
-  test('do not follow a clock that is set back', () => {
+  test('survive a clock that is set back', () => {
     const { hotKeys, load, clock } = watch()
     load(20_000, 1000, () => ({ user: 'alice' }))
     clock.advanceMs(-3_600_000)
@@ -62,7 +62,7 @@ describe('rates', () => {
 })
 
 describe('a key is hot', () => {
-  test('with one of a hundred checks or more, and not with fewer', () => {
+  test('with at least one in a hundred checks, and not with fewer', () => {
     for (const [n, hot] of [
       [50, ['alice']],
       [400, []],
@@ -75,7 +75,7 @@ describe('a key is hot', () => {
     }
   })
 
-  test('only when enough samples say so', () => {
+  test('only after enough samples', () => {
     const { hotKeys, load, isHot } = watch()
     load(15, 1000, () => ({ user: 'alice' }))
     expect(hotKeys.list()).toEqual([])
@@ -83,7 +83,7 @@ describe('a key is hot', () => {
     expect(isHot('alice')).toBe(true)
   })
 
-  test('no more an hour later, nor a minute after others have taken its place', () => {
+  test('no longer an hour later, nor a minute after other keys replaced it', () => {
     const { hotKeys, load, clock, isHot } = watch()
     load(60_000, 1000, () => ({ user: 'alice' }))
     expect(isHot('alice')).toBe(true)
@@ -94,7 +94,7 @@ describe('a key is hot', () => {
     expect(hotKeys.list()).toEqual([])
   })
 
-  test.each([8, 32, 63, 64, 65])('also when it comes in a rhythm of %i checks', (n) => {
+  test.each([8, 32, 63, 64, 65])('also when it is every %ith check', (n) => {
     const { hotKeys, load } = watch()
     load(400_000, 80_000, everyNth(n, 'alice'))
     const [{ owner, share } = { owner: '', share: 0 }] = hotKeys.list()
@@ -103,7 +103,7 @@ describe('a key is hot', () => {
   })
 })
 
-test('each limit that a check meets is a bucket of its own, and keys are told in full', () => {
+test('each limit of a check counts as its own bucket, and keys are reported in full', () => {
   const limits = [
     { name: 'short', limit: 10, window: '1s' },
     { name: 'long', limit: 100, window: '1m' },

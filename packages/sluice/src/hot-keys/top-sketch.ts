@@ -1,23 +1,23 @@
-// The names seen most often, in the memory of K counters (the space-saving algorithm). A new name takes the counter
-// with the lowest count and inherits that count, so a count errs high and by no more than the lowest: at most one K-th
-// of all sightings. Whoever has more than that is never missing, however many others come by.
+// Space-saving sketch: the most frequent names, with K counters. A new name takes over the counter with the lowest
+// count and inherits it, so a count errs high by at most that count, which is at most 1/K of all sightings. Names with
+// more sightings than that are never missing.
 
 export type Counter<T> = {
   group: string
   name: string
-  what: T
-  /** No more sightings than this, or one more once counts have been halved. */
+  item: T
+  /** Upper bound of the sightings; one too low at most after counts were halved. */
   count: number
-  /** At least so many: those since it has this counter. */
-  sure: number
+  /** Lower bound: sightings since the name got this counter. */
+  countMin: number
 }
 
 export class TopSketch<T> {
   readonly #countersMax: number
   readonly #counters: Counter<T>[] = []
-  /** By group, then by name: joining the two would cost more than all the rest. */
+  /** By group, then by name: joining the two strings would cost more than the rest. */
   readonly #groups = new Map<string, Map<string, Counter<T>>>()
-  /** No count is below it, and none before the hand is as low. */
+  /** No count is lower, and counters before the hand are higher. */
   #lowest = 0
   #hand = 0
 
@@ -33,36 +33,36 @@ export class TopSketch<T> {
     return this.#groups.get(group)?.get(name)
   }
 
-  see(group: string, name: string, what: T): void {
-    const counter = this.#groups.get(group)?.get(name) ?? this.#counterFor(group, name, what)
+  record(group: string, name: string, item: T): void {
+    const counter = this.#groups.get(group)?.get(name) ?? this.#counterFor(group, name, item)
     counter.count += 1
-    counter.sure += 1
+    counter.countMin += 1
   }
 
-  /** Rounds down, so that what is seen no more comes to nothing. */
+  /** Rounds down, so that counts of names no longer seen reach 0. */
   halve(): void {
     for (const counter of this.#counters) {
       counter.count = Math.floor(counter.count / 2)
-      counter.sure = Math.floor(counter.sure / 2)
+      counter.countMin = Math.floor(counter.countMin / 2)
     }
     this.#lowest = 0
     this.#hand = 0
   }
 
-  #counterFor(group: string, name: string, what: T): Counter<T> {
-    const counter = this.#counters.length < this.#countersMax ? this.#newCounter(what) : this.#freedCounter()
+  #counterFor(group: string, name: string, item: T): Counter<T> {
+    const counter = this.#counters.length < this.#countersMax ? this.#newCounter(item) : this.#freedCounter()
     counter.group = group
     counter.name = name
-    counter.what = what
-    counter.sure = 0
+    counter.item = item
+    counter.countMin = 0
     const names = this.#groups.get(group)
     if (names === undefined) this.#groups.set(group, new Map([[name, counter]]))
     else names.set(name, counter)
     return counter
   }
 
-  #newCounter(what: T): Counter<T> {
-    const counter = { group: '', name: '', what, count: 0, sure: 0 }
+  #newCounter(item: T): Counter<T> {
+    const counter = { group: '', name: '', item, count: 0, countMin: 0 }
     this.#counters.push(counter)
     return counter
   }
@@ -75,11 +75,11 @@ export class TopSketch<T> {
     return counter
   }
 
-  /** The lowest count rises once per K sightings at most, and only then are all looked at: two steps per sighting. */
+  /** Amortised two steps per sighting: a full scan happens only when the lowest count rises. */
   #lowestCounter(): Counter<T> {
     for (;;) {
       for (; this.#hand < this.#counters.length; this.#hand += 1) {
-        const counter = this.#counters[this.#hand] as Counter<T> // the hand is within
+        const counter = this.#counters[this.#hand] as Counter<T> // the hand is in range
         if (counter.count <= this.#lowest) return counter
       }
       this.#lowest = this.#counters.reduce((lowest, { count }) => Math.min(lowest, count), Number.POSITIVE_INFINITY)

@@ -1,8 +1,8 @@
-// Which of two media types a client would rather read, by its Accept header. Anything odd counts as no preference.
+// Content negotiation by the Accept header. Anything malformed counts as no preference.
 
 const RANGES_MAX = 32
 
-/** Whether a text for people is wanted rather than a problem document: browsers do, programs rarely. */
+/** Whether the client prefers text to a problem document: browsers do, programs rarely. */
 export function prefersText(accept: string | undefined): boolean {
   if (accept === undefined) return false
   const ranges = accept.toLowerCase().split(',', RANGES_MAX).map(rangeOf)
@@ -18,9 +18,9 @@ function rangeOf(text: string): Range {
   return { type, quality: quality >= 0 && quality <= 1 ? quality : 0 }
 }
 
-/** Of the best range that names the type; a range for everything is for both. */
+/** Quality of the best range that names the type, or else of the range for every type. */
 function qualityOf(ranges: readonly Range[], named: RegExp): number {
   const own = ranges.filter(({ type }) => named.test(type))
-  const both = ranges.filter(({ type }) => type === '*/*')
-  return Math.max(0, ...(own.length > 0 ? own : both).map(({ quality }) => quality))
+  const wildcard = ranges.filter(({ type }) => type === '*/*')
+  return Math.max(0, ...(own.length > 0 ? own : wildcard).map(({ quality }) => quality))
 }

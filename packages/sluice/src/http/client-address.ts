@@ -1,22 +1,22 @@
-// Who the client is: the peer of the connection, unless that peer is a proxy we were told to trust. A client writes
-// what it likes into X-Forwarded-For, so only what trusted proxies appended is read, from the right. Hop counts are not
-// offered: a request that reaches us by a shorter way would choose its own address.
+// Address of the client: the peer of the connection, unless the peer is a trusted proxy. Clients can forge
+// X-Forwarded-For, so only the entries that trusted proxies appended are read, from the right. There is no hop count: a
+// request that takes a shorter route could choose its own address.
 
-import { type Address, formatAddress, parseAddress } from './address.ts'
-import { type Cidr, matchesAny } from './cidr.ts'
+import { type Address, formatAddress, parseAddress } from '../canonical/address.ts'
+import { type Cidr, matchesAny } from '../canonical/cidr.ts'
 
 export type Connection = {
   /** The address at the other end of the connection; undefined for a Unix socket. */
   readonly peer: string | undefined
-  /** The value of X-Forwarded-For. */
+  /** Value of X-Forwarded-For. */
   readonly forwardedFor?: string | undefined
-  /** The value of Forwarded (RFC 7239), read only without `forwardedFor`. Pass the one that your proxies write. */
+  /** Value of Forwarded (RFC 7239), used only without `forwardedFor`. Pass the header that your proxies write. */
   readonly forwarded?: string | undefined
 }
 
 /**
- * The first address from the right that is not a trusted proxy's. A malformed element ends the walk at the last good
- * address: errs towards the proxy's bucket, which many share, and never towards one that the client chose.
+ * The first address from the right that is not a trusted proxy. A malformed element ends the walk at the last valid
+ * address. Errs towards the proxy's shared bucket, never towards an address that the client chose.
  */
 export function clientAddress(connection: Connection, trusted: readonly Cidr[]): string | undefined {
   const { peer } = connection
@@ -36,7 +36,7 @@ function* hopsFromRight({ forwardedFor, forwarded }: Connection): Generator<Addr
   else if (forwarded !== undefined) for (const element of elementsFromRight(forwarded)) yield forwardedNode(element)
 }
 
-/** By commas alone, also inside quotes: an open quote sent by the client must not swallow what a proxy appended. */
+/** Splits at every comma, also inside quotes: an open quote from the client must not hide what a proxy appended. */
 function* elementsFromRight(list: string): Generator<string> {
   let end = list.length
   while (end >= 0) {
@@ -46,7 +46,7 @@ function* elementsFromRight(list: string): Generator<string> {
   }
 }
 
-/** One element of X-Forwarded-For, or a node of Forwarded: an address, `[v6]`, and either with a port. */
+/** One element of X-Forwarded-For, or a node of Forwarded: an address or `[v6]`, each with an optional port. */
 export function parseNode(text: string): Address | undefined {
   const node = text.trim()
   if (node.startsWith('[')) {
@@ -59,17 +59,17 @@ export function parseNode(text: string): Address | undefined {
   return isPort(node.slice(colon)) ? parseAddress(node.slice(0, colon)) : undefined
 }
 
-/** Brackets belong to IPv6 alone, whatever its bits turn out to be. */
+/** Brackets are for IPv6 notation only, IPv4-mapped addresses included. */
 function parseIpv6(text: string): Address | undefined {
   return text.includes(':') ? parseAddress(text) : undefined
 }
 
-/** `` or `:` and one to five digits. */
+/** Empty, or `:` and one to five digits. */
 function isPort(text: string): boolean {
   return text === '' || /^:\d{1,5}$/.test(text)
 }
 
-/** The `for` of one element; undefined when it is absent, given twice, or its quotes do not match. */
+/** The `for` of one element; undefined if it is absent, given twice, or has unbalanced quotes. */
 function forwardedNode(element: string): Address | undefined {
   const values = element.split(';').flatMap((pair) => forValue(pair.trim()))
   const [value] = values

@@ -1,14 +1,14 @@
-// Rules may look at headers (`when: { header.x-client: mobile }`). A middleware hands over those headers that the rules
-// in force name, and no others: a rule never fails to match only because nobody passed the header on.
+// Header attributes for rules (`when: { header.x-client: mobile }`): reads exactly the headers that the active rules
+// name, so a rule never misses a header that the application did not pass on.
 
 import type { Limiter } from '../limiter.ts'
 import { ATTRIBUTE, type Rule } from '../rules/rule.ts'
 import type { Subject } from '../subject.ts'
-import type { HttpRequest } from './verdict.ts'
+import type { HttpRequest } from './request.ts'
 
 const HEADER = 'header.'
 
-/** Reads the rule set again only when it has changed. */
+/** Rereads the rules only after they changed. */
 export function headerFacts(limiter: Limiter): (request: HttpRequest) => Subject['attributes'] {
   let rules: readonly Rule[] = []
   let names: readonly string[] = []

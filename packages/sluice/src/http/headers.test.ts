@@ -26,7 +26,7 @@ const OUTCOME: Outcome = {
   priority: 1,
 }
 
-/** A decision that reports its first outcome. */
+/** A decision with the numbers of its first outcome. */
 function decisionOf(...changes: readonly Partial<Outcome>[]): Decision {
   const outcomes = changes.map((change) => ({ ...OUTCOME, ...change }))
   const first = outcomes[0]
@@ -59,7 +59,7 @@ describe('the headers of a decision, exactly', () => {
     })
   })
 
-  test('refused: the wait is rounded up, and the failing limit says the same', () => {
+  test('refused: the wait is rounded up, and the refusing limit reports the same', () => {
     expect(rateLimitHeaders(decisionOf(REFUSED), NOW_US)).toEqual({
       'X-RateLimit-Limit': '100',
       'X-RateLimit-Remaining': '0',
@@ -70,7 +70,7 @@ describe('the headers of a decision, exactly', () => {
     })
   })
 
-  test('several limits: one item each, named by rule and limit; shadow limits are not told', () => {
+  test('several limits: one item each, named by rule and limit, without shadow limits', () => {
     const headers = rateLimitHeaders(
       decisionOf(
         { ruleId: 'api', name: 'second', limit: 10, windowMs: 1000, remaining: 9, resetAfterMs: 100 },
@@ -87,7 +87,7 @@ describe('the headers of a decision, exactly', () => {
     })
   })
 
-  test('the older triple takes the place of the list, with seconds to go', () => {
+  test('draft-6: three fields instead of the list, with seconds from now', () => {
     expect(rateLimitHeaders(decisionOf({}), NOW_US, { style: 'draft-6' })).toEqual({
       'RateLimit-Limit': '100',
       'RateLimit-Remaining': '42',
@@ -95,7 +95,7 @@ describe('the headers of a decision, exactly', () => {
     })
   })
 
-  test('everything can be turned off but Retry-After', () => {
+  test('none: only Retry-After', () => {
     const none = { style: 'none' } as const
     expect(rateLimitHeaders(decisionOf({}), NOW_US, none)).toEqual({})
     expect(rateLimitHeaders(decisionOf(REFUSED), NOW_US, none)).toEqual({ 'Retry-After': '13' })
@@ -114,7 +114,7 @@ describe('the headers of a decision, exactly', () => {
     })
   })
 
-  test('a window below a second is told as one second', () => {
+  test('a window below a second is reported as one second', () => {
     const headers = rateLimitHeaders(decisionOf({ windowMs: 100, resetAfterMs: 0 }), NOW_US)
     expect(headers).toMatchObject({
       'RateLimit-Policy': expect.stringContaining(';w=1'),
@@ -134,7 +134,7 @@ describe('Retry-After', () => {
     expect(retryAfterSeconds(decisionOf({ ...REFUSED, retryAfterMs }))).toBe(expected)
   })
 
-  test('jitter is uniform over whole seconds and never earlier', () => {
+  test('jitter is uniform over whole seconds and never negative', () => {
     const waits = [0, 0.2499, 0.25, 0.5, 0.75, 0.9999].map((random) =>
       retryAfterSeconds(decisionOf(REFUSED), { retryAfterJitterSeconds: 3, random: () => random }),
     )
@@ -158,7 +158,7 @@ describe('as a structured field', () => {
     resetAfterMs: nonNegative,
   })
 
-  test('whatever the names and numbers, a parser reads back one item per limit', () => {
+  test('any names and numbers parse back to one item per limit', () => {
     fc.assert(
       fc.property(fc.array(outcome, { minLength: 1, maxLength: 4 }), (outcomes) => {
         const decision = decisionOf(...outcomes)
@@ -176,7 +176,7 @@ describe('as a structured field', () => {
     )
   })
 
-  test('an ordinary name is kept as it is', () => {
+  test('an ordinary name stays unchanged', () => {
     const [item] = parseList(rateLimitHeaders(decisionOf({ name: 'say "hi"\\' }), NOW_US).RateLimit ?? '') as Item[]
     expect(item?.[0]).toBe('messages_per_user:say "hi"\\')
     expect([...(item?.[1] ?? [])]).toEqual([
@@ -187,7 +187,7 @@ describe('as a structured field', () => {
 })
 
 describe('the problem document', () => {
-  test('names the violated policies as RateLimit-Policy does, the request and the wait', () => {
+  test('has the violated policies, named as in RateLimit-Policy, the request id and the wait', () => {
     const decision = decisionOf(
       { ...REFUSED, name: 'minute' },
       { ruleId: 'other' },
@@ -222,7 +222,7 @@ describe('on a response that has headers of another limiter', () => {
     ...joinedHeaders(own, allowed, (name) => other[name]),
   })
 
-  test('policies are added', () => {
+  test('policies are appended', () => {
     const lists = (name: string) => ({ 'RateLimit-Policy': `"${name}";q=1;w=1`, RateLimit: `"${name}";r=1;t=1` })
     expect(join(lists('b'), lists('a'))).toEqual({
       'RateLimit-Policy': '"a";q=1;w=1, "b";q=1;w=1',
@@ -236,7 +236,7 @@ describe('on a response that has headers of another limiter', () => {
     ['a refusal comes', legacy(10, 3, 1), legacy(10, 0, 2), false, 3],
     ['a refusal stays', legacy(10, 1, 1), { ...legacy(10, 2, 2), 'Retry-After': '1' }, true, 2],
     ['nothing was there', legacy(10, 1, 1), {}, true, 1],
-  ])('of one triple of numbers, %s', (_what, own, other, allowed, remaining) => {
+  ])('of two sets of three fields, %s', (_what, own, other, allowed, remaining) => {
     expect(join(own, other, allowed)['X-RateLimit-Remaining']).toBe(String(remaining))
     const whole = join(own, other, allowed)['X-RateLimit-Reset'] === own['X-RateLimit-Reset'] ? own : other
     expect(join(own, other, allowed)).toMatchObject(whole)

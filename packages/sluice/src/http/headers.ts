@@ -1,15 +1,16 @@
-// The headers of a decision: the X-RateLimit-* that clients know, RateLimit and RateLimit-Policy of the IETF draft
-// (draft-ietf-httpapi-ratelimit-headers-11), and Retry-After. Times are rounded up, so that a client that waits as told
-// is never early. No rule matched: no headers.
+// Response headers of a decision: X-RateLimit-*, RateLimit and RateLimit-Policy of the IETF draft
+// (draft-ietf-httpapi-ratelimit-headers-11), and Retry-After. Times are rounded up, so a client that waits as long as
+// they say is never early. Without a matching rule there are no headers.
 
+import { hasPermits } from '../algorithms/traits.ts'
+import { readLimits } from '../client/limit-headers.ts'
 import { parseList } from '../client/structured-field.ts'
-import { readLimits } from '../client/told-limits.ts'
 import type { Decision, Outcome } from '../decision.ts'
-import { enforced, policyName } from './policy.ts'
+import { enforced, policyName } from './policy-name.ts'
 
 /**
  * legacy: `X-RateLimit-Limit`, `-Remaining` and `-Reset` (epoch seconds).
- * draft-6: `RateLimit-Limit`, `-Remaining` and `-Reset` (seconds to go).
+ * draft-6: `RateLimit-Limit`, `-Remaining` and `-Reset` (seconds from now).
  * draft-11: `RateLimit` and `RateLimit-Policy`, one item per limit.
  */
 export type HeaderStyle = (typeof HEADER_STYLES)[number]
@@ -17,9 +18,11 @@ export type HeaderStyle = (typeof HEADER_STYLES)[number]
 export const HEADER_STYLES = ['legacy', 'draft-6', 'draft-11'] as const
 
 export type HeaderOptions = {
-  /** One, several or none of the styles. Default: legacy and draft-11. Retry-After is sent in any case. */
+  /** One or several styles, or none. Default: legacy and draft-11. Retry-After is always sent. */
   readonly style?: HeaderStyle | 'none' | readonly HeaderStyle[] | undefined
-  /** Adds 0 to so many whole seconds to Retry-After, so that refused clients do not all return at once. Default: 0. */
+  /**
+   * Adds a random 0 to this many seconds to Retry-After, so that refused clients do not all return at once. Default: 0.
+   */
   readonly retryAfterJitterSeconds?: number | undefined
   /** 0 ≤ random() < 1; for tests. */
   readonly random?: (() => number) | undefined
@@ -38,11 +41,11 @@ const DRAFT_6: TripleNames = { limit: 'RateLimit-Limit', remaining: 'RateLimit-R
 
 const TRIPLES = [LEGACY, DRAFT_6]
 const LISTS = ['RateLimit-Policy', 'RateLimit']
-/** Headers by which a limiter of any style is known. */
-const TOLD = [LEGACY.limit, DRAFT_6.limit, ...LISTS]
+/** Each style sends at least one of these. */
+const MARKERS = [LEGACY.limit, DRAFT_6.limit, ...LISTS]
 const DEFAULT_STYLES: readonly HeaderStyle[] = ['legacy', 'draft-11']
 
-/** Structured fields have no integers of more than 15 digits. */
+/** Structured field integers have at most 15 digits. */
 const INTEGER_MAX = 999_999_999_999_999
 
 export function rateLimitHeaders(
@@ -60,7 +63,7 @@ export function rateLimitHeaders(
   return headers
 }
 
-/** At least 1, so that no client takes it for "at once"; null when allowed, and when waiting will not help. */
+/** At least 1, because clients read 0 as "immediately"; null if allowed, or if waiting will not help. */
 export function retryAfterSeconds(decision: Decision, options: HeaderOptions = {}): number | null {
   if (decision.allowed || !isKnown(decision.retryAfterMs)) return null
   const { retryAfterJitterSeconds = 0, random = Math.random } = options
@@ -68,16 +71,16 @@ export function retryAfterSeconds(decision: Decision, options: HeaderOptions = {
 }
 
 /**
- * The headers of a verdict on a response that has some of another limiter already. Lists of named limits are joined.
- * Numbers that cannot be joined, which are those of drafts 6 and 7 and the legacy ones, stand for one limiter: the
- * scarcer, or the one that refuses.
+ * Merges the headers of a decision with those that another limiter already set on the response. Lists of named limits
+ * are concatenated. Numbers that cannot be merged (drafts 6 and 7, legacy) are those of one limiter: the one that
+ * refuses, or else the scarcer one.
  */
 export function joinedHeaders(
   headers: Readonly<HeaderRecord>,
   allowed: boolean,
   present: Present,
 ): Readonly<HeaderRecord> {
-  if (!TOLD.some((name) => headers[name] !== undefined && present(name) !== undefined)) return headers
+  if (!MARKERS.some((name) => headers[name] !== undefined && present(name) !== undefined)) return headers
   const joined = { ...headers }
   const isJoinable = LISTS.every((name) => isNamedList(present(name) ?? ''))
   for (const name of LISTS) {
@@ -91,30 +94,30 @@ export function joinedHeaders(
   return joined
 }
 
-/** A header that the response has already. */
+/** Reads a header that the response already has. */
 type Present = (name: string) => string | undefined
 
-/** Drafts 8 to 11 name each limit with a string; draft 7 has a dictionary, and a policy before draft 8 is a number. */
+/** Drafts 8 to 11 name each limit with a string; draft 7 is a dictionary, and a policy before draft 8 is a number. */
 function isNamedList(field: string): boolean {
   return parseList(field)?.every(({ value }) => typeof value === 'string') ?? false
 }
 
-/** Whether `RateLimit` and `RateLimit-Policy` stay those of the other limiter. Without numbers, they do not. */
+/** Whether to keep `RateLimit` and `RateLimit-Policy` of the other limiter. Not if they cannot be read. */
 function keepsOtherLists(own: Readonly<HeaderRecord>, present: Present): boolean {
   const other = scarcestShare(present)
   if (other === undefined) return false
   return present('Retry-After') !== undefined || other <= (scarcestShare((name) => own[name]) ?? 1)
 }
 
-/** The lowest share left of the limits that `RateLimit` tells of; undefined when it cannot be read. */
-function scarcestShare(told: Present): number | undefined {
-  const lists = LISTS.flatMap((name): [string, string][] => [[name, told(name) ?? '']])
+/** Lowest remaining share among the limits in `RateLimit`; undefined if it cannot be read. */
+function scarcestShare(header: Present): number | undefined {
+  const lists = LISTS.flatMap((name): [string, string][] => [[name, header(name) ?? '']])
   const { limits } = readLimits(new Headers(lists), 0)
   if (limits.length === 0) return undefined
   return Math.min(...limits.map(({ remaining, quota = remaining }) => remaining / Math.max(1, quota)))
 }
 
-/** Beside a Retry-After stand the numbers of the limit that refused. */
+/** Next to a Retry-After, the numbers must be those of the limit that refused. */
 function keepsOther(own: Readonly<HeaderRecord>, names: TripleNames, present: Present): boolean {
   if (present(names.limit) === undefined) return false
   const share = Number(present(names.remaining)) / Number(present(names.limit))
@@ -125,7 +128,7 @@ function has(style: NonNullable<HeaderOptions['style']>, one: HeaderStyle): bool
   return typeof style === 'string' ? style === one : style.includes(one)
 }
 
-/** The numbers of the limit that decides. Reset counts from `originUs`: now for an epoch time, 0 for seconds to go. */
+/** Numbers of the limit that decided. Reset counts from `originUs`: now for an epoch time, 0 for seconds from now. */
 function addTriple(headers: HeaderRecord, names: TripleNames, decision: Decision, originUs: number): void {
   const { limit, remaining, resetAfterMs, resetAtMs } = decision
   if (limit === null || remaining === null) return
@@ -149,10 +152,10 @@ function addList(headers: HeaderRecord, outcomes: readonly Outcome[]): void {
   headers.RateLimit = states
 }
 
-/** The window of a concurrency limit is how long a permit lives, not one in which a quota is spent: it is not told. */
+/** Omits the window of a concurrency limit: it is the TTL of a permit, not a quota window. */
 function policyParameters({ algorithm, limit, windowMs }: Outcome): string {
   const quota = `;q=${integer(limit)}`
-  if (algorithm === 'concurrency') return `${quota};qu="concurrent-requests"`
+  if (hasPermits({ algorithm })) return `${quota};qu="concurrent-requests"`
   return `${quota};w=${integer(Math.max(1, seconds(windowMs)))}`
 }
 
@@ -162,13 +165,13 @@ function stateParameters(outcome: Outcome): string {
   return isKnown(afterMs) ? `${available};t=${integer(seconds(afterMs))}` : available
 }
 
-/** A limit that refused says when to come back, or Retry-After would point into its window; others, when it is full. */
+/** Time to retry for a limit that refused, so that it agrees with Retry-After; time until full for the others. */
 function effectiveMs({ algorithm, allowed, retryAfterMs, resetAfterMs }: Outcome): number | null {
-  if (algorithm === 'concurrency') return null
+  if (hasPermits({ algorithm })) return null
   return allowed ? resetAfterMs : retryAfterMs
 }
 
-/** Stores say `Infinity`, decisions null, where there is no such time. */
+/** An unknown time is `Infinity` in grants and null in decisions. */
 function isKnown(value: number | null): value is number {
   return Number.isFinite(value)
 }

@@ -1,8 +1,23 @@
-// sluice/http: what an adapter for any framework is made of.
+// `sluice/http`: building blocks of an adapter for any framework.
 
-export { type Address, canonicalAddress, formatAddress, IPV6_PREFIX_DEFAULT, parseAddress } from './address.ts'
-export { type Cidr, cidrContains, matchesAny, parseCidr } from './cidr.ts'
+export {
+  type Address,
+  canonicalAddress,
+  formatAddress,
+  IPV6_PREFIX_DEFAULT,
+  parseAddress,
+} from '../canonical/address.ts'
+export { type Cidr, cidrContains, matchesAny, parseCidr } from '../canonical/cidr.ts'
+export { METHODS } from '../canonical/method.ts'
+export { canonicalPath } from '../canonical/path.ts'
 export { type Connection, clientAddress } from './client-address.ts'
+export {
+  checkToResponse,
+  type DecisionResponse,
+  type DecisionResponseOptions,
+  holdsPermit,
+  responseFromDecision,
+} from './decision-response.ts'
 export { headerFacts } from './header-facts.ts'
 export {
   HEADER_STYLES,
@@ -13,19 +28,7 @@ export {
   rateLimitHeaders,
   retryAfterSeconds,
 } from './headers.ts'
-export { METHODS } from './method.ts'
-export { canonicalPath } from './path.ts'
-export { policyName } from './policy.ts'
+export { policyName } from './policy-name.ts'
 export { PROBLEM_TYPE, type QuotaExceeded, quotaExceeded } from './problem.ts'
+export { type HttpRequest, NO_PROXIES, type Proxies, subjectFromRequest } from './request.ts'
 export { withEnd, withHeaders } from './response.ts'
-export {
-  type HttpRequest,
-  holdsPermit,
-  type JudgeOptions,
-  judge,
-  NO_PROXIES,
-  type Proxies,
-  subjectOf,
-  type Verdict,
-  verdictOf,
-} from './verdict.ts'

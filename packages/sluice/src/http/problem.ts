@@ -1,8 +1,8 @@
-// The body of a refusal: an RFC 9457 problem document that names the limits, so that every 429 can be explained.
+// Body of a refusal: an RFC 9457 problem document that names the limits, so that every 429 explains itself.
 
 import type { Decision } from '../decision.ts'
 import { retryAfterSeconds } from './headers.ts'
-import { enforced, policyName } from './policy.ts'
+import { enforced, policyName } from './policy-name.ts'
 
 export const PROBLEM_TYPE = 'application/problem+json'
 
@@ -19,7 +19,7 @@ export type QuotaExceeded = {
   readonly retry_after: number | null
 }
 
-/** `retryAfter` is what the header says: pass it when jitter was added, so that body and header agree. */
+/** Pass the `retryAfter` of the header if it has jitter, so that body and header agree. */
 export function quotaExceeded(
   decision: Decision,
   retryAfter: number | null = retryAfterSeconds(decision),

@@ -20,7 +20,7 @@ describe('headers are added', () => {
 describe('the end of a response', () => {
   const endless = () => new ReadableStream({ pull: (controller) => controller.enqueue(new Uint8Array(1)) })
 
-  test('is when its body has been read', async () => {
+  test('is reported when the body has been read', async () => {
     const done = vi.fn()
     const response = withEnd(new Response('text', { status: 201, headers: { a: 'b' } }), done)
     expect(done).not.toHaveBeenCalled()
@@ -28,20 +28,20 @@ describe('the end of a response', () => {
     expect(done).toHaveBeenCalled()
   })
 
-  test('is at once without a body', () => {
+  test('is reported immediately without a body', () => {
     const done = vi.fn()
     withEnd(new Response(null), done)
     expect(done).toHaveBeenCalled()
   })
 
-  test('is when the client no longer wants it', async () => {
+  test('is reported when the client cancels', async () => {
     const done = vi.fn()
     const response = withEnd(new Response(endless()), done)
     await response.body?.cancel()
     expect(done).toHaveBeenCalled()
   })
 
-  test('is when its body fails', async () => {
+  test('is reported when the body fails', async () => {
     const done = vi.fn()
     const failing = new ReadableStream({ pull: () => Promise.reject(new Error('disk')) })
     await expect(withEnd(new Response(failing), done).text()).rejects.toThrow('disk')

@@ -1,8 +1,8 @@
-// What is done to a Response on its way out, whatever it is: fresh, received over the network, a stream, an upgrade.
+// Adds headers and an end callback to a fetch Response of any kind: new, received over the network, stream, upgrade.
 
 import type { HeaderRecord } from './headers.ts'
 
-/** A response that came over the network refuses to be changed and is copied; a protocol switch is left as it is. */
+/** Copies a response whose headers are immutable (received over the network); returns a protocol switch unchanged. */
 export function withHeaders(response: Response, headers: Readonly<HeaderRecord>): Response {
   if (response.status < 200) return response
   try {
@@ -15,7 +15,7 @@ export function withHeaders(response: Response, headers: Readonly<HeaderRecord>)
   }
 }
 
-/** The same response; `done` is called once its body has been sent, has failed, or is no longer wanted. */
+/** Calls `done` once the body was sent, failed or was cancelled. */
 export function withEnd(response: Response, done: () => void): Response {
   if (response.body === null) {
     done()

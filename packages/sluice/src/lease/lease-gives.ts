@@ -1,33 +1,50 @@
-// Units that come back to a node that holds leases: they go where they came from, the lease or the store.
+// Gives on a node that holds leases: units go back to the lease they came from or, if it has ended, to the store.
 
 import { giveQuietly } from '../store/give-quietly.ts'
-import type { Give, Once, Returned, Store } from '../store/store.ts'
-import { asCharged } from './lease.ts'
+import type { Give, GiveReply, IdempotencyKey, Store } from '../store/store.ts'
 import type { LeaseTable } from './lease-table.ts'
+import { withStoreLimit } from './store-limit.ts'
 
-/** With `once`, a lease gets its units back after the store has confirmed that this is the first time. */
+/** Gives per message, so that the script does not block Redis for long. */
+const GIVES_MAX = 50
+
+/** With an idempotency key, a lease gets its units back once the store has confirmed that the give is the first. */
 export async function giveWithLeases(
   table: LeaseTable,
   store: Store,
   nowMs: () => number,
   gives: readonly Give[],
   opId?: string,
-  once?: Once,
-): Promise<Returned> {
+  idempotencyKey?: IdempotencyKey,
+): Promise<GiveReply> {
   const unspend = (give: Give, units: number): boolean => {
     if (give.leasedUs === undefined || give.remote) return false
-    return table.find(give)?.unspend(units, give.leasedUs, nowMs()) ?? false
+    const row = table.find(give)
+    return row >= 0 && table.rows.unspend(row, units, give.leasedUs, nowMs())
   }
-  // To put back none of them tells whether the lease is still good.
-  const here = new Set(gives.filter((give) => unspend(give, once === undefined ? give.units : 0)))
-  for (const give of gives) if (!here.has(give)) table.find(give)?.pardon()
-  const told = gives.flatMap((give): Give[] => {
-    if (!here.has(give)) return [asCharged(give)]
-    return once === undefined ? [] : [{ ...asCharged(give), units: 0 }] // the store remembers the id beside each bucket
+  // Putting back 0 units only tests whether the lease still accepts them.
+  const leased = new Set(gives.filter((give) => unspend(give, idempotencyKey === undefined ? give.units : 0)))
+  const storeGives = gives.flatMap((give): Give[] => {
+    if (!leased.has(give)) return [withStoreLimit(give)]
+    // The store records the key per bucket.
+    return idempotencyKey === undefined ? [] : [{ ...withStoreLimit(give), units: 0 }]
   })
-  const given = told.length === 0 ? 'given' : await store.give(told, opId, once)
-  if (once === undefined || given === 'repeated' || given === 'expired') return given
-  const ended = [...here].filter((give) => !unspend(give, give.units)) // while the store was asked
-  if (ended.length > 0) void giveQuietly(store, ended.map(asCharged), opId)
+  for (const give of gives) {
+    const row = leased.has(give) ? -1 : table.find(give)
+    if (row >= 0) table.rows.clearRefusal(row)
+  }
+  const given = storeGives.length === 0 ? 'given' : await store.give(storeGives, opId, idempotencyKey)
+  if (idempotencyKey === undefined || given === 'repeated' || given === 'expired') return given
+  const ended = [...leased].filter((give) => !unspend(give, give.units)) // during the round trip
+  if (ended.length > 0) void giveQuietly(store, ended.map(withStoreLimit), opId)
   return given
+}
+
+/** Returns units to the store in messages of bounded size. Errs low: failures are ignored. */
+export async function giveInMessages(store: Store, gives: readonly Give[]): Promise<void> {
+  const sent: Promise<void>[] = []
+  for (let start = 0; start < gives.length; start += GIVES_MAX) {
+    sent.push(giveQuietly(store, gives.slice(start, start + GIVES_MAX)))
+  }
+  await Promise.all(sent)
 }

@@ -4,7 +4,7 @@ import { compileLimit } from '../algorithms/limit.ts'
 import { redisStore } from '../redis/redis-store.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { Charge, Store, Taken } from '../store/store.ts'
-import { handTimers } from '../testing/hand-timers.ts'
+import { manualTimers } from '../testing/manual-timers.ts'
 import { type RedisProcess, startRedis } from '../testing/redis-process.ts'
 import { remote } from '../testing/remote.ts'
 import { leaseStore } from './lease-store.ts'
@@ -26,14 +26,14 @@ function storeOf(prefix: string, leases = true) {
   return redisStore(new Redis(redis.url, { lazyConnect: true }), { prefix, leases, deadlineMs: 5000 })
 }
 
-test('with no room for another lease, what one bucket was charged is never spent as units of another', async () => {
+test('with a full lease table, units of one bucket are never spent as units of another', async () => {
   const node = leaseStore(remote(memoryStore()), { leasesMax: 1 })
   const chargeOf = (id: string, units: number): Charge => {
     const window = { algorithm: 'fixed_window', windowUs: 86_400e6 } as const
     return { ...charge, limit: compileLimit({ id, fact: 'user', units, lease: {}, ...window }) }
   }
   const [wide, narrow] = [chargeOf('wide', 1000), chargeOf('narrow', 40)]
-  await node.take({ charges: [wide] }) // so that more than is needed is asked for the next time
+  await node.take({ charges: [wide] }) // the next query then requests a batch
   await node.take({ charges: [wide, narrow] })
   let admitted = 1
   for (let checks = 0; checks < 200; checks += 1) if ((await node.take({ charges: [narrow] })).granted) admitted += 1
@@ -41,7 +41,7 @@ test('with no room for another lease, what one bucket was charged is never spent
   await node.close()
 })
 
-test('many who come at once while the store is slow are admitted: their batches do not empty the bucket', async () => {
+test('concurrent requests to a slow store are admitted: their batches do not empty the bucket', async () => {
   const memory = memoryStore()
   const waiting: (() => void)[] = []
   const slow: Store = {
@@ -51,24 +51,24 @@ test('many who come at once while the store is slow are admitted: their batches 
       return memory.take(take)
     },
   }
-  const timers = handTimers()
+  const timers = manualTimers()
   const node = leaseStore(slow, { timers })
   const window = { algorithm: 'fixed_window', windowUs: 86_400e6 } as const
   const busy = { ...charge, limit: compileLimit({ id: 'busy', fact: 'user', units: 200, lease: {}, ...window }) }
   const answered: boolean[] = []
-  const comeAtOnce = (count: number) => {
+  const sendRequests = (count: number) => {
     for (let index = 0; index < count; index += 1) {
       void Promise.resolve(node.take({ charges: [busy] })).then(({ granted }) => answered.push(granted))
     }
   }
-  /** Each answer takes longer than anybody waits for that of another. */
+  /** Each reply takes longer than takes wait for the query of another take. */
   const answerAll = async () => {
     timers.advance(10)
     for (const answer of waiting.splice(0)) answer()
     await new Promise((resolve) => setImmediate(resolve))
   }
   for (let round = 0; round < 10; round += 1) {
-    comeAtOnce(20)
+    sendRequests(20)
     await vi.waitUntil(async () => {
       await answerAll()
       return answered.length === (round + 1) * 20
@@ -76,24 +76,24 @@ test('many who come at once while the store is slow are admitted: their batches 
   }
   expect(answered.filter((granted) => granted)).toHaveLength(200)
   const closed = node.close()
-  await answerAll() // what was asked for ahead of need
+  await answerAll() // pending refills
   await closed
 })
 
 describe('leases on Redis', () => {
-  test('units are asked for ahead when there are too few for another request of the same cost', async () => {
+  test('a lease is refilled when it has too few units for another request of the same cost', async () => {
     const node = storeOf(`l${prefixes++}`)
     const fast = { id: 'f', fact: 'user', algorithm: 'token_bucket', units: 100, windowUs: 1e6, lease: {} } as const
-    const dear: Charge = { ...charge, limit: compileLimit(fast), min: 3, max: 3 }
-    await node.take({ charges: [dear] })
-    expect(node.takeSync?.({ charges: [dear] }), 'of the four that came with the first').toMatchObject({
+    const costly: Charge = { ...charge, limit: compileLimit(fast), min: 3, max: 3 }
+    await node.take({ charges: [costly] })
+    expect(node.takeSync?.({ charges: [costly] }), 'from the first batch of four').toMatchObject({
       granted: true,
     })
     await vi.waitUntil(() => node.stats?.().requests === 2)
     await node.close()
   })
 
-  test('a bucket that comes back is paid from a lease; nothing is lost at the end', async () => {
+  test('repeated use is paid from a lease, and closing returns all units', async () => {
     const prefix = `l${prefixes++}`
     const node = storeOf(prefix)
     const sources: string[] = []
@@ -106,7 +106,7 @@ describe('leases on Redis', () => {
     await other.close()
   })
 
-  test('units that the store granted go back to the store, those of a lease to the lease', async () => {
+  test('units granted by the store go back to the store, units of a lease to the lease', async () => {
     const prefix = `l${prefixes++}`
     const node = storeOf(prefix)
     const taken: Taken[] = []
@@ -122,7 +122,7 @@ describe('leases on Redis', () => {
     await other.close()
   })
 
-  test('a node without leases does not forget what others hold', async () => {
+  test('a node without leases keeps units held by other nodes', async () => {
     const prefix = `l${prefixes++}`
     const [leased, strict] = [storeOf(prefix), storeOf(prefix, false)]
     for (let checks = 0; checks < 5; checks += 1) await leased.take({ charges: [charge] })

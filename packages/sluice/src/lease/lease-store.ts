@@ -1,32 +1,45 @@
-// A store around a store: most checks are answered from units that were charged ahead, without asking anybody. A take
-// is still all or nothing: what leases can pay is set aside, the store is asked for the rest in one go, and what was
-// set aside goes back if it refuses. The bounds are in algorithms/lease-terms.ts.
+// Wraps a store so that most checks are served from units taken ahead, without a round trip. A take stays all or
+// nothing: units that leases can pay are set aside, and put back if the store refuses the rest. The bounds are in
+// algorithms/lease-terms.ts.
 
-import { SoleTaken } from '../algorithms/grant.ts'
+import { hasPermits } from '../algorithms/traits.ts'
 import { type Clock, systemTimers, type Timers, wallClock } from '../clock.ts'
-import { andThen, type Maybe, promised } from '../maybe.ts'
-import { giveQuietly } from '../store/give-quietly.ts'
+import { andThen, type MaybePromise, toPromise } from '../maybe-promise.ts'
+import type { SomeStats } from '../store/stats.ts'
 import {
   type BucketName,
   type Charge,
   decidedAt,
   type Give,
+  type GiveReply,
   type Grant,
-  NOT_ASKED,
-  type Returned,
+  type IdempotencyKey,
+  NOT_CHARGED,
   type Store,
   type Take,
   type Taken,
 } from '../store/store.ts'
-import { asCharged, chargedLimit, isStrict } from './lease.ts'
-import { giveWithLeases } from './lease-gives.ts'
+import { type LeaseCounts, NO_COUNTS } from './lease-counts.ts'
+import { giveInMessages, giveWithLeases } from './lease-gives.ts'
+import {
+  canPay,
+  combinedGrants,
+  isLeasable,
+  isRefused,
+  leaseGrant,
+  pay,
+  type Query,
+  shadowRefusal,
+} from './lease-grants.ts'
+import type { LeaseRows } from './lease-rows.ts'
 import { LeaseTable } from './lease-table.ts'
-import { type Asked, canPay, grantOf, isLeasable, isRefused, spentInShadow, withoutHeld } from './leased-answers.ts'
+import { refusedTaken, spentTaken } from './lease-taken.ts'
+import { isStrict, storeLimit, withStoreLimit } from './store-limit.ts'
 
 export type LeaseOptions = {
-  /** Most leases held at once; above it some go back. */
+  /** Most leases held; beyond it, leases are dropped and their units go back. */
   readonly leasesMax?: number
-  /** Of this node: only spans of time are read off it. */
+  /** The node's clock. Only differences of it are used. */
   readonly clock?: Clock
   readonly timers?: Timers
 }
@@ -34,18 +47,16 @@ export type LeaseOptions = {
 /** About 300 bytes each. */
 const LEASES_MAX = 1_000_000
 const SWEEP_MS = 50
-/** Nobody begins to wait for others after this: they may take a deadline of their own. */
+/** Longest time a take waits for queries of others before it sends its own: its deadline includes the wait. */
 const WAIT_MS = 4
-/** Given back in one message: a script must not hold up the others for long. */
-const GIVES_MAX = 50
-/** Until there is an answer to wait for: a lease that is to be filled must not make room for another one. */
-const ABOUT_TO_ASK: Promise<unknown> = Promise.resolve()
+/** Placeholder until a query is sent. A lease with a pending query is not dropped to make room for another one. */
+const ABOUT_TO_QUERY: Promise<unknown> = Promise.resolve()
 const NOTHING_PAID: readonly undefined[] = []
 
 export type LeasingStore = Store & {
   takeSync(take: Take): Taken | undefined
-  /** Asks for units before anybody needs them, of a bucket that comes back: the first time it is only noted. */
-  ahead(bucket: BucketName): void
+  /** Requests units of a bucket before they are needed. The first call only notes the bucket. */
+  prefetch(bucket: BucketName): void
 }
 
 export function leaseStore(store: Store, options: LeaseOptions = {}): LeasingStore {
@@ -56,16 +67,18 @@ class LeaseStore implements LeasingStore {
   readonly #store: Store
   readonly #clock: Clock
   readonly #table: LeaseTable
+  readonly #rows: LeaseRows
   readonly #timers: Timers
   readonly #stopSweeping: () => void
-  /** By how much the clock was ahead of the one that never steps. */
+  /** How far the clock is ahead of the monotonic one. */
   #aheadMs: number
-  readonly #counts = { leased: 0, asked: 0, refused_by_lease: 0, returned: 0 }
+  readonly #counts: LeaseCounts = { ...NO_COUNTS }
 
   constructor(store: Store, { leasesMax = LEASES_MAX, clock = wallClock, timers = systemTimers }: LeaseOptions) {
     this.#store = store
     this.#clock = clock
     this.#table = new LeaseTable(leasesMax)
+    this.#rows = this.#table.rows
     this.#timers = timers
     this.#aheadMs = this.#nowMs() - timers.nowMs()
     this.#stopSweeping = timers.every(SWEEP_MS, () => this.#sweep())
@@ -77,62 +90,56 @@ class LeaseStore implements LeasingStore {
   }
 
   take(take: Take): Taken | Promise<Taken> {
-    return this.takeSync(take) ?? this.#takeLater(take) // whose closures would cost a take that needs none of them
+    return this.takeSync(take) ?? this.#takeFromStore(take)
   }
 
-  #takeLater(take: Take): Taken | Promise<Taken> {
-    if (take.resets !== undefined) return this.#store.take(this.#table.forgetting(take))
-    const rows = take.charges.map((charge) => this.#table.rowOf(charge))
-    if (rows.every((row) => row < 0) && take.charges.every(isStrict)) return this.#askPlainly(take)
-    const answer = this.#answerToOthers(rows)
-    return answer === undefined ? this.#ask(take) : this.#wait(take, answer)
-  }
-
-  ahead(bucket: BucketName): void {
+  prefetch(bucket: BucketName): void {
     const nowMs = this.#nowMs()
-    const row = this.#table.rowOf(bucket)
+    const row = this.#table.find(bucket)
     const gives: Give[] = []
     if (row >= 0) this.#refill([bucket], [row], nowMs, true)
-    else this.#table.at(this.#table.rowFor(bucket, nowMs, gives)).note(nowMs)
+    else this.#rows.note(this.#table.findOrAdd(bucket, nowMs, gives), nowMs)
     if (gives.length > 0) void this.#giveBack(gives)
   }
 
   async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
     const nowMs = this.#nowMs()
-    const taken = await this.#store.peek(charges.map(asCharged), mayBeStale)
+    const taken = await this.#store.peek(charges.map(withStoreLimit), mayBeStale)
     const grants = taken.grants.map((grant, index) => {
-      const held = this.#table.find(charges[index] as Charge)?.held(nowMs) ?? 0 // a grant per charge
-      return { ...grant, remaining: grant.remaining + held }
+      const row = this.#table.find(charges[index] as Charge) // one grant per charge
+      return row < 0 ? grant : { ...grant, remaining: grant.remaining + this.#rows.held(row, nowMs) }
     })
     return { ...taken, grants }
   }
 
-  give(...given: Parameters<Store['give']>): Promise<Returned> {
-    return giveWithLeases(this.#table, this.#store, () => this.#nowMs(), ...given)
+  give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): Promise<GiveReply> {
+    return giveWithLeases(this.#table, this.#store, () => this.#nowMs(), gives, opId, idempotencyKey)
   }
 
   async reset(bucket: BucketName): Promise<void> {
     this.#table.delete(bucket)
-    await this.#store.reset(asCharged(bucket))
+    await this.#store.reset(withStoreLimit(bucket))
   }
 
-  stats(): Readonly<Record<string, number>> {
-    return { ...this.#store.stats?.(), ...this.#counts, leases: this.#table.count, leases_dropped: this.#table.dropped }
+  stats(): SomeStats {
+    const { count: leases, dropped: leases_dropped } = this.#table
+    const { expiredUnits: lease_units_expired } = this.#rows
+    return { ...this.#store.stats?.(), ...this.#counts, leases, leases_dropped, lease_units_expired }
   }
 
   async close(): Promise<void> {
     this.#stopSweeping()
-    await Promise.allSettled(this.#table.asking()) // what is on its way would be lost
+    await Promise.allSettled(this.#rows.allPending()) // their units would be stranded
     await this.#giveBack(this.#table.clear(this.#nowMs()))
     await this.#store.close()
   }
 
-  /** The clock of a check is the cheap one, which may be set back; then leases would live too long, so all end. */
+  /** Checks read the wall clock, which is cheap but may step back. Leases would then live too long, so all end. */
   #sweep(): void {
     const nowMs = this.#nowMs()
     const aheadMs = nowMs - this.#timers.nowMs()
     const setBack = aheadMs < this.#aheadMs - SWEEP_MS
-    if (aheadMs > this.#aheadMs + SWEEP_MS) this.#table.stepped(aheadMs - this.#aheadMs)
+    if (aheadMs > this.#aheadMs + SWEEP_MS) this.#rows.clockStepped(aheadMs - this.#aheadMs)
     this.#aheadMs = setBack ? aheadMs : Math.max(aheadMs, this.#aheadMs)
     void this.#giveBack(setBack ? this.#table.clear(nowMs) : this.#table.sweep(nowMs))
   }
@@ -141,259 +148,252 @@ class LeaseStore implements LeasingStore {
     return this.#clock.nowUs() / 1000
   }
 
-  /** The hot path: one charge, of one lease. */
+  /** The hot path: one charge, paid by one lease. */
   #takeOne(charge: Charge): Taken | undefined {
-    const row = this.#table.rowOf(charge)
-    if (row < 0) return this.#storeAtOnce([charge])
-    const lease = this.#table.at(row)
+    const row = this.#table.find(charge)
+    if (row < 0) return this.#storeTakeSync([charge])
+    const rows = this.#rows
     const nowUs = this.#clock.nowUs()
     const nowMs = nowUs / 1000
     const { min } = charge
-    if (lease.canSpend(min, nowMs) && isLeasable(charge)) {
+    if (rows.canSpend(row, min, nowMs) && isLeasable(charge)) {
       this.#counts.leased += 1
-      const bookedUs = lease.spend(min, nowMs)
-      const remaining = lease.remaining(nowMs)
-      const resetAfterUs = lease.resetAfterUs(nowMs)
-      const spentUs = lease.spentUs(bookedUs, nowMs)
-      if (lease.isLow(nowMs, min)) this.#refill([charge], [row], nowMs)
-      return new SoleTaken(true, nowUs, min, false, remaining, resetAfterUs, 0, 0, 'lease', bookedUs, spentUs)
+      const taken = spentTaken(rows, row, min, rows.spend(row, min, nowMs), nowUs)
+      if (rows.isLow(row, nowMs, min)) this.#refill([charge], [row], nowMs)
+      return taken
     }
-    if (isRefused(lease, charge, nowMs)) {
+    if (isRefused(rows, row, charge, nowMs)) {
       this.#counts.refused_by_lease += 1
-      const retryAfterUs = lease.retryAfterUs(nowMs)
-      const resetAfterUs = lease.resetAfterUs(nowMs)
-      if (lease.isRefusalEnding(charge, nowMs)) this.#refill([charge], [row], nowMs)
-      return new SoleTaken(false, nowUs, 0, 'now', 0, resetAfterUs, retryAfterUs, 0, 'lease', 0)
+      const taken = refusedTaken(rows, row, nowUs)
+      if (rows.isRefusalEnding(row, nowMs)) this.#refill([charge], [row], nowMs)
+      return taken
     }
-    if (!canPay(lease, charge, nowMs)) return this.#storeAtOnce([charge])
-    this.#counts.leased += 1 // in shadow: it pays nothing
-    return { granted: true, nowUs, grants: [spentInShadow(lease, nowMs)], source: 'lease', replayed: false }
+    if (!canPay(rows, row, charge, nowMs)) return this.#storeTakeSync([charge])
+    this.#counts.leased += 1 // a shadow charge that is refused pays nothing
+    return { granted: true, nowUs, grants: [shadowRefusal(rows, row, nowMs)], source: 'lease', replayed: false }
   }
 
   #takeMany(charges: readonly Charge[]): Taken | undefined {
-    const rows = charges.map((charge) => this.#table.rowOf(charge))
+    const rows = charges.map((charge) => this.#table.find(charge))
     const nowUs = this.#clock.nowUs()
     const nowMs = nowUs / 1000
-    let paid = 0
+    let payable = 0
     for (const [index, row] of rows.entries()) {
       if (row < 0) continue
-      const charge = charges[index] as Charge // one per row
-      const lease = this.#table.at(row)
-      if (isRefused(lease, charge, nowMs)) return this.#refusal(charges, rows, nowUs)
-      if (canPay(lease, charge, nowMs)) paid += 1
+      const charge = charges[index] as Charge // one row per charge
+      if (isRefused(this.#rows, row, charge, nowMs)) return this.#refusal(charges, rows, nowUs)
+      if (canPay(this.#rows, row, charge, nowMs)) payable += 1
     }
-    if (paid === 0) return this.#storeAtOnce(charges)
-    if (paid < charges.length) return undefined
-    const grants = charges.map((charge, index) => this.#pay(rows[index] as number, charge, nowMs))
+    if (payable === 0) return this.#storeTakeSync(charges)
+    if (payable < charges.length) return undefined
+    const grants = charges.map((charge, index) => pay(this.#rows, rows[index] as number, charge, nowMs))
     this.#refill(charges, rows, nowMs)
     this.#counts.leased += 1
     return { granted: true, nowUs, grants, source: 'lease', replayed: false }
   }
 
-  /** Whoever guards the store may know that it is not to be asked. */
-  #storeAtOnce(charges: readonly Charge[]): Taken | undefined {
-    return this.#store.takeSync?.({ charges: charges.map(asCharged) })
+  /** The wrapped store may decide without a round trip: a guard whose circuit breaker is open does. */
+  #storeTakeSync(charges: readonly Charge[]): Taken | undefined {
+    return this.#store.takeSync?.({ charges: charges.map(withStoreLimit) })
   }
 
-  /** The answer when this node knows that one of the charges would be refused. */
+  /** Refuses a take because a lease knows that one of the charges would be refused. */
   #refusal(charges: readonly Charge[], rows: readonly number[], nowUs: number): Taken {
     this.#counts.refused_by_lease += 1
     const nowMs = nowUs / 1000
-    const grants = charges.map((charge, index): Grant => {
+    const grants = charges.map(({ min }, index): Grant => {
       const row = rows[index] as number // one per charge
-      if (row < 0) return NOT_ASKED
-      const lease = this.#table.at(row)
-      return grantOf(lease, 0, lease.isRefused(charge.min, nowMs) ? 'now' : false, 0, nowMs)
+      if (row < 0) return NOT_CHARGED
+      return leaseGrant(this.#rows, row, 0, this.#rows.isRefused(row, min, nowMs) ? 'now' : false, 0, nowMs)
     })
     this.#refill(charges, rows, nowMs)
     return { granted: false, nowUs, grants, source: 'lease', replayed: false }
   }
 
-  #pay(row: number, { min }: Charge, nowMs: number): Grant {
-    const lease = this.#table.at(row)
-    if (!lease.canSpend(min, nowMs)) return spentInShadow(lease, nowMs)
-    return grantOf(lease, min, false, lease.spend(min, nowMs), nowMs)
+  // Separate method: the fast path allocates no closures.
+  #takeFromStore(take: Take): Taken | Promise<Taken> {
+    if (take.resets !== undefined) return this.#store.take(this.#table.dropResets(take))
+    const { charges } = take
+    if (charges.every((charge) => isStrict(charge) && this.#table.find(charge) < 0)) return this.#queryStrict(take)
+    const pending = this.#pendingQuery(charges)
+    return pending === undefined ? this.#query(take) : this.#wait(take, pending)
   }
 
-  #answerToOthers(rows: readonly number[]): Promise<unknown> | undefined {
-    return this.#table.askingOf(rows.find((row) => this.#table.askingOf(row) !== undefined) ?? -1)
+  #pendingQuery(charges: readonly Charge[]): Promise<unknown> | undefined {
+    const rows = charges.map((charge) => this.#table.find(charge))
+    return this.#rows.pending(rows.find((row) => this.#rows.pending(row) !== undefined) ?? -1)
   }
 
   /**
-   * Others are asking for the same: what they get may be enough. Whoever is not served waits for the next of them, for
-   * a while, so that not all ask at once. One deadline is for waiting and asking together.
+   * Waits for a pending query for the same bucket, whose units may be enough. A take that gets none waits for the next
+   * one, up to WAIT_MS, so that waiting takes do not all query at once. One deadline covers the wait and the query.
    */
   async #wait(take: Take, first: Promise<unknown>): Promise<Taken> {
-    const askedMs = take.askedMs ?? this.#timers.nowMs()
-    let answer: Promise<unknown> | undefined = first
-    while (answer !== undefined && this.#timers.nowMs() - askedMs < WAIT_MS) {
-      await answer.catch(() => undefined) // whoever asked is told
-      const known = this.takeSync(take)
-      if (known !== undefined) return known
-      answer = this.#answerToOthers(take.charges.map((charge) => this.#table.rowOf(charge)))
+    const startedMs = take.startedMs ?? this.#timers.nowMs()
+    let pending: Promise<unknown> | undefined = first
+    while (pending !== undefined && this.#timers.nowMs() - startedMs < WAIT_MS) {
+      await pending.catch(() => undefined) // the take that sent the query gets the error
+      const taken = this.takeSync(take)
+      if (taken !== undefined) return taken
+      pending = this.#pendingQuery(take.charges)
     }
-    return this.#ask({ ...take, askedMs })
+    return this.#query({ ...take, startedMs })
   }
 
-  /** Ahead of need, for all leases that are low or about to be asked for; nobody waits for it unless one runs out. */
-  #refill(buckets: readonly (BucketName | Charge)[], rows: readonly number[], nowMs: number, empty = false): void {
+  /** Refills leases that are low or whose refusal is about to end; with `always`, all of them. Errors are ignored. */
+  #refill(buckets: readonly (BucketName | Charge)[], rows: readonly number[], nowMs: number, always = false): void {
     const gives: Give[] = []
-    const asked: Asked[] = []
+    const queries: Query[] = []
     for (let index = 0; index < buckets.length; index += 1) {
-      const bucket = buckets[index] as BucketName & Partial<Charge> // as many as there are rows
+      const bucket = buckets[index] as BucketName & Partial<Charge> // the index is in range
       const row = rows[index] as number
-      if (row < 0 || this.#table.askingOf(row) !== undefined) continue
-      const lease = this.#table.at(row)
-      if (!empty && !lease.isLow(nowMs, bucket.min) && !lease.isRefusalEnding(bucket, nowMs)) continue
-      lease.settle(bucket, nowMs, 'ahead', gives, bucket.min) // what is spent, or no longer good, makes room
-      const max = lease.nextBatch(bucket, nowMs)
+      if (row < 0 || this.#rows.pending(row) !== undefined) continue
+      if (!always && !this.#rows.isLow(row, nowMs, bucket.min) && !this.#rows.isRefusalEnding(row, nowMs)) continue
+      this.#rows.settle(row, nowMs, 'refill', gives, bucket.min) // spent and expired batches make room
+      const max = this.#rows.nextBatch(row, nowMs)
       if (max < 1) {
-        if (empty) lease.note(nowMs)
+        if (always) this.#rows.note(row, nowMs)
         continue
       }
       const { limit, owner, detail } = bucket
-      const ask: Charge = { limit: chargedLimit(limit), owner, detail, min: 1, max, kind: 'hold' }
-      asked.push({ bucket, ask, row })
+      const storeCharge: Charge = { limit: storeLimit(limit), owner, detail, min: 1, max, kind: 'hold' }
+      queries.push({ bucket, storeCharge, row })
     }
-    if (asked.length > 0) this.#fetch({ gives }, asked, nowMs, [], NOTHING_PAID).catch(() => {})
-    else if (gives.length > 0) void this.#giveBack(gives)
+    if (queries.length > 0) {
+      this.#counts.lease_refills += queries.length
+      this.#send({ gives }, queries, nowMs, [], NOTHING_PAID).catch(() => {})
+    } else if (gives.length > 0) void this.#giveBack(gives)
   }
 
-  /** For what nothing is held of, and nothing known. */
-  #askPlainly(take: Take): Maybe<Taken> {
-    this.#counts.asked += 1
+  /** Queries the store for strict buckets that have not refused: there is no lease to fill. */
+  #queryStrict(take: Take): MaybePromise<Taken> {
+    this.#counts.store_queries += 1
     const sentMs = this.#nowMs()
     return andThen(this.#store.take(take), (taken) => {
-      const unknown = (charge: Charge) => ({ bucket: charge, ask: charge, row: -1 })
-      if (!taken.granted) this.#keep(taken, take.charges.map(unknown), ABOUT_TO_ASK, sentMs)
+      const queries = () => take.charges.map((charge) => ({ bucket: charge, storeCharge: charge, row: -1 }))
+      if (!taken.granted) this.#keep(taken, queries(), ABOUT_TO_QUERY, sentMs)
+      else if (taken.source === 'store') for (const { min } of take.charges) this.#counts.units_charged += min
       return taken
     })
   }
 
-  /** Sets aside what leases can pay and asks the store for the rest. */
-  #ask({ charges, op, askedMs }: Take): Promise<Taken> {
-    this.#counts.asked += 1
+  /** Sets aside what leases can pay and queries the store for the rest. */
+  #query({ charges, op, startedMs }: Take): Promise<Taken> {
+    this.#counts.store_queries += 1
     const nowMs = this.#nowMs()
-    const paid = charges.length === 1 ? NOTHING_PAID : this.#payWhatCan(charges, nowMs)
+    const paid = charges.length === 1 ? NOTHING_PAID : this.#setAside(charges, nowMs)
     const gives: Give[] = []
-    const asked: Asked[] = []
+    const queries: Query[] = []
+    let isMiss = false
     for (const [index, charge] of charges.entries()) {
       if (paid[index] !== undefined) continue
-      const leased = isLeasable(charge)
-      // A strict bucket is known here if it has refused: then one asks, and the others wait for what it hears.
-      const known = leased ? this.#table.rowFor(charge, nowMs, gives) : this.#table.rowOf(charge)
-      // While others ask for a batch, no more than is needed: all batches together might be more than there is.
-      const row = this.#table.askingOf(known) === undefined ? known : -1
+      const leasable = isLeasable(charge)
+      isMiss ||= leasable
+      // A strict bucket has a lease if it has refused: then one take queries, and the others wait for its reply.
+      const known = leasable ? this.#table.findOrAdd(charge, nowMs, gives) : this.#table.find(charge)
+      // Only one pending batch per bucket: several together could drain it.
+      const row = this.#rows.pending(known) === undefined ? known : -1
       let extra = 0
       if (row >= 0) {
-        this.#table.ask(row, ABOUT_TO_ASK)
-        const lease = this.#table.at(row)
-        lease.settle(charge, nowMs, 'asking', gives, charge.min)
-        extra = lease.nextBatch(charge, nowMs, charge.min)
+        this.#rows.setPending(row, ABOUT_TO_QUERY)
+        this.#rows.settle(row, nowMs, 'query', gives, charge.min)
+        extra = this.#rows.nextBatch(row, nowMs, charge.min)
       }
       const { limit, owner, detail, min, max, kind } = charge
-      const ask = leased ? { limit: chargedLimit(limit), owner, detail, min, max: max + extra, kind } : charge
-      asked.push({ bucket: charge, ask, row })
+      const storeCharge = leasable ? { limit: storeLimit(limit), owner, detail, min, max: max + extra, kind } : charge
+      queries.push({ bucket: charge, storeCharge, row })
     }
-    return this.#fetch({ op, gives, askedMs }, asked, nowMs, charges, paid)
+    if (isMiss) this.#counts.lease_misses += 1
+    return this.#send({ op, gives, startedMs }, queries, nowMs, charges, paid)
   }
 
-  #payWhatCan(charges: readonly Charge[], nowMs: number): readonly (Grant | undefined)[] {
-    const rows = charges.map((charge) => this.#table.rowOf(charge))
-    const paid = charges.map((charge, index) => {
-      const row = rows[index] as number // one per charge
-      return row >= 0 && canPay(this.#table.at(row), charge, nowMs) ? this.#pay(row, charge, nowMs) : undefined
+  #setAside(charges: readonly Charge[], nowMs: number): readonly (Grant | undefined)[] {
+    const payers: number[] = []
+    const paid = charges.map((charge) => {
+      const row = this.#table.find(charge)
+      const pays = row >= 0 && canPay(this.#rows, row, charge, nowMs)
+      payers.push(pays ? row : -1)
+      return pays ? pay(this.#rows, row, charge, nowMs) : undefined
     })
-    const paidRows = rows.map((row, index) => (paid[index] === undefined ? -1 : row)) // the others are asked for anyway
-    this.#refill(charges, paidRows, nowMs)
+    this.#refill(charges, payers, nowMs) // the other leases are filled by the query
     return paid
   }
 
-  /** Asks the store, and keeps what came beyond what was needed. Answers `charges`, of which some are paid already. */
-  #fetch(
-    { op, gives, askedMs }: Omit<Take, 'charges'>,
-    asked: readonly Asked[],
+  /** Queries the store, fills the leases, and combines the reply with the grants of the charges already paid. */
+  #send(
+    { op, gives, startedMs }: Omit<Take, 'charges'>,
+    queries: readonly Query[],
     sentMs: number,
     charges: readonly Charge[],
     paid: readonly (Grant | undefined)[],
   ): Promise<Taken> {
-    const take = { charges: asked.map(({ ask }) => ask), op, gives, askedMs }
-    const answer = promised(() => this.#store.take(take)).then(
+    const storeCharges = queries.map(({ storeCharge }) => storeCharge)
+    const reply = toPromise(() => this.#store.take({ charges: storeCharges, op, gives, startedMs })).then(
       (taken) => {
-        this.#keep(taken, asked, answer, sentMs)
-        return this.#combined(charges, paid, taken)
+        this.#keep(taken, queries, reply, sentMs)
+        return this.#combine(charges, paid, taken)
       },
       (error) => {
-        for (const { row } of asked) this.#table.answered(row, answer)
-        this.#unpay(charges, paid)
+        for (const { row } of queries) this.#rows.replied(row, reply)
+        this.#putBack(charges, paid)
         throw error
       },
     )
-    for (const { row } of asked) if (row >= 0) this.#table.ask(row, answer)
-    return answer
+    for (const { row } of queries) if (row >= 0) this.#rows.setPending(row, reply)
+    return reply
   }
 
-  #keep(taken: Taken, asked: readonly Asked[], answer: Promise<unknown>, sentMs: number): void {
+  /** Fills leases with the units beyond those needed, and records refusals. */
+  #keep(taken: Taken, queries: readonly Query[], reply: Promise<unknown>, sentMs: number): void {
     const nowMs = this.#nowMs()
     const gives: Give[] = []
-    asked.forEach(({ bucket, ask, row }, index) => {
-      const forgotten = row >= 0 && !this.#table.answered(row, answer)
-      const { limit, owner, detail, kind, min } = ask
+    queries.forEach(({ bucket, storeCharge, row }, index) => {
+      const removed = row >= 0 && !this.#rows.replied(row, reply)
+      const { limit, owner, detail, kind, min } = storeCharge
       const grant = taken.grants[index] as Grant // one per charge
       const { source, nowUs: bookedUs } = decidedAt(taken, grant)
       if (source !== 'store') return
-      if (grant.short === 'now' && limit.algorithm !== 'concurrency' && kind !== 'force') {
-        const refused = row >= 0 ? row : this.#table.rowFor(bucket, nowMs, gives)
-        if (!forgotten) this.#table.at(refused).refuse(bucket, min, grant, sentMs)
+      if (grant.short === 'now' && !hasPermits(limit) && kind !== 'force') {
+        const refused = row >= 0 ? row : this.#table.findOrAdd(bucket, nowMs, gives)
+        if (!removed) this.#rows.refuse(refused, min, grant, sentMs)
         return
       }
+      if (taken.granted) this.#counts.units_charged += grant.units
       if (row < 0 || !taken.granted || grant.units === 0) return
       const extra = grant.units - (kind === 'hold' ? 0 : min)
-      if (!forgotten && this.#table.at(row).fill(bucket, extra, grant, bookedUs, sentMs, nowMs)) return
+      if (!removed && this.#rows.fill(row, extra, grant, bookedUs, sentMs, nowMs)) return
       if (extra > 0) gives.push({ limit, owner, detail, units: extra, bookedUs, settled: extra })
     })
     if (gives.length > 0) void this.#giveBack(gives)
   }
 
-  #combined(charges: readonly Charge[], paid: readonly (Grant | undefined)[], taken: Taken): Taken {
+  #combine(charges: readonly Charge[], paid: readonly (Grant | undefined)[], taken: Taken): Taken {
     const [only] = charges
     if (only !== undefined && charges.length === 1 && (taken.grants[0]?.units ?? 0) <= only.max) {
-      const lease = taken.granted ? undefined : this.#table.find(only)
-      // Refused, perhaps because another request, which asked just before, got more than it needed.
-      return lease !== undefined && canPay(lease, only, this.#nowMs()) ? (this.#takeOne(only) ?? taken) : taken
+      const row = taken.granted ? -1 : this.#table.find(only)
+      // Refused, but the lease may hold units by now: an earlier query may have brought more than its request needed.
+      return row >= 0 && canPay(this.#rows, row, only, this.#nowMs()) ? (this.#takeOne(only) ?? taken) : taken
     }
-    if (!taken.granted) this.#unpay(charges, paid)
-    let next = 0
-    const grants = charges.map((charge, index): Grant => {
-      const own = paid[index]
-      if (own !== undefined) return taken.granted ? own : { ...own, units: 0 }
-      const grant = taken.grants[next] as Grant // one per open charge
-      next += 1
-      return grant.units > charge.max ? withoutHeld(grant, charge.min) : grant
-    })
-    return { ...taken, grants }
+    if (!taken.granted) this.#putBack(charges, paid)
+    return { ...taken, grants: combinedGrants(charges, paid, taken) }
   }
 
-  /** What was set aside goes back where it came from. */
-  #unpay(charges: readonly Charge[], paid: readonly (Grant | undefined)[]): void {
-    const nowMs = this.#nowMs()
+  /** Puts units that were set aside back into their lease, or into the store if the lease has ended. */
+  #putBack(charges: readonly Charge[], paid: readonly (Grant | undefined)[]): void {
     const gives: Give[] = []
     paid.forEach((grant, index) => {
-      const charge = charges[index] as Charge // one per charge
       if (grant === undefined || grant.units === 0) return
+      const charge = charges[index] as Charge // one per charge
       const { limit, owner, detail } = charge
-      const give = { limit: chargedLimit(limit), owner, detail, units: grant.units, bookedUs: grant.bookedUs ?? 0 }
-      if (!this.#table.find(charge)?.unspend(grant.units, give.bookedUs, nowMs)) gives.push(give)
+      const give = { limit: storeLimit(limit), owner, detail, units: grant.units, bookedUs: grant.bookedUs ?? 0 }
+      const row = this.#table.find(charge)
+      if (row < 0 || !this.#rows.unspend(row, grant.units, give.bookedUs, this.#nowMs())) gives.push(give)
     })
     if (gives.length > 0) void this.#giveBack(gives)
   }
 
   async #giveBack(gives: readonly Give[]): Promise<void> {
     this.#counts.returned += gives.length
-    const given: Promise<unknown>[] = []
-    for (let start = 0; start < gives.length; start += GIVES_MAX) {
-      given.push(giveQuietly(this.#store, gives.slice(start, start + GIVES_MAX)))
-    }
-    await Promise.all(given)
+    await giveInMessages(this.#store, gives)
   }
 }

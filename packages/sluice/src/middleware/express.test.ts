@@ -8,7 +8,7 @@ import { memoryStore } from '../store/memory.ts'
 import type { Store } from '../store/store.ts'
 import { rateLimit } from './express.ts'
 
-// What every framework promises is in test/middleware; here is what only Express has.
+// Express only; tests for all frameworks are in test/middleware.
 
 let server: Server | undefined
 
@@ -17,7 +17,7 @@ afterEach(async () => {
   await new Promise((closed) => server?.close(closed))
 })
 
-test('rules see the whole path, also under a mount path and in any spelling', async () => {
+test('rules see the full path under a mount path and in any spelling', async () => {
   const limiter = createLimiter({
     rules: [{ rule_id: 'messages', endpoint_pattern: '/api/messages', limit: 0, window_seconds: 1, scope: 'global' }],
   })
@@ -29,18 +29,18 @@ test('rules see the whole path, also under a mount path and in any spelling', as
   await once(server, 'listening')
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const paths = ['/api/messages', '/API/messages/?x=1', '/api//%6Dessages', '/api/other']
-  const answers = await Promise.all(paths.map((path) => fetch(url + path)))
-  expect(answers.map(({ status }) => status)).toEqual([429, 429, 429, 200])
+  const responses = await Promise.all(paths.map((path) => fetch(url + path)))
+  expect(responses.map(({ status }) => status)).toEqual([429, 429, 429, 200])
 })
 
-test('a response that ended while the check was under way is left as it is', async () => {
+test('a response that ended while the check was in flight is not modified', async () => {
   const decided: (() => void)[] = []
   const memory = memoryStore()
   const store: Store = {
     ...{ give: memory.give.bind(memory), peek: memory.peek.bind(memory), reset: memory.reset.bind(memory) },
     ...{
       close: () => memory.close(),
-      take: (asked) => new Promise((go) => decided.push(() => go(memory.take(asked)))),
+      take: (take) => new Promise((resolve) => decided.push(() => resolve(memory.take(take)))),
     },
   }
   const errors: unknown[] = []
@@ -62,6 +62,6 @@ test('a response that ended while the check was under way is left as it is', asy
   expect(errors).toEqual([])
 })
 
-test('it is a function that stack traces can name', () => {
+test('the middleware has a name in stack traces', () => {
   expect(rateLimit({ limit: 1, window: '1m' }).name).toBe('rateLimit')
 })

@@ -1,19 +1,19 @@
-// Rate limiting for Express 4 and 5, and Connect: `app.use(rateLimit({ limit: 100, window: '1m' }))`.
-// The client is the peer of the socket unless `trustProxy` lists it; Express's own `trust proxy` is not used, because
-// `true` and hop counts can be spoofed: where it is set and `trustProxy` is not, a warning says so.
+// Rate limiting for Express 4 and 5, and Connect: `app.use(rateLimit({ limit: 100, window: '1m' }))`. The client is the
+// peer of the socket unless `trustProxy` lists the peer. `trust proxy` of Express is not used, because `true` and hop
+// counts can be spoofed; if only it is set, a warning says so.
 
 import type { Decision } from '../decision.ts'
-import type { Verdict } from '../http/verdict.ts'
-import type { Maybe } from '../maybe.ts'
-import { expressTrusts } from './app-proxy.ts'
-import { createNodeGate, type NodeRequest, type NodeResponse } from './node-gate.ts'
+import type { DecisionResponse } from '../http/decision-response.ts'
+import { isPromise, type MaybePromise } from '../maybe-promise.ts'
+import { expressTrustsProxies } from './app-proxy.ts'
+import { createNodeCheck, type NodeRequest, type NodeResponse } from './node-check.ts'
 import type { RateLimitOptions } from './options.ts'
 
 declare global {
-  // The namespace that the types of Express, if they are there, merge into their Request.
+  // The types of Express, if installed, merge this namespace into their Request.
   namespace Express {
     interface Request {
-      /** Set by `rateLimit` of `sluice/express`; absent where the request was skipped. */
+      /** Set by `rateLimit` of `sluice/express`; absent if the request was skipped. */
       rateLimit?: Decision
     }
   }
@@ -29,20 +29,20 @@ export type ExpressRequest = NodeRequest & {
 export type ExpressHandler<Req> = (req: Req, res: NodeResponse, next: (error?: unknown) => void) => void
 
 export function rateLimit<Req extends ExpressRequest>(options: RateLimitOptions<Req>): ExpressHandler<Req> {
-  const gate = createNodeGate(options, expressTrusts)
+  const check = createNodeCheck(options, expressTrustsProxies)
   return function rateLimit(req, res, next) {
-    const goOn = (verdict: Verdict | undefined) => {
-      if (verdict !== undefined) req.rateLimit = verdict.decision
-      if (verdict?.allowed !== false) next()
+    const proceed = (result: DecisionResponse | undefined) => {
+      if (result !== undefined) req.rateLimit = result.decision
+      if (result?.allowed !== false) next()
     }
-    let verdict: Maybe<Verdict | undefined>
+    let result: MaybePromise<DecisionResponse | undefined>
     try {
-      verdict = gate(req, req, res)
+      result = check(req, req, res)
     } catch (error) {
       return next(error)
     }
-    // Two arguments: an error that next() throws is not ours to hand to next() again.
-    if (verdict instanceof Promise) verdict.then(goOn, next)
-    else goOn(verdict)
+    // Not catch(): an error thrown by next() must not be passed to next() again.
+    if (isPromise(result)) result.then(proceed, next)
+    else proceed(result)
   }
 }

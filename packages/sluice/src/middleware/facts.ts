@@ -1,17 +1,17 @@
-// Checks what the application's own functions return for a request. A mistake there is an OPTION_INVALID, status 500:
-// SUBJECT_INVALID, status 400, would blame the client.
+// Validates the return values of the application's functions. Errors are OPTION_INVALID (status 500), because
+// SUBJECT_INVALID (status 400) would blame the client.
 
+import { canonicalAddress } from '../canonical/address.ts'
 import { optionInvalid } from '../errors.ts'
-import { canonicalAddress } from '../http/address.ts'
 import { isObject } from '../known-fields.ts'
 import { COST_MAX } from '../rules/rule-set.ts'
 import { requireKnownFacts, type Subject } from '../subject.ts'
 
-const TEXT_FIX = 'must be a text, or undefined; String(id) makes one of a number'
+const TEXT_FIX = 'must be a string or undefined; convert a number with String(id)'
 const COST_FIX = `must be a whole number from 1 to ${COST_MAX}`
 const ADDRESS_FIX = 'must be an IPv4 or IPv6 address, or undefined'
 
-/** The facts that `subject` returned. */
+/** Validates the result of `subject`. */
 export function checkedFacts(facts: unknown): Subject | undefined {
   if (facts === undefined || facts === null) return undefined
   if (!isObject(facts)) throw optionInvalid('subject', facts, 'must return an object of facts')
@@ -28,14 +28,14 @@ export function checkedFacts(facts: unknown): Subject | undefined {
   return facts
 }
 
-/** The text that `key` returned. The empty text names no client. */
+/** Validates the result of `key`. An empty string counts as undefined. */
 export function checkedKey(key: unknown): string | undefined {
   if (typeof key === 'string') return key === '' ? undefined : key
   if (key === undefined || key === null) return undefined
-  throw optionInvalid('key', key, `what it returns ${TEXT_FIX}`)
+  throw optionInvalid('key', key, `its result ${TEXT_FIX}`)
 }
 
-/** The units that `cost` returned. */
+/** Validates the result of `cost`. */
 export function checkedCost(field: string, cost: unknown): number | undefined {
   if (cost === undefined || (Number.isSafeInteger(cost) && Number(cost) >= 1 && Number(cost) <= COST_MAX)) {
     return cost as number | undefined
@@ -54,6 +54,6 @@ function checkAttributes(attributes: unknown): void {
   for (const name in attributes) {
     const value = attributes[name]
     if (value === undefined || value === null || ['string', 'number', 'boolean'].includes(typeof value)) continue
-    throw optionInvalid(`subject.attributes.${name}`, value, 'must be a text, a number or a boolean')
+    throw optionInvalid(`subject.attributes.${name}`, value, 'must be a string, a number or a boolean')
   }
 }

@@ -2,12 +2,12 @@
 
 import type { Context, MiddlewareHandler } from 'hono'
 import type { Decision } from '../decision.ts'
-import { answered, createFetchGate, type PeerOption, refusal } from './fetch-gate.ts'
+import { createFetchCheck, handled, type PeerOption, refusal } from './fetch-check.ts'
 import type { RateLimitOptions } from './options.ts'
 
 declare module 'hono' {
   interface ContextVariableMap {
-    /** Set by `rateLimit` of `sluice/hono`; undefined where the request was skipped. */
+    /** Set by `rateLimit` of `sluice/hono`; undefined if the request was skipped. */
     rateLimit?: Decision
   }
 }
@@ -15,21 +15,21 @@ declare module 'hono' {
 export type HonoOptions = RateLimitOptions<Context> & PeerOption<Context>
 
 export function rateLimit(options: HonoOptions): MiddlewareHandler {
-  const gate = createFetchGate(options)
+  const check = createFetchCheck(options)
   return async function rateLimit(context, next) {
-    const verdict = await gate(context, context.req.raw, [context.env])
-    if (verdict === undefined) {
+    const result = await check(context, context.req.raw, [context.env])
+    if (result === undefined) {
       await next()
       return undefined
     }
-    context.set('rateLimit', verdict.decision)
-    if (!verdict.allowed) return refusal(verdict)
-    // Errors of handlers do not come this far: Hono makes responses of them.
-    const response = await answered(verdict, context.req.raw, async () => {
+    context.set('rateLimit', result.decision)
+    if (!result.allowed) return refusal(result)
+    // Handler errors do not get here: Hono turns them into responses.
+    const response = await handled(result, context.req.raw, async () => {
       await next()
       return context.res
     })
-    context.res = undefined // or Hono would write the headers of the old one over those of the new one
+    context.res = undefined // otherwise Hono copies the old headers over the new ones
     context.res = response
     return undefined
   }

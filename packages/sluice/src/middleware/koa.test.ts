@@ -5,9 +5,9 @@ import Koa from 'koa'
 import { expect, onTestFinished, test } from 'vitest'
 import { rateLimit } from './koa.ts'
 
-// What every framework promises is in test/middleware; here is what only Koa has.
+// Koa only; tests for all frameworks are in test/middleware.
 
-test('an error that is thrown for several requests tells each the numbers of its own', async () => {
+test('an error object thrown for several requests has the headers of each request', async () => {
   const shared = Object.assign(new Error('gone'), { status: 410, expose: true })
   const app = new Koa()
   app.silent = true
@@ -18,7 +18,7 @@ test('an error that is thrown for several requests tells each the numbers of its
   onTestFinished(() => void server.close().closeAllConnections())
   await once(server, 'listening')
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  const answers = [await fetch(url), await fetch(url)]
-  expect(answers.map(({ status }) => status)).toEqual([410, 410])
-  expect(answers.map(({ headers }) => headers.get('x-ratelimit-remaining'))).toEqual(['4', '3'])
+  const responses = [await fetch(url), await fetch(url)]
+  expect(responses.map(({ status }) => status)).toEqual([410, 410])
+  expect(responses.map(({ headers }) => headers.get('x-ratelimit-remaining'))).toEqual(['4', '3'])
 })

@@ -1,10 +1,10 @@
 // Rate limiting for Koa: `app.use(rateLimit({ limit: 100, window: '1m' }))`. The decision is in `ctx.state.rateLimit`.
 
 import { joinedHeaders } from '../http/headers.ts'
-import { koaTrusts } from './app-proxy.ts'
-import { createGate } from './gate.ts'
-import { type NodeRequest, type NodeResponse, nodeHttpRequest, settleAtEnd } from './node-gate.ts'
+import { koaTrustsProxies } from './app-proxy.ts'
+import { type NodeRequest, type NodeResponse, nodeHttpRequest, settleAtEnd } from './node-check.ts'
 import type { RateLimitOptions } from './options.ts'
+import { createRequestCheck } from './request-check.ts'
 
 export type KoaContext = {
   readonly app?: { readonly proxy?: unknown } | undefined
@@ -19,31 +19,33 @@ export type KoaContext = {
 export type KoaMiddleware<Ctx> = (ctx: Ctx, next: () => Promise<unknown>) => Promise<unknown>
 
 export function rateLimit<Ctx extends KoaContext>(options: RateLimitOptions<Ctx>): KoaMiddleware<Ctx> {
-  const gate = createGate(options, koaTrusts)
+  const check = createRequestCheck(options, koaTrustsProxies)
   return async function rateLimit(ctx, next) {
     const { req, res } = ctx
-    const verdict = await gate(ctx, nodeHttpRequest(req), req)
-    if (verdict === undefined) return next()
-    ctx.state.rateLimit = verdict.decision
-    settleAtEnd(verdict, req, res)
-    const headers = joinedHeaders(verdict.headers, verdict.allowed, (name) => res.getHeader(name)?.toString())
+    const result = await check(ctx, nodeHttpRequest(req), req)
+    if (result === undefined) return next()
+    ctx.state.rateLimit = result.decision
+    settleAtEnd(result, req, res)
+    const headers = joinedHeaders(result.headers, result.allowed, (name) => res.getHeader(name)?.toString())
     for (const name in headers) ctx.set(name, headers[name] ?? '')
-    if (verdict.allowed) return next().catch((error: unknown) => rethrow(error, res))
-    ctx.status = verdict.status
-    ctx.body = verdict.body
+    if (result.allowed) return next().catch((error: unknown) => rethrow(error, res))
+    ctx.status = result.status
+    ctx.body = result.body
     return undefined
   }
 }
 
-/** Koa answers an error with the headers of the error and no others. It may be thrown for other requests too. */
+/** Koa replies to an error with only the headers of the error. One error object may be thrown for several requests. */
 function rethrow(error: unknown, res: NodeResponse): never {
   if (error instanceof Error) {
-    const kept = KEPT.map((name) => [name, res.getHeader(name)]).filter(([, value]) => value !== undefined)
-    Object.assign(error, { headers: { ...(error as { headers?: object }).headers, ...Object.fromEntries(kept) } })
+    const headers = RATE_LIMIT_HEADERS.map((name) => [name, res.getHeader(name)]).filter(
+      ([, value]) => value !== undefined,
+    )
+    Object.assign(error, { headers: { ...(error as { headers?: object }).headers, ...Object.fromEntries(headers) } })
   }
   throw error
 }
 
-const KEPT = ['X-RateLimit', 'RateLimit'].flatMap((family) =>
-  ['-Limit', '-Remaining', '-Reset', '-Policy', ''].map((part) => family + part),
+const RATE_LIMIT_HEADERS = ['X-RateLimit', 'RateLimit'].flatMap((family) =>
+  ['-Limit', '-Remaining', '-Reset', '-Policy', ''].map((suffix) => family + suffix),
 )

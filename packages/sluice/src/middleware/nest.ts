@@ -1,12 +1,12 @@
 // Rate limiting for NestJS, on Express or Fastify, as a guard: `app.useGlobalGuards(rateLimit({ limit: 100, window:
-// '1m' }))` or `@UseGuards(rateLimit(…))` on a controller or a handler. Contexts other than HTTP pass.
+// '1m' }))` or `@UseGuards(rateLimit(…))` on a controller or a handler. Ignores contexts other than HTTP.
 
-import { expressTrusts, fastifyTrusts } from './app-proxy.ts'
+import { expressTrustsProxies, fastifyTrustsProxies } from './app-proxy.ts'
 import type { ExpressRequest } from './express.ts'
-import { createNodeGate, type NodeRequest, type NodeResponse } from './node-gate.ts'
+import { createNodeCheck, type NodeRequest, type NodeResponse } from './node-check.ts'
 import { type RateLimitOptions, requireOptions } from './options.ts'
 
-/** What Nest hands over: the request and response of Express, or those of Fastify with the ones of Node within. */
+/** The request of Express, or the request of Fastify, which wraps the one of Node.js. */
 export type NestRequest = ExpressRequest & { readonly raw?: NodeRequest }
 type NestReply = NodeResponse & { readonly raw?: NodeResponse }
 
@@ -19,18 +19,18 @@ export type NestGuard = { canActivate(context: NestContext): Promise<boolean> }
 
 export function rateLimit<Req extends NestRequest>(options: RateLimitOptions<Req>): NestGuard {
   requireOptions(options, 'app.useGlobalGuards(rateLimit({ limit, window }))')
-  const gate = createNodeGate(options, (request) => {
-    return request.raw === undefined ? expressTrusts(request) : fastifyTrusts(request)
+  const check = createNodeCheck(options, (request) => {
+    return request.raw === undefined ? expressTrustsProxies(request) : fastifyTrustsProxies(request)
   })
   return {
     async canActivate(context) {
       if (context.getType() !== 'http') return true
       const request = context.switchToHttp().getRequest() as Req
       const reply = context.switchToHttp().getResponse() as NestReply
-      const verdict = await gate(request, request.raw ?? request, reply.raw ?? reply)
-      if (verdict !== undefined) request.rateLimit = verdict.decision
-      // The response has ended. To say no would make Nest, or a filter of the application, answer once more.
-      return verdict?.allowed === false ? new Promise<never>(() => {}) : true
+      const result = await check(request, request.raw ?? request, reply.raw ?? reply)
+      if (result !== undefined) request.rateLimit = result.decision
+      // The response has ended. Returning false would make Nest, or a filter of the application, reply a second time.
+      return result?.allowed === false ? new Promise<never>(() => {}) : true
     },
   }
 }

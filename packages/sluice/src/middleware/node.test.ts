@@ -5,9 +5,9 @@ import { expect, onTestFinished, test } from 'vitest'
 import { createLimiter } from '../limiter.ts'
 import { rateLimit } from './node.ts'
 
-// What every framework promises is in test/middleware; here is what only HTTP/2 has.
+// HTTP/2 only; tests for all frameworks are in test/middleware.
 
-test('a permit is released although the client of a stream left while its subject was looked up', async () => {
+test('a permit is released if the client disconnects while its subject is looked up', async () => {
   const rule = { rule_id: 'one', algorithm: 'concurrency', limit: 1, window: '1d', scope: 'global' }
   const limiter = createLimiter({ rules: [rule] })
   const known: (() => void)[] = []

@@ -1,12 +1,12 @@
-// Rate limiting for a bare server of node:http, HTTP/2 included:
+// Rate limiting for node:http and node:http2 servers:
 // `createServer(rateLimit({ limit: 100, window: '1m' })((req, res) => res.end('hello')))`.
 
-import { createNodeGate, type NodeRequest, type NodeResponse } from './node-gate.ts'
+import { createNodeCheck, type NodeRequest, type NodeResponse } from './node-check.ts'
 import { type RateLimitOptions, requireHandler, requireOptions } from './options.ts'
 
 export type NodeListener<Req, Res> = (req: Req, res: Res) => unknown
 
-/** `In` is what the server hands over, which is at least what the options ask for. */
+/** `In` is the request type of the server, which extends the one of the options. */
 export type Limited<Req> = <In extends Req, Res extends NodeResponse>(
   listener: NodeListener<In, Res>,
 ) => NodeListener<In, Res>
@@ -15,15 +15,15 @@ const CALL = 'createServer(rateLimit({ limit, window })(listener))'
 
 export function rateLimit<Req extends NodeRequest>(options: RateLimitOptions<Req>): Limited<Req> {
   requireOptions(options, CALL)
-  const gate = createNodeGate(options)
+  const check = createNodeCheck(options)
   return (listener) => {
     requireHandler('listener', listener, CALL)
     return async function rateLimit(req, res) {
       try {
-        const verdict = await gate(req, req, res)
-        if (verdict?.allowed === false) return
+        const result = await check(req, req, res)
+        if (result?.allowed === false) return
       } catch (error) {
-        // Nobody else would answer, and a rejection that nobody handles would end the process.
+        // No framework handles the error here, and an unhandled rejection would end the process.
         res.statusCode = statusOf(error)
         res.end('')
         return

@@ -1,12 +1,12 @@
-// The limiter of the short form, `{ limit, window }`: one rule. The same limit on the same store is the same limiter,
-// and two different ones of one name on one store are refused, because they would count in the same buckets.
+// Limiter of the short form `{ limit, window }`: one rule. Equal limits on one store share a limiter. Different limits
+// with the same name on one store are rejected, because they would share buckets.
 
-import { type Fault, LimiterError, optionInvalid, optionsInvalid } from '../errors.ts'
+import { type FieldError, LimiterError, optionInvalid, optionsInvalid } from '../errors.ts'
 import { createLimiter, type Limiter } from '../limiter.ts'
 import type { Store } from '../store/store.ts'
 import { type OneLimit, windowMs } from './options.ts'
 
-type Named = { readonly terms: string; readonly limiter: Limiter }
+type Named = { readonly options: string; readonly limiter: Limiter }
 
 const byStore = new WeakMap<Store, Map<string, Named>>()
 
@@ -16,13 +16,13 @@ export function limiterOf<Req>(options: OneLimit<Req>): Limiter {
   const named = byStore.get(store) ?? new Map<string, Named>()
   byStore.set(store, named)
   const { limit, window, algorithm, burst, key, ipv6Prefix } = options
-  const terms = JSON.stringify([limit, windowMs(window), algorithm, burst, key !== undefined, ipv6Prefix])
+  const ownOptions = JSON.stringify([limit, windowMs(window), algorithm, burst, key !== undefined, ipv6Prefix])
   const known = named.get(name)
-  if (known !== undefined && known.terms !== terms) {
-    throw optionInvalid('name', name, 'is the name of another limit on this store: give this one a name of its own')
+  if (known !== undefined && known.options !== ownOptions) {
+    throw optionInvalid('name', name, 'is the name of another limit on this store: choose a unique name')
   }
   const limiter = known?.limiter ?? newLimiter(options, name)
-  named.set(name, { terms, limiter })
+  named.set(name, { options: ownOptions, limiter })
   return limiter
 }
 
@@ -40,13 +40,14 @@ function newLimiter<Req>(options: OneLimit<Req>, name: string): Limiter {
   try {
     return createLimiter({ rules: [rule], store, ipv6Prefix })
   } catch (error) {
-    // Numbers that are fine one by one may not go together: only the rule parser knows.
-    if (error instanceof LimiterError && error.code === 'RULE_INVALID') throw optionsInvalid(error.faults.map(asOption))
+    // Values that are valid by themselves may conflict; only the rule parser detects that.
+    if (error instanceof LimiterError && error.code === 'RULE_INVALID')
+      throw optionsInvalid(error.fieldErrors.map(asOption))
     throw error
   }
 }
 
-/** `rules[0].window_seconds` is the `window` of these options. */
-function asOption(fault: Fault): Fault {
-  return { ...fault, field: fault.field.replace(/^.*\./, '').replace('window_seconds', 'window') }
+/** Maps `rules[0].window_seconds` to the option `window`. */
+function asOption(error: FieldError): FieldError {
+  return { ...error, field: error.field.replace(/^.*\./, '').replace('window_seconds', 'window') }
 }

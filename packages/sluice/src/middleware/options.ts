@@ -1,13 +1,14 @@
-// The options of every middleware, checked once when it is created: a mistake is an OPTION_INVALID that names the
-// field, the value and the fix, and an option that would do nothing is a mistake.
+// Options of all middlewares, validated on creation. An invalid option, or one without effect, throws OPTION_INVALID
+// with field, value and fix.
 
-import { ALGORITHMS, type AlgorithmName, WINDOW_US_MAX } from '../algorithms/limit.ts'
+import { WINDOW_US_MAX } from '../algorithms/limit.ts'
+import { ALGORITHM_NAMES, type AlgorithmName } from '../algorithms/traits.ts'
+import { parseCidr } from '../canonical/cidr.ts'
 import type { Clock, Timers } from '../clock.ts'
 import type { Decision } from '../decision.ts'
-import { type Fault, optionInvalid, optionsInvalid } from '../errors.ts'
-import { parseCidr } from '../http/cidr.ts'
+import { type FieldError, optionInvalid, optionsInvalid } from '../errors.ts'
 import { HEADER_STYLES, type HeaderOptions } from '../http/headers.ts'
-import type { Proxies } from '../http/verdict.ts'
+import type { Proxies } from '../http/request.ts'
 import { isObject, unknownOption } from '../known-fields.ts'
 import type { Limiter } from '../limiter.ts'
 import { parseDurationMs, windowFix } from '../rules/duration.ts'
@@ -15,16 +16,16 @@ import type { Store } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
 
 export type CommonOptions<Req> = {
-  /** Addresses and ranges of the proxies whose forwarding header is believed. Default: none. */
+  /** Addresses and ranges of trusted proxies. Default: none. */
   readonly trustProxy?: readonly string[] | undefined
-  /** The header that those proxies write. Default: `x-forwarded-for`. */
+  /** Header in which proxies report the client address. Default: `x-forwarded-for`. */
   readonly proxyHeader?: Proxies['header'] | undefined
   readonly headers?: HeaderOptions | undefined
-  /** True: the request is not limited at all. */
+  /** Returns true for requests that are not limited. */
   readonly skip?: ((request: Req) => boolean) | undefined
-  /** What a refusal says: a text, or an object that is sent as JSON. Default: a problem document, or a text. */
+  /** Body of a refusal: text, or an object that is sent as JSON. Default: a problem document or text. */
   readonly refusal?: ((decision: Decision, request: Req) => string | object | Promise<string | object>) | undefined
-  /** Statuses whose responses give back what they took: `['5xx', 404]`. Default: none. */
+  /** Response statuses that refund the request: `['5xx', 404]`. Default: none. */
   readonly refund?: readonly (number | '3xx' | '4xx' | '5xx')[] | undefined
   /** For tests. */
   readonly clock?: Clock | undefined
@@ -32,30 +33,30 @@ export type CommonOptions<Req> = {
   readonly timers?: Timers | undefined
 }
 
-/** The form for people in a hurry: one limit for everything behind the middleware. */
+/** Short form: one limit for all requests behind the middleware. */
 export type OneLimit<Req> = CommonOptions<Req> & {
-  /** Requests per window, for each client. A token bucket, the default, holds this many and refills meanwhile. */
+  /** Requests per window and client. The default token bucket holds this many and refills continuously. */
   readonly limit: number
-  /** A duration, as in rules: `500ms`, `30s`, `1m`, `2h`, `1d`. */
+  /** Duration, as in rules: `500ms`, `30s`, `1m`, `2h`, `1d`. */
   readonly window: string
   readonly algorithm?: AlgorithmName | undefined
   readonly burst?: number | undefined
-  /** Who the client is, a user for example. Undefined, and without a key, it is the address. */
+  /** Returns the key of the client, such as a user id. If undefined, the address is the key. */
   readonly key?: ((request: Req) => string | null | undefined) | undefined
-  /** What a request is worth. Default: 1. */
+  /** Returns the cost of a request in units. Default: 1. */
   readonly cost?: ((request: Req) => number) | undefined
-  /** What the limit is called in headers. Limits on one store need different names. Default: `default`. */
+  /** Name of the limit in headers, unique per store. Default: `default`. */
   readonly name?: string | undefined
-  /** Where the counters live. Default: in the memory of this process. */
+  /** Default: in the memory of this process. */
   readonly store?: Store | undefined
-  /** Addresses of one IPv6 network count as one client. Default: 64. */
+  /** Prefix length of IPv6 networks that count as one client. Default: 64. */
   readonly ipv6Prefix?: number | undefined
 }
 
-/** Any rules, in a limiter of your own. */
+/** Full form: any rules, in a limiter that you create. */
 export type OwnLimiter<Req> = CommonOptions<Req> & {
   readonly limiter: Limiter
-  /** Facts beyond address, method and path: user, apiKey, tenant, plan, cost, attributes. They win over those. */
+  /** Returns more facts: user, apiKey, tenant, plan, cost, attributes. They override those of the request. */
   readonly subject?: ((request: Req) => Subject | Promise<Subject>) | undefined
 }
 
@@ -73,8 +74,8 @@ const COMMON: Readonly<Record<string, Check>> = {
   },
   proxyHeader: oneOf(['x-forwarded-for', 'forwarded']),
   headers: { fix: 'must be an object of header options', accepts: isObject },
-  skip: aFunction('returns true for requests to let through'),
-  refusal: aFunction('returns a text or an object'),
+  skip: aFunction('returns true for requests that are not limited'),
+  refusal: aFunction('returns a string or an object'),
   refund: { fix: 'must be a list of statuses such as ["5xx", 404]', accepts: isStatusList },
   clock: { fix: 'must be a Clock', accepts: (value) => isObject(value) && typeof value.nowUs === 'function' },
   timers: { fix: 'must be Timers', accepts: (value) => isObject(value) && typeof value.every === 'function' },
@@ -86,11 +87,11 @@ const ONE_LIMIT: Readonly<Record<string, Check>> = {
     fix: windowFix,
     accepts: (value) => isWhole(windowMs(value), 1) && windowMs(value) <= WINDOW_US_MAX / 1000,
   },
-  algorithm: oneOf(ALGORITHMS),
+  algorithm: oneOf(ALGORITHM_NAMES),
   burst: { fix: 'must be a whole number, at least 1', accepts: (value) => isWhole(value, 1) },
-  key: aFunction('returns who the client is'),
-  cost: aFunction('returns what the request is worth'),
-  name: { fix: 'must be 1 to 64 of a-z, 0-9, "_", "." and "-"', accepts: isName },
+  key: aFunction('returns the key of the client'),
+  cost: aFunction('returns the cost of the request'),
+  name: { fix: 'must be 1 to 64 characters of a-z, 0-9, "_", "." and "-"', accepts: isName },
   store: {
     fix: 'must be a store: memoryStore() or redisStore(client)',
     accepts: (value) => isObject(value) && typeof value.take === 'function',
@@ -104,7 +105,7 @@ const ONE_LIMIT: Readonly<Record<string, Check>> = {
 
 const OWN_LIMITER: Readonly<Record<string, Check>> = {
   limiter: {
-    fix: 'must be made by createLimiter',
+    fix: 'must be created by createLimiter',
     accepts: (value) => isObject(value) && typeof value.check === 'function',
   },
   subject: aFunction('returns facts of the request'),
@@ -123,8 +124,8 @@ const HEADERS: Readonly<Record<string, Check>> = {
 const FORMS = 'must be { limit, window } or { limiter }'
 const APP_USE = 'app.use(rateLimit({ limit, window }))'
 
-/** What other libraries call it. */
-const ELSEWHERE: Readonly<Record<string, string>> = {
+/** Names of these options in other libraries. */
+const OTHER_NAMES: Readonly<Record<string, string>> = {
   max: 'limit',
   windowMs: 'window',
   timeWindow: 'window',
@@ -141,62 +142,62 @@ export function isOwnLimiter<Req>(options: RateLimitOptions<Req>): options is Ow
 }
 
 /**
- * Throws OPTION_INVALID for values that cannot be options: no object, or the request of a framework. `call` shows how
- * this framework registers the middleware.
+ * Throws OPTION_INVALID unless the value is an object and not the request of a framework. `call` shows how this
+ * framework registers the middleware.
  */
 export function requireOptions(
   options: unknown,
   call: string = APP_USE,
 ): asserts options is Readonly<Record<string, unknown>> {
   if (!isObject(options)) throw optionInvalid('options', options, FORMS)
-  // `app.use(rateLimit)`: the framework hands its request over. Requests have headers, so nothing of it is printed.
+  // `app.use(rateLimit)`: the framework passes its request. Never printed, because its headers may hold secrets.
   const isRequest = ('method' in options && 'url' in options) || 'req' in options || 'raw' in options
   if (isRequest)
     throw optionInvalid('options', options, `is a request: call rateLimit when you register it, as in ${call}`)
 }
 
-/** Throws OPTION_INVALID unless a handler was passed: a server that is given `rateLimit(…)` itself passes a request. */
+/** Throws OPTION_INVALID unless it is a handler: a server that gets `rateLimit(…)` itself passes a request. */
 export function requireHandler(field: string, handler: unknown, call: string): void {
   if (typeof handler !== 'function') throw optionInvalid(field, handler, `pass your ${field}, as in ${call}`)
 }
 
-/** Throws OPTION_INVALID with one fault per mistake. */
+/** Throws OPTION_INVALID with one field error per mistake. */
 export function checkOptions(options: unknown): void {
   requireOptions(options)
   const own = 'limiter' in options
   const required = own ? ['limiter'] : ['limit', 'window']
-  const headers = isObject(options.headers) ? faultsOf(options.headers, HEADERS, [], 'headers.') : []
-  const faults = [...faultsOf(options, own ? OWN_LIMITER : ONE_LIMIT, required), ...headers]
-  if (faults.length > 0) throw optionsInvalid(faults)
+  const headers = isObject(options.headers) ? fieldErrorsOf(options.headers, HEADERS, [], 'headers.') : []
+  const errors = [...fieldErrorsOf(options, own ? OWN_LIMITER : ONE_LIMIT, required), ...headers]
+  if (errors.length > 0) throw optionsInvalid(errors)
 }
 
-/** NaN for what is not a duration. */
+/** NaN if it is not a duration. */
 export function windowMs(window: unknown): number {
   if (typeof window === 'string') return parseDurationMs(window) ?? Number.NaN
   return Number.NaN
 }
 
-/** Call it with options that `checkOptions` has accepted. */
+/** Expects valid options (`checkOptions`). */
 export function proxiesOf({ trustProxy = [], proxyHeader = 'x-forwarded-for' }: CommonOptions<never>): Proxies {
   return { trusted: trustProxy.flatMap((text) => parseCidr(text) ?? []), header: proxyHeader }
 }
 
-/** Call it with options that `checkOptions` has accepted. */
+/** Expects valid options (`checkOptions`). */
 export function refundsOf({ refund = [] }: CommonOptions<never>): ((status: number) => boolean) | undefined {
   if (refund.length === 0) return undefined
   return (status) => refund.some((one) => one === status || one === `${Math.floor(status / 100)}xx`)
 }
 
-function faultsOf(
+function fieldErrorsOf(
   options: Readonly<Record<string, unknown>>,
   checks: Readonly<Record<string, Check>>,
   required: readonly string[],
   prefix = '',
-): Fault[] {
+): FieldError[] {
   const given = Object.keys(options).filter((field) => options[field] !== undefined)
   const fields = new Set([...required, ...given])
   return [...fields].flatMap((field) => {
-    const check = checks[field] ?? refused(field, checks)
+    const check = checks[field] ?? rejected(field, checks)
     const value = options[field]
     return check.accepts(value) ? [] : [{ field: `${prefix}${field}`, value, fix: fixOf(check, value) }]
   })
@@ -206,16 +207,16 @@ function fixOf({ fix }: Check, value: unknown): string {
   return typeof fix === 'string' ? fix : fix(value)
 }
 
-function refused(field: string, checks: Readonly<Record<string, Check>>): Check {
-  return { fix: refusedFix(field, checks), accepts: () => false }
+function rejected(field: string, checks: Readonly<Record<string, Check>>): Check {
+  return { fix: rejectedFix(field, checks), accepts: () => false }
 }
 
-function refusedFix(field: string, checks: Readonly<Record<string, Check>>): string {
+function rejectedFix(field: string, checks: Readonly<Record<string, Check>>): string {
   if (checks === OWN_LIMITER && field in ONE_LIMIT)
-    return 'remove it: the rules of the limiter decide; or remove limiter and pass { limit, window }'
+    return 'remove it: the rules of the limiter apply; or remove limiter and pass { limit, window }'
   if (checks === ONE_LIMIT && field in OWN_LIMITER)
     return 'remove it: it needs { limiter } instead of { limit, window }; or pass key'
-  const name = ELSEWHERE[field]
+  const name = OTHER_NAMES[field]
   return name === undefined ? unknownOption(field, Object.keys(checks)) : `is called ${name} here`
 }
 

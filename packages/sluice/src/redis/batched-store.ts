@@ -1,15 +1,16 @@
-// The store that Redis itself is: requests go out in batches, over one or several connections, and come back as Redis
-// answered them. Whatever waits, gives up or decides otherwise is around it.
+// Innermost store: sends requests to Redis in batches, over one or several connections, and returns its replies. Has no
+// deadline and no fallback; wrappers add them.
 
 import type { Clock } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
 import type { Peek } from '../failure/guard-store.ts'
+import type { SomeStats } from '../store/stats.ts'
 import {
   type BucketName,
   type Charge,
   type Give,
-  type Given,
-  type Once,
+  type GiveResult,
+  type IdempotencyKey,
   requireOp,
   type Store,
   type Take,
@@ -18,72 +19,77 @@ import {
 import { Batcher, type BatchObserver } from './batcher.ts'
 import { type Connection, connect, type RedisClient } from './client.ts'
 import type { KeyNames } from './key.ts'
-import { factsOf, type RedisFacts } from './redis-facts.ts'
-import type { Answer, Request } from './request.ts'
-import { inPatience } from './unreachable.ts'
+import { type RedisInfo, redisInfo } from './redis-info.ts'
+import type { Reply, Request } from './request.ts'
+import { recordSlotGroups } from './slot-record.ts'
+import { withTimeout } from './unreachable.ts'
 
 export type BatchedOptions = BatchObserver & {
   readonly connections: number
   readonly names: KeyNames
   readonly clock: Clock | undefined
   readonly readsReplicas: boolean
+  /** Name of the store, for the observer. */
+  readonly store: string
 }
 
 export class BatchedStore implements Store {
-  /** Settles when the first attempt to connect has ended, well or not. */
+  /** Settles after the first attempt to connect, successful or not. */
   readonly ready: Promise<unknown>
-  /** Of a Cluster: see Connection. */
+  /** Undefined unless Redis is a Cluster. */
   readonly primaryOf: Connection['primaryOf']
   readonly #connections: readonly Connection[]
   readonly #batchers: readonly Batcher[]
-  /** One for what replicas are asked; they say nothing about how the primaries are, so nobody observes them. */
+  readonly #names: KeyNames
+  /** Reads from replicas. Has no observer: replicas say nothing about the health of the primaries. */
   readonly #reader: Batcher | undefined
-  #turn = 0
+  #next = 0
   #closed = false
 
   constructor(client: RedisClient, options: BatchedOptions) {
-    const { connections, names, clock, readsReplicas } = options
+    const { connections, names, clock, readsReplicas, onBatch, onError, store } = options
     const nowArgument = clock === undefined ? () => '' : () => String(clock.nowUs())
     const own = Array.from({ length: connections }, () => connect(client, readsReplicas))
     this.#connections = own
-    this.#batchers = own.map((connection) => new Batcher(connection, names, options, nowArgument))
+    this.#names = names
+    this.#batchers = own.map((connection) => new Batcher(connection, names, { onBatch, onError }, nowArgument, store))
     this.ready = Promise.all(own.map(({ attempted }) => attempted))
     this.primaryOf = own[0]?.primaryOf
     const [first] = own
-    this.#reader = first?.read && new Batcher({ ...first, send: first.read }, names, {}, nowArgument)
+    this.#reader = first?.read && new Batcher({ ...first, send: first.read }, names, {}, nowArgument, store)
   }
 
   take({ charges, op, gives, resets }: Take): Promise<Taken> {
     requireOp({ charges, op })
-    return this.#answer({ verb: 'take', charges, opId: op?.id, gives, resets })
+    return this.#runTake({ verb: 'take', charges, opId: op?.id, gives, resets })
   }
 
   peek(charges: readonly Charge[]): Promise<Taken> {
-    return this.#answer(peekOf(charges))
+    return this.#runTake(peekOf(charges))
   }
 
-  /** Undefined where no replica is to be asked. */
+  /** Undefined unless replicas are read. */
   get peekReplicas(): Peek | undefined {
     const reader = this.#reader
     if (reader === undefined) return undefined
     return async (charges) => {
       const taken = await reader.run(peekOf(charges))
-      const { granted, nowUs, grants, source, replayed } = taken as Taken // peeks are always answered
+      const { granted, nowUs, grants, source, replayed } = taken as Taken // peeks always have a result
       return { granted, nowUs, grants, source, replayed, stale: true }
     }
   }
 
-  async give(gives: readonly Give[], opId?: string, once?: Once): Promise<Given> {
+  async give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): Promise<GiveResult> {
     if (gives.length === 0) return 'given'
-    const given = await this.#run({ verb: 'give', gives, opId, once })
-    return (given as Given | undefined) ?? 'given' // gives are answered in no other way
+    const given = await this.#run({ verb: 'give', gives, opId, idempotencyKey })
+    return (given as GiveResult | undefined) ?? 'given' // gives have no other result
   }
 
   async reset(bucket: BucketName): Promise<void> {
     await this.#run({ verb: 'reset', bucket })
   }
 
-  stats(): Readonly<Record<string, number>> {
+  stats(): SomeStats {
     const sum = (read: (batcher: Batcher) => number) => this.#batchers.reduce((total, one) => total + read(one), 0)
     return {
       batches: sum((one) => one.batches),
@@ -93,10 +99,13 @@ export class BatchedStore implements Store {
     }
   }
 
-  async facts(): Promise<RedisFacts> {
-    const infos = await inPatience(this.#connections[0]?.infos() ?? Promise.resolve([]))
-    if (infos.length === 0) throw new LimiterError('STORE_UNAVAILABLE', 'no primary is known yet')
-    return factsOf(infos)
+  async info(): Promise<RedisInfo> {
+    const [connection] = this.#connections
+    const infos = await withTimeout(connection?.infos() ?? Promise.resolve([]))
+    if (connection === undefined || infos.length === 0) {
+      throw new LimiterError('STORE_UNAVAILABLE', 'no primary is known yet')
+    }
+    return redisInfo(infos, await withTimeout(recordSlotGroups(connection, this.#names)))
   }
 
   async close(): Promise<void> {
@@ -104,15 +113,15 @@ export class BatchedStore implements Store {
     await Promise.all(this.#batchers.map((batcher) => batcher.close()))
   }
 
-  #answer(request: Request): Promise<Taken> {
-    return this.#run(request) as Promise<Taken> // takes and peeks are always answered
+  #runTake(request: Request): Promise<Taken> {
+    return this.#run(request) as Promise<Taken> // takes and peeks always have a result
   }
 
-  #run(request: Request): Promise<Answer> {
+  #run(request: Request): Promise<Reply> {
     if (this.#closed) throw new LimiterError('CLOSED', 'the Redis store was closed: create a new one')
     const batchers = this.#batchers
-    this.#turn = (this.#turn + 1) % batchers.length
-    return (batchers[this.#turn] as Batcher).run(request) // the turn is below the number of batchers
+    this.#next = (this.#next + 1) % batchers.length
+    return (batchers[this.#next] as Batcher).run(request) // the index is below the number of batchers
   }
 }
 

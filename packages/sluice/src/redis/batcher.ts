@@ -1,63 +1,68 @@
-// All requests of one event-loop turn travel together. Redis then reads each value once and is asked once per batch;
-// a batch is kept short, because Redis serves nobody else while it runs. In a Cluster each slot has a lane of its own:
-// what comes while a script of it is out travels with the next one, since of one turn hardly two requests would meet.
+// Batches all requests of one event-loop turn into one script call, which reads and writes each value once. Batches are
+// short, because Redis serves no other client while a script runs. In a Cluster each slot has a lane: requests that
+// arrive while its script call is in flight go with the next one, because few requests of one turn share a slot.
 
 import { systemTimers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
 import type { BucketName } from '../store/store.ts'
 import type { Connection } from './client.ts'
-import { isDivided } from './cluster-client.ts'
+import { isMigrating } from './cluster-client.ts'
 import {
   APPLY_WHEN_FULL,
+  bucketsItMayCreate,
+  createsRecord,
   errorWhenFull,
   FULL_MS,
   isOutOfMemory,
   keyNameOf,
-  knowsNoFlags,
-  makesKey,
-  writtenBy,
+  rejectsFlags,
 } from './full-redis.ts'
 import type { KeyNames } from './key.ts'
-import { type Answer, type Form, formOf, type Request } from './request.ts'
+import { type Form, formOf, type Reply, type Request } from './request.ts'
 import { APPLY, EXISTS, type Script } from './scripts.generated.ts'
 import { BatchEncoder, firstBucket, ReplyDecoder, weightOf } from './wire.ts'
 
-/** Weight of a script call: about half a millisecond of Redis, and small enough that both sides always have work. */
+/** Largest weight of a batch: about 0.5 ms of Redis time, so that Redis and the node work in parallel. */
 const BATCH_WEIGHT_MAX = 100
 
-/** A slot that is being moved has keys on both sides: a script that needs both is run later. */
-const TRY_AGAIN_MS = 10
+/** Retries of a script whose keys are split between both sides of a migrating slot. */
+const RETRY_MS = 10
 const TRIES_MAX = 16
-/** And requests of several owners go apart meanwhile, until this long after it was last seen. */
-const MOVING_MS = 10_000
-/** No lane waits longer for its script: others may be on their way to another primary by now. */
-const OUT_MS = 5
+/** Requests are not batched for this long after a migration was last seen. */
+const MIGRATING_MS = 10_000
+/** A lane sends the next script call after this time, even if the last one is still in flight. */
+const IN_FLIGHT_MS_MAX = 5
 
-/** Requests that may wait for Redis at once, on one connection: beyond it they fail at once instead of piling up. */
+/** Cap on waiting requests per connection; further ones fail immediately. */
 const WAITING_MAX = 100_000
 
 export type BatchObserver = {
-  /** After each batch that was answered. */
-  readonly onBatch?: ((requests: number, seconds: number) => void) | undefined
-  /** After each batch that was not, and each value that could not be read. */
-  readonly onError?: ((error: LimiterError) => void) | undefined
+  /** Called after each successful batch. */
+  readonly onBatch?: ((requests: number, seconds: number, at: ServerName) => void) | undefined
+  /** Called for each failed batch and each unreadable value. */
+  readonly onError?: ((error: LimiterError, at: ServerName) => void) | undefined
 }
 
+/** A Redis server. `store`: its name in the options, or `default`. `server`: address of the primary in a Cluster. */
+export type ServerName = { readonly store: string; readonly server: string | undefined }
+
 type Lane = {
+  /** Undefined unless Redis is a Cluster. */
+  readonly slot: number | undefined
   jobs: Job[]
-  /** Whether it is among those to be sent next. */
+  /** Whether the lane is in the send queue. */
   queued: boolean
-  /** When its last script was sent; undefined when that has been answered, or need not be. */
-  outMs: number | undefined
-  /** Until when its slot is taken to be on the move. */
-  movingMs: number
-  /** Until when its server is taken to be out of memory. */
+  /** When the script call in flight was sent; undefined if there is none. */
+  sentMs: number | undefined
+  /** The slot counts as migrating until this time. */
+  migratingUntilMs: number
+  /** The server counts as out of memory until this time. */
   fullUntilMs: number
 }
 
-type Job = { request: Request; form: Form; resolve(answer: Answer): void; reject(error: LimiterError): void }
+type Job = { request: Request; form: Form; resolve(reply: Reply): void; reject(error: LimiterError): void }
 
-/** The requests are at fault, not Redis: see `#encoded`. */
+/** A request is malformed; nothing was sent to Redis. */
 class EncodingError extends LimiterError {}
 
 export class Batcher {
@@ -69,28 +74,37 @@ export class Batcher {
   readonly #names: KeyNames
   readonly #observer: BatchObserver
   readonly #nowArgument: () => string
-  /** By slot; the only one, where there are no slots. */
+  readonly #store: string
+  /** By slot; one lane unless Redis is a Cluster. */
   readonly #lanes = new Map<number | undefined, Lane>()
   #queue: Lane[] = []
   #waiting = 0
 
-  constructor(connection: Connection, names: KeyNames, observer: BatchObserver, nowArgument: () => string) {
+  /** `store`: name of the store, for the observer. */
+  constructor(
+    connection: Connection,
+    names: KeyNames,
+    observer: BatchObserver,
+    nowArgument: () => string,
+    store: string,
+  ) {
+    this.#store = store
     this.#connection = connection
     this.#names = names
     this.#observer = observer
     this.#nowArgument = nowArgument
   }
 
-  run(request: Request): Promise<Answer> {
+  run(request: Request): Promise<Reply> {
     if (this.#waiting >= WAITING_MAX) {
       this.dropped += 1
-      throw new LimiterError('STORE_UNAVAILABLE', `more than ${WAITING_MAX} requests wait for Redis`)
+      throw new LimiterError('STORE_UNAVAILABLE', `more than ${WAITING_MAX} requests are waiting for Redis`)
     }
     this.#waiting += 1
     const lane = this.#laneOf(request)
     return new Promise((resolve, reject) => {
       lane.jobs.push({ request, form: formOf(request), resolve, reject })
-      if (lane.outMs === undefined || performance.now() - lane.outMs > OUT_MS) this.#enqueue(lane)
+      if (lane.sentMs === undefined || performance.now() - lane.sentMs > IN_FLIGHT_MS_MAX) this.#enqueue(lane)
     })
   }
 
@@ -102,7 +116,7 @@ export class Batcher {
     const slot = this.#names.groups?.slotOf(firstBucket(request))
     const known = this.#lanes.get(slot)
     if (known !== undefined) return known
-    const lane = { jobs: [], queued: false, outMs: undefined, movingMs: 0, fullUntilMs: 0 }
+    const lane = { slot, jobs: [], queued: false, sentMs: undefined, migratingUntilMs: 0, fullUntilMs: 0 }
     this.#lanes.set(slot, lane)
     return lane
   }
@@ -121,20 +135,20 @@ export class Batcher {
       lane.jobs = []
       lane.queued = false
       if (this.#names.groups === undefined) this.#sendAll(lane, jobs)
-      else void this.#sendInTurn(lane, jobs)
+      else void this.#sendNext(lane, jobs)
     }
   }
 
-  async #sendInTurn(lane: Lane, jobs: readonly Job[]): Promise<void> {
-    const outMs = performance.now()
-    lane.outMs = outMs
-    await Promise.all(outMs < lane.movingMs ? this.#sendApart(lane, jobs) : this.#sendAll(lane, jobs))
-    if (lane.outMs !== outMs) return // it took too long, and others went after it
-    lane.outMs = undefined
+  async #sendNext(lane: Lane, jobs: readonly Job[]): Promise<void> {
+    const sentMs = performance.now()
+    lane.sentMs = sentMs
+    await Promise.all(sentMs < lane.migratingUntilMs ? this.#sendSeparately(lane, jobs) : this.#sendAll(lane, jobs))
+    if (lane.sentMs !== sentMs) return // the next script call has been sent since
+    lane.sentMs = undefined
     if (lane.jobs.length > 0) this.#enqueue(lane)
   }
 
-  #sendApart(lane: Lane, jobs: readonly Job[]): Promise<void>[] {
+  #sendSeparately(lane: Lane, jobs: readonly Job[]): Promise<void>[] {
     return jobs.map((job) => this.#send(lane, [job]))
   }
 
@@ -158,10 +172,10 @@ export class Batcher {
   async #send(lane: Lane, jobs: readonly Job[]): Promise<void> {
     const isFull = performance.now() < lane.fullUntilMs
     try {
-      await (isFull ? this.#applyWhenFull(jobs) : this.#apply(APPLY, jobs))
+      await (isFull ? this.#applyWhenFull(lane, jobs) : this.#apply(APPLY, lane, jobs))
     } catch (cause) {
       if (!isFull && isOutOfMemory(cause)) {
-        // Nothing was run.
+        // The script did not run, so it can be sent again.
         lane.fullUntilMs = performance.now() + FULL_MS
         this.#waiting += jobs.length
         return this.#send(lane, jobs)
@@ -172,54 +186,54 @@ export class Batcher {
     }
   }
 
-  /** Runs a script on the requests, and delivers the answers. */
-  async #apply(script: Script, jobs: readonly Job[]): Promise<void> {
+  /** Runs a script on the requests, and delivers the replies. */
+  async #apply(script: Script, lane: Lane, jobs: readonly Job[]): Promise<void> {
     const startedMs = performance.now()
     const batch = this.#encoded(jobs)
     const call = () => this.#call(script, batch.keys, [batch.json(), this.#nowArgument()])
-    const reply = new ReplyDecoder(await (jobs.length === 1 ? untilWhole(call) : call()))
+    const reply = new ReplyDecoder(await (jobs.length === 1 ? retryWhileMigrating(call) : call()))
     this.batches += 1
     this.requests += jobs.length
-    for (const job of jobs) this.#deliver(job, reply)
-    this.#observer.onBatch?.(jobs.length, (performance.now() - startedMs) / 1000)
+    for (const job of jobs) this.#deliver(lane, job, reply)
+    this.#observer.onBatch?.(jobs.length, (performance.now() - startedMs) / 1000, this.#serverOf(lane))
   }
 
   #sendFailed(lane: Lane, jobs: readonly Job[], cause: unknown): void {
-    const divided = isDivided(cause)
-    if ((divided || cause instanceof EncodingError) && jobs.length > 1) {
-      // They only met by chance: each needs fewer keys than all of them, and one that is malformed fails alone.
-      if (divided) lane.movingMs = performance.now() + MOVING_MS
-      this.#waiting += jobs.length // each of them is counted anew
-      this.#sendApart(lane, jobs)
+    const migrating = isMigrating(cause)
+    if ((migrating || cause instanceof EncodingError) && jobs.length > 1) {
+      // Sent one by one, each needs fewer keys, and a malformed request fails alone.
+      if (migrating) lane.migratingUntilMs = performance.now() + MIGRATING_MS
+      this.#waiting += jobs.length // each is counted again by #send
+      this.#sendSeparately(lane, jobs)
       return
     }
     const error = unavailable(cause)
-    this.#failed(error)
+    this.#failed(lane, error)
     for (const { reject } of jobs) reject(error)
   }
 
-  /** Requests whose buckets all exist are decided as usual, and the others are answered without Redis. */
-  async #applyWhenFull(jobs: readonly Job[]): Promise<void> {
+  /** Runs requests whose buckets all exist, and rejects the others with StoreFullError. */
+  async #applyWhenFull(lane: Lane, jobs: readonly Job[]): Promise<void> {
     const isAbsent = await this.#absentOf(jobs)
-    const [possible, impossible] = [[] as Job[], [] as Job[]]
+    const [runnable, rejected] = [[] as Job[], [] as Job[]]
     for (const job of jobs) {
-      const cannot = makesKey(job.request) || writtenBy(job.request).some(isAbsent)
-      ;(cannot ? impossible : possible).push(job)
+      const isRejected = createsRecord(job.request) || bucketsItMayCreate(job.request).some(isAbsent)
+      ;(isRejected ? rejected : runnable).push(job)
     }
     try {
-      if (possible.length > 0) await this.#apply(APPLY_WHEN_FULL, possible)
+      if (runnable.length > 0) await this.#apply(APPLY_WHEN_FULL, lane, runnable)
     } catch (cause) {
-      if (!knowsNoFlags(cause)) throw cause
-      const [peeks, others] = [possible.filter(isPeek), possible.filter((job) => !isPeek(job))]
-      this.#answerFull(others, () => true)
-      if (peeks.length > 0) await this.#apply(APPLY, peeks)
+      if (!rejectsFlags(cause)) throw cause
+      const [peeks, others] = [runnable.filter(isPeek), runnable.filter((job) => !isPeek(job))]
+      this.#rejectFull(lane, others, () => true)
+      if (peeks.length > 0) await this.#apply(APPLY, lane, peeks)
     }
-    this.#answerFull(impossible, isAbsent)
+    this.#rejectFull(lane, rejected, isAbsent)
   }
 
   async #absentOf(jobs: readonly Job[]): Promise<(bucket: BucketName) => boolean> {
     const keys = [
-      ...new Set(jobs.flatMap(({ request }) => writtenBy(request)).map((one) => keyNameOf(this.#names, one))),
+      ...new Set(jobs.flatMap(({ request }) => bucketsItMayCreate(request)).map((one) => keyNameOf(this.#names, one))),
     ]
     if (keys.length === 0) return () => false
     const found = (await this.#call(EXISTS, keys, [])) as readonly unknown[]
@@ -227,15 +241,15 @@ export class Batcher {
     return (bucket) => absent.has(keyNameOf(this.#names, bucket))
   }
 
-  #answerFull(jobs: readonly Job[], isAbsent: (bucket: BucketName) => boolean): void {
+  #rejectFull(lane: Lane, jobs: readonly Job[], isAbsent: (bucket: BucketName) => boolean): void {
     for (const { request, reject } of jobs) {
       const error = errorWhenFull(request, isAbsent)
-      this.#failed(error)
+      this.#failed(lane, error)
       reject(error)
     }
   }
 
-  /** Nothing of the batch was sent when this throws. */
+  /** Throws EncodingError before anything is sent. */
   #encoded(jobs: readonly Job[]): BatchEncoder {
     const batch = new BatchEncoder(this.#names)
     try {
@@ -246,7 +260,7 @@ export class Batcher {
     return batch
   }
 
-  /** NOSCRIPT means that nothing was run, so it is the one failure after which the call is made again. */
+  /** Sends the script text after NOSCRIPT, the only error that proves that the script did not run. */
   async #call({ sha1, text }: Script, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     const [firstKey = ''] = keys
     const rest = [String(keys.length), ...keys, ...args]
@@ -259,17 +273,22 @@ export class Batcher {
     }
   }
 
-  #deliver({ request, form, resolve, reject }: Job, reply: ReplyDecoder): void {
+  #deliver(lane: Lane, { request, form, resolve, reject }: Job, reply: ReplyDecoder): void {
     const answer = reply.next(request, form, () => this.#keysOf(request))
     if (answer instanceof LimiterError) {
-      this.#failed(answer)
+      this.#failed(lane, answer)
       reject(answer)
     } else resolve(answer)
   }
 
-  #failed(error: LimiterError): void {
+  #failed(lane: Lane, error: LimiterError): void {
     this.errors += 1
-    this.#observer.onError?.(error)
+    this.#observer.onError?.(error, this.#serverOf(lane))
+  }
+
+  #serverOf({ slot }: Lane): ServerName {
+    const primary = slot === undefined ? '' : this.#connection.primaryOf?.(slot)
+    return { store: this.#store, server: primary === '' ? undefined : primary }
   }
 
   #keysOf(request: Request): string {
@@ -283,13 +302,13 @@ function isPeek({ request }: Job): boolean {
   return request.verb === 'peek'
 }
 
-async function untilWhole<T>(call: () => Promise<T>): Promise<T> {
+async function retryWhileMigrating<T>(call: () => Promise<T>): Promise<T> {
   for (let tries = 1; tries < TRIES_MAX; tries += 1) {
     try {
       return await call()
     } catch (error) {
-      if (!isDivided(error)) throw error
-      await new Promise((resolve) => setTimeout(resolve, TRY_AGAIN_MS))
+      if (!isMigrating(error)) throw error
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS))
     }
   }
   return call()
@@ -302,7 +321,7 @@ function unavailable(cause: unknown): LimiterError {
 
 function reasonOf(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause)
-  // ioredis names the option that keeps it from sending again, which is not what went wrong.
+  // The message of ioredis names the option that disables retries, not the cause.
   const isBroken = cause.name === 'MaxRetriesPerRequestError'
-  return isBroken ? 'the connection to Redis was closed while an answer was awaited' : cause.message
+  return isBroken ? 'the connection to Redis was closed before the reply arrived' : cause.message
 }

@@ -1,5 +1,5 @@
-// The client is the user's (`ioredis` or `redis`); the store works on connections of its own, made from it with options
-// under which a command is sent at most once and fails at once when it cannot be: never queued, never sent again.
+// Connections of the store, duplicated from the user's client (`ioredis` or `redis`) with options under which a command
+// is sent at most once, and fails immediately without a connection: never queued, never retried.
 
 import { optionInvalid } from '../errors.ts'
 import {
@@ -20,22 +20,22 @@ import {
   watchErrors,
 } from './unreachable.ts'
 
-/** What the store needs of a connection. */
+/** The interface that the store needs. */
 export type Connection = {
-  /** Rejects when the command was not, or may not have been, carried out. */
+  /** A rejection means that the command did not run, or that its outcome is unknown. */
   send(command: string, args: readonly string[], firstKey: string): Promise<unknown>
-  /** Settles when the first attempt to connect has ended, well or not, or takes too long. */
+  /** Settles after the first attempt to connect: successful, failed or timed out. */
   attempted: Promise<void>
   close(): Promise<void>
-  /** What `INFO` says, of each primary. */
+  /** `INFO` of each primary. */
   infos(): Promise<readonly string[]>
-  /** Of a Cluster: who serves a slot at present, as far as is known. Without it, one server has all keys. */
+  /** Last known address of the primary that serves a slot. Undefined unless Redis is a Cluster. */
   readonly primaryOf?: (slot: number) => string
-  /** The same as `send`, of a replica if there is one, for scripts that write nothing. Only where that is wanted. */
+  /** `send` to a replica, for scripts that write nothing. Undefined unless replicas are read. */
   readonly read?: Connection['send'] | undefined
 }
 
-/** The part of an ioredis client that is used. */
+/** The members of an ioredis client that the store uses. */
 export type IoRedisLike = {
   readonly status: string
   duplicate(options?: object): IoRedisLike
@@ -45,7 +45,7 @@ export type IoRedisLike = {
   on(event: 'error', listener: (error: Error) => void): unknown
 }
 
-/** The part of a node-redis client that is used. */
+/** The members of a node-redis client that the store uses. */
 export type NodeRedisLike = {
   readonly isOpen: boolean
   readonly options?: { readonly socket?: object | undefined } | undefined
@@ -56,7 +56,7 @@ export type NodeRedisLike = {
   on(event: 'error', listener: (error: Error) => void): unknown
 }
 
-/** The part of a node-redis client behind Sentinel that is used. */
+/** The members of a node-redis Sentinel client that the store uses. */
 export type NodeRedisSentinelLike = {
   readonly isOpen: boolean
   readonly options?: { readonly nodeClientOptions?: { readonly socket?: object | undefined } | undefined } | undefined
@@ -75,16 +75,16 @@ export type RedisClient =
   | IoRedisClusterLike
   | NodeRedisClusterLike
 
-/** How often node-redis asks the sentinels who is the primary, should it have missed that they said so. */
+/** How often node-redis queries the sentinels for the primary, in case it missed their message. */
 const SENTINEL_SCAN_MS = 1000
-/** How often ioredis asks a Redis that loads its data whether it is done. */
+/** How often ioredis polls a Redis that is loading its data. */
 const LOADING_MS = 250
 
 export function isCluster(client: RedisClient): boolean {
   return isIoRedisCluster(client) || isNodeRedisCluster(client)
 }
 
-/** `readsReplicas`: of a Cluster, what may be behind is asked of replicas. */
+/** `readsReplicas`: adds `read` to the connection of a Cluster. */
 export function connect(client: RedisClient, readsReplicas: boolean): Connection {
   if (isIoRedisCluster(client)) return connectIoRedisCluster(client, readsReplicas)
   if (isNodeRedisCluster(client)) return connectNodeRedisCluster(client, readsReplicas)
@@ -94,17 +94,17 @@ export function connect(client: RedisClient, readsReplicas: boolean): Connection
   throw optionInvalid('client', client, CLIENT_FIX)
 }
 
-const CLIENT_FIX = 'pass a client: new Redis(url) of "ioredis", or createClient({ url }) of "redis"'
+const CLIENT_FIX = 'pass a client: new Redis(url) from "ioredis", or createClient({ url }) from "redis"'
 
-/** A URL is no client: the store duplicates a client, and leaves closing it to its owner. */
+/** Rejects URLs and other values that are not clients. */
 export function requireClient(field: string, client: unknown): void {
   const isClient = typeof client === 'object' && client !== null && 'duplicate' in client
   if (!isClient) throw optionInvalid(field, client, CLIENT_FIX)
 }
 
 /**
- * ioredis sends commands that were in flight again after a reconnect unless told not to, and without
- * maxRetriesPerRequest their promises would never settle.
+ * By default ioredis resends commands in flight after a reconnect; without maxRetriesPerRequest their promises would
+ * never settle.
  */
 function connectIoRedis(client: IoRedisLike): Connection {
   const own = client.duplicate({
@@ -129,7 +129,7 @@ function connectIoRedis(client: IoRedisLike): Connection {
   }
 }
 
-/** node-redis rejects what was in flight when a connection breaks; only its queue for later has to be switched off. */
+/** node-redis rejects commands in flight when a connection breaks; only its offline queue has to be disabled. */
 function connectNodeRedis(client: NodeRedisLike): Connection {
   const socket = { ...client.options?.socket, ...SOCKET_LIMITS }
   const own = client.duplicate({ disableOfflineQueue: true, pingInterval: PING_MS, socket })
@@ -141,7 +141,7 @@ function connectNodeRedis(client: NodeRedisLike): Connection {
   }
 }
 
-/** Behind Sentinel it would send a command again whose connection broke: none of `maxCommandRediscovers`. */
+/** Behind Sentinel, node-redis resends commands whose connection broke, unless maxCommandRediscovers is 0. */
 function connectNodeRedisSentinel(client: NodeRedisSentinelLike): Connection {
   const { nodeClientOptions } = client.options ?? {}
   const own = client.duplicate({
@@ -161,7 +161,7 @@ function connectNodeRedisSentinel(client: NodeRedisSentinelLike): Connection {
   }
 }
 
-/** connect() keeps trying, and so stays pending, while Redis is down: the first error ends the wait. */
+/** connect() stays pending while Redis is down, so the first error ends the wait. */
 function firstAttempt(own: Pick<NodeRedisLike, 'on' | 'connect'>): Promise<void> {
   const failed = new Promise<void>((resolve) => void own.on('error', () => resolve()))
   return attempt(Promise.race([own.connect(), failed]))

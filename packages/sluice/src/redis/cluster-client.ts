@@ -1,10 +1,10 @@
-// Clients of a Redis Cluster, handed in by the user. They follow the slots (MOVED, ASK), after which nothing was run;
-// what they may not do is send a command again that could have been carried out.
+// Connections to a Redis Cluster, duplicated from the user's client. The clients follow MOVED and ASK, which prove that
+// the command did not run; they must not resend a command that may have run.
 
 import type { Connection } from './client.ts'
 import { attempt, CONNECT_MS_MAX, reconnectPauseMs, SILENT_MS_MAX, SOCKET_LIMITS, watchErrors } from './unreachable.ts'
 
-/** The part of an ioredis Cluster that is used. */
+/** The members of an ioredis Cluster that the store uses. */
 export type IoRedisClusterLike = {
   readonly status: string
   readonly isCluster: boolean
@@ -19,10 +19,10 @@ export type IoRedisClusterLike = {
   on(event: 'error', listener: (error: Error) => void): unknown
 }
 
-/** A connection that can hold back what is written to it. */
+/** A socket that can buffer writes. */
 type Corkable = { cork(): void; uncork(): void }
 
-/** The part of a node-redis cluster that is used. */
+/** The members of a node-redis cluster that the store uses. */
 export type NodeRedisClusterLike = {
   readonly isOpen: boolean
   readonly slots: readonly ({ readonly master: { readonly address: string } } | undefined)[]
@@ -36,9 +36,9 @@ export type NodeRedisClusterLike = {
   on(event: 'error', listener: (error: Error) => void): unknown
 }
 
-/** How often the map of slots is looked at anew: a primary that went away unheard is noticed by it. */
+/** How often the slot map is refreshed, to notice a primary that vanished silently. */
 const SLOTS_REFRESH_MS = 1000
-/** ioredis would go to and fro for long when a script needs keys from both sides of a move; the batcher splits it. */
+/** Limits how long ioredis follows redirections for a script whose keys are split by a migrating slot. */
 const REDIRECTIONS_MAX = 4
 
 export function isIoRedisCluster(client: object): client is IoRedisClusterLike {
@@ -50,16 +50,15 @@ export function isNodeRedisCluster(client: object): client is NodeRedisClusterLi
 }
 
 /**
- * Without `retryDelayOnFailover: 0` a command whose connection broke would be sent again. The queue for later has to
- * be on, or commands would fail while the connection to a node that just got a slot is made; so it is used for that
- * alone, and not while the Cluster as a whole is away.
+ * `retryDelayOnFailover: 0` disables the resending of commands whose connection broke. The offline queue is needed
+ * while ioredis connects to a node that just got a slot; `call` does not use it while the whole Cluster is unreachable.
  */
 export function connectIoRedisCluster(client: IoRedisClusterLike, readsReplicas: boolean): Connection {
   const own = client.duplicate([], {
     lazyConnect: true,
     enableOfflineQueue: true,
     enableAutoPipelining: false,
-    scaleReads: readsReplicas ? 'slave' : 'master', // of commands that write nothing: `read` below
+    scaleReads: readsReplicas ? 'slave' : 'master', // for read-only commands: `read` below
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,
     retryDelayOnTryAgain: 0,
@@ -89,8 +88,8 @@ export function connectIoRedisCluster(client: IoRedisClusterLike, readsReplicas:
 }
 
 /**
- * A batch is cut up by slot, so one turn makes many commands. Held back until all of them are written, they cost one
- * system call for each primary; node-redis does that by itself.
+ * One turn sends many commands, because batches are split by slot. Corking the sockets until all are written costs one
+ * system call per primary. node-redis does that by itself.
  */
 function corkOnce(streams: () => readonly Corkable[]): () => void {
   let corked: readonly Corkable[] = []
@@ -102,11 +101,11 @@ function corkOnce(streams: () => readonly Corkable[]): () => void {
     if (corked.length > 0) return
     corked = streams()
     for (const stream of corked) stream.cork()
-    process.nextTick(uncork) // after all that was asked in this turn
+    process.nextTick(uncork) // after all requests of this turn
   }
 }
 
-/** A primary that is silent though its connection stands is noticed by the pings that it does not answer. */
+/** Pings detect a primary that is silent while its connection is open. */
 export function connectNodeRedisCluster(client: NodeRedisClusterLike, readsReplicas: boolean): Connection {
   const { defaults } = client._options
   const own = client.duplicate({
@@ -135,18 +134,18 @@ export function connectNodeRedisCluster(client: NodeRedisClusterLike, readsRepli
   }
 }
 
-/** A script that may not write: replicas run it, and ioredis, if it is in small letters, knows so. */
+/** The read-only variant of a script command, for replicas. ioredis recognises it in lower case only. */
 function readOnly(command: string): string {
   return `${command.toLowerCase()}_ro`
 }
 
-/** Answers of a slot that is being moved, the last one where a client has followed several: none ran anything. */
-const NOT_HERE = /(^|Last error: ReplyError: )(TRYAGAIN|ASK|MOVED) /
+/** Errors of a migrating slot, including the last one after too many redirections. The script did not run. */
+const REDIRECTION = /(^|Last error: ReplyError: )(TRYAGAIN|ASK|MOVED) /
 
-/** Whether a script was not run, because its slot is being moved and its keys are not on one side. */
-export function isDivided(error: unknown): boolean {
-  return error instanceof Error && NOT_HERE.test(error.message)
+/** Whether a script did not run because its slot is migrating and its keys are not all on one side. */
+export function isMigrating(error: unknown): boolean {
+  return error instanceof Error && REDIRECTION.test(error.message)
 }
 
-/** A broken connection shows in the command that fails; the event only has to be listened to. */
+/** Failed commands report broken connections; the event only needs a listener. */
 function ignore(): void {}

@@ -1,11 +1,11 @@
-// A Redis at its `maxmemory` under `noeviction` refuses scripts that write, before they have written anything. Buckets
-// that exist are then updated by the same script with the flag `allow-oom`, and no new key is made: memory use stays
-// where it is. Redis before 7 does not know the flag; there, every request finds the store full.
+// Handles a Redis that has reached `maxmemory` with `noeviction`: it refuses to start any script that may write. The
+// same script with the flag `allow-oom` updates existing buckets and creates no key, so memory use does not grow. Redis
+// before 7 does not support the flag: every take fails with STORE_FULL there.
 
 import { createHash } from 'node:crypto'
 import type { LimiterError } from '../errors.ts'
 import type { BucketName } from '../store/store.ts'
-import { StoreFullError } from '../store/store-full.ts'
+import { StoreFullError } from '../store/store-full-error.ts'
 import type { KeyNames } from './key.ts'
 import type { Request } from './request.ts'
 import { APPLY, type Script } from './scripts.generated.ts'
@@ -14,24 +14,24 @@ const TEXT = `#!lua flags=allow-oom\n${APPLY.text}`
 
 export const APPLY_WHEN_FULL: Script = { text: TEXT, sha1: createHash('sha1').update(TEXT).digest('hex') }
 
-/** How long batches go the way of a full Redis before the usual way is tried again. */
+/** How long batches are sent with `allow-oom` before the normal script is tried again. */
 export const FULL_MS = 1000
 
-/** Redis 7 begins its message with the code, Redis 6 quotes it. */
+/** Redis 7 begins the message with the code, Redis 6 quotes it. */
 const OUT_OF_MEMORY = /(^|-)OOM /
-/** What a Redis says to the first line of APPLY_WHEN_FULL if it does not know flags. */
+/** Reported for the first line of APPLY_WHEN_FULL by a Redis that does not support script flags. */
 const NO_FLAGS = /unexpected symbol near '#'/
 
 export function isOutOfMemory(error: unknown): boolean {
   return error instanceof Error && OUT_OF_MEMORY.test(error.message)
 }
 
-export function knowsNoFlags(error: unknown): boolean {
+export function rejectsFlags(error: unknown): boolean {
   return error instanceof Error && NO_FLAGS.test(error.message)
 }
 
-/** The buckets that a request may have to make: what comes back to one that does not exist is dropped. */
-export function writtenBy(request: Request): readonly BucketName[] {
+/** Gives to absent buckets are dropped, except for negative ones. */
+export function bucketsItMayCreate(request: Request): readonly BucketName[] {
   if (request.verb === 'take') return request.charges
   return request.verb === 'give' ? request.gives.filter(({ units }) => units < 0) : []
 }
@@ -40,14 +40,13 @@ export function keyNameOf(names: KeyNames, { limit, owner, detail }: BucketName)
   return names.keyOf(limit, owner, detail)
 }
 
-/** Whether a request needs a key that does not exist yet: a give that has to be remembered. */
-export function makesKey(request: Request): boolean {
-  return request.verb === 'give' && request.once !== undefined
+/** Whether a request creates an idempotency record. */
+export function createsRecord(request: Request): boolean {
+  return request.verb === 'give' && request.idempotencyKey !== undefined
 }
 
-/** The error of a request that a full Redis cannot carry out. */
 export function errorWhenFull(request: Request, isAbsent: (bucket: BucketName) => boolean): LimiterError {
   if (request.verb !== 'take') return new StoreFullError('Redis is out of memory (maxmemory): nothing was changed', [])
   const absent = request.charges.map(isAbsent)
-  return new StoreFullError('Redis is out of memory (maxmemory), so no bucket can be made', absent)
+  return new StoreFullError('Redis is out of memory (maxmemory): no bucket can be created', absent)
 }

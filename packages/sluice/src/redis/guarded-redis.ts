@@ -1,35 +1,40 @@
-// One Redis with its guards. A single server has one; a Cluster has one for each primary, so that a primary which is
-// dead or slow leaves the buckets of all others exact.
+// A Redis with its guards (deadline and circuit breaker): one for a single server, one per primary for a Cluster, so
+// that a dead or slow primary affects no bucket of the others.
 
+import type { Clock } from '../clock.ts'
 import type { BreakerState, Transition } from '../failure/breaker.ts'
-import { type GuardedStore, type GuardOptions, guardStore, type Peek, PROBE } from '../failure/guard-store.ts'
-import type { Place } from '../scatter/scatter-store.ts'
+import { type GuardedStore, guardStore, type Peek, PROBE } from '../failure/guard-store.ts'
+import type { Target } from '../scatter/scatter-store.ts'
 import type { BucketName, Charge, Store } from '../store/store.ts'
 import type { BatchedStore } from './batched-store.ts'
+import type { ServerName } from './batcher.ts'
 import type { KeyNames } from './key.ts'
-import type { RedisFacts } from './redis-facts.ts'
-import { inPatience } from './unreachable.ts'
+import type { RedisInfo } from './redis-info.ts'
+import { withTimeout } from './unreachable.ts'
 
-/** `server` is the address of a primary, where there are several. */
-export type ServerTransition = Transition & { readonly store: string; readonly server: string | undefined }
+export type ServerTransition = Transition & ServerName
 
-export type ServerState = { readonly store: string; readonly server: string | undefined; readonly state: BreakerState }
+/** `timeouts`: checks that the server did not answer within the deadline. */
+export type ServerState = ServerName & { readonly state: BreakerState; readonly timeouts: number }
 
-export type GuardedRedisOptions = Omit<GuardOptions, 'onTransition'> & {
+export type GuardedRedisOptions = {
+  /** 0: no guards. */
   readonly deadlineMs: number
+  readonly nodes: number
   readonly names: KeyNames
-  readonly onTransition?: ((transition: ServerTransition) => void) | undefined
+  readonly clock: Clock | undefined
+  readonly onTransition: (transition: ServerTransition) => void
 }
 
-/** Primaries come and go; those that serve no slot of ours any more are forgotten when there are so many. */
+/** Cap on guards. Those of primaries that serve none of our slots are dropped first. */
 const PRIMARIES_MAX = 1000
 
 export class GuardedRedis {
   readonly ready: Promise<unknown>
-  /** Everything that is to be read and closed. */
+  /** All stores, for stats() and close(). */
   readonly stores: () => readonly Store[]
-  /** The one that takes whatever is asked; undefined of a Cluster, where each slot is a place of its own. */
-  readonly whole: Store | undefined
+  /** The guarded store of a single server; undefined for a Cluster, where each slot is a target. */
+  readonly single: Store | undefined
   readonly name: string
   readonly #batched: BatchedStore
   readonly #shared: Store
@@ -41,32 +46,34 @@ export class GuardedRedis {
   constructor(name: string, batched: BatchedStore, options: GuardedRedisOptions) {
     this.name = name
     this.#batched = batched
-    this.#replicas = inTime(batched.peekReplicas, options.deadlineMs)
-    this.#shared = unowned(batched, this.#replicas)
+    this.#replicas = withDeadline(batched.peekReplicas, options.deadlineMs)
+    this.#shared = withoutClose(batched, this.#replicas)
     this.#options = options
     this.ready = batched.ready
-    const whole = batched.primaryOf === undefined ? this.#guard('', batched) : undefined
+    const single = batched.primaryOf === undefined ? this.#guard('', batched) : undefined
     this.stores = () => {
-      this.#settleReplaced()
-      return whole === undefined ? [batched, ...this.#guards.values()] : [whole]
+      this.#closeReplacedBreakers()
+      return single === undefined ? [batched, ...this.#guards.values()] : [single]
     }
-    this.whole = whole
+    this.single = single
   }
 
-  placeOf(bucket: BucketName): Place {
-    if (this.whole !== undefined) return { id: this.name, store: this.whole }
+  targetOf(bucket: BucketName): Target {
+    if (this.single !== undefined) return { id: this.name, store: this.single }
     const slot = this.#options.names.groups?.slotOf(bucket) ?? 0
     const primary = this.#batched.primaryOf?.(slot) ?? ''
     return { id: `${this.name} ${slot}`, store: this.#guard(primary, this.#shared, slot) }
   }
 
   states(): ServerState[] {
-    this.#settleReplaced()
-    return [...this.#guards].map(([server, { breaker }]) => ({ ...this.#namesOf(server), state: breaker }))
+    this.#closeReplacedBreakers()
+    return [...this.#guards].map(([server, guard]) => {
+      return { ...this.#namesOf(server), state: guard.breaker, timeouts: guard.stats?.().timeouts ?? 0 }
+    })
   }
 
-  facts(): Promise<RedisFacts> {
-    return this.#batched.facts()
+  info(): Promise<RedisInfo> {
+    return this.#batched.info()
   }
 
   drill(forMs: number): void {
@@ -74,19 +81,21 @@ export class GuardedRedis {
     for (const guard of this.#guards.values()) guard.drill(forMs)
   }
 
-  /** `slot`: one that the server has, in a Cluster. */
+  /** `slot`: a slot that the server serves, in a Cluster. */
   #guard(server: string, inner: Store, slot?: number): Store {
     const known = this.#guards.get(server)
     if (known !== undefined) return known
-    const { deadlineMs, onTransition } = this.#options
+    const { deadlineMs, nodes, clock, onTransition } = this.#options
     if (deadlineMs === 0) return inner
     if (this.#guards.size >= PRIMARIES_MAX) this.#forgetReplaced()
     const guard = guardStore(inner, {
-      ...this.#options,
+      deadlineMs,
+      nodes,
+      clock,
       ready: this.#batched.ready,
       replicas: this.#replicas,
       probe: this.#probe(slot),
-      onTransition: (transition) => onTransition?.({ ...transition, ...this.#namesOf(server) }),
+      onTransition: (transition) => onTransition({ ...transition, ...this.#namesOf(server) }),
     })
     const drillMs = this.#drillUntilMs - performance.now()
     if (drillMs > 0) guard.drill(drillMs)
@@ -94,7 +103,7 @@ export class GuardedRedis {
     return guard
   }
 
-  /** A bucket in that slot to probe with. */
+  /** A probe charge whose bucket is in the slot. */
   #probe(slot: number | undefined): Charge {
     const { groups } = this.#options.names
     if (groups === undefined || slot === undefined) return PROBE
@@ -104,8 +113,8 @@ export class GuardedRedis {
     }
   }
 
-  /** Nobody asks a primary that has no slot of ours any more, so nobody would find out that all is well without it. */
-  #settleReplaced(): void {
+  /** Closes the breakers of primaries that no longer serve any of our slots: their probes would never succeed. */
+  #closeReplacedBreakers(): void {
     const failed = [...this.#guards].filter(([, { breaker }]) => breaker !== 'closed')
     if (failed.length === 0) return
     const serving = this.#serving()
@@ -123,25 +132,25 @@ export class GuardedRedis {
 
   #serving(): ReadonlySet<string> {
     const { primaryOf = () => '' } = this.#batched
-    const { slots = [0] } = this.#options.names.groups ?? {} // a single server is asked for whatever there is
+    const { slots = [0] } = this.#options.names.groups ?? {} // a single server serves all
     return new Set(slots.map(primaryOf))
   }
 
-  #namesOf(server: string): { store: string; server: string | undefined } {
+  #namesOf(server: string): ServerName {
     return { store: this.name, server: server === '' ? undefined : server }
   }
 }
 
-/** Replicas that do not answer are not waited for longer than a primary is: then that is asked. */
-function inTime(peek: Peek | undefined, deadlineMs: number): Peek | undefined {
-  return peek && ((charges) => inPatience(peek(charges), deadlineMs === 0 ? undefined : deadlineMs))
+/** Applies the deadline to reads from replicas; after it, the primary is read. */
+function withDeadline(peek: Peek | undefined, deadlineMs: number): Peek | undefined {
+  return peek && ((charges) => withTimeout(peek(charges), deadlineMs === 0 ? undefined : deadlineMs))
 }
 
-/** For one of several guards: the store is read and closed by itself, once. */
-function unowned(store: Store, replicas: Peek | undefined): Store {
+/** The store for one of several guards, which must not close it or count its stats. */
+function withoutClose(store: Store, replicas: Peek | undefined): Store {
   return {
     take: (take) => store.take(take),
-    give: (gives, opId, once) => store.give(gives, opId, once),
+    give: (gives, opId, idempotencyKey) => store.give(gives, opId, idempotencyKey),
     peek: (charges, mayBeStale) => {
       if (!mayBeStale || replicas === undefined) return store.peek(charges)
       return replicas(charges).catch(() => store.peek(charges))

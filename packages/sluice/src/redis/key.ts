@@ -1,26 +1,27 @@
-// Names of values in Redis. They are injective (two owners never share one), hold no character that Redis or a log line
-// would misread, and are bounded in length. In a Cluster the hash tag of the owner's group comes first: all buckets of
-// one owner live in one slot.
+// Builds the names of keys in Redis. Two owners never share a name. Owners and details are escaped, so they
+// add no control characters or braces, and their length is bounded. In a Cluster, names start with the hash tag of the
+// owner's slot group, so all buckets of one owner are in one slot.
 
 import { createHmac } from 'node:crypto'
 import type { Limit } from '../algorithms/limit.ts'
 import { isPacked } from '../algorithms/registry.ts'
+import { ALGORITHMS } from '../algorithms/traits.ts'
 import type { BucketName } from '../store/store.ts'
 import type { SlotGroups } from './slot-groups.ts'
 
-/** Longer texts are named by a keyed hash of them. */
+/** Longer strings are replaced by a keyed hash. */
 const TEXT_LENGTH_MAX = 96
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this is about
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are escaped here
 const UNSAFE = /[%{}#\u0000-\u0020\u007f\ud800-\udfff]/g
-/** Half of a surrogate pair, which the JSON parser of Redis refuses, and the mark that stands before its escape. */
+/** Unpaired surrogates, which the JSON parser of Redis rejects, and the character that begins their escape sequence. */
 const UNPAIRED = /[\ud800-\udfff\uffff]/gu
-const MARK = '\uffff'
-/** Texts within a value have lengths of two bytes; longer ones than this are named by the hash, too. */
+const ESCAPE = '\uffff'
+/** Longer strings within a value are replaced by a keyed hash: lengths take two bytes there. */
 const VALUE_TEXT_LENGTH_MAX = 1024
 const PLAIN = /^[\w.:@/\u002d]*$/
 
 export class KeyNames {
-  /** Of a Cluster. */
+  /** Undefined unless Redis is a Cluster. */
   readonly groups: SlotGroups | undefined
   readonly #prefix: string
   readonly #secret: string
@@ -32,25 +33,30 @@ export class KeyNames {
   }
 
   /**
-   * Where a bucket lives. Packed buckets of an owner share one value unless their detail is unbounded; those, and logs
-   * and permits, have a value of their own, so that they do not weigh on the rest.
+   * Key of a bucket. Packed buckets of an owner share one value. Buckets with an unbounded detail, logs and permits
+   * have their own values, so that the shared one stays small.
    */
   keyOf(limit: Limit, owner: string, detail: string): string {
-    const part = limit.shard === undefined ? '' : `#${limit.shard.index}`
+    const shard = limit.shard === undefined ? '' : `#${limit.shard.index}`
     const group = this.groups?.tagOf({ limit, owner }) ?? ''
-    const value = `${this.#prefix}:${group}{${limit.fact === '' ? '*' : limit.fact}:${this.#safe(owner)}${part}}`
+    const value = `${this.#prefix}:${group}{${limit.fact === '' ? '*' : limit.fact}:${this.#safe(owner)}${shard}}`
     return sharesValue(limit) ? value : `${value}:${kindOf(limit)}:${limit.id}|${this.#safe(detail)}`
   }
 
-  /** Where a give is remembered that must happen once: in a Cluster, beside the buckets of the group. */
-  onceKey(bucket: BucketName, id: string): string {
+  /** Key of an idempotency record: in a Cluster, in the slot of the bucket. */
+  idempotencyKeyName(bucket: BucketName, id: string): string {
     return `${this.#prefix}:${this.groups?.tagOf(bucket) ?? ''}once:${this.#safe(id)}`
   }
 
-  /** A detail or an op id as it is written within a value. Injective: texts with the mark are escaped as well. */
+  /** Records the number of slot groups: see slot-record.ts. */
+  get slotGroupsKey(): string {
+    return `${this.#prefix}:slot-groups`
+  }
+
+  /** Encodes a detail or an op id for a value. Injective: the escape character is escaped as well. */
   textInValue(text: string): string {
-    if (text.length > VALUE_TEXT_LENGTH_MAX) return `${MARK}${this.#digest(text)}`
-    return text.replace(UNPAIRED, (unit) => `${MARK}${unit.charCodeAt(0).toString(16)}`)
+    if (text.length > VALUE_TEXT_LENGTH_MAX) return `${ESCAPE}${this.#digest(text)}`
+    return text.replace(UNPAIRED, (unit) => `${ESCAPE}${unit.charCodeAt(0).toString(16)}`)
   }
 
   #digest(text: string): string {
@@ -65,14 +71,13 @@ export class KeyNames {
   }
 }
 
-/** A key is of one kind for good: a rule that changes its algorithm to another kind of value gets another key. */
+/** The kind of value is part of the key: a rule that changes to an algorithm of another kind gets another key. */
 function kindOf(limit: Limit): string {
-  if (limit.algorithm === 'sliding_window_log') return 'log'
-  return limit.algorithm === 'concurrency' ? 'permits' : 'packed'
+  return ALGORITHMS[limit.algorithm].storage
 }
 
-/** Whether a bucket is kept together with the other buckets of its owner, and so is told apart by its detail. */
+/** Whether a bucket shares a value with other buckets of its owner, and is distinguished by its detail there. */
 export function sharesValue(limit: Limit): boolean {
-  // Global rules have no owner to be kept together by, and there may be any number of them.
+  // Buckets of global rules have no owner in common, and there may be any number of them.
   return isPacked(limit) && limit.detailBounded && limit.fact !== ''
 }

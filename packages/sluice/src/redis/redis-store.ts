@@ -1,6 +1,6 @@
-// Counters that a fleet shares, in Redis. Every take is one atomic script on Redis time, whatever the number of rules,
-// or one in each place (slot, server) that it concerns; nothing is sent twice, so a connection that breaks in mid-reply
-// may lose an answer but never counts double.
+// Store for a fleet, in Redis. Every take is one atomic script call, for any number of rules, or one per target
+// (slot, server). Time is that of Redis. Nothing is sent twice: a connection that breaks may lose a reply, but no take
+// counts twice.
 
 import { DEFAULT_STORE } from '../algorithms/limit.ts'
 import { approximateStore } from '../approximate/approximate-store.ts'
@@ -12,53 +12,59 @@ import { type KnownFields, requireKnown } from '../known-fields.ts'
 import { leaseStore } from '../lease/lease-store.ts'
 import { scatterStore } from '../scatter/scatter-store.ts'
 import { shardStore } from '../shards/shard-store.ts'
-import { checkBucket, checkCharges, checkGives, checkTake } from '../store/request-check.ts'
-import type { BucketName, Charge, Give, Once, Returned, Store, Take, Taken } from '../store/store.ts'
+import type { SomeStats } from '../store/stats.ts'
+import type { BucketName, Charge, Give, GiveReply, IdempotencyKey, Store, Take, Taken } from '../store/store.ts'
+import { checkBucket, checkCharges, checkGives, checkTake } from '../store/validate-request.ts'
 import { warn } from '../warning.ts'
 import { BatchedStore } from './batched-store.ts'
 import type { BatchObserver } from './batcher.ts'
 import { isCluster, type RedisClient, requireClient } from './client.ts'
 import { GuardedRedis, type ServerState, type ServerTransition } from './guarded-redis.ts'
 import { KeyNames } from './key.ts'
-import type { RedisFacts } from './redis-facts.ts'
-import { SlotGroups } from './slot-groups.ts'
+import type { RedisInfo } from './redis-info.ts'
+import { isSlotGroups, SLOT_GROUPS_FIX, SlotGroups } from './slot-groups.ts'
 
 export type RedisStoreOptions = BatchObserver & {
-  /** Connections to Redis; requests are spread over them turn by turn. */
+  /** Connections to Redis; requests are distributed round robin. Default: 1. */
   readonly connections?: number
-  /** First part of every key in Redis. */
+  /** Prefix of every key in Redis. Default: sl. */
   readonly prefix?: string
-  /** Key of the hash by which owners too long to be written out are named: the same on every node. */
+  /** Secret of the hash that replaces long owners in keys and chooses slot groups. Must be the same on every node. */
   readonly keySecret?: string
-  /** For tests: a time instead of the one of Redis. */
+  /** For tests: replaces the clock of Redis. */
   readonly clock?: Clock
-  /** How long a take may wait for Redis before the rules' `on_fail` decides; 0: for ever, and failures are errors. */
+  /** Deadline of a take, after which `on_fail` of the rules decides. 0: none, and failures are errors. Default: 100. */
   readonly deadlineMs?: number
-  /** Of a Cluster: who answers `peek` and `explain`. Replicas may be behind, so such an answer says `stale`. */
+  /** Servers of a Cluster that answer `peek` and `explain`. Replicas may be behind: their answers say `stale`. */
   readonly readFrom?: 'primaries' | 'replicas'
-  /** Whether units of leased rules are held ahead of need; without it every check asks Redis. */
+  /**
+   * Slot groups of a Cluster: a power of two, at least the number of primaries, the same on every node. Changing it
+   * moves buckets to other keys, so all counts start from zero. Default: 16.
+   */
+  readonly slotGroups?: number
+  /** Whether leased rules use leases; without them every check is a request to Redis. Default: true. */
   readonly leases?: boolean
-  /** How many nodes share the limits, for rules with `consistency: local` or `on_fail: local`. */
+  /** Number of nodes that share the limits, for `consistency: local` and `on_fail: local`. Default: 1. */
   readonly nodes?: number
   /**
-   * Called when the circuit breaker of Redis, or of a primary of a Cluster, changes its state. Without it, a warning of
-   * the process says when an outage begins and ends.
+   * Called when the circuit breaker of Redis, or of a primary of a Cluster, opens or closes. Without it, the process
+   * emits the warnings SLUICE_STORE_DOWN and SLUICE_STORE_UP.
    */
   readonly onTransition?: (transition: ServerTransition) => void
-  /** Other servers by name, for rules that are pinned to one of them (`store: hot`). */
+  /** Further servers by name, for rules with `store: <name>`. */
   readonly stores?: Readonly<Record<string, RedisClient>>
 }
 
 export type RedisStore = Store & {
-  /** Settles when the first attempt to connect has ended, well or not. */
+  /** Settles after the first attempt to connect, successful or not. */
   ready(): Promise<void>
-  /** `closed` while Redis answers; with several servers, while all of them do. */
+  /** State of the circuit breaker; `open` if that of any server is. */
   breaker(): BreakerState
-  /** The same of each server: a primary of a Cluster is listed once something was asked of it. */
+  /** State per server. A primary of a Cluster is listed after the first request to it. */
   servers(): readonly ServerState[]
-  /** What each Redis says about itself, by the name of its store; nothing of one that cannot be asked now. */
-  facts(): Promise<Readonly<Record<string, RedisFacts>>>
-  /** Leaves Redis alone for a while, on purpose: an outage to rehearse. */
+  /** Keys, memory and eviction of each Redis, by the name of its store. Omits those that do not reply. */
+  info(): Promise<Readonly<Record<string, RedisInfo>>>
+  /** Opens all circuit breakers for a while, to rehearse an outage. */
   drill(forMs: number): void
 }
 
@@ -71,6 +77,7 @@ const OPTIONS: KnownFields<RedisStoreOptions> = {
   clock: true,
   deadlineMs: true,
   readFrom: true,
+  slotGroups: true,
   leases: true,
   nodes: true,
   onTransition: true,
@@ -81,7 +88,7 @@ const OPTIONS: KnownFields<RedisStoreOptions> = {
 
 export function redisStore(client: RedisClient, options: RedisStoreOptions = {}): RedisStore {
   requireClient('client', client)
-  requireKnown(options, OPTIONS, '{ prefix, … } behind the client, or nothing')
+  requireKnown(options, OPTIONS, '{ prefix, … } after the client, or nothing')
   const { connections = 1, prefix = 'sl', stores = {} } = options
   for (const [name, other] of Object.entries(stores)) requireClient(`stores.${name}`, other)
   check('connections', connections, `give a whole number from 1 to ${CONNECTIONS_MAX}`, () => {
@@ -99,40 +106,45 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   })
   check('nodes', nodes, 'give a whole number of at least 1', () => Number.isInteger(nodes) && nodes >= 1)
   const { readFrom = 'primaries' } = options
-  check('readFrom', readFrom, 'use "primaries", or "replicas" with a client of a Cluster', () => {
+  check('readFrom', readFrom, 'use "primaries", or "replicas" with a Cluster client', () => {
     return readFrom === 'primaries' || (readFrom === 'replicas' && [client, ...Object.values(stores)].some(isCluster))
   })
   const readsReplicas = readFrom === 'replicas'
-  const { keySecret = 'sluice', leases = true, onTransition = warnOfOutage, onBatch, onError } = options
-  check('keySecret', keySecret, 'give a text', () => typeof keySecret === 'string' && keySecret !== '')
+  const { slotGroups } = options
+  check('slotGroups', slotGroups, `${SLOT_GROUPS_FIX}, with a Cluster client`, () => {
+    return slotGroups === undefined || (isSlotGroups(slotGroups) && [client, ...Object.values(stores)].some(isCluster))
+  })
+  const { keySecret = 'sluice', leases = true, clock, onTransition = warnOfOutage, onBatch, onError } = options
+  check('keySecret', keySecret, 'give a string', () => typeof keySecret === 'string' && keySecret !== '')
   check('leases', leases, 'use true or false', () => typeof leases === 'boolean')
   for (const [field, listener] of Object.entries({ onTransition, onBatch, onError })) {
     check(field, listener, 'pass a function', () => listener === undefined || typeof listener === 'function')
   }
   const open = ([name, own]: [string, RedisClient]): GuardedRedis => {
-    const names = new KeyNames(prefix, keySecret, isCluster(own) ? new SlotGroups(keySecret) : undefined)
-    const batched = new BatchedStore(own, { ...options, connections, names, clock: options.clock, readsReplicas })
-    return new GuardedRedis(name, batched, { ...options, deadlineMs, nodes, names, onTransition })
+    const names = new KeyNames(prefix, keySecret, isCluster(own) ? new SlotGroups(keySecret, slotGroups) : undefined)
+    const batched = new BatchedStore(own, { store: name, connections, names, clock, readsReplicas, onBatch, onError })
+    return new GuardedRedis(name, batched, { deadlineMs, nodes, names, clock, onTransition })
   }
   const all = [[DEFAULT_STORE, client] as [string, RedisClient], ...Object.entries(stores)].map(open)
-  const inner = joined(all)
+  for (const redis of all) void warnOfGroupMismatch(redis)
+  const inner = combined(all)
   const leased = leases ? leaseStore(inner) : inner
   return new LayeredStore(approximateStore(shardStore(leased), { nodes }), all, Object.keys(stores))
 }
 
-/** Several servers, or the slots of a Cluster, as one store. */
-function joined(all: readonly GuardedRedis[]): Store {
+/** Combines several servers, or the slots of a Cluster, into one store. */
+function combined(all: readonly GuardedRedis[]): Store {
   const [first] = all
-  if (all.length === 1 && first?.whole !== undefined) return first.whole
+  if (all.length === 1 && first?.single !== undefined) return first.single
   const byName = new Map(all.map((redis) => [redis.name, redis]))
   return scatterStore({
-    // The limiter refuses rules that name another store; what is left of such goes to the default one.
-    placeOf: (bucket) => ((byName.get(bucket.limit.store) ?? first) as GuardedRedis).placeOf(bucket),
+    // The limiter rejects rules with unknown stores. Charges of earlier rules may name one: they go to the default.
+    targetOf: (bucket) => ((byName.get(bucket.limit.store) ?? first) as GuardedRedis).targetOf(bucket),
     stores: () => all.flatMap((redis) => redis.stores()),
   })
 }
 
-/** The layers as one: every request is checked here, then goes to the outermost. */
+/** Validates every request and passes it to the outermost layer. */
 class LayeredStore implements RedisStore {
   readonly named: readonly string[]
   readonly #outer: Store
@@ -156,9 +168,9 @@ class LayeredStore implements RedisStore {
     return this.#all.flatMap((redis) => redis.states())
   }
 
-  async facts(): Promise<Readonly<Record<string, RedisFacts>>> {
-    const asked = await Promise.allSettled(this.#all.map(async (redis) => [redis.name, await redis.facts()] as const))
-    return Object.fromEntries(asked.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : [])))
+  async info(): Promise<Readonly<Record<string, RedisInfo>>> {
+    const facts = await Promise.allSettled(this.#all.map(async (redis) => [redis.name, await redis.info()] as const))
+    return Object.fromEntries(facts.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : [])))
   }
 
   drill(forMs: number): void {
@@ -180,9 +192,9 @@ class LayeredStore implements RedisStore {
     return this.#outer.peek(charges, mayBeStale)
   }
 
-  give(gives: readonly Give[], opId?: string, once?: Once): Returned | Promise<Returned> {
+  give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): GiveReply | Promise<GiveReply> {
     checkGives(gives, opId)
-    return this.#outer.give(gives, opId, once)
+    return this.#outer.give(gives, opId, idempotencyKey)
   }
 
   reset(bucket: BucketName): void | Promise<void> {
@@ -190,7 +202,7 @@ class LayeredStore implements RedisStore {
     return this.#outer.reset(bucket)
   }
 
-  stats(): Readonly<Record<string, number>> {
+  stats(): SomeStats {
     return this.#outer.stats?.() ?? {}
   }
 
@@ -199,10 +211,19 @@ class LayeredStore implements RedisStore {
   }
 }
 
-/** Stands in for an absent `onTransition`: without a word, on_fail would decide for the length of an outage. */
+/** Default of `onTransition`. */
 function warnOfOutage({ state, store, server }: ServerTransition): void {
   const about = server === undefined ? `store ${store}` : `store ${store}, server ${server}`
   warn(state === 'open' ? 'SLUICE_STORE_DOWN' : 'SLUICE_STORE_UP', about)
+}
+
+/** Nodes with different numbers of slot groups each admit the full limit. Checked once, after connecting. */
+async function warnOfGroupMismatch(redis: GuardedRedis): Promise<void> {
+  await redis.ready
+  if (redis.single !== undefined) return
+  const { slotGroups } = await redis.info().catch(() => ({ slotGroups: undefined })) // the breaker reports an outage
+  if (slotGroups === undefined || slotGroups.own === slotGroups.recorded) return
+  warn('SLUICE_SLOT_GROUPS', `store ${redis.name} with ${slotGroups.own} slot groups, not ${slotGroups.recorded}`)
 }
 
 function check(field: string, value: unknown, fix: string, holds: () => boolean): void {

@@ -3,82 +3,82 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '193d175432f599ecb598b61d2c33ba550a4a2c69',
+  sha1: '5234d86e2ef2794003462a8477307e82f9a163c8',
   text: `--[[
-  Applies a batch of requests to buckets, each request all or nothing, all of them at one instant of Redis time.
+  Applies a batch of requests to buckets: each request all or nothing, all of them at one instant of Redis time.
 
-  KEYS     the values the batch touches. A packed value holds buckets of three numbers (include/packed.lua), a listed
-           value one bucket that keeps a list (include/listed.lua). A key is of one kind for good: its name says which.
-  ARGV[1]  JSON [limits, sets, texts, numbers]; indexes are 1-based, 0 stands for no text
+  KEYS     the values the batch touches. A packed value holds buckets of three numbers each (include/packed.lua); a
+           listed value holds one bucket that is a list (include/listed.lua). The name of a key says which kind it is.
+  ARGV[1]  JSON [limits, sets, texts, numbers]; indexes are 1-based, text 0 is the empty string
              limit    [generation, code, capacity, tick_us, a, b, id, shape, hold]
-                      code 1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
-                      a, b: parts per unit and per tick of the buckets; window in ticks (in us for 5 and 6) and 0;
-                      shape: the first six, and hold if it is not 0, as one text
-                      hold: how long units may be on lease, in ticks; 0: they may not
-             set      limits that some requests meet together, all of other buckets
-             numbers  per request: verb 4, key, set, cost, count (as many plain takes: of packed buckets in one value,
-                      all enforced, of one cost, without op id and details; each is of the next key), or
-                      verb 6, key, set, cost, then per limit of the set max, kind, number of gives, and per give three
-                      numbers, as below (a take of a lease), or
-                      verb 7, key, set of one, and three numbers, as below (a give to a packed bucket), or
-                      verb 8, op id (text), number of parts, key that remembers it, until_us, then as of a give (a give
-                      that happens once, and not after until_us), or
-                      verb (0 take, 1 peek, 2 give, 3 reset, 5 take that may ask for a bucket twice), op id (text),
-                      number of parts, then six per part:
-                      take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
-                      give         key, limit, detail (text), units, booked_us, units that are on lease no more
-                                   (of a log: 1 if the units may be booked later than that, else 0)
-                      reset        key, limit, detail (text), 0, 0, 0
-  ARGV[2]  now_us, "" for the clock of Redis (tests pass a number)
+                      code   1 token, 2 leaky, 3 fixed, 4 sliding, 5 log, 6 concurrency
+                      a, b   code 1, 2: subunits per unit and per tick; 3, 4: window in ticks, 0; 5, 6: window in us, 0
+                      shape  the first six, and hold unless it is 0, as one string
+                      hold   longest time that units stay on lease, in ticks; 0: the limit is not leased
+             set      limits that requests charge together, each with its own bucket
+             numbers  the requests one after another, each in one of these forms:
+                      0 take, 1 peek, 2 give, 3 reset, 5 take that may name a bucket twice:
+                        verb, op id (text), number of items, then per item six numbers:
+                        take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
+                        give         key, limit, detail (text), units, booked_us, settled: units no longer on lease
+                                     (log: 1 if the units may be booked later than booked_us, else 0)
+                        reset        key, limit, detail (text), 0, 0, 0
+                      4 plain takes: verb, key, set, cost, count. Takes \`cost\` of the set from \`count\` consecutive
+                        keys; packed buckets in one value, all enforced, without op id and detail
+                      6 take of a lease: verb, key, set, cost, then per limit of the set: max, kind, number of gives,
+                        and per give: units, booked_us, settled
+                      7 give to a packed bucket: verb, key, set of one, units, booked_us, settled
+                      8 give at most once, until until_us: verb, op id (text), number of items, key of the idempotency
+                        record, until_us, then items as of a give
+  ARGV[2]  now_us; "" for the clock of Redis (tests pass a number)
   returns  integers: now_us, then per request
-             take, peek   status (1 granted, 0 refused, -1 a value cannot be read, -2 too many buckets under one key),
-                          and unless that is negative: replayed (0, 1), then per part short (0 no, 1 now, 2 never,
-                          3 stale rules), units, and what the bucket holds as of now:
-                          packed x, y; listed used, wait_us, reset_us
-             verb 4       x of each bucket, if that says all (granted, y is 0); or -1, then as for a take
+             take, peek   status (1 granted, 0 refused, -1 unreadable value, -2 too many buckets under one key); unless
+                          negative: replayed (0, 1), then per item short (0 no, 1 now, 2 never, 3 stale rules), units,
+                          and the bucket as of now: packed x, y; listed used, wait_us, reset_us
+             verb 4       per bucket x, if all were granted and every y is 0; else -1, then as for a take
              verb 6       status (1, 0), then per limit units, x, y; or -1, then as for a give and as for a take
              give, reset  status (1, or negative), also of verb 7
              verb 8       status (1 given, 2 given before, 3 too late, or negative: nothing was given)
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
-  are made once per batch, not per request: that is most of the speed.
+  are created once per batch, not per request, because creating them dominates the run time.
 ]]
 --[[
-  The batch, as apply.lua fills it in, and what every part of the script needs of limits.
+  State of the batch, filled in by apply.lua, and functions on limits that every include uses.
 ]]
--- Kinds of charges that are told apart here: \`hold\` is ALL_HELD, for nobody yet.
--- STATE_MAX and SLIDING_UNITS_MAX of src/algorithms/limit.ts.
+-- Kinds of charges; shadow needs no special case. Hold: all units go on lease, none is spent.
+-- Equal to STATE_MAX and SLIDING_UNITS_MAX of src/algorithms/limit.ts.
 
--- The TTL of a value is set anew at the first change in each period of a bucket, and covers all that can happen in it.
--- A period is this share of the time that an empty bucket takes to fill, so no value outlives its use by much more.
+-- The TTL of a value is renewed at the first change in each period of a bucket, and covers the whole period. A period
+-- is this share of the time that an empty bucket takes to fill, so a value outlives its use by little more than that.
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
 local call, keys = redis.call, KEYS
 
 local limits, sets, texts, numbers, raw, now_us
--- The numbers of shapes, laid out as those of limits, which have one each.
+-- Limits by shape; shapes read from values are parsed into the same layout.
 local numbers_by_shape = {}
-local reply, said = {}, 0
--- Does at length, by name, what a short way cannot: see apply.lua.
-local at_length
+local reply, reply_count = {}, 0
+-- Runs a request in its general form when a fast path cannot decide it: slow_path(name, ...), see apply.lua.
+local slow_path
 
-local function say(number)
-  said = said + 1
-  reply[said] = number
+local function push(number)
+  reply_count = reply_count + 1
+  reply[reply_count] = number
 end
 
--- What a limit is, as apply.lua says.
--- Behind it, what is worked out once per batch: where a state stands now, how many parts a bucket holds, where a state
--- stood when the present period of TTLs began, and which limit it is.
+-- Fields of a limit, in the order of apply.lua.
+-- Further fields, computed once per batch: position now, capacity in subunits, position at which the current TTL period
+-- began, and the index of the limit.
 
--- Where a state stands at a time: tick of a bucket, index of a window.
+-- Position of a state at a time: the tick of a bucket, the index of a window.
 local function position(code, tick, a, us)
   if code <= 2 then return tick == 1 and us or floor(us / tick) end
   return floor(us / (a * tick))
 end
 
--- In ticks, of a bucket.
+-- Length of a TTL period of a bucket, in ticks.
 local function ttl_period(limit)
   return max(15000000 / limit[4], limit[3] * limit[5] / limit[6] * 0.125)
 end
@@ -98,58 +98,57 @@ local function prepare_limits()
   end
 end
 --[[
-  Packed values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the
-  requests that touch it and no others; it is never overwritten. (A key that holds no string is taken for none.)
+  Packed values: all read with one command, changed in tables, each written once. An unreadable value fails the requests
+  that touch it and no others, and is never overwritten. A key of another type counts as absent.
 
-  A packed value is a layout behind its length, which says what buckets it has, and their states in that order. Most
-  values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers
-  are looked at.
+  A packed value is the length of its layout, the layout (names and shapes of its buckets), and their states in that
+  order. The index of a bucket in its layout is its seat. Most values have one of a few layouts, and each layout is
+  parsed once per batch.
 ]]
--- The same number stands in wire.ts.
--- A bucket within a layout: its name, and the shape of the limit that wrote it, each behind its length.
--- at and x of 7 bytes and y of 4: states can be written alone, in their place.
--- generation, code, capacity, tick, a, b and, where units may be on lease, hold, in base 36.
+-- Equals BUCKETS_MAX of wire.ts.
+-- A bucket in a layout: its name and the shape of the limit that wrote it, each after its length.
+-- at and x take 7 bytes, y takes 4. The size is fixed, so that a state can be overwritten in place.
+-- generation, code, capacity, tick, a, b, and hold if the limit is leased, in base 36.
 
 local pack, unpack_struct = struct.pack, struct.unpack
 
--- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/plain.lua}.
+-- Fields of a layout; SEATS is by name, FOUND_SEATS caches find_seats of include/plain.lua by set.
 local layouts = {}
--- All states one behind the other: at, x and y of the bucket in seat 1 of a value, of seat 2, ... \`state_count\` is how
--- many numbers there are.
+-- States of all values in one array: at, x, y of seat 1 of a value, of seat 2, ... \`state_count\` is its length.
 local states, state_count = {}, 0
--- By key: its layout (false: the value cannot be read) and how many numbers precede its states.
+-- By key: its layout (false: unreadable) and the offset of its states.
 local layout_by_key, bases = {}, {}
--- Keys that have changed; by key the first seat that did, the last one if that is another, whether the layout did, and
--- whether the TTL must be set. Tables grow with each new entry, and growing costs: what is rare has a table of its own.
-local dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
+-- Keys that have changed; by key the first changed seat, the last one if it is another, whether the layout changed, and
+-- whether the TTL must be renewed. Rare flags have their own tables, because growing a table is slow.
+local dirty_keys, dirty_count, first_dirty, last_dirty, layout_changed, ttl_due = {}, 0, {}, {}, {}, {}
 local digits_of, state_formats = {}, {}
-local guarded = false
+-- Whether values are read with pcall: only after a first pass without it has failed (apply.lua).
+local uses_pcall = false
 
--- \`seat\`: the bucket whose state changed.
 local function mark_dirty(key, seat)
-  local low = lows[key]
+  local low = first_dirty[key]
   if not low then
     dirty_count = dirty_count + 1
-    dirty_keys[dirty_count], lows[key] = key, seat
+    dirty_keys[dirty_count], first_dirty[key] = key, seat
   elseif seat < low then
-    lows[key], highs[key] = seat, highs[key] or low
-  elseif seat > (highs[key] or low) then
-    highs[key] = seat
+    first_dirty[key], last_dirty[key] = seat, last_dirty[key] or low
+  elseif seat > (last_dirty[key] or low) then
+    last_dirty[key] = seat
   end
 end
 
--- The numbers of a shape, laid out as in a limit. An error when it is none.
+-- Parses a shape into the fields of a limit. Throws if the shape is malformed.
 local function numbers_of(shape)
   local known = numbers_by_shape[shape]
   if known then return known end
-  local parts = { string.match(shape, '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$') }
-  for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
-  parts[9] = tonumber(parts[7], 36) or 0
-  numbers_by_shape[shape] = parts
-  return parts
+  local fields = { string.match(shape, '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$') }
+  for i = 1, 6 do fields[i] = tonumber(fields[i], 36) end
+  fields[9] = tonumber(fields[7], 36) or 0
+  numbers_by_shape[shape] = fields
+  return fields
 end
 
--- The layout of a text. An error when it is none.
+-- Parses a layout. Throws if it is malformed.
 local function layout_of(text)
   local known = layouts[text]
   if known then return known end
@@ -170,10 +169,10 @@ local function bucket_text(name, shape) return pack('<Hc0Bc0', #name, name, #sha
 local function read_packed(key, text)
   local layout_text, rest = unpack_struct('<I3c0', text)
   local layout = layouts[layout_text] or layout_of(layout_text)
-  if #text ~= rest - 1 + 18 * layout[2] then error('not ours') end
+  if #text ~= rest - 1 + 18 * layout[2] then error('malformed') end
   local n, count = state_count, layout[2]
   layout_by_key[key], bases[key], state_count = layout, n, n + 3 * count
-  -- Three at a time: a call costs more than the numbers that it reads.
+  -- Three states per call: the call costs more than reading its numbers.
   while count >= 3 do
     states[n + 1], states[n + 2], states[n + 3], states[n + 4], states[n + 5], states[n + 6], states[n + 7],
       states[n + 8], states[n + 9], rest = unpack_struct('<I7I7I4I7I7I4I7I7I4', text, rest)
@@ -185,14 +184,14 @@ local function read_packed(key, text)
   end
 end
 
--- The layout of a value; false when it cannot be read.
+-- Returns the layout of a value; false if it is unreadable.
 local function layout_at(key)
   local layout = layout_by_key[key]
   if layout ~= nil then return layout end
   local text = raw[key]
   if not text then
     layout_by_key[key], bases[key] = layout_of(''), state_count
-  elseif not guarded then
+  elseif not uses_pcall then
     read_packed(key, text)
   elseif not pcall(read_packed, key, text) then
     layout_by_key[key] = false
@@ -200,7 +199,7 @@ local function layout_at(key)
   return layout_by_key[key]
 end
 
--- Gives a value another layout with more seats. All states lie in a row, so the old ones may have to move to the end.
+-- Replaces the layout by one with more seats. Unless its states are the last in the array, they move to the end.
 local function extend(key, layout)
   local base, count = bases[key], layout_by_key[key][2]
   if base + 3 * count ~= state_count then
@@ -209,10 +208,10 @@ local function extend(key, layout)
   end
   for i = state_count + 1, state_count + 3 * (layout[2] - count) do states[i] = 0 end
   state_count = state_count + 3 * (layout[2] - count)
-  layout_by_key[key], relaid[key] = layout, true
+  layout_by_key[key], layout_changed[key] = layout, true
 end
 
--- A number as text. There are few of them: each is made once, where formatting all would cost more than the rest.
+-- Formats a number. Few different ones occur, so each is formatted once.
 local function digits(number)
   local known = digits_of[number]
   if known then return known end
@@ -221,7 +220,7 @@ local function digits(number)
   return known
 end
 
--- The states of some seats in a row.
+-- Packs the states of consecutive seats.
 local function states_text(base, low, high)
   local count = high - low + 1
   local format = state_formats[count]
@@ -232,9 +231,9 @@ local function states_text(base, low, high)
   return pack(format, unpack(states, base + 3 * low - 2, base + 3 * high))
 end
 
--- Writes the states that changed, in their place.
+-- Overwrites the changed states in place; the TTL stays.
 local function store_states(key)
-  local low, high, base = lows[key], highs[key], bases[key]
+  local low, high, base = first_dirty[key], last_dirty[key], bases[key]
   local offset, text = 3 + #layout_by_key[key][1] + 18 * (low - 1)
   if high then
     text = states_text(base, low, high)
@@ -245,12 +244,12 @@ local function store_states(key)
   call('SETRANGE', keys[key], digits_of[offset] or digits(offset), text)
 end
 --[[
-  The plain take, which most requests are: of packed buckets in one value, all enforced, of one cost.
+  Fast path of plain takes, the most frequent requests: packed buckets in one value, all enforced, one cost.
 ]]
--- Where a layout has the buckets of a set of limits: their seats, and behind them the layout with seats for all
--- (another one when it has not), and the first and the last of the seats. False when another limit wrote one of them,
--- or there would be too many.
-local function find_set(layout, set)
+-- Finds the buckets of a set of limits in a layout. Returns their seats, then the layout with a seat for each (another
+-- one if some are missing), then the first and the last seat. False if a bucket was written under another limit, or
+-- there would be too many buckets.
+local function find_seats(layout, set)
   local found, text, count, low, high = {}, layout[1], layout[2], 1024, 0
   for i = 1, #set do
     local limit = set[i]
@@ -268,28 +267,27 @@ local function find_set(layout, set)
   return found
 end
 
--- The seats of a set of limits in a value (see find_set), false when they have to be looked for at length; and the
--- layout that the value has now.
+-- Returns the seats of a set of limits in a value (see find_seats), false for the slow path; and the current layout.
 local function seats_at(key, set_index)
   local layout = layout_by_key[key]
   if layout == nil then layout = layout_at(key) end
   local found = layout and layout[6][set_index]
   if found == nil then
-    found = find_set(layout, sets[set_index])
+    found = find_seats(layout, sets[set_index])
     layout[6][set_index] = found
   end
   return found, layout
 end
 
--- By part, x with the cost charged.
+-- By item: x after the charge.
 local new_xs = {}
 
--- Granted by new buckets or by buckets that the same limits wrote; anything else goes \`at_length\`, and so do sliding
--- windows, whose answer needs y. The maths of include/packed.lua without its calls, which would be most of the time;
--- the differential test runs both ways.
+-- Grants from new buckets and from buckets written under the same limits; everything else takes the slow path, and so
+-- do sliding windows, whose reply needs y. Inlines the arithmetic of include/packed.lua, because calls would dominate;
+-- the differential test covers both paths.
 local function take_plain(key, set_index, cost)
   local set, found, layout = sets[set_index], seats_at(key, set_index)
-  if not found then return at_length('plain', key, set, cost) end
+  if not found then return slow_path('plain', key, set, cost) end
 
   local count, base, old_count, renews = #set, bases[key], layout[2], false
   for i = 1, count do
@@ -298,19 +296,19 @@ local function take_plain(key, set_index, cost)
     if seat <= old_count then
       local r = base + 3 * seat
       at, x = states[r - 2], states[r - 1]
-      -- Some of it is on lease: that takes more to tell.
-      if code <= 2 and states[r] ~= 0 then return at_length('plain', key, set, cost) end
+      -- y is not 0: some units are on lease.
+      if code <= 2 and states[r] ~= 0 then return slow_path('plain', key, set, cost) end
     end
-    if at > now then return at_length('plain', key, set, cost) end
+    if at > now then return slow_path('plain', key, set, cost) end
     if code <= 2 then
       x = x - (now - at) * limit[6]
       x = (x > 0 and x or 0) + cost * limit[5]
-      if x > limit[11] then return at_length('plain', key, set, cost) end
+      if x > limit[11] then return slow_path('plain', key, set, cost) end
       if at < limit[12] then renews = true end
     else
       if at ~= now then x, renews = 0, true end
       x = x + cost
-      if code ~= 3 or x > limit[3] then return at_length('plain', key, set, cost) end
+      if code ~= 3 or x > limit[3] then return slow_path('plain', key, set, cost) end
     end
     new_xs[i] = x
   end
@@ -319,38 +317,37 @@ local function take_plain(key, set_index, cost)
     extend(key, found[count + 1])
     base = bases[key]
   end
-  if renews then aged[key] = true end
+  if renews then ttl_due[key] = true end
   for i = 1, count do
     local r, x = base + 3 * found[i], new_xs[i]
     states[r - 2], states[r - 1] = set[i][10], x
-    reply[said + i] = x
+    reply[reply_count + i] = x
   end
-  said = said + count
+  reply_count = reply_count + count
   mark_dirty(key, found[count + 2])
   if count > 1 then mark_dirty(key, found[count + 3]) end
 end
 
--- What only some batches need is made by the first request that does: making functions is most of what a call costs
--- before its first request.
+-- Rarely used functions are created on first use: creating closures dominates the fixed cost of a script call.
 local function make_leased()
 --[[
-  Units on lease, and the short ways of the requests that leases make.
+  Units on lease, and the fast paths of requests from leases.
 
-  A take of a lease is of packed buckets in one value, each enforced or held ahead of need, of one cost, and asks for
-  more than is needed now. What became of units that were charged before is told along with it, or by a plain give. What
-  is not about units on lease is the maths of include/packed.lua, without making its functions.
+  A take of a lease charges packed buckets in one value, each with kind enforce or hold, all with one cost, and takes
+  more units than are needed now. It carries gives of units charged earlier. Repeats some arithmetic of
+  include/packed.lua, so that a batch of lease requests need not create its functions.
 ]]
--- y of a token bucket is the units on lease of the epoch before × BEFORE + those of this one. What is on lease does not
--- flow back: src/algorithms/held.ts, where the same three numbers stand.
+-- y of a token bucket: units on lease since the previous epoch × PREVIOUS + those since this one. Units on lease do
+-- not refill. The three constants equal those of src/algorithms/held.ts.
 
--- x after some ticks in which as many units are held.
+-- Returns x after \`ticks\` during which \`held\` units were on lease.
 local function owed_after(ticks, a, b, x, held)
   local owed, least = x - ticks * b, held * a
   if least > x then return x end
   return owed > least and owed or least
 end
 
--- How many more units of a bucket can be on lease.
+-- Returns how many more units of a bucket can go on lease.
 local function held_room(limit, y)
   if limit[9] == 0 then return limit[3] end
   local current = y % 65536
@@ -369,8 +366,8 @@ local function advanced_held(now, a, b, hold, at, x, y)
   return owed_after(now - second_end, a, b, x, 0), 0
 end
 
--- Takes \`settled\` units off the lease of the epoch in which they were booked. Those that come back count whole; the
--- number of the others comes third.
+-- Takes \`settled\` units off the lease, in the epoch in which they were booked, and gives back as many of \`units\` in
+-- full. Returns x, y and the units left to give back.
 local function settled_held(a, hold, x, y, now, booked, units, settled)
   local age, current = floor(now / hold) - floor(booked / hold), y % 65536
   local counted = age == 0 and current or age == 1 and (y - current) / 65536 or 0
@@ -380,7 +377,7 @@ local function settled_held(a, hold, x, y, now, booked, units, settled)
   return max(0, x - min(units, settled) * a), y, max(0, units - settled)
 end
 
--- What is left of a state as of now when units of it come back, and \`settled\` of them are on lease no more.
+-- Returns x and y after \`units\` were given back and \`settled\` units taken off the lease.
 local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, settled)
   local booked = position(code, tick, a, booked_us)
   if code <= 2 then
@@ -396,11 +393,11 @@ local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, sett
   return x, y
 end
 
--- By part: the state to be, the units to charge, and whether it changes even if they are not.
-local next_xs, next_ys, next_units, told = {}, {}, {}, {}
+-- By item: the new state, the units to charge, and whether gives changed the state.
+local next_xs, next_ys, next_units, has_gives = {}, {}, {}, {}
 
--- A state brought to now.
-local function brought_to_now(limit, at, x, y)
+-- Advances a state to now.
+local function advance_to_now(limit, at, x, y)
   local code, now = limit[2], limit[10]
   if code > 2 then
     if at == now then return x, y end
@@ -408,7 +405,7 @@ local function brought_to_now(limit, at, x, y)
   end
   if y ~= 0 then x, y = advanced_held(now, limit[5], limit[6], limit[9], at, x, y)
   else x = max(0, x - (now - at) * limit[6]) end
-  return x, x == 0 and 0 or y -- nothing owed: as good as new, whatever was on lease
+  return x, x == 0 and 0 or y -- nothing owed: equal to a new bucket, whatever was on lease
 end
 
 local function units_in_use(limit, x, y)
@@ -418,20 +415,20 @@ local function units_in_use(limit, x, y)
   return x + ceil(y * (a - floor(now_us / limit[4]) + limit[10] * a) / a)
 end
 
--- Decides on one part; nil when it has to be done at length. Also returns where the next part begins.
-local function decide_part(part, limit, at, x, y, low, i)
+-- Decides one item; nil for the slow path. Also returns the index of the next item.
+local function decide_item(item, limit, at, x, y, low, i)
   local high, kind, gives, capacity = numbers[i], numbers[i + 1], numbers[i + 2], limit[3]
   if at > limit[10] or low > capacity then return nil end
-  x, y = brought_to_now(limit, at, x, y)
+  x, y = advance_to_now(limit, at, x, y)
   i = i + 3
-  told[part] = false
+  has_gives[item] = false
   for _ = 1, gives do
     local units, booked_us, settled = numbers[i], numbers[i + 1], numbers[i + 2]
     if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[9] > 0)) then
       x, y = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y, units, booked_us,
         settled)
-      if limit[2] <= 2 and x == 0 then y = 0 end -- as good as new
-      told[part] = true
+      if limit[2] <= 2 and x == 0 then y = 0 end -- equal to a new bucket
+      has_gives[item] = true
     end
     i = i + 3
   end
@@ -441,105 +438,106 @@ local function decide_part(part, limit, at, x, y, low, i)
     local room = held_room(limit, y)
     units = min(high, capacity - in_use, kind == 3 and room or low + room)
   end
-  next_xs[part], next_ys[part], next_units[part] = x, y, units
+  next_xs[item], next_ys[item], next_units[item] = x, y, units
   return granted or kind == 3, i
 end
 
-local function charge_part(part, limit, low, kind)
-  local code, units = limit[2], next_units[part]
+local function charge_item(item, limit, low, kind)
+  local code, units = limit[2], next_units[item]
   local most = code == 4 and 67108863 or 4503599627370495
-  next_xs[part] = min(most, next_xs[part] + units * (code <= 2 and limit[5] or 1))
+  next_xs[item] = min(most, next_xs[item] + units * (code <= 2 and limit[5] or 1))
   if limit[9] > 0 then
-    next_ys[part] = next_ys[part] + (kind == 3 and units or max(0, units - low))
+    next_ys[item] = next_ys[item] + (kind == 3 and units or max(0, units - low))
   end
 end
 
-local function write_part(key, seat, limit, part)
+local function write_item(key, seat, limit, item)
   local r = bases[key] + 3 * seat
   local at, now = states[r - 2], limit[10]
   if limit[2] <= 2 then
-    if at < limit[12] then aged[key] = true end
-  elseif at ~= now then aged[key] = true end
-  states[r - 2], states[r - 1], states[r] = now, next_xs[part], next_ys[part]
+    if at < limit[12] then ttl_due[key] = true end
+  elseif at ~= now then ttl_due[key] = true end
+  states[r - 2], states[r - 1], states[r] = now, next_xs[item], next_ys[item]
   mark_dirty(key, seat)
 end
 
--- \`first\`: where the request begins. Returns where the next one does. What another limit wrote, what a clock that
--- stepped back left ahead of now, and costs above the limit go \`at_length\`.
+-- \`first\`: index of the request; returns the index of the next one. Buckets written under another limit, states ahead
+-- of a clock that stepped back, and costs above the limit take the slow path.
 local function take_leased(first)
   local key, set_index, low = numbers[first + 1], numbers[first + 2], numbers[first + 3]
   local found, layout = seats_at(key, set_index)
-  if not found then return at_length('leased', first) end
+  if not found then return slow_path('leased', first) end
   local set, base, all, i = sets[set_index], bases[key], true, first + 4
-  for part = 1, #set do
+  for item = 1, #set do
     local at, x, y, granted = 0, 0, 0
-    if found[part] <= layout[2] then
-      local r = base + 3 * found[part]
+    if found[item] <= layout[2] then
+      local r = base + 3 * found[item]
       at, x, y = states[r - 2], states[r - 1], states[r]
     end
-    granted, i = decide_part(part, set[part], at, x, y, low, i)
-    if granted == nil then return at_length('leased', first) end
+    granted, i = decide_item(item, set[item], at, x, y, low, i)
+    if granted == nil then return slow_path('leased', first) end
     all = all and granted
   end
   if all and found[#set + 1] ~= layout then extend(key, found[#set + 1]) end
-  say(all and 1 or 0)
+  push(all and 1 or 0)
   local kind_at = first + 5
-  for part = 1, #set do
-    local limit, units = set[part], all and next_units[part] or 0
-    if units > 0 then charge_part(part, limit, low, numbers[kind_at]) end
-    if units > 0 or told[part] then write_part(key, found[part], limit, part) end
-    reply[said + 1], reply[said + 2], reply[said + 3] = units, next_xs[part], next_ys[part]
-    said = said + 3
+  for item = 1, #set do
+    local limit, units = set[item], all and next_units[item] or 0
+    if units > 0 then charge_item(item, limit, low, numbers[kind_at]) end
+    if units > 0 or has_gives[item] then write_item(key, found[item], limit, item) end
+    reply[reply_count + 1], reply[reply_count + 2], reply[reply_count + 3] = units, next_xs[item], next_ys[item]
+    reply_count = reply_count + 3
     kind_at = kind_at + 3 + 3 * numbers[kind_at + 1]
   end
   return i
 end
 
--- What came back of one bucket, or is on lease no more. Returns where the next request begins.
+-- Gives units of one bucket back, or takes them off the lease. Returns the index of the next request.
 local function give_plain(first)
   local key, set_index, next_at = numbers[first + 1], numbers[first + 2], first + 6
   local found, layout = seats_at(key, set_index)
-  if not found then return at_length('given', first, next_at) end
+  if not found then return slow_path('given', first, next_at) end
   local limit, seat = sets[set_index][1], found[1]
-  if seat > layout[2] then -- to what is as good as new there is nothing to give
-    say(1)
+  if seat > layout[2] then -- no such bucket: nothing to give back to
+    push(1)
     return next_at
   end
   local r = bases[key] + 3 * seat
   local at, units, settled = states[r - 2], numbers[first + 3], numbers[first + 5]
-  if at > limit[10] then return at_length('given', first, next_at) end
-  local x, y = brought_to_now(limit, at, states[r - 1], states[r])
+  if at > limit[10] then return slow_path('given', first, next_at) end
+  local x, y = advance_to_now(limit, at, states[r - 1], states[r])
   if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[9] > 0)) then
     next_xs[1], next_ys[1] = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y,
       units, numbers[first + 4], settled)
-    write_part(key, seat, limit, 1)
+    write_item(key, seat, limit, 1)
   end
-  say(1)
+  push(1)
   return next_at
 end
   return { take_leased, give_plain, held_room, advanced_held, refunded }
 end
 
-local function make_whole()
+local function make_rewrite()
 --[[
-  Writing values whole, with their time to live: where buckets are new, or in use in another period.
+  Writes whole values with their TTL: when buckets were added, or changed for the first time in a TTL period.
 ]]
--- TTL only reclaims memory: buckets say themselves when they stop mattering. The slack keeps a clock that steps (or a
--- test that moves it) from finding a full bucket where a spent one was. It is longer than any lease: lease-terms.ts.
+-- The TTL only reclaims memory: the state itself says when it is full again. The slack keeps a value alive after that,
+-- because a clock that steps back would otherwise find no value, and treat a spent bucket as full. It is longer than
+-- any lease (lease-terms.ts).
 
--- When a state, as it was stored, ceases to matter.
+-- Returns when a stored state is full again, and so equivalent to no state.
 local function ends_us(code, tick, a, b, at, x)
   if code <= 2 then return (at + ceil(x / b)) * tick end
   return (at + (code == 4 and 2 or 1)) * a * tick
 end
 
--- In whole seconds, so that there are few.
+-- Writes a value with a TTL in whole seconds, so that few different numbers are formatted.
 local function write(key, text, ends)
   call('SETEX', key, digits(max(1, ceil((ends - now_us + 60000000) / 1000000))), text)
 end
 
--- A bucket may be emptied at any time of its period, so its TTL is that of one that is emptied at the end of it.
-local function ends_and_lasts(shape, r)
+-- Returns when a state ends, and the latest time it can end: if its bucket is emptied at the end of its TTL period.
+local function end_and_latest_end(shape, r)
   local n = numbers_of(shape)
   local code, at, x = n[2], states[r], states[r + 1]
   local ends = ends_us(code, n[4], n[5], n[6], at, x)
@@ -547,37 +545,37 @@ local function ends_and_lasts(shape, r)
   return ends, ends_us(code, n[4], n[5], n[6], at + ttl_period(n), max(x, n[3] * n[5]))
 end
 
--- Buckets that have not mattered for a while are left out when a value is written whole.
-local function store_whole(index, layout)
+-- Drops buckets that have been full again for longer than the slack.
+local function rewrite_value(index, layout)
   local base, kept, kept_layouts, kept_states, latest = bases[index], 0, {}, {}, 0
   for seat = 1, layout[2] do
     local shape = layout[4][seat]
-    local ends, lasts = ends_and_lasts(shape, base + 3 * seat - 2)
+    local ends, latest_end = end_and_latest_end(shape, base + 3 * seat - 2)
     if ends + 60000000 >= now_us then
       kept = kept + 1
       kept_layouts[kept] = bucket_text(layout[3][seat], shape)
       kept_states[kept] = states_text(base, seat, seat)
-      latest = max(latest, lasts)
+      latest = max(latest, latest_end)
     end
   end
   if kept == 0 then return call('DEL', keys[index]) end
   local text = kept == layout[2] and layout[1] or table.concat(kept_layouts)
   text = pack('<I3c0', #text, text) .. table.concat(kept_states)
-  if aged[index] then write(keys[index], text, latest) else call('SET', keys[index], text, 'KEEPTTL') end
+  if ttl_due[index] then write(keys[index], text, latest) else call('SET', keys[index], text, 'KEEPTTL') end
 end
-  return { store_whole, write }
+  return { rewrite_value, write }
 end
 
-local leased, whole, verbs
+local leased, rewrite, verbs
 local function make_verbs()
-  leased, whole = leased or make_leased(), whole or make_whole()
-  local held_room, advanced_held, refunded, write = leased[3], leased[4], leased[5], whole[2]
+  leased, rewrite = leased or make_leased(), rewrite or make_rewrite()
+  local held_room, advanced_held, refunded, write = leased[3], leased[4], leased[5], rewrite[2]
 --[[
-  Algorithms of three numbers: token bucket, leaky bucket, fixed window, sliding window. The TypeScript in
-  src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
-  numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
+  Algorithms with a state of three numbers: token bucket, leaky bucket, fixed window, sliding window. src/algorithms is
+  the specification; test/differential compares both. Limits are passed as (code, tick, a, b), states as (at, x, y),
+  without tables.
 ]]
--- A state brought to now; also whether the clock had stepped back behind it.
+-- Advances a state to now. Also returns whether the clock has stepped back behind it.
 local function advanced(code, tick, a, b, hold, at, x, y)
   local now = position(code, tick, a, now_us)
   local steps = now - at
@@ -604,24 +602,24 @@ local function charged(code, a, x, units)
   return min(67108863, x + units)
 end
 
--- What an edited limit makes of a live state that another one wrote: src/algorithms/edit.ts.
+-- Converts a live state to an edited limit, as src/algorithms/edit.ts does.
 local function inherited(code, tick, a, b, at, x, y, limit)
   local to_code, capacity, to_tick, to_a, to_b = limit[2], limit[3], limit[4], limit[5], limit[6]
   local in_use = used(code, tick, a, at, x, y)
   local next_x = charged(to_code, to_a, 0, to_code <= 2 and min(capacity, in_use) or in_use)
   if code <= 2 and to_code <= 2 then
     local owed_ticks = ceil(ceil(x / b) * tick / to_tick)
-    local capacity_parts = capacity * to_a
-    next_x = max(next_x, owed_ticks >= capacity_parts / to_b and capacity_parts or owed_ticks * to_b)
+    local capacity_subunits = capacity * to_a
+    next_x = max(next_x, owed_ticks >= capacity_subunits / to_b and capacity_subunits or owed_ticks * to_b)
     return position(to_code, to_tick, to_a, now_us), next_x, y
   end
   return position(to_code, to_tick, to_a, now_us), next_x, 0
 end
 --[[
-  Algorithms that keep a list, one value per bucket: a msgpack array.
+  Algorithms whose state is a list. Each bucket is a value of its own, a msgpack array:
 
   log          {generation, window_us, used, us, units, us, units, ...}             oldest first
-  concurrency  {generation, window_us, op_id, units, expires_us, op_id, units, ...} in the order of taking
+  concurrency  {generation, window_us, op_id, units, expires_us, op_id, units, ...} in the order taken
 ]]
 local function fresh_list(code, window_us, generation)
   if code == 5 then return { generation, window_us, 0 } end
@@ -630,7 +628,7 @@ end
 
 local function newest_us(list) return #list > 3 and list[#list - 1] or nil end
 
--- Entries within the window, shifted to now when the clock stepped back; true when it did.
+-- Drops entries outside the window. If the clock stepped back, shifts the others back by as much and returns true.
 local function advance_log(list, window_us)
   local newest = newest_us(list)
   local ahead_us = newest and newest - now_us or 0
@@ -680,7 +678,7 @@ local function drop_permit(list, op_id)
   if index then for _ = 1, 3 do table.remove(list, index) end end
 end
 
--- Units in use; a permit that op_id itself holds is not counted.
+-- Returns the units in use, without the permit that op_id holds.
 local function used_list(code, list, op_id)
   if code == 5 then return list[3] end
   local total = 0
@@ -701,7 +699,7 @@ local function charge_list(code, list, window_us, units, op_id)
   else list[n + 1], list[n + 2] = now_us, units end
 end
 
--- \`or_later\`: the units are in the entries from booked_us on, not all in one of that moment.
+-- \`or_later\`: the units may be in any entries from booked_us on, not only in the one of that time.
 local function refund_list(code, list, window_us, units, booked_us, op_id, or_later)
   if code == 6 then return drop_permit(list, op_id) end
   if booked_us <= now_us - window_us then return end
@@ -715,7 +713,7 @@ local function refund_list(code, list, window_us, units, booked_us, op_id, or_la
   end
 end
 
--- Until \`units\` can be had, if nobody else takes any.
+-- Returns the wait until \`units\` are available, if nothing else is taken.
 local function wait_list_us(code, list, window_us, capacity, units, op_id)
   local in_use = used_list(code, list, op_id)
   local frees = {}
@@ -743,17 +741,17 @@ local function ends_list_us(code, list, window_us)
   return latest
 end
 
--- By key: the list (false: the value cannot be read) and the algorithm of a listed value, and those that have changed.
+-- By key: the list (false: unreadable) and its algorithm; and the keys that have changed.
 local listed_values, list_codes, dirty_lists, dirty_list_count = {}, {}, {}, 0
 
--- A list as described above. An error when it is none.
+-- Parses a list. Throws if it is malformed.
 local function read_list(code, text)
   local list = cmsgpack.unpack(text)
   local first, step = code == 5 and 4 or 3, code == 5 and 2 or 3
-  if (#list - first + 1) % step ~= 0 then error('not ours') end
+  if (#list - first + 1) % step ~= 0 then error('malformed') end
   for i = 1, #list do
     local wanted = code == 6 and i >= 3 and i % 3 == 0 and 'string' or 'number'
-    if type(list[i]) ~= wanted then error('not ours') end
+    if type(list[i]) ~= wanted then error('malformed') end
   end
   return list
 end
@@ -790,12 +788,12 @@ local function store_lists()
   end
 end
 --[[
-  The bucket at hand for each part of the request at hand: brought to now on the side, and written back into its value
-  only when something is charged (or an edit or a clock that stepped back has to be kept). A bucket that is asked and
-  not charged is left as it was, or a clock that steps back would find it in another state than if nobody had asked.
+  Working copies of the buckets of one request, by item. A bucket is advanced to now in the copy, and written back into
+  its value only if something is charged, or an edit or a backward clock step has to be kept. A bucket that is read and
+  not charged stays as it was: otherwise, after a later backward step of the clock, its state would differ.
 ]]
 
--- By part: the seat of the bucket in its value (0: none yet), its state, or its list, and whether newer rules wrote it.
+-- By item: seat of the bucket (0: none yet), its state or its list, and whether newer rules wrote it.
 local seats, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
 
 local function name_of(limit, detail)
@@ -809,130 +807,131 @@ local function add_bucket(key, name, shape)
   return layout[2]
 end
 
--- The limit that wrote a bucket has become another one.
+-- Replaces the shape of a bucket after its limit was edited.
 local function reshape(key, seat, shape)
   local layout, texts_of = layout_by_key[key], {}
   for i = 1, layout[2] do
     texts_of[i] = bucket_text(layout[3][i], i == seat and shape or layout[4][i])
   end
-  layout_by_key[key], relaid[key] = layout_of(table.concat(texts_of)), true
+  layout_by_key[key], layout_changed[key] = layout_of(table.concat(texts_of)), true
 end
 
--- Whether a change from one state to another is the first in its period, or reaches beyond what the TTL was set for.
+-- Whether a change is the first in its TTL period, or outlasts the TTL.
 local function outlives_ttl(limit, old_at, at, x)
   if limit[2] > 2 then return at ~= old_at end
   return at < old_at or x > limit[11] or old_at < limit[12]
 end
 
-local function keep_packed(part, key, limit, detail)
-  local seat = seats[part]
+local function keep_packed(item, key, limit, detail)
+  local seat = seats[item]
   if seat == 0 then
     seat = add_bucket(key, name_of(limit, detail), limit[8])
-    seats[part], aged[key] = seat, true
+    seats[item], ttl_due[key] = seat, true
   elseif layout_by_key[key][4][seat] ~= limit[8] then
     reshape(key, seat, limit[8])
-    aged[key] = true
+    ttl_due[key] = true
   end
   local r = bases[key] + 3 * seat - 2
-  if not aged[key] and outlives_ttl(limit, states[r], ats[part], xs[part]) then aged[key] = true end
-  states[r], states[r + 1], states[r + 2] = ats[part], xs[part], ys[part]
+  if not ttl_due[key] and outlives_ttl(limit, states[r], ats[item], xs[item]) then ttl_due[key] = true end
+  states[r], states[r + 1], states[r + 2] = ats[item], xs[item], ys[item]
   mark_dirty(key, seat)
 end
 
-local function keep_list(part, key, limit)
-  local list = lists[part]
+local function keep_list(item, key, limit)
+  local list = lists[item]
   list[1], list[2] = limit[1], limit[5]
   set_list(key, limit[2], list)
 end
 
-local function keep(part, key, limit, detail)
-  if limit[2] >= 5 then keep_list(part, key, limit) else keep_packed(part, key, limit, detail) end
+local function keep(item, key, limit, detail)
+  if limit[2] >= 5 then keep_list(item, key, limit) else keep_packed(item, key, limit, detail) end
 end
 
--- Whether a state written under one limit means the same under the other: generation and capacity are no part of it.
+-- Whether a state means the same under both limits. Generation and capacity do not matter.
 local function same_shape(one, other)
   return one[2] == other[2] and one[4] == other[4] and one[5] == other[5] and one[6] == other[6]
     and one[9] == other[9]
 end
 
-local function settle_packed(part, key, limit, detail, keeps)
+local function load_packed(item, key, limit, detail, keeps)
   local layout = layout_at(key)
   if not layout then return -1 end
   local seat = layout[5][name_of(limit, detail)] or 0
-  seats[part], stales[part] = seat, false
+  seats[item], stales[item] = seat, false
   if seat == 0 then
     if layout[2] >= 1024 then return -2 end
-    ats[part], xs[part], ys[part] = position(limit[2], limit[4], limit[5], now_us), 0, 0
+    ats[item], xs[item], ys[item] = position(limit[2], limit[4], limit[5], now_us), 0, 0
     return 0
   end
   local shape, r = layout[4][seat], bases[key] + 3 * seat - 2
   local written = shape == limit[8] and limit or numbers_of(shape)
   local code, tick, a, b = written[2], written[4], written[5], written[6]
   local at, x, y, moved = advanced(code, tick, a, b, written[9], states[r], states[r + 1], states[r + 2])
-  if code <= 2 and x == 0 then y = 0 end -- nothing owed: as good as new, whatever was on lease
+  if code <= 2 and x == 0 then y = 0 end -- nothing owed: equal to a new bucket, whatever was on lease
   if written ~= limit then
     if x == 0 and y == 0 then
       at, moved = position(limit[2], limit[4], limit[5], now_us), false
     elseif written[1] > limit[1] then
-      stales[part], moved = true, false
+      stales[item], moved = true, false
     elseif not same_shape(written, limit) then
       at, x, y = inherited(code, tick, a, b, at, x, y, limit)
       moved = true
     end
   end
-  ats[part], xs[part], ys[part] = at, x, y
-  if moved and keeps then keep_packed(part, key, limit, detail) end
+  ats[item], xs[item], ys[item] = at, x, y
+  if moved and keeps then keep_packed(item, key, limit, detail) end
   return 0
 end
 
-local function settle_listed(part, key, limit, keeps)
+local function load_listed(item, key, limit, keeps)
   local generation, code, window_us = limit[1], limit[2], limit[5]
   local stored = listed_value(key, code, window_us, generation)
   if not stored then return -1 end
   local list = { unpack(stored) }
   local moved = advance_list(code, list, window_us)
   if list[2] ~= window_us then
-    -- What has left the old window or the new one is gone.
+    -- Entries outside the old or the new window are dropped.
     if code == 5 then advance_log(list, list[2]) end
     moved = true
   end
-  lists[part] = list
-  stales[part] = list[1] > generation and is_live_list(code, list)
-  if moved and keeps and not stales[part] then keep_list(part, key, limit) end
+  lists[item] = list
+  stales[item] = list[1] > generation and is_live_list(code, list)
+  if moved and keeps and not stales[item] then keep_list(item, key, limit) end
   return 0
 end
 
--- Brings the bucket of a part to now; a negative status when it cannot be had.
-local function settle(part, key, limit, detail, keeps)
-  if limit[2] >= 5 then return settle_listed(part, key, limit, keeps) end
-  return settle_packed(part, key, limit, detail, keeps)
+-- Loads the bucket of an item, advanced to now. Returns 0, or a negative status.
+local function load_bucket(item, key, limit, detail, keeps)
+  if limit[2] >= 5 then return load_listed(item, key, limit, keeps) end
+  return load_packed(item, key, limit, detail, keeps)
 end
 
-local function is_live(part, limit)
-  if limit[2] >= 5 then return is_live_list(limit[2], lists[part]) end
-  return xs[part] > 0 or ys[part] > 0
+local function is_live(item, limit)
+  if limit[2] >= 5 then return is_live_list(limit[2], lists[item]) end
+  return xs[item] > 0 or ys[item] > 0
 end
 
--- \`held\` of the units are not spent yet but on lease.
-local function spend(part, key, limit, detail, units, op_id, held)
+-- \`held\`: how many of the units go on lease instead of being spent.
+local function spend(item, key, limit, detail, units, op_id, held)
   if limit[2] >= 5 then
-    charge_list(limit[2], lists[part], limit[5], units, op_id)
-    keep_list(part, key, limit)
+    charge_list(limit[2], lists[item], limit[5], units, op_id)
+    keep_list(item, key, limit)
   else
-    xs[part] = charged(limit[2], limit[5], xs[part], units)
-    ys[part] = ys[part] + held
-    keep_packed(part, key, limit, detail)
+    xs[item] = charged(limit[2], limit[5], xs[item], units)
+    ys[item] = ys[item] + held
+    keep_packed(item, key, limit, detail)
   end
 end
 --[[
-  The verbs: what a request does to its buckets. Everything is decided before anything is charged.
+  The verbs of requests. A request is decided as a whole before any of its items is charged.
 ]]
 
--- By part: units to charge if the request is granted, why it is short, and the first part that uses the same bucket.
+-- By item: units to charge if the request is granted, why they are short, and the first item of the same bucket.
 local units_of, shorts, roots = {}, {}, {}
 
--- Units to charge if the request is granted, and why \`low\` units cannot be had. \`room\`: how many can be on lease.
-local function ask(capacity, in_use, low, high, kind, stale, room)
+-- Returns the units to charge if the request is granted, and why fewer than \`low\` are available. \`room\`: units that may
+-- go on lease.
+local function grantable(capacity, in_use, low, high, kind, stale, room)
   local short = 0
   if stale then short = 3
   elseif low > capacity then short = 2
@@ -942,11 +941,11 @@ local function ask(capacity, in_use, low, high, kind, stale, room)
   return min(high, capacity - in_use, kind == 3 and room or low + room), short
 end
 
--- The first part that uses the same bucket, and what the uses in between would take.
-local function earlier_uses(at, part)
-  local root, taken = part, 0
-  local here = at + 6 * (part - 1)
-  for other = part - 1, 1, -1 do
+-- Returns the first item of the same bucket, and the units that earlier items take from it.
+local function earlier_uses(at, item)
+  local root, taken = item, 0
+  local here = at + 6 * (item - 1)
+  for other = item - 1, 1, -1 do
     local there, same = at + 6 * (other - 1), true
     for field = 0, 2 do same = same and numbers[there + field] == numbers[here + field] end
     if same then root, taken = other, taken + units_of[other] end
@@ -954,202 +953,204 @@ local function earlier_uses(at, part)
   return root, taken
 end
 
--- Whether all parts may be had, or a negative status. A bucket is asked for twice only if the request \`repeats\`.
-local function decide(at, parts, op_id, keeps, repeats)
+-- Returns whether all items are granted, or a negative status. \`repeats\`: several items may name one bucket.
+local function decide(at, items, op_id, keeps, repeats)
   local granted = true
-  for part = 1, parts do
-    local i = at + 6 * (part - 1)
+  for item = 1, items do
+    local i = at + 6 * (item - 1)
     local limit, kind = limits[numbers[i + 1]], numbers[i + 5]
-    local root, in_use = part, 0
-    if repeats then root, in_use = earlier_uses(at, part) end
-    if root == part then
-      local status = settle(part, numbers[i], limit, numbers[i + 2], keeps)
+    local root, in_use = item, 0
+    if repeats then root, in_use = earlier_uses(at, item) end
+    if root == item then
+      local status = load_bucket(item, numbers[i], limit, numbers[i + 2], keeps)
       if status < 0 then return status end
     end
-    roots[part] = root
+    roots[item] = root
     if limit[2] >= 5 then in_use = in_use + used_list(limit[2], lists[root], op_id)
     else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
     local room = held_room(limit, ys[root])
-    local units, short = ask(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
-    units_of[part], shorts[part] = units, short
+    local units, short = grantable(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
+    units_of[item], shorts[item] = units, short
     if short ~= 0 and kind == 0 then granted = false end
   end
   return granted
 end
 
-local function is_renewal(at, parts, op_id)
+local function is_renewal(at, items, op_id)
   local permits = false
-  for part = 1, parts do
-    if limits[numbers[at + 6 * (part - 1) + 1]][2] == 6 then
-      if not permit_index(lists[roots[part]], op_id) then return false end
+  for item = 1, items do
+    if limits[numbers[at + 6 * (item - 1) + 1]][2] == 6 then
+      if not permit_index(lists[roots[item]], op_id) then return false end
       permits = true
     end
   end
   return permits
 end
 
-local function answer_list(part, limit, low, spent, op_id)
-  local short, list = shorts[part], lists[roots[part]]
+local function reply_list(item, limit, low, spent, op_id)
+  local short, list = shorts[item], lists[roots[item]]
   local code, window_us = limit[2], limit[5]
-  say(short)
-  say(spent)
-  say(used_list(code, list, nil))
-  say(short == 1 and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0)
-  say(ends_list_us(code, list, window_us) - now_us)
+  push(short)
+  push(spent)
+  push(used_list(code, list, nil))
+  push(short == 1 and wait_list_us(code, list, window_us, limit[3], low, op_id) or 0)
+  push(ends_list_us(code, list, window_us) - now_us)
 end
 
-local function run(at, parts, op_id, commits, repeats)
-  local granted = decide(at, parts, op_id, commits, repeats)
-  if granted ~= true and granted ~= false then return say(granted) end
-  say(granted and 1 or 0)
-  say(op_id ~= '' and commits and is_renewal(at, parts, op_id) and 1 or 0)
-  for part = 1, parts do
-    local i = at + 6 * (part - 1)
+local function run(at, items, op_id, commits, repeats)
+  local granted = decide(at, items, op_id, commits, repeats)
+  if granted ~= true and granted ~= false then return push(granted) end
+  push(granted and 1 or 0)
+  push(op_id ~= '' and commits and is_renewal(at, items, op_id) and 1 or 0)
+  for item = 1, items do
+    local i = at + 6 * (item - 1)
     local limit = limits[numbers[i + 1]]
-    local spent = commits and (granted or numbers[i + 5] == 2) and units_of[part] or 0
-    local root = roots[part]
+    local spent = commits and (granted or numbers[i + 5] == 2) and units_of[item] or 0
+    local root = roots[item]
     if spent > 0 then
       local kind, held = numbers[i + 5], 0
-      if limit[9] > 0 and kind ~= 2 then held = kind == 3 and spent or max(0, spent - numbers[i + 3]) end
+      if limit[9] > 0 and kind ~= 2 then
+        held = kind == 3 and spent or max(0, spent - numbers[i + 3])
+      end
       spend(root, numbers[i], limit, numbers[i + 2], spent, op_id, held)
     end
     if limit[2] >= 5 then
-      answer_list(part, limit, numbers[i + 3], spent, op_id)
+      reply_list(item, limit, numbers[i + 3], spent, op_id)
     else
-      local n = said
-      reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = shorts[part], spent, xs[root], ys[root]
-      said = n + 4
+      local n = reply_count
+      reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = shorts[item], spent, xs[root], ys[root]
+      reply_count = n + 4
     end
   end
 end
 
-local function take(at, parts, op_id) run(at, parts, op_id, true, false) end
-local function take_repeating(at, parts, op_id) run(at, parts, op_id, true, true) end
-local function peek(at, parts, op_id) run(at, parts, op_id, false, true) end
+local function take(at, items, op_id) run(at, items, op_id, true, false) end
+local function take_repeating(at, items, op_id) run(at, items, op_id, true, true) end
+local function peek(at, items, op_id) run(at, items, op_id, false, true) end
 
-local function refund(part, limit, units, booked_us, op_id, settled)
+local function refund(item, limit, units, booked_us, op_id, settled)
   if limit[2] >= 5 then
-    refund_list(limit[2], lists[part], limit[5], units, booked_us, op_id, settled > 0)
+    refund_list(limit[2], lists[item], limit[5], units, booked_us, op_id, settled > 0)
   else
-    xs[part], ys[part] =
-      refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[part], xs[part], ys[part], units,
+    xs[item], ys[item] =
+      refunded(limit[2], limit[4], limit[5], limit[6], limit[9], ats[item], xs[item], ys[item], units,
         booked_us, settled)
   end
 end
 
--- Older rules do not touch what newer ones wrote, and to a vacant bucket there is nothing to give.
-local function give_parts(at, parts, op_id)
+-- Skips buckets that newer rules wrote, and buckets that are full.
+local function give_items(at, items, op_id)
   local worst = 1
-  for part = 1, parts do
-    local i = at + 6 * (part - 1)
+  for item = 1, items do
+    local i = at + 6 * (item - 1)
     local key, limit, detail, units = numbers[i], limits[numbers[i + 1]], numbers[i + 2], numbers[i + 3]
     local settled = numbers[i + 5]
-    local status = settle(part, key, limit, detail, false)
+    local status = load_bucket(item, key, limit, detail, false)
     if status < 0 then
       worst = status
-    elseif units < 0 and not stales[part] then
-      spend(part, key, limit, detail, -units, op_id, 0)
-    elseif (units > 0 or (settled > 0 and limit[9] > 0)) and not stales[part] and is_live(part, limit) then
-      refund(part, limit, units, numbers[i + 4], op_id, settled)
-      keep(part, key, limit, detail)
+    elseif units < 0 and not stales[item] then
+      spend(item, key, limit, detail, -units, op_id, 0)
+    elseif (units > 0 or (settled > 0 and limit[9] > 0)) and not stales[item] and is_live(item, limit) then
+      refund(item, limit, units, numbers[i + 4], op_id, settled)
+      keep(item, key, limit, detail)
     end
   end
   return worst
 end
 
-local function give(at, parts, op_id) say(give_parts(at, parts, op_id)) end
+local function give(at, items, op_id) push(give_items(at, items, op_id)) end
 
--- By key: until when a give is remembered.
-local marks = {}
+-- Idempotency records by key: when each expires.
+local records = {}
 
--- All or nothing: a value that cannot be read fails the give as a whole, so that it can be tried again.
-local function give_once(at, parts, op_id)
-  local mark, until_us = numbers[at - 2], numbers[at - 1]
-  if now_us > until_us then return say(3) end
-  if raw[mark] or marks[mark] then return say(2) end
-  for part = 1, parts do
-    local i = at + 6 * (part - 1)
-    if settle(part, numbers[i], limits[numbers[i + 1]], numbers[i + 2], false) == -1 then
-      return say(-1)
+-- All or nothing: an unreadable value fails the whole give, so that it can be retried.
+local function give_once(at, items, op_id)
+  local record, until_us = numbers[at - 2], numbers[at - 1]
+  if now_us > until_us then return push(3) end
+  if raw[record] or records[record] then return push(2) end
+  for item = 1, items do
+    local i = at + 6 * (item - 1)
+    if load_bucket(item, numbers[i], limits[numbers[i + 1]], numbers[i + 2], false) == -1 then
+      return push(-1)
     end
   end
-  give_parts(at, parts, op_id)
-  marks[mark] = until_us
-  say(1)
+  give_items(at, items, op_id)
+  records[record] = until_us
+  push(1)
 end
 
-local function store_marks()
-  for mark, until_us in pairs(marks) do write(keys[mark], '1', until_us) end
+local function store_records()
+  for record, until_us in pairs(records) do write(keys[record], '1', until_us) end
 end
 
--- A value that cannot be read is dropped whole: that is what a reset is for.
+-- Drops an unreadable value as a whole: resetting a bucket is the way to repair it.
 local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
   if limit[2] >= 5 then
     set_list(key, limit[2], fresh_list(limit[2], limit[5], limit[1]))
   elseif not layout_at(key) then
-    layout_by_key[key], bases[key], aged[key] = layout_of(''), state_count, true
+    layout_by_key[key], bases[key], ttl_due[key] = layout_of(''), state_count, true
     mark_dirty(key, 0)
   else
     local layout = layout_by_key[key]
     local seat = layout[5][name_of(limit, numbers[at + 2])]
     if seat then
-      -- As if it had not been used for long: whoever uses it next sets the TTL anew.
+      -- Position 0 looks long unused, so the next change renews the TTL.
       local r = bases[key] + 3 * seat - 2
       states[r], states[r + 1], states[r + 2] = 0, 0, 0
       mark_dirty(key, seat)
     end
   end
-  say(1)
+  push(1)
 end
 
--- Writes a part out where the others are.
+-- Appends an item in its general form to the numbers of the batch.
 local function append(key, limit, fourth, fifth, sixth)
   local n = #numbers
   numbers[n + 1], numbers[n + 2], numbers[n + 3] = key, limit[13], 0
   numbers[n + 4], numbers[n + 5], numbers[n + 6] = fourth, fifth, sixth
 end
 
--- The long way of a plain take, answered as any other.
-local function take_at_length(key, set, cost)
+-- Slow path of a plain take.
+local function slow_take(key, set, cost)
   local at = #numbers + 1
-  for part = 1, #set do append(key, set[part], cost, cost, 0) end
-  say(-1)
+  for item = 1, #set do append(key, set[item], cost, cost, 0) end
+  push(-1)
   take(at, #set, '')
 end
 
--- The long way of a take of a lease: a give of what it tells, and a take. Returns where the next request begins.
-local function leased_at_length(first)
+-- Slow path of a take of a lease: a give, then a take. Returns the index of the next request.
+local function slow_take_leased(first)
   local key, set, low = numbers[first + 1], sets[numbers[first + 2]], numbers[first + 3]
   local at, gives, i = #numbers + 1, 0, first + 4
-  for part = 1, #set do
+  for item = 1, #set do
     local own = numbers[i + 2]
     i = i + 3
     for _ = 1, own do
-      append(key, set[part], numbers[i], numbers[i + 1], numbers[i + 2])
+      append(key, set[item], numbers[i], numbers[i + 1], numbers[i + 2])
       gives, i = gives + 1, i + 3
     end
   end
-  say(-1)
+  push(-1)
   give(at, gives, '')
   at, i = #numbers + 1, first + 4
-  for part = 1, #set do
-    append(key, set[part], low, numbers[i], numbers[i + 1])
+  for item = 1, #set do
+    append(key, set[item], low, numbers[i], numbers[i + 1])
     i = i + 3 + 3 * numbers[i + 2]
   end
   take(at, #set, '')
   return i
 end
 
--- The long way of a plain give.
-local function give_at_length(first, next_at)
+-- Slow path of a plain give.
+local function slow_give(first, next_at)
   local at = #numbers + 1
   append(numbers[first + 1], sets[numbers[first + 2]][1], numbers[first + 3], numbers[first + 4], numbers[first + 5])
   give(at, 1, '')
   return next_at
 end
 
--- By number, as in the batch; the others by name.
+-- By number as in the batch; slow paths and functions for apply.lua by name.
 local VERBS = {
   [0] = take,
   peek,
@@ -1157,18 +1158,18 @@ local VERBS = {
   reset,
   [5] = take_repeating,
   [8] = give_once,
-  plain = take_at_length,
-  leased = leased_at_length,
-  given = give_at_length,
+  plain = slow_take,
+  leased = slow_take_leased,
+  given = slow_give,
   store_lists = store_lists,
-  store_marks = store_marks,
+  store_records = store_records,
 }
   return VERBS
 end
 
-at_length = function(what, ...)
+slow_path = function(name, ...)
   verbs = verbs or make_verbs()
-  return verbs[what](...)
+  return verbs[name](...)
 end
 
 local input = cjson.decode(ARGV[1])
@@ -1183,11 +1184,11 @@ end
 raw = call('MGET', unpack(keys))
 prepare_limits()
 
--- What is written out behind them is not a request.
+-- The slow path appends items behind the last request.
 local last = #numbers
 local function decide_all()
   local at, take_leased, give_plain = 1
-  say(now_us)
+  push(now_us)
   while at < last do
     local verb = numbers[at]
     if verb == 4 then
@@ -1201,47 +1202,47 @@ local function decide_all()
       end
       at = verb == 6 and take_leased(at) or give_plain(at)
     else
-      local op, parts = numbers[at + 1], numbers[at + 2]
+      local op, items = numbers[at + 1], numbers[at + 2]
       local first = verb == 8 and at + 5 or at + 3
-      at_length(verb, first, parts, op == 0 and '' or texts[op])
-      at = first + 6 * parts
+      slow_path(verb, first, items, op == 0 and '' or texts[op])
+      at = first + 6 * items
     end
   end
 end
 
--- Values are read without a guard, which costs; when one of them cannot be read, all is decided again with it.
--- Nothing was written yet, so what was decided is forgotten. Verbs are made anew, because they keep lists.
+-- The first pass reads values without pcall, which is slow. If a value is unreadable, the whole batch is decided again
+-- with pcall: nothing was written yet. The verbs are recreated because they cache lists.
 if not pcall(decide_all) then
   layout_by_key, bases = {}, {}
-  dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
-  reply, said, guarded, verbs = {}, 0, true, nil
+  dirty_keys, dirty_count, first_dirty, last_dirty, layout_changed, ttl_due = {}, 0, {}, {}, {}, {}
+  reply, reply_count, uses_pcall, verbs = {}, 0, true, nil
   decide_all()
 end
 
 for i = 1, dirty_count do
   local key = dirty_keys[i]
-  if aged[key] or relaid[key] then
-    whole = whole or make_whole()
-    whole[1](key, layout_by_key[key])
+  if ttl_due[key] or layout_changed[key] then
+    rewrite = rewrite or make_rewrite()
+    rewrite[1](key, layout_by_key[key])
   else
     store_states(key)
   end
 end
 if verbs then
   verbs.store_lists()
-  verbs.store_marks()
+  verbs.store_records()
 end
 return reply
 `,
 }
 
 export const EXISTS: Script = {
-  sha1: 'b4ec12c54890557b9ac671aa56e50e54ce569582',
+  sha1: '78e8a6e2ef370084affde07ae79958f5e6b56d23',
   text: `--[[
-  Tells which keys exist.
+  Reports which keys exist.
 
   KEYS     any
-  returns  per key 1 if it exists, 0 if it does not
+  returns  per key: 1 if it exists, else 0
 ]]
 local found = {}
 for i = 1, #KEYS do found[i] = redis.call('EXISTS', KEYS[i]) end

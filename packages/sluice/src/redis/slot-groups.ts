@@ -1,62 +1,77 @@
-// The few slots of a Cluster that are used. A script may touch one slot only, so owners are kept in groups of one slot
-// each: checks of several owners then travel together and are decided by one script. A keyed hash chooses the group, so
-// nobody can aim at one. Groups are spread evenly over the slots: primaries with as many slots have as many groups.
-// More primaries than groups would be of no use.
+// Slot groups of a Cluster. A script may touch one slot only, so owners are hashed into a fixed number of groups with
+// one slot each, and checks of owners in one group share a script call. The hash is keyed: clients cannot choose their
+// group. The slots are spread evenly, so primaries that serve equal ranges of slots serve equal numbers of groups.
 
 import { createHmac } from 'node:crypto'
 import { type HashSeed, KeyHash, seedOf } from '../store/half-sip-hash.ts'
 import type { BucketName } from '../store/store.ts'
 import { SLOTS, slotOf } from './slot.ts'
 
-/** A power of two. */
-const GROUPS = 16
+/** Up to 16 primaries share the load, and batches stay large: docs/decisions/0017-slot-groups.md has the figures. */
+export const SLOT_GROUPS_DEFAULT = 16
+/** Redis recommends at most 1000 nodes in a Cluster. */
+const SLOT_GROUPS_MAX = 1024
+
+export const SLOT_GROUPS_FIX: string = `use a power of two from 1 to ${SLOT_GROUPS_MAX}`
+
+export function isSlotGroups(count: unknown): count is number {
+  return Number.isInteger(count) && isPowerOfTwo(count as number) && (count as number) <= SLOT_GROUPS_MAX
+}
+
+function isPowerOfTwo(count: number): boolean {
+  return count >= 1 && Number.isInteger(Math.log2(count))
+}
 
 type Owned = Omit<BucketName, 'detail'>
 
 export class SlotGroups {
-  readonly #tags: readonly string[] = tagsOfGroups()
-  /** Those that are used. */
-  readonly slots: readonly number[] = this.#tags.map(slotOf)
+  readonly count: number
+  /** One for each group. */
+  readonly slots: readonly number[]
+  readonly #tags: readonly string[]
   readonly #seed: HashSeed
   readonly #hash = new KeyHash()
 
-  /** The secret has to be the same on every node. */
-  constructor(secret: string) {
+  /** Secret and count have to be the same on every node. `count` is a power of two. */
+  constructor(secret: string, count: number = SLOT_GROUPS_DEFAULT) {
     const key = createHmac('sha256', secret).update('slots').digest()
     this.#seed = seedOf(key.readUInt32LE(0), key.readUInt32LE(4))
+    this.count = count
+    this.#tags = tagsOf(count)
+    this.slots = this.#tags.map(slotOf)
   }
 
   slotOf(bucket: Owned): number {
     return this.slots[this.#groupOf(bucket)] as number // each group has one
   }
 
-  /** The hash tag that all keys of the group have. */
+  /** The hash tag of all keys of the group. */
   tagOf(bucket: Owned): string {
     return this.#tags[this.#groupOf(bucket)] as string // each group has one
   }
 
-  /** The parts of a split bucket are in groups far apart: of four in a row, each in another quarter of the slots. */
+  /** Shards of a split bucket go to groups far apart: four consecutive ones to four different quarters of the slots. */
   #groupOf({ limit, owner }: Owned): number {
     this.#hash.hash(this.#seed, limit.fact, owner)
-    const offset = limit.shard === undefined ? 0 : reversed(limit.shard.index - 1)
-    return (this.#hash.low + offset) & (GROUPS - 1)
+    const offset = limit.shard === undefined ? 0 : reversedBits(limit.shard.index - 1, this.count)
+    return (this.#hash.low + offset) & (this.count - 1)
   }
 }
 
-/** For each group the first number, in braces, whose slot lies in its part of all slots. */
-function tagsOfGroups(): string[] {
+/** For each group, the first number in braces whose slot lies in the group's range of slots. */
+function tagsOf(count: number): string[] {
   const tags = new Map<number, string>()
-  for (let number = 0; tags.size < GROUPS; number += 1) {
+  for (let number = 0; tags.size < count; number += 1) {
     const tag = `{${number}}`
-    const group = Math.floor((slotOf(tag) * GROUPS) / SLOTS)
+    const group = Math.floor((slotOf(tag) * count) / SLOTS)
     if (!tags.has(group)) tags.set(group, tag)
   }
-  return Array.from({ length: GROUPS }, (_, group) => tags.get(group) as string) // there is one for each
+  return Array.from({ length: count }, (_, group) => tags.get(group) as string) // the loop found one for each
 }
 
-/** The bits of a number backwards: of two, four, … in a row, each falls in another half, quarter, … of all groups. */
-function reversed(index: number): number {
+/** Reverses the bits of an index below `count`: consecutive indexes end up in different halves, quarters, … */
+function reversedBits(index: number, count: number): number {
   let result = 0
-  for (let low = 1, high = GROUPS / 2; high >= 1; low *= 2, high /= 2) if (index & low) result += high
+  for (let low = 1, high = count / 2; high >= 1; low *= 2, high /= 2) if (index & low) result += high
   return result
 }

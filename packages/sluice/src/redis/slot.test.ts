@@ -1,5 +1,3 @@
-// Slots are those of Redis itself.
-
 import { Redis } from 'ioredis'
 import { type RedisCluster, startRedisCluster } from 'sluice/testing'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -11,7 +9,7 @@ beforeAll(async () => {
 })
 afterAll(() => cluster.stop())
 
-test('a key lies in the slot that Redis says', async () => {
+test('slots equal those that CLUSTER KEYSLOT returns', async () => {
   const admin = new Redis(cluster.nodes[0]?.url ?? '')
   const keys = ['123456789', 'sl:{user:alice}', 'sl:{user:alice}:log:r|', 'a{}b', 'a{b', '{', '{ü€😀}x', 'a{b}{c}', '']
   try {

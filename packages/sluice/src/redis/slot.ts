@@ -1,4 +1,4 @@
-// Which of the 16,384 slots of a Redis Cluster a key lives in: CRC16 (XMODEM) of its hash tag.
+// Slot of a key in a Redis Cluster: CRC16 (XMODEM) of its hash tag, modulo 16,384.
 
 export const SLOTS = 16_384
 const POLYNOMIAL = 0x1021
@@ -13,7 +13,7 @@ export function slotOf(key: string): number {
   return crc16(tagOf(key)) % SLOTS
 }
 
-/** What stands between the first brace and the next closing one; the whole key if that is nothing. */
+/** Text between the first opening brace and the next closing one; the whole key if that is empty. */
 function tagOf(key: string): string {
   const start = key.indexOf('{')
   const end = start < 0 ? -1 : key.indexOf('}', start + 1)

@@ -13,8 +13,11 @@ const CLIENTS: Record<string, (port: number) => RedisClient> = {
   'a Cluster': (port) => new Cluster([{ port }], { lazyConnect: true }),
 }
 
-test.each(Object.entries(CLIENTS))('a check that %s does not answer says why', async (_name, clientOf) => {
-  const store = redisStore(clientOf(await freePort()), { deadlineMs: 0 })
-  onTestFinished(() => store.close())
-  await expect(store.take({ charges: [CHARGE] })).rejects.toThrow(/can(not)? be reached: \w/)
-})
+test.each(Object.entries(CLIENTS))(
+  'an error of an unreachable Redis (%s) names the reason',
+  async (_name, clientOf) => {
+    const store = redisStore(clientOf(await freePort()), { deadlineMs: 0 })
+    onTestFinished(() => store.close())
+    await expect(store.take({ charges: [CHARGE] })).rejects.toThrow(/can(not)? be reached: \w/)
+  },
+)

@@ -1,28 +1,29 @@
-// The language between the store and apply.lua: requests as one JSON argument, replies as a flat list of integers.
-// Redis only tells what a bucket holds; what follows from it (remaining, waits) the algorithms here work out.
+// Wire format of apply.lua, specified in its header: encodes requests as one JSON argument, decodes replies from a flat
+// list of integers. Redis returns the state of a bucket; remaining units and waits are computed here from it.
 
 import type { Algorithm, PackedState } from '../algorithms/algorithm.ts'
-import { grantOf, SoleTaken, shortOf } from '../algorithms/grant.ts'
-import { type AlgorithmName, type Limit, windowIndex } from '../algorithms/limit.ts'
-import { isBucket, isPacked, PACKED, type PackedLimit } from '../algorithms/registry.ts'
+import { type Limit, windowIndex } from '../algorithms/limit.ts'
+import { isPacked, PACKED, type PackedLimit } from '../algorithms/registry.ts'
+import { ALGORITHMS } from '../algorithms/traits.ts'
 import { LimiterError } from '../errors.ts'
+import { buildGrant, SoleTaken, shortOf } from '../store/grant.ts'
 import {
   type BucketName,
   type Charge,
   type Give,
-  type Given,
+  type GiveResult,
   type Grant,
-  type Once,
+  type IdempotencyKey,
   type Short,
   type Taken,
   untilUs,
 } from '../store/store.ts'
 import { type KeyNames, sharesValue } from './key.ts'
 import {
-  type Answer,
   type Form,
   formOf,
   hasPlainName,
+  type Reply,
   type Request,
   repeats,
   type ShortForm,
@@ -35,46 +36,38 @@ const TAKE_REPEATING = 5
 const TAKE_LEASED = 6
 const GIVE_PLAIN = 7
 const GIVE_ONCE = 8
-/** Status of a give that must happen once. */
-const ONCE: Readonly<Record<number, Given>> = { 1: 'given', 2: 'repeated', 3: 'expired' }
-/** Of one owner, in one value; the same number stands in lua/include/values.lua. */
+/** Result of a give with an idempotency key, by status. */
+const ONCE: Readonly<Record<number, GiveResult>> = { 1: 'given', 2: 'repeated', 3: 'expired' }
+/** Buckets of one owner in one value; equals BUCKETS_MAX of lua/include/values.lua. */
 const BUCKETS_MAX = 1024
 const KINDS = { enforce: 0, shadow: 1, force: 2, hold: 3 } as const
 const SHORTS: readonly Short[] = [false, 'now', 'never', 'stale_rules']
-const CODES: Readonly<Record<AlgorithmName, number>> = {
-  token_bucket: 1,
-  leaky_bucket: 2,
-  fixed_window: 3,
-  sliding_window: 4,
-  sliding_window_log: 5,
-  concurrency: 6,
-}
 
-/** What a batch is measured in. A further bucket costs Redis about a quarter of what a request does. */
+/** Cost of a request to Redis. Each further bucket adds about a quarter of a request. */
 export function weightOf(request: Request): number {
-  return 0.75 + (partsOf(request) + resetsBefore(request).length) / 4
+  return 0.75 + (itemCount(request) + resetsBefore(request).length) / 4
 }
 
-/** Any bucket that a request touches: in a Cluster, all of them live in one slot. */
+/** A bucket that the request touches. In a Cluster, all of them are in one slot. */
 export function firstBucket(request: Request): BucketName {
   if (request.verb === 'reset') return request.bucket
   const [first] = request.verb === 'give' ? request.gives : request.charges
-  return first as BucketName // nobody asks for nothing
+  return first as BucketName // requests are never empty
 }
 
-/** How many buckets a request touches. */
-function partsOf(request: Request): number {
+/** Number of charges or gives of a request. */
+function itemCount(request: Request): number {
   if (request.verb === 'reset') return 1
   return request.verb === 'give' ? request.gives.length : request.charges.length
 }
 
-/** Plain takes of one set and one cost, each of the key behind that of the one before. */
+/** Run of plain takes with one set and one cost, on consecutive keys: run-length encoded. */
 type PlainRun = {
   readonly key: number
   readonly set: number
   readonly cost: number
   count: number
-  /** Of its numbers. */
+  /** Length of #numbers after the run. */
   readonly end: number
 }
 
@@ -85,7 +78,7 @@ export class BatchEncoder {
   readonly #limits: unknown[] = []
   readonly #limitIndex = new Map<Limit, number>()
   readonly #sets: number[][] = []
-  /** Sets of charges seen before, by their first limit. */
+  /** Sets encoded so far, by their first limit. */
   readonly #knownSets = new Map<Limit, { readonly charges: readonly BucketName[]; readonly index: number }[]>()
   readonly #texts: string[] = []
   readonly #textIndex = new Map<string, number>()
@@ -96,15 +89,15 @@ export class BatchEncoder {
     this.#names = names
   }
 
-  /** Flat on purpose: a table per request would be most of what the script does. */
+  /** Appends the request as flat numbers: creating a table per request would dominate the script's run time. */
   add(request: Request, form: Form = formOf(request)): void {
     for (const bucket of resetsBefore(request)) this.add({ verb: 'reset', bucket })
-    if (form !== 'any') {
-      this.#addShort(form, request as TakeRequest) // only takes have such a form
+    if (form !== 'general') {
+      this.#addShort(form, request as TakeRequest) // only takes have a short form
       return
     }
-    if (request.verb === 'give' && request.once !== undefined) {
-      this.#addOnce(request.gives, request.opId, request.once)
+    if (request.verb === 'give' && request.idempotencyKey !== undefined) {
+      this.#addGiveOnce(request.gives, request.opId, request.idempotencyKey)
       return
     }
     if (request.verb === 'give' && request.opId === undefined) {
@@ -115,15 +108,15 @@ export class BatchEncoder {
     if (before !== undefined) this.add(before)
     const opId = request.verb === 'reset' ? undefined : request.opId
     const verb = request.verb === 'take' && repeats(request.charges) ? TAKE_REPEATING : VERBS[request.verb]
-    this.#numbers.push(verb, this.#text(opId ?? ''), partsOf(request))
-    if (request.verb === 'reset') this.#part(request.bucket, 0, 0, 0)
+    this.#numbers.push(verb, this.#text(opId ?? ''), itemCount(request))
+    if (request.verb === 'reset') this.#addItem(request.bucket, 0, 0, 0)
     else if (request.verb === 'give')
-      for (const give of request.gives) this.#part(give, give.units, give.bookedUs, sixthOf(give))
-    else for (const charge of request.charges) this.#part(charge, charge.min, charge.max, KINDS[charge.kind])
+      for (const give of request.gives) this.#addItem(give, give.units, give.bookedUs, settledOf(give))
+    else for (const charge of request.charges) this.#addItem(charge, charge.min, charge.max, KINDS[charge.kind])
   }
 
   #addShort(form: ShortForm, { charges, gives = [] }: TakeRequest): void {
-    const { limit, owner, detail, min } = charges[0] as Charge // such a take has one
+    const { limit, owner, detail, min } = charges[0] as Charge // a short form has a charge
     const [key, set] = [this.#key(limit, owner, detail), this.#set(charges, limit)]
     if (form === 'plain') {
       this.#addPlain(key, set, min)
@@ -137,7 +130,7 @@ export class BatchEncoder {
     }
   }
 
-  /** Most are of another value each, so the next one is that of the next key: that goes without saying. */
+  /** Most takes of a batch have a key of their own, so consecutive keys are run-length encoded. */
   #addPlain(key: number, set: number, cost: number): void {
     const run = this.#run
     const follows = run?.end === this.#numbers.length && run.key + run.count === key
@@ -150,7 +143,7 @@ export class BatchEncoder {
     this.#run = { key, set, cost, count: 1, end }
   }
 
-  /** Gives do not depend on each other: each is told by itself. */
+  /** Gives are independent of each other, so each is a request of its own. */
   #addGive(give: Give): void {
     const { limit, owner, detail, units, bookedUs } = give
     if (isPacked(limit) && hasPlainName(give) && units >= 0) {
@@ -160,26 +153,26 @@ export class BatchEncoder {
         this.#set([give], limit),
         units,
         bookedUs,
-        sixthOf(give),
+        settledOf(give),
       )
       return
     }
     this.#numbers.push(VERBS.give, 0, 1)
-    this.#part(give, units, bookedUs, sixthOf(give))
+    this.#addItem(give, units, bookedUs, settledOf(give))
   }
 
-  #addOnce(gives: readonly Give[], opId: string | undefined, once: Once): void {
-    const name = this.#names.onceKey(gives[0] as Give, once.id) // nobody gives nothing
-    const mark = indexIn(this.#keyIndex, name, () => this.keys.push(name))
-    this.#numbers.push(GIVE_ONCE, this.#text(opId ?? ''), gives.length, mark, untilUs(gives, once))
-    for (const give of gives) this.#part(give, give.units, give.bookedUs, sixthOf(give))
+  #addGiveOnce(gives: readonly Give[], opId: string | undefined, idempotencyKey: IdempotencyKey): void {
+    const name = this.#names.idempotencyKeyName(gives[0] as Give, idempotencyKey.id) // gives are never empty
+    const record = indexIn(this.#keyIndex, name, () => this.keys.push(name))
+    this.#numbers.push(GIVE_ONCE, this.#text(opId ?? ''), gives.length, record, untilUs(gives, idempotencyKey))
+    for (const give of gives) this.#addItem(give, give.units, give.bookedUs, settledOf(give))
   }
 
   json(): string {
     return JSON.stringify([this.#limits, this.#sets, this.#texts, this.#numbers])
   }
 
-  #part({ limit, owner, detail }: BucketName, fourth: number, fifth: number, sixth: number): void {
+  #addItem({ limit, owner, detail }: BucketName, fourth: number, fifth: number, sixth: number): void {
     const text = detail !== '' && sharesValue(limit) ? this.#text(detail) : 0
     this.#numbers.push(this.#key(limit, owner, detail), this.#limit(limit), text, fourth, fifth, sixth)
   }
@@ -189,23 +182,23 @@ export class BatchEncoder {
     return indexIn(this.#keyIndex, name, () => this.keys.push(name))
   }
 
-  /** A limit that may be leased is charged as such by everybody, or what is on lease would be forgotten. */
+  /** All nodes charge the store limit of a leased rule; otherwise Redis would lose track of units on lease. */
   #limit(given: Limit): number {
-    const limit = given.lease?.charged ?? given
+    const limit = given.lease?.storeLimit ?? given
     return indexIn(this.#limitIndex, limit, () => this.#limits.push(limitNumbers(limit)))
   }
 
-  /** Requests of one kind meet the same limits: they are told once. */
+  /** Requests with the same limits share one set. */
   #set(charges: readonly BucketName[], first: Limit): number {
     const known = this.#knownSets.get(first) ?? []
-    const same = known.find((set) => sameLimits(set.charges, charges))
+    const same = known.find((set) => haveSameLimits(set.charges, charges))
     if (same !== undefined) return same.index
     const index = this.#sets.push(charges.map(({ limit }) => this.#limit(limit)))
     this.#knownSets.set(first, [...known, { charges, index }])
     return index
   }
 
-  /** The same text has one index: a bucket that is used twice is known by it. */
+  /** Equal strings share one index: the script compares indexes to find repeated buckets. */
   #text(text: string): number {
     return text === '' ? 0 : indexIn(this.#textIndex, text, () => this.#texts.push(this.#names.textInValue(text)))
   }
@@ -213,24 +206,24 @@ export class BatchEncoder {
 
 const NO_RESETS: readonly BucketName[] = []
 
-/** Resets that come with a take are requests of their own in the same batch, which is one step to Redis. */
+/** Resets of a take are encoded as requests before it; the batch is atomic. */
 function resetsBefore(request: Request): readonly BucketName[] {
   return request.verb === 'take' ? (request.resets ?? NO_RESETS) : NO_RESETS
 }
 
-/** What comes with a take is told as a request of its own, if the take has no short form. */
+/** Gives of a take are encoded as a request before it, unless the take has a short form. */
 function givesBefore(request: Request): Request | undefined {
   if (request.verb !== 'take' || request.gives === undefined || request.gives.length === 0) return undefined
   return { verb: 'give', gives: request.gives, opId: undefined }
 }
 
-/** Units that are on lease no more; of a log, whether the units may be booked later than the give says. */
-function sixthOf({ limit, settled = 0 }: Give): number {
-  if (limit.algorithm !== 'sliding_window_log') return settled
+/** Units no longer on lease; for a log, 1 if the units may be booked later than `bookedUs`. */
+function settledOf({ limit, settled = 0 }: Give): number {
+  if (ALGORITHMS[limit.algorithm].storage !== 'log') return settled
   return limit.approximate === undefined ? 0 : 1
 }
 
-function sameLimits(some: readonly BucketName[], others: readonly BucketName[]): boolean {
+function haveSameLimits(some: readonly BucketName[], others: readonly BucketName[]): boolean {
   return some.length === others.length && some.every(({ limit }, index) => limit === others[index]?.limit)
 }
 
@@ -243,43 +236,44 @@ function indexIn<K>(indexes: Map<K, number>, item: K, push: () => number): numbe
 }
 
 function limitNumbers(limit: Limit): unknown[] {
-  const bucket = isBucket(limit.algorithm)
-  const a = bucket ? limit.unitParts : isPacked(limit) ? limit.windowTicks : limit.windowUs
-  const b = bucket ? limit.tickParts : 0
-  const numbers = [limit.generation, CODES[limit.algorithm], limit.capacity, limit.tickUs, a, b]
+  const { burst, code } = ALGORITHMS[limit.algorithm]
+  const a = burst ? limit.subunitsPerUnit : isPacked(limit) ? limit.windowTicks : limit.windowUs
+  const b = burst ? limit.subunitsPerTick : 0
+  const numbers = [limit.generation, code, limit.capacity, limit.tickUs, a, b]
   const shaped = limit.holdTicks === 0 ? numbers : [...numbers, limit.holdTicks]
   return [...numbers, limit.id, shaped.map((number) => number.toString(36)).join(':'), limit.holdTicks]
 }
 
-/** Reads the replies of a batch, in the order of its requests. */
+/** Decodes the replies of a batch, in the order of its requests. */
 export class ReplyDecoder {
   readonly #numbers: readonly number[]
   readonly #nowUs: number
   #at = 1
 
   constructor(reply: unknown) {
-    if (!Array.isArray(reply)) throw new LimiterError('STORE_UNAVAILABLE', `unexpected reply of Redis: ${typeof reply}`)
+    if (!Array.isArray(reply))
+      throw new LimiterError('STORE_UNAVAILABLE', `unexpected reply from Redis: ${typeof reply}`)
     this.#numbers = reply
     this.#nowUs = Number(reply[0])
   }
 
-  /** The answer to a request, or the error that it alone meets. */
-  next(request: Request, form: Form, keys: () => string): Answer | LimiterError {
+  /** The reply to a request, or an error of this request only. */
+  next(request: Request, form: Form, keys: () => string): Reply | LimiterError {
     for (const _ of resetsBefore(request)) this.#number() // a reset always succeeds
-    if (form !== 'any') {
+    if (form !== 'general') {
       const first = this.#number()
-      if (first >= 0) return this.#short(form, (request as TakeRequest).charges, first) // as in `BatchEncoder.add`
+      if (first >= 0) return this.#short(form, (request as TakeRequest).charges, first) // only takes have a short form
     }
-    // Gives that came along have a status of their own: what cannot be given back is lost.
+    // Gives of a take have a status of their own. Failed ones are dropped.
     if (form === 'leased') this.#number()
     else if (request.verb === 'take') for (const _ of request.gives ?? []) this.#number()
-    const once = request.verb === 'give' ? request.once : undefined
-    const apart = request.verb === 'give' && request.opId === undefined && once === undefined
-    const statuses = apart ? request.gives.map(() => this.#number()) : []
+    const idempotencyKey = request.verb === 'give' ? request.idempotencyKey : undefined
+    const separate = request.verb === 'give' && request.opId === undefined && idempotencyKey === undefined
+    const statuses = separate ? request.gives.map(() => this.#number()) : []
     const status = statuses.length > 0 ? Math.min(...statuses) : this.#number()
     if (status === -1) return new LimiterError('STORE_CORRUPT', `the value of ${keys()} cannot be read`)
     if (status === -2) return new LimiterError('STORE_CROWDED', `${keys()} holds ${BUCKETS_MAX} buckets already`)
-    if (once !== undefined) return ONCE[status]
+    if (idempotencyKey !== undefined) return ONCE[status]
     if (request.verb === 'give' || request.verb === 'reset') return undefined
     const replayed = this.#number() === 1
     const { charges, opId } = request
@@ -287,27 +281,29 @@ export class ReplyDecoder {
     return { granted: status === 1, nowUs: this.#nowUs, grants, source: 'store', replayed }
   }
 
-  /** `first`: x of the first bucket of a plain take; whether that of a lease was granted. */
+  /** `first`: x of the first bucket of a plain take, or the status of a take of a lease. */
   #short(form: ShortForm, charges: readonly Charge[], first: number): Taken {
-    if (form === 'plain' && charges.length === 1) return this.#sole(charges[0] as Charge, first)
+    if (form === 'plain' && charges.length === 1) return this.#singleGrant(charges[0] as Charge, first)
     const granted = form === 'plain' || first === 1
     const grants = charges.map((charge, index) => {
-      const limit = charge.limit as PackedLimit // such charges are packed
+      const limit = charge.limit as PackedLimit // short forms are for packed limits
       if (form === 'leased') return this.#leased(charge, limit)
       return this.#packed(charge, limit, false, charge.min, index === 0 ? first : this.#number(), 0)
     })
     return { granted, nowUs: this.#nowUs, grants, source: 'store', replayed: false }
   }
 
-  /** What most answers are: the one charge of a plain take was granted. */
-  #sole({ limit: given, min }: Charge, x: number): Taken {
-    const limit = given as PackedLimit // such charges are packed
+  /** The most frequent reply: one granted charge of a plain take. */
+  #singleGrant({ limit: given, min }: Charge, x: number): Taken {
+    const limit = given as PackedLimit // short forms are for packed limits
     const nowUs = this.#nowUs
     const state = stateNow(limit, nowUs, x, 0)
     const { used, resetUs } = PACKED[limit.algorithm]
     const remaining = Math.max(0, limit.capacity - used(limit, state, nowUs))
     const delayUs = delayBefore(limit, state, min)
-    return new SoleTaken(true, nowUs, min, false, remaining, resetUs(limit, state, nowUs), 0, delayUs)
+    const resetAfterUs = resetUs(limit, state, nowUs)
+    const fields = { short: false, remaining, resetAfterUs, retryAfterUs: 0, delayUs } as const
+    return new SoleTaken({ granted: true, nowUs, units: min, ...fields, source: 'store' })
   }
 
   #leased(charge: Charge, limit: PackedLimit): Grant {
@@ -329,39 +325,40 @@ export class ReplyDecoder {
     const state = stateNow(limit, this.#nowUs, x, y)
     const used = algorithm.used(limit, state, this.#nowUs)
     const delayUs = units > 0 ? delayBefore(limit, state, units) : 0
-    return grantOf(algorithm, charge, state, this.#nowUs, used, short, units, delayUs, undefined)
+    return buildGrant(algorithm, charge, state, this.#nowUs, used, short, units, delayUs, undefined)
   }
 
-  /** For lists Redis has worked out the waits itself: they would have to be sent whole otherwise. */
+  /** Redis computes the waits of lists: otherwise it would have to return the whole list. */
   #listed(charge: Charge, short: Short, units: number, opId: string | undefined): Grant {
     const used = this.#number()
-    const told: Told = { waitUs: this.#number(), resetUs: this.#number() }
-    return grantOf(TOLD, charge, told, this.#nowUs, used, short, units, 0, opId)
+    const list: ListState = { waitUs: this.#number(), resetUs: this.#number() }
+    return buildGrant(LIST, charge, list, this.#nowUs, used, short, units, 0, opId)
   }
 
   #number(): number {
     const number = Number(this.#numbers[this.#at])
     this.#at += 1
-    if (Number.isNaN(number)) throw new LimiterError('STORE_UNAVAILABLE', 'the reply of Redis is not one to this batch')
+    if (Number.isNaN(number))
+      throw new LimiterError('STORE_UNAVAILABLE', 'the reply from Redis does not match the batch')
     return number
   }
 }
 
-type Told = { readonly waitUs: number; readonly resetUs: number }
+type ListState = { readonly waitUs: number; readonly resetUs: number }
 
-/** A list as Redis tells it: only its waits are known here. */
-const TOLD: Pick<Algorithm<Told>, 'waitUs' | 'resetUs'> = {
-  waitUs: (_limit, told) => told.waitUs,
-  resetUs: (_limit, told) => told.resetUs,
+/** Algorithm of a list whose waits Redis has computed. */
+const LIST: Pick<Algorithm<ListState>, 'waitUs' | 'resetUs'> = {
+  waitUs: (_limit, list) => list.waitUs,
+  resetUs: (_limit, list) => list.resetUs,
 }
 
-/** A state as of now needs no time of its own: it follows from now. */
+/** A state as of now: its position follows from the time. */
 function stateNow(limit: PackedLimit, nowUs: number, x: number, y: number): PackedState {
-  const at = isBucket(limit.algorithm) ? Math.floor(nowUs / limit.tickUs) : windowIndex(limit, nowUs)
+  const at = ALGORITHMS[limit.algorithm].burst ? Math.floor(nowUs / limit.tickUs) : windowIndex(limit, nowUs)
   return { at, x, y }
 }
 
 function delayBefore(limit: PackedLimit, state: PackedState, units: number): number {
-  if (limit.algorithm !== 'leaky_bucket') return 0 // nobody else delays
-  return PACKED.leaky_bucket.delayUs(limit, { ...state, x: state.x - units * limit.unitParts })
+  if (!ALGORITHMS[limit.algorithm].delays) return 0
+  return PACKED[limit.algorithm].delayUs(limit, { ...state, x: state.x - units * limit.subunitsPerUnit })
 }

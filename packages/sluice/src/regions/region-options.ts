@@ -1,4 +1,4 @@
-// The options of a region, and the refusal of those that do not exist.
+// Options of a region store, and their validation.
 
 import type { Clock, Timers } from '../clock.ts'
 import { type KnownFields, requireKnown, requireStore } from '../known-fields.ts'
@@ -6,18 +6,18 @@ import type { Store } from '../store/store.ts'
 import type { Shares } from './shares.ts'
 
 export type RegionOptions = {
-  /** The region this node is in: one of those that have a weight. */
+  /** The region of this node, one of those in `weights`. */
   readonly name: string
   readonly shares: Shares
-  /** The shares that are to come: until they replace the others, each part is the smaller of both. */
+  /** Shares to change to. Until they replace `shares`, each sublimit is the smaller of both. */
   readonly nextShares?: Shares | undefined
-  /** Where this region counts. */
+  /** The store of this region. */
   readonly regional: Store
-  /** Where the pools are: one for all regions. It needs no leases of its own, and patience with the distance. */
+  /** The store of the pools, one for all regions: with `leases: false`, and a deadline that fits the distance. */
   readonly global: Store
-  /** A global store that answers within so many milliseconds is asked at once; one that is farther, ahead of need. */
+  /** A global store with a round trip up to this is tried before the home. Default: 5. */
   readonly nearMs?: number | undefined
-  /** Of this node: only spans of time are read off it. */
+  /** Clock of this node; used for durations only. */
   readonly clock?: Clock | undefined
   readonly timers?: Timers | undefined
 }

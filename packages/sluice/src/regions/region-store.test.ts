@@ -6,17 +6,17 @@ import { createLimiter } from '../limiter.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { Charge, Store, Taken } from '../store/store.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
-import { handTimers } from '../testing/hand-timers.ts'
+import { manualTimers } from '../testing/manual-timers.ts'
 import { remote } from '../testing/remote.ts'
+import { regionLimits, splitUnits } from './region-limits.ts'
 import type { RegionOptions } from './region-options.ts'
-import { regionParts, splitUnits } from './region-parts.ts'
 import { regionStore } from './region-store.ts'
 import { exactShares, type Shares } from './shares.ts'
 
 const WEIGHTS = { eu: 0.6, us: 0.4 }
 const SHARES: Shares = { weights: WEIGHTS, homeShare: 0.5 }
 const MINUTE_US = 60_000_000
-/** No store is as near as that. */
+/** Below any round trip. */
 const FAR = -1
 
 function limitOf(numbers: Partial<LimitNumbers> = {}): Limit {
@@ -27,10 +27,10 @@ function chargeOf(limit: Limit, more: Partial<Charge> = {}): Charge {
   return { limit, owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce', ...more }
 }
 
-/** Two regions and what is between them, in memory. */
+/** Two regions and their global store, in memory. */
 function world(options: Partial<RegionOptions> = {}) {
   const clock = fakeClock()
-  const timers = handTimers()
+  const timers = manualTimers()
   const global = remote(memoryStore({ clock }))
   const regional = remote(memoryStore({ clock }))
   const shared = { shares: SHARES, global, clock, timers, nearMs: FAR }
@@ -48,9 +48,9 @@ async function granted(store: Store, limit: Limit, times: number): Promise<numbe
 }
 
 const remaining = async (store: Store, limit: Limit) => (await store.peek([chargeOf(limit)])).grants[0]?.remaining
-const lost = () => Promise.reject(new LimiterError('STORE_UNAVAILABLE', 'gone'))
+const lost = () => Promise.reject(new LimiterError('STORE_UNAVAILABLE', 'unreachable'))
 
-describe('the parts of a limit', () => {
+describe('the sublimits of a limit', () => {
   const split = (numbers: Partial<LimitNumbers>, homeShare: number) => {
     const { homes, pool } = splitUnits(limitOf(numbers), [exactShares({ weights: WEIGHTS, homeShare }, 'shares')])
     return [homes.get('eu'), homes.get('us'), pool]
@@ -61,13 +61,18 @@ describe('the parts of a limit', () => {
     ['half at home: one region may use 30, the other 70', { units: 100 }, 0.5, [30, 20, 50]],
     ['all at home: a static split', { units: 100 }, 1, [60, 40, 0]],
     ['a small limit is all in the pool', { units: 3 }, 0.1, [0, 0, 3]],
-    ['what cannot be split evenly is in the pool', { units: 3 }, 1, [1, 1, 1]],
+    ['the remainder of an uneven split is in the pool', { units: 3 }, 1, [1, 1, 1]],
     ['a bucket: rate and burst in one ratio', { algorithm: 'token_bucket', units: 100, burst: 150 }, 0.1, [6, 4, 90]],
-    ['a bucket whose rate and burst have no divisor', { algorithm: 'token_bucket', units: 7, burst: 13 }, 1, [0, 0, 7]],
-    ['permits are split by weight, all of them', { algorithm: 'concurrency', units: 10 }, 0.1, [6, 4, 0]],
-    ['so is what is delayed', { algorithm: 'leaky_bucket', units: 10, burst: 20 }, 0.1, [6, 4, 0]],
-  ])('%s', (_, numbers, homeShare, parts) => {
-    expect(split(numbers, homeShare)).toEqual(parts)
+    [
+      'a bucket whose rate and burst have no common divisor is all in the pool',
+      { algorithm: 'token_bucket', units: 7, burst: 13 },
+      1,
+      [0, 0, 7],
+    ],
+    ['permits have no pool', { algorithm: 'concurrency', units: 10 }, 0.1, [6, 4, 0]],
+    ['leaky buckets have no pool', { algorithm: 'leaky_bucket', units: 10, burst: 20 }, 0.1, [6, 4, 0]],
+  ])('%s', (_, numbers, homeShare, sublimits) => {
+    expect(split(numbers, homeShare)).toEqual(sublimits)
   })
 
   const shares = fc
@@ -92,7 +97,7 @@ describe('the parts of a limit', () => {
     })
     .map(({ units, burst, bucket }) => limitOf(bucket ? { algorithm: 'token_bucket', units, burst } : { units }))
 
-  test('never add up to more than it, not even while some regions have other shares than others', () => {
+  test('never add up to more than the limit, even while regions have different shares', () => {
     fc.assert(
       fc.property(limit, shares, shares, fc.array(fc.boolean(), { minLength: 4, maxLength: 4 }), (whole, a, b, mix) => {
         for (const one of [a, b]) {
@@ -105,7 +110,7 @@ describe('the parts of a limit', () => {
     )
   })
 
-  test('are charged alike under any shares: look back as far, lease as long, fill up as fast', () => {
+  test('have the same window, lease TTL and ratio of burst to rate under any shares', () => {
     const leased = ['token_bucket', 'sliding_window_log'] as const
     fc.assert(
       fc.property(
@@ -115,35 +120,35 @@ describe('the parts of a limit', () => {
         shares,
         (algorithm, units, a, b) => {
           const whole = limitOf({ algorithm, units, burst: 2 * units, lease: {} })
-          for (const part of [a, b].flatMap((one) => Object.values(regionParts(whole, [one], 'r0')))) {
-            if (part === undefined) continue
-            expect(part.lease?.ttlUs).toBe(whole.lease?.ttlUs)
-            expect(part.lease?.charged.windowUs).toBe(whole.lease?.charged.windowUs)
-            expect(part.capacity / part.units).toBe(whole.capacity / whole.units)
+          for (const sublimit of [a, b].flatMap((one) => Object.values(regionLimits(whole, [one], 'r0')))) {
+            if (sublimit === undefined) continue
+            expect(sublimit.lease?.ttlUs).toBe(whole.lease?.ttlUs)
+            expect(sublimit.lease?.storeLimit.windowUs).toBe(whole.lease?.storeLimit.windowUs)
+            expect(sublimit.capacity / sublimit.units).toBe(whole.capacity / whole.units)
           }
         },
       ),
     )
   })
 
-  test('under old and new shares, in turns on one bucket, admit no more than the larger alone', async () => {
+  test('under old and new shares, used in turns on one bucket, admit no more than the larger alone', async () => {
     const clock = fakeClock()
     const store = memoryStore({ clock })
     const whole = limitOf({ algorithm: 'token_bucket', units: 60, burst: 40 })
     const large = exactShares({ weights: WEIGHTS, homeShare: 1 }, 'shares')
     const small = exactShares({ weights: WEIGHTS, homeShare: 0.3 }, 'shares')
-    const homes = [[large], [large, small]].map((both) => regionParts(whole, both, 'eu').home as Limit)
+    const homes = [[large], [large, small]].map((both) => regionLimits(whole, both, 'eu').home as Limit)
     let admitted = 0
     for (let turn = 0; turn < 600; turn += 1) {
       clock.advanceMs(100)
       for (const home of homes) admitted += await granted(store, home, 2)
     }
-    expect(admitted).toBeLessThanOrEqual(24 + 36) // its burst, and what flows back within a minute
+    expect(admitted).toBeLessThanOrEqual(24 + 36) // its burst, and a minute of refill
   })
 })
 
 describe('a charge', () => {
-  test('is paid by one part: together regions admit the limit, one alone its home and the pool', async () => {
+  test('is paid by one sublimit: together regions admit the limit, one alone its home and the pool', async () => {
     const { eu, us } = world()
     const limit = limitOf()
     expect(await granted(eu, limit, 20)).toBe(3 + 5)
@@ -151,7 +156,7 @@ describe('a charge', () => {
   })
 
   test.each(['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const)(
-    'of a strict %s asks the home first, then the pool, and no region exceeds it',
+    'against a strict %s tries the home, then the pool, and the regions admit the limit together',
     async (algorithm) => {
       const { eu, us } = world()
       const limit = limitOf({ algorithm })
@@ -165,25 +170,25 @@ describe('a charge', () => {
   test('is paid by a pool that is near before the home is', async () => {
     const { eu, us } = world({ nearMs: 5 })
     const limit = limitOf()
-    for (const store of [eu, us]) await store.peek([chargeOf(limit)]) // how near it is has to be known
+    for (const store of [eu, us]) await store.peek([chargeOf(limit)]) // measures the round trip
     expect([await granted(eu, limit, 5), await granted(us, limit, 9), await granted(eu, limit, 9)]).toEqual([5, 2, 3])
     expect(eu.stats()).toMatchObject({ region_home_units: 3, region_borrowed_units: 5 })
   })
 
-  test('of a small limit works: three for two regions', async () => {
+  test('against a limit of 3 for two regions is paid by the pool', async () => {
     const { eu, us } = world({ shares: { weights: WEIGHTS } })
     const limit = limitOf({ units: 3, lease: {} })
     expect([await granted(us, limit, 1), await granted(eu, limit, 9), await granted(us, limit, 9)]).toEqual([1, 2, 0])
   })
 
-  test('that is too dear for the home is paid by the pool, and one too dear for both never', async () => {
+  test('above the home is paid by the pool, and one above both is refused permanently', async () => {
     const { eu } = world()
     const costs = async (min: number) => await eu.take({ charges: [chargeOf(limitOf(), { min, max: min })] })
     expect(await costs(5)).toMatchObject({ granted: true })
     expect((await costs(6)).grants[0]).toMatchObject({ short: 'never', retryAfterUs: Number.POSITIVE_INFINITY })
   })
 
-  test('that the region refuses for another rule costs the pool nothing', async () => {
+  test('that another rule refuses costs the pool nothing', async () => {
     const { eu } = world({ shares: { weights: WEIGHTS, homeShare: 0 } })
     const limit = limitOf()
     const narrow = limitOf({ id: 'narrow', units: 1, spread: false })
@@ -192,7 +197,7 @@ describe('a charge', () => {
     expect(await remaining(eu, limit)).toBe(9)
   })
 
-  test('is given back to whoever paid, once', async () => {
+  test('is given back to the sublimit that paid, once', async () => {
     const { eu } = world()
     const rule = {
       rule_id: 'r',
@@ -212,16 +217,16 @@ describe('a charge', () => {
     expect(eu.stats()).toMatchObject({ region_home_units: 3, region_borrowed_units: 5 })
   })
 
-  test('in shadow refuses nobody and is counted', async () => {
+  test('in shadow refuses nothing and is counted', async () => {
     const { eu } = world()
     const shadow = chargeOf(limitOf(), { kind: 'shadow' })
     for (let index = 0; index < 12; index += 1) expect((await eu.take({ charges: [shadow] })).granted).toBe(true)
-    expect(await remaining(eu, limitOf())).toBe(5) // what is at home is enough for a trial
+    expect(await remaining(eu, limitOf())).toBe(5) // the home is charged, the pool is not
   })
 })
 
 describe('leases of the pool', () => {
-  test('pay most checks at once, and homes the first ones', async () => {
+  test('pay most checks without a round trip; homes pay the first ones', async () => {
     const { eu } = world({ shares: { weights: WEIGHTS } })
     const limit = limitOf({ units: 1000, lease: {} })
     const answers: Taken[] = []
@@ -233,7 +238,7 @@ describe('leases of the pool', () => {
     expect(home).toBeLessThan(10)
   })
 
-  test('go back when the store closes', async () => {
+  test('are given back when the store closes', async () => {
     const { eu, us } = world({ shares: { weights: WEIGHTS, homeShare: 0 } })
     const limit = limitOf({ units: 1000, lease: {} })
     await granted(eu, limit, 50)
@@ -242,8 +247,8 @@ describe('leases of the pool', () => {
   })
 })
 
-describe('both parts', () => {
-  test('are seen by a peek and emptied by a reset', async () => {
+describe('home and pool', () => {
+  test('are both read by a peek and cleared by a reset', async () => {
     const { eu } = world()
     const limit = limitOf()
     expect(await remaining(eu, limit)).toBe(8)
@@ -253,7 +258,7 @@ describe('both parts', () => {
     expect(await remaining(eu, limit)).toBe(8)
   })
 
-  test('of permits: each region has its own, by weight', async () => {
+  test('for permits: each region has a home by weight, and there is no pool', async () => {
     const { eu, us } = world()
     const limit = limitOf({ algorithm: 'concurrency' })
     const take = async (store: Store, id: string) =>
@@ -269,7 +274,7 @@ describe('without the global store', () => {
     return { global: { ...remote(memoryStore()), take: lost, peek: lost } }
   }
 
-  test('a region has its home, and says that it is cut off', async () => {
+  test('a region has its home, and reports that it is cut off', async () => {
     const { eu } = world(broken())
     const limit = limitOf({ onFail: 'open' })
     expect(await granted(eu, limit, 20)).toBe(3)
@@ -278,14 +283,14 @@ describe('without the global store', () => {
     expect(await remaining(eu, limit)).toBe(0)
   })
 
-  test('a limit that is all in the pool is refused, and asked for again after a second', async () => {
+  test('a limit that is all in the pool is refused, with a retry after one second', async () => {
     const { eu } = world(broken())
     const { granted: passed, grants } = await eu.take({ charges: [chargeOf(limitOf({ units: 1, onFail: 'open' }))] })
     expect([passed, grants[0]?.retryAfterUs]).toEqual([false, 1_000_000])
   })
 })
 
-describe('mistakes', () => {
+describe('invalid options and rules', () => {
   const { eu: example } = world()
   const open = (options: Partial<RegionOptions>) => () => world(options)
 
@@ -293,11 +298,11 @@ describe('mistakes', () => {
     [{ shares: { weights: {} } }, 'shares.weights', 'name 1 to 64 regions'],
     [{ shares: { weights: { EU: 1 } } }, 'shares.weights', 'characters of a-z'],
     [{ shares: { weights: { eu: 60, us: 40 } } }, 'shares.weights.eu', 'from 0 to 1'],
-    [{ shares: { weights: { eu: 0.7, us: 0.4 } } }, 'shares.weights', 'together they are 1.1'],
+    [{ shares: { weights: { eu: 0.7, us: 0.4 } } }, 'shares.weights', 'their sum is 1.1'],
     [{ shares: { weights: WEIGHTS, homeShare: 2 } }, 'shares.homeShare', 'from 0 to 1'],
     [{ nextShares: { weights: { eu: Number.NaN } } }, 'nextShares.weights.eu', 'from 0 to 1'],
     [{ shares: { weights: { ap: 1 } } }, 'name', 'give the region a weight'],
-  ])('%j is refused', (options, field, fix) => {
+  ])('%j is rejected', (options, field, fix) => {
     expect(open(options)).toThrow(expect.objectContaining({ code: 'OPTION_INVALID' }))
     expect(open(options)).toThrow(field)
     expect(open(options)).toThrow(fix)
@@ -309,7 +314,7 @@ describe('mistakes', () => {
     [{ shards: 2 }, 'shards', 'use 1'],
     [{ algorithm: 'concurrency', limit: 2 }, 'spread', 'a larger limit'],
     [{ algorithm: 'leaky_bucket', limit: 7, burst: 13 }, 'spread', 'a larger common divisor'],
-  ])('a rule with %j is refused', (fields, field, fix) => {
+  ])('a rule with %j is rejected', (fields, field, fix) => {
     const rule = { rule_id: 'a', limit: 10, window: '1m', spread: 'global', ...fields }
     const create = () => createLimiter({ store: example, rules: [rule] })
     expect(create).toThrow(expect.objectContaining({ code: 'RULE_INVALID' }))
@@ -317,7 +322,7 @@ describe('mistakes', () => {
     expect(create).toThrow(fix)
   })
 
-  test('a limit whose parts cannot be counted exactly is refused', () => {
+  test('a limit whose sublimits are too large for exact arithmetic is rejected', () => {
     const { eu: thirds } = world({ shares: { weights: { eu: 1 / 3, us: 1 / 3 } } })
     const rule = { rule_id: 'a', limit: 604_801_814_400, window: '7d', spread: 'global' }
     const create = () => createLimiter({ store: thirds, rules: [rule] })
@@ -325,7 +330,7 @@ describe('mistakes', () => {
   })
 })
 
-test('a region that has nothing of a limit says so, and that waiting will not help', async () => {
+test('a region without a share of a limit refuses permanently', async () => {
   const { us } = world({ shares: { weights: { eu: 1, us: 0 }, homeShare: 1 } })
   const refused = { granted: false, grants: [{ short: 'never', remaining: 0, retryAfterUs: Number.POSITIVE_INFINITY }] }
   expect(await us.take({ charges: [chargeOf(limitOf())] })).toMatchObject(refused)

@@ -1,73 +1,72 @@
-// A store around two: the one of this region, and a global one that all regions lease from. A limit with
-// `spread: global` is split into a home and a pool (region-parts.ts), and each charge is paid by exactly one of them:
-// by units of the pool that this node holds, else by the home, else by the pool itself, which then has to be asked.
-// Where the pool is near, it is asked before the home. A take is still all or nothing: what the pool has paid goes back
-// if the region refuses the rest.
+// Wraps the store of a region and a global store from which all regions lease. A limit with `spread: global` is split
+// into a home and a pool (region-limits.ts). Exactly one of these pays each charge, tried in this order: units of the
+// pool that this node has on lease, the home, the pool over the network. A near pool is tried before the home. A take
+// stays all or nothing: units of the pool are given back if the region refuses the rest.
 //
-// Errs low: whatever is lost between a pool and a node was charged before. Without the global store a region keeps its
-// homes and what its nodes hold; `on_fail` is for the region's own store only.
+// Errs low: units lost between the pool and a node are charged already. Without the global store a region has its homes
+// and its leases; `on_fail` applies to the region's own store only.
 
-import { sumOf } from '../algorithms/grant.ts'
 import type { Limit } from '../algorithms/limit.ts'
 import { StoreClock } from '../approximate/store-clock.ts'
 import { systemTimers, type Timers, wallClock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import { type LeasingStore, leaseStore } from '../lease/lease-store.ts'
-import { isPromised, promised } from '../maybe.ts'
+import { isPromise, toPromise } from '../maybe-promise.ts'
 import { giveQuietly } from '../store/give-quietly.ts'
-import { checkBucket, checkCharges, checkGives, checkTake } from '../store/request-check.ts'
+import { mergeGrants } from '../store/grant.ts'
+import { resetThenTake } from '../store/reset-then-take.ts'
+import { type SomeStats, storeStats } from '../store/stats.ts'
 import {
   type BucketName,
   type Charge,
   type Give,
-  type Given,
-  givenOf,
+  type GiveReply,
+  type GiveResult,
+  type IdempotencyKey,
   isBinding,
-  type Once,
-  type Returned,
+  mergeGiveResults,
   type Store,
   type Take,
   type Taken,
 } from '../store/store.ts'
-import { takeAnew } from '../store/take-anew.ts'
-import { checkRegionOptions, type RegionOptions } from './region-options.ts'
+import { checkBucket, checkCharges, checkGives, checkTake } from '../store/validate-request.ts'
 import {
   isPool,
   isSpread,
-  ofPart,
-  type RegionParts,
+  type RegionLimits,
   refusalOf,
-  regionParts,
+  regionLimits,
   type Split,
   splitUnits,
-} from './region-parts.ts'
+  withLimit,
+} from './region-limits.ts'
+import { checkRegionOptions, type RegionOptions } from './region-options.ts'
 import { regionStats } from './region-stats.ts'
-import { type ExactShares, exactShares, type Shares } from './shares.ts'
 import {
-  answerOf,
   borrowable,
+  combined,
+  hasNoHome,
   homeCharges,
-  isHomeless,
-  isOpen,
-  type Line,
   NO_CHARGES,
-  NOTHING,
-  PartTaken,
+  NO_SHARE,
+  needsPool,
+  type PendingCharge,
   PoolTaken,
+  SublimitTaken,
   sooner,
-} from './taken-lines.ts'
+} from './region-take.ts'
+import { type ExactShares, exactShares, type Shares } from './shares.ts'
 import { WatchedStore } from './watched-store.ts'
 
 export type RegionStore = Store & {
   readonly name: string
   readonly shares: Shares
   readonly nextShares: Shares | undefined
-  /** The parts of a limit, in units, of all regions. */
+  /** The sublimits of all regions, in units. */
   splitOf(limit: Limit): Split
-  /** Whether the global store does not answer: then this region has its homes only, and what its nodes hold. */
+  /** Whether the global store is unreachable: the region has only its homes and its leases. */
   readonly isCutOff: boolean
-  /** With what is on its way and in hand: `region_…` of `stats`. */
-  stats(): Readonly<Record<string, number>>
+  stats(): SomeStats
 }
 
 export function regionStore(options: RegionOptions): RegionStore {
@@ -85,12 +84,10 @@ class PooledRegion implements RegionStore {
   readonly #nearMs: number
   readonly #timers: Timers
   readonly #regionalClock: StoreClock
-  /** Those in force; two while they are being changed. */
+  /** The active shares; two while they are being changed. */
   readonly #shares: readonly ExactShares[]
-  readonly #parts = new WeakMap<Limit, RegionParts>()
-  #lastLimit: Limit | undefined
-  #lastParts: RegionParts | undefined
-  readonly #counts = { region_home_units: 0, region_borrowed_units: 0, region_asked: 0 }
+  readonly #limits = new WeakMap<Limit, RegionLimits>()
+  readonly #counts = { region_home_units: 0, region_borrowed_units: 0, region_pool_requests: 0 } satisfies SomeStats
 
   constructor(options: RegionOptions) {
     const { name, shares, nextShares, regional, global, clock = wallClock, timers } = options
@@ -117,7 +114,7 @@ class PooledRegion implements RegionStore {
   }
 
   get isCutOff(): boolean {
-    return this.#global.isLost
+    return this.#global.isUnreachable
   }
 
   splitOf(limit: Limit): Split {
@@ -128,16 +125,16 @@ class PooledRegion implements RegionStore {
     const refusal = refusalOf(limit, this.#shares)
     if (refusal !== undefined || limit.spread === undefined) return refusal
     try {
-      this.#partsOf(limit)
+      this.#limitsOf(limit)
       return undefined
     } catch {
-      return 'use "regional", or a limit that divides the window: its parts are too large for exact arithmetic'
+      return 'use "regional", or a limit that divides the window: its sublimits are too large for exact arithmetic'
     }
   }
 
-  partOf(whole: Limit, id: string): Limit | undefined {
-    const { home, pool } = this.#partsOf(whole)
-    return [home, pool].find((part) => part?.id === id)
+  sublimit(whole: Limit, id: string): Limit | undefined {
+    const { home, pool } = this.#limitsOf(whole)
+    return [home, pool].find((sublimit) => sublimit?.id === id)
   }
 
   takeSync(take: Take): Taken | undefined {
@@ -148,14 +145,14 @@ class PooledRegion implements RegionStore {
     const [only] = charges
     const known = charges.length === 1 && only !== undefined ? this.#takeOneSync(take, only) : undefined
     if (known !== undefined) return known
-    const lines = charges.map((charge) => this.#draw(charge))
-    const taken = this.#askedFirst(lines).length > 0 ? undefined : this.#takeAtHomeSync(take, lines)
-    // Refused here, and nobody knows what the pool would say: it has to be asked.
-    if (taken !== undefined && (taken.granted || borrowable(lines, taken).length === 0)) {
-      this.#askAhead(lines)
-      return this.#answer(lines, taken)
+    const pending = charges.map((charge) => this.#payFromLease(charge))
+    const taken = this.#poolFirst(pending).length > 0 ? undefined : this.#takeAtHomeSync(take, pending)
+    // After a refusal by the home, the pool might still pay.
+    if (taken !== undefined && (taken.granted || borrowable(pending, taken).length === 0)) {
+      this.#prefetch(pending)
+      return this.#finish(pending, taken)
     }
-    this.#giveBack(lines)
+    this.#giveBack(pending)
     return undefined
   }
 
@@ -163,22 +160,22 @@ class PooledRegion implements RegionStore {
     checkTake(take)
     const { charges, resets } = take
     if (!charges.some(isSpread) && !resets?.some(isSpread)) return this.#regional.take(take)
-    if (resets !== undefined) return takeAnew(this, take)
+    if (resets !== undefined) return resetThenTake(this, take)
     const [only] = charges
     if (charges.length === 1 && only !== undefined) {
       if (this.#isNear) return this.#takeNear(take, only)
       const known = this.#takeOneSync(take, only)
       if (known !== undefined) return known
     }
-    const lines = charges.map((charge) => this.#draw(charge))
-    return this.#ask(take, lines)
+    const pending = charges.map((charge) => this.#payFromLease(charge))
+    return this.#takeAsync(take, pending)
   }
 
-  /** The short way of most takes: of the pool, in hand, or refused by it, and by the home then. */
+  /** Fast path of most takes: one charge, paid by a lease of the pool or, if the pool refuses, by the home. */
   #takeOneSync(take: Take, charge: Charge): Taken | undefined {
-    const { home, pool } = this.#partsOf(charge.limit)
+    const { home, pool } = this.#limitsOf(charge.limit)
     if (home === undefined || pool === undefined) return undefined
-    const pooled = this.#pools.takeSync({ charges: [ofPart(charge, pool)] })
+    const pooled = this.#pools.takeSync({ charges: [withLimit(charge, pool)] })
     const refusal = pooled?.grants[0]
     if (pooled === undefined || refusal === undefined) return undefined
     if (pooled.granted) {
@@ -186,75 +183,77 @@ class PooledRegion implements RegionStore {
       this.#counts.region_borrowed_units += refusal.units
       return new PoolTaken(charge, pool, pooled, refusal)
     }
-    const taken = this.#regional.takeSync?.({ charges: [ofPart(charge, home)], op: take.op })
+    const taken = this.#regional.takeSync?.({ charges: [withLimit(charge, home)], op: take.op })
     const grant = taken?.grants[0]
     if (taken === undefined || grant === undefined) return undefined
     this.#counts.region_home_units += grant.units
-    return new PartTaken(charge, home, taken, pooled.source === 'lease' ? sooner(grant, refusal) : grant)
+    return new SublimitTaken(charge, home, taken, pooled.source === 'lease' ? sooner(grant, refusal) : grant)
   }
 
-  /** The same of one that has to wait: of the pool, in hand or not, and of the home if that refuses. */
+  /** One charge while the pool is near: paid by the pool, or by the home if the pool refuses. */
   #takeNear(take: Take, charge: Charge): Taken | Promise<Taken> {
-    const parts = this.#partsOf(charge.limit)
-    const { pool } = parts
-    const asked = pool === undefined ? undefined : this.#pools.take({ charges: [ofPart(charge, pool)] })
-    const heard = (taken: Taken | undefined) => {
+    const limits = this.#limitsOf(charge.limit)
+    const { pool } = limits
+    const reply = pool === undefined ? undefined : this.#pools.take({ charges: [withLimit(charge, pool)] })
+    const onReply = (taken: Taken | undefined) => {
       const grant = taken?.grants[0]
       if (pool !== undefined && taken?.granted && grant !== undefined && grant.units > 0) {
         this.#counts.region_borrowed_units += grant.units
         return new PoolTaken(charge, pool, taken, grant)
       }
-      const said = taken === undefined || taken.source === 'policy' ? undefined : grant
-      return this.#ask(take, [{ charge, parts, paid: undefined, pool: said, asked: true }])
+      const poolRefusal = taken === undefined || taken.source === 'policy' ? undefined : grant
+      return this.#takeAsync(take, [{ charge, limits, paid: undefined, poolRefusal, poolSettled: true }])
     }
-    if (!isPromised(asked)) return heard(asked)
-    this.#counts.region_asked += 1
-    return asked.then(heard, () => heard(undefined))
+    if (!isPromise(reply)) return onReply(reply)
+    this.#counts.region_pool_requests += 1
+    return reply.then(onReply, () => onReply(undefined))
   }
 
   async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
     checkCharges(charges)
-    const sides = charges.map((charge) => this.#sides(charge))
-    const home = sides.flatMap(({ here }) => here ?? [])
-    const pools = sides.flatMap(({ pool }) => pool ?? [])
-    const [there, pooled] = await Promise.all([
-      home.length === 0 ? undefined : this.#regional.peek(home, mayBeStale),
+    const buckets = charges.map((charge) => this.#bucketsOf(charge))
+    const homes = buckets.flatMap(({ home }) => home ?? [])
+    const pools = buckets.flatMap(({ pool }) => pool ?? [])
+    const [regional, pooled] = await Promise.all([
+      homes.length === 0 ? undefined : this.#regional.peek(homes, mayBeStale),
       pools.length === 0 ? undefined : this.#peekPools(pools),
     ])
-    const homeGrants = there?.grants.values()
+    const homeGrants = regional?.grants.values()
     const poolGrants = pooled?.grants.values()
-    const grants = sides.map(({ here, pool }) => {
-      const both = [here && homeGrants?.next().value, pool && poolGrants?.next().value]
+    const grants = buckets.map(({ home, pool }) => {
+      const both = [home && homeGrants?.next().value, pool && poolGrants?.next().value]
       const known = both.filter((grant) => grant !== undefined)
-      return known.length === 0 ? NOTHING : sumOf(known)
+      return known.length === 0 ? NO_SHARE : mergeGrants(known)
     })
     const granted = charges.every(({ kind }, index) => !isBinding(kind) || grants[index]?.short === false)
-    const { nowUs = 0, source = 'store' } = there ?? pooled ?? {}
-    return { granted, nowUs, grants, source, replayed: false, stale: there?.stale }
+    const { nowUs = 0, source = 'store' } = regional ?? pooled ?? {}
+    return { granted, nowUs, grants, source, replayed: false, stale: regional?.stale }
   }
 
-  async give(gives: readonly Give[], opId?: string, once?: Once): Promise<Given> {
+  async give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): Promise<GiveResult> {
     checkGives(gives, opId)
     const [pools, others] = [gives.filter(({ limit }) => isPool(limit)), gives.filter(({ limit }) => !isPool(limit))]
-    const asked: Promise<Returned>[] = []
-    if (pools.length > 0) asked.push(promised(() => this.#pools.give(pools, undefined, once)))
-    if (others.length > 0) asked.push(promised(() => this.#regional.give(others, opId, once)))
-    return givenOf(await Promise.all(asked))
+    const replies: Promise<GiveReply>[] = []
+    if (pools.length > 0) replies.push(toPromise(() => this.#pools.give(pools, undefined, idempotencyKey)))
+    if (others.length > 0) replies.push(toPromise(() => this.#regional.give(others, opId, idempotencyKey)))
+    return mergeGiveResults(await Promise.all(replies))
   }
 
   async reset(bucket: BucketName): Promise<void> {
     checkBucket(bucket)
-    const { here, pool } = this.#sides(bucket)
-    await Promise.all([here && this.#regional.reset(here), pool && this.#pools.reset(pool)])
+    const { home, pool } = this.#bucketsOf(bucket)
+    await Promise.all([home && this.#regional.reset(home), pool && this.#pools.reset(pool)])
   }
 
-  stats(): Readonly<Record<string, number>> {
-    const { leases = 0 } = this.#pools.stats?.() ?? {}
+  stats(): SomeStats {
+    const [regional, pools] = [storeStats(this.#regional), storeStats(this.#pools)]
     return {
-      ...this.#regional.stats?.(),
+      ...regional,
       ...this.#counts,
       ...regionStats(this.name, this.#shares, this.#global, this.#regionalClock),
-      region_leases: leases,
+      region_leases: pools.leases,
+      lease_units_expired: regional.lease_units_expired + pools.lease_units_expired,
+      units_charged: regional.units_charged + pools.units_charged,
     }
   }
 
@@ -262,138 +261,134 @@ class PooledRegion implements RegionStore {
     await Promise.all([this.#pools.close(), this.#regional.close()])
   }
 
-  /** Pays what leases of the pool can pay. */
-  #draw(charge: Charge): Line {
+  /** Pays the charge from a lease of the pool, if it can. */
+  #payFromLease(charge: Charge): PendingCharge {
     const { limit } = charge
-    const parts = limit.spread === undefined ? undefined : this.#partsOf(limit)
-    const pool = parts?.pool
-    if (pool === undefined) return { charge, parts, paid: undefined, pool: undefined, asked: true }
-    const taken = this.#pools.takeSync({ charges: [ofPart(charge, pool)] })
+    const limits = limit.spread === undefined ? undefined : this.#limitsOf(limit)
+    const pool = limits?.pool
+    if (pool === undefined) return { charge, limits, paid: undefined, poolRefusal: undefined, poolSettled: true }
+    const taken = this.#pools.takeSync({ charges: [withLimit(charge, pool)] })
     const grant = taken?.grants[0]
-    if (taken?.granted && grant !== undefined && grant.units > 0) {
-      return { charge, parts, paid: new PoolTaken(charge, pool, taken, grant), pool: undefined, asked: true }
-    }
-    const said = taken?.source === 'lease' && !taken.granted ? grant : undefined
-    return { charge, parts, paid: undefined, pool: said, asked: taken !== undefined }
+    const isPaid = taken?.granted && grant !== undefined && grant.units > 0
+    const paid = isPaid ? new PoolTaken(charge, pool, taken, grant) : undefined
+    const poolRefusal = taken?.source === 'lease' && !taken.granted ? grant : undefined
+    return { charge, limits, paid, poolRefusal, poolSettled: taken !== undefined }
   }
 
-  /** The region has a deadline of its own, which does not count the time that the global store took. */
-  async #ask(take: Take, lines: Line[]): Promise<Taken> {
-    const askedMs = take.askedMs ?? this.#timers.nowMs()
-    const first = this.#askedFirst(lines)
-    if (first.length > 0) await this.#borrow(first, askedMs)
-    if (lines.some((line) => isOpen(line) && isBinding(line.charge.kind))) return this.#answer(lines, undefined)
-    this.#askAhead(lines)
-    const rest = { ...take, askedMs: undefined }
-    const taken = await this.#takeAtHome(first.length === 0 ? take : rest, lines)
-    const short = taken.granted ? [] : borrowable(lines, taken)
-    if (short.length === 0) return this.#answer(lines, taken)
-    await this.#borrow(short, askedMs)
+  /** The deadline of the region does not include the time spent on the global store. */
+  async #takeAsync(take: Take, pending: PendingCharge[]): Promise<Taken> {
+    const startedMs = take.startedMs ?? this.#timers.nowMs()
+    const first = this.#poolFirst(pending)
+    if (first.length > 0) await this.#borrow(first, startedMs)
+    if (pending.some((one) => needsPool(one) && isBinding(one.charge.kind))) return this.#finish(pending, undefined)
+    this.#prefetch(pending)
+    const rest = { ...take, startedMs: undefined }
+    const taken = await this.#takeAtHome(first.length === 0 ? take : rest, pending)
+    const short = taken.granted ? [] : borrowable(pending, taken)
+    if (short.length === 0) return this.#finish(pending, taken)
+    await this.#borrow(short, startedMs)
     if (short.every(({ paid }) => paid !== undefined)) {
-      return this.#answer(lines, await this.#takeAtHome({ ...rest, gives: undefined }, lines))
+      return this.#finish(pending, await this.#takeAtHome({ ...rest, gives: undefined }, pending))
     }
     this.#giveBack(short)
-    for (const line of short) line.paid = undefined
-    return this.#answer(lines, taken)
+    for (const one of short) one.paid = undefined
+    return this.#finish(pending, taken)
   }
 
-  /** Lines for which the pool is asked before the home is: those that have no home, or all, if it is near. */
-  #askedFirst(lines: readonly Line[]): Line[] {
+  /** Charges for which the pool is tried before the home: those without a home, and all if the pool is near. */
+  #poolFirst(pending: readonly PendingCharge[]): PendingCharge[] {
     const near = this.#isNear
-    return lines.filter((line) => !line.asked && (near || isHomeless(line)))
+    return pending.filter((one) => !one.poolSettled && (near || hasNoHome(one)))
   }
 
   get #isNear(): boolean {
     return this.#global.distanceMs <= this.#nearMs
   }
 
-  /** For the next ones: the home pays meanwhile. */
-  #askAhead(lines: readonly Line[]): void {
-    for (const { charge, parts, asked } of lines) {
-      const pool = parts?.pool
-      if (!asked && pool?.lease !== undefined) this.#pools.ahead(ofPart(charge, pool))
+  /** Leases units for later takes while the home pays. */
+  #prefetch(pending: readonly PendingCharge[]): void {
+    for (const { charge, limits, poolSettled } of pending) {
+      const pool = limits?.pool
+      if (!poolSettled && pool?.lease !== undefined) this.#pools.prefetch(withLimit(charge, pool))
     }
   }
 
-  /** Asks the pools. Whatever they pay goes back if the request is refused after all. */
-  async #borrow(lines: readonly Line[], askedMs: number): Promise<void> {
+  /** Takes from the pools over the network. Their units are given back if the request is refused in the end. */
+  async #borrow(pending: readonly PendingCharge[], startedMs: number): Promise<void> {
     await Promise.all(
-      lines.map(async (line) => {
-        const pool = line.parts?.pool
+      pending.map(async (one) => {
+        const pool = one.limits?.pool
         if (pool === undefined) return
-        this.#counts.region_asked += 1
-        line.asked = true
-        const charge = ofPart(line.charge, pool)
-        const taken = await promised(() => this.#pools.take({ charges: [charge], askedMs })).catch(() => undefined)
+        this.#counts.region_pool_requests += 1
+        one.poolSettled = true
+        const charge = withLimit(one.charge, pool)
+        const taken = await toPromise(() => this.#pools.take({ charges: [charge], startedMs })).catch(() => undefined)
         const grant = taken?.grants[0]
         if (taken === undefined || grant === undefined || taken.source === 'policy') return
-        if (taken.granted && grant.units > 0) line.paid = new PoolTaken(line.charge, pool, taken, grant)
-        else line.pool = grant
+        if (taken.granted && grant.units > 0) one.paid = new PoolTaken(one.charge, pool, taken, grant)
+        else one.poolRefusal = grant
       }),
     )
   }
 
-  /** What the pool has not paid, of the region's own store. */
-  async #takeAtHome(take: Take, lines: readonly Line[]): Promise<Taken> {
-    const charges = homeCharges(lines)
+  /** Takes the charges that the pool has not paid from the region's own store. */
+  async #takeAtHome(take: Take, pending: readonly PendingCharge[]): Promise<Taken> {
+    const charges = homeCharges(pending)
     if (charges.length === 0) return NO_CHARGES
     const sentMs = this.#timers.nowMs()
     try {
       const taken = await this.#regional.take({ ...take, charges })
-      if (taken.source === 'store') this.#regionalClock.tell(taken.nowUs, sentMs)
+      if (taken.source === 'store') this.#regionalClock.sync(taken.nowUs, sentMs)
       return taken
     } catch (error) {
-      this.#giveBack(lines)
+      this.#giveBack(pending)
       throw error
     }
   }
 
-  #takeAtHomeSync(take: Take, lines: readonly Line[]): Taken | undefined {
-    const charges = homeCharges(lines)
+  #takeAtHomeSync(take: Take, pending: readonly PendingCharge[]): Taken | undefined {
+    const charges = homeCharges(pending)
     return charges.length === 0 ? NO_CHARGES : this.#regional.takeSync?.({ ...take, charges })
   }
 
-  /** `taken` is what the region said, undefined when it was not asked because the pool had refused. */
-  #answer(lines: readonly Line[], taken: Taken | undefined): Taken {
-    if (!taken?.granted) this.#giveBack(lines)
-    const answer = answerOf(lines, taken)
-    lines.forEach(({ parts, paid }, index) => {
+  /** `taken`: the region's reply; undefined if it was not queried because the pool had refused. */
+  #finish(pending: readonly PendingCharge[], taken: Taken | undefined): Taken {
+    if (!taken?.granted) this.#giveBack(pending)
+    const answer = combined(pending, taken)
+    pending.forEach(({ limits, paid }, index) => {
       if (paid !== undefined && answer.granted) this.#counts.region_borrowed_units += paid.units
-      else if (parts !== undefined) this.#counts.region_home_units += answer.grants[index]?.units ?? 0
+      else if (limits !== undefined) this.#counts.region_home_units += answer.grants[index]?.units ?? 0
     })
     return answer
   }
 
-  #giveBack(lines: readonly Line[]): void {
-    const gives = lines.flatMap(({ charge: { owner, detail, kind }, paid }): Give[] => {
+  #giveBack(pending: readonly PendingCharge[]): void {
+    const gives = pending.flatMap(({ charge: { owner, detail, kind }, paid }): Give[] => {
       if (paid === undefined || kind === 'force') return []
-      return [{ limit: paid.part, owner, detail, units: paid.units, bookedUs: paid.bookedUs, leasedUs: paid.bookedUs }]
+      const { sublimit: limit, units, bookedUs } = paid
+      return [{ limit, owner, detail, units, bookedUs, leasedUs: bookedUs }]
     })
     if (gives.length > 0) void giveQuietly(this.#pools, gives)
   }
 
   async #peekPools(charges: readonly Charge[]): Promise<Taken | undefined> {
-    return promised(() => this.#pools.peek(charges)).catch(() => undefined)
+    return toPromise(() => this.#pools.peek(charges)).catch(() => undefined)
   }
 
-  /** A bucket as it is known here, and in the pool. */
-  #sides<B extends BucketName>(bucket: B): { readonly here: B | undefined; readonly pool: B | undefined } {
-    const { home, pool } = this.#partsOf(bucket.limit)
-    return { here: home && { ...bucket, limit: home }, pool: pool && { ...bucket, limit: pool } }
+  /** The home and the pool of a bucket. */
+  #bucketsOf<B extends BucketName>(bucket: B): { readonly home: B | undefined; readonly pool: B | undefined } {
+    const { home, pool } = this.#limitsOf(bucket.limit)
+    return { home: home && { ...bucket, limit: home }, pool: pool && { ...bucket, limit: pool } }
   }
 
-  #partsOf(limit: Limit): RegionParts {
-    if (limit === this.#lastLimit && this.#lastParts !== undefined) return this.#lastParts
-    let parts = this.#parts.get(limit)
-    if (parts === undefined) {
-      parts = regionParts(limit, this.#shares, this.name)
-      this.#parts.set(limit, parts)
-    }
-    this.#lastLimit = limit
-    this.#lastParts = parts
-    return parts
+  #limitsOf(limit: Limit): RegionLimits {
+    const known = this.#limits.get(limit)
+    if (known !== undefined) return known
+    const limits = regionLimits(limit, this.#shares, this.name)
+    this.#limits.set(limit, limits)
+    return limits
   }
 }
 
-/** Of a region that has the global store in it, or next door. */
+/** Default of `nearMs`: the global store is in the same region, or in a neighbouring one. */
 const NEAR_MS = 5

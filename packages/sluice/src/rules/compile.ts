@@ -1,12 +1,13 @@
-// Rule → CompiledRule: everything that can be worked out once is, so that a check only reads facts and adds numbers.
+// Rule → CompiledRule: precomputes everything that does not depend on the request.
 
 import { compileLimit, DEFAULT_STORE, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
+import { hasPermits } from '../algorithms/traits.ts'
+import { canonicalAddress } from '../canonical/address.ts'
 import { subjectInvalid } from '../errors.ts'
-import { canonicalAddress } from '../http/address.ts'
 import { mapped, type Sliced } from '../slices.ts'
 import type { Subject } from '../subject.ts'
 import { type Condition, conditionsOf, type FactReader, readerOf, textOf } from './condition.ts'
-import { Faults } from './faults.ts'
+import { FieldErrors } from './field-errors.ts'
 import { ANYWHERE } from './pattern.ts'
 import { type Rule, type RuleLimit, scopeName } from './rule.ts'
 
@@ -15,7 +16,7 @@ export type CompiledLimit = {
   readonly rule: CompiledRule
   readonly name: string
   readonly limit: Limit
-  /** The same limit in other buckets, for requests that are known by their address only (`on_missing: by_ip`). */
+  /** The same limit with buckets per address, for requests without the fact of the key (`on_missing: by_ip`). */
   readonly byIp: CompiledLimit | undefined
 }
 
@@ -26,73 +27,77 @@ export type CompiledRule = {
   readonly priority: number
   readonly group: string | undefined
   readonly shadow: boolean
-  /** Its buckets hold permits, which are named by the request. */
+  /** Its buckets hold permits, identified by request id. */
   readonly permits: boolean
   readonly conditions: readonly Condition[]
   readonly expiresUs: number
-  /** The key: its first fact, and the others joined. Undefined when a fact is absent. */
+  /** The key: owner is its first fact, detail the others joined. Undefined if a fact is absent. */
   readonly owner: FactReader
   readonly detail: FactReader | undefined
   readonly cost: number | FactReader
   readonly limits: readonly CompiledLimit[]
-  /** The only one of `limits`, where that is all there is to charge. */
+  /** The only limit, if the rule has exactly one and needs no special handling. */
   readonly sole: CompiledLimit | undefined
   readonly limitsByPlan: ReadonlyMap<string, readonly CompiledLimit[]>
-  /** For requests without a fact that forms the key. */
+  /** Applies to requests without a fact of the key. */
   readonly onMissing: Rule['on_missing']
-  /** A limit of 0, which such requests meet where a missing fact is no excuse. */
+  /** A limit of 0, for such requests with `on_missing: refuse`. */
   readonly refusal: CompiledLimit | undefined
 }
 
 export type CompileOptions = {
-  /** Where this limiter stands: rules for the other layer are left out. */
+  /** Layer of this limiter: rules for the other layer are left out. */
   readonly layer: 'edge' | 'service' | undefined
   readonly ipv6Prefix: number
   /** The stores that a rule can be pinned to. */
   readonly stores: readonly string[]
-  /** Why regions cannot share a limit, where there are regions at all. */
+  /** Why regions cannot share a limit. Undefined without regions. */
   readonly refusesSpread?: ((limit: Limit) => string | undefined) | undefined
 }
 
-/** Rules that were compiled before, with the same options. */
+/** Rules compiled earlier with the same options. */
 export type KnownRules = ReadonlyMap<Rule, CompiledRule>
 
-/** The rules that can apply here. Refuses what this version could only ignore. */
+/** Compiles the rules of this layer. Rejects settings that would have no effect here. */
 export function* compiling(rules: readonly Rule[], options: CompileOptions, known: KnownRules): Sliced<CompiledRule[]> {
-  const faults = new Faults()
-  for (const rule of rules) refuseIgnored(rule, options, faults.at(rule.rule_id))
-  faults.throwIfAny('RULE_INVALID')
+  const errors = new FieldErrors()
+  for (const rule of rules) rejectIgnored(rule, options, errors.at(rule.rule_id))
+  errors.throwIfAny('RULE_INVALID')
   const here = ({ enabled, enforce_at: at }: Rule) =>
     enabled && (at === 'any' || !options.layer || at === options.layer)
   const compiled = yield* mapped(rules.filter(here), (rule) => known.get(rule) ?? compileRule(rule, options))
-  for (const rule of compiled) refuseSpread(rule, options, faults.at(rule.id))
-  faults.throwIfAny('RULE_INVALID')
+  for (const rule of compiled) rejectSpread(rule, options, errors.at(rule.id))
+  errors.throwIfAny('RULE_INVALID')
   return compiled
 }
 
-/** A field that is understood but would do nothing is worse than one that is refused. */
-function refuseIgnored(rule: Rule, { stores, refusesSpread }: CompileOptions, faults: Faults): void {
+/** Rejects fields that would have no effect in this deployment. */
+function rejectIgnored(rule: Rule, { stores, refusesSpread }: CompileOptions, errors: FieldErrors): void {
   const known = [DEFAULT_STORE, ...stores]
   if (!known.includes(rule.store)) {
     const names = known.map((name) => `"${name}"`).join(' or ')
-    faults.add('store', rule.store, `use ${names}: there is no other store`)
+    errors.add('store', rule.store, `use ${names}: there is no other store`)
   }
   if (rule.spread === 'regional') return
   if (refusesSpread === undefined) {
-    faults.add('spread', rule.spread, 'use "regional", or tell this node its region: no other one is known')
+    errors.add('spread', rule.spread, 'use "regional", or configure the region of this node')
   }
   if (rule.consistency === 'approximate' || rule.consistency === 'local') {
-    faults.add('consistency', rule.consistency, 'use leased or strict with spread: global: its pool has to be charged')
+    errors.add('consistency', rule.consistency, 'use leased or strict with spread: global: its pool has to be charged')
   }
-  if (rule.shards > 1) faults.add('shards', rule.shards, 'use 1 with spread: global: nodes lease from its pool anyway')
+  if (rule.shards > 1) errors.add('shards', rule.shards, 'use 1 with spread: global: nodes lease from its pool anyway')
 }
 
-/** Some limits have no parts that regions could have. */
-function refuseSpread({ rule, limits, limitsByPlan }: CompiledRule, options: CompileOptions, faults: Faults): void {
+/** Some limits cannot be divided between regions. */
+function rejectSpread(
+  { rule, limits, limitsByPlan }: CompiledRule,
+  options: CompileOptions,
+  errors: FieldErrors,
+): void {
   if (rule.spread === 'regional') return
   const all = [...limits, ...[...limitsByPlan.values()].flat()]
   const [fix] = all.flatMap(({ limit }) => options.refusesSpread?.(limit) ?? [])
-  if (fix !== undefined) faults.add('spread', rule.spread, fix)
+  if (fix !== undefined) errors.add('spread', rule.spread, fix)
 }
 
 function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
@@ -105,7 +110,7 @@ function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
     priority: rule.priority,
     group: rule.group,
     shadow: rule.mode === 'shadow',
-    permits: rule.algorithm === 'concurrency',
+    permits: hasPermits(rule),
     conditions: conditionsOf(rule),
     expiresUs: rule.expires_at === undefined ? Number.POSITIVE_INFINITY : new Date(rule.expires_at).getTime() * 1000,
     owner: first === undefined ? () => '' : factReader(first, rule, ipv6Prefix),
@@ -118,9 +123,9 @@ function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
     refusal: undefined,
   }
   const fact = first ?? ''
-  const limits = rule.limits.map((limit) => compileBoth(compiled, limit, fact, ''))
+  const limits = rule.limits.map((limit) => compileWithByIp(compiled, limit, fact, ''))
   const byPlan = Object.entries(rule.by_plan).map(
-    ([plan, own]) => [plan, own.map((limit) => compileBoth(compiled, limit, fact, `@${plan}`))] as const,
+    ([plan, own]) => [plan, own.map((limit) => compileWithByIp(compiled, limit, fact, `@${plan}`))] as const,
   )
   const some = [...limits, ...byPlan.flatMap(([, own]) => own)][0]
   const refusal = some && {
@@ -132,15 +137,15 @@ function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
   return Object.assign(compiled, { limits, sole, limitsByPlan: new Map(byPlan), refusal })
 }
 
-function compileBoth(rule: CompiledRule, limit: RuleLimit, fact: string, variant: string): CompiledLimit {
+function compileWithByIp(rule: CompiledRule, limit: RuleLimit, fact: string, variant: string): CompiledLimit {
   const byIp = rule.onMissing === 'by_ip' ? compileOne(rule, limit, 'ip', `${variant}@ip`) : undefined
   return { ...compileOne(rule, limit, fact, variant), byIp }
 }
 
 /**
- * Buckets are told apart by rule, limit name and variant. Plans have buckets of their own: clients of several plans may
- * share an address. Shadow has too, so that trying a rule out never touches the enforced one. And so have permits: an
- * edited rule would take them for a log, or a log for them.
+ * Bucket ids consist of rule, limit name and variant. Plans have separate buckets, because clients of several plans may
+ * share an address; shadow rules, so that they never touch the enforced buckets; permits, because an edited rule would
+ * otherwise read them as a log.
  */
 function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant: string): CompiledLimit {
   const name = limit.name === 'default' ? '' : `#${limit.name}`
@@ -191,7 +196,7 @@ function factReader(fact: string, rule: Rule, ipv6Prefix: number): FactReader {
   return ({ method }) => `${keyMethod(method)} ${pattern}`
 }
 
-/** HEAD has no bucket of its own: it would double what GET allows. */
+/** HEAD counts as GET: a separate bucket would double the limit. */
 function keyMethod(method = ''): string {
   const upper = method.toUpperCase()
   return upper === 'HEAD' ? 'GET' : upper
@@ -207,7 +212,7 @@ export function addressReader(ipv6Prefix: number): FactReader {
   }
 }
 
-/** Joined so that no two lists of facts give the same text: each is preceded by its length. */
+/** Joins facts without collisions: each is preceded by its length. */
 function joined(readers: readonly FactReader[]): FactReader {
   const [only] = readers
   if (readers.length === 1 && only !== undefined) return only

@@ -1,18 +1,18 @@
-// What a rule demands of a request beyond method and path, as functions made once and asked for each request.
+// Conditions of a rule beyond method and path, compiled to functions of the subject.
 
+import { parseAddress } from '../canonical/address.ts'
+import { matchesAny, parseCidr } from '../canonical/cidr.ts'
+import { foldedCase } from '../canonical/path-readings.ts'
 import { subjectInvalid } from '../errors.ts'
-import { parseAddress } from '../http/address.ts'
-import { matchesAny, parseCidr } from '../http/cidr.ts'
-import { foldedCase } from '../http/path-readings.ts'
 import type { Subject } from '../subject.ts'
 import { ATTRIBUTE, type Rule, type RuleCondition } from './rule.ts'
 
-/** The text of a fact, or undefined when the request has none. The empty text is none. */
+/** Value of a fact; undefined if it is absent or empty. */
 export type FactReader = (subject: Subject) => string | undefined
 
 export type Condition = {
   readonly fact: string
-  /** The exact texts that satisfy it, when that is all it takes: the index files the rule under them. */
+  /** The values that satisfy it, if an exact match is all it needs; the index looks rules up by them. */
   readonly exact: readonly string[] | undefined
   holds(subject: Subject): boolean
 }
@@ -28,7 +28,7 @@ const READERS: ReadonlyMap<string, FactReader> = new Map<string, FactReader>([
   ['ip', (subject) => textOf('ip', subject.ip)],
 ])
 
-/** A fact by name; what has no name of its own is an attribute, with or without the prefix. */
+/** Reader of a fact by name. Any name that is not a built-in fact is an attribute, with or without the prefix. */
 export function readerOf(fact: string): FactReader {
   const own = READERS.get(fact)
   if (own !== undefined) return own
@@ -41,13 +41,13 @@ export function readerOf(fact: string): FactReader {
 }
 
 /**
- * Facts often come from untyped places, a JSON body or a session. A number or an object is refused rather than made a
- * text: every object would be the same text, and their owners would share one bucket.
+ * Facts often come from untyped sources, such as a JSON body or a session. Rejects numbers and objects instead of
+ * converting them: every object would become the same string, and all clients would share one bucket.
  */
 export function textOf(fact: string, value: string | null | undefined): string | undefined {
   if (typeof value === 'string') return value === '' ? undefined : value
   if (value === undefined || value === null) return undefined
-  throw subjectInvalid(fact, value, 'give a text')
+  throw subjectInvalid(fact, value, 'give a string')
 }
 
 export function conditionsOf(rule: Rule): Condition[] {
@@ -60,16 +60,16 @@ function compile(fact: string, condition: RuleCondition): Condition {
   const values = comparable(fact, negated ? condition.not : condition)
   const test = fact === 'ip' ? addressTest(values) : textTest(fact, values)
   const exact = negated || fact === 'ip' || values.some((value) => value.endsWith('*')) ? undefined : values
-  // A request without the fact satisfies no demand, and every demand not to be something.
+  // A request without the fact satisfies no condition, and every `not`.
   return { fact, exact, holds: negated ? (subject) => !test(subject) : test }
 }
 
-/** Rules for GET are for HEAD too: routers answer it with the same handler. */
+/** Rules for GET include HEAD: routers use the same handler. */
 export function withHead(methods: readonly string[]): readonly string[] {
   return methods.includes('GET') && !methods.includes('HEAD') ? [...methods, 'HEAD'] : methods
 }
 
-/** Paths and methods in the form in which those of requests are compared with them. */
+/** Values in the normalised form of the request's facts. */
 function comparable(fact: string, values: readonly string[]): readonly string[] {
   if (fact === 'path' || fact === 'endpoint') return values.map(foldedCase)
   return fact === 'method' ? withHead(values) : values

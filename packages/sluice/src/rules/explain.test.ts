@@ -21,11 +21,11 @@ async function reasonOf(rule: Fields, subject: Subject): Promise<string> {
   return `${only?.reason ?? 'applies'}: ${only?.detail}`
 }
 
-describe('a rule that does not apply says why', () => {
+describe('an explanation of a rule that does not apply', () => {
   test.each<[Fields, Subject, string]>([
     [{}, {}, 'applies: it applies: 1000 per 60 s, up to 1999 in the worst 60 s (token_bucket)'],
     [{ enabled: false }, {}, 'disabled: enabled is false'],
-    [{ enforce_at: 'service' }, {}, 'layer: enforce_at is service, which is not where this limiter stands'],
+    [{ enforce_at: 'service' }, {}, 'layer: enforce_at is service, which is not the layer of this limiter'],
     [{ endpoint_pattern: '/a/:b' }, { path: '/a?x' }, 'path: /a/:b does not match /a'],
     [{ endpoint_pattern: '/' }, { path: '/a' }, 'path: / does not match /a'],
     [{ method: ['GET', 'PUT'] }, { method: 'post' }, 'method: it is for GET, PUT, and the request has post'],
@@ -37,7 +37,7 @@ describe('a rule that does not apply says why', () => {
       { ip: '10.1.1.1' },
       'when: ip must be other than 10.0.0.0/8, and the request has "10.1.1.1"',
     ],
-    [{ expires_at: YESTERDAY }, {}, `expired: it ended at ${YESTERDAY}`],
+    [{ expires_at: YESTERDAY }, {}, `expired: it expired at ${YESTERDAY}`],
     [{ scope: 'per_user' }, {}, 'missing_fact: the request has no user, and on_missing is skip'],
     [
       { scope: ['ip', 'tenant'] },
@@ -49,7 +49,7 @@ describe('a rule that does not apply says why', () => {
     expect(await reasonOf(rule, subject)).toBe(expected)
   })
 
-  test('in favour of another one of its group, or of one that bars everybody', async () => {
+  test('names the rule that takes precedence: one of its group, or one with a limit of 0', async () => {
     const limiter = limiterOf([
       { rule_id: 'low', ...LIMIT, group: 'g', priority: 1 },
       { rule_id: 'high', ...LIMIT, group: 'g', priority: 2 },
@@ -57,39 +57,39 @@ describe('a rule that does not apply says why', () => {
     ])
     const { decision, rules } = await limiter.explain({})
     expect(rules).toEqual([
-      { ruleId: 'low', reason: 'group', detail: 'of the group g, high goes first' },
-      { ruleId: 'high', reason: 'barred', detail: 'ban refuses whatever the buckets hold, so nothing else is asked' },
+      { ruleId: 'low', reason: 'group', detail: 'in group g, high has priority' },
+      { ruleId: 'high', reason: 'barred', detail: 'ban refuses every request, so no other rule is charged' },
       { ruleId: 'ban', reason: null, detail: 'it applies: nothing is allowed' },
     ])
     expect(decision).toMatchObject({ allowed: false, ruleId: 'ban' })
   })
 })
 
-describe('a rule that is suspended', () => {
+describe('a suspended rule', () => {
   const RULES = ['a', 'b'].map((rule_id) => ({ rule_id, ...LIMIT, limit: 1 }))
-  const asked = (limiter: Limiter) => limiter.checkSync({})?.outcomes.map(({ ruleId }) => ruleId)
+  const charged = (limiter: Limiter) => limiter.checkSync({})?.outcomes.map(({ ruleId }) => ruleId)
 
-  test('is out of force at once, survives new rules, and comes back', () => {
+  test('stops applying immediately, stays suspended when the rules change, and can be resumed', () => {
     const limiter = limiterOf(RULES)
     limiter.suspend(['a'])
-    expect(asked(limiter)).toEqual(['b'])
+    expect(charged(limiter)).toEqual(['b'])
     limiter.setRules([...RULES, { rule_id: 'c', ...LIMIT }])
-    expect(asked(limiter)).toEqual(['b', 'c'])
+    expect(charged(limiter)).toEqual(['b', 'c'])
     limiter.suspend('everything')
-    expect(asked(limiter)).toEqual([])
+    expect(charged(limiter)).toEqual([])
     limiter.suspend([])
-    expect(asked(limiter)).toEqual(['a', 'b', 'c'])
+    expect(charged(limiter)).toEqual(['a', 'b', 'c'])
   })
 
-  test('leaves its place in a group to the next one', () => {
+  test('is replaced by the next rule of its group', () => {
     const [low, high] = RULES.map((rule, priority) => ({ ...rule, group: 'g', priority }))
     const limiter = limiterOf([low as Fields, high as Fields])
-    expect(asked(limiter)).toEqual(['b'])
+    expect(charged(limiter)).toEqual(['b'])
     limiter.suspend(['b'])
-    expect(asked(limiter)).toEqual(['a'])
+    expect(charged(limiter)).toEqual(['a'])
   })
 
-  test('says so', async () => {
+  test('is explained as suspended', async () => {
     const limiter = limiterOf(RULES)
     limiter.suspend(['b'])
     expect((await limiter.explain({})).rules).toMatchObject([{ reason: null }, { reason: 'suspended' }])
@@ -102,7 +102,7 @@ const condition = fc.oneof(values, fc.record({ not: values }))
 const address = fc.constantFrom('10.0.0.1', '11.0.0.1', '2001:db8::1')
 const range = fc.constantFrom('10.0.0.0/8', '2001:db8::/32')
 
-/** Most fields are left out most of the time, or hardly any rule would be for any request. */
+/** Omits a field most of the time; otherwise hardly any rule would match a request. */
 function rarely(value: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> {
   return fc.oneof({ weight: 4, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary: value })
 }
@@ -136,7 +136,7 @@ const request: fc.Arbitrary<Subject> = fc.record(
   { requiredKeys: [] },
 )
 
-/** What takes each reason away: afterwards the rule applies, or something else is in its way. */
+/** Removes each reason: the rule then applies, or another reason takes its place. */
 const REPAIRS: Readonly<Record<Reason, (rule: Fields, fact: string) => Fields>> = {
   disabled: (broken) => ({ ...broken, enabled: true }),
   layer: (broken) => ({ ...broken, enforce_at: 'any' }),
@@ -155,7 +155,7 @@ const REPAIRS: Readonly<Record<Reason, (rule: Fields, fact: string) => Fields>> 
   suspended: (broken) => ({ ...broken, rule_id: 'renamed' }),
 }
 
-/** A rule that the parser takes: no field without a value, and none that would do nothing. */
+/** A valid rule: without undefined fields and fields that have no effect. */
 function complete(fields: Fields, index: number): Fields {
   const { on_missing, ...rest } = Object.fromEntries(Object.entries(fields).filter(([, held]) => held !== undefined))
   const unlimited = rest.limit === 'unlimited'
@@ -167,7 +167,7 @@ function repaired(rules: readonly Fields[], index: number, reason: Reason, fact:
   return rules.map((fields, at) => (at === index ? complete(REPAIRS[reason](fields, fact), index) : fields))
 }
 
-test('what is explained is what the index finds, and every reason is true', async () => {
+test('explanations agree with the index, and every reason is true', async () => {
   const seen = new Map<string, number>()
   const explained = async (rules: readonly Fields[], suspended: readonly string[], subject: Subject) => {
     const limiter = limiterOf(rules)
@@ -180,11 +180,11 @@ test('what is explained is what the index finds, and every reason is true', asyn
     fc.constantFrom<string[][]>([], [], ['r0', 'r3']),
     async (list, subject, suspended) => {
       const rules = list.map((fields, index) => complete(fields, index))
-      const { decision, rules: told, checked } = await explained(rules, suspended, subject)
+      const { decision, rules: explanations, checked } = await explained(rules, suspended, subject)
       expect(decision.allowed).toBe(checked?.allowed)
-      const applying = told.filter(({ reason }) => reason === null).map(({ ruleId }) => ruleId)
+      const applying = explanations.filter(({ reason }) => reason === null).map(({ ruleId }) => ruleId)
       expect(applying.sort()).toEqual([...new Set(checked?.outcomes.map(({ ruleId }) => ruleId))].sort())
-      for (const [index, { reason, fact = '', detail }] of told.entries()) {
+      for (const [index, { reason, fact = '', detail }] of explanations.entries()) {
         seen.set(`${reason}`, (seen.get(`${reason}`) ?? 0) + 1)
         if (reason === null) continue
         const again = await explained(repaired(rules, index, reason, fact), suspended, subject)
@@ -194,6 +194,6 @@ test('what is explained is what the index finds, and every reason is true', asyn
   )
   await fc.assert(property, { numRuns: 500 })
   for (const reason of ['null', ...REASONS]) {
-    expect(seen.get(reason), `${reason} was put to the test`).toBeGreaterThan(0)
+    expect(seen.get(reason), `${reason} was tested`).toBeGreaterThan(0)
   }
 })

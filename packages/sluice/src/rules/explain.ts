@@ -1,14 +1,14 @@
-// Why a rule is not for a request, rule by rule and in words. It looks at each rule by itself instead of asking the
-// index, so it is slow and says what the index should have found; a property test holds the two against each other.
+// Explains, rule by rule, why a rule does not match a request. Tests each rule by itself instead of using the index, so
+// it is slow but independent; a property test compares the two.
 
-import { foldedCase } from '../http/path-readings.ts'
+import { foldedCase } from '../canonical/path-readings.ts'
 import type { Subject } from '../subject.ts'
 import type { CompiledRule } from './compile.ts'
 import { type Condition, readerOf, withHead } from './condition.ts'
 import { isWild, segmentsOf } from './pattern.ts'
 import type { Rule, RuleCondition } from './rule.ts'
 
-/** Why a rule does not charge a request, in the order of looking. The list is closed; http-api.md explains each. */
+/** Why a rule does not charge a request, in the order of evaluation. Closed list, documented in http-api.md. */
 export const REASONS = [
   'disabled',
   'layer',
@@ -26,20 +26,20 @@ export const REASONS = [
 
 export type Reason = (typeof REASONS)[number]
 
-/** What one rule makes of a request. */
+/** How one rule applies to a request. */
 export type RuleExplanation = {
   readonly ruleId: string
-  /** null: it applies, and its limits are among the outcomes. */
+  /** null: the rule applies, and its limits are among the outcomes. */
   readonly reason: Reason | null
-  /** The fact that is missing or another, where that is the reason. */
+  /** The fact that is missing or different, if that is the reason. */
   readonly fact?: string
-  /** For people. */
+  /** Human-readable. */
   readonly detail: string
 }
 
 export type Mismatch = Omit<RuleExplanation, 'ruleId'>
 
-/** Undefined when the rule, looked at by itself, is for the request. `readings` are those of its path. */
+/** Undefined if the rule by itself matches the request. `readings` are the readings of its path. */
 export function mismatchOf(
   rule: Rule,
   compiled: CompiledRule | undefined,
@@ -57,18 +57,18 @@ export function mismatchOf(
   )
 }
 
-/** A rule that is enabled and yet not compiled is one of the other layer. */
+/** An enabled rule that is not compiled belongs to the other layer. */
 function layerMismatch({ enforce_at: at }: Rule): Mismatch {
-  return { reason: 'layer', detail: `enforce_at is ${at}, which is not where this limiter stands` }
+  return { reason: 'layer', detail: `enforce_at is ${at}, which is not the layer of this limiter` }
 }
 
-/** A rule holds if it holds for any reading of the path. */
+/** A rule matches if it matches any reading of the path. */
 function pathMismatch({ endpoint_pattern: pattern }: Rule, readings: readonly string[]): Mismatch | undefined {
   if (readings.some((path) => coversPath(pattern, path))) return undefined
   return { reason: 'path', detail: `${pattern} does not match ${readings[0]}` }
 }
 
-/** `path` is a reading: canonical, and its case folded. */
+/** `path` is a reading: canonical, with case folded. */
 export function coversPath(pattern: string, path: string): boolean {
   const found = path === '/' ? [] : segmentsOf(path)
   const wanted = pattern === '/' ? [] : segmentsOf(foldedCase(pattern))
@@ -95,14 +95,14 @@ function conditionMismatch(rule: Rule, conditions: readonly Condition[], subject
   return {
     reason: 'when',
     fact,
-    detail: `${fact} must be ${inWords(rule.when[fact] ?? [])}, and the request has ${has}`,
+    detail: `${fact} must be ${describeCondition(rule.when[fact] ?? [])}, and the request has ${has}`,
   }
 }
 
-function inWords(condition: RuleCondition): string {
+function describeCondition(condition: RuleCondition): string {
   return 'not' in condition ? `other than ${condition.not.join(', ')}` : condition.join(' or ')
 }
 
 function expiryMismatch(rule: Rule, { expiresUs }: CompiledRule, nowUs: number): Mismatch | undefined {
-  return expiresUs > nowUs ? undefined : { reason: 'expired', detail: `it ended at ${rule.expires_at}` }
+  return expiresUs > nowUs ? undefined : { reason: 'expired', detail: `it expired at ${rule.expires_at}` }
 }

@@ -1,7 +1,7 @@
-// Readers for one field each: undefined when it is absent, a fault when it is wrong.
+// Readers for single fields: undefined if the field is absent, a field error if it is invalid.
 
 import { nearest } from '../nearest.ts'
-import type { Faults } from './faults.ts'
+import type { FieldErrors } from './field-errors.ts'
 
 type Fields = Readonly<Record<string, unknown>>
 
@@ -11,55 +11,55 @@ export function isFields(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** One line of text. Line breaks and control characters would end up in headers and logs. */
+/** One line of text. Rejects line breaks and control characters, which would end up in headers and logs. */
 export function readText(
   fields: Fields,
   name: string,
-  faults: Faults,
+  errors: FieldErrors,
   lengthMax: number = TEXT_LENGTH_MAX,
 ): string | undefined {
   const value = fields[name]
   if (value === undefined) return undefined
   if (typeof value === 'string' && value !== '' && value.length <= lengthMax && !hasControl(value)) return value
-  return faults.add(name, value, `give 1 to ${lengthMax} characters without line breaks or control characters`)
+  return errors.add(name, value, `give 1 to ${lengthMax} characters without line breaks or control characters`)
 }
 
 export function readNumber(
   fields: Fields,
   name: string,
   { min, max }: { min: number; max: number },
-  faults: Faults,
+  errors: FieldErrors,
 ): number | undefined {
   const value = fields[name]
   if (value === undefined) return undefined
   if (typeof value === 'number' && Number.isSafeInteger(value) && value >= min && value <= max) return value
-  return faults.add(name, value, `give a whole number from ${min} to ${max}`)
+  return errors.add(name, value, `give a whole number from ${min} to ${max}`)
 }
 
 export function readOneOf<T extends string>(
   fields: Fields,
   name: string,
   choices: readonly T[],
-  faults: Faults,
+  errors: FieldErrors,
 ): T | undefined {
   const value = fields[name]
   if (value === undefined) return undefined
   const chosen = choices.find((choice) => choice === value)
   if (chosen !== undefined) return chosen
   const meant = typeof value === 'string' ? nearest(value, choices) : undefined
-  return faults.add(name, value, meant ? `did you mean "${meant}"?` : `use one of ${choices.join(', ')}`)
+  return errors.add(name, value, meant ? `did you mean "${meant}"?` : `use one of ${choices.join(', ')}`)
 }
 
-/** Date and time, as ISO 8601 or a database writes them. `new Date` alone takes "rule 7" for a day in July 2001. */
+/** Date and time in ISO 8601 or database format. `new Date` alone parses "rule 7" as a day in July 2001. */
 const TIME = /^(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)(Z|[+-]\d{2}(?::?\d{2})?)?)?$/i
 
-/** Kept as UTC, which is also meant where no zone is given: a rule ends at the same moment on every machine. */
-export function readTime(fields: Fields, name: string, faults: Faults): string | undefined {
+/** In UTC, also if the zone is missing, so that a rule expires at the same time on every machine. */
+export function readTime(fields: Fields, name: string, errors: FieldErrors): string | undefined {
   const value = fields[name]
   if (value === undefined) return undefined
   const time = value instanceof Date ? value : new Date(typeof value === 'string' ? isoText(value) : Number.NaN)
   if (!Number.isNaN(time.getTime())) return time.toISOString()
-  return faults.add(name, value, 'give a time such as "2030-01-31T00:00:00Z"')
+  return errors.add(name, value, 'give a time such as "2030-01-31T00:00:00Z"')
 }
 
 function isoText(text: string): string {

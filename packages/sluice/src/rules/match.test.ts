@@ -8,7 +8,7 @@ type Fields = Record<string, unknown>
 
 const LIMIT = { limit: 1_000_000, window_seconds: 60 }
 
-/** The ids of the rules that a request meets: every one of them has an outcome. */
+/** Ids of the rules that match a request: each has an outcome. */
 function matcher(rules: readonly Fields[], options: Partial<LimiterOptions> = {}): (subject: Subject) => string[] {
   const limiter = createLimiter({ rules, ...options })
   return (subject) => [...new Set(limiter.checkSync(subject)?.outcomes.map(({ ruleId }) => ruleId))].sort()
@@ -22,8 +22,8 @@ const paths = (...list: string[]): Subject[] => list.map((path) => ({ path }))
 const attributed = (attributes: NonNullable<Subject['attributes']>): Subject => ({ attributes })
 const ips = (...list: string[]): Subject[] => list.map((ip) => ({ ip }))
 
-describe('a rule is for the requests it describes and for no others', () => {
-  test.each<[rule: Fields, meant: Subject[], others: Subject[]]>([
+describe('a rule matches the requests it describes and no others', () => {
+  test.each<[rule: Fields, matching: Subject[], others: Subject[]]>([
     [{}, [{}, ...paths('/', '/a', '/a/b/c'), { method: 'PURGE' }], []],
     [{ endpoint_pattern: '/' }, [{}, ...paths('', '/', '//', '/?q', '/.')], paths('/a', '/a/b')],
     [{ endpoint_pattern: '/a' }, paths('/a', '/a/', '/a?b=c', '/A'), [{}, ...paths('/', '/ab', '/a/b')]],
@@ -75,13 +75,13 @@ describe('a rule is for the requests it describes and for no others', () => {
 
     [{ enabled: false }, [], [{}]],
     [{ method: 'GET', plan: 'a', endpoint_pattern: '/x' }, [{ method: 'GET', plan: 'a', path: '/x' }], paths('/x')],
-  ])('%j', (rule, meant, others) => {
-    for (const subject of meant) expect([subject, matches(rule, subject)]).toEqual([subject, true])
+  ])('%j', (rule, matching, others) => {
+    for (const subject of matching) expect([subject, matches(rule, subject)]).toEqual([subject, true])
     for (const subject of others) expect([subject, matches(rule, subject)]).toEqual([subject, false])
   })
 })
 
-describe('a target that routers read in several ways meets the rules of every reading', () => {
+describe('a target that routers read in several ways matches the rules of every reading', () => {
   test.each([
     ['/login', 'case', '/LoGiN'],
     ['/login', 'parameters', '/login;session=1'],
@@ -105,7 +105,7 @@ describe('a target that routers read in several ways meets the rules of every re
     expect(matches({ endpoint_pattern }, { path })).toBe(true)
   })
 
-  test('and is exempt only if it is exempt in each of them', () => {
+  test('and is exempt only if every reading is exempt', () => {
     const found = matcher([
       { rule_id: 'all', ...LIMIT, group: 'g', scope: 'global' },
       { rule_id: 'health', ...LIMIT, group: 'g', priority: 9, scope: 'global', endpoint_pattern: '/health/**' },
@@ -124,8 +124,8 @@ describe('a target that routers read in several ways meets the rules of every re
   })
 })
 
-describe('a rule ends', () => {
-  test('at the moment of expires_at, and not a microsecond before', () => {
+describe('a rule expires', () => {
+  test('at expires_at, and not a microsecond earlier', () => {
     const clock = fakeClock(Date.UTC(2030, 0, 1) * 1000 - 1)
     const found = matcher([{ rule_id: 'a', ...LIMIT, expires_at: '2030-01-01T01:00:00+01:00' }], { clock })
     expect(found({})).toEqual(['a'])
@@ -148,7 +148,7 @@ describe('one rule set serves the edge and the service, and counts once', () => 
 
 const SEGMENTS = ['a', 'b', 'users', '.well-known', '%2F']
 
-/** Ways to write a path that mean the same path, however they are combined. */
+/** Rewrites of a path that keep its meaning, in any combination. */
 const INNER: readonly ((path: string) => string)[] = [
   (path) => `${path}/`,
   (path) => path.replaceAll('/', '//'),
@@ -160,7 +160,7 @@ const INNER: readonly ((path: string) => string)[] = [
   (path) => path.replace('%2F', '%2f'),
 ]
 
-/** And those after which there is nothing more to do. */
+/** Rewrites that must come last. */
 const OUTER: readonly ((path: string) => string)[] = [
   (path) => path,
   (path) => path.replace(/^\/+/, ''),
@@ -173,13 +173,13 @@ const path = fc
   .array(fc.constantFrom(...SEGMENTS), { minLength: 1, maxLength: 4 })
   .map((segments) => `/${segments.join('/')}`)
 
-describe('no way of writing a path escapes', () => {
+describe('no spelling of a path bypasses', () => {
   const ways = fc.tuple(fc.array(fc.constantFrom(...INNER), { maxLength: 4 }), fc.constantFrom(...OUTER))
   const disguised = fc.tuple(path, ways).map(([plain, [inner, outer]]) => {
     return { plain, written: outer(inner.reduce((text, way) => way(text), plain)) }
   })
 
-  test('the rule that names it', () => {
+  test('its rule', () => {
     const property = fc.property(disguised, ({ plain, written }) => {
       expect(matches({ endpoint_pattern: plain }, { path: written })).toBe(true)
       expect(matches({ endpoint_pattern: `${plain}/**` }, { path: written })).toBe(true)
@@ -188,7 +188,7 @@ describe('no way of writing a path escapes', () => {
     fc.assert(property)
   })
 
-  test('the bucket of the endpoint', () => {
+  test('its bucket', () => {
     const property = fc.property(disguised, ({ plain, written }) => {
       const limiter = createLimiter({ rules: [{ rule_id: 'a', scope: 'per_endpoint', limit: 1, window: '1m' }] })
       expect(limiter.checkSync({ method: 'GET', path: plain })?.allowed).toBe(true)
@@ -201,8 +201,8 @@ describe('no way of writing a path escapes', () => {
 
 type Values = string | string[] | { not: string | string[] }
 
-/** A rule as the index is asked about it. */
-type Asked = {
+/** The fields of a rule that the index uses. */
+type IndexedRule = {
   rule_id: string
   endpoint_pattern: string
   method: string[]
@@ -210,8 +210,8 @@ type Asked = {
   when: Record<string, Values>
 }
 
-/** The specification of matching, one rule and one word at a time. */
-function naive(rule: Asked, subject: Subject): boolean {
+/** Specification of matching: tests one rule, segment by segment. */
+function naive(rule: IndexedRule, subject: Subject): boolean {
   const { method = '', plan, path: at = '/', attributes = {} } = subject
   const facts: Record<string, unknown> = { ...attributes, ...subject }
   return (
@@ -239,7 +239,7 @@ function naiveFact(fact: string, value: string, text: unknown): boolean {
   return value.endsWith('*') ? text.startsWith(value.slice(0, -1)) : text === value
 }
 
-const place = fc
+const pattern = fc
   .array(fc.constantFrom('a', 'b', ':x', '*'), { maxLength: 3 })
   .chain((segments) => fc.constantFrom(...[segments, [...segments, '**']].map((list) => `/${list.join('/')}`)))
 const client = fc.constantFrom('ios', 'ios-17', 'web')
@@ -254,8 +254,8 @@ const facts = {
   ip: fc.oneof(range, fc.record({ not: range })),
 }
 
-const asked = fc.record({
-  endpoint_pattern: place,
+const matchFields = fc.record({
+  endpoint_pattern: pattern,
   method: fc.subarray(['GET', 'POST']),
   plan: fc.constantFrom(undefined, undefined, 'free', 'pro'),
   when: fc.oneof(fc.constant({}), fc.record(facts, { requiredKeys: [] })),
@@ -273,13 +273,13 @@ const request: fc.Arbitrary<Subject> = fc.record(
   { requiredKeys: ['path', 'method'] },
 )
 
-test('the index finds exactly the rules that looking at each of them finds', () => {
+test('the index finds exactly the rules that a linear search finds', () => {
   let found = 0
   const property = fc.property(
-    fc.array(asked, { minLength: 20, maxLength: 60 }),
+    fc.array(matchFields, { minLength: 20, maxLength: 60 }),
     fc.array(request, { minLength: 10, maxLength: 20 }),
     (list, requests) => {
-      const rules = list.map((rule, index) => ({ rule_id: `r${index}`, ...rule }) as Asked)
+      const rules = list.map((rule, index) => ({ rule_id: `r${index}`, ...rule }) as IndexedRule)
       const matched = matcher(rules.map((rule) => ({ ...rule, ...LIMIT })))
       for (const subject of requests) {
         const expected = rules.filter((rule) => naive(rule, subject)).map((rule) => rule.rule_id)
@@ -289,5 +289,5 @@ test('the index finds exactly the rules that looking at each of them finds', () 
     },
   )
   fc.assert(property)
-  expect(found, 'the property was put to the test').toBeGreaterThan(1000)
+  expect(found, 'enough rules matched').toBeGreaterThan(1000)
 })

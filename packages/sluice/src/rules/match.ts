@@ -1,156 +1,162 @@
-// Which rules a request meets, through an index: method and path lead to a shelf, and the exact facts that rules demand
-// lead to the few rules on it. 10,000 rules cost about what 10 cost, also when many share a path and differ in plan.
+// Index of rules: finds the rules that match a request by path, method and exact facts, without testing every rule.
+// 10,000 rules cost about as much as 10, even when many share a path and differ only in plan.
 
-import { foldedCase, pathReadings } from '../http/path-readings.ts'
+import { foldedCase, pathReadings } from '../canonical/path-readings.ts'
 import { mapped, type Sliced } from '../slices.ts'
 import type { Subject } from '../subject.ts'
 import type { CompiledRule } from './compile.ts'
 import { type Condition, type FactReader, readerOf, withHead } from './condition.ts'
 import { isWild, segmentsOf } from './pattern.ts'
 
-/** Paths remembered at most: a flood of new ones costs a few lookups each, and no more memory than this. */
-const KNOWN_MAX = 4096
-const KNOWN_LENGTH_MAX = 256
-const KNOWN_METHODS_MAX = 16
+/** Cap of the path cache: a flood of new paths costs a few lookups each and no memory beyond this. */
+const CACHED_PATHS_MAX = 4096
+const CACHED_PATH_LENGTH_MAX = 256
+const CACHED_METHODS_MAX = 16
 
-/** Rules of one place: those that demand nothing more, those filed under an exact fact they demand, and the others. */
-type Shelf = {
-  readonly free: CompiledRule[]
-  readonly filed: { readonly fact: string; readonly read: FactReader; readonly byValue: Map<string, CompiledRule[]> }[]
+/** Rules of one pattern and method, by how they are tested. */
+type MethodRules = {
+  /** Rules without conditions. */
+  readonly unconditional: CompiledRule[]
+  /** Rules that require an exact value of a fact, indexed by that value. */
+  readonly byFact: { readonly fact: string; readonly read: FactReader; readonly byValue: Map<string, CompiledRule[]> }[]
+  /** Rules whose conditions are all tested one by one. */
   readonly tested: CompiledRule[]
 }
 
-/** Shelves of one pattern: for every method, and for some. */
-type Place = { readonly anyMethod: Shelf; readonly byMethod: Map<string, Shelf> }
+/** Rules of one pattern: those for every method, and those for some. */
+type PatternRules = { readonly anyMethod: MethodRules; readonly byMethod: Map<string, MethodRules> }
 
-/** A path in its canonical form, and the places of all patterns that match it. */
-export type Spot = {
+/** A path in canonical form, and the rules of all patterns that match it. */
+export type PathMatch = {
   readonly path: string
-  readonly places: Place[]
-  readonly byMethod: Map<string, Meeting>
-  /** Where the path leads when it is read in other ways: what it meets there, it has to pass too. */
-  readonly others: Spot[]
+  readonly patterns: PatternRules[]
+  /** Cache. */
+  readonly byMethod: Map<string, MethodMatch>
+  /** Matches of other readings of the path. Their rules apply too. */
+  readonly otherReadings: PathMatch[]
 }
 
-/** What a method meets at a spot: rules that apply whatever the request says, and shelves to be searched. */
-type Meeting = { readonly free: readonly CompiledRule[]; readonly shelves: readonly Shelf[] }
+/** Rules for one path and method: those that always match, and those with conditions. */
+type MethodMatch = { readonly unconditional: readonly CompiledRule[]; readonly conditional: readonly MethodRules[] }
 
-/** The rules that a request meets at a spot. `method` may be in any case. */
-export function rulesAt(spot: Spot, subject: Subject, method: string): readonly CompiledRule[] {
-  const { free, shelves } = spot.byMethod.get(method) ?? meetingOf(spot, method)
-  if (shelves.length === 0) return free
-  const matched = [...free]
-  for (const shelf of shelves) searchShelf(shelf, subject, matched)
+/** The rules that match a request on this path. `method` may be in any case. */
+export function matchingRules(path: PathMatch, subject: Subject, method: string): readonly CompiledRule[] {
+  const { unconditional, conditional } = path.byMethod.get(method) ?? matchMethod(path, method)
+  if (conditional.length === 0) return unconditional
+  const matched = [...unconditional]
+  for (const rules of conditional) addMatching(rules, subject, matched)
   return matched
 }
 
-function meetingOf(spot: Spot, method: string): Meeting {
+function matchMethod(path: PathMatch, method: string): MethodMatch {
   const upper = method.toUpperCase()
-  const all = spot.places.flatMap((place) => [place.anyMethod, place.byMethod.get(upper) ?? []]).flat()
-  const meeting = {
-    free: all.flatMap(({ free }) => free),
-    shelves: all.filter(({ filed, tested }) => filed.length > 0 || tested.length > 0),
+  const all = path.patterns.flatMap((pattern) => [pattern.anyMethod, pattern.byMethod.get(upper) ?? []]).flat()
+  const match = {
+    unconditional: all.flatMap(({ unconditional }) => unconditional),
+    conditional: all.filter(({ byFact, tested }) => byFact.length > 0 || tested.length > 0),
   }
-  if (spot.byMethod.size < KNOWN_METHODS_MAX) spot.byMethod.set(method, meeting)
-  return meeting
+  if (path.byMethod.size < CACHED_METHODS_MAX) path.byMethod.set(method, match)
+  return match
 }
 
+/** Node of the trie of pattern segments. */
 type Node = {
   readonly literals: Map<string, Node>
   wild: Node | undefined
   /** Rules of the pattern that ends here. */
-  here: Place | undefined
-  /** Rules of the pattern that goes on with `**`. */
-  rest: Place | undefined
+  here: PatternRules | undefined
+  /** Rules of the pattern that continues with `**`. */
+  rest: PatternRules | undefined
 }
 
 export class RuleIndex {
   readonly #root: Node = newNode()
-  /** Patterns without wildcards, by the path they are: most rules of most rule sets, and found at once. */
-  readonly #literals = new Map<string, Place>()
-  readonly #known = new Map<string, Spot>()
-  readonly #demand: ReadonlyMap<string, number>
+  /** Patterns without wildcards, which most are: found in one lookup. */
+  readonly #literals = new Map<string, PatternRules>()
+  readonly #cache = new Map<string, PathMatch>()
+  readonly #valueCounts: ReadonlyMap<string, number>
 
-  private constructor(demand: ReadonlyMap<string, number>) {
-    this.#demand = demand
+  private constructor(valueCounts: ReadonlyMap<string, number>) {
+    this.#valueCounts = valueCounts
   }
 
   static *of(rules: readonly CompiledRule[]): Sliced<RuleIndex> {
-    const index = new RuleIndex(demandOf(rules))
+    const index = new RuleIndex(countValues(rules))
     yield* mapped(rules, (rule) => index.#add(rule))
     return index
   }
 
-  /** Where a path, in any form, leads. That depends on the rules alone, so it is kept for paths that come again. */
-  spotOf(path: string): Spot {
-    const known = this.#known.get(path)
-    if (known !== undefined) return known
+  /** Patterns that match a path in any form. Cached: the result depends on the rules alone. */
+  matchPath(path: string): PathMatch {
+    const cached = this.#cache.get(path)
+    if (cached !== undefined) return cached
     const { key, all } = pathReadings(path)
-    const spot = this.#spotAt(key)
+    const match = this.#matchReading(key)
     for (const reading of all) {
-      const other = this.#spotAt(reading)
-      if (![spot, ...spot.others].some((known) => leadsTo(known, other.places))) spot.others.push(other)
+      const other = this.#matchReading(reading)
+      if (![match, ...match.otherReadings].some((known) => hasPatterns(known, other.patterns)))
+        match.otherReadings.push(other)
     }
-    if (path.length <= KNOWN_LENGTH_MAX) {
-      if (this.#known.size >= KNOWN_MAX) this.#known.clear()
-      this.#known.set(path, spot)
+    if (path.length <= CACHED_PATH_LENGTH_MAX) {
+      if (this.#cache.size >= CACHED_PATHS_MAX) this.#cache.clear()
+      this.#cache.set(path, match)
     }
-    return spot
+    return match
   }
 
-  #spotAt(path: string): Spot {
-    const spot: Spot = { path, places: [], byMethod: new Map(), others: [] }
+  #matchReading(path: string): PathMatch {
+    const match: PathMatch = { path, patterns: [], byMethod: new Map(), otherReadings: [] }
     const literal = this.#literals.get(path)
-    if (literal !== undefined) spot.places.push(literal)
-    visit(this.#root, path, path === '/' ? 2 : 1, spot.places)
-    return spot
+    if (literal !== undefined) match.patterns.push(literal)
+    visit(this.#root, path, path === '/' ? 2 : 1, match.patterns)
+    return match
   }
 
   #add(rule: CompiledRule): void {
-    shelve(this.#placeOf(rule.rule.endpoint_pattern), rule, this.#demand)
+    addToPattern(this.#patternRules(rule.rule.endpoint_pattern), rule, this.#valueCounts)
   }
 
-  #placeOf(given: string): Place {
-    const pattern = foldedCase(given)
+  #patternRules(endpointPattern: string): PatternRules {
+    const pattern = foldedCase(endpointPattern)
     const segments = segmentsOf(pattern)
     if (!segments.some((segment) => segment === '**' || isWild(segment)))
-      return getOrAdd(this.#literals, pattern, newPlace)
+      return getOrAdd(this.#literals, pattern, newPatternRules)
     let node = this.#root
     for (const segment of segments) {
       if (segment === '**') {
-        node.rest ??= newPlace()
+        node.rest ??= newPatternRules()
         return node.rest
       }
       node = isWild(segment) ? wildOf(node) : getOrAdd(node.literals, segment, newNode)
     }
-    node.here ??= newPlace()
+    node.here ??= newPatternRules()
     return node.here
   }
 }
 
-/** `start` is where the next segment of `path` begins; past its end, the path is used up. */
-function visit(node: Node, path: string, start: number, places: Place[]): void {
-  if (node.rest !== undefined) places.push(node.rest)
+/** Collects the patterns below `node`. `start` is where the next segment of `path` begins, or past its end. */
+function visit(node: Node, path: string, start: number, patterns: PatternRules[]): void {
+  if (node.rest !== undefined) patterns.push(node.rest)
   if (start > path.length) {
-    if (node.here !== undefined) places.push(node.here)
+    if (node.here !== undefined) patterns.push(node.here)
     return
   }
   if (node.literals.size === 0 && node.wild === undefined) return
   const slash = path.indexOf('/', start)
   const end = slash === -1 ? path.length : slash
   const literal = node.literals.get(path.slice(start, end))
-  if (literal !== undefined) visit(literal, path, end + 1, places)
-  if (node.wild !== undefined) visit(node.wild, path, end + 1, places)
+  if (literal !== undefined) visit(literal, path, end + 1, patterns)
+  if (node.wild !== undefined) visit(node.wild, path, end + 1, patterns)
 }
 
-/** Visited in one order, so the same places stand in the same order. */
-function leadsTo(spot: Spot, places: readonly Place[]): boolean {
-  return spot.places.length === places.length && spot.places.every((place, index) => place === places[index])
+/** Whether a match has exactly these patterns. Visits are in a fixed order, so equal sets are equal lists. */
+function hasPatterns(match: PathMatch, patterns: readonly PatternRules[]): boolean {
+  return match.patterns.length === patterns.length && match.patterns.every((one, index) => one === patterns[index])
 }
 
-function searchShelf(shelf: Shelf, subject: Subject, matched: CompiledRule[]): void {
-  for (const rule of shelf.tested) if (holdsAll(rule, subject)) matched.push(rule)
-  for (const { read, byValue } of shelf.filed) {
+function addMatching({ tested, byFact }: MethodRules, subject: Subject, matched: CompiledRule[]): void {
+  for (const rule of tested) if (holdsAll(rule, subject)) matched.push(rule)
+  for (const { read, byValue } of byFact) {
     const value = read(subject)
     const rules = value === undefined ? undefined : byValue.get(value)
     if (rules === undefined) continue
@@ -163,42 +169,43 @@ function holdsAll(rule: CompiledRule, subject: Subject): boolean {
   return true
 }
 
-function shelve(place: Place, rule: CompiledRule, demand: ReadonlyMap<string, number>): void {
+function addToPattern(pattern: PatternRules, rule: CompiledRule, valueCounts: ReadonlyMap<string, number>): void {
   const methods = withHead(rule.rule.method)
-  if (methods.length === 0) fileRule(place.anyMethod, rule, demand)
-  for (const method of new Set(methods)) fileRule(getOrAdd(place.byMethod, method, newShelf), rule, demand)
+  if (methods.length === 0) addToMethod(pattern.anyMethod, rule, valueCounts)
+  for (const method of new Set(methods))
+    addToMethod(getOrAdd(pattern.byMethod, method, newMethodRules), rule, valueCounts)
 }
 
-/** How many rules demand each exact value of each fact. */
-function demandOf(rules: readonly CompiledRule[]): Map<string, number> {
-  const demand = new Map<string, number>()
+/** Number of rules that require each exact value of each fact. */
+function countValues(rules: readonly CompiledRule[]): Map<string, number> {
+  const counts = new Map<string, number>()
   for (const { conditions } of rules) {
     for (const { fact, exact = [] } of conditions) {
-      for (const value of exact) demand.set(`${fact} ${value}`, (demand.get(`${fact} ${value}`) ?? 0) + 1)
+      for (const value of exact) counts.set(`${fact} ${value}`, (counts.get(`${fact} ${value}`) ?? 0) + 1)
     }
   }
-  return demand
+  return counts
 }
 
-/** Under the demand that the fewest rules share: it leaves the fewest others to look at. */
-function fileRule(shelf: Shelf, rule: CompiledRule, demand: ReadonlyMap<string, number>): void {
-  const sharers = ({ fact, exact = [] }: Condition) =>
-    exact.reduce((sum, value) => sum + (demand.get(`${fact} ${value}`) ?? 0), 0)
-  const [narrow] = rule.conditions
+/** Indexes a rule by its most selective exact condition: the one whose values the fewest rules require. */
+function addToMethod(rules: MethodRules, rule: CompiledRule, valueCounts: ReadonlyMap<string, number>): void {
+  const sharedBy = ({ fact, exact = [] }: Condition) =>
+    exact.reduce((sum, value) => sum + (valueCounts.get(`${fact} ${value}`) ?? 0), 0)
+  const [narrowest] = rule.conditions
     .filter((condition) => condition.exact !== undefined)
-    .sort((one, other) => sharers(one) - sharers(other))
-  if (narrow === undefined) {
-    const { free, tested } = shelf
-    const pile = rule.conditions.length === 0 ? free : tested
-    pile.push(rule)
+    .sort((one, other) => sharedBy(one) - sharedBy(other))
+  if (narrowest === undefined) {
+    const { unconditional, tested } = rules
+    const list = rule.conditions.length === 0 ? unconditional : tested
+    list.push(rule)
     return
   }
-  let filed = shelf.filed.find(({ fact }) => fact === narrow.fact)
-  if (filed === undefined) {
-    filed = { fact: narrow.fact, read: readerOf(narrow.fact), byValue: new Map() }
-    shelf.filed.push(filed)
+  let byFact = rules.byFact.find(({ fact }) => fact === narrowest.fact)
+  if (byFact === undefined) {
+    byFact = { fact: narrowest.fact, read: readerOf(narrowest.fact), byValue: new Map() }
+    rules.byFact.push(byFact)
   }
-  for (const value of new Set(narrow.exact)) getOrAdd(filed.byValue, value, () => []).push(rule)
+  for (const value of new Set(narrowest.exact)) getOrAdd(byFact.byValue, value, () => []).push(rule)
 }
 
 function wildOf(node: Node): Node {
@@ -219,10 +226,10 @@ function newNode(): Node {
   return { literals: new Map(), wild: undefined, here: undefined, rest: undefined }
 }
 
-function newPlace(): Place {
-  return { anyMethod: newShelf(), byMethod: new Map() }
+function newPatternRules(): PatternRules {
+  return { anyMethod: newMethodRules(), byMethod: new Map() }
 }
 
-function newShelf(): Shelf {
-  return { free: [], filed: [], tested: [] }
+function newMethodRules(): MethodRules {
+  return { unconditional: [], byFact: [], tested: [] }
 }

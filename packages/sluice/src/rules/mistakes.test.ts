@@ -4,12 +4,15 @@ import { LimiterError } from '../errors.ts'
 import { parseRules, RULES_MAX } from './parse.ts'
 
 type Fields = Record<string, unknown>
-/** What is wrong, where, what the fix says, what following it looks like, and the value if it is not at `where`. */
 const APPROXIMATE = { consistency: 'approximate' }
 
-type Mistake = [wrong: Fields, field: string, fix: string | RegExp, mended: Fields, value?: unknown]
+/**
+ * Invalid fields, the reported field and fix, the corrected fields, and the reported value if it is not that of the
+ * field.
+ */
+type Mistake = [invalid: Fields, field: string, fix: string | RegExp, corrected: Fields, value?: unknown]
 
-/** A rule without mistakes; null takes a field away. */
+/** A valid rule; null removes a field. */
 const BASE = { rule_id: 'a', limit: 10, window_seconds: 60 }
 const NO_LIMIT = { limit: null, window_seconds: null }
 const LIMIT = { limit: 1, window_seconds: 1 }
@@ -51,7 +54,7 @@ const MISTAKES: Mistake[] = [
   [
     { endpoint_pattern: '/a*' },
     'endpoint_pattern',
-    '"*" stands for a whole segment, not for a part as in "a*"; write "/*"',
+    '"*" stands for a whole segment, not for part of one as in "a*"; write "/*"',
     { endpoint_pattern: '/*' },
   ],
   [{ endpoint_pattern: '/a/:' }, 'endpoint_pattern', 'as in ":id"', { endpoint_pattern: '/a/:id' }],
@@ -64,7 +67,7 @@ const MISTAKES: Mistake[] = [
   [{ plan: ['free', 'pro'] }, 'plan', 'give 1 to 255 characters', { plan: null, when: { plan: ['free', 'pro'] } }],
 
   [{ when: 'mobile' }, 'when', 'give an object of fact: value', { when: { client: 'mobile' } }],
-  [{ when: { client: '' } }, 'when.client', 'give a text', { when: { client: '*' } }],
+  [{ when: { client: '' } }, 'when.client', 'give a string', { when: { client: '*' } }],
   [{ when: { client: null } }, 'when.client', '{ not: … }', { when: { client: { not: '*' } } }],
   [{ when: { client: [] } }, 'when.client', 'give 1 to 10000 values', { when: {} }],
   [{ when: { client: 'a*b' } }, 'when.client', '"*" may only be the last', { when: { client: 'a*' } }],
@@ -75,7 +78,7 @@ const MISTAKES: Mistake[] = [
   [{ when: { path: '/a/' } }, 'when.path', 'write "/a"', { when: { path: '/a' } }],
   [{ when: { endpoint: 'a' } }, 'when.endpoint', 'write "/a"', { when: { endpoint: '/a' } }],
   [{ when: { '': 'a' } }, 'when', 'name a fact', { when: { a: 'a' } }, 'a'],
-  [{ when: { ['__proto__']: 'x' } }, 'when.__proto__', 'no request can have an attribute', { when: { proto: 'x' } }],
+  [{ when: { ['__proto__']: 'x' } }, 'when.__proto__', 'no attribute can be called', { when: { proto: 'x' } }],
   [
     { when: { 'attributes.__proto__': { not: 'x' } } },
     ...(['when.attributes.__proto__', 'choose another name', { when: {} }, { not: 'x' }] as const),
@@ -86,16 +89,16 @@ const MISTAKES: Mistake[] = [
   [{ scope: 'session' }, 'scope', 'use global, per_ip', { scope: 'attributes.session' }],
   [{ scope: 'constructor' }, 'scope', 'use global, per_ip', { scope: 'global' }],
   [{ scope: '__proto__' }, 'scope', 'use global, per_ip', { scope: 'global' }],
-  [{ scope: 'attributes.__proto__' }, 'scope', 'no request can have an attribute', { scope: 'attributes.proto' }],
+  [{ scope: 'attributes.__proto__' }, 'scope', 'no attribute can be called', { scope: 'attributes.proto' }],
   [
     { scope: ['user', 'attributes.__proto__'] },
     ...(['scope', 'choose another name', { scope: ['user'] }, 'attributes.__proto__'] as const),
   ],
-  [{ cost: '__proto__' }, 'cost', 'no request can have an attribute', { cost: 'constructor' }],
-  [{ cost: 'attributes.__proto__' }, 'cost', 'no request can have an attribute', { cost: 'attributes.prototype' }],
+  [{ cost: '__proto__' }, 'cost', 'no attribute can be called', { cost: 'constructor' }],
+  [{ cost: 'attributes.__proto__' }, 'cost', 'no attribute can be called', { cost: 'attributes.prototype' }],
   [{ scope: 5 }, 'scope', 'a list such as [user, endpoint]', { scope: ['user', 'endpoint'] }],
   [{ scope: ['user', 'session'] }, 'scope', '"attributes.<name>"', { scope: ['attributes.session'] }, 'session'],
-  [{ scope: ['per_user'] }, 'scope', 'use ip, user', { scope: ['user'] }, 'per_user'],
+  [{ scope: ['per_user'] }, 'scope', 'did you mean "user"? use ip, user', { scope: ['user'] }, 'per_user'],
   [{ on_missing: 'refus' }, 'on_missing', 'did you mean "refuse"?', { on_missing: 'refuse' }],
   [{ on_missing: 'ignore' }, 'on_missing', 'use one of skip, refuse, by_ip', { on_missing: 'skip' }],
 
@@ -200,8 +203,8 @@ const MISTAKES: Mistake[] = [
   [{ enabled: 'yes' }, 'enabled', 'use true or false', { enabled: true }],
 ]
 
-/** Mistakes in the words of other systems are told in those words. */
-const ELSEWHERE: Mistake[] = [
+/** Mistakes in fields of other formats are reported under the names of those formats. */
+const OTHER_FORMATS: Mistake[] = [
   [{ limit: null, limit_count: -1 }, 'limit_count', WHOLE, { limit_count: 0 }],
   [{ limit_count: 10 }, 'limit_count', 'remove it or "limit"', { limit_count: null }],
   [{ is_active: 'yes' }, 'is_active', 'use true or false', { is_active: true }],
@@ -229,33 +232,33 @@ const ELSEWHERE: Mistake[] = [
   [{ key_pattern: 'user:alice' }, 'key_pattern', 'use "global", "user:{user_id}"', { key_pattern: 'user:{user_id}' }],
   [{ key_pattern: 'toString' }, 'key_pattern', 'use "global"', { key_pattern: 'global' }],
   [{ key_pattern: { toString: null } }, 'key_pattern', 'use "global"', { key_pattern: 'global' }],
-  [{ key_pattern: 'ip:{ip}', scope: 'user' }, 'key_pattern', 'make it agree with scope "user"', { scope: 'ip' }],
+  [{ key_pattern: 'ip:{ip}', scope: 'user' }, 'key_pattern', 'make it match scope "user"', { scope: 'ip' }],
   [{ key_pattern: 'endpoint:/a/' }, 'key_pattern', 'write "/a"', { key_pattern: 'endpoint:/a' }, '/a/'],
 ]
 
 describe.each([
   ['a mistake', MISTAKES],
-  ['a mistake in the words of another system', ELSEWHERE],
-])('%s is told once, with field, value and a fix that helps', (_title, mistakes) => {
-  test.each(mistakes)('%j: %s: %s', (wrong, field, fix, mended, ...values) => {
-    const value = values.length > 0 ? values[0] : valueAt(wrong, field)
-    expect(faultsOf([{ ...BASE, ...wrong }])).toEqual([
+  ['a mistake in the format of another system', OTHER_FORMATS],
+])('%s is reported once, with field, value and a fix that works', (_title, mistakes) => {
+  test.each(mistakes)('%j: %s: %s', (invalid, field, fix, corrected, ...values) => {
+    const value = values.length > 0 ? values[0] : valueAt(invalid, field)
+    expect(fieldErrorsOf([{ ...BASE, ...invalid }])).toEqual([
       { field: `rules[0].${field}`, value, fix: expect.stringMatching(literally(fix)) },
     ])
-    expect(parseRules([{ ...BASE, ...wrong, ...mended }])).toHaveLength(1)
+    expect(parseRules([{ ...BASE, ...invalid, ...corrected }])).toHaveLength(1)
   })
 })
 
-describe('a mistake around the rules is told as well', () => {
+describe('a mistake outside a rule is reported', () => {
   test.each<[string, unknown, string, unknown, string]>([
     ['nothing', undefined, 'rules', undefined, 'give a list of rules'],
-    ['a text', 'rules', 'rules', 'a text of 5 characters', 'give a list of rules'],
+    ['a text', 'rules', 'rules', 'a string of 5 characters', 'give a list of rules'],
     ['one rule instead of a list', BASE, 'rules', 'an object', 'give a list of rules'],
     ['rules that are no list', { rules: 5 }, 'rules', 5, 'give a list of rules'],
     ['a field beside the rules', { rules: [BASE], defaults: 5 }, 'defaults', 5, 'unknown field'],
     ['a rule that is null', [null], 'rules[0]', null, 'give an object with at least rule_id and limit'],
     ['a rule that is a list', [[BASE]], 'rules[0]', [BASE], 'give an object'],
-    ['two rules with one id', [BASE, BASE], 'rules[1].rule_id', 'a', 'choose another: rules[0] has it'],
+    ['two rules with one id', [BASE, BASE], 'rules[1].rule_id', 'a', 'choose another: rules[0] has this id'],
     [
       'one id in two spellings',
       [
@@ -268,7 +271,7 @@ describe('a mistake around the rules is told as well', () => {
     ],
     ['too many rules', Array(RULES_MAX + 1), 'rules', RULES_MAX + 1, `give at most ${RULES_MAX} rules`],
   ])('%s', (_title, input, field, value, fix) => {
-    expect(faultsOf(input)).toMatchObject([{ field, value, fix: expect.stringMatching(literally(fix)) }])
+    expect(fieldErrorsOf(input)).toMatchObject([{ field, value, fix: expect.stringMatching(literally(fix)) }])
   })
 })
 
@@ -283,7 +286,7 @@ describe('many mistakes', () => {
     ['rules[2].window_seconds', 0, 'give seconds from 0.001'],
     ['rules[2].burst', 0.5, WHOLE],
     ['rules[3].limitt', 5, 'did you mean "limit"?'],
-    ['rules[5].rule_id', 'twice', 'choose another: rules[4] has it'],
+    ['rules[5].rule_id', 'twice', 'choose another: rules[4] has this id'],
   ]
 
   test('ten in one file are ten messages, each with field, value and fix', () => {
@@ -295,34 +298,36 @@ describe('many mistakes', () => {
       { ...BASE, rule_id: 'twice' },
       { ...BASE, rule_id: 'twice' },
     ]
-    const error = refusalOf({ rules })
+    const error = rejectionOf({ rules })
     const messages = error?.message.replace('[RULE_INVALID] ', '').split('\n')
     expect(messages).toHaveLength(10)
-    expect(error?.faults).toHaveLength(10)
+    expect(error?.fieldErrors).toHaveLength(10)
     for (const [field, value, fix] of TEN) {
-      expect(error?.faults).toContainEqual({ field, value, fix: expect.stringContaining(fix) })
+      expect(error?.fieldErrors).toContainEqual({ field, value, fix: expect.stringContaining(fix) })
       const message = messages?.find((line) => line.startsWith(`${field}: `))
       expect(message).toContain(fix)
       expect(message).toContain(`(got ${JSON.stringify(value)})`)
     }
   })
 
-  test('any of them in any order are as many faults, each at its rule', () => {
-    const some = fc.subarray([...MISTAKES, ...ELSEWHERE], { minLength: 10, maxLength: 20 })
+  test('give one error each, in any order, each at its rule', () => {
+    const some = fc.subarray([...MISTAKES, ...OTHER_FORMATS], { minLength: 10, maxLength: 20 })
     fc.assert(
       fc.property(some, (mistakes) => {
-        const faults = faultsOf(mistakes.map(([wrong], index) => ({ ...BASE, rule_id: `r${index}`, ...wrong })))
-        expect(faults.map(({ field }) => field)).toEqual(mistakes.map(([, field], at) => `rules[${at}].${field}`))
+        const errors = fieldErrorsOf(
+          mistakes.map(([invalid], index) => ({ ...BASE, rule_id: `r${index}`, ...invalid })),
+        )
+        expect(errors.map(({ field }) => field)).toEqual(mistakes.map(([, field], at) => `rules[${at}].${field}`))
       }),
     )
   })
 
-  test('nobody is told more than a hundred', () => {
-    expect(faultsOf(Array(500).fill({ ...BASE, limit: -1 }))).toHaveLength(100)
+  test('are reported up to a hundred', () => {
+    expect(fieldErrorsOf(Array(500).fill({ ...BASE, limit: -1 }))).toHaveLength(100)
   })
 })
 
-describe('whatever is passed', () => {
+describe('arbitrary input', () => {
   const anything = fc.anything({
     withBigInt: true,
     withDate: true,
@@ -344,29 +349,31 @@ describe('whatever is passed', () => {
     ['a rule with a limit of anything', value.map((limit) => [{ ...BASE, ...NO_LIMIT, limits: [limit] }])],
     ['a rule with a plan of anything', value.map((pro) => [{ ...BASE, by_plan: { pro } }])],
     ['a rule with a condition of anything', value.map((tier) => [{ ...BASE, when: { tier, ip: { not: tier } } }])],
-  ])('%s is parsed, or refused as RULE_INVALID with what to do', (_what, inputs) => {
+  ])('%s is parsed, or rejected as RULE_INVALID with a fix', (_what, inputs) => {
     fc.assert(
       fc.property(inputs, (input) => {
-        const refusal = refusalOf(input)
-        expect(refusal === undefined || (refusal.code === 'RULE_INVALID' && refusal.faults.length > 0)).toBe(true)
-        for (const { field, fix } of refusal?.faults ?? [])
+        const rejection = rejectionOf(input)
+        expect(rejection === undefined || (rejection.code === 'RULE_INVALID' && rejection.fieldErrors.length > 0)).toBe(
+          true,
+        )
+        for (const { field, fix } of rejection?.fieldErrors ?? [])
           expect([typeof field, fix.length > 5]).toEqual(['string', true])
       }),
       { numRuns: 300 },
     )
   })
 
-  test('deep nesting is refused as anything else is', () => {
+  test('nested 100,000 levels deep is rejected like any other', () => {
     let deep: unknown = []
     for (let depth = 0; depth < 100_000; depth += 1) deep = [deep]
-    expect(faultsOf([{ ...BASE, when: deep }])).toHaveLength(1)
-    expect(faultsOf([{ ...BASE, name: deep }])).toHaveLength(1)
-    expect(faultsOf(deep).length).toBe(1)
+    expect(fieldErrorsOf([{ ...BASE, when: deep }])).toHaveLength(1)
+    expect(fieldErrorsOf([{ ...BASE, name: deep }])).toHaveLength(1)
+    expect(fieldErrorsOf(deep).length).toBe(1)
   })
 })
 
-/** The one error that parsing may throw; undefined when it throws none. */
-function refusalOf(input: unknown): LimiterError | undefined {
+/** The LimiterError that parsing throws, if any. */
+function rejectionOf(input: unknown): LimiterError | undefined {
   try {
     parseRules(input)
   } catch (error) {
@@ -376,10 +383,10 @@ function refusalOf(input: unknown): LimiterError | undefined {
   return undefined
 }
 
-function faultsOf(input: unknown): LimiterError['faults'] {
-  const refusal = refusalOf(input)
-  expect(refusal?.code).toBe('RULE_INVALID')
-  return refusal?.faults ?? []
+function fieldErrorsOf(input: unknown): LimiterError['fieldErrors'] {
+  const rejection = rejectionOf(input)
+  expect(rejection?.code).toBe('RULE_INVALID')
+  return rejection?.fieldErrors ?? []
 }
 
 /** `by_plan.pro.limit` of a rule. */

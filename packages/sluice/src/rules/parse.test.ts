@@ -1,8 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { ALGORITHMS, type AlgorithmName } from '../algorithms/limit.ts'
-import { isBucket } from '../algorithms/registry.ts'
+import { ALGORITHM_NAMES, ALGORITHMS, type AlgorithmName } from '../algorithms/traits.ts'
 import { parseRules } from './parse.ts'
 import { plainRule, type Rule } from './rule.ts'
 
@@ -20,8 +19,8 @@ function parsed(fields: Fields): Rule {
   return parseRules([{ ...BASE, ...fields }])[0] as Rule // one rule in, one rule out
 }
 
-describe('every dialect in use elsewhere is understood as it is written', () => {
-  test('there is a fixture for each of the five', () => {
+describe('rules in the formats of other systems parse unchanged', () => {
+  test('there is a fixture for each of the five formats', () => {
     expect(fixtures.length).toBe(5)
   })
 
@@ -31,7 +30,7 @@ describe('every dialect in use elsewhere is understood as it is written', () => 
 })
 
 describe('a rule', () => {
-  test('is complete once parsed, whatever was left out', () => {
+  test('has every field after parsing', () => {
     expect(parsed({})).toEqual({
       rule_id: 'a',
       version: 0,
@@ -119,7 +118,7 @@ describe('a rule', () => {
     expect(rule?.limits).toEqual([{ name: 'default', limit, window_seconds }])
   })
 
-  test('without a name, each of several limits is called by its window', () => {
+  test('names each of several unnamed limits after its window', () => {
     const limits = [86_400, 3600, 90, 60, 1, 0.25, 1.5].map((window_seconds) => ({ limit: 5, window_seconds }))
     const [rule] = parseRules([{ rule_id: 'a', limits }])
     expect(rule?.limits.map(({ name }) => name)).toEqual(['1d', '1h', '90s', '1m', '1s', '250ms', '1500ms'])
@@ -140,7 +139,7 @@ describe('a rule', () => {
     expect(found?.by_plan).toEqual({ pro: named })
   })
 
-  test('attributes and plans may have the names of members of objects', () => {
+  test('accepts attributes and plans named like members of Object.prototype', () => {
     const text = '{ "when": { "prototype": "x", "constructor": "y" }, "by_plan": { "__proto__": "unlimited" } }'
     const rule = parsed(JSON.parse(text))
     expect(Object.entries(rule.when)).toEqual([
@@ -155,7 +154,7 @@ describe('a rule set', () => {
   test.each([
     ['a list', [BASE]],
     ['an object with the list', { rules: [BASE] }],
-    ['what the rules API answers', { version: 7, rules: [BASE] }],
+    ['a response of the rules API', { version: 7, rules: [BASE] }],
     ['a file with a place for YAML anchors', { 'x-defaults': { limit: 5 }, rules: [BASE] }],
   ])('may be %s', (_form, input) => {
     expect(parseRules(input)).toEqual([parsed({})])
@@ -163,7 +162,7 @@ describe('a rule set', () => {
 
   test('may be empty', () => expect(parseRules([])).toEqual([]))
 
-  test('keeps the order in which it is written', () => {
+  test('keeps its order', () => {
     const ids = ['b', 'a', 'c']
     expect(parseRules(ids.map((rule_id) => ({ ...BASE, rule_id }))).map((rule) => rule.rule_id)).toEqual(ids)
   })
@@ -182,7 +181,9 @@ const time = fc
   .map((at) => at.toISOString())
 
 function limitOf(algorithm: AlgorithmName): fc.Arbitrary<Fields> {
-  const burst = isBucket(algorithm) ? { burst: fc.option(fc.integer({ min: 1, max: 5000 }), { nil: undefined }) } : {}
+  const burst = ALGORITHMS[algorithm].burst
+    ? { burst: fc.option(fc.integer({ min: 1, max: 5000 }), { nil: undefined }) }
+    : {}
   return fc.record({ limit: fc.integer({ min: 0, max: 1000 }), window_seconds: seconds, ...burst })
 }
 
@@ -246,13 +247,13 @@ function ruleOf(algorithm: AlgorithmName): fc.Arbitrary<Fields> {
   }))
 }
 
-const validRules = fc.uniqueArray(fc.oneof(...ALGORITHMS.map(ruleOf)), {
+const validRules = fc.uniqueArray(fc.oneof(...ALGORITHM_NAMES.map(ruleOf)), {
   maxLength: 5,
   selector: ({ rule_id }) => rule_id,
 })
 
 describe('for every valid rule set', () => {
-  test('what was parsed parses to itself', () => {
+  test('parsing the result again changes nothing', () => {
     fc.assert(
       fc.property(validRules, (rules) => {
         expect(parseRules(parseRules(rules))).toEqual(parseRules(rules))
@@ -261,7 +262,7 @@ describe('for every valid rule set', () => {
     for (const { parsed } of fixtures) expect(parseRules(parsed)).toEqual(parsed)
   })
 
-  test('what was parsed survives JSON', () => {
+  test('the result survives a JSON round trip', () => {
     fc.assert(
       fc.property(validRules, (rules) => {
         const canonical = parseRules(rules)
@@ -270,7 +271,7 @@ describe('for every valid rule set', () => {
     )
   })
 
-  test('a rule as people write it parses to the same rule', () => {
+  test('the short form of a rule parses to the same rule', () => {
     fc.assert(
       fc.property(validRules, (rules) => {
         const canonical = parseRules(rules)
@@ -280,7 +281,7 @@ describe('for every valid rule set', () => {
     for (const { parsed } of fixtures) expect(parseRules(parsed.map(plainRule))).toEqual(parsed)
   })
 
-  test('the order of the fields does not matter, and the input is left alone', () => {
+  test('the order of the fields does not matter, and the input is not modified', () => {
     fc.assert(
       fc.property(validRules, (rules) => {
         const before = structuredClone(rules)
@@ -292,7 +293,7 @@ describe('for every valid rule set', () => {
   })
 })
 
-test('people read one limit in the rule itself, several in a list, and none as unlimited', () => {
+test('the short form inlines a single limit, lists several, and shows none as unlimited', () => {
   const several = { limits: [{ name: 'a', limit: 1, window_seconds: 1 }] }
   expect(plainRule(parsed({ burst: 20, scope: 'user', method: 'GET' }))).toMatchObject({
     ...{ limit: 10, window_seconds: 60, burst: 20, scope: 'per_user', method: 'GET' },

@@ -1,27 +1,27 @@
-// unknown → Rule[]: the one place where rules are checked. Everything wrong is reported at once, with field, value and
-// fix; a rule that would silently never apply is wrong too. What comes out is complete, and parses to itself again.
+// unknown → Rule[]: the only place where rules are validated. Reports all errors together, with field, value and fix. A
+// rule that could never apply is an error. The result is complete, and parsing it again returns the same rules.
 
-import { ALGORITHMS, type AlgorithmName } from '../algorithms/limit.ts'
-import { suggestion } from '../nearest.ts'
-import { atOnce, mapped, type Sliced } from '../slices.ts'
-import { Faults } from './faults.ts'
+import { ALGORITHM_NAMES, ALGORITHMS, type AlgorithmName } from '../algorithms/traits.ts'
+import { suggestion, synonym } from '../nearest.ts'
+import { mapped, runSync, type Sliced } from '../slices.ts'
+import { FieldErrors } from './field-errors.ts'
 import { isFields, readNumber, readOneOf, readText, readTime } from './fields.ts'
 import { checkShards, readNumbers } from './parse-limits.ts'
 import {
-  NO_ATTRIBUTE_FIX,
-  namesNoAttribute,
+  FORBIDDEN_FIX,
+  isForbiddenAttribute,
   readConditions,
   readMethods,
   readPattern,
   readScope,
 } from './parse-match.ts'
-import type { Approximate, Lease, Rule } from './rule.ts'
+import { type Approximate, FACTS, type Lease, type Rule } from './rule.ts'
 import { respell } from './spellings.ts'
 
 export const RULES_MAX = 100_000
 const SYNC_MS = { min: 20, max: 60_000 }
 const RULE_ID = /^[a-z0-9_.-]{1,64}$/
-/** Every field of a rule in its canonical spelling; docs/reference/rules.md has each, and a test keeps it so. */
+/** Every field of a rule in canonical spelling. A test checks that docs/reference/rules.md has them all. */
 export const FIELDS: readonly string[] = [
   ...['rule_id', 'name', 'description', 'created_at', 'updated_at', 'expires_at', 'version'],
   ...['endpoint_pattern', 'method', 'plan', 'when', 'scope', 'on_missing'],
@@ -34,80 +34,87 @@ type Fields = Record<string, unknown>
 
 const NOTHING: ReadonlyMap<unknown, unknown> = new Map()
 
-/** Rules from a list, or from an object with the list under `rules`. Throws RULE_INVALID with every fault it found. */
+/** Rules from a list, or from an object with the list under `rules`. Throws RULE_INVALID with all field errors. */
 export function parseRules(input: unknown): Rule[] {
-  return atOnce(parsing(input))
+  return runSync(parsing(input))
 }
 
-/** `known` are rules that were parsed before: they parse to themselves. */
+/** `known` are rules parsed earlier, which are reused. */
 export function* parsing(input: unknown, known: ReadonlyMap<unknown, unknown> = NOTHING): Sliced<Rule[]> {
-  const faults = new Faults()
-  const list = listOf(input, faults)
+  const errors = new FieldErrors()
+  const list = rulesOf(input, errors)
   const rules = yield* mapped(list, (item, index) => {
-    return known.has(item) ? (item as Rule) : parseRule(item, faults.at(`rules[${index}]`))
+    return known.has(item) ? (item as Rule) : parseRule(item, errors.at(`rules[${index}]`))
   })
   const seen = new Map<string, number>()
   rules.forEach((rule, index) => {
     const first = rule && seen.get(rule.rule_id)
     if (first !== undefined)
-      faults.add(`rules[${index}].rule_id`, rule?.rule_id, `choose another: rules[${first}] has it`)
+      errors.add(`rules[${index}].rule_id`, rule?.rule_id, `choose another: rules[${first}] has this id`)
     else if (rule) seen.set(rule.rule_id, index)
   })
-  faults.throwIfAny('RULE_INVALID')
+  errors.throwIfAny('RULE_INVALID')
   return rules.filter((rule) => rule !== undefined)
 }
 
-function listOf(input: unknown, faults: Faults): readonly unknown[] {
-  const list = isFields(input) && Object.hasOwn(input, 'rules') ? listAmong(input, faults) : input
-  if (!Array.isArray(list)) faults.withhold('rules', list, 'give a list of rules')
-  else if (list.length > RULES_MAX) faults.add('rules', list.length, `give at most ${RULES_MAX} rules`)
+function rulesOf(input: unknown, errors: FieldErrors): readonly unknown[] {
+  const list = isFields(input) && Object.hasOwn(input, 'rules') ? rulesField(input, errors) : input
+  if (!Array.isArray(list)) errors.withhold('rules', list, 'give a list of rules')
+  else if (list.length > RULES_MAX) errors.add('rules', list.length, `give at most ${RULES_MAX} rules`)
   else return list
   return []
 }
 
-/** `version` is what the rules API adds, and `x-…` is a place for YAML anchors; anything else would do nothing. */
-function listAmong({ rules, ...others }: Fields, faults: Faults): unknown {
+/** The rules API adds `version`, and `x-…` is for YAML anchors; any other field would have no effect. */
+function rulesField({ rules, ...others }: Fields, errors: FieldErrors): unknown {
   for (const [name, value] of Object.entries(others)) {
     if (name !== 'version' && !name.startsWith('x-')) {
-      faults.withhold(name, value, 'unknown field; put it into a rule')
+      errors.withhold(name, value, 'unknown field; put it into a rule')
     }
   }
   return rules
 }
 
-function parseRule(input: unknown, faults: Faults): Rule | undefined {
-  if (!isFields(input)) return faults.add('', input, 'give an object with at least rule_id and limit')
-  const before = faults.list.length
-  const { fields, spellings } = respell(input, faults)
+function parseRule(input: unknown, errors: FieldErrors): Rule | undefined {
+  if (!isFields(input)) return errors.add('', input, 'give an object with at least rule_id and limit')
+  const before = errors.list.length
+  const { fields, spellings } = respell(input, errors)
   for (const name of Object.keys(fields)) {
     if (FIELDS.includes(name)) continue
-    faults.add(name, fields[name], `unknown field${suggestion(name, FIELDS) || '; remove it'}`)
+    errors.add(name, fields[name], `unknown field; ${unknownFieldFix(name)}`)
   }
-  const rule = readRule(fields, faults.spelled(spellings))
-  return faults.list.length === before ? rule : undefined
+  const rule = readRule(fields, errors.spelled(spellings))
+  return errors.list.length === before ? rule : undefined
 }
 
-function readRule(fields: Fields, faults: Faults): Rule {
-  const algorithm = readOneOf(fields, 'algorithm', ALGORITHMS, faults) ?? 'token_bucket'
-  const intent = readOneOf(fields, 'intent', ['fairness', 'abuse'], faults) ?? 'fairness'
+/** A fact is a condition of a rule, not a field: `user` belongs in `when`. */
+function unknownFieldFix(name: string): string {
+  const fact = synonym(name, FIELDS) === undefined ? synonym(name, FACTS) : undefined
+  if (fact !== undefined) return `put it in "when" as "${fact}"`
+  return suggestion(name, FIELDS).slice(2) || 'remove it'
+}
+
+function readRule(fields: Fields, errors: FieldErrors): Rule {
+  const algorithm = readOneOf(fields, 'algorithm', ALGORITHM_NAMES, errors) ?? 'token_bucket'
+  const intent = readOneOf(fields, 'intent', ['fairness', 'abuse'], errors) ?? 'fairness'
   const rule: Rule = {
-    rule_id: readRuleId(fields, faults),
-    ...readNotes(fields, faults),
-    version: readNumber(fields, 'version', { min: 0, max: Number.MAX_SAFE_INTEGER }, faults) ?? 0,
-    endpoint_pattern: readPattern(fields, faults),
-    method: readMethods(fields, faults),
-    ...optional('plan', readText(fields, 'plan', faults)),
-    when: readConditions(fields, faults),
-    scope: readScope(fields, faults),
-    on_missing: readOneOf(fields, 'on_missing', ['skip', 'refuse', 'by_ip'], faults) ?? 'skip',
+    rule_id: readRuleId(fields, errors),
+    ...readNotes(fields, errors),
+    version: readNumber(fields, 'version', { min: 0, max: Number.MAX_SAFE_INTEGER }, errors) ?? 0,
+    endpoint_pattern: readPattern(fields, errors),
+    method: readMethods(fields, errors),
+    ...optional('plan', readText(fields, 'plan', errors)),
+    when: readConditions(fields, errors),
+    scope: readScope(fields, errors),
+    on_missing: readOneOf(fields, 'on_missing', ['skip', 'refuse', 'by_ip'], errors) ?? 'skip',
     algorithm,
-    ...readNumbers(fields, algorithm, faults),
-    ...readBehaviour(fields, algorithm, faults),
+    ...readNumbers(fields, algorithm, errors),
+    ...readBehaviour(fields, algorithm, errors),
     intent,
     on_fail:
-      readOneOf(fields, 'on_fail', ['open', 'closed', 'local'], faults) ?? (intent === 'abuse' ? 'closed' : 'open'),
+      readOneOf(fields, 'on_fail', ['open', 'closed', 'local'], errors) ?? (intent === 'abuse' ? 'closed' : 'open'),
   }
-  checkShards(rule, faults)
+  checkShards(rule, errors)
   return rule
 }
 
@@ -127,75 +134,75 @@ type Behaviour = Pick<
   | 'enabled'
 >
 
-function readBehaviour(fields: Fields, algorithm: AlgorithmName, faults: Faults): Behaviour {
-  const consistency = readConsistency(fields, algorithm, faults)
+function readBehaviour(fields: Fields, algorithm: AlgorithmName, errors: FieldErrors): Behaviour {
+  const consistency = readConsistency(fields, algorithm, errors)
   return {
-    cost: readCost(fields, faults),
-    ...optional('group', readText(fields, 'group', faults)),
-    priority: readNumber(fields, 'priority', { min: -1_000_000, max: 1_000_000 }, faults) ?? 0,
+    cost: readCost(fields, errors),
+    ...optional('group', readText(fields, 'group', errors)),
+    priority: readNumber(fields, 'priority', { min: -1_000_000, max: 1_000_000 }, errors) ?? 0,
     consistency,
-    ...optional('lease', readLease(fields, consistency, faults)),
-    ...optional('approximate', readApproximate(fields, consistency, faults)),
-    shards: readNumber(fields, 'shards', { min: 1, max: 1024 }, faults) ?? 1,
-    store: readText(fields, 'store', faults) ?? 'default',
-    spread: readOneOf(fields, 'spread', ['regional', 'global'], faults) ?? 'regional',
-    enforce_at: readOneOf(fields, 'enforce_at', ['edge', 'service', 'any'], faults) ?? 'any',
-    mode: readOneOf(fields, 'mode', ['enforce', 'shadow'], faults) ?? 'enforce',
-    enabled: readFlag(fields, 'enabled', faults) ?? true,
+    ...optional('lease', readLease(fields, consistency, errors)),
+    ...optional('approximate', readApproximate(fields, consistency, errors)),
+    shards: readNumber(fields, 'shards', { min: 1, max: 1024 }, errors) ?? 1,
+    store: readText(fields, 'store', errors) ?? 'default',
+    spread: readOneOf(fields, 'spread', ['regional', 'global'], errors) ?? 'regional',
+    enforce_at: readOneOf(fields, 'enforce_at', ['edge', 'service', 'any'], errors) ?? 'any',
+    mode: readOneOf(fields, 'mode', ['enforce', 'shadow'], errors) ?? 'enforce',
+    enabled: readFlag(fields, 'enabled', errors) ?? true,
   }
 }
 
 function readNotes(
   fields: Fields,
-  faults: Faults,
+  errors: FieldErrors,
 ): Pick<Rule, 'name' | 'description' | 'created_at' | 'updated_at' | 'expires_at'> {
   return {
-    ...optional('name', readText(fields, 'name', faults)),
-    ...optional('description', readText(fields, 'description', faults, 4096)),
-    ...optional('created_at', readTime(fields, 'created_at', faults)),
-    ...optional('updated_at', readTime(fields, 'updated_at', faults)),
-    ...optional('expires_at', readTime(fields, 'expires_at', faults)),
+    ...optional('name', readText(fields, 'name', errors)),
+    ...optional('description', readText(fields, 'description', errors, 4096)),
+    ...optional('created_at', readTime(fields, 'created_at', errors)),
+    ...optional('updated_at', readTime(fields, 'updated_at', errors)),
+    ...optional('expires_at', readTime(fields, 'expires_at', errors)),
   }
 }
 
-function readRuleId(fields: Fields, faults: Faults): string {
+function readRuleId(fields: Fields, errors: FieldErrors): string {
   const { rule_id: ruleId } = fields
   if (typeof ruleId === 'string' && RULE_ID.test(ruleId)) return ruleId
-  faults.add('rule_id', ruleId, 'give 1 to 64 characters of a-z, 0-9, "_", "." and "-"')
+  errors.add('rule_id', ruleId, 'give 1 to 64 characters of a-z, 0-9, "_", "." and "-"')
   return ''
 }
 
-function readCost(fields: Fields, faults: Faults): number | string {
+function readCost(fields: Fields, errors: FieldErrors): number | string {
   if (typeof fields.cost === 'string') {
-    if (namesNoAttribute(fields.cost)) faults.add('cost', fields.cost, NO_ATTRIBUTE_FIX)
-    return readText(fields, 'cost', faults) ?? 1
+    if (isForbiddenAttribute(fields.cost)) errors.add('cost', fields.cost, FORBIDDEN_FIX)
+    return readText(fields, 'cost', errors) ?? 1
   }
-  return readNumber(fields, 'cost', { min: 1, max: 1_000_000_000 }, faults) ?? 1
+  return readNumber(fields, 'cost', { min: 1, max: 1_000_000_000 }, errors) ?? 1
 }
 
-function readFlag(fields: Fields, name: string, faults: Faults): boolean | undefined {
+function readFlag(fields: Fields, name: string, errors: FieldErrors): boolean | undefined {
   const value = fields[name]
   if (value === undefined || typeof value === 'boolean') return value
-  return faults.add(name, value, 'use true or false')
+  return errors.add(name, value, 'use true or false')
 }
 
-/** Leaky bucket and concurrency are always strict: whose turn it is, and who holds a permit, only the store knows. */
-function readConsistency(fields: Fields, algorithm: AlgorithmName, faults: Faults): Rule['consistency'] {
-  const strict = algorithm === 'leaky_bucket' || algorithm === 'concurrency'
-  const given = readOneOf(fields, 'consistency', ['strict', 'leased', 'approximate', 'local'], faults)
+/** Leaky bucket and concurrency are always strict: only the store knows the queue and the holders of permits. */
+function readConsistency(fields: Fields, algorithm: AlgorithmName, errors: FieldErrors): Rule['consistency'] {
+  const strict = ALGORITHMS[algorithm].lease === 'none'
+  const given = readOneOf(fields, 'consistency', ['strict', 'leased', 'approximate', 'local'], errors)
   if (!strict) return given ?? 'leased'
   if (given !== undefined && given !== 'strict')
-    faults.add('consistency', given, `use strict, or another algorithm: ${algorithm} has no other`)
+    errors.add('consistency', given, `use strict, or another algorithm: ${algorithm} supports only strict`)
   return 'strict'
 }
 
-function readLease(fields: Fields, consistency: Rule['consistency'], faults: Faults): Lease | undefined {
+function readLease(fields: Fields, consistency: Rule['consistency'], errors: FieldErrors): Lease | undefined {
   const { lease } = fields
   if (lease === undefined) return undefined
   if (consistency === 'approximate' || consistency === 'local')
-    return faults.add('lease', lease, `remove it: with consistency "${consistency}" nothing is held ahead`)
-  if (!isFields(lease)) return faults.add('lease', lease, 'give an object with max_units, max_share or ttl_ms')
-  const inside = faults.at('lease')
+    return errors.add('lease', lease, `remove it: with consistency "${consistency}" nothing is leased`)
+  if (!isFields(lease)) return errors.add('lease', lease, 'give an object with max_units, max_share or ttl_ms')
+  const inside = errors.at('lease')
   for (const name of Object.keys(lease)) {
     if (!['max_units', 'max_share', 'ttl_ms'].includes(name)) inside.add(name, lease[name], 'unknown field; remove it')
   }
@@ -210,14 +217,18 @@ function readLease(fields: Fields, consistency: Rule['consistency'], faults: Fau
   }
 }
 
-function readApproximate(fields: Fields, consistency: Rule['consistency'], faults: Faults): Approximate | undefined {
+function readApproximate(
+  fields: Fields,
+  consistency: Rule['consistency'],
+  errors: FieldErrors,
+): Approximate | undefined {
   const { approximate } = fields
   if (approximate === undefined) return undefined
   if (consistency !== 'approximate')
-    return faults.add('approximate', approximate, 'remove it, or use consistency "approximate": it is for that only')
+    return errors.add('approximate', approximate, 'remove it, or use consistency "approximate"')
   if (!isFields(approximate))
-    return faults.add('approximate', approximate, 'give an object with sync_ms or max_unsynced')
-  const inside = faults.at('approximate')
+    return errors.add('approximate', approximate, 'give an object with sync_ms or max_unsynced')
+  const inside = errors.at('approximate')
   for (const name of Object.keys(approximate)) {
     if (!['sync_ms', 'max_unsynced'].includes(name)) inside.add(name, approximate[name], 'unknown field; remove it')
   }

@@ -1,9 +1,9 @@
-// The nearest valid pattern to one that is none: a regular expression, another router's notation, or a path that is not
-// canonical. Reads each character once. Errs wide: what it cannot express becomes `*`, or `**` at the end.
+// Suggests the nearest valid pattern for an invalid one: a regular expression, the notation of another router, or a
+// path that is not canonical. Single pass. Errs wide: what it cannot express becomes `*`, or `**` at the end.
 
-import { canonicalPath, pathStart } from '../http/path.ts'
+import { canonicalPath, pathStart } from '../canonical/path.ts'
 
-/** Signs of a regular expression that are rare in paths. */
+/** Syntax of regular expressions that is rare in paths. */
 const REGEX = /[\^\\[|]|\.[*+]|[)\]}][*+?]|\(\?|\$$/
 const QUANTIFIER = /[*+?]\??|\{\d*,?\d*\}\??/y
 const CLASSES = 'dDwWsSbBpP'
@@ -13,9 +13,9 @@ type Segment = {
   text: string
   /** Name of a parameter. */
   name: string | undefined
-  /** Stands for more than one text. */
+  /** Matches more than one string. */
   isWild: boolean
-  /** Stands for more than one segment. */
+  /** Matches more than one segment. */
   isRest: boolean
 }
 
@@ -23,7 +23,7 @@ export function looksLikeRegex(pattern: string): boolean {
   return REGEX.test(pattern)
 }
 
-/** Not valid in every case: the caller checks, and falls back to a pattern for everything. */
+/** May be invalid: the caller checks, and falls back to a pattern for every path. */
 export function suggestedPattern(pattern: string): string {
   const isRegex = looksLikeRegex(pattern)
   const path = pattern.slice(pathStart(pattern)).replace(/^(\(\?[a-z]+\))?(\^|\\A)?/, '')
@@ -95,7 +95,7 @@ function parameterIn(bracket: string, content: string): string | undefined {
   return /^\?P?<(\w+)>/.exec(content)?.[1]
 }
 
-/** The bracket that closes the one at `at`; the end of the text when none does. */
+/** Index of the bracket that closes the one at `at`, or the end of the text. */
 function closingOf(path: string, at: number): number {
   const [open, close] = [path.charAt(at), CLOSING[path.charAt(at)] ?? '']
   let depth = 0
@@ -109,7 +109,7 @@ function closingOf(path: string, at: number): number {
   return path.length
 }
 
-/** `*.png`, `:` and `:id(…)` in terms of whole segments. */
+/** Turns `*.png`, `:` and `:id(…)` into wildcards for whole segments. */
 function withWildcards(segment: Segment): Segment {
   const [, parameter] = /^:(\w*)/.exec(segment.text) ?? []
   if (parameter !== undefined) return { ...segment, name: parameter || 'id' }

@@ -7,7 +7,7 @@ import type { RuleInput, RulesInput } from './rule-input.ts'
 
 const PAGE = readFileSync(new URL('../../../../docs/reference/rules.md', import.meta.url), 'utf8')
 
-// A field that the type has and this list has not, or the other way round, does not compile.
+// Does not compile unless this list and the type have the same fields.
 const TYPED: Readonly<Record<keyof RuleInput, true>> = {
   ...{ rule_id: true, name: true, description: true, created_at: true, updated_at: true, expires_at: true },
   ...{ version: true, endpoint_pattern: true, method: true, plan: true, when: true, scope: true, on_missing: true },
@@ -19,7 +19,7 @@ const TYPED: Readonly<Record<keyof RuleInput, true>> = {
   ...{ key_pattern: true },
 }
 
-test('rules for authors have every field of the parser and every other spelling of the page, and no other', () => {
+test('the type of rules has exactly the fields of the parser and the other spellings of the reference page', () => {
   const [, section = ''] = PAGE.split('## Other spellings')
   const rows = [...section.matchAll(/^\| (`[^|]*) \|/gm)].map(([, cell = '']) => cell)
   const spellings = rows.flatMap((cell) => [...cell.replace(/\(.*\)/, '').matchAll(/`(\w+)/g)].map(([, name]) => name))
@@ -27,10 +27,17 @@ test('rules for authors have every field of the parser and every other spelling 
   expect(Object.keys(TYPED).sort()).toEqual([...new Set([...FIELDS, ...fields])].sort())
 })
 
-test('rules may be written apart, as constants, or come from the parser', () => {
-  const apart = { rule_id: 'a', scope: 'per_user', limit: 1, window: '1m', algorithm: 'fixed_window', mode: 'shadow' }
+test('constants and parsed rules have the type of rules', () => {
+  const constant = {
+    rule_id: 'a',
+    scope: 'per_user',
+    limit: 1,
+    window: '1m',
+    algorithm: 'fixed_window',
+    mode: 'shadow',
+  }
   const several = [
-    apart,
+    constant,
     { id: 7, rate: 5, per: 'minute', when: { country: ['fr', 'be'] }, expires_at: new Date(4e12) },
   ]
   const parsed: Rule[] = parseRules(JSON.parse(JSON.stringify(several)))
@@ -45,7 +52,7 @@ test('mistakes do not compile', () => {
   const rule = { rule_id: 'a', limit: 1, window: '1m' } as const
   // @ts-expect-error: a field that does not exist
   expect(() => createLimiter({ rules: [{ ...rule, scpoe: 'per_user' }] })).toThrow('did you mean "scope"?')
-  // @ts-expect-error: a text where a number is due
+  // @ts-expect-error: a string instead of a number
   expect(() => createLimiter({ rules: [{ ...rule, limit: '100' }] })).toThrow('limit')
   // @ts-expect-error: a number without a unit
   expect(() => createLimiter({ rules: [{ ...rule, window: 60 }] })).toThrow('"60s"')

@@ -1,24 +1,24 @@
-// Rules as authors write them: every field and spelling of docs/reference/rules.md, for editors and for the compiler.
-// Values are checked by `parseRules`, through which rules of type unknown, from a file for example, have to go.
+// Types of rules as written in code and files: every field and spelling of docs/reference/rules.md. `parseRules` checks
+// the values, and turns data of type unknown, such as a file, into rules.
 
-import type { AlgorithmName } from '../algorithms/limit.ts'
+import type { AlgorithmName } from '../algorithms/traits.ts'
 import type { FACTS, Rule } from './rule.ts'
 
-/** Offers these texts, and accepts any: the type of `const rule = { scope: 'per_ip' }` is string. */
+/** Completes these strings in editors, and accepts any: the type of `const rule = { scope: 'per_ip' }` is string. */
 type Text<Known extends string> = Known | (string & Record<never, never>)
 
-/** Absent in any of the ways in which JSON, YAML and databases write it. */
+/** Optional in every form that JSON, YAML and databases use. */
 type Optional<Fields> = { readonly [Name in keyof Fields]?: Fields[Name] | null | undefined }
 
 type ScopeName = 'global' | 'per_ip' | 'per_user' | 'per_api_key' | 'per_tenant' | 'per_endpoint'
 type Value = string | number | boolean
 
 type LimitNumbers = {
-  /** Units per window, 0 for a ban. The default token bucket holds `burst` of them and refills meanwhile. */
+  /** Units per window; 0 refuses everything. The default token bucket holds `burst` units and refills continuously. */
   limit: number | 'unlimited'
   /** `500ms`, `30s`, `1m`, `2h`, `1d`. */
   window: string
-  /** The same in seconds. One of the two. */
+  /** The same in seconds. Use one of the two. */
   window_seconds: number
   /** Capacity of a token bucket, queue of a leaky bucket. Default: the limit. */
   burst: number
@@ -26,7 +26,7 @@ type LimitNumbers = {
 
 export type LimitInput = Optional<LimitNumbers & { /** Default: the window, `1m`. */ name: string }>
 
-/** Numbers of one plan; what is left out is as in the rule. */
+/** Numbers of one plan; omitted ones are inherited from the rule. */
 export type PlanInput = 'unlimited' | readonly LimitInput[] | Optional<LimitNumbers & { limits: readonly LimitInput[] }>
 
 export type ConditionInput = Value | readonly Value[] | { readonly not: Value | readonly Value[] }
@@ -38,7 +38,7 @@ type Fields = LimitNumbers & {
   description: string
   created_at: string | Date
   updated_at: string | Date
-  /** From this moment the rule is not applied any more. */
+  /** The rule stops applying at this time. */
   expires_at: string | Date
   version: number
   /** `/users/:id`, `/v1/**`. Default: every path. */
@@ -54,7 +54,7 @@ type Fields = LimitNumbers & {
   on_missing: Text<Rule['on_missing']>
   /** Default: `token_bucket`. */
   algorithm: Text<AlgorithmName>
-  /** Several limits, all of which must pass. */
+  /** Several limits, all of which must allow the request. */
   limits: readonly LimitInput[]
   by_plan: { readonly [plan: string]: PlanInput }
   /** Units per request, or the attribute that carries them. Default: 1. */
@@ -66,7 +66,7 @@ type Fields = LimitNumbers & {
   lease: NonNullable<Rule['lease']>
   approximate: NonNullable<Rule['approximate']>
   intent: Text<Rule['intent']>
-  /** When Redis does not answer in time. Default: `open`. */
+  /** Applies when Redis does not reply in time. Default: `open`, or `closed` with `intent: abuse`. */
   on_fail: Text<Rule['on_fail']>
   shards: number
   store: string
@@ -76,7 +76,7 @@ type Fields = LimitNumbers & {
   enabled: boolean
 }
 
-/** How other limiters call those fields. */
+/** Names of these fields in other limiters. */
 type Spellings = {
   id: string | number
   http_method: Fields['method']
@@ -95,7 +95,7 @@ type Spellings = {
 
 export type RuleInput = Optional<Fields & Spellings>
 
-/** A list of rules, or an object with the list. Data of type unknown becomes one by `parseRules`. */
+/** A list of rules, or an object with the list. `parseRules` turns data of type unknown into one. */
 export type RulesInput =
   | readonly RuleInput[]
   | { readonly rules: readonly RuleInput[]; readonly version?: number; readonly [note: `x-${string}`]: unknown }

@@ -1,4 +1,4 @@
-// One version of all rules: turns a subject into the charges it has to pay. Immutable, so a check sees it as a whole.
+// One immutable version of all rules. Turns a subject into charges.
 
 import type { Limit } from '../algorithms/limit.ts'
 import type { Clock } from '../clock.ts'
@@ -6,22 +6,22 @@ import { type LimiterError, optionInvalid, subjectInvalid } from '../errors.ts'
 import { mapped, type Sliced } from '../slices.ts'
 import type { BucketName, Charge, ChargeKind } from '../store/store.ts'
 import { requireKnownFacts, type Subject } from '../subject.ts'
+import { ChargeSet, emptyList, RuleCharge } from './charge-set.ts'
 import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compiling } from './compile.ts'
 import { type FactReader, textOf } from './condition.ts'
 import { coversPath, type Mismatch, mismatchOf, type RuleExplanation } from './explain.ts'
-import { RuleIndex, rulesAt, type Spot } from './match.ts'
-import { limitInWords } from './most-per-window.ts'
+import { matchingRules, type PathMatch, RuleIndex } from './match.ts'
+import { describeLimit } from './most-per-window.ts'
 import { parsing } from './parse.ts'
-import { emptyList, Plan, RuleCharge } from './plan.ts'
 import { ATTRIBUTE, FACTS, type Rule } from './rule.ts'
 
 export const COST_MAX = 1_000_000_000
-/** Longer facts are no names of anybody: refused before they are hashed, stored or logged. */
+/** Longer facts are rejected before they are hashed, stored or logged. */
 export const FACT_LENGTH_MAX = 1024
 
 type Key = string | Readonly<Record<string, string>>
 
-/** Rules that are out of force for now: these, or all of them. */
+/** Rules disabled by the kill switch: these, or all. */
 export type Suspended = ReadonlySet<string> | 'everything'
 
 export const NOTHING_SUSPENDED: Suspended = new Set()
@@ -35,7 +35,7 @@ export class RuleSet {
   readonly #grouped: boolean
   readonly #expiring: boolean
   readonly #address: FactReader
-  readonly #nothing: Plan
+  readonly #nothing: ChargeSet
   #byId: ReadonlyMap<string, Rule> | undefined
   #limits: ReadonlyMap<string, Limit> | undefined
 
@@ -55,12 +55,12 @@ export class RuleSet {
     this.#grouped = this.#compiled.some(({ group }) => group !== undefined)
     this.#expiring = this.#compiled.some(({ expiresUs }) => expiresUs !== Number.POSITIVE_INFINITY)
     this.#address = addressReader(ipv6Prefix)
-    this.#nothing = new Plan([], [], undefined, version)
+    this.#nothing = new ChargeSet([], [], undefined, version)
   }
 
   /**
-   * From rules in any spelling. Throws RULE_INVALID. Rules that say what they said in `previous`, a set with the same
-   * options, are taken over from it: they cost next to nothing, and what nodes hold on lease of them stays good.
+   * From rules in any spelling. Throws RULE_INVALID. Rules that are unchanged since `previous`, a set with the same
+   * options, are reused: this is cheap, and leases of their buckets stay valid.
    */
   static *of(
     input: unknown,
@@ -83,7 +83,7 @@ export class RuleSet {
     return this.#byId.get(ruleId)
   }
 
-  /** The rule of this set that says the same. */
+  /** The rule of this set with the same content. */
   #unchanged(rule: Rule): Rule | undefined {
     const before = this.rule(rule.rule_id)
     if (before === undefined || before === rule) return before
@@ -91,51 +91,51 @@ export class RuleSet {
     return JSON.stringify(before) === JSON.stringify(rule) ? before : undefined
   }
 
-  /** What a request has to pay, and for which limits. A permit is named by the request. */
-  plan(given: Subject, requestId: string | (() => string), suspended: Suspended = NOTHING_SUSPENDED): Plan {
+  /** Charges of a request, and their limits. `requestId` identifies permits. */
+  chargesFor(given: Subject, requestId: string | (() => string), suspended: Suspended = NOTHING_SUSPENDED): ChargeSet {
     const { version } = this
     if (typeof given !== 'object' || given === null) throw subjectInvalid('subject', given, 'give an object of facts')
     requireKnownFacts(given)
     const cost = costOf(given)
-    const spot = this.#index.spotOf(textOf('path', given.path) ?? '/')
-    const subject = withPath(given, spot)
-    const rules = this.#match(subject, spot, suspended)
+    const match = this.#index.matchPath(textOf('path', given.path) ?? '/')
+    const subject = withPath(given, match)
+    const rules = this.#match(subject, match, suspended)
     if (rules.length === 0) return this.#nothing
     const [first] = rules
-    const sole = rules.length === 1 && first?.sole ? this.#planSole(first, first.sole, subject, cost) : undefined
+    const sole = rules.length === 1 && first?.sole ? this.#chargeSole(first, first.sole, subject, cost) : undefined
     if (sole !== undefined) return sole
     const limits = emptyList<CompiledLimit>()
     const charges = emptyList<Charge>()
     let permits = false
-    let bar: CompiledLimit | undefined
+    let ban: CompiledLimit | undefined
     for (const rule of rules) {
-      const bars = this.#charge(rule, subject, cost, limits, charges)
-      if (bars !== undefined && (bar === undefined || outranks(rule, bar.rule))) bar = bars
+      const zeroLimit = this.#charge(rule, subject, cost, limits, charges)
+      if (zeroLimit !== undefined && (ban === undefined || outranks(rule, ban.rule))) ban = zeroLimit
       if (rule.permits) permits = true
     }
-    if (bar !== undefined) return new Plan([barCharge(bar)], [bar], undefined, version)
+    if (ban !== undefined) return new ChargeSet([banCharge(ban)], [ban], undefined, version)
     const op = permits ? { id: typeof requestId === 'string' ? requestId : requestId() } : undefined
-    return new Plan(charges, limits, op, version)
+    return new ChargeSet(charges, limits, op, version)
   }
 
-  /** The short way of most requests: one rule of one limit, and the facts of its key. Undefined: take the long way. */
-  #planSole(rule: CompiledRule, sole: CompiledLimit, subject: Subject, cost: number): Plan | undefined {
+  /** Fast path: one rule with one limit, and all facts of its key. Undefined: take the general path. */
+  #chargeSole(rule: CompiledRule, sole: CompiledLimit, subject: Subject, cost: number): ChargeSet | undefined {
     const owner = rule.owner(subject)
     const detail = rule.detail === undefined ? '' : rule.detail(subject)
     if (owner === undefined || owner.length > FACT_LENGTH_MAX) return undefined
     if (detail === undefined || detail.length > FACT_LENGTH_MAX) return undefined
     const units = unitsOf(rule, subject, cost)
     const charge = new RuleCharge(sole.limit, owner, detail, units, kindOf(rule))
-    return new Plan([charge], rule.limits, undefined, this.version)
+    return new ChargeSet([charge], rule.limits, undefined, this.version)
   }
 
   /** Every bucket that a rule can have for one key. */
   bucketsOf(ruleId: string, key: Key): BucketName[] {
     const rule = this.#compiled.find(({ id }) => id === ruleId)
-    if (rule === undefined) throw optionInvalid('ruleId', ruleId, 'give the id of a rule in force')
+    if (rule === undefined) throw optionInvalid('ruleId', ruleId, 'give the id of an active rule')
     const facts: Readonly<Record<string, string>> = typeof key === 'string' ? { [rule.rule.scope[0] ?? '']: key } : key
     const given = subjectOfKey(facts)
-    const subject = withPath(given, this.#index.spotOf(given.path ?? '/'))
+    const subject = withPath(given, this.#index.matchPath(given.path ?? '/'))
     const limits = [...rule.limits, ...[...rule.limitsByPlan.values()].flat()]
     const owner = rule.owner(subject)
     const detail = rule.detail === undefined ? '' : rule.detail(subject)
@@ -148,17 +148,17 @@ export class RuleSet {
     return limits.map(({ limit, byIp }) => ({ limit: byIp?.limit ?? limit, owner: address, detail: detail ?? '' }))
   }
 
-  /** The limit that has an id; undefined when its rule is gone, or is for another layer. */
+  /** The limit with an id; undefined if its rule was removed, or is for another layer. */
   limitOf(id: string): Limit | undefined {
     this.#limits ??= new Map(this.#compiled.flatMap(limitsOf).map((limit) => [limit.id, limit]))
     return this.#limits.get(id)
   }
 
-  /** What each rule makes of a request, and why: in the order of the rules, at the price of looking at every one. */
+  /** How each rule applies to a request, and why. In the order of the rules; tests every one of them. */
   *explain(given: Subject, suspended: Suspended): Sliced<RuleExplanation[]> {
-    const spot = this.#index.spotOf(textOf('path', given.path) ?? '/')
-    const subject = withPath(given, spot)
-    const readings = [spot, ...spot.others].map(({ path }) => path)
+    const match = this.#index.matchPath(textOf('path', given.path) ?? '/')
+    const subject = withPath(given, match)
+    const readings = [match, ...match.otherReadings].map(({ path }) => path)
     const nowUs = this.#clock.nowUs()
     const compiled = new Map(this.#compiled.map((rule) => [rule.id, rule]))
     const why = new Map<string, Mismatch>()
@@ -166,7 +166,7 @@ export class RuleSet {
       const id = rule.rule_id
       const mismatch = mismatchOf(rule, compiled.get(id), subject, readings, nowUs)
       if (mismatch !== undefined) why.set(id, mismatch)
-      else if (isSuspended(suspended, id)) why.set(id, { reason: 'suspended', detail: 'the kill switch is on for it' })
+      else if (isSuspended(suspended, id)) why.set(id, { reason: 'suspended', detail: 'disabled by the kill switch' })
       yield
     }
     const matched = [...compiled.values()].filter(({ id }) => !why.has(id))
@@ -176,32 +176,32 @@ export class RuleSet {
     })
   }
 
-  /** Of the rules that apply to a request, says of those that do not charge it why they do not. */
+  /** Adds the reasons of matching rules that do not charge the request. */
   #explainCharges(subject: Subject, chosen: ReadonlySet<CompiledRule>, why: Map<string, Mismatch>): void {
-    let bar: CompiledRule | undefined
+    let ban: CompiledRule | undefined
     for (const rule of chosen) {
       const charges: Charge[] = []
-      const bars = this.#charge(rule, subject, costOf(subject), [], charges)
-      if (bars !== undefined && (bar === undefined || outranks(rule, bar))) bar = rule
-      if (bars === undefined && charges.length === 0) why.set(rule.id, chargesNothing(rule, subject))
+      const zeroLimit = this.#charge(rule, subject, costOf(subject), [], charges)
+      if (zeroLimit !== undefined && (ban === undefined || outranks(rule, ban))) ban = rule
+      if (zeroLimit === undefined && charges.length === 0) why.set(rule.id, chargesNothing(rule, subject))
     }
     for (const { id } of chosen) {
-      if (bar === undefined || id === bar.id || why.has(id)) continue
-      why.set(id, { reason: 'barred', detail: `${bar.id} refuses whatever the buckets hold, so nothing else is asked` })
+      if (ban === undefined || id === ban.id || why.has(id)) continue
+      why.set(id, { reason: 'barred', detail: `${ban.id} refuses every request, so no other rule is charged` })
     }
   }
 
-  #match(subject: Subject, spot: Spot, suspended: Suspended): readonly CompiledRule[] {
-    const matched = rulesAt(spot, subject, textOf('method', subject.method) ?? '')
+  #match(subject: Subject, match: PathMatch, suspended: Suspended): readonly CompiledRule[] {
+    const matched = matchingRules(match, subject, textOf('method', subject.method) ?? '')
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
     const left = suspended === NOTHING_SUSPENDED ? live : live.filter(({ id }) => !isSuspended(suspended, id))
     const chosen = this.#grouped ? onePerGroup(left) : left
-    if (spot.others.length === 0) return chosen
-    // Each reading chooses for itself: what can be read as an exempt path is exempt only if it is so in each.
-    return [...new Set([chosen, ...spot.others.map((other) => this.#match(subject, other, suspended))].flat())]
+    if (match.otherReadings.length === 0) return chosen
+    // Groups are resolved per reading: a path is exempt only if it is exempt in every reading.
+    return [...new Set([chosen, ...match.otherReadings.map((other) => this.#match(subject, other, suspended))].flat())]
   }
 
-  /** Adds the charges of one rule, or returns the limit of 0 by which it refuses whatever its buckets hold. */
+  /** Adds the charges of one rule, or returns its limit of 0, which refuses every request. */
   #charge(
     rule: CompiledRule,
     subject: Subject,
@@ -211,17 +211,17 @@ export class RuleSet {
   ): CompiledLimit | undefined {
     let owner = rule.owner(subject)
     const detail = rule.detail === undefined ? '' : rule.detail(subject)
-    const asked =
+    const applicable =
       rule.limitsByPlan.size === 0 ? rule.limits : (rule.limitsByPlan.get(subject.plan ?? '') ?? rule.limits)
     const missing = owner === undefined || detail === undefined
-    if (missing && (rule.onMissing === 'skip' || asked.length === 0)) return undefined
+    if (missing && (rule.onMissing === 'skip' || applicable.length === 0)) return undefined
     if (missing) owner = rule.onMissing === 'by_ip' ? this.#address(subject) : undefined
     if (owner === undefined) return refuse(rule, limits, charges)
     if (owner.length > FACT_LENGTH_MAX) throw tooLong(rule, owner)
     if (detail !== undefined && detail.length > FACT_LENGTH_MAX) throw tooLong(rule, detail)
     const units = unitsOf(rule, subject, cost)
     const kind = kindOf(rule)
-    for (const one of asked) {
+    for (const one of applicable) {
       const compiled = missing && one.byIp !== undefined ? one.byIp : one
       if (compiled.limit.units === 0 && !rule.shadow) return compiled
       limits.push(compiled)
@@ -235,7 +235,7 @@ function isSuspended(suspended: Suspended, ruleId: string): boolean {
   return suspended === 'everything' || suspended.has(ruleId)
 }
 
-/** Those that apply, of the rules that are for a request: each reading of its path chooses one of a group. */
+/** Matching rules that apply: one of each group, per reading of the path. */
 function explainGroups(
   matched: readonly CompiledRule[],
   readings: readonly string[],
@@ -246,25 +246,24 @@ function explainGroups(
   )
   for (const { id, group, shadow } of matched.filter((rule) => !chosen.has(rule))) {
     const better = [...chosen].find((rule) => rule.group === group && rule.shadow === shadow)
-    why.set(id, { reason: 'group', detail: `of the group ${group}, ${better?.id} goes first` })
+    why.set(id, { reason: 'group', detail: `in group ${group}, ${better?.id} has priority` })
   }
   return chosen
 }
 
-/** Which limits of a rule a request is asked for. */
-function askedOf(rule: CompiledRule, { plan = '' }: Subject): readonly CompiledLimit[] {
+/** The limits of a rule for the plan of a request. */
+function limitsFor(rule: CompiledRule, { plan = '' }: Subject): readonly CompiledLimit[] {
   return rule.limitsByPlan.get(plan) ?? rule.limits
 }
 
 function applies(rule: CompiledRule | undefined, subject: Subject): Mismatch {
-  const limits = rule === undefined ? [] : askedOf(rule, subject).map(({ limit }) => limitInWords(limit))
+  const limits = rule === undefined ? [] : limitsFor(rule, subject).map(({ limit }) => describeLimit(limit))
   return { reason: null, detail: ['it applies', limits.join('; ')].filter((text) => text !== '').join(': ') }
 }
 
-/** Why a rule that is for a request asks nothing of it. */
+/** Why a matching rule charges nothing. */
 function chargesNothing(rule: CompiledRule, subject: Subject): Mismatch {
-  const asked = askedOf(rule, subject)
-  if (asked.length === 0) return { reason: 'unlimited', detail: 'it sets no limit for this request' }
+  if (limitsFor(rule, subject).length === 0) return { reason: 'unlimited', detail: 'it sets no limit for this request' }
   const fact = rule.owner(subject) === undefined ? (rule.rule.scope[0] ?? '') : rule.rule.scope.slice(1).join(', ')
   return { reason: 'missing_fact', fact, detail: `the request has no ${fact}, and on_missing is ${rule.onMissing}` }
 }
@@ -274,8 +273,8 @@ function unexpired(rules: readonly CompiledRule[], nowUs: number): CompiledRule[
 }
 
 /**
- * Of the rules of one group only the one with the highest priority applies. Rules in shadow are a group of their own:
- * trying one out must not put the enforced one out of force.
+ * Keeps the rule with the highest priority of each group. Shadow rules form separate groups: a trial must not replace
+ * the enforced rule.
  */
 function onePerGroup(rules: readonly CompiledRule[]): CompiledRule[] {
   const best = new Map<string, CompiledRule>()
@@ -293,21 +292,21 @@ function outranks(a: CompiledRule, b: CompiledRule): boolean {
   return a.priority > b.priority || (a.priority === b.priority && a.id < b.id)
 }
 
-/** For a key whose fact is missing where that is no excuse. In shadow it is an outcome like any other. */
+/** Applies `on_missing: refuse`. In shadow mode, the refusal is an ordinary outcome. */
 function refuse(rule: CompiledRule, limits: CompiledLimit[], charges: Charge[]): CompiledLimit | undefined {
   if (!rule.shadow || rule.refusal === undefined) return rule.refusal
   limits.push(rule.refusal)
-  charges.push(barCharge(rule.refusal))
+  charges.push(banCharge(rule.refusal))
   return undefined
 }
 
-/** Nobody can pass a limit of 0, so it is the same charge for everybody. */
-function barCharge({ limit, rule }: CompiledLimit): Charge {
+/** A limit of 0 refuses everyone, so all clients share one charge. */
+function banCharge({ limit, rule }: CompiledLimit): Charge {
   return new RuleCharge(limit, '', '', 1, kindOf(rule))
 }
 
-/** The path in its one form: neither rules nor keys see how it was written. */
-function withPath(subject: Subject, { path }: Spot): Subject {
+/** The subject with its path in canonical form. */
+function withPath(subject: Subject, { path }: PathMatch): Subject {
   return !subject.path || subject.path === path ? subject : { ...subject, path }
 }
 
@@ -315,7 +314,7 @@ function kindOf({ shadow }: CompiledRule): ChargeKind {
   return shadow ? 'shadow' : 'enforce'
 }
 
-/** What a request that costs `cost` is worth to a rule. */
+/** Units that a rule charges for a request of this cost. */
 function unitsOf(rule: CompiledRule, subject: Subject, cost: number): number {
   return typeof rule.cost === 'number' ? rule.cost * cost : attributeCost(rule.cost(subject), rule)
 }
@@ -329,14 +328,14 @@ function checkedCost(field: string, cost: number, given: unknown): number {
   throw subjectInvalid(field, given, `give a whole number from 1 to ${COST_MAX}`)
 }
 
-/** A request without the attribute that carries its cost is worth 1. */
+/** Without the cost attribute, a request costs 1. */
 function attributeCost(text: string | undefined, { rule: { cost } }: CompiledRule): number {
   if (text === undefined) return 1
   const name = String(cost)
   return checkedCost(name.startsWith(ATTRIBUTE) ? name : `${ATTRIBUTE}${name}`, Number(text), text)
 }
 
-/** A subject that has just the facts of a key. */
+/** A subject with only the facts of a key. */
 function subjectOfKey(facts: Readonly<Record<string, string>>): Subject {
   const { ip, user, api_key: apiKey, tenant, plan, method, endpoint } = facts
   const [verb, path] = endpoint?.includes(' ') ? endpoint.split(' ', 2) : [method, endpoint]

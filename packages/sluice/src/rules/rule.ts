@@ -1,6 +1,6 @@
-// A rule in its canonical form: complete, snake_case, the same in JSON, YAML and memory. `parseRules` makes it.
+// A rule in canonical form: complete, snake_case, the same in JSON, YAML and memory. Created by `parseRules`.
 
-import type { AlgorithmName } from '../algorithms/limit.ts'
+import type { AlgorithmName } from '../algorithms/traits.ts'
 
 export type RuleLimit = {
   /** Unique within the rule; `default` when there is only one. */
@@ -11,7 +11,7 @@ export type RuleLimit = {
   readonly burst?: number
 }
 
-/** What a fact has to be: one of these texts (`prefix*` and, for `ip`, CIDRs are understood), or, with `not`, none. */
+/** Accepted values of a fact (`prefix*`, and CIDRs for `ip`), or rejected ones with `not`. */
 export type RuleCondition = readonly string[] | { readonly not: readonly string[] }
 
 export type Lease = { readonly max_units?: number; readonly max_share?: number; readonly ttl_ms?: number }
@@ -25,7 +25,7 @@ export type Rule = {
   readonly created_at?: string
   readonly updated_at?: string
   readonly expires_at?: string
-  /** Grows with each edit; stores use it to keep an older rule set from undoing a newer one. */
+  /** Increases with each edit; stores use it so that an older rule set cannot overwrite a newer one. */
   readonly version: number
   readonly endpoint_pattern: string
   /** Empty: every method. */
@@ -36,7 +36,7 @@ export type Rule = {
   readonly scope: readonly string[]
   readonly on_missing: 'skip' | 'refuse' | 'by_ip'
   readonly algorithm: AlgorithmName
-  /** All must pass. Empty: unlimited. */
+  /** All must allow the request. Empty: unlimited. */
   readonly limits: readonly RuleLimit[]
   readonly by_plan: Readonly<Record<string, readonly RuleLimit[]>>
   /** Units per request, or the attribute that carries them. */
@@ -56,13 +56,13 @@ export type Rule = {
   readonly enabled: boolean
 }
 
-/** Facts with a name of their own; any other fact is an attribute. */
+/** Built-in facts; any other fact is an attribute. */
 export const FACTS = ['ip', 'user', 'api_key', 'tenant', 'plan', 'method', 'endpoint'] as const
 
-/** In a scope an attribute is written with this prefix, so that a mistyped fact is not taken for one. */
+/** Prefix of attributes in a scope, so that a mistyped fact is not taken for an attribute. */
 export const ATTRIBUTE = 'attributes.'
 
-/** Scopes of one fact, by the name people use. */
+/** Scopes of at most one fact, by name. */
 export const SCOPES: Readonly<Record<string, readonly string[]>> = {
   global: [],
   per_ip: ['ip'],
@@ -72,13 +72,13 @@ export const SCOPES: Readonly<Record<string, readonly string[]>> = {
   per_endpoint: ['endpoint'],
 }
 
-/** The name of a scope as people write it: `per_user`, `global`, `user+endpoint`. */
+/** Display name of a scope: `per_user`, `global`, `user+endpoint`. */
 export function scopeName(scope: readonly string[]): string {
   const known = Object.entries(SCOPES).find(([, facts]) => facts.join() === scope.join())
   return known?.[0] ?? scope.join('+')
 }
 
-/** A rule as people write it: one limit stands in the rule itself, and so does `unlimited`. */
+/** A rule in the short form of rule files: a single limit, or `unlimited`, is inlined. */
 export function plainRule(rule: Rule): Readonly<Record<string, unknown>> {
   const { limits, scope, method, ...rest } = rule
   const [only, ...more] = limits

@@ -5,7 +5,7 @@ import { guardStore } from '../failure/guard-store.ts'
 import { memoryStore } from '../store/memory.ts'
 import type { Charge, Give, Store, Take, Taken } from '../store/store.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
-import { handTimers } from '../testing/hand-timers.ts'
+import { manualTimers } from '../testing/manual-timers.ts'
 import { remote } from '../testing/remote.ts'
 import { scatterStore } from './scatter-store.ts'
 
@@ -23,30 +23,30 @@ function chargeOf(limit: Limit): Charge {
   return { limit, owner: 'a', detail: '', min: 1, max: 1, kind: 'enforce' }
 }
 
-/** What belongs to somebody lives in one place, what all share in another; both have to be asked, as Redis has. */
+/** One target for buckets of a user and one for shared buckets; both are asynchronous, as Redis is. */
 function bench(wrap: (store: Store) => Store = (store) => store) {
   const clock = fakeClock()
   const narrow = remote(memoryStore({ clock }))
   const shared = remote(memoryStore({ clock }))
-  const places = { narrow: { id: 'narrow', store: wrap(narrow) }, shared: { id: 'shared', store: shared } }
+  const targets = { narrow: { id: 'narrow', store: wrap(narrow) }, shared: { id: 'shared', store: shared } }
   const store = scatterStore({
-    placeOf: ({ limit }) => (limit.fact === '' ? places.shared : places.narrow),
+    targetOf: ({ limit }) => (limit.fact === '' ? targets.shared : targets.narrow),
     stores: () => [narrow, shared],
-    timers: handTimers(),
+    timers: manualTimers(),
   })
   const remaining = async (limit: Limit) => (await narrow.peek([chargeOf(limit)])).grants[0]?.remaining
   return { clock, narrow, store, remaining }
 }
 
-test('what was charged after its place had let the request pass goes back if another one refuses', async () => {
-  const timers = handTimers()
-  let answer = () => {}
+test('units charged by a late reply are given back if another target refuses', async () => {
+  const timers = manualTimers()
+  let reply = () => {}
   const slow = (store: Store): Store => ({
     ...store,
     take: async (take) => {
       const taken = await store.take(take)
       await new Promise<void>((resolve) => {
-        answer = resolve
+        reply = resolve
       })
       return taken
     },
@@ -56,20 +56,20 @@ test('what was charged after its place had let the request pass goes back if ano
   await expect.poll(() => remaining(mine)).toBe(9)
   timers.advance(DEADLINE_MS)
   expect(await taken).toMatchObject({ granted: false })
-  answer()
+  reply()
   await expect.poll(() => remaining(mine)).toBe(10)
 })
 
-test('what a place counted by itself while its store was away goes back if another one refuses', async () => {
-  const down = () => Promise.reject(new LimiterError('STORE_UNAVAILABLE', 'gone'))
+test('units counted locally during an outage are given back if another target refuses', async () => {
+  const down = () => Promise.reject(new LimiterError('STORE_UNAVAILABLE', 'unreachable'))
   const local = limitOf({ id: 'local', fact: 'user', onFail: 'local' })
-  const { store } = bench((inner) => guardStore({ ...inner, take: down, peek: down }, { timers: handTimers() }))
+  const { store } = bench((inner) => guardStore({ ...inner, take: down, peek: down }, { timers: manualTimers() }))
   for (let times = 0; times < 20; times += 1) await store.take({ charges: [chargeOf(local), chargeOf(spent)] })
   const peeked = await store.peek([chargeOf(local)])
   expect(peeked).toMatchObject({ source: 'local', grants: [{ remaining: 10 }] })
 })
 
-test('a permit of an earlier take stays when the same request is refused; what came with it goes back', async () => {
+test('a rollback keeps a permit that an earlier take of the same operation holds', async () => {
   const { store, remaining } = bench()
   const op = { id: 'request' }
   expect(await store.take({ charges: [chargeOf(permit), chargeOf(mine)], op })).toMatchObject({ granted: true })
@@ -78,7 +78,7 @@ test('a permit of an earlier take stays when the same request is refused; what c
   expect([await remaining(permit), await remaining(mine)]).toEqual([9, 9])
 })
 
-test('a permit is back before the refusal is told: the same request may be tried again at once', async () => {
+test('a permit is released before the refusal is returned, so that an immediate retry can take it', async () => {
   const slow = (store: Store): Store => ({
     ...store,
     give: async (gives, opId) => {
@@ -91,12 +91,12 @@ test('a permit is back before the refusal is told: the same request may be tried
   expect(await remaining(permit)).toBe(10)
 })
 
-test('what is given with a take is given at most once, also if nobody knows what became of the take', async () => {
+test('gives that travel with a take are given at most once, even if the reply to the take is lost', async () => {
   const lossy = (store: Store): Store => ({
     ...store,
     take: async (take: Take): Promise<Taken> => {
       await store.take(take)
-      throw new Error('the connection broke before the answer came')
+      throw new Error('the connection broke before the reply arrived')
     },
   })
   const { clock, narrow, store, remaining } = bench(lossy)

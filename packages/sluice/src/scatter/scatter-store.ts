@@ -1,243 +1,243 @@
-// A store around several: each bucket has its place, a take that concerns several places is made in each of them, and
-// what was taken goes back where it came from if one of them refuses. Low for a moment, never high.
+// Scatter-gather over several stores. Each bucket has one target; a take over several targets is sent to each of them,
+// and rolled back if one refuses. Errs low: other requests may be refused until the units are given back.
 //
-// A client that is refused by a bucket of its own must not hold units of one that it shares with others, not even for a
-// moment: so the places of single clients are asked first, and shared ones only if all of those have granted.
+// A client that exceeds its own limit must never occupy units of a shared bucket, not even until they are rolled back.
+// Targets whose buckets belong to one client are therefore taken first, and shared ones only if all of those grant.
 
-import { givesBack } from '../algorithms/grant.ts'
+import { hasPermits } from '../algorithms/traits.ts'
 import { systemTimers, type Timers } from '../clock.ts'
 import { giveQuietly } from '../store/give-quietly.ts'
+import { givesBack } from '../store/grant.ts'
+import { resetThenTake } from '../store/reset-then-take.ts'
+import { type SomeStats, type StoreStats, sumStats } from '../store/stats.ts'
 import {
   type BucketName,
   type Charge,
   type Give,
-  type Given,
+  type GiveResult,
   type Grant,
-  givenOf,
+  type IdempotencyKey,
   isBinding,
-  NOT_ASKED,
-  type Once,
+  mergeGiveResults,
+  NOT_CHARGED,
   type Source,
   type Store,
   type Take,
   type Taken,
 } from '../store/store.ts'
-import { takeAnew } from '../store/take-anew.ts'
 
-/** What takes all or nothing by itself: a slot of a Cluster, a Redis. `id` tells places apart. */
-export type Place = { readonly id: string; readonly store: Store }
+/** A unit of atomicity, such as a slot of a Cluster or a server. */
+export type Target = { readonly id: string; readonly store: Store }
 
 export type ScatterOptions = {
-  readonly placeOf: (bucket: BucketName) => Place
-  /** Every store that a place may name, to be read and closed with this one. */
+  readonly targetOf: (bucket: BucketName) => Target
+  /** All stores of targets; stats() and close() cover them. */
   readonly stores: () => readonly Store[]
   readonly timers?: Timers
 }
 
-/** Facts of which each client has its own. All others are taken to be shared. */
-const NARROW: ReadonlySet<string> = new Set(['user', 'api_key', 'ip'])
+/** Facts that belong to one client. Buckets of other facts count as shared. */
+const OWN_FACTS: ReadonlySet<string> = new Set(['user', 'api_key', 'ip'])
 
-/** The order in which places are asked; the last are those that cannot refuse. */
-const ORDER = ['narrow', 'shared', 'spectator'] as const
+/** Order of the takes. Targets with nonbinding charges only, which cannot refuse, come last. */
+const STAGES = ['own', 'shared', 'nonbinding'] as const
 
-/** What of a take concerns one place, and where its charges stand in the whole. */
-type Part = {
-  readonly place: Place
+/** Charges and gives for one target; `indexes` are the positions of its charges in the whole take. */
+type TargetRequest = {
+  readonly target: Target
   readonly charges: Charge[]
   readonly indexes: number[]
   readonly gives: Give[]
 }
 
-type Answer = { readonly part: Part; readonly taken: Taken }
+type TargetReply = { readonly request: TargetRequest; readonly taken: Taken }
 
 export function scatterStore(options: ScatterOptions): Store {
   return new ScatterStore(options)
 }
 
 class ScatterStore implements Store {
-  readonly #placeOf: (bucket: BucketName) => Place
+  readonly #targetOf: (bucket: BucketName) => Target
   readonly #stores: () => readonly Store[]
   readonly #timers: Timers
-  readonly #counts = { scattered: 0, taken_back: 0 }
+  readonly #counts = { scattered: 0, rolled_back: 0 } satisfies SomeStats
 
-  constructor({ placeOf, stores, timers = systemTimers }: ScatterOptions) {
-    this.#placeOf = placeOf
+  constructor({ targetOf, stores, timers = systemTimers }: ScatterOptions) {
+    this.#targetOf = targetOf
     this.#stores = stores
     this.#timers = timers
   }
 
-  /** Only where one place is concerned: to ask the next one may take time. */
+  /** Undefined unless all buckets have one target. */
   takeSync(take: Take): Taken | undefined {
-    const place = this.#solePlace(take)
-    return place?.store.takeSync?.(take)
+    const target = this.#soleTarget(take)
+    return target?.store.takeSync?.(take)
   }
 
   take(take: Take): Taken | Promise<Taken> {
-    const place = this.#solePlace(take)
-    if (place !== undefined) return place.store.take(take)
-    return take.resets === undefined ? this.#takeApart(take) : takeAnew(this, take)
+    const target = this.#soleTarget(take)
+    if (target !== undefined) return target.store.take(take)
+    return take.resets === undefined ? this.#takeScattered(take) : resetThenTake(this, take)
   }
 
   async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
-    const answers = await Promise.all(
-      this.#parts(charges).map(async (part) => {
-        return { part, taken: await part.place.store.peek(part.charges, mayBeStale) }
+    const replies = await Promise.all(
+      this.#requests(charges).map(async (request) => {
+        return { request, taken: await request.target.store.peek(request.charges, mayBeStale) }
       }),
     )
-    const stale = answers.some(({ taken }) => taken.stale)
-    return { ...combined(charges, answers, answers.every(agrees)), stale }
+    const stale = replies.some(({ taken }) => taken.stale)
+    return { ...combined(charges, replies, replies.every(agrees)), stale }
   }
 
-  /** Each place remembers the id of its own part: a retry completes those that have failed. */
-  async give(gives: readonly Give[], opId?: string, once?: Once): Promise<Given> {
-    const parts = this.#parts([], gives)
+  /** Each target keeps an idempotency record of its own, so a retry completes the targets that failed. */
+  async give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): Promise<GiveResult> {
+    const requests = this.#requests([], gives)
     const settled = await Promise.allSettled(
-      parts.map(async ({ place, gives: own }) => place.store.give(own, opId, once)),
+      requests.map(async ({ target, gives: own }) => target.store.give(own, opId, idempotencyKey)),
     )
     const failed = settled.find((one) => one.status === 'rejected')
     if (failed !== undefined) throw failed.reason
-    return givenOf(settled.map((one) => (one.status === 'fulfilled' ? one.value : undefined)))
+    return mergeGiveResults(settled.map((one) => (one.status === 'fulfilled' ? one.value : undefined)))
   }
 
   reset(bucket: BucketName): void | Promise<void> {
-    return this.#placeOf(bucket).store.reset(bucket)
+    return this.#targetOf(bucket).store.reset(bucket)
   }
 
-  stats(): Readonly<Record<string, number>> {
-    const sums: Record<string, number> = { ...this.#counts }
-    for (const store of this.#stores()) {
-      for (const [name, value] of Object.entries(store.stats?.() ?? {})) sums[name] = (sums[name] ?? 0) + value
-    }
-    return sums
+  stats(): StoreStats {
+    return sumStats([this.#counts, ...this.#stores().map((store) => store.stats?.() ?? {})])
   }
 
   async close(): Promise<void> {
     await Promise.all(this.#stores().map((store) => store.close()))
   }
 
-  #solePlace({ charges, gives = [], resets = [] }: Take): Place | undefined {
-    let sole: Place | undefined
+  #soleTarget({ charges, gives = [], resets = [] }: Take): Target | undefined {
+    let sole: Target | undefined
     for (const list of [charges, gives, resets]) {
       for (const bucket of list) {
-        const place = this.#placeOf(bucket)
-        if (sole !== undefined && sole.id !== place.id) return undefined
-        sole = place
+        const target = this.#targetOf(bucket)
+        if (sole !== undefined && sole.id !== target.id) return undefined
+        sole = target
       }
     }
     return sole
   }
 
-  #parts(charges: readonly Charge[], gives: readonly Give[] = []): Part[] {
-    const parts = new Map<string, Part>()
-    const partOf = (bucket: BucketName): Part => {
-      const place = this.#placeOf(bucket)
-      const known = parts.get(place.id)
+  #requests(charges: readonly Charge[], gives: readonly Give[] = []): TargetRequest[] {
+    const requests = new Map<string, TargetRequest>()
+    const requestFor = (bucket: BucketName): TargetRequest => {
+      const target = this.#targetOf(bucket)
+      const known = requests.get(target.id)
       if (known !== undefined) return known
-      const part: Part = { place, charges: [], indexes: [], gives: [] }
-      parts.set(place.id, part)
-      return part
+      const request: TargetRequest = { target, charges: [], indexes: [], gives: [] }
+      requests.set(target.id, request)
+      return request
     }
     charges.forEach((charge, index) => {
-      const part = partOf(charge)
-      part.charges.push(charge)
-      part.indexes.push(index)
+      const request = requestFor(charge)
+      request.charges.push(charge)
+      request.indexes.push(index)
     })
-    for (const give of gives) partOf(give).gives.push(give)
-    return [...parts.values()]
+    for (const give of gives) requestFor(give).gives.push(give)
+    return [...requests.values()]
   }
 
-  async #takeApart({ charges, op, gives, askedMs = this.#timers.nowMs() }: Take): Promise<Taken> {
+  async #takeScattered({ charges, op, gives, startedMs = this.#timers.nowMs() }: Take): Promise<Taken> {
     this.#counts.scattered += 1
-    const parts = this.#parts(charges, gives)
-    const ranks = parts.map(rankOf)
-    const answers: Answer[] = []
+    const requests = this.#requests(charges, gives)
+    const stages = requests.map(stageOf)
+    const replies: TargetReply[] = []
     const sent = new Set<readonly Give[]>()
     let granted = true
     let failed: PromiseRejectedResult | undefined
-    for (const rank of ORDER) {
-      const asked = parts
-        .filter((_part, index) => ranks[index] === rank)
-        .map((part) => (granted ? part : onlyForced(part)))
-        .filter((part) => part.charges.length > 0)
-      for (const { gives: own } of asked) sent.add(own)
+    for (const stage of STAGES) {
+      const sentNow = requests
+        .filter((_request, index) => stages[index] === stage)
+        .map((request) => (granted ? request : onlyForced(request)))
+        .filter((request) => request.charges.length > 0)
+      for (const { gives: own } of sentNow) sent.add(own)
       const settled = await Promise.allSettled(
-        asked.map(async (part) => part.place.store.take({ charges: part.charges, op, gives: part.gives, askedMs })),
+        sentNow.map(async (request) =>
+          request.target.store.take({ charges: request.charges, op, gives: request.gives, startedMs }),
+        ),
       )
       settled.forEach((one, index) => {
-        const part = asked[index] as Part // one answer each
-        if (one.status === 'fulfilled') answers.push({ part, taken: one.value })
+        const request = sentNow[index] as TargetRequest // one result per request
+        if (one.status === 'fulfilled') replies.push({ request, taken: one.value })
       })
       failed ??= settled.find((one) => one.status === 'rejected')
-      granted &&= failed === undefined && answers.every(agrees)
+      granted &&= failed === undefined && replies.every(agrees)
     }
-    for (const { place, gives: own } of parts) if (own.length > 0 && !sent.has(own)) void giveQuietly(place.store, own)
-    const back = granted ? undefined : this.#takeBack(answers, op?.id)
-    // Or a second try, over another connection, might take the permit that is being released for its own.
-    if (op !== undefined) await back
+    for (const { target, gives: own } of requests)
+      if (own.length > 0 && !sent.has(own)) void giveQuietly(target.store, own)
+    const rolledBack = granted ? undefined : this.#rollBack(replies, op?.id)
+    // Otherwise a retry over another connection could find the permit that is being released, and count it as its own.
+    if (op !== undefined) await rolledBack
     if (failed !== undefined) throw failed.reason
-    return combined(charges, answers, granted)
+    return combined(charges, replies, granted)
   }
 
-  /** But for permits that an earlier take holds. */
-  async #takeBack(answers: readonly Answer[], opId: string | undefined): Promise<void> {
-    const given = answers.map(({ part, taken }) => {
+  /** Gives back what was granted, except for permits that an earlier take of the same operation holds. */
+  async #rollBack(replies: readonly TargetReply[], opId: string | undefined): Promise<void> {
+    const given = replies.map(({ request, taken }) => {
       if (!taken.granted) return undefined
       taken.undo?.()
       if (taken.source !== 'store') return undefined
-      const stays = ({ kind, limit }: Charge) =>
-        kind === 'force' || (taken.replayed && limit.algorithm === 'concurrency')
-      const gives = givesBack(part.charges, taken, (charge) => (stays(charge) ? charge.max : 0))
+      const isKept = ({ kind, limit }: Charge) => kind === 'force' || (taken.replayed && hasPermits(limit))
+      const gives = givesBack(request.charges, taken, (charge) => (isKept(charge) ? charge.max : 0))
       if (gives.length === 0) return undefined
-      this.#counts.taken_back += 1
-      return giveQuietly(part.place.store, gives, taken.replayed ? undefined : opId)
+      this.#counts.rolled_back += 1
+      return giveQuietly(request.target.store, gives, taken.replayed ? undefined : opId)
     })
     await Promise.all(given)
   }
 }
 
-function rankOf({ charges }: Part): (typeof ORDER)[number] {
-  if (!charges.some(({ kind }) => isBinding(kind))) return 'spectator'
-  return charges.every(({ limit }) => NARROW.has(limit.fact)) ? 'narrow' : 'shared'
+function stageOf({ charges }: TargetRequest): (typeof STAGES)[number] {
+  if (!charges.some(({ kind }) => isBinding(kind))) return 'nonbinding'
+  return charges.every(({ limit }) => OWN_FACTS.has(limit.fact)) ? 'own' : 'shared'
 }
 
-/** What has to be charged even though the request is refused. */
-function onlyForced({ place, charges, indexes, gives }: Part): Part {
+/** Keeps only the charges that count even if the request is refused. */
+function onlyForced({ target, charges, indexes, gives }: TargetRequest): TargetRequest {
   const forced = charges.flatMap(({ kind }, at) => (kind === 'force' ? [at] : []))
   return {
-    place,
+    target,
     charges: forced.map((at) => charges[at] as Charge), // both lists have an entry for each charge
     indexes: forced.map((at) => indexes[at] as number),
     gives,
   }
 }
 
-/** A place that nobody can be refused by agrees, whatever it says. */
-function agrees({ part, taken }: Answer): boolean {
-  return taken.granted || !part.charges.some(({ kind }) => isBinding(kind))
+/** Nonbinding charges never refuse. */
+function agrees({ request, taken }: TargetReply): boolean {
+  return taken.granted || !request.charges.some(({ kind }) => isBinding(kind))
 }
 
-function combined(charges: readonly Charge[], answers: readonly Answer[], granted: boolean): Taken {
-  const grants: Grant[] = charges.map(() => NOT_ASKED)
-  for (const { part, taken } of answers) {
+function combined(charges: readonly Charge[], replies: readonly TargetReply[], granted: boolean): Taken {
+  const grants: Grant[] = charges.map(() => NOT_CHARGED)
+  for (const { request, taken } of replies) {
     const at = { source: taken.source, nowUs: taken.nowUs }
-    part.indexes.forEach((index, own) => {
+    request.indexes.forEach((index, own) => {
       const grant = taken.grants[own] as Grant // one per charge
       const kept = granted || charges[index]?.kind === 'force'
       grants[index] = kept ? { ...grant, at } : { ...grant, units: 0, remaining: grant.remaining + grant.units, at }
     })
   }
-  const permits = answers.filter(({ part }) => part.charges.some(({ limit }) => limit.algorithm === 'concurrency'))
+  const permits = replies.filter(({ request }) => request.charges.some(({ limit }) => hasPermits(limit)))
   return {
     granted,
-    nowUs: Math.max(0, ...answers.map(({ taken }) => taken.nowUs)),
+    nowUs: Math.max(0, ...replies.map(({ taken }) => taken.nowUs)),
     grants,
-    source: sourceOf(answers),
+    source: sourceOf(replies),
     replayed: permits.length > 0 && permits.every(({ taken }) => taken.replayed),
   }
 }
 
-/** The least reliable of them. */
-function sourceOf(answers: readonly Answer[]): Source {
-  const sources = new Set(answers.map(({ taken }) => taken.source))
+/** The least reliable source. */
+function sourceOf(replies: readonly TargetReply[]): Source {
+  const sources = new Set(replies.map(({ taken }) => taken.source))
   return (['policy', 'local', 'lease'] as const).find((source) => sources.has(source)) ?? 'store'
 }

@@ -18,12 +18,12 @@ function chargeOf(limit = split, more: Partial<Charge> = {}): Charge {
   return { limit, owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce', ...more }
 }
 
-/** A split store on memory that keeps what it was asked; what `answer` makes of a take is the answer to it. */
+/** A shard store on memory that records its takes; `answer` may replace the result of a take. */
 function bench(answer: (taken: Taken, takes: number) => Taken = (taken) => taken) {
   const clock = fakeClock()
   const memory = memoryStore({ clock })
   const takes: Take[] = []
-  const take = (asked: Take) => answer(memory.take(asked) as Taken, takes.push(asked))
+  const take = (sent: Take) => answer(memory.take(sent) as Taken, takes.push(sent))
   const inner: Store = {
     take,
     takeSync: take,
@@ -40,50 +40,50 @@ function bench(answer: (taken: Taken, takes: number) => Taken = (taken) => taken
   return { clock, store, takes, granted, remaining }
 }
 
-describe('the parts of a limit', () => {
+describe('the shards of a limit', () => {
   test.each<[Partial<LimitNumbers>, number, number[], number[]]>([
     [{ units: 10 }, 4, [3, 3, 2, 2], [3, 3, 2, 2]],
     [{ units: 8, burst: 21 }, 2, [4, 4], [11, 10]],
     [{ units: 7, burst: 5, algorithm: 'leaky_bucket' }, 5, [2, 2, 1, 1, 1], [1, 1, 1, 1, 1]],
     [{ units: 5, algorithm: 'sliding_window_log' }, 2, [3, 2], [3, 2]],
-  ])('%j in %d add up to it', (numbers, shards, units, capacities) => {
-    const parts = compileLimit({ ...NUMBERS, ...numbers, shards }).shards
-    expect(parts?.map((part) => part.units)).toEqual(units)
-    expect(parts?.map((part) => part.capacity)).toEqual(capacities)
+  ])('of %j, %d of them, add up to it', (numbers, shards, units, capacities) => {
+    const compiled = compileLimit({ ...NUMBERS, ...numbers, shards }).shards
+    expect(compiled?.map((shard) => shard.units)).toEqual(units)
+    expect(compiled?.map((shard) => shard.capacity)).toEqual(capacities)
   })
 
   test('are leased by their own size', () => {
     const { lease, shards } = compileLimit({ ...NUMBERS, units: 1000, shards: 4, lease: {} })
     expect(lease?.unitsMax).toBe(100)
-    expect(shards?.map((part) => part.lease?.unitsMax)).toEqual([25, 25, 25, 25])
-    expect(shards?.map((part) => part.lease?.charged.shard?.index)).toEqual([1, 2, 3, 4])
+    expect(shards?.map((shard) => shard.lease?.unitsMax)).toEqual([25, 25, 25, 25])
+    expect(shards?.map((shard) => shard.lease?.storeLimit.shard?.index)).toEqual([1, 2, 3, 4])
   })
 
-  test('are none where there is nothing to split', () => {
+  test('are absent where there is nothing to split', () => {
     expect(compileLimit({ ...NUMBERS, shards: 1 }).shards).toBeUndefined()
     expect(compileLimit({ ...NUMBERS, units: 0, shards: 4 }).shards).toBeUndefined()
   })
 })
 
-describe('a bucket that is split', () => {
-  test('admits its limit, and no more', () => {
+describe('a split bucket', () => {
+  test('admits exactly its limit', () => {
     const { granted, clock } = bench()
     expect(granted([chargeOf()], 100)).toBe(10)
     clock.advanceMs(60_000)
     expect(granted([chargeOf()], 100)).toBe(10)
   })
 
-  test('is asked of one part, and of one other if that refuses', () => {
+  test('charges one shard, and one other if that refuses', () => {
     const { granted, takes } = bench()
     granted([chargeOf()], 100)
     takes.length = 0
     expect(granted([chargeOf()], 1)).toBe(0)
-    const asked = takes.map(({ charges }) => charges[0]?.limit.shard?.index)
-    expect(asked).toHaveLength(2)
-    expect(new Set(asked).size).toBe(2)
+    const indexes = takes.map(({ charges }) => charges[0]?.limit.shard?.index)
+    expect(indexes).toHaveLength(2)
+    expect(new Set(indexes).size).toBe(2)
   })
 
-  test('two of them in one request are each spread over all their parts', () => {
+  test('two in one request each use all their shards', () => {
     const twin = compileLimit({ ...NUMBERS, id: 't', shards: 4 })
     const { granted, takes } = bench()
     expect(granted([chargeOf(), chargeOf(twin)], 100)).toBe(10)
@@ -92,7 +92,7 @@ describe('a bucket that is split', () => {
     }
   })
 
-  test('is not tried again where another limit refuses as well', () => {
+  test('is not retried where another limit refuses as well', () => {
     const { granted, takes } = bench()
     expect(granted([chargeOf(), chargeOf(other)], 20)).toBe(3)
     takes.length = 0
@@ -100,7 +100,7 @@ describe('a bucket that is split', () => {
     expect(takes).toHaveLength(1)
   })
 
-  test('a refused request consumes nothing, from any part or other limit', () => {
+  test('a refused request consumes nothing, from any shard or other limit', () => {
     const { granted, remaining } = bench()
     granted([chargeOf(other)], 2)
     granted([chargeOf()], 100)
@@ -108,15 +108,15 @@ describe('a bucket that is split', () => {
     expect([remaining(), remaining(other)]).toEqual([0, 1])
   })
 
-  test('a forced charge is charged once, whatever the split one says', () => {
+  test('a forced charge is applied once, even when the split limit refuses', () => {
     const { store, granted, remaining } = bench()
     granted([chargeOf()], 100)
     expect(store.takeSync?.({ charges: [chargeOf(), chargeOf(other, { kind: 'force' })] })?.granted).toBe(false)
     expect(remaining(other)).toBe(2)
   })
 
-  test('tells the shorter wait of the two parts', () => {
-    const even = compileLimit({ ...NUMBERS, units: 4, burst: 2, shards: 2 }) // each part: 2 a minute, one at once
+  test('reports the shorter wait of the two shards', () => {
+    const even = compileLimit({ ...NUMBERS, units: 4, burst: 2, shards: 2 }) // each shard: 2 a minute, burst 1
     const { store, clock, granted } = bench()
     granted([chargeOf(even)], 1)
     clock.advanceMs(10_000)
@@ -125,7 +125,7 @@ describe('a bucket that is split', () => {
     expect(waits.map((grant) => grant?.retryAfterUs)).toEqual(Array(6).fill(20_000_000))
   })
 
-  test('is peeked at and reset as a whole', async () => {
+  test('is peeked and reset as a whole', async () => {
     const { store, granted, remaining } = bench()
     granted([chargeOf()], 6)
     expect(remaining()).toBe(4)
@@ -136,14 +136,14 @@ describe('a bucket that is split', () => {
     expect(remaining()).toBe(10)
   })
 
-  test('estimates what is left of the whole from the part', () => {
+  test('estimates the remaining units of the limit from the shard', () => {
     const limit = compileLimit({ ...NUMBERS, units: 100, shards: 4 })
     const { store } = bench()
     expect(store.takeSync?.({ charges: [chargeOf(limit)] })?.grants[0]?.remaining).toBe(96)
   })
 })
 
-test('what is not split is passed on as it is', () => {
+test('takes without split limits pass through unchanged', () => {
   const { store, takes } = bench()
   const take = { charges: [chargeOf(other)] }
   store.takeSync?.(take)
@@ -152,18 +152,18 @@ test('what is not split is passed on as it is', () => {
   expect(takes[1]).toBe(take)
 })
 
-describe('when the store does not answer', () => {
+describe('when the store does not reply', () => {
   const instead = (taken: Taken, granted: boolean, source: Source): Taken => {
     return { granted, nowUs: 0, grants: taken.grants, source, replayed: false }
   }
 
-  test('the first try, its policy decides, once', () => {
+  test('to the first attempt, its failure policy decides, once', () => {
     const { store, takes } = bench((taken) => instead(taken, false, 'policy'))
     expect(store.take({ charges: [chargeOf()] })).toMatchObject({ granted: false, source: 'policy' })
     expect(takes).toHaveLength(1)
   })
 
-  test('the second, the refusal of the first stands', () => {
+  test('to the second attempt, the refusal of the first stands', () => {
     let spent = Number.POSITIVE_INFINITY
     const { store, granted, takes } = bench((taken, count) => (count > spent ? instead(taken, true, 'policy') : taken))
     granted([chargeOf()], 100)
@@ -173,7 +173,7 @@ describe('when the store does not answer', () => {
   })
 })
 
-test('what is given with a take is given once', () => {
+test('gives sent with a take are applied once', () => {
   const { store, granted, remaining } = bench()
   granted([chargeOf(other)], 3)
   granted([chargeOf()], 100)
@@ -182,16 +182,16 @@ test('what is given with a take is given once', () => {
   expect(remaining(other)).toBe(1)
 })
 
-test('both tries share one deadline', () => {
+test('both attempts share one deadline', () => {
   const { store, granted, takes } = bench()
   granted([chargeOf()], 100)
   takes.length = 0
-  store.take({ charges: [chargeOf()], askedMs: 7 })
+  store.take({ charges: [chargeOf()], startedMs: 7 })
   store.take({ charges: [chargeOf()] })
-  expect(takes.map(({ askedMs }) => askedMs)).toEqual([7, 7, 1234, 1234])
+  expect(takes.map(({ startedMs }) => startedMs)).toEqual([7, 7, 1234, 1234])
 })
 
-test('while the store is away, a node counts its part of the whole limit', async () => {
+test('while the store is unreachable, a node applies its share of the whole limit', async () => {
   const down = Promise.reject(new Error('down'))
   down.catch(() => {})
   const store = shardStore(guardStore({ ...memoryStore(), take: () => down }, { nodes: 2 }))
@@ -220,7 +220,7 @@ describe('a limiter', () => {
     expect(check()).toMatchObject({ limit: 10, remaining: 0, allowed: false })
   })
 
-  test('gives back to the part that granted', async () => {
+  test('gives back to the shard that granted', async () => {
     const { limiter, admitted } = limiterOf([RULE])
     const decisions = admitted()
     expect(decisions).toHaveLength(10)
@@ -229,13 +229,13 @@ describe('a limiter', () => {
     expect(admitted()).toHaveLength(10)
   })
 
-  test('in memory does without parts', () => {
+  test('in memory works without shards', () => {
     const { check, admitted } = limiterOf([RULE], (store) => store)
     expect(check().remaining).toBe(9)
     expect(admitted()).toHaveLength(9)
   })
 
-  test('refuses in shadow whoever lacks the fact, split or not', () => {
+  test('refuses requests without the fact in shadow, split or not', () => {
     const { check } = limiterOf([{ ...RULE, scope: 'per_user', on_missing: 'refuse', mode: 'shadow' }])
     expect(check().outcomes).toMatchObject([{ allowed: false, short: 'never' }])
   })

@@ -1,20 +1,21 @@
-// A store around a store: of a bucket that is split, one part is charged, and a take that is refused for it is tried
-// once more with another part. The parts add up to the limit (compileLimit), so together they never admit more than the
-// whole would; they may refuse while another part still has units. A take is all or nothing, as ever.
+// Wraps a store to split hot buckets into shards. A take charges one shard and, if that refuses, is retried once with
+// another. The shards add up to the limit (compileLimit), so together they never admit more than the limit; they may
+// refuse while another shard still has units. A take stays all or nothing.
 
-import { sumOf } from '../algorithms/grant.ts'
 import type { Limit } from '../algorithms/limit.ts'
 import { systemTimers, type Timers } from '../clock.ts'
-import { andThen } from '../maybe.ts'
+import { andThen } from '../maybe-promise.ts'
+import { mergeGrants } from '../store/grant.ts'
+import type { SomeStats } from '../store/stats.ts'
 import {
   type BucketName,
   type Charge,
   decidedAt,
   type Give,
+  type GiveReply,
   type Grant,
+  type IdempotencyKey,
   isBinding,
-  type Once,
-  type Returned,
   type Store,
   type Take,
   type Taken,
@@ -25,7 +26,7 @@ export type ShardOptions = {
   readonly random?: () => number
 }
 
-/** Steps of this size fall evenly into any number of parts, and so do every second, every third, … of them. */
+/** Golden ratio steps: they fall evenly into any number of shards, and so does every second, third, … of them. */
 const STEP = (Math.sqrt(5) - 1) / 2
 
 export function shardStore(store: Store, options: ShardOptions = {}): Store {
@@ -35,7 +36,7 @@ export function shardStore(store: Store, options: ShardOptions = {}): Store {
 class ShardStore implements Store {
   readonly #store: Store
   readonly #timers: Timers
-  /** From 0 to 1. Nodes begin at different places, or all would ask for the same part at once. */
+  /** From 0 to 1. Nodes start at different positions, or all would charge the same shard at the same time. */
   #turn: number
 
   constructor(store: Store, { timers = systemTimers, random = Math.random }: ShardOptions) {
@@ -44,8 +45,8 @@ class ShardStore implements Store {
     this.#turn = random()
   }
 
-  takeSync(asked: Take): Taken | undefined {
-    const take = withParts(asked)
+  takeSync(wanted: Take): Taken | undefined {
+    const take = withShards(wanted)
     if (!take.charges.some(isSplit)) return this.#store.takeSync?.(take)
     const first = this.#first(take, undefined)
     const taken = this.#store.takeSync?.(first)
@@ -53,36 +54,36 @@ class ShardStore implements Store {
     const second = this.#second(take, first, taken)
     if (second === undefined) return asWhole(take, first, taken)
     const retaken = this.#store.takeSync?.(second)
-    return retaken && eitherOf(asWhole(take, first, taken), asWhole(take, second, retaken))
+    return retaken && betterOf(asWhole(take, first, taken), asWhole(take, second, retaken))
   }
 
-  take(asked: Take): Taken | Promise<Taken> {
-    const take = withParts(asked)
+  take(wanted: Take): Taken | Promise<Taken> {
+    const take = withShards(wanted)
     if (!take.charges.some(isSplit)) return this.#store.take(take)
-    // Both tries share one deadline.
-    const first = this.#first(take, take.askedMs ?? this.#timers.nowMs())
+    // Both attempts share one deadline.
+    const first = this.#first(take, take.startedMs ?? this.#timers.nowMs())
     return andThen(this.#store.take(first), (taken) => {
       const second = this.#second(take, first, taken)
       if (second === undefined) return asWhole(take, first, taken)
       return andThen(this.#store.take(second), (retaken) =>
-        eitherOf(asWhole(take, first, taken), asWhole(take, second, retaken)),
+        betterOf(asWhole(take, first, taken), asWhole(take, second, retaken)),
       )
     })
   }
 
-  give(gives: readonly Give[], opId?: string, once?: Once): Returned | Promise<Returned> {
-    return this.#store.give(gives, opId, once) // they name the parts: see Grant
+  give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): GiveReply | Promise<GiveReply> {
+    return this.#store.give(gives, opId, idempotencyKey) // they name the shards: see Grant
   }
 
-  /** Sees all parts, so it may find units where a take, which tries two, does not. */
+  /** Reads all shards, so it may find units where a take, which tries two, does not. */
   peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
     if (!charges.some(isSplit)) return this.#store.peek(charges, mayBeStale)
-    const parts = charges.map((charge) => charge.limit.shards?.map((limit) => ({ ...charge, limit })) ?? [charge])
-    return andThen(this.#store.peek(parts.flat(), mayBeStale), ({ nowUs, grants, source, replayed, stale }) => {
+    const perCharge = charges.map((charge) => charge.limit.shards?.map((limit) => ({ ...charge, limit })) ?? [charge])
+    return andThen(this.#store.peek(perCharge.flat(), mayBeStale), ({ nowUs, grants, source, replayed, stale }) => {
       let at = 0
-      const sums = parts.map(({ length }) => {
+      const sums = perCharge.map(({ length }) => {
         at += length
-        return sumOf(grants.slice(at - length, at))
+        return mergeGrants(grants.slice(at - length, at))
       })
       const granted = charges.every(({ kind }, index) => !isBinding(kind) || sums[index]?.short === false)
       return { granted, nowUs, grants: sums, source, replayed, stale }
@@ -90,10 +91,10 @@ class ShardStore implements Store {
   }
 
   async reset(bucket: BucketName): Promise<void> {
-    await Promise.all(partsOf(bucket).map((part) => this.#store.reset(part)))
+    await Promise.all(shardsOf(bucket).map((shard) => this.#store.reset(shard)))
   }
 
-  stats(): Readonly<Record<string, number>> {
+  stats(): SomeStats {
     return this.#store.stats?.() ?? {}
   }
 
@@ -101,48 +102,48 @@ class ShardStore implements Store {
     return this.#store.close()
   }
 
-  #first({ charges: wholes, op, gives, resets }: Take, askedMs: number | undefined): Take {
+  #first({ charges: wholes, op, gives, resets }: Take, startedMs: number | undefined): Take {
     const charges = wholes.map((charge) => {
       const { shards } = charge.limit
-      return shards === undefined ? charge : partOf(charge, shards, this.#next(shards.length))
+      return shards === undefined ? charge : toShard(charge, shards, this.#next(shards.length))
     })
-    return { charges, op, gives, resets, askedMs }
+    return { charges, op, gives, resets, startedMs }
   }
 
   /**
-   * The other try of a take that was refused: whatever was short in one part is asked of another. Undefined where that
-   * cannot help, because another limit refuses as well or it was not the store that did.
+   * The retry of a refused take, with another shard for each short one. Undefined where that cannot help: another limit
+   * refuses as well, or the refusal did not come from the store.
    */
   #second({ charges: wholes }: Take, first: Take, { granted, grants, source }: Taken): Take | undefined {
-    if (granted || !knows(source)) return undefined
+    if (granted || !isFromStore(source)) return undefined
     const charges: Charge[] = []
     for (const [index, charge] of first.charges.entries()) {
       const short = grants[index]?.short
       const { shard } = charge.limit
       const shards = wholes[index]?.limit.shards
-      if (charge.kind === 'force') return undefined // it was charged, and would be again
+      if (charge.kind === 'force') return undefined // it was charged, and would be charged again
       if (short === 'now' && shard !== undefined && shards !== undefined) {
-        // Any but its own place, which is `index - 1`.
-        charges.push(partOf(charge, shards, (shard.index + this.#next(shards.length - 1)) % shards.length))
+        // Any position but its own, which is `index - 1`.
+        charges.push(toShard(charge, shards, (shard.index + this.#next(shards.length - 1)) % shards.length))
       } else if (short !== false && isBinding(charge.kind)) return undefined
       else charges.push(charge)
     }
-    return { ...first, charges, gives: undefined, resets: undefined } // both are done
+    return { ...first, charges, gives: undefined, resets: undefined } // both are applied by the first attempt
   }
 
-  /** The next of `count` places. */
+  /** The next of `count` positions. */
   #next(count: number): number {
     this.#turn = (this.#turn + STEP) % 1
     return Math.floor(this.#turn * count)
   }
 }
 
-/** Every part of the buckets that a take resets. */
-function withParts(take: Take): Take {
-  return take.resets === undefined ? take : { ...take, resets: take.resets.flatMap(partsOf) }
+/** The take with every shard of the buckets that it resets. */
+function withShards(take: Take): Take {
+  return take.resets === undefined ? take : { ...take, resets: take.resets.flatMap(shardsOf) }
 }
 
-function partsOf(bucket: BucketName): readonly BucketName[] {
+function shardsOf(bucket: BucketName): readonly BucketName[] {
   return bucket.limit.shards?.map((limit) => ({ ...bucket, limit })) ?? [bucket]
 }
 
@@ -150,37 +151,36 @@ function isSplit({ limit }: Charge): boolean {
   return limit.shards !== undefined
 }
 
-function partOf(charge: Charge, shards: readonly Limit[], place: number): Charge {
-  return { ...charge, limit: shards[place] as Limit } // places are below the number of parts
+function toShard(charge: Charge, shards: readonly Limit[], position: number): Charge {
+  return { ...charge, limit: shards[position] as Limit } // positions are below the number of shards
 }
 
-/** Whether an answer tells what buckets hold. */
-function knows(source: Taken['source']): boolean {
+/** Whether a reply reflects the state of the buckets. */
+function isFromStore(source: Taken['source']): boolean {
   return source === 'store' || source === 'lease'
 }
 
-/** The answer in terms of the whole. What is left of it is estimated from the part. */
+/** The result in terms of the whole limit. Its remaining units are estimated from the shard. */
 function asWhole({ charges: wholes }: Take, { charges }: Take, taken: Taken): Taken {
   const { granted, nowUs, source, replayed } = taken
   const grants = taken.grants.map((grant, index): Grant => {
     const whole = wholes[index]?.limit
-    const part = charges[index]?.limit
-    if (whole === undefined || part === undefined || whole === part) return grant
-    const size = decidedAt(taken, grant).source === 'local' ? whole.capacity : part.capacity // locally it is not split
+    const shard = charges[index]?.limit
+    if (whole === undefined || shard === undefined || whole === shard) return grant
+    const size = decidedAt(taken, grant).source === 'local' ? whole.capacity : shard.capacity // local: not split
     const remaining = Math.floor((grant.remaining * whole.capacity) / size)
-    // Field by field: to add one to a spread object takes V8 a microsecond.
     const { units, short, resetAfterUs, retryAfterUs, delayUs, bookedUs, spentUs, at } = grant
-    return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, spentUs, part, at }
+    return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, spentUs, sublimit: shard, at }
   })
   return { granted, nowUs, grants, source, replayed }
 }
 
 /**
- * What is told after two tries. If both refuse: the shorter wait. If the store did not answer the second one, the
- * refusal of the first stands: it was no outage that refused.
+ * The result of two attempts. If both refuse: the shorter wait. If the store did not reply to the second, the refusal
+ * of the first stands.
  */
-function eitherOf(first: Taken, second: Taken): Taken {
-  if (!knows(second.source)) return first
+function betterOf(first: Taken, second: Taken): Taken {
+  if (!isFromStore(second.source)) return first
   if (second.granted) return second
   const grants = second.grants.map((grant, index) => {
     const other = first.grants[index] ?? grant

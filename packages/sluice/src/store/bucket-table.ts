@@ -1,63 +1,61 @@
-// Ten million buckets without an object per bucket: 24 bytes each in typed arrays, found by a keyed fingerprint.
-// Segments are small hash tables behind a directory. A full one first drops buckets that cannot be told from fresh
-// ones, then grows by a chunk, then splits in two: no step ever touches the buckets of more than one segment, so none
-// stops the world. Chunks are all of one size and used again, so growing leaves no holes in the heap and no garbage.
+// Hash table for millions of buckets: 24 bytes each in typed arrays, found by a keyed fingerprint. A directory points
+// to segments, which are small hash tables. A full segment first reclaims vacant buckets, then grows by a chunk, then
+// splits in two: no step touches more than one segment, so pauses stay short. Chunks have one size and are pooled.
 
-const CHUNK_SLOTS = 1024
+const CHUNK_ENTRIES = 1024
 const CHUNK_BITS = 10
 const SEGMENT_CHUNKS_MAX = 8
-/** Sparse enough that most buckets are found at the first look: a second one is often a cache miss. */
+/** Low enough that most lookups need one probe: a second one is often a cache miss. */
 const LOAD_MAX = 0.7
 const POOL_CHUNKS_MAX = 64
 /**
- * A full segment of live buckets is not searched for dead ones again before this, or a flood would pay for a sweep per
- * key.
+ * Pause between sweeps of a segment. Without it, a flood would cause a sweep per key.
  */
 const SWEEP_PAUSE_US = 200_000
 
 /**
- * A slot is six words: two of fingerprint, then two numbers of 52 bits, each with half of the caller's tag in its spare
- * twelve. A fingerprint of (0, 0) is a free slot.
+ * An entry is six words: a fingerprint of two, then two 52-bit numbers, each with half of the caller's tag in its spare
+ * 12 bits. A fingerprint of (0, 0) marks a free entry.
  */
-const SLOT_WORDS = 6
+const ENTRY_WORDS = 6
 const HIGH_BITS = 20
 const HIGH_MASK = 2 ** HIGH_BITS - 1
-/** Tags are numbers below the square of this. */
+/** Tags are below the square of this. */
 const HALF_TAG = 2 ** 12
 
 type Chunk = Int32Array
 
-/** Stands where a segment has no chunk. */
+/** Placeholder where a segment has no chunk. */
 const NO_CHUNK: Chunk = new Int32Array(0)
 
-/** What is known of a segment; its slots are found through the directory. */
+/** A segment of the table; lookups find its entries through the directory. */
 class Segment {
   readonly chunks: readonly Chunk[]
-  readonly slots: number
-  /** So many of the first bits of a fingerprint lead here. */
+  readonly entries: number
+  /** Number of leading fingerprint bits that select this segment. */
   readonly bits: number
   count = 0
   sweepAfterUs = 0
 
   constructor(chunks: readonly Chunk[], bits: number) {
     this.chunks = chunks
-    this.slots = chunks.length * CHUNK_SLOTS
+    this.entries = chunks.length * CHUNK_ENTRIES
     this.bits = bits
   }
 
   isFull(): boolean {
-    return this.count + 1 > this.slots * LOAD_MAX
+    return this.count + 1 > this.entries * LOAD_MAX
   }
 
-  /** Calls `each` with the place of each bucket. */
+  /** Calls `each` with the position of each bucket. */
   visit(each: (chunk: Chunk, word: number) => void): void {
     for (const chunk of this.chunks) {
-      for (let word = 0; word < chunk.length; word += SLOT_WORDS) if (!isFree(chunk, word)) each(chunk, word)
+      for (let word = 0; word < chunk.length; word += ENTRY_WORDS) if (!isFree(chunk, word)) each(chunk, word)
     }
   }
 }
 
-// What these read and write is within the chunk: words come from a slot number or a loop over all slots.
+// All indexes are within the chunk: words come from an entry number or a loop over all entries.
 function isFree(chunk: Chunk, word: number): boolean {
   return chunk[word] === 0 && chunk[word + 1] === 0
 }
@@ -75,47 +73,46 @@ function writeNumber(chunk: Chunk, word: number, number: number, halfTag: number
   chunk[word + 1] = (number * 2 ** -32) | 0 | (halfTag << HIGH_BITS)
 }
 
-/** Who owns the numbers in the slots. */
-export type SlotOwner = {
-  /** Asked for each slot of a segment that is swept: true if the bucket cannot be told from a fresh one and may go. */
+/** Callbacks of the table's owner, who knows what the numbers mean. */
+export type EntryOwner = {
+  /** Whether a bucket equals an unused one, so that a sweep may drop it. */
   isVacant(tag: number, first: number, second: number): boolean
-  /** Told once about each bucket that went. */
+  /** Called once for each dropped bucket. */
   dropped(tag: number): void
 }
 
 export class BucketTable {
   count = 0
-  /** What the last `find` found; zeros in a free slot. */
+  /** Contents of the entry that the last `find` ended at; zeros if it is free. */
   tag = 0
   first = 0
   second = 0
-  readonly #owner: SlotOwner
+  readonly #owner: EntryOwner
   readonly #pool: Chunk[] = []
-  /** The segment that each value of the first `#bits` bits leads to; one of fewer bits has several entries in a row. */
+  /** Segment for each value of the first `#bits` bits; a segment with fewer bits fills several consecutive places. */
   #segments: Segment[] = [new Segment([newChunk()], 1), new Segment([newChunk()], 1)]
-  // The same once more as a lookup needs it, with as few steps from one to the next as can be: entry → slots, and
-  // entry and slot → chunk.
-  #slots = new Uint16Array(0)
+  // Flattened copy for lookups: place → number of entries, and place and entry → chunk.
+  #entries = new Uint16Array(0)
   #chunks: Chunk[] = []
   #bits = 1
   #sweeping = 0
-  // Where the last `find` ended. Reading and writing go through fields, so finding allocates nothing.
+  // Position at which the last `find` ended. Fields instead of a return value: `find` allocates nothing.
   #chunk: Chunk = newChunk()
   #word = 0
 
-  constructor(owner: SlotOwner) {
+  constructor(owner: EntryOwner) {
     this.#owner = owner
     this.#directAll()
   }
 
-  /** Looks a bucket up, never (0, 0), and leaves what it holds in `tag`, `first` and `second`. */
+  /** Finds a bucket by its fingerprint, never (0, 0), and leaves its contents in `tag`, `first` and `second`. */
   find(high: number, low: number): boolean {
-    const entry = high >>> (32 - this.#bits)
-    const slots = this.#slots[entry] as number // the directory has 2^bits entries and `entry` has `bits` bits
-    let slot = ((low >>> 16) * slots) >>> 16
+    const place = high >>> (32 - this.#bits)
+    const entries = this.#entries[place] as number // the directory has 2^bits places
+    let entry = ((low >>> 16) * entries) >>> 16
     for (;;) {
-      const chunk = this.#chunks[entry * SEGMENT_CHUNKS_MAX + (slot >>> CHUNK_BITS)] as Chunk // every slot is in one
-      const word = SLOT_WORDS * (slot & (CHUNK_SLOTS - 1))
+      const chunk = this.#chunks[place * SEGMENT_CHUNKS_MAX + (entry >>> CHUNK_BITS)] as Chunk
+      const word = ENTRY_WORDS * (entry & (CHUNK_ENTRIES - 1))
       const a = chunk[word]
       const b = chunk[word + 1]
       const free = a === 0 && b === 0
@@ -127,17 +124,17 @@ export class BucketTable {
         this.second = numberAt(chunk, word + 4)
         return !free
       }
-      slot = slot + 1 === slots ? 0 : slot + 1
+      entry = entry + 1 === entries ? 0 : entry + 1
     }
   }
 
-  /** Whole numbers of at least 0, below 2^52. */
+  /** Writes to the entry last found. Numbers are integers from 0 to 2^52 - 1. */
   write(tag: number, first: number, second: number): void {
     writeNumber(this.#chunk, this.#word + 2, first, tag & (HALF_TAG - 1))
     writeNumber(this.#chunk, this.#word + 4, second, tag >>> 12)
   }
 
-  /** Adds a bucket that is not there yet, growing if need be. */
+  /** Adds a bucket that is not in the table; grows if necessary. */
   insert(high: number, low: number, tag: number, first: number, second: number, nowUs: number): void {
     if (this.#segmentOf(high).isFull() && !this.reclaim(high, nowUs)) this.#grow(this.#segmentOf(high))
     this.#place(high, low)
@@ -145,13 +142,13 @@ export class BucketTable {
     this.count += 1
   }
 
-  /** Drops vacant buckets where a new one would go, unless that was tried a moment ago; true when it made room. */
+  /** Drops vacant buckets of the segment, at most once per SWEEP_PAUSE_US; true if that made room. */
   reclaim(high: number, nowUs: number): boolean {
     const segment = this.#segmentOf(high)
     return nowUs >= segment.sweepAfterUs && this.#sweep(segment, nowUs)
   }
 
-  /** Reclaims the next segment in turn, so that memory of a quiet store is found as well. */
+  /** Reclaims the next segment in turn, so that an idle store frees memory too. */
   sweepNext(nowUs: number): void {
     this.#sweeping = (this.#sweeping + 1) % this.#segments.length
     this.#sweep(this.#segments[this.#sweeping] as Segment, nowUs)
@@ -161,7 +158,7 @@ export class BucketTable {
     return this.#segments[high >>> (32 - this.#bits)] as Segment // as in `find`
   }
 
-  /** Takes the free slot where a fingerprint belongs. */
+  /** Claims the free entry for a fingerprint. */
   #place(high: number, low: number): void {
     this.find(high, low)
     this.#chunk[this.#word] = high
@@ -169,14 +166,14 @@ export class BucketTable {
     this.#segmentOf(high).count += 1
   }
 
-  /** True when it freed an eighth of the segment, which is what makes the copy worth it. */
+  /** Copies the segment without vacant buckets, if they are at least an eighth of it; returns whether it did. */
   #sweep(segment: Segment, nowUs: number): boolean {
     segment.sweepAfterUs = nowUs + SWEEP_PAUSE_US
     let vacant = 0
     segment.visit((chunk, word) => {
       if (this.#isVacant(chunk, word)) vacant += 1
     })
-    if (vacant < (segment.slots * LOAD_MAX) / 8) return false
+    if (vacant < (segment.entries * LOAD_MAX) / 8) return false
     segment.visit((chunk, word) => {
       if (!this.#isVacant(chunk, word)) return
       this.#owner.dropped(tagAt(chunk, word))
@@ -198,7 +195,7 @@ export class BucketTable {
       return
     }
     if (bits === this.#bits) {
-      this.#segments = this.#segments.flatMap((entry) => [entry, entry])
+      this.#segments = this.#segments.flatMap((segment) => [segment, segment])
       this.#bits += 1
       this.#directAll()
     }
@@ -206,39 +203,39 @@ export class BucketTable {
     this.#replace(segment, [half(), half()])
   }
 
-  /** Puts one or two segments in the place of one, and its buckets into them. */
+  /** Replaces a segment by one or two others, and moves its buckets into them. */
   #replace(segment: Segment, successors: readonly Segment[]): void {
     const first = this.#segments.indexOf(segment)
-    const entries = 2 ** (this.#bits - segment.bits)
-    const each = entries / successors.length
+    const places = 2 ** (this.#bits - segment.bits)
+    const each = places / successors.length
     successors.forEach((successor, index) => {
       this.#segments.fill(successor, first + index * each, first + (index + 1) * each)
     })
-    this.#direct(first, first + entries)
+    this.#direct(first, first + places)
     segment.visit((chunk, word) => this.#copyIn(chunk, word))
     for (const chunk of segment.chunks) if (this.#pool.length < POOL_CHUNKS_MAX) this.#pool.push(chunk.fill(0))
   }
 
   #directAll(): void {
-    this.#slots = new Uint16Array(this.#segments.length)
+    this.#entries = new Uint16Array(this.#segments.length)
     this.#chunks = Array.from({ length: this.#segments.length * SEGMENT_CHUNKS_MAX }, () => NO_CHUNK)
     this.#direct(0, this.#segments.length)
   }
 
-  /** Brings what a lookup needs up to date for some entries. */
+  /** Updates the lookup tables for some places of the directory. */
   #direct(first: number, end: number): void {
-    for (let entry = first; entry < end; entry += 1) {
-      const { chunks, slots } = this.#segments[entry] as Segment // one of those that there are
-      this.#slots[entry] = slots
+    for (let place = first; place < end; place += 1) {
+      const { chunks, entries } = this.#segments[place] as Segment // within the directory
+      this.#entries[place] = entries
       for (let index = 0; index < SEGMENT_CHUNKS_MAX; index += 1) {
-        this.#chunks[entry * SEGMENT_CHUNKS_MAX + index] = chunks[index] ?? NO_CHUNK
+        this.#chunks[place * SEGMENT_CHUNKS_MAX + index] = chunks[index] ?? NO_CHUNK
       }
     }
   }
 
   #copyIn(from: Chunk, word: number): void {
-    this.#place(from[word] as number, from[word + 1] as number) // within the chunk, as is all of the slot
-    for (let offset = 2; offset < SLOT_WORDS; offset += 1) {
+    this.#place(from[word] as number, from[word + 1] as number) // within the chunk
+    for (let offset = 2; offset < ENTRY_WORDS; offset += 1) {
       this.#chunk[this.#word + offset] = from[word + offset] as number
     }
   }
@@ -249,11 +246,11 @@ export class BucketTable {
   }
 }
 
-/** Room for `count` buckets and for some more. */
+/** Chunks for `count` buckets, with spare room. */
 function chunksFor(count: number): number {
-  return Math.min(SEGMENT_CHUNKS_MAX, Math.floor(count / (CHUNK_SLOTS * LOAD_MAX)) + 1)
+  return Math.min(SEGMENT_CHUNKS_MAX, Math.floor(count / (CHUNK_ENTRIES * LOAD_MAX)) + 1)
 }
 
 function newChunk(): Chunk {
-  return new Int32Array(SLOT_WORDS * CHUNK_SLOTS)
+  return new Int32Array(ENTRY_WORDS * CHUNK_ENTRIES)
 }

@@ -1,4 +1,4 @@
-// Giving back what nobody needs. At most once, like every give: units that are lost on the way err low.
+// Returns unneeded units and ignores errors. At most once, like every give; lost units err low.
 
 import type { Give, Store } from './store.ts'
 
@@ -6,6 +6,6 @@ export async function giveQuietly(store: Store, gives: readonly Give[], opId?: s
   try {
     await store.give(gives, opId)
   } catch {
-    // Nobody waits for it, and to try again could give twice.
+    // Not retried: that could give twice.
   }
 }

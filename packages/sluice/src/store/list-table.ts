@@ -1,5 +1,5 @@
-// Logs and permits: buckets that hold a list, kept as objects, bounded in number. Vacant ones are reclaimed a few at a
-// time by whoever adds one; at the cap new buckets share overflow lists, so a flood never frees a blocked one.
+// Buckets with lists (logs and permits), kept as objects and capped in number. Each insert reclaims a few vacant ones.
+// At the cap, new buckets share overflow lists, so a flood never evicts a refused client.
 
 import type { Algorithm } from '../algorithms/algorithm.ts'
 import type { Limit } from '../algorithms/limit.ts'
@@ -8,11 +8,11 @@ export type ListBucket = { limit: Limit; algorithm: Algorithm<unknown>; state: u
 
 const RECLAIM_STEPS = 4
 const OVERFLOW_LISTS = 64
-/** Vacant lists stay for a while: a clock that steps back by less finds them as they were. */
+/** Vacant lists are kept this long, so that a clock that steps back by less finds them unchanged. */
 const VACANT_US = 60_000_000
 
 export class ListTable {
-  /** Buckets that had to share an overflow list. */
+  /** Requests for buckets that shared an overflow list. */
   overflowed = 0
   readonly #buckets = new Map<string, ListBucket>()
   readonly #bucketsMax: number
@@ -39,7 +39,7 @@ export class ListTable {
     this.#buckets.delete(key)
   }
 
-  /** The name under which a bucket is kept: its own, or, when there is no room for a new one, one that it shares. */
+  /** Key of a bucket: its own, or that of an overflow list if the table is full. */
   keyOf(limit: Limit, owner: string, detail: string, nowUs: number): string {
     const prefix = `${limit.id}|${limit.fact}|`
     const key = `${prefix}${owner.length}|${owner}${detail}`
@@ -63,7 +63,7 @@ export class ListTable {
   }
 }
 
-/** Spreads keys over the overflow lists; which one matters little, so it need not resist anybody. */
+/** Spreads keys over the overflow lists; need not resist chosen keys. */
 function sumOfUnits(text: string): number {
   let sum = 0
   for (let index = 0; index < text.length; index += 1) sum = (sum * 31 + text.charCodeAt(index)) >>> 0

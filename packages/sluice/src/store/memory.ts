@@ -1,54 +1,55 @@
-// Counters of one process. Every answer is synchronous and exact; memory is bounded by `maxKeys`, above which new keys
-// share overflow buckets: a flood of new keys slows itself down and never frees a blocked one.
+// Memory store: buckets of one process. Synchronous and exact. Memory is capped by `maxKeys`; above it, new keys share
+// overflow buckets, so a flood of new keys limits itself and never evicts a refused client.
 
-import { type Algorithm, freshPacked, type ListAlgorithm, type PackedState } from '../algorithms/algorithm.ts'
-import { concurrency, holds, type PermitState } from '../algorithms/concurrency.ts'
-import { isGivable, type Settled, settleList, settlePacked } from '../algorithms/edit.ts'
-import { grantOf, retryAfterUs, SoleTaken, shortOf, unitsOf } from '../algorithms/grant.ts'
+import { type Algorithm, freshPacked, type PackedState } from '../algorithms/algorithm.ts'
+import { holds, type PermitState } from '../algorithms/concurrency.ts'
+import { type CurrentState, migrateList, migratePacked } from '../algorithms/edit.ts'
 import type { Limit } from '../algorithms/limit.ts'
-import { isPacked, type PackedLimit } from '../algorithms/registry.ts'
-import { slidingWindowLog } from '../algorithms/sliding-window-log.ts'
+import { isPacked, LISTED, type PackedLimit } from '../algorithms/registry.ts'
+import { hasPermits, type ListedName } from '../algorithms/traits.ts'
 import { type Clock, systemClock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import { type KnownFields, requireKnown } from '../known-fields.ts'
 import { BucketTable } from './bucket-table.ts'
+import { buildGrant, isGivable, retryAfterUs, SoleTaken, shortOf, unitsOf } from './grant.ts'
 import { KeyHash } from './half-sip-hash.ts'
-import { LimitBook, type LimitPage } from './limit-book.ts'
+import { IdempotencyKeys } from './idempotency-keys.ts'
+import { LimitRegistry, type RegisteredLimit } from './limit-registry.ts'
 import { ListTable } from './list-table.ts'
-import { OnceMarks } from './once-marks.ts'
-import { partedStore, type SyncStore } from './parted-store.ts'
-import { checkBucket, checkCharges, checkGives, checkTake } from './request-check.ts'
+import { nodeShareStore, type SyncStore } from './node-share-store.ts'
+import type { StoreStats } from './stats.ts'
 import {
   type BucketName,
   type Charge,
   type Give,
-  type Given,
+  type GiveResult,
   type Grant,
+  type IdempotencyKey,
   isBinding,
-  type Once,
   requireOp,
   type Short,
   type Take,
   type Taken,
   untilUs,
 } from './store.ts'
+import { checkBucket, checkCharges, checkGives, checkTake } from './validate-request.ts'
 
 export type MemoryStoreOptions = {
-  /** Most keys held at once, 34 to 43 bytes each. Above it, new keys share 4096 overflow buckets per limit. */
+  /** Cap on keys, 34 to 43 bytes each. Above it, new keys share 4096 overflow buckets per limit. */
   readonly maxKeys?: number
-  /** How many nodes share the limits of rules with `consistency: local`: this one counts against its part. */
+  /** Number of nodes that share the limits of rules with `consistency: local`; each counts against its node share. */
   readonly nodes?: number
-  /** Time of all buckets: must not step. */
+  /** Clock of all buckets; must not step. */
   readonly clock?: Clock
 }
 
 export const MAX_KEYS_DEFAULT = 20_000_000
 const LISTS_MAX = 100_000
-const MARKS_MAX = 200_000
+const IDEMPOTENCY_KEYS_MAX = 200_000
 const OVERFLOW_BUCKETS = 4096
-/** A segment of the table is looked over for vacant buckets once in so many calls. */
+/** Calls between sweeps, each of which reclaims vacant buckets in one segment of the table. */
 const CALLS_PER_SWEEP = 16_384
-/** Windows follow the time of day, if it was set, after so long. */
+/** Interval at which windows follow changes of the time of day. */
 const FOLLOW_US = 1_000_000
 /** The two counts of a sliding window share one number: y × 2^26 + x (SLIDING_UNITS_MAX keeps both below 2^26). */
 const COUNT_SIZE = 2 ** 26
@@ -62,22 +63,22 @@ export function memoryStore(options: MemoryStoreOptions = {}): SyncStore {
     if (!Number.isInteger(value) || value < 1) throw optionInvalid(name, value, 'give a whole number of at least 1')
   }
   const store = new MemoryStore(maxKeys, clock)
-  return nodes === 1 ? store : partedStore(store, nodes)
+  return nodes === 1 ? store : nodeShareStore(store, nodes)
 }
 
-/** One charge on its way through a take: everything is decided before anything is charged. */
-type Work = {
+/** A charge of a take, decided but not applied yet: all charges are decided before any is applied. */
+type EvaluatedCharge = {
   readonly charge: Charge
   readonly bucket: Bucket
   readonly short: Short
   readonly units: number
 }
 
-/** A bucket as the general path sees it, wherever it is kept. */
+/** A bucket of either table. Not used by the hot path. */
 type Bucket = {
   readonly id: string
   readonly algorithm: Algorithm<unknown>
-  readonly settled: Settled<unknown>
+  readonly current: CurrentState<unknown>
   write(): void
 }
 
@@ -85,17 +86,17 @@ class MemoryStore implements SyncStore {
   readonly #clock: Clock
   readonly #maxKeys: number
   readonly #hash = new KeyHash()
-  /** The bucket at hand on the hot path. */
-  readonly #cell: PackedState = freshPacked()
-  readonly #swept: PackedState = freshPacked()
-  readonly #book = new LimitBook()
+  /** Reused states: of the hot path, and of sweeps. */
+  readonly #scratch: PackedState = freshPacked()
+  readonly #sweepScratch: PackedState = freshPacked()
+  readonly #limits = new LimitRegistry()
   readonly #lists = new ListTable(LISTS_MAX)
-  readonly #marks = new OnceMarks(MARKS_MAX)
+  readonly #keys = new IdempotencyKeys(IDEMPOTENCY_KEYS_MAX)
   readonly #table: BucketTable
   #nowUs = 0
   #calls = 0
   #overflowed = 0
-  /** When windows next follow the time of day. */
+  /** Time at which windows next follow the time of day. */
   #followUs = 0
 
   constructor(maxKeys: number, clock: Clock) {
@@ -104,7 +105,7 @@ class MemoryStore implements SyncStore {
     this.#table = new BucketTable({
       isVacant: (tag, first, second) => this.#isVacant(tag, first, second),
       dropped: (tag) => {
-        this.#book.pageAt(tag).buckets -= 1
+        this.#limits.at(tag).buckets -= 1
       },
     })
   }
@@ -113,13 +114,13 @@ class MemoryStore implements SyncStore {
     return this.take(take)
   }
 
-  /** Nothing is ever on lease here: in the process that holds the buckets it would save nothing. */
+  /** Grants no leases: they would save no round trip. */
   take(take: Take): Taken {
     checkTake(take)
-    const { charges: asked, op, gives, resets } = take
+    const { charges: given, op, gives, resets } = take
     if (resets !== undefined) for (const bucket of resets) this.reset(bucket)
     if (gives !== undefined) this.give(gives)
-    const charges = asked.some(asksForLease) ? asked.map(withoutLease) : asked
+    const charges = given.some(requestsLease) ? given.map(withoutLease) : given
     const nowUs = this.#now()
     const only = charges.length === 1 ? charges[0] : undefined
     if (only !== undefined && isPacked(only.limit)) return this.#takeOne(only, only.limit, nowUs)
@@ -130,25 +131,26 @@ class MemoryStore implements SyncStore {
   peek(charges: readonly Charge[]): Taken {
     checkCharges(charges)
     const nowUs = this.#now()
-    const works = this.#works(charges, undefined, nowUs, true)
-    const grants = works.map(({ charge, bucket: { algorithm, settled }, short }) => {
-      const used = algorithm.used(charge.limit, settled.state, nowUs)
-      return grantOf(algorithm, charge, settled.state, nowUs, used, short, 0, 0, undefined)
+    const evaluated = this.#evaluate(charges, undefined, nowUs, true)
+    const grants = evaluated.map(({ charge, bucket: { algorithm, current }, short }) => {
+      const used = algorithm.used(charge.limit, current.state, nowUs)
+      return buildGrant(algorithm, charge, current.state, nowUs, used, short, 0, 0, undefined)
     })
-    return { granted: works.every(passes), nowUs, grants, source: 'store', replayed: false }
+    return { granted: evaluated.every(passes), nowUs, grants, source: 'store', replayed: false }
   }
 
-  give(gives: readonly Give[], opId?: string, once?: Once): Given {
+  give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): GiveResult {
     checkGives(gives, opId)
     const nowUs = this.#now()
-    const outcome = once === undefined ? 'given' : this.#marks.mark(once.id, untilUs(gives, once), nowUs)
+    const outcome =
+      idempotencyKey === undefined ? 'given' : this.#keys.add(idempotencyKey.id, untilUs(gives, idempotencyKey), nowUs)
     if (outcome !== 'given') return outcome
     for (const give of gives) {
       const { limit, owner, detail, units, bookedUs } = give
-      const { algorithm, settled, write } = this.#bucketOf(limit, owner, detail, nowUs, true)
-      if (!isGivable(settled, give, algorithm.resetUs(limit, settled.state, nowUs))) continue
-      if (units < 0) algorithm.charge(limit, settled.state, nowUs, -units, opId)
-      else algorithm.refund(limit, settled.state, nowUs, units, bookedUs, opId)
+      const { algorithm, current, write } = this.#bucketOf(limit, owner, detail, nowUs, true)
+      if (!isGivable(current, give, algorithm.resetUs(limit, current.state, nowUs))) continue
+      if (units < 0) algorithm.charge(limit, current.state, nowUs, -units, opId)
+      else algorithm.refund(limit, current.state, nowUs, units, bookedUs, opId)
       write()
     }
     return 'given'
@@ -159,12 +161,12 @@ class MemoryStore implements SyncStore {
     const { limit, owner, detail } = bucket
     const nowUs = this.#now()
     if (!isPacked(limit)) this.#lists.delete(this.#lists.keyOf(limit, owner, detail, nowUs))
-    else if (this.#find(this.#book.pageOf(limit), owner, detail, nowUs)) {
-      this.#save(this.#book.pageOf(limit), true, freshPacked(), nowUs)
+    else if (this.#find(this.#limits.register(limit), owner, detail, nowUs)) {
+      this.#save(this.#limits.register(limit), true, freshPacked(), nowUs)
     }
   }
 
-  stats(): Readonly<Record<string, number>> {
+  stats(): Pick<StoreStats, 'keys' | 'overflowed'> {
     return { keys: this.#table.count + this.#lists.count, overflowed: this.#overflowed + this.#lists.overflowed }
   }
 
@@ -179,165 +181,171 @@ class MemoryStore implements SyncStore {
     this.#nowUs = nowUs
     if (nowUs >= this.#followUs) {
       this.#followUs = nowUs + FOLLOW_US
-      this.#book.follow(this.wallAheadUs(), nowUs)
+      this.#limits.follow(this.wallAheadUs(), nowUs)
     }
     this.#calls += 1
     if (this.#calls % CALLS_PER_SWEEP === 0) this.#table.sweepNext(nowUs)
     return nowUs
   }
 
-  /** The hot path: one charge against a bucket of three numbers, with no object but the answer. */
+  /** Hot path: one charge against a packed bucket. Allocates only the result. */
   #takeOne(charge: Charge, limit: PackedLimit, nowUs: number): Taken {
-    const page = this.#book.pageOf(limit)
+    const registered = this.#limits.register(limit)
     const table = this.#table
-    const found = this.#find(page, charge.owner, charge.detail, nowUs)
-    if (found && table.tag !== page.index) return this.#takeAll([charge], undefined, nowUs) // the rule was edited
-    const { algorithm } = page
-    const state = this.#cell
-    unpack(state, table.first, table.second, page.twoCounts) // a free slot holds zeros, which are the fresh state
+    const found = this.#find(registered, charge.owner, charge.detail, nowUs)
+    if (found && table.tag !== registered.index) return this.#takeAll([charge], undefined, nowUs) // the rule was edited
+    const { algorithm } = registered
+    const state = this.#scratch
+    unpack(state, table.first, table.second, registered.twoCounts) // a free entry is all zeros, the fresh state
     const moved = algorithm.advance(limit, state, nowUs)
     const used = algorithm.used(limit, state, nowUs)
     const short = shortOf(limit, used, charge.min)
     const units = unitsOf(charge, used, short)
     const delayUs = units > 0 ? algorithm.delayUs(limit, state) : 0
     if (units > 0) algorithm.charge(limit, state, nowUs, units)
-    if (units > 0 || moved) this.#save(page, found, state, nowUs)
-    return new SoleTaken(
-      short === false || !isBinding(charge.kind),
+    if (units > 0 || moved) this.#save(registered, found, state, nowUs)
+    return new SoleTaken({
+      granted: short === false || !isBinding(charge.kind),
       nowUs,
       units,
       short,
-      Math.max(0, limit.capacity - used - units),
-      algorithm.resetUs(limit, state, nowUs),
-      retryAfterUs(algorithm, charge, state, nowUs, short, undefined),
+      remaining: Math.max(0, limit.capacity - used - units),
+      resetAfterUs: algorithm.resetUs(limit, state, nowUs),
+      retryAfterUs: retryAfterUs(algorithm, charge, state, nowUs, short, undefined),
       delayUs,
-    )
+      source: 'store',
+    })
   }
 
   #takeAll(charges: readonly Charge[], opId: string | undefined, nowUs: number): Taken {
-    const works = this.#works(charges, opId, nowUs)
-    const granted = works.every(passes)
-    const replayed = opId !== undefined && isRenewal(works, opId, nowUs)
-    const grants = works.map((work) => this.#settle(work, granted || work.charge.kind === 'force', nowUs, opId))
+    const evaluated = this.#evaluate(charges, opId, nowUs)
+    const granted = evaluated.every(passes)
+    const replayed = opId !== undefined && isRenewal(evaluated, opId, nowUs)
+    const grants = evaluated.map((one) => this.#apply(one, granted || one.charge.kind === 'force', nowUs, opId))
     return { granted, nowUs, grants, source: 'store', replayed }
   }
 
-  #works(charges: readonly Charge[], opId: string | undefined, nowUs: number, mayDrop = false): Work[] {
-    const works: Work[] = []
+  #evaluate(
+    charges: readonly Charge[],
+    opId: string | undefined,
+    nowUs: number,
+    mayDiscard = false,
+  ): EvaluatedCharge[] {
+    const evaluated: EvaluatedCharge[] = []
     for (const charge of charges) {
       const { limit } = charge
-      const found = this.#bucketOf(limit, charge.owner, charge.detail, nowUs, mayDrop)
-      // A bucket used twice in one take is one bucket, and counts what the earlier uses would take.
-      const twins = works.filter(({ bucket }) => bucket.id === found.id)
-      const bucket = twins[0]?.bucket ?? found
-      const { algorithm, settled } = bucket
-      const spoken = twins.reduce((sum, { units }) => sum + units, 0)
-      const used = algorithm.used(limit, settled.state, nowUs, opId) + spoken
-      const short = settled.stale ? 'stale_rules' : shortOf(limit, used, charge.min)
-      works.push({ charge, bucket, short, units: unitsOf(charge, used, short) })
+      const found = this.#bucketOf(limit, charge.owner, charge.detail, nowUs, mayDiscard)
+      // A bucket charged twice in one take counts the units of the earlier charges.
+      const earlier = evaluated.filter(({ bucket }) => bucket.id === found.id)
+      const bucket = earlier[0]?.bucket ?? found
+      const { algorithm, current } = bucket
+      const reserved = earlier.reduce((sum, { units }) => sum + units, 0)
+      const used = algorithm.used(limit, current.state, nowUs, opId) + reserved
+      const short = current.stale ? 'stale_rules' : shortOf(limit, used, charge.min)
+      evaluated.push({ charge, bucket, short, units: unitsOf(charge, used, short) })
     }
-    return works
+    return evaluated
   }
 
-  /** Charges a bucket, if the take is granted, and stores what changed. */
-  #settle({ charge, bucket, short, units }: Work, charged: boolean, nowUs: number, opId?: string): Grant {
-    const { algorithm, settled } = bucket
+  /** Charges a bucket if the take is granted, and stores changes. */
+  #apply({ charge, bucket, short, units }: EvaluatedCharge, charged: boolean, nowUs: number, opId?: string): Grant {
+    const { algorithm, current } = bucket
     const spent = charged ? units : 0
-    const delayUs = spent > 0 ? algorithm.delayUs(charge.limit, settled.state) : 0
-    if (spent > 0) algorithm.charge(charge.limit, settled.state, nowUs, spent, opId)
-    if (spent > 0 || (settled.moved && !settled.stale)) bucket.write()
-    const used = algorithm.used(charge.limit, settled.state, nowUs)
-    return grantOf(algorithm, charge, settled.state, nowUs, used, short, spent, delayUs, opId)
+    const delayUs = spent > 0 ? algorithm.delayUs(charge.limit, current.state) : 0
+    if (spent > 0) algorithm.charge(charge.limit, current.state, nowUs, spent, opId)
+    if (spent > 0 || (current.moved && !current.stale)) bucket.write()
+    const used = algorithm.used(charge.limit, current.state, nowUs)
+    return buildGrant(algorithm, charge, current.state, nowUs, used, short, spent, delayUs, opId)
   }
 
-  /** `mayDrop`: perhaps nothing will be written, so a list must not be brought to now where it is kept. */
-  #bucketOf(limit: Limit, owner: string, detail: string, nowUs: number, mayDrop = false): Bucket {
+  /** `mayDiscard`: the caller may not write the bucket back, so a stored list is copied. */
+  #bucketOf(limit: Limit, owner: string, detail: string, nowUs: number, mayDiscard = false): Bucket {
     return isPacked(limit)
       ? this.#packedBucket(limit, owner, detail, nowUs)
-      : this.#listBucket(limit, owner, detail, nowUs, mayDrop)
+      : this.#listBucket(limit, owner, detail, nowUs, mayDiscard)
   }
 
   #packedBucket(limit: PackedLimit, owner: string, detail: string, nowUs: number): Bucket {
-    const page = this.#book.pageOf(limit)
-    const found = this.#find(page, owner, detail, nowUs)
+    const registered = this.#limits.register(limit)
+    const found = this.#find(registered, owner, detail, nowUs)
     const { high, low } = this.#hash
-    const writer = found ? this.#writer() : page
+    const writer = found ? this.#writer() : registered
     const stored = freshPacked()
     unpack(stored, this.#table.first, this.#table.second, writer.twoCounts)
-    const settled = settlePacked(writer.limit, stored, limit, nowUs, writer.algorithm, page.algorithm)
+    const current = migratePacked(writer.limit, stored, limit, nowUs, writer.algorithm, registered.algorithm)
     const write = () => {
       this.#hash.high = high
       this.#hash.low = low
-      // Asked for again: other charges of the take may have opened pages since, and unused pages go to others.
-      this.#save(this.#book.pageOf(limit), this.#table.find(high, low), settled.state, nowUs)
+      // Looked up again: other charges of the take may have reused the index of a limit without buckets.
+      this.#save(this.#limits.register(limit), this.#table.find(high, low), current.state, nowUs)
     }
-    return { id: `${high}:${low}`, algorithm: page.algorithm, settled, write }
+    return { id: `${high}:${low}`, algorithm: registered.algorithm, current, write }
   }
 
-  #listBucket(limit: Limit, owner: string, detail: string, nowUs: number, mayDrop: boolean): Bucket {
-    const algorithm: ListAlgorithm<unknown> = limit.algorithm === 'concurrency' ? concurrency : slidingWindowLog
+  #listBucket(limit: Limit, owner: string, detail: string, nowUs: number, mayDiscard: boolean): Bucket {
+    const algorithm = LISTED[limit.algorithm as ListedName] // every limit that is not packed
     const id = this.#lists.keyOf(limit, owner, detail, nowUs)
     const stored = this.#lists.get(id)
     const written = stored?.limit ?? limit
-    const apart = mayDrop || written.generation > limit.generation || written.windowUs !== limit.windowUs
-    const state = stored === undefined ? algorithm.fresh() : apart ? structuredClone(stored.state) : stored.state
-    const settled = settleList(algorithm, written, state, limit, nowUs)
+    const mustCopy = mayDiscard || written.generation > limit.generation || written.windowUs !== limit.windowUs
+    const state = stored === undefined ? algorithm.fresh() : mustCopy ? structuredClone(stored.state) : stored.state
+    const current = migrateList(algorithm, written, state, limit, nowUs)
     const write = () => {
-      this.#lists.set(id, { limit, algorithm, state: settled.state }, nowUs)
+      this.#lists.set(id, { limit, algorithm, state: current.state }, nowUs)
     }
-    return { id, algorithm, settled, write }
+    return { id, algorithm, current, write }
   }
 
   /**
-   * Leaves the fingerprint in #hash and the place in #table: of the bucket, or of the overflow bucket it must share.
+   * Leaves the fingerprint in #hash and the position in #table: of the bucket, or of its overflow bucket.
    */
-  #find(page: LimitPage, owner: string, detail: string, nowUs: number): boolean {
+  #find(registered: RegisteredLimit, owner: string, detail: string, nowUs: number): boolean {
     const hash = this.#hash
-    hash.hash(page.seed, owner, detail)
+    hash.hash(registered.seed, owner, detail)
     if (hash.high === 0 && hash.low === 0) hash.low = 1
     if (this.#table.find(hash.high, hash.low)) return true
     if (this.#table.count < this.#maxKeys || this.#table.reclaim(hash.high, nowUs)) return false
     this.#overflowed += 1
-    hash.hash(page.seed, 'overflow', String((hash.low >>> 0) % OVERFLOW_BUCKETS))
+    hash.hash(registered.seed, 'overflow', String((hash.low >>> 0) % OVERFLOW_BUCKETS))
     return this.#table.find(hash.high, hash.low)
   }
 
-  /** The page of the limit that wrote the bucket just found. */
-  #writer(): LimitPage {
-    return this.#book.pageAt(this.#table.tag)
+  /** Limit that wrote the bucket just found. */
+  #writer(): RegisteredLimit {
+    return this.#limits.at(this.#table.tag)
   }
 
   /** Writes the bucket just found, or adds it. */
-  #save(page: LimitPage, found: boolean, { at, x, y }: PackedState, nowUs: number): void {
+  #save(registered: RegisteredLimit, found: boolean, { at, x, y }: PackedState, nowUs: number): void {
     const second = y * COUNT_SIZE + x
     if (!found) {
-      this.#table.insert(this.#hash.high, this.#hash.low, page.index, at, second, nowUs)
-      page.buckets += 1
+      this.#table.insert(this.#hash.high, this.#hash.low, registered.index, at, second, nowUs)
+      registered.buckets += 1
       return
     }
     const writer = this.#writer()
-    if (writer !== page) {
+    if (writer !== registered) {
       writer.buckets -= 1
-      page.buckets += 1
+      registered.buckets += 1
     }
-    this.#table.write(page.index, at, second)
+    this.#table.write(registered.index, at, second)
   }
 
   #isVacant(tag: number, at: number, second: number): boolean {
-    const { limit, algorithm, twoCounts } = this.#book.pageAt(tag)
-    const state = this.#swept
+    const { limit, algorithm, twoCounts } = this.#limits.at(tag)
+    const state = this.#sweepScratch
     unpack(state, at, second, twoCounts)
     algorithm.advance(limit, state, this.#nowUs)
     return algorithm.resetUs(limit, state, this.#nowUs) === 0
   }
 }
 
-function asksForLease({ limit, min, max }: Charge): boolean {
+function requestsLease({ limit, min, max }: Charge): boolean {
   return min !== max && limit.holdTicks > 0
 }
 
 function withoutLease(charge: Charge): Charge {
-  return asksForLease(charge) ? { ...charge, max: charge.min } : charge
+  return requestsLease(charge) ? { ...charge, max: charge.min } : charge
 }
 
 function unpack(into: PackedState, at: number, second: number, twoCounts: boolean): void {
@@ -347,12 +355,12 @@ function unpack(into: PackedState, at: number, second: number, twoCounts: boolea
   into.y = y
 }
 
-function passes({ charge, short }: Work): boolean {
+function passes({ charge, short }: EvaluatedCharge): boolean {
   return short === false || !isBinding(charge.kind)
 }
 
-/** Whether every permit asked for is already held by this op. */
-function isRenewal(works: readonly Work[], opId: string, nowUs: number): boolean {
-  const permits = works.filter(({ charge }) => charge.limit.algorithm === 'concurrency')
-  return permits.length > 0 && permits.every(({ bucket }) => holds(bucket.settled.state as PermitState, opId, nowUs))
+/** Whether `opId` already holds every permit of the take. */
+function isRenewal(evaluated: readonly EvaluatedCharge[], opId: string, nowUs: number): boolean {
+  const permits = evaluated.filter(({ charge }) => hasPermits(charge.limit))
+  return permits.length > 0 && permits.every(({ bucket }) => holds(bucket.current.state as PermitState, opId, nowUs))
 }

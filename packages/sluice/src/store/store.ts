@@ -1,22 +1,24 @@
-// The store contract: take, give, peek and reset over buckets. It is narrow so that a store can wrap another one (to
-// hold leases, say, or to guard it), and `storeContract` of sluice/testing is the suite that every store runs.
+// Store interface: take, give, peek and reset over buckets. Narrow, so that a store can wrap another one (leases,
+// circuit breaker). Every implementation runs `storeContract` of sluice/testing.
 
 import type { Limit } from '../algorithms/limit.ts'
+import { hasPermits } from '../algorithms/traits.ts'
 import { optionInvalid } from '../errors.ts'
+import type { SomeStats } from './stats.ts'
 
 /**
- * What one limit asks of one bucket. The bucket is (limit.id, limit.fact, owner, detail): kept apart rather than
- * joined, because joining costs more than the rest of a check in memory, and because Redis groups buckets by owner.
+ * Charge of one limit against one bucket. The bucket is (limit.id, limit.fact, owner, detail): separate fields, because
+ * joining them costs more than the rest of a check in memory, and because Redis groups buckets by owner.
  */
 export type Charge = {
   readonly limit: Limit
-  /** The first fact of the key: the user, the address; `` for a global limit. */
+  /** First fact of the key: the user, the address; `` for a global limit. */
   readonly owner: string
-  /** The other facts of a composite key, joined injectively; `` when there are none. */
+  /** Other facts of a composite key, joined injectively; `` if there are none. */
   readonly detail: string
   /**
-   * Integers, 1 ≤ min ≤ max. A check asks for its cost in both. A lease asks for up to `max`, and what it gets above
-   * `min` is on lease until a `give` settles it, where the limit knows leases (`holdTicks`).
+   * Integers, 1 ≤ min ≤ max. A check sets both to its cost. A lease takes up to `max`; units above `min` are on lease
+   * until a `give` settles them, if the limit tracks leases (`holdTicks`).
    */
   readonly min: number
   readonly max: number
@@ -26,8 +28,8 @@ export type Charge = {
 /**
  * enforce: short of `min`, the whole take is refused.
  * shadow: never refuses; counted only if the take is granted.
- * force: always charged, into debt if need be, and tells whether it was over.
- * hold: for nobody yet: all units are on lease. Refuses nobody, and may get nothing.
+ * force: always charged, into debt if necessary; `short` reports whether it was over.
+ * hold: takes units on lease only, for no request. Never refuses; may grant 0 units.
  */
 export type ChargeKind = 'enforce' | 'shadow' | 'force' | 'hold'
 
@@ -39,44 +41,44 @@ export function isBinding(kind: ChargeKind): boolean {
 /** Names a take, so that it can be renewed or released: the permit of a concurrency limit. */
 export type Op = { readonly id: string }
 
-/** All or nothing: a take that is refused by one charge changes no bucket (but for `force`). */
+/** All or nothing: a take that one charge refuses changes no bucket, except by `force`. */
 export type Take = {
   readonly charges: readonly Charge[]
   readonly op?: Op | undefined
-  /** Given first, in the same message, and whether or not the take is granted. Leases send it to what they wrap. */
+  /** Given first, in the same round trip, whether or not the take is granted. Used by leases. */
   readonly gives?: readonly Give[] | undefined
   /**
-   * Buckets to forget first, in the same step and whether or not the take is granted: nobody finds them empty in
-   * between. All of one owner, or it is one step for each place that they live in.
+   * Buckets to reset first, whether or not the take is granted. Atomic with the take if all buckets have one owner;
+   * otherwise one step per target.
    */
   readonly resets?: readonly BucketName[] | undefined
-  /** When whoever asks began to wait, by a clock that never steps: a deadline counts from there. */
-  readonly askedMs?: number | undefined
+  /** Monotonic start time of the request; its deadline counts from here. */
+  readonly startedMs?: number | undefined
 }
 
-/** now: wait and try again. never: the cost is above the capacity. stale_rules: a newer edit wrote the bucket. */
+/** now: retry later. never: the cost exceeds the capacity. stale_rules: a newer edit of the rule wrote the bucket. */
 export type Short = false | 'now' | 'never' | 'stale_rules'
 
-/** The answer to one charge. Times are relative; `Infinity` where waiting will not help. */
+/** Result of one charge. Times are relative; `Infinity` if waiting will not help. */
 export type Grant = {
   /** Units charged; 0 when the take was refused. */
   readonly units: number
   readonly short: Short
   /** Units left, at least 0, after this take. */
   readonly remaining: number
-  /** Until the bucket is as good as new. */
+  /** Time until the bucket is full. */
   readonly resetAfterUs: number
-  /** Until `min` units can be had; 0 when they could be had now. */
+  /** Time until `min` units are available; 0 if they were now. */
   readonly retryAfterUs: number
-  /** How long an admitted request should wait before it goes on (leaky bucket). */
+  /** Delay before an admitted request should proceed (leaky bucket). */
   readonly delayUs: number
-  /** When the units were booked, if that was before the take: they came out of a lease. */
+  /** Booking time of units from a lease; undefined if they were booked by this take. */
   readonly bookedUs?: number | undefined
-  /** Lower bound of the store time at which units of a lease were spent: a give counts their age from here. */
+  /** Lower bound of the store time at which units from a lease were spent; a give counts their age from here. */
   readonly spentUs?: number | undefined
-  /** The part that was charged of a bucket that is split: a give names it as its limit. */
-  readonly part?: Limit
-  /** Where and when this charge was decided, if the take was made in several places. */
+  /** Sublimit that was charged instead of the limit; a give must name it. */
+  readonly sublimit?: Limit
+  /** Source and time of this charge, if the take was scattered. */
   readonly at?: Pick<Taken, 'source' | 'nowUs'> | undefined
 }
 
@@ -85,23 +87,23 @@ export type Source = 'store' | 'lease' | 'local' | 'policy'
 
 export type Taken = {
   readonly granted: boolean
-  /** Store time, at which all units of this take are booked. */
+  /** Store time at which the units were booked. */
   readonly nowUs: number
   /** In the order of the charges. */
   readonly grants: readonly Grant[]
   readonly source: Source
-  /** Every permit of this take was already held and has been renewed. */
+  /** Every permit was already held and has been renewed. */
   readonly replayed: boolean
-  /** Of an answer that was given without the store: the request is refused elsewhere, so nothing is kept of it. */
+  /** Undoes a take that was decided without the store, if another store refuses the request. */
   readonly undo?: (() => void) | undefined
-  /** A peek that was read off a replica, or may have been: it may be behind. */
+  /** A peek that may have been read from a replica, which may lag. */
   readonly stale?: boolean | undefined
 }
 
-/** Said of a bucket that nobody asked about, when another one has refused the request. */
-export const NOT_ASKED: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
+/** Grant for a bucket that was not charged because another one refused. */
+export const NOT_CHARGED: Grant = { units: 0, short: false, remaining: 0, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
 
-/** Where and when one charge of a take was decided. */
+/** Source and time of one charge of a take. */
 export function decidedAt(taken: Taken, grant: Grant): Pick<Taken, 'source' | 'nowUs'> {
   return grant.at ?? taken
 }
@@ -112,73 +114,73 @@ export type Give = {
   readonly detail: string
   /** Negative: debt. */
   readonly units: number
-  /** `nowUs` of the take that booked the units: windows and logs find them by it, buckets discount their age. */
+  /** `nowUs` of the take that booked the units: windows and logs find them by it, token buckets discount their age. */
   readonly bookedUs: number
-  /** The units came out of a lease of this node, which was booked then. */
+  /** Booking time of the lease that the units came from, on this node. */
   readonly leasedUs?: number | undefined
-  /** The units may have been taken through another node: only the store itself can take them back. */
+  /** The units may have been taken through another node, so only the store itself can accept them. */
   readonly remote?: boolean
-  /** Units that are on lease no more: those that come back, and others that were spent. None unless it says so. */
+  /** Units no longer on lease, returned or spent; 0 by default. */
   readonly settled?: number
 }
 
 /**
- * Names a give, so that it happens once. The store remembers the id for `lastsUs` from the newest booking among the
- * gives, written atomically with them, and refuses the give after that time.
+ * Idempotency key of a give. The store keeps the id for `ttlUs` from the newest booking among the gives, writes it
+ * atomically with them, and rejects the give as expired after that time.
  */
-export type Once = { readonly id: string; readonly lastsUs: number }
+export type IdempotencyKey = { readonly id: string; readonly ttlUs: number }
 
-/** repeated: a give of this id has happened before. expired: its time is over. Nothing was given in either case. */
-export type Given = 'given' | 'repeated' | 'expired'
+/** repeated: a give with this key succeeded before. expired: the TTL is over. Nothing was given in either case. */
+export type GiveResult = 'given' | 'repeated' | 'expired'
 
-/** Until when a store remembers a give, and accepts it. */
-export function untilUs(gives: readonly Give[], { lastsUs }: Once): number {
-  return lastsUs + gives.reduce((newest, { bookedUs }) => Math.max(newest, bookedUs), 0)
+/** Time until which a store remembers and accepts a give. */
+export function untilUs(gives: readonly Give[], { ttlUs }: IdempotencyKey): number {
+  return ttlUs + gives.reduce((newest, { bookedUs }) => Math.max(newest, bookedUs), 0)
 }
 
-/** The outcome of a give that was made in several places: each place has its own memory of the id. */
-export function givenOf(outcomes: readonly Returned[]): Given {
+/** Result of a scattered give: each target keeps its own idempotency keys. */
+export function mergeGiveResults(outcomes: readonly GiveReply[]): GiveResult {
   const all = outcomes.map((outcome) => outcome ?? 'given')
   return all.find((outcome) => outcome === 'given') ?? all.find((outcome) => outcome === 'expired') ?? all[0] ?? 'given'
 }
 
-/** A permit has to have a name, or nobody could renew or release it. */
+/** A permit needs an op id, or it could not be renewed or released. */
 export function requireOp({ charges, op }: Take): void {
-  const permit = op === undefined && charges.find(({ limit }) => limit.algorithm === 'concurrency')
+  const permit = op === undefined && charges.find(({ limit }) => hasPermits(limit))
   if (permit) throw optionInvalid('op', op, `name the permit: ${permit.limit.id} is a concurrency limit`)
 }
 
-/** A store that does not know `once` returns nothing. */
-// biome-ignore lint/suspicious/noConfusingVoidType: stores of others may be written without a return value
-export type Returned = Given | void
+/** Stores without idempotency keys return nothing. */
+// biome-ignore lint/suspicious/noConfusingVoidType: third-party stores may return nothing
+export type GiveReply = GiveResult | void
 
 export type BucketName = Pick<Charge, 'limit' | 'owner' | 'detail'>
 
 export interface Store {
-  /** Stores besides the default one that rules can be pinned to. */
+  /** Names of the other stores that rules can be pinned to. */
   readonly named?: readonly string[]
   take(take: Take): Taken | Promise<Taken>
-  /** The same as `take` when it can be answered without waiting; absent, or undefined, when the store must be asked. */
+  /** Like `take`, without a round trip; absent, or returns undefined, if one is needed. */
   takeSync?(take: Take): Taken | undefined
   /**
-   * Returns units, never above full. With an op id: releases that permit. With `once` it is safe to retry, and tells
-   * whether it happened; without, it is never retried. Rejects when the store does not answer.
+   * Returns units, never above full. With an op id: releases that permit. Safe to retry only with an idempotency key.
+   * Rejects if the store does not reply.
    */
-  give(gives: readonly Give[], opId?: string, once?: Once): Returned | Promise<Returned>
+  give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): GiveReply | Promise<GiveReply>
   /**
-   * Whether a take of these would be granted, and the numbers as they stand; charges nothing. `mayBeStale`: who asks
-   * only wants to tell somebody, so the answer may be that of a replica.
+   * Whether a take of these charges would be granted, with the current numbers; charges nothing. `mayBeStale` allows a
+   * read from a replica.
    */
   peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken>
-  /** Forgets the bucket: the next request finds it full. */
+  /** Deletes the bucket: the next request finds it full. */
   reset(bucket: BucketName): void | Promise<void>
-  /** Where regions share limits: the part of a limit that has this id, as a `Grant` names it. */
-  partOf?(whole: Limit, id: string): Limit | undefined
-  /** Where limits can be shared between regions: why this one cannot be, or undefined. */
+  /** Region stores: sublimit of `whole` with this id, as named by a `Grant`. */
+  sublimit?(whole: Limit, id: string): Limit | undefined
+  /** Region stores: reason why regions cannot share this limit, or undefined. */
   refusesSpread?(limit: Limit): string | undefined
-  /** How far the time of day is ahead of `nowUs` of its answers; absent: not at all. */
+  /** How far the time of day is ahead of store time; 0 if absent. */
   wallAheadUs?(): number
-  /** Numbers for metrics: gauges and totals by name. */
-  stats?(): Readonly<Record<string, number>>
+  /** Gauges and totals for metrics, with those of wrapped stores. `storeStats` fills in the others. */
+  stats?(): SomeStats
   close(): Promise<void>
 }

@@ -5,7 +5,7 @@ import { WindowTime } from './window-time.ts'
 const WINDOW_US = 60_000_000
 const START_US = Date.UTC(2030, 0, 1) * 1000
 
-/** Lengths of the windows, as time passes in seconds, when the time of day is `aheadUs` ahead from second 10 on. */
+/** Lengths of the first windows in seconds, if the time of day is set ahead by `aheadUs` at second 10. */
 function lengths(aheadUs: number): number[] {
   const time = new WindowTime(WINDOW_US, 0)
   const ends: number[] = []
@@ -26,11 +26,11 @@ test.each([
   ['by 10 s', 10_000_000, [60, 110, 60]],
   ['by 2 s', 2_000_000, [60, 58, 60, 60]],
   ['back by 10 s', -10_000_000, [60, 70, 60, 60]],
-])('set %s: the window at hand keeps its end, and the next one ends with one of the day', (_, aheadUs, expected) => {
+])('clock set %s: the current window keeps its end, and the next one is aligned to the day', (_, aheadUs, expected) => {
   expect(lengths(aheadUs).slice(0, expected.length)).toEqual(expected)
 })
 
-test('time never goes back, waits are right, and windows are not short and end with those of the day', () => {
+test('window time never goes back, waits are exact, and windows are realigned without being cut short', () => {
   for (let seed = 1; seed <= 40; seed += 1) {
     const random = seededRandom(seed)
     const windowUs = random.pick([1_000_000, 7_000_000, 60_000_000])
@@ -51,7 +51,7 @@ test('time never goes back, waits are right, and windows are not short and end w
       expect(afterUs, `seed ${seed}`).toBeGreaterThanOrEqual(beforeUs)
       if (Math.floor(afterUs / windowUs) === index) continue
       expect(Math.floor(afterUs / windowUs), `seed ${seed}`).toBe(index + 1)
-      // Seen a twentieth late at most.
+      // Window ends are seen up to a twentieth of a window late.
       expect(nowUs - sinceUs, `seed ${seed}`).toBeGreaterThanOrEqual(windowUs * 0.9)
       expect(nowUs - sinceUs, `seed ${seed}`).toBeLessThanOrEqual(windowUs * 2.1)
       index += 1

@@ -1,18 +1,18 @@
-// The time that windows of one length go by. Windows begin with the minute, the hour, the day, so they follow the time
-// of day when it is set, but only from the end of the window at hand: no window ends early because a clock was set.
-// The next one ends with one of the day. It is up to twice as long as usual, or a twentieth shorter at most.
+// Window time: the clock of all windows of one length. Windows are aligned to the time of day and follow it when it is
+// set, from the end of the current window on: no window ends early because a clock was set. The next window is
+// realigned; it is up to twice as long as usual, or at most a twentieth shorter.
 
 import type { Algorithm, PackedState } from '../algorithms/algorithm.ts'
 
-/** By how much of its length a window may be shortened. Others are lengthened: that errs low. */
+/** Share of its length by which a window may be shortened; beyond it, the window is lengthened, which errs low. */
 const SHORTER_MAX = 0.05
 
 export class WindowTime {
   readonly #windowUs: number
-  /** Added to the time of the store until the window at hand ends, and from then on. */
+  /** Offsets to store time: until the current window ends, and after that. */
   #shiftUs: number
   #nextShiftUs: number
-  /** When the window at hand ends, in window time. */
+  /** End of the current window, in window time. */
   #endUs = Number.NEGATIVE_INFINITY
 
   /** `aheadUs`: how far the time of day is ahead of the store's. */
@@ -26,7 +26,7 @@ export class WindowTime {
     return this.#shiftUs !== 0 || this.#nextShiftUs !== 0
   }
 
-  /** The time of day was set. False while an earlier change is still to come into force: try again later. */
+  /** Follows a change of the time of day. Returns false while an earlier change is pending: retry later. */
   follow(aheadUs: number, nowUs: number): boolean {
     if (nowUs + this.#shiftUs >= this.#endUs) {
       if (nowUs + this.#nextShiftUs < this.#endUs) return false
@@ -40,13 +40,13 @@ export class WindowTime {
     return true
   }
 
-  /** Window time at a time of the store. Stands still at the beginning of a window that is lengthened. */
+  /** Converts store time to window time, which stands still at the start of a lengthened window. */
   at(us: number): number {
     const before = us + this.#shiftUs
     return before < this.#endUs ? before : Math.max(this.#endUs, us + this.#nextShiftUs)
   }
 
-  /** How long it takes until window time has gone on by `us`. */
+  /** Store time until window time has advanced by `us`. */
   until(nowUs: number, us: number): number {
     if (us === 0) return 0
     const windowUs = this.at(nowUs) + us
@@ -55,7 +55,7 @@ export class WindowTime {
   }
 }
 
-/** The same algorithm on window time. */
+/** Runs an algorithm on window time. */
 export function onWindowTime(algorithm: Algorithm<PackedState>, time: WindowTime): Algorithm<PackedState> {
   return {
     fresh: () => algorithm.fresh(),

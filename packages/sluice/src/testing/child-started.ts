@@ -1,21 +1,21 @@
-// A server that a test has started is up when it says so.
+// Waits for a child process of a test to report that it is ready.
 
 import type { ChildProcess } from 'node:child_process'
 
-/** Waits until what `child` prints, on standard output or error, matches. Rejects when it ends before. */
-export function childStarted(child: ChildProcess, name: string, says: RegExp): Promise<void> {
+/** Resolves when the output of `child` (stdout or stderr) matches. Rejects if it exits first. */
+export function childStarted(child: ChildProcess, name: string, pattern: RegExp): Promise<void> {
   return new Promise((resolve, reject) => {
     let output = ''
     let up = false
     const read = (chunk: Buffer) => {
-      if (up) return // or all that it ever prints would be kept
+      if (up) return // do not accumulate later output
       output += chunk.toString()
-      up = says.test(output)
+      up = pattern.test(output)
       if (up) resolve()
     }
     child.stdout?.on('data', read)
     child.stderr?.on('data', read)
-    child.once('error', (error) => reject(new Error(`${name} cannot be started: is it installed?`, { cause: error })))
-    child.once('exit', () => reject(new Error(`${name} ended at once:\n${output}`)))
+    child.once('error', (error) => reject(new Error(`${name} cannot be started; is it installed?`, { cause: error })))
+    child.once('exit', () => reject(new Error(`${name} exited during startup:\n${output}`)))
   })
 }

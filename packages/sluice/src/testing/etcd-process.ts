@@ -1,5 +1,5 @@
-// A real etcd of its own for a test: on free ports, in a temporary folder, gone when stopped. Speaks through the JSON
-// gateway, as its users here do.
+// Starts a real etcd for a test: free ports, temporary folder, removed when stopped. Uses the JSON gateway, as the
+// etcd rule source does.
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -14,13 +14,13 @@ export type EtcdProcess = {
   readonly host: string
   /** Writes all of them in one transaction, null deletes; returns its revision. */
   put(values: Readonly<Record<string, string | null>>): Promise<number>
-  /** Forgets what was before a revision. */
+  /** Compacts the history up to a revision. */
   compact(revision: number): Promise<void>
-  /** Any request of the gateway: `ask('/v3/auth/enable', {})`. */
-  ask(path: string, body: object): Promise<unknown>
-  /** Ends it at once; what it holds stays. */
+  /** Sends any request to the gateway, such as `request('/v3/auth/enable', {})`. */
+  request(path: string, body: object): Promise<unknown>
+  /** Kills it; data stays. */
   down(): Promise<void>
-  /** Starts it again, on the same ports. */
+  /** Restarts it on the same ports. */
   up(): Promise<void>
   stop(): Promise<void>
 }
@@ -47,7 +47,7 @@ export async function startEtcd(): Promise<EtcdProcess> {
     child.kill('SIGKILL')
     await exit
   }
-  const ask = async (path: string, body: object) => {
+  const request = async (path: string, body: object) => {
     const response = await fetch(client + path, { method: 'POST', body: JSON.stringify(body) })
     if (!response.ok) throw new Error(`etcd answered ${response.status}: ${await response.text()}`)
     return response.json()
@@ -57,13 +57,14 @@ export async function startEtcd(): Promise<EtcdProcess> {
       if (value === null) return { request_delete_range: { key: base64(key) } }
       return { request_put: { key: base64(key), value: base64(value) } }
     })
-    const { header } = (await ask('/v3/kv/txn', { success })) as { header: { revision: string } }
+    const { header } = (await request('/v3/kv/txn', { success })) as { header: { revision: string } }
     return Number(header.revision)
   }
   await up()
   return {
-    ...{ host, ask, put, up, down },
-    compact: async (revision) => void (await ask('/v3/kv/compaction', { revision: String(revision), physical: true })),
+    ...{ host, request, put, up, down },
+    compact: async (revision) =>
+      void (await request('/v3/kv/compaction', { revision: String(revision), physical: true })),
     stop: async () => {
       await down()
       await rm(folder, { recursive: true, force: true })

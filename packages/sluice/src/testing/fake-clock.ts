@@ -1,4 +1,4 @@
-// A clock that stands still until it is told to move, backwards too.
+// Clock that moves only when a test moves it, backwards too.
 
 import type { Clock } from '../clock.ts'
 
@@ -8,7 +8,7 @@ export type FakeClock = Clock & {
   set(nowUs: number): void
 }
 
-/** Starts on a round day, so that windows begin where a reader expects them to. */
+/** Starts at midnight, so that windows begin at round times. */
 const START_US = Date.UTC(2030, 0, 1) * 1000
 
 export function fakeClock(startUs: number = START_US): FakeClock {

@@ -1,4 +1,4 @@
-// A TCP proxy that breaks connections on purpose, between a store under test and the real server behind it.
+// TCP proxy that injects connection faults between a store under test and a real server.
 
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
@@ -7,9 +7,9 @@ export type FaultProxy = {
   readonly port: number
   /** Resets the connection that carries the next reply, after `bytes` of it have passed. */
   cutNextReply(bytes: number): void
-  /** From now on every reply is so much later. */
+  /** Delays every later reply. */
   delayReplies(ms: number): void
-  /** Resets every connection and accepts no other, until it is open again. */
+  /** Resets every connection and accepts none until reopened. */
   shut(): void
   open(): void
   /** Connections that were reset so far. */
@@ -30,7 +30,7 @@ export async function startFaultProxy(targetPort: number): Promise<FaultProxy> {
     for (const socket of [client, target]) {
       sockets.add(socket)
       socket.on('close', () => sockets.delete(socket))
-      socket.on('error', () => socket.destroy()) // a reset is what this proxy is for
+      socket.on('error', () => socket.destroy()) // resets are expected here
     }
     client.on('close', () => target.destroy())
     target.on('close', () => client.destroy())
@@ -73,7 +73,7 @@ export async function startFaultProxy(targetPort: number): Promise<FaultProxy> {
 
 type Late = { readonly reply: Buffer; readonly dueMs: number }
 
-/** One after the other: a connection keeps the order of its bytes. */
+/** Sequential, to keep the order of bytes. */
 function delay(late: Late[], client: Socket, reply: Buffer, ms: number): void {
   if (late.push({ reply, dueMs: performance.now() + ms }) > 1) return
   const next = () => {

@@ -1,15 +1,20 @@
-// A port for a server that a test starts. It lies below those that the system hands out for connections: one of these
-// could be taken before the server listens.
+// Free port for a server of a test. Below the ephemeral range: a port from that range could be taken before the server
+// listens. Each process hands out the ports of its own block in turn, so that parallel test workers, and servers that
+// do not listen yet, never share one.
 
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 
 const PORT_MIN = 10_240
-const PORTS = 20_000
+const BLOCKS = 64
+const BLOCK_PORTS = 312
+
+let handedOut = Math.floor(Math.random() * BLOCK_PORTS)
 
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = PORT_MIN + Math.floor(Math.random() * PORTS)
+    handedOut = (handedOut + 1) % BLOCK_PORTS
+    const port = PORT_MIN + (process.pid % BLOCKS) * BLOCK_PORTS + handedOut
     if (await isFree(port)) return port
   }
 }

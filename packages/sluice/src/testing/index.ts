@@ -1,10 +1,18 @@
-// `sluice/testing`: what a test of a store, or of anything that is limited, needs. No test framework is imported: the
-// contract is handed the one in use.
+// `sluice/testing`: helpers for tests of stores and of rate-limited code. Imports no test framework; the contract
+// receives the one in use.
 
-export type { TestFramework } from './contract-bench.ts'
+export {
+  CLICKHOUSE_PASSWORD,
+  CLICKHOUSE_USER,
+  type ClickHouseProcess,
+  clickHouseMissing,
+  startClickHouse,
+} from './clickhouse-process.ts'
+export type { TestFramework } from './contract-fixture.ts'
 export { type EtcdProcess, startEtcd } from './etcd-process.ts'
 export { type FakeClock, fakeClock } from './fake-clock.ts'
 export { type FaultProxy, startFaultProxy } from './fault-proxy.ts'
+export { type KafkaProcess, kafkaMissing, startKafka } from './kafka-process.ts'
 export { type PostgresProcess, startPostgres } from './postgres-process.ts'
 export { type ClusterNode, type ClusterOptions, type RedisCluster, startRedisCluster } from './redis-cluster.ts'
 export { type RedisProcess, startRedis } from './redis-process.ts'

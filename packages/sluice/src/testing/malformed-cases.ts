@@ -1,8 +1,7 @@
-// The part of the store contract about requests that are malformed or merely odd: the first fail alone, the others are
-// served like any other.
+// Store contract, malformed and unusual requests: malformed ones fail alone, unusual ones are served like any other.
 
 import type { BucketName, Charge, Give } from '../store/store.ts'
-import { type Bench, bucket, type Case, charge, limitOf } from './contract-bench.ts'
+import { type Bench, bucket, type Case, charge, limitOf } from './contract-fixture.ts'
 
 const NOT_TEXT = [7, null, undefined, true, ['a', 'b'], { id: 'a' }, Symbol('a'), 7n]
 const NOT_UNITS = [Number.NaN, Number.POSITIVE_INFINITY, 0, -1, 0.5, 2 ** 53, '1', null, [1]]
@@ -21,7 +20,7 @@ const BAD_GIVES: readonly Wrong<Give>[] = [
 ]
 const BAD_OP_IDS: readonly unknown[] = [...NOT_TEXT.filter((id) => id !== undefined), '']
 
-/** Odd texts, each another one. */
+/** Unusual strings, all different. */
 const TEXTS: readonly string[] = [
   ...['\ud800', '\udfff', '\ufffd', '\uffff', '\uffffd800', 'd800', '\0', '%', '{}', ' ', '\u{1f600}'],
   ...['x', 'y', '\ud800'].map((end) => `${'x'.repeat(70_000)}${end}`),
@@ -29,40 +28,40 @@ const TEXTS: readonly string[] = [
 
 type Wrong<T> = Partial<Record<keyof T, unknown>>
 
-/** Asks in every malformed way, one at a time. */
-function* malformed({ store }: Bench): Generator<[what: string, ask: () => unknown]> {
+/** Yields every malformed request. */
+function* malformed({ store }: Bench): Generator<[what: string, send: () => unknown]> {
   const limit = limitOf('fixed_window')
   const permits = limitOf('concurrency')
   const give: Give = { ...bucket(limit), units: 1, bookedUs: 0 }
   for (const wrong of BAD_CHARGES) {
     const charges = [charge(limit), { ...charge(limit), ...(wrong as object) }]
-    yield [`take ${told(wrong)}`, () => store.take({ charges })]
-    yield [`peek ${told(wrong)}`, () => store.peek(charges)]
+    yield [`take ${describe(wrong)}`, () => store.take({ charges })]
+    yield [`peek ${describe(wrong)}`, () => store.peek(charges)]
   }
   for (const wrong of BAD_GIVES) {
-    yield [`give ${told(wrong)}`, () => store.give([give, { ...give, ...(wrong as object) }])]
+    yield [`give ${describe(wrong)}`, () => store.give([give, { ...give, ...(wrong as object) }])]
   }
   for (const wrong of BAD_NAMES) {
     const named = { ...bucket(limit), ...(wrong as object) }
-    yield [`reset ${told(wrong)}`, () => store.reset(named)]
-    yield [`take with a reset ${told(wrong)}`, () => store.take({ charges: [charge(limit)], resets: [named] })]
+    yield [`reset ${describe(wrong)}`, () => store.reset(named)]
+    yield [`take with a reset ${describe(wrong)}`, () => store.take({ charges: [charge(limit)], resets: [named] })]
   }
   for (const id of BAD_OP_IDS as readonly string[]) {
-    yield [`take as ${told({ id })}`, () => store.take({ charges: [charge(permits)], op: { id } })]
-    yield [`give as ${told({ id })}`, () => store.give([{ ...give, limit: permits }], id)]
+    yield [`take as ${describe({ id })}`, () => store.take({ charges: [charge(permits)], op: { id } })]
+    yield [`give as ${describe({ id })}`, () => store.give([{ ...give, limit: permits }], id)]
   }
 }
 
-function told(wrong: object): string {
+function describe(wrong: object): string {
   return Object.entries(wrong)
     .map(([field, value]) => `${field}: ${typeof value} ${String(value)}`)
     .join(', ')
 }
 
-/** The code of the error with which a request fails, at once or later. */
-async function codeOf(ask: () => unknown): Promise<unknown> {
+/** Code of the error with which a request throws or rejects. */
+async function codeOf(send: () => unknown): Promise<unknown> {
   try {
-    await ask()
+    await send()
     return 'no error'
   } catch (error) {
     return (error as { code?: unknown }).code
@@ -70,19 +69,19 @@ async function codeOf(ask: () => unknown): Promise<unknown> {
 }
 
 export const MALFORMED: Record<string, Case> = {
-  'a malformed request fails alone, and the requests beside it are answered': async (bench) => {
+  'a malformed request fails alone, and concurrent requests are answered': async (bench) => {
     const limit = limitOf('fixed_window', { id: 'innocent', units: 1_000_000 })
-    for (const [what, ask] of malformed(bench)) {
+    for (const [what, send] of malformed(bench)) {
       const before = bench.take([charge(limit)])
-      const failed = codeOf(ask)
+      const failed = codeOf(send)
       const answers = await Promise.all([before, bench.take([charge(limit)]), bench.take([charge(limit)])])
       const isAnswered = answers.map(({ granted, source }) => granted && source !== 'policy')
       bench.equal([await failed, ...isAnswered], ['OPTION_INVALID', true, true, true], what)
     }
-    bench.equal(await bench.remaining(limitOf('fixed_window')), 10, 'nothing is charged')
+    bench.equal(await bench.remaining(limitOf('fixed_window')), 10, 'nothing was charged')
   },
 
-  'any text names an owner, a detail and a permit of its own': async (bench) => {
+  'any string is a valid owner, detail and permit, distinct from all others': async (bench) => {
     for (const detailBounded of [true, false]) {
       const limit = limitOf('fixed_window', { id: `texts-${detailBounded}`, units: 1, detailBounded })
       for (const granted of [true, false]) {

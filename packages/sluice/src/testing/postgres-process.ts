@@ -1,5 +1,5 @@
-// A real PostgreSQL of its own for a test: on a free port, in a temporary folder, gone when stopped. It trades safety
-// for speed (no fsync): what a power cut would lose, a killed process does not.
+// Starts a real PostgreSQL for a test: free port, temporary folder, removed when stopped. No fsync: data survives a
+// killed process, not a power cut.
 
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -13,19 +13,22 @@ export type PostgresProcess = {
   readonly port: number
   /** The URL of a new, empty database. */
   createDatabase(): string
-  /** Ends it as an administrator would, cutting off whoever is connected; what it holds stays. */
+  /** Fast shutdown: closes all connections; data stays. */
   down(): Promise<void>
-  /** Starts it again, on the same port, unless it is up. */
+  /** SIGKILL; data stays. Without synchronous_commit=on, the newest commits are lost. */
+  kill(): Promise<void>
+  /** Restarts it on the same port, unless it is running. */
   up(): Promise<void>
   stop(): Promise<void>
 }
 
-/** Debian keeps the programs of PostgreSQL out of the PATH. */
+/** Debian installs PostgreSQL outside of PATH. */
 const DEBIAN = '/usr/lib/postgresql'
 const STARTED = /database system is ready to accept connections/
 const FAST = ['fsync=off', 'synchronous_commit=off', 'full_page_writes=off', 'max_connections=200']
 
-export async function startPostgres(): Promise<PostgresProcess> {
+/** `more`: lines of postgresql.conf. */
+export async function startPostgres(more: readonly string[] = []): Promise<PostgresProcess> {
   const owner = unprivilegedUser()
   const folder = mkdtempSync(join(tmpdir(), 'sluice-postgres-'))
   if (owner !== undefined) chownSync(folder, owner.uid, owner.gid)
@@ -34,7 +37,7 @@ export async function startPostgres(): Promise<PostgresProcess> {
   const auth = ['--auth=trust', '--username=sluice', '--encoding=UTF8', '--locale=C']
   execFileSync(program('initdb'), ['-D', data, '--no-sync', ...auth], options)
   const port = await freePort()
-  const settings = [...FAST, 'listen_addresses=127.0.0.1', `unix_socket_directories=${folder}`]
+  const settings = [...FAST, 'listen_addresses=127.0.0.1', `unix_socket_directories=${folder}`, ...more]
   const args = ['-D', data, '-p', String(port), ...settings.flatMap((setting) => ['-c', setting])]
   let child: ChildProcess | undefined
   const up = async () => {
@@ -61,14 +64,14 @@ export async function startPostgres(): Promise<PostgresProcess> {
     child?.kill('SIGQUIT')
     rmSync(folder, { recursive: true, force: true })
   }
-  process.once('exit', abandon) // when whoever started it is interrupted
+  process.once('exit', abandon) // in case the test run is interrupted
   const stop = async () => {
-    await end('SIGQUIT') // nothing it holds is worth a clean end
+    await end('SIGQUIT') // its data is discarded: no clean shutdown needed
     process.off('exit', abandon)
     abandon()
   }
   await up()
-  return { port, createDatabase, up, down: () => end('SIGINT'), stop }
+  return { port, createDatabase, up, down: () => end('SIGINT'), kill: () => end('SIGKILL'), stop }
 }
 
 /** PostgreSQL refuses to run as root. */

@@ -1,5 +1,5 @@
-// A real Redis Cluster of its own for a test: every node is born with the map of the whole, so it is up at once instead
-// of after seconds of gossip.
+// Starts a real Redis Cluster for a test. Every node starts with the complete cluster map, so it is ready without
+// seconds of gossip.
 
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, writeFile } from 'node:fs/promises'
@@ -7,12 +7,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { SLOTS } from '../redis/slot.ts'
 import { freePort } from './free-port.ts'
-import { untilRedisSays } from './redis-ask.ts'
+import { untilRedisReplies } from './redis-command.ts'
 import { launchRedis, type RedisProcess } from './redis-process.ts'
 
 export type ClusterNode = RedisProcess & {
   readonly id: string
-  /** The id of the primary that it began as a replica of. */
+  /** Id of the primary that it initially replicates. */
   readonly replicates: string | undefined
 }
 
@@ -24,22 +24,29 @@ export type RedisCluster = {
 
 export type ClusterOptions = {
   readonly primaries?: number
-  /** Of each primary. */
+  /** Per primary. */
   readonly replicas?: number
-  /** How long a node may be silent before the others take it for dead. */
+  /** Silence after which other nodes consider a node dead. */
   readonly nodeTimeoutMs?: number
   readonly args?: readonly string[]
 }
 
-type Born = { id: string; port: number; busPort: number; replicates: string | undefined; slots: string; epoch: number }
+type NodePlan = {
+  id: string
+  port: number
+  busPort: number
+  replicates: string | undefined
+  slots: string
+  epoch: number
+}
 
 export async function startRedisCluster(options: ClusterOptions = {}): Promise<RedisCluster> {
   const { nodeTimeoutMs = 1000, args = [] } = options
-  const born = await plan(options)
+  const planned = await planNodes(options)
   const started = await Promise.allSettled(
-    born.map(async (node): Promise<ClusterNode> => {
+    planned.map(async (node): Promise<ClusterNode> => {
       const folder = await mkdtemp(join(tmpdir(), 'sluice-cluster-'))
-      await writeFile(join(folder, 'nodes.conf'), mapFor(node, born))
+      await writeFile(join(folder, 'nodes.conf'), nodesConf(node, planned))
       const cluster = ['--cluster-enabled', 'yes', '--cluster-port', String(node.busPort)]
       const timing = ['--cluster-node-timeout', String(nodeTimeoutMs), '--repl-diskless-sync-delay', '0']
       const { id, port, replicates } = node
@@ -59,8 +66,8 @@ export async function startRedisCluster(options: ClusterOptions = {}): Promise<R
   return { nodes, addresses: nodes.map(({ port }) => ({ host: '127.0.0.1', port })), stop }
 }
 
-async function plan({ primaries = 3, replicas = 0 }: ClusterOptions): Promise<Born[]> {
-  const born = async (replicates: string | undefined, slots: string, epoch: number): Promise<Born> => {
+async function planNodes({ primaries = 3, replicas = 0 }: ClusterOptions): Promise<NodePlan[]> {
+  const nodePlan = async (replicates: string | undefined, slots: string, epoch: number): Promise<NodePlan> => {
     return {
       id: randomBytes(20).toString('hex'),
       port: await freePort(),
@@ -70,18 +77,22 @@ async function plan({ primaries = 3, replicas = 0 }: ClusterOptions): Promise<Bo
       epoch,
     }
   }
-  const nodes: Born[] = []
+  const nodes: NodePlan[] = []
   for (let index = 0; index < primaries; index += 1) {
     const first = Math.ceil((index * SLOTS) / primaries)
-    const primary = await born(undefined, ` ${first}-${Math.ceil(((index + 1) * SLOTS) / primaries) - 1}`, index + 1)
+    const primary = await nodePlan(
+      undefined,
+      ` ${first}-${Math.ceil(((index + 1) * SLOTS) / primaries) - 1}`,
+      index + 1,
+    )
     nodes.push(primary)
-    for (let copy = 0; copy < replicas; copy += 1) nodes.push(await born(primary.id, '', index + 1))
+    for (let copy = 0; copy < replicas; copy += 1) nodes.push(await nodePlan(primary.id, '', index + 1))
   }
   return nodes
 }
 
-/** The file in which a node of a Cluster remembers the others. */
-function mapFor(self: Born, nodes: readonly Born[]): string {
+/** The nodes.conf of a node. */
+function nodesConf(self: NodePlan, nodes: readonly NodePlan[]): string {
   const lines = nodes.map((node) => {
     const role = node.replicates === undefined ? 'master -' : `slave ${node.replicates}`
     const flags = node === self ? `myself,${role}` : role
@@ -91,6 +102,6 @@ function mapFor(self: Born, nodes: readonly Born[]): string {
 }
 
 async function untilUp({ port, replicates }: ClusterNode): Promise<void> {
-  await untilRedisSays(port, 'CLUSTER INFO', 'cluster_state:ok')
-  if (replicates !== undefined) await untilRedisSays(port, 'INFO replication', 'master_link_status:up')
+  await untilRedisReplies(port, 'CLUSTER INFO', 'cluster_state:ok')
+  if (replicates !== undefined) await untilRedisReplies(port, 'INFO replication', 'master_link_status:up')
 }

@@ -1,4 +1,4 @@
-// A real Redis of its own for a test: on a free port, in a temporary folder, gone when stopped.
+// Starts a real Redis for a test: free port, temporary folder, removed when stopped.
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -22,7 +22,7 @@ export async function startRedis(args: readonly string[] = []): Promise<RedisPro
   return launchRedis(folder, await freePort(), args)
 }
 
-/** In a folder of its own, which goes with it. */
+/** Starts Redis in `folder`, which is removed when it stops. */
 export async function launchRedis(
   folder: string,
   port: number,
@@ -35,7 +35,7 @@ export async function launchRedis(
   const stop = async () => {
     if (child.exitCode === null && child.signalCode === null) {
       const exit = once(child, 'exit')
-      child.kill('SIGKILL') // nothing it holds is worth a clean end
+      child.kill('SIGKILL') // its data is discarded: no clean shutdown needed
       await exit
     }
     await rm(folder, { recursive: true, force: true })

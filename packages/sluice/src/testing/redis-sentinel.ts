@@ -1,17 +1,17 @@
-// A primary, its replicas and the sentinels that watch over them, all real, for a test.
+// Starts a real Redis primary, its replicas and sentinels for a test.
 
 import { mkdtemp, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { freePort } from './free-port.ts'
-import { untilRedisSays } from './redis-ask.ts'
+import { untilRedisReplies } from './redis-command.ts'
 import { launchRedis, type RedisProcess, startRedis } from './redis-process.ts'
 
 export type SentinelFleet = {
   readonly primary: RedisProcess
   readonly replicas: readonly RedisProcess[]
   readonly sentinels: readonly { readonly host: string; readonly port: number }[]
-  /** The name that the sentinels know the primary by. */
+  /** Name of the primary in the sentinels. */
   readonly name: string
   stop(): Promise<void>
 }
@@ -19,7 +19,7 @@ export type SentinelFleet = {
 export type SentinelOptions = {
   readonly replicas?: number
   readonly sentinels?: number
-  /** How long the primary may be silent before the sentinels replace it. */
+  /** Silence after which the sentinels replace the primary. */
   readonly downAfterMs?: number
   /** For the primary and its replicas. */
   readonly args?: readonly string[]
@@ -39,14 +39,14 @@ export async function startSentinels(options: SentinelOptions = {}): Promise<Sen
     const primary = keep(await startRedis(args))
     const follow = ['--replicaof', `127.0.0.1 ${primary.port}`, '--repl-diskless-sync-delay', '0', ...args]
     const replicas = await Promise.all(Array.from({ length: replicaCount }, async () => keep(await startRedis(follow))))
-    await Promise.all(replicas.map(({ port }) => untilRedisSays(port, 'INFO replication', 'master_link_status:up')))
+    await Promise.all(replicas.map(({ port }) => untilRedisReplies(port, 'INFO replication', 'master_link_status:up')))
     const quorum = Math.floor(sentinelCount / 2) + 1
     const sentinels = await Promise.all(
       Array.from({ length: sentinelCount }, async () => keep(await startSentinel(primary.port, quorum, downAfterMs))),
     )
     const known = [`num-slaves\r\n$1\r\n${replicaCount}`, `num-other-sentinels\r\n$1\r\n${sentinelCount - 1}`]
-    const asked = sentinels.flatMap(({ port }) => known.map((text) => [port, text] as const))
-    await Promise.all(asked.map(([port, text]) => untilRedisSays(port, `SENTINEL MASTER ${NAME}`, text)))
+    const expected = sentinels.flatMap(({ port }) => known.map((text) => [port, text] as const))
+    await Promise.all(expected.map(([port, text]) => untilRedisReplies(port, `SENTINEL MASTER ${NAME}`, text)))
     const places = sentinels.map(({ port }) => ({ host: '127.0.0.1', port }))
     return { primary, replicas, sentinels: places, name: NAME, stop }
   } catch (error) {

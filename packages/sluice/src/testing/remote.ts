@@ -1,4 +1,4 @@
-// A store in memory that has to be asked, as Redis has: it never answers at once.
+// Memory store that always returns promises, like Redis.
 
 import type { Store } from '../store/store.ts'
 

@@ -1,4 +1,4 @@
-// Randomness that can be played again: the same seed gives the same numbers everywhere.
+// Reproducible random numbers: the same seed gives the same sequence everywhere.
 
 export type Random = {
   /** From 0 up to, not including, 1. */

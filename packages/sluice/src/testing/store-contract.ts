@@ -1,15 +1,15 @@
-// The store contract as a suite: whatever implements Store calls it and has to pass. A case that cannot hold for a
-// store is skipped by name, with the reason.
+// Store contract: the test suite that every implementation of Store must pass. A case that cannot hold for a store is
+// skipped by name, with the reason.
 
-import { ALGORITHMS } from '../algorithms/limit.ts'
+import { ALGORITHM_NAMES } from '../algorithms/traits.ts'
 import type { Store } from '../store/store.ts'
-import { Bench, bucket, type Case, charge, limitOf, type TestFramework } from './contract-bench.ts'
+import { Bench, bucket, type Case, charge, limitOf, type TestFramework } from './contract-fixture.ts'
 import { type FakeClock, fakeClock } from './fake-clock.ts'
+import { IDEMPOTENCY } from './idempotency-cases.ts'
 import { MALFORMED } from './malformed-cases.ts'
-import { ONCE } from './once-contract.ts'
 
 export type ContractOptions = TestFramework & {
-  /** A new, empty store on the clock that it is given. */
+  /** Creates an empty store on the given clock. */
   create(clock: FakeClock): Store | Promise<Store>
   /** Case name → why it cannot hold for this store. */
   readonly skip?: Readonly<Record<string, string>>
@@ -24,7 +24,7 @@ export function storeContract(name: string, options: ContractOptions): void {
       ...DEBTS,
       ...GIVING,
       ...RESETTING,
-      ...ONCE,
+      ...IDEMPOTENCY,
       ...PERMITS,
       ...EDITS,
       ...TIME,
@@ -46,11 +46,11 @@ export function storeContract(name: string, options: ContractOptions): void {
 
 const ALL_OR_NOTHING: Record<string, Case> = {
   'each algorithm grants exactly its limit at one instant': async (bench) => {
-    for (const algorithm of ALGORITHMS) bench.equal(await bench.granted(limitOf(algorithm), 15), 10, algorithm)
+    for (const algorithm of ALGORITHM_NAMES) bench.equal(await bench.granted(limitOf(algorithm), 15), 10, algorithm)
   },
 
   'a refused take consumes nothing from any other bucket': async (bench) => {
-    for (const algorithm of ALGORITHMS) {
+    for (const algorithm of ALGORITHM_NAMES) {
       const wide = limitOf(algorithm, { id: `wide-${algorithm}` })
       const narrow = limitOf('fixed_window', { id: `narrow-${algorithm}`, units: 1 })
       const both = [charge(wide), charge(narrow)]
@@ -60,7 +60,7 @@ const ALL_OR_NOTHING: Record<string, Case> = {
     }
   },
 
-  'grants come in the order of the charges and tell which was short': async (bench) => {
+  'grants are in the order of the charges and show which was short': async (bench) => {
     const wide = limitOf('token_bucket')
     const narrow = limitOf('fixed_window', { units: 1 })
     await bench.take([charge(narrow)])
@@ -86,7 +86,7 @@ const ALL_OR_NOTHING: Record<string, Case> = {
     bench.equal(await bench.remaining(other), 3)
   },
 
-  'owner, detail, fact and limit id tell buckets apart': async (bench) => {
+  'owner, detail, fact and limit id identify a bucket': async (bench) => {
     const limit = limitOf('fixed_window', { units: 1 })
     const variants = [
       charge(limit, { owner: 'a', detail: 'bc' }),
@@ -118,14 +118,14 @@ const ALL_OR_NOTHING: Record<string, Case> = {
 }
 
 const KINDS: Record<string, Case> = {
-  'a cost above the capacity can never be had, and is told so': async (bench) => {
-    for (const algorithm of ALGORITHMS) {
+  'a cost above the capacity is refused as never available': async (bench) => {
+    for (const algorithm of ALGORITHM_NAMES) {
       const { granted, grants } = await bench.take([charge(limitOf(algorithm), { min: 11, max: 11 })], 'op')
       bench.equal([granted, grants[0]?.short, grants[0]?.retryAfterUs], [false, 'never', Number.POSITIVE_INFINITY])
     }
   },
 
-  'a lease gets at most what is left, and at least its minimum': async (bench) => {
+  'a lease gets at least its minimum, and at most the units left': async (bench) => {
     for (const algorithm of ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const) {
       const limit = limitOf(algorithm)
       bench.equal((await bench.take([charge(limit, { min: 1, max: 7 })])).grants[0]?.units, 7, algorithm)
@@ -134,7 +134,7 @@ const KINDS: Record<string, Case> = {
     }
   },
 
-  'shadow never refuses, and counts only what was granted': async (bench) => {
+  'shadow never refuses, and counts only granted takes': async (bench) => {
     const shadow = limitOf('token_bucket', { id: 'shadow', units: 2 })
     const enforced = limitOf('fixed_window', { units: 3 })
     const both = [charge(shadow, { kind: 'shadow' }), charge(enforced)]
@@ -152,7 +152,7 @@ const KINDS: Record<string, Case> = {
     bench.equal(answers, expected)
   },
 
-  'force is always charged, and tells whether it was over': async (bench) => {
+  'force is always charged, and reports whether it was over the limit': async (bench) => {
     const forced = limitOf('token_bucket', { id: 'forced', units: 2, windowUs: 2_000_000 })
     const closed = limitOf('fixed_window', { units: 0 })
     for (const short of [false, false, 'now', 'now']) {
@@ -160,12 +160,12 @@ const KINDS: Record<string, Case> = {
       bench.equal([granted, grants[0]?.short, grants[0]?.units], [false, short, 1])
     }
     const { grants } = await bench.take([charge(forced)])
-    bench.equal(grants[0]?.retryAfterUs, 3_000_000, 'two units of debt and one to take, at one a second')
+    bench.equal(grants[0]?.retryAfterUs, 3_000_000, 'two units of debt and one to take, at one per second')
   },
 }
 
 const DEBTS: Record<string, Case> = {
-  'debt stops where it can still be counted exactly': async (bench) => {
+  'debt is capped where it can still be counted exactly': async (bench) => {
     for (const algorithm of ['token_bucket', 'fixed_window', 'sliding_window'] as const) {
       const limit = limitOf(algorithm, { id: `debt-${algorithm}`, units: 3 })
       for (let index = 0; index < 4; index += 1) {
@@ -178,7 +178,7 @@ const DEBTS: Record<string, Case> = {
 }
 
 const GIVING: Record<string, Case> = {
-  'what is given back can be taken again, and never more than that': async (bench) => {
+  'returned units can be taken again, and no more than those': async (bench) => {
     for (const algorithm of ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const) {
       const limit = limitOf(algorithm)
       const { nowUs } = await bench.take([charge(limit, { min: 4, max: 4 })])
@@ -189,12 +189,12 @@ const GIVING: Record<string, Case> = {
     }
   },
 
-  'units of a token bucket that have flowed back by themselves are not given twice': async (bench) => {
+  'token bucket units that have refilled are not returned twice': async (bench) => {
     const limit = limitOf('token_bucket', { units: 10, windowUs: 10_000_000 })
     const { nowUs } = await bench.take([charge(limit, { min: 10, max: 10 })])
     bench.clock.advanceMs(4000)
     await bench.store.give([{ ...bucket(limit), units: 6, bookedUs: nowUs }])
-    bench.equal(await bench.remaining(limit), 6, 'four flowed back, and two of the six are left to give')
+    bench.equal(await bench.remaining(limit), 6, 'four have refilled, so only two of the six are returned')
   },
 
   'units of a closed window are dropped': async (bench) => {
@@ -213,8 +213,8 @@ const GIVING: Record<string, Case> = {
     bench.equal(await bench.remaining(limit), 4)
   },
 
-  'a reset bucket is full again, and no other one': async (bench) => {
-    for (const algorithm of ALGORITHMS) {
+  'a reset fills its bucket and no other': async (bench) => {
+    for (const algorithm of ALGORITHM_NAMES) {
       const limit = limitOf(algorithm)
       await bench.granted(limit, 10)
       await bench.granted(limit, 3, 'bob')
@@ -225,17 +225,17 @@ const GIVING: Record<string, Case> = {
 }
 
 const RESETTING: Record<string, Case> = {
-  'a take forgets the buckets it resets, then charges, in one step': async (bench) => {
+  'a take resets buckets and charges in one step': async (bench) => {
     for (const algorithm of ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const) {
       const limit = limitOf(algorithm)
       const other = limitOf(algorithm, { id: `other-${algorithm}` })
       await bench.granted(limit, 10)
       await bench.granted(other, 3)
       const charges = [charge(limit, { min: 4, max: 4 })]
-      const anew = () => bench.store.take({ charges, resets: [bucket(limit), bucket(other)] })
-      const asked = [anew(), bench.take([charge(limit, { min: 7, max: 7 })]), anew()]
+      const resetAndTake = () => bench.store.take({ charges, resets: [bucket(limit), bucket(other)] })
+      const takes = [resetAndTake(), bench.take([charge(limit, { min: 7, max: 7 })]), resetAndTake()]
       bench.equal(
-        (await Promise.all(asked)).map(({ granted }) => granted),
+        (await Promise.all(takes)).map(({ granted }) => granted),
         [true, false, true],
         algorithm,
       )
@@ -243,7 +243,7 @@ const RESETTING: Record<string, Case> = {
     }
   },
 
-  'a refused take resets, too': async (bench) => {
+  'a refused take also resets': async (bench) => {
     const [limit, narrow] = [limitOf('fixed_window'), limitOf('fixed_window', { id: 'narrow', units: 1 })]
     await bench.granted(limit, 4)
     await bench.granted(narrow, 1)
@@ -254,7 +254,7 @@ const RESETTING: Record<string, Case> = {
 }
 
 const PERMITS: Record<string, Case> = {
-  'the same permit again renews it and takes no second place': async (bench) => {
+  'taking the same permit again renews it': async (bench) => {
     const limit = limitOf('concurrency', { units: 2 })
     bench.equal((await bench.take([charge(limit)], 'a')).replayed, false)
     bench.clock.advanceMs(40_000)
@@ -263,7 +263,7 @@ const PERMITS: Record<string, Case> = {
     bench.equal(await bench.remaining(limit), 1, 'renewed at 40 s, so held until 100 s')
   },
 
-  'a released permit is free at once, another stays': async (bench) => {
+  'a released permit is free immediately; others stay held': async (bench) => {
     const limit = limitOf('concurrency', { units: 2 })
     const { nowUs } = await bench.take([charge(limit)], 'a')
     await bench.take([charge(limit)], 'b')
@@ -273,7 +273,7 @@ const PERMITS: Record<string, Case> = {
     bench.equal((await bench.take([charge(limit)], 'd')).granted, false)
   },
 
-  'a permit that is not renewed expires, and a refusal tells when': async (bench) => {
+  'a permit that is not renewed expires, and a refusal reports when': async (bench) => {
     const limit = limitOf('concurrency', { units: 1 })
     await bench.take([charge(limit)], 'a')
     bench.clock.advanceMs(15_000)
@@ -282,7 +282,7 @@ const PERMITS: Record<string, Case> = {
     bench.equal((await bench.take([charge(limit)], 'b')).granted, true)
   },
 
-  'a permit without a name is refused as bad input': async (bench) => {
+  'a permit without an op id is rejected': async (bench) => {
     let code: unknown
     try {
       await bench.take([charge(limitOf('concurrency'))])
@@ -294,7 +294,7 @@ const PERMITS: Record<string, Case> = {
 }
 
 const EDITS: Record<string, Case> = {
-  'an edited window keeps what is in use': async (bench) => {
+  'an edited window keeps the units in use': async (bench) => {
     for (const algorithm of ['fixed_window', 'sliding_window', 'sliding_window_log', 'concurrency'] as const) {
       await bench.granted(limitOf(algorithm), 6)
       bench.equal(await bench.remaining(limitOf(algorithm, { units: 20, generation: 1 })), 14, algorithm)
@@ -302,18 +302,18 @@ const EDITS: Record<string, Case> = {
     }
   },
 
-  'an edited bucket keeps the larger of the units and the time it owes': async (bench) => {
+  'an edited bucket keeps the larger debt, in units or in refill time': async (bench) => {
     for (const algorithm of ['token_bucket', 'leaky_bucket'] as const) {
       await bench.granted(limitOf(algorithm), 5)
-      // Half of the minute is owed: half of any capacity at the same window, and never more than all of it.
+      // Refilling 5 of 10 units takes half a minute: half of any capacity with the same window.
       bench.equal(await bench.remaining(limitOf(algorithm, { units: 100, generation: 1 })), 50, algorithm)
-      // Five units are owed: of a capacity of 6 that leaves 1, although the half of it would leave 3.
+      // In units the debt is 5: of a capacity of 6 that leaves 1, whereas half of it would leave 3.
       bench.equal(await bench.remaining(limitOf(algorithm, { units: 6, generation: 1 })), 1, algorithm)
       bench.equal(await bench.remaining(limitOf(algorithm, { units: 2, generation: 1 })), 0, algorithm)
     }
   },
 
-  'a refusal under a smaller limit gives nothing back to a larger one': async (bench) => {
+  'a refusal under a smaller limit returns nothing to a larger one': async (bench) => {
     for (const algorithm of ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const) {
       const large = limitOf(algorithm, { units: 100 })
       const small = limitOf(algorithm, { units: 10 })
@@ -330,16 +330,16 @@ const EDITS: Record<string, Case> = {
     const small = limitOf('token_bucket', { units: 2, windowUs: 2_000_000, generation: 1 })
     bench.equal((await bench.take([charge(small)])).grants[0]?.retryAfterUs, 1_000_000)
     bench.clock.advanceMs(1000)
-    bench.equal((await bench.take([charge(small)])).granted, true, 'a refusal told the truth about the wait')
+    bench.equal((await bench.take([charge(small)])).granted, true, 'the reported wait was exact')
   },
 
-  'a rule that changes its algorithm keeps what is in use': async (bench) => {
+  'a rule that changes its algorithm keeps the units in use': async (bench) => {
     await bench.granted(limitOf('fixed_window', { id: 'same' }), 7)
     const next = limitOf('sliding_window', { id: 'same', generation: 1 })
     bench.equal(await bench.remaining(next), 3)
   },
 
-  'a rule that changes to a list, or between lists, starts afresh': async (bench) => {
+  'a rule that changes to a list algorithm, or between two, starts with a full bucket': async (bench) => {
     for (const detailBounded of [true, false]) {
       for (const algorithm of ['token_bucket', 'sliding_window_log', 'fixed_window', 'concurrency'] as const) {
         const limit = limitOf(algorithm, { id: algorithm === 'concurrency' ? '!kinds' : 'kinds', detailBounded })
@@ -348,8 +348,8 @@ const EDITS: Record<string, Case> = {
     }
   },
 
-  'older rules cannot undo what newer ones wrote': async (bench) => {
-    for (const algorithm of ALGORITHMS) {
+  'older rules cannot overwrite state of newer ones': async (bench) => {
+    for (const algorithm of ALGORITHM_NAMES) {
       const older = limitOf(algorithm, { units: 100, generation: 1 })
       const newer = limitOf(algorithm, { units: 5, generation: 2 })
       bench.equal(await bench.granted(newer, 5), 5)
@@ -361,8 +361,8 @@ const EDITS: Record<string, Case> = {
 }
 
 const TIME: Record<string, Case> = {
-  'who waits as long as told is admitted, and not a millisecond earlier': async (bench) => {
-    for (const algorithm of ALGORITHMS) {
+  'a client that waits retryAfterUs is admitted, and not a microsecond earlier': async (bench) => {
+    for (const algorithm of ALGORITHM_NAMES) {
       const limit = limitOf(algorithm, { units: 7, windowUs: 1_000_000 })
       bench.clock.advanceUs(123_457)
       await bench.granted(limit, 7)
@@ -375,19 +375,19 @@ const TIME: Record<string, Case> = {
     }
   },
 
-  'a clock that steps back locks nobody out and hands out no burst': async (bench) => {
-    for (const algorithm of ALGORITHMS) {
+  'a clock that steps back neither locks clients out nor admits a burst': async (bench) => {
+    for (const algorithm of ALGORITHM_NAMES) {
       const limit = limitOf(algorithm, { id: `back-${algorithm}`, units: 5, windowUs: 5_000_000 })
       await bench.granted(limit, 5)
       bench.clock.advanceMs(-3_600_000)
       bench.equal(await bench.granted(limit, 5), 0, `${algorithm}: no burst`)
       bench.clock.advanceMs(10_000)
-      bench.equal(await bench.granted(limit, 7), 5, `${algorithm}: two windows later all is well`)
+      bench.equal(await bench.granted(limit, 7), 5, `${algorithm}: back to normal two windows later`)
       bench.clock.advanceMs(3_600_000)
     }
   },
 
-  'a leaky bucket spaces what it admits': async (bench) => {
+  'a leaky bucket spaces admitted requests': async (bench) => {
     const limit = limitOf('leaky_bucket', { units: 4, windowUs: 1_000_000, burst: 3 })
     const delays = []
     for (let index = 0; index < 4; index += 1) delays.push((await bench.take([charge(limit)])).grants[0]?.delayUs)

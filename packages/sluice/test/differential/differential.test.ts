@@ -65,7 +65,7 @@ async function onRedis(trace: readonly Step[], together = false): Promise<unknow
   const clock = fakeClock()
   const names = new KeyNames(`d${stores++}`, 'sluice', undefined)
   // Without the layers of redisStore: of approximate limits, too, each step asks Redis.
-  const store = new BatchedStore(client, { connections: 1, names, clock, readsReplicas: false })
+  const store = new BatchedStore(client, { connections: 1, names, clock, readsReplicas: false, store: 'default' })
   await store.ready
   try {
     return await replay(store, clock, trace, together)

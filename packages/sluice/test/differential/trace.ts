@@ -1,8 +1,8 @@
-// Random traces: takes over many rules at once, costs, refunds, permits, edits and clock jumps, from a seed.
+// Random traces from a seed: takes over several rules, costs, refunds, permits, edits and clock jumps.
 
-import { ALGORITHMS, type Charge, compileLimit, type Give, type Limit, type Store, type Taken } from 'sluice'
+import { ALGORITHM_NAMES, type Charge, compileLimit, type Give, type Limit, type Store, type Taken } from 'sluice'
 import type { FakeClock, Random } from 'sluice/testing'
-import { andThen, type Maybe } from '../../src/maybe.ts'
+import { andThen, type MaybePromise } from '../../src/maybe-promise.ts'
 
 export type Step =
   | Take
@@ -14,11 +14,11 @@ type Take = {
   readonly kind: 'take' | 'peek'
   readonly charges: readonly Charge[]
   readonly opId: string
-  /** Comes with it. */
+  /** Sent with the take. */
   readonly give: GiveBack | undefined
 }
 
-/** Of all charges of an earlier take. */
+/** Gives for all charges of an earlier take. */
 type GiveBack = { readonly of: number; readonly units: number; readonly settled: number }
 
 const OWNERS = ['alice', 'bob', '{curly}', '\u00e9\u4e2d\ud83d\ude00']
@@ -40,9 +40,9 @@ export function randomTrace(random: Random, steps: number, leased = false): Step
   return trace
 }
 
-/** Some limits are too wide for the algorithm: those get what it can hold. */
+/** Caps the units at what the algorithm supports. */
 function randomLimit(random: Random, index: number, generation: number, leased: boolean): Limit {
-  const algorithm = ALGORITHMS[index % ALGORITHMS.length] ?? 'token_bucket'
+  const algorithm = ALGORITHM_NAMES[index % ALGORITHM_NAMES.length] ?? 'token_bucket'
   const burst = random.pick([undefined, 1, 5, 500])
   const bucket = algorithm === 'token_bucket' || algorithm === 'leaky_bucket'
   const limit = compileLimit({
@@ -87,7 +87,7 @@ function randomStep(random: Random, limits: readonly Limit[], trace: readonly St
   return { kind: dice < 0.45 ? 'peek' : 'take', charges, opId: `op-${random.between(0, 7)}`, give }
 }
 
-/** A crowd asks for the same, each of its own buckets: such takes in a row are told as one. */
+/** Equal takes on different buckets in a row, which the wire format merges. */
 function ofAnother(random: Random, { charges, opId }: Take): Take {
   const owner = random.pick(OWNERS)
   return { kind: 'take', charges: charges.map((charge) => ({ ...charge, owner })), opId, give: undefined }
@@ -98,7 +98,7 @@ function randomGive(random: Random, takes: number): GiveBack {
   return { of, units: random.pick([1, 2, 100, -1, 0]), settled: random.pick([0, 0, 1, 3]) }
 }
 
-/** One owner, one cost, each limit once: what leases ask for, and what has a short way of its own. */
+/** One owner, one cost, each limit once: the lease requests that have a short form. */
 function oneOwner(charges: readonly Charge[]): Charge[] {
   const { owner, min } = charges[0] as Charge // there is always one
   const different = charges.filter(({ limit }, index) => charges.findIndex((other) => other.limit === limit) === index)
@@ -122,8 +122,8 @@ function randomCharge(random: Random, limits: readonly Limit[]): Charge {
 }
 
 /**
- * What a store answers to each take and peek. `together`: what is asked between two moves of the clock does not wait
- * for the answer to the step before, so it travels in one batch.
+ * Results of a store for each take and peek. `together`: steps between two clock moves do not wait for each other, so
+ * they share a batch.
  */
 export async function replay(
   store: Store,
@@ -146,7 +146,7 @@ export async function replay(
   return (await Promise.all(answers)).flatMap((taken) => (taken === undefined ? [] : [plain(taken)]))
 }
 
-function ask(store: Store, step: Asking, booked: Booked[], nowUs: number): Maybe<Taken | undefined> {
+function ask(store: Store, step: Asking, booked: Booked[], nowUs: number): MaybePromise<Taken | undefined> {
   if (step.kind === 'reset') return andThen(store.reset(step.charge), () => undefined)
   if (step.kind === 'peek') return store.peek(step.charges)
   if (step.kind === 'give') {
@@ -155,10 +155,10 @@ function ask(store: Store, step: Asking, booked: Booked[], nowUs: number): Maybe
     const opId = step.sameOp ? booked[step.of]?.opId : 'op-other'
     return andThen(store.give(gives, permits ? opId : undefined), () => undefined)
   }
-  // Without permits no op is needed, and a single charge then takes the shortest way through the script.
+  // Without permits no op is needed, and a single charge then uses the short form of the script.
   const permits = step.charges.some(({ limit }) => limit.algorithm === 'concurrency')
   const op = permits ? { id: step.opId } : undefined
-  // Permits are given back by name, with a give of its own.
+  // Permits are released by op id, in a separate give.
   const gives = step.give && givesOf(step.give, booked).filter(({ limit }) => limit.algorithm !== 'concurrency')
   booked.push({ charges: step.charges, nowUs, opId: step.opId })
   return store.take({ charges: step.charges, op, gives })
@@ -172,7 +172,7 @@ function givesOf({ of, units, settled }: GiveBack, booked: readonly Booked[]): G
   return charges.map((charge) => ({ ...charge, units, bookedUs: nowUs, settled }))
 }
 
-/** What a store says, whatever objects it says it in. */
+/** Plain copy of a result, for comparison. */
 function plain({ granted, nowUs, grants, source, replayed }: Taken): Taken {
   const each = grants.map(({ units, short, remaining, resetAfterUs, retryAfterUs, delayUs }) => {
     return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs }

@@ -1,4 +1,4 @@
-// Runs a suite in memory and on a real Redis, each time with stores whose time is moved by hand.
+// Runs a suite in memory and on a real Redis, both on a fake clock.
 
 import { Redis } from 'ioredis'
 import { memoryStore, type Store } from 'sluice'
@@ -9,12 +9,12 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest'
 export type StoreBench = {
   readonly store: Store
   readonly clock: FakeClock
-  /** A store of another process that shares the counts, or the same one in memory. */
+  /** A second store with the same counts, as in another process; the same store in memory. */
   another(): Store
 }
 
-/** What is remembered here of Redis lives by the clock of this machine, which is not moved by hand. */
-const BY_HAND: RedisStoreOptions = { leases: false, deadlineMs: 5000 }
+/** Without leases, whose local state uses the real clock. */
+const WITHOUT_LEASES: RedisStoreOptions = { leases: false, deadlineMs: 5000 }
 
 export function onEachStore(suite: (bench: StoreBench) => void): void {
   describe('in memory', () => {
@@ -56,7 +56,7 @@ export function onEachStore(suite: (bench: StoreBench) => void): void {
     beforeEach(async () => {
       clock = fakeClock()
       await client.flushall()
-      open(BY_HAND)
+      open(WITHOUT_LEASES)
     })
     afterEach(async () => {
       for (const store of stores) await store.close()
@@ -74,7 +74,7 @@ export function onEachStore(suite: (bench: StoreBench) => void): void {
   })
 }
 
-/** A store that cannot be reached: what it says is up to policy, which these libraries must not take for an answer. */
+/** An unreachable store: its results come from the failure policy, which these libraries must treat as errors. */
 export function unreachableStore(): { store: Store; close(): Promise<void> } {
   const client = new Redis({ port: 1, host: '127.0.0.1', lazyConnect: true, retryStrategy: () => null })
   client.on('error', () => {})

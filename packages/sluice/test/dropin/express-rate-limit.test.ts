@@ -7,12 +7,12 @@ import { SluiceStore } from 'sluice/express-rate-limit'
 import { afterEach, describe, expect, expectTypeOf, test, vi } from 'vitest'
 import { onEachStore, unreachableStore } from './each-store.ts'
 
-type Ask = (path?: string) => Promise<Response>
+type Send = (path?: string) => Promise<Response>
 type App = RequestListener & { use(...handlers: unknown[]): App }
 const express = createRequire(import.meta.url)('express') as () => App
 const servers: Server[] = []
 
-async function serve(options: Partial<Options> | Partial<Options>[], status = 200): Promise<Ask> {
+async function serve(options: Partial<Options> | Partial<Options>[], status = 200): Promise<Send> {
   const end = (_req: unknown, res: ServerResponse) => void res.writeHead(status).end()
   const failed = (error: Error, _req: unknown, res: ServerResponse, _next: unknown) =>
     void res.writeHead((error as { status?: number }).status ?? 500).end(error.message)
@@ -26,9 +26,9 @@ async function serve(options: Partial<Options> | Partial<Options>[], status = 20
   return (path = '') => fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}${path}`)
 }
 
-const statuses = async (ask: Ask, times: number) => {
+const statuses = async (send: Send, times: number) => {
   const seen: number[] = []
-  for (let call = 0; call < times; call += 1) seen.push((await ask()).status)
+  for (let call = 0; call < times; call += 1) seen.push((await send()).status)
   return seen
 }
 
@@ -39,22 +39,22 @@ afterEach(async () => {
   }
 })
 
-test('it is a Store', () => {
+test('has the type of a Store', () => {
   expectTypeOf<SluiceStore>().toExtend<Store>()
 })
 
 onEachStore((bench) => {
-  test('the limit holds, and again in the next window', async () => {
-    const ask = await serve({ store: new SluiceStore({ store: bench.store }) })
-    expect(await statuses(ask, 4)).toEqual([200, 200, 429, 429])
+  test('the limit applies, and again in the next window', async () => {
+    const send = await serve({ store: new SluiceStore({ store: bench.store }) })
+    expect(await statuses(send, 4)).toEqual([200, 200, 429, 429])
     bench.clock.advanceMs(60_000)
-    expect(await statuses(ask, 3)).toEqual([200, 200, 429])
+    expect(await statuses(send, 3)).toEqual([200, 200, 429])
   })
 
-  test('headers tell the numbers and when the window ends', async () => {
+  test('headers report the numbers and the end of the window', async () => {
     bench.clock.advanceMs(15_000)
-    const ask = await serve({ store: new SluiceStore({ store: bench.store }), standardHeaders: 'draft-8' })
-    const [first, , third] = [await ask(), await ask(), await ask()]
+    const send = await serve({ store: new SluiceStore({ store: bench.store }), standardHeaders: 'draft-8' })
+    const [first, , third] = [await send(), await send(), await send()]
     expect(first.headers.get('ratelimit')).toMatch(/^"2-in-1min"; r=1; t=4[45]$/)
     expect(first.headers.get('x-ratelimit-remaining')).toBe('1')
     expect(third.headers.get('retry-after')).toMatch(/^4[45]$/)
@@ -62,61 +62,61 @@ onEachStore((bench) => {
 
   test('processes that share the store share the limit', async () => {
     const options = () => ({ limit: 10, store: new SluiceStore({ store: bench.another() }) })
-    const asks = await Promise.all([serve(options()), serve(options()), serve(options())])
-    const answers = await Promise.all(Array.from({ length: 30 }, (_, call) => asks[call % 3]?.()))
-    expect(answers.filter((answer) => answer?.status === 200)).toHaveLength(10)
+    const senders = await Promise.all([serve(options()), serve(options()), serve(options())])
+    const responses = await Promise.all(Array.from({ length: 30 }, (_, call) => senders[call % 3]?.()))
+    expect(responses.filter((response) => response?.status === 200)).toHaveLength(10)
   })
 
-  test('keys that are numbers, bigints or booleans are clients of their own, and the same as their texts', async () => {
+  test('number, bigint and boolean keys are separate clients, and equal to their strings', async () => {
     const keys: unknown[] = [1, 2, 3, -1, 0.5, 1e21, 2n ** 70n, true, false, 1, '1', 2n ** 70n, 'true']
-    const ask = await serve({
+    const send = await serve({
       store: new SluiceStore({ store: bench.store }),
       keyGenerator: (req) => keys[Number(req.url.slice(1))] as string,
     })
     const seen = []
-    for (const [index] of keys.entries()) seen.push((await ask(`/${index}`)).status)
+    for (const [index] of keys.entries()) seen.push((await send(`/${index}`)).status)
     expect(seen).toEqual([...Array(10).fill(200), 429, 200, 200])
   })
 
-  test('a request whose key is no text fails alone, and the breaker stays closed', async () => {
+  test('an invalid key fails only its own request, and the breaker stays closed', async () => {
     const keys: unknown[] = [['a', 'b'], { id: 1 }, null, undefined, Number.NaN, Symbol('a')]
     const store = bench.another()
-    const ask = await serve({
+    const send = await serve({
       limit: 1000,
       store: new SluiceStore({ store }),
       keyGenerator: (req) => (req.url === '/' ? 'alice' : (keys[Number(req.url.slice(1))] as string)),
     })
     for (const [index] of keys.entries()) {
-      const asked = [ask(), ask(), ask(`/${index}`), ask(), ask()]
-      const [before, , malformed, ...after] = await Promise.all(asked)
+      const sequence = [send(), send(), send(`/${index}`), send(), send()]
+      const [before, , malformed, ...after] = await Promise.all(sequence)
       expect([before?.status, malformed?.status, ...after.map(({ status }) => status)]).toEqual([200, 500, 200, 200])
-      expect(await malformed?.text()).toMatch(/^\[OPTION_INVALID\] key: must be a text/)
+      expect(await malformed?.text()).toMatch(/^\[OPTION_INVALID\] key: must be a string/)
     }
     const { errors = 0, breaker_open = 0 } = store.stats?.() ?? {}
     expect([errors, breaker_open]).toEqual([0, 0])
   })
 
-  test('a limit that depends on the request is compared with every hit', async () => {
+  test('a limit that depends on the request applies to every hit', async () => {
     let limit = 1
-    const ask = await serve({ store: new SluiceStore({ store: bench.store }), limit: () => limit })
-    expect(await statuses(ask, 3)).toEqual([200, 429, 429])
+    const send = await serve({ store: new SluiceStore({ store: bench.store }), limit: () => limit })
+    expect(await statuses(send, 3)).toEqual([200, 429, 429])
     limit = 5
-    expect(await statuses(ask, 3)).toEqual([200, 200, 429])
+    expect(await statuses(send, 3)).toEqual([200, 200, 429])
   })
 
   test.each([
     ['skipFailedRequests', 500],
     ['skipSuccessfulRequests', 200],
-  ])('%s gives hits back', async (option, status) => {
+  ])('%s returns hits', async (option, status) => {
     const store = new SluiceStore({ store: bench.store })
-    const ask = await serve({ store, [option]: true, keyGenerator: () => 'k' }, status)
+    const send = await serve({ store, [option]: true, keyGenerator: () => 'k' }, status)
     for (let call = 0; call < 5; call += 1) {
-      expect((await ask()).status).toBe(status)
+      expect((await send()).status).toBe(status)
       await expect.poll(() => store.get('k')).toBeUndefined()
     }
   })
 
-  test('a hit is given back to its own window only, and never below none', async () => {
+  test('a hit is returned to its own window only, and never below 0', async () => {
     const store = new SluiceStore({ store: bench.store })
     store.init({ windowMs: 1000 })
     await store.increment('k')
@@ -141,7 +141,7 @@ onEachStore((bench) => {
     expect(await limiter.getKey('k')).toBeUndefined()
   })
 
-  test('other prefixes and other windows are counted apart', async () => {
+  test('each prefix and each window length is counted separately', async () => {
     const open = (prefix: string, windowMs: number) => {
       const store = new SluiceStore({ store: bench.store, prefix })
       store.init({ windowMs })
@@ -153,7 +153,7 @@ onEachStore((bench) => {
     expect(await open('a', 1000).increment('k')).toMatchObject({ totalHits: 2 })
   })
 
-  test('the library warns of a hit that is counted twice, and of nothing else', async () => {
+  test('the library warns only about a hit that is counted twice', async () => {
     const warn = vi.spyOn(console, 'error').mockImplementation(() => {})
     const limiter = (prefix: string) => ({ store: new SluiceStore({ store: bench.store, prefix }) })
     await (await serve([limiter('a'), limiter('b')]))()
@@ -164,22 +164,22 @@ onEachStore((bench) => {
   })
 })
 
-test('stores with a memory of their own do not count the same hit twice', async () => {
+test('separate in-memory stores do not count the same hit twice', async () => {
   const warn = vi.spyOn(console, 'error').mockImplementation(() => {})
   await (await serve([{ store: new SluiceStore() }, { store: new SluiceStore() }]))()
   expect(warn.mock.calls).toEqual([])
   warn.mockRestore()
 })
 
-describe('while the store is away', () => {
+describe('while the store is unreachable', () => {
   test.each([
     [false, 503],
     [true, 200],
-  ])('passOnStoreError: %s answers %i', async (passOnStoreError, status) => {
+  ])('passOnStoreError: %s: status %i', async (passOnStoreError, status) => {
     const logged = vi.spyOn(console, 'error').mockImplementation(() => {})
     const { store, close } = unreachableStore()
-    const ask = await serve({ store: new SluiceStore({ store }), passOnStoreError })
-    expect(await statuses(ask, 3)).toEqual([status, status, status])
+    const send = await serve({ store: new SluiceStore({ store }), passOnStoreError })
+    expect(await statuses(send, 3)).toEqual([status, status, status])
     await close()
     logged.mockRestore()
   })
@@ -187,12 +187,12 @@ describe('while the store is away', () => {
 
 test.each([
   [{ store: {} }, /OPTION_INVALID.*store: pass memoryStore\(\)/],
-  [{ prefix: 5 }, /prefix: pass a text/],
-])('%j is refused', (options, message) => {
+  [{ prefix: 5 }, /prefix: pass a string/],
+])('%j is rejected', (options, message) => {
   expect(() => new SluiceStore(options as never)).toThrow(message)
 })
 
-test.each([0, -1, Number.NaN, 367 * 86_400_000])('a window of %s ms is refused', async (windowMs) => {
+test.each([0, -1, Number.NaN, 367 * 86_400_000])('a window of %s ms is rejected', async (windowMs) => {
   const store = new SluiceStore()
   store.init({ windowMs })
   await expect(store.increment('k')).rejects.toThrow(/OPTION_INVALID.*window: must be milliseconds/)

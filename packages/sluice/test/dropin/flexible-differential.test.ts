@@ -1,5 +1,5 @@
-// The drop-in limiter beside the real RateLimiterRedis of rate-limiter-flexible: the same calls, the same outcomes.
-// Both run on one Redis. docs/reference/drop-in-stores.md lists the differences, which are left out here.
+// Compares the drop-in limiter with RateLimiterRedis of rate-limiter-flexible, call by call, on one Redis. Excludes the
+// differences that docs/reference/drop-in-stores.md lists.
 
 import { Redis } from 'ioredis'
 import library, { RateLimiterRes } from 'rate-limiter-flexible'
@@ -31,7 +31,7 @@ afterAll(async () => {
   await redis.stop()
 })
 
-/** Theirs, and ours at the start of a window: windows are aligned to the clock here, and begin with a hit there. */
+/** Both limiters, at the start of a window: our windows are aligned to the clock, theirs begin with a hit. */
 function both(settings: Partial<Settings> = {}): [theirs: Limiter, ours: Limiter] {
   const options = { points: 5, duration: 1000, keyPrefix: `p${prefixes++}`, ...settings }
   const store = redisStore(client, { clock: fakeClock(), leases: false, deadlineMs: 5000 })
@@ -40,19 +40,19 @@ function both(settings: Partial<Settings> = {}): [theirs: Limiter, ours: Limiter
   return [theirs as unknown as Limiter, new SluiceLimiter({ store, ...options })]
 }
 
-/** A time is as good as another one within the 1000 seconds of a window: theirs goes by the clock of this machine. */
-function told(value: unknown): unknown {
+/** A result with its time rounded to the window of 1000 seconds, because theirs uses the real clock. */
+function comparable(value: unknown): unknown {
   if (!(value instanceof RateLimiterRes)) return value
   const { msBeforeNext, ...others } = value.toJSON()
   return { ...others, after: msBeforeNext === -1 ? 'never' : Math.round(msBeforeNext / 1_000_000) }
 }
 
-/** An error is that there is one; a refusal is told as it is. */
+/** Errors are equal to each other; refusals are compared. */
 async function outcome(step: Step, limiter: Limiter): Promise<unknown> {
   try {
-    return { passed: told(await step(limiter)) }
+    return { passed: comparable(await step(limiter)) }
   } catch (reason) {
-    return reason instanceof Error ? 'an error' : { refused: told(reason) }
+    return reason instanceof Error ? 'an error' : { refused: comparable(reason) }
   }
 }
 
@@ -129,7 +129,7 @@ const STEPS: Readonly<Record<string, readonly Step[]>> = {
   rewards: [(l) => l.consume('k', 4), (l) => l.reward('k', 2), (l) => l.reward('k', 2), (l) => l.consume('k')],
 }
 
-/** Of a blocked key the library counts on, and here it is one more than there are. */
+/** Ignores the count of a blocked key: the library keeps counting, we report one more than the limit. */
 async function isRefused(promise: Promise<unknown>): Promise<boolean> {
   return promise.then(
     () => false,
@@ -138,32 +138,32 @@ async function isRefused(promise: Promise<unknown>): Promise<boolean> {
 }
 
 describe.each([undefined, 1000])('blockDuration %s', (blockDuration) => {
-  test.each(Object.entries(STEPS))('%s: the outcomes are those of the library', async (_name, steps) => {
+  test.each(Object.entries(STEPS))('%s: same outcomes as the library', async (_name, steps) => {
     const [theirs, ours] = both(blockDuration === undefined ? {} : { blockDuration })
     expect(await outcomes(steps, ours)).toEqual(await outcomes(steps, theirs))
   })
 })
 
-test('penalties do not block, and only the request that exceeds the points first does', async () => {
+test('penalties do not block; only the first request that exceeds the points does', async () => {
   const steps: Step[] = [(l) => l.penalty('k', 7), (l) => l.consume('k'), (l) => l.consume('k', 0), (l) => l.get('k')]
   const [theirs, ours] = both({ blockDuration: 5000 })
   expect(await outcomes(steps, ours)).toEqual(await outcomes(steps, theirs))
 })
 
-/** A count of 0 is none here, and a key to the library. */
+/** A count of 0 is no entry here, but an entry in the library. */
 function unlessNone(outcome: unknown): unknown {
   const { passed } = outcome as { passed?: { consumedPoints?: number } | null }
   return passed?.consumedPoints === 0 ? { passed: null } : outcome
 }
 
-test('any sequence of calls has the outcomes of the library', async () => {
+test('any sequence of calls has the same outcomes as the library', async () => {
   for (let seed = 1; seed <= 40; seed += 1) {
     const { between, pick } = seededRandom(seed)
     const [theirs, ours] = both({ points: between(1, 8) })
     let consumed = 0
     for (let count = 0; count < 25; count += 1) {
       const [points, next] = [between(0, 3), between(1, 8)]
-      const back = Math.min(points, consumed) // below none, the library gives credit
+      const back = Math.min(points, consumed) // below 0, the library gives credit
       const verbs: Step[] = [
         (l) => l.consume('k', points),
         (l) => l.consume('k'),
@@ -182,7 +182,7 @@ test('any sequence of calls has the outcomes of the library', async () => {
   }
 })
 
-describe('while requests come in over another connection', () => {
+describe('while requests arrive over another connection', () => {
   const ROUNDS = 20
   const replacements: Readonly<Record<string, Step>> = {
     'extending a block': (l) => l.block('k', 2000),
@@ -191,26 +191,30 @@ describe('while requests come in over another connection', () => {
     'setting a count to as many points as there are': (l) => l.set('k', 5, 1000),
   }
 
-  /** How many rounds let a request through while the key was out before and after. */
-  async function lifted(replace: Step, begin: Step, limiters: () => readonly [Limiter, Limiter]): Promise<number> {
+  /** Number of rounds that admitted a request although the key was blocked before and after. */
+  async function admittedRounds(
+    replace: Step,
+    begin: Step,
+    limiters: () => readonly [Limiter, Limiter],
+  ): Promise<number> {
     let rounds = 0
     for (let round = 0; round < ROUNDS; round += 1) {
       const [limiter, other] = limiters()
       await begin(limiter)
       const passed: boolean[] = []
       let done = false
-      const asking = Array.from({ length: 8 }, async () => {
+      const requests = Array.from({ length: 8 }, async () => {
         while (!done) passed.push(!(await isRefused(other.consume('k'))))
       })
       for (let turn = 0; turn < 3; turn += 1) await replace(limiter)
       done = true
-      await Promise.all(asking)
+      await Promise.all(requests)
       if (passed.includes(true)) rounds += 1
     }
     return rounds
   }
 
-  /** Two limiters that share their counts: each on a connection of its own. */
+  /** Two limiters with shared counts, each with its own store. */
   function pair(): readonly [Limiter, Limiter] {
     const keyPrefix = `p${prefixes++}`
     const limiters = [1, 2].map(() => {
@@ -221,13 +225,13 @@ describe('while requests come in over another connection', () => {
     return limiters as unknown as readonly [Limiter, Limiter]
   }
 
-  test.each(Object.entries(replacements))('%s lets none of them through', async (_name, replace) => {
-    expect(await lifted(replace, (l) => l.block('k', 1000), pair)).toBe(0)
+  test.each(Object.entries(replacements))('%s admits none of them', async (_name, replace) => {
+    expect(await admittedRounds(replace, (l) => l.block('k', 1000), pair)).toBe(0)
   })
 
-  test('setting a count lets none of them through that the count before did not', async () => {
+  test('setting a count admits none that the previous count refused', async () => {
     expect(
-      await lifted(
+      await admittedRounds(
         (l) => l.set('k', 5, 1000),
         (l) => l.set('k', 5, 1000),
         pair,

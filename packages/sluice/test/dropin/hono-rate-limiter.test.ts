@@ -18,18 +18,18 @@ function appWith(store: SluiceStore, options: Options = {}, status: 200 | 500 = 
   return (user = 'alice') => app.request('/', { headers: { 'x-user': user } })
 }
 
-test('it is a Store', () => {
+test('has the type of a Store', () => {
   expectTypeOf<SluiceStore>().toExtend<Store>()
 })
 
 onEachStore((bench) => {
-  test('the limit holds for each key, and again in the next window', async () => {
-    const ask = appWith(new SluiceStore({ store: bench.store }))
+  test('the limit applies per key, and again in the next window', async () => {
+    const send = appWith(new SluiceStore({ store: bench.store }))
     const statuses = []
-    for (const user of ['alice', 'alice', 'alice', 'bob']) statuses.push((await ask(user)).status)
+    for (const user of ['alice', 'alice', 'alice', 'bob']) statuses.push((await send(user)).status)
     expect(statuses).toEqual([200, 200, 429, 200])
     bench.clock.advanceMs(60_000)
-    expect((await ask()).status).toBe(200)
+    expect((await send()).status).toBe(200)
   })
 
   test.each([
@@ -40,7 +40,7 @@ onEachStore((bench) => {
     expect(response.headers.get(header)).toMatch(value)
   })
 
-  test('numeric keys are clients of their own, and a key that is no text fails its request alone', async () => {
+  test('numeric keys are separate clients, and an invalid key fails only its own request', async () => {
     const store = new SluiceStore({ store: bench.another() })
     const keyGenerator = (c: Context) => JSON.parse(c.req.header('x-user') ?? '')
     const app = new Hono()
@@ -48,27 +48,27 @@ onEachStore((bench) => {
       .get('/', (c) => c.text(''))
     app.onError((error, c) => c.text(error.message, 500))
     const users = ['1', '2', '["a","b"]', '3', '4', '1', 'null']
-    const answers = await Promise.all(users.map((user) => app.request('/', { headers: { 'x-user': user } })))
-    expect(answers.map(({ status }) => status)).toEqual([200, 200, 500, 200, 200, 429, 500])
-    expect(await answers[2]?.text()).toMatch(/key: must be a text.*got a list of 2/)
+    const responses = await Promise.all(users.map((user) => app.request('/', { headers: { 'x-user': user } })))
+    expect(responses.map(({ status }) => status)).toEqual([200, 200, 500, 200, 200, 429, 500])
+    expect(await responses[2]?.text()).toMatch(/key: must be a string.*got a list of 2/)
   })
 
   test('processes that share the store share the limit', async () => {
-    const asks = [1, 2, 3].map(() => appWith(new SluiceStore({ store: bench.another() }), { limit: 10 }))
-    const answers = await Promise.all(Array.from({ length: 30 }, (_, call) => asks[call % 3]?.()))
-    expect(answers.filter((answer) => answer?.status === 200)).toHaveLength(10)
+    const senders = [1, 2, 3].map(() => appWith(new SluiceStore({ store: bench.another() }), { limit: 10 }))
+    const responses = await Promise.all(Array.from({ length: 30 }, (_, call) => senders[call % 3]?.()))
+    expect(responses.filter((response) => response?.status === 200)).toHaveLength(10)
   })
 
-  test('skipFailedRequests gives hits back', async () => {
+  test('skipFailedRequests returns hits', async () => {
     const store = new SluiceStore({ store: bench.store })
-    const ask = appWith(store, { skipFailedRequests: true }, 500)
-    for (let call = 0; call < 4; call += 1) expect((await ask()).status).toBe(500)
+    const send = appWith(store, { skipFailedRequests: true }, 500)
+    for (let call = 0; call < 4; call += 1) expect((await send()).status).toBe(500)
     expect(await store.get('alice')).toBeUndefined()
   })
 })
 
-describe('while the store is away', () => {
-  test('the request fails: this library has no option for it', async () => {
+describe('while the store is unreachable', () => {
+  test('requests fail, because this library has no option for it', async () => {
     const { store, close } = unreachableStore()
     const app = new Hono()
     app.onError((error, c) => c.text(error.message, 503))

@@ -2,7 +2,7 @@ import library, { RateLimiterRes } from 'rate-limiter-flexible'
 import type { Store } from 'sluice'
 import { limiterClass } from 'sluice/rate-limiter-flexible'
 import { describe, expect, expectTypeOf, test } from 'vitest'
-import { handTimers } from '../../src/testing/hand-timers.ts'
+import { manualTimers } from '../../src/testing/manual-timers.ts'
 import { onEachStore, unreachableStore } from './each-store.ts'
 
 const { RateLimiterCompatibleAbstract, RateLimiterMemory, RateLimiterQueue, RateLimiterUnion } = library
@@ -10,12 +10,12 @@ const { BurstyRateLimiter, RLWrapperBlackAndWhite, RLWrapperTimeouts } = library
 const SluiceLimiter = limiterClass(library)
 type Options = ConstructorParameters<typeof SluiceLimiter>[0]
 
-/** Two points in ten seconds, unless it says otherwise. */
+/** Two points in ten seconds by default. */
 function limiterOn(store: Store, options: Partial<Options> = {}) {
   return new SluiceLimiter({ store, points: 2, duration: 10, ...options })
 }
 
-/** What a promise was settled with, one way or the other. */
+/** The value or reason of a settled promise. */
 async function outcome(promise: Promise<unknown>): Promise<object> {
   const [settled] = await Promise.allSettled([promise])
   if (settled.status === 'fulfilled') return { passed: true, ...plain(settled.value) }
@@ -26,7 +26,7 @@ function plain(result: unknown): object {
   return result instanceof RateLimiterRes ? result.toJSON() : { other: result }
 }
 
-test('it is what the library asks for', () => {
+test('has the type that the library expects', () => {
   expect(new SluiceLimiter({ points: 1, duration: 1 })).toBeInstanceOf(RateLimiterCompatibleAbstract)
   expectTypeOf<InstanceType<typeof SluiceLimiter>>().toExtend<library.RateLimiterCompatibleAbstract>()
 })
@@ -56,7 +56,7 @@ onEachStore((bench) => {
     expect([await limiter.delete(7), await limiter.delete(7), await limiter.get(7)]).toEqual([true, false, null])
   })
 
-  test('a penalty tells that the key is blocked, and so does a reward', async () => {
+  test('penalty and reward report that the key is blocked', async () => {
     const limiter = limiterOn(bench.store)
     await limiter.block('k', 5)
     for (const verb of ['penalty', 'reward'] as const) {
@@ -68,7 +68,7 @@ onEachStore((bench) => {
     }
   })
 
-  test('blockDuration keeps a key out from the moment that it exceeds its points, and it begins anew', async () => {
+  test('blockDuration blocks a key when it exceeds its points, and then starts from 0', async () => {
     const limiter = limiterOn(bench.store, { blockDuration: 3 })
     await limiter.consume('k', 2)
     expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 3000, consumedPoints: 3 })
@@ -78,7 +78,7 @@ onEachStore((bench) => {
     expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true, consumedPoints: 1 })
   })
 
-  test('block keeps a key out for as long as it says, also beyond the window, and delete lets it in', async () => {
+  test('block lasts as long as requested, also beyond the window, and delete ends it', async () => {
     const limiter = limiterOn(bench.store)
     expect(await outcome(limiter.block('k', 60))).toMatchObject({
       passed: true,
@@ -96,7 +96,7 @@ onEachStore((bench) => {
     expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true })
   })
 
-  test('set counts in the present window, and more points than there are keep the key out', async () => {
+  test('set replaces the count of the window, and more points than the limit block the key', async () => {
     const limiter = limiterOn(bench.store, { points: 5 })
     await limiter.consume('k', 4)
     await limiter.set('k', 2, 10)
@@ -108,8 +108,8 @@ onEachStore((bench) => {
     expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 1000 })
   })
 
-  test('execEvenly spreads what is left over what is left of the window', async () => {
-    const timers = handTimers()
+  test('execEvenly spreads the remaining points over the rest of the window', async () => {
+    const timers = manualTimers()
     const limiter = limiterOn(bench.store, { points: 5, execEvenly: true, execEvenlyMinDelayMs: 1, timers })
     await limiter.consume('k')
     const second = outcome(limiter.consume('k'))
@@ -125,8 +125,8 @@ onEachStore((bench) => {
     expect(await second).toMatchObject({ passed: true, msBeforeNext: 8000 })
   })
 
-  test('execEvenly delays by no less than it is told', async () => {
-    const timers = handTimers()
+  test('execEvenly delays by at least execEvenlyMinDelayMs', async () => {
+    const timers = manualTimers()
     const limiter = limiterOn(bench.store, { points: 5, execEvenly: true, execEvenlyMinDelayMs: 3000, timers })
     await limiter.consume('k')
     const second = outcome(limiter.consume('k'))
@@ -135,7 +135,7 @@ onEachStore((bench) => {
     expect(await second).toMatchObject({ passed: true, msBeforeNext: 4000 })
   })
 
-  test('points that are more than can be counted are refused, and leave nothing for others', async () => {
+  test('more points than can be counted are refused, and use up the limit', async () => {
     const limiter = limiterOn(bench.store)
     for (const points of [2 ** 50, 2 ** 50 + 1, Number.MAX_SAFE_INTEGER]) {
       expect(await outcome(limiter.consume(`k${points}`, points))).toMatchObject({ passed: false, remainingPoints: 0 })
@@ -145,7 +145,7 @@ onEachStore((bench) => {
     }
   })
 
-  test('settings can be changed while it is in use', async () => {
+  test('settings can change at any time', async () => {
     const limiter = limiterOn(bench.store)
     await limiter.consume('k', 2)
     limiter.points = 3
@@ -158,14 +158,14 @@ onEachStore((bench) => {
     expect(await outcome(limiter.consume('k', 3))).toMatchObject({ passed: false, msBeforeNext: 7000 })
   })
 
-  test('a block of 0 seconds is the longest there is', async () => {
+  test('a block of 0 seconds is the longest possible', async () => {
     const limiter = limiterOn(bench.store)
     expect(await outcome(limiter.block('k', 0))).toMatchObject({ passed: true, msBeforeNext: -1 })
     bench.clock.advanceMs(365 * 86_400_000)
     expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 86_400_000 })
   })
 
-  test('a block is replaced by a shorter or a longer one, and by a count', async () => {
+  test('a block can be replaced by a shorter or longer one, and by a count', async () => {
     const limiter = limiterOn(bench.store)
     for (const seconds of [60, 5, 30]) {
       await limiter.block('k', seconds)
@@ -177,7 +177,7 @@ onEachStore((bench) => {
     expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 10_000 })
   })
 
-  test('windows of less than a second end when they say', async () => {
+  test('windows of less than a second end on time', async () => {
     const limiter = limiterOn(bench.store, { duration: 0.25 })
     await limiter.consume('k', 2)
     expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: false, msBeforeNext: 250 })
@@ -185,7 +185,7 @@ onEachStore((bench) => {
     expect(await outcome(limiter.consume('k'))).toMatchObject({ passed: true })
   })
 
-  test('other prefixes are counted apart', async () => {
+  test('each prefix is counted separately', async () => {
     for (const keyPrefix of ['a', 'b']) {
       expect(await outcome(limiterOn(bench.store, { keyPrefix }).consume('k'))).toMatchObject({ consumedPoints: 1 })
     }
@@ -199,7 +199,7 @@ onEachStore((bench) => {
     expect(outcomes.filter((one) => 'passed' in one && one.passed)).toHaveLength(10)
   })
 
-  test('in a Union each limiter is asked, and told of by its prefix', async () => {
+  test('a Union consumes from each limiter, and reports each by its prefix', async () => {
     const union = new RateLimiterUnion(
       limiterOn(bench.store, { keyPrefix: 'second', points: 1, duration: 1 }),
       limiterOn(bench.store, { keyPrefix: 'minute', points: 5, duration: 60 }),
@@ -211,7 +211,7 @@ onEachStore((bench) => {
     expect(refused).toMatchObject({ second: { consumedPoints: 2 } })
   })
 
-  test('a burst is paid by one limiter when the other is used up', async () => {
+  test('BurstyRateLimiter uses the second limiter when the first is used up', async () => {
     const bursty = new BurstyRateLimiter(
       limiterOn(bench.store, { points: 1, duration: 1 }),
       limiterOn(bench.store, { keyPrefix: 'burst', points: 1, duration: 60 }),
@@ -221,7 +221,7 @@ onEachStore((bench) => {
     expect(await outcome(bursty.consume('k'))).toMatchObject({ passed: false })
   })
 
-  test('wrappers wrap it', async () => {
+  test('wrappers accept it', async () => {
     const listed = new RLWrapperBlackAndWhite({ limiter: limiterOn(bench.store), whiteList: ['w'], blackList: ['b'] })
     const inTime = new RLWrapperTimeouts({ limiter: limiterOn(bench.store), timeoutMs: 5000 })
     expect(await outcome(listed.consume('b'))).toMatchObject({ passed: false })
@@ -230,7 +230,7 @@ onEachStore((bench) => {
     expect(await outcome(inTime.consume('k'))).toMatchObject({ passed: true, consumedPoints: 2 })
   })
 
-  test('a Queue waits for points, and says how many are left', async () => {
+  test('a Queue waits for points, and reports how many are left', async () => {
     const limiter = limiterOn(bench.store, { points: 2, duration: 0.05 })
     const queue = new RateLimiterQueue(limiter)
     expect([await queue.removeTokens(1), await queue.getTokensRemaining(), await queue.removeTokens(1)]).toEqual([
@@ -243,17 +243,17 @@ onEachStore((bench) => {
   })
 })
 
-describe('while the store is away', () => {
-  test('consume rejects with an Error, which is no refusal', async () => {
+describe('while the store is unreachable', () => {
+  test('consume rejects with an Error, not with a result', async () => {
     const { store, close } = unreachableStore()
     const limiter = limiterOn(store)
-    for (const ask of [() => limiter.consume('k'), () => limiter.get('k'), () => limiter.block('k', 1)]) {
-      await expect(ask()).rejects.toThrow(/STORE_UNAVAILABLE/)
+    for (const send of [() => limiter.consume('k'), () => limiter.get('k'), () => limiter.block('k', 1)]) {
+      await expect(send()).rejects.toThrow(/STORE_UNAVAILABLE/)
     }
     await close()
   })
 
-  test('an insuranceLimiter answers, with the same block, and its refusal is one', async () => {
+  test('an insuranceLimiter takes over, with the same block, and its refusals count', async () => {
     const { store, close } = unreachableStore()
     const insuranceLimiter = new RateLimiterMemory({ points: 1, duration: 10 })
     const limiter = limiterOn(store, { insuranceLimiter, blockDuration: 7, execEvenly: true })
@@ -264,7 +264,7 @@ describe('while the store is away', () => {
     await close()
   })
 
-  test('it insures limiters of the library too', async () => {
+  test('it can be the insuranceLimiter of the library', async () => {
     const away = new library.RateLimiterRedis({
       storeClient: { status: 'end', on: () => {} },
       points: 9,
@@ -276,13 +276,13 @@ describe('while the store is away', () => {
   })
 })
 
-describe('what it cannot do is refused', () => {
+describe('unsupported input is rejected', () => {
   test.each([
     [{ points: 1, duration: 0 }, /OPTION_INVALID.*duration: must be seconds, above 0/],
     [{ points: Number.NaN, duration: 1 }, /points: must be a number/],
     [{ points: 1, duration: 1, store: {} }, /store: pass memoryStore/],
     [{ points: 1, duration: 1, blockDuration: -1 }, /blockDuration: must be seconds, 0 or more/],
-    [{ points: 1, duration: 1, storeClient: {} }, /storeClient: is not an option here.*store: redisStore\(client\)/],
+    [{ points: 1, duration: 1, storeClient: {} }, /storeClient: unknown option.*store: redisStore\(client\)/],
   ])('%j', (options, message) => {
     expect(() => new SluiceLimiter(options as never)).toThrow(message)
   })
@@ -296,32 +296,32 @@ describe('what it cannot do is refused', () => {
 
   test.each([-1, Number.NaN, 367 * 86_400, '1 minute'])('a block of %j seconds', async (seconds) => {
     const limiter = new SluiceLimiter({ points: 1, duration: 1 })
-    for (const ask of [() => limiter.block('k', seconds as number), () => limiter.set('k', 9, seconds as number)]) {
-      await expect(ask()).rejects.toThrow(/secDuration: must be seconds from 0.*to 366 days/)
+    for (const send of [() => limiter.block('k', seconds as number), () => limiter.set('k', 9, seconds as number)]) {
+      await expect(send()).rejects.toThrow(/secDuration: must be seconds, at most 366 days/)
     }
   })
 
   test.each([[['a', 'b']], [{}], [null], [undefined], [Number.NaN]])('a key that is %j', async (key) => {
     const limiter = new SluiceLimiter({ points: 1, duration: 1 })
-    const ask = [() => limiter.consume(key as string), () => limiter.block(key as string, 1)]
-    for (const one of ask) await expect(one()).rejects.toThrow(/key: must be a text/)
+    const send = [() => limiter.consume(key as string), () => limiter.block(key as string, 1)]
+    for (const one of send) await expect(one()).rejects.toThrow(/key: must be a string/)
   })
 
-  test('settings that the constructor would refuse', () => {
+  test('settings that the constructor rejects', () => {
     const limiter = new SluiceLimiter({ points: 1, duration: 1 })
-    const wrong = { points: Number.NaN, duration: 0, blockDuration: -1, keyPrefix: 7 }
-    for (const [name, value] of Object.entries(wrong)) {
+    const invalid = { points: Number.NaN, duration: 0, blockDuration: -1, keyPrefix: 7 }
+    for (const [name, value] of Object.entries(invalid)) {
       expect(() => Object.assign(limiter, { [name]: value })).toThrow(/OPTION_INVALID/)
     }
     expect(limiter).toMatchObject({ points: 1, duration: 1, blockDuration: 0, keyPrefix: 'rlflx' })
   })
 
-  test('customDuration, also where an insurance would not mind', async () => {
+  test('customDuration, even with an insuranceLimiter', async () => {
     const insuranceLimiter = new RateLimiterMemory({ points: 1, duration: 1 })
     for (const insured of [{}, { insuranceLimiter }]) {
       const limiter = new SluiceLimiter({ points: 1, duration: 1, ...insured })
       for (const verb of ['consume', 'penalty', 'reward'] as const) {
-        await expect(limiter[verb]('k', 1, { customDuration: 5 })).rejects.toThrow(/customDuration: make a limiter/)
+        await expect(limiter[verb]('k', 1, { customDuration: 5 })).rejects.toThrow(/customDuration: create a limiter/)
       }
     }
   })

@@ -1,6 +1,5 @@
-// Four nodes that admit on their own, on one real Redis: as the algorithm counts, no moment sees more than the limit
-// and what each of them may have admitted without the store's knowing. The table of docs/guides/leases.md is written
-// here: UPDATE_FIGURES=1 npx vitest run fleet/approximate
+// Approximate counting by four nodes on one real Redis: together they exceed the limit by at most max_unsynced units
+// each. Writes a table of docs/guides/leases.md: UPDATE_FIGURES=1 npx vitest run fleet/approximate
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { Redis } from 'ioredis'
@@ -19,7 +18,7 @@ const LIMIT = 400
 const MAX_UNSYNCED = 20
 const WINDOW_US = 1_000_000
 const TURN_MS = 5
-/** Of each node in a turn: each asks for more than there is. */
+/** Per node and turn: each node alone requests more than the limit. */
 const CHECKS_PER_TURN = 6
 const TURNS = 600
 const ALGORITHMS = ['token_bucket', 'fixed_window', 'sliding_window', 'sliding_window_log'] as const
@@ -33,7 +32,7 @@ afterAll(() => redis.stop())
 const rows: string[] = []
 
 test.each(ALGORITHMS)(
-  '%s: no moment sees more than limit + nodes × max_unsynced',
+  '%s: no window admits more than limit + nodes × max_unsynced',
   { timeout: 60_000 },
   async (name) => {
     const numbers = { id: name, fact: 'user', algorithm: name, units: LIMIT, windowUs: WINDOW_US } as const
@@ -55,17 +54,17 @@ test('docs/guides/leases.md has the figures of a run', () => {
   const page = readFileSync(GUIDE, 'utf8')
   const [start, end] = [page.indexOf(START) + START.length, page.indexOf(END)]
   const head = [
-    '| algorithm | limit per second | may exceed it by | exceeded it by | checks that asked Redis |',
+    '| algorithm | limit per second | may exceed it by | exceeded it by | checks sent to Redis |',
     '|---|---|---|---|---|',
   ]
   const table = `\n${[...head, ...rows].join('\n')}\n`
   if (process.env.UPDATE_FIGURES === '1') writeFileSync(GUIDE, page.slice(0, start) + table + page.slice(end))
   const written = process.env.UPDATE_FIGURES === '1' ? table : page.slice(start, end)
-  // How far a run gets is up to the machine; what it may reach is not.
+  // The measured overshoot depends on the machine; the bound does not.
   for (const name of ALGORITHMS) expect(written).toContain(`| \`${name}\` | ${LIMIT} | ${NODES} × ${MAX_UNSYNCED} |`)
 })
 
-/** One node under load. What it admits counts from that moment, or from the one at which Redis decided. */
+/** Runs one node under load. An admission counts from the time of Redis if Redis decided it, else from local time. */
 async function run(limit: Limit, oracle: Oracle): Promise<{ requests: number; unsynced: number }> {
   const store = redisStore(new Redis(redis.url, { lazyConnect: true }), { deadlineMs: 5000 })
   await store.ready()
@@ -95,7 +94,7 @@ function unsyncedOf(store: Store): number | undefined {
   return store.stats?.().unsynced
 }
 
-/** By how much the limit would have had to be larger. */
+/** Units by which the limit was exceeded. */
 function overshootOf(oracle: Oracle, limit: Limit): number {
   let extra = 0
   while (oracle.violations(new Map([[limit.id, { ...limit, capacity: limit.capacity + extra }]])).length > 0) extra += 1

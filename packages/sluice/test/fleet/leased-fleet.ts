@@ -1,4 +1,4 @@
-// Processes with leases on one Redis, which can be killed, and what each of them has written down.
+// A fleet of processes with leases on one Redis, which can be killed, and the ledger that each of them writes.
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
@@ -9,29 +9,29 @@ import { fileURLToPath } from 'node:url'
 import type { LimitNumbers } from 'sluice'
 import { type RedisProcess, startRedis } from 'sluice/testing'
 
-/** What one node did with one limit. */
+/** Ledger of one node for one limit. */
 export type Account = {
-  /** When it asked for a unit, and when it got one. */
-  readonly askedUs: number[]
+  /** Times of requests and of admissions. */
+  readonly requestedUs: number[]
   readonly admittedUs: number[]
-  /** Units in hand or on their way when it ended. */
+  /** Units on lease or in flight when the node ended. */
   held: number
   readonly killed: boolean
 }
 
 type Node = { readonly process: ChildProcess; readonly ledger: string; killed: boolean }
 
-/** As leased-node.mjs writes them. */
-const [ASKED, ADMITTED] = [0, 1]
+/** Kinds of records, as in leased-node.mjs. */
+const [REQUESTED, ADMITTED] = [0, 1]
 const RECORD = 3
 
 export class LeasedFleet {
   readonly redis: RedisProcess
   readonly #limits: readonly LimitNumbers[]
   readonly #folder = mkdtempSync(join(tmpdir(), 'sluice-fleet-'))
-  /** Those that there are, and all that there were. */
+  /** Running nodes by index, and all nodes ever started. */
   readonly #nodes: Node[] = []
-  readonly #past: Node[] = []
+  readonly #started: Node[] = []
 
   static async start(limits: readonly LimitNumbers[], nodes: number): Promise<LeasedFleet> {
     const fleet = new LeasedFleet(await startRedis(), limits)
@@ -49,7 +49,7 @@ export class LeasedFleet {
     this.#limits = limits
   }
 
-  /** Resolves when the node has asked for units of all limits, so many a second of each, for `ms`. */
+  /** Runs a node for `ms`, with the given requests per second for each limit. */
   async load(index: number, rates: readonly number[], ms: number): Promise<void> {
     const { process } = this.#nodes[index] as Node
     const done = once(process, 'message')
@@ -57,7 +57,7 @@ export class LeasedFleet {
     await done
   }
 
-  /** Kills a node in the middle of whatever it does, and starts another in its place. */
+  /** Kills a node with SIGKILL and starts another one. */
   async replace(index: number): Promise<void> {
     const node = this.#nodes[index] as Node
     node.killed = true
@@ -67,14 +67,14 @@ export class LeasedFleet {
     await this.#startNode(index)
   }
 
-  /** Ends the nodes that are left in good order: they give back what they hold. */
+  /** Shuts the running nodes down: they give their leases back. */
   async end(): Promise<void> {
-    await Promise.all(this.#nodes.map(({ process }) => ended(process)))
+    await Promise.all(this.#nodes.map(({ process }) => endProcess(process)))
   }
 
   /** By limit, then by node. */
   accounts(): Account[][] {
-    const read = this.#past.map((node) => this.#read(node))
+    const read = this.#started.map((node) => this.#read(node))
     return this.#limits.map((_, index) => read.map((byLimit) => byLimit[index] as Account))
   }
 
@@ -86,25 +86,25 @@ export class LeasedFleet {
 
   async #startNode(index: number): Promise<void> {
     const script = fileURLToPath(new URL('leased-node.mjs', import.meta.url))
-    const ledger = join(this.#folder, `${this.#past.length}`)
+    const ledger = join(this.#folder, `${this.#started.length}`)
     const env = { ...process.env, REDIS_URL: this.redis.url, LEDGER: ledger }
     const node: Node = { process: fork(script, { env, execArgv: [] }), ledger, killed: false }
     this.#nodes[index] = node
-    this.#past.push(node)
+    this.#started.push(node)
     const failed = once(node.process, 'exit').then(() => {
-      throw new Error('a node ended at once: are the packages built?')
+      throw new Error('a node exited at the start: are the packages built?')
     })
     await Promise.race([once(node.process, 'message'), failed])
     failed.catch(() => {}) // it ran
   }
 
   #read({ ledger, killed }: Node): Account[] {
-    const accounts = this.#limits.map((): Account => ({ askedUs: [], admittedUs: [], held: 0, killed }))
+    const accounts = this.#limits.map((): Account => ({ requestedUs: [], admittedUs: [], held: 0, killed }))
     const numbers = new Float64Array(new Uint8Array(readFileSync(ledger)).buffer)
     for (let at = 0; at + RECORD <= numbers.length; at += RECORD) {
       const [kind, index, number] = numbers.subarray(at, at + RECORD) as unknown as [number, number, number]
       const account = accounts[index] as Account // one per limit
-      if (kind === ASKED) account.askedUs.push(number)
+      if (kind === REQUESTED) account.requestedUs.push(number)
       else if (kind === ADMITTED) account.admittedUs.push(number)
       else account.held += number
     }
@@ -113,7 +113,7 @@ export class LeasedFleet {
   }
 }
 
-async function ended(process: ChildProcess): Promise<void> {
+async function endProcess(process: ChildProcess): Promise<void> {
   if (process.exitCode !== null || process.signalCode !== null) return
   const exited = once(process, 'exit')
   process.send({ end: true })

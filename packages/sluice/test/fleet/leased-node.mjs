@@ -1,7 +1,6 @@
-// One node with leases, as a process of its own: it asks for units of several limits at given rates. What happens is
-// written to a file at once, so that nothing of it is lost when the node is killed: when a unit was asked for, when one
-// was admitted, and by how much its hands got fuller. Units that Redis granted count from Redis' time, units in hand
-// from the moment they are spent.
+// A node with leases as a process: takes units of several limits at given rates. Records requests, admissions and
+// changes of the units on lease, and writes them synchronously, so that nothing is lost when the node is killed.
+// Admissions by Redis count from Redis time, admissions from a lease from the time at which the lease store decided.
 
 import { openSync, writeSync } from 'node:fs'
 import { Redis } from 'ioredis'
@@ -10,7 +9,7 @@ import { redisStore } from 'sluice/redis'
 import { leaseStore } from '../../dist/lease/lease-store.js'
 
 const TURN_MS = 5
-const [ASKED, ADMITTED, HELD] = [0, 1, 2]
+const [REQUESTED, ADMITTED, HELD] = [0, 1, 2]
 const { REDIS_URL, LEDGER } = process.env
 
 const file = openSync(LEDGER, 'a')
@@ -22,30 +21,30 @@ function write() {
   used = 0
 }
 
-function note(kind, index, number) {
+function record(kind, index, number) {
   records[used] = kind
   records[used + 1] = index
   records[used + 2] = number
   used += 3
-  if (kind !== ASKED || used === records.length) write()
+  if (kind !== REQUESTED || used === records.length) write()
 }
 
-/** What is on its way counts as held: it is charged, or will be. */
+/** Units in flight count as held: they are charged, or will be. */
 function counted(store) {
   const indexOf = ({ limit }) => limits.findIndex(({ id }) => id === limit.id)
   return {
     async take(take) {
-      for (const charge of take.charges) note(HELD, indexOf(charge), charge.max)
+      for (const charge of take.charges) record(HELD, indexOf(charge), charge.max)
       const taken = await store.take(take)
       take.charges.forEach((charge, at) => {
-        note(HELD, indexOf(charge), (taken.grants[at]?.units ?? 0) - charge.max)
+        record(HELD, indexOf(charge), (taken.grants[at]?.units ?? 0) - charge.max)
       })
-      if (taken.source === 'store') for (const give of take.gives ?? []) note(HELD, indexOf(give), -give.units)
+      if (taken.source === 'store') for (const give of take.gives ?? []) record(HELD, indexOf(give), -give.units)
       return taken
     },
     async give(gives, opId) {
       await store.give(gives, opId)
-      for (const give of gives) note(HELD, indexOf(give), -give.units)
+      for (const give of gives) record(HELD, indexOf(give), -give.units)
     },
     peek: (charges) => store.peek(charges),
     reset: (bucket) => store.reset(bucket),
@@ -58,7 +57,7 @@ const store = leaseStore(counted(redis))
 await redis.ready()
 
 let limits = []
-/** Per limit: takes a second. */
+/** Takes per second, by limit. */
 let rates = []
 let owed = []
 let lastMs = 0
@@ -68,7 +67,7 @@ function turn() {
   const nowMs = performance.now()
   limits.forEach((limit, index) => {
     owed[index] = Math.min(2000, owed[index] + (rates[index] * (nowMs - lastMs)) / 1000)
-    for (; owed[index] >= 1; owed[index] -= 1) ask(limit, index)
+    for (; owed[index] >= 1; owed[index] -= 1) check(limit, index)
   })
   if (used > 0) write()
   lastMs = nowMs
@@ -76,16 +75,20 @@ function turn() {
   else process.send({ done: true })
 }
 
-function ask(limit, index) {
-  note(ASKED, index, nowUs())
+function check(limit, index) {
+  record(REQUESTED, index, nowUs())
   const charge = { limit, owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce' }
   const taken = store.take({ charges: [charge] })
-  if (taken instanceof Promise) void taken.then((later) => hear(later, index))
-  else hear(taken, index)
+  if (taken instanceof Promise) void taken.then((later) => onReply(later, index))
+  else onReply(taken, index)
 }
 
-function hear(taken, index) {
-  if (taken.granted) note(ADMITTED, index, taken.source === 'store' ? taken.nowUs : nowUs())
+// A lease is spent after it was booked, although the local clock, in whole milliseconds, may seem to say otherwise. A
+// clock read here would be late if the process was preempted after the decision.
+function onReply(taken, index) {
+  if (!taken.granted) return
+  const [{ bookedUs }] = taken.grants
+  record(ADMITTED, index, taken.source === 'store' ? taken.nowUs : Math.max(taken.nowUs, bookedUs))
 }
 
 function nowUs() {

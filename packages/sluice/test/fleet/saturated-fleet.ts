@@ -1,5 +1,5 @@
-// How much of a limit a fleet with leases gets through when more is asked for than there is, against one strict store
-// that is asked the very same. On virtual time: a busy machine has no part in it.
+// Share of a limit that a saturated fleet with leases admits, relative to a strict store with the same requests. Runs
+// on virtual time, so that a busy machine has no influence.
 
 import { type Charge, compileLimit, type LimitNumbers, memoryStore, type Store, type Taken } from 'sluice'
 import { type Random, seededRandom } from 'sluice/testing'
@@ -11,9 +11,9 @@ import { World } from '../simulation/world.ts'
 
 export type Trial = {
   readonly limit: LimitNumbers
-  /** By phase, all equally long: requests a second of each node. */
+  /** By phase, all equally long: requests per second of each node. */
   readonly phases: readonly (readonly number[])[]
-  /** In all; and those before them that do not count, because the bucket is still being drained. */
+  /** Windows that count, and windows before them that drain the bucket. */
   readonly windows: number
   readonly draining: number
 }
@@ -44,7 +44,7 @@ class SaturatedFleet {
     const { limit, windows, draining } = trial
     const clock = { nowUs: () => this.#world.nowUs }
     this.#trial = trial
-    // The memory store puts nothing of a token bucket on lease; the reference store takes its time with a log.
+    // The memory store does not track leases of token buckets; the reference store is slow with logs.
     this.#central = limit.algorithm === 'token_bucket' ? new ReferenceStore(clock) : memoryStore({ clock })
     this.#reference = memoryStore({ clock })
     this.#charge = { limit: compileLimit(limit), owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce' }
@@ -67,8 +67,10 @@ class SaturatedFleet {
     let owed = this.#random.next()
     const turn = () => {
       owed += (this.#rate(index) * TURN_US) / 1e6
-      for (; owed >= 1; owed -= 1) this.#ask(store)
       world.after(TURN_US, turn)
+      if (owed < 1) return false
+      for (; owed >= 1; owed -= 1) this.#check(store)
+      return true
     }
     world.after(this.#random.between(0, TURN_US), turn)
   }
@@ -79,14 +81,14 @@ class SaturatedFleet {
     return phases[Math.min(phases.length - 1, Math.floor(done * phases.length))]?.[index] ?? 0
   }
 
-  #ask(store: Store): void {
+  #check(store: Store): void {
     if (this.#counts(this.#reference.takeSync?.({ charges: [this.#strictCharge] }))) this.strictlyAdmitted += 1
-    const heard = (taken: Taken) => {
+    const onReply = (taken: Taken) => {
       if (this.#counts(taken)) this.admitted += 1
     }
     const taken = store.take({ charges: [this.#charge] })
-    if (taken instanceof Promise) void taken.then(heard)
-    else heard(taken)
+    if (taken instanceof Promise) void taken.then(onReply)
+    else onReply(taken)
   }
 
   #counts(taken: Taken | undefined): boolean {

@@ -1,4 +1,4 @@
-// A framework that trusts proxies beside a limiter that was told of none: one warning, in each framework.
+// Each framework warns once if it trusts proxies but the limiter is not configured to.
 
 import 'reflect-metadata'
 import { createServer, type Server } from 'node:http'
@@ -13,13 +13,13 @@ import Koa from 'koa'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 
 type Options = { limit: number; window: string; trustProxy?: string[] }
-/** Serves one request, with the framework's own setting on or off. */
-type Ask = (options: Options, trusts: boolean) => Promise<unknown>
+/** Serves one request, with the proxy setting of the framework on or off. */
+type Send = (options: Options, trusts: boolean) => Promise<unknown>
 
 let closed: (() => unknown)[] = []
 
 beforeEach(() => {
-  vi.resetModules() // a process gives a warning once
+  vi.resetModules() // each warning is emitted once per process
   vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
 })
 
@@ -29,19 +29,19 @@ afterEach(async () => {
   closed = []
 })
 
-async function askServer(server: Server): Promise<void> {
+async function sendTo(server: Server): Promise<void> {
   closed.push(() => server.close())
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   await (await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`)).text()
 }
 
-const FRAMEWORKS: Record<string, Ask> = {
+const FRAMEWORKS: Record<string, Send> = {
   express: async (options, trusts) => {
     const { rateLimit } = await import('sluice/express')
     const app = express()
     if (trusts) app.set('trust proxy', 1)
     app.use(rateLimit(options), (_req, res) => void res.send('hello'))
-    await askServer(createServer(app))
+    await sendTo(createServer(app))
   },
   fastify: async (options, trusts) => {
     const { rateLimit } = await import('sluice/fastify')
@@ -54,7 +54,7 @@ const FRAMEWORKS: Record<string, Ask> = {
     const { rateLimit } = await import('sluice/koa')
     const app = new Koa({ proxy: trusts })
     app.use(rateLimit(options))
-    await askServer(createServer(app.callback()))
+    await sendTo(createServer(app.callback()))
   },
   'nest on express': async (options, trusts) => {
     const { rateLimit } = await import('sluice/nest')
@@ -92,15 +92,12 @@ function routed(guard: object): new () => object {
 
 const codes = () => vi.mocked(process.emitWarning).mock.calls.map(([, options]) => options)
 
-test.each(Object.entries(FRAMEWORKS))(
-  '%s: is warned of once, unless the limiter is told of proxies',
-  async (_, ask) => {
-    const limit = { limit: 10, window: '1m' }
-    await ask(limit, false)
-    await ask({ ...limit, trustProxy: [] }, true)
-    expect(codes()).toEqual([])
-    await ask(limit, true)
-    await ask(limit, true)
-    expect(codes()).toEqual([{ code: 'SLUICE_APP_PROXY' }])
-  },
-)
+test.each(Object.entries(FRAMEWORKS))('%s: one warning, unless trustProxy is set', async (_, send) => {
+  const limit = { limit: 10, window: '1m' }
+  await send(limit, false)
+  await send({ ...limit, trustProxy: [] }, true)
+  expect(codes()).toEqual([])
+  await send(limit, true)
+  await send(limit, true)
+  expect(codes()).toEqual([{ code: 'SLUICE_APP_PROXY' }])
+})

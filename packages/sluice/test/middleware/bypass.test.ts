@@ -1,6 +1,6 @@
-// Attempts to get around a limit, each over a raw connection to every framework with its own router. What the router
-// would have answered is asked of the same application without a limiter; whatever it routes has to be refused. The
-// outcome is docs/reference/bypass-attempts.md: `npx vitest run packages/sluice/test/middleware/bypass.test.ts -u`.
+// Attempts to bypass a limit, each over a raw connection to every framework with its own router. The same application
+// without a limiter shows which targets are routed; all of them must be refused. The results are written to
+// docs/reference/bypass-attempts.md: `npx vitest run packages/sluice/test/middleware/bypass.test.ts -u`.
 
 import { once } from 'node:events'
 import type { Server } from 'node:http'
@@ -11,12 +11,12 @@ import { FRAMEWORKS, LENIENT, type Options, type Routes, stop } from './framewor
 
 type Attempt = {
   readonly what: string
-  /** The plain request whose limit is spent. */
+  /** The plain path whose limit is spent. */
   readonly path: string
   readonly target?: string
   readonly method?: string
   readonly lines?: readonly string[]
-  /** Another path by itself: the rules of the pattern are to be met, but not the bucket of the path. */
+  /** A different path: it must match the rules of the pattern, but has its own bucket. */
   readonly other?: boolean
 }
 
@@ -24,15 +24,15 @@ const PATHS: readonly Attempt[] = [
   { what: 'upper case', path: '/login', target: '/LOGIN' },
   { what: 'case of an escaped letter', path: '/login', target: '/%4Cogin' },
   { what: 'an escaped letter', path: '/login', target: '/%6cogin' },
-  { what: 'an escape that is escaped', path: '/login', target: '/%256cogin' },
+  { what: 'a double escape', path: '/login', target: '/%256cogin' },
   { what: 'a trailing slash', path: '/login', target: '/login/' },
   { what: 'several trailing slashes', path: '/login', target: '/login//' },
   { what: 'a doubled slash in front', path: '/login', target: '//login' },
   { what: 'a doubled slash inside', path: '/api/login', target: '/api//login' },
   { what: 'a dot segment', path: '/api/login', target: '/api/./login' },
   { what: 'an escaped dot segment', path: '/api/login', target: '/api/%2e/login' },
-  { what: 'a way out and in', path: '/login', target: '/x/../login' },
-  { what: 'an escaped way out and in', path: '/login', target: '/x/%2e%2E/login' },
+  { what: 'a parent segment', path: '/login', target: '/x/../login' },
+  { what: 'an escaped parent segment', path: '/login', target: '/x/%2e%2E/login' },
   { what: 'above the root', path: '/login', target: '/../login' },
   { what: 'an escaped slash', path: '/api/login', target: '/api%2Flogin' },
   { what: 'a backslash', path: '/api/login', target: '/api\\login' },
@@ -43,8 +43,8 @@ const PATHS: readonly Attempt[] = [
   { what: 'a query', path: '/login', target: '/login?x=/../other' },
   { what: 'an empty query', path: '/login', target: '/login?' },
   { what: 'a fragment', path: '/login', target: '/login#x' },
-  { what: 'a blank beyond ASCII', path: '/login', target: '/login\u00a0' },
-  { what: 'an escaped zero', path: '/login', target: '/login%00' },
+  { what: 'a non-ASCII space', path: '/login', target: '/login\u00a0' },
+  { what: 'an escaped NUL', path: '/login', target: '/login%00' },
   { what: 'an escaped line break', path: '/login', target: '/login%0d%0a' },
   { what: 'Unicode, raw and in another case', path: '/caf%C3%A9', target: '/CAF\u00c9' },
   { what: 'Unicode in another case', path: '/caf%C3%A9', target: '/caf%C3%89' },
@@ -71,14 +71,14 @@ const PATHS: readonly Attempt[] = [
   { what: 'a semicolon instead of the first slash', path: '/login', target: ';login' },
   { what: 'no slash', path: '/login', target: 'login' },
   { what: 'an empty name', path: '/files/a', target: '/files/', other: true },
-  { what: 'a name of dots', path: '/files/a', target: '/files/..', other: true },
+  { what: 'a dot segment as the name', path: '/files/a', target: '/files/..', other: true },
   { what: 'a name with parameters only', path: '/files/a', target: '/files/;x', other: true },
   { what: 'a name with a backslash', path: '/files/a', target: '/files/a\\b', other: true },
   { what: 'a name with an escaped slash', path: '/files/a', target: '/files/a%2fb', other: true },
   { what: 'an empty name and a slash', path: '/files/a', target: '/files//', other: true },
   { what: 'an empty name and two slashes', path: '/files/a', target: '/files///', other: true },
-  { what: 'an empty name behind a way out', path: '/files/a', target: '/files/x/..//', other: true },
-  { what: 'an empty name behind two ways out', path: '/files/a', target: '/files/x/y/../..//', other: true },
+  { what: 'an empty name after a parent segment', path: '/files/a', target: '/files/x/..//', other: true },
+  { what: 'an empty name after two parent segments', path: '/files/a', target: '/files/x/y/../..//', other: true },
   { what: 'an empty name, slashes everywhere', path: '/files/a', target: '//files//', other: true },
   { what: 'a name and parameters with a slash', path: '/files/a', target: '/files/a;x/y', other: true },
   { what: 'no name and parameters with a slash', path: '/files/a', target: '/files/;/x/y', other: true },
@@ -87,28 +87,31 @@ const PATHS: readonly Attempt[] = [
   { what: 'an empty name inside and a slash', path: '/users/7/posts', target: '/users//posts/', other: true },
   { what: 'an escaped slash, then a backslash', path: '/users/7/posts', target: '/users/a%2fb\\posts#', other: true },
   { what: 'HEAD instead of GET', path: '/login', method: 'HEAD' },
-  { what: 'a method to override', path: '/login', lines: ['X-HTTP-Method-Override: POST'] },
-  { what: 'a path to override', path: '/login', lines: ['X-Original-URL: /other', 'X-Rewrite-URL: /other'] },
+  { what: 'a method override header', path: '/login', lines: ['X-HTTP-Method-Override: POST'] },
+  { what: 'a path override header', path: '/login', lines: ['X-Original-URL: /other', 'X-Rewrite-URL: /other'] },
 ]
 
 type Spoof = { readonly what: string; readonly lines: readonly string[] }
 
-/** From a client that no proxy speaks for. */
+/** Sent by a client directly. */
 const UNTRUSTED: readonly Spoof[] = [
   { what: 'X-Forwarded-For', lines: ['X-Forwarded-For: 198.51.100.1'] },
   { what: 'X-Forwarded-For, a list', lines: ['X-Forwarded-For: 198.51.100.1, 198.51.100.2'] },
   { what: 'X-Forwarded-For, twice', lines: ['X-Forwarded-For: 198.51.100.1', 'X-Forwarded-For: 198.51.100.2'] },
   { what: 'Forwarded', lines: ['Forwarded: for=198.51.100.1'] },
   { what: 'other headers of proxies', lines: ['X-Real-IP: 198.51.100.1', 'CF-Connecting-IP: 198.51.100.1'] },
-  { what: 'and more of them', lines: ['True-Client-IP: 198.51.100.1', 'X-Client-IP: 198.51.100.1', 'Via: 1.1 a'] },
+  {
+    what: 'more headers of proxies',
+    lines: ['True-Client-IP: 198.51.100.1', 'X-Client-IP: 198.51.100.1', 'Via: 1.1 a'],
+  },
 ]
 
-/** What a trusted proxy hands on from a client at 203.0.113.7, or at 2001:db8:0:1::7 where that is said. */
+/** Forwarded by a trusted proxy for a client at 203.0.113.7 or 2001:db8:0:1::7. */
 const TRUSTED: readonly Spoof[] = [
   { what: 'an address in front', lines: ['X-Forwarded-For: 198.51.100.1, 203.0.113.7'] },
   { what: 'the address of a trusted proxy in front', lines: ['X-Forwarded-For: 127.0.0.1, 203.0.113.7'] },
   { what: 'two lines', lines: ['X-Forwarded-For: 198.51.100.1', 'X-Forwarded-For: 203.0.113.7'] },
-  { what: 'nonsense in front', lines: ['X-Forwarded-For: "; drop, unknown, 203.0.113.7'] },
+  { what: 'garbage in front', lines: ['X-Forwarded-For: "; drop, unknown, 203.0.113.7'] },
   { what: 'another port', lines: ['X-Forwarded-For: 203.0.113.7:50000'] },
   { what: 'a mapped address', lines: ['X-Forwarded-For: ::ffff:203.0.113.7'] },
   { what: 'a mapped address in hex', lines: ['X-Forwarded-For: ::FFFF:cb00:7107'] },
@@ -118,7 +121,7 @@ const TRUSTED: readonly Spoof[] = [
     lines: ['Forwarded: for=198.51.100.1', 'X-Forwarded-For: 203.0.113.7'],
   },
   { what: 'another address of its /64', lines: ['X-Forwarded-For: 2001:db8:0:1:ffff::1'] },
-  { what: 'its own address, written otherwise', lines: ['X-Forwarded-For: [2001:0DB8::1:0:0:0:7]:443'] },
+  { what: 'its own address, in another notation', lines: ['X-Forwarded-For: [2001:0DB8::1:0:0:0:7]:443'] },
   { what: 'its own address, with a zone', lines: ['X-Forwarded-For: 2001:db8:0:1::7%eth0'] },
 ]
 
@@ -147,7 +150,7 @@ const ROUTES: Routes = {
 const ONE_A_DAY = { limit: 1, window: '1d' }
 const [V4, V6] = ['203.0.113.7', '2001:db8:0:1::7']
 
-/** The status of a request that is written to the connection as it stands. */
+/** Status of a request written to the connection unmodified. */
 async function statusOf(server: Server, target: string, method = 'GET', lines: readonly string[] = []) {
   const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
   const head = [`${method} ${target} HTTP/1.1`, 'Host: localhost', 'Connection: close', ...lines, '', '']
@@ -163,9 +166,9 @@ async function statusOf(server: Server, target: string, method = 'GET', lines: r
 type Column = {
   readonly name: string
   readonly bare: Server
-  /** Rules that name the paths. */
+  /** One rule per path. */
   readonly ruled: Server
-  /** One bucket for each path. */
+  /** One rule with a bucket per path. */
   readonly keyed: Server
   readonly direct: Server
   readonly behind: Server
@@ -177,7 +180,7 @@ const all: Server[] = []
 
 beforeAll(async () => {
   vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
-  const patterns = Object.keys(ROUTES).filter((path) => path !== '/café') // rules are written in escapes
+  const patterns = Object.keys(ROUTES).filter((path) => path !== '/café') // rules use escapes
   const rules = patterns.map((endpoint_pattern, index) => {
     return { rule_id: `r${index}`, endpoint_pattern, method: 'GET', scope: 'per_ip', ...ONE_A_DAY }
   })
@@ -226,8 +229,8 @@ describe('a path', () => {
       const refused = await statusOf(ruled, target, method, lines)
       const bucket = await statusOf(keyed, target, method, lines)
       if (routed === 200) {
-        expect([name, refused], 'what is routed is refused').toEqual([name, 429])
-        if (!other) expect([name, bucket], 'and has no bucket of its own').toEqual([name, 429])
+        expect([name, refused], 'a routed target is refused').toEqual([name, 429])
+        if (!other) expect([name, bucket], 'and shares the bucket').toEqual([name, 429])
       }
       cells.push(refused === routed ? `${routed}` : `${routed} → ${refused}`)
     }
@@ -251,8 +254,8 @@ describe('an address', () => {
 
 const isDocumented = process.version.startsWith('v20.')
 
-// Which targets get as far as a router is for the parser of node:http to say, and that changes with Node.
-test.runIf(isDocumented)('all of them are in docs/reference/bypass-attempts.md, as they went', async () => {
+// The parser of node:http decides which targets reach a router, and changes with the version of Node.js.
+test.runIf(isDocumented)('docs/reference/bypass-attempts.md has all results', async () => {
   const names = columns.map(({ name }) => name)
   const page = `${INTRODUCTION}
 | attempt | limit spent at | sent | ${names.join(' | ')} |
@@ -266,28 +269,28 @@ ${spoofRows.join('\n')}
   await expect(page).toMatchFileSnapshot('../../../../docs/reference/bypass-attempts.md')
 })
 
-/** As a cell of a table: bytes beyond ASCII as they are on the wire. */
+/** Table cell; non-ASCII bytes are escaped. */
 function code(lines: readonly string[]): string {
   const visible = (byte: string) => `\\x${byte.charCodeAt(0).toString(16).toUpperCase()}`
   return lines.map((line) => `\`${line.replace(/[^\x20-\x7e]/g, visible)}\``).join('<br>')
 }
 
-const INTRODUCTION = `# Attempts to get around a limit
+const INTRODUCTION = `# Bypass attempts
 
-Written by \`packages/sluice/test/middleware/bypass.test.ts\`, which makes each attempt over a raw connection to every
-framework with its own router, on Node 20. A rule names each route; its limit is spent by a plain request, and then the
-attempt is made. **What a router routes is refused**, also by a rule with one bucket per path (\`scope: per_endpoint\`),
-in which only names of \`/files\` and \`/users\` and a query before the path count as other paths.
+Generated by \`packages/sluice/test/middleware/bypass.test.ts\`, which makes each attempt over a raw connection to every
+framework with its own router, on Node.js 20. Each route has a rule; a plain request spends its limit, then the attempt
+is made. **Every target that a router routes is refused**, also by a rule with one bucket per path (\`scope:
+per_endpoint\`), where only names of \`/files\` and \`/users\` and a query before the path count as different paths.
 
-A cell says what the application answers without a limiter, and what becomes of that with one:
+Each cell shows the status without a limiter, and the status with one if it differs:
 
 | | without | with a limiter |
 |---|---|---|
 | \`200 → 429\` | the router routes it | refused |
-| \`404 → 429\` | no route is for it | refused all the same, because other routers do route it |
+| \`404 → 429\` | no route matches | refused, because other routers do route it |
 | \`500 → 429\` | the application cannot parse it | refused before the application sees it |
-| \`404\` | no route is for it | nor is a rule; in NestJS, guards are asked for routes only |
-| \`400\` | the server itself refuses it | |
+| \`404\` | no route matches | no rule matches; in NestJS, guards run for routes only |
+| \`400\` | the server rejects it | |
 
 In \`fetch handler\` and \`node:http\` the application compares the path of \`new URL\`.
 
@@ -297,6 +300,6 @@ In \`fetch handler\` and \`node:http\` the application compares the path of \`ne
 const ADDRESSES = `
 ## Addresses
 
-The limit of a client is spent, then the client makes the attempt: it was refused with 429 in every framework. Behind
-the proxy, the client is \`${V4}\` or, where that is said, \`${V6}\`; \`trustProxy\` lists the proxy.
+Each client spends its limit and then makes the attempt: every framework refused it with 429. Behind the proxy, the
+client is \`${V4}\` or, in attempts with an IPv6 address, \`${V6}\`; \`trustProxy\` lists the proxy.
 `

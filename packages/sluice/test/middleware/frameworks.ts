@@ -1,5 +1,5 @@
-// Every framework that has a middleware, as a real server with its own router: the same routes, the same answers,
-// behind the same options. What a suite says of one, it says of all.
+// Every framework with a middleware, as a real server with its own router, and the same routes and options, so that one
+// suite covers them all.
 
 import 'reflect-metadata'
 import { once } from 'node:events'
@@ -27,34 +27,34 @@ import { rateLimit as nestLimit } from 'sluice/nest'
 import { rateLimit as nodeLimit } from 'sluice/node'
 import type { RateLimitOptions } from '../../src/middleware/options.ts'
 
-/** Options whose functions take whatever request the framework hands them. */
+/** Options whose functions accept the request of any framework. */
 export type Options = RateLimitOptions<unknown>
 
 export type Answer = { readonly status: number; readonly body: string | Readable }
 
-/** What a route answers; it may throw. The decision is undefined where the framework has no place for it. */
+/** Handler of a route; may throw. The decision is undefined if the framework cannot pass it on. */
 export type Handler = (path: string, decision: Decision | undefined) => Answer
 
-/** Routes by the pattern that all routers understand: `/login`, `/files/:name`. */
+/** Routes by pattern, in the syntax common to all routers: `/login`, `/files/:name`. */
 export type Routes = Readonly<Record<string, Handler>>
 
 export type Framework = {
   readonly name: string
-  /** A server on a free port of 127.0.0.1, with the middlewares in this order; some may stand there twice. */
+  /** Starts a server on a free port of 127.0.0.1, with the middlewares in this order, possibly repeated. */
   serve(limits: readonly Options[], routes: Routes): Promise<Server>
-  /** A header of whatever the options' functions get. */
+  /** Reads a header of the request that the functions of the options get. */
   readonly headerOf: (request: never, name: string) => string | undefined
-  /** Whether handlers can see the decision. */
-  readonly tells: boolean
-  /** Whether requests that no route is for are judged too. */
-  readonly judgesUnrouted: boolean
-  /** Whether what is registered is a middleware, and can be registered again, or options. */
+  /** Whether handlers can read the decision. */
+  readonly passesDecision: boolean
+  /** Whether requests without a matching route are checked. */
+  readonly checksUnrouted: boolean
+  /** Whether options are registered instead of a middleware, which could be registered again. */
   readonly registersOptions?: boolean
 }
 
 const nodeHeader = (request: IncomingMessage, name: string) => request.headers[name]?.toString()
 
-/** The same options are one middleware: registered twice, it is the same function twice. */
+/** Creates one middleware per options object, so that repeated options register the same function. */
 function oneEach<T>(make: (options: Options) => T): (options: Options) => T {
   const made = new Map<Options, T>()
   return (options) => {
@@ -64,13 +64,13 @@ function oneEach<T>(make: (options: Options) => T): (options: Options) => T {
   }
 }
 
-function answerOnNode(res: ServerResponse, { status, body }: Answer): void {
+function sendOnNode(res: ServerResponse, { status, body }: Answer): void {
   res.statusCode = status
   if (typeof body === 'string') res.end(body)
   else body.pipe(res)
 }
 
-function answerOnWeb({ status, body }: Answer): Response {
+function webResponse({ status, body }: Answer): Response {
   return new Response(typeof body === 'string' ? body : (Readable.toWeb(body) as ReadableStream), { status })
 }
 
@@ -84,29 +84,29 @@ type ExpressModule = typeof express
 function expressFramework(name: string, make: ExpressModule): Framework {
   return {
     name,
-    tells: true,
-    judgesUnrouted: true,
+    passesDecision: true,
+    checksUnrouted: true,
     headerOf: nodeHeader,
     serve(limits, routes) {
       const app = make()
       const limited = oneEach((options) => expressLimit(options))
       for (const options of limits) app.use(limited(options))
       for (const [path, handle] of Object.entries(routes)) {
-        app.all(path, (req: ExpressRequest, res: ExpressResponse) => answerOnNode(res, handle(req.path, req.rateLimit)))
+        app.all(path, (req: ExpressRequest, res: ExpressResponse) => sendOnNode(res, handle(req.path, req.rateLimit)))
       }
       return listening(createServer(app))
     },
   }
 }
 
-/** The types of Fastify 5 do not know the last one, its router does. */
+/** The last option is missing from the types of Fastify 5, but its router supports it. */
 type RouterOptions = NonNullable<FastifyServerOptions['routerOptions']> & { readonly useSemicolonDelimiter?: boolean }
 
 function fastifyFramework(name: string, plugin: boolean, routerOptions: RouterOptions = {}): Framework {
   return {
     name,
-    tells: true,
-    judgesUnrouted: true,
+    passesDecision: true,
+    checksUnrouted: true,
     registersOptions: plugin,
     headerOf: (request: { raw: IncomingMessage }, header) => nodeHeader(request.raw, header),
     async serve(limits, routes) {
@@ -130,8 +130,8 @@ function fastifyFramework(name: string, plugin: boolean, routerOptions: RouterOp
 
 const koa: Framework = {
   name: 'Koa',
-  tells: true,
-  judgesUnrouted: true,
+  passesDecision: true,
+  checksUnrouted: true,
   headerOf: (ctx: Koa.Context, name) => ctx.get(name) || undefined,
   serve(limits, routes) {
     const app = new Koa()
@@ -152,15 +152,15 @@ const koa: Framework = {
 function honoFramework(name: string, strict: boolean): Framework {
   return {
     name,
-    tells: true,
-    judgesUnrouted: true,
+    passesDecision: true,
+    checksUnrouted: true,
     headerOf: (context: Context, header) => context.req.header(header),
     serve(limits, routes) {
       const app = new Hono({ strict })
       const limited = oneEach((options) => honoLimit(options))
       for (const options of limits) app.use(limited(options))
       for (const [path, handle] of Object.entries(routes)) {
-        app.all(path, (context) => answerOnWeb(handle(context.req.path, context.get('rateLimit'))))
+        app.all(path, (context) => webResponse(handle(context.req.path, context.get('rateLimit'))))
       }
       app.onError(() => new Response('', { status: 500 }))
       return listening(createServer(getRequestListener(app.fetch)))
@@ -170,17 +170,17 @@ function honoFramework(name: string, strict: boolean): Framework {
 
 const fetchHandler: Framework = {
   name: 'fetch handler',
-  tells: false,
-  judgesUnrouted: true,
+  passesDecision: false,
+  checksUnrouted: true,
   headerOf: (request: Request, name) => request.headers.get(name) ?? undefined,
   serve(limits, routes) {
     const find = plainRouter(routes)
     let handler = async (request: Request, _env: object): Promise<Response> => {
       try {
         const { pathname } = new URL(request.url)
-        return answerOnWeb(find(pathname)?.(pathname, undefined) ?? { status: 404, body: '' })
+        return webResponse(find(pathname)?.(pathname, undefined) ?? { status: 404, body: '' })
       } catch {
-        return answerOnWeb({ status: 500, body: '' })
+        return webResponse({ status: 500, body: '' })
       }
     }
     const limited = oneEach((options) => fetchLimit(options))
@@ -193,17 +193,17 @@ const fetchHandler: Framework = {
 
 const nodeHttp: Framework = {
   name: 'node:http',
-  tells: false,
-  judgesUnrouted: true,
+  passesDecision: false,
+  checksUnrouted: true,
   headerOf: nodeHeader,
   serve(limits, routes) {
     const find = plainRouter(routes)
     let listener = async (req: IncomingMessage, res: ServerResponse): Promise<unknown> => {
       try {
         const { pathname } = new URL(req.url?.startsWith('/') ? `http://host${req.url}` : (req.url ?? '/'))
-        return answerOnNode(res, find(pathname)?.(pathname, undefined) ?? { status: 404, body: '' })
+        return sendOnNode(res, find(pathname)?.(pathname, undefined) ?? { status: 404, body: '' })
       } catch {
-        return answerOnNode(res, { status: 500, body: '' })
+        return sendOnNode(res, { status: 500, body: '' })
       }
     }
     const limited = oneEach((options) => nodeLimit(options))
@@ -222,16 +222,16 @@ type NestReply = { readonly raw: ServerResponse; code(status: number): { send(bo
 function nestFramework(name: string, adapter: () => AbstractHttpAdapter): Framework {
   return {
     name,
-    tells: true,
-    judgesUnrouted: false,
+    passesDecision: true,
+    checksUnrouted: false,
     headerOf: (request: IncomingMessage, header) => nodeHeader(request, header),
     async serve(limits, routes) {
       class Routed {}
-      // What decorators do, without their syntax: the sources here are TypeScript that can be erased.
+      // Applies decorators without their syntax, which is not erasable.
       for (const [path, handle] of Object.entries(routes)) {
         const method = (req: NestRequest, res: NestResponse | NestReply) => {
           const answer = handle(req.url.replace(/\?.*/, ''), req.rateLimit)
-          if (res.raw === undefined) answerOnNode(res, answer)
+          if (res.raw === undefined) sendOnNode(res, answer)
           else res.code(answer.status).send(answer.body)
         }
         const descriptor = { value: method }
@@ -252,7 +252,7 @@ function nestFramework(name: string, adapter: () => AbstractHttpAdapter): Framew
   }
 }
 
-/** Where there is no router of a framework: paths are compared as they are, and a name is a segment. */
+/** Minimal router for handlers without a framework: literal paths, and one segment per name. */
 function plainRouter(routes: Routes): (pathname: string) => Handler | undefined {
   const patterns = Object.entries(routes).map(
     ([path, handle]) => [new RegExp(`^${path.replace(/:\w+/g, '[^/]+')}$`), handle] as const,
@@ -275,7 +275,7 @@ export const FRAMEWORKS: readonly Framework[] = [
   nodeHttp,
 ]
 
-/** The same with options that make routers take more targets for a route. */
+/** The same frameworks with the most lenient router options. */
 export const LENIENT: readonly Framework[] = [
   fastifyFramework('Fastify, `ignoreTrailingSlash`', false, { ignoreTrailingSlash: true }),
   fastifyFramework('Fastify, `ignoreDuplicateSlashes`', false, { ignoreDuplicateSlashes: true }),
@@ -292,7 +292,7 @@ export function urlOf(server: Server): string {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
-/** Whatever started it: its listener and its connections go, and that is all there is of any of them. */
+/** Closes the listener and its connections, whichever framework started it. */
 export async function stop(server: Server): Promise<void> {
   const closed = once(server, 'close')
   server.close()

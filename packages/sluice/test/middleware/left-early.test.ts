@@ -1,4 +1,4 @@
-// A client that leaves before its response is there: no server reads the body then, and none says that it will not.
+// A client that disconnects before its response: no server reads the body then, nor reports that it will not.
 
 import { once } from 'node:events'
 import { createServer, get } from 'node:http'
@@ -22,7 +22,7 @@ const honoApp = (limiter: Limiter, handler: () => Promise<Response>): Handle => 
 test.each<[string, (limiter: Limiter, handler: () => Promise<Response>) => Handle]>([
   ['Hono', honoApp],
   ['fetch handler', (limiter, handler) => fetchLimit({ limiter })(handler)],
-])('%s: its permit is released, also for a stream without an end', async (_name, limited) => {
+])('%s: the permit is released, even if the response is an endless stream', async (_name, limited) => {
   const limiter = createLimiter({ rules: [RULE] })
   const waiting: (() => void)[] = []
   const endless = () => new ReadableStream({ pull: (controller) => controller.enqueue(new Uint8Array(1000)) })

@@ -1,5 +1,5 @@
-// Two regions and what they share, on three real Redis servers. Time is moved by hand, for Redis and for nodes alike,
-// so that a busy machine has no part in what is measured; what can break is the way to the global Redis.
+// Test bed of two regions and a global store, on three real Redis servers. Virtual time, for Redis and for nodes, so
+// that a busy machine has no influence. The links to the global Redis can be cut.
 
 import { Redis } from 'ioredis'
 import { type Charge, compileLimit, type Limit, type LimitNumbers, memoryStore, type Store, type Taken } from 'sluice'
@@ -14,16 +14,16 @@ import {
   startRedis,
 } from 'sluice/testing'
 import { leaseStore } from '../../src/lease/lease-store.ts'
-import { promised } from '../../src/maybe.ts'
-import { type HandTimers, handTimers } from '../../src/testing/hand-timers.ts'
+import { toPromise } from '../../src/maybe-promise.ts'
+import { type ManualTimers, manualTimers } from '../../src/testing/manual-timers.ts'
 import { Oracle } from '../simulation/oracle.ts'
 
 export type RegionName = 'eu' | 'us'
 export type BedOptions = {
   readonly shares: Shares
-  /** Far, unless it is said to be near: then the home pays first, and the pool is asked ahead of need. */
+  /** Whether the pool counts as near and pays before the home. Default: false. */
   readonly near?: boolean
-  /** By how much the clock of a region is ahead. */
+  /** Offset of the clock of a region. */
   readonly skewMs?: Partial<Record<RegionName, number>>
 }
 
@@ -38,19 +38,19 @@ const PATIENT = { leases: false, deadlineMs: 5000 } as const
 export class RegionBed {
   readonly oracle: Oracle = new Oracle()
   readonly clock: FakeClock = fakeClock()
-  readonly ways: Readonly<Record<RegionName, FaultProxy>>
+  readonly links: Readonly<Record<RegionName, FaultProxy>>
   readonly global: RedisProcess
-  readonly #timers: HandTimers = handTimers()
+  readonly #timers: ManualTimers = manualTimers()
   readonly #regional: Readonly<Record<RegionName, RedisProcess>>
   readonly #nodes: Node[] = []
   readonly #clients: Redis[] = []
-  readonly #one = memoryStore({ clock: this.clock })
+  readonly #strict = memoryStore({ clock: this.clock })
   readonly #turns = new Map<Limit, number>()
 
   static async start(options: BedOptions): Promise<RegionBed> {
     const [eu, us, global] = await Promise.all([startRedis(), startRedis(), startRedis()])
-    const ways = { eu: await startFaultProxy(global.port), us: await startFaultProxy(global.port) }
-    const bed = new RegionBed({ eu, us }, global, ways)
+    const links = { eu: await startFaultProxy(global.port), us: await startFaultProxy(global.port) }
+    const bed = new RegionBed({ eu, us }, global, links)
     for (const name of ['eu', 'us'] as const) {
       for (let count = 0; count < NODES_PER_REGION; count += 1) await bed.#addNode(name, options)
     }
@@ -60,19 +60,19 @@ export class RegionBed {
   private constructor(
     regional: Readonly<Record<RegionName, RedisProcess>>,
     global: RedisProcess,
-    ways: Readonly<Record<RegionName, FaultProxy>>,
+    links: Readonly<Record<RegionName, FaultProxy>>,
   ) {
     this.#regional = regional
     this.global = global
-    this.ways = ways
+    this.links = links
   }
 
-  /** One request of a node of that region, now. */
-  async ask(name: RegionName, limit: Limit): Promise<Taken> {
+  /** Sends one check through a node of the region. */
+  async check(name: RegionName, limit: Limit): Promise<Taken> {
     const turn = (this.#turns.get(limit) ?? 0) + 1
     this.#turns.set(limit, turn)
     const nodes = this.#nodes.filter((node) => node.name === name)
-    const { store } = nodes[turn % nodes.length] as Node // there are some in each region
+    const { store } = nodes[turn % nodes.length] as Node // each region has nodes
     const charge: Charge = { limit, owner: 'alice', detail: '', min: 1, max: 1, kind: 'enforce' }
     const atUs = this.clock.nowUs()
     const taken = await store.take({ charges: [charge] })
@@ -81,8 +81,8 @@ export class RegionBed {
   }
 
   /**
-   * For so long, each region asks for `pressure` times all that the limits allow. Returns how many were admitted, by
-   * limit, and how many one strict store would have admitted that is asked the very same.
+   * Loads each region with `pressure` times the limits. Returns the admissions by limit, and those of one strict store
+   * with the same requests.
    */
   async load(
     limits: readonly Limit[],
@@ -93,41 +93,41 @@ export class RegionBed {
     const strictly = limits.map(() => 0)
     const owed = limits.map(() => ({ eu: 0, us: 0 }))
     for (let turn = 0; turn < (seconds * 1000) / TURN_MS; turn += 1) {
-      const asked = limits.flatMap((limit, index) =>
+      const checks = limits.flatMap((limit, index) =>
         (['eu', 'us'] as const).flatMap((name) => {
           const due = owed[index] as Record<RegionName, number> // one per limit
           due[name] += ((pressure[name] ?? 0) * limit.units * TURN_MS * 1000) / limit.windowUs
           const times = Math.floor(due[name])
           due[name] -= times
           return Array.from({ length: times }, async () => {
-            if (this.#asksOne(limit)) strictly[index] = (strictly[index] ?? 0) + 1
-            if ((await this.ask(name, limit)).granted) admitted[index] = (admitted[index] ?? 0) + 1
+            if (this.#strictAdmits(limit)) strictly[index] = (strictly[index] ?? 0) + 1
+            if ((await this.check(name, limit)).granted) admitted[index] = (admitted[index] ?? 0) + 1
           })
         }),
       )
-      await Promise.all(asked)
+      await Promise.all(checks)
       await this.turn()
     }
     return { admitted, strictly }
   }
 
-  #asksOne(limit: Limit): boolean {
+  #strictAdmits(limit: Limit): boolean {
     const strict = { ...limit, lease: undefined, spread: undefined }
-    return this.#one.take({ charges: [{ ...PROBE, limit: strict, kind: 'enforce' }] }).granted
+    return this.#strict.take({ charges: [{ ...PROBE, limit: strict, kind: 'enforce' }] }).granted
   }
 
-  /** Time goes on when nothing is on its way: a Redis would see it go back, which its own clock does not. */
+  /** Advances time when nothing is in flight: otherwise Redis would see time go backwards. */
   async turn(): Promise<void> {
-    await this.#arrival()
+    await this.#drain()
     this.clock.advanceMs(TURN_MS)
     this.#timers.advance(TURN_MS)
-    await this.#arrival()
+    await this.#drain()
   }
 
-  /** A question that goes the way of all others comes back behind them. */
-  async #arrival(): Promise<void> {
+  /** Waits for all requests in flight: the reply to a later request on the same connection comes after theirs. */
+  async #drain(): Promise<void> {
     const ofPool = ({ name, pool }: Node) =>
-      this.isCutOff(name) ? [] : promised(() => pool.peek([PROBE])).catch(() => {})
+      this.isCutOff(name) ? [] : toPromise(() => pool.peek([PROBE])).catch(() => {})
     await Promise.all(this.#nodes.flatMap((node) => [node.store.peek([PROBE]), ofPool(node)]))
   }
 
@@ -138,7 +138,7 @@ export class RegionBed {
   async stop(): Promise<void> {
     for (const client of this.#clients) client.disconnect()
     await Promise.allSettled(this.#nodes.map(({ store }) => store.close()))
-    await Promise.all(Object.values(this.ways).map((way) => way.stop()))
+    await Promise.all(Object.values(this.links).map((link) => link.stop()))
     await Promise.all([this.global, ...Object.values(this.#regional)].map((redis) => redis.stop()))
   }
 
@@ -152,7 +152,7 @@ export class RegionBed {
       return own
     }
     const home = redisStore(client(this.#regional[name].port), { ...PATIENT, clock: regionalClock })
-    const pool = redisStore(client(this.ways[name].port), { ...PATIENT, clock })
+    const pool = redisStore(client(this.links[name].port), { ...PATIENT, clock })
     const timers = this.#timers
     const nearMs = near ? 1 : -1
     const store = regionStore({

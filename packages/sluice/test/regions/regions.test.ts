@@ -1,6 +1,5 @@
-// Limits that two regions share, on real Redis servers: what one region can use of them, what both can, and what
-// happens when the way to the global Redis breaks. The table of docs/guides/regions.md is written here:
-// UPDATE_FIGURES=1 npx vitest run test/regions
+// Limits shared by two regions on real Redis servers: shares of one region and of both, without the global Redis, and
+// with skewed clocks. Writes the table of docs/guides/regions.md: UPDATE_FIGURES=1 npx vitest run test/regions
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import type { Limit } from 'sluice'
@@ -16,10 +15,10 @@ const WEIGHTS = { eu: 0.6, us: 0.4 }
 const UNITS = 200
 const WINDOW_US = 2_000_000
 const LIMITS = sharedLimits(UNITS, WINDOW_US)
-/** A log pays for leases with 4 % of its rate. */
+/** A leased log has a window longer by 4 %. */
 const LEAST_SHARE = { token_bucket: 0.95, fixed_window: 0.95, sliding_window: 0.95, sliding_window_log: 0.92 }
 
-/** By scenario: of what the limit allows, the share that was used, and the most that an interval saw of the limit. */
+/** By scenario and limit: the admitted share of the limit, and the highest share in any interval. */
 const figures = new Map<string, readonly { readonly used: number; readonly worst: number }[]>()
 
 async function bedOf(options: BedOptions): Promise<RegionBed> {
@@ -32,7 +31,7 @@ function worst(bed: RegionBed): number[] {
   return LIMITS.map((limit) => bed.oracle.worst(limit, 'alice'))
 }
 
-/** No interval saw more than the limit. */
+/** Expects that no interval exceeded the limit. */
 function expectTheLimit(bed: RegionBed): void {
   for (const [index, algorithm] of ALGORITHMS.entries()) expect(worst(bed)[index], algorithm).toBeLessThanOrEqual(1)
 }
@@ -45,19 +44,19 @@ function note(scenario: string, used: readonly number[], bed: RegionBed): void {
   )
 }
 
-/** Shares of what whole windows allow. */
+/** Admissions as shares of what whole windows allow. */
 function sharesOf({ admitted }: Loaded, seconds: number): number[] {
   return admitted.map((count) => count / ((UNITS * seconds * 1e6) / WINDOW_US))
 }
 
-test.each([0.05, 0.5, 1])('home share %d: while the other region is idle, one has 1 − h (1 − w)', async (homeShare) => {
+test.each([0.05, 0.5, 1])('home share h = %d: a region alone can use 1 − h (1 − w) of a limit', async (homeShare) => {
   for (const [name, weight] of [
     ['eu', 0.6],
     ['us', 0.4],
   ] as const) {
     const bed = await bedOf({ shares: { weights: WEIGHTS, homeShare } })
-    // All within one moment, so within any number of sync periods.
-    const admitted = await Promise.all(LIMITS.map((limit) => askUntilSpent(bed, name, limit)))
+    // Virtual time stands still.
+    const admitted = await Promise.all(LIMITS.map((limit) => checkUntilSpent(bed, name, limit)))
     const least = UNITS * (1 - homeShare * (1 - weight))
     for (const count of admitted) expect(count).toBeGreaterThanOrEqual(Math.floor(least))
     expectTheLimit(bed)
@@ -69,11 +68,11 @@ test.each([0.05, 0.5, 1])('home share %d: while the other region is idle, one ha
   }
 })
 
-/** Until it is refused a few times in a row: a unit may be on its way. */
-async function askUntilSpent(bed: RegionBed, name: 'eu' | 'us', limit: Limit): Promise<number> {
+/** Checks until 10 consecutive refusals: units may be in flight after the first. */
+async function checkUntilSpent(bed: RegionBed, name: 'eu' | 'us', limit: Limit): Promise<number> {
   let admitted = 0
   for (let refused = 0; refused < 10; ) {
-    if ((await bed.ask(name, limit)).granted) {
+    if ((await bed.check(name, limit)).granted) {
       admitted += 1
       refused = 0
     } else refused += 1
@@ -85,7 +84,7 @@ test.each([
   ['near', true],
   ['far', false],
 ])(
-  'both saturated, the pool is %s: no interval sees more than the limit, and nearly all is used',
+  'both regions saturated, pool %s: no interval exceeds the limit, and nearly all of it is used',
   async (name, near) => {
     const bed = await bedOf({ shares: { weights: WEIGHTS }, near })
     await bed.load(LIMITS, 2, { eu: 1, us: 1 })
@@ -99,35 +98,35 @@ test.each([
   },
 )
 
-test('a region that is cut off for a minute keeps its home, and the other the rest', async () => {
+test('a region that is cut off for a minute has its home, and no interval exceeds the limit', async () => {
   const bed = await bedOf({ shares: { weights: WEIGHTS, homeShare: 0.5 } })
   await bed.load(LIMITS, 4, { eu: 1, us: 1 })
-  bed.ways.us.shut()
+  bed.links.us.shut()
   await bed.load(LIMITS, 2, { eu: 1, us: 1 })
   const alone = sharesOf(await bed.load(LIMITS, 58, { us: 1 }), 58)
   expect(bed.isCutOff('us')).toBe(true)
   for (const share of alone) expect(share).toBeGreaterThan(0.5 * 0.4 * 0.9)
-  // What was left, and in hand, when counting began comes on top.
+  // Units left at home or on lease when counting began come on top.
   for (const share of alone) expect(share).toBeLessThanOrEqual(0.5 * 0.4 + 0.002)
   expectTheLimit(bed)
   note('us cut off for a minute (h = 0.5), us alone', alone, bed)
-  bed.ways.us.open()
+  bed.links.us.open()
 })
 
-test('the global Redis is killed: regions have their homes, and no interval sees more than the limit', async () => {
+test('without the global Redis, regions have their homes, and no interval exceeds the limit', async () => {
   const bed = await bedOf({ shares: { weights: WEIGHTS, homeShare: 0.5 } })
   await bed.load(LIMITS, 4, { eu: 1, us: 1 })
   await bed.global.stop()
   await bed.load(LIMITS, 2, { eu: 1, us: 1 })
   const used = sharesOf(await bed.load(LIMITS, 10, { eu: 1, us: 1 }), 10)
   for (const share of used) expect(share).toBeGreaterThan(0.5 * 0.9)
-  // What was left in the homes when counting began comes on top, and what nodes still held of the pool.
+  // Units left at home or on lease when counting began come on top.
   for (const share of used) expect(share).toBeLessThanOrEqual(0.5 + 0.02)
   expectTheLimit(bed)
   note('global Redis killed (h = 0.5)', used, bed)
 })
 
-test('a clock that is 2 s off: buckets and logs keep the limit, windows see at most the homes more', async () => {
+test('with clocks 2 s apart, buckets and logs keep the limit, and windows exceed it by the homes at most', async () => {
   const homeShare = 0.5
   const bed = await bedOf({ shares: { weights: WEIGHTS, homeShare }, skewMs: { eu: 2000, us: -700 } })
   await bed.load(LIMITS, 2, { eu: 1, us: 1 })
@@ -140,7 +139,7 @@ test('a clock that is 2 s off: buckets and logs keep the limit, windows see at m
   note('clocks 2 s and −0.7 s off (h = 0.5)', used, bed)
 })
 
-test.runIf(FULL)('docs/guides/regions.md tells what was measured', () => {
+test.runIf(FULL)('docs/guides/regions.md has the figures of this run', () => {
   const page = readFileSync(GUIDE, 'utf8')
   const [start, end] = [page.indexOf(START), page.indexOf(END)]
   expect(start > 0 && end > start).toBe(true)

@@ -1,13 +1,13 @@
-// The way from a node to the store and back: messages take time, overtake each other, get lost, and connections break,
-// before or after the store has done what it was asked.
+// Simulated network between a node and the store: messages are delayed, reordered or lost, and connections break before
+// or after the store has handled a request.
 
 import {
   type BucketName,
   type Charge,
   type Give,
-  type Given,
+  type GiveResult,
+  type IdempotencyKey,
   LimiterError,
-  type Once,
   type Store,
   type Take,
   type Taken,
@@ -15,45 +15,45 @@ import {
 import type { Random } from 'sluice/testing'
 import type { World } from './world.ts'
 
-export type Weather = {
-  /** Chances per message. */
+export type NetworkConditions = {
+  /** Probabilities per message. */
   readonly lost: number
   readonly broken: number
   readonly slow: number
-  /** Of a take that gives nothing back: gives are never sent again. */
+  /** Probability that a take without gives arrives twice. */
   readonly doubled?: number
 }
 
 export class Network {
-  /** Whether anything gets through. */
+  /** False during a partition: all messages are lost. */
   up = true
-  /** Takes that came twice: nothing is ever sent again. */
+  /** Takes that a node sent twice: an error, because nothing may be resent. */
   resent = 0
   readonly #world: World
   readonly #random: Random
-  readonly #weather: Weather
+  readonly #conditions: NetworkConditions
   readonly #seen = new WeakSet<object>()
 
-  constructor(world: World, random: Random, weather: Weather) {
+  constructor(world: World, random: Random, conditions: NetworkConditions) {
     this.#world = world
     this.#random = random
-    this.#weather = weather
+    this.#conditions = conditions
   }
 
-  /** The store as one node sees it. */
+  /** The store as seen through this network. */
   to(store: Store): Store {
     return {
       take: (take: Take) => {
         if (this.#seen.has(take)) this.resent += 1
         this.#seen.add(take)
         return this.#call(() => {
-          if (!take.gives?.length && this.#random.next() < (this.#weather.doubled ?? 0)) store.take(take)
+          if (!take.gives?.length && this.#random.next() < (this.#conditions.doubled ?? 0)) store.take(take)
           return store.take(take) as Taken
         })
       },
       peek: (charges: readonly Charge[]) => this.#call(() => store.peek(charges) as Taken),
-      give: (gives: readonly Give[], opId?: string, once?: Once) =>
-        this.#call(() => store.give(gives, opId, once) as Given),
+      give: (gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey) =>
+        this.#call(() => store.give(gives, opId, idempotencyKey) as GiveResult),
       reset: (bucket: BucketName) => this.#call(() => void store.reset(bucket)),
       close: async () => {},
     }
@@ -70,7 +70,7 @@ export class Network {
   }
 
   #send(arrive: () => void, broken: () => void): void {
-    const { lost, broken: breaks, slow } = this.#weather
+    const { lost, broken: breaks, slow } = this.#conditions
     const dice = this.#random.next()
     if (!this.up || dice < lost) return
     const us = this.#random.next() < slow ? this.#random.between(5_000, 400_000) : this.#random.between(50, 3_000)

@@ -1,5 +1,5 @@
-// What really was admitted, and when: every interval between two admissions is held against the limit, by the pure
-// algorithms, which see each unit at the moment at which its request was let pass.
+// Records what was admitted and when, and checks every interval against the limit: it replays the admissions through
+// the pure algorithms, each unit at its admission time.
 
 import type { Limit } from 'sluice'
 import { PACKED, type PackedLimit } from '../../src/algorithms/registry.ts'
@@ -7,7 +7,7 @@ import { PACKED, type PackedLimit } from '../../src/algorithms/registry.ts'
 export type Admission = { readonly atUs: number; units: number }
 
 export class Oracle {
-  /** By bucket. */
+  /** Admissions by bucket. */
   readonly #admitted = new Map<string, { readonly limit: Limit; readonly admissions: Admission[] }>()
 
   admit(limit: Limit, owner: string, units: number, atUs: number): Admission {
@@ -19,7 +19,7 @@ export class Oracle {
     return admission
   }
 
-  /** Units in use at `atUs` if the store had seen each at the moment at which it was admitted. */
+  /** Units in use at `atUs` if each had been booked when it was admitted. */
   usedAt(limit: Limit, owner: string, atUs: number): number {
     const admissions = this.#admitted.get(`${limit.id} ${owner}`)?.admissions.filter(({ units }) => units > 0) ?? []
     if (limit.algorithm === 'sliding_window_log') {
@@ -36,14 +36,14 @@ export class Oracle {
     return algorithm.used(limit, state, atUs)
   }
 
-  /** How much of `limit` was in use at most, as a share of it. */
+  /** Peak of the units in use, as a share of `limit`. */
   worst(limit: Limit, owner: string): number {
     return peakOf(limit, sorted(this.#admitted.get(`${limit.id} ${owner}`)?.admissions ?? [], 0)).used / limit.capacity
   }
 
   /**
-   * One line per bucket that saw too much. `limits`: the widest that was in force for each id; `since`: from when on
-   * it is exact, if not always.
+   * One line per bucket that exceeded its limit. `limits`: largest limit that was active, by id. `since`: time from
+   * which the bound is exact, by id, if not from the start.
    */
   violations(limits: ReadonlyMap<string, Limit>, since: ReadonlyMap<string, number> = new Map()): string[] {
     return [...this.#admitted].flatMap(([id, { limit, admissions }]) => {
@@ -60,7 +60,7 @@ function sorted(admissions: readonly Admission[], sinceUs: number): Admission[] 
   return counted.toSorted((a, b) => a.atUs - b.atUs)
 }
 
-/** When most was in use, and how much. */
+/** Peak of the units in use, and its time. */
 function peakOf(limit: Limit, admissions: readonly Admission[]): { used: number; atUs: number } {
   const usedAfter = limit.algorithm === 'sliding_window_log' ? logOf(limit) : packed(limit)
   const peak = { used: 0, atUs: 0 }
@@ -89,7 +89,7 @@ function logOf({ windowUs }: Limit): (admission: Admission) => number {
     within.push(admission)
     sum += admission.units
     for (; (within[first] as Admission).atUs <= admission.atUs - windowUs; first += 1) {
-      sum -= (within[first] as Admission).units // there is one: at the latest, the last
+      sum -= (within[first] as Admission).units // never past the end: the last admission is within the window
     }
     return sum
   }

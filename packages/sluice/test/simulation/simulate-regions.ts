@@ -1,33 +1,33 @@
-// One run of several regions that share limits, from a seed: nodes before a store of their region and a global one,
-// load, and whatever can go wrong between them. What comes out is a list of promises that were broken, empty if none.
+// One simulated run of several regions that share limits, from a seed: nodes on a regional and a global store, under
+// load and faults. Returns the list of violated guarantees.
 
 import { type Charge, compileLimit, type Grant, type Limit, type Store, type Taken } from 'sluice'
 import { type RegionStore, regionStore, type Shares } from 'sluice/regions'
 import { type Random, seededRandom } from 'sluice/testing'
 import { guardStore } from '../../src/failure/guard-store.ts'
 import { leaseStore } from '../../src/lease/lease-store.ts'
-import { promised } from '../../src/maybe.ts'
-import { regionParts } from '../../src/regions/region-parts.ts'
+import { toPromise } from '../../src/maybe-promise.ts'
+import { regionLimits } from '../../src/regions/region-limits.ts'
+import { PoolTaken } from '../../src/regions/region-take.ts'
 import { exactShares } from '../../src/regions/shares.ts'
-import { PoolTaken } from '../../src/regions/taken-lines.ts'
 import { ReferenceStore } from '../differential/reference-store.ts'
-import { Network, type Weather } from './network.ts'
+import { Network, type NetworkConditions } from './network.ts'
 import { type Admission, Oracle } from './oracle.ts'
 import { stamped } from './simulate.ts'
 import { World } from './world.ts'
 
 const OWNERS = ['a', 'b']
-const CALM: Weather = { lost: 0, broken: 0, slow: 0 }
+const RELIABLE: NetworkConditions = { lost: 0, broken: 0, slow: 0 }
 const REGIONS = ['eu', 'us', 'ap'] as const
 const REGIONAL_MS = 15
 const GLOBAL_MS = 60
-/** All nodes have heard of new shares after so long. */
+/** Longest time until all nodes have new shares. */
 const ROLLOUT_US = 300_000
-/** What was charged is forgotten after so long: two windows, or a bucket as good as new, and the longest lease. */
+/** Time after which no charged unit has an effect: two windows or a full refill, plus the longest lease. */
 const FORGOTTEN_US = 2_000_000 + 600_000
 const TTLS_US = [150_000, 600_000]
-const RETOLD = ['token', 'log', 'fixed']
-/** Whether the global store is asked before the home or behind it. */
+const RESHARED = ['token', 'log', 'fixed']
+/** `nearMs` with which the pool pays before the home, and after it. */
 const [NEAR, FAR] = [5, -1] as const
 const BURST_EVERY_US = 700_000
 const BURST_US = 120_000
@@ -35,7 +35,7 @@ const BURST_US = 120_000
 type Region = {
   readonly name: string
   readonly store: ReferenceStore
-  /** By how much its clock is ahead of the global one. */
+  /** How far its clock is ahead of the global one. */
   readonly skewUs: number
 }
 
@@ -47,8 +47,8 @@ type Node = {
   alive: boolean
 }
 
-/** When the units of a request were charged, or spent, at home: charges keep what is written on them. */
-type Times = { inHandUs: number; storeUs: number }
+/** When the home paid for a request: from a lease, or in the store. Attached to the charges, which wrappers copy. */
+type Times = { leasedUs: number; storeUs: number }
 type Tagged = Charge & { readonly times: Times }
 
 export type RegionRun = { readonly violations: readonly string[]; readonly borrowed: number; readonly home: number }
@@ -64,7 +64,7 @@ class RegionSimulation {
   readonly #global = new ReferenceStore({ nowUs: () => this.#world.nowUs })
   readonly #regions: Region[]
   readonly #nodes: Node[] = []
-  readonly #weather: Weather
+  readonly #conditions: NetworkConditions
   readonly #seconds: number
   readonly #pauseUs: number
   readonly #limits: readonly Limit[]
@@ -75,14 +75,14 @@ class RegionSimulation {
   readonly #violations: string[] = []
   #shares: Shares
   #nextShares: Shares | undefined
-  /** Of the shares that were ever in force, the largest homes of all: what windows may see more where clocks differ. */
+  /** Largest home share that was ever active: the excess that clock skew may cause in windows. */
   #homeShareMax = 0
   readonly #spent = { borrowed: 0, home: 0 }
 
   constructor(random: Random) {
     this.#random = random
-    const storm = { lost: 0.02, broken: random.pick([0, 0.05]), slow: random.pick([0.05, 0.2]), doubled: 0.05 }
-    this.#weather = random.next() < 0.3 ? CALM : storm
+    const unreliable = { lost: 0.02, broken: random.pick([0, 0.05]), slow: random.pick([0.05, 0.2]), doubled: 0.05 }
+    this.#conditions = random.next() < 0.3 ? RELIABLE : unreliable
     const skewed = random.next() < 0.3
     const skewUs = () => (skewed ? random.between(-2_000_000, 2_000_000) : 0)
     this.#regions = REGIONS.map((name) => {
@@ -94,8 +94,8 @@ class RegionSimulation {
     this.#nearMs = random.pick([NEAR, FAR])
     this.#bursty = random.next() < 0.5
     this.#pauseUs = this.#bursty ? 2_000 : random.pick([6_000, 15_000])
-    // Of shares that change, only what is easily exceeded has much to say.
-    this.#limits = limitsOf(random).filter(({ id }) => !this.#reweighs || RETOLD.includes(id))
+    // With changing shares, only limits that are easily exceeded are worth checking.
+    this.#limits = limitsOf(random).filter(({ id }) => !this.#reweighs || RESHARED.includes(id))
     this.#shares = this.#useShares(REGIONS.slice(0, random.between(2, 3)))
     for (const region of this.#regions) {
       if (this.#shares.weights[region.name] === undefined) continue
@@ -106,7 +106,7 @@ class RegionSimulation {
   async run(): Promise<RegionRun> {
     if (this.#reweighs) this.#reweigh()
     const seconds = this.#seconds + (this.#reweighs ? (2 * ROLLOUT_US + FORGOTTEN_US) / 1e6 : 0)
-    if (this.#weather !== CALM)
+    if (this.#conditions !== RELIABLE)
       for (let faults = this.#random.between(0, 8); faults > 0; faults -= 1) this.#fault(seconds)
     await this.#world.run(seconds * 1e6)
     await this.#settleAll()
@@ -115,7 +115,7 @@ class RegionSimulation {
     return { violations: [...this.#violations, ...this.#oracle.violations(this.#bounds())], ...this.#spent }
   }
 
-  /** What regions are told to share from now on. */
+  /** Random shares for these regions. */
   #useShares(names: readonly string[]): Shares {
     const { pick } = this.#random
     const [first, ...others] = names as [string, ...string[]]
@@ -129,8 +129,8 @@ class RegionSimulation {
   #addNode(region: Region): void {
     const world = this.#world
     const networks = {
-      home: new Network(world, this.#random, this.#weather),
-      global: new Network(world, this.#random, this.#weather),
+      home: new Network(world, this.#random, this.#conditions),
+      global: new Network(world, this.#random, this.#conditions),
     }
     const node = { region, networks, alive: true, offsetUs: this.#random.between(-5e6, 5e6) }
     const timers = world.timers(() => node.alive)
@@ -156,34 +156,34 @@ class RegionSimulation {
     this.#request(added)
   }
 
-  /** Notes when units were had at home: those in hand when the rest was asked for, if any was. */
+  /** Records when the home paid: leased units when the store was queried for the rest, if it was. */
   #timed(store: Store): Store {
     return {
       take: async (take) => {
         const taken = await store.take(take)
         const { times } = take.charges[0] as Tagged
-        const { askedUs } = taken as { askedUs?: number }
-        times.inHandUs = taken.source === 'lease' ? this.#world.nowUs : (askedUs ?? this.#world.nowUs)
+        const { queriedUs } = taken as { queriedUs?: number }
+        times.leasedUs = taken.source === 'lease' ? this.#world.nowUs : (queriedUs ?? this.#world.nowUs)
         times.storeUs = taken.nowUs
         return taken
       },
       peek: (charges) => store.peek(charges),
-      give: (gives, opId, once) => store.give(gives, opId, once),
+      give: (gives, opId, idempotencyKey) => store.give(gives, opId, idempotencyKey),
       reset: (bucket) => store.reset(bucket),
       close: () => store.close(),
     }
   }
 
   #request(node: Node): void {
-    this.#world.after(this.#random.next() * 2 * this.#pauseUs + this.#lullUs(), () => {
+    this.#world.after(this.#random.next() * 2 * this.#pauseUs + this.#burstGapUs(), () => {
       if (!node.alive || !this.#loaded) return
       void this.#check(node)
       this.#request(node)
     })
   }
 
-  /** Bursts that all regions see at once, and lulls in which loans lie idle and buckets fill up. */
-  #lullUs(): number {
+  /** Pause between bursts, which hit all regions at the same time: leases idle and buckets refill. */
+  #burstGapUs(): number {
     const withinUs = this.#world.nowUs % BURST_EVERY_US
     return this.#bursty && withinUs > BURST_US ? BURST_EVERY_US - withinUs : 0
   }
@@ -193,7 +193,7 @@ class RegionSimulation {
     const min = this.#random.pick([1, 1, 1, 2])
     const limits = this.#limits.filter(() => this.#random.next() < 0.35)
     if (limits.length === 0) return
-    const times: Times = { inHandUs: 0, storeUs: 0 }
+    const times: Times = { leasedUs: 0, storeUs: 0 }
     const charges = limits.map((limit): Tagged => {
       return { limit, owner, detail: '', min, max: min, kind: 'enforce', times }
     })
@@ -216,9 +216,9 @@ class RegionSimulation {
       this.#spent.borrowed += min
       return this.#oracle.admit(limit, bucket, min, grant.source === 'lease' ? grant.nowUs - offsetUs : grant.nowUs)
     }
-    if (grant.bookedUs === undefined && source !== 'store') this.#violations.push('a closed rule let a request pass')
+    if (grant.bookedUs === undefined && source !== 'store') this.#violations.push('a closed rule admitted a request')
     this.#spent.home += min
-    const atUs = grant.bookedUs === undefined ? times.storeUs - region.skewUs : times.inHandUs
+    const atUs = grant.bookedUs === undefined ? times.storeUs - region.skewUs : times.leasedUs
     return this.#oracle.admit(limit, bucket, min, atUs)
   }
 
@@ -226,13 +226,13 @@ class RegionSimulation {
     this.#world.after(this.#random.between(0, 300_000), () => {
       if (!node.alive || !this.#loaded) return
       const gives = charges.flatMap((charge, index) => {
-        const { units, bookedUs, part } = taken.grants[index] as Grant // one per charge
+        const { units, bookedUs, sublimit } = taken.grants[index] as Grant // one per charge
         const { limit, owner, detail } = charge
-        const give = { limit: part ?? limit, owner, detail, units, bookedUs: bookedUs ?? taken.nowUs }
+        const give = { limit: sublimit ?? limit, owner, detail, units, bookedUs: bookedUs ?? taken.nowUs }
         return units === 0 ? [] : { ...give, leasedUs: bookedUs }
       })
       for (const admission of admissions) admission.units = 0
-      void promised(() => node.store.give(gives)).catch(() => {})
+      void toPromise(() => node.store.give(gives)).catch(() => {})
     })
   }
 
@@ -251,7 +251,7 @@ class RegionSimulation {
     })
   }
 
-  /** Whatever it holds is gone; what it has sent may still arrive. */
+  /** Replaces a node. Its leases are lost; messages in flight may still arrive. */
   #restart(node: Node): void {
     node.alive = false
     for (const network of Object.values(node.networks)) network.up = this.#random.next() < 0.5
@@ -269,7 +269,7 @@ class RegionSimulation {
     return [this.#shares, this.#nextShares].some((shares) => shares?.weights[name] !== undefined)
   }
 
-  /** As docs/guides/regions.md says: both shares everywhere, a pause until all is forgotten, then the new ones. */
+  /** As in docs/guides/regions.md: both shares on all nodes, a pause until no old unit counts, then the new shares. */
   #reweigh(): void {
     const next = this.#useShares(this.#random.pick([REGIONS, REGIONS.slice(0, 2), REGIONS.slice(1)]))
     this.#world.after(this.#random.between(500_000, 1_000_000), () => {
@@ -278,7 +278,7 @@ class RegionSimulation {
     })
   }
 
-  /** Nodes are replaced one by one; those of a region that has no weight any more are not. */
+  /** Replaces nodes one by one; nodes of a region without a weight are removed. */
   #rollOut(shares: Shares, next: Shares | undefined): void {
     const before = this.#nodes.filter(({ alive }) => alive)
     this.#shares = shares
@@ -295,27 +295,27 @@ class RegionSimulation {
     }
   }
 
-  /** In calm weather nothing is lost: once all is given back, homes and pools have counted what was admitted. */
+  /** Without faults nothing is lost: once all leases are returned, homes and pools have counted the units admitted. */
   async #settleAll(): Promise<void> {
     this.#loaded = false
     await this.#world.run(2 * GLOBAL_MS * 1000)
     for (const node of this.#nodes) if (node.alive) void node.store.close()
     await this.#world.run(100_000)
-    if (this.#weather !== CALM || this.#reweighs || this.#isSkewed) return
+    if (this.#conditions !== RELIABLE || this.#reweighs || this.#isSkewed) return
     const shares = [exactShares(this.#shares, 'shares')]
     for (const limit of this.#limits) {
       if (limit.algorithm !== 'fixed_window' || limit.spread === undefined) continue
       for (const owner of OWNERS) {
-        const used = (store: ReferenceStore, part: Limit | undefined) => {
-          if (part === undefined) return 0
-          const charge: Charge = { limit: part, owner, detail: '', min: 1, max: 1, kind: 'enforce' }
-          return part.capacity - (store.peek([charge]).grants[0]?.remaining ?? 0)
+        const used = (store: ReferenceStore, sublimit: Limit | undefined) => {
+          if (sublimit === undefined) return 0
+          const charge: Charge = { limit: sublimit, owner, detail: '', min: 1, max: 1, kind: 'enforce' }
+          return sublimit.capacity - (store.peek([charge]).grants[0]?.remaining ?? 0)
         }
-        const parts = this.#regions.map(({ name, store }) => {
-          const { home, pool } = regionParts(limit, shares, name)
+        const counts = this.#regions.map(({ name, store }) => {
+          const { home, pool } = regionLimits(limit, shares, name)
           return { home: used(store, home), pool: used(this.#global, pool) }
         })
-        const counted = parts.reduce((sum, { home }) => sum + home, parts[0]?.pool ?? 0)
+        const counted = counts.reduce((sum, { home }) => sum + home, counts[0]?.pool ?? 0)
         const admitted = this.#oracle.usedAt(limit, owner, this.#world.nowUs)
         if (counted !== admitted)
           this.#violations.push(`${limit.id} ${owner}: ${counted} counted, ${admitted} admitted`)
@@ -327,7 +327,7 @@ class RegionSimulation {
     return this.#regions.some(({ skewUs }) => skewUs !== 0)
   }
 
-  /** Where clocks differ, windows of homes and of pools do not begin together: Σ home_i more, in windows. */
+  /** With clock skew, windows of homes and pools are not aligned: they may admit Σ home_i more. */
   #bounds(): Map<string, Limit> {
     const skewed = this.#isSkewed
     return new Map(

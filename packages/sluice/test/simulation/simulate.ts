@@ -1,40 +1,41 @@
-// One run of a fleet, from a seed: nodes with leases and guards before one store, load, and whatever can go wrong. What
-// comes out is a list of promises that were broken, empty if none was.
+// One simulated run of a fleet, from a seed: nodes with leases and guards on one store, under load and faults. Returns
+// the list of violated guarantees.
 
 import { type Charge, compileLimit, type Grant, type Limit, type Store, type Taken } from 'sluice'
 import { type Random, seededRandom } from 'sluice/testing'
 import { guardStore } from '../../src/failure/guard-store.ts'
 import { leaseStore } from '../../src/lease/lease-store.ts'
-import { promised } from '../../src/maybe.ts'
+import { toPromise } from '../../src/maybe-promise.ts'
 import { ReferenceStore } from '../differential/reference-store.ts'
-import { Network, type Weather } from './network.ts'
+import { Network, type NetworkConditions } from './network.ts'
 import { type Admission, Oracle } from './oracle.ts'
 import { World } from './world.ts'
 
 const OWNERS = ['a', 'b', 'c']
-/** As many nodes as are said to share the limits, for rules that count locally. */
+/** The `nodes` option: divisor of node shares. */
 const NODES = 2
-/** An edit is known everywhere after so long. */
-const SPREAD_US = 500_000
+/** Longest time until all nodes have an edit. */
+const ROLLOUT_US = 500_000
 const DEADLINE_MS = 15
 const BURST_EVERY_US = 1_700_000
 const BURST_US = 300_000
 const TTLS_US = [undefined, 300_000, 1_500_000]
 const ON_FAIL: readonly OnFail[] = ['closed', 'closed', 'open', 'local']
-/** Of a log: no unit leaves it before a run ends. */
+/** Window of a log that no unit leaves before the run ends. */
 const LONGER_THAN_RUN_US = 60e6
-const CALM: Weather = { lost: 0, broken: 0, slow: 0 }
+const RELIABLE: NetworkConditions = { lost: 0, broken: 0, slow: 0 }
 
 type Plan = {
-  readonly calm: boolean
-  readonly weather: Weather
+  /** No faults and a reliable network. */
+  readonly faultless: boolean
+  readonly conditions: NetworkConditions
   readonly seconds: number
-  /** Some runs have nothing but clocks that jump: among other faults these rarely show. */
+  /** The only faults are clock steps, whose effects other faults would hide. */
   readonly onlyClocks: boolean
   readonly bursty: boolean
   /** Mean time between two requests of a node. */
   readonly pauseUs: number
-  /** Share of admitted requests that give their units back. */
+  /** Share of admitted requests that are refunded. */
   readonly refunded: number
 }
 
@@ -45,7 +46,7 @@ type Node = {
   alive: boolean
   offsetUs: number
   waiting: number
-  /** What it admitted of its own part of limits, while the store was away. */
+  /** Units admitted from its node shares while the store was unreachable. */
   readonly local: Oracle
 }
 
@@ -62,36 +63,36 @@ class Simulation {
   readonly #central = new ReferenceStore({ nowUs: () => this.#world.nowUs })
   readonly #violations: string[] = []
   readonly #widest = new Map<string, Limit>()
-  /** From when on the bound is exact again, after an edit that made leases shorter. */
+  /** Time from which the bound is exact again, after an edit that shortened leases. */
   readonly #exactSinceUs = new Map<string, number>()
-  /** When every node knows of an edit after which its own part forgets, as the bucket itself does: see #awaitLeases. */
-  readonly #forgotUs = new Map<string, number>()
-  readonly #widestParts = new Map<string, Limit>()
+  /** Time from which node shares are exact again, after an edit that makes them drop units: see #awaitLeases. */
+  readonly #droppedUs = new Map<string, number>()
+  readonly #widestShares = new Map<string, Limit>()
   readonly #plan: Plan
   readonly #nodes: Node[] = []
   #limits: Limit[]
   #generation = 0
   #gives = 0
-  /** By limit. */
+  /** By limit id. */
   readonly #onFail = new Map<string, OnFail>()
   #ttlUs: number | undefined
   #loaded = true
 
   constructor(random: Random) {
     this.#random = random
-    const calm = random.next() < 0.3
-    const storm = {
+    const faultless = random.next() < 0.3
+    const unreliable = {
       lost: random.pick([0, 0.02, 0.1]),
       broken: random.pick([0, 0.05]),
       slow: random.pick([0, 0.05, 0.2]),
     }
-    const weather = calm ? CALM : storm
+    const conditions = faultless ? RELIABLE : unreliable
     const onlyClocks = random.next() < 0.25
     this.#plan = {
-      calm,
+      faultless,
       onlyClocks,
       bursty: onlyClocks || random.next() < 0.5,
-      weather,
+      conditions,
       seconds: random.pick([4, 8, 15]),
       pauseUs: random.pick([1_500, 6_000, 40_000]),
       refunded: random.pick([0.05, 0.05, 0.6]),
@@ -103,8 +104,8 @@ class Simulation {
   }
 
   async run(): Promise<string[]> {
-    const { seconds, calm } = this.#plan
-    if (!calm) for (let faults = this.#random.between(0, 12); faults > 0; faults -= 1) this.#fault(seconds)
+    const { seconds, faultless } = this.#plan
+    if (!faultless) for (let faults = this.#random.between(0, 12); faults > 0; faults -= 1) this.#fault(seconds)
     await this.#world.run(seconds * 1e6)
     this.#loaded = false
     await this.#world.run(100_000)
@@ -114,13 +115,13 @@ class Simulation {
     const resent = this.#nodes.reduce((sum, { network }) => sum + network.resent, 0)
     if (resent > 0) this.#violations.push(`${resent} takes were sent again`)
     const globally = this.#oracle.violations(this.#widest, this.#exactSinceUs)
-    const locally = this.#nodes.flatMap(({ local }) => local.violations(this.#widestParts, this.#forgotUs))
-    return [...this.#violations, ...globally, ...locally.map((line) => `of its part, ${line}`)]
+    const locally = this.#nodes.flatMap(({ local }) => local.violations(this.#widestShares, this.#droppedUs))
+    return [...this.#violations, ...globally, ...locally.map((line) => `node share: ${line}`)]
   }
 
   #addNode(): void {
     const world = this.#world
-    const network = new Network(world, this.#random, this.#plan.weather)
+    const network = new Network(world, this.#random, this.#plan.conditions)
     const node: Node = {
       network,
       limits: this.#limits,
@@ -128,7 +129,7 @@ class Simulation {
       waiting: 0,
       local: new Oracle(),
       offsetUs: this.#random.between(-5_000_000, 5_000_000),
-      store: undefined as unknown as Store, // in a moment: its clock and timers need the node
+      store: undefined as unknown as Store, // set below: its clock and timers need the node
     }
     const timers = world.timers(() => node.alive)
     const random = () => this.#random.next()
@@ -143,17 +144,17 @@ class Simulation {
     this.#request(node)
   }
 
-  /** One request after another, for as long as the node lives. */
+  /** Sends requests for as long as the node lives. */
   #request(node: Node): void {
-    this.#world.after(this.#random.next() * 2 * this.#plan.pauseUs + this.#lullUs(), () => {
+    this.#world.after(this.#random.next() * 2 * this.#plan.pauseUs + this.#burstGapUs(), () => {
       if (!node.alive || !this.#loaded) return
       void this.#check(node)
       this.#request(node)
     })
   }
 
-  /** Bursts that all nodes see at once, and lulls in which leases lie idle and buckets fill up. */
-  #lullUs(): number {
+  /** Pause between bursts, which hit all nodes at the same time: leases idle and buckets refill. */
+  #burstGapUs(): number {
     const withinUs = this.#world.nowUs % BURST_EVERY_US
     return this.#plan.bursty && withinUs > BURST_US ? BURST_EVERY_US - withinUs : 0
   }
@@ -171,33 +172,33 @@ class Simulation {
     if (!node.alive) return
     const tookMs = (this.#world.nowUs - sentUs) / 1000
     if (tookMs > DEADLINE_MS + 5) this.#violations.push(`a check took ${tookMs} ms`)
-    this.#judgePolicy(charges, taken)
+    this.#checkPolicy(charges, taken)
     if (!taken.granted) return
     const admissions = this.#admissions(node, charges, taken, sentUs)
     if (this.#random.next() < this.#plan.refunded) this.#giveBackLater(node, charges, taken, admissions)
   }
 
-  /** Without the store, closed rules let nothing pass but what is in hand, and open ones refuse nothing. */
-  #judgePolicy(charges: readonly Charge[], { granted, grants, source }: Taken): void {
+  /** Without the store, closed rules admit nothing beyond leases, and open rules refuse nothing. */
+  #checkPolicy(charges: readonly Charge[], { granted, grants, source }: Taken): void {
     if (source !== 'policy' && source !== 'local') return
-    const asked = charges.filter((_, index) => grants[index]?.bookedUs === undefined)
-    const closed = asked.some(({ limit }) => limit.onFail === 'closed')
-    if (granted && closed) this.#violations.push('a closed rule let a request pass')
+    const notLeased = charges.filter((_, index) => grants[index]?.bookedUs === undefined)
+    const closed = notLeased.some(({ limit }) => limit.onFail === 'closed')
+    if (granted && closed) this.#violations.push('a closed rule admitted a request')
     if (!granted && !closed && source === 'policy') this.#violations.push('open rules refused a request')
   }
 
   /**
-   * What the store has granted was decided there and then. What was in hand is spent now, or was set aside when the
-   * store was asked for the rest: perhaps after a wait for what others asked, so not before it was charged. What was
-   * let pass without the store is no part of the bound, but for a node's own.
+   * Records when each unit was spent. Units granted by the store: at its booking time. Units of a lease: now, or when
+   * they were set aside, which is when the store was queried for the rest, but not before they were booked. Units
+   * admitted without the store count only against the node share.
    */
   #admissions(node: Node, charges: readonly Charge[], taken: Taken, sentUs: number): Admission[] {
     const { nowUs } = this.#world
-    const { askedUs } = taken as Stamped
+    const { queriedUs } = taken as Stamped
     return charges.flatMap(({ limit, owner, min }, index) => {
       const { bookedUs } = taken.grants[index] as Grant // one per charge
       if (bookedUs !== undefined) {
-        const spentUs = taken.source === 'lease' ? nowUs : Math.max(askedUs ?? sentUs, bookedUs)
+        const spentUs = taken.source === 'lease' ? nowUs : Math.max(queriedUs ?? sentUs, bookedUs)
         return this.#oracle.admit(limit, owner, min, spentUs)
       }
       if (taken.source === 'store') return this.#oracle.admit(limit, owner, min, taken.nowUs)
@@ -206,12 +207,12 @@ class Simulation {
     })
   }
 
-  /** Through the node that admitted the request, or by a receipt through another one; perhaps twice. */
+  /** Refunds through the node that admitted the request, or by receipt through another one; sometimes twice. */
   #giveBackLater(node: Node, charges: readonly Charge[], taken: Taken, admissions: readonly Admission[]): void {
     this.#gives += 1
-    const random = seededRandom(this.#gives) // of its own: the rest of a run is the same with and without receipts
+    const random = seededRandom(this.#gives) // separate, so that refunds do not change the rest of a run
     const through = random.next() < 0.5 ? node : random.pick(this.#nodes)
-    const once = { id: `give ${this.#gives}`, lastsUs: 3_600e6 }
+    const idempotencyKey = { id: `give ${this.#gives}`, ttlUs: 3_600e6 }
     const remote = through !== node
     const laterUs = remote ? random.between(0, 3_000_000) : 0 // a receipt may be redeemed long after the check
     this.#world.after(this.#random.between(0, 300_000) + laterUs, () => {
@@ -224,7 +225,7 @@ class Simulation {
       })
       if (remote && !gives.every(({ limit }) => through.limits.includes(limit))) return // the rules were edited
       for (const admission of admissions) admission.units = 0
-      const give = () => void promised(() => through.store.give(gives, undefined, once)).catch(() => {})
+      const give = () => void toPromise(() => through.store.give(gives, undefined, idempotencyKey)).catch(() => {})
       give()
       if (random.next() < 0.3) this.#world.after(random.between(0, 100_000), give)
     })
@@ -236,7 +237,7 @@ class Simulation {
       const node = this.#random.pick(this.#nodes)
       if (kind === 'crash') {
         node.alive = false
-        node.network.up = this.#random.next() < 0.5 // what it has sent may still arrive
+        node.network.up = this.#random.next() < 0.5 // messages in flight may still arrive
         this.#addNode()
       }
       if (kind === 'partition') {
@@ -252,22 +253,23 @@ class Simulation {
     })
   }
 
-  /** New numbers, which each node hears of at another time. */
+  /** Changes the limits; each node gets the edit at another time. */
   #edit(): void {
     this.#generation += 1
     if (this.#random.next() < 0.4) this.#ttlUs = this.#random.pick(TTLS_US)
     const limits = this.#newLimits()
     this.#limits = limits
     for (const node of this.#nodes) {
-      this.#world.after(this.#random.between(0, SPREAD_US), () => {
+      this.#world.after(this.#random.between(0, ROLLOUT_US), () => {
         node.limits = limits
       })
     }
   }
 
   /**
-   * Charged before spent: once all leases are back, the store has counted no less than what was admitted. In calm
-   * weather nothing is lost, and a window, or a log that still has all entries, has counted exactly that.
+   * Units are charged before they are spent: once all leases are returned, the store has counted at least the units
+   * admitted. Without faults nothing is lost, and a window, or a log that still has all entries, has counted exactly
+   * those.
    */
   async #settleAll(): Promise<void> {
     for (const node of this.#nodes) {
@@ -275,14 +277,14 @@ class Simulation {
       node.alive = false
     }
     await this.#world.run(100_000)
-    if (this.#generation > 0) return // an edit may forgive what a bucket cannot hold
+    if (this.#generation > 0) return // an edit drops units that do not fit into the new bucket
     const { nowUs } = this.#world
     for (const limit of this.#limits) {
       const { algorithm, windowUs } = limit
-      const exact = this.#plan.calm && (algorithm === 'fixed_window' || windowUs === LONGER_THAN_RUN_US)
+      const exact = this.#plan.faultless && (algorithm === 'fixed_window' || windowUs === LONGER_THAN_RUN_US)
       for (const owner of OWNERS) {
-        const charged = limit.lease?.charged ?? limit
-        const charge: Charge = { limit: charged, owner, detail: '', min: 1, max: 1, kind: 'enforce' }
+        const storeLimit = limit.lease?.storeLimit ?? limit
+        const charge: Charge = { limit: storeLimit, owner, detail: '', min: 1, max: 1, kind: 'enforce' }
         const counted = limit.capacity - (this.#central.peek([charge]).grants[0]?.remaining ?? 0)
         const admitted = this.#oracle.usedAt(limit, owner, nowUs)
         if (exact ? counted === admitted : counted >= admitted) continue
@@ -318,16 +320,16 @@ class Simulation {
     })
     for (const limit of compiled) {
       widen(this.#widest, limit)
-      widen(this.#widestParts, partOf(limit))
+      widen(this.#widestShares, nodeShareOf(limit))
       this.#awaitLeases(limit)
     }
     return compiled
   }
 
   /**
-   * When leases get shorter, those that are longer have to end before the bound is exact again. And a token bucket that
-   * gets smaller along with another rate or other leases forgets what it cannot hold (docs/decisions/0003): what went
-   * before is no part of any later bound.
+   * Records from when the bound is exact again after an edit. Longer leases of the old limit have to end first. A token
+   * bucket that shrinks while its rate or lease TTL changes drops units that do not fit (docs/decisions/0003), so
+   * earlier units are not part of later bounds.
    */
   #awaitLeases(limit: Limit): void {
     const { id, algorithm } = limit
@@ -335,43 +337,43 @@ class Simulation {
     if (before === undefined || algorithm.endsWith('_window')) return
     const ttlUs = before.lease?.ttlUs ?? 0
     const endsLeases = ttlUs > (limit.lease?.ttlUs ?? 0)
-    if (forgets(before, limit)) this.#forgotUs.set(id, this.#world.nowUs + SPREAD_US)
-    if (!endsLeases && !forgets(before, limit)) return
-    const endUs = this.#world.nowUs + SPREAD_US + (endsLeases ? ttlUs : 0)
+    if (dropsUnits(before, limit)) this.#droppedUs.set(id, this.#world.nowUs + ROLLOUT_US)
+    if (!endsLeases && !dropsUnits(before, limit)) return
+    const endUs = this.#world.nowUs + ROLLOUT_US + (endsLeases ? ttlUs : 0)
     this.#exactSinceUs.set(id, Math.max(endUs, this.#exactSinceUs.get(id) ?? 0))
   }
 }
 
-function forgets(before: Limit, after: Limit): boolean {
+function dropsUnits(before: Limit, after: Limit): boolean {
   if (after.algorithm !== 'token_bucket' || after.capacity >= before.capacity) return false
   return before.units * after.windowUs !== after.units * before.windowUs || before.lease?.ttlUs !== after.lease?.ttlUs
 }
 
-type Stamped = Taken & { readonly askedUs?: number }
+type Stamped = Taken & { readonly queriedUs?: number }
 
-/** Answers say when they were asked for: a check may have waited for what others ask before it asks itself. */
+/** Adds the query time to replies: a check may have waited for the query of another one before its own. */
 export function stamped(store: Store, nowUs: () => number): Store {
   return {
     async take(take) {
-      const askedUs = nowUs()
-      return { ...(await store.take(take)), askedUs }
+      const queriedUs = nowUs()
+      return { ...(await store.take(take)), queriedUs }
     },
     peek: (charges) => store.peek(charges),
-    give: (gives, opId, once) => store.give(gives, opId, once),
+    give: (gives, opId, idempotencyKey) => store.give(gives, opId, idempotencyKey),
     reset: (bucket) => store.reset(bucket),
     close: () => store.close(),
   }
 }
 
-/** After an edit the wider limit may be used up before the other is in force: the oracle allows for either. */
+/** Keeps the larger of two limits: during an edit, nodes apply either of them. */
 function widen(widest: Map<string, Limit>, limit: Limit): void {
   const known = widest.get(limit.id) ?? limit
   const wider = limit.units / limit.windowUs > known.units / known.windowUs ? limit : known
   widest.set(limit.id, { ...wider, capacity: Math.max(limit.capacity, known.capacity) })
 }
 
-/** What a node may admit on its own. */
-function partOf({ id, algorithm, units, capacity, windowUs }: Limit): Limit {
+/** Node share of a limit. */
+function nodeShareOf({ id, algorithm, units, capacity, windowUs }: Limit): Limit {
   const burst = Math.max(1, Math.floor(capacity / NODES))
   return compileLimit({ id, algorithm, units: Math.max(1, Math.floor(units / NODES)), windowUs, burst })
 }

@@ -1,30 +1,35 @@
-// Virtual time: events in their order, each run to the end of what it sets off before the next one. Nothing waits for
-// real, so a minute of a fleet takes a fraction of a second, and the same seed gives the same minute.
+// Virtual time: runs events in order, and the promise callbacks of each before the next. Nothing waits in real time, so
+// a minute of a fleet takes a fraction of a second, and the same seed gives the same run.
 
 import type { Timers } from '../../src/clock.ts'
 
-type Event = { readonly atUs: number; readonly order: number; readonly work: () => void }
+/** Returns `false` if it neither settled nor created a promise. */
+type Work = () => unknown
+
+type Event = { readonly atUs: number; readonly order: number; readonly work: Work }
 
 export class World {
-  /** True time, which no node knows. */
+  /** True time; the clocks of nodes differ from it. */
   nowUs: number = Date.UTC(2030, 0, 1) * 1000
   readonly #events: Event[] = []
   #order = 0
 
-  after(us: number, work: () => void): void {
+  after(us: number, work: Work): void {
     this.#push({ atUs: this.nowUs + Math.max(0, Math.round(us)), order: this.#order++, work })
   }
 
-  /** Runs everything that happens in the next `us`. */
+  /** Runs all events of the next `us`. */
   async run(us: number): Promise<void> {
     const endUs = this.nowUs + us
+    let pending = true // calls made since the last run
     for (;;) {
       const [next] = this.#events
       if (next === undefined || next.atUs > endUs) break
       this.#pop()
       this.nowUs = next.atUs
-      next.work()
+      if (next.work() === false && !pending) continue
       await settled()
+      pending = false
     }
     this.nowUs = endUs
   }
@@ -34,7 +39,9 @@ export class World {
     const once = (us: number, work: () => void) => {
       let stopped = false
       this.after(us, () => {
-        if (!stopped && isAlive()) work()
+        if (stopped || !isAlive()) return false
+        work()
+        return true
       })
       return () => {
         stopped = true
@@ -73,7 +80,7 @@ export class World {
 
   #pop(): void {
     const events = this.#events
-    const last = events.pop() as Event // called when there is one
+    const last = events.pop() as Event // never called when empty
     if (events.length === 0) return
     let at = 0
     for (;;) {
@@ -92,7 +99,7 @@ function before(a: Event, b: Event): boolean {
   return a.atUs < b.atUs || (a.atUs === b.atUs && a.order < b.order)
 }
 
-/** Everything that promises had to say has been said. */
+/** Resolves after all pending promise callbacks. */
 function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve))
 }

@@ -1,3 +1,3 @@
-// A Redis store without its layers: every take asks Redis, waits as long as it takes, and meets its errors.
+// Options of a Redis store without wrappers: every take is a round trip without a deadline, and errors are thrown.
 
 export const BARE = { leases: false, deadlineMs: 0 } as const

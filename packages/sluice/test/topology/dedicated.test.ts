@@ -1,5 +1,5 @@
-// Rules that are pinned to a Redis of their own: all or nothing holds across servers, and one that is down concerns
-// nobody else.
+// Rules pinned to a Redis of their own: takes are all or nothing across servers, and a server that is down affects only
+// the rules pinned to it.
 
 import { Redis } from 'ioredis'
 import { createLimiter } from 'sluice'
@@ -33,7 +33,7 @@ async function keysOf({ url }: RedisProcess): Promise<string[]> {
   }
 }
 
-test('a rule with a store of its own keeps its buckets there', async () => {
+test('a rule with `store` keeps its buckets on that server', async () => {
   const limiter = limiterOf([
     { rule_id: 'user', scope: 'per_user', limit: 10, consistency: 'strict', ...WINDOW },
     { rule_id: 'ip', scope: 'per_ip', limit: 10, consistency: 'strict', store: 'hot', ...WINDOW },
@@ -44,7 +44,7 @@ test('a rule with a store of its own keeps its buckets there', async () => {
 })
 
 test.each(['strict', 'leased'])(
-  '%s: a request refused by one server consumes nothing of the other',
+  '%s: a request refused by one server consumes nothing on the other',
   async (consistency) => {
     const limiter = limiterOf([
       { rule_id: 'user', scope: 'per_user', limit: 1000, consistency, ...WINDOW },
@@ -55,7 +55,7 @@ test.each(['strict', 'leased'])(
       if ((await limiter.check({ user: 'alice' })).allowed) admitted += 1
     }
     await Promise.all(Array.from({ length: 100 }, check))
-    // Units that came back while others were refused are believed to be gone for as long as a lease.
+    // A cached refusal lasts as long as a lease, even if units were given back meanwhile.
     await vi.waitFor(() => check().then(() => expect(admitted).toBe(7)), { timeout: 10_000, interval: 50 })
     await expect.poll(async () => remainingOf(await limiter.peek({ user: 'alice' }), 'user')).toBe(993)
     await check()
@@ -63,7 +63,7 @@ test.each(['strict', 'leased'])(
   },
 )
 
-test('a refund goes back to every server that was charged', async () => {
+test('a refund gives units back on every server that was charged', async () => {
   const limiter = limiterOf([
     { rule_id: 'user', scope: 'per_user', limit: 10, consistency: 'strict', ...WINDOW },
     { rule_id: 'all', scope: 'global', limit: 10, consistency: 'strict', store: 'hot', ...WINDOW },
@@ -73,7 +73,7 @@ test('a refund goes back to every server that was charged', async () => {
   expect(peeked.outcomes.map(({ remaining }) => remaining)).toEqual([10, 10])
 })
 
-test('a server that is down concerns only the rules that are pinned to it', async () => {
+test('a server that is down affects only the rules pinned to it', async () => {
   const rules = [
     { rule_id: 'user', scope: 'per_user', limit: 5, consistency: 'strict', on_fail: 'closed', ...WINDOW },
     { rule_id: 'all', scope: 'global', limit: 1000, consistency: 'strict', store: 'hot', on_fail: 'open', ...WINDOW },
@@ -84,16 +84,16 @@ test('a server that is down concerns only the rules that are pinned to it', asyn
   const decisions = []
   for (let index = 0; index < 8; index += 1) decisions.push(await limiter.check({ user: 'alice' }))
   expect(decisions.map(({ allowed }) => allowed)).toEqual([true, true, true, true, true, false, false, false])
-  expect(decisions[0]?.source, 'part of it was decided by on_fail').toBe('policy')
+  expect(decisions[0]?.source, 'on_fail decided one of the rules').toBe('policy')
 })
 
-test('a rule that names a store which does not exist is refused with the names that do', () => {
+test('a rule with an unknown store is rejected with the names of the known ones', () => {
   expect(() => limiterOf([{ rule_id: 'a', scope: 'global', limit: 1, store: 'cold', ...WINDOW }])).toThrow(
     'use "default" or "hot"',
   )
 })
 
-test('a Redis that is out of memory is answered for by on_fail', async () => {
+test('on_fail decides for a Redis that is out of memory', async () => {
   const full = new Redis(second.url)
   await full.call('CONFIG', 'SET', 'maxmemory', '1')
   full.disconnect()

@@ -1,4 +1,4 @@
-// Load on many users while their Redis changes hands, and what came of it for each of them.
+// Load of many users during a failover, and statistics per user.
 
 import { createLimiter, type Limiter } from 'sluice'
 import { type RedisClient, type RedisStore, redisStore } from 'sluice/redis'
@@ -7,23 +7,23 @@ import { compileLimit } from '../../src/algorithms/limit.ts'
 import { SlotGroups } from '../../src/redis/slot-groups.ts'
 
 export const LIMIT = 60
-/** Patient enough for a busy machine; a primary that is gone refuses connections at once. */
+/** Long, for a busy machine; a dead primary refuses connections immediately. */
 export const DEADLINE_MS = 1000
 
-/** Nothing flows back, and nobody is admitted but by Redis. The log is a second key in the same slot. */
+/** No refill during the test, and only Redis admits. The log is a second key in the same slot. */
 const SHARED = { scope: 'per_user', window_seconds: 366 * 86_400, consistency: 'strict', on_fail: 'closed' }
 const RULES = [
   { rule_id: 'count', algorithm: 'fixed_window', limit: LIMIT, ...SHARED },
   { rule_id: 'log', algorithm: 'sliding_window_log', limit: 1000, ...SHARED },
 ]
 
-/** Where the store keeps a user, with the secret that it has unless told otherwise. */
+/** Slot groups with the default secret of the store. */
 const GROUPS = new SlotGroups('sluice')
 const USER_LIMIT = compileLimit({ id: 'count', fact: 'user', algorithm: 'fixed_window', units: 1, windowUs: 1_000_000 })
 
-type Answer = {
+type Reply = {
   readonly atMs: number
-  /** Undefined if nobody was asked: this node knew that Redis would refuse. */
+  /** Undefined for a refusal cached by this node. */
   readonly tookMs: number | undefined
   readonly allowed: boolean
   readonly byRedis: boolean
@@ -33,7 +33,7 @@ export class FailoverLoad {
   readonly users: readonly string[]
   readonly store: RedisStore
   readonly limiter: Limiter
-  readonly answers = new Map<string, Answer[]>()
+  readonly replies = new Map<string, Reply[]>()
 
   constructor(client: RedisClient, users: number) {
     this.users = Array.from({ length: users }, (_, index) => `user-${index}`)
@@ -42,17 +42,17 @@ export class FailoverLoad {
     onTestFinished(() => this.limiter.close())
   }
 
-  /** One request of each user. */
+  /** Sends one request per user. */
   async round(): Promise<void> {
     await Promise.all(
       this.users.map(async (user) => {
-        const askedMs = performance.now()
+        const sentMs = performance.now()
         const { allowed, source } = await this.limiter.check({ user })
-        const answers = this.answers.get(user) ?? []
+        const replies = this.replies.get(user) ?? []
         const atMs = performance.now()
-        const tookMs = source === 'lease' ? undefined : atMs - askedMs
-        answers.push({ atMs, tookMs, allowed, byRedis: source !== 'policy' })
-        this.answers.set(user, answers)
+        const tookMs = source === 'lease' ? undefined : atMs - sentMs
+        replies.push({ atMs, tookMs, allowed, byRedis: source !== 'policy' })
+        this.replies.set(user, replies)
       }),
     )
   }
@@ -61,10 +61,10 @@ export class FailoverLoad {
     for (let index = 0; index < count; index += 1) await this.round()
   }
 
-  /** Goes on until Redis itself refuses everybody, which it does when it knows that the limit is reached. */
+  /** Repeats rounds until Redis refuses every user: all limits are reached. */
   async untilSpent(): Promise<void> {
     const spent = (user: string) => {
-      const last = this.answers.get(user)?.at(-1)
+      const last = this.replies.get(user)?.at(-1)
       return last?.byRedis === true && !last.allowed
     }
     await vi.waitFor(
@@ -81,7 +81,7 @@ export class FailoverLoad {
     return this.#of(user).filter(({ allowed }) => allowed).length
   }
 
-  /** Admitted in the last `ms` before a moment: the most that a replica can have missed if it was so far behind. */
+  /** Units admitted in the last `ms` before `untilMs`: the most that a replica with that lag can have missed. */
   admittedBefore(user: string, untilMs: number, ms: number): number {
     return this.#of(user).filter(({ allowed, atMs }) => allowed && atMs <= untilMs && atMs > untilMs - ms).length
   }
@@ -94,21 +94,21 @@ export class FailoverLoad {
     return this.#of(user).every(({ byRedis }) => byRedis)
   }
 
-  /** From a moment until Redis answered for good. */
+  /** Time from `fromMs` until the last decision by on_fail. */
   secondsToExact(users: readonly string[], fromMs: number): number {
     const lastPolicyMs = users.map((user) => this.#of(user).findLast(({ byRedis }) => !byRedis)?.atMs ?? fromMs)
     return Math.max(0, ...lastPolicyMs.map((ms) => ms - fromMs)) / 1000
   }
 
-  /** What all but one of a hundred answers to these users took at most, of those that came in a span of time. */
+  /** 99th percentile of the latency of these users between `fromMs` and `untilMs`. */
   p99Ms(users: readonly string[], fromMs: number, untilMs: number): number {
-    const answers = users.flatMap((user) => this.#of(user)).filter(({ atMs }) => atMs >= fromMs && atMs < untilMs)
-    const took = answers.flatMap(({ tookMs }) => tookMs ?? []).sort((one, other) => one - other)
+    const replies = users.flatMap((user) => this.#of(user)).filter(({ atMs }) => atMs >= fromMs && atMs < untilMs)
+    const took = replies.flatMap(({ tookMs }) => tookMs ?? []).sort((one, other) => one - other)
     return took[Math.ceil(0.99 * took.length) - 1] ?? 0
   }
 
-  #of(user: string): readonly Answer[] {
-    return this.answers.get(user) ?? []
+  #of(user: string): readonly Reply[] {
+    return this.replies.get(user) ?? []
   }
 }
 

@@ -1,4 +1,4 @@
-// Reads that only tell somebody may come from replicas of a Cluster: marked, and never taken for the state of a
+// Peeks and explanations from replicas of a Cluster: marked as stale, and without effect on the circuit breaker of the
 // primary.
 
 import { Cluster, Redis } from 'ioredis'
@@ -27,7 +27,7 @@ beforeAll(async () => {
 })
 afterAll(async () => void (await Promise.all(running.map((one) => one.stop()))))
 
-/** Nobody is promoted meanwhile. A replica is named to clients once it has copied something. */
+/** The node timeout prevents promotions. CLUSTER SLOTS lists a replica once it has copied something. */
 async function startReplicated(primaries: number): Promise<RedisCluster> {
   const started = await startRedisCluster({ primaries, replicas: 1, nodeTimeoutMs: 10_000 })
   running.push(started)
@@ -52,7 +52,7 @@ function limiterOf(client: RedisClient, prefix: string, rules: readonly object[]
 
 const replicas = () => cluster.nodes.filter(({ replicates }) => replicates !== undefined)
 
-/** How many scripts that may not write these have run. */
+/** Number of read-only script calls that the nodes have run. */
 async function readsOf(nodes: readonly ClusterNode[]): Promise<number> {
   const counts = nodes.map(async ({ url }) => {
     const client = new Redis(url)
@@ -70,7 +70,7 @@ async function readsOf(nodes: readonly ClusterNode[]): Promise<number> {
 }
 
 describe.each(Object.entries(CLIENTS))('through %s', (name, clientOf) => {
-  test('a peek is a replica’s and says so; a check is not', async () => {
+  test('peeks are answered by replicas and marked stale; checks are not', async () => {
     const { limiter } = limiterOf(clientOf(cluster), `reads-${name}`)
     const before = await readsOf(replicas())
     const checked = await limiter.check({ user: 'alice', cost: 3 })
@@ -84,7 +84,7 @@ describe.each(Object.entries(CLIENTS))('through %s', (name, clientOf) => {
   })
 })
 
-test('a primary that is silent is still read of its replica, and is not taken to be well because of that', async () => {
+test('peeks read the replica of a silent primary, and leave its circuit breaker open', async () => {
   const user = 'alice'
   const primaries = cluster.nodes.filter(({ replicates }) => replicates === undefined)
   const victim = primaries[Math.floor((slotOfUser(user) * primaries.length) / 16_384)] as ClusterNode
@@ -102,7 +102,7 @@ test('a primary that is silent is still read of its replica, and is not taken to
   }
 })
 
-test('where no replica answers, the primary does', async () => {
+test('a peek falls back to the primary if no replica replies', async () => {
   const bare = await startReplicated(1)
   const { limiter } = limiterOf(CLIENTS.ioredis(bare), 'sl')
   await limiter.check({ user: 'alice' })
@@ -113,9 +113,9 @@ test('where no replica answers, the primary does', async () => {
   expect(peeked.stale).toBeUndefined()
 })
 
-test('of a single server there is nothing else to read from', () => {
+test('readFrom: replicas is rejected for a single server', () => {
   const client = new Redis({ lazyConnect: true })
   expect(() => redisStore(client, { readFrom: 'replicas' })).toThrow(
-    'readFrom: use "primaries", or "replicas" with a client of a Cluster (got "replicas")',
+    'readFrom: use "primaries", or "replicas" with a Cluster client (got "replicas")',
   )
 })

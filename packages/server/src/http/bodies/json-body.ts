@@ -1,9 +1,9 @@
-// Text of a body → value. JSON that cannot be read is told with the place of the mistake. Keys such as `__proto__` need
-// no special care: they come out as own properties, which the schemas refuse by name.
+// Parses JSON bodies, and reports the position of a syntax error. Keys such as `__proto__` become own properties, which
+// the schemas reject by name.
 
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { ProblemError, problem } from '../../problems/problem.ts'
-import { jsonMistakeAt } from '../../text/json-mistake.ts'
+import { jsonErrorPosition } from '../../text/json-error-position.ts'
 
 const SHOWN_AROUND = 20
 
@@ -12,7 +12,7 @@ export function parseJsonBodies(app: FastifyInstance): void {
   app.addContentTypeParser('application/json', { parseAs: 'string' }, (request, text, done) => {
     let body: unknown
     try {
-      body = parseJsonBody(request, text as string) // parseAs asks for a string
+      body = parseJsonBody(request, text as string) // because of parseAs
     } catch (error) {
       return done(error as ProblemError, undefined)
     }
@@ -20,7 +20,7 @@ export function parseJsonBodies(app: FastifyInstance): void {
   })
 }
 
-/** To delete something takes no body, though some clients announce one. */
+/** DELETE has no body, although some clients announce one. */
 export function parseJsonBody({ method }: FastifyRequest, text: string): unknown {
   return method === 'DELETE' && text === '' ? undefined : parseJsonText(text)
 }
@@ -34,12 +34,12 @@ function parseJsonText(text: string): unknown {
 }
 
 function malformed(text: string): ProblemError {
-  const at = jsonMistakeAt(text)
+  const at = jsonErrorPosition(text)
   const line = text.slice(0, at).split('\n').length
   const value = text.slice(Math.max(0, at - SHOWN_AROUND), at + SHOWN_AROUND)
-  const place = `line ${line}, character ${at - text.lastIndexOf('\n', at - 1)}`
-  const fix = at === text.length ? 'send all of it: it ends too early' : `make it JSON: see ${place}`
+  const position = `line ${line}, character ${at - text.lastIndexOf('\n', at - 1)}`
+  const fix = at === text.length ? 'send the complete text: unexpected end' : `fix the JSON at ${position}`
   return new ProblemError(
-    problem('JSON_MALFORMED', `The body is not JSON (${place}).`, [{ field: 'body', value, fix }]),
+    problem('JSON_MALFORMED', `The body is not JSON (${position}).`, [{ field: 'body', value, fix }]),
   )
 }

@@ -1,5 +1,4 @@
-// Bodies that hold rules: JSON or YAML, whose bytes have to be UTF-8. Anything else would be mended in silence, and the
-// name of a rule would not be what its author wrote.
+// Parses bodies with rules, as JSON or YAML. Rejects invalid UTF-8, which decoding would replace silently, even in ids.
 
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { ProblemError, problem } from '../../problems/problem.ts'
@@ -10,7 +9,7 @@ export const YAML_TYPE = 'application/yaml'
 const YAML_TYPES = [YAML_TYPE, 'application/x-yaml', 'text/yaml', 'text/x-yaml']
 const JSON_TYPES = ['application/json', 'application/merge-patch+json']
 
-/** A body that is still text. */
+/** An unparsed YAML body. */
 export class YamlBody {
   readonly text: string
 
@@ -19,7 +18,7 @@ export class YamlBody {
   }
 }
 
-/** For the routes of one scope only. Without `yaml`, that is a 415. */
+/** Applies to the routes of one scope. Without `yaml`, a YAML body is answered 415. */
 export function parseRuleBodies(scope: FastifyInstance, { yaml }: { readonly yaml: boolean }): void {
   scope.removeAllContentTypeParsers()
   const parseAs = 'buffer'
@@ -33,8 +32,8 @@ export function parseRuleBodies(scope: FastifyInstance, { yaml }: { readonly yam
 }
 
 function textOf(bytes: string | Buffer): string {
-  const text = utf8Text(bytes as Buffer) // parseAs asks for one
+  const text = utf8Text(bytes as Buffer) // because of parseAs
   if (text !== undefined) return text
-  const fault = { field: 'body', value: undefined, fix: 'send it as UTF-8' }
-  throw new ProblemError(problem('REQUEST_INVALID', 'The bytes of the body are not UTF-8.', [fault]))
+  const fieldError = { field: 'body', value: undefined, fix: 'send it as UTF-8' }
+  throw new ProblemError(problem('REQUEST_INVALID', 'The body is not valid UTF-8.', [fieldError]))
 }

@@ -1,4 +1,5 @@
-// The list of rules, filtered and in pages. Ten thousand rules are put into words in slices, and each rule only once.
+// Lists rules, filtered and paginated. Serialises in slices, so that ten thousand rules do not block checks, and caches
+// the JSON of each rule.
 
 import { inSlices, type Limiter, plainRule, type Rule, type Sliced } from 'sluice'
 import type { Schema } from './schemas.ts'
@@ -10,12 +11,17 @@ export const LIST_QUERY: Schema = {
   additionalProperties: false,
   properties: {
     enabled: {
-      type: 'string', // as all of a query is
+      type: 'string', // query parameters are strings
       enum: ['true', 'false', 'any'],
-      description: 'true by default; false: rules that are off or have expired.',
+      description: 'Default: true. false: rules that are disabled or have expired.',
       'x-fix': 'use true, false or any',
     },
-    scope: { type: 'string', maxLength: 255, description: 'Such as per_user.', 'x-fix': 'give the name of a scope' },
+    scope: {
+      type: 'string',
+      maxLength: 255,
+      description: 'Scope, such as per_user.',
+      'x-fix': 'give the name of a scope',
+    },
     mode: { type: 'string', enum: ['enforce', 'shadow'], 'x-fix': 'use enforce or shadow' },
     search: {
       type: 'string',
@@ -26,14 +32,14 @@ export const LIST_QUERY: Schema = {
     limit: {
       type: 'string',
       pattern: '^([1-9][0-9]{0,2}|1000)$',
-      description: `How many at most, from 1 to ${PAGE_MAX}; all by default.`,
+      description: `Maximum number of rules, from 1 to ${PAGE_MAX}. Default: all.`,
       'x-fix': `give a whole number from 1 to ${PAGE_MAX}`,
     },
     after: {
       type: 'string',
       maxLength: 64,
       description: 'Only rules whose ids sort after this one.',
-      'x-fix': 'give the `next` of the page before',
+      'x-fix': 'give the `next` of the previous page',
     },
   },
 }
@@ -47,7 +53,7 @@ export type ListQuery = {
   readonly after?: string
 }
 
-/** As JSON. */
+/** Returns JSON. */
 export function listRules(limiter: Limiter, query: ListQuery, nowUs: number): Promise<string> {
   return inSlices(listing(limiter.rules, limiter.version, query, nowUs))
 }
@@ -59,7 +65,7 @@ function* listing(rules: readonly Rule[], version: number, query: ListQuery, now
   let last = ''
   for (const rule of isPaged ? [...rules].sort(byId) : rules) {
     yield
-    if ((isPaged && rule.rule_id <= after) || !isWanted(rule, query, nowUs)) continue
+    if ((isPaged && rule.rule_id <= after) || !matchesQuery(rule, query, nowUs)) continue
     if (texts.length === Number(limit)) {
       return `{"version":${version},"rules":[${texts.join(',')}],"next":${JSON.stringify(last)}}`
     }
@@ -73,7 +79,7 @@ function byId(one: Rule, other: Rule): number {
   return one.rule_id < other.rule_id ? -1 : 1
 }
 
-function isWanted(rule: Rule, { enabled = 'true', scope, mode, search }: ListQuery, nowUs: number): boolean {
+function matchesQuery(rule: Rule, { enabled = 'true', scope, mode, search }: ListQuery, nowUs: number): boolean {
   const active = rule.enabled && !(rule.expires_at !== undefined && Date.parse(rule.expires_at) * 1000 <= nowUs)
   if (enabled !== 'any' && active !== (enabled === 'true')) return false
   if (mode !== undefined && rule.mode !== mode) return false
@@ -84,7 +90,7 @@ function isWanted(rule: Rule, { enabled = 'true', scope, mode, search }: ListQue
 
 const texts = new WeakMap<Rule, string>()
 
-/** A rule as JSON, complete. */
+/** Returns the complete rule as JSON. */
 export function ruleText(rule: Rule): string {
   const known = texts.get(rule)
   if (known !== undefined) return known

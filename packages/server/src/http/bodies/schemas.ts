@@ -1,39 +1,21 @@
-// The shapes of all bodies: they validate what comes in, and /openapi.json is made of them. `x-fix` is what people are
-// told when a field is wrong.
+// Schemas of all bodies: they validate requests, and /openapi.json is generated from them. `x-fix` is the fix that an
+// error reports for the field.
 
 import type { FastifySchema } from 'fastify'
-import { NAME_FIX } from './schema-faults.ts'
+import { ADDRESS_FIX, METHOD_FIX } from '../../checks/check-body.ts'
+import { NAME_FIX } from '../../problems/schema-errors.ts'
 
 export const CHECKS_MAX = 1000
 export const CHECK_BYTES_MAX: number = 64 * 1024
 export const BATCH_BYTES_MAX: number = 2 * 1024 * 1024
 
-/** A check as it arrives, once the schema has let it pass. */
-export type CheckBody = {
-  readonly client_id?: string
-  readonly endpoint?: string
-  readonly method?: string
-  readonly ip_address?: string
-  readonly api_key?: string
-  readonly tenant?: string
-  readonly plan?: string
-  readonly cost?: number
-  readonly attributes?: Readonly<Record<string, string | number | boolean>>
-  readonly dry_run?: boolean
-  readonly request_id?: string
-  readonly detail?: boolean
-}
-
 export type RefundBody = { readonly request_id: string; readonly units?: number }
 
 export type Schema = Readonly<Record<string, unknown>>
 
-// Half a surrogate pair has no UTF-8, so two such keys could become one in Redis.
+// An unpaired surrogate has no UTF-8 encoding: two such keys could become one in Redis.
 const CONTROL = '\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff'
 const COST_MAX = 1_000_000_000
-
-export const METHOD_FIX = 'use a method of HTTP, such as GET or POST'
-export const ADDRESS_FIX = 'give an IPv4 or IPv6 address, such as 203.0.113.42'
 
 function key(description: string, example: string): Schema {
   return {
@@ -45,7 +27,7 @@ function key(description: string, example: string): Schema {
   }
 }
 
-/** A text for people or of a short vocabulary, with no more to it than its length. */
+/** Text with a maximum length and no other format. */
 export function text(description: string, example: string, maxLength: number): Schema {
   return {
     type: 'string',
@@ -56,8 +38,8 @@ export function text(description: string, example: string, maxLength: number): S
   }
 }
 
-/** Of a change that is no change of the rules. */
-export const REASON: Schema = text('Why, for the audit.', 'refuses everybody in Spain', 1024)
+/** Reason for a change that does not edit rules. */
+export const REASON: Schema = text('Reason for the change, for the audit log.', 'blocks all users in Spain', 1024)
 
 function flag(description: string): Schema {
   return { type: 'boolean', description, 'x-fix': 'use true or false' }
@@ -65,16 +47,16 @@ function flag(description: string): Schema {
 
 const ATTRIBUTES: Schema = {
   type: 'object',
-  description: 'Anything else that rules look at, by name.',
+  description: 'Other facts that rules use, by name.',
   examples: [{ 'header.x-client': 'mobile', country: 'NL' }],
   maxProperties: 32,
   propertyNames: { pattern: `^(?!__proto__$)[^${CONTROL}]{1,128}$`, 'x-fix': NAME_FIX },
   additionalProperties: {
     type: ['string', 'number', 'boolean'],
     pattern: `^[^${CONTROL}]{0,1024}$`,
-    'x-fix': 'give a number, true, false or a text of at most 1024 characters without control characters',
+    'x-fix': 'give a number, true, false or a string of at most 1024 characters without control characters',
   },
-  'x-fix': 'give an object of at most 32 names with texts, numbers, true or false',
+  'x-fix': 'give an object with at most 32 names; its values are strings, numbers, true or false',
 }
 
 export const CHECK_BODY: Schema & { readonly properties: Readonly<Record<string, Schema>> } = {
@@ -82,10 +64,10 @@ export const CHECK_BODY: Schema & { readonly properties: Readonly<Record<string,
   description: 'The facts of one request. All are optional: a rule that needs an absent one follows its on_missing.',
   additionalProperties: false,
   properties: {
-    client_id: key('Who asks: the fact of rules with scope per_user.', 'user_12345'),
+    client_id: key('User: the fact of rules with scope per_user.', 'user_12345'),
     endpoint: {
       type: 'string',
-      description: 'Path of the request; a query is ignored.',
+      description: 'Path of the request; a query string is ignored.',
       examples: ['/api/v1/messages'],
       pattern: `^/[^${CONTROL}]{0,8191}$`,
       'x-fix': 'give a path that starts with "/", of at most 8192 characters without control characters',
@@ -104,21 +86,21 @@ export const CHECK_BODY: Schema & { readonly properties: Readonly<Record<string,
       maxLength: 64,
       'x-fix': ADDRESS_FIX,
     },
-    api_key: key('Key the client presented: the fact of rules with scope per_api_key.', 'k_live_9'),
+    api_key: key('API key of the client: the fact of rules with scope per_api_key.', 'k_live_9'),
     tenant: key('Organisation of the client: the fact of rules with scope per_tenant.', 'acme'),
-    plan: key('What the client pays for: chooses among by_plan limits.', 'pro'),
+    plan: key('Plan of the client: selects its by_plan limits.', 'pro'),
     cost: {
       type: 'integer',
-      description: 'Units this request is worth; 1 by default.',
+      description: 'Cost of the request in units; default 1.',
       examples: [1],
       minimum: 1,
       maximum: COST_MAX,
       'x-fix': `give a whole number from 1 to ${COST_MAX}`,
     },
     attributes: ATTRIBUTES,
-    dry_run: flag('Answer as a check would, and consume nothing.'),
-    request_id: key('Your name for this request: for refunds, and for the permits of concurrency rules.', 'req-8f14e'),
-    detail: flag('Also answer with every limit that was looked at, and with headers ready for the client.'),
+    dry_run: flag('Decide without consuming anything.'),
+    request_id: key('Client-chosen id, for refunds and for the permits of concurrency rules.', 'req-8f14e'),
+    detail: flag('Add every checked limit and the response headers for the client.'),
   },
   'x-fix': 'send a JSON object',
 }
@@ -130,7 +112,7 @@ export const BATCH_BODY: Schema & { readonly properties: { readonly checks: Sche
   properties: {
     checks: {
       type: 'array',
-      description: 'Checks, decided in this order and independent of each other.',
+      description: 'Checks, decided in this order, independently of each other.',
       maxItems: CHECKS_MAX,
       items: {},
       'x-fix': `give a list of at most ${CHECKS_MAX} checks`,
@@ -144,10 +126,10 @@ export const REFUND_BODY: Schema = {
   additionalProperties: false,
   required: ['request_id'],
   properties: {
-    request_id: key('The request_id that the check was sent with or answered.', 'req-8f14e'),
+    request_id: key('The request_id of the check or of its answer.', 'req-8f14e'),
     units: {
       type: 'integer',
-      description: 'Units to give back at each limit; all by default. 0 only releases concurrency permits.',
+      description: 'Units to return to each limit. Default: all. 0 only releases concurrency permits.',
       examples: [1],
       minimum: 0,
       maximum: COST_MAX,
@@ -157,11 +139,11 @@ export const REFUND_BODY: Schema = {
   'x-fix': 'send a JSON object with a request_id',
 }
 
-/** Of lists: how many at most. A query is all texts. */
+/** Query parameter `limit` of lists. */
 export function limitQuery({ default: usual, max }: { default: number; max: 1000 }): Schema {
   const limit = {
     type: 'string',
-    description: `How many at most, from 1 to ${max}; ${usual} by default.`,
+    description: `Maximum number of items, from 1 to ${max}. Default: ${usual}.`,
     examples: [String(usual)],
     pattern: '^([1-9][0-9]{0,2}|1000)$',
     'x-fix': `give a whole number from 1 to ${max}`,
@@ -175,12 +157,12 @@ export const CHECK_ANSWER: Schema = {
   $id: 'CheckAnswer',
   type: 'object',
   required: ['allowed', 'remaining', 'limit', 'reset_at'],
-  description: 'The numbers are those of the limit that decides; all are null when no rule matched.',
+  description: 'Numbers of the deciding limit; null when no rule matched.',
   properties: {
     allowed: { type: 'boolean' },
     remaining: { ...count, description: 'Units left after this request.' },
     limit: { ...count, description: 'Units per window.' },
-    reset_at: { ...count, description: 'Epoch seconds at which the limit is as good as new, rounded up.' },
+    reset_at: { ...count, description: 'Epoch seconds at which the limit is fully available again, rounded up.' },
     retry_after: { ...count, description: 'Refused: seconds to wait, at least 1; null when waiting will not help.' },
     retry_after_ms: { ...count, description: 'Refused: the same in milliseconds.' },
     rule_id: { type: 'string', description: 'Refused: the rule.' },
@@ -190,23 +172,26 @@ export const CHECK_ANSWER: Schema = {
       type: 'string',
       description: 'Refused: the limit of the rule, such as 1m; default for a rule with one limit.',
     },
-    delay_ms: { type: 'integer', description: 'Allowed, but later: wait this long first (leaky bucket).' },
-    request_id: { type: 'string', description: 'With refusals, with permits, with detail, and when you sent one.' },
+    delay_ms: { type: 'integer', description: 'Allowed after a delay: wait this long first (leaky bucket).' },
+    request_id: {
+      type: 'string',
+      description: 'Present if the check sent one, in refusals, with permits and with detail.',
+    },
     source: {
       type: 'string',
       enum: ['store', 'lease', 'local', 'policy'],
-      description: 'Who decided, if not the store; with detail always.',
+      description: 'Source of the decision. Omitted if it is the store, except with detail.',
     },
-    stale: { type: 'boolean', description: 'Of a dry run: it may be behind, because a replica may have answered.' },
-    version: { type: 'integer', description: 'detail: version of the rules that decided.' },
+    stale: { type: 'boolean', description: 'Dry run: read from a replica, which may lag.' },
+    version: { type: 'integer', description: 'With detail: version of the rules.' },
     rules: {
       type: 'array',
-      description: 'detail: every limit that was looked at.',
+      description: 'With detail: every checked limit.',
       items: { type: 'object', additionalProperties: true },
     },
     headers: {
       type: 'object',
-      description: 'detail: headers to hand on to the client.',
+      description: 'With detail: response headers for the client.',
       additionalProperties: { type: 'string' },
     },
   },
@@ -229,11 +214,11 @@ export const PROBLEM: Schema = {
     type: { type: 'string' },
     title: { type: 'string' },
     status: { type: 'integer' },
-    code: { type: 'string', description: 'One of a closed list, for programs.' },
-    detail: { type: 'string', description: 'What happened, for people.' },
+    code: { type: 'string', description: 'Error code from a fixed list, for programs.' },
+    detail: { type: 'string', description: 'Explanation for people.' },
     errors: {
       type: 'array',
-      description: 'One per mistake.',
+      description: 'One entry per invalid field.',
       items: {
         type: 'object',
         required: ['field', 'fix'],
@@ -243,9 +228,9 @@ export const PROBLEM: Schema = {
   },
 }
 
-/** Answers of a route: what it answers when all is well, and the problems that its callers have to expect. */
+/** Responses of a route: success, and the problems that callers must handle. */
 export function answers(ok: Schema, ...problems: readonly number[]): NonNullable<FastifySchema['response']> {
-  return { 200: '$ref' in ok ? ok : { description: 'All is well.', ...ok }, ...problemAnswers(...problems) }
+  return { 200: '$ref' in ok ? ok : { description: 'Success.', ...ok }, ...problemAnswers(...problems) }
 }
 
 export function problemAnswers(...statuses: readonly number[]): NonNullable<FastifySchema['response']> {
@@ -254,14 +239,14 @@ export function problemAnswers(...statuses: readonly number[]): NonNullable<Fast
 }
 
 const PROBLEM_MEANING: Readonly<Record<number, string>> = {
-  400: 'A field is unknown or wrong; the problem names it, its value and the fix.',
-  401: 'The token is missing, not known, revoked or expired.',
-  403: 'Not for this caller: the token has another role, or the peer is not a trusted proxy.',
-  404: 'Nothing is known by that name.',
-  409: 'It cannot be done, or was done already.',
-  412: 'It has another version by now; the ETag is the present one.',
+  400: 'A field is unknown or invalid; the problem names it, its value and the fix.',
+  401: 'The token is missing, unknown, revoked or expired.',
+  403: 'The token lacks the role, or the peer is not a trusted proxy.',
+  404: 'Not found.',
+  409: 'Not possible in the current state, or already done.',
+  412: 'The version has changed; the ETag is the current one.',
   413: 'The body is too large.',
-  415: 'The body is not of a type that is understood.',
-  429: 'The request is refused; or the token sent too many, or the address too many wrong tokens: see Retry-After.',
-  503: 'The counters or the database cannot be reached or read, or this node is shutting down.',
+  415: 'The media type of the body is not supported.',
+  429: 'Refused, too many requests with this token, or too many invalid tokens from this address: see Retry-After.',
+  503: 'The store or the database is unreachable, or this node is shutting down.',
 }

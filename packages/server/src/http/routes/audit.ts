@@ -1,4 +1,4 @@
-// GET /api/v1/admin/audit/verify: is the audit what was written?
+// GET /api/v1/admin/audit/verify: verifies the hash chain of the audit log.
 
 import type { FastifyInstance } from 'fastify'
 import type { AuditVerdict } from '../../audit/audit.ts'
@@ -11,11 +11,14 @@ const ANSWER = {
   type: 'object',
   required: ['intact', 'rows'],
   properties: {
-    intact: { type: 'boolean', description: 'Whether every entry is as it was written, and none is gone.' },
-    rows: { type: 'integer', description: 'Entries that are intact, from the first one on.' },
-    hash: { type: 'string', description: 'Intact: of the last entry. Kept elsewhere, it also proves a whole chain.' },
-    seq: { type: 'integer', description: 'Broken: the first entry that is not as it was.' },
-    why: { type: 'string', description: 'Broken: what happened to it.' },
+    intact: { type: 'boolean', description: 'Whether every entry is unchanged and none is missing.' },
+    rows: { type: 'integer', description: 'Number of intact entries from the start.' },
+    hash: {
+      type: 'string',
+      description: 'Intact: hash of the last entry. Store it elsewhere to detect a rewritten chain.',
+    },
+    seq: { type: 'integer', description: 'Broken: the first changed entry.' },
+    why: { type: 'string', description: 'Broken: how it was changed.' },
   },
 }
 
@@ -23,13 +26,13 @@ const ANSWER = {
 export function auditRoute(app: FastifyInstance, verify: (() => Promise<AuditVerdict>) | undefined): void {
   const schema = {
     operationId: 'verifyAudit',
-    summary: 'Whether the audit is what was written',
-    description: 'Goes over every entry, so it takes a while where there are many.',
+    summary: 'Verify the audit log',
+    description: 'Reads every entry, so the time grows with their number.',
     tags: ['admin'],
     response: answers(ANSWER, 409, 503),
   }
   app.get(AUDIT_VERIFY_PATH, { schema, config: { access: 'viewer' } }, () => {
     if (verify !== undefined) return verify()
-    throw new ProblemError(problem('NO_DATABASE', 'The audit is kept in a database, and this node has none.'))
+    throw new ProblemError(problem('NO_DATABASE', 'This node has no database, and therefore no audit log.'))
   })
 }

@@ -1,22 +1,22 @@
-// GET|POST /api/v1/rate-limit/auth: forward auth. A proxy asks about a request of its client and gets 204 or a refusal,
-// with headers to copy. Only trusted proxies are answered, and only one that says everything in one dialect: a header
-// that its client may have slipped in never decides. A proxy that is set up wrongly gets an answer that no proxy takes
-// for a refusal, and the log says how to mend it.
+// GET|POST /api/v1/rate-limit/auth: forward auth. A proxy describes a request of its client and gets 204 or a refusal,
+// with headers to copy. Only trusted proxies get an answer, and only if they use exactly one header convention, so that
+// a header injected by a client never decides. A misconfigured proxy gets a status that no proxy mistakes for a
+// refusal, and the log names the fix.
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { type Clock, type Decision, type Fault, type Limiter, wallClock } from 'sluice'
+import { type Clock, type Decision, type FieldError, type Limiter, wallClock } from 'sluice'
 import {
   type Cidr,
+  type DecisionResponse,
   formatAddress,
   type HeaderOptions,
   matchesAny,
   parseAddress,
-  type Verdict,
-  verdictOf,
+  responseFromDecision,
 } from 'sluice/http'
-import type { Check } from '../../checks/checking.ts'
+import type { Check } from '../../checks/check-controller.ts'
 import { leakyDelay } from '../../checks/leaky-delay.ts'
-import { createIdentify, headerLines, soleHeader } from '../../clients/identity.ts'
+import { createIdentify, headerLines, singleHeader } from '../../clients/identity.ts'
 import { createReadSubject, type RequestLine } from '../../clients/request-subject.ts'
 import type { Log } from '../../log.ts'
 import type { Metrics } from '../../metrics/metrics.ts'
@@ -26,7 +26,7 @@ import { problemAnswers } from '../bodies/schemas.ts'
 
 export const AUTH_PATH = '/api/v1/rate-limit/auth'
 
-export type AuthParts = {
+export type AuthDeps = {
   readonly limiter: Limiter
   readonly check: Check
   readonly clients: ClientSettings
@@ -38,26 +38,25 @@ export type AuthParts = {
 
 type Query = { readonly refused?: '403' | '429' }
 
-/** How proxies tell what their client asked for: nginx by convention, ingress-nginx, then Traefik and Caddy. */
-const DIALECTS = [
+/** Headers that describe the original request: nginx by convention, ingress-nginx, then Traefik and Caddy. */
+const CONVENTIONS = [
   { target: 'x-original-uri', method: 'x-original-method' },
   { target: 'x-original-url', method: 'x-original-method' },
   { target: 'x-forwarded-uri', method: 'x-forwarded-method' },
 ] as const
-const NAMES = [...new Set(DIALECTS.flatMap(({ target, method }) => [target, method]))]
+const NAMES = [...new Set(CONVENTIONS.flatMap(({ target, method }) => [target, method]))]
 
-/** Names the problem to proxies that see headers only. */
+/** Names the problem for proxies that read headers only. */
 const PROBLEM_HEADER = 'sluice-problem'
-/** A proxy that is set up wrongly asks as often as its clients do: one line a minute will do. */
+/** A misconfigured proxy fails for every request of its clients: log one line a minute. */
 const LOG_EVERY_US = 60_000_000
 
-/** A proxy that waits longer may take the service for away and let the request pass: half of what the examples wait. */
+/** Half of the timeout of the example proxies: after a timeout a proxy may admit the request. */
 const DELAY_MS_MAX = 500
 
 const SCHEMA = {
-  summary: 'May the request pass that a proxy has received?',
-  description:
-    'For auth_request of nginx, forward auth of Traefik and Caddy, and HAProxy. Only trusted proxies may ask.',
+  summary: 'Check a request for a proxy',
+  description: 'For auth_request of nginx, forward auth of Traefik and Caddy, and HAProxy. For trusted proxies only.',
   tags: ['checks'],
   querystring: {
     type: 'object',
@@ -66,22 +65,22 @@ const SCHEMA = {
       refused: {
         type: 'string',
         enum: ['403', '429'],
-        'x-fix': 'use 429, or 403 for a proxy that passes nothing else on',
-        description: 'The status of a refusal: 429 unless told otherwise.',
+        'x-fix': 'use 429, or 403 for a proxy that forwards no other status',
+        description: 'Status of a refusal; default 429.',
       },
     },
   },
   response: {
-    204: { type: 'null', description: 'It may pass. The headers are those of the response to the client.' },
+    204: { type: 'null', description: 'Admitted. The headers are for the response to the client.' },
     ...problemAnswers(400, 403, 429, 500, 503),
   },
 }
 
-export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promise<void> {
-  const { limiter, check, clients, headers, log, clock = wallClock } = parts
+export async function authRoutes(app: FastifyInstance, deps: AuthDeps): Promise<void> {
+  const { limiter, check, clients, headers, log, clock = wallClock } = deps
   const { trustedProxies: trusted, proxyHeader } = clients
   const readSubject = createReadSubject(limiter, createIdentify(clients), { trusted, header: proxyHeader })
-  const report = createReport(parts)
+  const report = createReport(deps)
   const requestLine = (rawHeaders: readonly string[], remoteAddress: string | undefined): RequestLine => {
     try {
       const peer = requireTrusted(remoteAddress, trusted)
@@ -93,40 +92,45 @@ export async function authRoutes(app: FastifyInstance, parts: AuthParts): Promis
     }
   }
   let warned = false
-  /** No proxy tells when the response has ended, and a permit held until it expires would keep others out for long. */
-  const letGo = (verdict: Verdict) => {
-    verdict.done()
-    if (!warned)
-      log.warn({ rule_id: verdict.decision.ruleId }, 'concurrency rules are looked at and not held by forward auth')
+  /** No proxy reports the end of a response, and a permit held until it expires would block others. */
+  const release = (result: DecisionResponse) => {
+    result.done()
+    if (!warned) log.event('forward_auth_permit_not_held', { rule_id: result.decision.ruleId })
     warned = true
   }
   const handler = async (request: FastifyRequest<{ Querystring: Query }>, reply: FastifyReply) => {
     const { rawHeaders, socket } = request.raw
     const line = requestLine(rawHeaders, socket.remoteAddress)
     let late: Decision | undefined
-    const decision = await check(await readSubject(line, { rawHeaders }), undefined, (decided) => {
+    const revise = (decided: Decision) => {
       if (decided.delayMs <= DELAY_MS_MAX) return decided
       late = decided
       return refusedForDelay(decided)
-    })
-    // A kindness: what the store does not confirm flows back by itself.
+    }
+    const decision = await check(await readSubject(line, { rawHeaders }), undefined, revise, request.span)
+    // Best effort: without confirmation from the store, the units refill over time.
     if (late !== undefined) await limiter.give(late).catch(() => {})
     else if (decision.delayMs > 0) await leakyDelay(decision.delayMs, reply.raw)
-    const verdict = verdictOf(limiter, decision, { clock, headers }, headerLines(rawHeaders, 'accept').join(', '))
-    if (verdict.settles) letGo(verdict)
-    reply.headers(verdict.headers)
-    if (verdict.body === undefined) return reply.code(204).send()
-    return reply.code(Number(request.query.refused ?? 429)).send(verdict.body)
+    const result = responseFromDecision(
+      limiter,
+      decision,
+      { clock, headers },
+      headerLines(rawHeaders, 'accept').join(', '),
+    )
+    if (result.settles) release(result)
+    reply.headers(result.headers)
+    if (result.body === undefined) return reply.code(204).send()
+    return reply.code(Number(request.query.refused ?? 429)).send(result.body)
   }
   await app.register(async (scope) => {
     ignoreBodies(scope)
-    const config = { access: 'proxy' as const } // who that is, the handler knows
+    const config = { access: 'proxy' as const } // the handler checks the proxy
     scope.get(AUTH_PATH, { schema: { ...SCHEMA, operationId: 'auth' }, config }, handler)
     scope.post(AUTH_PATH, { schema: { ...SCHEMA, operationId: 'authByPost' }, config }, handler)
   })
 }
 
-/** As by the limit that imposes the longest delay. */
+/** Turns an admission with a long delay into a refusal by the limit that imposes it. */
 function refusedForDelay({ outcomes, delayMs, source, version, requestId }: Decision): Decision {
   const refused = outcomes.map((one) =>
     one.delayMs < delayMs ? one : { ...one, allowed: false, retryAfterMs: delayMs },
@@ -141,7 +145,7 @@ function refusedForDelay({ outcomes, delayMs, source, version, requestId }: Deci
   return { allowed: false, ...numbers, source, version, requestId, outcomes: refused }
 }
 
-/** A proxy may send the body of its client along: it is of no interest, whatever it is. */
+/** Proxies may forward the body of their client: it is discarded. */
 function ignoreBodies(scope: FastifyInstance): void {
   scope.removeAllContentTypeParsers()
   scope.addContentTypeParser('*', (_request, payload, done) => {
@@ -150,8 +154,8 @@ function ignoreBodies(scope: FastifyInstance): void {
   })
 }
 
-/** Counts requests of proxies that are set up wrongly, and logs the fix: once, then at most once a minute. */
-function createReport({ metrics, log, clock = wallClock }: AuthParts) {
+/** Counts requests of misconfigured proxies, and logs the fix at most once a minute per problem. */
+function createReport({ metrics, log, clock = wallClock }: AuthDeps) {
   const loggedAt = new Map<ProblemCode, number>()
   return ({ code, detail }: Problem, remoteAddress: string | undefined): void => {
     const count = metrics.forwardAuthFailed(code)
@@ -159,14 +163,11 @@ function createReport({ metrics, log, clock = wallClock }: AuthParts) {
     if (nowUs - (loggedAt.get(code) ?? Number.NEGATIVE_INFINITY) < LOG_EVERY_US) return
     loggedAt.set(code, nowUs)
     const peer = addressText(remoteAddress)
-    log.warn(
-      { code, peer, count, fix: detail },
-      'forward auth cannot decide: a proxy or --trusted-proxies is set up wrongly',
-    )
+    log.event('forward_auth_misconfigured', { code, peer, count, fix: detail })
   }
 }
 
-/** 500, because proxies take a 403 for a refusal and may pass requests on after a 503. */
+/** 500, because proxies treat a 403 as a refusal and may admit requests after a 503. */
 function requireTrusted(peer: string | undefined, trusted: readonly Cidr[]): string {
   const address = peer === undefined ? undefined : parseAddress(peer)
   if (peer !== undefined && address !== undefined && matchesAny(trusted, address)) return peer
@@ -179,29 +180,33 @@ function requireTrusted(peer: string | undefined, trusted: readonly Cidr[]): str
   throw new ProblemError(problem('PEER_UNTRUSTED', detail), { [PROBLEM_HEADER]: 'PEER_UNTRUSTED' })
 }
 
-/** Without the IPv6 prefix that a dual-stack socket puts before an IPv4 address. */
+/** Strips the IPv6 prefix that a dual-stack socket puts before an IPv4 address. */
 function addressText(peer: string | undefined): string | undefined {
   const address = peer === undefined ? undefined : parseAddress(peer)
   return address === undefined ? peer : formatAddress(address)
 }
 
-/** Exactly one dialect: with two, one of them came from the client. */
+/** Exactly one convention: with two, one of them came from the client. */
 function originalRequest(rawHeaders: readonly string[]): { method: string; url: string } {
-  const sent = new Map(NAMES.map((name) => [name, soleHeader(rawHeaders, name)]))
+  const sent = new Map(NAMES.map((name) => [name, singleHeader(rawHeaders, name)]))
   const given = NAMES.filter((name) => sent.get(name))
-  const dialect = DIALECTS.find(({ target, method }) => sent.get(target) && sent.get(method))
-  if (dialect !== undefined && given.length === 2) {
-    return { method: sent.get(dialect.method) ?? '', url: sent.get(dialect.target) ?? '' } // both are there
+  const convention = CONVENTIONS.find(({ target, method }) => sent.get(target) && sent.get(method))
+  if (convention !== undefined && given.length === 2) {
+    return { method: sent.get(convention.method) ?? '', url: sent.get(convention.target) ?? '' } // both were found
   }
   const fix =
-    'have the proxy set one pair, X-Original-URI and X-Original-Method or X-Forwarded-Uri and -Method, and \
-drop the headers of the other that a client may send'
+    'make the proxy set one pair, X-Original-URI and X-Original-Method or X-Forwarded-Uri and X-Forwarded-Method, and \
+remove the other pair, which a client may send'
   throw new ProblemError(invalidRequest([{ field: 'headers', value: given.join(', '), fix }]))
 }
 
-/** Without it all clients would be counted as the proxy. */
+/** Without this header all clients would count as the proxy. */
 function requireAddress(rawHeaders: readonly string[], name: ClientSettings['proxyHeader']): void {
   if (headerLines(rawHeaders, name).length > 0) return
-  const fault: Fault = { field: name, value: undefined, fix: 'have the proxy send it: it tells who the client is' }
-  throw new ProblemError(invalidRequest([fault]))
+  const fieldError: FieldError = {
+    field: name,
+    value: undefined,
+    fix: 'make the proxy send it: it identifies the client',
+  }
+  throw new ProblemError(invalidRequest([fieldError]))
 }

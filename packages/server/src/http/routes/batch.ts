@@ -1,17 +1,20 @@
-// POST /api/v1/rate-limit/check/batch: many checks in one request, answered in order. Each stands alone: one that is
-// wrong or cannot be decided gets a problem in its place, and the others do not notice.
+// POST /api/v1/rate-limit/check/batch: many checks in one request, answered in order. They are independent: an invalid
+// or failed check gets a problem at its index.
 
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { isPromise, type MaybePromise } from 'sluice'
+import type { CheckBody } from '../../checks/check-body.ts'
+import type { AnswerCheck } from '../../checks/check-controller.ts'
 import { invalidRequest, type Problem } from '../../problems/problem.ts'
 import { problemOf } from '../../problems/problem-of.ts'
-import type { Decide } from '../bodies/decide.ts'
-import { type SchemaError, schemaFaults } from '../bodies/schema-faults.ts'
-import { answers, BATCH_BODY, BATCH_BYTES_MAX, CHECK_BODY, CHECKS_MAX, type CheckBody } from '../bodies/schemas.ts'
+import { type SchemaError, schemaFieldErrors } from '../../problems/schema-errors.ts'
+import { answers, BATCH_BODY, BATCH_BYTES_MAX, CHECK_BODY, CHECKS_MAX } from '../bodies/schemas.ts'
 import { CHECK_PATH, JSON_TYPE } from './check.ts'
 
 export const BATCH_PATH: string = `${CHECK_PATH}/batch`
 
 type Validate = ReturnType<FastifyRequest['compileValidationSchema']>
+type Requester = Pick<FastifyRequest, 'caller' | 'span'>
 
 const ANSWER = {
   type: 'object',
@@ -30,13 +33,13 @@ const ANSWER = {
   },
 }
 
-export function batchRoute(app: FastifyInstance, decide: Decide): void {
+export function batchRoute(app: FastifyInstance, answer: AnswerCheck): void {
   const example = { checks: [{ client_id: 'user_1', endpoint: '/api/v1/messages', method: 'POST' }] }
   const schema = {
     operationId: 'checkBatch',
-    summary: `Up to ${CHECKS_MAX} checks at once`,
+    summary: `Up to ${CHECKS_MAX} checks in one request`,
     description:
-      'Each item of `checks` is a body of POST /check. They are decided in order and do not affect each other.',
+      'Each item of `checks` is a body of POST /check. They are decided in order, independently of each other.',
     tags: ['checks'],
     body: { ...BATCH_BODY, examples: [example] },
     response: answers(ANSWER, 400, 413, 415),
@@ -46,10 +49,8 @@ export function batchRoute(app: FastifyInstance, decide: Decide): void {
     { schema, config: { access: 'check' }, bodyLimit: BATCH_BYTES_MAX },
     async (request, reply) => {
       const validate = request.getValidationFunction(CHECK_BODY) ?? request.compileValidationSchema(CHECK_BODY)
-      // All are asked for before any is waited for, so that they reach a remote store together.
-      const results = request.body.checks.map((check) =>
-        resultOf(check, validate, (body) => decide(body, request.caller)),
-      )
+      // All checks start before the first one is awaited, so that they share the round trips to a remote store.
+      const results = request.body.checks.map((check) => resultOf(check, request, validate, answer))
       reply.header('content-type', JSON_TYPE)
       return `{"results":[${(await Promise.all(results)).join(',')}]}`
     },
@@ -58,13 +59,14 @@ export function batchRoute(app: FastifyInstance, decide: Decide): void {
 
 function resultOf(
   check: unknown,
+  { caller, span }: Requester,
   validate: Validate,
-  decide: (body: CheckBody) => ReturnType<Decide>,
-): string | Promise<string> {
+  answer: AnswerCheck,
+): MaybePromise<string> {
   try {
-    if (!validate(check)) return errorText(invalidRequest(schemaFaults(validate.errors as SchemaError[])))
-    const answer = decide(check as CheckBody) // the schema has let it pass
-    return typeof answer === 'string' ? answer : answer.catch((error) => errorText(problemOf(error)))
+    if (!validate(check)) return errorText(invalidRequest(schemaFieldErrors(validate.errors as SchemaError[])))
+    const text = answer(check as CheckBody, caller, span) // validated above
+    return isPromise(text) ? text.catch((error) => errorText(problemOf(error))) : text
   } catch (error) {
     return errorText(problemOf(error))
   }

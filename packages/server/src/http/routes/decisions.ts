@@ -1,14 +1,14 @@
-// GET /api/v1/rate-limit/decisions/{request_id}: why a request was refused or admitted, after the fact. Known are the
-// newest refusals and named admissions of all nodes, and some more of this process; clients appear by keyed hashes.
+// GET /api/v1/rate-limit/decisions/{request_id}: explains a past decision. Finds the newest refusals of all nodes,
+// their admissions whose answer had an id, and sampled admissions of this process. Clients appear as keyed hashes.
 
 import type { FastifyInstance } from 'fastify'
-import type { DecisionTrail } from '../../checks/decision-trail.ts'
+import type { DecisionHistory } from '../../checks/decision-history.ts'
+import { type PlainDecision, plainDecision } from '../../checks/plain-decision.ts'
 import { plainId } from '../../checks/receipt-ids.ts'
 import type { SharedDecisions } from '../../checks/shared-decisions.ts'
 import type { KeyHash } from '../../log.ts'
 import { ProblemError, problem } from '../../problems/problem.ts'
 import type { NodeWorkers } from '../../workers/node-workers.ts'
-import { type PlainDecision, plainDecision } from '../bodies/decision.ts'
 import { answers, limitQuery } from '../bodies/schemas.ts'
 
 export const DECISIONS_PATH = '/api/v1/rate-limit/decisions'
@@ -23,11 +23,11 @@ const DECISION = {
     at: { type: 'string', description: 'When it was decided.' },
     allowed: { type: 'boolean' },
     rule_id: { type: ['string', 'null'], description: 'The rule whose limit decided; null when none matched.' },
-    version: { type: 'integer', description: 'Of the rules that decided.' },
-    source: { type: 'string', description: 'Who decided: store, lease, local or policy.' },
-    key_hash: { type: ['string', 'null'], description: 'Whose bucket it was, as the log names it.' },
+    version: { type: 'integer', description: 'Version of the rules.' },
+    source: { type: 'string', description: 'Source of the decision: store, lease, local or policy.' },
+    key_hash: { type: ['string', 'null'], description: 'Hash of the bucket key, as in the log.' },
     method: { type: ['string', 'null'] },
-    endpoint: { type: ['string', 'null'], description: 'Its first 256 characters.' },
+    endpoint: { type: ['string', 'null'], description: 'First 256 characters of the path.' },
     limit: count,
     remaining: count,
     reset_after_ms: count,
@@ -36,9 +36,9 @@ const DECISION = {
   },
 }
 
-export type DecisionsParts = {
-  readonly trail: DecisionTrail
-  /** Undefined where no other process could have decided. */
+export type DecisionsDeps = {
+  readonly history: DecisionHistory
+  /** Undefined on a node that does not share its counters. */
   readonly sharedDecisions: SharedDecisions | undefined
   readonly keyHash: KeyHash
   readonly workers: NodeWorkers
@@ -46,14 +46,14 @@ export type DecisionsParts = {
 
 const TOPIC = 'decisions'
 
-export function decisionsRoutes(app: FastifyInstance, parts: DecisionsParts): void {
-  const { trail, sharedDecisions, keyHash, workers } = parts
+export function decisionsRoutes(app: FastifyInstance, deps: DecisionsDeps): void {
+  const { history, sharedDecisions, keyHash, workers } = deps
   const config = { access: 'viewer' as const }
   const one = {
     operationId: 'explainDecision',
     summary: 'Why a request was refused or admitted',
     description:
-      'Of all nodes that share the counters: refusals, and admissions that have a name, of the last hour at most.',
+      'Finds refusals, and admissions with a request_id, of all nodes that share the counters, for one hour.',
     tags: ['insight'],
     params: { type: 'object', properties: { request_id: { type: 'string', maxLength: 1024 } } },
     response: answers(DECISION, 404, 503),
@@ -62,13 +62,13 @@ export function decisionsRoutes(app: FastifyInstance, parts: DecisionsParts): vo
   app.get<{ Params: { request_id: string } }>(path, { schema: one, config }, async ({ params }) => {
     const { request_id: sent } = params
     for (const id of new Set([plainId(sent), sent])) {
-      const traced = trail.find(id)
-      const own = traced && plainDecision(traced, keyHash)
+      const recorded = history.find(id)
+      const own = recorded && plainDecision(recorded, keyHash)
       const shared = await sharedDecisions?.find(id).catch((error: unknown) => {
         if (own === undefined) throw error
         return undefined
       })
-      // An id may have been used for several: the newest one is meant.
+      // A reused id refers to its newest decision.
       if (shared !== undefined && (own === undefined || shared.at > own.at)) return shared
       if (own !== undefined) return own
     }
@@ -77,12 +77,12 @@ export function decisionsRoutes(app: FastifyInstance, parts: DecisionsParts): vo
 
   const list = {
     operationId: 'listDecisions',
-    summary: 'The newest decisions that this node remembers',
+    summary: 'Newest decisions of this node',
     tags: ['insight'],
     querystring: limitQuery(LISTED),
     response: answers({ type: 'object', properties: { decisions: { type: 'array', items: DECISION } } }, 400),
   }
-  workers.answer(TOPIC, (count: number) => trail.newest(count).map((traced) => plainDecision(traced, keyHash)))
+  workers.answer(TOPIC, (count: number) => history.newest(count).map((recorded) => plainDecision(recorded, keyHash)))
   app.get<{ Querystring: { limit?: string } }>(DECISIONS_PATH, { schema: list, config }, async ({ query }) => {
     const count = Number(query.limit ?? LISTED.default)
     const { answers: known } = await workers.gather<readonly PlainDecision[]>(TOPIC, count)
@@ -92,7 +92,7 @@ export function decisionsRoutes(app: FastifyInstance, parts: DecisionsParts): vo
 }
 
 function unknownDecision(requestId: string): ProblemError {
-  const fix = 'perhaps it is too long ago, was admitted without a name, or was one of too many in a second'
-  const fault = { field: 'request_id', value: requestId, fix }
-  return new ProblemError(problem('DECISION_UNKNOWN', `No decision is known by this id: ${fix}.`, [fault]))
+  const fix = 'it may be too old, dropped under load, or an admission without a request_id'
+  const fieldError = { field: 'request_id', value: requestId, fix }
+  return new ProblemError(problem('DECISION_UNKNOWN', `No decision has this id: ${fix}.`, [fieldError]))
 }

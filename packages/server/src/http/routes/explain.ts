@@ -1,14 +1,21 @@
-// POST /api/v1/rate-limit/explain: what would happen to a request, which rules it meets, and why it does not meet the
-// others. Consumes nothing.
+// POST /api/v1/rate-limit/explain: predicts the decision about a request, and explains why each other rule does not
+// apply. Consumes nothing.
 
 import type { FastifyInstance } from 'fastify'
 import { type Clock, type Limiter, REASONS, type RuleExplanation } from 'sluice'
-import { type CheckAnswer, createAnswerText, noteRules, type PlainOutcome, plainOutcome } from '../bodies/answer.ts'
-import { answers, CHECK_BODY, CHECK_BYTES_MAX, type CheckBody } from '../bodies/schemas.ts'
-import { subjectOf } from '../bodies/subject.ts'
+import {
+  type CheckAnswer,
+  createAnswerText,
+  type PlainOutcome,
+  plainOutcome,
+  readActiveRules,
+} from '../../checks/answer.ts'
+import type { CheckBody } from '../../checks/check-body.ts'
+import { subjectFromBody } from '../../checks/check-body.ts'
+import { answers, CHECK_BODY, CHECK_BYTES_MAX } from '../bodies/schemas.ts'
 
 export const EXPLAIN_PATH = '/api/v1/rate-limit/explain'
-/** Rules that do not apply are told up to so many, those that come closest first. */
+/** Cap on listed rules that do not apply, nearest match first. */
 const OTHERS_MAX = 100
 
 const { dry_run, request_id, detail, ...FACTS } = CHECK_BODY.properties
@@ -18,7 +25,7 @@ const BODY = {
   examples: [{ client_id: 'user_12345', endpoint: '/api/v1/messages', method: 'POST' }],
 }
 
-/** What `explain` answers: ANSWER describes it to programs. */
+/** Parsed answer; ANSWER is its schema. */
 export type ExplainAnswer = {
   readonly answer: CheckAnswer
   readonly source: string
@@ -42,11 +49,11 @@ const RULE = {
     rule_id: { type: 'string' },
     applies: { type: 'boolean' },
     reason: { type: 'string', enum: REASONS, description: 'Why it does not apply.' },
-    fact: { type: 'string', description: 'The fact that is missing or another, if that is why.' },
-    detail: { type: 'string', description: 'The same in words.' },
+    fact: { type: 'string', description: 'Missing or different fact, if that is the reason.' },
+    detail: { type: 'string', description: 'Explanation for people.' },
     limits: {
       type: 'array',
-      description: 'Of a rule that applies: its buckets as they are now.',
+      description: 'Current buckets of a rule that applies.',
       items: { type: 'object', additionalProperties: true },
     },
   },
@@ -57,8 +64,8 @@ const ANSWER = {
   required: ['answer', 'source', 'version', 'rules', 'left_out'],
   properties: {
     answer: { $ref: 'CheckAnswer#' },
-    source: { type: 'string', description: 'Who would decide.' },
-    version: { type: 'integer', description: 'Of the rules.' },
+    source: { type: 'string', description: 'Source of the decision.' },
+    version: { type: 'integer', description: 'Version of the rules.' },
     rules: { type: 'array', items: RULE },
     left_out: { type: 'integer', description: `Rules that do not apply, beyond the ${OTHERS_MAX} that come closest.` },
   },
@@ -67,8 +74,8 @@ const ANSWER = {
 export function explainRoute(app: FastifyInstance, limiter: Limiter, clock: Clock): void {
   const schema = {
     operationId: 'explain',
-    summary: 'What would happen to a request, and why',
-    description: 'Looks at every rule, and consumes nothing.',
+    summary: 'Predict and explain a decision',
+    description: 'Evaluates every rule and consumes nothing.',
     tags: ['insight'],
     body: BODY,
     response: answers(ANSWER, 400, 413, 415, 503),
@@ -77,15 +84,14 @@ export function explainRoute(app: FastifyInstance, limiter: Limiter, clock: Cloc
   app.post<{ Body: CheckBody }>(EXPLAIN_PATH, options, ({ body }) => explain(limiter, body, clock))
 }
 
-/** What a check would be answered, and what every rule makes of the request; in the words of the API. */
+/** Answer of a check, and the result of every rule, with the field names of the API. */
 export async function explain(limiter: Limiter, body: CheckBody, clock: Clock): Promise<ExplainAnswer> {
-  const { decision, rules } = await limiter.explain(subjectOf(body))
-  const notes = noteRules(limiter)
+  const { decision, rules } = await limiter.explain(subjectFromBody(body))
   const nearest = [...rules].sort((one, other) => nearness(other) - nearness(one))
   const applying = nearest.filter(({ reason }) => reason === null).length
   const limitsOf = (ruleId: string) => decision.outcomes.filter((outcome) => outcome.ruleId === ruleId)
   return {
-    answer: JSON.parse(createAnswerText()(decision, clock.nowUs(), notes, undefined)) as CheckAnswer,
+    answer: JSON.parse(createAnswerText()(decision, clock.nowUs(), readActiveRules(limiter), undefined)) as CheckAnswer,
     source: decision.source,
     version: decision.version,
     rules: nearest.slice(0, applying + OTHERS_MAX).map((rule) => {
@@ -96,7 +102,7 @@ export async function explain(limiter: Limiter, body: CheckBody, clock: Clock): 
   }
 }
 
-/** How far a rule got before something was in its way, if anything was. */
+/** Number of conditions that a rule met before one failed. */
 function nearness({ reason }: RuleExplanation): number {
   return reason === null ? REASONS.length : REASONS.indexOf(reason)
 }

@@ -1,5 +1,4 @@
-// GET /api/v1/rate-limit/hot-keys: which keys get most of the checks of this node. Clients are known by their keyed
-// hashes only.
+// GET /api/v1/rate-limit/hot-keys: keys with the most checks on this node. Clients appear as keyed hashes.
 
 import type { FastifyInstance } from 'fastify'
 import type { HotKey, Limiter } from 'sluice'
@@ -16,7 +15,7 @@ const ANSWER = {
   properties: {
     hot_keys: {
       type: 'array',
-      description: 'The hottest first. A key is hot when it gets one check of a hundred or more.',
+      description: 'Hottest first. A key is hot if it gets at least 1 % of the checks.',
       items: {
         type: 'object',
         required: ['rule_id', 'name', 'key_hash', 'checks_per_second', 'share'],
@@ -25,17 +24,18 @@ const ANSWER = {
           name: { type: 'string', description: 'Name of the limit within its rule.' },
           key_hash: {
             type: 'string',
-            description: 'The first fact of the key, hashed as in the log; for a composite key, a dot and the others.',
+            description:
+              'Hash of the first fact of the key, as in the log. A composite key adds a dot and a hash of the others.',
           },
           checks_per_second: { type: 'number', description: 'Estimated.' },
-          share: { type: 'number', description: 'Of all checks, estimated.' },
+          share: { type: 'number', description: 'Estimated share of all checks.' },
         },
       },
     },
   },
 }
 
-export type HotKeysParts = {
+export type HotKeysDeps = {
   readonly limiter: Limiter
   readonly keyHash: KeyHash
   readonly workers: NodeWorkers
@@ -43,11 +43,11 @@ export type HotKeysParts = {
 
 const TOPIC = 'hot_keys'
 
-export function hotKeysRoute(app: FastifyInstance, { limiter, keyHash, workers }: HotKeysParts): void {
+export function hotKeysRoute(app: FastifyInstance, { limiter, keyHash, workers }: HotKeysDeps): void {
   const schema = {
     operationId: 'hotKeys',
-    summary: 'Who gets most of the checks',
-    description: 'Of this node, over about the last half minute, estimated from one check of 128.',
+    summary: 'Keys with the most checks',
+    description: 'Estimated for this node from one check in 128, over about 30 seconds.',
     tags: ['admin'],
     querystring: limitQuery(LISTED),
     response: answers(ANSWER, 400),
@@ -69,9 +69,9 @@ export type PlainKey = {
   readonly share: number
 }
 
-/** Adds up what several workers know of the same key; the hottest first. */
+/** Merges the reports of several workers by key, hottest first. */
 export function mergeHotKeys(ofWorkers: readonly (readonly PlainKey[])[]): PlainKey[] {
-  // A worker tells its rate by any key: all have their share of the same checks. Without a hot key it is unknown.
+  // Any key gives the total rate of its worker; without a hot key it is unknown.
   const rates = ofWorkers.map(([first]) => (first === undefined ? 0 : first.checks_per_second / first.share))
   const total = rates.reduce((sum, rate) => sum + rate, 0)
   const merged = new Map<string, PlainKey>()
@@ -83,7 +83,7 @@ export function mergeHotKeys(ofWorkers: readonly (readonly PlainKey[])[]): Plain
   return [...merged.values()].sort((one, other) => other.checks_per_second - one.checks_per_second)
 }
 
-function plainKey(key: HotKey, keyHash: KeyHash): PlainKey {
+export function plainKey(key: HotKey, keyHash: KeyHash): PlainKey {
   const { ruleId: rule_id, name, checksPerSecond: checks_per_second, share } = key
   return { rule_id, name, key_hash: bucketHash(keyHash, key), checks_per_second, share }
 }

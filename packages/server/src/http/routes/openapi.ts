@@ -1,5 +1,4 @@
-// /openapi.json: made from the very schemas that validate requests, so that the two cannot differ. And `/`, for people
-// who open the address in a browser.
+// /openapi.json, generated from the schemas that validate requests, and `/`, an overview for a browser.
 
 import swagger from '@fastify/swagger'
 import type { FastifyInstance, FastifySchema } from 'fastify'
@@ -12,7 +11,7 @@ import { JSON_TYPE } from './check.ts'
 type Described = { readonly summary: string; readonly 'x-role': Access }
 type RouteNote = { readonly route: string; readonly role: Access; readonly summary: string }
 
-/** Before the routes: it takes note of them as they come. */
+/** Call before any route is added: it records them. */
 export async function describeRoutes(app: FastifyInstance): Promise<void> {
   await app.register(swagger, {
     openapi: {
@@ -20,27 +19,27 @@ export async function describeRoutes(app: FastifyInstance): Promise<void> {
       info: {
         title: 'Sluice',
         version: VERSION,
-        description: 'A distributed rate limiter: ask it before you serve a request.',
+        description: 'Distributed rate limiter: check requests before you serve them.',
         license: { name: 'MIT', identifier: 'MIT' },
       },
       tags: [
         { name: 'checks', description: 'Deciding about requests' },
-        { name: 'rules', description: 'What is enforced' },
-        { name: 'health', description: 'How the service is' },
-        { name: 'insight', description: 'What was decided, and why' },
-        { name: 'admin', description: 'Running the service' },
+        { name: 'rules', description: 'Rules' },
+        { name: 'health', description: 'Health and metrics' },
+        { name: 'insight', description: 'Decisions and their reasons' },
+        { name: 'admin', description: 'Administration' },
       ],
       components: {
         securitySchemes: {
           token: {
             type: 'http',
             scheme: 'bearer',
-            description: 'An API token; every operation tells the role it needs.',
+            description: 'API token. Every operation names the role that it requires.',
           },
         },
       },
     },
-    // Items of a batch are validated one by one, so its own schema says nothing about them.
+    // Items of a batch are validated one by one: their schema is added here.
     transform: ({ schema, url, route }) => {
       const described = url === BATCH_PATH ? withItems(schema) : schema
       return { schema: withShared(described, [route.method].flat(), route.config?.access), url }
@@ -51,14 +50,14 @@ export async function describeRoutes(app: FastifyInstance): Promise<void> {
   app.addSchema(CHECK_ANSWER)
 }
 
-/** Adds what routes do not answer themselves: the guard, the validation and the parsers of bodies do. */
+/** Adds the responses of the guard, the validation and the body parsers. */
 function withShared(schema: FastifySchema, methods: readonly string[], access: Access = 'open'): FastifySchema {
   const { body, querystring, params } = schema
   const takesBody = !methods.includes('GET') && access !== 'proxy' // bodies that proxies pass on are ignored
   const statuses = [
     ...(takesBody || [body, querystring, params].some((input) => input !== undefined) ? [400] : []),
     ...(takesBody ? [413, 415] : []),
-    ...(access === 'proxy' ? [] : [401, 429]), // wrong tokens are refused where none is needed, too
+    ...(access === 'proxy' ? [] : [401, 429]), // invalid tokens are rejected even where none is needed
     ...(access === 'open' || access === 'proxy' ? [] : [403]),
   ]
   const described = {
@@ -67,7 +66,7 @@ function withShared(schema: FastifySchema, methods: readonly string[], access: A
     response: { ...(schema.response as object), ...problemAnswers(...statuses) },
   }
   if (access === 'open' || access === 'proxy') return described as FastifySchema
-  // Checks may be open to everybody, which depends on where the service listens.
+  // Whether checks need a token depends on the listening address.
   const security = access === 'check' ? [{}, { token: [] }] : [{ token: [] }]
   return { ...described, security } as FastifySchema
 }
@@ -78,14 +77,14 @@ function withItems(schema: FastifySchema): FastifySchema {
 }
 
 export function openapiRoutes(app: FastifyInstance): void {
-  let made: string | undefined
+  let json: string | undefined
   const document = () => {
-    made ??= JSON.stringify(app.swagger())
-    return made
+    json ??= JSON.stringify(app.swagger())
+    return json
   }
   const config = { access: 'open' as const }
   const any = { type: 'object', additionalProperties: true }
-  const openapi = { operationId: 'openapi', summary: 'This description', tags: ['health'], response: answers(any) }
+  const openapi = { operationId: 'openapi', summary: 'OpenAPI description', tags: ['health'], response: answers(any) }
   app.get('/openapi.json', { schema: openapi, config }, (_request, reply) => {
     reply.header('content-type', JSON_TYPE).send(document())
   })
@@ -95,7 +94,7 @@ export function openapiRoutes(app: FastifyInstance): void {
   })
 }
 
-/** Every route with the role that it needs, from the same description that programs read. */
+/** Every route with its role, from the generated description. */
 function routesIn(document: string): readonly RouteNote[] {
   const { paths } = JSON.parse(document) as { paths: Record<string, Record<string, Described>> }
   return Object.entries(paths).flatMap(([path, operations]) => {

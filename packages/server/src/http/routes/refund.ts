@@ -1,5 +1,5 @@
-// POST /api/v1/rate-limit/refund: an admitted request that came to nothing gives back what it took, once, on any node.
-// Until the counters have confirmed it, the answer is 503, and to send it again is safe.
+// POST /api/v1/rate-limit/refund: returns the units of an admitted request, once, on any node. Until the store confirms
+// it, the answer is 503 and a retry is safe.
 
 import type { FastifyInstance } from 'fastify'
 import { type Limiter, LimiterError } from 'sluice'
@@ -17,7 +17,7 @@ const ANSWER = {
     left_out: {
       type: 'array',
       items: { type: 'string' },
-      description: 'Limits that got nothing back: edited or removed since, or counted by another node alone.',
+      description: 'Limits that were not refunded: edited or removed since, or counted by another node only.',
     },
   },
 }
@@ -25,10 +25,10 @@ const ANSWER = {
 export function refundRoute(app: FastifyInstance, limiter: Limiter, receipts: Receipts): void {
   const schema = {
     operationId: 'refund',
-    summary: 'Give back what an admitted request took',
+    summary: 'Return the units of an admitted request',
     description:
       'Works once per request, on any node that shares the counters. `units: 0` only releases concurrency permits. ' +
-      'After a 503 it is safe to send it again.',
+      'It is safe to retry after a 503.',
     tags: ['checks'],
     body: { ...REFUND_BODY, examples: [{ request_id: 'req-8f14e' }] },
     response: answers(ANSWER, 400, 403, 404, 409, 503),
@@ -45,38 +45,38 @@ export function refundRoute(app: FastifyInstance, limiter: Limiter, receipts: Re
   })
 }
 
-type Trouble = Extract<Found, string> | 'repeated' | 'expired' | 'outdated'
+type RefundError = Extract<Found, string> | 'repeated' | 'expired' | 'outdated'
 
-const NOT_OURS = 'send the id as the check answered it; this one was changed on the way, or made in another region'
-const REASONS =
-  'was refused, was a dry run, was let pass while the counters were away, is too long ago, ' +
-  'or was checked with neither request_id nor detail'
+const UNREADABLE_FIX = 'send the id exactly as the check returned it; it was altered, or comes from another region'
+const UNKNOWN_FIX =
+  'use the id of an admitted request; this one may have been refused, a dry run, admitted while Redis was ' +
+  'unreachable, too old, or checked with neither request_id nor detail'
 
-const TROUBLES = {
-  unknown: ['REFUND_UNKNOWN', 'No admitted request is known by this id', `use the id of one; perhaps it ${REASONS}`],
-  unreadable: ['REFUND_UNKNOWN', 'This id cannot be read', NOT_OURS],
-  foreign: ['FORBIDDEN', 'This request was checked with another token', 'use that token, or one of the role admin'],
-  repeated: ['REFUND_REPEATED', 'This request has been refunded already', 'refund a request once only'],
-  expired: ['REFUND_EXPIRED', 'This request is too long ago', 'refund sooner, or start nodes with --refund-minutes'],
+const REFUND_ERRORS = {
+  unknown: ['REFUND_UNKNOWN', 'No admitted request has this id', UNKNOWN_FIX],
+  unreadable: ['REFUND_UNKNOWN', 'This id cannot be decoded', UNREADABLE_FIX],
+  foreign: ['FORBIDDEN', 'This request was checked with another token', 'use that token, or an admin token'],
+  repeated: ['REFUND_REPEATED', 'This request was already refunded', 'refund each request once'],
+  expired: ['REFUND_EXPIRED', 'This request is too old', 'refund sooner, or raise --refund-minutes'],
   outdated: [
     'REFUND_OUTDATED',
-    'The limits that this request took from were edited or removed since, or are counted by another node alone',
-    'nothing can be given back; if rules are being changed right now, try again in a second',
+    'The limits that this request took from were edited or removed since, or are counted by another node only',
+    'nothing can be refunded; if rules are being changed right now, retry in a second',
   ],
 } as const
 
-function notRefundable(requestId: string, trouble: Trouble): ProblemError {
-  const [code, detail, fix] = TROUBLES[trouble]
+function notRefundable(requestId: string, error: RefundError): ProblemError {
+  const [code, detail, fix] = REFUND_ERRORS[error]
   return new ProblemError(problem(code, `${detail}: ${fix}.`, [{ field: 'request_id', value: requestId, fix }]))
 }
 
 function unconfirmed(error: unknown): never {
   if (!(error instanceof LimiterError && error.code === 'STORE_UNAVAILABLE')) throw error
-  const detail = 'The counters did not confirm the refund: send it again, it happens once at most.'
+  const detail = 'The store did not confirm the refund: retry, it is applied at most once.'
   throw new ProblemError(problem('STORE_UNAVAILABLE', detail))
 }
 
-/** Without what tells parts, shadows and permits apart. */
+/** Strips the prefixes of sublimits, shadow limits and permits. */
 function readable(limitId: string): string {
   return limitId.replace(/^(\d+|pool)%/, '').replace(/^[~!]+/, '')
 }

@@ -1,8 +1,8 @@
-// GET /api/v1/regions: how this region shares limits with others, and how it stands with the global Redis. Not there
-// on a node that is in no region.
+// GET /api/v1/regions: how this region shares limits with others, and the state of the global Redis. Absent on a node
+// without a region.
 
 import type { FastifyInstance } from 'fastify'
-import { compileLimit, type Limiter, type Rule, type RuleLimit } from 'sluice'
+import { ALGORITHMS, compileLimit, type Limiter, type Rule, type RuleLimit } from 'sluice'
 import type { RegionStore, Shares } from 'sluice/regions'
 import type { NodeWorkers } from '../../workers/node-workers.ts'
 import { answers } from '../bodies/schemas.ts'
@@ -13,7 +13,7 @@ const SHARES = {
   type: 'object',
   required: ['home_share', 'weights'],
   properties: {
-    home_share: { type: 'number', description: 'How much of each limit is split by weight.' },
+    home_share: { type: 'number', description: 'Share of each limit that is split by weight.' },
     weights: { type: 'object', additionalProperties: { type: 'number' } },
   },
 }
@@ -27,15 +27,18 @@ const ANSWER = {
   properties: {
     region: { type: 'string' },
     shares: SHARES,
-    next_shares: { ...SHARES, type: ['object', 'null'], description: 'While they are being changed.' },
-    cut_off: { type: 'boolean', description: 'The global Redis does not answer: homes only, and what nodes hold.' },
-    lag_ms: { type: 'number', description: 'How long its last answer took, or for how long there was none.' },
-    clock_difference_ms: { type: 'number', description: 'How far the global clock is ahead of that of the region.' },
-    home_units: { type: 'integer', description: 'Paid by homes, on this node.' },
-    borrowed_units: { type: 'integer', description: 'Paid by pools, on this node.' },
+    next_shares: { ...SHARES, type: ['object', 'null'], description: 'Planned shares during a change.' },
+    cut_off: {
+      type: 'boolean',
+      description: 'The global Redis is unreachable: only homes and held leases are available.',
+    },
+    lag_ms: { type: 'number', description: 'Last round trip, or time since the last reply.' },
+    clock_difference_ms: { type: 'number', description: 'Global clock minus clock of the region.' },
+    home_units: { type: 'integer', description: 'Units taken from homes by this node.' },
+    borrowed_units: { type: 'integer', description: 'Units taken from pools by this node.' },
     limits: {
       type: 'array',
-      description: 'Of all rules with spread: global.',
+      description: 'Limits of all rules with spread: global.',
       items: {
         type: 'object',
         required: ['rule_id', 'name', 'plan', 'limit', 'homes', 'pool', 'bound'],
@@ -45,15 +48,15 @@ const ANSWER = {
           plan: { type: ['string', 'null'] },
           limit: { type: 'integer' },
           homes: { type: 'object', additionalProperties: { type: 'integer' }, description: 'Units of each region.' },
-          pool: { type: 'integer', description: 'Units that all lease from.' },
-          bound: { type: 'integer', description: 'Most that an interval can see, with clocks as they are measured.' },
+          pool: { type: 'integer', description: 'Units that all regions lease from.' },
+          bound: { type: 'integer', description: 'Maximum units per interval, given the measured clock difference.' },
         },
       },
     },
   },
 }
 
-export type RegionsParts = {
+export type RegionsDeps = {
   readonly limiter: Limiter
   readonly region: RegionStore | undefined
   readonly workers: NodeWorkers
@@ -61,12 +64,12 @@ export type RegionsParts = {
 
 const TOPIC = 'region'
 
-export function regionsRoute(app: FastifyInstance, { limiter, region, workers }: RegionsParts): void {
+export function regionsRoute(app: FastifyInstance, { limiter, region, workers }: RegionsDeps): void {
   if (region === undefined) return
   const schema = {
     operationId: 'regions',
     summary: 'How regions share limits',
-    description: 'As this node sees it. The units are those of its workers since they started.',
+    description: 'As seen by this node. Units are counted since its workers started.',
     tags: ['health'],
     response: answers(ANSWER),
   }
@@ -105,19 +108,21 @@ function isShared({ spread, enabled }: Rule): boolean {
 
 function limitsOf(rule: Rule, region: RegionStore, stats: Readonly<Record<string, number>>): object[] {
   const { rule_id, algorithm } = rule
-  const told = (numbers: RuleLimit, plan: string | null) => {
+  const describe = (numbers: RuleLimit, plan: string | null) => {
     const { name, limit: units, window_seconds, burst } = numbers
     if (units === 0) return []
     const windowUs = Math.round(window_seconds * 1e6)
     const limit = compileLimit({ id: rule_id, algorithm, units, windowUs, ...(burst === undefined ? {} : { burst }) })
     const { homes, pool } = region.splitOf(limit)
-    // Windows of homes and pools begin together only where clocks agree.
-    const apart = algorithm.endsWith('_window') && (stats.region_window_excess ?? 0) > 0
-    const excess = apart ? [...homes.values()].reduce((sum, home) => sum + home, 0) : 0
+    // Windows of homes and pools begin together only if the clocks agree.
+    const windowsDiffer = ALGORITHMS[algorithm].windows > 0 && (stats.region_window_excess ?? 0) > 0
+    const excess = windowsDiffer ? [...homes.values()].reduce((sum, home) => sum + home, 0) : 0
     return [{ rule_id, name, plan, limit: units, homes: Object.fromEntries(homes), pool, bound: units + excess }]
   }
-  const byPlan = Object.entries(rule.by_plan).flatMap(([plan, own]) => own.flatMap((numbers) => told(numbers, plan)))
-  return [...rule.limits.flatMap((numbers) => told(numbers, null)), ...byPlan]
+  const byPlan = Object.entries(rule.by_plan).flatMap(([plan, own]) =>
+    own.flatMap((numbers) => describe(numbers, plan)),
+  )
+  return [...rule.limits.flatMap((numbers) => describe(numbers, null)), ...byPlan]
 }
 
 function rounded(ms = 0): number {

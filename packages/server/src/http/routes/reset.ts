@@ -1,4 +1,4 @@
-// POST /api/v1/rate-limit/buckets/reset: forgets what one key has used of one rule.
+// POST /api/v1/rate-limit/buckets/reset: resets the buckets of one key and one rule.
 
 import type { FastifyInstance } from 'fastify'
 import type { Limiter } from 'sluice'
@@ -14,7 +14,7 @@ type ResetBody = {
   readonly reason?: string
 }
 
-export type ResetParts = { readonly limiter: Limiter; readonly log: Log; readonly audited: Audited }
+export type ResetDeps = { readonly limiter: Limiter; readonly log: Log; readonly audited: Audited }
 
 const VALUE_MAX = 1024
 
@@ -26,12 +26,12 @@ const BODY = {
     rule_id: text('The rule.', 'messages_per_min', 64),
     key: {
       type: ['string', 'object'],
-      description: 'Whose bucket: the text of the fact, or, for a composite key, every fact by name.',
+      description: 'Key of the bucket: the value of the fact or, for a composite key, every fact by name.',
       examples: ['user_12345', { user: 'user_12345', endpoint: 'POST /api/v1/messages' }],
       maxLength: VALUE_MAX,
       maxProperties: 32,
-      additionalProperties: { type: 'string', maxLength: VALUE_MAX, 'x-fix': 'give a text' },
-      'x-fix': `give a text of at most ${VALUE_MAX} characters, or an object of facts; "" for a global rule`,
+      additionalProperties: { type: 'string', maxLength: VALUE_MAX, 'x-fix': 'give a string' },
+      'x-fix': `give a string of at most ${VALUE_MAX} characters, or an object of facts; "" for a global rule`,
     },
     reason: REASON,
   },
@@ -41,12 +41,11 @@ const BODY = {
 
 const ANSWER = { type: 'object', required: ['reset'], properties: { reset: { type: 'boolean' } } }
 
-export function resetRoute(app: FastifyInstance, { limiter, log, audited }: ResetParts): void {
+export function resetRoute(app: FastifyInstance, { limiter, log, audited }: ResetDeps): void {
   const schema = {
     operationId: 'resetBuckets',
-    summary: 'Forget what one key has used of one rule',
-    description:
-      'All limits of the rule. Other nodes that hold leases or refusals of the bucket notice when those end.',
+    summary: 'Reset the buckets of one key and one rule',
+    description: 'All limits of the rule. Leases and cached refusals of other nodes stay until they expire.',
     tags: ['admin'],
     body: BODY,
     response: answers(ANSWER, 400, 503),
@@ -55,7 +54,7 @@ export function resetRoute(app: FastifyInstance, { limiter, log, audited }: Rese
   app.post<{ Body: ResetBody }>(RESET_PATH, options, async ({ body: { rule_id, key, reason }, caller }) => {
     const entry = { actor: caller.id, action: 'bucket.reset', target: `rule ${rule_id}`, diff: { key }, reason }
     await audited(entry, () => limiter.reset(rule_id, key))
-    log.info({ rule_id, by: caller.id }, 'a bucket was reset')
+    log.event('bucket_reset', { rule_id, by: caller.id })
     return { reset: true }
   })
 }

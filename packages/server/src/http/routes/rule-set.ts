@@ -1,26 +1,26 @@
-// /api/v1/rate-limit/rule-set: all rules as a whole, and what the whole was before. It is replaced in one step: no
-// check, on any node, ever meets half of it.
+// /api/v1/rate-limit/rule-set: all rules as one document, with earlier versions. Replaced atomically: no check on any
+// node sees a partial update.
 
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { inSlices, mapped, type Rule } from 'sluice'
 import { ProblemError, problem } from '../../problems/problem.ts'
-import { changesBetween, type PlainRule, told } from '../../rules/changes.ts'
+import { changesBetween, type PlainRule, summarized } from '../../rules/changes.ts'
 import { compactRule } from '../../rules/compact-rule.ts'
-import { readRuleText } from '../../rules/long-text.ts'
 import { RULE_SET_BYTES_MAX } from '../../rules/rule-file.ts'
 import type { Edit, RuleStore } from '../../rules/rule-store.ts'
-import { rulesYaml } from '../../rules/rule-yaml.ts'
+import { readRuleText } from '../../rules/rule-text.ts'
+import { rulesYaml } from '../../rules/yaml-writer.ts'
 import { YAML_TYPE, YamlBody } from '../bodies/rule-bodies.ts'
 import {
   etag,
-  goodRules,
   invalidRules,
-  type RulesParts,
+  type RulesDeps,
   requireMatch,
-  storeOf,
+  requireRuleStore,
+  validRules,
   type WriteQuery,
   write,
-  writing,
+  writeOptions,
 } from '../bodies/rule-writes.ts'
 import { answers } from '../bodies/schemas.ts'
 
@@ -59,15 +59,15 @@ const EDITED = {
 
 type Write = { Querystring: WriteQuery; Body: unknown }
 
-export function ruleSetRoutes(app: FastifyInstance, parts: RulesParts): void {
-  exportRoute(app, parts)
-  importRoute(app, parts)
-  rollbackRoute(app, parts)
-  versionRoutes(app, parts)
-  diffRoute(app, parts)
+export function ruleSetRoutes(app: FastifyInstance, deps: RulesDeps): void {
+  exportRoute(app, deps)
+  importRoute(app, deps)
+  rollbackRoute(app, deps)
+  versionRoutes(app, deps)
+  diffRoute(app, deps)
 }
 
-function exportRoute(app: FastifyInstance, { limiter }: RulesParts): void {
+function exportRoute(app: FastifyInstance, { limiter }: RulesDeps): void {
   const format = { type: 'string', enum: ['yaml', 'json'], 'x-fix': 'use yaml or json' }
   const content = {
     [YAML_TYPE]: { schema: { type: 'string' } },
@@ -76,7 +76,7 @@ function exportRoute(app: FastifyInstance, { limiter }: RulesParts): void {
   const schema = {
     ...described('exportRules', 'All rules, as a file'),
     querystring: { type: 'object', additionalProperties: false, properties: { format } },
-    response: { ...answers({ description: 'Only what goes not without saying.', content }, 400) },
+    response: { ...answers({ description: 'Rules without default values.', content }, 400) },
   }
   type Export = { Querystring: { format?: 'yaml' | 'json' } }
   app.get<Export>(RULE_SET_PATH, { schema, config: { access: 'viewer' } }, async ({ query }, reply) => {
@@ -88,25 +88,26 @@ function exportRoute(app: FastifyInstance, { limiter }: RulesParts): void {
   })
 }
 
-function importRoute(app: FastifyInstance, parts: RulesParts): void {
+function importRoute(app: FastifyInstance, deps: RulesDeps): void {
   const example = { rules: [{ rule_id: 'demo', scope: 'per_user', limit: 5, window_seconds: 10 }] }
   const schema = {
     operationId: 'importRules',
     summary: 'Replace all rules',
-    description: 'YAML or JSON, as a rule file holds it: all or nothing. Rules that are not in it are deleted.',
+    description:
+      'YAML or JSON, in the format of a rule file. Applied atomically; rules that are not in it are deleted.',
     body: { examples: [example] },
     response: answers(EDITED, 400, 401, 409, 412, 413, 415, 503),
   }
-  const options = { ...writing(parts, schema), bodyLimit: RULE_SET_BYTES_MAX }
+  const options = { ...writeOptions(deps, schema), bodyLimit: RULE_SET_BYTES_MAX }
   app.put<Write>(RULE_SET_PATH, options, async (request, reply) => {
-    const rules = await rulesIn(parts, request.body)
-    const edited = await write(parts, request, replacing('rules.import', rules, request))
+    const rules = await rulesIn(deps, request.body)
+    const edited = await write(deps, request, replacing('rules.import', rules, request))
     reply.header('etag', etag(edited.version))
     return answerOf(edited, request)
   })
 }
 
-function rollbackRoute(app: FastifyInstance, parts: RulesParts): void {
+function rollbackRoute(app: FastifyInstance, deps: RulesDeps): void {
   const version = {
     type: 'integer',
     minimum: 1,
@@ -117,21 +118,21 @@ function rollbackRoute(app: FastifyInstance, parts: RulesParts): void {
   const body = { type: 'object', additionalProperties: false, required: ['version'], properties: { version } }
   const schema = {
     operationId: 'rollbackRules',
-    summary: 'Go back to a version',
-    description: 'The set of that version becomes a new version.',
+    summary: 'Roll back to a version',
+    description: 'The rules of that version become a new version.',
     body: { ...body, 'x-fix': 'send a JSON object with version' },
     response: answers(EDITED, 400, 401, 404, 409, 412, 503),
   }
   type Rollback = Write & { Body: { version: number } }
-  app.post<Rollback>(`${RULE_SET_PATH}/rollback`, writing(parts, schema), async (request, reply) => {
-    const rules = await goodRules(parts, await setOf(storeOf(parts), request.body.version))
-    const edited = await write(parts, request, replacing('rules.rollback', rules, request))
+  app.post<Rollback>(`${RULE_SET_PATH}/rollback`, writeOptions(deps, schema), async (request, reply) => {
+    const rules = await validRules(deps, await setOf(requireRuleStore(deps), request.body.version))
+    const edited = await write(deps, request, replacing('rules.rollback', rules, request))
     reply.header('etag', etag(edited.version))
     return answerOf(edited, request)
   })
 }
 
-function versionRoutes(app: FastifyInstance, parts: RulesParts): void {
+function versionRoutes(app: FastifyInstance, deps: RulesDeps): void {
   const config = { access: 'viewer' } as const
   const limit = { type: 'string', pattern: '^([1-9][0-9]{0,2}|1000)$', 'x-fix': 'give a whole number from 1 to 1000' }
   const note = {
@@ -139,7 +140,7 @@ function versionRoutes(app: FastifyInstance, parts: RulesParts): void {
     properties: {
       version: { type: 'integer' },
       rule_count: { type: 'integer' },
-      actor: { type: 'string', description: 'Who made it: the id of a token, or admin-token.' },
+      actor: { type: 'string', description: 'Author: id of a token, or admin-token.' },
       actor_name: { type: ['string', 'null'], description: 'The name of that token.' },
       reason: { type: ['string', 'null'] },
       created_at: { type: 'string' },
@@ -153,21 +154,21 @@ function versionRoutes(app: FastifyInstance, parts: RulesParts): void {
   type List = { Querystring: { limit?: string; before?: string } }
   app.get<List>(VERSIONS_PATH, { schema: list, config }, async ({ query }) => {
     const { limit: most = VERSIONS_DEFAULT, before = Number.MAX_SAFE_INTEGER } = query
-    return { versions: await storeOf(parts).versions(Number(most), Number(before)) }
+    return { versions: await requireRuleStore(deps).versions(Number(most), Number(before)) }
   })
   const one = {
-    ...described('getVersion', 'The rules as they were'),
+    ...described('getVersion', 'Rules of a version'),
     params: { type: 'object', properties: { version: VERSION } },
     response: answers(SET, 400, 404, 409, 503),
   }
   type One = { Params: { version: string } }
   app.get<One>(`${VERSIONS_PATH}/:version`, { schema: one, config }, async ({ params }) => {
     const version = Number(params.version)
-    return { version, rules: await setOf(storeOf(parts), version) }
+    return { version, rules: await setOf(requireRuleStore(deps), version) }
   })
 }
 
-function diffRoute(app: FastifyInstance, parts: RulesParts): void {
+function diffRoute(app: FastifyInstance, deps: RulesDeps): void {
   const querystring = {
     type: 'object',
     additionalProperties: false,
@@ -185,11 +186,11 @@ function diffRoute(app: FastifyInstance, parts: RulesParts): void {
   }
   type Diff = { Querystring: { from: string; to?: string } }
   app.get<Diff>(`${RULE_SET_PATH}/diff`, { schema, config: { access: 'viewer' } }, async ({ query }) => {
-    const store = storeOf(parts)
+    const store = requireRuleStore(deps)
     const from = Number(query.from)
     const to = query.to === undefined ? await store.version() : Number(query.to)
     const [before, after] = [await setOf(store, from), await setOf(store, to)]
-    return { from, to, changes: told(await changesBetween(before, after)) }
+    return { from, to, changes: summarized(await changesBetween(before, after)) }
   })
 }
 
@@ -205,17 +206,17 @@ function replacing(action: string, rules: readonly Rule[], request: FastifyReque
   return { action, next }
 }
 
-async function rulesIn(parts: RulesParts, body: unknown): Promise<readonly Rule[]> {
-  if (!(body instanceof YamlBody)) return goodRules(parts, body)
-  const { value, faults, linesOf } = await readRuleText(body.text, 'yaml')
-  if (faults.length > 0) throw await invalidRules(faults, linesOf)
-  return goodRules(parts, value, linesOf)
+async function rulesIn(deps: RulesDeps, body: unknown): Promise<readonly Rule[]> {
+  if (!(body instanceof YamlBody)) return validRules(deps, body)
+  const { value, errors, linesOf } = await readRuleText(body.text, 'yaml')
+  if (errors.length > 0) throw await invalidRules(errors, linesOf)
+  return validRules(deps, value, linesOf)
 }
 
 async function setOf(store: RuleStore, version: number): Promise<readonly PlainRule[]> {
   const rules = await store.set(version)
   if (rules !== undefined) return rules
-  const detail = `There is no version ${version}, or its rules are no longer kept: the newest 1000 are.`
+  const detail = `There is no version ${version}. Only the newest 1000 versions are kept.`
   throw new ProblemError(problem('VERSION_UNKNOWN', detail))
 }
 

@@ -1,5 +1,5 @@
-// /api/v1/rate-limit/rules: the rules one by one. Whoever reads sees what this node enforces; whoever writes changes
-// the database, once for all nodes.
+// /api/v1/rate-limit/rules: single rules. Reads return the active rules of this node; writes go to the database, for
+// all nodes.
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Clock, type Rule, wallClock } from 'sluice'
@@ -9,31 +9,31 @@ import type { Edited } from '../../rules/rule-store.ts'
 import { LIST_QUERY, type ListQuery, listRules, ruleText } from '../bodies/rule-list.ts'
 import {
   etag,
-  goodRule,
-  type RulesParts,
+  type RulesDeps,
   requireMatch,
+  validRule,
   type WriteQuery,
   write,
-  writing,
+  writeOptions,
 } from '../bodies/rule-writes.ts'
 import { answers, problemAnswers } from '../bodies/schemas.ts'
 import { JSON_TYPE } from './check.ts'
 
 export const RULES_PATH = '/api/v1/rate-limit/rules'
 const RULE_PATH = `${RULES_PATH}/:rule_id`
-/** Of a rule id, as the parser of rules has it: whatever else is asked for cannot exist. */
+/** Format of every rule id. */
 const RULE_ID = '^[a-z0-9_.-]{1,64}$'
 
 const PATCH_DEPTH_MAX = 10
 
-const RULE = { type: 'object', additionalProperties: true, description: 'A rule, complete.' }
+const RULE = { type: 'object', additionalProperties: true, description: 'The complete rule, with default values.' }
 const LIST = {
   type: 'object',
   required: ['version', 'rules'],
   properties: {
-    version: { type: 'integer', description: 'Of the set; grows with each change.' },
+    version: { type: 'integer', description: 'Version of the rule set; increases with each change.' },
     rules: { type: 'array', items: RULE },
-    next: { type: 'string', description: 'There are more: the `after` of the next page.' },
+    next: { type: 'string', description: '`after` for the next page, if there is one.' },
   },
 }
 const EXAMPLE = {
@@ -49,23 +49,23 @@ const PARAMS = {
 }
 const PROBLEMS = [400, 401, 409, 413, 415, 503] as const
 
-export type RulesRouteParts = RulesParts & { readonly clock?: Clock | undefined }
+export type RulesRouteDeps = RulesDeps & { readonly clock?: Clock | undefined }
 type Write = { Querystring: WriteQuery; Body: Readonly<Record<string, unknown>> }
 type WriteOne = Write & { Params: { rule_id: string } }
 
-export function rulesRoutes(app: FastifyInstance, parts: RulesRouteParts): void {
-  readRoutes(app, parts)
-  createRoute(app, parts)
-  replaceRoute(app, parts)
-  patchRoute(app, parts)
-  deleteRoute(app, parts)
+export function rulesRoutes(app: FastifyInstance, deps: RulesRouteDeps): void {
+  readRoutes(app, deps)
+  createRoute(app, deps)
+  replaceRoute(app, deps)
+  patchRoute(app, deps)
+  deleteRoute(app, deps)
 }
 
-function readRoutes(app: FastifyInstance, { limiter, clock = wallClock }: RulesRouteParts): void {
+function readRoutes(app: FastifyInstance, { limiter, clock = wallClock }: RulesRouteDeps): void {
   const config = { access: 'viewer' } as const
   const list = {
     operationId: 'listRules',
-    summary: 'The rules in force',
+    summary: 'Active rules',
     tags: ['rules'],
     querystring: LIST_QUERY,
     response: answers(LIST, 400),
@@ -83,40 +83,40 @@ function readRoutes(app: FastifyInstance, { limiter, clock = wallClock }: RulesR
   })
 }
 
-function createRoute(app: FastifyInstance, parts: RulesParts): void {
-  const response = { 201: { ...RULE, description: 'Created: the rule, complete.' }, ...problemAnswers(...PROBLEMS) }
+function createRoute(app: FastifyInstance, deps: RulesDeps): void {
+  const response = { 201: { ...RULE, description: 'Created: the complete rule.' }, ...problemAnswers(...PROBLEMS) }
   const schema = { operationId: 'createRule', summary: 'Create a rule', body: BODY, response }
-  app.post<Write>(RULES_PATH, writing(parts, schema), async (request, reply) => {
-    const rule = await goodRule(parts, request.body)
+  app.post<Write>(RULES_PATH, writeOptions(deps, schema), async (request, reply) => {
+    const rule = await validRule(deps, request.body)
     const next = async ([present]: readonly PlainRule[]) => {
       if (present === undefined) return [rule]
-      const detail = `There is a rule ${rule.rule_id} already: change it with PUT or PATCH.`
+      const detail = `Rule ${rule.rule_id} already exists: change it with PUT or PATCH.`
       throw new ProblemError(problem('RULE_EXISTS', detail), { etag: etag(Number(present.version)) })
     }
-    const edited = await write(parts, request, { action: 'rule.create', ruleId: rule.rule_id, next })
-    return sendEdited(reply.code(201), parts, rule, edited, request)
+    const edited = await write(deps, request, { action: 'rule.create', ruleId: rule.rule_id, next })
+    return sendEdited(reply.code(201), deps, rule, edited, request)
   })
 }
 
-function replaceRoute(app: FastifyInstance, parts: RulesParts): void {
-  const created = { ...RULE, description: 'There was none: created.' }
+function replaceRoute(app: FastifyInstance, deps: RulesDeps): void {
+  const created = { ...RULE, description: 'Created.' }
   const response = { ...answers(RULE), 201: created, ...problemAnswers(...PROBLEMS, 412) }
   const described = { operationId: 'replaceRule', summary: 'Replace a rule, or create it' }
   const schema = { ...described, params: PARAMS, body: BODY, response }
-  app.put<WriteOne>(RULE_PATH, writing(parts, schema), async (request, reply) => {
+  app.put<WriteOne>(RULE_PATH, writeOptions(deps, schema), async (request, reply) => {
     const { rule_id: ruleId } = request.params
-    const rule = await goodRule(parts, withId(request.body, ruleId))
+    const rule = await validRule(deps, withId(request.body, ruleId))
     const next = async ([present]: readonly PlainRule[]) => {
       requireMatch(request, present && Number(present.version))
       return [rule]
     }
-    const edited = await write(parts, request, { action: 'rule.replace', ruleId, next })
+    const edited = await write(deps, request, { action: 'rule.replace', ruleId, next })
     if (edited.changes[0]?.change === 'created') reply.code(201)
-    return sendEdited(reply, parts, rule, edited, request)
+    return sendEdited(reply, deps, rule, edited, request)
   })
 }
 
-function patchRoute(app: FastifyInstance, parts: RulesParts): void {
+function patchRoute(app: FastifyInstance, deps: RulesDeps): void {
   const body = { ...BODY, examples: [{ limit: 200, description: null }] }
   const schema = {
     operationId: 'patchRule',
@@ -126,35 +126,35 @@ function patchRoute(app: FastifyInstance, parts: RulesParts): void {
     body,
     response: answers(RULE, ...PROBLEMS, 404, 412),
   }
-  app.patch<WriteOne>(RULE_PATH, writing(parts, schema), async (request, reply) => {
+  app.patch<WriteOne>(RULE_PATH, writeOptions(deps, schema), async (request, reply) => {
     const { rule_id: ruleId } = request.params
     const patch = withId(request.body, ruleId)
     let patched: Rule | undefined
     const next = async ([present]: readonly PlainRule[]) => {
       if (present === undefined) throw unknownRule(ruleId)
       requireMatch(request, Number(present.version))
-      patched = await goodRule(parts, merged(present, patch))
+      patched = await validRule(deps, merged(present, patch))
       return [patched]
     }
-    const edited = await write(parts, request, { action: 'rule.update', ruleId, next })
-    return sendEdited(reply, parts, patched as unknown as Rule, edited, request) // `next` has run
+    const edited = await write(deps, request, { action: 'rule.update', ruleId, next })
+    return sendEdited(reply, deps, patched as unknown as Rule, edited, request) // `next` has run
   })
 }
 
-function deleteRoute(app: FastifyInstance, parts: RulesParts): void {
+function deleteRoute(app: FastifyInstance, deps: RulesDeps): void {
   const gone = { 204: { type: 'null', description: 'Deleted.' } }
-  const tried = answers({ ...RULE, description: 'A dry run: what would change.' })
-  const response = { ...tried, ...gone, ...problemAnswers(400, 401, 404, 409, 412, 503) }
+  const dryRun = answers({ ...RULE, description: 'Dry run: the changes.' })
+  const response = { ...dryRun, ...gone, ...problemAnswers(400, 401, 404, 409, 412, 503) }
   const schema = { operationId: 'deleteRule', summary: 'Delete a rule', params: PARAMS, response }
-  app.delete<WriteOne>(RULE_PATH, writing(parts, schema), async (request, reply) => {
+  app.delete<WriteOne>(RULE_PATH, writeOptions(deps, schema), async (request, reply) => {
     const { rule_id: ruleId } = request.params
     const next = async ([present]: readonly PlainRule[]) => {
       if (present === undefined) throw unknownRule(ruleId)
       requireMatch(request, Number(present.version))
       return []
     }
-    const edited = await write(parts, request, { action: 'rule.delete', ruleId, next })
-    return request.query.dry_run === 'true' ? sendTried(reply, edited) : reply.code(204).send()
+    const edited = await write(deps, request, { action: 'rule.delete', ruleId, next })
+    return request.query.dry_run === 'true' ? sendDryRun(reply, edited) : reply.code(204).send()
   })
 }
 
@@ -162,15 +162,15 @@ function unknownRule(ruleId: string): ProblemError {
   return new ProblemError(problem('RULE_UNKNOWN', `There is no rule ${ruleId}.`))
 }
 
-/** The id in the path is the id of the rule; a body that names another one is a mistake. */
+/** Takes the id from the path; rejects a body with another id. */
 function withId(body: Readonly<Record<string, unknown>>, ruleId: string): Readonly<Record<string, unknown>> {
   const { rule_id: given = ruleId } = body
   if (given === ruleId) return { ...body, rule_id: ruleId }
-  const fix = `leave it out, or give ${ruleId} as in the path: a rule keeps its id`
+  const fix = `omit it, or give ${ruleId} as in the path: the id of a rule cannot change`
   throw new ProblemError(invalidRequest([{ field: 'rule_id', value: given, fix }]))
 }
 
-/** What is nested deeper than any rule is left as it is: the parser refuses it. */
+/** Keeps values that are nested deeper than any rule: the parser rejects them. */
 function merged(present: unknown, patch: unknown, depth = 0): unknown {
   if (typeof patch !== 'object' || patch === null || Array.isArray(patch) || depth > PATCH_DEPTH_MAX) return patch
   const base = typeof present === 'object' && present !== null && !Array.isArray(present) ? present : {}
@@ -182,24 +182,24 @@ function merged(present: unknown, patch: unknown, depth = 0): unknown {
   return Object.fromEntries(fields)
 }
 
-/** The rule as it is now; of a write that was only tried out, what it would have changed. */
+/** Sends the current rule; for a dry run, the changes. */
 function sendEdited(
   reply: FastifyReply,
-  { limiter }: RulesParts,
+  { limiter }: RulesDeps,
   rule: Rule,
   edited: Edited,
   { query, url }: FastifyRequest<{ Querystring: WriteQuery }>,
 ): FastifyReply {
-  if (query.dry_run === 'true') return sendTried(reply, edited)
+  if (query.dry_run === 'true') return sendDryRun(reply, edited)
   const path = url.split('?', 1)[0] ?? ''
   if (reply.statusCode === 201) reply.header('location', path === RULES_PATH ? `${path}/${rule.rule_id}` : path)
-  // Where the node could not load the rules again, what was written is told instead.
-  const inForce = limiter.rule(rule.rule_id)
-  const isLoaded = edited.changes.length === 0 || (inForce?.version ?? 0) >= edited.version
-  return sendRule(reply, inForce !== undefined && isLoaded ? inForce : { ...rule, version: edited.version })
+  // If this node could not reload the rules, answer with what was written.
+  const active = limiter.rule(rule.rule_id)
+  const isLoaded = edited.changes.length === 0 || (active?.version ?? 0) >= edited.version
+  return sendRule(reply, active !== undefined && isLoaded ? active : { ...rule, version: edited.version })
 }
 
-function sendTried(reply: FastifyReply, edited: Edited): FastifyReply {
+function sendDryRun(reply: FastifyReply, edited: Edited): FastifyReply {
   return reply.code(200).send({ dry_run: true, ...edited })
 }
 

@@ -1,23 +1,14 @@
-// /api/v1/admin/tokens: tokens are made, listed and revoked. A token is shown once, in the answer that makes it.
+// /api/v1/admin/tokens: creates, lists and revokes tokens. A token is shown once, in the response that creates it.
 
 import type { FastifyInstance } from 'fastify'
 import { ROLES, type Role } from '../../access/roles.ts'
-import type { ListedToken, MadeToken, TokenWish } from '../../access/token-table.ts'
+import type { ListedToken, TokenStore } from '../../access/token-table.ts'
 import { ProblemError, problem } from '../../problems/problem.ts'
 import { answers, problemAnswers, text } from '../bodies/schemas.ts'
 
 export const TOKENS_PATH = '/api/v1/admin/tokens'
 const TOKEN_ID = /^[\w-]{1,64}$/
 export const TTL_SECONDS: { readonly min: number; readonly max: number } = { min: 60, max: 10 * 366 * 86_400 }
-
-/** Where tokens are kept; each comes back when it is in force here. */
-export type TokenStore = {
-  /** Undefined when there are too many. */
-  create(wish: TokenWish, actor: string): Promise<MadeToken | undefined>
-  /** False when there is no such token. */
-  revoke(tokenId: string, actor: string): Promise<boolean>
-  list(): Promise<readonly ListedToken[]>
-}
 
 type TokenBody = { readonly name: string; readonly role: Role; readonly ttl_seconds?: number }
 
@@ -30,7 +21,7 @@ const BODY = {
     role: { type: 'string', enum: ROLES, description: 'What it may do.', 'x-fix': `use one of ${ROLES.join(', ')}` },
     ttl_seconds: {
       type: 'integer',
-      description: 'How long it is good for; without it, until it is revoked.',
+      description: 'Lifetime; default: until it is revoked.',
       minimum: TTL_SECONDS.min,
       maximum: TTL_SECONDS.max,
       'x-fix': `give a whole number from ${TTL_SECONDS.min} to ${TTL_SECONDS.max}`,
@@ -55,9 +46,9 @@ const LIST = {
   required: ['tokens'],
   properties: { tokens: { type: 'array', items: { type: 'object', properties: FIELDS } } },
 }
-const MADE = {
+const CREATED = {
   type: 'object',
-  description: 'The token: it is shown this once.',
+  description: 'The token, shown only once.',
   required: ['token', ...Object.keys(FIELDS)],
   properties: { token: { type: 'string', description: 'The token itself.' }, ...FIELDS },
 }
@@ -67,42 +58,36 @@ export function tokensRoutes(app: FastifyInstance, store: TokenStore | undefined
   const config = { access: 'admin' as const }
   const tokens = () => {
     if (store !== undefined) return store
-    throw new ProblemError(
-      problem(
-        'NO_DATABASE',
-        'Tokens are kept in a database, and this node has none: its tokens are those of --tokens-file.',
-      ),
-    )
+    throw new ProblemError(problem('NO_DATABASE', 'This node has no database: its tokens come from --tokens-file.'))
   }
   const list = { operationId: 'listTokens', summary: 'All tokens', tags: ['admin'], response: answers(LIST, 409, 503) }
   app.get(TOKENS_PATH, { schema: list, config }, async () => ({ tokens: (await tokens().list()).map(plainToken) }))
 
-  const made = { 201: MADE, ...problemAnswers(400, 409, 503) }
-  const create = { operationId: 'createToken', summary: 'Make a token', tags: ['admin'], body: BODY, response: made }
+  const response = { 201: CREATED, ...problemAnswers(400, 409, 503) }
+  const create = { operationId: 'createToken', summary: 'Create a token', tags: ['admin'], body: BODY, response }
   app.post<{ Body: TokenBody }>(TOKENS_PATH, { schema: create, config }, async ({ body, caller }, reply) => {
     const { name, role, ttl_seconds: ttl } = body
     const expiresAt = ttl === undefined ? null : new Date(nowMs() + ttl * 1000)
     const created = await tokens().create({ name, role, expiresAt }, caller.id)
-    if (created === undefined)
-      throw new ProblemError(problem('TOO_MANY_TOKENS', 'There are too many tokens: revoke some first.'))
+    if (created === undefined) throw new ProblemError(problem('TOO_MANY_TOKENS', 'Too many tokens: revoke some first.'))
     reply.code(201).header('cache-control', 'no-store')
     return { token: created.secret, ...plainToken(created.token) }
   })
 
-  const gone = { 204: { type: 'null', description: 'It is revoked.' }, ...problemAnswers(404, 409, 503) }
+  const gone = { 204: { type: 'null', description: 'Revoked.' }, ...problemAnswers(404, 409, 503) }
   const params = { type: 'object', properties: { token_id: { type: 'string' } } }
   const revoke = { operationId: 'revokeToken', summary: 'Revoke a token', tags: ['admin'], params, response: gone }
   const path = `${TOKENS_PATH}/:token_id`
   app.delete<{ Params: { token_id: string } }>(path, { schema: revoke, config }, async ({ params, caller }, reply) => {
     const { revoke } = tokens()
-    const isId = TOKEN_ID.test(params.token_id) // no database takes every character
+    const isId = TOKEN_ID.test(params.token_id) // databases reject some characters
     if (isId && (await revoke(params.token_id, caller.id))) return reply.code(204).send()
-    const fault = { field: 'token_id', value: params.token_id, fix: `GET ${TOKENS_PATH} lists all` }
-    throw new ProblemError(problem('TOKEN_UNKNOWN', 'There is no token of this id.', [fault]))
+    const fieldError = { field: 'token_id', value: params.token_id, fix: `GET ${TOKENS_PATH} lists all tokens` }
+    throw new ProblemError(problem('TOKEN_UNKNOWN', 'There is no token with this id.', [fieldError]))
   })
 }
 
-/** A token as the API tells of it. */
+/** Token with the field names of the API. */
 export type PlainToken = {
   readonly token_id: string
   readonly name: string

@@ -1,25 +1,25 @@
-// What rules need of etcd, through the JSON gateway of its v3 API: read the keys of a prefix as of one revision, and be
-// told when they change. Every answer is bounded in time and size; a member that fails makes way for the next one.
+// Minimal etcd client for the JSON gateway of the v3 API: reads the keys with a prefix at one revision and watches
+// them. Bounds replies in time and size, and switches to the next member after a failure.
 
 import { reasonOf } from '../../problems/reason.ts'
+import type { EtcdAddress } from '../../settings/etcd-address.ts'
 import { utf8Text } from '../source-text.ts'
-import type { EtcdAddress } from './etcd-address.ts'
 
 export type EtcdKey = {
   readonly key: string
   readonly modRevision: number
-  /** Undefined when its bytes are not UTF-8. */
+  /** Undefined if its bytes are not UTF-8. */
   readonly value: string | undefined
 }
 
-/** All keys of the prefix, as they were at one revision: never a mixture. */
+/** All keys of the prefix, consistent at one revision. */
 export type EtcdRange = { readonly revision: number; readonly keys: readonly EtcdKey[] }
 
 type Json = Readonly<Record<string, unknown>>
 
-const ANSWER_MS_MAX = 5000
-/** Values arrive in base64, four bytes for three. */
-const ANSWER_BYTES_MAX = 16 * 1024 * 1024
+const REPLY_MS_MAX = 5000
+/** Counted in base64, which is a third longer than the values. */
+const REPLY_BYTES_MAX = 16 * 1024 * 1024
 
 export class EtcdError extends Error {
   override readonly name = 'EtcdError'
@@ -33,13 +33,13 @@ export class EtcdClient {
 
   constructor(address: EtcdAddress) {
     this.#address = address
-    this.#range = { key: base64(address.prefix), range_end: base64(after(address.prefix)) }
+    this.#range = { key: base64(address.prefix), range_end: base64(keyAfter(address.prefix)) }
   }
 
   /** With `keysOnly` the values are empty. */
   async read({ keysOnly = false }: { keysOnly?: boolean } = {}): Promise<EtcdRange> {
-    const answer = JSON.parse(await this.#ask('/v3/kv/range', { ...this.#range, keys_only: keysOnly })) as Json
-    const { header, kvs = [] } = answer as { header?: Json; kvs?: readonly Json[] }
+    const reply = JSON.parse(await this.#request('/v3/kv/range', { ...this.#range, keys_only: keysOnly })) as Json
+    const { header, kvs = [] } = reply as { header?: Json; kvs?: readonly Json[] }
     const keys = kvs.map(({ key, mod_revision: modRevision, value }) => {
       return { key: bytesOf(key).toString(), modRevision: Number(modRevision), value: utf8Text(bytesOf(value)) }
     })
@@ -47,8 +47,8 @@ export class EtcdClient {
   }
 
   /**
-   * The revision of each change from `fromRevision` on, as it happens. Ends when the connection does, or when etcd has
-   * forgotten that revision; throws when etcd cannot be asked.
+   * Yields the revision of each change from `fromRevision` on. Ends when the connection closes or the revision has been
+   * compacted; throws if etcd is unreachable.
    */
   async *watch(fromRevision: number, signal: AbortSignal): AsyncGenerator<number, void> {
     const create = { ...this.#range, start_revision: String(fromRevision) }
@@ -58,7 +58,7 @@ export class EtcdClient {
         const { result, error } = JSON.parse(line) as { result?: Json; error?: Json }
         if (error !== undefined) throw new EtcdError(String(error.message))
         if (result?.canceled === true && result.compact_revision !== undefined) return
-        if (result?.canceled === true) throw new EtcdError(`the watch was ended: ${result.cancel_reason}`)
+        if (result?.canceled === true) throw new EtcdError(`etcd cancelled the watch: ${result.cancel_reason}`)
         const events = (result?.events ?? []) as readonly { kv?: Json }[]
         if (events.length > 0) yield Math.max(...events.map(({ kv }) => Number(kv?.mod_revision)))
       }
@@ -67,8 +67,8 @@ export class EtcdClient {
     }
   }
 
-  async #ask(path: string, body: Json): Promise<string> {
-    const response = await this.#send(path, body, AbortSignal.timeout(ANSWER_MS_MAX))
+  async #request(path: string, body: Json): Promise<string> {
+    const response = await this.#send(path, body, AbortSignal.timeout(REPLY_MS_MAX))
     try {
       return await boundedText(response)
     } catch (error) {
@@ -85,19 +85,19 @@ export class EtcdClient {
     try {
       response = await fetch(endpoint + path, { method: 'POST', headers, body: JSON.stringify(body), signal })
     } catch (error) {
-      throw this.#failed(`${endpoint} cannot be reached: ${reasonOf(error)}`)
+      throw this.#failed(`${endpoint} is unreachable: ${reasonOf(error)}`)
     }
     if (response.ok) return response
-    const said = await boundedText(response).catch(reasonOf)
-    throw this.#failed(`${endpoint} answered ${response.status}: ${messageIn(said)}`)
+    const text = await boundedText(response).catch(reasonOf)
+    throw this.#failed(`${endpoint} returned ${response.status}: ${messageIn(text)}`)
   }
 
   async #authenticate({ name, password }: { name: string; password: string }): Promise<void> {
-    const answer = JSON.parse(await this.#ask(AUTHENTICATE, { name, password })) as { token?: string }
-    this.#token = answer.token
+    const reply = JSON.parse(await this.#request(AUTHENTICATE, { name, password })) as { token?: string }
+    this.#token = reply.token
   }
 
-  /** The next request goes to the next member, and with a new token: the old one may have expired. */
+  /** Switches to the next member and a new token, because the old one may have expired. */
   #failed(message: string): EtcdError {
     this.#member += 1
     this.#token = undefined
@@ -107,8 +107,8 @@ export class EtcdClient {
 
 const AUTHENTICATE = '/v3/auth/authenticate'
 
-/** The first key behind all that begin with a prefix. */
-function after(prefix: string): string {
+/** The first key after all keys with a prefix. */
+function keyAfter(prefix: string): string {
   return prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1)
 }
 
@@ -135,21 +135,21 @@ async function* linesOf(response: Response): AsyncGenerator<string> {
   }
 }
 
-/** `held` is how much of what was read is still kept; by default all of it. */
-async function* chunksOf({ body }: Response, held?: () => number): AsyncGenerator<string> {
+/** `buffered` returns the length of the text still in memory. By default, all chunks count. */
+async function* chunksOf({ body }: Response, buffered?: () => number): AsyncGenerator<string> {
   const decoder = new TextDecoder()
   let read = 0
   for await (const bytes of body ?? []) {
     read += bytes.length
-    if ((held?.() ?? read) > ANSWER_BYTES_MAX) throw new EtcdError(`more than ${ANSWER_BYTES_MAX} bytes in one answer`)
+    if ((buffered?.() ?? read) > REPLY_BYTES_MAX) throw new EtcdError(`reply exceeds ${REPLY_BYTES_MAX} bytes`)
     yield decoder.decode(bytes, { stream: true })
   }
 }
 
-function messageIn(said: string): string {
+function messageIn(text: string): string {
   try {
-    return String((JSON.parse(said) as Json).message)
+    return String((JSON.parse(text) as Json).message)
   } catch {
-    return said.slice(0, 200)
+    return text.slice(0, 200)
   }
 }

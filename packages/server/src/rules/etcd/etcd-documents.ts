@@ -1,82 +1,82 @@
-// The values of etcd keys → one set of rules. Each key holds a document, YAML, or JSON if its name ends in `.json`: one
-// rule, a list of rules, or an object with the list under `rules`; all together, in the order of their keys, are the
-// set. Mistakes name key and line.
+// Joins the values of etcd keys into one rule set, in the order of the keys. Each value is a YAML document, or JSON if
+// the key ends in `.json`: one rule, a list of rules, or an object with the list under `rules`. Errors name key and
+// line.
 
-import type { Fault } from 'sluice'
-import { type RuleText, readRuleText } from '../long-text.ts'
-import { placeOf } from '../rule-file.ts'
+import type { FieldError } from 'sluice'
+import { fileAndLine } from '../rule-file.ts'
+import { type RuleText, readRuleText } from '../rule-text.ts'
 import type { EtcdKey } from './etcd-client.ts'
 
 export type Documents = {
-  /** What `parseRules` is given. */
+  /** Input for `parseRules`. */
   readonly value: { readonly rules: readonly unknown[] }
-  /** What keeps a value from being YAML or JSON at all, and where that is. */
-  readonly faults: readonly (Fault & { readonly place: string })[]
-  /** Where fields such as `rules[3].limit` stand: `/sluice/rules/messages:3`. */
-  placesOf(fields: readonly string[]): Promise<(string | undefined)[]>
+  /** Syntax errors and their locations. */
+  readonly errors: readonly (FieldError & { readonly location: string })[]
+  /** Locations of fields such as `rules[3].limit`: `/sluice/rules/messages:3`. */
+  locationsOf(fields: readonly string[]): Promise<(string | undefined)[]>
 }
 
-/** Where a rule of the set comes from: the document, and the field that it is in there. */
+/** Origin of a rule of the set: the document, and the field of the rule in it. */
 type Origin = { readonly key: string; readonly text: RuleText; readonly field: string }
 
 export async function joinDocuments(keys: readonly EtcdKey[]): Promise<Documents> {
-  const faults: Documents['faults'][number][] = []
+  const errors: Documents['errors'][number][] = []
   const rules: unknown[] = []
   const origins: Origin[] = []
   for (const { key, value } of keys) {
     if (value === undefined) {
-      faults.push({ field: 'value', value: undefined, fix: 'put it as UTF-8', place: key })
+      errors.push({ field: 'value', value: undefined, fix: 'store it as UTF-8', location: key })
       continue
     }
     const text = await readRuleText(value, key.endsWith('.json') ? 'json' : 'yaml')
-    faults.push(...(await placedFaults(key, text)))
+    errors.push(...(await locatedErrors(key, text)))
     for (const [field, rule] of rulesIn(text.value)) {
       rules.push(rule)
       origins.push({ key, text, field })
     }
   }
-  return { value: { rules }, faults, placesOf: (fields) => placesAmong(origins, rules, fields) }
+  return { value: { rules }, errors, locationsOf: (fields) => findLocations(origins, rules, fields) }
 }
 
-async function placedFaults(key: string, { faults, linesOf }: RuleText): Promise<Documents['faults']> {
-  if (faults.length === 0) return [] // to find lines the text is read again
-  const lines = await linesOf(faults.map(({ field }) => field))
-  return faults.map((fault, index) => ({ ...fault, place: placeOf(key, lines[index]) }))
+async function locatedErrors(key: string, { errors, linesOf }: RuleText): Promise<Documents['errors']> {
+  if (errors.length === 0) return [] // finding lines parses the text again
+  const lines = await linesOf(errors.map(({ field }) => field))
+  return errors.map((error, index) => ({ ...error, location: fileAndLine(key, lines[index]) }))
 }
 
-/** Each rule of a document. What is no rule is left for the parser to refuse. */
+/** Each rule of a document. The rule parser rejects anything that is not a rule. */
 function rulesIn(value: unknown): [field: string, rule: unknown][] {
   if (Array.isArray(value)) return value.map((rule, index) => [`rules[${index}]`, rule])
   const list = typeof value === 'object' && value !== null ? (value as { rules?: unknown }).rules : undefined
   return Array.isArray(list) ? list.map((rule, index) => [`rules[${index}]`, rule]) : [['', value]]
 }
 
-/** Each document is asked once for all of its lines: to find them it may have to be read again. */
-async function placesAmong(
+/** Queries each document once for all of its lines, because each query may parse the document again. */
+async function findLocations(
   origins: readonly Origin[],
   rules: readonly unknown[],
   fields: readonly string[],
 ): Promise<(string | undefined)[]> {
   const found = fields.map((field) => fieldIn(origins, rules, field))
-  const places: (string | undefined)[] = found.map(() => undefined)
+  const locations: (string | undefined)[] = found.map(() => undefined)
   for (const text of new Set(found.flatMap((one) => (one === undefined ? [] : [one.text])))) {
-    const ours = found.flatMap((one, index) => (one?.text === text ? [{ ...one, index }] : []))
-    const lines = await text.linesOf(ours.map(({ field }) => field))
-    ours.forEach(({ key, index }, nth) => {
-      places[index] = placeOf(key, lines[nth])
+    const own = found.flatMap((one, index) => (one?.text === text ? [{ ...one, index }] : []))
+    const lines = await text.linesOf(own.map(({ field }) => field))
+    own.forEach(({ key, index }, nth) => {
+      locations[index] = fileAndLine(key, lines[nth])
     })
   }
-  return places
+  return locations
 }
 
-/** The document that a field of the set is in, and what it is called there. */
+/** The document that contains a field of the set, and the name of the field there. */
 function fieldIn(origins: readonly Origin[], rules: readonly unknown[], field: string): Origin | undefined {
   const [, index, rest = ''] = /^rules\[(\d+)\]\.?(.*)$/.exec(field) ?? ruleById(rules, field) ?? []
   const origin = origins[Number(index)]
   return origin && { ...origin, field: [origin.field, rest].filter((step) => step !== '').join('.') }
 }
 
-/** Some faults name the rule by its id: `messages.store`. */
+/** Some field errors name the rule by its id: `messages.store`. */
 function ruleById(rules: readonly unknown[], field: string): [string, string, string] | undefined {
   const ids = rules.map((rule) => String((rule as { rule_id?: unknown } | null)?.rule_id))
   const index = ids.findIndex((id) => field.startsWith(`${id}.`))

@@ -1,52 +1,51 @@
-// Rules from etcd. Every set that is read is complete as of one revision, and the newest one is always noticed: a watch
-// only says when to look, and whatever ends a watch (a restart, a compaction, a broken connection, half a minute) is
-// followed by a look at all keys before the next watch begins behind them.
+// Rules from etcd. Every set is consistent at one revision, and no change is missed: a watch only triggers a read, and
+// after the end of a watch (restart, compaction, lost connection, 30 s) all keys are read before the next watch begins.
 
 import { randomInt } from 'node:crypto'
 import { setTimeout as pause } from 'node:timers/promises'
-import { type Fault, LimiterError } from 'sluice'
-import { faultLine } from '../rule-file.ts'
+import { type FieldError, LimiterError } from 'sluice'
+import type { EtcdAddress } from '../../settings/etcd-address.ts'
+import { errorLine } from '../rule-file.ts'
 import type { FoundRules, RuleSource, RuleWatch } from '../rule-source.ts'
-import type { EtcdAddress } from './etcd-address.ts'
 import { EtcdClient, type EtcdRange } from './etcd-client.ts'
 import { type Documents, joinDocuments } from './etcd-documents.ts'
 
-/** A connection that died without a word is noticed after this long. */
+/** Limit on the duration of a watch, which detects silently broken connections. */
 const WATCH_MS_MAX = 30_000
-/** Between two watches; each failure in a row doubles it. Jittered, so that nodes do not come back at once. */
+/** Pause between two watches, doubled after each consecutive failure, with jitter so that nodes spread out. */
 const RETRY_MS = { first: 100, longest: 5000 }
 
-type PlacedFault = Fault & { readonly place?: string }
+type LocatedError = FieldError & { readonly location?: string }
 
 export class EtcdSource implements RuleSource {
   readonly kind = 'etcd'
-  readonly place: string
+  readonly location: string
   readonly #prefix: string
   readonly #client: EtcdClient
-  /** What was read last. */
-  #read: { readonly revision: number; readonly print: string } | undefined
-  /** The revision of the newest change that the watch told of. */
-  #told: number | undefined
+  #lastRead: { readonly revision: number; readonly fingerprint: string } | undefined
+  /** Revision of the newest change that the watch reported. */
+  #watched: number | undefined
 
   constructor(address: EtcdAddress) {
-    this.place = `the keys below ${address.prefix} in etcd at ${address.endpoints.join(', ')}`
+    this.location = `the keys below ${address.prefix} in etcd at ${address.endpoints.join(', ')}`
     this.#prefix = address.prefix
     this.#client = new EtcdClient(address)
   }
 
   async read(known: number | undefined): Promise<FoundRules | undefined> {
-    const { revision: last = 0, print } = this.#read ?? {}
-    const told = this.#told ?? 0
-    const isNew = told > last || known !== last || printOf(await this.#client.read({ keysOnly: true })) !== print
-    if (!isNew) return undefined
+    const { revision: last = 0, fingerprint } = this.#lastRead ?? {}
+    const watched = this.#watched ?? 0
+    const mayHaveChanged = watched > last || known !== last
+    if (!mayHaveChanged && fingerprintOf(await this.#client.read({ keysOnly: true })) === fingerprint) return undefined
     const range = await this.#client.read()
-    // The revision of the change, which all nodes are told alike; where nobody was told, that of the present.
-    const revision = told > last ? Math.max(told, ...range.keys.map(({ modRevision }) => modRevision)) : range.revision
-    this.#read = { revision, print: printOf(range) }
+    // The revision of the watched change, which is the same on all nodes; without a watch, the current revision.
+    const revision =
+      watched > last ? Math.max(watched, ...range.keys.map(({ modRevision }) => modRevision)) : range.revision
+    this.#lastRead = { revision, fingerprint: fingerprintOf(range) }
     const documents = await joinDocuments(range.keys)
-    const errorOf = (faults: readonly PlacedFault[]) => this.#errorOf(faults, documents)
-    if (documents.faults.length > 0) throw await errorOf(documents.faults)
-    if (range.keys.length === 0) throw await errorOf([this.#nothing()])
+    const errorOf = (errors: readonly LocatedError[]) => this.#errorOf(errors, documents)
+    if (documents.errors.length > 0) throw await errorOf(documents.errors)
+    if (range.keys.length === 0) throw await errorOf([this.#noKeysError()])
     return { rules: documents.value, version: revision, errorOf }
   }
 
@@ -63,13 +62,13 @@ export class EtcdSource implements RuleSource {
 
   async close(): Promise<void> {}
 
-  /** When etcd is lost and when it is back, `changed` is called too: whoever reads then learns of it. */
+  /** Also calls `changed` when etcd becomes unreachable or reachable, so that the next read notices. */
   async #keepWatching(changed: () => void, stopping: AbortSignal): Promise<void> {
     let failures = 0
     while (!stopping.aborted) {
       try {
         const latest = await this.#client.read({ keysOnly: true })
-        if (failures > 0 || printOf(latest) !== this.#read?.print) changed()
+        if (failures > 0 || fingerprintOf(latest) !== this.#lastRead?.fingerprint) changed()
         failures = 0
         await this.#watchFrom(latest.revision + 1, changed, stopping)
       } catch {
@@ -84,8 +83,8 @@ export class EtcdSource implements RuleSource {
   async #watchFrom(revision: number, changed: () => void, stopping: AbortSignal): Promise<void> {
     const signal = AbortSignal.any([stopping, AbortSignal.timeout(WATCH_MS_MAX)])
     try {
-      for await (const told of this.#client.watch(revision, signal)) {
-        this.#told = told
+      for await (const changedRevision of this.#client.watch(revision, signal)) {
+        this.#watched = changedRevision
         changed()
       }
     } catch (error) {
@@ -93,20 +92,22 @@ export class EtcdSource implements RuleSource {
     }
   }
 
-  /** All keys deleted is more likely a mistake than the wish for no limits at all. */
-  #nothing(): Fault {
-    const fix = `put rules into keys below ${this.#prefix}, or [] for none at all`
+  /** An empty prefix is more likely a mistake than an intended empty rule set. */
+  #noKeysError(): FieldError {
+    const fix = `put rules into keys below ${this.#prefix}, or [] for no rules`
     return { field: 'rules', value: undefined, fix }
   }
 
-  async #errorOf(faults: readonly PlacedFault[], { placesOf }: Documents): Promise<LimiterError> {
-    const places = await placesOf(faults.map(({ field }) => field))
-    const lines = faults.map((fault, index) => faultLine(`etcd ${fault.place ?? places[index] ?? this.#prefix}`, fault))
-    return new LimiterError('RULE_INVALID', lines.join('\n'), { faults })
+  async #errorOf(errors: readonly LocatedError[], { locationsOf }: Documents): Promise<LimiterError> {
+    const locations = await locationsOf(errors.map(({ field }) => field))
+    const lines = errors.map((error, index) => {
+      return errorLine(`etcd ${error.location ?? locations[index] ?? this.#prefix}`, error)
+    })
+    return new LimiterError('RULE_INVALID', lines.join('\n'), { fieldErrors: errors })
   }
 }
 
-/** A text that differs whenever the keys do. */
-function printOf({ keys }: EtcdRange): string {
+/** Differs whenever the keys differ. */
+function fingerprintOf({ keys }: EtcdRange): string {
   return keys.map(({ key, modRevision }) => `${modRevision} ${key}`).join('\n')
 }

@@ -1,8 +1,8 @@
 --[[
-  Tells which keys exist.
+  Reports which keys exist.
 
   KEYS     any
-  returns  per key 1 if it exists, 0 if it does not
+  returns  per key: 1 if it exists, else 0
 ]]
 local found = {}
 for i = 1, #KEYS do found[i] = redis.call('EXISTS', KEYS[i]) end

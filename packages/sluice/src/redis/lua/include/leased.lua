@@ -1,52 +1,52 @@
 --[[
-  Units on lease, and the short ways of the requests that leases make.
+  Units on lease, and the fast paths of requests from leases.
 
-  A take of a lease is of packed buckets in one value, each enforced or held ahead of need, of one cost, and asks for
-  more than is needed now. What became of units that were charged before is told along with it, or by a plain give. What
-  is not about units on lease is the maths of include/packed.lua, without making its functions.
+  A take of a lease charges packed buckets in one value, each with kind enforce or hold, all with one cost, and takes
+  more units than are needed now. It carries gives of units charged earlier. Repeats some arithmetic of
+  include/packed.lua, so that a batch of lease requests need not create its functions.
 ]]
--- y of a token bucket is the units on lease of the epoch before × BEFORE + those of this one. What is on lease does not
--- flow back: src/algorithms/held.ts, where the same three numbers stand.
-local BEFORE, HELD_MAX, HELD_SHARE = 65536, 65535, 0.75
+-- y of a token bucket: units on lease since the previous epoch × PREVIOUS + those since this one. Units on lease do
+-- not refill. The three constants equal those of src/algorithms/held.ts.
+local PREVIOUS, HELD_MAX, HELD_SHARE = 65536, 65535, 0.75
 
--- x after some ticks in which as many units are held.
+-- Returns x after `ticks` during which `held` units were on lease.
 local function owed_after(ticks, a, b, x, held)
   local owed, least = x - ticks * b, held * a
   if least > x then return x end
   return owed > least and owed or least
 end
 
--- How many more units of a bucket can be on lease.
+-- Returns how many more units of a bucket can go on lease.
 local function held_room(limit, y)
   if limit[HOLD] == 0 then return limit[CAPACITY] end
-  local current = y % BEFORE
-  return max(0, min(HELD_MAX, floor(limit[CAPACITY] * HELD_SHARE) - (y - current) / BEFORE) - current)
+  local current = y % PREVIOUS
+  return max(0, min(HELD_MAX, floor(limit[CAPACITY] * HELD_SHARE) - (y - current) / PREVIOUS) - current)
 end
 
 local function advanced_held(now, a, b, hold, at, x, y)
-  local current = y % BEFORE
+  local current = y % PREVIOUS
   local first_end = hold == 0 and at or (floor(at / hold) + 1) * hold
-  local held = current + (y - current) / BEFORE
+  local held = current + (y - current) / PREVIOUS
   if now < first_end then return owed_after(now - at, a, b, x, held), y end
   x = owed_after(first_end - at, a, b, x, held)
   local second_end = first_end + hold
-  if now < second_end then return owed_after(now - first_end, a, b, x, current), current * BEFORE end
+  if now < second_end then return owed_after(now - first_end, a, b, x, current), current * PREVIOUS end
   x = owed_after(hold, a, b, x, current)
   return owed_after(now - second_end, a, b, x, 0), 0
 end
 
--- Takes `settled` units off the lease of the epoch in which they were booked. Those that come back count whole; the
--- number of the others comes third.
+-- Takes `settled` units off the lease, in the epoch in which they were booked, and gives back as many of `units` in
+-- full. Returns x, y and the units left to give back.
 local function settled_held(a, hold, x, y, now, booked, units, settled)
-  local age, current = floor(now / hold) - floor(booked / hold), y % BEFORE
-  local counted = age == 0 and current or age == 1 and (y - current) / BEFORE or 0
+  local age, current = floor(now / hold) - floor(booked / hold), y % PREVIOUS
+  local counted = age == 0 and current or age == 1 and (y - current) / PREVIOUS or 0
   if counted < settled then return x, y, units end
-  y = y - settled * (age == 0 and 1 or BEFORE)
+  y = y - settled * (age == 0 and 1 or PREVIOUS)
   if units == 0 then return x, y, 0 end
   return max(0, x - min(units, settled) * a), y, max(0, units - settled)
 end
 
--- What is left of a state as of now when units of it come back, and `settled` of them are on lease no more.
+-- Returns x and y after `units` were given back and `settled` units taken off the lease.
 local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, settled)
   local booked = position(code, tick, a, booked_us)
   if code <= LEAKY then
@@ -62,11 +62,11 @@ local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, sett
   return x, y
 end
 
--- By part: the state to be, the units to charge, and whether it changes even if they are not.
-local next_xs, next_ys, next_units, told = {}, {}, {}, {}
+-- By item: the new state, the units to charge, and whether gives changed the state.
+local next_xs, next_ys, next_units, has_gives = {}, {}, {}, {}
 
--- A state brought to now.
-local function brought_to_now(limit, at, x, y)
+-- Advances a state to now.
+local function advance_to_now(limit, at, x, y)
   local code, now = limit[CODE], limit[NOW_AT]
   if code > LEAKY then
     if at == now then return x, y end
@@ -74,7 +74,7 @@ local function brought_to_now(limit, at, x, y)
   end
   if y ~= 0 then x, y = advanced_held(now, limit[A], limit[B], limit[HOLD], at, x, y)
   else x = max(0, x - (now - at) * limit[B]) end
-  return x, x == 0 and 0 or y -- nothing owed: as good as new, whatever was on lease
+  return x, x == 0 and 0 or y -- nothing owed: equal to a new bucket, whatever was on lease
 end
 
 local function units_in_use(limit, x, y)
@@ -84,20 +84,20 @@ local function units_in_use(limit, x, y)
   return x + ceil(y * (a - floor(now_us / limit[TICK]) + limit[NOW_AT] * a) / a)
 end
 
--- Decides on one part; nil when it has to be done at length. Also returns where the next part begins.
-local function decide_part(part, limit, at, x, y, low, i)
+-- Decides one item; nil for the slow path. Also returns the index of the next item.
+local function decide_item(item, limit, at, x, y, low, i)
   local high, kind, gives, capacity = numbers[i], numbers[i + 1], numbers[i + 2], limit[CAPACITY]
   if at > limit[NOW_AT] or low > capacity then return nil end
-  x, y = brought_to_now(limit, at, x, y)
+  x, y = advance_to_now(limit, at, x, y)
   i = i + 3
-  told[part] = false
+  has_gives[item] = false
   for _ = 1, gives do
     local units, booked_us, settled = numbers[i], numbers[i + 1], numbers[i + 2]
     if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[HOLD] > 0)) then
       x, y = refunded(limit[CODE], limit[TICK], limit[A], limit[B], limit[HOLD], limit[NOW_AT], x, y, units, booked_us,
         settled)
-      if limit[CODE] <= LEAKY and x == 0 then y = 0 end -- as good as new
-      told[part] = true
+      if limit[CODE] <= LEAKY and x == 0 then y = 0 end -- equal to a new bucket
+      has_gives[item] = true
     end
     i = i + 3
   end
@@ -105,81 +105,81 @@ local function decide_part(part, limit, at, x, y, low, i)
   local granted = in_use + low <= capacity
   if granted then
     local room = held_room(limit, y)
-    units = min(high, capacity - in_use, kind == ALL_HELD and room or low + room)
+    units = min(high, capacity - in_use, kind == KIND_HOLD and room or low + room)
   end
-  next_xs[part], next_ys[part], next_units[part] = x, y, units
-  return granted or kind == ALL_HELD, i
+  next_xs[item], next_ys[item], next_units[item] = x, y, units
+  return granted or kind == KIND_HOLD, i
 end
 
-local function charge_part(part, limit, low, kind)
-  local code, units = limit[CODE], next_units[part]
+local function charge_item(item, limit, low, kind)
+  local code, units = limit[CODE], next_units[item]
   local most = code == SLIDING and SLIDING_MAX or STATE_MAX
-  next_xs[part] = min(most, next_xs[part] + units * (code <= LEAKY and limit[A] or 1))
+  next_xs[item] = min(most, next_xs[item] + units * (code <= LEAKY and limit[A] or 1))
   if limit[HOLD] > 0 then
-    next_ys[part] = next_ys[part] + (kind == ALL_HELD and units or max(0, units - low))
+    next_ys[item] = next_ys[item] + (kind == KIND_HOLD and units or max(0, units - low))
   end
 end
 
-local function write_part(key, seat, limit, part)
+local function write_item(key, seat, limit, item)
   local r = bases[key] + 3 * seat
   local at, now = states[r - 2], limit[NOW_AT]
   if limit[CODE] <= LEAKY then
-    if at < limit[PERIOD_AT] then aged[key] = true end
-  elseif at ~= now then aged[key] = true end
-  states[r - 2], states[r - 1], states[r] = now, next_xs[part], next_ys[part]
+    if at < limit[PERIOD_AT] then ttl_due[key] = true end
+  elseif at ~= now then ttl_due[key] = true end
+  states[r - 2], states[r - 1], states[r] = now, next_xs[item], next_ys[item]
   mark_dirty(key, seat)
 end
 
--- `first`: where the request begins. Returns where the next one does. What another limit wrote, what a clock that
--- stepped back left ahead of now, and costs above the limit go `at_length`.
+-- `first`: index of the request; returns the index of the next one. Buckets written under another limit, states ahead
+-- of a clock that stepped back, and costs above the limit take the slow path.
 local function take_leased(first)
   local key, set_index, low = numbers[first + 1], numbers[first + 2], numbers[first + 3]
   local found, layout = seats_at(key, set_index)
-  if not found then return at_length('leased', first) end
+  if not found then return slow_path('leased', first) end
   local set, base, all, i = sets[set_index], bases[key], true, first + 4
-  for part = 1, #set do
+  for item = 1, #set do
     local at, x, y, granted = 0, 0, 0
-    if found[part] <= layout[COUNT] then
-      local r = base + 3 * found[part]
+    if found[item] <= layout[COUNT] then
+      local r = base + 3 * found[item]
       at, x, y = states[r - 2], states[r - 1], states[r]
     end
-    granted, i = decide_part(part, set[part], at, x, y, low, i)
-    if granted == nil then return at_length('leased', first) end
+    granted, i = decide_item(item, set[item], at, x, y, low, i)
+    if granted == nil then return slow_path('leased', first) end
     all = all and granted
   end
   if all and found[#set + 1] ~= layout then extend(key, found[#set + 1]) end
-  say(all and 1 or 0)
+  push(all and 1 or 0)
   local kind_at = first + 5
-  for part = 1, #set do
-    local limit, units = set[part], all and next_units[part] or 0
-    if units > 0 then charge_part(part, limit, low, numbers[kind_at]) end
-    if units > 0 or told[part] then write_part(key, found[part], limit, part) end
-    reply[said + 1], reply[said + 2], reply[said + 3] = units, next_xs[part], next_ys[part]
-    said = said + 3
+  for item = 1, #set do
+    local limit, units = set[item], all and next_units[item] or 0
+    if units > 0 then charge_item(item, limit, low, numbers[kind_at]) end
+    if units > 0 or has_gives[item] then write_item(key, found[item], limit, item) end
+    reply[reply_count + 1], reply[reply_count + 2], reply[reply_count + 3] = units, next_xs[item], next_ys[item]
+    reply_count = reply_count + 3
     kind_at = kind_at + 3 + 3 * numbers[kind_at + 1]
   end
   return i
 end
 
--- What came back of one bucket, or is on lease no more. Returns where the next request begins.
+-- Gives units of one bucket back, or takes them off the lease. Returns the index of the next request.
 local function give_plain(first)
   local key, set_index, next_at = numbers[first + 1], numbers[first + 2], first + 6
   local found, layout = seats_at(key, set_index)
-  if not found then return at_length('given', first, next_at) end
+  if not found then return slow_path('given', first, next_at) end
   local limit, seat = sets[set_index][1], found[1]
-  if seat > layout[COUNT] then -- to what is as good as new there is nothing to give
-    say(1)
+  if seat > layout[COUNT] then -- no such bucket: nothing to give back to
+    push(1)
     return next_at
   end
   local r = bases[key] + 3 * seat
   local at, units, settled = states[r - 2], numbers[first + 3], numbers[first + 5]
-  if at > limit[NOW_AT] then return at_length('given', first, next_at) end
-  local x, y = brought_to_now(limit, at, states[r - 1], states[r])
+  if at > limit[NOW_AT] then return slow_path('given', first, next_at) end
+  local x, y = advance_to_now(limit, at, states[r - 1], states[r])
   if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[HOLD] > 0)) then
     next_xs[1], next_ys[1] = refunded(limit[CODE], limit[TICK], limit[A], limit[B], limit[HOLD], limit[NOW_AT], x, y,
       units, numbers[first + 4], settled)
-    write_part(key, seat, limit, 1)
+    write_item(key, seat, limit, 1)
   end
-  say(1)
+  push(1)
   return next_at
 end

@@ -1,8 +1,8 @@
 --[[
-  Algorithms that keep a list, one value per bucket: a msgpack array.
+  Algorithms whose state is a list. Each bucket is a value of its own, a msgpack array:
 
   log          {generation, window_us, used, us, units, us, units, ...}             oldest first
-  concurrency  {generation, window_us, op_id, units, expires_us, op_id, units, ...} in the order of taking
+  concurrency  {generation, window_us, op_id, units, expires_us, op_id, units, ...} in the order taken
 ]]
 local function fresh_list(code, window_us, generation)
   if code == LOG then return { generation, window_us, 0 } end
@@ -11,7 +11,7 @@ end
 
 local function newest_us(list) return #list > 3 and list[#list - 1] or nil end
 
--- Entries within the window, shifted to now when the clock stepped back; true when it did.
+-- Drops entries outside the window. If the clock stepped back, shifts the others back by as much and returns true.
 local function advance_log(list, window_us)
   local newest = newest_us(list)
   local ahead_us = newest and newest - now_us or 0
@@ -61,7 +61,7 @@ local function drop_permit(list, op_id)
   if index then for _ = 1, 3 do table.remove(list, index) end end
 end
 
--- Units in use; a permit that op_id itself holds is not counted.
+-- Returns the units in use, without the permit that op_id holds.
 local function used_list(code, list, op_id)
   if code == LOG then return list[3] end
   local total = 0
@@ -82,7 +82,7 @@ local function charge_list(code, list, window_us, units, op_id)
   else list[n + 1], list[n + 2] = now_us, units end
 end
 
--- `or_later`: the units are in the entries from booked_us on, not all in one of that moment.
+-- `or_later`: the units may be in any entries from booked_us on, not only in the one of that time.
 local function refund_list(code, list, window_us, units, booked_us, op_id, or_later)
   if code == CONCURRENCY then return drop_permit(list, op_id) end
   if booked_us <= now_us - window_us then return end
@@ -96,7 +96,7 @@ local function refund_list(code, list, window_us, units, booked_us, op_id, or_la
   end
 end
 
--- Until `units` can be had, if nobody else takes any.
+-- Returns the wait until `units` are available, if nothing else is taken.
 local function wait_list_us(code, list, window_us, capacity, units, op_id)
   local in_use = used_list(code, list, op_id)
   local frees = {}
@@ -124,17 +124,17 @@ local function ends_list_us(code, list, window_us)
   return latest
 end
 
--- By key: the list (false: the value cannot be read) and the algorithm of a listed value, and those that have changed.
+-- By key: the list (false: unreadable) and its algorithm; and the keys that have changed.
 local listed_values, list_codes, dirty_lists, dirty_list_count = {}, {}, {}, 0
 
--- A list as described above. An error when it is none.
+-- Parses a list. Throws if it is malformed.
 local function read_list(code, text)
   local list = cmsgpack.unpack(text)
   local first, step = code == LOG and 4 or 3, code == LOG and 2 or 3
-  if (#list - first + 1) % step ~= 0 then error('not ours') end
+  if (#list - first + 1) % step ~= 0 then error('malformed') end
   for i = 1, #list do
     local wanted = code == CONCURRENCY and i >= 3 and i % 3 == 0 and 'string' or 'number'
-    if type(list[i]) ~= wanted then error('not ours') end
+    if type(list[i]) ~= wanted then error('malformed') end
   end
   return list
 end

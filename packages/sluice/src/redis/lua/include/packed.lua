@@ -1,9 +1,9 @@
 --[[
-  Algorithms of three numbers: token bucket, leaky bucket, fixed window, sliding window. The TypeScript in
-  src/algorithms is the specification; test/differential proves that this is equal to it. All numbers go in and out as
-  numbers: (code, tick, a, b) of a limit and (at, x, y) of a state.
+  Algorithms with a state of three numbers: token bucket, leaky bucket, fixed window, sliding window. src/algorithms is
+  the specification; test/differential compares both. Limits are passed as (code, tick, a, b), states as (at, x, y),
+  without tables.
 ]]
--- A state brought to now; also whether the clock had stepped back behind it.
+-- Advances a state to now. Also returns whether the clock has stepped back behind it.
 local function advanced(code, tick, a, b, hold, at, x, y)
   local now = position(code, tick, a, now_us)
   local steps = now - at
@@ -30,15 +30,15 @@ local function charged(code, a, x, units)
   return min(SLIDING_MAX, x + units)
 end
 
--- What an edited limit makes of a live state that another one wrote: src/algorithms/edit.ts.
+-- Converts a live state to an edited limit, as src/algorithms/edit.ts does.
 local function inherited(code, tick, a, b, at, x, y, limit)
   local to_code, capacity, to_tick, to_a, to_b = limit[CODE], limit[CAPACITY], limit[TICK], limit[A], limit[B]
   local in_use = used(code, tick, a, at, x, y)
   local next_x = charged(to_code, to_a, 0, to_code <= LEAKY and min(capacity, in_use) or in_use)
   if code <= LEAKY and to_code <= LEAKY then
     local owed_ticks = ceil(ceil(x / b) * tick / to_tick)
-    local capacity_parts = capacity * to_a
-    next_x = max(next_x, owed_ticks >= capacity_parts / to_b and capacity_parts or owed_ticks * to_b)
+    local capacity_subunits = capacity * to_a
+    next_x = max(next_x, owed_ticks >= capacity_subunits / to_b and capacity_subunits or owed_ticks * to_b)
     return position(to_code, to_tick, to_a, now_us), next_x, y
   end
   return position(to_code, to_tick, to_a, now_us), next_x, 0

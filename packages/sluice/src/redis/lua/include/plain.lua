@@ -1,10 +1,10 @@
 --[[
-  The plain take, which most requests are: of packed buckets in one value, all enforced, of one cost.
+  Fast path of plain takes, the most frequent requests: packed buckets in one value, all enforced, one cost.
 ]]
--- Where a layout has the buckets of a set of limits: their seats, and behind them the layout with seats for all
--- (another one when it has not), and the first and the last of the seats. False when another limit wrote one of them,
--- or there would be too many.
-local function find_set(layout, set)
+-- Finds the buckets of a set of limits in a layout. Returns their seats, then the layout with a seat for each (another
+-- one if some are missing), then the first and the last seat. False if a bucket was written under another limit, or
+-- there would be too many buckets.
+local function find_seats(layout, set)
   local found, text, count, low, high = {}, layout[TEXT], layout[COUNT], BUCKETS_MAX, 0
   for i = 1, #set do
     local limit = set[i]
@@ -22,28 +22,27 @@ local function find_set(layout, set)
   return found
 end
 
--- The seats of a set of limits in a value (see find_set), false when they have to be looked for at length; and the
--- layout that the value has now.
+-- Returns the seats of a set of limits in a value (see find_seats), false for the slow path; and the current layout.
 local function seats_at(key, set_index)
   local layout = layout_by_key[key]
   if layout == nil then layout = layout_at(key) end
-  local found = layout and layout[FINDS][set_index]
+  local found = layout and layout[FOUND_SEATS][set_index]
   if found == nil then
-    found = find_set(layout, sets[set_index])
-    layout[FINDS][set_index] = found
+    found = find_seats(layout, sets[set_index])
+    layout[FOUND_SEATS][set_index] = found
   end
   return found, layout
 end
 
--- By part, x with the cost charged.
+-- By item: x after the charge.
 local new_xs = {}
 
--- Granted by new buckets or by buckets that the same limits wrote; anything else goes `at_length`, and so do sliding
--- windows, whose answer needs y. The maths of include/packed.lua without its calls, which would be most of the time;
--- the differential test runs both ways.
+-- Grants from new buckets and from buckets written under the same limits; everything else takes the slow path, and so
+-- do sliding windows, whose reply needs y. Inlines the arithmetic of include/packed.lua, because calls would dominate;
+-- the differential test covers both paths.
 local function take_plain(key, set_index, cost)
   local set, found, layout = sets[set_index], seats_at(key, set_index)
-  if not found then return at_length('plain', key, set, cost) end
+  if not found then return slow_path('plain', key, set, cost) end
 
   local count, base, old_count, renews = #set, bases[key], layout[COUNT], false
   for i = 1, count do
@@ -52,19 +51,19 @@ local function take_plain(key, set_index, cost)
     if seat <= old_count then
       local r = base + 3 * seat
       at, x = states[r - 2], states[r - 1]
-      -- Some of it is on lease: that takes more to tell.
-      if code <= LEAKY and states[r] ~= 0 then return at_length('plain', key, set, cost) end
+      -- y is not 0: some units are on lease.
+      if code <= LEAKY and states[r] ~= 0 then return slow_path('plain', key, set, cost) end
     end
-    if at > now then return at_length('plain', key, set, cost) end
+    if at > now then return slow_path('plain', key, set, cost) end
     if code <= LEAKY then
       x = x - (now - at) * limit[B]
       x = (x > 0 and x or 0) + cost * limit[A]
-      if x > limit[FULL] then return at_length('plain', key, set, cost) end
+      if x > limit[FULL] then return slow_path('plain', key, set, cost) end
       if at < limit[PERIOD_AT] then renews = true end
     else
       if at ~= now then x, renews = 0, true end
       x = x + cost
-      if code ~= FIXED or x > limit[CAPACITY] then return at_length('plain', key, set, cost) end
+      if code ~= FIXED or x > limit[CAPACITY] then return slow_path('plain', key, set, cost) end
     end
     new_xs[i] = x
   end
@@ -73,13 +72,13 @@ local function take_plain(key, set_index, cost)
     extend(key, found[count + 1])
     base = bases[key]
   end
-  if renews then aged[key] = true end
+  if renews then ttl_due[key] = true end
   for i = 1, count do
     local r, x = base + 3 * found[i], new_xs[i]
     states[r - 2], states[r - 1] = set[i][NOW_AT], x
-    reply[said + i] = x
+    reply[reply_count + i] = x
   end
-  said = said + count
+  reply_count = reply_count + count
   mark_dirty(key, found[count + 2])
   if count > 1 then mark_dirty(key, found[count + 3]) end
 end

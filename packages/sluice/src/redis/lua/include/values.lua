@@ -1,63 +1,62 @@
 --[[
-  Packed values: read all at once, decided on as tables, written once each. A value that cannot be read spoils the
-  requests that touch it and no others; it is never overwritten. (A key that holds no string is taken for none.)
+  Packed values: all read with one command, changed in tables, each written once. An unreadable value fails the requests
+  that touch it and no others, and is never overwritten. A key of another type counts as absent.
 
-  A packed value is a layout behind its length, which says what buckets it has, and their states in that order. Most
-  values of a fleet have one of a few layouts, and each layout is read once per batch: of most values, only the numbers
-  are looked at.
+  A packed value is the length of its layout, the layout (names and shapes of its buckets), and their states in that
+  order. The index of a bucket in its layout is its seat. Most values have one of a few layouts, and each layout is
+  parsed once per batch.
 ]]
--- The same number stands in wire.ts.
+-- Equals BUCKETS_MAX of wire.ts.
 local BUCKETS_MAX = 1024
 local LAYOUT = '<I3c0'
--- A bucket within a layout: its name, and the shape of the limit that wrote it, each behind its length.
+-- A bucket in a layout: its name and the shape of the limit that wrote it, each after its length.
 local BUCKET = '<Hc0Bc0'
--- at and x of 7 bytes and y of 4: states can be written alone, in their place.
+-- at and x take 7 bytes, y takes 4. The size is fixed, so that a state can be overwritten in place.
 local STATE, STATE_BYTES = '<I7I7I4', 18
 local THREE_STATES = '<I7I7I4I7I7I4I7I7I4'
--- generation, code, capacity, tick, a, b and, where units may be on lease, hold, in base 36.
+-- generation, code, capacity, tick, a, b, and hold if the limit is leased, in base 36.
 local SHAPE_PATTERN = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$'
 
 local pack, unpack_struct = struct.pack, struct.unpack
 
--- A layout is {text, count, names, shapes, seat by name, what a set of limits finds in it: see include/plain.lua}.
-local TEXT, COUNT, NAMES, SHAPES, SEATS, FINDS = 1, 2, 3, 4, 5, 6
+-- Fields of a layout; SEATS is by name, FOUND_SEATS caches find_seats of include/plain.lua by set.
+local TEXT, COUNT, NAMES, SHAPES, SEATS, FOUND_SEATS = 1, 2, 3, 4, 5, 6
 local layouts = {}
--- All states one behind the other: at, x and y of the bucket in seat 1 of a value, of seat 2, ... `state_count` is how
--- many numbers there are.
+-- States of all values in one array: at, x, y of seat 1 of a value, of seat 2, ... `state_count` is its length.
 local states, state_count = {}, 0
--- By key: its layout (false: the value cannot be read) and how many numbers precede its states.
+-- By key: its layout (false: unreadable) and the offset of its states.
 local layout_by_key, bases = {}, {}
--- Keys that have changed; by key the first seat that did, the last one if that is another, whether the layout did, and
--- whether the TTL must be set. Tables grow with each new entry, and growing costs: what is rare has a table of its own.
-local dirty_keys, dirty_count, lows, highs, relaid, aged = {}, 0, {}, {}, {}, {}
+-- Keys that have changed; by key the first changed seat, the last one if it is another, whether the layout changed, and
+-- whether the TTL must be renewed. Rare flags have their own tables, because growing a table is slow.
+local dirty_keys, dirty_count, first_dirty, last_dirty, layout_changed, ttl_due = {}, 0, {}, {}, {}, {}
 local digits_of, state_formats = {}, {}
-local guarded = false
+-- Whether values are read with pcall: only after a first pass without it has failed (apply.lua).
+local uses_pcall = false
 
--- `seat`: the bucket whose state changed.
 local function mark_dirty(key, seat)
-  local low = lows[key]
+  local low = first_dirty[key]
   if not low then
     dirty_count = dirty_count + 1
-    dirty_keys[dirty_count], lows[key] = key, seat
+    dirty_keys[dirty_count], first_dirty[key] = key, seat
   elseif seat < low then
-    lows[key], highs[key] = seat, highs[key] or low
-  elseif seat > (highs[key] or low) then
-    highs[key] = seat
+    first_dirty[key], last_dirty[key] = seat, last_dirty[key] or low
+  elseif seat > (last_dirty[key] or low) then
+    last_dirty[key] = seat
   end
 end
 
--- The numbers of a shape, laid out as in a limit. An error when it is none.
+-- Parses a shape into the fields of a limit. Throws if the shape is malformed.
 local function numbers_of(shape)
   local known = numbers_by_shape[shape]
   if known then return known end
-  local parts = { string.match(shape, SHAPE_PATTERN) }
-  for i = 1, 6 do parts[i] = tonumber(parts[i], 36) end
-  parts[HOLD] = tonumber(parts[7], 36) or 0
-  numbers_by_shape[shape] = parts
-  return parts
+  local fields = { string.match(shape, SHAPE_PATTERN) }
+  for i = 1, 6 do fields[i] = tonumber(fields[i], 36) end
+  fields[HOLD] = tonumber(fields[7], 36) or 0
+  numbers_by_shape[shape] = fields
+  return fields
 end
 
--- The layout of a text. An error when it is none.
+-- Parses a layout. Throws if it is malformed.
 local function layout_of(text)
   local known = layouts[text]
   if known then return known end
@@ -78,10 +77,10 @@ local function bucket_text(name, shape) return pack(BUCKET, #name, name, #shape,
 local function read_packed(key, text)
   local layout_text, rest = unpack_struct(LAYOUT, text)
   local layout = layouts[layout_text] or layout_of(layout_text)
-  if #text ~= rest - 1 + STATE_BYTES * layout[COUNT] then error('not ours') end
+  if #text ~= rest - 1 + STATE_BYTES * layout[COUNT] then error('malformed') end
   local n, count = state_count, layout[COUNT]
   layout_by_key[key], bases[key], state_count = layout, n, n + 3 * count
-  -- Three at a time: a call costs more than the numbers that it reads.
+  -- Three states per call: the call costs more than reading its numbers.
   while count >= 3 do
     states[n + 1], states[n + 2], states[n + 3], states[n + 4], states[n + 5], states[n + 6], states[n + 7],
       states[n + 8], states[n + 9], rest = unpack_struct(THREE_STATES, text, rest)
@@ -93,14 +92,14 @@ local function read_packed(key, text)
   end
 end
 
--- The layout of a value; false when it cannot be read.
+-- Returns the layout of a value; false if it is unreadable.
 local function layout_at(key)
   local layout = layout_by_key[key]
   if layout ~= nil then return layout end
   local text = raw[key]
   if not text then
     layout_by_key[key], bases[key] = layout_of(''), state_count
-  elseif not guarded then
+  elseif not uses_pcall then
     read_packed(key, text)
   elseif not pcall(read_packed, key, text) then
     layout_by_key[key] = false
@@ -108,7 +107,7 @@ local function layout_at(key)
   return layout_by_key[key]
 end
 
--- Gives a value another layout with more seats. All states lie in a row, so the old ones may have to move to the end.
+-- Replaces the layout by one with more seats. Unless its states are the last in the array, they move to the end.
 local function extend(key, layout)
   local base, count = bases[key], layout_by_key[key][COUNT]
   if base + 3 * count ~= state_count then
@@ -117,10 +116,10 @@ local function extend(key, layout)
   end
   for i = state_count + 1, state_count + 3 * (layout[COUNT] - count) do states[i] = 0 end
   state_count = state_count + 3 * (layout[COUNT] - count)
-  layout_by_key[key], relaid[key] = layout, true
+  layout_by_key[key], layout_changed[key] = layout, true
 end
 
--- A number as text. There are few of them: each is made once, where formatting all would cost more than the rest.
+-- Formats a number. Few different ones occur, so each is formatted once.
 local function digits(number)
   local known = digits_of[number]
   if known then return known end
@@ -129,7 +128,7 @@ local function digits(number)
   return known
 end
 
--- The states of some seats in a row.
+-- Packs the states of consecutive seats.
 local function states_text(base, low, high)
   local count = high - low + 1
   local format = state_formats[count]
@@ -140,9 +139,9 @@ local function states_text(base, low, high)
   return pack(format, unpack(states, base + 3 * low - 2, base + 3 * high))
 end
 
--- Writes the states that changed, in their place.
+-- Overwrites the changed states in place; the TTL stays.
 local function store_states(key)
-  local low, high, base = lows[key], highs[key], bases[key]
+  local low, high, base = first_dirty[key], last_dirty[key], bases[key]
   local offset, text = 3 + #layout_by_key[key][TEXT] + STATE_BYTES * (low - 1)
   if high then
     text = states_text(base, low, high)

@@ -1,0 +1,138 @@
+// Serialises a decision as the JSON answer of a check. Concatenates strings, because this is the hot path and none of
+// the values needs escaping.
+
+import type { Decision, Limiter, Outcome, Rule } from 'sluice'
+import { bucketOf, hasPermits, plainRule } from 'sluice'
+import { type HeaderOptions, rateLimitHeaders, retryAfterSeconds } from 'sluice/http'
+
+/** Parsed answer of a check; CHECK_ANSWER is its schema. */
+export type CheckAnswer = {
+  readonly allowed: boolean
+  readonly remaining: number | null
+  readonly limit: number | null
+  readonly reset_at: number | null
+  readonly retry_after?: number | null
+  readonly rule_id?: string
+  readonly delay_ms?: number
+  readonly source?: string
+  readonly stale?: true
+  /** With detail: every limit of every rule that matched. */
+  readonly rules?: readonly PlainOutcome[]
+}
+
+/** Outcome of one limit, with the field names of the API. */
+export type PlainOutcome = {
+  readonly rule_id: string
+  readonly name: string
+  readonly scope: string
+  readonly mode: string
+  readonly allowed: boolean
+  readonly limit: number
+  readonly remaining: number
+  readonly window_ms: number
+}
+
+/** Properties of the active rules that checks read, computed once per version. */
+export type ActiveRules = {
+  readonly version: number
+  /** JSON fields that a refusal by this rule adds to the answer. */
+  readonly violation: (ruleId: string) => string
+  readonly hasPermits: boolean
+  readonly hasShadow: boolean
+}
+
+/** Recomputes the properties when the rules have changed. */
+export function followActiveRules(limiter: Limiter): () => ActiveRules {
+  let active = readActiveRules(limiter)
+  return () => {
+    if (active.version !== limiter.version) active = readActiveRules(limiter)
+    return active
+  }
+}
+
+export function readActiveRules(limiter: Limiter): ActiveRules {
+  const { version, rules } = limiter
+  const enabled = rules.filter((rule) => rule.enabled)
+  const violations = new Map<string, string>()
+  const violation = (ruleId: string) => {
+    const known = violations.get(ruleId)
+    if (known !== undefined) return known
+    const rule = limiter.rule(ruleId)
+    const text = rule === undefined ? '' : violationOf(rule)
+    violations.set(ruleId, text)
+    return text
+  }
+  return {
+    version,
+    violation,
+    hasPermits: enabled.some(hasPermits),
+    hasShadow: enabled.some(({ mode }) => mode === 'shadow'),
+  }
+}
+
+function violationOf(rule: Rule): string {
+  const { scope } = plainRule(rule)
+  const tier = Array.isArray(scope) ? scope.join('+') : scope
+  const fields = { rule_id: rule.rule_id, violated_rule: rule.name ?? rule.rule_id, violated_tier: tier }
+  return `,${JSON.stringify(fields).slice(1, -1)}`
+}
+
+/** `id`: id of the request for refunds and logs, if the answer has one. `retryAfter`: whole seconds, with jitter. */
+export type AnswerText = (
+  decision: Decision,
+  nowUs: number,
+  active: ActiveRules,
+  id: string | undefined,
+  retryAfter?: number | null,
+) => string
+
+/** Reuses the text of limit and reset between answers: most requests of one second share both. */
+export function createAnswerText(): AnswerText {
+  let cachedLimit: number | null = null
+  let cachedResetAt: number | null = null
+  let cached = ',"limit":null,"reset_at":null'
+  return (decision, nowUs, active, id, retryAfter = retryAfterSeconds(decision)) => {
+    const { allowed, remaining, limit, resetAfterMs, resetAtMs, delayMs } = decision
+    const resetAt = resetAfterMs === null ? null : Math.ceil((resetAtMs ?? nowUs / 1000 + resetAfterMs) / 1000)
+    if (resetAt !== cachedResetAt || limit !== cachedLimit) {
+      cachedLimit = limit
+      cachedResetAt = resetAt
+      cached = `,"limit":${limit},"reset_at":${resetAt}`
+    }
+    let text = `{"allowed":${allowed},"remaining":${remaining}${cached}`
+    if (!allowed) text += refusalText(decision, active, retryAfter)
+    if (delayMs > 0) text += `,"delay_ms":${delayMs}`
+    if (decision.source !== 'store' && limit !== null) text += `,"source":"${decision.source}"`
+    if (decision.stale) text += ',"stale":true'
+    if (id !== undefined) text += `,"request_id":${JSON.stringify(id)}`
+    return `${text}}`
+  }
+}
+
+function refusalText(decision: Decision, { violation }: ActiveRules, retryAfter: number | null): string {
+  const wait = `,"retry_after":${retryAfter},"retry_after_ms":${decision.retryAfterMs}`
+  const limitName = bucketOf(decision)?.name // only a-z, 0-9, "_", "." and "-": needs no escaping
+  const limit = limitName === undefined ? '' : `,"violated_limit":"${limitName}"`
+  return wait + violation(decision.ruleId ?? '') + limit
+}
+
+/** Adds source, version, all outcomes and the response headers to an answer. */
+export function withDetail(
+  answer: string,
+  decision: Decision,
+  nowUs: number,
+  options: HeaderOptions = {},
+  retryAfter: number | null = retryAfterSeconds(decision, options),
+): string {
+  const { source, version } = decision
+  const headers = rateLimitHeaders(decision, nowUs, options, retryAfter)
+  const hasSource = source !== 'store' && decision.limit !== null
+  const more = { ...(hasSource ? {} : { source }), version, rules: decision.outcomes.map(plainOutcome), headers }
+  return `${answer.slice(0, -1)},${JSON.stringify(more).slice(1)}`
+}
+
+export function plainOutcome(outcome: Outcome): PlainOutcome {
+  const entries = Object.entries(outcome)
+  const plain = entries.map(([name, value]) => [name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value])
+  return Object.fromEntries(plain) as PlainOutcome
+}

@@ -1,0 +1,32 @@
+// A recorded decision as the API shows it. Clients appear as keyed hashes.
+
+import { bucketOf } from 'sluice'
+import { bucketHash, type KeyHash } from '../log.ts'
+import { type PlainOutcome, plainOutcome } from './answer.ts'
+import type { RecordedDecision } from './decision-history.ts'
+
+export type PlainDecision = {
+  readonly request_id: string
+  readonly at: string
+  readonly limits: readonly PlainOutcome[]
+} & Readonly<Record<string, unknown>>
+
+export function plainDecision({ decision, atUs, method, endpoint }: RecordedDecision, keyHash: KeyHash): PlainDecision {
+  const bucket = bucketOf(decision)
+  return {
+    request_id: decision.requestId,
+    at: new Date(atUs / 1000).toISOString(),
+    allowed: decision.allowed,
+    rule_id: decision.ruleId,
+    version: decision.version,
+    source: decision.source,
+    key_hash: bucket === undefined ? null : bucketHash(keyHash, bucket),
+    method: method ?? null,
+    endpoint: endpoint ?? null,
+    limit: decision.limit,
+    remaining: decision.remaining,
+    reset_after_ms: decision.resetAfterMs,
+    retry_after_ms: decision.retryAfterMs,
+    limits: decision.outcomes.map(plainOutcome),
+  }
+}

@@ -1,0 +1,78 @@
+// Identity of a client in events: the user, else the API key, else the address. Every value is made storable first, so
+// that all sinks hold the same text.
+
+import { createHmac } from 'node:crypto'
+import { type HashSeed, KeyHash as SeededHash, type Subject, seedOf } from 'sluice'
+import { canonicalAddress } from 'sluice/http'
+import type { KeyHash } from '../log.ts'
+import { HASH_PREFIX } from './bucket-key.ts'
+import type { ClientKind } from './event.ts'
+
+export type Client = { readonly kind: ClientKind; readonly name: string }
+
+const ADDRESS_BITS = 128
+/** Longer values do not fit into an index of PostgreSQL (2704 bytes). */
+const NAME_MAX = 512
+/** NUL and lone surrogates. */
+const UNSTORABLE = /\0|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
+
+/** Replaces what some database cannot store (NUL, lone surrogates) and cuts long text, never inside a character. */
+export function storable(text: string, lengthMax: number = NAME_MAX): string {
+  const cut = text.length <= lengthMax ? text : text.slice(0, lengthMax).replace(/[\ud800-\udbff]$/, '')
+  return /[\0\ud800-\udfff]/.test(cut) ? cut.replace(UNSTORABLE, '\ufffd') : cut
+}
+
+export function clientOf({ user, apiKey, ip }: Subject): Client | undefined {
+  if (user !== undefined) return { kind: 'user', name: storable(user) }
+  if (apiKey !== undefined) return { kind: 'api_key', name: apiKey }
+  const address = canonicalIp(ip)
+  return address === undefined ? undefined : { kind: 'ip', name: address }
+}
+
+export function canonicalIp(ip: string | undefined): string | undefined {
+  return ip === undefined ? undefined : canonicalAddress(ip, ADDRESS_BITS)
+}
+
+/** `hmac:` and the keyed hash; the same as in the log and in `key_hash` of the API. */
+export function hashedName(hash: KeyHash, fact: string, value: string): string {
+  return HASH_PREFIX + hash(fact, value)
+}
+
+/** Most values of recent batches; beyond it the cache starts again. */
+const CACHED_MAX = 20_000
+
+/** Caches hashes: an HMAC takes 2 µs, and clients repeat. */
+export function cachedHash(hash: KeyHash): KeyHash {
+  const caches = new Map<string, Map<string, string>>()
+  return (fact, value) => {
+    let cache = caches.get(fact)
+    if (cache === undefined || cache.size >= CACHED_MAX) {
+      cache = new Map()
+      caches.set(fact, cache)
+    }
+    const known = cache.get(value)
+    if (known !== undefined) return known
+    const hashed = hash(fact, value)
+    cache.set(value, hashed)
+    return hashed
+  }
+}
+
+/**
+ * Place of a client in [0, 1): a client is sampled if it is below the sample rate. Keyed, so that clients cannot choose
+ * it, and the same on all nodes with the same secret.
+ */
+export class SamplePosition {
+  readonly #seed: HashSeed
+  readonly #hash = new SeededHash()
+
+  constructor(secret: string) {
+    const key = createHmac('sha256', secret).update('sample').digest()
+    this.#seed = seedOf(key.readInt32LE(0), key.readInt32LE(4))
+  }
+
+  of({ kind, name }: Client): number {
+    this.#hash.hash(this.#seed, kind, name)
+    return (this.#hash.low >>> 0) / 2 ** 32
+  }
+}

@@ -1,0 +1,47 @@
+// Secret that hashes client keys in events: --key-secret, or a generated one in a file of the data folder that only its
+// owner can read. The database holds a fingerprint of it, never the secret.
+
+import { createHmac, randomBytes } from 'node:crypto'
+import { existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Database } from '../db/database.ts'
+
+const FILE = 'key-secret'
+const SECRET_BYTES = 32
+const LENGTH_MIN = 16
+
+export function readKeySecret(configured: string | undefined, dataDir: string): string {
+  if (configured !== undefined) return configured
+  mkdirSync(dataDir, { recursive: true, mode: 0o700 })
+  const path = join(dataDir, FILE)
+  if (!existsSync(path)) createFile(path, randomBytes(SECRET_BYTES).toString('hex'))
+  const secret = readFileSync(path, 'utf8').trim()
+  if (secret.length < LENGTH_MIN) throw new Error(`${path} is damaged: restore it, or delete it to create a new secret`)
+  return secret
+}
+
+/** The file appears with its content, so that another worker never reads half of it. The first one wins. */
+function createFile(path: string, secret: string): void {
+  const draft = `${path}.${randomBytes(8).toString('hex')}`
+  try {
+    writeFileSync(draft, secret, { flag: 'wx', mode: 0o600 })
+    linkSync(draft, path)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+  } finally {
+    rmSync(draft, { force: true })
+  }
+}
+
+/**
+ * Whether other nodes of this database hash with the same secret. The first node to ask decides; an embedded database
+ * has no other nodes, so its secret may change.
+ */
+export async function isSharedSecret(queries: Pick<Database, 'query' | 'kind'>, secret: string): Promise<boolean> {
+  const fingerprint = createHmac('sha256', secret).update('fingerprint').digest('hex').slice(0, 16)
+  const isAlone = queries.kind === 'embedded'
+  const known = isAlone ? '(only_row) DO UPDATE SET fingerprint = EXCLUDED.fingerprint' : 'DO NOTHING'
+  await queries.query(`INSERT INTO key_fingerprint (fingerprint) VALUES ($1) ON CONFLICT ${known}`, [fingerprint])
+  const [row] = await queries.query<{ fingerprint: string }>('SELECT fingerprint FROM key_fingerprint', [])
+  return row?.fingerprint === fingerprint
+}

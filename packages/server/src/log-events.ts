@@ -1,0 +1,254 @@
+// Every line that the service can log. A log call names an event of this list and passes exactly its fields; level and
+// message come from here. docs/reference/log-events.md says what each one means and what to do.
+
+export type LogEventSpec = {
+  readonly level: 'debug' | 'info' | 'warn' | 'error' | 'fatal'
+  /** Event and consequence. Constant text without values, so that it can be searched for. */
+  readonly message: string
+  readonly fields: readonly string[]
+}
+
+export const LOG_EVENTS = {
+  // process
+  listening: { level: 'info', message: 'listening', fields: ['address', 'store', 'source', 'rules'] },
+  stopping: { level: 'info', message: 'stopping; /readyz returns 503', fields: ['signal', 'drain_ms'] },
+  stopped: { level: 'info', message: 'stopped', fields: [] },
+  setting_unknown: { level: 'warn', message: 'unknown SLUICE_ variable ignored', fields: ['reason'] },
+  check_token_missing: {
+    level: 'warn',
+    message: 'no token allows checks; every check gets 401',
+    fields: ['address', 'fix'],
+  },
+  internal_error: { level: 'error', message: 'internal error; the request got 500', fields: ['err', 'route'] },
+  unhandled_rejection: { level: 'error', message: 'unhandled promise rejection', fields: ['err'] },
+  uncaught_exception: { level: 'fatal', message: 'uncaught exception; the process exits', fields: ['err'] },
+  worker_failed: { level: 'error', message: 'worker cannot be started or reached', fields: ['err', 'pid'] },
+  worker_exited: { level: 'error', message: 'worker exited; starting another one', fields: ['pid', 'code', 'signal'] },
+  certificates_applied: { level: 'info', message: 'certificates applied to new connections', fields: [] },
+  certificates_rejected: {
+    level: 'error',
+    message: 'certificates rejected; the previous ones stay active',
+    fields: ['reason'],
+  },
+
+  // checks
+  check_refused: {
+    level: 'debug',
+    message: 'check refused',
+    fields: ['request_id', 'rule_id', 'limit', 'version', 'keys'],
+  },
+  bucket_reset: { level: 'info', message: 'bucket reset', fields: ['rule_id', 'by'] },
+  receipt_key_unavailable: {
+    level: 'warn',
+    message: 'receipt key cannot be read from redis; only the admitting node can refund',
+    fields: ['reason'],
+  },
+  forward_auth_misconfigured: {
+    level: 'warn',
+    message: 'forward auth cannot decide; fix the proxy or --trusted-proxies',
+    fields: ['code', 'peer', 'count', 'fix'],
+  },
+  forward_auth_permit_not_held: {
+    level: 'warn',
+    message: 'forward auth cannot hold permits; it releases them after the check',
+    fields: ['rule_id'],
+  },
+  kill_switch_changed: { level: 'warn', message: 'kill switch changed', fields: ['disabled', 'kills'] },
+
+  // store
+  breaker_opened: {
+    level: 'error',
+    message: 'circuit breaker opened for redis; on_fail applies',
+    fields: ['store', 'server', 'after_ms', 'reason'],
+  },
+  breaker_closed: {
+    level: 'info',
+    message: 'circuit breaker closed for redis',
+    fields: ['store', 'server', 'after_ms', 'answered'],
+  },
+  global_breaker_opened: {
+    level: 'error',
+    message: 'circuit breaker opened for the global redis; home shares only',
+    fields: ['region', 'after_ms'],
+  },
+  global_breaker_closed: {
+    level: 'info',
+    message: 'circuit breaker closed for the global redis',
+    fields: ['region', 'after_ms'],
+  },
+  store_unavailable: {
+    level: 'error',
+    message: 'redis does not answer; on_fail applies',
+    fields: ['code', 'reason'],
+  },
+  store_available: { level: 'info', message: 'redis answers again', fields: [] },
+  store_full: {
+    level: 'warn',
+    message: 'redis is out of memory; on_fail applies to new buckets; raise maxmemory',
+    fields: [],
+  },
+  store_full_over: { level: 'info', message: 'redis has memory again', fields: [] },
+  store_evicting: {
+    level: 'warn',
+    message: 'redis evicts live buckets and forgets their usage; set maxmemory-policy noeviction and raise maxmemory',
+    fields: [],
+  },
+  store_evicting_over: { level: 'info', message: 'redis no longer evicts live buckets', fields: [] },
+  store_misgrouped: {
+    level: 'error',
+    message: 'slot groups differ from the record in redis; clients get the limit twice; see --redis-slot-groups',
+    fields: [],
+  },
+  store_misgrouped_over: { level: 'info', message: 'slot groups agree with the record in redis again', fields: [] },
+  store_primaries_idle: {
+    level: 'warn',
+    message: 'redis has more primaries than slot groups; the others stay idle; raise --redis-slot-groups',
+    fields: ['store', 'primaries', 'slot_groups'],
+  },
+  store_may_evict: {
+    level: 'warn',
+    message: 'redis may evict live buckets when its memory is full; set maxmemory-policy noeviction',
+    fields: ['store', 'policy'],
+  },
+  store_capped: {
+    level: 'warn',
+    message: 'key cap reached; new keys share overflow buckets',
+    fields: [],
+  },
+  store_capped_over: { level: 'info', message: 'new keys have buckets of their own again', fields: [] },
+  drill_started: {
+    level: 'warn',
+    message: 'drill started; circuit breakers stay open and on_fail applies',
+    fields: ['seconds', 'by'],
+  },
+  drill_ended: { level: 'warn', message: 'drill ended by request', fields: ['by'] },
+  drill_unconfirmed: {
+    level: 'warn',
+    message: 'some workers have not confirmed the drill; they join when they answer',
+    fields: ['workers'],
+  },
+
+  // rules
+  rules_applied: { level: 'info', message: 'rules applied', fields: ['source', 'version', 'rules'] },
+  rules_rejected: {
+    level: 'error',
+    message: 'rules rejected; the last good rules stay active',
+    fields: ['source', 'version', 'errors'],
+  },
+  rule_source_unreachable: {
+    level: 'error',
+    message: 'rule source unreachable; the last good rules stay active',
+    fields: ['source', 'version', 'reason'],
+  },
+  rule_source_reachable: { level: 'info', message: 'rule source reachable again', fields: ['source'] },
+  rules_snapshot_used: {
+    level: 'warn',
+    message: 'started with the last good rules from the snapshot',
+    fields: ['file', 'version'],
+  },
+  rules_snapshot_failed: { level: 'warn', message: 'rules snapshot cannot be written', fields: ['err', 'file'] },
+
+  // access
+  tokens_applied: { level: 'info', message: 'tokens file applied', fields: ['file', 'tokens'] },
+  tokens_rejected: {
+    level: 'error',
+    message: 'tokens file rejected; the previous tokens stay active',
+    fields: ['file', 'reasons'],
+  },
+  jwt_unverified: {
+    level: 'warn',
+    message: 'JWTs are not verified, so clients can claim any identity; set --jwt-key or --jwt-secret',
+    fields: [],
+  },
+
+  // database
+  database_creating: {
+    level: 'info',
+    message: 'creating the embedded database; the first start takes some seconds',
+    fields: ['folder'],
+  },
+  table_unreachable: {
+    level: 'error',
+    message: 'table cannot be read; the last known rows apply',
+    fields: ['table', 'reason'],
+  },
+  table_reachable: { level: 'info', message: 'table can be read again', fields: ['table'] },
+  table_copy_used: {
+    level: 'warn',
+    message: 'started with the copy of the table on disk',
+    fields: ['table', 'file'],
+  },
+  table_copy_missing: {
+    level: 'warn',
+    message: 'no copy of the table on disk; the table is empty until the database answers',
+    fields: ['table', 'file'],
+  },
+  table_copy_failed: {
+    level: 'warn',
+    message: 'copy of the table cannot be written to disk',
+    fields: ['table', 'file', 'reason'],
+  },
+  events_sink_down: {
+    level: 'error',
+    message: 'sink does not store events; they stay queued up to a cap',
+    fields: ['sink', 'reason'],
+  },
+  events_sink_up: { level: 'info', message: 'sink stores events again', fields: ['sink'] },
+  events_dropped: {
+    level: 'warn',
+    message: 'sink cannot keep up; events are dropped, totals stay exact',
+    fields: ['sink'],
+  },
+  event_failed: {
+    level: 'error',
+    message: 'a decision could not be recorded; it is counted as dropped',
+    fields: ['err'],
+  },
+  events_batch_rejected: {
+    level: 'error',
+    message: 'sink rejected a batch of events; it is dropped',
+    fields: ['sink', 'events', 'reason'],
+  },
+  events_dropped_at_close: {
+    level: 'warn',
+    message: 'sink did not store all events before the process ended',
+    fields: ['sink', 'events'],
+  },
+  retention_applied: {
+    level: 'info',
+    message: 'rows past their retention deleted',
+    fields: ['table', 'deleted', 'before'],
+  },
+  retention_failed: {
+    level: 'warn',
+    message: 'rows past their retention cannot be deleted; retrying later',
+    fields: ['table', 'reason'],
+  },
+
+  // gateway and webhooks
+  upstream_unreachable: {
+    level: 'error',
+    message: 'upstream unreachable; requests get 502',
+    fields: ['upstream', 'reason'],
+  },
+  upstream_slow: { level: 'error', message: 'upstream timed out; requests get 504', fields: ['upstream', 'reason'] },
+  upstream_recovered: { level: 'info', message: 'upstream answers again', fields: ['upstream'] },
+  webhook_failed: {
+    level: 'warn',
+    message: 'webhook delivery failed; retrying for about an hour',
+    fields: ['type', 'host', 'reason'],
+  },
+
+  // telemetry
+  otlp_export_failed: {
+    level: 'warn',
+    message: 'OTLP export failed; telemetry is lost until the receiver answers, checks are unaffected',
+    fields: ['signal', 'host', 'reason'],
+  },
+  otlp_export_recovered: { level: 'info', message: 'OTLP export succeeds again', fields: ['signal', 'host'] },
+} as const
+
+export type LogEvent = keyof typeof LOG_EVENTS
+
+/** Exactly the fields of an event. */
+export type LogFields<E extends LogEvent> = Readonly<Record<(typeof LOG_EVENTS)[E]['fields'][number], unknown>>

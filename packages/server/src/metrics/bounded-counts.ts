@@ -1,0 +1,23 @@
+// Counts by label value. The first values have a series each, so that a scrape stays small; further ones share `other`.
+
+export const OTHER = 'other'
+
+export class BoundedCounts {
+  readonly #max: number
+  readonly #counts = new Map<string, number>()
+
+  constructor(max: number) {
+    this.#max = max
+  }
+
+  add(value: string): void {
+    const count = this.#counts.get(value)
+    if (count !== undefined) this.#counts.set(value, count + 1)
+    else if (this.#counts.size < this.#max || value === OTHER) this.#counts.set(value, 1)
+    else this.add(OTHER)
+  }
+
+  entries(): readonly (readonly [value: string, count: number])[] {
+    return [...this.#counts]
+  }
+}

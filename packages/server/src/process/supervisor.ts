@@ -1,0 +1,54 @@
+// `--workers n`: several processes on one port. Each is a node with its own leases, so they need a shared store. This
+// process supervises them: it replaces crashed workers, forwards termination signals, and relays messages.
+
+import cluster, { type Worker } from 'node:cluster'
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import type { Log } from '../log.ts'
+import { SETTINGS, type Settings } from '../settings/settings.ts'
+import { WorkerChannels } from '../workers/worker-channels.ts'
+import { terminationSignal } from './signals.ts'
+
+const RESTART_MS = 1000
+
+/** Resolves with the exit code once all workers have exited. */
+export async function superviseWorkers(count: number, settings: Settings, log: Log): Promise<number> {
+  // Shared, because workers with different secrets would hash client keys differently.
+  const keySecret = settings.keySecret ?? randomBytes(32).toString('hex')
+  cluster.setupPrimary({ serialization: 'advanced' }) // metrics are large messages
+  const channels = new WorkerChannels()
+  const fork = () => {
+    const worker = cluster.fork({ [SETTINGS.keySecret.env]: keySecret })
+    worker.on('error', (error) => log.event('worker_failed', { err: error, pid: worker.process.pid }))
+    channels.add(worker)
+  }
+  let ending = false
+  const endAll = (signal: NodeJS.Signals) => {
+    ending = true
+    for (const worker of living()) worker.process.kill(signal)
+  }
+  const failed = new Promise<number>((resolve) => {
+    let started = false
+    cluster.on('listening', () => {
+      started = true
+    })
+    cluster.on('exit', ({ process: { pid } }: Worker, code: number, signal: string | null) => {
+      if (ending) return
+      // Before any worker listens, settings or rules are invalid: the worker has reported it, and a retry would not
+      // help.
+      if (!started) return resolve(code || 1)
+      log.event('worker_exited', { pid, code, signal })
+      channels.replaced()
+      setTimeout(() => !ending && fork(), RESTART_MS)
+    })
+  })
+  for (let forked = 0; forked < count; forked += 1) fork()
+  const ended = await Promise.race([terminationSignal(), failed])
+  endAll(typeof ended === 'number' ? 'SIGTERM' : ended.name)
+  await Promise.all(living().map((worker) => once(worker, 'exit')))
+  return typeof ended === 'number' ? ended : 0
+}
+
+function living(): Worker[] {
+  return Object.values(cluster.workers ?? {}).filter((worker) => worker !== undefined && !worker.isDead()) as Worker[]
+}

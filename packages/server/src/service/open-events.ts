@@ -1,0 +1,136 @@
+// Opens the event pipeline of a node: its sinks, what queries them, and the retention of the database.
+
+import { hostname } from 'node:os'
+import { resolve } from 'node:path'
+import { type Clock, type Limiter, wallClock } from 'sluice'
+import { createEndpointPattern } from '../checks/endpoint-pattern.ts'
+import type { Database } from '../db/database.ts'
+import { Retention } from '../db/retention.ts'
+import type { Analytics } from '../events/analytics.ts'
+import { cachedHash, SamplePosition } from '../events/client-key.ts'
+import { embeddedAnalytics } from '../events/embedded/embedded-analytics.ts'
+import { embeddedSink } from '../events/embedded/embedded-sink.ts'
+import { deleteOldEvents, deleteOldProducers, reclaimEvents } from '../events/embedded/event-retention.ts'
+import { hashingAnalytics } from '../events/hashing-analytics.ts'
+import { isSharedSecret, readKeySecret } from '../events/key-secret.ts'
+import { EventPipeline } from '../events/pipeline.ts'
+import { createSampleRate } from '../events/sample-rate.ts'
+import { type FindViolations, findViolations } from '../events/violations.ts'
+import { type KeyHash, keyHash, type Log } from '../log.ts'
+import type { Metrics } from '../metrics/metrics.ts'
+import type { Settings } from '../settings/settings.ts'
+import { workerNumber } from '../worker-number.ts'
+import { keyMode, openSinks, type SinkSettings } from './open-sinks.ts'
+
+export type OpenEvents = {
+  /** Undefined if no sink is configured. */
+  readonly pipeline: EventPipeline | undefined
+  /** Undefined if no sink can be queried. */
+  readonly analytics: Analytics | undefined
+  readonly findViolations: FindViolations | undefined
+  readonly keyHash: KeyHash
+  degradedReason(): string | undefined
+  close(): Promise<void>
+}
+
+export type EventsSettings = Pick<Settings, 'dataDir' | 'keySecret' | 'region' | 'eventsSample'> & SinkSettings
+
+export type EventsDeps = {
+  readonly database: Database | undefined
+  readonly limiter: Limiter
+  readonly metrics: Metrics
+  readonly log: Log
+  readonly clock?: Clock | undefined
+}
+
+const FOREIGN_SECRET = 'events: --key-secret differs from that of other nodes, so their hashed keys do not match'
+const TRIM_MS = 60_000
+
+export async function openEvents(settings: EventsSettings, deps: EventsDeps): Promise<OpenEvents> {
+  const { eventsSinks = [], eventsRetentionMs: keepMs } = settings
+  const { database, limiter, metrics, log, clock = wallClock } = deps
+  const isEmbedded = database !== undefined && keepMs > 0 && !eventsSinks.some(({ kind }) => kind === 'embedded')
+  const isUnused = database === undefined && eventsSinks.length === 0 && settings.eventsQuery === undefined
+  if (isUnused) return noEvents(settings.keySecret)
+  const secret = readKeySecret(settings.keySecret, resolve(settings.dataDir))
+  const hash = cachedHash(keyHash(secret))
+  const opened = await openSinks(settings, log)
+  const keys = keyMode(settings, 'embedded')
+  const sinks = [...(isEmbedded ? [{ sink: embeddedSink(database), keys }] : []), ...opened.sinks]
+  const nowMs = () => clock.nowUs() / 1000
+  const pipeline =
+    sinks.length === 0
+      ? undefined
+      : new EventPipeline(
+          {
+            nowMs,
+            log,
+            keyHash: hash,
+            endpointOf: createEndpointPattern(limiter),
+            sampleRate: createSampleRate(settings.eventsSample),
+            position: new SamplePosition(secret),
+            node: nodeName(),
+            region: settings.region,
+          },
+          sinks,
+        )
+  if (pipeline !== undefined) metrics.watchEvents(pipeline)
+  const retention = database === undefined ? undefined : keepEvents(database, keepMs, clock, log)
+  const hashes = sinks.some(({ keys }) => keys === 'hmac')
+  const isForeign = hashes && database !== undefined && !(await isSharedSecret(database, secret).catch(() => true))
+  const own = isEmbedded ? { analytics: embeddedAnalytics(database), keys } : undefined
+  const queried = opened.analytics ?? own
+  return {
+    pipeline,
+    analytics: queried && hashingAnalytics(queried.analytics, queried.keys, hash),
+    findViolations: retention && findSince(database as Database, retention, hash), // there is one with a retention
+    keyHash: hash,
+    degradedReason: () => (isForeign ? FOREIGN_SECRET : pipeline?.degradedReason()),
+    close: async () => {
+      await pipeline?.close()
+      await opened.close()
+      await retention?.close()
+    },
+  }
+}
+
+function noEvents(secret: string | undefined): OpenEvents {
+  return {
+    pipeline: undefined,
+    analytics: undefined,
+    findViolations: undefined,
+    keyHash: keyHash(secret),
+    degradedReason: () => undefined,
+    close: async () => {},
+  }
+}
+
+/** Workers are separate producers. */
+function nodeName(): string {
+  const worker = workerNumber()
+  return worker === 0 ? hostname() : `${hostname()}/${worker}`
+}
+
+function keepEvents(database: Database, keepMs: number, clock: Clock, log: Log): Retention {
+  return new Retention({
+    table: 'events',
+    keepMs,
+    clock,
+    log,
+    intervalMsMax: TRIM_MS, // the caps on rows matter more often than their age
+    deleteBatch: async (before) => {
+      await deleteOldProducers(database, clock.nowUs() / 1000)
+      return deleteOldEvents(database, before)
+    },
+    // The embedded database has no autovacuum.
+    reclaim: database.kind === 'embedded' ? () => reclaimEvents(database) : undefined,
+  })
+}
+
+/** Violations past their retention are not found, even if they still exist. */
+function findSince(database: Database, retention: Retention, hash: KeyHash): FindViolations {
+  return (query) => {
+    const since = new Date(Math.max(retention.oldest.getTime(), query.since?.getTime() ?? 0))
+    return findViolations(database, { ...query, since }, hash)
+  }
+}

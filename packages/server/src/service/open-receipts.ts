@@ -1,0 +1,47 @@
+// Opens the receipts of a node: in Redis if the buckets are there, else in memory.
+
+import type { Limiter } from 'sluice'
+import { ReceiptKeys } from '../checks/receipt-keys.ts'
+import { memoryReceiptStore, redisReceiptStore } from '../checks/receipt-store.ts'
+import { Receipts } from '../checks/receipts.ts'
+import type { Log } from '../log.ts'
+import type { Metrics } from '../metrics/metrics.ts'
+import type { Settings } from '../settings/settings.ts'
+import type { OpenStore } from '../store/open-store.ts'
+
+export type OpenReceipts = { readonly receipts: Receipts; close(): void }
+
+type ReceiptSettings = Pick<Settings, 'refundMinutes' | 'storeDeadlineMs'>
+
+type ReceiptsDeps = {
+  readonly limiter: Limiter
+  readonly store: OpenStore
+  readonly metrics: Metrics
+  readonly log: Log
+}
+
+/** Default deadline of a check for Redis. */
+const WAIT_MS = 100
+
+export async function openReceipts(settings: ReceiptSettings, deps: ReceiptsDeps): Promise<OpenReceipts> {
+  const { refundMinutes, storeDeadlineMs: waitMs = WAIT_MS } = settings
+  const { limiter, metrics, log } = deps
+  const { sharedValues } = deps.store
+  const keys = new ReceiptKeys(sharedValues, log)
+  await keys.start()
+  const onUnconfirmed = () => {
+    metrics.receiptUnconfirmed()
+  }
+  const onDrop = () => {
+    metrics.receiptDropped()
+  }
+  const receiptStore =
+    sharedValues === undefined ? memoryReceiptStore(onDrop) : redisReceiptStore(sharedValues, { waitMs, onUnconfirmed })
+  return {
+    receipts: new Receipts({ limiter, keys, store: receiptStore, ttlMsMax: refundMinutes * 60_000 }),
+    close: () => {
+      keys.stop()
+      sharedValues?.close()
+    },
+  }
+}

@@ -1,0 +1,63 @@
+// Turns the figures of a node, sampled every 10 seconds, into events: refusal spikes, new hot keys, failing sinks and
+// burning error budgets. Time is an argument.
+
+import { mergeHotKeys, type PlainKey } from '../http/routes/hot-keys.ts'
+import { CheckSamples, NodeTotals, type ProcessTotals } from './check-samples.ts'
+import { NewHotKeys } from './new-hot-keys.ts'
+import { mergedTopRules } from './recent-refusals.ts'
+import { nextSpikeState, type RuleRefusals, SPIKE, type SpikeState } from './refusal-spike.ts'
+import { SinkOutages, type SinkState } from './sink-outages.ts'
+import { BURN, type BurnState, nextBurnState, SLOS, type SloName } from './slo-burn.ts'
+import type { WebhookEvent } from './webhooks.ts'
+
+export const SAMPLE_MS = 10_000
+
+/** Figures of one process of the node. */
+export type ProcessFigures = ProcessTotals & {
+  /** Counts of the last minute. */
+  readonly topRules: readonly RuleRefusals[]
+  /** Hottest first. */
+  readonly hotKeys: readonly PlainKey[]
+  readonly sinks: readonly SinkState[]
+}
+
+export class NodeAlerts {
+  readonly #totals = new NodeTotals()
+  readonly #samples = new CheckSamples(BURN.longMs)
+  readonly #newHotKeys = new NewHotKeys()
+  readonly #sinkOutages = new SinkOutages()
+  readonly #burns = new Map<SloName, BurnState>()
+  #spike: SpikeState = { kind: 'normal' }
+
+  /** `figures`: of all processes that answered. */
+  next(figures: readonly ProcessFigures[], nowMs: number): WebhookEvent[] {
+    this.#samples.add(this.#totals.add(figures), nowMs)
+    return [
+      ...this.#nextSpike(mergedTopRules(figures.map(({ topRules }) => topRules)), nowMs),
+      ...this.#newHotKeys.next(mergeHotKeys(figures.map(({ hotKeys }) => hotKeys)), nowMs),
+      ...this.#sinkOutages.next(
+        figures.flatMap(({ sinks }) => sinks),
+        nowMs,
+      ),
+      ...(Object.keys(SLOS) as SloName[]).flatMap((slo) => this.#nextBurn(slo, nowMs)),
+    ]
+  }
+
+  #nextSpike(topRules: readonly RuleRefusals[], nowMs: number): WebhookEvent[] {
+    const startMs = nowMs - SPIKE.windowMs
+    const minute = this.#samples.increase(startMs, nowMs)
+    const baseline = this.#samples.increase(startMs - SPIKE.baselineMs, startMs)
+    const { state, event } = nextSpikeState(this.#spike, { minute, baseline, topRules, nowMs })
+    this.#spike = state
+    return event === undefined ? [] : [event]
+  }
+
+  #nextBurn(slo: SloName, nowMs: number): WebhookEvent[] {
+    const hour = this.#samples.increase(nowMs - BURN.longMs, nowMs)
+    const fiveMinutes = this.#samples.increase(nowMs - BURN.shortMs, nowMs)
+    const before = this.#burns.get(slo) ?? { sinceMs: undefined }
+    const { state, event } = nextBurnState(slo, before, { hour, fiveMinutes, nowMs })
+    this.#burns.set(slo, state)
+    return event === undefined ? [] : [event]
+  }
+}

@@ -1,0 +1,150 @@
+// Supervisor side of the channels to the workers. Forwards questions and collects answers without waiting for stuck
+// workers, and replays kept payloads to workers that start later.
+
+import type { Worker } from 'node:cluster'
+import type { Report } from '../metrics/reports.ts'
+import {
+  type FromSupervisor,
+  type FromWorker,
+  type Gathered,
+  isOurs,
+  type Kept,
+  LEAD_TOPIC,
+  METRICS_TOPIC,
+  type Question,
+} from './messages.ts'
+import { WorkerReports } from './worker-reports.ts'
+
+type Member = {
+  readonly worker: Worker
+  state: 'starting' | 'joined' | 'listening'
+  /** Missed a deadline and has sent nothing since. Gathers do not wait for it. */
+  silent: boolean
+}
+
+type Collection = {
+  readonly topic: string
+  readonly waiting: Set<Member>
+  readonly answers: unknown[]
+  done(): void
+}
+
+/** A worker that takes longer is considered stuck. */
+const STUCK_MS = 1000
+
+export class WorkerChannels {
+  readonly #members = new Map<number, Member>()
+  readonly #reports = new WorkerReports()
+  readonly #kept = new Map<string, Kept>()
+  readonly #collections = new Map<number, Collection>()
+  #lead: number | undefined
+  #lastId = 0
+
+  add(worker: Worker): void {
+    const member: Member = { worker, state: 'starting', silent: false }
+    this.#members.set(worker.id, member)
+    worker.on('message', (message) => {
+      if (isOurs<FromWorker>(message)) void this.#receive(member, message)
+    })
+    worker.once('listening', () => {
+      member.state = 'listening'
+    })
+    void this.#untilEnd(member)
+  }
+
+  /** Counts a worker that exited and was replaced. */
+  replaced(): void {
+    this.#reports.replaced()
+  }
+
+  /** Messages can arrive after the exit: totals are final once the channel is closed as well. */
+  async #untilEnd(member: Member): Promise<void> {
+    const { worker } = member
+    const closed = new Promise((resolve) => worker.once('disconnect', resolve))
+    await new Promise((resolve) => worker.once('exit', resolve))
+    this.#members.delete(worker.id)
+    for (const collection of this.#collections.values()) settle(collection, member)
+    this.#chooseLead()
+    await closed
+    await this.#reports.retire(worker.id)
+  }
+
+  async #receive(member: Member, message: FromWorker): Promise<void> {
+    member.silent = false
+    if (message.sluice === 'join') {
+      member.state = 'joined'
+      this.#chooseLead()
+      send(member, { sluice: 'joined', kept: [...this.#kept.values()] })
+    } else if (message.sluice === 'report') {
+      this.#reports.note(member.worker.id, { totals: message.report })
+    } else if (message.sluice === 'answer') {
+      this.#answered(member, message.id, message.answer)
+    } else {
+      const { id, topic, payload, key, deadlineMs } = message
+      const gathered = await this.#gather({ topic, payload, key }, deadlineMs)
+      send(member, { sluice: 'gathered', id, gathered })
+    }
+  }
+
+  #answered(member: Member, id: number, answer: unknown): void {
+    const collection = this.#collections.get(id)
+    if (collection === undefined) return // past the deadline
+    if (collection.topic === METRICS_TOPIC) this.#reports.note(member.worker.id, answer as Report)
+    else if (answer !== undefined) collection.answers.push(answer)
+    settle(collection, member)
+  }
+
+  async #gather(question: Question, deadlineMs: number): Promise<Gathered<unknown>> {
+    const { topic, key } = question
+    if (key !== undefined) this.#keep({ ...question, key })
+    this.#lastId += 1
+    const id = this.#lastId
+    const listening = [...this.#members.values()].filter(({ state }) => state === 'listening')
+    const waiting = new Set(listening.filter(({ silent }) => !silent))
+    const answers: unknown[] = []
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, deadlineMs)
+      const done = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+      this.#collections.set(id, { topic, waiting, answers, done })
+      for (const member of key === undefined ? [...waiting] : this.#joined())
+        send(member, { sluice: 'ask', id, ...question })
+      if (waiting.size === 0) done()
+    })
+    this.#collections.delete(id)
+    if (deadlineMs >= STUCK_MS) for (const member of waiting) member.silent = true
+    const silent = listening.filter((member) => member.silent || waiting.has(member)).length
+    if (topic !== METRICS_TOPIC) return { answers, silent }
+    const living = new Set(this.#members.keys())
+    return { answers: await this.#reports.all(living, silent), silent }
+  }
+
+  /** Kept payloads also go to stuck and starting workers, which read them later. */
+  #joined(): Member[] {
+    return [...this.#members.values()].filter(({ state }) => state !== 'starting')
+  }
+
+  #keep(kept: Kept): void {
+    const name = JSON.stringify([kept.topic, kept.key])
+    if (kept.payload === null) this.#kept.delete(name)
+    else this.#kept.set(name, kept)
+  }
+
+  #chooseLead(): void {
+    const lead = this.#joined()[0]?.worker.id
+    if (lead === undefined || lead === this.#lead) return
+    this.#lead = lead
+    void this.#gather({ topic: LEAD_TOPIC, key: '', payload: lead }, STUCK_MS)
+  }
+}
+
+function settle({ waiting, done }: Collection, member: Member): void {
+  if (waiting.delete(member) && waiting.size === 0) done()
+}
+
+/** Drops messages to an exited worker. */
+function send({ worker }: Member, message: FromSupervisor): void {
+  if (worker.isConnected()) worker.send(message, () => {})
+}

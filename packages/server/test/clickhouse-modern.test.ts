@@ -1,0 +1,19 @@
+// Sink and analytics on a current ClickHouse engine.
+
+import { describe } from 'vitest'
+import { ClickHouseAnalytics } from '../src/events/clickhouse/clickhouse-analytics.ts'
+import { ClickHouseSink } from '../src/events/clickhouse/clickhouse-sink.ts'
+import { ClickHouseSchema } from '../src/events/clickhouse/schema.ts'
+import { analyticsContract } from './analytics-contract.ts'
+import { ChdbEngine, chdbMissing } from './chdb-engine.ts'
+
+describe.skipIf(chdbMissing() !== undefined)('a current ClickHouse', () => {
+  analyticsContract('ClickHouse 26', {
+    create: async () => {
+      const engine = new ChdbEngine()
+      const schema = new ClickHouseSchema(engine)
+      const sink = new ClickHouseSink(engine, schema)
+      return { sink, analytics: new ClickHouseAnalytics(engine, schema), close: () => sink.close() }
+    },
+  })
+})
