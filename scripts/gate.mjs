@@ -4,7 +4,7 @@
 
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, relative } from 'node:path'
 import { bin, run, runInForeground, seconds, step, steps } from './setup.mjs'
 
 /** With `servers: false`, skips tests that start Redis, PostgreSQL or another program. */
@@ -41,10 +41,23 @@ function countTests(report, code) {
   )
   const failed = totals.numFailedTests + brokenFiles.length
   return {
+    failures: files.flatMap(describeFailures),
     passed: totals.numPassedTests,
     failed: Math.max(failed, code === 0 ? 0 : 1),
     skipped: totals.numPendingTests + totals.numTodoTests,
   }
+}
+
+/** The file, name and first line of the error of each failed test: a summary for logs that show only their end. */
+function describeFailures({ name: path, status, message, assertionResults }) {
+  const file = relative(process.cwd(), path)
+  const failed = assertionResults.filter((test) => test.status === 'failed')
+  if (status === 'failed' && failed.length === 0) return [`${file}: ${firstLine(message)}`]
+  return failed.map((test) => `${file} > ${test.fullName}: ${firstLine(test.failureMessages[0])}`)
+}
+
+function firstLine(text = '') {
+  return text.split('\n', 1)[0].slice(0, 300)
 }
 
 function readReport(report) {
@@ -64,6 +77,7 @@ function printSummary(counts) {
   for (const { name, ms, ok } of [...steps, total]) {
     console.log(`${ok ? '  ok    ' : '  FAILED'}  ${name.padEnd(width)}  ${seconds(ms).padStart(8)}`)
   }
+  for (const failure of counts.failures) console.log(`  FAILED  ${failure}`)
   if (counts.skipped > 0) console.log(`${counts.skipped} skipped`)
   console.log(`${counts.passed} passed, ${counts.failed} failed`)
 }
