@@ -10,12 +10,14 @@ import { type RedisProcess, startRedis } from 'sluice/testing'
 import { transformWithOxc } from 'vite'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { fillWithEmptyDatabase } from '../packages/server/test/databases.ts'
+import { freePort } from '../packages/sluice/src/testing/free-port.ts'
 import { type Block, blocksOf, GUIDES, isScript } from './snippets.ts'
 
-const BUILD_TIMEOUT_MS = 300_000
+const START_TIMEOUT_MS = 300_000
 const SNIPPET_TIMEOUT_MS = 30_000
 const DOCUMENTED_ADDRESS = 'http://127.0.0.1:8080'
 const DOCUMENTED_REDIS = 'redis://127.0.0.1:6379'
+const DOCUMENTED_GRPC = 'http://127.0.0.1:8081'
 
 const LINES_MAX: Readonly<Record<string, number>> = {
   'README.md': 150,
@@ -28,7 +30,11 @@ const REFERENCE = readdirSync('docs/reference').map((name) => `docs/reference/${
 const PAGES = [...Object.keys(LINES_MAX), ...GUIDES, 'docs/runbook.md']
 
 const blocks = PAGES.flatMap(blocksOf)
-const commands = blocks.filter(({ language, text }) => language === 'sh' && text.includes('curl '))
+/** Needs a token and an order: packages/server/test/exceptions/guide.test.ts runs it. */
+const TESTED_ELSEWHERE = 'docs/guides/exceptions.md'
+const commands = blocks.filter(
+  ({ page, language, text }) => page !== TESTED_ELSEWHERE && language === 'sh' && text.includes('curl '),
+)
 const snippets = [...blocks, ...REFERENCE.flatMap(blocksOf)].filter(isScript)
 const hasCurl = spawnSync('curl', ['--version']).status === 0
 
@@ -36,20 +42,21 @@ let service: ChildProcess
 let banner: string
 let dataDir: string
 let redis: RedisProcess
+let grpcPort: number
 
 beforeAll(async () => {
-  const { status, stdout, stderr } = spawnSync(process.execPath, ['scripts/build.mjs'], { encoding: 'utf8' })
-  if (status !== 0) throw new Error(`the packages cannot be built:\n${stdout}${stderr}`)
   redis = await startRedis()
   dataDir = mkdtempSync(join(tmpdir(), 'sluice-docs-'))
   await fillWithEmptyDatabase(dataDir)
-  const args = ['packages/server/dist/main.js', '--port', '0', '--log-level', 'fatal', '--data-dir', dataDir]
+  grpcPort = await freePort()
+  const ports = ['--port', '0', '--grpc-port', String(grpcPort)]
+  const args = ['packages/server/dist/main.js', ...ports, '--log-level', 'fatal', '--data-dir', dataDir]
   service = spawn(process.execPath, args, {
     env: Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))),
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   banner = await bannerOf(service)
-}, BUILD_TIMEOUT_MS)
+}, START_TIMEOUT_MS)
 
 afterAll(async () => {
   await redis?.stop()
@@ -83,7 +90,9 @@ describe('snippets', () => {
       const cwd = snippet.page.startsWith('packages/server/') ? '.' : 'packages/sluice'
       const { code } = await transformWithOxc(snippet.text, 'snippet.ts') // removes the types
       const source = snippet.language === 'ts' ? code : snippet.text
-      const input = withProbe(source.replaceAll(DOCUMENTED_REDIS, redis.url))
+      const input = withProbe(
+        source.replaceAll(DOCUMENTED_REDIS, redis.url).replaceAll(DOCUMENTED_GRPC, `http://127.0.0.1:${grpcPort}`),
+      )
       const options = { cwd, input, encoding: 'utf8', timeout: SNIPPET_TIMEOUT_MS } as const
       const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module'], options)
       expect(status, stderr || 'it did not exit').toBe(0)

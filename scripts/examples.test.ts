@@ -3,9 +3,8 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it } from 'vitest'
 
-const BUILD_TIMEOUT_MS = 300_000
 const DOCUMENTED_ADDRESS = 'http://127.0.0.1:3000'
 const START = /^npm run example -- ([\w-]+)$/
 
@@ -17,11 +16,6 @@ const examples = pages.filter(({ blocks }) => START.test(blocks[0] ?? ''))
 const hasCurl = spawnSync('curl', ['--version']).status === 0
 
 let child: ChildProcess | undefined
-
-beforeAll(() => {
-  const { status, stdout, stderr } = spawnSync(process.execPath, ['scripts/build.mjs'], { encoding: 'utf8' })
-  if (status !== 0) throw new Error(`the packages cannot be built:\n${stdout}${stderr}`)
-}, BUILD_TIMEOUT_MS)
 
 afterEach(async () => {
   const running = child

@@ -9,9 +9,16 @@ import { bin, run, runInForeground, seconds, step, steps } from './setup.mjs'
 
 /** With `servers: false`, skips tests that start Redis, PostgreSQL or another program. */
 export async function runGate({ servers, args }) {
-  step('checking generated files', () => run(process.execPath, ['scripts/embed.mjs', '--check']))
+  step('checking generated files', () => {
+    const scripts = ['scripts/embed.mjs', 'scripts/descriptors.mjs']
+    return scripts.map((script) => run(process.execPath, [script, '--check'])).find((failure) => failure !== undefined)
+  })
   step('checking format and lint', () => run(bin('biome'), ['check', '.']))
   step('checking types', () => run(bin('tsc'), ['-p', 'tsconfig.json']))
+  step('checking types of the dashboard', () => {
+    const projects = ['packages/dashboard/tsconfig.json', 'packages/dashboard/test/tsconfig.json']
+    return projects.map((project) => run(bin('tsc'), ['-p', project])).find((failure) => failure !== undefined)
+  })
   const counts = await runTests(servers, args)
   printSummary(counts)
   process.exitCode = steps.every(({ ok }) => ok) ? 0 : 1
@@ -48,16 +55,16 @@ function countTests(report, code) {
   }
 }
 
-/** The file, name and first line of the error of each failed test: a summary for logs that show only their end. */
+/** The file, name and first lines of the error of each failed test: a summary for logs that show only their end. */
 function describeFailures({ name: path, status, message, assertionResults }) {
   const file = relative(process.cwd(), path)
   const failed = assertionResults.filter((test) => test.status === 'failed')
-  if (status === 'failed' && failed.length === 0) return [`${file}: ${firstLine(message)}`]
-  return failed.map((test) => `${file} > ${test.fullName}: ${firstLine(test.failureMessages[0])}`)
+  if (status === 'failed' && failed.length === 0) return [`${file}: ${firstLines(message)}`]
+  return failed.map((test) => `${file} > ${test.fullName}: ${firstLines(test.failureMessages[0])}`)
 }
 
-function firstLine(text = '') {
-  return text.split('\n', 1)[0].slice(0, 300)
+function firstLines(text = '') {
+  return text.split('\n').slice(0, 3).join(' ').slice(0, 300)
 }
 
 function readReport(report) {

@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterEach, expect, it } from 'vitest'
-import { describeCycles, importGraph } from './import-cycles.ts'
+import { describeCycles, describeDisorder, documentedLayers, importGraph } from './import-cycles.ts'
 
 const folders: string[] = []
 
@@ -53,6 +53,20 @@ it('finds a cycle through a file at the root, and one cycle per component', () =
   })
   const cycles = describeCycles(graph).map((text) => text.split('\n')[0])
   expect(cycles).toEqual(['import cycle: a → b → a', 'import cycle: errors → log.ts → settings → errors'])
+})
+
+it('reads layers from a page, and reports imports of a higher layer and unlisted entries', () => {
+  const page = 'src/   order\n  errors clock   root files\n  store/  buckets\n  http/   routes\n```\n'
+  const layers = documentedLayers(page, 'src')
+  expect(layers).toEqual([['errors', 'clock'], ['store'], ['http']])
+  const graph = graphOf({
+    'clock.ts': "import { fail } from './errors.ts'",
+    'errors.ts': '',
+    'store/open.ts': "import type { Route } from '../http/route.ts'",
+    'http/route.ts': "import { fail } from '../errors.ts'",
+    'text/table.ts': '',
+  })
+  expect(describeDisorder(graph, layers)).toEqual(['text: not listed', 'store/open.ts → http/route.ts'])
 })
 
 function graphOf(files: Record<string, string>): ReturnType<typeof importGraph> {

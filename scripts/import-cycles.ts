@@ -12,7 +12,7 @@ const IMPORTS = /(?:\bfrom|\bimport)\s*\(?\s*'(\.[^']+)'/g
 export function importGraph(source: string): ImportGraph {
   const graph: ImportGraph = new Map()
   const files = readdirSync(source, { recursive: true, encoding: 'utf8' })
-  for (const file of files.filter((path) => path.endsWith('.ts') && !path.endsWith('.test.ts')).sort()) {
+  for (const file of files.filter((path) => /\.tsx?$/.test(path) && !path.endsWith('.test.ts')).sort()) {
     const edges = graph.get(entryOf(file)) ?? new Map<string, string[]>()
     graph.set(entryOf(file), edges)
     for (const [, target = ''] of readFileSync(join(source, file), 'utf8').matchAll(IMPORTS)) {
@@ -38,6 +38,31 @@ export function describeCycles(graph: ImportGraph): string[] {
     const more = others > 0 ? ` (${others} more entries in the same component)` : ''
     return [`import cycle: ${cycle.join(' → ')}${more}`, ...edges].join('\n')
   })
+}
+
+/** Imports of a higher layer, as `file → file`, and entries that no layer lists. */
+export function describeDisorder(graph: ImportGraph, layers: readonly (readonly string[])[]): string[] {
+  const layerOf = new Map(layers.flatMap((layer, index) => layer.map((name) => [name, index] as const)))
+  const layer = (entry: string) => layerOf.get(entry.replace(/\.ts$/, ''))
+  const unlisted = [...graph.keys()]
+    .filter((entry) => layer(entry) === undefined)
+    .map((entry) => `${entry}: not listed`)
+  const upwards = [...graph].flatMap(([from, edges]) =>
+    [...edges].filter(([to]) => (layer(to) ?? 0) > (layer(from) ?? 0)).flatMap(([, imports]) => imports),
+  )
+  return [...unlisted, ...upwards]
+}
+
+/** Layers of a source folder in a page, lowest first: the indented lines below the line of the folder. */
+export function documentedLayers(page: string, source: string): string[][] {
+  const lines = page.split('\n')
+  const start = lines.findIndex((line) => line.startsWith(`${source}/`)) + 1
+  const rest = lines.slice(start)
+  const layers = rest.slice(
+    0,
+    rest.findIndex((line) => !line.startsWith('  ')),
+  )
+  return layers.map((line) => (line.trim().split(/ {2,}/)[0] ?? '').split(' ').map((name) => name.replace(/\/$/, '')))
 }
 
 /** Strongly connected components of two or more entries. */

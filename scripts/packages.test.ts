@@ -59,7 +59,6 @@ let project: string
 
 beforeAll(() => {
   project = mkdtempSync(join(tmpdir(), 'sluice-packages-'))
-  run(process.execPath, ['scripts/build.mjs'])
   const folders = PUBLISHED.map((folder) => `./${folder}`)
   run('npm', ['pack', ...folders, '--pack-destination', project, '--ignore-scripts'])
   const tarballs = readdirSync(project).map((name) => `./${name}`)
@@ -122,6 +121,12 @@ describe.for(runtimes)('on $runtime', ({ node, exists }) => {
     skip(!exists, NO_NODE_22)
     expect(run(node(), [installed('.bin', command), '--help'], project)).not.toBe('')
   })
+})
+
+it('the service contains the dashboard, compressed', () => {
+  const app = installed('@sluice/server/dist/dashboard/app')
+  expect(readdirSync(app)).toEqual(expect.arrayContaining(['index.html', 'index.html.br', 'index.html.gz', 'assets']))
+  expect(readdirSync(join(app, 'assets')).some((name) => name.endsWith('.js.br'))).toBe(true)
 })
 
 it.for(commands)('the command %s runs in a built clone', (command) => {

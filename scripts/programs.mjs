@@ -12,6 +12,7 @@ const PROGRAMS = [
   { program: 'nginx', aptPackage: 'nginx', service: 'nginx' },
   { program: 'haproxy', aptPackage: 'haproxy', service: 'haproxy' },
   { program: 'clickhouse-server', aptPackage: 'clickhouse-server', service: 'clickhouse-server', optional: true },
+  { program: 'chromium', aptPackage: 'chromium', more: ['fonts-dejavu-core'], optional: true },
   { program: 'prometheus', aptPackage: 'prometheus', service: 'prometheus' }, // with promtool
 ]
 
@@ -57,7 +58,8 @@ function withoutServices(missing, run, install) {
     chmodSync(POLICY, 0o755)
     let failure = install()
     // The packages also enable their services for the next boot.
-    for (const { service } of missing) failure ??= run('update-rc.d', [service, 'disable'])
+    for (const { service } of missing.filter((program) => 'service' in program))
+      failure ??= run('update-rc.d', [service, 'disable'])
     return failure
   } finally {
     rmSync(POLICY, { force: true })
@@ -78,7 +80,7 @@ export function programsAdvice(missing) {
 }
 
 function packagesOf(programs) {
-  return programs.map(({ aptPackage }) => aptPackage)
+  return programs.flatMap(({ aptPackage, more = [] }) => [aptPackage, ...more])
 }
 
 function isInstalled(program) {

@@ -24,12 +24,30 @@ export function installPackages() {
   stamp('install', state)
 }
 
-/** Compiles both published packages and adds the example rules. Returns a hash of all sources. */
+/** Compiles both published packages, and adds the example rules and the dashboard. Returns a hash of all sources. */
 export function build() {
   const library = compile('packages/sluice')
   const service = compile('packages/server', library)
   cpSync(join(root, 'examples/rules.yaml'), join(root, 'packages/server/dist/examples/rules.yaml'))
+  bundleDashboard()
   return service
+}
+
+/** Bundles the dashboard unless that is up to date, and copies it into the `dist` of the server. */
+export function bundleDashboard() {
+  const folder = 'packages/dashboard'
+  const folders = [join(folder, 'src'), join(folder, 'public'), 'packages/sluice/src']
+  const sources = folders.flatMap(listFiles)
+  const settings = ['package.json', 'vite.config.ts', 'index.html'].map((name) => join(folder, name))
+  const state = hashFiles([...settings, ...sources, 'scripts/bundle-dashboard.mjs'], root)
+  const [bundled, copy] = [join(root, folder, 'dist/app'), join(root, 'packages/server/dist/dashboard/app')]
+  if (!isStamped('build-dashboard', state) || !existsSync(bundled)) {
+    requireStep(`building ${folder}`, () => run(process.execPath, [join(root, 'scripts/bundle-dashboard.mjs')]))
+    stamp('build-dashboard', state)
+    rmSync(copy, { recursive: true, force: true })
+  }
+  const isServerBuilt = existsSync(join(root, 'packages/server/dist'))
+  if (isServerBuilt && !existsSync(copy)) cpSync(bundled, copy, { recursive: true })
 }
 
 /** Compiles a workspace into its `dist` unless that is up to date. Returns a hash of its sources. */

@@ -39,7 +39,7 @@ function runSeeds() {
   return status ?? 1
 }
 
-/** Runs the simulation once per mutant; each is a plausible bug in the lease or guard code. */
+/** Runs the simulation once per mutant; each is a plausible bug in the lease, guard or pair code. */
 function runMutants() {
   const mutants = JSON.parse(readFileSync(join(root, 'packages/sluice/test/simulation/mutants.json'), 'utf8'))
   let missed = 0
@@ -61,6 +61,7 @@ function simulate(mutant, stdio) {
     'run',
     'packages/sluice/test/simulation/simulation.test.ts',
     'packages/sluice/test/simulation/regions.test.ts',
+    'packages/sluice/test/simulation/pairs.test.ts',
   ]
   return spawnSync(bin('vitest'), args, { cwd: root, env, stdio, encoding: 'utf8' })
 }

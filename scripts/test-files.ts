@@ -8,7 +8,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 const STARTS_SERVER = new RegExp(
   `\\b(${[
     'start(Redis|RedisCluster|Sentinels|Postgres|Etcd|ClickHouse|Kafka|Prometheus)',
-    'usePostgres|describeDatabases|serveEmbedded|emptyDataDir|fillWithEmptyDatabase|buildOnce',
+    'usePostgres|describeDatabases|serveEmbedded|emptyDataDir|fillWithEmptyDatabase',
     'spawn|spawnSync|execFile|execFileSync',
   ].join('|')})\\b`,
 )
@@ -21,7 +21,7 @@ const OPTIONAL_SERVERS = ['databases.ts', 'service.ts']
 
 /** Test files that start servers, directly or through the support modules that they import. */
 export function testsWithServers(): string[] {
-  const folders = ['packages/sluice', 'packages/server', 'scripts', 'bench/src', 'fleet/src']
+  const folders = ['packages/sluice', 'packages/server', 'packages/dashboard', 'scripts', 'bench/src', 'fleet/src']
   return folders
     .flatMap((folder) => readdirSync(folder, { recursive: true, encoding: 'utf8' }).map((path) => join(folder, path)))
     .filter((path) => path.endsWith('.test.ts') && !path.includes('node_modules/'))
@@ -55,6 +55,7 @@ export class SlowestFirst extends BaseSequencer {
 }
 
 const SLOWEST = [
+  'packages/dashboard/test/dashboard.test.ts',
   'packages/server/test/kafka.test.ts',
   'packages/server/test/gateway/real-clients.test.ts',
   'packages/server/test/violations.test.ts',

@@ -65,6 +65,8 @@ export function embeddedData(startMinute: number): readonly string[] {
   return [
     counts('allowed', SERIES, ADMITTED_PER_MINUTE / SERIES),
     counts('refused', refused, 1),
+    `INSERT INTO event_overview SELECT minute, rule, endpoint, result, source, sum(count) FROM event_counts
+     GROUP BY 1, 2, 3, 4, 5`,
     `INSERT INTO event_limits SELECT minute, ${rule}, 'default', 'enforce', ${ADMITTED_PER_MINUTE / 20}, 17, 0
      FROM ${minutes}, generate_series(0, 19) AS s`,
     `INSERT INTO event_clients SELECT minute, 'user', 'user_' || (minute * 37 + s * 13) % 5000, 30, 1, 2

@@ -44,7 +44,7 @@ export async function startServer(script: string, args: readonly string[]): Prom
   }
 }
 
-function cpuUsOf(pid: number): number {
+export function cpuUsOf(pid: number): number {
   return readdirSync(`/proc/${pid}/task`).reduce((sum, thread) => sum + threadUs(pid, thread), 0)
 }
 

@@ -1,4 +1,4 @@
-// `npm run bench -- [scenario]`: runs one scenario in this process, or all in their own processes for the README.
+// `npm run bench -- [scenario]`: runs one scenario in this process, or all in their own for docs/benchmarks.md.
 // Tables and JSON go to standard output, progress to standard error. Exit codes: 1 failed or, with --assert, below a
 // target; 2 invalid arguments.
 
@@ -13,12 +13,12 @@ import { isScenario, loadScenario, SCENARIOS, type ScenarioName } from './scenar
 import { tablePosition, terminalTable, withTable } from './table.ts'
 
 const USAGE = `usage: npm run bench -- [scenario] [--json] [--rounds N] [--assert]
-scenarios: ${SCENARIOS.join(', ')}; without one, runs all and updates the table of the README
+scenarios: ${SCENARIOS.join(', ')}; without one, runs all and updates the table of docs/benchmarks.md
   --json      print the report as JSON on the last line
   --rounds N  measured rounds per contender
   --assert    exit with 1 if a ratio misses its target`
 
-const README = new URL('../../README.md', import.meta.url)
+const PAGE = new URL('../../docs/benchmarks.md', import.meta.url)
 
 type Options = { json: boolean; rounds: number | undefined; assert: boolean }
 
@@ -33,7 +33,7 @@ async function main(args: string[]): Promise<number> {
     return 2
   }
   const { name, options } = parsed
-  if (name === undefined) tablePosition(readFileSync(README, 'utf8')) // fails early if the README has no table
+  if (name === undefined) tablePosition(readFileSync(PAGE, 'utf8')) // fails early if the page has no table
   const reports: Report[] = []
   const scenarios: Scenario[] = []
   let failed = false
@@ -49,7 +49,7 @@ async function main(args: string[]): Promise<number> {
     scenarios.push(scenario)
     process.stdout.write(terminalTable(report, scenario))
   }
-  if (name === undefined) writeFileSync(README, withTable(readFileSync(README, 'utf8'), reports, scenarios))
+  if (name === undefined) writeFileSync(PAGE, withTable(readFileSync(PAGE, 'utf8'), reports, scenarios))
   if (options.json) process.stdout.write(`${JSON.stringify(name === undefined ? merged(reports) : reports[0])}\n`)
   if (options.assert && reports.some((report, index) => missesTarget(report, scenarios[index]))) return 1
   return failed ? 1 : 0
@@ -107,8 +107,13 @@ async function inOwnProcess(name: ScenarioName, { rounds }: Options): Promise<Re
   return JSON.parse(output.trimEnd().split('\n').at(-1) ?? '') as Report
 }
 
-/** Merges all reports into one; names of ratios are unique. */
+/** Merges all reports into one. A ratio whose name an earlier scenario has gets the scenario as a prefix. */
 function merged(reports: readonly Report[]): Report {
-  const ratios = Object.assign({}, ...reports.map((report) => report.ratios)) as Report['ratios']
+  const ratios: Record<string, number> = {}
+  for (const report of reports) {
+    for (const [name, value] of Object.entries(report.ratios)) {
+      ratios[name in ratios ? `${report.scenario}.${name}` : name] = value
+    }
+  }
   return { scenario: 'all', machine: thisMachine(), results: reports.flatMap((report) => report.results), ratios }
 }

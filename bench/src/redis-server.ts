@@ -17,6 +17,8 @@ export type RedisFigures = {
   cpuUs(): Promise<number>
   usedBytes(): Promise<number>
   keys(): Promise<number>
+  /** Script calls since the start, and the time inside them (INFO commandstats). */
+  scripts(): Promise<{ readonly calls: number; readonly us: number }>
   /** Bytes received and sent since the start. */
   networkBytes(): Promise<number>
   close(): void
@@ -71,6 +73,10 @@ export function readRedis(port: number): RedisFigures {
     cpuUs: async () => (await info('cpu', 'used_cpu_user', 'used_cpu_sys')) * 1e6,
     usedBytes: () => info('memory', 'used_memory'),
     keys: () => client.dbsize(),
+    scripts: async () => {
+      const [, calls, us] = /^cmdstat_evalsha:calls=(\d+),usec=(\d+)/m.exec(await client.info('commandstats')) ?? []
+      return { calls: Number(calls ?? 0), us: Number(us ?? 0) }
+    },
     networkBytes: () => info('stats', 'total_net_input_bytes', 'total_net_output_bytes'),
     close: () => client.disconnect(),
   }
@@ -94,7 +100,7 @@ async function readiness(child: ChildProcess): Promise<void> {
   throw new Error('redis-server exited before it was ready')
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const address = server.address()

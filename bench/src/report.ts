@@ -10,7 +10,12 @@ export type Result = {
   readonly unit: string
 }
 
-export type Outcome = { readonly results: readonly Result[]; readonly ratios: Readonly<Record<string, number>> }
+export type Outcome = {
+  readonly results: readonly Result[]
+  readonly ratios: Readonly<Record<string, number>>
+  /** Reasons for comparisons that this machine cannot run. */
+  readonly skipped?: readonly string[]
+}
 
 /** The last line that `--json` prints. */
 export type Report = Outcome & { readonly scenario: string; readonly machine: Machine }
@@ -18,7 +23,7 @@ export type Report = Outcome & { readonly scenario: string; readonly machine: Ma
 export type Target = { readonly atLeast: number } | { readonly atMost: number }
 
 export type Scenario = {
-  /** One line for the table of the README. */
+  /** One line for the table of docs/benchmarks.md. */
   readonly what: string
   /** Target of each ratio; a ratio without a target is only reported. */
   readonly targets: Readonly<Record<string, Target>>

@@ -1,4 +1,4 @@
-// Formats reports as columns for a terminal, and as Markdown between the markers of the README.
+// Formats reports as columns for a terminal, and as Markdown between the markers of docs/benchmarks.md.
 
 import type { Machine } from './machine.ts'
 import { figure } from './measure.ts'
@@ -20,6 +20,7 @@ export function terminalTable(report: Report, { what, targets }: Scenario): stri
     columns([['contender', 'median', 'min..max', 'unit'], ...results]),
     '',
     columns([['ratio', 'measured', 'target', ''], ...ratios]),
+    ...(report.skipped ?? []).map((reason) => `  skipped: ${reason}`),
     '',
   ].join('\n')
 }
@@ -27,7 +28,8 @@ export function terminalTable(report: Report, { what, targets }: Scenario): stri
 /** Position of the table in a page; throws without markers. */
 export function tablePosition(page: string): { readonly start: number; readonly end: number } {
   const [start, end] = [page.indexOf(START), page.indexOf(END)]
-  if (start < 0 || end < start) throw new Error(`README.md needs a line "${START}" and below it a line "${END}"`)
+  if (start < 0 || end < start)
+    throw new Error(`docs/benchmarks.md needs a line "${START}" and below it a line "${END}"`)
   return { start: start + START.length, end }
 }
 
@@ -39,7 +41,7 @@ export function withTable(page: string, reports: readonly Report[], scenarios: r
 
 /** One line per scenario, without medians. */
 function markdown(reports: readonly Report[], scenarios: readonly Scenario[]): string {
-  const rows = reports.map(({ ratios }, index) => {
+  const rows = reports.flatMap(({ ratios }, index) => {
     const { what, targets } = scenarios[index] as Scenario // same order as the reports
     const cells = Object.entries(ratios)
       .filter(([name]) => targets[name] !== undefined)
@@ -47,7 +49,7 @@ function markdown(reports: readonly Report[], scenarios: readonly Scenario[]): s
         const mark = meetsTarget(value, targets[name]) ? '' : ', **missed**'
         return `\`${name}\` ${figure(value)} (${targetText(targets[name])}${mark})`
       })
-    return `| ${what} | ${cells.join(' · ')} |`
+    return cells.length === 0 ? [] : [`| ${what} | ${cells.join(' · ')} |`] // none: the scenario was skipped
   })
   const head = '| scenario | measured (target) |\n|---|---|'
   return [head, ...rows, '', ...reports.slice(0, 1).map(({ machine }) => conditions(machine))].join('\n')
@@ -59,7 +61,7 @@ function conditions({ cores, cpu, memory_gb, node, platform, versions }: Machine
   const date = new Date().toISOString().slice(0, 10)
   return (
     `Sluice ${sluice} on ${date}: ${cores} cores of ${cpu}, ${memory_gb} GB, ${platform}, Node.js ${node}; ` +
-    `${compared.join(', ')}. Medians of alternating rounds: [how it is measured](bench/README.md).`
+    `${compared.join(', ')}. Medians of alternating rounds: [how it is measured](../bench/README.md).`
   )
 }
 

@@ -1,5 +1,6 @@
 --- The action `lua.sluice <url> open|closed` for HAProxy 2.6 and newer: checks the request with Sluice.
---- Sets txn.sluice.result to allowed, refused, invalid, untrusted or down, and one variable per rate limit header.
+--- Sets txn.sluice.result to allowed, refused, banned, invalid, untrusted or down, and one variable per header of a
+--- limit.
 
 local TIMEOUT_MS = 1000
 --- Circuit breaker: HAProxy retries an unreachable server for seconds, so a failure stops requests for a while.
@@ -47,6 +48,7 @@ local function result_of(response, on_fail)
   local status = response and response.status or 0
   if status >= 200 and status < 300 then return 'allowed' end
   if status == 429 then return 'refused' end
+  if status == 403 then return 'banned' end
   if status >= 400 and status < 500 then return 'invalid' end
   return on_fail == 'open' and 'allowed' or 'down'
 end

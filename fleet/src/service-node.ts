@@ -11,7 +11,12 @@ export type Health = {
   readonly reasons: readonly string[]
 }
 
-type Started = { readonly main?: string | undefined; readonly command?: 'gateway' | undefined }
+type Started = {
+  readonly main?: string | undefined
+  readonly command?: 'gateway' | undefined
+  /** Options of Node.js. */
+  readonly nodeArgs?: readonly string[]
+}
 
 const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
 const STDERR_KEPT = 4000
@@ -24,9 +29,13 @@ export class ServiceNode {
   #ending = false
 
   /** `main` is another build of the program, `command` a subcommand such as `gateway`. */
-  static async start(args: readonly string[], { main = MAIN, command }: Started = {}): Promise<ServiceNode> {
+  static async start(
+    args: readonly string[],
+    { main = MAIN, command, nodeArgs = [] }: Started = {},
+  ): Promise<ServiceNode> {
     const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))
-    const child = spawn(process.execPath, [main, ...(command === undefined ? [] : [command]), '--port', '0', ...args], {
+    const program = [...nodeArgs, main, ...(command === undefined ? [] : [command])]
+    const child = spawn(process.execPath, [...program, '--port', '0', ...args], {
       env: Object.fromEntries(inherited),
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: true, // Ctrl-C must reach only this process, which stops the nodes after the load
@@ -42,6 +51,10 @@ export class ServiceNode {
     this.#exited = once(child, 'exit')
     this.address = new URL(address)
     this.checks = new URL('/api/v1/rate-limit/check', address)
+  }
+
+  get pid(): number {
+    return this.#process.pid ?? 0
   }
 
   /** Whether it exited unexpectedly. */

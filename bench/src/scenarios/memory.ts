@@ -71,6 +71,7 @@ export const contenders: Contenders = {
       for (const { user, path } of requests) {
         const decision = limiter.checkSync({ user, method: 'POST', path })
         if (decision?.allowed) admitted += 1
+        lastAnswer = decision
       }
       return admitted
     })

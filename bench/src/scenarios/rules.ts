@@ -2,7 +2,7 @@
 // and differ in plan, tenant or `when`, a third are wildcards; each request matches one rule of each third, the same in
 // both sets. A third contender spreads its requests over all 10,000 rules, so that caches do not help.
 
-import { createLimiter, type Subject } from 'sluice'
+import { createLimiter, type Limiter, type Subject } from 'sluice'
 import { type Contenders, withIsolated } from '../isolated.ts'
 import { alternate, type Contender, pairedRatio, resultsOf, type Sample } from '../measure.ts'
 import { LIMIT, WINDOW_SECONDS } from '../peers.ts'
@@ -43,9 +43,13 @@ export let lastAnswer: unknown
 
 type Choice = { readonly path: string; readonly shared: number }
 
-/** Requests use the shared path and one rule there or, with `spread`, all rules in turn. */
-function rounds(count: number, spread: boolean): Contender {
+/**
+ * Requests use the shared path and one rule there or, with `spread`, all rules in turn. `prepare` changes the limiter
+ * first.
+ */
+export function rounds(count: number, spread: boolean, prepare?: (limiter: Limiter) => void): Contender {
   const limiter = createLimiter({ rules: rulesOf(count) })
+  prepare?.(limiter)
   const third = Math.floor(count / 3)
   const random = seeded(2)
   const watch = new Stopwatch()

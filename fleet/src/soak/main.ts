@@ -5,19 +5,30 @@ import { type Guarantee, reportText } from '../guarantees.ts'
 import { runFleet } from '../run-fleet.ts'
 import { inTemporaryFolder } from '../temporary-folder.ts'
 import { Testbed } from '../testbed.ts'
+import { dashboard } from './dashboard.ts'
 import { events } from './events.ts'
 import { logShipping } from './log-shipping.ts'
 import { otlp } from './otlp.ts'
 import { reconnect } from './reconnect.ts'
 import { reshard } from './reshard.ts'
 import { rollingRestart } from './rolling-restart.ts'
+import { rollouts } from './rollouts.ts'
 
 /** Sizes; the short version is for `npm test`. */
-const LONG = { seconds: 300, nodes: 2, rate: 300, moves: 6, outageSeconds: 10, events: 50_000, requests: 2000 }
-const SHORT = { seconds: 8, nodes: 1, rate: 150, moves: 1, outageSeconds: 1, events: 5000, requests: 50 }
+const LONG = {
+  seconds: 300,
+  nodes: 2,
+  rate: 300,
+  moves: 6,
+  outageSeconds: 10,
+  events: 50_000,
+  requests: 2000,
+  rollouts: 12,
+}
+const SHORT = { seconds: 8, nodes: 1, rate: 150, moves: 1, outageSeconds: 1, events: 5000, requests: 50, rollouts: 1 }
 
-const EVENTS_LONG = { seconds: 60, rate: 10_000, allRate: 2000, outageSeconds: 10 }
-const EVENTS_SHORT = { seconds: 3, rate: 2000, allRate: 500, outageSeconds: 1 }
+const EVENTS_LONG = { seconds: 60, rate: 10_000, allRate: 2000, outageSeconds: 10, isShort: false }
+const EVENTS_SHORT = { seconds: 3, rate: 2000, allRate: 500, outageSeconds: 1, isShort: true }
 
 type Scenario = (size: typeof LONG, end: AbortSignal) => Promise<readonly Guarantee[]>
 
@@ -29,9 +40,11 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
   'rolling-restart': ({ nodes }) => rollingRestart(nodes),
   reshard: ({ moves }) => reshard(moves),
   reconnect: ({ outageSeconds }) => reconnect(outageSeconds),
+  dashboard: (size, end) => dashboard({ seconds: size === LONG ? 600 : 60, rate: 2000 }, end),
   events: (size, end) => events(size === LONG ? EVENTS_LONG : EVENTS_SHORT, end),
   'log-shipping': ({ events }) => logShipping(events),
   otlp: ({ requests }) => otlp(requests),
+  rollouts: ({ rollouts: runs, seconds }) => rollouts({ runs, stepSeconds: seconds === LONG.seconds ? 40 : 20 }),
 }
 
 const HELP = `Usage: npm run soak -- [--short] [${Object.keys(SCENARIOS).join('|')}] …
@@ -40,11 +53,13 @@ const HELP = `Usage: npm run soak -- [--short] [${Object.keys(SCENARIOS).join('|
   rolling-restart  every service node replaced by one with other scripts, under load
   reshard          1000 slots of a Cluster moved back and forth under load
   reconnect        50 clients reconnect after an outage
+  dashboard        two pages open in Chromium for ten minutes at 2,000 decisions a second: memory and frames
   events           10,000 decisions a second into each event sink, and again with the sink killed halfway
   log-shipping     JSON lines to a real Elasticsearch with the rsyslog configuration of the docs
+  rollouts         bad, harmless and spiky rule changes on four nodes, with the default guard
   otlp             traces and metrics sent to a real OpenTelemetry collector (built with Go)
 
-  --short          a few seconds of each
+  --short          a few seconds of each (dashboard: a minute); events: all sinks together only
 `
 
 process.exitCode = await main(process.argv.slice(2))

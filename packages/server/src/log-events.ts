@@ -24,6 +24,22 @@ export const LOG_EVENTS = {
   uncaught_exception: { level: 'fatal', message: 'uncaught exception; the process exits', fields: ['err'] },
   worker_failed: { level: 'error', message: 'worker cannot be started or reached', fields: ['err', 'pid'] },
   worker_exited: { level: 'error', message: 'worker exited; starting another one', fields: ['pid', 'code', 'signal'] },
+  grpc_listening: { level: 'info', message: 'gRPC listening', fields: ['address', 'stack', 'tls'] },
+  grpc_internal_error: {
+    level: 'error',
+    message: 'internal error; the gRPC call got INTERNAL',
+    fields: ['err', 'method'],
+  },
+  envoy_config_applied: {
+    level: 'info',
+    message: 'envoy configuration applied',
+    fields: ['path', 'domains', 'warnings'],
+  },
+  envoy_config_rejected: {
+    level: 'error',
+    message: 'envoy configuration rejected; the previous one stays active',
+    fields: ['path', 'reason'],
+  },
   certificates_applied: { level: 'info', message: 'certificates applied to new connections', fields: [] },
   certificates_rejected: {
     level: 'error',
@@ -54,6 +70,30 @@ export const LOG_EVENTS = {
     fields: ['rule_id'],
   },
   kill_switch_changed: { level: 'warn', message: 'kill switch changed', fields: ['disabled', 'kills'] },
+
+  // exceptions
+  override_skipped: {
+    level: 'error',
+    message: 'override is invalid and skipped; the others apply',
+    fields: ['override_id', 'reason'],
+  },
+  bypass_guessing: {
+    level: 'warn',
+    message: 'too many unknown bypass tokens from one client; its requests with unknown tokens are refused',
+    fields: ['key_hash', 'refused'],
+  },
+  signal_detected: {
+    level: 'warn',
+    message: 'abuse detected; signal sent',
+    fields: ['signal_id', 'kind', 'key_hash', 'evidence'],
+  },
+  detectors_per_process: {
+    level: 'warn',
+    message: 'detectors count per process; a client spread over several processes can exceed the threshold in none',
+    fields: ['workers'],
+  },
+  signal_dropped: { level: 'warn', message: 'detected signal cannot be stored; dropped', fields: ['kind', 'reason'] },
+  incident_changed: { level: 'warn', message: 'freeze or global factor changed', fields: ['freeze', 'factor'] },
 
   // store
   breaker_opened: {
@@ -116,6 +156,12 @@ export const LOG_EVENTS = {
     fields: [],
   },
   store_capped_over: { level: 'info', message: 'new keys have buckets of their own again', fields: [] },
+  demo_started: {
+    level: 'info',
+    message: 'demo traffic started; its rules are removed at the end',
+    fields: ['seconds', 'by'],
+  },
+  demo_ended: { level: 'info', message: 'demo traffic ended; its rules are removed', fields: ['by'] },
   drill_started: {
     level: 'warn',
     message: 'drill started; circuit breakers stay open and on_fail applies',
@@ -148,12 +194,53 @@ export const LOG_EVENTS = {
   },
   rules_snapshot_failed: { level: 'warn', message: 'rules snapshot cannot be written', fields: ['err', 'file'] },
 
+  // rollouts
+  rollouts_applied: { level: 'info', message: 'rollouts applied', fields: ['rollouts', 'version'] },
+  rollouts_rejected: {
+    level: 'error',
+    message: 'rollouts rejected; the previous ones stay active',
+    fields: ['reason'],
+  },
+  rollouts_unconfirmed: {
+    level: 'error',
+    message: 'database has not confirmed the rollouts; the current rules apply to all keys',
+    fields: ['seconds'],
+  },
+  rollouts_confirmed: { level: 'info', message: 'database confirms the rollouts again', fields: [] },
+  rollout_moved: {
+    level: 'info',
+    message: 'proposal changed state',
+    fields: ['proposal', 'state', 'sentence'],
+  },
+  rollout_rolled_back: {
+    level: 'error',
+    message: 'guard rolled back a rule change',
+    fields: ['proposal', 'rules', 'reason'],
+  },
+  rollout_alert: {
+    level: 'error',
+    message: 'guard failed; the rule change stays active',
+    fields: ['proposal', 'reason'],
+  },
+  guard_evaluator_started: { level: 'info', message: 'this process evaluates the guard', fields: ['holder'] },
+  guard_evaluator_lost: { level: 'info', message: 'another process evaluates the guard', fields: ['holder'] },
+  guard_evaluation_failed: {
+    level: 'error',
+    message: 'guard cannot be evaluated; the rollout holds',
+    fields: ['proposal', 'reason'],
+  },
+
   // access
   tokens_applied: { level: 'info', message: 'tokens file applied', fields: ['file', 'tokens'] },
   tokens_rejected: {
     level: 'error',
     message: 'tokens file rejected; the previous tokens stay active',
     fields: ['file', 'reasons'],
+  },
+  approvals_differ: {
+    level: 'warn',
+    message: 'the database requires more approvals than --approvals; the number of the database applies',
+    fields: ['wanted', 'required'],
   },
   jwt_unverified: {
     level: 'warn',
@@ -188,6 +275,18 @@ export const LOG_EVENTS = {
     message: 'copy of the table cannot be written to disk',
     fields: ['table', 'file', 'reason'],
   },
+  retention_applied: {
+    level: 'info',
+    message: 'rows past their retention deleted',
+    fields: ['table', 'deleted', 'before'],
+  },
+  retention_failed: {
+    level: 'warn',
+    message: 'rows past their retention cannot be deleted; retrying later',
+    fields: ['table', 'reason'],
+  },
+
+  // events
   events_sink_down: {
     level: 'error',
     message: 'sink does not store events; they stay queued up to a cap',
@@ -211,18 +310,8 @@ export const LOG_EVENTS = {
   },
   events_dropped_at_close: {
     level: 'warn',
-    message: 'sink did not store all events before the process ended',
-    fields: ['sink', 'events'],
-  },
-  retention_applied: {
-    level: 'info',
-    message: 'rows past their retention deleted',
-    fields: ['table', 'deleted', 'before'],
-  },
-  retention_failed: {
-    level: 'warn',
-    message: 'rows past their retention cannot be deleted; retrying later',
-    fields: ['table', 'reason'],
+    message: 'sink did not store all events and totals before the process ended',
+    fields: ['sink', 'events', 'decisions'],
   },
 
   // gateway and webhooks

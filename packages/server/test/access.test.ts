@@ -19,7 +19,7 @@ const DOCUMENTED = new Map(
 )
 
 /** Exists only on nodes that have their own tests. */
-const ELSEWHERE = ['GET /api/v1/regions']
+const ELSEWHERE = ['GET /api/v1/regions', 'POST /json']
 
 const RULE = { rule_id: 'one', limit: 1000, window_seconds: 60 }
 const MINUTE_US = 60_000_000

@@ -36,6 +36,7 @@ export function analyticsContract(name: string, { create }: { create: () => Prom
     const query = { analytics, model, nowMs }
     timelineCases(query)
     topCases(query)
+    refusedClientCases(query)
     clientCases(query)
     latencyAndSummaryCases(query)
     eventCases(query)
@@ -103,6 +104,19 @@ function topCases({ analytics, model, nowMs }: Cases): void {
         expect(await analytics().top(filtered), JSON.stringify(filtered)).toEqual(model.top(filtered))
       }
     }
+  })
+}
+
+function refusedClientCases({ analytics, model, nowMs }: Cases): void {
+  it('clients are ranked by the refusals that match every filter, ties by name', async () => {
+    const random = seededRandom(SEED + 5)
+    for (let round = 0; round < 40; round += 1) {
+      const range = round % 2 === 0 ? all(nowMs) : randomRange(random, nowMs)
+      const { result: _, ...filter } = round === 0 ? {} : randomFilter(random, false)
+      const query = { ...range, filter, limit: random.pick([1, 5, 1000]) }
+      expect(await analytics().refusedClients(query), JSON.stringify(query)).toEqual(model.refusedClients(query))
+    }
+    expect(model.refusedClients({ ...all(nowMs), filter: {}, limit: 10 })).toHaveLength(10)
   })
 }
 

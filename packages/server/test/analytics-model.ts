@@ -7,6 +7,8 @@ import {
   type LatencyPoint,
   type Point,
   type Range,
+  type RefusedClient,
+  type RefusedClientsQuery,
   type RollupName,
   rollupOf,
   type Series,
@@ -59,6 +61,19 @@ export class AnalyticsModel {
       }))
       .filter((row) => row[by] > 0)
       .sort((a, b) => b[by] - a[by] || byBytes(a.name, b.name) || byBytes(a.kind ?? '', b.kind ?? ''))
+      .slice(0, limit)
+  }
+
+  refusedClients({ filter, limit, ...range }: RefusedClientsQuery): RefusedClient[] {
+    const refused = this.events({ ...range, filter: { ...filter, result: 'refused' }, limit: Number.MAX_SAFE_INTEGER })
+    const clients = refused.flatMap(({ client_id, api_key, ip }): { kind: ClientKind; name: string }[] => {
+      if (client_id !== null) return [{ kind: 'user', name: client_id }]
+      if (api_key !== null) return [{ kind: 'api_key', name: api_key }]
+      return ip === null ? [] : [{ kind: 'ip', name: ip }]
+    })
+    return [...groups(clients, (client) => JSON.stringify([client.name, client.kind])).values()]
+      .map((list) => ({ ...(list[0] as { kind: ClientKind; name: string }), refused: list.length }))
+      .sort((a, b) => b.refused - a.refused || byBytes(a.name, b.name) || byBytes(a.kind, b.kind))
       .slice(0, limit)
   }
 

@@ -98,7 +98,9 @@ describe('analytics', () => {
     ['timeline', { limit: 'login/default', plan: 'free' }, 'plan'],
     ['timeline', { limit: 'login' }, 'limit'],
     ['timeline', { rul: 'login' }, 'rul'],
-    ['top', { of: 'client', rule: 'login' }, 'rule'],
+    ['top', { of: 'client', result: 'refused' }, 'result'],
+    ['top', { of: 'client', rule: 'login', by: 'allowed' }, 'by'],
+    ['top', { of: 'limit', plan: 'free' }, 'plan'],
     ['top', { of: 'rule', by: 'near_limit' }, 'by'],
     ['top', { count: '0' }, 'count'],
     ['clients/ann', { kind: 'address' }, 'kind'],
@@ -233,6 +235,10 @@ describe('sluice events', () => {
     const top = await run('events', 'top', '--by', 'refused')
     expect(top.out).toMatch(/^ {2}CLIENT +KIND +REFUSED +ALLOWED +NEAR LIMIT\n/)
     expect(top.out).toMatch(/^ {2}bob +user +3 +5 +2$/m)
+    const byRule = await run('events', 'top', '--rule', 'login')
+    expect(byRule.out).toMatch(/^ {2}CLIENT +KIND +REFUSED\n/)
+    expect(byRule.out).toMatch(/^ {2}bob +user +3$/m)
+    expect((await run('events', 'top', '--rule', 'keys')).told).toBe('no decisions found\n')
     expect((await run('events', 'top', '--of', 'rule', '--from', '15m')).out).toMatch(/^ {2}login +6 +10$/m)
     expect((await run('events', 'query', '--by', 'rule')).out).toMatch(/Z +login +10 +6$/m)
     expect(JSON.parse((await run('events', 'query', '--json')).out)).toMatchObject({ series: [{ name: 'all' }] })

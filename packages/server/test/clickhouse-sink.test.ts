@@ -13,6 +13,7 @@ import {
   startFaultProxy,
 } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { blocksOf } from '../src/events/clickhouse/blocks.ts'
 import { ClickHouseAnalytics } from '../src/events/clickhouse/clickhouse-analytics.ts'
 import { ClickHouseSink } from '../src/events/clickhouse/clickhouse-sink.ts'
 import { type ClickHouse, ClickHouseClient, type InsertSelect } from '../src/events/clickhouse/client.ts'
@@ -65,9 +66,10 @@ describe.skipIf(clickHouseMissing() !== undefined)('the ClickHouse sink', () => 
     const { sink, schema } = sinkOf(cutting)
     await schema.ready()
     for (const [seq, batch] of batches.entries()) {
+      const id = { producer: 'p', seq }
       inserts = 0
-      cutAt = seq % 10
-      await writeUntilStored(sink, { producer: 'p', seq }, batch)
+      cutAt = seq % blocksOf(id, batch).length // the time of day decides how many days, and so inserts, a batch has
+      await writeUntilStored(sink, id, batch)
     }
     expect(proxy.cuts).toBe(batches.length)
     await expectStored(real, batches)
@@ -163,7 +165,19 @@ describe.skipIf(clickHouseMissing() !== undefined)('the ClickHouse sink', () => 
       sinks.map(({ sink }, index) => sink.write({ producer: `p${index}`, seq: 0 }, batches[index] ?? EMPTY, false)),
     )
     await expectStored(first, batches)
-    expect(await first.query(`SELECT DISTINCT version FROM ${first.database}.sluice_schema`)).toEqual([{ version: 1 }])
+    expect(await first.query(`SELECT DISTINCT version FROM ${first.database}.sluice_schema`)).toEqual([{ version: 2 }])
+  })
+
+  it('adds the columns that tables of an earlier version lack', async () => {
+    const { client, schema } = sinkOf(emptyDatabase())
+    await schema.ready()
+    for (const column of ['override_id', 'bypass_id', 'signal'])
+      await client.command(`ALTER TABLE ${client.database}.sluice_events DROP COLUMN ${column}`)
+    await client.command(`DROP TABLE ${client.database}.sluice_schema`)
+    const upgraded = sinkOf(client)
+    const [batch = EMPTY] = randomBatches(9, NOW_MS, 1)
+    await upgraded.sink.write({ producer: 'p', seq: 1 }, batch, false)
+    await expectStored(client, [batch])
   })
 
   it('creates tables again that were dropped', async () => {

@@ -4,11 +4,9 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { startRedis } from 'sluice/testing'
-import { beforeAll, expect, onTestFinished, test } from 'vitest'
-import { buildOnce, start } from './process.ts'
+import { expect, onTestFinished, test } from 'vitest'
+import { start } from './process.ts'
 import { clientOf, ruleFile } from './service.ts'
-
-beforeAll(buildOnce, 300_000)
 
 const STARTS = Number(process.env.SLUICE_COLD_STARTS ?? 2)
 const CHECKS = 200

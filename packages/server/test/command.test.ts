@@ -3,15 +3,13 @@ import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { text as readText } from 'node:stream/consumers'
-import { beforeAll, describe, expect, test, vi } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp } from '../src/cli/help.ts'
 import { VERSION } from '../src/package-facts.ts'
 import { emptyDataDir } from './databases.ts'
-import { buildOnce, type Running, run, start } from './process.ts'
+import { type Running, run, start } from './process.ts'
 import { ADMIN_TOKEN, CHECK, clientOf, RULES, ruleFile } from './service.ts'
-
-beforeAll(buildOnce, 300_000)
 
 const ONE = '- { rule_id: one, limit: 1, window: 1d, scope: per_user }\n'
 

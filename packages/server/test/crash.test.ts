@@ -1,14 +1,12 @@
-import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { verifyAudit } from '../src/audit/audit.ts'
 import type { Database } from '../src/db/database.ts'
 import { type DatabaseSettings, openDatabase } from '../src/db/open-database.ts'
 import type { PlainRule } from '../src/rules/changes.ts'
 import { RuleStore } from '../src/rules/rule-store.ts'
 import { emptyDataDir, temporaryFolder, usePostgres } from './databases.ts'
-import { buildOnce, type Running, start } from './process.ts'
+import { type Running, start } from './process.ts'
 import { ADMIN_TOKEN, clientOf, RULE_SET } from './service.ts'
-
-beforeAll(buildOnce, 300_000)
 
 const RULES = 300
 

@@ -94,6 +94,15 @@ describeDatabases('the database', ({ open, empty }) => {
     expect(await second.query('SELECT rule_id FROM rules')).toEqual([{ rule_id: 'a' }])
   })
 
+  test('a migration that arrives after a later one still runs', async () => {
+    const database = await open()
+    const named = (name: string) => ({ name: `${name}.sql`, sql: `CREATE TABLE late_${name} (a int)`, hash: name })
+    const [one, two, three] = [named('1'), named('2'), named('3')]
+    expect(await migrate(database, [one, three])).toEqual(['1.sql', '3.sql'])
+    expect(await migrate(database, [one, two, three])).toEqual(['2.sql'])
+    expect(await migrate(database, [one, two, three])).toEqual([])
+  })
+
   test('a failed migration is rolled back, and an edited one is rejected', async () => {
     const database = await open()
     const good = { name: '1.sql', sql: 'CREATE TABLE one (a int)', hash: 'x' }
@@ -128,6 +137,12 @@ describe('PostgreSQL', () => {
       '0004_decisions.sql',
       '0005_audit_filters.sql',
       '0006_events.sql',
+      '0007_rollouts.sql',
+      '0008_exceptions.sql',
+      '0009_replay.sql',
+      '0010_nodes.sql',
+      '0011_event_overview.sql',
+      '0012_guard_window_changes.sql',
     ])
     await Promise.all(nodes.map((node) => node.close()))
   })

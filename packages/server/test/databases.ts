@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type PostgresProcess, startPostgres } from 'sluice/testing'
 import { afterAll, beforeAll, describe, onTestFinished } from 'vitest'
+import { stopAfterRun } from '../../../scripts/test-run.ts'
 import type { Database } from '../src/db/database.ts'
 import { type DatabaseSettings, openDatabase } from '../src/db/open-database.ts'
 
@@ -40,13 +41,20 @@ async function openForTest(settings: DatabaseSettings): Promise<Database> {
   return database
 }
 
-/** A PostgreSQL for all tests of a describe. */
+let postgresOfWorker: Promise<PostgresProcess> | undefined
+
+/**
+ * The PostgreSQL of this worker: all its test files share it, one after the other. A test that shuts it down starts it
+ * again. The run stops it at its end.
+ */
 export function usePostgres(): () => PostgresProcess {
   let postgres: PostgresProcess | undefined
   beforeAll(async () => {
-    postgres = await startPostgres()
+    postgresOfWorker ??= startPostgres()
+    postgres = await postgresOfWorker
+    stopAfterRun(postgres.folder)
+    await postgres.up()
   })
-  afterAll(() => postgres?.stop())
   return () => postgres as PostgresProcess // beforeAll has run
 }
 

@@ -29,7 +29,8 @@ function shapeOf(value: unknown, name = ''): unknown {
   }
   const times = ['reset_at', 'reset_after_ms', 'X-RateLimit-Reset', 'RateLimit', 'created_at', 'updated_at']
   const audit = ['seq', 'at', 'hash', 'next']
-  const varies = [...times, ...audit, 'since', 'expires_at', 'request_id', 'token', 'token_id'].includes(name)
+  const ids = ['override_id', 'bypass_id', 'signal_id', 'proposal_id', 'request_id', 'token', 'token_id', 'node']
+  const varies = [...times, ...audit, ...ids, 'since', 'expires_at'].includes(name)
   return varies ? typeof value : value
 }
 

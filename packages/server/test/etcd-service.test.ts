@@ -11,7 +11,6 @@ import { promisify } from 'node:util'
 import { type EtcdProcess, startEtcd } from 'sluice/testing'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { temporaryFolder } from './databases.ts'
-import { buildOnce } from './process.ts'
 import { ADMIN_TOKEN, type Client, RULES, serveSettings } from './service.ts'
 
 const KEY = '/sluice/rules/all.yaml'
@@ -97,7 +96,6 @@ async function tlsBefore(etcd: EtcdProcess): Promise<number> {
 }
 
 test('etcds:// is TLS, and a certificate of an unknown authority is rejected', { timeout: 300_000 }, async () => {
-  buildOnce()
   const etcd = await freshEtcd()
   await etcd.put({ [KEY]: limited(1) })
   const url = `etcds://127.0.0.1:${await tlsBefore(etcd)}/sluice/rules`

@@ -11,7 +11,7 @@ import { migrate } from '../src/db/migrate.ts'
 import { SamplePosition } from '../src/events/client-key.ts'
 import { embeddedSink } from '../src/events/embedded/embedded-sink.ts'
 import { type Batch, type CountRow, OTHER } from '../src/events/event.ts'
-import { isSharedSecret, readKeySecret } from '../src/events/key-secret.ts'
+import { isSharedSecret, readKeySecret, SecretComparison } from '../src/events/key-secret.ts'
 import { EventPipeline, type KeyMode } from '../src/events/pipeline.ts'
 import { createSampleRate } from '../src/events/sample-rate.ts'
 import { BatchRejected, type Sink } from '../src/events/sink.ts'
@@ -92,10 +92,12 @@ function sum(rows: readonly CountRow[], where: Partial<CountRow> = {}): number {
   return rows.filter(matches).reduce((total, { count }) => total + count, 0)
 }
 
-/** decided = sampled out + stored + dropped + pending, for every sink. */
+/** decided + operations = sampled out + stored + dropped + pending, for every sink. */
 function expectBalanced(pipeline: EventPipeline) {
-  const { decided, sampledOut, sinks } = pipeline.totals()
-  for (const { stored, dropped, pending } of sinks) expect(sampledOut + stored + dropped + pending).toBe(decided)
+  const { decided, operations, sampledOut, sinks } = pipeline.totals()
+  for (const { stored, dropped, pending } of sinks) {
+    expect(sampledOut + stored + dropped + pending).toBe(decided + operations)
+  }
 }
 
 describe('an event', () => {
@@ -259,7 +261,7 @@ describe('counting', () => {
     ])
   })
 
-  test('more decisions in one turn than the ring has slots are all counted', async () => {
+  test('more decisions in one turn than the ring buffer holds are all counted', async () => {
     const { sink, counts } = memorySink('memory')
     const { pipeline, check } = start([sink], { sample: 0 })
     for (let index = 0; index < 30_000; index += 1) check({ user: 'ann' })
@@ -327,6 +329,18 @@ describe('a sink that fails', () => {
     expectBalanced(pipeline)
   })
 
+  test('is counted and logged if it is still down at the end, totals included', async () => {
+    const { sink } = memorySink('dead', () => new Error('down'))
+    const { pipeline, check, logged } = start([sink], { sample: 0 })
+    for (let index = 0; index < 100; index += 1) check({ user: 'ann', path: '/free' })
+    check({ user: 'ann', path: '/one/1' })
+    check({ user: 'ann', path: '/one/1' })
+    await pipeline.close()
+    expectBalanced(pipeline)
+    expect(pipeline.totals().sinks).toMatchObject([{ stored: 0, dropped: 1, uncounted: 102, pending: 0 }])
+    expect(logged.at(-1)).toMatchObject({ event: 'events_dropped_at_close', sink: 'dead', events: 1, decisions: 102 })
+  })
+
   test('a rejected batch is dropped and counted, and the next one is stored', async () => {
     const { sink, events } = memorySink('picky', (attempt) => (attempt === 1 ? new BatchRejected('no') : undefined))
     const { pipeline, check } = start([sink])
@@ -341,6 +355,20 @@ describe('a sink that fails', () => {
 })
 
 describe('the key secret', () => {
+  test('is compared with that of other nodes as soon as the database answers', async () => {
+    let isUp = false
+    const query = async (sql: string) => {
+      if (!isUp) throw new DatabaseUnavailable('down')
+      return sql.startsWith('SELECT') ? [{ fingerprint: 'that of other nodes' }] : []
+    }
+    const comparison = new SecretComparison({ kind: 'postgres', query } as unknown as Database, SECRET)
+    await comparison.settled()
+    expect(comparison.isForeign).toBe(false)
+    isUp = true
+    await comparison.settled()
+    await vi.waitFor(() => expect(comparison.isForeign).toBe(true))
+  })
+
   test('is generated once, in a file that only its owner can read', () => {
     const folder = join(temporaryFolder(), 'data')
     const secret = readKeySecret(undefined, folder)

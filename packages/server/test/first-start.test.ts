@@ -1,10 +1,8 @@
 import { readFileSync } from 'node:fs'
-import { beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { temporaryFolder } from './databases.ts'
-import { buildOnce, type Running, start } from './process.ts'
+import { type Running, start } from './process.ts'
 import { CHECK, clientOf, RULES } from './service.ts'
-
-beforeAll(buildOnce, 300_000)
 
 const tokenIn = ({ output }: Running) => /^ {2}(sluice_\S+)$/m.exec(output().stdout)?.[1]
 

@@ -1,229 +1,130 @@
-// Receipts, permits and decisions are shared: with `--workers`, with several nodes and after a restart, any process
-// that shares the counters can refund, release and explain. Each call uses its own connection.
+import { type RedisProcess, startRedis } from 'sluice/testing'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { newSecret, tokenHash } from '../src/access/token.ts'
+import { type Counts, FigureRings, mergeSteps, minus, type Step } from '../src/fleet/figures.ts'
+import { nodeOf } from '../src/fleet/fleet.ts'
+import { temporaryFolder, usePostgres } from './databases.ts'
+import { ADMIN_TOKEN, CHECK, type Client, RULES, serveApp, serveFile, serveSettings } from './service.ts'
 
-import { type ClientRequest, request } from 'node:http'
-import { Redis } from 'ioredis'
-import { startPostgres, startRedis, startRedisCluster } from 'sluice/testing'
-import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
-import { buildOnce, type Running, start } from './process.ts'
-import { CHECK, REFUND, ruleFile } from './service.ts'
+const FLEET = '/api/v1/fleet'
+const RULE = '[{ "rule_id": "one", "limit": 2, "window_seconds": 60 }]'
 
-beforeAll(buildOnce, 300_000)
+type Node = { address: string; status: string; reasons: string[]; checks_per_second: number; store: string }
+type Figures = { step_seconds: number; allowed: number[]; refused: number[]; sources: Record<string, number[]> }
+type Answer = { nodes: Node[]; alerts: { type: string }[]; figures: Figures[]; incomplete: string | null }
 
-const RULES = `
-- { rule_id: window, limit: 1000, window: 1h, scope: per_user, algorithm: fixed_window, consistency: strict }
-- { rule_id: bucket, limit: 1000, window: 30d, scope: global }
-- { rule_id: exports, limit: 2, window: 5m, scope: per_user, algorithm: concurrency, endpoint_pattern: /exports }
-`
-/** The machine may be busy. */
-const PATIENT = ['--store-deadline-ms', '5000', '--drain-ms', '0', '--admin-token', 'token-of-the-admins']
+const counts = (allowed: number, refused = 0): Counts => ({
+  allowed,
+  refused,
+  sources: { store: allowed, lease: refused, local: 0, policy: 0 },
+  latency: [allowed, refused],
+})
 
-type Answered = { readonly status: number; readonly body: Record<string, unknown> }
-
-/** Uses its own connection: the kernel chooses the worker. */
-function call(address: string, method: string, path: string, body?: unknown, token?: string): Promise<Answered> {
-  const headers = {
-    connection: 'close',
-    ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-    ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
-  }
-  return new Promise((resolve, reject) => {
-    const sent: ClientRequest = request(address + path, { method, headers, agent: false }, (response) => {
-      let text = ''
-      response.on('data', (chunk) => {
-        text += chunk
-      })
-      response.on('end', () => resolve({ status: response.statusCode ?? 0, body: JSON.parse(text || '{}') }))
-    })
-    sent.on('error', reject)
-    sent.end(body === undefined ? undefined : JSON.stringify(body))
-  })
-}
-
-const post = (address: string, path: string, body: unknown) => call(address, 'POST', path, body)
-
-async function freshRedis(): Promise<string> {
-  const redis = await startRedis()
-  onTestFinished(() => redis.stop())
-  return redis.url
-}
-
-async function workersReady(service: Running, count: number): Promise<void> {
-  const listening = () =>
-    service
-      .output()
-      .stderr.split('\n')
-      .filter((line) => line.includes('"listening"')).length
-  await vi.waitFor(() => expect(listening()).toBeGreaterThanOrEqual(count), { timeout: 20_000 })
-}
-
-/** Workers take turns: after one extra call, each call reaches a different worker than before. */
-async function anotherWorker(address: string): Promise<void> {
-  await post(address, CHECK, { client_id: 'other', dry_run: true })
-}
-
-/** Checks through one address in turn, refunds through the others. */
-async function checksAndRefunds(checkAt: readonly string[], refundAt: readonly string[]): Promise<void> {
-  const ids: unknown[] = []
-  for (let index = 0; index < 40; index += 1) {
-    const named = index % 2 === 0 ? { request_id: `order-${index}` } : { detail: true }
-    const address = checkAt[index % checkAt.length] as string
-    const { body } = await post(address, CHECK, { client_id: 'a', ...named })
-    expect(body).toMatchObject({ allowed: true })
-    ids.push(body.request_id)
-  }
-  const refund = (index: number) => {
-    return post(refundAt[(index + 1) % refundAt.length] as string, REFUND, { request_id: ids[index] })
-  }
-  await anotherWorker(refundAt[0] as string)
-  const statuses: number[] = []
-  for (let index = 0; index < 40; index += 1) statuses.push((await refund(index)).status)
-  expect(statuses).toEqual(Array(40).fill(200))
-  for (let index = 0; index < 40; index += 1) expect(await refund(index)).toMatchObject({ status: 409 })
-  // Workers hold some units on lease, for a few seconds.
-  const left = async () => {
-    const { body } = await post(checkAt[0] as string, CHECK, { client_id: 'a', dry_run: true, detail: true })
-    return (body.rules as { remaining: number }[]).map(({ remaining }) => remaining)
-  }
-  const whole = async () => {
-    const [window, bucket] = await left()
-    expect(window).toBe(1000)
-    expect(bucket).toBeGreaterThanOrEqual(999) // units that refilled by themselves are not returned twice
-  }
-  await vi.waitFor(whole, { timeout: 60_000, interval: 250 })
-}
-
-/** Held, renewed and released through whichever worker answers. */
-async function permits(address: string, other = address): Promise<void> {
-  const holding = { client_id: 'p', endpoint: '/exports' }
-  for (let times = 0; times < 6; times += 1) {
-    const [first, second] = [
-      await post(address, CHECK, holding),
-      await post(other, CHECK, { ...holding, request_id: 'x' }),
-    ]
-    expect([first.body.allowed, second.body.allowed]).toEqual([true, true])
-    expect((await post(other, CHECK, holding)).body).toMatchObject({ allowed: false, rule_id: 'exports' })
-    await anotherWorker(other)
-    const { request_id } = first.body
-    expect((await post(other, CHECK, { ...holding, request_id })).body).toMatchObject({ allowed: true })
-    for (const id of [request_id, 'x']) {
-      expect(await post(other, REFUND, { request_id: id, units: 0 })).toMatchObject({ status: 200 })
-    }
-  }
-}
-
-describe('refunds and permits', () => {
-  test('work on any worker, with rules in a file', async () => {
-    const args = ['--redis', await freshRedis(), '--workers', '2', '--rules', ruleFile(RULES)]
-    const service = await start([...args, ...PATIENT])
-    await workersReady(service, 2)
-    await checksAndRefunds([service.address], [service.address])
-    await permits(service.address)
+describe('figures', () => {
+  test('the increase of cumulative counts is what happened in between', () => {
+    expect(minus(counts(5, 2), counts(3, 2))).toEqual(counts(2, 0))
   })
 
-  test('work on any node, and after a restart of all of them', async () => {
-    const args = ['--redis', await freshRedis(), '--rules', ruleFile(RULES), ...PATIENT]
-    const [one, other] = [await start(args), await start(args)]
-    await checksAndRefunds([one.address], [other.address])
-    await permits(one.address, other.address)
-    const { body } = await post(one.address, CHECK, { client_id: 'b', detail: true })
-    await post(one.address, CHECK, { client_id: 'b', request_id: 'before' })
-    for (const node of [one, other]) node.signal('SIGTERM')
-    await Promise.all([one.ended(), other.ended()])
-    const { address } = await start(args)
-    for (const request_id of [body.request_id, 'before']) {
-      expect(await post(address, REFUND, { request_id })).toMatchObject({ status: 200 })
-    }
+  test('steps of several processes with the same start are added up', () => {
+    const step = (at: number, allowed: number): Step => ({ at, ...counts(allowed) })
+    expect(mergeSteps([[step(1, 1), step(3, 4)], [step(1, 2)]])).toEqual([step(1, 3), step(3, 4)])
   })
 
-  test('work with rules in a shared database', async () => {
-    const postgres = await startPostgres()
-    onTestFinished(() => postgres.stop())
-    const args = ['--redis', await freshRedis(), '--workers', '2', '--database', postgres.createDatabase()]
-    const service = await start([...args, ...PATIENT])
-    await workersReady(service, 2)
-    for (const rule of [
-      { rule_id: 'window', limit: 1000, window_seconds: 3600, scope: 'per_user', algorithm: 'fixed_window' },
-      { rule_id: 'bucket', limit: 1000, window_seconds: 2_592_000, scope: 'per_user' },
-    ]) {
-      const { status } = await call(service.address, 'POST', '/api/v1/rate-limit/rules', rule, 'token-of-the-admins')
-      expect(status).toBe(201)
-    }
-    const known = async () => {
-      const answers = Array.from({ length: 6 }, () => post(service.address, CHECK, { client_id: 'z', detail: true }))
-      return (await Promise.all(answers)).map(({ body }) => (body.rules as unknown[]).length)
-    }
-    await vi.waitFor(async () => expect(await known()).toEqual(Array(6).fill(2)), { timeout: 20_000 })
-    await checksAndRefunds([service.address], [service.address])
-  })
-
-  test('work with a Cluster', async () => {
-    const cluster = await startRedisCluster()
-    onTestFinished(() => cluster.stop())
-    const redis = `redis+cluster://${cluster.addresses.map(({ host, port }) => `${host}:${port}`).join(',')}`
-    const args = ['--redis', redis, '--rules', ruleFile(RULES), ...PATIENT]
-    const [one, other] = [await start(args), await start(args)]
-    await checksAndRefunds([one.address], [other.address])
-    await permits(one.address, other.address)
-  })
-
-  test('work when Redis has lost the receipt key: nodes agree on a new one', async () => {
-    const url = await freshRedis()
-    const args = ['--redis', url, '--rules', ruleFile(RULES), ...PATIENT]
-    const one = await start(args)
-    const client = new Redis(url)
-    onTestFinished(() => client.disconnect())
-    await client.flushall()
-    const other = await start(args)
-    const { body } = await post(other.address, CHECK, { client_id: 'a', detail: true })
-    expect(await post(one.address, REFUND, { request_id: body.request_id })).toMatchObject({ status: 200 })
+  test('a ring keeps a minute in seconds and five minutes in steps of five seconds', () => {
+    const rings = new FigureRings()
+    for (let second = 1000; second < 2000; second++) rings.add(counts(1), second)
+    const [minute, five] = rings.figures()
+    expect([minute?.steps.length, minute?.steps[0]?.at, minute?.steps[0]?.allowed]).toEqual([60, 1940, 1])
+    expect([five?.steps.length, five?.steps[0]?.at, five?.steps[0]?.allowed]).toEqual([60, 1700, 5])
   })
 })
 
-describe('a decision is found', () => {
-  const ADMIN = 'token-of-the-admins'
-  const find = (address: string, id: unknown) => {
-    return call(address, 'GET', `/api/v1/rate-limit/decisions/${encodeURIComponent(String(id))}`, undefined, ADMIN)
+test.each([
+  { secondsLater: 3, rates: [2, 0.5] },
+  { secondsLater: 20, rates: [0, 0] },
+])('the rate of a node $secondsLater s after its last decisions is $rates', ({ secondsLater, rates }) => {
+  const rings = new FigureRings()
+  rings.add(counts(15, 5), 1000)
+  const facts = { node: 'a', address: '', region: null, version: '', started_at: '', status: 'ready' as const }
+  const more = { reasons: [], rules_version: 1, rules: 1, store: 'memory' as const, store_failure: null }
+  const rest = { database: null, region_isolated: null, sinks: [], alerts: [], figures: rings.figures() }
+  const node = nodeOf({ report: { ...facts, ...more, ...rest }, ageMs: 0 }, (1000 + secondsLater) * 1000)
+  expect([node.checks_per_second, node.refused_per_second]).toEqual(rates)
+})
+
+test('a node that is alone knows itself', async () => {
+  const { get } = await serveApp([{ rule_id: 'one', limit: 1, window_seconds: 1 }])
+  const { nodes, incomplete } = (await get(FLEET, ADMIN_TOKEN)).body as unknown as Answer
+  expect([nodes.length, nodes[0]?.status, incomplete]).toEqual([1, 'ready', null])
+})
+
+async function fleetOf(client: Client): Promise<Answer> {
+  return (await client.get(FLEET, ADMIN_TOKEN)).body as unknown as Answer
+}
+
+function sum(values: readonly number[] = []): number {
+  return values.reduce((total, value) => total + value, 0)
+}
+
+/** Both nodes see both, the checks of the other one, and that it has gone. */
+async function expectFleet(one: Client, other: Client & { close(): Promise<void> }): Promise<void> {
+  for (const client of [one, other]) {
+    await vi.waitFor(async () => expect((await fleetOf(client)).nodes).toHaveLength(2), 10_000)
   }
-  /** A refusal, and admissions with a chosen and a generated id: each queried often enough to reach every worker. */
-  async function decisions(checkAt: string, findAt: string): Promise<void> {
-    const refused = await post(checkAt, CHECK, { client_id: 'd', endpoint: '/demo', cost: 2000 })
-    const named = await post(checkAt, CHECK, { client_id: 'd', request_id: 'order 99' })
-    const told = await post(checkAt, CHECK, { client_id: 'd', detail: true })
-    for (const { body } of [refused, named, told]) {
-      const found = () => Promise.all(Array.from({ length: 8 }, () => find(findAt, body.request_id)))
-      await vi.waitFor(async () => expect((await found()).map(({ status }) => status)).toEqual(Array(8).fill(200)), {
-        timeout: 10_000,
-      })
-      const [first] = await found()
-      expect(first?.body).toMatchObject({ allowed: body.allowed })
-      expect(JSON.stringify(first?.body)).not.toContain('"d"')
-    }
-    expect(await find(findAt, 'never')).toMatchObject({ status: 404, body: { code: 'DECISION_UNKNOWN' } })
-  }
+  for (let i = 0; i < 5; i++) await other.post(CHECK, {})
+  await vi.waitFor(async () => {
+    const { figures, nodes } = await fleetOf(one)
+    for (const { allowed, refused } of figures) expect([sum(allowed), sum(refused)]).toEqual([2, 3])
+    expect(nodes.find(({ address }) => address === other.address)?.checks_per_second).toBeGreaterThan(0)
+  }, 20_000)
+  await other.close()
+  await vi.waitFor(async () => expect((await fleetOf(one)).nodes).toHaveLength(1), 10_000)
+}
 
-  test('on any worker', async () => {
-    const args = ['--redis', await freshRedis(), '--workers', '2', '--rules', ruleFile(RULES)]
-    const service = await start([...args, ...PATIENT])
-    await workersReady(service, 2)
-    await decisions(service.address, service.address)
+describe('nodes that share a Redis', () => {
+  let redis: RedisProcess
+  beforeAll(async () => {
+    redis = await startRedis()
   })
+  afterAll(() => redis.stop())
 
-  test('on any node, and after a restart', async () => {
-    const args = ['--redis', await freshRedis(), '--rules', ruleFile(RULES), ...PATIENT]
-    const [one, other] = [await start(args), await start(args)]
-    await decisions(one.address, other.address)
-    const { body } = await post(one.address, CHECK, { client_id: 'd', cost: 2000 })
-    one.signal('SIGTERM')
-    await one.ended()
-    expect(await find((await start(args)).address, body.request_id)).toMatchObject({ status: 200 })
+  test('see each other', { timeout: 60_000 }, async () => {
+    const settings = { redis: redis.url, checks: 'open' as const }
+    const one = await serveFile(RULE, settings)
+    await expectFleet(one, await serveFile(RULE, settings))
   })
+})
 
-  test('on nodes with counters in memory and a shared database', async () => {
-    const postgres = await startPostgres()
-    onTestFinished(() => postgres.stop())
-    const args = ['--database', postgres.createDatabase(), '--drain-ms', '0', '--admin-token', ADMIN]
-    const [one, other] = [await start(args), await start(args)]
-    await decisions(one.address, other.address)
+describe('nodes that share a PostgreSQL', () => {
+  const postgres = usePostgres()
+
+  test('see each other, and which of them are degraded', { timeout: 120_000 }, async () => {
+    const settings = { database: postgres().createDatabase() }
+    const one = await serveSettings({ ...settings, dataDir: temporaryFolder() })
+    const other = await serveSettings({ ...settings, dataDir: temporaryFolder() })
+    expect((await one.post(RULES, JSON.parse(RULE)[0], ADMIN_TOKEN)).status).toBe(201)
+    await vi.waitFor(async () => expect((await other.get(`${RULES}/one`, ADMIN_TOKEN)).status).toBe(200), 10_000)
+    const killed = await one.post('/api/v1/rate-limit/kill-switch', { on: true, rule_id: 'address_flood' }, ADMIN_TOKEN)
+    expect(killed.status).toBe(200)
+    await vi.waitFor(async () => {
+      const { nodes, alerts } = await fleetOf(one)
+      expect(nodes.map(({ status }) => status)).toEqual(['degraded', 'degraded'])
+      expect(alerts.map(({ type }) => type)).toEqual(['node.degraded', 'node.degraded'])
+    }, 20_000)
+    await expectFleet(one, other)
   })
+})
+
+test('the stream sends the state of the fleet, and ends with its token', async () => {
+  const secret = newSecret()
+  const dates = { createdAt: '', expiresAt: null, revokedAt: null }
+  const token = { tokenId: 'tok_1', name: 'test', role: 'viewer' as const, hash: tokenHash(secret), ...dates }
+  const { address, admin } = await serveApp([], undefined, { tokens: [token] })
+  const response = await fetch(`${address}${FLEET}/stream`, { headers: { authorization: `Bearer ${secret}` } })
+  expect(response.headers.get('content-type')).toBe('text/event-stream; charset=utf-8')
+  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader()
+  let text = ''
+  while (!text.includes('event: fleet')) text += (await reader?.read())?.value ?? ''
+  admin.tokens.replace([{ ...token, revokedAt: '2029-01-01T00:00:00Z' }])
+  while ((await reader?.read())?.done === false);
 })

@@ -2,20 +2,17 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { appendFileSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { ecsDocument } from '../src/events/ecs.ts'
 import type { Batch, DecisionEvent } from '../src/events/event.ts'
 import { openJsonlSink, pathOfWorker } from '../src/events/jsonl-sink.ts'
 import type { Sink } from '../src/events/sink.ts'
 import { temporaryFolder } from './databases.ts'
-import { buildOnce } from './process.ts'
 import { HOSTILE, randomBatches } from './random-batches.ts'
 
 const NOW_MS = Date.UTC(2026, 9, 5)
 const OPTIONS = { maxBytes: 1e9, files: 3 }
 const SINK_MODULE = new URL('../dist/events/jsonl-sink.js', import.meta.url).href
-
-beforeAll(buildOnce)
 
 type Document = { readonly event: { readonly id: string } }
 

@@ -5,6 +5,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import type { Admin } from 'kafkajs'
+import { wallClock } from 'sluice'
 import {
   type ClickHouseProcess,
   clickHouseMissing,
@@ -27,7 +28,7 @@ import { KafkaSink } from '../src/events/kafka/kafka-sink.ts'
 import type { Message } from '../src/events/kafka/messages.ts'
 import { readClickHouseUrl } from '../src/settings/clickhouse-url.ts'
 import { parseKafkaAddress } from '../src/settings/kafka-address.ts'
-import { buildOnce } from './process.ts'
+import { describeAllSinks } from './all-sinks.ts'
 import { randomBatches } from './random-batches.ts'
 
 const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url))
@@ -44,11 +45,11 @@ describe.skipIf(missing !== undefined)('Kafka', () => {
   let topics = 0
 
   beforeAll(async () => {
-    buildOnce()
     clickhouse = await startClickHouse()
     kafka = await startKafka()
   })
   afterAll(() => Promise.all([kafka?.stop(), clickhouse?.stop()]))
+  describeAllSinks(() => ({ kafka, clickhouse }))
 
   /** A new topic and a new database. */
   function place() {
@@ -190,6 +191,18 @@ describe.skipIf(missing !== undefined)('Kafka', () => {
     const last = startConsumer(here, '--once')
     expect(await once(last.child, 'close')).toEqual([0, null])
     await expectStored(here, batches)
+  })
+
+  test('a consumer drops days past their retention, and continues at its position', async () => {
+    const here = place()
+    const [old, recent] = [randomBatches(5, NOW_MS, 2), randomBatches(6, Math.floor(wallClock.nowUs() / 1000), 2)]
+    await send(sinkOf(here), [...old, ...recent])
+    await consumeOnce(here)
+    await expectStored(here, [...old, ...recent])
+    const consumer = startConsumer(here, '--once', '--events-retention', '7d')
+    expect(await once(consumer.child, 'close')).toEqual([0, null])
+    expect(consumer.output()).toContain('rows past their retention deleted {"table":"sluice_events"')
+    await expectStored(here, recent)
   })
 
   test('an insert that arrives late or twice stores nothing again', async () => {
@@ -335,8 +348,10 @@ describe.skipIf(missing !== undefined)('Kafka', () => {
   })
 
   /** The command in its own process. */
+  /** Rows of the tests are older than the default retention. */
   function startConsumer({ address, url }: Place, ...more: readonly string[]) {
-    const args = ['events', 'consume', '--from', `kafka=${address}`, '--to', `clickhouse=${url}`, ...more]
+    const places = ['--from', `kafka=${address}`, '--to', `clickhouse=${url}`]
+    const args = ['events', 'consume', ...places, '--events-retention', '3650d', ...more]
     const child = spawn(process.execPath, [MAIN, ...args], { stdio: ['ignore', 'ignore', 'pipe'] })
     let text = ''
     child.stderr.on('data', (chunk) => {

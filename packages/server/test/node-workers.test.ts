@@ -7,16 +7,14 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { startRedis } from 'sluice/testing'
-import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { DECISIONS_PATH } from '../src/http/routes/decisions.ts'
 import { DRILL_PATH } from '../src/http/routes/drill.ts'
 import { mergeHotKeys } from '../src/http/routes/hot-keys.ts'
 import { KILL_SWITCH_PATH } from '../src/http/routes/kill-switch.ts'
 import { temporaryFolder, usePostgres } from './databases.ts'
-import { buildOnce, type Running, start } from './process.ts'
+import { type Running, start } from './process.ts'
 import { ADMIN_TOKEN, CHECK, ruleFile } from './service.ts'
-
-beforeAll(buildOnce, 300_000)
 
 const TEN = '- { rule_id: ten, limit: 10, window: 1d, scope: per_user }\n'
 const WORKERS = 2

@@ -2,11 +2,9 @@
 // the source of its decision.
 
 import { type RedisProcess, startRedis } from 'sluice/testing'
-import { beforeAll, expect, onTestFinished, test, vi } from 'vitest'
-import { buildOnce, start } from './process.ts'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { start } from './process.ts'
 import { CHECK, type Client, clientOf, ruleFile } from './service.ts'
-
-beforeAll(buildOnce, 300_000)
 
 const RULES = `
 - { rule_id: leased, limit: 100000, window: 1d, scope: per_user, endpoint_pattern: /leased, on_fail: closed }

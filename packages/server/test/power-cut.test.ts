@@ -1,12 +1,10 @@
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
-import { beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { fillWithEmptyDatabase, temporaryFolder } from './databases.ts'
-import { buildOnce, type Running, start } from './process.ts'
+import { type Running, start } from './process.ts'
 import { ADMIN_TOKEN, clientOf } from './service.ts'
-
-beforeAll(buildOnce, 300_000)
 
 const MODEL = pathToFileURL(fileURLToPath(new URL('./fixtures/power-cut.mjs', import.meta.url))).href
 const RULES = '/api/v1/rate-limit/rules'

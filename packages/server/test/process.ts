@@ -9,12 +9,6 @@ import { temporaryFolder } from './databases.ts'
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
 const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url))
 
-/** Call before all tests: compiles outdated files. */
-export function buildOnce(): void {
-  const { status, stdout, stderr } = spawnSync(process.execPath, ['scripts/build.mjs'], { cwd: ROOT, encoding: 'utf8' })
-  if (status !== 0) throw new Error(`the packages cannot be built:\n${stdout}${stderr}`)
-}
-
 export type Ended = { readonly code: number | null; readonly stdout: string; readonly stderr: string }
 
 /** Runs the command to its end. */

@@ -85,6 +85,13 @@ export function randomEvent(random: Random, timestamp: number): DecisionEvent {
   return {
     event_id: `${digits(8)}-${digits(4)}-7${digits(3)}-8${digits(3)}-${digits(12)}`,
     timestamp,
+    operation: 'check', // refunds and resets: event-operations.test.ts
+    store_time_us: timestamp * 1000 + random.between(0, 999),
+    sequence: count(),
+    request_cost: maybe(count()),
+    attributes: maybe(JSON.stringify({ [text()]: text() })),
+    admission_rate: random.pick([0, 0.01, 1]),
+    sample_position: maybe(random.next()),
     request_id: text(),
     client_id: maybe(text()),
     api_key: maybe(text()),
@@ -99,6 +106,9 @@ export function randomEvent(random: Random, timestamp: number): DecisionEvent {
     scope: maybe(text()),
     mode: random.pick(['enforce', 'shadow', null]),
     shadow_refused_by: maybe(random.pick(RULES)),
+    override_id: maybe('ovr_018bcfe5680011223344'),
+    bypass_id: maybe('byp_018bcfe5680011223344'),
+    signal: maybe('credential_stuffing'),
     bucket_key: text(),
     allowed: random.pick([true, false]),
     current_count: maybe(count()),

@@ -47,7 +47,7 @@ describe('a service in a region', () => {
       region: 'eu',
       shares: { home_share: 0.5, weights: WEIGHTS },
       next_shares: null,
-      cut_off: false,
+      isolated: false,
       lag_ms: expect.any(Number),
       clock_difference_ms: expect.any(Number),
       home_units: 30,
@@ -78,7 +78,7 @@ describe('a service in a region', () => {
     expect([await allowed(us, 120), await allowed(eu, 120)]).toEqual([70, 30])
   })
 
-  test('that is cut off uses its home, reports it, and recovers by itself', async () => {
+  test('that is isolated uses its home, reports it, and recovers by itself', async () => {
     const { eu, way } = await twoRegions()
     way.shut()
     expect(await allowed(eu, 120)).toBe(30)
@@ -86,7 +86,7 @@ describe('a service in a region', () => {
       status: 'degraded',
       reasons: [expect.stringContaining('region')],
     })
-    expect((await eu.get(REGIONS_PATH, ADMIN_TOKEN)).body).toMatchObject({ cut_off: true })
+    expect((await eu.get(REGIONS_PATH, ADMIN_TOKEN)).body).toMatchObject({ isolated: true })
     way.open()
     await vi.waitUntil(async () => (await allowed(eu, 1)) === 1, { timeout: 30_000, interval: 100 })
     expect((await eu.get('/readyz')).body).toMatchObject({ status: 'ready' })

@@ -5,7 +5,7 @@ import { CHECK, clientOf, serveFile } from './service.ts'
 
 const ONE = '- { rule_id: one, limit: 1, window: 1d, scope: per_ip }\n'
 
-test('a request that never ends is cut off when the server closes', async () => {
+test('a request that never ends is aborted when the server closes', async () => {
   const { address, close } = await serveFile(ONE, {}, 100)
   const socket = connect(Number(new URL(address).port), '127.0.0.1')
   socket.on('error', () => {})

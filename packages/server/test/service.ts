@@ -10,6 +10,7 @@ import type { Token } from '../src/access/token.ts'
 import { createCheckController } from '../src/checks/check-controller.ts'
 import { DecisionHistory } from '../src/checks/decision-history.ts'
 import type { Database } from '../src/db/database.ts'
+import { BypassRegistry } from '../src/exceptions/bypass-registry.ts'
 import { type AppDeps, createApp } from '../src/http/app.ts'
 import { createLog, keyHash, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics/metrics.ts'
@@ -18,12 +19,17 @@ import { LiveRules } from '../src/rules/live-rules.ts'
 import type { RuleSource } from '../src/rules/rule-source.ts'
 import { RuleStore } from '../src/rules/rule-store.ts'
 import { type AdminState, openAdminState } from '../src/service/admin-state.ts'
+import { openDashboard } from '../src/service/open-dashboard.ts'
 import { type EventsSettings, type OpenEvents, openEvents } from '../src/service/open-events.ts'
+import { type ExceptionSettings, openExceptions } from '../src/service/open-exceptions.ts'
+import { openFleet } from '../src/service/open-fleet.ts'
 import { openReceipts } from '../src/service/open-receipts.ts'
+import { openRollouts } from '../src/service/open-rollouts.ts'
 import { startServer } from '../src/service/server.ts'
 import type { ClientSettings } from '../src/settings/client-settings.ts'
 import { SETTINGS, type Settings } from '../src/settings/settings.ts'
 import { StorePressure } from '../src/store/store-pressure.ts'
+import { singleWorker } from '../src/workers/node-workers.ts'
 import { emptyDataDir, temporaryFolder } from './databases.ts'
 
 export const CHECK = '/api/v1/rate-limit/check'
@@ -71,6 +77,8 @@ export type App = Client & {
   readonly lifecycle: { draining: boolean }
   readonly admin: AdminState
   readonly events: OpenEvents
+  /** Writes the uses of bypass tokens to the database. */
+  flushUses(): Promise<void>
 }
 
 export type AccessOptions = Partial<AppDeps['access']> & {
@@ -81,6 +89,9 @@ export type AccessOptions = Partial<AppDeps['access']> & {
   readonly dataDir?: string
   readonly clients?: Partial<ClientSettings>
   readonly keeps?: Partial<EventsSettings>
+  /** Time for which direct edits are guarded. */
+  readonly guardMs?: number
+  readonly detect?: Partial<ExceptionSettings>
 }
 
 /** The HTTP API alone, with given rules, a fake clock and any store. */
@@ -93,10 +104,10 @@ export function serveApp(
 }
 
 /** A node whose rules are in this database, with a fake clock. Its client uses an admin token. */
-export async function serveDatabase(database: Database): Promise<App> {
+export async function serveDatabase(database: Database, access: AccessOptions = {}): Promise<App> {
   const ruleStore = new RuleStore(database)
   const source = databaseSource(database, 'the database of a test')
-  const app = await serveRules({ rules: [], source, ruleStore, makeStore: undefined, access: { database } })
+  const app = await serveRules({ rules: [], source, ruleStore, makeStore: undefined, access: { ...access, database } })
   return { ...app, get: (path, token = ADMIN_TOKEN) => app.get(path, token) }
 }
 
@@ -114,6 +125,8 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
     database,
     clients,
     keeps,
+    guardMs = 0,
+    detect,
     dataDir = database === undefined ? '' : temporaryFolder(),
     ...access
   } = options
@@ -122,11 +135,14 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   const metrics = new Metrics()
   const store = makeStore?.(clock) ?? memoryStore({ clock })
   metrics.watchStore(store)
-  const limiter = createLimiter({ rules: rules as RulesInput, store, clock })
+  const registry = new BypassRegistry(() => clock.nowUs() / 1000)
+  const bypass = (token: string) => registry.verify(token)
+  const limiter = createLimiter({ rules: rules as RulesInput, store, clock, bypass })
   const lifecycle = { draining: false }
   const opened = {
     kind: 'memory' as const,
     store,
+    unleased: store,
     failure: () => undefined,
     pressure: new StorePressure(log),
     drill: undefined,
@@ -138,26 +154,69 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
     { database, location: 'the database of a test', wantsFirstToken: true, limiter, log, clock },
   )
   if (tokens !== undefined) admin.tokens.replace(tokens)
-  const events = await openEvents({ ...defaults(), ...keeps, dataDir }, { database, limiter, metrics, log, clock })
+  const events = await openEvents(
+    { ...defaults(), ...keeps, dataDir },
+    { database, limiter, store, metrics, log, clock },
+  )
+  const exceptions = await openExceptions(
+    { ...defaults(), ...detect, dataDir },
+    {
+      ...{ database, location: 'the database of a test', limiter, registry, metrics, log, clock },
+      keyHash: keyHash('a secret of tests'),
+      announce: () => {},
+      flushMs: 3_600_000, // tests call flushUses
+    },
+  )
   const history = new DecisionHistory(clock, undefined)
   const shared = { limiter, metrics, log, keyHash: keyHash('a secret of tests'), history, headers: {}, clock }
+  const rollouts = await openRollouts({ database, limiter, live, metrics, log, timing: ROLLOUT_TIMING })
   const { receipts } = await openReceipts(defaults(), { limiter, metrics, log, store: opened })
+  const node = {
+    limiter,
+    live,
+    store: opened,
+    metrics,
+    lifecycle,
+    workers: singleWorker(),
+    killSwitch: admin.killSwitch,
+    events,
+  }
   const app = await createApp({
     ...{ ...shared, receipts, sharedDecisions: undefined, live, ruleStore, store: opened, lifecycle, admin, events },
-    checks: createCheckController({ ...shared, receipts, events: events.pipeline }),
+    exceptions,
+    rollouts: { ...rollouts, guardMs },
+    checks: createCheckController({
+      ...{ ...shared, receipts, events: events.pipeline },
+      ...{ rollouts: rollouts.node, exceptions: exceptions.hooks },
+    }),
     access: { adminToken: ADMIN_TOKEN, checksAreOpen: true, ...access },
     clients: { ...defaults(), ...clients },
+    dashboard: openDashboard(defaults()),
+    fleet: openFleet(defaults(), { ...node, database, alerts: { open: () => [] } }, log),
   })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   onTestFinished(async () => {
     await app.close()
+    await rollouts.close()
+    await exceptions.close()
     await events.close()
     await admin.close()
     await live.stop()
     await limiter.close()
   })
-  return { ...clientOf(address, logged), clock, metrics, lifecycle, admin, events }
+  return {
+    ...clientOf(address, logged),
+    clock,
+    metrics,
+    lifecycle,
+    admin,
+    events,
+    flushUses: () => exceptions.flushUses(),
+  }
 }
+
+/** Short intervals, so that tests need not wait. */
+export const ROLLOUT_TIMING = { tickMs: 200, confirmMs: 15_000 }
 
 /** A file that never changes. */
 const STILL: RuleSource = {
@@ -223,8 +282,11 @@ export function captureLog(level: Settings['logLevel'] = 'debug'): { log: Log; l
 export function clientOf(address: string, logged: readonly Record<string, unknown>[] = []): Client {
   const send = async (path: string, init: RequestInit): Promise<Answer> => {
     const response = await fetch(address + path, init)
-    const text = await response.text()
-    const isJson = response.headers.get('content-type')?.includes('json')
+    const type = response.headers.get('content-type') ?? ''
+    const isEndless = type.startsWith('text/event-stream')
+    if (isEndless) await response.body?.cancel()
+    const text = isEndless ? '' : await response.text()
+    const isJson = type.includes('json')
     const body = (isJson ? JSON.parse(text) : { text }) as Record<string, unknown>
     return { status: response.status, headers: response.headers, body }
   }

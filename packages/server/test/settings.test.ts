@@ -5,7 +5,7 @@ import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp, usageText } from '../src/cli/help.ts'
 import { GATEWAY_SETTINGS } from '../src/gateway/settings.ts'
 import { CLICKHOUSE_URL_FIX } from '../src/settings/clickhouse-url.ts'
-import { type Command, readCommand, readSettings } from '../src/settings/command-line.ts'
+import { type CommandLine, readCommand, readSettings } from '../src/settings/command-line.ts'
 import type { Setting } from '../src/settings/setting.ts'
 import { SETTINGS, type Settings } from '../src/settings/settings.ts'
 
@@ -18,7 +18,7 @@ function settingsOf(args: string[], env: Record<string, string> = {}): Settings 
 }
 
 function faultsOf(args: string[], env: Record<string, string> = {}): string[] {
-  const command: Command = readCommand(args, env)
+  const command: CommandLine = readCommand(args, env)
   return command.kind === 'wrong'
     ? usageText(command.fieldErrors)
         .trimEnd()
@@ -54,15 +54,23 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   nodes: ['3', 3, ['--redis', 'redis://h']],
   workers: ['2', 2, ['--redis', 'redis://h', '--rules', 'package.json']],
   maxKeys: ['1000', 1000],
+  approvals: ['2', 2],
+  guardEditsMs: ['90s', 90_000],
   ipv6Prefix: ['56', 56],
   layer: ['edge', 'edge'],
   drainMs: ['0', 0],
   logLevel: ['debug', 'debug'],
   keySecret: ['0123456789abcdef', '0123456789abcdef'],
   refundMinutes: ['5', 5],
+  detectRefusals: ['1000/1m', { count: 1000, windowMs: 60_000 }],
+  detectKeys: ['50/10m', { count: 50, windowMs: 600_000 }],
+  detectTtlMs: ['1h', 3_600_000],
   adminToken: ['0123456789abcdef', '0123456789abcdef'],
   tokensFile: ['package.json', 'package.json', ['--rules', 'package.json']],
   checks: ['token', 'token'],
+  dashboard: ['off', 'off'],
+  dashboardHosts: ['Sluice.example.com, b', ['sluice.example.com', 'b']],
+  sessionHours: ['1', 1],
   eventsSinks: [
     'clickhouse=http://sluice:secret@127.0.0.1:8123/events jsonl=-',
     [
@@ -88,8 +96,19 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   tlsCert: ['package.json', 'package.json', ['--tls-key', 'README.md']],
   tlsKey: ['package.json', 'package.json', ['--tls-cert', 'README.md']],
   tlsClientCa: ['package.json', 'package.json', ['--tls-cert', 'README.md', '--tls-key', 'README.md']],
+  envoyConfig: ['package.json', 'package.json'],
+  envoyHeaders: ['draft-03', 'draft-03'],
+  envoyOverrides: ['on', 'on'],
+  envoyMetadata: ['on', 'on'],
+  grpcPort: ['8081', 8081],
+  grpcHost: ['0.0.0.0', '0.0.0.0', ['--grpc-port', '0']],
+  grpcStack: ['node', 'node', ['--grpc-port', '0']],
+  grpcMaxStreams: ['10', 10, ['--grpc-port', '0']],
+  grpcMaxMessageBytes: ['4096', 4096, ['--grpc-port', '0']],
+  grpcMaxConnections: ['10', 10, ['--grpc-port', '0']],
   trustedProxies: ['10.1.2.3/8, ::1', [parseCidr('10.0.0.0/8'), parseCidr('::1')] as Cidr[]],
   proxyHeader: ['forwarded', 'forwarded', ['--trusted-proxies', '::1']],
+  bypassHeader: ['X-My-Pass', 'x-my-pass'],
   userFrom: ['header:X-User', { kind: 'header', name: 'x-user' }],
   apiKeyFrom: ['cookie:Key', { kind: 'cookie', name: 'Key' }],
   tenantFrom: ['cert:cn', { kind: 'cert', name: 'cn' }],
@@ -237,10 +256,22 @@ describe('settings', () => {
       ['--events-retention', text],
       `--events-retention: ${SETTINGS.eventsRetentionMs.fix} (got "${text}")`,
     ]),
-    ...['', 'kafka', 'kafka=', 'elastic=http://x', 'jsonl=- jsonl=a', 'embedded=on'].map((text): [string[], string] => [
+    ...['', 'kafka', 'http://me:secret@host', 'embedded=on', 'jsonl='].map((text): [string[], string] => [
       ['--events-sink', text],
       `--events-sink: ${SETTINGS.eventsSinks.fix}`,
     ]),
+    [
+      ['--events-sink', 'elastic=http://me:secret@host'],
+      `--events-sink: unknown sink "elastic"; ${SETTINGS.eventsSinks.fix}`,
+    ],
+    [
+      ['--events-sink', 'jsonl=-', '--events-sink', 'jsonl=a'],
+      '--events-sink: jsonl is given twice; give each sink at most once',
+    ],
+    [
+      ['--events-sink', 'kafka='],
+      '--events-sink: kafka: give host:port, several separated by commas, and optionally /topic',
+    ],
     [['--events-sink', 'clickhouse=127.0.0.1'], `--events-sink: clickhouse: ${CLICKHOUSE_URL_FIX}`],
     [['--events-sink', 'kafka=me:secret@host'], '--events-sink: kafka: a broker is host:port (got "host")'],
     ...['plain', 'elastic=hmac', 'hmac,clear'].map((text): [string[], string] => [

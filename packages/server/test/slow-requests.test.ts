@@ -7,7 +7,7 @@ import { CHECK, serveFile } from './service.ts'
 /** 10 s, one second between two checks, and a margin for a busy machine. */
 const CUT_MS_MAX = 20_000
 
-test('slow requests are cut off after 10 s, in the headers and in the body', async () => {
+test('slow requests are aborted after 10 s, in the headers and in the body', async () => {
   const { address } = await serveFile('[]')
   const head = `POST ${CHECK} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n`
   const answers = await Promise.all(

@@ -1,10 +1,10 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { LimiterError } from 'sluice'
-import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { readTokenFile } from '../src/access/token-file.ts'
 import { KILL_SWITCH_PATH } from '../src/http/routes/kill-switch.ts'
 import { TOKENS_PATH } from '../src/http/routes/tokens.ts'
-import { buildOnce, run, start } from './process.ts'
+import { run, start } from './process.ts'
 import { ADMIN_TOKEN, CHECK, clientOf, RULES, ruleFile, serveFile } from './service.ts'
 
 const RULE = '- { rule_id: one, limit: 1000, window: 1d }\n'
@@ -181,7 +181,6 @@ describe('a misplaced token in the file is not printed', () => {
 })
 
 describe('the command', () => {
-  beforeAll(buildOnce, 300_000)
   const everywhere = ['--host', '0.0.0.0', '--rules']
 
   test('warns in log and banner, with the fix, if every check would get 401', async () => {

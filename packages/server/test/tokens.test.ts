@@ -160,7 +160,8 @@ describe('while PostgreSQL is unreachable', () => {
     const { token } = (await create(app, { name: 'x', role: 'viewer' })).body
     await app.post(KILL_SWITCH_PATH, { rule_id: 'one', on: true }, ADMIN_TOKEN)
     const files = readdirSync(settings.dataDir).map((name) => name.replace(/-[\da-f]{12}/, ''))
-    expect(files.sort()).toEqual(['key-secret', 'kills.json', 'tokens.json'])
+    const tables = ['bypass', 'incident', 'kills', 'overrides', 'signals', 'tokens'].map((table) => `${table}.json`)
+    expect(files.sort()).toEqual(['key-secret', ...tables].sort())
     const copy = join(settings.dataDir, readdirSync(settings.dataDir).sort().at(-1) ?? '')
     expect(statSync(copy).mode & 0o777).toBe(0o600)
     expect(readFileSync(copy, 'utf8')).not.toContain(token)

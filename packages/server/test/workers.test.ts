@@ -1,9 +1,7 @@
 import { startRedis } from 'sluice/testing'
-import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
-import { buildOnce, run, start } from './process.ts'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { run, start } from './process.ts'
 import { clientOf, ruleFile } from './service.ts'
-
-beforeAll(buildOnce, 300_000)
 
 const TEN = '- { rule_id: ten, limit: 10, window: 1d, scope: per_user }\n'
 

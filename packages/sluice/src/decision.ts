@@ -1,9 +1,13 @@
 // Result of a check: one outcome per limit, and the outcome that is reported to the client.
 
+import type { Limit } from './algorithms/limit.ts'
 import type { AlgorithmName } from './algorithms/traits.ts'
 import { ALGORITHMS, hasPermits } from './algorithms/traits.ts'
+import { optionInvalid } from './errors.ts'
+import { type Pair, pairsIn } from './pairs.ts'
 import type { ChargeSet } from './rules/charge-set.ts'
-import type { CompiledLimit } from './rules/compile.ts'
+import type { CompiledLimit, Variant } from './rules/compile.ts'
+import type { AppliedException } from './rules/exception.ts'
 import type { Charge, Give, Grant, Op, Short, Source, Taken } from './store/store.ts'
 
 /** State of one limit of a rule after the check. */
@@ -27,6 +31,8 @@ export type Outcome = {
   readonly retryAfterMs: number | null
   readonly delayMs: number
   readonly priority: number
+  /** The version that decided, if the rule is under rollout. */
+  readonly variant?: Variant
 }
 
 /**
@@ -55,6 +61,10 @@ export type Decision = {
   readonly version: number
   readonly requestId: string
   readonly outcomes: readonly Outcome[]
+  /** Overrides, signals, global factor and bypass that changed it; usually empty. */
+  readonly exceptions: readonly AppliedException[]
+  /** Set if a ban with this status refused it; other refusals are a 429. */
+  readonly status?: 403 | undefined
 }
 
 /** The deciding bucket. Not a field of the decision: it identifies the client and could end up in logs. */
@@ -62,15 +72,17 @@ export type DecidingBucket = {
   readonly ruleId: string
   /** Name of the limit within its rule. */
   readonly name: string
-  /** Fact that the owner is: `user`, `ip`, …, or `` for a single bucket. */
+  /** Fact of the owner: `user`, `ip`, …, or `` for a single bucket. */
   readonly fact: string
   readonly owner: string
   readonly detail: string
 }
 
-/** Bucket of the reported limit; undefined if no rule matched, and for a copy of a decision. */
-export function bucketOf(decision: Decision): DecidingBucket | undefined {
-  return decision instanceof LimiterDecision ? decision.bucket : undefined
+/** A limit of a rule, by its name within the rule. */
+export type DecidingLimit = {
+  readonly rule: { readonly id: string }
+  readonly name: string
+  readonly limit: Limit
 }
 
 /** Dependencies that all decisions of one limiter share. */
@@ -81,7 +93,29 @@ export type DecisionContext = {
 }
 
 /** Result for a request that no rule matches. */
-export const NOTHING_TO_CHARGE: Taken = { granted: true, nowUs: 0, grants: [], source: 'local', replayed: false }
+const NOTHING_TO_CHARGE: Taken = { granted: true, nowUs: 0, grants: [], source: 'local', replayed: false }
+
+/** Result for a request that a limit of 0 refuses. */
+const ALWAYS_REFUSED: Taken = {
+  granted: false,
+  nowUs: 0,
+  grants: [
+    { units: 0, short: 'never', remaining: 0, resetAfterUs: 0, retryAfterUs: Number.POSITIVE_INFINITY, delayUs: 0 },
+  ],
+  source: 'local',
+  replayed: false,
+}
+
+/** Refusal by a ban of the key, which belongs to no rule. */
+const BANNED: Taken = { ...ALWAYS_REFUSED, grants: [] }
+
+/** Results that need no store: nothing to charge, or a single limit of 0. */
+export function withoutStore({ charges, limits, exceptions }: ChargeSet): Taken | undefined {
+  if (charges.length === 0) return exceptions.banned ? BANNED : NOTHING_TO_CHARGE
+  const [only] = charges
+  const refused = limits.length === 1 && only?.kind === 'enforce' && limits[0]?.limit.units === 0
+  return refused && only.pair === undefined ? ALWAYS_REFUSED : undefined
+}
 
 /**
  * A decision that keeps what it took, so that it can be refunded. Computes its numbers lazily: few callers read them
@@ -158,11 +192,19 @@ export class LimiterDecision implements Decision {
   }
 
   get outcomes(): readonly Outcome[] {
-    this.#outcomes ??= this.#chargeSet.limits.map((limit, index) => {
-      // One charge and one grant per limit, in the same order.
-      return outcomeOf(limit, this.#chargeSet.charges[index] as Charge, this.#taken.grants[index] as Grant)
+    this.#outcomes ??= this.#chargeSet.limits.flatMap((limit, index) => {
+      const charge = this.#chargeSet.charges[index] as Charge // one charge and one grant per limit, in the same order
+      return charge.kind === 'counterfactual' ? [] : outcomeOf(limit, charge, this.#taken.grants[index] as Grant)
     })
     return this.#outcomes
+  }
+
+  get exceptions(): readonly AppliedException[] {
+    return this.#chargeSet.exceptions.list
+  }
+
+  get status(): 403 | undefined {
+    return this.allowed ? undefined : this.#chargeSet.exceptions.status
   }
 
   /** Gives for everything not yet returned; later calls return none. `isRetry`: the refund was attempted before. */
@@ -203,6 +245,18 @@ export class LimiterDecision implements Decision {
     return { ruleId: rule.id, name, fact: limit.fact, owner: charge.owner, detail: charge.detail }
   }
 
+  get compiledLimit(): CompiledLimit | undefined {
+    return this.#limit
+  }
+
+  get pairs(): readonly Pair[] {
+    return pairsIn(this.#chargeSet, this.#taken)
+  }
+
+  get storeTimeUs(): number | undefined {
+    return this.#taken.nowUs === 0 ? undefined : this.#taken.nowUs
+  }
+
   /** Op id of its permits. */
   get op(): Op | undefined {
     return this.#chargeSet.op
@@ -211,8 +265,9 @@ export class LimiterDecision implements Decision {
   toJSON(): Decision {
     const { allowed, ruleId, limit, remaining, resetAfterMs, resetAtMs, retryAfterMs, delayMs, source } = this
     const numbers = { ruleId, limit, remaining, resetAfterMs, resetAtMs, retryAfterMs, delayMs }
-    const { version, requestId, outcomes, stale } = this
-    return { allowed, ...numbers, source, ...(stale && { stale }), version, requestId, outcomes }
+    const { version, requestId, outcomes, stale, exceptions, status } = this
+    const flags = { ...(stale && { stale }), ...(status && { status }) }
+    return { allowed, ...numbers, source, ...flags, version, requestId, outcomes, exceptions }
   }
 
   /** The reported limit. */
@@ -247,6 +302,16 @@ export class LimiterDecision implements Decision {
   }
 }
 
+/** Throws OPTION_INVALID for a copy of a decision. */
+export function requireOwn(decision: Decision): LimiterDecision {
+  if (decision instanceof LimiterDecision) return decision
+  throw optionInvalid(
+    'decision',
+    decision,
+    'pass the object that check returned, not a copy: a copy cannot be refunded',
+  )
+}
+
 /** Output of console.log in Node.js. */
 Object.defineProperty(LimiterDecision.prototype, Symbol.for('nodejs.util.inspect.custom'), {
   value(this: LimiterDecision): Decision {
@@ -257,12 +322,17 @@ Object.defineProperty(LimiterDecision.prototype, Symbol.for('nodejs.util.inspect
 /** Index of the reported limit. Ties: higher priority, then the rule id that sorts first. */
 function reportedIndex({ charges, limits }: ChargeSet, { granted, grants }: Taken): number {
   let best = -1
-  for (let index = 0; index < charges.length; index += 1) {
+  for (let index = 0; index < limits.length; index += 1) {
     const grant = grants[index] as Grant // one per charge
-    if (charges[index]?.kind === 'shadow' || (!granted && grant.short === false)) continue
+    if (!isReported(charges[index]) || (!granted && grant.short === false)) continue
     if (best < 0 || compareReported(index, best, limits, granted, grants) < 0) best = index
   }
   return best
+}
+
+/** Neither shadow nor counterfactual charges affect the request. */
+function isReported(charge: Charge | undefined): boolean {
+  return charge?.kind !== 'shadow' && charge?.kind !== 'counterfactual'
 }
 
 /** Negative if `a` is reported rather than `b`. */
@@ -301,15 +371,16 @@ function outcomeOf({ rule, name, limit }: CompiledLimit, charge: Charge, grant: 
     retryAfterMs: finiteMs(grant.retryAfterUs),
     delayMs: wholeMs(grant.delayUs),
     priority: rule.priority,
+    ...(rule.version && { variant: rule.version.variant }),
   }
 }
 
-/** Limits in shadow mode do not delay. */
+/** Limits in shadow mode and counterfactual ones do not delay. */
 function longestDelayMs({ charges }: ChargeSet, { grants }: Taken): number {
   let longestUs = 0
   for (let index = 0; index < charges.length; index += 1) {
     const delayUs = grants[index]?.delayUs ?? 0
-    if (delayUs > longestUs && charges[index]?.kind !== 'shadow') longestUs = delayUs
+    if (delayUs > longestUs && isReported(charges[index])) longestUs = delayUs
   }
   return wholeMs(longestUs)
 }

@@ -119,7 +119,7 @@ describe('a decision reports', () => {
       'source',
       'version',
     ]
-    expect(Object.keys(json)).toEqual(['allowed', ...fields, 'requestId', 'outcomes'])
+    expect(Object.keys(json)).toEqual(['allowed', ...fields, 'requestId', 'outcomes', 'exceptions'])
     expect(json).toMatchObject({ allowed: true, requestId: 'request-1', outcomes: [{ ruleId: 'a' }] })
     expect(JSON.parse(JSON.stringify(decision))).toEqual(json)
   })

@@ -4,110 +4,59 @@
 import type { Limit } from './algorithms/limit.ts'
 import { hasPermits } from './algorithms/traits.ts'
 import { IPV6_PREFIX_DEFAULT } from './canonical/address.ts'
-import { type Clock, systemClock, wallClock } from './clock.ts'
-import { type Decision, type DecisionContext, LimiterDecision, NOTHING_TO_CHARGE } from './decision.ts'
+import { systemClock, wallClock } from './clock.ts'
+import { type Decision, type DecisionContext, LimiterDecision, requireOwn, withoutStore } from './decision.ts'
 import { LimiterError, optionInvalid } from './errors.ts'
 import { type HotKey, HotKeys } from './hot-keys/hot-keys.ts'
-import { type KnownFields, requireKnown, requireStore } from './known-fields.ts'
-import { isPromise, type MaybePromise } from './maybe-promise.ts'
-import { givesOf, type Receipt, type Redeemed, receiptOf, receiptTtlUs, wholeId } from './receipt.ts'
+import { decideJointly, type JointDecision } from './joint-check.ts'
+import type { Explanation, Limiter, PreparedRules, RemoteView } from './limiter-api.ts'
+import { checkOptions, checkUnits, type LimiterOptions } from './limiter-options.ts'
+import { andThen, isPromise, type MaybePromise } from './maybe-promise.ts'
+import {
+  ageUs,
+  givesOf,
+  type Receipt,
+  type Redeemed,
+  randomPrefix,
+  receiptOf,
+  receiptTtlUs,
+  wholeId,
+} from './receipt.ts'
+import { bypassing, bypassLimitOf, isBypassed } from './rules/bypass.ts'
 import type { ChargeSet } from './rules/charge-set.ts'
-import type { RuleExplanation } from './rules/explain.ts'
+import type { GlobalFactor, OverrideChanges, Signal } from './rules/exception.ts'
+import { Exceptions } from './rules/exceptions.ts'
+import { withBypasses } from './rules/explain.ts'
+import { type ParsedRollout, parsingRollouts, type Rollout } from './rules/rollout.ts'
 import type { Rule } from './rules/rule.ts'
 import type { RulesInput } from './rules/rule-input.ts'
 import { NOTHING_SUSPENDED, RuleSet, type Suspended } from './rules/rule-set.ts'
 import { inSlices, runSync, type Sliced } from './slices.ts'
 import { memoryStore } from './store/memory.ts'
-import type { Give, GiveResult, IdempotencyKey, Store, Taken } from './store/store.ts'
+import type { Give, GiveResult, IdempotencyKey, Store, Take, Taken } from './store/store.ts'
 import { StoreFullError } from './store/store-full-error.ts'
 import type { Subject } from './subject.ts'
 import { isOneOfSeveralProcesses, warnOnce } from './warning.ts'
 
-export type LimiterOptions = {
-  /** Rules, in any supported spelling. For data of type unknown, such as a parsed file: `parseRules(data)`. */
-  readonly rules: RulesInput
-  /** Store of the buckets; the memory of this process by default. */
-  readonly store?: Store | undefined
-  /** Version of the rule set; by default the first is 1 and each `setRules` adds 1. */
-  readonly version?: number | undefined
-  /** Layer of this limiter: rules whose `enforce_at` names the other layer are skipped. */
-  readonly layer?: 'edge' | 'service' | undefined
-  /** Prefix length of an IPv6 client: all addresses of one network share a bucket. Default: 64. */
-  readonly ipv6Prefix?: number | undefined
-  /** Used only for `expires_at` and hot-key rates; buckets use store time. */
-  readonly clock?: Clock | undefined
-}
-
-export interface Limiter {
-  /** Checks one request. `requestId` names its permits: the same id renews them. */
-  check(subject: Subject, requestId?: string): Promise<Decision>
-  /** Synchronous check; undefined if it needs a round trip. */
-  checkSync(subject: Subject, requestId?: string): Decision | undefined
-  /**
-   * Check for hot paths: returns the decision synchronously unless it needs a round trip. Throws synchronously on bad
-   * input.
-   */
-  decide(subject: Subject, requestId?: string): MaybePromise<Decision>
-  /** Decision that a check would return; consumes nothing. */
-  peek(subject: Subject): Promise<Decision>
-  /** Like `peek`, with the result of every rule. */
-  explain(subject: Subject): Promise<Explanation>
-  /**
-   * Refunds what an admitted request took, or `units` of it per limit, and releases its permits. Works once. Rejects
-   * with STORE_UNAVAILABLE if the store did not confirm; it is then safe to retry.
-   */
-  give(decision: Decision, units?: number): Promise<void>
-  /** Releases the permits of a finished request; consumed units stay consumed. Rejects like `give`. */
-  release(decision: Decision): Promise<void>
-  /** Receipt of an admitted request, as plain data, for `redeem` in any process. */
-  receipt(decision: Decision): Receipt
-  /** `give` by receipt, in any process with the same rules and store; with 0 units: `release`. */
-  redeem(receipt: Receipt, units?: number): Promise<Redeemed>
-  /** Renews the permits of a long request; false if they were released, or expired and are not available. */
-  renew(decision: Decision): Promise<boolean>
-  /** Resets the buckets of one key, given as a string, or as facts by name if the key is composite. */
-  reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void>
-  /** Replaces all rules atomically; throws RULE_INVALID and keeps the active ones if one is invalid. */
-  setRules(rules: RulesInput, version?: number): void
-  /**
-   * Like `setRules` in two steps, for large sets, without blocking checks. Rejects with RULE_INVALID if a rule is
-   * invalid. Call `enforce` on the result to activate the rules.
-   */
-  prepareRules(rules: RulesInput, version?: number): Promise<PreparedRules>
-  /** Kill switch: disables these rules, or all, until the next call; an empty list enables all. */
-  suspend(ruleIds: readonly string[] | 'everything'): void
-  /** Most frequently checked buckets, hottest first; estimated from samples. */
-  hotKeys(): readonly HotKey[]
-  readonly rules: readonly Rule[]
-  readonly version: number
-  rule(ruleId: string): Rule | undefined
-  close(): Promise<void>
-}
-
-export type Explanation = {
-  readonly decision: Decision
-  /** One per rule, in the order of the rules. */
-  readonly rules: readonly RuleExplanation[]
-}
-
-/** A valid rule set that is not active yet. */
-export type PreparedRules = {
-  readonly rules: readonly Rule[]
-  enforce(): void
-}
-
 export function createLimiter(options: LimiterOptions): Limiter {
   return new RuleLimiter(options)
 }
+
+type TakeOrPeek = (chargeSet: ChargeSet) => MaybePromise<Taken | undefined>
 
 class RuleLimiter implements Limiter, DecisionContext {
   readonly #store: Store
   readonly #options: LimiterOptions
   readonly #hotKeys: HotKeys
   #rules: RuleSet
+  readonly #exceptions: Exceptions
   #suspended: Suspended = NOTHING_SUSPENDED
+  #rollouts: readonly ParsedRollout[] = []
+  /** Settles after the last call of setRollouts: calls take effect in order. */
+  #rolledOut: Promise<void> = Promise.resolve()
   #closed = false
   #checks = 0
+  #changes = 0
   readonly #idPrefix = randomPrefix()
   readonly #nextId = (): string => this.newId()
   /** Idempotency keys of decisions that were refunded or have a receipt. */
@@ -118,6 +67,7 @@ class RuleLimiter implements Limiter, DecisionContext {
     this.#options = options
     this.#store = options.store ?? defaultStore()
     this.#hotKeys = new HotKeys(options.clock ?? systemClock, Math.random)
+    this.#exceptions = new Exceptions(options.clock ?? wallClock, options.ipv6Prefix ?? IPV6_PREFIX_DEFAULT)
     this.#rules = runSync(this.#compile(options.rules, options.version ?? 1))
   }
 
@@ -133,6 +83,23 @@ class RuleLimiter implements Limiter, DecisionContext {
     return this.#rules.rule(ruleId)
   }
 
+  get remote(): RemoteView {
+    const exceptions = this.#exceptions
+    return {
+      edition: this.#changes + exceptions.changes,
+      state: () => ({
+        version: this.version,
+        rules: this.rules,
+        ipv6Prefix: this.#options.ipv6Prefix ?? IPV6_PREFIX_DEFAULT,
+        layer: this.#options.layer,
+        suspended: this.#suspended === 'everything' ? this.#suspended : [...this.#suspended],
+        decidesAll: this.#rules.isRollingOut || exceptions.hasGlobalFactor,
+        exceptedKeys: exceptions.keys,
+      }),
+      bucket: (name, facts) => this.#rules.namedBucket(name, facts, this.#suspended, exceptions.active),
+    }
+  }
+
   wallAheadUs(): number {
     return this.#store.wallAheadUs?.() ?? 0
   }
@@ -143,33 +110,53 @@ class RuleLimiter implements Limiter, DecisionContext {
   }
 
   async check(subject: Subject, requestId?: string): Promise<Decision> {
+    if (subject?.bypassToken !== undefined) return this.decide(subject, requestId)
     const chargeSet = this.#chargesFor(subject, requestId)
-    const taken = this.#withoutStore(chargeSet) ?? (await this.#store.take(chargeSet))
+    const taken = withoutStore(chargeSet) ?? (await this.#store.take(chargeSet))
     return this.#decide(chargeSet, taken, requestId)
   }
 
   checkSync(subject: Subject, requestId?: string): Decision | undefined {
+    if (subject?.bypassToken !== undefined)
+      // takeSync returns no promise
+      return this.#decideWithToken(subject, requestId, (set) => this.#store.takeSync?.(set)) as Decision | undefined
     const chargeSet = this.#chargesFor(subject, requestId)
-    const taken = this.#withoutStore(chargeSet) ?? this.#store.takeSync?.(chargeSet)
+    const taken = withoutStore(chargeSet) ?? this.#store.takeSync?.(chargeSet)
     return taken && this.#decide(chargeSet, taken, requestId)
   }
 
-  decide(subject: Subject, requestId?: string): MaybePromise<Decision> {
+  decide(subject: Subject, requestId?: string, expiresMs?: number): MaybePromise<Decision> {
+    if (subject?.bypassToken !== undefined) {
+      const take: TakeOrPeek = (set) => this.#store.take(expiring(set, expiresMs))
+      return this.#decideWithToken(subject, requestId, take) as MaybePromise<Decision> // take always replies
+    }
     const chargeSet = this.#chargesFor(subject, requestId)
-    const taken = this.#withoutStore(chargeSet) ?? this.#store.take(chargeSet)
+    const taken = withoutStore(chargeSet) ?? this.#store.take(expiring(chargeSet, expiresMs))
     return isPromise(taken) ? this.#decideLater(chargeSet, taken, requestId) : this.#decide(chargeSet, taken, requestId)
   }
 
+  decideAll(subjects: readonly Subject[], requestId?: string, expiresMs?: number): MaybePromise<JointDecision> {
+    const permitId = requestId ?? this.newId()
+    const sets = subjects.map((subject) => this.#chargesFor(withoutBypass(subject), permitId))
+    return andThen(
+      decideJointly(this, sets, (whole) => this.#store.take(expiring(whole, expiresMs)), requestId),
+      (joint) => {
+        for (const set of sets) this.#hotKeys.checked(set)
+        return joint
+      },
+    )
+  }
+
   async peek(subject: Subject): Promise<Decision> {
-    const chargeSet = this.#chargesFor(subject, undefined)
-    const taken = this.#withoutStore(chargeSet) ?? (await this.#store.peek(chargeSet.charges, true))
-    return new LimiterDecision(this, chargeSet, taken, chargeSet.op?.id)
+    const peek = (set: ChargeSet) => this.#store.peek(set.charges, true)
+    return (await this.#decideWithToken(subject, undefined, peek, true)) as Decision // peeks reply
   }
 
   async explain(subject: Subject): Promise<Explanation> {
     const [rules, suspended] = [this.#rules, this.#suspended] // the rules may change during the peek
     const decision = await this.peek(subject)
-    return { decision, rules: await inSlices(rules.explain(subject, suspended)) }
+    const explained = await inSlices(rules.explain(subject, suspended, this.#exceptions.active))
+    return { decision, rules: withBypasses(explained, decision.exceptions) }
   }
 
   async give(decision: Decision, units?: number): Promise<void> {
@@ -200,7 +187,7 @@ class RuleLimiter implements Limiter, DecisionContext {
     if (units !== 0) checkUnits(units)
     this.#requireOpen()
     const { id, op, ttlUs, items } = receipt
-    const { gives, leftOut } = givesOf(receipt, this.#idPrefix, (limitId) => this.#limitOf(limitId))
+    const { gives, leftOut } = givesOf(receipt, this.#idPrefix, (limitId, owner) => this.#limitsOf(limitId, owner))
     const permits = gives.filter(({ limit }) => hasPermits(limit))
     if (units === 0) {
       if (permits.length > 0) await this.#store.give(permits, op)
@@ -224,26 +211,62 @@ class RuleLimiter implements Limiter, DecisionContext {
 
   async reset(ruleId: string, key: string | Readonly<Record<string, string>>): Promise<void> {
     this.#requireOpen()
-    for (const bucket of this.#rules.bucketsOf(ruleId, key)) await this.#store.reset(bucket)
+    for (const bucket of this.#rules.bucketsOf(ruleId, key, this.#exceptions.active)) {
+      const reset = this.#store.reset(bucket)
+      if (isPromise(reset)) await reset // a synchronous store resets all buckets at once: the replay depends on it
+    }
   }
 
   setRules(rules: RulesInput, version: number = this.version + 1): void {
-    this.#rules = runSync(this.#compile(rules, version))
+    this.#activate(runSync(this.#compile(rules, version)))
   }
 
   async prepareRules(rules: RulesInput, version: number = this.version + 1): Promise<PreparedRules> {
+    const rollouts = this.#rollouts
     const prepared = await inSlices(this.#compile(rules, version))
     return {
       rules: prepared.rules,
       enforce: () => {
-        this.#rules = prepared
+        const isCurrent = this.#rollouts === rollouts
+        this.#activate(isCurrent ? prepared : runSync(prepared.withRollouts(this.#rollouts)))
       },
+    }
+  }
+
+  setRollouts(rollouts: readonly Rollout[]): Promise<void> {
+    const done = this.#rolledOut.then(() => this.#rollOut(rollouts))
+    this.#rolledOut = done.catch(() => {}) // the caller gets the error
+    return done
+  }
+
+  async #rollOut(rollouts: readonly Rollout[]): Promise<void> {
+    const parsed = await inSlices(parsingRollouts(rollouts))
+    for (;;) {
+      const before = this.#rules
+      const next = await inSlices(before.withRollouts(parsed))
+      if (this.#rules !== before) continue // other rules were set meanwhile
+      this.#activate(next)
+      this.#rollouts = parsed
+      return
     }
   }
 
   suspend(ruleIds: readonly string[] | 'everything'): void {
     const some = ruleIds === 'everything' ? ruleIds : new Set(ruleIds)
     this.#suspended = ruleIds.length === 0 ? NOTHING_SUSPENDED : some
+    this.#changes += 1
+  }
+
+  changeOverrides(changes: OverrideChanges): void {
+    this.#exceptions.changeOverrides(changes)
+  }
+
+  setSignals(signals: readonly Signal[]): void {
+    this.#exceptions.setSignals(signals)
+  }
+
+  setGlobalFactor(factor: GlobalFactor | undefined): void {
+    this.#exceptions.setGlobalFactor(factor)
   }
 
   hotKeys(): readonly HotKey[] {
@@ -255,16 +278,21 @@ class RuleLimiter implements Limiter, DecisionContext {
     await this.#store.close()
   }
 
+  #activate(rules: RuleSet): void {
+    this.#rules = rules
+    this.#changes += 1
+  }
+
   #compile(rules: RulesInput, version: number): Sliced<RuleSet> {
     const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, clock = wallClock } = this.#options
     const refusesSpread = this.#store.refusesSpread && ((limit: Limit) => this.#store.refusesSpread?.(limit))
     const options = { layer, ipv6Prefix, stores: this.#store.named ?? [], refusesSpread }
-    return RuleSet.of(rules, version, options, clock, this.#rules)
+    return RuleSet.of(rules, version, options, clock, this.#rules, this.#rollouts)
   }
 
   #chargesFor(subject: Subject, requestId: string | undefined): ChargeSet {
     this.#requireOpen()
-    return this.#rules.chargesFor(subject, requestId ?? this.#nextId, this.#suspended)
+    return this.#rules.chargesFor(subject, requestId ?? this.#nextId, this.#suspended, this.#exceptions.active)
   }
 
   async #giveBack(decided: LimiterDecision, gives: readonly Give[], key: IdempotencyKey | undefined): Promise<void> {
@@ -299,100 +327,62 @@ class RuleLimiter implements Limiter, DecisionContext {
     return (this.#options.clock ?? wallClock).nowUs()
   }
 
-  /** The active limit or sublimit with this id. */
-  #limitOf(id: string): Limit | undefined {
-    const whole = this.#rules.limitOf(wholeId(id))
-    if (whole === undefined) return undefined
-    if (whole.shards !== undefined) return whole.shards.find((shard) => shard.id === id)
-    return whole.spread === undefined ? whole : this.#store.sublimit?.(whole, id)
+  /** The active limits or sublimits with this id, for this owner. */
+  #limitsOf(id: string, owner: string): readonly Limit[] {
+    const bypass = bypassLimitOf(id)
+    if (bypass !== undefined) return [bypass]
+    return this.#rules.limitsOf(wholeId(id), owner, this.#exceptions.active).flatMap((whole) => {
+      if (whole.shards !== undefined) return whole.shards.find((shard) => shard.id === id) ?? []
+      return whole.spread === undefined ? whole : (this.#store.sublimit?.(whole, id) ?? [])
+    })
   }
 
   #requireOpen(): void {
     if (this.#closed) throw new LimiterError('CLOSED', 'the limiter was closed: create a new one')
   }
 
-  /** Results that need no store: nothing to charge, or a single limit of 0. */
-  #withoutStore({ charges, limits }: ChargeSet): Taken | undefined {
-    if (charges.length === 0) return NOTHING_TO_CHARGE
-    const refused = limits.length === 1 && charges[0]?.kind === 'enforce' && limits[0]?.limit.units === 0
-    return refused ? ALWAYS_REFUSED : undefined
+  /** Charges the bypass token of the request; the rules instead if it is invalid or its limit is used up. */
+  #decideWithToken(
+    subject: Subject,
+    requestId: string | undefined,
+    take: TakeOrPeek,
+    isPeek = false,
+  ): MaybePromise<Decision | undefined> {
+    const usual = this.#chargesFor(subject, requestId)
+    const { bypass: verify } = this.#options
+    const bypass = verify && bypassing(usual, subject, verify)
+    const decided = (set: ChargeSet) => (taken: Taken | undefined) =>
+      taken && this.#decide(set, taken, requestId, isPeek)
+    const decideUsual = () => andThen(withoutStore(usual) ?? take(usual), decided(usual))
+    if (bypass === undefined) return decideUsual()
+    return andThen(take(bypass), (taken) =>
+      taken && !isBypassed(bypass, taken) ? decideUsual() : decided(bypass)(taken),
+    )
   }
 
   async #decideLater(chargeSet: ChargeSet, taken: Promise<Taken>, requestId: string | undefined): Promise<Decision> {
     return this.#decide(chargeSet, await taken, requestId)
   }
 
-  #decide(chargeSet: ChargeSet, taken: Taken, requestId: string | undefined): Decision {
-    this.#hotKeys.checked(chargeSet)
+  #decide(chargeSet: ChargeSet, taken: Taken, requestId: string | undefined, isPeek = false): Decision {
+    if (!isPeek) this.#hotKeys.checked(chargeSet)
     return new LimiterDecision(this, chargeSet, taken, requestId ?? chargeSet.op?.id)
   }
+}
+
+function expiring(chargeSet: ChargeSet, expiresMs: number | undefined): Take {
+  return expiresMs === undefined ? chargeSet : { charges: chargeSet.charges, op: chargeSet.op, expiresMs }
 }
 
 /** Time during which an unconfirmed give may be retried. */
 const RETRY_US = 600_000_000
 
-/** Age of the oldest units, by this node's clock. */
-function ageUs(gives: readonly Give[], nowUs: number): number {
-  return Math.max(0, nowUs - Math.min(...gives.map(({ bookedUs }) => bookedUs)))
-}
-
-const ALWAYS_REFUSED: Taken = {
-  granted: false,
-  nowUs: 0,
-  grants: [
-    { units: 0, short: 'never', remaining: 0, resetAfterUs: 0, retryAfterUs: Number.POSITIVE_INFINITY, delayUs: 0 },
-  ],
-  source: 'local',
-  replayed: false,
-}
-
-/** Prefix of request ids: unique per process; a counter follows it. */
-function randomPrefix(): string {
-  const [high = 0, low = 0] = crypto.getRandomValues(new Uint32Array(2))
-  return `${high.toString(36)}${low.toString(36)}-`
+function withoutBypass(subject: Subject): Subject {
+  if (subject?.bypassToken === undefined) return subject
+  throw optionInvalid('subject.bypassToken', '…', 'pass no token: it is for requests with one subject')
 }
 
 function defaultStore(): Store {
   if (isOneOfSeveralProcesses()) warnOnce('SLUICE_MEMORY_PER_PROCESS')
   return memoryStore()
-}
-
-const OPTIONS: KnownFields<LimiterOptions> = {
-  rules: true,
-  store: true,
-  version: true,
-  layer: true,
-  ipv6Prefix: true,
-  clock: true,
-}
-
-/** An invalid layer would silently skip rules, and an invalid prefix would merge clients. */
-function checkOptions(options: LimiterOptions): void {
-  requireKnown(options, OPTIONS, '{ rules: […] }')
-  const { layer, ipv6Prefix = IPV6_PREFIX_DEFAULT, store, version = 1, clock = systemClock } = options
-  requireStore('store', store)
-  if (layer !== undefined && layer !== 'edge' && layer !== 'service') {
-    throw optionInvalid('layer', layer, 'use "edge" or "service", or leave it out')
-  }
-  if (!Number.isInteger(ipv6Prefix) || ipv6Prefix < 1 || ipv6Prefix > 128) {
-    throw optionInvalid('ipv6Prefix', ipv6Prefix, 'give a number of bits from 1 to 128')
-  }
-  if (!Number.isSafeInteger(version) || version < 0) {
-    throw optionInvalid('version', version, 'give a whole number of at least 0')
-  }
-  if (typeof clock?.nowUs !== 'function') throw optionInvalid('clock', clock, 'pass an object with nowUs()')
-}
-
-function checkUnits(units: number | undefined): void {
-  if (units === undefined || (Number.isSafeInteger(units) && units > 0)) return
-  throw optionInvalid('units', units, 'give a whole number above 0')
-}
-
-function requireOwn(decision: Decision): LimiterDecision {
-  if (decision instanceof LimiterDecision) return decision
-  throw optionInvalid(
-    'decision',
-    decision,
-    'pass the object that check returned, not a copy: a copy cannot be refunded',
-  )
 }

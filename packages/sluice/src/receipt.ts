@@ -2,7 +2,7 @@
 // It names its limits by id. A limit that was edited or removed since is left out: its units cannot be distinguished
 // from those of the new limit, and a refund could exceed it.
 
-import type { Limit } from './algorithms/limit.ts'
+import { isCounterfactualId, type Limit } from './algorithms/limit.ts'
 import { ALGORITHMS, hasPermits } from './algorithms/traits.ts'
 import type { Give, GiveResult, IdempotencyKey } from './store/store.ts'
 
@@ -59,24 +59,32 @@ export function receiptTtlUs(gives: readonly Give[]): number {
   return Math.min(longest, TTL_US_MAX)
 }
 
-/** Gives that refund a receipt. `limiterId`: id of this limiter. `limitOf` finds the active limit with an id. */
+/**
+ * Gives that refund a receipt. `limiterId`: id of this limiter. `limitsOf` finds the active limits of an owner by id:
+ * two, if their rule is under rollout.
+ */
 export function givesOf(
   { items, issuer: issuedBy }: Receipt,
   limiterId: string,
-  limitOf: (id: string) => Limit | undefined,
+  limitsOf: (id: string, owner: string) => readonly Limit[],
 ): { readonly gives: Give[]; readonly leftOut: string[] } {
   const remote = issuedBy !== limiterId
   const leftOut: string[] = []
   const gives = items.flatMap((item): Give[] => {
     const { owner, detail, units, bookedUs, leasedUs } = item
-    const limit = limitOf(item.limit)
     // A permit is found by its op id, so it can be released even if the limit was edited.
-    const same = limit !== undefined && (hasPermits(limit) || fingerprintOf(limit) === item.fingerprint)
-    if (same && !(limit.local && remote)) return [{ limit, owner, detail, units, bookedUs, leasedUs, remote }]
-    leftOut.push(item.limit)
+    const limit = limitsOf(item.limit, owner).find((one) => hasPermits(one) || fingerprintOf(one) === item.fingerprint)
+    if (limit !== undefined && !(limit.local && remote))
+      return [{ limit, owner, detail, units, bookedUs, leasedUs, remote }]
+    if (!isCounterfactualId(item.limit)) leftOut.push(item.limit) // its rollout has ended
     return []
   })
   return { gives, leftOut }
+}
+
+/** Age of the oldest units, by this node's clock. */
+export function ageUs(gives: readonly Give[], nowUs: number): number {
+  return Math.max(0, nowUs - Math.min(...gives.map(({ bookedUs }) => bookedUs)))
 }
 
 /** Id of the whole limit, given the id of a limit or sublimit. */
@@ -85,7 +93,7 @@ export function wholeId(id: string): string {
 }
 
 /** Fingerprint of all numbers that define what a unit is worth, and when. */
-function fingerprintOf({ generation, algorithm, units, windowUs, capacity }: Limit): string {
+export function fingerprintOf({ generation, algorithm, units, windowUs, capacity }: Limit): string {
   let hash = 0x811c9dc5
   for (const character of [generation, algorithm, units, windowUs, capacity].join(' ')) {
     hash = Math.imul(hash ^ character.charCodeAt(0), 0x01000193) >>> 0
@@ -97,4 +105,10 @@ function retentionUs({ algorithm, capacity, subunitsPerUnit, subunitsPerTick, ti
   const { burst, windows } = ALGORITHMS[algorithm]
   if (burst) return Math.ceil((capacity * subunitsPerUnit) / subunitsPerTick) * tickUs
   return Math.max(1, windows) * windowUs
+}
+
+/** Prefix of request ids: unique per process; a counter follows it. */
+export function randomPrefix(): string {
+  const [high = 0, low = 0] = crypto.getRandomValues(new Uint32Array(2))
+  return `${high.toString(36)}${low.toString(36)}-`
 }

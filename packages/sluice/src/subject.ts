@@ -16,12 +16,14 @@ export type Subject = {
   readonly path?: string | undefined
   /** Units that this request takes from each limit: a positive integer, 1 by default. */
   readonly cost?: number | undefined
+  /** Bypass token that the client sent, as sent. Verified by the option `bypass` of the limiter. */
+  readonly bypassToken?: string | undefined
   /** Any other fact that rules use: `header.x-client`, `country`, Envoy descriptor entries. */
   readonly attributes?: Readonly<Record<string, string | number | boolean>> | undefined
 }
 
 const NAMES: readonly (keyof Subject)[] = [
-  ...(['ip', 'user', 'apiKey', 'tenant', 'plan', 'method', 'path', 'cost', 'attributes'] as const),
+  ...(['ip', 'user', 'apiKey', 'tenant', 'plan', 'method', 'path', 'cost', 'bypassToken', 'attributes'] as const),
 ]
 
 /** Names of the cost in other libraries; synonyms of the facts are in nearest.ts. */
@@ -46,6 +48,7 @@ function isKnown(name: string): boolean {
     case 'tenant':
     case 'plan':
     case 'cost':
+    case 'bypassToken':
     case 'attributes':
       return true
     default:

@@ -13,6 +13,9 @@ export type WarningCode =
   | 'SLUICE_STORE_DOWN'
   | 'SLUICE_STORE_UP'
   | 'SLUICE_SLOT_GROUPS'
+  | 'SLUICE_SERVICE_DOWN'
+  | 'SLUICE_SERVICE_UP'
+  | 'SLUICE_REMOTE_RULES'
 
 const WARNINGS: Readonly<Record<WarningCode, string>> = {
   SLUICE_MEMORY_PER_PROCESS:
@@ -49,6 +52,13 @@ const WARNINGS: Readonly<Record<WarningCode, string>> = {
   SLUICE_SLOT_GROUPS:
     'other nodes use a different number of slot groups on this Cluster, so clients get the limit twice. ' +
     'Pass the same slotGroups to redisStore on every node.',
+  SLUICE_SERVICE_DOWN:
+    'the service does not answer, so leases and then on_fail of each rule apply until it does. ' +
+    'Pass onTransition to createRemoteLimiter to handle this yourself.',
+  SLUICE_SERVICE_UP: 'the service answers again; on_fail no longer applies.',
+  SLUICE_REMOTE_RULES:
+    'the rules of the service cannot be used here, so the last ones stay in force. ' +
+    'Use a version of sluice that is not older than that of the service.',
 }
 
 /** Middlewares created while serving and used once; above this, each request is assumed to create its own. */

@@ -12,26 +12,34 @@ const EXPORTS: Record<string, string[]> = {
       'ALGORITHMS',
       'ALGORITHM_NAMES',
       'ERRORS',
-      'KeyHash',
+      'HalfSipHash',
       'LimiterError',
+      'OVERRIDES_MAX',
       'REASONS',
+      'SEVERITIES',
+      'SIGNALS_MAX',
       'TopSketch',
       'andThen',
       'bucketOf',
+      'canaryProblem',
       'compileLimit',
       'createLimiter',
       'hasPermits',
       'inSlices',
+      'isPairable',
       'isPromise',
     ],
     ...[
+      'limitOf',
       'mapped',
       'memoryStore',
       'nearest',
+      'pairsOf',
       'parseRules',
       'plainRule',
       'seedOf',
       'storeStats',
+      'storeTimeOf',
       'suggestion',
       'systemClock',
     ],
@@ -39,12 +47,20 @@ const EXPORTS: Record<string, string[]> = {
   ],
   'sluice/redis': ['redisStore'],
   'sluice/regions': ['regionStore'],
+  'sluice/remote': ['RemoteStore', 'createRemoteLimiter'],
+  'sluice/remote-wire': [
+    ...['ProtobufError', 'ProtobufReader', 'ProtobufWriter', 'decodeReplies', 'decodeRequests', 'decodeState'],
+    ...['encodeReplies', 'encodeRequests', 'encodeState', 'exceptedKeyTest', 'exceptedKeys', 'limitFingerprint'],
+  ],
+  'sluice/bypass': ['createBypassToken', 'hashBypassToken', 'verifyBypass'],
   'sluice/http': [
+    'BYPASS_HEADER',
     'HEADER_STYLES',
     'IPV6_PREFIX_DEFAULT',
     'METHODS',
     'NO_PROXIES',
     'PROBLEM_TYPE',
+    'banned',
     'canonicalAddress',
     'canonicalPath',
     'checkToResponse',
@@ -67,6 +83,8 @@ const EXPORTS: Record<string, string[]> = {
     'withHeaders',
   ],
   'sluice/client': ['politeFetch', 'readLimits'],
+  'sluice/algorithms': ['ALGORITHMS', 'ALGORITHM_NAMES', 'LISTED', 'PACKED', 'compileLimit', 'isPacked'],
+  'sluice/replay': ['InOrder', 'LOG_FORMATS', 'LogReader', 'Replay', 'readEvent', 'recordingOf', 'replay', 'seenFacts'],
   'sluice/express': ['rateLimit'],
   'sluice/fastify': ['rateLimit', 'rateLimitPlugin'],
   'sluice/koa': ['rateLimit'],
@@ -113,6 +131,21 @@ test('types are exported: a removed one does not compile', () => {
   expectTypeOf<[api.BucketName, api.Charge, api.ChargeKind, api.Give, api.Grant, api.Op, api.Short]>().toBeArray()
   expectTypeOf<[api.DecidingBucket, api.Explanation, api.Reason, api.RuleExplanation]>().toBeArray()
   expectTypeOf<[api.HotKey, api.Source, api.Store, api.Take, api.Taken]>().toBeArray()
+})
+
+test('sluice/replay imports nothing of Node.js, so that it runs in browsers', () => {
+  const files = new Set<string>()
+  const visit = (file: URL) => {
+    if (files.has(file.href)) return
+    files.add(file.href)
+    const imports = readFileSync(file, 'utf8').matchAll(/^(?:import|export)\b[^'"]*?from '([^']+)'/gms)
+    for (const [, path = ''] of imports) {
+      expect(path, file.pathname).toMatch(/^\./)
+      visit(new URL(path, file))
+    }
+  }
+  visit(new URL('../src/replay/index.ts', import.meta.url))
+  expect(files.size).toBeGreaterThan(20)
 })
 
 test('there are no other subpaths', () => {

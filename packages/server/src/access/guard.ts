@@ -1,20 +1,22 @@
 // Authenticates and authorises every request before its body is read. Rejects routes that declare no role, and invalid
-// tokens everywhere, even on routes that need none.
+// tokens everywhere, even on routes that need none. Writes of a dashboard session need its CSRF token.
 
-import { timingSafeEqual } from 'node:crypto'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Clock, systemClock, wallClock } from 'sluice'
 import type { Metrics } from '../metrics/metrics.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+import type { AllowedHosts } from './allowed-hosts.ts'
+import { ANONYMOUS_CALLER, Authenticator, unauthorized } from './authenticator.ts'
 import { type Access, type Caller, type Role, roleAllows } from './roles.ts'
 import { Throttle } from './throttle.ts'
-import { tokenHash } from './token.ts'
 import type { TokenRegistry } from './token-registry.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
     /** Role that the route requires. */
     access?: Access
+    /** The route starts sessions, and checks the origin itself: a CSRF token may not exist yet. */
+    signsIn?: true
   }
   interface FastifyRequest {
     caller: Caller
@@ -28,31 +30,47 @@ export type GuardDeps = {
   /** Whether routes of the role `check` need no token. */
   readonly checksAreOpen: boolean
   readonly metrics: Metrics
+  /** Hosts of the dashboard; undefined: no sessions. */
+  readonly hosts?: AllowedHosts | undefined
   readonly clock?: Clock | undefined
 }
 
-const ANONYMOUS_CALLER: Caller = { id: 'anonymous', role: undefined }
-const SETTINGS_ADMIN: Caller = { id: 'admin-token', role: 'admin' }
+const CSRF_HEADER = 'x-sluice-csrf'
+const READS = ['GET', 'HEAD', 'OPTIONS']
 
 /** Call before any route is added. */
-export function guardRoutes(app: FastifyInstance, deps: GuardDeps): void {
-  const throttle = new Throttle(deps.clock ?? systemClock)
-  const identify = identifier(deps, deps.clock ?? wallClock, throttle)
+export function guardRoutes(app: FastifyInstance, deps: GuardDeps): Authenticator {
+  const { tokens, adminToken, metrics, hosts, clock } = deps
+  const throttle = new Throttle(clock ?? systemClock)
+  const authenticator = new Authenticator({ tokens, adminToken, metrics, hosts, throttle, clock: clock ?? wallClock })
   app.decorateRequest('caller')
   app.addHook('onRoute', ({ method, url, config }) => {
     if (config?.access === undefined) throw new Error(`${method} ${url} declares no role: set config.access`)
   })
-  app.addHook('onRequest', (request, _reply, done) => {
+  app.addHook('onRequest', (request, reply, done) => {
     const needed = request.is404 ? 'open' : (request.routeOptions.config.access ?? 'admin')
-    request.caller = needed === 'proxy' ? ANONYMOUS_CALLER : identify(request)
+    request.caller = needed === 'proxy' ? ANONYMOUS_CALLER : authenticator.identify(request)
+    if (request.caller.session !== undefined) guardSession(request, reply, hosts)
     if (needed === 'open' || needed === 'proxy' || (needed === 'check' && deps.checksAreOpen)) return done()
     admit(request.caller, needed, deps)
     if (needed !== 'check') throttle.request(request.caller.id)
     done()
   })
+  return authenticator
 }
 
-function admit({ role }: Caller, needed: Role, { tokens, adminToken }: GuardDeps): void {
+/** Refuses writes that another site could have caused. Answers to a session are not stored by caches. */
+function guardSession(request: FastifyRequest, reply: FastifyReply, hosts: AllowedHosts | undefined): void {
+  reply.header('cache-control', 'no-store')
+  if (READS.includes(request.method) || request.routeOptions.config.signsIn === true) return
+  const { headers, caller } = request
+  if (headers[CSRF_HEADER] === caller.session?.csrf && hosts?.isSameOrigin(headers) === true) return
+  throw new ProblemError(
+    problem('FORBIDDEN', `A session changes something only with its CSRF token, in the header ${CSRF_HEADER}.`),
+  )
+}
+
+function admit({ role, session }: Caller, needed: Role, { tokens, adminToken }: GuardDeps): void {
   if (role === undefined) {
     const hasNoTokens = tokens.size === 0 && adminToken === undefined
     const advice = hasNoTokens
@@ -61,49 +79,6 @@ function admit({ role }: Caller, needed: Role, { tokens, adminToken }: GuardDeps
     throw unauthorized(`Send a token with the role ${needed}: "Authorization: Bearer <token>".${advice}`)
   }
   if (roleAllows(role, needed)) return
-  throw new ProblemError(problem('FORBIDDEN', `This requires the role ${needed}; the token has the role ${role}.`))
-}
-
-function identifier({ tokens, adminToken, metrics }: GuardDeps, clock: Clock, throttle: Throttle) {
-  const isAdminToken = adminToken === undefined ? () => false : hashMatcher(adminToken)
-  return ({ headers: { authorization }, ip }: FastifyRequest): Caller => {
-    const secret = authorization === undefined ? undefined : bearerOf(authorization)
-    if (secret === undefined) return ANONYMOUS_CALLER
-    const hash = tokenHash(secret)
-    const token = tokens.find(hash)
-    if (token === undefined) {
-      // Compared before the throttle: invalid tokens from an address must not lock out an admin behind the same
-      // address.
-      if (isAdminToken(hash)) return SETTINGS_ADMIN
-      metrics.tokenRejected()
-      throttle.invalidToken(ip || '127.0.0.1') // a socket file has no address; its clients are local
-      throw unauthorized('Unknown token.')
-    }
-    if (token.revokedAt !== null) throw invalidToken(metrics, `This token was revoked at ${token.revokedAt}.`)
-    const nowMs = clock.nowUs() / 1000
-    if (token.expiresAt !== null && Date.parse(token.expiresAt) <= nowMs)
-      throw invalidToken(metrics, `This token expired at ${token.expiresAt}.`)
-    tokens.used(token, nowMs)
-    return { id: token.tokenId, role: token.role }
-  }
-}
-
-/** Ignores other schemes: they belong to the service behind a proxy. */
-function bearerOf(header: string): string | undefined {
-  return /^bearer(?:\s|$)/i.test(header) ? header.slice('bearer'.length).trim() : undefined
-}
-
-/** Compares hashes in constant time, so that timing reveals neither length nor content of the token. */
-function hashMatcher(token: string): (hash: string) => boolean {
-  const wanted = Buffer.from(tokenHash(token))
-  return (hash) => timingSafeEqual(Buffer.from(hash), wanted)
-}
-
-function invalidToken(metrics: Metrics, detail: string): ProblemError {
-  metrics.tokenRejected()
-  return unauthorized(detail)
-}
-
-function unauthorized(detail: string): ProblemError {
-  return new ProblemError(problem('UNAUTHORIZED', detail), { 'www-authenticate': 'Bearer realm="sluice"' })
+  const who = session === undefined ? 'the token' : 'the token of your session'
+  throw new ProblemError(problem('FORBIDDEN', `This requires the role ${needed}; ${who} has the role ${role}.`))
 }

@@ -1,5 +1,7 @@
 // Roles of tokens, and the access that a route requires.
 
+import type { Session } from './session.ts'
+
 /**
  * In ascending order. Each role includes the roles before it, except that only `admin` includes `check`.
  */
@@ -24,4 +26,6 @@ export type Caller = {
   /** `anonymous`, or the id of the token: for logs and the audit log. */
   readonly id: string
   readonly role: Role | undefined
+  /** Session of the dashboard that sent the request; undefined for a bearer token. */
+  readonly session?: Session | undefined
 }

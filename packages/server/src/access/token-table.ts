@@ -108,8 +108,9 @@ async function insertToken(queries: Queries, request: TokenRequest, actor: strin
   const secret = newSecret()
   const row = { id: newTokenId(), name, role, hash: tokenHash(secret), created_at: at, expires_at: expiresAt }
   await queries.query(
-    'INSERT INTO api_tokens (id, name, role, hash, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)',
-    [row.id, name, role, row.hash, at, expiresAt],
+    `INSERT INTO api_tokens (id, name, role, hash, created_at, expires_at, created_by)
+     VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+    [row.id, name, role, row.hash, at, expiresAt, actor],
   )
   const diff = { name, role, expires_at: expiresAt?.toISOString() ?? null }
   await appendAudit(queries, { actor, action: 'token.create', target: row.id, diff }, at)

@@ -20,6 +20,12 @@ export type Token = {
   readonly revokedAt: string | null
 }
 
+/** Says when the token was revoked or expired; undefined while it is valid. */
+export function endedReason({ revokedAt, expiresAt }: Token, nowMs: number): string | undefined {
+  if (revokedAt !== null) return `This token was revoked at ${revokedAt}.`
+  return expiresAt !== null && Date.parse(expiresAt) <= nowMs ? `This token expired at ${expiresAt}.` : undefined
+}
+
 /** Generates a token. It is shown only once. */
 export function newSecret(): string {
   return TOKEN_PREFIX + randomBytes(SECRET_BYTES).toString('base64url')

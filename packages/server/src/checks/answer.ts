@@ -4,6 +4,7 @@
 import type { Decision, Limiter, Outcome, Rule } from 'sluice'
 import { bucketOf, hasPermits, plainRule } from 'sluice'
 import { type HeaderOptions, rateLimitHeaders, retryAfterSeconds } from 'sluice/http'
+import { type PlainException, plainException } from './plain-exception.ts'
 
 /** Parsed answer of a check; CHECK_ANSWER is its schema. */
 export type CheckAnswer = {
@@ -16,6 +17,12 @@ export type CheckAnswer = {
   readonly delay_ms?: number
   readonly source?: string
   readonly stale?: true
+  /** Refused by a ban with this status. */
+  readonly status?: 403
+  /** Refused by a ban: id of its override. */
+  readonly override_id?: string
+  /** With detail: what changed the decision. */
+  readonly exceptions?: readonly PlainException[]
   /** With detail: every limit of every rule that matched. */
   readonly rules?: readonly PlainOutcome[]
 }
@@ -32,11 +39,20 @@ export type PlainOutcome = {
   readonly window_ms: number
 }
 
+/** The rule that refused a request. */
+export type Violation = {
+  readonly rule_id: string
+  readonly violated_rule: string
+  readonly violated_tier: string
+  /** The same as JSON fields, with a leading comma. */
+  readonly text: string
+}
+
 /** Properties of the active rules that checks read, computed once per version. */
 export type ActiveRules = {
   readonly version: number
-  /** JSON fields that a refusal by this rule adds to the answer. */
-  readonly violation: (ruleId: string) => string
+  /** Fields that a refusal by this rule adds to the answer. Undefined: the rule is gone. */
+  readonly violation: (ruleId: string) => Violation | undefined
   readonly hasPermits: boolean
   readonly hasShadow: boolean
 }
@@ -53,14 +69,15 @@ export function followActiveRules(limiter: Limiter): () => ActiveRules {
 export function readActiveRules(limiter: Limiter): ActiveRules {
   const { version, rules } = limiter
   const enabled = rules.filter((rule) => rule.enabled)
-  const violations = new Map<string, string>()
+  const violations = new Map<string, Violation>()
   const violation = (ruleId: string) => {
     const known = violations.get(ruleId)
     if (known !== undefined) return known
     const rule = limiter.rule(ruleId)
-    const text = rule === undefined ? '' : violationOf(rule)
-    violations.set(ruleId, text)
-    return text
+    if (rule === undefined) return undefined
+    const violation = violationOf(rule)
+    violations.set(ruleId, violation)
+    return violation
   }
   return {
     version,
@@ -70,11 +87,11 @@ export function readActiveRules(limiter: Limiter): ActiveRules {
   }
 }
 
-function violationOf(rule: Rule): string {
+function violationOf(rule: Rule): Violation {
   const { scope } = plainRule(rule)
-  const tier = Array.isArray(scope) ? scope.join('+') : scope
+  const tier = Array.isArray(scope) ? scope.join('+') : String(scope)
   const fields = { rule_id: rule.rule_id, violated_rule: rule.name ?? rule.rule_id, violated_tier: tier }
-  return `,${JSON.stringify(fields).slice(1, -1)}`
+  return { ...fields, text: `,${JSON.stringify(fields).slice(1, -1)}` }
 }
 
 /** `id`: id of the request for refunds and logs, if the answer has one. `retryAfter`: whole seconds, with jitter. */
@@ -92,8 +109,8 @@ export function createAnswerText(): AnswerText {
   let cachedResetAt: number | null = null
   let cached = ',"limit":null,"reset_at":null'
   return (decision, nowUs, active, id, retryAfter = retryAfterSeconds(decision)) => {
-    const { allowed, remaining, limit, resetAfterMs, resetAtMs, delayMs } = decision
-    const resetAt = resetAfterMs === null ? null : Math.ceil((resetAtMs ?? nowUs / 1000 + resetAfterMs) / 1000)
+    const { allowed, remaining, limit, delayMs } = decision
+    const resetAt = resetAtSeconds(decision, nowUs)
     if (resetAt !== cachedResetAt || limit !== cachedLimit) {
       cachedLimit = limit
       cachedResetAt = resetAt
@@ -109,11 +126,29 @@ export function createAnswerText(): AnswerText {
   }
 }
 
+/** Epoch seconds at which the limit is fully available again, rounded up. */
+export function resetAtSeconds({ resetAfterMs, resetAtMs }: Decision, nowUs: number): number | null {
+  return resetAfterMs === null ? null : Math.ceil((resetAtMs ?? nowUs / 1000 + resetAfterMs) / 1000)
+}
+
 function refusalText(decision: Decision, { violation }: ActiveRules, retryAfter: number | null): string {
   const wait = `,"retry_after":${retryAfter},"retry_after_ms":${decision.retryAfterMs}`
   const limitName = bucketOf(decision)?.name // only a-z, 0-9, "_", "." and "-": needs no escaping
   const limit = limitName === undefined ? '' : `,"violated_limit":"${limitName}"`
-  return wait + violation(decision.ruleId ?? '') + limit
+  return wait + (violation(decision.ruleId ?? '')?.text ?? '') + limit + banText(decision)
+}
+
+/** Empty unless a ban refused the request. */
+function banText(decision: Decision): string {
+  const ban = banOf(decision)
+  if (ban === undefined) return ''
+  const { status } = decision
+  return `${status === undefined ? '' : `,"status":${status}`},"override_id":${JSON.stringify(ban.id)}`
+}
+
+/** The override that bans the key of this request. */
+export function banOf({ exceptions }: Decision): Decision['exceptions'][number] | undefined {
+  return exceptions.length === 0 ? undefined : exceptions.find(({ effect }) => 'ban' in effect)
 }
 
 /** Adds source, version, all outcomes and the response headers to an answer. */
@@ -127,7 +162,9 @@ export function withDetail(
   const { source, version } = decision
   const headers = rateLimitHeaders(decision, nowUs, options, retryAfter)
   const hasSource = source !== 'store' && decision.limit !== null
-  const more = { ...(hasSource ? {} : { source }), version, rules: decision.outcomes.map(plainOutcome), headers }
+  const exceptions = decision.exceptions.length === 0 ? {} : { exceptions: decision.exceptions.map(plainException) }
+  const rules = decision.outcomes.map(plainOutcome)
+  const more = { ...(hasSource ? {} : { source }), version, rules, ...exceptions, headers }
   return `${answer.slice(0, -1)},${JSON.stringify(more).slice(1)}`
 }
 

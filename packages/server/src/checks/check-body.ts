@@ -14,6 +14,7 @@ export type CheckBody = {
   readonly tenant?: string
   readonly plan?: string
   readonly cost?: number
+  readonly bypass_token?: string
   readonly attributes?: Readonly<Record<string, string | number | boolean>>
   readonly dry_run?: boolean
   readonly request_id?: string
@@ -37,6 +38,7 @@ export function subjectFromBody(body: CheckBody): Subject {
     method,
     path: body.endpoint,
     cost: body.cost,
+    bypassToken: body.bypass_token,
     attributes: body.attributes,
   }
 }

@@ -6,8 +6,11 @@ import {
   bucketOf,
   type Clock,
   type Decision,
+  type JointDecision,
   type Limiter,
   type MaybePromise,
+  type Pair,
+  pairsOf,
   type Subject,
   wallClock,
 } from 'sluice'
@@ -31,9 +34,21 @@ export type CheckControllerDeps = {
   readonly history: DecisionHistory
   readonly receipts: Receipts
   /** Undefined: no sink is configured. */
-  readonly events: Pick<EventPipeline, 'record'> | undefined
+  readonly events: Pick<EventPipeline, 'record' | 'positionOf'> | undefined
+  /** Counts requests that two versions of a rule decided. Undefined: no rule can roll out. */
+  readonly rollouts?: { observe(pairs: readonly Pair[]): void } | undefined
   readonly headers: HeaderOptions
+  /** Default: bypass tokens are not throttled, and nothing is counted. */
+  readonly exceptions?: ExceptionHooks | undefined
   readonly clock?: Clock | undefined
+}
+
+/** Hooks for exceptions: throttling guesses, counting, detection. */
+export type ExceptionHooks = {
+  /** Called with a bypass token. Returns a refusal if its client has guessed too often; never for a valid token. */
+  refuseGuess(subject: Subject): Decision | undefined
+  /** Called for each decision. */
+  decided(subject: Subject, decision: Decision): void
 }
 
 /** Replaces the limiter's decision before it is recorded. */
@@ -45,28 +60,82 @@ export type Check = (
   requestId?: string,
   revise?: Revise,
   span?: RequestSpan,
+  /** When the caller gives up, on the clock of `performance.now()`. */
+  expiresMs?: number,
 ) => MaybePromise<Decision>
 
 /** Returns the JSON answer to the body of a check. */
 export type AnswerCheck = (body: CheckBody, caller: Caller, span?: RequestSpan) => MaybePromise<string>
 
-export type CheckController = { readonly check: Check; readonly answer: AnswerCheck }
+/** Decides about several subjects of one request, all or nothing, and records one decision. */
+export type CheckAll = (subjects: readonly Subject[], expiresMs?: number) => MaybePromise<JointDecision>
+
+/** Records a decision that was made elsewhere, such as by counters of an Envoy configuration. */
+export type RecordDecision = (subject: Subject, decision: Decision, startedMs: number) => void
+
+/** Facts from which an answer is written, in any format. `id`: id of the request, if the answer has one. */
+export type WriteAnswer<T> = (
+  body: CheckBody,
+  decision: Decision,
+  id: string | undefined,
+  nowUs: number,
+  retryAfter: number | null,
+  active: ActiveRules,
+) => T
+
+/** Checks a body and writes the answer in the caller's format. */
+export type CheckBodyWith = <T>(
+  body: CheckBody,
+  caller: Caller,
+  write: WriteAnswer<T>,
+  span?: RequestSpan,
+  expiresMs?: number,
+) => MaybePromise<T>
+
+export type CheckController = {
+  readonly check: Check
+  readonly checkAll: CheckAll
+  readonly record: RecordDecision
+  readonly answer: AnswerCheck
+  readonly checkBody: CheckBodyWith
+}
 
 export function createCheckController(deps: CheckControllerDeps): CheckController {
   const activeRules = followActiveRules(deps.limiter)
-  const check = createCheck(deps, activeRules)
-  return { check, answer: createAnswer(deps, check, activeRules) }
+  const record = createRecord(deps, activeRules)
+  const check = createCheck(deps, record)
+  const checkBody = createCheckBody(deps, check, activeRules)
+  const answerText = createAnswerText()
+  const write: WriteAnswer<string> = (body, decision, id, nowUs, retryAfter, active) => {
+    const text = answerText(decision, nowUs, active, id, retryAfter)
+    return body.detail ? withDetail(text, decision, nowUs, deps.headers, retryAfter) : text
+  }
+  return {
+    check,
+    checkAll: createCheckAll(deps, record),
+    record: (subject, decision, startedMs) => {
+      record(subject, decision, undefined, startedMs)
+    },
+    checkBody,
+    answer: (body, caller, span) => checkBody(body, caller, write, span),
+  }
 }
 
-function createCheck(deps: CheckControllerDeps, activeRules: () => ActiveRules): Check {
-  const { limiter, metrics, log, keyHash, history, events } = deps
+/** Returns the recorded decision: the limiter's, or its revision. */
+type Recorder = (subject: Subject, decided: Decision, revise: Revise | undefined, startedMs: number) => Decision
+
+function createRecord(deps: CheckControllerDeps, activeRules: () => ActiveRules): Recorder {
+  const { limiter, metrics, log, keyHash, history, events, rollouts, exceptions } = deps
   const endpointPattern = createEndpointPattern(limiter)
   const logsRefusals = log.isLevelEnabled('debug')
-  const record = (subject: Subject, decided: Decision, revise: Revise | undefined, startedMs: number) => {
+  return (subject, decided, revise, startedMs) => {
     const decision = revise === undefined ? decided : revise(decided)
     const ms = performance.now() - startedMs
     metrics.decided(decision.ruleId, decision.allowed, decision.source, ms / 1000)
     events?.record(subject, decision, decided, ms * 1000)
+    const pairs = pairsOf(decided)
+    if (pairs.length > 0) rollouts?.observe(pairs)
+    exceptions?.decided(subject, decided)
     if (activeRules().hasShadow) countShadows(decision, metrics)
     if (decision.allowed) return decision
     metrics.refused(decision.ruleId, bucketOf(decided)?.name, endpointPattern(decided))
@@ -74,9 +143,24 @@ function createCheck(deps: CheckControllerDeps, activeRules: () => ActiveRules):
     if (logsRefusals) logRefusal(subject, decision, log, keyHash)
     return decision
   }
-  return (subject, requestId, revise, span) => {
+}
+
+function createCheckAll({ limiter }: CheckControllerDeps, record: Recorder): CheckAll {
+  return (subjects, expiresMs) => {
     const startedMs = performance.now()
-    const decided = limiter.decide(subject, requestId)
+    return andThen(limiter.decideAll(subjects, undefined, expiresMs), (joint) => {
+      const subject = subjects[joint.decidedBy]
+      if (subject !== undefined) record(subject, joint.decision, undefined, startedMs)
+      return joint
+    })
+  }
+}
+
+function createCheck({ limiter, exceptions }: CheckControllerDeps, record: Recorder): Check {
+  return (subject, requestId, revise, span, expiresMs) => {
+    const startedMs = performance.now()
+    const refusal = subject.bypassToken === undefined ? undefined : exceptions?.refuseGuess(subject)
+    const decided = refusal ?? limiter.decide(subject, requestId, expiresMs)
     if (span === undefined) return andThen(decided, (known) => record(subject, known, revise, startedMs))
     return andThen(span.storeCall(decided), (known) => {
       const decision = record(subject, known, revise, startedMs)
@@ -86,15 +170,10 @@ function createCheck(deps: CheckControllerDeps, activeRules: () => ActiveRules):
   }
 }
 
-function createAnswer(deps: CheckControllerDeps, check: Check, activeRules: () => ActiveRules): AnswerCheck {
-  const { limiter, receipts, history, headers, clock = wallClock } = deps
-  const answerText = createAnswerText()
-  const write = (body: CheckBody, decision: Decision, id: string | undefined) => {
-    const nowUs = clock.nowUs()
-    const retryAfter = retryAfterSeconds(decision, headers)
-    const text = answerText(decision, nowUs, activeRules(), id, retryAfter)
-    return body.detail ? withDetail(text, decision, nowUs, headers, retryAfter) : text
-  }
+function createCheckBody(deps: CheckControllerDeps, check: Check, activeRules: () => ActiveRules): CheckBodyWith {
+  const { limiter, receipts, history, events, headers, exceptions, clock = wallClock } = deps
+  const written = <T>(write: WriteAnswer<T>, body: CheckBody, decision: Decision, id: string | undefined) =>
+    write(body, decision, id, clock.nowUs(), retryAfterSeconds(decision, headers), activeRules())
   /** Returns the id for the answer, if it has one. Stores the receipt of an admission whose answer has an id. */
   const admit = (
     body: CheckBody,
@@ -108,17 +187,21 @@ function createAnswer(deps: CheckControllerDeps, check: Check, activeRules: () =
     // The client needs the id to release its permit.
     const returnsId = sent !== undefined || body.detail === true || (activeRules().hasPermits && holdsPermit(decision))
     history.admitted(decision, subject, returnsId)
-    return returnsId ? receipts.admitted(decision, chosenId, caller) : undefined
+    return returnsId ? receipts.admitted(decision, chosenId, caller, events?.positionOf(subject)) : undefined
   }
-  return (body, caller, span) => {
+  return (body, caller, write, span, expiresMs) => {
     const subject = subjectFromBody(body)
     // A dry run changes nothing: it is not counted, cannot be refunded and has no id.
-    if (body.dry_run) return limiter.peek(subject).then((decision) => write(body, decision, undefined))
+    if (body.dry_run) {
+      const refusal = subject.bypassToken === undefined ? undefined : exceptions?.refuseGuess(subject)
+      if (refusal !== undefined) return written(write, body, refusal, undefined)
+      return limiter.peek(subject).then((decision) => written(write, body, decision, undefined))
+    }
     const sent = body.request_id
     const renewed = sent === undefined ? undefined : receipts.renewed(sent, caller)
     const chosenId = renewed === undefined ? sent : undefined
-    return andThen(check(subject, renewed ?? sent, undefined, span), (decision) =>
-      andThen(admit(body, subject, decision, chosenId, caller), (id) => write(body, decision, id)),
+    return andThen(check(subject, renewed ?? sent, undefined, span, expiresMs), (decision) =>
+      andThen(admit(body, subject, decision, chosenId, caller), (id) => written(write, body, decision, id)),
     )
   }
 }

@@ -1,9 +1,11 @@
 // A recorded decision as the API shows it. Clients appear as keyed hashes.
 
 import { bucketOf } from 'sluice'
+import { type HeaderOptions, rateLimitHeaders } from 'sluice/http'
 import { bucketHash, type KeyHash } from '../log.ts'
 import { type PlainOutcome, plainOutcome } from './answer.ts'
 import type { RecordedDecision } from './decision-history.ts'
+import { plainException } from './plain-exception.ts'
 
 export type PlainDecision = {
   readonly request_id: string
@@ -11,7 +13,12 @@ export type PlainDecision = {
   readonly limits: readonly PlainOutcome[]
 } & Readonly<Record<string, unknown>>
 
-export function plainDecision({ decision, atUs, method, endpoint }: RecordedDecision, keyHash: KeyHash): PlainDecision {
+/** Computes the headers without jitter, which is random and not recorded. */
+export function plainDecision(
+  { decision, atUs, method, endpoint }: RecordedDecision,
+  keyHash: KeyHash,
+  { style }: HeaderOptions,
+): PlainDecision {
   const bucket = bucketOf(decision)
   return {
     request_id: decision.requestId,
@@ -28,5 +35,7 @@ export function plainDecision({ decision, atUs, method, endpoint }: RecordedDeci
     reset_after_ms: decision.resetAfterMs,
     retry_after_ms: decision.retryAfterMs,
     limits: decision.outcomes.map(plainOutcome),
+    exceptions: decision.exceptions.map(plainException),
+    headers: rateLimitHeaders(decision, atUs, style === undefined ? {} : { style }),
   }
 }

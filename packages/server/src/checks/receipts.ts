@@ -36,11 +36,16 @@ export class Receipts {
   }
 
   /** Stores the receipt. Returns the id for the answer: the client's own if it chose one. */
-  admitted(decision: Decision, chosenId: string | undefined, caller: Caller): MaybePromise<string> {
+  admitted(
+    decision: Decision,
+    chosenId: string | undefined,
+    caller: Caller,
+    position: number | undefined,
+  ): MaybePromise<string> {
     const { limiter, keys, store, ttlMsMax } = this.#deps
     const full = limiter.receipt(decision)
     const receipt = { ...full, ttlUs: Math.min(full.ttlUs, ttlMsMax * 1000) }
-    const issued: IssuedReceipt = { receipt, caller: caller.id }
+    const issued: IssuedReceipt = { receipt, caller: caller.id, position }
     const sealed = chosenId === undefined ? sealId(decision.requestId, issued, keys) : undefined
     if (sealed !== undefined) return sealed
     const id = chosenId ?? decision.requestId // the receipt is too long for an id

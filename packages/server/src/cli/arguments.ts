@@ -86,7 +86,7 @@ function gotText(text: string | undefined): string {
   return text === undefined ? '' : ` (got ${JSON.stringify(text)})`
 }
 
-/** `unclear` counts arguments after mistyped flags, which may be positionals: as many missing ones are tolerated. */
+/** `unclear` counts arguments after mistyped flags, which may be positionals: that many may be missing. */
 function positionalErrors(expected: readonly Positional[], found: readonly string[], unclear: number): string[] {
   const got = (text: string) => gotText(printable(text, false))
   const absent = expected.filter(({ optional }, index) => !optional && found[index] === undefined)

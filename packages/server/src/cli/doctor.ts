@@ -4,6 +4,7 @@ import { type Finding, type Health, ok, warning } from '../doctor/finding.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import type { Terminal } from '../process/terminal.ts'
 import { readCommand } from '../settings/command-line.ts'
+import { GLOBAL_DEADLINE_MS, STORE_DEADLINE_MS } from '../settings/deadlines.ts'
 import type { Settings } from '../settings/settings.ts'
 import { aligned } from '../text/aligned.ts'
 import { type Command, OUTPUT_FLAGS } from './command.ts'
@@ -12,7 +13,6 @@ import { paintOn } from './paint.ts'
 import { SETTING_FLAGS } from './setting-flags.ts'
 
 const NODEJS_MIN = [20, 19] as const
-const DEADLINE_MS = { store: 100, global: 250 } as const
 
 export const DOCTOR: Command = {
   name: 'doctor',
@@ -54,7 +54,7 @@ async function examine(settings: Settings): Promise<Finding[]> {
 
 async function examineStores(settings: Settings): Promise<Finding[]> {
   const { redis, stores = {}, globalRedis, redisSlotGroups } = settings
-  const { storeDeadlineMs = DEADLINE_MS.store, globalDeadlineMs = DEADLINE_MS.global } = settings
+  const { storeDeadlineMs = STORE_DEADLINE_MS, globalDeadlineMs = GLOBAL_DEADLINE_MS } = settings
   if (redis === undefined) return [ok('store', 'in memory, not shared with other nodes')]
   const { examineRedis } = await import('../doctor/redis-doctor.ts')
   const all = [

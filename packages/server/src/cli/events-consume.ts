@@ -1,9 +1,11 @@
 // `sluice events consume --from kafka=… --to clickhouse=…`: moves the rows of a Kafka sink to ClickHouse. Its code is
 // loaded only when needed.
 
+import { EVENT_SETTINGS } from '../settings/event-settings.ts'
 import { type Command, defineCommand, type Flag } from './command.ts'
 
 const PORT_MAX = 65_535
+const RETENTION = EVENT_SETTINGS.eventsRetentionMs
 
 const FLAGS: readonly Flag[] = [
   {
@@ -27,6 +29,17 @@ const FLAGS: readonly Flag[] = [
     fix: 'give 1 to 200 letters, digits, dots, dashes and underscores',
   },
   { name: 'once', help: 'Stop at the end of the topic.' },
+  {
+    name: RETENTION.flag,
+    value: '<duration>',
+    help:
+      'How long ClickHouse keeps rows: drops the partitions of older days, at the start and every hour. ' +
+      '0: forever.',
+    env: RETENTION.env,
+    fallback: RETENTION.shownFallback,
+    accepts: (text) => RETENTION.read(text) !== undefined,
+    fix: RETENTION.fix,
+  },
   {
     name: 'metrics-port',
     value: '<port>',

@@ -20,7 +20,7 @@ const FILTERS: readonly Flag[] = [
   { name: 'plan', value: '<plan>', help: 'Only decisions for this plan.' },
   { name: 'tenant', value: '<tenant>', help: 'Only decisions for this tenant.' },
   { name: 'result', value: '<result>', help: 'Only decisions with this result.', choices: ['allowed', 'refused'] },
-  { name: 'source', value: '<source>', help: 'Only decisions made there.', choices: SOURCES },
+  { name: 'source', value: '<source>', help: 'Only decisions from this source.', choices: SOURCES },
 ]
 
 const RANGE: readonly Flag[] = [
@@ -91,16 +91,20 @@ function printEvent(event: Event, given: Given, terminal: Terminal): void {
   const by = rule_id === null ? 'no rule' : `${rule_id}/${event.limit_name}`
   const what = [client_id ?? api_key ?? ip ?? '-', method ?? '', endpoint ?? ''].filter((text) => text !== '').join(' ')
   const source = event.source === 'store' ? '' : ` (${event.source})`
-  terminal.out(`${timestamp}  ${result}  ${escaped(`${what}  ${by}${numbers}${wait}${source}`)}\n`)
+  const exceptions = [event.override_id, event.bypass_id, event.signal].filter((id) => typeof id === 'string')
+  const because = exceptions.length === 0 ? '' : ` [${exceptions.join(', ')}]`
+  terminal.out(`${timestamp}  ${result}  ${escaped(`${what}  ${by}${numbers}${wait}${source}${because}`)}\n`)
 }
 
-type TopRow = { name: string; kind?: string; allowed: number; refused: number; near_limit?: number }
+type TopRow = { name: string; kind?: string; refused: number; allowed?: number; near_limit?: number }
 type TopAnswer = { readonly top: readonly TopRow[] }
 
 export const EVENTS_TOP: Command = defineCommand({
   name: 'events top',
   summary: 'Ranks clients, rules, endpoints, plans, tenants or limits.',
-  details: 'Counts of clients are lower bounds; others count every decision. Filters do not apply to clients.',
+  details:
+    'Counts of clients are lower bounds; others count every decision. With a filter, clients are ranked by their ' +
+    'recorded refusals.',
   positionals: [],
   flags: [
     {
@@ -125,26 +129,33 @@ export const EVENTS_TOP: Command = defineCommand({
   ],
   examples: [
     { does: 'the clients refused most in the last hour', line: 'sluice events top --by refused' },
+    { does: 'the clients that the rule login refused', line: 'sluice events top --rule login' },
     { does: 'the busiest endpoints of a week', line: 'sluice events top --of endpoint --by allowed --from 7d' },
   ],
   run: async (given, terminal) => {
     const [of, by, count] = [given.text('of'), given.text('by'), given.text('limit')]
     const path = pathWith(`${ANALYTICS_PATH}/top`, { of, by, count, ...range(given), ...filters(given) })
     const answer = await new Api(given).get<TopAnswer>(path)
-    const hasNear = of === 'client' || of === 'limit'
-    const header = [(of ?? '').toUpperCase(), ...(of === 'client' ? ['KIND'] : []), 'REFUSED', 'ALLOWED']
-    const rows = answer.top.map(({ name, kind = '', refused, allowed, near_limit }) => [
-      ...[name, ...(of === 'client' ? [kind] : [])],
-      ...[refused, allowed, ...(hasNear ? [near_limit ?? 0] : [])].map(String),
+    const isFiltered = Object.values(filters(given)).some((value) => value !== undefined)
+    const counts = countColumns(of, isFiltered)
+    const header = [(of ?? '').toUpperCase(), ...(of === 'client' ? ['KIND'] : []), ...counts.map(({ title }) => title)]
+    const rows = answer.top.map((row) => [
+      ...[row.name, ...(of === 'client' ? [row.kind ?? ''] : [])],
+      ...counts.map(({ name }) => String(row[name] ?? 0)),
     ])
-    printList(
-      { answer, header: [...header, ...(hasNear ? ['NEAR LIMIT'] : [])], rows, none: 'no decisions found' },
-      given,
-      terminal,
-    )
+    printList({ answer, header, rows, none: 'no decisions found' }, given, terminal)
     return EXIT.done
   },
 })
+
+type CountColumn = { readonly name: 'refused' | 'allowed' | 'near_limit'; readonly title: string }
+
+function countColumns(of: string | undefined, isFiltered: boolean): readonly CountColumn[] {
+  const refused: CountColumn = { name: 'refused', title: 'REFUSED' }
+  if (of === 'client' && isFiltered) return [refused]
+  const near: CountColumn = { name: 'near_limit', title: 'NEAR LIMIT' }
+  return [refused, { name: 'allowed', title: 'ALLOWED' }, ...(of === 'client' || of === 'limit' ? [near] : [])]
+}
 
 type Timeline = {
   readonly series: readonly { name: string; points: readonly { at: string; allowed: number; refused: number }[] }[]

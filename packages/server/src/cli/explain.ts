@@ -7,7 +7,7 @@ import { EXIT } from '../process/exit-codes.ts'
 import type { Terminal } from '../process/terminal.ts'
 import { aligned } from '../text/aligned.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
-import { checkText, limitRows } from './check-text.ts'
+import { checkText, exceptionRows, limitRows } from './check-text.ts'
 import { type Command, defineCommand, OUTPUT_FLAGS } from './command.ts'
 import { RULES_FLAG, ruleInput, withRuleFile } from './offline.ts'
 import { paintOn } from './paint.ts'
@@ -38,7 +38,7 @@ export const EXPLAIN: Command = defineCommand({
   },
 })
 
-function textOf({ answer, version, rules, left_out: leftOut }: ExplainAnswer, terminal: Terminal): string {
+function textOf({ answer, version, rules, exceptions, left_out: leftOut }: ExplainAnswer, terminal: Terminal): string {
   const paint = paintOn(terminal)
   const applying = rules.filter(({ applies }) => applies)
   const withoutLimits = applying.filter(({ limits = [] }) => limits.length === 0) // unlimited rules
@@ -49,6 +49,7 @@ function textOf({ answer, version, rules, left_out: leftOut }: ExplainAnswer, te
     paint('bold', `Rules that apply (version ${version}):`),
     ...(applying.length === 0 ? ['  none'] : limitRows(applying.flatMap(({ limits = [] }) => limits))),
     ...aligned(withoutLimits.map(({ rule_id: id, detail }) => [id, detail])),
+    ...(exceptions.length === 0 ? [] : ['', paint('bold', 'Exceptions:'), ...exceptionRows(exceptions)]),
     '',
     paint('bold', 'Rules that do not apply:'),
     ...(others.length === 0

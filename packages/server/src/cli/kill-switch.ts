@@ -1,4 +1,4 @@
-// `sluice kill-switch status`, `disable` and `enable`: takes a rule, or all rules, out of force without changing them.
+// `sluice kill-switch status`, `disable` and `enable`: disables a rule, or all rules, without changing them.
 
 import { parseRules, suggestion } from 'sluice'
 import { KILL_SWITCH_PATH, type KillState } from '../http/routes/kill-switch.ts'
@@ -48,7 +48,7 @@ export const KILL_SWITCH_DISABLE: Command = defineCommand({
   flags: FLAGS,
   examples: [
     { does: 'one rule', line: 'sluice kill-switch disable demo --reason "blocks all users in Spain"' },
-    { does: 'all rules, without a question', line: 'sluice kill-switch disable --everything --reason outage --yes' },
+    { does: 'all rules, without confirmation', line: 'sluice kill-switch disable --everything --reason outage --yes' },
   ],
   run: async (given, terminal) => {
     const ruleId = targetOf(given)

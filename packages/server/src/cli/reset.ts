@@ -1,4 +1,5 @@
-// `sluice reset <rule_id> <key>`: deletes the buckets of one key and one rule, so that the client starts afresh.
+// `sluice reset <rule_id> <key>`: deletes the buckets of one key and one rule: the client has its full
+// limit again.
 
 import { LimiterError, parseRules } from 'sluice'
 import { RESET_PATH } from '../http/routes/reset.ts'
@@ -20,8 +21,8 @@ export const RESET: Command = defineCommand({
   name: 'reset',
   summary: 'Resets the buckets of one key and one rule.',
   details:
-    'All limits of the rule. Asks for confirmation. Requires a token with the role editor. Other nodes that hold a ' +
-    'lease or cached refusal of the bucket follow when it ends, within seconds.',
+    'Includes all limits of the rule. Asks for confirmation. Requires a token with the role editor. Other nodes that ' +
+    'hold a lease or cached refusal of the bucket follow when it ends, within seconds.',
   positionals: [
     { name: '<rule_id>', help: 'the id of a rule' },
     { name: '<key>', help: 'the value of the fact, such as a user id; "" for a global rule', optional: true },

@@ -1,24 +1,16 @@
 // `sluice rules plan` shows what a rule file would change on a node; `sluice rules apply` makes the change atomically,
 // and only if the rules have not changed since the plan.
 
-import { readFileSync } from 'node:fs'
-import { wallClock } from 'sluice'
 import { EXIT } from '../process/exit-codes.ts'
 import type { Terminal } from '../process/terminal.ts'
-import { findingText, lintRuleFile } from '../rules/lint.ts'
-import { inputName, isJson } from '../rules/rule-file.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
-import { changesText, summaryOf } from './changes-text.ts'
-import { type Command, CommandError, defineCommand, type Flag, OUTPUT_FLAGS, type Positional } from './command.ts'
+import { type Command, CommandError, defineCommand, type Flag, OUTPUT_FLAGS } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
-import { ruleInput } from './offline.ts'
-import { applyWrite, type Plan, planOf, replaceWith, type Write } from './rule-set-api.ts'
-
-const FILE: Positional = {
-  name: '<file>',
-  help: 'the complete rule set as YAML or JSON, or - for standard input; rules that are not in it are deleted',
-}
+import { FILE, fileWrite, printPlan } from './plan-file.ts'
+import { listProposals } from './proposal-api.ts'
+import { applyWrite, type Plan, planOf, type Write } from './rule-set-api.ts'
+import { PROPOSE_FLAGS, proposePlan } from './rules-propose.ts'
 
 const DETAILED = 'detailed-exitcode'
 /** As in Terraform. Without the flag, 2 means invalid rules or arguments; with it they exit with 1. */
@@ -61,8 +53,11 @@ const PLAN: Command = defineCommand({
     { does: 'as JSON', line: 'sluice rules plan rules.yaml --json' },
   ],
   run: async (given, terminal) => {
-    const plan = await planOf(new Api(given), await fileWrite(given, terminal))
+    const api = new Api(given)
+    const plan = await planOf(api, await fileWrite(given, terminal))
     printPlan(plan, given, terminal)
+    const required = plan.changes.length === 0 || given.has('json') ? 0 : await approvalsOf(api)
+    if (required > 0) terminal.tell(`${approvalsText(required)}: sluice rules apply creates a proposal\n`)
     return given.has(DETAILED) && plan.changes.length > 0 ? EXIT.negative : EXIT.done
   },
 })
@@ -82,24 +77,28 @@ export const RULES_PLAN: Command = {
 export const RULES_APPLY: Command = defineCommand({
   name: 'rules apply',
   summary: 'Replaces the rules of a node with those of a file.',
-  details: 'Atomic. Shows the plan and asks for confirmation. Exits with 5 if the rules have changed since the plan.',
+  details:
+    'Atomic. Shows the plan and asks for confirmation. Exits with 5 if the rules have changed since the plan. If ' +
+    'rule changes need approval, creates a proposal instead, which needs a reason; --wait waits for its rollout.',
   positionals: [FILE],
-  flags: [...CHANGE_FLAGS, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  flags: [...CHANGE_FLAGS, ...PROPOSE_FLAGS, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [
     { does: 'interactively', line: 'sluice rules apply rules.yaml --reason "raise pro limits"' },
     { does: 'in CI, exactly what was reviewed', line: 'sluice rules apply rules.yaml --if-version 7 --yes' },
   ],
-  run: async (given, terminal) => change(given, terminal, await fileWrite(given, terminal)),
+  run: async (given, terminal) => change(given, terminal, await fileWrite(given, terminal), true),
 })
 
-/** Shows the plan, asks for confirmation, and applies the change. */
-export async function change(given: Given, terminal: Terminal, write: Write): Promise<number> {
+/** Shows the plan, asks for confirmation, and applies the change. `mayPropose`: proposes it if it needs approval. */
+export async function change(given: Given, terminal: Terminal, write: Write, mayPropose = false): Promise<number> {
   const api = new Api(given)
   const ifVersion = given.text('if-version')
   const plan = await planOf(api, write, ifVersion === undefined ? undefined : Number(ifVersion))
   const applies = plan.changes.length > 0 && !given.has('dry-run')
   if (!applies || !given.has('json')) printPlan(plan, given, terminal)
   if (!applies) return EXIT.done
+  const required = mayPropose ? await approvalsOf(api) : 0
+  if (required > 0) return proposeInstead(api, plan, required, given, terminal)
   await confirm(given, terminal, 'Change the rules?')
   const version = await applyWrite(api, write, { ifVersion: plan.version, reason: given.text('reason') })
   if (given.has('json')) terminal.out(`${JSON.stringify({ version, changes: plan.changes }, null, 2)}\n`)
@@ -107,21 +106,23 @@ export async function change(given: Given, terminal: Terminal, write: Write): Pr
   return EXIT.done
 }
 
-function printPlan(plan: Plan, given: Given, terminal: Terminal): void {
-  terminal.out(given.has('json') ? `${JSON.stringify(plan, null, 2)}\n` : changesText(plan.changes, terminal))
-  if (given.has('json')) return
-  const what = plan.changes.length === 0 ? 'no changes' : summaryOf(plan.changes)
-  terminal.tell(`version ${plan.version}: ${what}\n`)
+async function proposeInstead(
+  api: Api,
+  plan: Plan,
+  required: number,
+  given: Given,
+  terminal: Terminal,
+): Promise<number> {
+  const reason = given.text('reason')
+  if (reason === undefined) throw new CommandError(`--reason: give a reason; ${approvalsText(required)}`, EXIT.invalid)
+  await confirm(given, terminal, `Propose the change? ${approvalsText(required)}.`)
+  return proposePlan(api, plan, { reason, starts: true }, given, terminal)
 }
 
-/** Reports invalid rules with line numbers before calling the node. */
-async function fileWrite({ positionals: [file = ''] }: Given, terminal: Terminal): Promise<Write> {
-  const input = await ruleInput(file, terminal)
-  const { mistakes } = lintRuleFile(input, wallClock.nowUs() / 1000)
-  if (mistakes.length > 0) {
-    const lines = mistakes.map((mistake) => findingText(inputName(input), 'error', mistake))
-    throw new CommandError(`invalid rules\n${lines.join('\n')}`, EXIT.invalid)
-  }
-  const bytes = typeof input === 'string' ? readFileSync(input) : input.bytes
-  return replaceWith(new TextDecoder().decode(bytes), isJson(input))
+async function approvalsOf(api: Api): Promise<number> {
+  return (await listProposals(api, 1)).approvals_required
+}
+
+function approvalsText(required: number): string {
+  return `rule changes need ${required === 1 ? '1 approval' : `${required} approvals`}`
 }

@@ -3,7 +3,7 @@
 import { wallClock } from 'sluice'
 import { EXIT } from '../process/exit-codes.ts'
 import type { Terminal } from '../process/terminal.ts'
-import { type Findings, findingText, lintRuleFile } from '../rules/lint.ts'
+import { findingText, type LintResult, lintRuleFile } from '../rules/lint.ts'
 import { inputName } from '../rules/rule-file.ts'
 import { type Command, defineCommand, OUTPUT_FLAGS } from './command.ts'
 import { ruleInput } from './offline.ts'
@@ -36,7 +36,7 @@ export const RULES_LINT: Command = defineCommand({
   },
 })
 
-function print(file: string, { mistakes, warnings, rules }: Findings, terminal: Terminal): void {
+function print(file: string, { mistakes, warnings, rules }: LintResult, terminal: Terminal): void {
   const paint = paintOn(terminal)
   for (const mistake of mistakes) terminal.out(`${findingText(file, paint('red', 'error'), mistake)}\n`)
   for (const warning of warnings) terminal.out(`${findingText(file, paint('yellow', 'warning'), warning)}\n`)

@@ -3,15 +3,19 @@
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import { ClickHouseClient } from '../events/clickhouse/client.ts'
+import { retentionOf } from '../events/clickhouse/retention.ts'
 import { ClickHouseSchema } from '../events/clickhouse/schema.ts'
 import { ClickHouseWriter } from '../events/kafka/clickhouse-writer.ts'
 import { type ConsumerDeps, consume } from '../events/kafka/consumer.ts'
 import { ConsumerCounts } from '../events/kafka/consumer-counts.ts'
+import type { Log } from '../log.ts'
+import { LOG_EVENTS } from '../log-events.ts'
 import { reasonOf } from '../problems/reason.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import { terminationSignal } from '../process/signals.ts'
 import type { Terminal } from '../process/terminal.ts'
 import { CLICKHOUSE_URL_FIX, type ClickHouseUrl, readClickHouseUrl } from '../settings/clickhouse-url.ts'
+import { EVENT_SETTINGS } from '../settings/event-settings.ts'
 import { type KafkaAddress, parseKafkaAddress } from '../settings/kafka-address.ts'
 import type { Given } from './arguments.ts'
 import { CommandError } from './command.ts'
@@ -21,8 +25,10 @@ export async function runConsumer(given: Given, terminal: Terminal): Promise<num
   const client = new ClickHouseClient(url)
   const counts = new ConsumerCounts()
   const tell = (line: string) => terminal.tell(`sluice events consume: ${line}\n`)
-  const writer = new ClickHouseWriter(client, new ClickHouseSchema(client))
+  const schema = new ClickHouseSchema(client)
+  const writer = new ClickHouseWriter(client, schema)
   const metrics = await serveMetrics(given, counts, terminal)
+  const retention = retentionOf(client, schema, retentionMs(given), logOf(tell))
   try {
     await consumeUntilSignal(given, address, { writer, counts, tell })
     tell(`stopped; ${counts.rows} rows stored`)
@@ -31,7 +37,21 @@ export async function runConsumer(given: Given, terminal: Terminal): Promise<num
     throw new CommandError(reasonOf(error))
   } finally {
     metrics?.close().closeAllConnections()
+    await retention?.close()
     await client.close()
+  }
+}
+
+/** Checked by the flag. */
+function retentionMs(given: Given): number {
+  const { flag, read } = EVENT_SETTINGS.eventsRetentionMs
+  return read(given.text(flag) ?? '') ?? 0
+}
+
+function logOf(tell: (line: string) => void): Log {
+  return {
+    event: (event, fields) => tell(`${LOG_EVENTS[event].message} ${JSON.stringify(fields)}`),
+    isLevelEnabled: () => true,
   }
 }
 

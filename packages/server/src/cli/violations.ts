@@ -21,7 +21,7 @@ type Answer = { readonly violations: readonly PlainViolation[]; readonly next: s
 export const VIOLATIONS: Command = defineCommand({
   name: 'violations',
   summary: 'Lists recorded refusals, newest first.',
-  details: 'Those of all nodes on the database, about a second later. Long values are cut; --json prints them whole.',
+  details: 'Includes all nodes on the database, after about two seconds. Truncates long values, except with --json.',
   positionals: [],
   flags: [
     { name: 'user', value: '<id>', help: 'Only violations of this user; client_id in the HTTP API.' },

@@ -3,7 +3,6 @@
 
 import { createPublicKey, type KeyObject } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { decodeJwt, jwtVerify } from 'jose'
 import type { JwtSettings } from '../settings/client-settings.ts'
 import { settingInvalid } from '../settings/setting-invalid.ts'
 
@@ -29,22 +28,37 @@ export function claimsReader({ jwtSecret, jwtKey }: JwtSettings): ClaimsOf {
     return verified(key, algorithmsOf(key, jwtKey))
   }
   if (jwtSecret !== undefined) return verified(new TextEncoder().encode(jwtSecret), ['HS256', 'HS384', 'HS512'])
-  return (token) => {
-    try {
-      return decodeJwt(token)
-    } catch {
-      return NO_CLAIMS
-    }
+  return (token) =>
+    jose === undefined ? loadJose().then((loaded) => unverified(loaded, token)) : unverified(jose, token)
+}
+
+type Jose = typeof import('jose')
+
+/** Loaded with the first token, because most nodes never see one. */
+let jose: Jose | undefined
+
+async function loadJose(): Promise<Jose> {
+  jose ??= await import('jose')
+  return jose
+}
+
+function unverified({ decodeJwt }: Jose, token: string): Claims {
+  try {
+    return decodeJwt(token)
+  } catch {
+    return NO_CLAIMS
   }
 }
 
 function verified(key: KeyObject | Uint8Array, algorithms: readonly string[]): ClaimsOf {
   const options = { algorithms: [...algorithms] }
-  return (token) =>
-    jwtVerify(token, key, options).then(
+  return async (token) => {
+    const { jwtVerify } = jose ?? (await loadJose())
+    return jwtVerify(token, key, options).then(
       ({ payload }) => payload,
       () => NO_CLAIMS,
     )
+  }
 }
 
 /** Rejects a key that cannot sign tokens: no client would have an identity. */

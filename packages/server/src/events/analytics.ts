@@ -94,6 +94,15 @@ export type TopRow = {
   readonly near_limit: number
 }
 
+/** Clients by refusals that match a filter. Times are exact: events have no minutes. */
+export type RefusedClientsQuery = Range & {
+  readonly filter: Omit<Filter, 'limit' | 'result'>
+  readonly limit: number
+}
+
+/** `kind` and `name` as in the top of clients: the user, else the API key, else the address. */
+export type RefusedClient = { readonly name: string; readonly kind: ClientKind; readonly refused: number }
+
 export type ClientQuery = Range & {
   readonly kind: ClientKind
   /** As stored: in plain text or hashed. */
@@ -127,7 +136,8 @@ export type Summary = {
 
 /**
  * `rule`, `plan` and `tenant` `none` select events without one; `endpoint` is compared with the matched pattern.
- * `client` without `kind`: a client of any kind. `kind` without `client`: events that have such a client.
+ * With `result`, only checks; without, refunds and resets too. `client` without `kind`: a client of any kind. `kind`
+ * without `client`: events that have such a client.
  */
 export type EventsQuery = {
   readonly filter: Omit<Filter, 'limit'> & {
@@ -136,6 +146,8 @@ export type EventsQuery = {
   }
   readonly fromMs: number
   readonly toMs: number
+  /** Last event of the previous page. */
+  readonly before?: Pick<DecisionEvent, 'timestamp' | 'event_id'> | undefined
   readonly limit: number
 }
 
@@ -143,6 +155,8 @@ export interface Analytics {
   readonly name: 'embedded' | 'clickhouse'
   timeline(query: TimelineQuery): Promise<readonly Series[]>
   top(query: TopQuery): Promise<readonly TopRow[]>
+  /** From the stored events, because refusals are never sampled. Most refusals first, then by name, then by kind. */
+  refusedClients(query: RefusedClientsQuery): Promise<readonly RefusedClient[]>
   client(query: ClientQuery): Promise<ClientReport>
   latency(query: Range & { readonly stepMs: number }): Promise<readonly LatencyPoint[]>
   summary(query: Range & { readonly filter: Filter }): Promise<Summary>

@@ -37,6 +37,7 @@ function hashedEvent({ event, bucket }: RecordedEvent, hash: KeyHash): Batch['ev
     ip: hashed('ip', ip),
     tenant: hashed('tenant', tenant),
     endpoint: endpoint === null ? null : endpoint_pattern,
+    attributes: null,
     bucket_key: bucketKey(bucket, hash),
   }
 }

@@ -2,7 +2,7 @@
 // that all sinks hold the same text.
 
 import { createHmac } from 'node:crypto'
-import { type HashSeed, KeyHash as SeededHash, type Subject, seedOf } from 'sluice'
+import { HalfSipHash, type HashSeed, type Subject, seedOf } from 'sluice'
 import { canonicalAddress } from 'sluice/http'
 import type { KeyHash } from '../log.ts'
 import { HASH_PREFIX } from './bucket-key.ts'
@@ -16,10 +16,10 @@ const NAME_MAX = 512
 /** NUL and lone surrogates. */
 const UNSTORABLE = /\0|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
 
-/** Replaces what some database cannot store (NUL, lone surrogates) and cuts long text, never inside a character. */
+/** Replaces NUL and lone surrogates, which some databases cannot store, and truncates long text between characters. */
 export function storable(text: string, lengthMax: number = NAME_MAX): string {
-  const cut = text.length <= lengthMax ? text : text.slice(0, lengthMax).replace(/[\ud800-\udbff]$/, '')
-  return /[\0\ud800-\udfff]/.test(cut) ? cut.replace(UNSTORABLE, '\ufffd') : cut
+  const short = text.length <= lengthMax ? text : text.slice(0, lengthMax).replace(/[\ud800-\udbff]$/, '')
+  return /[\0\ud800-\udfff]/.test(short) ? short.replace(UNSTORABLE, '\ufffd') : short
 }
 
 export function clientOf({ user, apiKey, ip }: Subject): Client | undefined {
@@ -59,12 +59,12 @@ export function cachedHash(hash: KeyHash): KeyHash {
 }
 
 /**
- * Place of a client in [0, 1): a client is sampled if it is below the sample rate. Keyed, so that clients cannot choose
- * it, and the same on all nodes with the same secret.
+ * Position of a client in [0, 1): the client is sampled if it is below the sample rate. Keyed, so that clients cannot
+ * choose it, and the same on all nodes with the same secret.
  */
 export class SamplePosition {
   readonly #seed: HashSeed
-  readonly #hash = new SeededHash()
+  readonly #hash = new HalfSipHash()
 
   constructor(secret: string) {
     const key = createHmac('sha256', secret).update('sample').digest()

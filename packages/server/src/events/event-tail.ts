@@ -69,7 +69,7 @@ export class EventTail {
     this.#subscribers.clear()
   }
 
-  /** Skips stored events. Subscribers that come at once share the poll: a second one would hide events. */
+  /** Skips stored events. Concurrent subscribers share one poll: a second poll would hide events. */
   #firstPoll(): Promise<void> {
     this.#first ??= this.#poll().finally(() => {
       this.#first = undefined
@@ -87,7 +87,7 @@ export class EventTail {
     }, POLL_MS).unref()
   }
 
-  /** Sends to those who are subscribed when the answer comes. */
+  /** Sends to the subscribers at the time of the reply. */
   async #poll(): Promise<void> {
     const nowMs = this.#nowMs()
     const range = { fromMs: nowMs - LOOK_BACK_MS, toMs: nowMs + CLOCK_SKEW_MS }
@@ -117,7 +117,7 @@ export class EventTail {
       named(event.endpoint_pattern, endpoint) &&
       named(event.plan, plan) &&
       tenants.some((wanted) => named(event.tenant, wanted)) &&
-      (result === undefined || event.allowed === (result === 'allowed')) &&
+      (result === undefined || (event.operation === 'check' && event.allowed === (result === 'allowed'))) &&
       named(event.source, source) &&
       (client === undefined || this.#isOf(event, kind, client))
     )

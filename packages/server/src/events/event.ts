@@ -9,12 +9,25 @@ export type EventSource = 'store' | 'lease' | 'local' | 'policy_open' | 'policy_
 
 export const EVENT_SOURCES: readonly EventSource[] = ['store', 'lease', 'local', 'policy_open', 'policy_closed']
 
-/** One decision. Client keys are in plain text, or `hmac:` and a keyed hash; API keys are always hashed. */
+/** Recorded operations: a check, or one that changes buckets between checks. Only checks count in totals. */
+export type Operation = 'check' | 'refund' | 'reset'
+
+export const OPERATIONS: readonly Operation[] = ['check', 'refund', 'reset']
+
+/**
+ * One decision, or a refund or reset. Client keys are in plain text, or `hmac:` and a keyed hash; API keys are always
+ * hashed.
+ */
 export type DecisionEvent = {
   /** UUID, version 7: sorts by time. */
   readonly event_id: string
   /** Milliseconds since the epoch. */
   readonly timestamp: number
+  readonly operation: Operation
+  /** Store time in microseconds. Estimated from earlier decisions if the operation returned none. 0: unknown. */
+  readonly store_time_us: number
+  /** Number of the event in its process, from 1, without gaps: a missing number is a lost event. */
+  readonly sequence: number
   readonly request_id: string
   readonly client_id: string | null
   readonly api_key: string | null
@@ -35,12 +48,23 @@ export type DecisionEvent = {
   /** Rule in shadow mode that would have refused the request. */
   readonly shadow_refused_by: string | null
   readonly bucket_key: string
+  /** Override that changed the decision. */
+  readonly override_id: string | null
+  /** Bypass token that the request used. */
+  readonly bypass_id: string | null
+  /** Kind of the abuse signal that tightened a rule. */
+  readonly signal: string | null
   readonly allowed: boolean
   /** Units in use after the decision: `limit_count - remaining`, at least 0. */
   readonly current_count: number | null
   readonly limit_count: number | null
   readonly remaining: number | null
+  /** Units that the deciding limit charged. */
   readonly cost: number
+  /** Cost of the request itself. For a refund: units per limit, null for all of them. */
+  readonly request_cost: number | null
+  /** Attributes that the active rules use, as JSON. With hashed keys: null. */
+  readonly attributes: string | null
   /** null: waiting will not help, or no rule matched. */
   readonly retry_after_ms: number | null
   readonly version: number
@@ -51,6 +75,10 @@ export type DecisionEvent = {
   readonly decision_us: number
   /** Probability with which this event was recorded: 1 for refusals. */
   readonly sample_rate: number
+  /** Sample rate of admissions at that time: all requests of clients below it were recorded. 0: unknown. */
+  readonly admission_rate: number
+  /** Position of the client in [0, 1), the same for all its events. null: no client. */
+  readonly sample_position: number | null
 }
 
 /** Values of a dimension beyond its cap are counted under this name. */

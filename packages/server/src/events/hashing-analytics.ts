@@ -24,6 +24,7 @@ export function hashingAnalytics(analytics: Analytics, keys: KeyMode, hash: KeyH
     name: analytics.name,
     timeline: (query) => analytics.timeline({ ...query, filter: hashed(counted(query.filter)) }),
     top: (query) => analytics.top({ ...query, filter: hashed(counted(query.filter)) }),
+    refusedClients: (query) => analytics.refusedClients({ ...query, filter: hashed(query.filter) }),
     client: (query) => analytics.client({ ...query, client: clientName(query.kind, query.client) }),
     latency: (query) => analytics.latency(query),
     summary: (query) => analytics.summary({ ...query, filter: hashed(counted(query.filter)) }),
@@ -37,8 +38,8 @@ export function hashingAnalytics(analytics: Analytics, keys: KeyMode, hash: KeyH
   }
 }
 
-/** Cuts names as rollups do. */
+/** Truncates names as rollups do. */
 function counted({ plan, tenant, ...filter }: Filter): Filter {
-  const cut = (text: string | undefined, lengthMax: number) => text && storable(text, lengthMax)
-  return { ...filter, plan: cut(plan, PLAN_LENGTH_MAX), tenant: cut(tenant, TENANT_LENGTH_MAX) }
+  const truncated = (text: string | undefined, lengthMax: number) => text && storable(text, lengthMax)
+  return { ...filter, plan: truncated(plan, PLAN_LENGTH_MAX), tenant: truncated(tenant, TENANT_LENGTH_MAX) }
 }

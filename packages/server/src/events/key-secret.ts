@@ -45,3 +45,36 @@ export async function isSharedSecret(queries: Pick<Database, 'query' | 'kind'>, 
   const [row] = await queries.query<{ fingerprint: string }>('SELECT fingerprint FROM key_fingerprint', [])
   return row?.fingerprint === fingerprint
 }
+
+/** Whether the secret differs from that of other nodes; false until the database has answered. */
+export class SecretComparison {
+  readonly #compare: () => Promise<boolean>
+  #isShared: boolean | undefined
+  #running: Promise<void> | undefined
+
+  constructor(queries: Pick<Database, 'query' | 'kind'>, secret: string) {
+    this.#compare = () => isSharedSecret(queries, secret)
+  }
+
+  /** Asks the database again if it has not answered yet: it may be down when the node starts. */
+  get isForeign(): boolean {
+    void this.settled()
+    return this.#isShared === false
+  }
+
+  /** Resolves when the database has answered or failed. */
+  settled(): Promise<void> {
+    if (this.#isShared !== undefined) return Promise.resolve()
+    this.#running ??= this.#compare()
+      .then(
+        (isShared) => {
+          this.#isShared = isShared
+        },
+        () => {},
+      )
+      .finally(() => {
+        this.#running = undefined
+      })
+    return this.#running
+  }
+}

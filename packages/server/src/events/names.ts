@@ -1,5 +1,5 @@
 // Bounded set of names of one dimension. Beyond the cap, new names are counted as `other`; names that were not seen for
-// ten minutes make room, so that a flood of made-up names hides others for that long at most.
+// ten minutes make room, so that a flood of made-up names hides others for at most that long.
 
 import { OTHER } from './event.ts'
 

@@ -1,9 +1,11 @@
 // Pipeline of a process: recorder → batches once a second → one runner per sink. For every sink and at any moment,
-// decided = sampled out + stored + dropped + pending.
+// decided + operations = sampled out + stored + dropped + pending. Operations are refunds and resets: events that count
+// in no total.
 
 import type { Decision, Subject } from 'sluice'
 import type { KeyHash } from '../log.ts'
 import { clearBatch, hashedBatch } from './batches.ts'
+import type { RecordedReset } from './event-fields.ts'
 import { EventRecorder, type RecorderDeps } from './recorder.ts'
 import type { Sink } from './sink.ts'
 import { SinkRunner, type SinkTotals } from './sink-runner.ts'
@@ -16,6 +18,8 @@ export type SinkWithKeys = { readonly sink: Sink; readonly keys: KeyMode }
 
 export type PipelineTotals = {
   readonly decided: number
+  /** Refunds and resets. */
+  readonly operations: number
   readonly sampledOut: number
   /** `pending` includes decisions that no batch contains yet. */
   readonly sinks: readonly SinkTotals[]
@@ -41,14 +45,28 @@ export class EventPipeline implements EventTotals {
     this.#recorder.record(subject, decision, decided, us)
   }
 
+  /** Records a refund that the store confirmed. `position`: as returned by `positionOf` at the check. */
+  recordRefund(requestId: string, units: number | undefined, position: number | undefined): void {
+    this.#recorder.recordRefund(requestId, units, position)
+  }
+
+  recordReset(reset: RecordedReset): void {
+    this.#recorder.recordReset(reset)
+  }
+
+  /** Position of a client in samples: a later refund of its request needs it. Undefined without a client. */
+  positionOf(subject: Subject): number | undefined {
+    return this.#recorder.positionOf(subject)
+  }
+
   totals(): PipelineTotals {
-    const { decided, sampledOut, failed, pending } = this.#recorder
+    const { decided, operations, sampledOut, failed, pending } = this.#recorder
     const sinks = this.#runners.map(({ runner: { totals } }) => ({
       ...totals,
       dropped: totals.dropped + failed,
       pending: totals.pending + pending,
     }))
-    return { decided, sampledOut, sinks }
+    return { decided, operations, sampledOut, sinks }
   }
 
   #flushLater(): void {
@@ -61,7 +79,7 @@ export class EventPipeline implements EventTotals {
   /** Hands everything recorded so far to the sinks. */
   flush(): void {
     const recorded = this.#recorder.take()
-    if (recorded.counts.length === 0) return
+    if (recorded.counts.length === 0 && recorded.recorded.length === 0) return
     const isNeeded = (mode: KeyMode) => this.#runners.some(({ keys }) => keys === mode)
     const batches = {
       clear: isNeeded('clear') ? clearBatch(recorded) : undefined,
@@ -76,7 +94,8 @@ export class EventPipeline implements EventTotals {
   /** Why this process is degraded; undefined if all sinks work. */
   degradedReason(): string | undefined {
     const down = this.totals().sinks.filter(({ isUp }) => !isUp)
-    return down.length === 0 ? undefined : `events: ${down.map(({ name }) => name).join(', ')} does not store events`
+    if (down.length === 0) return undefined
+    return `events: ${down.map(({ name }) => name).join(', ')} ${down.length === 1 ? 'does' : 'do'} not store events`
   }
 
   async close(): Promise<void> {

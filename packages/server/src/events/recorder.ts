@@ -1,26 +1,39 @@
-// Records every decision. A check only writes into a preallocated slot of a ring; slots are counted, sampled and turned
-// into events off the hot path. A full ring is drained at once, so that no decision goes uncounted.
+// Records every decision. A check only adds it to a ring buffer; decisions are counted, sampled and turned into events
+// off the hot path. A full ring is drained at once, so that no decision goes uncounted.
 
-import { bucketOf, type DecidingBucket, type Decision, type Outcome, type Subject } from 'sluice'
+import { type DecidingBucket, type Decision, type Subject, storeTimeOf, systemClock } from 'sluice'
 import type { KeyHash, Log } from '../log.ts'
-import { bucketKey } from './bucket-key.ts'
-import { canonicalIp, clientOf, hashedName, type SamplePosition, storable } from './client-key.ts'
-import type { DecisionEvent, EventSource, Rollups } from './event.ts'
+import { clientOf, hashedName, type SamplePosition } from './client-key.ts'
+import type { DecisionEvent, Rollups } from './event.ts'
+import {
+  decisionFields,
+  type EventFields,
+  type EventOrigin,
+  type RecordedReset,
+  refundFields,
+  resetFields,
+  sourceOf,
+  textOf,
+} from './event-fields.ts'
 import { EventIds } from './event-ids.ts'
 import { RollupCounter } from './rollup.ts'
+import type { KeptAttributes } from './rule-attributes.ts'
 import type { SampleRate } from './sample-rate.ts'
 
 /** More decisions than a busy process makes in DRAIN_MS. */
-const SLOTS = 8192
+const RING_SIZE = 8192
 const DRAIN_MS = 20
-/** Slots per turn of the event loop: about 0.5 ms. */
+/** Decisions per turn of the event loop: about 0.5 ms. */
 const SLICE = 256
-const PATH_MAX = 1024
-const BUCKET_KEY_MAX = 2048
 
 export type RecorderDeps = {
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number
+  /** Monotonic microseconds, for estimates of store time. Default: the system clock. */
+  readonly steadyUs?: (() => number) | undefined
+  /** Store time of the newest reply; undefined or 0 if unknown. */
+  readonly lastStoreUs?: (() => number | undefined) | undefined
+  readonly attributesOf?: KeptAttributes | undefined
   readonly endpointOf: (decision: Decision) => string
   readonly sampleRate: SampleRate
   readonly position: SamplePosition
@@ -36,15 +49,34 @@ export type RecordedEvent = { readonly event: DecisionEvent; readonly bucket: De
 
 export type Recorded = Rollups & { readonly recorded: readonly RecordedEvent[] }
 
-type Slot = { subject: Subject; decision: Decision; decided: Decision; atMs: number; us: number }
+type PendingRecord =
+  | {
+      kind: 'check'
+      subject: Subject
+      decision: Decision
+      decided: Decision
+      atMs: number
+      us: number
+      steadyUs: number
+    }
+  | { kind: 'refund'; requestId: string; units: number | undefined; position: number; atMs: number; storeUs: number }
+  | { kind: 'reset'; reset: RecordedReset; atMs: number; storeUs: number }
+
+/** Requests without a client are recorded only at sample rate 1. */
+const NO_POSITION = 1
 
 export class EventRecorder {
   readonly #deps: RecorderDeps
-  readonly #slots: (Slot | undefined)[] = Array.from({ length: SLOTS }, () => undefined)
+  readonly #ring: (PendingRecord | undefined)[] = Array.from({ length: RING_SIZE }, () => undefined)
   readonly #ids = new EventIds()
   readonly #rollup = new RollupCounter()
+  readonly #steadyUs: () => number
   #next = 0
   #drained = 0
+  #operations = 0
+  #sequence = 0
+  /** Store time minus the monotonic time of this process, at the last decision. */
+  #storeAheadUs = 0
   #events: RecordedEvent[] = []
   #scheduled = false
   #sampledOut = 0
@@ -53,21 +85,66 @@ export class EventRecorder {
 
   constructor(deps: RecorderDeps) {
     this.#deps = deps
+    this.#steadyUs = deps.steadyUs ?? (() => systemClock.nowUs())
   }
 
   /** `decided`: the limiter's own decision, which has the bucket, if `decision` is a revision. */
   record(subject: Subject, decision: Decision, decided: Decision, us: number): void {
-    if (this.#next - this.#drained >= SLOTS) this.#drain(SLOTS)
-    this.#slots[this.#next % SLOTS] = { subject, decision, decided, atMs: this.#deps.nowMs(), us }
+    const [atMs, steadyUs] = [this.#deps.nowMs(), this.#steadyUs()]
+    this.#push({ kind: 'check', subject, decision, decided, atMs, us, steadyUs })
+  }
+
+  /** Records a refund that the store confirmed. `position`: that of the client; undefined if it has none. */
+  recordRefund(requestId: string, units: number | undefined, position: number | undefined): void {
+    if ((position ?? NO_POSITION) >= this.#deps.sampleRate.current && this.#deps.sampleRate.current < 1) return
+    const times = { atMs: this.#deps.nowMs(), storeUs: this.#storeUs() }
+    this.#operations += 1
+    this.#push({ kind: 'refund', requestId, units, position: position ?? NO_POSITION, ...times })
+  }
+
+  /** Records a reset that the store confirmed. */
+  recordReset(reset: RecordedReset): void {
+    this.#operations += 1
+    this.#push({ kind: 'reset', reset, atMs: this.#deps.nowMs(), storeUs: this.#storeUs() })
+  }
+
+  /** Position of the client in the sample; undefined if the request has no client. */
+  positionOf(subject: Subject): number | undefined {
+    const client = clientOf(subject)
+    return client && this.#deps.position.of(client)
+  }
+
+  #push(record: PendingRecord): void {
+    if (this.#next - this.#drained >= RING_SIZE) this.#drain(RING_SIZE)
+    this.#ring[this.#next % RING_SIZE] = record
     this.#next += 1
     if (this.#scheduled) return
     this.#scheduled = true
     setTimeout(() => this.#drainSlices(), DRAIN_MS).unref()
   }
 
+  /** Store time of an operation that was just confirmed: of the newest reply, or estimated from the last decision. */
+  #storeUs(): number {
+    const known = this.#deps.lastStoreUs?.()
+    if (known) return known
+    const last = this.#ring[(this.#next - 1) % RING_SIZE]
+    if (last?.kind === 'check') this.#followStore(last)
+    return Math.round(this.#steadyUs() + this.#storeAheadUs)
+  }
+
+  #followStore({ decided, steadyUs }: Extract<PendingRecord, { kind: 'check' }>): void {
+    const storeUs = storeTimeOf(decided)
+    if (storeUs !== undefined) this.#storeAheadUs = storeUs - steadyUs
+  }
+
   /** Decisions recorded since the start. */
   get decided(): number {
-    return this.#next
+    return this.#next - this.#operations
+  }
+
+  /** Refunds and resets recorded since the start. */
+  get operations(): number {
+    return this.#operations
   }
 
   /** Decisions that were admitted and not sampled. */
@@ -87,7 +164,7 @@ export class EventRecorder {
 
   /** Returns everything since the last call. */
   take(): Recorded {
-    this.#drain(SLOTS)
+    this.#drain(RING_SIZE)
     const recorded = this.#events
     this.#events = []
     const { clients, ...rollups } = this.#rollup.take()
@@ -104,14 +181,14 @@ export class EventRecorder {
     else this.#scheduled = false
   }
 
-  #drain(slotsMax: number): void {
-    const end = Math.min(this.#next, this.#drained + slotsMax)
+  #drain(countMax: number): void {
+    const end = Math.min(this.#next, this.#drained + countMax)
     for (; this.#drained < end; this.#drained += 1) {
-      const index = this.#drained % SLOTS
-      const slot = this.#slots[index] as Slot // written before #next passed it
-      this.#slots[index] = undefined
+      const index = this.#drained % RING_SIZE
+      const pending = this.#ring[index] as PendingRecord // written before #next passed it
+      this.#ring[index] = undefined
       try {
-        this.#process(slot)
+        this.#process(pending)
       } catch (error) {
         this.#failed += 1 // runs in a timer: an exception would end the process
         if (this.#failed === 1) this.#deps.log.event('event_failed', { err: error as Error })
@@ -119,22 +196,55 @@ export class EventRecorder {
     }
   }
 
-  #process({ subject, decision, decided, atMs, us }: Slot): void {
-    const { endpointOf, sampleRate, position } = this.#deps
+  #process(record: PendingRecord): void {
+    if (record.kind === 'check') this.#processCheck(record)
+    else {
+      const { keyHash, sampleRate } = this.#deps
+      const position = record.kind === 'refund' && record.position < NO_POSITION ? record.position : null
+      const origin = { storeUs: record.storeUs, rate: 1, admissionRate: sampleRate.current, position }
+      const { fields, bucket } = record.kind === 'refund' ? refundFields(record) : resetFields(record.reset, keyHash)
+      this.#add(record.atMs, origin, fields, bucket)
+    }
+  }
+
+  #processCheck(record: Extract<PendingRecord, { kind: 'check' }>): void {
+    const { subject, decision, decided, atMs, us, steadyUs } = record
+    const { endpointOf, sampleRate, position, keyHash, attributesOf } = this.#deps
     const endpoint = endpointOf(decided)
     const client = clientOf(subject)
     const source = sourceOf(decision)
     const [plan, tenant] = [textOf(subject.plan), textOf(subject.tenant)]
     this.#rollup.count({ decision, endpoint, plan, tenant, client, source, atMs, decisionUs: us })
+    this.#followStore(record)
     const admissionRate = sampleRate.at(atMs)
     const rate = decision.allowed ? admissionRate : 1
-    const isSampled = rate >= 1 || (client === undefined ? this.#isNextSampled(rate) : position.of(client) < rate)
+    const place = client === undefined ? null : position.of(client)
+    const isSampled = rate >= 1 || (place === null ? this.#isNextSampled(rate) : place < rate)
     if (!isSampled) {
       this.#sampledOut += 1
       return
     }
-    const bucket = bucketOf(decided)
-    const event = this.#eventOf(subject, decision, decided, bucket, endpoint, source, atMs, us, rate)
+    const storeUs = storeTimeOf(decided) ?? Math.round(steadyUs + this.#storeAheadUs)
+    const attributes = attributesOf?.(subject) ?? null
+    const { fields, bucket } = decisionFields({ subject, decision, decided, endpoint, source, us, attributes, keyHash })
+    this.#add(atMs, { storeUs, rate, admissionRate, position: place }, fields, bucket)
+  }
+
+  #add(atMs: number, origin: EventOrigin, fields: EventFields, bucket: DecidingBucket | undefined): void {
+    const { node, region } = this.#deps
+    this.#sequence += 1
+    const event: DecisionEvent = {
+      event_id: this.#ids.next(atMs),
+      timestamp: Math.floor(atMs),
+      store_time_us: origin.storeUs,
+      sequence: this.#sequence,
+      ...fields,
+      region: region ?? null,
+      node,
+      sample_rate: origin.rate,
+      admission_rate: origin.admissionRate,
+      sample_position: origin.position,
+    }
     this.#events.push({ event, bucket })
   }
 
@@ -145,67 +255,4 @@ export class EventRecorder {
     this.#anonymousShare -= 1
     return true
   }
-
-  #eventOf(
-    { user, apiKey, ip, tenant, plan, method, path, cost }: Subject,
-    decision: Decision,
-    { outcomes }: Decision,
-    bucket: DecidingBucket | undefined,
-    endpoint: string,
-    source: EventSource,
-    atMs: number,
-    us: number,
-    rate: number,
-  ): DecisionEvent {
-    const { keyHash, node, region } = this.#deps
-    const { ruleId, limit, remaining } = decision
-    const deciding = outcomes.find((one) => one.ruleId === bucket?.ruleId && one.name === bucket.name)
-    const shadow = outcomes.find((one) => one.mode === 'shadow' && !one.allowed)
-    return {
-      event_id: this.#ids.next(atMs),
-      timestamp: Math.floor(atMs),
-      request_id: storable(decision.requestId, PATH_MAX),
-      client_id: textOf(user) ?? null,
-      api_key: apiKey === undefined ? null : hashedName(keyHash, 'api_key', apiKey),
-      ip: canonicalIp(ip) ?? null,
-      tenant: textOf(tenant) ?? null,
-      plan: textOf(plan) ?? null,
-      method: textOf(method) ?? null,
-      endpoint: path === undefined ? null : storable(path, PATH_MAX),
-      endpoint_pattern: endpoint,
-      rule_id: ruleId,
-      limit_name: bucket?.name ?? null,
-      scope: deciding?.scope ?? null,
-      mode: ruleId !== null ? 'enforce' : outcomes.length > 0 ? 'shadow' : null,
-      shadow_refused_by: shadow?.ruleId ?? null,
-      bucket_key: storable(bucketKey(bucket, hasApiKey(bucket, deciding) ? keyHash : undefined), BUCKET_KEY_MAX),
-      allowed: decision.allowed,
-      current_count: limit === null || remaining === null ? null : Math.max(0, limit - remaining),
-      limit_count: limit,
-      remaining,
-      cost: deciding?.cost ?? cost ?? 1,
-      retry_after_ms: decision.retryAfterMs,
-      version: decision.version,
-      source,
-      region: region ?? null,
-      node,
-      decision_us: Math.round(us),
-      sample_rate: rate,
-    }
-  }
-}
-
-/** A rule by several facts has its first one as `fact`, and the others in `detail`. */
-function hasApiKey(bucket: DecidingBucket | undefined, deciding: Outcome | undefined): boolean {
-  if (bucket === undefined || bucket.detail === '') return bucket?.fact === 'api_key'
-  return bucket.fact === 'api_key' || deciding === undefined || deciding.scope.includes('api_key')
-}
-
-function textOf(value: string | undefined): string | undefined {
-  return value === undefined ? undefined : storable(value)
-}
-
-function sourceOf({ source, allowed }: Decision): EventSource {
-  if (source !== 'policy') return source
-  return allowed ? 'policy_open' : 'policy_closed'
 }

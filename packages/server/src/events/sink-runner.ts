@@ -3,7 +3,7 @@
 
 import { randomInt, randomUUID } from 'node:crypto'
 import type { Log } from '../log.ts'
-import type { Batch, DecisionEvent, Rollups } from './event.ts'
+import type { Batch, CountRow, DecisionEvent, Rollups } from './event.ts'
 import { mergedRollups } from './merged-rollups.ts'
 import { type BatchId, BatchRejected, type Sink } from './sink.ts'
 
@@ -12,7 +12,8 @@ const PENDING_MAX = 50_000
 /** Rollup rows of at most this many batches wait unmerged. */
 const UNMERGED_MAX = 10
 const WRITE_MAX = 10_000
-const RETRY_MS = { first: 250, max: 10_000 } as const
+/** The queue of a busy node lasts for 5 s: a longer wait would lose events after the sink is back. */
+const RETRY_MS = { first: 250, max: 3000 } as const
 
 export type SinkTotals = {
   readonly name: string
@@ -25,6 +26,9 @@ export type SinkTotals = {
   readonly lagSeconds: number
   readonly isUp: boolean
 }
+
+/** Events that are not stored, and decisions that totals lack. */
+type Lost = { readonly events: number; readonly decisions: number }
 
 type Write = { readonly id: BatchId; readonly batch: Batch; readonly sinceMs: number }
 
@@ -92,12 +96,13 @@ export class SinkRunner {
     })
     await Promise.race([this.#running, late])
     clearTimeout(timer)
-    const { pending } = this.totals
+    const { batch } = this.#inFlight ?? { batch: { counts: [], events: [] } }
+    const events = this.#events.length + batch.events.length
+    const counts = [batch, ...this.#rollups].flatMap((rows) => rows.counts)
     this.#closed = true
-    if (pending > 0) this.#log.event('events_dropped_at_close', { sink: this.#sink.name, events: pending })
-    this.#dropped += pending
     this.#events = []
-    this.#inFlight = undefined
+    this.#rollups = []
+    this.#giveUp({ events, decisions: decisionsOf(counts) })
     await this.#sink.close()
   }
 
@@ -167,17 +172,20 @@ export class SinkRunner {
         if (this.#closed) return
         if (error instanceof BatchRejected) return this.#rejected(batch, error)
         this.#down(error)
-        if (this.#closing && attempt > 0) return this.#giveUp(batch)
+        if (this.#closing && attempt > 0) {
+          return this.#giveUp({ events: length, decisions: decisionsOf(batch.counts) })
+        }
       }
       await this.#pause(randomInt(waitMs / 2, waitMs))
       waitMs = Math.min(RETRY_MS.max, waitMs * 2)
     }
   }
 
-  /** Drops a batch that could not be stored before the process ends. */
-  #giveUp(batch: Batch): void {
-    this.#log.event('events_dropped_at_close', { sink: this.#sink.name, events: batch.events.length })
-    this.#countDropped(batch)
+  /** Drops what could not be stored before the process ends. */
+  #giveUp(lost: Lost): void {
+    const isLoss = lost.events > 0 || lost.decisions > 0
+    if (isLoss) this.#log.event('events_dropped_at_close', { sink: this.#sink.name, ...lost })
+    this.#countLost(lost)
   }
 
   #rejected(batch: Batch, error: unknown): void {
@@ -186,13 +194,13 @@ export class SinkRunner {
       events: batch.events.length,
       reason: reasonOf(error),
     })
-    this.#countDropped(batch)
+    this.#countLost({ events: batch.events.length, decisions: decisionsOf(batch.counts) })
   }
 
-  #countDropped({ events, counts }: Batch): void {
+  #countLost({ events, decisions }: Lost): void {
     this.#inFlight = undefined
-    this.#dropped += events.length
-    this.#uncounted += counts.reduce((sum, { count }) => sum + count, 0)
+    this.#dropped += events
+    this.#uncounted += decisions
   }
 
   #up(): void {
@@ -215,6 +223,10 @@ export class SinkRunner {
       }
     })
   }
+}
+
+function decisionsOf(counts: readonly CountRow[]): number {
+  return counts.reduce((sum, { count }) => sum + count, 0)
 }
 
 function refusalsOf(events: readonly DecisionEvent[]): number {

@@ -10,8 +10,8 @@ export interface Sink {
   /** As in --events-sink: `embedded`, `clickhouse`, `kafka`, `jsonl`. Label of metrics. */
   readonly name: string
   /**
-   * Stores a batch. `isRetry`: an earlier attempt failed, and the sink must find out what of it was stored.
-   * Resolves with the number of events that it stored on purpose less than given (a rate cap), usually 0.
+   * Stores a batch. `isRetry`: an earlier attempt failed, and the sink must find out how much of it was stored.
+   * Resolves with the number of events that it skipped on purpose (a rate cap), usually 0.
    * Rejects with any error if the batch may not be stored: the pipeline retries with back-off.
    * Rejects with BatchRejected if retrying is pointless: the pipeline drops the batch and counts its events.
    */

@@ -18,7 +18,7 @@ import type { RequestSpan } from '../telemetry/request-span.ts'
 import type { Telemetry } from '../telemetry/telemetry.ts'
 import { certificateOf } from './certificate.ts'
 import type { GatewayMetrics, GatewayOutcome } from './gateway-metrics.ts'
-import { type GatewayRequest, headersForUpstream, methodOf, type Target, targetOf } from './request-head.ts'
+import { type GatewayRequest, headersForUpstream, methodOf, type RequestTarget, targetOf } from './request-head.ts'
 import { type GatewayResponse, send, sendProblem } from './response.ts'
 import { createFindUpstream, type FindUpstream } from './routes.ts'
 import type { GatewaySettings } from './settings.ts'
@@ -54,7 +54,7 @@ export class Gateway {
   readonly #inFlight = new Map<Socket, Set<Exchange>>()
 
   constructor(settings: GatewaySettings, deps: GatewayDeps) {
-    const { trustedProxies: trusted, proxyHeader: header, listenClientCa } = settings
+    const { trustedProxies: trusted, proxyHeader: header, bypassHeader, listenClientCa } = settings
     this.#settings = settings
     this.#deps = deps
     this.#headers = headerOptions(settings)
@@ -68,7 +68,7 @@ export class Gateway {
     const identify = createIdentify(settings, listenClientCa !== undefined)
     this.#honoursMethod = settings.methodOverride === 'honour'
     this.#identityHeaders = identityHeadersOf(settings)
-    this.#readSubject = createReadSubject(deps.limiter, identify, { trusted, header })
+    this.#readSubject = createReadSubject(deps.limiter, identify, { trusted, header }, bypassHeader)
   }
 
   /** Synchronous if the limiter decides synchronously, so that most requests allocate no promise. */
@@ -204,7 +204,8 @@ export class Gateway {
     const isEncrypted = (socket as TLSSocket).encrypted === true
     const isTrusted = this.#isTrusted(peer)
     const [honoursMethod, identityHeaders] = [this.#honoursMethod, this.#identityHeaders]
-    const forwarded = { peer, host: target.host, isEncrypted, isTrusted, honoursMethod, identityHeaders }
+    const { bypassHeader } = this.#settings
+    const forwarded = { peer, host: target.host, isEncrypted, isTrusted, honoursMethod, identityHeaders, bypassHeader }
     const received = headersForUpstream(request, forwarded)
     const { telemetry } = this.#deps
     const headers = telemetry === undefined ? received : telemetry.propagate(received, request.headers, span)
@@ -262,7 +263,7 @@ class Exchange {
   /** Kept here because undici removes it from a finished request. */
   readonly socket: Socket
   readonly isHttp2: boolean
-  target: Target | undefined
+  target: RequestTarget | undefined
   upstream: Upstream | undefined
   /** Undefined before the decision. */
   result: DecisionResponse | undefined

@@ -17,6 +17,7 @@ function banner(gateway: RunningGateway, settings: GatewaySettings): string {
     `Sluice ${VERSION} listens on ${gateway.address} as a gateway`,
     ...lines,
     `API, health and metrics: ${gateway.apiAddress}`,
+    ...(gateway.grpcAddress === undefined ? [] : [`gRPC listens on ${gateway.grpcAddress}`]),
     ...rulesLines(bannerFacts(gateway)),
     '',
     'Try it:',

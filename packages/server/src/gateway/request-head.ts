@@ -11,7 +11,7 @@ import { invalidRequest, ProblemError } from '../problems/problem.ts'
 /** In HTTP/2, requests of Node's compatibility API have a `stream`. */
 export type GatewayRequest = IncomingMessage & { readonly stream?: ServerHttp2Stream }
 
-export type Target = {
+export type RequestTarget = {
   /** Begins with a slash and includes the query. */
   readonly path: string
   /** Host as sent by the client: `example.org:8000`. */
@@ -29,6 +29,8 @@ export type Forwarded = {
   readonly honoursMethod: boolean
   /** Headers that identify the client. */
   readonly identityHeaders: readonly string[]
+  /** Header with a bypass token, which the upstream never gets. */
+  readonly bypassHeader: string
 }
 
 /** RFC 9110, 7.6.1; the gateway itself answers `expect`. */
@@ -80,7 +82,7 @@ const COMMON_OPTIONS: ReadonlySet<string> = new Set(['', 'keep-alive', 'close', 
 /** A name or address with an optional port; no userinfo, no list, not empty (RFC 9110). */
 const HOST = /^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{0,5})?$/i
 
-export function targetOf(request: GatewayRequest): Target {
+export function targetOf(request: GatewayRequest): RequestTarget {
   const { url = '' } = request
   const host = hostOf(request)
   if (url.startsWith('/') && !url.includes('#')) return { path: url, host: validHost(host) }
@@ -119,6 +121,7 @@ export function headersForUpstream(request: GatewayRequest, forwarded: Forwarded
     const name = lines[at] ?? ''
     const kind = kindOf(name)
     if (kind !== 'plain' && !isForwarded(name, kind, request, forwarded)) continue
+    if (name.length === forwarded.bypassHeader.length && name.toLowerCase() === forwarded.bypassHeader) continue
     if (optional !== undefined && kind !== 'framing' && optional.has(name.toLowerCase())) continue
     list.push(name, lines[at + 1] ?? '')
   }
@@ -143,8 +146,9 @@ function isForwarded(name: string, kind: HeaderKind, request: GatewayRequest, fo
 }
 
 /** Whether a header with underscores cannot be confused with a header that the gateway uses. */
-function isUnambiguous(read: string, request: GatewayRequest, { identityHeaders }: Forwarded): boolean {
-  if (kindOf(read) !== 'plain' || CREDENTIAL_HEADERS.includes(read) || identityHeaders.includes(read)) return false
+function isUnambiguous(read: string, request: GatewayRequest, forwarded: Forwarded): boolean {
+  const used = [...CREDENTIAL_HEADERS, ...forwarded.identityHeaders, forwarded.bypassHeader]
+  if (kindOf(read) !== 'plain' || used.includes(read)) return false
   return headerLines(request.rawHeaders, read).length === 0
 }
 

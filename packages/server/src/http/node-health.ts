@@ -19,10 +19,12 @@ export type HealthDeps = {
   readonly killSwitch: KillSwitch
   readonly workers: NodeWorkers
   readonly events: { degradedReason(): string | undefined }
+  /** Undefined: no rule can roll out. */
+  readonly rollouts?: { degradedReason(): string | undefined } | undefined
 }
 
 /** Health of one worker, or of the node. `reasons`: why it is degraded. */
-export type Health = { readonly rulesVersion: number; readonly reasons: readonly string[] }
+export type NodeHealth = { readonly rulesVersion: number; readonly reasons: readonly string[] }
 
 const HEALTH_TOPIC = 'health'
 /** Short, because load balancers give /readyz about a second. */
@@ -33,9 +35,9 @@ export function answerHealth(deps: HealthDeps): void {
 }
 
 /** A node is degraded if any worker is, and its rules are as old as those of its slowest worker. */
-export async function nodeHealth(deps: HealthDeps): Promise<Health> {
+export async function nodeHealth(deps: HealthDeps): Promise<NodeHealth> {
   const own = healthOf(deps)
-  const gathered = await deps.workers.gather<Health>(HEALTH_TOPIC, undefined, HEALTH_MS).catch(() => undefined)
+  const gathered = await deps.workers.gather<NodeHealth>(HEALTH_TOPIC, undefined, HEALTH_MS).catch(() => undefined)
   if (gathered === undefined) return { ...own, reasons: [...own.reasons, 'workers: the supervisor does not answer'] }
   const all = [own, ...gathered.answers]
   // Workers may report the same reason with different ages.
@@ -45,20 +47,21 @@ export async function nodeHealth(deps: HealthDeps): Promise<Health> {
   return { rulesVersion, reasons: [...reasons.values()] }
 }
 
-function healthOf(deps: HealthDeps): Health {
+function healthOf(deps: HealthDeps): NodeHealth {
   return { rulesVersion: deps.limiter.version, reasons: degradedReasons(deps) }
 }
 
 /** Reasons why this worker is degraded; empty when it is not. */
-export function degradedReasons({ live, store, killSwitch, events }: HealthDeps): readonly string[] {
+export function degradedReasons({ live, store, killSwitch, events, rollouts }: HealthDeps): readonly string[] {
   const [failure, pressure, killed] = [store.failure(), store.pressure.degradedReason(), killSwitch.describe()]
   const reasons = [
     failure && `store: ${failure}`,
     pressure && `store: ${pressure}`,
-    store.region?.isCutOff ? 'region: the global Redis does not answer, homes only' : undefined,
+    store.region?.isIsolated ? 'region: the global Redis does not answer, homes only' : undefined,
     live.degradedReason(),
     killed && `kill switch: ${killed}`,
     events.degradedReason(),
+    rollouts?.degradedReason(),
   ]
   return reasons.filter((text) => text !== undefined)
 }

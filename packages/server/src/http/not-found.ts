@@ -4,11 +4,12 @@ import type { FastifyInstance } from 'fastify'
 import { nearest } from 'sluice'
 import { type Problem, problem } from '../problems/problem.ts'
 import { sendProblem } from '../problems/send-problem.ts'
+import type { SendPage } from './routes/dashboard.ts'
 
 type Known = { readonly methods: Set<string>; readonly pattern: RegExp }
 
-/** Call before any route is added: it records them. */
-export function handleUnknownRoutes(app: FastifyInstance): void {
+/** Call before any route is added: it records them. `sendPage` answers browsers, whose pages have no routes. */
+export function handleUnknownRoutes(app: FastifyInstance, sendPage: SendPage): void {
   const routes = new Map<string, Known>()
   app.addHook('onRoute', ({ url, method }) => {
     const known = routes.get(url) ?? { methods: new Set<string>(), pattern: patternOf(url) }
@@ -16,6 +17,7 @@ export function handleUnknownRoutes(app: FastifyInstance): void {
     routes.set(url, known)
   })
   app.setNotFoundHandler((request, reply) => {
+    if (sendPage(request, reply)) return reply
     const [path = ''] = request.url.split('?', 1)
     const allowed = [...routes.values()].find(({ pattern }) => pattern.test(path))?.methods
     if (allowed === undefined) return sendProblem(reply, unknownPath(path, [...routes.keys()]))

@@ -1,4 +1,4 @@
-// Metrics of the event pipeline, per sink: decided = sampled out + stored + dropped + pending.
+// Metrics of the event pipeline, per sink: decided + operations = sampled out + stored + dropped + pending.
 
 import type { Registry } from 'prom-client'
 import { type CounterDefinition, type GaugeDefinition, registerCounters, registerGauges } from './registration.ts'
@@ -15,11 +15,12 @@ export type SinkCounts = {
 
 export type EventCounts = {
   readonly decided: number
+  readonly operations: number
   readonly sampledOut: number
   readonly sinks: readonly SinkCounts[]
 }
 
-export const NO_EVENTS: EventCounts = { decided: 0, sampledOut: 0, sinks: [] }
+export const NO_EVENTS: EventCounts = { decided: 0, operations: 0, sampledOut: 0, sinks: [] }
 
 export function registerEvents(registry: Registry, counts: () => EventCounts): void {
   registerCounters(registry, counts, COUNTERS)
@@ -33,8 +34,13 @@ const COUNTERS: readonly CounterDefinition<EventCounts>[] = [
     read: ({ decided }) => decided,
   },
   {
+    name: 'sluice_events_operations_total',
+    help: 'Refunds and resets that the event pipeline recorded. They count in no total of decisions.',
+    read: ({ operations }) => operations,
+  },
+  {
     name: 'sluice_events_sampled_out_total',
-    help: 'Admissions that are counted in totals but are no events.',
+    help: 'Admissions that sampling left out: totals count them, but no event is stored.',
     labels: ['sink'],
     read: ({ sinks, sampledOut }) => sinks.map(({ name }) => [{ sink: name }, sampledOut] as const),
   },
@@ -52,7 +58,7 @@ const COUNTERS: readonly CounterDefinition<EventCounts>[] = [
   },
   {
     name: 'sluice_events_uncounted_total',
-    help: 'Decisions that the totals of a sink lack, after a very long outage of it.',
+    help: 'Decisions missing from the totals of a sink after an outage of many hours.',
     labels: ['sink'],
     read: ({ sinks }) => sinks.map(({ name, uncounted }) => [{ sink: name }, uncounted] as const),
   },

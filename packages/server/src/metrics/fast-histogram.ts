@@ -31,6 +31,11 @@ export class FastHistogram {
     return this.#counts.subarray(this.#bounds.indexOf(bound) + 1).reduce((sum, count) => sum + count, 0)
   }
 
+  /** Observations per bucket; the last bucket has no upper bound. */
+  counts(): number[] {
+    return [...this.#counts]
+  }
+
   /** Cumulative, as Prometheus requires: each bucket counts the values up to its bound. */
   values(name: string, labels: Readonly<Record<string, string>> = {}): HistogramValue[] {
     let count = 0

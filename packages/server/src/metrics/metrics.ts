@@ -6,8 +6,11 @@ import { type ErrorCode, type Limiter, type Source, type Store, type StoreStats,
 import type { RedisStore, ServerName } from 'sluice/redis'
 import { OTHER } from './bounded-counts.ts'
 import { type EventCounts, NO_EVENTS, registerEvents } from './event-metrics.ts'
+import { type ExceptionFacts, NO_EXCEPTIONS, registerExceptions } from './exception-metrics.ts'
+import { type GrpcFacts, NO_GRPC, registerGrpc } from './grpc-metrics.ts'
 import { registerRedis, WatchedRedis } from './redis-metrics.ts'
 import { type Metric, type Report, registerProcess, reportOf, sluiceMetricsOf, totalsOf } from './reports.ts'
+import { NO_ROLLOUTS, type RolloutFacts, registerRollouts } from './rollout-metrics.ts'
 import { registerServers, ServerCounts } from './server-counts.ts'
 import {
   type AdminFacts,
@@ -33,6 +36,9 @@ export class Metrics {
   readonly #servers = new ServerCounts()
   #store: Pick<Store, 'stats'> = {}
   #events: { totals(): EventCounts } = { totals: () => NO_EVENTS }
+  #exceptions: () => ExceptionFacts = () => NO_EXCEPTIONS
+  #rollouts: () => RolloutFacts = () => NO_ROLLOUTS
+  #grpc: () => GrpcFacts = () => NO_GRPC
   #storeStats: StoreStats = storeStats({})
 
   constructor() {
@@ -43,6 +49,9 @@ export class Metrics {
     registerRedis(this.registry, this.#redis)
     registerEvents(this.registry, () => this.#events.totals())
     registerServers(this.registry, this.#servers)
+    registerExceptions(this.registry, () => this.#exceptions())
+    registerRollouts(this.registry, () => this.#rollouts())
+    registerGrpc(this.registry, () => this.#grpc())
   }
 
   decided(ruleId: string | null, allowed: boolean, source: Source, seconds: number): void {
@@ -127,12 +136,36 @@ export class Metrics {
     this.#events = events
   }
 
+  watchExceptions(facts: () => ExceptionFacts): void {
+    this.#exceptions = facts
+  }
+
+  watchRollouts(facts: () => RolloutFacts): void {
+    this.#rollouts = facts
+  }
+
+  watchGrpc(facts: () => GrpcFacts): void {
+    this.#grpc = facts
+  }
+
   watchDecisionRecords(totals: WriteTotals): void {
     this.#counts.decisionRecords = totals
   }
 
   checkTotals(): CheckTotals {
     return this.#counts.checkTotals()
+  }
+
+  /** Decisions per bucket of DECISION_SECONDS. */
+  decisionTimes(): number[] {
+    return this.#counts.decisionSeconds.counts()
+  }
+
+  /** Cumulative counts of decisions, for live figures. */
+  decisionCounts(): { allowed: number; refused: number; sources: Record<Source, number>; latency: number[] } {
+    const { decided, refused } = this.checkTotals()
+    const { sources, decisionSeconds } = this.#counts
+    return { allowed: decided - refused, refused, sources: { ...sources }, latency: decisionSeconds.counts() }
   }
 
   /** Refused checks by rule label, of rules that refused any. */

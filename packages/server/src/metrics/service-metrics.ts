@@ -13,7 +13,10 @@ import {
   registerHistogram,
 } from './registration.ts'
 
-const DECISION_SECONDS = [1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.05, 0.25, 1]
+/** Upper bounds of the buckets of decision times. */
+export const DECISION_SECONDS: readonly number[] = [
+  1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.05, 0.25, 1,
+]
 const BATCH_REQUESTS = [1, 2, 5, 10, 20, 50, 100, 200]
 const PROPAGATION_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 

@@ -138,7 +138,7 @@ const GAUGES: readonly GaugeDefinition<StoreStats>[] = [
     name: 'sluice_region_isolated',
     aggregator: 'max',
     help: '1 while the global Redis does not answer.',
-    read: ({ region_cut_off }) => region_cut_off,
+    read: ({ region_isolated }) => region_isolated,
   },
   {
     name: 'sluice_region_lag_seconds',

@@ -4,11 +4,11 @@ const SHOWN_LENGTH_MAX = 80
 
 /** Keeps scalars, truncates long texts, and shows anything else as truncated JSON. */
 export function shown(value: unknown): unknown {
-  if (typeof value === 'string') return cut(value)
-  return typeof value === 'object' && value !== null ? cut(jsonOf(value)) : value
+  if (typeof value === 'string') return truncated(value)
+  return typeof value === 'object' && value !== null ? truncated(jsonOf(value)) : value
 }
 
-function cut(text: string): string {
+function truncated(text: string): string {
   return text.length > SHOWN_LENGTH_MAX ? `${text.slice(0, SHOWN_LENGTH_MAX - 1)}…` : text
 }
 

@@ -8,11 +8,15 @@ import { ruleRow } from '../text/rule-row.ts'
 
 export type BannerFacts = {
   readonly address: string
+  /** Undefined: no gRPC. */
+  readonly grpcAddress?: string | undefined
   readonly store: string
   readonly rulesLocation: string
   readonly rules: readonly Rule[]
   readonly checksAreOpen: boolean
   readonly checksArePossible: boolean
+  /** Whether this node serves the dashboard. */
+  readonly hasDashboard: boolean
   /** Created by this start. */
   readonly firstToken: string | undefined
 }
@@ -23,7 +27,7 @@ export const NO_CHECK_FIX =
   'add a token with the role check to --tokens-file, or give --checks open in a trusted network'
 
 export function banner(facts: BannerFacts): string {
-  const { address, store, rulesLocation, rules, checksAreOpen, checksArePossible, firstToken } = facts
+  const { address, store, rulesLocation, rules, checksAreOpen, checksArePossible, hasDashboard, firstToken } = facts
   const enabled = rules.filter((rule) => rule.enabled)
   const request = JSON.stringify(sampleRequest(enabled)).replaceAll("'", "'\\''")
   const [, socket] = /^unix:(.*)$/.exec(address) ?? []
@@ -31,7 +35,9 @@ export function banner(facts: BannerFacts): string {
   const token = checksAreOpen ? '' : ' -H "authorization: Bearer $SLUICE_TOKEN"'
   return [
     `Sluice ${VERSION} listens on ${address}`,
+    ...(facts.grpcAddress === undefined ? [] : [`gRPC listens on ${facts.grpcAddress}`]),
     ...rulesLines({ store, rulesLocation, rules }),
+    ...(hasDashboard && socket === undefined ? ['', `Dashboard: ${target}/ (sign in with a token)`] : []),
     '',
     ...(checksArePossible ? [] : [`Warning: ${NO_CHECKS}.`, `  To fix it, ${NO_CHECK_FIX}.`, '']),
     ...(firstToken === undefined ? [] : ['Admin token, shown only once:', '', `  ${firstToken}`, '']),

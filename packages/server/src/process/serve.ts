@@ -14,7 +14,8 @@ import { superviseWorkers } from './supervisor.ts'
 import type { Terminal } from './terminal.ts'
 
 const LISTEN_ADVICE: Readonly<Record<string, string>> = {
-  EADDRINUSE: 'The address is in use: choose another port with --port or --listen (0: any free one), or --socket.',
+  EADDRINUSE:
+    'The address is in use: choose another port with --port, --grpc-port or --listen (0: any free one), or --socket.',
   EACCES: 'This user may not listen there: choose a port above 1023 with --port or --listen.',
   EADDRNOTAVAIL: 'This machine does not have that address: choose another with --host or --listen.',
   ENOENT: 'The folder of the socket file does not exist: create it, or choose another with --socket.',
@@ -54,7 +55,7 @@ export async function runProgram<S extends Settings, R extends Server>(
   for (const reason of warnings) log.event('setting_unknown', { reason })
   process.on('unhandledRejection', (reason) => log.event('unhandled_rejection', { err: reason }))
   process.on('uncaughtException', (error) => {
-    log.event('uncaught_exception', { err: error }) // the state it leaves is unknown
+    log.event('uncaught_exception', { err: error }) // the process is in an unknown state
     process.exit(EXIT.failed)
   })
   const signal = terminationSignal()
@@ -76,9 +77,11 @@ export async function runProgram<S extends Settings, R extends Server>(
 }
 
 export function bannerFacts(server: Server): BannerFacts {
-  const { address, limiter, storeKind, rulesLocation, checksAreOpen, checksArePossible, firstToken } = server
+  const { address, grpcAddress, limiter, storeKind, rulesLocation } = server
+  const { checksAreOpen, checksArePossible, hasDashboard, firstToken } = server
   const store = storeKind === 'redis' ? 'Redis' : 'in memory'
-  return { address, rules: limiter.rules, rulesLocation, store, checksAreOpen, checksArePossible, firstToken }
+  const facts = { address, grpcAddress, rules: limiter.rules, rulesLocation, store, firstToken }
+  return { ...facts, checksAreOpen, checksArePossible, hasDashboard }
 }
 
 /** Prints why the start failed; returns the exit code. */

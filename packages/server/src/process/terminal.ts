@@ -15,6 +15,10 @@ export type Terminal = {
   tell(text: string): void
   /** Standard input to its end, or to one byte more than the maximum of a rule file. */
   input(): Promise<Uint8Array>
+  /** Standard input as a stream, for long inputs. */
+  readonly stdin: AsyncIterable<Uint8Array>
+  /** Replaces the last status line on stderr; an empty text removes it. Undefined if stderr is not a terminal. */
+  readonly status: ((text: string) => void) | undefined
   /** Undefined without an interactive terminal. */
   readonly ask: ((question: string) => Promise<boolean>) | undefined
 }
@@ -28,6 +32,8 @@ export function processTerminal(): Terminal {
     out: (text) => void stdout.write(text),
     tell: (text) => void stderr.write(text),
     input: () => bytesOf(stdin),
+    stdin,
+    status: stderr.isTTY ? (text) => void stderr.write(`\r\x1b[K${text}`) : undefined,
     ask: stdin.isTTY && stderr.isTTY ? askPerson : undefined,
   }
 }

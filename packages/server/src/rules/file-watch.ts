@@ -12,13 +12,22 @@ export type FileWatch = { stop(): void }
 
 /** `known` is the fingerprint at the last read. Changes since that read are reported, even those before this call. */
 export function watchFile(path: string, known: string, onChange: (fingerprint: string) => void): FileWatch {
+  return watchFingerprint(() => readFingerprint(path), known, onChange)
+}
+
+/** Like `watchFile`, for anything that has a fingerprint. `read` must not reject. */
+export function watchFingerprint(
+  read: () => Promise<string>,
+  known: string,
+  onChange: (fingerprint: string) => void,
+): FileWatch {
   let timer: NodeJS.Timeout | undefined
   let stopped = false
   let applied = known
   let seen = known
 
   const poll = async () => {
-    const fingerprint = await readFingerprint(path)
+    const fingerprint = await read()
     if (stopped) return
     if (fingerprint !== applied && fingerprint === seen) {
       applied = fingerprint

@@ -83,7 +83,7 @@ function redundantLimits({ limits, algorithm }: Rule): FieldError[] {
   })
 }
 
-/** Whether `tight` allows only what `loose` allows. Detected for token buckets and aligned windows only. */
+/** Whether `tight` allows only what `loose` allows. Detected for token buckets, fixed windows and logs only. */
 function implies(tight: RuleLimit, loose: RuleLimit, algorithm: Rule['algorithm']): boolean {
   const windows = loose.window_seconds / tight.window_seconds
   const fits = tight.limit * windows <= loose.limit

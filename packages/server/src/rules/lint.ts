@@ -10,24 +10,24 @@ import type { SourceText } from './source-text.ts'
 /** A field that names a rule by its index in the list. */
 const INDEXED = /^rules\[(\d+)\]/
 
-export type Finding = {
+export type LintFinding = {
   readonly line: number | undefined
   readonly field: string
   readonly value: unknown
   readonly fix: string
 }
 
-export type Findings = {
+export type LintResult = {
   /** Errors: the rules are invalid. */
-  readonly mistakes: readonly Finding[]
+  readonly mistakes: readonly LintFinding[]
   /** The rules are valid, but probably not as intended. */
-  readonly warnings: readonly Finding[]
+  readonly warnings: readonly LintFinding[]
   /** Number of rules in the file. */
   readonly rules: number
 }
 
 /** Reports an unreadable file as an error. */
-export function lintRuleFile(input: RuleInput, nowMs: number): Findings {
+export function lintRuleFile(input: RuleInput, nowMs: number): LintResult {
   let source: SourceText
   try {
     source = readRuleSource(input)
@@ -62,11 +62,11 @@ export function lintRuleFile(input: RuleInput, nowMs: number): Findings {
 }
 
 /** `rules.yaml:7: error: rules[1].limit: give a whole number (got -5)`, a format that editors can parse. */
-export function findingText(path: string, kind: string, finding: Finding): string {
+export function findingText(path: string, kind: string, finding: LintFinding): string {
   return errorLine(`${fileAndLine(path, finding.line)}: ${kind}`, finding)
 }
 
-function findingOf({ field, value, fix }: FieldError, source: SourceText): Finding {
+function findingOf({ field, value, fix }: FieldError, source: SourceText): LintFinding {
   return { line: source.lineOf(field), field, value: shown(value), fix }
 }
 

@@ -1,7 +1,7 @@
 // Rules in the database. A change is one transaction over the rules, a new version of the set, the audit entry and the
 // notification of all nodes. Changes are serialized across nodes.
 
-import { inSlices, mapped, type Rule } from 'sluice'
+import { inSlices, mapped, type Rule, type Sliced } from 'sluice'
 import { appendAudit } from '../audit/audit.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { changesBetween, type PlainRule, type RuleChange, summarized } from './changes.ts'
@@ -26,13 +26,32 @@ export type Author = { readonly actor: string; readonly reason: string | undefin
 export type Edit = {
   /** Action in the audit log: `rule.update`. */
   readonly action: string
-  /** Undefined for the whole set. */
+  /** The only rule that it may change. Undefined for the whole set. */
   readonly ruleId?: string
+  /** The only rules that it may change, if several. */
+  readonly ruleIds?: readonly string[]
   /** Returns the new rules, or throws to cancel the change. */
   readonly next: (present: readonly PlainRule[], version: number) => Promise<readonly Rule[]>
 }
 
-export type EditOptions = { readonly author: Author; readonly dryRun?: boolean }
+export type EditOptions = { readonly author: Author; readonly dryRun?: boolean; readonly hooks?: EditHooks | undefined }
+
+/** Runs in the transaction of an edit, which holds the lock of the rules. Throws to cancel the edit. */
+export type EditHooks = {
+  /** Before the edit, unless it is a dry run. */
+  before(queries: Queries): Promise<void>
+  /** After it, if it changed anything. */
+  after(queries: Queries, applied: Applied): Promise<void>
+}
+
+/** Changed rules before and after an edit; null: does not exist. */
+export type ChangedRule = {
+  readonly ruleId: string
+  readonly before: PlainRule | null
+  readonly after: PlainRule | null
+}
+
+export type Applied = { readonly version: number; readonly author: Author; readonly rules: readonly ChangedRule[] }
 
 export type Edited = { readonly version: number; readonly changes: readonly RuleChange[] }
 
@@ -40,14 +59,15 @@ export type VersionNote = {
   readonly version: number
   readonly rule_count: number
   readonly actor: string
-  /** Name of the token that made the change; null if the token is not in the database. */
+  /** Name of the token that made the change; null if the database does not have the token. */
   readonly actor_name: string | null
   readonly reason: string | null
   readonly created_at: Date
 }
 
 type Found = { readonly rule: PlainRule }
-type ActiveVersion = { readonly version: number; readonly at: Date }
+/** `at`: database time, in whole milliseconds. */
+export type ActiveVersion = { readonly version: number; readonly at: Date }
 
 export class RuleStore {
   readonly #database: Database
@@ -81,28 +101,8 @@ export class RuleStore {
   }
 
   /** Applies an edit. An edit without changes writes nothing. */
-  edit(edit: Edit, { author, dryRun = false }: EditOptions): Promise<Edited> {
-    return this.#database.transaction(async (queries) => {
-      const { version, at } = await lockedVersion(queries)
-      const present = await rulesIn(queries, edit.ruleId)
-      const next = await inSlices(mapped(await edit.next(present, version), asStored(present, version + 1, at)))
-      const changes = await changesBetween(present, next)
-      if (changes.length === 0) return { version, changes }
-      const edited = { version: version + 1, changes: summarized(changes) }
-      if (dryRun) return edited
-      const changed = new Set(changes.map(({ rule_id }) => rule_id))
-      await writeRules(
-        queries,
-        version + 1,
-        next.filter(({ rule_id }) => changed.has(rule_id)),
-      )
-      await deleteRules(queries, changes)
-      await writeVersion(queries, version + 1, author, at)
-      const entry = { ...author, action: edit.action, target: edit.ruleId ?? 'rules', diff: edited }
-      await appendAudit(queries, entry, at)
-      await queries.query(`SELECT pg_notify('${RULES_CHANNEL}', '')`)
-      return edited
-    })
+  edit(edit: Edit, options: EditOptions): Promise<Edited> {
+    return this.#database.transaction((queries) => editRules(queries, edit, options))
   }
 
   /** Versions below `before`, newest first. */
@@ -123,7 +123,60 @@ export class RuleStore {
   }
 }
 
-async function lockedVersion(queries: Queries): Promise<ActiveVersion> {
+/** Applies an edit in the transaction of the caller. */
+export async function editRules(queries: Queries, edit: Edit, options: EditOptions): Promise<Edited> {
+  const { author, dryRun = false, hooks } = options
+  const { version, at } = await lockRules(queries)
+  if (!dryRun) await hooks?.before(queries)
+  const ruleIds = edit.ruleId === undefined ? edit.ruleIds : [edit.ruleId]
+  const present = await rulesIn(queries, ruleIds)
+  const next = await inSlices(mapped(await edit.next(present, version), asStored(present, version + 1, at)))
+  const changes = await changesBetween(present, next)
+  if (changes.length === 0) return { version, changes }
+  const edited = { version: version + 1, changes: summarized(changes) }
+  if (dryRun) return edited
+  const changed = new Set(changes.map(({ rule_id }) => rule_id))
+  await writeRules(
+    queries,
+    version + 1,
+    next.filter(({ rule_id }) => changed.has(rule_id)),
+  )
+  await deleteRules(queries, changes)
+  await writeVersion(queries, version + 1, author, at)
+  const entry = { ...author, action: edit.action, target: edit.ruleId ?? 'rules', diff: edited }
+  await appendAudit(queries, entry, at)
+  await queries.query(`SELECT pg_notify('${RULES_CHANNEL}', '')`)
+  const rules = await inSlices(changedRulesOf(changed, present, next))
+  await hooks?.after(queries, { version: version + 1, author, rules })
+  return edited
+}
+
+/** Writes rules again under a new version, with the same content: buckets that another version changed accept them. */
+export async function touchRules(queries: Queries, ruleIds: readonly string[], author: Author): Promise<number> {
+  const { version, at } = await lockRules(queries)
+  const present = await rulesIn(queries, ruleIds)
+  if (present.length === 0) return version
+  const touched = present.map((rule) => ({ ...rule, version: version + 1 }))
+  await writeRules(queries, version + 1, touched)
+  await writeVersion(queries, version + 1, author, at)
+  await queries.query(`SELECT pg_notify('${RULES_CHANNEL}', '')`)
+  return version + 1
+}
+
+function* changedRulesOf(
+  changed: ReadonlySet<string>,
+  present: readonly PlainRule[],
+  next: readonly PlainRule[],
+): Sliced<ChangedRule[]> {
+  const before = new Map(present.map((rule) => [rule.rule_id, rule]))
+  const after = new Map(next.map((rule) => [rule.rule_id, rule]))
+  return yield* mapped([...changed], (ruleId) => {
+    return { ruleId, before: before.get(ruleId) ?? null, after: after.get(ruleId) ?? null }
+  })
+}
+
+/** Locks the rules until the transaction ends: changes of rules and of proposals are serialized. */
+export async function lockRules(queries: Queries): Promise<ActiveVersion> {
   const [row] = await queries.query<ActiveVersion>(
     "SELECT version, date_trunc('milliseconds', clock_timestamp()) AS at FROM rules_in_force FOR UPDATE",
     [],
@@ -155,10 +208,11 @@ function byId(one: PlainRule | Rule, other: PlainRule | Rule): number {
   return one.rule_id < other.rule_id ? -1 : 1
 }
 
-async function rulesIn(queries: Queries, ruleId?: string): Promise<PlainRule[]> {
-  if (ruleId !== undefined) {
-    const rows = await queries.query<Found>('SELECT rule FROM rules WHERE rule_id = $1', [ruleId])
-    return rows.map(({ rule }) => rule)
+/** All rules, or these. */
+export async function rulesIn(queries: Queries, ruleIds?: readonly string[]): Promise<PlainRule[]> {
+  if (ruleIds !== undefined) {
+    const sql = 'SELECT rule FROM rules WHERE rule_id = ANY($1::text[]) ORDER BY rule_id'
+    return (await queries.query<Found>(sql, [ruleIds])).map(({ rule }) => rule)
   }
   const rules: PlainRule[] = []
   for (;;) {

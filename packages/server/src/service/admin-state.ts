@@ -16,6 +16,7 @@ import {
   TOKENS_CHANNEL,
   type TokenStore,
 } from '../access/token-table.ts'
+import { applyApprovals } from '../approvals/required-approvals.ts'
 import { auditedIn, verifyAudit } from '../audit/audit.ts'
 import { listAudit } from '../audit/audit-list.ts'
 import { CachedTable } from '../db/cached-table.ts'
@@ -33,7 +34,7 @@ export type AdminState = AdminDeps & {
   close(): Promise<void>
 }
 
-export type AdminSettings = Pick<Settings, 'dataDir' | 'tokensFile'>
+export type AdminSettings = Pick<Settings, 'dataDir' | 'tokensFile' | 'approvals'>
 
 export type AdminStateDeps = {
   readonly database: Database | undefined
@@ -90,6 +91,10 @@ async function inDatabase(
   const copyPath = (name: string) =>
     database.kind === 'embedded' ? undefined : join(settings.dataDir, `${name}-${fingerprint}.json`)
   const first = wantsFirstToken ? await createFirstToken(database, now()).catch(() => undefined) : undefined
+  await applyApprovals(database, settings.approvals, log, now()).catch((error) => {
+    // The database is down: the number that it holds applies when it is back.
+    log.event('table_unreachable', { table: 'approvals_required', reason: String(error) })
+  })
   const tokenTable = new CachedTable({
     database,
     log,

@@ -2,7 +2,7 @@
 // ones are ignored.
 
 import { lstatSync, readFileSync, unlinkSync } from 'node:fs'
-import type { ServerOptions, Server as TlsServer } from 'node:https'
+import type { ServerOptions } from 'node:https'
 import { type AddressInfo, connect } from 'node:net'
 import { createSecureContext } from 'node:tls'
 import type { FastifyInstance } from 'fastify'
@@ -54,13 +54,16 @@ export function tlsOptions({ tlsCert, tlsKey, tlsClientCa }: ListenSettings): Se
   return { ...files, ...clients, ...verify }
 }
 
-/** Applies changed files to new connections. */
-export function followCertificates(app: FastifyInstance, settings: ListenSettings, log: Log): { stop(): void } {
+/** Applies changed files to new connections: `apply` replaces the certificates of a listener. */
+export function followCertificates(
+  settings: ListenSettings,
+  log: Log,
+  apply: (options: ServerOptions) => void,
+): { stop(): void } {
   const paths = [settings.tlsCert, settings.tlsKey, settings.tlsClientCa].filter((path) => path !== undefined)
   const renew = () => {
     try {
-      const server = app.server as unknown as TlsServer // called with TLS only
-      server.setSecureContext(tlsOptions(settings) ?? {})
+      apply(tlsOptions(settings) ?? {})
       log.event('certificates_applied', {})
     } catch (error) {
       log.event('certificates_rejected', { reason: (error as Error).message })

@@ -1,8 +1,7 @@
-// Opens the event pipeline of a node: its sinks, what queries them, and the retention of the database.
+// Opens the event pipeline of a node: its sinks, the analytics over them, and the retention of the database.
 
-import { hostname } from 'node:os'
 import { resolve } from 'node:path'
-import { type Clock, type Limiter, wallClock } from 'sluice'
+import { type Clock, type Limiter, type Store, systemClock, wallClock } from 'sluice'
 import { createEndpointPattern } from '../checks/endpoint-pattern.ts'
 import type { Database } from '../db/database.ts'
 import { Retention } from '../db/retention.ts'
@@ -12,14 +11,15 @@ import { embeddedAnalytics } from '../events/embedded/embedded-analytics.ts'
 import { embeddedSink } from '../events/embedded/embedded-sink.ts'
 import { deleteOldEvents, deleteOldProducers, reclaimEvents } from '../events/embedded/event-retention.ts'
 import { hashingAnalytics } from '../events/hashing-analytics.ts'
-import { isSharedSecret, readKeySecret } from '../events/key-secret.ts'
+import { readKeySecret, SecretComparison } from '../events/key-secret.ts'
 import { EventPipeline } from '../events/pipeline.ts'
+import { keptAttributes } from '../events/rule-attributes.ts'
 import { createSampleRate } from '../events/sample-rate.ts'
 import { type FindViolations, findViolations } from '../events/violations.ts'
 import { type KeyHash, keyHash, type Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import type { Settings } from '../settings/settings.ts'
-import { workerNumber } from '../worker-number.ts'
+import { nodeName } from '../worker-number.ts'
 import { keyMode, openSinks, type SinkSettings } from './open-sinks.ts'
 
 export type OpenEvents = {
@@ -38,6 +38,7 @@ export type EventsSettings = Pick<Settings, 'dataDir' | 'keySecret' | 'region' |
 export type EventsDeps = {
   readonly database: Database | undefined
   readonly limiter: Limiter
+  readonly store: Store | undefined
   readonly metrics: Metrics
   readonly log: Log
   readonly clock?: Clock | undefined
@@ -66,6 +67,9 @@ export async function openEvents(settings: EventsSettings, deps: EventsDeps): Pr
             nowMs,
             log,
             keyHash: hash,
+            steadyUs: () => (deps.clock ?? systemClock).nowUs(),
+            lastStoreUs: () => deps.store?.lastUs?.(),
+            attributesOf: keptAttributes(limiter, hash),
             endpointOf: createEndpointPattern(limiter),
             sampleRate: createSampleRate(settings.eventsSample),
             position: new SamplePosition(secret),
@@ -77,7 +81,8 @@ export async function openEvents(settings: EventsSettings, deps: EventsDeps): Pr
   if (pipeline !== undefined) metrics.watchEvents(pipeline)
   const retention = database === undefined ? undefined : keepEvents(database, keepMs, clock, log)
   const hashes = sinks.some(({ keys }) => keys === 'hmac')
-  const isForeign = hashes && database !== undefined && !(await isSharedSecret(database, secret).catch(() => true))
+  const comparison = hashes && database !== undefined ? new SecretComparison(database, secret) : undefined
+  await comparison?.settled()
   const own = isEmbedded ? { analytics: embeddedAnalytics(database), keys } : undefined
   const queried = opened.analytics ?? own
   return {
@@ -85,7 +90,7 @@ export async function openEvents(settings: EventsSettings, deps: EventsDeps): Pr
     analytics: queried && hashingAnalytics(queried.analytics, queried.keys, hash),
     findViolations: retention && findSince(database as Database, retention, hash), // there is one with a retention
     keyHash: hash,
-    degradedReason: () => (isForeign ? FOREIGN_SECRET : pipeline?.degradedReason()),
+    degradedReason: () => (comparison?.isForeign ? FOREIGN_SECRET : pipeline?.degradedReason()),
     close: async () => {
       await pipeline?.close()
       await opened.close()
@@ -103,12 +108,6 @@ function noEvents(secret: string | undefined): OpenEvents {
     degradedReason: () => undefined,
     close: async () => {},
   }
-}
-
-/** Workers are separate producers. */
-function nodeName(): string {
-  const worker = workerNumber()
-  return worker === 0 ? hostname() : `${hostname()}/${worker}`
 }
 
 function keepEvents(database: Database, keepMs: number, clock: Clock, log: Log): Retention {

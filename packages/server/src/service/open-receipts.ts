@@ -6,10 +6,11 @@ import { memoryReceiptStore, redisReceiptStore } from '../checks/receipt-store.t
 import { Receipts } from '../checks/receipts.ts'
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
+import { STORE_DEADLINE_MS } from '../settings/deadlines.ts'
 import type { Settings } from '../settings/settings.ts'
 import type { OpenStore } from '../store/open-store.ts'
 
-export type OpenReceipts = { readonly receipts: Receipts; close(): void }
+export type OpenReceipts = { readonly receipts: Receipts; readonly keys: ReceiptKeys; close(): void }
 
 type ReceiptSettings = Pick<Settings, 'refundMinutes' | 'storeDeadlineMs'>
 
@@ -20,11 +21,8 @@ type ReceiptsDeps = {
   readonly log: Log
 }
 
-/** Default deadline of a check for Redis. */
-const WAIT_MS = 100
-
 export async function openReceipts(settings: ReceiptSettings, deps: ReceiptsDeps): Promise<OpenReceipts> {
-  const { refundMinutes, storeDeadlineMs: waitMs = WAIT_MS } = settings
+  const { refundMinutes, storeDeadlineMs: waitMs = STORE_DEADLINE_MS } = settings
   const { limiter, metrics, log } = deps
   const { sharedValues } = deps.store
   const keys = new ReceiptKeys(sharedValues, log)
@@ -39,6 +37,7 @@ export async function openReceipts(settings: ReceiptSettings, deps: ReceiptsDeps
     sharedValues === undefined ? memoryReceiptStore(onDrop) : redisReceiptStore(sharedValues, { waitMs, onUnconfirmed })
   return {
     receipts: new Receipts({ limiter, keys, store: receiptStore, ttlMsMax: refundMinutes * 60_000 }),
+    keys,
     close: () => {
       keys.stop()
       sharedValues?.close()

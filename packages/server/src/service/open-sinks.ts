@@ -1,4 +1,4 @@
-// Opens the sinks that --events-sink names, and the analytics that read what they store.
+// Opens the sinks that --events-sink names, and the analytics that read the stored events.
 
 import type { Analytics } from '../events/analytics.ts'
 import type { KeyMode, SinkWithKeys } from '../events/pipeline.ts'
@@ -14,12 +14,11 @@ export type OpenSinks = {
   readonly sinks: readonly SinkWithKeys[]
   /** Undefined: no ClickHouse is configured. */
   readonly analytics: { readonly analytics: Analytics; readonly keys: KeyMode } | undefined
-  /** Closes what the sinks themselves do not. */
+  /** Closes clients that the sinks do not close themselves. */
   close(): Promise<void>
 }
 
 const FILE = { maxBytes: 100 * 1024 * 1024, files: 5 } as const
-const DAY_MS = 86_400_000
 
 /** Loads only the clients in use. */
 export async function openSinks(settings: SinkSettings, log: Log): Promise<OpenSinks> {
@@ -64,7 +63,7 @@ async function openFileSink(path: string): Promise<SinkWithKeys['sink']> {
 async function openClickHouse(target: string, retentionMs: number, log: Log) {
   const url = readClickHouseUrl(target)
   if (url === undefined) throw new Error('the URL of ClickHouse is invalid') // the settings were checked
-  const [{ ClickHouseClient }, { ClickHouseSchema }, { ClickHouseSink }, { ClickHouseAnalytics }, retention] =
+  const [{ ClickHouseClient }, { ClickHouseSchema }, { ClickHouseSink }, { ClickHouseAnalytics }, { retentionOf }] =
     await Promise.all([
       import('../events/clickhouse/client.ts'),
       import('../events/clickhouse/schema.ts'),
@@ -74,11 +73,10 @@ async function openClickHouse(target: string, retentionMs: number, log: Log) {
     ])
   const client = new ClickHouseClient(url)
   const schema = new ClickHouseSchema(client)
-  const keepDays = Math.ceil(retentionMs / DAY_MS)
-  const dropping = keepDays === 0 ? undefined : new retention.PartitionRetention({ client, schema, keepDays, log })
+  const retention = retentionOf(client, schema, retentionMs, log)
   return {
     sink: new ClickHouseSink(client, schema),
     analytics: new ClickHouseAnalytics(client, schema),
-    stopRetention: async () => dropping?.close(),
+    stopRetention: async () => retention?.close(),
   }
 }

@@ -1,13 +1,16 @@
 // Builds a node of the service from its settings, and closes it in reverse order.
 
+import type { Server as TlsServer } from 'node:https'
 import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter, wallClock } from 'sluice'
 import type { TokenRegistry } from '../access/token-registry.ts'
 import type { Check } from '../checks/check-controller.ts'
+import { BypassRegistry } from '../exceptions/bypass-registry.ts'
 import { createApp } from '../http/app.ts'
 import type { Lifecycle } from '../http/node-health.ts'
 import type { Log } from '../log.ts'
 import { Metrics } from '../metrics/metrics.ts'
+import type { RolloutTiming } from '../rollouts/rollout-node.ts'
 import { LiveRules } from '../rules/live-rules.ts'
 import { isFirstStart, openRules } from '../rules/open-rules.ts'
 import { headerOptions } from '../settings/header-settings.ts'
@@ -18,16 +21,28 @@ import { type OpenStore, openStore } from '../store/open-store.ts'
 import { openTelemetry, type Telemetry } from '../telemetry/telemetry.ts'
 import { workerNumber } from '../worker-number.ts'
 import { reportMetrics } from '../workers/node-metrics.ts'
-import { joinWorkers } from '../workers/node-workers.ts'
+import { joinWorkers, type NodeWorkers } from '../workers/node-workers.ts'
 import { openAdminState } from './admin-state.ts'
 import { followCertificates, listen, tlsOptions } from './listen.ts'
+import { announceTo, openAlerts, type WatchTiming } from './open-alerts.ts'
 import { openChecks } from './open-checks.ts'
+import { openDashboard } from './open-dashboard.ts'
+import { openEnvoy } from './open-envoy.ts'
 import { openEvents } from './open-events.ts'
-import { openWebhooks, type WatchTiming } from './open-webhooks.ts'
+import { openExceptions } from './open-exceptions.ts'
+import { openFleet } from './open-fleet.ts'
+import { type OpenGrpc, openGrpc } from './open-grpc.ts'
+import { openRollouts } from './open-rollouts.ts'
+import { openRemoteServices } from './remote-services.ts'
+
+/** Intervals, for tests. */
+export type Timing = WatchTiming & { readonly rollouts?: RolloutTiming }
 
 export type Server = {
   /** `http://127.0.0.1:8080`, or `unix:` and the path of a socket file. */
   readonly address: string
+  /** Address of the gRPC API, such as `127.0.0.1:8081`. Undefined without --grpc-port. */
+  readonly grpcAddress: string | undefined
   readonly limiter: Limiter
   readonly metrics: Metrics
   /** Undefined without --otlp-endpoint. */
@@ -38,13 +53,14 @@ export type Server = {
   readonly checksAreOpen: boolean
   /** False when checks need a token and no known token has the role for them. */
   readonly checksArePossible: boolean
+  readonly hasDashboard: boolean
   /** Admin token created by this start, to be shown once. */
   readonly firstToken: string | undefined
   /** Location of the rule source: `the file /etc/sluice/rules.yaml`. */
   readonly rulesLocation: string
   /** From now on /readyz returns 503; all requests are still served. */
   drain(): void
-  /** Resolves when every request in flight is answered, or was cut off at the close deadline. */
+  /** Resolves when every request in flight is answered, or was aborted at the close deadline. */
   close(): Promise<void>
 }
 
@@ -58,7 +74,7 @@ export async function startServer(
   settings: Settings,
   log: Log,
   closeMsMax: number = CLOSE_MS_MAX,
-  timing: WatchTiming = {},
+  timing: Timing = {},
 ): Promise<Server> {
   const closers: Closers = []
   const closeAll = async () => {
@@ -75,66 +91,67 @@ export async function startServer(
 async function openServer(
   settings: Settings,
   log: Log,
-  { closeMsMax, timing }: { readonly closeMsMax: number; readonly timing: WatchTiming },
+  { closeMsMax, timing }: { readonly closeMsMax: number; readonly timing: Timing },
   closers: Closers,
   closeAll: () => Promise<void>,
 ): Promise<Server> {
-  const { adminToken } = settings
   const metrics = new Metrics()
   const telemetry = await openTelemetry(settings, { metrics, log })
   closers.push(() => telemetry?.close())
   const workers = await joinWorkers()
   closers.push(reportMetrics(workers, metrics))
-  const { source, ruleStore, database, store, limiter, live } = await openLimiter(settings, metrics, log, closers)
-  // The first worker prints the banner that shows the token.
-  const wantsFirstToken = adminToken === undefined && workerNumber() <= 1
-  const { location } = source
-  const admin = await openAdminState(settings, { database, location, wantsFirstToken, limiter, log, workers })
-  closers.push(() => admin.close())
-  const events = await openEvents(settings, { database, limiter, metrics, log })
-  closers.push(() => events.close())
-  const opened = await openChecks(settings, { limiter, store, database, events, metrics, log })
-  closers.push(() => opened.close())
-  const { checks, history, receipts, sharedDecisions } = opened
-  const access = { adminToken, checksAreOpen: checksAreOpen(settings) }
+  const openedLimiter = await openLimiter(settings, metrics, log, closers)
+  const { location, ruleStore, database, store, limiter, live } = openedLimiter
+  const parts = await openParts(settings, { ...openedLimiter, metrics, log, workers }, timing, closers)
+  const { admin, events, rollouts, exceptions } = parts
+  const access = { adminToken: settings.adminToken, checksAreOpen: checksAreOpen(settings) }
   const lifecycle: Lifecycle = { draining: false }
+  const { describeIncident } = exceptions
+  const shown = { killSwitch: admin.killSwitch, events, rollouts: rollouts.node, database, describeIncident }
+  const node = { limiter, live, store, metrics, lifecycle, workers, ...shown }
+  const alerts = openAlerts(settings, node, log, timing)
+  const fleet = openFleet(settings, { ...node, alerts }, log)
+  const { checks, history, receipts, sharedDecisions } = parts.checks
+  const envoy = openEnvoy(settings, { limiter, store, checks, log })
+  closers.push(() => envoy.close())
   const app = await createApp({
-    limiter,
-    store,
-    live,
-    ruleStore,
-    metrics,
-    log,
-    keyHash: events.keyHash,
-    lifecycle,
-    access,
-    admin,
-    events,
-    checks,
-    history,
-    receipts,
-    sharedDecisions,
-    workers,
-    telemetry,
+    ...{ limiter, store, live, ruleStore, metrics, log, keyHash: events.keyHash, lifecycle, access, admin, events },
+    ...{ checks, history, receipts, sharedDecisions, exceptions, workers, telemetry, fleet },
+    replays: { layer: settings.layer, ipv6Prefix: settings.ipv6Prefix },
+    rollouts: { ...rollouts, guardMs: settings.guardEditsMs },
     clients: settings,
     headers: headerOptions(settings),
     tls: tlsOptions(settings),
+    dashboard: openDashboard(settings),
+    envoy: envoy.decide,
   })
   closers.push(() => closeWithin(app, closeMsMax))
   const address = await listenWithCertificates(app, settings, log, closers)
-  const node = { limiter, live, store, metrics, lifecycle, workers, killSwitch: admin.killSwitch, events }
-  closers.push(openWebhooks(settings, node, log, timing))
-  return running(app, lifecycle, closeAll, {
-    address,
-    limiter,
-    metrics,
-    telemetry,
-    check: checks.check,
-    storeKind: store.kind,
+  const hasDatabase = database !== undefined
+  const grpc = await openGrpc(settings, {
+    ...{ tokens: admin.tokens, hasDatabase, limiter, checks, receipts, events: events.pipeline, metrics, log },
+    ...{ envoy: envoy.decide, remote: openRemoteServices({ limiter, store: store.unleased, checks: parts.checks }) },
+  })
+  closers.push(() => grpc?.close(closeMsMax))
+  fleet.start(address)
+  closers.push(() => fleet.stop())
+  alerts.start()
+  closers.push(() => alerts.close())
+  return running(app, grpc, lifecycle, closeAll, {
+    ...{
+      address,
+      grpcAddress: grpc?.address,
+      limiter,
+      metrics,
+      telemetry,
+      check: checks.check,
+      storeKind: store.kind,
+      rulesLocation: location,
+    },
     checksAreOpen: access.checksAreOpen,
-    checksArePossible: access.checksAreOpen || someMayCheck(adminToken, admin.tokens),
+    checksArePossible: access.checksAreOpen || someMayCheck(settings.adminToken, admin.tokens),
+    hasDashboard: settings.dashboard === 'on',
     firstToken: admin.firstToken,
-    rulesLocation: location,
   })
 }
 
@@ -145,9 +162,49 @@ async function listenWithCertificates(
   closers: Closers,
 ): Promise<string> {
   const address = await listen(app, settings)
-  const certificates = followCertificates(app, settings, log)
+  const certificates = followCertificates(settings, log, (tls) => {
+    const server = app.server as unknown as TlsServer // called with TLS only
+    server.setSecureContext(tls)
+  })
   closers.push(() => certificates.stop())
   return address
+}
+
+type PartsDeps = Awaited<ReturnType<typeof openLimiter>> & {
+  readonly metrics: Metrics
+  readonly log: Log
+  readonly workers: NodeWorkers
+}
+
+/** Opens what checks and admin routes need, in this order. */
+async function openParts(settings: Settings, deps: PartsDeps, timing: Timing, closers: Closers) {
+  const { location, registry, database, store, limiter, live, metrics, log, workers } = deps
+  const admin = await openAdminState(settings, {
+    ...{ database, location, limiter, log, workers },
+    wantsFirstToken: wantsFirstToken(settings.adminToken),
+  })
+  closers.push(() => admin.close())
+  const events = await openEvents(settings, { database, limiter, store: store.store, metrics, log })
+  closers.push(() => events.close())
+  const rollouts = await openRollouts({ database, limiter, live, metrics, log, timing: timing.rollouts })
+  closers.push(() => rollouts.close())
+  const exceptions = await openExceptions(settings, {
+    ...{ database, location, limiter, registry, metrics, log },
+    keyHash: events.keyHash,
+    announce: announceTo(workers),
+  })
+  closers.push(() => exceptions.close())
+  const checks = await openChecks(settings, {
+    ...{ limiter, store, database, events, rollouts, metrics, log },
+    exceptions: exceptions.hooks,
+  })
+  closers.push(() => checks.close())
+  return { admin, events, rollouts, exceptions, checks }
+}
+
+/** The first worker prints the banner that shows the token. */
+function wantsFirstToken(adminToken: string | undefined): boolean {
+  return adminToken === undefined && workerNumber() <= 1
 }
 
 function someMayCheck(adminToken: string | undefined, tokens: TokenRegistry): boolean {
@@ -160,17 +217,20 @@ async function openLimiter(settings: Settings, metrics: Metrics, log: Log, close
   const { source, store: ruleStore, snapshot, database } = await openRules(settings)
   closers.push(() => source.close())
   const store = await openRegion(settings, await openStore(settings, metrics, log), metrics, log)
-  const limiter = createLimiter({ rules: [], version: 0, store: store.store, layer, ipv6Prefix })
+  const registry = new BypassRegistry(() => wallClock.nowUs() / 1000)
+  const bypass = (token: string) => registry.verify(token)
+  const limiter = createLimiter({ rules: [], version: 0, store: store.store, layer, ipv6Prefix, bypass })
   closers.push(() => limiter.close())
   closers.push(() => store.pressure.stop())
   const live = new LiveRules({ source, snapshot, limiter, metrics, log })
   closers.push(() => live.stop())
   await live.start()
-  return { source, ruleStore, database, store, limiter, live }
+  return { location: source.location, ruleStore, database, store, limiter, live, registry }
 }
 
 function running(
   app: FastifyInstance,
+  grpc: OpenGrpc | undefined,
   lifecycle: Lifecycle,
   closeAll: () => Promise<void>,
   facts: Omit<Server, 'drain' | 'close'>,
@@ -178,6 +238,7 @@ function running(
   const drain = () => {
     if (lifecycle.draining) return
     lifecycle.draining = true
+    grpc?.drain()
     // Clients must not reuse a connection that is about to close.
     app.server.prependListener('request', (_request, response) => response.setHeader('connection', 'close'))
   }
@@ -190,7 +251,7 @@ function running(
   return { ...facts, drain, close }
 }
 
-/** Cuts off requests that never end: Node.js stops enforcing request timeouts once a server closes. */
+/** Aborts requests that never end: Node.js stops enforcing request timeouts once a server closes. */
 async function closeWithin(app: FastifyInstance, closeMsMax: number): Promise<void> {
   const timer = setTimeout(() => app.server.closeAllConnections(), closeMsMax)
   await app.close()

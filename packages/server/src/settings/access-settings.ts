@@ -107,8 +107,8 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     env: 'SLUICE_WEBHOOKS',
     value: '<url,…>',
     help:
-      'URLs to notify when rules change, a node is degraded, the kill switch is used, refusals jump, a key becomes ' +
-      'hot, an event sink fails or an error budget burns.',
+      'URLs that receive events: rule changes, rollouts, degraded nodes, kill switch, incidents, abuse signals, ' +
+      'refusal spikes, hot keys, failing event sinks and burning error budgets.',
     fallback: () => undefined,
     shownFallback: '',
     read: readWebhooks,

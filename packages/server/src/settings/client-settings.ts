@@ -2,7 +2,7 @@
 // key, tenant and plan.
 
 import { existsSync } from 'node:fs'
-import { type Cidr, type Proxies, parseCidr } from 'sluice/http'
+import { BYPASS_HEADER, type Cidr, type Proxies, parseCidr } from 'sluice/http'
 import type { Setting } from './setting.ts'
 
 export type JwtSettings = {
@@ -25,6 +25,8 @@ export type IdentitySettings = JwtSettings & {
 export type ClientSettings = IdentitySettings & {
   readonly trustedProxies: readonly Cidr[]
   readonly proxyHeader: Proxies['header']
+  /** Lower-case name of the header with a bypass token; `off`: none is read. */
+  readonly bypassHeader: string
 }
 
 const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/
@@ -51,6 +53,16 @@ export const CLIENT_SETTINGS: { readonly [K in keyof ClientSettings]: Setting<Cl
     read: (text) => (text === 'x-forwarded-for' || text === 'forwarded' ? text : undefined),
     fix: 'use x-forwarded-for or forwarded',
     needs: 'trustedProxies',
+  },
+  bypassHeader: {
+    flag: 'bypass-header',
+    env: 'SLUICE_BYPASS_HEADER',
+    value: '<name>|off',
+    help: 'Header in which a client sends a bypass token; the gateway does not forward it. off: none is read.',
+    fallback: () => BYPASS_HEADER,
+    shownFallback: BYPASS_HEADER,
+    read: (text) => (TOKEN.test(text) ? text.toLowerCase() : undefined),
+    fix: 'give the name of a header, or off',
   },
   userFrom: factSetting('user-from', 'the user'),
   apiKeyFrom: factSetting('api-key-from', 'the API key'),

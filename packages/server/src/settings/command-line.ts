@@ -7,7 +7,7 @@ import { printable } from '../text/printable.ts'
 import type { Setting, SettingsTable } from './setting.ts'
 import { SETTINGS, type Settings } from './settings.ts'
 
-export type Command<S = Settings> =
+export type CommandLine<S = Settings> =
   | { readonly kind: 'wrong'; readonly fieldErrors: readonly FieldError[] }
   | { readonly kind: 'serve'; readonly settings: S; readonly warnings: readonly string[] }
 
@@ -18,14 +18,18 @@ type AnySetting = Setting<unknown, string>
 type Table = Readonly<Record<string, AnySetting>>
 
 /** Variables of client commands, such as `sluice check`. */
-const CLIENT_VARIABLES = ['SLUICE_URL', 'SLUICE_TOKEN']
+const CLIENT_VARIABLES = ['SLUICE_URL', 'SLUICE_TOKEN', 'SLUICE_GRPC_URL']
 
-export function readCommand(args: readonly string[], environment: Environment): Command {
+export function readCommand(args: readonly string[], environment: Environment): CommandLine {
   return readSettings(SETTINGS, args, environment)
 }
 
 /** Reads the settings of a command that has its own table. */
-export function readSettings<S>(of: SettingsTable<S>, args: readonly string[], environment: Environment): Command<S> {
+export function readSettings<S>(
+  of: SettingsTable<S>,
+  args: readonly string[],
+  environment: Environment,
+): CommandLine<S> {
   const table: Table = of
   const entries = Object.entries(table)
   const fieldErrors: FieldError[] = []

@@ -8,6 +8,8 @@ import type { Settings } from './settings.ts'
 
 const RETENTION_SECONDS_MAX = 3650 * 86_400
 export const SINK_KINDS = ['embedded', 'clickhouse', 'kafka', 'jsonl'] as const
+const SINKS_FIX =
+  'give clickhouse=http://host:8123, kafka=host:9092, jsonl=<file>, jsonl=- or embedded=off, each at most once'
 export type SinkKind = (typeof SINK_KINDS)[number]
 
 /** `target`: URL of ClickHouse, brokers of Kafka, path of a file, or `off` for the embedded sink. */
@@ -37,7 +39,7 @@ export const EVENT_SETTINGS: { readonly [K in keyof EventSettings]: Setting<Sett
     fallback: () => undefined,
     shownFallback: 'the database, if the rules are in one',
     read: readSinks,
-    fix: 'give clickhouse=http://host:8123, kafka=host:9092, jsonl=<file>, jsonl=- or embedded=off, each at most once',
+    fix: SINKS_FIX,
     fixFor: sinkFix,
     repeats: true,
     secret: true,
@@ -109,10 +111,15 @@ function isTarget(kind: SinkKind, target: string): boolean {
   return kind === 'jsonl' ? target !== '' : kafkaFix(target) === undefined
 }
 
-/** More specific fix for a sink whose target is wrong; contains no password. */
+/** More specific fix for the first wrong sink; contains no target, which can have a password. */
 function sinkFix(text: string): string | undefined {
+  const seen = new Set<string>()
   for (const one of text.trim().split(/\s+/)) {
-    const [, kind = '', target = ''] = /^([a-z]+)=(\S+)$/.exec(one) ?? []
+    const [, kind = '', target = ''] = /^([a-z]+)=(\S*)$/.exec(one) ?? []
+    if (kind === '') return undefined
+    if (!SINK_KINDS.some((known) => known === kind)) return `unknown sink "${kind}"; ${SINKS_FIX}`
+    if (seen.has(kind)) return `${kind} is given twice; give each sink at most once`
+    seen.add(kind)
     if (kind === 'clickhouse' && readClickHouseUrl(target) === undefined) return `clickhouse: ${CLICKHOUSE_URL_FIX}`
     const fix = kind === 'kafka' ? kafkaFix(target) : undefined
     if (fix !== undefined) return `kafka: ${fix}`

@@ -1,5 +1,6 @@
 // Settings of a node in a region: its name, and the shares of limits that regions share.
 
+import { GLOBAL_DEADLINE_MS } from './deadlines.ts'
 import { isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
 import { readInteger, type SettingsTable } from './setting.ts'
 import type { Settings } from './settings.ts'
@@ -47,7 +48,7 @@ export const REGION_SETTINGS: Pick<SettingsTable<Settings>, keyof RegionSettings
     flag: 'home-share',
     env: 'SLUICE_HOME_SHARE',
     value: '<share>',
-    help: 'Share of a limit that is split by weight and stays usable when a region is cut off; regions lease the rest.',
+    help: 'Share of a limit that is split by weight and stays usable in an isolated region; regions lease the rest.',
     fallback: () => undefined,
     shownFallback: '0.1',
     read: readShare,
@@ -94,7 +95,7 @@ export const REGION_SETTINGS: Pick<SettingsTable<Settings>, keyof RegionSettings
     value: '<ms>',
     help: 'How long a check waits for the global Redis when its region has no units left.',
     fallback: () => undefined,
-    shownFallback: '250',
+    shownFallback: String(GLOBAL_DEADLINE_MS),
     read: (text) => readInteger(text, 1, 10_000),
     fix: 'give milliseconds from 1 to 10000',
     needs: 'region',

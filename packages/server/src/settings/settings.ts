@@ -5,18 +5,29 @@ import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { ACCESS_SETTINGS } from './access-settings.ts'
 import { CLIENT_SETTINGS, type ClientSettings } from './client-settings.ts'
+import { DASHBOARD_SETTINGS, type DashboardSettings } from './dashboard-settings.ts'
+import { STORE_DEADLINE_MS } from './deadlines.ts'
+import { DETECTOR_SETTINGS, type DetectorSettings } from './detector-settings.ts'
+import { ENVOY_SETTINGS, type EnvoySettings } from './envoy-settings.ts'
 import { isEtcdUrl } from './etcd-address.ts'
 import { EVENT_SETTINGS, type EventSettings } from './event-settings.ts'
+import { GRPC_SETTINGS, type GrpcSettings } from './grpc-settings.ts'
 import { HEADER_SETTINGS, type HeaderSettings } from './header-settings.ts'
 import { isClusterUrl, isRedisUrl, REDIS_URL_FIX } from './redis-url.ts'
 import { REGION_SETTINGS } from './region-settings.ts'
+import { ROLLOUT_SETTINGS, type RolloutSettings } from './rollout-settings.ts'
 import { readInteger, type SettingsTable } from './setting.ts'
 import { TELEMETRY_SETTINGS } from './telemetry-settings.ts'
 
 export const LOG_LEVELS = ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const
 
 export type Settings = ClientSettings &
+  DashboardSettings &
   EventSettings &
+  RolloutSettings &
+  DetectorSettings &
+  GrpcSettings &
+  EnvoySettings &
   HeaderSettings & {
     readonly host: string
     readonly port: number
@@ -99,7 +110,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'database',
     env: 'SLUICE_DATABASE_URL',
     value: '<url>',
-    help: 'PostgreSQL for rules, tokens and the audit log of all nodes. Default: embedded database in the data folder.',
+    help: 'PostgreSQL for rules, tokens, events and the audit log. Default: embedded database in the data folder.',
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (/^postgres(ql)?:\/\/\S+$/.test(text) && URL.canParse(text) ? text : undefined),
@@ -110,7 +121,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     flag: 'data-dir',
     env: 'SLUICE_DATA_DIR',
     value: '<folder>',
-    help: 'Folder of the embedded database and of the snapshot of the last good rules. Used by one process at a time.',
+    help: 'Folder of the embedded database, which one process at a time can use, and of the last good rules.',
     fallback: () => '.sluice',
     shownFallback: '.sluice',
     read: (text) => (text === '' ? undefined : text),
@@ -194,7 +205,7 @@ export const SETTINGS: SettingsTable<Settings> = {
     value: '<ms>',
     help: 'How long a check waits for Redis before the on_fail of its rules applies.',
     fallback: () => undefined,
-    shownFallback: '100',
+    shownFallback: String(STORE_DEADLINE_MS),
     read: (text) => readInteger(text, 1, 10_000),
     fix: 'give milliseconds from 1 to 10000',
     needs: 'redis',
@@ -298,6 +309,11 @@ export const SETTINGS: SettingsTable<Settings> = {
     fix: 'give minutes from 1 to 1440',
   },
   ...ACCESS_SETTINGS,
+  ...GRPC_SETTINGS,
+  ...ENVOY_SETTINGS,
+  ...DASHBOARD_SETTINGS,
+  ...ROLLOUT_SETTINGS,
+  ...DETECTOR_SETTINGS,
   ...EVENT_SETTINGS,
   ...TELEMETRY_SETTINGS,
   ...CLIENT_SETTINGS,

@@ -2,6 +2,7 @@
 
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
+import { GLOBAL_DEADLINE_MS } from '../settings/deadlines.ts'
 import type { Settings } from '../settings/settings.ts'
 import { CONNECT_MS_MAX, type OpenStore, requireSlotGroups, slotGroupsFor } from './open-store.ts'
 import { probe } from './probe.ts'
@@ -19,8 +20,6 @@ type RegionSettings = Pick<
   | 'redisSlotGroups'
 >
 
-/** Longer than the regional deadline: regions are far apart, and few checks wait for the global Redis. */
-const DEADLINE_MS = 250
 /** Name of the global Redis in the labels of metrics, as in `--global-redis`. */
 const GLOBAL_STORE = 'global-redis'
 
@@ -46,7 +45,7 @@ export async function openRegion(
   const global = redisStore(await redisClient(url, CONNECT_MS_MAX), {
     leases: false,
     ...slotGroupsFor([url], settings),
-    deadlineMs: settings.globalDeadlineMs ?? DEADLINE_MS,
+    deadlineMs: settings.globalDeadlineMs ?? GLOBAL_DEADLINE_MS,
     onBatch: (requests, seconds, { server }) =>
       metrics.storeAnswered(requests, seconds, { store: GLOBAL_STORE, server }),
     onError: ({ code }, { server }) => metrics.storeFailed(code, { store: GLOBAL_STORE, server }),
@@ -65,7 +64,7 @@ export async function openRegion(
     requireSlotGroups(await global.info())
     const failure = () => {
       // Without requests, only a probe detects the recovery.
-      if (region.isCutOff) void probe(region, { spread: true })
+      if (region.isIsolated) void probe(region, { spread: true })
       return opened.failure()
     }
     return { ...opened, store: region, region, failure }

@@ -5,6 +5,7 @@ import type { RedisInfo } from 'sluice/redis'
 import type { RegionStore } from 'sluice/regions'
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
+import { STORE_DEADLINE_MS } from '../settings/deadlines.ts'
 import { isClusterUrl } from '../settings/redis-url.ts'
 import { settingInvalid } from '../settings/setting-invalid.ts'
 import type { Settings } from '../settings/settings.ts'
@@ -17,6 +18,8 @@ import { StorePressure } from './store-pressure.ts'
 export type OpenStore = {
   readonly kind: 'memory' | 'redis'
   readonly store: Store
+  /** The store without the leases of this node, which issues leases to remote nodes. */
+  readonly unleased: Store
   /** The code of the last failure, until the store answers again. */
   failure(): ErrorCode | undefined
   /** Tracks whether the store has room. */
@@ -60,7 +63,7 @@ function inMemory({ maxKeys, nodes }: StoreSettings, pressure: StorePressure): O
     ...(nodes === undefined ? {} : { nodes }),
   })
   pressure.watch(store)
-  return { kind: 'memory', store, failure: () => undefined, pressure, drill: undefined }
+  return { kind: 'memory', store, unleased: store, failure: () => undefined, pressure, drill: undefined }
 }
 
 /** The service starts even if Redis is down: it reports so in /readyz, and recovers with Redis. */
@@ -87,7 +90,7 @@ async function openRedis(
     connections,
     readFrom,
     ...slotGroups,
-    ...(storeDeadlineMs === undefined ? {} : { deadlineMs: storeDeadlineMs }),
+    deadlineMs: storeDeadlineMs ?? STORE_DEADLINE_MS,
     ...(nodes === undefined ? {} : { nodes }),
     onTransition: (transition) => health.changed(transition),
     onBatch: (requests, seconds, at) => {
@@ -117,6 +120,7 @@ async function openRedis(
   return {
     kind: 'redis',
     store,
+    unleased: store.unleased,
     sharedValues: redisValues(await connectOnce(url, CONNECT_MS_MAX)),
     failure: () => health.failure,
     pressure,

@@ -10,6 +10,10 @@ export type SharedValues = {
   putIfAbsent(name: string, text: string): Promise<void>
   /** In the order of the names; undefined where there is no value. Rejects with STORE_UNAVAILABLE. */
   get(...names: readonly string[]): Promise<readonly (string | undefined)[]>
+  /** Sets one field of a hash without TTL. */
+  putField(hash: string, field: string, text: string): Promise<void>
+  removeField(hash: string, field: string): Promise<void>
+  fields(hash: string): Promise<Readonly<Record<string, string>>>
   close(): void
 }
 
@@ -34,8 +38,22 @@ export function redisValues(client: Redis | Cluster): SharedValues {
       })
       return withDeadline(Promise.all(found))
     },
+    putField: async (hash, field, text) => {
+      await client.call('HSET', PREFIX + hash, field, text)
+    },
+    removeField: async (hash, field) => {
+      await client.call('HDEL', PREFIX + hash, field)
+    },
+    fields: async (hash) => {
+      const flat = (await withDeadline(client.call('HGETALL', PREFIX + hash))) as string[]
+      return Object.fromEntries(pairsOf(flat))
+    },
     close: () => client.disconnect(),
   }
+}
+
+function pairsOf(flat: readonly string[]): [string, string][] {
+  return flat.flatMap((name, index) => (index % 2 === 0 ? [[name, flat[index + 1] ?? '']] : []))
 }
 
 async function withDeadline<T>(work: Promise<T>): Promise<T> {

@@ -9,7 +9,7 @@ export type MetricsResource = {
   readonly attributes: Attributes
   /** Name and version of the program that counts. */
   readonly scope: { readonly name: string; readonly version: string }
-  /** Since when counters count. */
+  /** Start time of the counters. */
   readonly startedUs: number
 }
 

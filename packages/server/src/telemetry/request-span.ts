@@ -3,7 +3,7 @@
 
 import { METHODS } from 'node:http'
 import type { Span, Tracer } from '@opentelemetry/api'
-import { type Decision, isPromise, type LimiterError, type MaybePromise } from 'sluice'
+import { type Decision, isPromise, type LimiterError, type MaybePromise, systemClock, wallClock } from 'sluice'
 import type { Packages } from './packages.ts'
 import { type TraceHeaders, type TraceParent, traceStateOf } from './trace-context.ts'
 
@@ -29,6 +29,8 @@ export class ServerSpan implements RequestSpan {
   readonly #tracer: Tracer
   readonly #method: string
   readonly #span: Span
+  /** How far the time of day was ahead of the monotonic clock when the request began. */
+  readonly #wallAheadUs = wallClock.nowUs() - systemClock.nowUs()
   #checks = 0
   #refused = 0
   #lastDecision: Decision | undefined
@@ -48,7 +50,11 @@ export class ServerSpan implements RequestSpan {
     const { ROOT_CONTEXT, SpanKind } = api
     const context = parent === undefined ? ROOT_CONTEXT : contextOf(api, parent, traceStateOf(headers))
     const attributes = { 'http.request.method': this.#method }
-    this.#span = tracer.startSpan(this.#method, { kind: SpanKind.SERVER, attributes }, context)
+    this.#span = tracer.startSpan(
+      this.#method,
+      { kind: SpanKind.SERVER, attributes, startTime: this.#nowMs() },
+      context,
+    )
   }
 
   get asParent(): TraceParent {
@@ -65,17 +71,17 @@ export class ServerSpan implements RequestSpan {
     if (!isPromise(decided)) return decided
     const { ROOT_CONTEXT, SpanKind, SpanStatusCode, trace } = this.#api
     const context = trace.setSpan(ROOT_CONTEXT, this.#span)
-    const child = this.#tracer.startSpan(STORE_SPAN, { kind: SpanKind.CLIENT }, context)
+    const child = this.#tracer.startSpan(STORE_SPAN, { kind: SpanKind.CLIENT, startTime: this.#nowMs() }, context)
     return decided.then(
       (decision) => {
         describe(child, decision)
-        child.end()
+        child.end(this.#nowMs())
         return decision
       },
       (error: Partial<LimiterError>) => {
         child.setStatus({ code: SpanStatusCode.ERROR })
         child.setAttribute('error.type', error.code ?? 'error')
-        child.end()
+        child.end(this.#nowMs())
         throw error
       },
     )
@@ -96,7 +102,15 @@ export class ServerSpan implements RequestSpan {
     if (status === undefined) span.setAttribute('error.type', 'client_disconnected')
     else span.setAttribute('http.response.status_code', status)
     if (status !== undefined && status >= 500) span.setStatus({ code: this.#api.SpanStatusCode.ERROR })
-    span.end()
+    span.end(this.#nowMs())
+  }
+
+  /**
+   * Time of day by one clock for all spans of the request. The SDK would read the clock anew for each span, and a child
+   * could then end after its parent.
+   */
+  #nowMs(): number {
+    return (systemClock.nowUs() + this.#wallAheadUs) / 1000
   }
 }
 

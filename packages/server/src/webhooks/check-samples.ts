@@ -30,7 +30,7 @@ export class NodeTotals {
       this.#processes.delete(process)
       this.#processes.set(process, totals)
     }
-    // A worker that does not answer stays known, so that its whole life is not counted again later.
+    // Keeps a worker that does not answer: otherwise its totals would be counted again when it answers.
     for (const process of this.#processes.keys()) {
       if (this.#processes.size <= PROCESSES_MAX) break
       this.#processes.delete(process)

@@ -21,6 +21,12 @@ export type ProcessFigures = ProcessTotals & {
   readonly sinks: readonly SinkState[]
 }
 
+export type OpenNodeAlert = {
+  readonly type: 'refusals.spike' | 'slo.burn' | 'sink.down'
+  readonly for_seconds: number
+  readonly data: Readonly<Record<string, unknown>>
+}
+
 export class NodeAlerts {
   readonly #totals = new NodeTotals()
   readonly #samples = new CheckSamples(BURN.longMs)
@@ -41,6 +47,20 @@ export class NodeAlerts {
       ),
       ...(Object.keys(SLOS) as SloName[]).flatMap((slo) => this.#nextBurn(slo, nowMs)),
     ]
+  }
+
+  /** Alerts that are open, with the time since they began. */
+  open(nowMs: number): OpenNodeAlert[] {
+    const burns = [...this.#burns].flatMap(([slo, { sinceMs }]) =>
+      sinceMs === undefined ? [] : [{ type: 'slo.burn' as const, sinceMs, data: { slo } }],
+    )
+    const spike = this.#spike.kind === 'spike' ? [{ type: 'refusals.spike' as const, ...this.#spike, data: {} }] : []
+    const sinks = this.#sinkOutages
+      .open()
+      .map(({ sink, sinceMs }) => ({ type: 'sink.down' as const, sinceMs, data: { sink } }))
+    return [...spike, ...burns, ...sinks].map(({ type, sinceMs, data }) => {
+      return { type, for_seconds: Math.round((nowMs - sinceMs) / 1000), data }
+    })
   }
 
   #nextSpike(topRules: readonly RuleRefusals[], nowMs: number): WebhookEvent[] {

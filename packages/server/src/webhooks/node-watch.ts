@@ -13,6 +13,8 @@ export type NodeState = {
   readonly reasons: readonly string[]
   /** Summary of the kill switch; undefined if all rules are enforced. */
   readonly killed: string | undefined
+  /** Summary of freeze and global factor; undefined if there is neither. */
+  readonly incident?: string | undefined
 }
 
 /** Never rejects. */
@@ -33,6 +35,7 @@ export function sendDifferences(before: NodeState, now: NodeState, send: SendEve
     send('rules.changed', { from: before.rulesVersion, to: now.rulesVersion, rules: now.rules })
   }
   if (now.killed !== before.killed) send('kill_switch.changed', { killed: now.killed ?? null })
+  if (now.incident !== before.incident) send('incident.changed', { incident: now.incident ?? null })
   const [wasWell, isWell] = [before.reasons.length === 0, now.reasons.length === 0]
   if (wasWell && !isWell) send('node.degraded', { reasons: now.reasons })
   if (!wasWell && isWell) send('node.recovered', {})

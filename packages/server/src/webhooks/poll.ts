@@ -1,4 +1,4 @@
-// Reads a value at an interval, at once for the first time.
+// Reads a value immediately, and then at an interval.
 
 export type Poll = { stop(): void }
 

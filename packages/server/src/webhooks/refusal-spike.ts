@@ -8,7 +8,7 @@ export const SPIKE = {
   baselineMs: 600_000,
   /** A node that has just started has no baseline. */
   baselineMsMin: 60_000,
-  /** Both: times the share of the baseline, and above it. */
+  /** Both must hold: the factor over the baseline share, and the difference from it. */
   factor: 5,
   points: 0.1,
   refusedMin: 100,

@@ -21,6 +21,12 @@ export class SinkOutages {
     return mergedSinks(sinks).flatMap((sink) => (sink.isUp ? this.#up(sink, nowMs) : this.#down(sink, nowMs)))
   }
 
+  /** Outages that were reported and have not ended. */
+  open(): { sink: string; sinceMs: number }[] {
+    const reported = [...this.#outages].filter(([, { isReported }]) => isReported)
+    return reported.map(([sink, { sinceMs }]) => ({ sink, sinceMs }))
+  }
+
   #down(sink: SinkState, nowMs: number): WebhookEvent[] {
     const outage = this.#outages.get(sink.name) ?? { sinceMs: nowMs, isReported: false }
     this.#outages.set(sink.name, outage)

@@ -20,6 +20,14 @@ export const EVENT_TYPES = [
   'sink.up',
   'slo.burn',
   'slo.recovered',
+  'rollout.started',
+  'rollout.paused',
+  'rollout.rolled_back',
+  'rollout.done',
+  'rollout.alert',
+  'signal.detected',
+  'bypass.guessing',
+  'incident.changed',
 ] as const
 
 export type EventType = (typeof EVENT_TYPES)[number]

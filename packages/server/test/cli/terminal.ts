@@ -1,5 +1,6 @@
 // Runs a command in this process: returns stdout, stderr and exit code. The test answers its questions.
 
+import { Readable } from 'node:stream'
 import { runCommand } from '../../src/cli/run.ts'
 import type { Terminal } from '../../src/process/terminal.ts'
 
@@ -31,6 +32,8 @@ export async function sluice(
     },
     tell,
     input: async () => Buffer.from(input),
+    stdin: Readable.from([Buffer.from(input)]),
+    status: undefined,
     ask:
       answer === undefined
         ? undefined

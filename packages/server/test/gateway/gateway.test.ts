@@ -388,7 +388,7 @@ describe('limits', () => {
     const { url } = await startUpstream((_request, response) => void response.writeHead(413).end('too much'))
     const { address } = await openGateway([], { upstream: url })
     const upload = httpRequest(address, { method: 'POST' })
-    upload.on('error', () => {}) // it is cut off once the answer has arrived
+    upload.on('error', () => {}) // it is aborted once the answer has arrived
     const answered = once(upload, 'response') as Promise<[IncomingMessage]>
     const chunk = Buffer.alloc(65_536)
     const more = () => void (upload.destroyed || upload.write(chunk, more))
@@ -435,7 +435,7 @@ describe('shutdown', () => {
     await closed
   })
 
-  test('a connection that does not end is cut off', async () => {
+  test('a connection that does not end is closed', async () => {
     const { url } = await startUpstream((_request, response) => void response.write('first '))
     const gateway = await openGateway([], { upstream: url }, 50)
     const streaming = await fetch(gateway.address)

@@ -6,13 +6,11 @@ import { once } from 'node:events'
 import { Agent, type IncomingMessage, type RequestOptions, request, type ServerResponse } from 'node:http'
 import { finished } from 'node:stream/promises'
 import { seededRandom } from 'sluice/testing'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { WebSocket, WebSocketServer } from 'ws'
-import { buildOnce, start } from '../process.ts'
+import { start } from '../process.ts'
 import { ruleFile } from '../service.ts'
 import { openGateway, startUpstream } from './setup.ts'
-
-beforeAll(buildOnce, 300_000)
 
 const REQUESTS = Number(process.env.SOAK_REQUESTS ?? 800)
 const AT_ONCE = 24

@@ -48,7 +48,7 @@ async function nothingIsLeft({ apiAddress }: TestGateway): Promise<void> {
 
 const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\n'
 
-describe('slow headers are cut off', () => {
+describe('slow headers are aborted', () => {
   test('over plain HTTP', async () => {
     const socket = connect(portOf(await open()), '127.0.0.1')
     expect(statusesIn(await drip(socket, `${HEAD}X: `, 'x'))).toEqual([408])
@@ -75,7 +75,7 @@ describe('slow headers are cut off', () => {
   })
 })
 
-describe('a slow body is cut off, and its permit released', () => {
+describe('a slow body is aborted, and its permit released', () => {
   test.each([
     ['with a length', 'Content-Length: 1000000\r\n\r\n', 'x'],
     ['in chunks', 'Transfer-Encoding: chunked\r\n\r\n', '1\r\nx\r\n'],
@@ -108,7 +108,7 @@ describe('a slow body is cut off, and its permit released', () => {
   })
 })
 
-describe('an upload is not cut off', () => {
+describe('an upload is not aborted', () => {
   const SLOW = `${HEAD}Content-Length: 1000000\r\n\r\n`
 
   test('that is fast enough, while a concurrent slow one is', async () => {

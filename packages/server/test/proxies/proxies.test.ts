@@ -1,10 +1,8 @@
-import { beforeAll, describe, expect, test, vi } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { type Echoed, echo, exchange, linesOf, startUpstream, statusesIn } from '../gateway/setup.ts'
-import { buildOnce, type Running, start } from '../process.ts'
+import { type Running, start } from '../process.ts'
 import { ruleFile } from '../service.ts'
 import { type ProxyName, startProxy } from './proxy-process.ts'
-
-beforeAll(buildOnce, 300_000)
 
 const RULES = `
 - { rule_id: two, endpoint_pattern: /hello, limit: 2, window: 1d, scope: per_ip }

@@ -10,7 +10,7 @@ export type Limit = {
   /** Unique among all limits: rule id, limit name and variant. With owner and detail it names a bucket. */
   readonly id: string
   /**
-   * Fact that the owner of a bucket is (`user`, `ip`, …, or `` for a single bucket). The same text under two facts is
+   * Fact of the owner of a bucket (`user`, `ip`, …, or `` for a single bucket). The same text under two facts is
    * two owners.
    */
   readonly fact: string
@@ -50,6 +50,11 @@ export type Limit = {
   readonly shard: Shard | undefined
   /** Source numbers, if regions share it: each region compiles its own sublimits (regions/region-limits.ts). */
   readonly spread: LimitNumbers | undefined
+  /**
+   * Set for a counterfactual bucket: the same numbers under the id of the live bucket, whose state it starts from. Its
+   * own id is that id after a prefix of eleven characters: `old^` or `new^`, the tag of the rollout, and `^`.
+   */
+  readonly seed: Limit | undefined
 }
 
 /** `index` counts from 1; `whole` is the limit before it was split. */
@@ -145,6 +150,31 @@ export function compileLimit(numbers: LimitNumbers): Limit {
   return { ...whole, shards }
 }
 
+/**
+ * A limit whose bucket starts from the live bucket with the id in `numbers`. `role` tells two such buckets apart, and
+ * `tag`, of TAG_LENGTH characters, those of two rollouts: the state of an earlier one says nothing about the next.
+ */
+export function compileCounterfactual(
+  numbers: LimitNumbers,
+  role: keyof typeof ROLE_PREFIXES,
+  tag: string = NO_TAG,
+): Limit {
+  const seed = compileLimit(numbers)
+  // A limit of 0 admits nothing, whatever its state.
+  return { ...seed, id: `${ROLE_PREFIXES[role]}${tag}^${seed.id}`, seed: seed.units === 0 ? undefined : seed }
+}
+
+/** Length of the tag of a rollout. The script in Redis relies on it. */
+export const TAG_LENGTH = 6
+const NO_TAG = '0'.repeat(TAG_LENGTH)
+
+/** Prefixes of the ids of counterfactual buckets, by the version of the rule that they count. */
+export const ROLE_PREFIXES = { current: 'old^', candidate: 'new^' } as const
+
+export function isCounterfactualId(id: string): boolean {
+  return Object.values(ROLE_PREFIXES).some((prefix) => id.startsWith(prefix))
+}
+
 function compileOne(numbers: LimitNumbers, shard: Shard | undefined): Limit {
   const { algorithm, units, windowUs } = numbers
   const { burst, windows } = ALGORITHMS[algorithm]
@@ -179,6 +209,7 @@ function compileOne(numbers: LimitNumbers, shard: Shard | undefined): Limit {
       shards: undefined,
       shard,
       spread: numbers.spread && units > 0 ? numbers : undefined,
+      seed: undefined,
     }
     const { lease, approximate } = numbers
     if (approximate !== undefined) return { ...limit, approximate: approximateTerms(limit, approximate) }

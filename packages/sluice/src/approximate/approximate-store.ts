@@ -25,6 +25,7 @@ import {
   type Take,
   type Taken,
 } from '../store/store.ts'
+import { checkCharges } from '../store/validate-request.ts'
 import { type Account, AccountTable } from './account.ts'
 import { StoreClock } from './store-clock.ts'
 
@@ -73,6 +74,7 @@ class ApproximateStore implements Store {
     if (take.resets !== undefined) return undefined
     if (!charges.some(isLocallyDecided)) return this.#store.takeSync?.(take)
     const own = charges.filter(isOwn)
+    if (own.length < charges.length) checkCharges(charges) // the store must not reject them after units are set aside
     const aside = this.#takeHere(own)
     if (aside === undefined) return undefined
     const others = aside.granted ? charges.filter((charge) => !isOwn(charge)) : []

@@ -238,7 +238,7 @@ describe('a refusal', () => {
     expect(cancel).toHaveBeenCalledOnce()
   })
 
-  test('stays within the budget: jitter is cut', async () => {
+  test('stays within the budget: jitter is capped', async () => {
     const { fetch } = polite({ budgetMs: 7100, random: () => 0.999 })
     const { url } = await refusing(1, { 'Retry-After': '7' })
     expect((await fetch(url)).rateLimit).toMatchObject({ calls: 2, waitedMs: 7099 })

@@ -4,7 +4,13 @@
 
 import type { Timers } from '../clock.ts'
 
-export type Waiting = { readonly startMs: number; expire(): void; settled: boolean }
+export type Waiting = {
+  readonly startMs: number
+  expire(): void
+  settled: boolean
+  /** Stops the timer of a caller that gives up before the deadline. */
+  stop?: () => void
+}
 
 /** Cap on deducted stalls: no request waits longer than the deadline plus this. */
 export const STALL_MS_MAX = 250
@@ -67,7 +73,9 @@ export class Deadline {
     return waitedMs >= this.#limitMs + STALL_MS_MAX || waitedMs - this.#stalledMs(startMs, nowMs) >= this.#limitMs
   }
 
-  add(waiting: Waiting): void {
+  /** `expiresMs`: when the caller gives up, if that is before the deadline. */
+  add(waiting: Waiting, expiresMs: number = Number.POSITIVE_INFINITY): void {
+    if (expiresMs < waiting.startMs + this.#limitMs) this.#giveUpAt(waiting, expiresMs)
     const queue = this.#queue
     let at = queue.push(waiting) - 1
     // Keeps the order: a request may have started to wait earlier, in another store.
@@ -84,6 +92,7 @@ export class Deadline {
 
   done(waiting: Waiting): void {
     waiting.settled = true
+    waiting.stop?.()
     this.waiting -= 1
     this.#skipDone()
   }
@@ -96,6 +105,19 @@ export class Deadline {
       this.done(waiting)
       waiting.expire()
     }
+  }
+
+  /**
+   * Expires a request when its caller gives up. Not a failure of the store. Stalls of this process are not deducted:
+   * the caller does not wait longer.
+   */
+  #giveUpAt(waiting: Waiting, expiresMs: number): void {
+    const giveUp = () => {
+      if (waiting.settled) return
+      this.done(waiting)
+      waiting.expire()
+    }
+    waiting.stop = this.#timers.after(expiresMs - this.#timers.nowMs(), () => this.#timers.soon(giveUp))
   }
 
   #disarm(): void {

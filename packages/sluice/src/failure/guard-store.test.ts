@@ -263,6 +263,37 @@ describe('the deadline', () => {
     expect(await fresh).toMatchObject({ source: 'policy' })
   })
 
+  test('ends earlier for a caller that gives up earlier, which does not count as a failure of the store', async () => {
+    const timers = manualTimers()
+    const { store, next } = scriptedStore()
+    const guarded = guardStore(store, { timers, deadlineMs: 100 })
+    next(never)
+    for (let times = 0; times < 10; times += 1) {
+      const decided: string[] = []
+      const take = { charges: [chargeOf({ onFail: 'open' })], expiresMs: timers.nowMs() + 17 }
+      void Promise.resolve(guarded.take(take)).then(({ source }) => decided.push(source))
+      await pass(timers, 15)
+      expect(decided).toEqual([])
+      await pass(timers, 15)
+      expect(decided).toEqual(['policy'])
+    }
+    expect([guarded.breaker, guarded.stats?.().timeouts]).toEqual(['closed', 10])
+    const gone = guarded.take({ charges: [chargeOf()], expiresMs: timers.nowMs() }) as Taken
+    expect(gone.source, 'a caller that is already gone is not sent to the store').toBe('policy')
+  })
+
+  test('is not extended by a caller that has more time', async () => {
+    const timers = manualTimers()
+    const { store, next } = scriptedStore()
+    const guarded = guardStore(store, { timers, deadlineMs: 100 })
+    next(never)
+    const decided: string[] = []
+    const take = { charges: [chargeOf()], expiresMs: timers.nowMs() + 60_000 }
+    void Promise.resolve(guarded.take(take)).then(({ source }) => decided.push(source))
+    await pass(timers, 130)
+    expect(decided).toEqual(['policy'])
+  })
+
   test('expires with the store: waiting takes are decided by on_fail, and gives do not block close', async () => {
     const timers = manualTimers()
     const { store, next } = scriptedStore()

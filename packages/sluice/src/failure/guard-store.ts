@@ -60,6 +60,8 @@ type GuardedRequest = {
   onLateReply(taken: Taken, admitted: boolean): void
   /** When the caller began to wait, if earlier than now. */
   readonly startedMs: number | undefined
+  /** When the caller gives up. */
+  readonly expiresMs: number | undefined
 }
 
 export type GuardedStore = Store & {
@@ -154,6 +156,7 @@ class GuardStore implements GuardedStore {
       fallback: () => this.#policy.decide(take.charges),
       onLateReply: (taken, admitted) => this.#settleLate(take, taken, admitted),
       startedMs: take.startedMs,
+      expiresMs: take.expiresMs,
     })
   }
 
@@ -164,6 +167,7 @@ class GuardStore implements GuardedStore {
       fallback: () => this.#policy.peek(charges),
       onLateReply: () => {},
       startedMs: undefined,
+      expiresMs: undefined,
     })
   }
 
@@ -202,11 +206,10 @@ class GuardStore implements GuardedStore {
   /** The store's reply, or the fallback: after the deadline, with an open breaker, or if too many requests wait. */
   #guarded(request: GuardedRequest): Taken | Promise<Taken> {
     const nowMs = this.#timers.nowMs()
-    const { startedMs: startMs = nowMs } = request
+    const { startedMs: startMs = nowMs, expiresMs = Number.POSITIVE_INFINITY } = request
     const full = this.#deadline.waiting >= WAITING_MAX
-    if (full || this.#breaker.state === 'open' || this.#deadline.isOver(startMs, nowMs)) {
-      return this.#countPolicy(request.fallback())
-    }
+    const isLate = nowMs >= expiresMs || this.#deadline.isOver(startMs, nowMs)
+    if (full || this.#breaker.state === 'open' || isLate) return this.#countPolicy(request.fallback())
     return new Promise((resolve, reject) => {
       let decided: Taken | undefined
       let admitted = false
@@ -250,7 +253,7 @@ class GuardStore implements GuardedStore {
           reject(error)
         }
       }
-      this.#deadline.add(waiting)
+      this.#deadline.add(waiting, expiresMs)
       try {
         Promise.resolve(request.send()).then(answered, failed)
       } catch (error) {
@@ -346,8 +349,10 @@ class GuardStore implements GuardedStore {
    */
   #settleLate({ charges, op, resets }: Take, taken: Taken, admitted: boolean): void {
     if (resets !== undefined) return // its units replace those of the reset buckets
-    const needed = ({ kind, min, limit }: Charge) =>
-      admitted && taken.granted && kind !== 'hold' && !hasPermits(limit) ? min : 0
+    const needed = ({ kind, min, limit }: Charge) => {
+      const isKept = admitted && (taken.granted || kind === 'counterfactual')
+      return isKept && kind !== 'hold' && !hasPermits(limit) ? min : 0
+    }
     const gives = givesBack(charges, taken, needed)
     if (gives.length === 0) return
     this.#counts.late_returns += 1

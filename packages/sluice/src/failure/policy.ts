@@ -75,9 +75,12 @@ function open({ limit }: Charge): Grant {
   return { units: 0, short: false, remaining: limit.capacity, resetAfterUs: 0, retryAfterUs: 0, delayUs: 0 }
 }
 
-/** Permits are never counted locally: those that other nodes hold are unknown here. */
-function isLocal({ limit }: Charge): boolean {
-  return limit.onFail === 'local' && !hasPermits(limit)
+/**
+ * Permits are never counted locally: those that other nodes hold are unknown here. Nor are counterfactual charges: an
+ * answer by policy is not compared.
+ */
+function isLocal({ limit, kind }: Charge): boolean {
+  return limit.onFail === 'local' && !hasPermits(limit) && kind !== 'counterfactual'
 }
 
 /** Units of the node share cannot be given back to the store. */

@@ -12,12 +12,12 @@ export type HotKey = {
   readonly ruleId: string
   /** Name of the limit within its rule, as in an outcome. */
   readonly name: string
-  /** Fact that the owner is: `user`, `ip`, …, or `` for a global bucket. */
+  /** Fact of the owner: `user`, `ip`, …, or `` for a global bucket. */
   readonly fact: string
   readonly owner: string
   readonly detail: string
   readonly checksPerSecond: number
-  /** Of all checks, whether or not they match its rule. */
+  /** Share of all checks, whether or not they match its rule. */
   readonly share: number
 }
 
@@ -90,10 +90,10 @@ export class HotKeys {
   #sample({ charges, limits }: ChargeSet): void {
     this.#untilSample = this.#gap()
     this.#samples += 1
-    for (let index = 0; index < charges.length; index += 1) {
+    for (let index = 0; index < limits.length; index += 1) {
       const charge = charges[index] as Charge // the index is in range, here and below
       const { limit, owner, detail } = charge
-      if (limit.units === 0) continue // a limit of 0 has no buckets
+      if (limit.units === 0 || charge.kind === 'counterfactual') continue // a limit of 0 has no buckets
       this.#sketch.record(limit.id, nameOf(charge), { compiled: limits[index] as CompiledLimit, owner, detail })
     }
     if (this.#samples % SAMPLES_PER_AGING === 0) this.#age() // after counting: some samples may be old, which errs low

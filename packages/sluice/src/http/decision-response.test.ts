@@ -1,6 +1,7 @@
 import { describe, expect, test, vi } from 'vitest'
 import { parseCidr } from '../canonical/cidr.ts'
-import { createLimiter, type Limiter } from '../limiter.ts'
+import { createLimiter } from '../limiter.ts'
+import type { Limiter } from '../limiter-api.ts'
 import { memoryStore } from '../store/memory.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
 import { manualTimers } from '../testing/manual-timers.ts'

@@ -3,16 +3,16 @@
 import { hasPermits } from '../algorithms/traits.ts'
 import { type Clock, systemTimers, type Timers, wallClock } from '../clock.ts'
 import type { Decision } from '../decision.ts'
-import type { Limiter } from '../limiter.ts'
+import type { Limiter } from '../limiter-api.ts'
 import type { Subject } from '../subject.ts'
 import { prefersText } from './accept.ts'
 import { type HeaderOptions, type HeaderRecord, rateLimitHeaders, retryAfterSeconds } from './headers.ts'
-import { PROBLEM_TYPE, quotaExceeded } from './problem.ts'
+import { banned, PROBLEM_TYPE, quotaExceeded } from './problem.ts'
 
 export type DecisionResponse = {
   readonly allowed: boolean
-  /** 200: continue. The client sees the status of the application. */
-  readonly status: 200 | 429
+  /** 200: continue; the client sees the status of the application. 403: refused by a ban with that status. */
+  readonly status: 200 | 429 | 403
   readonly headers: Readonly<HeaderRecord>
   /** Body of a refusal; the headers have its media type. */
   readonly body: string | undefined
@@ -62,12 +62,14 @@ export function responseFromDecision(
     return { allowed: true, status: 200, headers, body: undefined, decision, settles, done }
   }
   const retryAfter = retryAfterSeconds(decision, headerOptions)
-  const headers = rateLimitHeaders(decision, clock.nowUs(), headerOptions, retryAfter)
-  const document = quotaExceeded(decision, retryAfter)
+  const { status = 429 } = decision
+  // A ban is not a quota, so a 403 has no rate limit headers.
+  const headers = status === 403 ? {} : rateLimitHeaders(decision, clock.nowUs(), headerOptions, retryAfter)
+  const document = status === 403 ? banned(decision) : quotaExceeded(decision, retryAfter)
   const text = prefersText(accept)
   headers['Content-Type'] = text ? 'text/plain; charset=utf-8' : PROBLEM_TYPE
   const body = text ? `${document.title}. ${document.detail}\n` : JSON.stringify(document)
-  return { allowed: false, status: 429, headers, body, decision, settles: false, done: nothing }
+  return { allowed: false, status, headers, body, decision, settles: false, done: nothing }
 }
 
 /** Whether the request holds a permit until the response has ended. */

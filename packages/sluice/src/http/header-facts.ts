@@ -1,7 +1,7 @@
 // Header attributes for rules (`when: { header.x-client: mobile }`): reads exactly the headers that the active rules
 // name, so a rule never misses a header that the application did not pass on.
 
-import type { Limiter } from '../limiter.ts'
+import type { Limiter } from '../limiter-api.ts'
 import { ATTRIBUTE, type Rule } from '../rules/rule.ts'
 import type { Subject } from '../subject.ts'
 import type { HttpRequest } from './request.ts'

@@ -43,6 +43,7 @@ function decisionOf(...changes: readonly Partial<Outcome>[]): Decision {
     version: 1,
     requestId: 'req-1',
     outcomes,
+    exceptions: [],
   }
 }
 

@@ -29,6 +29,6 @@ export {
   retryAfterSeconds,
 } from './headers.ts'
 export { policyName } from './policy-name.ts'
-export { PROBLEM_TYPE, type QuotaExceeded, quotaExceeded } from './problem.ts'
-export { type HttpRequest, NO_PROXIES, type Proxies, subjectFromRequest } from './request.ts'
+export { type Banned, banned, PROBLEM_TYPE, type QuotaExceeded, quotaExceeded } from './problem.ts'
+export { BYPASS_HEADER, type HttpRequest, NO_PROXIES, type Proxies, subjectFromRequest } from './request.ts'
 export { withEnd, withHeaders } from './response.ts'

@@ -1,4 +1,5 @@
-// Body of a refusal: an RFC 9457 problem document that names the limits, so that every 429 explains itself.
+// Body of a refusal: an RFC 9457 problem document that names the limits, so that every 429 explains itself, or states
+// that the client is banned.
 
 import type { Decision } from '../decision.ts'
 import { retryAfterSeconds } from './headers.ts'
@@ -17,6 +18,22 @@ export type QuotaExceeded = {
   readonly rule_id: string | null
   /** Whole seconds, as in Retry-After; null when waiting will not help. */
   readonly retry_after: number | null
+}
+
+/** Body of a refusal by a ban with status 403. */
+export type Banned = {
+  readonly type: 'about:blank'
+  readonly title: string
+  readonly status: 403
+  readonly detail: string
+  readonly request_id: string
+  readonly rule_id: string | null
+}
+
+/** Omits the override and its expiry, so that a banned client does not learn when to return. */
+export function banned({ requestId, ruleId }: Decision): Banned {
+  const detail = ruleId === null ? 'This client is banned.' : `Banned by rule ${ruleId}.`
+  return { type: 'about:blank', title: 'Forbidden', status: 403, detail, request_id: requestId, rule_id: ruleId }
 }
 
 /** Pass the `retryAfter` of the header if it has jitter, so that body and header agree. */

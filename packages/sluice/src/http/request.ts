@@ -20,6 +20,9 @@ export type Proxies = { readonly trusted: readonly Cidr[]; readonly header: 'x-f
 
 export const NO_PROXIES: Proxies = { trusted: [], header: 'x-forwarded-for' }
 
+/** Default header of bypass tokens. */
+export const BYPASS_HEADER = 'x-sluice-bypass'
+
 const SLASH = 47
 
 /** Address, method and path. Only the application knows the user. */

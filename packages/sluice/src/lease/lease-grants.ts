@@ -28,6 +28,13 @@ export function pay(rows: LeaseRows, row: number, { min }: Charge, nowMs: number
   return leaseGrant(rows, row, min, false, rows.spend(row, min, nowMs), nowMs)
 }
 
+/** Units of all charges, apart from counterfactual ones. */
+export function unitsNeeded(charges: readonly Charge[]): number {
+  let units = 0
+  for (const { min, kind } of charges) if (kind !== 'counterfactual') units += min
+  return units
+}
+
 /** The grant for `units` that were spent or, with `short`, refused. */
 export function leaseGrant(
   rows: LeaseRows,

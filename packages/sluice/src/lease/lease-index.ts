@@ -3,14 +3,14 @@
 
 import type { Limit } from '../algorithms/limit.ts'
 import { BucketTable } from '../store/bucket-table.ts'
-import { type HashSeed, KeyHash, randomSeed } from '../store/half-sip-hash.ts'
+import { HalfSipHash, type HashSeed, randomSeed } from '../store/half-sip-hash.ts'
 import type { BucketName } from '../store/store.ts'
 
 /** Stored beside the row while the bucket owns it. Other entries are reclaimed when space is needed. */
 const TAKEN = 1
 
 export class LeaseIndex {
-  readonly #hash = new KeyHash()
+  readonly #hash = new HalfSipHash()
   readonly #seed = randomSeed()
   /** Per limit object, so that leases of a rule are not found after it was edited. */
   readonly #seeds = new WeakMap<Limit, HashSeed>()

@@ -237,7 +237,7 @@ export class LeaseRows {
     return true
   }
 
-  /** The store refused `units`: do not query for as many until that can change. */
+  /** The store refused `units`: skips queries for this many until the result can change. */
   refuse(row: number, units: number, grant: Grant, sentMs: number): void {
     this.#select(row)
     this.#record(grant, sentMs)

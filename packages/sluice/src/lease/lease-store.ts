@@ -30,6 +30,7 @@ import {
   pay,
   type Query,
   shadowRefusal,
+  unitsNeeded,
 } from './lease-grants.ts'
 import type { LeaseRows } from './lease-rows.ts'
 import { LeaseTable } from './lease-table.ts'
@@ -44,8 +45,7 @@ export type LeaseOptions = {
   readonly timers?: Timers
 }
 
-/** About 300 bytes each. */
-const LEASES_MAX = 1_000_000
+const LEASES_MAX = 1_000_000 // about 300 bytes each
 const SWEEP_MS = 50
 /** Longest time a take waits for queries of others before it sends its own: its deadline includes the wait. */
 const WAIT_MS = 4
@@ -272,13 +272,13 @@ class LeaseStore implements LeasingStore {
     return andThen(this.#store.take(take), (taken) => {
       const queries = () => take.charges.map((charge) => ({ bucket: charge, storeCharge: charge, row: -1 }))
       if (!taken.granted) this.#keep(taken, queries(), ABOUT_TO_QUERY, sentMs)
-      else if (taken.source === 'store') for (const { min } of take.charges) this.#counts.units_charged += min
+      else if (taken.source === 'store') this.#counts.units_charged += unitsNeeded(take.charges)
       return taken
     })
   }
 
   /** Sets aside what leases can pay and queries the store for the rest. */
-  #query({ charges, op, startedMs }: Take): Promise<Taken> {
+  #query({ charges, op, startedMs, expiresMs }: Take): Promise<Taken> {
     this.#counts.store_queries += 1
     const nowMs = this.#nowMs()
     const paid = charges.length === 1 ? NOTHING_PAID : this.#setAside(charges, nowMs)
@@ -304,7 +304,7 @@ class LeaseStore implements LeasingStore {
       queries.push({ bucket: charge, storeCharge, row })
     }
     if (isMiss) this.#counts.lease_misses += 1
-    return this.#send({ op, gives, startedMs }, queries, nowMs, charges, paid)
+    return this.#send({ op, gives, startedMs, expiresMs }, queries, nowMs, charges, paid)
   }
 
   #setAside(charges: readonly Charge[], nowMs: number): readonly (Grant | undefined)[] {
@@ -321,14 +321,14 @@ class LeaseStore implements LeasingStore {
 
   /** Queries the store, fills the leases, and combines the reply with the grants of the charges already paid. */
   #send(
-    { op, gives, startedMs }: Omit<Take, 'charges'>,
+    { op, gives, startedMs, expiresMs }: Omit<Take, 'charges'>,
     queries: readonly Query[],
     sentMs: number,
     charges: readonly Charge[],
     paid: readonly (Grant | undefined)[],
   ): Promise<Taken> {
     const storeCharges = queries.map(({ storeCharge }) => storeCharge)
-    const reply = toPromise(() => this.#store.take({ charges: storeCharges, op, gives, startedMs })).then(
+    const reply = toPromise(() => this.#store.take({ charges: storeCharges, op, gives, startedMs, expiresMs })).then(
       (taken) => {
         this.#keep(taken, queries, reply, sentMs)
         return this.#combine(charges, paid, taken)
@@ -349,16 +349,17 @@ class LeaseStore implements LeasingStore {
     const gives: Give[] = []
     queries.forEach(({ bucket, storeCharge, row }, index) => {
       const removed = row >= 0 && !this.#rows.replied(row, reply)
-      const { limit, owner, detail, kind, min } = storeCharge
+      const { limit, owner, detail, kind, min, pair } = storeCharge
       const grant = taken.grants[index] as Grant // one per charge
       const { source, nowUs: bookedUs } = decidedAt(taken, grant)
       if (source !== 'store') return
-      if (grant.short === 'now' && !hasPermits(limit) && kind !== 'force') {
+      // Requests of a pair must reach the store.
+      if (grant.short === 'now' && !hasPermits(limit) && kind !== 'force' && pair === undefined) {
         const refused = row >= 0 ? row : this.#table.findOrAdd(bucket, nowMs, gives)
         if (!removed) this.#rows.refuse(refused, min, grant, sentMs)
         return
       }
-      if (taken.granted) this.#counts.units_charged += grant.units
+      if (taken.granted) this.#counts.units_charged += kind === 'counterfactual' ? 0 : grant.units
       if (row < 0 || !taken.granted || grant.units === 0) return
       const extra = grant.units - (kind === 'hold' ? 0 : min)
       if (!removed && this.#rows.fill(row, extra, grant, bookedUs, sentMs, nowMs)) return

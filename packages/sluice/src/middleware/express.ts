@@ -1,6 +1,6 @@
 // Rate limiting for Express 4 and 5, and Connect: `app.use(rateLimit({ limit: 100, window: '1m' }))`. The client is the
 // peer of the socket unless `trustProxy` lists the peer. `trust proxy` of Express is not used, because `true` and hop
-// counts can be spoofed; if only it is set, a warning says so.
+// counts can be spoofed; if only that is set, a warning is emitted.
 
 import type { Decision } from '../decision.ts'
 import type { DecisionResponse } from '../http/decision-response.ts'

@@ -4,7 +4,7 @@
 import { canonicalAddress } from '../canonical/address.ts'
 import { optionInvalid } from '../errors.ts'
 import { isObject } from '../known-fields.ts'
-import { COST_MAX } from '../rules/rule-set.ts'
+import { COST_MAX } from '../rules/cost.ts'
 import { requireKnownFacts, type Subject } from '../subject.ts'
 
 const TEXT_FIX = 'must be a string or undefined; convert a number with String(id)'

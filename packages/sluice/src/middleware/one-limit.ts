@@ -2,7 +2,8 @@
 // with the same name on one store are rejected, because they would share buckets.
 
 import { type FieldError, LimiterError, optionInvalid, optionsInvalid } from '../errors.ts'
-import { createLimiter, type Limiter } from '../limiter.ts'
+import { createLimiter } from '../limiter.ts'
+import type { Limiter } from '../limiter-api.ts'
 import type { Store } from '../store/store.ts'
 import { type OneLimit, windowMs } from './options.ts'
 

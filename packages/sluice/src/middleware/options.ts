@@ -10,7 +10,7 @@ import { type FieldError, optionInvalid, optionsInvalid } from '../errors.ts'
 import { HEADER_STYLES, type HeaderOptions } from '../http/headers.ts'
 import type { Proxies } from '../http/request.ts'
 import { isObject, unknownOption } from '../known-fields.ts'
-import type { Limiter } from '../limiter.ts'
+import type { Limiter } from '../limiter-api.ts'
 import { parseDurationMs, windowFix } from '../rules/duration.ts'
 import type { Store } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
@@ -58,6 +58,8 @@ export type OwnLimiter<Req> = CommonOptions<Req> & {
   readonly limiter: Limiter
   /** Returns more facts: user, apiKey, tenant, plan, cost, attributes. They override those of the request. */
   readonly subject?: ((request: Req) => Subject | Promise<Subject>) | undefined
+  /** Header with the bypass token of a client; false: none is read. Default: `x-sluice-bypass`. */
+  readonly bypassHeader?: string | false | undefined
 }
 
 export type RateLimitOptions<Req> = OneLimit<Req> | OwnLimiter<Req>
@@ -109,6 +111,10 @@ const OWN_LIMITER: Readonly<Record<string, Check>> = {
     accepts: (value) => isObject(value) && typeof value.check === 'function',
   },
   subject: aFunction('returns facts of the request'),
+  bypassHeader: {
+    fix: 'must be the name of a header, such as "x-sluice-bypass", or false',
+    accepts: (value) => value === false || (typeof value === 'string' && /^[!#$%&'*+.^_`|~\w-]+$/.test(value)),
+  },
   ...COMMON,
 }
 

@@ -4,8 +4,8 @@ import { systemTimers } from '../clock.ts'
 import type { Decision } from '../decision.ts'
 import { type DecisionResponse, type DecisionResponseOptions, responseFromDecision } from '../http/decision-response.ts'
 import { headerFacts } from '../http/header-facts.ts'
-import { type HttpRequest, subjectFromRequest } from '../http/request.ts'
-import type { Limiter } from '../limiter.ts'
+import { BYPASS_HEADER, type HttpRequest, subjectFromRequest } from '../http/request.ts'
+import type { Limiter } from '../limiter-api.ts'
 import { andThen, type MaybePromise } from '../maybe-promise.ts'
 import type { Subject } from '../subject.ts'
 import { warnOnce, wasWarned, watchUse } from '../warning.ts'
@@ -113,7 +113,8 @@ function warnOfKeptUnits(raw: object, mark: Mark): void {
 /** Completes the facts derived from the request. */
 type SubjectFor<Req> = (request: Req, http: HttpRequest, derived: Subject) => MaybePromise<Subject>
 
-function ownSubject<Req>({ limiter, subject }: OwnLimiter<Req>): SubjectFor<Req> {
+function ownSubject<Req>({ limiter, subject, bypassHeader }: OwnLimiter<Req>): SubjectFor<Req> {
+  const bypassName = bypassHeader === false ? undefined : (bypassHeader ?? BYPASS_HEADER).toLowerCase()
   const headersOf = headerFacts(limiter)
   const checkRules = subject === undefined ? warnOfMissingSubject(limiter) : undefined
   const complete = (facts: Subject | undefined, http: HttpRequest, derived: Subject): Subject => {
@@ -125,7 +126,8 @@ function ownSubject<Req>({ limiter, subject }: OwnLimiter<Req>): SubjectFor<Req>
     if (!ip && !wasWarned('SLUICE_NO_ADDRESS') && limiter.rules.some(({ scope }) => scope.includes('ip'))) {
       warnOnce('SLUICE_NO_ADDRESS')
     }
-    return { ...facts, ip, method, path, attributes }
+    const bypassToken = facts?.bypassToken ?? (bypassName && http.header(bypassName))
+    return { ...facts, ip, method, path, attributes, bypassToken }
   }
   return (request, http, derived) => {
     checkRules?.()

@@ -48,15 +48,15 @@ export class BatchedStore implements Store {
 
   constructor(client: RedisClient, options: BatchedOptions) {
     const { connections, names, clock, readsReplicas, onBatch, onError, store } = options
-    const nowArgument = clock === undefined ? () => '' : () => String(clock.nowUs())
+    const timeArguments = clock === undefined ? () => [] : () => [String(clock.nowUs())]
     const own = Array.from({ length: connections }, () => connect(client, readsReplicas))
     this.#connections = own
     this.#names = names
-    this.#batchers = own.map((connection) => new Batcher(connection, names, { onBatch, onError }, nowArgument, store))
+    this.#batchers = own.map((connection) => new Batcher(connection, names, { onBatch, onError }, timeArguments, store))
     this.ready = Promise.all(own.map(({ attempted }) => attempted))
     this.primaryOf = own[0]?.primaryOf
     const [first] = own
-    this.#reader = first?.read && new Batcher({ ...first, send: first.read }, names, {}, nowArgument, store)
+    this.#reader = first?.read && new Batcher({ ...first, send: first.read }, names, {}, timeArguments, store)
   }
 
   take({ charges, op, gives, resets }: Take): Promise<Taken> {
@@ -87,6 +87,10 @@ export class BatchedStore implements Store {
 
   async reset(bucket: BucketName): Promise<void> {
     await this.#run({ verb: 'reset', bucket })
+  }
+
+  lastUs(): number {
+    return Math.max(...this.#batchers.map(({ lastUs }) => lastUs))
   }
 
   stats(): SomeStats {

@@ -1,6 +1,7 @@
-// Batches all requests of one event-loop turn into one script call, which reads and writes each value once. Batches are
-// short, because Redis serves no other client while a script runs. In a Cluster each slot has a lane: requests that
-// arrive while its script call is in flight go with the next one, because few requests of one turn share a slot.
+// Batches all requests of one event-loop turn into one script call, which reads and writes each value once. A lone
+// request does not wait for the end of the turn. Batches are short, because Redis serves no other client while a script
+// runs. In a Cluster each slot has a lane: requests that arrive while its script call is in flight go with the next
+// one, because few requests of one turn share a slot.
 
 import { systemTimers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
@@ -20,10 +21,14 @@ import {
 import type { KeyNames } from './key.ts'
 import { type Form, formOf, type Reply, type Request } from './request.ts'
 import { APPLY, EXISTS, type Script } from './scripts.generated.ts'
+import { isSingleCall, type ScriptCall, singleCall } from './single.ts'
 import { BatchEncoder, firstBucket, ReplyDecoder, weightOf } from './wire.ts'
 
 /** Largest weight of a batch: about 0.5 ms of Redis time, so that Redis and the node work in parallel. */
 const BATCH_WEIGHT_MAX = 100
+
+/** Two plain takes cost Redis no more as short calls than as a batch; four cost a quarter more: docs/decisions/0030. */
+const SEPARATE_MAX = 2
 
 /** Retries of a script whose keys are split between both sides of a migrating slot. */
 const RETRY_MS = 10
@@ -70,29 +75,34 @@ export class Batcher {
   batches = 0
   errors = 0
   dropped = 0
+  /** Store time of the newest reply. */
+  lastUs = 0
   readonly #connection: Connection
   readonly #names: KeyNames
   readonly #observer: BatchObserver
-  readonly #nowArgument: () => string
+  readonly #timeArguments: () => readonly string[]
   readonly #store: string
   /** By slot; one lane unless Redis is a Cluster. */
   readonly #lanes = new Map<number | undefined, Lane>()
   #queue: Lane[] = []
   #waiting = 0
+  /** Script calls in flight, and requests that were sent together last. */
+  #inFlight = 0
+  #lastSize = 0
 
   /** `store`: name of the store, for the observer. */
   constructor(
     connection: Connection,
     names: KeyNames,
     observer: BatchObserver,
-    nowArgument: () => string,
+    timeArguments: () => readonly string[],
     store: string,
   ) {
     this.#store = store
     this.#connection = connection
     this.#names = names
     this.#observer = observer
-    this.#nowArgument = nowArgument
+    this.#timeArguments = timeArguments
   }
 
   run(request: Request): Promise<Reply> {
@@ -124,12 +134,16 @@ export class Batcher {
   #enqueue(lane: Lane): void {
     if (lane.queued) return
     lane.queued = true
-    if (this.#queue.push(lane) === 1) systemTimers.soon(() => this.#flush())
+    if (this.#queue.push(lane) > 1) return
+    // While requests arrive alone, the next one is sent at once, with those of the same microtask run.
+    if (this.#inFlight === 0 && this.#lastSize <= 1) queueMicrotask(() => this.#flush())
+    else systemTimers.soon(() => this.#flush())
   }
 
   #flush(): void {
     const lanes = this.#queue
     this.#queue = []
+    this.#lastSize = lanes.reduce((sum, { jobs }) => sum + jobs.length, 0)
     for (const lane of lanes) {
       const { jobs } = lane
       lane.jobs = []
@@ -153,6 +167,7 @@ export class Batcher {
   }
 
   #sendAll(lane: Lane, jobs: readonly Job[]): Promise<void>[] {
+    if (jobs.length <= SEPARATE_MAX && jobs.every(isSingle)) return this.#sendSeparately(lane, jobs)
     const sent: Promise<void>[] = []
     let start = 0
     let weight = 0
@@ -171,6 +186,7 @@ export class Batcher {
 
   async #send(lane: Lane, jobs: readonly Job[]): Promise<void> {
     const isFull = performance.now() < lane.fullUntilMs
+    this.#inFlight += 1
     try {
       await (isFull ? this.#applyWhenFull(lane, jobs) : this.#apply(APPLY, lane, jobs))
     } catch (cause) {
@@ -182,6 +198,7 @@ export class Batcher {
       }
       this.#sendFailed(lane, jobs, cause)
     } finally {
+      this.#inFlight -= 1
       this.#waiting -= jobs.length
     }
   }
@@ -189,11 +206,12 @@ export class Batcher {
   /** Runs a script on the requests, and delivers the replies. */
   async #apply(script: Script, lane: Lane, jobs: readonly Job[]): Promise<void> {
     const startedMs = performance.now()
-    const batch = this.#encoded(jobs)
-    const call = () => this.#call(script, batch.keys, [batch.json(), this.#nowArgument()])
+    const { keys, args } = this.#encoded(jobs)
+    const call = () => this.#call(script, keys, [...args, ...this.#timeArguments()])
     const reply = new ReplyDecoder(await (jobs.length === 1 ? retryWhileMigrating(call) : call()))
     this.batches += 1
     this.requests += jobs.length
+    this.lastUs = Math.max(this.lastUs, reply.nowUs)
     for (const job of jobs) this.#deliver(lane, job, reply)
     this.#observer.onBatch?.(jobs.length, (performance.now() - startedMs) / 1000, this.#serverOf(lane))
   }
@@ -249,15 +267,19 @@ export class Batcher {
     }
   }
 
-  /** Throws EncodingError before anything is sent. */
-  #encoded(jobs: readonly Job[]): BatchEncoder {
-    const batch = new BatchEncoder(this.#names)
+  /** Keys and arguments of a script call. Throws EncodingError before anything is sent. */
+  #encoded(jobs: readonly Job[]): ScriptCall {
+    const [first] = jobs
     try {
+      if (jobs.length === 1 && first !== undefined && isSingleCall(first.request, first.form)) {
+        return singleCall(this.#names, first.request.charges)
+      }
+      const batch = new BatchEncoder(this.#names)
       for (const { request, form } of jobs) batch.add(request, form)
+      return { keys: batch.keys, args: [batch.json()] }
     } catch (cause) {
       throw new EncodingError('OPTION_INVALID', `a request cannot be encoded: ${String(cause)}`, { cause })
     }
-    return batch
   }
 
   /** Sends the script text after NOSCRIPT, the only error that proves that the script did not run. */
@@ -296,6 +318,10 @@ export class Batcher {
     single.add(request)
     return single.keys.join(' or ')
   }
+}
+
+function isSingle({ request, form }: Job): boolean {
+  return isSingleCall(request, form)
 }
 
 function isPeek({ request }: Job): boolean {

@@ -72,6 +72,10 @@ export class GuardedRedis {
     })
   }
 
+  lastUs(): number {
+    return this.#batched.lastUs()
+  }
+
   info(): Promise<RedisInfo> {
     return this.#batched.info()
   }

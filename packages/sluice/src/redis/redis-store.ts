@@ -66,6 +66,8 @@ export type RedisStore = Store & {
   info(): Promise<Readonly<Record<string, RedisInfo>>>
   /** Opens all circuit breakers for a while, to rehearse an outage. */
   drill(forMs: number): void
+  /** The store below the leases of this node: for services that issue leases to remote nodes. */
+  readonly unleased: Store
 }
 
 const CONNECTIONS_MAX = 64
@@ -129,7 +131,7 @@ export function redisStore(client: RedisClient, options: RedisStoreOptions = {})
   for (const redis of all) void warnOfGroupMismatch(redis)
   const inner = combined(all)
   const leased = leases ? leaseStore(inner) : inner
-  return new LayeredStore(approximateStore(shardStore(leased), { nodes }), all, Object.keys(stores))
+  return new LayeredStore(approximateStore(shardStore(leased), { nodes }), inner, all, Object.keys(stores))
 }
 
 /** Combines several servers, or the slots of a Cluster, into one store. */
@@ -147,11 +149,13 @@ function combined(all: readonly GuardedRedis[]): Store {
 /** Validates every request and passes it to the outermost layer. */
 class LayeredStore implements RedisStore {
   readonly named: readonly string[]
+  readonly unleased: Store
   readonly #outer: Store
   readonly #all: readonly GuardedRedis[]
 
-  constructor(outer: Store, all: readonly GuardedRedis[], named: readonly string[]) {
+  constructor(outer: Store, unleased: Store, all: readonly GuardedRedis[], named: readonly string[]) {
     this.#outer = outer
+    this.unleased = unleased
     this.#all = all
     this.named = named
   }
@@ -200,6 +204,10 @@ class LayeredStore implements RedisStore {
   reset(bucket: BucketName): void | Promise<void> {
     checkBucket(bucket)
     return this.#outer.reset(bucket)
+  }
+
+  lastUs(): number {
+    return Math.max(...this.#all.map((redis) => redis.lastUs()))
   }
 
   stats(): SomeStats {

@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '5234d86e2ef2794003462a8477307e82f9a163c8',
+  sha1: '0fd4bcc1e49fe3d6b79d507271f747925f884dc4',
   text: `--[[
   Applies a batch of requests to buckets: each request all or nothing, all of them at one instant of Redis time.
 
@@ -17,9 +17,13 @@ export const APPLY: Script = {
                       hold   longest time that units stay on lease, in ticks; 0: the limit is not leased
              set      limits that requests charge together, each with its own bucket
              numbers  the requests one after another, each in one of these forms:
-                      0 take, 1 peek, 2 give, 3 reset, 5 take that may name a bucket twice:
+                      0 take, 1 peek, 2 give, 3 reset, 5 take that may name a bucket twice, 9 take with pairs:
                         verb, op id (text), number of items, then per item six numbers:
-                        take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
+                        take, peek   key, limit, detail (text), min, max, kind + 8 * pair + 524288 * seed
+                                     kind   0 enforce, 1 shadow, 2 force, 3 hold, 4 counterfactual
+                                     pair   0: none
+                                     seed   counterfactual: key of the live bucket, whose name is that of the limit
+                                            without its first 11 characters; 0: none
                         give         key, limit, detail (text), units, booked_us, settled: units no longer on lease
                                      (log: 1 if the units may be booked later than booked_us, else 0)
                         reset        key, limit, detail (text), 0, 0, 0
@@ -30,7 +34,7 @@ export const APPLY: Script = {
                       7 give to a packed bucket: verb, key, set of one, units, booked_us, settled
                       8 give at most once, until until_us: verb, op id (text), number of items, key of the idempotency
                         record, until_us, then items as of a give
-  ARGV[2]  now_us; "" for the clock of Redis (tests pass a number)
+  ARGV[2]  now_us; absent for the clock of Redis (tests pass a number)
   returns  integers: now_us, then per request
              take, peek   status (1 granted, 0 refused, -1 unreadable value, -2 too many buckets under one key); unless
                           negative: replayed (0, 1), then per item short (0 no, 1 now, 2 never, 3 stale rules), units,
@@ -40,23 +44,209 @@ export const APPLY: Script = {
              give, reset  status (1, or negative), also of verb 7
              verb 8       status (1 given, 2 given before, 3 too late, or negative: nothing was given)
 
+  A call with one plain take has flat arguments instead, and the reply of verb 4 (include/single.lua):
+  KEYS[1]  the value
+  ARGV     cost; per limit two arguments: name and shape of the bucket, as in the layout of a value, and the numbers
+           "capacity tick_us a b", of a fixed window "capacity window_us 1 0"; then now_us, if it is given
+
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
   are created once per batch, not per request, because creating them dominates the run time.
 ]]
 --[[
-  State of the batch, filled in by apply.lua, and functions on limits that every include uses.
+  Limits: their fields, and arithmetic that the short way and the batch share.
 ]]
 -- Kinds of charges; shadow needs no special case. Hold: all units go on lease, none is spent.
+-- A charge has one number for kind, pair and seed: kind + KINDS * pair + KINDS_AND_PAIRS * seed.
+-- Why units are short, in replies.
 -- Equal to STATE_MAX and SLIDING_UNITS_MAX of src/algorithms/limit.ts.
 
 -- The TTL of a value is renewed at the first change in each period of a bucket, and covers the whole period. A period
 -- is this share of the time that an empty bucket takes to fill, so a value outlives its use by little more than that.
 
+local call = redis.call
+
+-- Fields of a limit, in the order of apply.lua.
+-- Further fields, computed once per call: position now, capacity in subunits, position at which the current TTL period
+-- began, the index of the limit, and the subunits of a unit.
+
+-- Length of a TTL period of a bucket, in ticks.
+local function ttl_period(capacity, tick, a, b)
+  return math.max(15000000 / tick, capacity * a / b * 0.125)
+end
+
+-- Advances a state without units on lease, and takes \`cost\` from it: token and leaky buckets, fixed windows (b is 0).
+-- Returns x and whether it exceeds the capacity. \`step\`: subunits of a unit.
+local function charged_plain(capacity, step, b, now, at, x, cost)
+  if b > 0 then
+    x = x - (now - at) * b
+    x = (x > 0 and x or 0) + cost * step
+  else
+    x = (at == now and x or 0) + cost * step
+  end
+  return x, x > capacity * step
+end
+--[[
+  Format of packed values. A packed value is the length of its layout, the layout (names and shapes of its buckets), and
+  their states in that order. The index of a bucket in its layout is its seat.
+]]
+-- Equals BUCKETS_MAX of wire.ts.
+-- A bucket in a layout: its name and the shape of the limit that wrote it, each after its length.
+-- at and x take 7 bytes, y takes 4. The size is fixed, so that a state can be overwritten in place.
+
+-- Numbers of a limit in the arguments of a call with one take: capacity, tick_us, subunits per unit and per tick.
+-- The time is the last argument, if it is given.
+local now_us = ARGV[2] and tonumber(ARGV[#ARGV])
+if not now_us then
+  local time = call('TIME')
+  now_us = time[1] * 1000000 + time[2]
+end
+local raw = call('MGET', unpack(KEYS))
+
+-- Functions are created when they are needed: creating closures and their upvalues dominates the fixed cost of a call.
+local function make_ttl(now_us, ttl_period)
+--[[
+  How long values live.
+]]
+-- The TTL only reclaims memory: the state itself says when it is full again. The slack keeps a value alive after that,
+-- because a clock that steps back would otherwise find no value, and treat a spent bucket as full. It is longer than
+-- any lease (lease-terms.ts).
+-- A counterfactual bucket is kept longer: a new one would start from the live bucket again. Equals
+-- COUNTERFACTUAL_RETENTION_US of src/store/counterfactual.ts.
+
+-- Returns how long a bucket is kept after it is full.
+local function retention_us(name)
+  local prefix = string.sub(name, 1, 4)
+  return (prefix == 'old^' or prefix == 'new^') and 600000000 or 60000000
+end
+
+-- Returns when a stored state is full again, and so equivalent to no state.
+local function ends_us(code, tick, a, b, at, x)
+  if code <= 2 then return (at + math.ceil(x / b)) * tick end
+  return (at + (code == 4 and 2 or 1)) * a * tick
+end
+
+-- Returns the latest time at which a state can end: if its bucket is emptied at the end of its TTL period.
+local function latest_end_us(code, capacity, tick, a, b, at, x)
+  if code > 2 then return ends_us(code, tick, a, b, at, x) end
+  return ends_us(code, tick, a, b, at + ttl_period(capacity, tick, a, b), math.max(x, capacity * a))
+end
+
+-- Returns the TTL of a value that is not needed after \`ends\`, in seconds.
+local function ttl_seconds(ends) return math.max(1, math.ceil((ends - now_us + 60000000) / 1000000)) end
+  return { latest_end_us, retention_us, ttl_seconds, ends_us }
+end
+
+local cost = tonumber(ARGV[1])
+if cost then
+  repeat
+--[[
+  Short way of a call with one plain take: decides it without the tables and functions of a batch, whose creation costs
+  several times as much as the take itself. Breaks off, before anything is written, if the batch has to decide: buckets
+  are missing or were written under another limit, the value is unreadable, a state has units on lease or is ahead of a
+  clock that stepped back, or a value with further buckets has to be written as a whole.
+
+  Not a function, because each upvalue of a function costs about as much as the arithmetic.
+]]
+local text, count = raw[1], math.floor((#ARGV - 1) / 2)
+local layout = ARGV[2]
+for i = 2, count do layout = layout .. ARGV[2 * i] end
+local head = struct.pack('<I3c0', #layout, layout)
+-- Offsets of the states in a value with further buckets.
+local offsets
+if text and (#text ~= #head + 18 * count or string.sub(text, 1, #head) ~= head) then
+-- Returns the offsets of the states of the limits in a value with further buckets. Nil if a bucket is missing or was
+-- written under another limit. Throws if the value is malformed.
+local function states_among(text, count)
+  local offsets, seats, found = {}, 0, 0
+  local bytes, rest = struct.unpack('<I3', text)
+  local first = rest + bytes
+  while rest < first do
+    local start, _ = rest
+    _, _, rest = struct.unpack('<Hc0Bc0', text, rest)
+    local bucket = string.sub(text, start, rest - 1)
+    for i = 1, count do
+      if ARGV[2 * i] == bucket then found, offsets[i] = found + 1, first + 18 * seats end
+    end
+    seats = seats + 1
+  end
+  if #text ~= first - 1 + 18 * seats then return nil end
+  return found == count and offsets or nil
+end
+  local is_readable
+  is_readable, offsets = pcall(states_among, text, count)
+  if not is_readable or not offsets then break end
+end
+
+local reply, states_text, renews, is_refused, is_plain = { now_us }, '', not text, false, true
+for i = 1, count do
+  local capacity, tick, step, b = string.match(ARGV[2 * i + 1], '^(%d+) (%d+) (%d+) (%d+)$')
+  capacity, tick, step, b = capacity + 0, tick + 0, step + 0, b + 0
+  local now, at, x, y, is_short = math.floor(now_us / tick), 0, 0, 0
+  if text then at, x, y = struct.unpack('<I7I7I4', text, offsets and offsets[i] or #head + 18 * (i - 1) + 1) end
+  is_plain = is_plain and at <= now and y == 0
+  x, is_short = charged_plain(capacity, step, b, now, at, x, cost)
+  reply[i + 1], is_refused = x, is_refused or is_short
+  if at < (b > 0 and now - now % ttl_period(capacity, tick, step, b) or now) then renews = true end
+  states_text = states_text .. struct.pack('<I7I7I4', now, x, 0)
+end
+if not is_plain then break end
+
+if is_refused then
+-- Returns the reply to a refused plain take, as to a take of a batch. \`reply\` has x of each limit after the charge.
+local function refusal(reply, cost, count)
+  local refused = { reply[1], -1, 0, 0 }
+  for i = 1, count do
+    local capacity, _, step = string.match(ARGV[2 * i + 1], '^(%d+) (%d+) (%d+) (%d+)$')
+    local x = reply[i + 1]
+    capacity = capacity + 0
+    local short = cost > capacity and 2 or x > capacity * step and 1 or 0
+    refused[4 * i + 1], refused[4 * i + 2], refused[4 * i + 3], refused[4 * i + 4] = short, 0, x - cost * step, 0
+  end
+  return refused
+end
+  return refusal(reply, cost, count)
+end
+if offsets then
+  if renews then break end
+  for i = 1, count do
+    call('SETRANGE', KEYS[1], offsets[i] - 1, string.sub(states_text, 18 * (i - 1) + 1, 18 * i))
+  end
+elseif renews then
+-- TTL of a value that a call with one take writes as a whole.
+local ttl = make_ttl(now_us, ttl_period)
+local latest_end_us, retention_us, ttl_seconds = ttl[1], ttl[2], ttl[3]
+
+-- Returns the TTL of a value with exactly the buckets of the limits.
+local function whole_value_ttl(states_text, count)
+  local latest = 0
+  for i = 1, count do
+    local name = struct.unpack('<Hc0', ARGV[2 * i])
+    local at, x = struct.unpack('<I7I7I4', states_text, 18 * (i - 1) + 1)
+    local capacity, tick, step, b = string.match(ARGV[2 * i + 1], '^(%d+) (%d+) (%d+) (%d+)$')
+    capacity, tick, step, b = capacity + 0, tick + 0, step + 0, b + 0
+    local latest_end = latest_end_us(b > 0 and 1 or 3, capacity, tick, step, b, at, x)
+    latest = math.max(latest, latest_end + retention_us(name) - 60000000)
+  end
+  return ttl_seconds(latest)
+end
+  call('SETEX', KEYS[1], whole_value_ttl(states_text, count), head .. states_text)
+else
+  call('SETRANGE', KEYS[1], #head, states_text)
+end
+return reply
+  until true
+end
+
+-- A function of its own, because the short way would have to clear the stack frame for its many local variables.
+local function run_batch()
+--[[
+  State of a batch of requests.
+]]
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local keys = KEYS
 
-local call, keys = redis.call, KEYS
-
-local limits, sets, texts, numbers, raw, now_us
+-- Filled in by apply.lua.
+local limits, sets, texts, numbers
 -- Limits by shape; shapes read from values are parsed into the same layout.
 local numbers_by_shape = {}
 local reply, reply_count = {}, 0
@@ -68,46 +258,28 @@ local function push(number)
   reply[reply_count] = number
 end
 
--- Fields of a limit, in the order of apply.lua.
--- Further fields, computed once per batch: position now, capacity in subunits, position at which the current TTL period
--- began, and the index of the limit.
-
 -- Position of a state at a time: the tick of a bucket, the index of a window.
 local function position(code, tick, a, us)
   if code <= 2 then return tick == 1 and us or floor(us / tick) end
   return floor(us / (a * tick))
 end
 
--- Length of a TTL period of a bucket, in ticks.
-local function ttl_period(limit)
-  return max(15000000 / limit[4], limit[3] * limit[5] / limit[6] * 0.125)
-end
-
+-- Computes the further fields of the limits.
 local function prepare_limits()
   for i = 1, #limits do
     local limit = limits[i]
-    limit[10] = position(limit[2], limit[4], limit[5], now_us)
-    limit[11] = limit[3] * limit[5]
-    if limit[2] <= 2 then limit[12] = limit[10] - limit[10] % ttl_period(limit) end
-    limit[13] = i
+    local code, capacity, tick, a, b = limit[2], limit[3], limit[4], limit[5], limit[6]
+    local now = position(code, tick, a, now_us)
+    limit[10], limit[11], limit[13], limit[14] = now, capacity * a, i, code <= 2 and a or 1
+    limit[12] = code <= 2 and now - now % ttl_period(capacity, tick, a, b) or now
     numbers_by_shape[limit[8]] = limit
-  end
-  for i = 1, #sets do
-    local set = sets[i]
-    for j = 1, #set do set[j] = limits[set[j]] end
   end
 end
 --[[
   Packed values: all read with one command, changed in tables, each written once. An unreadable value fails the requests
-  that touch it and no others, and is never overwritten. A key of another type counts as absent.
-
-  A packed value is the length of its layout, the layout (names and shapes of its buckets), and their states in that
-  order. The index of a bucket in its layout is its seat. Most values have one of a few layouts, and each layout is
-  parsed once per batch.
+  that touch it and no others, and is never overwritten. A key of another type counts as absent. Most values
+  have one of a few layouts, and each layout is parsed once per batch.
 ]]
--- Equals BUCKETS_MAX of wire.ts.
--- A bucket in a layout: its name and the shape of the limit that wrote it, each after its length.
--- at and x take 7 bytes, y takes 4. The size is fixed, so that a state can be overwritten in place.
 -- generation, code, capacity, tick, a, b, and hold if the limit is leased, in base 36.
 
 local pack, unpack_struct = struct.pack, struct.unpack
@@ -243,6 +415,19 @@ local function store_states(key)
   end
   call('SETRANGE', keys[key], digits_of[offset] or digits(offset), text)
 end
+
+-- Returns a call with one take as a batch.
+local function batch_of_single()
+  local all, set = {}, {}
+  for i = 1, floor((#ARGV - 1) / 2) do
+    local name, shape = struct.unpack('<Hc0Bc0', ARGV[2 * i])
+    local known = numbers_of(shape)
+    local limit = { unpack(known, 1, 6) }
+    limit[7], limit[8], limit[9] = name, shape, known[9]
+    all[i], set[i] = limit, i
+  end
+  return { all, { set }, {}, { 4, 1, 1, cost, 1 } }
+end
 --[[
   Fast path of plain takes, the most frequent requests: packed buckets in one value, all enforced, one cost.
 ]]
@@ -283,8 +468,7 @@ end
 local new_xs = {}
 
 -- Grants from new buckets and from buckets written under the same limits; everything else takes the slow path, and so
--- do sliding windows, whose reply needs y. Inlines the arithmetic of include/packed.lua, because calls would dominate;
--- the differential test covers both paths.
+-- do sliding windows, whose reply needs y.
 local function take_plain(key, set_index, cost)
   local set, found, layout = sets[set_index], seats_at(key, set_index)
   if not found then return slow_path('plain', key, set, cost) end
@@ -300,17 +484,10 @@ local function take_plain(key, set_index, cost)
       if code <= 2 and states[r] ~= 0 then return slow_path('plain', key, set, cost) end
     end
     if at > now then return slow_path('plain', key, set, cost) end
-    if code <= 2 then
-      x = x - (now - at) * limit[6]
-      x = (x > 0 and x or 0) + cost * limit[5]
-      if x > limit[11] then return slow_path('plain', key, set, cost) end
-      if at < limit[12] then renews = true end
-    else
-      if at ~= now then x, renews = 0, true end
-      x = x + cost
-      if code ~= 3 or x > limit[3] then return slow_path('plain', key, set, cost) end
-    end
-    new_xs[i] = x
+    local after, is_short = charged_plain(limit[3], limit[14], limit[6], now, at, x, cost)
+    if is_short or code > 3 then return slow_path('plain', key, set, cost) end
+    if at < limit[12] then renews = true end
+    new_xs[i] = after
   end
 
   if found[count + 1] ~= layout then
@@ -328,14 +505,12 @@ local function take_plain(key, set_index, cost)
   if count > 1 then mark_dirty(key, found[count + 3]) end
 end
 
--- Rarely used functions are created on first use: creating closures dominates the fixed cost of a script call.
-local function make_leased()
+local items
+local function make_items()
 --[[
-  Units on lease, and the fast paths of requests from leases.
-
-  A take of a lease charges packed buckets in one value, each with kind enforce or hold, all with one cost, and takes
-  more units than are needed now. It carries gives of units charged earlier. Repeats some arithmetic of
-  include/packed.lua, so that a batch of lease requests need not create its functions.
+  Units on lease, and the decision about one packed bucket of a take: the maths of every take of a lease, and of plain
+  takes that come alone. Repeats some arithmetic of include/packed.lua, so that such a call need not create its
+  functions.
 ]]
 -- y of a token bucket: units on lease since the previous epoch × PREVIOUS + those since this one. Units on lease do
 -- not refill. The three constants equal those of src/algorithms/held.ts.
@@ -450,14 +625,24 @@ local function charge_item(item, limit, low, kind)
     next_ys[item] = next_ys[item] + (kind == 3 and units or max(0, units - low))
   end
 end
+  return { held_room, advanced_held, refunded, advance_to_now, decide_item, charge_item, next_xs, next_ys, next_units,
+    has_gives }
+end
 
+local function make_leased()
+  items = items or make_items()
+  local refunded, advance_to_now, decide_item, charge_item = items[3], items[4], items[5], items[6]
+  local next_xs, next_ys, next_units, has_gives = items[7], items[8], items[9], items[10]
+--[[
+  Fast paths of requests from leases, within a batch.
+
+  A take of a lease charges packed buckets in one value, each with kind enforce or hold, all with one cost, and takes
+  more units than are needed now. It carries gives of units charged earlier.
+]]
 local function write_item(key, seat, limit, item)
   local r = bases[key] + 3 * seat
-  local at, now = states[r - 2], limit[10]
-  if limit[2] <= 2 then
-    if at < limit[12] then ttl_due[key] = true end
-  elseif at ~= now then ttl_due[key] = true end
-  states[r - 2], states[r - 1], states[r] = now, next_xs[item], next_ys[item]
+  if states[r - 2] < limit[12] then ttl_due[key] = true end
+  states[r - 2], states[r - 1], states[r] = limit[10], next_xs[item], next_ys[item]
   mark_dirty(key, seat)
 end
 
@@ -514,48 +699,34 @@ local function give_plain(first)
   push(1)
   return next_at
 end
-  return { take_leased, give_plain, held_room, advanced_held, refunded }
+  return { take_leased, give_plain }
 end
 
 local function make_rewrite()
 --[[
   Writes whole values with their TTL: when buckets were added, or changed for the first time in a TTL period.
 ]]
--- The TTL only reclaims memory: the state itself says when it is full again. The slack keeps a value alive after that,
--- because a clock that steps back would otherwise find no value, and treat a spent bucket as full. It is longer than
--- any lease (lease-terms.ts).
-
--- Returns when a stored state is full again, and so equivalent to no state.
-local function ends_us(code, tick, a, b, at, x)
-  if code <= 2 then return (at + ceil(x / b)) * tick end
-  return (at + (code == 4 and 2 or 1)) * a * tick
-end
+local ttl = make_ttl(now_us, ttl_period)
+local latest_end_us, retention_us, ttl_seconds, ends_us = ttl[1], ttl[2], ttl[3], ttl[4]
 
 -- Writes a value with a TTL in whole seconds, so that few different numbers are formatted.
 local function write(key, text, ends)
-  call('SETEX', key, digits(max(1, ceil((ends - now_us + 60000000) / 1000000))), text)
+  call('SETEX', key, digits(ttl_seconds(ends)), text)
 end
 
--- Returns when a state ends, and the latest time it can end: if its bucket is emptied at the end of its TTL period.
-local function end_and_latest_end(shape, r)
-  local n = numbers_of(shape)
-  local code, at, x = n[2], states[r], states[r + 1]
-  local ends = ends_us(code, n[4], n[5], n[6], at, x)
-  if code > 2 then return ends, ends end
-  return ends, ends_us(code, n[4], n[5], n[6], at + ttl_period(n), max(x, n[3] * n[5]))
-end
-
--- Drops buckets that have been full again for longer than the slack.
+-- Drops buckets that have been full again for longer than their retention.
 local function rewrite_value(index, layout)
   local base, kept, kept_layouts, kept_states, latest = bases[index], 0, {}, {}, 0
   for seat = 1, layout[2] do
     local shape = layout[4][seat]
-    local ends, latest_end = end_and_latest_end(shape, base + 3 * seat - 2)
-    if ends + 60000000 >= now_us then
+    local n, at, x = numbers_of(shape), states[base + 3 * seat - 2], states[base + 3 * seat - 1]
+    local kept_us = retention_us(layout[3][seat])
+    local code, tick, a, b = n[2], n[4], n[5], n[6]
+    if ends_us(code, tick, a, b, at, x) + kept_us >= now_us then
       kept = kept + 1
       kept_layouts[kept] = bucket_text(layout[3][seat], shape)
       kept_states[kept] = states_text(base, seat, seat)
-      latest = max(latest, latest_end)
+      latest = max(latest, latest_end_us(code, n[3], tick, a, b, at, x) + kept_us - 60000000)
     end
   end
   if kept == 0 then return call('DEL', keys[index]) end
@@ -563,13 +734,14 @@ local function rewrite_value(index, layout)
   text = pack('<I3c0', #text, text) .. table.concat(kept_states)
   if ttl_due[index] then write(keys[index], text, latest) else call('SET', keys[index], text, 'KEEPTTL') end
 end
-  return { rewrite_value, write }
+  return { rewrite_value, write, retention_us }
 end
 
 local leased, rewrite, verbs
 local function make_verbs()
-  leased, rewrite = leased or make_leased(), rewrite or make_rewrite()
-  local held_room, advanced_held, refunded, write = leased[3], leased[4], leased[5], rewrite[2]
+  items, rewrite = items or make_items(), rewrite or make_rewrite()
+  local held_room, advanced_held, refunded = items[1], items[2], items[3]
+  local write, retention_us = rewrite[2], rewrite[3]
 --[[
   Algorithms with a state of three numbers: token bucket, leaky bucket, fixed window, sliding window. src/algorithms is
   the specification; test/differential compares both. Limits are passed as (code, tick, a, b), states as (at, x, y),
@@ -743,6 +915,8 @@ end
 
 -- By key: the list (false: unreadable) and its algorithm; and the keys that have changed.
 local listed_values, list_codes, dirty_lists, dirty_list_count = {}, {}, {}, 0
+-- By key: whether the list is stored even if it is empty, and whether it exists if that changed in this batch.
+local kept_lists, list_exists = {}, {}
 
 -- Parses a list. Throws if it is malformed.
 local function read_list(code, text)
@@ -780,7 +954,9 @@ local function store_lists()
   for i = 1, dirty_list_count do
     local key = dirty_lists[i]
     local list, code = listed_values[key], list_codes[key]
-    if is_live_list(code, list) then
+    if kept_lists[key] then
+      write(keys[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]) + 600000000 - 60000000)
+    elseif is_live_list(code, list) then
       write(keys[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else
       call('DEL', keys[key])
@@ -840,6 +1016,7 @@ end
 local function keep_list(item, key, limit)
   local list = lists[item]
   list[1], list[2] = limit[1], limit[5]
+  kept_lists[key], list_exists[key] = retention_us(limit[7]) > 60000000, true
   set_list(key, limit[2], list)
 end
 
@@ -853,10 +1030,10 @@ local function same_shape(one, other)
     and one[9] == other[9]
 end
 
-local function load_packed(item, key, limit, detail, keeps)
+local function load_packed(item, key, limit, name, keeps)
   local layout = layout_at(key)
   if not layout then return -1 end
-  local seat = layout[5][name_of(limit, detail)] or 0
+  local seat = layout[5][name] or 0
   seats[item], stales[item] = seat, false
   if seat == 0 then
     if layout[2] >= 1024 then return -2 end
@@ -879,7 +1056,7 @@ local function load_packed(item, key, limit, detail, keeps)
     end
   end
   ats[item], xs[item], ys[item] = at, x, y
-  if moved and keeps then keep_packed(item, key, limit, detail) end
+  if moved and keeps then keep_packed(item, key, limit) end
   return 0
 end
 
@@ -903,7 +1080,27 @@ end
 -- Loads the bucket of an item, advanced to now. Returns 0, or a negative status.
 local function load_bucket(item, key, limit, detail, keeps)
   if limit[2] >= 5 then return load_listed(item, key, limit, keeps) end
-  return load_packed(item, key, limit, detail, keeps)
+  return load_packed(item, key, limit, name_of(limit, detail), keeps)
+end
+
+-- Loads a counterfactual bucket. One that does not exist starts with the state of the live bucket, and is kept in any
+-- case: later, the live bucket will have counted requests that this one has refused.
+local function load_counterfactual(item, key, limit, detail, seed, keeps)
+  local status = load_bucket(item, key, limit, detail, keeps)
+  if status < 0 or seed == 0 then return status end
+  if limit[2] >= 5 then
+    local exists = list_exists[key]
+    if exists == nil then exists = raw[key] end
+    if exists then return 0 end
+    status = load_listed(item, seed, limit, false)
+  else
+    local seat = seats[item]
+    if seat ~= 0 and states[bases[key] + 3 * seat - 2] ~= 0 then return 0 end -- position 0: it was reset
+    status = load_packed(item, seed, limit, string.sub(name_of(limit, detail), 12), false)
+    seats[item] = seat
+  end
+  if status == 0 and keeps and not stales[item] then keep(item, key, limit, detail) end
+  return status
 end
 
 local function is_live(item, limit)
@@ -925,7 +1122,6 @@ end
 --[[
   The verbs of requests. A request is decided as a whole before any of its items is charged.
 ]]
-
 -- By item: units to charge if the request is granted, why they are short, and the first item of the same bucket.
 local units_of, shorts, roots = {}, {}, {}
 
@@ -953,15 +1149,44 @@ local function earlier_uses(at, item)
   return root, taken
 end
 
+-- Loads the counterfactual buckets, before an enforced charge migrates the live bucket that they start from.
+local function load_counterfactuals(at, items, keeps)
+  for item = 1, items do
+    local i = at + 6 * (item - 1)
+    local number = numbers[i + 5]
+    if number % 8 == 4 then
+      local seed = floor(number / 524288)
+      local status = load_counterfactual(item, numbers[i], limits[numbers[i + 1]], numbers[i + 2], seed, keeps)
+      if status < 0 then return status end
+    end
+  end
+  return 0
+end
+
+local function pair_of(number) return floor(number / 8) % 65536 end
+
+-- Whether the counterfactual charges of a pair are charged. Does not depend on the enforced charges of the pair.
+local function charges_pair(at, items, pair)
+  for item = 1, items do
+    local number = numbers[at + 6 * (item - 1) + 5]
+    local kind = number % 8
+    if shorts[item] ~= 0 then
+      if kind == 4 and pair_of(number) == pair then return false end
+      if kind == 0 and pair_of(number) ~= pair then return false end
+    end
+  end
+  return true
+end
+
 -- Returns whether all items are granted, or a negative status. \`repeats\`: several items may name one bucket.
 local function decide(at, items, op_id, keeps, repeats)
   local granted = true
   for item = 1, items do
     local i = at + 6 * (item - 1)
-    local limit, kind = limits[numbers[i + 1]], numbers[i + 5]
+    local limit, kind = limits[numbers[i + 1]], numbers[i + 5] % 8
     local root, in_use = item, 0
     if repeats then root, in_use = earlier_uses(at, item) end
-    if root == item then
+    if root == item and kind ~= 4 then
       local status = load_bucket(item, numbers[i], limit, numbers[i + 2], keeps)
       if status < 0 then return status end
     end
@@ -997,18 +1222,23 @@ local function reply_list(item, limit, low, spent, op_id)
   push(ends_list_us(code, list, window_us) - now_us)
 end
 
-local function run(at, items, op_id, commits, repeats)
-  local granted = decide(at, items, op_id, commits, repeats)
+local function run(at, items, op_id, commits, repeats, paired)
+  local status = paired and load_counterfactuals(at, items, commits) or 0
+  local granted = status < 0 and status or decide(at, items, op_id, commits, repeats)
   if granted ~= true and granted ~= false then return push(granted) end
   push(granted and 1 or 0)
   push(op_id ~= '' and commits and is_renewal(at, items, op_id) and 1 or 0)
   for item = 1, items do
     local i = at + 6 * (item - 1)
     local limit = limits[numbers[i + 1]]
-    local spent = commits and (granted or numbers[i + 5] == 2) and units_of[item] or 0
+    local number, charges = numbers[i + 5], granted
+    local kind = number % 8
+    if kind == 2 then charges = true
+    elseif kind == 4 then charges = charges_pair(at, items, pair_of(number)) end
+    local spent = commits and charges and units_of[item] or 0
     local root = roots[item]
     if spent > 0 then
-      local kind, held = numbers[i + 5], 0
+      local held = 0
       if limit[9] > 0 and kind ~= 2 then
         held = kind == 3 and spent or max(0, spent - numbers[i + 3])
       end
@@ -1024,9 +1254,10 @@ local function run(at, items, op_id, commits, repeats)
   end
 end
 
-local function take(at, items, op_id) run(at, items, op_id, true, false) end
-local function take_repeating(at, items, op_id) run(at, items, op_id, true, true) end
-local function peek(at, items, op_id) run(at, items, op_id, false, true) end
+local function take(at, items, op_id) run(at, items, op_id, true, false, false) end
+local function take_repeating(at, items, op_id) run(at, items, op_id, true, true, false) end
+local function take_paired(at, items, op_id) run(at, items, op_id, true, true, true) end
+local function peek(at, items, op_id) run(at, items, op_id, false, true, true) end
 
 local function refund(item, limit, units, booked_us, op_id, settled)
   if limit[2] >= 5 then
@@ -1088,6 +1319,7 @@ local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
   if limit[2] >= 5 then
     set_list(key, limit[2], fresh_list(limit[2], limit[5], limit[1]))
+    kept_lists[key], list_exists[key] = false, false
   elseif not layout_at(key) then
     layout_by_key[key], bases[key], ttl_due[key] = layout_of(''), state_count, true
     mark_dirty(key, 0)
@@ -1158,6 +1390,7 @@ local VERBS = {
   reset,
   [5] = take_repeating,
   [8] = give_once,
+  [9] = take_paired,
   plain = slow_take,
   leased = slow_take_leased,
   given = slow_give,
@@ -1172,17 +1405,13 @@ slow_path = function(name, ...)
   return verbs[name](...)
 end
 
-local input = cjson.decode(ARGV[1])
+local input = cost and batch_of_single() or cjson.decode(ARGV[1])
 limits, sets, texts, numbers = input[1], input[2], input[3], input[4]
-
-now_us = tonumber(ARGV[2])
-if not now_us then
-  local time = call('TIME')
-  now_us = time[1] * 1000000 + time[2]
-end
-
-raw = call('MGET', unpack(keys))
 prepare_limits()
+for i = 1, #sets do
+  local set = sets[i]
+  for j = 1, #set do set[j] = limits[set[j]] end
+end
 
 -- The slow path appends items behind the last request.
 local last = #numbers
@@ -1233,6 +1462,9 @@ if verbs then
   verbs.store_records()
 end
 return reply
+end
+
+return run_batch()
 `,
 }
 

@@ -3,7 +3,7 @@
 // group. The slots are spread evenly, so primaries that serve equal ranges of slots serve equal numbers of groups.
 
 import { createHmac } from 'node:crypto'
-import { type HashSeed, KeyHash, seedOf } from '../store/half-sip-hash.ts'
+import { HalfSipHash, type HashSeed, seedOf } from '../store/half-sip-hash.ts'
 import type { BucketName } from '../store/store.ts'
 import { SLOTS, slotOf } from './slot.ts'
 
@@ -30,7 +30,7 @@ export class SlotGroups {
   readonly slots: readonly number[]
   readonly #tags: readonly string[]
   readonly #seed: HashSeed
-  readonly #hash = new KeyHash()
+  readonly #hash = new HalfSipHash()
 
   /** Secret and count have to be the same on every node. `count` is a power of two. */
   constructor(secret: string, count: number = SLOT_GROUPS_DEFAULT) {

@@ -36,11 +36,15 @@ const TAKE_REPEATING = 5
 const TAKE_LEASED = 6
 const GIVE_PLAIN = 7
 const GIVE_ONCE = 8
+const TAKE_PAIRED = 9
 /** Result of a give with an idempotency key, by status. */
 const ONCE: Readonly<Record<number, GiveResult>> = { 1: 'given', 2: 'repeated', 3: 'expired' }
 /** Buckets of one owner in one value; equals BUCKETS_MAX of lua/include/values.lua. */
 const BUCKETS_MAX = 1024
-const KINDS = { enforce: 0, shadow: 1, force: 2, hold: 3 } as const
+const KINDS = { enforce: 0, shadow: 1, force: 2, hold: 3, counterfactual: 4 } as const
+/** Kind, pair and seed of a charge share one number: see the header of apply.lua. */
+const KINDS_MAX = 8
+const PAIRS_MAX = 65_536
 const SHORTS: readonly Short[] = [false, 'now', 'never', 'stale_rules']
 
 /** Cost of a request to Redis. Each further bucket adds about a quarter of a request. */
@@ -107,12 +111,12 @@ export class BatchEncoder {
     const before = givesBefore(request)
     if (before !== undefined) this.add(before)
     const opId = request.verb === 'reset' ? undefined : request.opId
-    const verb = request.verb === 'take' && repeats(request.charges) ? TAKE_REPEATING : VERBS[request.verb]
+    const verb = request.verb === 'take' ? takeVerb(request.charges) : VERBS[request.verb]
     this.#numbers.push(verb, this.#text(opId ?? ''), itemCount(request))
     if (request.verb === 'reset') this.#addItem(request.bucket, 0, 0, 0)
     else if (request.verb === 'give')
       for (const give of request.gives) this.#addItem(give, give.units, give.bookedUs, settledOf(give))
-    else for (const charge of request.charges) this.#addItem(charge, charge.min, charge.max, KINDS[charge.kind])
+    else for (const charge of request.charges) this.#addItem(charge, charge.min, charge.max, this.#kind(charge))
   }
 
   #addShort(form: ShortForm, { charges, gives = [] }: TakeRequest): void {
@@ -177,6 +181,12 @@ export class BatchEncoder {
     this.#numbers.push(this.#key(limit, owner, detail), this.#limit(limit), text, fourth, fifth, sixth)
   }
 
+  #kind({ limit, owner, detail, kind, pair = 0 }: Charge): number {
+    const isSeeded = kind === 'counterfactual' && limit.seed !== undefined
+    const seed = isSeeded ? this.#key(limit.seed, owner, detail) : 0
+    return KINDS[kind] + KINDS_MAX * (pair + PAIRS_MAX * seed)
+  }
+
   #key(limit: Limit, owner: string, detail: string): number {
     const name = this.#names.keyOf(limit, owner, detail)
     return indexIn(this.#keyIndex, name, () => this.keys.push(name))
@@ -217,6 +227,12 @@ function givesBefore(request: Request): Request | undefined {
   return { verb: 'give', gives: request.gives, opId: undefined }
 }
 
+/** Only a take with pairs loads counterfactual buckets, and only one that may repeat a bucket looks for repetitions. */
+function takeVerb(charges: readonly Charge[]): number {
+  if (charges.some(({ kind }) => kind === 'counterfactual')) return TAKE_PAIRED
+  return repeats(charges) ? TAKE_REPEATING : VERBS.take
+}
+
 /** Units no longer on lease; for a log, 1 if the units may be booked later than `bookedUs`. */
 function settledOf({ limit, settled = 0 }: Give): number {
   if (ALGORITHMS[limit.algorithm].storage !== 'log') return settled
@@ -236,12 +252,19 @@ function indexIn<K>(indexes: Map<K, number>, item: K, push: () => number): numbe
 }
 
 function limitNumbers(limit: Limit): unknown[] {
+  return [...numbersOf(limit), limit.id, shapeOf(limit), limit.holdTicks]
+}
+
+/** Identifies the numbers of a limit within a value. */
+export function shapeOf(limit: Limit): string {
+  const shaped = limit.holdTicks === 0 ? numbersOf(limit) : [...numbersOf(limit), limit.holdTicks]
+  return shaped.map((number) => number.toString(36)).join(':')
+}
+
+function numbersOf(limit: Limit): number[] {
   const { burst, code } = ALGORITHMS[limit.algorithm]
   const a = burst ? limit.subunitsPerUnit : isPacked(limit) ? limit.windowTicks : limit.windowUs
-  const b = burst ? limit.subunitsPerTick : 0
-  const numbers = [limit.generation, code, limit.capacity, limit.tickUs, a, b]
-  const shaped = limit.holdTicks === 0 ? numbers : [...numbers, limit.holdTicks]
-  return [...numbers, limit.id, shaped.map((number) => number.toString(36)).join(':'), limit.holdTicks]
+  return [limit.generation, code, limit.capacity, limit.tickUs, a, burst ? limit.subunitsPerTick : 0]
 }
 
 /** Decodes the replies of a batch, in the order of its requests. */
@@ -249,6 +272,11 @@ export class ReplyDecoder {
   readonly #numbers: readonly number[]
   readonly #nowUs: number
   #at = 1
+
+  /** Store time of the batch. */
+  get nowUs(): number {
+    return this.#nowUs
+  }
 
   constructor(reply: unknown) {
     if (!Array.isArray(reply))

@@ -105,7 +105,7 @@ function stepsOf({ algorithm, units, capacity }: Limit): number {
   return ALGORITHMS[algorithm].burst ? greatestCommonDivisor(units, capacity) : units
 }
 
-/** The same charge against a sublimit. Lists the fields, so that all charges have one hidden class. */
+/** The same charge against a sublimit. */
 export function withLimit({ owner, detail, min, max, kind }: Charge, limit: Limit): Charge {
   return { limit, owner, detail, min, max, kind }
 }

@@ -25,7 +25,7 @@ export function regionStats(
   const sum = [...homes.values()].reduce((total, home) => total + home, 0)
   return {
     region_lag_ms: lagMs,
-    region_cut_off: global.isUnreachable ? 1 : 0,
+    region_isolated: global.isUnreachable ? 1 : 0,
     region_home_share: (homes.get(name) ?? 0) / WHOLE.units,
     region_pool_share: pool / WHOLE.units,
     region_clock_difference_ms: differenceMs,

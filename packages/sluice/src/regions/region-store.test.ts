@@ -274,11 +274,11 @@ describe('without the global store', () => {
     return { global: { ...remote(memoryStore()), take: lost, peek: lost } }
   }
 
-  test('a region has its home, and reports that it is cut off', async () => {
+  test('a region has its home, and reports that it is isolated', async () => {
     const { eu } = world(broken())
     const limit = limitOf({ onFail: 'open' })
     expect(await granted(eu, limit, 20)).toBe(3)
-    expect(eu.isCutOff).toBe(true)
+    expect(eu.isIsolated).toBe(true)
     expect((await eu.take({ charges: [chargeOf(limit)] })).grants[0]?.short).toBe('now')
     expect(await remaining(eu, limit)).toBe(0)
   })

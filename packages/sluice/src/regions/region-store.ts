@@ -65,7 +65,7 @@ export type RegionStore = Store & {
   /** The sublimits of all regions, in units. */
   splitOf(limit: Limit): Split
   /** Whether the global store is unreachable: the region has only its homes and its leases. */
-  readonly isCutOff: boolean
+  readonly isIsolated: boolean
   stats(): SomeStats
 }
 
@@ -113,7 +113,7 @@ class PooledRegion implements RegionStore {
     return this.#regional.named ?? []
   }
 
-  get isCutOff(): boolean {
+  get isIsolated(): boolean {
     return this.#global.isUnreachable
   }
 
@@ -279,14 +279,14 @@ class PooledRegion implements RegionStore {
   async #takeAsync(take: Take, pending: PendingCharge[]): Promise<Taken> {
     const startedMs = take.startedMs ?? this.#timers.nowMs()
     const first = this.#poolFirst(pending)
-    if (first.length > 0) await this.#borrow(first, startedMs)
+    if (first.length > 0) await this.#borrow(first, startedMs, take.expiresMs)
     if (pending.some((one) => needsPool(one) && isBinding(one.charge.kind))) return this.#finish(pending, undefined)
     this.#prefetch(pending)
     const rest = { ...take, startedMs: undefined }
     const taken = await this.#takeAtHome(first.length === 0 ? take : rest, pending)
     const short = taken.granted ? [] : borrowable(pending, taken)
     if (short.length === 0) return this.#finish(pending, taken)
-    await this.#borrow(short, startedMs)
+    await this.#borrow(short, startedMs, take.expiresMs)
     if (short.every(({ paid }) => paid !== undefined)) {
       return this.#finish(pending, await this.#takeAtHome({ ...rest, gives: undefined }, pending))
     }
@@ -313,8 +313,8 @@ class PooledRegion implements RegionStore {
     }
   }
 
-  /** Takes from the pools over the network. Their units are given back if the request is refused in the end. */
-  async #borrow(pending: readonly PendingCharge[], startedMs: number): Promise<void> {
+  /** Takes from the pools over the network. Their units are given back if the request is refused later. */
+  async #borrow(pending: readonly PendingCharge[], startedMs: number, expiresMs: number | undefined): Promise<void> {
     await Promise.all(
       pending.map(async (one) => {
         const pool = one.limits?.pool
@@ -322,7 +322,8 @@ class PooledRegion implements RegionStore {
         this.#counts.region_pool_requests += 1
         one.poolSettled = true
         const charge = withLimit(one.charge, pool)
-        const taken = await toPromise(() => this.#pools.take({ charges: [charge], startedMs })).catch(() => undefined)
+        const lease = () => this.#pools.take({ charges: [charge], startedMs, expiresMs })
+        const taken = await toPromise(lease).catch(() => undefined)
         const grant = taken?.grants[0]
         if (taken === undefined || grant === undefined || taken.source === 'policy') return
         if (taken.granted && grant.units > 0) one.paid = new PoolTaken(one.charge, pool, taken, grant)

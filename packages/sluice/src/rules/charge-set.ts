@@ -4,22 +4,52 @@
 
 import type { Limit } from '../algorithms/limit.ts'
 import type { Charge, ChargeKind, Op } from '../store/store.ts'
-import type { CompiledLimit } from './compile.ts'
+import type { CompiledLimit, Variant } from './compile.ts'
+import { type AppliedExceptions, NOTHING_APPLIED } from './exception.ts'
 
-/** Charges for the store; `limits[i]` is the limit of `charges[i]`. */
+/**
+ * Charges for the store; `limits[i]` is the limit of `charges[i]`. The charge of a bypass token comes last, without an
+ * entry in `limits`: it is not reported.
+ */
 export class ChargeSet {
   readonly charges: readonly Charge[]
   readonly limits: readonly CompiledLimit[]
   readonly op: Op | undefined
   /** Version of the rule set it came from: other rules may become active before the store replies. */
   readonly version: number
+  readonly exceptions: AppliedExceptions
 
-  constructor(charges: readonly Charge[], limits: readonly CompiledLimit[], op: Op | undefined, version: number) {
+  constructor(
+    charges: readonly Charge[],
+    limits: readonly CompiledLimit[],
+    op: Op | undefined,
+    version: number,
+    exceptions: AppliedExceptions = NOTHING_APPLIED,
+  ) {
     this.charges = charges
     this.limits = limits
     this.op = op
     this.version = version
+    this.exceptions = exceptions
   }
+}
+
+/** Charges of a request with pairs: rules of which both versions are charged. */
+export class PairedChargeSet extends ChargeSet {
+  readonly pairs: readonly ChargedPair[]
+
+  constructor({ charges, limits, op, version, exceptions }: ChargeSet, pairs: readonly ChargedPair[]) {
+    super(charges, limits, op, version, exceptions)
+    this.pairs = pairs
+  }
+}
+
+/** A rule under rollout whose versions are both charged; `pair` is that of their charges. */
+export type ChargedPair = {
+  readonly ruleId: string
+  readonly pair: number
+  readonly owner: string
+  readonly enforced: Variant
 }
 
 /** The full cost of a request at one limit. */
@@ -38,6 +68,16 @@ export class RuleCharge implements Charge {
     this.min = units
     this.max = units
     this.kind = kind
+  }
+}
+
+/** Charge of one version of a rule, compared with the other one. */
+export class PairedCharge extends RuleCharge {
+  readonly pair: number
+
+  constructor(limit: Limit, owner: string, detail: string, units: number, kind: ChargeKind, pair: number) {
+    super(limit, owner, detail, units, kind)
+    this.pair = pair
   }
 }
 

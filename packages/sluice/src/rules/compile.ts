@@ -1,10 +1,17 @@
 // Rule → CompiledRule: precomputes everything that does not depend on the request.
 
-import { compileLimit, DEFAULT_STORE, type Limit, type LimitNumbers } from '../algorithms/limit.ts'
+import {
+  compileCounterfactual,
+  compileLimit,
+  DEFAULT_STORE,
+  type Limit,
+  type LimitNumbers,
+} from '../algorithms/limit.ts'
 import { hasPermits } from '../algorithms/traits.ts'
 import { canonicalAddress } from '../canonical/address.ts'
 import { subjectInvalid } from '../errors.ts'
 import { mapped, type Sliced } from '../slices.ts'
+import type { HashSeed } from '../store/half-sip-hash.ts'
 import type { Subject } from '../subject.ts'
 import { type Condition, conditionsOf, type FactReader, readerOf, textOf } from './condition.ts'
 import { FieldErrors } from './field-errors.ts'
@@ -41,8 +48,44 @@ export type CompiledRule = {
   readonly limitsByPlan: ReadonlyMap<string, readonly CompiledLimit[]>
   /** Applies to requests without a fact of the key. */
   readonly onMissing: Rule['on_missing']
-  /** A limit of 0, for such requests with `on_missing: refuse`. */
+  /** A limit of 0, for such requests with `on_missing: refuse`, and for banned keys. */
   readonly refusal: CompiledLimit | undefined
+  /** Set while the rule is under rollout: see versions.ts. */
+  readonly version: RuleVersion | undefined
+}
+
+export type Variant = 'current' | 'candidate'
+
+/**
+ * live: charged as without a rollout. strict: enforced and compared with the other version, so without leases.
+ * counterfactual: compared and not enforced.
+ */
+export type VersionUse = 'live' | 'strict' | 'counterfactual'
+
+/** One version of a rule under rollout. */
+export type RuleVersion = {
+  readonly rollout: CompiledRollout
+  readonly variant: Variant
+  readonly use: VersionUse
+}
+
+export type CompiledRollout = {
+  /** Seed of the draw: salt and rule id. */
+  readonly seed: HashSeed
+  /** Share of keys under the candidate. */
+  readonly share: number
+  /** Share of keys whose requests are charged to both versions; 0 if they cannot be compared. */
+  readonly pairShare: number
+  /** Number of its pairs in a take. */
+  readonly pair: number
+  /** Reads the fact that the draw is made by: the first of the current scope. */
+  readonly owner: FactReader
+  /** Whether many clients share one bucket: then either all requests are paired or none. */
+  readonly isShared: boolean
+  /** Version for requests without that fact. */
+  readonly withoutOwner: Variant
+  /** The compiled rules by version and use; a version that does not apply here has none. */
+  readonly versions: Readonly<Record<Variant, Readonly<Partial<Record<VersionUse, CompiledRule>>>>>
 }
 
 export type CompileOptions = {
@@ -100,7 +143,16 @@ function rejectSpread(
   if (fix !== undefined) errors.add('spread', rule.spread, fix)
 }
 
-function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
+/** Selects the buckets of a version that is compared. */
+type Compared = {
+  readonly variant: Variant
+  readonly use: Exclude<VersionUse, 'live'>
+  /** Tag of the rollout in the names of counterfactual buckets. */
+  readonly tag: string
+}
+
+/** Compiles a version for comparison: strict, and with separate buckets if it is not enforced. */
+export function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions, compared?: Compared): CompiledRule {
   const [first, ...others] = rule.scope
   const readers = others.map((fact) => factReader(fact, rule, ipv6Prefix))
   const compiled: CompiledRule = {
@@ -121,53 +173,96 @@ function compileRule(rule: Rule, { ipv6Prefix }: CompileOptions): CompiledRule {
     limitsByPlan: new Map(),
     onMissing: rule.on_missing,
     refusal: undefined,
+    version: undefined,
   }
   const fact = first ?? ''
-  const limits = rule.limits.map((limit) => compileWithByIp(compiled, limit, fact, ''))
+  const limits = rule.limits.map((limit) => compileWithByIp(compiled, limit, fact, '', compared))
   const byPlan = Object.entries(rule.by_plan).map(
-    ([plan, own]) => [plan, own.map((limit) => compileWithByIp(compiled, limit, fact, `@${plan}`))] as const,
+    ([plan, own]) =>
+      [plan, own.map((limit) => compileWithByIp(compiled, limit, fact, planSuffix(plan), compared))] as const,
   )
-  const some = [...limits, ...byPlan.flatMap(([, own]) => own)][0]
-  const refusal = some && {
+  const unlimited = { name: 'default', limit: 0, window_seconds: 1 }
+  const some =
+    [...limits, ...byPlan.flatMap(([, own]) => own)][0] ?? compileOne(compiled, unlimited, fact, '', compared)
+  const refusal = {
     ...some,
-    limit: { ...some.limit, units: 0, capacity: 0, shards: undefined, spread: undefined },
+    limit: { ...some.limit, units: 0, capacity: 0, shards: undefined, spread: undefined, seed: undefined },
   }
   const plain = limits.length === 1 && byPlan.length === 0 && !compiled.permits && limits[0]?.limit.units !== 0
   const sole = plain ? limits[0] : undefined
   return Object.assign(compiled, { limits, sole, limitsByPlan: new Map(byPlan), refusal })
 }
 
-function compileWithByIp(rule: CompiledRule, limit: RuleLimit, fact: string, variant: string): CompiledLimit {
-  const byIp = rule.onMissing === 'by_ip' ? compileOne(rule, limit, 'ip', `${variant}@ip`) : undefined
-  return { ...compileOne(rule, limit, fact, variant), byIp }
+function compileWithByIp(
+  rule: CompiledRule,
+  limit: RuleLimit,
+  fact: string,
+  suffix: string,
+  compared: Compared | undefined,
+): CompiledLimit {
+  const byIp =
+    rule.onMissing === 'by_ip' ? compileOne(rule, limit, 'ip', `${suffix}${BY_IP_SUFFIX}`, compared) : undefined
+  return { ...compileOne(rule, limit, fact, suffix, compared), byIp }
 }
 
 /**
- * Bucket ids consist of rule, limit name and variant. Plans have separate buckets, because clients of several plans may
+ * Bucket ids consist of rule, limit name and suffix. Plans have separate buckets, because clients of several plans may
  * share an address; shadow rules, so that they never touch the enforced buckets; permits, because an edited rule would
  * otherwise read them as a log.
  */
-function compileOne(rule: CompiledRule, limit: RuleLimit, fact: string, variant: string): CompiledLimit {
-  const name = limit.name === 'default' ? '' : `#${limit.name}`
+export function limitId(rule: Rule, limitName: string, suffix: string): string {
+  const name = limitName === 'default' ? '' : `#${limitName}`
+  return `${rule.mode === 'shadow' ? '~' : ''}${hasPermits(rule) ? '!' : ''}${rule.rule_id}${name}${suffix}`
+}
+
+/** Suffixes of limit ids: those of a plan, and those with buckets per address. */
+export function planSuffix(plan: string): string {
+  return `@${plan}`
+}
+
+export const BY_IP_SUFFIX = '@ip'
+
+function compileOne(
+  rule: CompiledRule,
+  limit: RuleLimit,
+  fact: string,
+  suffix: string,
+  compared: Compared | undefined,
+): CompiledLimit {
+  const id = limitId(rule.rule, limit.name, suffix)
+  const numbers = numbersOf(rule.rule, limit, fact, id, compared === undefined)
+  // A limit of 0 must not touch the live bucket: its history would be lost.
+  const isSeparate = compared !== undefined && (compared.use === 'counterfactual' || limit.limit === 0)
   return {
     rule,
     name: limit.name,
     byIp: undefined,
-    limit: compileLimit({
-      id: `${rule.shadow ? '~' : ''}${rule.permits ? '!' : ''}${rule.id}${name}${variant}`,
-      fact,
-      algorithm: rule.rule.algorithm,
-      generation: rule.rule.version,
-      units: limit.limit,
-      windowUs: Math.round(limit.window_seconds * 1e6),
-      detailBounded: rule.rule.scope.slice(1).every((other) => isBounded(other, rule.rule)),
-      onFail: rule.rule.on_fail,
-      shards: rule.rule.shards,
-      store: rule.rule.store,
-      spread: rule.rule.spread === 'global',
-      ...(limit.burst === undefined ? {} : { burst: limit.burst }),
-      ...consistencyOf(rule.rule),
-    }),
+    limit: isSeparate ? compileCounterfactual(numbers, compared.variant, compared.tag) : compileLimit(numbers),
+  }
+}
+
+/** Numbers of a limit, with the settings of its rule; strict without its `consistency`. */
+export function numbersOf(
+  rule: Rule,
+  limit: RuleLimit,
+  fact: string,
+  id: string,
+  withConsistency = true,
+): LimitNumbers {
+  return {
+    id,
+    fact,
+    algorithm: rule.algorithm,
+    generation: rule.version,
+    units: limit.limit,
+    windowUs: Math.round(limit.window_seconds * 1e6),
+    detailBounded: rule.scope.slice(1).every((other) => isBounded(other, rule)),
+    onFail: rule.on_fail,
+    shards: rule.shards,
+    store: rule.store,
+    spread: rule.spread === 'global',
+    ...(limit.burst === undefined ? {} : { burst: limit.burst }),
+    ...(withConsistency ? consistencyOf(rule) : {}),
   }
 }
 

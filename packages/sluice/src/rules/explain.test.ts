@@ -1,9 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { createLimiter, type Limiter, type LimiterOptions } from '../limiter.ts'
+import { createLimiter } from '../limiter.ts'
+import type { Limiter } from '../limiter-api.ts'
+import type { LimiterOptions } from '../limiter-options.ts'
 import type { Subject } from '../subject.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
 import { REASONS, type Reason } from './explain.ts'
+import type { Rollout } from './rollout.ts'
 
 type Fields = Record<string, unknown>
 
@@ -131,6 +134,7 @@ const request: fc.Arbitrary<Subject> = fc.record(
     user: fc.constantFrom('alice', 'bob'),
     ip: address,
     cost: fc.integer({ min: 1, max: 8 }),
+    bypassToken: fc.constant('secret'),
     attributes: fc.record({ client }, { requiredKeys: [] }),
   },
   { requiredKeys: [] },
@@ -151,8 +155,11 @@ const REPAIRS: Readonly<Record<Reason, (rule: Fields, fact: string) => Fields>> 
   group: ({ group: _, ...rest }) => rest,
   missing_fact: (broken) => ({ ...broken, scope: 'global' }),
   unlimited: (broken) => ({ ...broken, limit: 5 }),
+  exempt: (broken) => ({ ...broken, rule_id: 'renamed' }),
+  bypassed: (broken) => ({ ...broken, rule_id: 'renamed' }),
   barred: (broken) => ({ ...broken, limit: 0, priority: 9, mode: 'enforce', scope: 'global' }),
   suspended: (broken) => ({ ...broken, rule_id: 'renamed' }),
+  rollout: (broken) => ({ ...broken, rule_id: 'renamed' }),
 }
 
 /** A valid rule: without undefined fields and fields that have no effect. */
@@ -169,25 +176,36 @@ function repaired(rules: readonly Fields[], index: number, reason: Reason, fact:
 
 test('explanations agree with the index, and every reason is true', async () => {
   const seen = new Map<string, number>()
-  const explained = async (rules: readonly Fields[], suspended: readonly string[], subject: Subject) => {
-    const limiter = limiterOf(rules)
+  const explained = async (
+    rules: readonly Fields[],
+    suspended: readonly string[],
+    rollouts: readonly Rollout[],
+    subject: Subject,
+  ) => {
+    const limiter = limiterOf(rules, {
+      bypass: () => ({ id: 't', rules: ['r2'], paths: undefined, limitPerMinute: 9 }),
+    })
     limiter.suspend(suspended)
+    await limiter.setRollouts(rollouts)
+    const key = { fact: 'user', owner: 'alice', expiresAtMs: null }
+    limiter.changeOverrides({ set: [{ id: 'o', ruleId: 'r1', ...key, effect: { exempt: true } }] })
     return { ...(await limiter.explain(subject)), checked: limiter.checkSync(subject) }
   }
   const property = fc.asyncProperty(
     fc.array(rule, { minLength: 4, maxLength: 12 }),
     request,
     fc.constantFrom<string[][]>([], [], ['r0', 'r3']),
-    async (list, subject, suspended) => {
+    fc.constantFrom<Rollout[][]>([], [], [{ ruleId: 'r1', salt: '1', candidate: null, share: 1, pairShare: 1 }]),
+    async (list, subject, suspended, rollouts) => {
       const rules = list.map((fields, index) => complete(fields, index))
-      const { decision, rules: explanations, checked } = await explained(rules, suspended, subject)
+      const { decision, rules: explanations, checked } = await explained(rules, suspended, rollouts, subject)
       expect(decision.allowed).toBe(checked?.allowed)
       const applying = explanations.filter(({ reason }) => reason === null).map(({ ruleId }) => ruleId)
       expect(applying.sort()).toEqual([...new Set(checked?.outcomes.map(({ ruleId }) => ruleId))].sort())
       for (const [index, { reason, fact = '', detail }] of explanations.entries()) {
         seen.set(`${reason}`, (seen.get(`${reason}`) ?? 0) + 1)
         if (reason === null) continue
-        const again = await explained(repaired(rules, index, reason, fact), suspended, subject)
+        const again = await explained(repaired(rules, index, reason, fact), suspended, rollouts, subject)
         expect(again.rules[index]?.detail, `${reason}: ${detail}`).not.toBe(detail)
       }
     },

@@ -53,7 +53,7 @@ export function readOneOf<T extends string>(
 /** Date and time in ISO 8601 or database format. `new Date` alone parses "rule 7" as a day in July 2001. */
 const TIME = /^(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)(Z|[+-]\d{2}(?::?\d{2})?)?)?$/i
 
-/** In UTC, also if the zone is missing, so that a rule expires at the same time on every machine. */
+/** In UTC, even if the zone is missing, so that a rule expires at the same time on every machine. */
 export function readTime(fields: Fields, name: string, errors: FieldErrors): string | undefined {
   const value = fields[name]
   if (value === undefined) return undefined

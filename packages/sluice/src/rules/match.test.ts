@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { createLimiter, type LimiterOptions } from '../limiter.ts'
+import { createLimiter } from '../limiter.ts'
+import type { LimiterOptions } from '../limiter-options.ts'
 import type { Subject } from '../subject.ts'
 import { fakeClock } from '../testing/fake-clock.ts'
 

@@ -5,6 +5,8 @@ import { parseRules, RULES_MAX } from './parse.ts'
 
 type Fields = Record<string, unknown>
 const APPROXIMATE = { consistency: 'approximate' }
+const PER_IP = { scope: 'per_ip' }
+const FACTOR = { on_signal: { spam: { factor: 1 } } }
 
 /**
  * Invalid fields, the reported field and fix, the corrected fields, and the reported value if it is not that of the
@@ -183,6 +185,24 @@ const MISTAKES: Mistake[] = [
   [{ lease: { max_share: 2 } }, 'lease.max_share', 'above 0 and at most 1', { lease: { max_share: 1 } }],
   [{ lease: { max_units: 0 } }, 'lease.max_units', WHOLE, { lease: { max_units: 1 } }],
   [{ lease: { ttl_ms: '1s' } }, 'lease.ttl_ms', WHOLE, { lease: { ttl_ms: 1000 } }],
+  [{ on_signal: 'spam' }, 'on_signal', 'give kinds of signals', { on_signal: undefined }],
+  [{ on_signal: {} }, 'on_signal', 'give 1 to 32 kinds', { on_signal: undefined }],
+  [
+    { on_signal: { spam: { factor: 0.5 } }, scope: 'global' },
+    'on_signal',
+    'add a fact to "scope"',
+    { scope: 'per_ip' },
+  ],
+  [{ ...PER_IP, on_signal: { Spam: { factor: 1 } } }, 'on_signal.Spam', 'name the kind', { on_signal: undefined }],
+  [{ ...PER_IP, on_signal: { spam: 0.5 } }, 'on_signal.spam', 'give { factor }', { on_signal: undefined }],
+  [{ ...PER_IP, on_signal: { spam: { factor: 2 } } }, 'on_signal.spam.factor', 'above 0 and at most 1', FACTOR],
+  [{ ...PER_IP, on_signal: { spam: { factor: 1, min: 1 } } }, 'on_signal.spam.min', 'unknown field; remove it', FACTOR],
+  [
+    { ...PER_IP, on_signal: { spam: { factor: 1, min_severity: 'hihg' } } },
+    'on_signal.spam.min_severity',
+    'did you mean "high"?',
+    FACTOR,
+  ],
   [{ intent: 'abus' }, 'intent', 'did you mean "abuse"?', { intent: 'abuse' }],
   [{ on_fail: 'allow' }, 'on_fail', 'use one of open, closed, local', { on_fail: 'open' }],
   [{ on_fail: 'constructor' }, 'on_fail', 'use one of open', { on_fail: 'open' }],

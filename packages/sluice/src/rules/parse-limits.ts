@@ -106,6 +106,11 @@ const UNITS_MAX_OF: Readonly<Record<AlgorithmName, { readonly max: number; reado
   concurrency: { max: CONCURRENCY_UNITS_MAX, why: 'each permit is stored separately' },
 }
 
+/** Largest limit that a rule with this algorithm can have. */
+export function unitsMaxOf(algorithm: AlgorithmName): number {
+  return UNITS_MAX_OF[algorithm].max
+}
+
 function readBurst(fields: Fields, algorithm: AlgorithmName, errors: FieldErrors): number | undefined {
   if (fields.burst === undefined) return undefined
   if (ALGORITHMS[algorithm].burst) return readNumber(fields, 'burst', { min: 1, max: UNITS_MAX }, errors)

@@ -15,6 +15,7 @@ import {
   readPattern,
   readScope,
 } from './parse-match.ts'
+import { readOnSignal } from './parse-signals.ts'
 import { type Approximate, FACTS, type Lease, type Rule } from './rule.ts'
 import { respell } from './spellings.ts'
 
@@ -26,7 +27,7 @@ export const FIELDS: readonly string[] = [
   ...['rule_id', 'name', 'description', 'created_at', 'updated_at', 'expires_at', 'version'],
   ...['endpoint_pattern', 'method', 'plan', 'when', 'scope', 'on_missing'],
   ...['algorithm', 'limit', 'window_seconds', 'window', 'burst', 'limits', 'by_plan', 'cost', 'group', 'priority'],
-  ...['consistency', 'lease', 'approximate', 'intent', 'on_fail', 'shards', 'store', 'spread'],
+  ...['consistency', 'lease', 'approximate', 'on_signal', 'intent', 'on_fail', 'shards', 'store', 'spread'],
   ...['enforce_at', 'mode', 'enabled'],
 ]
 
@@ -97,6 +98,7 @@ function unknownFieldFix(name: string): string {
 function readRule(fields: Fields, errors: FieldErrors): Rule {
   const algorithm = readOneOf(fields, 'algorithm', ALGORITHM_NAMES, errors) ?? 'token_bucket'
   const intent = readOneOf(fields, 'intent', ['fairness', 'abuse'], errors) ?? 'fairness'
+  const scope = readScope(fields, errors)
   const rule: Rule = {
     rule_id: readRuleId(fields, errors),
     ...readNotes(fields, errors),
@@ -105,11 +107,12 @@ function readRule(fields: Fields, errors: FieldErrors): Rule {
     method: readMethods(fields, errors),
     ...optional('plan', readText(fields, 'plan', errors)),
     when: readConditions(fields, errors),
-    scope: readScope(fields, errors),
+    scope,
     on_missing: readOneOf(fields, 'on_missing', ['skip', 'refuse', 'by_ip'], errors) ?? 'skip',
     algorithm,
     ...readNumbers(fields, algorithm, errors),
     ...readBehaviour(fields, algorithm, errors),
+    ...optional('on_signal', readOnSignal(fields, scope, errors)),
     intent,
     on_fail:
       readOneOf(fields, 'on_fail', ['open', 'closed', 'local'], errors) ?? (intent === 'abuse' ? 'closed' : 'open'),

@@ -1,5 +1,5 @@
 // Suggests the nearest valid pattern for an invalid one: a regular expression, the notation of another router, or a
-// path that is not canonical. Single pass. Errs wide: what it cannot express becomes `*`, or `**` at the end.
+// path that is not canonical. Single pass. Errs wide: unsupported syntax becomes `*`, or `**` at the end.
 
 import { canonicalPath, pathStart } from '../canonical/path.ts'
 

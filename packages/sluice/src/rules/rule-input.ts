@@ -2,6 +2,7 @@
 // the values, and turns data of type unknown, such as a file, into rules.
 
 import type { AlgorithmName } from '../algorithms/traits.ts'
+import type { Severity } from './exception.ts'
 import type { FACTS, Rule } from './rule.ts'
 
 /** Completes these strings in editors, and accepts any: the type of `const rule = { scope: 'per_ip' }` is string. */
@@ -65,6 +66,8 @@ type Fields = LimitNumbers & {
   consistency: Text<Rule['consistency']>
   lease: NonNullable<Rule['lease']>
   approximate: NonNullable<Rule['approximate']>
+  /** Tightens the rule for keys with an abuse signal: kind → factor, above 0 and at most 1. */
+  on_signal: { readonly [kind: string]: Readonly<{ factor: number; min_severity?: Text<Severity> }> }
   intent: Text<Rule['intent']>
   /** Applies when Redis does not reply in time. Default: `open`, or `closed` with `intent: abuse`. */
   on_fail: Text<Rule['on_fail']>

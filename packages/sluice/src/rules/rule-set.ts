@@ -4,22 +4,43 @@ import type { Limit } from '../algorithms/limit.ts'
 import type { Clock } from '../clock.ts'
 import { type LimiterError, optionInvalid, subjectInvalid } from '../errors.ts'
 import { mapped, type Sliced } from '../slices.ts'
-import type { BucketName, Charge, ChargeKind } from '../store/store.ts'
+import type { BucketName, Charge } from '../store/store.ts'
 import { requireKnownFacts, type Subject } from '../subject.ts'
-import { ChargeSet, emptyList, RuleCharge } from './charge-set.ts'
+import { bucketsOfKey, hasScopeOf, type Key, limitsById, namedBucket } from './bucket-names.ts'
+import { ChargeSet, emptyList, PairedCharge, PairedChargeSet, RuleCharge } from './charge-set.ts'
 import { addressReader, type CompiledLimit, type CompiledRule, type CompileOptions, compiling } from './compile.ts'
 import { type FactReader, textOf } from './condition.ts'
-import { coversPath, type Mismatch, mismatchOf, type RuleExplanation } from './explain.ts'
+import { costOf, unitsOf } from './cost.ts'
+import type { Exceptions } from './exceptions.ts'
+import {
+  applies,
+  chargesNothing,
+  explainGroups,
+  LEFT_OUT,
+  type Mismatch,
+  mismatchOf,
+  type RuleExplanation,
+} from './explain.ts'
+import { onePerGroup, outranks } from './groups.ts'
+import type { LimitName } from './limit-names.ts'
 import { matchingRules, type PathMatch, RuleIndex } from './match.ts'
-import { describeLimit } from './most-per-window.ts'
 import { parsing } from './parse.ts'
-import { ATTRIBUTE, FACTS, type Rule } from './rule.ts'
+import type { ParsedRollout } from './rollout.ts'
+import type { Rule } from './rule.ts'
+import {
+  type CompiledRollouts,
+  chooseVersions,
+  compilingRollouts,
+  explainRollouts,
+  NO_ROLLOUTS,
+  pairsAmong,
+  unpaired,
+  versionsOf,
+  withVersions,
+} from './versions.ts'
 
-export const COST_MAX = 1_000_000_000
 /** Longer facts are rejected before they are hashed, stored or logged. */
 export const FACT_LENGTH_MAX = 1024
-
-type Key = string | Readonly<Record<string, string>>
 
 /** Rules disabled by the kill switch: these, or all. */
 export type Suspended = ReadonlySet<string> | 'everything'
@@ -31,30 +52,39 @@ export class RuleSet {
   readonly version: number
   readonly #compiled: readonly CompiledRule[]
   readonly #index: RuleIndex
+  readonly #options: CompileOptions
   readonly #clock: Clock
+  readonly #rollouts: CompiledRollouts
+  readonly #rolling: boolean
   readonly #grouped: boolean
   readonly #expiring: boolean
   readonly #address: FactReader
   readonly #nothing: ChargeSet
   #byId: ReadonlyMap<string, Rule> | undefined
-  #limits: ReadonlyMap<string, Limit> | undefined
+  #compiledById: ReadonlyMap<string, CompiledRule> | undefined
+  #limits: ReadonlyMap<string, readonly CompiledLimit[]> | undefined
 
   private constructor(
     rules: readonly Rule[],
     version: number,
     compiled: readonly CompiledRule[],
     index: RuleIndex,
-    { ipv6Prefix }: CompileOptions,
+    rollouts: CompiledRollouts,
+    options: CompileOptions,
     clock: Clock,
   ) {
     this.rules = rules
     this.version = version
     this.#compiled = compiled
     this.#index = index
+    this.#rollouts = rollouts
+    this.#options = options
     this.#clock = clock
-    this.#grouped = this.#compiled.some(({ group }) => group !== undefined)
-    this.#expiring = this.#compiled.some(({ expiresUs }) => expiresUs !== Number.POSITIVE_INFINITY)
-    this.#address = addressReader(ipv6Prefix)
+    const indexed = withVersions(compiled, rollouts)
+    this.#rolling = rollouts.byRule.size > 0
+    this.#grouped = indexed.some(({ group }) => group !== undefined)
+    this.#expiring = indexed.some(({ expiresUs }) => expiresUs !== Number.POSITIVE_INFINITY)
+    this.#address = addressReader(options.ipv6Prefix)
     this.#nothing = new ChargeSet([], [], undefined, version)
   }
 
@@ -68,14 +98,44 @@ export class RuleSet {
     options: CompileOptions,
     clock: Clock,
     previous?: RuleSet,
+    rollouts: readonly ParsedRollout[] = [],
   ): Sliced<RuleSet> {
     const known = new Map<Rule, CompiledRule>()
     yield* mapped(previous === undefined ? [] : previous.#compiled, (compiled) => known.set(compiled.rule, compiled))
     const parsed = yield* parsing(input, known)
     const rules = previous ? yield* mapped(parsed, (rule) => previous.#unchanged(rule) ?? rule) : parsed
     const compiled = yield* compiling(rules, options, known)
-    const index = yield* RuleIndex.of(compiled)
-    return new RuleSet(rules, version, compiled, index, options, clock)
+    return yield* RuleSet.#indexed(rules, version, compiled, options, clock, rollouts, previous)
+  }
+
+  static *#indexed(
+    rules: readonly Rule[],
+    version: number,
+    compiled: readonly CompiledRule[],
+    options: CompileOptions,
+    clock: Clock,
+    parsed: readonly ParsedRollout[],
+    previous: RuleSet | undefined,
+  ): Sliced<RuleSet> {
+    let rollouts = NO_ROLLOUTS
+    if (parsed.length > 0) {
+      const ruleById = new Map(rules.map((rule) => [rule.rule_id, rule]))
+      const compiledById = new Map(compiled.map((rule) => [rule.id, rule]))
+      const of = { rule: (id: string) => ruleById.get(id), compiled: (id: string) => compiledById.get(id) }
+      rollouts = yield* compilingRollouts(
+        parsed,
+        of,
+        options,
+        previous === undefined ? NO_ROLLOUTS : previous.#rollouts,
+      )
+    }
+    const index = yield* RuleIndex.of(withVersions(compiled, rollouts))
+    return new RuleSet(rules, version, compiled, index, rollouts, options, clock)
+  }
+
+  /** The same rules with other rollouts. */
+  withRollouts(rollouts: readonly ParsedRollout[]): Sliced<RuleSet> {
+    return RuleSet.#indexed(this.rules, this.version, this.#compiled, this.#options, this.#clock, rollouts, this)
   }
 
   rule(ruleId: string): Rule | undefined {
@@ -92,102 +152,156 @@ export class RuleSet {
   }
 
   /** Charges of a request, and their limits. `requestId` identifies permits. */
-  chargesFor(given: Subject, requestId: string | (() => string), suspended: Suspended = NOTHING_SUSPENDED): ChargeSet {
+  chargesFor(
+    given: Subject,
+    requestId: string | (() => string),
+    suspended: Suspended = NOTHING_SUSPENDED,
+    exceptions?: Exceptions,
+  ): ChargeSet {
     const { version } = this
     if (typeof given !== 'object' || given === null) throw subjectInvalid('subject', given, 'give an object of facts')
     requireKnownFacts(given)
     const cost = costOf(given)
     const match = this.#index.matchPath(textOf('path', given.path) ?? '/')
     const subject = withPath(given, match)
-    const rules = this.#match(subject, match, suspended)
-    if (rules.length === 0) return this.#nothing
+    const matched = this.#match(subject, match, suspended)
+    const rules = exceptions && this.#rolling ? unpaired(matched, subject, exceptions) : matched
+    const banned = exceptions !== undefined && suspended !== 'everything' && exceptions.begin().bans(subject)
+    if (rules.length === 0 && !banned) return this.#nothing
     const [first] = rules
-    const sole = rules.length === 1 && first?.sole ? this.#chargeSole(first, first.sole, subject, cost) : undefined
+    const isSole = rules.length === 1 && !banned && first?.sole
+    const sole = isSole ? this.#chargeSole(first, isSole, subject, cost, exceptions) : undefined
     if (sole !== undefined) return sole
     const limits = emptyList<CompiledLimit>()
     const charges = emptyList<Charge>()
     let permits = false
     let ban: CompiledLimit | undefined
     for (const rule of rules) {
-      const zeroLimit = this.#charge(rule, subject, cost, limits, charges)
+      const zeroLimit = this.#charge(rule, subject, cost, limits, charges, exceptions)
       if (zeroLimit !== undefined && (ban === undefined || outranks(rule, ban.rule))) ban = zeroLimit
       if (rule.permits) permits = true
     }
-    if (ban !== undefined) return new ChargeSet([banCharge(ban)], [ban], undefined, version)
+    const applied = exceptions?.applied
+    if (ban !== undefined) return new ChargeSet([banCharge(ban)], [ban], undefined, version, applied)
+    if (banned) return new ChargeSet([], [], undefined, version, applied)
     const op = permits ? { id: typeof requestId === 'string' ? requestId : requestId() } : undefined
-    return new ChargeSet(charges, limits, op, version)
+    const chargeSet = new ChargeSet(charges, limits, op, version, applied)
+    const pairs = this.#rolling ? pairsAmong(rules, subject) : undefined
+    return pairs === undefined ? chargeSet : new PairedChargeSet(chargeSet, pairs)
   }
 
   /** Fast path: one rule with one limit, and all facts of its key. Undefined: take the general path. */
-  #chargeSole(rule: CompiledRule, sole: CompiledLimit, subject: Subject, cost: number): ChargeSet | undefined {
+  #chargeSole(
+    rule: CompiledRule,
+    sole: CompiledLimit,
+    subject: Subject,
+    cost: number,
+    exceptions: Exceptions | undefined,
+  ): ChargeSet | undefined {
     const owner = rule.owner(subject)
     const detail = rule.detail === undefined ? '' : rule.detail(subject)
     if (owner === undefined || owner.length > FACT_LENGTH_MAX) return undefined
     if (detail === undefined || detail.length > FACT_LENGTH_MAX) return undefined
+    if (exceptions?.find(rule, sole.limit.fact, owner) !== undefined) return undefined
     const units = unitsOf(rule, subject, cost)
-    const charge = new RuleCharge(sole.limit, owner, detail, units, kindOf(rule))
+    const charge = new RuleCharge(sole.limit, owner, detail, units, rule.shadow ? 'shadow' : 'enforce')
     return new ChargeSet([charge], rule.limits, undefined, this.version)
   }
 
-  /** Every bucket that a rule can have for one key. */
-  bucketsOf(ruleId: string, key: Key): BucketName[] {
-    const rule = this.#compiled.find(({ id }) => id === ruleId)
+  /** Every bucket that a rule can have for one key, under each of its versions. */
+  bucketsOf(ruleId: string, key: Key, exceptions?: Exceptions): BucketName[] {
+    const compiled = this.#compiled.find(({ id }) => id === ruleId)
+    const versions = versionsOf(this.#rollouts, ruleId)
+    const [rule, ...others] = compiled === undefined ? versions : [compiled, ...versions]
     if (rule === undefined) throw optionInvalid('ruleId', ruleId, 'give the id of an active rule')
-    const facts: Readonly<Record<string, string>> = typeof key === 'string' ? { [rule.rule.scope[0] ?? '']: key } : key
-    const given = subjectOfKey(facts)
-    const subject = withPath(given, this.#index.matchPath(given.path ?? '/'))
-    const limits = [...rule.limits, ...[...rule.limitsByPlan.values()].flat()]
-    const owner = rule.owner(subject)
-    const detail = rule.detail === undefined ? '' : rule.detail(subject)
-    const lacksEndpoint = rule.rule.scope.includes('endpoint') && !facts.endpoint
-    if (owner !== undefined && detail !== undefined && !lacksEndpoint)
-      return limits.map(({ limit }) => ({ limit, owner, detail }))
-    const address = rule.onMissing === 'by_ip' && !lacksEndpoint ? this.#address(subject) : undefined
-    if (address === undefined)
-      throw optionInvalid('key', key, `give every fact of the key: ${rule.rule.scope.join(', ')}`)
-    return limits.map(({ limit, byIp }) => ({ limit: byIp?.limit ?? limit, owner: address, detail: detail ?? '' }))
+    const canonical = (subject: Subject) => withPath(subject, this.#index.matchPath(subject.path ?? '/'))
+    return [rule, ...others.filter(hasScopeOf(rule))].flatMap((version) =>
+      bucketsOfKey(version, key, canonical, this.#address, exceptions),
+    )
   }
 
-  /** The limit with an id; undefined if its rule was removed, or is for another layer. */
-  limitOf(id: string): Limit | undefined {
-    this.#limits ??= new Map(this.#compiled.flatMap(limitsOf).map((limit) => [limit.id, limit]))
-    return this.#limits.get(id)
+  /**
+   * The bucket that a remote node names. Undefined if this process has to decide the whole request: the rule was
+   * removed or suspended, is under rollout, bans, or has an exception for the key.
+   */
+  namedBucket(
+    name: LimitName,
+    facts: Readonly<Record<string, string>>,
+    suspended: Suspended,
+    exceptions?: Exceptions,
+  ): BucketName | undefined {
+    const { ruleId } = name
+    this.#compiledById ??= new Map(this.#compiled.map((rule) => [rule.id, rule]))
+    const rule = this.#compiledById.get(ruleId)
+    if (rule === undefined || isSuspended(suspended, ruleId) || this.#rollouts.byRule.has(ruleId)) return undefined
+    const canonical = (subject: Subject) => withPath(subject, this.#index.matchPath(subject.path ?? '/'))
+    const bucket = namedBucket(rule, name, facts, canonical, this.#address)
+    if (bucket === undefined || bucket.limit.units === 0) return undefined
+    if (bucket.owner.length > FACT_LENGTH_MAX || bucket.detail.length > FACT_LENGTH_MAX) return undefined
+    return exceptions?.begin().find(rule, bucket.limit.fact, bucket.owner) === undefined ? bucket : undefined
   }
 
-  /** How each rule applies to a request, and why. In the order of the rules; tests every one of them. */
-  *explain(given: Subject, suspended: Suspended): Sliced<RuleExplanation[]> {
+  /** Whether any rule is under rollout. */
+  get isRollingOut(): boolean {
+    return this.#rolling
+  }
+
+  /** The limits with an id, for one owner; none if its rule was removed, or is for another layer. */
+  limitsOf(id: string, owner: string, exceptions?: Exceptions): readonly Limit[] {
+    this.#limits ??= limitsById([...this.#compiled, ...versionsOf(this.#rollouts)])
+    const compiled = this.#limits.get(id) ?? []
+    return compiled.map((one) => (exceptions?.limitFor(one, owner) ?? one).limit)
+  }
+
+  /** How each rule applies to a request, and why. In the order of the rules, then new ones under rollout. */
+  *explain(given: Subject, suspended: Suspended, exceptions?: Exceptions): Sliced<RuleExplanation[]> {
     const match = this.#index.matchPath(textOf('path', given.path) ?? '/')
     const subject = withPath(given, match)
     const readings = [match, ...match.otherReadings].map(({ path }) => path)
     const nowUs = this.#clock.nowUs()
     const compiled = new Map(this.#compiled.map((rule) => [rule.id, rule]))
+    const variants = explainRollouts(this.#rollouts, subject, compiled)
     const why = new Map<string, Mismatch>()
-    for (const rule of this.rules) {
-      const id = rule.rule_id
-      const mismatch = mismatchOf(rule, compiled.get(id), subject, readings, nowUs)
+    const ids = [...new Set([...this.rules.map(({ rule_id: id }) => id), ...variants.keys()])]
+    for (const id of ids) {
+      const live = compiled.get(id)
+      const rule = live?.rule ?? (this.rule(id) as Rule) // a rule under rollout has a compiled version
+      const mismatch = mismatchOf(rule, live, subject, readings, nowUs)
       if (mismatch !== undefined) why.set(id, mismatch)
       else if (isSuspended(suspended, id)) why.set(id, { reason: 'suspended', detail: 'disabled by the kill switch' })
+      else if (variants.get(id)?.isLeftOut) why.set(id, LEFT_OUT)
       yield
     }
     const matched = [...compiled.values()].filter(({ id }) => !why.has(id))
-    this.#explainCharges(subject, explainGroups(matched, readings, why), why)
-    return this.rules.map(({ rule_id: ruleId }) => {
-      return { ruleId, ...(why.get(ruleId) ?? applies(compiled.get(ruleId), subject)) }
+    this.#explainCharges(subject, explainGroups(matched, readings, why), why, exceptions)
+    return ids.map((ruleId) => {
+      const { variant } = variants.get(ruleId) ?? {}
+      return { ruleId, ...(variant && { variant }), ...(why.get(ruleId) ?? applies([], [])) }
     })
   }
 
-  /** Adds the reasons of matching rules that do not charge the request. */
-  #explainCharges(subject: Subject, chosen: ReadonlySet<CompiledRule>, why: Map<string, Mismatch>): void {
-    let ban: CompiledRule | undefined
+  /** Adds the result of each matching rule. */
+  #explainCharges(
+    subject: Subject,
+    chosen: ReadonlySet<CompiledRule>,
+    why: Map<string, Mismatch>,
+    exceptions: Exceptions | undefined,
+  ): void {
+    const ban = exceptions?.begin().bans(subject) ? exceptions.applied.list[0] : undefined
+    let banning: CompiledRule | undefined
     for (const rule of chosen) {
-      const charges: Charge[] = []
-      const zeroLimit = this.#charge(rule, subject, costOf(subject), [], charges)
-      if (zeroLimit !== undefined && (ban === undefined || outranks(rule, ban))) ban = rule
-      if (zeroLimit === undefined && charges.length === 0) why.set(rule.id, chargesNothing(rule, subject))
+      exceptions?.begin()
+      const limits: CompiledLimit[] = []
+      const zeroLimit = this.#charge(rule, subject, costOf(subject), limits, [], exceptions)
+      const applied = exceptions?.applied.list ?? []
+      if (zeroLimit !== undefined && (banning === undefined || outranks(rule, banning))) banning = rule
+      const charged = zeroLimit === undefined ? limits : [zeroLimit]
+      why.set(rule.id, charged.length > 0 ? applies(charged, applied) : chargesNothing(rule, subject, applied))
     }
+    const by = banning?.id ?? (ban && `override ${ban.id}`)
     for (const { id } of chosen) {
-      if (ban === undefined || id === ban.id || why.has(id)) continue
-      why.set(id, { reason: 'barred', detail: `${ban.id} refuses every request, so no other rule is charged` })
+      if (by === undefined || id === banning?.id || why.get(id)?.reason !== null) continue
+      why.set(id, { reason: 'barred', detail: `${by} refuses every request, so no other rule is charged` })
     }
   }
 
@@ -195,7 +309,8 @@ export class RuleSet {
     const matched = matchingRules(match, subject, textOf('method', subject.method) ?? '')
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
     const left = suspended === NOTHING_SUSPENDED ? live : live.filter(({ id }) => !isSuspended(suspended, id))
-    const chosen = this.#grouped ? onePerGroup(left) : left
+    const versioned = this.#rolling && left.some(isVersion)
+    const chosen = versioned ? chooseVersions(left, subject) : this.#grouped ? onePerGroup(left) : left
     if (match.otherReadings.length === 0) return chosen
     // Groups are resolved per reading: a path is exempt only if it is exempt in every reading.
     return [...new Set([chosen, ...match.otherReadings.map((other) => this.#match(subject, other, suspended))].flat())]
@@ -208,6 +323,7 @@ export class RuleSet {
     cost: number,
     limits: CompiledLimit[],
     charges: Charge[],
+    exceptions?: Exceptions,
   ): CompiledLimit | undefined {
     let owner = rule.owner(subject)
     const detail = rule.detail === undefined ? '' : rule.detail(subject)
@@ -219,13 +335,16 @@ export class RuleSet {
     if (owner === undefined) return refuse(rule, limits, charges)
     if (owner.length > FACT_LENGTH_MAX) throw tooLong(rule, owner)
     if (detail !== undefined && detail.length > FACT_LENGTH_MAX) throw tooLong(rule, detail)
+    const exception = exceptions?.find(rule, missing ? 'ip' : (rule.rule.scope[0] ?? ''), owner)
+    if (exception?.bans) return refuse(rule, limits, charges)
+    if (exception?.exempts) return undefined
     const units = unitsOf(rule, subject, cost)
-    const kind = kindOf(rule)
     for (const one of applicable) {
-      const compiled = missing && one.byIp !== undefined ? one.byIp : one
-      if (compiled.limit.units === 0 && !rule.shadow) return compiled
+      const usual = missing && one.byIp !== undefined ? one.byIp : one
+      const compiled = exception === undefined ? usual : exception.changed(usual, applicable.length === 1)
+      if (compiled.limit.units === 0 && isBan(rule)) return compiled
       limits.push(compiled)
-      charges.push(new RuleCharge(compiled.limit, owner, detail ?? '', units, kind))
+      charges.push(chargeOf(compiled, owner, detail ?? '', units))
     }
     return undefined
   }
@@ -235,74 +354,39 @@ function isSuspended(suspended: Suspended, ruleId: string): boolean {
   return suspended === 'everything' || suspended.has(ruleId)
 }
 
-/** Matching rules that apply: one of each group, per reading of the path. */
-function explainGroups(
-  matched: readonly CompiledRule[],
-  readings: readonly string[],
-  why: Map<string, Mismatch>,
-): ReadonlySet<CompiledRule> {
-  const chosen = new Set(
-    readings.flatMap((path) => onePerGroup(matched.filter(({ rule }) => coversPath(rule.endpoint_pattern, path)))),
-  )
-  for (const { id, group, shadow } of matched.filter((rule) => !chosen.has(rule))) {
-    const better = [...chosen].find((rule) => rule.group === group && rule.shadow === shadow)
-    why.set(id, { reason: 'group', detail: `in group ${group}, ${better?.id} has priority` })
-  }
-  return chosen
-}
-
-/** The limits of a rule for the plan of a request. */
-function limitsFor(rule: CompiledRule, { plan = '' }: Subject): readonly CompiledLimit[] {
-  return rule.limitsByPlan.get(plan) ?? rule.limits
-}
-
-function applies(rule: CompiledRule | undefined, subject: Subject): Mismatch {
-  const limits = rule === undefined ? [] : limitsFor(rule, subject).map(({ limit }) => describeLimit(limit))
-  return { reason: null, detail: ['it applies', limits.join('; ')].filter((text) => text !== '').join(': ') }
-}
-
-/** Why a matching rule charges nothing. */
-function chargesNothing(rule: CompiledRule, subject: Subject): Mismatch {
-  if (limitsFor(rule, subject).length === 0) return { reason: 'unlimited', detail: 'it sets no limit for this request' }
-  const fact = rule.owner(subject) === undefined ? (rule.rule.scope[0] ?? '') : rule.rule.scope.slice(1).join(', ')
-  return { reason: 'missing_fact', fact, detail: `the request has no ${fact}, and on_missing is ${rule.onMissing}` }
-}
-
 function unexpired(rules: readonly CompiledRule[], nowUs: number): CompiledRule[] {
   return rules.filter(({ expiresUs }) => expiresUs > nowUs)
 }
 
-/**
- * Keeps the rule with the highest priority of each group. Shadow rules form separate groups: a trial must not replace
- * the enforced rule.
- */
-function onePerGroup(rules: readonly CompiledRule[]): CompiledRule[] {
-  const best = new Map<string, CompiledRule>()
-  const groupOf = ({ shadow, group }: CompiledRule) => `${shadow} ${group}`
-  for (const rule of rules) {
-    if (rule.group === undefined) continue
-    const held = best.get(groupOf(rule))
-    if (held === undefined || outranks(rule, held)) best.set(groupOf(rule), rule)
-  }
-  return rules.filter((rule) => rule.group === undefined || best.get(groupOf(rule)) === rule)
+function isVersion({ version }: CompiledRule): boolean {
+  return version !== undefined
 }
 
-/** Higher priority first, then the id that sorts first. */
-function outranks(a: CompiledRule, b: CompiledRule): boolean {
-  return a.priority > b.priority || (a.priority === b.priority && a.id < b.id)
+/** Whether a limit of 0 decides alone. Not in shadow mode, and not in a pair: the other version is charged as well. */
+function isBan({ shadow, version }: CompiledRule): boolean {
+  return !shadow && (version === undefined || version.use === 'live')
 }
 
-/** Applies `on_missing: refuse`. In shadow mode, the refusal is an ordinary outcome. */
+/** Applies `on_missing: refuse`, or a ban. Where it does not decide alone, the refusal is an ordinary outcome. */
 function refuse(rule: CompiledRule, limits: CompiledLimit[], charges: Charge[]): CompiledLimit | undefined {
-  if (!rule.shadow || rule.refusal === undefined) return rule.refusal
+  if (isBan(rule) || rule.refusal === undefined) return rule.refusal
   limits.push(rule.refusal)
   charges.push(banCharge(rule.refusal))
   return undefined
 }
 
 /** A limit of 0 refuses everyone, so all clients share one charge. */
-function banCharge({ limit, rule }: CompiledLimit): Charge {
-  return new RuleCharge(limit, '', '', 1, kindOf(rule))
+function banCharge(ban: CompiledLimit): Charge {
+  return chargeOf(ban, '', '', 1)
+}
+
+function chargeOf({ limit, rule }: CompiledLimit, owner: string, detail: string, units: number): Charge {
+  const { version, shadow } = rule
+  const kind = shadow ? 'shadow' : 'enforce'
+  if (version === undefined || version.use === 'live') return new RuleCharge(limit, owner, detail, units, kind)
+  const { rollout, use } = version
+  const ownKind = use === 'counterfactual' ? use : kind
+  return new PairedCharge(limit, owner, detail, units, ownKind, rollout.pair)
 }
 
 /** The subject with its path in canonical form. */
@@ -310,47 +394,6 @@ function withPath(subject: Subject, { path }: PathMatch): Subject {
   return !subject.path || subject.path === path ? subject : { ...subject, path }
 }
 
-function kindOf({ shadow }: CompiledRule): ChargeKind {
-  return shadow ? 'shadow' : 'enforce'
-}
-
-/** Units that a rule charges for a request of this cost. */
-function unitsOf(rule: CompiledRule, subject: Subject, cost: number): number {
-  return typeof rule.cost === 'number' ? rule.cost * cost : attributeCost(rule.cost(subject), rule)
-}
-
-function costOf({ cost }: Subject): number {
-  return cost === undefined ? 1 : checkedCost('cost', cost, cost)
-}
-
-function checkedCost(field: string, cost: number, given: unknown): number {
-  if (Number.isSafeInteger(cost) && cost >= 1 && cost <= COST_MAX) return cost
-  throw subjectInvalid(field, given, `give a whole number from 1 to ${COST_MAX}`)
-}
-
-/** Without the cost attribute, a request costs 1. */
-function attributeCost(text: string | undefined, { rule: { cost } }: CompiledRule): number {
-  if (text === undefined) return 1
-  const name = String(cost)
-  return checkedCost(name.startsWith(ATTRIBUTE) ? name : `${ATTRIBUTE}${name}`, Number(text), text)
-}
-
-/** A subject with only the facts of a key. */
-function subjectOfKey(facts: Readonly<Record<string, string>>): Subject {
-  const { ip, user, api_key: apiKey, tenant, plan, method, endpoint } = facts
-  const [verb, path] = endpoint?.includes(' ') ? endpoint.split(' ', 2) : [method, endpoint]
-  const others = Object.entries(facts).filter(([fact]) => !FACTS.some((name) => name === fact))
-  const attributes = others.map(([fact, value]) => [
-    fact.startsWith(ATTRIBUTE) ? fact.slice(ATTRIBUTE.length) : fact,
-    value,
-  ])
-  return { ip, user, apiKey, tenant, plan, method: verb, path, attributes: Object.fromEntries(attributes) }
-}
-
 function tooLong(rule: CompiledRule, text: string): LimiterError {
   return subjectInvalid(rule.scope, text, `give a key of at most ${FACT_LENGTH_MAX} characters`)
-}
-
-function limitsOf({ limits, limitsByPlan }: CompiledRule): Limit[] {
-  return [...limits, ...[...limitsByPlan.values()].flat()].flatMap(({ limit, byIp }) => [limit, byIp?.limit ?? limit])
 }

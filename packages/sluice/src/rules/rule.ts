@@ -1,6 +1,7 @@
 // A rule in canonical form: complete, snake_case, the same in JSON, YAML and memory. Created by `parseRules`.
 
 import type { AlgorithmName } from '../algorithms/traits.ts'
+import type { Severity } from './exception.ts'
 
 export type RuleLimit = {
   /** Unique within the rule; `default` when there is only one. */
@@ -17,6 +18,9 @@ export type RuleCondition = readonly string[] | { readonly not: readonly string[
 export type Lease = { readonly max_units?: number; readonly max_share?: number; readonly ttl_ms?: number }
 
 export type Approximate = { readonly sync_ms?: number; readonly max_unsynced?: number }
+
+/** How a rule tightens for a key with a signal: its limits are multiplied by the factor, above 0 and at most 1. */
+export type SignalReaction = { readonly factor: number; readonly min_severity?: Severity }
 
 export type Rule = {
   readonly rule_id: string
@@ -46,6 +50,8 @@ export type Rule = {
   readonly consistency: 'strict' | 'leased' | 'approximate' | 'local'
   readonly lease?: Lease
   readonly approximate?: Approximate
+  /** By kind of signal. */
+  readonly on_signal?: Readonly<Record<string, SignalReaction>>
   readonly intent: 'fairness' | 'abuse'
   readonly on_fail: 'open' | 'closed' | 'local'
   readonly shards: number

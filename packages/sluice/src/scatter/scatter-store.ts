@@ -144,7 +144,8 @@ class ScatterStore implements Store {
     return [...requests.values()]
   }
 
-  async #takeScattered({ charges, op, gives, startedMs = this.#timers.nowMs() }: Take): Promise<Taken> {
+  async #takeScattered(take: Take): Promise<Taken> {
+    const { charges, op, gives, startedMs = this.#timers.nowMs(), expiresMs } = take
     this.#counts.scattered += 1
     const requests = this.#requests(charges, gives)
     const stages = requests.map(stageOf)
@@ -155,12 +156,12 @@ class ScatterStore implements Store {
     for (const stage of STAGES) {
       const sentNow = requests
         .filter((_request, index) => stages[index] === stage)
-        .map((request) => (granted ? request : onlyForced(request)))
+        .map((request) => (granted ? request : unconditional(request, replies)))
         .filter((request) => request.charges.length > 0)
       for (const { gives: own } of sentNow) sent.add(own)
       const settled = await Promise.allSettled(
         sentNow.map(async (request) =>
-          request.target.store.take({ charges: request.charges, op, gives: request.gives, startedMs }),
+          request.target.store.take({ charges: request.charges, op, gives: request.gives, startedMs, expiresMs }),
         ),
       )
       settled.forEach((one, index) => {
@@ -182,10 +183,10 @@ class ScatterStore implements Store {
   /** Gives back what was granted, except for permits that an earlier take of the same operation holds. */
   async #rollBack(replies: readonly TargetReply[], opId: string | undefined): Promise<void> {
     const given = replies.map(({ request, taken }) => {
-      if (!taken.granted) return undefined
-      taken.undo?.()
+      if (taken.granted) taken.undo?.()
       if (taken.source !== 'store') return undefined
-      const isKept = ({ kind, limit }: Charge) => kind === 'force' || (taken.replayed && hasPermits(limit))
+      const isKept = (charge: Charge) =>
+        isUnconditional(charge, replies) || (taken.replayed && hasPermits(charge.limit))
       const gives = givesBack(request.charges, taken, (charge) => (isKept(charge) ? charge.max : 0))
       if (gives.length === 0) return undefined
       this.#counts.rolled_back += 1
@@ -201,14 +202,27 @@ function stageOf({ charges }: TargetRequest): (typeof STAGES)[number] {
 }
 
 /** Keeps only the charges that count even if the request is refused. */
-function onlyForced({ target, charges, indexes, gives }: TargetRequest): TargetRequest {
-  const forced = charges.flatMap(({ kind }, at) => (kind === 'force' ? [at] : []))
+function unconditional(
+  { target, charges, indexes, gives }: TargetRequest,
+  replies: readonly TargetReply[],
+): TargetRequest {
+  const kept = charges.flatMap((charge, at) => (isUnconditional(charge, replies) ? [at] : []))
   return {
     target,
-    charges: forced.map((at) => charges[at] as Charge), // both lists have an entry for each charge
-    indexes: forced.map((at) => indexes[at] as number),
+    charges: kept.map((at) => charges[at] as Charge), // both lists have an entry for each charge
+    indexes: kept.map((at) => indexes[at] as number),
     gives,
   }
+}
+
+/** Whether a charge counts although the request is refused: a counterfactual one, if only its own rule refused. */
+function isUnconditional({ kind, pair }: Charge, replies: readonly TargetReply[]): boolean {
+  if (kind !== 'counterfactual') return kind === 'force'
+  return replies.every(({ request, taken }) =>
+    request.charges.every((charge, index) => {
+      return !isBinding(charge.kind) || charge.pair === pair || taken.grants[index]?.short === false
+    }),
+  )
 }
 
 /** Nonbinding charges never refuse. */
@@ -222,7 +236,8 @@ function combined(charges: readonly Charge[], replies: readonly TargetReply[], g
     const at = { source: taken.source, nowUs: taken.nowUs }
     request.indexes.forEach((index, own) => {
       const grant = taken.grants[own] as Grant // one per charge
-      const kept = granted || charges[index]?.kind === 'force'
+      const charge = charges[index] as Charge // one per index
+      const kept = granted || isUnconditional(charge, replies)
       grants[index] = kept ? { ...grant, at } : { ...grant, units: 0, remaining: grant.remaining + grant.units, at }
     })
   }

@@ -102,12 +102,12 @@ class ShardStore implements Store {
     return this.#store.close()
   }
 
-  #first({ charges: wholes, op, gives, resets }: Take, startedMs: number | undefined): Take {
+  #first({ charges: wholes, op, gives, resets, expiresMs }: Take, startedMs: number | undefined): Take {
     const charges = wholes.map((charge) => {
       const { shards } = charge.limit
       return shards === undefined ? charge : toShard(charge, shards, this.#next(shards.length))
     })
-    return { charges, op, gives, resets, startedMs }
+    return { charges, op, gives, resets, startedMs, expiresMs }
   }
 
   /**

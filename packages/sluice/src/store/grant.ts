@@ -50,7 +50,7 @@ export function givesBack(charges: readonly Charge[], taken: Taken, kept: (charg
   })
 }
 
-/** Older rules do not touch what newer ones wrote, and a full bucket accepts no units. */
+/** Older rules do not change buckets that newer ones wrote, and a full bucket accepts no units. */
 export function isGivable<S>(
   { stale }: CurrentState<S>,
   { limit, units, settled = 0 }: Give,

@@ -14,7 +14,7 @@ export function seedOf(k0: number, k1: number): HashSeed {
   return { v0: k0 | 0, v1: k1 | 0, v2: k0 ^ 0x6c796765, v3: k1 ^ 0x74656462 }
 }
 
-export class KeyHash {
+export class HalfSipHash {
   high = 0
   low = 0
 

@@ -5,7 +5,7 @@ import type { Algorithm, PackedState } from '../algorithms/algorithm.ts'
 import type { PackedLimit } from '../algorithms/registry.ts'
 import { PACKED } from '../algorithms/registry.ts'
 import { ALGORITHMS } from '../algorithms/traits.ts'
-import { type HashSeed, KeyHash, randomSeed } from './half-sip-hash.ts'
+import { HalfSipHash, type HashSeed, randomSeed } from './half-sip-hash.ts'
 import { onWindowTime, WindowTime } from './window-time.ts'
 
 export type RegisteredLimit = {
@@ -74,7 +74,7 @@ export class LimitRegistry {
       limit,
       algorithm: this.#algorithmOf(limit),
       index,
-      seed: new KeyHash().seedAfter(this.#seed, `${limit.id}\n${limit.fact}`),
+      seed: new HalfSipHash().seedAfter(this.#seed, `${limit.id}\n${limit.fact}`),
       twoCounts: ALGORITHMS[limit.algorithm].windows === 2,
       buckets: 0,
     }

@@ -3,8 +3,9 @@
 
 import type { Algorithm } from '../algorithms/algorithm.ts'
 import type { Limit } from '../algorithms/limit.ts'
+import { COUNTERFACTUAL_RETENTION_US } from './counterfactual.ts'
 
-export type ListBucket = { limit: Limit; algorithm: Algorithm<unknown>; state: unknown }
+export type ListBucket = { limit: Limit; algorithm: Algorithm<unknown>; state: unknown; changedUs: number }
 
 const RECLAIM_STEPS = 4
 const OVERFLOW_LISTS = 64
@@ -57,7 +58,8 @@ export class ListTable {
         this.#cursor = this.#buckets.entries()
         return
       }
-      const [key, { limit, algorithm, state }] = next.value
+      const [key, { limit, algorithm, state, changedUs }] = next.value
+      if (limit.seed !== undefined && nowUs < changedUs + COUNTERFACTUAL_RETENTION_US) continue
       if (algorithm.resetUs(limit, state, nowUs - VACANT_US) === 0) this.#buckets.delete(key)
     }
   }

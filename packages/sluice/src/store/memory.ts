@@ -6,13 +6,14 @@ import { holds, type PermitState } from '../algorithms/concurrency.ts'
 import { type CurrentState, migrateList, migratePacked } from '../algorithms/edit.ts'
 import type { Limit } from '../algorithms/limit.ts'
 import { isPacked, LISTED, type PackedLimit } from '../algorithms/registry.ts'
-import { hasPermits, type ListedName } from '../algorithms/traits.ts'
+import { ALGORITHMS, hasPermits, type ListedName } from '../algorithms/traits.ts'
 import { type Clock, systemClock } from '../clock.ts'
 import { optionInvalid } from '../errors.ts'
 import { type KnownFields, requireKnown } from '../known-fields.ts'
 import { BucketTable } from './bucket-table.ts'
+import { COUNTERFACTUAL_RETENTION_US, isCharged } from './counterfactual.ts'
 import { buildGrant, isGivable, retryAfterUs, SoleTaken, shortOf, unitsOf } from './grant.ts'
-import { KeyHash } from './half-sip-hash.ts'
+import { HalfSipHash } from './half-sip-hash.ts'
 import { IdempotencyKeys } from './idempotency-keys.ts'
 import { LimitRegistry, type RegisteredLimit } from './limit-registry.ts'
 import { ListTable } from './list-table.ts'
@@ -79,13 +80,15 @@ type Bucket = {
   readonly id: string
   readonly algorithm: Algorithm<unknown>
   readonly current: CurrentState<unknown>
-  write(): void
+  /** absent: not stored. seeded: not stored, and its state comes from the live bucket, so it must be stored. */
+  readonly origin: 'stored' | 'absent' | 'seeded'
+  write(state: unknown): void
 }
 
 class MemoryStore implements SyncStore {
   readonly #clock: Clock
   readonly #maxKeys: number
-  readonly #hash = new KeyHash()
+  readonly #hash = new HalfSipHash()
   /** Reused states: of the hot path, and of sweeps. */
   readonly #scratch: PackedState = freshPacked()
   readonly #sweepScratch: PackedState = freshPacked()
@@ -123,7 +126,8 @@ class MemoryStore implements SyncStore {
     const charges = given.some(requestsLease) ? given.map(withoutLease) : given
     const nowUs = this.#now()
     const only = charges.length === 1 ? charges[0] : undefined
-    if (only !== undefined && isPacked(only.limit)) return this.#takeOne(only, only.limit, nowUs)
+    if (only !== undefined && isPacked(only.limit) && only.kind !== 'counterfactual')
+      return this.#takeOne(only, only.limit, nowUs)
     requireOp({ charges, op })
     return this.#takeAll(charges, op?.id, nowUs)
   }
@@ -151,7 +155,7 @@ class MemoryStore implements SyncStore {
       if (!isGivable(current, give, algorithm.resetUs(limit, current.state, nowUs))) continue
       if (units < 0) algorithm.charge(limit, current.state, nowUs, -units, opId)
       else algorithm.refund(limit, current.state, nowUs, units, bookedUs, opId)
-      write()
+      write(current.state)
     }
     return 'given'
   }
@@ -172,6 +176,10 @@ class MemoryStore implements SyncStore {
 
   wallAheadUs(): number {
     return this.#clock.wallAheadUs?.() ?? 0
+  }
+
+  lastUs(): number {
+    return this.#nowUs
   }
 
   async close(): Promise<void> {}
@@ -221,7 +229,7 @@ class MemoryStore implements SyncStore {
     const evaluated = this.#evaluate(charges, opId, nowUs)
     const granted = evaluated.every(passes)
     const replayed = opId !== undefined && isRenewal(evaluated, opId, nowUs)
-    const grants = evaluated.map((one) => this.#apply(one, granted || one.charge.kind === 'force', nowUs, opId))
+    const grants = evaluated.map((one) => this.#apply(one, isCharged(one.charge, granted, evaluated), nowUs, opId))
     return { granted, nowUs, grants, source: 'store', replayed }
   }
 
@@ -234,7 +242,8 @@ class MemoryStore implements SyncStore {
     const evaluated: EvaluatedCharge[] = []
     for (const charge of charges) {
       const { limit } = charge
-      const found = this.#bucketOf(limit, charge.owner, charge.detail, nowUs, mayDiscard)
+      const loaded = this.#bucketOf(limit, charge.owner, charge.detail, nowUs, mayDiscard)
+      const found = charge.kind === 'counterfactual' ? this.#seeded(loaded, charge, nowUs) : loaded
       // A bucket charged twice in one take counts the units of the earlier charges.
       const earlier = evaluated.filter(({ bucket }) => bucket.id === found.id)
       const bucket = earlier[0]?.bucket ?? found
@@ -253,9 +262,22 @@ class MemoryStore implements SyncStore {
     const spent = charged ? units : 0
     const delayUs = spent > 0 ? algorithm.delayUs(charge.limit, current.state) : 0
     if (spent > 0) algorithm.charge(charge.limit, current.state, nowUs, spent, opId)
-    if (spent > 0 || (current.moved && !current.stale)) bucket.write()
+    if (spent > 0 || ((current.moved || bucket.origin === 'seeded') && !current.stale)) {
+      bucket.write(current.state)
+    }
     const used = algorithm.used(charge.limit, current.state, nowUs)
     return buildGrant(algorithm, charge, current.state, nowUs, used, short, spent, delayUs, opId)
+  }
+
+  /**
+   * A counterfactual bucket that is not stored starts with the state of the live bucket, without expired entries: if
+   * the clock steps back later, they must not count again.
+   */
+  #seeded(bucket: Bucket, { limit, owner, detail }: Charge, nowUs: number): Bucket {
+    if (limit.seed === undefined || bucket.origin !== 'absent') return bucket
+    const { current } = this.#bucketOf(limit.seed, owner, detail, nowUs, true)
+    if (!isPacked(limit)) LISTED[limit.algorithm as ListedName].dropExpired(limit, current.state, nowUs)
+    return { ...bucket, current, origin: 'seeded' }
   }
 
   /** `mayDiscard`: the caller may not write the bucket back, so a stored list is copied. */
@@ -273,13 +295,14 @@ class MemoryStore implements SyncStore {
     const stored = freshPacked()
     unpack(stored, this.#table.first, this.#table.second, writer.twoCounts)
     const current = migratePacked(writer.limit, stored, limit, nowUs, writer.algorithm, registered.algorithm)
-    const write = () => {
+    const write = (state: unknown) => {
       this.#hash.high = high
       this.#hash.low = low
       // Looked up again: other charges of the take may have reused the index of a limit without buckets.
-      this.#save(this.#limits.register(limit), this.#table.find(high, low), current.state, nowUs)
+      this.#save(this.#limits.register(limit), this.#table.find(high, low), state as PackedState, nowUs)
     }
-    return { id: `${high}:${low}`, algorithm: registered.algorithm, current, write }
+    const origin = found && this.#table.first > 0 ? 'stored' : 'absent' // position 0: it was reset
+    return { id: `${high}:${low}`, algorithm: registered.algorithm, current, origin, write }
   }
 
   #listBucket(limit: Limit, owner: string, detail: string, nowUs: number, mayDiscard: boolean): Bucket {
@@ -290,10 +313,10 @@ class MemoryStore implements SyncStore {
     const mustCopy = mayDiscard || written.generation > limit.generation || written.windowUs !== limit.windowUs
     const state = stored === undefined ? algorithm.fresh() : mustCopy ? structuredClone(stored.state) : stored.state
     const current = migrateList(algorithm, written, state, limit, nowUs)
-    const write = () => {
-      this.#lists.set(id, { limit, algorithm, state: current.state }, nowUs)
+    const write = (changed: unknown) => {
+      this.#lists.set(id, { limit, algorithm, state: changed, changedUs: nowUs }, nowUs)
     }
-    return { id, algorithm, current, write }
+    return { id, algorithm, current, origin: stored === undefined ? 'absent' : 'stored', write }
   }
 
   /**
@@ -335,6 +358,7 @@ class MemoryStore implements SyncStore {
     const { limit, algorithm, twoCounts } = this.#limits.at(tag)
     const state = this.#sweepScratch
     unpack(state, at, second, twoCounts)
+    if (limit.seed !== undefined && this.#nowUs < lastChangeUs(limit, at) + COUNTERFACTUAL_RETENTION_US) return false
     algorithm.advance(limit, state, this.#nowUs)
     return algorithm.resetUs(limit, state, this.#nowUs) === 0
   }
@@ -353,6 +377,11 @@ function unpack(into: PackedState, at: number, second: number, twoCounts: boolea
   into.at = at
   into.x = second - y * COUNT_SIZE
   into.y = y
+}
+
+/** When a state was last changed, or the end of that window. */
+function lastChangeUs({ algorithm, tickUs, windowUs }: Limit, at: number): number {
+  return ALGORITHMS[algorithm].windows === 0 ? at * tickUs : (at + 1) * windowUs
 }
 
 function passes({ charge, short }: EvaluatedCharge): boolean {

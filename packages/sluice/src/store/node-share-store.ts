@@ -31,6 +31,7 @@ export function nodeShareStore(store: SyncStore, nodes: number): SyncStore {
     reset: (bucket) => store.reset(share(bucket)),
     stats: () => store.stats(),
     wallAheadUs: () => store.wallAheadUs?.() ?? 0,
+    lastUs: () => store.lastUs?.() ?? 0,
     close: () => store.close(),
   }
 }

@@ -48,7 +48,7 @@ export const EMPTY_STATS = {
   region_pool_requests: 0,
   region_leases: 0,
   region_lag_ms: 0,
-  region_cut_off: 0,
+  region_isolated: 0,
   region_home_share: 0,
   region_pool_share: 0,
   region_clock_difference_ms: 0,

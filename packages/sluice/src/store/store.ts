@@ -23,6 +23,11 @@ export type Charge = {
   readonly min: number
   readonly max: number
   readonly kind: ChargeKind
+  /**
+   * Groups the charges of both versions of a rule under rollout: an integer from 1 to 65,535. A counterfactual charge
+   * has one.
+   */
+  readonly pair?: number | undefined
 }
 
 /**
@@ -30,8 +35,11 @@ export type Charge = {
  * shadow: never refuses; counted only if the take is granted.
  * force: always charged, into debt if necessary; `short` reports whether it was over.
  * hold: takes units on lease only, for no request. Never refuses; may grant 0 units.
+ * counterfactual: the version of a rule that is not enforced. Never refuses. All of one pair are charged, whether or
+ *   not the take is granted, if none of them is short and no enforce charge outside of the pair is. A bucket that does
+ *   not exist starts with the state of the live bucket (`limit.seed`) before the take, and is stored in any case.
  */
-export type ChargeKind = 'enforce' | 'shadow' | 'force' | 'hold'
+export type ChargeKind = 'enforce' | 'shadow' | 'force' | 'hold' | 'counterfactual'
 
 /** Whether a charge that is short refuses the whole take. */
 export function isBinding(kind: ChargeKind): boolean {
@@ -41,7 +49,7 @@ export function isBinding(kind: ChargeKind): boolean {
 /** Names a take, so that it can be renewed or released: the permit of a concurrency limit. */
 export type Op = { readonly id: string }
 
-/** All or nothing: a take that one charge refuses changes no bucket, except by `force`. */
+/** All or nothing: a take that one charge refuses changes no bucket, except by `force` and `counterfactual`. */
 export type Take = {
   readonly charges: readonly Charge[]
   readonly op?: Op | undefined
@@ -54,6 +62,11 @@ export type Take = {
   readonly resets?: readonly BucketName[] | undefined
   /** Monotonic start time of the request; its deadline counts from here. */
   readonly startedMs?: number | undefined
+  /**
+   * Monotonic time at which the caller gives up. If that is before the deadline, `on_fail` decides then, and the
+   * circuit breaker does not count it: the caller was impatient, the store did not fail.
+   */
+  readonly expiresMs?: number | undefined
 }
 
 /** now: retry later. never: the cost exceeds the capacity. stale_rules: a newer edit of the rule wrote the bucket. */
@@ -180,6 +193,8 @@ export interface Store {
   refusesSpread?(limit: Limit): string | undefined
   /** How far the time of day is ahead of store time; 0 if absent. */
   wallAheadUs?(): number
+  /** Store time of the newest reply, in microseconds; 0 before the first one. Absent if unknown. */
+  lastUs?(): number
   /** Gauges and totals for metrics, with those of wrapped stores. `storeStats` fills in the others. */
   stats?(): SomeStats
   close(): Promise<void>

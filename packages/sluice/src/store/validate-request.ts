@@ -4,7 +4,15 @@
 import { optionInvalid } from '../errors.ts'
 import type { BucketName, Charge, ChargeKind, Give, Take } from './store.ts'
 
-const KINDS: Readonly<Record<ChargeKind, true>> = { enforce: true, shadow: true, force: true, hold: true }
+const KINDS: Readonly<Record<ChargeKind, true>> = {
+  enforce: true,
+  shadow: true,
+  force: true,
+  hold: true,
+  counterfactual: true,
+}
+/** Largest number of a pair. Equals PAIRS_MAX of redis/wire.ts, less 1. */
+export const PAIR_MAX = 65_535
 
 export function checkTake({ charges, op, gives, resets }: Take): void {
   checkCharges(charges)
@@ -16,11 +24,17 @@ export function checkTake({ charges, op, gives, resets }: Take): void {
 export function checkCharges(charges: readonly Charge[]): void {
   for (const charge of charges) {
     checkBucket(charge)
-    const { min, max, kind } = charge
+    const { min, max, kind, pair } = charge
     if (!Number.isSafeInteger(min) || min < 1) throw optionInvalid('min', min, 'must be a whole number of at least 1')
     if (!Number.isSafeInteger(max) || max < min) throw optionInvalid('max', max, 'must be a whole number, min or more')
     if (KINDS[kind] !== true) throw optionInvalid('kind', kind, `must be one of ${Object.keys(KINDS).join(', ')}`)
+    if (pair !== undefined || kind === 'counterfactual') checkPair(pair)
   }
+}
+
+function checkPair(pair: number | undefined): void {
+  if (pair !== undefined && Number.isInteger(pair) && pair >= 1 && pair <= PAIR_MAX) return
+  throw optionInvalid('pair', pair, `must be a whole number from 1 to ${PAIR_MAX}`)
 }
 
 export function checkGives(gives: readonly Give[], opId: string | undefined): void {

@@ -16,6 +16,8 @@ export type KafkaProcess = {
   readonly host: string
   readonly secureHost: string
   readonly password: string
+  /** Configuration and data. */
+  readonly folder: string
   /** Certificate of the secure listener. */
   readonly caFile: string
   /** kill -9; data stays. */
@@ -87,7 +89,7 @@ export async function startKafka(): Promise<KafkaProcess> {
   process.once('exit', abandon) // in case the test run is interrupted
   await restart()
   return {
-    ...{ host: `127.0.0.1:${port}`, secureHost: `127.0.0.1:${securePort}`, password, caFile, kill, restart },
+    ...{ host: `127.0.0.1:${port}`, secureHost: `127.0.0.1:${securePort}`, password, folder, caFile, kill, restart },
     freeze: () => void child.kill('SIGSTOP'),
     thaw: () => void child.kill('SIGCONT'),
     stop: async () => {

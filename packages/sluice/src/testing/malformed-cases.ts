@@ -11,6 +11,9 @@ const BAD_CHARGES: readonly Wrong<Charge>[] = [
   ...BAD_NAMES,
   ...NOT_UNITS.flatMap((units) => [{ min: units, max: units }, { max: units }]),
   { min: 2, max: 1 },
+  ...[0, -1, 0.5, 65_536, '1', null].map((pair) => ({ pair })),
+  { kind: 'counterfactual' },
+  { kind: 'other' },
 ]
 const BAD_GIVES: readonly Wrong<Give>[] = [
   ...BAD_NAMES,

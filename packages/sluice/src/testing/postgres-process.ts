@@ -11,6 +11,8 @@ import { freePort } from './free-port.ts'
 
 export type PostgresProcess = {
   readonly port: number
+  /** Holds the data folder, `data`. */
+  readonly folder: string
   /** The URL of a new, empty database. */
   createDatabase(): string
   /** Fast shutdown: closes all connections; data stays. */
@@ -71,7 +73,7 @@ export async function startPostgres(more: readonly string[] = []): Promise<Postg
     abandon()
   }
   await up()
-  return { port, createDatabase, up, down: () => end('SIGINT'), kill: () => end('SIGKILL'), stop }
+  return { port, folder, createDatabase, up, down: () => end('SIGINT'), kill: () => end('SIGKILL'), stop }
 }
 
 /** PostgreSQL refuses to run as root. */

@@ -4,6 +4,7 @@
 import { ALGORITHM_NAMES } from '../algorithms/traits.ts'
 import type { Store } from '../store/store.ts'
 import { Bench, bucket, type Case, charge, limitOf, type TestFramework } from './contract-fixture.ts'
+import { COUNTERFACTUAL } from './counterfactual-cases.ts'
 import { type FakeClock, fakeClock } from './fake-clock.ts'
 import { IDEMPOTENCY } from './idempotency-cases.ts'
 import { MALFORMED } from './malformed-cases.ts'
@@ -28,6 +29,7 @@ export function storeContract(name: string, options: ContractOptions): void {
       ...PERMITS,
       ...EDITS,
       ...TIME,
+      ...COUNTERFACTUAL,
       ...MALFORMED,
     })) {
       if (skip[title] !== undefined) continue

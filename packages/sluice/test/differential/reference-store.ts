@@ -7,6 +7,7 @@ import { type CurrentState, migrateList, migratePacked } from '../../src/algorit
 import { heldRoom } from '../../src/algorithms/held.ts'
 import { isPacked, PACKED, type PackedLimit } from '../../src/algorithms/registry.ts'
 import { slidingWindowLog } from '../../src/algorithms/sliding-window-log.ts'
+import { isCharged } from '../../src/store/counterfactual.ts'
 import { buildGrant, heldOf, isGivable, shortOf, unitsOf } from '../../src/store/grant.ts'
 import { isBinding } from '../../src/store/store.ts'
 
@@ -59,26 +60,28 @@ export class ReferenceStore implements Store {
     const works = charges.map((charge) => {
       const { limit, owner, detail } = charge
       const id = idOf(limit, owner, detail)
-      const bucket = buckets.get(id) ?? this.#bucket(limit, owner, detail, nowUs)
+      const isSeeded = charge.kind === 'counterfactual' && limit.seed !== undefined && !this.#written.has(id)
+      const bucket = buckets.get(id) ?? { ...this.#bucket((isSeeded && limit.seed) || limit, owner, detail, nowUs), id }
+      if (isSeeded && !buckets.has(id)) dropExpired(bucket, limit, nowUs)
       buckets.set(id, bucket)
       const { algorithm, current } = bucket
       const used = algorithm.used(limit, current.state, nowUs, opId) + (reserved.get(id) ?? 0)
       const short = current.stale ? 'stale_rules' : shortOf(limit, used, charge.min)
       const units = unitsOf(charge, used, short, heldRoom(limit, current.state))
       reserved.set(id, (reserved.get(id) ?? 0) + units)
-      return { charge, bucket, short, units } as const
+      return { charge, bucket, short, units, isSeeded } as const
     })
     const granted = works.every(({ charge, short }) => short === false || !isBinding(charge.kind))
     const permits = works.filter(({ charge }) => charge.limit.algorithm === 'concurrency')
     const held = ({ bucket }: (typeof works)[number]) => holds(bucket.current.state as PermitState, opId ?? '', nowUs)
     const replayed = commit && permits.length > 0 && permits.every(held)
-    const grants = works.map(({ charge, bucket, short, units }): Grant => {
+    const grants = works.map(({ charge, bucket, short, units, isSeeded }): Grant => {
       const { id, algorithm, current } = bucket
       const { limit } = charge
-      const spent = commit && (granted || charge.kind === 'force') ? units : 0
+      const spent = commit && isCharged(charge, granted, works) ? units : 0
       const delayUs = spent > 0 ? algorithm.delayUs(limit, current.state) : 0
       if (spent > 0) algorithm.charge(limit, current.state, nowUs, spent, opId, heldOf(charge, spent))
-      const stored = commit && (spent > 0 || (current.moved && !current.stale))
+      const stored = commit && (spent > 0 || ((current.moved || isSeeded) && !current.stale))
       if (stored) this.#written.set(id, { limit, state: current.state })
       const used = algorithm.used(limit, current.state, nowUs)
       return buildGrant(algorithm, charge, current.state, nowUs, used, short, spent, delayUs, opId)
@@ -100,6 +103,11 @@ export class ReferenceStore implements Store {
     const current = migrateList(algorithm, written?.limit ?? limit, state, limit, nowUs)
     return { id, algorithm, current }
   }
+}
+
+/** Entries of a log or of permits that have expired do not pass to a seeded bucket. */
+function dropExpired({ algorithm, current }: Bucket, limit: Limit, nowUs: number): void {
+  if ('dropExpired' in algorithm) (algorithm as ListAlgorithm<unknown>).dropExpired(limit, current.state, nowUs)
 }
 
 function idOf(limit: Limit, owner: string, detail: string): string {

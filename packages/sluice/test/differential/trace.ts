@@ -32,12 +32,54 @@ const RULES = 6
 /** `leased`: token buckets may have units on lease, which the memory store does not know. */
 export function randomTrace(random: Random, steps: number, leased = false): Step[] {
   const limits = Array.from({ length: RULES }, (_, index) => randomLimit(random, index, 0, leased))
+  const others = limits.map((limit, index) => otherVersion(random, limit, index))
   const trace: Step[] = []
   for (let index = 0; index < steps; index += 1) {
     if (random.next() < 0.08) edit(random, limits, leased)
-    trace.push(randomStep(random, limits, trace))
+    const edited = random.next() < 0.2 ? random.between(0, RULES - 1) : -1
+    if (edited >= 0) others[edited] = otherVersion(random, limits[edited], edited)
+    const step = randomStep(random, limits, trace)
+    const pairs = random.next() < 0.3 && 'charges' in step ? randomPairs(random, limits, others) : []
+    trace.push(pairs.length === 0 ? step : { ...(step as Take), charges: shuffled(random, step, pairs) })
   }
   return trace
+}
+
+/** Counterfactual limits of one version of a rule, by role. */
+type OtherVersion = { readonly old: Limit; readonly new: Limit }
+
+/** The version of a rule under rollout that is not in the rule set: other numbers, without leases. */
+function otherVersion(random: Random, limit: Limit | undefined, index: number): OtherVersion {
+  const packed = index < 4 && random.next() < 0.3
+  const other = randomLimit(random, packed ? random.between(0, 3) : index, limit?.generation ?? 0, false)
+  const seed = { ...other, id: `rule-${index}`, detailBounded: index % 2 === 0 }
+  return { old: { ...seed, id: `old^000000^${seed.id}`, seed }, new: { ...seed, id: `new^000000^${seed.id}`, seed } }
+}
+
+/** Charges of one or two pairs: an enforced version, sometimes none, and one or two counterfactual limits. */
+function randomPairs(random: Random, limits: readonly Limit[], others: readonly OtherVersion[]): Charge[] {
+  return Array.from({ length: random.pick([1, 1, 2]) }, (_, index) => index + 1).flatMap((pair): Charge[] => {
+    const indexes = Array.from({ length: random.pick([1, 1, 2]) }, () => random.between(0, RULES - 2)) // no permits
+    const { owner, detail, min } = randomCharge(random, limits)
+    const role = random.pick(['old', 'new'] as const)
+    const kind = random.pick(['enforce', 'enforce', 'shadow'] as const)
+    return indexes.flatMap((index): Charge[] => {
+      const [limit, other] = [limits[index] as Limit, others[index] as OtherVersion] // the index is in range
+      const common = { owner, detail, min, max: min, pair }
+      const counterfactual: Charge = { ...common, limit: other[role], kind: 'counterfactual' }
+      const enforced = { ...common, limit, kind }
+      return random.next() < 0.1 ? [counterfactual] : [enforced, counterfactual]
+    })
+  })
+}
+
+/** Pairs in random places among the charges. A take names no bucket under two versions of a limit. */
+function shuffled(random: Random, step: Step, pairs: readonly Charge[]): Charge[] {
+  const isOther = (a: Limit, b: Limit) => a.id === b.id && a !== b
+  const given = 'charges' in step ? step.charges : []
+  const charges = given.filter(({ limit }) => !pairs.some((paired) => isOther(paired.limit, limit)))
+  for (const charge of pairs) charges.splice(random.between(0, charges.length), 0, charge)
+  return charges
 }
 
 /** Caps the units at what the algorithm supports. */
@@ -82,7 +124,9 @@ function randomStep(random: Random, limits: readonly Limit[], trace: readonly St
   if (dice > 0.8 && takes > 0) return ofAnother(random, earlier[takes - 1] as Take)
   const mixed = Array.from({ length: random.pick([1, 1, 2, 3, 5]) }, () => randomCharge(random, limits))
   const give = takes > 0 && random.next() < 0.3 ? randomGive(random, takes) : undefined
-  const again = give !== undefined && random.next() < 0.7 ? earlier[give.of]?.charges : undefined
+  const given =
+    give === undefined ? [] : (earlier[give.of]?.charges ?? []).filter(({ limit }) => limit.seed === undefined)
+  const again = given.length > 0 && random.next() < 0.7 ? given : undefined
   const charges = again !== undefined || random.next() < 0.4 ? oneOwner(again ?? mixed) : mixed
   return { kind: dice < 0.45 ? 'peek' : 'take', charges, opId: `op-${random.between(0, 7)}`, give }
 }

@@ -189,6 +189,34 @@ describe.each(FRAMEWORKS)('$name', ({ serve, headerOf, passesDecision, checksUnr
     })
   })
 
+  describe('an exception', () => {
+    const RULES = [{ rule_id: 'a', scope: 'per_ip', limit: 1, window: '1d' }]
+    const bypass = (token: string) =>
+      token === 'secret' ? { id: 't', rules: undefined, paths: undefined, limitPerMinute: 9 } : undefined
+
+    test('a ban with status 403 is a problem document without rate limit headers', async () => {
+      const limiter = createLimiter({ rules: RULES })
+      const key = { ruleId: null, fact: 'ip', owner: '127.0.0.1', expiresAtMs: null }
+      limiter.changeOverrides({ set: [{ id: 'o', ...key, effect: { ban: 403 } }] })
+      const response = await (await start({ limiter })).send()
+      expect([response.status, response.headers.has('ratelimit')]).toEqual([403, false])
+      expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json\b/)
+      expect(await response.json()).toMatchObject({ title: 'Forbidden', status: 403, rule_id: 'a' })
+    })
+
+    test.each([
+      [undefined, 'X-Sluice-Bypass', [200, 200, 200, 429]],
+      ['X-Own', 'x-own', [200, 200, 200, 429]],
+      [false, 'x-sluice-bypass', [200, 429, 429, 429]],
+    ] as const)('a bypass token is read from its header: %s', async (bypassHeader, name, expected) => {
+      const { statuses } = await start({ limiter: createLimiter({ rules: RULES, bypass }), bypassHeader })
+      const sent = { [name]: 'secret' }
+      expect(await statuses([['/hello', sent], ['/hello', sent], ['/hello'], ['/hello', { [name]: 'wrong' }]])).toEqual(
+        expected,
+      )
+    })
+  })
+
   describe('several middlewares', () => {
     test('append their policies, and report the scarcest numbers', async () => {
       const [day, hour] = [

@@ -127,12 +127,12 @@ export class RegionBed {
   /** Waits for all requests in flight: the reply to a later request on the same connection comes after theirs. */
   async #drain(): Promise<void> {
     const ofPool = ({ name, pool }: Node) =>
-      this.isCutOff(name) ? [] : toPromise(() => pool.peek([PROBE])).catch(() => {})
+      this.isIsolated(name) ? [] : toPromise(() => pool.peek([PROBE])).catch(() => {})
     await Promise.all(this.#nodes.flatMap((node) => [node.store.peek([PROBE]), ofPool(node)]))
   }
 
-  isCutOff(name: RegionName): boolean {
-    return this.#nodes.some((node) => node.name === name && node.store.isCutOff)
+  isIsolated(name: RegionName): boolean {
+    return this.#nodes.some((node) => node.name === name && node.store.isIsolated)
   }
 
   async stop(): Promise<void> {

@@ -2,7 +2,7 @@
 // with skewed clocks. Writes the table of docs/guides/regions.md: UPDATE_FIGURES=1 npx vitest run test/regions
 
 import { readFileSync, writeFileSync } from 'node:fs'
-import type { Limit } from 'sluice'
+import { type Limit, ALGORITHMS as TRAITS } from 'sluice'
 import { expect, onTestFinished, test } from 'vitest'
 import { ALGORITHMS, type BedOptions, type Loaded, RegionBed, sharedLimits } from './region-bed.ts'
 
@@ -98,18 +98,18 @@ test.each([
   },
 )
 
-test('a region that is cut off for a minute has its home, and no interval exceeds the limit', async () => {
+test('a region that is isolated for a minute has its home, and no interval exceeds the limit', async () => {
   const bed = await bedOf({ shares: { weights: WEIGHTS, homeShare: 0.5 } })
   await bed.load(LIMITS, 4, { eu: 1, us: 1 })
   bed.links.us.shut()
   await bed.load(LIMITS, 2, { eu: 1, us: 1 })
   const alone = sharesOf(await bed.load(LIMITS, 58, { us: 1 }), 58)
-  expect(bed.isCutOff('us')).toBe(true)
+  expect(bed.isIsolated('us')).toBe(true)
   for (const share of alone) expect(share).toBeGreaterThan(0.5 * 0.4 * 0.9)
   // Units left at home or on lease when counting began come on top.
   for (const share of alone) expect(share).toBeLessThanOrEqual(0.5 * 0.4 + 0.002)
   expectTheLimit(bed)
-  note('us cut off for a minute (h = 0.5), us alone', alone, bed)
+  note('us isolated for a minute (h = 0.5), us alone', alone, bed)
   bed.links.us.open()
 })
 
@@ -133,7 +133,7 @@ test('with clocks 2 s apart, buckets and logs keep the limit, and windows exceed
   const used = sharesOf(await bed.load(LIMITS, 12, { eu: 1, us: 1 }), 12)
   const most = worst(bed)
   ALGORITHMS.forEach((algorithm, index) => {
-    const bound = algorithm.endsWith('_window') ? 1 + homeShare : 1
+    const bound = TRAITS[algorithm].windows > 0 ? 1 + homeShare : 1
     expect(most[index], algorithm).toBeLessThanOrEqual(bound)
   })
   note('clocks 2 s and −0.7 s off (h = 0.5)', used, bed)

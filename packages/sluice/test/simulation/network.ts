@@ -59,6 +59,11 @@ export class Network {
     }
   }
 
+  /** Sends a message to the other end, which handles it with `work`, and its reply back. */
+  call<T>(work: () => T | Promise<T>): Promise<T> {
+    return this.#call(work as () => T)
+  }
+
   #call<T>(work: () => T): Promise<T> {
     return new Promise((resolve, reject) => {
       const broken = () => reject(new LimiterError('STORE_UNAVAILABLE', 'the connection broke'))

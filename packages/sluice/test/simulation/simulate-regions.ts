@@ -1,7 +1,7 @@
 // One simulated run of several regions that share limits, from a seed: nodes on a regional and a global store, under
 // load and faults. Returns the list of violated guarantees.
 
-import { type Charge, compileLimit, type Grant, type Limit, type Store, type Taken } from 'sluice'
+import { ALGORITHMS, type Charge, compileLimit, type Grant, type Limit, type Store, type Taken } from 'sluice'
 import { type RegionStore, regionStore, type Shares } from 'sluice/regions'
 import { type Random, seededRandom } from 'sluice/testing'
 import { guardStore } from '../../src/failure/guard-store.ts'
@@ -332,7 +332,7 @@ class RegionSimulation {
     const skewed = this.#isSkewed
     return new Map(
       this.#limits.map((limit) => {
-        const widened = skewed && limit.spread !== undefined && limit.algorithm.endsWith('_window')
+        const widened = skewed && limit.spread !== undefined && ALGORITHMS[limit.algorithm].windows > 0
         const more = widened ? Math.floor(this.#homeShareMax * limit.units) : 0
         return [limit.id, { ...limit, capacity: limit.capacity + more }]
       }),

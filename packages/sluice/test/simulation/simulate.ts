@@ -1,8 +1,9 @@
 // One simulated run of a fleet, from a seed: nodes with leases and guards on one store, under load and faults. Returns
 // the list of violated guarantees.
 
-import { type Charge, compileLimit, type Grant, type Limit, type Store, type Taken } from 'sluice'
+import { ALGORITHMS, type Charge, compileLimit, type Grant, type Limit, type Store, type Taken } from 'sluice'
 import { type Random, seededRandom } from 'sluice/testing'
+import type { Timers } from '../../src/clock.ts'
 import { guardStore } from '../../src/failure/guard-store.ts'
 import { leaseStore } from '../../src/lease/lease-store.ts'
 import { toPromise } from '../../src/maybe-promise.ts'
@@ -52,12 +53,21 @@ type Node = {
 
 type OnFail = Limit['onFail']
 
-export async function simulate(seed: number): Promise<string[]> {
-  return new Simulation(seededRandom(seed)).run()
+/** The central store as seen by a node, through its network. */
+export type Connect = (network: Network, central: Store, timers: Timers) => Store
+
+/** Other ways to reach the central store: `connect`. */
+export async function simulate(seed: number, connect: Connect = direct): Promise<string[]> {
+  return new Simulation(seededRandom(seed), connect).run()
+}
+
+function direct(network: Network, central: Store): Store {
+  return network.to(central)
 }
 
 class Simulation {
   readonly #random: Random
+  readonly #connect: Connect
   readonly #world = new World()
   readonly #oracle = new Oracle()
   readonly #central = new ReferenceStore({ nowUs: () => this.#world.nowUs })
@@ -78,8 +88,9 @@ class Simulation {
   #ttlUs: number | undefined
   #loaded = true
 
-  constructor(random: Random) {
+  constructor(random: Random, connect: Connect) {
     this.#random = random
+    this.#connect = connect
     const faultless = random.next() < 0.3
     const unreliable = {
       lost: random.pick([0, 0.02, 0.1]),
@@ -135,7 +146,7 @@ class Simulation {
     const random = () => this.#random.next()
     const clock = { nowUs: () => world.nowUs }
     const options = { timers, random, clock, deadlineMs: DEADLINE_MS, nodes: NODES }
-    const guarded = guardStore(network.to(this.#central), options)
+    const guarded = guardStore(this.#connect(network, this.#central, timers), options)
     node.store = leaseStore(stamped(guarded, clock.nowUs), {
       timers,
       clock: { nowUs: () => world.nowUs + node.offsetUs },
@@ -334,7 +345,7 @@ class Simulation {
   #awaitLeases(limit: Limit): void {
     const { id, algorithm } = limit
     const before = this.#limits?.find((one) => one.id === id)
-    if (before === undefined || algorithm.endsWith('_window')) return
+    if (before === undefined || ALGORITHMS[algorithm].windows > 0) return
     const ttlUs = before.lease?.ttlUs ?? 0
     const endsLeases = ttlUs > (limit.lease?.ttlUs ?? 0)
     if (dropsUnits(before, limit)) this.#droppedUs.set(id, this.#world.nowUs + ROLLOUT_US)

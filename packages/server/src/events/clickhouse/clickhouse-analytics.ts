@@ -12,6 +12,8 @@ import {
   type Point,
   QueryInvalid,
   type Range,
+  type RefusedClient,
+  type RefusedClientsQuery,
   type RollupName,
   rollupOf,
   type Series,
@@ -35,6 +37,7 @@ const ROWS_MAX = 100_000
 
 const ALL = 'all'
 const CLIENT_COLUMNS: Readonly<Record<ClientKind, string>> = { user: 'client_id', api_key: 'api_key', ip: 'ip' }
+const CLIENT_NAME = "ifNull(client_id, ifNull(api_key, ifNull(ip, '')))"
 const TABLES = { counts: 'sluice_counts', limits: 'sluice_limits', clients: 'sluice_clients' } as const
 
 type Count = number | string
@@ -89,6 +92,17 @@ export class ClickHouseAnalytics implements Analytics {
     }))
   }
 
+  async refusedClients({ filter, limit, ...range }: RefusedClientsQuery): Promise<readonly RefusedClient[]> {
+    const kinds = Object.entries(CLIENT_COLUMNS).map(([kind, column]) => `isNotNull(${column}), ${literal(kind)}`)
+    const rows = await this.#rows<{ readonly name: string; readonly category: ClientKind; readonly n: Count }>(
+      `SELECT ${CLIENT_NAME} AS name, multiIf(${kinds.join(', ')}, '') AS category, count() AS n
+       FROM ${this.#fromEvents(range, { ...filter, result: 'refused' })}
+       GROUP BY name, category HAVING category != '' ORDER BY n DESC, name, category`,
+      limit,
+    )
+    return rows.map(({ name, category, n }) => ({ name, kind: category, refused: Number(n) }))
+  }
+
   async client({ kind, client, stepMs, events, ...range }: ClientQuery): Promise<ClientReport> {
     const sums = sumsOf('clients', {})
     const rows = await this.#rows<CountsRow>(
@@ -138,13 +152,11 @@ export class ClickHouseAnalytics implements Analytics {
     }
   }
 
-  async events({ filter, limit, ...range }: EventsQuery): Promise<readonly DecisionEvent[]> {
-    const table = `${this.#client.database}.sluice_events`
-    const selected = eventConditions(filter).join(' AND ')
-    const times = `timestamp_ms >= ${whole(range.fromMs)} AND timestamp_ms < ${whole(range.toMs)}`
-    // PREWHERE: reads the other columns only near rows that match.
-    const prewhere = selected === '' ? '' : `PREWHERE ${selected}`
-    const from = `${table} ${prewhere} WHERE ${inRange('timestamp', range)} AND ${times}`
+  async events({ filter, limit, before, ...given }: EventsQuery): Promise<readonly DecisionEvent[]> {
+    const range = { ...given, toMs: Math.min(given.toMs, (before?.timestamp ?? Number.POSITIVE_INFINITY) + 1) }
+    const page =
+      before === undefined ? '' : ` AND (timestamp_ms < ${before.timestamp} OR event_id < ${literal(before.event_id)})`
+    const from = this.#fromEvents(range, filter) + page
     // Finds out how far to go back before it reads and sorts whole rows.
     const newest = await this.#rows<{ t: Count }>(`SELECT timestamp_ms AS t FROM ${from} ORDER BY t DESC`, limit)
     const oldest = newest.at(-1)
@@ -164,6 +176,14 @@ export class ClickHouseAnalytics implements Analytics {
     const rows = await this.#client.query<Row>(`${sql} LIMIT ${Math.min(limit ?? ROWS_MAX + 1, ROWS_MAX + 1)}`)
     if (rows.length <= ROWS_MAX) return rows
     throw new QueryInvalid(`step: the answer has more than ${ROWS_MAX} rows; use a larger step or a shorter range`)
+  }
+
+  #fromEvents(range: Range, filter: EventsQuery['filter']): string {
+    const selected = eventConditions(filter).join(' AND ')
+    const times = `timestamp_ms >= ${whole(range.fromMs)} AND timestamp_ms < ${whole(range.toMs)}`
+    // PREWHERE: reads the other columns only near rows that match.
+    const prewhere = selected === '' ? '' : `PREWHERE ${selected}`
+    return `${this.#client.database}.sluice_events ${prewhere} WHERE ${inRange('timestamp', range)} AND ${times}`
   }
 
   #from(rollup: RollupName, range: Range, filter: Filter): string {
@@ -224,7 +244,9 @@ function eventConditions({ kind, client, ...filter }: EventsQuery['filter']): st
   const conditions = (Object.keys(names) as (keyof typeof names)[]).flatMap((name) => {
     const value = filter[name]
     if (value === undefined) return []
-    return name === 'result' ? [`allowed = ${value === 'allowed' ? 1 : 0}`] : [`${names[name]} = ${literal(value)}`]
+    return name === 'result'
+      ? [`allowed = ${value === 'allowed' ? 1 : 0} AND operation = 'check'`]
+      : [`${names[name]} = ${literal(value)}`]
   })
   const kinds = kind === undefined ? Object.values(CLIENT_COLUMNS) : [CLIENT_COLUMNS[kind]]
   if (client !== undefined) conditions.push(`(${kinds.map((name) => `${name} = ${literal(client)}`).join(' OR ')})`)

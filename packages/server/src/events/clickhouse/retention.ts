@@ -10,11 +10,23 @@ import { literal } from './sql-text.ts'
 
 const INTERVAL_MS = 3_600_000
 const DAY_SECONDS = 86_400
+const DAY_MS = 86_400_000
+
+/** Undefined if `retentionMs` is 0: rows are kept forever. */
+export function retentionOf(
+  client: ClickHouse,
+  schema: ClickHouseSchema,
+  retentionMs: number,
+  log: Log,
+): PartitionRetention | undefined {
+  const keepDays = Math.ceil(retentionMs / DAY_MS)
+  return keepDays === 0 ? undefined : new PartitionRetention({ client, schema, keepDays, log })
+}
 
 export type PartitionRetentionDeps = {
   readonly client: ClickHouse
   readonly schema: ClickHouseSchema
-  /** Rows are kept for at least so many days, and at most one longer. */
+  /** Rows are kept for at least this many days, and at most one day longer. */
   readonly keepDays: number
   readonly log: Log
   readonly clock?: Clock | undefined

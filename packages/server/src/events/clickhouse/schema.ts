@@ -50,8 +50,8 @@ export const SECOND_TABLES: readonly SecondTable[] = Object.keys(ROLLUPS) as Sec
 export const TABLES: readonly Table[] = ['sluice_events', ...SECOND_TABLES]
 const VERSIONS = 'sluice_schema'
 
-/** Columns of events that are stored as they are. `timestamp` and `allowed` have other types in ClickHouse. */
-export const EVENT_COLUMNS: readonly Column[] = [
+/** Columns of the first version. `timestamp` and `allowed` have other types in ClickHouse. */
+const FIRST_COLUMNS: readonly Column[] = [
   ['event_id', 'String'],
   ['request_id', 'String'],
   ['client_id', 'Nullable(String)'],
@@ -79,6 +79,26 @@ export const EVENT_COLUMNS: readonly Column[] = [
   ['node', 'String'],
   ['decision_us', 'Int64'],
   ['sample_rate', 'Float64'],
+]
+
+/** Columns of later versions, with the values of rows that lack them. */
+const ADDED_COLUMNS: readonly (readonly [name: string, type: string, value: string])[] = [
+  ['override_id', 'Nullable(String)', 'NULL'],
+  ['bypass_id', 'Nullable(String)', 'NULL'],
+  ['signal', 'Nullable(String)', 'NULL'],
+  ['operation', 'String', "'check'"],
+  ['store_time_us', 'Int64', '0'],
+  ['sequence', 'Int64', '0'],
+  ['request_cost', 'Nullable(Int64)', 'NULL'],
+  ['attributes', 'Nullable(String)', 'NULL'],
+  ['admission_rate', 'Float64', '0'],
+  ['sample_position', 'Nullable(Float64)', 'NULL'],
+]
+
+/** All columns of events that are stored as they are. */
+export const EVENT_COLUMNS: readonly Column[] = [
+  ...FIRST_COLUMNS,
+  ...ADDED_COLUMNS.map(([name, type]): Column => [name, type]),
 ]
 
 /** The batch that a row came from. */
@@ -112,7 +132,12 @@ export function hasRollup(table: Table): table is SecondTable {
 
 /** Statements per version. Append only: a released version is never edited. */
 function migrations(database: string): readonly (readonly string[])[] {
-  return [[eventTable(database), ...SECOND_TABLES.flatMap((table) => rollupTables(database, table))]]
+  return [
+    [eventTable(database), ...SECOND_TABLES.flatMap((table) => rollupTables(database, table))],
+    ADDED_COLUMNS.map(
+      ([name, type, value]) => `ALTER TABLE ${database}.sluice_events ADD COLUMN ${name} ${type} DEFAULT ${value}`,
+    ),
+  ]
 }
 
 /** Columns that the rows of blocks.ts have. */
@@ -123,7 +148,7 @@ export function sentColumns(table: Table): readonly Column[] {
 }
 
 function eventTable(database: string): string {
-  const list = columns([...sentColumns('sluice_events'), ...KAFKA])
+  const list = columns([...EVENT_TIME, ...FIRST_COLUMNS, ...ORIGIN, ...KAFKA])
   return `CREATE TABLE IF NOT EXISTS ${database}.sluice_events (${list})
     ENGINE = MergeTree PARTITION BY day ORDER BY (timestamp, ifNull(client_id, ''))`
 }
@@ -145,7 +170,7 @@ function rollupTables(database: string, table: SecondTable): string[] {
   ]
 }
 
-/** Adds up rows per minute. Rows of minutes have no producer; each batch adds one marker, which has all zeros else. */
+/** Adds up rows per minute. Rows of minutes have no producer; each batch adds one marker, whose counts are all zero. */
 function sumPerMinute(table: SecondTable, from: string): string {
   const { keys, sums } = ROLLUPS[table]
   const zero = (type: string) => (type === 'String' ? "''" : 'toInt64(0)')
@@ -173,6 +198,8 @@ export function columns(list: readonly Column[]): string {
 
 /** Codes of errors for which another node that creates the same table is the cause. */
 const CREATED_BY_OTHERS: ReadonlySet<number> = new Set([57, 82])
+/** The column exists. 18.16 has no ADD COLUMN IF NOT EXISTS. */
+const COLUMN_EXISTS: ReadonlySet<number> = new Set([15, 44])
 const CREATE_TRIES_MAX = 5
 
 export class ClickHouseSchema {
@@ -192,7 +219,7 @@ export class ClickHouseSchema {
     return this.#ready
   }
 
-  /** Makes the next call of `ready` check the tables again: somebody dropped one. */
+  /** Makes the next call of `ready` check the tables again: one of them is missing. */
   forget(): void {
     this.#ready = undefined
   }
@@ -239,7 +266,9 @@ export class ClickHouseSchema {
       try {
         return await this.#client.command(statement)
       } catch (error) {
-        const isRace = error instanceof ClickHouseError && CREATED_BY_OTHERS.has(error.code ?? 0)
+        const code = error instanceof ClickHouseError ? (error.code ?? 0) : 0
+        if (statement.startsWith('ALTER') && COLUMN_EXISTS.has(code)) return
+        const isRace = CREATED_BY_OTHERS.has(code)
         if (!isRace || tries === CREATE_TRIES_MAX) throw error
       }
     }

@@ -12,6 +12,8 @@ import {
   type Point,
   QueryInvalid,
   type Range,
+  type RefusedClient,
+  type RefusedClientsQuery,
   type RollupName,
   rollupOf,
   type Series,
@@ -34,6 +36,7 @@ export function embeddedAnalytics(queries: Queries): Analytics {
     name: 'embedded',
     timeline: (query) => timeline(queries, query),
     top: (query) => top(queries, query),
+    refusedClients: (query) => refusedClients(queries, query),
     client: (query) => client(queries, query),
     latency: (query) => latency(queries, query),
     summary: (query) => summary(queries, query),
@@ -66,6 +69,13 @@ const TABLES: Readonly<Record<RollupName, string>> = {
   limits: 'event_limits',
   clients: 'event_clients',
 }
+
+/** Table of a rollup. Counts without plan and tenant have a table of their own, with far fewer rows. */
+function tableOf(rollup: RollupName, { plan, tenant }: Filter, by: string | undefined): string {
+  const isOverview = [plan, tenant].every((value) => value === undefined) && by !== 'plan' && by !== 'tenant'
+  return rollup === 'counts' && isOverview ? 'event_overview' : TABLES[rollup]
+}
+
 const LIMIT_NAME = `rule || '/' || limit_name`
 
 function columnOf(name: Dimension): string {
@@ -113,7 +123,7 @@ async function timeline(queries: Queries, query: TimelineQuery): Promise<readonl
   const rows = await queries.query<Omit<Counts, 'near_limit'> & { readonly name: string; readonly at: number }>(
     `WITH named AS MATERIALIZED (
        SELECT ${by === undefined ? `'all'` : columnOf(by)} AS name, ${startOf(stepMs)} AS at, ${sumsOf(rollup, filter)}
-       FROM ${TABLES[rollup]} ${where} GROUP BY 1, 2
+       FROM ${tableOf(rollup, filter, by)} ${where} GROUP BY 1, 2
      ), shown AS (
        SELECT name FROM named WHERE name <> '${OTHER}' GROUP BY name
        ORDER BY sum(allowed + refused) DESC, name COLLATE "C" LIMIT ${where.parameter(seriesMax)}
@@ -164,7 +174,8 @@ async function top(queries: Queries, { of, by, limit, filter, ...range }: TopQue
   const name = of === 'client' ? 'client' : columnOf(of)
   const rows = await queries.query<Counts & { readonly name: string; readonly kind: ClientKind | null }>(
     `SELECT * FROM (
-       SELECT ${name} AS name, ${kind} AS kind, ${sumsOf(rollup, filter)} FROM ${TABLES[rollup]} ${where} GROUP BY 1, 2
+       SELECT ${name} AS name, ${kind} AS kind, ${sumsOf(rollup, filter)}
+       FROM ${tableOf(rollup, filter, of)} ${where} GROUP BY 1, 2
      ) AS named
      WHERE ${by} > 0 ORDER BY ${by} DESC, name COLLATE "C", kind COLLATE "C" LIMIT ${where.parameter(limit)}`,
     where.parameters,
@@ -205,7 +216,8 @@ async function summary(queries: Queries, query: Range & { readonly filter: Filte
   const where = matching(query, filter)
   const name = rollup === 'counts' ? 'source' : `''`
   const rows = await queries.query<Counts & { readonly name: EventSource }>(
-    `SELECT ${name} AS name, ${sumsOf(rollup, filter)} FROM ${TABLES[rollup]} ${where} GROUP BY 1`,
+    `SELECT ${name} AS name, ${sumsOf(rollup, filter)}
+     FROM ${tableOf(rollup, filter, undefined)} ${where} GROUP BY 1`,
     where.parameters,
   )
   const sources = rows.map(({ name: source, allowed, refused }) => ({ name: source, count: allowed + refused }))
@@ -225,11 +237,32 @@ function byCount(a: Named, b: Named): number {
 const CLIENT_COLUMNS: Readonly<Record<ClientKind, string>> = { user: 'client_id', api_key: 'api_key', ip: 'ip' }
 const KIND_COLUMNS = Object.values(CLIENT_COLUMNS)
 
+async function refusedClients(queries: Queries, query: RefusedClientsQuery): Promise<readonly RefusedClient[]> {
+  const name = `coalesce(${KIND_COLUMNS.join(', ')})`
+  const kinds = Object.entries(CLIENT_COLUMNS).map(([kind, column]) => `WHEN ${column} IS NOT NULL THEN '${kind}'`)
+  const where = eventsWhere({ ...query, filter: { ...query.filter, result: 'refused' } }).and(`${name} IS NOT NULL`)
+  return queries.query<RefusedClient>(
+    `SELECT ${name} AS name, CASE ${kinds.join(' ')} END AS kind, count(*)::bigint AS refused
+     FROM events ${where} GROUP BY 1, 2
+     ORDER BY refused DESC, ${name} COLLATE "C", CASE ${kinds.join(' ')} END COLLATE "C"
+     LIMIT ${where.parameter(query.limit)}`,
+    where.parameters,
+  )
+}
+
 async function findEvents(queries: Queries, query: EventsQuery): Promise<readonly DecisionEvent[]> {
-  const { filter, limit } = query
+  const where = eventsWhere(query)
+  const rows = await queries.query<Row & { readonly at: Date }>(
+    `SELECT * FROM events ${where} ORDER BY at DESC, event_id DESC LIMIT ${where.parameter(query.limit)}`,
+    where.parameters,
+  )
+  return rows.map(({ id: _id, at, ...event }) => ({ ...event, timestamp: at.getTime() }) as unknown as DecisionEvent)
+}
+
+function eventsWhere({ filter, fromMs, toMs, before }: Omit<EventsQuery, 'limit'>): Where {
   const { rule, endpoint, plan, tenant, result, source, kind, client: name } = filter
   if ('limit' in filter && filter.limit !== undefined) throw new QueryInvalid('limit: events are not filtered by limit')
-  const [from, to] = [query.fromMs, query.toMs].map((ms) => new Date(Math.min(ms, TIME_MS_MAX)).toISOString())
+  const [from, to] = [fromMs, toMs].map((ms) => new Date(Math.min(ms, TIME_MS_MAX)).toISOString())
   const where = new Where().and('at >= ? AND at < ?', from, to)
   for (const [column, value] of Object.entries({ rule_id: rule, plan, tenant })) {
     if (value === NONE) where.and(`(${column} IS NULL OR ${column} = ?)`, NONE)
@@ -238,13 +271,14 @@ async function findEvents(queries: Queries, query: EventsQuery): Promise<readonl
   for (const [column, value] of Object.entries({ endpoint_pattern: endpoint, source })) {
     if (value !== undefined) where.and(`${column} = ?`, value)
   }
-  if (result !== undefined) where.and('allowed = ?', result === 'allowed')
+  // As in partial indexes. Refunds and resets are stored as allowed.
+  if (result !== undefined) where.and(result === 'allowed' ? `allowed AND operation = 'check'` : 'NOT allowed')
+  if (before !== undefined) {
+    const { timestamp, event_id: id } = before
+    where.and('(at, event_id) < (?::timestamptz, ?::uuid)', new Date(timestamp).toISOString(), id)
+  }
   const columns = kind === undefined ? KIND_COLUMNS : [CLIENT_COLUMNS[kind]]
   if (name !== undefined) where.and(`(${columns.map((one) => `${one} = ?`).join(' OR ')})`, ...columns.map(() => name))
   else if (kind !== undefined) where.and(`${CLIENT_COLUMNS[kind]} IS NOT NULL`)
-  const rows = await queries.query<Row & { readonly at: Date }>(
-    `SELECT * FROM events ${where} ORDER BY at DESC, event_id DESC LIMIT ${where.parameter(limit)}`,
-    where.parameters,
-  )
-  return rows.map(({ id: _id, at, ...event }) => ({ ...event, timestamp: at.getTime() }) as unknown as DecisionEvent)
+  return where
 }

@@ -87,6 +87,9 @@ async function insertEvents(queries: Queries, events: readonly DecisionEvent[]):
 const EVENT_COLUMNS: readonly (readonly [name: string, type: string])[] = [
   ['event_id', 'uuid'],
   ['at', 'timestamptz'],
+  ['operation', 'text'],
+  ['store_time_us', 'bigint'],
+  ['sequence', 'bigint'],
   ['request_id', 'text'],
   ['client_id', 'text'],
   ['api_key', 'text'],
@@ -102,11 +105,16 @@ const EVENT_COLUMNS: readonly (readonly [name: string, type: string])[] = [
   ['mode', 'text'],
   ['shadow_refused_by', 'text'],
   ['bucket_key', 'text'],
+  ['override_id', 'text'],
+  ['bypass_id', 'text'],
+  ['signal', 'text'],
   ['allowed', 'boolean'],
   ['current_count', 'double precision'],
   ['limit_count', 'double precision'],
   ['remaining', 'double precision'],
   ['cost', 'double precision'],
+  ['request_cost', 'double precision'],
+  ['attributes', 'text'],
   ['retry_after_ms', 'double precision'],
   ['version', 'bigint'],
   ['source', 'text'],
@@ -114,6 +122,8 @@ const EVENT_COLUMNS: readonly (readonly [name: string, type: string])[] = [
   ['node', 'text'],
   ['decision_us', 'double precision'],
   ['sample_rate', 'double precision'],
+  ['admission_rate', 'double precision'],
+  ['sample_position', 'double precision'],
 ]
 
 type RollupTable = {
@@ -128,6 +138,12 @@ const ROLLUP_TABLES: readonly RollupTable[] = [
     table: 'event_counts',
     rows: ({ counts }) => counts,
     keys: ['rule', 'endpoint', 'plan', 'tenant', 'result', 'source'].map((name) => [name, 'text'] as const),
+    sums: ['count'],
+  },
+  {
+    table: 'event_overview',
+    rows: ({ counts }) => counts,
+    keys: ['rule', 'endpoint', 'result', 'source'].map((name) => [name, 'text'] as const),
     sums: ['count'],
   },
   {

@@ -8,7 +8,7 @@ const ADMISSIONS_MAX = 100_000
 const REFUSALS_MAX = 1_000_000
 /** Rows per delete: bounds how long others wait. */
 const DELETED_ROWS = 5000
-const ROLLUPS = ['event_counts', 'event_limits', 'event_clients', 'event_latency'] as const
+const ROLLUPS = ['event_counts', 'event_overview', 'event_limits', 'event_clients', 'event_latency'] as const
 /** A producer that has not written for a day will not retry. */
 const PRODUCER_MS = 86_400_000
 

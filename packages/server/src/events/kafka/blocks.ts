@@ -6,7 +6,7 @@ import type { Batch } from '../event.ts'
 import { copyFields } from './message-reader.ts'
 import type { Message, MessageKind } from './messages.ts'
 
-export type Source = { readonly topic: string; readonly partition: number }
+export type TopicPartition = { readonly topic: string; readonly partition: number }
 
 export type ReadMessage = { readonly message: Message; readonly offset: number }
 
@@ -24,7 +24,7 @@ const FIELD_OF_KIND = {
 const EMPTY: Batch = { events: [], counts: [], limits: [], clients: [], latency: [] }
 
 /** Value of the column `producer` for rows from Kafka: offsets are unique with it. */
-export function producerOf({ topic, partition }: Source): string {
+export function producerOf({ topic, partition }: TopicPartition): string {
   return `kafka:${topic}/${partition}`
 }
 
@@ -41,7 +41,7 @@ export function grouped(messages: readonly ReadMessage[]): MessageGroup[] {
 }
 
 /** The block of a group, named by the offset of its first row. `messages` is not empty. */
-export function blockOf(source: Source, { kind, messages }: MessageGroup): Block {
+export function blockOf(source: TopicPartition, { kind, messages }: MessageGroup): Block {
   const rows = messages.map(({ message, offset }) => {
     // Filled field by field: spreading objects takes several times as long.
     const row: Record<string, unknown> = { kafka_partition: source.partition, kafka_offset: offset }

@@ -1,14 +1,14 @@
-// Stores rows of Kafka in ClickHouse exactly once, whatever was killed when, also if two consumers believe that they
-// own a partition. An insert is one statement that skips rows up to the largest stored offset, and its query id is a
-// lock: ClickHouse refuses a second query with the id of a running one. So no insert, however late it arrives, stores a
-// row twice. Rows of a table and a day are stored in the order of their offsets, so everything below the largest one is
-// stored.
+// Stores rows of Kafka in ClickHouse exactly once, no matter which process is killed and when, even if two consumers
+// believe that they own a partition. An insert is one statement that skips rows up to the largest stored offset, and
+// its query id is a lock: ClickHouse refuses a second query with the id of a running one. So no insert, however late it
+// arrives, stores a row twice. Rows of a table and a day are stored in the order of their offsets, so everything below
+// the largest one is stored.
 
 import type { Block } from '../clickhouse/blocks.ts'
 import type { ClickHouseClient, QuerySettings } from '../clickhouse/client.ts'
 import { addUpBlock, type ClickHouseSchema, hasRollup, minuteTable, TABLES, type Table } from '../clickhouse/schema.ts'
 import { literal } from '../clickhouse/sql-text.ts'
-import { blockOf, type MessageGroup, producerOf, type Source } from './blocks.ts'
+import { blockOf, type MessageGroup, producerOf, type TopicPartition } from './blocks.ts'
 import type { ProducerState } from './repeats.ts'
 
 /** Where to continue: all rows below `next` are stored, and the state of Repeats there. */
@@ -53,7 +53,7 @@ export class ClickHouseWriter {
   }
 
   /** Undefined if nothing of the partition is stored. */
-  async checkpoint({ topic, partition }: Source): Promise<Checkpoint | undefined> {
+  async checkpoint({ topic, partition }: TopicPartition): Promise<Checkpoint | undefined> {
     const [row] = await this.#client.query<{ next: string | number; state: string }>(
       `SELECT max(next_offset) AS next, argMax(producers, next_offset) AS state
          FROM ${this.#client.database}.${POSITIONS}
@@ -64,7 +64,7 @@ export class ClickHouseWriter {
   }
 
   /** Call it when all rows below `next` are stored. Later calls may have lower positions: the largest one counts. */
-  async save({ topic, partition }: Source, { next, producers }: Checkpoint): Promise<void> {
+  async save({ topic, partition }: TopicPartition, { next, producers }: Checkpoint): Promise<void> {
     const values = `(${literal(topic)}, ${partition}, ${next}, ${literal(JSON.stringify(producers))})`
     await this.#client.command(`INSERT INTO ${this.#client.database}.${POSITIONS} VALUES ${values}`)
   }
@@ -73,7 +73,7 @@ export class ClickHouseWriter {
    * Stores the rows of a group that are not stored yet, and returns their number. `since`: rows from this offset may
    * be stored, by an insert whose answer was lost or by another consumer.
    */
-  async store(source: Source, group: MessageGroup, since: number | undefined): Promise<number> {
+  async store(source: TopicPartition, group: MessageGroup, since: number | undefined): Promise<number> {
     const block = blockOf(source, group)
     if (since === undefined) return this.#insert(source, block)
     await this.#addUpMissing(source, block, since)
@@ -82,7 +82,7 @@ export class ClickHouseWriter {
     return messages.length === 0 ? 0 : this.#insert(source, blockOf(source, { ...group, messages }))
   }
 
-  async #insert(source: Source, block: Block): Promise<number> {
+  async #insert(source: TopicPartition, block: Block): Promise<number> {
     const { table, lines, rows } = block
     const columns = this.#columns.get(table)
     if (columns === undefined) throw new Error('the writer is not open')
@@ -98,7 +98,7 @@ export class ClickHouseWriter {
     return rows
   }
 
-  async #storedEnd(source: Source, block: Block): Promise<number> {
+  async #storedEnd(source: TopicPartition, block: Block): Promise<number> {
     const [row] = await this.#client.query<{ next: string | number }>(this.#storedEndSql(source, block))
     return Number(row?.next ?? 0)
   }
@@ -107,7 +107,7 @@ export class ClickHouseWriter {
    * Offset after the largest stored one of the table and day. Looks only at the times of the block, the prefix of the
    * sorting key: rows of the block have no other times, so a stored one is found.
    */
-  #storedEndSql(source: Source, block: Block): string {
+  #storedEndSql(source: TopicPartition, block: Block): string {
     return `SELECT max(kafka_offset + 1) AS next FROM ${this.#client.database}.${block.table}
       WHERE ${dayOf(source, block)} AND ${timesOf(block)}`
   }
@@ -116,7 +116,7 @@ export class ClickHouseWriter {
    * A crash of ClickHouse can store rows without their sums per minute. Adds up such blocks: those without a marker.
    * Checked again in the statement, which holds the lock of the inserts.
    */
-  async #addUpMissing(source: Source, block: Block, since: number): Promise<void> {
+  async #addUpMissing(source: TopicPartition, block: Block, since: number): Promise<void> {
     const { table } = block
     if (!hasRollup(table)) return
     const { database } = this.#client
@@ -133,12 +133,12 @@ export class ClickHouseWriter {
     }
   }
 
-  #lockOf({ topic, partition }: Source, table: Table): string {
+  #lockOf({ topic, partition }: TopicPartition, table: Table): string {
     return `sluice-kafka-${this.#client.database}-${table}-${topic}-${partition}`
   }
 }
 
-function dayOf(source: Source, { day }: Block): string {
+function dayOf(source: TopicPartition, { day }: Block): string {
   return `day = ${literal(day)} AND producer = ${literal(producerOf(source))}`
 }
 

@@ -27,7 +27,7 @@ export type ConsumerDeps = {
 
 const SESSION_TIMEOUT_MS = 10_000
 const HEARTBEAT_MS = 2000
-/** Polls wait for so many bytes, at most so long: few large inserts instead of many small ones. */
+/** A poll waits for this many bytes or this long: few large inserts instead of many small ones. */
 const POLL_BYTES_MIN = 512 * 1024
 const POLL_BYTES_MAX = 4 * 1024 * 1024
 const POLL_WAIT_MS = 500
@@ -62,7 +62,7 @@ class EventsConsumer {
   readonly #admin: Admin
   /** Aborted when the consumer ends, for whatever reason. */
   readonly #end = new AbortController()
-  /** Rejects with an error that does not pass. */
+  /** Rejects with an error that a retry cannot fix. */
   readonly #failure: Promise<never>
   #fail: (error: Error) => void = () => {}
   /** Partitions of this consumer since it last joined the group. */
@@ -134,7 +134,7 @@ class EventsConsumer {
     const known = this.#partitions.get(partition)
     if (known !== undefined) return known
     const loading = this.#load(partition)
-    loading.catch((error: Error) => this.#fail(error)) // all that can pass was tried again
+    loading.catch((error: Error) => this.#fail(error)) // temporary errors were retried before
     this.#partitions.set(partition, loading)
     return loading
   }

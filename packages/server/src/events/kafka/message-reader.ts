@@ -1,7 +1,7 @@
 // Reads messages of the Kafka topic. Other programs can write to the topic, so every field is checked: a row that this
 // file accepts fits the tables of ClickHouse.
 
-import { EVENT_SOURCES } from '../event.ts'
+import { EVENT_SOURCES, OPERATIONS } from '../event.ts'
 import { type Head, MESSAGE_KINDS, type Message, type MessageKind } from './messages.ts'
 
 /** Reasons for skipping a message, in metrics. */
@@ -32,11 +32,19 @@ const orNull =
   (check: Check): Check =>
   (value) =>
     value === null || check(value)
+/** Fields that an older sink does not send. */
+const absentOr =
+  (check: Check): Check =>
+  (value) =>
+    value === undefined || check(value)
 
 const FIELDS: Readonly<Record<MessageKind, Readonly<Record<string, Check>>>> = {
   event: {
     event_id: (value) => typeof value === 'string' && UUID.test(value),
     timestamp: isMillisecond,
+    operation: oneOf(...OPERATIONS),
+    store_time_us: isCount,
+    sequence: isCount,
     request_id: isText,
     client_id: orNull(isText),
     api_key: orNull(isText),
@@ -52,11 +60,16 @@ const FIELDS: Readonly<Record<MessageKind, Readonly<Record<string, Check>>>> = {
     mode: oneOf('enforce', 'shadow', null),
     shadow_refused_by: orNull(isText),
     bucket_key: isText,
+    override_id: absentOr(orNull(isText)),
+    bypass_id: absentOr(orNull(isText)),
+    signal: absentOr(orNull(isText)),
     allowed: oneOf(true, false),
     current_count: orNull(isInteger),
     limit_count: orNull(isInteger),
     remaining: orNull(isInteger),
     cost: isInteger,
+    request_cost: orNull(isInteger),
+    attributes: orNull(isText),
     retry_after_ms: orNull(isInteger),
     version: isCount,
     source: oneOf(...EVENT_SOURCES),
@@ -64,6 +77,8 @@ const FIELDS: Readonly<Record<MessageKind, Readonly<Record<string, Check>>>> = {
     node: isText,
     decision_us: (value) => isNumber(value) && Math.abs(value as number) <= Number.MAX_SAFE_INTEGER,
     sample_rate: isNumber,
+    admission_rate: isNumber,
+    sample_position: orNull(isNumber),
   },
   counts: {
     time: isSecond,
@@ -108,10 +123,22 @@ export function readMessage(bytes: Uint8Array | null): ReadResult {
   if (typeof producer !== 'string' || producer === '' || producer.length > PRODUCER_MAX)
     return wrong(known, 'producer', producer)
   if (!isCount(seq)) return wrong(known, 'seq', seq)
+  if (known === 'event' && value.operation === undefined) addMissing(value)
   for (const [field, check] of CHECKS[known]) {
     if (!check(value[field])) return wrong(known, field, value[field])
   }
   return { message: value as Message }
+}
+
+/** Adds the fields that an event of an older version lacks. */
+function addMissing(event: Record<string, unknown>): void {
+  event.operation = 'check'
+  event.store_time_us = 0
+  event.sequence = 0
+  event.request_cost = null
+  event.attributes = null
+  event.admission_rate = 0
+  event.sample_position = null
 }
 
 /** Copies the known fields of a message to `row`, without `kind`, `producer` and `seq`. */

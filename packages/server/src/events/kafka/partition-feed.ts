@@ -1,7 +1,7 @@
 // Moves the messages of one partition to ClickHouse, from its checkpoint on. A feed that has failed is discarded: the
 // next one starts from the stored checkpoint, reads the same messages, and stores what is missing.
 
-import type { ReadMessage, Source } from './blocks.ts'
+import type { ReadMessage, TopicPartition } from './blocks.ts'
 import { grouped } from './blocks.ts'
 import type { Checkpoint, ClickHouseWriter } from './clickhouse-writer.ts'
 import type { ConsumerCounts } from './consumer-counts.ts'
@@ -14,7 +14,7 @@ export type RawMessage = { readonly offset: string; readonly value: Uint8Array |
 export type Retry = <T>(step: (tries: number) => Promise<T>) => Promise<T>
 
 export type FeedDeps = {
-  readonly source: Source
+  readonly source: TopicPartition
   readonly writer: Pick<ClickHouseWriter, 'store' | 'save'>
   readonly counts: ConsumerCounts
   readonly retry: Retry

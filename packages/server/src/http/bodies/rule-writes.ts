@@ -2,9 +2,10 @@
 
 import type { FastifyRequest, FastifySchema, RouteShorthandOptions } from 'fastify'
 import { type FieldError, inSlices, type Limiter, LimiterError, mapped, type Rule, type RulesInput } from 'sluice'
-import { type LocatedFieldError, ProblemError, problem } from '../../problems/problem.ts'
+import { invalidField, type LocatedFieldError, ProblemError, problem } from '../../problems/problem.ts'
+import { type EditGuard, editHooks, rollbackHooks } from '../../rollouts/edit-hooks.ts'
 import type { LiveRules } from '../../rules/live-rules.ts'
-import type { Edit, Edited, RuleStore } from '../../rules/rule-store.ts'
+import type { Edit, Edited, EditHooks, RuleStore } from '../../rules/rule-store.ts'
 import type { Schema } from './schemas.ts'
 
 export type RulesDeps = {
@@ -12,6 +13,8 @@ export type RulesDeps = {
   readonly live: LiveRules
   /** Undefined: rules are edited at their source. */
   readonly ruleStore: RuleStore | undefined
+  /** Undefined: direct edits are not guarded. */
+  readonly rollouts?: { readonly node: { refresh(): Promise<void> } | undefined; readonly guardMs: number } | undefined
 }
 
 /** Limit for the body of one rule. */
@@ -35,10 +38,16 @@ const WRITE_QUERY: Schema = {
       description: 'Reason for the change, for the audit log.',
       'x-fix': 'give 1 to 500 characters without control characters',
     },
+    guard: {
+      type: 'string',
+      const: 'off',
+      description: 'Do not guard this edit. Needs a reason.',
+      'x-fix': 'omit it, or use off',
+    },
   },
 }
 
-export type WriteQuery = { readonly dry_run?: 'true' | 'false'; readonly reason?: string }
+export type WriteQuery = { readonly dry_run?: 'true' | 'false'; readonly reason?: string; readonly guard?: 'off' }
 type WriteRequest = FastifyRequest<{ Querystring: WriteQuery }>
 
 /** Returns the store, or throws 409 with the location where rules are edited. */
@@ -58,13 +67,43 @@ export function writeOptions(deps: RulesDeps, schema: FastifySchema): RouteShort
   }
 }
 
+/** Result of a direct edit. */
+export type Written = Edited & { readonly guard?: EditGuard }
+
 /** Applies an edit. When it resolves, the rules are active on this node. */
-export async function write(deps: RulesDeps, request: WriteRequest, edit: Edit): Promise<Edited> {
+export async function write(deps: RulesDeps, request: WriteRequest, edit: Edit): Promise<Written> {
+  let guard: EditGuard | undefined
+  const { guard: off, reason } = request.query
+  if (off === 'off' && reason === undefined)
+    throw invalidField('reason', undefined, 'give a reason: an edit without guard needs one')
+  const guardMs = deps.rollouts?.guardMs ?? 0
+  const onGuard = (found: EditGuard) => {
+    guard = found
+  }
+  const edited = await apply(deps, request, edit, editHooks({ guardMs, isOff: off === 'off', onGuard }))
+  return guard === undefined ? edited : { ...edited, guard }
+}
+
+/** Applies a rollback, which needs no approval and is not guarded. */
+export function rollBack(deps: RulesDeps, request: WriteRequest, edit: Edit): Promise<Edited> {
+  return apply(deps, request, edit, rollbackHooks())
+}
+
+async function apply(deps: RulesDeps, request: WriteRequest, edit: Edit, hooks: EditHooks): Promise<Edited> {
   const { dry_run, reason } = request.query
   const dryRun = dry_run === 'true'
-  const edited = await requireRuleStore(deps).edit(edit, { author: { actor: request.caller.id, reason }, dryRun })
-  if (!dryRun) await deps.live.refresh()
+  const author = { actor: request.caller.id, reason }
+  const edited = await requireRuleStore(deps).edit(edit, { author, dryRun, hooks })
+  if (dryRun) return edited
+  await deps.live.refresh()
+  await deps.rollouts?.node?.refresh()
   return edited
+}
+
+/** Header of a direct edit: the proposal that guards it, or why none does. */
+export function guardHeader({ guard }: Written): Readonly<Record<string, string>> {
+  if (guard === undefined) return {}
+  return { 'sluice-guard': 'off' in guard ? `off; ${guard.off}` : `${guard.proposal_id}; until ${guard.until}` }
 }
 
 /** Rejects an edit that is based on an outdated version. */

@@ -9,8 +9,6 @@ export const CHECKS_MAX = 1000
 export const CHECK_BYTES_MAX: number = 64 * 1024
 export const BATCH_BYTES_MAX: number = 2 * 1024 * 1024
 
-export type RefundBody = { readonly request_id: string; readonly units?: number }
-
 export type Schema = Readonly<Record<string, unknown>>
 
 // An unpaired surrogate has no UTF-8 encoding: two such keys could become one in Redis.
@@ -96,6 +94,12 @@ export const CHECK_BODY: Schema & { readonly properties: Readonly<Record<string,
       minimum: 1,
       maximum: COST_MAX,
       'x-fix': `give a whole number from 1 to ${COST_MAX}`,
+    },
+    bypass_token: {
+      type: 'string',
+      description: 'Bypass token that the client sent. One that is unknown or expired is ignored.',
+      maxLength: 1024,
+      'x-fix': 'give the token as the client sent it, at most 1024 characters',
     },
     attributes: ATTRIBUTES,
     dry_run: flag('Decide without consuming anything.'),
@@ -189,6 +193,13 @@ export const CHECK_ANSWER: Schema = {
       description: 'With detail: every checked limit.',
       items: { type: 'object', additionalProperties: true },
     },
+    status: { type: 'integer', description: 'Refused by a ban with this status, 403, for the response to the client.' },
+    override_id: { type: 'string', description: 'Refused: the override that bans the key.' },
+    exceptions: {
+      type: 'array',
+      description: 'With detail: overrides, signals, global factor and bypass that changed the decision.',
+      items: { type: 'object', additionalProperties: true },
+    },
     headers: {
       type: 'object',
       description: 'With detail: response headers for the client.',
@@ -241,7 +252,7 @@ export function problemAnswers(...statuses: readonly number[]): NonNullable<Fast
 const PROBLEM_MEANING: Readonly<Record<number, string>> = {
   400: 'A field is unknown or invalid; the problem names it, its value and the fix.',
   401: 'The token is missing, unknown, revoked or expired.',
-  403: 'The token lacks the role, or the peer is not a trusted proxy.',
+  403: 'The token lacks the role, or may not do this.',
   404: 'Not found.',
   409: 'Not possible in the current state, or already done.',
   412: 'The version has changed; the ETag is the current one.',

@@ -8,6 +8,7 @@ import {
   type Analytics,
   type ClientReport,
   type Dimension,
+  type Filter,
   type Point,
   QueryInvalid,
   type Range,
@@ -62,10 +63,10 @@ const TOP_ROWS: Schema = {
     type: 'object',
     properties: {
       name: { type: 'string' },
-      kind: { type: 'string', enum: KINDS, description: 'Of a client: what its name is.' },
+      kind: { type: 'string', enum: KINDS, description: 'Clients only: what the name is.' },
       allowed: count,
       refused: count,
-      near_limit: { ...count, description: 'Of `allowed`: at least 80 % of a limit was used.' },
+      near_limit: { ...count, description: 'Part of `allowed`: at least 80 % of a limit was used.' },
     },
   },
 }
@@ -125,13 +126,13 @@ function topRoute(app: FastifyInstance, deps: Deps): void {
     operationId: 'analyticsTop',
     summary: 'Top clients, rules, endpoints, plans, tenants or limits',
     description:
-      'Clients come from a sketch of the 200 busiest of each minute and node: their counts are lower bounds. ' +
-      'Other counts are exact.',
+      'Clients come from a sketch of the 200 busiest of each minute and node: their counts are lower bounds. With a ' +
+      'filter, they come from the stored refusals, and only `refused` is known. Other counts are exact.',
     tags,
     querystring: query({
       ...RANGE,
       ...FILTER,
-      of: choice('What to rank. Default: client. Filters do not apply to clients.', TOP_OF),
+      of: choice('What to rank. Default: client.', TOP_OF),
       by: choice('What to rank by. Default: refused. near_limit: only clients and limits.', TOP_BY),
       count: countSchema,
     }),
@@ -147,16 +148,32 @@ function topRoute(app: FastifyInstance, deps: Deps): void {
     const range = rangeOf(query, nowMsOf(deps))
     const { of = 'client', by = 'refused', count: wanted = TOP.default } = query
     const filter = filterOf(query)
-    for (const [field, value] of Object.entries(filter)) {
-      const isKnown = value === undefined || (of === 'limit' ? field === 'rule' : of !== 'client')
-      if (!isKnown) throw invalidField(field, value, `remove it: it does not apply to of=${of}`)
+    const limit = Number(wanted)
+    requireKnown(of, by, filter)
+    if (of === 'client' && isFiltered(filter)) {
+      return { ...shownRange(range), top: await ask(deps, (from) => from.refusedClients({ ...range, filter, limit })) }
     }
-    if (by === 'near_limit' && of !== 'client' && of !== 'limit') {
-      throw invalidField('by', by, 'use refused or allowed, or rank of=client or of=limit')
-    }
-    const top = await ask(deps, (from) => from.top({ ...range, filter, of, by, limit: Number(wanted) }))
+    const top = await ask(deps, (from) => from.top({ ...range, filter, of, by, limit }))
     return { ...shownRange(range), top: shownTop(of, top) }
   })
+}
+
+/** Throws if no series has the ranked count with these filters. */
+function requireKnown(of: TopQuery['of'], by: TopQuery['by'], filter: Filter): void {
+  for (const [field, value] of Object.entries(filter)) {
+    const isKnown = value === undefined || (of === 'limit' ? field === 'rule' : of !== 'client' || field !== 'result')
+    if (!isKnown) throw invalidField(field, value, `remove it: it does not apply to of=${of}`)
+  }
+  if (by === 'near_limit' && of !== 'client' && of !== 'limit') {
+    throw invalidField('by', by, 'use refused or allowed, or rank of=client or of=limit')
+  }
+  if (by !== 'refused' && of === 'client' && isFiltered(filter)) {
+    throw invalidField('by', by, 'use refused, or remove the filters: only refusals of clients are counted with them')
+  }
+}
+
+function isFiltered(filter: Filter): boolean {
+  return Object.values(filter).some((value) => value !== undefined)
 }
 
 function clientRoute(app: FastifyInstance, deps: Deps): void {

@@ -66,7 +66,7 @@ const SCHEMA = {
         type: 'string',
         enum: ['403', '429'],
         'x-fix': 'use 429, or 403 for a proxy that forwards no other status',
-        description: 'Status of a refusal; default 429.',
+        description: 'Status of every refusal; default 429, or 403 for a ban with that status.',
       },
     },
   },
@@ -78,8 +78,9 @@ const SCHEMA = {
 
 export async function authRoutes(app: FastifyInstance, deps: AuthDeps): Promise<void> {
   const { limiter, check, clients, headers, log, clock = wallClock } = deps
-  const { trustedProxies: trusted, proxyHeader } = clients
-  const readSubject = createReadSubject(limiter, createIdentify(clients), { trusted, header: proxyHeader })
+  const { trustedProxies: trusted, proxyHeader, bypassHeader } = clients
+  const proxies = { trusted, header: proxyHeader }
+  const readSubject = createReadSubject(limiter, createIdentify(clients), proxies, bypassHeader)
   const report = createReport(deps)
   const requestLine = (rawHeaders: readonly string[], remoteAddress: string | undefined): RequestLine => {
     try {
@@ -120,7 +121,7 @@ export async function authRoutes(app: FastifyInstance, deps: AuthDeps): Promise<
     if (result.settles) release(result)
     reply.headers(result.headers)
     if (result.body === undefined) return reply.code(204).send()
-    return reply.code(Number(request.query.refused ?? 429)).send(result.body)
+    return reply.code(Number(request.query.refused ?? result.status)).send(result.body)
   }
   await app.register(async (scope) => {
     ignoreBodies(scope)
@@ -131,7 +132,7 @@ export async function authRoutes(app: FastifyInstance, deps: AuthDeps): Promise<
 }
 
 /** Turns an admission with a long delay into a refusal by the limit that imposes it. */
-function refusedForDelay({ outcomes, delayMs, source, version, requestId }: Decision): Decision {
+function refusedForDelay({ outcomes, delayMs, source, version, requestId, exceptions }: Decision): Decision {
   const refused = outcomes.map((one) =>
     one.delayMs < delayMs ? one : { ...one, allowed: false, retryAfterMs: delayMs },
   )
@@ -142,7 +143,7 @@ function refusedForDelay({ outcomes, delayMs, source, version, requestId }: Deci
     resetAfterMs = null,
   } = refused.find((one) => !one.allowed) ?? {}
   const numbers = { ruleId, limit, remaining, resetAfterMs, resetAtMs: null, retryAfterMs: delayMs, delayMs: 0 }
-  return { allowed: false, ...numbers, source, version, requestId, outcomes: refused }
+  return { allowed: false, ...numbers, source, version, requestId, outcomes: refused, exceptions }
 }
 
 /** Proxies may forward the body of their client: it is discarded. */

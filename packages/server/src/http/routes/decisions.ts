@@ -2,6 +2,7 @@
 // their admissions whose answer had an id, and sampled admissions of this process. Clients appear as keyed hashes.
 
 import type { FastifyInstance } from 'fastify'
+import type { HeaderOptions } from 'sluice/http'
 import type { DecisionHistory } from '../../checks/decision-history.ts'
 import { type PlainDecision, plainDecision } from '../../checks/plain-decision.ts'
 import { plainId } from '../../checks/receipt-ids.ts'
@@ -33,6 +34,16 @@ const DECISION = {
     reset_after_ms: count,
     retry_after_ms: count,
     limits: { type: 'array', items: { type: 'object', additionalProperties: true } },
+    exceptions: {
+      type: 'array',
+      description: 'Overrides, signals, global factor and bypass that changed the decision.',
+      items: { type: 'object', additionalProperties: true },
+    },
+    headers: {
+      type: 'object',
+      description: 'Response headers for the client, without the jitter of Retry-After.',
+      additionalProperties: { type: 'string' },
+    },
   },
 }
 
@@ -41,13 +52,14 @@ export type DecisionsDeps = {
   /** Undefined on a node that does not share its counters. */
   readonly sharedDecisions: SharedDecisions | undefined
   readonly keyHash: KeyHash
+  readonly headers: HeaderOptions
   readonly workers: NodeWorkers
 }
 
 const TOPIC = 'decisions'
 
 export function decisionsRoutes(app: FastifyInstance, deps: DecisionsDeps): void {
-  const { history, sharedDecisions, keyHash, workers } = deps
+  const { history, sharedDecisions, keyHash, headers, workers } = deps
   const config = { access: 'viewer' as const }
   const one = {
     operationId: 'explainDecision',
@@ -63,7 +75,7 @@ export function decisionsRoutes(app: FastifyInstance, deps: DecisionsDeps): void
     const { request_id: sent } = params
     for (const id of new Set([plainId(sent), sent])) {
       const recorded = history.find(id)
-      const own = recorded && plainDecision(recorded, keyHash)
+      const own = recorded && plainDecision(recorded, keyHash, headers)
       const shared = await sharedDecisions?.find(id).catch((error: unknown) => {
         if (own === undefined) throw error
         return undefined
@@ -82,7 +94,9 @@ export function decisionsRoutes(app: FastifyInstance, deps: DecisionsDeps): void
     querystring: limitQuery(LISTED),
     response: answers({ type: 'object', properties: { decisions: { type: 'array', items: DECISION } } }, 400),
   }
-  workers.answer(TOPIC, (count: number) => history.newest(count).map((recorded) => plainDecision(recorded, keyHash)))
+  workers.answer(TOPIC, (count: number) =>
+    history.newest(count).map((recorded) => plainDecision(recorded, keyHash, headers)),
+  )
   app.get<{ Querystring: { limit?: string } }>(DECISIONS_PATH, { schema: list, config }, async ({ query }) => {
     const count = Number(query.limit ?? LISTED.default)
     const { answers: known } = await workers.gather<readonly PlainDecision[]>(TOPIC, count)

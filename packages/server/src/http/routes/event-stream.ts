@@ -1,24 +1,18 @@
 // GET /api/v1/events/stream: stored events of all nodes as server-sent events, about two seconds after they happen.
-// One query serves all subscribers. A subscriber that does not read is skipped ahead, then disconnected.
+// One query serves all subscribers.
 
-import type { ServerResponse } from 'node:http'
-import type { FastifyInstance, FastifyReply } from 'fastify'
+import type { FastifyInstance } from 'fastify'
 import type { Clock } from 'sluice'
 import type { Analytics } from '../../events/analytics.ts'
-import type { ClientKind, DecisionEvent } from '../../events/event.ts'
+import type { ClientKind } from '../../events/event.ts'
 import { EventTail, type TailFilter } from '../../events/event-tail.ts'
 import type { KeyHash } from '../../log.ts'
-import { ProblemError, problem } from '../../problems/problem.ts'
 import { FILTER, type FilterParameters } from '../bodies/analytics-query.ts'
 import { answers, type Schema, text } from '../bodies/schemas.ts'
+import type { EventStream, EventStreams } from '../event-streams.ts'
 import { ask, shownEvent } from './analytics.ts'
 
 export const STREAM_PATH = '/api/v1/events/stream'
-const SUBSCRIBERS_MAX = 20
-const HEARTBEAT_MS = 15_000
-/** A subscriber with more unread bytes misses events; after STALLED_MS it is disconnected. */
-const UNREAD_BYTES_MAX = 1_000_000
-const STALLED_MS = 30_000
 
 const KINDS: readonly ClientKind[] = ['user', 'api_key', 'ip']
 const QUERY: Schema = {
@@ -47,15 +41,16 @@ type Query = Omit<FilterParameters, 'limit'> & {
   readonly kind?: ClientKind
   readonly last?: string
 }
-type Deps = { readonly analytics: Analytics | undefined; readonly keyHash: KeyHash; readonly clock: Clock }
+type Deps = {
+  readonly analytics: Analytics | undefined
+  readonly keyHash: KeyHash
+  readonly streams: EventStreams
+  readonly clock: Clock
+}
 
-export function eventStreamRoute(app: FastifyInstance, { analytics, keyHash, clock }: Deps): void {
+export function eventStreamRoute(app: FastifyInstance, { analytics, keyHash, streams, clock }: Deps): void {
   const tail = analytics && new EventTail(analytics, keyHash, () => clock.nowUs() / 1000)
-  const open = new Set<ServerResponse>()
-  app.addHook('preClose', async () => {
-    tail?.stop()
-    for (const response of open) response.end()
-  })
+  app.addHook('preClose', async () => tail?.stop())
   const stream = { description: 'Events.', content: { 'text/event-stream': { schema: { type: 'string' } } } }
   const schema = {
     operationId: 'streamEvents',
@@ -68,66 +63,29 @@ export function eventStreamRoute(app: FastifyInstance, { analytics, keyHash, clo
     response: { ...answers({}, 400, 409, 503), 200: stream },
   }
   const config = { access: 'viewer' as const }
-  app.get<{ Querystring: Query }>(STREAM_PATH, { schema, config }, async ({ query }, reply) => {
+  app.get<{ Querystring: Query }>(STREAM_PATH, { schema, config }, async (request, reply) => {
     const nowMs = clock.nowUs() / 1000
     // Fails at once if the sink does not answer.
     await ask({ analytics }, (from) => from.events({ filter: {}, fromMs: nowMs - 1, toMs: nowMs, limit: 1 }))
-    if (open.size >= SUBSCRIBERS_MAX || tail === undefined) throw tooMany()
-    const { last = '0', client, kind = 'user', ...filter } = query
+    const { last = '0', client, kind = 'user', ...filter } = request.query
     const wanted: TailFilter = client === undefined ? filter : { ...filter, client, kind }
-    subscribe(reply, tail, wanted, Number(last), open)
+    // A node with analytics always has a tail.
+    if (tail !== undefined) subscribe(streams.open(request, reply), tail, wanted, Number(last))
     return reply
   })
 }
 
-function tooMany(): ProblemError {
-  return new ProblemError(problem('TOO_MANY_STREAMS', `This node serves at most ${SUBSCRIBERS_MAX} streams at a time.`))
-}
-
-function subscribe(
-  reply: FastifyReply,
-  tail: EventTail,
-  filter: TailFilter,
-  last: number,
-  open: Set<ServerResponse>,
-): void {
-  reply.hijack()
-  const response = reply.raw
-  response.writeHead(200, {
-    'content-type': 'text/event-stream; charset=utf-8',
-    'cache-control': 'no-store',
-    'x-accel-buffering': 'no',
-  })
-  response.write(': connected\n\n')
-  open.add(response)
-  let stalledSince: number | undefined
+function subscribe(stream: EventStream, tail: EventTail, filter: TailFilter, last: number): void {
   let skipped = 0
-  const send = (event: DecisionEvent | undefined) => {
-    if (response.writableLength > UNREAD_BYTES_MAX) {
-      stalledSince ??= performance.now()
-      skipped += 1
-      if (performance.now() - stalledSince > STALLED_MS) response.destroy()
-      return
+  const unsubscribe = tail.subscribe(filter, last, (event) => {
+    if (skipped > 0 || event === undefined) {
+      if (!stream.send('skipped', { count: skipped || null })) {
+        skipped += 1
+        return
+      }
     }
-    stalledSince = undefined
-    if (skipped > 0 || event === undefined) response.write(`event: skipped\ndata: {"count":${skipped || null}}\n\n`)
     skipped = 0
-    // JSON has no raw line breaks, so one line is one event.
-    if (event !== undefined)
-      response.write(`event: decision\nid: ${event.event_id}\ndata: ${JSON.stringify(shownEvent(event))}\n\n`)
-  }
-  const unsubscribe = tail.subscribe(filter, last, send)
-  let heartbeat: NodeJS.Timeout
-  const beatLater = () => {
-    heartbeat = setTimeout(() => {
-      if (response.writableLength === 0) response.write(': heartbeat\n\n')
-      beatLater()
-    }, HEARTBEAT_MS).unref()
-  }
-  beatLater()
-  response.once('close', () => {
-    clearTimeout(heartbeat)
-    unsubscribe()
-    open.delete(response)
+    if (event !== undefined && !stream.send('decision', shownEvent(event), event.event_id)) skipped += 1
   })
+  stream.onClose(unsubscribe)
 }

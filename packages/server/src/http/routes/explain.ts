@@ -2,7 +2,7 @@
 // apply. Consumes nothing.
 
 import type { FastifyInstance } from 'fastify'
-import { type Clock, type Limiter, REASONS, type RuleExplanation } from 'sluice'
+import { type Clock, type Decision, type Limiter, REASONS, type RuleExplanation } from 'sluice'
 import {
   type CheckAnswer,
   createAnswerText,
@@ -12,6 +12,7 @@ import {
 } from '../../checks/answer.ts'
 import type { CheckBody } from '../../checks/check-body.ts'
 import { subjectFromBody } from '../../checks/check-body.ts'
+import { type PlainException, plainException } from '../../checks/plain-exception.ts'
 import { answers, CHECK_BODY, CHECK_BYTES_MAX } from '../bodies/schemas.ts'
 
 export const EXPLAIN_PATH = '/api/v1/rate-limit/explain'
@@ -31,6 +32,8 @@ export type ExplainAnswer = {
   readonly source: string
   readonly version: number
   readonly rules: readonly ExplainedRule[]
+  /** Overrides, signals, global factor and bypass that change the decision. */
+  readonly exceptions: readonly PlainException[]
   readonly left_out: number
 }
 
@@ -61,12 +64,17 @@ const RULE = {
 
 const ANSWER = {
   type: 'object',
-  required: ['answer', 'source', 'version', 'rules', 'left_out'],
+  required: ['answer', 'source', 'version', 'rules', 'exceptions', 'left_out'],
   properties: {
     answer: { $ref: 'CheckAnswer#' },
     source: { type: 'string', description: 'Source of the decision.' },
     version: { type: 'integer', description: 'Version of the rules.' },
     rules: { type: 'array', items: RULE },
+    exceptions: {
+      type: 'array',
+      description: 'Overrides, signals, global factor and bypass that change the decision.',
+      items: { type: 'object', additionalProperties: true },
+    },
     left_out: { type: 'integer', description: `Rules that do not apply, beyond the ${OTHERS_MAX} that come closest.` },
   },
 }
@@ -84,21 +92,35 @@ export function explainRoute(app: FastifyInstance, limiter: Limiter, clock: Cloc
   app.post<{ Body: CheckBody }>(EXPLAIN_PATH, options, ({ body }) => explain(limiter, body, clock))
 }
 
-/** Answer of a check, and the result of every rule, with the field names of the API. */
-export async function explain(limiter: Limiter, body: CheckBody, clock: Clock): Promise<ExplainAnswer> {
+/** The prediction, and the rules that apply or come closest; `leftOut` others do not apply either. */
+export type Explained = {
+  readonly decision: Decision
+  readonly rules: readonly RuleExplanation[]
+  readonly leftOut: number
+}
+
+export async function explainBody(limiter: Limiter, body: CheckBody): Promise<Explained> {
   const { decision, rules } = await limiter.explain(subjectFromBody(body))
   const nearest = [...rules].sort((one, other) => nearness(other) - nearness(one))
   const applying = nearest.filter(({ reason }) => reason === null).length
+  const leftOut = Math.max(0, rules.length - applying - OTHERS_MAX)
+  return { decision, rules: nearest.slice(0, applying + OTHERS_MAX), leftOut }
+}
+
+/** Answer of a check, and the result of every rule, with the field names of the API. */
+export async function explain(limiter: Limiter, body: CheckBody, clock: Clock): Promise<ExplainAnswer> {
+  const { decision, rules, leftOut } = await explainBody(limiter, body)
   const limitsOf = (ruleId: string) => decision.outcomes.filter((outcome) => outcome.ruleId === ruleId)
   return {
     answer: JSON.parse(createAnswerText()(decision, clock.nowUs(), readActiveRules(limiter), undefined)) as CheckAnswer,
     source: decision.source,
     version: decision.version,
-    rules: nearest.slice(0, applying + OTHERS_MAX).map((rule) => {
+    rules: rules.map((rule) => {
       const limits = rule.reason === null ? { limits: limitsOf(rule.ruleId).map(plainOutcome) } : {}
       return { ...plainRule(rule), ...limits }
     }),
-    left_out: Math.max(0, rules.length - applying - OTHERS_MAX),
+    exceptions: decision.exceptions.map(plainException),
+    left_out: leftOut,
   }
 }
 

@@ -1,4 +1,5 @@
-// /openapi.json, generated from the schemas that validate requests, and `/`, an overview for a browser.
+// /openapi.json, generated from the schemas that validate requests, and `/`: the dashboard for browsers, an
+// overview as JSON for all other clients.
 
 import swagger from '@fastify/swagger'
 import type { FastifyInstance, FastifySchema } from 'fastify'
@@ -7,6 +8,7 @@ import { VERSION } from '../../package-facts.ts'
 import { answers, BATCH_BODY, CHECK_ANSWER, CHECK_BODY, PROBLEM, problemAnswers } from '../bodies/schemas.ts'
 import { BATCH_PATH } from './batch.ts'
 import { JSON_TYPE } from './check.ts'
+import type { SendPage } from './dashboard.ts'
 
 type Described = { readonly summary: string; readonly 'x-role': Access }
 type RouteNote = { readonly route: string; readonly role: Access; readonly summary: string }
@@ -25,6 +27,7 @@ export async function describeRoutes(app: FastifyInstance): Promise<void> {
       tags: [
         { name: 'checks', description: 'Deciding about requests' },
         { name: 'rules', description: 'Rules' },
+        { name: 'exceptions', description: 'Overrides, bypass tokens and abuse signals' },
         { name: 'health', description: 'Health and metrics' },
         { name: 'insight', description: 'Decisions and their reasons' },
         { name: 'admin', description: 'Administration' },
@@ -76,7 +79,7 @@ function withItems(schema: FastifySchema): FastifySchema {
   return { ...schema, body: { ...(schema.body as object), properties: { checks: { ...checks, items: CHECK_BODY } } } }
 }
 
-export function openapiRoutes(app: FastifyInstance): void {
+export function openapiRoutes(app: FastifyInstance, sendPage: SendPage): void {
   let json: string | undefined
   const document = () => {
     json ??= JSON.stringify(app.swagger())
@@ -89,7 +92,9 @@ export function openapiRoutes(app: FastifyInstance): void {
     reply.header('content-type', JSON_TYPE).send(document())
   })
   const index = { operationId: 'index', summary: 'All routes', tags: ['health'], response: answers(any) }
-  app.get('/', { schema: index, config }, () => {
+  app.get('/', { schema: index, config }, (request, reply) => {
+    if (sendPage(request, reply)) return reply
+    reply.header('vary', 'accept')
     return { service: 'sluice', version: VERSION, documentation: '/openapi.json', routes: routesIn(document()) }
   })
 }

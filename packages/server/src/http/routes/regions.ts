@@ -2,7 +2,7 @@
 // without a region.
 
 import type { FastifyInstance } from 'fastify'
-import { ALGORITHMS, compileLimit, type Limiter, type Rule, type RuleLimit } from 'sluice'
+import { ALGORITHMS, compileLimit, type Limiter, type Rule, type RuleLimit, type StoreStats, storeStats } from 'sluice'
 import type { RegionStore, Shares } from 'sluice/regions'
 import type { NodeWorkers } from '../../workers/node-workers.ts'
 import { answers } from '../bodies/schemas.ts'
@@ -21,14 +21,14 @@ const SHARES = {
 const ANSWER = {
   type: 'object',
   required: [
-    ...['region', 'shares', 'next_shares', 'cut_off', 'lag_ms', 'clock_difference_ms', 'home_units'],
+    ...['region', 'shares', 'next_shares', 'isolated', 'lag_ms', 'clock_difference_ms', 'home_units'],
     ...['borrowed_units', 'limits'],
   ],
   properties: {
     region: { type: 'string' },
     shares: SHARES,
     next_shares: { ...SHARES, type: ['object', 'null'], description: 'Planned shares during a change.' },
-    cut_off: {
+    isolated: {
       type: 'boolean',
       description: 'The global Redis is unreachable: only homes and held leases are available.',
     },
@@ -73,16 +73,16 @@ export function regionsRoute(app: FastifyInstance, { limiter, region, workers }:
     tags: ['health'],
     response: answers(ANSWER),
   }
-  workers.answer(TOPIC, () => ({ stats: region.stats(), cutOff: region.isCutOff }))
+  workers.answer(TOPIC, () => ({ stats: storeStats(region), isolated: region.isIsolated }))
   app.get(REGIONS_PATH, { schema, config: { access: 'viewer' } }, async () => {
-    const stats = region.stats()
+    const stats = storeStats(region)
     const { answers: all } = await workers.gather<WorkerRegion>(TOPIC)
-    const each = (name: string) => all.map((one) => one.stats[name] ?? 0)
+    const each = (name: keyof StoreStats) => all.map((worker) => worker.stats[name])
     return {
       region: region.name,
       shares: sharesOf(region.shares),
       next_shares: region.nextShares === undefined ? null : sharesOf(region.nextShares),
-      cut_off: all.some(({ cutOff }) => cutOff),
+      isolated: all.some(({ isolated }) => isolated),
       lag_ms: rounded(Math.max(...each('region_lag_ms'))),
       clock_difference_ms: rounded(stats.region_clock_difference_ms),
       home_units: sum(each('region_home_units')),
@@ -92,7 +92,7 @@ export function regionsRoute(app: FastifyInstance, { limiter, region, workers }:
   })
 }
 
-type WorkerRegion = { readonly stats: Readonly<Record<string, number>>; readonly cutOff: boolean }
+type WorkerRegion = { readonly stats: StoreStats; readonly isolated: boolean }
 
 function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0)
@@ -106,7 +106,7 @@ function isShared({ spread, enabled }: Rule): boolean {
   return spread === 'global' && enabled
 }
 
-function limitsOf(rule: Rule, region: RegionStore, stats: Readonly<Record<string, number>>): object[] {
+function limitsOf(rule: Rule, region: RegionStore, stats: StoreStats): object[] {
   const { rule_id, algorithm } = rule
   const describe = (numbers: RuleLimit, plan: string | null) => {
     const { name, limit: units, window_seconds, burst } = numbers
@@ -115,7 +115,7 @@ function limitsOf(rule: Rule, region: RegionStore, stats: Readonly<Record<string
     const limit = compileLimit({ id: rule_id, algorithm, units, windowUs, ...(burst === undefined ? {} : { burst }) })
     const { homes, pool } = region.splitOf(limit)
     // Windows of homes and pools begin together only if the clocks agree.
-    const windowsDiffer = ALGORITHMS[algorithm].windows > 0 && (stats.region_window_excess ?? 0) > 0
+    const windowsDiffer = ALGORITHMS[algorithm].windows > 0 && stats.region_window_excess > 0
     const excess = windowsDiffer ? [...homes.values()].reduce((sum, home) => sum + home, 0) : 0
     return [{ rule_id, name, plan, limit: units, homes: Object.fromEntries(homes), pool, bound: units + excess }]
   }
@@ -125,6 +125,6 @@ function limitsOf(rule: Rule, region: RegionStore, stats: Readonly<Record<string
   return [...rule.limits.flatMap((numbers) => describe(numbers, null)), ...byPlan]
 }
 
-function rounded(ms = 0): number {
+function rounded(ms: number): number {
   return Math.round(ms * 10) / 10
 }

@@ -3,6 +3,7 @@
 import type { FastifyInstance } from 'fastify'
 import type { Limiter } from 'sluice'
 import type { Audited } from '../../audit/audit.ts'
+import type { EventPipeline } from '../../events/pipeline.ts'
 import type { Log } from '../../log.ts'
 import { answers, CHECK_BYTES_MAX, REASON, text } from '../bodies/schemas.ts'
 
@@ -14,7 +15,13 @@ type ResetBody = {
   readonly reason?: string
 }
 
-export type ResetDeps = { readonly limiter: Limiter; readonly log: Log; readonly audited: Audited }
+export type ResetDeps = {
+  readonly limiter: Limiter
+  readonly log: Log
+  readonly audited: Audited
+  /** Undefined: no sink is configured. */
+  readonly events: Pick<EventPipeline, 'recordReset'> | undefined
+}
 
 const VALUE_MAX = 1024
 
@@ -41,7 +48,7 @@ const BODY = {
 
 const ANSWER = { type: 'object', required: ['reset'], properties: { reset: { type: 'boolean' } } }
 
-export function resetRoute(app: FastifyInstance, { limiter, log, audited }: ResetDeps): void {
+export function resetRoute(app: FastifyInstance, { limiter, log, audited, events }: ResetDeps): void {
   const schema = {
     operationId: 'resetBuckets',
     summary: 'Reset the buckets of one key and one rule',
@@ -54,6 +61,7 @@ export function resetRoute(app: FastifyInstance, { limiter, log, audited }: Rese
   app.post<{ Body: ResetBody }>(RESET_PATH, options, async ({ body: { rule_id, key, reason }, caller }) => {
     const entry = { actor: caller.id, action: 'bucket.reset', target: `rule ${rule_id}`, diff: { key }, reason }
     await audited(entry, () => limiter.reset(rule_id, key))
+    events?.recordReset({ ruleId: rule_id, scope: limiter.rule(rule_id)?.scope ?? [], key })
     log.event('bucket_reset', { rule_id, by: caller.id })
     return { reset: true }
   })

@@ -17,6 +17,7 @@ import {
   type RulesDeps,
   requireMatch,
   requireRuleStore,
+  rollBack,
   validRules,
   type WriteQuery,
   write,
@@ -51,10 +52,15 @@ const CHANGES = {
     },
   },
 }
+const GUARD = {
+  type: 'object',
+  additionalProperties: true,
+  description: 'The proposal that guards the edit and until when, or why none does.',
+}
 const EDITED = {
   type: 'object',
   required: ['version', 'changes'],
-  properties: { version: { type: 'integer' }, dry_run: { type: 'boolean' }, changes: CHANGES },
+  properties: { version: { type: 'integer' }, dry_run: { type: 'boolean' }, changes: CHANGES, guard: GUARD },
 }
 
 type Write = { Querystring: WriteQuery; Body: unknown }
@@ -126,7 +132,7 @@ function rollbackRoute(app: FastifyInstance, deps: RulesDeps): void {
   type Rollback = Write & { Body: { version: number } }
   app.post<Rollback>(`${RULE_SET_PATH}/rollback`, writeOptions(deps, schema), async (request, reply) => {
     const rules = await validRules(deps, await setOf(requireRuleStore(deps), request.body.version))
-    const edited = await write(deps, request, replacing('rules.rollback', rules, request))
+    const edited = await rollBack(deps, request, replacing('rules.rollback', rules, request))
     reply.header('etag', etag(edited.version))
     return answerOf(edited, request)
   })

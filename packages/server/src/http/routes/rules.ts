@@ -5,14 +5,16 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Clock, type Rule, wallClock } from 'sluice'
 import { invalidRequest, ProblemError, problem } from '../../problems/problem.ts'
 import type { PlainRule } from '../../rules/changes.ts'
-import type { Edited } from '../../rules/rule-store.ts'
+import { mergePatch } from '../../rules/merge-patch.ts'
 import { LIST_QUERY, type ListQuery, listRules, ruleText } from '../bodies/rule-list.ts'
 import {
   etag,
+  guardHeader,
   type RulesDeps,
   requireMatch,
   validRule,
   type WriteQuery,
+  type Written,
   write,
   writeOptions,
 } from '../bodies/rule-writes.ts'
@@ -23,8 +25,6 @@ export const RULES_PATH = '/api/v1/rate-limit/rules'
 const RULE_PATH = `${RULES_PATH}/:rule_id`
 /** Format of every rule id. */
 const RULE_ID = '^[a-z0-9_.-]{1,64}$'
-
-const PATCH_DEPTH_MAX = 10
 
 const RULE = { type: 'object', additionalProperties: true, description: 'The complete rule, with default values.' }
 const LIST = {
@@ -133,7 +133,7 @@ function patchRoute(app: FastifyInstance, deps: RulesDeps): void {
     const next = async ([present]: readonly PlainRule[]) => {
       if (present === undefined) throw unknownRule(ruleId)
       requireMatch(request, Number(present.version))
-      patched = await validRule(deps, merged(present, patch))
+      patched = await validRule(deps, mergePatch(present, patch))
       return [patched]
     }
     const edited = await write(deps, request, { action: 'rule.update', ruleId, next })
@@ -154,7 +154,9 @@ function deleteRoute(app: FastifyInstance, deps: RulesDeps): void {
       return []
     }
     const edited = await write(deps, request, { action: 'rule.delete', ruleId, next })
-    return request.query.dry_run === 'true' ? sendDryRun(reply, edited) : reply.code(204).send()
+    return request.query.dry_run === 'true'
+      ? sendDryRun(reply, edited)
+      : reply.code(204).headers(guardHeader(edited)).send()
   })
 }
 
@@ -170,27 +172,16 @@ function withId(body: Readonly<Record<string, unknown>>, ruleId: string): Readon
   throw new ProblemError(invalidRequest([{ field: 'rule_id', value: given, fix }]))
 }
 
-/** Keeps values that are nested deeper than any rule: the parser rejects them. */
-function merged(present: unknown, patch: unknown, depth = 0): unknown {
-  if (typeof patch !== 'object' || patch === null || Array.isArray(patch) || depth > PATCH_DEPTH_MAX) return patch
-  const base = typeof present === 'object' && present !== null && !Array.isArray(present) ? present : {}
-  const fields = new Map<string, unknown>(Object.entries(base))
-  for (const [name, value] of Object.entries(patch)) {
-    if (value === null) fields.delete(name)
-    else fields.set(name, merged(fields.get(name), value, depth + 1))
-  }
-  return Object.fromEntries(fields)
-}
-
 /** Sends the current rule; for a dry run, the changes. */
 function sendEdited(
   reply: FastifyReply,
   { limiter }: RulesDeps,
   rule: Rule,
-  edited: Edited,
+  edited: Written,
   { query, url }: FastifyRequest<{ Querystring: WriteQuery }>,
 ): FastifyReply {
   if (query.dry_run === 'true') return sendDryRun(reply, edited)
+  reply.headers(guardHeader(edited))
   const path = url.split('?', 1)[0] ?? ''
   if (reply.statusCode === 201) reply.header('location', path === RULES_PATH ? `${path}/${rule.rule_id}` : path)
   // If this node could not reload the rules, answer with what was written.
@@ -199,7 +190,7 @@ function sendEdited(
   return sendRule(reply, active !== undefined && isLoaded ? active : { ...rule, version: edited.version })
 }
 
-function sendDryRun(reply: FastifyReply, edited: Edited): FastifyReply {
+function sendDryRun(reply: FastifyReply, edited: Written): FastifyReply {
   return reply.code(200).send({ dry_run: true, ...edited })
 }
 

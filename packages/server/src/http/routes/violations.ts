@@ -72,7 +72,7 @@ export function violationsRoute(app: FastifyInstance, find: FindViolations | und
   const schema = {
     operationId: 'listViolations',
     summary: 'Recorded refusals',
-    description: 'Violations of all nodes, with a delay of about a second.',
+    description: 'Violations of all nodes, with a delay of about two seconds.',
     tags: ['insight'],
     querystring: QUERY,
     response: answers(ANSWER, 400, 409, 503),

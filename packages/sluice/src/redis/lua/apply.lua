@@ -11,9 +11,13 @@
                       hold   longest time that units stay on lease, in ticks; 0: the limit is not leased
              set      limits that requests charge together, each with its own bucket
              numbers  the requests one after another, each in one of these forms:
-                      0 take, 1 peek, 2 give, 3 reset, 5 take that may name a bucket twice:
+                      0 take, 1 peek, 2 give, 3 reset, 5 take that may name a bucket twice, 9 take with pairs:
                         verb, op id (text), number of items, then per item six numbers:
-                        take, peek   key, limit, detail (text), min, max, kind (0 enforce, 1 shadow, 2 force, 3 hold)
+                        take, peek   key, limit, detail (text), min, max, kind + 8 * pair + 524288 * seed
+                                     kind   0 enforce, 1 shadow, 2 force, 3 hold, 4 counterfactual
+                                     pair   0: none
+                                     seed   counterfactual: key of the live bucket, whose name is that of the limit
+                                            without its first 11 characters; 0: none
                         give         key, limit, detail (text), units, booked_us, settled: units no longer on lease
                                      (log: 1 if the units may be booked later than booked_us, else 0)
                         reset        key, limit, detail (text), 0, 0, 0
@@ -24,7 +28,7 @@
                       7 give to a packed bucket: verb, key, set of one, units, booked_us, settled
                       8 give at most once, until until_us: verb, op id (text), number of items, key of the idempotency
                         record, until_us, then items as of a give
-  ARGV[2]  now_us; "" for the clock of Redis (tests pass a number)
+  ARGV[2]  now_us; absent for the clock of Redis (tests pass a number)
   returns  integers: now_us, then per request
              take, peek   status (1 granted, 0 refused, -1 unreadable value, -2 too many buckets under one key); unless
                           negative: replayed (0, 1), then per item short (0 no, 1 now, 2 never, 3 stale rules), units,
@@ -34,28 +38,68 @@
              give, reset  status (1, or negative), also of verb 7
              verb 8       status (1 given, 2 given before, 3 too late, or negative: nothing was given)
 
+  A call with one plain take has flat arguments instead, and the reply of verb 4 (include/single.lua):
+  KEYS[1]  the value
+  ARGV     cost; per limit two arguments: name and shape of the bucket, as in the layout of a value, and the numbers
+           "capacity tick_us a b", of a fixed window "capacity window_us 1 0"; then now_us, if it is given
+
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
   are created once per batch, not per request, because creating them dominates the run time.
 ]]
+--- @include "limits"
+--- @include "format"
+-- The time is the last argument, if it is given.
+local now_us = ARGV[2] and tonumber(ARGV[#ARGV])
+if not now_us then
+  local time = call('TIME')
+  now_us = time[1] * 1000000 + time[2]
+end
+local raw = call('MGET', unpack(KEYS))
+
+-- Functions are created when they are needed: creating closures and their upvalues dominates the fixed cost of a call.
+local function make_ttl(now_us, ttl_period)
+--- @include "ttl"
+  return { latest_end_us, retention_us, ttl_seconds, ends_us }
+end
+
+local cost = tonumber(ARGV[1])
+if cost then
+  repeat
+--- @include "single"
+  until true
+end
+
+-- A function of its own, because the short way would have to clear the stack frame for its many local variables.
+local function run_batch()
 --- @include "batch"
 --- @include "values"
 --- @include "plain"
 
--- Rarely used functions are created on first use: creating closures dominates the fixed cost of a script call.
+local items
+local function make_items()
+--- @include "items"
+  return { held_room, advanced_held, refunded, advance_to_now, decide_item, charge_item, next_xs, next_ys, next_units,
+    has_gives }
+end
+
 local function make_leased()
+  items = items or make_items()
+  local refunded, advance_to_now, decide_item, charge_item = items[3], items[4], items[5], items[6]
+  local next_xs, next_ys, next_units, has_gives = items[7], items[8], items[9], items[10]
 --- @include "leased"
-  return { take_leased, give_plain, held_room, advanced_held, refunded }
+  return { take_leased, give_plain }
 end
 
 local function make_rewrite()
 --- @include "rewrite"
-  return { rewrite_value, write }
+  return { rewrite_value, write, retention_us }
 end
 
 local leased, rewrite, verbs
 local function make_verbs()
-  leased, rewrite = leased or make_leased(), rewrite or make_rewrite()
-  local held_room, advanced_held, refunded, write = leased[3], leased[4], leased[5], rewrite[2]
+  items, rewrite = items or make_items(), rewrite or make_rewrite()
+  local held_room, advanced_held, refunded = items[1], items[2], items[3]
+  local write, retention_us = rewrite[2], rewrite[3]
 --- @include "packed"
 --- @include "listed"
 --- @include "working_copies"
@@ -68,17 +112,13 @@ slow_path = function(name, ...)
   return verbs[name](...)
 end
 
-local input = cjson.decode(ARGV[1])
+local input = cost and batch_of_single() or cjson.decode(ARGV[1])
 limits, sets, texts, numbers = input[1], input[2], input[3], input[4]
-
-now_us = tonumber(ARGV[2])
-if not now_us then
-  local time = call('TIME')
-  now_us = time[1] * 1000000 + time[2]
-end
-
-raw = call('MGET', unpack(keys))
 prepare_limits()
+for i = 1, #sets do
+  local set = sets[i]
+  for j = 1, #set do set[j] = limits[set[j]] end
+end
 
 -- The slow path appends items behind the last request.
 local last = #numbers
@@ -129,3 +169,6 @@ if verbs then
   verbs.store_records()
 end
 return reply
+end
+
+return run_batch()

@@ -126,6 +126,8 @@ end
 
 -- By key: the list (false: unreadable) and its algorithm; and the keys that have changed.
 local listed_values, list_codes, dirty_lists, dirty_list_count = {}, {}, {}, 0
+-- By key: whether the list is stored even if it is empty, and whether it exists if that changed in this batch.
+local kept_lists, list_exists = {}, {}
 
 -- Parses a list. Throws if it is malformed.
 local function read_list(code, text)
@@ -163,7 +165,9 @@ local function store_lists()
   for i = 1, dirty_list_count do
     local key = dirty_lists[i]
     local list, code = listed_values[key], list_codes[key]
-    if is_live_list(code, list) then
+    if kept_lists[key] then
+      write(keys[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]) + COUNTERFACTUAL_US - SLACK_US)
+    elseif is_live_list(code, list) then
       write(keys[key], cmsgpack.pack(list), ends_list_us(code, list, list[2]))
     else
       call('DEL', keys[key])

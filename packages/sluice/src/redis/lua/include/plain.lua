@@ -38,8 +38,7 @@ end
 local new_xs = {}
 
 -- Grants from new buckets and from buckets written under the same limits; everything else takes the slow path, and so
--- do sliding windows, whose reply needs y. Inlines the arithmetic of include/packed.lua, because calls would dominate;
--- the differential test covers both paths.
+-- do sliding windows, whose reply needs y.
 local function take_plain(key, set_index, cost)
   local set, found, layout = sets[set_index], seats_at(key, set_index)
   if not found then return slow_path('plain', key, set, cost) end
@@ -55,17 +54,10 @@ local function take_plain(key, set_index, cost)
       if code <= LEAKY and states[r] ~= 0 then return slow_path('plain', key, set, cost) end
     end
     if at > now then return slow_path('plain', key, set, cost) end
-    if code <= LEAKY then
-      x = x - (now - at) * limit[B]
-      x = (x > 0 and x or 0) + cost * limit[A]
-      if x > limit[FULL] then return slow_path('plain', key, set, cost) end
-      if at < limit[PERIOD_AT] then renews = true end
-    else
-      if at ~= now then x, renews = 0, true end
-      x = x + cost
-      if code ~= FIXED or x > limit[CAPACITY] then return slow_path('plain', key, set, cost) end
-    end
-    new_xs[i] = x
+    local after, is_short = charged_plain(limit[CAPACITY], limit[STEP], limit[B], now, at, x, cost)
+    if is_short or code > FIXED then return slow_path('plain', key, set, cost) end
+    if at < limit[PERIOD_AT] then renews = true end
+    new_xs[i] = after
   end
 
   if found[count + 1] ~= layout then

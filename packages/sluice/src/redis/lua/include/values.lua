@@ -1,18 +1,8 @@
 --[[
   Packed values: all read with one command, changed in tables, each written once. An unreadable value fails the requests
-  that touch it and no others, and is never overwritten. A key of another type counts as absent.
-
-  A packed value is the length of its layout, the layout (names and shapes of its buckets), and their states in that
-  order. The index of a bucket in its layout is its seat. Most values have one of a few layouts, and each layout is
-  parsed once per batch.
+  that touch it and no others, and is never overwritten. A key of another type counts as absent. Most values
+  have one of a few layouts, and each layout is parsed once per batch.
 ]]
--- Equals BUCKETS_MAX of wire.ts.
-local BUCKETS_MAX = 1024
-local LAYOUT = '<I3c0'
--- A bucket in a layout: its name and the shape of the limit that wrote it, each after its length.
-local BUCKET = '<Hc0Bc0'
--- at and x take 7 bytes, y takes 4. The size is fixed, so that a state can be overwritten in place.
-local STATE, STATE_BYTES = '<I7I7I4', 18
 local THREE_STATES = '<I7I7I4I7I7I4I7I7I4'
 -- generation, code, capacity, tick, a, b, and hold if the limit is leased, in base 36.
 local SHAPE_PATTERN = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$'
@@ -150,4 +140,17 @@ local function store_states(key)
     text = pack(STATE, states[r - 2], states[r - 1], states[r])
   end
   call('SETRANGE', keys[key], digits_of[offset] or digits(offset), text)
+end
+
+-- Returns a call with one take as a batch.
+local function batch_of_single()
+  local all, set = {}, {}
+  for i = 1, floor((#ARGV - 1) / 2) do
+    local name, shape = struct.unpack(BUCKET, ARGV[2 * i])
+    local known = numbers_of(shape)
+    local limit = { unpack(known, GENERATION, B) }
+    limit[ID], limit[SHAPE], limit[HOLD] = name, shape, known[HOLD]
+    all[i], set[i] = limit, i
+  end
+  return { all, { set }, {}, { 4, 1, 1, cost, 1 } }
 end

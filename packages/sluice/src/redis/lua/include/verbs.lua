@@ -1,8 +1,6 @@
 --[[
   The verbs of requests. A request is decided as a whole before any of its items is charged.
 ]]
-local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
-
 -- By item: units to charge if the request is granted, why they are short, and the first item of the same bucket.
 local units_of, shorts, roots = {}, {}, {}
 
@@ -30,15 +28,44 @@ local function earlier_uses(at, item)
   return root, taken
 end
 
+-- Loads the counterfactual buckets, before an enforced charge migrates the live bucket that they start from.
+local function load_counterfactuals(at, items, keeps)
+  for item = 1, items do
+    local i = at + 6 * (item - 1)
+    local number = numbers[i + 5]
+    if number % KINDS == KIND_COUNTERFACTUAL then
+      local seed = floor(number / KINDS_AND_PAIRS)
+      local status = load_counterfactual(item, numbers[i], limits[numbers[i + 1]], numbers[i + 2], seed, keeps)
+      if status < 0 then return status end
+    end
+  end
+  return 0
+end
+
+local function pair_of(number) return floor(number / KINDS) % PAIRS end
+
+-- Whether the counterfactual charges of a pair are charged. Does not depend on the enforced charges of the pair.
+local function charges_pair(at, items, pair)
+  for item = 1, items do
+    local number = numbers[at + 6 * (item - 1) + 5]
+    local kind = number % KINDS
+    if shorts[item] ~= NOT_SHORT then
+      if kind == KIND_COUNTERFACTUAL and pair_of(number) == pair then return false end
+      if kind == KIND_ENFORCE and pair_of(number) ~= pair then return false end
+    end
+  end
+  return true
+end
+
 -- Returns whether all items are granted, or a negative status. `repeats`: several items may name one bucket.
 local function decide(at, items, op_id, keeps, repeats)
   local granted = true
   for item = 1, items do
     local i = at + 6 * (item - 1)
-    local limit, kind = limits[numbers[i + 1]], numbers[i + 5]
+    local limit, kind = limits[numbers[i + 1]], numbers[i + 5] % KINDS
     local root, in_use = item, 0
     if repeats then root, in_use = earlier_uses(at, item) end
-    if root == item then
+    if root == item and kind ~= KIND_COUNTERFACTUAL then
       local status = load_bucket(item, numbers[i], limit, numbers[i + 2], keeps)
       if status < 0 then return status end
     end
@@ -74,18 +101,23 @@ local function reply_list(item, limit, low, spent, op_id)
   push(ends_list_us(code, list, window_us) - now_us)
 end
 
-local function run(at, items, op_id, commits, repeats)
-  local granted = decide(at, items, op_id, commits, repeats)
+local function run(at, items, op_id, commits, repeats, paired)
+  local status = paired and load_counterfactuals(at, items, commits) or 0
+  local granted = status < 0 and status or decide(at, items, op_id, commits, repeats)
   if granted ~= true and granted ~= false then return push(granted) end
   push(granted and 1 or 0)
   push(op_id ~= '' and commits and is_renewal(at, items, op_id) and 1 or 0)
   for item = 1, items do
     local i = at + 6 * (item - 1)
     local limit = limits[numbers[i + 1]]
-    local spent = commits and (granted or numbers[i + 5] == KIND_FORCE) and units_of[item] or 0
+    local number, charges = numbers[i + 5], granted
+    local kind = number % KINDS
+    if kind == KIND_FORCE then charges = true
+    elseif kind == KIND_COUNTERFACTUAL then charges = charges_pair(at, items, pair_of(number)) end
+    local spent = commits and charges and units_of[item] or 0
     local root = roots[item]
     if spent > 0 then
-      local kind, held = numbers[i + 5], 0
+      local held = 0
       if limit[HOLD] > 0 and kind ~= KIND_FORCE then
         held = kind == KIND_HOLD and spent or max(0, spent - numbers[i + 3])
       end
@@ -101,9 +133,10 @@ local function run(at, items, op_id, commits, repeats)
   end
 end
 
-local function take(at, items, op_id) run(at, items, op_id, true, false) end
-local function take_repeating(at, items, op_id) run(at, items, op_id, true, true) end
-local function peek(at, items, op_id) run(at, items, op_id, false, true) end
+local function take(at, items, op_id) run(at, items, op_id, true, false, false) end
+local function take_repeating(at, items, op_id) run(at, items, op_id, true, true, false) end
+local function take_paired(at, items, op_id) run(at, items, op_id, true, true, true) end
+local function peek(at, items, op_id) run(at, items, op_id, false, true, true) end
 
 local function refund(item, limit, units, booked_us, op_id, settled)
   if limit[CODE] >= LOG then
@@ -165,6 +198,7 @@ local function reset(at)
   local key, limit = numbers[at], limits[numbers[at + 1]]
   if limit[CODE] >= LOG then
     set_list(key, limit[CODE], fresh_list(limit[CODE], limit[A], limit[GENERATION]))
+    kept_lists[key], list_exists[key] = false, false
   elseif not layout_at(key) then
     layout_by_key[key], bases[key], ttl_due[key] = layout_of(''), state_count, true
     mark_dirty(key, 0)
@@ -235,6 +269,7 @@ local VERBS = {
   reset,
   [5] = take_repeating,
   [8] = give_once,
+  [9] = take_paired,
   plain = slow_take,
   leased = slow_take_leased,
   given = slow_give,

@@ -52,6 +52,7 @@ end
 local function keep_list(item, key, limit)
   local list = lists[item]
   list[1], list[2] = limit[GENERATION], limit[A]
+  kept_lists[key], list_exists[key] = retention_us(limit[ID]) > SLACK_US, true
   set_list(key, limit[CODE], list)
 end
 
@@ -65,10 +66,10 @@ local function same_shape(one, other)
     and one[HOLD] == other[HOLD]
 end
 
-local function load_packed(item, key, limit, detail, keeps)
+local function load_packed(item, key, limit, name, keeps)
   local layout = layout_at(key)
   if not layout then return UNREADABLE end
-  local seat = layout[SEATS][name_of(limit, detail)] or 0
+  local seat = layout[SEATS][name] or 0
   seats[item], stales[item] = seat, false
   if seat == 0 then
     if layout[COUNT] >= BUCKETS_MAX then return CROWDED end
@@ -91,7 +92,7 @@ local function load_packed(item, key, limit, detail, keeps)
     end
   end
   ats[item], xs[item], ys[item] = at, x, y
-  if moved and keeps then keep_packed(item, key, limit, detail) end
+  if moved and keeps then keep_packed(item, key, limit) end
   return 0
 end
 
@@ -115,7 +116,27 @@ end
 -- Loads the bucket of an item, advanced to now. Returns 0, or a negative status.
 local function load_bucket(item, key, limit, detail, keeps)
   if limit[CODE] >= LOG then return load_listed(item, key, limit, keeps) end
-  return load_packed(item, key, limit, detail, keeps)
+  return load_packed(item, key, limit, name_of(limit, detail), keeps)
+end
+
+-- Loads a counterfactual bucket. One that does not exist starts with the state of the live bucket, and is kept in any
+-- case: later, the live bucket will have counted requests that this one has refused.
+local function load_counterfactual(item, key, limit, detail, seed, keeps)
+  local status = load_bucket(item, key, limit, detail, keeps)
+  if status < 0 or seed == 0 then return status end
+  if limit[CODE] >= LOG then
+    local exists = list_exists[key]
+    if exists == nil then exists = raw[key] end
+    if exists then return 0 end
+    status = load_listed(item, seed, limit, false)
+  else
+    local seat = seats[item]
+    if seat ~= 0 and states[bases[key] + 3 * seat - 2] ~= 0 then return 0 end -- position 0: it was reset
+    status = load_packed(item, seed, limit, string.sub(name_of(limit, detail), 12), false)
+    seats[item] = seat
+  end
+  if status == 0 and keeps and not stales[item] then keep(item, key, limit, detail) end
+  return status
 end
 
 local function is_live(item, limit)

@@ -1,0 +1,109 @@
+// Buckets of a client now, with how much is left. Peeks at them: nothing is charged.
+
+import { useCallback, useState } from 'preact/hooks'
+import { send } from '../../api.ts'
+import { Confirm } from '../../components/dialog.tsx'
+import { Failure } from '../../components/notice.tsx'
+import { Panel } from '../../components/panel.tsx'
+import { Tag } from '../../components/status.tsx'
+import { type Column, Table } from '../../components/table.tsx'
+import { fullCount, span } from '../../format.ts'
+import { useResource } from '../../resource.ts'
+import { can } from '../../session.ts'
+import { bucketsOf, explain, type KnownBucket, resetKeyOf } from './explanation.ts'
+import { type Facts, requestText } from './facts.ts'
+
+const REFRESH_MS = 3000
+
+export function Buckets({ requests }: { readonly requests: readonly Facts[] | undefined }) {
+  const [asked, setAsked] = useState<KnownBucket>()
+  const key = JSON.stringify(requests)
+  const load = useCallback(
+    async (signal: AbortSignal) => {
+      const found = (requests ?? []).map(async (facts) => [facts, await explain(facts, signal)] as const)
+      return bucketsOf(await Promise.all(found))
+    },
+    [key],
+  )
+  const buckets = useResource(load, { enabled: requests !== undefined, refreshMs: REFRESH_MS })
+  const columns: Column<KnownBucket>[] = [
+    {
+      title: 'Limit',
+      cell: ({ rule_id: rule, name, mode }) => (
+        <>
+          <span class="mono">{name === 'default' ? rule : `${rule}/${name}`}</span>{' '}
+          {mode === 'shadow' && <Tag>shadow</Tag>}
+        </>
+      ),
+    },
+    { title: 'Key', wide: true, cell: ({ scope }) => scopeText(scope) },
+    { title: 'Request', wide: true, cell: ({ facts }) => <span class="mono">{requestText(facts)}</span> },
+    { title: 'Left', cell: (bucket) => <Left bucket={bucket} /> },
+    { title: 'Per', align: 'right', wide: true, cell: ({ window_ms: ms }) => span(ms / 1000) },
+    { title: 'Full in', align: 'right', wide: true, cell: ({ reset_after_ms: ms }) => span(Math.ceil(ms / 100) / 10) },
+    {
+      title: '',
+      align: 'right',
+      cell: (bucket) =>
+        can('editor') &&
+        resetKeyOf(bucket) !== undefined && (
+          <button type="button" class="link" aria-label={`Reset ${bucket.rule_id}`} onClick={() => setAsked(bucket)}>
+            Reset
+          </button>
+        ),
+    },
+  ]
+  return (
+    <Panel title="Buckets now" note="of the newest requests; looking charges nothing">
+      <Failure error={buckets.error} retry={buckets.reload} />
+      <Table
+        caption="Buckets now"
+        columns={columns}
+        rows={buckets.data}
+        rowKey={({ rule_id, name, facts }) => `${rule_id} ${name} ${requestText(facts)}`}
+        empty="No rule applies to the requests of this client. Explain another request below."
+        loadingRows={3}
+      />
+      {asked !== undefined && (
+        <ResetDialog bucket={asked} onDone={buckets.reload} onClose={() => setAsked(undefined)} />
+      )}
+    </Panel>
+  )
+}
+
+function Left({ bucket: { remaining, limit, burst } }: { readonly bucket: KnownBucket }) {
+  const size = Math.max(limit, burst, 1)
+  const tone = remaining <= 0 ? 'empty' : remaining <= size / 5 ? 'low' : 'fine'
+  return (
+    <span class="left">
+      <meter class={`left-meter left-${tone}`} min={0} max={size} value={remaining} aria-label="Units left" />
+      <span class="num">
+        {fullCount(remaining)} of {fullCount(size)}
+      </span>
+    </span>
+  )
+}
+
+function scopeText(scope: string | readonly string[]): string {
+  return typeof scope === 'string' ? scope : scope.join(', ')
+}
+
+type ResetProps = { readonly bucket: KnownBucket; readonly onDone: () => void; readonly onClose: () => void }
+
+function ResetDialog({ bucket, onDone, onClose }: ResetProps) {
+  const key = resetKeyOf(bucket)
+  const reset = async (reason: string) => {
+    const body = { rule_id: bucket.rule_id, key, ...(reason !== '' && { reason }) }
+    await send('/rate-limit/buckets/reset', { method: 'POST', body })
+    onDone()
+  }
+  return (
+    <Confirm title={`Reset ${bucket.rule_id}`} action="Reset" reason="optional" onConfirm={reset} onClose={onClose}>
+      <p>
+        Deletes the buckets of <span class="mono">{typeof key === 'string' ? key : JSON.stringify(key)}</span> for all
+        limits of <span class="mono">{bucket.rule_id}</span>: the client starts with full buckets.
+      </p>
+      <p>Other nodes that hold a lease of a bucket follow within seconds.</p>
+    </Confirm>
+  )
+}

@@ -1,0 +1,123 @@
+// Which rules apply to a request of this client, and why the others do not.
+
+import { useCallback, useEffect, useState } from 'preact/hooks'
+import type { Client } from '../../clients.ts'
+import { Failure } from '../../components/notice.tsx'
+import { Panel } from '../../components/panel.tsx'
+import { Tag } from '../../components/status.tsx'
+import { Table } from '../../components/table.tsx'
+import { effectText } from '../../exceptions/override.ts'
+import { fullCount } from '../../format.ts'
+import { useQuery } from '../../location.ts'
+import { useResource } from '../../resource.ts'
+import { type AppliedException, type ExplainedRule, type Explanation, explain } from './explanation.ts'
+import { type Facts, factsOf } from './facts.ts'
+
+const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS']
+const REFRESH_MS = 5000
+/** Rules that do not apply, nearest match first. */
+const OTHERS_SHOWN = 4
+
+type Props = { readonly client: Client; readonly requests: readonly Facts[] | undefined }
+
+export function Explain({ client, requests }: Props) {
+  const [query, setQuery] = useQuery()
+  const newest = requests?.[0]
+  const endpoint = query.path ?? newest?.endpoint ?? '/'
+  const method = query.method ?? newest?.method ?? 'GET'
+  const facts: Facts = { ...newest, ...factsOf(client), endpoint, method }
+  const key = JSON.stringify(facts)
+  const load = useCallback((signal: AbortSignal) => explain(JSON.parse(key) as Facts, signal), [key])
+  const { data, error } = useResource(load, { enabled: requests !== undefined, refreshMs: REFRESH_MS })
+  const rules = data?.rules
+  const others = rules?.filter(({ applies }) => !applies).length ?? 0
+  const showsAll = query.rules === 'all' || others <= OTHERS_SHOWN
+  const shown = showsAll ? rules : rules?.slice(0, rules.length - others + OTHERS_SHOWN)
+  return (
+    <Panel title="Which rules apply, and why" note={data && `rule set v${data.version}`}>
+      <RequestForm method={method} endpoint={endpoint} requests={requests ?? []} />
+      <Failure error={error} />
+      <p class="explain-answer" aria-live="polite">
+        {data === undefined ? <span class="skeleton" /> : <Answer explanation={data} />}
+      </p>
+      <Table
+        caption="Rules"
+        columns={[
+          { title: 'Rule', cell: ({ rule_id: rule }: ExplainedRule) => <span class="mono explain-rule">{rule}</span> },
+          {
+            title: 'Applies',
+            cell: ({ applies }) => <Tag tone={applies ? 'good' : 'plain'}>{applies ? 'applies' : 'no'}</Tag>,
+          },
+          { title: 'Why', cell: ({ detail }) => detail },
+        ]}
+        rows={shown}
+        rowKey={({ rule_id: rule }) => rule}
+        empty="There are no rules yet."
+        loadingRows={3}
+      />
+      {!showsAll && (
+        <button type="button" class="link explain-more" onClick={() => setQuery({ rules: 'all' })}>
+          Show {others - OTHERS_SHOWN} more rules that do not apply
+        </button>
+      )}
+    </Panel>
+  )
+}
+
+function Answer({ explanation: { answer, exceptions } }: { readonly explanation: Explanation }) {
+  const { allowed, remaining, limit } = answer
+  return (
+    <>
+      <Tag tone={allowed ? 'good' : 'bad'}>{allowed ? 'would be allowed' : 'would be refused'}</Tag>{' '}
+      {limit !== null && `${fullCount(remaining)} of ${fullCount(limit)} left. `}
+      {exceptions.map((exception) => (
+        <Tag key={JSON.stringify(exception)} tone="warning">
+          {exceptionText(exception)}
+        </Tag>
+      ))}
+    </>
+  )
+}
+
+function exceptionText({ kind, signal, rule_id: rule, ...effect }: AppliedException): string {
+  const name = kind === 'signal' ? `signal ${signal}` : kind === 'factor' ? 'global factor' : kind
+  return `${name}: ${effectText(effect)}${rule === null ? '' : `, ${rule}`}`
+}
+
+type FormProps = { readonly method: string; readonly endpoint: string; readonly requests: readonly Facts[] }
+
+function RequestForm({ method, endpoint, requests }: FormProps) {
+  const [, setQuery] = useQuery()
+  const [text, setText] = useState(endpoint)
+  useEffect(() => setText(endpoint), [endpoint])
+  const submit = (event: Event) => {
+    event.preventDefault()
+    setQuery({ path: text, method })
+  }
+  return (
+    <form class="client-search" onSubmit={submit} aria-label="Request to explain">
+      <select
+        aria-label="Method"
+        value={method}
+        onChange={({ currentTarget }) => setQuery({ path: text, method: currentTarget.value })}
+      >
+        {[...new Set([method, ...METHODS])].map((name) => (
+          <option key={name}>{name}</option>
+        ))}
+      </select>
+      <input
+        aria-label="Path"
+        list="client-paths"
+        value={text}
+        spellcheck={false}
+        onInput={({ currentTarget }) => setText(currentTarget.value)}
+      />
+      <datalist id="client-paths">
+        {requests.map(({ endpoint: path }) => (
+          <option key={path} value={path} />
+        ))}
+      </datalist>
+      <button type="submit">Explain</button>
+    </form>
+  )
+}

@@ -1,0 +1,208 @@
+// All rules with their traffic and rollouts, open proposals, and the versions of the rule set.
+
+import { EmptyState } from '../../components/empty-state.tsx'
+import { Failure } from '../../components/notice.tsx'
+import { Num } from '../../components/number.tsx'
+import { PageHead, Panel } from '../../components/panel.tsx'
+import { RangePicker } from '../../components/range-picker.tsx'
+import { Sparkline } from '../../components/sparkline.tsx'
+import { Status, Tag } from '../../components/status.tsx'
+import { type Column, Table } from '../../components/table.tsx'
+import { Time } from '../../components/time.tsx'
+import { usePageUrl, useQuery, useRange } from '../../location.ts'
+import { useApi } from '../../resource.ts'
+import { can } from '../../session.ts'
+import {
+  isOpen,
+  limitText,
+  type Proposal,
+  type ProposalList,
+  type Rule,
+  type RuleList,
+  STATE_TEXT,
+  scopeText,
+  stateHealth,
+  stepName,
+} from './rule.ts'
+import { type RuleTraffic, useTraffic } from './traffic.ts'
+import { Versions } from './versions.tsx'
+
+const REFRESH_MS = 5000
+
+export function List() {
+  const [query, setQuery] = useQuery()
+  const pageUrl = usePageUrl()
+  const rules = useApi<RuleList>('/rate-limit/rules', { enabled: 'any' }, { refreshMs: REFRESH_MS })
+  const proposals = useApi<ProposalList>('/rate-limit/proposals', { limit: 100 }, { refreshMs: REFRESH_MS })
+  const { byRule } = useTraffic(useRange())
+  const hasDatabase = proposals.errorCode === undefined
+  const open = proposals.data?.proposals.filter(isOpen) ?? []
+  const wanted = (query.find ?? '').toLowerCase()
+  const shown = rules.data?.rules.filter((rule) => {
+    return `${rule.rule_id} ${rule.name ?? ''} ${rule.endpoint_pattern}`.toLowerCase().includes(wanted)
+  })
+  return (
+    <>
+      <PageHead title="Rules">
+        <input
+          type="search"
+          aria-label="Find a rule"
+          placeholder="Find a rule"
+          value={query.find ?? ''}
+          onChange={({ currentTarget }) => setQuery({ find: currentTarget.value })}
+        />
+        <RangePicker />
+        {can('editor') && hasDatabase && (
+          <a class="button primary" href={pageUrl('/rules', { edit: '1' })}>
+            New rule
+          </a>
+        )}
+      </PageHead>
+      <Failure error={rules.error} retry={rules.reload} />
+      <div class="stack">
+        <Panel title="Active rules" note={rules.data && `version ${rules.data.version}`}>
+          <Table
+            caption="Active rules"
+            columns={columnsOf(byRule, open, pageUrl)}
+            rows={shown}
+            rowKey={({ rule_id: id }) => id}
+            empty={<NoRules isFiltered={wanted !== ''} />}
+          />
+        </Panel>
+        {open.length > 0 && <OpenProposals proposals={open} />}
+        {hasDatabase && <Versions current={rules.data?.version} onChanged={rules.reload} />}
+      </div>
+    </>
+  )
+}
+
+type PageUrl = ReturnType<typeof usePageUrl>
+
+function columnsOf(
+  byRule: ReadonlyMap<string, RuleTraffic>,
+  open: readonly Proposal[],
+  pageUrl: PageUrl,
+): Column<Rule>[] {
+  const share = (traffic: RuleTraffic | undefined) =>
+    traffic && traffic.refusedTotal / Math.max(1, traffic.allowedTotal + traffic.refusedTotal)
+  return [
+    {
+      title: 'Rule',
+      cell: (rule) => (
+        <>
+          <a class="mono" href={pageUrl(`/rules/${encodeURIComponent(rule.rule_id)}`)}>
+            {rule.rule_id}
+          </a>
+          {rule.name !== undefined && <div class="muted rule-name">{rule.name}</div>}
+          <div class="narrow rule-name">
+            {limitText(rule)}, {scopeText(rule)}
+          </div>
+        </>
+      ),
+    },
+    {
+      title: 'Limit',
+      wide: true,
+      cell: (rule) => (
+        <>
+          {limitText(rule)}
+          <div class="muted rule-name">{scopeText(rule)}</div>
+        </>
+      ),
+    },
+    { title: 'Endpoint', cell: (rule) => <span class="mono endpoint">{rule.endpoint_pattern}</span>, wide: true },
+    {
+      title: 'Refused',
+      wide: true,
+      cell: ({ rule_id: id }) => <Sparkline values={byRule.get(id)?.refused ?? []} />,
+    },
+    { title: 'Share', align: 'right', cell: ({ rule_id: id }) => <Num value={share(byRule.get(id))} as="percent" /> },
+    {
+      title: 'Mode',
+      cell: (rule) => {
+        const proposal = open.find((one) => changes(one, rule.rule_id))
+        return (
+          <>
+            <Mode rule={rule} />
+            <div class="narrow">{proposal !== undefined && <Rollout proposal={proposal} />}</div>
+          </>
+        )
+      },
+    },
+    {
+      title: 'Rollout',
+      wide: true,
+      cell: ({ rule_id: id }) => <Rollout proposal={open.find((one) => changes(one, id))} />,
+    },
+  ]
+}
+
+export function changes({ changes: some }: Proposal, ruleId: string): boolean {
+  return some.some(({ rule_id: id }) => id === ruleId)
+}
+
+export function Mode({ rule: { enabled, mode } }: { readonly rule: Rule }) {
+  if (!enabled) return <Tag>disabled</Tag>
+  return mode === 'shadow' ? <Tag tone="warning">shadow</Tag> : <Tag tone="good">enforce</Tag>
+}
+
+function Rollout({ proposal }: { readonly proposal: Proposal | undefined }) {
+  if (proposal === undefined) return <span class="muted">–</span>
+  const { state, step, steps } = proposal
+  const current = step === null ? undefined : steps[step.index]
+  return (
+    <Status health={stateHealth(state)}>
+      {current === undefined ? STATE_TEXT[state] : `${stepName(current)}${step?.paused == null ? '' : ', paused'}`}
+    </Status>
+  )
+}
+
+function OpenProposals({ proposals }: { readonly proposals: readonly Proposal[] }) {
+  const pageUrl = usePageUrl()
+  const columns: Column<Proposal>[] = [
+    {
+      title: 'Rule',
+      cell: ({ changes: some, proposal_id: id }) =>
+        some.map(({ rule_id: rule, op }) => (
+          <div key={rule}>
+            {op}{' '}
+            <a class="mono" href={pageUrl(`/rules/${encodeURIComponent(rule)}`, { proposal: id })}>
+              {rule}
+            </a>
+          </div>
+        )),
+    },
+    {
+      title: 'State',
+      cell: ({ state, sentence }) => (
+        <>
+          <Status health={stateHealth(state)}>{STATE_TEXT[state]}</Status>
+          <div class="muted">{sentence}</div>
+        </>
+      ),
+    },
+    { title: 'By', cell: ({ author, author_name: name }) => name ?? author, wide: true },
+    { title: 'Reason', cell: ({ reason }) => reason, wide: true },
+    { title: 'Since', cell: ({ created_at: at }) => <Time at={at} as="ago" />, align: 'right' },
+  ]
+  return (
+    <Panel title="Open proposals">
+      <Table
+        caption="Open proposals"
+        columns={columns}
+        rows={proposals}
+        rowKey={({ proposal_id: id }) => id}
+        empty="No open proposals."
+      />
+    </Panel>
+  )
+}
+
+function NoRules({ isFiltered }: { readonly isFiltered: boolean }) {
+  if (isFiltered) return <>No rule matches.</>
+  return (
+    <EmptyState title="No rules yet" action={<a href="/learn">Learn how a rule works</a>}>
+      A rule says how many requests a client may send in which time. Without rules, every request is admitted.
+    </EmptyState>
+  )
+}

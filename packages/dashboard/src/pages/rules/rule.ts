@@ -1,0 +1,151 @@
+// Rules and proposals as the API sends them, and short texts about them.
+
+import type { AlgorithmName } from 'sluice/algorithms'
+import { fullCount, span } from '../../format.ts'
+import type { PlainRule } from '../../rule-text.ts'
+
+export type PlainLimit = {
+  readonly name?: string
+  readonly limit: number
+  readonly window_seconds: number
+  readonly burst?: number
+}
+
+/** A complete rule: GET /rate-limit/rules. */
+export type Rule = PlainRule & {
+  readonly name?: string
+  readonly version?: number
+  readonly endpoint_pattern: string
+  readonly scope: string | readonly string[]
+  readonly algorithm: AlgorithmName
+  readonly mode: 'enforce' | 'shadow'
+  readonly enabled: boolean
+  readonly expires_at?: string
+  readonly limit?: number | 'unlimited'
+  readonly window_seconds?: number
+  readonly burst?: number
+  readonly limits?: readonly PlainLimit[]
+}
+
+export type RuleList = { readonly version: number; readonly rules: readonly Rule[] }
+
+export function limitsOf(rule: Rule): readonly PlainLimit[] {
+  if (rule.limits !== undefined) return rule.limits
+  const { limit, window_seconds: seconds, burst } = rule
+  if (typeof limit !== 'number' || seconds === undefined) return []
+  return [{ limit, window_seconds: seconds, ...(burst !== undefined && { burst }) }]
+}
+
+/** `100 per 60 s (burst 200), 5,000 per 24 h` */
+export function limitText(rule: Rule): string {
+  const texts = limitsOf(rule).map(({ limit, window_seconds: seconds, burst }) => {
+    const units = fullCount(limit)
+    const window = rule.algorithm === 'concurrency' ? `${units} at a time` : `${units} per ${span(seconds)}`
+    return burst === undefined || burst === limit ? window : `${window} (burst ${fullCount(burst)})`
+  })
+  return texts.length === 0 ? 'unlimited' : texts.join(', ')
+}
+
+export function scopeText({ scope }: Rule): string {
+  return typeof scope === 'string' ? scope : scope.length === 0 ? 'global' : scope.join(' + ')
+}
+
+export type PlainStep = {
+  readonly shadow?: string | true
+  readonly canary?: string
+  readonly guard?: string
+  readonly for?: string
+  readonly max?: string
+}
+
+export type StateName = 'draft' | 'approved' | 'rolling_out' | 'done' | 'rejected' | 'cancelled' | 'rolled_back'
+
+export type RuleFigures = {
+  readonly rule_id: string
+  readonly pairs: number
+  readonly newly_denied: number
+  /** Newly denied requests that newly allowed ones of the same key make up for. */
+  readonly offset: number
+  readonly newly_allowed: number
+  readonly both_denied: number
+  readonly newly_denied_percent: number | null
+  readonly keys: number
+}
+
+export type Proposal = {
+  readonly proposal_id: string
+  readonly kind: 'change' | 'edit'
+  readonly state: StateName
+  readonly sentence: string
+  readonly author: string
+  readonly author_name: string | null
+  readonly reason: string | null
+  readonly base_version: number
+  readonly version: number | null
+  readonly changes: readonly {
+    readonly op: 'create' | 'update' | 'delete'
+    readonly rule_id: string
+    readonly before: PlainRule | null
+    readonly after: PlainRule | null
+  }[]
+  readonly steps: readonly PlainStep[]
+  readonly step: { readonly index: number; readonly since: string | null; readonly paused: string | null } | null
+  readonly guard: 'off' | { readonly newly_denied?: { readonly points?: number } }
+  readonly verdict: {
+    readonly outcome: 'pass' | 'fail' | 'hold' | 'error'
+    readonly reason: string
+    readonly rules: readonly RuleFigures[]
+    readonly at: string
+  } | null
+  readonly created_at: string
+  readonly updated_at: string
+  readonly started_at: string | null
+  readonly ended_at: string | null
+  readonly approvals?: {
+    readonly required: number
+    readonly given: readonly { readonly token_id: string; readonly name: string | null; readonly at: string }[]
+  }
+  readonly conflicts?: readonly { readonly rule_id?: string; readonly field?: string }[]
+}
+
+export type ProposalList = { readonly proposals: readonly Proposal[]; readonly approvals_required: number }
+
+export const STATE_TEXT: Readonly<Record<StateName, string>> = {
+  draft: 'waits for approval',
+  approved: 'approved',
+  rolling_out: 'rolling out',
+  done: 'done',
+  rejected: 'rejected',
+  cancelled: 'cancelled',
+  rolled_back: 'rolled back',
+}
+
+export function stateHealth(state: StateName): 'good' | 'warning' | 'bad' | 'off' {
+  if (state === 'done') return 'good'
+  if (state === 'rolled_back' || state === 'rejected') return 'bad'
+  return state === 'cancelled' ? 'off' : 'warning'
+}
+
+export function isOpen({ state }: Proposal): boolean {
+  return state === 'draft' || state === 'approved' || state === 'rolling_out'
+}
+
+export function stepName({ shadow, canary, guard }: PlainStep): string {
+  if (canary !== undefined) return `canary ${canary}`
+  return guard === undefined && shadow !== undefined ? 'shadow' : 'guard'
+}
+
+/** Time of a step; undefined: it ends when someone promotes it. */
+export function stepTime(step: PlainStep): string | undefined {
+  const { shadow, guard } = step
+  return step.for ?? guard ?? (typeof shadow === 'string' ? shadow : undefined)
+}
+
+/** Effect of a step, as a sentence. */
+export function stepSentence(step: PlainStep): string {
+  const time = stepTime(step)
+  const until = time === undefined ? 'until someone promotes it' : `for ${time}`
+  if (step.canary !== undefined) return `The new version decides for ${step.canary} of the keys, ${until}.`
+  if (step.guard !== undefined) return `The change applies to all keys and is watched ${until}.`
+  return `Both versions are evaluated, the old one decides, ${until}.`
+}

@@ -1,0 +1,144 @@
+// The page "What if": another limit for a rule. Replays recorded requests, or
+// those of a log file, in a worker while the user drags.
+
+import { useEffect, useState } from 'preact/hooks'
+import { EmptyState } from '../../components/empty-state.tsx'
+import { SelectField } from '../../components/field.tsx'
+import { Failure } from '../../components/notice.tsx'
+import { PageHead, Panel } from '../../components/panel.tsx'
+import { RangePicker } from '../../components/range-picker.tsx'
+import { fullCount } from '../../format.ts'
+import { useQuery, useRange } from '../../location.ts'
+import type { Recording } from '../../replay/protocol.ts'
+import { type ReplayWorker, useReplayWorker } from '../../replay/replay-worker.ts'
+import { useApi } from '../../resource.ts'
+import type { Rule, RuleList } from '../rules/rule.ts'
+import { changeOf } from './candidate.ts'
+import { LogField, LogNotice, type OpenedLog, useLogFile } from './log-file.tsx'
+import type { Source } from './result.tsx'
+import { Study } from './study.tsx'
+import '../rules/rules.css'
+import './what-if.css'
+
+/** As many as a browser replays while the user drags. */
+const REQUESTS = 20_000
+
+export function Page() {
+  const [query, setQuery] = useQuery()
+  const range = useRange()
+  const worker = useReplayWorker()
+  const log = useLogFile(worker)
+  const isEvents = log.opened === undefined
+  const rules = useApi<RuleList>('/rate-limit/rules', { enabled: 'any' })
+  const asked = { ...range.params, limit: REQUESTS }
+  const recording = useApi<Recording>('/rate-limit/simulate/requests', asked, { enabled: isEvents })
+  const limited = rules.data?.rules.filter((rule) => changeOf(rule) !== undefined && rule.algorithm !== 'concurrency')
+  // The rule that refuses most is the most interesting one.
+  const top = useApi<{ top: readonly { name: string }[] }>('/analytics/top', { ...range.params, of: 'rule', count: 20 })
+  const byRank = top.data?.top.flatMap(({ name }) => limited?.find(({ rule_id: id }) => id === name) ?? [])
+  const isRanked = top.data !== undefined || top.error !== undefined
+  const rule =
+    limited?.find(({ rule_id: id }) => id === query.rule) ?? (isRanked ? (byRank?.[0] ?? limited?.[0]) : undefined)
+  return (
+    <>
+      <PageHead title="What if">
+        {isEvents && (
+          <>
+            <RangePicker />
+            <button type="button" onClick={recording.reload} disabled={recording.isLoading}>
+              Load again
+            </button>
+          </>
+        )}
+      </PageHead>
+      <Failure error={rules.error} retry={rules.reload} />
+      {isEvents && recording.errorCode !== 'NO_ANALYTICS' && (
+        <Failure error={recording.error} retry={recording.reload} />
+      )}
+      <div class="what-if-choice">
+        <SelectField
+          label="Rule"
+          value={rule?.rule_id ?? ''}
+          options={Object.fromEntries(
+            (limited ?? []).map(({ rule_id: id, name }) => [id, name ? `${id}: ${name}` : id]),
+          )}
+          onValue={(id) => setQuery({ rule: id, limit: undefined, burst: undefined, algorithm: undefined })}
+        />
+        <LogField {...log} />
+      </div>
+      <LogNotice {...log} />
+      <Content
+        worker={worker}
+        isEmpty={limited?.length === 0}
+        rules={rules.data}
+        rule={rule}
+        log={log.opened}
+        recording={recording.data}
+        errorCode={recording.errorCode}
+      />
+    </>
+  )
+}
+
+type ContentProps = {
+  readonly worker: ReplayWorker
+  /** No rule has a limit. */
+  readonly isEmpty: boolean
+  readonly rules: RuleList | undefined
+  readonly rule: Rule | undefined
+  readonly log: OpenedLog | undefined
+  readonly recording: Recording | undefined
+  readonly errorCode: string | undefined
+}
+
+function Content({ worker, isEmpty, rules, rule, log, recording, errorCode }: ContentProps) {
+  const isLoaded = useLoaded(worker, recording, log === undefined)
+  if (isEmpty) {
+    return (
+      <EmptyState title="No rule with a limit" action={<a href="/rules">Rules</a>}>
+        Create a rule first. Then drag its limit here over the traffic that it had.
+      </EmptyState>
+    )
+  }
+  if (log === undefined && errorCode === 'NO_ANALYTICS') {
+    return (
+      <EmptyState title="This node stores no events">
+        Open a log file instead. To replay events, keep the rules in a database, or configure the sink clickhouse.
+      </EmptyState>
+    )
+  }
+  if (log === undefined && recording?.requests.length === 0) {
+    return (
+      <EmptyState title="No requests in this time range" action={<a href="/learn">Try the simulator instead</a>}>
+        Choose a longer range, or open a log file. Decisions appear here about two seconds after they happen.
+      </EmptyState>
+    )
+  }
+  const source = log === undefined ? isLoaded && recording && eventsSource(recording) : logSource(log)
+  if (rules === undefined || rule === undefined || !source) {
+    return (
+      <Panel title="Loading requests">
+        <span class="skeleton" />
+      </Panel>
+    )
+  }
+  return <Study key={`${source.id} ${rule.rule_id}`} worker={worker} rules={rules} rule={rule} source={source} />
+}
+
+function eventsSource({ requests, recording: { truncated, lost = 0 } }: Recording): Source {
+  return { id: 'events', text: `${fullCount(requests.length)} recorded requests`, truncated, lost }
+}
+
+function logSource({ id, requests }: OpenedLog): Source {
+  return { id: `log ${id}`, text: `${fullCount(requests)} requests of the log`, truncated: false, lost: 0 }
+}
+
+/** Sends the requests to the worker, once per answer, and again after a log file. */
+function useLoaded(worker: ReplayWorker, recording: Recording | undefined, isEvents: boolean): boolean {
+  const [loaded, setLoaded] = useState<Recording>()
+  useEffect(() => {
+    if (!isEvents) setLoaded(undefined)
+    else if (recording !== undefined) worker.ask('load', recording).then(() => setLoaded(recording))
+  }, [recording, isEvents])
+  return isEvents && recording !== undefined && loaded === recording
+}

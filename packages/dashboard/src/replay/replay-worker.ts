@@ -1,0 +1,91 @@
+// A replay worker as a page uses it: promises, and a hook that keeps only the newest question while one is running.
+
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { messageOf } from '../api.ts'
+import type { Reply, TaskName, Tasks } from './protocol.ts'
+
+type OnProgress = (share: number) => void
+type Waiting = { resolve: (value: never) => void; reject: (error: Error) => void; onProgress: OnProgress | undefined }
+
+export class ReplayWorker {
+  readonly #worker = new Worker(new URL('./worker.ts', import.meta.url), { type: 'module' })
+  readonly #waiting = new Map<number, Waiting>()
+  #last = 0
+
+  constructor() {
+    this.#worker.onmessage = ({ data: { id, answer, error, progress } }: MessageEvent<Reply>) => {
+      const waiting = this.#waiting.get(id)
+      if (progress !== undefined) return waiting?.onProgress?.(progress)
+      this.#waiting.delete(id)
+      if (error === undefined) waiting?.resolve(answer as never)
+      else waiting?.reject(new Error(error))
+    }
+    this.#worker.onerror = ({ message }) => this.#failAll(`The replay failed: ${message}`)
+  }
+
+  ask<Name extends TaskName>(
+    task: Name,
+    ask: Tasks[Name]['ask'],
+    onProgress?: OnProgress,
+  ): Promise<Tasks[Name]['answer']> {
+    this.#last += 1
+    const id = this.#last
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject, onProgress })
+      this.#worker.postMessage({ id, task, ask })
+    })
+  }
+
+  close(): void {
+    this.#worker.terminate()
+  }
+
+  #failAll(message: string): void {
+    for (const { reject } of this.#waiting.values()) reject(new Error(message))
+    this.#waiting.clear()
+  }
+}
+
+export function useReplayWorker(): ReplayWorker {
+  const ref = useRef<ReplayWorker>(null)
+  ref.current ??= new ReplayWorker()
+  useEffect(() => () => ref.current?.close(), [])
+  return ref.current
+}
+
+export type Latest<T> = { readonly data: T | undefined; readonly error: string | undefined; readonly isBusy: boolean }
+
+/** Runs `question` whenever `key` changes. While one runs, only the newest waits: dragging never builds up a queue. */
+export function useLatest<T>(key: string, question: () => Promise<T>, enabled: boolean): Latest<T> {
+  const [state, setState] = useState<Latest<T>>({ data: undefined, error: undefined, isBusy: false })
+  const run = useRef({ isBusy: false, isClosed: false, done: '', wanted: key, question })
+  run.current.wanted = key
+  run.current.question = question
+  useEffect(() => {
+    run.current.isClosed = false
+    return () => {
+      run.current.isClosed = true
+    }
+  }, [])
+  useEffect(() => {
+    const now = run.current
+    if (!enabled || now.isBusy || now.done === key) return
+    const next = async (): Promise<void> => {
+      const asked = now.wanted
+      now.isBusy = true
+      setState((old) => ({ ...old, isBusy: true }))
+      const result = await now.question().then(
+        (data) => ({ data, error: undefined }),
+        (error: unknown) => ({ error: messageOf(error) }),
+      )
+      now.isBusy = false
+      now.done = asked
+      if (now.isClosed) return
+      const isNewest = now.wanted === asked
+      setState((old) => ({ data: old.data, ...result, isBusy: !isNewest }))
+      if (!isNewest) await next()
+    }
+    void next()
+  }, [key, enabled])
+  return state
+}

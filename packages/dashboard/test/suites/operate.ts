@@ -1,0 +1,202 @@
+// Clients, exceptions, incidents and settings: what an operator changes, and its effect on real checks.
+
+import { describe, expect, it } from 'vitest'
+import { linkOf, ROUTES } from '../../src/routes.ts'
+import { accessibilityProblems, settled, visit } from '../chromium.ts'
+import type { Dashboard } from '../dashboard.ts'
+import { ATTACKS, SCREENSHOTS } from '../fixture.ts'
+
+/** Buttons that only show something. Rows of the live tail begin with a time. */
+const HARMLESS = new RegExp(
+  `^(${[
+    'Why|Explain|Open|Overrides|Bypass tokens|Signals|Pause|Clear|Load again',
+    '(Compare|Show )[\\s\\S]*',
+    '\\w+ (bucket|window)( log)?',
+    '\\d[\\s\\S]*',
+  ].join('|')})$`,
+)
+
+const PATIENT = { timeout: 30_000 }
+
+export function operateTests(dashboard: Dashboard): void {
+  const { open } = dashboard
+  describe('clients, exceptions, incidents and settings', () => {
+    it('shows buckets, timeline, refusals and the rules of a client', async () => {
+      const { page } = await open('viewer', '/clients')
+      await page.getByRole('searchbox', { name: 'Client' }).fill('user_1')
+      await page.keyboard.press('Enter')
+      await page.getByRole('heading', { level: 1, name: 'user_1' }).waitFor()
+      const buckets = page.getByRole('region', { name: 'Buckets now' }).first()
+      await buckets.getByText('messages_per_user').first().waitFor()
+      await page.getByText('it applies: 5 per 10 s').first().waitFor()
+      await page.getByRole('region', { name: 'Refusals' }).first().getByRole('button', { name: /Why/ }).first().click()
+      await page
+        .getByRole('dialog', { name: 'Why it was refused' })
+        .getByText(/Retry-After/)
+        .waitFor()
+      await page.keyboard.press('Escape')
+      expect(await page.getByRole('button', { name: /^(Override|Ban|Reset|Remove)/ }).count()).toBe(0)
+      await settled(page)
+      expect(await accessibilityProblems(page)).toEqual([])
+    })
+
+    it('bans a client for a time with a reason, resets a bucket, and lifts the ban', async () => {
+      const { page } = await open('editor', '/clients/user_2')
+      await page.getByRole('button', { name: 'Ban' }).click()
+      const dialog = page.getByRole('dialog')
+      await dialog.getByText('Every request of the key is refused').waitFor()
+      expect(await dialog.getByRole('button', { name: 'Ban' }).isDisabled()).toBe(true)
+      await dialog.getByLabel('Status of the response').selectOption('403')
+      await dialog.getByLabel('Reason').fill(String(ATTACKS[1]))
+      expect(await accessibilityProblems(page)).toEqual([])
+      await page.screenshot({ path: `${SCREENSHOTS}/client-ban.png` })
+      await dialog.getByRole('button', { name: 'Ban' }).click()
+      await page.getByText('banned (403)').first().waitFor()
+      const request = { client_id: 'user_2', endpoint: '/api/v1/messages', method: 'POST' }
+      expect(await dashboard.fixture.call('/api/v1/rate-limit/check', request)).toMatchObject({
+        allowed: false,
+        status: 403,
+      })
+      await page.getByText('would be refused').waitFor()
+      await page.getByRole('button', { name: 'Remove' }).click()
+      await page.getByRole('dialog').getByRole('button', { name: 'Remove' }).click()
+      await page.getByText('None: the rules decide about this client.').waitFor()
+      for (let sent = 0; sent < 6; sent++) await dashboard.fixture.call('/api/v1/rate-limit/check', request)
+      await page.getByRole('button', { name: 'Reset messages_per_user' }).click()
+      await page.getByRole('dialog').getByRole('button', { name: 'Reset' }).click()
+      await page.getByRole('dialog').waitFor({ state: 'detached' })
+      expect(await dashboard.fixture.call('/api/v1/rate-limit/check', request)).toMatchObject({ allowed: true })
+    })
+
+    it('creates, shows and removes overrides, bypass tokens and signals', async () => {
+      const { page } = await open('approver', '/exceptions')
+      const dialog = page.getByRole('dialog')
+      await page.getByRole('button', { name: 'New override' }).click()
+      await dialog.getByLabel('Key').fill('tenant:acme')
+      await dialog.getByLabel('Factor').fill('3')
+      await dialog.getByLabel('Reason').fill(String(ATTACKS[0]))
+      await dialog.getByRole('button', { name: 'Create override' }).click()
+      await page.getByRole('link', { name: 'tenant:acme' }).waitFor()
+      await page.screenshot({ path: `${SCREENSHOTS}/exceptions-overrides.png` })
+
+      await page.getByRole('button', { name: 'Bypass tokens' }).click()
+      await page.getByRole('button', { name: 'New bypass token' }).click()
+      await dialog.getByLabel('Name').fill(String(ATTACKS[2]))
+      await dialog.getByRole('button', { name: 'Create' }).click()
+      const secret = await dialog.getByLabel(/X-Sluice-Bypass/).inputValue()
+      expect(secret).toMatch(/^slb_/)
+      expect(await accessibilityProblems(page)).toEqual([])
+      await page.screenshot({ path: `${SCREENSHOTS}/exceptions-secret.png` })
+      await dialog.getByRole('button', { name: 'Done' }).click()
+      await page.getByText(String(ATTACKS[2])).waitFor()
+      expect(await page.content()).not.toContain(secret)
+      await page.getByRole('button', { name: 'Revoke' }).click()
+      await dialog.getByRole('button', { name: 'Revoke' }).click()
+      await page.getByText('revoked').waitFor()
+
+      await page.getByRole('button', { name: 'Signals' }).click()
+      await page.getByRole('button', { name: 'Report a key' }).click()
+      await dialog.getByLabel('Key').fill('ip:203.0.113.9')
+      await dialog.getByRole('button', { name: 'Report' }).click()
+      await page.getByRole('link', { name: 'ip:203.0.113.9' }).waitFor()
+      await page.screenshot({ path: `${SCREENSHOTS}/exceptions-signals.png` })
+      await page.getByRole('button', { name: 'Remove' }).click()
+      await dialog.getByRole('button', { name: 'Remove' }).click()
+      await page.getByText('No signals').waitFor()
+      expect(await page.evaluate('window.attacked')).toBeUndefined()
+    })
+
+    it('confirms every incident tool with what will happen, and shows its effect', async () => {
+      const { page } = await open('admin', '/incident')
+      const dialog = page.getByRole('dialog')
+      await page.getByRole('button', { name: 'Disable everything' }).click()
+      await dialog.getByText('every request is allowed').waitFor()
+      await dialog.getByLabel('Reason').fill(String(ATTACKS[3]))
+      expect(await dialog.getByRole('button', { name: 'Disable' }).isDisabled()).toBe(true)
+      await dialog.getByLabel('Type everything to confirm').fill('everything')
+      await page.screenshot({ path: `${SCREENSHOTS}/incident-kill.png` })
+      await dialog.getByRole('button', { name: 'Disable' }).click()
+      await page.getByText('All rules are disabled').waitFor()
+      await page.getByRole('button', { name: 'Enable' }).click()
+      await dialog.getByRole('button', { name: 'Enable' }).click()
+      await page.getByText('Off: all rules are in force').waitFor()
+
+      await page.getByRole('button', { name: 'Freeze rule changes' }).click()
+      await dialog.getByLabel('Reason').fill(String(ATTACKS[5]))
+      await dialog.getByRole('button', { name: 'Freeze' }).click()
+      await page.getByText('Frozen', { exact: true }).waitFor()
+      await page.getByRole('button', { name: 'Set factor' }).click()
+      await dialog.getByText('becomes 50 % of what it is').waitFor()
+      await dialog.getByLabel('Reason').fill(String(ATTACKS[6]))
+      await dialog.getByRole('button', { name: 'Set factor' }).click()
+      await page.getByText('× 0.5').waitFor()
+      expect(await accessibilityProblems(page)).toEqual([])
+      await page.screenshot({ path: `${SCREENSHOTS}/incident-active.png`, fullPage: true })
+      await page.getByRole('button', { name: 'End factor' }).click()
+      await dialog.getByRole('button', { name: 'End factor' }).click()
+      await page.getByRole('button', { name: 'Unfreeze' }).click()
+      await dialog.getByRole('button', { name: 'Unfreeze' }).click()
+      await page.getByText('Rule changes are allowed').waitFor()
+
+      await page.getByRole('button', { name: 'Start drill' }).click()
+      await dialog.getByLabel('Length').selectOption('10')
+      await dialog.getByRole('button', { name: 'Start drill' }).click()
+      await page.getByText(/Drill on .*, for 10 seconds/).waitFor()
+      await page.getByRole('button', { name: 'End drill' }).click()
+      await page.getByText('The drill has ended.').waitFor()
+      expect(await page.evaluate('window.attacked')).toBeUndefined()
+    })
+
+    it('creates and revokes API tokens, and shows a secret once', async () => {
+      const { page } = await open('admin', '/settings')
+      const dialog = page.getByRole('dialog')
+      await page.getByRole('button', { name: 'New token' }).click()
+      await dialog.getByLabel('Name').fill('gateway')
+      await dialog.getByRole('button', { name: 'Create' }).click()
+      expect(await dialog.getByLabel(/Authorization/).inputValue()).toMatch(/^sluice_/)
+      await dialog.getByRole('button', { name: 'Done' }).click()
+      await page.getByRole('button', { name: 'Revoke gateway' }).click()
+      await dialog.getByText('It cannot be undone').waitFor()
+      await dialog.getByRole('button', { name: 'Revoke' }).click()
+      await page.getByRole('button', { name: 'Revoke gateway' }).waitFor({ state: 'detached' })
+    })
+
+    it('sends demo traffic, shows it live, and removes its rules', async () => {
+      const { page } = await open('editor', '/live?client=unknown')
+      await dashboard.fixture.call('/api/v1/demo', { seconds: 60 })
+      await page.goto(`${dashboard.fixture.address}/?range=1m`)
+      await page.getByText('Demo traffic is running').waitFor()
+      await page.getByRole('link', { name: 'Live tail' }).click()
+      await page.getByRole('button', { name: /demo-/ }).first().waitFor()
+      await page.getByRole('link', { name: 'Overview' }).click()
+      await expect.poll(() => page.locator('.tile-value').first().innerText(), PATIENT).toMatch(/^[1-9]\d*(\.\d+)?\/s$/)
+      await page.getByRole('button', { name: 'Stop demo traffic' }).click()
+      await page.getByText('Demo traffic is running').waitFor({ state: 'detached' })
+      const { rules } = (await dashboard.fixture.call('/api/v1/rate-limit/rules?enabled=any')) as {
+        rules: { rule_id: string }[]
+      }
+      expect(rules.filter(({ rule_id: id }) => id.startsWith('demo_traffic'))).toEqual([])
+    })
+
+    it('gives a viewer no way to change anything, on any page', async () => {
+      const { page } = await open('viewer', '/')
+      for (const path of ['/clients/user_1', ...ROUTES.filter(({ path }) => path !== '/learn').map(linkOf)]) {
+        await visit(page, path)
+        const names = await page.locator('main button, main .button').allInnerTexts()
+        expect(
+          names.filter((name) => !HARMLESS.test(name)),
+          path,
+        ).toEqual([])
+      }
+    })
+
+    it('shows hostile ids of clients as text', async () => {
+      const { page } = await open('editor', '/clients')
+      for (const attack of ATTACKS.filter((text) => !/[{}]/.test(text))) {
+        await visit(page, `/clients/${encodeURIComponent(attack)}?kind=api_key`)
+        await page.getByRole('heading', { level: 1, name: attack }).waitFor()
+      }
+      expect(await page.evaluate('window.attacked')).toBeUndefined()
+    })
+  })
+}

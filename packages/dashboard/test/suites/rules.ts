@@ -1,0 +1,179 @@
+// Rules: the list, the editor with the service's own parser, and a change from proposal to rollback.
+
+import type { Page } from 'playwright-core'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { accessibilityProblems } from '../chromium.ts'
+import type { Dashboard } from '../dashboard.ts'
+import { ATTACKS, SCREENSHOTS } from '../fixture.ts'
+
+export function rulesTests(dashboard: Dashboard): void {
+  const { open } = dashboard
+  describe('rules', () => {
+    it('lists every rule with its limit, traffic and mode', async () => {
+      const { page } = await open('viewer', '/rules')
+      const table = page.getByRole('region', { name: 'Active rules' }).last()
+      await table.getByText('messages_per_user').waitFor()
+      await expect
+        .poll(() => table.innerText(), { timeout: 30_000 })
+        .toMatch(/messages_per_user[\s\S]*5 per 10 s[\s\S]*\d %/)
+      expect(await table.innerText()).toContain('shadow')
+      expect(await page.getByRole('link', { name: 'New rule' }).count()).toBe(0)
+      expect(await page.getByRole('button', { name: /Roll back/ }).count()).toBe(0)
+    })
+
+    it('validates as you type, with the line of each mistake', async () => {
+      const { page } = await open('editor', '/rules?edit=1')
+      await page.getByText('Valid', { exact: true }).waitFor()
+      const area = page.getByLabel('Rule as text')
+      await area.fill('rule_id: typo\nscope: per_usr\nlimit: 5\nwindow_seconds: 10\n')
+      await page.getByText('1 mistake').waitFor()
+      expect(await page.locator('.finding').first().innerText()).toMatch(/line 2.*scope/)
+      expect(await page.getByRole('button', { name: 'Propose …' }).isDisabled()).toBe(true)
+      await page.screenshot({ path: `${SCREENSHOTS}/rules-invalid.png` })
+      expect(await accessibilityProblems(page)).toEqual([])
+      await area.fill(`rule_id: hostile\nname: ${JSON.stringify(ATTACKS[1])}\nlimit: 5\nwindow_seconds: 10\n`)
+      await page.getByText('Valid', { exact: true }).waitFor()
+      expect(await page.evaluate('window.attacked')).toBeUndefined()
+    })
+
+    it('proposes, starts, promotes and completes a change, then rolls it back', async () => {
+      const { page } = await open('editor', '/rules/messages_per_user?edit=1')
+      const area = page.getByLabel('Rule as text')
+      await area.waitFor()
+      await area.fill((await area.inputValue()).replace('limit: 5', 'limit: 50'))
+      await page.getByText('Valid', { exact: true }).waitFor()
+      await page.getByText(/Matches [\d,]+ of the last [\d,]+ recorded requests/).waitFor()
+      await page.screenshot({ path: `${SCREENSHOTS}/rules-editor.png`, fullPage: true })
+      await page.getByRole('button', { name: 'Propose …' }).click()
+      const dialog = page.getByRole('dialog')
+      await dialog.getByLabel('Reason').fill('ten times as many')
+      await dialog.getByLabel('Steps', { exact: true }).selectOption('own')
+      await dialog.getByLabel('Steps as JSON').fill('[{"shadow": true}, {"canary": "50%"}]')
+      await dialog.getByText('The new version decides for 50% of the keys').waitFor()
+      await page.screenshot({ path: `${SCREENSHOTS}/rules-propose.png` })
+      expect(await accessibilityProblems(page)).toEqual([])
+      await dialog.getByRole('button', { name: 'Propose' }).click()
+      await page.getByText('approved; waits for start').waitFor()
+      await confirm(page, 'Start')
+      await page.locator('.step-current', { hasText: 'shadow' }).waitFor()
+      await dashboard.fixture.traffic()
+      await confirm(page, 'Promote')
+      await page.locator('.step-current', { hasText: 'canary 50%' }).waitFor()
+      await page.screenshot({ path: `${SCREENSHOTS}/rules-rollout.png`, fullPage: true })
+      expect(await accessibilityProblems(page)).toEqual([])
+      await confirm(page, 'Pause')
+      await page.getByRole('button', { name: 'Resume', exact: true }).first().waitFor()
+      await confirm(page, 'Promote')
+      await page.locator('.rule-text', { hasText: 'limit: 50' }).waitFor()
+      await page.goto(`${dashboard.fixture.address}/rules`)
+      await page
+        .getByRole('button', { name: /Roll back to version/ })
+        .first()
+        .click()
+      const rollback = page.getByRole('dialog')
+      await rollback.getByText('One rule changes:').waitFor()
+      await rollback.getByLabel('Reason').fill('too many')
+      await page.screenshot({ path: `${SCREENSHOTS}/rules-rollback.png` })
+      await rollback.getByRole('button', { name: 'Roll back' }).click()
+      await rollback.waitFor({ state: 'detached' })
+      const { limit } = (await dashboard.fixture.call('/api/v1/rate-limit/rules/messages_per_user')) as {
+        limit: number
+      }
+      expect(limit).toBe(5)
+    })
+
+    it('creates, proposes, lets another person approve, runs a canary, and rolls back', async () => {
+      const { requireApprovals, call } = dashboard.fixture
+      await requireApprovals(1)
+      onTestFinished(() => requireApprovals(0))
+      const { page: editor } = await open('editor', '/rules?edit=1')
+      await propose(editor, 1)
+      expect(await editor.getByRole('button', { name: 'Approve' }).count()).toBe(0)
+      const { page: approver } = await open('approver', '/rules/uploads_new')
+      await approver.getByText('0 of 1 approvals').waitFor()
+      await approver.screenshot({ path: `${SCREENSHOTS}/rules-approve.png`, fullPage: true })
+      await confirm(approver, 'Reject')
+      await approver.getByText('rejected').first().waitFor()
+      await editor.goto(`${dashboard.fixture.address}/rules?edit=1`)
+      await propose(editor, 1)
+      await approver.goto(`${dashboard.fixture.address}/rules/uploads_new`)
+      await confirm(approver, 'Approve')
+      await approver.getByText('1 of 1 approvals').waitFor()
+      await editor.getByRole('button', { name: 'Start', exact: true }).waitFor()
+      expect(await refusedUsers()).toBe(0)
+      await confirm(editor, 'Start')
+      await editor.locator('.step-current', { hasText: 'canary 50%' }).waitFor()
+      // Each key is in the canary or not: about half of the users have the limit of one.
+      await expect.poll(refusedUsers).toBeGreaterThan(0)
+      expect(await refusedUsers()).toBeLessThan(USERS)
+      await editor.screenshot({ path: `${SCREENSHOTS}/rules-canary.png`, fullPage: true })
+      await confirm(editor, 'Abort')
+      await editor.getByText('rolled back').first().waitFor()
+      await expect.poll(refusedUsers).toBe(0)
+      expect(await approver.evaluate('window.attacked')).toBeUndefined()
+
+      /** Users, of 20, whose second request is refused. */
+      async function refusedUsers(): Promise<number> {
+        const checks = Array.from({ length: 2 * USERS }, (_, index) => ({
+          ...{ client_id: `uploader_${index % USERS}`, endpoint: '/api/v1/uploads-new', method: 'POST' },
+        }))
+        const { results } = (await call('/api/v1/rate-limit/check/batch', { checks })) as {
+          results: { allowed: boolean }[]
+        }
+        return new Set(results.flatMap(({ allowed }, index) => (allowed ? [] : [index % USERS]))).size
+      }
+    })
+
+    it('charts the figures of the guard during a rollout', async () => {
+      const change = { op: 'update', rule: { rule_id: 'search_per_ip', limit: 4 } }
+      const body = { changes: [change], reason: 'too generous', steps: [{ shadow: true }], guard: { window: '1s' } }
+      const { call } = dashboard.fixture
+      const created = (await call('/api/v1/rate-limit/proposals', body)) as { proposal_id: string }
+      const path = `/api/v1/rate-limit/proposals/${created.proposal_id}`
+      await call(`${path}/start`, {})
+      let batch = 0
+      // Three of a hundred addresses send one request more than the new limit: less than the guard stops.
+      const windows = async () => {
+        batch += 1
+        const addresses = Array.from(
+          { length: 112 },
+          (_, index) => `198.18.${batch}.${index < 100 ? index : index % 3}`,
+        )
+        const check = { endpoint: '/api/v1/search', method: 'GET' }
+        const checks = addresses.map((address) => ({ ...check, ip_address: address }))
+        await call('/api/v1/rate-limit/check/batch', { checks })
+        const { rules } = (await call(`${path}/figures`)) as { rules: { windows: unknown[] }[] }
+        return rules[0]?.windows.length ?? 0
+      }
+      await expect.poll(windows, { timeout: 90_000, interval: 1000 }).toBeGreaterThanOrEqual(2)
+      const { page } = await open('viewer', '/rules/search_per_ip')
+      await page.getByRole('img', { name: /Newly denied requests of search_per_ip/ }).waitFor()
+      await page.getByText('Your role cannot move this proposal.').waitFor()
+      await page.screenshot({ path: `${SCREENSHOTS}/rules-guard.png`, fullPage: true })
+      await call(`${path}/abort`, {})
+    })
+  })
+}
+
+const USERS = 20
+
+/** Fills the editor with a new rule, and proposes it for half of the keys. */
+async function propose(page: Page, limit: number): Promise<void> {
+  const rule = ['rule_id: uploads_new', 'endpoint_pattern: /api/v1/uploads-new', 'scope: per_user', `limit: ${limit}`]
+  await page.getByLabel('Rule as text').fill(`${[...rule, 'window: 1d', 'consistency: strict'].join('\n')}\n`)
+  await page.getByText('Valid', { exact: true }).waitFor()
+  await page.getByRole('button', { name: 'Propose …' }).click()
+  const dialog = page.getByRole('dialog')
+  await dialog.getByLabel('Reason').fill(String(ATTACKS[0]))
+  await dialog.getByLabel('Steps', { exact: true }).selectOption('own')
+  await dialog.getByLabel('Steps as JSON').fill('[{"canary": "50%"}]')
+  await dialog.getByRole('button', { name: 'Propose' }).click()
+  await page.getByText('0 of 1 approvals').waitFor()
+}
+
+async function confirm(page: Page, label: string): Promise<void> {
+  await page.getByRole('button', { name: label, exact: true }).first().click()
+  const dialog = page.getByRole('dialog', { name: `${label} this proposal` })
+  await dialog.getByRole('button', { name: label, exact: true }).click()
+  await dialog.waitFor({ state: 'detached' })
+}

@@ -1,0 +1,209 @@
+// Compatibility mode: decides as envoyproxy/ratelimit does. Each matched descriptor adds its hits to a counter of an
+// epoch-aligned window, also if the request is refused, and is over its limit if the counter then exceeds it. This is
+// the one exception to all or nothing. Counters are buckets of the node's store, in one take.
+
+import { andThen, type Charge, LimiterError, type MaybePromise, type Source, type Store, type Taken } from 'sluice'
+import { CompatDecision, type CounterResult } from './compat-decision.ts'
+import {
+  COUNTER_UNITS,
+  type Counters,
+  type DescriptorTree,
+  keyPart,
+  limitNumbers,
+  type Match,
+} from './descriptor-tree.ts'
+import { type Descriptor, invalidField, type RateLimitRequest } from './rate-limit-request.ts'
+import { CODE, type Status, UINT32_MAX, UNMATCHED } from './rate-limit-response.ts'
+import { unitNumbered } from './units.ts'
+
+export type CompatAnswer = {
+  readonly allowed: boolean
+  /** One per descriptor. */
+  readonly statuses: readonly Status[]
+  /** The limit of each descriptor; undefined: none, or replaced by another one. */
+  readonly matches: readonly (Match | undefined)[]
+  readonly decision: CompatDecision
+}
+
+const UNLIMITED: Status = { ...UNMATCHED, remaining: UINT32_MAX }
+const SECOND_US = 1_000_000
+
+export class CompatEngine {
+  readonly #store: Store
+  readonly #newId: () => string
+
+  constructor(store: Store, newId: () => string) {
+    this.#store = store
+    this.#newId = newId
+  }
+
+  /** Rejects or throws STORE_UNAVAILABLE if the store does not answer, so that `failure_mode_deny` of Envoy applies. */
+  decide(
+    tree: DescriptorTree,
+    request: RateLimitRequest,
+    counters: Counters,
+    expiresMs?: number,
+  ): MaybePromise<CompatAnswer> {
+    const { descriptors } = request
+    const [only] = descriptors
+    if (only !== undefined && descriptors.length === 1 && only.hits > 0)
+      return this.#decideOne(tree, only, counters, expiresMs)
+    const matches = matchesOf(tree, descriptors, counters)
+    const charges = chargesOf(matches, descriptors)
+    return andThen(this.#count(charges, descriptors, expiresMs), (counted) => this.#answer(matches, counted))
+  }
+
+  /** The usual request: one descriptor, one counter, no lists. */
+  #decideOne(
+    tree: DescriptorTree,
+    descriptor: Descriptor,
+    counters: Counters,
+    expiresMs: number | undefined,
+  ): MaybePromise<CompatAnswer> {
+    const match = matchOf(tree, descriptor, 0, counters)
+    const charge = match && chargeOf(match, descriptor.hits)
+    if (charge === undefined) return this.#answer([match], NOT_COUNTED)
+    return andThen(this.#store.take({ charges: [charge], expiresMs }), (taken) => {
+      const grant = taken.grants[0]
+      if (taken.source !== 'store' || grant === undefined) throw unavailable()
+      const wallUs = taken.nowUs + (this.#store.wallAheadUs?.() ?? 0)
+      return this.#answer([match], { hits: [COUNTER_UNITS - grant.remaining], wallUs, source: 'store' })
+    })
+  }
+
+  /** Adds the hits, or reads the counters of descriptors with 0 hits. */
+  #count(
+    charges: readonly (Charge | undefined)[],
+    descriptors: readonly Descriptor[],
+    expiresMs: number | undefined,
+  ): MaybePromise<Counted> {
+    const added = charges.filter((charge, index) => charge !== undefined && descriptors[index]?.hits !== 0) as Charge[]
+    const read = charges.filter((charge, index) => charge !== undefined && descriptors[index]?.hits === 0) as Charge[]
+    const aheadUs = () => this.#store.wallAheadUs?.() ?? 0
+    const taken = added.length === 0 ? undefined : this.#store.take({ charges: added, expiresMs })
+    if (read.length === 0) return andThen(taken, (one) => countedOf(charges, added, one, [], undefined, aheadUs()))
+    return andThen(taken, (one) => {
+      return andThen(this.#store.peek(read), (two) => countedOf(charges, added, one, read, two, aheadUs()))
+    })
+  }
+
+  #answer(matches: readonly (Match | undefined)[], { hits, wallUs, source }: Counted): CompatAnswer {
+    const statuses = new Array<Status>(matches.length)
+    let deciding: CounterResult | undefined
+    let isOver = false
+    let [quotas, quotasOver] = [0, 0]
+    for (let index = 0; index < matches.length; index += 1) {
+      const match = matches[index]
+      const status = match === undefined ? UNMATCHED : statusOf(match, hits[index], wallUs)
+      statuses[index] = status
+      if (match === undefined || status.limit === undefined) continue
+      const over = status.code === CODE.overLimit
+      if (match.limit.quota) {
+        quotas += 1
+        if (over) quotasOver += 1
+      } else if (over) isOver = true
+      if (deciding === undefined || isTighter(status, deciding, over && !match.limit.quota)) {
+        deciding = { match, remaining: status.remaining, resetSeconds: status.resetSeconds ?? 0, wallUs }
+      }
+    }
+    // A quota descriptor refuses only together with all others.
+    const allowed = !isOver && (quotas === 0 || quotasOver < quotas)
+    const decision = new CompatDecision(allowed, source, deciding, this.#newId)
+    return { allowed, statuses, matches, decision }
+  }
+}
+
+/** Counts of the descriptors after this request; undefined where no counter applies. */
+type Counted = { readonly hits: readonly (number | undefined)[]; readonly wallUs: number; readonly source: Source }
+
+const NOT_COUNTED: Counted = { hits: [], wallUs: 0, source: 'local' }
+
+function countedOf(
+  charges: readonly (Charge | undefined)[],
+  added: readonly Charge[],
+  taken: Taken | undefined,
+  read: readonly Charge[],
+  peeked: Taken | undefined,
+  aheadUs: number,
+): Counted {
+  for (const one of [taken, peeked]) if (one !== undefined && one.source !== 'store') throw unavailable()
+  const hits = charges.map((charge) => {
+    if (charge === undefined) return undefined
+    const inTake = added.indexOf(charge)
+    const grant = inTake >= 0 ? taken?.grants[inTake] : peeked?.grants[read.indexOf(charge)]
+    if (grant === undefined || (grant.at !== undefined && grant.at.source !== 'store')) throw unavailable()
+    return COUNTER_UNITS - grant.remaining
+  })
+  const nowUs = taken?.nowUs ?? peeked?.nowUs
+  return { hits, wallUs: (nowUs ?? 0) + aheadUs, source: nowUs === undefined ? 'local' : 'store' }
+}
+
+function unavailable(): LimiterError {
+  return new LimiterError('STORE_UNAVAILABLE', 'the store did not reply in time; no limit was checked')
+}
+
+function matchesOf(
+  tree: DescriptorTree,
+  descriptors: readonly Descriptor[],
+  counters: Counters,
+): readonly (Match | undefined)[] {
+  const matches = descriptors.map((descriptor, index) => matchOf(tree, descriptor, index, counters))
+  if (matches.length === 1) return matches
+  const replaced = matches.flatMap((match) => match?.limit.replaces ?? [])
+  if (replaced.length === 0) return matches
+  return matches.map((match) => (match !== undefined && replaced.includes(match.limit.name) ? undefined : match))
+}
+
+function matchOf(tree: DescriptorTree, descriptor: Descriptor, index: number, counters: Counters): Match | undefined {
+  if (descriptor.limit !== undefined) return overrideMatch(tree.domain, descriptor, index, counters)
+  return tree.find(descriptor.entries)
+}
+
+/** A limit in the request replaces the configuration: shadow_mode, quota_mode and replaces do not apply. */
+export function overrideMatch(
+  domain: string,
+  { entries, limit }: Descriptor,
+  index: number,
+  counters: Counters,
+): Match {
+  const unit = unitNumbered(limit?.unit ?? 0)
+  const requestsPerUnit = limit?.requestsPerUnit ?? 0
+  const field = `descriptors[${index}].limit`
+  if (unit === undefined) throw invalidField(`${field}.unit`, limit?.unit, 'use a unit of the protocol, from 1 to 7')
+  if (requestsPerUnit > UINT32_MAX) throw invalidField(`${field}.requests_per_unit`, requestsPerUnit, 'use 32 bits')
+  const ruleId = `envoy:${domain}.override`
+  const own = { ruleId, name: '', replaces: [], shadow: false, quota: false, metadata: undefined }
+  let counterKey = ''
+  for (const { key, value } of entries) counterKey += keyPart(key, value)
+  return { limit: { ...own, ...limitNumbers(requestsPerUnit, unit, '', counters) }, counterKey, ruleId }
+}
+
+function chargesOf(
+  matches: readonly (Match | undefined)[],
+  descriptors: readonly Descriptor[],
+): (Charge | undefined)[] {
+  return matches.map((match, index) => match && chargeOf(match, Math.max(1, descriptors[index]?.hits ?? 1)))
+}
+
+/** Undefined: unlimited. */
+function chargeOf({ limit: { counter: limit }, counterKey }: Match, units: number): Charge | undefined {
+  return limit && { limit, owner: counterKey, detail: '', min: units, max: units, kind: 'force' }
+}
+
+/** Status of a descriptor whose counter stands at `hits` after this request. */
+function statusOf({ limit }: Match, hits: number | undefined, wallUs: number): Status {
+  if (hits === undefined) return UNLIMITED
+  const { current, windowSeconds, shadow } = limit
+  const isOver = hits > current.requestsPerUnit
+  return {
+    code: isOver && !shadow ? CODE.overLimit : CODE.ok,
+    limit: current,
+    remaining: isOver ? 0 : current.requestsPerUnit - hits,
+    resetSeconds: windowSeconds - (Math.floor(wallUs / SECOND_US) % windowSeconds),
+  }
+}
+
+/** Whether a status decides rather than the one so far: a refusal, else the fewest hits left. */
+function isTighter({ remaining }: Status, { remaining: lowest }: CounterResult, refuses: boolean): boolean {
+  return refuses || remaining < lowest
+}

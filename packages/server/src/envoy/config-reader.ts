@@ -1,0 +1,289 @@
+// Reads one YAML file of envoyproxy/ratelimit, with its 16 keys. Strict, as the original: an unknown key or an invalid
+// value rejects the file. Size, depth and aliases are bounded, so that no file can block the process.
+
+import { suggestion } from 'sluice'
+import { type Document, isAlias, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
+import { isNestedTooDeep, NESTING_MAX } from '../rules/nesting.ts'
+import type { ConfigDomain, ConfigFinding, ConfigLimit, ConfigNode } from './config-finding.ts'
+import { UINT32_MAX } from './rate-limit-response.ts'
+import { UNIT_NAMES, unitNamed } from './units.ts'
+
+const ROOT_KEYS: readonly string[] = ['domain', 'descriptors']
+const DESCRIPTOR_KEYS: readonly string[] = [
+  ...['key', 'value', 'rate_limit', 'descriptors', 'shadow_mode', 'quota_mode'],
+  ...['detailed_metric', 'value_to_metric', 'share_threshold', 'metadata'],
+]
+const LIMIT_KEYS: readonly string[] = ['unit', 'requests_per_unit', 'unlimited', 'name', 'replaces']
+const REPLACES_KEYS: readonly string[] = ['name']
+export const CONFIG_KEYS: readonly string[] = [...new Set([...ROOT_KEYS, ...DESCRIPTOR_KEYS, ...LIMIT_KEYS])]
+
+/** Aliases can multiply a small text. */
+const NODES_MAX = 200_000
+const ALIASES_MAX = 100
+/** Far more levels than a request has entries. An alias can contain itself. */
+const DEPTH_MAX = 64
+const ERRORS_MAX = 100
+const TRUE: readonly string[] = ['true', 'yes', 'on']
+const FALSE: readonly string[] = ['false', 'no', 'off']
+
+export type ReadConfig = {
+  /** Undefined if the file has errors. */
+  readonly domain: ConfigDomain | undefined
+  readonly findings: readonly ConfigFinding[]
+}
+
+export function readConfig(text: string): ReadConfig {
+  if (isNestedTooDeep(text)) {
+    const fix = `nest at most ${NESTING_MAX} levels deep`
+    return { domain: undefined, findings: [{ severity: 'error', line: 1, field: 'file', value: undefined, fix }] }
+  }
+  const lines = new LineCounter()
+  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, logLevel: 'error' })
+  const syntax = [...document.errors, ...document.warnings]
+    .slice(0, ERRORS_MAX)
+    .map(({ message, pos }): ConfigFinding => {
+      const { line } = lines.linePos(pos[0])
+      return {
+        severity: 'error',
+        line,
+        field: `line ${line}`,
+        value: undefined,
+        fix: `fix the YAML syntax: ${message}`,
+      }
+    })
+  if (syntax.length > 0) return { domain: undefined, findings: syntax }
+  const reader = new ConfigReader(document, lines)
+  const domain = reader.read()
+  const hasErrors = reader.findings.some(({ severity }) => severity === 'error')
+  return { domain: hasErrors ? undefined : domain, findings: reader.findings }
+}
+
+type Fields = ReadonlyMap<string, { readonly node: unknown; readonly line: number }>
+
+const NO_FIELDS: Fields = new Map()
+
+class ConfigReader {
+  readonly findings: ConfigFinding[] = []
+  readonly #document: Document
+  readonly #lines: LineCounter
+  #nodes = 0
+  #depth = 0
+
+  constructor(document: Document, lines: LineCounter) {
+    this.#document = document
+    this.#lines = lines
+  }
+
+  read(): ConfigDomain {
+    const root = this.#document.contents
+    const fields = this.#fields(root, '', ROOT_KEYS)
+    const domain = this.#text(fields, 'domain', '') ?? ''
+    if (domain === '') this.#error(this.#lineOf(root), 'domain', domain, 'give the domain that Envoy sends')
+    return { domain, line: fields.get('domain')?.line ?? 1, children: this.#descriptors(fields, '') }
+  }
+
+  #descriptors(fields: Fields, parent: string): ConfigNode[] {
+    const list = fields.get('descriptors')
+    if (list === undefined) return []
+    const node = this.#resolved(list.node)
+    const field = `${parent}descriptors`
+    if (isEmpty(node)) return []
+    if (!isSeq(node)) {
+      this.#error(list.line, field, this.#shown(node), 'give a list of descriptors')
+      return []
+    }
+    if (this.#depth >= DEPTH_MAX) {
+      this.#error(list.line, 'descriptors', undefined, `nest at most ${DEPTH_MAX} levels of descriptors`)
+      return []
+    }
+    this.#depth += 1
+    const nodes = this.#list(node.items, field, list.line)
+    this.#depth -= 1
+    return nodes
+  }
+
+  #list(items: readonly unknown[], field: string, line: number): ConfigNode[] {
+    const lineByComposite = new Map<string, number>()
+    return items.flatMap((item, index) => {
+      this.#nodes += 1
+      if (this.#nodes === NODES_MAX) this.#error(line, field, undefined, `give at most ${NODES_MAX} descriptors`)
+      if (this.#nodes >= NODES_MAX) return []
+      const read = this.#descriptor(item, `${field}[${index}]`, line)
+      if (read === undefined) return []
+      const first = lineByComposite.get(read.composite)
+      if (first === undefined) lineByComposite.set(read.composite, read.line)
+      else this.#error(read.line, read.field, read.composite, `remove it: line ${first} has the same key and value`)
+      return read
+    })
+  }
+
+  #descriptor(item: unknown, field: string, parentLine: number): ConfigNode | undefined {
+    const node = this.#resolved(item)
+    const line = this.#lineOf(item) ?? parentLine
+    if (!isMap(node)) {
+      this.#error(line, field, this.#shown(node), 'give a map with at least a key')
+      return undefined
+    }
+    const fields = this.#fields(node, `${field}.`, DESCRIPTOR_KEYS)
+    const key = this.#text(fields, 'key', `${field}.`) ?? ''
+    const value = this.#text(fields, 'value', `${field}.`) || undefined
+    if (key === '') this.#error(line, `${field}.key`, key, 'give the key of a descriptor entry')
+    const composite = value === undefined ? key : `${key}_${value}`
+    const flag = (name: string) => this.#flag(fields, name, `${field}.`)
+    const shareThreshold = flag('share_threshold')
+    if (shareThreshold && !composite.includes('*')) {
+      const fix = 'remove it, or use a wildcard (*): only the matches of a wildcard can share a counter'
+      this.#error(fields.get('share_threshold')?.line ?? line, `${field}.share_threshold`, true, fix)
+    }
+    return {
+      ...{ line, field, key, value, composite, shareThreshold },
+      rateLimit: this.#rateLimit(fields, `${field}.rate_limit`),
+      shadowMode: flag('shadow_mode'),
+      quotaMode: flag('quota_mode'),
+      detailedMetric: flag('detailed_metric'),
+      valueToMetric: flag('value_to_metric'),
+      metadata: this.#metadata(fields, `${field}.metadata`),
+      children: this.#descriptors(fields, `${field}.`),
+    }
+  }
+
+  #rateLimit(descriptor: Fields, field: string): ConfigLimit | undefined {
+    const given = descriptor.get('rate_limit')
+    if (given === undefined || isEmpty(this.#resolved(given.node))) return undefined
+    const { line } = given
+    const fields = this.#fields(this.#resolved(given.node), `${field}.`, LIMIT_KEYS, line)
+    const unlimited = this.#flag(fields, 'unlimited', `${field}.`)
+    const unit = this.#text(fields, 'unit', `${field}.`) || undefined
+    const unitLine = fields.get('unit')?.line ?? line
+    if (unlimited && unit !== undefined)
+      this.#error(unitLine, `${field}.unit`, unit, 'remove it: the limit is unlimited')
+    if (!unlimited && (unit === undefined || unitNamed(unit) === undefined)) {
+      const hint = unit === undefined ? '' : suggestion(unit.toLowerCase(), UNIT_NAMES)
+      this.#error(unitLine, `${field}.unit`, unit, `use one of ${UNIT_NAMES.join(', ')}${hint}`)
+    }
+    const name = this.#text(fields, 'name', `${field}.`) ?? ''
+    return {
+      line,
+      unit: unlimited ? undefined : unit?.toLowerCase(),
+      requestsPerUnit: this.#requestsPerUnit(fields, field, unlimited),
+      name,
+      replaces: this.#replaces(fields, field, name),
+    }
+  }
+
+  #requestsPerUnit(fields: Fields, field: string, unlimited: boolean): number {
+    const given = fields.get('requests_per_unit')
+    if (given === undefined) return 0
+    if (unlimited)
+      this.#warning(given.line, `${field}.requests_per_unit`, undefined, 'no effect: the limit is unlimited')
+    const text = this.#text(fields, 'requests_per_unit', `${field}.`) ?? ''
+    const value = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN
+    if (value <= UINT32_MAX) return value
+    const fix = `give a whole number from 0 to ${UINT32_MAX}`
+    this.#error(given.line, `${field}.requests_per_unit`, text, fix)
+    return 0
+  }
+
+  #replaces(fields: Fields, field: string, own: string): string[] {
+    const given = fields.get('replaces')
+    if (given === undefined) return []
+    const node = this.#resolved(given.node)
+    if (!isSeq(node)) {
+      this.#error(given.line, `${field}.replaces`, this.#shown(node), 'give a list such as [{ name: other }]')
+      return []
+    }
+    return node.items.flatMap((item, index) => {
+      const at = `${field}.replaces[${index}].`
+      const replaced = this.#text(this.#fields(this.#resolved(item), at, REPLACES_KEYS, given.line), 'name', at) ?? ''
+      const line = this.#lineOf(item) ?? given.line
+      if (replaced === '') this.#error(line, `${at}name`, replaced, 'give the name of another limit')
+      else if (replaced === own) this.#error(line, `${at}name`, replaced, 'name another limit: this is its own name')
+      return replaced
+    })
+  }
+
+  #metadata(fields: Fields, field: string): Readonly<Record<string, unknown>> | undefined {
+    const given = fields.get('metadata')
+    const node = given && this.#resolved(given.node)
+    if (given === undefined || isEmpty(node)) return undefined
+    const value = isMap(node) ? this.#valueOf(node) : undefined
+    if (typeof value === 'object' && value !== null) return value as Record<string, unknown>
+    this.#error(given.line, field, this.#shown(node), 'give a map')
+    return undefined
+  }
+
+  /** Fields of a map by name. An unknown name is an error; a known one in the wrong place has no effect. */
+  #fields(node: unknown, prefix: string, known: readonly string[], parentLine?: number): Fields {
+    if (!isMap(node)) {
+      const line = this.#lineOf(node) ?? parentLine ?? 1
+      this.#error(line, prefix.slice(0, -1) || 'file', this.#shown(node), `give a map of ${known.join(', ')}`)
+      return NO_FIELDS
+    }
+    const fields = new Map<string, { node: unknown; line: number }>()
+    for (const { key, value } of node.items) {
+      const line = this.#lineOf(key) ?? parentLine ?? 1
+      const name = isScalar(key) ? String(key.source ?? key.value) : ''
+      if (known.includes(name)) fields.set(name, { node: value, line })
+      else if (CONFIG_KEYS.includes(name)) {
+        this.#warning(line, `${prefix}${name}`, undefined, `no effect here: the keys here are ${known.join(', ')}`)
+      } else {
+        const fix = `unknown key${suggestion(name, known) || `; the keys here are ${known.join(', ')}`}`
+        this.#error(line, `${prefix}${name}`, this.#shown(value), fix)
+      }
+    }
+    return fields
+  }
+
+  /** Text of a scalar as written: the value `1.0` stays `1.0`. Undefined if the field is absent. */
+  #text(fields: Fields, name: string, prefix: string): string | undefined {
+    const given = fields.get(name)
+    if (given === undefined) return undefined
+    const node = this.#resolved(given.node)
+    if (isEmpty(node)) return ''
+    if (isScalar(node)) return typeof node.value === 'string' ? node.value : String(node.source ?? node.value)
+    this.#error(given.line, `${prefix}${name}`, this.#shown(node), 'give a text or a number')
+    return ''
+  }
+
+  #flag(fields: Fields, name: string, prefix: string): boolean {
+    const text = this.#text(fields, name, prefix)?.toLowerCase()
+    if (text === undefined || text === '' || FALSE.includes(text)) return false
+    if (TRUE.includes(text)) return true
+    this.#error(fields.get(name)?.line ?? 1, `${prefix}${name}`, text, 'use true or false')
+    return false
+  }
+
+  #resolved(node: unknown): unknown {
+    return isAlias(node) ? node.resolve(this.#document) : node
+  }
+
+  #valueOf(node: unknown): unknown {
+    try {
+      return (node as Node).toJS(this.#document, { maxAliasCount: ALIASES_MAX })
+    } catch {
+      return undefined // too many aliases
+    }
+  }
+
+  /** Scalars only: a map may be large. */
+  #shown(node: unknown): unknown {
+    return isScalar(node) ? node.value : undefined
+  }
+
+  #lineOf(node: unknown): number | undefined {
+    const start = (node as Node | null | undefined)?.range?.[0]
+    return start === undefined ? undefined : this.#lines.linePos(start).line
+  }
+
+  #error(line: number | undefined, field: string, value: unknown, fix: string): void {
+    if (this.findings.length < ERRORS_MAX) this.findings.push({ severity: 'error', line: line ?? 1, field, value, fix })
+  }
+
+  #warning(line: number, field: string, value: unknown, fix: string): void {
+    if (this.findings.length < ERRORS_MAX) this.findings.push({ severity: 'warning', line, field, value, fix })
+  }
+}
+
+function isEmpty(node: unknown): boolean {
+  return node === null || node === undefined || (isScalar(node) && node.value === null)
+}

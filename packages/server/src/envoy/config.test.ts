@@ -1,0 +1,161 @@
+// Configurations of envoyproxy/ratelimit: all 16 keys are read, every mistake has a line, and traps are warnings.
+
+import { describe, expect, it } from 'vitest'
+import { lintConfig } from './config-lint.ts'
+import { CONFIG_KEYS, readConfig } from './config-reader.ts'
+import { matchesWildcard } from './wildcard.ts'
+
+const ALL_KEYS = `
+domain: all
+descriptors:
+  - key: path
+    value: /api/*
+    share_threshold: yes
+    value_to_metric: true
+    detailed_metric: false
+    metadata: { tier: 1, tags: [a, b] }
+    rate_limit:
+      name: api
+      unit: MINUTE
+      requests_per_unit: 10
+      replaces: [{ name: other }]
+    descriptors:
+      - key: version
+        value: 1.0
+        shadow_mode: true
+        quota_mode: true
+        rate_limit: { unit: week, requests_per_unit: 4294967295, name: other }
+  - key: staff
+    rate_limit: { unlimited: true }
+`
+
+/** One limit as the body of a descriptor. */
+const LIMIT = 'rate_limit: { unit: second, requests_per_unit: 1 }'
+
+describe('a configuration of envoyproxy/ratelimit', () => {
+  it('has 16 keys, and all of them are read', () => {
+    expect(CONFIG_KEYS).toHaveLength(16)
+    for (const key of CONFIG_KEYS) expect(ALL_KEYS, key).toContain(`${key}:`)
+    const { domain, findings } = readConfig(ALL_KEYS)
+    expect(findings).toEqual([])
+    expect(domain).toMatchObject({
+      domain: 'all',
+      children: [
+        {
+          composite: 'path_/api/*',
+          ...{ shareThreshold: true, valueToMetric: true, detailedMetric: false, line: 4 },
+          metadata: { tier: 1, tags: ['a', 'b'] },
+          rateLimit: { name: 'api', unit: 'minute', requestsPerUnit: 10, replaces: ['other'] },
+          children: [{ composite: 'version_1.0', shadowMode: true, quotaMode: true, rateLimit: { unit: 'week' } }],
+        },
+        { composite: 'staff', rateLimit: { unit: undefined } },
+      ],
+    })
+  })
+
+  it.for([
+    ['domain: d\ndescriptors:\n  - keys: a', 3, 'descriptors[0].keys', 'did you mean "key"'],
+    ['descriptors: []', 1, 'domain', 'give the domain'],
+    ['domain: d\ndescriptors: { key: a }', 2, 'descriptors', 'give a list'],
+    ['domain: d\ndescriptors:\n  - a', 3, 'descriptors[0]', 'give a map'],
+    ['domain: d\ndescriptors:\n  - value: a', 3, 'descriptors[0].key', 'give the key'],
+    [
+      'domain: d\ndescriptors:\n  - key: a\n    rate_limit: { unit: fortnight }',
+      4,
+      'descriptors[0].rate_limit.unit',
+      'second',
+    ],
+    [
+      'domain: d\ndescriptors:\n  - key: a\n    rate_limit: { requests_per_unit: 1 }',
+      4,
+      'descriptors[0].rate_limit.unit',
+      'one of',
+    ],
+    [
+      'domain: d\ndescriptors:\n  - key: a\n    rate_limit:\n      unit: day\n      requests_per_unit: 1.5',
+      ...([6, 'descriptors[0].rate_limit.requests_per_unit', 'whole number'] as const),
+    ],
+    [
+      'domain: d\ndescriptors:\n  - key: a\n    rate_limit: { unit: day, unlimited: true }',
+      4,
+      'descriptors[0].rate_limit.unit',
+      'remove it',
+    ],
+    [`domain: d\ndescriptors:\n  - { key: a, ${LIMIT} }\n  - { key: a, ${LIMIT} }`, 4, 'descriptors[1]', 'line 3'],
+    ['domain: d\ndescriptors:\n  - key: a\n    share_threshold: true', 4, 'descriptors[0].share_threshold', 'wildcard'],
+    ['domain: d\ndescriptors:\n  - key: a\n    shadow_mode: maybe', 4, 'descriptors[0].shadow_mode', 'true or false'],
+    [
+      'domain: d\ndescriptors:\n  - key: a\n    rate_limit: { unit: day, name: x, replaces: [{ name: x }] }',
+      ...([4, 'descriptors[0].rate_limit.replaces[0].name', 'its own name'] as const),
+    ],
+    ['domain: d\ndescriptors: &a\n  - key: x\n    descriptors: *a', 4, 'descriptors', 'nest at most 64'],
+    ['domain: d\n: [', 2, 'line 2', 'YAML syntax'],
+    [`domain: d\nx: ${'['.repeat(300)}`, 1, 'file', 'nest at most'],
+  ] as const)('rejects %j', ([text, line, field, fix]) => {
+    const { domain, findings } = readConfig(text)
+    expect(domain).toBeUndefined()
+    expect(findings).toContainEqual(expect.objectContaining({ severity: 'error', line, field }))
+    expect(findings.map((one) => one.fix).join()).toContain(fix)
+  })
+
+  it.for([
+    [
+      'a wildcard after a wider one',
+      `- { key: a, value: "*", ${LIMIT} }\n  - { key: a, value: b*, ${LIMIT} }`,
+      4,
+      'line 3',
+    ],
+    [
+      'a key behind a wildcard for every value',
+      `- { key: a, value: "*", ${LIMIT} }\n  - { key: a, ${LIMIT} }`,
+      4,
+      'unreachable',
+    ],
+    [
+      'a branch without a descriptor that its default has',
+      `- { key: a, value: x, ${LIMIT} }\n  - { key: a, descriptors: [{ key: c, ${LIMIT} }] }`,
+      ...([3, 'never reach c in line 4'] as const),
+    ],
+    ['a descriptor without a limit', '- { key: a }', 3, 'no effect'],
+    [
+      'replaces without such a limit',
+      '- { key: a, rate_limit: { unit: day, replaces: [{ name: no }] } }',
+      3,
+      'no limit of this domain',
+    ],
+    [
+      'shadow_mode of a descriptor without a limit',
+      `- { key: a, shadow_mode: true, descriptors: [{ key: b, ${LIMIT} }] }`,
+      3,
+      'no effect',
+    ],
+    ['a key in the wrong place', `- { key: a, unit: day, ${LIMIT} }`, 3, 'no effect here'],
+    [
+      'requests_per_unit of an unlimited limit',
+      '- { key: a, rate_limit: { unlimited: true, requests_per_unit: 1 } }',
+      3,
+      'unlimited',
+    ],
+  ] as const)('warns about %s', ([, descriptors, line, fix]) => {
+    const { domain, findings } = readConfig(`domain: d\ndescriptors:\n  ${descriptors}`)
+    const all = [...findings, ...(domain === undefined ? [] : lintConfig(domain))]
+    expect(all).toContainEqual(
+      expect.objectContaining({ severity: 'warning', line, fix: expect.stringContaining(fix) }),
+    )
+    expect(all.filter(({ severity }) => severity === 'error')).toEqual([])
+  })
+
+  it.for([
+    ['a*', 'abc', true],
+    ['*c', 'abc', true],
+    ['a*c', 'ac', true],
+    ['a*b*c', 'a/b/b/c', true],
+    ['a*ba', 'aba', true],
+    ['ab*ba', 'aba', false],
+    ['*', '', true],
+    ['a', 'ab', false],
+    ['*a*a*', 'a', false],
+  ] as const)('%s matches %s: %s', ([pattern, text, expected]) => {
+    expect(matchesWildcard(pattern, text)).toBe(expected)
+  })
+})

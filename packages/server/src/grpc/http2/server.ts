@@ -1,0 +1,199 @@
+// The lean gRPC server: HTTP/2 directly on `node:net` and `node:tls`. Cleartext connections need prior knowledge (h2c);
+// TLS connections must negotiate `h2`.
+
+import { type AddressInfo, createServer as createNetServer, type Server, type Socket } from 'node:net'
+import {
+  createServer as createTlsServer,
+  type TlsOptions as NodeTlsOptions,
+  type SecureContextOptions,
+  TLSSocket,
+  type Server as TlsServer,
+} from 'node:tls'
+import { type CreateGrpcServer, GrpcError, type GrpcServer, type GrpcServerStats, type TlsOptions } from '../method.ts'
+import { Connection, type ServerState } from './connection.ts'
+import { Deadlines } from './deadlines.ts'
+import { CODE } from './frames.ts'
+import { peerOf } from './peer.ts'
+
+const HANDSHAKE_MS_MAX = 10_000
+/** TCP keep-alive finds clients that vanished while a stream was open. */
+const SOCKETS = { noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }
+const SWEEP_MS = 1000
+// Times in sweeps, which take place once a second.
+const PREFACE_SWEEPS_MAX = 10
+/** From the headers of a unary call to the end of its request. */
+const REQUEST_SWEEPS_MAX = 30
+/** A client whose socket accepts no bytes. */
+const BLOCKED_SWEEPS_MAX = 60
+/** A client whose windows let nothing pass although bytes wait. */
+const STALL_SWEEPS_MAX = 300
+const IDLE_SWEEPS_MAX = 30 * 60
+/** From the last frame of this end to the end of the connection. */
+const FAREWELL_SWEEPS_MAX = 2
+
+export const createLeanServer: CreateGrpcServer = (options) => {
+  const state: ServerState = {
+    methods: new Map(options.methods.map((method) => [method.path, method])),
+    limits: options.limits,
+    deadlines: new Deadlines(),
+    buffered: { bytes: 0 },
+    sweep: 0,
+    calls: 0,
+    protocolErrors: 0,
+    onError: options.onError,
+  }
+  return new LeanServer(state, options.tls)
+}
+
+class LeanServer implements GrpcServer {
+  readonly #state: ServerState
+  readonly #server: Server | TlsServer
+  readonly #connections = new Map<Socket, Watched>()
+  #sweeper: NodeJS.Timeout | undefined
+  #isClosing = false
+  #allClosed: () => void = () => {}
+
+  constructor(state: ServerState, tls: TlsOptions | undefined) {
+    this.#state = state
+    const accept = (socket: Socket) => this.#accept(socket)
+    this.#server = tls === undefined ? createNetServer(SOCKETS, accept) : createTls(tls, accept)
+    this.#server.maxConnections = state.limits.connectionsMax
+  }
+
+  async listen(address: { host: string; port: number } | { path: string }): Promise<{ port: number }> {
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', reject)
+      this.#server.listen(address, () => {
+        this.#server.off('error', reject)
+        resolve()
+      })
+    })
+    this.#scheduleSweep()
+    const bound = this.#server.address() as AddressInfo | string | null
+    return { port: typeof bound === 'object' && bound !== null ? bound.port : 0 }
+  }
+
+  replaceTls(tls: TlsOptions): void {
+    if ('setSecureContext' in this.#server) this.#server.setSecureContext(contextOf(tls))
+  }
+
+  stats(): GrpcServerStats {
+    const { calls, protocolErrors } = this.#state
+    return { connections: this.#connections.size, calls, protocolErrors }
+  }
+
+  async close(drainMs: number): Promise<void> {
+    this.#isClosing = true
+    const stopped = new Promise<void>((resolve) => this.#server.close(() => resolve()))
+    for (const { connection } of this.#connections.values()) connection.drain()
+    if (this.#connections.size > 0) {
+      const timer = setTimeout(() => this.#allClosed(), drainMs)
+      await new Promise<void>((resolve) => {
+        this.#allClosed = resolve
+      })
+      clearTimeout(timer)
+    }
+    for (const socket of this.#connections.keys()) socket.destroy()
+    await stopped
+    clearTimeout(this.#sweeper)
+    this.#state.deadlines.clear()
+  }
+
+  #accept(socket: Socket): void {
+    if (socket instanceof TLSSocket) {
+      if (socket.alpnProtocol !== 'h2') {
+        this.#state.protocolErrors += 1
+        socket.destroy()
+        return
+      }
+      socket.disableRenegotiation() // RFC 9113, section 9.2.1
+    }
+    const connection = new Connection(socket, peerOf(socket), this.#state)
+    this.#connections.set(socket, new Watched(socket, connection, this.#state))
+    socket.on('data', (chunk: Buffer) => connection.read(chunk))
+    socket.on('drain', () => connection.drained())
+    socket.on('error', () => {}) // `close` follows
+    socket.on('close', () => this.#closed(socket, connection))
+    if (this.#isClosing) connection.drain()
+  }
+
+  #closed(socket: Socket, connection: Connection): void {
+    this.#connections.delete(socket)
+    connection.cancelAll()
+    if (this.#connections.size === 0) this.#allClosed()
+  }
+
+  #scheduleSweep(): void {
+    this.#sweeper = setTimeout(() => {
+      this.#state.sweep += 1
+      for (const watched of this.#connections.values()) watched.sweep()
+      this.#scheduleSweep()
+    }, SWEEP_MS).unref()
+  }
+}
+
+type SecureOptions = SecureContextOptions & NodeTlsOptions
+
+/** Time limits of a connection, checked once a second. */
+class Watched {
+  readonly connection: Connection
+  readonly #socket: Socket
+  readonly #state: ServerState
+  /** Sweeps in the current trouble: not ready, stalled, or ended but still open. */
+  #troubled = 0
+  #sentBytes = 0
+  #drainSweeps = 0
+
+  constructor(socket: Socket, connection: Connection, state: ServerState) {
+    this.#socket = socket
+    this.connection = connection
+    this.#state = state
+  }
+
+  sweep(): void {
+    const { connection } = this
+    this.#troubled = this.#isTroubled() ? this.#troubled + 1 : 0
+    if (this.#troubled > this.#patience()) {
+      this.#socket.destroy()
+      return
+    }
+    if (connection.phase === 'draining') {
+      this.#drainSweeps += 1
+      if (this.#drainSweeps > 1) connection.refuseCalls() // the client has not answered the PING
+    }
+    if (connection.isIdle && this.#state.sweep - connection.activeSweep > IDLE_SWEEPS_MAX) connection.drain()
+    for (const stream of connection.streams) {
+      const { kind, method } = stream.request
+      if (stream.isRemoteClosed || method?.kind === 'stream') continue
+      if (this.#state.sweep - stream.openedSweep <= REQUEST_SWEEPS_MAX) continue
+      if (kind === 'plain') stream.reset(CODE.cancel)
+      else stream.stop(new GrpcError('deadline_exceeded', 'the request is incomplete'))
+    }
+  }
+
+  #isTroubled(): boolean {
+    const { connection } = this
+    const { sentBytes, isWaiting } = connection.sender
+    const isStalled = (connection.isBlocked || isWaiting) && sentBytes === this.#sentBytes
+    this.#sentBytes = sentBytes
+    return isStalled || !connection.isReady || connection.phase === 'ended'
+  }
+
+  #patience(): number {
+    if (this.connection.phase === 'ended') return FAREWELL_SWEEPS_MAX
+    if (!this.connection.isReady) return PREFACE_SWEEPS_MAX
+    return this.connection.isBlocked ? BLOCKED_SWEEPS_MAX : STALL_SWEEPS_MAX
+  }
+}
+
+function createTls(tls: TlsOptions, accept: (socket: Socket) => void): TlsServer {
+  const options = { ...contextOf(tls), ALPNProtocols: ['h2'], handshakeTimeout: HANDSHAKE_MS_MAX, ...SOCKETS }
+  const server = createTlsServer(options, accept)
+  server.on('tlsClientError', (_error, socket) => socket.destroy())
+  return server
+}
+
+function contextOf({ key, cert, clientCa }: TlsOptions): SecureOptions {
+  const context = { key, cert, minVersion: 'TLSv1.2' as const }
+  return clientCa === undefined ? context : { ...context, ca: clientCa, requestCert: true, rejectUnauthorized: true }
+}

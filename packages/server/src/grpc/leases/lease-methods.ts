@@ -1,0 +1,50 @@
+// gRPC methods of sluice.v1.Leases: see proto/sluice/v1/lease.proto.
+
+import { decodeRequests, encodeReplies, ProtobufError, type WireRequest } from 'sluice/remote-wire'
+import type { Caller } from '../../access/roles.ts'
+import { type Call, GrpcError, type Method } from '../method.ts'
+import { type ExchangeDeps, LeaseExchange } from './exchange.ts'
+import { StateStreams } from './state-stream.ts'
+
+export type LeaseMethods = { readonly methods: readonly Method[]; close(): void }
+
+/** `callerOf` throws GrpcError unless the call may check. */
+export function createLeaseMethods(deps: ExchangeDeps, callerOf: (call: Call) => Caller): LeaseMethods {
+  const exchange = new LeaseExchange(deps)
+  const streams = new StateStreams(deps.limiter)
+  return {
+    methods: [
+      {
+        kind: 'unary',
+        path: '/sluice.v1.Leases/Exchange',
+        handle: (message, call) => {
+          const caller = callerOf(call)
+          return exchange.handle(readRequests(message), caller).then(encodeReplies)
+        },
+      },
+      {
+        kind: 'stream',
+        path: '/sluice.v1.Leases/Watch',
+        open: (call, output) => {
+          callerOf(call)
+          return streams.open(output)
+        },
+      },
+    ],
+    close: () => streams.close(),
+  }
+}
+
+/** Requests per message. */
+const REQUESTS_MAX = 1000
+
+function readRequests(message: Uint8Array): WireRequest[] {
+  try {
+    const requests = decodeRequests(message)
+    if (requests.length <= REQUESTS_MAX) return requests
+  } catch (error) {
+    if (error instanceof ProtobufError) throw new GrpcError('invalid_argument', `ExchangeRequest: ${error.message}`)
+    throw error
+  }
+  throw new GrpcError('invalid_argument', `requests: send at most ${REQUESTS_MAX} in one message`)
+}

@@ -1,0 +1,152 @@
+// Contract between the gRPC stacks and the handlers: a stack frames messages, statuses and metadata; a handler sees
+// complete messages only. Both stacks (http2/ and node:http2) serve the same methods.
+
+import type { MaybePromise } from 'sluice'
+
+/** Statuses of gRPC that this server sends. */
+export type GrpcStatus =
+  | 'ok'
+  | 'cancelled'
+  | 'invalid_argument'
+  | 'deadline_exceeded'
+  | 'not_found'
+  | 'permission_denied'
+  | 'resource_exhausted'
+  | 'failed_precondition'
+  | 'unimplemented'
+  | 'internal'
+  | 'unavailable'
+  | 'unauthenticated'
+
+/** Their codes on the wire. */
+export const GRPC_STATUS: Readonly<Record<GrpcStatus, number>> = {
+  ok: 0,
+  cancelled: 1,
+  invalid_argument: 3,
+  deadline_exceeded: 4,
+  not_found: 5,
+  permission_denied: 7,
+  resource_exhausted: 8,
+  failed_precondition: 9,
+  unimplemented: 12,
+  internal: 13,
+  unavailable: 14,
+  unauthenticated: 16,
+}
+
+/** Ends a call with a status other than `ok`. Any other error becomes `internal` without its message. */
+export class GrpcError extends Error {
+  readonly status: GrpcStatus
+
+  constructor(status: GrpcStatus, message: string) {
+    super(message)
+    this.name = 'GrpcError'
+    this.status = status
+  }
+}
+
+/** Facts of one call. Calls of one connection with the same headers may share the object. */
+export type Call = {
+  /** Such as `/sluice.v1.RateLimiter/Check`. */
+  readonly path: string
+  /** Value of a metadata entry by its lower-case name; several values are joined with a comma. */
+  metadata(name: string): string | undefined
+  /** Time until the client gives up, from `grpc-timeout`, when the call arrived. Undefined: no deadline. */
+  readonly timeoutMs: number | undefined
+  readonly peer: Peer
+}
+
+/** The other end of a connection: the same object for all its calls, so handlers can cache by it. */
+export type Peer = {
+  /** Address without port; `unix` for a socket file. */
+  readonly address: string
+  /** Subject of a client certificate that the configured CA signed. Undefined: no such certificate. */
+  readonly certificateSubject: string | undefined
+}
+
+/** One message in, one message out. Throws or rejects with `GrpcError`. */
+export type UnaryMethod = {
+  readonly kind: 'unary'
+  readonly path: string
+  /** The message is valid only until the handler returns: it may be a view of the socket's buffer. */
+  handle(message: Uint8Array, call: Call): MaybePromise<Uint8Array>
+}
+
+/** Messages in both directions, until both ends are closed. */
+export type StreamMethod = {
+  readonly kind: 'stream'
+  readonly path: string
+  open(call: Call, output: StreamOutput): StreamInput
+}
+
+export type Method = UnaryMethod | StreamMethod
+
+/** Messages to the client. After `end` or `fail`, all calls are no-ops. */
+export type StreamOutput = {
+  /** Returns false if the client reads too slowly: wait for `drained` before the next message. */
+  write(message: Uint8Array): boolean
+  /** Resolves when the client has read enough, or is gone. */
+  drained(): Promise<void>
+  end(): void
+  fail(error: GrpcError): void
+}
+
+/** Messages from the client. */
+export type StreamInput = {
+  /** The next message is delivered when the promise settles: back-pressure. A message is valid until this returns. */
+  message(message: Uint8Array): MaybePromise<void>
+  /** The client has closed its end. */
+  end(): void
+  /**
+   * The call has ended, and not by the handler: the client or connection is gone, the deadline has passed, a message
+   * was refused, or the handler threw an error that is not `GrpcError`. Called at most once.
+   */
+  cancel(): void
+}
+
+export type StackLimits = {
+  /** Messages above this size end their call with `resource_exhausted`. */
+  readonly messageBytesMax: number
+  /** Concurrent calls of one connection. */
+  readonly streamsMax: number
+  /** Connections of the process. */
+  readonly connectionsMax: number
+}
+
+export type TlsOptions = {
+  readonly key: string | Buffer
+  readonly cert: string | Buffer
+  /** Clients need a certificate that this CA signed. Undefined: client certificates are not requested. */
+  readonly clientCa?: string | Buffer | undefined
+}
+
+/** Options of a stack. */
+export type StackOptions = {
+  readonly methods: readonly Method[]
+  readonly limits: StackLimits
+  readonly tls?: TlsOptions | undefined
+  /** Called with errors that are not `GrpcError`: defects of a handler. */
+  onError(error: unknown, path: string): void
+}
+
+/** A listening stack. */
+export type GrpcServer = {
+  listen(
+    address: { readonly host: string; readonly port: number } | { readonly path: string },
+  ): Promise<{ port: number }>
+  /** Replaces certificate and key for new connections. */
+  replaceTls(tls: TlsOptions): void
+  /** Calls in progress, connections, and counters of refused input, for metrics. */
+  stats(): GrpcServerStats
+  /** Stops accepting, sends GOAWAY, waits for calls in progress up to the time, then destroys connections. */
+  close(drainMs: number): Promise<void>
+}
+
+export type GrpcServerStats = {
+  readonly connections: number
+  readonly calls: number
+  /** Connections that were closed because of protocol errors or floods. */
+  readonly protocolErrors: number
+}
+
+export type CreateGrpcServer = (options: StackOptions) => GrpcServer

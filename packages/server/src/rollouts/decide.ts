@@ -1,0 +1,57 @@
+// Turns a verdict of the guard into an event. Pure. Hold never advances and never rolls back.
+
+import { durationText } from '../text/duration.ts'
+import type { Verdict } from './judge.ts'
+import type { Proposal } from './proposal.ts'
+import type { Event } from './state.ts'
+
+export type Decision = {
+  readonly event?: Event
+  /** Reason for the audit log and the sentence. */
+  readonly reason: string
+  /** The guard failed, and may neither revert nor pause: tell people. */
+  readonly alert: boolean
+}
+
+/** Errors in a row that pause a rollout. */
+export const ERRORS_MAX = 4
+
+/** `errors`: errors in a row, this verdict included. `alerted`: the guard has alerted before, and a person went on. */
+export function decide(
+  { kind, state, steps, stepAt }: Pick<Proposal, 'kind' | 'state' | 'steps' | 'stepAt'>,
+  { outcome, action, reason }: Pick<Verdict, 'outcome' | 'action' | 'reason'>,
+  { errors, alerted }: { readonly errors: number; readonly alerted: boolean },
+  nowMs: number,
+): Decision {
+  const nothing: Decision = { reason, alert: false }
+  if (state.name !== 'rolling_out') return nothing
+  const isPaused = state.paused !== undefined
+  const pause = (why: string): Decision =>
+    isPaused ? nothing : { event: { type: 'pause', why }, reason: why, alert: false }
+  const elapsedMs = nowMs - (stepAt?.getTime() ?? nowMs)
+  const { forMs, maxMs } = steps[state.step] ?? {}
+  const edited: Decision = elapsedMs >= (forMs ?? 0) ? { ...nothing, event: { type: 'advance' } } : nothing
+  if (outcome === 'fail' && action === 'revert') return { event: { type: 'revert' }, reason, alert: false }
+  if (outcome === 'fail' && kind === 'edit') return { ...edited, alert: true }
+  if (outcome === 'fail' && action === 'pause') return pause(reason)
+  if (outcome === 'fail' && !alerted)
+    return { ...pause(`${reason}; a defence against abuse is not rolled back automatically`), alert: true }
+  if (kind === 'edit') return edited
+  if (outcome === 'error' && errors >= ERRORS_MAX) return pause(`${errors} errors in a row: ${reason}`)
+  if (isPaused || forMs === undefined || elapsedMs < forMs) return nothing
+  if (outcome === 'pass') return { event: { type: 'advance' }, reason, alert: false }
+  if (maxMs !== undefined && elapsedMs >= maxMs) return pause(`no verdict after ${durationText(maxMs)}: ${reason}`)
+  return nothing
+}
+
+/** Pairs per second of one rule that the fleet makes, at most about. */
+export const PAIRS_PER_SECOND = 500
+const SHARE_MIN = 0.001
+const RAISE = 4
+
+/** Share of keys to pair next. Changes in large steps only: each change reaches all nodes. */
+export function nextPairShare(share: number, pairsPerSecond: number): number {
+  if (pairsPerSecond > 2 * PAIRS_PER_SECOND) return Math.max(SHARE_MIN, (share * PAIRS_PER_SECOND) / pairsPerSecond)
+  if (pairsPerSecond < PAIRS_PER_SECOND / RAISE) return Math.min(1, share * RAISE)
+  return share
+}

@@ -1,0 +1,273 @@
+// Evaluates the guard of every rollout, once a second, in the one process that holds the lease. Reads figures without
+// locks; acts through the state machine, which checks under a lock that nothing has changed.
+
+import { appendAudit } from '../audit/audit.ts'
+import type { Database } from '../db/database.ts'
+import { DatabaseUnavailable } from '../db/database.ts'
+import type { Log } from '../log.ts'
+import { type Decision, decide, ERRORS_MAX, nextPairShare } from './decide.ts'
+import { deleteOldRows, holdEvaluator, readWindows, releaseEvaluator, type WindowRow } from './guard-table.ts'
+import { type Evidence, judge, type Verdict, type WatchedRule } from './judge.ts'
+import type { PairFigures } from './pair-statistics.ts'
+import { currentStep, type Proposal, type StoredVerdict } from './proposal.ts'
+import type { ProposalStore } from './proposal-store.ts'
+import { activeProposals, savePairShare, saveVerdict } from './proposal-table.ts'
+import { emitEvent } from './rollout-events.ts'
+import { forgivesPhase, isDefence, unpairableReason } from './tightens.ts'
+import {
+  type Credits,
+  inStep,
+  mergedNodes,
+  mergedPairs,
+  type NodeFigures,
+  type NodeWindow,
+  offsetDenials,
+  type PairWindow,
+  summed,
+} from './windows.ts'
+
+export type EvaluatorDeps = {
+  readonly database: Database
+  readonly proposals: ProposalStore
+  /** Unique per process. */
+  readonly holder: string
+  readonly leaseMs: number
+  readonly log: Log
+}
+
+type Windows = {
+  readonly rules: Map<string, PairWindow[]>
+  readonly nodes: NodeWindow[]
+  /** By rule: sum of the windows of the step that no longer decide, and the credits of keys from all such windows. */
+  readonly earlier: Map<string, PairWindow>
+  readonly credits: Map<string, Credits>
+  /** When rows were read last, database time. */
+  readMs: number | undefined
+}
+/** One step of a proposal: facts that do not change during it, and its windows. */
+type Known = { readonly rules: readonly Omit<WatchedRule, 'windows'>[]; readonly windows: Windows }
+
+const CLEAN_MS = 60_000
+const KEPT_MS = 7 * 86_400_000
+/** Rows that a node writes later than this are ignored. */
+const LATE_ROWS_MS = 600_000
+/** A write may become visible this long after its time. */
+const COMMIT_MS = 10_000
+
+export class Evaluator {
+  readonly #deps: EvaluatorDeps
+  #known = new Map<string, Known>()
+  #cleanedMs = 0
+  /** Errors in a row, by proposal. */
+  readonly #errors = new Map<string, number>()
+  #isHolder = false
+  /** Evaluations that failed since the start. */
+  failures = 0
+
+  constructor(deps: EvaluatorDeps) {
+    this.#deps = deps
+  }
+
+  get isHolder(): boolean {
+    return this.#isHolder
+  }
+
+  /** Evaluates all rollouts, if this process holds the lease. Never rejects. */
+  async tick(): Promise<void> {
+    const { database, holder, leaseMs, log } = this.#deps
+    try {
+      const held = await holdEvaluator(database, holder, leaseMs)
+      if (held !== this.#isHolder) log.event(held ? 'guard_evaluator_started' : 'guard_evaluator_lost', { holder })
+      this.#isHolder = held
+      if (!held) return
+      const nowMs = await this.#nowMs()
+      const proposals = await activeProposals(database)
+      const ids = new Set(proposals.map(({ id }) => id))
+      this.#known = new Map([...this.#known].filter(([key]) => ids.has(key.split(' ')[0] ?? '')))
+      for (const proposal of proposals) await this.#tryEvaluate(proposal, nowMs)
+      if (nowMs - this.#cleanedMs > CLEAN_MS) {
+        this.#cleanedMs = nowMs
+        await deleteOldRows(database, nowMs - KEPT_MS)
+      }
+    } catch (error) {
+      this.#isHolder = false
+      if (!(error instanceof DatabaseUnavailable)) this.#failed(undefined, error)
+    }
+  }
+
+  /** Lets another process take over at once. */
+  async close(): Promise<void> {
+    if (this.#isHolder) await releaseEvaluator(this.#deps.database, this.#deps.holder).catch(() => {})
+  }
+
+  /** A rollout that cannot be evaluated holds, and pauses after some errors in a row. The others go on. */
+  async #tryEvaluate(proposal: Proposal, nowMs: number): Promise<void> {
+    try {
+      await this.#evaluate(proposal, nowMs)
+      this.#errors.delete(proposal.id)
+    } catch (error) {
+      if (error instanceof DatabaseUnavailable) throw error
+      this.#failed(proposal, error)
+      const count = (this.#errors.get(proposal.id) ?? 0) + 1
+      this.#errors.set(proposal.id, count)
+      if (count !== ERRORS_MAX || proposal.kind === 'edit') return
+      const reason = `${count} errors in a row: the guard cannot be evaluated: ${String(error)}`
+      const event = { type: 'pause' as const, why: reason }
+      await this.#deps.proposals.moveIfUnchanged(proposal.id, proposal.revision, event, { actor: 'guard', reason })
+    }
+  }
+
+  async #evaluate(proposal: Proposal, nowMs: number): Promise<void> {
+    const { database } = this.#deps
+    const { verdict, pairsPerSecond } = await this.#verdictOf(proposal, nowMs)
+    const errors = verdict.outcome === 'error' ? (proposal.verdict?.errors ?? 0) + 1 : 0
+    const wasAlerted = proposal.verdict?.alerted === true
+    const decision = decide(proposal, verdict, { errors, alerted: wasAlerted }, nowMs)
+    const alerts = decision.alert && !wasAlerted
+    const alerted = wasAlerted || decision.alert
+    const stored: StoredVerdict = { ...verdict, errors, alerted, at: new Date(nowMs).toISOString() }
+    await saveVerdict(database, proposal.id, stored)
+    if (alerts) await this.#alert({ ...proposal, verdict: stored }, decision, nowMs)
+    if (decision.event !== undefined) {
+      const cause = { actor: 'guard', reason: decision.reason, verdict: stored }
+      await this.#deps.proposals.moveIfUnchanged(proposal.id, proposal.revision, decision.event, cause)
+    } else if (proposal.guard !== 'off') {
+      const share = nextPairShare(proposal.pairShare, pairsPerSecond)
+      if (share !== proposal.pairShare) await savePairShare(database, proposal.id, share)
+    }
+  }
+
+  async #verdictOf(proposal: Proposal, nowMs: number): Promise<{ verdict: Verdict; pairsPerSecond: number }> {
+    const { guard, startedAt, stepAt } = proposal
+    if (guard === 'off') {
+      const verdict = { outcome: 'pass' as const, reason: 'the guard is off', metric: null, action: null, rules: [] }
+      return { verdict, pairsPerSecond: 0 }
+    }
+    const forMs = currentStep(proposal)?.forMs
+    const spanMs = Math.max(forMs ?? 0, guard.of * guard.windowMs, LATE_ROWS_MS) + 2 * guard.windowMs
+    const sinceMs = Math.max((startedAt?.getTime() ?? nowMs) - guard.windowMs, nowMs - spanMs)
+    const known = this.#knownOf(proposal, guard.newlyDenied.points)
+    await this.#readWindows(proposal, known.windows, sinceMs, nowMs)
+    const rules = known.rules.map((rule) => {
+      const { ruleId } = rule
+      const { rules: windows, earlier, credits } = known.windows
+      return {
+        ...{ ...rule, windows: windows.get(ruleId) ?? [] },
+        ...{ earlier: earlier.get(ruleId), credits: credits.get(ruleId) },
+      }
+    })
+    const evidence: Evidence = {
+      settings: guard,
+      rules,
+      nodes: known.windows.nodes,
+      nowMs,
+      stepAtMs: stepAt?.getTime() ?? nowMs,
+      forMs,
+    }
+    const rates = rules.map(({ windows }) => rateOf(windows, guard.windowMs, nowMs))
+    return { verdict: judge(evidence), pairsPerSecond: Math.max(0, ...rates) }
+  }
+
+  #knownOf({ id, attempt, changes, stepAt }: Proposal, points: number): Known {
+    const key = `${id} ${attempt} ${stepAt?.getTime()}`
+    const known = this.#known.get(key)
+    if (known !== undefined) return known
+    const rules = changes.map((change) => {
+      const unpairable = unpairableReason(change)
+      return {
+        ruleId: change.ruleId,
+        alertOnly: isDefence(change),
+        phase: forgivesPhase(change, points),
+        ...(unpairable === undefined ? {} : { unpairable }),
+      }
+    })
+    const fresh: Known = {
+      rules,
+      windows: { rules: new Map(), nodes: [], earlier: new Map(), credits: new Map(), readMs: undefined },
+    }
+    for (const other of this.#known.keys()) if (other.startsWith(`${id} `)) this.#known.delete(other)
+    this.#known.set(key, fresh)
+    return fresh
+  }
+
+  /** Reads the rows that changed, and at first all of the rollout. */
+  async #readWindows(proposal: Proposal, windows: Windows, sinceMs: number, nowMs: number): Promise<void> {
+    const { id, guard, startedAt } = proposal
+    if (guard === 'off') return
+    const { readMs } = windows
+    const startedMs = startedAt?.getTime() ?? nowMs
+    const fromMs = readMs === undefined ? Math.min(sinceMs, startedMs - guard.windowMs) : sinceMs
+    const changedMs = readMs === undefined ? undefined : readMs - COMMIT_MS
+    const rows = await readWindows(this.#deps.database, id, fromMs, changedMs)
+    windows.readMs = nowMs
+    const grouped = new Map<string, WindowRow[]>()
+    for (const row of rows) {
+      const key = `${row.window_ms} ${row.rule_id}`
+      grouped.set(key, [...(grouped.get(key) ?? []), row])
+    }
+    for (const [first, ...others] of [...grouped.values()] as [WindowRow, ...WindowRow[]][]) {
+      const { rule_id: ruleId, window_ms: startMs } = first
+      const figures = [first, ...others].map((row) => row.figures)
+      if (ruleId === '') replace(windows.nodes, mergedNodes(startMs, figures as NodeFigures[]))
+      else {
+        const list = windows.rules.get(ruleId) ?? []
+        windows.rules.set(ruleId, list)
+        replace(list, mergedPairs(startMs, figures as PairFigures[], guard.newlyDenied.keyPercent))
+      }
+    }
+    dropBefore(sinceMs, windows, proposal)
+  }
+
+  async #alert(proposal: Proposal, { reason }: Decision, nowMs: number): Promise<void> {
+    const at = new Date(nowMs)
+    await this.#deps.database.transaction(async (queries) => {
+      const diff = { figures: proposal.verdict?.rules ?? [] }
+      const entry = { actor: 'guard', action: 'proposal.alert', target: proposal.id, diff, reason }
+      await appendAudit(queries, entry, at)
+      await emitEvent(queries, 'rollout.alert', { ...proposal, sentence: reason }, at)
+    })
+    this.#deps.log.event('rollout_alert', { proposal: proposal.id, reason })
+  }
+
+  async #nowMs(): Promise<number> {
+    const sql = 'SELECT (1000 * extract(epoch FROM clock_timestamp()))::float8 AS now'
+    const [row] = await this.#deps.database.query<{ now: number }>(sql, [])
+    return row?.now ?? 0
+  }
+
+  #failed(proposal: Proposal | undefined, error: unknown): void {
+    this.failures += 1
+    this.#deps.log.event('guard_evaluation_failed', { proposal: proposal?.id ?? null, reason: String(error) })
+  }
+}
+
+/** Drops windows that no longer decide; keeps their sums and credits. */
+function dropBefore(sinceMs: number, windows: Windows, { guard, stepAt, changes }: Proposal): void {
+  if (guard === 'off') return
+  const stepAtMs = stepAt?.getTime() ?? sinceMs
+  windows.nodes.splice(0, windows.nodes.filter(({ startMs }) => startMs < sinceMs).length)
+  for (const [ruleId, list] of windows.rules) {
+    const credits = windows.credits.get(ruleId) ?? new Map()
+    windows.credits.set(ruleId, credits)
+    const old = list.splice(0, list.filter(({ startMs }) => startMs < sinceMs).length)
+    const change = changes.find((one) => one.ruleId === ruleId)
+    const phase = change !== undefined && forgivesPhase(change, guard.newlyDenied.points)
+    const ofStep = offsetDenials(old, phase, credits).filter((window) => inStep(window, stepAtMs, guard.windowMs))
+    const earlier = windows.earlier.get(ruleId)
+    if (ofStep.length > 0) windows.earlier.set(ruleId, summed(earlier === undefined ? ofStep : [earlier, ...ofStep]))
+  }
+}
+
+/** Replaces the window with the same start, and keeps the order. */
+function replace<W extends { readonly startMs: number }>(windows: W[], fresh: W): void {
+  const others = windows.filter(({ startMs }) => startMs !== fresh.startMs)
+  windows.splice(0, windows.length, ...[...others, fresh].sort((one, other) => one.startMs - other.startMs))
+}
+
+/** Pairs per second of the newest two windows. */
+function rateOf(windows: readonly PairWindow[], windowMs: number, nowMs: number): number {
+  const recent = windows.filter(({ startMs }) => startMs > nowMs - 2 * windowMs)
+  const [first] = recent
+  if (first === undefined) return 0
+  return recent.reduce((sum, { rawPairs }) => sum + rawPairs, 0) / Math.max(1, (nowMs - first.startMs) / 1000)
+}

@@ -1,0 +1,224 @@
+// Moves a proposal to its next state: transition, effects on rules, audit entry, webhook event and notification of all
+// nodes, in one transaction that holds the lock of the rules.
+
+import { appendAudit } from '../audit/audit.ts'
+import type { Queries } from '../db/database.ts'
+import { ProblemError, problem } from '../problems/problem.ts'
+import { type ActiveVersion, editRules, rulesIn, touchRules } from '../rules/rule-store.ts'
+import { PAIR_SHARE_FIRST, type Proposal, type StoredVerdict, wasEnforced } from './proposal.ts'
+import { holdRules, notifyRollouts, readProposal, releaseRules, rolloutsOf, saveProposal } from './proposal-table.ts'
+import { type Conflict, rebase } from './rebase.ts'
+import { emitEvent, type RolloutEventType } from './rollout-events.ts'
+import { type Event, isEnded, type State, stateText, transition } from './state.ts'
+import { stepText } from './step.ts'
+import { parsedRule } from './tightens.ts'
+
+/** Who or what moves a proposal, and why. */
+export type Cause = {
+  /** Id of a token, or `guard`. */
+  readonly actor: string
+  /** Reason for the audit log, with numbers if the guard acts. */
+  readonly reason?: string | undefined
+  readonly verdict?: StoredVerdict | undefined
+}
+
+/** Throws 409 if the state machine refuses the event. `now` comes from the lock of the rules. */
+export async function move(
+  queries: Queries,
+  before: Proposal,
+  event: Event,
+  cause: Cause,
+  now: ActiveVersion,
+): Promise<Proposal> {
+  const facts = { kind: before.kind, steps: before.steps.length }
+  const found = transition(before.state, event, facts)
+  if ('refused' in found) throw new ProblemError(problem('PROPOSAL_STATE', `${before.id}: ${found.refused}.`))
+  const { state } = found
+  const fromRunning = before.state.name === 'rolling_out'
+  let after: Proposal = { ...before, state, updatedAt: now.at, verdict: cause.verdict ?? before.verdict }
+  if (!fromRunning && state.name === 'rolling_out') after = await begin(queries, after, cause, now)
+  else if (fromRunning && state.name === 'rolling_out') after = continued(before, after, now.at)
+  else if (fromRunning && state.name === 'done') after = await finish(queries, after, event, cause)
+  else if (fromRunning && state.name === 'rolled_back') after = await undo(queries, before, after, event, cause)
+  const isRetry = isEnded(before.state.name) && !isEnded(state.name)
+  if (isRetry) after = { ...after, attempt: before.attempt + 1, endedAt: null, verdict: null }
+  if (isEnded(state.name)) after = { ...after, endedAt: now.at, stepAt: null, pausedAt: null }
+  after = { ...after, sentence: sentenceOf(before, after, event, cause) }
+  await saveProposal(queries, after)
+  await record(queries, before, after, event, cause, now.at)
+  await notifyRollouts(queries)
+  return after
+}
+
+/** Re-checks the base, takes the rollout of each rule, and begins the first step. */
+async function begin(queries: Queries, proposal: Proposal, cause: Cause, now: ActiveVersion): Promise<Proposal> {
+  const { version, at } = now
+  const ruleIds = proposal.changes.map(({ ruleId }) => ruleId)
+  const present = new Map((await rulesIn(queries, ruleIds)).map((rule) => [rule.rule_id, rule]))
+  const { changes, conflicts } = rebase(proposal.changes, present)
+  if (conflicts.length > 0) throw conflictProblem(conflicts)
+  for (const { rule } of changes) parsedRule(rule) // the merged rule must be valid as well
+  await endEditGuards(queries, proposal.id, ruleIds, cause, now)
+  const taken = await holdRules(queries, proposal.id, ruleIds)
+  if (taken.length > 0) throw rolloutActive(taken)
+  return { ...proposal, changes, baseVersion: version, startedAt: at, stepAt: at, pairShare: firstPairShare(proposal) }
+}
+
+/** A direct edit under guard does not block a proposal of the same rule; its other rules stay under guard. */
+async function endEditGuards(
+  queries: Queries,
+  id: string,
+  ruleIds: readonly string[],
+  { actor }: Cause,
+  now: ActiveVersion,
+): Promise<void> {
+  const held = await rolloutsOf(queries, ruleIds)
+  for (const heldBy of new Set(held.map(({ proposalId }) => proposalId))) {
+    const edit = await readProposal(queries, heldBy)
+    if (edit?.kind !== 'edit') continue
+    const left = edit.changes.filter(({ ruleId }) => !ruleIds.includes(ruleId))
+    const reason = `${id} changes the same rule`
+    if (left.length === 0) await move(queries, edit, { type: 'supersede' }, { actor, reason }, now)
+    else {
+      await releaseRules(queries, edit.id, ruleIds)
+      await saveProposal(queries, { ...edit, changes: left, updatedAt: now.at })
+      const diff = { rules: edit.changes.map(({ ruleId }) => ruleId), left: left.map(({ ruleId }) => ruleId) }
+      await appendAudit(queries, { actor, action: 'proposal.narrow', target: edit.id, diff, reason }, now.at)
+    }
+  }
+}
+
+export function firstPairShare({ guard }: Pick<Proposal, 'guard'>): number {
+  return guard === 'off' ? 0 : PAIR_SHARE_FIRST
+}
+
+/** Next step, pause or resume. A resumed step begins again. */
+function continued(before: Proposal, after: Proposal, at: Date): Proposal {
+  const [old, fresh] = [before.state, after.state]
+  if (old.name !== 'rolling_out' || fresh.name !== 'rolling_out') return after
+  if (fresh.paused !== undefined) return { ...after, pausedAt: before.pausedAt ?? at }
+  const isSame = old.step === fresh.step && old.paused === undefined
+  return { ...after, pausedAt: null, stepAt: isSame ? before.stepAt : at }
+}
+
+/** Writes the rules as a new version. An applied change has its version already. */
+async function finish(queries: Queries, proposal: Proposal, event: Event, cause: Cause): Promise<Proposal> {
+  await releaseRules(queries, proposal.id)
+  if (proposal.kind === 'edit' || event.type === 'supersede') return proposal
+  const rules = proposal.changes.map(({ rule }) => parsedRule(rule)).filter((rule) => rule !== null)
+  return written(queries, proposal, 'rules.rollout', rules, cause)
+}
+
+/**
+ * The rules before the change, under a new, higher version. Buckets of canary keys accept them, because their
+ * generation grows.
+ */
+async function undo(
+  queries: Queries,
+  before: Proposal,
+  after: Proposal,
+  event: Event,
+  cause: Cause,
+): Promise<Proposal> {
+  await releaseRules(queries, before.id)
+  if (event.type === 'supersede') return after
+  if (before.kind === 'edit') {
+    const rules = before.changes.map(({ base }) => parsedRule(base)).filter((rule) => rule !== null)
+    return written(queries, after, 'rules.guard_rollback', rules, cause)
+  }
+  if (!wasEnforced(before)) return after
+  const reason = `roll back of ${before.id}`
+  const ruleIds = before.changes.map(({ ruleId }) => ruleId)
+  return { ...after, doneVersion: await touchRules(queries, ruleIds, { actor: cause.actor, reason }) }
+}
+
+async function written(
+  queries: Queries,
+  proposal: Proposal,
+  action: string,
+  rules: readonly NonNullable<ReturnType<typeof parsedRule>>[],
+  cause: Cause,
+): Promise<Proposal> {
+  const author = {
+    actor: proposal.kind === 'edit' ? cause.actor : proposal.author,
+    reason: cause.reason ?? proposal.id,
+  }
+  const ruleIds = proposal.changes.map(({ ruleId }) => ruleId)
+  const { version } = await editRules(queries, { action, ruleIds, next: async () => rules }, { author })
+  return { ...proposal, doneVersion: version }
+}
+
+export function conflictProblem(conflicts: readonly Conflict[]): ProblemError {
+  const named = conflicts.map(({ rule_id, field }) => `${rule_id}.${field}`).join(', ')
+  const detail = `The rules changed since the proposal was made, and it conflicts: ${named}. Propose it again.`
+  const errors = conflicts.map(({ rule_id, field, proposed, current }) => {
+    return { field: `${rule_id}.${field}`, value: proposed, fix: `the current value is ${JSON.stringify(current)}` }
+  })
+  return new ProblemError(problem('PROPOSAL_CONFLICT', detail, errors))
+}
+
+export function rolloutActive(
+  taken: readonly { readonly ruleId: string; readonly proposalId: string }[],
+): ProblemError {
+  const named = taken.map(({ ruleId, proposalId }) => `${ruleId} (${proposalId})`).join(', ')
+  const detail = `A rule has one rollout at a time, and these roll out already: ${named}. Wait, promote or abort them.`
+  return new ProblemError(problem('ROLLOUT_ACTIVE', detail))
+}
+
+/** Action of the audit log, by what happened. */
+function actionOf(before: State, after: State, event: Event): string {
+  if (event.type === 'start' && before.name === 'rolling_out') return 'proposal.resume'
+  if (after.name === 'rolled_back') return 'proposal.roll_back'
+  if (after.name === 'done') return 'proposal.done'
+  if (after.name === 'cancelled') return 'proposal.cancel'
+  return `proposal.${event.type}`
+}
+
+const WEBHOOKS: Readonly<Record<string, RolloutEventType>> = {
+  'proposal.start': 'rollout.started',
+  'proposal.pause': 'rollout.paused',
+  'proposal.roll_back': 'rollout.rolled_back',
+  'proposal.done': 'rollout.done',
+}
+
+async function record(
+  queries: Queries,
+  before: Proposal,
+  after: Proposal,
+  event: Event,
+  cause: Cause,
+  at: Date,
+): Promise<void> {
+  const action = actionOf(before.state, after.state, event)
+  const figures = cause.verdict === undefined ? {} : { figures: cause.verdict.rules, metric: cause.verdict.metric }
+  const rules = after.changes.map(({ ruleId }) => ruleId)
+  const version = after.doneVersion === null ? {} : { version: after.doneVersion }
+  const diff = { rules, from: before.state, to: after.state, ...version, ...figures }
+  await appendAudit(queries, { actor: cause.actor, action, target: after.id, diff, reason: cause.reason }, at)
+  const type = WEBHOOKS[action]
+  if (type !== undefined) await emitEvent(queries, type, after, at)
+}
+
+/** State and reason in one sentence. */
+function sentenceOf(before: Proposal, { state, steps, doneVersion }: Proposal, event: Event, cause: Cause): string {
+  const by = cause.actor === 'guard' ? 'by the guard' : `by ${cause.actor}`
+  const why = cause.reason === undefined ? '' : `: ${cause.reason}`
+  switch (state.name) {
+    case 'draft':
+      return isEnded(before.state.name) ? `retry ${by}; waits for approval` : 'waits for approval'
+    case 'approved':
+      return 'approved; waits for start'
+    case 'rolling_out': {
+      const step = steps[state.step]
+      const where = `step ${state.step + 1} of ${steps.length}, ${step === undefined ? '' : stepText(step)}`
+      return state.paused === undefined ? `rolling out: ${where}` : `paused at ${where}: ${state.paused}`
+    }
+    case 'done': {
+      if (event.type === 'supersede') return `superseded ${by}${why}`
+      const version = doneVersion === null ? '' : `; version ${doneVersion}`
+      return before.kind === 'edit' ? `kept after its guard${why}` : `applies to all keys${version}`
+    }
+    default:
+      return `${stateText(state.name)} ${by}${why}`
+  }
+}

@@ -1,0 +1,73 @@
+// A proposal: a set of rule changes against a base version, with its steps, its guard and its state.
+
+import type { PlainRule } from '../rules/changes.ts'
+import type { Guard } from './guard-settings.ts'
+import type { Verdict } from './judge.ts'
+import type { Kind, State } from './state.ts'
+import type { Step } from './step.ts'
+
+export type Operation = 'create' | 'update' | 'delete'
+
+export type ProposedChange = {
+  readonly op: Operation
+  readonly ruleId: string
+  /** The rule that the change was made against; null: it did not exist. */
+  readonly base: PlainRule | null
+  /** The rule after the change; null: it is deleted. */
+  readonly rule: PlainRule | null
+}
+
+export type Proposal = {
+  readonly id: string
+  readonly kind: Kind
+  readonly state: State
+  /** Token that made it. */
+  readonly author: string
+  readonly authorName: string | null
+  readonly reason: string | null
+  readonly baseVersion: number
+  readonly changes: readonly ProposedChange[]
+  readonly steps: readonly Step[]
+  readonly guard: Guard
+  /** When the current step began; null before the start. */
+  readonly stepAt: Date | null
+  readonly pausedAt: Date | null
+  /** Grows with each retry; approvals count for one attempt. */
+  readonly attempt: number
+  /** Selects canary keys. Kept for the whole life of the proposal, so that a retry selects the same keys. */
+  readonly salt: string
+  /** Share of keys that both versions decide. */
+  readonly pairShare: number
+  /** The guard's last verdict. */
+  readonly verdict: StoredVerdict | null
+  /** State and reason in one sentence, for people. */
+  readonly sentence: string
+  /** Version of the rules that the change, or its rollback, became. */
+  readonly doneVersion: number | null
+  readonly createdAt: Date
+  readonly updatedAt: Date
+  readonly startedAt: Date | null
+  readonly endedAt: Date | null
+  readonly revision: number
+}
+
+export type StoredVerdict = Verdict & {
+  /** Errors in a row. */
+  readonly errors: number
+  /** Whether the guard has alerted already. */
+  readonly alerted: boolean
+  readonly at: string
+}
+
+export const CHANGES_MAX = 200
+/** Share of keys that are paired at first; the evaluator raises it while there are few pairs. */
+export const PAIR_SHARE_FIRST = 0.01
+
+export function currentStep({ state, steps }: Pick<Proposal, 'state' | 'steps'>): Step | undefined {
+  return state.name === 'rolling_out' ? steps[state.step] : undefined
+}
+
+/** Whether some key was under the candidate. */
+export function wasEnforced({ state, steps }: Pick<Proposal, 'state' | 'steps'>): boolean {
+  return state.name === 'rolling_out' && (steps[state.step]?.share ?? 0) > 0
+}

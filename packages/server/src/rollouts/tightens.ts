@@ -1,0 +1,87 @@
+// Whether a change makes a rule refuse more. Errs towards yes: a change that cannot be compared counts as tighter.
+
+import { isDeepStrictEqual } from 'node:util'
+import { isPairable, parseRules, type Rule, type RuleLimit } from 'sluice'
+import type { PlainRule } from '../rules/changes.ts'
+import type { ProposedChange } from './proposal.ts'
+
+/** null: the rule does not exist. */
+export function tightens(before: Rule | null, after: Rule | null): boolean {
+  if (after === null || !after.enabled || after.mode === 'shadow') return false
+  if (before === null || !before.enabled || before.mode === 'shadow') return true
+  const [old, fresh] = [limitsByPlan(before), limitsByPlan(after)]
+  const plans = new Set([...Object.keys(old), ...Object.keys(fresh)])
+  if ([...plans].some((plan) => isTighter(old[plan] ?? before.limits, fresh[plan] ?? after.limits))) return true
+  return SELECTING.some((field) => !isDeepStrictEqual(before[field], after[field]))
+}
+
+/** The empty plan stands for all plans without numbers of their own. */
+function limitsByPlan({ limits, by_plan }: Rule): Readonly<Record<string, readonly RuleLimit[]>> {
+  return { '': limits, ...by_plan }
+}
+
+/** Fields that select requests, keys or another way of counting. */
+const SELECTING = [
+  'endpoint_pattern',
+  'method',
+  'plan',
+  'when',
+  'scope',
+  'on_missing',
+  'algorithm',
+  'cost',
+  'group',
+  'priority',
+  'on_fail',
+  'expires_at',
+] as const satisfies readonly (keyof Rule)[]
+
+function isTighter(before: readonly RuleLimit[], after: readonly RuleLimit[]): boolean {
+  return after.some((limit) => {
+    const old = before.find(({ name }) => name === limit.name) ?? (before.length === 1 ? before[0] : undefined)
+    if (old === undefined) return true // a limit that did not exist
+    const slower = limit.limit * old.window_seconds < old.limit * limit.window_seconds
+    return slower || limit.limit < old.limit || (limit.burst ?? limit.limit) < (old.burst ?? old.limit)
+  })
+}
+
+export function parsedRule(rule: PlainRule | null): Rule | null {
+  return rule === null ? null : (parseRules([rule])[0] ?? null)
+}
+
+/** A tightening of a rule with `intent: abuse` is never reverted: a flood must not undo the defence. */
+export function isDefence({ base, rule }: ProposedChange): boolean {
+  const after = parsedRule(rule)
+  return after?.intent === 'abuse' && tightens(parsedRule(base), after)
+}
+
+/**
+ * Whether one request of a key may be the phase of its bucket: one is at most `points` per cent of what the old version
+ * admits, so forgiving it hides no loss above the threshold. A burst that stays as it was loses nothing.
+ */
+export function forgivesPhase({ base, rule }: Pick<ProposedChange, 'base' | 'rule'>, points: number): boolean {
+  const before = parsedRule(base)
+  if (before === null) return false
+  const bursts = new Set(burstsOf(parsedRule(rule)))
+  const cost = typeof before.cost === 'number' ? before.cost : Number.POSITIVE_INFINITY
+  const limits = Object.values(limitsByPlan(before)).flat()
+  return limits.every(({ limit, burst = limit }) => {
+    const units = bursts.has(burst) ? limit : Math.min(limit, burst)
+    return (100 * cost) / units <= points
+  })
+}
+
+function burstsOf(rule: Rule | null): number[] {
+  return rule === null
+    ? []
+    : Object.values(limitsByPlan(rule)).flatMap((limits) => limits.map(({ limit, burst = limit }) => burst))
+}
+
+/** Why requests cannot be charged to both versions; undefined if they can. */
+export function unpairableReason({ base, rule }: ProposedChange): string | undefined {
+  const found = [base, rule].map(parsedRule).find((one) => one !== null && !isPairable(one))
+  if (found == null) return undefined
+  if (found.algorithm === 'concurrency') return 'the algorithm concurrency cannot be charged twice'
+  if (found.consistency === 'local') return 'a local rule is not in the store'
+  return found.shards > 1 ? 'a rule with shards has several buckets per key' : 'a global rule has a bucket per region'
+}

@@ -1,0 +1,213 @@
+// Merges the figures of all nodes into windows. One key counts for at most a share of the pairs of a window, so that
+// one flooding client decides nothing. Refusals of a key are offset by requests that only the new version admits: above
+// both limits, two buckets admit different requests of a flood, though nearly equally many.
+
+import { DECISION_SECONDS } from '../metrics/service-metrics.ts'
+import { mergedSketch, type Sketch } from './distinct-keys.ts'
+import { bottom, type KeyDifference, type PairFigures } from './pair-statistics.ts'
+
+/** Pairs of one rule in one window, over all nodes. */
+export type PairWindow = {
+  readonly startMs: number
+  /** With the cap per key; fractions are possible. */
+  readonly pairs: number
+  readonly newlyDenied: number
+  /** Without the cap. */
+  readonly rawPairs: number
+  readonly rawNewlyDenied: number
+  readonly newlyAllowed: number
+  readonly bothDenied: number
+  /** Newly denied requests that `offsetDenials` has subtracted, without the cap. */
+  readonly offset: number
+  /** Differing keys with the smallest hashes. */
+  readonly sample: readonly SampledKey[]
+  readonly keys: Sketch
+}
+
+/** `weight`: below 1 if the cap per key applies. */
+type SampledKey = readonly [...counts: KeyDifference, weight: number]
+
+/** Decisions of all nodes in one window. */
+export type NodeWindow = {
+  readonly startMs: number
+  readonly decided: number
+  /** Decided by `on_fail`. */
+  readonly failed: number
+  /** Decisions per bucket of DECISION_SECONDS; the last has no upper bound. */
+  readonly latency: readonly number[]
+  /** Reasons of nodes that cannot apply the rollout. */
+  readonly errors: readonly string[]
+}
+
+/** Figures of one process. */
+export type NodeFigures = Omit<NodeWindow, 'startMs' | 'errors'> & { readonly error?: string | undefined }
+
+/** `keyPercent`: share of the pairs that one key counts for, at most. */
+export function mergedPairs(startMs: number, figures: readonly PairFigures[], keyPercent: number): PairWindow {
+  const sum = (read: (one: PairFigures) => number) => figures.reduce((total, one) => total + read(one), 0)
+  const rawPairs = sum(({ pairs }) => pairs)
+  const rawNewlyDenied = sum(({ newlyDenied }) => newlyDenied)
+  const counts = sumsByKey(figures.flatMap(({ top }) => top))
+  const perKey = [...counts.values()].map(([pairs, newlyDenied]) => ({ pairs, newlyDenied }))
+  const cap = capOf(
+    rawPairs,
+    perKey.map(({ pairs }) => pairs),
+    keyPercent / 100,
+  )
+  let [pairs, newlyDenied] = [rawPairs, rawNewlyDenied]
+  for (const count of perKey) {
+    if (count.pairs <= cap) continue
+    pairs -= count.pairs - cap
+    newlyDenied -= count.newlyDenied * (1 - cap / count.pairs)
+  }
+  const weightOf = (hash: number) => Math.min(1, cap / Math.max(1, counts.get(hash)?.[0] ?? 0))
+  return {
+    startMs,
+    pairs,
+    newlyDenied: Math.max(0, newlyDenied),
+    rawPairs,
+    rawNewlyDenied,
+    newlyAllowed: sum((one) => one.newlyAllowed),
+    bothDenied: sum((one) => one.bothDenied),
+    offset: 0,
+    sample: sampled(figures, weightOf),
+    keys: mergedSketch(figures.map((one) => one.keys)),
+  }
+}
+
+/** Whether a window belongs to the step: the one in which it began counts too. */
+export function inStep({ startMs }: PairWindow, stepAtMs: number, windowMs: number): boolean {
+  return startMs > stepAtMs - windowMs
+}
+
+/** One window with the counts of all: without a sample, since keys are not offset across it. */
+export function summed(windows: readonly PairWindow[]): PairWindow {
+  const sum = (read: (window: PairWindow) => number) => windows.reduce((total, window) => total + read(window), 0)
+  return {
+    startMs: windows[0]?.startMs ?? 0,
+    pairs: sum(({ pairs }) => pairs),
+    newlyDenied: sum(({ newlyDenied }) => newlyDenied),
+    rawPairs: sum(({ rawPairs }) => rawPairs),
+    rawNewlyDenied: sum(({ rawNewlyDenied }) => rawNewlyDenied),
+    newlyAllowed: sum(({ newlyAllowed }) => newlyAllowed),
+    bothDenied: sum(({ bothDenied }) => bothDenied),
+    offset: sum(({ offset }) => offset),
+    sample: [],
+    keys: mergedSketch(windows.map(({ keys }) => keys)),
+  }
+}
+
+function sumsByKey(rows: readonly (readonly [hash: number, one: number, other: number])[]) {
+  const sums = new Map<number, readonly [number, number]>()
+  for (const [hash, one, other] of rows) {
+    const [first, second] = sums.get(hash) ?? [0, 0]
+    sums.set(hash, [first + one, second + other])
+  }
+  return sums
+}
+
+function sampled(figures: readonly PairFigures[], weightOf: (hash: number) => number): SampledKey[] {
+  const sums = new Map<number, SampledKey>()
+  for (const [hash, denied, allowed, both] of figures.flatMap(({ sample }) => sample)) {
+    const [, a = 0, b = 0, c = 0] = sums.get(hash) ?? []
+    sums.set(hash, [hash, a + denied, b + allowed, c + both, weightOf(hash)])
+  }
+  return bottom([...sums.values()])
+}
+
+/** By hash of a key: newly denied requests that are still offset. Bounded; the oldest keys are forgotten. */
+export type Credits = Map<number, number>
+
+const CREDITS_MAX = 10_000
+/** Two buckets above their limits differ by about one request at a time. */
+const CREDIT_MAX = 2
+
+/**
+ * Subtracts the newly denied requests of each key that newly allowed ones of the same key offset, in the same window or
+ * before. With `phase`, also one request, once, of a key that the old version refuses as well: the two buckets need not
+ * admit the same request of a flood. Never offsets those of one key with those of another. Computed for the sampled
+ * keys of each window; their share applies to the window. Windows are sorted by time. Updates `credits`.
+ */
+export function offsetDenials(
+  windows: readonly PairWindow[],
+  phase: boolean,
+  credits: Credits = new Map(),
+): PairWindow[] {
+  return windows.map((window) => {
+    const sum = { denied: 0, left: 0, weighted: 0, weightedLeft: 0 }
+    for (const key of window.sample) {
+      const [, denied, , , weight] = key
+      const left = leftOf(key, phase, credits)
+      sum.denied += denied
+      sum.left += left
+      sum.weighted += denied * weight
+      sum.weightedLeft += left * weight
+    }
+    if (sum.denied === 0) return window
+    const rawNewlyDenied = Math.round((window.rawNewlyDenied * sum.left) / sum.denied)
+    return {
+      ...window,
+      newlyDenied: (window.newlyDenied * sum.weightedLeft) / sum.weighted,
+      rawNewlyDenied,
+      offset: window.rawNewlyDenied - rawNewlyDenied,
+    }
+  })
+}
+
+/** Newly denied requests of a key that nothing offsets. */
+function leftOf([hash, denied, allowed, both]: SampledKey, phase: boolean, credits: Credits): number {
+  const isLimited = allowed + both > 0
+  const credit = credits.get(hash) ?? (phase && isLimited ? 1 : 0)
+  const excess = denied - allowed - credit
+  if (isLimited || credits.has(hash)) keepCredit(credits, hash, Math.min(CREDIT_MAX, Math.max(0, -excess)))
+  return Math.min(denied, Math.max(0, excess))
+}
+
+function keepCredit(credits: Credits, hash: number, credit: number): void {
+  credits.set(hash, credit)
+  if (credits.size <= CREDITS_MAX) return
+  const [oldest] = credits.keys()
+  if (oldest !== undefined) credits.delete(oldest)
+}
+
+const ROUNDS_MAX = 100
+
+/**
+ * Pairs that one key counts for, at most. With n(k) pairs of key k: c = share × Σ min(n(k), c), so that no key has more
+ * than its share of the capped sum. With fewer than 1 / share keys there is no such c: then c = share × Σ n(k).
+ */
+function capOf(total: number, perKey: readonly number[], share: number): number {
+  const sum = (cap: number) => perKey.reduce((left, pairs) => left - Math.max(0, pairs - cap), total)
+  let cap = share * total
+  for (let round = 0; round < ROUNDS_MAX; round += 1) {
+    const next = share * sum(cap)
+    if (cap - next < 0.01) break
+    cap = next
+  }
+  return cap >= 1 ? cap : Math.max(1, share * total)
+}
+
+export function mergedNodes(startMs: number, figures: readonly NodeFigures[]): NodeWindow {
+  const sum = (read: (one: NodeFigures) => number) => figures.reduce((total, one) => total + read(one), 0)
+  const latency = Array.from({ length: DECISION_SECONDS.length + 1 }, (_, index) =>
+    sum((one) => one.latency[index] ?? 0),
+  )
+  return {
+    startMs,
+    decided: sum(({ decided }) => decided),
+    failed: sum(({ failed }) => failed),
+    latency,
+    errors: [...new Set(figures.flatMap(({ error }) => error ?? []))],
+  }
+}
+
+/** Upper bound of the bucket that holds the 99th percentile; Infinity above the last bound, 0 without decisions. */
+export function p99Ms({ latency }: Pick<NodeWindow, 'latency'>): number {
+  const total = latency.reduce((sum, count) => sum + count, 0)
+  let seen = 0
+  for (const [index, count] of latency.entries()) {
+    seen += count
+    if (total > 0 && seen >= total * 0.99) return (DECISION_SECONDS[index] ?? Number.POSITIVE_INFINITY) * 1000
+  }
+  return 0
+}

@@ -1,0 +1,34 @@
+// Opens Envoy's rate limit service on a node: its configuration, which is followed, and the engines behind it.
+
+import { randomUUID } from 'node:crypto'
+import type { Limiter } from 'sluice'
+import type { CheckController } from '../checks/check-controller.ts'
+import { NO_CONFIG } from '../envoy/config-files.ts'
+import { followConfig } from '../envoy/live-config.ts'
+import { createRateLimitService, type DecideRateLimit } from '../envoy/rate-limit-service.ts'
+import type { Log } from '../log.ts'
+import type { Settings } from '../settings/settings.ts'
+import type { OpenStore } from '../store/open-store.ts'
+
+export type OpenEnvoy = { readonly decide: DecideRateLimit; close(): void }
+
+export type OpenEnvoyDeps = {
+  readonly limiter: Limiter
+  readonly store: Pick<OpenStore, 'store'>
+  readonly checks: CheckController
+  readonly log: Log
+}
+
+/** Throws RULE_INVALID if the configuration is invalid. */
+export function openEnvoy(settings: Settings, { limiter, store, checks, log }: OpenEnvoyDeps): OpenEnvoy {
+  const { envoyConfig: path, envoyHeaders: headers, envoyOverrides, envoyMetadata } = settings
+  const live = path === undefined ? undefined : followConfig(path, log)
+  const decide = createRateLimitService({
+    store: store.store,
+    ...{ limiter, checks },
+    config: live === undefined ? () => NO_CONFIG : () => live.current(),
+    newId: () => randomUUID(),
+    options: { headers, metadata: envoyMetadata === 'on', overrides: envoyOverrides === 'on' },
+  })
+  return { decide, close: () => live?.stop() }
+}

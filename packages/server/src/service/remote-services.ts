@@ -1,0 +1,54 @@
+// gRPC services for remote nodes: leases of Sluice's own limiters, and quotas of Envoy.
+
+import { randomBytes } from 'node:crypto'
+import type { Limiter, Store } from 'sluice'
+import type { GrpcAccess } from '../grpc/access.ts'
+import { createLeaseMethods } from '../grpc/leases/lease-methods.ts'
+import type { Method } from '../grpc/method.ts'
+import { createQuotaService } from '../grpc/rlqs/quota-service.ts'
+import type { OpenChecks } from './open-checks.ts'
+
+export type RemoteServices = {
+  readonly methods: readonly Method[]
+  /** Ends streams, which could otherwise last for days. */
+  close(): void
+}
+
+export type RemoteServicesDeps = {
+  readonly limiter: Limiter
+  /** The store below the leases of this node. */
+  readonly store: Store
+  readonly checks: OpenChecks
+}
+
+export function openRemoteServices({ limiter, store, checks }: RemoteServicesDeps) {
+  return (access: GrpcAccess): RemoteServices => {
+    const leases = createLeaseMethods(
+      {
+        ...{ limiter, store, keys: checks.receiptKeys, check: checks.checks.check, receipts: checks.receipts },
+        newId: createIds(),
+      },
+      (call) => access.require(call, 'check'),
+    )
+    const quotas = createQuotaService({
+      limiter,
+      authorize: (call) => access.require(call, 'check'),
+      nowMs: () => performance.now(),
+    })
+    const close = () => {
+      leases.close()
+      quotas.close()
+    }
+    return { methods: [...leases.methods, quotas.method], close }
+  }
+}
+
+/** Ids that no other process generates. */
+function createIds(): () => string {
+  const prefix = randomBytes(9).toString('base64url')
+  let count = 0
+  return () => {
+    count += 1
+    return `${prefix}-${count.toString(36)}`
+  }
+}

@@ -1,0 +1,88 @@
+// Settings of the gRPC listener. TLS, tokens and `--checks` are those of the HTTP API.
+
+import { readInteger, type Setting } from './setting.ts'
+
+/** The stacks that serve gRPC, the default first. */
+export const GRPC_STACKS = ['lean', 'node'] as const
+export type GrpcStack = (typeof GRPC_STACKS)[number]
+
+export type GrpcSettings = {
+  /** Undefined: no gRPC. */
+  readonly grpcPort: number | undefined
+  readonly grpcHost: string
+  /** Undefined: the default. */
+  readonly grpcStack: GrpcStack | undefined
+  readonly grpcMaxStreams: number
+  readonly grpcMaxMessageBytes: number
+  readonly grpcMaxConnections: number
+}
+
+const STACK_FIX = `use ${GRPC_STACKS.join(' or ')}`
+
+export const GRPC_SETTINGS: { readonly [K in keyof GrpcSettings]: Setting<GrpcSettings[K]> } = {
+  grpcPort: {
+    flag: 'grpc-port',
+    env: 'SLUICE_GRPC_PORT',
+    value: '<port>',
+    help: 'Port of the gRPC API; 0 picks a free one.',
+    fallback: () => undefined,
+    shownFallback: 'no gRPC',
+    read: (text) => readInteger(text, 0, 65_535),
+    fix: 'give a port from 0 to 65535',
+  },
+  grpcHost: {
+    flag: 'grpc-host',
+    env: 'SLUICE_GRPC_HOST',
+    value: '<address>',
+    help: 'Address of the gRPC API. Other than on loopback, calls need a token or a client certificate.',
+    fallback: () => '127.0.0.1',
+    shownFallback: '127.0.0.1',
+    read: (text) => (/^[\w.:%-]+$/.test(text) ? text : undefined),
+    fix: 'give a host name or an address, such as 127.0.0.1',
+    needs: 'grpcPort',
+  },
+  grpcStack: {
+    flag: 'grpc-stack',
+    env: 'SLUICE_GRPC_STACK',
+    value: GRPC_STACKS.join('|'),
+    help: 'HTTP/2 implementation of the gRPC API.',
+    fallback: () => undefined,
+    shownFallback: GRPC_STACKS[0],
+    read: (text) => GRPC_STACKS.find((stack) => stack === text),
+    fix: STACK_FIX,
+    needs: 'grpcPort',
+  },
+  grpcMaxStreams: {
+    flag: 'grpc-max-streams',
+    env: 'SLUICE_GRPC_MAX_STREAMS',
+    value: '<number>',
+    help: 'Cap on concurrent calls of one gRPC connection; clients queue further ones.',
+    fallback: () => 1000,
+    shownFallback: '1000',
+    read: (text) => readInteger(text, 1, 100_000),
+    fix: 'give a whole number from 1 to 100000',
+    needs: 'grpcPort',
+  },
+  grpcMaxMessageBytes: {
+    flag: 'grpc-max-message-bytes',
+    env: 'SLUICE_GRPC_MAX_MESSAGE_BYTES',
+    value: '<bytes>',
+    help: 'Cap on the size of a gRPC message; larger ones get RESOURCE_EXHAUSTED.',
+    fallback: () => 2_097_152,
+    shownFallback: '2097152',
+    read: (text) => readInteger(text, 1024, 67_108_864),
+    fix: 'give bytes from 1024 to 67108864',
+    needs: 'grpcPort',
+  },
+  grpcMaxConnections: {
+    flag: 'grpc-max-connections',
+    env: 'SLUICE_GRPC_MAX_CONNECTIONS',
+    value: '<number>',
+    help: 'Cap on gRPC connections of one process; further ones are closed on arrival.',
+    fallback: () => 10_000,
+    shownFallback: '10000',
+    read: (text) => readInteger(text, 1, 1_000_000),
+    fix: 'give a whole number from 1 to 1000000',
+    needs: 'grpcPort',
+  },
+}

@@ -1,0 +1,27 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { temporaryFolder } from '../databases.ts'
+import { sluice } from './terminal.ts'
+
+const GOOD = 'domain: a\ndescriptors:\n  - { key: k, rate_limit: { unit: day, requests_per_unit: 1 } }\n  - key: idle\n'
+const BAD = 'domain: b\ndescriptors:\n  - key: k\n    rate_limt: { unit: day }\n'
+
+test('lists errors and warnings with file and line, and fails only for errors', async () => {
+  const folder = temporaryFolder()
+  const [good, bad] = [join(folder, 'good.yaml'), join(folder, 'bad.yaml')]
+  writeFileSync(good, GOOD)
+  writeFileSync(bad, BAD)
+  const fine = await sluice(['envoy', 'lint', good])
+  expect(fine.code).toBe(0)
+  expect(fine.out).toBe(
+    `${good}:4: warning: descriptors[1]: no effect: give it a rate_limit or nested descriptors (got "idle")\n`,
+  )
+  expect(fine.told).toBe(`${good}: 1 domain, 0 errors, 1 warning\n`)
+  const both = await sluice(['envoy', 'lint', folder])
+  expect(both.code).toBe(2)
+  expect(both.out).toContain(`${bad}:4: error: descriptors[0].rate_limt: unknown key; did you mean "rate_limit"?`)
+  const json = await sluice(['envoy', 'lint', folder, '--json'])
+  expect(JSON.parse(json.out)).toMatchObject([{ path: folder, domains: ['a'], findings: [{ file: bad, line: 4 }, {}] }])
+  expect((await sluice(['envoy', 'lint', join(folder, 'none.yaml')])).code).toBe(2)
+})

@@ -1,0 +1,146 @@
+// Compatibility mode decides as envoyproxy/ratelimit documents.
+
+import { memoryStore, type Store } from 'sluice'
+import { describe, expect, it } from 'vitest'
+import { guardStore } from '../../../sluice/src/failure/guard-store.ts'
+import { EXAMPLES, MESSAGING, OK, OVER, type Step } from './envoy-examples.ts'
+import { type RateLimits, rateLimits, requestBytes } from './rate-limit-fixture.ts'
+
+describe('compatibility mode', () => {
+  it.for(EXAMPLES)('$name', async ({ domain, config, steps }) => {
+    const service = rateLimits([config])
+    for (const [index, step] of steps.entries()) await expectStep(service, domain, step, `step ${index + 1}`)
+  })
+
+  it.for([
+    ['second', 1],
+    ['minute', 60],
+    ['hour', 3600],
+    ['day', 86_400],
+    ['week', 604_800],
+    ['month', 2_592_000],
+    ['Year', 31_536_000],
+  ] as const)('a window of a %s is aligned to the epoch, and the reset is its end', async ([unit, seconds]) => {
+    const config = `domain: d\ndescriptors: [{ key: k, rate_limit: { unit: ${unit}, requests_per_unit: 1, name: n } }]`
+    const { ask, clock } = rateLimits([config])
+    const nowSeconds = Math.floor(clock.nowUs() / 1_000_000)
+    const left = seconds - (nowSeconds % seconds)
+    const first = await ask('d', [['k=v']])
+    expect(first.statuses[0]).toMatchObject({ code: OK, reset: left, limit: { requests: 1, name: 'n' } })
+    expect((await ask('d', [['k=v']])).code).toBe(OVER)
+    clock.advanceMs(left * 1000)
+    expect(await ask('d', [['k=v']])).toMatchObject({ code: OK, statuses: [{ reset: seconds }] })
+  })
+
+  it('values that join to the same text have separate counters', async () => {
+    const config = `
+domain: d
+descriptors:
+  - key: a
+    descriptors:
+      - { key: b, rate_limit: { unit: hour, requests_per_unit: 1 } }
+`
+    const { ask } = rateLimits([config])
+    expect((await ask('d', [['a=x_b', 'b=y']])).code).toBe(OK)
+    expect((await ask('d', [['a=x', 'b=b_y']])).code).toBe(OK)
+  })
+
+  it('each decision is recorded under the name of its limit; metrics keys show values where asked', async () => {
+    const config = `
+domain: d
+descriptors:
+  - { key: plain, rate_limit: { unit: hour, requests_per_unit: 1 } }
+  - { key: shown, value_to_metric: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
+  - { key: all, descriptors: [{ key: deep, detailed_metric: true, rate_limit: { unit: hour, requests_per_unit: 1 } }] }
+`
+    const { ask, recorded } = rateLimits([config])
+    for (const entries of [['plain=x'], ['plain=x'], ['shown=1.2.3.4'], ['all=x', 'deep=y'], ['none=x']]) {
+      await ask('d', [entries])
+    }
+    expect(recorded).toEqual([
+      'envoy:d.plain true',
+      'envoy:d.plain false',
+      'envoy:d.shown_1_2_3_4 true',
+      'envoy:d.all_x.deep_y true',
+      'null true',
+    ])
+  })
+
+  it('an unavailable store is UNAVAILABLE, never an answer', async () => {
+    const dead: Store = { ...memoryStore(), take: () => Promise.reject(new Error('gone')), close: async () => {} }
+    const { ask } = rateLimits([MESSAGING], { store: () => guardStore(dead) })
+    await expect(ask('messaging', [['to_number=1']])).rejects.toMatchObject({ status: 'unavailable' })
+  })
+
+  it.for([
+    ['limit.unit', [{ entries: ['to_number=1'], limit: [2, 0] as const }]],
+    ['from 1 to 7', [{ entries: ['to_number=1'], limit: [2, 9] as const }]],
+    ['descriptors', []],
+    ['entries', [[]]],
+    ['key', [['=x']]],
+    ['at most 128', Array.from({ length: 200 }, () => ['a=b'])],
+    ['at most 64', [Array.from({ length: 100 }, () => 'a=b')]],
+  ] as const)('an invalid request is INVALID_ARGUMENT: %s', async ([message, descriptors]) => {
+    const { ask } = rateLimits([MESSAGING])
+    await expect(ask('messaging', descriptors)).rejects.toMatchObject({
+      status: 'invalid_argument',
+      message: expect.stringContaining(message),
+    })
+  })
+
+  it('a value that is not UTF-8 is counted: an error would make Envoy admit the request', async () => {
+    const { send } = rateLimits([MESSAGING])
+    const valid = Buffer.from(requestBytes('messaging', [['to_number=??']]))
+    const invalid = Buffer.from(valid.toString('latin1').replace('??', '\xff\xfe'), 'latin1')
+    const codes: number[] = []
+    for (let hit = 0; hit < 200; hit += 1) codes.push((await send(invalid)).code)
+    expect(new Set(codes)).toEqual(new Set([1, 2]))
+  })
+
+  it('random bytes are INVALID_ARGUMENT or an answer', async () => {
+    const { send } = rateLimits([MESSAGING])
+    let seed = 7
+    for (let run = 0; run < 2000; run += 1) {
+      const bytes = Buffer.from(
+        Array.from({ length: run % 40 }, () => {
+          seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31
+          return seed % 256
+        }),
+      )
+      const outcome = await send(bytes).catch((error) => error)
+      expect(outcome.status ?? outcome.code).toSatisfy((one) => one === 'invalid_argument' || one === OK)
+    }
+  })
+
+  it('adds headers and metadata if configured', async () => {
+    const config = `
+domain: d
+descriptors:
+  - key: k
+    rate_limit: { unit: minute, requests_per_unit: 1, name: per-k }
+    metadata: { tier: gold, weight: 2 }
+`
+    const { ask } = rateLimits([config], { headers: 'draft-03', metadata: true })
+    const first = await ask('d', [['k=v'], ['other=v']])
+    expect(first.headers).toEqual({
+      'RateLimit-Limit': '1, 1;w=60;name="per-k"',
+      'RateLimit-Remaining': '0',
+      'RateLimit-Reset': String(first.statuses[0]?.reset),
+    })
+    for (const text of ['tier', 'gold', 'k=v', 'domain']) expect(first.metadata?.includes(text)).toBe(true)
+    const second = await ask('d', [['k=v']])
+    expect(second.headers['Retry-After']).toBe(String(second.statuses[0]?.reset))
+    expect(second.metadata?.includes('gold')).toBe(false)
+    const plain = rateLimits([config], { headers: 'x-ratelimit' })
+    expect((await plain.ask('d', [['k=v']])).headers).toMatchObject({ 'X-RateLimit-Limit': '1' })
+  })
+})
+
+async function expectStep({ ask, clock }: RateLimits, domain: string, step: Step, name: string): Promise<void> {
+  if (step.afterSeconds !== undefined) clock.advanceMs(step.afterSeconds * 1000)
+  let last = await ask(domain, step.ask, step.hits)
+  for (let time = 1; time < (step.times ?? 1); time += 1) last = await ask(domain, step.ask, step.hits)
+  expect(last.statuses, name).toHaveLength(step.ask.length)
+  const statuses = last.statuses.map(({ code, remaining }) => [code, remaining])
+  expect({ code: last.code, statuses }, name).toEqual({ code: step.code, statuses: step.statuses ?? statuses })
+}

@@ -1,0 +1,129 @@
+// Native mode: rules decide about descriptors, all or nothing over all of them.
+
+import { describe, expect, it } from 'vitest'
+import { nativeSubject } from '../../src/envoy/native-subject.ts'
+import { rateLimits } from './rate-limit-fixture.ts'
+
+const [OK, OVER] = [1, 2]
+
+const PER_USER = { rule_id: 'per_user', scope: 'per_user', limit: 2, window: '1m', algorithm: 'fixed_window' }
+const PER_IP = { rule_id: 'per_ip', scope: 'per_ip', limit: 3, window: '1h', algorithm: 'fixed_window' }
+
+describe('native mode', () => {
+  it('entries are facts or attributes, and the domain is an attribute', () => {
+    const entries = Object.entries({
+      ...{ user: 'u', api_key: 'k', remote_address: '203.0.113.7', tenant: 't', plan: 'gold' },
+      ...{ ':path': '/a?b=c', method: 'GET', country: 'CH', __proto__x: 'p' },
+    }).map(([key, value]) => ({ key, value }))
+    expect(nativeSubject('edge', entries, 3)).toEqual({
+      ...{
+        user: 'u',
+        apiKey: 'k',
+        ip: '203.0.113.7',
+        tenant: 't',
+        plan: 'gold',
+        path: '/a?b=c',
+        method: 'GET',
+        cost: 3,
+      },
+      attributes: { domain: 'edge', country: 'CH', __proto__x: 'p' },
+    })
+    const masked = nativeSubject('edge', [{ key: 'remote_address', value: '203.0.113.0/24' }], undefined)
+    expect(masked).toMatchObject({ attributes: { remote_address: '203.0.113.0/24' } })
+    expect(masked.ip).toBeUndefined()
+  })
+
+  it('a rule decides about a descriptor: status, limit, remaining and reset', async () => {
+    const { ask } = rateLimits([], { rules: [PER_USER], headers: 'x-ratelimit' })
+    expect(await ask('edge', [['user=ann']])).toEqual({
+      code: OK,
+      statuses: [{ code: OK, limit: { requests: 2, unit: 2, name: 'per_user' }, remaining: 1, reset: 60 }],
+      headers: { 'X-RateLimit-Limit': '2', 'X-RateLimit-Remaining': '1', 'X-RateLimit-Reset': '60' },
+      metadata: undefined,
+    })
+    expect((await ask('edge', [['user=ann']], 2)).code).toBe(OVER)
+    expect((await ask('edge', [['user=ann']])).statuses).toMatchObject([{ code: OK, remaining: 0 }])
+    const refused = await ask('edge', [['user=ann']])
+    expect(refused).toMatchObject({ code: OVER, statuses: [{ code: OVER, remaining: 0 }] })
+    expect(refused.headers['Retry-After']).toBe('60')
+    expect(await ask('edge', [['other=ann']])).toMatchObject({ code: OK, statuses: [{ code: OK, remaining: 0 }] })
+  })
+
+  it.for([
+    ['a key above 1024 characters', [[`user=${'x'.repeat(1025)}`]]],
+    ['one such key of several descriptors', [['ip=203.0.113.7'], [`user=${'x'.repeat(1025)}`]]],
+    ['a cost above the maximum', [{ entries: ['user=ann'], hits: 2 ** 32 }]],
+    [
+      'such a cost beside a peek',
+      [
+        { entries: ['user=ann'], hits: 0 },
+        { entries: ['user=bob'], hits: 2 ** 40 },
+      ],
+    ],
+  ] as const)('a client cannot avoid its limits by an error: %s is refused', async ([, descriptors]) => {
+    const { ask } = rateLimits([], { rules: [PER_USER, PER_IP] })
+    const { code, statuses } = await ask('edge', descriptors)
+    expect(code).toBe(OVER)
+    expect(statuses.map((status) => status.code)).toEqual(descriptors.map(() => OVER))
+  })
+
+  it('a refused descriptor consumes nothing of the others', async () => {
+    const { ask } = rateLimits([], { rules: [PER_USER, PER_IP] })
+    const both = [['user=ann'], ['remote_address=203.0.113.7']]
+    await ask('edge', both)
+    await ask('edge', both)
+    const refused = await ask('edge', both)
+    expect(refused.code).toBe(OVER)
+    expect(refused.statuses.map(({ code }) => code)).toEqual([OVER, OK])
+    await ask('edge', both)
+    expect((await ask('edge', [both[1] ?? []])).statuses[0]).toMatchObject({ code: OK, remaining: 0 })
+  })
+
+  it('descriptors that share a bucket charge it once', async () => {
+    const all = { rule_id: 'all', scope: 'global', limit: 10, window: '1h', algorithm: 'fixed_window' }
+    const { ask } = rateLimits([], { rules: [all] })
+    const answer = await ask('edge', [['user=ann'], { entries: ['country=CH'], hits: 3 }])
+    expect(answer.statuses.map(({ remaining }) => remaining)).toEqual([7, 7])
+  })
+
+  it('0 hits read: they take nothing, and refuse the request if nothing is left', async () => {
+    const { ask } = rateLimits([], { rules: [PER_USER, PER_IP] })
+    const peek = { entries: ['user=ann'], hits: 0 }
+    for (let time = 0; time < 3; time += 1) expect((await ask('edge', [peek])).statuses[0]?.remaining).toBe(2)
+    await ask('edge', [['user=ann']], 2)
+    expect(await ask('edge', [peek, ['remote_address=203.0.113.7']])).toMatchObject({
+      code: OVER,
+      statuses: [{ code: OVER }, { code: OK }],
+    })
+    expect((await ask('edge', [['remote_address=203.0.113.7']])).statuses[0]?.remaining).toBe(2)
+  })
+
+  it('a rule can be for one domain and match other entries', async () => {
+    const rule = { ...PER_USER, when: { domain: 'edge', country: 'CH' } }
+    const { ask } = rateLimits([], { rules: [rule] })
+    expect((await ask('edge', [['user=ann', 'country=CH']])).statuses[0]?.remaining).toBe(1)
+    expect((await ask('edge', [['user=ann', 'country=DE']])).statuses[0]?.limit).toBeUndefined()
+    expect((await ask('other', [['user=ann', 'country=CH']])).statuses[0]?.limit).toBeUndefined()
+  })
+
+  it('limits of requests apply only if enabled, and give back the rules if they refuse', async () => {
+    const own = { entries: ['user=ann', 'burst=1'], limit: [1, 2] as const }
+    const off = rateLimits([], { rules: [PER_USER] })
+    expect((await off.ask('edge', [own])).statuses[0]?.limit?.name).toBe('per_user')
+    const on = rateLimits([], { rules: [PER_IP], overrides: true })
+    const both = [own, ['remote_address=203.0.113.7']]
+    expect((await on.ask('edge', both)).statuses.map(({ remaining }) => remaining)).toEqual([0, 2])
+    expect((await on.ask('edge', both)).statuses.map(({ code }) => code)).toEqual([OVER, OK])
+    expect((await on.ask('edge', [['remote_address=203.0.113.7']])).statuses[0]?.remaining).toBe(1)
+  })
+
+  it('a ban refuses every descriptor of the request without the others', async () => {
+    const ban = { rule_id: 'ban', limit: 0, window: '1h', scope: 'per_user', when: { user: 'eve' } }
+    const { ask } = rateLimits([], { rules: [ban, PER_IP] })
+    expect(await ask('edge', [['user=eve'], ['remote_address=203.0.113.7']])).toMatchObject({
+      code: OVER,
+      statuses: [{ code: OVER }, { code: OK }],
+    })
+    expect((await ask('edge', [['remote_address=203.0.113.7']])).statuses[0]?.remaining).toBe(2)
+  })
+})

@@ -1,0 +1,165 @@
+import { once } from 'node:events'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import type { TLSSocket } from 'node:tls'
+import { fileURLToPath } from 'node:url'
+import { startFaultProxy, startRedis } from 'sluice/testing'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { temporaryFolder } from '../databases.ts'
+import { ADMIN_TOKEN, RULES as RULES_PATH } from '../service.ts'
+import { grpcClient } from './client.ts'
+import { CheckRequest, CheckResponse, CheckStreamRequest, RATE_LIMITER } from './messages.ts'
+import { STACK_NAMES, serveGrpc } from './stacks.ts'
+
+const RULE = '- { rule_id: one, limit: 5, window: 1d, scope: per_user }\n'
+const CHECK = `${RATE_LIMITER}/Check`
+const STREAM = `${RATE_LIMITER}/CheckStream`
+const REQUEST = CheckRequest.encode({ client_id: 'alice' })
+const [OK, DEADLINE, DENIED, UNAVAILABLE, UNAUTHENTICATED] = [0, 4, 7, 14, 16]
+const EXPLAIN = `${RATE_LIMITER}/Explain`
+const pem = (name: string) => fileURLToPath(new URL(`../fixtures/tls/${name}`, import.meta.url))
+const read = (name: string) => readFileSync(pem(name))
+const TLS = { tlsCert: pem('server.pem'), tlsKey: pem('server.key') }
+const bearer = (token: string) => ({ authorization: `Bearer ${token}` })
+
+describe.each(STACK_NAMES)('access on the %s stack', (stack) => {
+  test('loopback is open for checks; an invalid token is refused even there', async () => {
+    const { client } = await serveGrpc(stack, RULE)
+    expect(await client.call(CHECK, REQUEST)).toMatchObject({ status: OK })
+    expect(await client.call(CHECK, REQUEST, bearer('wrong-token-0123'))).toMatchObject({
+      status: UNAUTHENTICATED,
+      detail: 'UNAUTHORIZED: Unknown token.',
+    })
+    expect(await client.call(CHECK, REQUEST, bearer(ADMIN_TOKEN))).toMatchObject({ status: OK })
+  })
+
+  test('other addresses need a token with the role check, and tokens apply and end at once', async () => {
+    const tokensFile = join(temporaryFolder(), 'tokens.yaml')
+    const token = (name: string, role: string) =>
+      `- { name: ${name}, role: ${role}, token: ${name}-0123456789abcdef }\n`
+    writeFileSync(tokensFile, token('proxy', 'check') + token('reader', 'viewer'))
+    const { client, metrics } = await serveGrpc(stack, RULE, { grpcHost: '0.0.0.0', tokensFile })
+    expect(await client.call(CHECK, REQUEST)).toMatchObject({
+      status: UNAUTHENTICATED,
+      detail: expect.stringContaining('authorization: Bearer <token>'),
+    })
+    const proxy = bearer('proxy-0123456789abcdef')
+    expect(await client.call(CHECK, REQUEST, proxy)).toMatchObject({ status: OK })
+    expect(await client.call(CHECK, REQUEST, bearer('reader-0123456789abcdef'))).toMatchObject({ status: DENIED })
+    expect(await client.call(EXPLAIN, REQUEST, proxy)).toMatchObject({ status: DENIED })
+    expect(await client.call(EXPLAIN, REQUEST, bearer('reader-0123456789abcdef'))).toMatchObject({ status: OK })
+    expect(await client.open(STREAM).done).toMatchObject({ status: UNAUTHENTICATED })
+    writeFileSync(tokensFile, token('reader', 'viewer'))
+    const revoked = async () => expect((await client.call(CHECK, REQUEST, proxy)).status).toBe(UNAUTHENTICATED)
+    await vi.waitFor(revoked, { timeout: 5000 })
+    expect(await metrics.scrape()).toMatch(
+      /sluice_grpc_calls_total\{method="sluice.v1.RateLimiter\/Check",status="permission_denied"\} 1\n/,
+    )
+  })
+
+  test('the start fails if no call could be made', async () => {
+    const settings = { grpcHost: '0.0.0.0', adminToken: undefined }
+    await expect(serveGrpc(stack, RULE, settings)).rejects.toThrow(
+      /--grpc-host: every call would get UNAUTHENTICATED: add a token .* --tls-client-ca, or give --checks open/,
+    )
+    const { client } = await serveGrpc(stack, RULE, { ...settings, checks: 'open' })
+    expect(await client.call(CHECK, REQUEST)).toMatchObject({ status: OK })
+  })
+})
+
+describe.each(STACK_NAMES)('TLS on the %s stack', (stack) => {
+  test('is used with --tls-cert, and renewed certificates apply to new connections', async () => {
+    const folder = temporaryFolder()
+    const [tlsCert, tlsKey] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
+    const install = (name: string) => {
+      writeFileSync(tlsKey, read(`${name}.key`))
+      writeFileSync(tlsCert, read(`${name}.pem`))
+    }
+    install('server')
+    const { grpcUrl, client } = await serveGrpc(stack, RULE, { tlsCert, tlsKey })
+    client.close()
+    const subject = async () => {
+      const { session, call, close } = grpcClient(grpcUrl, { ca: read('ca.pem') })
+      const { status } = await call(CHECK, REQUEST)
+      const { subject: name } = (session.socket as TLSSocket).getPeerCertificate()
+      close()
+      return `${status} ${name.CN}`
+    }
+    expect(await subject()).toBe('0 server')
+    install('renewed')
+    await vi.waitFor(async () => expect(await subject()).toBe('0 renewed'), 5000)
+    await expect(grpcClient(grpcUrl.replace('https', 'http')).call(CHECK, REQUEST)).rejects.toThrow()
+  })
+
+  test('a client certificate signed by --tls-client-ca replaces the token for checks only', async () => {
+    const settings = { ...TLS, tlsClientCa: pem('ca.pem'), grpcHost: '0.0.0.0', adminToken: undefined }
+    const { grpcUrl, client } = await serveGrpc(stack, RULE, settings)
+    client.close()
+    const as = (name: string) =>
+      grpcClient(grpcUrl, { ca: read('ca.pem'), cert: read(`${name}.pem`), key: read(`${name}.key`) })
+    const known = as('client')
+    expect(await known.call(CHECK, REQUEST)).toMatchObject({ status: OK })
+    expect(await known.call(EXPLAIN, REQUEST)).toMatchObject({
+      status: DENIED,
+      detail: 'this requires the role viewer; a client certificate has the role check',
+    })
+    await expect(as('stranger').call(CHECK, REQUEST)).rejects.toThrow()
+    await expect(grpcClient(grpcUrl, { ca: read('ca.pem') }).call(CHECK, REQUEST)).rejects.toThrow()
+  })
+})
+
+describe.each(STACK_NAMES)('deadlines on the %s stack', (stack) => {
+  test('a check with grpc-timeout is answered by on_fail before a dead Redis uses up the time', async () => {
+    const redis = await startRedis()
+    onTestFinished(() => redis.stop())
+    const proxy = await startFaultProxy(redis.port)
+    onTestFinished(() => proxy.stop())
+    const rules = '- { rule_id: strict, limit: 5, window: 1d, consistency: strict, on_fail: closed }\n'
+    const settings = { redis: `redis://127.0.0.1:${proxy.port}`, storeDeadlineMs: 10_000 }
+    const { client, metrics } = await serveGrpc(stack, rules, settings)
+    expect(await client.call(CHECK, REQUEST, { 'grpc-timeout': '5S' })).toMatchObject({ status: OK })
+    proxy.delayReplies(60_000)
+    const { status, messages } = await client.call(CHECK, REQUEST, { 'grpc-timeout': '1S' })
+    expect(status).toBe(OK)
+    expect(CheckResponse.decode(messages[0] as Buffer)).toMatchObject({ source: 'policy', rule_id: 'strict' })
+    proxy.shut() // ends the connections that wait for the replies
+    expect(await metrics.scrape(), 'an impatient caller is no failure of the store').toMatch(
+      /sluice_breaker_open\S* 0\n/,
+    )
+  })
+
+  test('a malformed grpc-timeout is INTERNAL, and a stream ends at its deadline', async () => {
+    const { client } = await serveGrpc(stack, RULE)
+    expect((await client.call(CHECK, REQUEST, { 'grpc-timeout': 'soon' })).status).toBe(13)
+    expect(await client.open(STREAM, { 'grpc-timeout': '50m' }).done).toMatchObject({ status: DEADLINE })
+  })
+})
+
+describe.each(STACK_NAMES)('the end of the %s stack', (stack) => {
+  test('streams are answered, then end with UNAVAILABLE; new connections are refused', async () => {
+    const { client, grpcUrl, close } = await serveGrpc(stack, RULE)
+    const stream = client.open(STREAM)
+    stream.send(CheckStreamRequest.encode({ id: 1, check: { client_id: 'alice' } }))
+    await stream.count(1)
+    await close()
+    expect(await stream.done).toMatchObject({ status: UNAVAILABLE, detail: expect.stringContaining('reconnect') })
+    const socket = connect(Number(new URL(grpcUrl).port), '127.0.0.1')
+    const [error] = await once(socket, 'error')
+    expect(error).toMatchObject({ code: 'ECONNREFUSED' })
+  })
+
+  test('connections beyond the cap are closed on arrival', async () => {
+    const { grpcUrl, client } = await serveGrpc(stack, RULE, { grpcMaxConnections: 1 })
+    expect(await client.call(CHECK, REQUEST)).toMatchObject({ status: OK })
+    await expect(grpcClient(grpcUrl).call(CHECK, REQUEST)).rejects.toThrow()
+    expect(await client.call(CHECK, REQUEST)).toMatchObject({ status: OK })
+  })
+
+  test('the HTTP API still serves, and logs where gRPC listens', async () => {
+    const { address, logged, grpcUrl } = await serveGrpc(stack, RULE)
+    expect((await fetch(address + RULES_PATH)).status).toBe(401)
+    const entry = logged.find(({ event }) => event === 'grpc_listening')
+    expect(entry).toMatchObject({ address: grpcUrl.replace('http://', ''), stack, tls: false })
+  })
+})

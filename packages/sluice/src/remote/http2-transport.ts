@@ -1,0 +1,190 @@
+// gRPC calls over one HTTP/2 connection (node:http2). A broken connection is replaced by the next call; a call whose
+// reply is lost is an error and is not repeated.
+
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect,
+  constants,
+  type SecureClientSessionOptions,
+} from 'node:http2'
+import { systemTimers } from '../clock.ts'
+import { LimiterError } from '../errors.ts'
+
+export type TransportOptions = {
+  readonly url: string
+  readonly token: string | undefined
+  /** CA, and certificate and key of this node for mutual TLS. */
+  readonly tls: Pick<SecureClientSessionOptions, 'ca' | 'cert' | 'key'> | undefined
+}
+
+/** A stream of messages from the service. */
+export type Subscription = { close(): void }
+
+const PREFIX_BYTES = 5
+/** A connection whose peer does not answer pings is replaced. */
+const PING_EVERY_MS = 5000
+const MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+const UNAUTHENTICATED = '16'
+const PERMISSION_DENIED = '7'
+
+export class Http2Transport {
+  readonly #options: TransportOptions
+  #session: ClientHttp2Session | undefined
+  #closed = false
+
+  constructor(options: TransportOptions) {
+    this.#options = options
+  }
+
+  /** Unary call: one message in, one out. */
+  call(path: string, message: Uint8Array): Promise<Uint8Array> {
+    return new Promise((resolve, reject) => {
+      let reply: Uint8Array | undefined
+      this.#open(
+        path,
+        message,
+        (received) => (reply ??= received),
+        (error) => {
+          if (reply !== undefined && error === undefined) resolve(reply)
+          else reject(error ?? unavailable('the service sent no reply'))
+        },
+      )
+    })
+  }
+
+  /** Server stream. `onEnd` is called once, also after an error. */
+  subscribe(
+    path: string,
+    message: Uint8Array,
+    onMessage: (message: Uint8Array) => void,
+    onEnd: (error: LimiterError | undefined) => void,
+  ): Subscription {
+    const stream = this.#open(path, message, onMessage, onEnd, false)
+    return { close: () => stream?.close(constants.NGHTTP2_CANCEL) }
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#session?.close()
+  }
+
+  destroy(): void {
+    this.#closed = true
+    this.#session?.destroy()
+  }
+
+  #open(
+    path: string,
+    message: Uint8Array,
+    onMessage: (message: Uint8Array) => void,
+    onEnd: (error: LimiterError | undefined) => void,
+    endStream = true,
+  ): ClientHttp2Stream | undefined {
+    let stream: ClientHttp2Stream
+    try {
+      stream = this.#connected().request(this.#headers(path), { endStream: false })
+    } catch (error) {
+      queueMicrotask(() => onEnd(unavailable((error as Error).message)))
+      return undefined
+    }
+    followCall(stream, onMessage, onEnd)
+    if (endStream) stream.end(framed(message))
+    else stream.write(framed(message))
+    return stream
+  }
+
+  #headers(path: string): Record<string, string> {
+    const { token } = this.#options
+    return {
+      ':method': 'POST',
+      ':path': path,
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+    }
+  }
+
+  #connected(): ClientHttp2Session {
+    if (this.#closed) throw new Error('the connection was closed')
+    const current = this.#session
+    if (current !== undefined && !current.closed && !current.destroyed) return current
+    const session = connect(this.#options.url, { ...this.#options.tls })
+    session.on('error', () => {}) // every call gets the error
+    session.on(
+      'close',
+      systemTimers.every(PING_EVERY_MS, () => pingOrDestroy(session)),
+    )
+    session.on('goaway', () => {
+      if (this.#session === session) this.#session = undefined // calls in progress complete on the old one
+    })
+    this.#session = session
+    return session
+  }
+}
+
+function pingOrDestroy(session: ClientHttp2Session): void {
+  if (session.closed || session.destroyed || session.connecting) return
+  const timer = setTimeout(() => session.destroy(), PING_EVERY_MS).unref()
+  session.ping(() => clearTimeout(timer))
+}
+
+function framed(message: Uint8Array): Buffer {
+  const frame = Buffer.allocUnsafe(PREFIX_BYTES + message.length)
+  frame.writeUInt8(0, 0)
+  frame.writeUInt32BE(message.length, 1)
+  frame.set(message, PREFIX_BYTES)
+  return frame
+}
+
+/** Parses messages and the status of a call. */
+function followCall(
+  stream: ClientHttp2Stream,
+  onMessage: (message: Uint8Array) => void,
+  onEnd: (error: LimiterError | undefined) => void,
+): void {
+  let rest: Buffer = Buffer.alloc(0)
+  let ended = false
+  let status: Record<string, unknown> = {}
+  const end = (error: LimiterError | undefined) => {
+    if (ended) return
+    ended = true
+    onEnd(error)
+  }
+  stream.on('response', (headers) => {
+    status = headers
+  })
+  stream.on('trailers', (trailers) => {
+    status = trailers
+  })
+  stream.on('data', (chunk: Buffer) => {
+    rest = rest.length === 0 ? chunk : Buffer.concat([rest, chunk])
+    while (rest.length >= PREFIX_BYTES) {
+      const length = rest.readUInt32BE(1)
+      if (length > MESSAGE_BYTES_MAX) return void stream.destroy()
+      if (rest.length < PREFIX_BYTES + length) return
+      onMessage(rest.subarray(PREFIX_BYTES, PREFIX_BYTES + length))
+      rest = rest.subarray(PREFIX_BYTES + length)
+    }
+  })
+  stream.on('error', (error) => end(unavailable(error.message)))
+  stream.on('close', () => end(errorOf(status)))
+}
+
+function errorOf(status: Record<string, unknown>): LimiterError | undefined {
+  const code = status['grpc-status']
+  if (code === '0') return undefined
+  if (code === undefined) return unavailable('the connection to the service closed')
+  const text = decodeURIComponent(String(status['grpc-message'] ?? ''))
+  if (code === UNAUTHENTICATED || code === PERMISSION_DENIED) {
+    return new LimiterError(
+      'OPTION_INVALID',
+      `token: the service refused it (${text}): use a token with the role check`,
+    )
+  }
+  return unavailable(`gRPC status ${code}: ${text}`)
+}
+
+function unavailable(reason: string): LimiterError {
+  return new LimiterError('STORE_UNAVAILABLE', `service: ${reason}`)
+}

@@ -1,0 +1,248 @@
+// Limiter of a remote node: decides like a node of the service, from leases, without access to the store. Rules come
+// from the service. Requests that only the service can decide are sent to it: keys with overrides or signals, bypass
+// tokens, rules under rollout, and requests for which the rules of both differ.
+
+import { systemTimers } from '../clock.ts'
+import type { Decision } from '../decision.ts'
+import { LimiterError, optionInvalid } from '../errors.ts'
+import { type GuardedStore, guardStore } from '../failure/guard-store.ts'
+import type { HotKey } from '../hot-keys/hot-keys.ts'
+import type { JointDecision } from '../joint-check.ts'
+import { leaseStore } from '../lease/lease-store.ts'
+import { createLimiter } from '../limiter.ts'
+import type { Explanation, Limiter, PreparedRules, RemoteView } from '../limiter-api.ts'
+import { isPromise, type MaybePromise } from '../maybe-promise.ts'
+import type { Receipt, Redeemed } from '../receipt.ts'
+import type { Rule } from '../rules/rule.ts'
+import type { Subject } from '../subject.ts'
+import type { NodeRules } from './node-rules.ts'
+import { type Exchange, RemoteStore } from './remote-store.ts'
+
+export type RemoteNodeOptions = {
+  readonly exchange: Exchange
+  readonly deadlineMs: number
+  readonly nodes: number
+  readonly onTransition?: ((transition: { readonly state: 'open' | 'closed' }) => void) | undefined
+  close(): void
+}
+
+export class RemoteNode implements Limiter {
+  readonly #options: RemoteNodeOptions
+  readonly #store: RemoteStore
+  readonly #guard: GuardedStore
+  readonly #inner: Limiter
+  #rules: NodeRules
+  /** Options of the service at the start. A service with others decides everything. */
+  readonly #layout: string
+  /** Request ids of decisions that the service made. */
+  readonly #decidedThere = new WeakMap<Decision, string>()
+
+  constructor(rules: NodeRules, options: RemoteNodeOptions) {
+    this.#options = options
+    this.#rules = rules
+    this.#layout = layoutOf(rules)
+    const { exchange, deadlineMs, nodes, onTransition } = options
+    const stores = () => this.#rules.stores
+    this.#store = new RemoteStore({
+      exchange,
+      nameOf: (limitId) => this.#rules.nameOf(limitId),
+      get named() {
+        return stores()
+      },
+    })
+    this.#guard = guardStore(this.#store, { deadlineMs, nodes, onTransition })
+    const { ipv6Prefix, layer, version, suspended } = rules.state
+    this.#inner = createLimiter({
+      rules: rules.rules,
+      version,
+      store: leaseStore(this.#guard),
+      ipv6Prefix,
+      layer: layer === 'edge' || layer === 'service' ? layer : undefined,
+    })
+    this.#inner.suspend(suspended)
+  }
+
+  /** Applies a newer state of the service. */
+  async follow(rules: NodeRules): Promise<void> {
+    const before = this.#rules
+    this.#rules = rules
+    if (rules.state.rules !== before.state.rules) {
+      const prepared = await this.#inner.prepareRules(rules.rules, rules.state.version)
+      prepared.enforce()
+    }
+    this.#inner.suspend(rules.state.suspended)
+  }
+
+  async check(subject: Subject, requestId?: string): Promise<Decision> {
+    return this.decide(subject, requestId)
+  }
+
+  checkSync(subject: Subject, requestId?: string): Decision | undefined {
+    if (this.#needsService(subject)) return undefined
+    const decision = this.#inner.checkSync(subject, requestId)
+    return decision === undefined || isUndecided(decision) ? undefined : decision
+  }
+
+  decide(subject: Subject, requestId?: string): MaybePromise<Decision> {
+    if (this.#needsService(subject)) return this.#decideThere(subject, requestId, false)
+    const decision = this.#inner.decide(subject, requestId)
+    if (isPromise(decision)) return this.#decided(subject, requestId, decision)
+    return isUndecided(decision) ? this.#decideThere(subject, requestId, false) : decision
+  }
+
+  /** Joint checks that need the service are refused with an error: it has no message for them. */
+  decideAll(subjects: readonly Subject[], requestId?: string): MaybePromise<JointDecision> {
+    if (subjects.some((subject) => this.#needsService(subject))) throw atService('decideAll')
+    return this.#inner.decideAll(subjects, requestId)
+  }
+
+  async peek(subject: Subject): Promise<Decision> {
+    if (this.#needsService(subject)) return this.#decideThere(subject, undefined, true)
+    const decision = await this.#inner.peek(subject)
+    return isUndecided(decision) ? this.#decideThere(subject, undefined, true) : decision
+  }
+
+  async explain(subject: Subject): Promise<Explanation> {
+    const { rules } = await this.#inner.explain(subject)
+    return { decision: await this.peek(subject), rules }
+  }
+
+  async give(decision: Decision, units?: number): Promise<void> {
+    const id = this.#decidedThere.get(decision)
+    if (id === undefined) return this.#inner.give(decision, units)
+    await this.#refund(id, units)
+  }
+
+  async release(decision: Decision): Promise<void> {
+    const id = this.#decidedThere.get(decision)
+    if (id === undefined) return this.#inner.release(decision)
+    await this.#refund(id, 0)
+  }
+
+  async renew(decision: Decision): Promise<boolean> {
+    if (!this.#decidedThere.has(decision)) return this.#inner.renew(decision)
+    throw optionInvalid('decision', decision.requestId, 'renew it at the service, which decided it')
+  }
+
+  receipt(decision: Decision): Receipt {
+    if (!this.#decidedThere.has(decision)) return this.#inner.receipt(decision)
+    throw optionInvalid('decision', decision.requestId, 'pass its requestId to the refund API of the service instead')
+  }
+
+  redeem(receipt: Receipt, units?: number): Promise<Redeemed> {
+    return this.#inner.redeem(receipt, units)
+  }
+
+  async reset(): Promise<void> {
+    throw atService('reset')
+  }
+
+  setRules(): void {
+    throw atService('setRules')
+  }
+
+  async prepareRules(): Promise<PreparedRules> {
+    throw atService('prepareRules')
+  }
+
+  async setRollouts(): Promise<void> {
+    throw atService('setRollouts')
+  }
+
+  suspend(): void {
+    throw atService('suspend')
+  }
+
+  changeOverrides(): void {
+    throw atService('changeOverrides')
+  }
+
+  setSignals(): void {
+    throw atService('setSignals')
+  }
+
+  setGlobalFactor(): void {
+    throw atService('setGlobalFactor')
+  }
+
+  hotKeys(): readonly HotKey[] {
+    return this.#inner.hotKeys()
+  }
+
+  get rules(): readonly Rule[] {
+    return this.#inner.rules
+  }
+
+  get version(): number {
+    return this.#inner.version
+  }
+
+  get remote(): RemoteView {
+    return this.#inner.remote
+  }
+
+  rule(ruleId: string): Rule | undefined {
+    return this.#inner.rule(ruleId)
+  }
+
+  /** Returns leases, then closes the connection. */
+  async close(): Promise<void> {
+    await this.#inner.close()
+    this.#options.close()
+  }
+
+  #needsService(subject: Subject): boolean {
+    return this.#rules.needsService(subject) || layoutOf(this.#rules) !== this.#layout
+  }
+
+  async #decided(subject: Subject, requestId: string | undefined, pending: Promise<Decision>): Promise<Decision> {
+    const decision = await pending
+    return isUndecided(decision) ? this.#decideThere(subject, requestId, false) : decision
+  }
+
+  /** If the service does not reply in time, the limits known here decide: leases, or `on_fail`. */
+  async #decideThere(subject: Subject, requestId: string | undefined, dryRun: boolean): Promise<Decision> {
+    const request = { type: 'decide', subject: JSON.stringify(subject), requestId: requestId ?? '', dryRun } as const
+    try {
+      const reply = await withDeadline(this.#store.send(request), this.#options.deadlineMs)
+      if (reply.type !== 'decided') throw new LimiterError('STORE_UNAVAILABLE', 'the service did not decide')
+      const decision = { ...(JSON.parse(reply.decision) as Decision), requestId: reply.requestId }
+      this.#decidedThere.set(decision, reply.requestId)
+      return decision
+    } catch (error) {
+      if (!(error instanceof LimiterError) || error.code !== 'STORE_UNAVAILABLE') throw error
+      const { bypassToken: _, ...rest } = subject
+      const decision = await (dryRun ? this.#inner.peek(rest) : this.#inner.decide(rest, requestId))
+      if (isUndecided(decision)) throw error
+      return decision
+    }
+  }
+
+  async #refund(requestId: string, units: number | undefined): Promise<void> {
+    await withDeadline(this.#store.send({ type: 'refund', requestId, units }), this.#options.deadlineMs)
+  }
+}
+
+/** Whether the store left the decision to the service. */
+function isUndecided(decision: Decision): boolean {
+  if (decision.allowed || decision.source !== 'local') return false
+  return decision.outcomes.some(({ short }) => short === 'stale_rules') // computed on demand
+}
+
+/** Settings that define keys of buckets. */
+function layoutOf({ state: { ipv6Prefix, layer } }: NodeRules): string {
+  return `${ipv6Prefix} ${layer}`
+}
+
+function withDeadline<T>(work: Promise<T>, ms: number): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const cancel = systemTimers.after(ms, () => {
+      reject(new LimiterError('STORE_UNAVAILABLE', `the service did not reply within ${ms} ms`))
+    })
+    work.finally(cancel).then(resolve, reject)
+  })
+}
+
+function atService(method: string): LimiterError {
+  return new LimiterError('OPTION_INVALID', `${method}: rules, overrides and buckets are changed at the service`)
+}

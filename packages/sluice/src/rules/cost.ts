@@ -1,0 +1,29 @@
+// Cost of a request: units that it takes from each limit of a rule.
+
+import { subjectInvalid } from '../errors.ts'
+import type { Subject } from '../subject.ts'
+import type { CompiledRule } from './compile.ts'
+import { ATTRIBUTE } from './rule.ts'
+
+export const COST_MAX = 1_000_000_000
+
+/** Units that a rule charges for a request of this cost. */
+export function unitsOf(rule: CompiledRule, subject: Subject, cost: number): number {
+  return typeof rule.cost === 'number' ? rule.cost * cost : attributeCost(rule.cost(subject), rule)
+}
+
+export function costOf({ cost }: Subject): number {
+  return cost === undefined ? 1 : checkedCost('cost', cost, cost)
+}
+
+function checkedCost(field: string, cost: number, given: unknown): number {
+  if (Number.isSafeInteger(cost) && cost >= 1 && cost <= COST_MAX) return cost
+  throw subjectInvalid(field, given, `give a whole number from 1 to ${COST_MAX}`)
+}
+
+/** Without the cost attribute, a request costs 1. */
+function attributeCost(text: string | undefined, { rule: { cost } }: CompiledRule): number {
+  if (text === undefined) return 1
+  const name = String(cost)
+  return checkedCost(name.startsWith(ATTRIBUTE) ? name : `${ATTRIBUTE}${name}`, Number(text), text)
+}

@@ -1,0 +1,54 @@
+// Global setup of a test run. Before it: builds the packages once, because tests that run the built program share its
+// files. After it: stops the PostgreSQL servers that test files share, and deletes their folders. A worker cannot do
+// that: it is ended by a signal.
+
+import { spawnSync } from 'node:child_process'
+import { appendFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+
+const VARIABLE = 'SLUICE_TEST_RUN'
+
+export function setup(): () => void {
+  if (process.env.SLUICE_TESTS !== 'no-servers') buildPackages()
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-test-run-'))
+  process.env[VARIABLE] = folder
+  return () => {
+    for (const server of new Set(readLines(listOf(folder)))) stopPostgres(server)
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+function buildPackages(): void {
+  const { status, stdout, stderr } = spawnSync(process.execPath, ['scripts/build.mjs'], { encoding: 'utf8' })
+  if (status !== 0) throw new Error(`the packages cannot be built: ${stdout}${stderr}`)
+}
+
+/** Has the run stop the server of this folder, in which `data` is the data folder of PostgreSQL. */
+export function stopAfterRun(folder: string): void {
+  const run = process.env[VARIABLE]
+  if (run === undefined) throw new Error(`${VARIABLE} is not set: run the tests with vitest.config.ts`)
+  appendFileSync(listOf(run), `${folder}\n`)
+}
+
+function listOf(folder: string): string {
+  return join(folder, 'postgres-folders')
+}
+
+function stopPostgres(folder: string): void {
+  const [pid] = readLines(join(folder, 'data/postmaster.pid'))
+  try {
+    if (pid !== undefined) process.kill(Number(pid), 'SIGQUIT')
+  } catch {
+    // It is gone already.
+  }
+  rmSync(folder, { recursive: true, force: true, maxRetries: 5 })
+}
+
+function readLines(file: string): string[] {
+  try {
+    return readFileSync(file, 'utf8').split('\n').filter(Boolean)
+  } catch {
+    return [] // no test needed PostgreSQL, or it has stopped
+  }
+}
