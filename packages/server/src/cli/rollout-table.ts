@@ -10,7 +10,7 @@ import { type Paint, paintOn } from './paint.ts'
 
 export function rolloutText(proposal: PlainShownProposal, terminal: Terminal): string {
   const paint = paintOn(terminal)
-  const { proposal_id: id, state, sentence, changes, verdict } = proposal
+  const { proposal_id: id, state, sentence, changes } = proposal
   const title = `${paint('bold', id)}  ${paint(colorOf(proposal), state.replaceAll('_', ' '))}`
   const lines = [
     `${title}  ${changes.map(({ op, rule_id }) => `${op} ${rule_id}`).join(', ')}`,
@@ -19,8 +19,7 @@ export function rolloutText(proposal: PlainShownProposal, terminal: Terminal): s
     '',
     ...aligned([['STEP', '', 'TIME', ''], ...proposal.steps.map((step, index) => stepRow(step, index, proposal))]),
   ]
-  if (verdict !== null && state === 'rolling_out') lines.push('', ...guardLines(proposal, paint))
-  else if (verdict !== null && state === 'rolled_back') lines.push('', ...figureRows(proposal))
+  if (state === 'rolling_out' || state === 'rolled_back') lines.push('', ...guardLines(proposal, paint))
   return `${lines.join('\n')}\n`
 }
 
@@ -46,15 +45,11 @@ function stepRow(plain: PlainStep, index: number, { step, state, now }: PlainSho
 }
 
 function guardLines(proposal: PlainShownProposal, paint: Paint): string[] {
-  const { verdict, guard } = proposal
-  if (verdict === null) return []
+  const { verdict, guard, state } = proposal
+  if (verdict === null) return [thresholds(guard)]
   const color = verdict.outcome === 'pass' ? 'green' : verdict.outcome === 'hold' ? 'yellow' : 'red'
-  return [
-    ...figureRows(proposal),
-    '',
-    `  guard: ${paint(color, verdict.outcome)}: ${escaped(verdict.reason)}`,
-    thresholds(guard),
-  ]
+  const outcome = `  guard: ${paint(color, verdict.outcome)}: ${escaped(verdict.reason)}`
+  return [...figureRows(proposal), '', ...(state === 'rolling_out' ? [outcome] : []), thresholds(guard)]
 }
 
 function figureRows({ verdict, pair_share: share }: PlainShownProposal): string[] {
