@@ -19,7 +19,7 @@ beforeAll(async () => {
 afterAll(() => redis.stop())
 
 const PATIENT: RedisStoreOptions = { deadlineMs: 5000 }
-const STRICT = { rule_id: 'strict', scope: 'per_user', limit: 100, window: '1h', consistency: 'strict' }
+const STRICT = { rule_id: 'strict', scope: 'per_user', limit: 100, window: '30d', consistency: 'strict' }
 const WINDOW = { ...STRICT, rule_id: 'window', algorithm: 'fixed_window' }
 const LEASED = { rule_id: 'leased', scope: 'per_user', limit: 100, window: '1h', consistency: 'leased' }
 const PERMITS = { rule_id: 'permits', scope: 'per_user', limit: 1, window: '5m', algorithm: 'concurrency' }
