@@ -13,6 +13,8 @@ import { randomTrace, replay, type Step } from './trace.ts'
 
 const { SEED, RUNS } = process.env
 const STEPS = 120
+/** Seeds that found a defect: a peek, then a take of a counterfactual log with another window, in one batch. */
+const KNOWN_SEEDS = [-1_859_680_956]
 
 let redis: RedisProcess
 let client: Redis
@@ -51,7 +53,8 @@ test('requests in one batch are decided one after the other', { timeout: 120_000
 })
 
 async function forRandomSeeds(agree: (seed: number) => Promise<void>): Promise<void> {
-  const examples = SEED === undefined ? [] : [[Number(SEED)] as [number]]
+  const seeds = SEED === undefined ? KNOWN_SEEDS : [Number(SEED), ...KNOWN_SEEDS]
+  const examples = seeds.map((seed): [number] => [seed])
   const property = fc.asyncProperty(fc.integer(), agree)
   await fc.assert(property, { numRuns: Number(RUNS ?? 60), examples, endOnFailure: true })
 }

@@ -8,7 +8,7 @@ import { createCluster, createSentinel } from 'redis'
 import type { RedisClient } from 'sluice/redis'
 import { startRedis, startRedisCluster, startSentinels } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
-import { DEADLINE_MS, FailoverLoad, LIMIT, slotOfUser } from './failover-load.ts'
+import { FailoverLoad, LIMIT, slotOfUser } from './failover-load.ts'
 
 const GUIDE = new URL('../../../../docs/guides/redis.md', import.meta.url)
 const START = '<!-- failover:start -->'
@@ -88,7 +88,6 @@ describe.each(Object.entries(FLEETS))('%s', (name, start) => {
       load.p99Ms(others, startedMs, killedMs),
       load.p99Ms(others, killedMs, Number.POSITIVE_INFINITY),
     ]
-    expect(afterMs, 'other primaries are as fast as before').toBeLessThan(DEADLINE_MS / 2)
     rows.push({
       fleet: name,
       secondsToExact: load.secondsToExact(affected, killedMs),

@@ -122,16 +122,18 @@ end
 -- Loads a counterfactual bucket. One that does not exist starts with the state of the live bucket, and is kept in any
 -- case: later, the live bucket will have counted requests that this one has refused.
 local function load_counterfactual(item, key, limit, detail, seed, keeps)
-  local status = load_bucket(item, key, limit, detail, keeps)
-  if status < 0 or seed == 0 then return status end
+  if seed == 0 then return load_bucket(item, key, limit, detail, keeps) end
+  local status
   if limit[CODE] >= LOG then
+    -- Looked up before it is loaded: a load keeps an empty list whose window an earlier request of the batch changed.
     local exists = list_exists[key]
     if exists == nil then exists = raw[key] end
-    if exists then return 0 end
+    if exists then return load_listed(item, key, limit, keeps) end
     status = load_listed(item, seed, limit, false)
   else
+    status = load_bucket(item, key, limit, detail, keeps)
     local seat = seats[item]
-    if seat ~= 0 and states[bases[key] + 3 * seat - 2] ~= 0 then return 0 end -- position 0: it was reset
+    if status < 0 or seat ~= 0 and states[bases[key] + 3 * seat - 2] ~= 0 then return status end -- position 0: reset
     status = load_packed(item, seed, limit, string.sub(name_of(limit, detail), 12), false)
     seats[item] = seat
   end
