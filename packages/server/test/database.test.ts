@@ -127,7 +127,7 @@ describe('PostgreSQL', () => {
   const postgres = usePostgres()
 
   test('nodes that start together migrate an empty database once', async () => {
-    const settings = { database: postgres().createDatabase(), dataDir: temporaryFolder() }
+    const settings = { database: postgres().createDatabase(''), dataDir: temporaryFolder() }
     const nodes = await Promise.all(Array.from({ length: 4 }, () => openDatabase(settings)))
     const ran = await Promise.all(nodes.map((node) => migrate(node)))
     expect(ran.flat()).toEqual([

@@ -1,6 +1,7 @@
 // Runs one suite on both databases: PostgreSQL and the embedded one make the same guarantees.
 
-import { cpSync, existsSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -8,6 +9,7 @@ import { type PostgresProcess, startPostgres } from 'sluice/testing'
 import { afterAll, beforeAll, describe, onTestFinished } from 'vitest'
 import { stopAfterRun } from '../../../scripts/test-run.ts'
 import type { Database } from '../src/db/database.ts'
+import { migrate } from '../src/db/migrate.ts'
 import { type DatabaseSettings, openDatabase } from '../src/db/open-database.ts'
 
 export type TestDatabase = {
@@ -21,7 +23,7 @@ export type TestDatabase = {
 export function describeDatabases(title: string, suite: (database: TestDatabase) => void): void {
   describe(`${title}, on PostgreSQL`, () => {
     const postgres = usePostgres()
-    const empty = () => ({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
+    const empty = () => ({ database: postgres().createDatabase(''), dataDir: temporaryFolder() })
     suite({ empty, open: (settings = empty()) => openForTest(settings) })
   })
   describe(`${title}, on the embedded database`, () => {
@@ -45,17 +47,27 @@ let postgresOfWorker: Promise<PostgresProcess> | undefined
 
 /**
  * The PostgreSQL of this worker: all its test files share it, one after the other. A test that shuts it down starts it
- * again. The run stops it at its end.
+ * again. The run stops it at its end. `createDatabase` makes databases without rows, whose migrations have run.
  */
 export function usePostgres(): () => PostgresProcess {
   let postgres: PostgresProcess | undefined
   beforeAll(async () => {
-    postgresOfWorker ??= startPostgres()
+    postgresOfWorker ??= startMigrated()
     postgres = await postgresOfWorker
     stopAfterRun(postgres.folder)
     await postgres.up()
   })
   return () => postgres as PostgresProcess // beforeAll has run
+}
+
+async function startMigrated(): Promise<PostgresProcess> {
+  const postgres = await startPostgres()
+  const template = postgres.createDatabase()
+  const database = await openDatabase({ database: template, dataDir: '' })
+  await migrate(database)
+  await database.close()
+  const name = new URL(template).pathname.slice(1)
+  return { ...postgres, createDatabase: (from = name) => postgres.createDatabase(from) }
 }
 
 /** A folder that is deleted after the test. */
@@ -70,7 +82,7 @@ function useEmbedded(): { empty: () => DatabaseSettings; shared: () => Database 
   const folder = mkdtempSync(join(tmpdir(), 'sluice-shared-'))
   let shared: Database | undefined
   beforeAll(async () => {
-    await fillWithEmptyDatabase(folder)
+    await fillFrom(BLANK, folder)
     shared = await openDatabase({ database: undefined, dataDir: folder })
   })
   afterAll(async () => {
@@ -79,26 +91,48 @@ function useEmbedded(): { empty: () => DatabaseSettings; shared: () => Database 
   })
   const empty = () => {
     const dataDir = temporaryFolder()
-    cpSync(TEMPLATE, dataDir, { recursive: true }) // made by beforeAll
+    cpSync(BLANK.folder, dataDir, { recursive: true }) // made by beforeAll
     return { database: undefined, dataDir }
   }
   return { empty, shared: () => shared as Database } // beforeAll has run
 }
 
-/** An empty embedded database that all tests copy, because creating one takes five seconds of CPU time. */
-const TEMPLATE = fileURLToPath(new URL('../../../node_modules/.sluice-empty-database', import.meta.url))
+type Template = { readonly folder: string; prepare(database: Database): Promise<unknown> }
 
-/** Creates the contents of a data folder as the first start of a node would. */
-export async function fillWithEmptyDatabase(folder: string): Promise<void> {
-  if (!existsSync(TEMPLATE)) {
-    const mine = `${TEMPLATE}-${process.pid}`
+/** Embedded databases that tests copy: creating one takes five seconds of CPU time, the migrations two. */
+const BLANK: Template = { folder: templateFolder('blank'), prepare: (database) => database.query('SELECT 1') }
+const MIGRATED: Template = {
+  folder: templateFolder(`migrated-${hashOfMigrations()}`),
+  prepare: (database) => migrate(database),
+}
+
+function templateFolder(name: string): string {
+  return fileURLToPath(new URL(`../../../node_modules/.sluice-${name}-database`, import.meta.url))
+}
+
+function hashOfMigrations(): string {
+  const folder = new URL('../migrations/', import.meta.url)
+  const files = readdirSync(folder).sort()
+  const hash = createHash('sha256')
+  for (const name of files) hash.update(name).update(readFileSync(new URL(name, folder)))
+  return hash.digest('hex').slice(0, 16)
+}
+
+async function fillFrom({ folder, prepare }: Template, target: string): Promise<void> {
+  if (!existsSync(folder)) {
+    const mine = `${folder}-${process.pid}`
     const database = await openDatabase({ database: undefined, dataDir: mine })
-    await database.query('SELECT 1')
+    await prepare(database)
     await database.close()
-    if (!existsSync(TEMPLATE)) renameSync(mine, TEMPLATE)
+    if (!existsSync(folder)) renameSync(mine, folder)
     rmSync(mine, { recursive: true, force: true })
   }
-  cpSync(TEMPLATE, folder, { recursive: true })
+  cpSync(folder, target, { recursive: true })
+}
+
+/** Creates the contents of a data folder as a node would: a database without rows, whose migrations have run. */
+export function fillWithEmptyDatabase(folder: string): Promise<void> {
+  return fillFrom(MIGRATED, folder)
 }
 
 /** A data folder with an empty database, for one test. */

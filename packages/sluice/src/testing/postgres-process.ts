@@ -14,7 +14,7 @@ export type PostgresProcess = {
   /** Holds the data folder, `data`. */
   readonly folder: string
   /** The URL of a new, empty database. */
-  createDatabase(): string
+  createDatabase(template?: string): string
   /** Fast shutdown: closes all connections; data stays. */
   down(): Promise<void>
   /** SIGKILL; data stays. Without synchronous_commit=on, the newest commits are lost. */
@@ -56,10 +56,12 @@ export async function startPostgres(more: readonly string[] = []): Promise<Postg
     await exit
   }
   let databases = 0
-  const createDatabase = () => {
+  const createDatabase = (template = '') => {
     databases += 1
     const name = `sluice_${databases}`
-    execFileSync(program('createdb'), ['-h', '127.0.0.1', '-p', String(port), '-U', 'sluice', name], options)
+    const copied = template === '' ? [] : ['--template', template]
+    const args = ['-h', '127.0.0.1', '-p', String(port), '-U', 'sluice', ...copied, name]
+    execFileSync(program('createdb'), args, options)
     return `postgres://sluice@127.0.0.1:${port}/${name}`
   }
   const abandon = () => {
