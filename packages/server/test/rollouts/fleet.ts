@@ -78,7 +78,7 @@ export type Load = {
   readonly sent: number
   /** Refused requests by key. */
   readonly refused: ReadonlyMap<string, number>
-  /** When a key was refused last, by monotonic time. */
+  /** When the last refused request of a key was sent, by monotonic time. */
   readonly refusedMs: ReadonlyMap<string, number>
   /** Changes the rate, the keys or their weights. */
   perTick: number
@@ -111,10 +111,11 @@ export function load(nodes: readonly FleetNode[], options: LoadOptions): Load {
     const user = running.key(random)
     const node = nodes[random.between(0, nodes.length - 1)] as FleetNode
     running.sent += 1
+    const sentMs = performance.now()
     const { allowed } = await node.check({ user, path })
     if (allowed) return
     refused.set(user, (refused.get(user) ?? 0) + 1)
-    refusedMs.set(user, performance.now())
+    refusedMs.set(user, Math.max(sentMs, refusedMs.get(user) ?? 0))
   }
   const tick = async () => {
     if (stopped) return
