@@ -11,117 +11,121 @@ import { migrate } from '../src/db/migrate.ts'
 import { DATABASE_FOLDER, openDatabase } from '../src/db/open-database.ts'
 import { describeDatabases, emptyDataDir, temporaryFolder, usePostgres } from './databases.ts'
 
-describeDatabases('the database', ({ open, empty }) => {
-  test('returns integers, times, addresses and JSON as native values', async () => {
-    const { query } = await open()
-    const at = new Date('2026-01-02T03:04:05.678Z')
-    const sql =
-      'SELECT $1::bigint AS big, $2::timestamptz AS at, $3::jsonb AS json, $4::inet AS ip, $5::text AS missing'
-    const [row] = await query(sql, [2 ** 53 - 1, at, '{"a":[1,"x"]}', '203.0.113.42', null])
-    expect(row).toEqual({ big: 2 ** 53 - 1, at, json: { a: [1, 'x'] }, ip: '203.0.113.42', missing: null })
-  })
-
-  test('treats parameters as values, even if they contain SQL', async () => {
-    const { query } = await open()
-    const text = `'; DROP TABLE rules; -- "\\ $1 ü 🚰`
-    expect(await query('SELECT $1::text AS text', [text])).toEqual([{ text }])
-  })
-
-  test('a transaction that throws is rolled back, one that completes is committed', async () => {
-    const database = await open()
-    await database.query('CREATE TABLE t (a int)')
-    const work = database.transaction(async ({ query }) => {
-      await query('INSERT INTO t VALUES (1)')
-      throw new Error('on purpose')
+describeDatabases(
+  'the database',
+  ({ open, empty }) => {
+    test('returns integers, times, addresses and JSON as native values', async () => {
+      const { query } = await open()
+      const at = new Date('2026-01-02T03:04:05.678Z')
+      const sql =
+        'SELECT $1::bigint AS big, $2::timestamptz AS at, $3::jsonb AS json, $4::inet AS ip, $5::text AS missing'
+      const [row] = await query(sql, [2 ** 53 - 1, at, '{"a":[1,"x"]}', '203.0.113.42', null])
+      expect(row).toEqual({ big: 2 ** 53 - 1, at, json: { a: [1, 'x'] }, ip: '203.0.113.42', missing: null })
     })
-    await expect(work).rejects.toThrow('on purpose')
-    expect(await database.query('SELECT a FROM t')).toEqual([])
-    await database.transaction(({ query }) => query('INSERT INTO t VALUES (2)'))
-    expect(await database.query('SELECT a FROM t')).toEqual([{ a: 2 }])
-  })
 
-  test('concurrent transactions do not see uncommitted changes of each other', async () => {
-    const database = await open()
-    await database.query('CREATE TABLE t (a int); INSERT INTO t VALUES (0)')
-    const addOne = () =>
-      database.transaction(async ({ query }) => {
-        const [row] = await query<{ a: number }>('SELECT a FROM t FOR UPDATE')
-        await query('UPDATE t SET a = $1', [(row?.a ?? 0) + 1])
+    test('treats parameters as values, even if they contain SQL', async () => {
+      const { query } = await open()
+      const text = `'; DROP TABLE rules; -- "\\ $1 ü 🚰`
+      expect(await query('SELECT $1::text AS text', [text])).toEqual([{ text }])
+    })
+
+    test('a transaction that throws is rolled back, one that completes is committed', async () => {
+      const database = await open()
+      await database.query('CREATE TABLE t (a int)')
+      const work = database.transaction(async ({ query }) => {
+        await query('INSERT INTO t VALUES (1)')
+        throw new Error('on purpose')
       })
-    await Promise.all(Array.from({ length: 10 }, addOne))
-    expect(await database.query('SELECT a FROM t')).toEqual([{ a: 10 }])
-  })
-
-  test('an SQL error has its code and is not an outage', async () => {
-    const database = await open()
-    const error = await database.query('SELECT * FROM nowhere', []).catch((caught) => caught)
-    expect(error).toMatchObject({ code: '42P01' })
-    expect(error).not.toBeInstanceOf(DatabaseUnavailable)
-  })
-
-  test.each([
-    ['a full disk', '53100'],
-    ['too many connections', '53300'],
-    ['a deadlock', '40P01'],
-    ['a lock that is not to be had', '55P03'],
-    ['a question that takes too long', '57014'],
-  ])('%s is an outage, not an SQL error', async (_, code) => {
-    const { query } = await open()
-    const failure = query(`DO $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '${code}'; END $$`)
-    await expect(failure).rejects.toBeInstanceOf(DatabaseUnavailable)
-  })
-
-  test('a NOTIFY reaches its listeners once its transaction is committed', async () => {
-    const database = await open()
-    let woken = 0
-    const listening = await database.listen('some-channel', () => {
-      woken += 1
+      await expect(work).rejects.toThrow('on purpose')
+      expect(await database.query('SELECT a FROM t')).toEqual([])
+      await database.transaction(({ query }) => query('INSERT INTO t VALUES (2)'))
+      expect(await database.query('SELECT a FROM t')).toEqual([{ a: 2 }])
     })
-    const before = woken
-    await database.transaction(({ query }) => query("SELECT pg_notify('some-channel', '')"))
-    await vi.waitFor(() => expect(woken).toBe(before + 1), { timeout: 10_000 })
-    await listening.stop()
-  })
 
-  test('migrations run once, and existing rows stay', async () => {
-    const settings = empty()
-    const first = await openDatabase(settings)
-    expect(await migrate(first)).toContain('0001_tables.sql')
-    await first.query("INSERT INTO rules VALUES ('a', 1, '{}')")
-    await first.close()
-    const second = await open(settings)
-    expect(await migrate(second)).toEqual([])
-    expect(await second.query('SELECT rule_id FROM rules')).toEqual([{ rule_id: 'a' }])
-  })
+    test('concurrent transactions do not see uncommitted changes of each other', async () => {
+      const database = await open()
+      await database.query('CREATE TABLE t (a int); INSERT INTO t VALUES (0)')
+      const addOne = () =>
+        database.transaction(async ({ query }) => {
+          const [row] = await query<{ a: number }>('SELECT a FROM t FOR UPDATE')
+          await query('UPDATE t SET a = $1', [(row?.a ?? 0) + 1])
+        })
+      await Promise.all(Array.from({ length: 10 }, addOne))
+      expect(await database.query('SELECT a FROM t')).toEqual([{ a: 10 }])
+    })
 
-  test('a migration that arrives after a later one still runs', async () => {
-    const database = await open()
-    const named = (name: string) => ({ name: `${name}.sql`, sql: `CREATE TABLE late_${name} (a int)`, hash: name })
-    const [one, two, three] = [named('1'), named('2'), named('3')]
-    expect(await migrate(database, [one, three])).toEqual(['1.sql', '3.sql'])
-    expect(await migrate(database, [one, two, three])).toEqual(['2.sql'])
-    expect(await migrate(database, [one, two, three])).toEqual([])
-  })
+    test('an SQL error has its code and is not an outage', async () => {
+      const database = await open()
+      const error = await database.query('SELECT * FROM nowhere', []).catch((caught) => caught)
+      expect(error).toMatchObject({ code: '42P01' })
+      expect(error).not.toBeInstanceOf(DatabaseUnavailable)
+    })
 
-  test('a failed migration is rolled back, and an edited one is rejected', async () => {
-    const database = await open()
-    const good = { name: '1.sql', sql: 'CREATE TABLE one (a int)', hash: 'x' }
-    const bad = { name: '2.sql', sql: 'CREATE TABLE two (a int); SELECT * FROM nowhere', hash: 'y' }
-    await expect(migrate(database, [good, bad])).rejects.toThrow('nowhere')
-    await expect(database.query('SELECT * FROM one')).rejects.toThrow('one')
-    expect(await migrate(database, [good])).toEqual(['1.sql'])
-    const edited = migrate(database, [{ ...good, hash: 'z' }])
-    await expect(edited).rejects.toThrow('migration 1.sql was edited after it ran: add a new one instead')
-  })
+    test.each([
+      ['a full disk', '53100'],
+      ['too many connections', '53300'],
+      ['a deadlock', '40P01'],
+      ['a lock that is not to be had', '55P03'],
+      ['a question that takes too long', '57014'],
+    ])('%s is an outage, not an SQL error', async (_, code) => {
+      const { query } = await open()
+      const failure = query(`DO $$ BEGIN RAISE EXCEPTION 'on purpose' USING ERRCODE = '${code}'; END $$`)
+      await expect(failure).rejects.toBeInstanceOf(DatabaseUnavailable)
+    })
 
-  test('rows of the audit log cannot be changed by accident', async () => {
-    const database = await open()
-    await migrate(database)
-    for (const sql of ['UPDATE audit SET actor = $1', 'DELETE FROM audit WHERE actor = $1']) {
-      await expect(database.query(sql, ['x'])).rejects.toThrow('rows of audit are never changed')
-    }
-  })
-})
+    test('a NOTIFY reaches its listeners once its transaction is committed', async () => {
+      const database = await open()
+      let woken = 0
+      const listening = await database.listen('some-channel', () => {
+        woken += 1
+      })
+      const before = woken
+      await database.transaction(({ query }) => query("SELECT pg_notify('some-channel', '')"))
+      await vi.waitFor(() => expect(woken).toBe(before + 1), { timeout: 10_000 })
+      await listening.stop()
+    })
+
+    test('migrations run once, and existing rows stay', async () => {
+      const settings = empty()
+      const first = await openDatabase(settings)
+      expect(await migrate(first)).toContain('0001_tables.sql')
+      await first.query("INSERT INTO rules VALUES ('a', 1, '{}')")
+      await first.close()
+      const second = await open(settings)
+      expect(await migrate(second)).toEqual([])
+      expect(await second.query('SELECT rule_id FROM rules')).toEqual([{ rule_id: 'a' }])
+    })
+
+    test('a migration that arrives after a later one still runs', async () => {
+      const database = await open()
+      const named = (name: string) => ({ name: `${name}.sql`, sql: `CREATE TABLE late_${name} (a int)`, hash: name })
+      const [one, two, three] = [named('1'), named('2'), named('3')]
+      expect(await migrate(database, [one, three])).toEqual(['1.sql', '3.sql'])
+      expect(await migrate(database, [one, two, three])).toEqual(['2.sql'])
+      expect(await migrate(database, [one, two, three])).toEqual([])
+    })
+
+    test('a failed migration is rolled back, and an edited one is rejected', async () => {
+      const database = await open()
+      const good = { name: '1.sql', sql: 'CREATE TABLE one (a int)', hash: 'x' }
+      const bad = { name: '2.sql', sql: 'CREATE TABLE two (a int); SELECT * FROM nowhere', hash: 'y' }
+      await expect(migrate(database, [good, bad])).rejects.toThrow('nowhere')
+      await expect(database.query('SELECT * FROM one')).rejects.toThrow('one')
+      expect(await migrate(database, [good])).toEqual(['1.sql'])
+      const edited = migrate(database, [{ ...good, hash: 'z' }])
+      await expect(edited).rejects.toThrow('migration 1.sql was edited after it ran: add a new one instead')
+    })
+
+    test('rows of the audit log cannot be changed by accident', async () => {
+      const database = await open()
+      await migrate(database)
+      for (const sql of ['UPDATE audit SET actor = $1', 'DELETE FROM audit WHERE actor = $1']) {
+        await expect(database.query(sql, ['x'])).rejects.toThrow('rows of audit are never changed')
+      }
+    })
+  },
+  'blank',
+)
 
 describe('PostgreSQL', () => {
   const postgres = usePostgres()

@@ -19,18 +19,28 @@ export type TestDatabase = {
   readonly open: (settings?: DatabaseSettings) => Promise<Database>
 }
 
+/** `migrated`: without rows, whose migrations have run. `blank`: without tables. */
+type Kind = 'migrated' | 'blank'
+
 /** Runs the suite twice. Each test gets its own database. */
-export function describeDatabases(title: string, suite: (database: TestDatabase) => void): void {
+export function describeDatabases(
+  title: string,
+  suite: (database: TestDatabase) => void,
+  kind: Kind = 'migrated',
+): void {
   describe(`${title}, on PostgreSQL`, () => {
     const postgres = usePostgres()
-    const empty = () => ({ database: postgres().createDatabase(''), dataDir: temporaryFolder() })
+    const empty = () => ({
+      database: postgres().createDatabase(kind === 'blank' ? '' : undefined),
+      dataDir: temporaryFolder(),
+    })
     suite({ empty, open: (settings = empty()) => openForTest(settings) })
   })
   describe(`${title}, on the embedded database`, () => {
-    const { empty, shared } = useEmbedded()
+    const { empty, shared } = useEmbedded(kind === 'blank' ? BLANK : MIGRATED)
     const open = async (settings?: DatabaseSettings) => {
       if (settings !== undefined) return openForTest(settings)
-      await shared().query('DROP SCHEMA public CASCADE; CREATE SCHEMA public')
+      await shared().query(kind === 'blank' ? 'DROP SCHEMA public CASCADE; CREATE SCHEMA public' : RESTORE_ROWS)
       return shared()
     }
     suite({ empty, open })
@@ -77,13 +87,39 @@ export function temporaryFolder(): string {
   return folder
 }
 
+/** Keeps the rows that migrations insert, as JSON by table. */
+const KEEP_ROWS = `
+  CREATE SCHEMA kept;
+  CREATE TABLE kept.tables (name text PRIMARY KEY, rows json);
+  DO $$ DECLARE name text; BEGIN
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+      EXECUTE format('INSERT INTO kept.tables SELECT %L, json_agg(t) FROM %I t', name, name);
+    END LOOP;
+  END $$`
+
+/** Restores those rows and restarts sequences. Triggers are off, because some of them protect rows. */
+const RESTORE_ROWS = `
+  SET session_replication_role = replica;
+  DO $$ DECLARE kept record; name text; BEGIN
+    FOR kept IN SELECT * FROM kept.tables LOOP
+      EXECUTE format('DELETE FROM %I', kept.name);
+      EXECUTE format('INSERT INTO %I SELECT * FROM json_populate_recordset(NULL::%I, $1)', kept.name, kept.name)
+        USING coalesce(kept.rows, '[]');
+    END LOOP;
+    FOR name IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'public' LOOP
+      EXECUTE format('ALTER SEQUENCE %I RESTART', name);
+    END LOOP;
+  END $$;
+  SET session_replication_role = origin`
+
 /** Opening an embedded database takes a second; emptying one is fast. */
-function useEmbedded(): { empty: () => DatabaseSettings; shared: () => Database } {
+function useEmbedded(template: Template): { empty: () => DatabaseSettings; shared: () => Database } {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-shared-'))
   let shared: Database | undefined
   beforeAll(async () => {
-    await fillFrom(BLANK, folder)
+    await fillFrom(template, folder)
     shared = await openDatabase({ database: undefined, dataDir: folder })
+    if (template === MIGRATED) await shared.query(KEEP_ROWS)
   })
   afterAll(async () => {
     await shared?.close()
@@ -91,7 +127,7 @@ function useEmbedded(): { empty: () => DatabaseSettings; shared: () => Database 
   })
   const empty = () => {
     const dataDir = temporaryFolder()
-    cpSync(BLANK.folder, dataDir, { recursive: true }) // made by beforeAll
+    cpSync(template.folder, dataDir, { recursive: true }) // made by beforeAll
     return { database: undefined, dataDir }
   }
   return { empty, shared: () => shared as Database } // beforeAll has run
