@@ -9,8 +9,6 @@ import {
   type JointDecision,
   type Limiter,
   type MaybePromise,
-  type Pair,
-  pairsOf,
   type Subject,
   wallClock,
 } from 'sluice'
@@ -35,8 +33,8 @@ export type CheckControllerDeps = {
   readonly receipts: Receipts
   /** Undefined: no sink is configured. */
   readonly events: Pick<EventPipeline, 'record' | 'positionOf'> | undefined
-  /** Counts requests that two versions of a rule decided. Undefined: no rule can roll out. */
-  readonly rollouts?: { observe(pairs: readonly Pair[]): void } | undefined
+  /** Counts requests to rules under rollout. Undefined: no rule can roll out. */
+  readonly rollouts?: { observe(decision: Decision): void } | undefined
   readonly headers: HeaderOptions
   /** Default: bypass tokens are not throttled, and nothing is counted. */
   readonly exceptions?: ExceptionHooks | undefined
@@ -133,8 +131,7 @@ function createRecord(deps: CheckControllerDeps, activeRules: () => ActiveRules)
     const ms = performance.now() - startedMs
     metrics.decided(decision.ruleId, decision.allowed, decision.source, ms / 1000)
     events?.record(subject, decision, decided, ms * 1000)
-    const pairs = pairsOf(decided)
-    if (pairs.length > 0) rollouts?.observe(pairs)
+    rollouts?.observe(decided)
     exceptions?.decided(subject, decided)
     if (activeRules().hasShadow) countShadows(decision, metrics)
     if (decision.allowed) return decision

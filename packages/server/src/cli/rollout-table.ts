@@ -52,7 +52,9 @@ function guardLines(proposal: PlainShownProposal, paint: Paint): string[] {
   return [...figureRows(proposal), '', ...(state === 'rolling_out' ? [outcome] : []), thresholds(guard)]
 }
 
-function figureRows({ verdict, pair_share: share }: PlainShownProposal): string[] {
+function figureRows({ verdict, changes, pair_share }: PlainShownProposal): string[] {
+  // A node of an earlier version has one share for all rules.
+  const shareOf = (ruleId: string) => changes.find(({ rule_id }) => rule_id === ruleId)?.pair_share ?? pair_share
   const rows = (verdict?.rules ?? []).map((rule) => [
     rule.rule_id,
     String(rule.pairs),
@@ -60,7 +62,7 @@ function figureRows({ verdict, pair_share: share }: PlainShownProposal): string[
     rule.newly_denied_percent === null ? '-' : `${rule.newly_denied_percent}%`,
     String(rule.keys),
     String(rule.newly_allowed),
-    `${Number((share * 100).toFixed(1))}%`,
+    `${Number((shareOf(rule.rule_id) * 100).toFixed(1))}%`,
   ])
   const header = ['RULE', 'PAIRS', 'NEWLY DENIED', 'LAST WINDOW', 'KEYS', 'NEWLY ALLOWED', 'PAIRED KEYS']
   return rows.length === 0 ? [] : aligned([header, ...rows])

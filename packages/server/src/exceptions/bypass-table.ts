@@ -55,7 +55,7 @@ export type RotatedBypass = { readonly secret: string; readonly token: ListedByp
 export type BypassTable = {
   create(request: BypassRequest, actor: string): Promise<CreatedBypass>
   approve(bypassId: string, caller: Caller): Promise<Approvals>
-  /** The previous secret stays valid for the grace period. */
+  /** The previous secret stays valid for the grace period. With approvals, only its creator may rotate a token. */
   rotate(bypassId: string, graceMs: number, actor: string): Promise<RotatedBypass>
   /** False if there is none with this id. A revoked token stays revoked. */
   revoke(bypassId: string, actor: string, reason: string | undefined): Promise<boolean>
@@ -165,8 +165,11 @@ async function rotate(
   actor: string,
   at: Date,
 ): Promise<RotatedBypass> {
-  const sql = 'SELECT 1 FROM bypass_tokens WHERE bypass_id = $1 AND revoked_at IS NULL AND expires_at > $2 FOR UPDATE'
-  if ((await queries.query(sql, [bypassId, at])).length === 0) throw bypassUnknown(bypassId)
+  const sql =
+    'SELECT actor FROM bypass_tokens WHERE bypass_id = $1 AND revoked_at IS NULL AND expires_at > $2 FOR UPDATE'
+  const [row] = await queries.query<Pick<BypassRow, 'actor'>>(sql, [bypassId, at])
+  if (row === undefined) throw bypassUnknown(bypassId)
+  if (row.actor !== actor && (await approvalsRequired(queries)) > 0) throw rotationForbidden(bypassId)
   const endsAt = new Date(at.getTime() + graceMs)
   // Deletes older secrets: after several rotations, only the one before this one stays valid.
   await queries.query('DELETE FROM bypass_secrets WHERE bypass_id = $1 AND ends_at IS NOT NULL', [bypassId])
@@ -264,6 +267,14 @@ export async function readBypassTokens(queries: Queries): Promise<BypassToken[]>
     revoked: row.revoked_at !== null,
     secrets: row.secrets,
   }))
+}
+
+/** The approval was for the person who had the secret: another one would get it alone. */
+function rotationForbidden(bypassId: string): ProblemError {
+  const detail =
+    `Not rotated: with approvals, only the token that created ${bypassId} may rotate it. ` +
+    'Revoke it and create another one, which waits for approval.'
+  return new ProblemError(problem('APPROVAL_FORBIDDEN', detail))
 }
 
 export function bypassUnknown(bypassId: string): ProblemError {

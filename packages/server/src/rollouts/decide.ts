@@ -38,20 +38,10 @@ export function decide(
     return { ...pause(`${reason}; a defence against abuse is not rolled back automatically`), alert: true }
   if (kind === 'edit') return edited
   if (outcome === 'error' && errors >= ERRORS_MAX) return pause(`${errors} errors in a row: ${reason}`)
-  if (isPaused || forMs === undefined || elapsedMs < forMs) return nothing
-  if (outcome === 'pass') return { event: { type: 'advance' }, reason, alert: false }
-  if (maxMs !== undefined && elapsedMs >= maxMs) return pause(`no verdict after ${durationText(maxMs)}: ${reason}`)
-  return nothing
-}
-
-/** Pairs per second of one rule that the fleet makes, at most about. */
-export const PAIRS_PER_SECOND = 500
-const SHARE_MIN = 0.001
-const RAISE = 4
-
-/** Share of keys to pair next. Changes in large steps only: each change reaches all nodes. */
-export function nextPairShare(share: number, pairsPerSecond: number): number {
-  if (pairsPerSecond > 2 * PAIRS_PER_SECOND) return Math.max(SHARE_MIN, (share * PAIRS_PER_SECOND) / pairsPerSecond)
-  if (pairsPerSecond < PAIRS_PER_SECOND / RAISE) return Math.min(1, share * RAISE)
-  return share
+  if (isPaused) return nothing
+  if (outcome === 'pass' && forMs !== undefined && elapsedMs >= forMs)
+    return { event: { type: 'advance' }, reason, alert: false }
+  if (maxMs === undefined || elapsedMs < maxMs) return nothing
+  const missing = outcome === 'pass' ? 'not promoted' : 'no verdict'
+  return pause(`${missing} after ${durationText(maxMs)}: ${reason}`)
 }

@@ -9,16 +9,22 @@ import { requireUnfrozen } from '../rules/freeze.ts'
 import { type Applied, type ChangedRule, type EditHooks, lockRules } from '../rules/rule-store.ts'
 import { GUARD_DEFAULTS } from './guard-settings.ts'
 import { move, rolloutActive } from './move.ts'
-import { CHANGES_MAX, PAIR_SHARE_FIRST, type Proposal, type ProposedChange } from './proposal.ts'
+import { CHANGES_MAX, type Proposal, type ProposedChange } from './proposal.ts'
 import { holdRules, insertProposal, notifyRollouts, readProposal, rolloutsOf } from './proposal-table.ts'
 import { sameRule } from './rebase.ts'
 import { guardStep } from './step.ts'
+import { unpairableReason } from './tightens.ts'
 
 export const PROPOSALS_PATH = '/api/v1/rate-limit/proposals'
 
 /** The guard of one direct edit, for its response. */
 export type EditGuard =
-  | { readonly proposal_id: string; readonly until: string }
+  | {
+      readonly proposal_id: string
+      readonly until: string
+      /** Rules of the edit that the guard cannot compare. */
+      readonly unguarded?: readonly { readonly rule_id: string; readonly why: string }[]
+    }
   /** Why the edit is not guarded. */
   | { readonly off: string }
 
@@ -72,6 +78,11 @@ async function guardEdit(queries: Queries, applied: Applied, options: EditGuardO
   if (off !== undefined) return options.onGuard({ off })
   const changes = guardedChanges(rules, rolling).filter(({ base, rule }) => !sameRule(base, rule))
   if (changes.length === 0) return options.onGuard({ off: 'the rules are those from before the guarded edit' })
+  const unguarded = changes.flatMap((change) => {
+    const why = unpairableReason(change)
+    return why === undefined ? [] : [{ rule_id: change.ruleId, why }]
+  })
+  if (unguarded.length === changes.length) return options.onGuard({ off: unguardedText(unguarded) })
   const { at } = await lockRules(queries)
   const proposal = await insertProposal(queries, {
     kind: 'edit',
@@ -82,7 +93,6 @@ async function guardEdit(queries: Queries, applied: Applied, options: EditGuardO
     changes,
     steps: [guardStep(options.guardMs)],
     guard: GUARD_DEFAULTS,
-    pairShare: PAIR_SHARE_FIRST,
     sentence: `version ${version} is under guard`,
     at,
   })
@@ -92,7 +102,11 @@ async function guardEdit(queries: Queries, applied: Applied, options: EditGuardO
   const entry = { actor: author.actor, action: 'proposal.guard', target: proposal.id, diff: { rules: ruleIds, until } }
   await appendAudit(queries, { ...entry, reason: author.reason }, at)
   await notifyRollouts(queries)
-  options.onGuard({ proposal_id: proposal.id, until })
+  options.onGuard({ proposal_id: proposal.id, until, ...(unguarded.length > 0 && { unguarded }) })
+}
+
+function unguardedText(unguarded: readonly { readonly rule_id: string; readonly why: string }[]): string {
+  return unguarded.map(({ rule_id, why }) => `rule ${rule_id}: ${why}`).join(', ')
 }
 
 function offReason({ guardMs, isOff }: EditGuardOptions, rules: readonly ChangedRule[]): string | undefined {

@@ -5,15 +5,16 @@ import { appendAudit } from '../audit/audit.ts'
 import type { Database } from '../db/database.ts'
 import { DatabaseUnavailable } from '../db/database.ts'
 import type { Log } from '../log.ts'
-import { type Decision, decide, ERRORS_MAX, nextPairShare } from './decide.ts'
+import { type Decision, decide, ERRORS_MAX } from './decide.ts'
 import { deleteOldRows, holdEvaluator, readWindows, releaseEvaluator, type WindowRow } from './guard-table.ts'
 import { type Evidence, judge, type Verdict, type WatchedRule } from './judge.ts'
+import { nextPairShare, nextSharedPairShare, pairShareOf, tooBusyReason } from './pair-share.ts'
 import type { PairFigures } from './pair-statistics.ts'
-import { currentStep, type Proposal, type StoredVerdict } from './proposal.ts'
+import { currentStep, type Proposal, type ProposedChange, type StoredVerdict } from './proposal.ts'
 import type { ProposalStore } from './proposal-store.ts'
-import { activeProposals, savePairShare, saveVerdict } from './proposal-table.ts'
+import { activeProposals, savePairShares, saveVerdict } from './proposal-table.ts'
 import { emitEvent } from './rollout-events.ts'
-import { forgivesPhase, isDefence, unpairableReason } from './tightens.ts'
+import { forgivesPhase, isDefence, isShared, unpairableReason } from './tightens.ts'
 import {
   type Credits,
   inStep,
@@ -41,11 +42,16 @@ type Windows = {
   /** By rule: sum of the windows of the step that no longer decide, and the credits of keys from all such windows. */
   readonly earlier: Map<string, PairWindow>
   readonly credits: Map<string, Credits>
+  /** Rules with pairs in this attempt. */
+  readonly paired: Set<string>
   /** When rows were read last, database time. */
   readMs: number | undefined
 }
 /** One step of a proposal: facts that do not change during it, and its windows. */
-type Known = { readonly rules: readonly Omit<WatchedRule, 'windows'>[]; readonly windows: Windows }
+type Known = { readonly rules: readonly KnownRule[]; readonly windows: Windows }
+type KnownRule = Omit<WatchedRule, 'windows'> & { readonly change: ProposedChange; readonly isShared: boolean }
+
+type Judged = { readonly verdict: Verdict; readonly pairShares: Readonly<Record<string, number>> }
 
 const CLEAN_MS = 60_000
 const KEPT_MS = 7 * 86_400_000
@@ -119,7 +125,7 @@ export class Evaluator {
 
   async #evaluate(proposal: Proposal, nowMs: number): Promise<void> {
     const { database } = this.#deps
-    const { verdict, pairsPerSecond } = await this.#verdictOf(proposal, nowMs)
+    const { verdict, pairShares } = await this.#verdictOf(proposal, nowMs)
     const errors = verdict.outcome === 'error' ? (proposal.verdict?.errors ?? 0) + 1 : 0
     const wasAlerted = proposal.verdict?.alerted === true
     const decision = decide(proposal, verdict, { errors, alerted: wasAlerted }, nowMs)
@@ -131,30 +137,32 @@ export class Evaluator {
     if (decision.event !== undefined) {
       const cause = { actor: 'guard', reason: decision.reason, verdict: stored }
       await this.#deps.proposals.moveIfUnchanged(proposal.id, proposal.revision, decision.event, cause)
-    } else if (proposal.guard !== 'off') {
-      const share = nextPairShare(proposal.pairShare, pairsPerSecond)
-      if (share !== proposal.pairShare) await savePairShare(database, proposal.id, share)
-    }
+    } else if (Object.keys(pairShares).length > 0) await savePairShares(database, proposal.id, pairShares)
   }
 
-  async #verdictOf(proposal: Proposal, nowMs: number): Promise<{ verdict: Verdict; pairsPerSecond: number }> {
+  /** The verdict, and the pair shares that change. */
+  async #verdictOf(proposal: Proposal, nowMs: number): Promise<Judged> {
     const { guard, startedAt, stepAt } = proposal
     if (guard === 'off') {
       const verdict = { outcome: 'pass' as const, reason: 'the guard is off', metric: null, action: null, rules: [] }
-      return { verdict, pairsPerSecond: 0 }
+      return { verdict, pairShares: {} }
     }
     const forMs = currentStep(proposal)?.forMs
     const spanMs = Math.max(forMs ?? 0, guard.of * guard.windowMs, LATE_ROWS_MS) + 2 * guard.windowMs
     const sinceMs = Math.max((startedAt?.getTime() ?? nowMs) - guard.windowMs, nowMs - spanMs)
     const known = this.#knownOf(proposal, guard.newlyDenied.points)
     await this.#readWindows(proposal, known.windows, sinceMs, nowMs)
-    const rules = known.rules.map((rule) => {
-      const { ruleId } = rule
-      const { rules: windows, earlier, credits } = known.windows
-      return {
-        ...{ ...rule, windows: windows.get(ruleId) ?? [] },
-        ...{ earlier: earlier.get(ruleId), credits: credits.get(ruleId) },
-      }
+    const pairShares: Record<string, number> = {}
+    const rules = known.rules.map((rule): WatchedRule => {
+      const { ruleId, change } = rule
+      const windows = known.windows.rules.get(ruleId) ?? []
+      const wasPaired = known.windows.paired.has(ruleId)
+      const share = pairShareOf(proposal, change)
+      const next = nextShareOf({ rule, share, windows, wasPaired }, proposal, nowMs)
+      if (next.share !== share) pairShares[ruleId] = next.share
+      const unpairable = rule.unpairable ?? next.tooBusy
+      const { earlier, credits } = known.windows
+      return { ...rule, windows, unpairable, earlier: earlier.get(ruleId), credits: credits.get(ruleId) }
     })
     const evidence: Evidence = {
       settings: guard,
@@ -164,8 +172,7 @@ export class Evaluator {
       stepAtMs: stepAt?.getTime() ?? nowMs,
       forMs,
     }
-    const rates = rules.map(({ windows }) => rateOf(windows, guard.windowMs, nowMs))
-    return { verdict: judge(evidence), pairsPerSecond: Math.max(0, ...rates) }
+    return { verdict: judge(evidence), pairShares }
   }
 
   #knownOf({ id, attempt, changes, stepAt }: Proposal, points: number): Known {
@@ -175,7 +182,7 @@ export class Evaluator {
     const rules = changes.map((change) => {
       const unpairable = unpairableReason(change)
       return {
-        ruleId: change.ruleId,
+        ...{ ruleId: change.ruleId, change, isShared: isShared(change) },
         alertOnly: isDefence(change),
         phase: forgivesPhase(change, points),
         ...(unpairable === undefined ? {} : { unpairable }),
@@ -183,7 +190,10 @@ export class Evaluator {
     })
     const fresh: Known = {
       rules,
-      windows: { rules: new Map(), nodes: [], earlier: new Map(), credits: new Map(), readMs: undefined },
+      windows: {
+        ...{ rules: new Map(), nodes: [], earlier: new Map(), credits: new Map(), paired: new Set() },
+        readMs: undefined,
+      },
     }
     for (const other of this.#known.keys()) if (other.startsWith(`${id} `)) this.#known.delete(other)
     this.#known.set(key, fresh)
@@ -212,7 +222,9 @@ export class Evaluator {
       else {
         const list = windows.rules.get(ruleId) ?? []
         windows.rules.set(ruleId, list)
-        replace(list, mergedPairs(startMs, figures as PairFigures[], guard.newlyDenied.keyPercent))
+        const merged = mergedPairs(startMs, figures as PairFigures[], guard.newlyDenied.keyPercent)
+        if (merged.rawPairs > 0) windows.paired.add(ruleId)
+        replace(list, merged)
       }
     }
     dropBefore(sinceMs, windows, proposal)
@@ -264,10 +276,33 @@ function replace<W extends { readonly startMs: number }>(windows: W[], fresh: W)
   windows.splice(0, windows.length, ...[...others, fresh].sort((one, other) => one.startMs - other.startMs))
 }
 
-/** Pairs per second of the newest two windows. */
-function rateOf(windows: readonly PairWindow[], windowMs: number, nowMs: number): number {
-  const recent = windows.filter(({ startMs }) => startMs > nowMs - 2 * windowMs)
-  const [first] = recent
-  if (first === undefined) return 0
-  return recent.reduce((sum, { rawPairs }) => sum + rawPairs, 0) / Math.max(1, (nowMs - first.startMs) / 1000)
+type Pairing = {
+  readonly rule: KnownRule
+  readonly share: number
+  readonly windows: readonly PairWindow[]
+  readonly wasPaired: boolean
+}
+
+function nextShareOf(
+  { rule, share, windows, wasPaired }: Pairing,
+  { guard, startedAt }: Proposal,
+  nowMs: number,
+): { readonly share: number; readonly tooBusy?: string | undefined } {
+  if (guard === 'off' || rule.unpairable !== undefined) return { share }
+  const startedMs = startedAt?.getTime() ?? nowMs
+  const recent = windows.filter(({ startMs }) => startMs > nowMs - 2 * guard.windowMs)
+  const fromMs = Math.max(startedMs, recent[0]?.startMs ?? nowMs)
+  const perSecond = (read: (window: PairWindow) => number) =>
+    recent.reduce((sum, window) => sum + read(window), 0) / Math.max(1, (nowMs - fromMs) / 1000)
+  if (!rule.isShared)
+    return {
+      share: nextPairShare(
+        share,
+        perSecond(({ rawPairs }) => rawPairs),
+      ),
+    }
+  const pairs = windows.reduce((sum, { rawPairs }) => sum + rawPairs, 0)
+  const load = { perSecond: perSecond(({ checks }) => checks), pairs, wasPaired, elapsedMs: nowMs - startedMs }
+  const next = nextSharedPairShare(share, load)
+  return { share: next, tooBusy: tooBusyReason(next, load) }
 }

@@ -13,14 +13,19 @@ export type WindowRow = {
   readonly figures: PairFigures | NodeFigures
 }
 
+/** Figures of an earlier attempt, that a node writes late, are dropped. */
+export type WrittenRow = WindowRow & { readonly attempt: number }
+
 /** Replaces rows of this process: a repeated write changes nothing. */
-export async function writeWindows(queries: Queries, node: string, rows: readonly WindowRow[]): Promise<void> {
+export async function writeWindows(queries: Queries, node: string, rows: readonly WrittenRow[]): Promise<void> {
   if (rows.length === 0) return
   await queries.query(
     `INSERT INTO guard_windows (proposal_id, rule_id, window_ms, node, figures)
      SELECT row.proposal_id, row.rule_id, row.window_ms, $1, row.figures
-     FROM jsonb_to_recordset($2::jsonb) AS row (proposal_id text, rule_id text, window_ms bigint, figures jsonb)
-     WHERE EXISTS (SELECT 1 FROM proposals WHERE id = row.proposal_id AND state = 'rolling_out')
+     FROM jsonb_to_recordset($2::jsonb)
+       AS row (proposal_id text, attempt integer, rule_id text, window_ms bigint, figures jsonb)
+     WHERE EXISTS (SELECT 1 FROM proposals
+       WHERE id = row.proposal_id AND attempt = row.attempt AND state = 'rolling_out')
      ON CONFLICT (proposal_id, rule_id, window_ms, node)
        DO UPDATE SET figures = excluded.figures, changed_at = clock_timestamp()`,
     [node, JSON.stringify(rows)],
@@ -45,6 +50,11 @@ export function readWindows(
      WHERE proposal_id = $1 AND window_ms >= $2 ${changed} ORDER BY window_ms`,
     [proposalId, Math.floor(sinceMs), ...(changedMs === undefined ? [] : [changedMs])],
   )
+}
+
+/** A retry is judged by its own figures. */
+export async function deleteWindows(queries: Queries, proposalId: string): Promise<void> {
+  await queries.query('DELETE FROM guard_windows WHERE proposal_id = $1', [proposalId])
 }
 
 /** Time for which ended proposals are shown; the audit log keeps what happened. */

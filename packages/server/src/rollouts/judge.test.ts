@@ -18,7 +18,7 @@ function pairWindow(index: number, { pairs, percent = 0, keys = 30 }: Spec): Pai
   const sketch = new SketchBuilder()
   for (let key = 0; newlyDenied > 0 && key < keys; key += 1) sketch.add(keyHash('salt', 'a', `key ${key}`))
   const raw = { rawPairs: pairs, rawNewlyDenied: newlyDenied, newlyAllowed: 0, bothDenied: 0, offset: 0 }
-  return { startMs: index * W, pairs, newlyDenied, ...raw, sample: [], keys: sketch.sketch }
+  return { startMs: index * W, checks: 0, pairs, newlyDenied, ...raw, sample: [], keys: sketch.sketch }
 }
 
 function evidenceOf(

@@ -5,13 +5,14 @@ import { appendAudit } from '../audit/audit.ts'
 import type { Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { type ActiveVersion, editRules, rulesIn, touchRules } from '../rules/rule-store.ts'
-import { PAIR_SHARE_FIRST, type Proposal, type StoredVerdict, wasEnforced } from './proposal.ts'
+import { deleteWindows } from './guard-table.ts'
+import { type Proposal, type ProposedChange, type StoredVerdict, wasEnforced } from './proposal.ts'
 import { holdRules, notifyRollouts, readProposal, releaseRules, rolloutsOf, saveProposal } from './proposal-table.ts'
 import { type Conflict, rebase } from './rebase.ts'
 import { emitEvent, type RolloutEventType } from './rollout-events.ts'
 import { type Event, isEnded, type State, stateText, transition } from './state.ts'
 import { stepText } from './step.ts'
-import { parsedRule } from './tightens.ts'
+import { canaryProblems, isDefence, parsedRule } from './tightens.ts'
 
 /** Who or what moves a proposal, and why. */
 export type Cause = {
@@ -27,9 +28,10 @@ export async function move(
   queries: Queries,
   before: Proposal,
   event: Event,
-  cause: Cause,
+  given: Cause,
   now: ActiveVersion,
 ): Promise<Proposal> {
+  const cause = withKept(given, keptDefences(before, event))
   const facts = { kind: before.kind, steps: before.steps.length }
   const found = transition(before.state, event, facts)
   if ('refused' in found) throw new ProblemError(problem('PROPOSAL_STATE', `${before.id}: ${found.refused}.`))
@@ -58,10 +60,23 @@ async function begin(queries: Queries, proposal: Proposal, cause: Cause, now: Ac
   const { changes, conflicts } = rebase(proposal.changes, present)
   if (conflicts.length > 0) throw conflictProblem(conflicts)
   for (const { rule } of changes) parsedRule(rule) // the merged rule must be valid as well
+  requireCanary(proposal, changes)
   await endEditGuards(queries, proposal.id, ruleIds, cause, now)
   const taken = await holdRules(queries, proposal.id, ruleIds)
   if (taken.length > 0) throw rolloutActive(taken)
-  return { ...proposal, changes, baseVersion: version, startedAt: at, stepAt: at, pairShare: firstPairShare(proposal) }
+  await deleteWindows(queries, proposal.id)
+  return { ...proposal, changes, baseVersion: version, startedAt: at, stepAt: at, pairShares: {} }
+}
+
+/** The rules of now may have one bucket for all clients, though those of the proposal had not. */
+function requireCanary({ id, steps }: Proposal, changes: readonly ProposedChange[]): void {
+  if (!steps.some(({ kind }) => kind === 'canary')) return
+  const found = canaryProblems(changes)
+  if (found.length === 0) return
+  const named = found.map(({ ruleId, why }) => `rule ${ruleId} has ${why}`).join('; ')
+  const detail = `The rules changed since ${id} was made; its canary steps are impossible: ${named}. Propose it again.`
+  const errors = found.map(({ ruleId, why }) => ({ field: 'steps', value: ruleId, fix: why }))
+  throw new ProblemError(problem('PROPOSAL_CONFLICT', detail, errors))
 }
 
 /** A direct edit under guard does not block a proposal of the same rule; its other rules stay under guard. */
@@ -88,10 +103,6 @@ async function endEditGuards(
   }
 }
 
-export function firstPairShare({ guard }: Pick<Proposal, 'guard'>): number {
-  return guard === 'off' ? 0 : PAIR_SHARE_FIRST
-}
-
 /** Next step, pause or resume. A resumed step begins again. */
 function continued(before: Proposal, after: Proposal, at: Date): Proposal {
   const [old, fresh] = [before.state, after.state]
@@ -105,8 +116,7 @@ function continued(before: Proposal, after: Proposal, at: Date): Proposal {
 async function finish(queries: Queries, proposal: Proposal, event: Event, cause: Cause): Promise<Proposal> {
   await releaseRules(queries, proposal.id)
   if (proposal.kind === 'edit' || event.type === 'supersede') return proposal
-  const rules = proposal.changes.map(({ rule }) => parsedRule(rule)).filter((rule) => rule !== null)
-  return written(queries, proposal, 'rules.rollout', rules, cause)
+  return written(queries, proposal, 'rules.rollout', proposal.changes, 'rule', cause)
 }
 
 /**
@@ -123,8 +133,9 @@ async function undo(
   await releaseRules(queries, before.id)
   if (event.type === 'supersede') return after
   if (before.kind === 'edit') {
-    const rules = before.changes.map(({ base }) => parsedRule(base)).filter((rule) => rule !== null)
-    return written(queries, after, 'rules.guard_rollback', rules, cause)
+    const kept = keptDefences(before, event)
+    const restored = before.changes.filter((change) => !kept.includes(change))
+    return written(queries, after, 'rules.guard_rollback', restored, 'base', cause)
   }
   if (!wasEnforced(before)) return after
   const reason = `roll back of ${before.id}`
@@ -132,18 +143,33 @@ async function undo(
   return { ...after, doneVersion: await touchRules(queries, ruleIds, { actor: cause.actor, reason }) }
 }
 
+/** Changes of a direct edit that the guard leaves in force when it reverts the others. A person reverts all. */
+function keptDefences({ kind, changes }: Proposal, event: Event): readonly ProposedChange[] {
+  return kind === 'edit' && event.type === 'revert' ? changes.filter(isDefence) : []
+}
+
+function withKept(cause: Cause, kept: readonly ProposedChange[]): Cause {
+  if (kept.length === 0) return cause
+  const names = kept.map(({ ruleId }) => ruleId).join(', ')
+  const keeps = `${names} stays as edited: a defence against abuse is not rolled back automatically`
+  return { ...cause, reason: cause.reason === undefined ? keeps : `${cause.reason}; ${keeps}` }
+}
+
+/** Writes one side of these changes. */
 async function written(
   queries: Queries,
   proposal: Proposal,
   action: string,
-  rules: readonly NonNullable<ReturnType<typeof parsedRule>>[],
+  changes: readonly ProposedChange[],
+  side: 'base' | 'rule',
   cause: Cause,
 ): Promise<Proposal> {
+  const rules = changes.map((change) => parsedRule(change[side])).filter((rule) => rule !== null)
   const author = {
     actor: proposal.kind === 'edit' ? cause.actor : proposal.author,
     reason: cause.reason ?? proposal.id,
   }
-  const ruleIds = proposal.changes.map(({ ruleId }) => ruleId)
+  const ruleIds = changes.map(({ ruleId }) => ruleId)
   const { version } = await editRules(queries, { action, ruleIds, next: async () => rules }, { author })
   return { ...proposal, doneVersion: version }
 }

@@ -13,6 +13,8 @@ export type KeyDifference = readonly [hash: number, newlyDenied: number, newlyAl
 
 /** Figures of one rule, window and process. */
 export type PairFigures = {
+  /** Requests to a bucket of all clients, paired or not; absent for other rules. */
+  readonly checks?: number
   readonly pairs: number
   readonly newlyDenied: number
   readonly newlyAllowed: number
@@ -41,6 +43,7 @@ type Count = { readonly hash: number; pairs: number; newlyDenied: number; newlyA
 class WindowPairs {
   readonly startMs: number
   changed = true
+  #checks = 0
   #pairs = 0
   #newlyDenied = 0
   #newlyAllowed = 0
@@ -51,6 +54,11 @@ class WindowPairs {
 
   constructor(startMs: number) {
     this.startMs = startMs
+  }
+
+  count(): void {
+    this.#checks += 1
+    this.changed = true
   }
 
   /** Returns false if the key was not counted separately, because there are too many keys. */
@@ -80,6 +88,7 @@ class WindowPairs {
     const busiest = counts.toSorted((one, other) => other.pairs - one.pairs).slice(0, TOP_KEYS)
     const differing = counts.filter(({ newlyDenied, newlyAllowed }) => newlyDenied + newlyAllowed > 0)
     return {
+      ...(this.#checks > 0 && { checks: this.#checks }),
       pairs: this.#pairs,
       newlyDenied: this.#newlyDenied,
       newlyAllowed: this.#newlyAllowed,
@@ -117,19 +126,28 @@ export class PairStatistics {
 
   /** `nowMs` is database time. */
   add(pair: Pair, nowMs: number): void {
+    if (!this.#windowAt(pair.ruleId, nowMs).add(pair, this.#salt)) this.dropped += 1
+  }
+
+  /** Counts a request, paired or not. */
+  count(ruleId: string, nowMs: number): void {
+    this.#windowAt(ruleId, nowMs).count()
+  }
+
+  #windowAt(ruleId: string, nowMs: number): WindowPairs {
     const startMs = Math.floor(nowMs / this.#windowMs) * this.#windowMs
-    const windows = this.#rules.get(pair.ruleId) ?? []
+    const windows = this.#rules.get(ruleId) ?? []
     let window = windows.find((known) => known.startMs === startMs)
     if (window === undefined) {
       window = new WindowPairs(startMs)
       windows.push(window)
-      this.#rules.set(pair.ruleId, windows)
+      this.#rules.set(ruleId, windows)
       if (windows.length > WINDOWS_MAX) {
         windows.shift()
         this.dropped += 1
       }
     }
-    if (!window.add(pair, this.#salt)) this.dropped += 1
+    return window
   }
 
   /** Windows that changed since they were last taken. Call `written` when they are stored. */

@@ -10,7 +10,7 @@ import { isFrozen, requireUnfrozen } from '../rules/freeze.ts'
 import { type ActiveVersion, lockRules, rulesIn } from '../rules/rule-store.ts'
 import { type GuardFigures, guardFigures } from './figures.ts'
 import type { Guard } from './guard-settings.ts'
-import { type Cause, firstPairShare, move } from './move.ts'
+import { type Cause, move } from './move.ts'
 import type { Proposal, ProposedChange } from './proposal.ts'
 import { insertProposal, listProposals, type ProposalQuery, readProposal } from './proposal-table.ts'
 import { type Conflict, rebase } from './rebase.ts'
@@ -69,7 +69,6 @@ export class ProposalStore {
         changes,
         steps,
         guard: request.guard,
-        pairShare: firstPairShare(request),
         sentence: required > 0 ? `waits for approval: ${required} required` : 'approved; waits for start',
         at,
       })

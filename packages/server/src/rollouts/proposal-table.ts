@@ -26,7 +26,7 @@ type ProposalRow = {
   readonly paused_why: string | null
   readonly attempt: number
   readonly salt: string
-  readonly pair_share: number
+  readonly pair_shares: Readonly<Record<string, number>>
   readonly verdict: StoredVerdict | null
   readonly sentence: string
   readonly done_version: number | null
@@ -89,7 +89,7 @@ function proposalOf(row: ProposalRow): Proposal {
     pausedAt,
     attempt: row.attempt,
     salt: row.salt,
-    pairShare: row.pair_share,
+    pairShares: row.pair_shares,
     verdict: row.verdict,
     sentence: row.sentence,
     doneVersion: row.done_version,
@@ -107,20 +107,20 @@ function stateOf(name: StateName, step: number, paused: string | undefined): Sta
 
 export type NewProposal = Pick<
   Proposal,
-  'kind' | 'state' | 'author' | 'reason' | 'baseVersion' | 'changes' | 'steps' | 'guard' | 'pairShare' | 'sentence'
+  'kind' | 'state' | 'author' | 'reason' | 'baseVersion' | 'changes' | 'steps' | 'guard' | 'sentence'
 > & { readonly at: Date }
 
 export async function insertProposal(queries: Queries, made: NewProposal): Promise<Proposal> {
   const id = `prop_${randomBytes(8).toString('hex')}`
   const starts = made.state.name === 'rolling_out' ? made.at : null
   await queries.query(
-    `INSERT INTO proposals (id, kind, state, author, reason, base_version, changes, steps, guard, salt, pair_share,
+    `INSERT INTO proposals (id, kind, state, author, reason, base_version, changes, steps, guard, salt,
        sentence, created_at, updated_at, started_at, step_at, revision)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $13, $14, $14, nextval('proposal_revisions'))`,
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $13, nextval('proposal_revisions'))`,
     [
       ...[id, made.kind, made.state.name, made.author, made.reason, made.baseVersion],
       ...[made.changes, made.steps, made.guard].map((value) => JSON.stringify(value)),
-      ...[randomBytes(16).toString('hex'), made.pairShare, made.sentence, made.at, starts],
+      ...[randomBytes(16).toString('hex'), made.sentence, made.at, starts],
     ],
   )
   const inserted = await readProposal(queries, id)
@@ -135,13 +135,13 @@ export async function saveProposal(queries: Queries, proposal: Proposal): Promis
   await queries.query(
     `UPDATE proposals SET state = $2, step = $3, paused_why = $4, paused_at = $5, step_at = $6, attempt = $7,
        verdict = $8, sentence = $9, done_version = $10, updated_at = $11, started_at = $12, ended_at = $13,
-       base_version = $14, changes = $15, pair_share = $16, revision = nextval('proposal_revisions')
+       base_version = $14, changes = $15, pair_shares = $16, revision = nextval('proposal_revisions')
      WHERE id = $1`,
     [
       ...[proposal.id, state.name, step, paused ?? null, proposal.pausedAt, proposal.stepAt, proposal.attempt],
       ...[proposal.verdict && JSON.stringify(proposal.verdict), proposal.sentence, proposal.doneVersion],
       ...[proposal.updatedAt, proposal.startedAt, proposal.endedAt, proposal.baseVersion],
-      ...[JSON.stringify(proposal.changes), proposal.pairShare],
+      ...[JSON.stringify(proposal.changes), JSON.stringify(proposal.pairShares)],
     ],
   )
 }
@@ -152,11 +152,16 @@ export async function saveVerdict(queries: Queries, id: string, verdict: StoredV
   await queries.query(sql, [id, JSON.stringify(verdict)])
 }
 
-export async function savePairShare(queries: Queries, id: string, share: number): Promise<void> {
+/** Adds shares of these rules to the others. */
+export async function savePairShares(
+  queries: Queries,
+  id: string,
+  shares: Readonly<Record<string, number>>,
+): Promise<void> {
   await queries.query(
-    `UPDATE proposals SET pair_share = $2, revision = nextval('proposal_revisions')
+    `UPDATE proposals SET pair_shares = pair_shares || $2::jsonb, revision = nextval('proposal_revisions')
      WHERE id = $1 AND state = 'rolling_out'`,
-    [id, share],
+    [id, JSON.stringify(shares)],
   )
   await notifyRollouts(queries)
 }

@@ -36,8 +36,8 @@ export type Proposal = {
   readonly attempt: number
   /** Selects canary keys. Kept for the whole life of the proposal, so that a retry selects the same keys. */
   readonly salt: string
-  /** Share of keys that both versions decide. */
-  readonly pairShare: number
+  /** By rule: share of keys that both versions decide. Rules without one have their first share. */
+  readonly pairShares: Readonly<Record<string, number>>
   /** The guard's last verdict. */
   readonly verdict: StoredVerdict | null
   /** State and reason in one sentence, for people. */
@@ -60,7 +60,7 @@ export type StoredVerdict = Verdict & {
 }
 
 export const CHANGES_MAX = 200
-/** Share of keys that are paired at first; the evaluator raises it while there are few pairs. */
+/** Share of keys that are paired at first; the evaluator raises it while there are few pairs of the rule. */
 export const PAIR_SHARE_FIRST = 0.01
 
 export function currentStep({ state, steps }: Pick<Proposal, 'state' | 'steps'>): Step | undefined {

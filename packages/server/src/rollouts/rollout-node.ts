@@ -2,7 +2,7 @@
 // every second. If the database has not confirmed the rollouts for a while, the current rules apply to all keys: two
 // versions for one key never live long.
 
-import { type Limiter, LimiterError, type Pair, type Rollout, type RuleInput } from 'sluice'
+import { type Decision, type Limiter, LimiterError, type Pair, pairsOf, type Rollout, type RuleInput } from 'sluice'
 import type { Database, Listening } from '../db/database.ts'
 import { Refresher } from '../db/refresher.ts'
 import type { Log } from '../log.ts'
@@ -10,11 +10,13 @@ import type { Metrics } from '../metrics/metrics.ts'
 import type { RolloutFacts } from '../metrics/rollout-metrics.ts'
 import type { LiveRules } from '../rules/live-rules.ts'
 import type { Evaluator } from './evaluator.ts'
-import { type WindowRow, writeWindows } from './guard-table.ts'
+import { type WrittenRow, writeWindows } from './guard-table.ts'
 import { NodeTotals } from './node-totals.ts'
+import { pairShareOf } from './pair-share.ts'
 import { type FlushedWindow, PairStatistics } from './pair-statistics.ts'
 import { currentStep, type Proposal } from './proposal.ts'
 import { ACTIVE_PRINT, activeProposals, ROLLOUTS_CHANNEL } from './proposal-table.ts'
+import { isShared } from './tightens.ts'
 
 export type RolloutTiming = {
   /** Interval of confirmations, writes and evaluations. */
@@ -42,6 +44,8 @@ type Watched = {
   readonly proposal: Proposal
   readonly pairs: PairStatistics
   readonly totals: NodeTotals
+  /** By rule: share of keys that both versions decide. */
+  readonly pairShares: ReadonlyMap<string, number>
 }
 
 type Confirmation = { readonly print: string; readonly now: number }
@@ -51,6 +55,8 @@ export class RolloutNode {
   readonly #refresher: Refresher = new Refresher(() => this.#confirm())
   #watched: readonly Watched[] = []
   #byRule: ReadonlyMap<string, Watched> = new Map()
+  /** Rules under rollout with one bucket for all clients, by id: all their requests are counted. */
+  #shared: ReadonlyMap<string, Watched> = new Map()
   /** Rollouts in force, as read from the database; undefined: read them again. */
   #print: string | undefined
   #confirmedMs: number = performance.now()
@@ -91,13 +97,24 @@ export class RolloutNode {
     return this.#watched.length > 0
   }
 
-  /** Counts the pairs of a decision. */
-  observe(pairs: readonly Pair[]): void {
+  /** Counts the pairs of a decision, and its requests to buckets of all clients. */
+  observe(decision: Decision): void {
+    const pairs = pairsOf(decision)
+    if (pairs.length === 0 && this.#shared.size === 0) return
     const nowMs = performance.now() + this.#offsetMs
+    if (this.#shared.size > 0) this.#count(decision, nowMs)
     for (const pair of pairs) {
       this.#byRule.get(pair.ruleId)?.pairs.add(pair, nowMs)
       const name = `${resultOf(pair)} ${pair.ruleId}`
       this.#pairs.set(name, (this.#pairs.get(name) ?? 0) + 1)
+    }
+  }
+
+  #count({ outcomes }: Decision, nowMs: number): void {
+    let last: string | undefined
+    for (const { ruleId } of outcomes) {
+      if (ruleId !== last) this.#shared.get(ruleId)?.pairs.count(ruleId, nowMs) // outcomes of a rule follow each other
+      last = ruleId
     }
   }
 
@@ -179,7 +196,7 @@ export class RolloutNode {
     const before = this.#byRule
     try {
       this.#use(proposals)
-      await limiter.setRollouts(proposals.flatMap(rolloutsOf))
+      await limiter.setRollouts(this.#watched.flatMap(rolloutsOf))
       this.#error = undefined
     } catch (error) {
       if (!(error instanceof LimiterError)) throw error
@@ -212,10 +229,17 @@ export class RolloutNode {
         totals: new NodeTotals(this.#deps.metrics, windowMs),
       })
       const { pairs, totals } = known.get(keyOf(proposal)) ?? fresh()
-      return { proposal, pairs, totals }
+      const pairShares = new Map(proposal.changes.map((change) => [change.ruleId, pairShareOf(proposal, change)]))
+      return { proposal, pairs, totals, pairShares }
     })
     this.#byRule = new Map(
       this.#watched.flatMap((watched) => watched.proposal.changes.map(({ ruleId }) => [ruleId, watched] as const)),
+    )
+    this.#shared = new Map(
+      this.#watched.flatMap((watched) => {
+        const { guard, changes } = watched.proposal
+        return guard === 'off' ? [] : changes.filter(isShared).map(({ ruleId }) => [ruleId, watched] as const)
+      }),
     )
   }
 
@@ -243,11 +267,11 @@ export class RolloutNode {
   }
 
   #facts(): RolloutFacts {
-    const rules = this.#watched.flatMap(({ proposal }) => {
-      const { state, changes, pairShare } = proposal
+    const rules = this.#watched.flatMap(({ proposal, pairShares }) => {
+      const { state, changes } = proposal
       const share = currentStep(proposal)?.share ?? 0
       const paused = state.name === 'rolling_out' && state.paused !== undefined
-      return changes.map(({ ruleId }) => ({ ruleId, share, pairShare, paused }))
+      return changes.map(({ ruleId }) => ({ ruleId, share, pairShare: pairShares.get(ruleId) ?? 0, paused }))
     })
     return {
       rules,
@@ -271,22 +295,23 @@ function resultOf({ currentDenied, candidateDenied }: Pair): string {
   return candidateDenied ? 'newly_denied' : 'newly_allowed'
 }
 
-function rowOf({ id }: Proposal, { ruleId, startMs, figures }: FlushedWindow): WindowRow {
-  return { proposal_id: id, rule_id: ruleId, window_ms: startMs, figures }
+function rowOf({ id, attempt }: Proposal, { ruleId, startMs, figures }: FlushedWindow): WrittenRow {
+  return { proposal_id: id, attempt, rule_id: ruleId, window_ms: startMs, figures }
 }
 
-function nodeRow({ proposal, totals }: Watched, nowMs: number, error: string | undefined): WindowRow {
+function nodeRow({ proposal, totals }: Watched, nowMs: number, error: string | undefined): WrittenRow {
   const { startMs, figures } = totals.figures(nowMs)
   const all = error === undefined ? figures : { ...figures, error }
-  return { proposal_id: proposal.id, rule_id: '', window_ms: startMs, figures: all }
+  const { id, attempt } = proposal
+  return { proposal_id: id, attempt, rule_id: '', window_ms: startMs, figures: all }
 }
 
 /** Rollouts for the limiter. */
-function rolloutsOf(proposal: Proposal): Rollout[] {
-  const { kind, changes, salt, pairShare, attempt } = proposal
+function rolloutsOf({ proposal, pairShares }: Watched): Rollout[] {
+  const { kind, changes, salt, attempt } = proposal
   const share = currentStep(proposal)?.share ?? 0
   return changes.map(({ ruleId, base, rule }): Rollout => {
-    const common = { ruleId, salt, pairShare, attempt }
+    const common = { ruleId, salt, pairShare: pairShares.get(ruleId) ?? 0, attempt }
     if (kind === 'edit') return { ...common, previous: base as RuleInput | null }
     return { ...common, candidate: rule as RuleInput | null, share }
   })

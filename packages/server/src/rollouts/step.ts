@@ -3,7 +3,7 @@
 
 import { durationMs, durationText } from '../text/duration.ts'
 
-/** `forMs` undefined: the step ends by hand only. `maxMs`: after this time without a verdict, the rollout pauses. */
+/** `forMs` undefined: the step ends by hand only. `maxMs`: a step that has not ended after this time pauses. */
 export type Step = {
   /** shadow: evaluated and never enforced. canary: enforced for a share of keys. guard: applied, under guard. */
   readonly kind: 'shadow' | 'canary' | 'guard'

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { nextPairShare } from './decide.ts'
+import { nextPairShare } from './pair-share.ts'
 import type { ProposedChange } from './proposal.ts'
 import { rebase } from './rebase.ts'
 import { forgivesPhase, isDefence, parsedRule, tightens, unpairableReason } from './tightens.ts'

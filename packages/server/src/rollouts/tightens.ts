@@ -1,7 +1,7 @@
 // Whether a change makes a rule refuse more. Errs towards yes: a change that cannot be compared counts as tighter.
 
 import { isDeepStrictEqual } from 'node:util'
-import { isPairable, parseRules, type Rule, type RuleLimit } from 'sluice'
+import { canaryProblem, isPairable, parseRules, type Rule, type RuleLimit } from 'sluice'
 import type { PlainRule } from '../rules/changes.ts'
 import type { ProposedChange } from './proposal.ts'
 
@@ -84,4 +84,21 @@ export function unpairableReason({ base, rule }: ProposedChange): string | undef
   if (found.algorithm === 'concurrency') return 'the algorithm concurrency cannot be charged twice'
   if (found.consistency === 'local') return 'a local rule is not in the store'
   return found.shards > 1 ? 'a rule with shards has several buckets per key' : 'a global rule has a bucket per region'
+}
+
+/** Why the changes cannot apply to a share of the keys: rules that have one bucket for all clients, before or after. */
+export function canaryProblems(
+  changes: readonly ProposedChange[],
+): readonly { readonly ruleId: string; readonly why: string }[] {
+  return changes.flatMap(({ ruleId, base, rule }) => {
+    const versions = [base, rule].map(parsedRule).filter((one) => one !== null)
+    const why = versions.map(canaryProblem).find((one) => one !== undefined)
+    return why === undefined ? [] : [{ ruleId, why }]
+  })
+}
+
+/** Whether all clients share the bucket: then all requests are paired, or none. */
+export function isShared({ base, rule }: Pick<ProposedChange, 'base' | 'rule'>): boolean {
+  const decides = parsedRule(base) ?? parsedRule(rule)
+  return decides !== null && canaryProblem(decides) !== undefined
 }

@@ -9,6 +9,8 @@ import { bottom, type KeyDifference, type PairFigures } from './pair-statistics.
 /** Pairs of one rule in one window, over all nodes. */
 export type PairWindow = {
   readonly startMs: number
+  /** Requests to a bucket of all clients, paired or not; 0 for other rules. */
+  readonly checks: number
   /** With the cap per key; fractions are possible. */
   readonly pairs: number
   readonly newlyDenied: number
@@ -63,6 +65,7 @@ export function mergedPairs(startMs: number, figures: readonly PairFigures[], ke
   const weightOf = (hash: number) => Math.min(1, cap / Math.max(1, counts.get(hash)?.[0] ?? 0))
   return {
     startMs,
+    checks: sum((one) => one.checks ?? 0),
     pairs,
     newlyDenied: Math.max(0, newlyDenied),
     rawPairs,
@@ -85,6 +88,7 @@ export function summed(windows: readonly PairWindow[]): PairWindow {
   const sum = (read: (window: PairWindow) => number) => windows.reduce((total, window) => total + read(window), 0)
   return {
     startMs: windows[0]?.startMs ?? 0,
+    checks: sum(({ checks }) => checks),
     pairs: sum(({ pairs }) => pairs),
     newlyDenied: sum(({ newlyDenied }) => newlyDenied),
     rawPairs: sum(({ rawPairs }) => rawPairs),

@@ -156,6 +156,22 @@ describeDatabases('bypass tokens', ({ open }) => {
     expect(await admitted(app, { ...REQUEST, bypass_token: body.token })).toBe(5)
   })
 
+  test('are rotated only by their creator, if changes need approval: the caller alone gets the secret', async () => {
+    const app = await nodeWith(database, RULES)
+    const [author, other] = [await tokenOf(app, 'approver'), await tokenOf(app, 'approver')]
+    await setApprovals(database, 1, 'test', new Date())
+    const { body } = await create(app, {}, author)
+    const path = `${BYPASS_PATH}/${body.bypass_id}`
+    expect((await app.post(`${path}/approve`, {}, other)).body).toMatchObject({ state: 'active' })
+    for (const token of [other, ADMIN_TOKEN]) {
+      const { status, body: refused } = await app.post(`${path}/rotate`, { grace: '1h' }, token)
+      expect([status, refused.code]).toEqual([403, 'APPROVAL_FORBIDDEN'])
+    }
+    const rotated = await app.post(`${path}/rotate`, { grace: '1h' }, author)
+    expect(rotated.status).toBe(201)
+    expect(await admitted(app, { ...REQUEST, bypass_token: rotated.body.token })).toBe(5)
+  })
+
   test('bad input is a 400 that names field, value and fix', async () => {
     const app = await nodeWith(database, RULES)
     const mistakes: [Body, string, RegExp][] = [

@@ -3,9 +3,10 @@
 
 import { createLimiter, type Decision, type Limiter, memoryStore, pairsOf, type RuleInput } from 'sluice'
 import { fakeClock, type Random, seededRandom } from 'sluice/testing'
-import { decide, nextPairShare } from '../../src/rollouts/decide.ts'
+import { decide } from '../../src/rollouts/decide.ts'
 import { GUARD_DEFAULTS } from '../../src/rollouts/guard-settings.ts'
 import { judge } from '../../src/rollouts/judge.ts'
+import { nextPairShare } from '../../src/rollouts/pair-share.ts'
 import { type PairFigures, PairStatistics } from '../../src/rollouts/pair-statistics.ts'
 import type { Proposal } from '../../src/rollouts/proposal.ts'
 import { type Event, type State, transition } from '../../src/rollouts/state.ts'

@@ -194,6 +194,17 @@ describe.concurrent('a rollout on four nodes', () => {
     await reaches(node, id, 'rolled_back', 60_000)
   })
 
+  test('one bucket for all clients is measured, then paired, and a limit of 0 is rolled back', async ({
+    onTestFinished: atEnd,
+  }) => {
+    const { node, start } = await ruleOf('shared', { scope: 'global', limit: 1_000_000 })
+    const id = await rollOut(node, { changes: update('shared', { limit: 0 }), steps: [{ shadow: true }] })
+    expect(await shown(node, id)).toMatchObject({ pair_share: 0 })
+    const traffic = start(10, 200, atEnd)
+    await reaches(node, id, 'rolled_back', 60_000)
+    expect(traffic.refused.size).toBe(0)
+  })
+
   test('a direct edit is guarded: the response says so, and the guard restores the rule', async ({
     onTestFinished: atEnd,
   }) => {

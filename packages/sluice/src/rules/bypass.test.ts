@@ -78,6 +78,15 @@ describe('a valid bypass token', () => {
     expect(await admitted(limiter, 7, { user: 'bob', bypassToken: 'all' })).toBe(7)
   })
 
+  test('works for keys that are compared with a candidate of limit 0, and never lifts such a ban', async () => {
+    const limiter = limiterOf([PER_USER])
+    const rollout = { ruleId: 'per_user', salt: '5a17', candidate: { ...PER_USER, limit: 0 }, pairShare: 1 }
+    await limiter.setRollouts([{ ...rollout, share: 0 }])
+    expect(await limiter.check({ user: 'ada', bypassToken: 'all' })).toMatchObject({ allowed: true, ruleId: null })
+    await limiter.setRollouts([{ ...rollout, share: 1 }])
+    expect(await limiter.check({ user: 'ada', bypassToken: 'all' })).toMatchObject({ allowed: false, limit: 0 })
+  })
+
   test('is refunded with its request, by decision and by receipt, and holds the permits of other rules', async () => {
     const store = memoryStore({ clock: CLOCK })
     const limiter = limiterOf([PER_USER, { rule_id: 'open', algorithm: 'concurrency', limit: 1, window: '1m' }], store)

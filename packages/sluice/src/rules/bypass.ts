@@ -84,8 +84,12 @@ function bypassLimit(perMinute: number): Limit {
   return limit
 }
 
-function isBanned({ limits, exceptions }: ChargeSet): boolean {
-  return exceptions.banned || limits.some(({ limit, rule }) => limit.units === 0 && !rule.shadow)
+/** A version of a rule that is only compared does not ban. */
+function isBanned({ charges, limits, exceptions }: ChargeSet): boolean {
+  if (exceptions.banned) return true
+  return limits.some(({ limit, rule }, index) => {
+    return limit.units === 0 && !rule.shadow && charges[index]?.kind !== 'counterfactual'
+  })
 }
 
 /** A path is covered only if all its readings are, as with rules that exempt a path. A last slash does not matter. */

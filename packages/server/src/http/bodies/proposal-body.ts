@@ -1,16 +1,17 @@
 // Body of a proposal: changes, steps and guard, parsed with every mistake named; and proposals as the API shows them.
 
-import { canaryProblem, type FieldError, type Rule } from 'sluice'
+import type { FieldError } from 'sluice'
 import type { Queries } from '../../db/database.ts'
 import { invalidRequest, ProblemError, problem } from '../../problems/problem.ts'
 import { parseGuard, plainGuard } from '../../rollouts/guard-settings.ts'
 import type { Verdict } from '../../rollouts/judge.ts'
+import { pairShareOf } from '../../rollouts/pair-share.ts'
 import { CHANGES_MAX, type Operation, type Proposal, type ProposedChange } from '../../rollouts/proposal.ts'
 import type { ProposalRequest, ShownProposal } from '../../rollouts/proposal-store.ts'
 import type { Conflict } from '../../rollouts/rebase.ts'
 import { type Kind, STATE_NAMES, type StateName } from '../../rollouts/state.ts'
 import { defaultSteps, type PlainStep, parseSteps, plainStep, type Step } from '../../rollouts/step.ts'
-import { parsedRule } from '../../rollouts/tightens.ts'
+import { canaryProblems } from '../../rollouts/tightens.ts'
 import type { PlainRule } from '../../rules/changes.ts'
 import { compactRule } from '../../rules/compact-rule.ts'
 import { mergePatch } from '../../rules/merge-patch.ts'
@@ -140,16 +141,6 @@ async function ruleOf(deps: RulesDeps, base: PlainRule | null, rule: object, at:
   }
 }
 
-type CanaryProblem = { readonly ruleId: string; readonly why: string }
-
-function canaryProblems(changes: readonly ProposedChange[]): CanaryProblem[] {
-  return changes.flatMap(({ ruleId, base, rule }) => {
-    const versions = [base, rule].map(parsedRule).filter((one): one is Rule => one !== null)
-    const why = versions.map(canaryProblem).find((one) => one !== undefined)
-    return why === undefined ? [] : [{ ruleId, why }]
-  })
-}
-
 function requireCanary(changes: readonly ProposedChange[]): void {
   const found = canaryProblems(changes).map(({ ruleId, why }) => {
     return { field: 'steps', value: ruleId, fix: `remove the canary steps: rule ${ruleId} has ${why}` }
@@ -179,7 +170,10 @@ export const PROPOSAL: Schema = {
     step: { type: ['object', 'null'], ...anything, description: 'The current step: index, since, paused.' },
     guard: { description: 'Thresholds of the guard, or "off".' },
     verdict: { type: ['object', 'null'], ...anything, description: 'The last verdict of the guard, with its figures.' },
-    pair_share: { type: 'number', description: 'Share of keys that both versions decide.' },
+    pair_share: {
+      type: 'number',
+      description: 'Share of keys that both versions decide, of the rule with the most. Per rule: in changes.',
+    },
     approvals: { type: 'object', ...anything },
     conflicts: {
       type: 'array',
@@ -209,6 +203,7 @@ export type PlainProposal = {
   readonly changes: readonly {
     readonly op: Operation
     readonly rule_id: string
+    readonly pair_share: number
     readonly before: PlainRule | null
     readonly after: PlainRule | null
   }[]
@@ -261,12 +256,15 @@ export function plainProposal(proposal: Proposal): PlainProposal {
     base_version: proposal.baseVersion,
     version: proposal.doneVersion,
     attempt: proposal.attempt,
-    changes: proposal.changes.map(({ op, ruleId, base, rule }) => ({ op, rule_id: ruleId, before: base, after: rule })),
+    changes: proposal.changes.map((change) => {
+      const { op, ruleId, base, rule } = change
+      return { op, rule_id: ruleId, pair_share: pairShareOf(proposal, change), before: base, after: rule }
+    }),
     steps: proposal.steps.map(plainStep),
     step: step || null,
     guard: plainGuard(proposal.guard),
     verdict: verdict && verdictOf(verdict),
-    pair_share: proposal.pairShare,
+    pair_share: Math.max(0, ...proposal.changes.map((change) => pairShareOf(proposal, change))),
     created_at: proposal.createdAt.toISOString(),
     updated_at: proposal.updatedAt.toISOString(),
     started_at: proposal.startedAt?.toISOString() ?? null,

@@ -103,7 +103,10 @@ async function apply(deps: RulesDeps, request: WriteRequest, edit: Edit, hooks: 
 /** Header of a direct edit: the proposal that guards it, or why none does. */
 export function guardHeader({ guard }: Written): Readonly<Record<string, string>> {
   if (guard === undefined) return {}
-  return { 'sluice-guard': 'off' in guard ? `off; ${guard.off}` : `${guard.proposal_id}; until ${guard.until}` }
+  if ('off' in guard) return { 'sluice-guard': `off; ${guard.off}` }
+  const { proposal_id, until, unguarded = [] } = guard
+  const without = unguarded.length === 0 ? '' : `; without ${unguarded.map(({ rule_id }) => rule_id).join(', ')}`
+  return { 'sluice-guard': `${proposal_id}; until ${until}${without}` }
 }
 
 /** Rejects an edit that is based on an outdated version. */

@@ -1,0 +1,60 @@
+// How much of a rule's traffic both versions decide: bounded, so that the guard costs the store little, and leases keep
+// deciding everything else.
+
+import { PAIR_SHARE_FIRST, type Proposal, type ProposedChange } from './proposal.ts'
+import { isShared } from './tightens.ts'
+
+/** Pairs per second of one rule that the fleet makes, at most about. */
+export const PAIRS_PER_SECOND = 500
+/** Requests per second to one bucket of all clients, above which its requests are paired only for a moment. */
+const SHARED_PER_SECOND = 2 * PAIRS_PER_SECOND
+/** Requests per second to such a bucket, above which none is paired. */
+const SPOT_CHECKED_PER_SECOND = 10 * SHARED_PER_SECOND
+/** Pairs of a spot check: enough to see a gross mistake, such as a limit of 0. */
+const SPOT_CHECK_PAIRS = 1000
+/** Time in which nodes count such requests before they pair them. */
+const MEASURED_MS = 3000
+const SHARE_MIN = 0.001
+const RAISE = 4
+
+/** Share of keys to pair next. Changes in large steps only: each change reaches all nodes. */
+export function nextPairShare(share: number, pairsPerSecond: number): number {
+  if (pairsPerSecond > 2 * PAIRS_PER_SECOND) return Math.max(SHARE_MIN, (share * PAIRS_PER_SECOND) / pairsPerSecond)
+  if (pairsPerSecond < PAIRS_PER_SECOND / RAISE) return Math.min(1, share * RAISE)
+  return share
+}
+
+export type SharedLoad = {
+  /** Requests to the bucket, paired or not; 0 while no node has reported any. */
+  readonly perSecond: number
+  /** Pairs that are known. */
+  readonly pairs: number
+  /** Whether any request was paired in this attempt. */
+  readonly wasPaired: boolean
+  readonly elapsedMs: number
+}
+
+/**
+ * Share for a bucket of all clients: 0 or 1, because a counterfactual must see all requests. Once off, it stays off
+ * until the rollout is tried again: the counterfactual bucket has missed requests.
+ */
+export function nextSharedPairShare(share: number, { perSecond, pairs, wasPaired, elapsedMs }: SharedLoad): 0 | 1 {
+  if (perSecond > SPOT_CHECKED_PER_SECOND) return 0
+  if (share > 0) return perSecond > SHARED_PER_SECOND && pairs >= SPOT_CHECK_PAIRS ? 0 : 1
+  return perSecond > 0 && !wasPaired && elapsedMs >= MEASURED_MS ? 1 : 0
+}
+
+/** Why requests of the bucket are not compared; undefined if they are, or will be. */
+export function tooBusyReason(share: number, { perSecond, wasPaired }: SharedLoad): string | undefined {
+  if (share > 0 || !(wasPaired || perSecond > SPOT_CHECKED_PER_SECOND)) return undefined
+  return `too many requests in one bucket to compare (at most ${SHARED_PER_SECOND} a second)`
+}
+
+/** Share of keys of one rule that both versions decide. A bucket of all clients is measured first. */
+export function pairShareOf(
+  { guard, pairShares }: Pick<Proposal, 'guard' | 'pairShares'>,
+  change: ProposedChange,
+): number {
+  if (guard === 'off') return 0
+  return pairShares[change.ruleId] ?? (isShared(change) ? 0 : PAIR_SHARE_FIRST)
+}
