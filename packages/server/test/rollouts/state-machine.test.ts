@@ -1,3 +1,4 @@
+import { createLimiter, type Limiter } from 'sluice'
 import { type Random, seededRandom } from 'sluice/testing'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { setApprovals } from '../../src/approvals/required-approvals.ts'
@@ -5,15 +6,20 @@ import { verifyAudit } from '../../src/audit/audit.ts'
 import type { Database, Queries } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openDatabase } from '../../src/db/open-database.ts'
+import { createLog } from '../../src/log.ts'
+import { Metrics } from '../../src/metrics/metrics.ts'
 import { ProblemError } from '../../src/problems/problem.ts'
 import { editHooks, rollbackHooks } from '../../src/rollouts/edit-hooks.ts'
 import { GUARD_DEFAULTS } from '../../src/rollouts/guard-settings.ts'
 import type { Proposal } from '../../src/rollouts/proposal.ts'
 import { ProposalStore } from '../../src/rollouts/proposal-store.ts'
 import { activeProposals } from '../../src/rollouts/proposal-table.ts'
+import { ROLLOUT_TIMING, RolloutNode } from '../../src/rollouts/rollout-node.ts'
 import { type Event, STATE_NAMES, type State, type StateName, transition } from '../../src/rollouts/state.ts'
 import { parsedRule } from '../../src/rollouts/tightens.ts'
-import { RuleStore } from '../../src/rules/rule-store.ts'
+import { databaseSource } from '../../src/rules/database-source.ts'
+import { LiveRules } from '../../src/rules/live-rules.ts'
+import { RuleStore, rulesIn } from '../../src/rules/rule-store.ts'
 import { temporaryFolder, usePostgres } from '../databases.ts'
 
 /** Written down independently of the code: state → states that may follow, for staged changes and for direct edits. */
@@ -104,7 +110,9 @@ const RULE_IDS = ['a', 'b', 'c']
 const rule = (rule_id: string, limit: number) => ({ rule_id, scope: 'per_user', limit, window_seconds: 60 })
 /** Crashes and lost races make the number of transitions random: rounds go on until there are enough. */
 const EDGES_MIN = 20
-const STEP = { kind: 'canary' as const, share: 0.1, forMs: 1000, maxMs: 4000 }
+const STEP = { kind: 'canary' as const, share: 0.5, forMs: 1000, maxMs: 4000 }
+const CALLERS = ['ann', 'ben']
+const USERS = Array.from({ length: 20 }, (_, index) => `user ${index}`)
 
 describe('under crashes and concurrent edits', () => {
   const postgres = usePostgres()
@@ -123,12 +131,23 @@ describe('under crashes and concurrent edits', () => {
     const author = { actor: 'test', reason: 'setup' }
     const first = RULE_IDS.map((id) => parsedRule(rule(id, 100))).filter((one) => one !== null)
     await rules.edit({ action: 'rules.import', next: async () => first }, { author })
+    for (const id of CALLERS) await createToken(database, id)
     const nodes = [database, second].map((one) => simulatedNode(crashing(one, random, 0.1), random))
-    for (let round = 0; round < 30 || (round < 300 && (await transitionsOf(database)).length < EDGES_MIN); round += 1) {
-      if (round % 10 === 9) await setApprovals(database, round === 19 ? 1 : 0, 'command', new Date(0))
+    const followers = [follower(database, 'one'), follower(second, 'two')]
+    const isCovered = async () => {
+      return (await transitionsOf(database)).length >= EDGES_MIN && (await approvedByOthers(database)) > 0
+    }
+    let candidates = 0
+    for (let round = 0; round < 30 || (round < 300 && !(await isCovered())); round += 1) {
+      if (round % 10 === 9) await setApprovals(database, round % 20 === 9 ? 1 : 0, 'command', new Date(0))
       await Promise.all([...nodes, ...nodes].map((act) => act()))
       await invariants(database)
+      candidates += await enforcedAlike(database, followers)
     }
+    expect(candidates).toBeGreaterThan(0)
+    expect(await approvedByOthers(database)).toBeGreaterThan(0)
+    const ownApprovals = 'SELECT id FROM approvals JOIN proposals ON id = subject_id WHERE token_id = author'
+    expect(await database.query(ownApprovals)).toEqual([])
     const edges = await transitionsOf(database)
     for (const { from, to, action } of edges) expect(LEGAL[from], `${action}`).toContain(to)
     expect(edges.length).toBeGreaterThanOrEqual(EDGES_MIN)
@@ -136,11 +155,78 @@ describe('under crashes and concurrent edits', () => {
   })
 })
 
+/** Only approvals of known tokens count. */
+async function createToken(database: Database, id: string): Promise<void> {
+  const sql = "INSERT INTO api_tokens (id, name, role, hash, created_at) VALUES ($1, $1, 'admin', $1, now())"
+  await database.query(sql, [id])
+}
+
+/** Drafts that were approved while an approval was required. */
+async function approvedByOthers(database: Database): Promise<number> {
+  const rows = await database.query<{ action: string; diff: string }>(
+    "SELECT action, diff FROM audit WHERE action IN ('approvals.set', 'proposal.approve') ORDER BY seq",
+  )
+  let required = 0
+  let approved = 0
+  for (const { action, diff } of rows) {
+    const read = JSON.parse(diff) as { required?: number; from?: State; to?: State }
+    if (action === 'approvals.set') required = read.required ?? 0
+    else if (required > 0 && read.from?.name === 'draft' && read.to?.name === 'approved') approved += 1
+  }
+  return approved
+}
+
+type Follower = { readonly limiter: Limiter; refresh(): Promise<void> }
+
+/** A limiter that follows rules and rollouts, as that of a node. */
+function follower(database: Database, name: string): Follower {
+  const limiter = createLimiter({ rules: [], version: 0 })
+  const common = { limiter, metrics: new Metrics(), log: createLog('silent') }
+  const live = new LiveRules({ ...common, source: databaseSource(database, 'a test'), snapshot: undefined })
+  const node = new RolloutNode({ ...common, database, live, node: name, timing: ROLLOUT_TIMING })
+  onTestFinished(async () => {
+    await node.stop()
+    await live.stop()
+    await limiter.close()
+  })
+  const refresh = async () => {
+    await live.refresh()
+    await node.refresh()
+  }
+  return { limiter, refresh }
+}
+
+/**
+ * Every node enforces one version of each rule for a key, the same, with the numbers of the database. Returns how many
+ * keys are under a candidate that is not in the rule set.
+ */
+async function enforcedAlike(database: Database, followers: readonly Follower[]): Promise<number> {
+  for (const { refresh } of followers) await refresh()
+  const current = new Map((await rulesIn(database)).map((one) => [one.rule_id, one.limit]))
+  const staged = (await activeProposals(database)).filter(({ kind }) => kind === 'change')
+  const candidates = new Map(staged.flatMap(({ changes }) => changes).map((one) => [one.ruleId, one.rule?.limit]))
+  let under = 0
+  for (const user of USERS) {
+    const [one, other] = followers.map(({ limiter }) => {
+      const { outcomes = [] } = limiter.checkSync({ user }) ?? {}
+      return outcomes.map(({ ruleId, variant, limit }) => ({ ruleId, variant, limit }))
+    })
+    expect(other).toEqual(one)
+    expect(one?.map(({ ruleId }) => ruleId).sort()).toEqual(RULE_IDS)
+    for (const { ruleId, variant, limit } of one ?? []) {
+      const isStaged = variant === 'candidate' && candidates.has(ruleId)
+      if (isStaged) under += 1
+      expect(limit).toBe((isStaged ? candidates : current).get(ruleId))
+    }
+  }
+  return under
+}
+
 /** One random action of a node; crashes, refusals and lost races are part of the test. */
 function simulatedNode(database: Database, random: Random): () => Promise<void> {
   const store = new ProposalStore(database, { moved: () => {}, refresh: async () => {} })
   const rules = new RuleStore(database)
-  const callers = ['ann', 'ben'].map((id) => ({ id, role: 'admin' as const }))
+  const callers = CALLERS.map((id) => ({ id, role: 'admin' as const }))
   const some = async (): Promise<Proposal | undefined> => {
     const found = await store.list({ limit: 6 })
     return found.length === 0 ? undefined : random.pick(found)
@@ -161,14 +247,14 @@ function simulatedNode(database: Database, random: Random): () => Promise<void> 
     create,
     create,
     create,
-    ...(['approve', 'start', 'start', 'start', 'promote', 'promote', 'pause', 'abort', 'reject'] as const).map(
-      (verb) => {
-        return async () => {
-          const one = await some()
-          if (one !== undefined) await store[verb](one.id, random.pick(callers), 'because')
-        }
-      },
-    ),
+    ...(
+      ['approve', 'approve', 'start', 'start', 'start', 'promote', 'promote', 'pause', 'abort', 'reject'] as const
+    ).map((verb) => {
+      return async () => {
+        const one = await some()
+        if (one !== undefined) await store[verb](one.id, random.pick(callers), 'because')
+      }
+    }),
     ...(['advance', 'advance', 'revert', 'pause'] as const).map((type) => async () => {
       const one = await some()
       const event: Event = type === 'pause' ? { type, why: 'guard' } : { type }
@@ -197,7 +283,7 @@ function simulatedNode(database: Database, random: Random): () => Promise<void> 
   }
 }
 
-/** At most one active version per rule, and thus per key; nothing is left behind. */
+/** The rules of active proposals, and no others, are held; nothing is left behind. */
 async function invariants(database: Database): Promise<void> {
   await database.transaction(async (queries) => {
     await queries.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ')
@@ -207,8 +293,6 @@ async function invariants(database: Database): Promise<void> {
       'SELECT * FROM rollouts ORDER BY rule_id',
     )
     expect(rows.map(({ rule_id, proposal_id }) => `${rule_id} ${proposal_id}`)).toEqual(held)
-    const ids = held.map((text) => text.split(' ')[0])
-    expect(new Set(ids).size).toBe(ids.length)
     const [count] = await queries.query(
       'SELECT version = (SELECT max(version) FROM rule_versions) AS ok FROM rules_in_force',
     )
