@@ -56,7 +56,7 @@ const HELP = `Usage: npm run soak -- [--short] [${Object.keys(SCENARIOS).join('|
   dashboard        two pages open in Chromium for ten minutes at 2,000 decisions a second: memory and frames
   events           10,000 decisions a second into each event sink, and again with the sink killed halfway
   log-shipping     JSON lines to a real Elasticsearch with the rsyslog configuration of the docs
-  rollouts         bad, harmless and spiky rule changes on four nodes, with the default guard
+  rollouts         bad, harmless and spiky rule changes, and silence, on four nodes, with the default guard
   otlp             traces and metrics sent to a real OpenTelemetry collector (built with Go)
 
   --short          a few seconds of each (dashboard: a minute); events: all sinks together only
