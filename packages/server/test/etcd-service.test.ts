@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { type EtcdProcess, startEtcd } from 'sluice/testing'
 import { expect, onTestFinished, test, vi } from 'vitest'
+import { PROPOSALS_PATH } from '../src/rollouts/edit-hooks.ts'
 import { temporaryFolder } from './databases.ts'
 import { ADMIN_TOKEN, type Client, RULES, serveSettings } from './service.ts'
 
@@ -52,6 +53,9 @@ test('valid changes are applied, invalid ones are not, and writes through the AP
 
   const write = await node.post(RULES, { rule_id: 'x', limit: 1, window_seconds: 1 }, ADMIN_TOKEN)
   expect(write).toMatchObject({ status: 409, body: { code: 'RULES_FROM_ETCD' } })
+  const changes = [{ op: 'update', rule: { rule_id: 'one', limit: 5 } }]
+  const proposal = await node.post(PROPOSALS_PATH, { changes, reason: 'x' }, ADMIN_TOKEN)
+  expect(proposal).toMatchObject({ status: 409, body: { code: 'RULES_FROM_ETCD' } })
 })
 
 test('while etcd is unreachable checks continue, and a node starts from its snapshot', async () => {

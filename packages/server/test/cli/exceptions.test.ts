@@ -63,6 +63,20 @@ describe('the commands of exceptions', () => {
     expect(await run(`signals remove ${sent.out.trim()} --yes`)).toMatchObject({ code: 0, told: 'removed\n' })
   })
 
+  test('events tail shows the override, the bypass token and the signal of a decision', async () => {
+    const { run, allowed } = await node()
+    await run('overrides set user:eve --ban --expires-in 1h --reason fraud --yes')
+    const { out: token } = await run('bypass create load --expires-in 1d --limit-per-minute 60')
+    await run('signals send ip:203.0.113.42 --kind credential_stuffing --ttl 10m')
+    await allowed('eve')
+    await allowed('bob', { bypass_token: token.trim() })
+    await allowed('cid', { endpoint: '/login', method: 'POST', ip_address: '203.0.113.42' })
+    const { out } = await run('events tail --last 3 --count 3')
+    expect(out).toMatch(/ refused +eve \/demo .*\[ovr_[0-9a-f]{24}\]$/m)
+    expect(out).toMatch(/ allowed +bob \/demo .*\[byp_[0-9a-f]{24}\]$/m)
+    expect(out).toMatch(/ allowed +cid POST \/login .*\[sig_[0-9a-f]{24}\]$/m)
+  })
+
   test('incident: factor and freeze, and back', async () => {
     const { run } = await node()
     expect((await run('incident status')).out).toBe('rule changes: allowed\nglobal factor: none\n')

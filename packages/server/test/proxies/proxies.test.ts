@@ -39,9 +39,13 @@ async function stop(service: Running): Promise<void> {
 describe.each<ProxyName>(['nginx', 'haproxy'])('%s in front', (name) => {
   test('passes admitted requests and refuses the rest, both with headers', async () => {
     const { address } = await startAll(name)
-    const allowed = await fetch(`${address}/hello?x=1`, { method: 'POST', body: 'what is sent' })
+    const headers = { 'x-sluice-bypass': 'slb_secret', 'x-other': 'kept' }
+    const allowed = await fetch(`${address}/hello?x=1`, { method: 'POST', body: 'what is sent', headers })
     expect(allowed.status).toBe(200)
-    expect(await allowed.json()).toMatchObject({ method: 'POST', url: '/hello?x=1', body: 'what is sent' })
+    const seen = (await allowed.json()) as Echoed
+    expect(seen).toMatchObject({ method: 'POST', url: '/hello?x=1', body: 'what is sent' })
+    expect(linesOf(seen.rawHeaders, 'x-other')).toEqual(['kept'])
+    expect(linesOf(seen.rawHeaders, 'x-sluice-bypass'), 'a bypass token never reaches the upstream').toEqual([])
     expect(allowed.headers.get('x-ratelimit-limit')).toBe('2')
     expect(allowed.headers.get('x-ratelimit-remaining')).toBe('1')
     expect(allowed.headers.get('ratelimit-policy')).toBe('"two";q=2;w=86400')

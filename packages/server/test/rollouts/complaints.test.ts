@@ -1,10 +1,11 @@
 // Complaints of users of other rollout tools, one test each. The numbers are issues of their repositories.
 
+import { createLimiter } from 'sluice'
 import { describe, expect, test } from 'vitest'
 import { decide } from '../../src/rollouts/decide.ts'
 import { GUARD_DEFAULTS, parseGuard } from '../../src/rollouts/guard-settings.ts'
 import { type Evidence, judge } from '../../src/rollouts/judge.ts'
-import { keyHash, PairStatistics } from '../../src/rollouts/pair-statistics.ts'
+import { PairStatistics } from '../../src/rollouts/pair-statistics.ts'
 import { type State, transition } from '../../src/rollouts/state.ts'
 import { parseSteps, type Step } from '../../src/rollouts/step.ts'
 import { mergedPairs, type NodeWindow, type PairWindow } from '../../src/rollouts/windows.ts'
@@ -66,6 +67,16 @@ describe('complaints about other tools', () => {
     expect(eventAfter(FOR_MS, busy(0, FOR_MS), { nodes })).toMatchObject({ outcome: 'pass', event: 'advance' })
   })
 
+  test('2. services with bursts need counters of their own (flagger #1501): a burst is judged by its own window', () => {
+    const burst = (deniedShare: number) => {
+      const quiet = [4, 5].map((index) => windowAt(START + index * W, 3, 0.4))
+      return [...quiet, windowAt(START + 3 * W, 500, deniedShare)].sort((one, other) => one.startMs - other.startMs)
+    }
+    expect(eventAfter(FOR_MS, burst(0))).toMatchObject({ outcome: 'pass', event: 'advance' })
+    expect(eventAfter(FOR_MS, burst(0.3))).toMatchObject({ outcome: 'hold', event: undefined })
+    expect(eventAfter(FOR_MS, burst(0.6))).toMatchObject({ outcome: 'fail', event: 'revert' })
+  })
+
   test('3. later silence still advances (flagger #1011): old pairs are no evidence', () => {
     expect(eventAfter(FOR_MS + W, busy(0, 20_000))).toMatchObject({ outcome: 'hold', event: undefined })
     expect(eventAfter(FOR_MS, busy(0, FOR_MS))).toMatchObject({ outcome: 'pass', event: 'advance' })
@@ -117,8 +128,25 @@ describe('complaints about other tools', () => {
     }
   })
 
-  test('a restart picks other keys (LaunchDarkly): the choice depends on the salt alone', () => {
-    expect(keyHash('salt', 'r', 'k1')).toBe(keyHash('salt', 'r', 'k1'))
+  test('a restart picks other keys (LaunchDarkly): the choice depends on the salt alone', async () => {
+    const rule = { rule_id: 'r', scope: 'per_user', limit: 100, window: '1d' } as const
+    const users = Array.from({ length: 500 }, (_, index) => `user ${index}`)
+    /** Keys under the candidate on a node that has just started. */
+    const chosen = async (salt: string, attempt: number, share: number) => {
+      const limiter = createLimiter({ rules: [rule] })
+      await limiter.setRollouts([
+        { ruleId: 'r', salt, attempt, share, pairShare: 0, candidate: { ...rule, limit: 50 } },
+      ])
+      const found = users.filter((user) => limiter.checkSync({ user })?.limit === 50)
+      await limiter.close()
+      return found
+    }
+    const first = await chosen('5a17', 1, 0.1)
+    expect(first.length).toBeGreaterThan(20)
+    expect(await chosen('5a17', 1, 0.1)).toEqual(first)
+    expect(await chosen('5a17', 2, 0.1)).toEqual(first) // a retry
+    expect(await chosen('5a17', 2, 0.5)).toEqual(expect.arrayContaining(first)) // a later step
+    expect(await chosen('5a18', 1, 0.1)).not.toEqual(first)
   })
 
   test('a side map turns "pause" into "revert" (LaunchDarkly): each metric carries its own action', () => {

@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawnSync } from 'node:child_process'
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -13,11 +13,12 @@ const page = readFileSync(new URL('../../../../docs/guides/rollouts.md', import.
 const BLOCKS = [...page.matchAll(/```sh\n([\s\S]*?)```/g)].map(([, text = '']) => text)
 const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
 const shell = promisify(execFile)
+const hasCurl = spawnSync('curl', ['--version']).status === 0
 
 const postgres = usePostgres()
 
 /** Runs the commands of the page one after the other, as two people would. */
-test('every command of docs/guides/rollouts.md works', async () => {
+test.skipIf(!hasCurl)('every command of docs/guides/rollouts.md works', async () => {
   const folder = temporaryFolder()
   writeFileSync(join(folder, 'sluice'), `#!/bin/sh\nexec "${process.execPath}" "${MAIN}" "$@"\n`)
   chmodSync(join(folder, 'sluice'), 0o755)
@@ -30,11 +31,19 @@ test('every command of docs/guides/rollouts.md works', async () => {
   const file = join(folder, 'rules.yaml')
   expect(BLOCKS.length).toBeGreaterThan(3)
   writeFileSync(join(folder, 'variables'), '')
+  let printed = ''
   for (const block of BLOCKS) {
-    await run(`set -ea; . ./variables; ${block}\nset | grep -E '^(ANN|BEN|PROPOSAL)=' > variables || true`)
+    const { stdout: output } = await run(
+      `set -ea; . ./variables; ${block}\nset | grep -E '^(ANN|BEN|PROPOSAL)=' > variables || true`,
+    )
+    printed += output
     if (!block.includes('rules export')) continue
     writeFileSync(file, readFileSync(file, 'utf8').replace(/(rule_id: demo[\s\S]*?limit: )\d+/, '$12'))
   }
+  const rolledBack = /^ {2}rolled back by the guard: rule demo: 100 % of \d+ paired requests newly denied .*\d+ keys$/m
+  expect(printed).toMatch(rolledBack)
+  expect(page).toMatch(rolledBack)
+  expect(readFileSync(join(folder, 'answers.json'), 'utf8')).not.toContain('"allowed":false')
   const { stdout } = await run('sluice rules rollout status')
   expect(stdout).toMatch(/rolled back +demo +ann +rolled back by tok_\w+: wrong rule/)
 })
