@@ -74,7 +74,7 @@ describe('the commands of exceptions', () => {
     const { out } = await run('events tail --last 3 --count 3')
     expect(out).toMatch(/ refused +eve \/demo .*\[ovr_[0-9a-f]{24}\]$/m)
     expect(out).toMatch(/ allowed +bob \/demo .*\[byp_[0-9a-f]{24}\]$/m)
-    expect(out).toMatch(/ allowed +cid POST \/login .*\[sig_[0-9a-f]{24}\]$/m)
+    expect(out).toMatch(/ allowed +cid POST \/login .*\[credential_stuffing\]$/m)
   })
 
   test('incident: factor and freeze, and back', async () => {
