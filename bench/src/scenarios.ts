@@ -7,6 +7,7 @@ export const SCENARIOS = [
   'memory-keys',
   'rules',
   'exceptions',
+  'rollouts',
   'redis',
   'redis-multi',
   'redis-quiet',

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { decide } from './decide.ts'
-import { nextPairShare, nextSharedPairShare, type SharedLoad, tooBusyReason } from './pair-share.ts'
+import { nextPairShare, nextSharedPairShare, type SharedLoad, tooBusyReason, wantedPairs } from './pair-share.ts'
 import type { Step } from './step.ts'
 
 const MAX_MS = 60_000
@@ -26,6 +26,15 @@ test('the share of keys follows the pairs of the rule, in large steps', () => {
   expect([0.01, 0.3, 1].map((share) => nextPairShare(share, 10))).toEqual([0.04, 1, 1])
   expect([200, 500, 1000].map((rate) => nextPairShare(0.2, rate))).toEqual([0.2, 0.2, 0.2])
   expect(nextPairShare(0.2, 2000)).toBe(0.05)
+})
+
+test('a rule gets few pairs for its guard and the load, and more once its change seems to harm clients', () => {
+  const wanted = (checksPerSecond: number, isSuspect = false) =>
+    wantedPairs({ checksPerSecond, isSuspect, neededPerSecond: 20 })
+  expect([0, 500, 10_000, 100_000].map((rate) => wanted(rate))).toEqual([100, 100, 200, 500])
+  expect(wanted(500, true)).toBe(500)
+  expect(nextPairShare(0.02, 90, wanted(5000))).toBe(0.02)
+  expect(nextPairShare(0.02, 90, wanted(5000, true))).toBe(0.08)
 })
 
 const load = (more: Partial<SharedLoad>): SharedLoad => {

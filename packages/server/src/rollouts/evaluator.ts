@@ -8,7 +8,7 @@ import type { Log } from '../log.ts'
 import { type Decision, decide, ERRORS_MAX } from './decide.ts'
 import { deleteOldRows, holdEvaluator, readWindows, releaseEvaluator, type WindowRow } from './guard-table.ts'
 import { type Evidence, judge, type Verdict, type WatchedRule } from './judge.ts'
-import { nextPairShare, nextSharedPairShare, pairShareOf, tooBusyReason } from './pair-share.ts'
+import { nextPairShare, nextSharedPairShare, pairShareOf, tooBusyReason, wantedPairs } from './pair-share.ts'
 import type { PairFigures } from './pair-statistics.ts'
 import { currentStep, type Proposal, type ProposedChange, type StoredVerdict } from './proposal.ts'
 import type { ProposalStore } from './proposal-store.ts'
@@ -158,7 +158,8 @@ export class Evaluator {
       const windows = known.windows.rules.get(ruleId) ?? []
       const wasPaired = known.windows.paired.has(ruleId)
       const share = pairShareOf(proposal, change)
-      const next = nextShareOf({ rule, share, windows, wasPaired }, proposal, nowMs)
+      const { nodes } = known.windows
+      const next = nextShareOf({ rule, share, windows, wasPaired, nodes }, proposal, nowMs)
       if (next.share !== share) pairShares[ruleId] = next.share
       const unpairable = rule.unpairable ?? next.tooBusy
       const { earlier, credits } = known.windows
@@ -281,28 +282,36 @@ type Pairing = {
   readonly share: number
   readonly windows: readonly PairWindow[]
   readonly wasPaired: boolean
+  readonly nodes: readonly NodeWindow[]
 }
 
 function nextShareOf(
-  { rule, share, windows, wasPaired }: Pairing,
+  { rule, share, windows, wasPaired, nodes }: Pairing,
   { guard, startedAt }: Proposal,
   nowMs: number,
 ): { readonly share: number; readonly tooBusy?: string | undefined } {
   if (guard === 'off' || rule.unpairable !== undefined) return { share }
   const startedMs = startedAt?.getTime() ?? nowMs
-  const recent = windows.filter(({ startMs }) => startMs > nowMs - 2 * guard.windowMs)
-  const fromMs = Math.max(startedMs, recent[0]?.startMs ?? nowMs)
-  const perSecond = (read: (window: PairWindow) => number) =>
-    recent.reduce((sum, window) => sum + read(window), 0) / Math.max(1, (nowMs - fromMs) / 1000)
-  if (!rule.isShared)
-    return {
-      share: nextPairShare(
-        share,
-        perSecond(({ rawPairs }) => rawPairs),
-      ),
-    }
+  const sinceMs = nowMs - 2 * guard.windowMs
+  const perSecond = <W extends { readonly startMs: number }>(all: readonly W[], read: (window: W) => number) => {
+    const recent = all.filter(({ startMs }) => startMs > sinceMs)
+    const fromMs = Math.max(startedMs, recent[0]?.startMs ?? nowMs)
+    return recent.reduce((sum, window) => sum + read(window), 0) / Math.max(1, (nowMs - fromMs) / 1000)
+  }
+  if (!rule.isShared) {
+    const { points, minPairs } = guard.newlyDenied
+    const pairsPerSecond = perSecond(windows, ({ rawPairs }) => rawPairs)
+    const deniedPerSecond = perSecond(windows, ({ rawNewlyDenied }) => rawNewlyDenied)
+    const wanted = wantedPairs({
+      checksPerSecond: perSecond(nodes, ({ decided }) => decided),
+      neededPerSecond: (1000 * minPairs) / guard.windowMs,
+      isSuspect: deniedPerSecond > 0 && 100 * deniedPerSecond >= points * pairsPerSecond,
+    })
+    return { share: nextPairShare(share, pairsPerSecond, wanted) }
+  }
   const pairs = windows.reduce((sum, { rawPairs }) => sum + rawPairs, 0)
-  const load = { perSecond: perSecond(({ checks }) => checks), pairs, wasPaired, elapsedMs: nowMs - startedMs }
+  const checksPerSecond = perSecond(windows, ({ checks }) => checks)
+  const load = { perSecond: checksPerSecond, pairs, wasPaired, elapsedMs: nowMs - startedMs }
   const next = nextSharedPairShare(share, load)
   return { share: next, tooBusy: tooBusyReason(next, load) }
 }

@@ -5,7 +5,7 @@ import { PAIR_SHARE_FIRST, type Proposal, type ProposedChange } from './proposal
 import { isShared } from './tightens.ts'
 
 /** Pairs per second of one rule that the fleet makes, at most about. */
-export const PAIRS_PER_SECOND = 500
+const PAIRS_PER_SECOND = 500
 /** Requests per second to one bucket of all clients, above which its requests are paired only for a moment. */
 const SHARED_PER_SECOND = 2 * PAIRS_PER_SECOND
 /** Requests per second to such a bucket, above which none is paired. */
@@ -16,11 +16,29 @@ const SPOT_CHECK_PAIRS = 1000
 const MEASURED_MS = 3000
 const SHARE_MIN = 0.001
 const RAISE = 4
+/** A pair costs Redis as much as about five checks. */
+const CHECKS_PER_PAIR = 50
+
+export type RuleLoad = {
+  /** Of all rules, over all nodes. */
+  readonly checksPerSecond: number
+  /** Pairs per second that the guard needs. */
+  readonly neededPerSecond: number
+  /** Whether the share of newly denied pairs is above the threshold. It may be too few keys to act on. */
+  readonly isSuspect: boolean
+}
+
+/** Pairs per second to aim at: few, unless the change seems to harm clients. */
+export function wantedPairs({ checksPerSecond, neededPerSecond, isSuspect }: RuleLoad): number {
+  if (isSuspect) return PAIRS_PER_SECOND
+  const enough = (RAISE + 1) * neededPerSecond // the share is raised only below a quarter of the aim
+  return Math.min(PAIRS_PER_SECOND, Math.max(enough, checksPerSecond / CHECKS_PER_PAIR))
+}
 
 /** Share of keys to pair next. Changes in large steps only: each change reaches all nodes. */
-export function nextPairShare(share: number, pairsPerSecond: number): number {
-  if (pairsPerSecond > 2 * PAIRS_PER_SECOND) return Math.max(SHARE_MIN, (share * PAIRS_PER_SECOND) / pairsPerSecond)
-  if (pairsPerSecond < PAIRS_PER_SECOND / RAISE) return Math.min(1, share * RAISE)
+export function nextPairShare(share: number, pairsPerSecond: number, wanted: number = PAIRS_PER_SECOND): number {
+  if (pairsPerSecond > 2 * wanted) return Math.max(SHARE_MIN, (share * wanted) / pairsPerSecond)
+  if (pairsPerSecond < wanted / RAISE) return Math.min(1, share * RAISE)
   return share
 }
 

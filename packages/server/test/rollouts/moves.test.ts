@@ -151,12 +151,10 @@ describe('the evaluator', () => {
     await database.query(`UPDATE proposals SET started_at = ${earlier}, step_at = ${earlier} WHERE id = $1`, [id])
     const deps = { database, proposals, holder: 'one', leaseMs: 60_000, log: captureLog('info').log }
     const evaluator = new Evaluator(deps)
-    /** Figures of a running window, by rule. */
+    const [row] = await database.query<{ now: number }>('SELECT extract(epoch FROM clock_timestamp())::float8 AS now')
+    const window_ms = Math.floor(1000 * (row?.now ?? 0)) - 5000
+    /** Figures by rule, of the running window: it began five seconds ago. */
     return async (figures: Readonly<Record<string, object>>) => {
-      const [row] = await database.query<{ now: number }>(
-        'SELECT (1000 * extract(epoch FROM clock_timestamp()))::float8 AS now',
-      )
-      const window_ms = Math.floor((row?.now ?? 0) / 10_000) * 10_000
       const common = { proposal_id: id, attempt: 1, window_ms }
       const rows = Object.entries(figures).map(([rule_id, one]) => {
         return { ...common, rule_id, figures: { ...FIGURES, ...one } }
@@ -178,6 +176,13 @@ describe('the evaluator', () => {
     const { pairShares } = await after({ busy: { pairs: 100_000 }, quiet: { pairs: 10 } })
     expect(pairShares.busy).toBeLessThan(0.01)
     expect(pairShares.quiet).toBe(0.04)
+  })
+
+  test('pairs more keys of a rule whose change seems to harm clients, in too few keys to act on', async () => {
+    const after = await evaluated([rule('posts')], [rule('posts', { limit: 90 })])
+    const figures = { pairs: 600, newlyDenied: 0 }
+    expect((await after({ posts: figures })).pairShares).toEqual({})
+    expect((await after({ posts: { ...figures, newlyDenied: 60 } })).pairShares).toEqual({ posts: 0.04 })
   })
 
   test('pairs one bucket for all clients while it is quiet, then holds and says why', async () => {

@@ -186,7 +186,7 @@ export class RuleSet {
     if (banned) return new ChargeSet([], [], undefined, version, applied)
     const op = permits ? { id: typeof requestId === 'string' ? requestId : requestId() } : undefined
     const chargeSet = new ChargeSet(charges, limits, op, version, applied)
-    const pairs = this.#rolling ? pairsAmong(rules, subject) : undefined
+    const pairs = this.#rolling && hasVersion(rules) ? pairsAmong(rules, subject) : undefined
     return pairs === undefined ? chargeSet : new PairedChargeSet(chargeSet, pairs)
   }
 
@@ -309,7 +309,7 @@ export class RuleSet {
     const matched = matchingRules(match, subject, textOf('method', subject.method) ?? '')
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
     const left = suspended === NOTHING_SUSPENDED ? live : live.filter(({ id }) => !isSuspended(suspended, id))
-    const versioned = this.#rolling && left.some(isVersion)
+    const versioned = this.#rolling && hasVersion(left)
     const chosen = versioned ? chooseVersions(left, subject) : this.#grouped ? onePerGroup(left) : left
     if (match.otherReadings.length === 0) return chosen
     // Groups are resolved per reading: a path is exempt only if it is exempt in every reading.
@@ -358,8 +358,9 @@ function unexpired(rules: readonly CompiledRule[], nowUs: number): CompiledRule[
   return rules.filter(({ expiresUs }) => expiresUs > nowUs)
 }
 
-function isVersion({ version }: CompiledRule): boolean {
-  return version !== undefined
+function hasVersion(rules: readonly CompiledRule[]): boolean {
+  for (const { version } of rules) if (version !== undefined) return true
+  return false
 }
 
 /** Whether a limit of 0 decides alone. Not in shadow mode, and not in a pair: the other version is charged as well. */
