@@ -20,7 +20,7 @@ const RAISE = 4
 const CHECKS_PER_PAIR = 50
 
 export type RuleLoad = {
-  /** Of all rules, over all nodes. */
+  /** Checks per second of all rules, over all nodes. */
   readonly checksPerSecond: number
   /** Pairs per second that the guard needs. */
   readonly neededPerSecond: number

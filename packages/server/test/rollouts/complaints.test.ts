@@ -67,7 +67,7 @@ describe('complaints about other tools', () => {
     expect(eventAfter(FOR_MS, busy(0, FOR_MS), { nodes })).toMatchObject({ outcome: 'pass', event: 'advance' })
   })
 
-  test('2. services with bursts need counters of their own (flagger #1501): a burst is judged by its own window', () => {
+  test('2. services with bursts need counters of their own (flagger #1501): a window judges a burst', () => {
     const burst = (deniedShare: number) => {
       const quiet = [4, 5].map((index) => windowAt(START + index * W, 3, 0.4))
       return [...quiet, windowAt(START + 3 * W, 500, deniedShare)].sort((one, other) => one.startMs - other.startMs)
