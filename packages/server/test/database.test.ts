@@ -147,6 +147,7 @@ describe('PostgreSQL', () => {
       '0010_nodes.sql',
       '0011_event_overview.sql',
       '0012_guard_window_changes.sql',
+      '0015_pair_shares.sql',
     ])
     await Promise.all(nodes.map((node) => node.close()))
   })
