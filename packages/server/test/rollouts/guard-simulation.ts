@@ -6,7 +6,7 @@ import { fakeClock, type Random, seededRandom } from 'sluice/testing'
 import { decide } from '../../src/rollouts/decide.ts'
 import { GUARD_DEFAULTS } from '../../src/rollouts/guard-settings.ts'
 import { judge } from '../../src/rollouts/judge.ts'
-import { nextPairShare } from '../../src/rollouts/pair-share.ts'
+import { nextPairShare, wantedPairs } from '../../src/rollouts/pair-share.ts'
 import { type PairFigures, PairStatistics } from '../../src/rollouts/pair-statistics.ts'
 import type { Proposal } from '../../src/rollouts/proposal.ts'
 import { type Event, type State, transition } from '../../src/rollouts/state.ts'
@@ -74,6 +74,8 @@ class Simulation {
   #state: State = { name: 'rolling_out', step: 0, paused: undefined }
   #reason = ''
   #wronglyRefused = 0
+  /** Requests of the last second. */
+  #sent = 0
 
   constructor(scenario: Scenario, seed: number, options: Options) {
     const clock = this.#clock
@@ -122,6 +124,7 @@ class Simulation {
   /** The requests of one second. */
   #send(second: number): void {
     const users = this.#scenario.requests(second, this.#random)
+    this.#sent = users.length
     const gapMs = Math.floor(TICK_MS / (users.length + 1))
     for (const user of users) {
       this.#clock.advanceMs(gapMs)
@@ -154,7 +157,13 @@ class Simulation {
     if (event !== undefined) this.#move(event, reason)
     const last = windows.at(-1)
     const elapsed = last === undefined ? 1 : Math.max(1, (this.#nowMs - last.startMs) / 1000)
-    this.#pairShare = nextPairShare(this.#pairShare, (last?.rawPairs ?? 0) / elapsed)
+    const { windowMs, newlyDenied } = GUARD_DEFAULTS
+    const wanted = wantedPairs({
+      checksPerSecond: this.#sent,
+      neededPerSecond: (1000 * newlyDenied.minPairs) / windowMs,
+      isSuspect: last !== undefined && last.rawNewlyDenied > 0.01 * newlyDenied.points * last.rawPairs,
+    })
+    this.#pairShare = nextPairShare(this.#pairShare, (last?.rawPairs ?? 0) / elapsed, wanted)
     if (`${this.#step} ${this.#pairShare}` !== before && this.#state.name === 'rolling_out') await this.#roll()
   }
 
