@@ -57,7 +57,7 @@ let postgresOfWorker: Promise<PostgresProcess> | undefined
 
 /**
  * The PostgreSQL of this worker: all its test files share it, one after the other. A test that shuts it down starts it
- * again. The run stops it at its end. `createDatabase` makes databases without rows, whose migrations have run.
+ * again. The run stops it at its end. `createDatabase()` copies a database whose migrations have run, `createDatabase('')` an empty one.
  */
 export function usePostgres(): () => PostgresProcess {
   let postgres: PostgresProcess | undefined
