@@ -1,7 +1,7 @@
 // Time from the start of a process to its first answer: a node with a rule file, in memory and on Redis, against the
 // code before its modules were loaded on demand.
 
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -12,10 +12,13 @@ import { type RedisServer, withRedis } from '../redis-server.ts'
 import type { Outcome, Scenario } from '../report.ts'
 
 /** The last commit that loaded every module and compiled every schema at the start. */
-const BEFORE = '733e5e0'
+const BEFORE = 'ba379a7'
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
 const MAIN = join(ROOT, 'packages/server/dist/main.js')
-const RULES = join(ROOT, 'examples/rules.yaml')
+/** Rules that both versions can read. */
+const RULES = `- { rule_id: demo, endpoint_pattern: /demo, scope: per_user, limit: 5, window_seconds: 10 }
+- { rule_id: all, scope: per_ip, limit: 1000, window_seconds: 60, algorithm: sliding_window }
+`
 
 export const scenario: Scenario = {
   what: 'first answer of a node after its start',
@@ -57,7 +60,9 @@ function node(main: string, settings: readonly string[]): Contender {
   return {
     async round(): Promise<Sample> {
       const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-startup-'))
-      const args = ['--port', '0', '--rules', RULES, '--data-dir', folder, '--drain-ms', '0', '--log-level', 'warn']
+      const rules = join(folder, 'rules.yaml')
+      writeFileSync(rules, RULES)
+      const args = ['--port', '0', '--rules', rules, '--data-dir', folder, '--drain-ms', '0', '--log-level', 'warn']
       const startedMs = performance.now()
       const server = await startServer(main, [...args, ...settings])
       try {
