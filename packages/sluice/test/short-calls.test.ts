@@ -112,10 +112,11 @@ test('new values, TTL renewals, refusals and values with further buckets are dec
   const text = APPLY.text.replace(BATCH, `${BATCH}  error('decided by the batch')\n`)
   const names = new KeyNames('alone', 'sluice', undefined)
   const take = (limits: readonly Limit[], units: number, nowUs: number) => {
-    const { keys, args } = singleCall(
-      names,
-      limits.map((limit) => ({ limit, owner: 'alice', detail: '', min: units, max: units, kind: 'enforce' })),
-    )
+    const charges = limits.map((limit): Charge => {
+      return { limit, owner: 'alice', detail: '', min: units, max: units, kind: 'enforce' }
+    })
+    const request = { verb: 'take', charges, opId: undefined, gives: undefined, resets: undefined } as const
+    const { keys, args } = singleCall(names, 'plain', request)
     return client.eval(text, keys.length, ...keys, ...args, nowUs)
   }
   const nowUs = 1_000_000 * SECOND_US

@@ -272,7 +272,7 @@ export class Batcher {
     const [first] = jobs
     try {
       if (jobs.length === 1 && first !== undefined && isSingleCall(first.request, first.form)) {
-        return singleCall(this.#names, first.request.charges)
+        return singleCall(this.#names, first.form, first.request)
       }
       const batch = new BatchEncoder(this.#names)
       for (const { request, form } of jobs) batch.add(request, form)

@@ -39,3 +39,9 @@ local function charged_plain(capacity, step, b, now, at, x, cost)
   end
   return x, x > capacity * step
 end
+
+-- Position of a state at a time: the tick of a bucket, the index of a window.
+local function position(code, tick, a, us)
+  if code <= LEAKY then return tick == 1 and us or math.floor(us / tick) end
+  return math.floor(us / (a * tick))
+end
