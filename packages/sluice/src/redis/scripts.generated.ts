@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '430bbafb0efe04503a98267049af88a177b6098b',
+  sha1: '21e708d250599f7874297877c8bb8733e8574d3f',
   text: `--[[
   Applies a batch of requests to buckets: each request all or nothing, all of them at one instant of Redis time.
 
@@ -245,7 +245,7 @@ local function charged_item(code, a, hold, x, y, units, low, kind)
   if hold > 0 then y = y + (kind == 3 and units or math.max(0, units - low)) end
   return x, y
 end
-  return { held_room, advanced_held, refunded, advanced_to, given_back, units_of_item, charged_item }
+  return held_room, advanced_held, refunded, advanced_to, given_back, units_of_item, charged_item
 end
 
 local cost = tonumber(ARGV[1])
@@ -323,8 +323,7 @@ end
 else
 -- Decides a lone take of a lease, within include/single.lua: as take_leased of include/leased.lua does. If an item is
 -- refused, the second round charges nothing, and applies only the gives.
-local items = make_items(now_us, position)
-local advanced_to, given_back, units_of_item, charged_item = items[4], items[5], items[6], items[7]
+local _, _, _, advanced_to, given_back, units_of_item, charged_item = make_items(now_us, position)
 local changed
 for round = 1, 2 do
   local all = true
@@ -667,7 +666,7 @@ end
 
 local items
 local function make_leased()
-  items = items or make_items(now_us, position)
+  items = items or { make_items(now_us, position) }
   local refunded, advanced_to, given_back = items[3], items[4], items[5]
   local units_of_item, charged_item = items[6], items[7]
 --[[
@@ -783,7 +782,7 @@ end
 
 local leased, rewrite, verbs
 local function make_verbs()
-  items, rewrite = items or make_items(now_us, position), rewrite or make_rewrite()
+  items, rewrite = items or { make_items(now_us, position) }, rewrite or make_rewrite()
   local held_room, advanced_held, refunded = items[1], items[2], items[3]
   local write, retention_us = rewrite[2], rewrite[3]
 --[[

@@ -66,7 +66,7 @@ end
 
 local function make_items(now_us, position)
 --- @include "items"
-  return { held_room, advanced_held, refunded, advanced_to, given_back, units_of_item, charged_item }
+  return held_room, advanced_held, refunded, advanced_to, given_back, units_of_item, charged_item
 end
 
 local cost = tonumber(ARGV[1])
@@ -85,7 +85,7 @@ local function run_batch()
 
 local items
 local function make_leased()
-  items = items or make_items(now_us, position)
+  items = items or { make_items(now_us, position) }
   local refunded, advanced_to, given_back = items[3], items[4], items[5]
   local units_of_item, charged_item = items[6], items[7]
 --- @include "leased"
@@ -99,7 +99,7 @@ end
 
 local leased, rewrite, verbs
 local function make_verbs()
-  items, rewrite = items or make_items(now_us, position), rewrite or make_rewrite()
+  items, rewrite = items or { make_items(now_us, position) }, rewrite or make_rewrite()
   local held_room, advanced_held, refunded = items[1], items[2], items[3]
   local write, retention_us = rewrite[2], rewrite[3]
 --- @include "packed"

@@ -1,7 +1,6 @@
 -- Decides a lone take of a lease, within include/single.lua: as take_leased of include/leased.lua does. If an item is
 -- refused, the second round charges nothing, and applies only the gives.
-local items = make_items(now_us, position)
-local advanced_to, given_back, units_of_item, charged_item = items[4], items[5], items[6], items[7]
+local _, _, _, advanced_to, given_back, units_of_item, charged_item = make_items(now_us, position)
 local changed
 for round = 1, 2 do
   local all = true
