@@ -74,12 +74,18 @@ function limitOf(id: string, algorithm: Limit['algorithm'], units: number, windo
 const token = limitOf('token', 'token_bucket', 10)
 const leaky = limitOf('leaky', 'leaky_bucket', 5)
 const fixed = limitOf('fixed-\u00e9', 'fixed_window', 20)
-const SETS: readonly (readonly Limit[])[] = [[token], [fixed], [token, leaky], [leaky, fixed, token]]
+const SETS: readonly (readonly Limit[])[] = [[token], [fixed], [leaky], [token, leaky], [leaky, fixed, token]]
 
 /** A token bucket counts units on lease for 5 s; a leased window is an ordinary one. */
 const leased: Limit = { ...token, id: 'leased', holdTicks: Math.ceil((5 * SECOND_US) / token.tickUs) }
 const strict = limitOf('strict', 'token_bucket', 30)
-const LEASED_SETS: readonly (readonly Limit[])[] = [[leased], [leased, fixed], [fixed], [leased, strict, fixed]]
+const LEASED_SETS: readonly (readonly Limit[])[] = [
+  [leased],
+  [leased, fixed],
+  [fixed],
+  [strict],
+  [leased, strict, fixed],
+]
 
 test('a short call and a batch reply alike and write the same value with the same TTL', async () => {
   await onBoth(async ({ clock, take }) => {
@@ -88,7 +94,7 @@ test('a short call and a batch reply alike and write the same value with the sam
       const [alone, batched] = await take(limits, `user-${step % 3}`, 1 + (step % 2))
       expect(alone, `step ${step}`).toEqual(batched)
       expect(await storedUnder('short'), `step ${step}`).toEqual(await storedUnder('batch'))
-      clock.advanceUs(step % 7 === 0 ? 20 * SECOND_US : 300_000)
+      clock.advanceUs(step % 7 === 0 ? 20 * SECOND_US : step % 11 === 5 ? -2 * SECOND_US : 300_000)
     }
   })
 })
@@ -199,7 +205,9 @@ test('first takes, refills, gives with them, and refusals of leases are decided 
   expect(await refill(nowUs), 'refill with a give').toHaveLength(2 + 3)
   expect((await take([leased], 10, 10, nowUs))[1], 'refusal').toBe(0)
   expect(await take([leased, fixed], 1, 2, nowUs + 20 * SECOND_US), 'TTL renewal').toHaveLength(2 + 2 * 3)
+  expect(await take([fixed], 1, 20, nowUs + 20 * SECOND_US, { kind: 'hold' }), 'further buckets').toHaveLength(2 + 3)
   for (const [what, decided] of [
+    ['TTL renewal by one of two buckets', () => take([leased, fixed], 1, 2, nowUs + 36 * SECOND_US, { kind: 'hold' })],
     ['further buckets and a TTL renewal', () => refill(nowUs + 40 * SECOND_US)],
     ['new bucket in a value', () => take([strict], 1, 2, nowUs + 20 * SECOND_US)],
     ['cost above the capacity', () => take([leased, fixed], 11, 11, nowUs + 20 * SECOND_US)],
