@@ -161,7 +161,7 @@ test('a refused short call of a lease charges nothing, and applies the gives tha
   })
 })
 
-test('an unreadable value fails the short call and stays; a value of another type is replaced as by a batch', async () => {
+test('an unreadable value fails a short call and stays; one of another type is replaced as by a batch', async () => {
   await onBoth(async ({ take, takeLeased }) => {
     const garbage = '\x7f\0\0garbage'
     for (const prefix of NAMES) {
