@@ -1,5 +1,5 @@
-// `npm run sim`: runs the simulated fleet with any number of seeds, or with mutants of the code. Mutants of short calls of
-// Redis run against the tests that compare these with batches and with the algorithms, on a real Redis.
+// `npm run sim`: runs the simulated fleet with any number of seeds, or with mutants of the code. Mutants of short calls
+// run against the tests that compare these with batches and with the algorithms, on a real Redis.
 
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
