@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '21e708d250599f7874297877c8bb8733e8574d3f',
+  sha1: '996bc1b1180f09b4dcb18935b52bbd8005e76ff1',
   text: `--[[
   Applies a batch of requests to buckets: each request all or nothing, all of them at one instant of Redis time.
 
@@ -335,7 +335,10 @@ for round = 1, 2 do
     local code, at, x, y, units, granted, has_gives = b > 0 and 1 or 3, 0, 0, 0
     local now = math.floor(now_us / tick)
     if text then at, x, y = struct.unpack('<I7I7I4', text, offsets and offsets[i] or #head + 18 * (i - 1) + 1) end
-    if at > now or low > capacity then is_decided = false end
+    if at > now or low > capacity then
+      is_decided = false
+      break
+    end
     local old_x, old_y = x, y
     x, y = advanced_to(now, code, step, b, hold, at, x, y)
     if gives ~= '' then

@@ -12,7 +12,10 @@ for round = 1, 2 do
     local code, at, x, y, units, granted, has_gives = b > 0 and TOKEN or FIXED, 0, 0, 0
     local now = math.floor(now_us / tick)
     if text then at, x, y = struct.unpack(STATE, text, offsets and offsets[i] or #head + STATE_BYTES * (i - 1) + 1) end
-    if at > now or low > capacity then is_decided = false end
+    if at > now or low > capacity then
+      is_decided = false
+      break
+    end
     local old_x, old_y = x, y
     x, y = advanced_to(now, code, step, b, hold, at, x, y)
     if gives ~= '' then
