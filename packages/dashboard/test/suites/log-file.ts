@@ -1,4 +1,4 @@
-// What if with a log file: read in the browser, with the numbers of `sluice rules simulate`.
+// What-if page with a log file: read in the browser, with the numbers of `sluice rules simulate`.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

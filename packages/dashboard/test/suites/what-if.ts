@@ -1,4 +1,4 @@
-// What if: dragging replays recorded requests in a worker, with the same numbers as the API.
+// What-if page: dragging replays recorded requests in a worker, with the same numbers as the API.
 
 import type { Page } from 'playwright-core'
 import { describe, expect, it } from 'vitest'

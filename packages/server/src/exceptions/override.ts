@@ -38,7 +38,7 @@ export type StoredOverride = {
 }
 
 export type OverrideRequest = Pick<StoredOverride, 'ruleId' | 'key' | 'effect' | 'reason' | 'expiresAt'> & {
-  /** Whether it lets the key do more than the rule does. */
+  /** Whether the override is looser than the rule. */
   readonly raises: boolean
 }
 

@@ -18,7 +18,7 @@ export type Kill = {
 
 /** Storage of disabled rules. */
 export type KillStore = {
-  /** Whether it survives this process and reaches the other nodes. */
+  /** Whether it is stored in the database, and so applies to all nodes and after a restart. */
   readonly durable: boolean
   /** Both resolve once the change is active on this node. */
   kill(kill: Kill): Promise<void>

@@ -19,13 +19,13 @@ export const PROPOSALS_PATH = '/api/v1/rate-limit/proposals'
 /** The guard of one direct edit, for its response. */
 export type EditGuard =
   | { readonly proposal_id: string; readonly until: string }
-  /** Why the edit is not guarded. */
+  /** Reason that the edit is not guarded. */
   | { readonly off: string }
 
 export type EditGuardOptions = {
   /** 0: off. */
   readonly guardMs: number
-  /** Whether the request turned the guard off. */
+  /** Whether the request disabled the guard. */
   readonly isOff: boolean
   readonly onGuard: (guard: EditGuard) => void
 }

@@ -39,11 +39,11 @@ export type Verdict = {
 
 export type WatchedRule = {
   readonly ruleId: string
-  /** Why it cannot be evaluated twice; undefined if it can. */
+  /** Reason that it cannot be evaluated twice; undefined if it can. */
   readonly unpairable?: string | undefined
   /** A tightening of a rule with `intent: abuse`: a flood must not undo it, so newly denied requests only alert. */
   readonly alertOnly: boolean
-  /** Whether one request of a key that both versions refuse is forgiven, once. */
+  /** Ignore the first newly denied request of a key that both versions refuse. */
   readonly phase: boolean
   /** Sorted by time: at least the windows that decide. */
   readonly windows: readonly PairWindow[]

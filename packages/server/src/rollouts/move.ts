@@ -13,7 +13,7 @@ import { type Event, isEnded, type State, stateText, transition } from './state.
 import { stepText } from './step.ts'
 import { parsedRule } from './tightens.ts'
 
-/** Who or what moves a proposal, and why. */
+/** Actor that moves a proposal, and its reason. */
 export type Cause = {
   /** Id of a token, or `guard`. */
   readonly actor: string

@@ -1,4 +1,5 @@
-// Whether a change makes a rule refuse more. Errs towards yes: a change that cannot be compared counts as tighter.
+// Decides whether a change makes a rule refuse more. Errs towards yes: a change that cannot be compared counts as
+// tighter.
 
 import { isDeepStrictEqual } from 'node:util'
 import { isPairable, parseRules, type Rule, type RuleLimit } from 'sluice'
@@ -56,8 +57,8 @@ export function isDefence({ base, rule }: ProposedChange): boolean {
 }
 
 /**
- * Whether one request of a key may be the phase of its bucket: one is at most `points` per cent of what the old version
- * admits, so forgiving it hides no loss above the threshold. A burst that stays as it was loses nothing.
+ * Whether one lost request per key can be a refill-phase artefact: at most `points` % of what the old version admits.
+ * Ignoring it then hides no loss above the threshold. An unchanged burst loses nothing.
  */
 export function forgivesPhase({ base, rule }: Pick<ProposedChange, 'base' | 'rule'>, points: number): boolean {
   const before = parsedRule(base)
@@ -77,7 +78,7 @@ function burstsOf(rule: Rule | null): number[] {
     : Object.values(limitsByPlan(rule)).flatMap((limits) => limits.map(({ limit, burst = limit }) => burst))
 }
 
-/** Why requests cannot be charged to both versions; undefined if they can. */
+/** Reason that requests cannot be charged to both versions; undefined if they can. */
 export function unpairableReason({ base, rule }: ProposedChange): string | undefined {
   const found = [base, rule].map(parsedRule).find((one) => one !== null && !isPairable(one))
   if (found == null) return undefined

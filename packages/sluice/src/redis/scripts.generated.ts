@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '9c2e1fe2636df1963a418fd89b95b6481fde9c43',
+  sha1: '626b0ae1c11a43c0e13c8c5b8cabd48fca99c608',
   text: `--[[
   Applies a batch of requests to buckets: each request all or nothing, all of them at one instant of Redis time.
 
@@ -57,7 +57,7 @@ export const APPLY: Script = {
 ]]
 -- Kinds of charges; shadow needs no special case. Hold: all units go on lease, none is spent.
 -- A charge has one number for kind, pair and seed: kind + KINDS * pair + KINDS_AND_PAIRS * seed.
--- Why units are short, in replies.
+-- Codes in replies for units that are short.
 -- Equal to STATE_MAX and SLIDING_UNITS_MAX of src/algorithms/limit.ts.
 
 -- The TTL of a value is renewed at the first change in each period of a bucket, and covers the whole period. A period
@@ -237,7 +237,7 @@ return reply
   until true
 end
 
--- A function of its own, because the short way would have to clear the stack frame for its many local variables.
+-- Separate function: otherwise Lua would initialise 150 locals on every short call.
 local function run_batch()
 --[[
   State of a batch of requests.

@@ -4,7 +4,7 @@
 import type { ClientKind } from './recorded-request.ts'
 
 /**
- * How completely a rule was replayed. `exact`: every request of its buckets was replayed. `scaled`: its buckets belong
+ * Completeness of a replay, per rule. `exact`: every request of its buckets was replayed. `scaled`: its buckets belong
  * to single clients; the sampled ones were replayed exactly. `needs_full_sample`: clients share its buckets, and only
  * some clients were recorded, so the rule was left out. `missing_facts`: the recording lacks what the rule needs.
  * `incomplete`: events were lost, so it was replayed with gaps.

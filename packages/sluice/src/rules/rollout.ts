@@ -37,7 +37,7 @@ export type ParsedRollout = {
   readonly attempt: number
   readonly pairShare: number
   readonly share: number
-  /** Whether the rule set has the candidate. */
+  /** Whether the rule set contains the candidate instead of the current version. */
   readonly applied: boolean
   /** The version that is not in the rule set. */
   readonly other: Rule | undefined
@@ -107,7 +107,7 @@ export function isPairable({ algorithm, consistency, shards, spread }: Rule): bo
 /** Facts that many clients share. */
 const SHARED_FACTS: readonly string[] = ['endpoint', 'method', 'plan']
 
-/** Why the candidate cannot apply to a share of the keys; undefined if it can. */
+/** Reason that the candidate cannot apply to a share of the keys; undefined if it can. */
 export function canaryProblem({ scope }: Rule): string | undefined {
   const [first] = scope
   if (first !== undefined && !SHARED_FACTS.includes(first)) return undefined

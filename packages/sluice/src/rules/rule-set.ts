@@ -253,7 +253,7 @@ export class RuleSet {
     return compiled.map((one) => (exceptions?.limitFor(one, owner) ?? one).limit)
   }
 
-  /** How each rule applies to a request, and why. In the order of the rules, then new ones under rollout. */
+  /** Effect of each rule on a request, with the reason. In the order of the rules, then new ones under rollout. */
   *explain(given: Subject, suspended: Suspended, exceptions?: Exceptions): Sliced<RuleExplanation[]> {
     const match = this.#index.matchPath(textOf('path', given.path) ?? '/')
     const subject = withPath(given, match)

@@ -1,6 +1,6 @@
 // Takes, returns and decisions for remote nodes. A remote node names rules and facts; bucket and limit come from the
-// rules of this node. Units that a remote node keeps are counted in the store as leased, so that they stay within the
-// limit, whatever happens to it.
+// rules of this node. The store counts units that a remote node keeps as leased, so the limit holds even if the remote
+// node crashes.
 
 import {
   ALGORITHMS,
