@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '626b0ae1c11a43c0e13c8c5b8cabd48fca99c608',
+  sha1: 'df6ef069fcdd078bdf67bfb1ff3e707e0b4806a9',
   text: `--[[
   Applies a batch of requests to buckets: each request all or nothing, all of them at one instant of Redis time.
 
@@ -53,7 +53,7 @@ export const APPLY: Script = {
   are created once per batch, not per request, because creating them dominates the run time.
 ]]
 --[[
-  Limits: their fields, and arithmetic that the short way and the batch share.
+  Limits: their fields, and arithmetic that short calls and the batch share.
 ]]
 -- Kinds of charges; shadow needs no special case. Hold: all units go on lease, none is spent.
 -- A charge has one number for kind, pair and seed: kind + KINDS * pair + KINDS_AND_PAIRS * seed.
@@ -140,7 +140,7 @@ local cost = tonumber(ARGV[1])
 if cost then
   repeat
 --[[
-  Short way of a call with one plain take: decides it without the tables and functions of a batch, whose creation costs
+  Short call: one plain take. Decides it without the tables and functions of a batch, whose creation costs
   several times as much as the take itself. Breaks off, before anything is written, if the batch has to decide: buckets
   are missing or were written under another limit, the value is unreadable, a state has units on lease or is ahead of a
   clock that stepped back, or a value with further buckets has to be written as a whole.

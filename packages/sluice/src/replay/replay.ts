@@ -76,7 +76,7 @@ export class Replay {
       throw optionInvalid('sample.rate', sample.rate, 'give a number above 0, up to 1')
     }
     const leftOut = (some: readonly Rule[]) => (sample === undefined ? [] : sharedRules(some, sample.seen, sample.rate))
-    const engine = (some: readonly Rule[]) => new Engine(some, this.#clock, { ...options, suspended: leftOut(some) })
+    const engine = (some: readonly Rule[]) => new Engine(some, this.#clock, { ...options, disabled: leftOut(some) })
     this.#options = options
     this.#rules = parseRules(rules)
     this.#nowRules = against === undefined || against === 'recorded' ? [] : parseRules(against)

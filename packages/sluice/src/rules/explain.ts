@@ -20,7 +20,7 @@ export const REASONS = [
   'plan',
   'when',
   'expired',
-  'suspended',
+  'kill_switch',
   'rollout',
   'group',
   'missing_fact',

@@ -1,5 +1,5 @@
 --[[
-  Limits: their fields, and arithmetic that the short way and the batch share.
+  Limits: their fields, and arithmetic that short calls and the batch share.
 ]]
 local TOKEN, LEAKY, FIXED, SLIDING, LOG, CONCURRENCY = 1, 2, 3, 4, 5, 6
 -- Kinds of charges; shadow needs no special case. Hold: all units go on lease, none is spent.

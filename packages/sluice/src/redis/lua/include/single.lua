@@ -1,5 +1,5 @@
 --[[
-  Short way of a call with one plain take: decides it without the tables and functions of a batch, whose creation costs
+  Short call: one plain take. Decides it without the tables and functions of a batch, whose creation costs
   several times as much as the take itself. Breaks off, before anything is written, if the batch has to decide: buckets
   are missing or were written under another limit, the value is unreadable, a state has units on lease or is ahead of a
   clock that stepped back, or a value with further buckets has to be written as a whole.
