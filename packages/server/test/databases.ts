@@ -57,7 +57,8 @@ let postgresOfWorker: Promise<PostgresProcess> | undefined
 
 /**
  * The PostgreSQL of this worker: all its test files share it, one after the other. A test that shuts it down starts it
- * again. The run stops it at its end. `createDatabase()` copies a database whose migrations have run, `createDatabase('')` an empty one.
+ * again. The run stops it at its end. `createDatabase()` copies a database whose migrations have run,
+ * `createDatabase('')` an empty one.
  */
 export function usePostgres(): () => PostgresProcess {
   let postgres: PostgresProcess | undefined

@@ -2,7 +2,7 @@
 // tighter.
 
 import { isDeepStrictEqual } from 'node:util'
-import { isPairable, parseRules, type Rule, type RuleLimit } from 'sluice'
+import { hasPermits, isPairable, parseRules, type Rule, type RuleLimit } from 'sluice'
 import type { PlainRule } from '../rules/changes.ts'
 import type { ProposedChange } from './proposal.ts'
 
@@ -82,7 +82,7 @@ function burstsOf(rule: Rule | null): number[] {
 export function unpairableReason({ base, rule }: ProposedChange): string | undefined {
   const found = [base, rule].map(parsedRule).find((one) => one !== null && !isPairable(one))
   if (found == null) return undefined
-  if (found.algorithm === 'concurrency') return 'the algorithm concurrency cannot be charged twice'
+  if (hasPermits(found)) return `the algorithm ${found.algorithm} cannot be charged twice`
   if (found.consistency === 'local') return 'a local rule is not in the store'
   return found.shards > 1 ? 'a rule with shards has several buckets per key' : 'a global rule has a bucket per region'
 }

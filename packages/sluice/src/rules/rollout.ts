@@ -1,5 +1,6 @@
 // Rollouts as data: a staged or applied change of one rule, and the share of keys that it applies to.
 
+import { hasPermits } from '../algorithms/traits.ts'
 import type { Sliced } from '../slices.ts'
 import { FieldErrors } from './field-errors.ts'
 import { parsing } from './parse.ts'
@@ -101,7 +102,7 @@ function checkShare(field: string, share: unknown, errors: FieldErrors): void {
 
 /** Whether requests can be charged to two versions of the rule: its state must be in one bucket of the store. */
 export function isPairable({ algorithm, consistency, shards, spread }: Rule): boolean {
-  return algorithm !== 'concurrency' && consistency !== 'local' && shards === 1 && spread === 'regional'
+  return !hasPermits({ algorithm }) && consistency !== 'local' && shards === 1 && spread === 'regional'
 }
 
 /** Facts that many clients share. */
