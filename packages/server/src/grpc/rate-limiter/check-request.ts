@@ -10,7 +10,7 @@ import type { ProtobufReader } from '../protobuf.ts'
 
 type Attribute = string | number | boolean
 
-/** All fields, so that all bodies have the same hidden class. Undefined: not sent. */
+/** Fields of a check; undefined: not sent. */
 export class CheckFields {
   client_id: string | undefined = undefined
   endpoint: string | undefined = undefined
