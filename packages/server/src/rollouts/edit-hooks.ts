@@ -135,7 +135,7 @@ function heldOf(proposalId: string, changes: readonly ProposedChange[], rules: r
   return changes.flatMap(({ ruleId }) => (changed.has(ruleId) ? { ruleId, proposalId } : []))
 }
 
-/** Ends a rollout whose rule was changed otherwise. The caller has written the rule. */
+/** Ends a rollout whose rule was changed by another edit. The caller has written the rule. */
 async function supersede(queries: Queries, proposal: Proposal, actor: string, reason: string): Promise<void> {
   const now = await lockRules(queries)
   await move(queries, proposal, { type: 'supersede' }, { actor, reason }, now)

@@ -31,7 +31,7 @@ export type Verdict = {
   readonly outcome: Outcome
   /** One sentence with the numbers. */
   readonly reason: string
-  /** The metric that failed, and what its setting says. */
+  /** The metric that failed, and its configured action. */
   readonly metric: Metric | null
   readonly action: Action | 'alert' | null
   readonly rules: readonly RuleFigures[]

@@ -42,7 +42,7 @@ export type Proposal = {
   readonly verdict: StoredVerdict | null
   /** State and reason in one sentence, for people. */
   readonly sentence: string
-  /** Version of the rules that the change, or its rollback, became. */
+  /** Version of the rules in which the change, or its rollback, was applied. */
   readonly doneVersion: number | null
   readonly createdAt: Date
   readonly updatedAt: Date

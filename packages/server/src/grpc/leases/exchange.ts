@@ -115,7 +115,7 @@ export class LeaseExchange {
     return { type: 'taken', taken: this.#wireTaken(peeked, resolved, undefined) }
   }
 
-  /** Undefined if this node has to decide the whole request. */
+  /** Undefined if the remote node must send the whole request with `Decide`. */
   #resolve(charges: readonly WireCharge[]): Resolved[] | undefined {
     const { remote } = this.#deps.limiter
     const all: Resolved[] = []

@@ -1,5 +1,5 @@
-// Reads CheckRequest and ExplainRequest as the body of a check. The schema of the HTTP API validates both, so that an
-// API cannot accept what the other one rejects.
+// Reads CheckRequest and ExplainRequest as the body of a check. The schema of the HTTP API validates both, so both APIs
+// accept the same requests.
 
 import type { FieldError } from 'sluice'
 import type { CheckBody } from '../../checks/check-body.ts'

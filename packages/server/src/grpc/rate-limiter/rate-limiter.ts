@@ -77,7 +77,7 @@ function checkMethod({ access, checks, headers }: RateLimiterDeps): Method {
 /** Field numbers of the answer and the error in CheckResult and CheckStreamResponse. */
 type ResultFields = { readonly response: number; readonly error: number }
 
-/** Writes the answer of a check, or why it could not be decided. Never throws. */
+/** Writes the answer of a check, or the error that prevented it. Never throws. */
 type WriteResult = (
   fields: CheckFields,
   caller: Caller,

@@ -111,7 +111,7 @@ export class BucketAccount {
     return Math.max(0, this.#paid - this.#passed)
   }
 
-  /** Takes the units, or half of those that are left. Returns when to ask again if it got none. */
+  /** Takes the units, or half of those that are left. Returns the time of the next attempt if it got none. */
   async #pay(units: number, nowMs: number): Promise<'paid' | 'unlimited' | number> {
     let decision = await this.#limiter.check({ ...this.#subject, cost: units })
     let got = units
