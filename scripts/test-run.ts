@@ -7,12 +7,13 @@ import { appendFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-const VARIABLE = 'SLUICE_TEST_RUN'
+/** Environment variable with the folder of the run, which is deleted after it. */
+export const RUN_FOLDER = 'SLUICE_TEST_RUN'
 
 export function setup(): () => void {
   if (process.env.SLUICE_TESTS !== 'no-servers') buildPackages()
   const folder = mkdtempSync(join(tmpdir(), 'sluice-test-run-'))
-  process.env[VARIABLE] = folder
+  process.env[RUN_FOLDER] = folder
   return () => {
     for (const server of new Set(readLines(listOf(folder)))) stopPostgres(server)
     rmSync(folder, { recursive: true, force: true })
@@ -26,8 +27,8 @@ function buildPackages(): void {
 
 /** Has the run stop the server of this folder, in which `data` is the data folder of PostgreSQL. */
 export function stopAfterRun(folder: string): void {
-  const run = process.env[VARIABLE]
-  if (run === undefined) throw new Error(`${VARIABLE} is not set: run the tests with vitest.config.ts`)
+  const run = process.env[RUN_FOLDER]
+  if (run === undefined) throw new Error(`${RUN_FOLDER} is not set: run the tests with vitest.config.ts`)
   appendFileSync(listOf(run), `${folder}\n`)
 }
 

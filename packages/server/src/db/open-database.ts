@@ -10,28 +10,26 @@ export type DatabaseSettings = Pick<Settings, 'database' | 'dataDir'>
 /** Folder of the embedded database inside the data folder. */
 export const DATABASE_FOLDER = 'database'
 
-/** Opening that began before the service was loaded, until `openDatabase` takes it over. */
-let begun: { readonly dataDir: string; readonly database: Promise<Database> } | undefined
+/** Databases that were opened ahead, by data folder, until `openDatabase` takes them over. */
+const openedAhead = new Map<string, Promise<Database>>()
 
-/**
- * Begins to open an existing embedded database in its thread, so that this takes place while the modules of the service
- * load. The next `openDatabase` with this folder returns it, or throws its error.
- */
+/** The next `openDatabase` with this folder returns this database, or throws its error. */
+export function openAhead(dataDir: string, database: Promise<Database>): void {
+  database.catch(() => {}) // openDatabase throws it
+  openedAhead.set(dataDir, database)
+}
+
+/** Opens an existing embedded database in its thread while the modules of the service load. */
 export function beginOpening({ rules, database, dataDir, workers = 1 }: Settings): void {
   const isEmbedded = rules === undefined && database === undefined && workers === 1
-  if (!isEmbedded || !existsSync(join(dataDir, DATABASE_FOLDER))) return
-  const opening = openDatabase({ database, dataDir })
-  opening.catch(() => {}) // openDatabase throws it
-  begun = { dataDir, database: opening }
+  if (isEmbedded && existsSync(join(dataDir, DATABASE_FOLDER))) openAhead(dataDir, openDatabase({ database, dataDir }))
 }
 
 /** Loads only the driver in use, because both are large. */
 export async function openDatabase({ database, dataDir }: DatabaseSettings): Promise<Database> {
   if (database !== undefined) return (await import('./postgres.ts')).openPostgres(database)
-  if (begun?.dataDir === dataDir) {
-    const { database: opening } = begun
-    begun = undefined
-    return opening
-  }
+  const ahead = openedAhead.get(dataDir)
+  openedAhead.delete(dataDir)
+  if (ahead !== undefined) return ahead
   return (await import('./embedded.ts')).openEmbedded(resolve(dataDir), DATABASE_FOLDER)
 }
