@@ -1,6 +1,6 @@
 // Global setup of a test run. Before it: builds the packages once, because tests that run the built program share its
-// files, and makes a folder for all temporary files. After it: stops the PostgreSQL servers that test files share, and deletes their folders. A worker cannot do
-// that: it is ended by a signal.
+// files, and makes a folder for all temporary files. After it: stops the PostgreSQL servers that test files share, and
+// deletes the folder. A worker cannot do that: it is ended by a signal.
 
 import { spawnSync } from 'node:child_process'
 import { appendFileSync, chmodSync, mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs'
