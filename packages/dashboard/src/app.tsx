@@ -6,11 +6,12 @@ import { messageOf } from './api.ts'
 import { EmptyState } from './components/empty-state.tsx'
 import { Failure } from './components/notice.tsx'
 import { PageHead } from './components/panel.tsx'
-import { ROUTES, type Route as RouteRow } from './routes.ts'
-import { answer, can, session } from './session.ts'
+import { ROUTES } from './routes.ts'
+import { answer, session } from './session.ts'
 import { probeSession } from './session-calls.ts'
 import { Shell } from './shell.tsx'
 import { SignIn } from './sign-in.tsx'
+import { isVisible } from './visibility.ts'
 
 /** Each page is loaded when it is first shown. */
 const PAGES = ROUTES.map((route) => ({ route, Page: lazy(() => route.load().then(({ Page }) => Page)) }))
@@ -46,10 +47,6 @@ function Pages() {
       </ErrorBoundary>
     </Shell>
   )
-}
-
-export function isVisible({ role }: RouteRow): boolean {
-  return role === 'anyone' || can(role)
 }
 
 function Unreachable({ error, retry }: { readonly error: string; readonly retry: () => void }) {

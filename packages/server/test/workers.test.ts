@@ -38,7 +38,7 @@ describe('--workers', () => {
   })
 })
 
-/** How many workers have logged that they listen: each does once. */
+/** Number of workers that have logged that they listen: each does once. */
 function listening(stderr: string): number {
   return stderr.split('\n').filter((line) => line.includes('"listening"')).length
 }

@@ -1,4 +1,4 @@
-// What if with a log file: read in the browser, with the numbers of `sluice rules simulate`.
+// What-if page with a log file: read in the browser, with the numbers of `sluice rules simulate`.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -87,7 +87,7 @@ type Simulated = {
   readonly clients: { readonly refused: number }
   readonly against: 'recorded' | 'rules'
   readonly now: { readonly refused: number }
-  readonly changes: { readonly newly_refused: number; readonly newly_allowed: number }
+  readonly changes: { readonly newly_denied: number; readonly newly_allowed: number }
   readonly rules: readonly { readonly rule_id: string; readonly refused: number; readonly now_refused: number }[]
   readonly top: readonly { readonly client: string; readonly requests: number; readonly refused: number }[]
 }
@@ -103,7 +103,7 @@ function figuresOf({ against, new: next, clients, changes, rules, top }: Simulat
   return {
     refused: next.refused,
     clients: clients.refused,
-    newlyRefused: isRules ? changes.newly_refused : 0,
+    newlyDenied: isRules ? changes.newly_denied : 0,
     newlyAllowed: isRules ? changes.newly_allowed : 0,
     byRule: Object.fromEntries(
       rules.map(({ rule_id: id, refused, now_refused: now }) => [id, [isRules ? now : refused, refused]]),
@@ -119,7 +119,7 @@ async function figures(page: Page) {
   return {
     refused: await figure('refused'),
     clients: await figure('clients'),
-    newlyRefused: await figure('newly-refused'),
+    newlyDenied: await figure('newly-denied'),
     newlyAllowed: await figure('newly-allowed'),
     byRule: Object.fromEntries(
       rules.map(([id = '', now = '', then = '']) => [id.split(' ')[0] ?? '', [numberIn(now), numberIn(then)]]),

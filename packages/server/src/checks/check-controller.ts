@@ -60,7 +60,7 @@ export type Check = (
   requestId?: string,
   revise?: Revise,
   span?: RequestSpan,
-  /** When the caller gives up, on the clock of `performance.now()`. */
+  /** Time at which the caller gives up, on the clock of `performance.now()`. */
   expiresMs?: number,
 ) => MaybePromise<Decision>
 

@@ -203,7 +203,7 @@ function statusOf({ limit }: Match, hits: number | undefined, wallUs: number): S
   }
 }
 
-/** Whether a status decides rather than the one so far: a refusal, else the fewest hits left. */
+/** Returns whether this status is stricter than the current one: a refusal, else fewer hits left. */
 function isTighter({ remaining }: Status, { remaining: lowest }: CounterResult, refuses: boolean): boolean {
   return refuses || remaining < lowest
 }

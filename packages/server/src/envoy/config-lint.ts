@@ -1,5 +1,5 @@
 // Warnings about descriptors that no request reaches, or that have no effect. The matching order has traps: wildcards
-// apply in the order of the file, and a branch that was entered is never left.
+// apply in the order of the file, and matching never leaves a branch that it entered.
 
 import { type ConfigDomain, type ConfigFinding, type ConfigNode, isWildcard } from './config-finding.ts'
 import { matchesWildcard } from './wildcard.ts'
@@ -38,7 +38,7 @@ function lintNode(node: ConfigNode, names: ReadonlySet<string>, findings: Config
   }
 }
 
-/** Siblings: which of them hides another one. */
+/** Finds siblings that hide other siblings. */
 function lintLevel(siblings: readonly ConfigNode[], findings: ConfigFinding[]): void {
   const wildcards = siblings.filter(isWildcard)
   for (const [index, node] of siblings.entries()) {

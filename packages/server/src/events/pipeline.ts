@@ -91,7 +91,7 @@ export class EventPipeline implements EventTotals {
     }
   }
 
-  /** Why this process is degraded; undefined if all sinks work. */
+  /** Reason that this process is degraded; undefined if all sinks work. */
   degradedReason(): string | undefined {
     const down = this.totals().sinks.filter(({ isUp }) => !isUp)
     if (down.length === 0) return undefined

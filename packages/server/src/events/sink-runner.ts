@@ -39,7 +39,7 @@ export class SinkRunner {
   readonly #producer = randomUUID()
   #events: DecisionEvent[] = []
   #rollups: Rollups[] = []
-  /** When the oldest waiting batch arrived. */
+  /** Arrival time of the oldest waiting batch. */
   #sinceMs = 0
   #inFlight: Write | undefined
   #running: Promise<void> | undefined

@@ -28,7 +28,7 @@ export type FleetState = {
   readonly nodes: readonly FleetNode[]
   readonly figures: readonly Figures[]
   readonly alerts: readonly FleetAlert[]
-  /** Why nodes may be missing; undefined if none is. */
+  /** Reason that nodes may be missing from the list; undefined if it is complete. */
   readonly incomplete: string | undefined
 }
 

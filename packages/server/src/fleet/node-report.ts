@@ -24,7 +24,7 @@ export type NodeReport = {
   readonly version: string
   readonly started_at: string
   readonly status: 'ready' | 'degraded' | 'draining'
-  /** Why the node is degraded. */
+  /** Reasons that the node is degraded. */
   readonly reasons: readonly string[]
   readonly rules_version: number
   readonly rules: number

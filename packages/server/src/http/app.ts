@@ -117,7 +117,7 @@ export type EventsDeps = {
 export type RolloutDeps = {
   readonly proposals: ProposalStore | undefined
   readonly node: Pick<RolloutNode, 'degradedReason' | 'refresh'> | undefined
-  /** How long direct edits are guarded; 0: never. */
+  /** Time for which direct edits are guarded; 0: never. */
   readonly guardMs: number
 }
 

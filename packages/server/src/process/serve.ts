@@ -22,7 +22,7 @@ const LISTEN_ADVICE: Readonly<Record<string, string>> = {
   ENOTFOUND: 'There is no such host: choose another with --host or --listen.',
 }
 
-/** How a program starts, and its banner. */
+/** Start function and banner of a program. */
 export type Program<S extends Settings, R extends Server> = {
   start(settings: S, log: Log): Promise<R>
   banner(running: R, settings: S): string

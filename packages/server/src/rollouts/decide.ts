@@ -9,7 +9,7 @@ export type Decision = {
   readonly event?: Event
   /** Reason for the audit log and the sentence. */
   readonly reason: string
-  /** The guard failed, and may neither revert nor pause: tell people. */
+  /** A metric failed, and the guard may neither revert nor pause: alerts only. */
   readonly alert: boolean
 }
 
@@ -44,7 +44,7 @@ export function decide(
   return nothing
 }
 
-/** Pairs per second of one rule that the fleet makes, at most about. */
+/** Approximate cap on pairs per second of one rule, over all nodes. */
 export const PAIRS_PER_SECOND = 500
 const SHARE_MIN = 0.001
 const RAISE = 4

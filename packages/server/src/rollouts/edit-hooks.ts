@@ -19,13 +19,13 @@ export const PROPOSALS_PATH = '/api/v1/rate-limit/proposals'
 /** The guard of one direct edit, for its response. */
 export type EditGuard =
   | { readonly proposal_id: string; readonly until: string }
-  /** Why the edit is not guarded. */
+  /** Reason that the edit is not guarded. */
   | { readonly off: string }
 
 export type EditGuardOptions = {
   /** 0: off. */
   readonly guardMs: number
-  /** Whether the request turned the guard off. */
+  /** Whether the request disabled the guard. */
   readonly isOff: boolean
   readonly onGuard: (guard: EditGuard) => void
 }
@@ -135,7 +135,7 @@ function heldOf(proposalId: string, changes: readonly ProposedChange[], rules: r
   return changes.flatMap(({ ruleId }) => (changed.has(ruleId) ? { ruleId, proposalId } : []))
 }
 
-/** Ends a rollout whose rule was changed otherwise. The caller has written the rule. */
+/** Ends a rollout whose rule was changed by another edit. The caller has written the rule. */
 async function supersede(queries: Queries, proposal: Proposal, actor: string, reason: string): Promise<void> {
   const now = await lockRules(queries)
   await move(queries, proposal, { type: 'supersede' }, { actor, reason }, now)

@@ -41,7 +41,7 @@ type Windows = {
   /** By rule: sum of the windows of the step that no longer decide, and the credits of keys from all such windows. */
   readonly earlier: Map<string, PairWindow>
   readonly credits: Map<string, Credits>
-  /** When rows were read last, database time. */
+  /** Time of the last read, database time. */
   readMs: number | undefined
 }
 /** One step of a proposal: facts that do not change during it, and its windows. */

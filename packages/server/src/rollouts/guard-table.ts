@@ -47,11 +47,11 @@ export function readWindows(
   )
 }
 
-/** Time for which ended proposals are shown; the audit log keeps what happened. */
+/** Time for which ended proposals are shown; the audit log keeps their history. */
 const ENDED_KEPT = "interval '90 days'"
 /** A direct edit creates a proposal each time. */
 const EDITS_KEPT = "interval '7 days'"
-/** Without a node that has webhooks, events would collect. */
+/** Bounds the events while no node has webhooks. */
 const EVENTS_KEPT = "interval '1 hour'"
 
 /** Deletes figures of ended rollouts, old proposals, and webhook events that no node takes. */

@@ -17,7 +17,7 @@ const PROCESSES_MAX = 1000
 
 /** Adds up the totals of the workers of a node. The sums never fall, even when workers are replaced. */
 export class NodeTotals {
-  /** Last totals of each process, the one seen longest ago first. */
+  /** Last totals of each process, least recently seen first. */
   readonly #processes = new Map<string, CheckTotals>()
   #sum: CheckTotals | undefined
 

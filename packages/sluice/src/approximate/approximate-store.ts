@@ -30,7 +30,7 @@ import { type Account, AccountTable } from './account.ts'
 import { StoreClock } from './store-clock.ts'
 
 export type ApproximateOptions = {
-  /** How many nodes share the limits of rules with `consistency: local`. */
+  /** Number of nodes that share the limits of rules with `consistency: local`. */
   readonly nodes?: number
   /** Most buckets in memory, and most accounts with unacknowledged units; beyond that the store decides. */
   readonly maxKeys?: number

@@ -58,9 +58,9 @@ type GuardedRequest = {
   sendWithout?(absent: readonly boolean[]): Promise<Taken>
   fallback(): Taken
   onLateReply(taken: Taken, admitted: boolean): void
-  /** When the caller began to wait, if earlier than now. */
+  /** Start of the caller's wait, if earlier than now. */
   readonly startedMs: number | undefined
-  /** When the caller gives up. */
+  /** Time at which the caller gives up. */
   readonly expiresMs: number | undefined
 }
 

@@ -70,7 +70,7 @@ class LeaseStore implements LeasingStore {
   readonly #rows: LeaseRows
   readonly #timers: Timers
   readonly #stopSweeping: () => void
-  /** How far the clock is ahead of the monotonic one. */
+  /** Clock minus monotonic clock. */
   #aheadMs: number
   readonly #counts: LeaseCounts = { ...NO_COUNTS }
 
@@ -197,7 +197,7 @@ class LeaseStore implements LeasingStore {
     return this.#store.takeSync?.({ charges: charges.map(withStoreLimit) })
   }
 
-  /** Refuses a take because a lease knows that one of the charges would be refused. */
+  /** Refuses a take without a round trip: by the last reply of the store, one of its charges is still short. */
   #refusal(charges: readonly Charge[], rows: readonly number[], nowUs: number): Taken {
     this.#counts.refused_by_lease += 1
     const nowMs = nowUs / 1000

@@ -57,7 +57,7 @@ type Lane = {
   jobs: Job[]
   /** Whether the lane is in the send queue. */
   queued: boolean
-  /** When the script call in flight was sent; undefined if there is none. */
+  /** Send time of the script call in flight; undefined if there is none. */
   sentMs: number | undefined
   /** The slot counts as migrating until this time. */
   migratingUntilMs: number

@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '996bc1b1180f09b4dcb18935b52bbd8005e76ff1',
+  sha1: 'b9d0ce620b5754f484c6bc7d17b92bc29e8229b3',
   text: `--[[
   Applies a batch of requests to buckets: each request all or nothing, all of them at one instant of Redis time.
 
@@ -55,11 +55,11 @@ export const APPLY: Script = {
   are created once per batch, not per request, because creating them dominates the run time.
 ]]
 --[[
-  Limits: their fields, and arithmetic that the short way and the batch share.
+  Limits: their fields, and arithmetic that short calls and the batch share.
 ]]
 -- Kinds of charges; shadow needs no special case. Hold: all units go on lease, none is spent.
 -- A charge has one number for kind, pair and seed: kind + KINDS * pair + KINDS_AND_PAIRS * seed.
--- Why units are short, in replies.
+-- Codes in replies for units that are short.
 -- Equal to STATE_MAX and SLIDING_UNITS_MAX of src/algorithms/limit.ts.
 
 -- The TTL of a value is renewed at the first change in each period of a bucket, and covers the whole period. A period
@@ -102,7 +102,7 @@ end
 -- at and x take 7 bytes, y takes 4. The size is fixed, so that a state can be overwritten in place.
 
 -- Numbers of a limit in the arguments of a call with one take: capacity, tick_us, subunits per unit and per tick.
--- Of a take of a lease, they are followed by hold, min, max, kind, and the gives.
+-- Numbers of a limit in a call with one take of a lease: the same, then hold, min, max, kind, and the gives.
 -- The time is the last argument, if it is given.
 local now_us = ARGV[2] and tonumber(ARGV[#ARGV])
 if not now_us then
@@ -253,7 +253,7 @@ local is_single = cost or ARGV[1] == 'lease'
 if is_single then
   repeat
 --[[
-  Short way of a call with one take, plain or of a lease: decides it without the tables and functions of a batch, whose
+  Short call: one take, plain or of a lease. Decides it without the tables and functions of a batch, whose
   creation costs several times as much as the take itself. Breaks off, before anything is written, if the batch has to
   decide: buckets are missing or were written under another limit, the value is unreadable, a state is ahead of a clock
   that stepped back or a plain take finds units on lease, or a value has to be written as a whole with buckets that the
@@ -398,7 +398,7 @@ return reply
   until true
 end
 
--- A function of its own, because the short way would have to clear the stack frame for its many local variables.
+-- Separate function: otherwise Lua would initialise 150 locals on every short call.
 local function run_batch()
 --[[
   State of a batch of requests.

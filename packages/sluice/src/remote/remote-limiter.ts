@@ -51,7 +51,7 @@ export class RemoteNode implements Limiter {
       },
     })
     this.#guard = guardStore(this.#store, { deadlineMs, nodes, onTransition })
-    const { ipv6Prefix, layer, version, suspended } = rules.state
+    const { ipv6Prefix, layer, version, disabled } = rules.state
     this.#inner = createLimiter({
       rules: rules.rules,
       version,
@@ -59,7 +59,7 @@ export class RemoteNode implements Limiter {
       ipv6Prefix,
       layer: layer === 'edge' || layer === 'service' ? layer : undefined,
     })
-    this.#inner.suspend(suspended)
+    this.#inner.disable(disabled)
   }
 
   /** Applies a newer state of the service. */
@@ -70,7 +70,7 @@ export class RemoteNode implements Limiter {
       const prepared = await this.#inner.prepareRules(rules.rules, rules.state.version)
       prepared.enforce()
     }
-    this.#inner.suspend(rules.state.suspended)
+    this.#inner.disable(rules.state.disabled)
   }
 
   async check(subject: Subject, requestId?: string): Promise<Decision> {
@@ -149,8 +149,8 @@ export class RemoteNode implements Limiter {
     throw atService('setRollouts')
   }
 
-  suspend(): void {
-    throw atService('suspend')
+  disable(): void {
+    throw atService('disable')
   }
 
   changeOverrides(): void {

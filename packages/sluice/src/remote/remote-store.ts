@@ -78,7 +78,7 @@ export class RemoteStore implements Store {
     return this.#options.named ?? []
   }
 
-  /** The service knows its regions: a rule that they share is decided there. */
+  /** Accepts `spread: global`; the service decides those rules. */
   refusesSpread(): undefined {
     return undefined
   }

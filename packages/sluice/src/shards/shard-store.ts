@@ -26,7 +26,7 @@ export type ShardOptions = {
   readonly random?: () => number
 }
 
-/** Golden ratio steps: they fall evenly into any number of shards, and so does every second, third, … of them. */
+/** Golden-ratio sequence: evenly distributed for any shard count, also when subsampled. */
 const STEP = (Math.sqrt(5) - 1) / 2
 
 export function shardStore(store: Store, options: ShardOptions = {}): Store {

@@ -95,7 +95,7 @@ export type Grant = {
   readonly at?: Pick<Taken, 'source' | 'nowUs'> | undefined
 }
 
-/** Where a decision was made. */
+/** Source of a decision. */
 export type Source = 'store' | 'lease' | 'local' | 'policy'
 
 export type Taken = {
@@ -191,7 +191,7 @@ export interface Store {
   sublimit?(whole: Limit, id: string): Limit | undefined
   /** Region stores: reason why regions cannot share this limit, or undefined. */
   refusesSpread?(limit: Limit): string | undefined
-  /** How far the time of day is ahead of store time; 0 if absent. */
+  /** Time of day minus store time; 0 if absent. */
   wallAheadUs?(): number
   /** Store time of the newest reply, in microseconds; 0 before the first one. Absent if unknown. */
   lastUs?(): number

@@ -138,7 +138,7 @@ type Report = {
   readonly series?: readonly { readonly points: readonly Point[] }[]
 }
 
-/** How requests are counted for a kind of client. */
+/** Text on how requests of a kind of client are counted. */
 const COUNTED: Readonly<Record<ClientKind, string>> = {
   user: '; at least: each node counts its 200 busiest clients',
   api_key: '; requests that name a user count for the user',

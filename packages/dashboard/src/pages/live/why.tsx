@@ -1,4 +1,4 @@
-// Why a request was refused or admitted: rule, version, limit and numbers, where it was decided, and what the client
+// Explains a decision: rule, version, limit and numbers, where it was decided, and the response that the client
 // received.
 
 import type { ComponentChildren } from 'preact'

@@ -219,7 +219,7 @@ function Actions({ compact, before, version, isReady }: ActionsProps) {
         >
           <p>
             The change applies to all requests on every node within seconds, without shadow or canary steps. The guard
-            watches it and rolls it back if too many requests are newly refused. If approvals are required, the service
+            watches it and rolls it back if too many requests are newly denied. If approvals are required, the service
             refuses it: propose it instead.
           </p>
           <Diff before={ruleText(before)} after={ruleText(compact)} />

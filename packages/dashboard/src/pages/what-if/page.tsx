@@ -2,6 +2,7 @@
 // those of a log file, in a worker while the user drags.
 
 import { useEffect, useState } from 'preact/hooks'
+import { hasPermits } from 'sluice/algorithms'
 import { EmptyState } from '../../components/empty-state.tsx'
 import { SelectField } from '../../components/field.tsx'
 import { Failure } from '../../components/notice.tsx'
@@ -32,7 +33,7 @@ export function Page() {
   const rules = useApi<RuleList>('/rate-limit/rules', { enabled: 'any' })
   const asked = { ...range.params, limit: REQUESTS }
   const recording = useApi<Recording>('/rate-limit/simulate/requests', asked, { enabled: isEvents })
-  const limited = rules.data?.rules.filter((rule) => changeOf(rule) !== undefined && rule.algorithm !== 'concurrency')
+  const limited = rules.data?.rules.filter((rule) => changeOf(rule) !== undefined && !hasPermits(rule))
   // The rule that refuses most is the most interesting one.
   const top = useApi<{ top: readonly { name: string }[] }>('/analytics/top', { ...range.params, of: 'rule', count: 20 })
   const byRank = top.data?.top.flatMap(({ name }) => limited?.find(({ rule_id: id }) => id === name) ?? [])

@@ -27,7 +27,7 @@ export type StreamHost = {
   reportError(error: unknown, path: string): void
   /** The stream takes no more frames. */
   closed(stream: ServerStream): void
-  /** The handler has settled too: the slot of the stream is free. */
+  /** The handler has settled too: the stream no longer counts as open. */
   released(stream: ServerStream): void
 }
 

@@ -1,6 +1,6 @@
 // Takes, returns and decisions for remote nodes. A remote node names rules and facts; bucket and limit come from the
-// rules of this node. Units that a remote node keeps are counted in the store as leased, so that they stay within the
-// limit, whatever happens to it.
+// rules of this node. The store counts units that a remote node keeps as leased, so the limit holds even if the remote
+// node crashes.
 
 import {
   ALGORITHMS,
@@ -115,7 +115,7 @@ export class LeaseExchange {
     return { type: 'taken', taken: this.#wireTaken(peeked, resolved, undefined) }
   }
 
-  /** Undefined if this node has to decide the whole request. */
+  /** Undefined if the remote node must send the whole request with `Decide`. */
   #resolve(charges: readonly WireCharge[]): Resolved[] | undefined {
     const { remote } = this.#deps.limiter
     const all: Resolved[] = []

@@ -40,7 +40,7 @@ export class BucketAccount {
   #leaseEndMs = 0
   /** Newest payments, which can be returned as a whole. */
   readonly #payments: { readonly decision: Decision; readonly units: number }[] = []
-  /** When to ask again, after units were refused. */
+  /** Time of the next attempt, after units were refused. */
   #retryMs = 0
 
   constructor(limiter: Payments, subject: Subject, nowMs: number) {
@@ -54,7 +54,7 @@ export class BucketAccount {
     return this.#leaseEndMs
   }
 
-  /** When the last report had requests. */
+  /** Time of the last report with requests. */
   get usedMs(): number {
     return this.#usedMs
   }
@@ -63,7 +63,7 @@ export class BucketAccount {
     return this.#paid
   }
 
-  /** Whether it is worth asking again before the next report: everything is denied, and units may have refilled. */
+  /** Whether to take units before the next report: everything is denied, and units may have refilled. */
   isWaiting(nowMs: number): boolean {
     return this.#current !== undefined && isDeny(this.#current) && nowMs >= this.#retryMs
   }
@@ -111,7 +111,7 @@ export class BucketAccount {
     return Math.max(0, this.#paid - this.#passed)
   }
 
-  /** Takes the units, or half of those that are left. Returns when to ask again if it got none. */
+  /** Takes the units, or half of those that are left. Returns the time of the next attempt if it got none. */
   async #pay(units: number, nowMs: number): Promise<'paid' | 'unlimited' | number> {
     let decision = await this.#limiter.check({ ...this.#subject, cost: units })
     let got = units

@@ -113,7 +113,7 @@ class QuotaStream implements StreamInput {
     this.#onEnd()
   }
 
-  /** Assigns shares where everything was denied and units may be left by now; abandons idle buckets. */
+  /** Assigns shares to denied buckets whose units may have refilled; abandons idle buckets. */
   async tick(): Promise<void> {
     const nowMs = this.#deps.nowMs()
     const waiting = [...this.#buckets.values()].filter(({ account }) => account.isWaiting(nowMs))

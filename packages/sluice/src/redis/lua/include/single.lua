@@ -1,5 +1,5 @@
 --[[
-  Short way of a call with one take, plain or of a lease: decides it without the tables and functions of a batch, whose
+  Short call: one take, plain or of a lease. Decides it without the tables and functions of a batch, whose
   creation costs several times as much as the take itself. Breaks off, before anything is written, if the batch has to
   decide: buckets are missing or were written under another limit, the value is unreadable, a state is ahead of a clock
   that stepped back or a plain take finds units on lease, or a value has to be written as a whole with buckets that the
