@@ -29,6 +29,8 @@ export type OpenEvents = {
   readonly analytics: Analytics | undefined
   readonly findViolations: FindViolations | undefined
   readonly keyHash: KeyHash
+  /** Age of the oldest event of this node that waits to be stored where analytics read. */
+  lagMs(): number
   degradedReason(): string | undefined
   close(): Promise<void>
 }
@@ -84,11 +86,13 @@ export async function openEvents(settings: EventsSettings, deps: EventsDeps): Pr
   await secrets.ofDatabase?.settled()
   const own = isEmbedded ? { analytics: embeddedAnalytics(database.background), keys } : undefined
   const queried = opened.analytics ?? own
+  const source = settings.eventsQuery === undefined ? queried?.analytics.name : 'kafka'
   return {
     pipeline,
     analytics: queried && hashingAnalytics(queried.analytics, queried.keys, hash),
     findViolations: retention && findSince(database as Database, retention, hash), // there is one with a retention
     keyHash: hash,
+    lagMs: () => (pipeline?.totals().sinks.find(({ name }) => name === source)?.lagSeconds ?? 0) * 1000,
     degradedReason: () => (isForeign(secrets) ? FOREIGN_SECRET : pipeline?.degradedReason()),
     close: async () => {
       await pipeline?.close()
@@ -104,6 +108,7 @@ function noEvents(secret: string | undefined): OpenEvents {
     analytics: undefined,
     findViolations: undefined,
     keyHash: keyHash(secret),
+    lagMs: () => 0,
     degradedReason: () => undefined,
     close: async () => {},
   }
