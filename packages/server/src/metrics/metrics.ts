@@ -22,6 +22,7 @@ import {
   type RulesFacts,
   registerService,
   ServiceCounts,
+  type UnitTotals,
   type WriteTotals,
 } from './service-metrics.ts'
 import { registerStore } from './store-metrics.ts'
@@ -157,6 +158,16 @@ export class Metrics {
 
   checkTotals(): CheckTotals {
     return this.#counts.checkTotals()
+  }
+
+  unitTotals(): UnitTotals {
+    const { units_charged, lease_units_expired } = storeStats(this.#store)
+    return { unitsCharged: units_charged, unitsExpired: lease_units_expired }
+  }
+
+  /** Time since the rule source last confirmed the active rules. */
+  rulesAgeSeconds(): number {
+    return this.#counts.rulesFacts().ageSeconds
   }
 
   /** Decisions per bucket of DECISION_SECONDS. */

@@ -47,6 +47,9 @@ export type CheckTotals = {
   readonly slow: number
 }
 
+/** Totals of the units of leases of a process: drift is the share of charged units that expired. */
+export type UnitTotals = { readonly unitsCharged: number; readonly unitsExpired: number }
+
 /** Objective of the latency SLO; a bound of the histogram. */
 const SLOW_SECONDS = 5e-3
 
