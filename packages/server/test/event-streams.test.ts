@@ -45,7 +45,7 @@ async function openStream() {
 
 const LARGE = { endpoint: 'x'.repeat(100_000) }
 
-test('a client that does not read misses events, and is told how many once it reads', async () => {
+test('a client that does not read misses events, and learns how many once it reads', async () => {
   const { send, read } = await openStream()
   for (let sent = 0; sent < 200; sent += 1) send(LARGE)
   await read(/: connected/)

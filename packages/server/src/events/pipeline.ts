@@ -81,7 +81,7 @@ export class EventPipeline implements EventTotals {
     }, FLUSH_MS).unref()
   }
 
-  /** Hands everything recorded so far to the sinks; those with hashed keys get it some turns of the event loop later. */
+  /** Hands everything recorded so far to the sinks; to those with hashed keys some turns of the event loop later. */
   flush(): void {
     this.#finishHashing() // the node is too busy for slices: bounds the memory
     const recorded = this.#recorder.take()

@@ -1,5 +1,5 @@
-// Totals of the checks and leases of a node, sampled at an interval, and their increase over the windows of the last hour.
-// Bounded: samples older than the longest window are dropped.
+// Totals of the checks and leases of a node, sampled at an interval, and their increase over the windows of the last
+// hour. Bounded: samples older than the longest window are dropped.
 
 import type { CheckTotals, UnitTotals } from '../metrics/service-metrics.ts'
 

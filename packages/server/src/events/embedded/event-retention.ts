@@ -1,5 +1,5 @@
-// Deletes events and rollups past their age, and the oldest ones beyond a number of rows. Safe on several nodes: deletes
-// are small and skip rows that another node has locked.
+// Deletes events and rollups past their age, and the oldest ones beyond a number of rows. Safe on several nodes:
+// deletes are small and skip rows that another node has locked.
 
 import type { Queries } from '../../db/database.ts'
 
@@ -64,7 +64,8 @@ async function deleteMinutesBeyond(database: Queries, table: string, max: number
   if (beyond <= 0) return 0
   const sql = `DELETE FROM ${table} WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM ${table}
-    WHERE minute <= (SELECT minute FROM ${table} ORDER BY minute OFFSET $1 LIMIT 1) FOR UPDATE SKIP LOCKED)) RETURNING 1`
+    WHERE minute <= (SELECT minute FROM ${table} ORDER BY minute OFFSET $1 LIMIT 1)
+    FOR UPDATE SKIP LOCKED)) RETURNING 1`
   return (await database.query(sql, [beyond - 1])).length
 }
 

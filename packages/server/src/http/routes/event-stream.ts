@@ -76,7 +76,7 @@ export function eventStreamRoute(app: FastifyInstance, { analytics, keyHash, lag
   })
 }
 
-/** Sends events until the stream closes. A client that misses events is told how many, once it reads again. */
+/** Sends events until the stream closes. `skipped` tells a client that reads again how many it missed. */
 export function sendTail(
   stream: EventStream,
   tail: Pick<EventTail, 'subscribe'>,
