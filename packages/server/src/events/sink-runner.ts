@@ -163,7 +163,7 @@ export class SinkRunner {
     const { length } = batch.events
     let waitMs: number = RETRY_MS.first
     for (let attempt = 0; ; attempt += 1) {
-      const stuck = setTimeout(() => this.#down(new Error(`no answer within ${STUCK_MS / 1000} s`)), STUCK_MS).unref()
+      const stuck = setTimeout(() => this.#stuck(), STUCK_MS).unref()
       try {
         const rejected = await this.#sink.write(id, batch, attempt > 0)
         if (this.#closed) return // counted as dropped
@@ -217,6 +217,10 @@ export class SinkRunner {
   #down(error: unknown): void {
     if (this.#isUp) this.#log.event('events_sink_down', { sink: this.#sink.name, reason: reasonOf(error) })
     this.#isUp = false
+  }
+
+  #stuck(): void {
+    if (!this.#closed) this.#down(new Error(`no answer within ${STUCK_MS / 1000} s`))
   }
 
   #pause(ms: number): Promise<void> {
