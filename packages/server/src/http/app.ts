@@ -110,6 +110,8 @@ export type EventsDeps = {
   readonly pipeline: EventPipeline | undefined
   readonly findViolations: FindViolations | undefined
   readonly analytics: Analytics | undefined
+  /** Age of the oldest event of this node that waits to be stored where analytics read. */
+  lagMs(): number
   degradedReason(): string | undefined
 }
 
@@ -216,7 +218,7 @@ export async function createApp(deps: AppDeps): Promise<FastifyInstance> {
     ...{ limiter, analytics: events.analytics, rules: { limiter, live, ruleStore }, clock },
     ...{ layer: deps.replays?.layer, ipv6Prefix: deps.replays?.ipv6Prefix },
   })
-  eventStreamRoute(app, { analytics: events.analytics, keyHash, streams, clock })
+  eventStreamRoute(app, { analytics: events.analytics, lagMs: () => events.lagMs(), keyHash, streams, clock })
   tokensRoutes(app, admin.tokenStore, nowMs)
   auditRoute(app, admin.verifyAudit)
   auditListRoute(app, admin.listAudit)

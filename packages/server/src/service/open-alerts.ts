@@ -125,7 +125,8 @@ function figuresOf(deps: WebhooksDeps, process: string, refusals: RecentRefusals
   const hotKeys = limiter.hotKeys().filter(({ fact }) => fact !== '')
   return {
     process,
-    totals: metrics.checkTotals(),
+    totals: { ...metrics.checkTotals(), ...metrics.unitTotals() },
+    rulesAgeSeconds: metrics.rulesAgeSeconds(),
     topRules: refusals.top(metrics.refusedByRule()),
     hotKeys: hotKeys.map((key) => plainKey(key, events.keyHash)),
     sinks: sinks.map(({ name, isUp, pending, dropped }) => ({ name, isUp, pending, dropped })),

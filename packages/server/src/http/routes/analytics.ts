@@ -250,20 +250,36 @@ function summaryRoute(app: FastifyInstance, deps: Deps): void {
   app.get<{ Querystring: Query }>(`${ANALYTICS_PATH}/summary`, { schema, config }, async ({ query }) => {
     const range = rangeOf(query, nowMsOf(deps))
     const filter = filterOf(query)
-    const isFiltered = Object.values(filter).some((value) => value !== undefined)
     return await ask(deps, async (from) => {
-      const top = async (of: TopQuery['of']) =>
-        shownTop(of, await from.top({ ...range, filter, of, by: 'refused', limit: SUMMARY_TOP }))
-      const { allowed, refused, sources } = await from.summary({ ...range, filter })
+      const [{ allowed, refused, sources }, rules, endpoints, others] = await Promise.all([
+        from.summary({ ...range, filter }),
+        mostRefused(from, 'rule', range, filter),
+        mostRefused(from, 'endpoint', range, filter),
+        isFiltered(filter) ? {} : unfilteredSummary(from, range),
+      ])
       const checks = allowed + refused
       const refused_share = checks === 0 ? 0 : Number((refused / checks).toFixed(6))
-      const ranked = { rules: await top('rule'), endpoints: await top('endpoint') }
-      const totals = { ...shownRange(range), checks, allowed, refused, refused_share, sources, ...ranked }
-      if (isFiltered) return totals // latency and clients are not recorded by these properties
-      const latency = await from.latency({ ...range, stepMs: stepOf({}, range) })
-      return { ...totals, latency: latencyOf(latency.flatMap(({ buckets }) => buckets)), clients: await top('client') }
+      return { ...shownRange(range), checks, allowed, refused, refused_share, sources, rules, endpoints, ...others }
     })
   })
+}
+
+/** Latency and clients are not recorded by the properties of filters. */
+async function unfilteredSummary(from: Analytics, range: Range): Promise<object> {
+  const [latency, clients] = await Promise.all([
+    from.latency({ ...range, stepMs: stepOf({}, range) }),
+    mostRefused(from, 'client', range, {}),
+  ])
+  return { latency: latencyOf(latency.flatMap(({ buckets }) => buckets)), clients }
+}
+
+async function mostRefused(
+  from: Analytics,
+  of: TopQuery['of'],
+  range: Range,
+  filter: Filter,
+): Promise<readonly object[]> {
+  return shownTop(of, await from.top({ ...range, filter, of, by: 'refused', limit: SUMMARY_TOP }))
 }
 
 const NO_ANALYTICS =
