@@ -41,6 +41,12 @@ export function csrfToken(): string {
   return session.value?.csrf ?? ''
 }
 
+/** Keeps the answer of a probe. A session that ended elsewhere says so on the sign-in page. */
+export function sessionChanged(probed: SessionAnswer): void {
+  if (probed.session === null && session.value !== undefined) endReason.value = 'The session has ended.'
+  if (JSON.stringify(probed) !== JSON.stringify(answer.value)) answer.value = probed
+}
+
 export function sessionEnded(reason: string | undefined): void {
   if (answer.value === undefined || answer.value.session === null) return
   endReason.value = reason

@@ -132,7 +132,7 @@ export async function startFileNode(rules: string): Promise<RegionNode> {
 }
 
 /** The rules of the fixture are direct edits, which the guard watches for a while: ends that. */
-async function endGuards(call: Call): Promise<void> {
+export async function endGuards(call: Call): Promise<void> {
   const { proposals } = (await call('/api/v1/rate-limit/proposals')) as { proposals: { proposal_id: string }[] }
   for (const { proposal_id: id } of proposals) await call(`/api/v1/rate-limit/proposals/${id}/promote`, {})
 }
@@ -141,7 +141,7 @@ function defaults(): Settings {
   return Object.fromEntries(Object.entries(SETTINGS).map(([name, { fallback }]) => [name, fallback()])) as Settings
 }
 
-type Call = Fixture['call']
+export type Call = Fixture['call']
 
 function caller({ address }: Server): Call {
   return async (path, body, method = body === undefined ? 'GET' : 'POST') => {

@@ -20,7 +20,8 @@ export class ReplayWorker {
       if (error === undefined) waiting?.resolve(answer as never)
       else waiting?.reject(new Error(error))
     }
-    this.#worker.onerror = ({ message }) => this.#failAll(`The replay failed: ${message}`)
+    // Without a message the worker could not be loaded, as after an upgrade.
+    this.#worker.onerror = ({ message }) => this.#failAll(`The replay failed: ${message ?? 'reload this page.'}`)
   }
 
   ask<Name extends TaskName>(

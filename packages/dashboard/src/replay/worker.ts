@@ -4,10 +4,10 @@ import { createLimiter, type Decision, type Limiter, memoryStore } from 'sluice'
 import { type RecordedCheck, type RecordedRequest, replay, seenFacts } from 'sluice/replay'
 import type { PlainRule } from '../rule-text.ts'
 import { readLog } from './log-file.ts'
+import { downsampled } from './profile-points.ts'
 import type { Matched, Matches, Profile, Question, Recording, Reply, Tasks } from './protocol.ts'
 
 const NEWEST = 50
-const POINTS_MAX = 240
 /** A limit that no key reaches. */
 const UNREACHED = 10_000_000
 
@@ -108,21 +108,6 @@ function profile(rule: PlainRule, windowSeconds: number): Profile {
     busiest.set(window, Math.max(busiest.get(window) ?? 0, UNREACHED - outcome.remaining))
   }
   return { points: downsampled(busiest, windowSeconds) }
-}
-
-/** At most POINTS_MAX points, each the largest of its windows; windows without requests are 0. */
-function downsampled(busiest: ReadonlyMap<number, number>, windowSeconds: number): Profile['points'] {
-  const windows = [...busiest.keys()]
-  const [first, last] = [Math.min(...windows), Math.max(...windows)]
-  if (windows.length === 0) return []
-  const group = Math.ceil((last - first + 1) / POINTS_MAX)
-  const points: { atMs: number; units: number }[] = []
-  for (let start = first; start <= last; start += group) points.push({ atMs: start * windowSeconds * 1000, units: 0 })
-  for (const [window, units] of busiest) {
-    const point = points[Math.floor((window - first) / group)]
-    if (point !== undefined) point.units = Math.max(point.units, units)
-  }
-  return points
 }
 
 function isCheck(request: RecordedRequest): request is RecordedCheck {

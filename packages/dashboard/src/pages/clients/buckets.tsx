@@ -10,7 +10,7 @@ import { type Column, Table } from '../../components/table.tsx'
 import { fullCount, span } from '../../format.ts'
 import { useResource } from '../../resource.ts'
 import { can } from '../../session.ts'
-import { bucketsOf, explain, type KnownBucket, resetKeyOf } from './explanation.ts'
+import { bucketsOf, explain, type KnownBucket, resetKeyOf, sharersOf } from './explanation.ts'
 import { type Facts, requestText } from './facts.ts'
 
 const REFRESH_MS = 3000
@@ -36,7 +36,7 @@ export function Buckets({ requests }: { readonly requests: readonly Facts[] | un
         </>
       ),
     },
-    { title: 'Key', wide: true, cell: ({ scope }) => scopeText(scope) },
+    { title: 'Key', wide: true, cell: ({ scope }) => scope.replaceAll('+', ' + ') },
     { title: 'Request', wide: true, cell: ({ facts }) => <span class="mono">{requestText(facts)}</span> },
     { title: 'Left', cell: (bucket) => <Left bucket={bucket} /> },
     { title: 'Per', align: 'right', wide: true, cell: ({ window_ms: ms }) => span(ms / 1000) },
@@ -84,10 +84,6 @@ function Left({ bucket: { remaining, limit, burst } }: { readonly bucket: KnownB
   )
 }
 
-function scopeText(scope: string | readonly string[]): string {
-  return typeof scope === 'string' ? scope : scope.join(', ')
-}
-
 type ResetProps = { readonly bucket: KnownBucket; readonly onDone: () => void; readonly onClose: () => void }
 
 function ResetDialog({ bucket, onDone, onClose }: ResetProps) {
@@ -101,7 +97,7 @@ function ResetDialog({ bucket, onDone, onClose }: ResetProps) {
     <Confirm title={`Reset ${bucket.rule_id}`} action="Reset" reason="optional" onConfirm={reset} onClose={onClose}>
       <p>
         Deletes the buckets of <span class="mono">{typeof key === 'string' ? key : JSON.stringify(key)}</span> for all
-        limits of <span class="mono">{bucket.rule_id}</span>: the client starts with full buckets.
+        limits of <span class="mono">{bucket.rule_id}</span>: {sharersOf(bucket)} with full buckets.
       </p>
       <p>Other nodes that hold a lease of a bucket follow within seconds.</p>
     </Confirm>

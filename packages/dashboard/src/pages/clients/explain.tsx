@@ -6,11 +6,11 @@ import { Failure } from '../../components/notice.tsx'
 import { Panel } from '../../components/panel.tsx'
 import { Tag } from '../../components/status.tsx'
 import { Table } from '../../components/table.tsx'
-import { effectText } from '../../exceptions/override.ts'
+import { exceptionText } from '../../exceptions/applied.ts'
 import { fullCount } from '../../format.ts'
 import { useQuery } from '../../location.ts'
 import { useResource } from '../../resource.ts'
-import { type AppliedException, type ExplainedRule, type Explanation, explain } from './explanation.ts'
+import { type ExplainedRule, type Explanation, explain } from './explanation.ts'
 import { type Facts, factsOf } from './facts.ts'
 
 const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS']
@@ -77,11 +77,6 @@ function Answer({ explanation: { answer, exceptions } }: { readonly explanation:
       ))}
     </>
   )
-}
-
-function exceptionText({ kind, signal, rule_id: rule, ...effect }: AppliedException): string {
-  const name = kind === 'signal' ? `signal ${signal}` : kind === 'factor' ? 'global factor' : kind
-  return `${name}: ${effectText(effect)}${rule === null ? '' : `, ${rule}`}`
 }
 
 type FormProps = { readonly method: string; readonly endpoint: string; readonly requests: readonly Facts[] }

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { DemoButton } from '../../components/demo-traffic.tsx'
 import { EmptyState } from '../../components/empty-state.tsx'
-import { Notice } from '../../components/notice.tsx'
+import { Failure, Notice } from '../../components/notice.tsx'
 import { PageHead } from '../../components/panel.tsx'
 import { Status, Tag } from '../../components/status.tsx'
 import { Time } from '../../components/time.tsx'
@@ -42,7 +42,9 @@ export function Page() {
           {isPaused ? (
             <Status health="off">Paused</Status>
           ) : (
-            <Status health={state === 'open' ? 'good' : 'warning'}>{state === 'open' ? 'Live' : 'Connecting'}</Status>
+            <Status health={state.name === 'open' ? 'good' : 'warning'}>
+              {state.name === 'open' ? 'Live' : 'Connecting'}
+            </Status>
           )}
         </span>
         <button type="button" aria-pressed={isPaused} onClick={() => setPaused(!isPaused)}>
@@ -53,6 +55,7 @@ export function Page() {
         </button>
       </PageHead>
       <Filters />
+      <Failure error={state.error} />
       {skipped > 0 && <Notice>Some events are not shown: there were more than this page can follow.</Notice>}
       <Header />
       <VirtualList

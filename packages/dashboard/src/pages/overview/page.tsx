@@ -49,6 +49,7 @@ export function Page() {
         <LiveStatus stream={stream} />
         <RangePicker />
       </PageHead>
+      <Failure error={stream.error} />
       <Alerts fleet={fleet} />
       <DemoTraffic isQuiet={fleet !== undefined && isQuiet(fleet)} />
       {hasNoTotals && !isLive && (
@@ -92,7 +93,7 @@ function useStored(range: Range, enabled: boolean): Stored {
 function LiveStatus({ stream }: { readonly stream: StreamState }) {
   return (
     <span class="live" aria-live="polite">
-      {stream === 'open' ? <Status health="good">Live</Status> : <Status health="warning">Connecting</Status>}
+      {stream.name === 'open' ? <Status health="good">Live</Status> : <Status health="warning">Connecting</Status>}
     </span>
   )
 }
