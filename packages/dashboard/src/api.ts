@@ -85,7 +85,7 @@ export async function checked(response: Response): Promise<Response> {
 /** Refuses to repeat the change: it would act with another token than the user saw. */
 function otherUser(): ApiError {
   const { token_name: name, role } = session.value ?? {}
-  const message = `Another tab signed in as ${name} (${role}). Nothing was changed. Repeat it to make the change as ${name}.`
+  const message = `Another tab signed in as ${name} (${role}). Nothing was changed: repeat it as ${name}.`
   return new ApiError(message, 403, 'OTHER_USER')
 }
 

@@ -62,8 +62,7 @@ function Pages() {
 /** The router decodes the parts of the path, and cannot decode `%zz`. */
 function isReadable(path: string): boolean {
   try {
-    decodeURIComponent(path)
-    return true
+    return decodeURIComponent(path) !== '' // a result that is not used would be optimised away
   } catch {
     return false
   }

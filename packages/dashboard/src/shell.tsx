@@ -79,7 +79,8 @@ function TopBar({ onMenu, onSearch }: { readonly onMenu: () => void; readonly on
       ) : (
         <span class="who">
           <span class="who-name">
-            {session.value.token_name} <span class="muted">{session.value.role}</span>
+            {session.value.token_name === '--admin-token' ? 'admin token' : session.value.token_name}{' '}
+            <span class="muted">{session.value.role}</span>
           </span>
           <button type="button" class="link" onClick={() => void signOut()}>
             Sign out

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import type { PlainKey } from '../src/http/routes/hot-keys.ts'
+import type { PlainKey } from '../src/fleet/plain-key.ts'
 import { CheckSamples, NodeTotals, type Totals } from '../src/webhooks/check-samples.ts'
 import { NEW_HOT_KEYS, NewHotKeys } from '../src/webhooks/new-hot-keys.ts'
 import { NodeAlerts, type ProcessFigures, SAMPLE_MS } from '../src/webhooks/node-alerts.ts'

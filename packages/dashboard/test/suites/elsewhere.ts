@@ -1,5 +1,5 @@
-// Changes from elsewhere while the dashboard is open: another version of Sluice, another tab, a colleague's edit, a node
-// that refuses a stream, a page that fails.
+// Changes from elsewhere while the dashboard is open: another version of Sluice, another tab, a colleague's edit, a
+// node that refuses a stream, a page that fails.
 
 import type { Page } from 'playwright-core'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -64,7 +64,7 @@ export function elsewhereTests(dashboard: Dashboard): void {
     })
 
     it('shows who is signed in when the tab is shown again', async () => {
-      const { page } = await open('editor', '/incident')
+      const { page } = await open('admin', '/incident')
       const other = await page.context().newPage()
       await other.goto(`${dashboard.fixture.address}/learn`)
       await signIn(other, 'viewer')
@@ -104,8 +104,9 @@ export function elsewhereTests(dashboard: Dashboard): void {
       const init = { headers: { authorization: `Bearer ${tokens.viewer.secret}` }, signal: controller.signal }
       const streams = Array.from({ length: STREAMS_MAX }, () => fetch(`${address}/api/v1/fleet/stream`, init))
       await Promise.all(streams)
-      const { page, expect: expected } = await open('viewer', '/')
+      const { page, expect: expected } = await open('viewer', '/learn')
       expected(/503/)
+      await page.getByRole('link', { name: 'Overview' }).click()
       await page.getByText(`at most ${STREAMS_MAX} streams at a time`).waitFor()
     })
 

@@ -9,7 +9,7 @@ import { sluice } from '../../../server/test/cli/terminal.ts'
 import { temporaryFolder } from '../../../server/test/databases.ts'
 import { accessibilityProblems, overflow } from '../chromium.ts'
 import type { Dashboard } from '../dashboard.ts'
-import { ADMIN_TOKEN, SCREENSHOTS, startFileNode } from '../fixture.ts'
+import { ADMIN_TOKEN, ATTACKS, SCREENSHOTS, startFileNode } from '../fixture.ts'
 
 const LOG = 'examples/access.log'
 const RULES = 'examples/rules.yaml'
@@ -53,6 +53,23 @@ export function logFileTests(dashboard: Dashboard): void {
       expect(await accessibilityProblems(page)).toEqual([])
       expect(await overflow(page)).toBe(0)
       await page.screenshot({ path: `${SCREENSHOTS}/what-if-log.png`, fullPage: true })
+    })
+
+    it('shows the texts of a log as text', async () => {
+      const { page } = await dashboard.open('viewer', '/what-if?range=1h&rule=messages_per_user')
+      const at = '[18/Nov/2026:12:00:00 +0000]'
+      const lines = ATTACKS.flatMap((attack) => [
+        `203.0.113.7 - ${JSON.stringify(attack)} ${at} "POST /api/v1/messages?${attack}" 429 1`,
+        JSON.stringify({ time: '2026-11-18T12:00:01Z', client_id: attack, method: 'POST', path: '/api/v1/messages' }),
+        attack,
+      ])
+      const log = { name: `${ATTACKS[1]}.log`, mimeType: 'text/plain', buffer: Buffer.from(lines.join('\n')) }
+      await page.getByLabel('Log file').setInputFiles(log)
+      await page.getByText('is replayed instead of recorded events').waitFor()
+      await page.getByText(/lines are malformed/).click()
+      expect(await page.locator('main').innerText()).toContain(log.name)
+      await page.getByRole('region', { name: 'Refused requests by rule' }).last().waitFor()
+      expect(await page.evaluate('window.attacked')).toBeUndefined()
     })
 
     it('reads dropped, compressed and JSON files, names the line of an error, and returns to the events', async () => {

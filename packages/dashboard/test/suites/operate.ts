@@ -36,7 +36,10 @@ export function operateTests(dashboard: Dashboard): void {
       await page.getByRole('heading', { level: 1, name: 'user_1' }).waitFor()
       const buckets = page.getByRole('region', { name: 'Buckets now' }).first()
       await buckets.getByText('messages_per_user').first().waitFor()
-      await page.getByText('it applies: 5 per 10 s').first().waitFor()
+      await page
+        .getByText(/^5 per 10 s/)
+        .first()
+        .waitFor()
       await page.getByRole('region', { name: 'Refusals' }).first().getByRole('button', { name: /Why/ }).first().click()
       await page
         .getByRole('dialog', { name: 'Why it was refused' })
@@ -102,6 +105,7 @@ export function operateTests(dashboard: Dashboard): void {
       const shared = { endpoint_pattern: endpoint, limit: 1, window: '1d', consistency: 'strict' }
       await call(`${API}/rules`, { ...shared, rule_id: 'by_both', scope: ['user', 'endpoint'] })
       await call(`${API}/rules`, { ...shared, rule_id: 'by_endpoint', scope: 'per_endpoint' })
+      await endGuards(call)
       onTestFinished(async () => {
         await endGuards(call)
         for (const id of ['by_both', 'by_endpoint']) await call(`${API}/rules/${id}`, undefined, 'DELETE')

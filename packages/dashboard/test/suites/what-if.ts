@@ -54,6 +54,7 @@ export function whatIfTests(dashboard: Dashboard): void {
     it('recomputes while dragging, with the same numbers as the API', async () => {
       const page = await open('editor')
       await page.getByText(/Exact: all \d+ recorded requests/).waitFor()
+      await page.getByText(/They cover \d.* from .* to /).waitFor()
       const now = await figures(page)
       expect(now).toEqual(expectedOf(await simulated({})))
       expect(now.byRule).toBeGreaterThan(0)

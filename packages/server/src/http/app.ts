@@ -83,6 +83,7 @@ import { signalsRoutes } from './routes/signals.ts'
 import { type SimulateDeps, simulateRoutes } from './routes/simulate.ts'
 import { tokensRoutes } from './routes/tokens.ts'
 import { violationsRoute } from './routes/violations.ts'
+import { webhooksRoute } from './routes/webhooks.ts'
 import { traceRequests } from './trace-requests.ts'
 
 /** State behind the admin routes. Optional members are undefined on a node without a database. */
@@ -209,7 +210,8 @@ export async function createApp(deps: AppDeps): Promise<FastifyInstance> {
   })
   explainRoute(app, limiter, clock)
   decisionsRoutes(app, { history, sharedDecisions, keyHash, headers, workers })
-  hotKeysRoute(app, { limiter, keyHash, workers })
+  hotKeysRoute(app, { limiter, keyHash, workers, fleet: deps.fleet })
+  webhooksRoute(app, workers)
   regionsRoute(app, { limiter, region: store.region, workers })
   resetRoute(app, { limiter, log, audited, events: events.pipeline })
   violationsRoute(app, events.findViolations)

@@ -1,7 +1,7 @@
 // Turns the figures of a node, sampled every 10 seconds, into events: refusal spikes, new hot keys, failing sinks and
 // burning error budgets. Time is an argument.
 
-import { mergeHotKeys, type PlainKey } from '../http/routes/hot-keys.ts'
+import { mergeHotKeys, type PlainKey } from '../fleet/plain-key.ts'
 import { BadTime } from './bad-time.ts'
 import { CheckSamples, NodeTotals, type ProcessTotals } from './check-samples.ts'
 import { NewHotKeys } from './new-hot-keys.ts'

@@ -7,7 +7,7 @@ import { Panel } from '../../components/panel.tsx'
 import { Tag } from '../../components/status.tsx'
 import { Table } from '../../components/table.tsx'
 import { exceptionText } from '../../exceptions/applied.ts'
-import { fullCount } from '../../format.ts'
+import { fullCount, grouped } from '../../format.ts'
 import { useQuery } from '../../location.ts'
 import { useResource } from '../../resource.ts'
 import { type ExplainedRule, type Explanation, explain } from './explanation.ts'
@@ -34,7 +34,7 @@ export function Explain({ client, requests }: Props) {
   const showsAll = query.rules === 'all' || others <= OTHERS_SHOWN
   const shown = showsAll ? rules : rules?.slice(0, rules.length - others + OTHERS_SHOWN)
   return (
-    <Panel title="Which rules apply, and why" note={data && `rule set v${data.version}`}>
+    <Panel title="Which rules apply, and why" class="explain" note={data && `rule set v${data.version}`}>
       <RequestForm method={method} endpoint={endpoint} requests={requests ?? []} />
       <Failure error={error} />
       <p class="explain-answer" aria-live="polite">
@@ -48,7 +48,10 @@ export function Explain({ client, requests }: Props) {
             title: 'Applies',
             cell: ({ applies }) => <Tag tone={applies ? 'good' : 'plain'}>{applies ? 'applies' : 'no'}</Tag>,
           },
-          { title: 'Why', cell: ({ detail }) => detail },
+          {
+            title: 'Why',
+            cell: ({ applies, detail }) => (applies ? grouped(detail.replace(/^it applies: /, '')) : detail),
+          },
         ]}
         rows={shown}
         rowKey={({ rule_id: rule }) => rule}

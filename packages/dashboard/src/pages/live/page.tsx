@@ -21,12 +21,16 @@ import './live.css'
 const KEPT = 2000
 const FIRST = 200
 const ROW_HEIGHT = 28
+/** Two lines, so that path and rule can be read on a phone. */
+const NARROW_ROW_HEIGHT = 50
+const NARROW = matchMedia('(max-width: 760px)')
 /** Events are added to the page in groups: a busy fleet sends hundreds a second. */
 const DRAW_MS = 250
 
 export function Page() {
   const [query, setQuery] = useQuery()
   const [isPaused, setPaused] = useState(false)
+  const isNarrow = useNarrow()
   const { rule, result, client, kind, endpoint, source } = query
   const filter = { rule, result, client, endpoint, source, ...(client !== undefined && { kind }) }
   const { events, skipped, state, clear } = useTail(filter, isPaused)
@@ -62,7 +66,7 @@ export function Page() {
         label="Decisions"
         items={events}
         itemKey={({ event_id: id }) => id}
-        rowHeight={ROW_HEIGHT}
+        rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT}
         rowClass={({ allowed }) => (allowed ? '' : 'refused')}
         row={(event) => <Row event={event} />}
         onOpen={(event) => {
@@ -74,6 +78,16 @@ export function Page() {
       {shown !== undefined && <Why event={shown} onClose={() => setQuery({ event: undefined })} />}
     </div>
   )
+}
+
+function useNarrow(): boolean {
+  const [isNarrow, setNarrow] = useState(NARROW.matches)
+  useEffect(() => {
+    const onChange = () => setNarrow(NARROW.matches)
+    NARROW.addEventListener('change', onChange)
+    return () => NARROW.removeEventListener('change', onChange)
+  }, [])
+  return isNarrow
 }
 
 type Tail = {

@@ -4,13 +4,12 @@
 import type { ComponentChildren } from 'preact'
 import { nowMs } from '../../clock.ts'
 import { Dialog } from '../../components/dialog.tsx'
-import { Num } from '../../components/number.tsx'
 import { Tag } from '../../components/status.tsx'
 import { type Column, Table } from '../../components/table.tsx'
 import { Time } from '../../components/time.tsx'
 import { type AppliedException, exceptionText } from '../../exceptions/applied.ts'
 import { authorText, type Override } from '../../exceptions/override.ts'
-import { duration, span } from '../../format.ts'
+import { duration, fullCount, span } from '../../format.ts'
 import { usePageUrl } from '../../location.ts'
 import { type Resource, useApi } from '../../resource.ts'
 import { clientOf, type DecisionEvent, SOURCES } from './event.ts'
@@ -141,7 +140,13 @@ function statusLine(status = 429): string {
 
 function isChanged(decision: Decision | undefined): decision is Decision {
   if (decision === undefined) return false
-  return (decision.exceptions ?? []).length > 0 || candidatesOf(decision).length > 0
+  return exceptionsOf(decision).length > 0 || candidatesOf(decision).length > 0
+}
+
+/** A ban from all rules is also listed for each rule. */
+function exceptionsOf({ exceptions = [] }: Decision): readonly AppliedException[] {
+  const general = new Set(exceptions.filter((one) => one.rule_id === null).map((one) => one.override_id))
+  return exceptions.filter((one) => one.rule_id === null || !general.has(one.override_id ?? ''))
 }
 
 /** Rules whose new version decided. */
@@ -153,7 +158,7 @@ function candidatesOf({ limits }: Decision): readonly string[] {
 function ChangedBy({ decision }: { readonly decision: Decision }) {
   return (
     <ul class="why-changes">
-      {(decision.exceptions ?? []).map((exception) => (
+      {exceptionsOf(decision).map((exception) => (
         <li key={JSON.stringify(exception)}>
           <Tag tone="warning">{exceptionText(exception)}</Tag>
           {exception.override_id !== undefined && <OverrideReason id={exception.override_id} />}
@@ -192,8 +197,8 @@ const COLUMNS: readonly Column<Outcome>[] = [
     ),
   },
   { title: 'Per', align: 'right', cell: ({ window_ms: ms }) => span(ms / 1000) },
-  { title: 'Units', align: 'right', cell: ({ limit }) => <Num value={limit} /> },
-  { title: 'Left', align: 'right', cell: ({ remaining }) => <Num value={remaining} /> },
+  { title: 'Units', align: 'right', cell: ({ limit }) => <span class="num">{fullCount(limit)}</span> },
+  { title: 'Left', align: 'right', cell: ({ remaining }) => <span class="num">{fullCount(remaining)}</span> },
   {
     title: 'Result',
     cell: ({ allowed }) => <Tag tone={allowed ? 'good' : 'bad'}>{allowed ? 'passed' : 'refused'}</Tag>,

@@ -60,7 +60,7 @@ export function Page() {
       )}
       {!hasNoTotals && <Failure error={stored.error} retry={stored.reload} />}
       <Tiles figures={figures} minute={fleet?.figures[0] && liveFigures(fleet.figures[0])} fleet={fleet} />
-      <Charts figures={figures} />
+      {hasRequests(figures) && <Charts figures={figures} />}
       <div class="columns">
         <TopRules range={range} />
         <TopClients range={range} />
@@ -69,6 +69,11 @@ export function Page() {
       <Nodes fleet={fleet} />
     </>
   )
+}
+
+/** Also while the figures are loading, so that the page keeps its layout. */
+function hasRequests(figures: Figures | undefined): boolean {
+  return figures === undefined || [...figures.allowed, ...figures.refused].some((count) => count > 0)
 }
 
 /** No request in the last five minutes, on any node. */

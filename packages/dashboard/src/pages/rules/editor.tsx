@@ -260,7 +260,7 @@ function Actions({ compact, active, isReady, onConflict }: ActionsProps) {
   )
 }
 
-/** Replaces the version of the rule that was shown, or creates the rule. Never overwrites a version that the user has not seen. */
+/** Creates the rule, or replaces the version that was shown: never one that the user has not seen. */
 async function saveRule(rule: PlainRule, version: number | undefined, reason: string): Promise<void> {
   const params = { reason }
   if (version === undefined) await send('/rate-limit/rules', { method: 'POST', body: rule, params })

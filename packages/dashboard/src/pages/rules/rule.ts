@@ -27,7 +27,12 @@ export type Rule = PlainRule & {
   readonly limits?: readonly PlainLimit[]
 }
 
-export type RuleList = { readonly version: number; readonly rules: readonly Rule[] }
+export type RuleList = {
+  readonly version: number
+  readonly rules: readonly Rule[]
+  /** `after` for the next page. */
+  readonly next?: string
+}
 
 export function limitsOf(rule: Rule): readonly PlainLimit[] {
   if (rule.limits !== undefined) return rule.limits

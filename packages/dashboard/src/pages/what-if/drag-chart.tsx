@@ -2,7 +2,7 @@
 
 import { useRef, useState } from 'preact/hooks'
 import { nowMs } from '../../clock.ts'
-import { localTime, shortCount } from '../../format.ts'
+import { fullCount, localTime, shortCount } from '../../format.ts'
 import type { Profile } from '../../replay/protocol.ts'
 
 const WIDTH = 800
@@ -78,10 +78,18 @@ export function DragChart({ profile, limit, active, max, windowText, onLimit, on
       </p>
       <figcaption class="muted">
         Requests of the busiest client per {windowText}; red: above the limit. Drag the line. Dashed: the active limit
-        of {shortCount(active)}.
+        of {fullCount(active)}. {cutText(points, max)}
       </figcaption>
     </figure>
   )
+}
+
+/** Says what does not fit the scale. */
+function cutText(points: Profile['points'], max: number): string {
+  const cut = points.map(({ units }) => units).filter((units) => units > max)
+  if (cut.length === 0) return ''
+  const bars = cut.length === 1 ? 'a bar' : `${fullCount(cut.length)} bars`
+  return `Cut off: ${bars} of up to ${fullCount(Math.max(...cut))}.`
 }
 
 function timeOf(point: { readonly atMs: number } | undefined): string {
@@ -101,6 +109,7 @@ function Drawing({ points, limit, active, max }: DrawingProps) {
           {units > limit && (
             <rect class="drag-above" x={index * width} y={y(units)} width={width * 0.85} height={y(limit) - y(units)} />
           )}
+          {units > max && <rect class="drag-cut" x={index * width} y={TOP} width={width * 0.85} height={3} />}
         </g>
       ))}
       <line class="drag-active" x1={0} x2={WIDTH} y1={y(active)} y2={y(active)} />
