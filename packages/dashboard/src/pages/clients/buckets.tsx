@@ -31,7 +31,15 @@ export function Buckets({ requests }: { readonly requests: readonly Facts[] | un
       title: 'Limit',
       cell: ({ rule_id: rule, name, mode }) => (
         <>
-          <span class="mono">{name === 'default' ? rule : `${rule}/${name}`}</span>{' '}
+          <span class="mono">
+            {rule}
+            {name !== 'default' && (
+              <>
+                /<wbr />
+                {name}
+              </>
+            )}
+          </span>{' '}
           {mode === 'shadow' && <Tag>shadow</Tag>}
         </>
       ),

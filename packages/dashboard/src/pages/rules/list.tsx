@@ -9,6 +9,7 @@ import { Sparkline } from '../../components/sparkline.tsx'
 import { Status, Tag } from '../../components/status.tsx'
 import { type Column, Table } from '../../components/table.tsx'
 import { Time } from '../../components/time.tsx'
+import { grouped } from '../../format.ts'
 import { urlOf, usePageUrl, useQuery, useRange } from '../../location.ts'
 import { useApi } from '../../resource.ts'
 import { can } from '../../session.ts'
@@ -179,7 +180,7 @@ function OpenProposals({ proposals }: { readonly proposals: readonly Proposal[] 
         some.map(({ rule_id: rule, op }) => (
           <div key={rule}>
             {op}{' '}
-            <a class="mono" href={pageUrl(`/rules/${encodeURIComponent(rule)}`, { proposal: id })}>
+            <a class="mono proposal-rule" href={pageUrl(`/rules/${encodeURIComponent(rule)}`, { proposal: id })}>
               {rule}
             </a>
           </div>
@@ -187,10 +188,10 @@ function OpenProposals({ proposals }: { readonly proposals: readonly Proposal[] 
     },
     {
       title: 'State',
-      cell: ({ state, sentence }) => (
+      cell: ({ state, step, sentence }) => (
         <>
-          <Status health={stateHealth(state)}>{STATE_TEXT[state]}</Status>
-          <div class="muted">{sentence}</div>
+          <Status health={stateHealth(state)}>{step?.paused == null ? STATE_TEXT[state] : 'paused'}</Status>
+          <div class="muted">{grouped(sentence)}</div>
         </>
       ),
     },

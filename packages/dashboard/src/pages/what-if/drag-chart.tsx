@@ -18,13 +18,16 @@ type Props = {
   readonly limit: number
   /** The limit that is active now. */
   readonly active: number
+  /** Top of the chart. */
   readonly max: number
+  /** The most that the keyboard reaches. */
+  readonly reach: number
   readonly windowText: string
   readonly onLimit: (limit: number) => void
   readonly onCommit: (limit: number) => void
 }
 
-export function DragChart({ profile, limit, active, max, windowText, onLimit, onCommit }: Props) {
+export function DragChart({ profile, limit, active, max, reach, windowText, onLimit, onCommit }: Props) {
   const box = useRef<HTMLDivElement>(null)
   const [isDragging, setDragging] = useState(false)
   const points = profile?.points ?? []
@@ -44,7 +47,7 @@ export function DragChart({ profile, limit, active, max, windowText, onLimit, on
         aria-label="Limit, over the requests of the busiest client per window"
         aria-orientation="vertical"
         aria-valuemin={1}
-        aria-valuemax={max}
+        aria-valuemax={reach}
         aria-valuenow={limit}
         aria-valuetext={`${limit} per ${windowText}`}
         onPointerDown={(event) => {
@@ -63,12 +66,15 @@ export function DragChart({ profile, limit, active, max, windowText, onLimit, on
           ]
           if (moved === undefined) return
           event.preventDefault()
-          onCommit(Math.max(1, Math.min(max, limit + moved)))
+          onCommit(Math.max(1, Math.min(reach, limit + moved)))
         }}
       >
         <Drawing points={points} limit={limit} active={active} max={max} />
         <span class="drag-max">{shortCount(max)}</span>
-        <span class="drag-label" style={{ top: `${((BASE - (limit / max) * (BASE - TOP)) / HEIGHT) * 100}%` }}>
+        <span
+          class="drag-label"
+          style={{ top: `${((BASE - Math.min(1, limit / max) * (BASE - TOP)) / HEIGHT) * 100}%` }}
+        >
           {shortCount(limit)}
         </span>
       </div>

@@ -19,7 +19,7 @@ import { Algorithms } from './algorithms.tsx'
 import { type Change, COMPARED, candidateOf, changeOf, impossible, withLimit } from './candidate.ts'
 import { DragChart } from './drag-chart.tsx'
 import { ChangedClients, Coverage, RefusedChart, Result, RuleResults, type Source } from './result.tsx'
-import { scaleMax } from './scale.ts'
+import { scaleOf } from './scale.ts'
 
 type Props = {
   readonly worker: ReplayWorker
@@ -39,7 +39,7 @@ export function Study({ worker, rules, rule, source }: Props) {
   }
   const result = useLatest(JSON.stringify(change), () => simulate(change), true)
   // The scale stays while the user drags.
-  const max = useMemo(() => scaleMax(profile.data, active.limit), [profile.data, active.limit])
+  const { max, reach } = useMemo(() => scaleOf(profile.data, active.limit), [profile.data, active.limit])
   return (
     <div class="stack">
       <Coverage result={result.data} source={source} rule={rule} />
@@ -49,11 +49,12 @@ export function Study({ worker, rules, rule, source }: Props) {
           limit={change.limit}
           active={active.limit}
           max={max}
+          reach={reach}
           windowText={span(windowSeconds)}
           onLimit={(limit) => setChange(withLimit(change, limit))}
           onCommit={(limit) => commit(withLimit(change, limit))}
         />
-        <Controls change={change} max={max} setChange={setChange} commit={commit} />
+        <Controls change={change} max={reach} setChange={setChange} commit={commit} />
         <Failure error={profile.error ?? result.error} />
       </Panel>
       <Result result={result.data} ruleId={rule.rule_id} isBusy={result.isBusy}>
