@@ -79,6 +79,19 @@ export function operateTests(dashboard: Dashboard): void {
       expect(await dashboard.fixture.call('/api/v1/rate-limit/check', request)).toMatchObject({ allowed: true })
     })
 
+    it('finds clients and tenants by a part of their names, in any case', async () => {
+      const { page } = await open('viewer', '/learn')
+      await page.keyboard.press('/')
+      const option = (name: string | RegExp) => page.getByRole('option', { name })
+      await page.keyboard.type('SER_3')
+      await expect.poll(() => option('user_3 user').count(), PATIENT).toBe(1)
+      await page.keyboard.press('Control+A')
+      await page.keyboard.type('cm')
+      await option('acme tenant').click()
+      await page.getByRole('heading', { level: 1, name: 'acme' }).waitFor()
+      expect(page.url()).toContain('/clients/acme?kind=tenant')
+    })
+
     it('explains a ban: override, reason and the status that the client received', async () => {
       const { call } = dashboard.fixture
       const [key, reason] = ['user:banned_user', `fraud ${ATTACKS[1]}`]

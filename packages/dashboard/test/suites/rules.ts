@@ -21,6 +21,19 @@ export function rulesTests(dashboard: Dashboard): void {
       expect(await page.getByRole('button', { name: /Roll back/ }).count()).toBe(0)
     })
 
+    it('reads a page of the rules, and searches all of them', async () => {
+      const { page } = await open('viewer', '/rules?after=messages_per_user')
+      const table = page.getByRole('region', { name: 'Active rules' }).last()
+      await table.getByText('search_per_ip').waitFor()
+      expect(await table.getByText('messages_per_user').count()).toBe(0)
+      await page.getByRole('link', { name: 'First rules' }).click()
+      await table.getByText('messages_per_user').waitFor()
+      await page.getByLabel('Find a rule').fill('POSTING m')
+      await page.keyboard.press('Enter')
+      await table.getByText('search_per_ip').waitFor({ state: 'detached' })
+      await table.getByText('messages_per_user').waitFor()
+    })
+
     it('validates as you type, with the line of each mistake', async () => {
       const { page } = await open('editor', '/rules?edit=1')
       await page.getByText('Valid', { exact: true }).waitFor()

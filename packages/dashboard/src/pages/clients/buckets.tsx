@@ -29,20 +29,7 @@ export function Buckets({ requests }: { readonly requests: readonly Facts[] | un
   const columns: Column<KnownBucket>[] = [
     {
       title: 'Limit',
-      cell: ({ rule_id: rule, name, mode }) => (
-        <>
-          <span class="mono">
-            {rule}
-            {name !== 'default' && (
-              <>
-                /<wbr />
-                {name}
-              </>
-            )}
-          </span>{' '}
-          {mode === 'shadow' && <Tag>shadow</Tag>}
-        </>
-      ),
+      cell: (bucket) => <LimitName {...bucket} />,
     },
     { title: 'Key', wide: true, cell: ({ scope }) => scope.replaceAll('+', ' + ') },
     { title: 'Request', wide: true, cell: ({ facts }) => <span class="mono">{requestText(facts)}</span> },
@@ -76,6 +63,24 @@ export function Buckets({ requests }: { readonly requests: readonly Facts[] | un
         <ResetDialog bucket={asked} onDone={buckets.reload} onClose={() => setAsked(undefined)} />
       )}
     </Panel>
+  )
+}
+
+/** Breaks after the slash, on a phone. */
+function LimitName({ rule_id: rule, name, mode }: KnownBucket) {
+  return (
+    <>
+      <span class="mono">
+        {rule}
+        {name !== 'default' && (
+          <>
+            /<wbr />
+            {name}
+          </>
+        )}
+      </span>{' '}
+      {mode === 'shadow' && <Tag>shadow</Tag>}
+    </>
   )
 }
 

@@ -17,4 +17,9 @@ describe('a reset', () => {
     expect(resetKeyOf(bucket)).toEqual(key)
     expect(sharersOf(bucket)).toBe(sharers)
   })
+
+  it('names no bucket of an endpoint without the method of a request', () => {
+    const { method: _method, ...facts } = FACTS
+    expect(resetKeyOf({ scope: 'per_endpoint', facts } as KnownBucket)).toBeUndefined()
+  })
 })

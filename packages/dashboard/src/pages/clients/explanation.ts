@@ -2,7 +2,7 @@
 
 import { send } from '../../api.ts'
 import type { AppliedException } from '../../exceptions/applied.ts'
-import type { Facts } from './facts.ts'
+import { type Facts, requestText } from './facts.ts'
 
 export type Bucket = {
   readonly rule_id: string
@@ -45,7 +45,7 @@ export function bucketsOf(found: readonly (readonly [Facts, Explanation])[]): re
   const buckets = new Map<string, KnownBucket>()
   for (const [facts, { rules }] of found) {
     for (const bucket of rules.flatMap(({ limits = [] }) => limits)) {
-      const endpoint = factsOfScope(bucket.scope).includes('endpoint') ? keyFact('endpoint', facts) : ''
+      const endpoint = factsOfScope(bucket.scope).includes('endpoint') ? requestText(facts) : ''
       const key = JSON.stringify([bucket.rule_id, bucket.name, endpoint])
       if (!buckets.has(key)) buckets.set(key, { ...bucket, facts })
     }
@@ -73,11 +73,12 @@ export function resetKeyOf({ scope, facts }: KnownBucket): string | Readonly<Rec
   return known.length === 1 ? first?.[1] : (Object.fromEntries(known) as Record<string, string>)
 }
 
-/** Buckets of endpoints are per method: `POST /api/v1/messages`. */
+/** Buckets of endpoints are per method: `POST /api/v1/messages`. Without a method, the bucket is not known. */
 function keyFact(name: string, facts: Facts): string | undefined {
   const field = FACTS[name]
   const value = field && facts[field]
-  return name === 'endpoint' && value !== undefined ? `${facts.method ?? ''} ${value}` : value
+  if (name !== 'endpoint' || value === undefined) return value
+  return facts.method === undefined ? undefined : `${facts.method} ${value}`
 }
 
 /** Reads `global`, `per_user` and `user+endpoint`. */

@@ -12,6 +12,11 @@ const POINTS_MIN = 12
 const TOP = 8
 const BASE = HEIGHT - 4
 
+/** Units by which a key moves the limit. */
+const KEY_UNITS: Readonly<Record<string, number>> = {
+  ...{ ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 10, PageDown: -10 },
+}
+
 type Props = {
   readonly profile: Profile | undefined
   /** Limit per window. */
@@ -61,9 +66,7 @@ export function DragChart({ profile, limit, active, max, reach, windowText, onLi
           onCommit(unitsAt(event.clientY))
         }}
         onKeyDown={(event) => {
-          const moved = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 10, PageDown: -10 }[
-            event.key
-          ]
+          const moved = KEY_UNITS[event.key]
           if (moved === undefined) return
           event.preventDefault()
           onCommit(Math.max(1, Math.min(reach, limit + moved)))
