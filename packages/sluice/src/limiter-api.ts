@@ -31,7 +31,7 @@ export interface Limiter {
    */
   decideAll(subjects: readonly Subject[], requestId?: string, expiresMs?: number): MaybePromise<JointDecision>
   /** Decision that a check would return; consumes nothing. */
-  peek(subject: Subject): Promise<Decision>
+  peek(subject: Subject, expiresMs?: number): Promise<Decision>
   /** Like `peek`, with the result of every rule. */
   explain(subject: Subject): Promise<Explanation>
   /**

@@ -147,8 +147,8 @@ class RuleLimiter implements Limiter, DecisionContext {
     )
   }
 
-  async peek(subject: Subject): Promise<Decision> {
-    const peek = (set: ChargeSet) => this.#store.peek(set.charges, true)
+  async peek(subject: Subject, expiresMs?: number): Promise<Decision> {
+    const peek = (set: ChargeSet) => this.#store.peek(set.charges, true, expiresMs)
     return (await this.#decideWithToken(subject, undefined, peek, true)) as Decision // peeks reply
   }
 

@@ -28,11 +28,14 @@ export function openRemoteServices({ limiter, store, checks }: RemoteServicesDep
         ...{ limiter, store, keys: checks.receiptKeys, check: checks.checks.check, receipts: checks.receipts },
         newId: createIds(),
       },
-      (call) => access.require(call, 'check'),
+      { callerOf: (call) => access.require(call, 'check'), isStillValid: (caller) => access.isStillValid(caller) },
     )
     const quotas = createQuotaService({
       limiter,
-      authorize: (call) => access.require(call, 'check'),
+      authorize: (call) => {
+        const caller = access.require(call, 'check')
+        return () => access.isStillValid(caller)
+      },
       nowMs: () => performance.now(),
     })
     const close = () => {

@@ -124,7 +124,6 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
     limiter,
     checks: {
       check: (subject) => limiter.decide(subject),
-      checkAll: (subjects) => limiter.decideAll(subjects),
       record: (_subject, { ruleId, allowed }) => void recorded.push(`${ruleId} ${allowed}`),
       answer: () => '',
       checkBody: () => {

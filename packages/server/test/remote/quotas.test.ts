@@ -163,7 +163,7 @@ function readAssignments(message: Uint8Array): (Assigned | 'abandoned')[] {
 function serve(rules: RulesInput) {
   const clock = fakeClock()
   const limiter = createLimiter({ rules, store: memoryStore({ clock }), clock })
-  const service = createQuotaService({ limiter, authorize: () => {}, nowMs: () => clock.nowUs() / 1000 }, 0)
+  const service = createQuotaService({ limiter, authorize: () => () => true, nowMs: () => clock.nowUs() / 1000 }, 0)
   onTestFinished(async () => {
     service.close()
     await limiter.close()
@@ -226,7 +226,7 @@ describe('quotas', () => {
         },
       }
       const service = createQuotaService(
-        { limiter: counted, authorize: () => {}, nowMs: () => clock.nowUs() / 1000 },
+        { limiter: counted, authorize: () => () => true, nowMs: () => clock.nowUs() / 1000 },
         0,
       )
       const envoys = [new Envoy(service, clock), new Envoy(service, clock)]
@@ -289,6 +289,25 @@ describe('quotas', () => {
     served.clock.advanceMs(60_000)
     await served.service.tick()
     expect(await remaining()).toBe(reserved)
+  })
+
+  test('requests that passed without a limit use no units of a rule that is added later', async () => {
+    const served = serve([])
+    const envoy = served.connect()
+    await run(served, [envoy], 60, () => 50)
+    expect(envoy.denied).toBe(0)
+    served.limiter.setRules(PER_TENANT(600, '1m'))
+    await run(served, [envoy], 10, () => 10) // its reports may still be of the time before the rule
+    const before = envoy.byToken
+    await run(served, [envoy], 60, () => 5)
+    expect(envoy.byToken - before, 'half of the limit is asked for').toBeGreaterThan(250)
+    served.limiter.setRules([])
+    await run(served, [envoy], 30, () => 50)
+    served.limiter.setRules(PER_TENANT(600, '1m'))
+    await run(served, [envoy], 10, () => 10)
+    const again = envoy.byToken
+    await run(served, [envoy], 60, () => 5)
+    expect(envoy.byToken - again, 'after the rule was away').toBeGreaterThan(250)
   })
 
   test('a request that no rule matches is allowed, and an idle bucket is abandoned', async () => {

@@ -102,9 +102,9 @@ class LeaseStore implements LeasingStore {
     if (gives.length > 0) void this.#giveBack(gives)
   }
 
-  async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
+  async peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Promise<Taken> {
     const nowMs = this.#nowMs()
-    const taken = await this.#store.peek(charges.map(withStoreLimit), mayBeStale)
+    const taken = await this.#store.peek(charges.map(withStoreLimit), mayBeStale, expiresMs)
     const grants = taken.grants.map((grant, index) => {
       const row = this.#table.find(charges[index] as Charge) // one grant per charge
       return row < 0 ? grant : { ...grant, remaining: grant.remaining + this.#rows.held(row, nowMs) }

@@ -76,10 +76,10 @@ class ShardStore implements Store {
   }
 
   /** Reads all shards, so it may find units where a take, which tries two, does not. */
-  peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
-    if (!charges.some(isSplit)) return this.#store.peek(charges, mayBeStale)
+  peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Taken | Promise<Taken> {
+    if (!charges.some(isSplit)) return this.#store.peek(charges, mayBeStale, expiresMs)
     const perCharge = charges.map((charge) => charge.limit.shards?.map((limit) => ({ ...charge, limit })) ?? [charge])
-    return andThen(this.#store.peek(perCharge.flat(), mayBeStale), ({ nowUs, grants, source, replayed, stale }) => {
+    return andThen(this.#store.peek(perCharge.flat(), mayBeStale, expiresMs), ({ nowUs, grants, source, replayed, stale }) => {
       let at = 0
       const sums = perCharge.map(({ length }) => {
         at += length

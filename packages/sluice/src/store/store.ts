@@ -182,9 +182,9 @@ export interface Store {
   give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): GiveReply | Promise<GiveReply>
   /**
    * Whether a take of these charges would be granted, with the current numbers; charges nothing. `mayBeStale` allows a
-   * read from a replica.
+   * read from a replica. `expiresMs`: when the caller gives up, as in `Take`.
    */
-  peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken>
+  peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Taken | Promise<Taken>
   /** Deletes the bucket: the next request finds it full. */
   reset(bucket: BucketName): void | Promise<void>
   /** Region stores: sublimit of `whole` with this id, as named by a `Grant`. */

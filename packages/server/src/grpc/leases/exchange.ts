@@ -59,17 +59,17 @@ export class LeaseExchange {
   }
 
   /** One reply per request, in their order. A request that fails does not affect the others. */
-  handle(requests: readonly WireRequest[], caller: Caller): Promise<WireReply[]> {
-    return Promise.all(requests.map((request) => this.#reply(request, caller)))
+  handle(requests: readonly WireRequest[], caller: Caller, expiresMs?: number): Promise<WireReply[]> {
+    return Promise.all(requests.map((request) => this.#reply(request, caller, expiresMs)))
   }
 
-  async #reply(request: WireRequest, caller: Caller): Promise<WireReply> {
+  async #reply(request: WireRequest, caller: Caller, expiresMs: number | undefined): Promise<WireReply> {
     try {
       switch (request.type) {
         case 'take':
-          return await this.#take(request, caller)
+          return await this.#take(request, caller, expiresMs)
         case 'peek':
-          return await this.#peek(request.charges)
+          return await this.#peek(request.charges, expiresMs)
         case 'give': {
           requireFew('returns', request.returns)
           const returned = request.returns.map((one) => this.#return(one, request.op, caller))
@@ -77,7 +77,7 @@ export class LeaseExchange {
           return { type: 'given', results: all.map(({ result }) => result), leases: all.map(({ lease }) => lease) }
         }
         case 'decide':
-          return await this.#decide(request, caller)
+          return await this.#decide(request, caller, expiresMs)
         case 'refund':
           return await this.#refund(request.requestId, request.units, caller)
       }
@@ -87,7 +87,11 @@ export class LeaseExchange {
     }
   }
 
-  async #take({ charges, op, returns }: Extract<WireRequest, { type: 'take' }>, caller: Caller): Promise<WireReply> {
+  async #take(
+    { charges, op, returns }: Extract<WireRequest, { type: 'take' }>,
+    caller: Caller,
+    expiresMs: number | undefined,
+  ): Promise<WireReply> {
     requireFew('charges', charges)
     requireFew('returns', returns)
     // Sent before the take, so that their units can be taken again. A failed return only strands units.
@@ -100,6 +104,7 @@ export class LeaseExchange {
             this.#deps.store.take({
               charges: resolved.map(({ charge }) => charge),
               op: op === '' ? undefined : { id: opOf(op, caller) },
+              expiresMs,
             }),
             (known) => this.#wireTaken(known, resolved, caller),
           )
@@ -107,11 +112,12 @@ export class LeaseExchange {
     return { type: 'taken', taken: { ...taken, leases } }
   }
 
-  async #peek(charges: readonly WireCharge[]): Promise<WireReply> {
+  async #peek(charges: readonly WireCharge[], expiresMs: number | undefined): Promise<WireReply> {
     requireFew('charges', charges)
     const resolved = this.#resolve(charges)
     if (resolved === undefined) return { type: 'taken', taken: ASKS_TO_DECIDE }
-    const peeked = await this.#deps.store.peek(resolved.map(({ charge }) => charge))
+    const all = resolved.map(({ charge }) => charge)
+    const peeked = await this.#deps.store.peek(all, false, expiresMs)
     return { type: 'taken', taken: this.#wireTaken(peeked, resolved, undefined) }
   }
 
@@ -129,6 +135,7 @@ export class LeaseExchange {
       if (min < 1 || wire.max < min) throw invalid('charge', 'min and max must be whole numbers, 1 ≤ min ≤ max')
       // A remote node leases no more than a node of the service would.
       const { lease } = bucket.limit
+      if (kind === 'hold' && lease === undefined) return undefined // it may not be kept
       const extra = lease?.hotUnitsMax ?? 0
       const max = Math.min(wire.max, kind === 'hold' ? Math.max(min, extra) : min + extra)
       all.push({ wire: { ...wire, fingerprint }, charge: { ...storeBucket, min, max, kind }, ttlUs: lease?.ttlUs ?? 0 })
@@ -196,15 +203,17 @@ export class LeaseExchange {
   async #decide(
     { subject: text, requestId, dryRun }: Extract<WireRequest, { type: 'decide' }>,
     caller: Caller,
+    expiresMs: number | undefined,
   ): Promise<WireReply> {
     const { check, limiter, receipts } = this.#deps
     const subject = parseSubject(text)
     if (dryRun) {
-      const peeked = await limiter.peek(subject)
+      const peeked = await limiter.peek(subject, expiresMs)
       return { type: 'decided', decision: JSON.stringify(peeked), requestId: peeked.requestId }
     }
     const chosenId = requestId === '' ? undefined : requestId
-    const decision = await check(subject, chosenId === undefined ? undefined : opOf(chosenId, caller))
+    const opId = chosenId === undefined ? undefined : opOf(chosenId, caller)
+    const decision = await check(subject, opId, undefined, undefined, expiresMs)
     const id = decision.allowed
       ? await receipts.admitted(decision, chosenId, caller, undefined)
       : (chosenId ?? decision.requestId)

@@ -76,8 +76,8 @@ export class BucketAccount {
       this.#perSecond = NEWEST * ((allowed + denied) / seconds) + (1 - NEWEST) * this.#perSecond
       this.#reportedMs = nowMs
     }
-    // The first requests pass before the first assignment: they have used no token.
-    if (this.#current !== undefined) this.#passed += allowed
+    // Requests before the first assignment, and without a limit, have used no token.
+    if (this.#current !== undefined && !isAllow(this.#current)) this.#passed += allowed
     this.#previous = undefined // a report follows each assignment: it has been applied
   }
 
@@ -97,13 +97,22 @@ export class BucketAccount {
   }
 
   #choose(outcome: 'paid' | 'unlimited' | number, wanted: number): Strategy {
-    if (outcome === 'unlimited') return { blanket: 'allow' }
+    if (outcome === 'unlimited') {
+      this.#forfeit()
+      return this.#current !== undefined && isAllow(this.#current) ? this.#current : ALLOW
+    }
     if (typeof outcome === 'number') this.#retryMs = outcome
     const share = shareOf(Math.min(this.#left(), wanted))
     const before = this.#current !== undefined && 'maxTokens' in this.#current ? this.#current : undefined
     if (share === undefined) return this.#current !== undefined && isDeny(this.#current) ? this.#current : DENY
     if (before !== undefined && mostPassed(before) <= this.#left() && isClose(share, before)) return before
     return distinctFrom(share, before)
+  }
+
+  /** Counts all units as used: while everything passes, reports do not tell which requests used a token. Errs low. */
+  #forfeit(): void {
+    this.#passed = this.#paid
+    this.#payments.length = 0
   }
 
   /** Units paid that no request has used. */
@@ -147,11 +156,16 @@ const PAYMENTS_MAX = 32
 const RETRY_MS = 2000
 const BANNED_MS = 15_000
 const DENY: Strategy = { blanket: 'deny' }
+const ALLOW: Strategy = { blanket: 'allow' }
 
 /** Units that all limits of a refused request have left. */
 function availableIn({ outcomes }: Decision): number {
   const enforced = outcomes.filter(({ mode }) => mode === 'enforce').map(({ remaining }) => remaining)
   return enforced.length === 0 ? 0 : Math.min(...enforced)
+}
+
+function isAllow(strategy: Strategy): boolean {
+  return 'blanket' in strategy && strategy.blanket === 'allow'
 }
 
 function isDeny(strategy: Strategy): boolean {

@@ -11,8 +11,8 @@ import { LEASE_SECONDS } from './share.ts'
 
 export type QuotaDeps = {
   readonly limiter: Pick<Limiter, 'check' | 'give'>
-  /** Throws GrpcError unless the call may check. */
-  authorize(call: Call): void
+  /** Throws GrpcError unless the call may check. Returns whether it still may: tokens expire and are revoked. */
+  authorize(call: Call): () => boolean
   /** Monotonic time. */
   nowMs(): number
 }
@@ -49,8 +49,8 @@ export function createQuotaService(deps: QuotaDeps, tickMs: number = TICK_MS): Q
       kind: 'stream',
       path: PATH,
       open: (call, output) => {
-        deps.authorize(call)
-        const stream = new QuotaStream(deps, output, () => streams.delete(stream))
+        const isStillValid = deps.authorize(call)
+        const stream = new QuotaStream(deps, output, isStillValid, () => streams.delete(stream))
         streams.add(stream)
         return stream
       },
@@ -69,14 +69,16 @@ type Bucket = { readonly id: BucketId; readonly account: BucketAccount; assignin
 class QuotaStream implements StreamInput {
   readonly #deps: QuotaDeps
   readonly #output: StreamOutput
+  readonly #isStillValid: () => boolean
   readonly #onEnd: () => void
   readonly #buckets = new Map<string, Bucket>()
   #domain = ''
   #ended = false
 
-  constructor(deps: QuotaDeps, output: StreamOutput, onEnd: () => void) {
+  constructor(deps: QuotaDeps, output: StreamOutput, isStillValid: () => boolean, onEnd: () => void) {
     this.#deps = deps
     this.#output = output
+    this.#isStillValid = isStillValid
     this.#onEnd = onEnd
   }
 
@@ -115,6 +117,10 @@ class QuotaStream implements StreamInput {
 
   /** Assigns shares to denied buckets whose units may have refilled; abandons idle buckets. */
   async tick(): Promise<void> {
+    if (!this.#isStillValid()) {
+      this.#fail(new GrpcError('unauthenticated', 'the token of this stream was revoked or has expired'))
+      return
+    }
     const nowMs = this.#deps.nowMs()
     const waiting = [...this.#buckets.values()].filter(({ account }) => account.isWaiting(nowMs))
     if (waiting.length > 0) await this.#assign(waiting, true)
