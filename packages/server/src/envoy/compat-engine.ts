@@ -2,7 +2,16 @@
 // epoch-aligned window, also if the request is refused, and is over its limit if the counter then exceeds it. This is
 // the one exception to all or nothing. Counters are buckets of the node's store, in one take.
 
-import { andThen, type Charge, isPromise, LimiterError, type MaybePromise, type Source, type Store, type Taken } from 'sluice'
+import {
+  andThen,
+  type Charge,
+  isPromise,
+  LimiterError,
+  type MaybePromise,
+  type Source,
+  type Store,
+  type Taken,
+} from 'sluice'
 import { CompatDecision, type CounterResult } from './compat-decision.ts'
 import {
   COUNTER_UNITS,

@@ -291,11 +291,7 @@ class GuardStore implements GuardedStore {
   }
 
   /** Settles as `work` does, or rejects with `timeoutError()` after the deadline. */
-  #withDeadline<T>(
-    work: () => MaybePromise<T>,
-    timeoutError: () => LimiterError,
-    expiresMs?: number,
-  ): Promise<T> {
+  #withDeadline<T>(work: () => MaybePromise<T>, timeoutError: () => LimiterError, expiresMs?: number): Promise<T> {
     return new Promise((resolve, reject) => {
       const waiting = { startMs: this.#timers.nowMs(), settled: false, expire: () => reject(timeoutError()) }
       const settle = (then: () => void) => {

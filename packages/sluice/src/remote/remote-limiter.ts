@@ -229,11 +229,10 @@ export class RemoteNode implements Limiter {
     } catch (error) {
       if (!(error instanceof LimiterError) || error.code !== 'STORE_UNAVAILABLE') throw error
       const { bypassToken: _, ...rest } = subject
-      const decision = await (dryRun
-        ? this.#inner.peek(rest, expiresMs)
-        : this.#inner.decide(rest, requestId, expiresMs))
-      if (isUndecided(decision)) throw error
-      return decision
+      const decideHere = async (untilMs: number) =>
+        dryRun ? this.#inner.peek(rest, untilMs) : this.#inner.decide(rest, requestId, untilMs)
+      const decision = await decideHere(expiresMs)
+      return isUndecided(decision) ? decideHere(0) : decision // `on_fail`, without asking the store
     }
   }
 

@@ -79,15 +79,18 @@ class ShardStore implements Store {
   peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Taken | Promise<Taken> {
     if (!charges.some(isSplit)) return this.#store.peek(charges, mayBeStale, expiresMs)
     const perCharge = charges.map((charge) => charge.limit.shards?.map((limit) => ({ ...charge, limit })) ?? [charge])
-    return andThen(this.#store.peek(perCharge.flat(), mayBeStale, expiresMs), ({ nowUs, grants, source, replayed, stale }) => {
-      let at = 0
-      const sums = perCharge.map(({ length }) => {
-        at += length
-        return mergeGrants(grants.slice(at - length, at))
-      })
-      const granted = charges.every(({ kind }, index) => !isBinding(kind) || sums[index]?.short === false)
-      return { granted, nowUs, grants: sums, source, replayed, stale }
-    })
+    return andThen(
+      this.#store.peek(perCharge.flat(), mayBeStale, expiresMs),
+      ({ nowUs, grants, source, replayed, stale }) => {
+        let at = 0
+        const sums = perCharge.map(({ length }) => {
+          at += length
+          return mergeGrants(grants.slice(at - length, at))
+        })
+        const granted = charges.every(({ kind }, index) => !isBinding(kind) || sums[index]?.short === false)
+        return { granted, nowUs, grants: sums, source, replayed, stale }
+      },
+    )
   }
 
   async reset(bucket: BucketName): Promise<void> {
