@@ -174,6 +174,21 @@ describe.each(STACK_NAMES)('what a remote node may do on the %s stack', (stack) 
     expect(decodeReplies(messages[0] ?? Buffer.alloc(0))).toMatchObject([{ type: 'error', code: 'OPTION_INVALID' }])
   })
 
+  test('units of a limit that cannot be leased are not held: the service asks to decide', async () => {
+    const service = await serveGrpc(stack, RULES)
+    const name = { ...charge.name, ruleId: 'strict' }
+    const take = {
+      type: 'take',
+      charges: [{ ...charge, name, facts: { tenant: 't', user: 'e' } }],
+      op: '',
+      returns: [],
+    }
+    const [reply] = await exchange(service, [take as WireRequest], ADMIN_TOKEN)
+    expect(reply).toMatchObject({ type: 'taken', taken: { granted: false, asksToDecide: true } })
+    const body = { client_id: 'e', tenant: 't', endpoint: '/strict', dry_run: true }
+    expect(await clientOf(service.address).check(body)).toMatchObject({ remaining: 10 })
+  })
+
   test('malformed messages get INVALID_ARGUMENT, and options that cannot work are rejected', async () => {
     const service = await serveGrpc(stack, RULES)
     const { status } = await service.client.call('/sluice.v1.Leases/Exchange', Buffer.from([0xff, 0xff, 0xff]))
