@@ -6,10 +6,12 @@ import type { GrpcAccess } from '../grpc/access.ts'
 import { createLeaseMethods } from '../grpc/leases/lease-methods.ts'
 import type { Method } from '../grpc/method.ts'
 import { createQuotaService } from '../grpc/rlqs/quota-service.ts'
+import type { RemoteFacts } from '../metrics/grpc-metrics.ts'
 import type { OpenChecks } from './open-checks.ts'
 
 export type RemoteServices = {
   readonly methods: readonly Method[]
+  facts(): RemoteFacts
   /** Ends streams, which could otherwise last for days. */
   close(): void
 }
@@ -42,7 +44,8 @@ export function openRemoteServices({ limiter, store, checks }: RemoteServicesDep
       leases.close()
       quotas.close()
     }
-    return { methods: [...leases.methods, quotas.method], close }
+    const facts = () => ({ ...leases.facts(), ...quotas.facts() })
+    return { methods: [...leases.methods, quotas.method], facts, close }
   }
 }
 

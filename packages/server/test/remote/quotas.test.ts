@@ -260,6 +260,12 @@ describe('quotas', () => {
       expect([max, fill, seconds].every(Number.isInteger)).toBe(true)
     }
     expect(envoy.denied).toBeGreaterThan(0)
+    const { quotaStreams, quotaBuckets, quotaRequests, quotaAssignments } = served.service.facts()
+    expect([quotaStreams, quotaBuckets]).toEqual([1, 1])
+    expect(quotaRequests.allowed).toBeGreaterThan(0)
+    expect(quotaRequests.allowed + quotaRequests.denied).toBeLessThanOrEqual(envoy.passed + envoy.denied)
+    const { share, deny, allow } = quotaAssignments
+    expect([share + deny, allow]).toEqual([envoy.assignments.length, 0])
   })
 
   test('a bucket without units is denied, and gets a share without being asked when units have refilled', async () => {

@@ -50,6 +50,11 @@ describe.each(STACK_NAMES)('remote nodes on the %s stack', (stack) => {
     expect(allowed, 'units that the service leases to itself may be left').toBeGreaterThan(450)
     expect(allowed).toBeLessThanOrEqual(500)
     expect(sources.lease, JSON.stringify(sources)).toBeGreaterThan(400)
+    const metrics = await service.metrics.scrape()
+    expect(metrics).toMatch(/sluice_remote_nodes 2\n/)
+    const leased = Number(/sluice_remote_units_total\{direction="leased"\} (\d+)/.exec(metrics)?.[1])
+    expect(leased).toBeGreaterThanOrEqual(sources.lease ?? 0)
+    expect(leased).toBeLessThanOrEqual(500)
   })
 
   test('leases of a token bucket are returned when a node closes', async () => {

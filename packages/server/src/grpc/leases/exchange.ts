@@ -52,6 +52,7 @@ const RETURN_TTL_US_MAX = 86_400_000_000
 type Resolved = { readonly wire: WireCharge; readonly charge: Charge; readonly ttlUs: number }
 
 export class LeaseExchange {
+  readonly counts = { leases: 0, units: { leased: 0, returned: 0 } }
   readonly #deps: ExchangeDeps
 
   constructor(deps: ExchangeDeps) {
@@ -162,6 +163,8 @@ export class LeaseExchange {
     if (units === 0) return ''
     const { name, facts, fingerprint } = wire
     const onLease = charge.kind === 'hold' ? units : units - Math.min(units, charge.min)
+    this.counts.leases += 1
+    this.counts.units.leased += onLease
     const lease = { returns: 0, caller: caller.id, name, facts, fingerprint, units, onLease, bookedUs }
     return sealLease({ ...lease, id: this.#deps.newId() }, this.#deps.keys)
   }
@@ -185,6 +188,7 @@ export class LeaseExchange {
     const result = (await store.give([give], opId, { id: `${lease.id}.${lease.returns}`, ttlUs })) ?? 'given'
     if (result === 'repeated') return { result, lease: '' }
     if (result === 'expired') return { result, lease: sent.lease }
+    this.counts.units.returned += units
     return { result, lease: this.#rest(lease, units, settled) }
   }
 

@@ -2,12 +2,17 @@
 
 import { decodeRequests, encodeReplies, ProtobufError, type WireRequest } from 'sluice/remote-wire'
 import type { Caller } from '../../access/roles.ts'
+import type { RemoteFacts } from '../../metrics/grpc-metrics.ts'
 import { type Call, GrpcError, type Method } from '../method.ts'
 import { expiresMsOf } from '../rate-limiter/rate-limiter.ts'
 import { type ExchangeDeps, LeaseExchange } from './exchange.ts'
 import { StateStreams } from './state-stream.ts'
 
-export type LeaseMethods = { readonly methods: readonly Method[]; close(): void }
+export type LeaseMethods = {
+  readonly methods: readonly Method[]
+  facts(): Pick<RemoteFacts, 'nodes' | 'leases' | 'units'>
+  close(): void
+}
 
 /** Who may check. */
 export type LeaseAccess = {
@@ -38,6 +43,7 @@ export function createLeaseMethods(deps: ExchangeDeps, access: LeaseAccess): Lea
         },
       },
     ],
+    facts: () => ({ nodes: streams.size, ...exchange.counts }),
     close: () => streams.close(),
   }
 }
