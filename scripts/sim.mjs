@@ -11,10 +11,12 @@ const HELP = `Usage: npm run sim -- [options]
 
   --seeds N    number of runs (default 200)
   --first N    seed of the first run (default 1): replays a failed run
+  --remote     nodes reach the store through the service, with the lease protocol
   --mutants    mutation test: each known bug must be detected, by the simulation within the seeds, or on a real Redis
 `
 
 const SIMULATION = ['simulation', 'regions', 'pairs'].map((name) => `packages/sluice/test/simulation/${name}.test.ts`)
+const REMOTE = ['packages/server/test/remote/simulation.test.ts']
 const REDIS = ['packages/sluice/test/short-calls.test.ts', 'packages/sluice/test/differential/differential.test.ts']
 const FAILED_SEED = /(seed \d+); replay/
 /** Names the file of a test that failed; a file that could not be loaded has no title. */
@@ -24,6 +26,7 @@ const { values } = parseArgs({
   options: {
     seeds: { type: 'string', default: '200' },
     first: { type: 'string', default: '1' },
+    remote: { type: 'boolean', default: false },
     mutants: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
@@ -31,6 +34,8 @@ const { values } = parseArgs({
 for (const name of ['seeds', 'first']) {
   if (!/^\d+$/.test(values[name])) fail(`--${name} ${values[name]}: give a whole number`)
 }
+if (values.remote && values.mutants)
+  fail('--mutants: remove it, or --remote: mutants are of the lease, guard and pair code')
 if (values.help) {
   console.log(HELP)
   process.exit(0)
@@ -40,7 +45,7 @@ process.exitCode = values.mutants ? runMutants() : runSeeds()
 
 function runSeeds() {
   const startedMs = performance.now()
-  const { status } = run(SIMULATION, '', 'inherit')
+  const { status } = run(values.remote ? REMOTE : SIMULATION, '', 'inherit')
   const rate = (Number(values.seeds) * 1000) / (performance.now() - startedMs)
   if (status === 0) console.log(`${values.seeds} seeds, 0 violations, ${rate.toFixed(1)} seeds/s`)
   return status ?? 1
