@@ -78,7 +78,7 @@ class Lease:
         take = pb.Take(charges=[pb.Charge(**self._charge)], returns=returns)
         taken = self._client._exchange(pb.Request(take=take)).taken
         if taken.asks_to_decide:
-            raise NotLeasable("its rule is strict, unknown or not leasable, or this key has an exception: use Client.check")
+            raise NotLeasable("its rule is strict or unknown, or this key has an exception: use Client.check")
         grant = taken.grants[0]
         self._lease = grant.lease  # empty if on_fail decided: then there are no units to keep
         self._units = grant.units if grant.lease else 0

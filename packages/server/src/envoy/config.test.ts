@@ -166,9 +166,8 @@ describe('a configuration of envoyproxy/ratelimit', () => {
   })
 
   it('accepts empty fields', () => {
-    const { domain, findings } = readConfig(
-      'domain: d\ndescriptors:\n  - key: a\n    rate_limit: { unit: day, requests_per_unit: 1, replaces: }\n    descriptors:\n',
-    )
+    const limit = 'rate_limit: { unit: day, requests_per_unit: 1, replaces: }'
+    const { domain, findings } = readConfig(`domain: d\ndescriptors:\n  - key: a\n    ${limit}\n    descriptors:\n`)
     expect(findings).toEqual([])
     expect(domain?.children[0]?.rateLimit?.replaces).toEqual([])
   })

@@ -1,5 +1,5 @@
-// Quotas with a real Envoy: the filter of docs/guides/envoy-quotas.md as printed, in front of a server. One Envoy for all
-// tests; each has a tenant of its own.
+// Quotas with a real Envoy: the filter of docs/guides/envoy-quotas.md as printed, in front of a server. One Envoy for
+// all tests; each has a tenant of its own.
 
 import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

@@ -15,9 +15,11 @@ import { ADMIN_TOKEN, clientOf, RULE_SET } from '../service.ts'
 
 const RULES = `
 - { rule_id: daily, limit: 500, window: 1d, scope: per_user, algorithm: fixed_window, endpoint_pattern: /daily }
-- { rule_id: strict, limit: 10, window: 1h, scope: per_user, consistency: strict, on_fail: closed, endpoint_pattern: /strict }
+- { rule_id: strict, endpoint_pattern: /strict, limit: 10, window: 1h, scope: per_user, consistency: strict,
+    on_fail: closed }
 - { rule_id: exports, limit: 1, window: 5m, scope: per_user, algorithm: concurrency, endpoint_pattern: /exports }
-- { rule_id: hot, limit: 1000, window: 1d, scope: global, algorithm: fixed_window, shards: 4, on_fail: closed, endpoint_pattern: /hot }
+- { rule_id: hot, endpoint_pattern: /hot, limit: 1000, window: 1d, scope: global, algorithm: fixed_window, shards: 4,
+    on_fail: closed }
 `
 const PATIENT = { storeDeadlineMs: 5000 }
 

@@ -90,8 +90,8 @@ describe.each(STACK_NAMES)('remote nodes on the %s stack', (stack) => {
   })
 
   test('a state of several megabytes arrives, and so does its next version', async () => {
-    const line = (index: number) =>
-      `- { rule_id: r${index}, limit: 1, window: 1d, scope: per_user, endpoint_pattern: /${index}, description: ${'x'.repeat(4000)} }\n`
+    const rest = `limit: 1, window: 1d, scope: per_user, description: ${'x'.repeat(4000)}`
+    const line = (index: number) => `- { rule_id: r${index}, endpoint_pattern: /${index}, ${rest} }\n`
     const rules = Array.from({ length: 1000 }, (_, index) => line(index)).join('')
     const service = await serveGrpc(stack, rules)
     const node = await remoteNode(service)
