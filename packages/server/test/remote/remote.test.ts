@@ -232,3 +232,32 @@ test('a key with an override, and every key during a global factor, is decided b
   await vi.waitFor(() => expect(states).toHaveLength(3))
   expect(states[2]?.needsService({ user: 'other' })).toBe(true)
 })
+
+test('a node that reads slowly skips states, and gets the newest one when it has read the last', async () => {
+  const rules = createLimiter({ rules: [{ rule_id: 'x', limit: 5, window: '1h', scope: 'per_user' }] })
+  onTestFinished(() => rules.close())
+  const { StateStreams } = await import('../../src/grpc/leases/state-stream.ts')
+  const { decodeState } = await import('sluice/remote-wire')
+  const streams = new StateStreams(rules, 5)
+  onTestFinished(() => streams.close())
+  const [slow, fast]: [string[], string[]] = [[], []]
+  let read = () => {}
+  const drained = () => new Promise<void>((resolve) => (read = resolve))
+  const follow = (seen: string[], isRead: boolean) =>
+    streams.open({
+      ...{ drained, end: () => {}, fail: () => {} },
+      write: (message) => {
+        seen.push(String(decodeState(message).suspended))
+        return isRead
+      },
+    })
+  follow(slow, false)
+  follow(fast, true)
+  for (const suspended of [['x'], [], ['x', 'y']]) {
+    rules.suspend(suspended)
+    await vi.waitFor(() => expect(fast.at(-1)).toBe(String(suspended)))
+  }
+  expect([slow, fast]).toEqual([[''], ['', 'x', '', 'x,y']])
+  read()
+  await vi.waitFor(() => expect(slow).toEqual(['', 'x,y']))
+})

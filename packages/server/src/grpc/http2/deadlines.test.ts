@@ -14,7 +14,7 @@ function open(deadlines: Deadlines, timeoutMs: number): Expiring & { expired: bo
   return call
 }
 
-test('an answer that is due before the deadline wins, also after a stall of the process that lasts beyond it', async () => {
+test('an answer that is due before the deadline wins, also if the process stalls until after it', async () => {
   const deadlines = new Deadlines()
   onTestFinished(() => deadlines.clear())
   const [answered, silent] = [open(deadlines, 10), open(deadlines, 10)]
