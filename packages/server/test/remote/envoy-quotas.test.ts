@@ -14,7 +14,8 @@ import { freePort } from '../../../sluice/src/testing/free-port.ts'
 import { startServer } from '../../src/service/server.ts'
 import type { GrpcStack } from '../../src/settings/grpc-settings.ts'
 import { type EnvoyProcess, envoyMissing, startEnvoy } from '../grpc/envoy-process.ts'
-import { captureLog, defaults } from '../service.ts'
+import { start } from '../process.ts'
+import { captureLog, clientOf, defaults } from '../service.ts'
 
 const rulesOf = (limit: number) => `
 - rule_id: tenants
@@ -36,13 +37,16 @@ if (missing !== undefined) process.stderr.write(`sluice: tests of quotas with En
 describe.skipIf(missing !== undefined)('Envoy with quotas', () => {
   const ports = { http: 0, admin: 0, grpc: 0 }
   let rules = ''
-  let service: Awaited<ReturnType<typeof startServer>>
+  /** The service in this process; undefined while another one has its port. */
+  let service: Awaited<ReturnType<typeof startServer>> | undefined
+  let address = ''
   let envoy: EnvoyProcess
   let app: Server
 
   const startService = async (grpcStack: GrpcStack) => {
     const settings = { ...defaults(), rules, port: 0, grpcPort: ports.grpc, grpcStack }
     service = await startServer(settings, captureLog().log, 100)
+    address = service.address
   }
 
   beforeAll(async () => {
@@ -69,8 +73,8 @@ describe.skipIf(missing !== undefined)('Envoy with quotas', () => {
   }
 
   const taken = async (tenant: string) => {
-    const { limit, remaining } = await service.limiter.peek({ tenant, attributes: { domain: 'edge' } })
-    return (limit ?? 0) - (remaining ?? 0)
+    const { limit, remaining } = await clientOf(address).check({ tenant, dry_run: true })
+    return Number(limit) - Number(remaining)
   }
 
   /** Subscribes, waits for a share, and returns how many requests pass before 20 are denied. */
@@ -107,15 +111,21 @@ describe.skipIf(missing !== undefined)('Envoy with quotas', () => {
     writeFileSync(rules, rulesOf(60))
   })
 
-  test('a restarted service, on the other stack, is found again and assigns shares of its buckets', async () => {
-    await flood('restarted', 60)
-    await service.close()
-    expect([200, 429]).toContain(await get('restarted'))
-    await startService('node')
+  test('a service that was closed or killed is replaced, on either stack: shares come from its buckets', async () => {
     const isAssigned = async () => {
       await get('restarted')
       expect(await taken('restarted')).toBeGreaterThan(0)
     }
+    await flood('restarted', 60)
+    await service?.close()
+    service = undefined
+    expect([200, 429]).toContain(await get('restarted'))
+    const killed = await start(['--grpc-port', String(ports.grpc), '--rules', rules])
+    address = killed.address
+    await vi.waitFor(isAssigned, POLL)
+    killed.signal('SIGKILL')
+    await killed.ended()
+    await startService('node')
     await vi.waitFor(isAssigned, POLL)
     await untilPassed('restarted')
     expect(await flood('restarted', 60)).toBeLessThanOrEqual((await taken('restarted')) + BEFORE_ASSIGNMENT)
