@@ -247,14 +247,14 @@ test('a node that reads slowly skips states, and gets the newest one when it has
     streams.open({
       ...{ drained, end: () => {}, fail: () => {} },
       write: (message) => {
-        seen.push(String(decodeState(message).suspended))
+        seen.push(String(decodeState(message).disabled))
         return isRead
       },
     })
   follow(slow, false)
   follow(fast, true)
   for (const suspended of [['x'], [], ['x', 'y']]) {
-    rules.suspend(suspended)
+    rules.disable(suspended)
     await vi.waitFor(() => expect(fast.at(-1)).toBe(String(suspended)))
   }
   expect([slow, fast]).toEqual([[''], ['', 'x', '', 'x,y']])

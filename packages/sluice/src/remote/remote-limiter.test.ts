@@ -13,7 +13,7 @@ const NONE = { seeds: [1, 2] as const, facts: [], hashes: new Uint8Array() }
 
 function stateOf(version: number, ids: readonly string[], rest: Partial<NodeState> = {}): NodeRules {
   const rules = JSON.stringify(ids.map((rule_id) => ({ rule_id, limit: 5, window: '1h', scope: 'per_user' })))
-  const state = { version, rules, ipv6Prefix: 64, layer: '', suspended: [], decidesAll: false, excepted: NONE }
+  const state = { version, rules, ipv6Prefix: 64, layer: '', disabled: [], decidesAll: false, excepted: NONE }
   return new NodeRules({ ...state, ...rest })
 }
 
