@@ -6,7 +6,7 @@ import { ApiError, apiUrl, checked, type Params } from './api.ts'
 
 export type StreamState = {
   readonly name: 'connecting' | 'open' | 'paused'
-  /** Why the service refuses the stream. */
+  /** Reason that the service gives for refusing the stream. */
   readonly error?: string | undefined
 }
 

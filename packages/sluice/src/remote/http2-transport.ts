@@ -145,7 +145,7 @@ export class Http2Transport {
   }
 }
 
-/** Why the service refused the token of a call. */
+/** The service refused the token of a call. */
 type RefusedToken = { readonly reason: string }
 
 function pingOrDestroy(session: ClientHttp2Session, pingMs: number): void {

@@ -86,7 +86,7 @@ export function factsOfScope(scope: string): readonly string[] {
   return scope === 'global' ? [] : scope.replace(/^per_/, '').split('+')
 }
 
-/** Who has fewer refusals after a reset: a bucket without a fact of one client belongs to many. */
+/** Names the clients that share a bucket, for the text of its reset. */
 export function sharersOf({ scope, facts }: KnownBucket): string {
   const names = factsOfScope(scope)
   if (['user', 'api_key', 'ip'].some((name) => names.includes(name))) return 'the client starts'

@@ -1,4 +1,4 @@
-// Why a request was refused or admitted, in one sentence.
+// Explains in one sentence why a request was refused or admitted.
 
 import type { AppliedException } from '../../exceptions/applied.ts'
 import { fullCount, span } from '../../format.ts'

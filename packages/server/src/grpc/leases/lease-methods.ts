@@ -14,7 +14,7 @@ export type LeaseMethods = {
   close(): void
 }
 
-/** Who may check. */
+/** Checks the tokens of callers. */
 export type LeaseAccess = {
   /** Throws GrpcError unless the call may check. */
   callerOf(call: Call): Caller

@@ -8,7 +8,7 @@ import { GrpcError, type StreamInput, type StreamOutput } from '../method.ts'
 /** Longest time between a change and its message. */
 const POLL_MS = 100
 
-/** How often the tokens of streams are verified. */
+/** Interval at which tokens of open streams are verified. */
 const VERIFY_MS = 1000
 
 /** The last state sent, and whether the node has still to read it. */
