@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { availableParallelism } from 'node:os'
 import { defineConfig, type Plugin } from 'vitest/config'
 import mutants from './packages/sluice/test/simulation/mutants.json' with { type: 'json' }
@@ -43,6 +44,14 @@ function project(name: string, include: string[], exclude: string[], scheduling:
   return { extends: true as const, test: { name, include, exclude, ...rest, sequence: { groupOrder } } }
 }
 
+/** Recomputes the SHA-1 of changed Lua scripts: Redis runs what it stores under the hash. */
+function withHashes(code: string): string {
+  return code.replace(/sha1: '\w+',(\s+text: `((?:[^\\`]|\\.)*)`)/g, (_, text: string, literal: string) => {
+    const script = literal.replace(/\\(\\|`|\$\{)/g, '$1')
+    return `sha1: '${createHash('sha1').update(script).digest('hex')}',${text}`
+  })
+}
+
 /** For `npm run sim -- --mutants`: puts one known mistake into the sources that the tests load. */
 function mutation(name: string | undefined): Plugin[] {
   const mutant = mutants.find((candidate) => candidate.name === name)
@@ -55,7 +64,7 @@ function mutation(name: string | undefined): Plugin[] {
       transform(code, id) {
         if (!id.endsWith(`packages/sluice/src/${file}`)) return undefined
         if (code.split(from).length !== 2) throw new Error(`"${from}" must occur exactly once in ${file}`)
-        return code.replace(from, () => to)
+        return withHashes(code.replace(from, () => to))
       },
     },
   ]

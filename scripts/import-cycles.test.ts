@@ -55,6 +55,18 @@ it('finds a cycle through a file at the root, and one cycle per component', () =
   expect(cycles).toEqual(['import cycle: a → b → a', 'import cycle: errors → log.ts → settings → errors'])
 })
 
+it('finds a cycle between files of one folder, if each file is an entry', () => {
+  const graph = graphOf(
+    {
+      'pages/shell.tsx': "import { Help } from './help.tsx'",
+      'pages/help.tsx': "import { isVisible } from './shell.tsx'",
+    },
+    (path) => path,
+  )
+  const cycles = describeCycles(graph).map((text) => text.split('\n')[0])
+  expect(cycles).toEqual(['import cycle: pages/help.tsx → pages/shell.tsx → pages/help.tsx'])
+})
+
 it('reads layers from a page, and reports imports of a higher layer and unlisted entries', () => {
   const page = 'src/   order\n  errors clock   root files\n  store/  buckets\n  http/   routes\n```\n'
   const layers = documentedLayers(page, 'src')
@@ -69,12 +81,12 @@ it('reads layers from a page, and reports imports of a higher layer and unlisted
   expect(describeDisorder(graph, layers)).toEqual(['text: not listed', 'store/open.ts → http/route.ts'])
 })
 
-function graphOf(files: Record<string, string>): ReturnType<typeof importGraph> {
+function graphOf(files: Record<string, string>, entryOf?: (path: string) => string): ReturnType<typeof importGraph> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-imports-'))
   folders.push(folder)
   for (const [path, text] of Object.entries(files)) {
     mkdirSync(dirname(join(folder, path)), { recursive: true })
     writeFileSync(join(folder, path), text)
   }
-  return importGraph(folder)
+  return importGraph(folder, entryOf)
 }

@@ -1,5 +1,5 @@
-// Finds import cycles between the top-level entries of a source folder: its folders, and the files at its root.
-// Type imports count, test files do not. A reported cycle names the importing and the imported file of each edge.
+// Finds import cycles between the top-level entries of a source folder (its folders, and the files at its root), or
+// between its files. Type imports count, test files do not. A reported cycle names both files of each edge.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative, sep } from 'node:path'
@@ -9,7 +9,8 @@ export type ImportGraph = Map<string, Map<string, string[]>>
 
 const IMPORTS = /(?:\bfrom|\bimport)\s*\(?\s*'(\.[^']+)'/g
 
-export function importGraph(source: string): ImportGraph {
+/** `entryOf`: entry of a file by its path. Default: its top-level folder. */
+export function importGraph(source: string, entryOf: (path: string) => string = topLevelOf): ImportGraph {
   const graph: ImportGraph = new Map()
   const files = readdirSync(source, { recursive: true, encoding: 'utf8' })
   for (const file of files.filter((path) => /\.tsx?$/.test(path) && !path.endsWith('.test.ts')).sort()) {
@@ -18,7 +19,7 @@ export function importGraph(source: string): ImportGraph {
     for (const [, target = ''] of readFileSync(join(source, file), 'utf8').matchAll(IMPORTS)) {
       const imported = relative(source, join(source, dirname(file), target))
       const entry = entryOf(imported)
-      if (entry === entryOf(file) || entry === '..') continue
+      if (entry === entryOf(file) || imported.startsWith('..')) continue
       edges.set(entry, [...(edges.get(entry) ?? []), `${file} → ${imported}`])
     }
   }
@@ -115,6 +116,6 @@ function edgesWithin(graph: ImportGraph, from: string, members: string[]): strin
   return [...(graph.get(from)?.keys() ?? [])].filter((to) => members.includes(to))
 }
 
-function entryOf(path: string): string {
+function topLevelOf(path: string): string {
   return path.split(sep)[0] ?? path
 }

@@ -2,8 +2,8 @@
 // longer needed fails the test, so the table only shrinks.
 
 import { execFileSync } from 'node:child_process'
-import { existsSync, readFileSync } from 'node:fs'
-import { basename } from 'node:path'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { describeCycles, describeDisorder, documentedLayers, importGraph } from './import-cycles.ts'
 import { deadLinks } from './links.ts'
@@ -14,7 +14,7 @@ const EXCEPTIONS: Partial<Record<RuleName, Record<string, number>>> = {}
 /** Allowed comment lines with a banned opening, and allowed lines with a banned word. Never raise them. */
 const ODD_OPENINGS_MAX = 0
 const ODD_WORDS_MAX = 1
-const ODD_OPENING = /^\s*(\/\/|\/\*\*|\*) ?(What|Whoever|Nobody|Of) /
+const ODD_OPENING = /^\s*(\/\/|\/\*\*?|\*|--(\[\[)?) ?(What|Who|Whoever|Nobody|Of|Why|How) /
 const ODD_WORD = /\b(nobody|whoever|left alone|goes without saying|is told)\b/i
 
 const FILE_LINES_MAX = 400
@@ -133,6 +133,10 @@ describe.skipIf(tracked.length === 0)('the sources are tidy', () => {
     expect(describeCycles(importGraph(source)).join('\n\n')).toBe('')
   })
 
+  it('packages/dashboard/src: files form no import cycle', () => {
+    expect(describeCycles(importGraph('packages/dashboard/src', (path) => path)).join('\n\n')).toBe('')
+  })
+
   it.each(['packages/server/src', 'packages/sluice/src'])(
     '%s: imports follow the order in ARCHITECTURE.md',
     (source) => {
@@ -142,7 +146,8 @@ describe.skipIf(tracked.length === 0)('the sources are tidy', () => {
   )
 
   it('comments begin with a noun or a verb', () => {
-    const lines = sources.filter(({ path }) => /^packages\/\w+\/src\//.test(path)).flatMap(numberedLines)
+    const protos = tracked.filter((path) => path.endsWith('.proto')).map(readSource)
+    const lines = [...sources, ...protos].flatMap(numberedLines)
     const odd = lines.filter(({ text }) => ODD_OPENING.test(text)).map(({ place, text }) => `${place}: ${text.trim()}`)
     expect(odd.length, `begin with a noun or a verb:\n${odd.join('\n')}`).toBeLessThanOrEqual(ODD_OPENINGS_MAX)
   })
@@ -152,6 +157,24 @@ describe.skipIf(tracked.length === 0)('the sources are tidy', () => {
     const odd = [...sources, ...pages].flatMap(numberedLines).filter(({ text }) => ODD_WORD.test(text))
     const list = odd.map(({ place, text }) => `${place}: ${text.trim()}`).join('\n')
     expect(odd.length, `name the component that acts:\n${list}`).toBeLessThanOrEqual(ODD_WORDS_MAX)
+  })
+})
+
+describe('the documentation is complete', () => {
+  const records = readdirSync('docs/decisions').filter((name) => name !== 'README.md')
+
+  it.each(records)('docs/decisions/%s has a numbered title, and context, decision and consequences', (name) => {
+    const text = readFileSync(join('docs/decisions', name), 'utf8')
+    expect(text).toMatch(new RegExp(`^# ${name.slice(0, 4)} [A-Z]`))
+    const sections = [...text.matchAll(/^\*\*(Context|Decision|Consequences)\.\*\*/gm)].map(([, section]) => section)
+    expect(sections).toEqual(['Context', 'Decision', 'Consequences'])
+  })
+
+  it('the README of the library names every entry point', () => {
+    const { exports } = JSON.parse(readFileSync('packages/sluice/package.json', 'utf8')) as { exports: object }
+    const readme = readFileSync('packages/sluice/README.md', 'utf8')
+    const entries = Object.keys(exports).map((key) => `\`${key.replace('.', 'sluice')}\``)
+    expect(entries.filter((entry) => !readme.includes(entry))).toEqual([])
   })
 })
 
@@ -208,6 +231,7 @@ describe('the ratchet', () => {
   it.each([
     [ODD_OPENING, '  // What a store returns.', '// Returns what the store holds.'],
     [ODD_OPENING, '/** Of two limits, the stricter. */', '// Official.'],
+    [ODD_OPENING, '-- Why units are short.', '-- Reason that units are short.'],
     [ODD_WORD, '// nobody reads it', '// no caller reads it'],
     [ODD_WORD, 'The client is told so.', 'The clerk is tolderant.'],
   ])('%s matches %j and not %j', (pattern, bad, good) => {

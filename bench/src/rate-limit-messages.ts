@@ -16,7 +16,7 @@ export const ANSWER: Buffer = answer()
 const CODE_TAG = 8
 const [OK, OVER_LIMIT] = [1, 2]
 
-/** Whether a response admits the request. Throws if it is no response. */
+/** Whether a response admits the request. Throws if the bytes are not a RateLimitResponse. */
 export function isAdmitted(response: Buffer): boolean {
   const [tag, code] = response
   if (tag !== CODE_TAG || (code !== OK && code !== OVER_LIMIT))

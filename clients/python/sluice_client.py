@@ -11,7 +11,9 @@ import grpc
 
 pb, services = grpc.protos_and_services("sluice/v1/lease.proto")
 
-NO_TIME_MS = 0
+
+class NotLeasable(RuntimeError):
+    """Only the service can decide about this key."""
 
 
 class Client:
@@ -58,7 +60,7 @@ class Lease:
         """Whether one request may proceed. Needs a round trip only when the units are used up or their time is over."""
         if self._units == 0 or time.monotonic() >= self._ends:
             self._refill()
-        if self._units == 0:
+        if self._units == 0 or time.monotonic() >= self._ends:
             return False
         self._units -= 1
         self._spent += 1
@@ -76,11 +78,10 @@ class Lease:
         take = pb.Take(charges=[pb.Charge(**self._charge)], returns=returns)
         taken = self._client._exchange(pb.Request(take=take)).taken
         if taken.asks_to_decide:
-            raise RuntimeError("this key cannot be leased: its rule is unknown, or it has an exception; use Client.check")
+            raise NotLeasable("its rule is strict or unknown, or this key has an exception: use Client.check")
         grant = taken.grants[0]
-        may_keep = grant.source == pb.STORE and grant.lease_ms > NO_TIME_MS
-        self._lease = grant.lease if may_keep else ""
-        self._units = grant.units if may_keep else 0
+        self._lease = grant.lease  # empty if on_fail decided: then there are no units to keep
+        self._units = grant.units if grant.lease else 0
         self._spent = 0
         self._ends = sent + grant.lease_ms / 1000
 

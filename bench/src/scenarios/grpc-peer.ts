@@ -29,7 +29,7 @@ const NO_LIMITADOR =
 
 export const scenario: Scenario = {
   what: 'ShouldRateLimit on Redis, CPU time of service and Redis',
-  targets: { cpu_vs_envoy_ratelimit: { atMost: 0.4 } },
+  targets: { cpu_vs_envoy_ratelimit: { atMost: 0.4 }, p99_vs_envoy_ratelimit: { atMost: 1.15 } },
   async run({ rounds = 5 }) {
     const folder = await mkdtemp(join(tmpdir(), 'sluice-bench-peers-'))
     const cleanUp = () => rmSync(folder, { recursive: true, force: true })

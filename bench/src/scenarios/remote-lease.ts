@@ -37,7 +37,10 @@ export const scenario: Scenario = {
     withRedis(1, async (servers) => {
       const redis = servers[0] as RedisServer // exactly one
       return withService(redis, async (service, grpcPort) => {
-        const samples = await alternate(await contenders(redis, service, grpcPort), { rounds, warmups: 2 })
+        const compared = await contenders(redis, service, grpcPort)
+        const samples = await alternate(compared, { rounds, warmups: 2 })
+        // A limiter that is not closed keeps the process running.
+        for (const contender of Object.values(compared)) await contender.close?.()
         const ours = samples['remote leases']
         const all = (field: string) => ours.map((sample) => sample[field] ?? Number.NaN)
         return {

@@ -1,7 +1,7 @@
-// Time from the start of a process to its first answer: a node with a rule file, in memory and on Redis, against the
-// code before its modules were loaded on demand.
+// Time from the start of a process to its first answer: a node with the embedded database (the default), with a rule
+// file, and on Redis, against the code before modules were loaded on demand.
 
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -11,11 +11,14 @@ import { alternate, type Contender, median, pairedRatio, progress, resultsOf, ty
 import { type RedisServer, withRedis } from '../redis-server.ts'
 import type { Outcome, Scenario } from '../report.ts'
 
-/** The last commit that loaded every module and compiled every schema at the start. */
-const BEFORE = '733e5e0'
+/** The last commit before the start was measured. It had none of decision events, rollouts, dashboard and gRPC. */
+const BEFORE = 'ba379a7'
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
 const MAIN = join(ROOT, 'packages/server/dist/main.js')
-const RULES = join(ROOT, 'examples/rules.yaml')
+/** Rules that both versions can read. */
+const RULES = `- { rule_id: demo, endpoint_pattern: /demo, scope: per_user, limit: 5, window_seconds: 10 }
+- { rule_id: all, scope: per_ip, limit: 1000, window_seconds: 60, algorithm: sliding_window }
+`
 
 export const scenario: Scenario = {
   what: 'first answer of a node after its start',
@@ -34,30 +37,54 @@ export const scenario: Scenario = {
 }
 
 async function measure(rounds: number, redis: RedisServer, baseline: Baseline | undefined): Promise<Outcome> {
-  const onRedis = ['--redis', `redis://127.0.0.1:${redis.port}`]
-  const before: Record<string, Contender> =
-    baseline === undefined
-      ? {}
-      : { 'memory, before': node(baseline.main, []), 'Redis, before': node(baseline.main, onRedis) }
-  const now: Record<string, Contender> = { memory: node(MAIN, []), Redis: node(MAIN, onRedis) }
-  const samples = await alternate({ ...now, ...before }, { rounds, warmups: 1 })
-  const { memory = [], 'memory, before': memoryBefore = [] } = samples
-  const ratio = (field: string) => pairedRatio(memory, memoryBefore, field)
-  return {
-    results: [...resultsOf(samples, 'ms', 'ms to the first answer'), ...resultsOf(samples, 'CPU ms', 'ms of CPU')],
-    ratios: {
-      first_answer_ms: median(memory.map(({ ms = Number.NaN }) => ms)),
-      ...(baseline === undefined ? {} : { vs_today: ratio('ms'), startup_cpu_vs_today: ratio('CPU ms') }),
-    },
+  const folders = new TemporaryFolders()
+  const nodes = (main: string, suffix = ''): Record<string, Contender> => ({
+    [`embedded database${suffix}`]: node(main, folders.dataDir(), []),
+    [`rule file${suffix}`]: node(main, folders.dataDir(), ['--rules', folders.rules]),
+    [`Redis${suffix}`]: node(main, folders.dataDir(), [
+      ...['--rules', folders.rules, '--redis', `redis://127.0.0.1:${redis.port}`],
+    ]),
+  })
+  try {
+    const before = baseline === undefined ? {} : nodes(baseline.main, ', before')
+    const samples = await alternate({ ...nodes(MAIN), ...before }, { rounds, warmups: 1 })
+    const ratio = (name: string) => pairedRatio(samples[name] ?? [], samples[`${name}, before`] ?? [], 'ms')
+    const ms = (name: string) => median((samples[name] ?? []).map(({ ms = Number.NaN }) => ms))
+    const against =
+      baseline === undefined ? {} : { vs_today: ratio('embedded database'), redis_vs_today: ratio('Redis') }
+    return {
+      results: [...resultsOf(samples, 'ms', 'ms to the first answer'), ...resultsOf(samples, 'CPU ms', 'ms of CPU')],
+      ratios: { first_answer_ms: ms('embedded database'), redis_first_answer_ms: ms('Redis'), ...against },
+    }
+  } finally {
+    folders.remove()
   }
 }
 
-/** Each round starts a process with an empty data folder, and sends one check. */
-function node(main: string, settings: readonly string[]): Contender {
+class TemporaryFolders {
+  readonly #root = mkdtempSync(join(tmpdir(), 'sluice-bench-startup-'))
+  readonly rules = join(this.#root, 'rules.yaml')
+  #count = 0
+
+  constructor() {
+    writeFileSync(this.rules, RULES)
+  }
+
+  dataDir(): string {
+    this.#count += 1
+    return join(this.#root, String(this.#count))
+  }
+
+  remove(): void {
+    rmSync(this.#root, { recursive: true, force: true })
+  }
+}
+
+/** Each round starts a process and sends one check. The warm-up creates the embedded database; later rounds open it. */
+function node(main: string, dataDir: string, settings: readonly string[]): Contender {
   return {
     async round(): Promise<Sample> {
-      const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-startup-'))
-      const args = ['--port', '0', '--rules', RULES, '--data-dir', folder, '--drain-ms', '0', '--log-level', 'warn']
+      const args = ['--port', '0', '--data-dir', dataDir, '--drain-ms', '0', '--log-level', 'warn']
       const startedMs = performance.now()
       const server = await startServer(main, [...args, ...settings])
       try {
@@ -70,7 +97,6 @@ function node(main: string, settings: readonly string[]): Contender {
         return { ms: performance.now() - startedMs, 'CPU ms': server.cpuUs() / 1000 }
       } finally {
         await server.stop()
-        rmSync(folder, { recursive: true, force: true })
       }
     },
   }

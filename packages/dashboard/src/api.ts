@@ -1,7 +1,7 @@
 // Calls of the service. Every failure is an ApiError whose message is a sentence for people. Writes carry the CSRF
 // token of the session. An ended session sends the user to the sign-in page.
 
-import { csrfToken, sessionEnded } from './session.ts'
+import { csrfToken, type SessionAnswer, session, sessionChanged, sessionEnded } from './session.ts'
 
 export const API = '/api/v1'
 
@@ -57,10 +57,41 @@ export async function send<T = undefined>(path: string, options: Send & { method
   return (text === '' ? undefined : JSON.parse(text)) as T
 }
 
+/** Asks who is signed in: another tab may have signed in or out. */
+export async function probeSession(): Promise<void> {
+  sessionChanged(await get<SessionAnswer>('/session'))
+}
+
 /** The response itself, for callers that need headers such as ETag. Throws ApiError unless it is 2xx. */
-export async function call(path: string, { method, body, params, headers = {}, signal }: Send): Promise<Response> {
+export async function call(path: string, options: Send): Promise<Response> {
+  const { csrf, token_id: tokenId } = session.value ?? {}
+  const response = await request(path, options)
+  if (response.status !== 403 || options.method === undefined || csrf === undefined) return checked(response)
+  // Another tab may have signed in since: then the CSRF token is outdated.
+  await probeSession()
+  if (session.value === undefined || session.value.csrf === csrf) return checked(response)
+  if (session.value.token_id !== tokenId) throw otherUser()
+  return checked(await request(path, options))
+}
+
+/** The response, if it is 2xx; otherwise throws its problem. A 401 ends the session. */
+export async function checked(response: Response): Promise<Response> {
+  if (response.ok) return response
+  const error = await errorOf(response)
+  if (response.status === 401) sessionEnded(error.message)
+  throw error
+}
+
+/** Refuses to repeat the change: it would act with another token than the user saw. */
+function otherUser(): ApiError {
+  const { token_name: name, role } = session.value ?? {}
+  const message = `Another tab signed in as ${name} (${role}). Nothing was changed: repeat it as ${name}.`
+  return new ApiError(message, 403, 'OTHER_USER')
+}
+
+async function request(path: string, { method, body, params, headers = {}, signal }: Send): Promise<Response> {
   const isText = typeof body === 'string'
-  const response = await fetch(apiUrl(path, params), {
+  return fetch(apiUrl(path, params), {
     method: method ?? 'GET',
     headers: {
       accept: 'application/json',
@@ -75,10 +106,6 @@ export async function call(path: string, { method, body, params, headers = {}, s
     if (error instanceof DOMException && error.name === 'AbortError') throw error
     throw new ApiError('The service does not answer. Is it running?', 0, 'UNREACHABLE')
   })
-  if (response.ok) return response
-  const error = await errorOf(response)
-  if (response.status === 401) sessionEnded(error.message)
-  throw error
 }
 
 type Problem = { readonly detail?: string; readonly title?: string; readonly code?: string; errors?: FieldProblem[] }

@@ -1,19 +1,21 @@
 // The page that matches the URL, inside the shell, or the sign-in page while signed out.
 
 import { useEffect, useState } from 'preact/hooks'
-import { ErrorBoundary, LocationProvider, lazy, Route, Router, useLocation } from 'preact-iso'
-import { messageOf } from './api.ts'
+import { LocationProvider, Route, Router, useLocation } from 'preact-iso'
+import { messageOf, probeSession } from './api.ts'
 import { EmptyState } from './components/empty-state.tsx'
 import { Failure } from './components/notice.tsx'
+import { PageBoundary } from './components/page-boundary.tsx'
 import { PageHead } from './components/panel.tsx'
-import { ROUTES, type Route as RouteRow } from './routes.ts'
-import { answer, can, session } from './session.ts'
-import { probeSession } from './session-calls.ts'
+import { lazyPage } from './load-page.tsx'
+import { ROUTES } from './routes.ts'
+import { answer, session } from './session.ts'
 import { Shell } from './shell.tsx'
 import { SignIn } from './sign-in.tsx'
+import { isVisible } from './visibility.ts'
 
 /** Each page is loaded when it is first shown. */
-const PAGES = ROUTES.map((route) => ({ route, Page: lazy(() => route.load().then(({ Page }) => Page)) }))
+const PAGES = ROUTES.map((route) => ({ route, Page: lazyPage(route) }))
 
 export function App() {
   const [error, setError] = useState<string>()
@@ -22,6 +24,11 @@ export function App() {
     probeSession().catch((failure: unknown) => setError(messageOf(failure)))
   }
   useEffect(probe, [])
+  useEffect(() => {
+    const onVisible = () => document.hidden || void probeSession().catch(() => {}) // requests report what fails
+    document.addEventListener('visibilitychange', onVisible)
+    return () => document.removeEventListener('visibilitychange', onVisible)
+  }, [])
   if (answer.value === undefined) return error === undefined ? null : <Unreachable error={error} retry={probe} />
   return (
     <LocationProvider>
@@ -31,25 +38,34 @@ export function App() {
 }
 
 function Pages() {
-  const { path } = useLocation()
+  const { path, url } = useLocation()
   const isOpen = ROUTES.some((route) => route.role === 'anyone' && route.path === path)
   if (session.value === undefined && !isOpen) return <SignIn />
   return (
     <Shell>
-      <ErrorBoundary>
-        <Router>
-          {PAGES.map(({ route, Page }) => (
-            <Route key={route.path} path={route.path} component={isVisible(route) ? Page : Forbidden} />
-          ))}
-          <Route default component={NotFound} />
-        </Router>
-      </ErrorBoundary>
+      <PageBoundary url={url}>
+        {isReadable(path) ? (
+          <Router>
+            {PAGES.map(({ route, Page }) => (
+              <Route key={route.path} path={route.path} component={isVisible(route) ? Page : Forbidden} />
+            ))}
+            <Route default component={NotFound} />
+          </Router>
+        ) : (
+          <NotFound />
+        )}
+      </PageBoundary>
     </Shell>
   )
 }
 
-export function isVisible({ role }: RouteRow): boolean {
-  return role === 'anyone' || can(role)
+/** The router decodes the parts of the path, and cannot decode `%zz`. */
+function isReadable(path: string): boolean {
+  try {
+    return decodeURIComponent(path) !== '' // a result that is not used would be optimised away
+  } catch {
+    return false
+  }
 }
 
 function Unreachable({ error, retry }: { readonly error: string; readonly retry: () => void }) {

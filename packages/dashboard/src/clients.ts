@@ -15,9 +15,21 @@ export function isClientKind(text: string | undefined): text is ClientKind {
 export function clientFrom(text: string, kind: ClientKind): Client {
   const trimmed = text.trim()
   const [, prefix, rest] = /^(\w+):(.+)$/.exec(trimmed) ?? []
-  if (isClientKind(prefix) && rest !== undefined) return { kind: prefix, id: rest }
-  const isAddress = /^\d{1,3}(\.\d{1,3}){3}$/.test(trimmed)
-  return { kind: isAddress && kind === 'user' ? 'ip' : kind, id: trimmed }
+  if (isClientKind(prefix) && rest !== undefined)
+    return { kind: prefix, id: (prefix === 'ip' && addressFrom(rest)) || rest }
+  const address = kind === 'user' || kind === 'ip' ? addressFrom(trimmed) : undefined
+  return address === undefined ? { kind, id: trimmed } : { kind: 'ip', id: address }
+}
+
+/** An address as events name it: IPv6 in its shortest form, in lower case. */
+function addressFrom(text: string): string | undefined {
+  if (/^\d{1,3}(\.\d{1,3}){3}$/.test(text)) return text
+  if (!/^[\da-f.]*:[\da-f.]*:[\da-f.:]*$/i.test(text)) return undefined
+  try {
+    return new URL(`http://[${text}]`).hostname.slice(1, -1)
+  } catch {
+    return undefined // such as 1:2:3
+  }
 }
 
 /** Path of the page of a client. Browsers resolve `.` and `..` in paths, even if they are encoded. */

@@ -32,6 +32,7 @@ export type FleetNode = {
 
 export type FleetAlert = {
   readonly node: string
+  readonly address?: string
   readonly type: string
   readonly for_seconds: number
   readonly data: Readonly<Record<string, unknown>>
@@ -61,4 +62,10 @@ export function useFleet(): readonly [Fleet | undefined, StreamState] {
   const [fleet, setFleet] = useState<Fleet>()
   const state = useStream('/fleet/stream', {}, { fleet: (data) => setFleet(data as Fleet) })
   return [fleet, state]
+}
+
+/** Name of a node; with its port, if several nodes have the name, as on one machine. */
+export function nodeName({ nodes }: Fleet, { node, address }: { readonly node: string; readonly address?: string }) {
+  const isUnique = nodes.filter((one) => one.node === node).length < 2
+  return isUnique || address === undefined ? node : `${node}:${address.slice(address.lastIndexOf(':') + 1)}`
 }

@@ -19,6 +19,13 @@ export function fullCount(value: number | null | undefined): string {
   return value == null ? DASH : value.toLocaleString('en')
 }
 
+/** Sentence of the service with grouped digits and readable times: `5000 per 3600 s` → `5,000 per 60 min` */
+export function grouped(sentence: string): string {
+  return sentence
+    .replace(/(?<![\w.-])(\d+) s(?!\w)/g, (_, seconds: string) => span(Number(seconds)))
+    .replace(/(?<![\w./-])\d{4,}(?![\w/-]|\.\w)/g, (digits) => fullCount(Number(digits)))
+}
+
 /** Share from 0 to 1 as a percentage: 0.0421 → 4.21 % */
 export function percent(share: number | null | undefined): string {
   if (share == null || !Number.isFinite(share)) return DASH

@@ -1,8 +1,8 @@
 // List of keyboard shortcuts.
 
-import { isVisible } from './app.tsx'
 import { Dialog } from './components/dialog.tsx'
 import { ROUTES } from './routes.ts'
+import { isVisible } from './visibility.ts'
 
 export function Help({ onClose }: { readonly onClose: () => void }) {
   const pages = ROUTES.filter((route) => route.key !== undefined && isVisible(route))

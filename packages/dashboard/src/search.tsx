@@ -2,11 +2,11 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { useLocation } from 'preact-iso'
-import { isVisible } from './app.tsx'
 import { Dialog } from './components/dialog.tsx'
 import { usePageUrl } from './location.ts'
 import { linkOf, ROUTES } from './routes.ts'
 import { SEARCHES, type SearchHit } from './searches.ts'
+import { isVisible } from './visibility.ts'
 
 const HITS_MAX = 12
 const TYPING_MS = 150

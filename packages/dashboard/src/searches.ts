@@ -1,7 +1,7 @@
 // Entries that the search of the shell finds beside pages. To add a kind: a function here.
 
-import { get } from './api.ts'
-import { type ClientKind, clientFrom, clientPath, clientQuery, KINDS } from './clients.ts'
+import { get, type Params } from './api.ts'
+import { type ClientKind, clientFrom, clientPath, clientQuery, KINDS, keyOf } from './clients.ts'
 import type { QueryPatch } from './location.ts'
 
 export type SearchHit = {
@@ -16,31 +16,33 @@ export type SearchFunction = (text: string, signal: AbortSignal) => Promise<read
 
 export const SEARCHES: readonly SearchFunction[] = [rules, clients]
 
-type RuleList = { readonly rules: readonly { readonly rule_id: string; readonly name?: string }[] }
+type RuleList = { readonly rules: readonly { readonly rule_id: string }[] }
 
-/** Rules by id and name. */
+const RULES_SHOWN = 6
+
+/** Rules by id, name and endpoint. */
 async function rules(text: string, signal: AbortSignal): Promise<readonly SearchHit[]> {
-  const { rules: found } = await get<RuleList>('/rate-limit/rules', {}, signal)
-  const wanted = text.toLowerCase()
-  return found
-    .filter(({ rule_id, name = '' }) => `${rule_id} ${name}`.toLowerCase().includes(wanted))
-    .map(({ rule_id }) => ({ kind: 'rule', title: rule_id, path: `/rules/${encodeURIComponent(rule_id)}` }))
+  const params = { enabled: 'any', search: text.slice(0, SEARCH_LENGTH_MAX), limit: RULES_SHOWN }
+  const { rules: found } = await get<RuleList>('/rate-limit/rules', params, signal)
+  return found.map(({ rule_id }) => ({ kind: 'rule', title: rule_id, path: `/rules/${encodeURIComponent(rule_id)}` }))
 }
 
-type TopClients = { readonly top: readonly { readonly name: string; readonly kind: ClientKind }[] }
-const CLIENTS_RANKED = 200
+type Top = { readonly top: readonly { readonly name: string; readonly kind?: ClientKind }[] }
+const CLIENTS_SHOWN = 3
+const SEARCH_LENGTH_MAX = 255
 
-/** Clients that were refused in the last day, and the client with exactly this id. */
+/** Clients and tenants of the last day, those that were refused first, and the client with exactly this id. */
 async function clients(text: string, signal: AbortSignal): Promise<readonly SearchHit[]> {
-  const params = { of: 'client', from: '24h', count: CLIENTS_RANKED }
-  const { top } = await get<TopClients>('/analytics/top', params, signal).catch(() => ({ top: [] }))
-  const wanted = text.toLowerCase()
-  const found = top
-    .filter(({ name }) => name.toLowerCase().includes(wanted))
-    .map(({ name: id, kind }) => ({ kind, id }))
+  const shared = { from: '24h', search: text.slice(0, SEARCH_LENGTH_MAX), count: CLIENTS_SHOWN }
+  const top = async (more: Params) => (await get<Top>('/analytics/top', { ...shared, ...more }, signal)).top
+  const lists = await Promise.all([
+    ...(['refused', 'allowed'] as const).map((by) => top({ of: 'client', by })),
+    ...(['refused', 'allowed'] as const).map((by) => top({ of: 'tenant', by })),
+  ]).catch(() => [])
   const typed = clientFrom(text, 'user')
-  const isListed = found.some(({ kind, id }) => kind === typed.kind && id === typed.id)
-  return [...found.slice(0, 5), ...(isListed ? [] : [typed])].map((client) => ({
+  const all = [...lists.flat().map(({ name: id, kind = 'tenant' as const }) => ({ kind, id })), typed]
+  const unique = new Map(all.map((client) => [keyOf(client), client]))
+  return [...unique.values()].map((client) => ({
     kind: KINDS[client.kind].toLowerCase(),
     title: client.id,
     path: clientPath(client),

@@ -1,11 +1,7 @@
 // Signs in and out.
 
-import { get, send } from './api.ts'
+import { send } from './api.ts'
 import { answer, endReason, type SessionAnswer, sessionEnded } from './session.ts'
-
-export async function probeSession(): Promise<void> {
-  answer.value = await get<SessionAnswer>('/session')
-}
 
 export async function signIn(token: string): Promise<void> {
   const signedIn = await send<SessionAnswer>('/session', { method: 'POST', body: { token } })

@@ -9,7 +9,7 @@ export type Session = {
   readonly token_id: string
   readonly token_name: string
   readonly role: Role
-  /** When the session ends, RFC 3339. */
+  /** End of the session, RFC 3339. */
   readonly expires_at: string
   readonly csrf: string
 }
@@ -19,7 +19,7 @@ export type SessionAnswer = {
   readonly session: Session | null
   readonly node: string
   readonly version: string
-  /** Whether there is a token that could sign in. */
+  /** False if no token could sign in. */
   readonly can_sign_in: boolean
 }
 
@@ -28,7 +28,7 @@ const RANKS: readonly Role[] = ['viewer', 'editor', 'approver', 'admin']
 /** Undefined until the service has answered. */
 export const answer = signal<SessionAnswer | undefined>(undefined)
 export const session = computed(() => answer.value?.session ?? undefined)
-/** Why the last session ended, for the sign-in page. */
+/** Reason that the last session ended, for the sign-in page. */
 export const endReason = signal<string | undefined>(undefined)
 
 /** Whether the signed-in role includes `needed`. False while signed out. */
@@ -39,6 +39,12 @@ export function can(needed: Role): boolean {
 
 export function csrfToken(): string {
   return session.value?.csrf ?? ''
+}
+
+/** Keeps the answer of a probe. A session that ended elsewhere says so on the sign-in page. */
+export function sessionChanged(probed: SessionAnswer): void {
+  if (probed.session === null && session.value !== undefined) endReason.value = 'The session has ended.'
+  if (JSON.stringify(probed) !== JSON.stringify(answer.value)) answer.value = probed
 }
 
 export function sessionEnded(reason: string | undefined): void {

@@ -3,7 +3,6 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { useLocation } from 'preact-iso'
-import { isVisible } from './app.tsx'
 import { Help } from './help.tsx'
 import { useShortcuts } from './keyboard.ts'
 import { usePageUrl } from './location.ts'
@@ -12,6 +11,7 @@ import { Search } from './search.tsx'
 import { answer, session } from './session.ts'
 import { signOut } from './session-calls.ts'
 import { isDark, nextTheme } from './theme.ts'
+import { isVisible } from './visibility.ts'
 
 const SECTIONS = ['Watch', 'Change', 'Operate'] as const
 
@@ -79,7 +79,8 @@ function TopBar({ onMenu, onSearch }: { readonly onMenu: () => void; readonly on
       ) : (
         <span class="who">
           <span class="who-name">
-            {session.value.token_name} <span class="muted">{session.value.role}</span>
+            {session.value.token_name === '--admin-token' ? 'admin token' : session.value.token_name}{' '}
+            <span class="muted">{session.value.role}</span>
           </span>
           <button type="button" class="link" onClick={() => void signOut()}>
             Sign out

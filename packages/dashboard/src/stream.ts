@@ -2,10 +2,13 @@
 // that a forgotten tab costs the service nothing.
 
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { apiUrl, type Params } from './api.ts'
-import { probeSession } from './session-calls.ts'
+import { ApiError, apiUrl, checked, type Params } from './api.ts'
 
-export type StreamState = 'connecting' | 'open' | 'paused'
+export type StreamState = {
+  readonly name: 'connecting' | 'open' | 'paused'
+  /** Reason that the service gives for refusing the stream. */
+  readonly error?: string | undefined
+}
 
 type Handlers = Readonly<Record<string, (data: unknown) => void>>
 
@@ -14,14 +17,14 @@ const RECONNECT_MS = 3000
 
 /** Calls a handler for each event, by its name; `message` for events without one. Undefined path: no connection. */
 export function useStream(path: string | undefined, params: Params, handlers: Handlers): StreamState {
-  const [state, setState] = useState<StreamState>('connecting')
+  const [state, setState] = useState<StreamState>({ name: 'connecting' })
   const latest = useRef(handlers)
   latest.current = handlers
   const names = Object.keys(handlers).join()
   const url = path === undefined ? undefined : apiUrl(path, params)
   useEffect(() => {
     if (url === undefined) {
-      setState('paused')
+      setState({ name: 'paused' })
       return undefined
     }
     return follow(url, names.split(','), setState, (name, data) => latest.current[name]?.(data))
@@ -37,18 +40,18 @@ function follow(
 ): () => void {
   let source: EventSource | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
-  const open = () => {
-    setState('connecting')
+  const open = (error?: string) => {
+    setState({ name: 'connecting', error })
     const opened = new EventSource(url)
     source = opened
-    opened.onopen = () => setState('open')
-    opened.onerror = () => {
-      setState('connecting')
-      if (opened.readyState !== EventSource.CLOSED) return
-      // EventSource hides the status: the session may have ended.
-      probeSession().catch(() => {})
+    opened.onopen = () => setState({ name: 'open' })
+    opened.onerror = async () => {
+      if (opened.readyState !== EventSource.CLOSED) return setState({ name: 'connecting' })
+      const reason = await refusalOf(url)
+      if (source !== opened) return
+      setState({ name: 'connecting', error: reason })
       clearTimeout(timer)
-      timer = setTimeout(open, RECONNECT_MS)
+      timer = setTimeout(() => open(reason), RECONNECT_MS)
     }
     for (const name of names) {
       opened.addEventListener(name, (event) => handle(name, JSON.parse((event as MessageEvent<string>).data)))
@@ -68,5 +71,18 @@ function follow(
   return () => {
     document.removeEventListener('visibilitychange', onVisibility)
     close()
+  }
+}
+
+/** EventSource hides status and body of a refusal: asks again. Undefined: the service would not refuse now. */
+async function refusalOf(url: string): Promise<string | undefined> {
+  const controller = new AbortController()
+  try {
+    await checked(await fetch(url, { signal: controller.signal }))
+    return undefined
+  } catch (error) {
+    return error instanceof ApiError ? error.message : undefined // the service may be restarting
+  } finally {
+    controller.abort()
   }
 }

@@ -4,6 +4,7 @@
 import { accessSync, constants, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
+import { linkOf, ROUTES } from '../src/routes.ts'
 
 /** Undefined where it cannot be had: the tests are skipped then. */
 export const CHROMIUM: string | undefined = ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find((path) => {
@@ -88,14 +89,24 @@ export function layoutProblems(page: Page): Promise<string[]> {
 
 const LAYOUT_RULES = ['scrollable-region-focusable', 'target-size', 'nested-interactive', 'button-name', 'link-name']
 
-/** Goes to another page of the app as a link does, without loading the app again. */
-export async function visit(page: Page, path: string): Promise<void> {
+/**
+ * Goes to another page of the app as a link does, without loading the app again. Waits for its heading: the page before
+ * stays until the new one has been loaded.
+ */
+export async function visit(page: Page, path: string, heading: string = headingOf(path)): Promise<void> {
   await page.evaluate((url) => {
     history.pushState(null, '', url)
     dispatchEvent(new PopStateEvent('popstate'))
   }, path)
-  await page.locator('#main h1').waitFor()
+  await page.locator('#main').getByRole('heading', { level: 1, name: heading, exact: true }).waitFor()
   await settled(page)
+}
+
+/** Title of the page, or the client or rule that it shows. */
+function headingOf(path: string): string {
+  const { pathname } = new URL(path, 'http://any')
+  const route = ROUTES.find((one) => linkOf(one) === pathname)
+  return route?.title ?? decodeURIComponent(pathname.slice(pathname.lastIndexOf('/') + 1))
 }
 
 async function runAxe(page: Page, call: string): Promise<string[]> {

@@ -4,6 +4,7 @@
 import { describe } from 'vitest'
 import { CHROMIUM } from './chromium.ts'
 import { useDashboard } from './dashboard.ts'
+import { elsewhereTests } from './suites/elsewhere.ts'
 import { fleetTests } from './suites/fleet.ts'
 import { hostileTextTests } from './suites/hostile-texts.ts'
 import { operateTests } from './suites/operate.ts'
@@ -12,6 +13,7 @@ import { rulesTests } from './suites/rules.ts'
 describe.skipIf(CHROMIUM === undefined)('changes on the dashboard in Chromium', () => {
   const dashboard = useDashboard()
   rulesTests(dashboard)
+  elsewhereTests(dashboard)
   hostileTextTests(dashboard)
   operateTests(dashboard)
   fleetTests(dashboard)

@@ -132,16 +132,18 @@ export async function startFileNode(rules: string): Promise<RegionNode> {
 }
 
 /** The rules of the fixture are direct edits, which the guard watches for a while: ends that. */
-async function endGuards(call: Call): Promise<void> {
-  const { proposals } = (await call('/api/v1/rate-limit/proposals')) as { proposals: { proposal_id: string }[] }
-  for (const { proposal_id: id } of proposals) await call(`/api/v1/rate-limit/proposals/${id}/promote`, {})
+export async function endGuards(call: Call): Promise<void> {
+  const found = await call('/api/v1/rate-limit/proposals')
+  const { proposals } = found as { proposals: { proposal_id: string; kind: string; state: string }[] }
+  const open = proposals.filter(({ kind, state }) => kind === 'edit' && state === 'rolling_out')
+  for (const { proposal_id: id } of open) await call(`/api/v1/rate-limit/proposals/${id}/promote`, {})
 }
 
 function defaults(): Settings {
   return Object.fromEntries(Object.entries(SETTINGS).map(([name, { fallback }]) => [name, fallback()])) as Settings
 }
 
-type Call = Fixture['call']
+export type Call = Fixture['call']
 
 function caller({ address }: Server): Call {
   return async (path, body, method = body === undefined ? 'GET' : 'POST') => {

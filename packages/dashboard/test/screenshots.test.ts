@@ -38,8 +38,11 @@ describe.skipIf(!isWanted || CHROMIUM === undefined)('pictures of the documentat
       await prepare(fixture)
       const proposal = await startRollout(fixture)
       const load = sendLoad(page, fixture, TRAFFIC_SECONDS * (1000 / TICK_MS))
+      await load.begun
+      await pictureOfRollout(page, fixture, proposal)
+      await fixture.call('/api/v1/admin/drill', { seconds: 6 })
       await load.filled
-      await pictures(page, fixture, proposal)
+      await pictures(page, fixture)
       load.stop()
       await pictureOfRegions(browser)
       expect(problems).toEqual([])
@@ -93,25 +96,33 @@ async function startRollout({ call }: Fixture): Promise<string> {
   return id
 }
 
-/** Ordinary traffic with one abusive client, and an outage of Redis after a while. Goes on until it is stopped. */
-function sendLoad(page: Page, { call }: Fixture, ticks: number): { readonly filled: Promise<void>; stop(): void } {
+type Load = { readonly begun: Promise<void>; readonly filled: Promise<void>; stop(): void }
+
+/** Ordinary traffic with one abusive client. Goes on until it is stopped. */
+function sendLoad(page: Page, { call }: Fixture, ticks: number): Load {
   let isStopped = false
-  let fill = () => {}
+  let [begin, fill] = [() => {}, () => {}]
+  const begun = new Promise<void>((resolve) => {
+    begin = resolve
+  })
   const filled = new Promise<void>((resolve) => {
     fill = resolve
   })
   void (async () => {
     for (let tick = 0; !isStopped; tick++) {
+      if (tick === ticks * 0.6) begin()
       if (tick === ticks) fill()
-      if (tick === ticks - 140) await call('/api/v1/admin/drill', { seconds: 6 })
       await call('/api/v1/rate-limit/check/batch', { checks: checksOf(tick) })
       await page.waitForTimeout(TICK_MS)
     }
-  })().catch(fill)
+  })().catch(() => {
+    begin()
+    fill()
+  })
   const stop = () => {
     isStopped = true
   }
-  return { filled, stop }
+  return { begun, filled, stop }
 }
 
 function checksOf(tick: number): object[] {
@@ -130,7 +141,15 @@ function checksOf(tick: number): object[] {
   })
 }
 
-async function pictures(page: Page, { address, call }: Fixture, proposal: string): Promise<void> {
+/** Before the outage of Redis, which pauses the rollout. */
+async function pictureOfRollout(page: Page, { address }: Fixture, proposal: string): Promise<void> {
+  await page.goto(`${address}/rules/search_per_ip?range=5m&proposal=${proposal}`)
+  await page.getByRole('img', { name: /Newly denied/ }).waitFor()
+  await settled(page)
+  await picture(page, 'rollout')
+}
+
+async function pictures(page: Page, { address, call }: Fixture): Promise<void> {
   const show = async (name: string, path: string, ready: () => Promise<unknown> = async () => {}) => {
     await page.goto(address + path)
     await page.locator('#main h1').waitFor()
@@ -153,16 +172,13 @@ async function pictures(page: Page, { address, call }: Fixture, proposal: string
   await page.getByText(/Retry-After/).waitFor()
   await picture(page, 'why')
   await show('rules', '/rules?range=5m', text('search_per_ip'))
-  await show('rollout', `/rules/search_per_ip?range=5m&proposal=${proposal}`, () =>
-    page.getByRole('img', { name: /Newly denied/ }).waitFor(),
-  )
   await show('editor', '/rules/messages_per_user?edit=1', text(/Matches/))
   await show('what-if', '/what-if?range=15m&rule=messages_per_user&limit=8', () =>
     page.locator('[data-figure="refused"]', { hasText: /\d/ }).waitFor(),
   )
   await show('learn', '/learn', () => page.waitForTimeout(8000)) // the buckets need some seconds of arrivals
   await show('clients', '/clients?range=5m', text('crawler-eu-3'))
-  await show('client', '/clients/crawler-eu-3?range=5m', text(/it applies/))
+  await show('client', '/clients/crawler-eu-3?range=5m', text(/ per 10 s, up to/))
   await show('exceptions', '/exceptions', text('tenant:acme'))
   await show('incident', '/incident', text('Rule changes are allowed'))
   for (let batch = 0; batch < 12; batch++) {

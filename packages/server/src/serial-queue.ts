@@ -1,11 +1,41 @@
-// Runs asynchronous tasks one at a time, in the order of their submission.
+// Runs asynchronous tasks one at a time, in the order of their submission. Background tasks run while no other waits.
+
+type Task = () => Promise<void>
 
 export class SerialQueue {
-  #last: Promise<unknown> = Promise.resolve()
+  readonly #tasks: Task[] = []
+  readonly #background: Task[] = []
+  #isRunning = false
 
   run<T>(task: () => Promise<T>): Promise<T> {
-    const result = this.#last.then(task, task)
-    this.#last = result.catch(() => {})
+    return this.#add(this.#tasks, task)
+  }
+
+  runInBackground<T>(task: () => Promise<T>): Promise<T> {
+    return this.#add(this.#background, task)
+  }
+
+  #add<T>(tasks: Task[], task: () => Promise<T>): Promise<T> {
+    const result = new Promise<T>((resolve, reject) => {
+      tasks.push(async () => {
+        try {
+          resolve(await task())
+        } catch (error) {
+          reject(error)
+        }
+      })
+    })
+    if (!this.#isRunning) void this.#runAll()
     return result
+  }
+
+  async #runAll(): Promise<void> {
+    this.#isRunning = true
+    for (;;) {
+      const task = this.#tasks.shift() ?? this.#background.shift()
+      if (task === undefined) break
+      await task()
+    }
+    this.#isRunning = false
   }
 }

@@ -49,7 +49,7 @@ export class AnalyticsModel {
       .filter(({ points: list }) => list.length > 0)
   }
 
-  top({ filter, of, by, limit, ...range }: TopQuery): TopRow[] {
+  top({ filter, of, by, search = '', limit, ...range }: TopQuery): TopRow[] {
     const outcomes = this.#outcomes(rollupOf(filter, of), range, filter)
     return [...groups(outcomes, ({ names }) => JSON.stringify([names[of], names.kind])).values()]
       .map((list) => ({
@@ -59,7 +59,7 @@ export class AnalyticsModel {
         refused: sum(list, 'refused'),
         near_limit: sum(list, 'near_limit'),
       }))
-      .filter((row) => row[by] > 0)
+      .filter((row) => row[by] > 0 && row.name.toLowerCase().includes(search.toLowerCase()))
       .sort((a, b) => b[by] - a[by] || byBytes(a.name, b.name) || byBytes(a.kind ?? '', b.kind ?? ''))
       .slice(0, limit)
   }

@@ -154,8 +154,8 @@ describe('nodes of one database', () => {
 
   test('answer for all of them, and a node with another secret says so', async () => {
     const database = postgres().createDatabase()
-    const one = await serve({ database, keySecret: '0123456789abcdef', eventsKeys: { embedded: 'hmac' } })
-    const other = await serveSettings({ database, keySecret: 'fedcba9876543210', eventsKeys: { embedded: 'hmac' } })
+    const one = await serve({ database, keySecret: '0123456789abcdef' })
+    const other = await serveSettings({ database, keySecret: 'fedcba9876543210' })
     await logIn(one, ['ann'])
     await logIn(other, ['bob'])
     for (const node of [one, other]) await counted(node, 16)

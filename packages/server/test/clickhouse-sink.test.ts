@@ -2,7 +2,7 @@
 
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer } from 'node:net'
-import { wallClock } from 'sluice'
+import { createLimiter, wallClock } from 'sluice'
 import type { ClickHouseProcess } from 'sluice/testing'
 import {
   CLICKHOUSE_PASSWORD,
@@ -12,7 +12,7 @@ import {
   startClickHouse,
   startFaultProxy,
 } from 'sluice/testing'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { blocksOf } from '../src/events/clickhouse/blocks.ts'
 import { ClickHouseAnalytics } from '../src/events/clickhouse/clickhouse-analytics.ts'
 import { ClickHouseSink } from '../src/events/clickhouse/clickhouse-sink.ts'
@@ -22,6 +22,8 @@ import { ClickHouseSchema, SECOND_TABLES } from '../src/events/clickhouse/schema
 import type { Batch } from '../src/events/event.ts'
 import { BatchRejected, type Sink } from '../src/events/sink.ts'
 import { createLog, type Log } from '../src/log.ts'
+import { Metrics } from '../src/metrics/metrics.ts'
+import { openEvents } from '../src/service/open-events.ts'
 import { readClickHouseUrl } from '../src/settings/clickhouse-url.ts'
 import { randomBatches } from './random-batches.ts'
 
@@ -165,7 +167,7 @@ describe.skipIf(clickHouseMissing() !== undefined)('the ClickHouse sink', () => 
       sinks.map(({ sink }, index) => sink.write({ producer: `p${index}`, seq: 0 }, batches[index] ?? EMPTY, false)),
     )
     await expectStored(first, batches)
-    expect(await first.query(`SELECT DISTINCT version FROM ${first.database}.sluice_schema`)).toEqual([{ version: 2 }])
+    expect(await first.query(`SELECT DISTINCT version FROM ${first.database}.sluice_schema`)).toEqual([{ version: 3 }])
   })
 
   it('adds the columns that tables of an earlier version lack', async () => {
@@ -178,6 +180,34 @@ describe.skipIf(clickHouseMissing() !== undefined)('the ClickHouse sink', () => 
     const [batch = EMPTY] = randomBatches(9, NOW_MS, 1)
     await upgraded.sink.write({ producer: 'p', seq: 1 }, batch, false)
     await expectStored(client, [batch])
+  })
+
+  it('tells a node whose key secret differs, without a common database', async () => {
+    const url = `${server.url}/${emptyDatabase().database}`
+    const isDegraded = async (keySecret: string, query: 'sink' | 'query') => {
+      const target =
+        query === 'sink' ? { eventsSinks: [{ kind: 'clickhouse', target: url } as const] } : { eventsQuery: url }
+      const settings = { eventsSinks: undefined, eventsKeys: undefined, eventsQuery: undefined, ...target }
+      const parts = { limiter: createLimiter({ rules: [] }), metrics: new Metrics(), log: createLog('fatal') }
+      const events = await openEvents(
+        { ...settings, keySecret, dataDir: '', region: undefined, eventsSample: 1, eventsRetentionMs: 0 },
+        { ...parts, database: undefined, store: undefined },
+      )
+      onTestFinished(() => events.close())
+      return () => events.degradedReason()?.includes('--key-secret differs') ?? false
+    }
+    const client = clientOf(url)
+    const stored = () => client.query(`SELECT fingerprint FROM ${client.database}.sluice_key_fingerprint`)
+    const first = await isDegraded('0123456789abcdef', 'sink')
+    await vi.waitFor(async () => expect(await stored()).toHaveLength(1), 10_000)
+    const [same, other, reader] = await Promise.all([
+      isDegraded('0123456789abcdef', 'query'),
+      isDegraded('fedcba9876543210', 'sink'),
+      isDegraded('fedcba9876543210', 'query'),
+    ])
+    await vi.waitFor(() => expect([other(), reader()]).toEqual([true, true]), 10_000)
+    expect([first(), same()]).toEqual([false, false])
+    expect(await stored()).toHaveLength(1)
   })
 
   it('creates tables again that were dropped', async () => {

@@ -4,12 +4,17 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
+import { parseRules } from 'sluice'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { DatabaseUnavailable } from '../src/db/database.ts'
 import { lockFolder } from '../src/db/folder-lock.ts'
 import { migrate } from '../src/db/migrate.ts'
 import { DATABASE_FOLDER, openDatabase } from '../src/db/open-database.ts'
+import { embeddedAnalytics } from '../src/events/embedded/embedded-analytics.ts'
+import { embeddedSink } from '../src/events/embedded/embedded-sink.ts'
+import { RuleStore } from '../src/rules/rule-store.ts'
 import { describeDatabases, emptyDataDir, temporaryFolder, usePostgres } from './databases.ts'
+import { batchOf, eventRow } from './event-rows.ts'
 
 describeDatabases(
   'the database',
@@ -147,7 +152,7 @@ describe('PostgreSQL', () => {
       '0010_nodes.sql',
       '0011_event_overview.sql',
       '0012_guard_window_changes.sql',
-      '0015_pair_shares.sql',
+      '0013_pair_shares.sql',
     ])
     await Promise.all(nodes.map((node) => node.close()))
   })
@@ -190,6 +195,23 @@ describe('PostgreSQL', () => {
 })
 
 describe('the embedded database', () => {
+  test('changes the rules before it stores events and answers analytics that wait', async () => {
+    const database = await openDatabase({ database: undefined, dataDir: await emptyDataDir() })
+    onTestFinished(() => database.close())
+    const order: string[] = []
+    const noted = (work: Promise<unknown>, name: string) => work.then(() => order.push(name))
+    const [sink, analytics] = [embeddedSink(database.background), embeddedAnalytics(database.background)]
+    const waiting = [1, 2, 3, 4].flatMap((seq) => [
+      noted(sink.write({ producer: 'p', seq }, batchOf({ events: [eventRow()] }), false), 'events'),
+      noted(analytics.summary({ fromMs: 0, toMs: 60_000, filter: {} }), 'analytics'),
+    ])
+    const change = { action: 'rules.replace', next: async () => parseRules([{ rule_id: 'r', limit: 1, window: '1m' }]) }
+    const options = { author: { actor: 'test', reason: undefined } }
+    await Promise.all([...waiting, noted(new RuleStore(database).edit(change, options), 'rules')])
+    expect(order.slice(0, 3)).toEqual(['events', 'rules', 'analytics']) // the first write had begun
+    expect(order).toHaveLength(9)
+  })
+
   test('makes checkpoints while it runs, so that its WAL stays bounded', async () => {
     const dataDir = await emptyDataDir()
     const thread = fileURLToPath(new URL('../threads/embedded-database.mjs', import.meta.url))

@@ -7,22 +7,22 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type PostgresProcess, startPostgres } from 'sluice/testing'
 import { afterAll, beforeAll, describe, onTestFinished } from 'vitest'
-import { stopAfterRun } from '../../../scripts/test-run.ts'
+import { RUN_FOLDER, stopAfterRun } from '../../../scripts/test-run.ts'
 import type { Database } from '../src/db/database.ts'
 import { migrate } from '../src/db/migrate.ts'
-import { type DatabaseSettings, openDatabase } from '../src/db/open-database.ts'
+import { type DatabaseSettings, openAhead, openDatabase } from '../src/db/open-database.ts'
 
 export type TestDatabase = {
   /** Settings of a new, empty database. */
   readonly empty: () => DatabaseSettings
-  /** Opens an empty database for one test. */
+  /** Opens an empty database for one test. Without settings, all tests share it, one after the other. */
   readonly open: (settings?: DatabaseSettings) => Promise<Database>
 }
 
 /** `migrated`: without rows, whose migrations have run. `blank`: without tables. */
 type Kind = 'migrated' | 'blank'
 
-/** Runs the suite twice. Each test gets its own database. */
+/** Runs the suite twice. Each test gets an empty database. */
 export function describeDatabases(
   title: string,
   suite: (database: TestDatabase) => void,
@@ -34,13 +34,19 @@ export function describeDatabases(
       database: postgres().createDatabase(kind === 'blank' ? '' : undefined),
       dataDir: temporaryFolder(),
     })
-    suite({ empty, open: (settings = empty()) => openForTest(settings) })
+    const open = async (settings?: DatabaseSettings) => {
+      if (settings !== undefined) return openForTest(settings)
+      const shared = await openForTest({ database: await postgres().shared(kind), dataDir: '' })
+      await shared.query(EMPTY[kind])
+      return shared
+    }
+    suite({ empty, open })
   })
   describe(`${title}, on the embedded database`, () => {
     const { empty, shared } = useEmbedded(kind === 'blank' ? BLANK : MIGRATED)
     const open = async (settings?: DatabaseSettings) => {
       if (settings !== undefined) return openForTest(settings)
-      await shared().query(kind === 'blank' ? 'DROP SCHEMA public CASCADE; CREATE SCHEMA public' : RESTORE_ROWS)
+      await shared().query(EMPTY[kind])
       return shared()
     }
     suite({ empty, open })
@@ -53,31 +59,52 @@ async function openForTest(settings: DatabaseSettings): Promise<Database> {
   return database
 }
 
-let postgresOfWorker: Promise<PostgresProcess> | undefined
+type SharedPostgres = PostgresProcess & {
+  /** The URL of a database that `EMPTY` empties before each test: copying one takes a hundred times as long. */
+  shared(kind: Kind): Promise<string>
+}
+
+let postgresOfWorker: Promise<SharedPostgres> | undefined
 
 /**
  * The PostgreSQL of this worker: all its test files share it, one after the other. A test that shuts it down starts it
- * again. The run stops it at its end. `createDatabase` makes databases without rows, whose migrations have run.
+ * again. The run stops it at its end. `createDatabase()` copies a database whose migrations have run,
+ * `createDatabase('')` an empty one.
  */
-export function usePostgres(): () => PostgresProcess {
-  let postgres: PostgresProcess | undefined
+export function usePostgres(): () => SharedPostgres {
+  let postgres: SharedPostgres | undefined
   beforeAll(async () => {
     postgresOfWorker ??= startMigrated()
     postgres = await postgresOfWorker
     stopAfterRun(postgres.folder)
     await postgres.up()
   })
-  return () => postgres as PostgresProcess // beforeAll has run
+  return () => postgres as SharedPostgres // beforeAll has run
 }
 
-async function startMigrated(): Promise<PostgresProcess> {
+async function startMigrated(): Promise<SharedPostgres> {
   const postgres = await startPostgres()
   const template = postgres.createDatabase()
-  const database = await openDatabase({ database: template, dataDir: '' })
-  await migrate(database)
-  await database.close()
+  await withDatabase(template, migrate)
   const name = new URL(template).pathname.slice(1)
-  return { ...postgres, createDatabase: (from = name) => postgres.createDatabase(from) }
+  const createDatabase = (from = name) => postgres.createDatabase(from)
+  const prepare = async (kind: Kind) => {
+    const url = createDatabase(kind === 'blank' ? '' : undefined)
+    if (kind === 'migrated') await withDatabase(url, (database) => database.query(KEEP_ROWS))
+    return url
+  }
+  const prepared: Partial<Record<Kind, Promise<string>>> = {}
+  const shared = (kind: Kind) => {
+    prepared[kind] ??= prepare(kind)
+    return prepared[kind]
+  }
+  return { ...postgres, createDatabase, shared }
+}
+
+async function withDatabase(url: string, work: (database: Database) => Promise<unknown>): Promise<void> {
+  const database = await openDatabase({ database: url, dataDir: '' })
+  await work(database)
+  await database.close()
 }
 
 /** A folder that is deleted after the test. */
@@ -111,6 +138,11 @@ const RESTORE_ROWS = `
     END LOOP;
   END $$;
   SET session_replication_role = origin`
+
+const EMPTY: Record<Kind, string> = {
+  blank: 'DROP SCHEMA public CASCADE; CREATE SCHEMA public',
+  migrated: RESTORE_ROWS,
+}
 
 /** Opening an embedded database takes a second; emptying one is fast. */
 function useEmbedded(template: Template): { empty: () => DatabaseSettings; shared: () => Database } {
@@ -176,4 +208,50 @@ export async function emptyDataDir(): Promise<string> {
   const folder = temporaryFolder()
   await fillWithEmptyDatabase(folder)
   return folder
+}
+
+type SharedEmbedded = { readonly dataDir: string; readonly database: Database; isTaken: boolean }
+
+let sharedOfWorker: Promise<SharedEmbedded> | undefined
+
+/**
+ * The data folder of a node with an empty embedded database, for one test. The database is open already, and all tests
+ * of this worker share it, one after the other, because opening one takes half a second. A test that needs a second one
+ * meanwhile gets its own.
+ */
+export async function sharedDataDir(): Promise<string> {
+  sharedOfWorker ??= openShared()
+  const shared = await sharedOfWorker
+  if (shared.isTaken) return emptyDataDir()
+  shared.isTaken = true
+  onTestFinished(() => {
+    shared.isTaken = false
+  })
+  await shared.database.query(RESTORE_ROWS)
+  openAhead(shared.dataDir, Promise.resolve(withoutClose(shared.database)))
+  return shared.dataDir
+}
+
+async function openShared(): Promise<SharedEmbedded> {
+  const dataDir = mkdtempSync(join(process.env[RUN_FOLDER] ?? tmpdir(), 'embedded-'))
+  await fillWithEmptyDatabase(dataDir)
+  const database = await openDatabase({ database: undefined, dataDir })
+  await database.query(KEEP_ROWS)
+  return { dataDir, database, isTaken: false }
+}
+
+/** A node closes its database: here that ends its subscriptions. */
+function withoutClose(database: Database): Database {
+  const listening: { stop(): Promise<void> }[] = []
+  return {
+    ...database,
+    listen: async (channel, onNotify) => {
+      const started = await database.listen(channel, onNotify)
+      listening.push(started)
+      return started
+    },
+    close: async () => {
+      for (const each of listening) await each.stop()
+    },
+  }
 }

@@ -4,14 +4,15 @@ import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { createLimiter, type Limiter, type Subject } from 'sluice'
 import { seededRandom } from 'sluice/testing'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createEndpointPattern } from '../src/checks/endpoint-pattern.ts'
 import { type Database, DatabaseUnavailable } from '../src/db/database.ts'
 import { migrate } from '../src/db/migrate.ts'
 import { SamplePosition } from '../src/events/client-key.ts'
 import { embeddedSink } from '../src/events/embedded/embedded-sink.ts'
+import { deleteOldEvents } from '../src/events/embedded/event-retention.ts'
 import { type Batch, type CountRow, OTHER } from '../src/events/event.ts'
-import { isSharedSecret, readKeySecret, SecretComparison } from '../src/events/key-secret.ts'
+import { compareIn, readKeySecret, SecretComparison } from '../src/events/key-secret.ts'
 import { EventPipeline, type KeyMode } from '../src/events/pipeline.ts'
 import { createSampleRate } from '../src/events/sample-rate.ts'
 import { BatchRejected, type Sink } from '../src/events/sink.ts'
@@ -90,6 +91,24 @@ function sum(rows: readonly CountRow[], where: Partial<CountRow> = {}): number {
   const matches = (row: CountRow) =>
     Object.entries(where).every(([name, value]) => row[name as keyof CountRow] === value)
   return rows.filter(matches).reduce((total, { count }) => total + count, 0)
+}
+
+/** A sink whose writes wait until `open` is called. */
+function gatedSink(name: string, eventsMax?: Sink['eventsMax']) {
+  const stored = memorySink(name)
+  let open = () => {}
+  const isOpen = new Promise<void>((resolve) => {
+    open = resolve
+  })
+  const sink: Sink = {
+    ...stored.sink,
+    eventsMax,
+    write: async (...args) => {
+      await isOpen
+      return stored.sink.write(...args)
+    },
+  }
+  return { ...stored, sink, open }
 }
 
 /** decided + operations = sampled out + stored + dropped + pending, for every sink. */
@@ -261,6 +280,22 @@ describe('counting', () => {
     ])
   })
 
+  test('every decision counts once while a batch is hashed, and the next batch does not overtake it', async () => {
+    const { sink, batches, events, counts } = memorySink('memory')
+    const { pipeline, check } = start([sink], { keys: 'hmac', sample: 1 })
+    for (let index = 0; index < 3000; index += 1) check({ user: `u${index}`, path: '/free' })
+    pipeline.flush()
+    expect(batches).toHaveLength(0)
+    expect(pipeline.totals()).toMatchObject({ decided: 3000, sinks: [{ pending: 3000 }] })
+    check({ user: 'last' })
+    pipeline.flush()
+    expect(batches).toHaveLength(1)
+    expectBalanced(pipeline)
+    await pipeline.close()
+    expect(events().map(({ sequence }) => sequence)).toEqual(Array.from({ length: 3001 }, (_, index) => index + 1))
+    expect(sum(counts())).toBe(3001)
+  })
+
   test('more decisions in one turn than the ring buffer holds are all counted', async () => {
     const { sink, counts } = memorySink('memory')
     const { pipeline, check } = start([sink], { sample: 0 })
@@ -329,6 +364,68 @@ describe('a sink that fails', () => {
     expectBalanced(pipeline)
   })
 
+  test('stores a backlog completely, in writes of bounded size: its rate cap applies when events arrive', async () => {
+    const { sink, open, batches, events } = gatedSink('capped', { perBatch: 10, perWrite: 4 })
+    const { pipeline, check, advance } = start([sink])
+    const second = (refusals: number, admissions: number) => {
+      for (let index = 0; index < refusals; index += 1) check({ user: 'ann', path: '/one/1' })
+      for (let index = 0; index < admissions; index += 1) check({ user: `u${index}`, path: '/free' })
+      advance(1000)
+      pipeline.flush()
+      expectBalanced(pipeline)
+    }
+    check({ user: 'ann', path: '/one/1' })
+    for (let count = 0; count < 5; count += 1) second(9, 1)
+    second(8, 20)
+    second(12, 20)
+    expect(pipeline.totals().sinks[0]).toMatchObject({ dropped: 1 + 18 + 22, lagSeconds: 6 })
+    open()
+    await pipeline.close()
+    expect(events().filter(({ allowed }) => !allowed)).toHaveLength(5 * 9 + 8 + 10)
+    expect(Math.max(...batches.map((batch) => batch.events.length))).toBe(4)
+    expect(pipeline.totals().sinks[0]).toMatchObject({ dropped: 41, pending: 0, lagSeconds: 0 })
+    expectBalanced(pipeline)
+  })
+
+  test('keeps the lag of the oldest event that waits', async () => {
+    const { sink, open } = gatedSink('slow', { perBatch: 10, perWrite: 1 })
+    const { pipeline, check, advance } = start([sink])
+    const lags: number[] = []
+    const write = sink.write
+    Object.assign(sink, {
+      write: (...args: Parameters<Sink['write']>) => {
+        lags.push(pipeline.totals().sinks[0]?.lagSeconds ?? Number.NaN)
+        return write(...args)
+      },
+    })
+    for (const user of ['ann', 'bob', 'cyd']) {
+      check({ user })
+      advance(10_000)
+    }
+    pipeline.flush()
+    open()
+    await pipeline.close()
+    expect(lags).toEqual([0, 20, 10])
+  })
+
+  test('is down while a write has no answer for 30 s', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    onTestFinished(() => void vi.useRealTimers())
+    const { sink, open } = gatedSink('stuck')
+    const { pipeline, check, logged } = start([sink])
+    check({ user: 'ann' })
+    pipeline.flush()
+    vi.advanceTimersByTime(29_999)
+    expect(pipeline.degradedReason()).toBeUndefined()
+    vi.advanceTimersByTime(1)
+    expect(pipeline.degradedReason()).toBe('events: stuck does not store events')
+    expect(pipeline.totals().sinks).toMatchObject([{ isUp: false, pending: 1 }])
+    open()
+    await pipeline.close()
+    expect(pipeline.totals().sinks).toMatchObject([{ isUp: true, stored: 1 }])
+    expect(logged.map(({ event }) => event)).toEqual(['events_sink_down', 'events_sink_up'])
+  })
+
   test('is counted and logged if it is still down at the end, totals included', async () => {
     const { sink } = memorySink('dead', () => new Error('down'))
     const { pipeline, check, logged } = start([sink], { sample: 0 })
@@ -361,7 +458,7 @@ describe('the key secret', () => {
       if (!isUp) throw new DatabaseUnavailable('down')
       return sql.startsWith('SELECT') ? [{ fingerprint: 'that of other nodes' }] : []
     }
-    const comparison = new SecretComparison({ kind: 'postgres', query } as unknown as Database, SECRET)
+    const comparison = new SecretComparison(compareIn({ kind: 'postgres', query } as unknown as Database), SECRET)
     await comparison.settled()
     expect(comparison.isForeign).toBe(false)
     isUp = true
@@ -460,12 +557,32 @@ describeDatabases('the embedded sink', ({ open }) => {
     expect(await database.query('SELECT client FROM event_clients', [])).toEqual([{ client: hostile }])
   })
 
+  test('deletes the oldest minutes of totals beyond a number of rows', async () => {
+    const database = await open()
+    await migrate(database)
+    const minute = Date.UTC(2030, 0, 31) / 60_000
+    await database.query(
+      `INSERT INTO event_limits SELECT ${minute} + n / 10, 'r' || n % 10, 'default', 'enforce', 1, 0, 0
+       FROM generate_series(0, 299) n`,
+    )
+    const trim = () => deleteOldEvents(database, new Date(0), 155)
+    expect(await trim()).toBe(150)
+    expect(await trim()).toBe(0)
+    const [left] = await database.query('SELECT min(minute) AS first, count(*) AS rows FROM event_limits', [])
+    expect(left).toEqual({ first: minute + 15, rows: 150 })
+  })
+
   test('nodes with another secret are noticed', async () => {
     const database = await open()
     await migrate(database)
-    expect(await isSharedSecret(database, SECRET)).toBe(true)
-    expect(await isSharedSecret(database, SECRET)).toBe(true)
+    const isForeign = async (secret: string) => {
+      const comparison = new SecretComparison(compareIn(database), secret)
+      await comparison.settled()
+      return comparison.isForeign
+    }
+    expect(await isForeign(SECRET)).toBe(false)
+    expect(await isForeign(SECRET)).toBe(false)
     // An embedded database has one node, whose secret may change.
-    expect(await isSharedSecret(database, 'another secret of tests')).toBe(database.kind === 'embedded')
+    expect(await isForeign('another secret of tests')).toBe(database.kind === 'postgres')
   })
 })

@@ -2,9 +2,11 @@ import { type RedisProcess, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { newSecret, tokenHash } from '../src/access/token.ts'
 import { type Counts, FigureRings, mergeSteps, minus, type Step } from '../src/fleet/figures.ts'
-import { nodeOf } from '../src/fleet/fleet.ts'
+import { Fleet, nodeOf } from '../src/fleet/fleet.ts'
+import { mergeHotKeys, type PlainKey } from '../src/fleet/plain-key.ts'
+import { HOT_KEYS_PATH } from '../src/http/routes/hot-keys.ts'
 import { temporaryFolder, usePostgres } from './databases.ts'
-import { ADMIN_TOKEN, CHECK, type Client, RULES, serveApp, serveFile, serveSettings } from './service.ts'
+import { ADMIN_TOKEN, CHECK, type Client, captureLog, RULES, serveApp, serveFile, serveSettings } from './service.ts'
 
 const FLEET = '/api/v1/fleet'
 const RULE = '[{ "rule_id": "one", "limit": 2, "window_seconds": 60 }]'
@@ -52,6 +54,21 @@ test.each([
   expect([node.checks_per_second, node.refused_per_second]).toEqual(rates)
 })
 
+test('the hot keys of all nodes are those that they report, without nodes that are silent', async () => {
+  const key = { rule_id: 'r', name: 'default', key_hash: 'a', checks_per_second: 100, share: 0.5 }
+  const reportOf = (node: string, hotKeys?: readonly PlainKey[]) =>
+    JSON.stringify({ node, figures: [], alerts: [], ...(hotKeys && { hot_keys: hotKeys }) })
+  const list = async () => [
+    { process: 'b', text: reportOf('b', [key]), ageMs: 0 },
+    { process: 'earlier version', text: reportOf('c'), ageMs: 0 },
+    { process: 'silent', text: reportOf('d', [key]), ageMs: 60_000 },
+  ]
+  const reports = { put: async () => {}, remove: async () => {}, list }
+  const report = () => ({ ...JSON.parse(reportOf('own', [key])), address: '' })
+  const fleet = new Fleet({ reports, counts: () => counts(0), report, log: captureLog().log })
+  expect(mergeHotKeys(await fleet.hotKeys())).toEqual([{ ...key, checks_per_second: 200 }])
+})
+
 test('a node that is alone knows itself', async () => {
   const { get } = await serveApp([{ rule_id: 'one', limit: 1, window_seconds: 1 }])
   const { nodes, incomplete } = (await get(FLEET, ADMIN_TOKEN)).body as unknown as Answer
@@ -72,6 +89,7 @@ async function expectFleet(one: Client, other: Client & { close(): Promise<void>
     await vi.waitFor(async () => expect((await fleetOf(client)).nodes).toHaveLength(2), 10_000)
   }
   for (let i = 0; i < 5; i++) await other.post(CHECK, {})
+  expect((await one.get(`${HOT_KEYS_PATH}?nodes=all`, ADMIN_TOKEN)).body).toEqual({ hot_keys: [] })
   await vi.waitFor(async () => {
     const { figures, nodes } = await fleetOf(one)
     for (const { allowed, refused } of figures) expect([sum(allowed), sum(refused)]).toEqual([2, 3])

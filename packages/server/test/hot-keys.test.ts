@@ -50,6 +50,7 @@ describe(`GET ${HOT_KEYS_PATH}`, () => {
       ['', 2],
       ['?limit=1', 1],
       ['?limit=1000', 2],
+      ['?nodes=this', 2],
     ] as const) {
       expect((await ask(app, query)).body.hot_keys, query).toHaveLength(length)
     }

@@ -1,11 +1,12 @@
 import { readFileSync } from 'node:fs'
+import { parseRules } from 'sluice'
 import { describe, expect, test } from 'vitest'
 import { ConsumerCounts } from '../src/events/kafka/consumer-counts.ts'
 import { GatewayMetrics } from '../src/gateway/gateway-metrics.ts'
 import { Metrics } from '../src/metrics/metrics.ts'
 import { mergedText } from '../src/metrics/reports.ts'
 import { TelemetryMetrics } from '../src/telemetry/telemetry-metrics.ts'
-import { BATCH, CHECK, serveApp } from './service.ts'
+import { BATCH, CHECK, serveApp, serveFile } from './service.ts'
 
 const SERVER = { store: 'default', server: undefined }
 const TWO = { rule_id: 'two', limit: 2, window_seconds: 60, scope: 'per_user', algorithm: 'fixed_window' }
@@ -123,6 +124,47 @@ describe('/metrics', () => {
     expect(text).toContain('sluice_fail_open_total{rule="fair"} 2\n')
     expect(text).toContain('sluice_fail_closed_total{rule="login"} 1\n')
     expect(text).not.toContain('sluice_fail_closed_total{rule="fair"}')
+  })
+
+  test('series of on_fail exist from the start, so that a rate sees the first count', async () => {
+    const fail = { scope: 'per_user', limit: 1, window_seconds: 60 }
+    const rules = (['open', 'closed', 'local'] as const).map((on_fail) => ({ ...fail, rule_id: on_fail, on_fail }))
+    const found = await samples((await serveFile(JSON.stringify(rules))).get)
+    const ours = [...found].filter(([name]) => name.startsWith('sluice_fail_'))
+    expect(Object.fromEntries(ours)).toEqual({
+      'sluice_fail_open_total{rule="open"}': 0,
+      'sluice_fail_closed_total{rule="closed"}': 0,
+    })
+  })
+
+  test('rules that were removed make room for others, and totals still count them', async () => {
+    const metrics = new Metrics()
+    const rules = (prefix: string, count: number) =>
+      parseRules(
+        Array.from({ length: count }, (_, index) => {
+          const limits = { scope: 'per_user', limit: 1, window_seconds: 60 }
+          return { rule_id: `${prefix}_${index}`, endpoint_pattern: `/${prefix}/${index}`, ...limits }
+        }),
+      )
+    const refuse = (prefix: string, count: number) => {
+      for (let index = 0; index < count; index += 1) {
+        metrics.decided(`${prefix}_${index}`, false, 'store', 0)
+        metrics.refused(`${prefix}_${index}`, 'default', `/${prefix}/${index}`)
+      }
+    }
+    metrics.rulesActive(rules('old', 1))
+    refuse('old', 10_001)
+    metrics.rulesActive([...rules('old', 1), ...rules('new', 2)])
+    refuse('new', 2)
+    const text = await metrics.registry.metrics()
+    const labels = (name: string) =>
+      [...text.matchAll(new RegExp(`^${name}\\{(.*)\\} (\\d+)$`, 'gm'))].map(([, a, b]) => `${a} ${b}`)
+    expect(labels('sluice_refused_total')).toEqual([
+      ...['endpoint="/old/0" 1', 'endpoint="other" 9001', 'endpoint="/new/0" 1', 'endpoint="/new/1" 1'],
+    ])
+    expect(labels('sluice_limit_refused_total')).toHaveLength(4)
+    expect(labels('sluice_checks_total')).toHaveLength(4)
+    expect(metrics.checkTotals()).toMatchObject({ decided: 10_003, refused: 10_003 })
   })
 
   test('round trips and errors count by server, and a Cluster of any size has at most 200 servers', async () => {

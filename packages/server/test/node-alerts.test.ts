@@ -1,8 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import type { PlainKey } from '../src/http/routes/hot-keys.ts'
-import type { CheckTotals } from '../src/metrics/service-metrics.ts'
-import { CheckSamples, NodeTotals } from '../src/webhooks/check-samples.ts'
+import type { PlainKey } from '../src/fleet/plain-key.ts'
+import { CheckSamples, NodeTotals, type Totals } from '../src/webhooks/check-samples.ts'
 import { NEW_HOT_KEYS, NewHotKeys } from '../src/webhooks/new-hot-keys.ts'
 import { NodeAlerts, type ProcessFigures, SAMPLE_MS } from '../src/webhooks/node-alerts.ts'
 import { mergedTopRules, RecentRefusals } from '../src/webhooks/recent-refusals.ts'
@@ -11,10 +10,10 @@ import { BURN, SLOS } from '../src/webhooks/slo-burn.ts'
 import type { WebhookEvent } from '../src/webhooks/webhooks.ts'
 
 const MINUTE = 60_000 / SAMPLE_MS
-const NONE: CheckTotals = { decided: 0, refused: 0, byPolicy: 0, slow: 0 }
+const NONE: Totals = { decided: 0, refused: 0, byPolicy: 0, slow: 0, unitsCharged: 0, unitsExpired: 0 }
 
 /** Traffic of one sample, repeated. */
-type Phase = Partial<CheckTotals> & { readonly samples: number }
+type Phase = Partial<Totals> & { readonly samples: number; readonly rulesAgeSeconds?: number }
 type Sent = { readonly sample: number; readonly type: string; readonly data: WebhookEvent['data'] }
 
 /** Figures of a node with one process; the first sample is the baseline. */
@@ -23,32 +22,34 @@ function eventsOf(...phases: readonly Phase[]): Sent[] {
   const sent: Sent[] = []
   let totals = NONE
   let sample = 0
-  const take = () => {
-    const events = alerts.next([figures({ totals })], sample * SAMPLE_MS)
+  const take = (rulesAgeSeconds = 0) => {
+    const events = alerts.next([figures({ totals, rulesAgeSeconds })], sample * SAMPLE_MS)
     for (const { type, data } of events) sent.push({ sample, type, data })
     sample += 1
   }
   take()
-  for (const { samples, ...traffic } of phases) {
+  for (const { samples, rulesAgeSeconds, ...traffic } of phases) {
     for (let done = 0; done < samples; done += 1) {
       totals = plus(totals, { ...NONE, ...traffic })
-      take()
+      take(rulesAgeSeconds)
     }
   }
   return sent
 }
 
-function plus(one: CheckTotals, other: CheckTotals): CheckTotals {
+function plus(one: Totals, other: Totals): Totals {
   return {
     decided: one.decided + other.decided,
     refused: one.refused + other.refused,
     byPolicy: one.byPolicy + other.byPolicy,
     slow: one.slow + other.slow,
+    unitsCharged: one.unitsCharged + other.unitsCharged,
+    unitsExpired: one.unitsExpired + other.unitsExpired,
   }
 }
 
 function figures(some: Partial<ProcessFigures>): ProcessFigures {
-  return { process: 'a', totals: NONE, topRules: [], hotKeys: [], sinks: [], ...some }
+  return { process: 'a', totals: NONE, topRules: [], hotKeys: [], sinks: [], rulesAgeSeconds: 0, ...some }
 }
 
 const typesOf = (events: readonly { readonly type: string }[]) => events.map(({ type }) => type)
@@ -154,6 +155,12 @@ describe('slo.burn', () => {
     ['both at once', [{ ...good, samples: 40, byPolicy: 500, slow: 500 }], ['availability', 'latency']],
     ['latency just below', [{ ...good, samples: 400, slow: 144 }], []],
     ['less than a decision a second', [{ decided: 9, samples: 400, byPolicy: 9, slow: 9 }], []],
+    ['stale rules for a seventh of an hour', [{ samples: 52, rulesAgeSeconds: 61 }], ['propagation']],
+    ['stale rules for less', [{ samples: 51, rulesAgeSeconds: 61 }], []],
+    ['rules confirmed within a minute', [{ samples: 400, rulesAgeSeconds: 60 }], []],
+    ['drift for a seventh of an hour', [{ samples: 52, unitsCharged: 1000, unitsExpired: 51 }], ['drift']],
+    ['drift in its objective', [{ samples: 400, unitsCharged: 1000, unitsExpired: 50 }], []],
+    ['drift of less than ten units a second', [{ samples: 400, unitsCharged: 100, unitsExpired: 100 }], []],
     [
       'five bad minutes in a good hour',
       [
@@ -182,6 +189,12 @@ describe('slo.burn', () => {
     expect(recovered).toMatchObject({ type: 'slo.recovered', data: { slo: 'latency', burn_rate_5m: 7.1 } })
     expect(recovered?.sample).toBeGreaterThan(400)
     expect(others).toEqual([])
+  })
+
+  test('of an objective over time has the bad seconds of the hour', () => {
+    const [burn, recovered] = eventsOf({ samples: 52, rulesAgeSeconds: 61 }, { samples: 40 })
+    expect(burn?.data).toEqual({ slo: 'propagation', burn_rate_1h: 14.4, burn_rate_5m: 100, bad_seconds: 520 })
+    expect(recovered).toMatchObject({ type: 'slo.recovered', data: { slo: 'propagation', burn_rate_5m: 6.7 } })
   })
 
   test('uses the thresholds of the alerts', () => {

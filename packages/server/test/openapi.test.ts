@@ -85,6 +85,7 @@ describe('/openapi.json', () => {
       'get /api/v1/rate-limit/simulate/requests',
       'get /api/v1/rate-limit/violations',
       'get /api/v1/session',
+      'get /api/v1/webhooks',
       'get /livez',
       'get /metrics',
       'get /openapi.json',

@@ -203,6 +203,7 @@ describeDatabases('rules over HTTP', ({ open }) => {
     expect(await listed('scope=global')).toEqual(['c'])
     expect(await listed('mode=shadow')).toEqual(['a'])
     expect(await listed('search=b')).toEqual(['b'])
+    expect(await listed('search=B')).toEqual(['b'])
     const first = await app.get(`${RULES}?limit=2`)
     expect([ids(first), first.body.next]).toEqual([['a', 'b'], 'b'])
     const last = await app.get(`${RULES}?limit=2&after=${first.body.next}`)

@@ -30,7 +30,7 @@ import type { ClientSettings } from '../src/settings/client-settings.ts'
 import { SETTINGS, type Settings } from '../src/settings/settings.ts'
 import { StorePressure } from '../src/store/store-pressure.ts'
 import { singleWorker } from '../src/workers/node-workers.ts'
-import { emptyDataDir, temporaryFolder } from './databases.ts'
+import { sharedDataDir, temporaryFolder } from './databases.ts'
 
 export const CHECK = '/api/v1/rate-limit/check'
 export const BATCH = '/api/v1/rate-limit/check/batch'
@@ -254,7 +254,7 @@ export async function serveSettings(
 /** The same with its rules in its own embedded database. */
 export async function serveEmbedded(settings: Partial<Settings>): Promise<Client> {
   const { log, logged } = captureLog()
-  const server = await startServer({ ...defaults(), ...settings, port: 0, dataDir: await emptyDataDir() }, log)
+  const server = await startServer({ ...defaults(), ...settings, port: 0, dataDir: await sharedDataDir() }, log)
   onTestFinished(() => server.close())
   return clientOf(server.address, logged)
 }

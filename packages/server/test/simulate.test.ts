@@ -89,12 +89,12 @@ describe('a recorded run of strict rules', () => {
     expect(answer.new.refused).toBeGreaterThan(100)
     expect(answer.operations.refunds).toBeGreaterThan(10)
     expect(answer.operations.resets).toBeGreaterThan(2)
-    expect(answer.changes).toMatchObject({ newly_refused: 0, newly_allowed: 0 })
+    expect(answer.changes).toMatchObject({ newly_denied: 0, newly_allowed: 0 })
     expect(answer.rules.map(({ coverage }) => coverage)).toEqual(RULES.map(() => 'exact'))
     expect(answer.rules.every(({ refused, now_refused: now }) => refused === now)).toBe(true)
     const active = await simulate(node, { rule: { ...RULES[0], limit: 1, burst: 1 } })
     expect(active).toMatchObject({ against: 'rules', now: answer.new })
-    expect(active.changes?.newly_refused).toBeGreaterThan(0)
+    expect(active.changes?.newly_denied).toBeGreaterThan(0)
     const listed = await node.get(`${SIMULATE}/requests`, ADMIN_TOKEN)
     const { requests } = listed.body as unknown as { requests: RecordedRequest[] }
     const { sample } = recordingOf(requests)
@@ -110,7 +110,7 @@ describe('a recorded run of strict rules', () => {
     const { checks, result } = await recordedFleet(RULES, nodes, (all) => traffic(all, 2, operations))
     expect(result.replayed).toBe(checks)
     expect(result.new.refused).toBeGreaterThan(100)
-    expect(result.changes).toMatchObject({ newly_refused: 0, newly_allowed: 0 })
+    expect(result.changes).toMatchObject({ newly_denied: 0, newly_allowed: 0 })
     expect(result.operations).toMatchObject(operations ? { unmatched: 0 } : { refunds: 0, resets: 0 })
   })
 
@@ -124,7 +124,7 @@ describe('a recorded run of strict rules', () => {
       return 2400
     }
     const { checks, result } = await recordedFleet([rule], 2, send)
-    const { newly_refused: more = 0, newly_allowed: fewer = 0 } = result.changes ?? {}
+    const { newly_denied: more = 0, newly_allowed: fewer = 0 } = result.changes ?? {}
     expect(result.replayed).toBe(checks)
     expect(result.new.refused).toBeGreaterThan(0)
     // Leases refuse other requests, because a node holds units that another one needs, but about as many.
@@ -195,7 +195,7 @@ describe('POST /api/v1/rate-limit/simulate', () => {
     })
     expect(recorded).toMatchObject({ against: 'recorded', changes: { newly_allowed: 4 } })
     const lists = await simulate(node, { rules: [rule], against: [rule], requests })
-    expect(lists.changes).toMatchObject({ newly_refused: 0, newly_allowed: 0 })
+    expect(lists.changes).toMatchObject({ newly_denied: 0, newly_allowed: 0 })
   })
 
   test.each<[string, object]>([

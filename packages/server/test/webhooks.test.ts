@@ -6,14 +6,26 @@ import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { clickHouseMissing, startClickHouse } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { mergeStates } from '../src/fleet/webhook-state.ts'
 import { KILL_SWITCH_PATH } from '../src/http/routes/kill-switch.ts'
+import { WEBHOOKS_PATH } from '../src/http/routes/webhooks.ts'
 import { startServer } from '../src/service/server.ts'
 import { readCommand } from '../src/settings/command-line.ts'
 import type { Settings } from '../src/settings/settings.ts'
 import { SAMPLE_MS } from '../src/webhooks/node-alerts.ts'
 import { type NodeState, sendDifferences } from '../src/webhooks/node-watch.ts'
 import { EVENT_TYPES, Webhooks } from '../src/webhooks/webhooks.ts'
-import { ADMIN_TOKEN, BATCH, type Client, captureLog, clientOf, defaults, ruleFile, serveFile } from './service.ts'
+import {
+  ADMIN_TOKEN,
+  BATCH,
+  type Client,
+  captureLog,
+  clientOf,
+  defaults,
+  ruleFile,
+  serveApp,
+  serveFile,
+} from './service.ts'
 
 const SECRET = 'a secret of webhooks'
 const PATIENTLY = { timeout: 10_000, interval: 20 }
@@ -67,6 +79,27 @@ describe('a webhook', () => {
       ...['node.degraded', 'node.degraded', 'node.degraded', 'node.recovered'],
     ])
     expect(new Set(received.map(({ headers }) => headers['sluice-event-id'])).size).toBe(2)
+  })
+
+  test('tells its host, deliveries and last error, but not its URL', async () => {
+    const { url } = await receiver(503)
+    const webhooks = webhooksTo(url)
+    const host = new URL(url).host
+    const state = { host, delivered: 0, dropped: 0, pending: 0, last_delivered_at: null, last_error: null }
+    expect(webhooks.states()).toEqual([state])
+    webhooks.send('node.degraded', {})
+    const failed = { ...state, pending: 1, last_error: { at: expect.any(String), reason: 'status 503' } }
+    await vi.waitFor(() => expect(webhooks.states()).toEqual([failed]), PATIENTLY)
+    const { get } = await serveApp([])
+    expect(await get(WEBHOOKS_PATH, ADMIN_TOKEN)).toMatchObject({ status: 200, body: { webhooks: [] } })
+  })
+
+  test('has the deliveries of all workers, and an error only until the next delivery', () => {
+    const state = { host: 'a', delivered: 1, dropped: 0, pending: 2, last_delivered_at: '2026-01-01', last_error: null }
+    const before = { ...state, last_delivered_at: null, last_error: { at: '2025-12-31', reason: 'status 503' } }
+    expect(mergeStates([[state], [before]])).toEqual([{ ...state, delivered: 2, pending: 4 }])
+    const after = { ...before, last_error: { at: '2026-01-02', reason: 'status 503' } }
+    expect(mergeStates([[state], [after]])[0]?.last_error).toEqual(after.last_error)
   })
 
   test('is sent to the configured URL only: redirects are not followed', async () => {

@@ -1,5 +1,10 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { readKeySecret } from '../src/events/key-secret.ts'
+import { keyHash } from '../src/log.ts'
+import { temporaryFolder } from './databases.ts'
 import { run, start } from './process.ts'
 import { clientOf, ruleFile } from './service.ts'
 
@@ -12,16 +17,21 @@ async function freshRedis(): Promise<string> {
 }
 
 describe('--workers', () => {
-  test('several processes share one port and one limit, and exit together', async () => {
+  test('several processes share a port, a limit and the key secret of the data folder, and exit together', async () => {
+    const dataDir = temporaryFolder()
+    const events = ['--events-sink', `jsonl=${join(dataDir, 'events.jsonl')}`]
     const patient = ['--store-deadline-ms', '5000', '--drain-ms', '0'] // the machine may be busy
     const args = ['--redis', await freshRedis(), '--workers', '2', '--rules', ruleFile(TEN)]
-    const service = await start([...args, ...patient])
+    const service = await start([...args, ...patient, ...events], { SLUICE_DATA_DIR: dataDir })
     await vi.waitFor(() => expect(listening(service.output().stderr)).toBe(2), { timeout: 20_000 })
     const { check } = clientOf(service.address, [])
     const answers = await Promise.all(Array.from({ length: 30 }, () => check({ client_id: 'a' })))
     expect(answers.filter(({ allowed }) => allowed)).toHaveLength(10)
     service.signal('SIGTERM')
     expect(await service.ended()).toMatchObject({ code: 0 })
+    // Later processes read the same secret, so they find these hashes.
+    const hash = `hmac:${keyHash(readKeySecret(undefined, dataDir))('user', 'a')}`
+    expect(userIds(dataDir)).toEqual(Array.from({ length: 30 }, () => hash))
   })
 
   test('with invalid rules all exit with code 2', async () => {
@@ -38,7 +48,15 @@ describe('--workers', () => {
   })
 })
 
-/** How many workers have logged that they listen: each does once. */
+/** Number of workers that have logged that they listen: each does once. */
 function listening(stderr: string): number {
   return stderr.split('\n').filter((line) => line.includes('"listening"')).length
+}
+
+/** The user of each event in the files of both workers. */
+function userIds(folder: string): string[] {
+  const lines = ['events-1.jsonl', 'events-2.jsonl'].flatMap((name) =>
+    readFileSync(join(folder, name), 'utf8').split('\n').filter(Boolean),
+  )
+  return lines.map((line) => (JSON.parse(line) as { user: { id: string } }).user.id)
 }

@@ -5,7 +5,7 @@
 export type Clock = {
   /** Microseconds since the epoch. */
   nowUs(): number
-  /** How far the time of day is ahead of `nowUs`; changes in steps. 0 if absent. */
+  /** Time of day minus `nowUs`; changes in steps. 0 if absent. */
   wallAheadUs?(): number
 }
 

@@ -88,7 +88,7 @@ export type DecidingLimit = {
 /** Dependencies that all decisions of one limiter share. */
 export type DecisionContext = {
   newId(): string
-  /** How far the time of day is ahead of store time. */
+  /** Time of day minus store time. */
   wallAheadUs(): number
 }
 

@@ -13,8 +13,8 @@ export type JointDecision = {
   /** About the whole request; refund this one. */
   readonly decision: Decision
   /**
-   * About each subject, in their order. Refused if one of its own limits was short; a subject with enough units is
-   * allowed even if the request is refused, and then nothing was taken. They cannot be refunded one by one.
+   * One decision per subject, in input order: refused if one of its own limits was short. If the request is refused,
+   * nothing was taken, also for subjects that are allowed here. Refund the joint decision, not these.
    */
   readonly parts: readonly Decision[]
   /** Index of the subject whose limit decided. */

@@ -31,7 +31,7 @@ export interface Limiter {
    */
   decideAll(subjects: readonly Subject[], requestId?: string, expiresMs?: number): MaybePromise<JointDecision>
   /** Decision that a check would return; consumes nothing. */
-  peek(subject: Subject): Promise<Decision>
+  peek(subject: Subject, expiresMs?: number): Promise<Decision>
   /** Like `peek`, with the result of every rule. */
   explain(subject: Subject): Promise<Explanation>
   /**
@@ -62,7 +62,7 @@ export interface Limiter {
    */
   setRollouts(rollouts: readonly Rollout[]): Promise<void>
   /** Kill switch: disables these rules, or all, until the next call; an empty list enables all. */
-  suspend(ruleIds: readonly string[] | 'everything'): void
+  disable(ruleIds: readonly string[] | 'everything'): void
   /** Adds, replaces and removes overrides. Throws OPTION_INVALID and changes nothing if one is invalid. */
   changeOverrides(changes: OverrideChanges): void
   /** Replaces all abuse signals; rules react to them by `on_signal`. */
@@ -94,7 +94,7 @@ export type RemoteState = {
   readonly rules: readonly Rule[]
   readonly ipv6Prefix: number
   readonly layer: 'edge' | 'service' | undefined
-  readonly suspended: readonly string[] | 'everything'
+  readonly disabled: readonly string[] | 'everything'
   /** Every request has to be decided here: a rollout or the global factor is in force. */
   readonly decidesAll: boolean
   /** Requests with one of these keys have to be decided here, in canonical form. */

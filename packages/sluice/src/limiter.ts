@@ -30,7 +30,7 @@ import { withBypasses } from './rules/explain.ts'
 import { type ParsedRollout, parsingRollouts, type Rollout } from './rules/rollout.ts'
 import type { Rule } from './rules/rule.ts'
 import type { RulesInput } from './rules/rule-input.ts'
-import { NOTHING_SUSPENDED, RuleSet, type Suspended } from './rules/rule-set.ts'
+import { type Disabled, NOTHING_DISABLED, RuleSet } from './rules/rule-set.ts'
 import { inSlices, runSync, type Sliced } from './slices.ts'
 import { memoryStore } from './store/memory.ts'
 import type { Give, GiveResult, IdempotencyKey, Store, Take, Taken } from './store/store.ts'
@@ -50,7 +50,7 @@ class RuleLimiter implements Limiter, DecisionContext {
   readonly #hotKeys: HotKeys
   #rules: RuleSet
   readonly #exceptions: Exceptions
-  #suspended: Suspended = NOTHING_SUSPENDED
+  #disabled: Disabled = NOTHING_DISABLED
   #rollouts: readonly ParsedRollout[] = []
   /** Settles after the last call of setRollouts: calls take effect in order. */
   #rolledOut: Promise<void> = Promise.resolve()
@@ -92,11 +92,11 @@ class RuleLimiter implements Limiter, DecisionContext {
         rules: this.rules,
         ipv6Prefix: this.#options.ipv6Prefix ?? IPV6_PREFIX_DEFAULT,
         layer: this.#options.layer,
-        suspended: this.#suspended === 'everything' ? this.#suspended : [...this.#suspended],
+        disabled: this.#disabled === 'everything' ? this.#disabled : [...this.#disabled],
         decidesAll: this.#rules.isRollingOut || exceptions.hasGlobalFactor,
         exceptedKeys: exceptions.keys,
       }),
-      bucket: (name, facts) => this.#rules.namedBucket(name, facts, this.#suspended, exceptions.active),
+      bucket: (name, facts) => this.#rules.namedBucket(name, facts, this.#disabled, exceptions.active),
     }
   }
 
@@ -147,15 +147,15 @@ class RuleLimiter implements Limiter, DecisionContext {
     )
   }
 
-  async peek(subject: Subject): Promise<Decision> {
-    const peek = (set: ChargeSet) => this.#store.peek(set.charges, true)
+  async peek(subject: Subject, expiresMs?: number): Promise<Decision> {
+    const peek = (set: ChargeSet) => this.#store.peek(set.charges, true, expiresMs)
     return (await this.#decideWithToken(subject, undefined, peek, true)) as Decision // peeks reply
   }
 
   async explain(subject: Subject): Promise<Explanation> {
-    const [rules, suspended] = [this.#rules, this.#suspended] // the rules may change during the peek
+    const [rules, disabled] = [this.#rules, this.#disabled] // the rules may change during the peek
     const decision = await this.peek(subject)
-    const explained = await inSlices(rules.explain(subject, suspended, this.#exceptions.active))
+    const explained = await inSlices(rules.explain(subject, disabled, this.#exceptions.active))
     return { decision, rules: withBypasses(explained, decision.exceptions) }
   }
 
@@ -251,9 +251,9 @@ class RuleLimiter implements Limiter, DecisionContext {
     }
   }
 
-  suspend(ruleIds: readonly string[] | 'everything'): void {
+  disable(ruleIds: readonly string[] | 'everything'): void {
     const some = ruleIds === 'everything' ? ruleIds : new Set(ruleIds)
-    this.#suspended = ruleIds.length === 0 ? NOTHING_SUSPENDED : some
+    this.#disabled = ruleIds.length === 0 ? NOTHING_DISABLED : some
     this.#changes += 1
   }
 
@@ -292,7 +292,7 @@ class RuleLimiter implements Limiter, DecisionContext {
 
   #chargesFor(subject: Subject, requestId: string | undefined): ChargeSet {
     this.#requireOpen()
-    return this.#rules.chargesFor(subject, requestId ?? this.#nextId, this.#suspended, this.#exceptions.active)
+    return this.#rules.chargesFor(subject, requestId ?? this.#nextId, this.#disabled, this.#exceptions.active)
   }
 
   async #giveBack(decided: LimiterDecision, gives: readonly Give[], key: IdempotencyKey | undefined): Promise<void> {

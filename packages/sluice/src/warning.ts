@@ -16,6 +16,7 @@ export type WarningCode =
   | 'SLUICE_SERVICE_DOWN'
   | 'SLUICE_SERVICE_UP'
   | 'SLUICE_REMOTE_RULES'
+  | 'SLUICE_REMOTE_TOKEN'
 
 const WARNINGS: Readonly<Record<WarningCode, string>> = {
   SLUICE_MEMORY_PER_PROCESS:
@@ -59,6 +60,9 @@ const WARNINGS: Readonly<Record<WarningCode, string>> = {
   SLUICE_REMOTE_RULES:
     'the rules of the service cannot be used here, so the last ones stay in force. ' +
     'Use a version of sluice that is not older than that of the service.',
+  SLUICE_REMOTE_TOKEN:
+    'the service refuses the token that it accepted before, so leases and then on_fail of each rule apply. ' +
+    'Restart this node with a valid token of the role check.',
 }
 
 /** Middlewares created while serving and used once; above this, each request is assumed to create its own. */

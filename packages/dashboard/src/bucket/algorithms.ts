@@ -7,7 +7,7 @@ type About = {
   readonly about: string
   /** Name of a free unit. */
   readonly unit: string
-  /** How units come back. */
+  /** Says when units refill. */
   readonly refill: (limit: number, windowSeconds: number) => string
 }
 

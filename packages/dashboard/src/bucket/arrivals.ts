@@ -1,4 +1,4 @@
-// When requests arrive: four patterns with the same average rate, except the last, which is the worst case for windows.
+// Arrival times of requests: four patterns with the same average rate, except the last, the worst case for windows.
 
 import { START_US } from './simulation.ts'
 

@@ -1,7 +1,7 @@
 // The bucket of one rule: its own limits and algorithm, with arrivals that the user chooses.
 
 import { useEffect, useRef, useState } from 'preact/hooks'
-import type { AlgorithmName } from 'sluice/algorithms'
+import { type AlgorithmName, hasPermits } from 'sluice/algorithms'
 import { Slider } from '../components/slider.tsx'
 import { ABOUT } from './algorithms.ts'
 import { arrivalsBetween } from './arrivals.ts'
@@ -25,7 +25,7 @@ export function RuleBucket({ algorithm, limits }: Props) {
     lab.current = { simulation: new Simulation(algorithm, limits), nowUs: START_US }
   }
   useEffect(restart, [shape])
-  const sustained = first === undefined ? 1 : first.limit / (algorithm === 'concurrency' ? 1 : first.windowSeconds)
+  const sustained = first === undefined ? 1 : first.limit / (hasPermits({ algorithm }) ? 1 : first.windowSeconds)
   // A rule of 100 per hour would show nothing in a minute: time runs faster for slow rules.
   const speed = Math.max(1, Math.min(3600, Math.round(2 / Math.max(sustained, 1e-6))))
   const perSecond = (sustained * tenths) / 10

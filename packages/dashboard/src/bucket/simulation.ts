@@ -6,7 +6,7 @@ import {
   type Algorithm,
   type AlgorithmName,
   compileLimit,
-  isPacked,
+  hasPermits,
   LISTED,
   type Limit,
   PACKED,
@@ -34,6 +34,8 @@ export type SimulatedRequest = {
   readonly delayUs: number
 }
 
+const IMPLEMENTATIONS = { ...PACKED, ...LISTED } satisfies Readonly<Record<AlgorithmName, unknown>>
+
 /** One limit and the state of its bucket. */
 class Bucket {
   readonly limit: Limit
@@ -44,7 +46,7 @@ class Bucket {
     const windowUs = Math.round(windowSeconds * 1_000_000)
     const numbers = { id: 'simulated', algorithm, units: limit, windowUs }
     this.limit = compileLimit(burst === undefined ? numbers : { ...numbers, burst })
-    this.#algorithm = (isPacked(this.limit) ? PACKED[this.limit.algorithm] : listed(this.limit)) as Algorithm<unknown>
+    this.#algorithm = IMPLEMENTATIONS[algorithm] as Algorithm<unknown>
     this.#state = this.#algorithm.fresh()
   }
 
@@ -73,10 +75,6 @@ class Bucket {
   waitUs(nowUs: number): number {
     return this.limit.capacity < 1 ? 0 : this.#algorithm.waitUs(this.limit, this.#state, nowUs, 1)
   }
-}
-
-function listed({ algorithm }: Limit) {
-  return algorithm === 'concurrency' ? LISTED.concurrency : LISTED.sliding_window_log
 }
 
 /** One algorithm with its counts. A request needs a unit of every limit; a refused one consumes nothing. */
@@ -117,7 +115,7 @@ export class Simulation {
     }
     if (allowed) this.allowed += 1
     else this.denied += 1
-    if (allowed && this.algorithm === 'concurrency') this.#held.push({ untilUs: nowUs + this.#holdUs, opId })
+    if (allowed && hasPermits(this)) this.#held.push({ untilUs: nowUs + this.#holdUs, opId })
     const free = Math.min(...this.#buckets.map((bucket) => bucket.free(nowUs)))
     this.recent.push({ number, atUs: nowUs, allowed, free, waitUs, delayUs })
     if (this.recent.length > RECENT_MAX) this.recent.shift()

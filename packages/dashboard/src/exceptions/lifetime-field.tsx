@@ -1,4 +1,4 @@
-// How long an exception lasts.
+// Form field for the lifetime of an exception.
 
 import { SelectField } from '../components/field.tsx'
 

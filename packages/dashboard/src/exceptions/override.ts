@@ -31,7 +31,7 @@ export function effectText({ limit, limit_name: name, factor, ban, exempt }: Eff
   return `limit ${fullCount(limit)}${name === undefined ? '' : ` (${name})`}`
 }
 
-/** Who made a change: the name of the token, or its id. */
+/** Author of a change: the name of the token, or its id. */
 export function authorText({ by, by_name: name }: { readonly by: string; readonly by_name?: string | null }): string {
   return name ?? by
 }

@@ -18,8 +18,20 @@ export type Recording = {
   readonly options?: { readonly layer?: 'edge' | 'service' | null; readonly ipv6_prefix?: number | null }
 }
 
+/** Recorded events that were read into the worker. */
+export type RecordingSummary = Period & {
+  readonly requests: number
+  /** Older requests of the range were left out. */
+  readonly truncated: boolean
+  /** Events that were not stored. */
+  readonly lost: number
+}
+
+/** Times of the first and the last request; undefined: there are none. */
+export type Period = { readonly fromMs?: number | undefined; readonly toMs?: number | undefined }
+
 /** A log file that was read into the worker. */
-export type LogSummary = {
+export type LogSummary = Period & {
   readonly name: string
   readonly requests: number
   readonly lines: number
@@ -32,10 +44,11 @@ export type LogSummary = {
 
 /** Tasks of a worker: arguments and results. */
 export type Tasks = {
-  /** Keeps the requests for the other tasks. */
-  load: { readonly ask: Recording; readonly answer: { readonly requests: number } }
-  /** Reads a log file, and keeps its requests instead. */
+  /** Reads recorded events from this URL, for the other tasks. Progress: bytes so far. */
+  record: { readonly ask: string; readonly answer: RecordingSummary }
+  /** Reads a log file: the other tasks use it instead, until it is closed. Progress: share of the file. */
   open: { readonly ask: File; readonly answer: LogSummary }
+  close: { readonly ask: undefined; readonly answer: undefined }
   simulate: {
     readonly ask: { readonly rules: readonly PlainRule[]; readonly against: readonly PlainRule[] }
     readonly answer: ReplayResult
@@ -70,6 +83,8 @@ export type Reply = {
   readonly id: number
   readonly answer?: unknown
   readonly error?: string
-  /** From 0 to 1, while the task runs; the answer follows. */
+  /** Status and code of a problem of the service. */
+  readonly problem?: { readonly status: number; readonly code: string }
+  /** While the task runs; the answer follows. */
   readonly progress?: number
 }

@@ -1,8 +1,10 @@
 // A replay worker as a page uses it: promises, and a hook that keeps only the newest question while one is running.
 
-import { useEffect, useRef, useState } from 'preact/hooks'
-import { messageOf } from '../api.ts'
-import type { Reply, TaskName, Tasks } from './protocol.ts'
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
+import { ApiError, apiUrl, messageOf, type Params } from '../api.ts'
+import { type Resource, useResource } from '../resource.ts'
+import { sessionEnded } from '../session.ts'
+import type { RecordingSummary, Reply, TaskName, Tasks } from './protocol.ts'
 
 type OnProgress = (share: number) => void
 type Waiting = { resolve: (value: never) => void; reject: (error: Error) => void; onProgress: OnProgress | undefined }
@@ -13,14 +15,15 @@ export class ReplayWorker {
   #last = 0
 
   constructor() {
-    this.#worker.onmessage = ({ data: { id, answer, error, progress } }: MessageEvent<Reply>) => {
+    this.#worker.onmessage = ({ data: { id, answer, error, problem, progress } }: MessageEvent<Reply>) => {
       const waiting = this.#waiting.get(id)
       if (progress !== undefined) return waiting?.onProgress?.(progress)
       this.#waiting.delete(id)
       if (error === undefined) waiting?.resolve(answer as never)
-      else waiting?.reject(new Error(error))
+      else waiting?.reject(problem ? new ApiError(error, problem.status, problem.code) : new Error(error))
     }
-    this.#worker.onerror = ({ message }) => this.#failAll(`The replay failed: ${message}`)
+    // Without a message the worker could not be loaded, as after an upgrade.
+    this.#worker.onerror = ({ message }) => this.#failAll(`The replay failed: ${message ?? 'reload this page.'}`)
   }
 
   ask<Name extends TaskName>(
@@ -51,6 +54,26 @@ export function useReplayWorker(): ReplayWorker {
   ref.current ??= new ReplayWorker()
   useEffect(() => () => ref.current?.close(), [])
   return ref.current
+}
+
+export type RecordingResource = Resource<RecordingSummary> & {
+  /** Bytes that were read so far. */
+  readonly bytes: number
+}
+
+/** Loads recorded events into the worker whenever the parameters change. */
+export function useRecording(worker: ReplayWorker, params: Params, enabled = true): RecordingResource {
+  const url = apiUrl('/rate-limit/simulate/requests', params)
+  const [bytes, setBytes] = useState(0)
+  const load = useCallback(async () => {
+    const summary = await worker.ask('record', url, setBytes).catch((error: unknown) => {
+      if (error instanceof ApiError && error.status === 401) sessionEnded(error.message)
+      throw error
+    })
+    return { ...summary, url }
+  }, [url])
+  const { data, ...resource } = useResource(load, { enabled })
+  return { ...resource, data: data?.url === url ? data : undefined, bytes }
 }
 
 export type Latest<T> = { readonly data: T | undefined; readonly error: string | undefined; readonly isBusy: boolean }

@@ -1,46 +1,67 @@
 // Replays recorded requests in a thread of the browser, with the same engine as the service.
 
 import { createLimiter, type Decision, type Limiter, memoryStore } from 'sluice'
-import { type RecordedCheck, type RecordedRequest, replay, seenFacts } from 'sluice/replay'
+import { type RecordedCheck, type RecordedRequest, replay, type SeenFacts, seenFacts } from 'sluice/replay'
 import type { PlainRule } from '../rule-text.ts'
 import { readLog } from './log-file.ts'
+import { downsampled } from './profile-points.ts'
 import type { Matched, Matches, Profile, Question, Recording, Reply, Tasks } from './protocol.ts'
+import { fetchRecording, periodOf, ServiceProblem } from './recording.ts'
 
 const NEWEST = 50
-const POINTS_MAX = 240
 /** A limit that no key reaches. */
 const UNREACHED = 10_000_000
 
-let recording: Recording = {
-  requests: [],
-  sample_rate: 1,
-  recording: { recorded: 0, truncated: false },
+const NOTHING: Recording = { requests: [], sample_rate: 1, recording: { recorded: 0, truncated: false } }
+
+let events = NOTHING
+/** The URL that was asked for last. */
+let wantedUrl = ''
+let log: Recording | undefined
+/** Facts of the requests in use: computed once, because dragging replays them many times. */
+let seen: { readonly of: Recording; readonly facts: SeenFacts } | undefined
+
+function recorded(): Recording {
+  return log ?? events
 }
 
 type OnProgress = (share: number) => void
 
 const TASKS: { readonly [Name in keyof Tasks]: (ask: Tasks[Name]['ask'], onProgress: OnProgress) => unknown } = {
-  load: (ask) => {
-    recording = ask
-    return { requests: ask.requests.length }
+  record: async (url, onProgress) => {
+    wantedUrl = url
+    const read = await fetchRecording(url, onProgress)
+    if (wantedUrl === url) events = read
+    const { truncated, lost = 0 } = read.recording
+    return { requests: read.requests.length, truncated, lost, ...periodOf(read.requests) }
   },
   // As the command `sluice rules simulate --log` replays it: all rules, whatever the layer of this node.
   open: async (file, onProgress) => {
     const { requests, summary } = await readLog(file, onProgress)
-    recording = { requests, sample_rate: 1, recording: { recorded: requests.length, truncated: false } }
-    return summary
+    log = { requests, sample_rate: 1, recording: { recorded: requests.length, truncated: false } }
+    return { ...summary, ...periodOf(requests) }
+  },
+  close: () => {
+    log = undefined
   },
   simulate: ({ rules, against }) => {
+    const recording = recorded()
     const { requests, sample_rate: rate, options } = recording
-    const seen = seenFacts(requests)
-    seen.lost = recording.recording.lost ?? 0
     return replay(requests, {
-      ...{ rules, against, sample: { rate, seen } },
+      ...{ rules, against, sample: { rate, seen: factsOf(recording) } },
       ...{ layer: options?.layer ?? undefined, ipv6Prefix: options?.ipv6_prefix ?? undefined },
     })
   },
   match: ({ rule }) => matches(rule),
   profile: ({ rule, windowSeconds }) => profile(rule, windowSeconds),
+}
+
+function factsOf(recording: Recording): SeenFacts {
+  if (seen?.of === recording) return seen.facts
+  const facts = seenFacts(recording.requests)
+  facts.lost = recording.recording.lost ?? 0
+  seen = { of: recording, facts }
+  return facts
 }
 
 addEventListener('message', async ({ data: { id, task, ask } }: MessageEvent<Question>) => {
@@ -49,7 +70,8 @@ addEventListener('message', async ({ data: { id, task, ask } }: MessageEvent<Que
     const onProgress = (progress: number) => postMessage({ id, progress } satisfies Reply)
     reply = { id, answer: await TASKS[task](ask as never, onProgress) } // the page asks with the type of the task
   } catch (error) {
-    reply = { id, error: error instanceof Error ? error.message.replace(/^\[\w+\] /, '') : String(error) }
+    const problem = error instanceof ServiceProblem ? { problem: error.problem } : {}
+    reply = { id, error: error instanceof Error ? error.message.replace(/^\[\w+\] /, '') : String(error), ...problem }
   }
   postMessage(reply)
 })
@@ -60,7 +82,7 @@ function only(rule: PlainRule): { limiter: Limiter; decide: (request: RecordedCh
   const clock = { nowUs: () => nowUs }
   const named = [String(rule.store ?? 'default')]
   const store = Object.assign(memoryStore({ clock }), { named, refusesSpread: () => undefined })
-  const { layer, ipv6_prefix: prefix } = recording.options ?? {}
+  const { layer, ipv6_prefix: prefix } = recorded().options ?? {}
   const limiter = createLimiter({
     ...{ rules: [rule as never], store, clock }, // parsed, and refused if it is not a rule
     ...(layer != null && { layer }),
@@ -81,7 +103,7 @@ function matches(rule: PlainRule): Matches {
   const { decide } = only({ ...rule, enabled: true })
   const clients = new Set<string>()
   const found: Matched[] = []
-  const checks = recording.requests.filter(isCheck)
+  const checks = recorded().requests.filter(isCheck)
   for (const request of checks) {
     const outcome = decide(request)?.outcomes[0]
     if (outcome === undefined) continue
@@ -101,28 +123,13 @@ function profile(rule: PlainRule, windowSeconds: number): Profile {
   const counting = { algorithm: 'fixed_window', limit: UNREACHED, window_seconds: windowSeconds }
   const { decide } = only({ ...kept, ...counting, consistency: 'strict', shards: 1, enabled: true })
   const busiest = new Map<number, number>()
-  for (const request of recording.requests.filter(isCheck)) {
+  for (const request of recorded().requests.filter(isCheck)) {
     const outcome = decide(request)?.outcomes[0]
     if (outcome === undefined) continue
     const window = Math.floor(request.atUs / 1_000_000 / windowSeconds)
     busiest.set(window, Math.max(busiest.get(window) ?? 0, UNREACHED - outcome.remaining))
   }
   return { points: downsampled(busiest, windowSeconds) }
-}
-
-/** At most POINTS_MAX points, each the largest of its windows; windows without requests are 0. */
-function downsampled(busiest: ReadonlyMap<number, number>, windowSeconds: number): Profile['points'] {
-  const windows = [...busiest.keys()]
-  const [first, last] = [Math.min(...windows), Math.max(...windows)]
-  if (windows.length === 0) return []
-  const group = Math.ceil((last - first + 1) / POINTS_MAX)
-  const points: { atMs: number; units: number }[] = []
-  for (let start = first; start <= last; start += group) points.push({ atMs: start * windowSeconds * 1000, units: 0 })
-  for (const [window, units] of busiest) {
-    const point = points[Math.floor((window - first) / group)]
-    if (point !== undefined) point.units = Math.max(point.units, units)
-  }
-  return points
 }
 
 function isCheck(request: RecordedRequest): request is RecordedCheck {

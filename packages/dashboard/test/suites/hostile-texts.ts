@@ -39,6 +39,45 @@ export function hostileTextTests(dashboard: Dashboard): void {
       expect(await page.evaluate('window.attacked')).toBeUndefined()
     })
 
+    it('are shown as text: request ids, attributes, names of nodes and regions', async () => {
+      const { call } = dashboard.fixture
+      const ids = ATTACKS.filter((attack) => !/[{}]/.test(attack)) // others are refused
+      const checks = ids.map((attack) => ({
+        ...{ client_id: 'hostile_ids', endpoint: '/api/v1/messages', method: 'POST' },
+        ...{ request_id: attack, attributes: { device: attack } },
+      }))
+      await call(`${API}/check/batch`, { checks })
+      const { page } = await dashboard.open('viewer', '/live?client=hostile_ids')
+      const rows = page.getByRole('button', { name: /hostile_ids/ })
+      await expect.poll(() => rows.count()).toBe(ids.length)
+      const shown: string[] = []
+      for (const row of await rows.all()) {
+        await row.click()
+        shown.push(await page.getByRole('dialog').innerText())
+        await page.keyboard.press('Escape')
+      }
+      for (const attack of ids)
+        expect(
+          shown.some((text) => text.includes(attack)),
+          attack,
+        ).toBe(true)
+      const fleet = (await call('/api/v1/fleet')) as { nodes: object[]; alerts: object[] }
+      const nodes = ATTACKS.map((attack) => ({ ...fleet.nodes[0], node: attack, region: attack, address: attack }))
+      const alerts = ATTACKS.map((attack) => ({
+        node: attack,
+        type: attack,
+        for_seconds: 1,
+        data: { reasons: [attack] },
+      }))
+      const state = JSON.stringify({ ...fleet, nodes, alerts })
+      const stream = { contentType: 'text/event-stream', body: `event: fleet\ndata: ${state}\n\n` }
+      await page.route(/fleet\/stream/, (route) => route.fulfill(stream))
+      await visit(page, '/')
+      const overview = await page.locator('main').innerText()
+      for (const attack of ATTACKS) expect(overview).toContain(attack)
+      expect(await page.evaluate('window.attacked')).toBeUndefined()
+    })
+
     it('are refused as kinds of signals, and URLs of webhooks never reach the browser', async () => {
       const { call, webhook } = dashboard.fixture
       for (const kind of ATTACKS) {

@@ -1,4 +1,4 @@
-// What if with a log file: read in the browser, with the numbers of `sluice rules simulate`.
+// What-if page with a log file: read in the browser, with the numbers of `sluice rules simulate`.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ import { sluice } from '../../../server/test/cli/terminal.ts'
 import { temporaryFolder } from '../../../server/test/databases.ts'
 import { accessibilityProblems, overflow } from '../chromium.ts'
 import type { Dashboard } from '../dashboard.ts'
-import { ADMIN_TOKEN, SCREENSHOTS, startFileNode } from '../fixture.ts'
+import { ADMIN_TOKEN, ATTACKS, SCREENSHOTS, startFileNode } from '../fixture.ts'
 
 const LOG = 'examples/access.log'
 const RULES = 'examples/rules.yaml'
@@ -55,6 +55,23 @@ export function logFileTests(dashboard: Dashboard): void {
       await page.screenshot({ path: `${SCREENSHOTS}/what-if-log.png`, fullPage: true })
     })
 
+    it('shows the texts of a log as text', async () => {
+      const { page } = await dashboard.open('viewer', '/what-if?range=1h&rule=messages_per_user')
+      const at = '[18/Nov/2026:12:00:00 +0000]'
+      const lines = ATTACKS.flatMap((attack) => [
+        `203.0.113.7 - ${JSON.stringify(attack)} ${at} "POST /api/v1/messages?${attack}" 429 1`,
+        JSON.stringify({ time: '2026-11-18T12:00:01Z', client_id: attack, method: 'POST', path: '/api/v1/messages' }),
+        attack,
+      ])
+      const log = { name: `${ATTACKS[1]}.log`, mimeType: 'text/plain', buffer: Buffer.from(lines.join('\n')) }
+      await page.getByLabel('Log file').setInputFiles(log)
+      await page.getByText('is replayed instead of recorded events').waitFor()
+      await page.getByText(/lines are malformed/).click()
+      expect(await page.locator('main').innerText()).toContain(log.name)
+      await page.getByRole('region', { name: 'Refused requests by rule' }).last().waitFor()
+      expect(await page.evaluate('window.attacked')).toBeUndefined()
+    })
+
     it('reads dropped, compressed and JSON files, names the line of an error, and returns to the events', async () => {
       const { page } = await dashboard.open('viewer', '/what-if?range=1h&rule=messages_per_user')
       await page.getByText(/Exact: all \d+ recorded requests/).waitFor()
@@ -87,7 +104,7 @@ type Simulated = {
   readonly clients: { readonly refused: number }
   readonly against: 'recorded' | 'rules'
   readonly now: { readonly refused: number }
-  readonly changes: { readonly newly_refused: number; readonly newly_allowed: number }
+  readonly changes: { readonly newly_denied: number; readonly newly_allowed: number }
   readonly rules: readonly { readonly rule_id: string; readonly refused: number; readonly now_refused: number }[]
   readonly top: readonly { readonly client: string; readonly requests: number; readonly refused: number }[]
 }
@@ -103,7 +120,7 @@ function figuresOf({ against, new: next, clients, changes, rules, top }: Simulat
   return {
     refused: next.refused,
     clients: clients.refused,
-    newlyRefused: isRules ? changes.newly_refused : 0,
+    newlyDenied: isRules ? changes.newly_denied : 0,
     newlyAllowed: isRules ? changes.newly_allowed : 0,
     byRule: Object.fromEntries(
       rules.map(({ rule_id: id, refused, now_refused: now }) => [id, [isRules ? now : refused, refused]]),
@@ -119,7 +136,7 @@ async function figures(page: Page) {
   return {
     refused: await figure('refused'),
     clients: await figure('clients'),
-    newlyRefused: await figure('newly-refused'),
+    newlyDenied: await figure('newly-denied'),
     newlyAllowed: await figure('newly-allowed'),
     byRule: Object.fromEntries(
       rules.map(([id = '', now = '', then = '']) => [id.split(' ')[0] ?? '', [numberIn(now), numberIn(then)]]),

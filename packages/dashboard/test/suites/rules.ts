@@ -21,6 +21,19 @@ export function rulesTests(dashboard: Dashboard): void {
       expect(await page.getByRole('button', { name: /Roll back/ }).count()).toBe(0)
     })
 
+    it('reads a page of the rules, and searches all of them', async () => {
+      const { page } = await open('viewer', '/rules?after=messages_per_user')
+      const table = page.getByRole('region', { name: 'Active rules' }).last()
+      await table.getByText('search_per_ip').waitFor()
+      expect(await table.getByText('messages_per_user').count()).toBe(0)
+      await page.getByRole('link', { name: 'First rules' }).click()
+      await table.getByText('messages_per_user').waitFor()
+      await page.getByLabel('Find a rule').fill('POSTING m')
+      await page.keyboard.press('Enter')
+      await table.getByText('search_per_ip').waitFor({ state: 'detached' })
+      await table.getByText('messages_per_user').waitFor()
+    })
+
     it('validates as you type, with the line of each mistake', async () => {
       const { page } = await open('editor', '/rules?edit=1')
       await page.getByText('Valid', { exact: true }).waitFor()
@@ -43,6 +56,7 @@ export function rulesTests(dashboard: Dashboard): void {
       await area.fill((await area.inputValue()).replace('limit: 5', 'limit: 50'))
       await page.getByText('Valid', { exact: true }).waitFor()
       await page.getByText(/Matches [\d,]+ of the last [\d,]+ recorded requests/).waitFor()
+      expect(await matchedOf(page)).toEqual(await recordedFor('/api/v1/messages', page))
       await page.screenshot({ path: `${SCREENSHOTS}/rules-editor.png`, fullPage: true })
       await page.getByRole('button', { name: 'Propose …' }).click()
       const dialog = page.getByRole('dialog')
@@ -80,6 +94,46 @@ export function rulesTests(dashboard: Dashboard): void {
         limit: number
       }
       expect(limit).toBe(5)
+    })
+
+    it('counts no match for a rule of another path', async () => {
+      const { page } = await open('editor', '/rules?edit=1')
+      await page
+        .getByLabel('Rule as text')
+        .fill('rule_id: elsewhere\nendpoint_pattern: /nowhere\nlimit: 1\nwindow: 1m\n')
+      await page.getByText(/Matches 0 of the last [1-9][\d,]* recorded requests/).waitFor()
+    })
+
+    it('is edited, proposed and started by keyboard alone', async () => {
+      const { page } = await open('editor', '/rules')
+      await tabTo(page, /^messages_per_user$/)
+      await page.keyboard.press('Enter')
+      await tabTo(page, /^Edit$/)
+      await page.keyboard.press('Enter')
+      await page.getByLabel('Rule as text').waitFor()
+      await tabTo(page, /^Rule as text$/)
+      const text = await page.getByLabel('Rule as text').inputValue()
+      await page.keyboard.press('Control+A')
+      await page.keyboard.insertText(text.replace('limit: 5', 'limit: 9'))
+      await page.getByText('Valid', { exact: true }).waitFor()
+      await tabTo(page, /^Propose …$/)
+      await page.keyboard.press('Enter')
+      await tabTo(page, /Reason/)
+      await page.keyboard.insertText('by keyboard')
+      await tabTo(page, /^Propose$/)
+      await page.keyboard.press('Enter')
+      await page.getByText('approved; waits for start').waitFor()
+      await tabTo(page, /^Start$/)
+      await page.keyboard.press('Enter')
+      await page.getByRole('dialog', { name: 'Start this proposal' }).waitFor()
+      await tabTo(page, /^Start$/)
+      await page.keyboard.press('Enter')
+      await page.locator('.step-current', { hasText: 'shadow' }).waitFor()
+      const { proposals } = (await dashboard.fixture.call(PROPOSALS)) as {
+        proposals: { proposal_id: string; reason: string }[]
+      }
+      const own = proposals.find(({ reason }) => reason === 'by keyboard')
+      await dashboard.fixture.call(`${PROPOSALS}/${own?.proposal_id}/abort`, {})
     })
 
     it('creates, proposes, lets another person approve, runs a canary, and rolls back', async () => {
@@ -152,9 +206,46 @@ export function rulesTests(dashboard: Dashboard): void {
       await page.screenshot({ path: `${SCREENSHOTS}/rules-guard.png`, fullPage: true })
       await call(`${path}/abort`, {})
     })
+
+    /** Requests for a path among as many of the newest as the page counted. */
+    async function recordedFor(path: string, page: Page): Promise<number> {
+      const total = Number(
+        /of the last ([\d,]+)/.exec(await page.locator('main').innerText())?.[1]?.replaceAll(',', ''),
+      )
+      const { requests } = (await dashboard.fixture.call('/api/v1/rate-limit/simulate/requests?from=7d')) as {
+        requests: { kind: string; subject?: { path?: string; user?: string } }[]
+      }
+      const checks = requests.filter(({ kind }) => kind === 'check').slice(0, total)
+      return checks.filter(({ subject }) => subject?.path === path && subject.user !== undefined).length
+    }
   })
 }
 
+async function matchedOf(page: Page): Promise<number> {
+  return Number(/Matches ([\d,]+) of/.exec(await page.locator('main').innerText())?.[1]?.replaceAll(',', ''))
+}
+
+const TABS_MAX = 80
+
+/** Presses Tab until an element with this text, or label and value, has the focus. */
+async function tabTo(page: Page, text: RegExp): Promise<void> {
+  const focused = async () => {
+    const texts = await page.evaluate(() => {
+      const element = document.activeElement as HTMLInputElement | null
+      const label = element?.labels?.[0]?.innerText ?? ''
+      return [element?.innerText ?? '', element?.value ?? '', label]
+    })
+    return texts.some((one) => text.test(one.trim()))
+  }
+  await expect.poll(() => page.getByText(text).or(page.getByLabel(text)).count()).toBeGreaterThan(0)
+  for (let presses = 0; presses < TABS_MAX; presses++) {
+    if (await focused()) return
+    await page.keyboard.press('Tab')
+  }
+  throw new Error(`no element with the text ${text} can be reached by ${TABS_MAX} tabs`)
+}
+
+const PROPOSALS = '/api/v1/rate-limit/proposals'
 const USERS = 20
 
 /** Fills the editor with a new rule, and proposes it for half of the keys. */

@@ -1,4 +1,4 @@
-// What if: dragging replays recorded requests in a worker, with the same numbers as the API.
+// What-if page: dragging replays recorded requests in a worker, with the same numbers as the API.
 
 import type { Page } from 'playwright-core'
 import { describe, expect, it } from 'vitest'
@@ -9,7 +9,7 @@ type Simulated = {
   readonly new: { readonly refused: number }
   readonly now: { readonly refused: number }
   readonly clients: { readonly refused: number }
-  readonly changes: { readonly newly_refused: number; readonly newly_allowed: number }
+  readonly changes: { readonly newly_denied: number; readonly newly_allowed: number }
   readonly rules: readonly { readonly rule_id: string; readonly refused: number }[]
 }
 
@@ -37,7 +37,7 @@ export function whatIfTests(dashboard: Dashboard): void {
       return {
         refused: await figure(page, 'refused'),
         clients: await figure(page, 'clients'),
-        newlyRefused: await figure(page, 'newly-refused'),
+        newlyDenied: await figure(page, 'newly-denied'),
         newlyAllowed: await figure(page, 'newly-allowed'),
         byRule: await figure(page, 'rule-refused'),
       }
@@ -46,7 +46,7 @@ export function whatIfTests(dashboard: Dashboard): void {
     const expectedOf = ({ new: next, clients, changes, rules }: Simulated) => ({
       refused: next.refused,
       clients: clients.refused,
-      newlyRefused: changes.newly_refused,
+      newlyDenied: changes.newly_denied,
       newlyAllowed: changes.newly_allowed,
       byRule: rules.find(({ rule_id: id }) => id === RULE)?.refused,
     })
@@ -54,6 +54,7 @@ export function whatIfTests(dashboard: Dashboard): void {
     it('recomputes while dragging, with the same numbers as the API', async () => {
       const page = await open('editor')
       await page.getByText(/Exact: all \d+ recorded requests/).waitFor()
+      await page.getByText(/They cover \d.* from .* to /).waitFor()
       const now = await figures(page)
       expect(now).toEqual(expectedOf(await simulated({})))
       expect(now.byRule).toBeGreaterThan(0)
@@ -63,7 +64,7 @@ export function whatIfTests(dashboard: Dashboard): void {
       await page.mouse.move(x, box.y + box.height / 2)
       await page.mouse.down()
       await page.mouse.move(x, low, { steps: 8 })
-      await expect.poll(() => figure(page, 'newly-refused'), PATIENT).toBeGreaterThan(0) // the button is still down
+      await expect.poll(() => figure(page, 'newly-denied'), PATIENT).toBeGreaterThan(0) // the button is still down
       await page.mouse.up()
       const limit = Number(await chart.getAttribute('aria-valuenow'))
       expect(limit).toBeLessThan(5)

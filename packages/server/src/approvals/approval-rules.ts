@@ -1,5 +1,5 @@
-// Who may approve a change: a token of the role approver or above that is neither the author nor created by the author,
-// and that is older than the change. Otherwise one person could propose and approve with two tokens.
+// Conditions for approvers of a change: a token of the role approver or above that is neither the author nor created by
+// the author, and that is older than the change. Otherwise one person could propose and approve with two tokens.
 
 import { type Role, roleAllows } from '../access/roles.ts'
 

@@ -160,12 +160,27 @@ export function withDetail(
   retryAfter: number | null = retryAfterSeconds(decision, options),
 ): string {
   const { source, version } = decision
-  const headers = rateLimitHeaders(decision, nowUs, options, retryAfter)
+  const headers = clientHeaders(decision, nowUs, options, retryAfter)
   const hasSource = source !== 'store' && decision.limit !== null
   const exceptions = decision.exceptions.length === 0 ? {} : { exceptions: decision.exceptions.map(plainException) }
   const rules = decision.outcomes.map(plainOutcome)
   const more = { ...(hasSource ? {} : { source }), version, rules, ...exceptions, headers }
   return `${answer.slice(0, -1)},${JSON.stringify(more).slice(1)}`
+}
+
+/** Status of the response that middlewares and the gateway build: 200, 429, or 403 for some bans. */
+export function statusOf({ allowed, status }: Decision): number {
+  return allowed ? 200 : (status ?? 429)
+}
+
+/** Rate limit headers for the client. A ban is not a quota, so a 403 has none. */
+export function clientHeaders(
+  decision: Decision,
+  nowUs: number,
+  options: HeaderOptions,
+  retryAfter: number | null = retryAfterSeconds(decision, options),
+): Record<string, string> {
+  return statusOf(decision) === 403 ? {} : rateLimitHeaders(decision, nowUs, options, retryAfter)
 }
 
 export function plainOutcome(outcome: Outcome): PlainOutcome {

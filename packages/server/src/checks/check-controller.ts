@@ -6,7 +6,6 @@ import {
   bucketOf,
   type Clock,
   type Decision,
-  type JointDecision,
   type Limiter,
   type MaybePromise,
   type Subject,
@@ -58,17 +57,14 @@ export type Check = (
   requestId?: string,
   revise?: Revise,
   span?: RequestSpan,
-  /** When the caller gives up, on the clock of `performance.now()`. */
+  /** Time at which the caller gives up, on the clock of `performance.now()`. */
   expiresMs?: number,
 ) => MaybePromise<Decision>
 
 /** Returns the JSON answer to the body of a check. */
 export type AnswerCheck = (body: CheckBody, caller: Caller, span?: RequestSpan) => MaybePromise<string>
 
-/** Decides about several subjects of one request, all or nothing, and records one decision. */
-export type CheckAll = (subjects: readonly Subject[], expiresMs?: number) => MaybePromise<JointDecision>
-
-/** Records a decision that was made elsewhere, such as by counters of an Envoy configuration. */
+/** Records a decision that was made elsewhere: by counters of an Envoy configuration, or about several subjects. */
 export type RecordDecision = (subject: Subject, decision: Decision, startedMs: number) => void
 
 /** Facts from which an answer is written, in any format. `id`: id of the request, if the answer has one. */
@@ -92,7 +88,6 @@ export type CheckBodyWith = <T>(
 
 export type CheckController = {
   readonly check: Check
-  readonly checkAll: CheckAll
   readonly record: RecordDecision
   readonly answer: AnswerCheck
   readonly checkBody: CheckBodyWith
@@ -110,7 +105,6 @@ export function createCheckController(deps: CheckControllerDeps): CheckControlle
   }
   return {
     check,
-    checkAll: createCheckAll(deps, record),
     record: (subject, decision, startedMs) => {
       record(subject, decision, undefined, startedMs)
     },
@@ -139,17 +133,6 @@ function createRecord(deps: CheckControllerDeps, activeRules: () => ActiveRules)
     history.refused(decision, subject)
     if (logsRefusals) logRefusal(subject, decision, log, keyHash)
     return decision
-  }
-}
-
-function createCheckAll({ limiter }: CheckControllerDeps, record: Recorder): CheckAll {
-  return (subjects, expiresMs) => {
-    const startedMs = performance.now()
-    return andThen(limiter.decideAll(subjects, undefined, expiresMs), (joint) => {
-      const subject = subjects[joint.decidedBy]
-      if (subject !== undefined) record(subject, joint.decision, undefined, startedMs)
-      return joint
-    })
   }
 }
 
@@ -192,7 +175,7 @@ function createCheckBody(deps: CheckControllerDeps, check: Check, activeRules: (
     if (body.dry_run) {
       const refusal = subject.bypassToken === undefined ? undefined : exceptions?.refuseGuess(subject)
       if (refusal !== undefined) return written(write, body, refusal, undefined)
-      return limiter.peek(subject).then((decision) => written(write, body, decision, undefined))
+      return limiter.peek(subject, expiresMs).then((decision) => written(write, body, decision, undefined))
     }
     const sent = body.request_id
     const renewed = sent === undefined ? undefined : receipts.renewed(sent, caller)

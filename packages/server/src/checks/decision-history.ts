@@ -5,7 +5,7 @@ import type { Clock, Decision, Subject } from 'sluice'
 import { RecentMap } from './recent-map.ts'
 
 const KEPT_MAX = 10_000
-/** Keeps one in this many admissions whose answer had no id. */
+/** Sampling interval for admissions without an id. */
 const SAMPLE_INTERVAL = 128
 const ENDPOINT_MAX = 256
 

@@ -1,9 +1,9 @@
 // A recorded decision as the API shows it. Clients appear as keyed hashes.
 
 import { bucketOf } from 'sluice'
-import { type HeaderOptions, rateLimitHeaders } from 'sluice/http'
+import type { HeaderOptions } from 'sluice/http'
 import { bucketHash, type KeyHash } from '../log.ts'
-import { type PlainOutcome, plainOutcome } from './answer.ts'
+import { clientHeaders, type PlainOutcome, plainOutcome, statusOf } from './answer.ts'
 import type { RecordedDecision } from './decision-history.ts'
 import { plainException } from './plain-exception.ts'
 
@@ -36,6 +36,7 @@ export function plainDecision(
     retry_after_ms: decision.retryAfterMs,
     limits: decision.outcomes.map(plainOutcome),
     exceptions: decision.exceptions.map(plainException),
-    headers: rateLimitHeaders(decision, atUs, style === undefined ? {} : { style }),
+    status: statusOf(decision),
+    headers: clientHeaders(decision, atUs, style === undefined ? {} : { style }),
   }
 }

@@ -30,7 +30,7 @@ export function memoryReceiptStore(onDrop: () => void, max: number = RECEIPTS_MA
 }
 
 export type ConfirmationOptions = {
-  /** How long a check waits for confirmation that its receipt is written. */
+  /** Longest wait of a check for confirmation that its receipt is written. */
   readonly waitMs: number
   readonly onUnconfirmed: () => void
 }

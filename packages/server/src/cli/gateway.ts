@@ -1,5 +1,6 @@
 // `sluice gateway`: runs a reverse proxy with the limiter built in. Its code is loaded only when needed.
 
+import { beginOpening } from '../db/open-database.ts'
 import { GATEWAY_SETTINGS } from '../gateway/settings.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import { readSettings } from '../settings/command-line.ts'
@@ -23,6 +24,7 @@ export const GATEWAY: Command = {
   run: async (args, terminal) => {
     const command = readSettings(GATEWAY_SETTINGS, args, terminal.env)
     if (command.kind === 'serve') {
+      beginOpening(command.settings)
       const [{ runProgram }, { GATEWAY_PROGRAM }] = await Promise.all([
         import('../process/serve.ts'),
         import('../gateway/program.ts'),

@@ -1,6 +1,7 @@
 // `sluice hot-keys`: keys with the most checks on a node.
 
-import { HOT_KEYS_PATH, type PlainKey } from '../http/routes/hot-keys.ts'
+import type { PlainKey } from '../fleet/plain-key.ts'
+import { HOT_KEYS_PATH } from '../http/routes/hot-keys.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import { type Command, defineCommand, OUTPUT_FLAGS } from './command.ts'

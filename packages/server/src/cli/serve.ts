@@ -1,5 +1,6 @@
 // `sluice serve`: runs the service. Loaded only when needed, so that other commands start faster.
 
+import { beginOpening } from '../db/open-database.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import { readCommand } from '../settings/command-line.ts'
 import type { Command } from './command.ts'
@@ -18,6 +19,7 @@ export const SERVE: Command = {
   run: async (args, terminal) => {
     const command = readCommand(args, terminal.env)
     if (command.kind === 'serve') {
+      beginOpening(command.settings)
       const { serve } = await import('../process/serve.ts')
       return serve(command.settings, command.warnings, terminal)
     }

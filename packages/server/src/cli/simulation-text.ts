@@ -43,8 +43,8 @@ function totalRows(result: ReplayResult): string[][] {
   ]
   const change = (more: number, fewer: number) =>
     [signed(more, '+'), signed(fewer, '-')].filter((text) => text !== '').join(', ')
-  const requests = changes === null ? '' : change(changes.newly_refused, changes.newly_allowed)
-  const people = changes === null ? '' : change(changes.clients_newly_refused, changes.clients_newly_allowed)
+  const requests = changes === null ? '' : change(changes.newly_denied, changes.newly_allowed)
+  const people = changes === null ? '' : change(changes.clients_newly_denied, changes.clients_newly_allowed)
   return [
     ['', ...(now === null ? [] : [NOW_NAMES[result.against]]), 'NEW'],
     row('allowed', now?.allowed, result.new.allowed),

@@ -26,7 +26,7 @@ export function createReadSubject(
   }
 }
 
-/** Field by field: spreading is slower on this hot path. */
+/** Field by field, because spreading two objects is slow: docs/decisions/0018-v8-hints.md. */
 function withFacts(
   { ip, method, path }: Subject,
   attributes: Subject['attributes'],

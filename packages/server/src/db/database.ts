@@ -8,10 +8,15 @@ export type Queries = {
   query<R extends Row = Row>(sql: string, parameters?: readonly unknown[]): Promise<R[]>
 }
 
-export interface Database extends Queries {
-  readonly kind: 'postgres' | 'embedded'
+export interface Transactions extends Queries {
   /** Runs `work` in a transaction and rolls back if it throws. `work` must use only the queries passed to it. */
   transaction<T>(work: (queries: Queries) => Promise<T>): Promise<T>
+}
+
+export interface Database extends Transactions {
+  readonly kind: 'postgres' | 'embedded'
+  /** For events and analytics: the embedded database runs all other work first, PostgreSQL runs both at once. */
+  readonly background: Transactions
   /**
    * Calls `onNotify` for each NOTIFY on the channel, and after each reconnect, because notifications may have been
    * missed. Keeps listening until stopped, even while the database is down.

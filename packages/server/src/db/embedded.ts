@@ -1,5 +1,5 @@
-// Embedded PostgreSQL (PGlite) in a thread of this process, in a folder that it locks. Has one
-// connection, so queries wait for the running transaction. An acknowledged commit is on disk.
+// Embedded PostgreSQL (PGlite) in a thread of this process, in a folder that it locks. Has one connection, so queries
+// wait for the running transaction; background work also waits for all other work. An acknowledged commit is on disk.
 
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -34,7 +34,7 @@ function openThread(thread: DatabaseThread, lock: FolderLock): Database {
   }
   let closing: Promise<void> | undefined
   const close = async () => {
-    await queue.run(() => thread.close())
+    await queue.runInBackground(() => thread.close()) // last
     lock.release()
   }
   return {
@@ -42,6 +42,10 @@ function openThread(thread: DatabaseThread, lock: FolderLock): Database {
     query: <R extends Row>(sql: string, parameters?: readonly unknown[]) =>
       queue.run(() => thread.query<R>(sql, parameters)),
     transaction: (work) => queue.run(() => transaction(thread, work)),
+    background: {
+      query: (sql, parameters) => queue.runInBackground(() => thread.query(sql, parameters)),
+      transaction: (work) => queue.runInBackground(() => transaction(thread, work)),
+    },
     listen: async (channel, onNotify) => {
       const callbacks = channels.get(channel) ?? new Set()
       if (callbacks.size === 0) await queue.run(() => thread.send({ channel }))

@@ -2,7 +2,15 @@
 // queries.
 
 import pg from 'pg'
-import { type Database, DatabaseUnavailable, type Listening, type Queries, type Row, TEMPORARY } from './database.ts'
+import {
+  type Database,
+  DatabaseUnavailable,
+  type Listening,
+  type Queries,
+  type Row,
+  TEMPORARY,
+  type Transactions,
+} from './database.ts'
 
 const CONNECTIONS_MAX = 4
 const CONNECT_MS_MAX = 3000
@@ -34,10 +42,14 @@ export function openPostgres(url: string): Database {
   const pool = new pg.Pool({ ...config, max: CONNECTIONS_MAX })
   pool.on('error', () => {}) // an idle connection broke; the next query gets a new one
   const listener = new Listener(() => new pg.Client({ ...config, query_timeout: undefined, statement_timeout: 0 }))
+  const work: Transactions = {
+    query: queriesOf(pool).query,
+    transaction: (run) => transaction(pool, run),
+  }
   return {
     kind: 'postgres',
-    query: queriesOf(pool).query,
-    transaction: (work) => transaction(pool, work),
+    ...work,
+    background: work,
     listen: (channel, onNotify) => listener.listen(channel, onNotify),
     close: async () => {
       await listener.close()

@@ -2,7 +2,16 @@
 // epoch-aligned window, also if the request is refused, and is over its limit if the counter then exceeds it. This is
 // the one exception to all or nothing. Counters are buckets of the node's store, in one take.
 
-import { andThen, type Charge, LimiterError, type MaybePromise, type Source, type Store, type Taken } from 'sluice'
+import {
+  andThen,
+  type Charge,
+  isPromise,
+  LimiterError,
+  type MaybePromise,
+  type Source,
+  type Store,
+  type Taken,
+} from 'sluice'
 import { CompatDecision, type CounterResult } from './compat-decision.ts'
 import {
   COUNTER_UNITS,
@@ -14,7 +23,7 @@ import {
 } from './descriptor-tree.ts'
 import { type Descriptor, invalidField, type RateLimitRequest } from './rate-limit-request.ts'
 import { CODE, type Status, UINT32_MAX, UNMATCHED } from './rate-limit-response.ts'
-import { unitNumbered } from './units.ts'
+import { type Unit, unitNumbered } from './units.ts'
 
 export type CompatAnswer = {
   readonly allowed: boolean
@@ -71,7 +80,7 @@ export class CompatEngine {
     })
   }
 
-  /** Adds the hits, or reads the counters of descriptors with 0 hits. */
+  /** Adds the hits, and reads the counters of descriptors with 0 hits in the same round trip. */
   #count(
     charges: readonly (Charge | undefined)[],
     descriptors: readonly Descriptor[],
@@ -82,9 +91,9 @@ export class CompatEngine {
     const aheadUs = () => this.#store.wallAheadUs?.() ?? 0
     const taken = added.length === 0 ? undefined : this.#store.take({ charges: added, expiresMs })
     if (read.length === 0) return andThen(taken, (one) => countedOf(charges, added, one, [], undefined, aheadUs()))
-    return andThen(taken, (one) => {
-      return andThen(this.#store.peek(read), (two) => countedOf(charges, added, one, read, two, aheadUs()))
-    })
+    const peeked = this.#store.peek(read, false, expiresMs)
+    if (!isPromise(taken) && !isPromise(peeked)) return countedOf(charges, added, taken, read, peeked, aheadUs())
+    return Promise.all([taken, peeked]).then(([one, two]) => countedOf(charges, added, one, read, two, aheadUs()))
   }
 
   #answer(matches: readonly (Match | undefined)[], { hits, wallUs, source }: Counted): CompatAnswer {
@@ -159,18 +168,20 @@ function matchOf(tree: DescriptorTree, descriptor: Descriptor, index: number, co
   return tree.find(descriptor.entries)
 }
 
-/** A limit in the request replaces the configuration: shadow_mode, quota_mode and replaces do not apply. */
-export function overrideMatch(
-  domain: string,
-  { entries, limit }: Descriptor,
-  index: number,
-  counters: Counters,
-): Match {
+/** The limit in a descriptor. Throws REQUEST_INVALID. */
+export function overrideOf({ limit }: Descriptor, index: number): { unit: Unit; requestsPerUnit: number } {
   const unit = unitNumbered(limit?.unit ?? 0)
   const requestsPerUnit = limit?.requestsPerUnit ?? 0
   const field = `descriptors[${index}].limit`
   if (unit === undefined) throw invalidField(`${field}.unit`, limit?.unit, 'use a unit of the protocol, from 1 to 7')
   if (requestsPerUnit > UINT32_MAX) throw invalidField(`${field}.requests_per_unit`, requestsPerUnit, 'use 32 bits')
+  return { unit, requestsPerUnit }
+}
+
+/** A limit in the request replaces the configuration: shadow_mode, quota_mode and replaces do not apply. */
+function overrideMatch(domain: string, descriptor: Descriptor, index: number, counters: Counters): Match {
+  const { unit, requestsPerUnit } = overrideOf(descriptor, index)
+  const { entries } = descriptor
   const ruleId = `envoy:${domain}.override`
   const own = { ruleId, name: '', replaces: [], shadow: false, quota: false, metadata: undefined }
   let counterKey = ''
@@ -203,7 +214,7 @@ function statusOf({ limit }: Match, hits: number | undefined, wallUs: number): S
   }
 }
 
-/** Whether a status decides rather than the one so far: a refusal, else the fewest hits left. */
+/** Returns whether this status is stricter than the current one: a refusal, else fewer hits left. */
 function isTighter({ remaining }: Status, { remaining: lowest }: CounterResult, refuses: boolean): boolean {
   return refuses || remaining < lowest
 }

@@ -188,6 +188,7 @@ class ConfigReader {
     const given = fields.get('replaces')
     if (given === undefined) return []
     const node = this.#resolved(given.node)
+    if (isEmpty(node)) return []
     if (!isSeq(node)) {
       this.#error(given.line, `${field}.replaces`, this.#shown(node), 'give a list such as [{ name: other }]')
       return []

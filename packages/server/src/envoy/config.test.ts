@@ -1,6 +1,7 @@
 // Configurations of envoyproxy/ratelimit: all 16 keys are read, every mistake has a line, and traps are warnings.
 
 import { describe, expect, it } from 'vitest'
+import type { ConfigNode } from './config-finding.ts'
 import { lintConfig } from './config-lint.ts'
 import { CONFIG_KEYS, readConfig } from './config-reader.ts'
 import { matchesWildcard } from './wildcard.ts'
@@ -143,6 +144,32 @@ describe('a configuration of envoyproxy/ratelimit', () => {
       expect.objectContaining({ severity: 'warning', line, fix: expect.stringContaining(fix) }),
     )
     expect(all.filter(({ severity }) => severity === 'error')).toEqual([])
+  })
+
+  it('checks a large file without comparing all descriptors with each other', () => {
+    let reads = 0
+    const node = (value: string | undefined, line: number): ConfigNode => ({
+      ...{ line, field: 'descriptors', value, rateLimit: undefined, metadata: undefined, children: [] },
+      ...{ shadowMode: false, quotaMode: false, detailedMetric: false, valueToMetric: false, shareThreshold: false },
+      composite: `ip_${value}`,
+      get key() {
+        reads += 1
+        return 'ip'
+      },
+    })
+    const exact = Array.from({ length: 20_000 }, (_, index) => node(`10.0.${index}`, index))
+    const wildcards = Array.from({ length: 2000 }, (_, index) => node(`${index}.*.${index}`, index))
+    lintConfig({ domain: 'd', line: 1, children: [...exact, node('10.0.*', 20_000), node(undefined, 20_001)] })
+    expect(reads).toBeLessThan(10 * exact.length)
+    const findings = lintConfig({ domain: 'd', line: 1, children: [...exact, ...wildcards] })
+    expect(findings.filter(({ fix }) => fix.startsWith('use fewer wildcards'))).toHaveLength(1)
+  })
+
+  it('accepts empty fields', () => {
+    const limit = 'rate_limit: { unit: day, requests_per_unit: 1, replaces: }'
+    const { domain, findings } = readConfig(`domain: d\ndescriptors:\n  - key: a\n    ${limit}\n    descriptors:\n`)
+    expect(findings).toEqual([])
+    expect(domain?.children[0]?.rateLimit?.replaces).toEqual([])
   })
 
   it.for([

@@ -1,6 +1,6 @@
 // A domain of a configuration of envoyproxy/ratelimit, compiled for lookups. Each entry of a descriptor descends one
-// level: the exact `key_value`, then the wildcards in the order of the file, then the key alone. There is no way back
-// up, and only the node of the last entry has a say.
+// level: the exact `key_value`, then the wildcards in the order of the file, then the key alone. Matching never
+// backtracks; only the last entry's node applies a limit.
 
 import { compileLimit, type Limit } from 'sluice'
 import { type ConfigDomain, type ConfigNode, isWildcard } from './config-finding.ts'
@@ -9,7 +9,7 @@ import { CurrentLimit, type Json } from './rate-limit-response.ts'
 import { type Unit, unitNamed } from './units.ts'
 import { matchesParts } from './wildcard.ts'
 
-/** A counter is a limit that is never reached: its hits are this less the units that remain. */
+/** Capacity of a bucket used as a counter: hits = COUNTER_UNITS − remaining. */
 export const COUNTER_UNITS: number = 2 ** 50
 
 /** A limit of the configuration, or one that a request brought. */

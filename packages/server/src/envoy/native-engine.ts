@@ -13,7 +13,7 @@ import {
 } from 'sluice'
 import { holdsPermit } from 'sluice/http'
 import type { CheckController } from '../checks/check-controller.ts'
-import type { CompatEngine } from './compat-engine.ts'
+import { type CompatEngine, overrideOf } from './compat-engine.ts'
 import { Counters, DescriptorTree } from './descriptor-tree.ts'
 import { nativeSubject } from './native-subject.ts'
 import type { Descriptor, RateLimitRequest } from './rate-limit-request.ts'
@@ -23,13 +23,13 @@ import { unitNumberOf } from './units.ts'
 export type NativeAnswer = {
   readonly allowed: boolean
   readonly statuses: readonly Status[]
-  /** Undefined if a peek or a limit of the request decided. */
+  /** Undefined if the request has values that no rule can count. */
   readonly decision: Decision | undefined
 }
 
 export type NativeEngineDeps = {
-  readonly limiter: Pick<Limiter, 'peek' | 'give' | 'release'>
-  readonly checks: Pick<CheckController, 'check' | 'checkAll'>
+  readonly limiter: Pick<Limiter, 'decideAll' | 'peek' | 'give' | 'release'>
+  readonly checks: Pick<CheckController, 'check' | 'record'>
   /** Counts the limits that requests bring, if `overrides` is set. */
   readonly compat: CompatEngine
   readonly overrides: boolean
@@ -73,72 +73,89 @@ export class NativeEngine {
     })
   }
 
-  async #decideSeveral({ domain, descriptors }: RateLimitRequest, expiresMs?: number): Promise<NativeAnswer> {
+  async #decideSeveral(request: RateLimitRequest, expiresMs?: number): Promise<NativeAnswer> {
+    const { domain, descriptors } = request
+    const startedMs = performance.now()
     const statuses = descriptors.map(() => UNMATCHED)
     const places = descriptors.map((_, index) => index)
     const overrides = places.filter((place) => this.#isOverride(descriptors[place]))
+    for (const place of overrides) overrideOf(descriptors[place] as Descriptor, place) // an index of the list
     const others = places.filter((place) => !overrides.includes(place))
     const takes = others.filter((place) => descriptors[place]?.hits !== 0)
-    const readable = await this.#peek(domain, descriptors, difference(others, takes), statuses)
-    if (!readable) await this.#peek(domain, descriptors, takes, statuses)
-    const taken = readable ? await this.#take(domain, descriptors, takes, statuses, expiresMs) : undefined
-    const allowed = readable && (taken?.allowed ?? true)
-    if (overrides.length === 0) return { allowed, statuses, decision: taken }
-    const counted = await this.#count(domain, descriptors, overrides, allowed, statuses)
-    if (!counted && taken?.allowed) await this.#deps.limiter.give(taken)
-    return { allowed: allowed && counted, statuses, decision: counted ? taken : undefined }
+    const several: Several = { domain, descriptors, statuses, expiresMs }
+    const read = await this.#peek(several, difference(others, takes))
+    const isReadable = read?.decision.allowed ?? true
+    if (!isReadable) await this.#peek(several, takes)
+    const taken = isReadable ? await this.#take(several, takes) : undefined
+    const byRules = taken ?? read
+    const allowed = byRules?.decision.allowed ?? true
+    const own = await this.#countOrGiveBack(several, overrides, allowed, taken?.decision)
+    const deciding = byRules === undefined || (allowed && own?.decision.allowed === false) ? own : byRules
+    if (deciding === undefined) return { allowed, statuses, decision: undefined } // never: there is a descriptor
+    const { entries = [], hits } = descriptors[deciding.place] ?? {}
+    this.#deps.checks.record(nativeSubject(domain, entries, hits || undefined), deciding.decision, startedMs)
+    return { allowed: deciding.decision.allowed, statuses, decision: deciding.decision }
   }
 
-  /** Whether a check of each of these descriptors would be admitted now. */
-  async #peek(domain: string, descriptors: Descriptors, places: Places, statuses: Status[]): Promise<boolean> {
+  /** Whether a check of each of these descriptors would be admitted now: the first refusal, else the first decision. */
+  async #peek({ domain, descriptors, statuses, expiresMs }: Several, places: Places): Promise<Deciding | undefined> {
     const decisions = places.map((place) => {
       const { entries = [], hits = 0 } = descriptors[place] ?? {}
-      return this.#deps.limiter.peek(nativeSubject(domain, entries, hits === 0 ? undefined : hits))
+      return this.#deps.limiter.peek(nativeSubject(domain, entries, hits || undefined), expiresMs)
     })
-    const known = await Promise.all(decisions)
-    known.forEach((decision, index) => {
-      statuses[places[index] ?? 0] = this.#statusOf(decision)
-    })
-    return known.every(({ allowed }) => allowed)
+    const known = (await Promise.all(decisions)).map((decision, index) => ({ decision, place: places[index] ?? 0 }))
+    for (const { decision, place } of known) statuses[place] = this.#statusOf(decision)
+    return known.find(({ decision }) => !decision.allowed) ?? known[0]
   }
 
-  async #take(
-    domain: string,
-    descriptors: Descriptors,
-    places: Places,
-    statuses: Status[],
-    expiresMs: number | undefined,
-  ): Promise<Decision | undefined> {
+  async #take({ domain, descriptors, statuses, expiresMs }: Several, places: Places): Promise<Deciding | undefined> {
     if (places.length === 0) return undefined
     const subjects = places.map((place) => {
       const { entries = [], hits } = descriptors[place] ?? {}
       return nativeSubject(domain, entries, hits)
     })
-    const { decision, parts } = await this.#deps.checks.checkAll(subjects, expiresMs)
+    const { decision, decidedBy, parts } = await this.#deps.limiter.decideAll(subjects, undefined, expiresMs)
     this.#release(decision)
     parts.forEach((part, index) => {
       statuses[places[index] ?? 0] = this.#statusOf(part)
     })
-    return decision
+    return { decision, place: places[decidedBy] ?? 0 }
+  }
+
+  /** Gives back what the rules took if a limit of the request refuses, or its counter fails. Errs low. */
+  async #countOrGiveBack(
+    several: Several,
+    places: Places,
+    adds: boolean,
+    taken: Decision | undefined,
+  ): Promise<Deciding | undefined> {
+    if (places.length === 0) return undefined
+    let isCounted = false
+    try {
+      const decision = await this.#count(several, places, adds)
+      isCounted = decision.allowed
+      return { decision, place: places[0] ?? 0 }
+    } finally {
+      if (!isCounted && taken?.allowed) await this.#deps.limiter.give(taken).catch(() => {})
+    }
   }
 
   /** Counts descriptors with limits of their own; only reads them if the request is already refused. */
   async #count(
-    domain: string,
-    descriptors: Descriptors,
+    { domain, descriptors, statuses, expiresMs }: Several,
     places: Places,
     adds: boolean,
-    statuses: Status[],
-  ): Promise<boolean> {
+  ): Promise<Decision> {
     const own = places.map((place) => {
       const { entries = [], limit, hits = 0 } = descriptors[place] ?? {}
       return { entries: [{ key: 'domain', value: domain }, ...entries], limit, hits: adds ? hits : 0 }
     })
-    const answer = await this.#deps.compat.decide(this.#noTree, { domain, descriptors: own, hits: 1 }, this.#counters)
+    const request = { domain, descriptors: own, hits: 1 }
+    const answer = await this.#deps.compat.decide(this.#noTree, request, this.#counters, expiresMs)
     answer.statuses.forEach((status, index) => {
       statuses[places[index] ?? 0] = status
     })
-    return answer.allowed
+    return answer.decision
   }
 
   #isOverride(descriptor: Descriptor | undefined): boolean {
@@ -176,8 +193,18 @@ export class NativeEngine {
   }
 }
 
-type Descriptors = readonly Descriptor[]
 type Places = readonly number[]
+
+/** Descriptors of one request; their statuses are filled in step by step. */
+type Several = {
+  readonly domain: string
+  readonly descriptors: readonly Descriptor[]
+  readonly statuses: Status[]
+  readonly expiresMs: number | undefined
+}
+
+/** The decision about a request, and the descriptor that it is about. */
+type Deciding = { readonly decision: Decision; readonly place: number }
 
 function difference(places: Places, without: Places): Places {
   return places.filter((place) => !without.includes(place))

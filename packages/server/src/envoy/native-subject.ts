@@ -6,8 +6,8 @@ import { parseAddress } from 'sluice/http'
 import type { Entry } from './rate-limit-request.ts'
 
 /**
- * `cost`: undefined for a peek. If a key occurs twice, the last value applies. A switch and one shape for all subjects:
- * a table of keys and a spread made a check three times as slow.
+ * `cost`: undefined for a peek. If a key occurs twice, the last value applies. A switch and one literal, because a
+ * table of keys and a spread are slow: docs/decisions/0018-v8-hints.md.
  */
 export function nativeSubject(domain: string, entries: readonly Entry[], cost: number | undefined): Subject {
   let ip: string | undefined

@@ -22,7 +22,7 @@ export type RateLimitOptions = {
 
 export type RateLimitServiceDeps = {
   readonly store: Store
-  readonly limiter: Pick<Limiter, 'peek' | 'give' | 'release'>
+  readonly limiter: Pick<Limiter, 'decideAll' | 'peek' | 'give' | 'release'>
   readonly checks: CheckController
   /** The active configuration. */
   readonly config: () => EnvoyConfig

@@ -82,6 +82,8 @@ export type TopQuery = Range & {
   readonly filter: Filter
   readonly of: 'client' | 'rule' | 'endpoint' | 'plan' | 'tenant' | 'limit'
   readonly by: 'refused' | 'allowed' | 'near_limit'
+  /** Only names that contain this text, in any case. */
+  readonly search?: string | undefined
   readonly limit: number
 }
 

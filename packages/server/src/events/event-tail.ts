@@ -1,5 +1,6 @@
-// Follows the stored events of all nodes: polls the newest ones while there are subscribers, and sends each event once.
-// Stored events are the same on every node, so a tail works behind a load balancer and with workers.
+// Follows the stored events of all nodes: polls the newest ones while there are subscribers, and sends each event once,
+// or tells that events were left out. Stored events are the same on every node, so a tail works behind a load balancer
+// and with workers.
 
 import type { KeyHash } from '../log.ts'
 import type { Analytics, EventsQuery } from './analytics.ts'
@@ -13,43 +14,60 @@ const POLL_MS = 500
 const LOOK_BACK_MS = 30_000
 const CLOCK_SKEW_MS = 60_000
 const POLLED_MAX = 1000
+/** More than a query returns, because events are stored out of order. */
+const SEEN_MAX = 4 * POLLED_MAX
 
 export type TailFilter = EventsQuery['filter']
 
 /** Undefined: events were left out. */
 export type SendTail = (event: DecisionEvent | undefined) => unknown
 
-type Subscriber = { readonly filter: TailFilter; readonly send: SendTail }
+export type EventTailDeps = {
+  readonly analytics: Analytics
+  readonly hash: KeyHash
+  readonly nowMs: () => number
+  /** Age of the oldest event of this node that waits to be stored. */
+  readonly lagMs: () => number
+}
+
+/** Subscribers with equal filters. */
+type Feed = {
+  readonly filter: TailFilter
+  readonly sends: Set<SendTail>
+  /** When the first of them came. */
+  readonly sinceMs: number
+  /** Events that were sent, or found before. */
+  readonly seen: SeenIds
+}
 
 export class EventTail {
-  readonly #analytics: Analytics
-  readonly #hash: KeyHash
-  readonly #nowMs: () => number
-  readonly #subscribers = new Set<Subscriber>()
-  #seen = new Set<string>()
+  readonly #deps: EventTailDeps
+  readonly #feeds = new Map<string, Feed>()
+  readonly #seen = new SeenIds([])
   #timer: NodeJS.Timeout | undefined
   #isPolling = false
   #first: Promise<void> | undefined
   #stopped = false
+  #answeredMs = 0
+  /** Events may be stored too late to be found. */
+  #isLate = false
 
-  constructor(analytics: Analytics, hash: KeyHash, nowMs: () => number) {
-    this.#analytics = analytics
-    this.#hash = hash
-    this.#nowMs = nowMs
+  constructor(deps: EventTailDeps) {
+    this.#deps = deps
   }
 
   /** Sends the `last` newest events that match, then all new ones. Returns a function that ends the subscription. */
   subscribe(filter: TailFilter, last: number, send: SendTail): () => void {
     let held: (DecisionEvent | undefined)[] | undefined = []
-    const subscriber: Subscriber = { filter, send: (event) => (held === undefined ? send(event) : held.push(event)) }
     let ended = false
+    let leave = () => {}
     const start = async () => {
-      if (this.#subscribers.size === 0) await this.#firstPoll()
+      if (this.#feeds.size === 0) await this.#firstPoll()
       if (ended || this.#stopped) return
-      this.#subscribers.add(subscriber)
+      leave = this.#join(filter, (event) => (held === undefined ? send(event) : held.push(event)))
       this.#pollLater()
-      const range = { fromMs: 0, toMs: this.#nowMs() + CLOCK_SKEW_MS }
-      const newest = last === 0 ? [] : await this.#find({ filter, ...range, limit: last })
+      const range = { fromMs: 0, toMs: this.#deps.nowMs() + CLOCK_SKEW_MS }
+      const newest = last === 0 ? [] : ((await this.#find({ filter, ...range, limit: last })) ?? [])
       if (ended || this.#stopped) return
       const sent = new Set(newest.map(({ event_id }) => event_id))
       const later = (held ?? []).filter((event) => event === undefined || !sent.has(event.event_id))
@@ -59,18 +77,33 @@ export class EventTail {
     void start()
     return () => {
       ended = true
-      this.#subscribers.delete(subscriber)
+      leave()
     }
   }
 
   stop(): void {
     this.#stopped = true
     clearTimeout(this.#timer)
-    this.#subscribers.clear()
+    this.#feeds.clear()
+  }
+
+  /** Returns a function that leaves the feed. */
+  #join(filter: TailFilter, send: SendTail): () => void {
+    const key = JSON.stringify(Object.entries(filter).sort())
+    const [sends, sinceMs, seen] = [new Set<SendTail>(), this.#deps.nowMs(), new SeenIds(this.#seen)]
+    const feed = this.#feeds.get(key) ?? { filter, sends, sinceMs, seen }
+    this.#feeds.set(key, feed)
+    feed.sends.add(send)
+    return () => {
+      feed.sends.delete(send)
+      if (feed.sends.size === 0 && this.#feeds.get(key) === feed) this.#feeds.delete(key)
+    }
   }
 
   /** Skips stored events. Concurrent subscribers share one poll: a second poll would hide events. */
   #firstPoll(): Promise<void> {
+    this.#answeredMs = this.#deps.nowMs()
+    this.#isLate = false
     this.#first ??= this.#poll().finally(() => {
       this.#first = undefined
     })
@@ -83,35 +116,73 @@ export class EventTail {
     this.#timer = setTimeout(async () => {
       await this.#poll()
       this.#isPolling = false
-      if (this.#subscribers.size > 0) this.#pollLater()
+      if (this.#feeds.size > 0) this.#pollLater()
     }, POLL_MS).unref()
   }
 
-  /** Sends to the subscribers at the time of the reply. */
+  /**
+   * Sends to the subscribers at the time of the reply. One query serves all of them, unless events are too many for it:
+   * a feed whose filter may match few of them then has a query of its own.
+   */
   async #poll(): Promise<void> {
-    const nowMs = this.#nowMs()
-    const range = { fromMs: nowMs - LOOK_BACK_MS, toMs: nowMs + CLOCK_SKEW_MS }
-    const found = await this.#find({ filter: {}, ...range, limit: POLLED_MAX })
-    const fresh = found.filter(({ event_id }) => !this.#seen.has(event_id))
-    const isCut = found.length === POLLED_MAX && fresh.includes(found.at(-1) as DecisionEvent) // older ones may be new
-    this.#seen = found.length === 0 && this.#seen.size > 0 ? this.#seen : idsOf(found, this.#seen)
-    const subscribers = [...this.#subscribers] // none after `stop`
-    if (isCut) for (const { send } of subscribers) send(undefined)
-    for (const event of fresh.toReversed()) {
-      for (const { filter, send } of subscribers) if (this.#matches(event, filter)) send(event)
+    const found = await this.#find({ filter: {}, ...this.#recent() })
+    const isLate = this.#wasLate(found !== undefined)
+    if (found === undefined) return
+    const isCut = this.#seen.isCut(found)
+    for (const event of found.toReversed()) this.#seen.add(event)
+    // No feeds after `stop`.
+    for (const feed of [...this.#feeds.values()]) {
+      if (isCut && isSelective(feed.filter)) await this.#sendOwn(feed, isLate)
+      else this.#send(feed, found, isCut || isLate)
     }
   }
 
-  /** An outage of the sink pauses the tail; the events come later, if they are stored in time. */
-  #find(query: EventsQuery): Promise<readonly DecisionEvent[]> {
-    return this.#analytics.events(query).catch(() => [])
+  async #sendOwn(feed: Feed, isLate: boolean): Promise<void> {
+    const found = await this.#find({ filter: feed.filter, ...this.#recent() })
+    const later = found?.filter(({ timestamp }) => timestamp >= feed.sinceMs) ?? []
+    const isCut = found === undefined || (later.length === found.length && feed.seen.isCut(found))
+    this.#send(feed, later, isCut || isLate)
+  }
+
+  #send({ filter, sends, seen }: Feed, found: readonly DecisionEvent[], isIncomplete: boolean): void {
+    if (isIncomplete) for (const send of sends) send(undefined)
+    const fresh = found.filter((event) => !seen.has(event) && this.#matches(event, filter))
+    for (const event of fresh.toReversed()) {
+      seen.add(event)
+      for (const send of sends) send(event)
+    }
+  }
+
+  /**
+   * Whether an outage has ended that lasted longer than a poll looks back: of the queries, or of the sink of this node.
+   * Events of that time are stored too late to be found.
+   */
+  #wasLate(isAnswered: boolean): boolean {
+    const nowMs = this.#deps.nowMs()
+    const isLagging = this.#deps.lagMs() > LOOK_BACK_MS
+    this.#isLate ||= isLagging || nowMs - this.#answeredMs > LOOK_BACK_MS
+    if (!isAnswered) return false
+    this.#answeredMs = nowMs
+    const wasLate = this.#isLate && !isLagging
+    if (wasLate) this.#isLate = false
+    return wasLate
+  }
+
+  #recent() {
+    const nowMs = this.#deps.nowMs()
+    return { fromMs: nowMs - LOOK_BACK_MS, toMs: nowMs + CLOCK_SKEW_MS, limit: POLLED_MAX }
+  }
+
+  /** Undefined if the sink does not answer: its outage pauses the tail. */
+  #find(query: EventsQuery): Promise<readonly DecisionEvent[] | undefined> {
+    return this.#deps.analytics.events(query).catch(() => undefined)
   }
 
   #matches(event: DecisionEvent, filter: TailFilter): boolean {
     const { rule, endpoint, plan, tenant, result, source, kind = 'user', client } = filter
     const named = (stored: string | null, wanted: string | undefined) =>
       wanted === undefined || (stored ?? NONE) === wanted
-    const tenants = tenant === undefined ? [undefined] : [tenant, hashedTenant(this.#hash, storable(tenant))]
+    const tenants = tenant === undefined ? [undefined] : [tenant, hashedTenant(this.#deps.hash, storable(tenant))]
     return (
       named(event.rule_id, rule) &&
       named(event.endpoint_pattern, endpoint) &&
@@ -125,13 +196,40 @@ export class EventTail {
 
   #isOf({ client_id, api_key, ip }: DecisionEvent, kind: ClientKind, client: string): boolean {
     const stored = { user: client_id, api_key, ip }[kind]
-    return stored !== null && (stored === client || stored === hashedName(this.#hash, kind, storable(client)))
+    return stored !== null && (stored === client || stored === hashedName(this.#deps.hash, kind, storable(client)))
   }
 }
 
-/** Ids of the newest events, and those of the poll before: an event may leave the newest ones and come back. */
-function idsOf(found: readonly DecisionEvent[], before: ReadonlySet<string>): Set<string> {
-  const ids = new Set(found.map(({ event_id }) => event_id))
-  if (before.size <= 2 * POLLED_MAX) for (const id of before) ids.add(id)
-  return ids.size > 4 * POLLED_MAX ? new Set(found.map(({ event_id }) => event_id)) : ids
+/** Ids of the newest events that were found: the next queries find most of them again. */
+class SeenIds implements Iterable<string> {
+  readonly #ids: Set<string>
+
+  constructor(ids: Iterable<string>) {
+    this.#ids = new Set(ids)
+  }
+
+  has({ event_id }: DecisionEvent): boolean {
+    return this.#ids.has(event_id)
+  }
+
+  /** Whether events older than those of an answer may be new. */
+  isCut(found: readonly DecisionEvent[]): boolean {
+    const oldest = found.at(-1)
+    return oldest !== undefined && found.length === POLLED_MAX && !this.has(oldest)
+  }
+
+  add({ event_id }: DecisionEvent): void {
+    this.#ids.add(event_id)
+    if (this.#ids.size <= SEEN_MAX) return
+    const [oldest] = this.#ids
+    this.#ids.delete(oldest as string) // there is one
+  }
+
+  [Symbol.iterator](): Iterator<string> {
+    return this.#ids.values()
+  }
+}
+
+function isSelective(filter: TailFilter): boolean {
+  return Object.values(filter).some((value) => value !== undefined)
 }

@@ -4,7 +4,7 @@
 /** Result of a decision, and of one limit of it. */
 export type Result = 'allowed' | 'refused'
 
-/** Where a decision was made. `policy_*`: the store did not answer and `on_fail` decided, open or closed. */
+/** Source of a decision. `policy_*`: the store did not answer and `on_fail` decided, open or closed. */
 export type EventSource = 'store' | 'lease' | 'local' | 'policy_open' | 'policy_closed'
 
 export const EVENT_SOURCES: readonly EventSource[] = ['store', 'lease', 'local', 'policy_open', 'policy_closed']

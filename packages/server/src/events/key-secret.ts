@@ -1,5 +1,5 @@
 // Secret that hashes client keys in events: --key-secret, or a generated one in a file of the data folder that only its
-// owner can read. The database holds a fingerprint of it, never the secret.
+// owner can read. The database and ClickHouse hold a fingerprint of it, never the secret.
 
 import { createHmac, randomBytes } from 'node:crypto'
 import { existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -9,6 +9,7 @@ import type { Database } from '../db/database.ts'
 const FILE = 'key-secret'
 const SECRET_BYTES = 32
 const LENGTH_MIN = 16
+const FINGERPRINT_DIGITS = 16
 
 export function readKeySecret(configured: string | undefined, dataDir: string): string {
   if (configured !== undefined) return configured
@@ -33,36 +34,38 @@ function createFile(path: string, secret: string): void {
   }
 }
 
-/**
- * Whether other nodes of this database hash with the same secret. The first node to ask decides; an embedded database
- * has no other nodes, so its secret may change.
- */
-export async function isSharedSecret(queries: Pick<Database, 'query' | 'kind'>, secret: string): Promise<boolean> {
-  const fingerprint = createHmac('sha256', secret).update('fingerprint').digest('hex').slice(0, 16)
+/** Whether a shared store of events has the fingerprint of this secret: the first node that asks decides. */
+export type CompareSecret = (fingerprint: string) => Promise<boolean>
+
+/** Compares with the other nodes of a database. An embedded database has none, so its secret may change. */
+export function compareIn(queries: Pick<Database, 'query' | 'kind'>): CompareSecret {
   const isAlone = queries.kind === 'embedded'
   const known = isAlone ? '(only_row) DO UPDATE SET fingerprint = EXCLUDED.fingerprint' : 'DO NOTHING'
-  await queries.query(`INSERT INTO key_fingerprint (fingerprint) VALUES ($1) ON CONFLICT ${known}`, [fingerprint])
-  const [row] = await queries.query<{ fingerprint: string }>('SELECT fingerprint FROM key_fingerprint', [])
-  return row?.fingerprint === fingerprint
+  return async (fingerprint) => {
+    await queries.query(`INSERT INTO key_fingerprint (fingerprint) VALUES ($1) ON CONFLICT ${known}`, [fingerprint])
+    const [row] = await queries.query<{ fingerprint: string }>('SELECT fingerprint FROM key_fingerprint', [])
+    return row?.fingerprint === fingerprint
+  }
 }
 
-/** Whether the secret differs from that of other nodes; false until the database has answered. */
+/** Whether the secret differs from that of other nodes; false until the shared store has answered. */
 export class SecretComparison {
   readonly #compare: () => Promise<boolean>
   #isShared: boolean | undefined
   #running: Promise<void> | undefined
 
-  constructor(queries: Pick<Database, 'query' | 'kind'>, secret: string) {
-    this.#compare = () => isSharedSecret(queries, secret)
+  constructor(compare: CompareSecret, secret: string) {
+    const fingerprint = createHmac('sha256', secret).update('fingerprint').digest('hex').slice(0, FINGERPRINT_DIGITS)
+    this.#compare = () => compare(fingerprint)
   }
 
-  /** Asks the database again if it has not answered yet: it may be down when the node starts. */
+  /** Asks again if there was no answer yet: the store may be down when the node starts. */
   get isForeign(): boolean {
     void this.settled()
     return this.#isShared === false
   }
 
-  /** Resolves when the database has answered or failed. */
+  /** Resolves when the store has answered or failed. */
   settled(): Promise<void> {
     if (this.#isShared !== undefined) return Promise.resolve()
     this.#running ??= this.#compare()

@@ -2,11 +2,12 @@
 // decided + operations = sampled out + stored + dropped + pending. Operations are refunds and resets: events that count
 // in no total.
 
-import type { Decision, Subject } from 'sluice'
+import { type Decision, inSlices, type Sliced, type Subject } from 'sluice'
 import type { KeyHash } from '../log.ts'
 import { clearBatch, hashedBatch } from './batches.ts'
+import type { Batch } from './event.ts'
 import type { RecordedReset } from './event-fields.ts'
-import { EventRecorder, type RecorderDeps } from './recorder.ts'
+import { EventRecorder, type Recorded, type RecorderDeps } from './recorder.ts'
 import type { Sink } from './sink.ts'
 import { SinkRunner, type SinkTotals } from './sink-runner.ts'
 
@@ -31,6 +32,10 @@ export class EventPipeline implements EventTotals {
   readonly #recorder: EventRecorder
   readonly #runners: readonly { readonly runner: SinkRunner; readonly keys: KeyMode }[]
   readonly #hash: KeyHash
+  /** Hashes the keys of the last batch and hands it to the sinks. */
+  #hashing: Sliced<void> | undefined
+  /** Events of that batch. */
+  #unhashed = 0
   #timer: NodeJS.Timeout | undefined
 
   constructor(deps: RecorderDeps, sinks: readonly SinkWithKeys[]) {
@@ -61,10 +66,10 @@ export class EventPipeline implements EventTotals {
 
   totals(): PipelineTotals {
     const { decided, operations, sampledOut, failed, pending } = this.#recorder
-    const sinks = this.#runners.map(({ runner: { totals } }) => ({
+    const sinks = this.#runners.map(({ runner: { totals }, keys }) => ({
       ...totals,
       dropped: totals.dropped + failed,
-      pending: totals.pending + pending,
+      pending: totals.pending + pending + (keys === 'hmac' ? this.#unhashed : 0),
     }))
     return { decided, operations, sampledOut, sinks }
   }
@@ -76,22 +81,38 @@ export class EventPipeline implements EventTotals {
     }, FLUSH_MS).unref()
   }
 
-  /** Hands everything recorded so far to the sinks. */
+  /** Hands everything recorded so far to the sinks; to those with hashed keys some turns of the event loop later. */
   flush(): void {
+    this.#finishHashing() // the node is too busy for slices: bounds the memory
     const recorded = this.#recorder.take()
     if (recorded.counts.length === 0 && recorded.recorded.length === 0) return
-    const isNeeded = (mode: KeyMode) => this.#runners.some(({ keys }) => keys === mode)
-    const batches = {
-      clear: isNeeded('clear') ? clearBatch(recorded) : undefined,
-      hmac: isNeeded('hmac') ? hashedBatch(recorded, this.#hash) : undefined,
-    }
-    for (const { runner, keys } of this.#runners) {
-      const batch = batches[keys]
-      if (batch !== undefined) runner.push(batch)
-    }
+    this.#push('clear', () => clearBatch(recorded))
+    if (!this.#runners.some(({ keys }) => keys === 'hmac')) return
+    this.#unhashed = recorded.recorded.length
+    this.#hashing = this.#hashAndPush(recorded)
+    void inSlices(this.#hashing)
   }
 
-  /** Why this process is degraded; undefined if all sinks work. */
+  *#hashAndPush(recorded: Recorded): Sliced<void> {
+    const batch = yield* hashedBatch(recorded, this.#hash)
+    this.#unhashed = 0 // in the same turn as the runners count the events
+    this.#push('hmac', () => batch)
+  }
+
+  /** Does nothing if hashing has ended. */
+  #finishHashing(): void {
+    while (this.#hashing?.next().done === false);
+    this.#hashing = undefined
+  }
+
+  #push(mode: KeyMode, batch: () => Batch): void {
+    const runners = this.#runners.filter(({ keys }) => keys === mode)
+    if (runners.length === 0) return
+    const made = batch()
+    for (const { runner } of runners) runner.push(made)
+  }
+
+  /** Reason that this process is degraded; undefined if all sinks work. */
   degradedReason(): string | undefined {
     const down = this.totals().sinks.filter(({ isUp }) => !isUp)
     if (down.length === 0) return undefined
@@ -101,6 +122,7 @@ export class EventPipeline implements EventTotals {
   async close(): Promise<void> {
     clearTimeout(this.#timer)
     this.flush()
+    this.#finishHashing()
     await Promise.all(this.#runners.map(({ runner }) => runner.close(CLOSE_MS)))
   }
 }

@@ -12,6 +12,8 @@ const PENDING_MAX = 50_000
 /** Rollup rows of at most this many batches wait unmerged. */
 const UNMERGED_MAX = 10
 const WRITE_MAX = 10_000
+/** A write without an answer for this long counts as failing. */
+const STUCK_MS = 30_000
 /** The queue of a busy node lasts for 5 s: a longer wait would lose events after the sink is back. */
 const RETRY_MS = { first: 250, max: 3000 } as const
 
@@ -39,7 +41,7 @@ export class SinkRunner {
   readonly #producer = randomUUID()
   #events: DecisionEvent[] = []
   #rollups: Rollups[] = []
-  /** When the oldest waiting batch arrived. */
+  /** Arrival time of the oldest waiting batch. */
   #sinceMs = 0
   #inFlight: Write | undefined
   #running: Promise<void> | undefined
@@ -74,10 +76,11 @@ export class SinkRunner {
 
   push(batch: Batch): void {
     if (!this.#hasWaiting()) this.#sinceMs = this.#nowMs()
-    const wanted = batch.events.length + this.#events.length + (this.#inFlight?.batch.events.length ?? 0)
-    if (wanted > PENDING_MAX) this.#evict(Math.min(wanted - PENDING_MAX, refusalsOf(batch.events)))
+    const events = highestRanked(batch.events, this.#sink.eventsMax?.perBatch ?? Number.POSITIVE_INFINITY)
+    const wanted = events.length + this.#events.length + (this.#inFlight?.batch.events.length ?? 0)
+    if (wanted > PENDING_MAX) this.#evict(Math.min(wanted - PENDING_MAX, refusalsOf(events)))
     const room = PENDING_MAX - this.#events.length - (this.#inFlight?.batch.events.length ?? 0)
-    const kept = batch.events.length <= room ? batch.events : refusalsFirst(batch.events).slice(0, Math.max(0, room))
+    const kept = highestRanked(events, Math.max(0, room))
     this.#drop(batch.events.length - kept.length)
     for (const event of kept) this.#events.push(event)
     const { counts, limits, clients, latency } = batch
@@ -149,10 +152,10 @@ export class SinkRunner {
     if (this.#rollups.length > 1) this.#merge()
     const [rollups = { counts: [], limits: [], clients: [], latency: [] }] = this.#rollups
     this.#rollups = []
-    const events = this.#events.splice(0, WRITE_MAX)
+    const events = this.#events.splice(0, this.#sink.eventsMax?.perWrite ?? WRITE_MAX)
     this.#seq += 1
     const sinceMs = this.#sinceMs
-    this.#sinceMs = this.#nowMs()
+    this.#sinceMs = this.#events[0]?.timestamp ?? this.#nowMs()
     return { id: { producer: this.#producer, seq: this.#seq }, batch: { ...rollups, events }, sinceMs }
   }
 
@@ -160,12 +163,13 @@ export class SinkRunner {
     const { length } = batch.events
     let waitMs: number = RETRY_MS.first
     for (let attempt = 0; ; attempt += 1) {
+      const stuck = setTimeout(() => this.#stuck(), STUCK_MS).unref()
       try {
-        const skipped = await this.#sink.write(id, batch, attempt > 0)
+        const rejected = await this.#sink.write(id, batch, attempt > 0)
         if (this.#closed) return // counted as dropped
         this.#inFlight = undefined // in the same turn as it is counted
-        this.#stored += length - skipped
-        this.#drop(skipped)
+        this.#stored += length - rejected
+        this.#drop(rejected)
         this.#up()
         return
       } catch (error) {
@@ -175,6 +179,8 @@ export class SinkRunner {
         if (this.#closing && attempt > 0) {
           return this.#giveUp({ events: length, decisions: decisionsOf(batch.counts) })
         }
+      } finally {
+        clearTimeout(stuck)
       }
       await this.#pause(randomInt(waitMs / 2, waitMs))
       waitMs = Math.min(RETRY_MS.max, waitMs * 2)
@@ -213,6 +219,10 @@ export class SinkRunner {
     this.#isUp = false
   }
 
+  #stuck(): void {
+    if (!this.#closed) this.#down(new Error(`no answer within ${STUCK_MS / 1000} s`))
+  }
+
   #pause(ms: number): Promise<void> {
     if (this.#closing) return Promise.resolve()
     return new Promise((resolve) => {
@@ -233,9 +243,13 @@ function refusalsOf(events: readonly DecisionEvent[]): number {
   return events.reduce((sum, { allowed }) => (allowed ? sum : sum + 1), 0)
 }
 
-/** Under pressure, refusals are worth more than admissions. */
-function refusalsFirst(events: readonly DecisionEvent[]): readonly DecisionEvent[] {
-  return [...events.filter(({ allowed }) => !allowed), ...events.filter(({ allowed }) => allowed)]
+/** At most this many events: refusals are worth more than admissions, newer ones more than older ones. */
+function highestRanked(events: readonly DecisionEvent[], max: number): readonly DecisionEvent[] {
+  if (events.length <= max) return events
+  const refused = events.filter(({ allowed }) => !allowed)
+  const admitted = events.filter(({ allowed }) => allowed)
+  const admittedMax = Math.max(0, max - refused.length)
+  return [...refused.slice(Math.max(0, refused.length - max)), ...admitted.slice(admitted.length - admittedMax)]
 }
 
 function reasonOf(error: unknown): string {

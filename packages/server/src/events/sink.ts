@@ -10,8 +10,13 @@ export interface Sink {
   /** As in --events-sink: `embedded`, `clickhouse`, `kafka`, `jsonl`. Label of metrics. */
   readonly name: string
   /**
+   * Default: no rate cap, 10,000 events per write. `perBatch`: the runner drops events of a batch beyond it on arrival,
+   * admissions first; there is about one batch per second. Capped on arrival, so that a backlog is stored completely.
+   */
+  readonly eventsMax?: { readonly perBatch: number; readonly perWrite: number } | undefined
+  /**
    * Stores a batch. `isRetry`: an earlier attempt failed, and the sink must find out how much of it was stored.
-   * Resolves with the number of events that it skipped on purpose (a rate cap), usually 0.
+   * Resolves with the number of events that it rejected, usually 0.
    * Rejects with any error if the batch may not be stored: the pipeline retries with back-off.
    * Rejects with BatchRejected if retrying is pointless: the pipeline drops the batch and counts its events.
    */

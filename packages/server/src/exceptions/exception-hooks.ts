@@ -10,7 +10,7 @@ import type { GuessThrottle } from './guess-throttle.ts'
 
 export type HookDeps = {
   readonly registry: BypassRegistry
-  /** False while the tokens are unknown: a valid one must not count as a guess. */
+  /** False until the tokens are loaded: a valid one must not count as a guess. */
   readonly knowsTokens: () => boolean
   readonly guesses: GuessThrottle
   /** Undefined: off. */

@@ -117,7 +117,7 @@ export class OverrideFeed {
     }
   }
 
-  /** The limiter ignores them already; this frees their memory. */
+  /** Frees the memory of expired overrides; the limiter already ignores them. */
   #dropExpired(): void {
     const nowMs = this.#deps.nowMs()
     const expired: string[] = []

@@ -8,7 +8,13 @@ import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { newId } from './ids.ts'
 import { keyText } from './key.ts'
-import { type Effect, type ExceptionState, type OverrideRequest, type StoredOverride, slotOf } from './override.ts'
+import {
+  type Effect,
+  type ExceptionState,
+  type OverrideRequest,
+  replacementKey,
+  type StoredOverride,
+} from './override.ts'
 
 export const OVERRIDES_CHANNEL = 'sluice_overrides'
 /** Every node keeps all overrides in memory. */
@@ -115,7 +121,7 @@ async function create(
        (override_id, revision, state, rule_id, fact, owner, slot, effect, reason, actor, created_at, expires_at)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
     [
-      ...[overrideId, revision, state, ruleId, key.fact, key.owner, slotOf(effect), JSON.stringify(effect)],
+      ...[overrideId, revision, state, ruleId, key.fact, key.owner, replacementKey(effect), JSON.stringify(effect)],
       ...[reason, actor, at, expiresAt],
     ],
   )
@@ -124,7 +130,7 @@ async function create(
   return { overrideId, state, approvalsRequired: required, replaced }
 }
 
-/** Removes active overrides of the same rule, key and slot. */
+/** Removes active overrides of the same rule, key and replacement key. */
 async function replaceEarlier(
   queries: Queries,
   revision: number,
@@ -136,7 +142,7 @@ async function replaceEarlier(
      WHERE md5(owner) = md5($3::text) AND owner = $3 AND fact = $4 AND slot = $5
        AND rule_id IS NOT DISTINCT FROM $6 AND state = 'active'
      RETURNING override_id`,
-    [revision, at, key.owner, key.fact, slotOf(effect), ruleId],
+    [revision, at, key.owner, key.fact, replacementKey(effect), ruleId],
   )
   return rows.map(({ override_id }) => override_id)
 }

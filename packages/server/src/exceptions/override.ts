@@ -38,7 +38,7 @@ export type StoredOverride = {
 }
 
 export type OverrideRequest = Pick<StoredOverride, 'ruleId' | 'key' | 'effect' | 'reason' | 'expiresAt'> & {
-  /** Whether it lets the key do more than the rule does. */
+  /** Whether the override is looser than the rule. */
   readonly raises: boolean
 }
 
@@ -95,8 +95,8 @@ export function parseOverride(
   }
 }
 
-/** An override with the same slot, rule and key replaces the earlier one. */
-export function slotOf(effect: Effect): string {
+/** An override with the same replacement key, rule and key replaces the earlier one. Stored in the column `slot`. */
+export function replacementKey(effect: Effect): string {
   if ('ban' in effect) return 'ban'
   if ('exempt' in effect) return 'exempt'
   return 'limit' in effect ? `limit ${effect.limit_name ?? ''}` : 'limit '

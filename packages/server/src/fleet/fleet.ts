@@ -5,6 +5,7 @@ import { type Clock, wallClock } from 'sluice'
 import type { Log } from '../log.ts'
 import { type Counts, FigureRings, type Figures, mergeSteps, minus, RESOLUTIONS } from './figures.ts'
 import type { NodeReport, OpenAlert } from './node-report.ts'
+import type { PlainKey } from './plain-key.ts'
 import type { ReportStore, StoredReport } from './report-store.ts'
 
 const SECOND_MS = 1000
@@ -15,20 +16,20 @@ const READ_MS = 1000
 const SILENT_MS = 10_000
 const RATE_SECONDS = 10
 
-export type FleetNode = Omit<NodeReport, 'status' | 'figures' | 'alerts'> & {
+export type FleetNode = Omit<NodeReport, 'status' | 'figures' | 'alerts' | 'hot_keys'> & {
   readonly status: NodeReport['status'] | 'silent'
   readonly reported_ms_ago: number
   readonly checks_per_second: number
   readonly refused_per_second: number
 }
 
-export type FleetAlert = OpenAlert & { readonly node: string }
+export type FleetAlert = OpenAlert & { readonly node: string; readonly address: string }
 
 export type FleetState = {
   readonly nodes: readonly FleetNode[]
   readonly figures: readonly Figures[]
   readonly alerts: readonly FleetAlert[]
-  /** Why nodes may be missing; undefined if none is. */
+  /** Reason that nodes may be missing from the list; undefined if it is complete. */
   readonly incomplete: string | undefined
 }
 
@@ -82,6 +83,13 @@ export class Fleet {
       alerts: all.flatMap(alertsOf),
       incomplete: this.#failure,
     }
+  }
+
+  /** Hot keys of each process. */
+  async hotKeys(): Promise<readonly (readonly PlainKey[])[]> {
+    await this.#read()
+    const others = this.#others.filter(({ ageMs }) => ageMs <= SILENT_MS).map(({ report }) => report)
+    return [this.#own(), ...others].map(({ hot_keys: keys = [] }) => keys)
   }
 
   async stop(): Promise<void> {
@@ -159,7 +167,7 @@ function knownOf({ text, ageMs }: StoredReport): Known[] {
 
 /** Rates cover ten seconds and end early enough that the reports of all nodes have arrived. */
 export function nodeOf({ report, ageMs }: Known, nowMs: number): FleetNode {
-  const { figures, alerts: _alerts, ...facts } = report
+  const { figures, alerts: _alerts, hot_keys: _hotKeys, ...facts } = report
   const isSilent = ageMs > SILENT_MS
   const end = Math.floor((nowMs - REPORT_MS) / SECOND_MS)
   const recent = figures[0]?.steps.filter(({ at }) => at >= end - RATE_SECONDS && at < end) ?? []
@@ -176,11 +184,12 @@ export function nodeOf({ report, ageMs }: Known, nowMs: number): FleetNode {
 }
 
 function alertsOf({ report, ageMs }: Known): FleetAlert[] {
-  const { node, reasons, alerts } = report
+  const { node, address, reasons, alerts } = report
   const seconds = Math.round(ageMs / 1000)
-  if (ageMs > SILENT_MS) return [{ node, type: 'node.silent', for_seconds: seconds, data: {} }]
-  const degraded = reasons.length === 0 ? [] : [{ node, type: 'node.degraded', for_seconds: 0, data: { reasons } }]
-  return [...degraded, ...alerts.map((alert) => ({ node, ...alert }))]
+  if (ageMs > SILENT_MS) return [{ node, address, type: 'node.silent', for_seconds: seconds, data: {} }]
+  const degraded =
+    reasons.length === 0 ? [] : [{ node, address, type: 'node.degraded', for_seconds: 0, data: { reasons } }]
+  return [...degraded, ...alerts.map((alert) => ({ node, address, ...alert }))]
 }
 
 function byName(one: FleetNode, other: FleetNode): number {

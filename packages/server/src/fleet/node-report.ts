@@ -1,6 +1,7 @@
 // State of one process of the fleet, as it reports it to all nodes every few seconds.
 
 import type { Figures } from './figures.ts'
+import type { PlainKey } from './plain-key.ts'
 
 export type SinkReport = {
   readonly name: string
@@ -24,7 +25,7 @@ export type NodeReport = {
   readonly version: string
   readonly started_at: string
   readonly status: 'ready' | 'degraded' | 'draining'
-  /** Why the node is degraded. */
+  /** Reasons that the node is degraded. */
   readonly reasons: readonly string[]
   readonly rules_version: number
   readonly rules: number
@@ -36,4 +37,6 @@ export type NodeReport = {
   readonly sinks: readonly SinkReport[]
   readonly alerts: readonly OpenAlert[]
   readonly figures: readonly Figures[]
+  /** The busiest keys. Undefined: an earlier version does not report them. */
+  readonly hot_keys?: readonly PlainKey[]
 }

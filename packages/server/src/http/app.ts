@@ -83,6 +83,7 @@ import { signalsRoutes } from './routes/signals.ts'
 import { type SimulateDeps, simulateRoutes } from './routes/simulate.ts'
 import { tokensRoutes } from './routes/tokens.ts'
 import { violationsRoute } from './routes/violations.ts'
+import { webhooksRoute } from './routes/webhooks.ts'
 import { traceRequests } from './trace-requests.ts'
 
 /** State behind the admin routes. Optional members are undefined on a node without a database. */
@@ -110,6 +111,8 @@ export type EventsDeps = {
   readonly pipeline: EventPipeline | undefined
   readonly findViolations: FindViolations | undefined
   readonly analytics: Analytics | undefined
+  /** Age of the oldest event of this node that waits to be stored where analytics read. */
+  lagMs(): number
   degradedReason(): string | undefined
 }
 
@@ -117,7 +120,7 @@ export type EventsDeps = {
 export type RolloutDeps = {
   readonly proposals: ProposalStore | undefined
   readonly node: Pick<RolloutNode, 'degradedReason' | 'refresh'> | undefined
-  /** How long direct edits are guarded; 0: never. */
+  /** Time for which direct edits are guarded; 0: never. */
   readonly guardMs: number
 }
 
@@ -207,7 +210,8 @@ export async function createApp(deps: AppDeps): Promise<FastifyInstance> {
   })
   explainRoute(app, limiter, clock)
   decisionsRoutes(app, { history, sharedDecisions, keyHash, headers, workers })
-  hotKeysRoute(app, { limiter, keyHash, workers })
+  hotKeysRoute(app, { limiter, keyHash, workers, fleet: deps.fleet })
+  webhooksRoute(app, workers)
   regionsRoute(app, { limiter, region: store.region, workers })
   resetRoute(app, { limiter, log, audited, events: events.pipeline })
   violationsRoute(app, events.findViolations)
@@ -216,7 +220,7 @@ export async function createApp(deps: AppDeps): Promise<FastifyInstance> {
     ...{ limiter, analytics: events.analytics, rules: { limiter, live, ruleStore }, clock },
     ...{ layer: deps.replays?.layer, ipv6Prefix: deps.replays?.ipv6Prefix },
   })
-  eventStreamRoute(app, { analytics: events.analytics, keyHash, streams, clock })
+  eventStreamRoute(app, { analytics: events.analytics, lagMs: () => events.lagMs(), keyHash, streams, clock })
   tokensRoutes(app, admin.tokenStore, nowMs)
   auditRoute(app, admin.verifyAudit)
   auditListRoute(app, admin.listAudit)

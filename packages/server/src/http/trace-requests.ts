@@ -19,7 +19,7 @@ const TRACED: ReadonlySet<string> = new Set([CHECK_PATH, BATCH_PATH, AUTH_PATH])
 
 /** Call before other hooks, so that requests without a valid token are traced too. */
 export function traceRequests(app: FastifyInstance, telemetry: Telemetry): void {
-  app.decorateRequest('span') // all requests keep the same hidden class
+  app.decorateRequest('span') // Fastify expects properties of requests to be declared
   app.addHook('onRequest', (request, reply, next) => {
     const { url: route = '' } = request.routeOptions
     if (TRACED.has(route)) {

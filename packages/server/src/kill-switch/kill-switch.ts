@@ -18,11 +18,11 @@ export type Kill = {
 
 /** Storage of disabled rules. */
 export type KillStore = {
-  /** Whether it survives this process and reaches the other nodes. */
+  /** Whether it is stored in the database, and so applies to all nodes and after a restart. */
   readonly durable: boolean
   /** Both resolve once the change is active on this node. */
-  kill(kill: Kill): Promise<void>
-  revive(ruleId: string | null, by: string, reason: string | null): Promise<void>
+  disable(kill: Kill): Promise<void>
+  enable(ruleId: string | null, by: string, reason: string | null): Promise<void>
 }
 
 const TOPIC = 'kills'
@@ -38,7 +38,7 @@ export function killsInMemory(killSwitch: KillSwitch, workers: NodeWorkers): Kil
   const keep = async (ruleId: string | null, kill: Kill | null) => {
     await workers.keep(TOPIC, ruleId ?? EVERYTHING, kill)
   }
-  return { durable: false, kill: (kill) => keep(kill.ruleId, kill), revive: (ruleId) => keep(ruleId, null) }
+  return { durable: false, disable: (kill) => keep(kill.ruleId, kill), enable: (ruleId) => keep(ruleId, null) }
 }
 
 export class KillSwitch {
@@ -70,7 +70,7 @@ export class KillSwitch {
   replace(kills: readonly Kill[]): void {
     const before = this.describe()
     this.#kills = kills
-    this.#limiter.suspend(this.everything ? 'everything' : this.#kills.flatMap(({ ruleId }) => ruleId ?? []))
+    this.#limiter.disable(this.everything ? 'everything' : this.#kills.flatMap(({ ruleId }) => ruleId ?? []))
     if (this.describe() === before) return
     const disabled = this.everything ? 'all' : this.#kills.map(({ ruleId }) => ruleId)
     this.#log.event('kill_switch_changed', { disabled, kills: this.#kills })

@@ -38,7 +38,7 @@ export function killsInDatabase(database: Database, refresh: () => Promise<void>
   }
   return {
     durable: true,
-    kill: ({ ruleId, since, by, reason }) =>
+    disable: ({ ruleId, since, by, reason }) =>
       change(async (queries) => {
         await queries.query(
           `INSERT INTO kills (rule_id, since, actor, reason) VALUES ($1, $2, $3, $4)
@@ -48,7 +48,7 @@ export function killsInDatabase(database: Database, refresh: () => Promise<void>
         )
         await audit(queries, { actor: by, action: 'kill_switch.on', ruleId, reason }, now())
       }),
-    revive: (ruleId, by, reason) =>
+    enable: (ruleId, by, reason) =>
       change(async (queries) => {
         await queries.query('DELETE FROM kills WHERE rule_id = $1', [ruleId ?? EVERYTHING])
         await audit(queries, { actor: by, action: 'kill_switch.off', ruleId, reason }, now())

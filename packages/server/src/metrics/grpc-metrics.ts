@@ -11,6 +11,25 @@ export type GrpcFacts = {
   readonly ended: readonly (readonly [method: string, status: string, count: number])[]
   /** Messages of streams, by direction. */
   readonly messages: { readonly received: number; readonly sent: number }
+  readonly remote: RemoteFacts
+}
+
+/** Leases of remote nodes, and quotas of Envoys. */
+export type RemoteFacts = {
+  readonly nodes: number
+  readonly leases: number
+  readonly units: { readonly leased: number; readonly returned: number }
+  readonly quotaStreams: number
+  readonly quotaBuckets: number
+  /** As Envoys reported them. */
+  readonly quotaRequests: { readonly allowed: number; readonly denied: number }
+  readonly quotaAssignments: { readonly share: number; readonly allow: number; readonly deny: number }
+}
+
+const NO_REMOTE: RemoteFacts = {
+  ...{ nodes: 0, leases: 0, units: { leased: 0, returned: 0 } },
+  ...{ quotaStreams: 0, quotaBuckets: 0, quotaRequests: { allowed: 0, denied: 0 } },
+  quotaAssignments: { share: 0, allow: 0, deny: 0 },
 }
 
 export const NO_GRPC: GrpcFacts = {
@@ -19,6 +38,7 @@ export const NO_GRPC: GrpcFacts = {
   protocolErrors: 0,
   ended: [],
   messages: { received: 0, sent: 0 },
+  remote: NO_REMOTE,
 }
 
 export function registerGrpc(registry: Registry, facts: () => GrpcFacts): void {
@@ -44,6 +64,30 @@ const COUNTERS: readonly CounterDefinition<GrpcFacts>[] = [
     help: 'gRPC connections that were closed because of protocol errors or floods.',
     read: ({ protocolErrors }) => protocolErrors,
   },
+  {
+    name: 'sluice_remote_leases_total',
+    help: 'Leases issued to remote nodes.',
+    read: ({ remote }) => remote.leases,
+  },
+  {
+    name: 'sluice_remote_units_total',
+    help: 'Units that remote nodes leased, and units that they returned.',
+    labels: ['direction'],
+    read: ({ remote }) => Object.entries(remote.units).map(([direction, units]) => [{ direction }, units] as const),
+  },
+  {
+    name: 'sluice_quota_requests_total',
+    help: 'Requests that Envoys with quotas reported, by result.',
+    labels: ['result'],
+    read: ({ remote }) => Object.entries(remote.quotaRequests).map(([result, count]) => [{ result }, count] as const),
+  },
+  {
+    name: 'sluice_quota_assignments_total',
+    help: 'Assignments sent to Envoys with quotas: a share of the units, allow (no limit applies) or deny.',
+    labels: ['strategy'],
+    read: ({ remote }) =>
+      Object.entries(remote.quotaAssignments).map(([strategy, count]) => [{ strategy }, count] as const),
+  },
 ]
 
 const GAUGES: readonly GaugeDefinition<GrpcFacts>[] = [
@@ -58,5 +102,23 @@ const GAUGES: readonly GaugeDefinition<GrpcFacts>[] = [
     help: 'gRPC calls in progress, streams included.',
     aggregator: 'sum',
     read: ({ calls }) => calls,
+  },
+  {
+    name: 'sluice_remote_nodes',
+    help: 'Remote nodes that follow the rules of this node.',
+    aggregator: 'sum',
+    read: ({ remote }) => remote.nodes,
+  },
+  {
+    name: 'sluice_quota_streams',
+    help: 'Envoys that get quotas from this node.',
+    aggregator: 'sum',
+    read: ({ remote }) => remote.quotaStreams,
+  },
+  {
+    name: 'sluice_quota_buckets',
+    help: 'Buckets of Envoys that get quotas from this node.',
+    aggregator: 'sum',
+    read: ({ remote }) => remote.quotaBuckets,
   },
 ]

@@ -2,7 +2,7 @@
 // Labels are rule ids and error codes, never client data, and their cardinality is bounded.
 
 import { Registry } from 'prom-client'
-import { type ErrorCode, type Limiter, type Source, type Store, type StoreStats, storeStats } from 'sluice'
+import { type ErrorCode, type Limiter, type Rule, type Source, type Store, type StoreStats, storeStats } from 'sluice'
 import type { RedisStore, ServerName } from 'sluice/redis'
 import { OTHER } from './bounded-counts.ts'
 import { type EventCounts, NO_EVENTS, registerEvents } from './event-metrics.ts'
@@ -16,18 +16,17 @@ import {
   type AdminFacts,
   type CheckTotals,
   type DeliveryTotals,
+  NO_RULE,
+  RULES_MAX,
   type RuleCounts,
   type RulesFacts,
   registerService,
   ServiceCounts,
+  type UnitTotals,
   type WriteTotals,
 } from './service-metrics.ts'
 import { registerStore } from './store-metrics.ts'
 import { registerWorkers } from './worker-metrics.ts'
-
-/** Beyond this, rules share the label `other`, so that a scrape stays small. */
-const RULE_LABELS_MAX = 10_000
-const NO_RULE = 'none'
 
 export class Metrics {
   readonly registry: Registry = new Registry()
@@ -102,6 +101,11 @@ export class Metrics {
     this.#counts.receiptsUnconfirmed += 1
   }
 
+  /** Call it when rules became active: labels of removed rules make room. */
+  rulesActive(rules: readonly Rule[]): void {
+    this.#counts.activate(rules)
+  }
+
   /** Records that a rule change became active on this node, `seconds` after it was made. */
   rulesArrived(seconds: number): void {
     this.#counts.propagationSeconds.observe(seconds)
@@ -154,6 +158,16 @@ export class Metrics {
 
   checkTotals(): CheckTotals {
     return this.#counts.checkTotals()
+  }
+
+  unitTotals(): UnitTotals {
+    const { units_charged, lease_units_expired } = storeStats(this.#store)
+    return { unitsCharged: units_charged, unitsExpired: lease_units_expired }
+  }
+
+  /** Time since the rule source last confirmed the active rules. */
+  rulesAgeSeconds(): number {
+    return this.#counts.rulesFacts().ageSeconds
   }
 
   /** Decisions per bucket of DECISION_SECONDS. */
@@ -209,7 +223,7 @@ export class Metrics {
     const { rules } = this.#counts
     const counts = rules.get(rule)
     if (counts !== undefined) return counts
-    if (rules.size >= RULE_LABELS_MAX && rule !== OTHER) return this.#countsOf(OTHER)
+    if (rules.size >= RULES_MAX && rule !== OTHER) return this.#countsOf(OTHER)
     const fresh = { allowed: 0, refused: 0, shadowRefused: 0, failOpen: 0, failClosed: 0 }
     rules.set(rule, fresh)
     return fresh

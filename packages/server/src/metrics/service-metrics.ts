@@ -1,9 +1,9 @@
 // Metrics of checks, rules and administration: the counts behind them, and how each is exposed.
 
 import type { Registry } from 'prom-client'
-import type { HotKey, Source } from 'sluice'
+import type { HotKey, Rule, Source } from 'sluice'
 import { VERSION } from '../package-facts.ts'
-import { BoundedCounts } from './bounded-counts.ts'
+import { BoundedCounts, OTHER } from './bounded-counts.ts'
 import { FastHistogram } from './fast-histogram.ts'
 import {
   type CounterDefinition,
@@ -23,6 +23,12 @@ const PROPAGATION_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5
 /** Caps on series. */
 const ENDPOINTS_MAX = 1000
 const LIMITS_MAX = 10_000
+/** Beyond this, rules share the label `other`. */
+export const RULES_MAX = 10_000
+/** Rules whose series of on_fail exist before their first count: `rate` misses the first count of a new series. */
+const FAILING_RULES_MAX = 1000
+/** Label of checks without a rule, and of rules without a pattern. */
+export const NO_RULE = 'none'
 
 export type RuleCounts = {
   allowed: number
@@ -41,6 +47,9 @@ export type CheckTotals = {
   readonly slow: number
 }
 
+/** Totals of the units of leases of a process: drift is the share of charged units that expired. */
+export type UnitTotals = { readonly unitsCharged: number; readonly unitsExpired: number }
+
 /** Objective of the latency SLO; a bound of the histogram. */
 const SLOW_SECONDS = 5e-3
 
@@ -57,6 +66,11 @@ export type AdminFacts = {
 
 export class ServiceCounts {
   readonly rules: Map<string, RuleCounts> = new Map()
+  /** Refusals of rules that were removed. */
+  #forgottenRefused = 0
+  /** Active rules by what their on_fail counts. */
+  failOpenRules: readonly string[] = []
+  failClosedRules: readonly string[] = []
   readonly sources: Record<Source, number> = { store: 0, lease: 0, local: 0, policy: 0 }
   readonly refusedByEndpoint: BoundedCounts = new BoundedCounts(ENDPOINTS_MAX)
   /** By `limit rule`: names of limits have no spaces. */
@@ -77,8 +91,26 @@ export class ServiceCounts {
   rulesFacts: () => RulesFacts = () => ({ version: 0, valid: true, ageSeconds: 0 })
   hotKeys: () => readonly HotKey[] = () => []
 
+  /** Makes room for the labels of the active rules. */
+  activate(rules: readonly Rule[]): void {
+    const named = (onFail: Rule['on_fail']) =>
+      rules.filter(({ on_fail }) => on_fail === onFail).map(({ rule_id }) => rule_id)
+    this.failOpenRules = named('open').slice(0, FAILING_RULES_MAX)
+    this.failClosedRules = named('closed').slice(0, FAILING_RULES_MAX)
+    const ids = new Set([NO_RULE, OTHER, ...rules.map(({ rule_id }) => rule_id)])
+    const patterns = new Set([NO_RULE, ...rules.map(({ endpoint_pattern }) => endpoint_pattern)])
+    this.refusedByEndpoint.keep((pattern) => patterns.has(pattern))
+    this.refusedByLimit.keep((name) => ids.has(limitLabels(name).rule))
+    if (this.rules.size <= RULES_MAX / 2) return
+    for (const [rule, { refused }] of this.rules) {
+      if (ids.has(rule)) continue
+      this.rules.delete(rule)
+      this.#forgottenRefused += refused
+    }
+  }
+
   checkTotals(): CheckTotals {
-    let refused = 0
+    let refused = this.#forgottenRefused
     for (const counts of this.rules.values()) refused += counts.refused
     const { store, lease, local, policy } = this.sources
     const slow = this.decisionSeconds.above(SLOW_SECONDS)
@@ -125,13 +157,13 @@ const COUNTERS: readonly CounterDefinition<ServiceCounts>[] = [
     name: 'sluice_fail_open_total',
     help: 'Checks that on_fail admitted because the store did not answer.',
     labels: ['rule'],
-    read: ({ rules }) => perRule(rules, ({ failOpen }) => failOpen),
+    read: ({ rules, failOpenRules }) => perRule(rules, ({ failOpen }) => failOpen, failOpenRules),
   },
   {
     name: 'sluice_fail_closed_total',
     help: 'Checks that on_fail refused because the store did not answer.',
     labels: ['rule'],
-    read: ({ rules }) => perRule(rules, ({ failClosed }) => failClosed),
+    read: ({ rules, failClosedRules }) => perRule(rules, ({ failClosed }) => failClosed, failClosedRules),
   },
   {
     name: 'sluice_decisions_total',
@@ -259,12 +291,15 @@ const HISTOGRAMS: readonly HistogramDefinition[] = [
   },
 ]
 
-/** Series only for rules with a count. */
+/** Series for rules with a count, and for the `shown` ones. */
 function perRule(
   rules: ReadonlyMap<string, RuleCounts>,
   read: (counts: RuleCounts) => number,
+  shown: readonly string[] = [],
 ): (readonly [{ rule: string }, number])[] {
-  return [...rules].flatMap(([rule, counts]) => (read(counts) > 0 ? [[{ rule }, read(counts)] as const] : []))
+  const counts = new Map(shown.map((rule) => [rule, 0]))
+  for (const [rule, all] of rules) if (read(all) > 0) counts.set(rule, read(all))
+  return [...counts].map(([rule, count]) => [{ rule }, count] as const)
 }
 
 /** Labels of an entry of `refusedByLimit`. */

@@ -53,7 +53,7 @@ const COUNTERS: readonly CounterDefinition<StoreStats>[] = [
   },
   {
     name: 'sluice_takes_rolled_back_total',
-    help: 'Takes rolled back because another slot or server refused.',
+    help: 'Takes rolled back because another cluster slot or server refused.',
     read: ({ rolled_back }) => rolled_back,
   },
   {

@@ -22,7 +22,7 @@ const LISTEN_ADVICE: Readonly<Record<string, string>> = {
   ENOTFOUND: 'There is no such host: choose another with --host or --listen.',
 }
 
-/** How a program starts, and its banner. */
+/** Start function and banner of a program. */
 export type Program<S extends Settings, R extends Server> = {
   start(settings: S, log: Log): Promise<R>
   banner(running: R, settings: S): string
@@ -51,7 +51,9 @@ export async function runProgram<S extends Settings, R extends Server>(
 ): Promise<number> {
   const log = createLog(settings.logLevel)
   const { workers = 1 } = settings
-  if (workers > 1 && workerNumber() === 0) return superviseWorkers(workers, settings, log)
+  if (workers > 1 && workerNumber() === 0) {
+    return superviseWorkers(workers, settings, log).catch((error: unknown) => explain(error, terminal))
+  }
   for (const reason of warnings) log.event('setting_unknown', { reason })
   process.on('unhandledRejection', (reason) => log.event('unhandled_rejection', { err: reason }))
   process.on('uncaughtException', (error) => {

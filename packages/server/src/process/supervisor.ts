@@ -4,6 +4,8 @@
 import cluster, { type Worker } from 'node:cluster'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import { resolve as resolvePath } from 'node:path'
+import { readKeySecret } from '../events/key-secret.ts'
 import type { Log } from '../log.ts'
 import { SETTINGS, type Settings } from '../settings/settings.ts'
 import { WorkerChannels } from '../workers/worker-channels.ts'
@@ -13,8 +15,7 @@ const RESTART_MS = 1000
 
 /** Resolves with the exit code once all workers have exited. */
 export async function superviseWorkers(count: number, settings: Settings, log: Log): Promise<number> {
-  // Shared, because workers with different secrets would hash client keys differently.
-  const keySecret = settings.keySecret ?? randomBytes(32).toString('hex')
+  const keySecret = sharedSecret(settings)
   cluster.setupPrimary({ serialization: 'advanced' }) // metrics are large messages
   const channels = new WorkerChannels()
   const fork = () => {
@@ -47,6 +48,16 @@ export async function superviseWorkers(count: number, settings: Settings, log: L
   endAll(typeof ended === 'number' ? 'SIGTERM' : ended.name)
   await Promise.all(living().map((worker) => once(worker, 'exit')))
   return typeof ended === 'number' ? ended : 0
+}
+
+/**
+ * Shared, because workers with different secrets would hash client keys differently. Without stored events, hashes
+ * appear only in the log: a node that needs no data folder gets none.
+ */
+function sharedSecret({ keySecret, dataDir, rules, eventsSinks = [], eventsQuery }: Settings): string {
+  const storesHashes = rules === undefined || eventsSinks.length > 0 || eventsQuery !== undefined
+  if (keySecret === undefined && !storesHashes) return randomBytes(32).toString('hex')
+  return readKeySecret(keySecret, resolvePath(dataDir))
 }
 
 function living(): Worker[] {

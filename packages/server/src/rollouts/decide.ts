@@ -9,7 +9,7 @@ export type Decision = {
   readonly event?: Event
   /** Reason for the audit log and the sentence. */
   readonly reason: string
-  /** The guard failed, and may neither revert nor pause: tell people. */
+  /** A metric failed, and the guard may neither revert nor pause: alerts only. */
   readonly alert: boolean
 }
 

@@ -25,13 +25,13 @@ export type EditGuard =
       /** Rules of the edit that the guard cannot compare. */
       readonly unguarded?: readonly { readonly rule_id: string; readonly why: string }[]
     }
-  /** Why the edit is not guarded. */
+  /** Reason that the edit is not guarded. */
   | { readonly off: string }
 
 export type EditGuardOptions = {
   /** 0: off. */
   readonly guardMs: number
-  /** Whether the request turned the guard off. */
+  /** Whether the request disabled the guard. */
   readonly isOff: boolean
   readonly onGuard: (guard: EditGuard) => void
 }
@@ -149,7 +149,7 @@ function heldOf(proposalId: string, changes: readonly ProposedChange[], rules: r
   return changes.flatMap(({ ruleId }) => (changed.has(ruleId) ? { ruleId, proposalId } : []))
 }
 
-/** Ends a rollout whose rule was changed otherwise. The caller has written the rule. */
+/** Ends a rollout whose rule was changed by another edit. The caller has written the rule. */
 async function supersede(queries: Queries, proposal: Proposal, actor: string, reason: string): Promise<void> {
   const now = await lockRules(queries)
   await move(queries, proposal, { type: 'supersede' }, { actor, reason }, now)

@@ -44,7 +44,7 @@ type Windows = {
   readonly credits: Map<string, Credits>
   /** Rules with pairs in this attempt. */
   readonly paired: Set<string>
-  /** When rows were read last, database time. */
+  /** Time of the last read, database time. */
   readMs: number | undefined
 }
 /** One step of a proposal: facts that do not change during it, and its windows. */

@@ -57,11 +57,11 @@ export async function deleteWindows(queries: Queries, proposalId: string): Promi
   await queries.query('DELETE FROM guard_windows WHERE proposal_id = $1', [proposalId])
 }
 
-/** Time for which ended proposals are shown; the audit log keeps what happened. */
+/** Time for which ended proposals are shown; the audit log keeps their history. */
 const ENDED_KEPT = "interval '90 days'"
 /** A direct edit creates a proposal each time. */
 const EDITS_KEPT = "interval '7 days'"
-/** Without a node that has webhooks, events would collect. */
+/** Bounds the events while no node has webhooks. */
 const EVENTS_KEPT = "interval '1 hour'"
 
 /** Deletes figures of ended rollouts, old proposals, and webhook events that no node takes. */

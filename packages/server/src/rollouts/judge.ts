@@ -31,7 +31,7 @@ export type Verdict = {
   readonly outcome: Outcome
   /** One sentence with the numbers. */
   readonly reason: string
-  /** The metric that failed, and what its setting says. */
+  /** The metric that failed, and its configured action. */
   readonly metric: Metric | null
   readonly action: Action | 'alert' | null
   readonly rules: readonly RuleFigures[]
@@ -39,11 +39,11 @@ export type Verdict = {
 
 export type WatchedRule = {
   readonly ruleId: string
-  /** Why it cannot be evaluated twice; undefined if it can. */
+  /** Reason that it cannot be evaluated twice; undefined if it can. */
   readonly unpairable?: string | undefined
   /** A tightening of a rule with `intent: abuse`: a flood must not undo it, so newly denied requests only alert. */
   readonly alertOnly: boolean
-  /** Whether one request of a key that both versions refuse is forgiven, once. */
+  /** Ignore the first newly denied request of a key that both versions refuse. */
   readonly phase: boolean
   /** Sorted by time: at least the windows that decide. */
   readonly windows: readonly PairWindow[]

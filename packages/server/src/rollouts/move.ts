@@ -14,7 +14,7 @@ import { type Event, isEnded, type State, stateText, transition } from './state.
 import { stepText } from './step.ts'
 import { canaryProblems, isDefence, parsedRule } from './tightens.ts'
 
-/** Who or what moves a proposal, and why. */
+/** Actor that moves a proposal, and its reason. */
 export type Cause = {
   /** Id of a token, or `guard`. */
   readonly actor: string
@@ -191,7 +191,7 @@ export function rolloutActive(
   return new ProblemError(problem('ROLLOUT_ACTIVE', detail))
 }
 
-/** Action of the audit log, by what happened. */
+/** Action of the audit log, by event. */
 function actionOf(before: State, after: State, event: Event): string {
   if (event.type === 'start' && before.name === 'rolling_out') return 'proposal.resume'
   if (after.name === 'rolled_back') return 'proposal.roll_back'

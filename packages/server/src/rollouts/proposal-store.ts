@@ -39,7 +39,7 @@ export type ShownProposal = {
 /** The node that the operations run on. */
 export type ProposalNode = {
   moved(proposal: Proposal, byGuard: boolean): void
-  /** Resolves once the node has applied what changed. */
+  /** Resolves once the node has applied the change. */
   refresh(): Promise<void>
 }
 
@@ -198,7 +198,7 @@ async function requireRoom(queries: Queries): Promise<void> {
   throw new ProblemError(problem('TOO_MANY_PROPOSALS', detail))
 }
 
-/** Conflicts of a proposal that has not started with the rules of now. */
+/** Conflicts between the current rules and a proposal that has not started. */
 async function conflictsOf(queries: Queries, { state, changes }: Proposal): Promise<readonly Conflict[]> {
   if (state.name !== 'draft' && state.name !== 'approved') return []
   const present = await rulesIn(

@@ -29,7 +29,7 @@ export type Proposal = {
   readonly changes: readonly ProposedChange[]
   readonly steps: readonly Step[]
   readonly guard: Guard
-  /** When the current step began; null before the start. */
+  /** Start of the current step; null before the first. */
   readonly stepAt: Date | null
   readonly pausedAt: Date | null
   /** Grows with each retry; approvals count for one attempt. */
@@ -42,7 +42,7 @@ export type Proposal = {
   readonly verdict: StoredVerdict | null
   /** State and reason in one sentence, for people. */
   readonly sentence: string
-  /** Version of the rules that the change, or its rollback, became. */
+  /** Version of the rules in which the change, or its rollback, was applied. */
   readonly doneVersion: number | null
   readonly createdAt: Date
   readonly updatedAt: Date
@@ -67,7 +67,7 @@ export function currentStep({ state, steps }: Pick<Proposal, 'state' | 'steps'>)
   return state.name === 'rolling_out' ? steps[state.step] : undefined
 }
 
-/** Whether some key was under the candidate. */
+/** Whether the candidate was enforced for any key. */
 export function wasEnforced({ state, steps }: Pick<Proposal, 'state' | 'steps'>): boolean {
   return state.name === 'rolling_out' && (steps[state.step]?.share ?? 0) > 0
 }

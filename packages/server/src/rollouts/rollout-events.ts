@@ -16,7 +16,7 @@ export type RolloutEventType = (typeof ROLLOUT_EVENTS)[number]
 
 export type RolloutEvent = { readonly type: RolloutEventType; readonly data: Readonly<Record<string, unknown>> }
 
-/** Without a node that has webhooks, events would collect. */
+/** Bounds the events while no node has webhooks. */
 const KEPT = "interval '1 hour'"
 const BATCH = 100
 

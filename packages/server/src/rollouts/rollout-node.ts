@@ -1,6 +1,6 @@
 // Follows the rollouts of the database in one process: applies them to the limiter, counts pairs, writes the counts
-// every second. If the database has not confirmed the rollouts for a while, the current rules apply to all keys: two
-// versions for one key never live long.
+// every second. If the database has not confirmed the rollouts for a while, the current rules apply to all keys:
+// two versions never apply to one key for long.
 
 import { type Decision, type Limiter, LimiterError, type Pair, pairsOf, type Rollout, type RuleInput } from 'sluice'
 import type { Database, Listening } from '../db/database.ts'
@@ -183,7 +183,7 @@ export class RolloutNode {
       if (this.#unconfirmed) this.#deps.log.event('rollouts_confirmed', {})
       this.#unconfirmed = false
     } catch {
-      // The watchdog reports a database that stays away.
+      // The watchdog reports a database that stays unreachable.
     }
   }
 
@@ -218,7 +218,7 @@ export class RolloutNode {
     })
   }
 
-  /** Statistics of proposals that go on are kept. */
+  /** Keeps the statistics of proposals that continue. */
   #use(proposals: readonly Proposal[]): void {
     const known = new Map(this.#watched.map((one) => [keyOf(one.proposal), one]))
     this.#watched = proposals.map((proposal) => {

@@ -40,7 +40,7 @@ export type Event =
   | { readonly type: 'promote' }
   | { readonly type: 'pause'; readonly why: string }
   | { readonly type: 'abort' }
-  /** The guard failed. */
+  /** A metric of the guard failed. */
   | { readonly type: 'revert' }
   /** A later direct edit or rollback replaced the change. */
   | { readonly type: 'supersede' }

@@ -1,7 +1,8 @@
-// Whether a change makes a rule refuse more. Errs towards yes: a change that cannot be compared counts as tighter.
+// Decides whether a change makes a rule refuse more. Errs towards yes: a change that cannot be compared counts as
+// tighter.
 
 import { isDeepStrictEqual } from 'node:util'
-import { canaryProblem, isPairable, parseRules, type Rule, type RuleLimit } from 'sluice'
+import { canaryProblem, hasPermits, isPairable, parseRules, type Rule, type RuleLimit } from 'sluice'
 import type { PlainRule } from '../rules/changes.ts'
 import type { ProposedChange } from './proposal.ts'
 
@@ -56,8 +57,8 @@ export function isDefence({ base, rule }: ProposedChange): boolean {
 }
 
 /**
- * Whether one request of a key may be the phase of its bucket: one is at most `points` per cent of what the old version
- * admits, so forgiving it hides no loss above the threshold. A burst that stays as it was loses nothing.
+ * Whether one lost request per key can be a refill-phase artefact: at most `points` % of what the old version admits.
+ * Ignoring it then hides no loss above the threshold. An unchanged burst loses nothing.
  */
 export function forgivesPhase({ base, rule }: Pick<ProposedChange, 'base' | 'rule'>, points: number): boolean {
   const before = parsedRule(base)
@@ -77,11 +78,11 @@ function burstsOf(rule: Rule | null): number[] {
     : Object.values(limitsByPlan(rule)).flatMap((limits) => limits.map(({ limit, burst = limit }) => burst))
 }
 
-/** Why requests cannot be charged to both versions; undefined if they can. */
+/** Reason that requests cannot be charged to both versions; undefined if they can. */
 export function unpairableReason({ base, rule }: ProposedChange): string | undefined {
   const found = [base, rule].map(parsedRule).find((one) => one !== null && !isPairable(one))
   if (found == null) return undefined
-  if (found.algorithm === 'concurrency') return 'the algorithm concurrency cannot be charged twice'
+  if (hasPermits(found)) return `the algorithm ${found.algorithm} cannot be charged twice`
   if (found.consistency === 'local') return 'a local rule is not in the store'
   return found.shards > 1 ? 'a rule with shards has several buckets per key' : 'a global rule has a bucket per region'
 }

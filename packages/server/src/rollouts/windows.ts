@@ -78,7 +78,7 @@ export function mergedPairs(startMs: number, figures: readonly PairFigures[], ke
   }
 }
 
-/** Whether a window belongs to the step: the one in which it began counts too. */
+/** Whether a window belongs to the step; the window in which the step began does. */
 export function inStep({ startMs }: PairWindow, stepAtMs: number, windowMs: number): boolean {
   return startMs > stepAtMs - windowMs
 }

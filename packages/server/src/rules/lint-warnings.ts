@@ -1,7 +1,7 @@
 // Lint warnings about valid rules that probably do not do what their author intended: rules that never apply, limits
 // that never refuse. No false positives: every warning is correct, but some such rules are not found.
 
-import type { FieldError, Rule, RuleCondition, RuleLimit } from 'sluice'
+import type { AlgorithmName, FieldError, Rule, RuleCondition, RuleLimit } from 'sluice'
 
 /** One field error per warning; fields are named by index, like those of invalid rules. */
 export function lintWarnings(rules: readonly Rule[], nowMs: number): FieldError[] {
@@ -83,12 +83,23 @@ function redundantLimits({ limits, algorithm }: Rule): FieldError[] {
   })
 }
 
-/** Whether `tight` allows only what `loose` allows. Detected for token buckets, fixed windows and logs only. */
-function implies(tight: RuleLimit, loose: RuleLimit, algorithm: Rule['algorithm']): boolean {
+/** Condition under which a limit with the lower or equal rate implies another one; `unknown`: not detected. */
+const IMPLIED_BY: Readonly<Record<AlgorithmName, 'burst' | 'whole windows' | 'unknown'>> = {
+  token_bucket: 'burst',
+  leaky_bucket: 'unknown',
+  fixed_window: 'whole windows',
+  sliding_window: 'unknown',
+  sliding_window_log: 'whole windows',
+  concurrency: 'unknown',
+}
+
+/** Whether `tight` allows only what `loose` allows. */
+function implies(tight: RuleLimit, loose: RuleLimit, algorithm: AlgorithmName): boolean {
   const windows = loose.window_seconds / tight.window_seconds
-  const fits = tight.limit * windows <= loose.limit
-  if (algorithm === 'fixed_window' || algorithm === 'sliding_window_log') return fits && Number.isInteger(windows)
-  return algorithm === 'token_bucket' && fits && (tight.burst ?? tight.limit) <= (loose.burst ?? loose.limit)
+  if (tight.limit * windows > loose.limit) return false
+  const condition = IMPLIED_BY[algorithm]
+  if (condition === 'whole windows') return Number.isInteger(windows)
+  return condition === 'burst' && (tight.burst ?? tight.limit) <= (loose.burst ?? loose.limit)
 }
 
 function groupsOf(rules: readonly Rule[]): Map<string, Rule[]> {

@@ -100,6 +100,7 @@ export class LiveRules {
       throw error instanceof LimiterError && found.errorOf ? await found.errorOf(error.fieldErrors) : error
     })
     prepared.enforce()
+    metrics.rulesActive(limiter.rules)
     this.#invalid = false
     if (found.ageMs !== undefined && !isFirst) {
       metrics.rulesArrived((found.ageMs + performance.now() - startedMs) / 1000)
@@ -133,11 +134,12 @@ export class LiveRules {
   }
 
   async #useSnapshot(error: unknown): Promise<void> {
-    const { limiter, log, snapshot } = this.#deps
+    const { limiter, metrics, log, snapshot } = this.#deps
     const kept = await snapshot?.read()
     const prepared = kept && (await limiter.prepareRules(kept.rules as RulesInput, kept.version).catch(() => undefined))
     if (kept === undefined || prepared === undefined) throw this.#startError(error)
     prepared.enforce()
+    metrics.rulesActive(limiter.rules)
     this.#confirmedMs = performance.now() - kept.ageMs
     this.#failed(error)
     log.event('rules_snapshot_used', { file: snapshot?.path, version: kept.version })

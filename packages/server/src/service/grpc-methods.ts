@@ -13,6 +13,7 @@ import type { Method } from '../grpc/method.ts'
 import { rateLimiterService } from '../grpc/rate-limiter/rate-limiter.ts'
 import { reflectionMethods } from '../grpc/reflection/reflection.ts'
 import type { Log } from '../log.ts'
+import type { RemoteFacts } from '../metrics/grpc-metrics.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import { headerOptions } from '../settings/header-settings.ts'
 import type { Settings } from '../settings/settings.ts'
@@ -39,6 +40,7 @@ export type GrpcServices = {
   readonly methods: readonly Method[]
   /** Health reports NOT_SERVING from now on; calls are still served. */
   drain(): void
+  facts(): RemoteFacts
   /** Ends streams, which could otherwise last for days. */
   close(): void
 }
@@ -69,7 +71,7 @@ export function grpcServices({
     health.close()
   }
   const standard = [...health.methods(), ...reflectionMethods([...names, HEALTH_SERVICE])]
-  return { methods: [...methods, ...standard], drain: () => health.drain(), close }
+  return { methods: [...methods, ...standard], drain: () => health.drain(), facts: remote.facts, close }
 }
 
 /** `/sluice.v1.RateLimiter/Check` → `sluice.v1.RateLimiter`. */

@@ -4,8 +4,9 @@
 import { randomUUID } from 'node:crypto'
 import { type Clock, systemClock } from 'sluice'
 import type { Database } from '../db/database.ts'
+import { plainKey } from '../fleet/plain-key.ts'
+import { WEBHOOKS_TOPIC } from '../fleet/webhook-state.ts'
 import { degradedReasons, type HealthDeps, nodeHealth } from '../http/node-health.ts'
-import { plainKey } from '../http/routes/hot-keys.ts'
 import type { Log } from '../log.ts'
 import { takeEvents } from '../rollouts/rollout-events.ts'
 import type { Settings } from '../settings/settings.ts'
@@ -59,6 +60,7 @@ export function openAlerts(settings: Settings, deps: WebhooksDeps, log: Log, tim
   const polls: Poll[] = []
   return {
     start: () => {
+      deps.workers.answer(WEBHOOKS_TOPIC, () => webhooks?.states() ?? [])
       if (webhooks !== undefined) {
         deps.workers.answer(EVENT_TOPIC, ({ type, data }: Announced) => send(type, data))
         polls.push(watchNode(() => stateOf(deps), send))
@@ -125,7 +127,8 @@ function figuresOf(deps: WebhooksDeps, process: string, refusals: RecentRefusals
   const hotKeys = limiter.hotKeys().filter(({ fact }) => fact !== '')
   return {
     process,
-    totals: metrics.checkTotals(),
+    totals: { ...metrics.checkTotals(), ...metrics.unitTotals() },
+    rulesAgeSeconds: metrics.rulesAgeSeconds(),
     topRules: refusals.top(metrics.refusedByRule()),
     hotKeys: hotKeys.map((key) => plainKey(key, events.keyHash)),
     sinks: sinks.map(({ name, isUp, pending, dropped }) => ({ name, isUp, pending, dropped })),

@@ -11,7 +11,7 @@ import { embeddedAnalytics } from '../events/embedded/embedded-analytics.ts'
 import { embeddedSink } from '../events/embedded/embedded-sink.ts'
 import { deleteOldEvents, deleteOldProducers, reclaimEvents } from '../events/embedded/event-retention.ts'
 import { hashingAnalytics } from '../events/hashing-analytics.ts'
-import { readKeySecret, SecretComparison } from '../events/key-secret.ts'
+import { type CompareSecret, compareIn, readKeySecret, SecretComparison } from '../events/key-secret.ts'
 import { EventPipeline } from '../events/pipeline.ts'
 import { keptAttributes } from '../events/rule-attributes.ts'
 import { createSampleRate } from '../events/sample-rate.ts'
@@ -29,6 +29,8 @@ export type OpenEvents = {
   readonly analytics: Analytics | undefined
   readonly findViolations: FindViolations | undefined
   readonly keyHash: KeyHash
+  /** Age of the oldest event of this node that waits to be stored where analytics read. */
+  lagMs(): number
   degradedReason(): string | undefined
   close(): Promise<void>
 }
@@ -57,7 +59,7 @@ export async function openEvents(settings: EventsSettings, deps: EventsDeps): Pr
   const hash = cachedHash(keyHash(secret))
   const opened = await openSinks(settings, log)
   const keys = keyMode(settings, 'embedded')
-  const sinks = [...(isEmbedded ? [{ sink: embeddedSink(database), keys }] : []), ...opened.sinks]
+  const sinks = [...(isEmbedded ? [{ sink: embeddedSink(database.background), keys }] : []), ...opened.sinks]
   const nowMs = () => clock.nowUs() / 1000
   const pipeline =
     sinks.length === 0
@@ -80,17 +82,18 @@ export async function openEvents(settings: EventsSettings, deps: EventsDeps): Pr
         )
   if (pipeline !== undefined) metrics.watchEvents(pipeline)
   const retention = database === undefined ? undefined : keepEvents(database, keepMs, clock, log)
-  const hashes = sinks.some(({ keys }) => keys === 'hmac')
-  const comparison = hashes && database !== undefined ? new SecretComparison(database, secret) : undefined
-  await comparison?.settled()
-  const own = isEmbedded ? { analytics: embeddedAnalytics(database), keys } : undefined
+  const secrets = compareSecrets(secret, sinks.length > 0 ? database : undefined, opened.compareSecret)
+  await secrets.ofDatabase?.settled()
+  const own = isEmbedded ? { analytics: embeddedAnalytics(database.background), keys } : undefined
   const queried = opened.analytics ?? own
+  const source = settings.eventsQuery === undefined ? queried?.analytics.name : 'kafka'
   return {
     pipeline,
     analytics: queried && hashingAnalytics(queried.analytics, queried.keys, hash),
     findViolations: retention && findSince(database as Database, retention, hash), // there is one with a retention
     keyHash: hash,
-    degradedReason: () => (comparison?.isForeign ? FOREIGN_SECRET : pipeline?.degradedReason()),
+    lagMs: () => (pipeline?.totals().sinks.find(({ name }) => name === source)?.lagSeconds ?? 0) * 1000,
+    degradedReason: () => (isForeign(secrets) ? FOREIGN_SECRET : pipeline?.degradedReason()),
     close: async () => {
       await pipeline?.close()
       await opened.close()
@@ -105,9 +108,29 @@ function noEvents(secret: string | undefined): OpenEvents {
     analytics: undefined,
     findViolations: undefined,
     keyHash: keyHash(secret),
+    lagMs: () => 0,
     degradedReason: () => undefined,
     close: async () => {},
   }
+}
+
+type Comparisons = {
+  readonly ofDatabase: SecretComparison | undefined
+  readonly ofClickHouse: SecretComparison | undefined
+}
+
+/** Also if no sink hashes keys: API keys are always hashed, and nodes must sample the same clients. */
+function compareSecrets(secret: string, database: Database | undefined, inClickHouse?: CompareSecret): Comparisons {
+  const comparisons = {
+    ofDatabase: database && new SecretComparison(compareIn(database), secret),
+    ofClickHouse: inClickHouse && new SecretComparison(inClickHouse, secret),
+  }
+  void comparisons.ofClickHouse?.settled() // a start does not wait for ClickHouse
+  return comparisons
+}
+
+function isForeign({ ofDatabase, ofClickHouse }: Comparisons): boolean {
+  return [ofDatabase, ofClickHouse].some((comparison) => comparison?.isForeign)
 }
 
 function keepEvents(database: Database, keepMs: number, clock: Clock, log: Log): Retention {
@@ -118,11 +141,11 @@ function keepEvents(database: Database, keepMs: number, clock: Clock, log: Log):
     log,
     intervalMsMax: TRIM_MS, // the caps on rows matter more often than their age
     deleteBatch: async (before) => {
-      await deleteOldProducers(database, clock.nowUs() / 1000)
-      return deleteOldEvents(database, before)
+      await deleteOldProducers(database.background, clock.nowUs() / 1000)
+      return deleteOldEvents(database.background, before)
     },
     // The embedded database has no autovacuum.
-    reclaim: database.kind === 'embedded' ? () => reclaimEvents(database) : undefined,
+    reclaim: database.kind === 'embedded' ? () => reclaimEvents(database.background) : undefined,
   })
 }
 
@@ -130,6 +153,6 @@ function keepEvents(database: Database, keepMs: number, clock: Clock, log: Log):
 function findSince(database: Database, retention: Retention, hash: KeyHash): FindViolations {
   return (query) => {
     const since = new Date(Math.max(retention.oldest.getTime(), query.since?.getTime() ?? 0))
-    return findViolations(database, { ...query, since }, hash)
+    return findViolations(database.background, { ...query, since }, hash)
   }
 }

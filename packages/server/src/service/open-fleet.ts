@@ -4,6 +4,7 @@ import { wallClock } from 'sluice'
 import type { Database } from '../db/database.ts'
 import { Fleet } from '../fleet/fleet.ts'
 import type { NodeReport } from '../fleet/node-report.ts'
+import { plainKey } from '../fleet/plain-key.ts'
 import { openReportStore } from '../fleet/report-store.ts'
 import { degradedReasons, type HealthDeps } from '../http/node-health.ts'
 import type { Log } from '../log.ts'
@@ -13,8 +14,11 @@ import { nodeName } from '../worker-number.ts'
 import type { OpenAlerts } from './open-alerts.ts'
 import type { OpenEvents } from './open-events.ts'
 
+/** Cap on the size of a report. */
+const HOT_KEYS_MAX = 20
+
 export type FleetSources = HealthDeps & {
-  readonly events: Pick<OpenEvents, 'pipeline'>
+  readonly events: Pick<OpenEvents, 'pipeline' | 'keyHash'>
   readonly database: Database | undefined
   readonly alerts: Pick<OpenAlerts, 'open'>
 }
@@ -40,7 +44,15 @@ export function openFleet({ region }: Pick<Settings, 'region'>, sources: FleetSo
 
 type State = Pick<
   NodeReport,
-  'status' | 'reasons' | 'rules_version' | 'rules' | 'store_failure' | 'region_isolated' | 'sinks' | 'alerts'
+  | 'status'
+  | 'reasons'
+  | 'rules_version'
+  | 'rules'
+  | 'store_failure'
+  | 'region_isolated'
+  | 'sinks'
+  | 'alerts'
+  | 'hot_keys'
 >
 
 function stateOf(sources: FleetSources): State {
@@ -56,5 +68,9 @@ function stateOf(sources: FleetSources): State {
     region_isolated: store.region?.isIsolated ?? null,
     sinks: sinks.map(({ name, isUp, pending, dropped }) => ({ name, is_up: isUp, pending, dropped })),
     alerts: alerts.open(),
+    hot_keys: limiter
+      .hotKeys()
+      .slice(0, HOT_KEYS_MAX)
+      .map((key) => plainKey(key, events.keyHash)),
   }
 }

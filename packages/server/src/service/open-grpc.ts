@@ -50,7 +50,12 @@ export async function openGrpc(settings: Settings, deps: OpenGrpcDeps): Promise<
     tls: grpcTls(settings),
     onError: (error, method) => log.event('grpc_internal_error', { err: error, method }),
   })
-  metrics.watchGrpc(() => ({ ...server.stats(), ended: counts.list(), messages: counts.messages }))
+  metrics.watchGrpc(() => ({
+    ...server.stats(),
+    ended: counts.list(),
+    messages: counts.messages,
+    remote: services.facts(),
+  }))
   const bound = await server.listen({ host, port })
   const address = `${host.includes(':') ? `[${host}]` : host}:${bound.port}`
   log.event('grpc_listening', { address, stack, tls: settings.tlsCert !== undefined })

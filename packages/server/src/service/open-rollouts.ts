@@ -31,7 +31,7 @@ export type RolloutsDeps = {
 /** Another process takes over after this many intervals. */
 const LEASE_TICKS = 3
 
-/** When it resolves, the node has applied the rollouts of the database, if it answers. */
+/** Resolves once the node has applied the rollouts of the database, or the database does not answer. */
 export async function openRollouts(deps: RolloutsDeps): Promise<OpenRollouts> {
   const { database, limiter, live, metrics, log, timing = ROLLOUT_TIMING } = deps
   if (database === undefined) return { proposals: undefined, node: undefined, close: async () => {} }

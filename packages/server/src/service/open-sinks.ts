@@ -1,6 +1,7 @@
 // Opens the sinks that --events-sink names, and the analytics that read the stored events.
 
 import type { Analytics } from '../events/analytics.ts'
+import type { CompareSecret } from '../events/key-secret.ts'
 import type { KeyMode, SinkWithKeys } from '../events/pipeline.ts'
 import type { Log } from '../log.ts'
 import { readClickHouseUrl } from '../settings/clickhouse-url.ts'
@@ -14,6 +15,8 @@ export type OpenSinks = {
   readonly sinks: readonly SinkWithKeys[]
   /** Undefined: no ClickHouse is configured. */
   readonly analytics: { readonly analytics: Analytics; readonly keys: KeyMode } | undefined
+  /** Compares the key secret with that of other nodes on ClickHouse. Undefined: as above. */
+  readonly compareSecret: CompareSecret | undefined
   /** Closes clients that the sinks do not close themselves. */
   close(): Promise<void>
 }
@@ -26,6 +29,7 @@ export async function openSinks(settings: SinkSettings, log: Log): Promise<OpenS
   const sinks: SinkWithKeys[] = []
   const closers: (() => Promise<void>)[] = []
   let analytics: OpenSinks['analytics']
+  let compareSecret: OpenSinks['compareSecret']
   for (const { kind, target } of eventsSinks) {
     const keys = keyMode(settings, kind)
     if (kind === 'kafka') sinks.push({ keys, sink: await openKafkaSink(target) })
@@ -35,13 +39,20 @@ export async function openSinks(settings: SinkSettings, log: Log): Promise<OpenS
     sinks.push({ keys, sink: opened.sink })
     closers.push(opened.stopRetention)
     analytics = { analytics: opened.analytics, keys }
+    compareSecret = opened.compareSecret
   }
   if (eventsQuery !== undefined) {
     const opened = await openClickHouse(eventsQuery, 0, log)
     closers.push(() => opened.sink.close())
     analytics = { analytics: opened.analytics, keys: keyMode(settings, 'kafka') }
+    compareSecret = opened.compareSecret
   }
-  return { sinks, analytics, close: async () => void (await Promise.all(closers.map((close) => close()))) }
+  return {
+    sinks,
+    analytics,
+    compareSecret,
+    close: async () => void (await Promise.all(closers.map((close) => close()))),
+  }
 }
 
 /** Default: plain text in the node's own database, hashes everywhere else. */
@@ -63,20 +74,23 @@ async function openFileSink(path: string): Promise<SinkWithKeys['sink']> {
 async function openClickHouse(target: string, retentionMs: number, log: Log) {
   const url = readClickHouseUrl(target)
   if (url === undefined) throw new Error('the URL of ClickHouse is invalid') // the settings were checked
-  const [{ ClickHouseClient }, { ClickHouseSchema }, { ClickHouseSink }, { ClickHouseAnalytics }, { retentionOf }] =
-    await Promise.all([
-      import('../events/clickhouse/client.ts'),
-      import('../events/clickhouse/schema.ts'),
-      import('../events/clickhouse/clickhouse-sink.ts'),
-      import('../events/clickhouse/clickhouse-analytics.ts'),
-      import('../events/clickhouse/retention.ts'),
-    ])
+  const [{ ClickHouseClient }, { ClickHouseSchema }, { ClickHouseSink }, { ClickHouseAnalytics }] = await Promise.all([
+    import('../events/clickhouse/client.ts'),
+    import('../events/clickhouse/schema.ts'),
+    import('../events/clickhouse/clickhouse-sink.ts'),
+    import('../events/clickhouse/clickhouse-analytics.ts'),
+  ])
+  const [{ retentionOf }, { compareInClickHouse }] = await Promise.all([
+    import('../events/clickhouse/retention.ts'),
+    import('../events/clickhouse/key-fingerprint.ts'),
+  ])
   const client = new ClickHouseClient(url)
   const schema = new ClickHouseSchema(client)
   const retention = retentionOf(client, schema, retentionMs, log)
   return {
     sink: new ClickHouseSink(client, schema),
     analytics: new ClickHouseAnalytics(client, schema),
+    compareSecret: compareInClickHouse(client, schema),
     stopRetention: async () => retention?.close(),
   }
 }

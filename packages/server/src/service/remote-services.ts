@@ -6,10 +6,12 @@ import type { GrpcAccess } from '../grpc/access.ts'
 import { createLeaseMethods } from '../grpc/leases/lease-methods.ts'
 import type { Method } from '../grpc/method.ts'
 import { createQuotaService } from '../grpc/rlqs/quota-service.ts'
+import type { RemoteFacts } from '../metrics/grpc-metrics.ts'
 import type { OpenChecks } from './open-checks.ts'
 
 export type RemoteServices = {
   readonly methods: readonly Method[]
+  facts(): RemoteFacts
   /** Ends streams, which could otherwise last for days. */
   close(): void
 }
@@ -28,18 +30,22 @@ export function openRemoteServices({ limiter, store, checks }: RemoteServicesDep
         ...{ limiter, store, keys: checks.receiptKeys, check: checks.checks.check, receipts: checks.receipts },
         newId: createIds(),
       },
-      (call) => access.require(call, 'check'),
+      { callerOf: (call) => access.require(call, 'check'), isStillValid: (caller) => access.isStillValid(caller) },
     )
     const quotas = createQuotaService({
       limiter,
-      authorize: (call) => access.require(call, 'check'),
+      authorize: (call) => {
+        const caller = access.require(call, 'check')
+        return () => access.isStillValid(caller)
+      },
       nowMs: () => performance.now(),
     })
     const close = () => {
       leases.close()
       quotas.close()
     }
-    return { methods: [...leases.methods, quotas.method], close }
+    const facts = () => ({ ...leases.facts(), ...quotas.facts() })
+    return { methods: [...leases.methods, quotas.method], facts, close }
   }
 }
 

@@ -31,9 +31,9 @@ import { openEnvoy } from './open-envoy.ts'
 import { openEvents } from './open-events.ts'
 import { openExceptions } from './open-exceptions.ts'
 import { openFleet } from './open-fleet.ts'
-import { type OpenGrpc, openGrpc } from './open-grpc.ts'
+import type { OpenGrpc, OpenGrpcDeps } from './open-grpc.ts'
 import { openRollouts } from './open-rollouts.ts'
-import { openRemoteServices } from './remote-services.ts'
+import type { RemoteServicesDeps } from './remote-services.ts'
 
 /** Intervals, for tests. */
 export type Timing = WatchTiming & { readonly rollouts?: RolloutTiming }
@@ -130,7 +130,7 @@ async function openServer(
   const hasDatabase = database !== undefined
   const grpc = await openGrpc(settings, {
     ...{ tokens: admin.tokens, hasDatabase, limiter, checks, receipts, events: events.pipeline, metrics, log },
-    ...{ envoy: envoy.decide, remote: openRemoteServices({ limiter, store: store.unleased, checks: parts.checks }) },
+    ...{ envoy: envoy.decide, remote: { limiter, store: store.unleased, checks: parts.checks } },
   })
   closers.push(() => grpc?.close(closeMsMax))
   fleet.start(address)
@@ -153,6 +153,15 @@ async function openServer(
     hasDashboard: settings.dashboard === 'on',
     firstToken: admin.firstToken,
   })
+}
+
+type GrpcParts = Omit<OpenGrpcDeps, 'remote'> & { readonly remote: RemoteServicesDeps }
+
+/** Loads gRPC and its services only if they are used: they are a tenth of all modules. */
+async function openGrpc(settings: Settings, { remote, ...deps }: GrpcParts): Promise<OpenGrpc | undefined> {
+  if (settings.grpcPort === undefined) return undefined
+  const [grpc, services] = await Promise.all([import('./open-grpc.ts'), import('./remote-services.ts')])
+  return grpc.openGrpc(settings, { ...deps, remote: services.openRemoteServices(remote) })
 }
 
 async function listenWithCertificates(

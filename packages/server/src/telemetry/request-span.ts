@@ -29,7 +29,7 @@ export class ServerSpan implements RequestSpan {
   readonly #tracer: Tracer
   readonly #method: string
   readonly #span: Span
-  /** How far the time of day was ahead of the monotonic clock when the request began. */
+  /** Time of day minus monotonic time, when the request began. */
   readonly #wallAheadUs = wallClock.nowUs() - systemClock.nowUs()
   #checks = 0
   #refused = 0

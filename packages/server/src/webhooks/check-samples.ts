@@ -1,28 +1,30 @@
-// Totals of the checks of a node, sampled at an interval, and their increase over the windows of the last hour.
-// Bounded: samples older than the longest window are dropped.
+// Totals of the checks and leases of a node, sampled at an interval, and their increase over the windows of the last
+// hour. Bounded: samples older than the longest window are dropped.
 
-import type { CheckTotals } from '../metrics/service-metrics.ts'
+import type { CheckTotals, UnitTotals } from '../metrics/service-metrics.ts'
+
+export type Totals = CheckTotals & UnitTotals
 
 /** Totals of one process. `process` differs after a restart. */
-export type ProcessTotals = { readonly process: string; readonly totals: CheckTotals }
+export type ProcessTotals = { readonly process: string; readonly totals: Totals }
 
 /** Increase of the totals over a window. `spanMs` is shorter than the window on a node that started within it. */
-export type Increase = CheckTotals & { readonly spanMs: number }
+export type Increase = Totals & { readonly spanMs: number }
 
-type Sample = CheckTotals & { readonly atMs: number }
+type Sample = Totals & { readonly atMs: number }
 
-const NONE: CheckTotals = { decided: 0, refused: 0, byPolicy: 0, slow: 0 }
+const NONE: Totals = { decided: 0, refused: 0, byPolicy: 0, slow: 0, unitsCharged: 0, unitsExpired: 0 }
 const SAMPLES_MAX = 1000
 const PROCESSES_MAX = 1000
 
 /** Adds up the totals of the workers of a node. The sums never fall, even when workers are replaced. */
 export class NodeTotals {
-  /** Last totals of each process, the one seen longest ago first. */
-  readonly #processes = new Map<string, CheckTotals>()
-  #sum: CheckTotals | undefined
+  /** Last totals of each process, least recently seen first. */
+  readonly #processes = new Map<string, Totals>()
+  #sum: Totals | undefined
 
   /** The first call is the baseline: its sums are 0. */
-  add(all: readonly ProcessTotals[]): CheckTotals {
+  add(all: readonly ProcessTotals[]): Totals {
     let sum = this.#sum ?? NONE
     for (const { process, totals } of all) {
       const before = this.#processes.get(process) ?? NONE
@@ -50,7 +52,7 @@ export class CheckSamples {
     this.#spanMs = spanMs
   }
 
-  add(totals: CheckTotals, atMs: number): void {
+  add(totals: Totals, atMs: number): void {
     this.#samples.push({ ...totals, atMs })
     // The newest sample that is older than the window is its start.
     while (this.#samples.length > SAMPLES_MAX || (this.#samples[1]?.atMs ?? atMs) <= atMs - this.#spanMs) {
@@ -72,21 +74,25 @@ export class CheckSamples {
 }
 
 /** Counters start at 0 again after a restart. */
-function increaseOf(before: CheckTotals, now: CheckTotals): CheckTotals {
+function increaseOf(before: Totals, now: Totals): Totals {
   if (now.decided < before.decided) return now
   return {
     decided: now.decided - before.decided,
     refused: now.refused - before.refused,
     byPolicy: now.byPolicy - before.byPolicy,
     slow: now.slow - before.slow,
+    unitsCharged: now.unitsCharged - before.unitsCharged,
+    unitsExpired: now.unitsExpired - before.unitsExpired,
   }
 }
 
-function plus(one: CheckTotals, other: CheckTotals): CheckTotals {
+function plus(one: Totals, other: Totals): Totals {
   return {
     decided: one.decided + other.decided,
     refused: one.refused + other.refused,
     byPolicy: one.byPolicy + other.byPolicy,
     slow: one.slow + other.slow,
+    unitsCharged: one.unitsCharged + other.unitsCharged,
+    unitsExpired: one.unitsExpired + other.unitsExpired,
   }
 }

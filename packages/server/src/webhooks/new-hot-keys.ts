@@ -15,7 +15,7 @@ export type ReportedKey = {
 const MINUTE_MS = 60_000
 
 export class NewHotKeys {
-  /** When each reported key was last hot, the one hot longest ago first. */
+  /** Last hot time per reported key, oldest first. */
   readonly #lastHotMs = new Map<string, number>()
   /** Times of the events of the last minute. */
   #sentMs: number[] = []

@@ -1,16 +1,28 @@
 // Turns the figures of a node, sampled every 10 seconds, into events: refusal spikes, new hot keys, failing sinks and
 // burning error budgets. Time is an argument.
 
-import { mergeHotKeys, type PlainKey } from '../http/routes/hot-keys.ts'
+import { mergeHotKeys, type PlainKey } from '../fleet/plain-key.ts'
+import { BadTime } from './bad-time.ts'
 import { CheckSamples, NodeTotals, type ProcessTotals } from './check-samples.ts'
 import { NewHotKeys } from './new-hot-keys.ts'
 import { mergedTopRules } from './recent-refusals.ts'
 import { nextSpikeState, type RuleRefusals, SPIKE, type SpikeState } from './refusal-spike.ts'
 import { SinkOutages, type SinkState } from './sink-outages.ts'
-import { BURN, type BurnState, nextBurnState, SLOS, type SloName } from './slo-burn.ts'
+import {
+  BURN,
+  type BurnState,
+  badDecisions,
+  isDrifting,
+  isStale,
+  nextBurnState,
+  type Share,
+  SLOS,
+  type SloName,
+} from './slo-burn.ts'
 import type { WebhookEvent } from './webhooks.ts'
 
 export const SAMPLE_MS = 10_000
+const DRIFT_MS = 60_000
 
 /** Figures of one process of the node. */
 export type ProcessFigures = ProcessTotals & {
@@ -19,6 +31,8 @@ export type ProcessFigures = ProcessTotals & {
   /** Hottest first. */
   readonly hotKeys: readonly PlainKey[]
   readonly sinks: readonly SinkState[]
+  /** Time since the rule source last confirmed the active rules. */
+  readonly rulesAgeSeconds: number
 }
 
 export type OpenNodeAlert = {
@@ -32,12 +46,21 @@ export class NodeAlerts {
   readonly #samples = new CheckSamples(BURN.longMs)
   readonly #newHotKeys = new NewHotKeys()
   readonly #sinkOutages = new SinkOutages()
+  readonly #badTime = {
+    propagation: new BadTime(SAMPLE_MS, BURN.longMs),
+    drift: new BadTime(SAMPLE_MS, BURN.longMs),
+  } as const
   readonly #burns = new Map<SloName, BurnState>()
   #spike: SpikeState = { kind: 'normal' }
 
   /** `figures`: of all processes that answered. */
   next(figures: readonly ProcessFigures[], nowMs: number): WebhookEvent[] {
     this.#samples.add(this.#totals.add(figures), nowMs)
+    this.#badTime.propagation.add(
+      figures.some(({ rulesAgeSeconds }) => isStale(rulesAgeSeconds)),
+      nowMs,
+    )
+    this.#badTime.drift.add(isDrifting(this.#samples.increase(nowMs - DRIFT_MS, nowMs)), nowMs)
     return [
       ...this.#nextSpike(mergedTopRules(figures.map(({ topRules }) => topRules)), nowMs),
       ...this.#newHotKeys.next(mergeHotKeys(figures.map(({ hotKeys }) => hotKeys)), nowMs),
@@ -73,11 +96,16 @@ export class NodeAlerts {
   }
 
   #nextBurn(slo: SloName, nowMs: number): WebhookEvent[] {
-    const hour = this.#samples.increase(nowMs - BURN.longMs, nowMs)
-    const fiveMinutes = this.#samples.increase(nowMs - BURN.shortMs, nowMs)
+    const [hour, fiveMinutes] = [this.#share(slo, BURN.longMs, nowMs), this.#share(slo, BURN.shortMs, nowMs)]
     const before = this.#burns.get(slo) ?? { sinceMs: undefined }
     const { state, event } = nextBurnState(slo, before, { hour, fiveMinutes, nowMs })
     this.#burns.set(slo, state)
     return event === undefined ? [] : [event]
+  }
+
+  #share(slo: SloName, windowMs: number, nowMs: number): Share {
+    return slo === 'availability' || slo === 'latency'
+      ? badDecisions(slo, this.#samples.increase(nowMs - windowMs, nowMs))
+      : this.#badTime[slo].share(windowMs, nowMs)
   }
 }

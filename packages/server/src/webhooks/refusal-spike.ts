@@ -1,4 +1,4 @@
-// Detects that a node suddenly refuses a larger share of its checks, and that this ends.
+// Detects start and end of a sudden rise in the share of checks that a node refuses.
 
 import type { Increase } from './check-samples.ts'
 import type { WebhookEvent } from './webhooks.ts'

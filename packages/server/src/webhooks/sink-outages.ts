@@ -1,4 +1,4 @@
-// Reports sinks that fail for some seconds, and that work again. A single failed write is retried and not reported.
+// Reports sinks that fail for some seconds, and their recovery. A single failed write is retried and not reported.
 
 import type { WebhookEvent } from './webhooks.ts'
 

@@ -1,5 +1,5 @@
 // Detects that this node burns an error budget fast: the condition of the alerts Sluice…BurnFast over one hour, from
-// the counts of one node instead of a fleet.
+// the figures of one node instead of a fleet.
 
 import type { Increase } from './check-samples.ts'
 import type { WebhookEvent } from './webhooks.ts'
@@ -15,18 +15,41 @@ export const BURN = {
   decisionsPerSecond: 1,
 } as const
 
-/** `budget`: share of decisions that may be bad. */
+/** `budget`: share of decisions, or of time, that may be bad. */
 export const SLOS = {
-  availability: { budget: 0.0001, bad: ({ byPolicy }: Increase): number => byPolicy },
-  latency: { budget: 0.01, bad: ({ slow }: Increase): number => slow },
+  availability: { budget: 0.0001, of: 'decisions' },
+  latency: { budget: 0.01, of: 'decisions' },
+  propagation: { budget: 0.01, of: 'time' },
+  drift: { budget: 0.01, of: 'time' },
 } as const
+
+/** Rules are stale if their source confirmed them longer ago: the objective of the propagation SLO. */
+const STALE_SECONDS = 60
+/** Objective of the drift SLO: share of the charged units that expire in a minute, with enough of them. */
+const DRIFT = { share: 0.05, unitsPerSecond: 10 } as const
+
+export function isStale(ageSeconds: number): boolean {
+  return ageSeconds > STALE_SECONDS
+}
+
+/** `minute`: increase of the last minute. */
+export function isDrifting({ unitsCharged, unitsExpired, spanMs }: Increase): boolean {
+  return unitsCharged > (DRIFT.unitsPerSecond * spanMs) / 1000 && unitsExpired > DRIFT.share * unitsCharged
+}
+
+/** Decisions or seconds. */
+export type Share = { readonly bad: number; readonly of: number }
+
+export function badDecisions(slo: 'availability' | 'latency', { byPolicy, slow, decided }: Increase): Share {
+  return { bad: slo === 'availability' ? byPolicy : slow, of: decided }
+}
 
 export type SloName = keyof typeof SLOS
 
 /** `sinceMs` of the burn; undefined while there is none. */
 export type BurnState = { readonly sinceMs: number | undefined }
 
-export type BurnInput = { readonly hour: Increase; readonly fiveMinutes: Increase; readonly nowMs: number }
+export type BurnInput = { readonly hour: Share; readonly fiveMinutes: Share; readonly nowMs: number }
 
 export type BurnStep = { readonly state: BurnState; readonly event?: WebhookEvent }
 
@@ -37,21 +60,16 @@ export function nextBurnState(slo: SloName, state: BurnState, { hour, fiveMinute
     const data = { slo, burn_rate_5m: rounded(short), seconds: Math.round((nowMs - state.sinceMs) / 1000) }
     return { state: { sinceMs: undefined }, event: { type: 'slo.recovered', data } }
   }
-  const isBusy = hour.decided > (BURN.decisionsPerSecond * BURN.longMs) / 1000
+  const ofTime = SLOS[slo].of === 'time'
+  const isBusy = ofTime || hour.of > (BURN.decisionsPerSecond * BURN.longMs) / 1000
   if (!isBusy || long <= BURN.rate || short <= BURN.rate) return { state }
-  const data = {
-    slo,
-    burn_rate_1h: rounded(long),
-    burn_rate_5m: rounded(short),
-    bad: SLOS[slo].bad(hour),
-    checks: hour.decided,
-  }
+  const bad = ofTime ? { bad_seconds: hour.bad } : { bad: hour.bad, checks: hour.of }
+  const data = { slo, burn_rate_1h: rounded(long), burn_rate_5m: rounded(short), ...bad }
   return { state: { sinceMs: nowMs }, event: { type: 'slo.burn', data } }
 }
 
-function burnRate(slo: SloName, increase: Increase): number {
-  const { budget, bad } = SLOS[slo]
-  return increase.decided === 0 ? 0 : bad(increase) / increase.decided / budget
+function burnRate(slo: SloName, { bad, of }: Share): number {
+  return of === 0 ? 0 : bad / of / SLOS[slo].budget
 }
 
 function rounded(rate: number): number {

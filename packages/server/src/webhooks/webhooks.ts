@@ -5,6 +5,7 @@
 import { randomInt, randomUUID } from 'node:crypto'
 import { hostname } from 'node:os'
 import { type Clock, wallClock } from 'sluice'
+import type { WebhookState } from '../fleet/webhook-state.ts'
 import type { Log } from '../log.ts'
 import { SIGNATURE_HEADER, signature } from './signature.ts'
 
@@ -75,6 +76,11 @@ export class Webhooks {
     return this.#queues.reduce((sum, { dropped }) => sum + dropped, 0)
   }
 
+  /** One per URL, in the order of the setting. */
+  states(): readonly WebhookState[] {
+    return this.#queues.map((queue) => queue.state())
+  }
+
   /** Drops events that have not been delivered. */
   async close(): Promise<void> {
     await Promise.all(this.#queues.map((queue) => queue.close()))
@@ -89,6 +95,8 @@ class WebhookQueue {
   readonly #waiting: Event[] = []
   readonly #closing = new AbortController()
   #sending: Promise<void> | undefined
+  #deliveredAt: string | null = null
+  #failed: WebhookState['last_error'] = null
 
   constructor(url: string, deps: WebhookDeps) {
     this.#url = url
@@ -104,6 +112,13 @@ class WebhookQueue {
     this.#sending ??= this.#sendAll().finally(() => {
       this.#sending = undefined
     })
+  }
+
+  state(): WebhookState {
+    const { delivered, dropped } = this
+    const pending = this.#waiting.length
+    const host = new URL(this.#url).host
+    return { host, delivered, dropped, pending, last_delivered_at: this.#deliveredAt, last_error: this.#failed }
   }
 
   async close(): Promise<void> {
@@ -127,7 +142,12 @@ class WebhookQueue {
     const { retryMs = RETRY_MS, log } = this.#deps
     for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt += 1) {
       const reason = await this.#attempt(event)
-      if (reason === undefined) return true
+      const at = new Date((this.#deps.clock ?? wallClock).nowUs() / 1000).toISOString()
+      this.#failed = reason === undefined ? null : { at, reason }
+      if (reason === undefined) {
+        this.#deliveredAt = at
+        return true
+      }
       if (attempt === 0) log.event('webhook_failed', { type: event.type, host: new URL(this.#url).host, reason })
       // Jitter, so that nodes do not retry together.
       await this.#pause(Math.min(retryMs * 2 ** attempt, RETRY_MS_MAX) * (randomInt(50, 101) / 100))

@@ -86,7 +86,7 @@ describe('PostgreSQL', () => {
   const postgres = usePostgres()
 
   test('missing tables are reported until they exist', async () => {
-    const url = postgres().createDatabase()
+    const url = postgres().createDatabase('')
     const before = await examined(['--database', url])
     expect(before.of('PostgreSQL')).toMatchObject({ health: 'ok' })
     expect(before.of('PostgreSQL clock')).toMatchObject({ health: 'ok' })

@@ -166,7 +166,7 @@ describe('warnings', () => {
       `- { ${B}, group: g, endpoint_pattern: '/a/**' }`,
       undefined,
     ],
-    // What a rule demands of a fact twice.
+    // Two conditions of one rule on the same fact.
     ['[]', `- { ${B}, plan: free, when: { plan: [pro] } }`, 'when.plan'],
     ['[]', `- { ${B}, plan: free, when: { plan: { not: [fr*] } } }`, 'when.plan'],
     ['[]', `- { ${B}, plan: free, when: { plan: [fr*] } }`, undefined],

@@ -35,10 +35,10 @@ describe('sluice rules simulate', () => {
     const json = async (...more: string[]) =>
       JSON.parse((await sluice(['rules', 'simulate', '--log', log, '--rules', rules, '--json', ...more])).out)
     expect(await json()).toMatchObject({
-      ...{ against: 'recorded', now: { refused: 1 }, new: { refused: 2 }, changes: { newly_refused: 1 } },
+      ...{ against: 'recorded', now: { refused: 1 }, new: { refused: 2 }, changes: { newly_denied: 1 } },
       recording: { source: 'log', lines: 4, malformed: 0 },
     })
-    expect(await json('--against', rules)).toMatchObject({ against: 'rules', changes: { newly_refused: 0 } })
+    expect(await json('--against', rules)).toMatchObject({ against: 'rules', changes: { newly_denied: 0 } })
   })
 
   test('reads standard input, compressed and several files', async () => {

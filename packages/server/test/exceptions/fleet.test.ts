@@ -13,6 +13,7 @@ import { temporaryFolder, usePostgres } from '../databases.ts'
 import { type Echoed, echo, linesOf, openGateway, startUpstream } from '../gateway/setup.ts'
 import { start } from '../process.ts'
 import { ADMIN_TOKEN, type Client, clientOf, RULE_SET, serveSettings } from '../service.ts'
+import { withinRunTime } from '../stalls.ts'
 
 const RULES = [
   {
@@ -20,8 +21,8 @@ const RULES = [
     on_signal: { abuse: { factor: 0.5 } },
   },
 ]
-/** The promise, and time for a machine that is busy with other tests. */
-const WITHIN = { timeout: 1000, interval: 5 }
+/** The promise. Nodes query the database for changes every 10 s, so it holds only if they are notified. */
+const PROMISE_MS = 1000
 const PATIENTLY = { timeout: 20_000, interval: 50 }
 const BAN = { ban: true, forever: true, reason: 'test' }
 
@@ -57,27 +58,27 @@ async function twoNodes(): Promise<[Node, Node]> {
 }
 
 describe('two nodes with PostgreSQL and Redis', () => {
-  test('every exception is in force on the other node within a second, and ends as fast', { retry: 2 }, async () => {
+  test('every exception is in force on the other node within a second, and ends as fast', async () => {
     const [one, other] = await twoNodes()
     const allowed = async (client_id: string, more = {}) => (await other.check({ client_id, ...more })).allowed
     const limit = async (client_id: string) => (await other.check({ client_id, dry_run: true })).limit
 
     const { override_id: id } = await post(one, OVERRIDES_PATH, { key: 'user:eve', ...BAN })
-    await vi.waitFor(async () => expect(await allowed('eve')).toBe(false), WITHIN)
+    await withinRunTime(PROMISE_MS, async () => expect(await allowed('eve')).toBe(false))
     const headers = { authorization: `Bearer ${ADMIN_TOKEN}` }
     expect((await one.send(`${OVERRIDES_PATH}/${id}`, { method: 'DELETE', headers })).status).toBe(204)
-    await vi.waitFor(async () => expect(await allowed('eve')).toBe(true), WITHIN)
+    await withinRunTime(PROMISE_MS, async () => expect(await allowed('eve')).toBe(true))
 
     const bypass = { name: 'test', expires_in: '1h', limit_per_minute: 1000 }
     const { token: bypass_token } = await post(one, BYPASS_PATH, bypass)
     for (let used = 0; used < 3; used += 1) await allowed('ann')
-    await vi.waitFor(async () => expect(await allowed('ann', { bypass_token })).toBe(true), WITHIN)
+    await withinRunTime(PROMISE_MS, async () => expect(await allowed('ann', { bypass_token })).toBe(true))
 
     await post(one, SIGNALS_PATH, { key: 'user:bob', kind: 'abuse', severity: 'low', ttl_seconds: 60 })
-    await vi.waitFor(async () => expect(await limit('bob')).toBe(1), WITHIN)
+    await withinRunTime(PROMISE_MS, async () => expect(await limit('bob')).toBe(1))
 
     await post(one, `${INCIDENT_PATH}/factor`, { factor: 10, expires_in: '1h', reason: 'test' })
-    await vi.waitFor(async () => expect(await limit('cid')).toBe(20), WITHIN)
+    await withinRunTime(PROMISE_MS, async () => expect(await limit('cid')).toBe(20))
   })
 
   test('the limit of a bypass token counts over both nodes', async () => {

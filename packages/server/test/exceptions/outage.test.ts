@@ -22,8 +22,7 @@ test('a bypass token has no effect while Redis is down: each rule follows its on
   const bypassToken = String(body.token)
   const admitted = async (path: string, more: object) => {
     let count = 0
-    for (let sent = 0; sent < 3; sent += 1)
-      if ((await node.check({ user: 'ann', path, ...more })).allowed) count += 1
+    for (let sent = 0; sent < 3; sent += 1) if ((await node.check({ user: 'ann', path, ...more })).allowed) count += 1
     return count
   }
   for (const path of ['/open', '/closed', '/local']) expect(await admitted(path, { bypassToken })).toBe(3)

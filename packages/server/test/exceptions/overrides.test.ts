@@ -94,6 +94,12 @@ describeDatabases('overrides', ({ open }) => {
     const { body: made } = await create(app, { key: 'user:eve', ban: { status: 403 } })
     const refused = await app.check({ client_id: 'eve', endpoint: '/nowhere' })
     expect(refused).toMatchObject({ allowed: false, status: 403, retry_after: null, override_id: made.override_id })
+    const { body: recorded } = await app.get(`/api/v1/rate-limit/decisions/${refused.request_id}`)
+    const ban = { kind: 'override', override_id: made.override_id, rule_id: null, ban: { status: 403 } }
+    expect(recorded).toMatchObject({ status: 403, rule_id: null, headers: {}, exceptions: [ban] })
+    await create(app, { rule_id: 'per_user', key: 'bob', ban: { status: 403 } })
+    const detailed = await app.check({ client_id: 'bob', endpoint: '/u', detail: true })
+    expect(detailed).toMatchObject({ status: 403, headers: {} })
     await create(app, { key: 'user:mallory', ban: true })
     expect(await app.check({ client_id: 'mallory', endpoint: '/u' })).not.toHaveProperty('status')
   })

@@ -26,7 +26,7 @@ async function spentGateway(settings: Partial<GatewaySettings> = {}, headers: Re
   return { ...gateway, reached, behind: upstream.origin }
 }
 
-/** What Express would do with the request if the limit were not exhausted. */
+/** Response of Express to the request if the limit were not exhausted. */
 const TARGETS: readonly [what: string, target: string, express: 'routes it' | 'does not'][] = [
   ['upper case', '/LOGIN', 'routes it'],
   ['a trailing slash', '/login/', 'routes it'],

@@ -1,4 +1,4 @@
-// How responses end over HTTP/2. RFC 9113, 8.1: END_STREAM ends a response; strict clients treat an earlier RST_STREAM
+// End of responses over HTTP/2. RFC 9113, 8.1: END_STREAM ends a response; strict clients treat an earlier RST_STREAM
 // as a failure, whatever its code.
 
 import { describe, expect, test, vi } from 'vitest'

@@ -1,8 +1,10 @@
 // Compatibility mode decides as envoyproxy/ratelimit documents.
 
 import { memoryStore, type Store } from 'sluice'
+import type { FakeClock } from 'sluice/testing'
 import { describe, expect, it } from 'vitest'
 import { guardStore } from '../../../sluice/src/failure/guard-store.ts'
+import { remote } from '../../../sluice/src/testing/remote.ts'
 import { EXAMPLES, MESSAGING, OK, OVER, type Step } from './envoy-examples.ts'
 import { type RateLimits, rateLimits, requestBytes } from './rate-limit-fixture.ts'
 
@@ -133,6 +135,41 @@ descriptors:
     expect(second.metadata?.includes('gold')).toBe(false)
     const plain = rateLimits([config], { headers: 'x-ratelimit' })
     expect((await plain.ask('d', [['k=v']])).headers).toMatchObject({ 'X-RateLimit-Limit': '1' })
+  })
+})
+
+describe('the store', () => {
+  /** Replies in later turns, as Redis does, and records what was started. */
+  const recording = (started: [verb: string, expiresMs: number | undefined][]) => (clock: FakeClock) => {
+    const store = remote(memoryStore({ clock }))
+    const recorded: Store = {
+      ...store,
+      take: async (take) => {
+        started.push(['take', take.expiresMs])
+        await Promise.resolve()
+        return store.take(take)
+      },
+      peek: (charges, mayBeStale, expiresMs) => {
+        started.push(['peek', expiresMs])
+        return store.peek(charges, mayBeStale, expiresMs)
+      },
+    }
+    return recorded
+  }
+
+  it('adds and reads in one round trip, and knows when the caller gives up', async () => {
+    const started: [string, number | undefined][] = []
+    const config = 'domain: d\ndescriptors: [{ key: k, rate_limit: { unit: day, requests_per_unit: 5 } }]'
+    const rules = [{ rule_id: 'users', scope: 'per_user', limit: 5, window: '1d', algorithm: 'fixed_window' }]
+    const { send } = rateLimits([config], { rules, timeoutMs: 60_000, store: recording(started) })
+    const before = performance.now()
+    const answered = send(requestBytes('d', [['k=a'], { entries: ['k=b'], hits: 0 }]))
+    expect(started.map(([verb]) => verb)).toEqual(['take', 'peek'])
+    expect((await answered).statuses.map(({ remaining }) => remaining)).toEqual([4, 5])
+    await send(requestBytes('native', [['user=a'], { entries: ['user=b'], hits: 0 }]))
+    expect(started.map(([verb]) => verb)).toEqual(['take', 'peek', 'peek', 'take'])
+    for (const [, expiresMs = 0] of started) expect(expiresMs - before).toBeGreaterThan(50_000)
+    for (const [, expiresMs = 0] of started) expect(expiresMs - performance.now()).toBeLessThan(60_000)
   })
 })
 

@@ -1,5 +1,7 @@
 // Native mode: rules decide about descriptors, all or nothing over all of them.
 
+import { LimiterError, memoryStore, type Store, type Take } from 'sluice'
+import type { FakeClock } from 'sluice/testing'
 import { describe, expect, it } from 'vitest'
 import { nativeSubject } from '../../src/envoy/native-subject.ts'
 import { rateLimits } from './rate-limit-fixture.ts'
@@ -115,6 +117,51 @@ describe('native mode', () => {
     expect((await on.ask('edge', both)).statuses.map(({ remaining }) => remaining)).toEqual([0, 2])
     expect((await on.ask('edge', both)).statuses.map(({ code }) => code)).toEqual([OVER, OK])
     expect((await on.ask('edge', [['remote_address=203.0.113.7']])).statuses[0]?.remaining).toBe(1)
+  })
+
+  it('a limit of a request that is invalid, or cannot be counted, takes nothing from the rules', async () => {
+    let isDown = false
+    const store = (clock: FakeClock): Store => {
+      const memory = memoryStore({ clock })
+      return new Proxy(memory, {
+        get: (target, name) => {
+          const value = Reflect.get(target, name)
+          if (typeof value !== 'function') return value
+          return (...given: unknown[]) => {
+            const isCounter = name === 'take' && (given[0] as Take).charges[0]?.kind === 'force'
+            if (isDown && isCounter) throw new LimiterError('STORE_UNAVAILABLE', 'down')
+            return value.apply(target, given)
+          }
+        },
+      })
+    }
+    const { ask } = rateLimits([], { rules: [PER_IP], overrides: true, store })
+    const ip = ['remote_address=203.0.113.7']
+    await expect(ask('edge', [ip, { entries: ['user=ann'], limit: [1, 99] }])).rejects.toThrow(
+      'descriptors[1].limit.unit',
+    )
+    isDown = true
+    await expect(ask('edge', [ip, { entries: ['user=ann'], limit: [1, 2] }])).rejects.toThrow('STORE_UNAVAILABLE')
+    expect((await ask('edge', [ip])).statuses[0]?.remaining).toBe(2)
+  })
+
+  it('every request of several descriptors is recorded once, with the decision that it got', async () => {
+    const { ask, recorded } = rateLimits([], { rules: [PER_USER, PER_IP], overrides: true })
+    const ip = ['remote_address=203.0.113.7']
+    const own = { entries: ['burst=1'], limit: [1, 2] as const }
+    await ask('edge', [['user=ann'], ip])
+    await ask('edge', [own, ip])
+    await ask('edge', [own, ip])
+    await ask('edge', [['user=ann']], 1)
+    await ask('edge', [{ entries: ['user=ann'], hits: 0 }, ip])
+    await ask('edge', [own])
+    expect(recorded).toEqual([
+      'per_user true',
+      'per_ip true',
+      'envoy:.override false',
+      'per_user false',
+      'envoy:.override false',
+    ])
   })
 
   it('a ban refuses every descriptor of the request without the others', async () => {

@@ -82,26 +82,28 @@ describe.each(STACK_NAMES)('the rate limit service on the %s stack', (stack) => 
   })
 })
 
-test('on Redis, nodes share counters, a refused request counts, and an outage is UNAVAILABLE', async () => {
-  const redis = await startRedis()
-  onTestFinished(() => redis.stop())
-  const { folder } = configFolder({ 'a.yaml': limited('one', 10) })
-  const [stack = 'node'] = STACK_NAMES
-  const settings = { envoyConfig: folder, redis: redis.url, storeDeadlineMs: 5000 }
-  const nodes = [await serveGrpc(stack, RULES, settings), await serveGrpc(stack, RULES, settings)]
-  const ask = async (node: number, entry: string, hits = 1) => {
-    const request = requestBytes('one', [[entry], { entries: ['k=read'], hits: 0 }], hits)
-    const { status, messages } = (await nodes[node]?.client.call(SHOULD_RATE_LIMIT, request)) ?? {}
-    return messages?.[0] === undefined ? { grpc: status, code: 0, statuses: [] } : readResponse(messages[0])
-  }
-  const answers = await Promise.all(Array.from({ length: 30 }, (_, index) => ask(index % 2, 'k=shared')))
-  expect(answers.filter(({ code }) => code === OK)).toHaveLength(10)
-  expect(answers.map(({ statuses }) => statuses[1]?.remaining)).toEqual(answers.map(() => 10))
-  expect((await ask(0, 'k=large', 11)).code).toBe(OVER)
-  expect((await ask(1, 'k=large')).code).toBe(OVER)
-  await redis.stop()
-  expect(await ask(0, 'k=later')).toMatchObject({ grpc: 14 })
-})
+test.for(STACK_NAMES)(
+  'on Redis and the %s stack, nodes share counters, a refused request counts, and an outage is UNAVAILABLE',
+  async (stack) => {
+    const redis = await startRedis()
+    onTestFinished(() => redis.stop())
+    const { folder } = configFolder({ 'a.yaml': limited('one', 10) })
+    const settings = { envoyConfig: folder, redis: redis.url, storeDeadlineMs: 5000 }
+    const nodes = [await serveGrpc(stack, RULES, settings), await serveGrpc(stack, RULES, settings)]
+    const ask = async (node: number, entry: string, hits = 1) => {
+      const request = requestBytes('one', [[entry], { entries: ['k=read'], hits: 0 }], hits)
+      const { status, messages } = (await nodes[node]?.client.call(SHOULD_RATE_LIMIT, request)) ?? {}
+      return messages?.[0] === undefined ? { grpc: status, code: 0, statuses: [] } : readResponse(messages[0])
+    }
+    const answers = await Promise.all(Array.from({ length: 30 }, (_, index) => ask(index % 2, 'k=shared')))
+    expect(answers.filter(({ code }) => code === OK)).toHaveLength(10)
+    expect(answers.map(({ statuses }) => statuses[1]?.remaining)).toEqual(answers.map(() => 10))
+    expect((await ask(0, 'k=large', 11)).code).toBe(OVER)
+    expect((await ask(1, 'k=large')).code).toBe(OVER)
+    await redis.stop()
+    expect(await ask(0, 'k=later')).toMatchObject({ grpc: 14 })
+  },
+)
 
 test('a node does not start with an invalid configuration', async () => {
   const { folder } = configFolder({ 'a.yaml': 'domain: one\ndescriptors: [{ key: k, rate_limit: { unit: no } }]\n' })

@@ -3,19 +3,57 @@
 import { once } from 'node:events'
 import { constants } from 'node:http2'
 import { connect, type Socket } from 'node:net'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { encodeRequests } from 'sluice/remote-wire'
 import { seededRandom } from 'sluice/testing'
 import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { SHOULD_RATE_LIMIT } from '../../src/grpc/envoy/should-rate-limit.ts'
+import { ProtobufWriter } from '../../src/grpc/protobuf.ts'
 import { grpcClient } from './client.ts'
 import { CheckManyRequest, CheckRequest, CheckStreamRequest, RATE_LIMITER } from './messages.ts'
+import { readResponse, requestBytes } from './rate-limit-fixture.ts'
 import { type GrpcService, STACK_NAMES, serveGrpc } from './stacks.ts'
 
 const RULE = '- { rule_id: one, limit: 5, window: 1d, scope: per_user }\n'
 const PREFACE = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 const CHECK = `${RATE_LIMITER}/Check`
 const STREAM = `${RATE_LIMITER}/CheckStream`
-const METHODS = [CHECK, `${RATE_LIMITER}/CheckMany`, STREAM, `${RATE_LIMITER}/Refund`, '/grpc.health.v1.Health/Check']
 const REFLECTION = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo'
+const QUOTAS = '/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas'
+const MIB = 2 ** 20
+const OVER_LIMIT = 2
 const SEED = Number(process.env.SEED ?? 1)
+
+const NAME = { ruleId: 'one', name: 'default', plan: undefined, byIp: false }
+const CHARGE = { name: NAME, facts: { user: 'a' }, fingerprint: '', min: 1, max: 2, kind: 'enforce' } as const
+const RETURN = { lease: 'x'.repeat(40), units: 1, settled: 0, spentUs: 0, ttlUs: 0 }
+const EXCHANGE = encodeRequests([
+  { type: 'take', charges: [CHARGE], op: 'o', returns: [RETURN] },
+  { type: 'give', returns: [RETURN], op: '' },
+  { type: 'peek', charges: [CHARGE] },
+  { type: 'decide', subject: '{"user":"a"}', requestId: 'r', dryRun: false },
+  { type: 'refund', requestId: 'r', units: 1 },
+])
+
+/** Every method, with a message that it accepts. */
+const METHODS: Readonly<Record<string, Uint8Array>> = {
+  [CHECK]: CheckRequest.encode({ client_id: 'a', attributes: { x: { text: 'y' } } }),
+  [`${RATE_LIMITER}/CheckMany`]: CheckManyRequest.encode({ checks: [{ client_id: 'a' }, { client_id: 'b' }] }),
+  [STREAM]: CheckStreamRequest.encode({ id: 1, check: { client_id: 'a' } }),
+  [`${RATE_LIMITER}/Refund`]: new ProtobufWriter().string(1, 'request').finish(),
+  '/grpc.health.v1.Health/Check': new Uint8Array(),
+  [SHOULD_RATE_LIMIT]: requestBytes('edge', [['user=a', 'k=v'], { entries: ['ip=203.0.113.7'], hits: 0 }], 2),
+  [QUOTAS]: new ProtobufWriter()
+    .string(1, 'edge')
+    .message(2, (usage) => {
+      usage.message(1, (id) => id.message(1, (entry) => entry.string(1, 'user').string(2, 'a')))
+      usage.uint(3, 5).uint(4, 1)
+    })
+    .finish(),
+  '/sluice.v1.Leases/Exchange': EXCHANGE,
+  '/sluice.v1.Leases/Watch': new Uint8Array(),
+}
 
 const unexpected: unknown[] = []
 const keep = (error: unknown) => unexpected.push(error)
@@ -59,14 +97,43 @@ describe.each(STACK_NAMES)('the %s stack survives', (stack) => {
   test('random messages to every method', async () => {
     const service = await serveGrpc(stack, RULE)
     const random = seededRandom(SEED)
+    const methods = Object.keys(METHODS)
     const statuses = new Set<number>()
-    const calls = Array.from({ length: 300 }, async (_, round) => {
+    const calls = Array.from({ length: 60 * methods.length }, async (_, round) => {
       const message = Buffer.from(Array.from({ length: random.between(0, 60) }, () => random.between(0, 255)))
-      const path = METHODS[round % METHODS.length] as string
-      statuses.add((await service.client.call(path, message)).status)
+      statuses.add((await service.client.call(methods[round % methods.length] as string, message)).status)
     })
     await Promise.all(calls)
     // ok, invalid_argument, not_found
+    for (const status of statuses) expect([0, 3, 5]).toContain(status)
+    await expectAlive(service)
+  })
+
+  test('valid messages with random changes, in constant memory', async () => {
+    const service = await serveGrpc(stack, RULE)
+    const statuses = new Set<number>()
+    const round = async () => {
+      const random = seededRandom(SEED)
+      for (let batch = 0; batch < 5; batch += 1) {
+        const calls = Object.entries(METHODS).flatMap(([path, valid]) =>
+          Array.from({ length: 10 }, async () => {
+            const message = Buffer.from(valid)
+            for (let change = 0; change < 3 && message.length > 0; change += 1) {
+              message[random.between(0, message.length - 1)] = random.between(0, 255)
+            }
+            statuses.add((await service.client.call(path, message)).status)
+          }),
+        )
+        await Promise.all(calls)
+      }
+    }
+    await round()
+    await round()
+    const before = memory()
+    for (let again = 0; again < 4; again += 1) await round()
+    const after = memory()
+    expect(after.heapUsed - before.heapUsed, 'heap, after 1800 calls').toBeLessThan(8 * MIB)
+    expect(after.rss - before.rss, 'RSS, after 1800 calls').toBeLessThan(64 * MIB)
     for (const status of statuses) expect([0, 3, 5]).toContain(status)
     await expectAlive(service)
   })
@@ -78,8 +145,17 @@ describe.each(STACK_NAMES)('the %s stack survives', (stack) => {
     expect(await service.client.call(CHECK, CheckRequest.encode({ attributes }))).toMatchObject({ status: 3 })
     expect(await service.client.call(CHECK, CheckRequest.encode(huge))).toMatchObject({ status: 3 })
     const checks = Array.from({ length: 1000 }, () => ({ ...huge, client_id: 'x'.repeat(2000) }))
-    const many = await service.client.call(METHODS[1] as string, CheckManyRequest.encode({ checks }).subarray(0, 2e6))
+    const many = await service.client.call(
+      `${RATE_LIMITER}/CheckMany`,
+      CheckManyRequest.encode({ checks }).subarray(0, 2e6),
+    )
     expect([0, 3]).toContain(many.status)
+    const descriptor = (bytes: number) => requestBytes('edge', [[`user=${'x'.repeat(bytes)}`]])
+    expect(await service.client.call(SHOULD_RATE_LIMIT, descriptor(2 * MIB))).toMatchObject({ status: 8 })
+    const { status, messages } = await service.client.call(SHOULD_RATE_LIMIT, descriptor(2 * MIB - 100))
+    expect([status, readResponse(messages[0] as Buffer).code], 'no client avoids its limit').toEqual([0, OVER_LIMIT])
+    const entries = Array.from({ length: 100_000 }, (_, index) => `k${index}=v`)
+    expect(await service.client.call(SHOULD_RATE_LIMIT, requestBytes('edge', [entries]))).toMatchObject({ status: 3 })
     await expectAlive(service)
   })
 
@@ -148,6 +224,12 @@ describe.each(STACK_NAMES)('the %s stack survives', (stack) => {
     await expectAlive(service)
   })
 })
+
+function memory(): NodeJS.MemoryUsage {
+  setFlagsFromString('--expose-gc')
+  runInNewContext('gc')()
+  return process.memoryUsage()
+}
 
 async function inFlight({ metrics }: GrpcService): Promise<number> {
   return Number(/sluice_grpc_in_flight_calls (\d+)/.exec(await metrics.scrape())?.[1])

@@ -12,7 +12,7 @@ import { type GrpcService, STACK_NAMES, serveGrpc } from './stacks.ts'
 
 const RULE = '- { rule_id: five, limit: 5, window: 1d, scope: per_user, algorithm: fixed_window }\n'
 const FIXTURES = fileURLToPath(new URL('../fixtures/', import.meta.url))
-const CLIENTS: Readonly<Record<string, () => Client>> = { Go: goClient, Python: pythonClient }
+const CLIENTS: Readonly<Record<string, () => Client>> = { Go: goClient, Java: javaClient, Python: pythonClient }
 
 describe.each(STACK_NAMES)('the %s stack', (stack) => {
   test.for(Object.entries(CLIENTS))(
@@ -60,6 +60,26 @@ function goClient(): Client {
   if (missing !== undefined) return { missing }
   renameSync(fresh, binary)
   return { command: [binary] }
+}
+
+/** Flags for a short run. */
+const JAVA = ['java', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Xshare:auto']
+
+function javaClient(): Client {
+  const source = join(FIXTURES, 'grpc-java')
+  const pom = join(source, 'pom.xml')
+  const folder = cacheFolder('java', readFileSync(join(source, 'Client.java'), 'utf8') + readFileSync(pom))
+  const built = join(folder, 'built')
+  const command = [...JAVA, '-cp', `${built}:${built}/*`, 'Client']
+  if (existsSync(built)) return { command }
+  const fresh = `${built}-${process.pid}`
+  const missing =
+    failureOf('javac', ['-version']) ??
+    failureOf('mvn', ['-B', '-q', '-f', pom, 'dependency:copy-dependencies', `-DoutputDirectory=${fresh}`]) ??
+    failureOf('javac', ['-cp', `${fresh}/*`, '-d', fresh, join(source, 'Client.java')])
+  if (missing !== undefined) return { missing }
+  renameSync(fresh, built)
+  return { command }
 }
 
 function pythonClient(): Client {

@@ -102,7 +102,12 @@ export type RateLimits = {
   readonly recorded: string[]
 }
 
-type Options = Partial<RateLimitOptions> & { readonly rules?: unknown; readonly store?: (clock: FakeClock) => Store }
+type Options = Partial<RateLimitOptions> & {
+  readonly rules?: unknown
+  readonly store?: (clock: FakeClock) => Store
+  /** `grpc-timeout` of the calls. */
+  readonly timeoutMs?: number
+}
 
 export const CALL: Call = {
   path: '',
@@ -124,7 +129,6 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
     limiter,
     checks: {
       check: (subject) => limiter.decide(subject),
-      checkAll: (subjects) => limiter.decideAll(subjects),
       record: (_subject, { ruleId, allowed }) => void recorded.push(`${ruleId} ${allowed}`),
       answer: () => '',
       checkBody: () => {
@@ -139,7 +143,8 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
     shouldRateLimit(decide, { require: () => ({ id: '', role: undefined }) }),
     new CallCounts(),
   ) as UnaryMethod
-  const send = async (message: Uint8Array) => readResponse(await method.handle(message, CALL))
+  const call: Call = { ...CALL, timeoutMs: options.timeoutMs }
+  const send = async (message: Uint8Array) => readResponse(await method.handle(message, call))
   return { clock, recorded, send, ask: (domain, descriptors, hits) => send(requestBytes(domain, descriptors, hits)) }
 }
 

@@ -12,7 +12,7 @@ import { freePort } from '../../../sluice/src/testing/free-port.ts'
 
 const EXAMPLES = fileURLToPath(new URL('../../../../examples', import.meta.url))
 
-/** How each is started in its folder, in the foreground. */
+/** Command that starts each proxy in its folder, in the foreground. */
 const COMMANDS = {
   nginx: ['nginx', '-p', '.', '-c', 'nginx.conf', '-e', 'stderr', '-g', 'daemon off;'],
   haproxy: ['haproxy', '-f', 'haproxy.cfg'],

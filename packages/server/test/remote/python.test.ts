@@ -6,13 +6,14 @@ import { once } from 'node:events'
 import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { serveGrpc } from '../grpc/stacks.ts'
+import { STACK_NAMES, serveGrpc } from '../grpc/stacks.ts'
 
 const ROOT = join(import.meta.dirname, '../../../..')
 const VERSION = '1.76.0'
 const CACHE = join(ROOT, `node_modules/.cache/sluice/grpcio-${VERSION}`)
 const RULES = `
 - { rule_id: orders, limit: 100, window: 1d, scope: per_user, algorithm: fixed_window, endpoint_pattern: /orders }
+- { rule_id: payments, limit: 10, window: 1d, scope: per_user, consistency: strict, endpoint_pattern: /payments }
 `
 
 function grpcioMissing(): string | undefined {
@@ -32,10 +33,10 @@ function grpcioMissing(): string | undefined {
 const missing = grpcioMissing()
 if (missing !== undefined) process.stderr.write(`sluice: the test of the Python client is skipped: ${missing}\n`)
 
-test.skipIf(missing !== undefined)(
-  'a client in Python checks, leases and returns units',
-  async () => {
-    const { grpcUrl } = await serveGrpc('node', RULES)
+test.skipIf(missing !== undefined).each(STACK_NAMES)(
+  'a client in Python checks, leases and returns units on the %s stack',
+  async (stack) => {
+    const { grpcUrl } = await serveGrpc(stack, RULES)
     const args = [join(ROOT, 'clients/python/example.py'), new URL(grpcUrl).host, join(ROOT, 'packages/server/proto')]
     const child = spawn('python3', args, { env: { ...process.env, PYTHONPATH: CACHE, PYTHONDONTWRITEBYTECODE: '1' } })
     let output = ''
@@ -45,7 +46,7 @@ test.skipIf(missing !== undefined)(
       })
     }
     const [code] = await once(child, 'close')
-    expect({ code, output }).toEqual({ code: 0, output: 'check True 99\nlease 12\nleft 86\n' })
+    expect({ code, output }).toEqual({ code: 0, output: 'check True 99\nlease 12\nleft 86\npayments 9\n' })
   },
   120_000,
 )

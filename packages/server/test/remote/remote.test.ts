@@ -5,7 +5,7 @@ import { createRemoteLimiter } from 'sluice/remote'
 import { decodeReplies, encodeRequests, type WireReply, type WireRequest } from 'sluice/remote-wire'
 import { startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
-import { type GrpcService, serveGrpc } from '../grpc/stacks.ts'
+import { type GrpcService, STACK_NAMES, serveGrpc } from '../grpc/stacks.ts'
 import { ADMIN_TOKEN, clientOf } from '../service.ts'
 
 const RULES = `
@@ -32,9 +32,9 @@ async function remoteNode({ grpcUrl }: GrpcService, token?: string): Promise<Lim
   return limiter
 }
 
-describe('remote nodes', () => {
+describe.each(STACK_NAMES)('remote nodes on the %s stack', (stack) => {
   test('two remote nodes and the service together admit no more than the limit, mostly from leases', async () => {
-    const service = await serveGrpc('node', RULES, { ...PATIENT, ...(await withRedis()) })
+    const service = await serveGrpc(stack, RULES, { ...PATIENT, ...(await withRedis()) })
     const [first, second] = [await remoteNode(service), await remoteNode(service)]
     const { check } = clientOf(service.address)
     const sources: Record<string, number> = {}
@@ -50,10 +50,15 @@ describe('remote nodes', () => {
     expect(allowed, 'units that the service leases to itself may be left').toBeGreaterThan(450)
     expect(allowed).toBeLessThanOrEqual(500)
     expect(sources.lease, JSON.stringify(sources)).toBeGreaterThan(400)
+    const metrics = await service.metrics.scrape()
+    expect(metrics).toMatch(/sluice_remote_nodes 2\n/)
+    const leased = Number(/sluice_remote_units_total\{direction="leased"\} (\d+)/.exec(metrics)?.[1])
+    expect(leased).toBeGreaterThan(300)
+    expect(leased).toBeLessThanOrEqual(500)
   })
 
   test('leases of a token bucket are returned when a node closes', async () => {
-    const service = await serveGrpc('node', RULES, { ...PATIENT, ...(await withRedis()) })
+    const service = await serveGrpc(stack, RULES, { ...PATIENT, ...(await withRedis()) })
     const node = await createRemoteLimiter({ url: service.grpcUrl, deadlineMs: DEADLINE_MS })
     for (let index = 0; index < 30; index += 1) await node.check({ user: 'b', path: '/bucket' })
     await node.close()
@@ -63,7 +68,7 @@ describe('remote nodes', () => {
   })
 
   test('strict rules, composite keys, missing facts, permits and refunds decide as at the service', async () => {
-    const service = await serveGrpc('node', RULES, { ...PATIENT, ...(await withRedis()) })
+    const service = await serveGrpc(stack, RULES, { ...PATIENT, ...(await withRedis()) })
     const node = await remoteNode(service)
     const { check } = clientOf(service.address)
     const strict = { tenant: 't', user: 'c', path: '/strict' }
@@ -84,8 +89,23 @@ describe('remote nodes', () => {
     expect(await node.peek({ user: 'never seen', path: '/daily' })).toMatchObject({ allowed: true, remaining: 500 })
   })
 
+  test('a state of several megabytes arrives, and so does its next version', async () => {
+    const rest = `limit: 1, window: 1d, scope: per_user, description: ${'x'.repeat(4000)}`
+    const line = (index: number) => `- { rule_id: r${index}, endpoint_pattern: /${index}, ${rest} }\n`
+    const rules = Array.from({ length: 1000 }, (_, index) => line(index)).join('')
+    const service = await serveGrpc(stack, rules)
+    const node = await remoteNode(service)
+    expect(node.rules).toHaveLength(1000)
+    expect((await node.check({ user: 'a', path: '/999' })).ruleId).toBe('r999')
+    const headers = { authorization: `Bearer ${ADMIN_TOKEN}`, 'content-type': 'application/json' }
+    const body = JSON.stringify({ rule_id: 'r999', on: true, reason: 'test' })
+    const { send } = clientOf(service.address)
+    await send('/api/v1/rate-limit/kill-switch', { method: 'POST', headers, body })
+    await vi.waitFor(async () => expect((await node.check({ user: 'a', path: '/999' })).ruleId).toBe(null), 10_000)
+  })
+
   test('rules without the node, and a disabled rule, apply within the poll interval', async () => {
-    const service = await serveGrpc('node', RULES)
+    const service = await serveGrpc(stack, RULES)
     const node = await remoteNode(service)
     expect((await node.check({ user: 'd', path: '/strict', tenant: 't' })).ruleId).toBe('strict')
     const { send } = clientOf(service.address)
@@ -99,7 +119,7 @@ describe('remote nodes', () => {
   })
 })
 
-describe('what a remote node may do', () => {
+describe.each(STACK_NAMES)('what a remote node may do on the %s stack', (stack) => {
   async function exchange(service: GrpcService, requests: readonly WireRequest[], token: string): Promise<WireReply[]> {
     const headers = { authorization: `Bearer ${token}` }
     const { status, detail, messages } = await service.client.call(
@@ -121,7 +141,7 @@ describe('what a remote node may do', () => {
   } as const
 
   test('units go back once, with the lease that names them, and never more than it has', async () => {
-    const service = await serveGrpc('node', RULES, { ...PATIENT, ...(await withRedis()) })
+    const service = await serveGrpc(stack, RULES, { ...PATIENT, ...(await withRedis()) })
     const take = { type: 'take', charges: [charge], op: '', returns: [] } as const
     const [reply] = await exchange(service, [take], ADMIN_TOKEN)
     if (reply?.type !== 'taken') throw new Error(JSON.stringify(reply))
@@ -146,7 +166,7 @@ describe('what a remote node may do', () => {
   })
 
   test('a lease of one token is refused with another, and an unknown rule is left to the service', async () => {
-    const service = await serveGrpc('node', RULES)
+    const service = await serveGrpc(stack, RULES)
     const take = { type: 'take', charges: [charge], op: '', returns: [] } as const
     const unknown = { ...charge, name: { ...charge.name, ruleId: 'missing' } }
     const [own, other] = await exchange(service, [take, { ...take, charges: [unknown] }], ADMIN_TOKEN)
@@ -159,8 +179,23 @@ describe('what a remote node may do', () => {
     expect(decodeReplies(messages[0] ?? Buffer.alloc(0))).toMatchObject([{ type: 'error', code: 'OPTION_INVALID' }])
   })
 
+  test('units of a limit that cannot be leased are not held: the service asks to decide', async () => {
+    const service = await serveGrpc(stack, RULES)
+    const name = { ...charge.name, ruleId: 'strict' }
+    const take = {
+      type: 'take',
+      charges: [{ ...charge, name, facts: { tenant: 't', user: 'e' } }],
+      op: '',
+      returns: [],
+    }
+    const [reply] = await exchange(service, [take as WireRequest], ADMIN_TOKEN)
+    expect(reply).toMatchObject({ type: 'taken', taken: { granted: false, asksToDecide: true } })
+    const body = { client_id: 'e', tenant: 't', endpoint: '/strict', dry_run: true }
+    expect(await clientOf(service.address).check(body)).toMatchObject({ remaining: 10 })
+  })
+
   test('malformed messages get INVALID_ARGUMENT, and options that cannot work are rejected', async () => {
-    const service = await serveGrpc('node', RULES)
+    const service = await serveGrpc(stack, RULES)
     const { status } = await service.client.call('/sluice.v1.Leases/Exchange', Buffer.from([0xff, 0xff, 0xff]))
     expect(status).toBe(3)
     await expect(createRemoteLimiter({ url: 'localhost:8081' })).rejects.toMatchObject({ code: 'OPTION_INVALID' })
@@ -196,4 +231,33 @@ test('a key with an override, and every key during a global factor, is decided b
   rules.setGlobalFactor({ factor: 0.5, expiresAtMs: wallClock.nowUs() / 1000 + 60_000 } as never)
   await vi.waitFor(() => expect(states).toHaveLength(3))
   expect(states[2]?.needsService({ user: 'other' })).toBe(true)
+})
+
+test('a node that reads slowly skips states, and gets the newest one when it has read the last', async () => {
+  const rules = createLimiter({ rules: [{ rule_id: 'x', limit: 5, window: '1h', scope: 'per_user' }] })
+  onTestFinished(() => rules.close())
+  const { StateStreams } = await import('../../src/grpc/leases/state-stream.ts')
+  const { decodeState } = await import('sluice/remote-wire')
+  const streams = new StateStreams(rules, 5)
+  onTestFinished(() => streams.close())
+  const [slow, fast]: [string[], string[]] = [[], []]
+  let read = () => {}
+  const drained = () => new Promise<void>((resolve) => (read = resolve))
+  const follow = (seen: string[], isRead: boolean) =>
+    streams.open({
+      ...{ drained, end: () => {}, fail: () => {} },
+      write: (message) => {
+        seen.push(String(decodeState(message).disabled))
+        return isRead
+      },
+    })
+  follow(slow, false)
+  follow(fast, true)
+  for (const suspended of [['x'], [], ['x', 'y']]) {
+    rules.disable(suspended)
+    await vi.waitFor(() => expect(fast.at(-1)).toBe(String(suspended)))
+  }
+  expect([slow, fast]).toEqual([[''], ['', 'x', '', 'x,y']])
+  read()
+  await vi.waitFor(() => expect(slow).toEqual(['', 'x,y']))
 })

@@ -78,7 +78,7 @@ export type Load = {
   readonly sent: number
   /** Refused requests by key. */
   readonly refused: ReadonlyMap<string, number>
-  /** When the last refused request of a key was sent, by monotonic time. */
+  /** Send time of the last refused request of a key, monotonic. */
   readonly refusedMs: ReadonlyMap<string, number>
   /** Changes the rate, the keys or their weights. */
   perTick: number

@@ -17,7 +17,7 @@
 import type { PackedState } from './algorithm.ts'
 import type { Limit } from './limit.ts'
 
-// Keep these three equal to lua/include/leased.lua.
+// Keep these three equal to lua/include/items.lua.
 /** Cap on units on lease per epoch and bucket, over all nodes. */
 export const HELD_MAX: number = 2 ** 16 - 1
 /** Cap on units on lease as a share of the capacity, over all nodes. */

@@ -4,4 +4,4 @@
 export type { Algorithm, ListAlgorithm, PackedState } from './algorithm.ts'
 export { compileLimit, type Limit, type LimitNumbers } from './limit.ts'
 export { isPacked, LISTED, PACKED } from './registry.ts'
-export { ALGORITHM_NAMES, ALGORITHMS, type AlgorithmName } from './traits.ts'
+export { ALGORITHM_NAMES, ALGORITHMS, type AlgorithmName, hasPermits } from './traits.ts'

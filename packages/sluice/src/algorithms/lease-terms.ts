@@ -12,7 +12,7 @@ import { ALGORITHMS } from './traits.ts'
 const TTL_US = 5_000_000
 /** A bucket that refills the leased units within this time may be leased for longer. */
 const SLOW_REFILL_US = 200_000
-/** Must stay below the extra TTL of values in Redis (lua/include/rewrite.lua). */
+/** Must stay below the extra TTL of values in Redis (lua/include/ttl.lua). */
 const TTL_US_MAX = 30_000_000
 /** Share of the capacity that one node may lease. */
 const SHARE = 0.1

@@ -14,7 +14,7 @@ export type AlgorithmTraits = {
   /** Aligned windows whose counts a bucket keeps; 0: none. */
   readonly windows: 0 | 1 | 2
   /**
-   * How leased units stay within the limit (lease-terms.ts). held: the store counts units on lease. window: a lease
+   * Keeps leased units within the limit (lease-terms.ts). held: the store counts units on lease. window: a lease
    * ends with its window. lookback: the store looks back further. none: cannot be leased.
    */
   readonly lease: 'held' | 'window' | 'lookback' | 'none'

@@ -30,7 +30,7 @@ import { type Account, AccountTable } from './account.ts'
 import { StoreClock } from './store-clock.ts'
 
 export type ApproximateOptions = {
-  /** How many nodes share the limits of rules with `consistency: local`. */
+  /** Number of nodes that share the limits of rules with `consistency: local`. */
   readonly nodes?: number
   /** Most buckets in memory, and most accounts with unacknowledged units; beyond that the store decides. */
   readonly maxKeys?: number
@@ -93,12 +93,12 @@ class ApproximateStore implements Store {
     return this.takeSync(take) ?? this.#query(take)
   }
 
-  async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
+  async peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Promise<Taken> {
     const own = charges.filter(isOwn)
     const others = charges.filter((charge) => !isOwn(charge))
     const here = decidedHere(this.#local.peek(own))
     if (others.length === 0) return here
-    const taken = await this.#store.peek(others, mayBeStale)
+    const taken = await this.#store.peek(others, mayBeStale, expiresMs)
     const { stale } = taken
     return { ...combined(charges, own, here, taken), granted: here.granted && taken.granted, stale }
   }

@@ -47,7 +47,7 @@ export type CallReport = {
   readonly waitedMs: number
   /** Limits in the last response. */
   readonly limits: readonly ReportedLimit[]
-  /** Why a refusal was not retried; undefined if the response is not a refusal. */
+  /** Reason that a refusal was not retried; undefined if the response is not a refusal. */
   readonly gaveUp: GaveUp | undefined
 }
 

@@ -41,7 +41,7 @@ export class Deadline {
   #tickMs: number
   #stalls: Stall[] = []
   #tickedMs = 0
-  /** When the timer is to fire next. */
+  /** Next time of the timer. */
   #armedMs = 0
   readonly #timers: Timers
   readonly #onExpired: () => void

@@ -280,6 +280,27 @@ describe('the deadline', () => {
     expect([guarded.breaker, guarded.stats?.().timeouts]).toEqual(['closed', 10])
     const gone = guarded.take({ charges: [chargeOf()], expiresMs: timers.nowMs() }) as Taken
     expect(gone.source, 'a caller that is already gone is not sent to the store').toBe('policy')
+    const peeked = guarded.peek([chargeOf()], false, timers.nowMs()) as Taken
+    expect(peeked.source, 'a peek too').toBe('policy')
+  })
+
+  test('runs other requests: none while the breaker is open, and their failures open it', async () => {
+    const timers = manualTimers()
+    const { store, next } = scriptedStore()
+    const guarded = guardStore(store, { timers, deadlineMs: 100 })
+    next(never) // probes
+    expect(await guarded.request(async () => 'reply')).toBe('reply')
+    let sent = 0
+    for (let times = 0; times < 5; times += 1) {
+      const failed = guarded.request(() => {
+        sent += 1
+        return new Promise(() => {})
+      })
+      failed.catch(() => {})
+      await pass(timers, 130)
+      await expect(failed).rejects.toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    }
+    expect([guarded.breaker, sent]).toEqual(['open', 3])
   })
 
   test('is not extended by a caller that has more time', async () => {

@@ -49,7 +49,7 @@ export type GuardOptions = {
   readonly probe?: Charge | undefined
 }
 
-export type Peek = (charges: readonly Charge[]) => Promise<Taken>
+export type Peek = (charges: readonly Charge[], expiresMs?: number) => Promise<Taken>
 
 /** A request to the store, its fallback, and the handling of a late reply. */
 type GuardedRequest = {
@@ -58,9 +58,9 @@ type GuardedRequest = {
   sendWithout?(absent: readonly boolean[]): Promise<Taken>
   fallback(): Taken
   onLateReply(taken: Taken, admitted: boolean): void
-  /** When the caller began to wait, if earlier than now. */
+  /** Start of the caller's wait, if earlier than now. */
   readonly startedMs: number | undefined
-  /** When the caller gives up. */
+  /** Time at which the caller gives up. */
   readonly expiresMs: number | undefined
 }
 
@@ -70,6 +70,8 @@ export type GuardedStore = Store & {
   drill(forMs: number): void
   /** Closes the circuit breaker: another server has replaced this one. */
   replaced(): void
+  /** Runs another request to the store under the deadline and the breaker. Throws STORE_UNAVAILABLE. */
+  request<T>(work: () => Promise<T>, expiresMs?: number): Promise<T>
 }
 
 export const DEADLINE_MS = 100
@@ -160,15 +162,23 @@ class GuardStore implements GuardedStore {
     })
   }
 
-  peek(charges: readonly Charge[], mayBeStale = false): Taken | Promise<Taken> {
-    if (mayBeStale && this.#replicas !== undefined) return this.#replicas(charges).catch(() => this.peek(charges))
+  peek(charges: readonly Charge[], mayBeStale = false, expiresMs?: number): Taken | Promise<Taken> {
+    if (mayBeStale && this.#replicas !== undefined)
+      return this.#replicas(charges, expiresMs).catch(() => this.peek(charges, false, expiresMs))
     return this.#guarded({
       send: () => this.#store.peek(charges),
       fallback: () => this.#policy.peek(charges),
       onLateReply: () => {},
       startedMs: undefined,
-      expiresMs: undefined,
+      expiresMs,
     })
+  }
+
+  async request<T>(work: () => Promise<T>, expiresMs?: number): Promise<T> {
+    if (this.#breaker.state === 'open') throw unavailable('it is not asked while the circuit breaker is open')
+    const answer = await this.#withDeadline(work, () => unavailable('no reply within the deadline'), expiresMs)
+    this.#succeeded()
+    return answer
   }
 
   /** Throws STORE_UNAVAILABLE when the store does not confirm it in time. With an idempotency key, a retry is safe. */
@@ -281,7 +291,7 @@ class GuardStore implements GuardedStore {
   }
 
   /** Settles as `work` does, or rejects with `timeoutError()` after the deadline. */
-  #withDeadline<T>(work: () => MaybePromise<T>, timeoutError: () => LimiterError): Promise<T> {
+  #withDeadline<T>(work: () => MaybePromise<T>, timeoutError: () => LimiterError, expiresMs?: number): Promise<T> {
     return new Promise((resolve, reject) => {
       const waiting = { startMs: this.#timers.nowMs(), settled: false, expire: () => reject(timeoutError()) }
       const settle = (then: () => void) => {
@@ -289,7 +299,7 @@ class GuardStore implements GuardedStore {
         this.#deadline.done(waiting)
         then()
       }
-      this.#deadline.add(waiting)
+      this.#deadline.add(waiting, expiresMs)
       toPromise(work).then(
         (answer) => settle(() => resolve(answer)),
         (error) => {

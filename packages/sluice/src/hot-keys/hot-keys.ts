@@ -48,7 +48,7 @@ export class HotKeys {
   readonly #sketch = new TopSketch<Bucket>(COUNTERS)
   #untilSample: number
   #samples = 0
-  /** When counts were last halved, and the time they covered then, which is halved with them. */
+  /** Time of the last halving of the counts, and the time they covered then, which is halved with them. */
   #halvedUs: number
   #spanUs = 0
 

@@ -55,7 +55,7 @@ const RETRY_MS = 13
 const LAST_BATCH = 14
 /** Units spent since the last query. */
 const USED = 15
-/** How far this node's clock is ahead of the store's. Errs high. */
+/** This node's clock minus the store's. Errs high. */
 const AHEAD_MS = 16
 const ROW_LENGTH = 17
 const CHUNK_BITS = 12

@@ -70,7 +70,7 @@ class LeaseStore implements LeasingStore {
   readonly #rows: LeaseRows
   readonly #timers: Timers
   readonly #stopSweeping: () => void
-  /** How far the clock is ahead of the monotonic one. */
+  /** Clock minus monotonic clock. */
   #aheadMs: number
   readonly #counts: LeaseCounts = { ...NO_COUNTS }
 
@@ -102,9 +102,9 @@ class LeaseStore implements LeasingStore {
     if (gives.length > 0) void this.#giveBack(gives)
   }
 
-  async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
+  async peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Promise<Taken> {
     const nowMs = this.#nowMs()
-    const taken = await this.#store.peek(charges.map(withStoreLimit), mayBeStale)
+    const taken = await this.#store.peek(charges.map(withStoreLimit), mayBeStale, expiresMs)
     const grants = taken.grants.map((grant, index) => {
       const row = this.#table.find(charges[index] as Charge) // one grant per charge
       return row < 0 ? grant : { ...grant, remaining: grant.remaining + this.#rows.held(row, nowMs) }
@@ -197,7 +197,7 @@ class LeaseStore implements LeasingStore {
     return this.#store.takeSync?.({ charges: charges.map(withStoreLimit) })
   }
 
-  /** Refuses a take because a lease knows that one of the charges would be refused. */
+  /** Refuses a take without a round trip: by the last reply of the store, one of its charges is still short. */
   #refusal(charges: readonly Charge[], rows: readonly number[], nowUs: number): Taken {
     this.#counts.refused_by_lease += 1
     const nowMs = nowUs / 1000

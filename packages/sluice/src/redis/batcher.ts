@@ -57,7 +57,7 @@ type Lane = {
   jobs: Job[]
   /** Whether the lane is in the send queue. */
   queued: boolean
-  /** When the script call in flight was sent; undefined if there is none. */
+  /** Send time of the script call in flight; undefined if there is none. */
   sentMs: number | undefined
   /** The slot counts as migrating until this time. */
   migratingUntilMs: number
@@ -272,7 +272,7 @@ export class Batcher {
     const [first] = jobs
     try {
       if (jobs.length === 1 && first !== undefined && isSingleCall(first.request, first.form)) {
-        return singleCall(this.#names, first.request.charges)
+        return singleCall(this.#names, first.form, first.request)
       }
       const batch = new BatchEncoder(this.#names)
       for (const { request, form } of jobs) batch.add(request, form)

@@ -75,9 +75,9 @@ export type RedisClient =
   | IoRedisClusterLike
   | NodeRedisClusterLike
 
-/** How often node-redis queries the sentinels for the primary, in case it missed their message. */
+/** Interval at which node-redis queries the sentinels for the primary, in case it missed their message. */
 const SENTINEL_SCAN_MS = 1000
-/** How often ioredis polls a Redis that is loading its data. */
+/** Interval at which ioredis polls a Redis that is loading its data. */
 const LOADING_MS = 250
 
 export function isCluster(client: RedisClient): boolean {

@@ -36,7 +36,7 @@ export type NodeRedisClusterLike = {
   on(event: 'error', listener: (error: Error) => void): unknown
 }
 
-/** How often the slot map is refreshed, to notice a primary that vanished silently. */
+/** Refresh interval of the slot map, to notice a primary that vanished silently. */
 const SLOTS_REFRESH_MS = 1000
 /** Limits how long ioredis follows redirections for a script whose keys are split by a migrating slot. */
 const REDIRECTIONS_MAX = 4

@@ -14,7 +14,7 @@ const TEXT = `#!lua flags=allow-oom\n${APPLY.text}`
 
 export const APPLY_WHEN_FULL: Script = { text: TEXT, sha1: createHash('sha1').update(TEXT).digest('hex') }
 
-/** How long batches are sent with `allow-oom` before the normal script is tried again. */
+/** Time for which batches are sent with `allow-oom`, before the normal script is tried again. */
 export const FULL_MS = 1000
 
 /** Redis 7 begins the message with the code, Redis 6 quotes it. */

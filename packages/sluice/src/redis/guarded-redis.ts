@@ -1,7 +1,7 @@
 // A Redis with its guards (deadline and circuit breaker): one for a single server, one per primary for a Cluster, so
 // that a dead or slow primary affects no bucket of the others.
 
-import type { Clock } from '../clock.ts'
+import { type Clock, systemTimers } from '../clock.ts'
 import type { BreakerState, Transition } from '../failure/breaker.ts'
 import { type GuardedStore, guardStore, type Peek, PROBE } from '../failure/guard-store.ts'
 import type { Target } from '../scatter/scatter-store.ts'
@@ -147,7 +147,14 @@ export class GuardedRedis {
 
 /** Applies the deadline to reads from replicas; after it, the primary is read. */
 function withDeadline(peek: Peek | undefined, deadlineMs: number): Peek | undefined {
-  return peek && ((charges) => withTimeout(peek(charges), deadlineMs === 0 ? undefined : deadlineMs))
+  return (
+    peek &&
+    ((charges, expiresMs) => {
+      const leftMs = expiresMs === undefined ? undefined : expiresMs - systemTimers.nowMs()
+      const ms = deadlineMs === 0 ? leftMs : Math.min(deadlineMs, leftMs ?? deadlineMs)
+      return withTimeout(peek(charges), ms)
+    })
+  )
 }
 
 /** The store for one of several guards, which must not close it or count its stats. */
@@ -155,9 +162,9 @@ function withoutClose(store: Store, replicas: Peek | undefined): Store {
   return {
     take: (take) => store.take(take),
     give: (gives, opId, idempotencyKey) => store.give(gives, opId, idempotencyKey),
-    peek: (charges, mayBeStale) => {
+    peek: (charges, mayBeStale, expiresMs) => {
       if (!mayBeStale || replicas === undefined) return store.peek(charges)
-      return replicas(charges).catch(() => store.peek(charges))
+      return replicas(charges, expiresMs).catch(() => store.peek(charges))
     },
     reset: (bucket) => store.reset(bucket),
     close: async () => {},

@@ -191,9 +191,9 @@ class LayeredStore implements RedisStore {
     return this.#outer.takeSync?.(take)
   }
 
-  peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
+  peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Taken | Promise<Taken> {
     checkCharges(charges)
-    return this.#outer.peek(charges, mayBeStale)
+    return this.#outer.peek(charges, mayBeStale, expiresMs)
   }
 
   give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): GiveReply | Promise<GiveReply> {

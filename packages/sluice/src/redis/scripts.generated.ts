@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '9c2e1fe2636df1963a418fd89b95b6481fde9c43',
+  sha1: 'b9d0ce620b5754f484c6bc7d17b92bc29e8229b3',
   text: `--[[
   Applies a batch of requests to buckets: each request all or nothing, all of them at one instant of Redis time.
 
@@ -44,20 +44,22 @@ export const APPLY: Script = {
              give, reset  status (1, or negative), also of verb 7
              verb 8       status (1 given, 2 given before, 3 too late, or negative: nothing was given)
 
-  A call with one plain take has flat arguments instead, and the reply of verb 4 (include/single.lua):
+  A call with one take, plain or of a lease, has flat arguments instead, and the reply of verb 4 or 6
+  (include/single.lua):
   KEYS[1]  the value
-  ARGV     cost; per limit two arguments: name and shape of the bucket, as in the layout of a value, and the numbers
-           "capacity tick_us a b", of a fixed window "capacity window_us 1 0"; then now_us, if it is given
+  ARGV     cost, or 'lease'; per limit two arguments: name and shape of the bucket, as in the layout of a value, and
+           the numbers "capacity tick_us a b", of a fixed window "capacity window_us 1 0"; of a lease followed by
+           " hold min max kind", and per give " units booked_us settled"; then now_us, if it is given
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
   are created once per batch, not per request, because creating them dominates the run time.
 ]]
 --[[
-  Limits: their fields, and arithmetic that the short way and the batch share.
+  Limits: their fields, and arithmetic that short calls and the batch share.
 ]]
 -- Kinds of charges; shadow needs no special case. Hold: all units go on lease, none is spent.
 -- A charge has one number for kind, pair and seed: kind + KINDS * pair + KINDS_AND_PAIRS * seed.
--- Why units are short, in replies.
+-- Codes in replies for units that are short.
 -- Equal to STATE_MAX and SLIDING_UNITS_MAX of src/algorithms/limit.ts.
 
 -- The TTL of a value is renewed at the first change in each period of a bucket, and covers the whole period. A period
@@ -85,6 +87,12 @@ local function charged_plain(capacity, step, b, now, at, x, cost)
   end
   return x, x > capacity * step
 end
+
+-- Position of a state at a time: the tick of a bucket, the index of a window.
+local function position(code, tick, a, us)
+  if code <= 2 then return tick == 1 and us or math.floor(us / tick) end
+  return math.floor(us / (a * tick))
+end
 --[[
   Format of packed values. A packed value is the length of its layout, the layout (names and shapes of its buckets), and
   their states in that order. The index of a bucket in its layout is its seat.
@@ -94,6 +102,7 @@ end
 -- at and x take 7 bytes, y takes 4. The size is fixed, so that a state can be overwritten in place.
 
 -- Numbers of a limit in the arguments of a call with one take: capacity, tick_us, subunits per unit and per tick.
+-- Numbers of a limit in a call with one take of a lease: the same, then hold, min, max, kind, and the gives.
 -- The time is the last argument, if it is given.
 local now_us = ARGV[2] and tonumber(ARGV[#ARGV])
 if not now_us then
@@ -136,14 +145,119 @@ local function ttl_seconds(ends) return math.max(1, math.ceil((ends - now_us + 6
   return { latest_end_us, retention_us, ttl_seconds, ends_us }
 end
 
+local function make_items(now_us, position)
+--[[
+  Units on lease, and the decision about one packed bucket of a take: the maths of every take of a lease, alone or in a
+  batch. Repeats some arithmetic of include/packed.lua, so that such a call need not create its functions. Limits are
+  passed as (code, capacity, tick, a, b, hold), without tables, and functions capture little: see include/single.lua.
+]]
+-- y of a token bucket: units on lease since the previous epoch × PREVIOUS + those since this one. Units on lease do
+-- not refill. The three constants equal those of src/algorithms/held.ts.
+
+-- Returns x after \`ticks\` during which \`held\` units were on lease.
+local function owed_after(ticks, a, b, x, held)
+  local owed, least = x - ticks * b, held * a
+  if least > x then return x end
+  return owed > least and owed or least
+end
+
+-- Returns how many more units of a bucket can go on lease.
+local function held_room(capacity, hold, y)
+  if hold == 0 then return capacity end
+  local current = y % 65536
+  local room = math.min(65535, math.floor(capacity * 0.75) - (y - current) / 65536) - current
+  return room > 0 and room or 0
+end
+
+local function advanced_held(now, a, b, hold, at, x, y)
+  local current = y % 65536
+  local first_end = hold == 0 and at or (math.floor(at / hold) + 1) * hold
+  local held = current + (y - current) / 65536
+  if now < first_end then return owed_after(now - at, a, b, x, held), y end
+  x = owed_after(first_end - at, a, b, x, held)
+  local second_end = first_end + hold
+  if now < second_end then return owed_after(now - first_end, a, b, x, current), current * 65536 end
+  x = owed_after(hold, a, b, x, current)
+  return owed_after(now - second_end, a, b, x, 0), 0
+end
+
+-- Returns x and y after \`units\` were given back and \`settled\` units taken off the lease.
+local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, settled)
+  local booked = position(code, tick, a, booked_us)
+  if code <= 2 then
+    if hold > 0 and settled > 0 then
+      -- Takes them off the epoch in which they were booked, and gives back as many of \`units\` in full.
+      local age, current = math.floor(at / hold) - math.floor(booked / hold), y % 65536
+      local counted = age == 0 and current or age == 1 and (y - current) / 65536 or 0
+      if counted >= settled then
+        y = y - settled * (age == 0 and 1 or 65536)
+        if units > 0 then x = math.max(0, x - math.min(units, settled) * a) end
+        units = math.max(0, units - settled)
+      end
+    end
+    if units == 0 then return x, y end
+    local age = math.max(0, at - booked)
+    return math.max(0, x - math.max(0, units * a - age * b)), y
+  end
+  if at == booked then return math.max(0, x - units), y end
+  if code == 4 and at == booked + 1 then return x, math.max(0, y - units) end
+  return x, y
+end
+
+-- Advances a state to now. The state is not ahead of it.
+local function advanced_to(now, code, a, b, hold, at, x, y)
+  if code > 2 then
+    if at == now then return x, y end
+    return 0, (code == 4 and now - at == 1) and x or 0
+  end
+  if y ~= 0 then x, y = advanced_held(now, a, b, hold, at, x, y)
+  else x = math.max(0, x - (now - at) * b) end
+  return x, x == 0 and 0 or y -- nothing owed: equal to a new bucket, whatever was on lease
+end
+
+-- Applies the gives of an item, three numbers each from numbers[first] on. Also returns whether any had an effect.
+local function given_back(code, tick, a, b, hold, now, x, y, numbers, first, last)
+  local is_changed = false
+  for i = first, last, 3 do
+    local units, settled = numbers[i], numbers[i + 2]
+    if (x > 0 or y > 0) and (units > 0 or (settled > 0 and hold > 0)) then
+      x, y = refunded(code, tick, a, b, hold, now, x, y, units, numbers[i + 1], settled)
+      if code <= 2 and x == 0 then y = 0 end -- equal to a new bucket
+      is_changed = true
+    end
+  end
+  return x, y, is_changed
+end
+
+-- Returns whether \`low\` units are available, and the units to charge if all items of the take are granted.
+local function units_of_item(code, capacity, tick, a, hold, now, x, y, low, high, kind)
+  local in_use = x
+  if code <= 2 then in_use = math.ceil(x / a)
+  elseif y > 0 then in_use = x + math.ceil(y * (a - math.floor(now_us / tick) + now * a) / a) end
+  if in_use + low > capacity then return kind == 3, 0 end
+  local room = held_room(capacity, hold, y)
+  return true, math.min(high, capacity - in_use, kind == 3 and room or low + room)
+end
+
+-- Returns a state after \`units\` were charged.
+local function charged_item(code, a, hold, x, y, units, low, kind)
+  x = math.min(code == 4 and 67108863 or 4503599627370495, x + units * (code <= 2 and a or 1))
+  if hold > 0 then y = y + (kind == 3 and units or math.max(0, units - low)) end
+  return x, y
+end
+  return held_room, advanced_held, refunded, advanced_to, given_back, units_of_item, charged_item
+end
+
 local cost = tonumber(ARGV[1])
-if cost then
+local is_single = cost or ARGV[1] == 'lease'
+if is_single then
   repeat
 --[[
-  Short way of a call with one plain take: decides it without the tables and functions of a batch, whose creation costs
-  several times as much as the take itself. Breaks off, before anything is written, if the batch has to decide: buckets
-  are missing or were written under another limit, the value is unreadable, a state has units on lease or is ahead of a
-  clock that stepped back, or a value with further buckets has to be written as a whole.
+  Short call: one take, plain or of a lease. Decides it without the tables and functions of a batch, whose
+  creation costs several times as much as the take itself. Breaks off, before anything is written, if the batch has to
+  decide: buckets are missing or were written under another limit, the value is unreadable, a state is ahead of a clock
+  that stepped back or a plain take finds units on lease, or a value has to be written as a whole with buckets that the
+  take does not change.
 
   Not a function, because each upvalue of a function costs about as much as the arithmetic.
 ]]
@@ -177,26 +291,26 @@ end
   if not is_readable or not offsets then break end
 end
 
-local reply, states_text, renews, is_refused, is_plain = { now_us }, '', not text, false, true
-for i = 1, count do
-  local capacity, tick, step, b = string.match(ARGV[2 * i + 1], '^(%d+) (%d+) (%d+) (%d+)$')
-  capacity, tick, step, b = capacity + 0, tick + 0, step + 0, b + 0
-  local now, at, x, y, is_short = math.floor(now_us / tick), 0, 0, 0
-  if text then at, x, y = struct.unpack('<I7I7I4', text, offsets and offsets[i] or #head + 18 * (i - 1) + 1) end
-  is_plain = is_plain and at <= now and y == 0
-  x, is_short = charged_plain(capacity, step, b, now, at, x, cost)
-  reply[i + 1], is_refused = x, is_refused or is_short
-  if at < (b > 0 and now - now % ttl_period(capacity, tick, step, b) or now) then renews = true end
-  states_text = states_text .. struct.pack('<I7I7I4', now, x, 0)
-end
-if not is_plain then break end
-
-if is_refused then
+local reply, states_text, renews, is_decided = { now_us }, '', not text, true
+if cost then
+  local is_refused = false
+  for i = 1, count do
+    local capacity, tick, step, b = string.match(ARGV[2 * i + 1], '^(%d+) (%d+) (%d+) (%d+)')
+    capacity, tick, step, b = capacity + 0, tick + 0, step + 0, b + 0
+    local now, at, x, y, is_short = math.floor(now_us / tick), 0, 0, 0
+    if text then at, x, y = struct.unpack('<I7I7I4', text, offsets and offsets[i] or #head + 18 * (i - 1) + 1) end
+    is_decided = is_decided and at <= now and y == 0
+    x, is_short = charged_plain(capacity, step, b, now, at, x, cost)
+    reply[i + 1], is_refused = x, is_refused or is_short
+    if at < (b > 0 and now - now % ttl_period(capacity, tick, step, b) or now) then renews = true end
+    states_text = states_text .. struct.pack('<I7I7I4', now, x, 0)
+  end
+  if is_decided and is_refused then
 -- Returns the reply to a refused plain take, as to a take of a batch. \`reply\` has x of each limit after the charge.
 local function refusal(reply, cost, count)
   local refused = { reply[1], -1, 0, 0 }
   for i = 1, count do
-    local capacity, _, step = string.match(ARGV[2 * i + 1], '^(%d+) (%d+) (%d+) (%d+)$')
+    local capacity, _, step = string.match(ARGV[2 * i + 1], '^(%d+) (%d+) (%d+) (%d+)')
     local x = reply[i + 1]
     capacity = capacity + 0
     local short = cost > capacity and 2 or x > capacity * step and 1 or 0
@@ -204,8 +318,55 @@ local function refusal(reply, cost, count)
   end
   return refused
 end
-  return refusal(reply, cost, count)
+    return refusal(reply, cost, count)
+  end
+else
+-- Decides a lone take of a lease, within include/single.lua: as take_leased of include/leased.lua does. If an item is
+-- refused, the second round charges nothing, and applies only the gives.
+local _, _, _, advanced_to, given_back, units_of_item, charged_item = make_items(now_us, position)
+local changed
+for round = 1, 2 do
+  local all = true
+  states_text, changed = '', 0
+  for i = 1, count do
+    local capacity, tick, step, b, hold, low, high, kind, gives = string.match(ARGV[2 * i + 1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
+    capacity, tick, step, b, hold = capacity + 0, tick + 0, step + 0, b + 0, hold + 0
+    low, high, kind = low + 0, high + 0, kind + 0
+    local code, at, x, y, units, granted, has_gives = b > 0 and 1 or 3, 0, 0, 0
+    local now = math.floor(now_us / tick)
+    if text then at, x, y = struct.unpack('<I7I7I4', text, offsets and offsets[i] or #head + 18 * (i - 1) + 1) end
+    if at > now or low > capacity then
+      is_decided = false
+      break
+    end
+    local old_x, old_y = x, y
+    x, y = advanced_to(now, code, step, b, hold, at, x, y)
+    if gives ~= '' then
+      local numbers = {}
+      for number in string.gmatch(gives, '%d+') do numbers[#numbers + 1] = number + 0 end
+      x, y, has_gives = given_back(code, tick, step, b, hold, now, x, y, numbers, 1, #numbers)
+    end
+    granted, units = units_of_item(code, capacity, tick, step, hold, now, x, y, low, high, kind)
+    all = all and granted
+    if round == 2 then units = 0 end
+    if units > 0 then x, y = charged_item(code, step, hold, x, y, units, low, kind) end
+    reply[3 * i], reply[3 * i + 1], reply[3 * i + 2] = units, x, y
+    if units > 0 or has_gives then
+      changed = changed + 1
+      if at < (b > 0 and now - now % ttl_period(capacity, tick, step, b) or now) then renews = true end
+      states_text = states_text .. struct.pack('<I7I7I4', now, x, y)
+    else
+      states_text = states_text .. struct.pack('<I7I7I4', at, old_x, old_y)
+    end
+  end
+  reply[2] = round == 1 and 1 or 0
+  if all then break end
 end
+if is_decided and changed == 0 then return reply end
+if renews and changed < count then break end
+end
+if not is_decided then break end
+
 if offsets then
   if renews then break end
   for i = 1, count do
@@ -222,7 +383,7 @@ local function whole_value_ttl(states_text, count)
   for i = 1, count do
     local name = struct.unpack('<Hc0', ARGV[2 * i])
     local at, x = struct.unpack('<I7I7I4', states_text, 18 * (i - 1) + 1)
-    local capacity, tick, step, b = string.match(ARGV[2 * i + 1], '^(%d+) (%d+) (%d+) (%d+)$')
+    local capacity, tick, step, b = string.match(ARGV[2 * i + 1], '^(%d+) (%d+) (%d+) (%d+)')
     capacity, tick, step, b = capacity + 0, tick + 0, step + 0, b + 0
     local latest_end = latest_end_us(b > 0 and 1 or 3, capacity, tick, step, b, at, x)
     latest = math.max(latest, latest_end + retention_us(name) - 60000000)
@@ -237,7 +398,7 @@ return reply
   until true
 end
 
--- A function of its own, because the short way would have to clear the stack frame for its many local variables.
+-- Separate function: otherwise Lua would initialise 150 locals on every short call.
 local function run_batch()
 --[[
   State of a batch of requests.
@@ -256,12 +417,6 @@ local slow_path
 local function push(number)
   reply_count = reply_count + 1
   reply[reply_count] = number
-end
-
--- Position of a state at a time: the tick of a bucket, the index of a window.
-local function position(code, tick, a, us)
-  if code <= 2 then return tick == 1 and us or floor(us / tick) end
-  return floor(us / (a * tick))
 end
 
 -- Computes the further fields of the limits.
@@ -418,15 +573,22 @@ end
 
 -- Returns a call with one take as a batch.
 local function batch_of_single()
-  local all, set = {}, {}
+  local all, set, leased = {}, {}, { 6, 1, 1, 0 }
   for i = 1, floor((#ARGV - 1) / 2) do
     local name, shape = struct.unpack('<Hc0Bc0', ARGV[2 * i])
     local known = numbers_of(shape)
     local limit = { unpack(known, 1, 6) }
     limit[7], limit[8], limit[9] = name, shape, known[9]
     all[i], set[i] = limit, i
+    if not cost then
+      local _, _, _, _, _, low, high, kind, gives = string.match(ARGV[2 * i + 1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
+      local n = #leased
+      leased[4], leased[n + 1], leased[n + 2], leased[n + 3] = low + 0, high + 0, kind + 0, 0
+      for number in string.gmatch(gives, '%d+') do leased[#leased + 1] = number + 0 end
+      leased[n + 3] = (#leased - n - 3) / 3
+    end
   end
-  return { all, { set }, {}, { 4, 1, 1, cost, 1 } }
+  return { all, { set }, {}, cost and { 4, 1, 1, cost, 1 } or leased }
 end
 --[[
   Fast path of plain takes, the most frequent requests: packed buckets in one value, all enforced, one cost.
@@ -506,143 +668,23 @@ local function take_plain(key, set_index, cost)
 end
 
 local items
-local function make_items()
---[[
-  Units on lease, and the decision about one packed bucket of a take: the maths of every take of a lease, and of plain
-  takes that come alone. Repeats some arithmetic of include/packed.lua, so that such a call need not create its
-  functions.
-]]
--- y of a token bucket: units on lease since the previous epoch × PREVIOUS + those since this one. Units on lease do
--- not refill. The three constants equal those of src/algorithms/held.ts.
-
--- Returns x after \`ticks\` during which \`held\` units were on lease.
-local function owed_after(ticks, a, b, x, held)
-  local owed, least = x - ticks * b, held * a
-  if least > x then return x end
-  return owed > least and owed or least
-end
-
--- Returns how many more units of a bucket can go on lease.
-local function held_room(limit, y)
-  if limit[9] == 0 then return limit[3] end
-  local current = y % 65536
-  return max(0, min(65535, floor(limit[3] * 0.75) - (y - current) / 65536) - current)
-end
-
-local function advanced_held(now, a, b, hold, at, x, y)
-  local current = y % 65536
-  local first_end = hold == 0 and at or (floor(at / hold) + 1) * hold
-  local held = current + (y - current) / 65536
-  if now < first_end then return owed_after(now - at, a, b, x, held), y end
-  x = owed_after(first_end - at, a, b, x, held)
-  local second_end = first_end + hold
-  if now < second_end then return owed_after(now - first_end, a, b, x, current), current * 65536 end
-  x = owed_after(hold, a, b, x, current)
-  return owed_after(now - second_end, a, b, x, 0), 0
-end
-
--- Takes \`settled\` units off the lease, in the epoch in which they were booked, and gives back as many of \`units\` in
--- full. Returns x, y and the units left to give back.
-local function settled_held(a, hold, x, y, now, booked, units, settled)
-  local age, current = floor(now / hold) - floor(booked / hold), y % 65536
-  local counted = age == 0 and current or age == 1 and (y - current) / 65536 or 0
-  if counted < settled then return x, y, units end
-  y = y - settled * (age == 0 and 1 or 65536)
-  if units == 0 then return x, y, 0 end
-  return max(0, x - min(units, settled) * a), y, max(0, units - settled)
-end
-
--- Returns x and y after \`units\` were given back and \`settled\` units taken off the lease.
-local function refunded(code, tick, a, b, hold, at, x, y, units, booked_us, settled)
-  local booked = position(code, tick, a, booked_us)
-  if code <= 2 then
-    if hold > 0 and settled > 0 then
-      x, y, units = settled_held(a, hold, x, y, at, booked, units, settled)
-    end
-    if units == 0 then return x, y end
-    local age = max(0, at - booked)
-    return max(0, x - max(0, units * a - age * b)), y
-  end
-  if at == booked then return max(0, x - units), y end
-  if code == 4 and at == booked + 1 then return x, max(0, y - units) end
-  return x, y
-end
-
--- By item: the new state, the units to charge, and whether gives changed the state.
-local next_xs, next_ys, next_units, has_gives = {}, {}, {}, {}
-
--- Advances a state to now.
-local function advance_to_now(limit, at, x, y)
-  local code, now = limit[2], limit[10]
-  if code > 2 then
-    if at == now then return x, y end
-    return 0, (code == 4 and now - at == 1) and x or 0
-  end
-  if y ~= 0 then x, y = advanced_held(now, limit[5], limit[6], limit[9], at, x, y)
-  else x = max(0, x - (now - at) * limit[6]) end
-  return x, x == 0 and 0 or y -- nothing owed: equal to a new bucket, whatever was on lease
-end
-
-local function units_in_use(limit, x, y)
-  local code, a = limit[2], limit[5]
-  if code <= 2 then return ceil(x / a) end
-  if y == 0 then return x end
-  return x + ceil(y * (a - floor(now_us / limit[4]) + limit[10] * a) / a)
-end
-
--- Decides one item; nil for the slow path. Also returns the index of the next item.
-local function decide_item(item, limit, at, x, y, low, i)
-  local high, kind, gives, capacity = numbers[i], numbers[i + 1], numbers[i + 2], limit[3]
-  if at > limit[10] or low > capacity then return nil end
-  x, y = advance_to_now(limit, at, x, y)
-  i = i + 3
-  has_gives[item] = false
-  for _ = 1, gives do
-    local units, booked_us, settled = numbers[i], numbers[i + 1], numbers[i + 2]
-    if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[9] > 0)) then
-      x, y = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y, units, booked_us,
-        settled)
-      if limit[2] <= 2 and x == 0 then y = 0 end -- equal to a new bucket
-      has_gives[item] = true
-    end
-    i = i + 3
-  end
-  local in_use, units = units_in_use(limit, x, y), 0
-  local granted = in_use + low <= capacity
-  if granted then
-    local room = held_room(limit, y)
-    units = min(high, capacity - in_use, kind == 3 and room or low + room)
-  end
-  next_xs[item], next_ys[item], next_units[item] = x, y, units
-  return granted or kind == 3, i
-end
-
-local function charge_item(item, limit, low, kind)
-  local code, units = limit[2], next_units[item]
-  local most = code == 4 and 67108863 or 4503599627370495
-  next_xs[item] = min(most, next_xs[item] + units * (code <= 2 and limit[5] or 1))
-  if limit[9] > 0 then
-    next_ys[item] = next_ys[item] + (kind == 3 and units or max(0, units - low))
-  end
-end
-  return { held_room, advanced_held, refunded, advance_to_now, decide_item, charge_item, next_xs, next_ys, next_units,
-    has_gives }
-end
-
 local function make_leased()
-  items = items or make_items()
-  local refunded, advance_to_now, decide_item, charge_item = items[3], items[4], items[5], items[6]
-  local next_xs, next_ys, next_units, has_gives = items[7], items[8], items[9], items[10]
+  items = items or { make_items(now_us, position) }
+  local refunded, advanced_to, given_back = items[3], items[4], items[5]
+  local units_of_item, charged_item = items[6], items[7]
 --[[
   Fast paths of requests from leases, within a batch.
 
   A take of a lease charges packed buckets in one value, each with kind enforce or hold, all with one cost, and takes
   more units than are needed now. It carries gives of units charged earlier.
 ]]
-local function write_item(key, seat, limit, item)
+-- By item: the new state, the units to charge, and whether gives changed the state.
+local next_xs, next_ys, next_units, has_gives = {}, {}, {}, {}
+
+local function write_item(key, seat, limit, x, y)
   local r = bases[key] + 3 * seat
   if states[r - 2] < limit[12] then ttl_due[key] = true end
-  states[r - 2], states[r - 1], states[r] = limit[10], next_xs[item], next_ys[item]
+  states[r - 2], states[r - 1], states[r] = limit[10], x, y
   mark_dirty(key, seat)
 end
 
@@ -654,23 +696,27 @@ local function take_leased(first)
   if not found then return slow_path('leased', first) end
   local set, base, all, i = sets[set_index], bases[key], true, first + 4
   for item = 1, #set do
-    local at, x, y, granted = 0, 0, 0
+    local limit, at, x, y, granted = set[item], 0, 0, 0
+    local code, capacity, tick, a, b = limit[2], limit[3], limit[4], limit[5], limit[6]
+    local hold, now, last = limit[9], limit[10], i + 2 + 3 * numbers[i + 2]
     if found[item] <= layout[2] then
       local r = base + 3 * found[item]
       at, x, y = states[r - 2], states[r - 1], states[r]
     end
-    granted, i = decide_item(item, set[item], at, x, y, low, i)
-    if granted == nil then return slow_path('leased', first) end
-    all = all and granted
+    if at > now or low > capacity then return slow_path('leased', first) end
+    x, y = advanced_to(now, code, a, b, hold, at, x, y)
+    x, y, has_gives[item] = given_back(code, tick, a, b, hold, now, x, y, numbers, i + 3, last)
+    granted, next_units[item] = units_of_item(code, capacity, tick, a, hold, now, x, y, low, numbers[i], numbers[i + 1])
+    next_xs[item], next_ys[item], all, i = x, y, all and granted, last + 1
   end
   if all and found[#set + 1] ~= layout then extend(key, found[#set + 1]) end
   push(all and 1 or 0)
   local kind_at = first + 5
   for item = 1, #set do
-    local limit, units = set[item], all and next_units[item] or 0
-    if units > 0 then charge_item(item, limit, low, numbers[kind_at]) end
-    if units > 0 or has_gives[item] then write_item(key, found[item], limit, item) end
-    reply[reply_count + 1], reply[reply_count + 2], reply[reply_count + 3] = units, next_xs[item], next_ys[item]
+    local limit, units, x, y = set[item], all and next_units[item] or 0, next_xs[item], next_ys[item]
+    if units > 0 then x, y = charged_item(limit[2], limit[5], limit[9], x, y, units, low, numbers[kind_at]) end
+    if units > 0 or has_gives[item] then write_item(key, found[item], limit, x, y) end
+    reply[reply_count + 1], reply[reply_count + 2], reply[reply_count + 3] = units, x, y
     reply_count = reply_count + 3
     kind_at = kind_at + 3 + 3 * numbers[kind_at + 1]
   end
@@ -690,11 +736,11 @@ local function give_plain(first)
   local r = bases[key] + 3 * seat
   local at, units, settled = states[r - 2], numbers[first + 3], numbers[first + 5]
   if at > limit[10] then return slow_path('given', first, next_at) end
-  local x, y = advance_to_now(limit, at, states[r - 1], states[r])
-  if (x > 0 or y > 0) and (units > 0 or (settled > 0 and limit[9] > 0)) then
-    next_xs[1], next_ys[1] = refunded(limit[2], limit[4], limit[5], limit[6], limit[9], limit[10], x, y,
-      units, numbers[first + 4], settled)
-    write_item(key, seat, limit, 1)
+  local code, tick, a, b, hold, now = limit[2], limit[4], limit[5], limit[6], limit[9], limit[10]
+  local x, y = advanced_to(now, code, a, b, hold, at, states[r - 1], states[r])
+  if (x > 0 or y > 0) and (units > 0 or (settled > 0 and hold > 0)) then
+    x, y = refunded(code, tick, a, b, hold, now, x, y, units, numbers[first + 4], settled)
+    write_item(key, seat, limit, x, y)
   end
   push(1)
   return next_at
@@ -739,7 +785,7 @@ end
 
 local leased, rewrite, verbs
 local function make_verbs()
-  items, rewrite = items or make_items(), rewrite or make_rewrite()
+  items, rewrite = items or { make_items(now_us, position) }, rewrite or make_rewrite()
   local held_room, advanced_held, refunded = items[1], items[2], items[3]
   local write, retention_us = rewrite[2], rewrite[3]
 --[[
@@ -1195,7 +1241,7 @@ local function decide(at, items, op_id, keeps, repeats)
     roots[item] = root
     if limit[2] >= 5 then in_use = in_use + used_list(limit[2], lists[root], op_id)
     else in_use = in_use + used(limit[2], limit[4], limit[5], ats[root], xs[root], ys[root]) end
-    local room = held_room(limit, ys[root])
+    local room = held_room(limit[3], limit[9], ys[root])
     local units, short = grantable(limit[3], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
     units_of[item], shorts[item] = units, short
     if short ~= 0 and kind == 0 then granted = false end
@@ -1407,7 +1453,7 @@ slow_path = function(name, ...)
   return verbs[name](...)
 end
 
-local input = cost and batch_of_single() or cjson.decode(ARGV[1])
+local input = is_single and batch_of_single() or cjson.decode(ARGV[1])
 limits, sets, texts, numbers = input[1], input[2], input[3], input[4]
 prepare_limits()
 for i = 1, #sets do

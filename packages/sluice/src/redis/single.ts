@@ -1,12 +1,13 @@
-// Short call of the script for a lone plain take: flat arguments, specified in the header of lua/apply.lua. Redis
-// decides it without parsing JSON and without the tables of a batch. Its reply is that of a plain take in a batch.
+// Short call of the script for a lone take, plain or of a lease: flat arguments, specified in the header of
+// lua/apply.lua. Redis decides it without parsing JSON and without the tables of a batch. Its reply is that of the same
+// take in a batch.
 
 import type { Limit } from '../algorithms/limit.ts'
 import { ALGORITHMS } from '../algorithms/traits.ts'
-import type { Charge } from '../store/store.ts'
+import type { Charge, Give } from '../store/store.ts'
 import type { KeyNames } from './key.ts'
 import type { Form, Request, TakeRequest } from './request.ts'
-import { shapeOf } from './wire.ts'
+import { KINDS, settledOf, shapeOf, storeLimitOf } from './wire.ts'
 
 /** Keys and arguments of a script call. */
 export type ScriptCall = { readonly keys: readonly string[]; readonly args: readonly string[] }
@@ -15,43 +16,69 @@ export type ScriptCall = { readonly keys: readonly string[]; readonly args: read
 const LIMITS_MAX = 16
 /** Lengths are bytes of a UTF-8 string, so they must be ASCII characters. */
 const LENGTH_MAX = 127
+/** First argument of a take of a lease. */
+const LEASE = 'lease'
+const NO_GIVES: readonly Give[] = []
 
 /** Whether a lone request has a short call. */
 export function isSingleCall(request: Request, form: Form): request is TakeRequest {
-  if (form !== 'plain' || request.verb !== 'take' || (request.resets?.length ?? 0) > 0) return false
-  return request.charges.length <= LIMITS_MAX && request.charges.every(({ limit }) => argumentsOf(limit).length > 0)
+  if (form === 'general' || request.verb !== 'take' || (request.resets?.length ?? 0) > 0) return false
+  if (request.charges.length > LIMITS_MAX) return false
+  return request.charges.every(({ limit }) => hasArguments(limit)) && (request.gives ?? NO_GIVES).every(isWhole)
 }
 
-/** Key and arguments of a plain take. */
-export function singleCall(names: KeyNames, charges: readonly Charge[]): ScriptCall {
-  const { limit, owner, detail, min } = charges[0] as Charge // a plain take has a charge
-  const args = [String(min)]
-  for (const charge of charges) args.push(...argumentsOf(charge.limit))
+/** Key and arguments of a take whose form is not `general`. */
+export function singleCall(names: KeyNames, form: Form, { charges, gives = NO_GIVES }: TakeRequest): ScriptCall {
+  const { limit, owner, detail, min } = charges[0] as Charge // a short form has a charge
+  const args = [form === 'plain' ? String(min) : LEASE]
+  for (const charge of charges) {
+    const { bucket, numbers } = argumentsOf(storeLimitOf(charge.limit)) as Arguments // checked by isSingleCall
+    args.push(bucket, form === 'plain' ? numbers : `${numbers} ${leaseNumbers(charge, gives)}`)
+  }
   return { keys: [names.keyOf(limit, owner, detail)], args }
 }
 
-/** Formatted once per limit: limits live as long as their rule set. */
-const known = new WeakMap<Limit, readonly string[]>()
+function leaseNumbers({ limit, min, max, kind }: Charge, gives: readonly Give[]): string {
+  let text = `${storeLimitOf(limit).holdTicks} ${min} ${max} ${KINDS[kind]}`
+  for (const give of gives) {
+    if (give.limit === limit) text += ` ${give.units} ${give.bookedUs} ${settledOf(give)}`
+  }
+  return text
+}
 
-/** Arguments of a limit; none if it has no short call. */
-function argumentsOf(limit: Limit): readonly string[] {
+/** Whether the script can parse the numbers of a give: others are left to JSON. */
+function isWhole({ units, bookedUs, settled = 0 }: Give): boolean {
+  return units >= 0 && settled >= 0 && bookedUs >= 0 && Number.isSafeInteger(bookedUs)
+}
+
+type Arguments = { readonly bucket: string; readonly numbers: string }
+
+/** Formatted once per limit: limits live as long as their rule set. */
+const known = new WeakMap<Limit, Arguments | 'none'>()
+
+function hasArguments(limit: Limit): boolean {
+  return argumentsOf(storeLimitOf(limit)) !== undefined
+}
+
+/** Arguments of a limit; undefined if it has no short call. */
+function argumentsOf(limit: Limit): Arguments | undefined {
   const found = known.get(limit)
-  if (found !== undefined) return found
+  if (found !== undefined) return found === 'none' ? undefined : found
   const made = format(limit)
-  known.set(limit, made)
+  known.set(limit, made ?? 'none')
   return made
 }
 
-function format(limit: Limit): readonly string[] {
-  const { burst } = ALGORITHMS[limit.algorithm]
+function format(limit: Limit): Arguments | undefined {
+  const { burst, windows } = ALGORITHMS[limit.algorithm]
   const shape = shapeOf(limit)
   const isShort = Buffer.byteLength(limit.id) <= LENGTH_MAX && shape.length <= LENGTH_MAX
-  if (!isShort || (!burst && limit.algorithm !== 'fixed_window')) return []
+  if (!isShort || (!burst && windows !== 1)) return undefined
   const bucket = `${lengthByte(limit.id)}\0${limit.id}${lengthByte(shape)}${shape}`
   const numbers = burst
     ? [limit.capacity, limit.tickUs, limit.subunitsPerUnit, limit.subunitsPerTick]
     : [limit.capacity, limit.windowTicks * limit.tickUs, 1, 0]
-  return [bucket, numbers.join(' ')]
+  return { bucket, numbers: numbers.join(' ') }
 }
 
 function lengthByte(text: string): string {

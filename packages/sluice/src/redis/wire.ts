@@ -41,7 +41,7 @@ const TAKE_PAIRED = 9
 const ONCE: Readonly<Record<number, GiveResult>> = { 1: 'given', 2: 'repeated', 3: 'expired' }
 /** Buckets of one owner in one value; equals BUCKETS_MAX of lua/include/values.lua. */
 const BUCKETS_MAX = 1024
-const KINDS = { enforce: 0, shadow: 1, force: 2, hold: 3, counterfactual: 4 } as const
+export const KINDS = { enforce: 0, shadow: 1, force: 2, hold: 3, counterfactual: 4 } as const
 /** Kind, pair and seed of a charge share one number: see the header of apply.lua. */
 const KINDS_MAX = 8
 const PAIRS_MAX = 65_536
@@ -192,9 +192,8 @@ export class BatchEncoder {
     return indexIn(this.#keyIndex, name, () => this.keys.push(name))
   }
 
-  /** All nodes charge the store limit of a leased rule; otherwise Redis would lose track of units on lease. */
   #limit(given: Limit): number {
-    const limit = given.lease?.storeLimit ?? given
+    const limit = storeLimitOf(given)
     return indexIn(this.#limitIndex, limit, () => this.#limits.push(limitNumbers(limit)))
   }
 
@@ -212,6 +211,11 @@ export class BatchEncoder {
   #text(text: string): number {
     return text === '' ? 0 : indexIn(this.#textIndex, text, () => this.#texts.push(this.#names.textInValue(text)))
   }
+}
+
+/** All nodes charge the store limit of a leased rule; otherwise Redis would lose track of units on lease. */
+export function storeLimitOf(limit: Limit): Limit {
+  return limit.lease?.storeLimit ?? limit
 }
 
 const NO_RESETS: readonly BucketName[] = []
@@ -234,7 +238,7 @@ function takeVerb(charges: readonly Charge[]): number {
 }
 
 /** Units no longer on lease; for a log, 1 if the units may be booked later than `bookedUs`. */
-function settledOf({ limit, settled = 0 }: Give): number {
+export function settledOf({ limit, settled = 0 }: Give): number {
   if (ALGORITHMS[limit.algorithm].storage !== 'log') return settled
   return limit.approximate === undefined ? 0 : 1
 }

@@ -209,14 +209,14 @@ class PooledRegion implements RegionStore {
     return reply.then(onReply, () => onReply(undefined))
   }
 
-  async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
+  async peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Promise<Taken> {
     checkCharges(charges)
     const buckets = charges.map((charge) => this.#bucketsOf(charge))
     const homes = buckets.flatMap(({ home }) => home ?? [])
     const pools = buckets.flatMap(({ pool }) => pool ?? [])
     const [regional, pooled] = await Promise.all([
-      homes.length === 0 ? undefined : this.#regional.peek(homes, mayBeStale),
-      pools.length === 0 ? undefined : this.#peekPools(pools),
+      homes.length === 0 ? undefined : this.#regional.peek(homes, mayBeStale, expiresMs),
+      pools.length === 0 ? undefined : this.#peekPools(pools, expiresMs),
     ])
     const homeGrants = regional?.grants.values()
     const poolGrants = pooled?.grants.values()
@@ -372,8 +372,8 @@ class PooledRegion implements RegionStore {
     if (gives.length > 0) void giveQuietly(this.#pools, gives)
   }
 
-  async #peekPools(charges: readonly Charge[]): Promise<Taken | undefined> {
-    return toPromise(() => this.#pools.peek(charges)).catch(() => undefined)
+  async #peekPools(charges: readonly Charge[], expiresMs: number | undefined): Promise<Taken | undefined> {
+    return toPromise(() => this.#pools.peek(charges, false, expiresMs)).catch(() => undefined)
   }
 
   /** The home and the pool of a bucket. */

@@ -47,8 +47,8 @@ export class WatchedStore implements Store {
     return taken
   }
 
-  peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
-    return this.#timed(() => this.#store.peek(charges, mayBeStale))
+  peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Taken | Promise<Taken> {
+    return this.#timed(() => this.#store.peek(charges, mayBeStale, expiresMs))
   }
 
   give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): GiveReply | Promise<GiveReply> {

@@ -64,7 +64,7 @@ export async function createRemoteLimiter(options: RemoteLimiterOptions): Promis
         transport.close()
       },
     })
-    watch.onRules = (rules) => node.follow(rules)
+    watch.follow((rules) => node.follow(rules), first)
     return node
   } catch (error) {
     watch.stop()
@@ -75,12 +75,12 @@ export async function createRemoteLimiter(options: RemoteLimiterOptions): Promis
 
 /** Follows the state of the service; connects again when the stream ends. The last state stays in force meanwhile. */
 class Watch {
-  onRules: ((rules: NodeRules) => Promise<void>) | undefined
   readonly #transport: Http2Transport
   #stop: (() => void) | undefined
   #stopped = false
   #retry: NodeJS.Timeout | undefined
   #latest: NodeRules | undefined
+  #onRules: ((rules: NodeRules) => Promise<void>) | undefined
 
   constructor(transport: Http2Transport) {
     this.#transport = transport
@@ -106,6 +106,12 @@ class Watch {
     })
   }
 
+  /** Passes on each state after `known`, including one that has arrived since. */
+  follow(onRules: (rules: NodeRules) => Promise<void>, known: NodeRules): void {
+    this.#onRules = onRules
+    if (this.#latest !== undefined && this.#latest !== known) this.#pass(this.#latest)
+  }
+
   stop(): void {
     this.#stopped = true
     clearTimeout(this.#retry)
@@ -121,14 +127,19 @@ class Watch {
         warn('SLUICE_REMOTE_RULES', String(error))
         return
       }
+      this.#transport.accepted()
       onRules(this.#latest)
-      this.onRules?.(this.#latest).catch((error) => warn('SLUICE_REMOTE_RULES', String(error)))
+      this.#pass(this.#latest)
     }
     const subscription = this.#transport.subscribe(WATCH_PATH, new Uint8Array(), message, (error) => {
       onError(error ?? new LimiterError('STORE_UNAVAILABLE', 'the service ended the stream of rules'))
       if (!this.#stopped) this.#retry = setTimeout(() => this.#connect(onRules, onError), RETRY_MS)
     })
     this.#stop = () => subscription.close()
+  }
+
+  #pass(rules: NodeRules): void {
+    this.#onRules?.(rules).catch((error) => warn('SLUICE_REMOTE_RULES', String(error)))
   }
 }
 

@@ -10,20 +10,23 @@ import {
 } from 'node:http2'
 import { systemTimers } from '../clock.ts'
 import { LimiterError } from '../errors.ts'
+import { warn } from '../warning.ts'
 
 export type TransportOptions = {
   readonly url: string
   readonly token: string | undefined
   /** CA, and certificate and key of this node for mutual TLS. */
   readonly tls: Pick<SecureClientSessionOptions, 'ca' | 'cert' | 'key'> | undefined
+  /** Default: 5000. */
+  readonly pingMs?: number
 }
 
 /** A stream of messages from the service. */
 export type Subscription = { close(): void }
 
 const PREFIX_BYTES = 5
-/** A connection whose peer does not answer pings is replaced. */
-const PING_EVERY_MS = 5000
+/** A connection that is not established, or whose peer does not answer pings, after this time is replaced. */
+const PING_MS = 5000
 const MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 const UNAUTHENTICATED = '16'
 const PERMISSION_DENIED = '7'
@@ -32,6 +35,8 @@ export class Http2Transport {
   readonly #options: TransportOptions
   #session: ClientHttp2Session | undefined
   #closed = false
+  /** Whether the service has accepted the token, and refuses it since. */
+  #token: 'unknown' | 'accepted' | 'refused' = 'unknown'
 
   constructor(options: TransportOptions) {
     this.#options = options
@@ -64,6 +69,11 @@ export class Http2Transport {
     return { close: () => stream?.close(constants.NGHTTP2_CANCEL) }
   }
 
+  /** From now on, a refused token is an outage with a warning, and not an invalid option. */
+  accepted(): void {
+    this.#token = 'accepted'
+  }
+
   close(): void {
     this.#closed = true
     this.#session?.close()
@@ -88,7 +98,7 @@ export class Http2Transport {
       queueMicrotask(() => onEnd(unavailable((error as Error).message)))
       return undefined
     }
-    followCall(stream, onMessage, onEnd)
+    followCall(stream, onMessage, (error) => onEnd(error === undefined ? undefined : this.#errorOf(error)))
     if (endStream) stream.end(framed(message))
     else stream.write(framed(message))
     return stream
@@ -109,11 +119,12 @@ export class Http2Transport {
     if (this.#closed) throw new Error('the connection was closed')
     const current = this.#session
     if (current !== undefined && !current.closed && !current.destroyed) return current
-    const session = connect(this.#options.url, { ...this.#options.tls })
+    const { url, tls, pingMs = PING_MS } = this.#options
+    const session = connect(url, { ...tls })
     session.on('error', () => {}) // every call gets the error
     session.on(
       'close',
-      systemTimers.every(PING_EVERY_MS, () => pingOrDestroy(session)),
+      systemTimers.every(pingMs, () => pingOrDestroy(session, pingMs)),
     )
     session.on('goaway', () => {
       if (this.#session === session) this.#session = undefined // calls in progress complete on the old one
@@ -121,11 +132,29 @@ export class Http2Transport {
     this.#session = session
     return session
   }
+
+  #errorOf(error: LimiterError | RefusedToken): LimiterError {
+    if (error instanceof LimiterError) return error
+    const reason = `the service refused it (${error.reason})`
+    if (this.#token === 'unknown') {
+      return new LimiterError('OPTION_INVALID', `token: ${reason}: use a token with the role check`)
+    }
+    if (this.#token === 'accepted') warn('SLUICE_REMOTE_TOKEN', error.reason)
+    this.#token = 'refused'
+    return unavailable(`token: ${reason}`)
+  }
 }
 
-function pingOrDestroy(session: ClientHttp2Session): void {
-  if (session.closed || session.destroyed || session.connecting) return
-  const timer = setTimeout(() => session.destroy(), PING_EVERY_MS).unref()
+/** The service refused the token of a call. */
+type RefusedToken = { readonly reason: string }
+
+function pingOrDestroy(session: ClientHttp2Session, pingMs: number): void {
+  if (session.closed || session.destroyed) return
+  if (session.connecting) {
+    session.destroy(new Error(`no connection within ${pingMs} ms`))
+    return
+  }
+  const timer = setTimeout(() => session.destroy(), pingMs).unref()
   session.ping(() => clearTimeout(timer))
 }
 
@@ -141,12 +170,14 @@ function framed(message: Uint8Array): Buffer {
 function followCall(
   stream: ClientHttp2Stream,
   onMessage: (message: Uint8Array) => void,
-  onEnd: (error: LimiterError | undefined) => void,
+  onEnd: (error: LimiterError | RefusedToken | undefined) => void,
 ): void {
-  let rest: Buffer = Buffer.alloc(0)
+  let chunks: Buffer[] = []
+  let bytes = 0
+  let bytesNeeded = PREFIX_BYTES
   let ended = false
   let status: Record<string, unknown> = {}
-  const end = (error: LimiterError | undefined) => {
+  const end = (error: LimiterError | RefusedToken | undefined) => {
     if (ended) return
     ended = true
     onEnd(error)
@@ -158,30 +189,37 @@ function followCall(
     status = trailers
   })
   stream.on('data', (chunk: Buffer) => {
-    rest = rest.length === 0 ? chunk : Buffer.concat([rest, chunk])
+    chunks.push(chunk)
+    bytes += chunk.length
+    if (bytes < bytesNeeded) return
+    let rest = chunks.length === 1 ? chunk : Buffer.concat(chunks)
+    bytesNeeded = PREFIX_BYTES
     while (rest.length >= PREFIX_BYTES) {
       const length = rest.readUInt32BE(1)
-      if (length > MESSAGE_BYTES_MAX) return void stream.destroy()
-      if (rest.length < PREFIX_BYTES + length) return
-      onMessage(rest.subarray(PREFIX_BYTES, PREFIX_BYTES + length))
-      rest = rest.subarray(PREFIX_BYTES + length)
+      if (length > MESSAGE_BYTES_MAX) {
+        end(unavailable(`a message of ${length} bytes: at most ${MESSAGE_BYTES_MAX} are accepted`))
+        stream.destroy()
+        return
+      }
+      bytesNeeded = PREFIX_BYTES + length
+      if (rest.length < bytesNeeded) break
+      onMessage(rest.subarray(PREFIX_BYTES, bytesNeeded))
+      rest = rest.subarray(bytesNeeded)
+      bytesNeeded = PREFIX_BYTES
     }
+    chunks = rest.length === 0 ? [] : [rest]
+    bytes = rest.length
   })
   stream.on('error', (error) => end(unavailable(error.message)))
   stream.on('close', () => end(errorOf(status)))
 }
 
-function errorOf(status: Record<string, unknown>): LimiterError | undefined {
+function errorOf(status: Record<string, unknown>): LimiterError | RefusedToken | undefined {
   const code = status['grpc-status']
   if (code === '0') return undefined
   if (code === undefined) return unavailable('the connection to the service closed')
   const text = decodeURIComponent(String(status['grpc-message'] ?? ''))
-  if (code === UNAUTHENTICATED || code === PERMISSION_DENIED) {
-    return new LimiterError(
-      'OPTION_INVALID',
-      `token: the service refused it (${text}): use a token with the role check`,
-    )
-  }
+  if (code === UNAUTHENTICATED || code === PERMISSION_DENIED) return { reason: text }
   return unavailable(`gRPC status ${code}: ${text}`)
 }
 

@@ -1,5 +1,5 @@
 // Fingerprint of a limit as the store applies it. A remote node sends it with each charge, so that the service detects
-// that the node applies older or newer rules, without being told any number.
+// a node with older or newer rules, although no numbers are sent.
 
 import type { Limit } from '../algorithms/limit.ts'
 import { fingerprintOf } from '../receipt.ts'

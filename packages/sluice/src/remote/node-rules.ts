@@ -1,4 +1,4 @@
-// State of the service that a remote node follows: rules, and which requests only the service can decide.
+// State of the service that a remote node follows: rules, and conditions under which only the service can decide.
 
 import { canonicalAddress } from '../canonical/address.ts'
 import { readerOf } from '../rules/condition.ts'
@@ -34,7 +34,7 @@ export class NodeRules {
     return this.#names.get(limitId)
   }
 
-  /** Whether only the service can decide: about keys with overrides or signals, during rollouts, under a factor. */
+  /** Whether only the service can decide: keys with overrides or signals, rollouts, global factor. */
   needsService(subject: Subject): boolean {
     if (this.#decidesAll || subject.bypassToken !== undefined) return true
     for (const fact of this.state.excepted.facts) {

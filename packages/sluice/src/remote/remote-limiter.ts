@@ -31,7 +31,11 @@ export class RemoteNode implements Limiter {
   readonly #store: RemoteStore
   readonly #guard: GuardedStore
   readonly #inner: Limiter
+  /** The newest state. */
   #rules: NodeRules
+  /** Text of the rules in force, and the last change of them. */
+  #enforced: string
+  #applied: Promise<void> = Promise.resolve()
   /** Options of the service at the start. A service with others decides everything. */
   readonly #layout: string
   /** Request ids of decisions that the service made. */
@@ -40,6 +44,7 @@ export class RemoteNode implements Limiter {
   constructor(rules: NodeRules, options: RemoteNodeOptions) {
     this.#options = options
     this.#rules = rules
+    this.#enforced = rules.state.rules
     this.#layout = layoutOf(rules)
     const { exchange, deadlineMs, nodes, onTransition } = options
     const stores = () => this.#rules.stores
@@ -51,7 +56,7 @@ export class RemoteNode implements Limiter {
       },
     })
     this.#guard = guardStore(this.#store, { deadlineMs, nodes, onTransition })
-    const { ipv6Prefix, layer, version, suspended } = rules.state
+    const { ipv6Prefix, layer, version, disabled } = rules.state
     this.#inner = createLimiter({
       rules: rules.rules,
       version,
@@ -59,18 +64,24 @@ export class RemoteNode implements Limiter {
       ipv6Prefix,
       layer: layer === 'edge' || layer === 'service' ? layer : undefined,
     })
-    this.#inner.suspend(suspended)
+    this.#inner.disable(disabled)
   }
 
-  /** Applies a newer state of the service. */
-  async follow(rules: NodeRules): Promise<void> {
-    const before = this.#rules
+  /** Applies a newer state of the service. One at a time: preparing a large older one must not end after it. */
+  follow(rules: NodeRules): Promise<void> {
     this.#rules = rules
-    if (rules.state.rules !== before.state.rules) {
-      const prepared = await this.#inner.prepareRules(rules.rules, rules.state.version)
+    const isNewest = () => this.#rules === rules
+    this.#applied = this.#applied.catch(() => {}).then(() => (isNewest() ? this.#apply(rules) : undefined))
+    return this.#applied
+  }
+
+  async #apply({ rules, state }: NodeRules): Promise<void> {
+    if (state.rules !== this.#enforced) {
+      const prepared = await this.#inner.prepareRules(rules, state.version)
       prepared.enforce()
+      this.#enforced = state.rules
     }
-    this.#inner.suspend(rules.state.suspended)
+    this.#inner.disable(state.disabled)
   }
 
   async check(subject: Subject, requestId?: string): Promise<Decision> {
@@ -83,23 +94,25 @@ export class RemoteNode implements Limiter {
     return decision === undefined || isUndecided(decision) ? undefined : decision
   }
 
-  decide(subject: Subject, requestId?: string): MaybePromise<Decision> {
-    if (this.#needsService(subject)) return this.#decideThere(subject, requestId, false)
-    const decision = this.#inner.decide(subject, requestId)
-    if (isPromise(decision)) return this.#decided(subject, requestId, decision)
-    return isUndecided(decision) ? this.#decideThere(subject, requestId, false) : decision
+  decide(subject: Subject, requestId?: string, expiresMs?: number): MaybePromise<Decision> {
+    const there: There = { subject, requestId, dryRun: false, expiresMs }
+    if (this.#needsService(subject)) return this.#decideThere(there)
+    const decision = this.#inner.decide(subject, requestId, expiresMs)
+    if (isPromise(decision)) return this.#decided(there, decision)
+    return isUndecided(decision) ? this.#decideThere(there) : decision
   }
 
   /** Joint checks that need the service are refused with an error: it has no message for them. */
-  decideAll(subjects: readonly Subject[], requestId?: string): MaybePromise<JointDecision> {
+  decideAll(subjects: readonly Subject[], requestId?: string, expiresMs?: number): MaybePromise<JointDecision> {
     if (subjects.some((subject) => this.#needsService(subject))) throw atService('decideAll')
-    return this.#inner.decideAll(subjects, requestId)
+    return this.#inner.decideAll(subjects, requestId, expiresMs)
   }
 
-  async peek(subject: Subject): Promise<Decision> {
-    if (this.#needsService(subject)) return this.#decideThere(subject, undefined, true)
-    const decision = await this.#inner.peek(subject)
-    return isUndecided(decision) ? this.#decideThere(subject, undefined, true) : decision
+  async peek(subject: Subject, expiresMs?: number): Promise<Decision> {
+    const there: There = { subject, requestId: undefined, dryRun: true, expiresMs }
+    if (this.#needsService(subject)) return this.#decideThere(there)
+    const decision = await this.#inner.peek(subject, expiresMs)
+    return isUndecided(decision) ? this.#decideThere(there) : decision
   }
 
   async explain(subject: Subject): Promise<Explanation> {
@@ -149,8 +162,8 @@ export class RemoteNode implements Limiter {
     throw atService('setRollouts')
   }
 
-  suspend(): void {
-    throw atService('suspend')
+  disable(): void {
+    throw atService('disable')
   }
 
   changeOverrides(): void {
@@ -195,16 +208,20 @@ export class RemoteNode implements Limiter {
     return this.#rules.needsService(subject) || layoutOf(this.#rules) !== this.#layout
   }
 
-  async #decided(subject: Subject, requestId: string | undefined, pending: Promise<Decision>): Promise<Decision> {
+  async #decided(there: There, pending: Promise<Decision>): Promise<Decision> {
     const decision = await pending
-    return isUndecided(decision) ? this.#decideThere(subject, requestId, false) : decision
+    return isUndecided(decision) ? this.#decideThere(there) : decision
   }
 
-  /** If the service does not reply in time, the limits known here decide: leases, or `on_fail`. */
-  async #decideThere(subject: Subject, requestId: string | undefined, dryRun: boolean): Promise<Decision> {
+  /**
+   * If the service does not reply in time, or the circuit breaker is open, the limits known here decide: leases, or
+   * `on_fail`.
+   */
+  async #decideThere({ subject, requestId, dryRun, expiresMs: callerMs }: There): Promise<Decision> {
     const request = { type: 'decide', subject: JSON.stringify(subject), requestId: requestId ?? '', dryRun } as const
+    const expiresMs = Math.min(systemTimers.nowMs() + this.#options.deadlineMs, callerMs ?? Number.POSITIVE_INFINITY)
     try {
-      const reply = await withDeadline(this.#store.send(request), this.#options.deadlineMs)
+      const reply = await this.#guard.request(() => this.#store.send(request), callerMs)
       if (reply.type !== 'decided') throw new LimiterError('STORE_UNAVAILABLE', 'the service did not decide')
       const decision = { ...(JSON.parse(reply.decision) as Decision), requestId: reply.requestId }
       this.#decidedThere.set(decision, reply.requestId)
@@ -212,15 +229,24 @@ export class RemoteNode implements Limiter {
     } catch (error) {
       if (!(error instanceof LimiterError) || error.code !== 'STORE_UNAVAILABLE') throw error
       const { bypassToken: _, ...rest } = subject
-      const decision = await (dryRun ? this.#inner.peek(rest) : this.#inner.decide(rest, requestId))
-      if (isUndecided(decision)) throw error
-      return decision
+      const decideHere = async (untilMs: number) =>
+        dryRun ? this.#inner.peek(rest, untilMs) : this.#inner.decide(rest, requestId, untilMs)
+      const decision = await decideHere(expiresMs)
+      return isUndecided(decision) ? decideHere(0) : decision // `on_fail`, without asking the store
     }
   }
 
   async #refund(requestId: string, units: number | undefined): Promise<void> {
-    await withDeadline(this.#store.send({ type: 'refund', requestId, units }), this.#options.deadlineMs)
+    await this.#guard.request(() => this.#store.send({ type: 'refund', requestId, units }))
   }
+}
+
+/** A request for a decision of the service. `expiresMs`: when the caller gives up. */
+type There = {
+  readonly subject: Subject
+  readonly requestId: string | undefined
+  readonly dryRun: boolean
+  readonly expiresMs: number | undefined
 }
 
 /** Whether the store left the decision to the service. */
@@ -232,15 +258,6 @@ function isUndecided(decision: Decision): boolean {
 /** Settings that define keys of buckets. */
 function layoutOf({ state: { ipv6Prefix, layer } }: NodeRules): string {
   return `${ipv6Prefix} ${layer}`
-}
-
-function withDeadline<T>(work: Promise<T>, ms: number): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const cancel = systemTimers.after(ms, () => {
-      reject(new LimiterError('STORE_UNAVAILABLE', `the service did not reply within ${ms} ms`))
-    })
-    work.finally(cancel).then(resolve, reject)
-  })
 }
 
 function atService(method: string): LimiterError {

@@ -7,6 +7,7 @@ import { systemTimers, type Timers } from '../clock.ts'
 import { LimiterError, optionInvalid } from '../errors.ts'
 import { PROBE } from '../failure/guard-store.ts'
 import { keyFacts, type ScopedName } from '../rules/limit-names.ts'
+import type { SomeStats } from '../store/stats.ts'
 import {
   type BucketName,
   type Charge,
@@ -49,6 +50,8 @@ export type RemoteStoreOptions = {
 /** Requests per message, and messages without a reply. Under load, requests wait and share larger messages. */
 const REQUESTS_MAX = 500
 const MESSAGES_MAX = 8
+/** Requests that wait for a message without a reply to end: beyond, the service is treated as unavailable. */
+const WAITING_MAX = 20_000
 /** Leases that can be returned; about 600 bytes each. */
 const LEASES_MAX = 100_000
 /** Unconfirmed returns with an idempotency key that can be repeated. */
@@ -67,6 +70,7 @@ export class RemoteStore implements Store {
   readonly #keyed = new Map<string, PlannedReturn>()
   readonly #queue: Waiting[] = []
   #inFlight = 0
+  #dropped = 0
   #lastUs = 0
 
   constructor(options: RemoteStoreOptions) {
@@ -78,7 +82,7 @@ export class RemoteStore implements Store {
     return this.#options.named ?? []
   }
 
-  /** The service knows its regions: a rule that they share is decided there. */
+  /** Accepts `spread: global`; the service decides those rules. */
   refusesSpread(): undefined {
     return undefined
   }
@@ -133,6 +137,10 @@ export class RemoteStore implements Store {
     throw noReset()
   }
 
+  stats(): SomeStats {
+    return { dropped: this.#dropped }
+  }
+
   lastUs(): number {
     return this.#lastUs
   }
@@ -143,6 +151,10 @@ export class RemoteStore implements Store {
 
   /** Sends a request with all others of this turn. An error reply rejects. */
   send(request: WireRequest): Promise<WireReply> {
+    if (this.#queue.length >= WAITING_MAX) {
+      this.#dropped += 1
+      return Promise.reject(new LimiterError('STORE_UNAVAILABLE', `${WAITING_MAX} requests wait for the service`))
+    }
     return new Promise((resolve, reject) => {
       if (this.#queue.length === 0) this.#timers.soon(() => this.#flush())
       this.#queue.push({ request, resolve, reject })

@@ -11,7 +11,7 @@ const RESULTS: readonly GiveResult[] = ['given', 'repeated', 'expired']
 /** A grant, and the lease that names its units; `` if they cannot be returned. */
 export type WireGrant = Pick<Grant, 'units' | 'short' | 'remaining' | 'resetAfterUs' | 'retryAfterUs' | 'delayUs'> & {
   readonly lease: string
-  /** Time at which this charge was booked, and where. */
+  /** Booking time of this charge. */
   readonly nowUs: number
   readonly source: Source
   /** Longest time from the request to spending the units; 0 if none may be kept. For nodes that have no rules. */

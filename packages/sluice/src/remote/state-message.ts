@@ -11,7 +11,7 @@ export type NodeState = {
   readonly ipv6Prefix: number
   /** `` for none. */
   readonly layer: string
-  readonly suspended: readonly string[] | 'everything'
+  readonly disabled: readonly string[] | 'everything'
   readonly decidesAll: boolean
   readonly excepted: ExceptedKeys
 }
@@ -60,11 +60,11 @@ function joined(high: number, low: number): number {
 }
 
 export function encodeState(state: NodeState): Buffer {
-  const { suspended, excepted } = state
+  const { disabled, excepted } = state
   const writer = new ProtobufWriter()
   writer.uint(1, state.version).string(2, state.rules).uint(3, state.ipv6Prefix).string(4, state.layer)
-  writer.bool(5, suspended === 'everything').bool(6, state.decidesAll)
-  if (suspended !== 'everything') for (const ruleId of suspended) writer.string(7, ruleId, true)
+  writer.bool(5, disabled === 'everything').bool(6, state.decidesAll)
+  if (disabled !== 'everything') for (const ruleId of disabled) writer.string(7, ruleId, true)
   for (const fact of excepted.facts) writer.string(8, fact, true)
   writer.uint(9, excepted.seeds[0]).uint(10, excepted.seeds[1]).bytes(11, excepted.hashes)
   return writer.finish()
@@ -73,7 +73,7 @@ export function encodeState(state: NodeState): Buffer {
 /** Throws ProtobufError if the message is malformed. */
 export function decodeState(message: Uint8Array): NodeState {
   let [version, rules, ipv6Prefix, layer, isAll, decidesAll] = [0, '[]', 0, '', false, false]
-  const [suspended, facts]: [string[], string[]] = [[], []]
+  const [disabled, facts]: [string[], string[]] = [[], []]
   let [first, second] = [0, 0]
   let hashes: Uint8Array = new Uint8Array()
   const reader = new ProtobufReader(message)
@@ -84,7 +84,7 @@ export function decodeState(message: Uint8Array): NodeState {
     else if (field === 4) layer = reader.string()
     else if (field === 5) isAll = reader.bool()
     else if (field === 6) decidesAll = reader.bool()
-    else if (field === 7) suspended.push(reader.string())
+    else if (field === 7) disabled.push(reader.string())
     else if (field === 8) facts.push(reader.string())
     else if (field === 9) first = reader.uint()
     else if (field === 10) second = reader.uint()
@@ -92,5 +92,5 @@ export function decodeState(message: Uint8Array): NodeState {
     else reader.skip()
   }
   const excepted = { seeds: [first, second] as const, facts, hashes }
-  return { version, rules, ipv6Prefix, layer, suspended: isAll ? 'everything' : suspended, decidesAll, excepted }
+  return { version, rules, ipv6Prefix, layer, disabled: isAll ? 'everything' : disabled, decidesAll, excepted }
 }

@@ -17,7 +17,7 @@ export type ClientCounts = {
   requests: number
   refused: number
   nowRefused: number
-  newlyRefused: number
+  newlyDenied: number
   newlyAllowed: number
   firstUs: number
   lastUs: number
@@ -29,7 +29,7 @@ export type ClientTotals = {
   readonly seen: number
   readonly refused: number
   readonly nowRefused: number
-  readonly newlyRefused: number
+  readonly newlyDenied: number
   readonly newlyAllowed: number
   /** Refused clients by rule. */
   readonly byRule: ReadonlyMap<string, number>
@@ -59,7 +59,7 @@ export class ClientTally {
       return
     }
     counts.refused += 1
-    if (now === true) counts.newlyRefused += 1
+    if (now === true) counts.newlyDenied += 1
     if (counts.firstUs === 0) counts.firstUs = atUs
     counts.lastUs = atUs
     if (ruleId !== null && counts.rules.length < RULES_MAX && !counts.rules.includes(ruleId)) counts.rules.push(ruleId)
@@ -67,10 +67,10 @@ export class ClientTally {
 
   counts(): ClientTotals {
     const byRule = new Map<string, number>()
-    const totals = { seen: this.#size, refused: 0, nowRefused: 0, newlyRefused: 0, newlyAllowed: 0, byRule }
+    const totals = { seen: this.#size, refused: 0, nowRefused: 0, newlyDenied: 0, newlyAllowed: 0, byRule }
     for (const map of Object.values(this.#kinds)) {
       for (const one of map.values()) {
-        for (const name of ['refused', 'nowRefused', 'newlyRefused', 'newlyAllowed'] as const) {
+        for (const name of ['refused', 'nowRefused', 'newlyDenied', 'newlyAllowed'] as const) {
           if (one[name] > 0) totals[name] += 1
         }
         for (const id of one.rules) byRule.set(id, (byRule.get(id) ?? 0) + 1)
@@ -107,7 +107,7 @@ export class ClientTally {
     if (known !== undefined) return known
     if (this.#size >= CLIENTS_MAX && !(isRefused && this.#size < CLIENTS_MAX + REFUSED_MAX)) return undefined
     const counts: ClientCounts = {
-      ...{ client, kind, requests: 0, refused: 0, nowRefused: 0, newlyRefused: 0, newlyAllowed: 0 },
+      ...{ client, kind, requests: 0, refused: 0, nowRefused: 0, newlyDenied: 0, newlyAllowed: 0 },
       ...{ firstUs: 0, lastUs: 0, rules: [] },
     }
     this.#kinds[kind].set(client, counts)

@@ -128,7 +128,7 @@ function shownFact(fact: string): string {
   return `the attribute ${fact.startsWith(ATTRIBUTE) ? fact.slice(ATTRIBUTE.length) : fact}`
 }
 
-/** Why several clients share a bucket of the rule; undefined if each bucket belongs to one client. */
+/** Reason that several clients share a bucket of the rule; undefined if each bucket belongs to one client. */
 function sharedBy(rule: Rule, seen: SeenFacts): string | undefined {
   const byIp = rule.on_missing === 'by_ip' && seen.ipOfOther && !rule.scope.includes('ip')
   if (byIp) return 'requests without the key share the buckets of their address'

@@ -16,7 +16,7 @@ export type EngineOptions = {
   readonly layer?: 'edge' | 'service' | undefined
   readonly ipv6Prefix?: number | undefined
   /** Rules to leave out. */
-  readonly suspended: readonly string[]
+  readonly disabled: readonly string[]
 }
 
 export class VirtualClock implements Clock {
@@ -35,13 +35,13 @@ export class Engine {
   readonly #shadows: boolean
   readonly #counts = new Map<string, RuleCounts>()
 
-  constructor(rules: readonly Rule[], clock: Clock, { layer, ipv6Prefix, suspended }: EngineOptions) {
+  constructor(rules: readonly Rule[], clock: Clock, { layer, ipv6Prefix, disabled }: EngineOptions) {
     const named = [...new Set(rules.map(({ store }) => store))]
     // Only a node knows its named stores and regions; here, all buckets are in one memory store.
     this.#store = Object.assign(memoryStore({ clock, maxKeys: KEYS_MAX }), { named, refusesSpread: () => undefined })
     this.limiter = createLimiter({ rules, store: this.#store, clock, layer, ipv6Prefix })
     this.#shadows = rules.some(({ mode, enabled }) => mode === 'shadow' && enabled)
-    this.limiter.suspend(suspended)
+    this.limiter.disable(disabled)
   }
 
   get overflowed(): number {

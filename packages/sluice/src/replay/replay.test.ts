@@ -72,7 +72,7 @@ describe('a replay with the rules in force', () => {
     for (const seed of [1, 2, 3]) {
       const requests = recordedRun(rules, seed)
       const result = run(requests, { rules, against: 'recorded' })
-      expect(result.changes).toMatchObject({ newly_refused: 0, newly_allowed: 0 })
+      expect(result.changes).toMatchObject({ newly_denied: 0, newly_allowed: 0 })
       expect(result.new).toEqual(result.now)
       expect(result.new.refused).toBeGreaterThan(50)
       expect(result.operations.unmatched).toBe(0)
@@ -112,7 +112,7 @@ describe('a result', () => {
     const result = run(traffic, { rules: [{ ...PER_USER, limit: 1 }], against: [PER_USER] })
     expect(result).toMatchObject({
       ...{ against: 'rules', now: { allowed: 5, refused: 2 }, new: { allowed: 2, refused: 5 } },
-      changes: { newly_refused: 3, newly_allowed: 0, clients_newly_refused: 2, clients_newly_allowed: 0 },
+      changes: { newly_denied: 3, newly_allowed: 0, clients_newly_denied: 2, clients_newly_allowed: 0 },
     })
     expect(result.rules).toMatchObject([{ rule_id: 'per_user', refused: 5, now_refused: 2 }])
     expect(result.timeline).toMatchObject({ step_seconds: 1 })
@@ -227,7 +227,7 @@ describe('coverage', () => {
     const { requests, sample } = recordingOf([check(0, { user: 'ann' }, { ...fields, allowed: true }), refused])
     const rules = [PER_USER, { rule_id: 'all', limit: 1, window_seconds: 60 }]
     const result = run(requests, { rules, sample, against: 'recorded' })
-    expect(result).toMatchObject({ changes: { newly_refused: 0, newly_allowed: 0 }, new: { allowed: 2, refused: 2 } })
+    expect(result).toMatchObject({ changes: { newly_denied: 0, newly_allowed: 0 }, new: { allowed: 2, refused: 2 } })
     expect(result.rules.find(({ rule_id: id }) => id === 'all')).toMatchObject({ refused: null, now_refused: 2 })
   })
 

@@ -62,7 +62,7 @@ export class Replay {
   readonly #timeline: Timeline
   readonly #refundable = new Map<string, Refundable>()
   readonly #refusals: Refusal[] = []
-  readonly #counts = { replayed: 0, refused: 0, nowKnown: 0, nowRefused: 0, newlyRefused: 0, newlyAllowed: 0 }
+  readonly #counts = { replayed: 0, refused: 0, nowKnown: 0, nowRefused: 0, newlyDenied: 0, newlyAllowed: 0 }
   readonly #operations = { refunds: 0, resets: 0, unmatched: 0 }
   #firstUs = 0
   #invalid = 0
@@ -76,7 +76,7 @@ export class Replay {
       throw optionInvalid('sample.rate', sample.rate, 'give a number above 0, up to 1')
     }
     const leftOut = (some: readonly Rule[]) => (sample === undefined ? [] : sharedRules(some, sample.seen, sample.rate))
-    const engine = (some: readonly Rule[]) => new Engine(some, this.#clock, { ...options, suspended: leftOut(some) })
+    const engine = (some: readonly Rule[]) => new Engine(some, this.#clock, { ...options, disabled: leftOut(some) })
     this.#options = options
     this.#rules = parseRules(rules)
     this.#nowRules = against === undefined || against === 'recorded' ? [] : parseRules(against)
@@ -107,7 +107,7 @@ export class Replay {
 
   result(): ReplayResult {
     const { sample, against, top = TOP_DEFAULT } = this.#options
-    const { replayed, refused, nowKnown, nowRefused, newlyRefused, newlyAllowed } = this.#counts
+    const { replayed, refused, nowKnown, nowRefused, newlyDenied, newlyAllowed } = this.#counts
     const rate = sample?.rate ?? 1
     const scaled = (count: number) => Math.round(count / rate)
     const hasNow = this.#now !== undefined || (against === 'recorded' && nowKnown > 0)
@@ -122,9 +122,9 @@ export class Replay {
       now: hasNow ? totals(scaled(nowKnown), scaled(nowRefused)) : null,
       changes: hasNow
         ? {
-            newly_refused: scaled(newlyRefused),
+            newly_denied: scaled(newlyDenied),
             newly_allowed: scaled(newlyAllowed),
-            clients_newly_refused: scaled(clients.newlyRefused),
+            clients_newly_denied: scaled(clients.newlyDenied),
             clients_newly_allowed: scaled(clients.newlyAllowed),
           }
         : null,
@@ -186,7 +186,7 @@ export class Replay {
     if (now !== undefined) {
       counts.nowKnown += 1
       if (!now) this.#countNow(request)
-      if (now && !allowed) counts.newlyRefused += 1
+      if (now && !allowed) counts.newlyDenied += 1
       if (!now && allowed) counts.newlyAllowed += 1
     }
     this.#clients.add(request.subject, atUs, allowed, now, ruleId)

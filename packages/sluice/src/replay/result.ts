@@ -4,7 +4,7 @@
 import type { ClientKind } from './recorded-request.ts'
 
 /**
- * How completely a rule was replayed. `exact`: every request of its buckets was replayed. `scaled`: its buckets belong
+ * Completeness of a replay, per rule. `exact`: every request of its buckets was replayed. `scaled`: its buckets belong
  * to single clients; the sampled ones were replayed exactly. `needs_full_sample`: clients share its buckets, and only
  * some clients were recorded, so the rule was left out. `missing_facts`: the recording lacks what the rule needs.
  * `incomplete`: events were lost, so it was replayed with gaps.
@@ -71,10 +71,10 @@ export type ReplayResult = {
   readonly now: Totals | null
   /** Requests and clients whose result changes. null: nothing to compare with. */
   readonly changes: {
-    readonly newly_refused: number
+    readonly newly_denied: number
     readonly newly_allowed: number
-    /** Clients with at least one newly refused request. */
-    readonly clients_newly_refused: number
+    /** Clients with at least one newly denied request. */
+    readonly clients_newly_denied: number
     readonly clients_newly_allowed: number
   } | null
   readonly clients: { readonly seen: number; readonly refused: number; readonly now_refused: number | null }
@@ -82,7 +82,7 @@ export type ReplayResult = {
   /** Clients with the most refused requests, before or after the change. */
   readonly top: readonly ClientResult[]
   readonly timeline: { readonly step_seconds: number; readonly points: readonly Point[] }
-  /** The first newly refused requests; without a comparison, the first refused ones. */
+  /** The first newly denied requests; without a comparison, the first refused ones. */
   readonly refusals: readonly Refusal[]
   readonly operations: {
     readonly refunds: number

@@ -94,7 +94,7 @@ export type CompileOptions = {
   readonly ipv6Prefix: number
   /** The stores that a rule can be pinned to. */
   readonly stores: readonly string[]
-  /** Why regions cannot share a limit. Undefined without regions. */
+  /** Reason that regions cannot share a limit. Undefined without regions. */
   readonly refusesSpread?: ((limit: Limit) => string | undefined) | undefined
 }
 

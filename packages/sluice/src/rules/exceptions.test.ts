@@ -106,7 +106,7 @@ test('a ban from all rules refuses every request of the key, also if no rule has
   expect(refused).toMatchObject({ allowed: false, status: 403, ruleId: null, limit: null, retryAfterMs: null })
   expect(await resultOf(limiter, { ip: '2001:db8::2', path: '/other' })).toBe('403')
   expect(await resultOf(limiter, { ip: '2001:db9::2', path: '/api/x', user: 'ada' })).toBe('10')
-  limiter.suspend('everything')
+  limiter.disable('everything')
   expect(await resultOf(limiter, { ip: '2001:db8::2', user: 'ada', path: '/api/x' })).toBe('none')
 })
 

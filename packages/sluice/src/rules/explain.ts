@@ -11,7 +11,7 @@ import { describeLimit } from './most-per-window.ts'
 import { isWild, segmentsOf } from './pattern.ts'
 import type { Rule, RuleCondition } from './rule.ts'
 
-/** Why a rule does not charge a request, in the order of evaluation. Closed list, documented in http-api.md. */
+/** Reasons that a rule does not charge a request, in the order of evaluation. Closed list, see http-api.md. */
 export const REASONS = [
   'disabled',
   'layer',
@@ -20,7 +20,7 @@ export const REASONS = [
   'plan',
   'when',
   'expired',
-  'suspended',
+  'kill_switch',
   'rollout',
   'group',
   'missing_fact',
@@ -32,7 +32,7 @@ export const REASONS = [
 
 export type Reason = (typeof REASONS)[number]
 
-/** How one rule applies to a request. */
+/** Effect of one rule on a request. */
 export type RuleExplanation = {
   readonly ruleId: string
   /** null: the rule applies, and its limits are among the outcomes. */

@@ -128,7 +128,7 @@ function readValues(fact: string, given: unknown, errors: FieldErrors): string[]
   })
 }
 
-/** Why no request can have this value; undefined if one can. */
+/** Reason that no request can have this value; undefined if one can. */
 function valueFix(fact: string, text: string): string | undefined {
   if (fact === 'ip') return parseCidr(text) ? undefined : 'give an address or a CIDR such as "10.0.0.0/8"'
   const whole = !text.endsWith('*')

@@ -15,7 +15,7 @@ export function isWild(segment: string): boolean {
   return segment === '*' || segment.startsWith(':')
 }
 
-/** Why no request can match a pattern, with the nearest valid pattern; undefined if the pattern is valid. */
+/** Reason that no request can match a pattern, with the nearest valid pattern; undefined if the pattern is valid. */
 export function patternFix(pattern: string): string | undefined {
   const why = patternError(pattern)
   if (why === undefined) return undefined

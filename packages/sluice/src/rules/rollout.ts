@@ -1,5 +1,6 @@
 // Rollouts as data: a staged or applied change of one rule, and the share of keys that it applies to.
 
+import { hasPermits } from '../algorithms/traits.ts'
 import type { Sliced } from '../slices.ts'
 import { FieldErrors } from './field-errors.ts'
 import { parsing } from './parse.ts'
@@ -37,7 +38,7 @@ export type ParsedRollout = {
   readonly attempt: number
   readonly pairShare: number
   readonly share: number
-  /** Whether the rule set has the candidate. */
+  /** Whether the rule set contains the candidate instead of the current version. */
   readonly applied: boolean
   /** The version that is not in the rule set. */
   readonly other: Rule | undefined
@@ -101,13 +102,13 @@ function checkShare(field: string, share: unknown, errors: FieldErrors): void {
 
 /** Whether requests can be charged to two versions of the rule: its state must be in one bucket of the store. */
 export function isPairable({ algorithm, consistency, shards, spread }: Rule): boolean {
-  return algorithm !== 'concurrency' && consistency !== 'local' && shards === 1 && spread === 'regional'
+  return !hasPermits({ algorithm }) && consistency !== 'local' && shards === 1 && spread === 'regional'
 }
 
 /** Facts that many clients share. */
 const SHARED_FACTS: readonly string[] = ['endpoint', 'method', 'plan']
 
-/** Why the candidate cannot apply to a share of the keys; undefined if it can. */
+/** Reason that the candidate cannot apply to a share of the keys; undefined if it can. */
 export function canaryProblem({ scope }: Rule): string | undefined {
   const [first] = scope
   if (first !== undefined && !SHARED_FACTS.includes(first)) return undefined

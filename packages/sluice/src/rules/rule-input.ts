@@ -51,7 +51,7 @@ type Fields = LimitNumbers & {
   when: { readonly [fact: string]: ConditionInput }
   /** The facts that form the key. Default: `global`, one bucket for all. */
   scope: Text<ScopeName> | readonly Text<(typeof FACTS)[number]>[]
-  /** When a fact of the key is absent. Default: `skip`. */
+  /** Effect of a missing fact of the key. Default: `skip`. */
   on_missing: Text<Rule['on_missing']>
   /** Default: `token_bucket`. */
   algorithm: Text<AlgorithmName>

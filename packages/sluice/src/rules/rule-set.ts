@@ -43,9 +43,9 @@ import {
 export const FACT_LENGTH_MAX = 1024
 
 /** Rules disabled by the kill switch: these, or all. */
-export type Suspended = ReadonlySet<string> | 'everything'
+export type Disabled = ReadonlySet<string> | 'everything'
 
-export const NOTHING_SUSPENDED: Suspended = new Set()
+export const NOTHING_DISABLED: Disabled = new Set()
 
 export class RuleSet {
   readonly rules: readonly Rule[]
@@ -155,7 +155,7 @@ export class RuleSet {
   chargesFor(
     given: Subject,
     requestId: string | (() => string),
-    suspended: Suspended = NOTHING_SUSPENDED,
+    disabled: Disabled = NOTHING_DISABLED,
     exceptions?: Exceptions,
   ): ChargeSet {
     const { version } = this
@@ -164,9 +164,9 @@ export class RuleSet {
     const cost = costOf(given)
     const match = this.#index.matchPath(textOf('path', given.path) ?? '/')
     const subject = withPath(given, match)
-    const matched = this.#match(subject, match, suspended)
+    const matched = this.#match(subject, match, disabled)
     const rules = exceptions && this.#rolling ? unpaired(matched, subject, exceptions) : matched
-    const banned = exceptions !== undefined && suspended !== 'everything' && exceptions.begin().bans(subject)
+    const banned = exceptions !== undefined && disabled !== 'everything' && exceptions.begin().bans(subject)
     if (rules.length === 0 && !banned) return this.#nothing
     const [first] = rules
     const isSole = rules.length === 1 && !banned && first?.sole
@@ -222,18 +222,18 @@ export class RuleSet {
 
   /**
    * The bucket that a remote node names. Undefined if this process has to decide the whole request: the rule was
-   * removed or suspended, is under rollout, bans, or has an exception for the key.
+   * removed or disabled, is under rollout, bans, or has an exception for the key.
    */
   namedBucket(
     name: LimitName,
     facts: Readonly<Record<string, string>>,
-    suspended: Suspended,
+    disabled: Disabled,
     exceptions?: Exceptions,
   ): BucketName | undefined {
     const { ruleId } = name
     this.#compiledById ??= new Map(this.#compiled.map((rule) => [rule.id, rule]))
     const rule = this.#compiledById.get(ruleId)
-    if (rule === undefined || isSuspended(suspended, ruleId) || this.#rollouts.byRule.has(ruleId)) return undefined
+    if (rule === undefined || isDisabled(disabled, ruleId) || this.#rollouts.byRule.has(ruleId)) return undefined
     const canonical = (subject: Subject) => withPath(subject, this.#index.matchPath(subject.path ?? '/'))
     const bucket = namedBucket(rule, name, facts, canonical, this.#address)
     if (bucket === undefined || bucket.limit.units === 0) return undefined
@@ -253,8 +253,8 @@ export class RuleSet {
     return compiled.map((one) => (exceptions?.limitFor(one, owner) ?? one).limit)
   }
 
-  /** How each rule applies to a request, and why. In the order of the rules, then new ones under rollout. */
-  *explain(given: Subject, suspended: Suspended, exceptions?: Exceptions): Sliced<RuleExplanation[]> {
+  /** Effect of each rule on a request, with the reason. In the order of the rules, then new ones under rollout. */
+  *explain(given: Subject, disabled: Disabled, exceptions?: Exceptions): Sliced<RuleExplanation[]> {
     const match = this.#index.matchPath(textOf('path', given.path) ?? '/')
     const subject = withPath(given, match)
     const readings = [match, ...match.otherReadings].map(({ path }) => path)
@@ -268,7 +268,7 @@ export class RuleSet {
       const rule = live?.rule ?? (this.rule(id) as Rule) // a rule under rollout has a compiled version
       const mismatch = mismatchOf(rule, live, subject, readings, nowUs)
       if (mismatch !== undefined) why.set(id, mismatch)
-      else if (isSuspended(suspended, id)) why.set(id, { reason: 'suspended', detail: 'disabled by the kill switch' })
+      else if (isDisabled(disabled, id)) why.set(id, { reason: 'kill_switch', detail: 'disabled by the kill switch' })
       else if (variants.get(id)?.isLeftOut) why.set(id, LEFT_OUT)
       yield
     }
@@ -305,15 +305,15 @@ export class RuleSet {
     }
   }
 
-  #match(subject: Subject, match: PathMatch, suspended: Suspended): readonly CompiledRule[] {
+  #match(subject: Subject, match: PathMatch, disabled: Disabled): readonly CompiledRule[] {
     const matched = matchingRules(match, subject, textOf('method', subject.method) ?? '')
     const live = this.#expiring ? unexpired(matched, this.#clock.nowUs()) : matched
-    const left = suspended === NOTHING_SUSPENDED ? live : live.filter(({ id }) => !isSuspended(suspended, id))
+    const left = disabled === NOTHING_DISABLED ? live : live.filter(({ id }) => !isDisabled(disabled, id))
     const versioned = this.#rolling && hasVersion(left)
     const chosen = versioned ? chooseVersions(left, subject) : this.#grouped ? onePerGroup(left) : left
     if (match.otherReadings.length === 0) return chosen
     // Groups are resolved per reading: a path is exempt only if it is exempt in every reading.
-    return [...new Set([chosen, ...match.otherReadings.map((other) => this.#match(subject, other, suspended))].flat())]
+    return [...new Set([chosen, ...match.otherReadings.map((other) => this.#match(subject, other, disabled))].flat())]
   }
 
   /** Adds the charges of one rule, or returns its limit of 0, which refuses every request. */
@@ -350,8 +350,8 @@ export class RuleSet {
   }
 }
 
-function isSuspended(suspended: Suspended, ruleId: string): boolean {
-  return suspended === 'everything' || suspended.has(ruleId)
+function isDisabled(disabled: Disabled, ruleId: string): boolean {
+  return disabled === 'everything' || disabled.has(ruleId)
 }
 
 function unexpired(rules: readonly CompiledRule[], nowUs: number): CompiledRule[] {

@@ -19,7 +19,7 @@ export type Lease = { readonly max_units?: number; readonly max_share?: number; 
 
 export type Approximate = { readonly sync_ms?: number; readonly max_unsynced?: number }
 
-/** How a rule tightens for a key with a signal: its limits are multiplied by the factor, above 0 and at most 1. */
+/** Effect of a signal on a rule, for one key: its limits are multiplied by the factor, above 0 and at most 1. */
 export type SignalReaction = { readonly factor: number; readonly min_severity?: Severity }
 
 export type Rule = {

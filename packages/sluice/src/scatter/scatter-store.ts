@@ -80,10 +80,10 @@ class ScatterStore implements Store {
     return take.resets === undefined ? this.#takeScattered(take) : resetThenTake(this, take)
   }
 
-  async peek(charges: readonly Charge[], mayBeStale?: boolean): Promise<Taken> {
+  async peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Promise<Taken> {
     const replies = await Promise.all(
       this.#requests(charges).map(async (request) => {
-        return { request, taken: await request.target.store.peek(request.charges, mayBeStale) }
+        return { request, taken: await request.target.store.peek(request.charges, mayBeStale, expiresMs) }
       }),
     )
     const stale = replies.some(({ taken }) => taken.stale)

@@ -26,7 +26,7 @@ export type ShardOptions = {
   readonly random?: () => number
 }
 
-/** Golden ratio steps: they fall evenly into any number of shards, and so does every second, third, … of them. */
+/** Golden-ratio sequence: evenly distributed for any shard count, also when subsampled. */
 const STEP = (Math.sqrt(5) - 1) / 2
 
 export function shardStore(store: Store, options: ShardOptions = {}): Store {
@@ -76,18 +76,21 @@ class ShardStore implements Store {
   }
 
   /** Reads all shards, so it may find units where a take, which tries two, does not. */
-  peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken> {
-    if (!charges.some(isSplit)) return this.#store.peek(charges, mayBeStale)
+  peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Taken | Promise<Taken> {
+    if (!charges.some(isSplit)) return this.#store.peek(charges, mayBeStale, expiresMs)
     const perCharge = charges.map((charge) => charge.limit.shards?.map((limit) => ({ ...charge, limit })) ?? [charge])
-    return andThen(this.#store.peek(perCharge.flat(), mayBeStale), ({ nowUs, grants, source, replayed, stale }) => {
-      let at = 0
-      const sums = perCharge.map(({ length }) => {
-        at += length
-        return mergeGrants(grants.slice(at - length, at))
-      })
-      const granted = charges.every(({ kind }, index) => !isBinding(kind) || sums[index]?.short === false)
-      return { granted, nowUs, grants: sums, source, replayed, stale }
-    })
+    return andThen(
+      this.#store.peek(perCharge.flat(), mayBeStale, expiresMs),
+      ({ nowUs, grants, source, replayed, stale }) => {
+        let at = 0
+        const sums = perCharge.map(({ length }) => {
+          at += length
+          return mergeGrants(grants.slice(at - length, at))
+        })
+        const granted = charges.every(({ kind }, index) => !isBinding(kind) || sums[index]?.short === false)
+        return { granted, nowUs, grants: sums, source, replayed, stale }
+      },
+    )
   }
 
   async reset(bucket: BucketName): Promise<void> {

@@ -15,7 +15,7 @@ const STALE: Grant = {
   delayUs: 0,
 }
 
-/** Why `min` units are not available in a bucket with `used` in use; false if they are. */
+/** Reason that `min` units are not available in a bucket with `used` in use; false if they are. */
 export function shortOf(limit: Limit, used: number, min: number): Short {
   if (min > limit.capacity) return 'never'
   return used + min > limit.capacity ? 'now' : false

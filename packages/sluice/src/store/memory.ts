@@ -379,7 +379,7 @@ function unpack(into: PackedState, at: number, second: number, twoCounts: boolea
   into.y = y
 }
 
-/** When a state was last changed, or the end of that window. */
+/** Time of the last change of a state, or the end of that window. */
 function lastChangeUs({ algorithm, tickUs, windowUs }: Limit, at: number): number {
   return ALGORITHMS[algorithm].windows === 0 ? at * tickUs : (at + 1) * windowUs
 }

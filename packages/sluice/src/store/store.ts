@@ -95,7 +95,7 @@ export type Grant = {
   readonly at?: Pick<Taken, 'source' | 'nowUs'> | undefined
 }
 
-/** Where a decision was made. */
+/** Source of a decision. */
 export type Source = 'store' | 'lease' | 'local' | 'policy'
 
 export type Taken = {
@@ -182,16 +182,16 @@ export interface Store {
   give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): GiveReply | Promise<GiveReply>
   /**
    * Whether a take of these charges would be granted, with the current numbers; charges nothing. `mayBeStale` allows a
-   * read from a replica.
+   * read from a replica. `expiresMs`: when the caller gives up, as in `Take`.
    */
-  peek(charges: readonly Charge[], mayBeStale?: boolean): Taken | Promise<Taken>
+  peek(charges: readonly Charge[], mayBeStale?: boolean, expiresMs?: number): Taken | Promise<Taken>
   /** Deletes the bucket: the next request finds it full. */
   reset(bucket: BucketName): void | Promise<void>
   /** Region stores: sublimit of `whole` with this id, as named by a `Grant`. */
   sublimit?(whole: Limit, id: string): Limit | undefined
   /** Region stores: reason why regions cannot share this limit, or undefined. */
   refusesSpread?(limit: Limit): string | undefined
-  /** How far the time of day is ahead of store time; 0 if absent. */
+  /** Time of day minus store time; 0 if absent. */
   wallAheadUs?(): number
   /** Store time of the newest reply, in microseconds; 0 before the first one. Absent if unknown. */
   lastUs?(): number

@@ -171,7 +171,7 @@ test('the kill switch disables both versions', async () => {
     [{ ...USER, limit: 1 }],
     staged({ candidate: { ...USER, limit: 0 }, share: 1 }),
   )
-  limiter.suspend(['a'])
+  limiter.disable(['a'])
   expect(check(ALICE)).toMatchObject({ allowed: true, outcomes: [] })
   expect(pairsOf(check(ALICE))).toEqual([])
 })

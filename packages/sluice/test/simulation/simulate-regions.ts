@@ -35,7 +35,7 @@ const BURST_US = 120_000
 type Region = {
   readonly name: string
   readonly store: ReferenceStore
-  /** How far its clock is ahead of the global one. */
+  /** Its clock minus the global one. */
   readonly skewUs: number
 }
 
@@ -47,7 +47,7 @@ type Node = {
   alive: boolean
 }
 
-/** When the home paid for a request: from a lease, or in the store. Attached to the charges, which wrappers copy. */
+/** Time at which the home paid: from a lease, or in the store. Attached to the charges, which wrappers copy. */
 type Times = { leasedUs: number; storeUs: number }
 type Tagged = Charge & { readonly times: Times }
 

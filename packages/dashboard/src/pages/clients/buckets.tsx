@@ -10,7 +10,7 @@ import { type Column, Table } from '../../components/table.tsx'
 import { fullCount, span } from '../../format.ts'
 import { useResource } from '../../resource.ts'
 import { can } from '../../session.ts'
-import { bucketsOf, explain, type KnownBucket, resetKeyOf } from './explanation.ts'
+import { bucketsOf, explain, type KnownBucket, resetKeyOf, sharersOf } from './explanation.ts'
 import { type Facts, requestText } from './facts.ts'
 
 const REFRESH_MS = 3000
@@ -29,14 +29,9 @@ export function Buckets({ requests }: { readonly requests: readonly Facts[] | un
   const columns: Column<KnownBucket>[] = [
     {
       title: 'Limit',
-      cell: ({ rule_id: rule, name, mode }) => (
-        <>
-          <span class="mono">{name === 'default' ? rule : `${rule}/${name}`}</span>{' '}
-          {mode === 'shadow' && <Tag>shadow</Tag>}
-        </>
-      ),
+      cell: (bucket) => <LimitName {...bucket} />,
     },
-    { title: 'Key', wide: true, cell: ({ scope }) => scopeText(scope) },
+    { title: 'Key', wide: true, cell: ({ scope }) => scope.replaceAll('+', ' + ') },
     { title: 'Request', wide: true, cell: ({ facts }) => <span class="mono">{requestText(facts)}</span> },
     { title: 'Left', cell: (bucket) => <Left bucket={bucket} /> },
     { title: 'Per', align: 'right', wide: true, cell: ({ window_ms: ms }) => span(ms / 1000) },
@@ -71,6 +66,24 @@ export function Buckets({ requests }: { readonly requests: readonly Facts[] | un
   )
 }
 
+/** Breaks after the slash, on a phone. */
+function LimitName({ rule_id: rule, name, mode }: KnownBucket) {
+  return (
+    <>
+      <span class="mono">
+        {rule}
+        {name !== 'default' && (
+          <>
+            /<wbr />
+            {name}
+          </>
+        )}
+      </span>{' '}
+      {mode === 'shadow' && <Tag>shadow</Tag>}
+    </>
+  )
+}
+
 function Left({ bucket: { remaining, limit, burst } }: { readonly bucket: KnownBucket }) {
   const size = Math.max(limit, burst, 1)
   const tone = remaining <= 0 ? 'empty' : remaining <= size / 5 ? 'low' : 'fine'
@@ -82,10 +95,6 @@ function Left({ bucket: { remaining, limit, burst } }: { readonly bucket: KnownB
       </span>
     </span>
   )
-}
-
-function scopeText(scope: string | readonly string[]): string {
-  return typeof scope === 'string' ? scope : scope.join(', ')
 }
 
 type ResetProps = { readonly bucket: KnownBucket; readonly onDone: () => void; readonly onClose: () => void }
@@ -101,7 +110,7 @@ function ResetDialog({ bucket, onDone, onClose }: ResetProps) {
     <Confirm title={`Reset ${bucket.rule_id}`} action="Reset" reason="optional" onConfirm={reset} onClose={onClose}>
       <p>
         Deletes the buckets of <span class="mono">{typeof key === 'string' ? key : JSON.stringify(key)}</span> for all
-        limits of <span class="mono">{bucket.rule_id}</span>: the client starts with full buckets.
+        limits of <span class="mono">{bucket.rule_id}</span>: {sharersOf(bucket)} with full buckets.
       </p>
       <p>Other nodes that hold a lease of a bucket follow within seconds.</p>
     </Confirm>

@@ -37,7 +37,7 @@ export function ClientPage({ client }: { readonly client: Client }) {
   const [dialog, setDialog] = useState<'factor' | 'ban'>()
   const [done, setDone] = useState<Created>()
   const overrides = useApi<OverrideList>('/rate-limit/overrides', { key }, { refreshMs: REFRESH_MS })
-  const events = useEvents(client)
+  const [events, refusal] = useEvents(client)
   const requests = useRequests(client, events)
   const onDone = (created: Created) => {
     setDone(created)
@@ -64,6 +64,7 @@ export function ClientPage({ client }: { readonly client: Client }) {
           {done.state === 'pending' ? 'Created. It waits for approval.' : 'In force.'} {done.warnings?.join(' ')}
         </Notice>
       )}
+      <Failure error={refusal} />
       <Timeline client={client} />
       <Buckets requests={requests} />
       <Explain client={client} requests={requests} />
@@ -87,8 +88,8 @@ export function ClientPage({ client }: { readonly client: Client }) {
   )
 }
 
-/** Newest events of the client, live. Undefined until the service answered. */
-function useEvents(client: Client): readonly DecisionEvent[] | undefined {
+/** Newest events of the client, live; undefined until the service answered. And why it refuses to send them. */
+function useEvents(client: Client): readonly [readonly DecisionEvent[] | undefined, string | undefined] {
   const [events, setEvents] = useState<readonly DecisionEvent[]>()
   const arrived = useRef<DecisionEvent[]>([])
   const timer = useRef<ReturnType<typeof setTimeout>>()
@@ -113,10 +114,10 @@ function useEvents(client: Client): readonly DecisionEvent[] | undefined {
     },
   )
   useEffect(() => {
-    if (state === 'open') timer.current ??= setTimeout(draw, DRAW_MS)
-  }, [state])
+    if (state.name === 'open') timer.current ??= setTimeout(draw, DRAW_MS)
+  }, [state.name])
   useEffect(() => () => clearTimeout(timer.current), [])
-  return events
+  return [events, state.error]
 }
 
 /** Requests to explain: recent ones, else those that the rules are for. */
@@ -138,7 +139,7 @@ type Report = {
   readonly series?: readonly { readonly points: readonly Point[] }[]
 }
 
-/** How requests are counted for a kind of client. */
+/** Text on how requests of a kind of client are counted. */
 const COUNTED: Readonly<Record<ClientKind, string>> = {
   user: '; at least: each node counts its 200 busiest clients',
   api_key: '; requests that name a user count for the user',

@@ -6,11 +6,11 @@ import { Failure } from '../../components/notice.tsx'
 import { Panel } from '../../components/panel.tsx'
 import { Tag } from '../../components/status.tsx'
 import { Table } from '../../components/table.tsx'
-import { effectText } from '../../exceptions/override.ts'
-import { fullCount } from '../../format.ts'
+import { exceptionText } from '../../exceptions/applied.ts'
+import { fullCount, grouped } from '../../format.ts'
 import { useQuery } from '../../location.ts'
 import { useResource } from '../../resource.ts'
-import { type AppliedException, type ExplainedRule, type Explanation, explain } from './explanation.ts'
+import { type ExplainedRule, type Explanation, explain } from './explanation.ts'
 import { type Facts, factsOf } from './facts.ts'
 
 const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS']
@@ -34,7 +34,7 @@ export function Explain({ client, requests }: Props) {
   const showsAll = query.rules === 'all' || others <= OTHERS_SHOWN
   const shown = showsAll ? rules : rules?.slice(0, rules.length - others + OTHERS_SHOWN)
   return (
-    <Panel title="Which rules apply, and why" note={data && `rule set v${data.version}`}>
+    <Panel title="Which rules apply, and why" class="explain" note={data && `rule set v${data.version}`}>
       <RequestForm method={method} endpoint={endpoint} requests={requests ?? []} />
       <Failure error={error} />
       <p class="explain-answer" aria-live="polite">
@@ -48,7 +48,10 @@ export function Explain({ client, requests }: Props) {
             title: 'Applies',
             cell: ({ applies }) => <Tag tone={applies ? 'good' : 'plain'}>{applies ? 'applies' : 'no'}</Tag>,
           },
-          { title: 'Why', cell: ({ detail }) => detail },
+          {
+            title: 'Why',
+            cell: ({ applies, detail }) => (applies ? grouped(detail.replace(/^it applies: /, '')) : detail),
+          },
         ]}
         rows={shown}
         rowKey={({ rule_id: rule }) => rule}
@@ -77,11 +80,6 @@ function Answer({ explanation: { answer, exceptions } }: { readonly explanation:
       ))}
     </>
   )
-}
-
-function exceptionText({ kind, signal, rule_id: rule, ...effect }: AppliedException): string {
-  const name = kind === 'signal' ? `signal ${signal}` : kind === 'factor' ? 'global factor' : kind
-  return `${name}: ${effectText(effect)}${rule === null ? '' : `, ${rule}`}`
 }
 
 type FormProps = { readonly method: string; readonly endpoint: string; readonly requests: readonly Facts[] }

@@ -1,12 +1,14 @@
 // Explanations of the service: which rules apply to a request, with the buckets now.
 
 import { send } from '../../api.ts'
-import type { Facts } from './facts.ts'
+import type { AppliedException } from '../../exceptions/applied.ts'
+import { type Facts, requestText } from './facts.ts'
 
 export type Bucket = {
   readonly rule_id: string
   readonly name: string
-  readonly scope: string | readonly string[]
+  /** `global`, `per_user`, `user+endpoint` */
+  readonly scope: string
   readonly mode: string
   readonly allowed: boolean
   readonly limit: number
@@ -21,16 +23,6 @@ export type ExplainedRule = {
   readonly applies: boolean
   readonly detail: string
   readonly limits?: readonly Bucket[]
-}
-
-export type AppliedException = {
-  readonly kind: string
-  readonly rule_id: string | null
-  readonly signal?: string
-  readonly limit?: number
-  readonly factor?: number
-  readonly ban?: { readonly status: number }
-  readonly exempt?: true
 }
 
 export type Explanation = {
@@ -53,7 +45,7 @@ export function bucketsOf(found: readonly (readonly [Facts, Explanation])[]): re
   const buckets = new Map<string, KnownBucket>()
   for (const [facts, { rules }] of found) {
     for (const bucket of rules.flatMap(({ limits = [] }) => limits)) {
-      const endpoint = String(bucket.scope).includes('endpoint') ? facts.endpoint : ''
+      const endpoint = factsOfScope(bucket.scope).includes('endpoint') ? requestText(facts) : ''
       const key = JSON.stringify([bucket.rule_id, bucket.name, endpoint])
       if (!buckets.has(key)) buckets.set(key, { ...bucket, facts })
     }
@@ -73,10 +65,30 @@ const FACTS: Readonly<Record<string, keyof Facts>> = {
 
 /** Key for a reset: the only fact, or every fact by name. Undefined: the request lacks one. */
 export function resetKeyOf({ scope, facts }: KnownBucket): string | Readonly<Record<string, string>> | undefined {
-  if (scope === 'global') return ''
-  const names = typeof scope === 'string' ? [scope.replace(/^per_/, '')] : scope
-  const known = names.map((name) => [name, facts[FACTS[name] ?? 'plan']] as const)
-  if (known.some(([name, value]) => FACTS[name] === undefined || value === undefined)) return undefined
+  const names = factsOfScope(scope)
+  if (names.length === 0) return ''
+  const known = names.map((name) => [name, keyFact(name, facts)] as const)
+  if (known.some(([, value]) => value === undefined)) return undefined
   const [first] = known
   return known.length === 1 ? first?.[1] : (Object.fromEntries(known) as Record<string, string>)
+}
+
+/** Buckets of endpoints are per method: `POST /api/v1/messages`. Without a method, the bucket is not known. */
+function keyFact(name: string, facts: Facts): string | undefined {
+  const field = FACTS[name]
+  const value = field && facts[field]
+  if (name !== 'endpoint' || value === undefined) return value
+  return facts.method === undefined ? undefined : `${facts.method} ${value}`
+}
+
+/** Reads `global`, `per_user` and `user+endpoint`. */
+export function factsOfScope(scope: string): readonly string[] {
+  return scope === 'global' ? [] : scope.replace(/^per_/, '').split('+')
+}
+
+/** Names the clients that share a bucket, for the text of its reset. */
+export function sharersOf({ scope, facts }: KnownBucket): string {
+  const names = factsOfScope(scope)
+  if (['user', 'api_key', 'ip'].some((name) => names.includes(name))) return 'the client starts'
+  return names.includes('tenant') ? `all clients of tenant ${facts.tenant} start` : 'all clients share them and start'
 }

@@ -1,4 +1,4 @@
-// Hot keys: the busiest keys of the node that serves this page, and their share of its traffic.
+// Hot keys: the busiest keys of all nodes, and their share of the traffic.
 
 import { EmptyState } from '../../components/empty-state.tsx'
 import { Failure } from '../../components/notice.tsx'
@@ -7,7 +7,6 @@ import { PageHead, Panel } from '../../components/panel.tsx'
 import { type Column, Table } from '../../components/table.tsx'
 import { usePageUrl } from '../../location.ts'
 import { useApi } from '../../resource.ts'
-import { answer } from '../../session.ts'
 
 type HotKey = {
   readonly rule_id: string
@@ -23,7 +22,7 @@ export function Page() {
   const pageUrl = usePageUrl()
   const { data, error, reload } = useApi<{ hot_keys: readonly HotKey[] }>(
     '/rate-limit/hot-keys',
-    { limit: 100 },
+    { limit: 100, nodes: 'all' },
     { refreshMs: REFRESH_MS },
   )
   const columns: Column<HotKey>[] = [
@@ -45,7 +44,7 @@ export function Page() {
   return (
     <>
       <PageHead title="Hot keys" />
-      <Panel title="Busiest keys" note={`of ${answer.value?.node}, over the last half minute`}>
+      <Panel title="Busiest keys" note="of all nodes, over the last half minute">
         <Failure error={error} retry={reload} />
         <Table
           caption="Busiest keys"
@@ -57,8 +56,8 @@ export function Page() {
       </Panel>
       {data !== undefined && data.hot_keys.length > 0 && (
         <p class="muted">
-          Keys are shown as keyed hashes, as in the log. Rates are estimates from one check in 128, and err low. A key
-          that is hot gets larger leases by itself.
+          Keys are shown as keyed hashes, as in the log; nodes with different --key-secret list a key twice. Rates are
+          estimates from one check in 128, and err low. A key that is hot gets larger leases by itself.
         </p>
       )}
     </>
@@ -69,7 +68,7 @@ function NoHotKeys() {
   const pageUrl = usePageUrl()
   return (
     <EmptyState title="No key is hot" action={<a href={pageUrl('/clients')}>See the busiest clients</a>}>
-      A key is listed with at least 1 % of the checks of this node, from about 150 checks a second on. One client that
+      A key is listed with at least 1 % of the checks of a node, from about 150 checks a second on. One client that
       sends most of the traffic then shows up here, before it is a problem for a single Redis shard.
     </EmptyState>
   )

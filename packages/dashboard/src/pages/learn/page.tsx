@@ -1,7 +1,7 @@
 // Learn and try: a simulator that runs the library's own algorithms in the browser. Needs neither a session nor data.
 
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { ALGORITHM_NAMES, ALGORITHMS, type AlgorithmName } from 'sluice/algorithms'
+import { ALGORITHM_NAMES, ALGORITHMS, type AlgorithmName, hasPermits } from 'sluice/algorithms'
 import { ABOUT } from '../../bucket/algorithms.ts'
 import { arrivalsBetween, PATTERNS, type Pattern } from '../../bucket/arrivals.ts'
 import { BucketDrawing, LevelLine, RecentStrip } from '../../bucket/drawing.tsx'
@@ -182,7 +182,7 @@ function BucketPanel({ simulation, nowUs, settings: { algorithm, limit, window }
 
 function BudgetNote({ settings: { limit, window, arrivals, pattern, algorithm } }: { readonly settings: Settings }) {
   if (pattern === 'edges') return <>{2 * limit} around every second edge</>
-  const over = arrivals - (algorithm === 'concurrency' ? limit : limit / window)
+  const over = arrivals - (hasPermits({ algorithm }) ? limit : limit / window)
   const amount = Math.abs(Math.round(over * 100) / 100)
   return <>{amount === 0 ? 'exactly the budget' : `${amount}/s ${over > 0 ? 'over' : 'under'} budget`}</>
 }

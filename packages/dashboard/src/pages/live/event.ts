@@ -37,7 +37,7 @@ export function clientOf({ client_id: user, api_key: key, ip }: DecisionEvent): 
   return user ?? key ?? ip ?? 'anonymous'
 }
 
-/** Where the decision was made, in words. */
+/** Source of the decision, in words. */
 export const SOURCES: Readonly<Record<string, string>> = {
   store: 'The store (Redis, or memory), with a look at the shared counter.',
   lease: 'A lease: units that this node had taken ahead, or a refusal that still holds. No round trip.',

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { DemoButton } from '../../components/demo-traffic.tsx'
 import { EmptyState } from '../../components/empty-state.tsx'
-import { Notice } from '../../components/notice.tsx'
+import { Failure, Notice } from '../../components/notice.tsx'
 import { PageHead } from '../../components/panel.tsx'
 import { Status, Tag } from '../../components/status.tsx'
 import { Time } from '../../components/time.tsx'
@@ -21,12 +21,16 @@ import './live.css'
 const KEPT = 2000
 const FIRST = 200
 const ROW_HEIGHT = 28
+/** Two lines, so that path and rule can be read on a phone. */
+const NARROW_ROW_HEIGHT = 50
+const NARROW = matchMedia('(max-width: 760px)')
 /** Events are added to the page in groups: a busy fleet sends hundreds a second. */
 const DRAW_MS = 250
 
 export function Page() {
   const [query, setQuery] = useQuery()
   const [isPaused, setPaused] = useState(false)
+  const isNarrow = useNarrow()
   const { rule, result, client, kind, endpoint, source } = query
   const filter = { rule, result, client, endpoint, source, ...(client !== undefined && { kind }) }
   const { events, skipped, state, clear } = useTail(filter, isPaused)
@@ -42,7 +46,9 @@ export function Page() {
           {isPaused ? (
             <Status health="off">Paused</Status>
           ) : (
-            <Status health={state === 'open' ? 'good' : 'warning'}>{state === 'open' ? 'Live' : 'Connecting'}</Status>
+            <Status health={state.name === 'open' ? 'good' : 'warning'}>
+              {state.name === 'open' ? 'Live' : 'Connecting'}
+            </Status>
           )}
         </span>
         <button type="button" aria-pressed={isPaused} onClick={() => setPaused(!isPaused)}>
@@ -53,13 +59,14 @@ export function Page() {
         </button>
       </PageHead>
       <Filters />
+      <Failure error={state.error} />
       {skipped > 0 && <Notice>Some events are not shown: there were more than this page can follow.</Notice>}
       <Header />
       <VirtualList
         label="Decisions"
         items={events}
         itemKey={({ event_id: id }) => id}
-        rowHeight={ROW_HEIGHT}
+        rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT}
         rowClass={({ allowed }) => (allowed ? '' : 'refused')}
         row={(event) => <Row event={event} />}
         onOpen={(event) => {
@@ -71,6 +78,16 @@ export function Page() {
       {shown !== undefined && <Why event={shown} onClose={() => setQuery({ event: undefined })} />}
     </div>
   )
+}
+
+function useNarrow(): boolean {
+  const [isNarrow, setNarrow] = useState(NARROW.matches)
+  useEffect(() => {
+    const onChange = () => setNarrow(NARROW.matches)
+    NARROW.addEventListener('change', onChange)
+    return () => NARROW.removeEventListener('change', onChange)
+  }, [])
+  return isNarrow
 }
 
 type Tail = {

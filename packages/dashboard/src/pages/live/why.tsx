@@ -1,17 +1,19 @@
-// Why a request was refused or admitted: rule, version, limit and numbers, where it was decided, and what the client
+// Explains a decision: rule, version, limit and numbers, where it was decided, and the response that the client
 // received.
 
 import type { ComponentChildren } from 'preact'
 import { nowMs } from '../../clock.ts'
 import { Dialog } from '../../components/dialog.tsx'
-import { Num } from '../../components/number.tsx'
 import { Tag } from '../../components/status.tsx'
 import { type Column, Table } from '../../components/table.tsx'
 import { Time } from '../../components/time.tsx'
+import { type AppliedException, exceptionText } from '../../exceptions/applied.ts'
+import { authorText, type Override } from '../../exceptions/override.ts'
 import { duration, fullCount, span } from '../../format.ts'
 import { usePageUrl } from '../../location.ts'
 import { type Resource, useApi } from '../../resource.ts'
 import { clientOf, type DecisionEvent, SOURCES } from './event.ts'
+import { sentenceOf } from './reason.ts'
 
 type Outcome = {
   readonly rule_id: string
@@ -22,8 +24,16 @@ type Outcome = {
   readonly limit: number
   readonly remaining: number
   readonly window_ms: number
+  /** Version that decided, while the rule rolls out. */
+  readonly variant?: 'current' | 'candidate'
 }
-type Decision = { readonly limits: readonly Outcome[]; readonly headers: Readonly<Record<string, string>> }
+type Decision = {
+  readonly limits: readonly Outcome[]
+  readonly headers: Readonly<Record<string, string>>
+  /** Undefined: a node of an earlier version recorded it. */
+  readonly status?: number
+  readonly exceptions?: readonly AppliedException[]
+}
 
 /** Nodes keep decisions in detail for this long. */
 const KEPT_MS = 3_600_000
@@ -35,7 +45,7 @@ export function Why({ event, onClose }: { readonly event: DecisionEvent; readonl
   const decision = useApi<Decision>(path, {}, { enabled: isKept })
   return (
     <Dialog kind="side" title={event.allowed ? 'Why it was allowed' : 'Why it was refused'} onClose={onClose}>
-      <p class="why-sentence">{sentenceOf(event)}</p>
+      <p class="why-sentence">{sentenceOf(event, decision.data?.exceptions)}</p>
       <dl class="facts">
         <Fact name="Time">
           <Time at={event.timestamp} />
@@ -51,6 +61,7 @@ export function Why({ event, onClose }: { readonly event: DecisionEvent; readonl
         <Fact name="Address">{event.ip && <span class="mono">{event.ip}</span>}</Fact>
         <Fact name="Plan, tenant">{[event.plan, event.tenant].filter((text) => text !== null).join(', ')}</Fact>
         <Fact name="Rule">{event.rule_id && <RuleLink event={event} />}</Fact>
+        <Fact name="Changed by">{isChanged(decision.data) && <ChangedBy decision={decision.data} />}</Fact>
         <Fact name="Bucket">
           <span class="mono">{event.bucket_key}</span>
         </Fact>
@@ -69,29 +80,6 @@ export function Why({ event, onClose }: { readonly event: DecisionEvent; readonl
       {isKept && <Limits decision={decision} />}
     </Dialog>
   )
-}
-
-function sentenceOf(event: DecisionEvent): string {
-  const {
-    allowed,
-    rule_id: rule,
-    limit_name: name,
-    limit_count: limit,
-    remaining,
-    cost,
-    shadow_refused_by: shadow,
-  } = event
-  const more = shadow === null ? '' : ` In shadow mode, ${shadow} would have refused it.`
-  if (rule === null || limit === null) return `No enforced rule matched this request, so it was allowed.${more}`
-  const limitText = `${fullCount(limit)} units${name === null || name === 'default' ? '' : ` (${name})`}`
-  const units = `${fullCount(cost)} ${cost === 1 ? 'unit' : 'units'}`
-  if (allowed) return `Of ${limitText} of ${rule}, ${fullCount(remaining)} were left after this request.${more}`
-  const wait = event.retry_after_ms === null ? 'Waiting will not help.' : `Enough units after ${waitOf(event)}.`
-  return `The request needed ${units}; of ${limitText} of ${rule}, ${fullCount(remaining)} were left. ${wait}${more}`
-}
-
-function waitOf({ retry_after_ms: ms }: DecisionEvent): string {
-  return ms !== null && ms < 1000 ? `${Math.ceil(ms)} ms` : span((ms ?? 0) / 1000)
 }
 
 function RuleLink({
@@ -113,7 +101,7 @@ function RuleLink({
 }
 
 function Fact({ name, children }: { readonly name: string; readonly children: ComponentChildren }) {
-  if (children === null || children === '') return null
+  if (children === null || children === '' || children === false) return null
   return (
     <div>
       <dt>{name}</dt>
@@ -135,13 +123,64 @@ function Told({ event, decision: { data, error }, isKept }: ToldProps) {
     <section class="why-part">
       <h3>What the client received</h3>
       <pre class="told">
-        {event.allowed ? 'The response of the service, with rate limit headers' : 'HTTP 429 Too Many Requests'}
+        {event.allowed ? 'The response of the service, with rate limit headers' : statusLine(data?.status)}
         {headers.map(([name, value]) => `\n${name}: ${value}`).join('')}
       </pre>
       {(error !== undefined || !isKept) && (
         <p class="muted">Headers and further limits are not known: nodes keep them for refusals, for an hour.</p>
       )}
     </section>
+  )
+}
+
+/** Refusals are a 429, unless a ban has another status. */
+function statusLine(status = 429): string {
+  return status === 403 ? 'HTTP 403 Forbidden' : `HTTP ${status} Too Many Requests`
+}
+
+function isChanged(decision: Decision | undefined): decision is Decision {
+  if (decision === undefined) return false
+  return exceptionsOf(decision).length > 0 || candidatesOf(decision).length > 0
+}
+
+/** A ban from all rules is also listed for each rule. */
+function exceptionsOf({ exceptions = [] }: Decision): readonly AppliedException[] {
+  const general = new Set(exceptions.filter((one) => one.rule_id === null).map((one) => one.override_id))
+  return exceptions.filter((one) => one.rule_id === null || !general.has(one.override_id ?? ''))
+}
+
+/** Rules whose new version decided. */
+function candidatesOf({ limits }: Decision): readonly string[] {
+  return [...new Set(limits.filter(({ variant }) => variant === 'candidate').map(({ rule_id: id }) => id))]
+}
+
+/** Overrides with their reasons, signals, the global factor, and rollouts. */
+function ChangedBy({ decision }: { readonly decision: Decision }) {
+  return (
+    <ul class="why-changes">
+      {exceptionsOf(decision).map((exception) => (
+        <li key={JSON.stringify(exception)}>
+          <Tag tone="warning">{exceptionText(exception)}</Tag>
+          {exception.override_id !== undefined && <OverrideReason id={exception.override_id} />}
+        </li>
+      ))}
+      {candidatesOf(decision).map((id) => (
+        <li key={id}>
+          <Tag tone="warning">rollout</Tag> the new version of {id} decided
+        </li>
+      ))}
+    </ul>
+  )
+}
+
+function OverrideReason({ id }: { readonly id: string }) {
+  const { data, errorCode } = useApi<Override>(`/rate-limit/overrides/${encodeURIComponent(id)}`)
+  if (errorCode === 'OVERRIDE_UNKNOWN') return <span class="muted"> Override {id} was removed since.</span>
+  return data === undefined ? null : (
+    <>
+      {' '}
+      {data.reason} <span class="muted">by {authorText(data)}</span>
+    </>
   )
 }
 
@@ -158,8 +197,8 @@ const COLUMNS: readonly Column<Outcome>[] = [
     ),
   },
   { title: 'Per', align: 'right', cell: ({ window_ms: ms }) => span(ms / 1000) },
-  { title: 'Units', align: 'right', cell: ({ limit }) => <Num value={limit} /> },
-  { title: 'Left', align: 'right', cell: ({ remaining }) => <Num value={remaining} /> },
+  { title: 'Units', align: 'right', cell: ({ limit }) => <span class="num">{fullCount(limit)}</span> },
+  { title: 'Left', align: 'right', cell: ({ remaining }) => <span class="num">{fullCount(remaining)}</span> },
   {
     title: 'Result',
     cell: ({ allowed }) => <Tag tone={allowed ? 'good' : 'bad'}>{allowed ? 'passed' : 'refused'}</Tag>,

@@ -1,7 +1,7 @@
 // Open alerts of all nodes, in words.
 
 import { Notice } from '../../components/notice.tsx'
-import type { Fleet, FleetAlert } from '../../fleet.ts'
+import { type Fleet, type FleetAlert, nodeName } from '../../fleet.ts'
 import { wholeSpan } from '../../format.ts'
 
 const SHOWN_MAX = 5
@@ -15,8 +15,8 @@ export function Alerts({ fleet }: { readonly fleet: Fleet | undefined }) {
       <ul class="alerts" aria-label="Open alerts">
         {incomplete !== null && <li>Other nodes may be missing below: {incomplete}</li>}
         {alerts.slice(0, SHOWN_MAX).map((alert) => (
-          <li key={`${alert.node} ${alert.type} ${JSON.stringify(alert.data)}`}>
-            <strong>{alert.node}</strong> {sentenceOf(alert)}
+          <li key={`${alert.node} ${alert.address} ${alert.type} ${JSON.stringify(alert.data)}`}>
+            <strong>{nodeName(fleet, alert)}</strong> {sentenceOf(alert)}
             {alert.for_seconds > 0 && <span class="muted"> for {wholeSpan(alert.for_seconds)}</span>}
           </li>
         ))}

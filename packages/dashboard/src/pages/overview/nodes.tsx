@@ -6,7 +6,7 @@ import { Panel } from '../../components/panel.tsx'
 import { type Health, Status } from '../../components/status.tsx'
 import { type Column, Table } from '../../components/table.tsx'
 import { Time } from '../../components/time.tsx'
-import type { Fleet, FleetNode, NodeStatus } from '../../fleet.ts'
+import { type Fleet, type FleetNode, type NodeStatus, nodeName } from '../../fleet.ts'
 import { shortCount } from '../../format.ts'
 
 const HEALTH: Readonly<Record<NodeStatus, Health>> = {
@@ -16,12 +16,12 @@ const HEALTH: Readonly<Record<NodeStatus, Health>> = {
   silent: 'bad',
 }
 
-const COLUMNS: readonly Column<FleetNode>[] = [
+const columnsOf = (fleet: Fleet): readonly Column<FleetNode>[] => [
   {
     title: 'Node',
     cell: ({ node, address }) => (
       <>
-        {node} <span class="muted mono">{address.replace(/^https?:\/\//, '')}</span>
+        {nodeName(fleet, { node, address })} <span class="muted mono">{address.replace(/^https?:\/\//, '')}</span>
       </>
     ),
   },
@@ -41,12 +41,14 @@ const COLUMNS: readonly Column<FleetNode>[] = [
   { title: 'Started', wide: true, cell: ({ started_at }) => <Time at={started_at} as="ago" /> },
 ]
 
+const NO_FLEET: Fleet = { at: '', nodes: [], alerts: [], figures: [], incomplete: null }
+
 export function Nodes({ fleet }: { readonly fleet: Fleet | undefined }) {
   return (
     <Panel title="Nodes">
       <Table
         caption="Nodes"
-        columns={COLUMNS}
+        columns={columnsOf(fleet ?? NO_FLEET)}
         rows={fleet?.nodes}
         rowKey={({ node, address }) => `${node} ${address}`}
         empty="No node reports."

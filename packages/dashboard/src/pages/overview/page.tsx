@@ -49,6 +49,7 @@ export function Page() {
         <LiveStatus stream={stream} />
         <RangePicker />
       </PageHead>
+      <Failure error={stream.error} />
       <Alerts fleet={fleet} />
       <DemoTraffic isQuiet={fleet !== undefined && isQuiet(fleet)} />
       {hasNoTotals && !isLive && (
@@ -59,7 +60,7 @@ export function Page() {
       )}
       {!hasNoTotals && <Failure error={stored.error} retry={stored.reload} />}
       <Tiles figures={figures} minute={fleet?.figures[0] && liveFigures(fleet.figures[0])} fleet={fleet} />
-      <Charts figures={figures} />
+      {hasRequests(figures) && <Charts figures={figures} />}
       <div class="columns">
         <TopRules range={range} />
         <TopClients range={range} />
@@ -68,6 +69,11 @@ export function Page() {
       <Nodes fleet={fleet} />
     </>
   )
+}
+
+/** Also while the figures are loading, so that the page keeps its layout. */
+function hasRequests(figures: Figures | undefined): boolean {
+  return figures === undefined || [...figures.allowed, ...figures.refused].some((count) => count > 0)
 }
 
 /** No request in the last five minutes, on any node. */
@@ -92,7 +98,7 @@ function useStored(range: Range, enabled: boolean): Stored {
 function LiveStatus({ stream }: { readonly stream: StreamState }) {
   return (
     <span class="live" aria-live="polite">
-      {stream === 'open' ? <Status health="good">Live</Status> : <Status health="warning">Connecting</Status>}
+      {stream.name === 'open' ? <Status health="good">Live</Status> : <Status health="warning">Connecting</Status>}
     </span>
   )
 }

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { useLocation } from 'preact-iso'
-import { send } from '../../api.ts'
+import { ApiError, send } from '../../api.ts'
 import { RuleBucket } from '../../bucket/rule-bucket.tsx'
 import { Confirm } from '../../components/dialog.tsx'
 import { Diff } from '../../components/diff.tsx'
@@ -10,8 +10,8 @@ import { Failure, Notice } from '../../components/notice.tsx'
 import { PageHead, Panel } from '../../components/panel.tsx'
 import { Status } from '../../components/status.tsx'
 import { usePageUrl, useQuery } from '../../location.ts'
-import { useApi } from '../../resource.ts'
 import { type PlainRule, ruleText } from '../../rule-text.ts'
+import { type ActiveRule, useActiveRule } from './active-rule.ts'
 import { MatchPreview } from './match-preview.tsx'
 import { ProposeDialog } from './propose-dialog.tsx'
 import { limitsOf, type Rule } from './rule.ts'
@@ -25,25 +25,26 @@ limit: 100
 window_seconds: 60
 `
 
-type RuleSet = { readonly version: number; readonly rules: readonly PlainRule[] }
-
 /** `ruleId` undefined: a new rule. */
 export function Editor({ ruleId }: { readonly ruleId: string | undefined }) {
   const [query] = useQuery()
-  const set = useApi<RuleSet>('/rate-limit/rule-set', { format: 'json' })
-  const active = set.data?.rules.find(({ rule_id: id }) => id === ruleId)
+  const [newId, setNewId] = useState<string>()
+  const active = useActiveRule(ruleId ?? newId)
+  const { setVersion, rule } = active
   const [text, setText] = useState<string | undefined>(query.text ?? (ruleId === undefined ? TEMPLATE : undefined))
+  const [wasShown, setShown] = useState(false)
   useEffect(() => {
-    if (text === undefined && active !== undefined) setText(ruleText(active))
-  }, [active])
+    if (text === undefined && rule !== undefined) setText(ruleText(rule))
+    if (setVersion !== undefined) setShown(true)
+  }, [rule, setVersion])
   return (
     <>
       <PageHead title={ruleId === undefined ? 'New rule' : `Edit ${ruleId}`} />
-      <Failure error={set.error} retry={set.reload} />
-      {text !== undefined && set.data !== undefined && (
-        <TextEditor text={text} onText={setText} set={set.data} ruleId={ruleId} />
+      <Failure error={active.error} retry={active.reload} />
+      {text !== undefined && wasShown && (
+        <TextEditor text={text} onText={setText} active={active} ruleId={ruleId} onNewId={setNewId} />
       )}
-      {set.data !== undefined && ruleId !== undefined && active === undefined && text === undefined && (
+      {setVersion !== undefined && ruleId !== undefined && rule === undefined && text === undefined && (
         <Notice tone="warning">There is no active rule {ruleId}.</Notice>
       )}
     </>
@@ -53,23 +54,34 @@ export function Editor({ ruleId }: { readonly ruleId: string | undefined }) {
 type TextEditorProps = {
   readonly text: string
   readonly onText: (text: string) => void
-  readonly set: RuleSet
+  readonly active: ActiveRule
   readonly ruleId: string | undefined
+  /** Called with the id in the text. */
+  readonly onNewId: (id: string | undefined) => void
 }
 
-function TextEditor({ text, onText, set, ruleId }: TextEditorProps) {
+function TextEditor({ text, onText, active, ruleId, onNewId }: TextEditorProps) {
   const { result, isFresh } = useValidation(text)
+  const [opened, setOpened] = useState<PlainRule>()
   const compact = result?.compact
-  const before = set.rules.find(({ rule_id: id }) => id === compact?.rule_id)
+  const before = active.rule
+  useEffect(() => onNewId(compact?.rule_id), [compact?.rule_id])
   const isRenamed = ruleId !== undefined && compact !== undefined && compact.rule_id !== ruleId
-  const isReady = isFresh && result?.valid === true && !isRenamed
+  const isReady = isFresh && result?.valid === true && !isRenamed && active.setVersion !== undefined
+  const onConflict = () => {
+    setOpened(before)
+    active.reload()
+  }
   return (
     <div class="two-columns editor">
       <div class="stack">
         <Panel title="Rule" note="YAML or JSON">
           <RuleField text={text} onText={onText} result={result} isFresh={isFresh} />
           {isRenamed && <Notice tone="warning">The id of a rule cannot change: use {ruleId}.</Notice>}
-          <Actions compact={compact} before={before} version={set.version} isReady={isReady} />
+          {opened !== undefined && before !== undefined && opened !== before && (
+            <Conflict opened={opened} active={before} version={active.version} />
+          )}
+          <Actions compact={compact} active={active} isReady={isReady} onConflict={onConflict} />
         </Panel>
         <Panel title="Difference" note={before === undefined ? 'a new rule' : 'against the active version'}>
           <Diff before={ruleText(before)} after={compact === undefined ? text : ruleText(compact)} />
@@ -88,6 +100,20 @@ function TextEditor({ text, onText, set, ruleId }: TextEditorProps) {
         </Panel>
       </div>
     </div>
+  )
+}
+
+type ConflictProps = { readonly opened: PlainRule; readonly active: PlainRule; readonly version: number | undefined }
+
+function Conflict({ opened, active, version }: ConflictProps) {
+  return (
+    <Notice tone="warning">
+      <p>
+        Not saved: the rule was changed after you opened it, in version {version ?? '–'}. Its changes are below. Copy
+        those that you want to keep into the text: saving again replaces that version.
+      </p>
+      <Diff before={ruleText(opened)} after={ruleText(active)} />
+    </Notice>
   )
 }
 
@@ -168,24 +194,29 @@ function Findings({ findings, kind, onJump }: FindingsProps) {
 
 type ActionsProps = {
   readonly compact: PlainRule | undefined
-  readonly before: PlainRule | undefined
-  readonly version: number
+  readonly active: ActiveRule
   readonly isReady: boolean
+  /** Called if the rule was changed after it was opened. */
+  readonly onConflict: () => void
 }
 
-function Actions({ compact, before, version, isReady }: ActionsProps) {
+function Actions({ compact, active, isReady, onConflict }: ActionsProps) {
   const { route } = useLocation()
   const [query] = useQuery()
   const pageUrl = usePageUrl()
   const [open, setOpen] = useState<'propose' | 'save' | undefined>(undefined)
+  const { rule: before, version, setVersion = 0 } = active
   const isSame = compact !== undefined && before !== undefined && ruleText(compact) === ruleText(before)
   const leave = () => route(pageUrl(compact === undefined ? '/rules' : rulePath(compact.rule_id)))
   const save = async (reason: string) => {
     if (compact === undefined) return
-    const method = before === undefined ? 'POST' : 'PUT'
-    const path = before === undefined ? '/rate-limit/rules' : `/rate-limit${rulePath(compact.rule_id)}`
-    await send(path, { method, body: compact, params: { reason } })
-    leave()
+    try {
+      await saveRule(compact, before && version, reason)
+      leave()
+    } catch (error) {
+      if (!(error instanceof ApiError && error.code === 'VERSION_CONFLICT')) throw error
+      onConflict()
+    }
   }
   const isDisabled = !isReady || isSame
   return (
@@ -204,7 +235,7 @@ function Actions({ compact, before, version, isReady }: ActionsProps) {
         <ProposeDialog
           after={compact}
           before={before}
-          baseVersion={version}
+          baseVersion={setVersion}
           onClose={() => setOpen(undefined)}
           onDone={leave}
         />
@@ -219,7 +250,7 @@ function Actions({ compact, before, version, isReady }: ActionsProps) {
         >
           <p>
             The change applies to all requests on every node within seconds, without shadow or canary steps. The guard
-            watches it and rolls it back if too many requests are newly refused. If approvals are required, the service
+            watches it and rolls it back if too many requests are newly denied. If approvals are required, the service
             refuses it: propose it instead.
           </p>
           <Diff before={ruleText(before)} after={ruleText(compact)} />
@@ -227,6 +258,16 @@ function Actions({ compact, before, version, isReady }: ActionsProps) {
       )}
     </div>
   )
+}
+
+/** Creates the rule, or replaces the version that was shown: never one that the user has not seen. */
+async function saveRule(rule: PlainRule, version: number | undefined, reason: string): Promise<void> {
+  const params = { reason }
+  if (version === undefined) await send('/rate-limit/rules', { method: 'POST', body: rule, params })
+  else {
+    const headers = { 'if-match': `"${version}"` }
+    await send(`/rate-limit${rulePath(rule.rule_id)}`, { method: 'PUT', body: rule, params, headers })
+  }
 }
 
 function rulePath(ruleId: string): string {

@@ -4,7 +4,7 @@ import { Chart } from '../../components/chart.tsx'
 import { Num } from '../../components/number.tsx'
 import { Status } from '../../components/status.tsx'
 import { type Column, Table } from '../../components/table.tsx'
-import { percent } from '../../format.ts'
+import { grouped, percent } from '../../format.ts'
 import { useApi } from '../../resource.ts'
 import type { Proposal, RuleFigures } from './rule.ts'
 
@@ -20,6 +20,7 @@ type Figures = {
 export function GuardFigures({ proposal }: { readonly proposal: Proposal }) {
   const { guard, verdict, state, proposal_id: id } = proposal
   const isRolling = state === 'rolling_out'
+  const isPaused = proposal.step?.paused != null // what paused it was judged later
   const { data } = useApi<Figures>(
     `/rate-limit/proposals/${encodeURIComponent(id)}/figures`,
     {},
@@ -33,7 +34,9 @@ export function GuardFigures({ proposal }: { readonly proposal: Proposal }) {
       <h3>Guard</h3>
       {verdict !== null && (
         <p>
-          <Status health={VERDICTS[verdict.outcome].health}>{VERDICTS[verdict.outcome].text}</Status>: {verdict.reason}
+          {isPaused && 'Last verdict: '}
+          <Status health={isPaused ? 'off' : VERDICTS[verdict.outcome].health}>{VERDICTS[verdict.outcome].text}</Status>
+          : {grouped(verdict.reason)}
         </p>
       )}
       {isRolling &&

@@ -9,7 +9,8 @@ import { Sparkline } from '../../components/sparkline.tsx'
 import { Status, Tag } from '../../components/status.tsx'
 import { type Column, Table } from '../../components/table.tsx'
 import { Time } from '../../components/time.tsx'
-import { usePageUrl, useQuery, useRange } from '../../location.ts'
+import { grouped } from '../../format.ts'
+import { urlOf, usePageUrl, useQuery, useRange } from '../../location.ts'
 import { useApi } from '../../resource.ts'
 import { can } from '../../session.ts'
 import {
@@ -28,19 +29,19 @@ import { type RuleTraffic, useTraffic } from './traffic.ts'
 import { Versions } from './versions.tsx'
 
 const REFRESH_MS = 5000
+/** Rules per page. */
+const PAGE = 100
 
 export function List() {
   const [query, setQuery] = useQuery()
   const pageUrl = usePageUrl()
-  const rules = useApi<RuleList>('/rate-limit/rules', { enabled: 'any' }, { refreshMs: REFRESH_MS })
+  const { find = '', after } = query
+  const params = { enabled: 'any', limit: PAGE, search: find, after }
+  const rules = useApi<RuleList>('/rate-limit/rules', params, { refreshMs: REFRESH_MS })
   const proposals = useApi<ProposalList>('/rate-limit/proposals', { limit: 100 }, { refreshMs: REFRESH_MS })
   const { byRule } = useTraffic(useRange())
   const hasDatabase = proposals.errorCode === undefined
   const open = proposals.data?.proposals.filter(isOpen) ?? []
-  const wanted = (query.find ?? '').toLowerCase()
-  const shown = rules.data?.rules.filter((rule) => {
-    return `${rule.rule_id} ${rule.name ?? ''} ${rule.endpoint_pattern}`.toLowerCase().includes(wanted)
-  })
   return (
     <>
       <PageHead title="Rules">
@@ -48,8 +49,8 @@ export function List() {
           type="search"
           aria-label="Find a rule"
           placeholder="Find a rule"
-          value={query.find ?? ''}
-          onChange={({ currentTarget }) => setQuery({ find: currentTarget.value })}
+          value={find}
+          onChange={({ currentTarget }) => setQuery({ find: currentTarget.value, after: undefined })}
         />
         <RangePicker />
         {can('editor') && hasDatabase && (
@@ -64,15 +65,28 @@ export function List() {
           <Table
             caption="Active rules"
             columns={columnsOf(byRule, open, pageUrl)}
-            rows={shown}
+            rows={rules.data?.rules}
             rowKey={({ rule_id: id }) => id}
-            empty={<NoRules isFiltered={wanted !== ''} />}
+            empty={<NoRules isFiltered={find !== '' || after !== undefined} />}
           />
+          <Pages next={rules.data?.next} />
         </Panel>
         {open.length > 0 && <OpenProposals proposals={open} />}
         {hasDatabase && <Versions current={rules.data?.version} onChanged={rules.reload} />}
       </div>
     </>
+  )
+}
+
+/** Links to the next page of a large rule set, and back to the first. */
+function Pages({ next }: { readonly next: string | undefined }) {
+  const [query] = useQuery()
+  if (next === undefined && query.after === undefined) return null
+  return (
+    <nav class="row-actions" aria-label="Pages of rules">
+      {query.after !== undefined && <a href={urlOf('/rules', { ...query, after: undefined })}>First rules</a>}
+      {next !== undefined && <a href={urlOf('/rules', { ...query, after: next })}>Next {PAGE} rules</a>}
+    </nav>
   )
 }
 
@@ -166,7 +180,7 @@ function OpenProposals({ proposals }: { readonly proposals: readonly Proposal[] 
         some.map(({ rule_id: rule, op }) => (
           <div key={rule}>
             {op}{' '}
-            <a class="mono" href={pageUrl(`/rules/${encodeURIComponent(rule)}`, { proposal: id })}>
+            <a class="mono proposal-rule" href={pageUrl(`/rules/${encodeURIComponent(rule)}`, { proposal: id })}>
               {rule}
             </a>
           </div>
@@ -174,10 +188,10 @@ function OpenProposals({ proposals }: { readonly proposals: readonly Proposal[] 
     },
     {
       title: 'State',
-      cell: ({ state, sentence }) => (
+      cell: ({ state, step, sentence }) => (
         <>
-          <Status health={stateHealth(state)}>{STATE_TEXT[state]}</Status>
-          <div class="muted">{sentence}</div>
+          <Status health={stateHealth(state)}>{step?.paused == null ? STATE_TEXT[state] : 'paused'}</Status>
+          <div class="muted">{grouped(sentence)}</div>
         </>
       ),
     },

@@ -5,9 +5,8 @@ import { Tag } from '../../components/status.tsx'
 import { type Column, Table } from '../../components/table.tsx'
 import { Time } from '../../components/time.tsx'
 import { fullCount } from '../../format.ts'
-import type { Matched, Recording } from '../../replay/protocol.ts'
-import { useLatest, useReplayWorker } from '../../replay/replay-worker.ts'
-import { useApi } from '../../resource.ts'
+import type { Matched } from '../../replay/protocol.ts'
+import { useLatest, useRecording, useReplayWorker } from '../../replay/replay-worker.ts'
 import type { Rule } from './rule.ts'
 
 const REQUESTS = 1000
@@ -15,12 +14,8 @@ const LISTED = 8
 
 export function MatchPreview({ rule }: { readonly rule: Rule | undefined }) {
   const worker = useReplayWorker()
-  const recording = useApi<Recording>('/rate-limit/simulate/requests', { from: '7d', limit: REQUESTS })
-  const { data: loaded } = useLatest(
-    `${recording.data?.requests.length}`,
-    async () => recording.data && (await worker.ask('load', recording.data)).requests,
-    recording.data !== undefined,
-  )
+  const recording = useRecording(worker, { from: '7d', limit: REQUESTS })
+  const loaded = recording.data?.requests
   const key = JSON.stringify(rule)
   const { data, error } = useLatest(
     key,

@@ -12,7 +12,7 @@ import './rules.css'
 export function Page() {
   const { params } = useRoute()
   const [query] = useQuery()
-  const id = params.id === undefined || params.id === '' ? undefined : decodeURIComponent(params.id)
+  const id = params.id === undefined || params.id === '' ? undefined : params.id
   const isEditing = query.edit === '1' && can('editor')
   if (isEditing) return <Editor key={id ?? ''} ruleId={id} />
   return id === undefined ? <List /> : <RulePage key={id} ruleId={id} />

@@ -9,7 +9,7 @@ import { Failure, Notice } from '../../components/notice.tsx'
 import { Panel } from '../../components/panel.tsx'
 import { Status } from '../../components/status.tsx'
 import { Time } from '../../components/time.tsx'
-import { wholeSpan } from '../../format.ts'
+import { grouped, wholeSpan } from '../../format.ts'
 import { useApi } from '../../resource.ts'
 import { ruleText } from '../../rule-text.ts'
 import { can, type Role } from '../../session.ts'
@@ -36,14 +36,17 @@ export function ProposalPanel({ proposalId, onMoved }: Props) {
   }
   const { state, author, author_name: name, reason, created_at: at, conflicts = [] } = data
   return (
-    <Panel title="Proposal" note={<Status health={stateHealth(state)}>{STATE_TEXT[state]}</Status>}>
+    <Panel
+      title="Proposal"
+      note={<Status health={stateHealth(state)}>{data.step?.paused == null ? STATE_TEXT[state] : 'paused'}</Status>}
+    >
       <div class="stack">
         <p>
           {data.kind === 'edit' ? 'Direct edit under guard' : 'Proposed'} by {name ?? author}, <Time at={at} as="ago" />
           {reason !== null && <>: {reason}</>}
         </p>
         <p role="status" class="proposal-sentence">
-          {data.sentence}
+          {grouped(data.sentence)}
         </p>
         {conflicts.length > 0 && (
           <Notice tone="warning">

@@ -136,7 +136,7 @@ function WhatHappens({ steps }: { readonly steps: readonly PlainStep[] | undefin
         )}
         <li>The change applies to all keys, as a new version.</li>
       </ol>
-      <p>The guard rolls it back if too many requests are newly refused.</p>
+      <p>The guard rolls it back if too many requests are newly denied.</p>
     </div>
   )
 }

@@ -30,8 +30,8 @@ export function RulePage({ ruleId }: { readonly ruleId: string }) {
   const proposals = useApi<ProposalList>('/rate-limit/proposals', { limit: 100 }, { refreshMs: REFRESH_MS })
   const rule = rules.data?.rules.find(({ rule_id: id }) => id === ruleId)
   const own = proposals.data?.proposals.filter((proposal) => changes(proposal, ruleId)) ?? []
-  const selected = own.filter(({ proposal_id: id }) => id === query.proposal)
-  const shown = selected.length > 0 ? selected : own.filter(isOpen)
+  // The list has the newest proposals only; a link may lead to an older one.
+  const shown = query.proposal === undefined ? own.filter(isOpen).map(({ proposal_id: id }) => id) : [query.proposal]
   const reload = () => {
     rules.reload()
     proposals.reload()
@@ -44,7 +44,7 @@ export function RulePage({ ruleId }: { readonly ruleId: string }) {
       </PageHead>
       <Failure error={rules.error} retry={rules.reload} />
       <div class="stack">
-        {shown.map(({ proposal_id: id }) => (
+        {shown.map((id) => (
           <ProposalPanel key={id} proposalId={id} onMoved={reload} />
         ))}
         {rules.data !== undefined && rule === undefined && (

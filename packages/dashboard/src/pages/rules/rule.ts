@@ -1,6 +1,6 @@
 // Rules and proposals as the API sends them, and short texts about them.
 
-import type { AlgorithmName } from 'sluice/algorithms'
+import { type AlgorithmName, hasPermits } from 'sluice/algorithms'
 import { fullCount, span } from '../../format.ts'
 import type { PlainRule } from '../../rule-text.ts'
 
@@ -27,7 +27,12 @@ export type Rule = PlainRule & {
   readonly limits?: readonly PlainLimit[]
 }
 
-export type RuleList = { readonly version: number; readonly rules: readonly Rule[] }
+export type RuleList = {
+  readonly version: number
+  readonly rules: readonly Rule[]
+  /** `after` for the next page. */
+  readonly next?: string
+}
 
 export function limitsOf(rule: Rule): readonly PlainLimit[] {
   if (rule.limits !== undefined) return rule.limits
@@ -40,7 +45,7 @@ export function limitsOf(rule: Rule): readonly PlainLimit[] {
 export function limitText(rule: Rule): string {
   const texts = limitsOf(rule).map(({ limit, window_seconds: seconds, burst }) => {
     const units = fullCount(limit)
-    const window = rule.algorithm === 'concurrency' ? `${units} at a time` : `${units} per ${span(seconds)}`
+    const window = hasPermits(rule) ? `${units} at a time` : `${units} per ${span(seconds)}`
     return burst === undefined || burst === limit ? window : `${window} (burst ${fullCount(burst)})`
   })
   return texts.length === 0 ? 'unlimited' : texts.join(', ')

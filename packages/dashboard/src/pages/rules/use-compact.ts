@@ -6,7 +6,8 @@ import { useResource } from '../../resource.ts'
 import type { PlainRule } from '../../rule-text.ts'
 import type { Validation } from './validation.ts'
 
-export function useCompact(rule: PlainRule): PlainRule | undefined {
+/** Undefined while it is loading. */
+export function useCompact(rule: PlainRule | undefined): PlainRule | undefined {
   const key = JSON.stringify(rule)
   const load = useCallback(
     async (signal: AbortSignal) => {
@@ -15,6 +16,6 @@ export function useCompact(rule: PlainRule): PlainRule | undefined {
     },
     [key],
   )
-  const { data } = useResource(load)
-  return data?.key === key ? data.compact : undefined
+  const { data } = useResource(load, { enabled: rule !== undefined })
+  return rule !== undefined && data?.key === key ? data.compact : undefined
 }

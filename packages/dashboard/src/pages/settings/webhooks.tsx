@@ -1,53 +1,67 @@
-// Webhooks of the node that serves this page, from its metrics: URLs and secrets are not shown.
+// Webhooks of the node that serves this page: hosts and deliveries. The service does not show URLs and secrets.
 
-import { useCallback } from 'preact/hooks'
 import { Failure } from '../../components/notice.tsx'
 import { Num } from '../../components/number.tsx'
 import { Panel } from '../../components/panel.tsx'
+import { Status } from '../../components/status.tsx'
 import { Table } from '../../components/table.tsx'
-import { useResource } from '../../resource.ts'
+import { Time } from '../../components/time.tsx'
+import { useApi } from '../../resource.ts'
 import { answer } from '../../session.ts'
 
 const REFRESH_MS = 15_000
 
-type Counts = { readonly delivered: number; readonly dropped: number } | undefined
+type Webhook = {
+  readonly host: string
+  readonly delivered: number
+  readonly dropped: number
+  readonly pending: number
+  readonly last_delivered_at: string | null
+  readonly last_error: { readonly at: string; readonly reason: string } | null
+}
 
 export function Webhooks() {
-  const load = useCallback(readCounts, [])
-  const { data, error } = useResource<{ readonly counts: Counts }>(load, { refreshMs: REFRESH_MS })
-  const rows = data && (data.counts === undefined ? [] : [data.counts])
+  const { data, error } = useApi<{ readonly webhooks: readonly Webhook[] }>('/webhooks', {}, { refreshMs: REFRESH_MS })
+  const numbered = data?.webhooks.map((webhook, index) => ({ ...webhook, index }))
   return (
-    <Panel title="Webhooks" note="set by --webhooks">
+    <Panel title="Webhooks" note={`of ${answer.value?.node}, set by --webhooks`}>
       <Failure error={error} />
       <Table
         caption="Webhooks"
         columns={[
-          { title: 'Node', cell: () => answer.value?.node },
-          { title: 'Delivered', align: 'right', cell: ({ delivered }) => <Num value={delivered} /> },
+          { title: 'Host', cell: ({ host }) => <span class="mono">{host}</span> },
+          { title: 'State', cell: (webhook) => <State {...webhook} /> },
+          { title: 'Delivered', align: 'right', wide: true, cell: ({ delivered }) => <Num value={delivered} /> },
+          { title: 'Pending', align: 'right', cell: ({ pending }) => <Num value={pending} /> },
           { title: 'Dropped', align: 'right', cell: ({ dropped }) => <Num value={dropped} /> },
         ]}
-        rows={rows}
-        rowKey={() => 'webhooks'}
+        rows={numbered}
+        rowKey={({ index }) => String(index)}
         empty="None on this node. A webhook reports rule changes, degraded nodes, spikes of refusals and incidents."
         loadingRows={1}
       />
-      {data?.counts?.delivered === 0 && data.counts.dropped === 0 && (
-        <p class="muted">Nothing was sent since the start: no webhook is configured, or nothing happened.</p>
-      )}
     </Panel>
   )
 }
 
-async function readCounts(signal: AbortSignal): Promise<{ readonly counts: Counts }> {
-  const text = await fetch('/metrics', { signal }).then((response) => response.text())
-  const [delivered, dropped] = ['delivered', 'dropped'].map((name) => sumOf(text, `sluice_webhooks_${name}_total`))
-  return { counts: delivered === undefined || dropped === undefined ? undefined : { delivered, dropped } }
-}
-
-/** Sum of the samples of a metric; undefined if it has none. */
-function sumOf(text: string, metric: string): number | undefined {
-  const samples = [...text.matchAll(new RegExp(`^${metric}(?:{[^}]*})? (\\S+)`, 'gm'))].map(([, value]) =>
-    Number(value),
+function State({ last_delivered_at: at, last_error: failure }: Webhook) {
+  if (failure !== null) {
+    return (
+      <>
+        <Status health="bad">failing</Status>{' '}
+        <span class="muted">
+          {failure.reason}, <Time at={failure.at} as="ago" />
+        </span>
+      </>
+    )
+  }
+  if (at === null) return <Status health="off">nothing sent yet</Status>
+  return (
+    <>
+      <Status health="good">delivered</Status>{' '}
+      <span class="muted">
+        <Time at={at} as="ago" />
+      </span>
+    </>
   )
-  return samples.length === 0 ? undefined : samples.reduce((sum, value) => sum + value, 0)
 }

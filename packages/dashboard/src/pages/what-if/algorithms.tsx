@@ -61,9 +61,9 @@ export function Algorithms({ change, ruleId, simulate, onSelect }: Props) {
     { title: 'Refused', align: 'right', cell: (row) => <Num value={own(row)?.refused} /> },
     { title: 'Clients', align: 'right', wide: true, cell: (row) => <Num value={own(row)?.clients_refused} /> },
     {
-      title: 'Newly refused',
+      title: 'Newly denied',
       align: 'right',
-      cell: ({ result }) => <Num value={typeof result === 'string' ? undefined : result.changes?.newly_refused} />,
+      cell: ({ result }) => <Num value={typeof result === 'string' ? undefined : result.changes?.newly_denied} />,
     },
   ]
   return (

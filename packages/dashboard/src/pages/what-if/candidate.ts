@@ -46,7 +46,7 @@ function withStrict({ lease, ...rule }: PlainRule, algorithm: AlgorithmName): Pl
   return { ...rule, ...(lease !== undefined && { lease }) }
 }
 
-/** Why an algorithm cannot have this limit. */
+/** Reason that an algorithm cannot have this limit. */
 export function impossible(algorithm: AlgorithmName, { limit }: Change): string | undefined {
   const isListed = ALGORITHMS[algorithm].storage !== 'packed'
   return isListed && limit > LISTED_MAX ? `at most ${LISTED_MAX} units` : undefined

@@ -2,7 +2,7 @@
 
 import { useRef, useState } from 'preact/hooks'
 import { nowMs } from '../../clock.ts'
-import { localTime, shortCount } from '../../format.ts'
+import { fullCount, localTime, shortCount } from '../../format.ts'
 import type { Profile } from '../../replay/protocol.ts'
 
 const WIDTH = 800
@@ -12,19 +12,27 @@ const POINTS_MIN = 12
 const TOP = 8
 const BASE = HEIGHT - 4
 
+/** Units by which a key moves the limit. */
+const KEY_UNITS: Readonly<Record<string, number>> = {
+  ...{ ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 10, PageDown: -10 },
+}
+
 type Props = {
   readonly profile: Profile | undefined
   /** Limit per window. */
   readonly limit: number
   /** The limit that is active now. */
   readonly active: number
+  /** Top of the chart. */
   readonly max: number
+  /** The most that the keyboard reaches. */
+  readonly reach: number
   readonly windowText: string
   readonly onLimit: (limit: number) => void
   readonly onCommit: (limit: number) => void
 }
 
-export function DragChart({ profile, limit, active, max, windowText, onLimit, onCommit }: Props) {
+export function DragChart({ profile, limit, active, max, reach, windowText, onLimit, onCommit }: Props) {
   const box = useRef<HTMLDivElement>(null)
   const [isDragging, setDragging] = useState(false)
   const points = profile?.points ?? []
@@ -44,7 +52,7 @@ export function DragChart({ profile, limit, active, max, windowText, onLimit, on
         aria-label="Limit, over the requests of the busiest client per window"
         aria-orientation="vertical"
         aria-valuemin={1}
-        aria-valuemax={max}
+        aria-valuemax={reach}
         aria-valuenow={limit}
         aria-valuetext={`${limit} per ${windowText}`}
         onPointerDown={(event) => {
@@ -58,17 +66,18 @@ export function DragChart({ profile, limit, active, max, windowText, onLimit, on
           onCommit(unitsAt(event.clientY))
         }}
         onKeyDown={(event) => {
-          const moved = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 10, PageDown: -10 }[
-            event.key
-          ]
+          const moved = KEY_UNITS[event.key]
           if (moved === undefined) return
           event.preventDefault()
-          onCommit(Math.max(1, Math.min(max, limit + moved)))
+          onCommit(Math.max(1, Math.min(reach, limit + moved)))
         }}
       >
         <Drawing points={points} limit={limit} active={active} max={max} />
         <span class="drag-max">{shortCount(max)}</span>
-        <span class="drag-label" style={{ top: `${((BASE - (limit / max) * (BASE - TOP)) / HEIGHT) * 100}%` }}>
+        <span
+          class="drag-label"
+          style={{ top: `${((BASE - Math.min(1, limit / max) * (BASE - TOP)) / HEIGHT) * 100}%` }}
+        >
           {shortCount(limit)}
         </span>
       </div>
@@ -78,10 +87,18 @@ export function DragChart({ profile, limit, active, max, windowText, onLimit, on
       </p>
       <figcaption class="muted">
         Requests of the busiest client per {windowText}; red: above the limit. Drag the line. Dashed: the active limit
-        of {shortCount(active)}.
+        of {fullCount(active)}. {cutText(points, max)}
       </figcaption>
     </figure>
   )
+}
+
+/** Says what does not fit the scale. */
+function cutText(points: Profile['points'], max: number): string {
+  const cut = points.map(({ units }) => units).filter((units) => units > max)
+  if (cut.length === 0) return ''
+  const bars = cut.length === 1 ? 'a bar' : `${fullCount(cut.length)} bars`
+  return `Cut off: ${bars} of up to ${fullCount(Math.max(...cut))}.`
 }
 
 function timeOf(point: { readonly atMs: number } | undefined): string {
@@ -101,6 +118,7 @@ function Drawing({ points, limit, active, max }: DrawingProps) {
           {units > limit && (
             <rect class="drag-above" x={index * width} y={y(units)} width={width * 0.85} height={y(limit) - y(units)} />
           )}
+          {units > max && <rect class="drag-cut" x={index * width} y={TOP} width={width * 0.85} height={3} />}
         </g>
       ))}
       <line class="drag-active" x1={0} x2={WIDTH} y1={y(active)} y2={y(active)} />

@@ -52,7 +52,11 @@ export function useLogFile(worker: ReplayWorker): LogFile {
     )
     return () => controller.abort()
   }, [isBusy])
-  return { ...state, open: (file) => void open(file), close: () => setState(CLOSED) }
+  const close = () => {
+    void worker.ask('close', undefined)
+    setState(CLOSED)
+  }
+  return { ...state, open: (file) => void open(file), close }
 }
 
 export function LogField({ progress, open }: LogFile) {

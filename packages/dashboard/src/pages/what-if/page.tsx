@@ -1,16 +1,16 @@
 // The page "What if": another limit for a rule. Replays recorded requests, or
 // those of a log file, in a worker while the user drags.
 
-import { useEffect, useState } from 'preact/hooks'
+import { hasPermits } from 'sluice/algorithms'
 import { EmptyState } from '../../components/empty-state.tsx'
 import { SelectField } from '../../components/field.tsx'
 import { Failure } from '../../components/notice.tsx'
 import { PageHead, Panel } from '../../components/panel.tsx'
 import { RangePicker } from '../../components/range-picker.tsx'
-import { fullCount } from '../../format.ts'
+import { bytes, fullCount } from '../../format.ts'
 import { useQuery, useRange } from '../../location.ts'
-import type { Recording } from '../../replay/protocol.ts'
-import { type ReplayWorker, useReplayWorker } from '../../replay/replay-worker.ts'
+import type { RecordingSummary } from '../../replay/protocol.ts'
+import { type RecordingResource, type ReplayWorker, useRecording, useReplayWorker } from '../../replay/replay-worker.ts'
 import { useApi } from '../../resource.ts'
 import type { Rule, RuleList } from '../rules/rule.ts'
 import { changeOf } from './candidate.ts'
@@ -20,8 +20,8 @@ import { Study } from './study.tsx'
 import '../rules/rules.css'
 import './what-if.css'
 
-/** As many as a browser replays while the user drags. */
-const REQUESTS = 20_000
+/** As many as a browser replays in about a second. */
+const REQUESTS = 100_000
 
 export function Page() {
   const [query, setQuery] = useQuery()
@@ -31,8 +31,8 @@ export function Page() {
   const isEvents = log.opened === undefined
   const rules = useApi<RuleList>('/rate-limit/rules', { enabled: 'any' })
   const asked = { ...range.params, limit: REQUESTS }
-  const recording = useApi<Recording>('/rate-limit/simulate/requests', asked, { enabled: isEvents })
-  const limited = rules.data?.rules.filter((rule) => changeOf(rule) !== undefined && rule.algorithm !== 'concurrency')
+  const recording = useRecording(worker, asked, isEvents)
+  const limited = rules.data?.rules.filter((rule) => changeOf(rule) !== undefined && !hasPermits(rule))
   // The rule that refuses most is the most interesting one.
   const top = useApi<{ top: readonly { name: string }[] }>('/analytics/top', { ...range.params, of: 'rule', count: 20 })
   const byRank = top.data?.top.flatMap(({ name }) => limited?.find(({ rule_id: id }) => id === name) ?? [])
@@ -73,8 +73,7 @@ export function Page() {
         rules={rules.data}
         rule={rule}
         log={log.opened}
-        recording={recording.data}
-        errorCode={recording.errorCode}
+        recording={recording}
       />
     </>
   )
@@ -87,12 +86,11 @@ type ContentProps = {
   readonly rules: RuleList | undefined
   readonly rule: Rule | undefined
   readonly log: OpenedLog | undefined
-  readonly recording: Recording | undefined
-  readonly errorCode: string | undefined
+  readonly recording: RecordingResource
 }
 
-function Content({ worker, isEmpty, rules, rule, log, recording, errorCode }: ContentProps) {
-  const isLoaded = useLoaded(worker, recording, log === undefined)
+function Content({ worker, isEmpty, rules, rule, log, recording }: ContentProps) {
+  const { data, errorCode, bytes: read } = recording
   if (isEmpty) {
     return (
       <EmptyState title="No rule with a limit" action={<a href="/rules">Rules</a>}>
@@ -107,17 +105,17 @@ function Content({ worker, isEmpty, rules, rule, log, recording, errorCode }: Co
       </EmptyState>
     )
   }
-  if (log === undefined && recording?.requests.length === 0) {
+  if (log === undefined && data?.requests === 0) {
     return (
       <EmptyState title="No requests in this time range" action={<a href="/learn">Try the simulator instead</a>}>
         Choose a longer range, or open a log file. Decisions appear here about two seconds after they happen.
       </EmptyState>
     )
   }
-  const source = log === undefined ? isLoaded && recording && eventsSource(recording) : logSource(log)
-  if (rules === undefined || rule === undefined || !source) {
+  const source = log === undefined ? data && eventsSource(data) : logSource(log)
+  if (rules === undefined || rule === undefined || source === undefined) {
     return (
-      <Panel title="Loading requests">
+      <Panel title="Loading requests" note={read > 0 && bytes(read)}>
         <span class="skeleton" />
       </Panel>
     )
@@ -125,20 +123,11 @@ function Content({ worker, isEmpty, rules, rule, log, recording, errorCode }: Co
   return <Study key={`${source.id} ${rule.rule_id}`} worker={worker} rules={rules} rule={rule} source={source} />
 }
 
-function eventsSource({ requests, recording: { truncated, lost = 0 } }: Recording): Source {
-  return { id: 'events', text: `${fullCount(requests.length)} recorded requests`, truncated, lost }
+function eventsSource({ requests, ...facts }: RecordingSummary): Source {
+  return { id: `events ${facts.fromMs} ${facts.toMs}`, text: `${fullCount(requests)} recorded requests`, ...facts }
 }
 
-function logSource({ id, requests }: OpenedLog): Source {
-  return { id: `log ${id}`, text: `${fullCount(requests)} requests of the log`, truncated: false, lost: 0 }
-}
-
-/** Sends the requests to the worker, once per answer, and again after a log file. */
-function useLoaded(worker: ReplayWorker, recording: Recording | undefined, isEvents: boolean): boolean {
-  const [loaded, setLoaded] = useState<Recording>()
-  useEffect(() => {
-    if (!isEvents) setLoaded(undefined)
-    else if (recording !== undefined) worker.ask('load', recording).then(() => setLoaded(recording))
-  }, [recording, isEvents])
-  return isEvents && recording !== undefined && loaded === recording
+function logSource({ id, requests, fromMs, toMs }: OpenedLog): Source {
+  const text = `${fullCount(requests)} requests of the log`
+  return { id: `log ${id}`, text, truncated: false, lost: 0, fromMs, toMs }
 }

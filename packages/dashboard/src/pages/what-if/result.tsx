@@ -7,12 +7,14 @@ import { Notice } from '../../components/notice.tsx'
 import { Num } from '../../components/number.tsx'
 import { Panel } from '../../components/panel.tsx'
 import { type Column, Table } from '../../components/table.tsx'
-import { fullCount, percent, shortCount } from '../../format.ts'
+import { Time } from '../../components/time.tsx'
+import { fullCount, percent, shortCount, span } from '../../format.ts'
 import { usePageUrl } from '../../location.ts'
+import type { Period } from '../../replay/protocol.ts'
 import type { Rule } from '../rules/rule.ts'
 
 /** Requests that the worker replays: recorded events, or a log file. */
-export type Source = {
+export type Source = Period & {
   readonly id: string
   /** Number and kind. */
   readonly text: string
@@ -47,12 +49,23 @@ export function Coverage({ result, source, rule }: CoverageProps) {
         <>Needs sample 1: {own?.reason}. Start the nodes with --events-sample 1 to study this rule.</>
       )}
       {coverage === 'missing_facts' && <>Not possible with this recording: {own?.reason}.</>}
-      {source.truncated && <> Older requests of the range were left out.</>}
+      <CoveredPeriod {...source} />
+      {source.truncated && <> Older requests of the range were left out: this page replays the newest 100,000.</>}
       {source.lost > 0 && <> {fullCount(source.lost)} events were not stored.</>}
       {rule.consistency !== 'strict' && (
         <> Replayed as one strict process: with consistency {String(rule.consistency)}, nodes may differ a little.</>
       )}
     </Notice>
+  )
+}
+
+function CoveredPeriod({ fromMs, toMs }: Period) {
+  if (fromMs === undefined || toMs === undefined) return null
+  return (
+    <>
+      {' '}
+      They cover {span((toMs - fromMs) / 1000)}, from <Time at={fromMs} /> to <Time at={toMs} />.
+    </>
   )
 }
 
@@ -73,9 +86,9 @@ export function Result({ result, ruleId, isBusy, children }: ResultProps) {
         <Figure name="Refused by this rule" value={own?.refused} now={own?.now_refused} id="rule-refused" />
         <Figure name="Refused in total" value={result?.new.refused} now={result?.now?.refused} id="refused" />
         <Figure name="Refused clients" value={result?.clients.refused} now={result?.clients.now_refused} id="clients" />
-        <Figure name="Newly refused requests" value={result?.changes?.newly_refused} id="newly-refused" />
+        <Figure name="Newly denied requests" value={result?.changes?.newly_denied} id="newly-denied" />
         <Figure name="Newly admitted requests" value={result?.changes?.newly_allowed} id="newly-allowed" />
-        <Figure name="Newly refused clients" value={result?.changes?.clients_newly_refused} id="clients-newly" />
+        <Figure name="Newly denied clients" value={result?.changes?.clients_newly_denied} id="clients-newly" />
       </dl>
       {children}
     </Panel>

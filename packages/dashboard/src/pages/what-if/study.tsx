@@ -19,6 +19,7 @@ import { Algorithms } from './algorithms.tsx'
 import { type Change, COMPARED, candidateOf, changeOf, impossible, withLimit } from './candidate.ts'
 import { DragChart } from './drag-chart.tsx'
 import { ChangedClients, Coverage, RefusedChart, Result, RuleResults, type Source } from './result.tsx'
+import { scaleOf } from './scale.ts'
 
 type Props = {
   readonly worker: ReplayWorker
@@ -37,9 +38,8 @@ export function Study({ worker, rules, rule, source }: Props) {
     return worker.ask('simulate', { rules: [...others, candidateOf(rule, one)], against: rules.rules })
   }
   const result = useLatest(JSON.stringify(change), () => simulate(change), true)
-  const peak = Math.max(0, ...(profile.data?.points.map(({ units }) => units) ?? []))
   // The scale stays while the user drags.
-  const max = useMemo(() => niceMax(Math.max(peak, active.limit)), [peak, active.limit])
+  const { max, reach } = useMemo(() => scaleOf(profile.data, active.limit), [profile.data, active.limit])
   return (
     <div class="stack">
       <Coverage result={result.data} source={source} rule={rule} />
@@ -49,11 +49,12 @@ export function Study({ worker, rules, rule, source }: Props) {
           limit={change.limit}
           active={active.limit}
           max={max}
+          reach={reach}
           windowText={span(windowSeconds)}
           onLimit={(limit) => setChange(withLimit(change, limit))}
           onCommit={(limit) => commit(withLimit(change, limit))}
         />
-        <Controls change={change} max={max} setChange={setChange} commit={commit} />
+        <Controls change={change} max={reach} setChange={setChange} commit={commit} />
         <Failure error={profile.error ?? result.error} />
       </Panel>
       <Result result={result.data} ruleId={rule.rule_id} isBusy={result.isBusy}>
@@ -105,13 +106,6 @@ function useChange(active: Change): [Change, Commit, Commit] {
     })
   }
   return [change, setChange, commit]
-}
-
-/** A round number above the value, with room to drag upwards. */
-function niceMax(value: number): number {
-  const wanted = Math.max(4, value * 1.5)
-  const power = 10 ** Math.floor(Math.log10(wanted))
-  return Math.ceil(wanted / (power / 2)) * (power / 2)
 }
 
 type ControlsProps = {

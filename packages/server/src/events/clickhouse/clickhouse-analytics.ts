@@ -69,7 +69,7 @@ export class ClickHouseAnalytics implements Analytics {
     return toSeries(rows)
   }
 
-  async top({ of, by, limit, filter, ...range }: TopQuery): Promise<readonly TopRow[]> {
+  async top({ of, by, search, limit, filter, ...range }: TopQuery): Promise<readonly TopRow[]> {
     const rollup = rollupOf(filter, of)
     if (rollup === 'counts' && by === 'near_limit') return []
     const from = this.#from(rollup, range, filter)
@@ -77,9 +77,10 @@ export class ClickHouseAnalytics implements Analytics {
     const name = of === 'client' ? 'client' : nameOf(of)
     const kind = of === 'client' ? 'kind' : "''"
     const column = { refused: 'r', allowed: 'a', near_limit: 'n' }[by]
+    const found = search === undefined ? '' : ` AND positionCaseInsensitiveUTF8(${name}, ${literal(search)}) > 0`
     const rows = await this.#rows<CountsRow & { readonly name: string; readonly category: string }>(
       `SELECT ${name} AS name, ${kind} AS category, ${sums.a} AS a, ${sums.r} AS r, ${sums.n} AS n
-       FROM ${from} GROUP BY name${of === 'client' ? ', category' : ''}
+       FROM ${from}${found} GROUP BY name${of === 'client' ? ', category' : ''}
        HAVING ${column} > 0 ORDER BY ${column} DESC, name, category`,
       limit,
     )

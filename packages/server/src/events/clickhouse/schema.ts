@@ -49,6 +49,7 @@ const ROLLUPS: Readonly<Record<SecondTable, Rollup>> = {
 export const SECOND_TABLES: readonly SecondTable[] = Object.keys(ROLLUPS) as SecondTable[]
 export const TABLES: readonly Table[] = ['sluice_events', ...SECOND_TABLES]
 const VERSIONS = 'sluice_schema'
+export const FINGERPRINTS = 'sluice_key_fingerprint'
 
 /** Columns of the first version. `timestamp` and `allowed` have other types in ClickHouse. */
 const FIRST_COLUMNS: readonly Column[] = [
@@ -137,6 +138,10 @@ function migrations(database: string): readonly (readonly string[])[] {
     ADDED_COLUMNS.map(
       ([name, type, value]) => `ALTER TABLE ${database}.sluice_events ADD COLUMN ${name} ${type} DEFAULT ${value}`,
     ),
+    [
+      `CREATE TABLE IF NOT EXISTS ${database}.${FINGERPRINTS} (fingerprint String, stored_at DateTime)
+         ENGINE = MergeTree PARTITION BY tuple() ORDER BY fingerprint`,
+    ],
   ]
 }
 
@@ -228,9 +233,8 @@ export class ClickHouseSchema {
     const { database } = this.#client
     const all = migrations(database)
     const existing = await this.#existingTables()
-    const isComplete = TABLES.every(
-      (table) => existing.has(table) && (!hasRollup(table) || hasMinutes(existing, table)),
-    )
+    const hasTable = (table: Table) => existing.has(table) && (!hasRollup(table) || hasMinutes(existing, table))
+    const isComplete = TABLES.every(hasTable) && existing.has(FINGERPRINTS)
     const version = existing.has(VERSIONS) ? await this.#version() : 0
     // A newer version of Sluice may have migrated further: migrations only add columns and tables.
     if (isComplete && version >= all.length) return

@@ -167,20 +167,24 @@ function summed(points: readonly Point[]): Point[] {
   return [...sums.values()].sort((a, b) => a.atMs - b.atMs)
 }
 
-async function top(queries: Queries, { of, by, limit, filter, ...range }: TopQuery): Promise<readonly TopRow[]> {
+async function top(
+  queries: Queries,
+  { of, by, search, limit, filter, ...range }: TopQuery,
+): Promise<readonly TopRow[]> {
   const rollup = rollupOf(filter, of)
   const where = matching(range, filter)
   const kind = of === 'client' ? 'kind' : 'NULL'
   const name = of === 'client' ? 'client' : columnOf(of)
+  const found = search === undefined ? '' : `AND strpos(lower(name), ${where.parameter(search.toLowerCase())}) > 0`
   const rows = await queries.query<Counts & { readonly name: string; readonly kind: ClientKind | null }>(
     `SELECT * FROM (
        SELECT ${name} AS name, ${kind} AS kind, ${sumsOf(rollup, filter)}
        FROM ${tableOf(rollup, filter, of)} ${where} GROUP BY 1, 2
      ) AS named
-     WHERE ${by} > 0 ORDER BY ${by} DESC, name COLLATE "C", kind COLLATE "C" LIMIT ${where.parameter(limit)}`,
+     WHERE ${by} > 0 ${found} ORDER BY ${by} DESC, name COLLATE "C", kind COLLATE "C" LIMIT ${where.parameter(limit)}`,
     where.parameters,
   )
-  return rows.map(({ kind: found, ...row }) => (found === null ? row : { ...row, kind: found }))
+  return rows.map(({ kind: own, ...row }) => (own === null ? row : { ...row, kind: own }))
 }
 
 async function client(queries: Queries, query: ClientQuery): Promise<ClientReport> {

@@ -2,28 +2,28 @@
 // written first: a retry waits for an attempt that is still running, and then knows whether it stored the batch. Raw
 // events are capped per second, because the database also serves the rules.
 
-import type { Database, Queries } from '../../db/database.ts'
+import type { Queries, Transactions } from '../../db/database.ts'
 import { DatabaseUnavailable } from '../../db/database.ts'
 import type { Batch, DecisionEvent } from '../event.ts'
 import { minuteOf } from '../merged-rollups.ts'
 import { type BatchId, BatchRejected, type Sink } from '../sink.ts'
 
-/** Events per write, refusals first; there is about one write per second. */
-const EVENTS_MAX = 1000
+/** Each write is a transaction, during which a change of the rules waits. */
+const EVENTS_MAX = { perBatch: 1000, perWrite: 500 } as const
 /** Rows per statement. */
 const CHUNK = 250
 
-export function embeddedSink(database: Database): Sink {
+export function embeddedSink(database: Transactions): Sink {
   return {
     name: 'embedded',
+    eventsMax: EVENTS_MAX,
     write: (id, batch) => write(database, id, batch),
     close: async () => {},
   }
 }
 
-async function write(database: Database, id: BatchId, batch: Batch): Promise<number> {
-  const events = chosen(batch.events)
-  const skipped = batch.events.length - events.length
+async function write(database: Transactions, id: BatchId, batch: Batch): Promise<number> {
+  const { events } = batch
   let rejected = 0
   try {
     await database.transaction(async (queries) => {
@@ -37,7 +37,7 @@ async function write(database: Database, id: BatchId, batch: Batch): Promise<num
     if (error instanceof DatabaseUnavailable) throw error
     throw new BatchRejected(error instanceof Error ? error.message : String(error))
   }
-  return skipped + rejected
+  return rejected
 }
 
 /** Splits events that the database rejects, so that only the offending row is dropped. Returns the number of those. */
@@ -53,13 +53,6 @@ async function insertValid(queries: Queries, events: readonly DecisionEvent[]): 
   if (events.length === 1) return 1
   const half = events.length >> 1
   return (await insertValid(queries, events.slice(0, half))) + (await insertValid(queries, events.slice(half)))
-}
-
-function chosen(events: readonly DecisionEvent[]): readonly DecisionEvent[] {
-  if (events.length <= EVENTS_MAX) return events
-  const refused = events.filter(({ allowed }) => !allowed).slice(-EVENTS_MAX)
-  const admitted = events.filter(({ allowed }) => allowed)
-  return [...refused, ...admitted.slice(admitted.length - (EVENTS_MAX - refused.length))]
 }
 
 /** Returns false if the batch is stored already. */

@@ -11,7 +11,7 @@ import { literal } from '../clickhouse/sql-text.ts'
 import { blockOf, type MessageGroup, producerOf, type TopicPartition } from './blocks.ts'
 import type { ProducerState } from './repeats.ts'
 
-/** Where to continue: all rows below `next` are stored, and the state of Repeats there. */
+/** Position to continue from: all rows below `next` are stored, and the state of Repeats there. */
 export type Checkpoint = { readonly next: number; readonly producers: readonly ProducerState[] }
 
 const POSITIONS = 'sluice_kafka_positions'

@@ -55,7 +55,7 @@ export class Connection implements StreamHost {
   readonly #resetIds = new ResetIds()
   /** Calls of the current read that have a deadline: most are answered before it needs a timer. */
   #timed: ServerStream[] = []
-  #slots = 0
+  #openStreams = 0
   #lastId = 0
   #recvWindow = RECEIVE_WINDOW
   #held: Buffer | undefined
@@ -156,7 +156,7 @@ export class Connection implements StreamHost {
   }
 
   released(_stream: ServerStream): void {
-    this.#slots -= 1
+    this.#openStreams -= 1
     this.#server.calls -= 1
   }
 
@@ -260,7 +260,7 @@ export class Connection implements StreamHost {
       this.#lastId = id
       if (request === undefined || blocks.isSelfDependent) this.#refuse(id, CODE.protocol, isEnd)
       else if (request === 'too-large') this.#refuseTooLarge(id, isEnd)
-      else if (this.#slots >= this.#server.limits.streamsMax) this.#refuse(id, CODE.refusedStream, isEnd)
+      else if (this.#openStreams >= this.#server.limits.streamsMax) this.#refuse(id, CODE.refusedStream, isEnd)
       else this.#open(id, request, isEnd)
       return
     }
@@ -280,7 +280,7 @@ export class Connection implements StreamHost {
   #open(id: number, request: Request, isEnd: boolean): void {
     const stream = new ServerStream(id, request, this, this.#server.sweep)
     this.#streams.set(id, stream)
-    this.#slots += 1
+    this.#openStreams += 1
     this.#server.calls += 1
     if (request.call.timeoutMs !== undefined) this.#timed.push(stream)
     stream.isRemoteClosed = isEnd

@@ -41,7 +41,9 @@ export class Deadlines {
     clearTimeout(this.#timer)
     this.#timerTick = tick
     const delayMs = Math.max(0, tick * TICK_MS - performance.now())
-    this.#timer = setTimeout(() => this.#fire(), Math.min(delayMs, DELAY_MS_MAX)).unref()
+    // After a stall of this process, an answer that became known in time wins: its callbacks run first.
+    const later = () => setImmediate(() => setImmediate(() => this.#fire()))
+    this.#timer = setTimeout(later, Math.min(delayMs, DELAY_MS_MAX)).unref()
   }
 
   #fire(): void {

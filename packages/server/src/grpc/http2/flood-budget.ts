@@ -1,7 +1,7 @@
 // Bounds frames that carry no work. Every PING, SETTINGS, PRIORITY, RST_STREAM, WINDOW_UPDATE, empty or tiny DATA and
 // unknown frame costs a point; every message in or out earns points, and so does time. Clients answer DATA with
-// WINDOW_UPDATE and PING, so one such frame per KiB sent is free. A client that works never runs out; one that only
-// sends cheap frames does within milliseconds.
+// WINDOW_UPDATE and PING, so one such frame per KiB sent is free. Normal clients never exhaust the budget; a flood
+// of control frames does within milliseconds.
 
 import { CODE, ConnectionError } from './frames.ts'
 

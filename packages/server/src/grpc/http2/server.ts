@@ -139,7 +139,7 @@ class Watched {
   readonly connection: Connection
   readonly #socket: Socket
   readonly #state: ServerState
-  /** Sweeps in the current trouble: not ready, stalled, or ended but still open. */
+  /** Sweeps spent in a bad state (not ready, stalled, closing). */
   #troubled = 0
   #sentBytes = 0
   #drainSweeps = 0

@@ -13,7 +13,7 @@ import { NO_TRAILERS, type Outgoing, type Sender } from './sender.ts'
 const PREFIX_BYTES = 5
 /** Queued output above which `write` asks the handler to wait. */
 const OUTPUT_BYTES_HIGH = 64 * 1024
-/** Queued output of a handler that does not wait, beyond one message. */
+/** Queued output at which a handler that does not wait is stopped. One message of any size may follow less. */
 const OUTPUT_BYTES_MAX = 1024 * 1024
 
 /** The connection, as a stream sees it. */
@@ -27,7 +27,7 @@ export type StreamHost = {
   reportError(error: unknown, path: string): void
   /** The stream takes no more frames. */
   closed(stream: ServerStream): void
-  /** The handler has settled too: the slot of the stream is free. */
+  /** The handler has settled too: the stream no longer counts as open. */
   released(stream: ServerStream): void
 }
 
@@ -166,10 +166,11 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
 
   write(message: Uint8Array): boolean {
     if (this.#isAnswered || this.#failIfUnread()) return true
+    const unread = this.queueBytes
     this.#sendHeaders()
     this.#host.sender.message(this, message)
     this.#host.worked()
-    if (this.queueBytes > OUTPUT_BYTES_MAX + this.#host.messageBytesMax) {
+    if (unread > OUTPUT_BYTES_MAX) {
       this.#host.reportError(new Error('the handler writes although the client does not read'), this.request.call.path)
       this.reset(CODE.calm)
     }

@@ -1,6 +1,6 @@
 // Takes, returns and decisions for remote nodes. A remote node names rules and facts; bucket and limit come from the
-// rules of this node. Units that a remote node keeps are counted in the store as leased, so that they stay within the
-// limit, whatever happens to it.
+// rules of this node. The store counts units that a remote node keeps as leased, so the limit holds even if the remote
+// node crashes.
 
 import {
   ALGORITHMS,
@@ -52,6 +52,7 @@ const RETURN_TTL_US_MAX = 86_400_000_000
 type Resolved = { readonly wire: WireCharge; readonly charge: Charge; readonly ttlUs: number }
 
 export class LeaseExchange {
+  readonly counts = { leases: 0, units: { leased: 0, returned: 0 } }
   readonly #deps: ExchangeDeps
 
   constructor(deps: ExchangeDeps) {
@@ -59,17 +60,17 @@ export class LeaseExchange {
   }
 
   /** One reply per request, in their order. A request that fails does not affect the others. */
-  handle(requests: readonly WireRequest[], caller: Caller): Promise<WireReply[]> {
-    return Promise.all(requests.map((request) => this.#reply(request, caller)))
+  handle(requests: readonly WireRequest[], caller: Caller, expiresMs?: number): Promise<WireReply[]> {
+    return Promise.all(requests.map((request) => this.#reply(request, caller, expiresMs)))
   }
 
-  async #reply(request: WireRequest, caller: Caller): Promise<WireReply> {
+  async #reply(request: WireRequest, caller: Caller, expiresMs: number | undefined): Promise<WireReply> {
     try {
       switch (request.type) {
         case 'take':
-          return await this.#take(request, caller)
+          return await this.#take(request, caller, expiresMs)
         case 'peek':
-          return await this.#peek(request.charges)
+          return await this.#peek(request.charges, expiresMs)
         case 'give': {
           requireFew('returns', request.returns)
           const returned = request.returns.map((one) => this.#return(one, request.op, caller))
@@ -77,7 +78,7 @@ export class LeaseExchange {
           return { type: 'given', results: all.map(({ result }) => result), leases: all.map(({ lease }) => lease) }
         }
         case 'decide':
-          return await this.#decide(request, caller)
+          return await this.#decide(request, caller, expiresMs)
         case 'refund':
           return await this.#refund(request.requestId, request.units, caller)
       }
@@ -87,7 +88,11 @@ export class LeaseExchange {
     }
   }
 
-  async #take({ charges, op, returns }: Extract<WireRequest, { type: 'take' }>, caller: Caller): Promise<WireReply> {
+  async #take(
+    { charges, op, returns }: Extract<WireRequest, { type: 'take' }>,
+    caller: Caller,
+    expiresMs: number | undefined,
+  ): Promise<WireReply> {
     requireFew('charges', charges)
     requireFew('returns', returns)
     // Sent before the take, so that their units can be taken again. A failed return only strands units.
@@ -100,6 +105,7 @@ export class LeaseExchange {
             this.#deps.store.take({
               charges: resolved.map(({ charge }) => charge),
               op: op === '' ? undefined : { id: opOf(op, caller) },
+              expiresMs,
             }),
             (known) => this.#wireTaken(known, resolved, caller),
           )
@@ -107,15 +113,16 @@ export class LeaseExchange {
     return { type: 'taken', taken: { ...taken, leases } }
   }
 
-  async #peek(charges: readonly WireCharge[]): Promise<WireReply> {
+  async #peek(charges: readonly WireCharge[], expiresMs: number | undefined): Promise<WireReply> {
     requireFew('charges', charges)
     const resolved = this.#resolve(charges)
     if (resolved === undefined) return { type: 'taken', taken: ASKS_TO_DECIDE }
-    const peeked = await this.#deps.store.peek(resolved.map(({ charge }) => charge))
+    const all = resolved.map(({ charge }) => charge)
+    const peeked = await this.#deps.store.peek(all, false, expiresMs)
     return { type: 'taken', taken: this.#wireTaken(peeked, resolved, undefined) }
   }
 
-  /** Undefined if this node has to decide the whole request. */
+  /** Undefined if the remote node must send the whole request with `Decide`. */
   #resolve(charges: readonly WireCharge[]): Resolved[] | undefined {
     const { remote } = this.#deps.limiter
     const all: Resolved[] = []
@@ -129,6 +136,7 @@ export class LeaseExchange {
       if (min < 1 || wire.max < min) throw invalid('charge', 'min and max must be whole numbers, 1 ≤ min ≤ max')
       // A remote node leases no more than a node of the service would.
       const { lease } = bucket.limit
+      if (kind === 'hold' && lease === undefined) return undefined // it may not be kept
       const extra = lease?.hotUnitsMax ?? 0
       const max = Math.min(wire.max, kind === 'hold' ? Math.max(min, extra) : min + extra)
       all.push({ wire: { ...wire, fingerprint }, charge: { ...storeBucket, min, max, kind }, ttlUs: lease?.ttlUs ?? 0 })
@@ -155,6 +163,8 @@ export class LeaseExchange {
     if (units === 0) return ''
     const { name, facts, fingerprint } = wire
     const onLease = charge.kind === 'hold' ? units : units - Math.min(units, charge.min)
+    this.counts.leases += 1
+    this.counts.units.leased += onLease
     const lease = { returns: 0, caller: caller.id, name, facts, fingerprint, units, onLease, bookedUs }
     return sealLease({ ...lease, id: this.#deps.newId() }, this.#deps.keys)
   }
@@ -178,6 +188,7 @@ export class LeaseExchange {
     const result = (await store.give([give], opId, { id: `${lease.id}.${lease.returns}`, ttlUs })) ?? 'given'
     if (result === 'repeated') return { result, lease: '' }
     if (result === 'expired') return { result, lease: sent.lease }
+    this.counts.units.returned += units
     return { result, lease: this.#rest(lease, units, settled) }
   }
 
@@ -196,15 +207,17 @@ export class LeaseExchange {
   async #decide(
     { subject: text, requestId, dryRun }: Extract<WireRequest, { type: 'decide' }>,
     caller: Caller,
+    expiresMs: number | undefined,
   ): Promise<WireReply> {
     const { check, limiter, receipts } = this.#deps
     const subject = parseSubject(text)
     if (dryRun) {
-      const peeked = await limiter.peek(subject)
+      const peeked = await limiter.peek(subject, expiresMs)
       return { type: 'decided', decision: JSON.stringify(peeked), requestId: peeked.requestId }
     }
     const chosenId = requestId === '' ? undefined : requestId
-    const decision = await check(subject, chosenId === undefined ? undefined : opOf(chosenId, caller))
+    const opId = chosenId === undefined ? undefined : opOf(chosenId, caller)
+    const decision = await check(subject, opId, undefined, undefined, expiresMs)
     const id = decision.allowed
       ? await receipts.admitted(decision, chosenId, caller, undefined)
       : (chosenId ?? decision.requestId)

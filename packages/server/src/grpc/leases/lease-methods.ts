@@ -2,14 +2,26 @@
 
 import { decodeRequests, encodeReplies, ProtobufError, type WireRequest } from 'sluice/remote-wire'
 import type { Caller } from '../../access/roles.ts'
+import type { RemoteFacts } from '../../metrics/grpc-metrics.ts'
 import { type Call, GrpcError, type Method } from '../method.ts'
+import { expiresMsOf } from '../rate-limiter/rate-limiter.ts'
 import { type ExchangeDeps, LeaseExchange } from './exchange.ts'
 import { StateStreams } from './state-stream.ts'
 
-export type LeaseMethods = { readonly methods: readonly Method[]; close(): void }
+export type LeaseMethods = {
+  readonly methods: readonly Method[]
+  facts(): Pick<RemoteFacts, 'nodes' | 'leases' | 'units'>
+  close(): void
+}
 
-/** `callerOf` throws GrpcError unless the call may check. */
-export function createLeaseMethods(deps: ExchangeDeps, callerOf: (call: Call) => Caller): LeaseMethods {
+/** Checks the tokens of callers. */
+export type LeaseAccess = {
+  /** Throws GrpcError unless the call may check. */
+  callerOf(call: Call): Caller
+  isStillValid(caller: Caller): boolean
+}
+
+export function createLeaseMethods(deps: ExchangeDeps, access: LeaseAccess): LeaseMethods {
   const exchange = new LeaseExchange(deps)
   const streams = new StateStreams(deps.limiter)
   return {
@@ -18,19 +30,20 @@ export function createLeaseMethods(deps: ExchangeDeps, callerOf: (call: Call) =>
         kind: 'unary',
         path: '/sluice.v1.Leases/Exchange',
         handle: (message, call) => {
-          const caller = callerOf(call)
-          return exchange.handle(readRequests(message), caller).then(encodeReplies)
+          const caller = access.callerOf(call)
+          return exchange.handle(readRequests(message), caller, expiresMsOf(call)).then(encodeReplies)
         },
       },
       {
         kind: 'stream',
         path: '/sluice.v1.Leases/Watch',
         open: (call, output) => {
-          callerOf(call)
-          return streams.open(output)
+          const caller = access.callerOf(call)
+          return streams.open(output, () => access.isStillValid(caller))
         },
       },
     ],
+    facts: () => ({ nodes: streams.size, ...exchange.counts }),
     close: () => streams.close(),
   }
 }

@@ -1,20 +1,27 @@
 // Streams the state that remote nodes follow: at the start and after every change. All streams share one timer, and one
-// encoded message per change.
+// encoded message per change. A node that reads slowly skips states: it gets the newest one when it has read the last.
 
 import type { Limiter, RemoteState } from 'sluice'
 import { encodeState, exceptedKeys } from 'sluice/remote-wire'
-import type { StreamInput, StreamOutput } from '../method.ts'
+import { GrpcError, type StreamInput, type StreamOutput } from '../method.ts'
 
 /** Longest time between a change and its message. */
 const POLL_MS = 100
 
+/** Interval at which tokens of open streams are verified. */
+const VERIFY_MS = 1000
+
+/** The last state sent, and whether the node has still to read it. */
+type Follower = { edition: number; isBehind: boolean; isStillValid(): boolean }
+
 export class StateStreams {
   readonly #limiter: Pick<Limiter, 'remote'>
   readonly #pollMs: number
-  readonly #outputs = new Map<StreamOutput, number>()
+  readonly #followers = new Map<StreamOutput, Follower>()
   readonly #seeds = crypto.getRandomValues(new Uint32Array(2))
   #encoded: { readonly edition: number; readonly message: Uint8Array } | undefined
   #timer: NodeJS.Timeout | undefined
+  #verifiedMs = performance.now()
 
   constructor(limiter: Pick<Limiter, 'remote'>, pollMs: number = POLL_MS) {
     this.#limiter = limiter
@@ -22,14 +29,14 @@ export class StateStreams {
   }
 
   get size(): number {
-    return this.#outputs.size
+    return this.#followers.size
   }
 
-  open(output: StreamOutput): StreamInput {
+  open(output: StreamOutput, isStillValid: () => boolean = () => true): StreamInput {
     this.#timer ??= this.#pollLater()
-    const { edition, message } = this.#current()
-    this.#outputs.set(output, edition)
-    output.write(message)
+    const follower: Follower = { edition: -1, isBehind: false, isStillValid }
+    this.#followers.set(output, follower)
+    this.#send(output, follower)
     const stop = () => this.#remove(output)
     return {
       message: () => {},
@@ -42,15 +49,15 @@ export class StateStreams {
   }
 
   close(): void {
-    for (const output of this.#outputs.keys()) output.end()
-    this.#outputs.clear()
+    for (const output of this.#followers.keys()) output.end()
+    this.#followers.clear()
     clearTimeout(this.#timer)
     this.#timer = undefined
   }
 
   #remove(output: StreamOutput): void {
-    this.#outputs.delete(output)
-    if (this.#outputs.size > 0) return
+    this.#followers.delete(output)
+    if (this.#followers.size > 0) return
     clearTimeout(this.#timer)
     this.#timer = undefined
   }
@@ -63,12 +70,33 @@ export class StateStreams {
   }
 
   #poll(): void {
-    const { edition, message } = this.#current()
-    for (const [output, sent] of this.#outputs) {
-      if (sent === edition) continue
-      this.#outputs.set(output, edition)
-      output.write(message)
+    this.#verify()
+    const { edition } = this.#current()
+    for (const [output, follower] of this.#followers) {
+      if (follower.edition !== edition && !follower.isBehind) this.#send(output, follower)
     }
+  }
+
+  /** Tokens expire and are revoked during a stream. */
+  #verify(): void {
+    const nowMs = performance.now()
+    if (nowMs - this.#verifiedMs < VERIFY_MS) return
+    this.#verifiedMs = nowMs
+    for (const [output, follower] of this.#followers) {
+      if (follower.isStillValid()) continue
+      this.#remove(output)
+      output.fail(new GrpcError('unauthenticated', 'the token of this stream was revoked or has expired'))
+    }
+  }
+
+  #send(output: StreamOutput, follower: Follower): void {
+    const { edition, message } = this.#current()
+    follower.edition = edition
+    if (output.write(message)) return
+    follower.isBehind = true
+    void output.drained().then(() => {
+      follower.isBehind = false
+    })
   }
 
   #current(): { readonly edition: number; readonly message: Uint8Array } {

@@ -1,5 +1,5 @@
-// Reads CheckRequest and ExplainRequest as the body of a check. The schema of the HTTP API validates both, so that an
-// API cannot accept what the other one rejects.
+// Reads CheckRequest and ExplainRequest as the body of a check. The schema of the HTTP API validates both, so both APIs
+// accept the same requests.
 
 import type { FieldError } from 'sluice'
 import type { CheckBody } from '../../checks/check-body.ts'
@@ -10,7 +10,7 @@ import type { ProtobufReader } from '../protobuf.ts'
 
 type Attribute = string | number | boolean
 
-/** All fields, so that all bodies have the same hidden class. Undefined: not sent. */
+/** Fields of a check; undefined: not sent. */
 export class CheckFields {
   client_id: string | undefined = undefined
   endpoint: string | undefined = undefined

@@ -9,7 +9,7 @@ import { type CheckFields, readCheck } from './check-request.ts'
 
 /** Cap on checks of one stream that wait for the store: the next message is read when there is room. */
 const PENDING_MAX = 1000
-/** How often a stream verifies its token. */
+/** Interval at which a stream verifies its token. */
 const VERIFY_MS = 1000
 
 export type CheckStreamDeps = {

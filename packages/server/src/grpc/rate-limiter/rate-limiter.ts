@@ -54,7 +54,7 @@ function pathOf(name: string): string {
   return `/${RATE_LIMITER_SERVICE}/${name}`
 }
 
-/** When the store has to have replied, so that the answer reaches the client in time. Undefined: no deadline. */
+/** Latest time for the store's reply, so that the answer reaches the client in time. Undefined: no deadline. */
 export function expiresMsOf({ timeoutMs }: Call): number | undefined {
   return timeoutMs === undefined ? undefined : performance.now() + timeoutMs - MARGIN_MS
 }
@@ -74,10 +74,10 @@ function checkMethod({ access, checks, headers }: RateLimiterDeps): Method {
   }
 }
 
-/** Where CheckResult and CheckStreamResponse have their answer and their error. */
+/** Field numbers of the answer and the error in CheckResult and CheckStreamResponse. */
 type ResultFields = { readonly response: number; readonly error: number }
 
-/** Writes the answer of a check, or why it could not be decided. Never throws. */
+/** Writes the answer of a check, or the error that prevented it. Never throws. */
 type WriteResult = (
   fields: CheckFields,
   caller: Caller,

@@ -40,7 +40,7 @@ export class BucketAccount {
   #leaseEndMs = 0
   /** Newest payments, which can be returned as a whole. */
   readonly #payments: { readonly decision: Decision; readonly units: number }[] = []
-  /** When to ask again, after units were refused. */
+  /** Time of the next attempt, after units were refused. */
   #retryMs = 0
 
   constructor(limiter: Payments, subject: Subject, nowMs: number) {
@@ -54,7 +54,7 @@ export class BucketAccount {
     return this.#leaseEndMs
   }
 
-  /** When the last report had requests. */
+  /** Time of the last report with requests. */
   get usedMs(): number {
     return this.#usedMs
   }
@@ -63,7 +63,7 @@ export class BucketAccount {
     return this.#paid
   }
 
-  /** Whether it is worth asking again before the next report: everything is denied, and units may have refilled. */
+  /** Whether to take units before the next report: everything is denied, and units may have refilled. */
   isWaiting(nowMs: number): boolean {
     return this.#current !== undefined && isDeny(this.#current) && nowMs >= this.#retryMs
   }
@@ -76,8 +76,8 @@ export class BucketAccount {
       this.#perSecond = NEWEST * ((allowed + denied) / seconds) + (1 - NEWEST) * this.#perSecond
       this.#reportedMs = nowMs
     }
-    // The first requests pass before the first assignment: they have used no token.
-    if (this.#current !== undefined) this.#passed += allowed
+    // Requests before the first assignment, and without a limit, have used no token.
+    if (this.#current !== undefined && !isAllow(this.#current)) this.#passed += allowed
     this.#previous = undefined // a report follows each assignment: it has been applied
   }
 
@@ -97,7 +97,10 @@ export class BucketAccount {
   }
 
   #choose(outcome: 'paid' | 'unlimited' | number, wanted: number): Strategy {
-    if (outcome === 'unlimited') return { blanket: 'allow' }
+    if (outcome === 'unlimited') {
+      this.#forfeit()
+      return this.#current !== undefined && isAllow(this.#current) ? this.#current : ALLOW
+    }
     if (typeof outcome === 'number') this.#retryMs = outcome
     const share = shareOf(Math.min(this.#left(), wanted))
     const before = this.#current !== undefined && 'maxTokens' in this.#current ? this.#current : undefined
@@ -106,12 +109,18 @@ export class BucketAccount {
     return distinctFrom(share, before)
   }
 
+  /** Counts all units as used: while everything passes, reports do not tell which requests used a token. Errs low. */
+  #forfeit(): void {
+    this.#passed = this.#paid
+    this.#payments.length = 0
+  }
+
   /** Units paid that no request has used. */
   #left(): number {
     return Math.max(0, this.#paid - this.#passed)
   }
 
-  /** Takes the units, or half of those that are left. Returns when to ask again if it got none. */
+  /** Takes the units, or half of those that are left. Returns the time of the next attempt if it got none. */
   async #pay(units: number, nowMs: number): Promise<'paid' | 'unlimited' | number> {
     let decision = await this.#limiter.check({ ...this.#subject, cost: units })
     let got = units
@@ -147,11 +156,16 @@ const PAYMENTS_MAX = 32
 const RETRY_MS = 2000
 const BANNED_MS = 15_000
 const DENY: Strategy = { blanket: 'deny' }
+const ALLOW: Strategy = { blanket: 'allow' }
 
 /** Units that all limits of a refused request have left. */
 function availableIn({ outcomes }: Decision): number {
   const enforced = outcomes.filter(({ mode }) => mode === 'enforce').map(({ remaining }) => remaining)
   return enforced.length === 0 ? 0 : Math.min(...enforced)
+}
+
+function isAllow(strategy: Strategy): boolean {
+  return 'blanket' in strategy && strategy.blanket === 'allow'
 }
 
 function isDeny(strategy: Strategy): boolean {

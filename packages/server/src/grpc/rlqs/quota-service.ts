@@ -3,6 +3,7 @@
 
 import type { Limiter, Subject } from 'sluice'
 import { nativeSubject } from '../../envoy/native-subject.ts'
+import type { RemoteFacts } from '../../metrics/grpc-metrics.ts'
 import { type Call, GrpcError, type Method, type StreamInput, type StreamOutput } from '../method.ts'
 import { ProtobufError } from '../protobuf.ts'
 import { BucketAccount } from './bucket-account.ts'
@@ -11,8 +12,8 @@ import { LEASE_SECONDS } from './share.ts'
 
 export type QuotaDeps = {
   readonly limiter: Pick<Limiter, 'check' | 'give'>
-  /** Throws GrpcError unless the call may check. */
-  authorize(call: Call): void
+  /** Throws GrpcError unless the call may check. Returns whether it still may: tokens expire and are revoked. */
+  authorize(call: Call): () => boolean
   /** Monotonic time. */
   nowMs(): number
 }
@@ -21,6 +22,7 @@ export type QuotaService = {
   readonly method: Method
   /** Assigns shares to buckets that wait for units, without being asked. */
   tick(): Promise<void>
+  facts(): Pick<RemoteFacts, 'quotaStreams' | 'quotaBuckets' | 'quotaRequests' | 'quotaAssignments'>
   close(): void
 }
 
@@ -33,6 +35,7 @@ const TICK_MS = 1000
 
 export function createQuotaService(deps: QuotaDeps, tickMs: number = TICK_MS): QuotaService {
   const streams = new Set<QuotaStream>()
+  const counts: QuotaCounts = { requests: { allowed: 0, denied: 0 }, assignments: { share: 0, allow: 0, deny: 0 } }
   const tick = async () => {
     await Promise.all([...streams].map((stream) => stream.tick()))
   }
@@ -49,18 +52,29 @@ export function createQuotaService(deps: QuotaDeps, tickMs: number = TICK_MS): Q
       kind: 'stream',
       path: PATH,
       open: (call, output) => {
-        deps.authorize(call)
-        const stream = new QuotaStream(deps, output, () => streams.delete(stream))
+        const isStillValid = deps.authorize(call)
+        const stream = new QuotaStream(deps, output, counts, isStillValid, () => streams.delete(stream))
         streams.add(stream)
         return stream
       },
     },
     tick,
+    facts: () => ({
+      quotaStreams: streams.size,
+      quotaBuckets: [...streams].reduce((sum, { size }) => sum + size, 0),
+      quotaRequests: counts.requests,
+      quotaAssignments: counts.assignments,
+    }),
     close: () => {
       clearTimeout(timer)
       for (const stream of streams) stream.close()
     },
   }
+}
+
+type QuotaCounts = {
+  readonly requests: { allowed: number; denied: number }
+  readonly assignments: { share: number; allow: number; deny: number }
 }
 
 type Bucket = { readonly id: BucketId; readonly account: BucketAccount; assigning: Promise<void> | undefined }
@@ -69,15 +83,29 @@ type Bucket = { readonly id: BucketId; readonly account: BucketAccount; assignin
 class QuotaStream implements StreamInput {
   readonly #deps: QuotaDeps
   readonly #output: StreamOutput
+  readonly #counts: QuotaCounts
+  readonly #isStillValid: () => boolean
   readonly #onEnd: () => void
   readonly #buckets = new Map<string, Bucket>()
   #domain = ''
   #ended = false
 
-  constructor(deps: QuotaDeps, output: StreamOutput, onEnd: () => void) {
+  constructor(
+    deps: QuotaDeps,
+    output: StreamOutput,
+    counts: QuotaCounts,
+    isStillValid: () => boolean,
+    onEnd: () => void,
+  ) {
     this.#deps = deps
     this.#output = output
+    this.#counts = counts
+    this.#isStillValid = isStillValid
     this.#onEnd = onEnd
+  }
+
+  get size(): number {
+    return this.#buckets.size
   }
 
   async message(message: Uint8Array): Promise<void> {
@@ -113,8 +141,12 @@ class QuotaStream implements StreamInput {
     this.#onEnd()
   }
 
-  /** Assigns shares where everything was denied and units may be left by now; abandons idle buckets. */
+  /** Assigns shares to denied buckets whose units may have refilled; abandons idle buckets. */
   async tick(): Promise<void> {
+    if (!this.#isStillValid()) {
+      this.#fail(new GrpcError('unauthenticated', 'the token of this stream was revoked or has expired'))
+      return
+    }
     const nowMs = this.#deps.nowMs()
     const waiting = [...this.#buckets.values()].filter(({ account }) => account.isWaiting(nowMs))
     if (waiting.length > 0) await this.#assign(waiting, true)
@@ -142,6 +174,8 @@ class QuotaStream implements StreamInput {
         bucket = { id: bucketId, account, assigning: undefined }
         this.#buckets.set(name, bucket)
       }
+      this.#counts.requests.allowed += allowed
+      this.#counts.requests.denied += denied
       bucket.account.reported(allowed, denied, nowMs)
       buckets.push(bucket)
     }
@@ -161,7 +195,9 @@ class QuotaStream implements StreamInput {
       buckets.map(async (bucket) => {
         await bucket.assigning
         const work = bucket.account.assign(this.#deps.nowMs()).then((strategy) => {
-          if (onlyGrants && 'blanket' in strategy && strategy.blanket === 'deny') return
+          const kind = 'blanket' in strategy ? strategy.blanket : 'share'
+          if (onlyGrants && kind === 'deny') return
+          this.#counts.assignments[kind] += 1
           actions.push({ bucketId: bucket.id, strategy, ttlSeconds: LEASE_SECONDS })
         })
         bucket.assigning = work.catch(() => {})

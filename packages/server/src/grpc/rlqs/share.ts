@@ -20,12 +20,12 @@ export function mostPassed({ maxTokens, tokensPerFill, fillSeconds }: TokenShare
   return maxTokens + tokensPerFill * Math.ceil(LEASE_SECONDS / fillSeconds)
 }
 
-/** Units that a client with so many requests per second may need during a lease, with room to grow. */
+/** Units needed for a request rate during a lease, plus 25 % headroom. */
 export function unitsFor(requestsPerSecond: number): number {
   return Math.max(UNITS_MIN, Math.min(TOKENS_MAX, Math.ceil(1.25 * requestsPerSecond * (LEASE_SECONDS + 2)) + 2))
 }
 
-/** The share for so many paid units; undefined if they are too few. */
+/** Share for `units`; undefined below the minimum. */
 export function shareOf(units: number): TokenShare | undefined {
   if (units < UNITS_MIN) return undefined
   const refilled = Math.max(1, Math.floor(units * REFILLED))
@@ -46,7 +46,7 @@ export function distinctFrom(share: TokenShare, before: TokenShare | undefined):
   return share.maxTokens > 1 ? { ...share, maxTokens: share.maxTokens - 1 } : before
 }
 
-/** Whether a new share is worth a change: tokens are kept in proportion, so frequent changes only add noise. */
+/** Whether to keep the old share: Envoy keeps tokens in proportion, so frequent changes only add noise. */
 export function isClose(one: TokenShare, other: TokenShare): boolean {
   const ratio = mostPassed(one) / mostPassed(other)
   return ratio > 0.8 && ratio < 1.25

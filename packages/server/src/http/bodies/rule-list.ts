@@ -26,7 +26,7 @@ export const LIST_QUERY: Schema = {
     search: {
       type: 'string',
       maxLength: 255,
-      description: 'Text that rule_id, name or endpoint_pattern contains.',
+      description: 'Text that rule_id, name or endpoint_pattern contains, in any case.',
       'x-fix': 'give at most 255 characters',
     },
     limit: {
@@ -85,7 +85,8 @@ function matchesQuery(rule: Rule, { enabled = 'true', scope, mode, search }: Lis
   if (mode !== undefined && rule.mode !== mode) return false
   if (scope !== undefined && [plainRule(rule).scope].flat().join('+') !== scope) return false
   if (search === undefined) return true
-  return [rule.rule_id, rule.name, rule.endpoint_pattern].some((text) => text?.includes(search))
+  const wanted = search.toLowerCase()
+  return [rule.rule_id, rule.name, rule.endpoint_pattern].some((text) => text?.toLowerCase().includes(wanted))
 }
 
 const texts = new WeakMap<Rule, string>()

@@ -29,7 +29,7 @@ import {
   STEP,
   stepOf,
 } from '../bodies/analytics-query.ts'
-import { answers, limitQuery, type Schema } from '../bodies/schemas.ts'
+import { answers, limitQuery, type Schema, text } from '../bodies/schemas.ts'
 
 export const ANALYTICS_PATH = '/api/v1/analytics'
 const TIMELINE_BY: readonly Dimension[] = ['rule', 'endpoint', 'plan', 'tenant', 'result', 'source', 'limit']
@@ -134,6 +134,7 @@ function topRoute(app: FastifyInstance, deps: Deps): void {
       ...FILTER,
       of: choice('What to rank. Default: client.', TOP_OF),
       by: choice('What to rank by. Default: refused. near_limit: only clients and limits.', TOP_BY),
+      search: text('Only names that contain this text, in any case. Not with filters of clients.', 'user_12', 255),
       count: countSchema,
     }),
     response: answer({ top: TOP_ROWS }),
@@ -142,18 +143,20 @@ function topRoute(app: FastifyInstance, deps: Deps): void {
     Omit<FilterParameters, 'limit'> & {
       readonly of?: TopQuery['of']
       readonly by?: TopQuery['by']
+      readonly search?: string
       readonly count?: string
     }
   app.get<{ Querystring: Query }>(`${ANALYTICS_PATH}/top`, { schema, config }, async ({ query }) => {
     const range = rangeOf(query, nowMsOf(deps))
-    const { of = 'client', by = 'refused', count: wanted = TOP.default } = query
+    const { of = 'client', by = 'refused', search, count: wanted = TOP.default } = query
     const filter = filterOf(query)
     const limit = Number(wanted)
     requireKnown(of, by, filter)
     if (of === 'client' && isFiltered(filter)) {
+      if (search !== undefined) throw invalidField('search', search, 'remove it, or the filters')
       return { ...shownRange(range), top: await ask(deps, (from) => from.refusedClients({ ...range, filter, limit })) }
     }
-    const top = await ask(deps, (from) => from.top({ ...range, filter, of, by, limit }))
+    const top = await ask(deps, (from) => from.top({ ...range, filter, of, by, search, limit }))
     return { ...shownRange(range), top: shownTop(of, top) }
   })
 }
@@ -250,20 +253,36 @@ function summaryRoute(app: FastifyInstance, deps: Deps): void {
   app.get<{ Querystring: Query }>(`${ANALYTICS_PATH}/summary`, { schema, config }, async ({ query }) => {
     const range = rangeOf(query, nowMsOf(deps))
     const filter = filterOf(query)
-    const isFiltered = Object.values(filter).some((value) => value !== undefined)
     return await ask(deps, async (from) => {
-      const top = async (of: TopQuery['of']) =>
-        shownTop(of, await from.top({ ...range, filter, of, by: 'refused', limit: SUMMARY_TOP }))
-      const { allowed, refused, sources } = await from.summary({ ...range, filter })
+      const [{ allowed, refused, sources }, rules, endpoints, others] = await Promise.all([
+        from.summary({ ...range, filter }),
+        mostRefused(from, 'rule', range, filter),
+        mostRefused(from, 'endpoint', range, filter),
+        isFiltered(filter) ? {} : unfilteredSummary(from, range),
+      ])
       const checks = allowed + refused
       const refused_share = checks === 0 ? 0 : Number((refused / checks).toFixed(6))
-      const ranked = { rules: await top('rule'), endpoints: await top('endpoint') }
-      const totals = { ...shownRange(range), checks, allowed, refused, refused_share, sources, ...ranked }
-      if (isFiltered) return totals // latency and clients are not recorded by these properties
-      const latency = await from.latency({ ...range, stepMs: stepOf({}, range) })
-      return { ...totals, latency: latencyOf(latency.flatMap(({ buckets }) => buckets)), clients: await top('client') }
+      return { ...shownRange(range), checks, allowed, refused, refused_share, sources, rules, endpoints, ...others }
     })
   })
+}
+
+/** Latency and clients are not recorded by the properties of filters. */
+async function unfilteredSummary(from: Analytics, range: Range): Promise<object> {
+  const [latency, clients] = await Promise.all([
+    from.latency({ ...range, stepMs: stepOf({}, range) }),
+    mostRefused(from, 'client', range, {}),
+  ])
+  return { latency: latencyOf(latency.flatMap(({ buckets }) => buckets)), clients }
+}
+
+async function mostRefused(
+  from: Analytics,
+  of: TopQuery['of'],
+  range: Range,
+  filter: Filter,
+): Promise<readonly object[]> {
+  return shownTop(of, await from.top({ ...range, filter, of, by: 'refused', limit: SUMMARY_TOP }))
 }
 
 const NO_ANALYTICS =

@@ -39,6 +39,7 @@ const DECISION = {
       description: 'Overrides, signals, global factor and bypass that changed the decision.',
       items: { type: 'object', additionalProperties: true },
     },
+    status: { type: 'integer', description: 'Status for the client: 200, 429, or 403 for a ban with that status.' },
     headers: {
       type: 'object',
       description: 'Response headers for the client, without the jitter of Retry-After.',

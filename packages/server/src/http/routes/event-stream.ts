@@ -1,5 +1,4 @@
 // GET /api/v1/events/stream: stored events of all nodes as server-sent events, about two seconds after they happen.
-// One query serves all subscribers.
 
 import type { FastifyInstance } from 'fastify'
 import type { Clock } from 'sluice'
@@ -44,12 +43,13 @@ type Query = Omit<FilterParameters, 'limit'> & {
 type Deps = {
   readonly analytics: Analytics | undefined
   readonly keyHash: KeyHash
+  readonly lagMs: () => number
   readonly streams: EventStreams
   readonly clock: Clock
 }
 
-export function eventStreamRoute(app: FastifyInstance, { analytics, keyHash, streams, clock }: Deps): void {
-  const tail = analytics && new EventTail(analytics, keyHash, () => clock.nowUs() / 1000)
+export function eventStreamRoute(app: FastifyInstance, { analytics, keyHash, lagMs, streams, clock }: Deps): void {
+  const tail = analytics && new EventTail({ analytics, hash: keyHash, nowMs: () => clock.nowUs() / 1000, lagMs })
   app.addHook('preClose', async () => tail?.stop())
   const stream = { description: 'Events.', content: { 'text/event-stream': { schema: { type: 'string' } } } }
   const schema = {
@@ -57,7 +57,8 @@ export function eventStreamRoute(app: FastifyInstance, { analytics, keyHash, str
     summary: 'Live tail of decision events',
     description:
       'Server-sent events of all nodes, about two seconds after they happen: `decision` has one event as JSON, ' +
-      '`skipped` says that events were left out because there were too many, or were not read in time.',
+      '`skipped` says that events were left out because there were too many, were stored more than 30 seconds late, ' +
+      'or were not read in time.',
     tags: ['insight'],
     querystring: QUERY,
     response: { ...answers({}, 400, 409, 503), 200: stream },
@@ -70,12 +71,18 @@ export function eventStreamRoute(app: FastifyInstance, { analytics, keyHash, str
     const { last = '0', client, kind = 'user', ...filter } = request.query
     const wanted: TailFilter = client === undefined ? filter : { ...filter, client, kind }
     // A node with analytics always has a tail.
-    if (tail !== undefined) subscribe(streams.open(request, reply), tail, wanted, Number(last))
+    if (tail !== undefined) sendTail(streams.open(request, reply), tail, wanted, Number(last))
     return reply
   })
 }
 
-function subscribe(stream: EventStream, tail: EventTail, filter: TailFilter, last: number): void {
+/** Sends events until the stream closes. `skipped` tells a client that reads again how many it missed. */
+export function sendTail(
+  stream: EventStream,
+  tail: Pick<EventTail, 'subscribe'>,
+  filter: TailFilter,
+  last: number,
+): void {
   let skipped = 0
   const unsubscribe = tail.subscribe(filter, last, (event) => {
     if (skipped > 0 || event === undefined) {

@@ -73,6 +73,7 @@ const ANSWER: Schema = {
       type: 'object',
       properties: {
         node: text,
+        address: text,
         type: { ...text, description: 'As in webhooks, and node.silent.' },
         for_seconds: count,
         data: { type: 'object', additionalProperties: true },

@@ -1,10 +1,12 @@
-// GET /api/v1/rate-limit/hot-keys: keys with the most checks on this node. Clients appear as keyed hashes.
+// GET /api/v1/rate-limit/hot-keys: keys with the most checks, on this node or on all. Clients appear as keyed hashes.
 
 import type { FastifyInstance } from 'fastify'
-import type { HotKey, Limiter } from 'sluice'
-import { bucketHash, type KeyHash } from '../../log.ts'
+import type { Limiter } from 'sluice'
+import type { Fleet } from '../../fleet/fleet.ts'
+import { mergeHotKeys, type PlainKey, plainKey } from '../../fleet/plain-key.ts'
+import type { KeyHash } from '../../log.ts'
 import type { NodeWorkers } from '../../workers/node-workers.ts'
-import { answers, limitQuery } from '../bodies/schemas.ts'
+import { answers, limitQuery, type Schema } from '../bodies/schemas.ts'
 
 export const HOT_KEYS_PATH = '/api/v1/rate-limit/hot-keys'
 const LISTED = { default: 20, max: 1000 } as const
@@ -39,53 +41,43 @@ export type HotKeysDeps = {
   readonly limiter: Limiter
   readonly keyHash: KeyHash
   readonly workers: NodeWorkers
+  /** Undefined: this node does not know other nodes. */
+  readonly fleet: Fleet | undefined
 }
 
 const TOPIC = 'hot_keys'
+const NODES: Schema = {
+  type: 'string',
+  enum: ['this', 'all'],
+  description: 'Default: this, the node that responds, with all its workers.',
+  'x-fix': 'use this or all',
+}
 
-export function hotKeysRoute(app: FastifyInstance, { limiter, keyHash, workers }: HotKeysDeps): void {
+const LIMIT = limitQuery(LISTED)
+const QUERY = { ...LIMIT, properties: { ...(LIMIT.properties as object), nodes: NODES } }
+
+export function hotKeysRoute(app: FastifyInstance, { limiter, keyHash, workers, fleet }: HotKeysDeps): void {
   const schema = {
     operationId: 'hotKeys',
     summary: 'Keys with the most checks',
-    description: 'Estimated for this node from one check in 128, over about 30 seconds.',
+    description:
+      'Estimated for this node, or for all nodes, from one check in 128, over about 30 seconds. Of other nodes, the ' +
+      '20 busiest keys are known; a key has the same hash only with the same --key-secret.',
     tags: ['admin'],
-    querystring: limitQuery(LISTED),
+    querystring: QUERY,
     response: answers(ANSWER, 400),
   }
   const config = { access: 'viewer' as const }
   workers.answer(TOPIC, () => limiter.hotKeys().map((key) => plainKey(key, keyHash)))
-  app.get<{ Querystring: { limit?: string } }>(HOT_KEYS_PATH, { schema, config }, async ({ query: { limit } }) => {
-    const { answers: ofWorkers } = await workers.gather<readonly PlainKey[]>(TOPIC)
-    const hottest = mergeHotKeys(ofWorkers).slice(0, Number(limit ?? LISTED.default))
+  type Query = { readonly limit?: string; readonly nodes?: 'this' | 'all' }
+  app.get<{ Querystring: Query }>(HOT_KEYS_PATH, { schema, config }, async ({ query: { limit, nodes = 'this' } }) => {
+    const found =
+      nodes === 'all' && fleet !== undefined
+        ? await fleet.hotKeys()
+        : (await workers.gather<readonly PlainKey[]>(TOPIC)).answers
+    const hottest = mergeHotKeys(found).slice(0, Number(limit ?? LISTED.default))
     return { hot_keys: hottest.map(rounded) }
   })
-}
-
-export type PlainKey = {
-  readonly rule_id: string
-  readonly name: string
-  readonly key_hash: string
-  readonly checks_per_second: number
-  readonly share: number
-}
-
-/** Merges the reports of several workers by key, hottest first. */
-export function mergeHotKeys(ofWorkers: readonly (readonly PlainKey[])[]): PlainKey[] {
-  // Any key gives the total rate of its worker; without a hot key it is unknown.
-  const rates = ofWorkers.map(([first]) => (first === undefined ? 0 : first.checks_per_second / first.share))
-  const total = rates.reduce((sum, rate) => sum + rate, 0)
-  const merged = new Map<string, PlainKey>()
-  for (const key of ofWorkers.flat()) {
-    const id = JSON.stringify([key.rule_id, key.name, key.key_hash])
-    const checks_per_second = key.checks_per_second + (merged.get(id)?.checks_per_second ?? 0)
-    merged.set(id, { ...key, checks_per_second, share: checks_per_second / total })
-  }
-  return [...merged.values()].sort((one, other) => other.checks_per_second - one.checks_per_second)
-}
-
-export function plainKey(key: HotKey, keyHash: KeyHash): PlainKey {
-  const { ruleId: rule_id, name, checksPerSecond: checks_per_second, share } = key
-  return { rule_id, name, key_hash: bucketHash(keyHash, key), checks_per_second, share }
 }
 
 function rounded(key: PlainKey): PlainKey {

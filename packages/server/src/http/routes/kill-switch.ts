@@ -100,8 +100,8 @@ export function killSwitchRoutes(app: FastifyInstance, deps: KillDeps): void {
   app.post<{ Body: KillBody }>(KILL_SWITCH_PATH, { schema, config }, async ({ body, caller }) => {
     const ruleId = targetOf(body, deps)
     const { reason = null } = body
-    if (!body.on) await kills.revive(ruleId, caller.id, reason)
-    else await kills.kill({ ruleId, since: nowIso(), by: caller.id, reason })
+    if (!body.on) await kills.enable(ruleId, caller.id, reason)
+    else await kills.disable({ ruleId, since: nowIso(), by: caller.id, reason })
     return state()
   })
 }

@@ -38,10 +38,12 @@
              give, reset  status (1, or negative), also of verb 7
              verb 8       status (1 given, 2 given before, 3 too late, or negative: nothing was given)
 
-  A call with one plain take has flat arguments instead, and the reply of verb 4 (include/single.lua):
+  A call with one take, plain or of a lease, has flat arguments instead, and the reply of verb 4 or 6
+  (include/single.lua):
   KEYS[1]  the value
-  ARGV     cost; per limit two arguments: name and shape of the bucket, as in the layout of a value, and the numbers
-           "capacity tick_us a b", of a fixed window "capacity window_us 1 0"; then now_us, if it is given
+  ARGV     cost, or 'lease'; per limit two arguments: name and shape of the bucket, as in the layout of a value, and
+           the numbers "capacity tick_us a b", of a fixed window "capacity window_us 1 0"; of a lease followed by
+           " hold min max kind", and per give " units booked_us settled"; then now_us, if it is given
 
   Nothing is written before every request of the batch has been decided, and each changed key is written once. Tables
   are created once per batch, not per request, because creating them dominates the run time.
@@ -62,30 +64,30 @@ local function make_ttl(now_us, ttl_period)
   return { latest_end_us, retention_us, ttl_seconds, ends_us }
 end
 
+local function make_items(now_us, position)
+--- @include "items"
+  return held_room, advanced_held, refunded, advanced_to, given_back, units_of_item, charged_item
+end
+
 local cost = tonumber(ARGV[1])
-if cost then
+local is_single = cost or ARGV[1] == 'lease'
+if is_single then
   repeat
 --- @include "single"
   until true
 end
 
--- A function of its own, because the short way would have to clear the stack frame for its many local variables.
+-- Separate function: otherwise Lua would initialise 150 locals on every short call.
 local function run_batch()
 --- @include "batch"
 --- @include "values"
 --- @include "plain"
 
 local items
-local function make_items()
---- @include "items"
-  return { held_room, advanced_held, refunded, advance_to_now, decide_item, charge_item, next_xs, next_ys, next_units,
-    has_gives }
-end
-
 local function make_leased()
-  items = items or make_items()
-  local refunded, advance_to_now, decide_item, charge_item = items[3], items[4], items[5], items[6]
-  local next_xs, next_ys, next_units, has_gives = items[7], items[8], items[9], items[10]
+  items = items or { make_items(now_us, position) }
+  local refunded, advanced_to, given_back = items[3], items[4], items[5]
+  local units_of_item, charged_item = items[6], items[7]
 --- @include "leased"
   return { take_leased, give_plain }
 end
@@ -97,7 +99,7 @@ end
 
 local leased, rewrite, verbs
 local function make_verbs()
-  items, rewrite = items or make_items(), rewrite or make_rewrite()
+  items, rewrite = items or { make_items(now_us, position) }, rewrite or make_rewrite()
   local held_room, advanced_held, refunded = items[1], items[2], items[3]
   local write, retention_us = rewrite[2], rewrite[3]
 --- @include "packed"
@@ -112,7 +114,7 @@ slow_path = function(name, ...)
   return verbs[name](...)
 end
 
-local input = cost and batch_of_single() or cjson.decode(ARGV[1])
+local input = is_single and batch_of_single() or cjson.decode(ARGV[1])
 limits, sets, texts, numbers = input[1], input[2], input[3], input[4]
 prepare_limits()
 for i = 1, #sets do

@@ -10,7 +10,7 @@ const LINE = new RegExp(`^${CLIENT} ${QUOTED} (\\d{3}) (?:\\d+|-)(?: ${QUOTED} $
 const REQUEST = /^([A-Za-z]{1,32}) (\S+)(?: HTTP\/\d(?:\.\d)?)?$/
 const TOO_MANY_REQUESTS = '429'
 
-/** A request, or the reason why the line is malformed. */
+/** A request, or the reason that the line is malformed. */
 export type ReadLine = RecordedCheck | string
 
 /** The same second is on many lines. */

@@ -57,7 +57,7 @@ const NAMES = {
 const TOO_MANY_REQUESTS = 429
 const REQUEST_LINE = /^([A-Za-z]{1,32}) (\S{1,8192})(?: HTTP\/\d(?:\.\d)?)?$/
 
-/** A request, or the reason why the line is malformed. */
+/** A request, or the reason that the line is malformed. */
 export function readJsonLine(line: string): RecordedRequest | string {
   let value: unknown
   try {

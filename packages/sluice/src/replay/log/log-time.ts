@@ -36,7 +36,7 @@ function isoUs(text: string): number | undefined {
   return Number.isNaN(ms) ? undefined : inRange(ms * 1000 + Math.floor(Number(`0.${digits || 0}`) * 1e6))
 }
 
-/** The unit follows from the size: all times after 1973 and before 5138 are told apart. */
+/** The size determines the unit, without ambiguity for times after 1973 and before 5138. */
 function numberUs(value: number): number | undefined {
   const unit = value < 1e11 ? 1e6 : value < 1e14 ? 1e3 : value < 1e17 ? 1 : 1e-3
   return inRange(Math.floor(value * unit))

@@ -17,12 +17,6 @@ local function push(number)
   reply[reply_count] = number
 end
 
--- Position of a state at a time: the tick of a bucket, the index of a window.
-local function position(code, tick, a, us)
-  if code <= LEAKY then return tick == 1 and us or floor(us / tick) end
-  return floor(us / (a * tick))
-end
-
 -- Computes the further fields of the limits.
 local function prepare_limits()
   for i = 1, #limits do

@@ -1,12 +1,12 @@
 --[[
-  Limits: their fields, and arithmetic that the short way and the batch share.
+  Limits: their fields, and arithmetic that short calls and the batch share.
 ]]
 local TOKEN, LEAKY, FIXED, SLIDING, LOG, CONCURRENCY = 1, 2, 3, 4, 5, 6
 -- Kinds of charges; shadow needs no special case. Hold: all units go on lease, none is spent.
 local KIND_ENFORCE, KIND_FORCE, KIND_HOLD, KIND_COUNTERFACTUAL = 0, 2, 3, 4
 -- A charge has one number for kind, pair and seed: kind + KINDS * pair + KINDS_AND_PAIRS * seed.
 local KINDS, PAIRS, KINDS_AND_PAIRS = 8, 65536, 524288
--- Why units are short, in replies.
+-- Codes in replies for units that are short.
 local NOT_SHORT, NOW, NEVER, STALE = 0, 1, 2, 3
 -- Equal to STATE_MAX and SLIDING_UNITS_MAX of src/algorithms/limit.ts.
 local STATE_MAX, SLIDING_MAX = 4503599627370495, 67108863
@@ -38,4 +38,10 @@ local function charged_plain(capacity, step, b, now, at, x, cost)
     x = (at == now and x or 0) + cost * step
   end
   return x, x > capacity * step
+end
+
+-- Position of a state at a time: the tick of a bucket, the index of a window.
+local function position(code, tick, a, us)
+  if code <= LEAKY then return tick == 1 and us or math.floor(us / tick) end
+  return math.floor(us / (a * tick))
 end

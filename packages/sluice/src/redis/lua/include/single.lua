@@ -1,8 +1,9 @@
 --[[
-  Short way of a call with one plain take: decides it without the tables and functions of a batch, whose creation costs
-  several times as much as the take itself. Breaks off, before anything is written, if the batch has to decide: buckets
-  are missing or were written under another limit, the value is unreadable, a state has units on lease or is ahead of a
-  clock that stepped back, or a value with further buckets has to be written as a whole.
+  Short call: one take, plain or of a lease. Decides it without the tables and functions of a batch, whose
+  creation costs several times as much as the take itself. Breaks off, before anything is written, if the batch has to
+  decide: buckets are missing or were written under another limit, the value is unreadable, a state is ahead of a clock
+  that stepped back or a plain take finds units on lease, or a value has to be written as a whole with buckets that the
+  take does not change.
 
   Not a function, because each upvalue of a function costs about as much as the arithmetic.
 ]]
@@ -19,24 +20,29 @@ if text and (#text ~= #head + STATE_BYTES * count or string.sub(text, 1, #head) 
   if not is_readable or not offsets then break end
 end
 
-local reply, states_text, renews, is_refused, is_plain = { now_us }, '', not text, false, true
-for i = 1, count do
-  local capacity, tick, step, b = string.match(ARGV[2 * i + 1], LIMIT_PATTERN)
-  capacity, tick, step, b = capacity + 0, tick + 0, step + 0, b + 0
-  local now, at, x, y, is_short = math.floor(now_us / tick), 0, 0, 0
-  if text then at, x, y = struct.unpack(STATE, text, offsets and offsets[i] or #head + STATE_BYTES * (i - 1) + 1) end
-  is_plain = is_plain and at <= now and y == 0
-  x, is_short = charged_plain(capacity, step, b, now, at, x, cost)
-  reply[i + 1], is_refused = x, is_refused or is_short
-  if at < (b > 0 and now - now % ttl_period(capacity, tick, step, b) or now) then renews = true end
-  states_text = states_text .. struct.pack(STATE, now, x, 0)
-end
-if not is_plain then break end
-
-if is_refused then
+local reply, states_text, renews, is_decided = { now_us }, '', not text, true
+if cost then
+  local is_refused = false
+  for i = 1, count do
+    local capacity, tick, step, b = string.match(ARGV[2 * i + 1], LIMIT_PATTERN)
+    capacity, tick, step, b = capacity + 0, tick + 0, step + 0, b + 0
+    local now, at, x, y, is_short = math.floor(now_us / tick), 0, 0, 0
+    if text then at, x, y = struct.unpack(STATE, text, offsets and offsets[i] or #head + STATE_BYTES * (i - 1) + 1) end
+    is_decided = is_decided and at <= now and y == 0
+    x, is_short = charged_plain(capacity, step, b, now, at, x, cost)
+    reply[i + 1], is_refused = x, is_refused or is_short
+    if at < (b > 0 and now - now % ttl_period(capacity, tick, step, b) or now) then renews = true end
+    states_text = states_text .. struct.pack(STATE, now, x, 0)
+  end
+  if is_decided and is_refused then
 --- @include "refusal"
-  return refusal(reply, cost, count)
+    return refusal(reply, cost, count)
+  end
+else
+--- @include "single_leased"
 end
+if not is_decided then break end
+
 if offsets then
   if renews then break end
   for i = 1, count do

@@ -144,13 +144,20 @@ end
 
 -- Returns a call with one take as a batch.
 local function batch_of_single()
-  local all, set = {}, {}
+  local all, set, leased = {}, {}, { 6, 1, 1, 0 }
   for i = 1, floor((#ARGV - 1) / 2) do
     local name, shape = struct.unpack(BUCKET, ARGV[2 * i])
     local known = numbers_of(shape)
     local limit = { unpack(known, GENERATION, B) }
     limit[ID], limit[SHAPE], limit[HOLD] = name, shape, known[HOLD]
     all[i], set[i] = limit, i
+    if not cost then
+      local _, _, _, _, _, low, high, kind, gives = string.match(ARGV[2 * i + 1], LEASED_PATTERN)
+      local n = #leased
+      leased[4], leased[n + 1], leased[n + 2], leased[n + 3] = low + 0, high + 0, kind + 0, 0
+      for number in string.gmatch(gives, '%d+') do leased[#leased + 1] = number + 0 end
+      leased[n + 3] = (#leased - n - 3) / 3
+    end
   end
-  return { all, { set }, {}, { 4, 1, 1, cost, 1 } }
+  return { all, { set }, {}, cost and { 4, 1, 1, cost, 1 } or leased }
 end

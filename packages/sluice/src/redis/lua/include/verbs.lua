@@ -72,7 +72,7 @@ local function decide(at, items, op_id, keeps, repeats)
     roots[item] = root
     if limit[CODE] >= LOG then in_use = in_use + used_list(limit[CODE], lists[root], op_id)
     else in_use = in_use + used(limit[CODE], limit[TICK], limit[A], ats[root], xs[root], ys[root]) end
-    local room = held_room(limit, ys[root])
+    local room = held_room(limit[CAPACITY], limit[HOLD], ys[root])
     local units, short = grantable(limit[CAPACITY], in_use, numbers[i + 3], numbers[i + 4], kind, stales[root], room)
     units_of[item], shorts[item] = units, short
     if short ~= NOT_SHORT and kind == KIND_ENFORCE then granted = false end

@@ -1,0 +1,78 @@
+// Back-pressure of the event stream: a client that does not read costs bounded memory, and learns what it missed.
+
+import { once } from 'node:events'
+import { type AddressInfo, connect } from 'node:net'
+import Fastify from 'fastify'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import type { Authenticator } from '../src/access/authenticator.ts'
+import type { SendTail } from '../src/events/event-tail.ts'
+import { EventStreams } from '../src/http/event-streams.ts'
+import { sendTail } from '../src/http/routes/event-stream.ts'
+import { eventRow } from './event-rows.ts'
+
+/** A stream on a real connection whose client does not read yet. */
+async function openStream() {
+  const app = Fastify()
+  const streams = new EventStreams(app, { isStillValid: () => true } as Partial<Authenticator> as Authenticator)
+  let send: SendTail = () => {}
+  const tail = {
+    subscribe: (_filter: object, _last: number, to: SendTail) => {
+      send = to
+      return () => {}
+    },
+  }
+  app.get('/', (request, reply) => {
+    sendTail(streams.open(request, reply), tail, {}, 0)
+    return reply
+  })
+  await app.listen({ port: 0, host: '127.0.0.1' })
+  onTestFinished(() => app.close())
+  const client = connect((app.server.address() as AddressInfo).port, '127.0.0.1')
+  onTestFinished(() => void client.destroy())
+  client.write('GET / HTTP/1.1\r\nhost: a\r\n\r\n')
+  await once(client, 'readable') // the headers: nothing is read before `read`
+  let text = ''
+  const read = async (until: RegExp) => {
+    client.setEncoding('utf8')
+    client.on('data', (chunk) => {
+      text += chunk
+    })
+    await vi.waitFor(() => expect(text).toMatch(until), 10_000)
+    return text
+  }
+  return { send: (fields: object) => send(eventRow(fields)), client, read }
+}
+
+const LARGE = { endpoint: 'x'.repeat(100_000) }
+
+test('a client that does not read misses events, and learns how many once it reads', async () => {
+  const { send, read } = await openStream()
+  for (let sent = 0; sent < 200; sent += 1) send(LARGE)
+  await read(/: connected/)
+  // The stream accepts events again when the client has read some of those that wait.
+  await vi.waitFor(async () => {
+    send({ endpoint: '/last' })
+    expect(await read(/event: decision/)).toContain('/last')
+  }, 10_000)
+  const text = await read(/event: skipped\ndata: \{"count":\d+\}/)
+  const decisions = text.match(/x{100000}/g)?.length ?? 0
+  const skipped = Number(/event: skipped\ndata: \{"count":(\d+)\}/.exec(text)?.[1])
+  expect(decisions).toBeGreaterThan(9) // a megabyte
+  expect(decisions).toBeLessThan(200)
+  expect(skipped).toBeGreaterThanOrEqual(200 - decisions)
+})
+
+test('a client that does not read for 30 seconds is disconnected', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const { send, client } = await openStream()
+  const closed = once(client, 'close')
+  for (let sent = 0; sent < 200; sent += 1) send(LARGE)
+  vi.advanceTimersByTime(30_000)
+  send(LARGE)
+  expect(client.destroyed).toBe(false)
+  vi.advanceTimersByTime(1)
+  send(LARGE)
+  client.on('error', () => {}).resume()
+  await closed
+})
