@@ -22,7 +22,7 @@ const RULE = { rule_id: 'posts', endpoint_pattern: '/posts', scope: 'per_user', 
 
 type Proposal = { readonly state: string; readonly sentence: string; readonly pair_share: number }
 
-/** How the load picks the key of a request. `halved`: a fifth of the keys is between half the limit and the limit. */
+/** Choice of the key of each request. `halved`: a fifth of the keys is between half the limit and the limit. */
 type Traffic = 'even' | 'halved' | 'spike' | 'none'
 
 type Case = {
@@ -144,7 +144,7 @@ function factsText({ ends }: Case, { refused, afterEvidenceMs, afterEndMs, outsi
 }
 
 /**
- * How many of the refused keys are not in the canary. A retry selects the same keys, and without load nothing rolls it
+ * Counts the refused keys that are not in the canary. A retry selects the same keys, and without load nothing rolls it
  * back, so every key can be asked for its limit.
  */
 async function outsideCanary(nodes: readonly ServiceNode[], load: Load, id: string): Promise<number> {

@@ -1,5 +1,5 @@
-// How much of a rule's traffic both versions decide: bounded, so that the guard costs the store little, and leases keep
-// deciding everything else.
+// Share of a rule's traffic that both versions decide: bounded, so that the guard costs the store little, and leases
+// keep deciding everything else.
 
 import { PAIR_SHARE_FIRST, type Proposal, type ProposedChange } from './proposal.ts'
 import { isShared } from './tightens.ts'
@@ -62,7 +62,7 @@ export function nextSharedPairShare(share: number, { perSecond, pairs, wasPaired
   return perSecond > 0 && !wasPaired && elapsedMs >= MEASURED_MS ? 1 : 0
 }
 
-/** Why requests of the bucket are not compared; undefined if they are, or will be. */
+/** Reason that requests of the bucket are not compared; undefined if they are, or will be. */
 export function tooBusyReason(share: number, { perSecond, wasPaired }: SharedLoad): string | undefined {
   if (share > 0 || !(wasPaired || perSecond > SPOT_CHECKED_PER_SECOND)) return undefined
   return `too many requests in one bucket to compare (at most ${SHARED_PER_SECOND} a second)`

@@ -87,7 +87,7 @@ export function unpairableReason({ base, rule }: ProposedChange): string | undef
   return found.shards > 1 ? 'a rule with shards has several buckets per key' : 'a global rule has a bucket per region'
 }
 
-/** Why the changes cannot apply to a share of the keys: rules that have one bucket for all clients, before or after. */
+/** Rules that have one bucket for all clients, before or after: their changes cannot apply to a share of the keys. */
 export function canaryProblems(
   changes: readonly ProposedChange[],
 ): readonly { readonly ruleId: string; readonly why: string }[] {
