@@ -1,6 +1,6 @@
 // Search of the whole dashboard: pages by name, and entries that pages add, such as rules and clients.
 
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import { useLocation } from 'preact-iso'
 import { Dialog } from './components/dialog.tsx'
 import { usePageUrl } from './location.ts'
@@ -18,8 +18,6 @@ export function Search({ onClose }: { readonly onClose: () => void }) {
   const [index, setIndex] = useState(0)
   const found = useFound(text)
   const hits = [...pageHits(text), ...found].slice(0, HITS_MAX)
-  const input = useRef<HTMLInputElement>(null)
-  useEffect(() => input.current?.focus(), [])
   const open = (hit: SearchHit | undefined) => {
     if (hit === undefined) return
     onClose()
@@ -36,7 +34,7 @@ export function Search({ onClose }: { readonly onClose: () => void }) {
   return (
     <Dialog title="Search" onClose={onClose}>
       <input
-        ref={input}
+        data-focus
         type="search"
         class="search-input"
         role="combobox"

@@ -83,7 +83,7 @@ const EXPORTS: Record<string, string[]> = {
     'withHeaders',
   ],
   'sluice/client': ['politeFetch', 'readLimits'],
-  'sluice/algorithms': ['ALGORITHMS', 'ALGORITHM_NAMES', 'LISTED', 'PACKED', 'compileLimit', 'isPacked'],
+  'sluice/algorithms': ['ALGORITHMS', 'ALGORITHM_NAMES', 'LISTED', 'PACKED', 'compileLimit', 'hasPermits', 'isPacked'],
   'sluice/replay': ['InOrder', 'LOG_FORMATS', 'LogReader', 'Replay', 'readEvent', 'recordingOf', 'replay', 'seenFacts'],
   'sluice/express': ['rateLimit'],
   'sluice/fastify': ['rateLimit', 'rateLimitPlugin'],

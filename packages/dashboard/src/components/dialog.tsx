@@ -1,7 +1,7 @@
 // Modal dialogs on the browser's <dialog>: focus stays inside, Escape closes, the rest of the page is inert.
 
 import type { ComponentChildren } from 'preact'
-import { useEffect, useId, useRef, useState } from 'preact/hooks'
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { messageOf } from '../api.ts'
 import { TextField } from './field.tsx'
 import { Failure } from './notice.tsx'
@@ -17,9 +17,11 @@ type DialogProps = {
 export function Dialog({ title, onClose, children, kind = 'center' }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null)
   const titleId = useId()
-  useEffect(() => {
+  // Before the next key: what the user types at once belongs to the dialog.
+  useLayoutEffect(() => {
     const dialog = element.current
     dialog?.showModal()
+    dialog?.querySelector<HTMLElement>('[data-focus]')?.focus()
     return () => dialog?.close()
   }, [])
   return (

@@ -94,6 +94,10 @@ describe.concurrent('a rollout on four nodes', () => {
       () => expect(Math.min(...nodes.map(({ limiter }) => limiter.version))).toBeGreaterThanOrEqual(version),
       10_000,
     )
+    const [canaryKey] = traffic.refused.keys()
+    const admits = async ({ limiter }: FleetNode) =>
+      (await limiter.peek({ user: String(canaryKey), path: '/zero' })).allowed
+    await vi.waitFor(async () => expect(await Promise.all(nodes.map(admits))).not.toContain(false), 10_000)
     const [endedMs, sent] = [performance.now(), traffic.sent]
     await vi.waitFor(() => expect(traffic.sent).toBeGreaterThan(sent + 500), 60_000)
     const share = traffic.refused.size / 300
