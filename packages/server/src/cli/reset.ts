@@ -13,6 +13,7 @@ import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
 import { type Command, CommandError, defineCommand, OUTPUT_FLAGS } from './command.ts'
 import { confirm, DRY_RUN_FLAG, REASON_FLAG, YES_FLAG } from './confirm.ts'
+import { tellWarnings } from './exception-flags.ts'
 import { ruleNamed } from './rule-set-api.ts'
 
 type Key = string | Readonly<Record<string, string>>
@@ -25,7 +26,7 @@ export const RESET: Command = defineCommand({
     'hold a lease or cached refusal of the bucket follow when it ends, within seconds.',
   positionals: [
     { name: '<rule_id>', help: 'the id of a rule' },
-    { name: '<key>', help: 'the value of the fact, such as a user id; "" for a global rule', optional: true },
+    { name: '<key>', help: 'the value of the fact alone, such as a user id; "" for a global rule', optional: true },
   ],
   flags: [
     {
@@ -55,6 +56,7 @@ export const RESET: Command = defineCommand({
     const api = new Api(given)
     const rule = await ruleNamed(api, ruleId)
     await requireValid(rule, key)
+    tellWarnings(terminal, keyWarnings(rule, key))
     terminal.tell(`${aligned(parseRules([rule]).map(ruleRow)).join('\n')}\n`)
     const shownKey = keyText(key)
     if (given.has('dry-run')) {
@@ -83,6 +85,13 @@ function keyOf(given: Given): Key {
   if (twice !== undefined)
     throw new CommandError(`--fact: give each fact once (got ${escapedJson(twice)} twice)`, EXIT.invalid)
   return Object.fromEntries(facts)
+}
+
+/** As for an override: `user:alice` is more likely a user with the prefix of an override than a user of that name. */
+function keyWarnings(rule: PlainRule, key: Key): string[] {
+  const [fact] = parseRules([rule]).flatMap(({ scope }) => scope)
+  if (typeof key !== 'string' || fact === undefined || !key.startsWith(`${fact}:`)) return []
+  return [`<key>: give the value alone, without "${fact}:", unless values start with it`]
 }
 
 /** Resets a bucket in memory first: an incomplete key is reported before the question, and by a dry run too. */

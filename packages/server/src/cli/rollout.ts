@@ -55,8 +55,9 @@ async function status(api: Api, id: string | undefined, given: Given, terminal: 
       one.changes.map(({ rule_id }) => rule_id).join(', '),
       one.author_name ?? one.author,
       one.sentence,
+      one.reason ?? '',
     ])
-    const header = ['PROPOSAL', 'STATE', 'RULES', 'AUTHOR', 'REASON']
+    const header = ['PROPOSAL', 'STATE', 'RULES', 'AUTHOR', 'DETAIL', 'REASON']
     printList({ answer, header, rows, none: 'no proposals' }, given, terminal)
     return EXIT.done
   }
@@ -68,16 +69,25 @@ async function status(api: Api, id: string | undefined, given: Given, terminal: 
 /** Prints the rollout until it ends: on a terminal in place, elsewhere whenever its sentence changes. */
 export async function waitFor(api: Api, id: string, given: Given, terminal: Terminal): Promise<number> {
   const show: Show = given.has('json') ? () => {} : terminal.colors ? liveTable(terminal) : linePrinter(terminal)
+  const ended = await untilEnded(api, id, show)
+  if (given.has('json')) terminal.out(`${JSON.stringify(ended, null, 2)}\n`)
+  else terminal.tell(`${id}: ${escaped(ended.sentence)}\n`)
+  return exitCodeOf(ended)
+}
+
+/** Polls until the proposal has ended. */
+export async function untilEnded(api: Api, id: string, show: Show): Promise<PlainShownProposal> {
   for (;;) {
     const proposal = await readProposal(api, id)
     show(proposal)
-    if (hasEnded(proposal)) {
-      if (given.has('json')) terminal.out(`${JSON.stringify(proposal, null, 2)}\n`)
-      else terminal.tell(`${id}: ${escaped(proposal.sentence)}\n`)
-      return proposal.state === 'done' ? EXIT.done : EXIT.negative
-    }
+    if (hasEnded(proposal)) return proposal
     await new Promise((resolve) => setTimeout(resolve, INTERVAL_MS))
   }
+}
+
+/** Exit code of a proposal that has ended. */
+export function exitCodeOf({ state }: PlainShownProposal): number {
+  return state === 'done' ? EXIT.done : EXIT.negative
 }
 
 type Show = (proposal: PlainShownProposal) => void

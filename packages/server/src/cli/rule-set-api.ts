@@ -3,6 +3,7 @@
 import { suggestion } from 'sluice'
 import { RULE_SET_PATH } from '../http/routes/rule-set.ts'
 import { EXIT } from '../process/exit-codes.ts'
+import type { EditGuard } from '../rollouts/edit-hooks.ts'
 import type { PlainRule, RuleChange } from '../rules/changes.ts'
 import { escapedJson } from '../text/escaped.ts'
 import type { Api } from './api.ts'
@@ -39,10 +40,13 @@ export async function planOf(api: Api, write: Write, ifVersion?: number): Promis
   return { version: changes.length === 0 ? version : version - 1, changes } // a change creates the next version
 }
 
+/** `guard` is absent for a rollback, which is not guarded. */
+export type Applied = Plan & { readonly guard?: EditGuard }
+
 /** Applies the write if the version is still that of the plan. Resolves with the new version. */
-export async function applyWrite(api: Api, write: Write, options: WriteOptions): Promise<number> {
+export function applyWrite(api: Api, write: Write, options: WriteOptions): Promise<Applied> {
   const { reason } = options
-  return (await send(api, write, options, reason === undefined ? {} : { reason })).version
+  return send(api, write, options, reason === undefined ? {} : { reason })
 }
 
 export function ruleSet(api: Api): Promise<{ version: number; rules: readonly PlainRule[] }> {
@@ -58,10 +62,15 @@ export async function ruleNamed(api: Api, id: string): Promise<PlainRule> {
   throw new CommandError(`there is no rule ${escapedJson(id)}${suggestion(id, known)}`, EXIT.invalid)
 }
 
-async function send(api: Api, write: Write, { ifVersion }: WriteOptions, query: Record<string, string>): Promise<Plan> {
+async function send(
+  api: Api,
+  write: Write,
+  { ifVersion }: WriteOptions,
+  query: Record<string, string>,
+): Promise<Applied> {
   const { method, path, body, type } = write
   const match = ifVersion === undefined ? {} : { 'if-match': `"${ifVersion}"` }
   const headers = { 'content-type': type, ...match }
   const { text } = await api.send(method, `${path}?${new URLSearchParams(query)}`, { body, headers })
-  return JSON.parse(text) as Plan
+  return JSON.parse(text) as Applied
 }

@@ -3,12 +3,15 @@
 
 import { EXIT } from '../process/exit-codes.ts'
 import type { Terminal } from '../process/terminal.ts'
+import type { EditGuard } from '../rollouts/edit-hooks.ts'
+import { escaped } from '../text/escaped.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
 import { type Command, CommandError, defineCommand, type Flag, OUTPUT_FLAGS } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
 import { FILE, fileWrite, printPlan } from './plan-file.ts'
 import { listProposals } from './proposal-api.ts'
+import { exitCodeOf, untilEnded, waitFor } from './rollout.ts'
 import { applyWrite, type Plan, planOf, type Write } from './rule-set-api.ts'
 import { PROPOSE_FLAGS, proposePlan } from './rules-propose.ts'
 
@@ -78,8 +81,9 @@ export const RULES_APPLY: Command = defineCommand({
   name: 'rules apply',
   summary: 'Replaces the rules of a node with those of a file.',
   details:
-    'Atomic. Shows the plan and asks for confirmation. Exits with 5 if the rules have changed since the plan. If ' +
-    'rule changes need approval, creates a proposal instead, which needs a reason; --wait waits for its rollout.',
+    'Atomic. Shows the plan and asks for confirmation. Exits with 5 if the rules have changed since the plan. The ' +
+    'guard watches the change, and reverts it if it refuses too many requests. If rule changes need approval, ' +
+    'creates a proposal instead, which needs a reason.',
   positionals: [FILE],
   flags: [...CHANGE_FLAGS, ...PROPOSE_FLAGS, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [
@@ -100,10 +104,27 @@ export async function change(given: Given, terminal: Terminal, write: Write, may
   const required = mayPropose ? await approvalsOf(api) : 0
   if (required > 0) return proposeInstead(api, plan, required, given, terminal)
   await confirm(given, terminal, 'Change the rules?')
-  const version = await applyWrite(api, write, { ifVersion: plan.version, reason: given.text('reason') })
-  if (given.has('json')) terminal.out(`${JSON.stringify({ version, changes: plan.changes }, null, 2)}\n`)
-  else terminal.tell(`version ${version} is active\n`)
-  return EXIT.done
+  const { version, guard } = await applyWrite(api, write, { ifVersion: plan.version, reason: given.text('reason') })
+  const guardId = guard !== undefined && 'proposal_id' in guard ? guard.proposal_id : undefined
+  if (!given.has('json')) {
+    terminal.tell(`version ${version} is active\n${guardText(guard)}`)
+    return guardId !== undefined && given.has('wait') ? waitFor(api, guardId, given, terminal) : EXIT.done
+  }
+  const ended = guardId !== undefined && given.has('wait') ? await untilEnded(api, guardId, () => {}) : undefined
+  const answer = { version, changes: plan.changes, guard, proposal: ended }
+  terminal.out(`${JSON.stringify(answer, null, 2)}\n`)
+  return ended === undefined ? EXIT.done : exitCodeOf(ended)
+}
+
+function guardText(guard: EditGuard | undefined): string {
+  if (guard === undefined) return ''
+  if ('off' in guard) return `not guarded: ${escaped(guard.off)}\n`
+  const { proposal_id: id, until, unguarded = [] } = guard
+  const without = unguarded.map(({ rule_id, why }) => `not guarded: rule ${escaped(`${rule_id}: ${why}`)}\n`)
+  return (
+    `guarded until ${until}: it is reverted if it refuses too many requests; ` +
+    `sluice rules rollout status ${id}\n${without.join('')}`
+  )
 }
 
 async function proposeInstead(

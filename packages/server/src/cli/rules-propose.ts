@@ -38,7 +38,7 @@ export const PROPOSE_FLAGS: readonly Flag[] = [
   },
   {
     name: 'wait',
-    help: 'Wait until the rollout has ended. Exits with 3 if it was rejected, cancelled or rolled back.',
+    help: 'Wait until the rollout or guard has ended. Exits with 3 if it was rejected, cancelled or rolled back.',
   },
 ]
 
@@ -89,13 +89,13 @@ export async function proposePlan(
   const guard = guardIn(given.text('guard'))
   const created = await propose(api, plan, { reason, guard, steps: steps.length === 0 ? undefined : steps })
   const moved = starts ? await startIfApproved(api, created) : created
+  if (!given.has('json')) terminal.out(`${moved.proposal_id}\n`)
   return report(api, moved, given, terminal)
 }
 
 async function report(api: Api, moved: Moved, given: Given, terminal: Terminal): Promise<number> {
   if (given.has('json') && !given.has('wait')) terminal.out(`${JSON.stringify(moved, null, 2)}\n`)
   if (!given.has('json')) {
-    terminal.out(`${moved.proposal_id}\n`)
     terminal.tell(`${moved.proposal_id}: ${escaped(moved.sentence)}\n`)
     if (moved.state === 'draft')
       terminal.tell(`another person approves it with: sluice rules approve ${moved.proposal_id}\n`)

@@ -161,10 +161,12 @@ function missingPairs(rule: WatchedRule, evidence: Evidence): string | undefined
   return rule.alertOnly ? undefined : aboveThreshold(rule, inSpan, evidence)
 }
 
+const ACTS: Readonly<Record<Action, string>> = { revert: 'reverts', pause: 'pauses' }
+
 /** A share above the threshold does not pass, even if keys or pairs are too few to fail. */
 function aboveThreshold(rule: WatchedRule, inSpan: readonly PairWindow[], evidence: Evidence): string | undefined {
   const { settings } = evidence
-  const { points, minPairs, minKeys } = settings.newlyDenied
+  const { points, minPairs, minKeys, on } = settings.newlyDenied
   const denied = (windows: readonly PairWindow[]) => windows.reduce((sum, { newlyDenied }) => sum + newlyDenied, 0)
   const share = percent(denied(inSpan), total(inSpan))
   const recent = lastWindows(rule.windows, evidence, settings.of).filter((window) => {
@@ -176,7 +178,7 @@ function aboveThreshold(rule: WatchedRule, inSpan: readonly PairWindow[], eviden
   const missing =
     keys < minKeys
       ? `only ${keys} of ${minKeys} keys`
-      : `in fewer than ${settings.failing} of ${settings.of} windows with ${minPairs} pairs`
+      : `above it in ${recent.length} of ${settings.of} windows; ${ACTS[on]} at ${settings.failing}`
   return `rule ${rule.ruleId}: ${shown} % of paired requests newly denied (threshold ${points} %), ${missing}`
 }
 

@@ -138,6 +138,14 @@ describe('reset', () => {
     expect(ended.told).not.toMatch(UNSAFE)
   })
 
+  test('a key with the prefix of its fact gets a warning, also in a dry run', async () => {
+    const { run } = await node()
+    const warning = 'warning: <key>: give the value alone, without "user:", unless values start with it\n'
+    for (const flag of ['--dry-run', '--yes'])
+      expect((await run(['reset', 'demo', 'user:ann', flag])).told).toContain(warning)
+    expect((await run(['reset', 'demo', 'ann', '--dry-run'])).told).not.toContain('warning')
+  })
+
   test('a hostile key is reset, and shown escaped', async () => {
     const { run } = await node()
     const { code, told } = await run(['reset', 'demo', HOSTILE], true)

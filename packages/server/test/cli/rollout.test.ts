@@ -20,9 +20,9 @@ const GOOD = `rules:
 const BAD = GOOD.replace('1000', '0')
 const GUARD = '{"window":"1s","newly_denied":{"min_pairs":40,"hard_min_pairs":30}}'
 
-async function started(approvals: number) {
+async function started(approvals: number, guardEditsMs = 0) {
   const url = postgres().createDatabase()
-  const node = await startNode({ database: url, dataDir: temporaryFolder() })
+  const node = await startNode({ database: url, dataDir: temporaryFolder(), guardEditsMs })
   const database = await openDatabase({ database: url, dataDir: '' })
   onTestFinished(() => database.close())
   const person = async (name: string, role: Role) => {
@@ -95,6 +95,36 @@ test('apply creates a proposal when approvals are required, and waits for it', a
     told: expect.stringMatching(/prop_\w+: applies to all keys; version \d+\n$/),
   })
   expect((await node.get(`${RULES}/posts`)).body).toMatchObject({ limit: 900 })
+})
+
+test('apply without approvals prints the guard of the edit, and waits for its end', async () => {
+  const { ann, ben } = await started(0, 300_000)
+  const file = (limit: string) => ruleFile(GOOD.replace('1000', limit))
+  const edited = await ann(['rules', 'apply', file('900'), '--yes', '--json'])
+  expect(JSON.parse(edited.out)).toMatchObject({
+    version: expect.any(Number),
+    guard: { proposal_id: expect.stringMatching(/^prop_/), until: expect.any(String) },
+  })
+  const endOf = async (action: string, limit: string, ...flags: string[]) => {
+    const waiting = ann(['rules', 'apply', file(limit), '--yes', '--reason', limit, '--wait', ...flags])
+    const guard = await vi.waitFor(async () => {
+      const { out } = await ben(['rules', 'rollout', 'status', '--json'])
+      const { proposals } = JSON.parse(out) as { proposals: { proposal_id: string }[] }
+      expect(proposals[0]).toMatchObject({ state: 'rolling_out', reason: limit })
+      return proposals[0]
+    }, 10_000)
+    expect((await ben(['rules', 'rollout', action, guard?.proposal_id ?? ''])).code).toBe(0)
+    return waiting
+  }
+  expect(await endOf('promote', '800')).toMatchObject({
+    code: 0,
+    told: expect.stringMatching(
+      /version \d+ is active\nguarded until [\dT:.-]+Z: it is reverted .*; sluice rules rollout status prop_\w+\n/,
+    ),
+  })
+  const reverted = await endOf('abort', '700', '--json')
+  expect(reverted.code).toBe(3)
+  expect(JSON.parse(reverted.out)).toMatchObject({ guard: {}, proposal: { state: 'rolled_back' } })
 })
 
 test('reject and abort end a proposal; without approvals propose starts it', async () => {
