@@ -117,11 +117,14 @@ function block(sum: number, most: number): string {
 }
 
 function noteLines({ inaccuracies, operations }: ReplayResult, paint: Paint): string[] {
-  const { invalid, invalid_reason: reason, late, untracked, overflowed } = inaccuracies
+  const { invalid, invalid_reason: reason, late, untracked, exceptions, overflowed } = inaccuracies
   const notes = [
     invalid === 0 ? '' : `${number(invalid)} requests were left out: ${reason}`,
     late === 0 ? '' : `${number(late)} requests were out of order by more than 10 s, and were replayed late`,
     untracked === 0 ? '' : `${number(untracked)} requests are not counted per client: too many clients`,
+    exceptions === 0
+      ? ''
+      : `exceptions are not replayed: ${number(exceptions)} recorded requests had an override, bypass token or signal`,
     overflowed === 0 ? '' : `${number(overflowed)} checks shared buckets: too many keys`,
     operations.unmatched === 0 ? '' : `${number(operations.unmatched)} refunds or resets had nothing to change`,
   ]

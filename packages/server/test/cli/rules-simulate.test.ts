@@ -41,6 +41,15 @@ describe('sluice rules simulate', () => {
     expect(await json('--against', rules)).toMatchObject({ against: 'rules', changes: { newly_denied: 0 } })
   })
 
+  test('a note counts recorded requests that had an exception', async () => {
+    const ids = { event_id: 'e', sample_rate: 1, admission_rate: 1 }
+    const event = { ...ids, operation: 'check', timestamp: '2030-01-31T12:00:00Z', ip: '192.0.2.1' }
+    const events = [event, { ...event, override_id: 'ovr_1' }].map((one) => JSON.stringify(one)).join('\n')
+    const args = ['rules', 'simulate', '--log', file('a.jsonl', events), '--rules', file('new.yaml', RULE)]
+    expect((await sluice(args)).out).toContain('note: exceptions are not replayed: 1 recorded requests had an override')
+    expect(JSON.parse((await sluice([...args, '--json'])).out)).toMatchObject({ inaccuracies: { exceptions: 1 } })
+  })
+
   test('reads standard input, compressed and several files', async () => {
     const rules = file('new.yaml', RULE)
     const text = [0, 1, 2].map((second) => line(second)).join('\n')

@@ -14,6 +14,8 @@ export type RecordedCheck = {
   readonly allowed?: boolean | undefined
   /** Rule of the recorded decision. */
   readonly ruleId?: string | null | undefined
+  /** An override, bypass token or signal changed the recorded decision. It is not replayed. */
+  readonly exception?: true | undefined
   /** Position of the client in [0, 1): it is in a sample of this rate and all higher ones. */
   readonly position?: number | undefined
   /** Share of the clients that was recorded completely at that time; 0: unknown. Default: 1. */

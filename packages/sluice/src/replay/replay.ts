@@ -68,6 +68,7 @@ export class Replay {
   #invalid = 0
   #invalidReason: string | null = null
   #late = 0
+  #exceptions = 0
 
   /** Throws RULE_INVALID. */
   constructor(options: ReplayOptions) {
@@ -146,6 +147,7 @@ export class Replay {
         invalid_reason: this.#invalidReason,
         late: this.#late,
         untracked: this.#clients.untracked,
+        exceptions: this.#exceptions,
         overflowed: this.#new.overflowed + (this.#now?.overflowed ?? 0),
       },
     }
@@ -182,6 +184,7 @@ export class Replay {
     const counts = this.#counts
     if (counts.replayed === 0) this.#firstUs = atUs
     counts.replayed += 1
+    if (request.exception) this.#exceptions += 1
     if (!allowed) counts.refused += 1
     if (now !== undefined) {
       counts.nowKnown += 1

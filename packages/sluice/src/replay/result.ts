@@ -99,6 +99,8 @@ export type ReplayResult = {
     readonly late: number
     /** Requests of clients beyond the cap: counted in totals and rules, but not per client. */
     readonly untracked: number
+    /** Requests whose recorded decision an override, bypass token or signal changed: these are not replayed. */
+    readonly exceptions: number
     /** Takes from overflow buckets, because there were too many keys. */
     readonly overflowed: number
   }

@@ -46,8 +46,13 @@ export function readEvent(object: JsonObject): RecordedRequest | string {
     requestId: text(event.request_id),
     allowed: typeof event.allowed === 'boolean' ? event.allowed : undefined,
     ruleId: text(event.rule_id) ?? null,
+    ...(hadException(event) && { exception: true }),
     ...origin,
   }
+}
+
+function hadException({ override_id, bypass_id, signal }: JsonObject): boolean {
+  return [override_id, bypass_id, signal].some((value) => text(value) !== undefined)
 }
 
 function subjectOf(event: JsonObject, ip: string | undefined): Subject {

@@ -192,6 +192,11 @@ describe('events of Sluice', () => {
     })
   })
 
+  test.each(['override_id', 'bypass_id', 'signal'])('a check with %s had an exception', (name) => {
+    expect(read(JSON.stringify({ ...event, [name]: 'x' }))).toMatchObject({ exception: true })
+    expect(read(JSON.stringify({ ...event, [name]: null }))).not.toHaveProperty('exception')
+  })
+
   test('a refund and a reset', () => {
     const refund = { ...event, operation: 'refund', request_cost: null }
     expect(read(JSON.stringify(refund))).toMatchObject({ kind: 'refund', requestId: 'r', units: undefined })
