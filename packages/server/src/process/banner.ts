@@ -17,6 +17,8 @@ export type BannerFacts = {
   readonly checksArePossible: boolean
   /** Whether this node serves the dashboard. */
   readonly hasDashboard: boolean
+  /** Whether there is a token for the dashboard. */
+  readonly signInIsPossible: boolean
   /** Created by this start. */
   readonly firstToken: string | undefined
 }
@@ -28,16 +30,18 @@ export const NO_CHECK_FIX =
 
 export function banner(facts: BannerFacts): string {
   const { address, store, rulesLocation, rules, checksAreOpen, checksArePossible, hasDashboard, firstToken } = facts
+  const { signInIsPossible } = facts
   const enabled = rules.filter((rule) => rule.enabled)
   const request = JSON.stringify(sampleRequest(enabled)).replaceAll("'", "'\\''")
   const [, socket] = /^unix:(.*)$/.exec(address) ?? []
   const target = socket === undefined ? reachable(address) : `--unix-socket ${socket} http://localhost`
   const token = checksAreOpen ? '' : ' -H "authorization: Bearer $SLUICE_TOKEN"'
+  const signIn = signInIsPossible ? 'sign in with a token' : 'start with --admin-token or --tokens-file to sign in'
   return [
     `Sluice ${VERSION} listens on ${address}`,
     ...(facts.grpcAddress === undefined ? [] : [`gRPC listens on ${facts.grpcAddress}`]),
     ...rulesLines({ store, rulesLocation, rules }),
-    ...(hasDashboard && socket === undefined ? ['', `Dashboard: ${target}/ (sign in with a token)`] : []),
+    ...(hasDashboard && socket === undefined ? ['', `Dashboard: ${target}/ (${signIn})`] : []),
     '',
     ...(checksArePossible ? [] : [`Warning: ${NO_CHECKS}.`, `  To fix it, ${NO_CHECK_FIX}.`, '']),
     ...(firstToken === undefined ? [] : ['Admin token, shown only once:', '', `  ${firstToken}`, '']),

@@ -80,10 +80,10 @@ export async function runProgram<S extends Settings, R extends Server>(
 
 export function bannerFacts(server: Server): BannerFacts {
   const { address, grpcAddress, limiter, storeKind, rulesLocation } = server
-  const { checksAreOpen, checksArePossible, hasDashboard, firstToken } = server
+  const { checksAreOpen, checksArePossible, hasDashboard, signInIsPossible, firstToken } = server
   const store = storeKind === 'redis' ? 'Redis' : 'in memory'
   const facts = { address, grpcAddress, rules: limiter.rules, rulesLocation, store, firstToken }
-  return { ...facts, checksAreOpen, checksArePossible, hasDashboard }
+  return { ...facts, checksAreOpen, checksArePossible, hasDashboard, signInIsPossible }
 }
 
 /** Prints why the start failed; returns the exit code. */

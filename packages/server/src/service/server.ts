@@ -54,6 +54,8 @@ export type Server = {
   /** False when checks need a token and no known token has the role for them. */
   readonly checksArePossible: boolean
   readonly hasDashboard: boolean
+  /** False if there is no token to sign in to the dashboard with. */
+  readonly signInIsPossible: boolean
   /** Admin token created by this start, to be shown once. */
   readonly firstToken: string | undefined
   /** Location of the rule source: `the file /etc/sluice/rules.yaml`. */
@@ -150,7 +152,7 @@ async function openServer(
     },
     checksAreOpen: access.checksAreOpen,
     checksArePossible: access.checksAreOpen || someMayCheck(settings.adminToken, admin.tokens),
-    hasDashboard: settings.dashboard === 'on',
+    ...dashboardFacts(settings, admin.tokens),
     firstToken: admin.firstToken,
   })
 }
@@ -214,6 +216,10 @@ async function openParts(settings: Settings, deps: PartsDeps, timing: Timing, cl
 /** The first worker prints the banner that shows the token. */
 function wantsFirstToken(adminToken: string | undefined): boolean {
   return adminToken === undefined && workerNumber() <= 1
+}
+
+function dashboardFacts({ dashboard, adminToken }: Settings, { size }: TokenRegistry) {
+  return { hasDashboard: dashboard === 'on', signInIsPossible: adminToken !== undefined || size > 0 }
 }
 
 function someMayCheck(adminToken: string | undefined, tokens: TokenRegistry): boolean {
