@@ -135,6 +135,14 @@ describeDatabases(
 describe('PostgreSQL', () => {
   const postgres = usePostgres()
 
+  test('a database that does not exist is named with the command that creates it', async () => {
+    const address = new URL(postgres().createDatabase(''))
+    address.pathname = '/not-created'
+    const database = await openDatabase({ database: address.href, dataDir: temporaryFolder() })
+    onTestFinished(() => database.close())
+    await expect(database.query('SELECT 1')).rejects.toThrow(/"not-created" does not exist; .*: createdb not-created$/)
+  })
+
   test('nodes that start together migrate an empty database once', async () => {
     const settings = { database: postgres().createDatabase(''), dataDir: temporaryFolder() }
     const nodes = await Promise.all(Array.from({ length: 4 }, () => openDatabase(settings)))

@@ -1,5 +1,6 @@
 // HTTP client of the commands. Failures become messages with a fix, and the matching exit code.
 
+import { protocolMistake } from '../problems/protocol-mistake.ts'
 import { reasonOf } from '../problems/reason.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import { escaped } from '../text/escaped.ts'
@@ -103,9 +104,11 @@ export class Api {
   }
 
   #unreachable(error: unknown): CommandError {
-    return new CommandError(
-      `${this.url} is unreachable: ${reasonOf(error)}\n  Is a node running there? Use --url for a different node.`,
-    )
+    const { reason, fix } = protocolMistake(error) ?? {
+      reason: reasonOf(error),
+      fix: 'Is a node running there? Use --url for a different node.',
+    }
+    return new CommandError(`${this.url} is unreachable: ${reason}\n  ${fix}`)
   }
 }
 
@@ -126,7 +129,9 @@ function errorFrom(url: string, { status, text }: ApiResponse): CommandError {
 }
 
 const ADVICE: Readonly<Record<number, string>> = {
-  401: '\n  Pass a token with --token or SLUICE_TOKEN; create one with sluice token create.',
+  401:
+    '\n  Pass a token with --token or SLUICE_TOKEN: the one that the first start of the node printed, or that of its ' +
+    '--admin-token.',
   403: '\n  Pass a token with a sufficient role; create one with sluice token create.',
 }
 

@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs'
 import { CallFailed, type ClientOptions, callOnce } from '../grpc/client.ts'
 import { ProtobufReader, ProtobufWriter } from '../grpc/protobuf.ts'
 import { readCheckResponse, writeCheckRequest } from '../grpc/rate-limiter/client-messages.ts'
+import { protocolMistake } from '../problems/protocol-mistake.ts'
 import { reasonOf } from '../problems/reason.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import { aligned } from '../text/aligned.ts'
@@ -140,6 +141,9 @@ function refusedCall(url: string, { status, message }: CallFailed): CommandError
 }
 
 function unreachable(url: string, error: unknown): CommandError {
-  const advice = 'Is a node with --grpc-port running there? Use --url for another node.'
-  return new CommandError(`${url} is unreachable: ${reasonOf(error)}\n  ${advice}`)
+  const { reason, fix } = protocolMistake(error) ?? {
+    reason: reasonOf(error),
+    fix: 'Is a node with --grpc-port running there? Use --url for another node.',
+  }
+  return new CommandError(`${url} is unreachable: ${reason}\n  ${fix}`)
 }

@@ -89,7 +89,16 @@ async function transaction<T>(pool: pg.Pool, work: (queries: Queries) => Promise
   }
 }
 
+/** SQLSTATE invalid_catalog_name. */
+const NO_DATABASE = '3D000'
+
+function missingDatabase(message: string): string {
+  const [, name = '<name>'] = /"([\w-]+)"/.exec(message) ?? []
+  return `${message}; create it with: createdb ${name}`
+}
+
 function rethrow(error: Error & { code?: string }): never {
+  if (error.code === NO_DATABASE) throw new DatabaseUnavailable(missingDatabase(error.message), { cause: error })
   const isQueryError = error instanceof pg.DatabaseError && !TEMPORARY.test(error.code ?? '')
   throw isQueryError ? error : new DatabaseUnavailable(error.message || String(error.code), { cause: error })
 }

@@ -50,6 +50,15 @@ describe.each(STACK_NAMES)('sluice grpc, on the %s stack', (stack) => {
     expect([third.code, third.out]).toEqual([3, expect.stringMatching(/^refused by two: try again in \d+ s$/m)])
   })
 
+  test('the HTTP API and the gRPC API name the other port, and a port without TLS', async () => {
+    const { grpcUrl, address } = await serveGrpc(stack, RULES)
+    const toldBy = async (...args: string[]) => (await sluice(args)).told
+    expect(await toldBy('grpc', 'health', '--url', address)).toMatch(/HTTP\/2\n +Is it the HTTP port\?.*--grpc-port/)
+    expect(await toldBy('grpc', 'health', '--url', grpcUrl.replace('http:', 'https:'))).toContain('Use http://')
+    expect(await toldBy('rules', 'list', '--url', grpcUrl)).toMatch(/HTTP\/1.1\n +Is it the gRPC port\?/)
+    expect(await toldBy('rules', 'list', '--url', address.replace('http:', 'https:'))).toContain('Use http://')
+  })
+
   test('health shows SERVING, and exits with 3 while the node drains', async () => {
     const { grpcUrl, drain } = await serveGrpc(stack, RULES)
     expect(await sluice(['grpc', 'health', 'sluice.v1.RateLimiter', '--url', grpcUrl])).toMatchObject({
@@ -82,8 +91,12 @@ test('a server that is absent, or does not speak gRPC, is an error with advice',
   await once(web, 'listening')
   onTestFinished(() => void web.close())
   const { port } = web.address() as AddressInfo
-  for (const url of [`http://127.0.0.1:${port}`, 'http://127.0.0.1:1']) {
+  const advice = {
+    [`http://127.0.0.1:${port}`]: 'Is it the HTTP port? Use the port of --grpc-port.',
+    'http://127.0.0.1:1': 'Is a node with --grpc-port running there?',
+  }
+  for (const [url, text] of Object.entries(advice)) {
     const { code, told } = await sluice(['grpc', 'health', '--url', url])
-    expect([code, told]).toEqual([1, expect.stringContaining('Is a node with --grpc-port running there?')])
+    expect([code, told]).toEqual([1, expect.stringContaining(text)])
   }
 })

@@ -95,7 +95,7 @@ export class Http2Transport {
     try {
       stream = this.#connected().request(this.#headers(path), { endStream: false })
     } catch (error) {
-      queueMicrotask(() => onEnd(unavailable((error as Error).message)))
+      queueMicrotask(() => onEnd(unavailable(connectionReason((error as Error).message))))
       return undefined
     }
     followCall(stream, onMessage, (error) => onEnd(error === undefined ? undefined : this.#errorOf(error)))
@@ -210,7 +210,7 @@ function followCall(
     chunks = rest.length === 0 ? [] : [rest]
     bytes = rest.length
   })
-  stream.on('error', (error) => end(unavailable(error.message)))
+  stream.on('error', (error) => end(unavailable(connectionReason(error.message))))
   stream.on('close', () => end(errorOf(status)))
 }
 
@@ -221,6 +221,13 @@ function errorOf(status: Record<string, unknown>): LimiterError | RefusedToken |
   const text = decodeURIComponent(String(status['grpc-message'] ?? ''))
   if (code === UNAUTHENTICATED || code === PERMISSION_DENIED) return { reason: text }
   return unavailable(`gRPC status ${code}: ${text}`)
+}
+
+/** Names the likely mistake if the port speaks another protocol. */
+function connectionReason(message: string): string {
+  if (message.includes('wrong version number')) return 'the port has no TLS: use http:// in url'
+  if (message === 'Protocol error') return 'the port does not speak HTTP/2: use the port of --grpc-port in url'
+  return message
 }
 
 function unavailable(reason: string): LimiterError {

@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { createServer as createHttpServer } from 'node:http'
 import { createServer, type Socket } from 'node:net'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { LimiterError } from '../errors.ts'
@@ -94,4 +95,18 @@ test('a connection that is never established is given up', async () => {
     code: 'STORE_UNAVAILABLE',
     message: expect.stringContaining('no connection within 20 ms'),
   })
+})
+
+test('a port of another protocol is named, instead of a raw error', async () => {
+  const server = createHttpServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => void server.close())
+  const { port } = server.address() as { port: number }
+  const messageFrom = async (protocol: string) => {
+    const transport = new Http2Transport({ url: `${protocol}://127.0.0.1:${port}`, token: undefined, tls: undefined })
+    onTestFinished(() => transport.destroy())
+    return transport.call('/x', new Uint8Array()).catch(String)
+  }
+  expect(await messageFrom('http')).toContain('does not speak HTTP/2: use the port of --grpc-port')
+  expect(await messageFrom('https')).toContain('the port has no TLS: use http://')
 })
