@@ -8,7 +8,7 @@ import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
 import { type Command, CommandError, defineCommand, JSON_FLAG, OUTPUT_FLAGS, type Positional } from './command.ts'
 import { confirm, DRY_RUN_FLAG, REASON_FLAG, YES_FLAG } from './confirm.ts'
-import { approve, lifetimeFlag, remove, required, waitText } from './exception-flags.ts'
+import { approve, lifetimeFlag, missing, remove, waitText } from './exception-flags.ts'
 import { printList } from './list.ts'
 
 type Created = PlainBypass & { readonly token: string; readonly approvals_required?: number }
@@ -55,14 +55,18 @@ export const BYPASS_CREATE: Command = defineCommand({
       line: 'sluice bypass create "load test" --path "/api/**" --expires-in 1d --limit-per-minute 60000',
     },
   ],
+  mistakes: (given) => [
+    ...missing(given, 'expires-in', 'a lifetime, such as 90d'),
+    ...missing(given, 'limit-per-minute', 'a number of requests, such as 600'),
+  ],
   run: async (given, terminal) => {
     const [rules, paths] = [given.texts('rule'), given.texts('path')]
     const made = await new Api(given).post<Created>(BYPASS_PATH, {
       name: given.positionals[0],
       ...(rules.length === 0 ? {} : { rules }),
       ...(paths.length === 0 ? {} : { paths }),
-      expires_in: required(given, 'expires-in', 'a lifetime, such as 90d'),
-      limit_per_minute: Number(required(given, 'limit-per-minute', 'a number of requests, such as 600')),
+      expires_in: given.text('expires-in'),
+      limit_per_minute: Number(given.text('limit-per-minute')),
       reason: given.text('reason'),
     })
     printSecret(made, given, terminal)

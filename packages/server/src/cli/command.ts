@@ -54,14 +54,19 @@ export type Command = Syntax & {
   run(args: readonly string[], terminal: Terminal): Promise<number>
 }
 
-type Definition = Omit<Command, 'run'> & { run(given: Given, terminal: Terminal): Promise<number> }
+type Definition = Omit<Command, 'run'> & {
+  /** Further errors, such as flags that exclude each other. */
+  mistakes?(given: Given, terminal: Terminal): readonly string[]
+  run(given: Given, terminal: Terminal): Promise<number>
+}
 
 /** Creates a command that parses its arguments by its flags and positionals and reports all errors together. */
 export function defineCommand(definition: Definition): Command {
   const run = async (args: readonly string[], terminal: Terminal) => {
     const { given, errors } = readArguments(definition, args, terminal.env)
-    if (errors.length === 0) return definition.run(given, withColors(terminal, given))
-    terminal.tell(usageErrors(definition.name, errors))
+    const mistakes = [...errors, ...(definition.mistakes?.(given, terminal) ?? [])]
+    if (mistakes.length === 0) return definition.run(given, withColors(terminal, given))
+    terminal.tell(usageErrors(definition.name, mistakes))
     return EXIT.invalid
   }
   return { ...definition, run }

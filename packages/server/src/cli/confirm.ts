@@ -16,9 +16,15 @@ export const REASON_FLAG: Flag = {
   fix: 'give 1 to 1024 characters',
 }
 
+const NO_TERMINAL = 'cannot ask for confirmation without a terminal: pass --yes or --dry-run'
+
+/** The mistake to report together with others if `confirm` would fail. */
+export function unconfirmable(given: Given, { ask }: Terminal): string[] {
+  return ask !== undefined || given.has('yes') || given.has('dry-run') ? [] : [NO_TERMINAL]
+}
+
 export async function confirm(given: Given, { ask }: Terminal, question: string): Promise<void> {
   if (given.has('yes')) return
-  if (ask === undefined)
-    throw new CommandError('cannot ask for confirmation without a terminal: pass --yes or --dry-run', EXIT.invalid)
+  if (ask === undefined) throw new CommandError(NO_TERMINAL, EXIT.invalid)
   if (!(await ask(question))) throw new CommandError('aborted; nothing was changed', EXIT.negative)
 }

@@ -20,11 +20,16 @@ export function lifetimeFlag(help: string): Flag {
   }
 }
 
+/** A mistake if the flag is absent. */
+export function missing(given: Given, flag: string, what: string): string[] {
+  return given.has(flag) ? [] : [`--${flag}: give ${what}`]
+}
+
 /** Throws if the flag is absent. */
 export function required(given: Given, flag: string, what: string): string {
-  const text = given.text(flag)
-  if (text === undefined) throw new CommandError(`--${flag}: give ${what}`, EXIT.invalid)
-  return text
+  const [mistake] = missing(given, flag, what)
+  if (mistake !== undefined) throw new CommandError(mistake, EXIT.invalid)
+  return given.text(flag) ?? ''
 }
 
 /** Sends DELETE with the reason as a parameter. */

@@ -120,14 +120,16 @@ function printState(state: IncidentAnswer, given: Given, terminal: Terminal): nu
   }
   const { freeze, factor, pending_factor: pending } = state
   const lines = [
-    freeze === null
-      ? 'rule changes: allowed'
-      : `rule changes: frozen since ${freeze.since} by ${freeze.by} (${freeze.reason ?? 'no reason'})`,
+    freeze === null ? 'rule changes: allowed' : `rule changes: frozen ${freezeText(freeze)}`,
     factor === null ? 'global factor: none' : `global factor: ${factorText(factor)}`,
     ...(pending === null ? [] : [`global factor, waiting for approval: ${pending.factor_id}: ${factorText(pending)}`]),
   ]
   terminal.out(`${lines.map(escaped).join('\n')}\n`)
   return EXIT.done
+}
+
+function freezeText({ since, by, by_name: name, reason }: NonNullable<IncidentAnswer['freeze']>): string {
+  return `since ${since} by ${actorText(by, name)} (${reason ?? 'no reason'})`
 }
 
 function factorText({ factor, expires_at: until, by, by_name: name, reason }: PlainFactor): string {

@@ -11,9 +11,9 @@ import { escaped } from '../text/escaped.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
 import { effectText } from './check-text.ts'
-import { type Command, CommandError, defineCommand, OUTPUT_FLAGS, type Positional } from './command.ts'
-import { confirm, DRY_RUN_FLAG, REASON_FLAG, YES_FLAG } from './confirm.ts'
-import { approve, lifetimeFlag, remove, required, tellWarnings, waitText } from './exception-flags.ts'
+import { type Command, defineCommand, OUTPUT_FLAGS, type Positional } from './command.ts'
+import { confirm, DRY_RUN_FLAG, REASON_FLAG, unconfirmable, YES_FLAG } from './confirm.ts'
+import { approve, lifetimeFlag, missing, remove, tellWarnings, waitText } from './exception-flags.ts'
 import { actorText, afterFlag, limitFlag, pathWith, printList } from './list.ts'
 
 const OVERRIDE_ID: Positional = { name: '<override_id>', help: 'the id of an override, from sluice overrides list' }
@@ -111,6 +111,7 @@ export const OVERRIDES_SET: Command = defineCommand({
     },
     { does: 'a ban', line: 'sluice overrides set ip:203.0.113.42 --ban --expires-in 1h --reason "scraping" --yes' },
   ],
+  mistakes: (given, terminal) => [...mistakesIn(given), ...unconfirmable(given, terminal)],
   run: async (given, terminal) => {
     const body = bodyOf(given)
     const what = `${given.text('rule') ?? 'all rules'}, key ${escaped(given.positionals[0] ?? '')}`
@@ -130,13 +131,19 @@ export const OVERRIDES_SET: Command = defineCommand({
   },
 })
 
-function bodyOf(given: Given): Readonly<Record<string, unknown>> {
+function mistakesIn(given: Given): string[] {
   const effects = EFFECT_FLAGS.filter((flag) => given.has(flag))
-  if (effects.length !== 1)
-    throw new CommandError('give exactly one of --limit, --factor, --ban and --exempt', EXIT.invalid)
-  if (given.has('status') && !given.has('ban')) throw new CommandError('--status: give it with --ban', EXIT.invalid)
-  if (given.has('expires-in') === given.has('forever'))
-    throw new CommandError('--expires-in: give either --expires-in or --forever', EXIT.invalid)
+  return [
+    ...(effects.length === 1 ? [] : ['give exactly one of --limit, --factor, --ban and --exempt']),
+    ...(given.has('status') && !given.has('ban') ? ['--status: give it with --ban'] : []),
+    ...(given.has('expires-in') === given.has('forever')
+      ? ['--expires-in: give either --expires-in or --forever']
+      : []),
+    ...missing(given, 'reason', 'the reason, for the audit log'),
+  ]
+}
+
+function bodyOf(given: Given): Readonly<Record<string, unknown>> {
   const [limit, factor, status] = [given.text('limit'), given.text('factor'), given.text('status')]
   return {
     key: given.positionals[0] ?? '',
@@ -147,7 +154,7 @@ function bodyOf(given: Given): Readonly<Record<string, unknown>> {
     ...(given.has('ban') ? { ban: status === undefined ? true : { status: Number(status) } } : {}),
     ...(given.has('exempt') ? { exempt: true } : {}),
     ...(given.has('forever') ? { forever: true } : { expires_in: given.text('expires-in') }),
-    reason: required(given, 'reason', 'the reason, for the audit log'),
+    reason: given.text('reason'),
   }
 }
 

@@ -105,6 +105,12 @@ describe('the commands of exceptions', () => {
     expect(await run(line)).toMatchObject({ code: 2, out: '', told: expect.stringContaining(fix) })
   })
 
+  test('all missing arguments of an override are reported together', async () => {
+    const { told } = await sluice(['overrides', 'set', 'user:alice', '--limit', '3'])
+    for (const mistake of ['give either --expires-in or --forever', '--reason: give the reason', 'pass --yes'])
+      expect(told).toContain(mistake)
+  })
+
   test('hostile texts do not reach the terminal', async () => {
     const { run } = await node()
     for (const line of ['overrides remove', 'bypass revoke', 'signals remove']) {
