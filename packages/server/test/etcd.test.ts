@@ -104,8 +104,8 @@ describe('the keys below a prefix form one rule set', () => {
 
   test.each([
     ['no key at all', {}, /put rules into keys below \/test-\d+\/, or \[\] for no rules/],
-    ['a value that is no YAML', { a: 'a: b: c' }, /etcd \/test-\d+\/a:1: line 1: fix the YAML syntax/],
-    ['a value that is no JSON', { 'a.json': '[\n{"a":}]' }, /etcd \/test-\d+\/a.json:2: line 2: fix the JSON syntax/],
+    ['a value that is no YAML', { a: 'a: b: c' }, /etcd \/test-\d+\/a:1: fix the YAML syntax/],
+    ['a value that is no JSON', { 'a.json': '[\n{"a":}]' }, /etcd \/test-\d+\/a.json:2: fix the JSON syntax/],
   ])('%s is rejected', async (_name, values, message) => {
     const { source, put } = newSource()
     if (Object.keys(values).length > 0) await put(values)

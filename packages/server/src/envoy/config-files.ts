@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { LimiterError } from 'sluice'
 import { shown } from '../problems/shown.ts'
 import { fileFingerprint } from '../rules/file-watch.ts'
-import { errorLine, errorLines, readText } from '../rules/rule-file.ts'
+import { errorLine, fieldPrefix, readText } from '../rules/rule-file.ts'
 import type { ConfigDomain, ConfigFinding } from './config-finding.ts'
 import { lintConfig } from './config-lint.ts'
 import { readConfig } from './config-reader.ts'
@@ -57,9 +57,10 @@ export function loadConfig(path: string): { config: EnvoyConfig; warnings: reado
 
 /** `ratelimit.yaml:7: descriptors[0].rate_limit.unit: use one of second, … (got "fortnight")`. */
 export function findingLine({ file, line, field, value, fix }: FileFinding, kind?: string): string {
-  const location = kind === undefined ? `${file}:${line}` : `${file}:${line}: ${kind}`
+  const place = field === 'file' ? file : `${file}:${line}`
+  const location = kind === undefined ? place : `${place}: ${kind}`
   return value === undefined
-    ? `${location}: ${field}: ${fix}`
+    ? `${location}: ${fieldPrefix(location, field)}${fix}`
     : errorLine(location, { field, value: shown(value), fix })
 }
 
@@ -81,7 +82,7 @@ function readFile(file: string): ReturnType<typeof readConfig> {
     text = readText(file)
   } catch (error) {
     if (!(error instanceof LimiterError)) throw error
-    const fix = errorLines(error).join('; ')
+    const fix = error.fieldErrors.map((one) => one.fix).join('; ')
     return { domain: undefined, findings: [{ severity: 'error', line: 1, field: 'file', value: undefined, fix }] }
   }
   return readConfig(text)

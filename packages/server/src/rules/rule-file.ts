@@ -85,7 +85,13 @@ export function fileAndLine(path: string, line: number | undefined): string {
   return line === undefined ? path : `${path}:${line}`
 }
 
+/** `limit: `, or nothing for `line 7`, a syntax error, if the location names the line. */
+export function fieldPrefix(location: string, field: string): string {
+  const [, line] = /^line (\d+)$/.exec(field) ?? []
+  return line !== undefined && `${location}:`.includes(`:${line}:`) ? '' : `${field}: `
+}
+
 /** One field error as text: location, field, fix and value. */
 export function errorLine(location: string, { field, value, fix }: FieldError): string {
-  return `${location}: ${field}: ${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
+  return `${location}: ${fieldPrefix(location, field)}${fix} (got ${JSON.stringify(shown(value)) ?? 'nothing'})`
 }

@@ -98,7 +98,7 @@ test('--json is for programs', async () => {
 })
 
 test.each([
-  ['not YAML', 'rules:\n  - rule_id: a\n   limit: 1\n', /:3: error: line 3: fix the YAML syntax/],
+  ['not YAML', 'rules:\n  - rule_id: a\n   limit: 1\n', /:3: error: fix the YAML syntax/],
   [
     'what is not UTF-8',
     Buffer.from('- { rule_id: a, limit: 1, window: 1m, name: "caf\xe9" }', 'latin1'),

@@ -14,7 +14,9 @@ const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
 const MARK = '=== next ==='
 const hasCurl = spawnSync('curl', ['--version']).status === 0
 
-const EXAMPLES = [...PAGE.matchAll(/```sh\n([\s\S]*?)```\n\n```(json|text)\n([\s\S]*?)```/g)].map(
+/** Sets the variables that later commands use. */
+const [, SETUP = ''] = /```sh\n(export .*\n)```/.exec(PAGE) ?? []
+const EXAMPLES = [...PAGE.replace(SETUP, '').matchAll(/```sh\n([^`]+)```\n\n```(json|text)\n([\s\S]*?)```/g)].map(
   ([, command = '', language = '', output = '']) => ({ command, language, output }),
 )
 
@@ -45,11 +47,9 @@ test.skipIf(!hasCurl)(
       ...process.env,
       PATH: `${folder}:${process.env.PATH}`,
       TOKEN: ADMIN_TOKEN,
-      SLUICE_URL: address,
-      SLUICE_TOKEN: ADMIN_TOKEN,
     }
     expect(EXAMPLES.length).toBeGreaterThan(10)
-    const script = EXAMPLES.map((example) => `${example.command}\necho\necho "${MARK}"\n`).join('')
+    const script = [SETUP, ...EXAMPLES.map((example) => `${example.command}\necho\necho "${MARK}"\n`)].join('')
     const run = promisify(execFile)
     const { stdout } = await run('sh', ['-c', script.replaceAll('http://127.0.0.1:8080', address)], { env })
     const outputs = stdout.split(`${MARK}\n`).slice(0, EXAMPLES.length)

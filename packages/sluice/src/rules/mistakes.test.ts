@@ -108,6 +108,8 @@ const MISTAKES: Mistake[] = [
   [{ algorithm: 'gcra' }, 'algorithm', 'use one of token_bucket', { algorithm: 'token_bucket' }],
   [{ limit: null }, 'limit', 'give the number of units per window', { limit: 5 }, undefined],
   [{ limit: '100' }, 'limit', WHOLE, { limit: 100 }],
+  [{ limit: '10/s' }, 'limit', 'in "window": limit: 10, window: 1s', { limit: 10 }],
+  [{ limit: '5 / minute' }, 'limit', 'limit: 5, window: 1m', { limit: 5 }],
   [{ limit: -1 }, 'limit', WHOLE, { limit: 0 }],
   [{ limit: 1.5 }, 'limit', WHOLE, { limit: 3, window_seconds: 120 }],
   [{ limit: Number.NaN }, 'limit', WHOLE, { limit: 1 }],

@@ -77,10 +77,20 @@ function readNamed(item: unknown, algorithm: AlgorithmName, errors: FieldErrors)
   return readLimit(item, algorithm, errors)
 }
 
+/** Fix for `10/s`, the spelling of other limiters. */
+function rateFix(limit: unknown): string | undefined {
+  const [, units, unit = ''] = /^(\d+) *\/ *([a-z]+)$/i.exec(typeof limit === 'string' ? limit : '') ?? []
+  const letter = unit.charAt(0).toLowerCase()
+  if (units === undefined || !'smhd'.includes(letter)) return undefined
+  return `give the number alone, and the time in "window": limit: ${units}, window: 1${letter}`
+}
+
 function readLimit(fields: Fields, algorithm: AlgorithmName, errors: FieldErrors): RuleLimit | undefined {
   const before = errors.list.length
   const windowSeconds = readWindow(fields, errors) ?? 1
   const { max, why } = UNITS_MAX_OF[algorithm]
+  const rate = rateFix(fields.limit)
+  if (rate !== undefined) return errors.add('limit', fields.limit, rate)
   const limit = readNumber(fields, 'limit', { min: 0, max: UNITS_MAX }, errors)
   if (fields.limit === undefined) errors.add('limit', undefined, 'give the number of units per window, or "unlimited"')
   else if (limit !== undefined && limit > max) errors.add('limit', limit, `give at most ${max}: ${why}`)
