@@ -126,7 +126,7 @@ describe('apply', () => {
     expect(await check({ client_id: 'a', endpoint: '/demo' })).toMatchObject({ limit: 5 })
     const yes = await run(['rules', 'apply', file, '--reason', 'more for all'], true)
     expect(yes.code).toBe(0)
-    expect(yes.told).toMatch(new RegExp(`version ${version + 1} is active\n$`))
+    expect(yes.told).toMatch(new RegExp(`version ${version + 1} is active\nguarded until`))
     expect(await check({ client_id: 'a', endpoint: '/demo' }), 'at once on this node').toMatchObject({ limit: 10 })
   })
 
