@@ -6,14 +6,15 @@ import type { Terminal } from '../process/terminal.ts'
 import { escaped, escapedJson } from '../text/escaped.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
 import type { Given } from './arguments.ts'
-import { type Command, CommandError, defineCommand, type Flag, OUTPUT_FLAGS } from './command.ts'
-import { confirm, DRY_RUN_FLAG, REASON_FLAG, YES_FLAG } from './confirm.ts'
-import { approve, lifetimeFlag, remove, required } from './exception-flags.ts'
+import { type Command, defineCommand, type Flag, OUTPUT_FLAGS } from './command.ts'
+import { confirm, DRY_RUN_FLAG, REASON_FLAG, unconfirmable, YES_FLAG } from './confirm.ts'
+import { approve, lifetimeFlag, missing, remove } from './exception-flags.ts'
 import { actorText } from './list.ts'
 
 const CHANGE_FLAGS: readonly Flag[] = [REASON_FLAG, YES_FLAG, DRY_RUN_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS]
 const FACTOR_PATH = `${INCIDENT_PATH}/factor`
 const OFF = 'off'
+const REASON = 'the reason, for the audit log'
 
 export const INCIDENT_STATUS: Command = defineCommand({
   name: 'incident status',
@@ -33,8 +34,9 @@ export const INCIDENT_FREEZE: Command = defineCommand({
   positionals: [],
   flags: CHANGE_FLAGS,
   examples: [{ does: 'during an incident', line: 'sluice incident freeze --reason "incident 42" --yes' }],
-  run: async (given, terminal) => {
-    const reason = required(given, 'reason', 'the reason, for the audit log')
+  mistakes: (given, terminal) => [...missing(given, 'reason', REASON), ...unconfirmable(given, terminal)],
+  run: (given, terminal) => {
+    const reason = given.text('reason')
     return change(given, terminal, 'freeze rule changes', (api) =>
       api.post<IncidentAnswer>(`${INCIDENT_PATH}/freeze`, { reason }),
     )
@@ -69,6 +71,10 @@ export const INCIDENT_FACTOR: Command = defineCommand({
     },
     { does: 'back to normal', line: 'sluice incident factor off --yes' },
   ],
+  mistakes: (given, terminal) => [
+    ...(given.positionals[0] === OFF ? [] : factorMistakes(given)),
+    ...unconfirmable(given, terminal),
+  ],
   run: async (given, terminal) => {
     const [text = ''] = given.positionals
     if (text === OFF) {
@@ -77,16 +83,22 @@ export const INCIDENT_FACTOR: Command = defineCommand({
         return api.get<IncidentAnswer>(INCIDENT_PATH)
       })
     }
-    const factor = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN
-    if (!(factor > 0 && factor <= 1000))
-      throw new CommandError(`<factor>: give a number above 0 and at most 1000, or ${OFF}`, EXIT.invalid)
-    const expiresIn = required(given, 'expires-in', 'a duration, such as 30m')
-    const reason = required(given, 'reason', 'the reason, for the audit log')
+    const [factor, expiresIn, reason] = [Number(text), given.text('expires-in'), given.text('reason')]
     return change(given, terminal, `multiply all limits by ${factor} for ${expiresIn}`, (api) =>
       api.post<IncidentAnswer>(FACTOR_PATH, { factor, expires_in: expiresIn, reason }),
     )
   },
 })
+
+function factorMistakes(given: Given): string[] {
+  const [text] = given.positionals
+  const isGood = text === undefined || (/^\d+(\.\d+)?$/.test(text) && Number(text) > 0 && Number(text) <= 1000)
+  return [
+    ...(isGood ? [] : [`<factor>: give a number above 0 and at most 1000, or ${OFF}`]),
+    ...missing(given, 'expires-in', 'a duration, such as 30m'),
+    ...missing(given, 'reason', REASON),
+  ]
+}
 
 export const INCIDENT_APPROVE: Command = defineCommand({
   name: 'incident approve',

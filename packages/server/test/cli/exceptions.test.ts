@@ -105,10 +105,13 @@ describe('the commands of exceptions', () => {
     expect(await run(line)).toMatchObject({ code: 2, out: '', told: expect.stringContaining(fix) })
   })
 
-  test('all missing arguments of an override are reported together', async () => {
+  test('all invalid arguments of an exception are reported together', async () => {
     const { told } = await sluice(['overrides', 'set', 'user:alice', '--limit', '3'])
     for (const mistake of ['give either --expires-in or --forever', '--reason: give the reason', 'pass --yes'])
       expect(told).toContain(mistake)
+    const factor = await sluice(['incident', 'factor', 'zero'])
+    for (const mistake of ['<factor>: give a number', '--expires-in: give a duration', '--reason: give', 'pass --yes'])
+      expect(factor.told).toContain(mistake)
   })
 
   test('hostile texts do not reach the terminal', async () => {
