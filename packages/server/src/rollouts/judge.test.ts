@@ -85,6 +85,8 @@ describe('the formula of the guard', () => {
       ...{ outcome: 'fail', metric: 'newly_denied', action: 'revert' },
       reason: 'rule a: 62 % of 240 paired requests newly denied (threshold 50 %), 30 keys',
     })
+    const once = at({ pairs: 400 }, { pairs: 400 }, { pairs: 400, percent: 6 })
+    expect(judge(evidenceOf(once)).reason).toMatch(/\(threshold 5 %\), above it in 1 of 3 windows; reverts at 2$/)
     expect(judge(evidenceOf(at({ pairs: 34 })))).toMatchObject({ outcome: 'hold', reason: 'rule a: 34 of 200 pairs' })
     expect(judge(evidenceOf([], {}, { unpairable: 'algorithm concurrency' })).reason).toBe(
       'rule a: no pairs: algorithm concurrency; promote it by hand',
