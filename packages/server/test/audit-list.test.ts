@@ -47,7 +47,7 @@ describeDatabases('the list of audit entries', ({ open }) => {
     const entries: Partial<AuditEntry>[] = [
       { action: 'rule.create', diff: { version: 2 }, reason: 'new' },
       { action: 'rule.update', actor: 'bob' },
-      { action: 'rules.import', target: 'rules' },
+      { action: 'rules.import', target: 'rules', diff: { changes: [{ rule_id: 'imported', change: 'created' }] } },
       { action: 'kill_switch.on', target: 'rule demo', actor: 'bob' },
       { action: 'killXswitch.on', target: 'rule other' },
       { action: 'rule', target: 'demo2' },
@@ -80,6 +80,9 @@ describeDatabases('the list of audit entries', ({ open }) => {
     [{ target: 'demo' }, [4, 2, 1]],
     [{ target: 'rule demo' }, [4]],
     [{ target: 'dem' }, []],
+    [{ target: 'imported' }, [3]],
+    [{ target: 'import' }, []],
+    [{ target: 'rules' }, [3]],
     [{ since: '2030-01-31T12:05:00Z' }, [7, 6]],
     [{ until: '2030-01-31T12:01:00Z' }, [1]],
     [{ since: '2030-01-31T14:01:00+02:00', until: '2030-01-31T12:03:00Z' }, [3, 2]],

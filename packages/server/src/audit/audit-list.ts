@@ -10,7 +10,7 @@ export type AuditQuery = {
   readonly actor?: string | undefined
   /** Accepted by ACTION_FILTER. */
   readonly action?: string | undefined
-  /** The id of a rule also finds the target `rule <id>` of resets and of the kill switch. */
+  /** The id of a rule also finds the target `rule <id>` of resets and of the kill switch, and changes of several rules. */
   readonly target?: string | undefined
   readonly since?: Date | undefined
   /** Exclusive, so that consecutive ranges share no entry. */
@@ -87,7 +87,7 @@ function conditionsOf({ actor, action, target, since, until, beforeSeq }: AuditQ
     conditions.push(condition(`$${parameters.length}`))
   }
   add((value) => `actor = ${value}`, actor)
-  add((value) => `target IN (${value}, 'rule ' || ${value}::text)`, target)
+  add(targetCondition, target)
   if (action?.endsWith('.*')) {
     // "/" follows "." in the C collation, so the range is every action that starts with the group and a dot.
     add((value) => `action COLLATE "C" >= ${value}`, action.slice(0, -1))
@@ -97,4 +97,10 @@ function conditionsOf({ actor, action, target, since, until, beforeSeq }: AuditQ
   add((value) => `at < ${value}::timestamptz`, until)
   add((value) => `seq < ${value}::bigint`, beforeSeq)
   return { where: conditions.length === 0 ? '' : `WHERE ${conditions.join(' AND ')}`, parameters }
+}
+
+/** Imports, rollbacks and rollouts have the target `rules`, and the ids of the changed rules in their diff. */
+function targetCondition(value: string): string {
+  const isChanged = `strpos(diff, '"rule_id":' || to_json(${value}::text)::text) > 0`
+  return `target IN (${value}, 'rule ' || ${value}::text, 'rules') AND (target <> 'rules' OR ${value} = 'rules' OR ${isChanged})`
 }

@@ -1,4 +1,4 @@
-// History of one rule: direct edits from the audit log, and proposals, newest first, each with its change.
+// History of one rule: edits, imports and rollbacks from the audit log, and proposals, newest first, with their changes.
 
 import { useState } from 'preact/hooks'
 import { useLocation } from 'preact-iso'
@@ -125,6 +125,8 @@ function columnsOf(ruleId: string, show: (row: Row) => void): Column<Row>[] {
 function entryRow(entry: Entry, ruleId: string): Row {
   const change = entry.diff?.changes?.find(({ rule_id: id }) => id === ruleId)
   const text = (rule: PlainRule | undefined) => (rule === undefined ? '' : ruleText({ ...rule, rule_id: ruleId }))
+  // A change of many rules holds only their ids.
+  const hasFields = change?.before !== undefined || change?.after !== undefined
   return {
     key: `audit-${entry.seq}`,
     at: entry.at,
@@ -133,7 +135,7 @@ function entryRow(entry: Entry, ruleId: string): Row {
     reason: entry.reason,
     version: entry.diff?.version ?? null,
     proposal: undefined,
-    change: change && { before: text(change.before), after: text(change.after) },
+    change: hasFields ? { before: text(change?.before), after: text(change?.after) } : undefined,
   }
 }
 

@@ -31,7 +31,11 @@ const QUERY = {
       pattern: ACTION_FILTER.source,
       'x-fix': ACTION_FIX,
     },
-    target: text('Changes of this target, such as the id of a rule or token.', 'messages_per_min', 256),
+    target: text(
+      'Changes of this target, such as the id of a rule or token. A rule: also changes of several rules.',
+      'messages_per_min',
+      256,
+    ),
     since: timeField('Earliest time (RFC 3339).'),
     until: timeField('Only entries before this time (RFC 3339).'),
     after: {
