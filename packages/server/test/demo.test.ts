@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
-import { demoRules } from '../src/demo/demo-requests.ts'
+import { demoRequest, demoRules } from '../src/demo/demo-requests.ts'
 import { DEMO_PATH } from '../src/http/routes/demo.ts'
 import { startServer } from '../src/service/server.ts'
 import { emptyDataDir } from './databases.ts'
@@ -55,6 +55,16 @@ describe('demo traffic', () => {
     await vi.waitFor(() => expect(logged).toContainEqual(expect.objectContaining({ event: 'demo_ended' })), 20_000)
     const { body } = await clientOf(next.address).get(`${RULES}?enabled=any&search=demo_traffic`, ADMIN_TOKEN)
     expect(body.rules).toEqual([])
+  })
+
+  test('sends less from each address than address_flood of the example rules allows', () => {
+    const perMinute = new Map<string, number>()
+    for (let n = 1; n <= 200 * 60; n += 1) {
+      const ip = String(demoRequest(n).ip)
+      expect(ip).toMatch(/^(192\.0\.2|198\.51\.100|203\.0\.113)\.\d{1,3}$/)
+      perMinute.set(ip, (perMinute.get(ip) ?? 0) + 1)
+    }
+    expect(Math.max(...perMinute.values())).toBeLessThan(700)
   })
 
   test('does not start if it would use up a limit that real clients share', async () => {

@@ -4,7 +4,7 @@ import type { PlainKey } from '../src/fleet/plain-key.ts'
 import { CheckSamples, NodeTotals, type Totals } from '../src/webhooks/check-samples.ts'
 import { NEW_HOT_KEYS, NewHotKeys } from '../src/webhooks/new-hot-keys.ts'
 import { NodeAlerts, type ProcessFigures, SAMPLE_MS } from '../src/webhooks/node-alerts.ts'
-import { mergedTopRules, RecentRefusals } from '../src/webhooks/recent-refusals.ts'
+import { mergedTopRules, RecentRefusals, withoutDemo } from '../src/webhooks/recent-refusals.ts'
 import { SinkOutages, type SinkState } from '../src/webhooks/sink-outages.ts'
 import { BURN, SLOS } from '../src/webhooks/slo-burn.ts'
 import type { WebhookEvent } from '../src/webhooks/webhooks.ts'
@@ -114,6 +114,17 @@ describe('refusals.spike', () => {
     const raised = { samples: 70 * MINUTE, decided: 1000, refused: 150 }
     const types = typesOf(eventsOf(calm, raised, { samples: 6, decided: 1000, refused: 1000 }))
     expect(types).toEqual(['refusals.spike', 'refusals.normal', 'refusals.spike'])
+  })
+
+  test('counts no refusals of demo traffic', () => {
+    const counts = new Map([
+      ['login', 3],
+      ['demo_traffic_messages', 500],
+      ['demo_traffic_login', 20],
+    ])
+    const { totals, refusedByRule } = withoutDemo({ ...NONE, decided: 1000, refused: 523 }, counts)
+    expect(totals).toEqual({ ...NONE, decided: 1000, refused: 3 })
+    expect([...refusedByRule]).toEqual([['login', 3]])
   })
 
   test('names the rules that refused the most within the last minute', () => {

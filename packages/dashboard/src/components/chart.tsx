@@ -123,7 +123,7 @@ function optionsOf(latest: Latest, width: number, height: number): uPlot.Options
         label: name,
         stroke: cssColour(colour),
         width: 1.5,
-        points: { show: () => isSparse(latest.current) },
+        points: { show: false, filter: (plot: uPlot, index: number) => lonePoints(plot.data[index] ?? []) },
         ...((fill === true || stacked === true) && { fill: cssColour(`${colour}-fill`) }),
         value: (plot: uPlot, _value: number | null, index: number, at: number | null) =>
           shownValue(latest.current, plot, index, at),
@@ -135,9 +135,10 @@ function optionsOf(latest: Latest, width: number, height: number): uPlot.Options
   }
 }
 
-/** A line through fewer than two points would be invisible. */
-function isSparse({ series }: Props): boolean {
-  return series.every(({ values }) => values.filter((value) => value !== null).length < 2)
+/** Values without a neighbour: no line goes through them. */
+function lonePoints(values: ArrayLike<number | null | undefined>): number[] {
+  const isEmpty = (at: number) => values[at] == null
+  return Array.from(values, (_, at) => at).filter((at) => !isEmpty(at) && isEmpty(at - 1) && isEmpty(at + 1))
 }
 
 /** Text in the legend: the value under the cursor, else the newest. */

@@ -1,4 +1,4 @@
-// Demo traffic: what to do while a service has none yet. The requests go through the real engine.
+// Demo traffic: what to do while a service has few requests. The requests go through the real engine.
 
 import { useState } from 'preact/hooks'
 import { messageOf, send } from '../api.ts'
@@ -14,9 +14,11 @@ type DemoState = { readonly running: boolean; readonly ends_at: string | null }
 
 const PATH = '/demo'
 const REFRESH_MS = 5000
+/** With fewer requests in five minutes, such as a few by hand, a service offers demo traffic. */
+const QUIET_MAX = 50
 
-/** On the overview: says that demo traffic runs, or how to begin while there is no traffic. */
-export function DemoTraffic({ isQuiet }: { readonly isQuiet: boolean }) {
+/** On the overview: says that demo traffic runs, or how to begin while there is little traffic. */
+export function DemoTraffic({ requests }: { readonly requests: number | undefined }) {
   const [, setQuery] = useQuery()
   const demo = useApi<DemoState>(PATH, {}, { refreshMs: REFRESH_MS })
   const onStarted = () => {
@@ -24,10 +26,13 @@ export function DemoTraffic({ isQuiet }: { readonly isQuiet: boolean }) {
     setQuery({ range: '1m', from: undefined, to: undefined }) // second by second
   }
   if (demo.data?.running === true) return <Running demo={demo} endsAt={demo.data.ends_at} />
-  if (!isQuiet || demo.data === undefined) return null
+  if (requests === undefined || requests >= QUIET_MAX || demo.data === undefined) return null
   return (
     <Panel title="Getting started">
-      <EmptyState title="No request in the last five minutes" action={<DemoButton onStarted={onStarted} />}>
+      <EmptyState
+        title={`${requests === 0 ? 'No' : 'Few'} requests in the last five minutes`}
+        action={<DemoButton onStarted={onStarted} />}
+      >
         <p>
           Every check of your applications appears here within three seconds: how many pass, which rule refuses whom,
           and how long a decision takes. Call <code>POST /api/v1/rate-limit/check</code>, or see first what it looks

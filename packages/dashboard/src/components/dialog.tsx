@@ -68,7 +68,8 @@ export function Confirm({ title, children, action, danger, reason, typed, onConf
   const [echo, setEcho] = useState('')
   const [error, setError] = useState<string>()
   const [isBusy, setBusy] = useState(false)
-  const isReady = (reason !== 'required' || text.trim() !== '') && (typed === undefined || echo === typed)
+  const isExplained = reason !== 'required' || text.trim() !== ''
+  const isReady = isExplained && (typed === undefined || echo === typed)
   const confirm = async (event: Event) => {
     event.preventDefault()
     setBusy(true)
@@ -95,6 +96,7 @@ export function Confirm({ title, children, action, danger, reason, typed, onConf
         {typed !== undefined && <TextField label={`Type ${typed} to confirm`} value={echo} onValue={setEcho} />}
         <Failure error={error} />
         <footer>
+          {!isReady && <Missing>{isExplained ? `Type ${typed} to confirm.` : 'A reason is missing.'}</Missing>}
           <button type="button" onClick={onClose}>
             Cancel
           </button>
@@ -105,4 +107,9 @@ export function Confirm({ title, children, action, danger, reason, typed, onConf
       </form>
     </Dialog>
   )
+}
+
+/** In the footer of a dialog: says why its button is disabled. */
+export function Missing({ children }: { readonly children: ComponentChildren }) {
+  return <span class="missing muted">{children}</span>
 }

@@ -2,9 +2,9 @@
 
 import type { Page } from 'playwright-core'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { accessibilityProblems } from '../chromium.ts'
+import { accessibilityProblems, visit } from '../chromium.ts'
 import type { Dashboard } from '../dashboard.ts'
-import { ATTACKS, SCREENSHOTS } from '../fixture.ts'
+import { ATTACKS, endGuards, SCREENSHOTS } from '../fixture.ts'
 
 export function rulesTests(dashboard: Dashboard): void {
   const { open } = dashboard
@@ -15,7 +15,7 @@ export function rulesTests(dashboard: Dashboard): void {
       await table.getByText('messages_per_user').waitFor()
       await expect
         .poll(() => table.innerText(), { timeout: 30_000 })
-        .toMatch(/messages_per_user[\s\S]*5 per 10 s[\s\S]*\d %/)
+        .toMatch(/messages_per_user[\s\S]*5\/10s[\s\S]*\d %/)
       expect(await table.innerText()).toContain('shadow')
       expect(await page.getByRole('link', { name: 'New rule' }).count()).toBe(0)
       expect(await page.getByRole('button', { name: /Roll back/ }).count()).toBe(0)
@@ -40,13 +40,47 @@ export function rulesTests(dashboard: Dashboard): void {
       const area = page.getByLabel('Rule as text')
       await area.fill('rule_id: typo\nscope: per_usr\nlimit: 5\nwindow_seconds: 10\n')
       await page.getByText('1 mistake').waitFor()
+      await page.getByText('Waits for a valid rule.').waitFor()
       expect(await page.locator('.finding').first().innerText()).toMatch(/line 2.*scope/)
       expect(await page.getByRole('button', { name: 'Propose …' }).isDisabled()).toBe(true)
       await page.screenshot({ path: `${SCREENSHOTS}/rules-invalid.png` })
       expect(await accessibilityProblems(page)).toEqual([])
       await area.fill(`rule_id: hostile\nname: ${JSON.stringify(ATTACKS[1])}\nlimit: 5\nwindow_seconds: 10\n`)
       await page.getByText('Valid', { exact: true }).waitFor()
+      await area.fill('rule_id: messages_per_user\nscope: per_usr\nlimit: 5\nwindow_seconds: 10\n')
+      await page.locator('.diff-removed', { hasText: 'scope: per_user' }).waitFor()
+      expect(await page.locator('.diff-added').allInnerTexts()).not.toContain('rule_id: messages_per_user')
       expect(await page.evaluate('window.attacked')).toBeUndefined()
+    })
+
+    it('shows an import in the history of its rules, an expired rule, and how to end the guard of an edit', async () => {
+      const { call } = dashboard.fixture
+      const { rules } = (await call(RULE_SET)) as { rules: { rule_id: string }[] }
+      const login = { rule_id: 'login', endpoint_pattern: '/login', method: 'POST', scope: 'per_ip' }
+      const imported = [
+        { ...login, limit: 60, window: '1h' },
+        { ...login, rule_id: 'expired_rule', limit: 5, window: '10s', expires_at: '2020-01-01' },
+      ]
+      await call(RULE_SET, { rules: [...rules, ...imported] }, 'PUT')
+      onTestFinished(async () => {
+        await endGuards(call)
+        await call(RULE_SET, { rules }, 'PUT')
+        await endGuards(call)
+      })
+      const { page } = await open('editor', '/rules')
+      const row = (id: string) =>
+        page.getByRole('region', { name: 'Active rules' }).last().locator('tr', { hasText: id })
+      await row('expired_rule').getByText('expired', { exact: true }).waitFor()
+      expect(await row('expired_rule').innerText()).toMatch(/5\/10s[\s\S]*POST \/login/)
+      await page.getByText('guarded', { exact: true }).first().waitFor()
+      await page.screenshot({ path: `${SCREENSHOTS}/rules-expired.png`, fullPage: true })
+      await visit(page, '/rules/login')
+      await page.getByRole('cell', { name: 'rules.import' }).waitFor()
+      await page.getByRole('button', { name: 'Revert', exact: true }).waitFor()
+      await page.screenshot({ path: `${SCREENSHOTS}/rules-guarded.png`, fullPage: true })
+      await page.getByRole('button', { name: 'End the guard' }).click()
+      await page.getByRole('dialog').getByRole('button', { name: 'End the guard' }).click()
+      await page.getByRole('button', { name: 'Revert', exact: true }).waitFor({ state: 'detached' })
     })
 
     it('proposes, starts, promotes and completes a change, then rolls it back', async () => {
@@ -246,6 +280,7 @@ async function tabTo(page: Page, text: RegExp): Promise<void> {
 }
 
 const PROPOSALS = '/api/v1/rate-limit/proposals'
+const RULE_SET = '/api/v1/rate-limit/rule-set'
 const USERS = 20
 
 /** Fills the editor with a new rule, and proposes it for half of the keys. */

@@ -132,7 +132,7 @@ export function shellTests(dashboard: Dashboard): void {
         .waitFor()
       for (const row of (await page.getByRole('button', { name: /mallory/ }).all()).slice(0, 4)) {
         await row.click()
-        await page.getByRole('dialog').getByText('What the client received').waitFor()
+        await page.getByRole('dialog').getByText('What a client behind a gateway or middleware receives').waitFor()
         await page.keyboard.press('Escape')
       }
       expect(await page.evaluate('window.attacked')).toBeUndefined()

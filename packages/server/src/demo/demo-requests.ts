@@ -1,5 +1,6 @@
 // Rules and requests of demo traffic: a few users with a normal pace, one that sends too much, and logins from one
-// address. No real client has these users, paths and addresses (RFC 5737).
+// address. No real client has these users, paths and addresses (RFC 5737). Each address sends so little that a limit
+// per address on every path, such as address_flood of the example rules, does not apply before the demo rules.
 
 import type { RuleInput, Subject } from 'sluice'
 
@@ -34,18 +35,22 @@ const USERS = ['demo-alice', 'demo-bob', 'demo-carol', 'demo-dave', 'demo-erin',
 /** Period of the waves in the traffic, in requests. */
 const WAVE = 2400
 
+/** Addresses that a user sends messages from; the greedy one has twice as many. */
+const ADDRESSES = 8
+
 /** The nth request of the demo. In the second half of each wave, one user sends half of all requests. */
 export function demoRequest(n: number): Subject {
   const round = Math.floor(n / USERS.length)
   if (n % 100 === 0) return post('/login', { ip: '198.51.100.99', plan: 'free' })
   if (n % WAVE > WAVE / 2 && round % 2 === 0) {
-    return post('/messages', { user: 'demo-greedy', ip: '198.51.100.50', plan: 'free' })
+    return post('/messages', { user: 'demo-greedy', ip: `203.0.113.${1 + (n % (2 * ADDRESSES))}`, plan: 'free' })
   }
   const index = n % USERS.length
-  const client = { user: USERS[index], ip: `198.51.100.${index + 1}`, plan: index < 2 ? 'pro' : 'free' }
-  return round % 3 === 0
-    ? { ...client, tenant: TENANT, method: 'GET', path: `${PATH}/search` }
-    : post('/messages', client)
+  const client = { user: USERS[index], plan: index < 2 ? 'pro' : 'free' }
+  if (round % 3 === 0) {
+    return { ...client, ip: `192.0.2.${index + 1}`, tenant: TENANT, method: 'GET', path: `${PATH}/search` }
+  }
+  return post('/messages', { ...client, ip: `198.51.100.${1 + index * ADDRESSES + (round % ADDRESSES)}` })
 }
 
 function post(path: string, client: Subject): Subject {

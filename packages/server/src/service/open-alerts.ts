@@ -13,7 +13,7 @@ import type { Settings } from '../settings/settings.ts'
 import { NodeAlerts, type OpenNodeAlert, type ProcessFigures, SAMPLE_MS } from '../webhooks/node-alerts.ts'
 import { type NodeState, watchNode } from '../webhooks/node-watch.ts'
 import { type Poll, poll } from '../webhooks/poll.ts'
-import { RecentRefusals } from '../webhooks/recent-refusals.ts'
+import { RecentRefusals, withoutDemo } from '../webhooks/recent-refusals.ts'
 import { SPIKE } from '../webhooks/refusal-spike.ts'
 import { type EventType, Webhooks } from '../webhooks/webhooks.ts'
 import type { NodeWorkers } from '../workers/node-workers.ts'
@@ -125,11 +125,12 @@ function figuresOf(deps: WebhooksDeps, process: string, refusals: RecentRefusals
   const sinks = events.pipeline?.totals().sinks ?? []
   // A global bucket gets all checks of its rule, so it is always hot and never worth an alert.
   const hotKeys = limiter.hotKeys().filter(({ fact }) => fact !== '')
+  const { totals, refusedByRule } = withoutDemo(metrics.checkTotals(), metrics.refusedByRule())
   return {
     process,
-    totals: { ...metrics.checkTotals(), ...metrics.unitTotals() },
+    totals: { ...totals, ...metrics.unitTotals() },
     rulesAgeSeconds: metrics.rulesAgeSeconds(),
-    topRules: refusals.top(metrics.refusedByRule()),
+    topRules: refusals.top(refusedByRule),
     hotKeys: hotKeys.map((key) => plainKey(key, events.keyHash)),
     sinks: sinks.map(({ name, isUp, pending, dropped }) => ({ name, isUp, pending, dropped })),
   }

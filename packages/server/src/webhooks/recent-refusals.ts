@@ -1,5 +1,6 @@
 // Rules that refused the most checks of this process within the last minute.
 
+import { DEMO_RULE_IDS } from '../demo/demo-requests.ts'
 import type { RuleRefusals } from './refusal-spike.ts'
 
 /** Each process reports more, so that the sums of the node are right. */
@@ -33,6 +34,16 @@ export function mergedTopRules(ofProcesses: readonly (readonly RuleRefusals[])[]
   const sums = new Map<string, number>()
   for (const { rule_id, refused } of ofProcesses.flat()) sums.set(rule_id, refused + (sums.get(rule_id) ?? 0))
   return topRules([...sums], TOP_MAX.node)
+}
+
+/** Demo traffic is refused on purpose: its refusals raise no alert. `refusedByRule` is since the start of the process. */
+export function withoutDemo<Totals extends { readonly refused: number }>(
+  totals: Totals,
+  refusedByRule: ReadonlyMap<string, number>,
+): { readonly totals: Totals; readonly refusedByRule: ReadonlyMap<string, number> } {
+  const ofDemo = DEMO_RULE_IDS.reduce((sum, id) => sum + (refusedByRule.get(id) ?? 0), 0)
+  const others = [...refusedByRule].filter(([id]) => !DEMO_RULE_IDS.includes(id))
+  return { totals: { ...totals, refused: totals.refused - ofDemo }, refusedByRule: new Map(others) }
 }
 
 function topRules(counts: readonly (readonly [rule: string, refused: number])[], max: number): RuleRefusals[] {

@@ -116,12 +116,12 @@ type ToldProps = {
   readonly isKept: boolean
 }
 
-/** The response that the middleware, the gateway or the caller of the API builds from the decision. */
+/** The response that a middleware or gateway builds from the decision. A caller of the API gets 200 with the decision. */
 function Told({ event, decision: { data, error }, isKept }: ToldProps) {
   const headers = Object.entries(data?.headers ?? {})
   return (
     <section class="why-part">
-      <h3>What the client received</h3>
+      <h3>What a client behind a gateway or middleware receives</h3>
       <pre class="told">
         {event.allowed ? 'The response of the service, with rate limit headers' : statusLine(data?.status)}
         {headers.map(([name, value]) => `\n${name}: ${value}`).join('')}

@@ -51,7 +51,7 @@ export function Page() {
       </PageHead>
       <Failure error={stream.error} />
       <Alerts fleet={fleet} />
-      <DemoTraffic isQuiet={fleet !== undefined && isQuiet(fleet)} />
+      <DemoTraffic requests={fleet && requestsOf(fleet)} />
       {hasNoTotals && !isLive && (
         <Notice>
           The last five minutes: this node stores no totals. Keep the rules in a database, or configure the sink
@@ -76,9 +76,12 @@ function hasRequests(figures: Figures | undefined): boolean {
   return figures === undefined || [...figures.allowed, ...figures.refused].some((count) => count > 0)
 }
 
-/** No request in the last five minutes, on any node. */
-function isQuiet({ figures }: Fleet): boolean {
-  return figures.every(({ allowed, refused }) => [...allowed, ...refused].every((count) => count === 0))
+/** In the last five minutes, the longest of the live ranges, on all nodes. */
+function requestsOf({ figures }: Fleet): number {
+  return Math.max(
+    0,
+    ...figures.map(({ allowed, refused }) => [...allowed, ...refused].reduce((sum, one) => sum + one, 0)),
+  )
 }
 
 type Stored = Pick<Resource<unknown>, 'error' | 'errorCode' | 'reload'> & { readonly figures: Figures | undefined }

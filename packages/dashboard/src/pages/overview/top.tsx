@@ -11,6 +11,8 @@ import { useApi } from '../../resource.ts'
 
 const SHOWN = 6
 const REFRESH_MS = 10_000
+/** Rule of requests that no rule decided; those of them that were refused are banned. */
+const NO_RULE = 'none'
 
 type Row = { readonly name: string; readonly kind?: string; readonly allowed: number; readonly refused: number }
 
@@ -64,7 +66,7 @@ function Top({ title, of, range, header, linkOf, empty }: Props) {
       title: header,
       cell: (row) => (
         <a class="mono" href={pageUrl('/live', linkOf(row))}>
-          {row.name}
+          {of === 'rule' && row.name === NO_RULE ? 'ban' : row.name}
         </a>
       ),
     },

@@ -65,7 +65,8 @@ function TextEditor({ text, onText, active, ruleId, onNewId }: TextEditorProps) 
   const [opened, setOpened] = useState<PlainRule>()
   const compact = result?.compact
   const before = active.rule
-  useEffect(() => onNewId(compact?.rule_id), [compact?.rule_id])
+  const id = compact?.rule_id ?? idIn(text)
+  useEffect(() => onNewId(id), [id])
   const isRenamed = ruleId !== undefined && compact !== undefined && compact.rule_id !== ruleId
   const isReady = isFresh && result?.valid === true && !isRenamed && active.setVersion !== undefined
   const onConflict = () => {
@@ -101,6 +102,11 @@ function TextEditor({ text, onText, active, ruleId, onNewId }: TextEditorProps) 
       </div>
     </div>
   )
+}
+
+/** Id in a text with mistakes. */
+function idIn(text: string): string | undefined {
+  return /^[\s{]*"?rule_id"?\s*:\s*["']?([^\s"',]+)/m.exec(text)?.[1]
 }
 
 type ConflictProps = { readonly opened: PlainRule; readonly active: PlainRule; readonly version: number | undefined }
@@ -230,7 +236,7 @@ function Actions({ compact, active, isReady, onConflict }: ActionsProps) {
       <button type="button" class="link" onClick={() => route(pageUrl(query.back ?? '/rules'))}>
         Cancel
       </button>
-      {isSame && <span class="muted">No change yet.</span>}
+      {isDisabled && <span class="muted">{isSame ? 'No change yet.' : 'Waits for a valid rule.'}</span>}
       {open === 'propose' && compact !== undefined && (
         <ProposeDialog
           after={compact}

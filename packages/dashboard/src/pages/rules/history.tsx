@@ -13,7 +13,7 @@ import { usePageUrl } from '../../location.ts'
 import { useApi } from '../../resource.ts'
 import { type PlainRule, ruleText } from '../../rule-text.ts'
 import { can } from '../../session.ts'
-import { type Proposal, STATE_TEXT, stateHealth } from './rule.ts'
+import { type Proposal, stateHealth, stateText } from './rule.ts'
 
 const LISTED = 50
 
@@ -102,7 +102,7 @@ function columnsOf(ruleId: string, show: (row: Row) => void): Column<Row>[] {
         ) : (
           <>
             <a href={pageUrl(path, { proposal: proposal.proposal_id })}>{what}</a>{' '}
-            <Status health={stateHealth(proposal.state)}>{STATE_TEXT[proposal.state]}</Status>
+            <Status health={stateHealth(proposal.state)}>{stateText(proposal)}</Status>
           </>
         ),
     },

@@ -1,5 +1,6 @@
 // All rules with their traffic and rollouts, open proposals, and the versions of the rule set.
 
+import { nowMs } from '../../clock.ts'
 import { EmptyState } from '../../components/empty-state.tsx'
 import { Failure } from '../../components/notice.tsx'
 import { Num } from '../../components/number.tsx'
@@ -14,15 +15,16 @@ import { urlOf, usePageUrl, useQuery, useRange } from '../../location.ts'
 import { useApi } from '../../resource.ts'
 import { can } from '../../session.ts'
 import {
+  endpointText,
   isOpen,
   limitText,
   type Proposal,
   type ProposalList,
   type Rule,
   type RuleList,
-  STATE_TEXT,
   scopeText,
   stateHealth,
+  stateText,
   stepName,
 } from './rule.ts'
 import { type RuleTraffic, useTraffic } from './traffic.ts'
@@ -124,7 +126,7 @@ function columnsOf(
         </>
       ),
     },
-    { title: 'Endpoint', cell: (rule) => <span class="mono endpoint">{rule.endpoint_pattern}</span>, wide: true },
+    { title: 'Endpoint', cell: (rule) => <span class="mono endpoint">{endpointText(rule)}</span>, wide: true },
     {
       title: 'Refused',
       wide: true,
@@ -155,7 +157,8 @@ export function changes({ changes: some }: Proposal, ruleId: string): boolean {
   return some.some(({ rule_id: id }) => id === ruleId)
 }
 
-export function Mode({ rule: { enabled, mode } }: { readonly rule: Rule }) {
+export function Mode({ rule: { enabled, mode, expires_at: end } }: { readonly rule: Rule }) {
+  if (end !== undefined && Date.parse(end) <= nowMs()) return <Tag>expired</Tag>
   if (!enabled) return <Tag>disabled</Tag>
   return mode === 'shadow' ? <Tag tone="warning">shadow</Tag> : <Tag tone="good">enforce</Tag>
 }
@@ -166,7 +169,7 @@ function Rollout({ proposal }: { readonly proposal: Proposal | undefined }) {
   const current = step === null ? undefined : steps[step.index]
   return (
     <Status health={stateHealth(state)}>
-      {current === undefined ? STATE_TEXT[state] : `${stepName(current)}${step?.paused == null ? '' : ', paused'}`}
+      {current === undefined ? stateText(proposal) : `${stepName(current)}${step?.paused == null ? '' : ', paused'}`}
     </Status>
   )
 }
@@ -188,12 +191,16 @@ function OpenProposals({ proposals }: { readonly proposals: readonly Proposal[] 
     },
     {
       title: 'State',
-      cell: ({ state, step, sentence }) => (
-        <>
-          <Status health={stateHealth(state)}>{step?.paused == null ? STATE_TEXT[state] : 'paused'}</Status>
-          <div class="muted">{grouped(sentence)}</div>
-        </>
-      ),
+      cell: (proposal) => {
+        const [text, sentence] = [stateText(proposal), grouped(proposal.sentence)]
+        const isRepeated = sentence.startsWith(text)
+        return (
+          <>
+            <Status health={stateHealth(proposal.state)}>{isRepeated ? sentence : text}</Status>
+            {!isRepeated && <div class="muted">{sentence}</div>}
+          </>
+        )
+      },
     },
     { title: 'By', cell: ({ author, author_name: name }) => name ?? author, wide: true },
     { title: 'Reason', cell: ({ reason }) => reason, wide: true },

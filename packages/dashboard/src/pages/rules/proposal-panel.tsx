@@ -14,7 +14,7 @@ import { useApi } from '../../resource.ts'
 import { ruleText } from '../../rule-text.ts'
 import { can, type Role } from '../../session.ts'
 import { GuardFigures } from './guard-figures.tsx'
-import { isOpen, type Proposal, STATE_TEXT, stateHealth, stepName, stepSentence, stepTime } from './rule.ts'
+import { isOpen, type Proposal, stateHealth, stateText, stepName, stepSentence, stepTime } from './rule.ts'
 
 const REFRESH_MS = 2000
 
@@ -36,10 +36,7 @@ export function ProposalPanel({ proposalId, onMoved }: Props) {
   }
   const { state, author, author_name: name, reason, created_at: at, conflicts = [] } = data
   return (
-    <Panel
-      title="Proposal"
-      note={<Status health={stateHealth(state)}>{data.step?.paused == null ? STATE_TEXT[state] : 'paused'}</Status>}
-    >
+    <Panel title="Proposal" note={<Status health={stateHealth(state)}>{stateText(data)}</Status>}>
       <div class="stack">
         <p>
           {data.kind === 'edit' ? 'Direct edit under guard' : 'Proposed'} by {name ?? author}, <Time at={at} as="ago" />
@@ -83,7 +80,7 @@ function Approvals({ proposal: { approvals, state } }: { readonly proposal: Prop
 }
 
 /** Steps in order; the current one shows its time. */
-function Steps({ proposal: { steps, step, state } }: { readonly proposal: Proposal }) {
+function Steps({ proposal: { kind, steps, step, state } }: { readonly proposal: Proposal }) {
   const current = state === 'done' ? steps.length : (step?.index ?? -1)
   const since = step?.since == null ? undefined : (nowMs() - Date.parse(step.since)) / 1000
   return (
@@ -102,10 +99,12 @@ function Steps({ proposal: { steps, step, state } }: { readonly proposal: Propos
           </li>
         )
       })}
-      <li class={state === 'done' ? 'step step-past' : 'step step-next'}>
-        <strong>all keys</strong>
-        <span class="muted">{state === 'done' ? 'done' : 'then'}</span>
-      </li>
+      {kind === 'change' && (
+        <li class={state === 'done' ? 'step step-past' : 'step step-next'}>
+          <strong>all keys</strong>
+          <span class="muted">{state === 'done' ? 'done' : 'then'}</span>
+        </li>
+      )}
     </ol>
   )
 }
@@ -117,6 +116,18 @@ type Action = {
   readonly danger?: boolean
   readonly sentence: string
 }
+
+/** Actions of a direct edit under guard, which applies to all keys already. */
+const GUARDED: readonly Action[] = [
+  {
+    ...{ name: 'promote', label: 'End the guard', role: 'editor' },
+    sentence: 'The change stays. The guard no longer watches it, and cannot roll it back.',
+  },
+  {
+    ...{ name: 'abort', label: 'Revert', role: 'editor', danger: true },
+    sentence: 'The previous rule applies to all keys at once.',
+  },
+]
 
 /** Actions that the state allows, each with what will happen. */
 function actionsOf(proposal: Proposal): readonly Action[] {
@@ -143,6 +154,7 @@ function actionsOf(proposal: Proposal): readonly Action[] {
     return kind === 'edit' ? [] : [{ name: 'start', label: 'Retry', role: 'editor', sentence }]
   }
   if (state !== 'rolling_out') return []
+  if (kind === 'edit') return GUARDED
   const next = steps[(step?.index ?? 0) + 1]
   const then = next === undefined ? 'The change applies to all keys, as a new version.' : stepSentence(next)
   const promote: Action = {
@@ -153,7 +165,6 @@ function actionsOf(proposal: Proposal): readonly Action[] {
     ...{ name: 'abort', label: 'Abort', role: 'editor', danger: true },
     sentence: 'The change is rolled back at once: the previous rule decides for all keys.',
   }
-  if (kind === 'edit') return [promote, abort]
   if (step?.paused != null) {
     const sentence = 'The rollout goes on with its current step.'
     return [{ name: 'start', label: 'Resume', role: 'editor', sentence }, promote, abort]
@@ -183,7 +194,7 @@ function Actions({ proposal, path, onMoved }: ActionsProps) {
       ))}
       {chosen !== undefined && (
         <Confirm
-          title={`${chosen.label} this proposal`}
+          title={proposal.kind === 'edit' ? chosen.label : `${chosen.label} this proposal`}
           action={chosen.label}
           danger={chosen.danger === true}
           {...(chosen.name !== 'approve' && chosen.name !== 'start' && { reason: 'optional' as const })}

@@ -2,12 +2,12 @@
 
 import { useState } from 'preact/hooks'
 import { messageOf, send } from '../../api.ts'
-import { Dialog } from '../../components/dialog.tsx'
+import { Dialog, Missing } from '../../components/dialog.tsx'
 import { Diff } from '../../components/diff.tsx'
 import { SelectField, TextField } from '../../components/field.tsx'
 import { Failure } from '../../components/notice.tsx'
 import { type PlainRule, patchBetween, ruleText } from '../../rule-text.ts'
-import { type PlainStep, stepSentence } from './rule.ts'
+import { type PlainStep, type Rule, scopeText, stepSentence } from './rule.ts'
 
 /** Steps to choose from. Undefined: the service decides, depending on the rule. */
 const PLANS: Readonly<Record<string, { readonly label: string; readonly steps: readonly PlainStep[] | undefined }>> = {
@@ -55,6 +55,7 @@ export function ProposeDialog({ after, before, baseVersion, plan: firstPlan = 'd
       setBusy(false)
     }
   }
+  const isShared = scopeText(after as Partial<Rule>) === 'global'
   const isReady = reason.trim() !== '' && steps !== null
   return (
     <Dialog
@@ -70,9 +71,10 @@ export function ProposeDialog({ after, before, baseVersion, plan: firstPlan = 'd
           onValue={setReason}
         />
         <StepsFields plan={plan} setPlan={setPlan} own={own} setOwn={setOwn} isInvalid={steps === null} />
-        <WhatHappens steps={steps ?? undefined} />
+        <WhatHappens steps={steps ?? undefined} isShared={isShared} />
         <Failure error={error} />
         <footer>
+          {!isReady && <Missing>{steps === null ? 'The steps are not valid.' : 'A reason is missing.'}</Missing>}
           <button type="button" onClick={onClose}>
             Cancel
           </button>
@@ -110,6 +112,8 @@ function StepsFields({ plan, setPlan, own, setOwn, isInvalid }: StepsProps) {
   )
 }
 
+type WhatHappensProps = { readonly steps: readonly PlainStep[] | undefined; readonly isShared: boolean }
+
 /** Null: not a list. The service validates the steps themselves. */
 function parsedSteps(text: string): readonly PlainStep[] | null {
   try {
@@ -120,20 +124,20 @@ function parsedSteps(text: string): readonly PlainStep[] | null {
   }
 }
 
-function WhatHappens({ steps }: { readonly steps: readonly PlainStep[] | undefined }) {
+function WhatHappens({ steps, isShared }: WhatHappensProps) {
   return (
     <div class="what-happens">
       <p>Nothing changes until the proposal has its approvals and is started. Then:</p>
       <ol>
-        {steps === undefined ? (
-          <>
-            <li>Both versions are evaluated, the old one decides, for 10 minutes.</li>
-            <li>The new version decides for 1 %, 10 % and 50 % of the keys, for 10 minutes each.</li>
-            <li class="muted">A rule with one bucket for all clients has shadow for 30 minutes instead.</li>
-          </>
-        ) : (
-          steps.map((step, index) => <li key={index}>{stepSentence(step)}</li>)
+        {steps === undefined && (
+          <li>Both versions are evaluated, the old one decides, for {isShared ? 30 : 10} minutes.</li>
         )}
+        {steps === undefined && !isShared && (
+          <li>The new version decides for 1 %, 10 % and 50 % of the keys, for 10 minutes each.</li>
+        )}
+        {steps?.map((step, index) => (
+          <li key={index}>{stepSentence(step)}</li>
+        ))}
         <li>The change applies to all keys, as a new version.</li>
       </ol>
       <p>The guard rolls it back if too many requests are newly denied.</p>

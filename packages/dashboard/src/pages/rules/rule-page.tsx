@@ -18,7 +18,7 @@ import { can } from '../../session.ts'
 import { History } from './history.tsx'
 import { changes, Mode } from './list.tsx'
 import { ProposalPanel } from './proposal-panel.tsx'
-import { isOpen, limitsOf, limitText, type ProposalList, type Rule, scopeText } from './rule.ts'
+import { endpointText, isOpen, limitsOf, limitText, type ProposalList, type Rule, scopeText } from './rule.ts'
 import { useTraffic } from './traffic.ts'
 import { useCompact } from './use-compact.ts'
 
@@ -127,7 +127,7 @@ function Facts({ rule }: { readonly rule: Rule }) {
         <Panel title="Definition" note={`since version ${rule.version ?? '–'}`}>
           <p>
             {rule.name !== undefined && <>{rule.name}: </>}
-            {limitText(rule)}, {scopeText(rule)}, on <span class="mono">{rule.endpoint_pattern}</span>
+            {limitText(rule)}, {scopeText(rule)}, on <span class="mono">{endpointText(rule)}</span>
           </p>
           {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls must be reachable by keyboard */}
           <pre class="rule-text" tabIndex={0}>

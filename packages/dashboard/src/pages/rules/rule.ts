@@ -1,7 +1,7 @@
 // Rules and proposals as the API sends them, and short texts about them.
 
 import { type AlgorithmName, hasPermits } from 'sluice/algorithms'
-import { fullCount, span } from '../../format.ts'
+import { fullCount } from '../../format.ts'
 import type { PlainRule } from '../../rule-text.ts'
 
 export type PlainLimit = {
@@ -16,6 +16,7 @@ export type Rule = PlainRule & {
   readonly name?: string
   readonly version?: number
   readonly endpoint_pattern: string
+  readonly method?: string | readonly string[]
   readonly scope: string | readonly string[]
   readonly algorithm: AlgorithmName
   readonly mode: 'enforce' | 'shadow'
@@ -41,17 +42,32 @@ export function limitsOf(rule: Rule): readonly PlainLimit[] {
   return [{ limit, window_seconds: seconds, ...(burst !== undefined && { burst }) }]
 }
 
-/** `100 per 60 s (burst 200), 5,000 per 24 h` */
+/** `100/min (burst 200), 5,000/d`, as in the tables of the CLI. */
 export function limitText(rule: Rule): string {
   const texts = limitsOf(rule).map(({ limit, window_seconds: seconds, burst }) => {
     const units = fullCount(limit)
-    const window = hasPermits(rule) ? `${units} at a time` : `${units} per ${span(seconds)}`
+    const window = hasPermits(rule) ? `${units} at once` : `${units}/${windowText(seconds)}`
     return burst === undefined || burst === limit ? window : `${window} (burst ${fullCount(burst)})`
   })
   return texts.length === 0 ? 'unlimited' : texts.join(', ')
 }
 
-export function scopeText({ scope }: Rule): string {
+function windowText(seconds: number): string {
+  const units = { d: 86_400, h: 3600, min: 60 }
+  for (const [unit, length] of Object.entries(units)) {
+    if (seconds % length === 0) return seconds === length ? unit : `${seconds / length}${unit}`
+  }
+  return seconds === 1 ? 's' : `${seconds}s`
+}
+
+/** `POST /login` */
+export function endpointText({ method = [], endpoint_pattern: pattern }: Rule): string {
+  const methods = [method].flat().join(',')
+  return methods === '' ? pattern : `${methods} ${pattern}`
+}
+
+/** Also of a rule without its defaults. */
+export function scopeText({ scope = 'global' }: Partial<Rule>): string {
   return typeof scope === 'string' ? scope : scope.length === 0 ? 'global' : scope.join(' + ')
 }
 
@@ -115,7 +131,7 @@ export type Proposal = {
 
 export type ProposalList = { readonly proposals: readonly Proposal[]; readonly approvals_required: number }
 
-export const STATE_TEXT: Readonly<Record<StateName, string>> = {
+const STATE_TEXT: Readonly<Record<StateName, string>> = {
   draft: 'waits for approval',
   approved: 'approved',
   rolling_out: 'rolling out',
@@ -123,6 +139,11 @@ export const STATE_TEXT: Readonly<Record<StateName, string>> = {
   rejected: 'rejected',
   cancelled: 'cancelled',
   rolled_back: 'rolled back',
+}
+
+export function stateText({ kind, state, step }: Proposal): string {
+  if (step?.paused != null) return 'paused'
+  return kind === 'edit' && state === 'rolling_out' ? 'guarded' : STATE_TEXT[state]
 }
 
 export function stateHealth(state: StateName): 'good' | 'warning' | 'bad' | 'off' {

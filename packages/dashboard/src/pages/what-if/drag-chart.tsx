@@ -81,9 +81,13 @@ export function DragChart({ profile, limit, active, max, reach, windowText, onLi
           {shortCount(limit)}
         </span>
       </div>
-      <p class="drag-times" aria-hidden="true">
+      <p
+        class="drag-times"
+        aria-hidden="true"
+        style={{ width: `${(100 * Math.min(points.length, POINTS_MIN)) / POINTS_MIN}%` }}
+      >
         <span>{timeOf(points[0])}</span>
-        <span>{points.length >= POINTS_MIN && timeOf(points.at(-1))}</span>
+        <span>{points.length > 1 && timeOf(points.at(-1))}</span>
       </p>
       <figcaption class="muted">
         Requests of the busiest client per {windowText}; red: above the limit. Drag the line. Dashed: the active limit

@@ -12,6 +12,7 @@ import { fullCount, percent, shortCount, span } from '../../format.ts'
 import { usePageUrl } from '../../location.ts'
 import type { Period } from '../../replay/protocol.ts'
 import type { Rule } from '../rules/rule.ts'
+import { withZeros } from './timeline.ts'
 
 /** Requests that the worker replays: recorded events, or a log file. */
 export type Source = Period & {
@@ -110,23 +111,23 @@ function Figure({ name, value, now, id }: FigureProps) {
         <span class="figure" data-figure={id}>
           {fullCount(value)}
         </span>
-        {now != null && <span class="muted"> now {fullCount(now)}</span>}
+        {now != null && <span class="muted"> today's rules: {fullCount(now)}</span>}
       </dd>
     </div>
   )
 }
 
 export function RefusedChart({ result }: { readonly result: ReplayResult | undefined }) {
-  const points = result?.timeline.points ?? []
+  const points = withZeros(result?.timeline)
   const of = (name: 'requests' | 'refused' | 'now_refused') => points.map((point) => point[name] ?? null)
   const [then, now] = [result?.new.refused ?? 0, result?.now?.refused ?? 0]
   return (
     <Chart
-      summary={`Refused requests over time: ${then} with the change, ${now} now`}
+      summary={`Refused requests over time: ${then} with the change, ${now} with today's rules`}
       times={points.map(({ at }) => Date.parse(at))}
       series={[
         { name: 'Requests', colour: 'series-1', values: of('requests'), fill: true },
-        { name: 'Refused now', colour: 'series-3', values: of('now_refused') },
+        { name: "Refused by today's rules", colour: 'series-3', values: of('now_refused') },
         { name: 'Refused with the change', colour: 'refused', values: of('refused'), fill: true },
       ]}
       format={shortCount}
@@ -138,19 +139,19 @@ export function RefusedChart({ result }: { readonly result: ReplayResult | undef
 const COLUMNS: readonly Column<ClientResult>[] = [
   { title: 'Client', cell: ({ client }) => <span class="mono">{client === '' ? 'none' : client}</span> },
   { title: 'Requests', align: 'right', cell: ({ requests }) => <Num value={requests} /> },
-  { title: 'Refused now', align: 'right', cell: ({ now_refused: now }) => <Num value={now} /> },
-  { title: 'Then', align: 'right', cell: ({ refused }) => <Num value={refused} /> },
+  { title: "Refused by today's rules", align: 'right', cell: ({ now_refused: now }) => <Num value={now} /> },
+  { title: 'With the change', align: 'right', cell: ({ refused }) => <Num value={refused} /> },
 ]
 const CLIENTS = 10
 
 export function ChangedClients({ result }: { readonly result: ReplayResult | undefined }) {
   return (
     <Table
-      caption="Clients that are refused now or would be"
+      caption="Clients that today's rules or the change would refuse"
       columns={COLUMNS}
       rows={result?.top.slice(0, CLIENTS)}
       rowKey={({ client, kind }) => `${kind} ${client}`}
-      empty="No client is refused, now or with the change."
+      empty="No client is refused, by today's rules or with the change."
     />
   )
 }
@@ -178,8 +179,8 @@ export function RuleResults({
         </>
       ),
     },
-    { title: 'Refused now', align: 'right', cell: ({ now_refused: now }) => <Num value={now} /> },
-    { title: 'Then', align: 'right', cell: ({ refused }) => <Num value={refused} /> },
+    { title: "Refused by today's rules", align: 'right', cell: ({ now_refused: now }) => <Num value={now} /> },
+    { title: 'With the change', align: 'right', cell: ({ refused }) => <Num value={refused} /> },
     { title: 'Clients', align: 'right', wide: true, cell: ({ clients_refused: clients }) => <Num value={clients} /> },
     {
       title: 'Coverage',
