@@ -55,7 +55,7 @@ export function rulesTests(dashboard: Dashboard): void {
 
     it('shows an import in the history of its rules, an expired rule, and how to end the guard of an edit', async () => {
       const { call } = dashboard.fixture
-      const { rules } = (await call(RULE_SET)) as { rules: { rule_id: string }[] }
+      const { rules } = (await call(`${RULE_SET}?format=json`)) as { rules: { rule_id: string }[] }
       const login = { rule_id: 'login', endpoint_pattern: '/login', method: 'POST', scope: 'per_ip' }
       const imported = [
         { ...login, limit: 60, window: '1h' },
