@@ -132,7 +132,7 @@ function figuresOf({ against, new: next, clients, changes, rules, top }: Simulat
 async function figures(page: Page) {
   const figure = async (name: string) => numberIn(await page.locator(`[data-figure="${name}"]`).innerText())
   const rules = await cells(page, 'Refused requests by rule')
-  const clients = await cells(page, 'Clients that are refused now or would be')
+  const clients = await cells(page, "Clients that today's rules or the change would refuse")
   return {
     refused: await figure('refused'),
     clients: await figure('clients'),

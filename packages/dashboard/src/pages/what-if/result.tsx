@@ -139,8 +139,8 @@ export function RefusedChart({ result }: { readonly result: ReplayResult | undef
 const COLUMNS: readonly Column<ClientResult>[] = [
   { title: 'Client', cell: ({ client }) => <span class="mono">{client === '' ? 'none' : client}</span> },
   { title: 'Requests', align: 'right', cell: ({ requests }) => <Num value={requests} /> },
-  { title: "Refused by today's rules", align: 'right', cell: ({ now_refused: now }) => <Num value={now} /> },
-  { title: 'With the change', align: 'right', cell: ({ refused }) => <Num value={refused} /> },
+  { title: "Today's rules", align: 'right', cell: ({ now_refused: now }) => <Num value={now} /> },
+  { title: 'Changed', align: 'right', cell: ({ refused }) => <Num value={refused} /> },
 ]
 const CLIENTS = 10
 
@@ -179,8 +179,8 @@ export function RuleResults({
         </>
       ),
     },
-    { title: "Refused by today's rules", align: 'right', cell: ({ now_refused: now }) => <Num value={now} /> },
-    { title: 'With the change', align: 'right', cell: ({ refused }) => <Num value={refused} /> },
+    { title: "Today's rules", align: 'right', cell: ({ now_refused: now }) => <Num value={now} /> },
+    { title: 'Changed', align: 'right', cell: ({ refused }) => <Num value={refused} /> },
     { title: 'Clients', align: 'right', wide: true, cell: ({ clients_refused: clients }) => <Num value={clients} /> },
     {
       title: 'Coverage',
