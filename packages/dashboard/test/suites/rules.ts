@@ -53,7 +53,7 @@ export function rulesTests(dashboard: Dashboard): void {
       expect(await page.evaluate('window.attacked')).toBeUndefined()
     })
 
-    it('shows an import in the history of its rules, an expired rule, and how to end the guard of an edit', async () => {
+    it('shows an import in the history of its rules, an expired rule, and the guard of an edit', async () => {
       const { call } = dashboard.fixture
       const { rules } = (await call(`${RULE_SET}?format=json`)) as { rules: { rule_id: string }[] }
       const login = { rule_id: 'login', endpoint_pattern: '/login', method: 'POST', scope: 'per_ip' }

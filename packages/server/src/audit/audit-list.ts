@@ -10,7 +10,7 @@ export type AuditQuery = {
   readonly actor?: string | undefined
   /** Accepted by ACTION_FILTER. */
   readonly action?: string | undefined
-  /** The id of a rule also finds the target `rule <id>` of resets and of the kill switch, and changes of several rules. */
+  /** The id of a rule also finds its resets, its kill switch, and changes of several rules. */
   readonly target?: string | undefined
   readonly since?: Date | undefined
   /** Exclusive, so that consecutive ranges share no entry. */
@@ -102,5 +102,6 @@ function conditionsOf({ actor, action, target, since, until, beforeSeq }: AuditQ
 /** Imports, rollbacks and rollouts have the target `rules`, and the ids of the changed rules in their diff. */
 function targetCondition(value: string): string {
   const isChanged = `strpos(diff, '"rule_id":' || to_json(${value}::text)::text) > 0`
-  return `target IN (${value}, 'rule ' || ${value}::text, 'rules') AND (target <> 'rules' OR ${value} = 'rules' OR ${isChanged})`
+  const isOwn = `target <> 'rules' OR ${value} = 'rules' OR ${isChanged}`
+  return `target IN (${value}, 'rule ' || ${value}::text, 'rules') AND (${isOwn})`
 }

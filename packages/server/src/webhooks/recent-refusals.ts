@@ -36,7 +36,7 @@ export function mergedTopRules(ofProcesses: readonly (readonly RuleRefusals[])[]
   return topRules([...sums], TOP_MAX.node)
 }
 
-/** Demo traffic is refused on purpose: its refusals raise no alert. `refusedByRule` is since the start of the process. */
+/** Demo traffic is refused on purpose: its refusals raise no alert. Counts since the start of the process. */
 export function withoutDemo<Totals extends { readonly refused: number }>(
   totals: Totals,
   refusedByRule: ReadonlyMap<string, number>,

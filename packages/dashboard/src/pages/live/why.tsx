@@ -116,7 +116,7 @@ type ToldProps = {
   readonly isKept: boolean
 }
 
-/** The response that a middleware or gateway builds from the decision. A caller of the API gets 200 with the decision. */
+/** Response that a middleware or gateway builds from the decision. A caller of the API gets 200. */
 function Told({ event, decision: { data, error }, isKept }: ToldProps) {
   const headers = Object.entries(data?.headers ?? {})
   return (

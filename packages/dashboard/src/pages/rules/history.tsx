@@ -1,4 +1,4 @@
-// History of one rule: edits, imports and rollbacks from the audit log, and proposals, newest first, with their changes.
+// History of one rule: edits, imports and rollbacks from the audit log, and proposals, newest first.
 
 import { useState } from 'preact/hooks'
 import { useLocation } from 'preact-iso'

@@ -81,19 +81,23 @@ export function DragChart({ profile, limit, active, max, reach, windowText, onLi
           {shortCount(limit)}
         </span>
       </div>
-      <p
-        class="drag-times"
-        aria-hidden="true"
-        style={{ width: `${(100 * Math.min(points.length, POINTS_MIN)) / POINTS_MIN}%` }}
-      >
-        <span>{timeOf(points[0])}</span>
-        <span>{points.length > 1 && timeOf(points.at(-1))}</span>
-      </p>
+      <Times points={points} />
       <figcaption class="muted">
         Requests of the busiest client per {windowText}; red: above the limit. Drag the line. Dashed: the active limit
         of {fullCount(active)}. {cutText(points, max)}
       </figcaption>
     </figure>
+  )
+}
+
+/** Times of the first and the last bar, below them. */
+function Times({ points }: { readonly points: Profile['points'] }) {
+  const width = `${(100 * Math.min(points.length, POINTS_MIN)) / POINTS_MIN}%`
+  return (
+    <p class="drag-times" aria-hidden="true" style={{ width }}>
+      <span>{timeOf(points[0])}</span>
+      <span>{points.length > 1 && timeOf(points.at(-1))}</span>
+    </p>
   )
 }
 
