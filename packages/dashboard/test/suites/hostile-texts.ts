@@ -49,7 +49,7 @@ export function hostileTextTests(dashboard: Dashboard): void {
       await call(`${API}/check/batch`, { checks })
       const { page } = await dashboard.open('viewer', '/live?client=hostile_ids')
       const rows = page.getByRole('button', { name: /hostile_ids/ })
-      await expect.poll(() => rows.count()).toBe(ids.length)
+      await expect.poll(() => rows.count(), { timeout: 30_000 }).toBe(ids.length)
       const shown: string[] = []
       for (const row of await rows.all()) {
         await row.click()
