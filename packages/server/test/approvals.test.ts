@@ -69,6 +69,7 @@ describeDatabases('approvals', ({ open }) => {
     return { id: made?.token.tokenId ?? '', role }
   }
   const thingBy = async (database: Database, author: string) => {
+    await database.query('SELECT pg_sleep(0.002)') // a token of the same millisecond counts as newer
     const [row] = await database.query<{ now: Date }>('SELECT clock_timestamp() AS now')
     return { kind: 'proposal', id: 'prop_1', author, createdAt: row?.now as Date }
   }

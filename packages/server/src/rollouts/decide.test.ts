@@ -23,9 +23,9 @@ test.each([
 })
 
 test('the share of keys follows the pairs of the rule, in large steps', () => {
-  expect([0.01, 0.3, 1].map((share) => nextPairShare(share, 10))).toEqual([0.04, 1, 1])
-  expect([200, 500, 1000].map((rate) => nextPairShare(0.2, rate))).toEqual([0.2, 0.2, 0.2])
-  expect(nextPairShare(0.2, 2000)).toBe(0.05)
+  expect([0.01, 0.3, 1].map((share) => nextPairShare(share, 10, 500))).toEqual([0.04, 1, 1])
+  expect([200, 500, 1000].map((rate) => nextPairShare(0.2, rate, 500))).toEqual([0.2, 0.2, 0.2])
+  expect(nextPairShare(0.2, 2000, 500)).toBe(0.05)
 })
 
 test('a rule gets few pairs for its guard and the load, and more once its change seems to harm clients', () => {
@@ -34,7 +34,9 @@ test('a rule gets few pairs for its guard and the load, and more once its change
   expect([0, 500, 10_000, 100_000].map((rate) => wanted(rate))).toEqual([100, 100, 200, 500])
   expect(wanted(500, true)).toBe(500)
   expect(nextPairShare(0.02, 90, wanted(5000))).toBe(0.02)
-  expect(nextPairShare(0.02, 90, wanted(5000, true))).toBe(0.08)
+  expect(nextPairShare(0.02, 90, wanted(5000, true), true)).toBe(0.08)
+  const suspect = [200, 400, 500, 1000].map((rate) => nextPairShare(0.2, rate, 500, true))
+  expect(suspect).toEqual([0.8, 0.5, 0.2, 0.2]) // few busy keys: others have to show the harm, too
 })
 
 const load = (more: Partial<SharedLoad>): SharedLoad => {

@@ -302,12 +302,13 @@ function nextShareOf(
     const { points, minPairs } = guard.newlyDenied
     const pairsPerSecond = perSecond(windows, ({ rawPairs }) => rawPairs)
     const deniedPerSecond = perSecond(windows, ({ rawNewlyDenied }) => rawNewlyDenied)
+    const isSuspect = deniedPerSecond > 0 && 100 * deniedPerSecond >= points * pairsPerSecond
     const wanted = wantedPairs({
       checksPerSecond: perSecond(nodes, ({ decided }) => decided),
       neededPerSecond: (1000 * minPairs) / guard.windowMs,
-      isSuspect: deniedPerSecond > 0 && 100 * deniedPerSecond >= points * pairsPerSecond,
+      isSuspect,
     })
-    return { share: nextPairShare(share, pairsPerSecond, wanted) }
+    return { share: nextPairShare(share, pairsPerSecond, wanted, isSuspect) }
   }
   const pairs = windows.reduce((sum, { rawPairs }) => sum + rawPairs, 0)
   const checksPerSecond = perSecond(windows, ({ checks }) => checks)

@@ -35,11 +35,14 @@ export function wantedPairs({ checksPerSecond, neededPerSecond, isSuspect }: Rul
   return Math.min(PAIRS_PER_SECOND, Math.max(enough, checksPerSecond / CHECKS_PER_PAIR))
 }
 
-/** Share of keys to pair next. Changes in large steps only: each change reaches all nodes. */
-export function nextPairShare(share: number, pairsPerSecond: number, wanted: number = PAIRS_PER_SECOND): number {
+/**
+ * Share of keys to pair next. Changes in large steps only: each change reaches all nodes. A change that seems to harm
+ * clients gets as many keys as the pairs allow, because a few busy keys make many pairs and prove nothing.
+ */
+export function nextPairShare(share: number, pairsPerSecond: number, wanted: number, isSuspect = false): number {
   if (pairsPerSecond > 2 * wanted) return Math.max(SHARE_MIN, (share * wanted) / pairsPerSecond)
-  if (pairsPerSecond < wanted / RAISE) return Math.min(1, share * RAISE)
-  return share
+  if (pairsPerSecond >= (isSuspect ? wanted : wanted / RAISE)) return share
+  return Math.min(1, share * Math.min(RAISE, (2 * wanted) / pairsPerSecond))
 }
 
 export type SharedLoad = {
