@@ -221,7 +221,7 @@ describe('sluice events', () => {
     await logIn(node, ['ann\u202e', 'bob'])
     await counted(node, 16)
     const run = (...args: string[]) => sluice(args, { env: { SLUICE_URL: node.address, SLUICE_TOKEN: ADMIN_TOKEN } })
-    const tail = await run('events', 'tail', '--result', 'refused', '--count', '3', '--last', '3')
+    const tail = await run('events', 'tail', '--result', 'refused', '--count', '6', '--last', '6')
     expect(tail).toMatchObject({ code: 0, told: '' })
     expect(tail.out).not.toContain('\u202e')
     expect(tail.out).toMatch(/^\S+Z {2}refused {2}bob POST \/login {2}login\/default 0\/5 left, retry in \d+ ms$/m)
