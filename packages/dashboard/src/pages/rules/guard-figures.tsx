@@ -20,7 +20,7 @@ type Figures = {
 export function GuardFigures({ proposal }: { readonly proposal: Proposal }) {
   const { guard, verdict, state, proposal_id: id } = proposal
   const isRolling = state === 'rolling_out'
-  const isPaused = proposal.step?.paused != null // what paused it was judged later
+  const isPaused = proposal.step?.paused != null // the verdict may be newer than the pause
   const { data } = useApi<Figures>(
     `/rate-limit/proposals/${encodeURIComponent(id)}/figures`,
     {},
