@@ -13,7 +13,12 @@ export function tightens(before: Rule | null, after: Rule | null): boolean {
   const [old, fresh] = [limitsByPlan(before), limitsByPlan(after)]
   const plans = new Set([...Object.keys(old), ...Object.keys(fresh)])
   if ([...plans].some((plan) => isTighter(old[plan] ?? before.limits, fresh[plan] ?? after.limits))) return true
-  return SELECTING.some((field) => !isDeepStrictEqual(before[field], after[field]))
+  return differsElsewhere(before, after)
+}
+
+function differsElsewhere(before: Rule, after: Rule): boolean {
+  const fields = new Set([...Object.keys(before), ...Object.keys(after)]) as Set<keyof Rule>
+  return [...fields].some((field) => !NOT_COMPARED.has(field) && !isDeepStrictEqual(before[field], after[field]))
 }
 
 /** The empty plan stands for all plans without numbers of their own. */
@@ -21,21 +26,20 @@ function limitsByPlan({ limits, by_plan }: Rule): Readonly<Record<string, readon
   return { '': limits, ...by_plan }
 }
 
-/** Fields that select requests, keys or another way of counting. */
-const SELECTING = [
-  'endpoint_pattern',
-  'method',
-  'plan',
-  'when',
-  'scope',
-  'on_missing',
-  'algorithm',
-  'cost',
-  'group',
-  'priority',
-  'on_fail',
-  'expires_at',
-] as const satisfies readonly (keyof Rule)[]
+/** Fields compared above, and fields that no decision depends on. A difference in any other field counts as tighter. */
+const NOT_COMPARED: ReadonlySet<string> = new Set([
+  'rule_id',
+  'name',
+  'description',
+  'created_at',
+  'updated_at',
+  'version',
+  'limits',
+  'by_plan',
+  'intent', // its effect on on_fail is in that field
+  'mode',
+  'enabled',
+] satisfies (keyof Rule)[])
 
 function isTighter(before: readonly RuleLimit[], after: readonly RuleLimit[]): boolean {
   return after.some((limit) => {
@@ -84,7 +88,8 @@ export function unpairableReason({ base, rule }: ProposedChange): string | undef
   if (found == null) return undefined
   if (hasPermits(found)) return `the algorithm ${found.algorithm} cannot be charged twice`
   if (found.consistency === 'local') return 'a local rule is not in the store'
-  return found.shards > 1 ? 'a rule with shards has several buckets per key' : 'a global rule has a bucket per region'
+  if (found.shards > 1) return 'a rule with shards has several buckets per key'
+  return 'a rule with spread: global has a bucket per region'
 }
 
 /** Rules that have one bucket for all clients, before or after: their changes cannot apply to a share of the keys. */
