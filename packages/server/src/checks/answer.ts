@@ -50,25 +50,14 @@ export type Violation = {
 
 /** Properties of the active rules that checks read, computed once per version. */
 export type ActiveRules = {
-  readonly version: number
   /** Fields that a refusal by this rule adds to the answer. Undefined: the rule is gone. */
   readonly violation: (ruleId: string) => Violation | undefined
   readonly hasPermits: boolean
   readonly hasShadow: boolean
 }
 
-/** Recomputes the properties when the rules have changed. */
-export function followActiveRules(limiter: Limiter): () => ActiveRules {
-  let active = readActiveRules(limiter)
-  return () => {
-    if (active.version !== limiter.version) active = readActiveRules(limiter)
-    return active
-  }
-}
-
 export function readActiveRules(limiter: Limiter): ActiveRules {
-  const { version, rules } = limiter
-  const enabled = rules.filter((rule) => rule.enabled)
+  const enabled = limiter.rules.filter((rule) => rule.enabled)
   const violations = new Map<string, Violation>()
   const violation = (ruleId: string) => {
     const known = violations.get(ruleId)
@@ -80,7 +69,6 @@ export function readActiveRules(limiter: Limiter): ActiveRules {
     return violation
   }
   return {
-    version,
     violation,
     hasPermits: enabled.some(hasPermits),
     hasShadow: enabled.some(({ mode }) => mode === 'shadow'),

@@ -16,8 +16,9 @@ import type { Caller } from '../access/roles.ts'
 import type { EventPipeline } from '../events/pipeline.ts'
 import type { KeyHash, Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
+import { followRules } from '../rules/follow-rules.ts'
 import type { RequestSpan } from '../telemetry/request-span.ts'
-import { type ActiveRules, createAnswerText, followActiveRules, withDetail } from './answer.ts'
+import { type ActiveRules, createAnswerText, readActiveRules, withDetail } from './answer.ts'
 import { type CheckBody, subjectFromBody } from './check-body.ts'
 import type { DecisionHistory } from './decision-history.ts'
 import { createEndpointPattern } from './endpoint-pattern.ts'
@@ -94,7 +95,7 @@ export type CheckController = {
 }
 
 export function createCheckController(deps: CheckControllerDeps): CheckController {
-  const activeRules = followActiveRules(deps.limiter)
+  const activeRules = followRules(deps.limiter, () => readActiveRules(deps.limiter))
   const record = createRecord(deps, activeRules)
   const check = createCheck(deps, record)
   const checkBody = createCheckBody(deps, check, activeRules)

@@ -2,6 +2,7 @@
 // path of a client becomes a label.
 
 import type { Decision, Limiter, Outcome } from 'sluice'
+import { followRules } from '../rules/follow-rules.ts'
 
 /** Name of the pattern if no matched rule has one. */
 export const NO_PATTERN = 'none'
@@ -20,9 +21,8 @@ export type EndpointPattern = (decision: Decision) => string
  * more parameters, then no `**`, then the pattern that sorts first. Ranks are computed once per rule and version.
  */
 export function createEndpointPattern(limiter: Pick<Limiter, 'rule' | 'version'>): EndpointPattern {
-  let version = limiter.version
-  let ranks = new Map<string, Ranked>()
-  const rankOf = (ruleId: string): Ranked => {
+  const activeRanks = followRules(limiter, () => new Map<string, Ranked>())
+  const rankOf = (ranks: Map<string, Ranked>, ruleId: string): Ranked => {
     const known = ranks.get(ruleId)
     if (known !== undefined) return known
     const rule = limiter.rule(ruleId)
@@ -33,13 +33,10 @@ export function createEndpointPattern(limiter: Pick<Limiter, 'rule' | 'version'>
     return ranked
   }
   return ({ outcomes }) => {
-    if (version !== limiter.version) {
-      version = limiter.version
-      ranks = new Map()
-    }
+    const ranks = activeRanks()
     let best = UNKNOWN
     for (let index = 0; index < outcomes.length; index += 1) {
-      const ranked = rankOf((outcomes[index] as Outcome).ruleId) // in range
+      const ranked = rankOf(ranks, (outcomes[index] as Outcome).ruleId) // in range
       if (ranked.rank > best.rank || (ranked.rank === best.rank && ranked.pattern < best.pattern)) best = ranked
     }
     return best.pattern

@@ -3,6 +3,7 @@
 
 import type { Limiter, Rule, Subject } from 'sluice'
 import type { KeyHash } from '../log.ts'
+import { followRules } from '../rules/follow-rules.ts'
 import { hashedName } from './client-key.ts'
 
 const FACTS: ReadonlySet<string> = new Set(['ip', 'user', 'api_key', 'tenant', 'plan', 'method', 'endpoint', 'path'])
@@ -15,15 +16,10 @@ export type KeptAttributes = (subject: Subject) => string | null
 
 /** Follows the active rules. */
 export function keptAttributes(limiter: Pick<Limiter, 'rules' | 'version'>, hash: KeyHash): KeptAttributes {
-  let version = Number.NaN
-  let names: readonly string[] = []
+  const activeNames = followRules(limiter, () => [...new Set(limiter.rules.flatMap(attributesOf))])
   return ({ attributes }) => {
     if (attributes === undefined) return null
-    if (version !== limiter.version) {
-      version = limiter.version
-      names = [...new Set(limiter.rules.flatMap(attributesOf))]
-    }
-    const kept = names
+    const kept = activeNames()
       .filter((name) => attributes[name] !== undefined)
       .map((name) => [
         name,

@@ -1,6 +1,7 @@
 // One stream of HTTP/2: a call of gRPC, or a plain request, from its headers to END_STREAM of both sides. Delivers
 // complete messages to the method, and its answer to the sender.
 
+import { isPromise } from 'sluice'
 import { GrpcError, type StreamInput, type StreamOutput, type UnaryMethod } from '../method.ts'
 import type { BufferedBytes } from './buffered-bytes.ts'
 import type { Expiring } from './deadlines.ts'
@@ -212,8 +213,8 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
     if (this.#failIfUnread()) return
     try {
       const answer = method.handle(message, this.request.call)
-      if (answer instanceof Uint8Array) this.#answer(answer)
-      else this.#wait(answer)
+      if (isPromise(answer)) this.#wait(answer)
+      else this.#answer(answer)
     } catch (error) {
       this.#failWith(error)
     }

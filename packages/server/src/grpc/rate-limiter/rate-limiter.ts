@@ -1,16 +1,17 @@
 // sluice.v1.RateLimiter: translates messages to calls of the check controller and back. The messages are described in
 // proto/sluice/v1/rate_limiter.proto.
 
-import { type Clock, isPromise, type Limiter, type MaybePromise } from 'sluice'
+import { andThen, type Clock, isPromise, type Limiter, type MaybePromise } from 'sluice'
 import type { HeaderOptions } from 'sluice/http'
 import type { Caller } from '../../access/roles.ts'
-import { followActiveRules } from '../../checks/answer.ts'
+import { readActiveRules } from '../../checks/answer.ts'
 import type { CheckController } from '../../checks/check-controller.ts'
 import type { Refund } from '../../checks/refund.ts'
 import { CHECKS_MAX } from '../../http/bodies/schemas.ts'
 import { explainBody } from '../../http/routes/explain.ts'
 import { invalidField } from '../../problems/problem.ts'
 import { problemOf } from '../../problems/problem-of.ts'
+import { followRules } from '../../rules/follow-rules.ts'
 import type { GrpcAccess } from '../access.ts'
 import { type Call, GRPC_STATUS, GrpcError, type Method } from '../method.ts'
 import { ProtobufReader, ProtobufWriter } from '../protobuf.ts'
@@ -69,7 +70,7 @@ function checkMethod({ access, checks, headers }: RateLimiterDeps): Method {
       const body = bodyOf(readCheck(new ProtobufReader(message)))
       const writer = new ProtobufWriter()
       const written = checks.checkBody(body, caller, writeTo(writer), undefined, expiresMsOf(call))
-      return isPromise(written) ? written.then(() => writer.finish()) : writer.finish()
+      return andThen(written, () => writer.finish())
     },
   }
 }
@@ -137,7 +138,7 @@ function checkManyMethod(deps: RateLimiterDeps): Method {
       const results = readChecks(message).map((fields) => {
         const writer = new ProtobufWriter()
         const written = writeResult(fields, caller, writer, expiresMs)
-        return isPromise(written) ? written.then(() => writer) : writer
+        return andThen(written, () => writer)
       })
       return results.some(isPromise) ? Promise.all(results).then(joined) : joined(results as ProtobufWriter[])
     },
@@ -179,7 +180,7 @@ function streamMethod(deps: RateLimiterDeps, streams: Set<CheckStream>): Method 
 }
 
 function otherMethods({ access, limiter, refund, clock }: RateLimiterDeps): Method[] {
-  const activeRules = followActiveRules(limiter)
+  const activeRules = followRules(limiter, () => readActiveRules(limiter))
   return [
     {
       kind: 'unary',
