@@ -5,7 +5,7 @@ import { appendAudit } from '../audit/audit.ts'
 import type { Database } from '../db/database.ts'
 import { DatabaseUnavailable } from '../db/database.ts'
 import type { Log } from '../log.ts'
-import { type Decision, decide, ERRORS_MAX } from './decide.ts'
+import { ERRORS_MAX, type GuardStep, guardStep } from './guard-step.ts'
 import { deleteOldRows, holdEvaluator, readWindows, releaseEvaluator, type WindowRow } from './guard-table.ts'
 import { type Evidence, judge, type Verdict, type WatchedRule } from './judge.ts'
 import { nextPairShare, nextSharedPairShare, pairShareOf, tooBusyReason, wantedPairs } from './pair-share.ts'
@@ -128,7 +128,7 @@ export class Evaluator {
     const { verdict, pairShares } = await this.#verdictOf(proposal, nowMs)
     const errors = verdict.outcome === 'error' ? (proposal.verdict?.errors ?? 0) + 1 : 0
     const wasAlerted = proposal.verdict?.alerted === true
-    const decision = decide(proposal, verdict, { errors, alerted: wasAlerted }, nowMs)
+    const decision = guardStep(proposal, verdict, { errors, alerted: wasAlerted }, nowMs)
     const alerts = decision.alert && !wasAlerted
     const alerted = wasAlerted || decision.alert
     const stored: StoredVerdict = { ...verdict, errors, alerted, at: new Date(nowMs).toISOString() }
@@ -231,7 +231,7 @@ export class Evaluator {
     dropBefore(sinceMs, windows, proposal)
   }
 
-  async #alert(proposal: Proposal, { reason }: Decision, nowMs: number): Promise<void> {
+  async #alert(proposal: Proposal, { reason }: GuardStep, nowMs: number): Promise<void> {
     const at = new Date(nowMs)
     await this.#deps.database.transaction(async (queries) => {
       const diff = { figures: proposal.verdict?.rules ?? [] }

@@ -39,7 +39,7 @@ export type Verdict = {
 
 export type WatchedRule = {
   readonly ruleId: string
-  /** Reason that it cannot be evaluated twice; undefined if it can. */
+  /** Reason why its requests are not compared; undefined if they are. */
   readonly unpairable?: string | undefined
   /** A tightening of a rule with `intent: abuse`: a flood must not undo it, so newly denied requests only alert. */
   readonly alertOnly: boolean

@@ -68,7 +68,7 @@ async function begin(queries: Queries, proposal: Proposal, cause: Cause, now: Ac
   return { ...proposal, changes, baseVersion: version, startedAt: at, stepAt: at, pairShares: {} }
 }
 
-/** The rules of now may have one bucket for all clients, though those of the proposal had not. */
+/** Rules that had a bucket per client when proposed may have become global since, which rules out canary steps. */
 function requireCanary({ id, steps }: Proposal, changes: readonly ProposedChange[]): void {
   if (!steps.some(({ kind }) => kind === 'canary')) return
   const found = canaryProblems(changes)
@@ -138,7 +138,7 @@ async function undo(
     return written(queries, after, 'rules.guard_rollback', restored, 'base', cause)
   }
   if (!wasEnforced(before)) return after
-  const reason = `roll back of ${before.id}`
+  const reason = `rollback of ${before.id}`
   const ruleIds = before.changes.map(({ ruleId }) => ruleId)
   return { ...after, doneVersion: await touchRules(queries, ruleIds, { actor: cause.actor, reason }) }
 }
@@ -187,7 +187,7 @@ export function rolloutActive(
   taken: readonly { readonly ruleId: string; readonly proposalId: string }[],
 ): ProblemError {
   const named = taken.map(({ ruleId, proposalId }) => `${ruleId} (${proposalId})`).join(', ')
-  const detail = `A rule has one rollout at a time, and these roll out already: ${named}. Wait, promote or abort them.`
+  const detail = `A rule has one rollout at a time, and these already have one: ${named}. Wait, promote or abort them.`
   return new ProblemError(problem('ROLLOUT_ACTIVE', detail))
 }
 

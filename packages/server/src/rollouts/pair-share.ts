@@ -4,7 +4,7 @@
 import { PAIR_SHARE_FIRST, type Proposal, type ProposedChange } from './proposal.ts'
 import { isShared } from './tightens.ts'
 
-/** Pairs per second of one rule that the fleet makes, at most about. */
+/** Approximate cap on the pairs per second of one rule, over all nodes. */
 const PAIRS_PER_SECOND = 500
 /** Requests per second to one bucket of all clients, above which its requests are paired only for a moment. */
 const SHARED_PER_SECOND = 2 * PAIRS_PER_SECOND
@@ -16,7 +16,7 @@ const SPOT_CHECK_PAIRS = 1000
 const MEASURED_MS = 3000
 const SHARE_MIN = 0.001
 const RAISE = 4
-/** A pair costs Redis as much as about five checks. */
+/** Budget per rule: one pair per 50 checks. A pair costs Redis about five checks, so this adds about 10 % load. */
 const CHECKS_PER_PAIR = 50
 
 export type RuleLoad = {

@@ -156,11 +156,11 @@ export class ProposalStore {
     return approvalsRequired(this.#database)
   }
 
-  async #move(id: string, caller: Caller, decide: Decide): Promise<Proposal> {
+  async #move(id: string, caller: Caller, choose: ChooseEvent): Promise<Proposal> {
     const moved = await this.#database.transaction(async (queries) => {
       const now: ActiveVersion = await lockRules(queries)
       const proposal = await require(queries, id)
-      const { event, reason } = await decide(queries, proposal)
+      const { event, reason } = await choose(queries, proposal)
       return move(queries, proposal, event, { actor: caller.id, reason }, now)
     })
     await this.#moved(moved, false)
@@ -173,7 +173,7 @@ export class ProposalStore {
   }
 }
 
-type Decide = (
+type ChooseEvent = (
   queries: Queries,
   proposal: Proposal,
 ) => Promise<{ readonly event: Event; readonly reason?: string | undefined }>

@@ -2,8 +2,8 @@
 
 import { createLimiter } from 'sluice'
 import { describe, expect, test } from 'vitest'
-import { decide } from '../../src/rollouts/decide.ts'
 import { GUARD_DEFAULTS, parseGuard } from '../../src/rollouts/guard-settings.ts'
+import { guardStep } from '../../src/rollouts/guard-step.ts'
 import { type Evidence, judge } from '../../src/rollouts/judge.ts'
 import { PairStatistics } from '../../src/rollouts/pair-statistics.ts'
 import { type State, transition } from '../../src/rollouts/state.ts'
@@ -34,7 +34,7 @@ function eventAfter(elapsedMs: number, windows: readonly PairWindow[], more: Par
   const verdict = judge(evidence)
   const state: State = { name: 'rolling_out', step: 0, paused }
   const proposal = { kind: 'change' as const, state, steps: [STEP, STEP], stepAt: new Date(START) }
-  const { event } = decide(proposal, verdict, { errors: 0, alerted: false }, nowMs)
+  const { event } = guardStep(proposal, verdict, { errors: 0, alerted: false }, nowMs)
   return { outcome: verdict.outcome, event: event?.type, verdict }
 }
 
@@ -161,7 +161,7 @@ describe('complaints about other tools', () => {
     const proposal = { kind: 'change' as const, state, steps: [STEP], stepAt: new Date(START) }
     const verdict = { outcome: 'error' as const, action: null, reason: 'x' }
     const events = [1, 2, 3, 4].map(
-      (errors) => decide(proposal, verdict, { errors, alerted: false }, START).event?.type,
+      (errors) => guardStep(proposal, verdict, { errors, alerted: false }, START).event?.type,
     )
     expect(events).toEqual([undefined, undefined, undefined, 'pause'])
   })

@@ -6,7 +6,7 @@ import { type Scenario, simulate } from './guard-simulation.ts'
 
 const RUNS = 100
 
-test(`${RUNS} seeded runs: at most one false trip, no miss, silence holds`, { timeout: 300_000 }, async () => {
+test(`${RUNS} seeded runs: at most one false rollback, none missed, silence pauses`, { timeout: 300_000 }, async () => {
   const wrong: string[] = []
   const falseTrips: string[] = []
   for (let seed = 1; seed <= RUNS; seed += 1) {

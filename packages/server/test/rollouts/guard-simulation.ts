@@ -3,8 +3,8 @@
 
 import { createLimiter, type Decision, type Limiter, memoryStore, pairsOf, type RuleInput } from 'sluice'
 import { fakeClock, type Random, seededRandom } from 'sluice/testing'
-import { decide } from '../../src/rollouts/decide.ts'
 import { GUARD_DEFAULTS } from '../../src/rollouts/guard-settings.ts'
+import { guardStep } from '../../src/rollouts/guard-step.ts'
 import { judge } from '../../src/rollouts/judge.ts'
 import { nextPairShare, wantedPairs } from '../../src/rollouts/pair-share.ts'
 import { type PairFigures, PairStatistics } from '../../src/rollouts/pair-statistics.ts'
@@ -153,7 +153,7 @@ class Simulation {
     const verdict = judge({ settings: GUARD_DEFAULTS, rules, nodes: [], nowMs, stepAtMs, forMs: FOR_MS })
     const [steps, before] = [this.#steps, `${this.#step} ${this.#pairShare}`]
     const facts = { kind: 'change' as const, state: this.#state, steps, stepAt: new Date(this.#stepAtMs) }
-    const { event, reason } = decide(facts as Proposal, verdict, { errors: 0, alerted: false }, this.#nowMs)
+    const { event, reason } = guardStep(facts as Proposal, verdict, { errors: 0, alerted: false }, this.#nowMs)
     if (event !== undefined) this.#move(event, reason)
     const last = windows.at(-1)
     const elapsed = last === undefined ? 1 : Math.max(1, (this.#nowMs - last.startMs) / 1000)

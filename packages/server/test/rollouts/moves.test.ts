@@ -104,7 +104,7 @@ describe('a direct edit of several rules', () => {
   })
 })
 
-test('a canary whose rule has one bucket for all clients by now does not start', async () => {
+test('a canary whose rule has become global since the proposal does not start', async () => {
   const { edit, propose, proposals } = await opened(rule('posts'))
   const { id } = await propose([{ rule_id: 'posts', limit: 50 } as never], [CANARY])
   await edit([rule('posts', { scope: 'global' })], 0)

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { decide } from './decide.ts'
+import { guardStep } from './guard-step.ts'
 import { nextPairShare, nextSharedPairShare, type SharedLoad, tooBusyReason, wantedPairs } from './pair-share.ts'
 import type { Step } from './step.ts'
 
@@ -18,7 +18,7 @@ test.each([
   const state = { name: 'rolling_out', step: 0, paused: undefined } as const
   const proposal = { kind: 'change' as const, state, steps: [step], stepAt: new Date(0) }
   const verdict = { outcome, action: null, reason: 'why' }
-  const { event } = decide(proposal, verdict, { errors: 0, alerted: false }, elapsedMs)
+  const { event } = guardStep(proposal, verdict, { errors: 0, alerted: false }, elapsedMs)
   expect(event).toEqual(why === undefined ? undefined : { type: 'pause', why })
 })
 

@@ -5,7 +5,7 @@ import type { Verdict } from './judge.ts'
 import type { Proposal } from './proposal.ts'
 import type { Event } from './state.ts'
 
-export type Decision = {
+export type GuardStep = {
   readonly event?: Event
   /** Reason for the audit log and the sentence. */
   readonly reason: string
@@ -17,20 +17,20 @@ export type Decision = {
 export const ERRORS_MAX = 4
 
 /** `errors`: errors in a row, this verdict included. `alerted`: the guard has alerted before, and a person went on. */
-export function decide(
+export function guardStep(
   { kind, state, steps, stepAt }: Pick<Proposal, 'kind' | 'state' | 'steps' | 'stepAt'>,
   { outcome, action, reason }: Pick<Verdict, 'outcome' | 'action' | 'reason'>,
   { errors, alerted }: { readonly errors: number; readonly alerted: boolean },
   nowMs: number,
-): Decision {
-  const nothing: Decision = { reason, alert: false }
+): GuardStep {
+  const nothing: GuardStep = { reason, alert: false }
   if (state.name !== 'rolling_out') return nothing
   const isPaused = state.paused !== undefined
-  const pause = (why: string): Decision =>
+  const pause = (why: string): GuardStep =>
     isPaused ? nothing : { event: { type: 'pause', why }, reason: why, alert: false }
   const elapsedMs = nowMs - (stepAt?.getTime() ?? nowMs)
   const { forMs, maxMs } = steps[state.step] ?? {}
-  const edited: Decision = elapsedMs >= (forMs ?? 0) ? { ...nothing, event: { type: 'advance' } } : nothing
+  const edited: GuardStep = elapsedMs >= (forMs ?? 0) ? { ...nothing, event: { type: 'advance' } } : nothing
   if (outcome === 'fail' && action === 'revert') return { event: { type: 'revert' }, reason, alert: false }
   if (outcome === 'fail' && kind === 'edit') return { ...edited, alert: true }
   if (outcome === 'fail' && action === 'pause') return pause(reason)
