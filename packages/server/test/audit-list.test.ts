@@ -159,8 +159,11 @@ describeDatabases('the list of audit entries', ({ open }) => {
   test('has the changes made through the API', async () => {
     const { app } = await serve()
     const made = await app.post(TOKENS_PATH, { name: 'bot', role: 'viewer' }, ADMIN_TOKEN)
-    await app.post(KILL_SWITCH_PATH, { rule_id: 'demo', on: true, reason: 'too strict' }, ADMIN_TOKEN)
-    await app.post(RESET_PATH, { rule_id: 'demo', key: 'alice' }, ADMIN_TOKEN)
+    expect(made).toMatchObject({ status: 201 })
+    const kill = { rule_id: 'demo', on: true, reason: 'too strict' }
+    expect(await app.post(KILL_SWITCH_PATH, kill, ADMIN_TOKEN)).toMatchObject({ status: 200 })
+    const reset = { rule_id: 'demo', key: 'alice' }
+    expect(await app.post(RESET_PATH, reset, ADMIN_TOKEN)).toMatchObject({ status: 200 })
     const actor = 'admin-token'
     expect((await list(app)).entries).toMatchObject([
       { actor, action: 'bucket.reset', target: 'rule demo', diff: { key: 'alice' } },
