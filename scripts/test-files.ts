@@ -13,7 +13,7 @@ const STARTS_SERVER = new RegExp(
   ].join('|')})\\b`,
 )
 
-/** Tests that only start small programs of this repository. */
+/** Tests whose only child processes are git or a script of this repository. */
 const STARTS_NO_SERVER = ['scripts/tidy.test.ts', 'scripts/embed.test.ts']
 
 /** Support modules with such functions, whose importers do not necessarily call them. */

@@ -101,7 +101,7 @@ async function onRedis(port: string, consistency: 'strict' | 'leased', pairShare
   }
 }
 
-/** The checks of a few milliseconds together, whatever the machine does: the cost depends on how many share a call. */
+/** Sends CHECKS_PER_TURN checks per turn of at least TURN_MS: the cost depends on the checks per script call. */
 async function paced(keys: readonly string[], check: (key: string) => unknown): Promise<void> {
   for (let next = 0; next < keys.length; next += CHECKS_PER_TURN) {
     const turn = keys.slice(next, next + CHECKS_PER_TURN).map(check)

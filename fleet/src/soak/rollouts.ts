@@ -40,8 +40,9 @@ type Case = {
 
 type Facts = {
   readonly refused: ReadonlySet<string>
-  /** From the evidence, by the counts of the load, and from the end of the rollout, to the last wrong refusal. */
+  /** Last wrong refusal, relative to the time when the load had produced enough pairs for the guard to act. */
   readonly afterEvidenceMs: number
+  /** Last wrong refusal, relative to the end of the rollout. */
   readonly afterEndMs: number
   readonly sentence: string
   /** Refused keys that are not in the canary of 1 %; undefined: not known. */

@@ -219,7 +219,7 @@ export const LOG_EVENTS = {
   },
   rollout_alert: {
     level: 'error',
-    message: 'guard failed; the rule change stays active',
+    message: 'rule change failed the guard; it stays active',
     fields: ['proposal', 'reason'],
   },
   guard_evaluator_started: { level: 'info', message: 'this process evaluates the guard', fields: ['holder'] },

@@ -70,7 +70,7 @@ describe.skipIf(clickHouseMissing() !== undefined)('the ClickHouse sink', () => 
     for (const [seq, batch] of batches.entries()) {
       const id = { producer: 'p', seq }
       inserts = 0
-      cutAt = seq % blocksOf(id, batch).length // the time of day decides how many days, and so inserts, a batch has
+      cutAt = seq % blocksOf(id, batch).length // wall-clock time decides how many days, and so inserts, a batch has
       await writeUntilStored(sink, id, batch)
     }
     expect(proxy.cuts).toBe(batches.length)

@@ -28,7 +28,7 @@ async function twoRegions(more: Partial<Settings> = {}) {
   return { ...services, way }
 }
 
-/** One after the other: units that are on their way back are missed by those who ask meanwhile. */
+/** Sequential: a concurrent check would miss units that are being returned. */
 async function allowed({ check }: Client, times: number): Promise<number> {
   let count = 0
   for (let index = 0; index < times; index += 1) if ((await check({ client_id: 'a' })).allowed) count += 1

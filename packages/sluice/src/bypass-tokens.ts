@@ -15,7 +15,7 @@ export type BypassToken = {
   readonly hash: string
   /** While the token is rotated: the hash of the old one, which stays valid until this time. */
   readonly previous?: { readonly hash: string; readonly expiresAtMs: number } | undefined
-  /** By the time of day; null: never. */
+  /** By wall-clock time; null: never. */
   readonly expiresAtMs: number | null
   /** Ids of the rules that it bypasses. Default: all. */
   readonly rules?: readonly string[] | undefined

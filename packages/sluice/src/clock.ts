@@ -1,6 +1,6 @@
 // Clocks and timers. No other file reads a clock; all others receive one, so that tests control time. Three clocks are
 // never mixed: store time (Redis), which books units; `systemClock`, which is monotonic, for durations and buckets in
-// memory; `wallClock`, the time of day, for people.
+// memory; `wallClock`, wall-clock time, for people.
 
 export type Clock = {
   /** Microseconds since the epoch. */
@@ -16,7 +16,7 @@ export const wallClock: Clock = { nowUs: () => Date.now() * 1000 }
 const STEP_US = 50_000
 
 /**
- * Monotonic clock that starts at the time of day of its first read and ignores later changes.
+ * Monotonic clock that starts at the wall-clock time of its first read and ignores later changes.
  */
 export function steadyClock(wall: Clock, elapsedMs: () => number): Clock {
   let startUs = Number.NaN // set on first read: some runtimes have no clock while modules load

@@ -46,8 +46,8 @@ export type Decision = {
   readonly remaining: number | null
   readonly resetAfterMs: number | null
   /**
-   * `resetAfterMs` as a time of day, by the clock of Redis, or of this machine if buckets are in memory. null if the
-   * decision did not need the store.
+   * `resetAfterMs` as a wall-clock time, by the clock of Redis, or of this machine if buckets are in memory. null if
+   * the decision did not need the store.
    */
   readonly resetAtMs: number | null
   /** 0 when allowed; null when waiting will not help. */

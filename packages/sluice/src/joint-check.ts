@@ -16,7 +16,7 @@ export type JointDecision = {
    * One decision per subject, in input order: refused if one of its own limits was short. If the request is refused,
    * nothing was taken, also for subjects that are allowed here. Refund the joint decision, not these.
    */
-  readonly parts: readonly Decision[]
+  readonly decisions: readonly Decision[]
   /** Index of the subject whose limit decided. */
   readonly decidedBy: number
 }
@@ -36,17 +36,17 @@ export function decideJointly(
   const { whole, places } = joined(sets)
   return andThen(withoutStore(whole) ?? take(whole), (taken) => {
     const decision = new LimiterDecision(context, whole, taken, requestId ?? whole.op?.id)
-    const parts = sets.map((set, index) => {
-      return new LimiterDecision(context, set, partOf(set, places[index] ?? [], taken), requestId ?? whole.op?.id)
+    const decisions = sets.map((set, index) => {
+      return new LimiterDecision(context, set, takenBy(set, places[index] ?? [], taken), requestId ?? whole.op?.id)
     })
     const { allowed, ruleId } = decision
-    const decidedBy = parts.findIndex((part) => part.allowed === allowed && part.ruleId === ruleId)
-    return { decision, parts, decidedBy: Math.max(0, decidedBy) }
+    const decidedBy = decisions.findIndex((one) => one.allowed === allowed && one.ruleId === ruleId)
+    return { decision, decisions, decidedBy: Math.max(0, decidedBy) }
   })
 }
 
 /** The grants of one set. If a ban refused the request without the store, no charge was evaluated. */
-function partOf(set: ChargeSet, places: readonly number[], taken: Taken): Taken {
+function takenBy(set: ChargeSet, places: readonly number[], taken: Taken): Taken {
   const grants = places.map((place) => taken.grants[place] ?? NOT_CHARGED)
   const isShort = grants.some((grant, index) => {
     const kind = set.charges[index]?.kind

@@ -15,7 +15,7 @@ function clocks() {
   return { clock, wall, elapsed, pass, aheadUs: () => clock.wallAheadUs?.() }
 }
 
-test('starts at the time of day and counts elapsed time in whole microseconds', () => {
+test('starts at wall-clock time and counts elapsed time in whole microseconds', () => {
   const { clock, elapsed } = clocks()
   expect(clock.nowUs()).toBe(START_US)
   elapsed.ms += 1.0016
@@ -25,7 +25,7 @@ test('starts at the time of day and counts elapsed time in whole microseconds', 
 test.each([
   ['ahead', HOUR_US],
   ['back', -HOUR_US],
-])('setting the time of day %s changes only the offset', (_, byUs) => {
+])('setting wall-clock time %s changes only the offset', (_, byUs) => {
   const { clock, wall, pass, aheadUs } = clocks()
   clock.nowUs()
   wall.us += byUs

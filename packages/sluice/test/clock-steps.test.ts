@@ -48,7 +48,7 @@ describe('with the system clock', () => {
     expect([before, admitted(limiter)]).toEqual([5, 0])
   })
 
-  test.each(STEPS)('reset_at is a time of day, even after the clock was set an hour %s', (_, byMs) => {
+  test.each(STEPS)('reset_at is a wall-clock time, even after the clock was set an hour %s', (_, byMs) => {
     const limiter = limiterOf('token_bucket')
     admitted(limiter)
     const expectedMs = wallClock.nowUs() / 1000 + byMs + 60_000
@@ -69,7 +69,7 @@ describe('with the system clock', () => {
     expect([before, after]).toEqual([[5, 0], 5])
   })
 
-  test('a rule expires by the time of day', () => {
+  test('a rule expires by wall-clock time', () => {
     const ends = new Date(wallClock.nowUs() / 1000 + HOUR_MS / 2).toISOString()
     const limiter = createLimiter({ rules: [{ rule_id: 'r', limit: 1, window_seconds: 60, expires_at: ends }] })
     expect(admitted(limiter)).toBe(1)
@@ -112,7 +112,7 @@ describe('with a fake clock', () => {
   })
 })
 
-/** Shifts the time of day from now on. */
+/** Shifts wall-clock time from now on. */
 function setSystemClock(byMs: number): void {
   const now = Date.now
   vi.spyOn(Date, 'now').mockImplementation(() => now() + byMs)

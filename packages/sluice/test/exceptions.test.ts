@@ -133,7 +133,7 @@ describe('an override', () => {
     expect([check({ user: 'ada' }).limit, check({ user: 'u0' }).limit]).toEqual([1, 10])
   })
 
-  test('keeps an exempt key from paying for other keys: nothing else changes', async () => {
+  test('stays in force after a refund by receipt and after a reset of its key', async () => {
     const { limiter, check } = bench([{ scope: 'per_user', limit: 2 }])
     limiter.changeOverrides({ set: [override('o', { limit: 5 })] })
     const decision = check({ user: 'ada' })

@@ -19,21 +19,21 @@ it('takes from all subjects or from none', async () => {
   const subjects = [{ user: 'ann' }, { ip: '203.0.113.7', cost: 2 }]
   const first = await limits.decideAll(subjects)
   expect(first.decision.allowed).toBe(true)
-  expect(first.parts.map(({ ruleId, remaining }) => [ruleId, remaining])).toEqual([
+  expect(first.decisions.map(({ ruleId, remaining }) => [ruleId, remaining])).toEqual([
     ['per_user', 2],
     ['per_ip', 0],
   ])
   const second = await limits.decideAll(subjects)
   expect(second.decision).toMatchObject({ allowed: false, ruleId: 'per_ip' })
-  expect(second.parts.map(({ allowed }) => allowed)).toEqual([true, false])
+  expect(second.decisions.map(({ allowed }) => allowed)).toEqual([true, false])
   expect(second.decidedBy).toBe(1)
   expect(await limits.peek({ user: 'ann' })).toMatchObject({ remaining: 2 })
 })
 
 it('charges a bucket that subjects share once, with the largest cost, and refunds it once', async () => {
   const limits = limiter(ALL)
-  const { decision, parts } = await limits.decideAll([{ user: 'ann', cost: 2 }, { user: 'bob', cost: 5 }, {}])
-  expect(parts.map(({ remaining }) => remaining)).toEqual([5, 5, 5])
+  const { decision, decisions } = await limits.decideAll([{ user: 'ann', cost: 2 }, { user: 'bob', cost: 5 }, {}])
+  expect(decisions.map(({ remaining }) => remaining)).toEqual([5, 5, 5])
   await limits.give(decision)
   expect(await limits.peek({})).toMatchObject({ remaining: 10 })
 })
@@ -43,14 +43,14 @@ it('a ban of one subject refuses all', async () => {
   limits.changeOverrides({
     set: [{ id: 'o1', ruleId: null, fact: 'user', owner: 'eve', effect: { ban: 429 }, expiresAtMs: null }],
   })
-  const { decision, parts } = await limits.decideAll([{ ip: '203.0.113.7' }, { user: 'eve' }])
+  const { decision, decisions } = await limits.decideAll([{ ip: '203.0.113.7' }, { user: 'eve' }])
   expect(decision.allowed).toBe(false)
-  expect(parts.map(({ allowed }) => allowed)).toEqual([true, false])
+  expect(decisions.map(({ allowed }) => allowed)).toEqual([true, false])
   expect(await limits.peek({ ip: '203.0.113.7' })).toMatchObject({ remaining: 2 })
 })
 
 it('rejects a bypass token, and decides about no subject at all', async () => {
   const limits = limiter(ALL)
   expect(() => limits.decideAll([{ bypassToken: 'x' }])).toThrow('bypassToken')
-  expect(await limits.decideAll([])).toMatchObject({ decision: { allowed: true }, parts: [] })
+  expect(await limits.decideAll([])).toMatchObject({ decision: { allowed: true }, decisions: [] })
 })

@@ -1,5 +1,5 @@
 // Drawings of a simulation: the bucket with its level and the requests at its gate, the strip of recent requests, and
-// the level over time. Decoration for screen readers: the figures beside them say the same.
+// the level over time. Hidden from screen readers: the figures beside them say the same.
 
 import type { SimulatedRequest, Simulation } from './simulation.ts'
 

@@ -15,11 +15,11 @@ export function Counts({ simulation }: { readonly simulation: Simulation }) {
         <dd class="sim-allowed">{shortCount(simulation.allowed)}</dd>
       </div>
       <div>
-        <dt>Denied</dt>
+        <dt>Refused</dt>
         <dd class="sim-denied">{shortCount(simulation.denied)}</dd>
       </div>
       <div>
-        <dt>Allow %</dt>
+        <dt>Allowed share</dt>
         <dd>{percent(allowShare(simulation))}</dd>
       </div>
     </dl>

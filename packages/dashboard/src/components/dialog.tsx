@@ -17,7 +17,7 @@ type DialogProps = {
 export function Dialog({ title, onClose, children, kind = 'center' }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null)
   const titleId = useId()
-  // Before the next key: what the user types at once belongs to the dialog.
+  // A layout effect, so that focus is in the dialog before the next key press.
   useLayoutEffect(() => {
     const dialog = element.current
     dialog?.showModal()

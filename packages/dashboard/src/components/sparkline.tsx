@@ -1,4 +1,4 @@
-// A small line without axes, for tables. Decoration: the numbers beside it say the same.
+// A small line without axes, for tables. Hidden from screen readers: the numbers beside it say the same.
 
 type Props = { readonly values: readonly number[]; readonly width?: number; readonly height?: number }
 

@@ -66,7 +66,7 @@ function guardSession(request: FastifyRequest, reply: FastifyReply, hosts: Allow
   const { headers, caller } = request
   if (headers[CSRF_HEADER] === caller.session?.csrf && hosts?.isSameOrigin(headers) === true) return
   throw new ProblemError(
-    problem('FORBIDDEN', `A session changes something only with its CSRF token, in the header ${CSRF_HEADER}.`),
+    problem('FORBIDDEN', `Writes of a session need its CSRF token in ${CSRF_HEADER}, and must not be cross-site.`),
   )
 }
 

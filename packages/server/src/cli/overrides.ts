@@ -66,7 +66,7 @@ function untilText({ state, expires_at: ends }: PlainOverride): string {
 
 export const OVERRIDES_SET: Command = defineCommand({
   name: 'overrides set',
-  summary: 'Raises, lowers, exempts or bans one key.',
+  summary: 'Raises or lowers the limits of one key, exempts it, or bans it.',
   details:
     'Takes effect on all nodes within a second; replaces an earlier override of the same rule, key and limit. Asks ' +
     'for confirmation. Requires a token with the role editor. Only the id goes to standard output.',

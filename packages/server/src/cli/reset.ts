@@ -87,7 +87,7 @@ function keyOf(given: Given): Key {
   return Object.fromEntries(facts)
 }
 
-/** As for an override: `user:alice` is more likely a user with the prefix of an override than a user of that name. */
+/** Warns about a prefix that overrides need and resets do not: `user:alice` instead of `alice`. */
 function keyWarnings(rule: PlainRule, key: Key): string[] {
   const [fact] = parseRules([rule]).flatMap(({ scope }) => scope)
   if (typeof key !== 'string' || fact === undefined || !key.startsWith(`${fact}:`)) return []

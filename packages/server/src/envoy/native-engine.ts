@@ -114,10 +114,10 @@ export class NativeEngine {
       const { entries = [], hits } = descriptors[place] ?? {}
       return nativeSubject(domain, entries, hits)
     })
-    const { decision, decidedBy, parts } = await this.#deps.limiter.decideAll(subjects, undefined, expiresMs)
+    const { decision, decidedBy, decisions } = await this.#deps.limiter.decideAll(subjects, undefined, expiresMs)
     this.#release(decision)
-    parts.forEach((part, index) => {
-      statuses[places[index] ?? 0] = this.#statusOf(part)
+    decisions.forEach((one, index) => {
+      statuses[places[index] ?? 0] = this.#statusOf(one)
     })
     return { decision, place: places[decidedBy] ?? 0 }
   }

@@ -96,7 +96,7 @@ export type TopRow = {
   readonly near_limit: number
 }
 
-/** Clients by refusals that match a filter. Times are exact: events have no minutes. */
+/** Clients by refusals that match a filter. Ranges are exact, not rounded to minutes: it reads events. */
 export type RefusedClientsQuery = Range & {
   readonly filter: Omit<Filter, 'limit' | 'result'>
   readonly limit: number

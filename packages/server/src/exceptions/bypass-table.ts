@@ -269,7 +269,7 @@ export async function readBypassTokens(queries: Queries): Promise<BypassToken[]>
   }))
 }
 
-/** The approval was for the person who had the secret: another one would get it alone. */
+/** The new secret goes to the caller alone, so another caller would get a token approved for someone else. */
 function rotationForbidden(bypassId: string): ProblemError {
   const detail =
     `Not rotated: with approvals, only the token that created ${bypassId} may rotate it. ` +

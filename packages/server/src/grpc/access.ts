@@ -73,7 +73,7 @@ export class GrpcAccess {
   }
 }
 
-/** Ids of tokens begin with `tok_` or are `admin-token`. */
+/** Caller ids of client certificates begin with this. Token ids do not: `tok_…`, `file:…` or `admin-token`. */
 const CERTIFICATE_PREFIX = 'certificate:'
 
 function tokenAdvice(needed: Role): string {

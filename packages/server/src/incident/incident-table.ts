@@ -83,7 +83,7 @@ async function freeze(queries: Queries, reason: string, actor: string, at: Date)
   await queries.query('SELECT 1 FROM rules_in_force FOR UPDATE', [])
   const present = await isFrozen(queries)
   if (present !== undefined) {
-    const detail = `Rule changes are frozen already, since ${present.since.toISOString()} by ${present.by}.`
+    const detail = `Rule changes have been frozen since ${present.since.toISOString()} by ${present.by}.`
     throw new ProblemError(problem('FROZEN', detail))
   }
   await setFreeze(queries, { since: at, by: actor, reason })

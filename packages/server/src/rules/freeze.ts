@@ -41,7 +41,7 @@ export async function requireUnfrozen(queries: Queries): Promise<void> {
   if (freeze === undefined) return
   const why = freeze.reason === null ? '' : ` (${freeze.reason})`
   const detail =
-    `Rule changes are frozen since ${freeze.since.toISOString()} by ${freeze.by}${why}. ` +
+    `Rule changes have been frozen since ${freeze.since.toISOString()} by ${freeze.by}${why}. ` +
     'Rollback and the kill switch still work.'
   throw new ProblemError(problem('FROZEN', detail))
 }

@@ -176,7 +176,7 @@ function activeFactor(factors: readonly ListedFactor[], nowMs: number): ListedFa
 function describe({ freeze, factors }: IncidentState, nowMs: number): string | undefined {
   const factor = activeFactor(factors, nowMs)
   const texts = [
-    freeze && `rule changes are frozen since ${freeze.since}`,
+    freeze && `rule changes frozen since ${freeze.since}`,
     factor && `all limits × ${factor.factor} until ${factor.expiresAt.toISOString()}`,
   ].filter((text) => text !== undefined)
   return texts.length === 0 ? undefined : texts.join('; ')

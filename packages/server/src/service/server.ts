@@ -104,8 +104,8 @@ async function openServer(
   closers.push(reportMetrics(workers, metrics))
   const openedLimiter = await openLimiter(settings, metrics, log, closers)
   const { location, ruleStore, database, store, limiter, live } = openedLimiter
-  const parts = await openParts(settings, { ...openedLimiter, metrics, log, workers }, timing, closers)
-  const { admin, events, rollouts, exceptions } = parts
+  const services = await openCheckServices(settings, openedLimiter, { metrics, log, workers }, timing, closers)
+  const { admin, events, rollouts, exceptions } = services
   const access = { adminToken: settings.adminToken, checksAreOpen: checksAreOpen(settings) }
   const lifecycle: Lifecycle = { draining: false }
   const { describeIncident } = exceptions
@@ -113,7 +113,7 @@ async function openServer(
   const node = { limiter, live, store, metrics, lifecycle, workers, ...shown }
   const alerts = openAlerts(settings, node, log, timing)
   const fleet = openFleet(settings, { ...node, alerts }, log)
-  const { checks, history, receipts, sharedDecisions } = parts.checks
+  const { checks, history, receipts, sharedDecisions } = services.checks
   const envoy = openEnvoy(settings, { limiter, store, checks, log })
   closers.push(() => envoy.close())
   const app = await createApp({
@@ -132,7 +132,7 @@ async function openServer(
   const hasDatabase = database !== undefined
   const grpc = await openGrpc(settings, {
     ...{ tokens: admin.tokens, hasDatabase, limiter, checks, receipts, events: events.pipeline, metrics, log },
-    ...{ envoy: envoy.decide, remote: { limiter, store: store.unleased, checks: parts.checks } },
+    ...{ envoy: envoy.decide, remote: { limiter, store: store.unleased, checks: services.checks } },
   })
   closers.push(() => grpc?.close(closeMsMax))
   fleet.start(address)
@@ -157,10 +157,10 @@ async function openServer(
   })
 }
 
-type GrpcParts = Omit<OpenGrpcDeps, 'remote'> & { readonly remote: RemoteServicesDeps }
+type GrpcDeps = Omit<OpenGrpcDeps, 'remote'> & { readonly remote: RemoteServicesDeps }
 
 /** Loads gRPC and its services only if they are used: they are a tenth of all modules. */
-async function openGrpc(settings: Settings, { remote, ...deps }: GrpcParts): Promise<OpenGrpc | undefined> {
+async function openGrpc(settings: Settings, { remote, ...deps }: GrpcDeps): Promise<OpenGrpc | undefined> {
   if (settings.grpcPort === undefined) return undefined
   const [grpc, services] = await Promise.all([import('./open-grpc.ts'), import('./remote-services.ts')])
   return grpc.openGrpc(settings, { ...deps, remote: services.openRemoteServices(remote) })
@@ -181,15 +181,14 @@ async function listenWithCertificates(
   return address
 }
 
-type PartsDeps = Awaited<ReturnType<typeof openLimiter>> & {
-  readonly metrics: Metrics
-  readonly log: Log
-  readonly workers: NodeWorkers
-}
-
-/** Opens what checks and admin routes need, in this order. */
-async function openParts(settings: Settings, deps: PartsDeps, timing: Timing, closers: Closers) {
-  const { location, registry, database, store, limiter, live, metrics, log, workers } = deps
+/** Opens the services that checks and admin routes use, in this order. */
+async function openCheckServices(
+  settings: Settings,
+  { location, registry, database, store, limiter, live }: Awaited<ReturnType<typeof openLimiter>>,
+  { metrics, log, workers }: { readonly metrics: Metrics; readonly log: Log; readonly workers: NodeWorkers },
+  timing: Timing,
+  closers: Closers,
+) {
   const admin = await openAdminState(settings, {
     ...{ database, location, limiter, log, workers },
     wantsFirstToken: wantsFirstToken(settings.adminToken),

@@ -9,7 +9,7 @@ export type EnvoyHeaders = (typeof ENVOY_HEADERS)[number]
 const SWITCH = ['on', 'off'] as const
 
 export type EnvoySettings = {
-  /** Undefined: rules decide about every domain. */
+  /** Undefined: rules apply to every domain. */
   readonly envoyConfig: string | undefined
   readonly envoyHeaders: EnvoyHeaders
   readonly envoyOverrides: (typeof SWITCH)[number]
@@ -21,9 +21,9 @@ export const ENVOY_SETTINGS: { readonly [K in keyof EnvoySettings]: Setting<Envo
     flag: 'envoy-config',
     env: 'SLUICE_ENVOY_CONFIG',
     value: '<file>|<folder>',
-    help: 'Configuration of envoyproxy/ratelimit. Its domains are counted as there; rules decide about all others.',
+    help: 'Configuration of envoyproxy/ratelimit. Its domains use compatibility mode; rules apply to all others.',
     fallback: () => undefined,
-    shownFallback: 'rules decide about every domain',
+    shownFallback: 'rules apply to every domain',
     read: (text) => (existsSync(text) ? text : undefined),
     fix: 'give the path of a YAML file or of a folder of them that exists',
   },

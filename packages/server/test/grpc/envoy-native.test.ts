@@ -1,4 +1,4 @@
-// Native mode: rules decide about descriptors, all or nothing over all of them.
+// Native mode: rules apply to descriptors, all or nothing over all of them.
 
 import { LimiterError, memoryStore, type Store, type Take } from 'sluice'
 import type { FakeClock } from 'sluice/testing'

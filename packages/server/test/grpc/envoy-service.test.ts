@@ -26,7 +26,7 @@ function limited(domain: string, requests: number): string {
 }
 
 describe.each(STACK_NAMES)('the rate limit service on the %s stack', (stack) => {
-  test('domains of the configuration are counted, and rules decide about all others', async () => {
+  test('domains of the configuration are counted, and rules apply to all others', async () => {
     const { folder } = configFolder({ 'a.yaml': limited('one', 1), 'b.yml': limited('two', 2), 'c.txt': 'no' })
     const { client, metrics, address } = await serveGrpc(stack, RULES, { envoyConfig: folder })
     const ask = async (domain: string, entry: string) => {

@@ -104,7 +104,7 @@ describe.each(STACK_NAMES)('remote nodes on the %s stack', (stack) => {
     await vi.waitFor(async () => expect((await node.check({ user: 'a', path: '/999' })).ruleId).toBe(null), 10_000)
   })
 
-  test('rules without the node, and a disabled rule, apply within the poll interval', async () => {
+  test('a rule that the kill switch disables stops applying on the remote node', async () => {
     const service = await serveGrpc(stack, RULES)
     const node = await remoteNode(service)
     expect((await node.check({ user: 'd', path: '/strict', tenant: 't' })).ruleId).toBe('strict')

@@ -64,7 +64,7 @@ describe('a call waits', () => {
     expect(await went(pace.turn(PATIENT_MS, undefined))).toBe(0)
   })
 
-  test('in order of arrival, except for calls that run out of patience first', async () => {
+  test('in order of arrival, except for calls that reach their longest wait first', async () => {
     const { timers, pace } = await paceAfter({})
     const order: string[] = []
     const patient = ['first', 'second'].map((name) => pace.turn(PATIENT_MS, undefined).then(() => order.push(name)))

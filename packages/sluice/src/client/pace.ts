@@ -46,8 +46,8 @@ export class Pace {
     return this.#inFlight === 0 && this.#queue.length === 0
   }
 
-  /** Resolves with the time waited, at most `patienceMs`, when the call may be sent. Call `completed` afterwards. */
-  turn(patienceMs: number, signal: AbortSignal | undefined): Promise<number> {
+  /** Resolves with the time waited, at most `waitMsMax`, when the call may be sent. Call `completed` afterwards. */
+  turn(waitMsMax: number, signal: AbortSignal | undefined): Promise<number> {
     signal?.throwIfAborted()
     return new Promise((resolve, reject) => {
       const arrivedMs = this.#timers.nowMs()
@@ -60,7 +60,7 @@ export class Pace {
         signal?.removeEventListener('abort', abort)
         resolve(nowMs - arrivedMs)
       }
-      const waiter = { deadlineMs: this.#queue.length < WAITING_MAX ? arrivedMs + patienceMs : 0, go }
+      const waiter = { deadlineMs: this.#queue.length < WAITING_MAX ? arrivedMs + waitMsMax : 0, go }
       signal?.addEventListener('abort', abort, { once: true })
       this.#queue.push(waiter)
       this.#serve(arrivedMs)

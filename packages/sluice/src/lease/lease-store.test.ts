@@ -122,7 +122,7 @@ describe('leases on Redis', () => {
     await other.close()
   })
 
-  test('a node without leases keeps units held by other nodes', async () => {
+  test('a node with leases and a node without admit exactly the limit together', async () => {
     const prefix = `l${prefixes++}`
     const [leased, strict] = [storeOf(prefix), storeOf(prefix, false)]
     for (let checks = 0; checks < 5; checks += 1) await leased.take({ charges: [charge] })

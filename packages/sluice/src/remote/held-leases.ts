@@ -40,7 +40,7 @@ export class HeldLeases {
     if (oldest !== undefined) this.#byName.delete(oldest)
   }
 
-  /** A lease that can return so many units; undefined if there is none. */
+  /** Prefers a lease that covers the whole return, else any with units left; undefined if there is none. */
   find(bucket: BucketName, bookedUs: number, units: number, settled: number): HeldLease | undefined {
     const name = nameOf(bucket, bookedUs)
     const list = this.#byName.get(name)

@@ -35,7 +35,7 @@ export class Http2Transport {
   readonly #options: TransportOptions
   #session: ClientHttp2Session | undefined
   #closed = false
-  /** Whether the service has accepted the token, and refuses it since. */
+  /** `unknown` until the token is first accepted. `refused`: accepted before, refused now. */
   #token: 'unknown' | 'accepted' | 'refused' = 'unknown'
 
   constructor(options: TransportOptions) {

@@ -1,6 +1,6 @@
-// Protocol Buffers wire format: a writer and a reader of fields, without descriptors. Every message of this server is
-// written and read by hand on top of these, so that a check allocates no intermediate objects. Reading is bounded by
-// the message: a length that exceeds it, a varint above 10 bytes or an unknown wire type is an error, never a loop.
+// Protocol Buffers wire format: a writer and a reader of fields, without descriptors. All messages are encoded and
+// decoded by hand-written code on top of these, so that a check allocates no intermediate objects. The message bounds
+// reading: a length that exceeds it, a varint above 10 bytes or an unknown wire type is an error, never a loop.
 
 import { isUtf8 } from 'node:buffer'
 

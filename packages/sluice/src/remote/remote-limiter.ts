@@ -36,7 +36,7 @@ export class RemoteNode implements Limiter {
   /** Text of the rules in force, and the last change of them. */
   #enforced: string
   #applied: Promise<void> = Promise.resolve()
-  /** Options of the service at the start. A service with others decides everything. */
+  /** `ipv6Prefix` and `layer` of the service at startup. If either changes, the service decides every request. */
   readonly #layout: string
   /** Request ids of decisions that the service made. */
   readonly #decidedThere = new WeakMap<Decision, string>()

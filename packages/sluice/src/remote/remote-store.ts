@@ -50,7 +50,7 @@ export type RemoteStoreOptions = {
 /** Requests per message, and messages without a reply. Under load, requests wait and share larger messages. */
 const REQUESTS_MAX = 500
 const MESSAGES_MAX = 8
-/** Requests that wait for a message without a reply to end: beyond, the service is treated as unavailable. */
+/** Cap on queued requests; beyond it, a request fails with STORE_UNAVAILABLE. */
 const WAITING_MAX = 20_000
 /** Leases that can be returned; about 600 bytes each. */
 const LEASES_MAX = 100_000

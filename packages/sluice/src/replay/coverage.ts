@@ -7,7 +7,7 @@ import type { Subject } from '../subject.ts'
 import { clientKind, type RecordedRequest } from './recorded-request.ts'
 import type { Coverage } from './result.ts'
 
-/** Attribute names to remember; a recording with more has all that a rule is likely to need. */
+/** Cap on attribute names. A rule that needs an attribute beyond it is reported as `missing_facts`. */
 const NAMES_MAX = 1000
 const BUILT_IN: readonly string[] = ['ip', 'user', 'api_key', 'tenant', 'plan', 'method', 'endpoint']
 

@@ -21,7 +21,7 @@ export type Override = {
   readonly fact: string
   readonly owner: string
   readonly effect: OverrideEffect
-  /** By the time of day; null: forever. */
+  /** By wall-clock time; null: forever. */
   readonly expiresAtMs: number | null
 }
 

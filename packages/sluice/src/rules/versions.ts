@@ -138,8 +138,8 @@ export function versionsOf({ byRule }: CompiledRollouts, ruleId?: string): Compi
 }
 
 /**
- * The version of each rule under rollout that a request is under. Replaces the rules in `compiled` by it or, if it does
- * not apply here, by the other one.
+ * Returns the version of each rule under rollout that applies to the request, and puts its compiled rule into
+ * `compiled`. If that version has no compiled rule here, the other version is used.
  */
 export function explainRollouts(
   { byRule }: CompiledRollouts,
@@ -170,7 +170,7 @@ function tagOf(salt: string, ruleId: string, attempt: number): string {
   return (HASH.high >>> 0).toString(16).padStart(8, '0').slice(0, TAG_LENGTH)
 }
 
-/** Position of a key, from 0 up to 1: the keys below a share belong to it. */
+/** Draw of a key, from 0 up to 1. */
 function drawOf({ seed }: CompiledRollout, owner: string): number {
   HASH.hash(seed, owner, '')
   return ((HASH.high >>> 0) * 2 ** 21 + (HASH.low >>> 11)) / 2 ** 53

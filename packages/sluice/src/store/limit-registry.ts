@@ -48,7 +48,7 @@ export class LimitRegistry {
     return this.#limits[index] as RegisteredLimit // buckets store only indexes in use, which are never reused
   }
 
-  /** Makes windows follow the time of day, which is `aheadUs` ahead of store time. No-op until that changes. */
+  /** Makes windows follow wall-clock time, which is `aheadUs` ahead of store time. No-op until that changes. */
   follow(aheadUs: number, nowUs: number): void {
     if (aheadUs === this.#aheadUs && !this.#isBehind) return
     this.#aheadUs = aheadUs

@@ -50,7 +50,7 @@ const IDEMPOTENCY_KEYS_MAX = 200_000
 const OVERFLOW_BUCKETS = 4096
 /** Calls between sweeps, each of which reclaims vacant buckets in one segment of the table. */
 const CALLS_PER_SWEEP = 16_384
-/** Interval at which windows follow changes of the time of day. */
+/** Interval at which windows follow changes of wall-clock time. */
 const FOLLOW_US = 1_000_000
 /** The two counts of a sliding window share one number: y × 2^26 + x (SLIDING_UNITS_MAX keeps both below 2^26). */
 const COUNT_SIZE = 2 ** 26
@@ -99,7 +99,7 @@ class MemoryStore implements SyncStore {
   #nowUs = 0
   #calls = 0
   #overflowed = 0
-  /** Time at which windows next follow the time of day. */
+  /** Time at which windows next follow wall-clock time. */
   #followUs = 0
 
   constructor(maxKeys: number, clock: Clock) {

@@ -5,7 +5,7 @@ import { WindowTime } from './window-time.ts'
 const WINDOW_US = 60_000_000
 const START_US = Date.UTC(2030, 0, 1) * 1000
 
-/** Lengths of the first windows in seconds, if the time of day is set ahead by `aheadUs` at second 10. */
+/** Lengths of the first windows in seconds, if wall-clock time is set ahead by `aheadUs` at second 10. */
 function lengths(aheadUs: number): number[] {
   const time = new WindowTime(WINDOW_US, 0)
   const ends: number[] = []

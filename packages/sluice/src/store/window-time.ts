@@ -1,4 +1,4 @@
-// Window time: the clock of all windows of one length. Windows are aligned to the time of day and follow it when it is
+// Window time: the clock of all windows of one length. Windows are aligned to wall-clock time and follow it when it is
 // set, from the end of the current window on: no window ends early because a clock was set. The next window is
 // realigned; it is up to twice as long as usual, or at most a twentieth shorter.
 
@@ -15,7 +15,7 @@ export class WindowTime {
   /** End of the current window, in window time. */
   #endUs = Number.NEGATIVE_INFINITY
 
-  /** `aheadUs`: how far the time of day is ahead of the store's. */
+  /** `aheadUs`: how far wall-clock time is ahead of the store's. */
   constructor(windowUs: number, aheadUs: number) {
     this.#windowUs = windowUs
     this.#shiftUs = aheadUs
@@ -26,7 +26,7 @@ export class WindowTime {
     return this.#shiftUs !== 0 || this.#nextShiftUs !== 0
   }
 
-  /** Follows a change of the time of day. Returns false while an earlier change is pending: retry later. */
+  /** Follows a change of wall-clock time. Returns false while an earlier change is pending: retry later. */
   follow(aheadUs: number, nowUs: number): boolean {
     if (nowUs + this.#shiftUs >= this.#endUs) {
       if (nowUs + this.#nextShiftUs < this.#endUs) return false

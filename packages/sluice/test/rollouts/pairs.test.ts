@@ -161,7 +161,7 @@ test('the current version starts from its own bucket when a key moves to a candi
   ])
 })
 
-test('versions may match different requests: a pair then has one of them', async () => {
+test('a request that only one version matches is still a pair; the other version denies nothing', async () => {
   const candidate = { ...USER, endpoint_pattern: '/a', limit: 1 }
   const { check } = await rolling([{ ...USER, limit: 1 }], staged({ candidate, share: 0 }))
   expect(times(2, () => denials(check({ ...ALICE, path: '/b' })))).toEqual([

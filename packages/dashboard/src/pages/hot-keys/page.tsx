@@ -68,7 +68,7 @@ function NoHotKeys() {
   const pageUrl = usePageUrl()
   return (
     <EmptyState title="No key is hot" action={<a href={pageUrl('/clients')}>See the busiest clients</a>}>
-      A key is listed with at least 1 % of the checks of a node, from about 150 checks a second on. One client that
+      A key is listed once it gets at least 1 % of the checks of a node, and about 150 checks a second. One client that
       sends most of the traffic then shows up here, before it is a problem for a single Redis shard.
     </EmptyState>
   )

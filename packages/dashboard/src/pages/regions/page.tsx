@@ -150,7 +150,7 @@ function NoRegion() {
       <EmptyState title="This node has no region">
         With <code>--region eu --global-redis …</code> on every node, rules with <code>spread: global</code> share one
         limit between regions: each region has a home share that it spends without asking, and leases the rest from a
-        common pool. If the link between regions breaks, homes go on.
+        common pool. If the global Redis is unreachable, each region can still use its home.
       </EmptyState>
     </Panel>
   )

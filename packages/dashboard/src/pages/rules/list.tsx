@@ -223,7 +223,7 @@ function NoRules({ isFiltered }: { readonly isFiltered: boolean }) {
   if (isFiltered) return <>No rule matches.</>
   return (
     <EmptyState title="No rules yet" action={<a href="/learn">Learn how a rule works</a>}>
-      A rule says how many requests a client may send in which time. Without rules, every request is admitted.
+      A rule limits how many requests a client may send per window. Without rules, every request is admitted.
     </EmptyState>
   )
 }

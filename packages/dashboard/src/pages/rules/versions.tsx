@@ -149,7 +149,7 @@ function Rollback({ from, to, onClose, onDone }: RollbackProps) {
     >
       <p>
         The rules of version {to} become a new version, at once and on every node. This needs no approval and is not
-        guarded. Rollouts of rules that change end.
+        guarded. It ends the rollouts of the rules that it changes.
       </p>
       <p>{data === undefined ? 'Comparing …' : countText(data.changes.length)}</p>
       <Changes from={from} to={to} />

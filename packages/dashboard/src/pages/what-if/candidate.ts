@@ -10,7 +10,9 @@ export type Change = { readonly limit: number; readonly burst: number; readonly 
 const LISTED_MAX = 1000
 
 /** Algorithms that can be compared for a rate: concurrency counts something else. */
-export const COMPARED: readonly AlgorithmName[] = ALGORITHM_NAMES.filter((name) => name !== 'concurrency')
+export const COMPARED: readonly AlgorithmName[] = ALGORITHM_NAMES.filter(
+  (name) => ALGORITHMS[name].storage !== 'permits',
+)
 
 /** The first limit of a rule; undefined: it has none. */
 export function changeOf(rule: Rule): (Change & { readonly windowSeconds: number }) | undefined {
@@ -40,7 +42,7 @@ export function candidateOf(rule: Rule, { limit, burst, algorithm }: Change): Pl
   return { ...kept, algorithm, limits: changed }
 }
 
-/** Algorithms that cannot be leased need the consistency strict, as which everything is replayed anyway. */
+/** Algorithms that cannot be leased require strict consistency. A replay treats all rules as strict anyway. */
 function withStrict({ lease, ...rule }: PlainRule, algorithm: AlgorithmName): PlainRule {
   if (ALGORITHMS[algorithm].lease === 'none') return { ...rule, consistency: 'strict' }
   return { ...rule, ...(lease !== undefined && { lease }) }

@@ -34,7 +34,7 @@ export function useLogFile(worker: ReplayWorker): LogFile {
       const summary = await worker.ask('open', file, (progress) => set({ progress }))
       setState((old) => ({ ...CLOSED, opened: { ...summary, id: (old.opened?.id ?? 0) + 1 } }))
     } catch (error) {
-      set({ progress: undefined, error: messageOf(error) }) // the requests of before stay
+      set({ progress: undefined, error: messageOf(error) }) // keeps the requests that were loaded before
     }
   }
   useEffect(() => {

@@ -88,7 +88,7 @@ export function Result({ result, ruleId, isBusy, children }: ResultProps) {
         <Figure name="Refused in total" value={result?.new.refused} now={result?.now?.refused} id="refused" />
         <Figure name="Refused clients" value={result?.clients.refused} now={result?.clients.now_refused} id="clients" />
         <Figure name="Newly denied requests" value={result?.changes?.newly_denied} id="newly-denied" />
-        <Figure name="Newly admitted requests" value={result?.changes?.newly_allowed} id="newly-allowed" />
+        <Figure name="Newly allowed requests" value={result?.changes?.newly_allowed} id="newly-allowed" />
         <Figure name="Newly denied clients" value={result?.changes?.clients_newly_denied} id="clients-newly" />
       </dl>
       {children}

@@ -13,7 +13,7 @@ const FREE_FRAME_BYTES = 1024
 export class FloodBudget {
   #points = POINTS_MAX
   #refilledMs = performance.now()
-  /** DATA bytes sent whose free frames are used up. */
+  /** DATA bytes sent that have already been exchanged for free frames. */
   #freeUntilBytes = 0
 
   /** Charges a control frame, given the DATA bytes sent so far. */

@@ -25,11 +25,11 @@ const PREFACE_SWEEPS_MAX = 10
 const REQUEST_SWEEPS_MAX = 30
 /** A client whose socket accepts no bytes. */
 const BLOCKED_SWEEPS_MAX = 60
-/** A client whose windows let nothing pass although bytes wait. */
+/** A client whose exhausted flow control windows hold back queued DATA. */
 const STALL_SWEEPS_MAX = 300
 const IDLE_SWEEPS_MAX = 30 * 60
 /** From the last frame of this end to the end of the connection. */
-const FAREWELL_SWEEPS_MAX = 2
+const CLOSING_SWEEPS_MAX = 2
 
 export const createLeanServer: CreateGrpcServer = (options) => {
   const state: ServerState = {
@@ -140,7 +140,7 @@ class Watched {
   readonly #socket: Socket
   readonly #state: ServerState
   /** Sweeps spent in a bad state (not ready, stalled, closing). */
-  #troubled = 0
+  #badSweeps = 0
   #sentBytes = 0
   #drainSweeps = 0
 
@@ -152,8 +152,8 @@ class Watched {
 
   sweep(): void {
     const { connection } = this
-    this.#troubled = this.#isTroubled() ? this.#troubled + 1 : 0
-    if (this.#troubled > this.#patience()) {
+    this.#badSweeps = this.#isInBadState() ? this.#badSweeps + 1 : 0
+    if (this.#badSweeps > this.#badSweepsMax()) {
       this.#socket.destroy()
       return
     }
@@ -171,7 +171,7 @@ class Watched {
     }
   }
 
-  #isTroubled(): boolean {
+  #isInBadState(): boolean {
     const { connection } = this
     const { sentBytes, isWaiting } = connection.sender
     const isStalled = (connection.isBlocked || isWaiting) && sentBytes === this.#sentBytes
@@ -179,8 +179,8 @@ class Watched {
     return isStalled || !connection.isReady || connection.phase === 'ended'
   }
 
-  #patience(): number {
-    if (this.connection.phase === 'ended') return FAREWELL_SWEEPS_MAX
+  #badSweepsMax(): number {
+    if (this.connection.phase === 'ended') return CLOSING_SWEEPS_MAX
     if (!this.connection.isReady) return PREFACE_SWEEPS_MAX
     return this.connection.isBlocked ? BLOCKED_SWEEPS_MAX : STALL_SWEEPS_MAX
   }

@@ -267,7 +267,7 @@ function summaryRoute(app: FastifyInstance, deps: Deps): void {
   })
 }
 
-/** Latency and clients are not recorded by the properties of filters. */
+/** Without filters only: latency is recorded without dimensions, and clients only by result. */
 async function unfilteredSummary(from: Analytics, range: Range): Promise<object> {
   const [latency, clients] = await Promise.all([
     from.latency({ ...range, stepMs: stepOf({}, range) }),
@@ -316,7 +316,7 @@ function shownRange({ fromMs, toMs }: Range): { from: string; to: string } {
   return { from: new Date(fromMs).toISOString(), to: new Date(toMs).toISOString() }
 }
 
-/** Only clients and limits are counted by how near they were to a limit. */
+/** Removes near_limit from rows of rollups that do not record it: only those of clients and limits do. */
 function shownTop(of: TopQuery['of'], rows: readonly TopRow[]): readonly object[] {
   return of === 'client' || of === 'limit' ? rows : rows.map(({ near_limit: _, ...row }) => row)
 }

@@ -227,7 +227,7 @@ function createRoute(app: FastifyInstance, deps: OverridesDeps): void {
   const { limiter, ipv6Prefix, nowMs } = deps
   const schema = {
     operationId: 'createOverride',
-    summary: 'Raise, lower, exempt or ban one key',
+    summary: 'Raise or lower the limits of one key, exempt it, or ban it',
     description:
       `Takes effect on all nodes within a second; at most ${OVERRIDES_MAX}. It replaces an earlier override of the ` +
       'same rule, key and limit. One that raises or exempts waits for approvals if changes need them.',

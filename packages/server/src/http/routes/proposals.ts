@@ -44,7 +44,7 @@ type Act = (store: ProposalStore, id: string, caller: Caller, reason: string | u
 const ACTIONS: Readonly<Record<string, { readonly role: Role; readonly summary: string; readonly act: Act }>> = {
   approve: {
     role: 'approver',
-    summary: 'Approve a proposal. Never by its author, nor with a token that the author created or that is newer',
+    summary: 'Approve a proposal. The token must be older than it, and not of its author or created by its author',
     act: (store, id, caller) => store.approve(id, caller),
   },
   reject: {

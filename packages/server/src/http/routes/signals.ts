@@ -30,7 +30,7 @@ const BODY = {
     severity: {
       type: 'string',
       enum: SEVERITIES,
-      description: 'Mildest first; rules may react from a severity on.',
+      description: 'In ascending order. The min_severity of a rule is the lowest that it reacts to.',
       examples: ['high'],
       'x-fix': `use one of ${SEVERITIES.join(', ')}`,
     },

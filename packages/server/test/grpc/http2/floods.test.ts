@@ -135,7 +135,7 @@ describe('frames that carry no work', () => {
 })
 
 describe('calls that a client abandons', () => {
-  test('a reset call keeps its slot until its handler has settled', async () => {
+  test('a reset call counts against the limit until its handler has settled', async () => {
     const releases: (() => void)[] = []
     const slow = {
       kind: 'unary' as const,

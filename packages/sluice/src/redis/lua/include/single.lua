@@ -1,9 +1,9 @@
 --[[
   Short call: one take, plain or of a lease. Decides it without the tables and functions of a batch, whose
-  creation costs several times as much as the take itself. Breaks off, before anything is written, if the batch has to
-  decide: buckets are missing or were written under another limit, the value is unreadable, a state is ahead of a clock
-  that stepped back or a plain take finds units on lease, or a value has to be written as a whole with buckets that the
-  take does not change.
+  creation costs several times as much as the take itself. Falls back to the batch, before anything is written, if
+  buckets are missing or were written under another limit, the value is unreadable, a state is ahead of a clock that
+  stepped back, a plain take finds units on lease, or a value has to be written as a whole with buckets that the take
+  does not change.
 
   Not a function, because each upvalue of a function costs about as much as the arithmetic.
 ]]
