@@ -50,7 +50,7 @@ beforeAll(async () => {
   await fillWithEmptyDatabase(dataDir)
   grpcPort = await freePort()
   const ports = ['--port', '0', '--grpc-port', String(grpcPort)]
-  const args = ['packages/server/dist/main.js', ...ports, '--log-level', 'fatal', '--data-dir', dataDir]
+  const args = ['packages/server/bin/sluice.js', ...ports, '--log-level', 'fatal', '--data-dir', dataDir]
   service = spawn(process.execPath, args, {
     env: Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'))),
     stdio: ['ignore', 'pipe', 'inherit'],

@@ -24,13 +24,26 @@ export function installPackages() {
   stamp('install', state)
 }
 
-/** Compiles both published packages, and adds the example rules and the dashboard. Returns a hash of all sources. */
+/**
+ * Compiles both published packages, and adds the bundled command, the example rules and the dashboard. Returns a hash
+ * of all sources.
+ */
 export function build() {
   const library = compile('packages/sluice')
   const service = compile('packages/server', library)
+  bundleCommand(service)
   cpSync(join(root, 'examples/rules.yaml'), join(root, 'packages/server/dist/examples/rules.yaml'))
   bundleDashboard()
   return service
+}
+
+/** Bundles the command from the compiled packages, whose sources have this hash, unless that is up to date. */
+function bundleCommand(sources) {
+  const script = 'scripts/bundle-command.mjs'
+  const state = hashFiles([script], sources)
+  if (isStamped('build-command', state) && existsSync(join(root, 'packages/server/dist/command'))) return
+  requireStep('bundling the command', () => run(process.execPath, [join(root, script)]))
+  stamp('build-command', state)
 }
 
 /** Bundles the dashboard unless that is up to date, and copies it into the `dist` of the server. */

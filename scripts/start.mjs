@@ -11,6 +11,6 @@ build()
 // npm runs scripts in the root of the project, but paths in arguments are relative to the user's working directory.
 if (process.env.npm_lifecycle_event === 'start' && process.env.INIT_CWD) process.chdir(process.env.INIT_CWD)
 
-const main = join(root, 'packages/server/dist/main.js')
+const main = join(root, 'packages/server/bin/sluice.js')
 process.argv[1] = main
 await import(pathToFileURL(main).href)

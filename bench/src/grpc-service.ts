@@ -14,7 +14,7 @@ import { freePort } from './redis-server.ts'
 import { freshKeys, seeded, zipf } from './zipf.ts'
 
 const KEYS = 100_000
-const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../../packages/server/bin/sluice.js', import.meta.url))
 
 /** Domain with a limit in `ENVOY_CONFIG`; rules decide about all others. */
 export const ENVOY_DOMAIN = 'envoy'

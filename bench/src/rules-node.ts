@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { startPostgres } from 'sluice/testing'
 import { type HttpServer, startServer } from './http-server.ts'
 
-const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../../packages/server/bin/sluice.js', import.meta.url))
 const TOKEN = 'token-of-the-benchmark'
 export const ADMIN: readonly string[] = ['--admin-token', TOKEN]
 export const AUTHORIZATION = { authorization: `Bearer ${TOKEN}` }

@@ -10,7 +10,7 @@ import { httpLoad } from './http-load.ts'
 import { type HttpServer, startServer } from './http-server.ts'
 import { type RedisServer, withRedis } from './redis-server.ts'
 
-const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../../packages/server/bin/sluice.js', import.meta.url))
 const PATH = '/api/v1/rate-limit/check'
 const CONNECTIONS = 32
 const BURST = 500

@@ -18,7 +18,7 @@ type Started = {
   readonly nodeArgs?: readonly string[]
 }
 
-const MAIN = fileURLToPath(new URL('../../packages/server/dist/main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../../packages/server/bin/sluice.js', import.meta.url))
 const STDERR_KEPT = 4000
 
 export class ServiceNode {

@@ -15,7 +15,7 @@ import { ADMIN, change, RULE_SET_PATH } from '../rules-node.ts'
 import { freshKeys, seeded, zipf } from '../zipf.ts'
 import { RULES } from './memory.ts'
 
-const MAIN = fileURLToPath(new URL('../../../packages/server/dist/main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../../../packages/server/bin/sluice.js', import.meta.url))
 const PATH = '/api/v1/rate-limit/check'
 const KEYS = 100_000
 const CALLS = 20_000

@@ -50,7 +50,7 @@ async function withServers<T>(work: (service: HttpServer, bare: HttpServer) => P
     const rulesPath = join(folder, 'rules.json')
     await writeFile(rulesPath, JSON.stringify({ rules: RULES }))
     const args = ['--port', '0', '--rules', rulesPath, '--log-level', 'warn']
-    const service = await startServer(scriptAt('../../../packages/server/dist/main.js'), args)
+    const service = await startServer(scriptAt('../../../packages/server/bin/sluice.js'), args)
     servers.push(service)
     const bare = await startServer(scriptAt('../bare-fastify.js'), [JSON.stringify(await schemasOf(service))])
     servers.push(bare)

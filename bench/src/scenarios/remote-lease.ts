@@ -18,7 +18,7 @@ import { type RedisServer, withRedis } from '../redis-server.ts'
 import type { Scenario } from '../report.ts'
 import { freshKeys, seeded, zipf } from '../zipf.ts'
 
-const MAIN = fileURLToPath(new URL('../../../packages/server/dist/main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../../../packages/server/bin/sluice.js', import.meta.url))
 const PATH = '/api/v1/rate-limit/check'
 const KEYS = 10_000
 const CHECKS = 500_000

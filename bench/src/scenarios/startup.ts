@@ -14,7 +14,7 @@ import type { Outcome, Scenario } from '../report.ts'
 /** The last commit before the start was measured. It had none of decision events, rollouts, dashboard and gRPC. */
 const BEFORE = 'ba379a7'
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
-const MAIN = join(ROOT, 'packages/server/dist/main.js')
+const MAIN = join(ROOT, 'packages/server/bin/sluice.js')
 /** Rules that both versions can read. */
 const RULES = `- { rule_id: demo, endpoint_pattern: /demo, scope: per_user, limit: 5, window_seconds: 10 }
 - { rule_id: all, scope: per_ip, limit: 1000, window_seconds: 60, algorithm: sliding_window }

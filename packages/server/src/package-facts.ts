@@ -1,9 +1,12 @@
-// Version of the package, its optional dependencies, and the path of its example rules.
+// The folder of the package, its version and optional dependencies, and the path of its example rules.
 
 import { existsSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
-const manifest = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
+/** With a slash at the end. This code runs from `src`, from `dist` and from the bundle `dist/command`. */
+export const PACKAGE_FOLDER: URL = packageFolder(new URL('.', import.meta.url))
+
+const manifest = JSON.parse(readFileSync(new URL('package.json', PACKAGE_FOLDER), 'utf8')) as {
   version: string
   optionalDependencies: Record<string, string>
 }
@@ -18,6 +21,10 @@ export const OPTIONAL_DEPENDENCIES: Readonly<Record<string, string>> = manifest.
  * build made.
  */
 export function exampleRulesPath(): string {
-  const inClone = fileURLToPath(new URL('../../../examples/rules.yaml', import.meta.url))
-  return existsSync(inClone) ? inClone : fileURLToPath(new URL('./examples/rules.yaml', import.meta.url))
+  const inClone = fileURLToPath(new URL('../../examples/rules.yaml', PACKAGE_FOLDER))
+  return existsSync(inClone) ? inClone : fileURLToPath(new URL('dist/examples/rules.yaml', PACKAGE_FOLDER))
+}
+
+function packageFolder(folder: URL): URL {
+  return existsSync(new URL('package.json', folder)) ? folder : packageFolder(new URL('..', folder))
 }

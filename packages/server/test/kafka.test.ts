@@ -31,7 +31,7 @@ import { parseKafkaAddress } from '../src/settings/kafka-address.ts'
 import { describeAllSinks } from './all-sinks.ts'
 import { randomBatches } from './random-batches.ts'
 
-const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../bin/sluice.js', import.meta.url))
 const NOW_MS = Date.UTC(2026, 9, 5, 1, 0, 30) // rows of two days
 const POLL = { timeout: 120_000, interval: 20 }
 const SHORT = { connectMs: 1000, requestMs: 1000, retries: 1 }

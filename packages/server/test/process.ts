@@ -7,7 +7,7 @@ import { onTestFinished } from 'vitest'
 import { temporaryFolder } from './databases.ts'
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
-const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../bin/sluice.js', import.meta.url))
 
 export type Ended = { readonly code: number | null; readonly stdout: string; readonly stderr: string }
 

@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { extname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { PACKAGE_FOLDER } from '../package-facts.ts'
 
 export type DashboardFile = {
   readonly type: string
@@ -22,8 +23,10 @@ const TYPES: Readonly<Record<string, string>> = {
 }
 export const INDEX = '/index.html'
 const ENCODINGS = { gzip: '.gz', br: '.br' } as const
-/** The build copies the app beside this file; in a clone without a build of the server, it is in its own workspace. */
-const FOLDERS = ['./app', '../../../dashboard/dist/app'].map((path) => fileURLToPath(new URL(path, import.meta.url)))
+/** The build copies the app into this package; in a clone without a build of the server, it is in its own workspace. */
+const FOLDERS = ['dist/dashboard/app', '../dashboard/dist/app'].map((path) =>
+  fileURLToPath(new URL(path, PACKAGE_FOLDER)),
+)
 
 /** Path → file; undefined if the dashboard is not built. */
 export function readDashboardFiles(): ReadonlyMap<string, DashboardFile> | undefined {

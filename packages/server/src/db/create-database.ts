@@ -5,8 +5,9 @@ import { spawn } from 'node:child_process'
 import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { PACKAGE_FOLDER } from '../package-facts.ts'
 
-const PROGRAM = fileURLToPath(new URL('../../threads/create-database.mjs', import.meta.url))
+const PROGRAM = fileURLToPath(new URL('threads/create-database.mjs', PACKAGE_FOLDER))
 const UNFINISHED = '.new-'
 /** The error is at the end of the output. */
 const OUTPUT_MAX = 2000

@@ -5,12 +5,13 @@ import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
+import { PACKAGE_FOLDER } from '../package-facts.ts'
 import { SerialQueue } from '../serial-queue.ts'
 import { createDatabase } from './create-database.ts'
 import { type Database, DatabaseUnavailable, type Queries, type Row, TEMPORARY } from './database.ts'
 import { type FolderLock, lockFolder } from './folder-lock.ts'
 
-const THREAD = fileURLToPath(new URL('../../threads/embedded-database.mjs', import.meta.url))
+const THREAD = fileURLToPath(new URL('threads/embedded-database.mjs', PACKAGE_FOLDER))
 
 /** Throws if another process uses the folder. Creates the database if there is none, which takes some seconds. */
 export async function openEmbedded(dataDir: string, folder: string): Promise<Database> {

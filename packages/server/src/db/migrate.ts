@@ -3,9 +3,10 @@
 
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
+import { PACKAGE_FOLDER } from '../package-facts.ts'
 import type { Database, Queries } from './database.ts'
 
-const FOLDER = new URL('../../migrations/', import.meta.url)
+const FOLDER = new URL('migrations/', PACKAGE_FOLDER)
 /** Key of the advisory lock; arbitrary. */
 const LOCK = 7_365_851
 

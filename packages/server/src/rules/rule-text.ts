@@ -1,9 +1,9 @@
 // Parses the text of a rule set without blocking the event loop: ten thousand rules of YAML take a second, so long
 // texts are parsed in a worker thread.
 
-import { existsSync } from 'node:fs'
 import { Worker } from 'node:worker_threads'
 import { type FieldError, inSlices } from 'sluice'
+import { PACKAGE_FOLDER } from '../package-facts.ts'
 import { SerialQueue } from '../serial-queue.ts'
 import { fromChunks, type JsonChunks } from './json-chunks.ts'
 import { readJson, readYaml, type SourceText } from './source-text.ts'
@@ -31,7 +31,9 @@ type ParsedText = {
 /** The reply of the thread, with the value in chunks. */
 export type ThreadReply = JsonChunks & Omit<ParsedText, 'value'>
 
-const THREAD = new URL('./rule-text-thread.js', import.meta.url)
+const THREAD = new URL('dist/rules/rule-text-thread.js', PACKAGE_FOLDER)
+/** False in tests, which run the sources. */
+const IS_COMPILED = import.meta.url.endsWith('.js')
 const INLINE_LENGTH_MAX = 100_000
 /** Parses one text at a time, because the worst case takes a gigabyte of memory. */
 const queue = new SerialQueue()
@@ -42,10 +44,10 @@ export async function readRuleText(text: string, format: RuleTextFormat): Promis
   return { value, errors, linesOf }
 }
 
-/** JSON is fast at any length. The thread exists only in the compiled program, not when tests run the sources. */
+/** JSON is fast at any length. The thread is compiled code. */
 function parseText(request: ThreadRequest): ParsedText | Promise<ParsedText> {
   const isQuick = request.text.length <= INLINE_LENGTH_MAX || (request.format === 'json' && !request.fields)
-  return isQuick || !existsSync(THREAD) ? parseInline(request) : queue.run(() => parseInThread(request))
+  return isQuick || !IS_COMPILED ? parseInline(request) : queue.run(() => parseInThread(request))
 }
 
 export function parseInline({ text, format, fields = [] }: ThreadRequest): ParsedText {

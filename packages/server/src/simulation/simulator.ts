@@ -6,10 +6,11 @@ import { Worker } from 'node:worker_threads'
 import { LimiterError, type RulesInput } from 'sluice'
 import type { RecordedRequest } from 'sluice/replay'
 import type { DecisionEvent } from '../events/event.ts'
+import { PACKAGE_FOLDER } from '../package-facts.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { SerialQueue } from '../serial-queue.ts'
 
-const THREAD = fileURLToPath(new URL('../../threads/simulation.mjs', import.meta.url))
+const THREAD = fileURLToPath(new URL('threads/simulation.mjs', PACKAGE_FOLDER))
 const WAITING_MAX = 4
 const RUN_MS_MAX = 25_000
 /** The replay of 500,000 events needs about half of it. */

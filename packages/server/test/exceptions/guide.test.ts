@@ -10,7 +10,7 @@ import { temporaryFolder } from '../databases.ts'
 import { ADMIN_TOKEN, serveEmbedded } from '../service.ts'
 
 const PAGE = readFileSync(new URL('../../../../docs/guides/exceptions.md', import.meta.url), 'utf8')
-const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../../bin/sluice.js', import.meta.url))
 const MARK = '=== next ==='
 const hasCurl = spawnSync('curl', ['--version']).status === 0
 

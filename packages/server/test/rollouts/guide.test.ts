@@ -11,7 +11,7 @@ import { ADMIN_TOKEN } from '../service.ts'
 
 const page = readFileSync(new URL('../../../../docs/guides/rollouts.md', import.meta.url), 'utf8')
 const BLOCKS = [...page.matchAll(/```sh\n([\s\S]*?)```/g)].map(([, text = '']) => text)
-const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../../bin/sluice.js', import.meta.url))
 const shell = promisify(execFile)
 const hasCurl = spawnSync('curl', ['--version']).status === 0
 
