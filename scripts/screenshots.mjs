@@ -3,7 +3,7 @@
 import { bin, build, installPackages, requirePrograms, runInForeground } from './setup.mjs'
 
 installPackages()
-requirePrograms(['redis-server', 'postgres', 'chromium'])
+requirePrograms(['redis-server', 'postgres', 'chromium-headless-shell'])
 build()
 process.env.SLUICE_SCREENSHOTS = 'docs'
 process.exitCode = await runInForeground(bin('vitest'), ['run', 'packages/dashboard/test/screenshots.test.ts'])

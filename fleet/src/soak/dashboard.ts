@@ -16,7 +16,7 @@ export type DashboardSize = { readonly seconds: number; readonly rate: number }
 
 const TOKEN = 'token-of-the-dashboard-soak'
 const PATHS = ['/?range=1m', '/live'] as const
-const PROGRAMS = ['/usr/bin/chromium', '/usr/bin/chromium-browser']
+const PROGRAMS = ['/usr/bin/chromium-headless-shell', '/usr/bin/chromium', '/usr/bin/chromium-browser']
 const FRAMES_PER_SECOND_MIN = 30
 /** Share of the load that must have been sent: a slower machine proves nothing about the promised rate. */
 const SENT_SHARE_MIN = 0.9

@@ -6,8 +6,10 @@ import { createRequire } from 'node:module'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { linkOf, ROUTES } from '../src/routes.ts'
 
+const PROGRAMS = ['chromium-headless-shell', 'chromium', 'chromium-browser']
+
 /** Undefined where it cannot be had: the tests are skipped then. */
-export const CHROMIUM: string | undefined = ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find((path) => {
+export const CHROMIUM: string | undefined = PROGRAMS.map((name) => `/usr/bin/${name}`).find((path) => {
   try {
     accessSync(path, constants.X_OK)
     return true
