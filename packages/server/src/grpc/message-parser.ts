@@ -1,6 +1,6 @@
 // Splits the bytes of a stream into gRPC messages: a flag byte, a length of four bytes, and the message.
 
-import { GrpcError } from './method.ts'
+import { compressedMessage, GrpcError, messageTooLarge } from './method.ts'
 
 const PREFIX_BYTES = 5
 
@@ -29,8 +29,8 @@ export class MessageParser {
     if (this.#length < PREFIX_BYTES) return undefined
     const head = this.#head(PREFIX_BYTES)
     const length = head.readUInt32BE(1)
-    if (length > this.#bytesMax) throw tooLarge(length, this.#bytesMax)
-    if (head[0] !== 0) throw compressed(head[0] ?? 0)
+    if (length > this.#bytesMax) throw messageTooLarge(length, this.#bytesMax)
+    if (head[0] !== 0) throw unexpectedFlag(head[0] ?? 0)
     if (this.#length < PREFIX_BYTES + length) return undefined
     const whole = this.#head(PREFIX_BYTES + length)
     const message = whole.subarray(PREFIX_BYTES, PREFIX_BYTES + length)
@@ -58,11 +58,7 @@ export function framed(message: Uint8Array): Buffer {
   return frame
 }
 
-function tooLarge(length: number, max: number): GrpcError {
-  return new GrpcError('resource_exhausted', `message: send at most ${max} bytes (got ${length})`)
-}
-
-function compressed(flag: number): GrpcError {
-  if (flag === 1) return new GrpcError('unimplemented', 'compression is not supported: send uncompressed messages')
+function unexpectedFlag(flag: number): GrpcError {
+  if (flag === 1) return compressedMessage()
   return new GrpcError('internal', `malformed message: its first byte is ${flag}`)
 }

@@ -12,7 +12,7 @@ import { move, rolloutActive } from './move.ts'
 import { CHANGES_MAX, type Proposal, type ProposedChange } from './proposal.ts'
 import { holdRules, insertProposal, notifyRollouts, readProposal, rolloutsOf } from './proposal-table.ts'
 import { sameRule } from './rebase.ts'
-import { guardStep } from './step.ts'
+import { stepUnderGuard } from './step.ts'
 import { unpairableReason } from './tightens.ts'
 
 export const PROPOSALS_PATH = '/api/v1/rate-limit/proposals'
@@ -91,7 +91,7 @@ async function guardEdit(queries: Queries, applied: Applied, options: EditGuardO
     reason: author.reason ?? null,
     baseVersion: version - 1,
     changes,
-    steps: [guardStep(options.guardMs)],
+    steps: [stepUnderGuard(options.guardMs)],
     guard: GUARD_DEFAULTS,
     sentence: `version ${version} is under guard`,
     at,

@@ -41,7 +41,7 @@ export function defaultSteps(canaryIsPossible: boolean): readonly Step[] {
 }
 
 /** The only step of a change that is applied already. */
-export function guardStep(forMs: number): Step {
+export function stepUnderGuard(forMs: number): Step {
   return { kind: 'guard', share: 1, forMs, maxMs: forMs }
 }
 

@@ -3,6 +3,7 @@
 
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
+import { IPV6_PREFIX_DEFAULT } from 'sluice/http'
 import { ACCESS_SETTINGS } from './access-settings.ts'
 import { CLIENT_SETTINGS, type ClientSettings } from './client-settings.ts'
 import { DASHBOARD_SETTINGS, type DashboardSettings } from './dashboard-settings.ts'
@@ -74,6 +75,8 @@ export type Settings = ClientSettings &
     readonly otlpMetricsSeconds: number
     readonly traceSample: number
   }
+
+const WORKERS_MAX = 256
 
 export const SETTINGS: SettingsTable<Settings> = {
   host: {
@@ -231,8 +234,9 @@ export const SETTINGS: SettingsTable<Settings> = {
     help: 'Number of processes that share the port, each with its own leases; auto: one per CPU.',
     fallback: () => undefined,
     shownFallback: '1',
-    read: (text) => (text === 'auto' ? availableParallelism() : readInteger(text, 1, 256)),
-    fix: 'give a whole number from 1 to 256, or auto',
+    read: (text) =>
+      text === 'auto' ? Math.min(availableParallelism(), WORKERS_MAX) : readInteger(text, 1, WORKERS_MAX),
+    fix: `give a whole number from 1 to ${WORKERS_MAX}, or auto`,
     needs: 'redis',
     needsOneOf: ['database', 'rules'],
   },
@@ -252,8 +256,8 @@ export const SETTINGS: SettingsTable<Settings> = {
     env: 'SLUICE_IPV6_PREFIX',
     value: '<bits>',
     help: 'IPv6 addresses that share a prefix of this length count as one client.',
-    fallback: () => 64,
-    shownFallback: '64',
+    fallback: () => IPV6_PREFIX_DEFAULT,
+    shownFallback: `${IPV6_PREFIX_DEFAULT}`,
     read: (text) => readInteger(text, 1, 128),
     fix: 'give a number of bits from 1 to 128',
   },

@@ -149,6 +149,7 @@ class WebhookQueue {
         return true
       }
       if (attempt === 0) log.event('webhook_failed', { type: event.type, host: new URL(this.#url).host, reason })
+      if (attempt === ATTEMPTS_MAX - 1) break
       // Jitter, so that nodes do not retry together.
       await this.#pause(Math.min(retryMs * 2 ** attempt, RETRY_MS_MAX) * (randomInt(50, 101) / 100))
       if (this.#closing.signal.aborted) return false

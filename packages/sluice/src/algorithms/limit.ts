@@ -60,7 +60,10 @@ export type Limit = {
 /** `index` counts from 1; `whole` is the limit before it was split. */
 export type Shard = { readonly index: number; readonly whole: Limit }
 
-export type OnFail = 'open' | 'closed' | 'local'
+/** Failure policies: failure/policy.ts. */
+export const ON_FAIL = ['open', 'closed', 'local'] as const
+
+export type OnFail = (typeof ON_FAIL)[number]
 
 /** See algorithms/lease-terms.ts. */
 export type LeaseTerms = {

@@ -1,6 +1,7 @@
 // unknown → Rule[]: the only place where rules are validated. Reports all errors together, with field, value and fix. A
 // rule that could never apply is an error. The result is complete, and parsing it again returns the same rules.
 
+import { ON_FAIL } from '../algorithms/limit.ts'
 import { ALGORITHM_NAMES, ALGORITHMS, type AlgorithmName } from '../algorithms/traits.ts'
 import { suggestion, synonym } from '../nearest.ts'
 import { mapped, runSync, type Sliced } from '../slices.ts'
@@ -114,8 +115,7 @@ function readRule(fields: Fields, errors: FieldErrors): Rule {
     ...readBehaviour(fields, algorithm, errors),
     ...optional('on_signal', readOnSignal(fields, scope, errors)),
     intent,
-    on_fail:
-      readOneOf(fields, 'on_fail', ['open', 'closed', 'local'], errors) ?? (intent === 'abuse' ? 'closed' : 'open'),
+    on_fail: readOneOf(fields, 'on_fail', ON_FAIL, errors) ?? (intent === 'abuse' ? 'closed' : 'open'),
   }
   checkShards(rule, errors)
   return rule

@@ -1,5 +1,6 @@
 // A rule in canonical form: complete, snake_case, the same in JSON, YAML and memory. Created by `parseRules`.
 
+import type { OnFail } from '../algorithms/limit.ts'
 import type { AlgorithmName } from '../algorithms/traits.ts'
 import type { Severity } from './exception.ts'
 
@@ -53,7 +54,7 @@ export type Rule = {
   /** By kind of signal. */
   readonly on_signal?: Readonly<Record<string, SignalReaction>>
   readonly intent: 'fairness' | 'abuse'
-  readonly on_fail: 'open' | 'closed' | 'local'
+  readonly on_fail: OnFail
   readonly shards: number
   readonly store: string
   readonly spread: 'regional' | 'global'

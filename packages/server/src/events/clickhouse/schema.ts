@@ -82,7 +82,10 @@ const FIRST_COLUMNS: readonly Column[] = [
   ['sample_rate', 'Float64'],
 ]
 
-/** Columns of later versions, with the values of rows that lack them. */
+/**
+ * Columns of the second version, with the values of rows that lack them. Databases of that version exist: a further
+ * column goes into a list of its own, with an entry of `migrations`.
+ */
 const ADDED_COLUMNS: readonly (readonly [name: string, type: string, value: string])[] = [
   ['override_id', 'Nullable(String)', 'NULL'],
   ['bypass_id', 'Nullable(String)', 'NULL'],

@@ -259,7 +259,7 @@ export class Connection implements StreamHost {
       if (this.phase === 'final') return
       this.#lastId = id
       if (request === undefined || blocks.isSelfDependent) this.#refuse(id, CODE.protocol, isEnd)
-      else if (request === 'too-large') this.#refuseTooLarge(id, isEnd)
+      else if (request === 'too-large') this.#refuseLongHeaders(id, isEnd)
       else if (this.#openStreams >= this.#server.limits.streamsMax) this.#refuse(id, CODE.refusedStream, isEnd)
       else this.#open(id, request, isEnd)
       return
@@ -364,7 +364,7 @@ export class Connection implements StreamHost {
     if (!isEnd) this.#resetIds.add(id)
   }
 
-  #refuseTooLarge(id: number, isEnd: boolean): void {
+  #refuseLongHeaders(id: number, isEnd: boolean): void {
     this.sender.headers(id, plainBlock(431, 0), true)
     if (isEnd) this.#budget.spend(1)
     else this.#refuse(id, CODE.noError, false)

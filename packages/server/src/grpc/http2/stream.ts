@@ -2,7 +2,14 @@
 // complete messages to the method, and its answer to the sender.
 
 import { isPromise } from 'sluice'
-import { GrpcError, type StreamInput, type StreamOutput, type UnaryMethod } from '../method.ts'
+import {
+  compressedMessage,
+  GrpcError,
+  messageTooLarge,
+  type StreamInput,
+  type StreamOutput,
+  type UnaryMethod,
+} from '../method.ts'
 import type { BufferedBytes } from './buffered-bytes.ts'
 import type { Expiring } from './deadlines.ts'
 import { CODE, type Code, WINDOW_DEFAULT } from './frames.ts'
@@ -98,7 +105,8 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
       this.#closeIfDone()
     } else if (method.kind === 'unary') {
       if (isEnd && this.#inbox === undefined && isWholeMessage(bytes, start, end)) {
-        if (end - start - PREFIX_BYTES > this.#host.messageBytesMax) this.#failTooLarge(end - start - PREFIX_BYTES)
+        const length = end - start - PREFIX_BYTES
+        if (length > this.#host.messageBytesMax) this.stop(messageTooLarge(length, this.#host.messageBytesMax))
         else this.#call(method, bytes.subarray(start + PREFIX_BYTES, end))
       } else {
         this.#collect(bytes, start, end)
@@ -315,9 +323,9 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
     const inbox = this.#inbox
     if (inbox === undefined) return false
     if (inbox.isCompressed) {
-      this.stop(new GrpcError('unimplemented', 'compressed messages are not supported: send them as identity'))
+      this.stop(compressedMessage())
     } else if (inbox.messageBytes > this.#host.messageBytesMax) {
-      this.#failTooLarge(inbox.messageBytes)
+      this.stop(messageTooLarge(inbox.messageBytes, this.#host.messageBytesMax))
     } else if (this.#host.inboxBytes.isFull) {
       this.stop(new GrpcError('resource_exhausted', 'too many incomplete messages on this connection'))
     } else {
@@ -338,11 +346,6 @@ export class ServerStream implements Outgoing, Expiring, StreamOutput {
     const message = inbox.take()
     this.#host.inboxBytes.add(inbox.bytes - before)
     return message
-  }
-
-  #failTooLarge(bytes: number): void {
-    const { messageBytesMax } = this.#host
-    this.stop(new GrpcError('resource_exhausted', `message of ${bytes} bytes: at most ${messageBytesMax} are accepted`))
   }
 
   /** Errors that are not `GrpcError` are defects: their message stays on the server. */
