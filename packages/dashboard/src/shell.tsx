@@ -1,7 +1,7 @@
 // Frame of every page: navigation, search, theme, who is signed in, and the keyboard shortcuts.
 
 import type { ComponentChildren } from 'preact'
-import { useEffect, useMemo, useState } from 'preact/hooks'
+import { useLayoutEffect, useMemo, useState } from 'preact/hooks'
 import { useLocation } from 'preact-iso'
 import { Help } from './help.tsx'
 import { useShortcuts } from './keyboard.ts'
@@ -29,7 +29,8 @@ export function Shell({ children }: { readonly children: ComponentChildren }) {
     keys,
   })
   const current = currentRoute(path)
-  useEffect(() => {
+  // A layout effect: the next key press may open something on the new page.
+  useLayoutEffect(() => {
     document.title = current === undefined ? 'Sluice' : `${current.title} · Sluice`
     close()
   }, [path])

@@ -65,6 +65,7 @@ export async function startFixture(): Promise<Fixture> {
     storeDeadlineMs: 10_000, // a busy machine must not let on_fail decide
     webhooks: [`http://127.0.0.1:9/${WEBHOOK}?name=${encodeURIComponent(String(ATTACKS[1]))}`], // the discard port
     webhookSecret: 'secret-of-the-dashboard-tests',
+    keySecret: 'key-secret-of-the-dashboard-tests', // shared by both nodes
   }
   const node = await startServer(settings, createLog('silent'))
   const other = await startServer({ ...settings, dataDir: join(dataDir, 'other') }, createLog('silent'))

@@ -266,6 +266,8 @@ describe('proposals', () => {
     await tryApprove('revoked afterwards', older['revoked afterwards'].secret)
     await revokeToken(database, older['revoked afterwards'].id, 'sluice', AT)
     statuses['start after the approver was revoked'] = (await act(app, id, 'start', author.secret)).status
+    const isRevoked = async () => (await app.get(RULES, older['revoked afterwards'].secret)).status === 401
+    await vi.waitUntil(isRevoked, 30_000) // the node reads tokens after a notification
     await tryApprove('revoked', older['revoked afterwards'].secret)
     await tryApprove('role lowered afterwards', older['role lowered afterwards'].secret)
     await database.query("UPDATE api_tokens SET role = 'editor' WHERE id = $1", [older['role lowered afterwards'].id])

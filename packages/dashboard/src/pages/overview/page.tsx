@@ -41,8 +41,14 @@ export function Page() {
   const live = fleet?.figures.find(({ step_seconds: step }) => step * 60 === (isLive ? range.seconds : 300))
   const newest = live && liveFigures(live)
   const isNow = range.name !== undefined
+  // Stored totals lack the newest requests: alone, they may show a page without any for a moment.
+  const isEarly = isNow && fleet === undefined && stream.error === undefined
   const figures =
-    isLive || hasNoTotals ? newest : stored.figures && (isNow ? withNewest(stored.figures, newest) : stored.figures)
+    isLive || hasNoTotals
+      ? newest
+      : stored.figures && !isEarly
+        ? withNewest(stored.figures, isNow ? newest : undefined)
+        : undefined
   return (
     <>
       <PageHead title="Overview">
