@@ -136,7 +136,8 @@ function tableOf(inputs: CapacityInputs, costs: Costs, check: Check): string {
     `Test of the model: ${check.processes} services on one Redis, users by Zipf's law,`,
     `${figure(check.redisRequests)} requests to Redis per check. Predicted: ${figure(modelUs)} µs of CPU per check,`,
     `nodes and Redis together. Measured:`,
-    `${figure(measuredUs)} µs, so the model differs by ${figure((modelUs / measuredUs - 1) * 100)} %.`,
+    `${figure(measuredUs)} µs, so the model predicts ${figure(Math.abs(modelUs / measuredUs - 1) * 100)} % ` +
+      `${modelUs < measuredUs ? 'less' : 'more'} than measured.`,
     '',
   ].join('\n')
 }

@@ -89,7 +89,7 @@ export const LOG_EVENTS = {
   },
   detectors_per_process: {
     level: 'warn',
-    message: 'detectors count per process; a client spread over several processes can exceed the threshold in none',
+    message: 'detectors count per process; a client spread over several processes can stay below the threshold in each',
     fields: ['workers'],
   },
   signal_dropped: { level: 'warn', message: 'detected signal cannot be stored; dropped', fields: ['kind', 'reason'] },
@@ -108,7 +108,7 @@ export const LOG_EVENTS = {
   },
   global_breaker_opened: {
     level: 'error',
-    message: 'circuit breaker opened for the global redis; home shares only',
+    message: 'circuit breaker opened for the global redis; homes and leased units only',
     fields: ['region', 'after_ms'],
   },
   global_breaker_closed: {

@@ -41,7 +41,7 @@ export const BYPASS_CREATE: Command = defineCommand({
     {
       name: 'limit-per-minute',
       value: '<number>',
-      help: 'Requests per minute that may use it, over all nodes. Required.',
+      help: 'Units per minute, over all nodes; a request of cost n takes n. Required.',
       accepts: (text) => /^[1-9]\d{0,8}$/.test(text),
       fix: 'give a whole number from 1',
     },
@@ -57,7 +57,7 @@ export const BYPASS_CREATE: Command = defineCommand({
   ],
   mistakes: (given) => [
     ...missing(given, 'expires-in', 'a lifetime, such as 90d'),
-    ...missing(given, 'limit-per-minute', 'a number of requests, such as 600'),
+    ...missing(given, 'limit-per-minute', 'a number of units, such as 600'),
   ],
   run: async (given, terminal) => {
     const [rules, paths] = [given.texts('rule'), given.texts('path')]

@@ -60,8 +60,8 @@ export const INCIDENT_FACTOR: Command = defineCommand({
   name: 'incident factor',
   summary: 'Multiplies all limits of all rules until the factor expires.',
   details:
-    'No limit falls below 1. Asks for confirmation. Requires a reason and --expires-in, and a token with the role ' +
-    'approver.',
+    'A limit above 0 never falls below 1; a limit of 0 stays 0. Asks for confirmation. Requires a reason and ' +
+    '--expires-in, and a token with the role approver.',
   positionals: [{ name: '<factor>', help: 'a number such as 0.5, or off to end the factor' }],
   flags: [lifetimeFlag('When it ends, such as 30m or 12h. Required, except with off.'), ...CHANGE_FLAGS],
   examples: [

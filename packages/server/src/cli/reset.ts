@@ -22,8 +22,9 @@ export const RESET: Command = defineCommand({
   name: 'reset',
   summary: 'Resets the buckets of one key and one rule.',
   details:
-    'Includes all limits of the rule. Asks for confirmation. Requires a token with the role editor. Other nodes that ' +
-    'hold a lease or cached refusal of the bucket follow when it ends, within seconds.',
+    'Includes all limits of the rule. Asks for confirmation. Requires a token with the role editor. Other nodes ' +
+    'follow when their lease or cached refusal of the bucket ends: after at most 30 s, or lease.ttl_ms if that is ' +
+    'longer.',
   positionals: [
     { name: '<rule_id>', help: 'the id of a rule' },
     { name: '<key>', help: 'the value of the fact alone, such as a user id; "" for a global rule', optional: true },

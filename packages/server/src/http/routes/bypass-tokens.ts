@@ -64,7 +64,7 @@ const BODY = {
     expires_in: lifetimeField('Lifetime: a duration such as 12h or 90d, or seconds.'),
     limit_per_minute: {
       type: 'integer',
-      description: 'Requests per minute that may use it, over all nodes. Above it, the rules apply.',
+      description: 'Units per minute, over all nodes; a request of cost n takes n. Above it, the rules apply.',
       examples: [600],
       minimum: 1,
       maximum: PER_MINUTE_MAX,
