@@ -1,5 +1,6 @@
 // Cost of a check with 100,000 overrides relative to none, with 10,000 rules of which three match (as in `rules`). The
-// overrides are of other keys. Of one rule: every rule has ten. Of all rules: each check looks its key up three times.
+// overrides are for other keys. "of one rule each": every rule has ten. "of all rules": each check looks up its key
+// three times.
 
 import type { Limiter, Override } from 'sluice'
 import { type Contenders, withIsolated } from '../isolated.ts'

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The command `sluice` as npm links it. It is there before anything is built, so that a fresh clone can have it too.
+// The command `sluice` as npm links it. Needs no build, so that npm can link it in a fresh clone.
 
 import { existsSync } from 'node:fs'
 

@@ -127,19 +127,23 @@ export const LOG_EVENTS = {
     message: 'redis is out of memory; on_fail applies to new buckets; raise maxmemory',
     fields: [],
   },
-  store_full_over: { level: 'info', message: 'redis has memory again', fields: [] },
+  store_full_ended: { level: 'info', message: 'redis has memory again', fields: [] },
   store_evicting: {
     level: 'warn',
     message: 'redis evicts live buckets and forgets their usage; set maxmemory-policy noeviction and raise maxmemory',
     fields: [],
   },
-  store_evicting_over: { level: 'info', message: 'redis no longer evicts live buckets', fields: [] },
-  store_misgrouped: {
+  store_evicting_ended: { level: 'info', message: 'redis no longer evicts live buckets', fields: [] },
+  slot_groups_mismatch: {
     level: 'error',
     message: 'slot groups differ from the record in redis; clients get the limit twice; see --redis-slot-groups',
     fields: [],
   },
-  store_misgrouped_over: { level: 'info', message: 'slot groups agree with the record in redis again', fields: [] },
+  slot_groups_mismatch_ended: {
+    level: 'info',
+    message: 'slot groups agree with the record in redis again',
+    fields: [],
+  },
   store_primaries_idle: {
     level: 'warn',
     message: 'redis has more primaries than slot groups; the others stay idle; raise --redis-slot-groups',
@@ -155,7 +159,7 @@ export const LOG_EVENTS = {
     message: 'key cap reached; new keys share overflow buckets',
     fields: [],
   },
-  store_capped_over: { level: 'info', message: 'new keys have buckets of their own again', fields: [] },
+  store_capped_ended: { level: 'info', message: 'new keys have buckets of their own again', fields: [] },
   demo_started: {
     level: 'info',
     message: 'demo traffic started; its rules are removed at the end',

@@ -113,7 +113,7 @@ describe('every route admits exactly the roles that the documentation names', ()
     expect([statusCode, body]).toEqual([200, 'anonymous'])
   })
 
-  test('HEAD is GET', async () => {
+  test('HEAD needs the role of GET', async () => {
     const { address } = await serveApp([RULE])
     const head = async (headers: Record<string, string>) => {
       return (await fetch(address + RULES, { method: 'HEAD', headers })).status

@@ -1,9 +1,9 @@
 import { type RedisProcess, startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { newSecret, tokenHash } from '../src/access/token.ts'
+import { type ApiHotKey, mergeHotKeys } from '../src/fleet/api-hot-key.ts'
 import { type Counts, FigureRings, mergeSteps, minus, type Step } from '../src/fleet/figures.ts'
 import { Fleet, nodeOf } from '../src/fleet/fleet.ts'
-import { mergeHotKeys, type PlainKey } from '../src/fleet/plain-key.ts'
 import { HOT_KEYS_PATH } from '../src/http/routes/hot-keys.ts'
 import { temporaryFolder, usePostgres } from './databases.ts'
 import { ADMIN_TOKEN, CHECK, type Client, captureLog, RULES, serveApp, serveFile, serveSettings } from './service.ts'
@@ -56,7 +56,7 @@ test.each([
 
 test('the hot keys of all nodes are those that they report, without nodes that are silent', async () => {
   const key = { rule_id: 'r', name: 'default', key_hash: 'a', checks_per_second: 100, share: 0.5 }
-  const reportOf = (node: string, hotKeys?: readonly PlainKey[]) =>
+  const reportOf = (node: string, hotKeys?: readonly ApiHotKey[]) =>
     JSON.stringify({ node, figures: [], alerts: [], ...(hotKeys && { hot_keys: hotKeys }) })
   const list = async () => [
     { process: 'b', text: reportOf('b', [key]), ageMs: 0 },
@@ -69,7 +69,7 @@ test('the hot keys of all nodes are those that they report, without nodes that a
   expect(mergeHotKeys(await fleet.hotKeys())).toEqual([{ ...key, checks_per_second: 200 }])
 })
 
-test('a node that is alone knows itself', async () => {
+test('a node without a fleet lists itself', async () => {
   const { get } = await serveApp([{ rule_id: 'one', limit: 1, window_seconds: 1 }])
   const { nodes, incomplete } = (await get(FLEET, ADMIN_TOKEN)).body as unknown as Answer
   expect([nodes.length, nodes[0]?.status, incomplete]).toEqual([1, 'ready', null])
@@ -83,7 +83,7 @@ function sum(values: readonly number[] = []): number {
   return values.reduce((total, value) => total + value, 0)
 }
 
-/** Both nodes see both, the checks of the other one, and that it has gone. */
+/** Expects each node to list both, and `one` to see the checks of `other` and its shutdown. */
 async function expectFleet(one: Client, other: Client & { close(): Promise<void> }): Promise<void> {
   for (const client of [one, other]) {
     await vi.waitFor(async () => expect((await fleetOf(client)).nodes).toHaveLength(2), 10_000)

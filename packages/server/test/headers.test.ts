@@ -10,14 +10,14 @@ const ONE = { rule_id: 'one', limit: 1, window: '1d', scope: 'global', algorithm
 const PROXIED = { 'x-original-uri': '/', 'x-original-method': 'GET', 'x-forwarded-for': '192.0.2.7' }
 const RATE_LIMIT = /^(x-)?ratelimit|^retry-after$/i
 
-const DOORS = ['gateway', 'forward auth', 'detail'] as const
+const ENTRY_POINTS = ['gateway', 'forward auth', 'detail'] as const
 type Refusal = { readonly headers: Record<string, string>; readonly retryAfter: unknown }
 
 /** Response of each entry point to a refused client: gateway, forward auth, and `detail` of a check. */
 async function refusals(
   settings: Partial<HeaderSettings>,
   rules: unknown[],
-): Promise<Record<(typeof DOORS)[number], () => Promise<Refusal>>> {
+): Promise<Record<(typeof ENTRY_POINTS)[number], () => Promise<Refusal>>> {
   const { url: upstream } = await startUpstream(echo)
   const trustedProxies = [parseCidr('127.0.0.1')].flatMap((cidr) => cidr ?? [])
   const { address, apiAddress } = await openGateway(rules, { upstream, trustedProxies, ...settings })
@@ -42,20 +42,20 @@ async function refusals(
   }
 }
 
-describe.each(DOORS)('%s', (door) => {
+describe.each(ENTRY_POINTS)('%s', (entryPoint) => {
   test.each<[HeaderSettings['headerStyle'], string[]]>([
     ['none', []],
     ['legacy', ['x-ratelimit-limit', 'x-ratelimit-remaining', 'x-ratelimit-reset']],
     ['draft-6', ['ratelimit-limit', 'ratelimit-remaining', 'ratelimit-reset']],
     [['draft-11'], ['ratelimit', 'ratelimit-policy']],
   ])('sends headers of the style %s, and always Retry-After', async (headerStyle, names) => {
-    const { headers } = await (await refusals({ headerStyle }, [ONE]))[door]()
+    const { headers } = await (await refusals({ headerStyle }, [ONE]))[entryPoint]()
     expect(Object.keys(headers).sort()).toEqual([...names, 'retry-after'].sort())
   })
 
   test('adds the jitter to Retry-After, with the same value in the body', async () => {
     const jitter = 1000
-    const refused = (await refusals({ retryAfterJitterSeconds: jitter }, [ONE]))[door]
+    const refused = (await refusals({ retryAfterJitterSeconds: jitter }, [ONE]))[entryPoint]
     const waits = new Set<number>()
     for (let sent = 0; sent < 20; sent += 1) {
       const { headers, retryAfter } = await refused()
@@ -68,7 +68,7 @@ describe.each(DOORS)('%s', (door) => {
   })
 
   test('adds no Retry-After to a ban, jitter or not', async () => {
-    const { headers, retryAfter } = await (await refusals({ retryAfterJitterSeconds: 9 }, [BAN]))[door]()
+    const { headers, retryAfter } = await (await refusals({ retryAfterJitterSeconds: 9 }, [BAN]))[entryPoint]()
     expect([headers['retry-after'], retryAfter]).toEqual([undefined, null])
   })
 })

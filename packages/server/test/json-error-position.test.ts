@@ -33,7 +33,7 @@ function isJson(text: string): boolean {
   }
 }
 
-test('for any damage to any JSON: the text before the mistake is not the culprit', () => {
+test('damaged JSON: the position is at the damage, after it, or at the start of the token that contains it', () => {
   const damaged = fc.tuple(
     fc.json({ maxDepth: 4 }),
     fc.nat(),

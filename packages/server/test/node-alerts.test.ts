@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import type { PlainKey } from '../src/fleet/plain-key.ts'
+import type { ApiHotKey } from '../src/fleet/api-hot-key.ts'
 import { CheckSamples, NodeTotals, type Totals } from '../src/webhooks/check-samples.ts'
 import { NEW_HOT_KEYS, NewHotKeys } from '../src/webhooks/new-hot-keys.ts'
 import { NodeAlerts, type ProcessFigures, SAMPLE_MS } from '../src/webhooks/node-alerts.ts'
@@ -220,7 +220,7 @@ describe('slo.burn', () => {
 })
 
 describe('hot_key.found', () => {
-  const key = (key_hash: string): PlainKey => ({
+  const key = (key_hash: string): ApiHotKey => ({
     rule_id: 'r',
     name: 'default',
     key_hash,

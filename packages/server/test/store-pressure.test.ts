@@ -29,7 +29,7 @@ test('Redis is full: known clients stay limited, on_fail applies to new ones, an
   expect(logged.filter(({ event }) => event === 'store_full')).toHaveLength(1)
   await admin.config('SET', 'maxmemory', '0')
   await expect.poll(async () => (await get('/readyz')).body.status, PATIENTLY).toBe('ready')
-  await expect.poll(() => logged.some(({ event }) => event === 'store_full_over'), PATIENTLY).toBe(true)
+  await expect.poll(() => logged.some(({ event }) => event === 'store_full_ended'), PATIENTLY).toBe(true)
 })
 
 test('Redis evicts live buckets: the node is degraded, and the log names the fix', async () => {

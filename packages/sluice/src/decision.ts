@@ -207,7 +207,10 @@ export class LimiterDecision implements Decision {
     return this.allowed ? undefined : this.#chargeSet.exceptions.status
   }
 
-  /** Gives for everything not yet returned; later calls return none. `isRetry`: the refund was attempted before. */
+  /**
+   * Builds give operations for all units not yet given back; later calls return none. `isRetry`: the refund was
+   * attempted before.
+   */
   refundGives(units: number | undefined, isRetry: boolean): Give[] {
     if (this.#settled) return []
     const released = this.#released
@@ -220,12 +223,12 @@ export class LimiterDecision implements Decision {
     this.#settled = this.#released = false
   }
 
-  /** Gives for everything it took, returned or not. */
+  /** Builds give operations for all units it took, including those already given back. */
   get allGives(): Give[] {
     return this.#gives(() => true)
   }
 
-  /** Gives that release its permits; later calls return none. */
+  /** Builds the give operations that release its permits; later calls return none. */
   releaseGives(): Give[] {
     if (this.#released) return []
     this.#released = true

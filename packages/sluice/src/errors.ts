@@ -9,7 +9,7 @@ export const ERRORS = {
   STORE_FULL: 'Redis is out of memory: raise maxmemory.',
   STORE_CORRUPT: 'A stored value cannot be read: reset the bucket or delete the key named in the message.',
   STORE_CROWDED:
-    'Too many buckets of one owner: use fewer rules with its fact first. Too many refunds in memory: try again later.',
+    'Too many buckets of one owner: use fewer rules whose scope begins with its fact. Too many refunds: retry later.',
   CLOSED: 'The limiter or store was closed: create a new one.',
 } as const
 

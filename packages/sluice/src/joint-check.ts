@@ -67,17 +67,17 @@ function joined(sets: readonly ChargeSet[]): Joined {
   const limits: CompiledLimit[] = []
   const pairs: ChargedPair[] = []
   const places = sets.map((set) => {
-    // Pairs are numbered by rule: two subjects under one rule are two pairs.
-    const numbers = pairNumbers(set, pairs)
+    // Assigns new pair ids: two subjects under one rule have the same id, but are two pairs.
+    const ids = newPairIds(set, pairs)
     return set.charges.map((charge, index) => {
-      const numbered = withPair(charge, numbers)
-      const same = charges.findIndex((other) => isSameBucket(other, numbered))
+      const joint = withPairId(charge, ids)
+      const same = charges.findIndex((other) => isSameBucket(other, joint))
       if (same >= 0) {
-        if ((charges[same] as Charge).min < numbered.min) charges[same] = numbered
+        if ((charges[same] as Charge).min < joint.min) charges[same] = joint
         return same
       }
       limits.push(set.limits[index] as CompiledLimit) // one per charge: subjects with a bypass token are rejected
-      return charges.push(numbered) - 1
+      return charges.push(joint) - 1
     })
   })
   const op = sets.find((set) => set.op !== undefined)?.op
@@ -94,22 +94,22 @@ function indexes({ charges }: ChargeSet): number[] {
   return charges.map((_, index) => index)
 }
 
-/** Adds the pairs of a set to `pairs` under new numbers. Returns the new number of each. */
-function pairNumbers(set: ChargeSet, pairs: ChargedPair[]): ReadonlyMap<number, number> {
-  const numbers = new Map<number, number>()
-  if (!(set instanceof PairedChargeSet)) return numbers
+/** Adds the pairs of a set to `pairs` and assigns new pair ids. Returns the new id of each. */
+function newPairIds(set: ChargeSet, pairs: ChargedPair[]): ReadonlyMap<number, number> {
+  const ids = new Map<number, number>()
+  if (!(set instanceof PairedChargeSet)) return ids
   for (const pair of set.pairs) {
-    numbers.set(pair.pair, pairs.length + 1)
+    ids.set(pair.pair, pairs.length + 1)
     pairs.push({ ...pair, pair: pairs.length + 1 })
   }
-  return numbers
+  return ids
 }
 
-function withPair(charge: Charge, numbers: ReadonlyMap<number, number>): Charge {
-  const number = charge.pair === undefined ? undefined : numbers.get(charge.pair)
-  if (number === undefined) return charge
+function withPairId(charge: Charge, ids: ReadonlyMap<number, number>): Charge {
+  const id = charge.pair === undefined ? undefined : ids.get(charge.pair)
+  if (id === undefined) return charge
   const { limit, owner, detail, min, kind } = charge
-  return new PairedCharge(limit, owner, detail, min, kind, number)
+  return new PairedCharge(limit, owner, detail, min, kind, id)
 }
 
 function isSameBucket(a: Charge, b: Charge): boolean {

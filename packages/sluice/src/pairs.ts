@@ -7,7 +7,7 @@ import { type Charge, decidedAt, type Grant, NOT_CHARGED, type Taken } from './s
 /** Decisions of both versions of a rule about one request. A request that another rule refuses is denied by both. */
 export type Pair = {
   readonly ruleId: string
-  /** Owner of the bucket, or the client if all clients share one bucket. */
+  /** Owner of the bucket, or the client if the bucket is global. */
   readonly owner: string
   readonly enforced: Variant
   readonly currentDenied: boolean

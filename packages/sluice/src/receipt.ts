@@ -60,8 +60,8 @@ export function receiptTtlUs(gives: readonly Give[]): number {
 }
 
 /**
- * Gives that refund a receipt. `limiterId`: id of this limiter. `limitsOf` finds the active limits of an owner by id:
- * two, if their rule is under rollout.
+ * Builds the give operations that refund a receipt. `limiterId`: id of this limiter. `limitsOf` finds the active limits
+ * of an owner by id: two, if their rule is under rollout.
  */
 export function givesOf(
   { items, issuer: issuedBy }: Receipt,

@@ -21,7 +21,7 @@ describe('an override', () => {
     expect(check({ user: 'bob', path: '/v1/a', method: 'GET' }).limit).toBe(10)
   })
 
-  test('names one of several limits; without a name it changes only a single limit', () => {
+  test('changes the limit that it names; without a name it changes only rules that have one limit', () => {
     const limits = [
       { name: 'second', limit: 5, window: '1s' },
       { name: 'day', limit: 100, window: '1d' },
@@ -55,7 +55,7 @@ describe('an override', () => {
     expect(check({ ip: '10.0.0.2' }).limit).toBe(10)
   })
 
-  test('of a rule with one bucket for all has no key', () => {
+  test('of a rule with the scope global has no key', () => {
     const { limiter, check } = bench([{ scope: 'global' }])
     limiter.changeOverrides({ set: [override('o', { limit: 4 }, { fact: '', owner: '' })] })
     expect(check().limit).toBe(4)

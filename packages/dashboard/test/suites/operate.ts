@@ -199,7 +199,7 @@ export function operateTests(dashboard: Dashboard): void {
       await page.getByText('All rules are disabled').waitFor()
       await page.getByRole('button', { name: 'Enable' }).click()
       await dialog.getByRole('button', { name: 'Enable' }).click()
-      await page.getByText('Off: all rules are in force').waitFor()
+      await page.getByText('Off: no rule is disabled').waitFor()
 
       await page.getByRole('button', { name: 'Freeze rule changes' }).click()
       await dialog.getByLabel('Reason').fill(String(ATTACKS[5]))

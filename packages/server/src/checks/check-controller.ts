@@ -50,13 +50,13 @@ export type ExceptionHooks = {
 }
 
 /** Replaces the limiter's decision before it is recorded. */
-type Revise = (decision: Decision) => Decision
+type ReplaceDecision = (decision: Decision) => Decision
 
 /** Decides about a subject and records the decision: metrics, shadow refusals, events, history, log. */
 export type Check = (
   subject: Subject,
   requestId?: string,
-  revise?: Revise,
+  replace?: ReplaceDecision,
   span?: RequestSpan,
   /** Time at which the caller gives up, on the clock of `performance.now()`. */
   expiresMs?: number,
@@ -114,15 +114,20 @@ export function createCheckController(deps: CheckControllerDeps): CheckControlle
   }
 }
 
-/** Returns the recorded decision: the limiter's, or its revision. */
-type Recorder = (subject: Subject, decided: Decision, revise: Revise | undefined, startedMs: number) => Decision
+/** Returns the recorded decision: the limiter's, or the one that `replace` returned. */
+type Recorder = (
+  subject: Subject,
+  decided: Decision,
+  replace: ReplaceDecision | undefined,
+  startedMs: number,
+) => Decision
 
 function createRecord(deps: CheckControllerDeps, activeRules: () => ActiveRules): Recorder {
   const { limiter, metrics, log, keyHash, history, events, rollouts, exceptions } = deps
   const endpointPattern = createEndpointPattern(limiter)
   const logsRefusals = log.isLevelEnabled('debug')
-  return (subject, decided, revise, startedMs) => {
-    const decision = revise === undefined ? decided : revise(decided)
+  return (subject, decided, replace, startedMs) => {
+    const decision = replace === undefined ? decided : replace(decided)
     const ms = performance.now() - startedMs
     metrics.decided(decision.ruleId, decision.allowed, decision.source, ms / 1000)
     events?.record(subject, decision, decided, ms * 1000)
@@ -138,13 +143,13 @@ function createRecord(deps: CheckControllerDeps, activeRules: () => ActiveRules)
 }
 
 function createCheck({ limiter, exceptions }: CheckControllerDeps, record: Recorder): Check {
-  return (subject, requestId, revise, span, expiresMs) => {
+  return (subject, requestId, replace, span, expiresMs) => {
     const startedMs = performance.now()
     const refusal = subject.bypassToken === undefined ? undefined : exceptions?.refuseGuess(subject)
     const decided = refusal ?? limiter.decide(subject, requestId, expiresMs)
-    if (span === undefined) return andThen(decided, (known) => record(subject, known, revise, startedMs))
+    if (span === undefined) return andThen(decided, (known) => record(subject, known, replace, startedMs))
     return andThen(span.storeCall(decided), (known) => {
-      const decision = record(subject, known, revise, startedMs)
+      const decision = record(subject, known, replace, startedMs)
       span.decided(decision)
       return decision
     })

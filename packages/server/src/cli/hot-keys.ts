@@ -1,6 +1,6 @@
 // `sluice hot-keys`: keys with the most checks on a node.
 
-import type { PlainKey } from '../fleet/plain-key.ts'
+import type { ApiHotKey } from '../fleet/api-hot-key.ts'
 import { HOT_KEYS_PATH } from '../http/routes/hot-keys.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import { Api, SERVER_FLAGS } from './api.ts'
@@ -19,7 +19,7 @@ export const HOT_KEYS: Command = defineCommand({
   examples: [{ does: 'the five hottest keys', line: 'sluice hot-keys --limit 5' }],
   run: async (given, terminal) => {
     const path = pathWith(HOT_KEYS_PATH, { limit: given.text('limit') })
-    const answer = await new Api(given).get<{ hot_keys: readonly PlainKey[] }>(path)
+    const answer = await new Api(given).get<{ hot_keys: readonly ApiHotKey[] }>(path)
     const rows = answer.hot_keys.map(({ rule_id: ruleId, name, key_hash: hash, checks_per_second: rate, share }) => {
       return [ruleId, name, hash, String(rate), `${(share * 100).toFixed(1)} %`]
     })

@@ -35,7 +35,7 @@ type Described = { readonly fields: EventFields; readonly bucket: DecidingBucket
 export type DecisionFacts = {
   readonly subject: Subject
   readonly decision: Decision
-  /** The limiter's own decision, which has the bucket, if `decision` is a revision. */
+  /** The limiter's own decision, which has the bucket, if `decision` replaced it. */
   readonly decided: Decision
   readonly endpoint: string
   readonly source: EventSource

@@ -128,20 +128,20 @@ export class EventTail {
     const found = await this.#find({ filter: {}, ...this.#recent() })
     const isLate = this.#wasLate(found !== undefined)
     if (found === undefined) return
-    const isCut = this.#seen.isCut(found)
+    const isTruncated = this.#seen.isTruncated(found)
     for (const event of found.toReversed()) this.#seen.add(event)
     // No feeds after `stop`.
     for (const feed of [...this.#feeds.values()]) {
-      if (isCut && isSelective(feed.filter)) await this.#sendOwn(feed, isLate)
-      else this.#send(feed, found, isCut || isLate)
+      if (isTruncated && isSelective(feed.filter)) await this.#sendOwn(feed, isLate)
+      else this.#send(feed, found, isTruncated || isLate)
     }
   }
 
   async #sendOwn(feed: Feed, isLate: boolean): Promise<void> {
     const found = await this.#find({ filter: feed.filter, ...this.#recent() })
     const later = found?.filter(({ timestamp }) => timestamp >= feed.sinceMs) ?? []
-    const isCut = found === undefined || (later.length === found.length && feed.seen.isCut(found))
-    this.#send(feed, later, isCut || isLate)
+    const isTruncated = found === undefined || (later.length === found.length && feed.seen.isTruncated(found))
+    this.#send(feed, later, isTruncated || isLate)
   }
 
   #send({ filter, sends, seen }: Feed, found: readonly DecisionEvent[], isIncomplete: boolean): void {
@@ -154,8 +154,8 @@ export class EventTail {
   }
 
   /**
-   * Whether an outage has ended that lasted longer than a poll looks back: of the queries, or of the sink of this node.
-   * Events of that time are stored too late to be found.
+   * Whether events may have been missed: the queries or the sink of this node were down for longer than a poll looks
+   * back, and work again.
    */
   #wasLate(isAnswered: boolean): boolean {
     const nowMs = this.#deps.nowMs()
@@ -212,8 +212,8 @@ class SeenIds implements Iterable<string> {
     return this.#ids.has(event_id)
   }
 
-  /** Whether events older than those of an answer may be new. */
-  isCut(found: readonly DecisionEvent[]): boolean {
+  /** Whether the result is truncated: it is full, and even its oldest event was not seen before. */
+  isTruncated(found: readonly DecisionEvent[]): boolean {
     const oldest = found.at(-1)
     return oldest !== undefined && found.length === POLLED_MAX && !this.has(oldest)
   }

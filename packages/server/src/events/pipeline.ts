@@ -45,7 +45,7 @@ export class EventPipeline implements EventTotals {
     this.#flushLater()
   }
 
-  /** The hot path: never blocks or fails. `decided`: the limiter's own decision, if `decision` is a revision. */
+  /** The hot path: never blocks or fails. `decided`: the limiter's own decision, if `decision` replaced it. */
   record(subject: Subject, decision: Decision, decided: Decision, us: number): void {
     this.#recorder.record(subject, decision, decided, us)
   }

@@ -88,7 +88,7 @@ export class EventRecorder {
     this.#steadyUs = deps.steadyUs ?? (() => systemClock.nowUs())
   }
 
-  /** `decided`: the limiter's own decision, which has the bucket, if `decision` is a revision. */
+  /** `decided`: the limiter's own decision, which has the bucket, if `decision` replaced it. */
   record(subject: Subject, decision: Decision, decided: Decision, us: number): void {
     const [atMs, steadyUs] = [this.#deps.nowMs(), this.#steadyUs()]
     this.#push({ kind: 'check', subject, decision, decided, atMs, us, steadyUs })

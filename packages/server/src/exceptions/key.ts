@@ -6,7 +6,7 @@ import { ADDRESS_FIX } from '../checks/check-body.ts'
 import { invalidField } from '../problems/problem.ts'
 
 export type Key = {
-  /** `user`, `ip`, `attributes.device`, …; empty for the single bucket of a global rule. */
+  /** `user`, `ip`, `attributes.device`, …; empty with the scope `global`. */
   readonly fact: string
   readonly owner: string
 }

@@ -12,7 +12,7 @@ import {
   type Effect,
   type ExceptionState,
   type OverrideRequest,
-  replacementKey,
+  replacementGroup,
   type StoredOverride,
 } from './override.ts'
 
@@ -121,7 +121,7 @@ async function create(
        (override_id, revision, state, rule_id, fact, owner, slot, effect, reason, actor, created_at, expires_at)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
     [
-      ...[overrideId, revision, state, ruleId, key.fact, key.owner, replacementKey(effect), JSON.stringify(effect)],
+      ...[overrideId, revision, state, ruleId, key.fact, key.owner, replacementGroup(effect), JSON.stringify(effect)],
       ...[reason, actor, at, expiresAt],
     ],
   )
@@ -142,7 +142,7 @@ async function replaceEarlier(
      WHERE md5(owner) = md5($3::text) AND owner = $3 AND fact = $4 AND slot = $5
        AND rule_id IS NOT DISTINCT FROM $6 AND state = 'active'
      RETURNING override_id`,
-    [revision, at, key.owner, key.fact, replacementKey(effect), ruleId],
+    [revision, at, key.owner, key.fact, replacementGroup(effect), ruleId],
   )
   return rows.map(({ override_id }) => override_id)
 }

@@ -95,8 +95,11 @@ export function parseOverride(
   }
 }
 
-/** An override with the same replacement key, rule and key replaces the earlier one. Stored in the column `slot`. */
-export function replacementKey(effect: Effect): string {
+/**
+ * Overrides of one rule and key replace each other if they share this group: `ban`, `exempt`, or `limit <name>` (a
+ * factor: `limit `). Stored in the column `slot`.
+ */
+export function replacementGroup(effect: Effect): string {
   if ('ban' in effect) return 'ban'
   if ('exempt' in effect) return 'exempt'
   return 'limit' in effect ? `limit ${effect.limit_name ?? ''}` : 'limit '

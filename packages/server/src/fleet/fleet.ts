@@ -3,9 +3,9 @@
 
 import { type Clock, wallClock } from 'sluice'
 import type { Log } from '../log.ts'
+import type { ApiHotKey } from './api-hot-key.ts'
 import { type Counts, FigureRings, type Figures, mergeSteps, minus, RESOLUTIONS } from './figures.ts'
 import type { NodeReport, OpenAlert } from './node-report.ts'
-import type { PlainKey } from './plain-key.ts'
 import type { ReportStore, StoredReport } from './report-store.ts'
 
 const SECOND_MS = 1000
@@ -86,7 +86,7 @@ export class Fleet {
   }
 
   /** Hot keys of each process. */
-  async hotKeys(): Promise<readonly (readonly PlainKey[])[]> {
+  async hotKeys(): Promise<readonly (readonly ApiHotKey[])[]> {
     await this.#read()
     const others = this.#others.filter(({ ageMs }) => ageMs <= SILENT_MS).map(({ report }) => report)
     return [this.#own(), ...others].map(({ hot_keys: keys = [] }) => keys)

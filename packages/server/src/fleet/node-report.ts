@@ -1,7 +1,7 @@
 // State of one process of the fleet, as it reports it to all nodes every few seconds.
 
+import type { ApiHotKey } from './api-hot-key.ts'
 import type { Figures } from './figures.ts'
-import type { PlainKey } from './plain-key.ts'
 
 export type SinkReport = {
   readonly name: string
@@ -38,5 +38,5 @@ export type NodeReport = {
   readonly alerts: readonly OpenAlert[]
   readonly figures: readonly Figures[]
   /** The busiest keys. Undefined: an earlier version does not report them. */
-  readonly hot_keys?: readonly PlainKey[]
+  readonly hot_keys?: readonly ApiHotKey[]
 }

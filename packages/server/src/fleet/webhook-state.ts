@@ -14,7 +14,7 @@ export type WebhookState = {
 /** Topic of the states of each worker: a list of WebhookState. */
 export const WEBHOOKS_TOPIC = 'webhook_states'
 
-/** All workers have the same webhooks. Only the lead sends, but the lead may have changed. */
+/** All workers have the same webhooks. Only the leader sends, but the leader may have changed. */
 export function mergeStates(ofWorkers: readonly (readonly WebhookState[])[]): WebhookState[] {
   const [first = []] = ofWorkers
   return first.map(({ host }, index) => {

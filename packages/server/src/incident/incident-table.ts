@@ -1,5 +1,5 @@
-// Incident tools in the database: the freeze of rule changes, and the global factor. They survive every node and reach
-// all of them within a second.
+// Incident tools in the database: the freeze of rule changes, and the global factor. They survive restarts and reach
+// all nodes within a second.
 
 import type { Caller } from '../access/roles.ts'
 import type { Approvals } from '../approvals/approval-table.ts'

@@ -1,4 +1,4 @@
-// Disabled rules in the database: they survive every node and reach all of them within a second.
+// Disabled rules in the database: they survive restarts and reach all nodes within a second.
 
 import { appendAudit } from '../audit/audit.ts'
 import type { Database, Queries } from '../db/database.ts'

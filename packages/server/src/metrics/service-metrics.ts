@@ -68,7 +68,7 @@ export class ServiceCounts {
   readonly rules: Map<string, RuleCounts> = new Map()
   /** Refusals of rules that were removed. */
   #forgottenRefused = 0
-  /** Active rules by what their on_fail counts. */
+  /** Active rules with `on_fail: open` (below: `closed`), capped; their series exist from the start. */
   failOpenRules: readonly string[] = []
   failClosedRules: readonly string[] = []
   readonly sources: Record<Source, number> = { store: 0, lease: 0, local: 0, policy: 0 }

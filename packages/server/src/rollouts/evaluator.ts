@@ -1,4 +1,4 @@
-// Evaluates the guard of every rollout, once a second, in the one process that holds the lease. Reads figures without
+// Evaluates the guard of every rollout, once a second, in the one process that is the leader. Reads figures without
 // locks; acts through the state machine, which checks under a lock that nothing has changed.
 
 import { appendAudit } from '../audit/audit.ts'
@@ -32,15 +32,16 @@ export type EvaluatorDeps = {
   readonly proposals: ProposalStore
   /** Unique per process. */
   readonly holder: string
-  readonly leaseMs: number
+  readonly lockMs: number
   readonly log: Log
 }
 
 type Windows = {
   readonly rules: Map<string, PairWindow[]>
   readonly nodes: NodeWindow[]
-  /** By rule: sum of the windows of the step that no longer decide, and the credits of keys from all such windows. */
+  /** Per rule: sum of this step's windows that the guard no longer evaluates. */
   readonly earlier: Map<string, PairWindow>
+  /** Per rule: credits left by all windows that were dropped. */
   readonly credits: Map<string, Credits>
   /** Rules with pairs in this attempt. */
   readonly paired: Set<string>
@@ -78,11 +79,11 @@ export class Evaluator {
     return this.#isHolder
   }
 
-  /** Evaluates all rollouts, if this process holds the lease. Never rejects. */
+  /** Evaluates all rollouts, if this process is the leader. Never rejects. */
   async tick(): Promise<void> {
-    const { database, holder, leaseMs, log } = this.#deps
+    const { database, holder, lockMs, log } = this.#deps
     try {
-      const held = await holdEvaluator(database, holder, leaseMs)
+      const held = await holdEvaluator(database, holder, lockMs)
       if (held !== this.#isHolder) log.event(held ? 'guard_evaluator_started' : 'guard_evaluator_lost', { holder })
       this.#isHolder = held
       if (!held) return
@@ -254,7 +255,7 @@ export class Evaluator {
   }
 }
 
-/** Drops windows that no longer decide; keeps their sums and credits. */
+/** Drops windows that the guard no longer evaluates; keeps their sums and credits. */
 function dropBefore(sinceMs: number, windows: Windows, { guard, stepAt, changes }: Proposal): void {
   if (guard === 'off') return
   const stepAtMs = stepAt?.getTime() ?? sinceMs

@@ -53,7 +53,7 @@ test.each<[string, number, Partial<SharedLoad>, number]>([
   ['is not paired any more once it is busy', 1, { perSecond: 5000, pairs: 1000, wasPaired: true }, 0],
   ['is not paired again, since its counterfactual has missed requests', 0, { wasPaired: true }, 0],
   ['is never paired if it is very busy', 0, { perSecond: 20_000 }, 0],
-])('a bucket of all clients %s', (_, share, more, expected) => {
+])('a global bucket %s', (_, share, more, expected) => {
   expect(nextSharedPairShare(share, load(more))).toBe(expected)
 })
 

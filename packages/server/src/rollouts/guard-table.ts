@@ -80,14 +80,14 @@ export async function deleteOldRows(queries: Queries, beforeMs: number): Promise
 }
 
 /**
- * One evaluator at a time. Returns true while this process holds the lease. Another process takes over when the lease
- * has ended. Two at once would be harmless: every transition checks the revision under a lock.
+ * Takes or renews the leader lock. Returns true while this process is the leader. Another process takes over when the
+ * lock has expired. Two leaders at once would be harmless: every transition checks the revision under a lock.
  */
-export async function holdEvaluator(queries: Queries, holder: string, leaseMs: number): Promise<boolean> {
+export async function holdEvaluator(queries: Queries, holder: string, lockMs: number): Promise<boolean> {
   const rows = await queries.query(
     `UPDATE guard_evaluator SET holder = $1, until = clock_timestamp() + $2 * interval '1 ms'
      WHERE holder = $1 OR until < clock_timestamp() RETURNING 1 AS held`,
-    [holder, leaseMs],
+    [holder, lockMs],
   )
   return rows.length > 0
 }

@@ -203,7 +203,7 @@ function figuresOf(rule: WatchedRule, evidence: Evidence): RuleFigures {
   }
 }
 
-/** The last `count` complete windows that have figures; windows without any count as passed. */
+/** Returns those of the last `count` complete windows that have figures. A window without figures counts as passed. */
 function lastWindows<W extends { readonly startMs: number }>(
   windows: readonly W[],
   { settings: { windowMs }, nowMs }: Evidence,

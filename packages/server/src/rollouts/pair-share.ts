@@ -6,9 +6,9 @@ import { isShared } from './tightens.ts'
 
 /** Approximate cap on the pairs per second of one rule, over all nodes. */
 const PAIRS_PER_SECOND = 500
-/** Requests per second to one bucket of all clients, above which its requests are paired only for a moment. */
+/** Request rate of a global bucket above which only a spot check of its requests is paired. */
 const SHARED_PER_SECOND = 2 * PAIRS_PER_SECOND
-/** Requests per second to such a bucket, above which none is paired. */
+/** Request rate of a global bucket above which none of its requests are paired. */
 const SPOT_CHECKED_PER_SECOND = 10 * SHARED_PER_SECOND
 /** Pairs of a spot check: enough to see a gross mistake, such as a limit of 0. */
 const SPOT_CHECK_PAIRS = 1000
@@ -56,7 +56,7 @@ export type SharedLoad = {
 }
 
 /**
- * Share for a bucket of all clients: 0 or 1, because a counterfactual must see all requests. Once off, it stays off
+ * Share for a global bucket: 0 or 1, because a counterfactual must see all requests. Once off, it stays off
  * until the rollout is tried again: the counterfactual bucket has missed requests.
  */
 export function nextSharedPairShare(share: number, { perSecond, pairs, wasPaired, elapsedMs }: SharedLoad): 0 | 1 {
@@ -71,7 +71,7 @@ export function tooBusyReason(share: number, { perSecond, wasPaired }: SharedLoa
   return `too many requests in one bucket to compare (at most ${SHARED_PER_SECOND} a second)`
 }
 
-/** Share of keys of one rule that both versions decide. A bucket of all clients is measured first. */
+/** Share of keys of one rule that both versions decide. The load of a global bucket is measured first. */
 export function pairShareOf(
   { guard, pairShares }: Pick<Proposal, 'guard' | 'pairShares'>,
   change: ProposedChange,

@@ -13,7 +13,7 @@ export type KeyDifference = readonly [hash: number, newlyDenied: number, newlyAl
 
 /** Figures of one rule, window and process. */
 export type PairFigures = {
-  /** Requests to a bucket of all clients, paired or not; absent for other rules. */
+  /** Requests to a global bucket, paired or not; absent for other rules. */
   readonly checks?: number
   readonly pairs: number
   readonly newlyDenied: number

@@ -152,7 +152,7 @@ export async function saveVerdict(queries: Queries, id: string, verdict: StoredV
   await queries.query(sql, [id, JSON.stringify(verdict)])
 }
 
-/** Adds shares of these rules to the others. */
+/** Replaces the pair shares of these rules; other rules keep theirs. */
 export async function savePairShares(
   queries: Queries,
   id: string,

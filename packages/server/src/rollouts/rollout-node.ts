@@ -55,7 +55,7 @@ export class RolloutNode {
   readonly #refresher: Refresher = new Refresher(() => this.#confirm())
   #watched: readonly Watched[] = []
   #byRule: ReadonlyMap<string, Watched> = new Map()
-  /** Rules under rollout with one bucket for all clients, by id: all their requests are counted. */
+  /** Rules under rollout with a global bucket, by id: all their requests are counted. */
   #shared: ReadonlyMap<string, Watched> = new Map()
   /** Rollouts in force, as read from the database; undefined: read them again. */
   #print: string | undefined
@@ -97,7 +97,7 @@ export class RolloutNode {
     return this.#watched.length > 0
   }
 
-  /** Counts the pairs of a decision, and its requests to buckets of all clients. */
+  /** Counts the pairs of a decision, and its requests to global buckets. */
   observe(decision: Decision): void {
     const pairs = pairsOf(decision)
     if (pairs.length === 0 && this.#shared.size === 0) return

@@ -33,7 +33,7 @@ const NAMES: readonly string[] = ['shadow', 'canary', 'for', 'max']
 
 const TEN_MINUTES_MS = 600_000
 
-/** Steps of a proposal that names none. Rules with one bucket for all clients cannot have a canary. */
+/** Steps of a proposal that names none. Rules with a global bucket cannot have a canary. */
 export function defaultSteps(canaryIsPossible: boolean): readonly Step[] {
   const shadow = stepOf('shadow', 0, TEN_MINUTES_MS)
   if (!canaryIsPossible) return [{ ...shadow, forMs: 3 * TEN_MINUTES_MS, maxMs: 3 * MAX_PER_FOR * TEN_MINUTES_MS }]

@@ -61,8 +61,8 @@ export function isDefence({ base, rule }: ProposedChange): boolean {
 }
 
 /**
- * Whether one lost request per key can be a refill-phase artefact: at most `points` % of what the old version admits.
- * Ignoring it then hides no loss above the threshold. An unchanged burst loses nothing.
+ * Whether one newly denied request per key may be ignored as a difference in refill phase: it is at most `points` % of
+ * the old limit, or of the old burst if that is smaller and changes, so no loss above the threshold is hidden.
  */
 export function forgivesPhase({ base, rule }: Pick<ProposedChange, 'base' | 'rule'>, points: number): boolean {
   const before = parsedRule(base)
@@ -92,7 +92,7 @@ export function unpairableReason({ base, rule }: ProposedChange): string | undef
   return 'a rule with spread: global has a bucket per region'
 }
 
-/** Rules that have one bucket for all clients, before or after: their changes cannot apply to a share of the keys. */
+/** Rules that have a global bucket, before or after: their changes cannot apply to a share of the keys. */
 export function canaryProblems(
   changes: readonly ProposedChange[],
 ): readonly { readonly ruleId: string; readonly why: string }[] {
@@ -103,7 +103,7 @@ export function canaryProblems(
   })
 }
 
-/** Whether all clients share the bucket: then all requests are paired, or none. */
+/** Whether the rule has a global bucket: then all requests are paired, or none. */
 export function isShared({ base, rule }: Pick<ProposedChange, 'base' | 'rule'>): boolean {
   const decides = parsedRule(base) ?? parsedRule(rule)
   return decides !== null && canaryProblem(decides) !== undefined

@@ -9,7 +9,7 @@ import { bottom, type KeyDifference, type PairFigures } from './pair-statistics.
 /** Pairs of one rule in one window, over all nodes. */
 export type PairWindow = {
   readonly startMs: number
-  /** Requests to a bucket of all clients, paired or not; 0 for other rules. */
+  /** Requests to a global bucket, paired or not; 0 for other rules. */
   readonly checks: number
   /** With the cap per key; fractions are possible. */
   readonly pairs: number
@@ -83,7 +83,7 @@ export function inStep({ startMs }: PairWindow, stepAtMs: number, windowMs: numb
   return startMs > stepAtMs - windowMs
 }
 
-/** One window with the counts of all: without a sample, since keys are not offset across it. */
+/** Sums windows into one. The sum has no sample, because offsets are computed per window. */
 export function summed(windows: readonly PairWindow[]): PairWindow {
   const sum = (read: (window: PairWindow) => number) => windows.reduce((total, window) => total + read(window), 0)
   return {
@@ -119,7 +119,10 @@ function sampled(figures: readonly PairFigures[], weightOf: (hash: number) => nu
   return bottom([...sums.values()])
 }
 
-/** By hash of a key: newly denied requests that are still offset. Bounded; the oldest keys are forgotten. */
+/**
+ * Credit per key hash: how many later newly denied requests its earlier requests still offset. Capped at `CREDITS_MAX`
+ * keys; the oldest are dropped.
+ */
 export type Credits = Map<number, number>
 
 const CREDITS_MAX = 10_000

@@ -1,10 +1,10 @@
-// Watches a node for alerts, and sends webhooks. Only the lead worker sends, for all workers; the others watch the same
+// Watches a node for alerts, and sends webhooks. Only the leader sends, for all workers; the others watch the same
 // figures, so that one of them can take over with a full history.
 
 import { randomUUID } from 'node:crypto'
 import { type Clock, systemClock } from 'sluice'
 import type { Database } from '../db/database.ts'
-import { plainKey } from '../fleet/plain-key.ts'
+import { apiHotKey } from '../fleet/api-hot-key.ts'
 import { WEBHOOKS_TOPIC } from '../fleet/webhook-state.ts'
 import { degradedReasons, type HealthDeps, nodeHealth } from '../http/node-health.ts'
 import type { Log } from '../log.ts'
@@ -38,7 +38,7 @@ const EVENT_TOPIC = 'webhook'
 
 type Announced = { readonly type: EventType; readonly data: Readonly<Record<string, unknown>> }
 
-/** Events go to all workers: the lead sends them. */
+/** Events go to all workers: the leader sends them. */
 export function announceTo(workers: NodeWorkers): Announce {
   return (type, data) => void workers.gather(EVENT_TOPIC, { type, data }).catch(() => {})
 }
@@ -54,7 +54,7 @@ export type OpenAlerts = {
 /** Watches the figures of the node for alerts, which are also sent to webhooks if there are any. */
 export function openAlerts(settings: Settings, deps: WebhooksDeps, log: Log, timing: WatchTiming): OpenAlerts {
   const webhooks = openWebhooks(settings, deps, log)
-  const send: Webhooks['send'] = (type, data) => deps.workers.isLead() && webhooks?.send(type, data)
+  const send: Webhooks['send'] = (type, data) => deps.workers.isLeader() && webhooks?.send(type, data)
   const alerts = new NodeAlerts()
   const { clock = systemClock } = timing
   const polls: Poll[] = []
@@ -69,7 +69,7 @@ export function openAlerts(settings: Settings, deps: WebhooksDeps, log: Log, tim
       }
       polls.push(watchFigures(deps, alerts, send, timing))
     },
-    open: () => (deps.workers.isLead() ? alerts.open(clock.nowUs() / 1000) : []),
+    open: () => (deps.workers.isLeader() ? alerts.open(clock.nowUs() / 1000) : []),
     close: async () => {
       for (const poll of polls) poll.stop()
       await webhooks?.close()
@@ -87,7 +87,7 @@ function openWebhooks({ webhooks: urls, webhookSecret: secret }: Settings, deps:
 async function stateOf(deps: WebhooksDeps): Promise<NodeState> {
   const { limiter, killSwitch, workers, describeIncident } = deps
   const [rulesVersion, rules] = [limiter.version, limiter.rules.length]
-  const { reasons } = workers.isLead() ? await nodeHealth(deps) : { reasons: degradedReasons(deps) }
+  const { reasons } = workers.isLeader() ? await nodeHealth(deps) : { reasons: degradedReasons(deps) }
   return { rulesVersion, rules, reasons, killed: killSwitch.describe(), incident: describeIncident() }
 }
 
@@ -98,7 +98,7 @@ function watchRollouts(
   { sampleMs = EVENTS_MS }: WatchTiming,
 ): Poll | undefined {
   if (database === undefined) return undefined
-  const read = async () => (workers.isLead() ? takeEvents(database).catch(() => []) : [])
+  const read = async () => (workers.isLeader() ? takeEvents(database).catch(() => []) : [])
   return poll(read, Math.min(sampleMs, EVENTS_MS), (events) => {
     for (const { type, data } of events) send(type, data)
   })
@@ -131,7 +131,7 @@ function figuresOf(deps: WebhooksDeps, process: string, refusals: RecentRefusals
     totals: { ...totals, ...metrics.unitTotals() },
     rulesAgeSeconds: metrics.rulesAgeSeconds(),
     topRules: refusals.top(refusedByRule),
-    hotKeys: hotKeys.map((key) => plainKey(key, events.keyHash)),
+    hotKeys: hotKeys.map((key) => apiHotKey(key, events.keyHash)),
     sinks: sinks.map(({ name, isUp, pending, dropped }) => ({ name, isUp, pending, dropped })),
   }
 }

@@ -2,9 +2,9 @@
 
 import { wallClock } from 'sluice'
 import type { Database } from '../db/database.ts'
+import { apiHotKey } from '../fleet/api-hot-key.ts'
 import { Fleet } from '../fleet/fleet.ts'
 import type { NodeReport } from '../fleet/node-report.ts'
-import { plainKey } from '../fleet/plain-key.ts'
 import { openReportStore } from '../fleet/report-store.ts'
 import { degradedReasons, type HealthDeps } from '../http/node-health.ts'
 import type { Log } from '../log.ts'
@@ -71,6 +71,6 @@ function stateOf(sources: FleetSources): State {
     hot_keys: limiter
       .hotKeys()
       .slice(0, HOT_KEYS_MAX)
-      .map((key) => plainKey(key, events.keyHash)),
+      .map((key) => apiHotKey(key, events.keyHash)),
   }
 }

@@ -28,8 +28,8 @@ export type RolloutsDeps = {
   readonly timing?: RolloutTiming | undefined
 }
 
-/** Another process takes over after this many intervals. */
-const LEASE_TICKS = 3
+/** The leader lock expires after this many intervals. */
+const LOCK_TICKS = 3
 
 /** Resolves once the node has applied the rollouts of the database, or the database does not answer. */
 export async function openRollouts(deps: RolloutsDeps): Promise<OpenRollouts> {
@@ -38,7 +38,7 @@ export async function openRollouts(deps: RolloutsDeps): Promise<OpenRollouts> {
   const name = `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}` // in containers the pid is always 1
   const node = new RolloutNode({ database, limiter, live, metrics, log, node: name, timing })
   const proposals = new ProposalStore(database, node)
-  const evaluator = new Evaluator({ database, proposals, holder: name, leaseMs: LEASE_TICKS * timing.tickMs, log })
+  const evaluator = new Evaluator({ database, proposals, holder: name, lockMs: LOCK_TICKS * timing.tickMs, log })
   await node.start(evaluator)
   return { proposals, node, close: () => node.stop() }
 }

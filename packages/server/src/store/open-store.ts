@@ -99,7 +99,7 @@ async function openRedis(
     },
     onError: (error, at) => {
       metrics.storeFailed(error.code, at)
-      if (error.code === 'STORE_FULL') pressure.observed('full')
+      if (error.code === 'STORE_FULL') pressure.observed('store_full')
       health.failed(error)
     },
   })

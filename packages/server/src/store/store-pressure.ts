@@ -9,12 +9,12 @@ const POLL_MS = 2000
 /** A pressure ends when it was not observed for this long. */
 const ACTIVE_MS = 3 * POLL_MS
 
-/** Pressure → reason that /readyz reports. */
+/** Log event → reason that /readyz reports. */
 const PRESSURES = {
-  full: 'STORE_FULL, existing buckets keep deciding and on_fail applies to new ones',
-  evicting: 'redis evicts live buckets and forgets their usage',
-  capped: 'the key cap is reached, and new keys share overflow buckets',
-  misgrouped: 'slot groups differ from those of other nodes, so clients get the limit twice',
+  store_full: 'STORE_FULL, existing buckets keep deciding and on_fail applies to new ones',
+  store_evicting: 'redis evicts live buckets and forgets their usage',
+  store_capped: 'the key cap is reached, and new keys share overflow buckets',
+  slot_groups_mismatch: 'slot groups differ from those of other nodes, so clients get the limit twice',
 } as const
 
 type Pressure = keyof typeof PRESSURES
@@ -33,10 +33,10 @@ export class StorePressure {
   watch(store: Store, redis?: Pick<RedisStore, 'info'>): void {
     const poll = async () => {
       this.#logEnds()
-      if (this.#grew('overflowed', store.stats?.().overflowed ?? 0)) this.observed('capped')
+      if (this.#grew('overflowed', store.stats?.().overflowed ?? 0)) this.observed('store_capped')
       for (const [name, { evictedKeys, slotGroups }] of Object.entries((await redis?.info()) ?? {})) {
-        if (slotGroups !== undefined && slotGroups.own !== slotGroups.recorded) this.observed('misgrouped')
-        if (this.#grew(`evicted ${name}`, evictedKeys)) this.observed('evicting')
+        if (slotGroups !== undefined && slotGroups.own !== slotGroups.recorded) this.observed('slot_groups_mismatch')
+        if (this.#grew(`evicted ${name}`, evictedKeys)) this.observed('store_evicting')
       }
       this.#timer = setTimeout(() => void poll(), POLL_MS).unref()
     }
@@ -48,7 +48,7 @@ export class StorePressure {
   }
 
   observed(pressure: Pressure): void {
-    if (!this.#seenMs.has(pressure)) this.#log.event(`store_${pressure}`, {})
+    if (!this.#seenMs.has(pressure)) this.#log.event(pressure, {})
     this.#seenMs.set(pressure, performance.now())
   }
 
@@ -62,7 +62,7 @@ export class StorePressure {
   #logEnds(): void {
     for (const pressure of [...this.#seenMs.keys()].filter((seen) => !this.#isActive(seen))) {
       this.#seenMs.delete(pressure)
-      this.#log.event(`store_${pressure}_over`, {})
+      this.#log.event(`${pressure}_ended`, {})
     }
   }
 

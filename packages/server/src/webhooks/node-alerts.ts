@@ -1,7 +1,7 @@
 // Turns the figures of a node, sampled every 10 seconds, into events: refusal spikes, new hot keys, failing sinks and
 // burning error budgets. Time is an argument.
 
-import { mergeHotKeys, type PlainKey } from '../fleet/plain-key.ts'
+import { type ApiHotKey, mergeHotKeys } from '../fleet/api-hot-key.ts'
 import { BadTime } from './bad-time.ts'
 import { CheckSamples, NodeTotals, type ProcessTotals } from './check-samples.ts'
 import { NewHotKeys } from './new-hot-keys.ts'
@@ -29,7 +29,7 @@ export type ProcessFigures = ProcessTotals & {
   /** Counts of the last minute. */
   readonly topRules: readonly RuleRefusals[]
   /** Hottest first. */
-  readonly hotKeys: readonly PlainKey[]
+  readonly hotKeys: readonly ApiHotKey[]
   readonly sinks: readonly SinkState[]
   /** Time since the rule source last confirmed the active rules. */
   readonly rulesAgeSeconds: number

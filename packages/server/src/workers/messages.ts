@@ -33,7 +33,7 @@ export type Gathered<T> = {
 
 /** Topics that the supervisor handles itself. */
 export const METRICS_TOPIC = 'metrics'
-export const LEAD_TOPIC = 'lead'
+export const LEADER_TOPIC = 'leader'
 
 export function isOurs<M extends FromWorker | FromSupervisor>(message: unknown): message is M {
   return typeof message === 'object' && message !== null && 'sluice' in message

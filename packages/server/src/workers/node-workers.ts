@@ -3,7 +3,7 @@
 
 import cluster from 'node:cluster'
 import { workerNumber } from '../worker-number.ts'
-import { type FromSupervisor, type FromWorker, type Gathered, isOurs, LEAD_TOPIC, type Question } from './messages.ts'
+import { type FromSupervisor, type FromWorker, type Gathered, isOurs, LEADER_TOPIC, type Question } from './messages.ts'
 
 /** Handles a topic in this worker. */
 export type Answer = (payload: never, key: string | undefined) => unknown
@@ -12,7 +12,7 @@ export type NodeWorkers = {
   /** Whether the node may have other workers. */
   readonly several: boolean
   /** Whether this worker acts for the node where only one may, such as sending webhooks. */
-  isLead(): boolean
+  isLeader(): boolean
   /** Registers the handler of a topic. Calls it immediately with payloads kept earlier. */
   answer(topic: string, answer: Answer): void
   /** Queries every worker, including this one. Throws when the supervisor does not reply. */
@@ -40,7 +40,7 @@ export function singleWorker(): NodeWorkers {
   }
   return {
     several: false,
-    isLead: () => true,
+    isLeader: () => true,
     answer: (topic, answer) => void answers.set(topic, answer),
     gather: (topic, payload) => ask({ topic, payload }),
     keep: (topic, key, payload) => ask({ topic, key, payload }),
@@ -55,7 +55,7 @@ class Channel implements NodeWorkers {
   #early: Question[] = []
   readonly #waiting = new Map<number, (gathered: Gathered<unknown>) => void>()
   #joined: () => void = () => {}
-  #lead = false
+  #isLeader = false
   #lastId = 0
 
   static async open(): Promise<NodeWorkers> {
@@ -63,8 +63,8 @@ class Channel implements NodeWorkers {
     const joined = new Promise<void>((resolve) => {
       channel.#joined = resolve
     })
-    channel.answer(LEAD_TOPIC, (lead: number) => {
-      channel.#lead = lead === workerNumber()
+    channel.answer(LEADER_TOPIC, (leader: number) => {
+      channel.#isLeader = leader === workerNumber()
     })
     process.on('message', (message) => {
       if (isOurs<FromSupervisor>(message)) channel.#receive(message)
@@ -74,8 +74,8 @@ class Channel implements NodeWorkers {
     return channel
   }
 
-  isLead(): boolean {
-    return this.#lead
+  isLeader(): boolean {
+    return this.#isLeader
   }
 
   answer(topic: string, answer: Answer): void {

@@ -9,7 +9,7 @@ import {
   type Gathered,
   isOurs,
   type Kept,
-  LEAD_TOPIC,
+  LEADER_TOPIC,
   METRICS_TOPIC,
   type Question,
 } from './messages.ts'
@@ -37,7 +37,7 @@ export class WorkerChannels {
   readonly #reports = new WorkerReports()
   readonly #kept = new Map<string, Kept>()
   readonly #collections = new Map<number, Collection>()
-  #lead: number | undefined
+  #leader: number | undefined
   #lastId = 0
 
   add(worker: Worker): void {
@@ -64,7 +64,7 @@ export class WorkerChannels {
     await new Promise((resolve) => worker.once('exit', resolve))
     this.#members.delete(worker.id)
     for (const collection of this.#collections.values()) settle(collection, member)
-    this.#chooseLead()
+    this.#chooseLeader()
     await closed
     await this.#reports.retire(worker.id)
   }
@@ -73,7 +73,7 @@ export class WorkerChannels {
     member.silent = false
     if (message.sluice === 'join') {
       member.state = 'joined'
-      this.#chooseLead()
+      this.#chooseLeader()
       send(member, { sluice: 'joined', kept: [...this.#kept.values()] })
     } else if (message.sluice === 'report') {
       this.#reports.note(member.worker.id, { totals: message.report })
@@ -132,11 +132,11 @@ export class WorkerChannels {
     else this.#kept.set(name, kept)
   }
 
-  #chooseLead(): void {
-    const lead = this.#joined()[0]?.worker.id
-    if (lead === undefined || lead === this.#lead) return
-    this.#lead = lead
-    void this.#gather({ topic: LEAD_TOPIC, key: '', payload: lead }, STUCK_MS)
+  #chooseLeader(): void {
+    const leader = this.#joined()[0]?.worker.id
+    if (leader === undefined || leader === this.#leader) return
+    this.#leader = leader
+    void this.#gather({ topic: LEADER_TOPIC, key: '', payload: leader }, STUCK_MS)
   }
 }
 

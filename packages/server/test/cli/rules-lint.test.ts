@@ -126,12 +126,16 @@ test('of countless errors the first are reported', async () => {
   expect(out.split('\n').length).toBeLessThanOrEqual(101)
 })
 
-test('a file that is not there, and colours', async () => {
+test('a missing file is reported and hides no other error', async () => {
   const path = ruleFile('- { rule_id: a, limit: -1, window: 1m }\n')
   const { code, out } = await sluice(['rules', 'lint', '/nowhere.yaml', path])
   expect(code).toBe(2)
   expect(out).toMatch(/^\/nowhere\.yaml: error: file: give a readable file: ENOENT/)
-  expect(out, 'and hides no other').toContain(`${path}:1: error: rules[0].limit`)
+  expect(out).toContain(`${path}:1: error: rules[0].limit`)
+})
+
+test('--no-color disables colours', async () => {
+  const path = ruleFile('- { rule_id: a, limit: -1, window: 1m }\n')
   expect((await sluice(['rules', 'lint', path], { colors: true })).out).toContain('\u001b[31merror\u001b[0m')
   expect((await sluice(['rules', 'lint', path, '--no-color'], { colors: true })).out).not.toContain('\u001b')
 })

@@ -72,12 +72,12 @@ export function statusesIn(answer: string): number[] {
   return [...answer.matchAll(/^HTTP\/1\.1 (\d{3})/gm)].map(([, status]) => Number(status))
 }
 
-/** Values of a header among names and values in turn. */
+/** Values of a header in a list of alternating names and values. */
 export function linesOf(rawHeaders: readonly string[], name: string): string[] {
   return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
 }
 
-/** Does something every 20 ms, until the test ends or what it returns is called. */
+/** Calls `drop` every 20 ms until the test ends or the returned function is called. */
 export function dripping(drop: () => void): () => void {
   let timer: NodeJS.Timeout
   const next = () => {

@@ -133,7 +133,7 @@ async function startDeaf(reads: boolean): Promise<{ url: URL; joined: Socket[] }
   return { url: new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`), joined }
 }
 
-/** Once the answer is there, a client that reads nothing by itself. */
+/** Resolves after the upgrade response with a paused client. */
 async function upgradedClient(address: string): Promise<Socket> {
   const { hostname, port } = new URL(address)
   const client = connect({ port: Number(port), host: hostname, allowHalfOpen: true })

@@ -1,5 +1,5 @@
-// The store of a remote node keeps the contract of stores: over the messages of the protocol, with leases sealed and
-// opened, on a service whose buckets are in memory.
+// The store of a remote node keeps the contract of stores: over the messages of the protocol, with signed leases, on
+// a service whose buckets are in memory.
 
 import { randomBytes } from 'node:crypto'
 import { type BucketName, type Limit, memoryStore, type RemoteView, type Store } from 'sluice'

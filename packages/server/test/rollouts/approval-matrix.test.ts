@@ -27,7 +27,7 @@ const ACTORS = {
   demoted: { role: 'approver', later: "role = 'viewer'" },
   'demoted to editor': { role: 'approver', later: "role = 'editor'" },
   'no token': {},
-  // Last: a change that they approved is made again, and is then newer than `newer`.
+  // Keep these last: after their approval the change is made again, and `newer` would be older than it.
   'other approver': { role: 'approver' },
   'other admin': { role: 'admin' },
   'admin token of the settings': {},

@@ -7,7 +7,7 @@ import { ADMIN_TOKEN, BATCH, clientOf, RULES } from '../service.ts'
 
 const postgres = usePostgres()
 
-/** The evaluator is killed with the lease in its hands; the other node takes over and rolls back. */
+/** The leader is killed while it holds the lock; the other node takes over and rolls back. */
 test('a bad change rolls back although the node that evaluates the guard is killed', async () => {
   const redis = await startRedis()
   onTestFinished(() => redis.stop())

@@ -149,7 +149,7 @@ describe('the evaluator', () => {
     await proposals.start(id, ADMIN)
     const earlier = "now() - interval '8 s'"
     await database.query(`UPDATE proposals SET started_at = ${earlier}, step_at = ${earlier} WHERE id = $1`, [id])
-    const deps = { database, proposals, holder: 'one', leaseMs: 60_000, log: captureLog('info').log }
+    const deps = { database, proposals, holder: 'one', lockMs: 60_000, log: captureLog('info').log }
     const evaluator = new Evaluator(deps)
     const [row] = await database.query<{ now: number }>('SELECT extract(epoch FROM clock_timestamp())::float8 AS now')
     const window_ms = Math.floor(1000 * (row?.now ?? 0)) - 5000
@@ -185,7 +185,7 @@ describe('the evaluator', () => {
     expect((await after({ posts: { ...figures, newlyDenied: 60 } })).pairShares).toEqual({ posts: 0.04 })
   })
 
-  test('pairs one bucket for all clients while it is quiet, then holds and says why', async () => {
+  test('pairs a global bucket while it is quiet, then holds and says why', async () => {
     const shared = rule('shared', { scope: 'global', limit: 100_000 })
     const after = await evaluated([shared], [{ ...shared, limit: 90_000 } as never])
     expect((await after({ shared: { checks: 400 } })).pairShares).toEqual({ shared: 1 })

@@ -198,7 +198,7 @@ describe.concurrent('a rollout on four nodes', () => {
     await reaches(node, id, 'rolled_back', 60_000)
   })
 
-  test('one bucket for all clients is measured, then paired, and a limit of 0 is rolled back', async ({
+  test('a global bucket is measured, then paired, and a limit of 0 is rolled back', async ({
     onTestFinished: atEnd,
   }) => {
     const { node, start } = await ruleOf('shared', { scope: 'global', limit: 1_000_000 })

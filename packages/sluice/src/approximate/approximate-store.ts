@@ -330,8 +330,8 @@ class ApproximateStore implements Store {
   }
 
   /**
-   * Rebuilds a model that never has more units than the store's bucket: as many in use, all booked now. Where the
-   * bucket is in debt, whose size the reply does not contain, units are added until the wait is as long.
+   * Rebuilds the model with at most as many free units as the store's bucket: the same number in use, all booked now.
+   * The reply omits the size of a debt, so units are added until the model's wait is at least the store's.
    */
   #adopt(account: Account, charge: Charge, grant: Grant, untilUs: number): void {
     const { capacity, approximate } = charge.limit

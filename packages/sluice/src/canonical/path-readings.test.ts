@@ -80,7 +80,7 @@ describe('for any target', () => {
     )
   })
 
-  test('the key of a key is the key itself, in any case', () => {
+  test('the key of a key is the key itself, also in upper case', () => {
     fc.assert(
       fc.property(target, (text) => {
         const { key } = pathReadings(text)

@@ -127,7 +127,10 @@ export class HitCounter {
     return { ...this.#charge(limit, key, points), min: 1 }
   }
 
-  /** Empties a larger limit on the same bucket: until the debt is refilled, the limit of the requests refuses. */
+  /**
+   * Takes the whole burst of a larger limit on the same bucket. The bucket is then in debt for `BLOCK`, which refuses
+   * until the debt is paid off.
+   */
   #blockCharge(key: Key, durationMs: number): Charge {
     const units = BLOCK_UNITS + UNITS_PER_US * (microseconds('block duration', durationMs) - 1)
     return { ...this.#charge(blockLimit(units), key), max: units }
@@ -185,7 +188,7 @@ function blockLimit(burst: number): Limit {
   return compileLimit({ id: 'block', fact: 'client', algorithm: 'token_bucket', ...rate, burst })
 }
 
-/** A blocked client has no hits: after a refusal, a lease does not report the other buckets. */
+/** Reports 0 hits for a blocked client: a refusal served from a lease lacks the state of the hit bucket. */
 function hitState(limit: Limit, { granted, nowUs, grants: [hits, block] }: Taken): HitState {
   const blockedUs = block?.retryAfterUs ?? 0
   if (blockedUs > 0 || hits === undefined) return blockedFor(Math.ceil(blockedUs / 1000))

@@ -12,7 +12,7 @@ export type HotKey = {
   readonly ruleId: string
   /** Name of the limit within its rule, as in an outcome. */
   readonly name: string
-  /** Fact of the owner: `user`, `ip`, …, or `` for a global bucket. */
+  /** Fact of the owner: `user`, `ip`, …, or `` with the scope `global`. */
   readonly fact: string
   readonly owner: string
   readonly detail: string
@@ -22,8 +22,8 @@ export type HotKey = {
 }
 
 /**
- * One check in a hundred: twice the error of the sketch with one limit per check, so that no flood hides such a key.
- * And 16 samples, which stand for 2048 checks: their standard error is a quarter.
+ * `share`: at least 1 % of checks, twice the sketch's error (1/200, with one limit per check), so no flood hides such a
+ * key. `samples`: at least 16, about 2048 checks, for a standard error of 25 %.
  */
 const HOT = { share: 0.01, samples: 16 } as const
 

@@ -6,7 +6,7 @@ export type Counter<T> = {
   group: string
   name: string
   item: T
-  /** Upper bound of the sightings; one too low at most after counts were halved. */
+  /** Upper bound of the sightings; after halving it may be too low by 1. */
   count: number
   /** Lower bound: sightings since the name got this counter. */
   countMin: number

@@ -178,8 +178,8 @@ export class LeaseRows {
 
   /**
    * Whether to refill: few units are left, too few for another request of this cost, or they will expire before it
-   * comes. Only where the last query brought a batch and there is room for another one: a first batch too small for
-   * this cost makes room.
+   * comes. False if the last query brought at most one unit, or if the second batch holds units and the first covers
+   * `cost`. (A refill gives back a first batch that is too small, which makes room.)
    */
   isLow(row: number, nowMs: number, cost = 1): boolean {
     this.#select(row)

@@ -135,7 +135,8 @@ export class Batcher {
     if (lane.queued) return
     lane.queued = true
     if (this.#queue.push(lane) > 1) return
-    // While requests arrive alone, the next one is sent at once, with those of the same microtask run.
+    // Nothing is in flight and the last batch had at most one request: flush in a microtask instead of at the end of
+    // the turn.
     if (this.#inFlight === 0 && this.#lastSize <= 1) queueMicrotask(() => this.#flush())
     else systemTimers.soon(() => this.#flush())
   }

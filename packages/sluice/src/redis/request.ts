@@ -71,7 +71,7 @@ export function hasPlainName({ limit, detail }: BucketName): boolean {
   return detail === '' || !sharesValue(limit)
 }
 
-/** Whether two charges may share a bucket: the script checks for that only on request. */
+/** Whether two charges may name one bucket: the script looks for duplicates only in TAKE_REPEATING. */
 export function repeats(charges: readonly Charge[]): boolean {
   return charges.some(({ limit }, index) => charges.findIndex((other) => other.limit.id === limit.id) < index)
 }

@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '922a253656ea4f45275a16d0237ce5683e3399cd',
+  sha1: '037f1cab371fc208a0801a417c963d46b4eddc92',
   text: `--[[
   Applies a batch of requests to buckets: each request all or nothing, all of them at one instant of Redis time.
 
@@ -95,7 +95,7 @@ local function position(code, tick, a, us)
 end
 --[[
   Format of packed values. A packed value is the length of its layout, the layout (names and shapes of its buckets), and
-  their states in that order. The index of a bucket in its layout is its seat.
+  their states in that order. \`index\` is the position of a bucket in its layout.
 ]]
 -- Equals BUCKETS_MAX of wire.ts.
 -- A bucket in a layout: its name and the shape of the limit that wrote it, each after its length.
@@ -271,7 +271,7 @@ if text and (#text ~= #head + 18 * count or string.sub(text, 1, #head) ~= head) 
 -- Returns the offsets of the states of the limits in a value with further buckets. Nil if a bucket is missing or was
 -- written under another limit. Throws if the value is malformed.
 local function states_among(text, count)
-  local offsets, seats, found = {}, 0, 0
+  local offsets, bucket_count, found = {}, 0, 0
   local bytes, rest = struct.unpack('<I3', text)
   local first = rest + bytes
   while rest < first do
@@ -279,11 +279,11 @@ local function states_among(text, count)
     _, _, rest = struct.unpack('<Hc0Bc0', text, rest)
     local bucket = string.sub(text, start, rest - 1)
     for i = 1, count do
-      if ARGV[2 * i] == bucket then found, offsets[i] = found + 1, first + 18 * seats end
+      if ARGV[2 * i] == bucket then found, offsets[i] = found + 1, first + 18 * bucket_count end
     end
-    seats = seats + 1
+    bucket_count = bucket_count + 1
   end
-  if #text ~= first - 1 + 18 * seats then return nil end
+  if #text ~= first - 1 + 18 * bucket_count then return nil end
   return found == count and offsets or nil
 end
   local is_readable
@@ -439,28 +439,31 @@ end
 
 local pack, unpack_struct = struct.pack, struct.unpack
 
--- Fields of a layout; SEATS is by name, FOUND_SEATS caches find_seats of include/plain.lua by set.
+-- Fields of a layout. INDEX_BY_NAME: index of each bucket. FOUND_INDEXES: results of find_indexes (plain.lua), by set.
 local layouts = {}
--- States of all values in one array: at, x, y of seat 1 of a value, of seat 2, ... \`state_count\` is its length.
+-- States of all values in one array: at, x, y of bucket 1 of a value, of bucket 2, ... \`state_count\` is its length.
 local states, state_count = {}, 0
 -- By key: its layout (false: unreadable) and the offset of its states.
 local layout_by_key, bases = {}, {}
--- Keys that have changed; by key the first changed seat, the last one if it is another, whether the layout changed, and
--- whether the TTL must be renewed. Rare flags have their own tables, because growing a table is slow.
+-- Changed keys. By key:
+--   first_dirty, last_dirty  lowest and highest index of a changed bucket; last_dirty is nil if only one changed
+--   layout_changed           whether the layout changed
+--   ttl_due                  whether to renew the TTL
+-- Rare flags have their own tables, because growing a table is slow.
 local dirty_keys, dirty_count, first_dirty, last_dirty, layout_changed, ttl_due = {}, 0, {}, {}, {}, {}
 local digits_of, state_formats = {}, {}
 -- Whether values are read with pcall: only after a first pass without it has failed (apply.lua).
 local uses_pcall = false
 
-local function mark_dirty(key, seat)
+local function mark_dirty(key, index)
   local low = first_dirty[key]
   if not low then
     dirty_count = dirty_count + 1
-    dirty_keys[dirty_count], first_dirty[key] = key, seat
-  elseif seat < low then
-    first_dirty[key], last_dirty[key] = seat, last_dirty[key] or low
-  elseif seat > (last_dirty[key] or low) then
-    last_dirty[key] = seat
+    dirty_keys[dirty_count], first_dirty[key] = key, index
+  elseif index < low then
+    first_dirty[key], last_dirty[key] = index, last_dirty[key] or low
+  elseif index > (last_dirty[key] or low) then
+    last_dirty[key] = index
   end
 end
 
@@ -479,14 +482,14 @@ end
 local function layout_of(text)
   local known = layouts[text]
   if known then return known end
-  local names, shapes, seats, count, rest = {}, {}, {}, 0, 1
+  local names, shapes, index_by_name, count, rest = {}, {}, {}, 0, 1
   while rest <= #text do
     count = count + 1
     names[count], shapes[count], rest = unpack_struct('<Hc0Bc0', text, rest)
     numbers_of(shapes[count])
-    seats[names[count]] = count
+    index_by_name[names[count]] = count
   end
-  local layout = { text, count, names, shapes, seats, {} }
+  local layout = { text, count, names, shapes, index_by_name, {} }
   layouts[text] = layout
   return layout
 end
@@ -526,7 +529,7 @@ local function layout_at(key)
   return layout_by_key[key]
 end
 
--- Replaces the layout by one with more seats. Unless its states are the last in the array, they move to the end.
+-- Replaces the layout by one with more buckets. Unless its states are the last in the array, they move to the end.
 local function extend(key, layout)
   local base, count = bases[key], layout_by_key[key][2]
   if base + 3 * count ~= state_count then
@@ -547,7 +550,7 @@ local function digits(number)
   return known
 end
 
--- Packs the states of consecutive seats.
+-- Packs the states of consecutive buckets.
 local function states_text(base, low, high)
   local count = high - low + 1
   local format = state_formats[count]
@@ -593,34 +596,34 @@ end
 --[[
   Fast path of plain takes, the most frequent requests: packed buckets in one value, all enforced, one cost.
 ]]
--- Finds the buckets of a set of limits in a layout. Returns their seats, then the layout with a seat for each (another
--- one if some are missing), then the first and the last seat. False if a bucket was written under another limit, or
--- there would be too many buckets.
-local function find_seats(layout, set)
+-- Finds the buckets of a set of limits in a layout. Returns their indexes, then the layout (extended by the missing
+-- buckets), then the lowest and the highest index. False if a bucket was written under another limit, or if there would
+-- be too many buckets.
+local function find_indexes(layout, set)
   local found, text, count, low, high = {}, layout[1], layout[2], 1024, 0
   for i = 1, #set do
     local limit = set[i]
-    local seat = layout[5][limit[7]]
-    if not seat then
+    local index = layout[5][limit[7]]
+    if not index then
       count = count + 1
-      seat, text = count, text .. bucket_text(limit[7], limit[8])
-    elseif layout[4][seat] ~= limit[8] then
+      index, text = count, text .. bucket_text(limit[7], limit[8])
+    elseif layout[4][index] ~= limit[8] then
       return false
     end
-    found[i], low, high = seat, min(low, seat), max(high, seat)
+    found[i], low, high = index, min(low, index), max(high, index)
   end
   if count > 1024 then return false end
   found[#set + 1], found[#set + 2], found[#set + 3] = layout_of(text), low, high
   return found
 end
 
--- Returns the seats of a set of limits in a value (see find_seats), false for the slow path; and the current layout.
-local function seats_at(key, set_index)
+-- Returns the result of find_indexes for a value (false: slow path) and the current layout.
+local function indexes_at(key, set_index)
   local layout = layout_by_key[key]
   if layout == nil then layout = layout_at(key) end
   local found = layout and layout[6][set_index]
   if found == nil then
-    found = find_seats(layout, sets[set_index])
+    found = find_indexes(layout, sets[set_index])
     layout[6][set_index] = found
   end
   return found, layout
@@ -632,15 +635,15 @@ local new_xs = {}
 -- Grants from new buckets and from buckets written under the same limits; everything else takes the slow path, and so
 -- do sliding windows, whose reply needs y.
 local function take_plain(key, set_index, cost)
-  local set, found, layout = sets[set_index], seats_at(key, set_index)
+  local set, found, layout = sets[set_index], indexes_at(key, set_index)
   if not found then return slow_path('plain', key, set, cost) end
 
   local count, base, old_count, renews = #set, bases[key], layout[2], false
   for i = 1, count do
-    local limit, seat = set[i], found[i]
+    local limit, index = set[i], found[i]
     local code, now, at, x = limit[2], limit[10], 0, 0
-    if seat <= old_count then
-      local r = base + 3 * seat
+    if index <= old_count then
+      local r = base + 3 * index
       at, x = states[r - 2], states[r - 1]
       -- y is not 0: some units are on lease.
       if code <= 2 and states[r] ~= 0 then return slow_path('plain', key, set, cost) end
@@ -681,18 +684,18 @@ local function make_leased()
 -- By item: the new state, the units to charge, and whether gives changed the state.
 local next_xs, next_ys, next_units, has_gives = {}, {}, {}, {}
 
-local function write_item(key, seat, limit, x, y)
-  local r = bases[key] + 3 * seat
+local function write_item(key, index, limit, x, y)
+  local r = bases[key] + 3 * index
   if states[r - 2] < limit[12] then ttl_due[key] = true end
   states[r - 2], states[r - 1], states[r] = limit[10], x, y
-  mark_dirty(key, seat)
+  mark_dirty(key, index)
 end
 
 -- \`first\`: index of the request; returns the index of the next one. Buckets written under another limit, states ahead
 -- of a clock that stepped back, and costs above the limit take the slow path.
 local function take_leased(first)
   local key, set_index, low = numbers[first + 1], numbers[first + 2], numbers[first + 3]
-  local found, layout = seats_at(key, set_index)
+  local found, layout = indexes_at(key, set_index)
   if not found then return slow_path('leased', first) end
   local set, base, all, i = sets[set_index], bases[key], true, first + 4
   for item = 1, #set do
@@ -726,21 +729,21 @@ end
 -- Gives units of one bucket back, or takes them off the lease. Returns the index of the next request.
 local function give_plain(first)
   local key, set_index, next_at = numbers[first + 1], numbers[first + 2], first + 6
-  local found, layout = seats_at(key, set_index)
+  local found, layout = indexes_at(key, set_index)
   if not found then return slow_path('given', first, next_at) end
-  local limit, seat = sets[set_index][1], found[1]
-  if seat > layout[2] then -- no such bucket: nothing to give back to
+  local limit, index = sets[set_index][1], found[1]
+  if index > layout[2] then -- no such bucket: nothing to give back to
     push(1)
     return next_at
   end
-  local r = bases[key] + 3 * seat
+  local r = bases[key] + 3 * index
   local at, units, settled = states[r - 2], numbers[first + 3], numbers[first + 5]
   if at > limit[10] then return slow_path('given', first, next_at) end
   local code, tick, a, b, hold, now = limit[2], limit[4], limit[5], limit[6], limit[9], limit[10]
   local x, y = advanced_to(now, code, a, b, hold, at, states[r - 1], states[r])
   if (x > 0 or y > 0) and (units > 0 or (settled > 0 and hold > 0)) then
     x, y = refunded(code, tick, a, b, hold, now, x, y, units, numbers[first + 4], settled)
-    write_item(key, seat, limit, x, y)
+    write_item(key, index, limit, x, y)
   end
   push(1)
   return next_at
@@ -761,24 +764,24 @@ local function write(key, text, ends)
 end
 
 -- Drops buckets that have been full again for longer than their retention.
-local function rewrite_value(index, layout)
-  local base, kept, kept_layouts, kept_states, latest = bases[index], 0, {}, {}, 0
-  for seat = 1, layout[2] do
-    local shape = layout[4][seat]
-    local n, at, x = numbers_of(shape), states[base + 3 * seat - 2], states[base + 3 * seat - 1]
-    local kept_us = retention_us(layout[3][seat])
+local function rewrite_value(key, layout)
+  local base, kept, kept_layouts, kept_states, latest = bases[key], 0, {}, {}, 0
+  for index = 1, layout[2] do
+    local shape = layout[4][index]
+    local n, at, x = numbers_of(shape), states[base + 3 * index - 2], states[base + 3 * index - 1]
+    local kept_us = retention_us(layout[3][index])
     local code, tick, a, b = n[2], n[4], n[5], n[6]
     if ends_us(code, tick, a, b, at, x) + kept_us >= now_us then
       kept = kept + 1
-      kept_layouts[kept] = bucket_text(layout[3][seat], shape)
-      kept_states[kept] = states_text(base, seat, seat)
+      kept_layouts[kept] = bucket_text(layout[3][index], shape)
+      kept_states[kept] = states_text(base, index, index)
       latest = max(latest, latest_end_us(code, n[3], tick, a, b, at, x) + kept_us - 60000000)
     end
   end
-  if kept == 0 then return call('DEL', keys[index]) end
+  if kept == 0 then return call('DEL', keys[key]) end
   local text = kept == layout[2] and layout[1] or table.concat(kept_layouts)
   text = pack('<I3c0', #text, text) .. table.concat(kept_states)
-  if ttl_due[index] then write(keys[index], text, latest) else call('SET', keys[index], text, 'KEEPTTL') end
+  if ttl_due[key] then write(keys[key], text, latest) else call('SET', keys[key], text, 'KEEPTTL') end
 end
   return { rewrite_value, write, retention_us }
 end
@@ -959,9 +962,10 @@ local function ends_list_us(code, list, window_us)
   return latest
 end
 
--- By key: the list (false: unreadable) and its algorithm; and the keys that have changed.
+-- By key: the list (false: unreadable) and its algorithm. Then the changed keys.
 local listed_values, list_codes, dirty_lists, dirty_list_count = {}, {}, {}, 0
--- By key: whether the list is stored even if it is empty, and whether it exists if that changed in this batch.
+-- By key. \`kept_lists\`: store the list even if it is empty. \`list_exists\`: whether the key exists after a write or a
+-- reset by this batch; nil without one.
 local kept_lists, list_exists = {}, {}
 
 -- Parses a list. Throws if it is malformed.
@@ -1015,14 +1019,14 @@ end
   not charged stays as it was: otherwise, after a later backward step of the clock, its state would differ.
 ]]
 
--- By item: seat of the bucket (0: none yet), its state or its list, and whether newer rules wrote it.
-local seats, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
+-- By item: index of the bucket (0: none yet), its state or its list, and whether newer rules wrote it.
+local indexes, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
 
 local function name_of(limit, detail)
   return detail == 0 and limit[7] or limit[7] .. '|' .. texts[detail]
 end
 
--- Adds a bucket to a value and returns its seat.
+-- Adds a bucket to a value and returns its index.
 local function add_bucket(key, name, shape)
   local layout = layout_of(layout_by_key[key][1] .. bucket_text(name, shape))
   extend(key, layout)
@@ -1030,10 +1034,10 @@ local function add_bucket(key, name, shape)
 end
 
 -- Replaces the shape of a bucket after its limit was edited.
-local function reshape(key, seat, shape)
+local function reshape(key, index, shape)
   local layout, texts_of = layout_by_key[key], {}
   for i = 1, layout[2] do
-    texts_of[i] = bucket_text(layout[3][i], i == seat and shape or layout[4][i])
+    texts_of[i] = bucket_text(layout[3][i], i == index and shape or layout[4][i])
   end
   layout_by_key[key], layout_changed[key] = layout_of(table.concat(texts_of)), true
 end
@@ -1045,18 +1049,18 @@ local function outlives_ttl(limit, old_at, at, x)
 end
 
 local function keep_packed(item, key, limit, detail)
-  local seat = seats[item]
-  if seat == 0 then
-    seat = add_bucket(key, name_of(limit, detail), limit[8])
-    seats[item], ttl_due[key] = seat, true
-  elseif layout_by_key[key][4][seat] ~= limit[8] then
-    reshape(key, seat, limit[8])
+  local index = indexes[item]
+  if index == 0 then
+    index = add_bucket(key, name_of(limit, detail), limit[8])
+    indexes[item], ttl_due[key] = index, true
+  elseif layout_by_key[key][4][index] ~= limit[8] then
+    reshape(key, index, limit[8])
     ttl_due[key] = true
   end
-  local r = bases[key] + 3 * seat - 2
+  local r = bases[key] + 3 * index - 2
   if not ttl_due[key] and outlives_ttl(limit, states[r], ats[item], xs[item]) then ttl_due[key] = true end
   states[r], states[r + 1], states[r + 2] = ats[item], xs[item], ys[item]
-  mark_dirty(key, seat)
+  mark_dirty(key, index)
 end
 
 local function keep_list(item, key, limit)
@@ -1079,14 +1083,14 @@ end
 local function load_packed(item, key, limit, name, keeps)
   local layout = layout_at(key)
   if not layout then return -1 end
-  local seat = layout[5][name] or 0
-  seats[item], stales[item] = seat, false
-  if seat == 0 then
+  local index = layout[5][name] or 0
+  indexes[item], stales[item] = index, false
+  if index == 0 then
     if layout[2] >= 1024 then return -2 end
     ats[item], xs[item], ys[item] = position(limit[2], limit[4], limit[5], now_us), 0, 0
     return 0
   end
-  local shape, r = layout[4][seat], bases[key] + 3 * seat - 2
+  local shape, r = layout[4][index], bases[key] + 3 * index - 2
   local written = shape == limit[8] and limit or numbers_of(shape)
   local code, tick, a, b = written[2], written[4], written[5], written[6]
   local at, x, y, moved = advanced(code, tick, a, b, written[9], states[r], states[r + 1], states[r + 2])
@@ -1142,10 +1146,10 @@ local function load_counterfactual(item, key, limit, detail, seed, keeps)
     status = load_listed(item, seed, limit, false)
   else
     status = load_bucket(item, key, limit, detail, keeps)
-    local seat = seats[item]
-    if status < 0 or seat ~= 0 and states[bases[key] + 3 * seat - 2] ~= 0 then return status end -- position 0: reset
+    local index = indexes[item]
+    if status < 0 or index ~= 0 and states[bases[key] + 3 * index - 2] ~= 0 then return status end -- position 0: reset
     status = load_packed(item, seed, limit, string.sub(name_of(limit, detail), 12), false)
-    seats[item] = seat
+    indexes[item] = index
   end
   if status == 0 and keeps and not stales[item] then keep(item, key, limit, detail) end
   return status
@@ -1373,12 +1377,12 @@ local function reset(at)
     mark_dirty(key, 0)
   else
     local layout = layout_by_key[key]
-    local seat = layout[5][name_of(limit, numbers[at + 2])]
-    if seat then
+    local index = layout[5][name_of(limit, numbers[at + 2])]
+    if index then
       -- Position 0 looks long unused, so the next change renews the TTL.
-      local r = bases[key] + 3 * seat - 2
+      local r = bases[key] + 3 * index - 2
       states[r], states[r + 1], states[r + 2] = 0, 0, 0
-      mark_dirty(key, seat)
+      mark_dirty(key, index)
     end
   end
   push(1)

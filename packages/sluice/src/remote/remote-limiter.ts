@@ -67,7 +67,10 @@ export class RemoteNode implements Limiter {
     this.#inner.disable(disabled)
   }
 
-  /** Applies a newer state of the service. One at a time: preparing a large older one must not end after it. */
+  /**
+   * Applies states of the service one at a time. Otherwise a large older state could finish preparing last and replace
+   * a newer one.
+   */
   follow(rules: NodeRules): Promise<void> {
     this.#rules = rules
     const isNewest = () => this.#rules === rules

@@ -44,7 +44,7 @@ export class PairedChargeSet extends ChargeSet {
   }
 }
 
-/** A rule under rollout whose versions are both charged; `pair` is that of their charges. */
+/** A rule under rollout whose versions are both charged; `pair` is the pair id of their charges. */
 export type ChargedPair = {
   readonly ruleId: string
   readonly pair: number

@@ -57,10 +57,10 @@ export type CompiledRule = {
 export type Variant = 'current' | 'candidate'
 
 /**
- * live: charged as without a rollout. strict: enforced and compared with the other version, so without leases.
+ * unpaired: charged as without a rollout. paired: enforced and compared with the other version, so without leases.
  * counterfactual: compared and not enforced.
  */
-export type VersionUse = 'live' | 'strict' | 'counterfactual'
+export type VersionUse = 'unpaired' | 'paired' | 'counterfactual'
 
 /** One version of a rule under rollout. */
 export type RuleVersion = {
@@ -76,11 +76,11 @@ export type CompiledRollout = {
   readonly share: number
   /** Share of keys whose requests are charged to both versions; 0 if they cannot be compared. */
   readonly pairShare: number
-  /** Number of its pairs in a take. */
+  /** Id of its pair in the charges of a take: `Charge.pair`. */
   readonly pair: number
   /** Reads the fact that the draw is made by: the first of the current scope. */
   readonly owner: FactReader
-  /** Whether many clients share one bucket: then either all requests are paired or none. */
+  /** Whether the bucket is global: then all requests are paired, or none. */
   readonly isShared: boolean
   /** Version for requests without that fact. */
   readonly withoutOwner: Variant
@@ -146,7 +146,7 @@ function rejectSpread(
 /** Selects the buckets of a version that is compared. */
 type Compared = {
   readonly variant: Variant
-  readonly use: Exclude<VersionUse, 'live'>
+  readonly use: Exclude<VersionUse, 'unpaired'>
   /** Tag of the rollout in the names of counterfactual buckets. */
   readonly tag: string
 }

@@ -6,7 +6,10 @@ import { isObject } from '../known-fields.ts'
 
 /** Limits the key, exempts it from the rule, or refuses all its requests with this status. */
 export type OverrideEffect =
-  /** `limitName` is required if the rule has several limits: without it, the override changes only a single limit. */
+  /**
+   * `limitName`: the limit to change. Required if the rule has several limits: an override without it affects only
+   * rules that have one limit.
+   */
   | { readonly limit: number; readonly limitName?: string | undefined }
   | { readonly factor: number }
   | { readonly ban: 429 | 403 }
@@ -17,7 +20,7 @@ export type Override = {
   readonly id: string
   /** null: every rule whose key starts with `fact`; a ban then refuses every request that has the fact. */
   readonly ruleId: string | null
-  /** First fact of the scope: `user`, `ip`, `tenant`, …; `` for a rule with a single bucket. */
+  /** First fact of the scope: `user`, `ip`, `tenant`, …; `` with the scope `global`. */
   readonly fact: string
   readonly owner: string
   readonly effect: OverrideEffect
@@ -173,7 +176,7 @@ function signalErrors(given: unknown, path: string): FieldError[] {
 function keyErrors({ fact, owner }: Readonly<Record<string, unknown>>, path: string): FieldError[] {
   const errors: FieldError[] = []
   if (typeof fact !== 'string') errors.push({ field: `${path}.fact`, value: fact, fix: 'give a fact, such as "user"' })
-  const isEmpty = owner === '' && fact !== '' // a rule with a single bucket has neither
+  const isEmpty = owner === '' && fact !== '' // a rule with the scope `global` has neither
   if (typeof owner !== 'string' || isEmpty) {
     errors.push({ field: `${path}.owner`, value: owner, fix: 'give the value of the fact, such as a user id' })
   } else if (fact === 'ip' && canonicalAddress(owner.split('/')[0] ?? '') === undefined) {

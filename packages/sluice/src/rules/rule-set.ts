@@ -365,7 +365,7 @@ function hasVersion(rules: readonly CompiledRule[]): boolean {
 
 /** Whether a limit of 0 decides alone. Not in shadow mode, and not in a pair: the other version is charged as well. */
 function isBan({ shadow, version }: CompiledRule): boolean {
-  return !shadow && (version === undefined || version.use === 'live')
+  return !shadow && (version === undefined || version.use === 'unpaired')
 }
 
 /** Applies `on_missing: refuse`, or a ban. Where it does not decide alone, the refusal is an ordinary outcome. */
@@ -384,7 +384,7 @@ function banCharge(ban: CompiledLimit): Charge {
 function chargeOf({ limit, rule }: CompiledLimit, owner: string, detail: string, units: number): Charge {
   const { version, shadow } = rule
   const kind = shadow ? 'shadow' : 'enforce'
-  if (version === undefined || version.use === 'live') return new RuleCharge(limit, owner, detail, units, kind)
+  if (version === undefined || version.use === 'unpaired') return new RuleCharge(limit, owner, detail, units, kind)
   const { rollout, use } = version
   const ownKind = use === 'counterfactual' ? use : kind
   return new PairedCharge(limit, owner, detail, units, ownKind, rollout.pair)

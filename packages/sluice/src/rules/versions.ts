@@ -59,13 +59,13 @@ export function* compilingRollouts(
     const own = of.rule(ruleId)
     // Both versions have one generation: nodes that disagree for a moment migrate the bucket instead of refusing.
     const other = rollout.other && { ...rollout.other, version: own?.version ?? rollout.other.version }
-    let otherLive: CompiledRule | undefined
+    let otherCompiled: CompiledRule | undefined
     if (other !== undefined) {
       const key = JSON.stringify(other)
       const [compiled] = before.has(key) ? [] : yield* compiling([other], options, NO_KNOWN_RULES)
-      otherLive = reused(key, () => compiled)
+      otherCompiled = reused(key, () => compiled)
     }
-    const [current, candidate] = applied ? [otherLive, of.compiled(ruleId)] : [of.compiled(ruleId), otherLive]
+    const [current, candidate] = applied ? [otherCompiled, of.compiled(ruleId)] : [of.compiled(ruleId), otherCompiled]
     const decides = current ?? candidate
     if (decides !== undefined) {
       byRule.set(ruleId, compileRollout(rollout, byRule.size + 1, { current, candidate }, decides, options, reused))
@@ -78,12 +78,12 @@ export function* compilingRollouts(
 function compileRollout(
   { ruleId, salt, attempt, share, pairShare, applied }: ParsedRollout,
   pair: number,
-  lives: Readonly<Record<Variant, CompiledRule | undefined>>,
+  compiled: Readonly<Record<Variant, CompiledRule | undefined>>,
   decides: CompiledRule,
   options: CompileOptions,
   reused: (key: string, make: () => CompiledRule) => CompiledRule | undefined,
 ): CompiledRollout {
-  const pairable = [lives.current, lives.candidate].every((live) => live === undefined || isPairable(live.rule))
+  const pairable = [compiled.current, compiled.candidate].every((one) => one === undefined || isPairable(one.rule))
   const versions: Record<Variant, Partial<Record<VersionUse, CompiledRule>>> = { current: {}, candidate: {} }
   const tag = tagOf(salt, ruleId, attempt)
   const rollout: CompiledRollout = {
@@ -97,14 +97,15 @@ function compileRollout(
     versions,
   }
   for (const variant of ['current', 'candidate'] as const) {
-    const live = lives[variant]
-    if (live === undefined) continue
-    versions[variant].live = asVersion(live, { rollout, variant, use: 'live' })
+    const unpairedRule = compiled[variant]
+    if (unpairedRule === undefined) continue
+    versions[variant].unpaired = asVersion(unpairedRule, { rollout, variant, use: 'unpaired' })
     if (!pairable) continue
-    for (const use of ['strict', 'counterfactual'] as const) {
-      const key = `${use} ${variant} ${tag} ${JSON.stringify(live.rule)}`
-      const compiled = reused(key, () => compileRule(live.rule, options, { variant, use, tag }))
-      if (compiled !== undefined) versions[variant][use] = asVersion(compiled, { rollout, variant, use })
+    const { rule } = unpairedRule
+    for (const use of ['paired', 'counterfactual'] as const) {
+      const key = `${use} ${variant} ${tag} ${JSON.stringify(rule)}`
+      const comparedRule = reused(key, () => compileRule(rule, options, { variant, use, tag }))
+      if (comparedRule !== undefined) versions[variant][use] = asVersion(comparedRule, { rollout, variant, use })
     }
   }
   return rollout
@@ -124,15 +125,18 @@ function asVersion(compiled: CompiledRule, version: RuleVersion): CompiledRule {
 /** The rules to index: both versions of those under rollout. */
 export function withVersions(compiled: readonly CompiledRule[], { byRule }: CompiledRollouts): readonly CompiledRule[] {
   if (byRule.size === 0) return compiled
-  const lives = [...byRule.values()].flatMap(({ versions: { current, candidate } }) => [current.live, candidate.live])
-  return [...compiled.filter(({ id }) => !byRule.has(id)), ...lives.filter((live) => live !== undefined)]
+  const both = [...byRule.values()].flatMap(({ versions: { current, candidate } }) => [
+    current.unpaired,
+    candidate.unpaired,
+  ])
+  return [...compiled.filter(({ id }) => !byRule.has(id)), ...both.filter((rule) => rule !== undefined)]
 }
 
 /** All versions that a rule under rollout can be charged to, or those of all rules. */
 export function versionsOf({ byRule }: CompiledRollouts, ruleId?: string): CompiledRule[] {
   const rollouts = ruleId === undefined ? [...byRule.values()] : [byRule.get(ruleId)].filter((one) => one !== undefined)
   return rollouts.flatMap(({ versions: { current, candidate } }) => {
-    const all = [current.live, current.counterfactual, candidate.live, candidate.counterfactual]
+    const all = [current.unpaired, current.counterfactual, candidate.unpaired, candidate.counterfactual]
     return all.filter((rule) => rule !== undefined)
   })
 }
@@ -149,9 +153,9 @@ export function explainRollouts(
   const variants = new Map<string, { variant: Variant; isLeftOut: boolean }>()
   for (const [id, rollout] of byRule) {
     const { enforced: variant } = choiceOf(rollout, subject)
-    const { live } = rollout.versions[variant]
-    const shown = live ?? rollout.versions[otherVariant(variant)].live
-    variants.set(id, { variant, isLeftOut: live === undefined })
+    const { unpaired: own } = rollout.versions[variant]
+    const shown = own ?? rollout.versions[otherVariant(variant)].unpaired
+    variants.set(id, { variant, isLeftOut: own === undefined })
     if (shown !== undefined) compiled.set(id, shown)
   }
   return variants
@@ -205,7 +209,7 @@ export function chooseVersions(matched: readonly CompiledRule[], subject: Subjec
 }
 
 /**
- * Replaces a version in `chosen` by its strict form and adds the other one. Unchanged if other rules would apply under
+ * Replaces a version in `chosen` by its paired form and adds the other one. Unchanged if other rules would apply under
  * the other version, because of groups: then the two cannot be compared.
  */
 function withPair(
@@ -224,7 +228,7 @@ function withPair(
     rules.filter(isOwn).flatMap(({ version }) => (version && rollout.versions[version.variant][use]) ?? [])
   return [
     ...chosen.filter((rule) => !isOwn(rule)),
-    ...inUse(applied, 'strict'),
+    ...inUse(applied, 'paired'),
     ...inUse(alternative, 'counterfactual'),
   ]
 }
@@ -246,7 +250,7 @@ export function unpaired(
   return rules.flatMap((rule) => {
     const { version } = rule
     if (version === undefined || !excepted.has(version.rollout)) return rule
-    return version.use === 'counterfactual' ? [] : (version.rollout.versions[version.variant].live ?? rule)
+    return version.use === 'counterfactual' ? [] : (version.rollout.versions[version.variant].unpaired ?? rule)
   })
 }
 
@@ -254,9 +258,9 @@ export function unpaired(
 export function pairsAmong(rules: readonly CompiledRule[], subject: Subject): readonly ChargedPair[] | undefined {
   let pairs: Map<number, ChargedPair> | undefined
   for (const { id, version } of rules) {
-    if (version === undefined || version.use === 'live' || pairs?.has(version.rollout.pair)) continue
+    if (version === undefined || version.use === 'unpaired' || pairs?.has(version.rollout.pair)) continue
     const { rollout, variant, use } = version
-    const enforced = use === 'strict' ? variant : otherVariant(variant)
+    const enforced = use === 'paired' ? variant : otherVariant(variant)
     pairs ??= new Map()
     pairs.set(rollout.pair, { ruleId: id, pair: rollout.pair, owner: clientOf(rollout, subject), enforced })
   }
@@ -267,7 +271,7 @@ function otherVariant(variant: Variant): Variant {
   return variant === 'current' ? 'candidate' : 'current'
 }
 
-/** Identifies the client of a pair: the owner, or another fact if many clients share its bucket. */
+/** Identifies the client of a pair: the owner, or another fact if the bucket is global. */
 function clientOf({ owner, isShared }: CompiledRollout, subject: Subject): string {
   const { user, apiKey, tenant, ip } = subject
   return (isShared ? (user ?? apiKey ?? tenant ?? ip) : undefined) ?? owner(subject) ?? ''

@@ -40,7 +40,7 @@ export function heldOf({ limit, min, kind }: Charge, units: number): number {
   return kind === 'hold' ? units : Math.max(0, units - min)
 }
 
-/** Gives that return a take; each charge keeps `kept` units. */
+/** Builds give operations that undo a take, except for the `kept` units of each charge. */
 export function givesBack(charges: readonly Charge[], taken: Taken, kept: (charge: Charge) => number): Give[] {
   return charges.flatMap((charge, index): Give[] => {
     const charged = taken.grants[index]?.units ?? 0

@@ -33,9 +33,6 @@ export class IdempotencyKeys {
       }
     }
     if (this.#untilUs.size < this.#max) return
-    throw new LimiterError(
-      'STORE_CROWDED',
-      `${this.#max} idempotency keys are stored in memory already: try again later`,
-    )
+    throw new LimiterError('STORE_CROWDED', `${this.#max} idempotency keys are stored in memory already: retry later`)
   }
 }

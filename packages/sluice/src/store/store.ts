@@ -24,8 +24,8 @@ export type Charge = {
   readonly max: number
   readonly kind: ChargeKind
   /**
-   * Groups the charges of both versions of a rule under rollout: an integer from 1 to 65,535. A counterfactual charge
-   * has one.
+   * Pair id: groups the charges of both versions of a rule under rollout. An integer from 1 to 65,535. Every
+   * counterfactual charge has one.
    */
   readonly pair?: number | undefined
 }

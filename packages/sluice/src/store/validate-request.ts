@@ -11,7 +11,7 @@ const KINDS: Readonly<Record<ChargeKind, true>> = {
   hold: true,
   counterfactual: true,
 }
-/** Largest number of a pair. Equals PAIRS_MAX of redis/wire.ts, less 1. */
+/** Highest pair id. Equals PAIRS_MAX of redis/wire.ts, less 1. */
 export const PAIR_MAX = 65_535
 
 export function checkTake({ charges, op, gives, resets }: Take): void {

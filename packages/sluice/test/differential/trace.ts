@@ -18,7 +18,7 @@ type Take = {
   readonly give: GiveBack | undefined
 }
 
-/** Gives for all charges of an earlier take. */
+/** Give operations for all charges of an earlier take. */
 type GiveBack = { readonly of: number; readonly units: number; readonly settled: number }
 
 const OWNERS = ['alice', 'bob', '{curly}', '\u00e9\u4e2d\ud83d\ude00']

@@ -227,7 +227,7 @@ test('several rules roll out together, each with its own pairs', async () => {
   ])
 })
 
-test('one bucket for all clients: every request is paired, and pairs name the client', async () => {
+test('a global bucket: every request is paired, and pairs name the client', async () => {
   const all = { rule_id: 'a', scope: 'global', limit: 2, window_seconds: 60 }
   const { check } = await rolling([all], staged({ candidate: { ...all, limit: 1 }, share: 0, pairShare: 0.001 }))
   const owners = ['alice', 'bob'].flatMap((user) => pairsOf(check({ user })))

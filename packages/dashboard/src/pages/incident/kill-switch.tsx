@@ -1,4 +1,4 @@
-// Kill switch: takes one rule, or all, out of force without changing the rules.
+// Kill switch: disables one rule, or all, without changing the rules.
 
 import { useState } from 'preact/hooks'
 import { send } from '../../api.ts'
@@ -34,8 +34,8 @@ export function KillSwitch() {
     <Panel title="Kill switch">
       <div class="tool">
         <p class="tool-text">
-          Takes a harmful rule, or all of them, out of force within a second. Rules stay as they are; a disabled rule
-          counts nothing and refuses nothing.
+          Disables a harmful rule, or all rules, within a second: on every node, or without a database on this node
+          only. The rules themselves do not change; a disabled rule counts and refuses nothing.
         </p>
         <Failure error={error} retry={reload} />
         <p class="tool-state" aria-live="polite">
@@ -70,7 +70,7 @@ export function KillSwitch() {
 
 function State({ kills: { everything, kills } }: { readonly kills: Kills }) {
   if (everything) return <Status health="bad">All rules are disabled: every request is allowed</Status>
-  if (kills.length === 0) return <Status health="good">Off: all rules are in force</Status>
+  if (kills.length === 0) return <Status health="good">Off: no rule is disabled</Status>
   return <Status health="warning">{kills.length === 1 ? '1 rule is' : `${kills.length} rules are`} disabled</Status>
 }
 
@@ -133,11 +133,10 @@ function Ask({ asked: { on, ruleId }, onDone, onClose }: AskProps) {
 }
 
 function consequence(on: boolean, isEverything: boolean): string {
-  if (!on && isEverything) return 'All rules are in force again, except those that were disabled one by one.'
-  if (!on) return 'The rule is in force again on every node within a second. Its buckets count from where they were.'
+  if (!on && isEverything) return 'All rules are enabled again, except those that were disabled one by one.'
+  if (!on) return 'The rule is enabled again within a second. Its buckets continue from where they were.'
   if (isEverything) {
-    const effect = 'No rule refuses anything any more: every request is allowed, on every node'
-    return `${effect}, until somebody enables the rules again. Bans still hold.`
+    return 'No rule refuses anything: every request is allowed until the rules are enabled again. Bans still apply.'
   }
-  return 'The rule refuses and counts nothing any more, on every node within a second, until somebody enables it again.'
+  return 'Within a second, the rule counts and refuses nothing, until it is enabled again.'
 }

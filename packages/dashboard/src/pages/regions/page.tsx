@@ -49,8 +49,8 @@ export function Page() {
       {data !== undefined && <Limits regions={data} />}
       {data !== undefined && (
         <p class="muted">
-          A region spends its home without asking. What exceeds it comes from the pool, in units that the region leases
-          from the global Redis. If that is unreachable, homes and leased units still decide.
+          A region spends its home without a round trip to the global Redis. Beyond its home, it leases units from the
+          pool. While the global Redis is unreachable, only homes and units already leased are available.
         </p>
       )}
     </>
@@ -149,8 +149,9 @@ function NoRegion() {
     <Panel title="One region">
       <EmptyState title="This node has no region">
         With <code>--region eu --global-redis …</code> on every node, rules with <code>spread: global</code> share one
-        limit between regions: each region has a home share that it spends without asking, and leases the rest from a
-        common pool. If the global Redis is unreachable, each region can still use its home.
+        limit between regions: each region spends its home without a round trip to the global Redis, and leases units
+        from a common pool beyond it. While the global Redis is unreachable, only homes and units already leased are
+        available.
       </EmptyState>
     </Panel>
   )

@@ -94,7 +94,7 @@ function Content({ worker, isEmpty, rules, rule, log, recording }: ContentProps)
   if (isEmpty) {
     return (
       <EmptyState title="No rule with a limit" action={<a href="/rules">Rules</a>}>
-        Create a rule first. Then drag its limit here over the traffic that it had.
+        Create a rule first. Then drag its limit here to see how past requests would have been decided.
       </EmptyState>
     )
   }

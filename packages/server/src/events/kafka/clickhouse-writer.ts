@@ -11,7 +11,7 @@ import { literal } from '../clickhouse/sql-text.ts'
 import { blockOf, type MessageGroup, producerOf, type TopicPartition } from './blocks.ts'
 import type { ProducerState } from './repeats.ts'
 
-/** Position to continue from: all rows below `next` are stored, and the state of Repeats there. */
+/** Position to continue from. All rows below `next` are stored; `producers` is the state of Repeats at `next`. */
 export type Checkpoint = { readonly next: number; readonly producers: readonly ProducerState[] }
 
 const POSITIONS = 'sluice_kafka_positions'

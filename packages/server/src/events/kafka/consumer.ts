@@ -37,7 +37,7 @@ const RETRY_MS_MAX = 10_000
 const ENDS_EVERY_MS = 2000
 const ENDS_EVERY_ONCE_MS = 200
 const PROGRESS_EVERY_MS = 10_000
-/** Seeks to the same offset before a gap is accepted. */
+/** Number of seeks to one offset before a gap is accepted. */
 const SEEKS_MAX = 3
 
 type Partition = { readonly feed: PartitionFeed; seeks: number }

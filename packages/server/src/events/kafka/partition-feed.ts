@@ -21,7 +21,10 @@ export type FeedDeps = {
   readonly onBadMessage: (detail: string, offset: number) => void
 }
 
-/** Messages of a poll, at most. Rows of the poll before a crash may be stored: they are looked up. */
+/**
+ * Upper bound on the messages of one poll. A crash can leave stored rows without a checkpoint, so this many messages
+ * after a start are compared with ClickHouse.
+ */
 const VERIFIED_MESSAGES = 100_000
 
 export class PartitionFeed {

@@ -21,7 +21,7 @@ import { NO_TRAILERS, type Outgoing, type Sender } from './sender.ts'
 const PREFIX_BYTES = 5
 /** Queued output above which `write` asks the handler to wait. */
 const OUTPUT_BYTES_HIGH = 64 * 1024
-/** Queued output at which a handler that does not wait is stopped. One message of any size may follow less. */
+/** Queued output above which a further `write` resets the stream. Below it, one message of any size is accepted. */
 const OUTPUT_BYTES_MAX = 1024 * 1024
 
 /** The connection, as a stream sees it. */

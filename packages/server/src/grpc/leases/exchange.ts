@@ -29,7 +29,7 @@ import {
 import type { Caller } from '../../access/roles.ts'
 import type { Check } from '../../checks/check-controller.ts'
 import type { Receipts } from '../../checks/receipts.ts'
-import { type Lease, openLease, sealLease } from './lease-seal.ts'
+import { type Lease, signLease, verifyLease } from './lease-signature.ts'
 
 export type ExchangeDeps = {
   readonly limiter: Pick<Limiter, 'remote' | 'redeem' | 'peek'>
@@ -166,12 +166,12 @@ export class LeaseExchange {
     this.counts.leases += 1
     this.counts.units.leased += onLease
     const lease = { returns: 0, caller: caller.id, name, facts, fingerprint, units, onLease, bookedUs }
-    return sealLease({ ...lease, id: this.#deps.newId() }, this.#deps.keys)
+    return signLease({ ...lease, id: this.#deps.newId() }, this.#deps.keys)
   }
 
   async #return(sent: WireReturn, op: string, caller: Caller): Promise<{ result: GiveResult; lease: string }> {
     const { keys, limiter, store } = this.#deps
-    const lease = openLease(sent.lease, keys)
+    const lease = verifyLease(sent.lease, keys)
     if (lease === undefined) return { result: 'expired', lease: '' }
     if (lease.caller !== caller.id) throw invalid('lease', 'it was issued to another token')
     const bucket = limiter.remote.bucket(lease.name, lease.facts)
@@ -195,7 +195,7 @@ export class LeaseExchange {
   #rest(lease: Lease, units: number, settled: number): string {
     if (lease.units === units) return ''
     const left = { units: lease.units - units, onLease: lease.onLease - settled, returns: lease.returns + 1 }
-    return sealLease({ ...lease, ...left }, this.#deps.keys)
+    return signLease({ ...lease, ...left }, this.#deps.keys)
   }
 
   /** A refund of spent units counts their age from when they were spent: after the booking, and not in the future. */

@@ -9,9 +9,9 @@ import { type Schema, text } from './schemas.ts'
 
 const HOUR_MS = 3_600_000
 const RANGE_MS_MAX = 400 * 24 * HOUR_MS
-const POINTS_MAX = 2000
-/** The default step gives at most this many points. */
-const POINTS_USUAL = 120
+const STEPS_MAX = 2000
+/** The default step divides the range into at most this many steps. */
+const STEPS_USUAL = 120
 const STEPS_MS: readonly number[] = [1, 5, 15, 60, 360, 1440].map((minutes) => minutes * STEP_MS_MIN)
 const TIME_FIX = 'give a time such as 2030-01-31T12:00:00Z, or how long ago: 15m, 24h or 7d'
 const STEP_FIX = 'give whole minutes, hours or days, such as 1m, 5m or 1h'
@@ -47,7 +47,7 @@ export const RANGE: Readonly<Record<string, Schema>> = {
 export const STEP: Readonly<Record<string, Schema>> = {
   step: {
     type: 'string',
-    description: `Length of a point, such as 1m or 1h; at least 1m. Default: at most ${POINTS_USUAL} points.`,
+    description: `Length of a step, such as 1m or 1h; at least 1m. Default: at most ${STEPS_USUAL} steps.`,
     examples: ['5m'],
     maxLength: 10,
     'x-fix': STEP_FIX,
@@ -91,11 +91,11 @@ export function rangeOf({ from = '1h', to }: RangeParameters, nowMs: number): Ra
 
 export function stepOf({ step }: RangeParameters, { fromMs, toMs }: Range): number {
   const rangeMs = toMs - fromMs
-  if (step === undefined) return STEPS_MS.find((ms) => rangeMs / ms <= POINTS_USUAL) ?? 1440 * STEP_MS_MIN
+  if (step === undefined) return STEPS_MS.find((ms) => rangeMs / ms <= STEPS_USUAL) ?? 1440 * STEP_MS_MIN
   const stepMs = (durationSeconds(step) ?? 0) * 1000
   if (stepMs === 0) throw invalidField('step', step, STEP_FIX)
-  if (rangeMs / stepMs > POINTS_MAX) {
-    throw invalidField('step', step, `give a longer step: the range has more than ${POINTS_MAX} points`)
+  if (rangeMs / stepMs > STEPS_MAX) {
+    throw invalidField('step', step, `give a longer step: the range has more than ${STEPS_MAX} steps`)
   }
   return stepMs
 }

@@ -103,12 +103,12 @@ export async function authRoutes(app: FastifyInstance, deps: AuthDeps): Promise<
     const { rawHeaders, socket } = request.raw
     const line = requestLine(rawHeaders, socket.remoteAddress)
     let late: Decision | undefined
-    const revise = (decided: Decision) => {
+    const replace = (decided: Decision) => {
       if (decided.delayMs <= DELAY_MS_MAX) return decided
       late = decided
       return refusedForDelay(decided)
     }
-    const decision = await check(await readSubject(line, { rawHeaders }), undefined, revise, request.span)
+    const decision = await check(await readSubject(line, { rawHeaders }), undefined, replace, request.span)
     // Best effort: without confirmation from the store, the units refill over time.
     if (late !== undefined) await limiter.give(late).catch(() => {})
     else if (decision.delayMs > 0) await leakyDelay(decision.delayMs, reply.raw)

@@ -2,8 +2,8 @@
 
 import type { FastifyInstance } from 'fastify'
 import type { Limiter } from 'sluice'
+import { type ApiHotKey, apiHotKey, mergeHotKeys } from '../../fleet/api-hot-key.ts'
 import type { Fleet } from '../../fleet/fleet.ts'
-import { mergeHotKeys, type PlainKey, plainKey } from '../../fleet/plain-key.ts'
 import type { KeyHash } from '../../log.ts'
 import type { NodeWorkers } from '../../workers/node-workers.ts'
 import { answers, limitQuery, type Schema } from '../bodies/schemas.ts'
@@ -68,18 +68,18 @@ export function hotKeysRoute(app: FastifyInstance, { limiter, keyHash, workers, 
     response: answers(ANSWER, 400),
   }
   const config = { access: 'viewer' as const }
-  workers.answer(TOPIC, () => limiter.hotKeys().map((key) => plainKey(key, keyHash)))
+  workers.answer(TOPIC, () => limiter.hotKeys().map((key) => apiHotKey(key, keyHash)))
   type Query = { readonly limit?: string; readonly nodes?: 'this' | 'all' }
   app.get<{ Querystring: Query }>(HOT_KEYS_PATH, { schema, config }, async ({ query: { limit, nodes = 'this' } }) => {
     const found =
       nodes === 'all' && fleet !== undefined
         ? await fleet.hotKeys()
-        : (await workers.gather<readonly PlainKey[]>(TOPIC)).answers
+        : (await workers.gather<readonly ApiHotKey[]>(TOPIC)).answers
     const hottest = mergeHotKeys(found).slice(0, Number(limit ?? LISTED.default))
     return { hot_keys: hottest.map(rounded) }
   })
 }
 
-function rounded(key: PlainKey): PlainKey {
+function rounded(key: ApiHotKey): ApiHotKey {
   return { ...key, checks_per_second: Math.round(key.checks_per_second), share: Number(key.share.toFixed(3)) }
 }

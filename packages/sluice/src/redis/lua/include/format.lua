@@ -1,6 +1,6 @@
 --[[
   Format of packed values. A packed value is the length of its layout, the layout (names and shapes of its buckets), and
-  their states in that order. The index of a bucket in its layout is its seat.
+  their states in that order. `index` is the position of a bucket in its layout.
 ]]
 -- Equals BUCKETS_MAX of wire.ts.
 local BUCKETS_MAX = 1024

@@ -7,18 +7,18 @@
 -- By item: the new state, the units to charge, and whether gives changed the state.
 local next_xs, next_ys, next_units, has_gives = {}, {}, {}, {}
 
-local function write_item(key, seat, limit, x, y)
-  local r = bases[key] + 3 * seat
+local function write_item(key, index, limit, x, y)
+  local r = bases[key] + 3 * index
   if states[r - 2] < limit[PERIOD_AT] then ttl_due[key] = true end
   states[r - 2], states[r - 1], states[r] = limit[NOW_AT], x, y
-  mark_dirty(key, seat)
+  mark_dirty(key, index)
 end
 
 -- `first`: index of the request; returns the index of the next one. Buckets written under another limit, states ahead
 -- of a clock that stepped back, and costs above the limit take the slow path.
 local function take_leased(first)
   local key, set_index, low = numbers[first + 1], numbers[first + 2], numbers[first + 3]
-  local found, layout = seats_at(key, set_index)
+  local found, layout = indexes_at(key, set_index)
   if not found then return slow_path('leased', first) end
   local set, base, all, i = sets[set_index], bases[key], true, first + 4
   for item = 1, #set do
@@ -52,21 +52,21 @@ end
 -- Gives units of one bucket back, or takes them off the lease. Returns the index of the next request.
 local function give_plain(first)
   local key, set_index, next_at = numbers[first + 1], numbers[first + 2], first + 6
-  local found, layout = seats_at(key, set_index)
+  local found, layout = indexes_at(key, set_index)
   if not found then return slow_path('given', first, next_at) end
-  local limit, seat = sets[set_index][1], found[1]
-  if seat > layout[COUNT] then -- no such bucket: nothing to give back to
+  local limit, index = sets[set_index][1], found[1]
+  if index > layout[COUNT] then -- no such bucket: nothing to give back to
     push(1)
     return next_at
   end
-  local r = bases[key] + 3 * seat
+  local r = bases[key] + 3 * index
   local at, units, settled = states[r - 2], numbers[first + 3], numbers[first + 5]
   if at > limit[NOW_AT] then return slow_path('given', first, next_at) end
   local code, tick, a, b, hold, now = limit[CODE], limit[TICK], limit[A], limit[B], limit[HOLD], limit[NOW_AT]
   local x, y = advanced_to(now, code, a, b, hold, at, states[r - 1], states[r])
   if (x > 0 or y > 0) and (units > 0 or (settled > 0 and hold > 0)) then
     x, y = refunded(code, tick, a, b, hold, now, x, y, units, numbers[first + 4], settled)
-    write_item(key, seat, limit, x, y)
+    write_item(key, index, limit, x, y)
   end
   push(1)
   return next_at

@@ -124,9 +124,10 @@ local function ends_list_us(code, list, window_us)
   return latest
 end
 
--- By key: the list (false: unreadable) and its algorithm; and the keys that have changed.
+-- By key: the list (false: unreadable) and its algorithm. Then the changed keys.
 local listed_values, list_codes, dirty_lists, dirty_list_count = {}, {}, {}, 0
--- By key: whether the list is stored even if it is empty, and whether it exists if that changed in this batch.
+-- By key. `kept_lists`: store the list even if it is empty. `list_exists`: whether the key exists after a write or a
+-- reset by this batch; nil without one.
 local kept_lists, list_exists = {}, {}
 
 -- Parses a list. Throws if it is malformed.

@@ -1,35 +1,35 @@
 --[[
   Fast path of plain takes, the most frequent requests: packed buckets in one value, all enforced, one cost.
 ]]
--- Finds the buckets of a set of limits in a layout. Returns their seats, then the layout with a seat for each (another
--- one if some are missing), then the first and the last seat. False if a bucket was written under another limit, or
--- there would be too many buckets.
-local function find_seats(layout, set)
+-- Finds the buckets of a set of limits in a layout. Returns their indexes, then the layout (extended by the missing
+-- buckets), then the lowest and the highest index. False if a bucket was written under another limit, or if there would
+-- be too many buckets.
+local function find_indexes(layout, set)
   local found, text, count, low, high = {}, layout[TEXT], layout[COUNT], BUCKETS_MAX, 0
   for i = 1, #set do
     local limit = set[i]
-    local seat = layout[SEATS][limit[ID]]
-    if not seat then
+    local index = layout[INDEX_BY_NAME][limit[ID]]
+    if not index then
       count = count + 1
-      seat, text = count, text .. bucket_text(limit[ID], limit[SHAPE])
-    elseif layout[SHAPES][seat] ~= limit[SHAPE] then
+      index, text = count, text .. bucket_text(limit[ID], limit[SHAPE])
+    elseif layout[SHAPES][index] ~= limit[SHAPE] then
       return false
     end
-    found[i], low, high = seat, min(low, seat), max(high, seat)
+    found[i], low, high = index, min(low, index), max(high, index)
   end
   if count > BUCKETS_MAX then return false end
   found[#set + 1], found[#set + 2], found[#set + 3] = layout_of(text), low, high
   return found
 end
 
--- Returns the seats of a set of limits in a value (see find_seats), false for the slow path; and the current layout.
-local function seats_at(key, set_index)
+-- Returns the result of find_indexes for a value (false: slow path) and the current layout.
+local function indexes_at(key, set_index)
   local layout = layout_by_key[key]
   if layout == nil then layout = layout_at(key) end
-  local found = layout and layout[FOUND_SEATS][set_index]
+  local found = layout and layout[FOUND_INDEXES][set_index]
   if found == nil then
-    found = find_seats(layout, sets[set_index])
-    layout[FOUND_SEATS][set_index] = found
+    found = find_indexes(layout, sets[set_index])
+    layout[FOUND_INDEXES][set_index] = found
   end
   return found, layout
 end
@@ -40,15 +40,15 @@ local new_xs = {}
 -- Grants from new buckets and from buckets written under the same limits; everything else takes the slow path, and so
 -- do sliding windows, whose reply needs y.
 local function take_plain(key, set_index, cost)
-  local set, found, layout = sets[set_index], seats_at(key, set_index)
+  local set, found, layout = sets[set_index], indexes_at(key, set_index)
   if not found then return slow_path('plain', key, set, cost) end
 
   local count, base, old_count, renews = #set, bases[key], layout[COUNT], false
   for i = 1, count do
-    local limit, seat = set[i], found[i]
+    local limit, index = set[i], found[i]
     local code, now, at, x = limit[CODE], limit[NOW_AT], 0, 0
-    if seat <= old_count then
-      local r = base + 3 * seat
+    if index <= old_count then
+      local r = base + 3 * index
       at, x = states[r - 2], states[r - 1]
       -- y is not 0: some units are on lease.
       if code <= LEAKY and states[r] ~= 0 then return slow_path('plain', key, set, cost) end

@@ -9,29 +9,32 @@ local SHAPE_PATTERN = '^(%w+):(%w+):(%w+):(%w+):(%w+):(%w+):?(%w*)$'
 
 local pack, unpack_struct = struct.pack, struct.unpack
 
--- Fields of a layout; SEATS is by name, FOUND_SEATS caches find_seats of include/plain.lua by set.
-local TEXT, COUNT, NAMES, SHAPES, SEATS, FOUND_SEATS = 1, 2, 3, 4, 5, 6
+-- Fields of a layout. INDEX_BY_NAME: index of each bucket. FOUND_INDEXES: results of find_indexes (plain.lua), by set.
+local TEXT, COUNT, NAMES, SHAPES, INDEX_BY_NAME, FOUND_INDEXES = 1, 2, 3, 4, 5, 6
 local layouts = {}
--- States of all values in one array: at, x, y of seat 1 of a value, of seat 2, ... `state_count` is its length.
+-- States of all values in one array: at, x, y of bucket 1 of a value, of bucket 2, ... `state_count` is its length.
 local states, state_count = {}, 0
 -- By key: its layout (false: unreadable) and the offset of its states.
 local layout_by_key, bases = {}, {}
--- Keys that have changed; by key the first changed seat, the last one if it is another, whether the layout changed, and
--- whether the TTL must be renewed. Rare flags have their own tables, because growing a table is slow.
+-- Changed keys. By key:
+--   first_dirty, last_dirty  lowest and highest index of a changed bucket; last_dirty is nil if only one changed
+--   layout_changed           whether the layout changed
+--   ttl_due                  whether to renew the TTL
+-- Rare flags have their own tables, because growing a table is slow.
 local dirty_keys, dirty_count, first_dirty, last_dirty, layout_changed, ttl_due = {}, 0, {}, {}, {}, {}
 local digits_of, state_formats = {}, {}
 -- Whether values are read with pcall: only after a first pass without it has failed (apply.lua).
 local uses_pcall = false
 
-local function mark_dirty(key, seat)
+local function mark_dirty(key, index)
   local low = first_dirty[key]
   if not low then
     dirty_count = dirty_count + 1
-    dirty_keys[dirty_count], first_dirty[key] = key, seat
-  elseif seat < low then
-    first_dirty[key], last_dirty[key] = seat, last_dirty[key] or low
-  elseif seat > (last_dirty[key] or low) then
-    last_dirty[key] = seat
+    dirty_keys[dirty_count], first_dirty[key] = key, index
+  elseif index < low then
+    first_dirty[key], last_dirty[key] = index, last_dirty[key] or low
+  elseif index > (last_dirty[key] or low) then
+    last_dirty[key] = index
   end
 end
 
@@ -50,14 +53,14 @@ end
 local function layout_of(text)
   local known = layouts[text]
   if known then return known end
-  local names, shapes, seats, count, rest = {}, {}, {}, 0, 1
+  local names, shapes, index_by_name, count, rest = {}, {}, {}, 0, 1
   while rest <= #text do
     count = count + 1
     names[count], shapes[count], rest = unpack_struct(BUCKET, text, rest)
     numbers_of(shapes[count])
-    seats[names[count]] = count
+    index_by_name[names[count]] = count
   end
-  local layout = { text, count, names, shapes, seats, {} }
+  local layout = { text, count, names, shapes, index_by_name, {} }
   layouts[text] = layout
   return layout
 end
@@ -97,7 +100,7 @@ local function layout_at(key)
   return layout_by_key[key]
 end
 
--- Replaces the layout by one with more seats. Unless its states are the last in the array, they move to the end.
+-- Replaces the layout by one with more buckets. Unless its states are the last in the array, they move to the end.
 local function extend(key, layout)
   local base, count = bases[key], layout_by_key[key][COUNT]
   if base + 3 * count ~= state_count then
@@ -118,7 +121,7 @@ local function digits(number)
   return known
 end
 
--- Packs the states of consecutive seats.
+-- Packs the states of consecutive buckets.
 local function states_text(base, low, high)
   local count = high - low + 1
   local format = state_formats[count]

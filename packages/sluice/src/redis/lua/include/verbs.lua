@@ -204,12 +204,12 @@ local function reset(at)
     mark_dirty(key, 0)
   else
     local layout = layout_by_key[key]
-    local seat = layout[SEATS][name_of(limit, numbers[at + 2])]
-    if seat then
+    local index = layout[INDEX_BY_NAME][name_of(limit, numbers[at + 2])]
+    if index then
       -- Position 0 looks long unused, so the next change renews the TTL.
-      local r = bases[key] + 3 * seat - 2
+      local r = bases[key] + 3 * index - 2
       states[r], states[r + 1], states[r + 2] = 0, 0, 0
-      mark_dirty(key, seat)
+      mark_dirty(key, index)
     end
   end
   push(1)

@@ -5,14 +5,14 @@
 ]]
 local UNREADABLE, CROWDED = -1, -2
 
--- By item: seat of the bucket (0: none yet), its state or its list, and whether newer rules wrote it.
-local seats, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
+-- By item: index of the bucket (0: none yet), its state or its list, and whether newer rules wrote it.
+local indexes, ats, xs, ys, lists, stales = {}, {}, {}, {}, {}, {}
 
 local function name_of(limit, detail)
   return detail == 0 and limit[ID] or limit[ID] .. '|' .. texts[detail]
 end
 
--- Adds a bucket to a value and returns its seat.
+-- Adds a bucket to a value and returns its index.
 local function add_bucket(key, name, shape)
   local layout = layout_of(layout_by_key[key][TEXT] .. bucket_text(name, shape))
   extend(key, layout)
@@ -20,10 +20,10 @@ local function add_bucket(key, name, shape)
 end
 
 -- Replaces the shape of a bucket after its limit was edited.
-local function reshape(key, seat, shape)
+local function reshape(key, index, shape)
   local layout, texts_of = layout_by_key[key], {}
   for i = 1, layout[COUNT] do
-    texts_of[i] = bucket_text(layout[NAMES][i], i == seat and shape or layout[SHAPES][i])
+    texts_of[i] = bucket_text(layout[NAMES][i], i == index and shape or layout[SHAPES][i])
   end
   layout_by_key[key], layout_changed[key] = layout_of(table.concat(texts_of)), true
 end
@@ -35,18 +35,18 @@ local function outlives_ttl(limit, old_at, at, x)
 end
 
 local function keep_packed(item, key, limit, detail)
-  local seat = seats[item]
-  if seat == 0 then
-    seat = add_bucket(key, name_of(limit, detail), limit[SHAPE])
-    seats[item], ttl_due[key] = seat, true
-  elseif layout_by_key[key][SHAPES][seat] ~= limit[SHAPE] then
-    reshape(key, seat, limit[SHAPE])
+  local index = indexes[item]
+  if index == 0 then
+    index = add_bucket(key, name_of(limit, detail), limit[SHAPE])
+    indexes[item], ttl_due[key] = index, true
+  elseif layout_by_key[key][SHAPES][index] ~= limit[SHAPE] then
+    reshape(key, index, limit[SHAPE])
     ttl_due[key] = true
   end
-  local r = bases[key] + 3 * seat - 2
+  local r = bases[key] + 3 * index - 2
   if not ttl_due[key] and outlives_ttl(limit, states[r], ats[item], xs[item]) then ttl_due[key] = true end
   states[r], states[r + 1], states[r + 2] = ats[item], xs[item], ys[item]
-  mark_dirty(key, seat)
+  mark_dirty(key, index)
 end
 
 local function keep_list(item, key, limit)
@@ -69,14 +69,14 @@ end
 local function load_packed(item, key, limit, name, keeps)
   local layout = layout_at(key)
   if not layout then return UNREADABLE end
-  local seat = layout[SEATS][name] or 0
-  seats[item], stales[item] = seat, false
-  if seat == 0 then
+  local index = layout[INDEX_BY_NAME][name] or 0
+  indexes[item], stales[item] = index, false
+  if index == 0 then
     if layout[COUNT] >= BUCKETS_MAX then return CROWDED end
     ats[item], xs[item], ys[item] = position(limit[CODE], limit[TICK], limit[A], now_us), 0, 0
     return 0
   end
-  local shape, r = layout[SHAPES][seat], bases[key] + 3 * seat - 2
+  local shape, r = layout[SHAPES][index], bases[key] + 3 * index - 2
   local written = shape == limit[SHAPE] and limit or numbers_of(shape)
   local code, tick, a, b = written[CODE], written[TICK], written[A], written[B]
   local at, x, y, moved = advanced(code, tick, a, b, written[HOLD], states[r], states[r + 1], states[r + 2])
@@ -132,10 +132,10 @@ local function load_counterfactual(item, key, limit, detail, seed, keeps)
     status = load_listed(item, seed, limit, false)
   else
     status = load_bucket(item, key, limit, detail, keeps)
-    local seat = seats[item]
-    if status < 0 or seat ~= 0 and states[bases[key] + 3 * seat - 2] ~= 0 then return status end -- position 0: reset
+    local index = indexes[item]
+    if status < 0 or index ~= 0 and states[bases[key] + 3 * index - 2] ~= 0 then return status end -- position 0: reset
     status = load_packed(item, seed, limit, string.sub(name_of(limit, detail), 12), false)
-    seats[item] = seat
+    indexes[item] = index
   end
   if status == 0 and keeps and not stales[item] then keep(item, key, limit, detail) end
   return status

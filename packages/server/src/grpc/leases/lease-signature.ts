@@ -26,24 +26,24 @@ type Keys = { readonly all: readonly Buffer[] }
 
 const VERSION = 1
 /** 22 characters of base64url: 128 bits. */
-const TAG_LENGTH = 22
+const SIGNATURE_LENGTH = 22
 
-export function sealLease(lease: Lease, { all: [key] }: Keys): string {
+export function signLease(lease: Lease, { all: [key] }: Keys): string {
   if (key === undefined) return ''
   const { id, returns, caller, name, facts, fingerprint, units, onLease, bookedUs } = lease
   const { ruleId, name: limit, plan = null, byIp } = name
   const fields = [VERSION, id, returns, caller, ruleId, limit, plan, byIp, facts, fingerprint, units, onLease, bookedUs]
   const text = JSON.stringify(fields)
-  return tagOf(text, key) + text
+  return signatureOf(text, key) + text
 }
 
-/** Undefined if it was not signed with one of the keys. */
-export function openLease(sealed: string, { all }: Keys): Lease | undefined {
-  const tag = Buffer.from(sealed.slice(0, TAG_LENGTH))
-  const text = sealed.slice(TAG_LENGTH)
+/** Returns the lease; undefined if it was not signed with one of the keys. */
+export function verifyLease(signed: string, { all }: Keys): Lease | undefined {
+  const signature = Buffer.from(signed.slice(0, SIGNATURE_LENGTH))
+  const text = signed.slice(SIGNATURE_LENGTH)
   const isSigned = (key: Buffer) => {
-    const expected = Buffer.from(tagOf(text, key))
-    return expected.length === tag.length && timingSafeEqual(expected, tag)
+    const expected = Buffer.from(signatureOf(text, key))
+    return expected.length === signature.length && timingSafeEqual(expected, signature)
   }
   if (!all.some(isSigned)) return undefined
   const [version, ...fields] = JSON.parse(text) as unknown[] // only this file signs such texts
@@ -54,6 +54,6 @@ export function openLease(sealed: string, { all }: Keys): Lease | undefined {
 }
 
 /** The prefix separates leases from other texts that the key signs. */
-function tagOf(text: string, key: Buffer): string {
-  return createHmac('sha256', key).update('lease ').update(text).digest('base64url').slice(0, TAG_LENGTH)
+function signatureOf(text: string, key: Buffer): string {
+  return createHmac('sha256', key).update('lease ').update(text).digest('base64url').slice(0, SIGNATURE_LENGTH)
 }

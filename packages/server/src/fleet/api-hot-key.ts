@@ -3,7 +3,7 @@
 import type { HotKey } from 'sluice'
 import { bucketHash, type KeyHash } from '../log.ts'
 
-export type PlainKey = {
+export type ApiHotKey = {
   readonly rule_id: string
   readonly name: string
   readonly key_hash: string
@@ -12,11 +12,11 @@ export type PlainKey = {
 }
 
 /** Merges the reports of several workers by key, hottest first. */
-export function mergeHotKeys(ofWorkers: readonly (readonly PlainKey[])[]): PlainKey[] {
+export function mergeHotKeys(ofWorkers: readonly (readonly ApiHotKey[])[]): ApiHotKey[] {
   // Any key gives the total rate of its worker; without a hot key it is unknown.
   const rates = ofWorkers.map(([first]) => (first === undefined ? 0 : first.checks_per_second / first.share))
   const total = rates.reduce((sum, rate) => sum + rate, 0)
-  const merged = new Map<string, PlainKey>()
+  const merged = new Map<string, ApiHotKey>()
   for (const key of ofWorkers.flat()) {
     const id = JSON.stringify([key.rule_id, key.name, key.key_hash])
     const checks_per_second = key.checks_per_second + (merged.get(id)?.checks_per_second ?? 0)
@@ -25,7 +25,7 @@ export function mergeHotKeys(ofWorkers: readonly (readonly PlainKey[])[]): Plain
   return [...merged.values()].sort((one, other) => other.checks_per_second - one.checks_per_second)
 }
 
-export function plainKey(key: HotKey, keyHash: KeyHash): PlainKey {
+export function apiHotKey(key: HotKey, keyHash: KeyHash): ApiHotKey {
   const { ruleId: rule_id, name, checksPerSecond: checks_per_second, share } = key
   return { rule_id, name, key_hash: bucketHash(keyHash, key), checks_per_second, share }
 }
