@@ -263,3 +263,17 @@ test('requests of the same microsecond keep the order of their sequence numbers'
   order.end()
   expect(sequence).toEqual([1, 2, 3])
 })
+
+test.each([
+  ['all numbers', [1, 2, 3], 0],
+  ['a gap', [1, 2, 4], 1],
+  ['a process that began before the recording', [500, 501], 0],
+  ['a restart', [1, 2, 3, 1, 2], 0],
+  ['a restart of a process that began before the recording', [500, 501, 1, 2], 0],
+  ['a gap before a restart', [1, 3, 1, 2], 1],
+  ['a first event that the store decided after others', [2, 3, 1, 4], 0],
+  ['that, and a restart', [2, 1, 3, 1, 2], 0],
+])('lost events are gaps in the numbers of a process: %s', (_, numbers, lost) => {
+  const requests = numbers.map((sequence, ms) => check(ms, {}, { node: 'a', sequence }))
+  expect(recordingOf(requests).lost).toBe(lost)
+})

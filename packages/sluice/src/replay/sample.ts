@@ -29,7 +29,15 @@ export function recordingOf(requests: readonly RecordedRequest[]): Recording {
   return { requests: kept, lost, unreplayable: requests.length - kept.length, sample: { rate, seen } }
 }
 
+/** Events are numbered in the order of their answers: this many may have a later store time than the first one. */
+const REORDERED_MAX = 100
+
 type Numbers = { first: number; last: number; count: number }
+
+/** Whether a number 1 is of a new process. Otherwise the store decided the first event of this one after others. */
+function isOver({ first, last, count }: Numbers): boolean {
+  return first === 1 || last - count > REORDERED_MAX
+}
 
 /** Processes number their events from 1 without gaps. A new process of the same node starts again. */
 function lostBetween(requests: readonly RecordedRequest[]): number {
@@ -38,7 +46,7 @@ function lostBetween(requests: readonly RecordedRequest[]): number {
   for (const { node = '', sequence = 0 } of numbered.sort(byTime)) {
     const runs = nodes.get(node) ?? []
     const run = runs.at(-1)
-    if (run === undefined || sequence === 1) runs.push({ first: sequence, last: sequence, count: 1 })
+    if (run === undefined || (sequence === 1 && isOver(run))) runs.push({ first: sequence, last: sequence, count: 1 })
     else {
       run.first = Math.min(run.first, sequence)
       run.last = Math.max(run.last, sequence)
