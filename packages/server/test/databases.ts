@@ -1,12 +1,12 @@
 // Runs one suite on both databases: PostgreSQL and the embedded one make the same guarantees.
 
 import { createHash } from 'node:crypto'
-import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type PostgresProcess, startPostgres } from 'sluice/testing'
-import { afterAll, beforeAll, describe, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, describe, onTestFinished, vi } from 'vitest'
 import { RUN_FOLDER, stopAfterRun } from '../../../scripts/test-run.ts'
 import type { Database } from '../src/db/database.ts'
 import { migrate } from '../src/db/migrate.ts'
@@ -165,12 +165,18 @@ function useEmbedded(template: Template): { empty: () => DatabaseSettings; share
   return { empty, shared: () => shared as Database } // beforeAll has run
 }
 
-type Template = { readonly folder: string; prepare(database: Database): Promise<unknown> }
+/** `from`: the template that it is made of. */
+type Template = {
+  readonly folder: string
+  readonly from?: Template
+  prepare(database: Database): Promise<unknown>
+}
 
 /** Embedded databases that tests copy: creating one takes five seconds of CPU time, the migrations two. */
 const BLANK: Template = { folder: templateFolder('blank'), prepare: (database) => database.query('SELECT 1') }
 const MIGRATED: Template = {
   folder: templateFolder(`migrated-${hashOfMigrations()}`),
+  from: BLANK,
   prepare: (database) => migrate(database),
 }
 
@@ -186,16 +192,38 @@ function hashOfMigrations(): string {
   return hash.digest('hex').slice(0, 16)
 }
 
-async function fillFrom({ folder, prepare }: Template, target: string): Promise<void> {
-  if (!existsSync(folder)) {
-    const mine = `${folder}-${process.pid}`
-    const database = await openDatabase({ database: undefined, dataDir: mine })
-    await prepare(database)
-    await database.close()
-    if (!existsSync(folder)) renameSync(mine, folder)
-    rmSync(mine, { recursive: true, force: true })
+async function fillFrom(template: Template, target: string): Promise<void> {
+  await makeOnce(template)
+  cpSync(template.folder, target, { recursive: true })
+}
+
+/** One worker makes the template; the others wait for it. */
+async function makeOnce(template: Template): Promise<void> {
+  const { folder } = template
+  const lock = join(process.env[RUN_FOLDER] ?? tmpdir(), `${basename(folder)}.lock`)
+  while (!existsSync(folder)) {
+    if (isNewFolder(lock)) await make(template).finally(() => rmSync(lock, { recursive: true }))
+    else await vi.waitUntil(() => existsSync(folder) || !existsSync(lock), { timeout: 180_000 })
   }
-  cpSync(folder, target, { recursive: true })
+}
+
+async function make({ folder, from, prepare }: Template): Promise<void> {
+  const mine = `${folder}-${process.pid}`
+  if (from !== undefined) await fillFrom(from, mine)
+  const database = await openDatabase({ database: undefined, dataDir: mine })
+  await prepare(database)
+  await database.close()
+  if (existsSync(folder)) rmSync(mine, { recursive: true }) // another run made it meanwhile
+  else renameSync(mine, folder)
+}
+
+function isNewFolder(path: string): boolean {
+  try {
+    mkdirSync(path)
+    return true
+  } catch {
+    return false
+  }
 }
 
 /** Creates the contents of a data folder as a node would: a database without rows, whose migrations have run. */
