@@ -213,7 +213,8 @@ async function make({ folder, from, prepare }: Template): Promise<void> {
   const database = await openDatabase({ database: undefined, dataDir: mine })
   await prepare(database)
   await database.close()
-  if (existsSync(folder)) rmSync(mine, { recursive: true }) // another run made it meanwhile
+  if (existsSync(folder))
+    rmSync(mine, { recursive: true }) // another run made it meanwhile
   else renameSync(mine, folder)
 }
 
