@@ -4,7 +4,7 @@ import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { sluice } from './cli/terminal.ts'
-import { emptyDataDir, usePostgres } from './databases.ts'
+import { emptyDataDir, sharedDataDir, usePostgres } from './databases.ts'
 import { ADMIN_TOKEN, BATCH, CHECK, type Client, RULE_SET, serveFile, serveSettings } from './service.ts'
 
 const PATIENTLY = { timeout: 20_000, interval: 100 }
@@ -26,7 +26,7 @@ async function ask(client: Client, path: string, query: Record<string, string> =
 
 /** A node with rules of its own and an embedded database. */
 async function serve(settings: Parameters<typeof serveSettings>[0] = {}): Promise<Client> {
-  const node = await serveSettings({ dataDir: await emptyDataDir(), ...settings })
+  const node = await serveSettings({ ...settings, dataDir: settings.dataDir ?? (await sharedDataDir()) })
   const body = JSON.stringify({ rules: RULES })
   const headers = { 'content-type': 'application/json', authorization: `Bearer ${ADMIN_TOKEN}` }
   expect(await node.send(RULE_SET, { method: 'PUT', headers, body })).toMatchObject({ status: 200 })

@@ -9,7 +9,7 @@ import { startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { BYPASS_PATH } from '../../src/http/routes/bypass-tokens.ts'
 import { OVERRIDES_PATH } from '../../src/http/routes/overrides.ts'
-import { emptyDataDir, temporaryFolder } from '../databases.ts'
+import { sharedDataDir, temporaryFolder } from '../databases.ts'
 import { type GrpcService, STACK_NAMES, serveGrpc } from '../grpc/stacks.ts'
 import { ADMIN_TOKEN, clientOf, RULE_SET } from '../service.ts'
 
@@ -31,7 +31,7 @@ async function remoteNode({ grpcUrl }: GrpcService, token?: string): Promise<Lim
 
 // One stack: the embedded database costs more than the rest.
 test('overrides and bypass tokens apply, and their refunds and permits are those of the service', async () => {
-  const service = await serveGrpc('lean', RULES, { ...PATIENT, rules: undefined, dataDir: await emptyDataDir() })
+  const service = await serveGrpc('lean', RULES, { ...PATIENT, rules: undefined, dataDir: await sharedDataDir() })
   const headers = { authorization: `Bearer ${ADMIN_TOKEN}`, 'content-type': 'application/yaml' }
   const put = await clientOf(service.address).send(RULE_SET, { method: 'PUT', headers, body: `rules:${RULES}` })
   expect(put.status, JSON.stringify(put.body)).toBe(200)
