@@ -4,7 +4,7 @@ import { defineConfig, type Plugin } from 'vitest/config'
 import mutants from './packages/sluice/test/simulation/mutants.json' with { type: 'json' }
 import { SlowestFirst, testsWithServers } from './scripts/test-files.ts'
 
-const WORKERS = Math.min(5, Math.ceil(availableParallelism() * 2.5))
+const WORKERS = Math.min(6, availableParallelism() * 3)
 const INCLUDED = ['packages/*/{src,test}/**/*.test.ts', 'scripts/**/*.test.ts', '{bench,fleet}/src/**/*.test.ts']
 const EXCLUDED = ['**/node_modules/**', ...(process.env.SLUICE_TESTS === 'no-servers' ? testsWithServers() : [])]
 /** Tests of deadlines, or with stubs of Node's globals: each runs alone in a process of its own, after all others. */
@@ -28,7 +28,7 @@ export default defineConfig({
     setupFiles: ['packages/server/test/shared-schemas.ts'],
     sequence: { sequencer: SlowestFirst },
     projects: [
-      // More workers than cores, because most tests wait for servers. Without isolation a worker loads each module
+      // Three workers per core, because most tests wait for servers. Without isolation a worker loads each module
       // once, not once per file, which saves a quarter of the run.
       project('tests', INCLUDED, [...EXCLUDED, ...ALONE], { isolate: false, maxWorkers: WORKERS, groupOrder: 0 }),
       project('alone', ALONE, EXCLUDED, { isolate: true, maxWorkers: 1, groupOrder: 1 }),
