@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { Repeats } from '../src/events/kafka/repeats.ts'
+import { Deduplicator } from '../src/events/kafka/deduplicator.ts'
 import { kafkaName, parseKafkaAddress } from '../src/settings/kafka-address.ts'
 
 const PLAIN = { topic: 'sluice.decisions', partitions: 3, tls: false, caFile: undefined, sasl: undefined }
@@ -48,19 +48,19 @@ test('the name of an address has no password', () => {
   expect(kafkaName(parseKafkaAddress('me:hidden@a:1,b:2/t'))).toBe('kafka a:1,b:2/t')
 })
 
-describe('repeats', () => {
+describe('deduplication', () => {
   test('a number that is not above the highest one of its producer is a repeat', () => {
-    const repeats = new Repeats()
-    const accepted = [1, 3, 4, 3, 4, 5].map((seq, offset) => repeats.accept('a', seq, offset))
+    const deduplicator = new Deduplicator()
+    const accepted = [1, 3, 4, 3, 4, 5].map((seq, offset) => deduplicator.accept('a', seq, offset))
     expect(accepted).toEqual([true, true, true, false, false, true])
-    expect(repeats.accept('b', 1, 6)).toBe(true)
+    expect(deduplicator.accept('b', 1, 6)).toBe(true)
   })
 
   test('the state continues where another consumer stopped, and is bounded', () => {
-    const first = new Repeats()
+    const first = new Deduplicator()
     for (let producer = 0; producer < 1500; producer++) first.accept(`p${producer}`, 7, producer)
     expect(first.states()).toHaveLength(1000)
-    const second = new Repeats(first.states())
+    const second = new Deduplicator(first.states())
     expect(second.accept('p1499', 7, 1500)).toBe(false)
     expect(second.accept('p1499', 8, 1501)).toBe(true)
     expect(second.states()[0]?.[0]).toBe('p500')

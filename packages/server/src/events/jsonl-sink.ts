@@ -1,7 +1,7 @@
 // Writes events as JSON lines with ECS field names, to a file that it rotates by size, or to stdout. Writes no
 // rollups. Within a process a batch is written once: after a failed write the file is truncated to its old size. A
-// crash during a write can leave a part of a batch, which the next process cannot know: document id = event id
-// removes repeats downstream. Lines are not flushed to disk: they survive a killed process, not a power cut.
+// crash during a write can leave a partial batch, which the next process cannot detect. To drop duplicates downstream,
+// use the event id as document id. Lines are not flushed to disk: they survive a killed process, not a power cut.
 
 import { write as writeFd } from 'node:fs'
 import { type FileHandle, open, rename, rm, stat } from 'node:fs/promises'

@@ -78,7 +78,7 @@ async function paged(pageAfter: (last: OverrideRow | undefined) => Promise<Overr
 /** Deletes some of the overrides that expired or were removed before this time; returns their number. */
 export function deleteOldOverrides(database: Database, before: Date): Promise<number> {
   return database.transaction(async (queries) => {
-    // Locks the row that changes lock first.
+    // Locks this row first, as every change of overrides does: no deadlock.
     await queries.query('SELECT 1 FROM override_revision FOR UPDATE', [])
     const rows = await queries.query<{ override_id: string; revision: number; state: ExceptionState }>(
       `DELETE FROM overrides WHERE override_id IN (

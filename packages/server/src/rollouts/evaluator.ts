@@ -6,7 +6,7 @@ import type { Database } from '../db/database.ts'
 import { DatabaseUnavailable } from '../db/database.ts'
 import type { Log } from '../log.ts'
 import { ERRORS_MAX, type GuardStep, guardStep } from './guard-step.ts'
-import { deleteOldRows, holdEvaluator, readWindows, releaseEvaluator, type WindowRow } from './guard-table.ts'
+import { acquireLeaderLock, deleteOldRows, readWindows, releaseLeaderLock, type WindowRow } from './guard-table.ts'
 import { type Evidence, judge, type Verdict, type WatchedRule } from './judge.ts'
 import { nextPairShare, nextSharedPairShare, pairShareOf, tooBusyReason, wantedPairs } from './pair-share.ts'
 import type { PairFigures } from './pair-statistics.ts'
@@ -83,7 +83,7 @@ export class Evaluator {
   async tick(): Promise<void> {
     const { database, holder, lockMs, log } = this.#deps
     try {
-      const held = await holdEvaluator(database, holder, lockMs)
+      const held = await acquireLeaderLock(database, holder, lockMs)
       if (held !== this.#isHolder) log.event(held ? 'guard_evaluator_started' : 'guard_evaluator_lost', { holder })
       this.#isHolder = held
       if (!held) return
@@ -104,7 +104,7 @@ export class Evaluator {
 
   /** Lets another process take over at once. */
   async close(): Promise<void> {
-    if (this.#isHolder) await releaseEvaluator(this.#deps.database, this.#deps.holder).catch(() => {})
+    if (this.#isHolder) await releaseLeaderLock(this.#deps.database, this.#deps.holder).catch(() => {})
   }
 
   /** A rollout that cannot be evaluated holds, and pauses after some errors in a row. The others go on. */

@@ -83,7 +83,7 @@ export async function deleteOldRows(queries: Queries, beforeMs: number): Promise
  * Takes or renews the leader lock. Returns true while this process is the leader. Another process takes over when the
  * lock has expired. Two leaders at once would be harmless: every transition checks the revision under a lock.
  */
-export async function holdEvaluator(queries: Queries, holder: string, lockMs: number): Promise<boolean> {
+export async function acquireLeaderLock(queries: Queries, holder: string, lockMs: number): Promise<boolean> {
   const rows = await queries.query(
     `UPDATE guard_evaluator SET holder = $1, until = clock_timestamp() + $2 * interval '1 ms'
      WHERE holder = $1 OR until < clock_timestamp() RETURNING 1 AS held`,
@@ -92,6 +92,6 @@ export async function holdEvaluator(queries: Queries, holder: string, lockMs: nu
   return rows.length > 0
 }
 
-export async function releaseEvaluator(queries: Queries, holder: string): Promise<void> {
+export async function releaseLeaderLock(queries: Queries, holder: string): Promise<void> {
   await queries.query('UPDATE guard_evaluator SET until = to_timestamp(0) WHERE holder = $1', [holder])
 }

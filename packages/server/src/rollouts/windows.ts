@@ -130,10 +130,11 @@ const CREDITS_MAX = 10_000
 const CREDIT_MAX = 2
 
 /**
- * Subtracts the newly denied requests of each key that newly allowed ones of the same key offset, in the same window or
- * before. With `phase`, also one request, once, of a key that the old version refuses as well: the two buckets need not
- * admit the same request of a flood. Never offsets those of one key with those of another. Computed for the sampled
- * keys of each window; their share applies to the window. Windows are sorted by time. Updates `credits`.
+ * Subtracts newly denied requests that newly allowed requests of the same key offset, in this window or an earlier one.
+ * With `phase`, also forgives each key one newly denied request, once, if the old version refuses requests of that key
+ * too: the two buckets need not admit the same request of a flood. Never offsets across keys. Offsets are computed for
+ * the sampled keys; the remaining fraction then scales the totals of the window. Windows must be sorted by time.
+ * Updates `credits`.
  */
 export function offsetDenials(
   windows: readonly PairWindow[],

@@ -15,14 +15,14 @@ const HOT_TTL_SHARE = 0.1
 /** Longest time a strict limit's refusal is trusted, so that units given back by others are found. */
 const STRICT_REFUSAL_MS = 1000
 /**
- * Share of the capacity that may have refilled before a spent bucket is queried again; the query then requests all of
- * it. Lower for windows, because units still held when the window ends are lost.
+ * Batch for an empty bucket, as a share of the capacity. The node queries the bucket again once that much could have
+ * refilled, or after the longest pause. Lower for windows, because units still held when the window ends are lost.
  */
-const SPENT_BATCH_SHARE = 0.2
-const SPENT_BATCH_SHARE_WINDOW = 0.08
-/** Longest pause before a spent bucket is queried again. */
-const SPENT_PAUSE_MS = 200
-const SPENT_PAUSE_MS_WINDOW = 100
+const EMPTY_BATCH_SHARE = 0.2
+const EMPTY_BATCH_SHARE_WINDOW = 0.08
+/** Longest pause before an empty bucket is queried again. */
+const EMPTY_PAUSE_MS = 200
+const EMPTY_PAUSE_MS_WINDOW = 100
 
 /** Units to request ahead when `used` were spent in the last `sinceMs`; `shareMax` leaves some for other nodes. */
 export function batchUnits(limit: Limit, used: number, sinceMs: number, shareMax: number): number {
@@ -44,14 +44,14 @@ export function storeTracksLeases(terms: LeaseTerms | undefined): boolean {
 }
 
 /** Pause before a spent bucket is queried again: until a batch has refilled, rather than per unit. */
-export function spentPauseMs(limit: Limit): number {
+export function emptyBucketPauseMs(limit: Limit): number {
   if (limit.lease === undefined) return 0
-  const pauseMs = isHeldByStore(limit) ? SPENT_PAUSE_MS : SPENT_PAUSE_MS_WINDOW
-  return Math.min(pauseMs, (spentBatchUnits(limit) * limit.windowUs) / limit.units / 1000)
+  const pauseMs = isHeldByStore(limit) ? EMPTY_PAUSE_MS : EMPTY_PAUSE_MS_WINDOW
+  return Math.min(pauseMs, (emptyBucketBatchUnits(limit) * limit.windowUs) / limit.units / 1000)
 }
 
-export function spentBatchUnits(limit: Limit): number {
-  return limit.capacity * (isHeldByStore(limit) ? SPENT_BATCH_SHARE : SPENT_BATCH_SHARE_WINDOW)
+export function emptyBucketBatchUnits(limit: Limit): number {
+  return limit.capacity * (isHeldByStore(limit) ? EMPTY_BATCH_SHARE : EMPTY_BATCH_SHARE_WINDOW)
 }
 
 export function isHeldByStore({ algorithm }: Limit): boolean {

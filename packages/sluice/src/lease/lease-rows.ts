@@ -8,9 +8,9 @@ import type { Limit } from '../algorithms/limit.ts'
 import type { BucketName, Give, Grant } from '../store/store.ts'
 import {
   batchUnits,
+  emptyBucketBatchUnits,
+  emptyBucketPauseMs,
   isHeldByStore,
-  spentBatchUnits,
-  spentPauseMs,
   storeTracksLeases,
   ttlMsOf,
   windowEndsInMs,
@@ -197,7 +197,7 @@ export class LeaseRows {
     this.#select(row)
     const lastsMs = this.#get(REFUSED_UNTIL_MS) - this.#get(QUERIED_MS)
     if (lastsMs <= 0 || nowMs - this.#get(QUERIED_MS) < lastsMs * RECHECK_SHARE) return false
-    return this.#limit(row).lease !== undefined && lastsMs <= spentPauseMs(this.#limit(row))
+    return this.#limit(row).lease !== undefined && lastsMs <= emptyBucketPauseMs(this.#limit(row))
   }
 
   /**
@@ -222,7 +222,7 @@ export class LeaseRows {
     const limit = this.#limit(row)
     this.#record(grant, sentMs)
     // An empty token bucket will still be empty when these units are spent. In windows, others may give units back.
-    if (grant.remaining === 0 && isHeldByStore(limit)) this.#refuseUntil(sentMs + spentPauseMs(limit), 1)
+    if (grant.remaining === 0 && isHeldByStore(limit)) this.#refuseUntil(sentMs + emptyBucketPauseMs(limit), 1)
     else this.clearRefusal(row)
     this.#set(LAST_BATCH, units)
     if (units === 0) return true
@@ -237,12 +237,12 @@ export class LeaseRows {
     return true
   }
 
-  /** The store refused `units`: skips queries for this many until the result can change. */
+  /** Caches a refusal of `units`: until the result can change, at least as many are refused without a query. */
   refuse(row: number, units: number, grant: Grant, sentMs: number): void {
     this.#select(row)
     this.#record(grant, sentMs)
     this.#set(LAST_BATCH, 0)
-    const retryMs = sentMs + Math.max(grant.retryAfterUs / 1000, spentPauseMs(this.#limit(row)))
+    const retryMs = sentMs + Math.max(grant.retryAfterUs / 1000, emptyBucketPauseMs(this.#limit(row)))
     this.#refuseUntil(Math.min(retryMs, sentMs + ttlMsOf(this.#limit(row).lease)), units)
     this.#set(RETRY_MS, retryMs)
   }
@@ -325,7 +325,7 @@ export class LeaseRows {
   /** Units worth requesting that leave enough for other nodes. The second batch is empty when this is called. */
   #fairShare(limit: Limit, nowMs: number): number {
     const left = nowMs < this.#get(RESET_MS) ? this.#get(REMAINING) : limit.capacity
-    const least = spentBatchUnits(limit)
+    const least = emptyBucketBatchUnits(limit)
     if (left === 0 || this.#get(REFUSED_UNTIL_MS) > 0) return least
     const own = this.#get(FIRST + UNITS) + (storeTracksLeases(limit.lease) ? this.#get(FIRST + SPENT) : 0)
     return Math.max(left + own, least) * FREE_SHARE

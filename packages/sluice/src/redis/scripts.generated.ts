@@ -3,7 +3,7 @@
 export type Script = { readonly text: string; readonly sha1: string }
 
 export const APPLY: Script = {
-  sha1: '037f1cab371fc208a0801a417c963d46b4eddc92',
+  sha1: '33b4a2b8bed1a04186bb2fd4119e5c4ea53f0c01',
   text: `--[[
   Applies a batch of requests to buckets: each request all or nothing, all of them at one instant of Redis time.
 
@@ -29,7 +29,7 @@ export const APPLY: Script = {
                         reset        key, limit, detail (text), 0, 0, 0
                       4 plain takes: verb, key, set, cost, count. Takes \`cost\` of the set from \`count\` consecutive
                         keys; packed buckets in one value, all enforced, without op id and detail
-                      6 take of a lease: verb, key, set, cost, then per limit of the set: max, kind, number of gives,
+                      6 lease take: verb, key, set, cost, then per limit of the set: max, kind, number of gives,
                         and per give: units, booked_us, settled
                       7 give to a packed bucket: verb, key, set of one, units, booked_us, settled
                       8 give at most once, until until_us: verb, op id (text), number of items, key of the idempotency
@@ -102,7 +102,7 @@ end
 -- at and x take 7 bytes, y takes 4. The size is fixed, so that a state can be overwritten in place.
 
 -- Numbers of a limit in the arguments of a call with one take: capacity, tick_us, subunits per unit and per tick.
--- Numbers of a limit in a call with one take of a lease: the same, then hold, min, max, kind, and the gives.
+-- Numbers of a limit in a call with one lease take: the same, then hold, min, max, kind, and the gives.
 -- The time is the last argument, if it is given.
 local now_us = ARGV[2] and tonumber(ARGV[#ARGV])
 if not now_us then
@@ -147,7 +147,7 @@ end
 
 local function make_items(now_us, position)
 --[[
-  Units on lease, and the decision about one packed bucket of a take: the maths of every take of a lease, alone or in a
+  Units on lease, and the decision about one packed bucket of a take: the maths of every lease take, alone or in a
   batch. Repeats some arithmetic of include/packed.lua, so that such a call need not create its functions. Limits are
   passed as (code, capacity, tick, a, b, hold), without tables, and functions capture little: see include/single.lua.
 ]]
@@ -321,7 +321,7 @@ end
     return refusal(reply, cost, count)
   end
 else
--- Decides a lone take of a lease, within include/single.lua: as take_leased of include/leased.lua does. If an item is
+-- Decides a lone lease take, within include/single.lua: as take_leased of include/leased.lua does. If an item is
 -- refused, the second round charges nothing, and applies only the gives.
 local _, _, _, advanced_to, given_back, units_of_item, charged_item = make_items(now_us, position)
 local changed
@@ -676,9 +676,9 @@ local function make_leased()
   local refunded, advanced_to, given_back = items[3], items[4], items[5]
   local units_of_item, charged_item = items[6], items[7]
 --[[
-  Fast paths of requests from leases, within a batch.
+  Fast paths for lease takes and gives, within a batch.
 
-  A take of a lease charges packed buckets in one value, each with kind enforce or hold, all with one cost, and takes
+  A lease take charges packed buckets in one value, each with kind enforce or hold, all with one cost, and takes
   more units than are needed now. It carries gives of units charged earlier.
 ]]
 -- By item: the new state, the units to charge, and whether gives changed the state.
@@ -1133,13 +1133,13 @@ local function load_bucket(item, key, limit, detail, keeps)
   return load_packed(item, key, limit, name_of(limit, detail), keeps)
 end
 
--- Loads a counterfactual bucket. One that does not exist starts with the state of the live bucket, and is kept in any
--- case: later, the live bucket will have counted requests that this one has refused.
+-- Loads a counterfactual bucket. If it does not exist, it starts as a copy of the live bucket, and is stored even if
+-- nothing is charged: a later copy would include requests that this version refused.
 local function load_counterfactual(item, key, limit, detail, seed, keeps)
   if seed == 0 then return load_bucket(item, key, limit, detail, keeps) end
   local status
   if limit[2] >= 5 then
-    -- Looked up before it is loaded: a load keeps an empty list whose window an earlier request of the batch changed.
+    -- Tests existence before loading: a load also stores an empty list if an earlier request changed its window.
     local exists = list_exists[key]
     if exists == nil then exists = raw[key] end
     if exists then return load_listed(item, key, limit, keeps) end
@@ -1403,7 +1403,7 @@ local function slow_take(key, set, cost)
   take(at, #set, '')
 end
 
--- Slow path of a take of a lease: a give, then a take. Returns the index of the next request.
+-- Slow path of a lease take: a give, then a take. Returns the index of the next request.
 local function slow_take_leased(first)
   local key, set, low = numbers[first + 1], sets[numbers[first + 2]], numbers[first + 3]
   local at, gives, i = #numbers + 1, 0, first + 4

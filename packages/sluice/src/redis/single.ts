@@ -16,7 +16,7 @@ export type ScriptCall = { readonly keys: readonly string[]; readonly args: read
 const LIMITS_MAX = 16
 /** Lengths are bytes of a UTF-8 string, so they must be ASCII characters. */
 const LENGTH_MAX = 127
-/** First argument of a take of a lease. */
+/** First argument of a lease take. */
 const LEASE = 'lease'
 const NO_GIVES: readonly Give[] = []
 

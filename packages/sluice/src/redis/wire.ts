@@ -313,7 +313,7 @@ export class ReplyDecoder {
     return { granted: status === 1, nowUs: this.#nowUs, grants, source: 'store', replayed }
   }
 
-  /** `first`: x of the first bucket of a plain take, or the status of a take of a lease. */
+  /** `first`: x of the first bucket of a plain take, or the status of a lease take. */
   #short(form: ShortForm, charges: readonly Charge[], first: number): Taken {
     if (form === 'plain' && charges.length === 1) return this.#singleGrant(charges[0] as Charge, first)
     const granted = form === 'plain' || first === 1

@@ -182,7 +182,7 @@ export class RuleSet {
       if (rule.permits) permits = true
     }
     const applied = exceptions?.applied
-    if (ban !== undefined) return new ChargeSet([banCharge(ban)], [ban], undefined, version, applied)
+    if (ban !== undefined) return new ChargeSet([refusalCharge(ban)], [ban], undefined, version, applied)
     if (banned) return new ChargeSet([], [], undefined, version, applied)
     const op = permits ? { id: typeof requestId === 'string' ? requestId : requestId() } : undefined
     const chargeSet = new ChargeSet(charges, limits, op, version, applied)
@@ -342,7 +342,7 @@ export class RuleSet {
     for (const one of applicable) {
       const usual = missing && one.byIp !== undefined ? one.byIp : one
       const compiled = exception === undefined ? usual : exception.changed(usual, applicable.length === 1)
-      if (compiled.limit.units === 0 && isBan(rule)) return compiled
+      if (compiled.limit.units === 0 && refusesWithoutTake(rule)) return compiled
       limits.push(compiled)
       charges.push(chargeOf(compiled, owner, detail ?? '', units))
     }
@@ -363,21 +363,21 @@ function hasVersion(rules: readonly CompiledRule[]): boolean {
   return false
 }
 
-/** Whether a limit of 0 decides alone. Not in shadow mode, and not in a pair: the other version is charged as well. */
-function isBan({ shadow, version }: CompiledRule): boolean {
+/** Whether a limit of 0 refuses without a take. Not in shadow mode, nor in a pair: the other version is charged too. */
+function refusesWithoutTake({ shadow, version }: CompiledRule): boolean {
   return !shadow && (version === undefined || version.use === 'unpaired')
 }
 
-/** Applies `on_missing: refuse`, or a ban. Where it does not decide alone, the refusal is an ordinary outcome. */
+/** Applies `on_missing: refuse`, or a ban. If it needs a take, the refusal is an ordinary outcome. */
 function refuse(rule: CompiledRule, limits: CompiledLimit[], charges: Charge[]): CompiledLimit | undefined {
-  if (isBan(rule) || rule.refusal === undefined) return rule.refusal
+  if (refusesWithoutTake(rule) || rule.refusal === undefined) return rule.refusal
   limits.push(rule.refusal)
-  charges.push(banCharge(rule.refusal))
+  charges.push(refusalCharge(rule.refusal))
   return undefined
 }
 
 /** A limit of 0 refuses everyone, so all clients share one charge. */
-function banCharge(ban: CompiledLimit): Charge {
+function refusalCharge(ban: CompiledLimit): Charge {
   return chargeOf(ban, '', '', 1)
 }
 

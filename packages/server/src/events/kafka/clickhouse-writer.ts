@@ -9,9 +9,9 @@ import type { ClickHouseClient, QuerySettings } from '../clickhouse/client.ts'
 import { addUpBlock, type ClickHouseSchema, hasRollup, minuteTable, TABLES, type Table } from '../clickhouse/schema.ts'
 import { literal } from '../clickhouse/sql-text.ts'
 import { blockOf, type MessageGroup, producerOf, type TopicPartition } from './blocks.ts'
-import type { ProducerState } from './repeats.ts'
+import type { ProducerState } from './deduplicator.ts'
 
-/** Position to continue from. All rows below `next` are stored; `producers` is the state of Repeats at `next`. */
+/** Position to continue from. All rows below `next` are stored; `producers` is the state of Deduplicator at `next`. */
 export type Checkpoint = { readonly next: number; readonly producers: readonly ProducerState[] }
 
 const POSITIONS = 'sluice_kafka_positions'

@@ -5,12 +5,12 @@ import type { ReadMessage, TopicPartition } from './blocks.ts'
 import { grouped } from './blocks.ts'
 import type { Checkpoint, ClickHouseWriter } from './clickhouse-writer.ts'
 import type { ConsumerCounts } from './consumer-counts.ts'
+import { Deduplicator } from './deduplicator.ts'
 import { readMessage } from './message-reader.ts'
-import { Repeats } from './repeats.ts'
 
 export type RawMessage = { readonly offset: string; readonly value: Uint8Array | null }
 
-/** Repeats a step until it succeeds; rejects when the consumer stops. `tries` counts from 1. */
+/** Deduplicator a step until it succeeds; rejects when the consumer stops. `tries` counts from 1. */
 export type Retry = <T>(step: (tries: number) => Promise<T>) => Promise<T>
 
 export type FeedDeps = {
@@ -29,13 +29,13 @@ const VERIFIED_MESSAGES = 100_000
 
 export class PartitionFeed {
   readonly #deps: FeedDeps
-  readonly #repeats: Repeats
+  readonly #deduplicator: Deduplicator
   readonly #start: number
   #next: number
 
   constructor(deps: FeedDeps, checkpoint: Checkpoint) {
     this.#deps = deps
-    this.#repeats = new Repeats(checkpoint.producers)
+    this.#deduplicator = new Deduplicator(checkpoint.producers)
     this.#start = checkpoint.next
     this.#next = checkpoint.next
   }
@@ -57,7 +57,7 @@ export class PartitionFeed {
       counts.addSkipped('stored', group.messages.length - rows)
     }
     const next = Number(last.offset) + 1
-    await retry(() => writer.save(source, { next, producers: this.#repeats.states() }))
+    await retry(() => writer.save(source, { next, producers: this.#deduplicator.states() }))
     this.#next = next
   }
 
@@ -74,7 +74,7 @@ export class PartitionFeed {
         continue
       }
       const { producer, seq } = result.message
-      if (this.#repeats.accept(producer, seq, offset)) rows.push({ message: result.message, offset })
+      if (this.#deduplicator.accept(producer, seq, offset)) rows.push({ message: result.message, offset })
       else counts.addSkipped('repeated', 1)
     }
     return rows

@@ -1,5 +1,5 @@
-// SETTINGS of the client. The server uses its initial window alone: it sends small frames, no pushes, and encodes
-// headers without a table.
+// Validates the SETTINGS of the client. Only SETTINGS_INITIAL_WINDOW_SIZE has an effect: the server sends no large
+// frames and no pushes, and its header encoder has no dynamic table.
 
 import { CODE, ConnectionError, FRAME_BYTES_MAX, readUint32, SETTING, WINDOW_MAX } from './frames.ts'
 

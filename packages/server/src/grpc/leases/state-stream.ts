@@ -1,5 +1,5 @@
 // Streams the state that remote nodes follow: at the start and after every change. All streams share one timer, and one
-// encoded message per change. A node that reads slowly skips states: it gets the newest one when it has read the last.
+// encoded message per change. A slow reader skips states: once it has read a message, it gets the current state.
 
 import type { Limiter, RemoteState } from 'sluice'
 import { encodeState, exceptedKeys } from 'sluice/remote-wire'

@@ -23,7 +23,7 @@
                         reset        key, limit, detail (text), 0, 0, 0
                       4 plain takes: verb, key, set, cost, count. Takes `cost` of the set from `count` consecutive
                         keys; packed buckets in one value, all enforced, without op id and detail
-                      6 take of a lease: verb, key, set, cost, then per limit of the set: max, kind, number of gives,
+                      6 lease take: verb, key, set, cost, then per limit of the set: max, kind, number of gives,
                         and per give: units, booked_us, settled
                       7 give to a packed bucket: verb, key, set of one, units, booked_us, settled
                       8 give at most once, until until_us: verb, op id (text), number of items, key of the idempotency

@@ -12,5 +12,5 @@ local STATE, STATE_BYTES = '<I7I7I4', 18
 
 -- Numbers of a limit in the arguments of a call with one take: capacity, tick_us, subunits per unit and per tick.
 local LIMIT_PATTERN = '^(%d+) (%d+) (%d+) (%d+)'
--- Numbers of a limit in a call with one take of a lease: the same, then hold, min, max, kind, and the gives.
+-- Numbers of a limit in a call with one lease take: the same, then hold, min, max, kind, and the gives.
 local LEASED_PATTERN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)(.*)$'

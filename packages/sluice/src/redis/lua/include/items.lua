@@ -1,5 +1,5 @@
 --[[
-  Units on lease, and the decision about one packed bucket of a take: the maths of every take of a lease, alone or in a
+  Units on lease, and the decision about one packed bucket of a take: the maths of every lease take, alone or in a
   batch. Repeats some arithmetic of include/packed.lua, so that such a call need not create its functions. Limits are
   passed as (code, capacity, tick, a, b, hold), without tables, and functions capture little: see include/single.lua.
 ]]

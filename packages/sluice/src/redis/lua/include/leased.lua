@@ -1,7 +1,7 @@
 --[[
-  Fast paths of requests from leases, within a batch.
+  Fast paths for lease takes and gives, within a batch.
 
-  A take of a lease charges packed buckets in one value, each with kind enforce or hold, all with one cost, and takes
+  A lease take charges packed buckets in one value, each with kind enforce or hold, all with one cost, and takes
   more units than are needed now. It carries gives of units charged earlier.
 ]]
 -- By item: the new state, the units to charge, and whether gives changed the state.

@@ -1,4 +1,4 @@
--- Decides a lone take of a lease, within include/single.lua: as take_leased of include/leased.lua does. If an item is
+-- Decides a lone lease take, within include/single.lua: as take_leased of include/leased.lua does. If an item is
 -- refused, the second round charges nothing, and applies only the gives.
 local _, _, _, advanced_to, given_back, units_of_item, charged_item = make_items(now_us, position)
 local changed

@@ -230,7 +230,7 @@ local function slow_take(key, set, cost)
   take(at, #set, '')
 end
 
--- Slow path of a take of a lease: a give, then a take. Returns the index of the next request.
+-- Slow path of a lease take: a give, then a take. Returns the index of the next request.
 local function slow_take_leased(first)
   local key, set, low = numbers[first + 1], sets[numbers[first + 2]], numbers[first + 3]
   local at, gives, i = #numbers + 1, 0, first + 4

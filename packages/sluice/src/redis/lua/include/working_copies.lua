@@ -119,13 +119,13 @@ local function load_bucket(item, key, limit, detail, keeps)
   return load_packed(item, key, limit, name_of(limit, detail), keeps)
 end
 
--- Loads a counterfactual bucket. One that does not exist starts with the state of the live bucket, and is kept in any
--- case: later, the live bucket will have counted requests that this one has refused.
+-- Loads a counterfactual bucket. If it does not exist, it starts as a copy of the live bucket, and is stored even if
+-- nothing is charged: a later copy would include requests that this version refused.
 local function load_counterfactual(item, key, limit, detail, seed, keeps)
   if seed == 0 then return load_bucket(item, key, limit, detail, keeps) end
   local status
   if limit[CODE] >= LOG then
-    -- Looked up before it is loaded: a load keeps an empty list whose window an earlier request of the batch changed.
+    -- Tests existence before loading: a load also stores an empty list if an earlier request changed its window.
     local exists = list_exists[key]
     if exists == nil then exists = raw[key] end
     if exists then return load_listed(item, key, limit, keeps) end

@@ -1,15 +1,14 @@
-// Finds messages of one partition that were sent twice. Per producer, messages arrive in the order of their `seq`
-// (with gaps, because other partitions hold the rest), and a repeated send starts again at a lower one: a number that
-// is not above the highest one is a repeat. The state after a message depends on the messages up to it and on nothing
-// else, so that a consumer that reads them again comes to the same result.
+// Deduplicates the messages of one partition. The `seq` of a producer increases within a partition, with gaps because
+// other partitions hold the rest. A retry starts again at a lower `seq`, so a `seq` that is not above the highest one
+// seen is a duplicate. Deterministic: reading the same messages again gives the same result.
 
 /** Producer, its highest `seq`, and the offset of its newest message. */
 export type ProducerState = readonly [producer: string, seq: number, offset: number]
 
-/** Producers to remember per partition. The one that was silent for the most messages is forgotten first. */
+/** Cap on tracked producers per partition; evicts the least recently seen. */
 const PRODUCERS_MAX = 1000
 
-export class Repeats {
+export class Deduplicator {
   /** In the order of their newest messages. */
   readonly #producers: Map<string, { seq: number; offset: number }>
 
