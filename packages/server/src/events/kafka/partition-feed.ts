@@ -10,7 +10,7 @@ import { readMessage } from './message-reader.ts'
 
 export type RawMessage = { readonly offset: string; readonly value: Uint8Array | null }
 
-/** Deduplicator a step until it succeeds; rejects when the consumer stops. `tries` counts from 1. */
+/** Repeats a step until it succeeds; rejects when the consumer stops. `tries` counts from 1. */
 export type Retry = <T>(step: (tries: number) => Promise<T>) => Promise<T>
 
 export type FeedDeps = {
