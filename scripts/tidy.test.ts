@@ -17,11 +17,7 @@ const ODD_WORDS_MAX = 1
 const ODD_OPENING = /^\s*(\/\/|\/\*\*?|\*|--(\[\[)?) ?(What|Who|Whoever|Nobody|Of|Why|How) /
 const ODD_WORD = /\b(nobody|whoever|left alone|goes without saying|is told)\b/i
 
-const FILE_LINES_MAX = 400
-const TEST_FILE_LINES_MAX = 600
-const FUNCTION_LINES_MAX = 60
 const LINE_LENGTH_MAX = 120
-const README_LINES_MAX = 150
 
 type Source = { path: string; lines: string[]; isTest: boolean; isLua: boolean }
 type Finding = { line: number; fix: string }
@@ -29,19 +25,6 @@ type Rule = { applies?: (source: Source) => boolean; find: (source: Source) => F
 type RuleName = keyof typeof RULES
 
 const RULES = {
-  'a file is short': {
-    find: ({ lines, isTest }) => {
-      const max = isTest ? TEST_FILE_LINES_MAX : FILE_LINES_MAX
-      return lines.length > max ? [{ line: lines.length, fix: `split it: at most ${max} lines` }] : []
-    },
-  },
-  'a function is short': {
-    applies: ({ isTest }) => !isTest,
-    find: (source) =>
-      functionsOf(source)
-        .filter(({ length }) => length > FUNCTION_LINES_MAX)
-        .map(({ line, length }) => ({ line, fix: `split it: ${length} lines, at most ${FUNCTION_LINES_MAX}` })),
-  },
   'a line is short': {
     find: eachLine((line) => [...line].length > LINE_LENGTH_MAX, `break it: at most ${LINE_LENGTH_MAX} characters`),
   },
@@ -119,11 +102,6 @@ describe.skipIf(tracked.length === 0)('the sources are tidy', () => {
     expect(ours.filter((path) => path.split('/').some((part) => vague.test(part.split('.')[0] ?? '')))).toEqual([])
   })
 
-  it('the README is short', () => {
-    const lines = existsSync('README.md') ? readLines('README.md').length : 0
-    expect(lines).toBeLessThanOrEqual(README_LINES_MAX)
-  })
-
   it('no page has a dead relative link', () => {
     expect(tracked.filter((path) => path.endsWith('.md')).flatMap(deadLinks)).toEqual([])
   })
@@ -191,18 +169,6 @@ describe('the ratchet', () => {
     expect(judge('a.ts', Array(found).fill(finding), allowed)).toEqual(says)
   })
 
-  it.each([
-    ['export function plain(a: number): void {', '  work()', '}'],
-    ['export function wide(', '  a: number,', '): void {', '  work()', '}'],
-    ['  async method(): Promise<void> {', '    if (a) {', '      b()', '    }', '  }'],
-    ['const arrow = (a) => {', '  work()', '}'],
-    ['  format(a: number): string {', '    return call(a, {', '      b,', '    })', '  }'],
-    ['local function lua(a)', '  return a', 'end'],
-  ])('detects the function that begins with %s', (...lines) => {
-    const source = { path: 'x', lines, isTest: false, isLua: lines.at(-1) === 'end' }
-    expect(functionsOf(source)).toHaveLength(1)
-  })
-
   it.each<[RuleName, string, string]>([
     ['a line is short', 'x'.repeat(121), 'é'.repeat(120)],
     ['a file begins with a comment', "import 'x'", '// Why.'],
@@ -257,23 +223,6 @@ function eachCode(pattern: RegExp, fix: string): (source: Source) => Finding[] {
     const comment = source.isLua ? /--.*$/ : /^\s*(\/\/|\/?\*).*$|\s\/\/ .*$/
     return eachLine((line) => pattern.test(line.replace(comment, '')), `instead: ${fix}`)(source)
   }
-}
-
-/**
- * Finds the functions of a formatted file. A function begins on the line that ends its signature, and ends on the next
- * line that closes a block at the same depth. The formatter guarantees this, so no parser is needed.
- */
-function functionsOf({ lines, isLua }: Source): { line: number; length: number }[] {
-  const starts = isLua
-    ? /^\s*(local )?(function\b|[\w.]+ = function\b).*\)$/
-    : /^\s*((export )?(default )?(async )?function\b.*|((static|async|get|set|override) )*[#\w]+\(.*\)(: .+)?|\)(: .+)?|.*=>) \{$/
-  const ends = isLua ? 'end' : '}'
-  return lines.flatMap((line, index) => {
-    if (!starts.test(line)) return []
-    const indent = /^\s*/.exec(line)?.[0] ?? ''
-    const length = lines.slice(index + 1).findIndex((later) => later.startsWith(indent + ends)) + 2
-    return length < 2 ? [] : [{ line: index + 1, length }]
-  })
 }
 
 /** Tracked and untracked files that git does not ignore; none outside a git clone. */
