@@ -87,17 +87,6 @@ export const LOG_EVENTS = {
     message: 'too many unknown bypass tokens from one client; its requests with unknown tokens are refused',
     fields: ['key_hash', 'refused'],
   },
-  signal_detected: {
-    level: 'warn',
-    message: 'abuse detected; signal sent',
-    fields: ['signal_id', 'kind', 'key_hash', 'evidence'],
-  },
-  detectors_per_process: {
-    level: 'warn',
-    message: 'detectors count per process; a client spread over several processes can stay below the threshold in each',
-    fields: ['workers'],
-  },
-  signal_dropped: { level: 'warn', message: 'detected signal cannot be stored; dropped', fields: ['kind', 'reason'] },
   incident_changed: { level: 'warn', message: 'freeze or global factor changed', fields: ['freeze', 'factor'] },
 
   // store
