@@ -1,5 +1,5 @@
-// Hooks of checks: count the exceptions that applied, and throttle guesses of bypass tokens. Cost nothing for a decision
-// without exceptions.
+// Hooks of checks: count the exceptions that applied, and throttle guesses of bypass tokens. Cost nothing for a
+// decision without exceptions.
 
 import type { Subject } from 'sluice'
 import type { ExceptionHooks } from '../checks/check-controller.ts'

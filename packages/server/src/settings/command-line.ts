@@ -23,7 +23,7 @@ const CLIENT_VARIABLES = ['SLUICE_URL', 'SLUICE_TOKEN', 'SLUICE_GRPC_URL']
 const NO_DETECTORS =
   'remove it: the detectors are gone, because each counted one process only; find abuse in the events and send a ' +
   'signal, as in docs/guides/exceptions.md#finding-abuse'
-/** What to do instead of settings that were removed, by flag. Ignoring one could drop a protection unnoticed. */
+/** Advice for settings that were removed, by flag. Refused, because ignoring one drops a protection unnoticed. */
 const REMOVED: ReadonlyMap<string, string> = new Map(
   ['detect-refusals', 'detect-keys', 'detect-ttl'].map((flag) => [flag, NO_DETECTORS]),
 )
