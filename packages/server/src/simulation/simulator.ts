@@ -1,5 +1,5 @@
-// Runs simulations in threads: one at a time, a few may wait, and fewer of one token. A thread lives for one simulation,
-// so that its memory is freed, and ends when the simulation is cancelled or takes too long.
+// Runs simulations in threads: one at a time, a few may wait, and fewer of one token. A thread lives for one
+// simulation, so that its memory is freed, and ends when the simulation is cancelled or takes too long.
 
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
@@ -11,7 +11,7 @@ import { ProblemError, problem } from '../problems/problem.ts'
 
 const THREAD = fileURLToPath(new URL('threads/simulation.mjs', PACKAGE_FOLDER))
 const WAITING_MAX = 4
-/** Of one token, waiting or running: leaves places for others. */
+/** Cap on simulations of one token, waiting or running: leaves places for others. */
 const PER_TOKEN_MAX = 2
 const RUN_MS_MAX = 25_000
 /** The replay of 500,000 events needs about half of it. */
