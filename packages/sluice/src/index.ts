@@ -56,6 +56,7 @@ export type {
   Grant,
   IdempotencyKey,
   Op,
+  PolicyReason,
   Short,
   Source,
   Store,
