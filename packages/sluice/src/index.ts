@@ -63,4 +63,5 @@ export type {
   Take,
   Taken,
 } from './store/store.ts'
+export { POLICY_REASONS } from './store/store.ts'
 export type { Subject } from './subject.ts'

@@ -2,6 +2,7 @@
 // is this process alone.
 
 import cluster from 'node:cluster'
+import type { PolicyReasonCounts } from '../metrics/service-metrics.ts'
 import { workerNumber } from '../worker-number.ts'
 import { type FromSupervisor, type FromWorker, type Gathered, isOurs, LEADER_TOPIC, type Question } from './messages.ts'
 
@@ -20,7 +21,7 @@ export type NodeWorkers = {
   /** Gathers, and keeps the payload for workers that start later, unless it is null. */
   keep(topic: string, key: string, payload: unknown): Promise<Gathered<unknown>>
   /** Sends metrics to the supervisor, in case this worker crashes. */
-  report(report: string): void
+  report(report: string, policyReasons: PolicyReasonCounts): void
 }
 
 const ANSWER_MS = 1000
@@ -92,8 +93,8 @@ class Channel implements NodeWorkers {
     return this.#ask({ topic, payload, key }, ANSWER_MS)
   }
 
-  report(report: string): void {
-    send({ sluice: 'report', report })
+  report(report: string, policyReasons: PolicyReasonCounts): void {
+    send({ sluice: 'report', report, policyReasons })
   }
 
   #ask<T>(question: Question, deadlineMs: number): Promise<Gathered<T>> {

@@ -3,6 +3,7 @@
 
 import type { Worker } from 'node:cluster'
 import type { Report } from '../metrics/reports.ts'
+import type { PolicyReasonCounts } from '../metrics/service-metrics.ts'
 import {
   type FromSupervisor,
   type FromWorker,
@@ -13,6 +14,7 @@ import {
   METRICS_TOPIC,
   type Question,
 } from './messages.ts'
+import { sumReasons } from './policy-log.ts'
 import { WorkerReports } from './worker-reports.ts'
 
 type Member = {
@@ -35,6 +37,8 @@ const STUCK_MS = 1000
 export class WorkerChannels {
   readonly #members = new Map<number, Member>()
   readonly #reports = new WorkerReports()
+  /** Of each worker, and of all that have ended. */
+  readonly #policyReasons = new Map<number | 'ended', PolicyReasonCounts>()
   readonly #kept = new Map<string, Kept>()
   readonly #collections = new Map<number, Collection>()
   #leader: number | undefined
@@ -57,6 +61,11 @@ export class WorkerChannels {
     this.#reports.replaced()
   }
 
+  /** Checks that on_fail decided on this node, since its start. */
+  policyReasons(): PolicyReasonCounts {
+    return sumReasons(this.#policyReasons.values())
+  }
+
   /** Messages can arrive after the exit: totals are final once the channel is closed as well. */
   async #untilEnd(member: Member): Promise<void> {
     const { worker } = member
@@ -66,6 +75,9 @@ export class WorkerChannels {
     for (const collection of this.#collections.values()) settle(collection, member)
     this.#chooseLeader()
     await closed
+    const [ended = {}, last = {}] = [this.#policyReasons.get('ended'), this.#policyReasons.get(worker.id)]
+    this.#policyReasons.set('ended', sumReasons([ended, last]))
+    this.#policyReasons.delete(worker.id)
     await this.#reports.retire(worker.id)
   }
 
@@ -77,6 +89,7 @@ export class WorkerChannels {
       send(member, { sluice: 'joined', kept: [...this.#kept.values()] })
     } else if (message.sluice === 'report') {
       this.#reports.note(member.worker.id, { totals: message.report })
+      this.#policyReasons.set(member.worker.id, message.policyReasons)
     } else if (message.sluice === 'answer') {
       this.#answered(member, message.id, message.answer)
     } else {
