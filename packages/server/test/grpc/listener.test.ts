@@ -9,7 +9,7 @@ import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { temporaryFolder } from '../databases.ts'
 import { ADMIN_TOKEN, RULES as RULES_PATH } from '../service.ts'
 import { grpcClient } from './client.ts'
-import { CheckRequest, CheckResponse, CheckStreamRequest, RATE_LIMITER } from './messages.ts'
+import { CheckRequest, CheckStreamRequest, RATE_LIMITER } from './messages.ts'
 import { STACK_NAMES, serveGrpc } from './stacks.ts'
 
 const RULE = '- { rule_id: one, limit: 5, window: 1d, scope: per_user }\n'
