@@ -9,11 +9,11 @@ import { type Running, start } from './process.ts'
 import { clientOf, ruleFile } from './service.ts'
 
 const LIMIT = 100
-const BUSY_LOOPS = 4
+const BUSY_LOOPS = 3
 const CLIENTS = 40
 /** Clients that one node gets one after the other: each has buckets of its own, which start cold. */
-const USERS = 3
-const CHECKS_PER_USER = 300
+const USERS = 2
+const CHECKS_PER_USER = 150
 
 type Sample = { readonly labels: string; readonly value: number }
 
