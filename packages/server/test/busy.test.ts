@@ -63,6 +63,7 @@ test.each([1, 2])(
       },
       { timeout: 60_000 },
     )
+    process.kill(redis.pid, 'SIGCONT')
     await loggedAsCounted(node)
   },
 )

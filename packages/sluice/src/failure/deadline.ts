@@ -12,10 +12,12 @@ export type Waiting = {
   expire(): void
 }
 
-/** Period of the timer: an eighth of the deadline. */
-const TICKS = 8
-const TICK_MS_MIN = 4
-const TICK_MS_MAX = 10
+/** Period of the timer: a twentieth of the deadline. */
+const TICKS = 20
+const TICK_MS_MIN = 2
+const TICK_MS_MAX = 5
+/** Shortest timer: with a remainder of nanoseconds, a clock of microseconds would not advance. */
+const TIMER_MS_MIN = 0.1
 
 export class Deadline {
   readonly #waiting = new Set<Waiting>()
@@ -103,7 +105,7 @@ export class Deadline {
 
   #arm(leftMs: number): void {
     this.#stop?.()
-    const ms = Math.max(0, Math.min(this.#tickMs, leftMs))
+    const ms = Math.max(TIMER_MS_MIN, Math.min(this.#tickMs, leftMs))
     this.#armedMs = this.#timers.nowMs() + ms
     this.#stop = this.#timers.after(ms, () => this.#tick())
   }
