@@ -14,8 +14,9 @@ import { type WrittenRow, writeWindows } from './guard-table.ts'
 import { NodeTotals } from './node-totals.ts'
 import { pairShareOf } from './pair-share.ts'
 import { type FlushedWindow, PairStatistics } from './pair-statistics.ts'
-import { currentStep, type Proposal } from './proposal.ts'
+import { comparedChanges, currentStep, type Proposal } from './proposal.ts'
 import { ACTIVE_PRINT, activeProposals, ROLLOUTS_CHANNEL } from './proposal-table.ts'
+import { undoneFields } from './rollout-events.ts'
 import { isShared } from './tightens.ts'
 
 export type RolloutTiming = {
@@ -124,7 +125,7 @@ export class RolloutNode {
     this.#deps.log.event('rollout_moved', { proposal: id, state: state.name, sentence })
     if (!byGuard || state.name !== 'rolled_back') return
     const rules = changes.map(({ ruleId }) => ruleId)
-    this.#deps.log.event('rollout_rolled_back', { proposal: id, rules, reason: sentence })
+    this.#deps.log.event('rollout_rolled_back', { proposal: id, rules, ...undoneFields(changes), reason: sentence })
   }
 
   /** Reason for /readyz. */
@@ -229,16 +230,24 @@ export class RolloutNode {
         totals: new NodeTotals(this.#deps.metrics, windowMs),
       })
       const { pairs, totals } = known.get(keyOf(proposal)) ?? fresh()
-      const pairShares = new Map(proposal.changes.map((change) => [change.ruleId, pairShareOf(proposal, change)]))
+      const pairShares = new Map(
+        comparedChanges(proposal).map((change) => [change.ruleId, pairShareOf(proposal, change)]),
+      )
       return { proposal, pairs, totals, pairShares }
     })
     this.#byRule = new Map(
-      this.#watched.flatMap((watched) => watched.proposal.changes.map(({ ruleId }) => [ruleId, watched] as const)),
+      this.#watched.flatMap((watched) =>
+        comparedChanges(watched.proposal).map(({ ruleId }) => [ruleId, watched] as const),
+      ),
     )
     this.#shared = new Map(
       this.#watched.flatMap((watched) => {
-        const { guard, changes } = watched.proposal
-        return guard === 'off' ? [] : changes.filter(isShared).map(({ ruleId }) => [ruleId, watched] as const)
+        const { proposal } = watched
+        return proposal.guard === 'off'
+          ? []
+          : comparedChanges(proposal)
+              .filter(isShared)
+              .map(({ ruleId }) => [ruleId, watched] as const)
       }),
     )
   }
@@ -268,10 +277,15 @@ export class RolloutNode {
 
   #facts(): RolloutFacts {
     const rules = this.#watched.flatMap(({ proposal, pairShares }) => {
-      const { state, changes } = proposal
+      const { state } = proposal
       const share = currentStep(proposal)?.share ?? 0
       const paused = state.name === 'rolling_out' && state.paused !== undefined
-      return changes.map(({ ruleId }) => ({ ruleId, share, pairShare: pairShares.get(ruleId) ?? 0, paused }))
+      return comparedChanges(proposal).map(({ ruleId }) => ({
+        ruleId,
+        share,
+        pairShare: pairShares.get(ruleId) ?? 0,
+        paused,
+      }))
     })
     return {
       rules,
@@ -308,9 +322,9 @@ function nodeRow({ proposal, totals }: Watched, nowMs: number, error: string | u
 
 /** Rollouts for the limiter. */
 function rolloutsOf({ proposal, pairShares }: Watched): Rollout[] {
-  const { kind, changes, salt, attempt } = proposal
+  const { kind, salt, attempt } = proposal
   const share = currentStep(proposal)?.share ?? 0
-  return changes.map(({ ruleId, base, rule }): Rollout => {
+  return comparedChanges(proposal).map(({ ruleId, base, rule }): Rollout => {
     const common = { ruleId, salt, pairShare: pairShares.get(ruleId) ?? 0, attempt }
     if (kind === 'edit') return { ...common, previous: base as RuleInput | null }
     return { ...common, candidate: rule as RuleInput | null, share }

@@ -4,7 +4,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { canaryProblem, hasPermits, isPairable, parseRules, type Rule, type RuleLimit } from 'sluice'
 import type { PlainRule } from '../rules/changes.ts'
-import type { ProposedChange } from './proposal.ts'
+import type { Proposal, ProposedChange } from './proposal.ts'
 
 /** null: the rule does not exist. */
 export function tightens(before: Rule | null, after: Rule | null): boolean {
@@ -26,20 +26,25 @@ function limitsByPlan({ limits, by_plan }: Rule): Readonly<Record<string, readon
   return { '': limits, ...by_plan }
 }
 
-/** Fields compared above, and fields that no decision depends on. A difference in any other field counts as tighter. */
-const NOT_COMPARED: ReadonlySet<string> = new Set([
+/** Fields that no decision depends on. */
+const NOTES: ReadonlySet<string> = new Set([
   'rule_id',
   'name',
   'description',
   'created_at',
   'updated_at',
   'version',
+] satisfies (keyof Rule)[])
+
+/** Fields compared above, and notes. A difference in any other field counts as tighter. */
+const NOT_COMPARED: ReadonlySet<string> = new Set([
+  ...NOTES,
   'limits',
   'by_plan',
   'intent', // its effect on on_fail is in that field
   'mode',
   'enabled',
-] satisfies (keyof Rule)[])
+])
 
 function isTighter(before: readonly RuleLimit[], after: readonly RuleLimit[]): boolean {
   return after.some((limit) => {
@@ -54,10 +59,26 @@ export function parsedRule(rule: PlainRule | null): Rule | null {
   return rule === null ? null : (parseRules([rule])[0] ?? null)
 }
 
-/** A tightening of a rule with `intent: abuse` is never reverted: a flood must not undo the defence. */
-export function isDefence({ base, rule }: ProposedChange): boolean {
-  const after = parsedRule(rule)
-  return after?.intent === 'abuse' && tightens(parsedRule(base), after)
+/**
+ * A tightening of a rule that had `intent: abuse` before is never reverted: a flood must not undo the defence. A change
+ * cannot make itself exempt: the intent before it counts.
+ */
+export function isDefence({ base, rule }: Pick<ProposedChange, 'base' | 'rule'>): boolean {
+  const [before, after] = [parsedRule(base), parsedRule(rule)]
+  return before?.intent === 'abuse' && after?.intent === 'abuse' && tightens(before, after)
+}
+
+/** Whether the guard must not revert this change. A direct edit was assessed when it was made. */
+export function isExempt({ kind }: Pick<Proposal, 'kind'>, change: ProposedChange): boolean {
+  return kind === 'edit' && change.judged !== undefined ? change.defence === true : isDefence(change)
+}
+
+/** Whether any decision can depend on the difference. */
+export function affectsDecisions(before: PlainRule | null, after: PlainRule | null): boolean {
+  const [old, fresh] = [parsedRule(before), parsedRule(after)]
+  if (old === null || fresh === null) return old !== fresh
+  const names = new Set([...Object.keys(old), ...Object.keys(fresh)]) as Set<keyof Rule>
+  return [...names].some((name) => !NOTES.has(name) && !isDeepStrictEqual(old[name], fresh[name]))
 }
 
 /**
@@ -83,7 +104,7 @@ function burstsOf(rule: Rule | null): number[] {
 }
 
 /** Reason that requests cannot be charged to both versions; undefined if they can. */
-export function unpairableReason({ base, rule }: ProposedChange): string | undefined {
+export function unpairableReason({ base, rule }: Pick<ProposedChange, 'base' | 'rule'>): string | undefined {
   const found = [base, rule].map(parsedRule).find((one) => one !== null && !isPairable(one))
   if (found == null) return undefined
   if (hasPermits(found)) return `the algorithm ${found.algorithm} cannot be charged twice`

@@ -74,8 +74,8 @@ describe('a direct edit of several rules', () => {
     const reverted = await proposals.moveIfUnchanged(id, revision, { type: 'revert' }, GUARD)
     expect(await limits()).toEqual({ posts: 100, login: 5 })
     expect(reverted?.sentence).toBe(
-      'rolled back by the guard: rule posts: 60 % newly denied; ' +
-        'login stays as edited: a defence against abuse is not rolled back automatically',
+      'rolled back by the guard: rule posts: 60 % newly denied; reverted posts.limit; ' +
+        'not reverted: login.limit (a defence against abuse is not rolled back automatically)',
     )
     const again = await edit([rule('posts', { limit: 0 }), { ...LOGIN, limit: 5 }])
     await proposals.abort(idOf(again), ADMIN, undefined)
@@ -85,7 +85,9 @@ describe('a direct edit of several rules', () => {
   test('is reverted completely by a person', async () => {
     const { proposals, edit, limits } = await opened(rule('posts'), LOGIN)
     const id = idOf(await edit([rule('posts', { limit: 0 }), { ...LOGIN, limit: 5 }]))
-    expect((await proposals.abort(id, ADMIN, undefined)).sentence).toBe('rolled back by admin-token')
+    expect((await proposals.abort(id, ADMIN, undefined)).sentence).toBe(
+      'rolled back by admin-token: reverted login.limit, posts.limit',
+    )
     expect(await limits()).toEqual({ posts: 100, login: 100 })
   })
 
