@@ -5,6 +5,7 @@ import { approvalsRequired } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
 import type { Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+import type { PlainRule } from '../rules/changes.ts'
 import { requireUnfrozen } from '../rules/freeze.ts'
 import { type Applied, type ChangedRule, type EditHooks, lockRules } from '../rules/rule-store.ts'
 import { comparedRule, editOf, ruleAfter } from './edit-history.ts'
@@ -14,7 +15,7 @@ import { type OpenEdits, openVersions, operationOf, readOpenEdits, requireRoom }
 import { CHANGES_MAX, type Proposal, type ProposedChange } from './proposal.ts'
 import { insertProposal, notifyRollouts, readProposal, rolloutsOf } from './proposal-table.ts'
 import { stepUnderGuard } from './step.ts'
-import { affectsDecisions, isDefence, unpairableReason } from './tightens.ts'
+import { affectsDecisions, blindSpot, isDefence, parsedRule, tightens, unpairableReason } from './tightens.ts'
 
 export const PROPOSALS_PATH = '/api/v1/rate-limit/proposals'
 
@@ -79,10 +80,17 @@ async function guardEdit(queries: Queries, applied: Applied, options: EditGuardO
   const now = await lockRules(queries)
   const open = await openEditsAfter(queries, applied)
   const changes = rules.map((rule) => changeUnderGuard(rule, version, open))
-  const off = offReason(options, rules) ?? harmless(changes)
+  const off = offReason(options) ?? harmless(changes)
   if (off !== undefined) {
     await settleEdits(queries, open, author.actor, now)
+    if (options.isOff && options.guardMs > 0) await recordUnguarded(queries, applied, now.at)
     return options.onGuard({ off })
+  }
+  const isFirst = await areFirstRules(queries, rules)
+  if (!isFirst) requireComparable(changes, await groupsOf(queries, changes))
+  if (changes.length > CHANGES_MAX) {
+    await settleEdits(queries, open, author.actor, now)
+    return options.onGuard({ off: `more than ${CHANGES_MAX} rules changed` })
   }
   const unguarded = changes.flatMap(({ ruleId, compared }) => {
     const why = compared === undefined ? undefined : unpairableReason(compared)
@@ -159,10 +167,56 @@ function unguardedText(unguarded: readonly { readonly rule_id: string; readonly 
   return unguarded.map(({ rule_id, why }) => `rule ${rule_id}: ${why}`).join(', ')
 }
 
-function offReason({ guardMs, isOff }: EditGuardOptions, rules: readonly ChangedRule[]): string | undefined {
+function offReason({ guardMs, isOff }: EditGuardOptions): string | undefined {
   if (isOff) return 'the request turned it off'
-  if (guardMs === 0) return '--guard-edits is 0'
-  return rules.length > CHANGES_MAX ? `more than ${CHANGES_MAX} rules changed` : undefined
+  return guardMs === 0 ? '--guard-edits is 0' : undefined
+}
+
+/** A person may write without the guard, and the audit log says so. */
+async function recordUnguarded(queries: Queries, { rules, author, version }: Applied, at: Date): Promise<void> {
+  const diff = { version, rules: rules.map(({ ruleId }) => ruleId) }
+  await appendAudit(queries, { ...author, action: 'rules.unguarded', target: 'rules', diff }, at)
+}
+
+/** The first rules of a database: clients have no rules to compare them with. */
+async function areFirstRules(queries: Queries, rules: readonly ChangedRule[]): Promise<boolean> {
+  if (rules.some(({ before }) => before !== null)) return false
+  const [row] = await queries.query<{ count: number }>('SELECT count(*) AS count FROM rules', [])
+  return row?.count === rules.length
+}
+
+/** The rules in the groups of the changed rules, before and after. */
+async function groupsOf(queries: Queries, changes: readonly ProposedChange[]): Promise<PlainRule[]> {
+  const groups = changes.flatMap(({ base, rule }) => [base?.group, rule?.group]).filter((group) => group !== undefined)
+  if (groups.length === 0) return []
+  const sql = "SELECT rule FROM rules WHERE rule->>'group' = ANY($1::text[])"
+  return (await queries.query<{ rule: PlainRule }>(sql, [groups])).map(({ rule }) => rule)
+}
+
+/** An edit that may refuse more is compared, or refused: never written without the guard unnoticed. */
+function requireComparable(changes: readonly ProposedChange[], inGroups: readonly PlainRule[]): void {
+  const found = changes.flatMap(({ ruleId, compared }) => {
+    const others = inGroups.filter(({ rule_id }) => rule_id !== ruleId)
+    const spot = compared && blindSpot(compared, others)
+    return spot === undefined ? [] : [{ ruleId, value: compared?.rule?.[spot.field], ...spot }]
+  })
+  const isTooLarge = changes.length > CHANGES_MAX && changes.some(isTighter)
+  if (found.length === 0 && !isTooLarge) return
+  const named = found.map(({ ruleId, field, why }) => `rule ${ruleId}: ${field}: ${why}`)
+  if (isTooLarge) named.push(`it changes ${changes.length} rules, and the guard compares up to ${CHANGES_MAX}`)
+  const errors = found.map(({ ruleId, field, value, why }) => {
+    return { field: `${ruleId}.${field}`, value: value ?? null, fix: `${why}: ${UNCOMPARABLE_FIX}` }
+  })
+  const detail = `The guard cannot compare this edit, which may refuse more: ${named.join('; ')}. To write it, `
+  throw new ProblemError(problem('NOT_COMPARABLE', `${detail}${UNCOMPARABLE_FIX}.`, errors))
+}
+
+const UNCOMPARABLE_FIX =
+  `edit the other rules and fields separately and propose this change (POST ${PROPOSALS_PATH}, sluice rules propose), ` +
+  'or turn the guard off for this request with guard=off and a reason'
+
+function isTighter({ compared }: ProposedChange): boolean {
+  return compared !== undefined && tightens(parsedRule(compared.base), parsedRule(compared.rule))
 }
 
 async function rollingOut(queries: Queries, rules: readonly ChangedRule[]): Promise<Proposal[]> {

@@ -103,14 +103,85 @@ function burstsOf(rule: Rule | null): number[] {
     : Object.values(limitsByPlan(rule)).flatMap((limits) => limits.map(({ limit, burst = limit }) => burst))
 }
 
+/** A field that hides a change from the guard, and why. */
+export type BlindSpot = { readonly field: keyof Rule; readonly why: string }
+
 /** Reason that requests cannot be charged to both versions; undefined if they can. */
-export function unpairableReason({ base, rule }: Pick<ProposedChange, 'base' | 'rule'>): string | undefined {
+export function unpairableReason(change: Pick<ProposedChange, 'base' | 'rule'>): string | undefined {
+  return unpairable(change)?.why
+}
+
+function unpairable({ base, rule }: Pick<ProposedChange, 'base' | 'rule'>): BlindSpot | undefined {
   const found = [base, rule].map(parsedRule).find((one) => one !== null && !isPairable(one))
   if (found == null) return undefined
-  if (hasPermits(found)) return `the algorithm ${found.algorithm} cannot be charged twice`
-  if (found.consistency === 'local') return 'a local rule is not in the store'
-  if (found.shards > 1) return 'a rule with shards has several buckets per key'
-  return 'a rule with spread: global has a bucket per region'
+  if (hasPermits(found)) return { field: 'algorithm', why: `the algorithm ${found.algorithm} cannot be charged twice` }
+  if (found.consistency === 'local') return { field: 'consistency', why: 'a local rule is not in the store' }
+  if (found.shards > 1) return { field: 'shards', why: 'a rule with shards has several buckets per key' }
+  return { field: 'spread', why: 'a rule with spread: global has a bucket per region' }
+}
+
+/**
+ * What keeps the guard from seeing requests that an edit may newly refuse; undefined if the edit can only refuse less,
+ * or if the guard sees them all. Errs towards a blind spot. `others`: the other rules of the groups of the rule.
+ */
+export function blindSpot(
+  change: Pick<ProposedChange, 'base' | 'rule'>,
+  others: readonly PlainRule[],
+): BlindSpot | undefined {
+  const [before, after] = [parsedRule(change.base), parsedRule(change.rule)]
+  const inGroup = groupSpot(before, after, others)
+  if (inGroup !== undefined) return inGroup
+  if (!tightens(before, after)) return undefined
+  return unpairable(change) ?? keySpot(before, after)
+}
+
+/** Fields that decide which rule of a group applies to a request. */
+const CHOOSING: readonly (keyof Rule)[] = [
+  'group',
+  'priority',
+  'enabled',
+  'endpoint_pattern',
+  'method',
+  'plan',
+  'when',
+  'expires_at',
+  'mode',
+  'enforce_at',
+]
+
+/** Then another rule applies with the change than without it, and the guard compares one rule only. */
+function groupSpot(before: Rule | null, after: Rule | null, others: readonly PlainRule[]): BlindSpot | undefined {
+  const isIn = (rule: Rule | null) => rule?.enabled === true && rule.group !== undefined
+  const groups = [before, after].flatMap((rule) => (isIn(rule) ? (rule?.group ?? []) : []))
+  const rivals = others
+    .map(parsedRule)
+    .filter((rule) => rule !== null)
+    .filter((rule) => isIn(rule) && groups.includes(rule.group ?? ''))
+    .filter((rule) => [before, after].some((one) => one !== null && mayOverlap(one, rule)))
+  // Without the rule, only those that it outranked apply.
+  const isGone = after === null || !after.enabled
+  const outranked = rivals.some(({ priority }) => priority <= (before?.priority ?? 0))
+  if (rivals.length === 0 || (isGone && !outranked)) return undefined
+  const field = CHOOSING.find((name) => !isDeepStrictEqual(before?.[name], after?.[name]))
+  return field && { field, why: 'another rule of its group may apply instead, which is not compared' }
+}
+
+/** Whether a request may match both rules. Errs towards yes. */
+function mayOverlap(one: Rule, other: Rule): boolean {
+  const isLiteral = ({ endpoint_pattern: path }: Rule) => !/[*:{]/.test(path)
+  if (isLiteral(one) && isLiteral(other) && one.endpoint_pattern !== other.endpoint_pattern) return false
+  if (one.plan !== undefined && other.plan !== undefined && one.plan !== other.plan) return false
+  return one.method.length === 0 || other.method.length === 0 || one.method.some((name) => other.method.includes(name))
+}
+
+/** Requests without the facts of the old key are not compared. */
+function keySpot(before: Rule | null, after: Rule | null): BlindSpot | undefined {
+  if (before === null || after === null || !before.enabled || before.mode === 'shadow') return undefined
+  const dropped = before.scope.find((fact) => !after.scope.includes(fact))
+  if (dropped !== undefined) return { field: 'scope', why: `requests without ${dropped} have no old key to compare` }
+  if (after.on_missing === before.on_missing || after.on_missing === 'skip' || after.scope.length === 0)
+    return undefined
+  return { field: 'on_missing', why: 'requests without the key are not compared' }
 }
 
 /** Rules that have a global bucket, before or after: their changes cannot apply to a share of the keys. */
