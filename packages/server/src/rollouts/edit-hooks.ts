@@ -6,6 +6,7 @@ import { appendAudit } from '../audit/audit.ts'
 import type { Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import type { PlainRule } from '../rules/changes.ts'
+import { EXAMPLES_AUTHOR } from '../rules/database-source.ts'
 import { requireUnfrozen } from '../rules/freeze.ts'
 import { type Applied, type ChangedRule, type EditHooks, lockRules } from '../rules/rule-store.ts'
 import { comparedRule, editOf, ruleAfter } from './edit-history.ts'
@@ -86,8 +87,7 @@ async function guardEdit(queries: Queries, applied: Applied, options: EditGuardO
     if (options.isOff && options.guardMs > 0) await recordUnguarded(queries, applied, now.at)
     return options.onGuard({ off })
   }
-  const isFirst = await areFirstRules(queries, rules)
-  if (!isFirst) requireComparable(changes, await groupsOf(queries, changes))
+  if (!(await areFirstRules(queries, version))) requireComparable(changes, await groupsOf(queries, changes))
   if (changes.length > CHANGES_MAX) {
     await settleEdits(queries, open, author.actor, now)
     return options.onGuard({ off: `more than ${CHANGES_MAX} rules changed` })
@@ -178,11 +178,10 @@ async function recordUnguarded(queries: Queries, { rules, author, version }: App
   await appendAudit(queries, { ...author, action: 'rules.unguarded', target: 'rules', diff }, at)
 }
 
-/** The first rules of a database: clients have no rules to compare them with. */
-async function areFirstRules(queries: Queries, rules: readonly ChangedRule[]): Promise<boolean> {
-  if (rules.some(({ before }) => before !== null)) return false
-  const [row] = await queries.query<{ count: number }>('SELECT count(*) AS count FROM rules', [])
-  return row?.count === rules.length
+/** The first rules of a database, after none or the examples: clients have no rules to compare them with. */
+async function areFirstRules(queries: Queries, version: number): Promise<boolean> {
+  const sql = 'SELECT 1 AS found FROM rule_versions WHERE version < $1 AND actor <> $2 LIMIT 1'
+  return (await queries.query(sql, [version, EXAMPLES_AUTHOR])).length === 0
 }
 
 /** The rules in the groups of the changed rules, before and after. */

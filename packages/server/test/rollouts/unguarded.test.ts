@@ -3,6 +3,7 @@
 
 import { describe, expect, test } from 'vitest'
 import { ProblemError } from '../../src/problems/problem.ts'
+import { databaseSource } from '../../src/rules/database-source.ts'
 import { usePostgres } from '../databases.ts'
 import { idOf, openedAt, perUser } from './edits.ts'
 
@@ -129,6 +130,15 @@ describe('an edit past the guard', () => {
     expect(compared).toMatchObject({ ruleId: 'posts', base: outcome.base === null ? null : { limit: outcome.base } })
     const { changes } = await read(compared?.id ?? '')
     expect(changes.some(({ defence }) => defence === true)).toBe(outcome.exempt === true)
+  })
+
+  test('of the examples of a new database is possible: its first rules may be of any kind', async () => {
+    const { edit, database, store } = await opened()
+    await databaseSource(database, 'a test').read(undefined, undefined)
+    const examples = (await store.read()).rules.map(({ rule_id }) => [rule_id, null] as const)
+    const guard = await edit({ ...Object.fromEntries(examples), posts: LOCAL, likes: perUser(5) })
+    expect(guard).toMatchObject({ unguarded: expect.arrayContaining([{ rule_id: 'posts', why: expect.anything() }]) })
+    await expect(edit({ posts: { ...LOCAL, limit: 5 } })).rejects.toThrow(ProblemError)
   })
 
   test('by --guard-edits 0 or by the request is possible, and the request is audited', async () => {
