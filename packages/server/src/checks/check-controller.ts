@@ -131,7 +131,7 @@ function createRecord(deps: CheckControllerDeps, activeRules: () => ActiveRules)
     const ms = performance.now() - startedMs
     metrics.decided(decision.ruleId, decision.allowed, decision.source, ms / 1000)
     events?.record(subject, decision, decided, ms * 1000)
-    rollouts?.observe(decided)
+    rollouts?.observe(decided, ms)
     exceptions?.decided(subject, decided)
     if (activeRules().hasShadow) countShadows(decision, metrics)
     if (decision.allowed) return decision

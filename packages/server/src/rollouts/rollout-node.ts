@@ -58,6 +58,8 @@ export class RolloutNode {
   #byRule: ReadonlyMap<string, Watched> = new Map()
   /** Rules under rollout with a global bucket, by id: all their requests are counted. */
   #shared: ReadonlyMap<string, Watched> = new Map()
+  /** Rules of canary steps, by id: each version decides for a share of the keys, so their times can be compared. */
+  #canaries: ReadonlyMap<string, Watched> = new Map()
   /** Rollouts in force, as read from the database; undefined: read them again. */
   #print: string | undefined
   #confirmedMs: number = performance.now()
@@ -98,9 +100,10 @@ export class RolloutNode {
     return this.#watched.length > 0
   }
 
-  /** Counts the pairs of a decision, and its requests to global buckets. */
-  observe(decision: Decision): void {
+  /** Counts the pairs of a decision, its requests to global buckets, and the time that it took. */
+  observe(decision: Decision, ms: number): void {
     const pairs = pairsOf(decision)
+    if (this.#canaries.size > 0) this.#time(decision, pairs, ms)
     if (pairs.length === 0 && this.#shared.size === 0) return
     const nowMs = performance.now() + this.#offsetMs
     if (this.#shared.size > 0) this.#count(decision, nowMs)
@@ -108,6 +111,19 @@ export class RolloutNode {
       this.#byRule.get(pair.ruleId)?.pairs.add(pair, nowMs)
       const name = `${resultOf(pair)} ${pair.ruleId}`
       this.#pairs.set(name, (this.#pairs.get(name) ?? 0) + 1)
+    }
+  }
+
+  #time({ outcomes }: Decision, pairs: readonly Pair[], ms: number): void {
+    const found = new Map<Watched, boolean>()
+    for (const { ruleId, variant } of outcomes) {
+      const watched = this.#canaries.get(ruleId)
+      if (watched !== undefined) found.set(watched, variant === 'candidate' || found.get(watched) === true)
+    }
+    for (const [watched, isCandidate] of found) {
+      const isPaired = pairs.some(({ ruleId }) => this.#canaries.get(ruleId) === watched)
+      const name = isCandidate ? 'candidate' : 'current'
+      watched.totals.time(isPaired ? `${name}Paired` : name, ms)
     }
   }
 
@@ -125,7 +141,8 @@ export class RolloutNode {
     this.#deps.log.event('rollout_moved', { proposal: id, state: state.name, sentence })
     if (!byGuard || state.name !== 'rolled_back') return
     const rules = changes.map(({ ruleId }) => ruleId)
-    this.#deps.log.event('rollout_rolled_back', { proposal: id, rules, ...undoneFields(changes), reason: sentence })
+    const { reverted = [], not_reverted = [] } = undoneFields(changes)
+    this.#deps.log.event('rollout_rolled_back', { proposal: id, rules, reverted, not_reverted, reason: sentence })
   }
 
   /** Reason for /readyz. */
@@ -240,6 +257,9 @@ export class RolloutNode {
         comparedChanges(watched.proposal).map(({ ruleId }) => [ruleId, watched] as const),
       ),
     )
+    this.#canaries = new Map(
+      [...this.#byRule].filter(([, { proposal }]) => proposal.guard !== 'off' && isCanary(proposal)),
+    )
     this.#shared = new Map(
       this.#watched.flatMap((watched) => {
         const { proposal } = watched
@@ -298,6 +318,11 @@ export class RolloutNode {
       confirmedSeconds: this.isActive ? (performance.now() - this.#confirmedMs) / 1000 : 0,
     }
   }
+}
+
+function isCanary(proposal: Proposal): boolean {
+  const { kind, share } = currentStep(proposal) ?? {}
+  return kind === 'canary' && share !== undefined && share < 1
 }
 
 function keyOf({ id, attempt }: Proposal): string {
