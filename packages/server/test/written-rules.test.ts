@@ -1,5 +1,5 @@
-// What the author of a rule wrote stays written, on every way through the service, also where it equals a default that
-// depends on another field. A default that was not written follows that field.
+// Fields that the author of a rule wrote stay written, on every way through the service, also where they equal a default
+// that depends on another field. A default that was not written follows that field.
 
 import { createLimiter, parseRules, type Rule, type RulesInput, writtenRule } from 'sluice'
 import { describe, expect, onTestFinished, test } from 'vitest'

@@ -18,7 +18,7 @@ export type RuleEdit = {
 /** Oldest first. */
 export type History = { readonly base: PlainRule | null; readonly edits: readonly RuleEdit[] }
 
-/** What a rollback did to a rule. The field `rule` stands for its existence. */
+/** Fields of a rule that a rollback restored, and those it left. The field `rule` stands for its existence. */
 export type Undone = {
   readonly reverted: readonly string[]
   readonly kept: readonly { readonly field: string; readonly why: string }[]
@@ -28,7 +28,7 @@ type Values = Map<string, unknown>
 
 const WHOLE = 'rule'
 
-/** The rule after the edits, up to a version; null: it does not exist. Undefined if the fields contradict each other. */
+/** The rule after the edits, up to a version; null: it does not exist. Undefined: its fields contradict each other. */
 export function ruleAfter(
   { base, edits }: History,
   ruleId: string,

@@ -211,7 +211,8 @@ function requireComparable(changes: readonly ProposedChange[], inGroups: readonl
 }
 
 const UNCOMPARABLE_FIX =
-  `edit the other rules and fields separately and propose this change (POST ${PROPOSALS_PATH}, sluice rules propose), ` +
+  'edit the other rules and fields separately and propose this change ' +
+  `(POST ${PROPOSALS_PATH}, sluice rules propose), ` +
   'or turn the guard off for this request with guard=off and a reason'
 
 function isTighter({ compared }: ProposedChange): boolean {

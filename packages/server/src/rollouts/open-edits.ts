@@ -15,7 +15,7 @@ import { parsedRule, tightens } from './tightens.ts'
 export type OpenEdits = {
   /** By id. */
   readonly proposals: Map<string, Proposal>
-  /** Of rules with an open edit, by id. */
+  /** Histories of the rules with an open edit, by id. */
   readonly histories: Map<string, History>
 }
 

@@ -18,7 +18,7 @@ export type ProposedChange = {
   readonly rule: PlainRule | null
   /** The following fields are those of a direct edit under guard. `judged` is absent for edits of earlier versions. */
   readonly judged?: Judged
-  /** What the guard compares while `judged` is `now`: the rule without the edit, and the rule in force. */
+  /** Versions that the guard compares while `judged` is `now`: the rule without the edit, and the rule in force. */
   readonly compared?: Pick<ProposedChange, 'base' | 'rule'>
   /** Later edits of the rule, oldest first. The oldest edit under guard has them. */
   readonly since?: readonly RuleEdit[]

@@ -44,7 +44,7 @@ export async function emitEvent(
   ])
 }
 
-/** What a rollback of a direct edit did, by rule and field; empty for every other transition. */
+/** Result of a rollback of a direct edit, by rule and field; empty for every other transition. */
 export function undoneFields(changes: readonly ProposedChange[]): {
   readonly reverted?: readonly { readonly rule_id: string; readonly field: string }[]
   readonly not_reverted?: readonly { readonly rule_id: string; readonly field: string; readonly why: string }[]

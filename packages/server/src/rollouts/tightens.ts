@@ -121,8 +121,8 @@ function unpairable({ base, rule }: Pick<ProposedChange, 'base' | 'rule'>): Blin
 }
 
 /**
- * What keeps the guard from seeing requests that an edit may newly refuse; undefined if the edit can only refuse less,
- * or if the guard sees them all. Errs towards a blind spot. `others`: the other rules of the groups of the rule.
+ * Field that keeps the guard from seeing requests that an edit may newly refuse; undefined if the edit can only refuse
+ * less, or if the guard sees them all. Errs towards a blind spot. `others`: the other rules of the groups of the rule.
  */
 export function blindSpot(
   change: Pick<ProposedChange, 'base' | 'rule'>,

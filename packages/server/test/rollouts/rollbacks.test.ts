@@ -30,7 +30,7 @@ describe('a rollback of a direct edit', () => {
     expect(limits).toEqual({ comments: 200, payments: 500, one: 5, two: 5 })
   })
 
-  test('names every field that it reverted and every one that it did not: reason, audit, event and versions', async () => {
+  test('names every field that it reverted and every one that it did not: reason, audit, event, version', async () => {
     const { database, edit, end, rules, store } = await opened()
     await edit({ posts: perUser(100, { burst: 100 }), likes: perUser(50) }, 0)
     const failed = await edit({ posts: perUser(0, { burst: 5, priority: 3 }), likes: null, reads: perUser(1) })
@@ -109,7 +109,7 @@ describe('edits of one rule under guard', () => {
     expect((await read(idOf(first))).attempt).toBe(2) // its buckets for the comparison have missed requests
   })
 
-  test('an edit does not escape judgement by a second edit: its note, a looser value, or another one of its field', async () => {
+  test('an edit does not escape judgement by a second one: a note, a looser value, another field', async () => {
     for (const [limit, more] of [
       [0, { description: 'trivial' }],
       [1, {}],

@@ -213,9 +213,9 @@ export type PlainProposal = {
     readonly pair_share: number
     readonly before: PlainRule | null
     readonly after: PlainRule | null
-    /** Of a direct edit under guard. */
+    /** Present for a direct edit under guard. */
     readonly judged?: Judged
-    /** Of a direct edit that was rolled back. */
+    /** Present for a direct edit that was rolled back. */
     readonly reverted?: Undone['reverted']
     readonly not_reverted?: Undone['kept']
   }[]
