@@ -34,7 +34,7 @@ export type CheckControllerDeps = {
   /** Undefined: no sink is configured. */
   readonly events: Pick<EventPipeline, 'record' | 'positionOf'> | undefined
   /** Counts requests to rules under rollout. Undefined: no rule can roll out. */
-  readonly rollouts?: { observe(decision: Decision): void } | undefined
+  readonly rollouts?: { observe(decision: Decision, ms: number): void } | undefined
   readonly headers: HeaderOptions
   /** Default: bypass tokens are not throttled, and nothing is counted. */
   readonly exceptions?: ExceptionHooks | undefined
