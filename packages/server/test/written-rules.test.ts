@@ -1,4 +1,4 @@
-// Fields that the author of a rule wrote stay written, on every way through the service, also where they equal a default
+// Fields that the author of a rule wrote stay written on every way through the service, also where they equal a default
 // that depends on another field. A default that was not written follows that field.
 
 import { createLimiter, parseRules, type Rule, type RulesInput, writtenRule } from 'sluice'

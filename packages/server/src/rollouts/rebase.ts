@@ -93,19 +93,53 @@ export function fieldValues(rule: RuleFields | null): Map<string, unknown> {
 }
 
 function collect(value: unknown, path: readonly Step[], values: Map<string, unknown>): void {
+  const kind = kindOf(value)
+  if (isUnit(path) && kind !== undefined) values.set(JSON.stringify(path), kind)
   if (isNamedList(value)) {
     for (const { name, ...fields } of value) collect(fields, [...path, [name]], values)
-  } else if (isObject(value) && Object.keys(value).length > 0) {
+  } else if (isObject(value) && (isUnit(path) || Object.keys(value).length > 0)) {
     for (const [name, inner] of Object.entries(value)) collect(inner, [...path, name], values)
   } else values.set(JSON.stringify(path), value)
+}
+
+/** Plans and named limits exist or not: without this value, the fields below do not count. */
+function isUnit(path: readonly Step[]): boolean {
+  return Array.isArray(path.at(-1)) || (path.length === 2 && path[0] === 'by_plan')
+}
+
+const KINDS = { list: { several: 'limits' }, fields: { one: 'limit' } } as const
+
+function kindOf(value: unknown): object | undefined {
+  if (isNamedList(value)) return KINDS.list
+  return isObject(value) ? KINDS.fields : undefined
 }
 
 /** The rule with these values. Undefined if a field has a value and fields below it: no rule had this shape. */
 export function fieldsFrom(values: FieldValues): RuleFields | undefined {
   const root: Record<string, unknown> = {}
   const made = new Set<unknown>([root])
-  for (const [path, value] of values) if (!put(root, JSON.parse(path) as Step[], value, made)) return undefined
+  const entries = [...values].map(([path, value]) => [JSON.parse(path) as Step[], value] as const)
+  const isKind = (value: unknown) => value === KINDS.list || value === KINDS.fields
+  for (const [path, kind] of entries
+    .filter(([, value]) => isKind(value))
+    .sort(([one], [two]) => one.length - two.length)) {
+    if (!isPresent(path, values)) continue
+    const value = kind === KINDS.list ? [] : {}
+    if (!put(root, path, value, made)) return undefined
+  }
+  for (const [path, value] of entries) {
+    if (!isKind(value) && isPresent(path, values) && !put(root, path, value, made)) return undefined
+  }
   return root
+}
+
+/** Whether the plan and the limit that a field belongs to exist, in the form that the field has. */
+function isPresent(path: readonly Step[], values: FieldValues): boolean {
+  return path.every((step, index) => {
+    const above = path.slice(0, index)
+    if (index === 0 || !isUnit(above)) return true
+    return values.get(JSON.stringify(above)) === (Array.isArray(step) ? KINDS.list : KINDS.fields)
+  })
 }
 
 /** `made`: containers of the result; values of fields are never changed. */

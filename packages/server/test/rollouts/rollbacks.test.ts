@@ -196,7 +196,8 @@ const FIELDS: Readonly<Record<string, readonly unknown[]>> = {
   'lease.max_units': [undefined, 3, 9],
   'lease.ttl_ms': [undefined, 100, 200],
   'by_plan.pro': [undefined, [{ name: 'default', limit: 7, window_seconds: 60 }]],
-  'by_plan.team': [undefined, [{ name: 'default', limit: 8, window_seconds: 60 }], []],
+  'by_plan.team': [undefined, { limit: 8 }, [{ name: 'a', limit: 8, window_seconds: 60 }], 'unlimited'],
+  'by_plan.free': [undefined, { limit: 3 }, 'unlimited'],
 }
 
 function ruleOf(model: Model): object {
