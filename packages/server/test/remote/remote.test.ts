@@ -261,3 +261,26 @@ test('a node that reads slowly skips states, and gets the newest one when it has
   read()
   await vi.waitFor(() => expect(slow).toEqual(['', 'x,y']))
 })
+
+test('the service counts the remote nodes that report to be degraded, and ends malformed reports', async () => {
+  const rules = createLimiter({ rules: [{ rule_id: 'x', limit: 5, window: '1h', scope: 'per_user' }] })
+  onTestFinished(() => rules.close())
+  const { StateStreams } = await import('../../src/grpc/leases/state-stream.ts')
+  const { encodeReport } = await import('sluice/remote-wire')
+  const streams = new StateStreams(rules)
+  onTestFinished(() => streams.close())
+  const failed: Error[] = []
+  const fail = (error: Error) => void failed.push(error)
+  const input = streams.open({ write: () => true, drained: async () => {}, end: () => {}, fail })
+  const counted = () => [streams.size, streams.degraded]
+  expect(counted()).toEqual([1, 0])
+  for (const [degraded, count] of [
+    ['it lags', 1],
+    ['', 0],
+  ] as const) {
+    input.message(encodeReport({ version: 3, degraded }))
+    expect(counted()).toEqual([1, count])
+  }
+  input.message(Buffer.from([0xff, 0xff, 0xff]))
+  expect([streams.size, failed[0]?.message]).toEqual([0, expect.stringContaining('WatchRequest')])
+})
