@@ -49,7 +49,10 @@ const EXPORTS: Record<string, string[]> = {
   'sluice/regions': ['regionStore'],
   'sluice/remote': ['RemoteStore', 'createRemoteLimiter'],
   'sluice/remote-wire': [
-    ...['ProtobufError', 'ProtobufReader', 'ProtobufWriter', 'decodeReplies', 'decodeRequests', 'decodeState'],
+    '...',
+    'decodeReport',
+    'encodeReport',
+  ],
     ...['encodeReplies', 'encodeRequests', 'encodeState', 'exceptedKeyTest', 'exceptedKeys', 'limitFingerprint'],
   ],
   'sluice/bypass': ['createBypassToken', 'hashBypassToken', 'verifyBypass'],
