@@ -2,7 +2,7 @@
 // through it. Two nodes on one Redis; the clocks of the nodes advance only when a test says so.
 
 import { Redis } from 'ioredis'
-import { createLimiter, type Decision, type Limiter, type Store } from 'sluice'
+import { createLimiter, type Decision, type Limiter, type Store, wallClock } from 'sluice'
 import { redisStore } from 'sluice/redis'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
@@ -51,7 +51,7 @@ type Fleet = { readonly first: Node; readonly other: Node; advance(ms: number): 
 
 function fleet(rule: object): Fleet {
   const prefix = `c${prefixes++}`
-  const clock = fakeClock(Date.now() * 1000)
+  const clock = fakeClock(wallClock.nowUs())
   const timers = manualTimers()
   /** In steps, because a clock that is ahead of the timers looks as if it had been set. */
   const advance = (ms: number) => {
@@ -103,7 +103,7 @@ async function spent(rule: object): Promise<Fleet & { readonly admitted: readonl
   return { ...made, admitted }
 }
 
-/** Events through the other node after which a request of cost 1 passes. All units come back, so each shard has some. */
+/** Events through the other node after which a request passes. All units come back, so each shard has some. */
 const EVENTS: Record<string, (fleet: Fleet, admitted: readonly Decision[]) => Promise<void>> = {
   async refund({ first, other }, admitted) {
     for (const decision of admitted) await other.limiter.redeem(first.limiter.receipt(decision))

@@ -17,9 +17,11 @@ const WAIT = { timeout: 20_000 }
 const PLAIN = '- { rule_id: plain, limit: 500, window: 30d, scope: per_user, endpoint_pattern: /plain }'
 const HOT = `
 - { rule_id: hot, limit: 500, window: 30d, scope: per_user, store: hot, endpoint_pattern: /hot }
-- { rule_id: hot-strict, limit: 10, window: 30d, scope: per_user, store: hot, consistency: strict, endpoint_pattern: /strict }
+- { rule_id: hot-strict, limit: 10, window: 30d, scope: per_user, store: hot, consistency: strict,
+    endpoint_pattern: /strict }
 - { rule_id: both-default, limit: 5, window: 30d, scope: per_user, consistency: strict, endpoint_pattern: /both }
-- { rule_id: both-hot, limit: 3, window: 30d, scope: per_user, store: hot, consistency: strict, endpoint_pattern: /both }
+- { rule_id: both-hot, limit: 3, window: 30d, scope: per_user, store: hot, consistency: strict,
+    endpoint_pattern: /both }
 `
 
 async function redisUrl(): Promise<string> {
@@ -80,7 +82,8 @@ test('rules with a named store are decided as at the service, by nodes that run 
 
 test('rules that regions share are decided by the service', async () => {
   const shared = `
-- { rule_id: shared, limit: 100, window: 30d, scope: per_user, spread: global, algorithm: fixed_window, consistency: strict }
+- { rule_id: shared, limit: 100, window: 30d, scope: per_user, spread: global, algorithm: fixed_window,
+    consistency: strict }
 `
   const region = { region: 'eu', regionWeights: { eu: 0.6, us: 0.4 }, homeShare: 0.5, globalRedis: await redisUrl() }
   const service = await serveGrpc('lean', shared, {

@@ -87,7 +87,7 @@ class Watch {
   #stopped = false
   #retry: NodeJS.Timeout | undefined
   #latest: NodeRules | undefined
-  /** Why the stream ended, and what could not be read, until the next state. */
+  /** Reason that the stream ended, and what could not be read, until the next state. */
   #ended: string | undefined
   #unreadable: unknown
   #node: RemoteNode | undefined

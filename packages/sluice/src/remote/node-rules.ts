@@ -17,7 +17,7 @@ export class NodeRules {
   readonly state: NodeState
   /** The rules that this version understands; the others without their unknown fields, if that leaves a valid rule. */
   readonly rules: readonly Rule[]
-  /** What this version does not know, so that the service has to decide every request; undefined if nothing. */
+  /** Part that this version does not know, so that the service has to decide every request; undefined if none. */
   readonly unknown: string | undefined
   readonly #names: ReadonlyMap<string, ScopedName>
   readonly #isExcepted: (fact: string, owner: string) => boolean

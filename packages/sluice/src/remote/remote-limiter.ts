@@ -54,10 +54,10 @@ export class RemoteNode implements RemoteLimiter {
   /** Text of the rules in force, and the last change of them. */
   #enforced: string
   #applied: Promise<void> = Promise.resolve()
-  /** Why the newest state cannot be read, or not be applied: then the service decides every request. */
+  /** Reason that the newest state cannot be read, or not be applied: then the service decides every request. */
   #unreadable: string | undefined
   #inapplicable: string | undefined
-  /** Why no newer state can arrive. */
+  /** Reason that no newer state can arrive. */
   #cutOff: string | undefined
   #closed = false
   /** `ipv6Prefix` and `layer` of the service at startup. If either changes, the service decides every request. */

@@ -102,11 +102,11 @@ export function decodeState(message: Uint8Array): NodeState {
   return { ...all, disabled: isAll ? 'everything' : disabled }
 }
 
-/** What a remote node reports after each state: sluice.v1.WatchRequest. */
+/** Report of a remote node after each state: sluice.v1.WatchRequest. */
 export type NodeReport = {
   /** Version of the rules that it applies. */
   readonly version: number
-  /** Why it is degraded; `` if it is ready. */
+  /** Reason that it is degraded; `` if it is ready. */
   readonly degraded: string
 }
 

@@ -95,7 +95,7 @@ export type Grant = {
   readonly at?: Pick<Taken, 'source' | 'nowUs'> | undefined
 }
 
-/** Longest time that a node may refuse without asking the store: others may have refunded, reset or raised the bucket. */
+/** Longest time that a node may refuse without asking the store: another may have refunded or reset the bucket. */
 export const REFUSAL_MS = 200
 
 /** Source of a decision. */
