@@ -263,6 +263,12 @@ export const LOG_EVENTS = {
     message: 'table cannot be read; the last known rows apply',
     fields: ['table', 'reason'],
   },
+  content_not_understood: {
+    level: 'error',
+    message: 'content of a newer version is not understood; this node is degraded',
+    fields: ['where', 'items', 'consequence'],
+  },
+  content_understood: { level: 'info', message: 'all content is understood again', fields: ['where'] },
   table_reachable: { level: 'info', message: 'table can be read again', fields: ['table'] },
   table_copy_used: {
     level: 'warn',

@@ -2,6 +2,7 @@
 // notification of all nodes. Only hashes are stored; the token itself is returned once, to its creator.
 
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ROLES, type Role } from './roles.ts'
 import { newSecret, newTokenId, type Token, tokenHash } from './token.ts'
@@ -10,6 +11,8 @@ export const TOKENS_CHANNEL = 'sluice_tokens'
 /** Every node keeps all tokens in memory and reads them every few seconds. */
 export const TOKENS_MAX = 2000
 /** Arbitrary, but unique among advisory locks of the database. */
+/** What nodes must understand to accept tokens. */
+export const ROLE_FEATURES: readonly string[] = ROLES.map((role) => `role.${role}`)
 const FIRST_TOKEN_LOCK = 7_365_852
 
 export type TokenRequest = {
@@ -105,6 +108,7 @@ export function createFirstToken(database: Database, at: Date): Promise<CreatedT
 
 async function insertToken(queries: Queries, request: TokenRequest, actor: string, at: Date): Promise<CreatedToken> {
   const { name, role, expiresAt } = request
+  await requireUnderstood(queries, [`role.${role}`])
   const secret = newSecret()
   const row = { id: newTokenId(), name, role, hash: tokenHash(secret), created_at: at, expires_at: expiresAt }
   await queries.query(

@@ -5,6 +5,7 @@ import { createBypassToken } from 'sluice/bypass'
 import type { Caller } from '../access/roles.ts'
 import { type Approvals, approve as addApproval, approvalsRequired } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import type { BypassState, BypassToken } from './bypass-token.ts'
@@ -14,6 +15,8 @@ import { notPending } from './override-table.ts'
 export const BYPASS_CHANNEL = 'sluice_bypass'
 /** Cap on valid tokens: every node keeps all of them in memory. */
 export const BYPASS_MAX = 1000
+/** What nodes must understand to accept bypass tokens. */
+export const BYPASS_FEATURES: readonly string[] = ['bypass_token']
 
 export type BypassRequest = {
   readonly name: string
@@ -118,6 +121,7 @@ async function create(queries: Queries, request: BypassRequest, actor: string, a
     const detail = `There are ${BYPASS_MAX} bypass tokens: revoke some first.`
     throw new ProblemError(problem('TOO_MANY_TOKENS', detail))
   }
+  await requireUnderstood(queries, BYPASS_FEATURES)
   const required = await approvalsRequired(queries)
   const state = required === 0 ? 'active' : 'pending'
   const bypassId = newId('byp', at)
@@ -151,8 +155,10 @@ async function approve(queries: Queries, bypassId: string, caller: Caller, at: D
   if (row.state !== 'pending') throw notPending('bypass token', bypassId)
   const thing = { kind: 'bypass', id: bypassId, author: row.actor, createdAt: row.recorded_at }
   const approvals = await addApproval(queries, thing, caller)
-  if (approvals.enough)
+  if (approvals.enough) {
+    await requireUnderstood(queries, BYPASS_FEATURES)
     await queries.query("UPDATE bypass_tokens SET state = 'active' WHERE bypass_id = $1", [bypassId])
+  }
   const diff = { approvals: approvals.given.length, required: approvals.required }
   await appendAudit(queries, { actor: caller.id, action: 'bypass.approve', target: bypassId, diff }, at)
   return approvals

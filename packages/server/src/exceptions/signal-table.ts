@@ -2,8 +2,9 @@
 // of rows depends on the suspected keys, not on how often they are reported. Each change is one transaction with its
 // audit entry and the notification of all nodes.
 
-import type { Severity, Signal } from 'sluice'
+import { SEVERITIES, type Severity, type Signal } from 'sluice'
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { newId } from './ids.ts'
@@ -13,6 +14,9 @@ export const SIGNALS_CHANNEL = 'sluice_signals'
 /** Every node keeps all signals in memory and reads them after each change. */
 export const SIGNALS_MAX = 10_000
 const DELETE_ROWS = 1000
+
+/** What nodes must understand to apply signals. */
+export const SIGNAL_FEATURES: readonly string[] = SEVERITIES.map((severity) => `signal.${severity}`)
 
 export type SignalRequest = {
   readonly key: Key
@@ -80,6 +84,7 @@ export function signalTable({ database, now, refresh }: SignalTableDeps): Signal
 async function send(queries: Queries, request: SignalRequest, actor: string, at: Date): Promise<string> {
   // Serializes signals, so that two of one key do not become two rows and the cap holds.
   await queries.query('LOCK TABLE signals IN SHARE ROW EXCLUSIVE MODE')
+  await requireUnderstood(queries, [`signal.${request.severity}`])
   const { key, kind, severity, source = null, expiresAt, evidence = null } = request
   const [known] = await queries.query<{ signal_id: string }>(
     `UPDATE signals SET expires_at = greatest(expires_at, $1::timestamptz), source = $2, actor = $3, evidence = $4
