@@ -122,6 +122,12 @@ export const LOG_EVENTS = {
     fields: ['code', 'reason'],
   },
   store_available: { level: 'info', message: 'redis answers again', fields: [] },
+  store_corrupt: {
+    level: 'error',
+    message: 'redis holds values that cannot be read; checks of these keys fail',
+    fields: [],
+  },
+  store_corrupt_ended: { level: 'info', message: 'no unreadable values were read lately', fields: [] },
   store_full: {
     level: 'warn',
     message: 'redis is out of memory; on_fail applies to new buckets; raise maxmemory',

@@ -3,6 +3,7 @@
 
 import { appendAudit } from '../audit/audit.ts'
 import { requireUnderstood } from '../compatibility/requirements.ts'
+import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ROLES, type Role } from './roles.ts'
 import { newSecret, newTokenId, type Token, tokenHash } from './token.ts'
@@ -47,7 +48,14 @@ type TokenRow = {
 }
 
 /** Tokens as nodes need them. Leaves out tokens whose role this version does not know. */
-export async function readTokens(queries: Queries): Promise<Token[]> {
+export async function readTokens(queries: Queries, unknown: UnknownContent): Promise<Token[]> {
+  const others = await queries.query<Pick<TokenRow, 'id' | 'role'>>(
+    `SELECT id, role FROM api_tokens WHERE role <> ALL ($1::text[]) AND revoked_at IS NULL
+       AND (expires_at IS NULL OR expires_at > now()) ORDER BY id`,
+    [ROLES],
+  )
+  const items = others.map(({ id, role }) => `${id}: role ${role}`)
+  unknown.found('tokens', items, 'requests with them get 401')
   return (await listTokens(queries)).map(({ lastUsedAt, ...token }) => token)
 }
 

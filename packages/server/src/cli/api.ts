@@ -1,5 +1,6 @@
 // HTTP client of the commands. Failures become messages with a fix, and the matching exit code.
 
+import { WAIT_SECONDS_MAX } from '../http/wait-for-nodes.ts'
 import { protocolMistake } from '../problems/protocol-mistake.ts'
 import { reasonOf } from '../problems/reason.ts'
 import { EXIT } from '../process/exit-codes.ts'
@@ -28,6 +29,11 @@ export const SERVER_FLAGS: readonly Flag[] = [
   },
 ]
 
+export const WHEN_READY_FLAG: Flag = {
+  name: 'when-ready',
+  help: 'If nodes of an older version would ignore the change, wait until they are upgraded or stopped.',
+}
+
 export type ApiResponse = { readonly status: number; readonly headers: Headers; readonly text: string }
 
 type Problem = {
@@ -44,10 +50,12 @@ export type ServerSentEvent = { readonly type: string; readonly data: string }
 export class Api {
   readonly url: string
   readonly #token: string | undefined
+  readonly #whenReady: boolean
 
   constructor(given: Given) {
     this.url = (given.text('url') ?? '').replace(/\/+$/, '')
     this.#token = given.text('token')
+    this.#whenReady = given.has('when-ready')
   }
 
   async get<T>(path: string): Promise<T> {
@@ -80,11 +88,30 @@ export class Api {
     }
   }
 
-  /** Throws unless the status is 2xx. */
+  /** Throws unless the status is 2xx. With --when-ready, sends the request again while older nodes prevent it. */
   async send(
     method: string,
     path: string,
     { body, headers = {} }: { body?: string; headers?: Record<string, string> } = {},
+  ): Promise<ApiResponse> {
+    let told = false
+    for (;;) {
+      const prefer: Record<string, string> = this.#whenReady && told ? { prefer: `wait=${WAIT_SECONDS_MAX}` } : {}
+      try {
+        return await this.#sendOnce(method, path, body, { ...headers, ...prefer })
+      } catch (error) {
+        if (!(this.#whenReady && error instanceof NodesOutdated)) throw error
+        if (!told) process.stderr.write(`${error.message}\n  waiting until they are upgraded or stopped\n`)
+        told = true
+      }
+    }
+  }
+
+  async #sendOnce(
+    method: string,
+    path: string,
+    body: string | undefined,
+    headers: Record<string, string>,
   ): Promise<ApiResponse> {
     const type = body === undefined ? {} : { 'content-type': 'application/json' }
     const signal = AbortSignal.timeout(RESPONSE_MS_MAX)
@@ -112,6 +139,9 @@ export class Api {
   }
 }
 
+/** Nodes of an older version would ignore the change. */
+class NodesOutdated extends CommandError {}
+
 async function answerOf(response: Response): Promise<ApiResponse> {
   return { status: response.status, headers: response.headers, text: await response.text() }
 }
@@ -122,10 +152,8 @@ function errorFrom(url: string, { status, text }: ApiResponse): CommandError {
     ({ field, value, fix }) => `\n  ${escaped(`${field}: ${fix} (got ${JSON.stringify(value) ?? 'nothing'})`)}`,
   )
   const reason = lines.length > 0 ? lines.join('') : ` ${escaped(detail)}`
-  return new CommandError(
-    `${url} returned ${status} ${escaped(code)}:${reason}${ADVICE[status] ?? ''}`,
-    exitCodeOf(status),
-  )
+  const Kind = code === 'NODES_OUTDATED' ? NodesOutdated : CommandError
+  return new Kind(`${url} returned ${status} ${escaped(code)}:${reason}${ADVICE[status] ?? ''}`, exitCodeOf(status))
 }
 
 const ADVICE: Readonly<Record<number, string>> = {

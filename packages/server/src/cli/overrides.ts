@@ -8,7 +8,7 @@ import {
 } from '../http/routes/overrides.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import { escaped } from '../text/escaped.ts'
-import { Api, SERVER_FLAGS } from './api.ts'
+import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import type { Given } from './arguments.ts'
 import { effectText } from './check-text.ts'
 import { type Command, defineCommand, OUTPUT_FLAGS, type Positional } from './command.ts'
@@ -101,6 +101,7 @@ export const OVERRIDES_SET: Command = defineCommand({
     REASON_FLAG,
     YES_FLAG,
     DRY_RUN_FLAG,
+    WHEN_READY_FLAG,
     ...SERVER_FLAGS,
     ...OUTPUT_FLAGS,
   ],
@@ -195,7 +196,7 @@ export const OVERRIDES_APPROVE: Command = defineCommand({
   summary: 'Approves a pending override.',
   details: 'Requires the token of another person, with the role approver.',
   positionals: [OVERRIDE_ID],
-  flags: [...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  flags: [WHEN_READY_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [{ does: 'approve', line: 'sluice overrides approve ovr_018bcfe568a1b2c3d4e5f607' }],
   run: (given, terminal) =>
     approve(given, terminal, `${OVERRIDES_PATH}/${encodeURIComponent(given.positionals[0] ?? '')}/approve`),

@@ -9,7 +9,7 @@ import { type PlainToken, plainToken, TOKENS_PATH, TTL_SECONDS } from '../http/r
 import { EXIT } from '../process/exit-codes.ts'
 import { aligned } from '../text/aligned.ts'
 import { durationSeconds } from '../text/duration.ts'
-import { Api, SERVER_FLAGS } from './api.ts'
+import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import { type Command, CommandError, defineCommand, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
 import { DATABASE_FLAGS, namesDatabase, withDatabase } from './database-flags.ts'
@@ -35,6 +35,7 @@ export const TOKEN_CREATE: Command = defineCommand({
       fix: 'give a whole number and a unit, m, h or d, such as 90d: from 1m to 3660d',
     },
     ...DATABASE_FLAGS,
+    WHEN_READY_FLAG,
     ...SERVER_FLAGS,
     JSON_FLAG,
   ],

@@ -10,6 +10,9 @@ const FOLDER = new URL('migrations/', PACKAGE_FOLDER)
 /** Key of the advisory lock; arbitrary. */
 const LOCK = 7_365_851
 
+/** Notified when a migration has run. */
+export const MIGRATIONS_CHANNEL = 'sluice_migrations'
+
 type Migration = { readonly name: string; readonly sql: string; readonly hash: string }
 
 /** Returns the names of the migrations that it ran. */
@@ -30,6 +33,7 @@ export function migrate(database: Database, migrations: readonly Migration[] = r
       await queries.query('INSERT INTO schema_migrations (name, hash) VALUES ($1, $2)', [name, hash])
       ran.push(name)
     }
+    if (ran.length > 0) await queries.query(`SELECT pg_notify('${MIGRATIONS_CHANNEL}', '')`)
     return ran
   })
 }

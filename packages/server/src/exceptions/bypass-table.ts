@@ -6,9 +6,10 @@ import type { Caller } from '../access/roles.ts'
 import { type Approvals, approve as addApproval, approvalsRequired } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
 import { requireUnderstood } from '../compatibility/requirements.ts'
+import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
-import type { BypassState, BypassToken } from './bypass-token.ts'
+import { BYPASS_STATES, type BypassState, type BypassToken } from './bypass-token.ts'
 import { newId } from './ids.ts'
 import { notPending } from './override-table.ts'
 
@@ -252,7 +253,7 @@ async function select(queries: Queries, where: string, parameters: readonly unkn
 }
 
 /** Tokens as nodes need them: valid ones, and recently expired ones, which do not count as guesses. */
-export async function readBypassTokens(queries: Queries): Promise<BypassToken[]> {
+export async function readBypassTokens(queries: Queries, unknown: UnknownContent): Promise<BypassToken[]> {
   const rows = await queries.query<BypassRow & { readonly secrets: BypassToken['secrets'] }>(
     `SELECT bypass_id, name, state, rules, paths, limit_per_minute, expires_at, revoked_at,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
@@ -262,6 +263,9 @@ export async function readBypassTokens(queries: Queries): Promise<BypassToken[]>
      ORDER BY (revoked_at IS NULL AND expires_at > now()) DESC, bypass_id DESC LIMIT ${2 * BYPASS_MAX}`,
     [],
   )
+  const others = rows.filter(({ state, revoked_at }) => revoked_at === null && !BYPASS_STATES.includes(state))
+  const items = others.map(({ bypass_id, state }) => `${bypass_id}: state ${state}`)
+  unknown.found('bypass tokens', items, 'they do not skip rules')
   return rows.map((row) => ({
     bypassId: row.bypass_id,
     name: row.name,

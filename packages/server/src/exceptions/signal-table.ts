@@ -5,6 +5,7 @@
 import { SEVERITIES, type Severity, type Signal } from 'sluice'
 import { appendAudit } from '../audit/audit.ts'
 import { requireUnderstood } from '../compatibility/requirements.ts'
+import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { newId } from './ids.ts'
@@ -185,14 +186,18 @@ async function list(queries: Queries, query: SignalQuery, at: Date): Promise<rea
   }))
 }
 
-/** Signals as nodes need them. */
-export async function readSignals(queries: Queries): Promise<Signal[]> {
+/** Signals as nodes need them, without those whose severity this version does not know. */
+export async function readSignals(queries: Queries, unknown: UnknownContent): Promise<Signal[]> {
   const rows = await queries.query<SignalRow>(
-    `SELECT fact, owner, kind, severity, expires_at FROM signals WHERE expires_at > now()
+    `SELECT signal_id, fact, owner, kind, severity, expires_at FROM signals WHERE expires_at > now()
      ORDER BY expires_at DESC LIMIT ${SIGNALS_MAX}`,
     [],
   )
-  return rows.map(({ fact, owner, kind, severity, expires_at }) => {
+  const known = rows.filter(({ severity }) => SEVERITIES.includes(severity))
+  const others = rows.filter((row) => !known.includes(row))
+  const items = others.map(({ signal_id, severity }) => `${signal_id}: severity ${severity}`)
+  unknown.found('signals', items, 'they do not apply; the limits of the rules do')
+  return known.map(({ fact, owner, kind, severity, expires_at }) => {
     return { fact, owner, kind, severity, expiresAtMs: expires_at.getTime() }
   })
 }

@@ -137,10 +137,10 @@ export async function editRules(queries: Queries, edit: Edit, options: EditOptio
   const changes = await changesBetween(present, next)
   if (changes.length === 0) return { version, changes }
   const edited = { version: version + 1, changes: summarized(changes) }
+  if (dryRun) return edited
   const changed = new Set(changes.map(({ rule_id }) => rule_id))
   const rules = await inSlices(changedRulesOf(changed, present, next))
   if (!edit.isUndo) await requireUnderstood(queries, await inSlices(addedFeatures(rules)))
-  if (dryRun) return edited
   await writeRules(
     queries,
     version + 1,
