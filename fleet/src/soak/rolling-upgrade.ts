@@ -19,6 +19,8 @@ const RULES = [
 ].map((rule) => ({ ...rule, endpoint_pattern: `/${rule.rule_id}`, limit: LIMIT, window_seconds: 86_400 }))
 const BAN = { key: 'user:mallory', ban: true, forever: true, reason: 'soak test' }
 const WAIT_SECONDS = 20
+/** The promise is one second, on an idle machine. */
+const APPLIED_MS_MAX = 10_000
 
 /** Empty: this clone does not have the earlier version. */
 export async function rollingUpgrade(): Promise<Guarantee[]> {
@@ -62,7 +64,7 @@ async function upgrade(
   const second = await start()
   await old.drain()
   const banned = await waiting
-  const checks = await Promise.all([first, second].map((node) => check(node, 'mallory', 'strict')))
+  const applied = await Promise.all([first, second].map((node) => enforcesBan(node)))
   const [strict = 0, sliding = 0, leased = 0] = admitted
   return [
     { held: stored.status === 200, text: 'a node of this version changed rules beside an older one' },
@@ -76,7 +78,7 @@ async function upgrade(
       text: 'a ban was refused while the older node ran, with the name of its connection',
     },
     { held: banned.status === 201, text: 'the ban that waited was written once the older node was gone' },
-    { held: checks.every((allowed) => !allowed), text: 'both nodes of this version enforce the ban' },
+    { held: applied.every((enforced) => enforced), text: 'both nodes of this version enforce the ban' },
   ]
 }
 
@@ -110,6 +112,12 @@ async function admittedBy(nodes: readonly ServiceNode[], ruleId: string): Promis
 async function knows({ address }: ServiceNode, ruleId: string): Promise<boolean> {
   const headers = { authorization: `Bearer ${TOKEN}` }
   return (await fetch(new URL(`/api/v1/rate-limit/rules/${ruleId}`, address), { headers })).ok
+}
+
+async function enforcesBan(node: ServiceNode): Promise<boolean> {
+  const endMs = performance.now() + APPLIED_MS_MAX
+  while (performance.now() < endMs) if (!(await check(node, BAN.key.slice('user:'.length), 'sliding'))) return true
+  return false
 }
 
 async function check(node: ServiceNode, user: string, ruleId: string): Promise<boolean> {

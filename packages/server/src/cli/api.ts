@@ -4,6 +4,7 @@ import { WAIT_SECONDS_MAX } from '../http/wait-for-nodes.ts'
 import { protocolMistake } from '../problems/protocol-mistake.ts'
 import { reasonOf } from '../problems/reason.ts'
 import { EXIT } from '../process/exit-codes.ts'
+import type { Terminal } from '../process/terminal.ts'
 import { escaped } from '../text/escaped.ts'
 import type { Given } from './arguments.ts'
 import { CommandError, type Flag } from './command.ts'
@@ -50,12 +51,14 @@ export type ServerSentEvent = { readonly type: string; readonly data: string }
 export class Api {
   readonly url: string
   readonly #token: string | undefined
-  readonly #whenReady: boolean
+  /** Tells why a write waits; undefined without --when-ready. */
+  readonly #tellWait: ((text: string) => void) | undefined
 
-  constructor(given: Given) {
+  /** `terminal`: for commands with --when-ready. */
+  constructor(given: Given, terminal?: Pick<Terminal, 'tell'>) {
     this.url = (given.text('url') ?? '').replace(/\/+$/, '')
     this.#token = given.text('token')
-    this.#whenReady = given.has('when-ready')
+    this.#tellWait = given.has('when-ready') ? terminal?.tell : undefined
   }
 
   async get<T>(path: string): Promise<T> {
@@ -94,15 +97,14 @@ export class Api {
     path: string,
     { body, headers = {} }: { body?: string; headers?: Record<string, string> } = {},
   ): Promise<ApiResponse> {
-    let told = false
+    let waits: Record<string, string> = {}
     for (;;) {
-      const prefer: Record<string, string> = this.#whenReady && told ? { prefer: `wait=${WAIT_SECONDS_MAX}` } : {}
       try {
-        return await this.#sendOnce(method, path, body, { ...headers, ...prefer })
+        return await this.#sendOnce(method, path, body, { ...headers, ...waits })
       } catch (error) {
-        if (!(this.#whenReady && error instanceof NodesOutdated)) throw error
-        if (!told) process.stderr.write(`${error.message}\n  waiting until they are upgraded or stopped\n`)
-        told = true
+        if (this.#tellWait === undefined || !(error instanceof NodesOutdated)) throw error
+        if (waits.prefer === undefined) this.#tellWait(`${error.message}\nwaiting until they are upgraded or stopped\n`)
+        waits = { prefer: `wait=${WAIT_SECONDS_MAX}` }
       }
     }
   }

@@ -62,7 +62,7 @@ export const BYPASS_CREATE: Command = defineCommand({
   ],
   run: async (given, terminal) => {
     const [rules, paths] = [given.texts('rule'), given.texts('path')]
-    const made = await new Api(given).post<Created>(BYPASS_PATH, {
+    const made = await new Api(given, terminal).post<Created>(BYPASS_PATH, {
       name: given.positionals[0],
       ...(rules.length === 0 ? {} : { rules }),
       ...(paths.length === 0 ? {} : { paths }),

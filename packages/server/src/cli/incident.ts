@@ -126,7 +126,7 @@ async function change(
     return EXIT.done
   }
   await confirm(given, terminal, `${what.charAt(0).toUpperCase()}${what.slice(1)}?`)
-  return printState(await apply(new Api(given)), given, terminal)
+  return printState(await apply(new Api(given, terminal)), given, terminal)
 }
 
 function printState(state: IncidentAnswer, given: Given, terminal: Terminal): number {

@@ -122,7 +122,7 @@ export const OVERRIDES_SET: Command = defineCommand({
       return EXIT.done
     }
     await confirm(given, terminal, `Set an override of ${shown}?`)
-    const made = await new Api(given).post<OverrideCreated>(OVERRIDES_PATH, body)
+    const made = await new Api(given, terminal).post<OverrideCreated>(OVERRIDES_PATH, body)
     terminal.out(given.has('json') ? `${JSON.stringify(made, null, 2)}\n` : `${made.override_id}\n`)
     const until = made.expires_at === null ? 'until it is removed' : `until ${made.expires_at}`
     const replaced = made.replaced === undefined ? '' : `; it replaces ${made.replaced.join(', ')}`

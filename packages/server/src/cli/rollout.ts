@@ -41,7 +41,7 @@ export const RULES_ROLLOUT: Command = defineCommand({
   ],
   run: async (given, terminal) => {
     const [action = '', id] = given.positionals
-    const api = new Api(given)
+    const api = new Api(given, terminal)
     if (action === 'status') return status(api, id, given, terminal)
     if (id === undefined) throw new CommandError('<proposal_id>: give the id of a proposal', EXIT.invalid)
     const moved = await moveProposal(api, id, action, given.text('reason'))

@@ -95,7 +95,7 @@ export const RULES_APPLY: Command = defineCommand({
 
 /** Shows the plan, asks for confirmation, and applies the change. `mayPropose`: proposes it if it needs approval. */
 export async function change(given: Given, terminal: Terminal, write: Write, mayPropose = false): Promise<number> {
-  const api = new Api(given)
+  const api = new Api(given, terminal)
   const ifVersion = given.text('if-version')
   const plan = await planOf(api, write, ifVersion === undefined ? undefined : Number(ifVersion))
   const applies = plan.changes.length > 0 && !given.has('dry-run')

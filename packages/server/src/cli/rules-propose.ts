@@ -65,7 +65,7 @@ export const RULES_PROPOSE: Command = defineCommand({
     },
   ],
   run: async (given, terminal) => {
-    const api = new Api(given)
+    const api = new Api(given, terminal)
     const reason = given.text('reason')
     if (reason === undefined) throw new CommandError('--reason: give a reason', EXIT.invalid)
     const plan = await planOf(api, await fileWrite(given, terminal))
@@ -119,7 +119,7 @@ export const RULES_APPROVE: Command = defineCommand({
   examples: [{ does: 'after a review', line: 'sluice rules approve prop_1f0c2a9be4d77310' }],
   run: async (given, terminal) => {
     const [id = ''] = given.positionals
-    const api = new Api(given)
+    const api = new Api(given, terminal)
     const approved = await moveProposal(api, id, 'approve')
     const moved = given.has('no-start') ? approved : await startIfApproved(api, approved)
     return report(api, moved, given, terminal)

@@ -76,7 +76,7 @@ export const SIGNALS_SEND: Command = defineCommand({
     },
   ],
   run: async (given, terminal) => {
-    const sent = await new Api(given).post<SignalAccepted>(SIGNALS_PATH, {
+    const sent = await new Api(given, terminal).post<SignalAccepted>(SIGNALS_PATH, {
       key: given.positionals[0],
       kind: required(given, 'kind', 'a kind of abuse, such as credential_stuffing'),
       severity: given.text('severity'),

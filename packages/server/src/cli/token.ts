@@ -52,7 +52,11 @@ export const TOKEN_CREATE: Command = defineCommand({
     const seconds = secondsOf(given.text('expires-in') ?? '')
     const made = namesDatabase(given)
       ? await withDatabase(given, (database) => createInDatabase(database, name, role, seconds))
-      : await new Api(given).post<CreatedToken>(TOKENS_PATH, { name, role, ...(seconds && { ttl_seconds: seconds }) })
+      : await new Api(given, terminal).post<CreatedToken>(TOKENS_PATH, {
+          name,
+          role,
+          ...(seconds && { ttl_seconds: seconds }),
+        })
     terminal.out(given.has('json') ? `${JSON.stringify(made, null, 2)}\n` : `${made.token}\n`)
     const end = made.expires_at === null ? 'until it is revoked' : `until ${made.expires_at}`
     terminal.tell(`${made.token_id}: role ${made.role}, valid ${end}. The token is not shown again.\n`)

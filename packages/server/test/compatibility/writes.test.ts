@@ -11,8 +11,9 @@ import { OVERRIDES_PATH } from '../../src/http/routes/overrides.ts'
 import { RULES_PATH } from '../../src/http/routes/rules.ts'
 import { SIGNALS_PATH } from '../../src/http/routes/signals.ts'
 import { PROPOSALS_PATH } from '../../src/rollouts/edit-hooks.ts'
+import { sluice } from '../cli/terminal.ts'
 import { temporaryFolder, usePostgres } from '../databases.ts'
-import { serveSettings } from '../service.ts'
+import { ADMIN_TOKEN, serveSettings } from '../service.ts'
 import { connect, nodeOn, report, without, write } from './setup.ts'
 
 const PATIENTLY = { timeout: 20_000, interval: 50 }
@@ -121,15 +122,16 @@ describe('Prefer: wait', () => {
   test('waits until the older node is gone, and writes once', async () => {
     const app = await node()
     await report(app, 'old-node', without('override.ban'))
+    const refusals = async () => {
+      const sql = 'SELECT xact_rollback::int AS count FROM pg_stat_database WHERE datname = current_database()'
+      return (await app.database.query<{ count: number }>(sql)).rows[0]?.count ?? 0
+    }
+    const before = await refusals()
     const waiting = write(app, 'POST', OVERRIDES_PATH, BAN, { prefer: 'return=minimal, wait=20' })
-    await vi.waitFor(async () => {
-      const sql =
-        "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%report->>%understands%' AND pid <> pg_backend_pid()"
-      expect((await app.database.query(sql)).rowCount).toBeGreaterThan(0) // the first attempt was refused
-    }, PATIENTLY)
+    await vi.waitFor(async () => expect(await refusals()).toBeGreaterThan(before), PATIENTLY)
     await app.database.query("DELETE FROM nodes WHERE process = 'old-node'")
     expect((await waiting).status).toBe(201)
-    const { body } = await app.get(OVERRIDES_PATH, 'token-of-the-admins')
+    const { body } = await app.get(OVERRIDES_PATH, ADMIN_TOKEN)
     expect(body.overrides).toHaveLength(1)
   })
 
@@ -139,6 +141,27 @@ describe('Prefer: wait', () => {
     const { status, body } = await write(app, 'POST', OVERRIDES_PATH, BAN, { prefer: 'wait=1' })
     expect([status, body.code]).toEqual([409, 'NODES_OUTDATED'])
   })
+})
+
+test('sluice overrides set names the older nodes, and waits for them with --when-ready', async () => {
+  const app = await node()
+  await report(app, 'old-node', without('override.ban'))
+  const env = { SLUICE_URL: app.address, SLUICE_TOKEN: ADMIN_TOKEN }
+  const args = ['overrides', 'set', 'user:mallory', '--ban', '--forever', '--reason', 'test', '--yes']
+  const refused = await sluice(args, { env })
+  const why = 'override.ban: upgrade or stop this node (got "old-node at http://old-node:8080, version 0.0.9")'
+  expect(refused).toMatchObject({ code: 5, out: '', told: expect.stringContaining(why) })
+  let told = ''
+  const waiting = sluice([...args, '--when-ready'], {
+    env,
+    onTell: (text) => {
+      told += text
+    },
+  })
+  await vi.waitFor(() => expect(told).toContain('waiting until they are upgraded or stopped'), PATIENTLY)
+  expect(told).toContain(why)
+  await app.database.query("DELETE FROM nodes WHERE process = 'old-node'")
+  expect(await waiting).toMatchObject({ code: 0, out: expect.stringMatching(/^ovr_/) })
 })
 
 describe('features', () => {
