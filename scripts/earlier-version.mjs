@@ -1,5 +1,5 @@
-// Compiles the packages of an earlier commit into a temporary folder, to run them beside today's code or to compare with
-// it. Other packages are those that are installed now.
+// Compiles the packages of an earlier commit into a temporary folder, to run them beside today's code or to compare
+// with it. Other packages are those that are installed now.
 
 import { execFileSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'

@@ -1,6 +1,6 @@
-// `npm run record-version`: runs the Redis store of an earlier commit through fixed scenarios on a fake clock, and records
-// its scripts, its calls with their replies, its decisions and the values that it wrote. The recording lets tests run
-// that version beside today's code without a checkout: packages/sluice/test/recorded/.
+// `npm run record-version`: runs the Redis store of an earlier commit through fixed scenarios on a fake clock, and
+// records its scripts, its calls with their replies, its decisions and the values that it wrote. With the recording,
+// tests run that version beside today's code without a checkout: packages/sluice/test/recorded/.
 
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,5 +1,5 @@
-// A rolling upgrade: nodes of an earlier version and of this one share buckets in Redis. The earlier version is played by
-// its recorded scripts, calls and values (scripts/record-version.mjs).
+// A rolling upgrade: nodes of an earlier version and of this one share buckets in Redis. The earlier version is played
+// by its recorded scripts, calls and values (scripts/record-version.mjs).
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { Redis } from 'ioredis'

@@ -12,7 +12,7 @@ export const TOKENS_CHANNEL = 'sluice_tokens'
 /** Every node keeps all tokens in memory and reads them every few seconds. */
 export const TOKENS_MAX = 2000
 /** Arbitrary, but unique among advisory locks of the database. */
-/** What nodes must understand to accept tokens. */
+/** Features that nodes need to accept tokens. */
 export const ROLE_FEATURES: readonly string[] = ROLES.map((role) => `role.${role}`)
 const FIRST_TOKEN_LOCK = 7_365_852
 

@@ -1,4 +1,4 @@
-// What earlier versions understand, which do not report it. Constants of history: a new feature never belongs here.
+// Features of earlier versions, which do not report them. Constants of history: a new feature never belongs here.
 
 /** Nodes that write no report, and so know no exceptions and no rollouts. */
 export const WITHOUT_REPORTS: ReadonlySet<string> = new Set(

@@ -1,5 +1,5 @@
-// What this node has read but does not understand, because a newer version wrote it: exceptions, tokens, migrations. The
-// node leaves it out, says so once in the log, and is degraded for as long as it reads it.
+// Records what this node has read but does not understand, because a newer version wrote it: exceptions, tokens,
+// migrations. The node leaves it out, says so once in the log, and is degraded for as long as it reads it.
 
 import type { Log } from '../log.ts'
 

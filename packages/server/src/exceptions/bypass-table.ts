@@ -16,7 +16,7 @@ import { notPending } from './override-table.ts'
 export const BYPASS_CHANNEL = 'sluice_bypass'
 /** Cap on valid tokens: every node keeps all of them in memory. */
 export const BYPASS_MAX = 1000
-/** What nodes must understand to accept bypass tokens. */
+/** Features that nodes need to accept bypass tokens. */
 export const BYPASS_FEATURES: readonly string[] = ['bypass_token']
 
 export type BypassRequest = {

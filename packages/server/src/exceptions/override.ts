@@ -66,7 +66,7 @@ export const EFFECT_FIX = 'give exactly one of limit, factor, ban and exempt'
 export const EXPIRY_FIX: string = `give either expires_in or "forever": true; ${LIFETIME_FIX}`
 export const EFFECTS = ['limit', 'factor', 'ban', 'exempt'] as const
 
-/** What nodes must understand to apply overrides: `override.ban`. */
+/** Features that nodes need to apply overrides: `override.ban`. */
 export const OVERRIDE_FEATURES: readonly string[] = EFFECTS.map((name) => `override.${name}`)
 
 export function featuresOfEffect(effect: Effect): string[] {

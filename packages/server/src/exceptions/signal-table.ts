@@ -16,7 +16,7 @@ export const SIGNALS_CHANNEL = 'sluice_signals'
 export const SIGNALS_MAX = 10_000
 const DELETE_ROWS = 1000
 
-/** What nodes must understand to apply signals. */
+/** Features that nodes need to apply signals. */
 export const SIGNAL_FEATURES: readonly string[] = SEVERITIES.map((severity) => `signal.${severity}`)
 
 export type SignalRequest = {

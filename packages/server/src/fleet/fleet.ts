@@ -21,7 +21,7 @@ export type FleetNode = Omit<NodeReport, 'status' | 'figures' | 'alerts' | 'hot_
   readonly reported_ms_ago: number
   readonly checks_per_second: number
   readonly refused_per_second: number
-  /** What the answering node understands and this one does not. */
+  /** Features of the answering node that this one does not have. */
   readonly lacks: readonly string[]
 }
 

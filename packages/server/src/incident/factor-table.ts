@@ -11,7 +11,7 @@ import { newId } from '../exceptions/ids.ts'
 import { notPending } from '../exceptions/override-table.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 
-/** What nodes must understand to multiply all limits. */
+/** Features that nodes need to multiply all limits. */
 export const FACTOR_FEATURES: readonly string[] = ['global_factor']
 
 const FACTOR_STATES = ['pending', 'active', 'ended']
@@ -132,7 +132,8 @@ export async function listFactors(queries: Queries, at: Date): Promise<readonly 
 /** Factors in a state of a newer version. */
 export async function unknownFactors(queries: Queries, at: Date): Promise<string[]> {
   const rows = await queries.query<{ readonly factor_id: string; readonly state: string }>(
-    'SELECT factor_id, state FROM global_factors WHERE state <> ALL ($1::text[]) AND expires_at > $2 ORDER BY factor_id',
+    `SELECT factor_id, state FROM global_factors WHERE state <> ALL ($1::text[]) AND expires_at > $2
+     ORDER BY factor_id`,
     [FACTOR_STATES, at],
   )
   return rows.map(({ factor_id: id, state }) => `${id}: state ${state}`)

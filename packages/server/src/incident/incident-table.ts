@@ -19,7 +19,7 @@ import {
 } from './factor-table.ts'
 
 export const INCIDENT_CHANNEL = 'sluice_incident'
-/** What nodes must understand to refuse changes of rules during a freeze. */
+/** Features that nodes need to refuse changes of rules during a freeze. */
 export const FREEZE_FEATURES: readonly string[] = ['freeze']
 
 export type IncidentState = {

@@ -6,7 +6,7 @@ import type { Database, Queries } from '../db/database.ts'
 import type { Kill, KillStore } from './kill-switch.ts'
 
 export const KILLS_CHANNEL = 'sluice_kills'
-/** What nodes must understand to disable rules. */
+/** Features that nodes need to disable rules. */
 export const KILL_FEATURES: readonly string[] = ['kill_switch']
 /** Key for all rules: rule ids are never empty. */
 const EVERYTHING = ''

@@ -4,7 +4,7 @@
 import { durationMs, durationText } from '../text/duration.ts'
 
 export const STEP_KINDS = ['shadow', 'canary', 'guard'] as const
-/** What nodes must understand to follow a rollout. */
+/** Features that nodes need to follow a rollout. */
 export const ROLLOUT_FEATURES: readonly string[] = STEP_KINDS.map((kind) => `rollout.${kind}`)
 
 /** `forMs` undefined: the step ends by hand only. `maxMs`: a step that has not ended after this time pauses. */

@@ -179,7 +179,7 @@ function* changedRulesOf(
   })
 }
 
-/** What a node has to understand since the edit. A rule that used a feature before may keep it. */
+/** Features that nodes need since the edit. A rule that used a feature before may keep it. */
 function* addedFeatures(rules: readonly ChangedRule[]): Sliced<Set<string>> {
   const added = new Set<string>()
   const perRule = yield* mapped(rules, ({ before, after }) => {

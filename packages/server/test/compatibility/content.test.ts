@@ -30,7 +30,7 @@ async function isDegraded({ get, logged }: Node, where: string, item: string): P
   expect(String((await get('/metrics')).body.text)).toContain(`sluice_content_not_understood{where="${where}"} 1\n`)
 }
 
-/** What a newer version could write, and how an operator removes it. */
+/** Rows that a newer version could write, and how an operator removes them. */
 const CONTENT: readonly (readonly [where: string, item: string, insert: string, remove: string])[] = [
   [
     'overrides',

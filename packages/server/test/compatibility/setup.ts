@@ -8,6 +8,8 @@ import { ADMIN_TOKEN, type Answer, type Client, RULE_SET, serveSettings } from '
 
 export type Node = Client & { readonly database: pg.Client }
 
+/** Other fields of a report. */
+const STATE = { status: 'ready', reasons: [], alerts: [], figures: [] }
 const RULE = { rule_id: 'two', scope: 'per_user', limit: 2, window: '1d', consistency: 'strict' }
 
 /** A node with one rule, and a connection to its database. */
@@ -44,7 +46,7 @@ export async function report(
   understands: readonly string[] | undefined,
   age = '-1 hour',
 ): Promise<void> {
-  const text = JSON.stringify({ node, address: `http://${node}:8080`, version: '0.0.9', understands })
+  const text = JSON.stringify({ node, address: `http://${node}:8080`, version: '0.0.9', understands, ...STATE })
   await database.query(
     `INSERT INTO nodes (process, reported_at, report) VALUES ($1, now() - $3::interval, $2)
      ON CONFLICT (process) DO UPDATE SET reported_at = excluded.reported_at, report = excluded.report`,

@@ -67,7 +67,7 @@ test('a node that has written no reports since the first version is named by its
   expect([status, body.code]).toEqual([409, 'NODES_OUTDATED'])
   expect(body.detail).toContain(`that writes no reports, PostgreSQL backend ${rows[0]?.pid} (override.ban)`)
   expect(JSON.stringify(body.errors)).toContain(`SELECT pg_terminate_backend(${rows[0]?.pid}) ends its connection`)
-  // What every version knows passes beside it.
+  // Changes that every version knows pass beside it.
   const patched = await write(app, 'PATCH', `${RULES_PATH}/two`, { limit: 3 })
   const killed = await write(app, 'POST', KILL_SWITCH_PATH, { rule_id: 'two', on: true, ...REASON })
   expect([patched.status, killed.status]).toEqual([200, expect.toSatisfy((code: number) => code < 300)])
@@ -116,6 +116,23 @@ test('a rollout waits for nodes that do not follow rollouts', async () => {
   await report(app, 'old-node', without('rollout.canary'))
   const started = await write(app, 'POST', `${PROPOSALS_PATH}/${body.proposal_id}/start`, {})
   expect([started.status, started.body.code], JSON.stringify([body, started.body])).toEqual([409, 'NODES_OUTDATED'])
+})
+
+test('the fleet lists what a node of an older version lacks', async () => {
+  const app = await node()
+  await report(app, 'new-node', FEATURES)
+  await report(app, 'old-node', without('override.ban', 'redis.log'))
+  await report(app, 'older-node', undefined)
+  await vi.waitFor(async () => {
+    const { nodes } = (await app.get('/api/v1/fleet', ADMIN_TOKEN)).body as {
+      nodes: { node: string; lacks: string[] }[]
+    }
+    expect(nodes.filter(({ node }) => node.endsWith('-node'))).toMatchObject([
+      { node: 'new-node', lacks: [] },
+      { node: 'old-node', lacks: ['redis.log', 'override.ban'] },
+      { node: 'older-node', lacks: expect.not.arrayContaining(['override.ban']) },
+    ])
+  }, PATIENTLY)
 })
 
 describe('Prefer: wait', () => {

@@ -19,7 +19,7 @@ const INNER_FIELDS: Readonly<Record<string, readonly string[]>> = {
 
 const LAYOUTS = new Set(Object.values(ALGORITHMS).map(({ storage }) => storage))
 
-/** Everything that this version understands: `rule.shards`, `rule.on_fail=open`, `rule.lease.ttl_ms`, `redis.packed`. */
+/** Features of this version: `rule.shards`, `rule.on_fail=open`, `rule.lease.ttl_ms`, `redis.packed`. */
 export const RULE_FEATURES: readonly string[] = [
   ...FIELDS.map((field) => `rule.${field}`),
   ...Object.entries(CHOICES).flatMap(([field, values]) => values.map((value) => `rule.${field}=${value}`)),
@@ -27,7 +27,7 @@ export const RULE_FEATURES: readonly string[] = [
   ...[...LAYOUTS].map((layout) => `redis.${layout}`),
 ]
 
-/** What a node has to understand to apply this rule, which is in the form of rule files or of storage. */
+/** Features that a node needs to apply this rule, which is in the form of rule files or of storage. */
 export function featuresOf(rule: Readonly<Record<string, unknown>>): string[] {
   const found: string[] = []
   for (const [field, value] of Object.entries(rule)) {
