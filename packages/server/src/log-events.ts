@@ -87,17 +87,6 @@ export const LOG_EVENTS = {
     message: 'too many unknown bypass tokens from one client; its requests with unknown tokens are refused',
     fields: ['key_hash', 'refused'],
   },
-  signal_detected: {
-    level: 'warn',
-    message: 'abuse detected; signal sent',
-    fields: ['signal_id', 'kind', 'key_hash', 'evidence'],
-  },
-  detectors_per_process: {
-    level: 'warn',
-    message: 'detectors count per process; a client spread over several processes can stay below the threshold in each',
-    fields: ['workers'],
-  },
-  signal_dropped: { level: 'warn', message: 'detected signal cannot be stored; dropped', fields: ['kind', 'reason'] },
   incident_changed: { level: 'warn', message: 'freeze or global factor changed', fields: ['freeze', 'factor'] },
 
   // store
@@ -133,6 +122,11 @@ export const LOG_EVENTS = {
     fields: [],
   },
   store_corrupt_ended: { level: 'info', message: 'no unreadable values were read lately', fields: [] },
+  on_fail_decided: {
+    level: 'warn',
+    message: 'on_fail decided checks instead of redis; see the reasons',
+    fields: ['decisions', 'reasons'],
+  },
   store_full: {
     level: 'warn',
     message: 'redis is out of memory; on_fail applies to new buckets; raise maxmemory',
