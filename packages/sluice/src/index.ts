@@ -38,6 +38,7 @@ export {
   type Signal,
 } from './rules/exception.ts'
 export { REASONS, type Reason, type RuleExplanation } from './rules/explain.ts'
+export { featuresOf, RULE_FEATURES } from './rules/features.ts'
 export type { LimitName } from './rules/limit-names.ts'
 export { parseRules, writtenRule } from './rules/parse.ts'
 export { canaryProblem, isPairable, type Rollout } from './rules/rollout.ts'
