@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url'
 import { startPostgres, startRedis } from 'sluice/testing'
 import { freePort } from './redis-server.ts'
 
-const MAIN = fileURLToPath(new URL('../../packages/server/bin/sluice.js', import.meta.url))
+const MAIN = process.env.TURNS_MAIN ?? fileURLToPath(new URL('../../packages/server/bin/sluice.js', import.meta.url))
 const PROBE = fileURLToPath(new URL('turn-probe.js', import.meta.url))
 export const ADMIN_TOKEN = 'token-of-the-benchmark'
 /** Work that goes on after the answer: activation of rules, events. */

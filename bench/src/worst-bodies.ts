@@ -167,3 +167,87 @@ function nestedBlocks(bytes: number): string {
 function expandingAliases(bytes: number): string {
   return `- &a0 [0]\n${filled(bytes, (index) => `- &a${index + 1} [*a${index}, *a${index}]`, '\n')}`
 }
+
+/** Values in place of each part of a body; all others only in place of the whole body. */
+const INSIDE = [
+  ...['nested lists', 'nested objects', 'many keys', 'keys near a known one', 'zeros', 'empty objects'],
+  ...['unknown fields in a list', 'a long string', 'a path of wildcards', 'a string of escapes', 'a long number'],
+]
+
+export type Schema = {
+  readonly type?: unknown
+  readonly properties?: Readonly<Record<string, Schema>>
+  readonly examples?: readonly unknown[]
+  readonly items?: Schema
+}
+
+/** The example of a schema, with every optional field. */
+export function exampleOf({ examples = [], properties = {}, items, type }: Schema, given?: unknown): unknown {
+  const example = given ?? examples[0]
+  if (typeof example === 'object' && example !== null && !Array.isArray(example)) {
+    const fields = Object.entries(properties).map(([name, schema]) => [name, exampleOf(schema)])
+    return { ...Object.fromEntries(fields), ...example }
+  }
+  if (example !== undefined) return example
+  if (Object.keys(properties).length > 0) {
+    return Object.fromEntries(Object.entries(properties).map(([name, schema]) => [name, exampleOf(schema)]))
+  }
+  if (items !== undefined) return [exampleOf(items)]
+  return { string: 'x', integer: 1, number: 1, boolean: true, array: [], object: {} }[String([type].flat()[0])]
+}
+
+export type WorstBody = { readonly name: string; readonly type: string; readonly make: MakeText }
+
+/** Every value in place of a body, and of each part of its example. */
+export function worstBodies(example: unknown, yaml: boolean): WorstBody[] {
+  const bodies: WorstBody[] = []
+  const add = (name: string, make: MakeText, type = 'application/json') => bodies.push({ name, type, make })
+  for (const [name, make] of Object.entries(JSON_VALUES)) {
+    add(name, make)
+    add(`${name}, cut off`, (bytes) => make(bytes).slice(0, -1))
+  }
+  const length = JSON.stringify(example ?? null).length
+  for (const { at, value, before, after } of partsOf(example)) {
+    const inside = (make: MakeText) => (bytes: number) => `${before}${make(Math.max(100, bytes - length))}${after}`
+    for (const name of INSIDE) add(`${at}: ${name}`, inside(JSON_VALUES[name] as MakeText))
+    if (isRule(value)) for (const [name, make] of Object.entries(RULE_FIELDS)) add(`${at}: ${name}`, inside(make))
+    if (!Array.isArray(value) || value.length === 0) continue
+    for (const item of [JSON.stringify(value[0]), '{}', 'null']) {
+      for (const most of [100, 1000, 10_000, Number.POSITIVE_INFINITY]) {
+        const list = (bytes: number) => {
+          const count = Math.min(most, Math.floor(bytes / (item.length + 1)))
+          return `[${Array<string>(count).fill(item).join(',')}]`
+        }
+        add(`${at}: ${most} of ${item.slice(0, 40)}`, inside(list))
+      }
+    }
+  }
+  if (yaml) for (const [name, make] of Object.entries(YAML_TEXTS)) add(`YAML, ${name}`, make, 'application/yaml')
+  return bodies
+}
+
+type Part = { readonly at: string; readonly value: unknown; readonly before: string; readonly after: string }
+
+/** The parts of a body, each with the JSON before and after it. The body itself is one if it is a rule. */
+function partsOf(body: unknown): Part[] {
+  const parts: Part[] = []
+  const visit = (value: unknown, at: string, before: string, after: string) => {
+    if (at !== '' || isRule(value)) parts.push({ at: at || 'body', value, before, after })
+    if (typeof value !== 'object' || value === null) return
+    const isList = Array.isArray(value)
+    const entries = Object.entries(value)
+    const label = (name: string) => (isList ? '' : `${JSON.stringify(name)}:`)
+    const texts = entries.map(([name, inner]) => `${label(name)}${JSON.stringify(inner) ?? 'null'}`)
+    entries.forEach(([name, inner], index) => {
+      const start = `${isList ? '[' : '{'}${[...texts.slice(0, index), label(name)].join(',')}`
+      const end = `${['', ...texts.slice(index + 1)].join(',')}${isList ? ']' : '}'}`
+      visit(inner, at === '' ? name : `${at}.${name}`, before + start, end + after)
+    })
+  }
+  visit(body, '', '', '')
+  return parts
+}
+
+function isRule(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && 'limit' in value && 'rule_id' in value
+}

@@ -3,10 +3,11 @@
 
 import { Agent, request as send } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
+import { grpcAttacks, grpcCall } from '../grpc-attacks.ts'
 import { progress, resultOf } from '../measure.ts'
 import { ADMIN_TOKEN, type ProbedService, withProbedService } from '../probed-service.ts'
 import type { Result, Scenario } from '../report.ts'
-import { JSON_VALUES, type MakeText, RULE_FIELDS, YAML_TEXTS } from '../worst-bodies.ts'
+import { exampleOf, type Schema, worstBodies } from '../worst-bodies.ts'
 
 /** Longest turn that a request may cause. */
 const TURN_MS_MAX = 50
@@ -17,9 +18,10 @@ const RULES = 10_000
 /** Body limits to look for, largest first. */
 const SIZES = [8 * 2 ** 20, 2 * 2 ** 20, 2 ** 20, 64 * 2 ** 10]
 const HEADERS_BYTES = 15_000
+/** Default of --grpc-max-message-bytes. */
+const MESSAGE_BYTES = 2 * 2 ** 20
 
 type Operation = { requestBody?: { content: Record<string, { schema: Schema; example?: unknown }> } }
-type Schema = { type?: unknown; properties?: Record<string, Schema>; examples?: unknown[]; items?: Schema }
 type Route = { readonly method: string; readonly url: string; readonly body: unknown; readonly takesBody: boolean }
 type Call = {
   readonly method: string
@@ -37,6 +39,7 @@ export const scenario: Scenario = {
       await fill(service)
       const results: Result[] = []
       for (const route of await routesOf(service)) results.push(...(await attack(service, route)))
+      results.push(...(await attackGrpc(service)))
       results.sort((one, other) => other.median - one.median)
       return { results, ratios: { longest_turn_ms: results[0]?.median ?? Number.NaN } }
     }),
@@ -75,7 +78,6 @@ async function fill(service: ProbedService): Promise<void> {
 async function routesOf(service: ProbedService): Promise<Route[]> {
   const { text } = await call(service, { method: 'GET', path: '/openapi.json' })
   const { paths } = JSON.parse(text) as { paths: Record<string, Record<string, Operation>> }
-  const only = process.env.TURNS_ROUTES?.split(',')
   return Object.entries(paths)
     .flatMap(([url, operations]) =>
       Object.entries(operations).map(([verb, { requestBody }]) => {
@@ -84,8 +86,14 @@ async function routesOf(service: ProbedService): Promise<Route[]> {
         return { method, url, body: exampleOf(schema, example), takesBody: method !== 'GET' }
       }),
     )
-    .filter(({ method, url }) => only === undefined || only.some((part) => `${method} ${url}`.includes(part)))
+    .filter(({ method, url }) => isWanted(`${method} ${url}`))
     .sort((one, other) => order(one) - order(other))
+}
+
+/** TURNS_ROUTES: parts of the names of routes and methods, to measure only these. */
+function isWanted(name: string): boolean {
+  const wanted = process.env.TURNS_ROUTES?.split(',')
+  return wanted === undefined || wanted.some((part) => name.includes(part))
 }
 
 function order({ method, url }: Route): number {
@@ -94,19 +102,26 @@ function order({ method, url }: Route): number {
   return /incident|kill-switch|demo|drill|rule-set$/.test(url) ? 2 : 1
 }
 
-/** The example of a schema, with every optional field. */
-function exampleOf({ examples = [], properties = {}, items, type }: Schema, given?: unknown): unknown {
-  const example = given ?? examples[0]
-  if (typeof example === 'object' && example !== null && !Array.isArray(example)) {
-    const fields = Object.entries(properties).map(([name, schema]) => [name, exampleOf(schema)])
-    return { ...Object.fromEntries(fields), ...example }
+async function attackGrpc(service: ProbedService): Promise<Result[]> {
+  const attacks = (await grpcAttacks(service.grpcPort)).filter(({ path }) => isWanted(path))
+  const results: Result[] = []
+  for (const { name, path, make } of attacks) {
+    const messages = make(MESSAGE_BYTES)
+    const send = () => grpcCall(service.grpcPort, path, messages, ADMIN_TOKEN)
+    results.push(resultOf(name, await measured(service, send), 'ms'))
   }
-  if (example !== undefined) return example
-  if (Object.keys(properties).length > 0) {
-    return Object.fromEntries(Object.entries(properties).map(([name, schema]) => [name, exampleOf(schema)]))
-  }
-  if (items !== undefined) return [exampleOf(items)]
-  return { string: 'x', integer: 1, number: 1, boolean: true, array: [], object: {} }[String([type].flat()[0])]
+  results.sort((one, other) => other.median - one.median)
+  progress(`${results[0]?.median.toFixed(1)} ms  gRPC, ${attacks.length} messages  ${results[0]?.contender}`)
+  return results.slice(0, Number(process.env.TURNS_ROWS ?? 3) * 5)
+}
+
+/** The longest turns of a request. The first call of a route compiles its schemas, so a suspect is measured again. */
+async function measured(service: ProbedService, send: () => Promise<unknown>): Promise<number[]> {
+  const first = await service.longestTurnMs(send)
+  if (first < SUSPECT_MS) return [first]
+  const times: number[] = []
+  for (let repeat = 0; repeat < REPEATS; repeat += 1) times.push(await service.longestTurnMs(send))
+  return times
 }
 
 async function attack(service: ProbedService, route: Route): Promise<Result[]> {
@@ -115,19 +130,12 @@ async function attack(service: ProbedService, route: Route): Promise<Result[]> {
   const attacks = [...requestLineAttacks(route), ...(bytes > 0 ? bodyAttacks(route, yaml) : [])]
   const results: Result[] = []
   for (const { name, make } of attacks) {
-    const times: number[] = []
     let status = 0
     const made = make(bytes)
-    for (let repeat = 0; repeat <= REPEATS; repeat += 1) {
-      if (repeat > 0 && (times[0] ?? 0) < SUSPECT_MS) break
-      const ms = await service.longestTurnMs(async () => {
-        ;({ status } = await call(service, made))
-      })
-      times.push(ms)
-    }
-    // The first call of a route compiles its schemas: once per process.
-    const repeated = times.length > 1 ? times.slice(1) : times
-    results.push(resultOf(`${route.method} ${route.url}: ${name} (${status})`, repeated, 'ms'))
+    const times = await measured(service, async () => {
+      ;({ status } = await call(service, made))
+    })
+    results.push(resultOf(`${route.method} ${route.url}: ${name} (${status})`, times, 'ms'))
     if (/incident|kill-switch|demo/.test(route.url) && status < 300) await undo(service)
   }
   results.sort((one, other) => other.median - one.median)
@@ -208,78 +216,14 @@ function many(item: (index: number) => string, separator: string): string {
   return items.join(separator)
 }
 
-/** Every value in place of the body and of each part of its example. */
 function bodyAttacks({ method, url, body }: Route, yaml: boolean): Attack[] {
-  const path = pathOf(url)
-  const attacks: Attack[] = []
-  const add = (name: string, text: MakeText, type = 'application/json') => {
-    const headers = { 'content-type': type }
-    attacks.push({ name, make: (bytes) => ({ method, path, headers, body: cut(text(bytes - 100), bytes) }) })
-  }
-  for (const [name, make] of Object.entries(JSON_VALUES)) {
-    add(name, make)
-    add(`${name}, cut off`, (bytes) => make(bytes).slice(0, -1))
-  }
-  const whole = JSON.stringify(body ?? null)
-  for (const { at, value, around } of partsOf(body)) {
-    const [before, after] = around
-    const inside = (make: MakeText) => (bytes: number) => {
-      return `${before}${make(Math.max(100, bytes - whole.length))}${after}`
+  return worstBodies(body, yaml).map(({ name, type, make }) => {
+    const send = (bytes: number): Call => {
+      const text = cut(make(bytes - 100), bytes)
+      return { method, path: pathOf(url), headers: { 'content-type': type }, body: text }
     }
-    for (const [name, make] of Object.entries(JSON_VALUES)) add(`${at}: ${name}`, inside(make))
-    if (isRule(value)) for (const [name, make] of Object.entries(RULE_FIELDS)) add(`${at}: ${name}`, inside(make))
-    if (Array.isArray(value) && value.length > 0) {
-      const item = JSON.stringify(value[0])
-      const most = (bytes: number, text: string) => Math.floor(bytes / (text.length + 1))
-      for (const [count, name] of [
-        [Infinity, 'all'],
-        [1000, '1000'],
-        [10_000, '10000'],
-        [100, '100'],
-      ] as const) {
-        for (const [what, text] of [
-          ['valid', item],
-          ['empty', '{}'],
-          ['null', 'null'],
-        ] as const) {
-          const list = (bytes: number) =>
-            `[${Array(Math.min(count, most(bytes, text)))
-              .fill(text)
-              .join(',')}]`
-          add(`${at}: ${name} ${what} items`, inside(list))
-        }
-      }
-    }
-  }
-  if (yaml) for (const [name, make] of Object.entries(YAML_TEXTS)) add(`YAML, ${name}`, make, 'application/yaml')
-  return attacks
-}
-
-type Part = { readonly at: string; readonly value: unknown; readonly around: readonly [string, string] }
-
-/** The body and all its parts, each with the JSON before and after it. */
-function partsOf(body: unknown): Part[] {
-  const parts: Part[] = []
-  const visit = (value: unknown, at: string, around: readonly [string, string]) => {
-    if (at !== '' || isRule(value)) parts.push({ at: at || 'body', value, around })
-    if (typeof value !== 'object' || value === null) return
-    const isList = Array.isArray(value)
-    const entries = Object.entries(value)
-    entries.forEach(([name, inner], index) => {
-      const label = (key: string) => (isList ? '' : `${JSON.stringify(key)}:`)
-      const texts = entries.map(([key, other]) => `${label(key)}${JSON.stringify(other) ?? 'null'}`)
-      const before = [...texts.slice(0, index), label(name)].join(',')
-      const after = ['', ...texts.slice(index + 1)].join(',')
-      const [open, close] = isList ? ['[', ']'] : ['{', '}']
-      visit(inner, at === '' ? name : `${at}.${name}`, [`${around[0]}${open}${before}`, `${after}${close}${around[1]}`])
-    })
-  }
-  visit(body, '', ['', ''])
-  return parts
-}
-
-function isRule(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && 'limit' in value && 'rule_id' in value
+    return { name, make: send }
+  })
 }
 
 function cut(text: string, bytes: number): string {
