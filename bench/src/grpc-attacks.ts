@@ -8,7 +8,7 @@ const LEN = 2
 const [STRING, MESSAGE, BYTES] = [9, 11, 12]
 const VARINTS = [3, 4, 5, 8, 13, 14]
 /** Messages inside messages, in the worst message of a method. */
-const DEPTH_MAX = 4
+const DEPTH_MAX = 3
 
 export type GrpcAttack = {
   /** `/sluice.v1.RateLimiter/Check: …` */
@@ -213,7 +213,7 @@ function varint(value: number): Buffer {
   }
 }
 
-const CALL_MS_MAX = 3000
+const OPEN_MS_MAX = 500
 
 /** Sends messages; resolves with the replies when the call ends, or with those that came until a stream is idle. */
 export function grpcCall(port: number, path: string, messages: readonly Buffer[], token?: string): Promise<Buffer[]> {
@@ -226,7 +226,6 @@ export function grpcCall(port: number, path: string, messages: readonly Buffer[]
       ...{ ':method': 'POST', ':path': path, 'content-type': 'application/grpc', te: 'trailers' },
       ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
     })
-    setTimeout(done, CALL_MS_MAX).unref()
     stream.on('error', done).on('close', done)
     stream.on('data', (chunk: Buffer) => chunks.push(chunk))
     const framed = messages.map((message) => {
@@ -234,7 +233,10 @@ export function grpcCall(port: number, path: string, messages: readonly Buffer[]
       prefix.writeUInt32BE(message.length, 1)
       return Buffer.concat([prefix, message])
     })
-    stream.end(Buffer.concat(framed))
+    stream.end(Buffer.concat(framed), () => {
+      // Some streams stay open: when a ping after the messages is answered, these were read.
+      if (!session.destroyed) session.ping(() => setTimeout(done, OPEN_MS_MAX).unref())
+    })
   }).finally(() => session.destroy())
 }
 

@@ -37,4 +37,5 @@ process.on('message', (message) => {
     process.send?.({ longestMs })
   }
 })
+process.on('disconnect', () => process.exit(1)) // the benchmark was interrupted
 process.channel?.unref()

@@ -64,7 +64,7 @@ async function fill(service: ProbedService): Promise<void> {
   for (let sent = 0; sent < 20; sent += 1) {
     await call(service, { method: 'POST', path: '/api/v1/rate-limit/check/batch', ...json(batch) })
   }
-  for (let index = 0; index < 300; index += 1) {
+  for (let index = 0; index < 50; index += 1) {
     const override = { rule_id: 'rule_0', key: `user_${index}`, limit: 5, reason: 'a benchmark', expires_in: '1h' }
     await call(service, {
       method: 'POST',
@@ -108,6 +108,7 @@ async function attackGrpc(service: ProbedService): Promise<Result[]> {
   for (const { name, path, make } of attacks) {
     const messages = make(MESSAGE_BYTES)
     const send = () => grpcCall(service.grpcPort, path, messages, ADMIN_TOKEN)
+    if (process.env.TURNS_VERBOSE) progress(name)
     results.push(resultOf(name, await measured(service, send), 'ms'))
   }
   results.sort((one, other) => other.median - one.median)

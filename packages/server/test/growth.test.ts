@@ -8,6 +8,7 @@ import { LogReader } from 'sluice/replay'
 import { describe, expect, test } from 'vitest'
 import {
   exampleOf,
+  filled,
   JSON_VALUES,
   type MakeText,
   RULE_FIELDS,
@@ -25,7 +26,7 @@ import { readReport } from '../src/grpc/rlqs/messages.ts'
 import { readJson, readYaml } from '../src/rules/source-text.ts'
 import { jsonErrorPosition } from '../src/text/json-error-position.ts'
 import { parsingJson } from '../src/text/long-json.ts'
-import { emptyDataDir, temporaryFolder } from './databases.ts'
+import { emptyDataDir } from './databases.ts'
 import { ADMIN_TOKEN, type Client, serveSettings } from './service.ts'
 
 /** Four times the size: doubled twice. */
@@ -33,7 +34,8 @@ const GROWTH_MAX = 2.5 ** 2
 /** Less is accepted at any ratio: the time of a fixed part, or of garbage collection. */
 const NEGLIGIBLE_MS = 20
 const ATTEMPTS = 5
-const LONG = 128 * 1024
+/** YAML is slow: its texts are shorter. */
+const LONG = { json: 256 * 1024, yaml: 40 * 1024, body: 32 * 1024 } as const
 
 /** CPU time of this thread, in ms. Unlike elapsed time, it does not depend on the load of the machine. */
 function cpuMs(): number {
@@ -83,27 +85,35 @@ const LOG_LINES: Record<string, MakeText> = {
   brackets: (bytes) => `1.2.3.4 - - ${'['.repeat(bytes)}`,
 }
 
-const PARSERS: [name: string, texts: Readonly<Record<string, MakeText>>, parse: (text: string) => unknown][] = [
-  ['YAML', YAML_TEXTS, readYaml],
-  ['lines of fields in YAML', YAML_TEXTS, (text) => ['rules[3].limit', 'r7.limit', 'k9'].map(readYaml(text).lineOf)],
-  ['lines of fields in JSON', JSON_VALUES, (text) => ['rules[3].limit', 'r7.limit', 'k9'].map(readJson(text).lineOf)],
-  ['JSON in slices', JSON_VALUES, (text) => inSlices(parsingJson(text))],
-  ['JSON in slices, of a rule', RULE_FIELDS, (text) => inSlices(parsingJson(`{"rules":[${text}]}`))],
-  ['position of a JSON mistake', JSON_VALUES, (text) => jsonErrorPosition(text.slice(0, -1))],
-  ['configuration of Envoy', YAML_TEXTS, readConfig],
-  ['Envoy as JSON', JSON_VALUES, (text) => rateLimitRequestFromJson(JSON.parse(text))],
-  ['log lines', LOG_LINES, (text) => new LogReader().read(text)],
+const CONFIGS: Record<string, MakeText> = {
+  descriptors: (bytes) => `domain: a\ndescriptors:\n${filled(bytes, (index) => `- {key: k${index}}`, '\n')}`,
+  'descriptors with a mistake': (bytes) => `descriptors:\n${filled(bytes, (index) => `- {keyy: k${index}}`, '\n')}`,
+  aliases: (bytes) => `x: &a {key: b}\ndescriptors:\n${filled(bytes, () => '- *a', '\n')}`,
+}
+
+const FIELDS = ['rules[3].limit', 'r7.limit', 'k9', 'line 3']
+
+type Parse = (text: string) => unknown
+const PARSERS: [name: string, bytes: number, texts: Readonly<Record<string, MakeText>>, parse: Parse][] = [
+  ['YAML', LONG.yaml, YAML_TEXTS, (text) => FIELDS.map(readYaml(text).lineOf)],
+  ['configuration of Envoy', LONG.yaml, CONFIGS, readConfig],
+  ['lines of fields in JSON', LONG.yaml, JSON_VALUES, (text) => FIELDS.map(readJson(text).lineOf)],
+  ['JSON in slices', LONG.json, JSON_VALUES, (text) => inSlices(parsingJson(text))],
+  ['JSON in slices, of a rule', LONG.json, RULE_FIELDS, (text) => inSlices(parsingJson(`{"rules":[${text}]}`))],
+  ['position of a JSON mistake', LONG.json, JSON_VALUES, (text) => jsonErrorPosition(text.slice(0, -1))],
+  ['Envoy as JSON', LONG.json, JSON_VALUES, (text) => rateLimitRequestFromJson(JSON.parse(text))],
+  ['log lines', LONG.json, LOG_LINES, (text) => new LogReader().read(text)],
 ]
 
-describe.each(PARSERS)('%s', (_, texts, parse) => {
+describe.each(PARSERS)('%s', (_, bytes, texts, parse) => {
   test.each(Object.entries(texts))('%s', async (_name, make) => {
     const run = attempted(async (text: string) => {
       await Promise.resolve(parse(text)).catch(() => {})
     })
-    const found = await growth((bytes) => {
-      const text = make(bytes)
+    const found = await growth((size) => {
+      const text = make(size)
       return () => run(text)
-    }, LONG)
+    }, bytes)
     expect(found ?? 0).toBeLessThanOrEqual(GROWTH_MAX)
   })
 })
@@ -117,12 +127,12 @@ const MESSAGES: [name: string, parse: (message: Uint8Array) => unknown][] = [
 
 describe.each(MESSAGES)('gRPC: %s', (_, parse) => {
   /** A message of one field, which is repeated, or holds repeated fields down to this depth. */
-  const filled = (field: number, depth: number, bytes: number): Uint8Array => {
+  const messageOf = (field: number, depth: number, bytes: number): Uint8Array => {
     const writer = new ProtobufWriter()
     const inner = depth === 0 ? new Uint8Array(0) : undefined
     for (let index = 0; writer.length < bytes; index += 1) {
       if (inner !== undefined) writer.message(field, (item) => item.string(1, `k${index}`).string(2, 'v'))
-      else writer.bytes(field, filled(field === 1 ? 2 : 1, depth - 1, bytes - 20), true)
+      else writer.bytes(field, messageOf(field === 1 ? 2 : 1, depth - 1, bytes - 20), true)
     }
     return writer.finish()
   }
@@ -130,9 +140,9 @@ describe.each(MESSAGES)('gRPC: %s', (_, parse) => {
   test.each(cases)('field %i, %i deep', async (field, depth) => {
     const run = attempted(parse)
     const found = await growth((bytes) => {
-      const message = filled(field, depth, bytes)
+      const message = messageOf(field, depth, bytes)
       return () => run(message)
-    }, LONG)
+    }, LONG.json)
     expect(found ?? 0).toBeLessThanOrEqual(GROWTH_MAX)
   })
 })
@@ -165,13 +175,14 @@ async function tokensOf(client: Client): Promise<() => string> {
   return () => tokens[next++ % tokens.length] as string // not empty
 }
 
-test('a body of every route', { timeout: 600_000 }, async () => {
-  const client = await serveSettings({
-    adminToken: ADMIN_TOKEN,
-    dataDir: await emptyDataDir(),
-    logLevel: 'silent',
-    dashboard: 'on',
-  } as never)
+/** The parsers alone are tested with every body; here, those that validation and handlers treat differently. */
+function isTried({ name }: WorstBody): boolean {
+  const [at = '', kind] = name.split(': ')
+  return kind === undefined ? !name.endsWith(', cut off') : at.split('.').length <= 2
+}
+
+test('bodies of every route', { timeout: 900_000 }, async () => {
+  const client = await serveSettings({ dataDir: await emptyDataDir(), logLevel: 'silent' })
   const token = await tokensOf(client)
   const routes = await routesWithBody(client)
   expect(routes.length).toBeGreaterThan(35)
@@ -179,15 +190,14 @@ test('a body of every route', { timeout: 600_000 }, async () => {
   for (const { name, method, path, example } of routes) {
     const send = (body: string, type: string) => {
       const headers = { 'content-type': type, authorization: `Bearer ${token()}` }
-      return client.send(`${path}`, { method, headers, body })
+      return client.send(path, { method, headers, body })
     }
     const yaml = (await send('a: 0', 'application/yaml')).status !== 415
-    const bytes = (await send(`${' '.repeat(LONG)}0`, 'application/json')).status === 413 ? LONG / 2 : LONG
-    for (const { name: kind, type, make } of worstBodies(example, yaml)) {
+    for (const { name: kind, type, make } of worstBodies(example, yaml).filter(isTried)) {
       const found = await growth((size) => {
         const body = make(size - 200)
         return () => send(body, type)
-      }, bytes)
+      }, LONG.body)
       if ((found ?? 0) > GROWTH_MAX) slow.push(`${name}, ${kind}: ${found}`)
     }
   }

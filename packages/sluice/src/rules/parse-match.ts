@@ -41,7 +41,7 @@ export function readMethods(fields: Fields, errors: FieldErrors): string[] {
   if (method === undefined || method === '*') return []
   const methods = Array.isArray(method) ? method : [method]
   if (methods.length > METHODS.size) {
-    errors.add('method', methods.length, `give at most ${METHODS.size} methods, each once`)
+    errors.add('method', methods.length, `give at most ${METHODS.size} methods`)
     return []
   }
   return methods.map((value) => {
