@@ -102,7 +102,7 @@ export class LeaseExchange {
     caller: Caller,
     expiresMs: number | undefined,
   ): Promise<WireReply> {
-    requireFew('charges', charges)
+    requireSome('charges', charges)
     requireFew('returns', returns)
     // Sent before the take, so that their units can be taken again. A failed return only strands units.
     const returned = returns.map((one) => this.#return(one, '', caller).catch(() => ({ lease: one.lease })))
@@ -123,7 +123,7 @@ export class LeaseExchange {
   }
 
   async #peek(charges: readonly WireCharge[], expiresMs: number | undefined): Promise<WireReply> {
-    requireFew('charges', charges)
+    requireSome('charges', charges)
     const resolved = this.#resolve(charges)
     if (resolved === undefined) return { type: 'taken', taken: ASKS_TO_DECIDE }
     const all = resolved.map(({ charge }) => charge)
@@ -291,6 +291,12 @@ function parseSubject(text: string): Subject {
   } catch {
     throw invalid('subject', 'give the facts of the request as JSON')
   }
+}
+
+/** A store expects a charge: without one, its failure would count as its own. */
+function requireSome(field: string, items: readonly unknown[]): void {
+  if (items.length === 0) throw invalid(field, 'send at least one')
+  requireFew(field, items)
 }
 
 function requireFew(field: string, items: readonly unknown[]): void {
