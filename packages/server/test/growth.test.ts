@@ -65,14 +65,12 @@ async function growth(workOf: (bytes: number) => () => unknown, bytes: number): 
   return Math.min(...ratios)
 }
 
-/** Runs a parser that may reject the text. */
-function attempted<T>(parse: (text: T) => unknown): (text: T) => unknown {
-  return (text) => {
-    try {
-      return parse(text)
-    } catch {
-      return undefined
-    }
+/** Runs a parser that may reject its input. */
+async function attempted<T>(parse: (input: T) => unknown, input: T): Promise<void> {
+  try {
+    await parse(input)
+  } catch {
+    // as expected: most inputs are invalid
   }
 }
 
@@ -107,12 +105,9 @@ const PARSERS: [name: string, bytes: number, texts: Readonly<Record<string, Make
 
 describe.each(PARSERS)('%s', (_, bytes, texts, parse) => {
   test.each(Object.entries(texts))('%s', async (_name, make) => {
-    const run = attempted(async (text: string) => {
-      await Promise.resolve(parse(text)).catch(() => {})
-    })
     const found = await growth((size) => {
       const text = make(size)
-      return () => run(text)
+      return () => attempted(parse, text)
     }, bytes)
     expect(found ?? 0).toBeLessThanOrEqual(GROWTH_MAX)
   })
@@ -138,10 +133,9 @@ describe.each(MESSAGES)('gRPC: %s', (_, parse) => {
   }
   const cases = [1, 2, 3, 4, 5, 6, 10].flatMap((field) => [0, 1, 2].map((depth) => [field, depth] as const))
   test.each(cases)('field %i, %i deep', async (field, depth) => {
-    const run = attempted(parse)
     const found = await growth((bytes) => {
       const message = messageOf(field, depth, bytes)
-      return () => run(message)
+      return () => attempted(parse, message)
     }, LONG.json)
     expect(found ?? 0).toBeLessThanOrEqual(GROWTH_MAX)
   })
@@ -178,7 +172,7 @@ async function tokensOf(client: Client): Promise<() => string> {
 /** The parsers alone are tested with every body; here, those that validation and handlers treat differently. */
 function isTried({ name }: WorstBody): boolean {
   const [at = '', kind] = name.split(': ')
-  return kind === undefined ? !name.endsWith(', cut off') : at.split('.').length <= 2
+  return kind === undefined ? !name.endsWith(', cut off') : !at.includes('.')
 }
 
 test('bodies of every route', { timeout: 900_000 }, async () => {
