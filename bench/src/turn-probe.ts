@@ -17,10 +17,15 @@ function spentMs(): number {
   return Number(bytes.toString('latin1', 0, length).split(' ')[0]) / 1e6
 }
 
-function tick(): void {
+function read(): void {
   const nowMs = spentMs()
   longestMs = Math.max(longestMs, nowMs - lastMs)
   lastMs = nowMs
+}
+
+function tick(): void {
+  read()
+  timer = setTimeout(tick, TICK_MS)
 }
 
 /** `start` begins a measurement; `stop` ends it. Each is answered, `stop` with the longest turn in ms. */
@@ -28,12 +33,12 @@ process.on('message', (message) => {
   if (message === 'start') {
     longestMs = 0
     lastMs = spentMs()
-    clearInterval(timer)
-    timer = setInterval(tick, TICK_MS)
+    clearTimeout(timer)
+    tick()
     process.send?.({})
   } else if (message === 'stop') {
-    tick()
-    clearInterval(timer)
+    read()
+    clearTimeout(timer)
     process.send?.({ longestMs })
   }
 })

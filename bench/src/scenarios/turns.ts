@@ -32,7 +32,7 @@ type Call = {
 type Attack = { readonly name: string; readonly make: (bytes: number) => Call }
 
 export const scenario: Scenario = {
-  what: 'CPU of the longest event loop turn that a single request causes: worst bodies, parameters and headers of all routes',
+  what: 'CPU of the longest event loop turn of one request: worst bodies, parameters and headers of all routes',
   targets: { longest_turn_ms: { atMost: TURN_MS_MAX } },
   run: () =>
     withProbedService([], async (service) => {

@@ -119,7 +119,7 @@ export function show(value: unknown): string {
 
 /**
  * The first characters of a value as JSON: more than `length` only if the value is longer. Reads no more of it, because
- * values come from requests and may be megabytes of any depth. A value that JSON does not have is written as in JavaScript.
+ * values come from requests and may be megabytes of any depth. What JSON does not have is written as in JavaScript.
  */
 export function jsonStart(value: unknown, length: number): string {
   if (typeof value === 'string') return JSON.stringify(value.slice(0, length))

@@ -1,5 +1,5 @@
-// Parses the text of a rule set without blocking the event loop. YAML costs up to 10 µs per character, ten thousand rules
-// a second, so all but short texts are parsed in a worker thread. JSON is parsed here, in slices.
+// Parses the text of a rule set without blocking the event loop. YAML costs up to 10 µs per character, ten thousand
+// rules a second, so all but short texts are parsed in a worker thread. JSON is parsed here, in slices.
 
 import { Worker } from 'node:worker_threads'
 import { type FieldError, inSlices } from 'sluice'
@@ -36,8 +36,8 @@ const THREAD = new URL('dist/rules/rule-text-thread.js', PACKAGE_FOLDER)
 const IS_COMPILED = import.meta.url.endsWith('.js')
 /** YAML up to this length takes at most about 20 ms: most single rules. */
 const INLINE_LENGTH_MAX = 2000
-/** The thread ends after this time; ten thousand rules take a second. */
-const THREAD_MS_MAX = 30_000
+/** Cap on the memory of the thread: 8 MiB of rules need a gigabyte, as many mistakes more. */
+const HEAP_MB_MAX = 1536
 const WAITING_MAX = 20
 /** Parses one text at a time, because the worst case takes a gigabyte of memory. */
 const queue = new SerialQueue()
@@ -82,17 +82,14 @@ async function parseQueued(request: ThreadRequest): Promise<ParsedText> {
 
 function replyOf(request: ThreadRequest): Promise<ThreadReply> {
   return new Promise((resolve, reject) => {
-    const worker = new Worker(THREAD, { workerData: request })
-    const late = setTimeout(() => {
-      resolve({ ...tooMuch(`make it simpler: it takes more than ${THREAD_MS_MAX / 1000} s to parse`), json: undefined })
-      void worker.terminate()
-    }, THREAD_MS_MAX)
+    const resourceLimits = { maxOldGenerationSizeMb: HEAP_MB_MAX }
+    const worker = new Worker(THREAD, { workerData: request, execArgv: [], resourceLimits })
     worker.once('message', resolve)
-    worker.once('error', reject)
-    worker.once('exit', () => {
-      clearTimeout(late)
-      reject(new Error('the thread that parses rules exited without a reply'))
+    worker.once('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ERR_WORKER_OUT_OF_MEMORY') return reject(error)
+      resolve({ ...tooMuch(`make it simpler: it takes more than ${HEAP_MB_MAX} MB to parse`), json: undefined })
     })
+    worker.once('exit', () => reject(new Error('the thread that parses rules exited without a reply')))
   })
 }
 

@@ -2,7 +2,7 @@
 
 import type { FieldError } from 'sluice'
 import { isMap, isScalar, isSeq } from 'yaml'
-import { jsonErrorPosition } from '../text/json-error-position.ts'
+import { jsonErrorPosition, lineAndColumn } from '../text/json-error-position.ts'
 import { parseYaml, type YamlDocument, YamlTooComplex } from './yaml-document.ts'
 
 export type SourceText = {
@@ -77,10 +77,14 @@ function aliasError(error: unknown): FieldError {
 
 /** A syntax error at this position. */
 export function jsonError(text: string, at: number): FieldError {
-  const line = text.slice(0, at).split('\n').length
-  const why =
-    at === text.length ? 'unexpected end' : `unexpected character in column ${at - text.lastIndexOf('\n', at - 1)}`
-  return { field: `line ${line}`, value: lineAt(text, line), fix: `fix the JSON syntax: ${why}` }
+  const { line, column } = lineAndColumn(text, at)
+  const why = at === text.length ? 'unexpected end' : `unexpected character in column ${column}`
+  const start = at - column + 1
+  const value = text
+    .slice(start, start + LINE_LENGTH_MAX)
+    .split('\n', 1)[0]
+    ?.trim()
+  return { field: `line ${line}`, value, fix: `fix the JSON syntax: ${why}` }
 }
 
 function lineAt(text: string, line: number): string | undefined {

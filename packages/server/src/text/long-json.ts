@@ -55,7 +55,10 @@ type Parsed<T> = { readonly value: T; readonly end: number }
 
 /** An object at `start`. Its lists are parsed item by item, all else together. */
 function* parsingFields(text: string, start: number): Sliced<Parsed<unknown>> {
-  if (text[start] !== '{') return { value: parsePart(text, start, text.length), end: text.length }
+  if (text[start] !== '{') {
+    if (text.length - start > JSON_ITEM_MAX) throw tooLong('body', text.length - start, '')
+    return { value: parsePart(text, start, text.length), end: text.length }
+  }
   const fields = new Map<string, unknown>()
   let length = 0
   let at = skip(SPACE, text, start + 1)

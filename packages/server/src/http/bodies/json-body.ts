@@ -1,10 +1,10 @@
-// Parses JSON bodies, long ones in slices, and reports the position of a syntax error. Keys such as `__proto__` become own
-// properties, which the schemas reject by name.
+// Parses JSON bodies, long ones in slices, and reports the position of a syntax error. Keys such as `__proto__` become
+// own properties, which the schemas reject by name.
 
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { inSlices } from 'sluice'
 import { invalidField, ProblemError, problem } from '../../problems/problem.ts'
-import { jsonErrorPosition } from '../../text/json-error-position.ts'
+import { jsonErrorPosition, lineAndColumn } from '../../text/json-error-position.ts'
 import { JsonMalformed, JsonTooComplex, parsingJson, SHORT_JSON_MAX } from '../../text/long-json.ts'
 
 const SHOWN_AROUND = 20
@@ -54,9 +54,9 @@ async function parseLong(text: string): Promise<unknown> {
 }
 
 function malformed(text: string, at: number): ProblemError {
-  const line = text.slice(0, at).split('\n').length
+  const { line, column } = lineAndColumn(text, at)
   const value = text.slice(Math.max(0, at - SHOWN_AROUND), at + SHOWN_AROUND)
-  const position = `line ${line}, character ${at - text.lastIndexOf('\n', at - 1)}`
+  const position = `line ${line}, character ${column}`
   const fix = at === text.length ? 'send the complete text: unexpected end' : `fix the JSON at ${position}`
   return new ProblemError(
     problem('JSON_MALFORMED', `The body is not JSON (${position}).`, [{ field: 'body', value, fix }]),
