@@ -8,7 +8,7 @@ const LEN = 2
 const [STRING, MESSAGE, BYTES] = [9, 11, 12]
 const VARINTS = [3, 4, 5, 8, 13, 14]
 /** Messages inside messages, in the worst message of a method. */
-const DEPTH_MAX = 3
+const DEPTH_MAX = 2
 
 export type GrpcAttack = {
   /** `/sluice.v1.RateLimiter/Check: …` */

@@ -99,7 +99,9 @@ function* parsingList(text: string, start: number, name: string): Sliced<Parsed<
     const field = `${name}[${count}]`
     if (count === ITEMS_MAX)
       throw new JsonTooComplex(name || 'body', `${count + 1} items`, `give at most ${ITEMS_MAX} items`)
-    at = partEnd(text, at, field)
+    const itemStart = skip(SPACE, text, at)
+    at = partEnd(text, itemStart, field)
+    if (at === itemStart) throw new JsonMalformed(at) // a comma too many: the items of a step are parsed together
     const isLast = text[at] === ']'
     if (text[at] !== ',' && !isLast) throw new JsonMalformed(at)
     if (isLast || at - from > STEP_LENGTH) {
