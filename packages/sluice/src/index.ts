@@ -12,7 +12,7 @@ export {
 export { type Clock, systemClock, wallClock } from './clock.ts'
 export type { DecidingBucket, DecidingLimit, Decision, Outcome } from './decision.ts'
 export { bucketOf, limitOf, pairsOf, storeTimeOf } from './decision-facts.ts'
-export { ERRORS, type ErrorCode, type FieldError, LimiterError } from './errors.ts'
+export { ERRORS, type ErrorCode, type FieldError, jsonStart, LimiterError } from './errors.ts'
 export type { HotKey } from './hot-keys/hot-keys.ts'
 export { type Counter, TopSketch } from './hot-keys/top-sketch.ts'
 export type { JointDecision } from './joint-check.ts'

@@ -47,6 +47,7 @@ import type { Telemetry } from '../telemetry/telemetry.ts'
 import { type NodeWorkers, singleWorker } from '../workers/node-workers.ts'
 import { parseJsonBodies } from './bodies/json-body.ts'
 import { parseRuleBodies } from './bodies/rule-bodies.ts'
+import { CHECK_BYTES_MAX } from './bodies/schemas.ts'
 import { EventStreams } from './event-streams.ts'
 import { LAZY_SCHEMAS } from './lazy-schemas.ts'
 import type { Lifecycle } from './node-health.ts'
@@ -287,12 +288,12 @@ function createFastify(log: Log, tls: ServerOptions | undefined): FastifyInstanc
   const app = fastify({
     ...(tls === undefined ? { http: TIMEOUTS } : { https: { ...tls, ...TIMEOUTS, handshakeTimeout: REQUEST_MS_MAX } }),
     logger: false,
+    bodyLimit: CHECK_BYTES_MAX,
     requestTimeout: REQUEST_MS_MAX,
     routerOptions: { maxParamLength: PARAMETER_LENGTH_MAX },
     schemaController: LAZY_SCHEMAS,
     ajv: {
       customOptions: {
-        allErrors: true,
         allowUnionTypes: true,
         coerceTypes: false,
         keywords: ['x-fix'],

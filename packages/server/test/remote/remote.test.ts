@@ -179,6 +179,23 @@ describe.each(STACK_NAMES)('what a remote node may do on the %s stack', (stack) 
     expect(decodeReplies(messages[0] ?? Buffer.alloc(0))).toMatchObject([{ type: 'error', code: 'OPTION_INVALID' }])
   })
 
+  test('a request without charges is refused by itself: the store is not asked', async () => {
+    const service = await serveGrpc(stack, RULES, { ...PATIENT, ...(await withRedis()) })
+    const empty: WireRequest[] = [
+      { type: 'take', charges: [], op: '', returns: [] },
+      { type: 'peek', charges: [] },
+    ]
+    const replies = await exchange(service, Array.from({ length: 50 }, () => empty).flat(), ADMIN_TOKEN)
+    expect(new Set(replies.map((reply) => (reply.type === 'error' ? reply.code : reply.type)))).toEqual(
+      new Set(['OPTION_INVALID']),
+    )
+    expect(await clientOf(service.address).check({ client_id: 'a', endpoint: '/strict', tenant: 't' })).toMatchObject({
+      allowed: true,
+      remaining: 9,
+    })
+    expect(await service.metrics.scrape()).toMatch(/sluice_breaker_open\{[^}]*\} 0\n/)
+  })
+
   test('units of a limit that cannot be leased are not held: the service asks to decide', async () => {
     const service = await serveGrpc(stack, RULES)
     const name = { ...charge.name, ruleId: 'strict' }

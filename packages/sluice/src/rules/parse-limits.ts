@@ -18,6 +18,7 @@ type Fields = Readonly<Record<string, unknown>>
 
 const LIMIT_NAME = /^[a-z0-9_.-]{1,32}$/
 const LIMITS_MAX = 16
+const PLANS_MAX = 1000
 const UNITS_MAX = 1_000_000_000_000
 const OWN_FIELDS = ['limit', 'window_seconds', 'window', 'burst', 'limits'] as const
 /** Fields of one of several limits. */
@@ -212,7 +213,12 @@ function readByPlan(
     errors.add('by_plan', byPlan, 'give an object of plan: { limit, burst, … }')
     return {}
   }
-  const plans = Object.entries(byPlan).map(([plan, given]): [string, RuleLimit[]] => {
+  const given = Object.entries(byPlan)
+  if (given.length > PLANS_MAX) {
+    errors.add('by_plan', given.length, `give at most ${PLANS_MAX} plans`)
+    return {}
+  }
+  const plans = given.map(([plan, given]): [string, RuleLimit[]] => {
     const inside = errors.at(`by_plan.${plan}`)
     if (plan === '' || hasControl(plan)) inside.add('', given, 'give the plan a name without control characters')
     if (Array.isArray(given)) return [plan, readLimits({ limits: given }, algorithm, inside)]

@@ -108,6 +108,7 @@ function parseRule(input: unknown, errors: FieldErrors): Rule | undefined {
   const { fields, spellings } = respell(input, errors)
   for (const name of Object.keys(fields)) {
     if (FIELDS.includes(name)) continue
+    if (errors.isFull) break
     errors.add(name, fields[name], `unknown field; ${unknownFieldFix(name)}`)
   }
   const rule = readRule(fields, errors.spelled(spellings))
