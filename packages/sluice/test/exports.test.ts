@@ -15,6 +15,7 @@ const EXPORTS: Record<string, string[]> = {
       'HalfSipHash',
       'LimiterError',
       'OVERRIDES_MAX',
+      'POLICY_REASONS',
       'REASONS',
       'SEVERITIES',
       'SIGNALS_MAX',
