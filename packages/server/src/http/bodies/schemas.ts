@@ -258,6 +258,6 @@ const PROBLEM_MEANING: Readonly<Record<number, string>> = {
   412: 'The version has changed; the ETag is the current one.',
   413: 'The body is too large.',
   415: 'The media type of the body is not supported.',
-  429: 'Refused, too many requests with this token, or too many invalid tokens from this address: see Retry-After.',
+  429: 'Refused; or too many requests, streams or simulations with this token, or invalid tokens from this address.',
   503: 'The store or the database is unreachable, or this node is shutting down.',
 }
