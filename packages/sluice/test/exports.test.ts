@@ -45,6 +45,7 @@ const EXPORTS: Record<string, string[]> = {
       'systemClock',
     ],
     'wallClock',
+    'writtenRule',
   ],
   'sluice/redis': ['redisStore'],
   'sluice/regions': ['regionStore'],
