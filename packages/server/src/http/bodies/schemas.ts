@@ -6,6 +6,8 @@ import { ADDRESS_FIX, METHOD_FIX } from '../../checks/check-body.ts'
 import { NAME_FIX } from '../../problems/schema-errors.ts'
 
 export const CHECKS_MAX = 1000
+/** Time for which the checks of a batch may block the event loop. */
+export const BATCH_SLICE_MS = 5
 export const CHECK_BYTES_MAX: number = 64 * 1024
 export const BATCH_BYTES_MAX: number = 2 * 1024 * 1024
 

@@ -49,6 +49,7 @@ const NODE: Schema = {
     }),
     checks_per_second: { type: 'number', description: 'Over about ten seconds.' },
     refused_per_second: { type: 'number' },
+    lacks: list(text, 'What this node of an older version does not understand: writes that need it are refused.'),
   },
 }
 const FIGURES: Schema = {
