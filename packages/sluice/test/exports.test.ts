@@ -31,6 +31,7 @@ const EXPORTS: Record<string, string[]> = {
       'inSlices',
       'isPairable',
       'isPromise',
+      'jsonStart',
     ],
     ...[
       'limitOf',
