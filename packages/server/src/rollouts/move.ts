@@ -1,8 +1,9 @@
 // Moves a proposal to its next state: transition, effects on rules, audit entry, webhook event and notification of all
 // nodes, in one transaction that holds the lock of the rules.
 
-import type { Rule } from 'sluice'
+import { featuresOf, type Rule } from 'sluice'
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { type ActiveVersion, editRules, rulesIn, touchRules } from '../rules/rule-store.ts'
@@ -72,6 +73,11 @@ async function begin(queries: Queries, proposal: Proposal, cause: Cause, now: Ac
   if (conflicts.length > 0) throw conflictProblem(conflicts)
   for (const { rule } of changes) parsedRule(rule) // the merged rule must be valid as well
   requireCanary(proposal, changes)
+  const kinds = proposal.steps.map(({ kind }) => `rollout.${kind}`)
+  await requireUnderstood(queries, [
+    ...kinds,
+    ...changes.flatMap(({ rule }) => (rule === null ? [] : featuresOf(rule))),
+  ])
   await endEditGuards(queries, proposal.id, ruleIds, cause, now)
   const taken = await holdRules(queries, proposal.id, ruleIds)
   if (taken.length > 0) throw rolloutActive(taken)
@@ -191,7 +197,11 @@ async function undoEdit(
   if (ruleIds.length === 0) return { ...edit, changes }
   const next = async () => [...restored.values()].filter((rule) => rule !== null)
   const author = { actor: cause.actor, reason: withUndone(cause.reason, changes) ?? edit.id }
-  const { version } = await editRules(queries, { action: 'rules.guard_rollback', ruleIds, next }, { author })
+  const { version } = await editRules(
+    queries,
+    { action: 'rules.guard_rollback', ruleIds, next, isUndo: true },
+    { author },
+  )
   return { ...edit, changes, doneVersion: version }
 }
 
