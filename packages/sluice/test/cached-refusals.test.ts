@@ -80,7 +80,7 @@ function nodeOf(rule: object, prefix: string, clock: FakeClock, timers: ManualTi
     reset: (bucket) => inner.reset(bucket),
     close: () => inner.close(),
   }
-  const leased = shardStore(leaseStore(counted, { clock, timers }), { timers })
+  const leased = shardStore(leaseStore(counted, { clock, timers }))
   const store = approximateStore(leased, { clock, timers })
   const limiter = createLimiter({ rules: [rule] as never, store })
   onTestFinished(() => limiter.close())
