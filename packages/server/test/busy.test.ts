@@ -58,11 +58,12 @@ test.each([1, 2])(
       async () => {
         await load(node, 'alice', 100)
         const reasons = (await policyReasons(node)).filter(({ value }) => value > 0).map(({ labels }) => labels)
-        expect(reasons.some((labels) => labels.includes('reason="timeout"'))).toBe(true)
+        // On a busy machine, the silent connection may be closed before the first deadline ends.
+        expect(reasons.some((labels) => /reason="(timeout|unavailable)"/.test(labels))).toBe(true)
         expect(reasons.some((labels) => labels.includes('reason="breaker_open"'))).toBe(true)
         expect(linesOf(node).length, 'the first line is written at once').toBeGreaterThan(0)
       },
-      { timeout: 60_000 },
+      { timeout: 120_000 },
     )
     process.kill(redis.pid, 'SIGCONT')
     await loggedAsCounted(node)
