@@ -4,6 +4,7 @@
 import { type Caller, ROLES } from '../access/roles.ts'
 import type { Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+import { approvalsRequired } from '../rules/write-paths.ts'
 import { type Approvable, type Approver, approvalProblem, stillCounts } from './approval-rules.ts'
 
 /** Identifies a change that needs approval. */
@@ -36,11 +37,6 @@ type TokenRow = {
   readonly created_by: string | null
   readonly revoked: boolean
   readonly expired: boolean
-}
-
-export async function approvalsRequired(queries: Queries): Promise<number> {
-  const [row] = await queries.query<{ required: number }>('SELECT required FROM approvals_required', [])
-  return row?.required ?? 0
 }
 
 /**

@@ -5,7 +5,7 @@
 import { appendAudit } from '../audit/audit.ts'
 import type { Database, Queries } from '../db/database.ts'
 import type { Log } from '../log.ts'
-import { approvalsRequired } from './approval-table.ts'
+import { approvalsRequired } from '../rules/write-paths.ts'
 
 /** Sets the number. Returns the previous one. */
 export function setApprovals(database: Database, required: number, actor: string, at: Date): Promise<number> {

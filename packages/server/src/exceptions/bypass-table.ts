@@ -3,10 +3,11 @@
 
 import { createBypassToken } from 'sluice/bypass'
 import type { Caller } from '../access/roles.ts'
-import { type Approvals, approve as addApproval, approvalsRequired } from '../approvals/approval-table.ts'
+import { type Approvals, approve as addApproval } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+import { admitWrite, approvalsRequired } from '../rules/write-paths.ts'
 import type { BypassState, BypassToken } from './bypass-token.ts'
 import { newId } from './ids.ts'
 import { notPending } from './override-table.ts'
@@ -118,7 +119,7 @@ async function create(queries: Queries, request: BypassRequest, actor: string, a
     const detail = `There are ${BYPASS_MAX} bypass tokens: revoke some first.`
     throw new ProblemError(problem('TOO_MANY_TOKENS', detail))
   }
-  const required = await approvalsRequired(queries)
+  const required = await admitWrite(queries, 'bypass.create')
   const state = required === 0 ? 'active' : 'pending'
   const bypassId = newId('byp', at)
   const { name, rules, paths, limitPerMinute, reason, expiresAt } = request

@@ -3,12 +3,13 @@
 
 import type { GlobalFactor } from 'sluice'
 import type { Caller } from '../access/roles.ts'
-import { type Approvals, approve as addApproval, approvalsRequired } from '../approvals/approval-table.ts'
+import { type Approvals, approve as addApproval } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { newId } from '../exceptions/ids.ts'
 import { notPending } from '../exceptions/override-table.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+import { admitWrite } from '../rules/write-paths.ts'
 
 export type FactorState = 'pending' | 'active'
 
@@ -34,7 +35,7 @@ export async function createFactor(
   at: Date,
 ): Promise<{ readonly factorId: string; readonly state: FactorState; readonly approvalsRequired: number }> {
   await lock(queries)
-  const required = factor > 1 ? await approvalsRequired(queries) : 0
+  const required = await admitWrite(queries, factor > 1 ? 'factor.loosen' : 'factor.tighten')
   const state = required === 0 ? 'active' : 'pending'
   // Replaces the active factor, or an earlier one that still waits for approval.
   await queries.query("UPDATE global_factors SET state = 'ended' WHERE state = $1", [state])

@@ -155,6 +155,11 @@ function withKept(cause: Cause, kept: readonly ProposedChange[]): Cause {
   return { ...cause, reason: cause.reason === undefined ? keeps : `${cause.reason}; ${keeps}` }
 }
 
+const WRITE_PATH = {
+  base: { guard: 'proposal.revert', person: 'proposal.abort' },
+  rule: { guard: 'proposal.advance', person: 'proposal.promote' },
+} as const
+
 /** Writes one side of these changes. */
 async function written(
   queries: Queries,
@@ -170,7 +175,10 @@ async function written(
     reason: cause.reason ?? proposal.id,
   }
   const ruleIds = changes.map(({ ruleId }) => ruleId)
-  const { version } = await editRules(queries, { action, ruleIds, next: async () => rules }, { author })
+  const path = WRITE_PATH[side][cause.actor === 'guard' ? 'guard' : 'person']
+  const undoes = side === 'base' ? proposal.baseVersion : undefined
+  const edit = { action, ruleIds, next: async () => rules }
+  const { version } = await editRules(queries, edit, { author, path, undoes })
   return { ...proposal, doneVersion: version }
 }
 

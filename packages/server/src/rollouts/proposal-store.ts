@@ -2,12 +2,13 @@
 // guard never act on an outdated state.
 
 import type { Caller } from '../access/roles.ts'
-import { type Approvals, approvalsRequired, approve, readApprovals } from '../approvals/approval-table.ts'
+import { type Approvals, approve, readApprovals } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
-import { isFrozen, requireUnfrozen } from '../rules/freeze.ts'
+import { isFrozen } from '../rules/freeze.ts'
 import { type ActiveVersion, lockRules, rulesIn } from '../rules/rule-store.ts'
+import { admitWrite, approvalsRequired } from '../rules/write-paths.ts'
 import { type GuardFigures, guardFigures } from './figures.ts'
 import type { Guard } from './guard-settings.ts'
 import { type Cause, move } from './move.ts'
@@ -95,7 +96,7 @@ export class ProposalStore {
   async start(id: string, caller: Caller): Promise<Proposal> {
     let wasApproved = false
     const moved = await this.#move(id, caller, async (queries, proposal) => {
-      await requireUnfrozen(queries)
+      await admitWrite(queries, 'proposal.start')
       const { enough, required } = await readApprovals(queries, approvable(proposal))
       wasApproved = proposal.state.name === 'approved'
       return { event: { type: 'start', enough, required } }
@@ -107,7 +108,7 @@ export class ProposalStore {
 
   promote(id: string, caller: Caller, reason: string | undefined): Promise<Proposal> {
     return this.#move(id, caller, async (queries) => {
-      await requireUnfrozen(queries)
+      await admitWrite(queries, 'proposal.promote')
       return { event: { type: 'promote' }, reason }
     })
   }
