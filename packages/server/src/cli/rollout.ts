@@ -38,7 +38,7 @@ export const RULES_ROLLOUT: Command = defineCommand({
     const api = new Api(given)
     if (action === 'status') return status(api, id, given, terminal)
     if (id === undefined) throw new CommandError('<proposal_id>: give the id of a proposal', EXIT.invalid)
-    const moved = await moveProposal(api, id, action, given.text('reason'))
+    const moved = await moveProposal(api, id, action, { reason: given.text('reason') })
     if (given.has('json')) terminal.out(`${JSON.stringify(moved, null, 2)}\n`)
     else terminal.tell(`${id}: ${escaped(moved.sentence)}\n`)
     return EXIT.done

@@ -150,6 +150,7 @@ async function approve(queries: Queries, bypassId: string, caller: Caller, at: D
   const [row] = await queries.query<Pick<BypassRow, 'actor' | 'recorded_at' | 'state'>>(sql, [bypassId])
   if (row === undefined) throw bypassUnknown(bypassId)
   if (row.state !== 'pending') throw notPending('bypass token', bypassId)
+  await admitWrite(queries, 'bypass.approve')
   const thing = { kind: 'bypass', id: bypassId, author: row.actor, createdAt: row.recorded_at }
   const approvals = await addApproval(queries, thing, caller)
   if (approvals.enough)
@@ -171,6 +172,7 @@ async function rotate(
   const [row] = await queries.query<Pick<BypassRow, 'actor'>>(sql, [bypassId, at])
   if (row === undefined) throw bypassUnknown(bypassId)
   if (row.actor !== actor && (await approvalsRequired(queries)) > 0) throw rotationForbidden(bypassId)
+  await admitWrite(queries, 'bypass.rotate')
   const endsAt = new Date(at.getTime() + graceMs)
   // Deletes older secrets: after several rotations, only the one before this one stays valid.
   await queries.query('DELETE FROM bypass_secrets WHERE bypass_id = $1 AND ends_at IS NOT NULL', [bypassId])
@@ -188,6 +190,7 @@ async function revoke(
   reason: string | undefined,
   at: Date,
 ): Promise<boolean> {
+  await admitWrite(queries, 'bypass.revoke')
   const sql =
     'UPDATE bypass_tokens SET revoked_at = $2 WHERE bypass_id = $1 AND revoked_at IS NULL RETURNING name, uses'
   const [diff] = await queries.query<{ name: string; uses: number }>(sql, [bypassId, at])

@@ -53,6 +53,7 @@ export async function createFactor(
 /** `factorId`: the factor that the caller has read. It may have been replaced by another one since. */
 export async function approveFactor(queries: Queries, factorId: string, caller: Caller, at: Date): Promise<Approvals> {
   await lock(queries)
+  await admitWrite(queries, 'factor.approve')
   const [pending] = await queries.query<{ factor_id: string; actor: string; recorded_at: Date }>(
     `SELECT factor_id, actor, recorded_at FROM global_factors
      WHERE state = 'pending' AND expires_at > $1 AND factor_id = $2`,
@@ -73,6 +74,7 @@ export async function approveFactor(queries: Queries, factorId: string, caller: 
 /** Ends the active factor and one that waits for approval. Throws if there is neither. */
 export async function endFactor(queries: Queries, actor: string, reason: string | undefined, at: Date): Promise<void> {
   await lock(queries)
+  await admitWrite(queries, 'factor.end')
   const ended = await queries.query<{ factor_id: string; factor: number }>(
     `UPDATE global_factors SET state = 'ended' WHERE state IN ('active', 'pending') AND expires_at > $1
      RETURNING factor_id, factor`,

@@ -52,7 +52,7 @@ async function opened(...rules: readonly object[]) {
       })
       return { changes, steps }
     }
-    return proposals.create({ reason: 'x', guard: GUARD_DEFAULTS, plan }, ADMIN)
+    return (await proposals.create({ reason: 'x', guard: GUARD_DEFAULTS, plan }, ADMIN)).proposal
   }
   const limits = async () => Object.fromEntries((await rulesIn(database)).map((one) => [one.rule_id, one.limit]))
   return { database, proposals, edit, propose, limits }

@@ -252,7 +252,10 @@ function simulatedNode(database: Database, random: Random): () => Promise<void> 
     ).map((verb) => {
       return async () => {
         const one = await some()
-        if (one !== undefined) await store[verb](one.id, random.pick(callers), 'because')
+        if (one === undefined) return
+        const caller = random.pick(callers)
+        if (verb === 'approve') await store.approve(one.id, caller, false)
+        else await store[verb](one.id, caller, 'because')
       }
     }),
     ...(['advance', 'advance', 'revert', 'pause'] as const).map((type) => async () => {

@@ -1,5 +1,6 @@
 // Body of a proposal: changes, steps and guard, parsed with every mistake named; and proposals as the API shows them.
 
+import { createHash } from 'node:crypto'
 import type { FieldError } from 'sluice'
 import type { Queries } from '../../db/database.ts'
 import { invalidRequest, ProblemError, problem } from '../../problems/problem.ts'
@@ -81,7 +82,7 @@ export const PROPOSAL_BODY: Schema = {
 }
 
 /** Validates all but the changes, which depend on the current rules. */
-export function proposalRequest(deps: RulesDeps, body: ProposalBody): ProposalRequest {
+export function proposalRequest(deps: RulesDeps, body: ProposalBody, key: string | undefined): ProposalRequest {
   const steps = body.steps === undefined ? undefined : parseSteps(body.steps)
   const guard = parseGuard(body.guard)
   const mistakes: FieldError[] = [...mistakesIn(steps), ...mistakesIn(guard), ...duplicates(body)]
@@ -91,6 +92,7 @@ export function proposalRequest(deps: RulesDeps, body: ProposalBody): ProposalRe
     reason: body.reason,
     guard: guard as ProposalRequest['guard'],
     ifVersion: body.base_version,
+    print: { key, hash: createHash('sha256').update(JSON.stringify(body)).digest('hex') },
     plan: async (queries) => {
       const changes = await changesOf(deps, body, queries)
       if (given?.some(({ kind }) => kind === 'canary')) requireCanary(changes)
