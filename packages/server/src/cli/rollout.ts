@@ -54,7 +54,7 @@ async function status(api: Api, id: string | undefined, given: Given, terminal: 
       one.state.replaceAll('_', ' '),
       one.changes.map(({ rule_id }) => rule_id).join(', '),
       one.author_name ?? one.author,
-      one.sentence,
+      one.waits === null ? one.sentence : `${one.sentence}; waits: ${one.waits}`,
       one.reason ?? '',
     ])
     const header = ['PROPOSAL', 'STATE', 'RULES', 'AUTHOR', 'DETAIL', 'REASON']

@@ -126,7 +126,7 @@ export const TOKEN_APPROVE: Command = defineCommand({
 
 export const TOKEN_REVOKE: Command = defineCommand({
   name: 'token revoke',
-  summary: 'Revokes a token immediately and permanently, or withdraws one that waits for approval.',
+  summary: 'Revokes a token, also a pending one, immediately and permanently.',
   positionals: [{ name: '<token_id>', help: 'the id of a token, from sluice token list' }],
   flags: [YES_FLAG, { name: 'dry-run', help: 'Show the token without revoking it.' }, ...SERVER_FLAGS],
   examples: [{ does: 'a leaked token', line: 'sluice token revoke tok_1f0c2a9be4d77310 --yes' }],

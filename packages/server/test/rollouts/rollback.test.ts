@@ -6,7 +6,7 @@ import { PROPOSALS_PATH } from '../../src/rollouts/edit-hooks.ts'
 import { ProposalStore } from '../../src/rollouts/proposal-store.ts'
 import { activeProposals } from '../../src/rollouts/proposal-table.ts'
 import { temporaryFolder, usePostgres } from '../databases.ts'
-import { ADMIN_TOKEN, RULE_SET, RULES, serveDatabase } from '../service.ts'
+import { ADMIN_TOKEN, RULE_SET, serveDatabase } from '../service.ts'
 
 const AT = new Date('2026-01-01T00:00:00Z')
 const postgres = usePostgres()
@@ -35,7 +35,10 @@ async function started(limits: readonly number[]) {
     )
     return status === 200 ? limitOf() : body.code
   }
-  const limitOf = async () => (await app.get(`${RULES}/posts`)).body.limit
+  const limitOf = async () => {
+    const [row] = await database.query<{ limit: number }>("SELECT (rule->>'limit')::int AS limit FROM rules", [])
+    return row?.limit
+  }
   const freeze = (verb: 'freeze' | 'unfreeze') => app.post(`${INCIDENT_PATH}/${verb}`, { reason: 'x' }, ADMIN_TOKEN)
   const approvals = (required: number) => setApprovals(database, required, 'command', AT)
   const guard = new ProposalStore(database, { moved: () => {}, refresh: async () => {} })

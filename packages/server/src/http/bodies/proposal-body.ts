@@ -161,6 +161,7 @@ export const PROPOSAL: Schema = {
     kind: { type: 'string', enum: ['change', 'edit'], description: 'edit: a direct edit under guard.' },
     state: { type: 'string', enum: STATE_NAMES },
     sentence: { type: 'string', description: 'State and reason in one sentence.' },
+    waits: { ...nullable, description: 'Why the guard neither ends the step nor rolls back, while it does neither.' },
     author: { type: 'string', description: 'Id of a token, or admin-token.' },
     author_name: nullable,
     reason: nullable,
@@ -196,6 +197,8 @@ export type PlainProposal = {
   readonly kind: Kind
   readonly state: StateName
   readonly sentence: string
+  /** Reason of the guard to neither end the step nor roll back; null if it does not wait. */
+  readonly waits: string | null
   readonly author: string
   readonly author_name: string | null
   readonly reason: string | null
@@ -252,6 +255,7 @@ export function plainProposal(proposal: Proposal): PlainProposal {
     kind: proposal.kind,
     state: state.name,
     sentence: proposal.sentence,
+    waits: state.name === 'rolling_out' && verdict?.outcome === 'hold' ? verdict.reason : null,
     author: proposal.author,
     author_name: proposal.authorName,
     reason: proposal.reason,
