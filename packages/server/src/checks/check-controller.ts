@@ -41,7 +41,7 @@ export type CheckControllerDeps = {
   readonly clock?: Clock | undefined
 }
 
-/** Hooks for exceptions: throttling guesses, counting, detection. */
+/** Hooks for exceptions: throttling guesses and counting. */
 export type ExceptionHooks = {
   /** Called with a bypass token. Returns a refusal if its client has guessed too often; never for a valid token. */
   refuseGuess(subject: Subject): Decision | undefined

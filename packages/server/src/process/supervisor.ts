@@ -8,6 +8,7 @@ import { resolve as resolvePath } from 'node:path'
 import { readKeySecret } from '../events/key-secret.ts'
 import type { Log } from '../log.ts'
 import { SETTINGS, type Settings } from '../settings/settings.ts'
+import { WorkerCounts } from '../workers/counts-file.ts'
 import { WorkerChannels } from '../workers/worker-channels.ts'
 import { terminationSignal } from './signals.ts'
 
@@ -16,8 +17,9 @@ const RESTART_MS = 1000
 /** Resolves with the exit code once all workers have exited. */
 export async function superviseWorkers(count: number, settings: Settings, log: Log): Promise<number> {
   const keySecret = sharedSecret(settings)
-  cluster.setupPrimary({ serialization: 'advanced' }) // metrics are large messages
-  const channels = new WorkerChannels()
+  const counts = new WorkerCounts(count)
+  cluster.setupPrimary({ serialization: 'advanced', stdio: counts.stdio }) // metrics are large messages
+  const channels = new WorkerChannels(counts, log)
   const fork = () => {
     const worker = cluster.fork({ [SETTINGS.keySecret.env]: keySecret })
     worker.on('error', (error) => log.event('worker_failed', { err: error, pid: worker.process.pid }))

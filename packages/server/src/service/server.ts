@@ -194,7 +194,8 @@ async function openCheckServices(
     wantsFirstToken: wantsFirstToken(settings.adminToken),
   })
   closers.push(() => admin.close())
-  const events = await openEvents(settings, { database, limiter, store: store.store, metrics, log })
+  const { countsFile } = workers
+  const events = await openEvents(settings, { database, limiter, store: store.store, metrics, log, countsFile })
   closers.push(() => events.close())
   const rollouts = await openRollouts({ database, limiter, live, metrics, log, timing: timing.rollouts })
   closers.push(() => rollouts.close())

@@ -2,7 +2,9 @@
 // is this process alone.
 
 import cluster from 'node:cluster'
+import type { CountsFile } from '../events/pipeline.ts'
 import { workerNumber } from '../worker-number.ts'
+import { countsFile } from './counts-file.ts'
 import { type FromSupervisor, type FromWorker, type Gathered, isOurs, LEADER_TOPIC, type Question } from './messages.ts'
 
 /** Handles a topic in this worker. */
@@ -21,6 +23,8 @@ export type NodeWorkers = {
   keep(topic: string, key: string, payload: unknown): Promise<Gathered<unknown>>
   /** Sends metrics to the supervisor, in case this worker crashes. */
   report(report: string): void
+  /** Keeps event counts for the supervisor, in case this worker is killed. Undefined without --workers. */
+  readonly countsFile: CountsFile | undefined
 }
 
 const ANSWER_MS = 1000
@@ -45,6 +49,7 @@ export function singleWorker(): NodeWorkers {
     gather: (topic, payload) => ask({ topic, payload }),
     keep: (topic, key, payload) => ask({ topic, key, payload }),
     report: () => {},
+    countsFile: undefined,
   }
 }
 
@@ -55,6 +60,7 @@ class Channel implements NodeWorkers {
   #early: Question[] = []
   readonly #waiting = new Map<number, (gathered: Gathered<unknown>) => void>()
   #joined: () => void = () => {}
+  countsFile: CountsFile | undefined
   #isLeader = false
   #lastId = 0
 
@@ -117,6 +123,7 @@ class Channel implements NodeWorkers {
     if (message.sluice === 'gathered') this.#waiting.get(message.id)?.(message.gathered)
     else if (message.sluice === 'ask') void this.#reply(message.id, message)
     else {
+      this.countsFile = countsFile(message.slot)
       for (const kept of message.kept) void this.#answerTo(kept)
       this.#joined()
     }

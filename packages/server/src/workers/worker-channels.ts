@@ -2,7 +2,9 @@
 // workers, and replays kept payloads to workers that start later.
 
 import type { Worker } from 'node:cluster'
+import type { Log } from '../log.ts'
 import type { Report } from '../metrics/reports.ts'
+import type { WorkerCounts } from './counts-file.ts'
 import {
   type FromSupervisor,
   type FromWorker,
@@ -17,6 +19,8 @@ import { WorkerReports } from './worker-reports.ts'
 
 type Member = {
   readonly worker: Worker
+  /** Its place in the file of event counts. */
+  readonly slot: number
   state: 'starting' | 'joined' | 'listening'
   /** Missed a deadline and has sent nothing since. Gathers do not wait for it. */
   silent: boolean
@@ -37,11 +41,18 @@ export class WorkerChannels {
   readonly #reports = new WorkerReports()
   readonly #kept = new Map<string, Kept>()
   readonly #collections = new Map<number, Collection>()
+  readonly #counts: WorkerCounts
+  readonly #log: Log
   #leader: number | undefined
   #lastId = 0
 
+  constructor(counts: WorkerCounts, log: Log) {
+    this.#counts = counts
+    this.#log = log
+  }
+
   add(worker: Worker): void {
-    const member: Member = { worker, state: 'starting', silent: false }
+    const member: Member = { worker, slot: this.#counts.take(), state: 'starting', silent: false }
     this.#members.set(worker.id, member)
     worker.on('message', (message) => {
       if (isOurs<FromWorker>(message)) void this.#receive(member, message)
@@ -62,6 +73,7 @@ export class WorkerChannels {
     const { worker } = member
     const closed = new Promise((resolve) => worker.once('disconnect', resolve))
     await new Promise((resolve) => worker.once('exit', resolve))
+    this.#countEvents(member)
     this.#members.delete(worker.id)
     for (const collection of this.#collections.values()) settle(collection, member)
     this.#chooseLeader()
@@ -69,12 +81,22 @@ export class WorkerChannels {
     await this.#reports.retire(worker.id)
   }
 
+  /** Counts what died with a worker. */
+  #countEvents({ worker, slot }: Member): void {
+    const counts = this.#counts.end(slot)
+    if (counts === undefined) return
+    this.#reports.ended(worker.id, counts)
+    const lost = counts.sinks.flatMap((sink) => (sink.lost ? [[sink.name, sink.lost] as const] : []))
+    const { pid } = worker.process
+    if (lost.length > 0) this.#log.event('worker_events_lost', { pid, lost: Object.fromEntries(lost) })
+  }
+
   async #receive(member: Member, message: FromWorker): Promise<void> {
     member.silent = false
     if (message.sluice === 'join') {
       member.state = 'joined'
       this.#chooseLeader()
-      send(member, { sluice: 'joined', kept: [...this.#kept.values()] })
+      send(member, { sluice: 'joined', slot: member.slot, kept: [...this.#kept.values()] })
     } else if (message.sluice === 'report') {
       this.#reports.note(member.worker.id, { totals: message.report })
     } else if (message.sluice === 'answer') {

@@ -3,17 +3,13 @@
 import type { Role } from '../../src/access/roles.ts'
 import { createToken } from '../../src/access/token-table.ts'
 import type { Database } from '../../src/db/database.ts'
-import type { AccessOptions, Answer, App } from '../service.ts'
+import type { Answer, App } from '../service.ts'
 import { ADMIN_TOKEN, RULE_SET, serveDatabase } from '../service.ts'
 
 export type Body = Readonly<Record<string, unknown>>
 
-export async function nodeWith(
-  database: Database,
-  rules: readonly Body[],
-  detect: AccessOptions['detect'] = {},
-): Promise<App> {
-  const app = await serveDatabase(database, { detect })
+export async function nodeWith(database: Database, rules: readonly Body[]): Promise<App> {
+  const app = await serveDatabase(database)
   await putRules(app, rules)
   return app
 }
