@@ -296,7 +296,7 @@ export const WRITE_PATHS: Readonly<Record<WritePathName, WritePath>> = {
     why: RETURNS,
   },
   'signal.send': {
-    writes: 'signals: send, from the API or a detector',
+    writes: 'signals: send',
     routes: ['POST /api/v1/rate-limit/signals'],
     commands: ['signals send'],
     frozen: 'works',
