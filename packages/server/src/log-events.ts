@@ -116,6 +116,11 @@ export const LOG_EVENTS = {
     fields: ['code', 'reason'],
   },
   store_available: { level: 'info', message: 'redis answers again', fields: [] },
+  on_fail_decided: {
+    level: 'warn',
+    message: 'on_fail decided checks instead of redis; see the reasons',
+    fields: ['decisions', 'reasons'],
+  },
   store_full: {
     level: 'warn',
     message: 'redis is out of memory; on_fail applies to new buckets; raise maxmemory',

@@ -129,7 +129,8 @@ function createRecord(deps: CheckControllerDeps, activeRules: () => ActiveRules)
   return (subject, decided, replace, startedMs) => {
     const decision = replace === undefined ? decided : replace(decided)
     const ms = performance.now() - startedMs
-    metrics.decided(decision.ruleId, decision.allowed, decision.source, ms / 1000)
+    const { ruleId, allowed, source, policyReason } = decision
+    metrics.decided(ruleId, allowed, source, ms / 1000, policyReason)
     events?.record(subject, decision, decided, ms * 1000)
     rollouts?.observe(decided)
     exceptions?.decided(subject, decided)

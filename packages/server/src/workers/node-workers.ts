@@ -3,6 +3,7 @@
 
 import cluster from 'node:cluster'
 import type { CountsFile } from '../events/pipeline.ts'
+import type { PolicyReasonCounts } from '../metrics/service-metrics.ts'
 import { workerNumber } from '../worker-number.ts'
 import { countsFile } from './counts-file.ts'
 import { type FromSupervisor, type FromWorker, type Gathered, isOurs, LEADER_TOPIC, type Question } from './messages.ts'
@@ -22,7 +23,7 @@ export type NodeWorkers = {
   /** Gathers, and keeps the payload for workers that start later, unless it is null. */
   keep(topic: string, key: string, payload: unknown): Promise<Gathered<unknown>>
   /** Sends metrics to the supervisor, in case this worker crashes. */
-  report(report: string): void
+  report(report: string, policyReasons: PolicyReasonCounts): void
   /** Keeps event counts for the supervisor, in case this worker is killed. Undefined without --workers. */
   readonly countsFile: CountsFile | undefined
 }
@@ -98,8 +99,8 @@ class Channel implements NodeWorkers {
     return this.#ask({ topic, payload, key }, ANSWER_MS)
   }
 
-  report(report: string): void {
-    send({ sluice: 'report', report })
+  report(report: string, policyReasons: PolicyReasonCounts): void {
+    send({ sluice: 'report', report, policyReasons })
   }
 
   #ask<T>(question: Question, deadlineMs: number): Promise<Gathered<T>> {

@@ -4,6 +4,7 @@
 import type { Worker } from 'node:cluster'
 import type { Log } from '../log.ts'
 import type { Report } from '../metrics/reports.ts'
+import type { PolicyReasonCounts } from '../metrics/service-metrics.ts'
 import type { WorkerCounts } from './counts-file.ts'
 import {
   type FromSupervisor,
@@ -15,6 +16,7 @@ import {
   METRICS_TOPIC,
   type Question,
 } from './messages.ts'
+import { sumReasons } from './policy-log.ts'
 import { WorkerReports } from './worker-reports.ts'
 
 type Member = {
@@ -39,6 +41,8 @@ const STUCK_MS = 1000
 export class WorkerChannels {
   readonly #members = new Map<number, Member>()
   readonly #reports = new WorkerReports()
+  /** Of each worker, and of all that have ended. */
+  readonly #policyReasons = new Map<number | 'ended', PolicyReasonCounts>()
   readonly #kept = new Map<string, Kept>()
   readonly #collections = new Map<number, Collection>()
   readonly #counts: WorkerCounts
@@ -68,6 +72,11 @@ export class WorkerChannels {
     this.#reports.replaced()
   }
 
+  /** Checks that on_fail decided on this node, since its start. */
+  policyReasons(): PolicyReasonCounts {
+    return sumReasons(this.#policyReasons.values())
+  }
+
   /** Messages can arrive after the exit: totals are final once the channel is closed as well. */
   async #untilEnd(member: Member): Promise<void> {
     const { worker } = member
@@ -78,6 +87,9 @@ export class WorkerChannels {
     for (const collection of this.#collections.values()) settle(collection, member)
     this.#chooseLeader()
     await closed
+    const [ended = {}, last = {}] = [this.#policyReasons.get('ended'), this.#policyReasons.get(worker.id)]
+    this.#policyReasons.set('ended', sumReasons([ended, last]))
+    this.#policyReasons.delete(worker.id)
     await this.#reports.retire(worker.id)
   }
 
@@ -99,6 +111,7 @@ export class WorkerChannels {
       send(member, { sluice: 'joined', slot: member.slot, kept: [...this.#kept.values()] })
     } else if (message.sluice === 'report') {
       this.#reports.note(member.worker.id, { totals: message.report })
+      this.#policyReasons.set(member.worker.id, message.policyReasons)
     } else if (message.sluice === 'answer') {
       this.#answered(member, message.id, message.answer)
     } else {
