@@ -151,7 +151,7 @@ describe('proposals', () => {
 
   test('one rollout per rule at a time; several rules roll out together', async () => {
     const { app } = await opened()
-    const [one, two] = [(await propose(app, HALVED)).body, (await propose(app, HALVED)).body]
+    const [one, two] = [(await propose(app, HALVED)).body, (await propose(app, { ...HALVED, reason: 'again' })).body]
     const other = (await propose(app, { ...HALVED, changes: [{ op: 'update', rule: { rule_id: 'all', limit: 9 } }] }))
       .body
     await act(app, one.proposal_id, 'start')
