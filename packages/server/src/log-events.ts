@@ -218,7 +218,7 @@ export const LOG_EVENTS = {
   rollout_rolled_back: {
     level: 'error',
     message: 'guard rolled back a rule change',
-    fields: ['proposal', 'rules', 'reason'],
+    fields: ['proposal', 'rules', 'reverted', 'not_reverted', 'reason'],
   },
   rollout_alert: {
     level: 'error',

@@ -39,7 +39,7 @@ export {
 } from './rules/exception.ts'
 export { REASONS, type Reason, type RuleExplanation } from './rules/explain.ts'
 export type { LimitName } from './rules/limit-names.ts'
-export { parseRules } from './rules/parse.ts'
+export { parseRules, writtenRule } from './rules/parse.ts'
 export { canaryProblem, isPairable, type Rollout } from './rules/rollout.ts'
 export { plainRule, type Rule, type RuleCondition, type RuleLimit, type SignalReaction } from './rules/rule.ts'
 export type { ConditionInput, LimitInput, PlanInput, RuleInput, RulesInput } from './rules/rule-input.ts'

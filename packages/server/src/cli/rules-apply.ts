@@ -104,7 +104,8 @@ export async function change(given: Given, terminal: Terminal, write: Write, may
   const required = mayPropose ? await approvalsOf(api) : 0
   if (required > 0) return proposeInstead(api, plan, required, given, terminal)
   await confirm(given, terminal, 'Change the rules?')
-  const { version, guard } = await applyWrite(api, write, { ifVersion: plan.version, reason: given.text('reason') })
+  const options = { ifVersion: plan.version, reason: given.text('reason'), isOff: mayPropose && isGuardOff(given) }
+  const { version, guard } = await applyWrite(api, write, options)
   const guardId = guard !== undefined && 'proposal_id' in guard ? guard.proposal_id : undefined
   if (!given.has('json')) {
     terminal.tell(`version ${version} is active\n${guardText(guard)}`)
@@ -114,6 +115,14 @@ export async function change(given: Given, terminal: Terminal, write: Write, may
   const answer = { version, changes: plan.changes, guard, proposal: ended }
   terminal.out(`${JSON.stringify(answer, null, 2)}\n`)
   return ended === undefined ? EXIT.done : exitCodeOf(ended)
+}
+
+/** Thresholds are for proposals; a direct edit is guarded with the default ones, or not at all. */
+function isGuardOff(given: Given): boolean {
+  const guard = given.text('guard')
+  if (guard === undefined || guard === 'off') return guard === 'off'
+  const fix = 'use off, or sluice rules propose: a direct edit has the default thresholds'
+  throw new CommandError(`--guard: ${fix}`, EXIT.invalid)
 }
 
 function guardText(guard: EditGuard | undefined): string {

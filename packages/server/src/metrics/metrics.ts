@@ -192,11 +192,6 @@ export class Metrics {
     return this.#counts.rulesFacts().ageSeconds
   }
 
-  /** Decisions per bucket of DECISION_SECONDS. */
-  decisionTimes(): number[] {
-    return this.#counts.decisionSeconds.counts()
-  }
-
   /** Cumulative counts of decisions, for live figures. */
   decisionCounts(): { allowed: number; refused: number; sources: Record<Source, number>; latency: number[] } {
     const { decided, refused } = this.checkTotals()

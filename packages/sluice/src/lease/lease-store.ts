@@ -231,7 +231,7 @@ class LeaseStore implements LeasingStore {
 
   /**
    * Waits for a pending query for the same bucket, whose units may be enough. A take that gets none waits for the next
-   * one, up to WAIT_MS, so that waiting takes do not all query at once. One deadline covers what the store takes for all.
+   * one, up to WAIT_MS, so that waiting takes do not all query at once. One deadline covers the store's time for both.
    */
   async #wait(take: Take, first: Promise<unknown>): Promise<Taken> {
     const startedMs = this.#timers.nowMs()

@@ -17,7 +17,7 @@ import {
   readScope,
 } from './parse-match.ts'
 import { readOnSignal } from './parse-signals.ts'
-import { type Approximate, FACTS, type Lease, type Rule } from './rule.ts'
+import { type Approximate, FACTS, type Lease, plainRule, type Rule } from './rule.ts'
 import { respell } from './spellings.ts'
 
 export const RULES_MAX = 100_000
@@ -86,7 +86,56 @@ function parseRule(input: unknown, errors: FieldErrors): Rule | undefined {
     errors.add(name, fields[name], `unknown field; ${unknownFieldFix(name)}`)
   }
   const rule = readRule(fields, errors.spelled(spellings))
-  return errors.list.length === before ? rule : undefined
+  if (errors.list.length > before) return undefined
+  WRITTEN.set(rule, writtenFields(fields, rule))
+  return rule
+}
+
+/** Fields as written in canonical spelling, by rule: a rule itself is complete, and a default may be written or not. */
+const WRITTEN = new WeakMap<Rule, Fields>()
+
+/**
+ * The rule with the fields that its author wrote, in canonical spelling and with canonical values. Parses to the same
+ * rule again. A default is in it only if it was written, because it may depend on another field that changes later.
+ */
+export function writtenRule(rule: Rule): Readonly<Record<string, unknown>> {
+  return WRITTEN.get(rule) ?? plainRule(rule)
+}
+
+function writtenFields(fields: Fields, rule: Rule): Fields {
+  const plain = plainRule(rule)
+  const names = new Set(Object.keys(fields).filter((name) => fields[name] !== undefined))
+  const isWritten = (name: string) => names.has(name) || NUMBERS.includes(name)
+  const written = Object.fromEntries(Object.entries(plain).filter(([name]) => isWritten(name)))
+  // An unlimited rule may have a window for its plans only.
+  for (const name of ['window', 'window_seconds'])
+    if (names.has(name) && plain.limit === 'unlimited') written[name] = fields[name]
+  if (isFields(fields.by_plan)) written.by_plan = writtenPlans(fields.by_plan, rule.by_plan)
+  return written
+}
+
+/** Present in the plain rule only if they were written, in one spelling or another. */
+const NUMBERS: readonly string[] = ['limit', 'limits', 'window_seconds', 'burst']
+
+/** A plan inherits the numbers that it omits. */
+function writtenPlans(given: Fields, plans: Rule['by_plan']): Fields {
+  return Object.fromEntries(
+    Object.entries(plans).map(([plan, limits]) => {
+      const fields = given[plan]
+      const [only] = limits
+      if (only === undefined) return [plan, 'unlimited']
+      if (!isFields(fields) || limits.length > 1 || fields.limits != null) return [plan, limits]
+      const has = (name: string) => fields[name] != null
+      return [
+        plan,
+        {
+          ...(has('limit') && { limit: only.limit }),
+          ...((has('window') || has('window_seconds')) && { window_seconds: only.window_seconds }),
+          ...(has('burst') && { burst: only.burst }),
+        },
+      ]
+    }),
+  )
 }
 
 /** A fact is a condition of a rule, not a field: `user` belongs in `when`. */
