@@ -308,7 +308,7 @@ describe('proposals', () => {
     const approver = (await token(database, app, 'approver')).secret
     const again = async (reason: string) => (await propose(app, { ...HALVED, reason })).body.proposal_id
     const [one, two, three] = [await again('one'), await again('two'), await again('three')]
-    await database.query('UPDATE proposals SET created_at = clock_timestamp()') // newer than the token, to the microsecond
+    await database.query('UPDATE proposals SET created_at = clock_timestamp()') // newer than the token
     expect((await act(app, one, 'approve', approver, { start: false })).body.state).toBe('approved')
     expect((await act(app, two, 'approve', approver)).body).toMatchObject({
       state: 'rolling_out',
@@ -324,7 +324,7 @@ describe('proposals', () => {
     })
   })
 
-  test('a repeated request returns the first proposal: by its Idempotency-Key, or equal content for a minute', async () => {
+  test('a repeated request returns the first proposal: by Idempotency-Key, or equal content for a minute', async () => {
     const { app, database } = await opened(1)
     const other = (await token(database, app, 'editor')).secret
     const send = async (body: object, key?: string, secret = ADMIN_TOKEN) => {

@@ -47,7 +47,7 @@ type Node = {
   readonly app: App
   readonly database: Database
   readonly url: string
-  /** Of an author and an approver that are not related. */
+  /** Tokens that are not related. */
   readonly author: string
   readonly approver: string
 }
@@ -478,7 +478,7 @@ const COMBINATIONS = [
 
 type Combination = (typeof COMBINATIONS)[number]
 
-/** What the table says. */
+/** Outcome according to the table. */
 function expected(name: WritePathName, { frozen, approvals }: Combination): readonly Outcome[] {
   const row = WRITE_PATHS[name]
   if (approvals > 0 && row.approvals === 'refused') return ['APPROVAL_REQUIRED', 'APPROVAL_FORBIDDEN']

@@ -57,7 +57,7 @@ export type Line = readonly { readonly id: string; readonly created_by: string |
 /** Creators that are no tokens: the command line and the first start of the host. */
 export const HOST_ACTORS: readonly string[] = ['command', 'sluice']
 
-/** The root of the creation tree of a token. One that the host created is a root; so is the admin token of the settings. */
+/** The root of the creation tree of a token: a token that the host created, or the admin token of the settings. */
 export function familyOf(id: string, line: Line): string {
   const creators = new Map(line.map((token) => [token.id, token.created_by]))
   let root = id

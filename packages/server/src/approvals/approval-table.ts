@@ -45,8 +45,8 @@ type TokenRow = {
 }
 
 /**
- * Records the approval of this caller. Throws 403 if it may not approve, or is related to one who has. With no approvals
- * required, changes nothing. Approving twice counts once.
+ * Records the approval of this caller. Throws 403 if it may not approve, or is related to one who has. Changes nothing
+ * if no approvals are required. Approving twice counts once.
  */
 export async function approve(queries: Queries, thing: ApprovedThing, caller: Caller): Promise<Approvals> {
   const required = await approvalsRequired(queries)

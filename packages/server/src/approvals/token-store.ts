@@ -1,6 +1,6 @@
-// Tokens as managed by the admin API, and those that wait for approval. With approvals required, a token of the role editor or above takes effect only once
-// others have approved it: its creator could otherwise act as several people. The creator gets the secret at once; no
-// node accepts it until the last approval moves its row to the tokens.
+// Tokens as managed by the admin API, and those that wait for approval. With approvals required, a token of the role
+// editor or above takes effect only once others have approved it: its creator could otherwise act as several people.
+// The creator gets the secret at once; no node accepts it until the last approval moves its row to the tokens.
 
 import type { Caller, Role } from '../access/roles.ts'
 import { newSecret, newTokenId, tokenHash } from '../access/token.ts'
@@ -20,7 +20,7 @@ import { ProblemError, problem } from '../problems/problem.ts'
 import { admitWrite, approvalsRequired } from '../rules/write-paths.ts'
 import { type Approvals, approve, readApprovals } from './approval-table.ts'
 
-/** A token that nobody approved for a day is deleted. */
+/** A token is deleted if it is not approved within this time. */
 const WAIT_MS = 86_400_000
 const PENDING_MAX = 100
 /** Roles that neither change rules nor approve. */
@@ -176,7 +176,7 @@ async function listed(queries: Queries, row: PendingRow): Promise<ListedToken> {
 }
 
 function notPendingToken(tokenId: string): ProblemError {
-  const fix = 'GET /api/v1/admin/tokens lists all tokens; one that nobody approved is deleted after a day'
+  const fix = 'GET /api/v1/admin/tokens lists all tokens; a pending one is deleted after a day'
   const fieldError = { field: 'token_id', value: tokenId, fix }
   const detail = `The token ${tokenId} does not wait for approval: it is unknown, approved already, or was deleted.`
   return new ProblemError(problem('NOT_PENDING', detail, [fieldError]))

@@ -114,8 +114,8 @@ export const RULES_ROLLBACK: Command = defineCommand({
   name: 'rules rollback',
   summary: 'Restores the rules of an earlier version.',
   details:
-    'Creates a new version. Shows the changes and asks for confirmation. During a freeze, and if changes need approval, ' +
-    'only to the predecessor of the active version, and never back to rules that were rolled back.',
+    'Creates a new version. Shows the changes and asks for confirmation. During a freeze, and if changes need ' +
+    'approval, only to the predecessor of the active version, and never back to rules that were rolled back.',
   positionals: [{ name: '<version>', help: 'a version, from sluice rules history' }],
   flags: [...CHANGE_FLAGS, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [{ does: 'undo', line: 'sluice rules rollback 6 --reason "7 refuses too many" --yes' }],

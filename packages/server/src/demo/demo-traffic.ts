@@ -69,7 +69,7 @@ export class DemoTraffic {
     this.#running = undefined
   }
 
-  /** Removes the rules of the demo as soon as they have expired. Retries during a freeze or an outage of the database. */
+  /** Removes the rules of the demo once they have expired. Retries during a freeze or an outage of the database. */
   removeExpired(store: RuleStore): void {
     const expiresAt = this.#expiresAt()
     if (expiresAt === undefined || this.#running !== undefined) return

@@ -38,7 +38,7 @@ export type EditGuardOptions = {
 }
 
 /**
- * Ends the rollouts of the rules that a rollback changed. One that brings back what was withdrawn is guarded as an edit.
+ * Ends the rollouts of the rules that a rollback changed. One that brings back withdrawn rules is guarded as an edit.
  */
 export async function followRollback(queries: Queries, applied: Applied, options: EditGuardOptions): Promise<void> {
   if (applied.path === 'rules.reactivate') return guardEdit(queries, applied, options)

@@ -26,7 +26,7 @@ export type RuleFigures = {
   readonly both_denied: number
   /** Newly denied share of the pairs, in per cent, without offset ones and with the cap per key; null without pairs. */
   readonly newly_denied_percent: number | null
-  /** How many of the last `of` complete windows reach the threshold. */
+  /** Number of the last `of` complete windows that reach the threshold. */
   readonly windows_above: number
   /** Distinct newly denied keys. */
   readonly keys: number

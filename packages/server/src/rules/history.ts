@@ -79,7 +79,8 @@ const PLACE_OF_TARGET = '(SELECT coalesce(target.position, $2) FROM rule_version
 /** If later edits stay, the rules are new: then they stand where the edit stood that is taken back. */
 const PLACE_BEFORE_EDIT = `coalesce((
   SELECT coalesce(earlier.position, earlier.version) FROM rule_versions earlier
-  WHERE earlier.version < $1 AND earlier.content = rule_versions.content ORDER BY earlier.version DESC LIMIT 1), $2 + 1)`
+  WHERE earlier.version < $1 AND earlier.content = rule_versions.content
+  ORDER BY earlier.version DESC LIMIT 1), $2 + 1)`
 
 /** Pages bound how long one query blocks the event loop. */
 function* pagesOf(changed: readonly ChangedRule[]): Generator<string> {

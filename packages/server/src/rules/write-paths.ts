@@ -253,7 +253,7 @@ export const WRITE_PATHS: Readonly<Record<WritePathName, WritePath>> = {
     commands: ['bypass rotate'],
     frozen: 'works',
     approvals: 'refused',
-    why: 'the secret would go to a person whom nobody approved',
+    why: 'the secret would go to a person who was not approved',
   },
   'bypass.revoke': {
     writes: 'bypass tokens: revoke',

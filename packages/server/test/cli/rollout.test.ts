@@ -28,7 +28,7 @@ async function started(approvals: number, guardEditsMs = 0) {
   const person = async (name: string, role: Role) => {
     const made = await createToken(database, { name, role, expiresAt: null }, 'sluice', AT)
     const env = { SLUICE_URL: node.address, SLUICE_TOKEN: made?.secret ?? '' }
-    await vi.waitFor(async () => expect((await sluice(['rules', 'list'], { env })).code).toBe(0), 5000)
+    await vi.waitFor(async () => expect((await sluice(['rules', 'list'], { env })).code).toBe(0), 30_000)
     return (args: readonly string[], options: { colors?: boolean } = {}) => sluice(args, { env, ...options })
   }
   const [ann, ben] = [await person('ann', 'editor'), await person('ben', 'approver')]

@@ -42,7 +42,7 @@ async function started(limits: readonly number[]) {
   const freeze = (verb: 'freeze' | 'unfreeze') => app.post(`${INCIDENT_PATH}/${verb}`, { reason: 'x' }, ADMIN_TOKEN)
   const approvals = (required: number) => setApprovals(database, required, 'command', AT)
   const guard = new ProposalStore(database, { moved: () => {}, refresh: async () => {} })
-  /** What the guard does when the edit refuses too much. */
+  /** Reverts the open edit, as the guard does when it refuses too much. */
   const revert = async () => {
     const [edit] = await activeProposals(database)
     const cause = { actor: 'guard', reason: 'refuses too much' }
@@ -73,7 +73,7 @@ test.each(CLOSED)('%s, a rollback goes only from the active version to its prede
   expect(await limitOf()).toBe(1)
 })
 
-test.each(CLOSED)('%s, nobody re-activates what the guard withdrew', async (_, code, close) => {
+test.each(CLOSED)('%s, no rollback re-activates what the guard withdrew', async (_, code, close) => {
   const node = await started([0, 100])
   const { put, rollBack, limitOf, revert } = node
   await put(0, [], '') // version 3, under guard; the limit of version 1
@@ -116,7 +116,7 @@ test('a withdrawn rule may return with an approved change, and a rollback may go
   expect(await rollBack(4)).toBe(2)
 })
 
-test('without approvals and freeze, every version can be restored; a withdrawn one is guarded like an edit', async () => {
+test('without approvals and freeze, every version can be restored; a withdrawn one is guarded', async () => {
   const { app, rollBack, limitOf } = await started([1, 2, 3])
   expect(await rollBack(1)).toBe(1)
   const { status, body } = await app.post(`${RULE_SET}/rollback`, { version: (await versionOf()) - 1 }, ADMIN_TOKEN)

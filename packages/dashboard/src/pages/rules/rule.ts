@@ -91,7 +91,7 @@ export type RuleFigures = {
   readonly both_denied: number
   /** Share of the step, in per cent. */
   readonly newly_denied_percent: number | null
-  /** Of the last windows, those that reach the threshold. */
+  /** Number of the last windows that reach the threshold. */
   readonly windows_above: number
   readonly keys: number
 }

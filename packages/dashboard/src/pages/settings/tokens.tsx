@@ -94,7 +94,7 @@ export function Tokens() {
           secret={created.token}
           hint={
             created.state === 'pending'
-              ? `Rejected until ${created.approvals_required} others approve it: sluice token approve ${created.token_id}`
+              ? `Rejected until others approve it: sluice token approve ${created.token_id}`
               : 'Programs send it as Authorization: Bearer …'
           }
           onClose={() => setCreated(undefined)}

@@ -48,6 +48,7 @@ const APPROVE_BODY = {
     },
   },
   'x-fix': 'send no body, or a JSON object with start',
+  examples: [{ start: false }],
 }
 
 type Body = { readonly reason?: string; readonly start?: boolean }

@@ -74,7 +74,7 @@ export function tokensRoutes(app: FastifyInstance, store: TokenStore | undefined
 
   const response = { 201: CREATED, ...problemAnswers(400, 409, 503) }
   const description =
-    'If changes need approval, a token of the role editor or above is pending: nodes reject it until others approved it.'
+    'If changes need approval, a token of the role editor or above is pending: nodes reject it until others approve it.'
   const about = { operationId: 'createToken', summary: 'Create a token', description, tags: ['admin'] }
   const create = { ...about, body: BODY, response }
   app.post<{ Body: TokenBody }>(TOKENS_PATH, { schema: create, config }, async ({ body, caller }, reply) => {
