@@ -12,7 +12,7 @@ export {
 export { type Clock, systemClock, wallClock } from './clock.ts'
 export type { DecidingBucket, DecidingLimit, Decision, Outcome } from './decision.ts'
 export { bucketOf, limitOf, pairsOf, storeTimeOf } from './decision-facts.ts'
-export { ERRORS, type ErrorCode, type FieldError, LimiterError } from './errors.ts'
+export { ERRORS, type ErrorCode, type FieldError, jsonStart, LimiterError } from './errors.ts'
 export type { HotKey } from './hot-keys/hot-keys.ts'
 export { type Counter, TopSketch } from './hot-keys/top-sketch.ts'
 export type { JointDecision } from './joint-check.ts'
@@ -38,6 +38,7 @@ export {
   type Signal,
 } from './rules/exception.ts'
 export { REASONS, type Reason, type RuleExplanation } from './rules/explain.ts'
+export { featuresOf, RULE_FEATURES } from './rules/features.ts'
 export type { LimitName } from './rules/limit-names.ts'
 export { parseRules, writtenRule } from './rules/parse.ts'
 export { canaryProblem, isPairable, type Rollout } from './rules/rollout.ts'

@@ -146,6 +146,10 @@ export class Metrics {
     this.#counts.hotKeys = () => limiter.hotKeys()
   }
 
+  watchUnknown(content: { counts(): Readonly<Record<string, number>> }): void {
+    this.#counts.unknownContent = () => content.counts()
+  }
+
   watchWebhooks(webhooks: DeliveryTotals): void {
     this.#counts.webhooks = webhooks
   }

@@ -1,8 +1,9 @@
 // Moves a proposal to its next state: transition, effects on rules, audit entry, webhook event and notification of all
 // nodes, in one transaction that holds the lock of the rules.
 
-import type { Rule } from 'sluice'
+import { featuresOf, type Rule } from 'sluice'
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { type ActiveVersion, editRules, rulesIn, touchRules } from '../rules/rule-store.ts'
@@ -72,6 +73,11 @@ async function begin(queries: Queries, proposal: Proposal, cause: Cause, now: Ac
   if (conflicts.length > 0) throw conflictProblem(conflicts)
   for (const { rule } of changes) parsedRule(rule) // the merged rule must be valid as well
   requireCanary(proposal, changes)
+  const kinds = proposal.steps.map(({ kind }) => `rollout.${kind}`)
+  await requireUnderstood(queries, [
+    ...kinds,
+    ...changes.flatMap(({ rule }) => (rule === null ? [] : featuresOf(rule))),
+  ])
   await endEditGuards(queries, proposal.id, ruleIds, cause, now)
   const taken = await holdRules(queries, proposal.id, ruleIds)
   if (taken.length > 0) throw rolloutActive(taken)
@@ -194,7 +200,8 @@ async function undoEdit(
   const author = { actor: cause.actor, reason: withUndone(cause.reason, changes) ?? edit.id }
   const path = event.type === 'revert' ? 'proposal.revert' : 'proposal.abort'
   const undoing = { author, path, undoes: edit.baseVersion } as const
-  const { version } = await editRules(queries, { action: 'rules.guard_rollback', ruleIds, next }, undoing)
+  const undo = { action: 'rules.guard_rollback', ruleIds, next, isUndo: true }
+  const { version } = await editRules(queries, undo, undoing)
   return { ...edit, changes, doneVersion: version }
 }
 

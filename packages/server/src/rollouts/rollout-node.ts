@@ -147,6 +147,7 @@ export class RolloutNode {
 
   /** Reason for /readyz. */
   degradedReason(): string | undefined {
+    if (this.#error !== undefined) return `rollouts: this node rejects them, the current rules apply: ${this.#error}`
     if (!this.#unconfirmed) return undefined
     return 'rollouts: the database has not confirmed them; the current rules apply to all keys'
   }

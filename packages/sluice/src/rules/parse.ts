@@ -32,6 +32,31 @@ export const FIELDS: readonly string[] = [
   ...['enforce_at', 'mode', 'enabled'],
 ]
 
+/** Fields with a closed list of values. */
+export const CHOICES: {
+  readonly [Field in
+    | 'algorithm'
+    | 'intent'
+    | 'on_missing'
+    | 'on_fail'
+    | 'consistency'
+    | 'spread'
+    | 'enforce_at'
+    | 'mode']: readonly Rule[Field][]
+} = {
+  algorithm: ALGORITHM_NAMES,
+  intent: ['fairness', 'abuse'],
+  on_missing: ['skip', 'refuse', 'by_ip'],
+  on_fail: ON_FAIL,
+  consistency: ['strict', 'leased', 'approximate', 'local'],
+  spread: ['regional', 'global'],
+  enforce_at: ['edge', 'service', 'any'],
+  mode: ['enforce', 'shadow'],
+}
+
+export const LEASE_FIELDS: readonly string[] = ['max_units', 'max_share', 'ttl_ms']
+export const APPROXIMATE_FIELDS: readonly string[] = ['sync_ms', 'max_unsynced']
+
 type Fields = Record<string, unknown>
 
 const NOTHING: ReadonlyMap<unknown, unknown> = new Map()
@@ -83,6 +108,7 @@ function parseRule(input: unknown, errors: FieldErrors): Rule | undefined {
   const { fields, spellings } = respell(input, errors)
   for (const name of Object.keys(fields)) {
     if (FIELDS.includes(name)) continue
+    if (errors.isFull) break
     errors.add(name, fields[name], `unknown field; ${unknownFieldFix(name)}`)
   }
   const rule = readRule(fields, errors.spelled(spellings))
@@ -146,8 +172,8 @@ function unknownFieldFix(name: string): string {
 }
 
 function readRule(fields: Fields, errors: FieldErrors): Rule {
-  const algorithm = readOneOf(fields, 'algorithm', ALGORITHM_NAMES, errors) ?? 'token_bucket'
-  const intent = readOneOf(fields, 'intent', ['fairness', 'abuse'], errors) ?? 'fairness'
+  const algorithm = readOneOf(fields, 'algorithm', CHOICES.algorithm, errors) ?? 'token_bucket'
+  const intent = readOneOf(fields, 'intent', CHOICES.intent, errors) ?? 'fairness'
   const scope = readScope(fields, errors)
   const rule: Rule = {
     rule_id: readRuleId(fields, errors),
@@ -158,13 +184,13 @@ function readRule(fields: Fields, errors: FieldErrors): Rule {
     ...optional('plan', readText(fields, 'plan', errors)),
     when: readConditions(fields, errors),
     scope,
-    on_missing: readOneOf(fields, 'on_missing', ['skip', 'refuse', 'by_ip'], errors) ?? 'skip',
+    on_missing: readOneOf(fields, 'on_missing', CHOICES.on_missing, errors) ?? 'skip',
     algorithm,
     ...readNumbers(fields, algorithm, errors),
     ...readBehaviour(fields, algorithm, errors),
     ...optional('on_signal', readOnSignal(fields, scope, errors)),
     intent,
-    on_fail: readOneOf(fields, 'on_fail', ON_FAIL, errors) ?? (intent === 'abuse' ? 'closed' : 'open'),
+    on_fail: readOneOf(fields, 'on_fail', CHOICES.on_fail, errors) ?? (intent === 'abuse' ? 'closed' : 'open'),
   }
   checkShards(rule, errors)
   return rule
@@ -197,9 +223,9 @@ function readBehaviour(fields: Fields, algorithm: AlgorithmName, errors: FieldEr
     ...optional('approximate', readApproximate(fields, consistency, errors)),
     shards: readNumber(fields, 'shards', { min: 1, max: 1024 }, errors) ?? 1,
     store: readText(fields, 'store', errors) ?? 'default',
-    spread: readOneOf(fields, 'spread', ['regional', 'global'], errors) ?? 'regional',
-    enforce_at: readOneOf(fields, 'enforce_at', ['edge', 'service', 'any'], errors) ?? 'any',
-    mode: readOneOf(fields, 'mode', ['enforce', 'shadow'], errors) ?? 'enforce',
+    spread: readOneOf(fields, 'spread', CHOICES.spread, errors) ?? 'regional',
+    enforce_at: readOneOf(fields, 'enforce_at', CHOICES.enforce_at, errors) ?? 'any',
+    mode: readOneOf(fields, 'mode', CHOICES.mode, errors) ?? 'enforce',
     enabled: readFlag(fields, 'enabled', errors) ?? true,
   }
 }
@@ -241,7 +267,7 @@ function readFlag(fields: Fields, name: string, errors: FieldErrors): boolean | 
 /** Leaky bucket and concurrency are always strict: only the store knows the queue and the holders of permits. */
 function readConsistency(fields: Fields, algorithm: AlgorithmName, errors: FieldErrors): Rule['consistency'] {
   const strict = ALGORITHMS[algorithm].lease === 'none'
-  const given = readOneOf(fields, 'consistency', ['strict', 'leased', 'approximate', 'local'], errors)
+  const given = readOneOf(fields, 'consistency', CHOICES.consistency, errors)
   if (!strict) return given ?? 'leased'
   if (given !== undefined && given !== 'strict')
     errors.add('consistency', given, `use strict, or another algorithm: ${algorithm} supports only strict`)
@@ -256,7 +282,7 @@ function readLease(fields: Fields, consistency: Rule['consistency'], errors: Fie
   if (!isFields(lease)) return errors.add('lease', lease, 'give an object with max_units, max_share or ttl_ms')
   const inside = errors.at('lease')
   for (const name of Object.keys(lease)) {
-    if (!['max_units', 'max_share', 'ttl_ms'].includes(name)) inside.add(name, lease[name], 'unknown field; remove it')
+    if (!LEASE_FIELDS.includes(name)) inside.add(name, lease[name], 'unknown field; remove it')
   }
   const { max_share: share } = lease
   if (share !== undefined && !(typeof share === 'number' && share > 0 && share <= 1)) {
@@ -282,7 +308,7 @@ function readApproximate(
     return errors.add('approximate', approximate, 'give an object with sync_ms or max_unsynced')
   const inside = errors.at('approximate')
   for (const name of Object.keys(approximate)) {
-    if (!['sync_ms', 'max_unsynced'].includes(name)) inside.add(name, approximate[name], 'unknown field; remove it')
+    if (!APPROXIMATE_FIELDS.includes(name)) inside.add(name, approximate[name], 'unknown field; remove it')
   }
   return {
     ...optional('sync_ms', readNumber(approximate, 'sync_ms', SYNC_MS, inside)),

@@ -100,6 +100,9 @@ export type Grant = {
   readonly at?: Pick<Taken, 'source' | 'nowUs'> | undefined
 }
 
+/** Longest time that a node may refuse without asking the store: another may have refunded or reset the bucket. */
+export const REFUSAL_MS = 200
+
 /** Source of a decision. */
 export type Source = 'store' | 'lease' | 'local' | 'policy'
 
