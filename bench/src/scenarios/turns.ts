@@ -108,8 +108,9 @@ async function attackGrpc(service: ProbedService): Promise<Result[]> {
   for (const { name, path, make } of attacks) {
     const messages = make(MESSAGE_BYTES)
     const send = () => grpcCall(service.grpcPort, path, messages, ADMIN_TOKEN)
-    if (process.env.TURNS_VERBOSE) progress(name)
-    results.push(resultOf(name, await measured(service, send), 'ms'))
+    const times = await measured(service, send)
+    if (process.env.TURNS_VERBOSE) progress(`${Math.max(...times).toFixed(1)} ms  ${name}`)
+    results.push(resultOf(name, times, 'ms'))
   }
   results.sort((one, other) => other.median - one.median)
   progress(`${results[0]?.median.toFixed(1)} ms  gRPC, ${attacks.length} messages  ${results[0]?.contender}`)

@@ -36,6 +36,11 @@ describe('a change tightens a rule', () => {
     expect(tightens(rule(before), rule(after))).toBe(expected)
   })
 
+  test('a rule that only becomes one against abuse is no defence', () => {
+    expect(isDefence({ base: BASE, rule: { ...BASE, intent: 'abuse', limit: 1 } })).toBe(false)
+    expect(isDefence({ base: null, rule: { ...BASE, intent: 'abuse', limit: 1 } })).toBe(false)
+  })
+
   test.each<[string, object, boolean]>([
     ['an abuse rule', { intent: 'abuse', limit: 1 }, true],
     ['a looser abuse rule', { intent: 'abuse', limit: 1000 }, false],

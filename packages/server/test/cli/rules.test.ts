@@ -300,3 +300,19 @@ test('every command of rules is denied without a token: exit code 4', async () =
 function sorted(text: string): string[] {
   return text.split('\n').sort()
 }
+
+test('an edit that the guard cannot compare is refused with the fix; --guard off applies it', async () => {
+  const { run } = await node()
+  const file = ruleFile(`${ONE}  - rule_id: jobs
+    algorithm: concurrency
+    limit: 3
+    window_seconds: 60
+`)
+  const apply = (...flags: string[]) => run(['rules', 'apply', file, '--yes', ...flags])
+  const refused = await apply()
+  expect(refused.code).not.toBe(0)
+  expect(refused.told).toContain('jobs.algorithm: the algorithm concurrency cannot be charged twice')
+  expect(refused.told).toContain('guard=off and a reason')
+  expect((await apply('--guard', '{"p99":{"ms":300}}', '--reason', 'x')).told).toContain('--guard: use off')
+  expect((await apply('--guard', 'off', '--reason', 'few jobs')).told).toMatch(/not guarded: the request turned it off/)
+})

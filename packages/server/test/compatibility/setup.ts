@@ -13,8 +13,8 @@ const STATE = { status: 'ready', reasons: [], alerts: [], figures: [] }
 const RULE = { rule_id: 'two', scope: 'per_user', limit: 2, window: '1d', consistency: 'strict' }
 
 /** A node with one rule, and a connection to its database. */
-export async function nodeOn(url: string): Promise<Node> {
-  const node = await serveSettings({ database: url, dataDir: temporaryFolder(), guardEditsMs: 0 })
+export async function nodeOn(url: string, guardEditsMs = 0): Promise<Node> {
+  const node = await serveSettings({ database: url, dataDir: temporaryFolder(), guardEditsMs })
   const database = await connect(url)
   await write(node, 'PUT', RULE_SET, { rules: [RULE] })
   return { ...node, database }

@@ -105,6 +105,18 @@ test('an edit may keep what its rule used before', async () => {
   expect((await write(app, 'PATCH', `${RULES_PATH}/new`, { on_signal: SIGNAL_RULE.on_signal })).status).toBe(409)
 })
 
+test('an edit under guard is undone, whatever older nodes lack', async () => {
+  const app = await nodeOn(postgres().createDatabase(), 300_000)
+  await write(app, 'POST', RULES_PATH, SIGNAL_RULE)
+  const edited = await write(app, 'PATCH', `${RULES_PATH}/new`, { limit: 1, on_signal: null })
+  const [id = ''] = /prop_\w+/.exec(edited.headers.get('sluice-guard') ?? '') ?? []
+  await report(app, 'old-node', without('rule.on_signal'))
+  const undone = await write(app, 'POST', `${PROPOSALS_PATH}/${id}/abort`, REASON)
+  expect([undone.status, undone.body]).toEqual([200, undone.body])
+  const { body } = await app.get(`${RULES_PATH}/new`, ADMIN_TOKEN)
+  expect(body).toMatchObject({ limit: 5, on_signal: SIGNAL_RULE.on_signal })
+})
+
 test('a rollout waits for nodes that do not follow rollouts', async () => {
   const app = await node()
   const proposed = {

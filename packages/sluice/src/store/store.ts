@@ -108,8 +108,8 @@ export type Source = 'store' | 'lease' | 'local' | 'policy'
 
 /**
  * Reasons for which `on_fail` decides instead of the store. timeout: no reply within the deadline. unavailable: the
- * request failed. breaker_open, drill: the circuit breaker is open, after failures or on purpose. store_full: no room for a new bucket.
- * too_many_waiting: the cap on waiting requests. closing: the store was closed meanwhile.
+ * request failed. breaker_open, drill: the circuit breaker is open, after failures or on purpose. store_full: no room
+ * for a new bucket. too_many_waiting: the cap on waiting requests. closing: the store was closed meanwhile.
  */
 export const POLICY_REASONS = [
   'timeout',
