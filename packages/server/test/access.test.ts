@@ -127,6 +127,17 @@ describe('every route admits exactly the roles that the documentation names', ()
     guardRoutes(app, { tokens: new TokenRegistry(), adminToken: undefined, checksAreOpen: true, metrics })
     expect(() => app.get('/new', () => 'secret')).toThrow('GET /new declares no role')
   })
+
+  test('a route that writes and is in no row of the write paths is rejected', () => {
+    const app = fastify()
+    guardRoutes(app, {
+      ...{ tokens: new TokenRegistry(), adminToken: undefined, checksAreOpen: true, metrics: new Metrics() },
+    })
+    for (const method of ['POST', 'PUT', 'PATCH', 'DELETE'] as const) {
+      const add = () => app.route({ method, url: '/new', config: { access: 'admin' }, handler: () => 'written' })
+      expect(add).toThrow(`${method} /new is in no row of rules/write-paths.ts`)
+    }
+  })
 })
 
 test('roles: check may only make checks; each later role includes the earlier ones', () => {

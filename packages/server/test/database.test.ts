@@ -214,7 +214,7 @@ describe('the embedded database', () => {
       noted(analytics.summary({ fromMs: 0, toMs: 60_000, filter: {} }), 'analytics'),
     ])
     const change = { action: 'rules.replace', next: async () => parseRules([{ rule_id: 'r', limit: 1, window: '1m' }]) }
-    const options = { author: { actor: 'test', reason: undefined } }
+    const options = { author: { actor: 'test', reason: undefined }, path: 'rules.edit' as const }
     await Promise.all([...waiting, noted(new RuleStore(database).edit(change, options), 'rules')])
     expect(order.slice(0, 3)).toEqual(['events', 'rules', 'analytics']) // the first write had begun
     expect(order).toHaveLength(9)

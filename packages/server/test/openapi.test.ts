@@ -93,6 +93,7 @@ describe('/openapi.json', () => {
       'patch /api/v1/rate-limit/rules/{rule_id}',
       'post /api/v1/admin/drill',
       'post /api/v1/admin/tokens',
+      'post /api/v1/admin/tokens/{token_id}/approve',
       'post /api/v1/demo',
       'post /api/v1/rate-limit/auth',
       'post /api/v1/rate-limit/buckets/reset',

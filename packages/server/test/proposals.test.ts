@@ -49,7 +49,7 @@ describe('proposals', () => {
       `${PROPOSALS_PATH}/${body.proposal_id}`,
     ])
     const id = body.proposal_id
-    expect((await act(app, id, 'approve')).body).toMatchObject({ state: 'approved' })
+    expect((await act(app, id, 'approve', ADMIN_TOKEN, { start: false })).body).toMatchObject({ state: 'approved' })
     expect((await act(app, id, 'start')).body).toMatchObject({
       state: 'rolling_out',
       sentence: 'rolling out: step 1 of 3, shadow until promoted',
@@ -151,7 +151,7 @@ describe('proposals', () => {
 
   test('one rollout per rule at a time; several rules roll out together', async () => {
     const { app } = await opened()
-    const [one, two] = [(await propose(app, HALVED)).body, (await propose(app, HALVED)).body]
+    const [one, two] = [(await propose(app, HALVED)).body, (await propose(app, { ...HALVED, reason: 'again' })).body]
     const other = (await propose(app, { ...HALVED, changes: [{ op: 'update', rule: { rule_id: 'all', limit: 9 } }] }))
       .body
     await act(app, one.proposal_id, 'start')
@@ -233,7 +233,7 @@ describe('proposals', () => {
     expect((await send(`${RULES}/posts`, 'DELETE')).body).toMatchObject(refused)
     expect((await send(RULE_SET, 'PUT', { rules: [] })).body).toMatchObject(refused)
     expect((await send(`${RULES}/posts?dry_run=true`, 'PATCH', { limit: 1 })).status).toBe(200)
-    expect((await send(`${RULE_SET}/rollback`, 'POST', { version: 1 })).status).toBe(200)
+    expect((await send(`${RULE_SET}/rollback`, 'POST', { version: 2 })).status).toBe(200)
     expect((await send('/api/v1/rate-limit/kill-switch', 'POST', { everything: true, on: true })).status).toBe(200)
   })
 
@@ -254,7 +254,7 @@ describe('proposals', () => {
     const younger = await token(database, app, 'approver')
     const statuses: Record<string, number> = {}
     const tryApprove = async (name: string, secret: string) => {
-      statuses[name] = (await act(app, id, 'approve', secret)).status
+      statuses[name] = (await act(app, id, 'approve', secret, { start: false })).status
     }
     await tryApprove('author', author.secret)
     await tryApprove('viewer', older.viewer.secret)
@@ -289,7 +289,8 @@ describe('proposals', () => {
 
   test('a rejected proposal does not start, a cancelled one can be tried again', async () => {
     const { app } = await opened()
-    const [one, two] = [(await propose(app, HALVED)).body, (await propose(app, HALVED)).body]
+    const again = { ...HALVED, reason: 'again' }
+    const [one, two] = [(await propose(app, HALVED)).body, (await propose(app, again)).body]
     expect((await act(app, one.proposal_id, 'reject', ADMIN_TOKEN, { reason: 'no' })).body).toMatchObject({
       state: 'rejected',
     })
@@ -302,9 +303,59 @@ describe('proposals', () => {
     expect((await act(app, 'prop_x', 'start')).body).toMatchObject({ status: 404, code: 'PROPOSAL_UNKNOWN' })
   })
 
+  test('the last approval starts the rollout; one that cannot start stays approved and says why', async () => {
+    const { app, database } = await opened(1)
+    const approver = (await token(database, app, 'approver')).secret
+    const again = async (reason: string) => (await propose(app, { ...HALVED, reason })).body.proposal_id
+    const [one, two, three] = [await again('one'), await again('two'), await again('three')]
+    await database.query('UPDATE proposals SET created_at = clock_timestamp()') // newer than the token
+    expect((await act(app, one, 'approve', approver, { start: false })).body.state).toBe('approved')
+    expect((await act(app, two, 'approve', approver)).body).toMatchObject({
+      state: 'rolling_out',
+      sentence: expect.stringMatching(/^rolling out: step 1/),
+    })
+    expect((await act(app, three, 'approve', approver)).body).toMatchObject({
+      ...{ state: 'approved', sentence: expect.stringContaining(`not started: A rule has one rollout at a time`) },
+    })
+    await setFreeze(database, { since: AT, by: 'tok_1', reason: 'incident 7' })
+    const four = await again('four')
+    expect((await act(app, four, 'approve', approver)).body).toMatchObject({
+      ...{ state: 'approved', sentence: expect.stringContaining('incident 7') },
+    })
+  })
+
+  test('a repeated request returns the first proposal: by Idempotency-Key, or equal content for a minute', async () => {
+    const { app, database } = await opened(1)
+    const other = (await token(database, app, 'editor')).secret
+    const send = async (body: object, key?: string, secret = ADMIN_TOKEN) => {
+      const headers = { authorization: `Bearer ${secret}`, 'content-type': 'application/json' }
+      const sent = { ...headers, ...(key === undefined ? {} : { 'idempotency-key': key }) }
+      const answer = await app.send(PROPOSALS_PATH, { method: 'POST', headers: sent, body: JSON.stringify(body) })
+      return { status: answer.status, id: answer.body.proposal_id, errors: answer.body.errors }
+    }
+    const first = await send(HALVED)
+    expect(first.status).toBe(201)
+    const racing = await Promise.all([1, 2, 3, 4].map(() => send(HALVED)))
+    expect(racing.map(({ status, id }) => [status, id])).toEqual(racing.map(() => [200, first.id]))
+    expect((await send(HALVED, undefined, other)).status, 'another author').toBe(201)
+    expect((await send({ ...HALVED, reason: 'differs' })).status, 'another content').toBe(201)
+    const keyed = await send(HALVED, 'key-1')
+    expect([keyed.status, keyed.id === first.id], 'a key of its own').toEqual([201, false])
+    await act(app, keyed.id, 'abort')
+    expect(await send(HALVED, 'key-1'), 'also after it ended').toMatchObject({ status: 200, id: keyed.id })
+    expect(await send({ ...HALVED, reason: 'differs' }, 'key-1')).toMatchObject({
+      ...{ status: 400, errors: [{ field: 'Idempotency-Key', value: 'key-1' }] },
+    })
+    expect((await send(HALVED, 'a key with spaces')).status).toBe(400)
+    await database.query("UPDATE proposals SET created_at = created_at - interval '61 s'")
+    expect((await send(HALVED)).status, 'a minute later').toBe(201)
+    expect(await send(HALVED, 'key-1')).toMatchObject({ status: 200, id: keyed.id })
+  })
+
   test('a freeze stops starts, promotions and direct edits, and allows abort and rollback', async () => {
     const { app, database } = await opened()
-    const [one, two] = [(await propose(app, HALVED)).body.proposal_id, (await propose(app, HALVED)).body.proposal_id]
+    const one = (await propose(app, HALVED)).body.proposal_id
+    const two = (await propose(app, { ...HALVED, reason: 'again' })).body.proposal_id
     await act(app, one, 'start')
     await setFreeze(database, { since: AT, by: 'tok_1', reason: 'incident 7' })
     const frozen = { status: 409, code: 'FROZEN', detail: expect.stringContaining('incident 7') }
@@ -312,7 +363,7 @@ describe('proposals', () => {
     expect((await act(app, two, 'start')).body).toMatchObject(frozen)
     expect((await app.post(RULES, { ...RULE, rule_id: 'x' }, ADMIN_TOKEN)).body).toMatchObject(frozen)
     expect((await act(app, one, 'abort')).status).toBe(200)
-    expect((await app.post(`${RULE_SET}/rollback`, { version: 1 }, ADMIN_TOKEN)).status).toBe(200)
+    expect((await app.post(`${RULE_SET}/rollback`, { version: 2 }, ADMIN_TOKEN)).status).toBe(200)
     await setFreeze(database, undefined)
     expect((await app.post(RULES, { ...RULE, rule_id: 'x' }, ADMIN_TOKEN)).status).toBe(201)
   })

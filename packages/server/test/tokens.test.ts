@@ -46,7 +46,7 @@ describeDatabases('tokens', ({ open }) => {
     expect(body).toEqual({
       ...{ token: expect.stringMatching(/^sluice_[\w-]{43}$/), token_id: expect.stringMatching(/^tok_[\da-f]{16}$/) },
       ...{ name: 'dashboard', role: 'viewer', created_at: expect.any(String) },
-      ...{ expires_at: null, revoked_at: null, last_used_at: null },
+      ...{ expires_at: null, revoked_at: null, last_used_at: null, state: 'active' },
     })
     expect(await statusOf(here, body.token)).toBe(200)
     await vi.waitFor(async () => expect(await statusOf(there, body.token)).toBe(200), PATIENTLY)

@@ -5,6 +5,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Clock, systemClock, wallClock } from 'sluice'
 import type { Metrics } from '../metrics/metrics.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+import { isClassified } from '../rules/write-paths.ts'
 import type { AllowedHosts } from './allowed-hosts.ts'
 import { ANONYMOUS_CALLER, Authenticator, unauthorized } from './authenticator.ts'
 import { type Access, type Caller, type Role, roleAllows } from './roles.ts'
@@ -46,6 +47,9 @@ export function guardRoutes(app: FastifyInstance, deps: GuardDeps): Authenticato
   app.decorateRequest('caller')
   app.addHook('onRoute', ({ method, url, config }) => {
     if (config?.access === undefined) throw new Error(`${method} ${url} declares no role: set config.access`)
+    if (config.access === 'proxy') return // checks of proxies, with the method of their client
+    const unknown = [method].flat().find((one) => !isClassified(one, url))
+    if (unknown !== undefined) throw new Error(`${unknown} ${url} is in no row of rules/write-paths.ts: add it`)
   })
   app.addHook('onRequest', (request, reply, done) => {
     const needed = request.is404 ? 'open' : (request.routeOptions.config.access ?? 'admin')

@@ -5,6 +5,7 @@ import { appendAudit } from '../audit/audit.ts'
 import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { Database, Queries } from '../db/database.ts'
+import { admitWrite } from '../rules/write-paths.ts'
 import { ROLES, type Role } from './roles.ts'
 import { newSecret, newTokenId, type Token, tokenHash } from './token.ts'
 
@@ -23,18 +24,21 @@ export type TokenRequest = {
   readonly expiresAt: Date | null
 }
 
-export type ListedToken = Token & { readonly lastUsedAt: string | null }
+export type ListedToken = Token & {
+  readonly lastUsedAt: string | null
+  /** Undefined once the token is valid. */
+  readonly pending?: PendingToken | undefined
+}
+
+/** A token that waits for approval. */
+export type PendingToken = {
+  readonly approvals: number
+  readonly approvalsRequired: number
+  /** Time at which it is deleted. */
+  readonly until: string
+}
 
 export type CreatedToken = { readonly token: ListedToken; readonly secret: string }
-
-/** Tokens as managed by the admin API. Each call resolves once its change is active on this node. */
-export type TokenStore = {
-  /** Undefined when there are TOKENS_MAX active tokens. */
-  create(request: TokenRequest, actor: string): Promise<CreatedToken | undefined>
-  /** False when the token does not exist. */
-  revoke(tokenId: string, actor: string): Promise<boolean>
-  list(): Promise<readonly ListedToken[]>
-}
 
 type TokenRow = {
   readonly id: string
@@ -88,7 +92,7 @@ function tokenOf(row: TokenRow, role: Role): ListedToken {
   }
 }
 
-/** Undefined when there are TOKENS_MAX active tokens. */
+/** Creates a token that is valid at once. Undefined when there are TOKENS_MAX active tokens. */
 export function createToken(
   database: Database,
   request: TokenRequest,
@@ -96,12 +100,17 @@ export function createToken(
   at: Date,
 ): Promise<CreatedToken | undefined> {
   return database.transaction(async (queries) => {
-    const [row] = await queries.query<{ active: number }>(
-      'SELECT count(*) AS active FROM api_tokens WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)',
-      [at],
-    )
-    return (row?.active ?? 0) >= TOKENS_MAX ? undefined : insertToken(queries, request, actor, at)
+    await admitWrite(queries, 'token.create_on_host')
+    return (await hasRoom(queries, at)) ? insertToken(queries, request, actor, at) : undefined
   })
+}
+
+export async function hasRoom(queries: Queries, at: Date): Promise<boolean> {
+  const [row] = await queries.query<{ active: number }>(
+    'SELECT count(*) AS active FROM api_tokens WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)',
+    [at],
+  )
+  return (row?.active ?? 0) < TOKENS_MAX
 }
 
 /** Creates the admin token of a database without tokens. Of several nodes that start together, one creates it. */
@@ -114,7 +123,12 @@ export function createFirstToken(database: Database, at: Date): Promise<CreatedT
   })
 }
 
-async function insertToken(queries: Queries, request: TokenRequest, actor: string, at: Date): Promise<CreatedToken> {
+export async function insertToken(
+  queries: Queries,
+  request: TokenRequest,
+  actor: string,
+  at: Date,
+): Promise<CreatedToken> {
   const { name, role, expiresAt } = request
   await requireUnderstood(queries, [`role.${role}`])
   const secret = newSecret()
@@ -133,6 +147,7 @@ async function insertToken(queries: Queries, request: TokenRequest, actor: strin
 /** False when the token does not exist. A revoked token stays revoked. */
 export function revokeToken(database: Database, tokenId: string, actor: string, at: Date): Promise<boolean> {
   return database.transaction(async (queries) => {
+    await admitWrite(queries, 'token.revoke')
     const sql = 'UPDATE api_tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING name, role'
     const [revoked] = await queries.query<{ name: string; role: string }>(sql, [tokenId, at])
     if (revoked === undefined)
@@ -154,6 +169,6 @@ export async function noteUses(queries: Queries, uses: ReadonlyMap<string, numbe
   )
 }
 
-async function notifyNodes(queries: Queries): Promise<void> {
+export async function notifyNodes(queries: Queries): Promise<void> {
   await queries.query(`SELECT pg_notify('${TOKENS_CHANNEL}', '')`)
 }

@@ -5,11 +5,12 @@
 import { appendAudit } from '../audit/audit.ts'
 import type { Database, Queries } from '../db/database.ts'
 import type { Log } from '../log.ts'
-import { approvalsRequired } from './approval-table.ts'
+import { admitWrite, approvalsRequired } from '../rules/write-paths.ts'
 
 /** Sets the number. Returns the previous one. */
 export function setApprovals(database: Database, required: number, actor: string, at: Date): Promise<number> {
   return database.transaction(async (queries) => {
+    await admitWrite(queries, 'approvals.set')
     const before = await lockedApprovals(queries)
     if (before !== required) await writeApprovals(queries, { before, required }, actor, at)
     return before

@@ -2,6 +2,7 @@
 // token could otherwise end the protection against itself.
 
 import { wallClock } from 'sluice'
+import { countFamilies } from '../approvals/approval-table.ts'
 import { setApprovals } from '../approvals/required-approvals.ts'
 import { migrate } from '../db/migrate.ts'
 import { EXIT } from '../process/exit-codes.ts'
@@ -22,11 +23,23 @@ export const APPROVALS_SET: Command = defineCommand({
     const [text = ''] = given.positionals
     if (!/^(\d|10)$/.test(text)) throw new CommandError('<number>: give a whole number from 0 to 10', EXIT.invalid)
     if (!namesDatabase(given)) throw new CommandError('give --database or --data-dir', EXIT.invalid)
-    const before = await withDatabase(given, async (database) => {
+    const required = Number(text)
+    const { before, approvers, authors } = await withDatabase(given, async (database) => {
       await migrate(database)
-      return setApprovals(database, Number(text), 'command', new Date(wallClock.nowUs() / 1000))
+      return {
+        before: await setApprovals(database, required, 'command', new Date(wallClock.nowUs() / 1000)),
+        approvers: await countFamilies(database, ['approver', 'admin']),
+        authors: await countFamilies(database, ['editor', 'approver', 'admin']),
+      }
     })
     terminal.tell(`approvals: ${before} → ${text}\n`)
+    if (required > 0 && (approvers < required || authors <= required)) {
+      terminal.tell(
+        `warning: no change can get ${required === 1 ? '1 approval' : `${required} approvals`} yet: ` +
+          `${approvers} unrelated token${approvers === 1 ? '' : 's'} may approve. Tokens that one admin created are ` +
+          'related. Create the tokens of approvers here: sluice token create <name> --role approver\n',
+      )
+    }
     return EXIT.done
   },
 })

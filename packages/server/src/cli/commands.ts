@@ -30,7 +30,7 @@ import { RULES_SIMULATE } from './rules-simulate.ts'
 import { RULES_DIFF, RULES_HISTORY, RULES_ROLLBACK } from './rules-versions.ts'
 import { SERVE } from './serve.ts'
 import { SIGNALS_LIST, SIGNALS_REMOVE, SIGNALS_SEND } from './signals.ts'
-import { TOKEN_CREATE, TOKEN_LIST, TOKEN_REVOKE } from './token.ts'
+import { TOKEN_APPROVE, TOKEN_CREATE, TOKEN_LIST, TOKEN_REVOKE } from './token.ts'
 import { VIOLATIONS } from './violations.ts'
 
 export const COMMANDS: readonly Command[] = [
@@ -80,6 +80,7 @@ export const COMMANDS: readonly Command[] = [
   HOT_KEYS,
   FLEET,
   TOKEN_CREATE,
+  TOKEN_APPROVE,
   TOKEN_LIST,
   TOKEN_REVOKE,
   APPROVALS_SET,

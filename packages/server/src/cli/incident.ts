@@ -27,7 +27,7 @@ export const INCIDENT_STATUS: Command = defineCommand({
 
 export const INCIDENT_FREEZE: Command = defineCommand({
   name: 'incident freeze',
-  summary: 'Freezes rule changes: only a rollback can then change rules.',
+  summary: 'Freezes rule changes: only a rollback to the predecessor then works.',
   details:
     'Kill switch, overrides and global factor still work. Asks for confirmation. Requires a reason, and a token with ' +
     'the role approver.',

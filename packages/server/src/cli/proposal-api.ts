@@ -38,9 +38,13 @@ function withoutMetadata(rule: Readonly<Record<string, unknown>>): object {
   return rest
 }
 
-export function moveProposal(api: Api, id: string, action: string, reason?: string | undefined): Promise<Moved> {
-  const path = `${PROPOSALS_PATH}/${encodeURIComponent(id)}/${action}`
-  return api.post<Moved>(path, reason === undefined ? {} : { reason })
+export function moveProposal(
+  api: Api,
+  id: string,
+  action: string,
+  body: { readonly reason?: string | undefined; readonly start?: boolean } = {},
+): Promise<Moved> {
+  return api.post<Moved>(`${PROPOSALS_PATH}/${encodeURIComponent(id)}/${action}`, body)
 }
 
 export function readProposal(api: Api, id: string): Promise<PlainShownProposal> {

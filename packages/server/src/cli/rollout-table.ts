@@ -52,19 +52,22 @@ function guardLines(proposal: PlainShownProposal, paint: Paint): string[] {
   return [...figureRows(proposal), '', ...(state === 'rolling_out' ? [outcome] : []), thresholds(guard)]
 }
 
-function figureRows({ verdict, changes, pair_share }: PlainShownProposal): string[] {
+function figureRows({ verdict, changes, pair_share, guard }: PlainShownProposal): string[] {
+  const settings = parseGuard(guard)
+  const of = settings === 'off' || 'mistakes' in settings ? undefined : settings.of
   // A node of an earlier version has one share for all rules.
   const shareOf = (ruleId: string) => changes.find(({ rule_id }) => rule_id === ruleId)?.pair_share ?? pair_share
   const rows = (verdict?.rules ?? []).map((rule) => [
     rule.rule_id,
     String(rule.pairs),
-    String(rule.newly_denied),
     rule.newly_denied_percent === null ? '-' : `${rule.newly_denied_percent}%`,
+    // Absent in a verdict of a node of an earlier version.
+    rule.windows_above === undefined ? '-' : `${rule.windows_above}${of === undefined ? '' : ` of ${of}`}`,
     String(rule.keys),
     String(rule.newly_allowed),
     `${Number((shareOf(rule.rule_id) * 100).toFixed(1))}%`,
   ])
-  const header = ['RULE', 'PAIRS', 'NEWLY DENIED', 'LAST WINDOW', 'KEYS', 'NEWLY ALLOWED', 'PAIRED KEYS']
+  const header = ['RULE', 'PAIRS', 'NEWLY DENIED', 'WINDOWS ABOVE', 'KEYS', 'NEWLY ALLOWED', 'PAIRED KEYS']
   return rows.length === 0 ? [] : aligned([header, ...rows])
 }
 

@@ -44,7 +44,7 @@ export const RULES_ROLLOUT: Command = defineCommand({
     const api = new Api(given, terminal)
     if (action === 'status') return status(api, id, given, terminal)
     if (id === undefined) throw new CommandError('<proposal_id>: give the id of a proposal', EXIT.invalid)
-    const moved = await moveProposal(api, id, action, given.text('reason'))
+    const moved = await moveProposal(api, id, action, { reason: given.text('reason') })
     if (given.has('json')) terminal.out(`${JSON.stringify(moved, null, 2)}\n`)
     else terminal.tell(`${id}: ${escaped(moved.sentence)}\n`)
     return EXIT.done
@@ -60,7 +60,7 @@ async function status(api: Api, id: string | undefined, given: Given, terminal: 
       one.state.replaceAll('_', ' '),
       one.changes.map(({ rule_id }) => rule_id).join(', '),
       one.author_name ?? one.author,
-      one.sentence,
+      one.waits === null ? one.sentence : `${one.sentence}; waits: ${one.waits}`,
       one.reason ?? '',
     ])
     const header = ['PROPOSAL', 'STATE', 'RULES', 'AUTHOR', 'DETAIL', 'REASON']

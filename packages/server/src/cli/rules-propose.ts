@@ -107,7 +107,7 @@ async function report(api: Api, moved: Moved, given: Given, terminal: Terminal):
 export const RULES_APPROVE: Command = defineCommand({
   name: 'rules approve',
   summary: 'Approves a proposal, and starts its rollout if that was the last approval.',
-  details: 'Needs the role approver. Not possible for the author, nor with a token that the author created.',
+  details: 'Needs the role approver, and a token that is not related to that of the author: see docs/guides/access.md.',
   positionals: [PROPOSAL_ID],
   flags: [
     NO_START,
@@ -120,8 +120,9 @@ export const RULES_APPROVE: Command = defineCommand({
   run: async (given, terminal) => {
     const [id = ''] = given.positionals
     const api = new Api(given, terminal)
-    const approved = await moveProposal(api, id, 'approve')
-    const moved = given.has('no-start') ? approved : await startIfApproved(api, approved)
+    const start = !given.has('no-start')
+    const moved = await moveProposal(api, id, 'approve', { start })
+    if (start && moved.state === 'approved') throw new CommandError(`${id}: ${escaped(moved.sentence)}`)
     return report(api, moved, given, terminal)
   },
 })
@@ -135,7 +136,7 @@ export const RULES_REJECT: Command = defineCommand({
   run: async (given, terminal) => {
     const [id = ''] = given.positionals
     const api = new Api(given)
-    return report(api, await moveProposal(api, id, 'reject', given.text('reason')), given, terminal)
+    return report(api, await moveProposal(api, id, 'reject', { reason: given.text('reason') }), given, terminal)
   },
 })
 

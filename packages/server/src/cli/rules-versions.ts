@@ -113,7 +113,9 @@ function withDefaults(rule: Parameters<typeof plainRule>[0]): PlainRule {
 export const RULES_ROLLBACK: Command = defineCommand({
   name: 'rules rollback',
   summary: 'Restores the rules of an earlier version.',
-  details: 'Creates a new version, so that a rollback can be undone. Shows the changes and asks for confirmation.',
+  details:
+    'Creates a new version. Shows the changes and asks for confirmation. During a freeze, and if changes need ' +
+    'approval, only to the predecessor of the active version, and never back to rules that were rolled back.',
   positionals: [{ name: '<version>', help: 'a version, from sluice rules history' }],
   flags: [...CHANGE_FLAGS, WHEN_READY_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [{ does: 'undo', line: 'sluice rules rollback 6 --reason "7 refuses too many" --yes' }],

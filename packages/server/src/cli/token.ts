@@ -1,4 +1,4 @@
-// `sluice token create`, `list` and `revoke`: API tokens of a node.
+// `sluice token create`, `approve`, `list` and `revoke`: API tokens of a node.
 
 import { wallClock } from 'sluice'
 import { ROLES, type Role } from '../access/roles.ts'
@@ -13,6 +13,7 @@ import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import { type Command, CommandError, defineCommand, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
 import { DATABASE_FLAGS, namesDatabase, withDatabase } from './database-flags.ts'
+import { approve, waitText } from './exception-flags.ts'
 
 type CreatedToken = PlainToken & { readonly token: string }
 
@@ -22,7 +23,10 @@ const NAME = /^\P{Cc}{1,100}$/u
 export const TOKEN_CREATE: Command = defineCommand({
   name: 'token create',
   summary: 'Creates a token and shows it once.',
-  details: `Roles: ${ROLES.join(', ')}. Only the token goes to standard output, so that it can be piped.`,
+  details:
+    `Roles: ${ROLES.join(', ')}. Only the token goes to standard output, so that it can be piped. If changes need ` +
+    'approval, a token of the role editor or above waits for approval itself, unless it is created on the host, with ' +
+    '--database or --data-dir.',
   positionals: [{ name: '<name>', help: 'a name for the token, such as the user or program that holds it' }],
   flags: [
     { name: 'role', value: '<role>', help: 'Role of the token.', choices: ROLES, fallback: 'viewer' },
@@ -60,6 +64,12 @@ export const TOKEN_CREATE: Command = defineCommand({
     terminal.out(given.has('json') ? `${JSON.stringify(made, null, 2)}\n` : `${made.token}\n`)
     const end = made.expires_at === null ? 'until it is revoked' : `until ${made.expires_at}`
     terminal.tell(`${made.token_id}: role ${made.role}, valid ${end}. The token is not shown again.\n`)
+    if (made.state === 'pending') {
+      terminal.tell(
+        `It is rejected until approved${waitText(made.state, made.approvals_required)}, before ${made.waits_until}: ` +
+          `sluice token approve ${made.token_id}\n`,
+      )
+    }
     return EXIT.done
   },
 })
@@ -100,14 +110,28 @@ export const TOKEN_LIST: Command = defineCommand({
   },
 })
 
-function stateOf({ revoked_at: revoked, expires_at: ends }: PlainToken): string {
+function stateOf({ revoked_at: revoked, expires_at: ends, waits_until: waits }: PlainToken): string {
+  if (waits !== undefined) return `not before approval, deleted ${waits}`
   if (revoked !== null) return `revoked ${revoked}`
   return ends === null ? 'until revoked' : `until ${ends}`
 }
 
+export const TOKEN_APPROVE: Command = defineCommand({
+  name: 'token approve',
+  summary: 'Approves a token that waits for approval.',
+  details:
+    'Needs the role approver, and a token that is not related to the creator: see docs/guides/access.md. Approve it ' +
+    'only if you know who will hold the token.',
+  positionals: [{ name: '<token_id>', help: 'the id of a token, as its creator got it' }],
+  flags: [...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  examples: [{ does: 'a colleague gets a token', line: 'sluice token approve tok_1f0c2a9be4d77310' }],
+  run: (given, terminal) =>
+    approve(given, terminal, `${TOKENS_PATH}/${encodeURIComponent(given.positionals[0] ?? '')}/approve`),
+})
+
 export const TOKEN_REVOKE: Command = defineCommand({
   name: 'token revoke',
-  summary: 'Revokes a token immediately and permanently.',
+  summary: 'Revokes a token, also a pending one, immediately and permanently.',
   positionals: [{ name: '<token_id>', help: 'the id of a token, from sluice token list' }],
   flags: [YES_FLAG, { name: 'dry-run', help: 'Show the token without revoking it.' }, ...SERVER_FLAGS],
   examples: [{ does: 'a leaked token', line: 'sluice token revoke tok_1f0c2a9be4d77310 --yes' }],

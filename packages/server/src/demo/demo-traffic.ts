@@ -1,13 +1,13 @@
 // Demo traffic: creates rules, sends requests for them through the engine of this process, then removes the rules. The
 // rules are the only state, and all nodes see it: the demo runs while they exist and have not expired.
 
-import { type Clock, type Limiter, type Rule, wallClock } from 'sluice'
+import { type Clock, type Limiter, wallClock } from 'sluice'
 import type { Check } from '../checks/check-controller.ts'
 import type { Log } from '../log.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
-import { editHooks } from '../rollouts/edit-hooks.ts'
 import type { LiveRules } from '../rules/live-rules.ts'
-import type { Author, RuleStore } from '../rules/rule-store.ts'
+import type { Author, Edit, RuleStore } from '../rules/rule-store.ts'
+import type { WritePathName } from '../rules/write-paths.ts'
 import { DEMO_RULE_IDS, DEMO_SAMPLES, demoRequest, demoRules } from './demo-requests.ts'
 
 const TICK_MS = 100
@@ -16,7 +16,7 @@ const REQUESTS_PER_TICK = 20
 /** Rules outlive the traffic by this long, so that its last requests still match. */
 const GRACE_MS = 5000
 const REMOVE_RETRY_MS = 5000
-const CLEANER: Author = { actor: 'sluice', reason: 'the demo traffic of a killed process expired' }
+const CLEANER: Author = { actor: 'sluice', reason: 'the demo traffic ended' }
 
 export type DemoDeps = {
   readonly limiter: Limiter
@@ -51,13 +51,10 @@ export class DemoTraffic {
   async start(store: RuleStore, seconds: number, author: Author): Promise<DemoState> {
     await this.#requireHarmless()
     const endsMs = this.#nowMs() + seconds * 1000
-    const { limiter, live, log } = this.#deps
+    const { limiter, log } = this.#deps
     const expiresAt = new Date(endsMs + GRACE_MS).toISOString()
     const { rules } = await limiter.prepareRules(demoRules(expiresAt))
-    const hooks = editHooks({ guardMs: 0, isOff: true, onGuard: () => {} })
-    const edit = { action: 'rules.demo', ruleIds: DEMO_RULE_IDS, next: async (): Promise<readonly Rule[]> => rules }
-    await store.edit(edit, { author, hooks })
-    await live.refresh()
+    await this.#edit(store, author, 'demo.start', async () => rules)
     this.#running = { store, author }
     clearTimeout(this.#timer)
     this.#timer = setTimeout(() => this.#tick(), TICK_MS)
@@ -65,21 +62,22 @@ export class DemoTraffic {
     return this.state()
   }
 
-  /** Ends the demo, wherever it runs, and removes its rules. */
+  /** Ends the demo, wherever it runs, and removes its rules. Throws while rule changes are frozen or need approval. */
   async stop(store: RuleStore, author: Author): Promise<void> {
+    await this.#edit(store, author, 'demo.stop', async () => [])
     clearTimeout(this.#timer)
     this.#running = undefined
-    await this.#remove(store, author)
   }
 
-  /** Removes the rules of a demo whose process was killed, as soon as they have expired. */
+  /** Removes the rules of the demo once they have expired. Retries during a freeze or an outage of the database. */
   removeExpired(store: RuleStore): void {
     const expiresAt = this.#expiresAt()
     if (expiresAt === undefined || this.#running !== undefined) return
     const waitMs = Date.parse(expiresAt) - this.#nowMs()
     const again = () => this.removeExpired(store)
+    clearTimeout(this.#timer)
     if (waitMs > 0) this.#timer = setTimeout(again, waitMs)
-    else void this.#remove(store, CLEANER).catch(() => (this.#timer = setTimeout(again, REMOVE_RETRY_MS)))
+    else void this.#clean(store).catch(() => (this.#timer = setTimeout(again, REMOVE_RETRY_MS)))
   }
 
   /** Ends a demo of this process. Rules that cannot be removed expire. */
@@ -90,7 +88,10 @@ export class DemoTraffic {
   }
 
   #tick(): void {
-    if (!this.state().running) return void this.#end()
+    if (!this.state().running) {
+      this.#end()
+      return
+    }
     for (let sent = 0; sent < REQUESTS_PER_TICK; sent++) {
       this.#sent += 1
       void Promise.resolve(this.#deps.check(demoRequest(this.#sent))).catch(() => {}) // counted and logged by the check
@@ -98,23 +99,26 @@ export class DemoTraffic {
     this.#timer = setTimeout(() => this.#tick(), TICK_MS)
   }
 
-  /** Retries while the database is down. */
-  async #end(): Promise<void> {
+  #end(): void {
     const running = this.#running
-    if (running === undefined) return
-    try {
-      await this.stop(running.store, { ...running.author, reason: 'the demo traffic ended' })
-    } catch {
-      this.#running = running
-      this.#timer = setTimeout(() => void this.#end(), REMOVE_RETRY_MS)
-    }
+    this.#running = undefined
+    if (running !== undefined) this.removeExpired(running.store)
   }
 
-  async #remove(store: RuleStore, author: Author): Promise<void> {
-    const edit = { action: 'rules.demo', ruleIds: DEMO_RULE_IDS, next: async (): Promise<readonly Rule[]> => [] }
-    const { changes } = await store.edit(edit, { author }) // without hooks: also while rules are frozen
+  /** Keeps the rules if another node has extended the demo. */
+  async #clean(store: RuleStore): Promise<void> {
+    const { limiter } = this.#deps
+    await this.#edit(store, CLEANER, 'demo.clean', async (present) => {
+      const isOver = present.every((rule) => Date.parse(String(rule.expires_at)) <= this.#nowMs())
+      return isOver ? [] : (await limiter.prepareRules(present)).rules
+    })
+  }
+
+  async #edit(store: RuleStore, author: Author, path: WritePathName, next: Edit['next']): Promise<void> {
+    const edit = { action: 'rules.demo', ruleIds: DEMO_RULE_IDS, next }
+    const { changes } = await store.edit(edit, { author, path })
     await this.#deps.live.refresh()
-    if (changes.length > 0) this.#deps.log.event('demo_ended', { by: author.actor })
+    if (changes.length > 0 && path !== 'demo.start') this.#deps.log.event('demo_ended', { by: author.actor })
   }
 
   /** A rule whose bucket all clients share would be charged for real clients too. */

@@ -3,12 +3,13 @@
 
 import { createBypassToken } from 'sluice/bypass'
 import type { Caller } from '../access/roles.ts'
-import { type Approvals, approve as addApproval, approvalsRequired } from '../approvals/approval-table.ts'
+import { type Approvals, approve as addApproval } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
 import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+import { admitWrite, approvalsRequired } from '../rules/write-paths.ts'
 import { BYPASS_STATES, type BypassState, type BypassToken } from './bypass-token.ts'
 import { newId } from './ids.ts'
 import { notPending } from './override-table.ts'
@@ -123,7 +124,7 @@ async function create(queries: Queries, request: BypassRequest, actor: string, a
     throw new ProblemError(problem('TOO_MANY_TOKENS', detail))
   }
   await requireUnderstood(queries, BYPASS_FEATURES)
-  const required = await approvalsRequired(queries)
+  const required = await admitWrite(queries, 'bypass.create')
   const state = required === 0 ? 'active' : 'pending'
   const bypassId = newId('byp', at)
   const { name, rules, paths, limitPerMinute, reason, expiresAt } = request
@@ -154,6 +155,7 @@ async function approve(queries: Queries, bypassId: string, caller: Caller, at: D
   const [row] = await queries.query<Pick<BypassRow, 'actor' | 'recorded_at' | 'state'>>(sql, [bypassId])
   if (row === undefined) throw bypassUnknown(bypassId)
   if (row.state !== 'pending') throw notPending('bypass token', bypassId)
+  await admitWrite(queries, 'bypass.approve')
   const thing = { kind: 'bypass', id: bypassId, author: row.actor, createdAt: row.recorded_at }
   const approvals = await addApproval(queries, thing, caller)
   if (approvals.enough) {
@@ -177,6 +179,7 @@ async function rotate(
   const [row] = await queries.query<Pick<BypassRow, 'actor'>>(sql, [bypassId, at])
   if (row === undefined) throw bypassUnknown(bypassId)
   if (row.actor !== actor && (await approvalsRequired(queries)) > 0) throw rotationForbidden(bypassId)
+  await admitWrite(queries, 'bypass.rotate')
   const endsAt = new Date(at.getTime() + graceMs)
   // Deletes older secrets: after several rotations, only the one before this one stays valid.
   await queries.query('DELETE FROM bypass_secrets WHERE bypass_id = $1 AND ends_at IS NOT NULL', [bypassId])
@@ -194,6 +197,7 @@ async function revoke(
   reason: string | undefined,
   at: Date,
 ): Promise<boolean> {
+  await admitWrite(queries, 'bypass.revoke')
   const sql =
     'UPDATE bypass_tokens SET revoked_at = $2 WHERE bypass_id = $1 AND revoked_at IS NULL RETURNING name, uses'
   const [diff] = await queries.query<{ name: string; uses: number }>(sql, [bypassId, at])

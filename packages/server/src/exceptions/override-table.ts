@@ -2,11 +2,12 @@
 // of all nodes. Revisions are committed in their order, so a node reads only the rows above the revision that it has.
 
 import type { Caller } from '../access/roles.ts'
-import { type Approvals, approve as addApproval, approvalsRequired } from '../approvals/approval-table.ts'
+import { type Approvals, approve as addApproval } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
 import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+import { admitWrite } from '../rules/write-paths.ts'
 import { newId } from './ids.ts'
 import { keyText } from './key.ts'
 import {
@@ -114,7 +115,7 @@ async function create(
   )
   if ((row?.count ?? 0) >= OVERRIDES_MAX) throw tooManyOverrides()
   await requireUnderstood(queries, featuresOfEffect(request.effect))
-  const required = request.raises ? await approvalsRequired(queries) : 0
+  const required = await admitWrite(queries, request.raises ? 'override.loosen' : 'override.tighten')
   const state = required === 0 ? 'active' : 'pending'
   const overrideId = newId('ovr', at)
   const { ruleId, key, effect, reason, expiresAt } = request
@@ -160,6 +161,7 @@ async function approve(
   const [found] = await select(queries, 'override_id = $2', [at, overrideId], 1)
   if (found === undefined) throw overrideUnknown(overrideId)
   if (found.state !== 'pending') throw notPending('override', overrideId)
+  await admitWrite(queries, 'override.approve')
   const { actor: author, recordedAt: createdAt } = found
   const approvals = await addApproval(queries, { kind: 'override', id: overrideId, author, createdAt }, caller)
   if (approvals.enough) {
@@ -183,6 +185,7 @@ async function remove(
 ): Promise<boolean> {
   const [found] = await select(queries, 'override_id = $2', [at, overrideId], 1)
   if (found === undefined) return false
+  await admitWrite(queries, 'override.remove')
   const sql = "UPDATE overrides SET state = 'removed', revision = $2, removed_at = $3 WHERE override_id = $1"
   await queries.query(sql, [overrideId, revision, at])
   const entry = { actor, action: 'override.remove', target: overrideId, diff: describe(found), reason }

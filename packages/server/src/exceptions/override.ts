@@ -174,12 +174,12 @@ function effectOf({ limit, limit_name: limitName, factor, ban }: OverrideBody): 
   return { exempt: true }
 }
 
-/** A limit raises if it is above a limit that it replaces, in any plan. */
+/** A limit raises if it is above a limit that it replaces, in any plan. Errs towards yes: nothing to compare raises. */
 function raises(effect: Effect, rules: readonly Rule[]): boolean {
   if ('ban' in effect) return false
   if ('exempt' in effect) return true
   if ('factor' in effect) return effect.factor > 1
   const limits = rules.flatMap((rule) => [rule.limits, ...Object.values(rule.by_plan)].flat())
   const named = limits.filter(({ name }) => effect.limit_name === undefined || name === effect.limit_name)
-  return named.some(({ limit }) => effect.limit > limit)
+  return named.length === 0 || named.some(({ limit }) => effect.limit > limit)
 }

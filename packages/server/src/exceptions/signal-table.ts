@@ -8,6 +8,7 @@ import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+import { admitWrite } from '../rules/write-paths.ts'
 import { newId } from './ids.ts'
 import { type Key, keyText } from './key.ts'
 
@@ -80,6 +81,7 @@ export function signalTable({ database, now, refresh }: SignalTableDeps): Signal
 }
 
 async function send(queries: Queries, request: SignalRequest, actor: string, at: Date): Promise<string> {
+  await admitWrite(queries, 'signal.send')
   // Serializes signals, so that two of one key do not become two rows and the cap holds.
   await queries.query('LOCK TABLE signals IN SHARE ROW EXCLUSIVE MODE')
   await requireUnderstood(queries, [`signal.${request.severity}`])
@@ -117,6 +119,7 @@ async function remove(
   reason: string | undefined,
   at: Date,
 ): Promise<boolean> {
+  await admitWrite(queries, 'signal.remove')
   const [row] = await queries.query<{ fact: string; owner: string; kind: string; severity: string }>(
     'DELETE FROM signals WHERE signal_id = $1 AND expires_at > $2 RETURNING fact, owner, kind, severity',
     [signalId, at],

@@ -3,13 +3,14 @@
 
 import type { GlobalFactor } from 'sluice'
 import type { Caller } from '../access/roles.ts'
-import { type Approvals, approve as addApproval, approvalsRequired } from '../approvals/approval-table.ts'
+import { type Approvals, approve as addApproval } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
 import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { newId } from '../exceptions/ids.ts'
 import { notPending } from '../exceptions/override-table.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+import { admitWrite } from '../rules/write-paths.ts'
 
 /** Features that nodes need to multiply all limits. */
 export const FACTOR_FEATURES: readonly string[] = ['global_factor']
@@ -41,7 +42,7 @@ export async function createFactor(
 ): Promise<{ readonly factorId: string; readonly state: FactorState; readonly approvalsRequired: number }> {
   await lock(queries)
   await requireUnderstood(queries, FACTOR_FEATURES)
-  const required = factor > 1 ? await approvalsRequired(queries) : 0
+  const required = await admitWrite(queries, factor > 1 ? 'factor.loosen' : 'factor.tighten')
   const state = required === 0 ? 'active' : 'pending'
   // Replaces the active factor, or an earlier one that still waits for approval.
   await queries.query("UPDATE global_factors SET state = 'ended' WHERE state = $1", [state])
@@ -59,6 +60,7 @@ export async function createFactor(
 /** `factorId`: the factor that the caller has read. It may have been replaced by another one since. */
 export async function approveFactor(queries: Queries, factorId: string, caller: Caller, at: Date): Promise<Approvals> {
   await lock(queries)
+  await admitWrite(queries, 'factor.approve')
   const [pending] = await queries.query<{ factor_id: string; actor: string; recorded_at: Date }>(
     `SELECT factor_id, actor, recorded_at FROM global_factors
      WHERE state = 'pending' AND expires_at > $1 AND factor_id = $2`,
@@ -80,6 +82,7 @@ export async function approveFactor(queries: Queries, factorId: string, caller: 
 /** Ends the active factor and one that waits for approval. Throws if there is neither. */
 export async function endFactor(queries: Queries, actor: string, reason: string | undefined, at: Date): Promise<void> {
   await lock(queries)
+  await admitWrite(queries, 'factor.end')
   const ended = await queries.query<{ factor_id: string; factor: number }>(
     `UPDATE global_factors SET state = 'ended' WHERE state IN ('active', 'pending') AND expires_at > $1
      RETURNING factor_id, factor`,

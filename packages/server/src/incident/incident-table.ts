@@ -8,6 +8,7 @@ import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { isFrozen, setFreeze } from '../rules/freeze.ts'
+import { admitWrite } from '../rules/write-paths.ts'
 import {
   approveFactor,
   createFactor,
@@ -83,6 +84,7 @@ export async function readIncident(queries: Queries, at: Date): Promise<Incident
 
 /** Locks the version of the rules, as every change of rules does: it waits for running changes and stops later ones. */
 async function freeze(queries: Queries, reason: string, actor: string, at: Date): Promise<void> {
+  await admitWrite(queries, 'incident.freeze')
   await queries.query('SELECT 1 FROM rules_in_force FOR UPDATE', [])
   const present = await isFrozen(queries)
   if (present !== undefined) {
@@ -95,6 +97,7 @@ async function freeze(queries: Queries, reason: string, actor: string, at: Date)
 }
 
 async function unfreeze(queries: Queries, reason: string | undefined, actor: string, at: Date): Promise<void> {
+  await admitWrite(queries, 'incident.freeze')
   await queries.query('SELECT 1 FROM rules_in_force FOR UPDATE', [])
   const present = await isFrozen(queries)
   if (present === undefined) throw new ProblemError(problem('NOT_FROZEN', 'Rule changes are not frozen.'))

@@ -3,6 +3,7 @@
 import { appendAudit } from '../audit/audit.ts'
 import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
+import { admitWrite } from '../rules/write-paths.ts'
 import type { Kill, KillStore } from './kill-switch.ts'
 
 export const KILLS_CHANNEL = 'sluice_kills'
@@ -43,6 +44,7 @@ export function killsInDatabase(database: Database, refresh: () => Promise<void>
     durable: true,
     disable: ({ ruleId, since, by, reason }) =>
       change(async (queries) => {
+        await admitWrite(queries, 'kill_switch.disable')
         await requireUnderstood(queries, KILL_FEATURES)
         await queries.query(
           `INSERT INTO kills (rule_id, since, actor, reason) VALUES ($1, $2, $3, $4)
@@ -54,6 +56,7 @@ export function killsInDatabase(database: Database, refresh: () => Promise<void>
       }),
     enable: (ruleId, by, reason) =>
       change(async (queries) => {
+        await admitWrite(queries, 'kill_switch.enable')
         await queries.query('DELETE FROM kills WHERE rule_id = $1', [ruleId ?? EVERYTHING])
         await audit(queries, { actor: by, action: 'kill_switch.off', ruleId, reason }, now())
       }),

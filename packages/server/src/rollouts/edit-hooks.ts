@@ -1,14 +1,12 @@
-// Direct edits of rules: refused while changes need approval or are frozen, kept away from rules that roll out, and put
-// under guard: the old version stays as a counterfactual for a while, and returns if the new one refuses too much.
+// Direct edits of rules: kept away from rules that roll out, and put under guard: the old version stays as a
+// counterfactual for a while, and returns if the new one refuses too much.
 
-import { approvalsRequired } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
 import type { Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
-import type { PlainRule } from '../rules/changes.ts'
+import type { ChangedRule, PlainRule } from '../rules/changes.ts'
 import { EXAMPLES_AUTHOR } from '../rules/database-source.ts'
-import { requireUnfrozen } from '../rules/freeze.ts'
-import { type Applied, type ChangedRule, type EditHooks, lockRules } from '../rules/rule-store.ts'
+import { type Applied, lockRules } from '../rules/rule-store.ts'
 import { comparedRule, editOf, ruleAfter } from './edit-history.ts'
 import { GUARD_DEFAULTS } from './guard-settings.ts'
 import { rolloutActive, settleEdits, supersede } from './move.ts'
@@ -39,42 +37,20 @@ export type EditGuardOptions = {
   readonly onGuard: (guard: EditGuard) => void
 }
 
-/** Hooks of a direct edit. */
-export function editHooks(options: EditGuardOptions): EditHooks {
-  return {
-    before: async (queries) => {
-      await requireNoApprovals(queries)
-      await requireUnfrozen(queries)
-    },
-    after: (queries, applied) => guardEdit(queries, applied, options),
-  }
+/**
+ * Ends the rollouts of the rules that a rollback changed. One that brings back withdrawn rules is guarded as an edit.
+ */
+export async function followRollback(queries: Queries, applied: Applied, options: EditGuardOptions): Promise<void> {
+  if (applied.path === 'rules.reactivate') return guardEdit(queries, applied, options)
+  const cause = { actor: applied.author.actor, reason: 'a rollback of the rules replaced it' }
+  const now = await lockRules(queries)
+  for (const { id, kind } of await rollingOut(queries, applied.rules))
+    if (kind === 'change') await supersede(queries, id, cause, now)
+  await settleEdits(queries, await openEditsAfter(queries, applied), cause.actor, now)
 }
 
-/** Hooks of a rollback, which is always possible: it ends the rollouts of the rules that it changes. */
-export function rollbackHooks(): EditHooks {
-  return {
-    before: async () => {},
-    after: async (queries, applied) => {
-      const cause = { actor: applied.author.actor, reason: 'a rollback of the rules replaced it' }
-      const now = await lockRules(queries)
-      for (const { id, kind } of await rollingOut(queries, applied.rules))
-        if (kind === 'change') await supersede(queries, id, cause, now)
-      await settleEdits(queries, await openEditsAfter(queries, applied), cause.actor, now)
-    },
-  }
-}
-
-async function requireNoApprovals(queries: Queries): Promise<void> {
-  const required = await approvalsRequired(queries)
-  if (required === 0) return
-  const count = required === 1 ? '1 approval' : `${required} approvals`
-  const detail =
-    `Rule changes need ${count}: propose the change with POST ${PROPOSALS_PATH} or sluice rules propose. ` +
-    'In an emergency, the kill switch and rollback work directly.'
-  throw new ProblemError(problem('APPROVAL_REQUIRED', detail))
-}
-
-async function guardEdit(queries: Queries, applied: Applied, options: EditGuardOptions): Promise<void> {
+/** Puts a direct edit under guard. Throws 409 if one of its rules rolls out. */
+export async function guardEdit(queries: Queries, applied: Applied, options: EditGuardOptions): Promise<void> {
   const { rules, author, version } = applied
   const staged = (await rollingOut(queries, rules)).filter(({ kind }) => kind === 'change')
   if (staged.length > 0) throw rolloutActive(staged.flatMap(({ id, changes }) => heldOf(id, changes, rules)))

@@ -90,14 +90,48 @@ describe('the formula of the guard', () => {
     const windows = at({ pairs: 240, percent: 62 }, { pairs: 240, percent: 62 })
     expect(judge(evidenceOf(windows))).toMatchObject({
       ...{ outcome: 'fail', metric: 'newly_denied', action: 'revert' },
-      reason: 'rule a: 62 % of 240 paired requests newly denied (threshold 50 %), 30 keys',
+      reason:
+        'rule a: 62 % of 480 paired requests newly denied (threshold 50 %), reached in one window of 10 s, 30 keys',
     })
     const once = at({ pairs: 400 }, { pairs: 400 }, { pairs: 400, percent: 6 })
-    expect(judge(evidenceOf(once)).reason).toMatch(/\(threshold 5 %\), above it in 1 of 3 windows; reverts at 2$/)
+    expect(judge(evidenceOf(once)).reason).toMatch(
+      /\(threshold 5 %\), reached in 1 of 3 windows of 10 s; reverts at 2$/,
+    )
     expect(judge(evidenceOf(at({ pairs: 34 })))).toMatchObject({ outcome: 'hold', reason: 'rule a: 34 of 200 pairs' })
     expect(judge(evidenceOf([], {}, { unpairable: 'algorithm concurrency' })).reason).toBe(
       'rule a: no pairs: algorithm concurrency; promote it by hand',
     )
+  })
+
+  const shares = (text: string) => [...text.matchAll(/([\d.]+) % of/g)].map(([, share]) => Number(share))
+
+  test('every sentence has one share: that of the step, with the cap per key and without offset requests', () => {
+    const capped = { ...pairWindow(9, { pairs: 400, percent: 40 }), pairs: 300, newlyDenied: 30, rawNewlyDenied: 160 }
+    const windows = [pairWindow(8, { pairs: 100, percent: 1 }), capped, pairWindow(10, { pairs: 100, percent: 1 })]
+    const { reason, rules } = judge(evidenceOf(windows))
+    expect(rules[0]).toMatchObject({ newly_denied_percent: 6.4, windows_above: 1, pairs: 600, newly_denied: 162 })
+    expect(shares(reason)).toEqual([6.4])
+    for (const specs of [[{ pairs: 500, percent: 60 }], Array(3).fill({ pairs: 500, percent: 6 }), [{ pairs: 900 }]]) {
+      const verdict = judge(evidenceOf(at(...(specs as Spec[]))))
+      expect(shares(verdict.reason)).toEqual([verdict.rules[0]?.newly_denied_percent])
+    }
+  })
+
+  test.each<[string, readonly PairWindow[], string]>([
+    ['too few keys', at(...Array(3).fill({ pairs: 500, percent: 20, keys: 19 })), 'only 19 of 20 keys'],
+    [
+      'too few windows',
+      at({ pairs: 400 }, { pairs: 400 }, { pairs: 400, percent: 60, keys: 19 }),
+      'reached in 1 of 3 windows of 10 s; reverts at 2',
+    ],
+    [
+      'too few pairs per window',
+      at(...Array(3).fill({ pairs: 199, percent: 40 })),
+      'only 0 of 3 windows of 10 s have 200 pairs; reverts at 2 above it',
+    ],
+  ])('a rule above its threshold says why it waits: %s', (_, windows, why) => {
+    const { outcome, reason } = judge(evidenceOf(windows))
+    expect([outcome, reason]).toEqual(['hold', expect.stringMatching(new RegExp(`\\(threshold 5 %\\), ${why}$`))])
   })
 
   test('a tightening of an abuse rule alerts, and never reverts', () => {

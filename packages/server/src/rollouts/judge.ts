@@ -12,18 +12,23 @@ import { type Credits, inStep, type NodeWindow, offsetDenials, type PairWindow, 
 export type Outcome = 'pass' | 'fail' | 'hold' | 'error'
 export type Metric = 'newly_denied' | 'errors' | 'p99'
 
+/**
+ * Figures of the step so far; of one that lasts longer than its time, of the last so much time. Status, list,
+ * dashboard, webhooks and the audit log all show these.
+ */
 export type RuleFigures = {
   readonly rule_id: string
-  /** Counts since the step began. */
   readonly pairs: number
   /** Without those that newly allowed requests of the same key offset. */
   readonly newly_denied: number
   readonly offset: number
   readonly newly_allowed: number
   readonly both_denied: number
-  /** Share of the newest complete window, in per cent, with the cap per key; null without pairs. */
+  /** Newly denied share of the pairs, in per cent, without offset ones and with the cap per key; null without pairs. */
   readonly newly_denied_percent: number | null
-  /** Distinct newly denied keys since the step began. */
+  /** Number of the last `of` complete windows that reach the threshold. */
+  readonly windows_above: number
+  /** Distinct newly denied keys. */
   readonly keys: number
 }
 
@@ -74,48 +79,57 @@ export function judge(given: Evidence): Verdict {
     return { ...rule, windows: offsetDenials(rule.windows, rule.phase, new Map(rule.credits)) }
   })
   const evidence = { ...given, rules: offset }
-  const rules = evidence.rules.map((rule) => figuresOf(rule, evidence))
+  const judged = evidence.rules.map((rule) => ({ rule, figures: figuresOf(rule, evidence) }))
+  const rules = judged.map(({ figures }) => figures)
   const verdict = (outcome: Outcome, reason: string, failure?: Failure): Verdict => {
     return { outcome, reason, metric: failure?.metric ?? null, action: failure?.action ?? null, rules }
   }
-  const failures = [...evidence.rules.flatMap((rule) => deniedFailure(rule, evidence)), ...nodeFailures(evidence)]
+  const failures = [
+    ...judged.flatMap(({ rule, figures }) => deniedFailure(rule, figures, evidence)),
+    ...nodeFailures(evidence),
+  ]
   const worst = failures.sort((one, other) => SEVERITY.indexOf(one.action) - SEVERITY.indexOf(other.action))[0]
   if (worst !== undefined) return verdict('fail', worst.reason, worst)
   const [error] = lastWindows(evidence.nodes, evidence, 1).flatMap(({ errors }) => errors)
   if (error !== undefined) return verdict('error', `a node cannot apply the rollout: ${error}`)
-  const missing = evidence.rules.flatMap((rule) => missingPairs(rule, evidence) ?? [])
+  const missing = judged.flatMap(({ rule, figures }) => missingPairs(rule, figures, evidence) ?? [])
   return missing.length > 0 ? verdict('hold', missing.join('; ')) : verdict('pass', passed(rules))
 }
 
 const SEVERITY: readonly Failure['action'][] = ['revert', 'pause', 'alert']
 
-function deniedFailure(rule: WatchedRule, evidence: Evidence): Failure[] {
-  const { settings, nowMs } = evidence
-  const { newlyDenied: limits, windowMs } = settings
-  const recent = rule.windows.filter(({ startMs }) => startMs > nowMs - (settings.of + 1) * windowMs - LATE_MS)
+function deniedFailure(rule: WatchedRule, figures: RuleFigures, { settings, nowMs }: Evidence): Failure[] {
+  const { newlyDenied: limits, windowMs, failing, of } = settings
+  const recent = recentWindows(rule, { settings, nowMs })
   const keys = distinctKeys(mergedSketch(recent.map((window) => window.keys)))
   if (keys < limits.minKeys) return []
   const action = rule.alertOnly ? 'alert' : limits.on
-  const fails = (window: PairWindow, points: number, minPairs: number) =>
-    window.pairs >= minPairs && percent(window.newlyDenied, window.pairs) >= points
-  const failure = (window: PairWindow, points: number): Failure[] => {
-    const share = rounded(percent(window.newlyDenied, window.pairs))
-    const numbers = `${share} % of ${Math.round(window.pairs)} paired requests newly denied`
-    return [
-      {
-        metric: 'newly_denied',
-        action,
-        reason: `rule ${rule.ruleId}: ${numbers} (threshold ${points} %), ${keys} keys`,
-      },
-    ]
+  const failure = (points: number, reached: string): Failure[] => {
+    const reason = `${shareText(figures)} (threshold ${points} %), reached in ${reached}, ${keys} keys`
+    return [{ metric: 'newly_denied', action, reason }]
   }
-  const hard = recent.find((window) => fails(window, limits.hardPoints, limits.hardMinPairs))
-  if (hard !== undefined) return failure(hard, limits.hardPoints)
-  const failing = lastWindows(rule.windows, evidence, settings.of).filter((window) => {
-    return fails(window, limits.points, limits.minPairs)
-  })
-  const [newest] = failing.slice(-1)
-  return newest !== undefined && failing.length >= settings.failing ? failure(newest, limits.points) : []
+  if (recent.some((window) => reaches(window, limits.hardPoints, limits.hardMinPairs)))
+    return failure(limits.hardPoints, `one window of ${windowMs / 1000} s`)
+  return figures.windows_above >= failing
+    ? failure(limits.points, `${figures.windows_above} of ${of} windows of ${windowMs / 1000} s`)
+    : []
+}
+
+/** The windows that can fail: the last `of` complete ones and the running one. */
+function recentWindows(
+  { windows }: WatchedRule,
+  { settings, nowMs }: Pick<Evidence, 'settings' | 'nowMs'>,
+): PairWindow[] {
+  return windows.filter(({ startMs }) => startMs > nowMs - (settings.of + 1) * settings.windowMs - LATE_MS)
+}
+
+function reaches({ pairs, newlyDenied }: PairWindow, points: number, minPairs: number): boolean {
+  return pairs >= minPairs && percent(newlyDenied, pairs) >= points
+}
+
+/** The one figure of a rule in words. */
+function shareText({ rule_id, pairs, newly_denied_percent: share }: RuleFigures): string {
+  return `rule ${rule_id}: ${share ?? 0} % of ${pairs} paired requests newly denied`
 }
 
 function nodeFailures(evidence: Evidence): Failure[] {
@@ -168,12 +182,12 @@ function slowerCandidate(
 }
 
 /** Names what is missing; undefined if the rule has enough pairs. */
-function missingPairs(rule: WatchedRule, evidence: Evidence): string | undefined {
-  const { settings, nowMs, stepAtMs, forMs } = evidence
+function missingPairs(rule: WatchedRule, figures: RuleFigures, evidence: Evidence): string | undefined {
+  const { settings, nowMs, stepAtMs } = evidence
   const { ruleId, unpairable } = rule
   if (unpairable !== undefined) return `rule ${ruleId}: no pairs: ${unpairable}; promote it by hand`
   const { minPairs } = settings.newlyDenied
-  const spanMs = Math.max(forMs ?? 0, settings.of * settings.windowMs)
+  const spanMs = spanOf(evidence)
   const fromMs = Math.max(nowMs - spanMs, stepAtMs) - settings.windowMs
   const inSpan = rule.windows.filter(({ startMs }) => startMs > fromMs)
   const pairs = total(inSpan)
@@ -184,28 +198,31 @@ function missingPairs(rule: WatchedRule, evidence: Evidence): string | undefined
   const needed = Math.max(1, Math.ceil((minPairs * Math.min(recentMs, spanMs)) / spanMs / 2))
   if (recent < needed)
     return `rule ${ruleId}: ${Math.floor(recent)} of ${needed} pairs in the last ${Math.round(recentMs / 1000)} s`
-  return rule.alertOnly ? undefined : aboveThreshold(rule, inSpan, evidence)
+  return rule.alertOnly ? undefined : aboveThreshold(rule, figures, evidence)
 }
 
 const ACTS: Readonly<Record<Action, string>> = { revert: 'reverts', pause: 'pauses' }
 
-/** A share above the threshold does not pass, even if keys or pairs are too few to fail. */
-function aboveThreshold(rule: WatchedRule, inSpan: readonly PairWindow[], evidence: Evidence): string | undefined {
+/**
+ * Says why a rule above the threshold waits: a share above it does not pass, even if keys, windows or pairs are too few
+ * to fail. Undefined below it.
+ */
+function aboveThreshold(rule: WatchedRule, figures: RuleFigures, evidence: Evidence): string | undefined {
   const { settings } = evidence
   const { points, minPairs, minKeys, on } = settings.newlyDenied
-  const denied = (windows: readonly PairWindow[]) => windows.reduce((sum, { newlyDenied }) => sum + newlyDenied, 0)
-  const share = percent(denied(inSpan), total(inSpan))
-  const recent = lastWindows(rule.windows, evidence, settings.of).filter((window) => {
-    return window.pairs >= minPairs && percent(window.newlyDenied, window.pairs) >= points
-  })
-  if (share < points && recent.length === 0) return undefined
-  const shown = rounded(Math.max(share, ...recent.map((window) => percent(window.newlyDenied, window.pairs))))
-  const keys = distinctKeys(mergedSketch(inSpan.map((window) => window.keys)))
-  const missing =
-    keys < minKeys
-      ? `only ${keys} of ${minKeys} keys`
-      : `above it in ${recent.length} of ${settings.of} windows; ${ACTS[on]} at ${settings.failing}`
-  return `rule ${rule.ruleId}: ${shown} % of paired requests newly denied (threshold ${points} %), ${missing}`
+  const { windows_above: above, newly_denied_percent: share } = figures
+  if ((share ?? 0) < points && above === 0) return undefined
+  const keys = distinctKeys(mergedSketch(recentWindows(rule, evidence).map((window) => window.keys)))
+  const full = lastWindows(rule.windows, evidence, settings.of).filter(({ pairs }) => pairs >= minPairs).length
+  const acts = `${ACTS[on]} at ${settings.failing}`
+  const windows = `of ${settings.of} windows of ${settings.windowMs / 1000} s`
+  const why =
+    above < settings.failing && full < settings.failing
+      ? `only ${full} ${windows} have ${minPairs} pairs; ${acts} above it`
+      : above < settings.failing
+        ? `reached in ${above} ${windows}; ${acts}`
+        : `only ${keys} of ${minKeys} keys`
+  return `${shareText(figures)} (threshold ${points} %), ${why}`
 }
 
 function total(windows: readonly PairWindow[]): number {
@@ -213,10 +230,12 @@ function total(windows: readonly PairWindow[]): number {
 }
 
 function figuresOf(rule: WatchedRule, evidence: Evidence): RuleFigures {
-  const { settings, stepAtMs } = evidence
-  const windows = rule.windows.filter((window) => inStep(window, stepAtMs, settings.windowMs))
-  const sum = summed(rule.earlier === undefined ? windows : [rule.earlier, ...windows])
-  const [newest] = lastWindows(rule.windows, evidence, 1)
+  const { settings, stepAtMs, nowMs, forMs } = evidence
+  const { points, minPairs } = settings.newlyDenied
+  const fromMs = forMs === undefined ? stepAtMs : Math.max(stepAtMs, nowMs - spanOf(evidence))
+  const windows = rule.windows.filter((window) => inStep(window, fromMs, settings.windowMs))
+  const sum = summed(forMs === undefined && rule.earlier !== undefined ? [rule.earlier, ...windows] : windows)
+  const above = lastWindows(rule.windows, evidence, settings.of).filter((window) => reaches(window, points, minPairs))
   return {
     rule_id: rule.ruleId,
     pairs: sum.rawPairs,
@@ -224,9 +243,15 @@ function figuresOf(rule: WatchedRule, evidence: Evidence): RuleFigures {
     offset: sum.offset,
     newly_allowed: sum.newlyAllowed,
     both_denied: sum.bothDenied,
-    newly_denied_percent: newest && newest.pairs > 0 ? rounded(percent(newest.newlyDenied, newest.pairs)) : null,
+    newly_denied_percent: sum.pairs > 0 ? rounded(percent(sum.newlyDenied, sum.pairs)) : null,
+    windows_above: above.length,
     keys: distinctKeys(sum.keys),
   }
+}
+
+/** Time whose pairs decide whether a step passes. */
+function spanOf({ settings, forMs }: Pick<Evidence, 'settings' | 'forMs'>): number {
+  return Math.max(forMs ?? 0, settings.of * settings.windowMs)
 }
 
 /** Returns those of the last `count` complete windows that have figures. A window without figures counts as passed. */
@@ -240,12 +265,7 @@ function lastWindows<W extends { readonly startMs: number }>(
 }
 
 function passed(rules: readonly RuleFigures[]): string {
-  return rules
-    .map(
-      ({ rule_id, pairs, newly_denied }) =>
-        `rule ${rule_id}: ${newly_denied} of ${pairs} pairs newly denied in this step`,
-    )
-    .join('; ')
+  return rules.map(shareText).join('; ')
 }
 
 /** 0 for an empty denominator: no figure is ever NaN. */

@@ -155,7 +155,8 @@ async function finish(queries: Queries, proposal: Proposal, event: Event, cause:
   const ruleIds = changes.map(({ ruleId }) => ruleId)
   const author = { actor, reason: cause.reason ?? proposal.id }
   const edit = { action: 'rules.rollout', ruleIds, next: async () => rules }
-  return { ...proposal, doneVersion: (await editRules(queries, edit, { author })).version }
+  const path = event.type === 'advance' ? 'proposal.advance' : 'proposal.promote'
+  return { ...proposal, doneVersion: (await editRules(queries, edit, { author, path })).version }
 }
 
 /** The rules again, under a new, higher version. Buckets of canary keys accept them, because their generation grows. */
@@ -197,11 +198,10 @@ async function undoEdit(
   if (ruleIds.length === 0) return { ...edit, changes }
   const next = async () => [...restored.values()].filter((rule) => rule !== null)
   const author = { actor: cause.actor, reason: withUndone(cause.reason, changes) ?? edit.id }
-  const { version } = await editRules(
-    queries,
-    { action: 'rules.guard_rollback', ruleIds, next, isUndo: true },
-    { author },
-  )
+  const path = event.type === 'revert' ? 'proposal.revert' : 'proposal.abort'
+  const undoing = { author, path, undoes: edit.baseVersion } as const
+  const undo = { action: 'rules.guard_rollback', ruleIds, next, isUndo: true }
+  const { version } = await editRules(queries, undo, undoing)
   return { ...edit, changes, doneVersion: version }
 }
 

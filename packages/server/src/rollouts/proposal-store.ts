@@ -2,17 +2,25 @@
 // guard never act on an outdated state.
 
 import type { Caller } from '../access/roles.ts'
-import { type Approvals, approvalsRequired, approve, readApprovals } from '../approvals/approval-table.ts'
+import { type Approvals, approve, readApprovals } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
-import { isFrozen, requireUnfrozen } from '../rules/freeze.ts'
+import { isFrozen } from '../rules/freeze.ts'
 import { type ActiveVersion, lockRules, rulesIn } from '../rules/rule-store.ts'
+import { admitWrite, approvalsRequired } from '../rules/write-paths.ts'
 import { type GuardFigures, guardFigures } from './figures.ts'
 import type { Guard } from './guard-settings.ts'
 import { type Cause, move } from './move.ts'
 import type { Proposal, ProposedChange } from './proposal.ts'
-import { insertProposal, listProposals, type ProposalQuery, readProposal } from './proposal-table.ts'
+import {
+  insertProposal,
+  listProposals,
+  type ProposalQuery,
+  type RequestPrint,
+  readProposal,
+  repeatedProposal,
+} from './proposal-table.ts'
 import { type Conflict, rebase } from './rebase.ts'
 import type { Event } from './state.ts'
 import type { Step } from './step.ts'
@@ -24,7 +32,12 @@ export type ProposalRequest = {
   readonly plan: (queries: Queries) => Promise<RolloutPlan>
   /** Refuses the proposal if another version is active. */
   readonly ifVersion?: number | undefined
+  /** Recognises a repeated request. */
+  readonly print?: RequestPrint | undefined
 }
+
+/** `isRepeat`: the request was repeated, and the proposal is that of the first one. */
+export type Created = { readonly proposal: Proposal; readonly isRepeat: boolean }
 
 export type RolloutPlan = { readonly changes: readonly ProposedChange[]; readonly steps: readonly Step[] }
 
@@ -52,11 +65,14 @@ export class ProposalStore {
     this.#node = node
   }
 
-  async create(request: ProposalRequest, caller: Caller): Promise<Proposal> {
+  async create(request: ProposalRequest, caller: Caller): Promise<Created> {
     return this.#database.transaction(async (queries) => {
       const { version, at } = await lockRules(queries)
+      const repeated = request.print && (await repeatedProposal(queries, caller.id, request.print, at))
+      if (repeated !== undefined) return { proposal: repeated, isRepeat: true }
       if (request.ifVersion !== undefined && request.ifVersion !== version)
         throw new ProblemError(problem('VERSION_CONFLICT', `Version conflict: the current version is ${version}.`))
+      await admitWrite(queries, 'proposal.create')
       await requireRoom(queries)
       const { changes, steps } = await request.plan(queries)
       const required = await approvalsRequired(queries)
@@ -70,32 +86,43 @@ export class ProposalStore {
         steps,
         guard: request.guard,
         sentence: required > 0 ? `waits for approval: ${required} required` : 'approved; waits for start',
+        print: request.print,
         at,
       })
       const rules = changes.map(({ op, ruleId, rule }) => ({ op, rule_id: ruleId, rule }))
       const diff = { rules, steps, guard: request.guard }
       const entry = { actor: caller.id, action: 'proposal.create', target: proposal.id, diff, reason: request.reason }
       await appendAudit(queries, entry, at)
-      return proposal
+      return { proposal, isRepeat: false }
     })
   }
 
-  async approve(id: string, caller: Caller): Promise<Proposal> {
-    return this.#move(id, caller, async (queries, proposal) => {
+  /** The last approval starts the rollout. A proposal that cannot start stays approved, and its sentence says why. */
+  async approve(id: string, caller: Caller, starts = true): Promise<Proposal> {
+    const approved = await this.#move(id, caller, async (queries, proposal) => {
+      await admitWrite(queries, 'proposal.approve')
       const { enough } = await approve(queries, approvable(proposal), caller)
       return { event: { type: 'approve', enough } }
+    })
+    if (!starts || approved.state.name !== 'approved') return approved
+    return this.start(id, caller).catch((error: unknown) => {
+      if (!(error instanceof ProblemError)) throw error
+      return { ...approved, sentence: `approved; not started: ${error.problem.detail}` }
     })
   }
 
   reject(id: string, caller: Caller, reason: string | undefined): Promise<Proposal> {
-    return this.#move(id, caller, async () => ({ event: { type: 'reject' }, reason }))
+    return this.#move(id, caller, async (queries) => {
+      await admitWrite(queries, 'proposal.approve')
+      return { event: { type: 'reject' }, reason }
+    })
   }
 
   /** Starts, resumes or retries. */
   async start(id: string, caller: Caller): Promise<Proposal> {
     let wasApproved = false
     const moved = await this.#move(id, caller, async (queries, proposal) => {
-      await requireUnfrozen(queries)
+      await admitWrite(queries, 'proposal.start')
       const { enough, required } = await readApprovals(queries, approvable(proposal))
       wasApproved = proposal.state.name === 'approved'
       return { event: { type: 'start', enough, required } }
@@ -107,18 +134,24 @@ export class ProposalStore {
 
   promote(id: string, caller: Caller, reason: string | undefined): Promise<Proposal> {
     return this.#move(id, caller, async (queries) => {
-      await requireUnfrozen(queries)
+      await admitWrite(queries, 'proposal.promote')
       return { event: { type: 'promote' }, reason }
     })
   }
 
   pause(id: string, caller: Caller, reason: string | undefined): Promise<Proposal> {
     const why = `by ${caller.id}${reason === undefined ? '' : `: ${reason}`}`
-    return this.#move(id, caller, async () => ({ event: { type: 'pause', why }, reason }))
+    return this.#move(id, caller, async (queries) => {
+      await admitWrite(queries, 'proposal.abort')
+      return { event: { type: 'pause', why }, reason }
+    })
   }
 
   abort(id: string, caller: Caller, reason: string | undefined): Promise<Proposal> {
-    return this.#move(id, caller, async () => ({ event: { type: 'abort' }, reason }))
+    return this.#move(id, caller, async (queries) => {
+      await admitWrite(queries, 'proposal.abort')
+      return { event: { type: 'abort' }, reason }
+    })
   }
 
   /** Moves a proposal for the guard, unless another node moved it since `revision`. Returns undefined then. */

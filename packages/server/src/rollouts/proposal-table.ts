@@ -2,6 +2,7 @@
 
 import { randomBytes } from 'node:crypto'
 import type { Queries } from '../db/database.ts'
+import { invalidField } from '../problems/problem.ts'
 import type { Guard } from './guard-settings.ts'
 import type { Proposal, ProposedChange, StoredVerdict } from './proposal.ts'
 import type { Kind, State, StateName } from './state.ts'
@@ -108,19 +109,48 @@ function stateOf(name: StateName, step: number, paused: string | undefined): Sta
 export type NewProposal = Pick<
   Proposal,
   'kind' | 'state' | 'author' | 'reason' | 'baseVersion' | 'changes' | 'steps' | 'guard' | 'sentence'
-> & { readonly at: Date }
+> & { readonly at: Date; readonly print?: RequestPrint | undefined }
+
+/** Recognises a repeated request: its Idempotency-Key, and a hash of its content. */
+export type RequestPrint = { readonly key: string | undefined; readonly hash: string }
+
+/** A key is remembered for a day; without one, the same content counts as repeated for a minute. */
+const KEY_MS = 86_400_000
+const CONTENT_MS = 60_000
+
+/** The proposal that an earlier, equal request of this author made. Throws if its key was used for another content. */
+export async function repeatedProposal(
+  queries: Queries,
+  author: string,
+  { key, hash }: RequestPrint,
+  at: Date,
+): Promise<Proposal | undefined> {
+  const column = key === undefined ? 'request_hash' : 'request_key'
+  const open = key === undefined ? "AND state IN ('draft', 'approved', 'rolling_out')" : ''
+  const sinceMs = at.getTime() - (key === undefined ? CONTENT_MS : KEY_MS)
+  const [row] = await queries.query<ProposalRow & { readonly request_hash: string }>(
+    `${SELECT} WHERE author = $1 AND ${column} = $2 AND proposals.created_at > $3 ${open}
+     ORDER BY proposals.created_at DESC LIMIT 1`,
+    [author, key ?? hash, new Date(sinceMs)],
+  )
+  if (row === undefined) return undefined
+  if (row.request_hash === hash) return proposalOf(row)
+  throw invalidField('Idempotency-Key', key, `give a new key: ${row.id} was made with this one and differs`)
+}
 
 export async function insertProposal(queries: Queries, made: NewProposal): Promise<Proposal> {
   const id = `prop_${randomBytes(8).toString('hex')}`
   const starts = made.state.name === 'rolling_out' ? made.at : null
   await queries.query(
     `INSERT INTO proposals (id, kind, state, author, reason, base_version, changes, steps, guard, salt,
-       sentence, created_at, updated_at, started_at, step_at, revision)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $13, nextval('proposal_revisions'))`,
+       sentence, created_at, updated_at, started_at, step_at, request_hash, request_key, revision)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $13, $13, $14, $15,
+       nextval('proposal_revisions'))`,
     [
       ...[id, made.kind, made.state.name, made.author, made.reason, made.baseVersion],
       ...[made.changes, made.steps, made.guard].map((value) => JSON.stringify(value)),
       ...[randomBytes(16).toString('hex'), made.sentence, made.at, starts],
+      ...[made.print?.hash ?? null, made.print?.key ?? null],
     ],
   )
   const inserted = await readProposal(queries, id)

@@ -6,6 +6,13 @@ import { inSlices, type Sliced } from 'sluice'
 /** A rule in the form that `plainRule` returns. */
 export type PlainRule = Readonly<Record<string, unknown>> & { readonly rule_id: string }
 
+/** A changed rule before and after an edit; null: does not exist. */
+export type ChangedRule = {
+  readonly ruleId: string
+  readonly before: PlainRule | null
+  readonly after: PlainRule | null
+}
+
 export type RuleChange = {
   readonly rule_id: string
   readonly change: 'created' | 'updated' | 'deleted'

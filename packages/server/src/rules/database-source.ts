@@ -40,7 +40,7 @@ async function migrateAndSeed(database: Database, store: RuleStore): Promise<voi
   const examples = readRuleFile(exampleRulesPath())
   // Another node may have been first; keep its rules.
   const next = async (_: unknown, version: number) => (version === 0 ? examples : Promise.reject(new NotEmpty()))
-  await store.edit({ action: 'rules.import', next }, { author }).catch((error) => {
+  await store.edit({ action: 'rules.import', next }, { author, path: 'rules.seed' }).catch((error) => {
     if (!(error instanceof NotEmpty)) throw error
   })
 }

@@ -1,4 +1,5 @@
-// Freeze of an incident: while it lasts, rules do not change, except by a rollback. The kill switch still works.
+// Freeze of an incident: while it lasts, rules do not change, except by a rollback to the predecessor. The kill switch
+// still works.
 
 import type { Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
@@ -35,13 +36,13 @@ export async function setFreeze(queries: Queries, freeze: Freeze | undefined): P
   ])
 }
 
-/** Throws 409 during a freeze. */
-export async function requireUnfrozen(queries: Queries): Promise<void> {
+/** Throws 409 during a freeze. `about` begins the message. */
+export async function requireUnfrozen(queries: Queries, about = ''): Promise<void> {
   const freeze = await isFrozen(queries)
   if (freeze === undefined) return
   const why = freeze.reason === null ? '' : ` (${freeze.reason})`
   const detail =
-    `Rule changes have been frozen since ${freeze.since.toISOString()} by ${freeze.by}${why}. ` +
-    'Rollback and the kill switch still work.'
+    `${about}Rule changes have been frozen since ${freeze.since.toISOString()} by ${freeze.by}${why}. ` +
+    'A rollback to the predecessor and the kill switch still work.'
   throw new ProblemError(problem('FROZEN', detail))
 }

@@ -5,8 +5,10 @@ import { featuresOf, inSlices, mapped, type Rule, type Sliced } from 'sluice'
 import { appendAudit } from '../audit/audit.ts'
 import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
-import { changesBetween, type PlainRule, type RuleChange, summarized } from './changes.ts'
+import { type ChangedRule, changesBetween, type PlainRule, type RuleChange, summarized } from './changes.ts'
 import { compactRule } from './compact-rule.ts'
+import { type Retreat, recordVersion, rollbackPath } from './history.ts'
+import { admitWrite, type WritePathName } from './write-paths.ts'
 
 export const RULES_CHANNEL = 'sluice_rules'
 
@@ -37,24 +39,26 @@ export type Edit = {
   readonly isUndo?: boolean
 }
 
-export type EditOptions = { readonly author: Author; readonly dryRun?: boolean; readonly hooks?: EditHooks | undefined }
-
-/** Runs in the transaction of an edit, which holds the lock of the rules. Throws to cancel the edit. */
-export type EditHooks = {
-  /** Before the edit, unless it is a dry run. */
-  before(queries: Queries): Promise<void>
-  /** After it, if it changed anything. */
-  after(queries: Queries, applied: Applied): Promise<void>
+export type EditOptions = {
+  readonly author: Author
+  /** Decides whether a freeze or required approvals refuse the edit. A rollback: the version that it goes to. */
+  readonly path: WritePathName | { readonly rollbackTo: number }
+  /** The version before the edit that this one takes back. */
+  readonly undoes?: number | undefined
+  readonly dryRun?: boolean
+  /**
+   * Runs after an edit that changed anything, in its transaction, which holds the lock of the rules. Throws to cancel
+   * the edit.
+   */
+  readonly applied?: ((queries: Queries, applied: Applied) => Promise<void>) | undefined
 }
 
-/** Changed rules before and after an edit; null: does not exist. */
-export type ChangedRule = {
-  readonly ruleId: string
-  readonly before: PlainRule | null
-  readonly after: PlainRule | null
+export type Applied = {
+  readonly version: number
+  readonly author: Author
+  readonly rules: readonly ChangedRule[]
+  readonly path: WritePathName
 }
-
-export type Applied = { readonly version: number; readonly author: Author; readonly rules: readonly ChangedRule[] }
 
 export type Edited = { readonly version: number; readonly changes: readonly RuleChange[] }
 
@@ -128,9 +132,9 @@ export class RuleStore {
 
 /** Applies an edit in the transaction of the caller. */
 export async function editRules(queries: Queries, edit: Edit, options: EditOptions): Promise<Edited> {
-  const { author, dryRun = false, hooks } = options
+  const { author, path: given, undoes, dryRun = false } = options
   const { version, at } = await lockRules(queries)
-  if (!dryRun) await hooks?.before(queries)
+  if (!dryRun && typeof given === 'string') await admitWrite(queries, given)
   const ruleIds = edit.ruleId === undefined ? edit.ruleIds : [edit.ruleId]
   const present = await rulesIn(queries, ruleIds)
   const next = await inSlices(mapped(await edit.next(present, version), asStored(present, version + 1, at)))
@@ -140,6 +144,12 @@ export async function editRules(queries: Queries, edit: Edit, options: EditOptio
   if (dryRun) return edited
   const changed = new Set(changes.map(({ rule_id }) => rule_id))
   const rules = await inSlices(changedRulesOf(changed, present, next))
+  let path = given
+  if (typeof path !== 'string') {
+    const rollback = await rollbackPath(queries, { active: version, target: path.rollbackTo }, rules)
+    path = rollback.path
+    await admitWrite(queries, path, rollback.about)
+  }
   if (!edit.isUndo) await requireUnderstood(queries, await inSlices(addedFeatures(rules)))
   await writeRules(
     queries,
@@ -148,10 +158,13 @@ export async function editRules(queries: Queries, edit: Edit, options: EditOptio
   )
   await deleteRules(queries, changes)
   await writeVersion(queries, version + 1, author, at)
+  const retreat: Retreat | undefined =
+    typeof given === 'string' ? (undoes === undefined ? undefined : { undoes }) : given
+  await recordVersion(queries, version + 1, rules, retreat)
   const entry = { ...author, action: edit.action, target: edit.ruleId ?? 'rules', diff: edited }
   await appendAudit(queries, entry, at)
   await queries.query(`SELECT pg_notify('${RULES_CHANNEL}', '')`)
-  await hooks?.after(queries, { version: version + 1, author, rules })
+  await options.applied?.(queries, { version: version + 1, author, rules, path })
   return edited
 }
 
@@ -163,6 +176,7 @@ export async function touchRules(queries: Queries, ruleIds: readonly string[], a
   const touched = present.map((rule) => ({ ...rule, version: version + 1 }))
   await writeRules(queries, version + 1, touched)
   await writeVersion(queries, version + 1, author, at)
+  await recordVersion(queries, version + 1, [], { rollbackTo: version })
   await queries.query(`SELECT pg_notify('${RULES_CHANNEL}', '')`)
   return version + 1
 }

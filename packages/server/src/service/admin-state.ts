@@ -6,17 +6,9 @@ import { join } from 'node:path'
 import { type Clock, type Limiter, wallClock } from 'sluice'
 import { followTokenFile } from '../access/token-file.ts'
 import { TokenRegistry } from '../access/token-registry.ts'
-import {
-  createFirstToken,
-  createToken,
-  listTokens,
-  noteUses,
-  readTokens,
-  revokeToken,
-  TOKENS_CHANNEL,
-  type TokenStore,
-} from '../access/token-table.ts'
+import { createFirstToken, noteUses, readTokens, TOKENS_CHANNEL } from '../access/token-table.ts'
 import { applyApprovals } from '../approvals/required-approvals.ts'
+import { tokenStore } from '../approvals/token-store.ts'
 import { auditedIn, verifyAudit } from '../audit/audit.ts'
 import { listAudit } from '../audit/audit-list.ts'
 import type { UnknownContent } from '../compatibility/unknown-content.ts'
@@ -134,29 +126,13 @@ async function inDatabase(
     tokens,
     killSwitch,
     kills: killsInDatabase(database, () => killTable.refresh(), now),
-    tokenStore: tokenStoreOf(database, () => tokenTable.refresh(), now),
+    tokenStore: tokenStore(database, () => tokenTable.refresh(), now),
     verifyAudit: () => verifyAudit(database),
     listAudit: (query) => listAudit(database, query),
     audited: auditedIn(database, now),
     firstToken: first?.secret,
     close: async () => {
       await Promise.all(tables.map((table) => table.stop()))
-    },
-  }
-}
-
-function tokenStoreOf(database: Database, refresh: () => Promise<void>, now: () => Date): TokenStore {
-  return {
-    list: () => listTokens(database),
-    create: async (request, actor) => {
-      const created = await createToken(database, request, actor, now())
-      await refresh()
-      return created
-    },
-    revoke: async (tokenId, actor) => {
-      const known = await revokeToken(database, tokenId, actor, now())
-      await refresh()
-      return known
     },
   }
 }

@@ -57,7 +57,7 @@ test('propose, approve with a second token, watch: a bad change rolls itself bac
     /^prop_\w+: rolled back by the guard: rule posts: [\d.]+ % of \d+ paired requests newly denied/,
   )
   expect(watched.out).toContain('\u001b[') // redrawn in place
-  expect(watched.out).toMatch(/RULE +PAIRS +NEWLY DENIED +LAST WINDOW +KEYS/)
+  expect(watched.out).toMatch(/RULE +PAIRS +NEWLY DENIED +WINDOWS ABOVE +KEYS/)
   expect(watched.out).toMatch(
     /fails at 5 % of 40 pairs in 2 of 3 windows of 1 s, or 50 % of 30 pairs at once, with 20 keys \(revert\)/,
   )

@@ -69,7 +69,7 @@ describe('tokens', () => {
     [['token', 'list', '--url', 'http://u:secret@127.0.0.1:8080'], 2, 'without user and password\n'],
     [['token', 'create', 'x', '--database', 'postgres://127.0.0.1:65535/x'], 1, 'cannot use the database: '],
     [['token', 'lits'], 2, 'unknown command "token lits"; did you mean "sluice token list"?'],
-    [['token'], 2, 'sluice token: missing command; use one of create, list, revoke'],
+    [['token'], 2, 'sluice token: missing command; use one of create, approve, list, revoke'],
   ])('%j exits with %i', async (args, code, message) => {
     expect(await sluice(args)).toMatchObject({ code, out: '', told: expect.stringContaining(message) })
   })

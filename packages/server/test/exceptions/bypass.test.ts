@@ -144,21 +144,22 @@ describeDatabases('bypass tokens', ({ open }) => {
   test('wait for an approval by others, if changes need one', async () => {
     const app = await nodeWith(database, RULES)
     await setApprovals(database, 1, 'test', new Date())
-    const [author, other] = [await tokenOf(app, 'approver'), await tokenOf(app, 'approver')]
+    const [author, other] = [await tokenOf(app, database, 'approver'), await tokenOf(app, database, 'approver')]
     const { body } = await create(app, {}, author)
     expect(body).toMatchObject({ state: 'pending', approvals_required: 1 })
     expect(await admitted(app, { ...REQUEST, bypass_token: body.token })).toBe(1)
     expect(await metricOf(app, 'sluice_bypass_rejected_total{reason="pending"}')).toBe(5)
     const path = `${BYPASS_PATH}/${body.bypass_id}/approve`
     expect((await app.post(path, {}, author)).status).toBe(403)
-    expect((await app.post(path, {}, await tokenOf(app, 'approver'))).status).toBe(403) // younger than the change
+    const younger = await tokenOf(app, database, 'approver')
+    expect((await app.post(path, {}, younger)).status).toBe(403)
     expect((await app.post(path, {}, other)).body).toMatchObject({ state: 'active' })
     expect(await admitted(app, { ...REQUEST, bypass_token: body.token })).toBe(5)
   })
 
   test('are rotated only by their creator, if changes need approval: the caller alone gets the secret', async () => {
     const app = await nodeWith(database, RULES)
-    const [author, other] = [await tokenOf(app, 'approver'), await tokenOf(app, 'approver')]
+    const [author, other] = [await tokenOf(app, database, 'approver'), await tokenOf(app, database, 'approver')]
     await setApprovals(database, 1, 'test', new Date())
     const { body } = await create(app, {}, author)
     const path = `${BYPASS_PATH}/${body.bypass_id}`
@@ -191,7 +192,7 @@ describeDatabases('bypass tokens', ({ open }) => {
     }
     for (const bypass_token of [5, null, 'x'.repeat(2000)])
       expect((await app.post('/api/v1/rate-limit/check', { ...REQUEST, bypass_token })).status).toBe(400)
-    expect((await create(app, {}, await tokenOf(app, 'editor'))).status).toBe(403)
+    expect((await create(app, {}, await tokenOf(app, database, 'editor'))).status).toBe(403)
   })
 })
 

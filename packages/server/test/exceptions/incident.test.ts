@@ -53,7 +53,7 @@ describeDatabases('incident', ({ open }) => {
   test('a factor above 1 waits for an approval by others, if changes need one', async () => {
     const app = await nodeWith(database, RULES)
     await setApprovals(database, 1, 'test', new Date())
-    const [author, other] = [await tokenOf(app, 'approver'), await tokenOf(app, 'approver')]
+    const [author, other] = [await tokenOf(app, database, 'approver'), await tokenOf(app, database, 'approver')]
     expect((await post(app, 'factor', FACTOR, author)).body).toMatchObject({ factor: { factor: 0.5 } })
     const { body } = await post(app, 'factor', { ...FACTOR, factor: 2 }, author)
     expect(body).toMatchObject({ factor: { factor: 0.5 }, pending_factor: { factor: 2, state: 'pending' } })
@@ -68,7 +68,7 @@ describeDatabases('incident', ({ open }) => {
   test('an approval never applies to a factor that replaced the one that was read', async () => {
     const app = await nodeWith(database, RULES)
     await setApprovals(database, 1, 'test', new Date())
-    const [author, other] = [await tokenOf(app, 'approver'), await tokenOf(app, 'approver')]
+    const [author, other] = [await tokenOf(app, database, 'approver'), await tokenOf(app, database, 'approver')]
     const { body } = await post(app, 'factor', { ...FACTOR, factor: 1.1 }, author)
     const { factor_id } = body.pending_factor as { factor_id: string }
     await post(app, 'factor', { ...FACTOR, factor: 1000 }, author)
@@ -129,7 +129,7 @@ describeDatabases('incident', ({ open }) => {
       const { status, body: answer } = await post(app, path, body)
       expect([body, status, answer.errors]).toMatchObject([body, 400, [{ field, fix: expect.stringMatching(fix) }]])
     }
-    expect((await post(app, 'freeze', { reason: 'x' }, await tokenOf(app, 'editor'))).status).toBe(403)
+    expect((await post(app, 'freeze', { reason: 'x' }, await tokenOf(app, database, 'editor'))).status).toBe(403)
   })
 })
 

@@ -1,5 +1,7 @@
 // A node with rules in a database, and the requests that tests of exceptions send to it.
 
+import type { Role } from '../../src/access/roles.ts'
+import { createToken } from '../../src/access/token-table.ts'
 import type { Database } from '../../src/db/database.ts'
 import type { Answer, App } from '../service.ts'
 import { ADMIN_TOKEN, RULE_SET, serveDatabase } from '../service.ts'
@@ -28,10 +30,12 @@ export async function admitted(app: App, body: Body, sent = 5): Promise<number> 
   return count
 }
 
-/** Creates an API token with a role, and returns it. */
-export async function tokenOf(app: App, role: string): Promise<string> {
-  const { body } = await app.post('/api/v1/admin/tokens', { name: `a ${role}`, role }, ADMIN_TOKEN)
-  return String(body.token)
+/** Creates an API token with a role, as the host does, and returns it. */
+export async function tokenOf(app: App, database: Database, role: Role): Promise<string> {
+  const made = await createToken(database, { name: `a ${role}`, role, expiresAt: null }, 'command', new Date())
+  // Any change of tokens makes the node read all of them.
+  await app.post('/api/v1/admin/tokens', { name: 'another', role: 'check' }, ADMIN_TOKEN)
+  return made?.secret ?? ''
 }
 
 /** Entries of the audit log, newest first. */

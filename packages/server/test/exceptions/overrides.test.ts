@@ -164,7 +164,7 @@ describeDatabases('overrides', ({ open }) => {
   test('that raise or exempt need approval by another token; all other overrides apply at once', async () => {
     app = await nodeWith(database, RULES)
     await setApprovals(database, 1, 'test', new Date())
-    const [author, approver] = [await tokenOf(app, 'approver'), await tokenOf(app, 'approver')]
+    const [author, approver] = [await tokenOf(app, database, 'approver'), await tokenOf(app, database, 'approver')]
     const raised = await create(app, { key: 'user:ann', factor: 2 }, author)
     expect(raised).toMatchObject({ status: 201, body: { state: 'pending', approvals_required: 1 } })
     expect((await create(app, { key: 'user:bob', factor: 0.5 }, author)).body.state).toBe('active')

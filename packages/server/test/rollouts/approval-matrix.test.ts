@@ -1,6 +1,8 @@
 // Every kind of token at every route that approves, starts or promotes a change: only the listed ones succeed.
 
 import { expect, onTestFinished, test } from 'vitest'
+import type { Role } from '../../src/access/roles.ts'
+import { createToken } from '../../src/access/token-table.ts'
 import { setApprovals } from '../../src/approvals/required-approvals.ts'
 import { openDatabase } from '../../src/db/open-database.ts'
 import { BYPASS_PATH } from '../../src/http/routes/bypass-tokens.ts'
@@ -14,9 +16,18 @@ import { ADMIN_TOKEN } from '../service.ts'
 const TOKENS = '/api/v1/admin/tokens'
 const RULE = { rule_id: 'posts', scope: 'per_user', limit: 100, window_seconds: 60 }
 
-/** Role and creator of each token, older than every change. `later` happens to it after the change was made. */
+/**
+ * Role and creator of each token, older than every change. Without a creator, the host created it. `later` happens to
+ * it after the change was made.
+ */
 const ACTORS = {
-  author: { role: 'admin' },
+  'first admin': { role: 'admin' },
+  'creator of the author': { role: 'admin', by: 'first admin' },
+  author: { role: 'admin', by: 'creator of the author' },
+  'sibling of the author': { role: 'approver', by: 'creator of the author' },
+  'aunt of the author': { role: 'admin', by: 'first admin' },
+  'cousin of the author': { role: 'approver', by: 'aunt of the author' },
+  'admin of the author': { role: 'admin', by: 'author' },
   'token of the author': { role: 'approver', by: 'author' },
   'token of a token of the author': { role: 'admin', by: 'admin of the author' },
   editor: { role: 'editor' },
@@ -30,18 +41,27 @@ const ACTORS = {
   // Keep these last: after their approval the change is made again, and `newer` would be older than it.
   'other approver': { role: 'approver' },
   'other admin': { role: 'admin' },
+  'token of another admin': { role: 'approver', by: 'other admin' },
   'admin token of the settings': {},
 } as const satisfies Record<string, { role?: string; by?: string; isNewer?: true; later?: string }>
 
 type Actor = keyof typeof ACTORS
 const NAMES = Object.keys(ACTORS) as Actor[]
 
-const APPROVERS: readonly Actor[] = ['other approver', 'other admin', 'admin token of the settings']
+const APPROVERS: readonly Actor[] = [
+  ...(['other approver', 'other admin', 'token of another admin', 'admin token of the settings'] as const),
+]
 /** Every token that may edit rules may start and promote what others approved. */
 const EDITORS: readonly Actor[] = [
   ...APPROVERS,
   ...([
+    'first admin',
+    'creator of the author',
     'author',
+    'sibling of the author',
+    'aunt of the author',
+    'cousin of the author',
+    'admin of the author',
     'token of the author',
     'token of a token of the author',
     'editor',
@@ -58,43 +78,47 @@ async function started() {
   onTestFinished(() => database.close())
   const app = await nodeWith(database, [RULE])
   await setApprovals(database, 1, 'test', new Date())
-  const create = async (name: string, role: string, token: string) => {
-    const { status, body } = await app.post(TOKENS, { name, role }, token)
-    expect([name, status]).toEqual([name, 201])
-    return { id: String(body.token_id), secret: String(body.token) }
-  }
   const tokens = new Map<string, { id: string; secret: string }>()
+  const create = async (name: string, role: Role, by?: string) => {
+    const actor = by === undefined ? 'command' : (tokens.get(by)?.id ?? '')
+    const made = await createToken(database, { name, role, expiresAt: null }, actor, new Date())
+    tokens.set(name, { id: made?.token.tokenId ?? '', secret: made?.secret ?? '' })
+  }
   const secretOf = (name: string) => tokens.get(name)?.secret ?? (name === 'no token' ? undefined : ADMIN_TOKEN)
-  tokens.set('author', await create('author', 'admin', ADMIN_TOKEN))
-  tokens.set('admin of the author', await create('admin of the author', 'admin', String(secretOf('author'))))
   for (const name of NAMES) {
     const { role, by, isNewer } = { by: undefined, isNewer: false, role: undefined, ...ACTORS[name] }
-    if (role !== undefined && !isNewer && !tokens.has(name))
-      tokens.set(name, await create(name, role, secretOf(by ?? '') ?? ADMIN_TOKEN))
+    if (role !== undefined && !isNewer) await create(name, role, by)
   }
+  /** Any change of tokens makes the node read all of them again. */
+  const reread = () => app.post(TOKENS, { name: 'another', role: 'viewer' }, ADMIN_TOKEN)
+  await reread()
   /** Makes the newer token, and changes the others, after a change was made. */
   const later = async () => {
-    tokens.set('newer', await create('newer', 'approver', ADMIN_TOKEN))
+    await create('newer', 'approver')
+    await reread()
     for (const name of ENDED) {
       const { later: change } = { later: '', ...ACTORS[name] }
       await database.query(`UPDATE api_tokens SET ${change} WHERE id = $1`, [tokens.get(name)?.id])
     }
   }
-  /** Any change of tokens makes the node read all of them again. */
-  const reread = () => create('another', 'viewer', ADMIN_TOKEN)
   const post = (path: string, body: object, name: string) => app.post(path, body, secretOf(name))
   return { post, later, reread }
 }
 
 type Node = Awaited<ReturnType<typeof started>>
-type Thing = { readonly path: string; readonly body: object }
+/** `approve`: body of the approval, if it is another one. */
+type Thing = { readonly path: string; readonly body: object; readonly approve?: object }
+
+let proposed = 0
 
 async function propose({ post }: Node): Promise<Thing> {
   const changes = [{ op: 'update', rule: { rule_id: 'posts', limit: 50 } }]
   const steps = [{ shadow: true }, { canary: '10%' }]
-  const { body } = await post(PROPOSALS_PATH, { changes, steps, reason: 'x', guard: 'off' }, 'author')
+  proposed += 1
+  const reason = `proposal ${proposed}` // equal ones would count as repeated
+  const { body } = await post(PROPOSALS_PATH, { changes, steps, reason, guard: 'off' }, 'author')
   expect(body.state).toBe('draft')
-  return { path: `${PROPOSALS_PATH}/${body.proposal_id}`, body: {} }
+  return { path: `${PROPOSALS_PATH}/${body.proposal_id}`, body: {}, approve: { start: false } }
 }
 
 /** Changes that wait for an approval, made by the author. */
@@ -109,6 +133,11 @@ const PENDING: Readonly<Record<string, (node: Node) => Promise<Thing>>> = {
     const { body } = await post(BYPASS_PATH, { name: 'x', expires_in: '1h', limit_per_minute: 5 }, 'author')
     return { path: `${BYPASS_PATH}/${body.bypass_id}`, body: {} }
   },
+  token: async ({ post }) => {
+    const { body } = await post(TOKENS, { name: 'x', role: 'editor' }, 'author')
+    expect(body.state).toBe('pending')
+    return { path: `${TOKENS}/${body.token_id}`, body: {} }
+  },
   'global factor': async ({ post }) => {
     const asked = { factor: 2, expires_in: '1h', reason: 'x' }
     const { body } = await post(`${INCIDENT_PATH}/factor`, asked, 'author')
@@ -119,7 +148,7 @@ const PENDING: Readonly<Record<string, (node: Node) => Promise<Thing>>> = {
 
 async function approved(node: Node): Promise<Thing> {
   const thing = await propose(node)
-  expect((await node.post(`${thing.path}/approve`, {}, 'other approver')).body.state).toBe('approved')
+  expect((await node.post(`${thing.path}/approve`, { start: false }, 'other approver')).body.state).toBe('approved')
   return thing
 }
 
@@ -152,7 +181,8 @@ test('no token gets a change past approval that may not', async () => {
     let thing = things.get(row)
     for (const actor of NAMES) {
       thing ??= await make(node)
-      const { status } = await node.post(`${thing.path}/${verb}`, thing.body, actor)
+      const sent = verb === 'approve' ? (thing.approve ?? thing.body) : thing.body
+      const { status } = await node.post(`${thing.path}/${verb}`, sent, actor)
       expect([name, verb, actor, status < 500]).toEqual([name, verb, actor, true])
       if (status >= 300) continue
       succeeded.push(actor)
@@ -169,7 +199,7 @@ test('an approval counts at the start only if its token could still give it', as
   const things = new Map<Actor, Thing>()
   for (const actor of ['other approver', ...ENDED] as const) {
     const thing = await propose(node)
-    expect((await node.post(`${thing.path}/approve`, {}, actor)).body.state).toBe('approved')
+    expect((await node.post(`${thing.path}/approve`, { start: false }, actor)).body.state).toBe('approved')
     things.set(actor, thing)
   }
   await node.later()

@@ -2,13 +2,17 @@
 
 import { startRedis } from 'sluice/testing'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import type { Role } from '../../src/access/roles.ts'
+import { createToken } from '../../src/access/token-table.ts'
+import type { Database } from '../../src/db/database.ts'
+import { openDatabase } from '../../src/db/open-database.ts'
 import { BYPASS_PATH } from '../../src/http/routes/bypass-tokens.ts'
 import { INCIDENT_PATH } from '../../src/http/routes/incident.ts'
 import { OVERRIDES_PATH } from '../../src/http/routes/overrides.ts'
 import { SIGNALS_PATH } from '../../src/http/routes/signals.ts'
 import { PROPOSALS_PATH } from '../../src/rollouts/edit-hooks.ts'
 import { usePostgres } from '../databases.ts'
-import { ADMIN_TOKEN, type Answer, BATCH, type Client, clientOf, RULES } from '../service.ts'
+import { type Answer, BATCH, type Client, clientOf, RULES } from '../service.ts'
 import { createRule, type FleetNode, startNode } from './fleet.ts'
 
 const TOKENS = '/api/v1/admin/tokens'
@@ -32,11 +36,13 @@ describe('with --approvals 1', () => {
     if (node === undefined) throw new Error('not started')
     return node.post(path, body, token)
   }
-  const create = async (name: string, role: string, token = ADMIN_TOKEN) => {
-    const { status, body } = await via(one, TOKENS, { name, role }, token)
-    expect([status, body]).toEqual([201, body])
-    return { secret: String(body.token), id: String(body.token_id) }
+  let database: Database
+  /** As the host does, or with the admin token of `by` before changes needed approval. */
+  const create = async (name: string, role: Role, by = 'command') => {
+    const made = await createToken(database, { name, role, expiresAt: null }, by, new Date())
+    return { secret: made?.secret ?? '', id: made?.token.tokenId ?? '' }
   }
+  let ids: Readonly<Record<keyof typeof secrets, string>>
   /** The other node knows a new token a moment later. */
   const known = (secret: string) =>
     vi.waitFor(async () => expect((await other?.get(RULES, secret))?.status).toBe(200), 10_000)
@@ -45,6 +51,8 @@ describe('with --approvals 1', () => {
     const redis = await startRedis()
     closing.push(() => redis.stop())
     const shared = { database: postgres().createDatabase(), redis: redis.url }
+    database = await openDatabase({ database: shared.database, dataDir: '' })
+    closing.push(() => database.close())
     const nodes: FleetNode[] = []
     for (const _ of [1, 2]) nodes.push(await startNode(shared, undefined, (close) => closing.push(close)))
     for (const rule of [RULE, LOGIN]) await createRule(nodes[0] as FleetNode, nodes, rule)
@@ -58,18 +66,22 @@ describe('with --approvals 1', () => {
       admin: await create('admin', 'admin'),
     }
     secrets = Object.fromEntries(Object.entries(made).map(([name, { secret }]) => [name, secret])) as typeof secrets
+    ids = Object.fromEntries(Object.entries(made).map(([name, { id }]) => [name, id])) as typeof ids
     for (const { secret } of Object.values(made)) await known(secret)
   }, 120_000)
 
+  let proposed = 0
   const propose = async (token: string, body: object = CHANGE) => {
-    const { body: made } = await via(one, PROPOSALS_PATH, body, token)
+    proposed += 1
+    const reason = `proposal ${proposed}` // equal ones would count as repeated
+    const { body: made } = await via(one, PROPOSALS_PATH, { ...body, reason }, token)
     expect(made.state).toBe('draft')
     return `${PROPOSALS_PATH}/${made.proposal_id}`
   }
 
   test('an author cannot approve with a token that they created, or a newer one', async () => {
-    const helper = await create('helper', 'admin', secrets.admin)
-    const grandchild = await create('grandchild', 'approver', helper.secret)
+    const helper = await create('helper', 'admin', ids.admin)
+    const grandchild = await create('grandchild', 'approver', helper.id)
     for (const { secret } of [helper, grandchild]) await known(secret)
     const path = await propose(secrets.admin)
     const newer = await create('newer', 'approver')
@@ -79,7 +91,7 @@ describe('with --approvals 1', () => {
     }
     expect((await via(other, `${path}/start`, {}, secrets.admin)).status).toBe(409)
     expect((await via(one, `${path}/promote`, {}, secrets.admin)).status).toBe(409)
-    expect((await via(other, `${path}/approve`, {}, secrets.approver)).body.state).toBe('approved')
+    expect((await via(other, `${path}/approve`, { start: false }, secrets.approver)).body.state).toBe('approved')
     expect((await via(one, `${path}/abort`, {}, secrets.admin)).body.state).toBe('cancelled')
     // A retry needs new approvals.
     expect((await via(one, `${path}/start`, {}, secrets.admin)).body.state).toBe('draft')
@@ -91,7 +103,7 @@ describe('with --approvals 1', () => {
     const paths = [await propose(secrets.author), await propose(secrets.author)]
     const approvers = [secrets.approver, secrets.second, secrets.approver]
     const approvals = paths.flatMap((path) =>
-      approvers.map((token, index) => via([one, other][index % 2], `${path}/approve`, {}, token)),
+      approvers.map((token, index) => via([one, other][index % 2], `${path}/approve`, { start: false }, token)),
     )
     for (const { status } of await Promise.all(approvals)) expect([200, 409]).toContain(status)
     const starts = paths.flatMap((path) =>
@@ -104,7 +116,7 @@ describe('with --approvals 1', () => {
 
   test('a freeze stops the start, the resume and the promotion of an approved proposal', async () => {
     const path = await propose(secrets.author)
-    await via(one, `${path}/approve`, {}, secrets.approver)
+    await via(one, `${path}/approve`, { start: false }, secrets.approver)
     const freeze = (verb: string) => via(one, `${INCIDENT_PATH}/${verb}`, { reason: 'x' }, secrets.approver)
     const expectFrozen = async (verb: string) => {
       const { status, body } = await via(other, `${path}/${verb}`, {}, secrets.admin)
@@ -120,6 +132,33 @@ describe('with --approvals 1', () => {
     await expectFrozen('promote')
     expect((await via(other, `${path}/abort`, {}, secrets.author)).body.state).toBe('rolled_back')
     await freeze('unfreeze')
+  })
+
+  test('an admin alone gets no second token that changes rules or approves', async () => {
+    for (const role of ['editor', 'approver', 'admin']) {
+      const { status, body } = await via(one, TOKENS, { name: 'accomplice', role }, secrets.admin)
+      expect([role, status, body.state]).toEqual([role, 201, 'pending'])
+      for (const node of [one, other]) expect((await node?.get(RULES, String(body.token)))?.status).toBe(401)
+      const approve = `${TOKENS}/${body.token_id}/approve`
+      const helper = await create(`helper of the admin, before ${role}`, 'approver', ids.admin)
+      await known(helper.secret)
+      for (const token of [secrets.admin, helper.secret, String(body.token)])
+        expect([401, 403]).toContain((await via(other, approve, {}, token)).status)
+    }
+    // The accomplice that others approved is still related to the admin who made it, and to its siblings.
+    const { body } = await via(one, TOKENS, { name: 'accomplice', role: 'approver' }, secrets.admin)
+    const approved = await via(other, `${TOKENS}/${body.token_id}/approve`, {}, secrets.second)
+    expect(approved.body).toMatchObject({ state: 'active', approvals: 1 })
+    await known(String(body.token))
+    const sibling = await create('sibling', 'editor', ids.admin)
+    await known(sibling.secret)
+    for (const author of [secrets.admin, sibling.secret]) {
+      const path = await propose(author)
+      const { status, body: refused } = await via(one, `${path}/approve`, {}, String(body.token))
+      expect([status, refused.code]).toEqual([403, 'APPROVAL_FORBIDDEN'])
+      expect(refused.detail).toMatch(author === secrets.admin ? /created the other/ : /both come from tok_/)
+      await via(one, `${path}/abort`, {}, secrets.author)
+    }
   })
 
   const override = (body: object, token = secrets.admin) =>

@@ -55,7 +55,7 @@ describe('complaints about other tools', () => {
     const [figures] = eventAfter(FOR_MS, []).verdict.rules
     expect(figures).toEqual({
       ...{ rule_id: 'r', pairs: 0, newly_denied: 0, offset: 0, newly_allowed: 0, both_denied: 0, keys: 0 },
-      newly_denied_percent: null,
+      ...{ newly_denied_percent: null, windows_above: 0 },
     })
   })
 

@@ -2,7 +2,7 @@
 
 import { onTestFinished } from 'vitest'
 import { openDatabase } from '../../src/db/open-database.ts'
-import { type EditGuard, editHooks } from '../../src/rollouts/edit-hooks.ts'
+import { type EditGuard, guardEdit } from '../../src/rollouts/edit-hooks.ts'
 import { comparedChanges, type Proposal } from '../../src/rollouts/proposal.ts'
 import { ProposalStore } from '../../src/rollouts/proposal-store.ts'
 import { activeProposals, readProposal } from '../../src/rollouts/proposal-table.ts'
@@ -32,7 +32,11 @@ export async function openedAt(url: string) {
     }
     await store.edit(
       { action: 'rules.import', ruleIds: Object.keys(rules), next },
-      { author: { actor: 'ann', reason: 'x' }, hooks: editHooks({ guardMs, isOff, onGuard }) },
+      {
+        author: { actor: 'ann', reason: 'x' },
+        path: 'rules.edit',
+        applied: (queries, applied) => guardEdit(queries, applied, { guardMs, isOff, onGuard }),
+      },
     )
     return found
   }

@@ -26,6 +26,7 @@ test.skipIf(!hasCurl)('every command of docs/guides/rollouts.md works', async ()
   const node = await start(['--admin-token', ADMIN_TOKEN, '--database', database, '--approvals', '1'])
   const env: Record<string, string> = {
     ...{ PATH: `${folder}:${process.env.PATH}`, SLUICE_URL: node.address, SLUICE_TOKEN: ADMIN_TOKEN },
+    DATABASE_URL: database,
   }
   const run = (command: string) => shell('sh', ['-c', command], { env, cwd: folder })
   const file = join(folder, 'rules.yaml')

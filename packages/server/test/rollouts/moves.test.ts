@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test } from 'vitest'
 import type { Database } from '../../src/db/database.ts'
 import { openDatabase } from '../../src/db/open-database.ts'
 import { Metrics } from '../../src/metrics/metrics.ts'
-import { type EditGuard, editHooks } from '../../src/rollouts/edit-hooks.ts'
+import { type EditGuard, guardEdit } from '../../src/rollouts/edit-hooks.ts'
 import { Evaluator } from '../../src/rollouts/evaluator.ts'
 import { GUARD_DEFAULTS } from '../../src/rollouts/guard-settings.ts'
 import { readWindows, writeWindows } from '../../src/rollouts/guard-table.ts'
@@ -38,11 +38,13 @@ async function opened(...rules: readonly object[]) {
   const found: EditGuard[] = []
   const edit = async (edited: readonly object[], guardMs = 60_000) => {
     const next = async () => edited.map((one) => parsedRule(one as never)).filter((one) => one !== null)
-    const hooks = editHooks({ guardMs, isOff: false, onGuard: (guard) => found.push(guard) })
-    await new RuleStore(database).edit(
-      { action: 'rules.import', next },
-      { author: { actor: 'ann', reason: 'x' }, hooks },
-    )
+    const guarding = { guardMs, isOff: false, onGuard: (guard: EditGuard) => found.push(guard) }
+    const edit = { action: 'rules.import', next }
+    const author = { actor: 'ann', reason: 'x' }
+    await new RuleStore(database).edit(edit, {
+      ...{ author, path: 'rules.edit' },
+      applied: (queries, applied) => guardEdit(queries, applied, guarding),
+    })
     return found.at(-1)
   }
   await edit(rules, 0)
@@ -55,7 +57,7 @@ async function opened(...rules: readonly object[]) {
       })
       return { changes, steps }
     }
-    return proposals.create({ reason: 'x', guard: GUARD_DEFAULTS, plan }, ADMIN)
+    return (await proposals.create({ reason: 'x', guard: GUARD_DEFAULTS, plan }, ADMIN)).proposal
   }
   const limits = async () => Object.fromEntries((await rulesIn(database)).map((one) => [one.rule_id, one.limit]))
   return { database, proposals, edit, propose, limits }

@@ -3,7 +3,7 @@
 import { type Random, seededRandom } from 'sluice/testing'
 import { describe, expect, test } from 'vitest'
 import type { Database } from '../../src/db/database.ts'
-import { type EditGuard, rollbackHooks } from '../../src/rollouts/edit-hooks.ts'
+import { type EditGuard, followRollback } from '../../src/rollouts/edit-hooks.ts'
 import { comparedChanges } from '../../src/rollouts/proposal.ts'
 import { activeProposals, readProposal } from '../../src/rollouts/proposal-table.ts'
 import { sameRule } from '../../src/rollouts/rebase.ts'
@@ -320,7 +320,11 @@ test('a rollback of the rules by a person ends the guard of the rules that it ch
   const guard = await edit({ posts: perUser(50), likes: perUser(50) })
   const next = async () => [parsedRule({ rule_id: 'posts', ...perUser(100) })].filter((rule) => rule !== null)
   const author = { actor: 'ben', reason: undefined }
-  await store.edit({ action: 'rules.rollback', ruleId: 'posts', next }, { author, hooks: rollbackHooks() })
+  const options = { guardMs: 60_000, isOff: false, onGuard: () => {} }
+  await store.edit(
+    { action: 'rules.rollback', ruleId: 'posts', next },
+    { author, path: { rollbackTo: 1 }, applied: (queries, applied) => followRollback(queries, applied, options) },
+  )
   expect(await judged()).toMatchObject([{ id: idOf(guard), ruleId: 'likes' }])
   expect((await rules()).get('likes')).toMatchObject({ limit: 50 })
 })

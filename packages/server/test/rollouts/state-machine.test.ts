@@ -9,7 +9,7 @@ import { openDatabase } from '../../src/db/open-database.ts'
 import { createLog } from '../../src/log.ts'
 import { Metrics } from '../../src/metrics/metrics.ts'
 import { ProblemError } from '../../src/problems/problem.ts'
-import { editHooks, rollbackHooks } from '../../src/rollouts/edit-hooks.ts'
+import { followRollback, guardEdit } from '../../src/rollouts/edit-hooks.ts'
 import { GUARD_DEFAULTS } from '../../src/rollouts/guard-settings.ts'
 import { comparedChanges, type Proposal } from '../../src/rollouts/proposal.ts'
 import { ProposalStore } from '../../src/rollouts/proposal-store.ts'
@@ -19,7 +19,7 @@ import { type Event, STATE_NAMES, type State, type StateName, transition } from 
 import { parsedRule } from '../../src/rollouts/tightens.ts'
 import { databaseSource } from '../../src/rules/database-source.ts'
 import { LiveRules } from '../../src/rules/live-rules.ts'
-import { RuleStore, rulesIn } from '../../src/rules/rule-store.ts'
+import { type EditOptions, RuleStore, rulesIn } from '../../src/rules/rule-store.ts'
 import { temporaryFolder, usePostgres } from '../databases.ts'
 
 /** Written down independently of the code: state → states that may follow, for staged changes and for direct edits. */
@@ -130,7 +130,7 @@ describe('under crashes and concurrent edits', () => {
     const rules = new RuleStore(database)
     const author = { actor: 'test', reason: 'setup' }
     const first = RULE_IDS.map((id) => parsedRule(rule(id, 100))).filter((one) => one !== null)
-    await rules.edit({ action: 'rules.import', next: async () => first }, { author })
+    await rules.edit({ action: 'rules.import', next: async () => first }, { author, path: 'rules.edit' })
     for (const id of CALLERS) await createToken(database, id)
     const nodes = [database, second].map((one) => simulatedNode(crashing(one, random, 0.1), random))
     const followers = [follower(database, 'one'), follower(second, 'two')]
@@ -252,7 +252,10 @@ function simulatedNode(database: Database, random: Random): () => Promise<void> 
     ).map((verb) => {
       return async () => {
         const one = await some()
-        if (one !== undefined) await store[verb](one.id, random.pick(callers), 'because')
+        if (one === undefined) return
+        const caller = random.pick(callers)
+        if (verb === 'approve') await store.approve(one.id, caller, false)
+        else await store[verb](one.id, caller, 'because')
       }
     }),
     ...(['advance', 'advance', 'revert', 'pause'] as const).map((type) => async () => {
@@ -263,15 +266,21 @@ function simulatedNode(database: Database, random: Random): () => Promise<void> 
     async () => {
       const ruleId = random.pick(RULE_IDS)
       const next = parsedRule(rule(ruleId, limit()))
-      const hooks = editHooks({ guardMs: random.pick([0, 60_000]), isOff: false, onGuard })
+      const guarding = { guardMs: random.pick([0, 60_000]), isOff: false, onGuard }
       const edit = { action: 'rule.update', ruleId, next: async () => (next === null ? [] : [next]) }
-      await rules.edit(edit, { author: { actor: 'ann', reason: undefined }, hooks })
+      const author = { actor: 'ann', reason: undefined }
+      const applied: EditOptions['applied'] = (queries, done) => guardEdit(queries, done, guarding)
+      await rules.edit(edit, { author, path: 'rules.edit', applied })
     },
     async () => {
-      const old = await rules.set(random.between(1, await rules.version()))
+      const version = random.between(1, await rules.version())
+      const old = await rules.set(version)
       const next = (old ?? []).map(parsedRule).filter((one) => one !== null)
       const author = { actor: 'ben', reason: undefined }
-      await rules.edit({ action: 'rules.rollback', next: async () => next }, { author, hooks: rollbackHooks() })
+      const guarding = { guardMs: 60_000, isOff: false, onGuard }
+      const applied: EditOptions['applied'] = (queries, done) => followRollback(queries, done, guarding)
+      const edit = { action: 'rules.rollback', next: async () => next }
+      await rules.edit(edit, { author, path: { rollbackTo: version }, applied })
     },
   ]
   return async () => {

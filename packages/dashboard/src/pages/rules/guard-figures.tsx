@@ -41,7 +41,13 @@ export function GuardFigures({ proposal }: { readonly proposal: Proposal }) {
       )}
       {isRolling &&
         data?.rules.map(({ rule_id: ruleId, windows }) => (
-          <GuardChart key={ruleId} ruleId={ruleId} windows={windows} threshold={threshold} />
+          <GuardChart
+            key={ruleId}
+            ruleId={ruleId}
+            windows={windows}
+            threshold={threshold}
+            share={verdict?.rules.find(({ rule_id: known }) => known === ruleId)?.newly_denied_percent ?? null}
+          />
         ))}
       {verdict !== null && (
         <Table
@@ -66,22 +72,31 @@ const VERDICTS = {
 const COLUMNS: readonly Column<RuleFigures>[] = [
   { title: 'Rule', cell: ({ rule_id: id }) => <span class="mono">{id}</span> },
   { title: 'Pairs', align: 'right', cell: ({ pairs }) => <Num value={pairs} /> },
-  { title: 'Newly denied', align: 'right', cell: ({ newly_denied: count }) => <Num value={count} /> },
+  {
+    title: 'Newly denied',
+    align: 'right',
+    cell: ({ newly_denied_percent: share }) => <span class="num">{share === null ? '–' : `${share} %`}</span>,
+  },
+  { title: 'Windows above', align: 'right', cell: ({ windows_above: count }) => <Num value={count ?? null} /> },
   { title: 'Newly allowed', align: 'right', cell: ({ newly_allowed: count }) => <Num value={count} /> },
   { title: 'Offset', align: 'right', wide: true, cell: ({ offset }) => <Num value={offset} /> },
   { title: 'Both denied', align: 'right', wide: true, cell: ({ both_denied: count }) => <Num value={count} /> },
   { title: 'Keys', align: 'right', wide: true, cell: ({ keys }) => <Num value={keys} /> },
 ]
 
-type ChartProps = { readonly ruleId: string; readonly windows: readonly Window[]; readonly threshold: number }
+type ChartProps = {
+  readonly ruleId: string
+  readonly windows: readonly Window[]
+  readonly threshold: number
+  /** Share of the step, in per cent. */
+  readonly share: number | null
+}
 
-function GuardChart({ ruleId, windows, threshold }: ChartProps) {
+function GuardChart({ ruleId, windows, threshold, share }: ChartProps) {
   if (windows.length < 2) return <p class="muted">The chart of {ruleId} appears after two windows with traffic.</p>
-  const newest = windows.at(-1)?.newly_denied_percent ?? null
-  const share = percent(newest === null ? null : newest / 100)
   return (
     <Chart
-      summary={`Newly denied requests of ${ruleId}: ${share} in the newest window; the guard acts at ${threshold} %`}
+      summary={`Newly denied requests of ${ruleId}: ${share ?? 0} % in this step; the guard acts at ${threshold} %`}
       times={windows.map(({ at }) => Date.parse(at))}
       series={[
         { name: 'Newly denied', colour: 'refused', fill: true, values: windows.map((one) => one.newly_denied_percent) },

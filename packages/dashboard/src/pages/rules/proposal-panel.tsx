@@ -74,7 +74,7 @@ function Approvals({ proposal: { approvals, state } }: { readonly proposal: Prop
     <p>
       {given.length} of {required} approvals
       {given.length > 0 && <>: {given.map(({ name, token_id: id }) => name ?? id).join(', ')}</>}
-      {state === 'draft' && <span class="muted"> – never by its author</span>}
+      {state === 'draft' && <span class="muted"> – never by its author, or by a related token</span>}
     </p>
   )
 }
@@ -142,7 +142,7 @@ function actionsOf(proposal: Proposal): readonly Action[] {
     sentence: 'The proposal ends before it started. The rules stay as they are.',
   }
   if (state === 'draft') {
-    const sentence = 'Your approval counts for this proposal. It does not start: an editor starts it.'
+    const sentence = 'Your approval counts for this proposal. The last approval starts its rollout.'
     return [{ name: 'approve', label: 'Approve', role: 'approver', sentence }, reject, cancel]
   }
   if (state === 'approved') {

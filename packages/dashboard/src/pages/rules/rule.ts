@@ -89,7 +89,10 @@ export type RuleFigures = {
   readonly offset: number
   readonly newly_allowed: number
   readonly both_denied: number
+  /** Share of the step, in per cent. */
   readonly newly_denied_percent: number | null
+  /** Number of the last windows that reach the threshold. */
+  readonly windows_above: number
   readonly keys: number
 }
 

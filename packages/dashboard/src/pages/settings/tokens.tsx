@@ -23,6 +23,9 @@ type Token = {
   readonly expires_at: string | null
   readonly revoked_at: string | null
   readonly last_used_at: string | null
+  readonly state: 'active' | 'pending'
+  readonly approvals?: number
+  readonly approvals_required?: number
 }
 
 const PATH = '/admin/tokens'
@@ -41,10 +44,10 @@ export function Tokens() {
   const [query, setQuery] = useQuery()
   const [isOpen, setOpen] = useState(false)
   const [revoked, setRevoked] = useState<Token>()
-  const [secret, setSecret] = useState<string>()
+  const [created, setCreated] = useState<{ readonly token: string } & Token>()
   const list = useApi<{ tokens: readonly Token[] }>(PATH, {}, { refreshMs: REFRESH_MS })
   const showsEnded = query.ended === 'true'
-  const tokens = list.data?.tokens.filter((token) => showsEnded || stateOf(token)[0] === 'good')
+  const tokens = list.data?.tokens.filter((token) => showsEnded || stateOf(token)[0] !== 'off')
   return (
     <Panel
       title="API tokens"
@@ -76,7 +79,7 @@ export function Tokens() {
       {isOpen && (
         <NewToken
           onCreated={(token) => {
-            setSecret(token)
+            setCreated(token)
             list.reload()
           }}
           onClose={() => setOpen(false)}
@@ -85,12 +88,16 @@ export function Tokens() {
       {revoked !== undefined && (
         <RevokeToken token={revoked} onDone={list.reload} onClose={() => setRevoked(undefined)} />
       )}
-      {secret !== undefined && (
+      {created !== undefined && (
         <SecretDialog
           title="API token"
-          secret={secret}
-          hint="Programs send it as Authorization: Bearer …"
-          onClose={() => setSecret(undefined)}
+          secret={created.token}
+          hint={
+            created.state === 'pending'
+              ? `Rejected until others approve it: sluice token approve ${created.token_id}`
+              : 'Programs send it as Authorization: Bearer …'
+          }
+          onClose={() => setCreated(undefined)}
         />
       )}
     </Panel>
@@ -117,22 +124,27 @@ function columnsOf(revoke: (token: Token) => void): readonly Column<Token>[] {
       title: '',
       align: 'right',
       cell: (token) =>
-        stateOf(token)[0] === 'good' && (
+        stateOf(token)[0] !== 'off' && (
           <button type="button" class="link" aria-label={`Revoke ${token.name}`} onClick={() => revoke(token)}>
-            Revoke
+            {token.state === 'pending' ? 'Withdraw' : 'Revoke'}
           </button>
         ),
     },
   ]
 }
 
-function stateOf({ revoked_at: revoked, expires_at: ends }: Token): readonly [Health, string] {
+function stateOf({ revoked_at: revoked, expires_at: ends, ...token }: Token): readonly [Health, string] {
+  if (token.state === 'pending')
+    return ['warning', `waits: ${token.approvals} of ${token.approvals_required} approvals`]
   if (revoked !== null) return ['off', 'revoked']
   if (ends !== null && Date.parse(ends) < nowMs()) return ['off', 'expired']
   return ['good', 'valid']
 }
 
-type NewProps = { readonly onCreated: (token: string) => void; readonly onClose: () => void }
+type NewProps = {
+  readonly onCreated: (token: { readonly token: string } & Token) => void
+  readonly onClose: () => void
+}
 
 function NewToken({ onCreated, onClose }: NewProps) {
   const [name, setName] = useState('')
@@ -140,8 +152,7 @@ function NewToken({ onCreated, onClose }: NewProps) {
   const [days, setDays] = useState('90')
   const create = async () => {
     const body = { name: name.trim(), role, ...(days !== '' && { ttl_seconds: Number(days) * DAY_SECONDS }) }
-    const { token } = await send<{ token: string }>(PATH, { method: 'POST', body })
-    onCreated(token)
+    onCreated(await send<{ readonly token: string } & Token>(PATH, { method: 'POST', body }))
   }
   return (
     <Confirm title="New API token" action="Create" onConfirm={create} onClose={onClose}>

@@ -1,5 +1,6 @@
 // Body of a proposal: changes, steps and guard, parsed with every mistake named; and proposals as the API shows them.
 
+import { createHash } from 'node:crypto'
 import type { FieldError } from 'sluice'
 import type { Queries } from '../../db/database.ts'
 import { invalidRequest, ProblemError, problem } from '../../problems/problem.ts'
@@ -88,7 +89,7 @@ export const PROPOSAL_BODY: Schema = {
 }
 
 /** Validates all but the changes, which depend on the current rules. */
-export function proposalRequest(deps: RulesDeps, body: ProposalBody): ProposalRequest {
+export function proposalRequest(deps: RulesDeps, body: ProposalBody, key: string | undefined): ProposalRequest {
   const steps = body.steps === undefined ? undefined : parseSteps(body.steps)
   const guard = parseGuard(body.guard)
   const mistakes: FieldError[] = [...mistakesIn(steps), ...mistakesIn(guard), ...duplicates(body)]
@@ -98,6 +99,7 @@ export function proposalRequest(deps: RulesDeps, body: ProposalBody): ProposalRe
     reason: body.reason,
     guard: guard as ProposalRequest['guard'],
     ifVersion: body.base_version,
+    print: { key, hash: createHash('sha256').update(JSON.stringify(body)).digest('hex') },
     plan: async (queries) => {
       const changes = await changesOf(deps, body, queries)
       if (given?.some(({ kind }) => kind === 'canary')) requireCanary(changes)
@@ -166,6 +168,7 @@ export const PROPOSAL: Schema = {
     kind: { type: 'string', enum: ['change', 'edit'], description: 'edit: a direct edit under guard.' },
     state: { type: 'string', enum: STATE_NAMES },
     sentence: { type: 'string', description: 'State and reason in one sentence.' },
+    waits: { ...nullable, description: 'Why the guard neither ends the step nor rolls back, while it does neither.' },
     author: { type: 'string', description: 'Id of a token, or admin-token.' },
     author_name: nullable,
     reason: nullable,
@@ -201,6 +204,8 @@ export type PlainProposal = {
   readonly kind: Kind
   readonly state: StateName
   readonly sentence: string
+  /** Reason of the guard to neither end the step nor roll back; null if it does not wait. */
+  readonly waits: string | null
   readonly author: string
   readonly author_name: string | null
   readonly reason: string | null
@@ -262,6 +267,7 @@ export function plainProposal(proposal: Proposal): PlainProposal {
     kind: proposal.kind,
     state: state.name,
     sentence: proposal.sentence,
+    waits: state.name === 'rolling_out' && verdict?.outcome === 'hold' ? verdict.reason : null,
     author: proposal.author,
     author_name: proposal.authorName,
     reason: proposal.reason,

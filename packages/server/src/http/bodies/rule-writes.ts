@@ -3,9 +3,9 @@
 import type { FastifyRequest, FastifySchema, RouteShorthandOptions } from 'fastify'
 import { type FieldError, inSlices, type Limiter, LimiterError, mapped, type Rule, type RulesInput } from 'sluice'
 import { invalidField, type LocatedFieldError, ProblemError, problem } from '../../problems/problem.ts'
-import { type EditGuard, editHooks, rollbackHooks } from '../../rollouts/edit-hooks.ts'
+import { type EditGuard, type EditGuardOptions, followRollback, guardEdit } from '../../rollouts/edit-hooks.ts'
 import type { LiveRules } from '../../rules/live-rules.ts'
-import type { Edit, Edited, EditHooks, RuleStore } from '../../rules/rule-store.ts'
+import type { Edit, Edited, EditOptions, RuleStore } from '../../rules/rule-store.ts'
 import type { Schema } from './schemas.ts'
 
 export type RulesDeps = {
@@ -71,33 +71,38 @@ export function writeOptions(deps: RulesDeps, schema: FastifySchema): RouteShort
 export type Written = Edited & { readonly guard?: EditGuard }
 
 /** Applies an edit. When it resolves, the rules are active on this node. */
-export async function write(deps: RulesDeps, request: WriteRequest, edit: Edit): Promise<Written> {
-  let guard: EditGuard | undefined
-  const { guard: off, reason } = request.query
+export function write(deps: RulesDeps, request: WriteRequest, edit: Edit): Promise<Written> {
+  return apply(deps, request, edit, 'rules.edit', guardEdit)
+}
+
+/** Writes the rules of an earlier version again. */
+export function rollBack(deps: RulesDeps, request: WriteRequest, edit: Edit, version: number): Promise<Written> {
+  return apply(deps, request, edit, { rollbackTo: version }, followRollback)
+}
+
+async function apply(
+  deps: RulesDeps,
+  request: WriteRequest,
+  edit: Edit,
+  path: EditOptions['path'],
+  follow: typeof guardEdit,
+): Promise<Written> {
+  const { dry_run, guard: off, reason } = request.query
   if (off === 'off' && reason === undefined)
     throw invalidField('reason', undefined, 'give a reason: an edit without guard needs one')
-  const guardMs = deps.rollouts?.guardMs ?? 0
+  let guard: EditGuard | undefined
   const onGuard = (found: EditGuard) => {
     guard = found
   }
-  const edited = await apply(deps, request, edit, editHooks({ guardMs, isOff: off === 'off', onGuard }))
-  return guard === undefined ? edited : { ...edited, guard }
-}
-
-/** Applies a rollback, which needs no approval and is not guarded. */
-export function rollBack(deps: RulesDeps, request: WriteRequest, edit: Edit): Promise<Edited> {
-  return apply(deps, request, edit, rollbackHooks())
-}
-
-async function apply(deps: RulesDeps, request: WriteRequest, edit: Edit, hooks: EditHooks): Promise<Edited> {
-  const { dry_run, reason } = request.query
+  const guarding: EditGuardOptions = { guardMs: deps.rollouts?.guardMs ?? 0, isOff: off === 'off', onGuard }
   const dryRun = dry_run === 'true'
   const author = { actor: request.caller.id, reason }
-  const edited = await requireRuleStore(deps).edit(edit, { author, dryRun, hooks })
+  const applied: EditOptions['applied'] = (queries, done) => follow(queries, done, guarding)
+  const edited = await requireRuleStore(deps).edit(edit, { author, path, dryRun, applied })
   if (dryRun) return edited
   await deps.live.refresh()
   await deps.rollouts?.node?.refresh()
-  return edited
+  return guard === undefined ? edited : { ...edited, guard }
 }
 
 /** Header of a direct edit: the proposal that guards it, or why none does. */

@@ -162,7 +162,8 @@ function freezeRoutes(app: FastifyInstance, deps: IncidentRouteDeps): void {
   const freeze = {
     operationId: 'freezeRules',
     summary: 'Freeze rule changes',
-    description: 'Only a rollback can then change rules. Kill switch, overrides and global factor still work.',
+    description:
+      'Only a rollback to the predecessor can then change rules. Kill switch, overrides and global factor still work.',
     tags: ['admin'],
     body: FREEZE_BODY,
     response: answers(ANSWER, 400, 409, 503),

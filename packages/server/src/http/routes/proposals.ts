@@ -17,7 +17,7 @@ import {
   shownProposal,
 } from '../bodies/proposal-body.ts'
 import { type RulesDeps, requireRuleStore } from '../bodies/rule-writes.ts'
-import { answers, limitQuery, problemAnswers, REASON } from '../bodies/schemas.ts'
+import { answers, limitQuery, problemAnswers, REASON, type Schema } from '../bodies/schemas.ts'
 
 const PROPOSAL_PATH = `${PROPOSALS_PATH}/:proposal_id`
 const BODY_BYTES_MAX = 1024 * 1024
@@ -38,19 +38,35 @@ const MOVED = {
 
 export type ProposalsDeps = RulesDeps & { readonly proposals: ProposalStore | undefined }
 
-type One = { Params: { proposal_id: string }; Body: { reason?: string } | null | undefined }
-type Act = (store: ProposalStore, id: string, caller: Caller, reason: string | undefined) => Promise<Proposal>
+const APPROVE_BODY = {
+  ...REASON_BODY,
+  properties: {
+    start: {
+      type: 'boolean',
+      description: 'Start the rollout with the last approval. Default: true.',
+      'x-fix': 'use true or false',
+    },
+  },
+  'x-fix': 'send no body, or a JSON object with start',
+  examples: [{ start: false }],
+}
 
-const ACTIONS: Readonly<Record<string, { readonly role: Role; readonly summary: string; readonly act: Act }>> = {
+type Body = { readonly reason?: string; readonly start?: boolean }
+type One = { Params: { proposal_id: string }; Body: Body | null | undefined }
+type Act = (store: ProposalStore, id: string, caller: Caller, body: Body) => Promise<Proposal>
+type Action = { readonly role: Role; readonly summary: string; readonly body?: Schema; readonly act: Act }
+
+const ACTIONS: Readonly<Record<string, Action>> = {
   approve: {
     role: 'approver',
-    summary: 'Approve a proposal. The token must be older than it, and not of its author or created by its author',
-    act: (store, id, caller) => store.approve(id, caller),
+    summary: 'Approve a proposal; the last approval starts it. The token must be older and not related to the author',
+    body: APPROVE_BODY,
+    act: (store, id, caller, { start }) => store.approve(id, caller, start),
   },
   reject: {
     role: 'approver',
     summary: 'Reject a proposal that has not started',
-    act: (store, id, caller, reason) => store.reject(id, caller, reason),
+    act: (store, id, caller, { reason }) => store.reject(id, caller, reason),
   },
   start: {
     role: 'editor',
@@ -60,17 +76,17 @@ const ACTIONS: Readonly<Record<string, { readonly role: Role; readonly summary: 
   promote: {
     role: 'editor',
     summary: 'End the current step; after the last one, the change applies to all keys',
-    act: (store, id, caller, reason) => store.promote(id, caller, reason),
+    act: (store, id, caller, { reason }) => store.promote(id, caller, reason),
   },
   pause: {
     role: 'editor',
     summary: 'Stay at the current step; the guard keeps running',
-    act: (store, id, caller, reason) => store.pause(id, caller, reason),
+    act: (store, id, caller, { reason }) => store.pause(id, caller, reason),
   },
   abort: {
     role: 'editor',
     summary: 'Cancel a proposal, or roll its change back',
-    act: (store, id, caller, reason) => store.abort(id, caller, reason),
+    act: (store, id, caller, { reason }) => store.abort(id, caller, reason),
   },
 }
 
@@ -84,18 +100,18 @@ export function proposalsRoutes(app: FastifyInstance, deps: ProposalsDeps): void
   createRoute(app, deps, store)
   readRoutes(app, store)
   figuresRoute(app, store)
-  for (const [name, { role, summary, act }] of Object.entries(ACTIONS)) {
+  for (const [name, { role, summary, body: accepted = REASON_BODY, act }] of Object.entries(ACTIONS)) {
     const schema = {
       operationId: `${name}Proposal`,
       summary,
       tags: ['rules'],
       params: PARAMS,
-      body: REASON_BODY,
+      body: accepted,
       response: answers(MOVED, 400, 401, 403, 404, 409, 503),
     }
     const options = { schema, config: { access: role }, onRequest: async () => void store() }
     app.post<One>(`${PROPOSAL_PATH}/${name}`, options, async ({ params, body, caller }) => {
-      const { id, state, sentence } = await act(store(), params.proposal_id, caller, body?.reason)
+      const { id, state, sentence } = await act(store(), params.proposal_id, caller, body ?? {})
       return { proposal_id: id, state: state.name, sentence }
     })
   }
@@ -107,7 +123,23 @@ function createRoute(app: FastifyInstance, deps: ProposalsDeps, store: () => Pro
     summary: 'Propose a change of rules',
     tags: ['rules'],
     body: PROPOSAL_BODY,
-    response: { 201: MOVED, ...problemAnswers(400, 401, 404, 409, 412, 413, 415, 503) },
+    headers: {
+      type: 'object',
+      properties: {
+        'idempotency-key': {
+          type: 'string',
+          description:
+            'Repeats with the same key return the first proposal, for a day. Default: the same content, for a minute.',
+          pattern: '^[!-~]{1,200}$',
+          'x-fix': 'give 1 to 200 characters of ASCII without spaces',
+        },
+      },
+    },
+    response: {
+      200: { ...MOVED, description: 'A repeated request: the first proposal.' },
+      201: MOVED,
+      ...problemAnswers(400, 401, 404, 409, 412, 413, 415, 503),
+    },
   }
   const options: RouteShorthandOptions = {
     schema,
@@ -116,8 +148,11 @@ function createRoute(app: FastifyInstance, deps: ProposalsDeps, store: () => Pro
     onRequest: async () => void store(),
   }
   app.post<{ Body: ProposalBody }>(PROPOSALS_PATH, options, async (request, reply) => {
-    const { id, state, sentence } = await store().create(proposalRequest(deps, request.body), request.caller)
-    reply.code(201).header('location', `${PROPOSALS_PATH}/${id}`)
+    const key = request.headers['idempotency-key']
+    const asked = proposalRequest(deps, request.body, key === undefined ? undefined : String(key))
+    const { proposal, isRepeat } = await store().create(asked, request.caller)
+    const { id, state, sentence } = proposal
+    reply.code(isRepeat ? 200 : 201).header('location', `${PROPOSALS_PATH}/${id}`)
     return { proposal_id: id, state: state.name, sentence }
   })
 }

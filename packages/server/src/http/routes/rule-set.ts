@@ -125,14 +125,17 @@ function rollbackRoute(app: FastifyInstance, deps: RulesDeps): void {
   const schema = {
     operationId: 'rollbackRules',
     summary: 'Roll back to a version',
-    description: 'The rules of that version become a new version.',
+    description:
+      'The rules of that version become a new version. During a freeze, and if changes need approval, only from the ' +
+      'active version to its predecessor, and never back to rules that were rolled back.',
     body: { ...body, 'x-fix': 'send a JSON object with version' },
     response: answers(EDITED, 400, 401, 404, 409, 412, 503),
   }
   type Rollback = Write & { Body: { version: number } }
   app.post<Rollback>(`${RULE_SET_PATH}/rollback`, writeOptions(deps, schema), async (request, reply) => {
-    const rules = await validRules(deps, await setOf(requireRuleStore(deps), request.body.version))
-    const edited = await rollBack(deps, request, replacing('rules.rollback', rules, request))
+    const { version } = request.body
+    const rules = await validRules(deps, await setOf(requireRuleStore(deps), version))
+    const edited = await rollBack(deps, request, replacing('rules.rollback', rules, request), version)
     reply.header('etag', etag(edited.version))
     return answerOf(edited, request)
   })

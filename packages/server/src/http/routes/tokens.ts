@@ -1,9 +1,12 @@
-// /api/v1/admin/tokens: creates, lists and revokes tokens. A token is shown once, in the response that creates it.
+// /api/v1/admin/tokens: creates, approves, lists and revokes tokens. A token is shown once, in the response that
+// creates it.
 
 import type { FastifyInstance } from 'fastify'
 import { ROLES, type Role } from '../../access/roles.ts'
-import type { ListedToken, TokenStore } from '../../access/token-table.ts'
+import type { ListedToken } from '../../access/token-table.ts'
+import type { TokenStore } from '../../approvals/token-store.ts'
 import { ProblemError, problem } from '../../problems/problem.ts'
+import { APPROVAL_ANSWER, approvalAnswer, STATE } from '../bodies/exception-fields.ts'
 import { answers, problemAnswers, text } from '../bodies/schemas.ts'
 
 export const TOKENS_PATH = '/api/v1/admin/tokens'
@@ -40,17 +43,23 @@ const FIELDS = {
   expires_at: time,
   revoked_at: time,
   last_used_at: { ...time, description: 'To the nearest few seconds.' },
+  state: STATE,
+}
+const PENDING_FIELDS = {
+  approvals: { type: 'integer', description: 'Approvals given, if it is pending.' },
+  approvals_required: { type: 'integer', description: 'Approvals by others that it needs, if it is pending.' },
+  waits_until: { type: 'string', description: 'Time at which it is deleted, if it is still pending.' },
 }
 const LIST = {
   type: 'object',
   required: ['tokens'],
-  properties: { tokens: { type: 'array', items: { type: 'object', properties: FIELDS } } },
+  properties: { tokens: { type: 'array', items: { type: 'object', properties: { ...FIELDS, ...PENDING_FIELDS } } } },
 }
 const CREATED = {
   type: 'object',
   description: 'The token, shown only once.',
   required: ['token', ...Object.keys(FIELDS)],
-  properties: { token: { type: 'string', description: 'The token itself.' }, ...FIELDS },
+  properties: { token: { type: 'string', description: 'The token itself.' }, ...FIELDS, ...PENDING_FIELDS },
 }
 
 /** `store` is undefined on a node without a database. */
@@ -64,7 +73,10 @@ export function tokensRoutes(app: FastifyInstance, store: TokenStore | undefined
   app.get(TOKENS_PATH, { schema: list, config }, async () => ({ tokens: (await tokens().list()).map(plainToken) }))
 
   const response = { 201: CREATED, ...problemAnswers(400, 409, 503) }
-  const create = { operationId: 'createToken', summary: 'Create a token', tags: ['admin'], body: BODY, response }
+  const description =
+    'If changes need approval, a token of the role editor or above is pending: nodes reject it until others approve it.'
+  const about = { operationId: 'createToken', summary: 'Create a token', description, tags: ['admin'] }
+  const create = { ...about, body: BODY, response }
   app.post<{ Body: TokenBody }>(TOKENS_PATH, { schema: create, config }, async ({ body, caller }, reply) => {
     const { name, role, ttl_seconds: ttl } = body
     const expiresAt = ttl === undefined ? null : new Date(nowMs() + ttl * 1000)
@@ -76,9 +88,21 @@ export function tokensRoutes(app: FastifyInstance, store: TokenStore | undefined
 
   const gone = { 204: { type: 'null', description: 'Revoked.' }, ...problemAnswers(404, 409, 503) }
   const params = { type: 'object', properties: { token_id: { type: 'string' } } }
-  const revoke = { operationId: 'revokeToken', summary: 'Revoke a token', tags: ['admin'], params, response: gone }
   const path = `${TOKENS_PATH}/:token_id`
-  app.delete<{ Params: { token_id: string } }>(path, { schema: revoke, config }, async ({ params, caller }, reply) => {
+  type One = { Params: { token_id: string } }
+  const approve = {
+    operationId: 'approveToken',
+    summary: 'Approve a pending token',
+    tags: ['admin'],
+    params,
+    response: answers(APPROVAL_ANSWER, 403, 409, 503),
+  }
+  const approving = { schema: approve, config: { access: 'approver' as const } }
+  app.post<One>(`${path}/approve`, approving, async ({ params, caller }) =>
+    approvalAnswer(await tokens().approve(TOKEN_ID.test(params.token_id) ? params.token_id : '', caller)),
+  )
+  const revoke = { operationId: 'revokeToken', summary: 'Revoke a token', tags: ['admin'], params, response: gone }
+  app.delete<One>(path, { schema: revoke, config }, async ({ params, caller }, reply) => {
     const { revoke } = tokens()
     const isId = TOKEN_ID.test(params.token_id) // databases reject some characters
     if (isId && (await revoke(params.token_id, caller.id))) return reply.code(204).send()
@@ -96,9 +120,15 @@ export type PlainToken = {
   readonly expires_at: string | null
   readonly revoked_at: string | null
   readonly last_used_at: string | null
+  readonly state: 'active' | 'pending'
+  readonly approvals?: number
+  readonly approvals_required?: number
+  /** Time at which it is deleted. */
+  readonly waits_until?: string
 }
 
 export function plainToken(token: ListedToken): PlainToken {
+  const { pending } = token
   return {
     token_id: token.tokenId,
     name: token.name,
@@ -107,5 +137,13 @@ export function plainToken(token: ListedToken): PlainToken {
     expires_at: token.expiresAt,
     revoked_at: token.revokedAt,
     last_used_at: token.lastUsedAt,
+    ...(pending === undefined
+      ? { state: 'active' }
+      : {
+          state: 'pending',
+          approvals: pending.approvals,
+          approvals_required: pending.approvalsRequired,
+          waits_until: pending.until,
+        }),
   }
 }
