@@ -25,6 +25,16 @@ export const LOG_EVENTS = {
   worker_failed: { level: 'error', message: 'worker cannot be started or reached', fields: ['err', 'pid'] },
   worker_exited: { level: 'error', message: 'worker exited; starting another one', fields: ['pid', 'code', 'signal'] },
   grpc_listening: { level: 'info', message: 'gRPC listening', fields: ['address', 'stack', 'tls'] },
+  connections_refused: {
+    level: 'warn',
+    message: 'connections refused at a cap',
+    fields: ['port', 'cap', 'refused', 'fix'],
+  },
+  grpc_calls_refused: {
+    level: 'warn',
+    message: 'gRPC calls refused at a cap; they got REFUSED_STREAM',
+    fields: ['cap', 'refused', 'fix'],
+  },
   grpc_internal_error: {
     level: 'error',
     message: 'internal error; the gRPC call got INTERNAL',

@@ -31,6 +31,22 @@ export function createLog(level: Settings['logLevel'], destination: DestinationS
   }
 }
 
+/** Counts calls, and reports their number at once, then at most once a minute. */
+export function oncePerMinute(
+  report: (count: number) => void,
+  nowMs: () => number = () => performance.now(),
+): () => void {
+  let count = 0
+  let reportedMs = Number.NEGATIVE_INFINITY
+  return () => {
+    count += 1
+    if (nowMs() - reportedMs < 60_000) return
+    reportedMs = nowMs()
+    report(count)
+    count = 0
+  }
+}
+
 export type KeyHash = (fact: string, value: string) => string
 
 /** The fact is part of the hashed text: equal user and address have different hashes. */

@@ -3,6 +3,7 @@
 import type { Server as TlsServer } from 'node:https'
 import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter, wallClock } from 'sluice'
+import { ClientConnections } from '../access/client-connections.ts'
 import type { TokenRegistry } from '../access/token-registry.ts'
 import type { Check } from '../checks/check-controller.ts'
 import { BypassRegistry } from '../exceptions/bypass-registry.ts'
@@ -127,6 +128,7 @@ async function openServer(
     dashboard: openDashboard(settings),
     envoy: envoy.decide,
   })
+  metrics.watchConnections(new ClientConnections('http', settings, log)).watch(app.server)
   closers.push(() => closeWithin(app, closeMsMax))
   const address = await listenWithCertificates(app, settings, log, closers)
   const hasDatabase = database !== undefined
