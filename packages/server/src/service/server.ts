@@ -134,7 +134,7 @@ async function openServer(
   const hasDatabase = database !== undefined
   const grpc = await openGrpc(settings, {
     ...{ tokens: admin.tokens, hasDatabase, limiter, checks, receipts, events: events.pipeline, metrics, log },
-    ...{ envoy: envoy.decide, remote: { limiter, store: store.unleased, checks: services.checks } },
+    ...{ envoy: envoy.decide, remote: { limiter, store: store.unleased, checks: services.checks, log } },
   })
   closers.push(() => grpc?.close(closeMsMax))
   fleet.start(address)
