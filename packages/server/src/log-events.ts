@@ -24,6 +24,11 @@ export const LOG_EVENTS = {
   uncaught_exception: { level: 'fatal', message: 'uncaught exception; the process exits', fields: ['err'] },
   worker_failed: { level: 'error', message: 'worker cannot be started or reached', fields: ['err', 'pid'] },
   worker_exited: { level: 'error', message: 'worker exited; starting another one', fields: ['pid', 'code', 'signal'] },
+  worker_events_lost: {
+    level: 'warn',
+    message: 'worker exited before its sinks stored all events; they are counted as lost',
+    fields: ['pid', 'lost'],
+  },
   grpc_listening: { level: 'info', message: 'gRPC listening', fields: ['address', 'stack', 'tls'] },
   connections_refused: {
     level: 'warn',
@@ -92,17 +97,6 @@ export const LOG_EVENTS = {
     message: 'too many unknown bypass tokens from one client; its requests with unknown tokens are refused',
     fields: ['key_hash', 'refused'],
   },
-  signal_detected: {
-    level: 'warn',
-    message: 'abuse detected; signal sent',
-    fields: ['signal_id', 'kind', 'key_hash', 'evidence'],
-  },
-  detectors_per_process: {
-    level: 'warn',
-    message: 'detectors count per process; a client spread over several processes can stay below the threshold in each',
-    fields: ['workers'],
-  },
-  signal_dropped: { level: 'warn', message: 'detected signal cannot be stored; dropped', fields: ['kind', 'reason'] },
   incident_changed: { level: 'warn', message: 'freeze or global factor changed', fields: ['freeze', 'factor'] },
 
   // store
@@ -132,6 +126,11 @@ export const LOG_EVENTS = {
     fields: ['code', 'reason'],
   },
   store_available: { level: 'info', message: 'redis answers again', fields: [] },
+  on_fail_decided: {
+    level: 'warn',
+    message: 'on_fail decided checks instead of redis; see the reasons',
+    fields: ['decisions', 'reasons'],
+  },
   store_full: {
     level: 'warn',
     message: 'redis is out of memory; on_fail applies to new buckets; raise maxmemory',
@@ -311,6 +310,11 @@ export const LOG_EVENTS = {
     level: 'warn',
     message: 'sink cannot keep up; events are dropped, totals stay exact',
     fields: ['sink'],
+  },
+  event_counts_failed: {
+    level: 'error',
+    message: 'event counts cannot be written; if this worker is killed, its events are in no counter',
+    fields: ['reason'],
   },
   event_failed: {
     level: 'error',

@@ -1,6 +1,7 @@
 // The ClickHouse sink stores each row exactly once, whatever fails between it and the server.
 
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { createLimiter, wallClock } from 'sluice'
 import type { ClickHouseProcess } from 'sluice/testing'
@@ -25,6 +26,7 @@ import { createLog, type Log } from '../src/log.ts'
 import { Metrics } from '../src/metrics/metrics.ts'
 import { openEvents } from '../src/service/open-events.ts'
 import { readClickHouseUrl } from '../src/settings/clickhouse-url.ts'
+import { batchOf, eventRow } from './event-rows.ts'
 import { randomBatches } from './random-batches.ts'
 
 const NOW_MS = Math.floor(wallClock.nowUs() / 1000)
@@ -54,6 +56,22 @@ describe.skipIf(clickHouseMissing() !== undefined)('the ClickHouse sink', () => 
     const schema = new ClickHouseSchema(client)
     return { client, schema, sink: new ClickHouseSink(client, schema) }
   }
+
+  it('answers the query of docs/guides/exceptions.md: addresses with many users', async () => {
+    const page = readFileSync(new URL('../../../docs/guides/exceptions.md', import.meta.url), 'utf8')
+    const [, sql = ''] = /```sql\n([^`]+)```/.exec(page) ?? []
+    const { client, sink } = sinkOf(emptyDatabase())
+    const eventsOf = (ip: string, users: number) =>
+      Array.from({ length: users }, (_, user) => eventRow({ timestamp: NOW_MS, ip, client_id: `user ${user}` }))
+    const many = eventsOf('192.0.2.9', 51)
+    await sink.write(
+      { producer: 'p', seq: 1 },
+      batchOf({ events: [...many, ...many, ...eventsOf('192.0.2.1', 50)] }),
+      false,
+    )
+    const rows = await client.query<{ ip: string; users: number }>(sql.replace('sluice.', `${client.database}.`))
+    expect(rows.map(({ ip, users }) => [ip, Number(users)])).toEqual([['192.0.2.9', 51]])
+  })
 
   it('stores a batch once if the answer to any insert of it is lost', async () => {
     const proxy = await startFaultProxy(server.port)

@@ -13,7 +13,7 @@ import { embeddedSink } from '../src/events/embedded/embedded-sink.ts'
 import { deleteOldEvents } from '../src/events/embedded/event-retention.ts'
 import { type Batch, type CountRow, OTHER } from '../src/events/event.ts'
 import { compareIn, readKeySecret, SecretComparison } from '../src/events/key-secret.ts'
-import { EventPipeline, type KeyMode } from '../src/events/pipeline.ts'
+import { type CountsFile, EventPipeline, type KeyMode, type PipelineTotals } from '../src/events/pipeline.ts'
 import { createSampleRate } from '../src/events/sample-rate.ts'
 import { BatchRejected, type Sink } from '../src/events/sink.ts'
 import { keyHash } from '../src/log.ts'
@@ -58,7 +58,9 @@ function memorySink(name: string, fail: (attempt: number) => Error | undefined =
   return { sink, batches, events, counts }
 }
 
-function start(sinks: readonly Sink[], { sample, keys = 'clear' }: { sample?: number; keys?: KeyMode } = {}) {
+type Options = { sample?: number; keys?: KeyMode; countsFile?: CountsFile }
+
+function start(sinks: readonly Sink[], { sample, keys = 'clear', countsFile }: Options = {}) {
   const limiter = createLimiter({ rules: RULES })
   const { log, logged } = captureLog()
   let nowMs = Date.UTC(2030, 0, 31, 12)
@@ -74,6 +76,7 @@ function start(sinks: readonly Sink[], { sample, keys = 'clear' }: { sample?: nu
       region: 'eu',
     },
     sinks.map((sink) => ({ sink, keys })),
+    countsFile,
   )
   const check = (subject: Subject, us = 12) => {
     const decision = limiter.checkSync(subject)
@@ -186,7 +189,7 @@ describe('counting', () => {
       const { sink, events, counts } = memorySink('memory')
       const { pipeline, check, advance } = start([sink], { sample })
       const allowed = { true: 0, false: 0 }
-      for (let index = 0; index < 20_000; index += 1) {
+      for (let index = 0; index < 10_000; index += 1) {
         allowed[`${check({ user: `u${random.between(0, 500)}`, path: '/one/1' })}`] += 1
         if (index % 1000 === 0) advance(random.between(0, 700))
         if (index % 3000 === 0) pipeline.flush()
@@ -302,6 +305,56 @@ describe('counting', () => {
     for (let index = 0; index < 30_000; index += 1) check({ user: 'ann' })
     await pipeline.close()
     expect(sum(counts())).toBe(30_000)
+  })
+})
+
+describe('the counts that a worker keeps in a file', () => {
+  test('are at least what was recorded, at most 256 more, and exactly what sinks have settled', async () => {
+    let kept: PipelineTotals | undefined
+    const stored = memorySink('stored')
+    const full = gatedSink('full', { perBatch: 5, perWrite: 5 })
+    const countsFile: CountsFile = {
+      write: (counts) => {
+        kept = counts
+      },
+    }
+    const { pipeline, check } = start([stored.sink, full.sink], { sample: 0.5, countsFile })
+    const expectKept = () => {
+      const { decided, operations, sampledOut, sinks } = pipeline.totals()
+      const recorded = (kept?.decided ?? 0) + (kept?.operations ?? 0)
+      expect(recorded).toBeGreaterThanOrEqual(decided + operations)
+      expect(recorded).toBeLessThanOrEqual(decided + operations + 256)
+      expect(kept?.sampledOut).toBe(sampledOut)
+      const settled = (totals: PipelineTotals['sinks']) => totals.map((one) => [one.stored, one.dropped, one.counted])
+      expect(settled(kept?.sinks ?? [])).toEqual(settled(sinks))
+    }
+    for (let index = 0; index < 10_000; index += 1) {
+      check({ user: `user ${index % 50}`, path: '/one/1' })
+      if (index % 1000 === 0) pipeline.recordRefund('a', 1, 0)
+      expectKept()
+      if (index % 9000 !== 0) continue
+      pipeline.flush()
+      await new Promise((resolve) => setImmediate(resolve))
+      expectKept()
+    }
+    full.open()
+    await pipeline.close()
+    expectKept()
+    const { decided, operations } = pipeline.totals()
+    expect(kept).toMatchObject({ decided, operations })
+    for (const { pending, counted } of kept?.sinks ?? []) expect([pending, counted]).toEqual([0, decided])
+  })
+
+  test('cost no decision if the file cannot be written', async () => {
+    const { sink, events } = memorySink('memory')
+    const write = () => {
+      throw new Error('ENOSPC')
+    }
+    const { pipeline, check, logged } = start([sink], { sample: 1, countsFile: { write } })
+    for (let index = 0; index < 1000; index += 1) check({ user: 'ann' })
+    await pipeline.close()
+    expect(events()).toHaveLength(1000)
+    expect(logged.filter(({ event }) => event === 'event_counts_failed')).toMatchObject([{ reason: 'ENOSPC' }])
   })
 })
 

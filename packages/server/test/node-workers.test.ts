@@ -1,7 +1,7 @@
 // A node of several processes behaves as one: any worker answers for the whole node.
 
 import { once } from 'node:events'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -12,6 +12,11 @@ import { mergeHotKeys } from '../src/fleet/api-hot-key.ts'
 import { DECISIONS_PATH } from '../src/http/routes/decisions.ts'
 import { DRILL_PATH } from '../src/http/routes/drill.ts'
 import { KILL_SWITCH_PATH } from '../src/http/routes/kill-switch.ts'
+import type { EventCounts } from '../src/metrics/event-metrics.ts'
+import { Metrics } from '../src/metrics/metrics.ts'
+import { mergedText } from '../src/metrics/reports.ts'
+import { countsFile, WorkerCounts } from '../src/workers/counts-file.ts'
+import { WorkerReports } from '../src/workers/worker-reports.ts'
 import { temporaryFolder, usePostgres } from './databases.ts'
 import { type Running, start } from './process.ts'
 import { ADMIN_TOKEN, CHECK, ruleFile } from './service.ts'
@@ -196,6 +201,121 @@ function linesIn(path: string): number {
   return readFileSync(path, 'utf8').split('\n').length - 1
 }
 
+describe('events of a worker that ends under load', () => {
+  const postgres = usePostgres()
+  /** Events that a worker announces ahead: the most by which the node overcounts when it is killed. */
+  const AHEAD = 256
+
+  /** Sends checks from several clients until `answered` returns false. Returns the counts of the clients. */
+  async function load(node: Node, goesOn: (answered: number) => boolean): Promise<{ sent: number; answered: number }> {
+    let [sent, answered] = [0, 0]
+    const client = async () => {
+      while (goesOn(answered)) {
+        sent += 1
+        const body = { client_id: `user_${sent % 20}`, endpoint: '/demo' }
+        const { status } = await node.send(CHECK, body).catch(() => ({ status: 0 }))
+        if (status === 200) answered += 1
+      }
+    }
+    await Promise.all(Array.from({ length: 8 }, client))
+    return { sent, answered }
+  }
+
+  async function startRecording(sinks: readonly string[]) {
+    const path = join(temporaryFolder(), 'decisions.jsonl')
+    const all = [`jsonl=${path}`, ...sinks].flatMap((sink) => ['--events-sink', sink])
+    const node = await startWith('', ['--database', postgres().createDatabase(), ...all, '--events-sample', '0.5'])
+    const stored = () => [1, 2, 3].map((worker) => path.replace('.jsonl', `-${worker}.jsonl`)).filter(existsSync)
+    return { node, lines: () => stored().reduce((sum, file) => sum + linesIn(file), 0) }
+  }
+
+  /** Counts of the node once its working sinks have stored everything. */
+  async function settled(node: Node, sinks: readonly string[]) {
+    return vi.waitFor(async () => {
+      const samples = await node.scrape()
+      const of = (name: string, sink: string) => samples.get(`sluice_events_${name}{sink="${sink}"}`) ?? Number.NaN
+      expect(samples.get('sluice_workers')).toBe(WORKERS)
+      expect(samples.get('sluice_workers_replaced_total')).toBe(1)
+      for (const sink of ['embedded', 'jsonl']) expect(of('pending', sink)).toBe(0)
+      const decided = samples.get('sluice_events_decided_total') ?? 0
+      const operations = samples.get('sluice_events_operations_total') ?? 0
+      const counts = sinks.map((sink) => {
+        const [sampledOut, stored, dropped, lost, pending, uncounted] = [
+          ...['sampled_out_total', 'stored_total', 'dropped_total', 'lost_total', 'pending', 'uncounted_total'],
+        ].map((name) => of(name, sink)) as [number, number, number, number, number, number]
+        expect([sink, sampledOut + stored + dropped + lost + pending]).toEqual([sink, decided + operations])
+        return { sink, stored, lost, uncounted }
+      })
+      return { decided, of: (sink: string) => counts.find((one) => one.sink === sink) ?? fail(sink) }
+    }, PATIENTLY)
+  }
+
+  const fail = (sink: string): never => {
+    throw new Error(`no counts of ${sink}`)
+  }
+
+  async function recordedTotal(node: Node): Promise<number> {
+    const summary = (await node.json('/api/v1/analytics/summary')) as { allowed: number; refused: number }
+    return summary.allowed + summary.refused
+  }
+
+  const lostIn = ({ service }: Node) =>
+    [...service.output().stderr.matchAll(/"lost":(\{[^}]*\})/g)].map(([, lost]) => JSON.parse(lost as string))
+
+  test('are counted as lost when it is killed: every answered check is in a counter', async () => {
+    const sinks = ['embedded', 'jsonl', 'kafka']
+    const { node, lines } = await startRecording(['kafka=127.0.0.1:1/events'])
+    let killed = false
+    const { sent, answered } = await load(node, (count) => {
+      if (count >= 300 && !killed) process.kill(node.pids()[0] as number, 'SIGKILL')
+      killed ||= count >= 300
+      return count < 600
+    })
+    const { decided, of } = await settled(node, sinks)
+    expect(decided).toBeGreaterThanOrEqual(answered)
+    expect(decided).toBeLessThanOrEqual(sent + AHEAD)
+    expect(of('jsonl').stored).toBeLessThanOrEqual(lines())
+    expect(of('kafka').lost, 'no event of the killed worker reached it').toBeGreaterThan(0)
+    const figures = sinks.map((sink) => [sink, of(sink).lost] as const).filter(([, lost]) => lost > 0)
+    expect(lostIn(node)).toEqual([Object.fromEntries(figures)])
+    const totals = await recordedTotal(node)
+    expect(totals + of('embedded').uncounted).toBeGreaterThanOrEqual(answered)
+    expect(totals).toBeLessThanOrEqual(sent)
+  })
+
+  test('are none, and counted as none, when it stops cleanly', async () => {
+    const { node, lines } = await startRecording([])
+    let stopped = false
+    const { sent, answered } = await load(node, (count) => {
+      if (count >= 300 && !stopped) process.kill(node.pids()[0] as number, 'SIGTERM')
+      stopped ||= count >= 300
+      return count < 600
+    })
+    const { decided, of } = await settled(node, ['embedded', 'jsonl'])
+    expect(decided).toBeGreaterThanOrEqual(answered)
+    expect(decided).toBeLessThanOrEqual(sent)
+    for (const sink of ['embedded', 'jsonl']) expect(of(sink)).toMatchObject({ lost: 0, uncounted: 0 })
+    expect(lines()).toBe(of('jsonl').stored)
+    expect(lostIn(node)).toEqual([])
+    expect(await recordedTotal(node)).toBe(decided)
+  })
+
+  test('are none if it was idle when it was killed', async () => {
+    const { node, lines } = await startRecording([])
+    const { answered } = await load(node, (count) => count < 100)
+    await vi.waitFor(async () => {
+      const samples = await node.scrape()
+      for (const sink of ['embedded', 'jsonl']) expect(samples.get(`sluice_events_pending{sink="${sink}"}`)).toBe(0)
+    }, PATIENTLY)
+    process.kill(node.pids()[0] as number, 'SIGKILL')
+    const { decided, of } = await settled(node, ['embedded', 'jsonl'])
+    expect(decided).toBe(answered)
+    for (const sink of ['embedded', 'jsonl']) expect(of(sink)).toMatchObject({ lost: 0, uncounted: 0 })
+    expect(lines()).toBe(of('jsonl').stored)
+    expect(lostIn(node)).toEqual([])
+  })
+})
+
 /** Sends enough requests, each on a new connection, to reach every worker. */
 function ofManyConnections<T>(ask: () => Promise<T>): Promise<T[]> {
   return Promise.all(Array.from({ length: 6 * WORKERS }, ask))
@@ -318,6 +438,35 @@ test('the gateway counts for the whole node too', async () => {
     expect(samples.get('sluice_gateway_requests_total{outcome="passed"}')).toBe(10)
     expect(samples.get('sluice_gateway_requests_total{outcome="refused"}')).toBe(5)
   }, PATIENTLY)
+})
+
+test('a worker that stored events after its last report leaves no counter lower and none below zero', async () => {
+  const counts = (stored: number) => ({
+    ...{ decided: 100, operations: 1, sampledOut: 20 },
+    sinks: [
+      { name: 'kafka', stored, dropped: 2, counted: stored, uncounted: 0, pending: 0, lagSeconds: 0, isUp: true },
+    ],
+  })
+  const metrics = new Metrics()
+  metrics.watchEvents({ totals: () => counts(70) })
+  metrics.storeAnswered(1, 0.001, { store: 'default', server: 'a' })
+  const file = new WorkerCounts(1)
+  const slot = file.take()
+  countsFile(slot, file.fd).write(counts(79))
+  const reports = new WorkerReports()
+  reports.note(1, await metrics.report())
+  reports.ended(1, file.end(slot) as EventCounts)
+  const expected = [
+    'sluice_store_batch_requests_count 1',
+    ...['sluice_events_decided_total 100', 'sluice_events_operations_total 1'],
+    ...['sluice_events_sampled_out_total{sink="kafka"} 20', 'sluice_events_stored_total{sink="kafka"} 79'],
+    ...['sluice_events_dropped_total{sink="kafka"} 2', 'sluice_events_lost_total{sink="kafka"} 0'],
+    'sluice_events_uncounted_total{sink="kafka"} 21',
+  ]
+  const linesOf = (text: string) => text.split('\n').filter((line) => expected.includes(line))
+  expect(linesOf(await mergedText(await reports.all(new Set(), 0))), 'its channel is still open').toEqual(expected)
+  await reports.retire(1)
+  expect(linesOf(await mergedText(await reports.all(new Set(), 0)))).toEqual(expected)
 })
 
 test('hot keys of several workers are added up, and shares refer to all checks of the node', () => {

@@ -21,7 +21,7 @@ import { RuleStore } from '../src/rules/rule-store.ts'
 import { type AdminState, openAdminState } from '../src/service/admin-state.ts'
 import { openDashboard } from '../src/service/open-dashboard.ts'
 import { type EventsSettings, type OpenEvents, openEvents } from '../src/service/open-events.ts'
-import { type ExceptionSettings, openExceptions } from '../src/service/open-exceptions.ts'
+import { openExceptions } from '../src/service/open-exceptions.ts'
 import { openFleet } from '../src/service/open-fleet.ts'
 import { openReceipts } from '../src/service/open-receipts.ts'
 import { openRollouts } from '../src/service/open-rollouts.ts'
@@ -91,7 +91,6 @@ export type AccessOptions = Partial<AppDeps['access']> & {
   readonly keeps?: Partial<EventsSettings>
   /** Time for which direct edits are guarded. */
   readonly guardMs?: number
-  readonly detect?: Partial<ExceptionSettings>
 }
 
 /** The HTTP API alone, with given rules, a fake clock and any store. */
@@ -126,7 +125,6 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
     clients,
     keeps,
     guardMs = 0,
-    detect,
     dataDir = database === undefined ? '' : temporaryFolder(),
     ...access
   } = options
@@ -159,7 +157,7 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
     { database, limiter, store, metrics, log, clock },
   )
   const exceptions = await openExceptions(
-    { ...defaults(), ...detect, dataDir },
+    { ...defaults(), dataDir },
     {
       ...{ database, location: 'the database of a test', limiter, registry, metrics, log, clock },
       keyHash: keyHash('a secret of tests'),

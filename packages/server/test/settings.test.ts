@@ -62,9 +62,6 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   logLevel: ['debug', 'debug'],
   keySecret: ['0123456789abcdef', '0123456789abcdef'],
   refundMinutes: ['5', 5],
-  detectRefusals: ['1000/1m', { count: 1000, windowMs: 60_000 }],
-  detectKeys: ['50/10m', { count: 50, windowMs: 600_000 }],
-  detectTtlMs: ['1h', 3_600_000],
   adminToken: ['0123456789abcdef', '0123456789abcdef'],
   tokensFile: ['package.json', 'package.json', ['--rules', 'package.json']],
   checks: ['token', 'token'],
@@ -295,6 +292,19 @@ describe('settings', () => {
     [['--whatever'], '--whatever: unknown flag; --help lists all flags'],
     [['-x'], '-x: unknown flag; --help lists all flags'],
   ])('%j: %s', (args, fault) => expect(faultsOf(args)).toEqual([fault]))
+
+  test.each(['detect-refusals', 'detect-keys', 'detect-ttl'])(
+    '--%s was removed: the error says what to use',
+    (flag) => {
+      const variable = `SLUICE_${flag.toUpperCase().replaceAll('-', '_')}`
+      const fix = expect.stringMatching(
+        /^.*: remove it: .*find abuse in the events and send a signal, as in docs\/guides/,
+      )
+      expect(faultsOf([`--${flag}`, '50/10m'])).toEqual([fix])
+      expect(faultsOf([], { [variable]: '50/10m' })).toEqual([fix])
+      expect(readCommand([], { [variable]: '' }), 'an empty variable is unset').toMatchObject({ kind: 'serve' })
+    },
+  )
 
   test('an unknown variable is a warning that names the closest one', () => {
     const command = readCommand([], { SLUICE_PROT: '1', SLUICE_COLOUR: 'red', OTHER: 'x' })

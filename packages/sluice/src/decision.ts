@@ -8,7 +8,7 @@ import { type Pair, pairsIn } from './pairs.ts'
 import type { ChargeSet } from './rules/charge-set.ts'
 import type { CompiledLimit, Variant } from './rules/compile.ts'
 import type { AppliedException } from './rules/exception.ts'
-import type { Charge, Give, Grant, Op, Short, Source, Taken } from './store/store.ts'
+import type { Charge, Give, Grant, Op, PolicyReason, Short, Source, Taken } from './store/store.ts'
 
 /** State of one limit of a rule after the check. */
 export type Outcome = {
@@ -55,6 +55,8 @@ export type Decision = {
   /** Delay before an admitted request should proceed (leaky bucket). */
   readonly delayMs: number
   readonly source: Source
+  /** Why `on_fail` decided, for at least one limit, instead of the store; undefined if it did not. */
+  readonly policyReason?: PolicyReason | undefined
   /** Set on a peek that may have been read from a replica, which may lag. */
   readonly stale?: true | undefined
   /** Version of the rule set that decided. */
@@ -178,6 +180,10 @@ export class LimiterDecision implements Decision {
     return this.#taken.source
   }
 
+  get policyReason(): PolicyReason | undefined {
+    return this.#taken.policyReason
+  }
+
   get stale(): true | undefined {
     return this.#taken.stale === true ? true : undefined
   }
@@ -268,8 +274,8 @@ export class LimiterDecision implements Decision {
   toJSON(): Decision {
     const { allowed, ruleId, limit, remaining, resetAfterMs, resetAtMs, retryAfterMs, delayMs, source } = this
     const numbers = { ruleId, limit, remaining, resetAfterMs, resetAtMs, retryAfterMs, delayMs }
-    const { version, requestId, outcomes, stale, exceptions, status } = this
-    const flags = { ...(stale && { stale }), ...(status && { status }) }
+    const { version, requestId, outcomes, policyReason, stale, exceptions, status } = this
+    const flags = { ...(policyReason && { policyReason }), ...(stale && { stale }), ...(status && { status }) }
     return { allowed, ...numbers, source, ...flags, version, requestId, outcomes, exceptions }
   }
 

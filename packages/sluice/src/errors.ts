@@ -6,6 +6,7 @@ export const ERRORS = {
   RULE_INVALID: 'Fix the rule named in the message; the active rules stay.',
   SUBJECT_INVALID: 'Fix the fact of the request named in the message.',
   STORE_UNAVAILABLE: 'The store did not answer: check Redis and the network.',
+  DEADLINE_EXCEEDED: 'The caller gave up before the store answered: allow more time.',
   STORE_FULL: 'Redis is out of memory: raise maxmemory.',
   STORE_CORRUPT: 'A stored value cannot be read: reset the bucket or delete the key named in the message.',
   STORE_CROWDED:
@@ -28,6 +29,7 @@ export type FieldError = {
 const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   SUBJECT_INVALID: 400,
   STORE_UNAVAILABLE: 503,
+  DEADLINE_EXCEEDED: 504,
   STORE_FULL: 503,
   STORE_CORRUPT: 503,
   STORE_CROWDED: 503,

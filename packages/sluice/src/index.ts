@@ -56,10 +56,12 @@ export type {
   Grant,
   IdempotencyKey,
   Op,
+  PolicyReason,
   Short,
   Source,
   Store,
   Take,
   Taken,
 } from './store/store.ts'
+export { POLICY_REASONS } from './store/store.ts'
 export type { Subject } from './subject.ts'

@@ -53,8 +53,8 @@ function takenBy(set: ChargeSet, places: readonly number[], taken: Taken): Taken
     return grant.short !== false && kind !== undefined && isBinding(kind)
   })
   // Without `undo`: only the whole take can be undone.
-  const { nowUs, source, replayed } = taken
-  return { granted: !isShort && !isBanned(set), nowUs, source, replayed, grants }
+  const { nowUs, source, policyReason, replayed } = taken
+  return { granted: !isShort && !isBanned(set), nowUs, source, policyReason, replayed, grants }
 }
 
 function joined(sets: readonly ChargeSet[]): Joined {

@@ -63,7 +63,7 @@ test('is reported to onError, and ends when there is memory again', async () => 
   const { limiter, admin, errors, store } = await fullRedis()
   await limiter.check({ user: 'new', path: '/open' })
   expect(errors).toContain('STORE_FULL')
-  expect(store.stats?.().full_decisions).toBeGreaterThan(0)
+  expect(store.stats?.().policy_store_full).toBeGreaterThan(0)
   await admin.config('SET', 'maxmemory', '0')
   await expect.poll(async () => (await limiter.check({ user: 'newer', path: '/open' })).source).toBe('store')
 })

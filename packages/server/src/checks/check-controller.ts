@@ -41,7 +41,7 @@ export type CheckControllerDeps = {
   readonly clock?: Clock | undefined
 }
 
-/** Hooks for exceptions: throttling guesses, counting, detection. */
+/** Hooks for exceptions: throttling guesses and counting. */
 export type ExceptionHooks = {
   /** Called with a bypass token. Returns a refusal if its client has guessed too often; never for a valid token. */
   refuseGuess(subject: Subject): Decision | undefined
@@ -129,7 +129,8 @@ function createRecord(deps: CheckControllerDeps, activeRules: () => ActiveRules)
   return (subject, decided, replace, startedMs) => {
     const decision = replace === undefined ? decided : replace(decided)
     const ms = performance.now() - startedMs
-    metrics.decided(decision.ruleId, decision.allowed, decision.source, ms / 1000)
+    const { ruleId, allowed, source, policyReason } = decision
+    metrics.decided(ruleId, allowed, source, ms / 1000, policyReason)
     events?.record(subject, decision, decided, ms * 1000)
     rollouts?.observe(decided)
     exceptions?.decided(subject, decided)

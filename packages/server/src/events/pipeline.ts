@@ -1,9 +1,9 @@
 // Pipeline of a process: recorder → batches once a second → one runner per sink. For every sink and at any moment,
 // decided + operations = sampled out + stored + dropped + pending. Operations are refunds and resets: events that count
-// in no total.
+// in no total. A worker keeps these counts in a file as well, from which its supervisor counts what dies with it.
 
 import { type Decision, inSlices, type Sliced, type Subject } from 'sluice'
-import type { KeyHash } from '../log.ts'
+import type { KeyHash, Log } from '../log.ts'
 import { clearBatch, hashedBatch } from './batches.ts'
 import type { Batch } from './event.ts'
 import type { RecordedReset } from './event-fields.ts'
@@ -26,22 +26,32 @@ export type PipelineTotals = {
   readonly sinks: readonly SinkTotals[]
 }
 
+/** Keeps counts where they outlive the process. */
+export type CountsFile = { write(counts: PipelineTotals): void }
+
 export type EventTotals = { totals(): PipelineTotals }
 
 export class EventPipeline implements EventTotals {
   readonly #recorder: EventRecorder
   readonly #runners: readonly { readonly runner: SinkRunner; readonly keys: KeyMode }[]
   readonly #hash: KeyHash
+  readonly #log: Log
+  /** Undefined without --workers, and after a failed write. */
+  #countsFile: CountsFile | undefined
   /** Hashes the keys of the last batch and hands it to the sinks. */
   #hashing: Sliced<void> | undefined
   /** Events of that batch. */
   #unhashed = 0
   #timer: NodeJS.Timeout | undefined
 
-  constructor(deps: RecorderDeps, sinks: readonly SinkWithKeys[]) {
-    this.#recorder = new EventRecorder(deps)
+  constructor(deps: RecorderDeps, sinks: readonly SinkWithKeys[], countsFile?: CountsFile) {
+    const recorder = new EventRecorder(deps, countsFile && ((recordedMax) => this.#writeCounts(recordedMax)))
+    this.#recorder = recorder
     this.#hash = deps.keyHash
-    this.#runners = sinks.map(({ sink, keys }) => ({ keys, runner: new SinkRunner(sink, deps.log, deps.nowMs) }))
+    this.#log = deps.log
+    this.#countsFile = countsFile
+    const runnerOf = (sink: Sink) => new SinkRunner(sink, deps.log, deps.nowMs, () => recorder.announce())
+    this.#runners = sinks.map(({ sink, keys }) => ({ keys, runner: runnerOf(sink) }))
     this.#flushLater()
   }
 
@@ -74,6 +84,17 @@ export class EventPipeline implements EventTotals {
     return { decided, operations, sampledOut, sinks }
   }
 
+  /** A failed write must not fail the check that caused it. */
+  #writeCounts(recordedMax: number): void {
+    const totals = this.totals()
+    try {
+      this.#countsFile?.write({ ...totals, decided: recordedMax - totals.operations })
+    } catch (error) {
+      this.#countsFile = undefined
+      this.#log.event('event_counts_failed', { reason: (error as Error).message })
+    }
+  }
+
   #flushLater(): void {
     this.#timer = setTimeout(() => {
       this.flush()
@@ -87,6 +108,7 @@ export class EventPipeline implements EventTotals {
     const recorded = this.#recorder.take()
     if (recorded.counts.length === 0 && recorded.recorded.length === 0) return
     this.#push('clear', () => clearBatch(recorded))
+    this.#recorder.announce() // a full queue drops events on arrival
     if (!this.#runners.some(({ keys }) => keys === 'hmac')) return
     this.#unhashed = recorded.recorded.length
     this.#hashing = this.#hashAndPush(recorded)
@@ -97,6 +119,7 @@ export class EventPipeline implements EventTotals {
     const batch = yield* hashedBatch(recorded, this.#hash)
     this.#unhashed = 0 // in the same turn as the runners count the events
     this.#push('hmac', () => batch)
+    this.#recorder.announce()
   }
 
   /** Does nothing if hashing has ended. */
@@ -124,5 +147,6 @@ export class EventPipeline implements EventTotals {
     this.flush()
     this.#finishHashing()
     await Promise.all(this.#runners.map(({ runner }) => runner.close(CLOSE_MS)))
+    this.#recorder.announce()
   }
 }

@@ -22,6 +22,8 @@ export type SinkTotals = {
   readonly stored: number
   readonly dropped: number
   readonly pending: number
+  /** Decisions whose rollup rows were stored. */
+  readonly counted: number
   /** Decisions whose rollup rows were dropped: totals lack them. */
   readonly uncounted: number
   /** Age of the oldest batch that is not stored. */
@@ -38,6 +40,7 @@ export class SinkRunner {
   readonly #sink: Sink
   readonly #log: Log
   readonly #nowMs: () => number
+  readonly #onSettled: () => void
   readonly #producer = randomUUID()
   #events: DecisionEvent[] = []
   #rollups: Rollups[] = []
@@ -48,6 +51,7 @@ export class SinkRunner {
   #seq = 0
   #stored = 0
   #dropped = 0
+  #counted = 0
   #uncounted = 0
   #isUp = true
   /** Set when closing begins; failures are then not retried for long. */
@@ -55,10 +59,12 @@ export class SinkRunner {
   #closed = false
   #wake: () => void = () => {}
 
-  constructor(sink: Sink, log: Log, nowMs: () => number) {
+  /** `onSettled`: called in the same turn as the events of a write were counted. */
+  constructor(sink: Sink, log: Log, nowMs: () => number, onSettled: () => void) {
     this.#sink = sink
     this.#log = log
     this.#nowMs = nowMs
+    this.#onSettled = onSettled
   }
 
   get totals(): SinkTotals {
@@ -68,6 +74,7 @@ export class SinkRunner {
       stored: this.#stored,
       dropped: this.#dropped,
       pending: this.#events.length + (this.#inFlight?.batch.events.length ?? 0),
+      counted: this.#counted,
       uncounted: this.#uncounted,
       lagSeconds: waiting === undefined ? 0 : Math.max(0, this.#nowMs() - waiting) / 1000,
       isUp: this.#isUp,
@@ -169,6 +176,7 @@ export class SinkRunner {
         if (this.#closed) return // counted as dropped
         this.#inFlight = undefined // in the same turn as it is counted
         this.#stored += length - rejected
+        this.#counted += decisionsOf(batch.counts)
         this.#drop(rejected)
         this.#up()
         return
@@ -181,6 +189,7 @@ export class SinkRunner {
         }
       } finally {
         clearTimeout(stuck)
+        this.#onSettled()
       }
       await this.#pause(randomInt(waitMs / 2, waitMs))
       waitMs = Math.min(RETRY_MS.max, waitMs * 2)

@@ -1,11 +1,9 @@
-// Hooks of checks: count the exceptions that applied, throttle guesses of bypass tokens, and feed the detectors. Cost
-// nothing for a decision without exceptions while the detectors are off.
+// Hooks of checks: count the exceptions that applied, and throttle guesses of bypass tokens. Cost nothing for a
+// decision without exceptions.
 
-import type { Decision, Subject } from 'sluice'
+import type { Subject } from 'sluice'
 import type { ExceptionHooks } from '../checks/check-controller.ts'
 import type { BypassRegistry } from './bypass-registry.ts'
-import type { DetectionQueue } from './detection-queue.ts'
-import type { Detectors } from './detectors.ts'
 import type { GuessThrottle } from './guess-throttle.ts'
 
 export type HookDeps = {
@@ -13,10 +11,6 @@ export type HookDeps = {
   /** False until the tokens are loaded: a valid one must not count as a guess. */
   readonly knowsTokens: () => boolean
   readonly guesses: GuessThrottle
-  /** Undefined: off. */
-  readonly detectors: Detectors | undefined
-  readonly detections: Pick<DetectionQueue, 'add'> | undefined
-  readonly nowMs: () => number
   /** Called for each refused guess. */
   readonly onRefusedGuess: (subject: Subject) => void
 }
@@ -24,14 +18,8 @@ export type HookDeps = {
 export type AppliedCounts = Record<'override' | 'signal' | 'factor' | 'bypass', number>
 
 export function exceptionHooks(deps: HookDeps): ExceptionHooks & { readonly applied: Readonly<AppliedCounts> } {
-  const { registry, knowsTokens, guesses, detectors, detections, nowMs, onRefusedGuess } = deps
+  const { registry, knowsTokens, guesses, onRefusedGuess } = deps
   const applied: AppliedCounts = { override: 0, signal: 0, factor: 0, bypass: 0 }
-  const detect =
-    detectors &&
-    ((subject: Subject, decision: Decision) => {
-      const detection = detectors.record(subject, decision, nowMs())
-      if (detection !== undefined) detections?.add(detection)
-    })
   return {
     applied,
     refuseGuess: (subject) => {
@@ -42,16 +30,13 @@ export function exceptionHooks(deps: HookDeps): ExceptionHooks & { readonly appl
     },
     decided: (subject, decision) => {
       const { exceptions } = decision
-      if (exceptions.length > 0) {
-        for (const kind of new Set(exceptions.map((one) => one.kind))) applied[kind] += 1
-        const used = exceptions.filter(({ kind }) => kind === 'bypass')
-        const [first] = used
-        if (first !== undefined) {
-          const rules = used.flatMap(({ ruleId }) => ruleId ?? [])
-          registry.used(first.id, rules, decision, subject)
-        }
-      }
-      detect?.(subject, decision)
+      if (exceptions.length === 0) return
+      for (const kind of new Set(exceptions.map((one) => one.kind))) applied[kind] += 1
+      const used = exceptions.filter(({ kind }) => kind === 'bypass')
+      const [first] = used
+      if (first === undefined) return
+      const rules = used.flatMap(({ ruleId }) => ruleId ?? [])
+      registry.used(first.id, rules, decision, subject)
     },
   }
 }

@@ -20,8 +20,6 @@ export type SignalRequest = {
   readonly severity: Severity
   readonly source: string | undefined
   readonly expiresAt: Date
-  /** Figures of a built-in detector. */
-  readonly evidence?: Readonly<Record<string, unknown>> | undefined
 }
 
 export type ListedSignal = {
@@ -32,7 +30,6 @@ export type ListedSignal = {
   readonly source: string | null
   readonly actor: string
   readonly actorName: string | null
-  readonly evidence: Readonly<Record<string, unknown>> | null
   readonly createdAt: Date
   readonly expiresAt: Date
 }
@@ -80,22 +77,16 @@ export function signalTable({ database, now, refresh }: SignalTableDeps): Signal
 async function send(queries: Queries, request: SignalRequest, actor: string, at: Date): Promise<string> {
   // Serializes signals, so that two of one key do not become two rows and the cap holds.
   await queries.query('LOCK TABLE signals IN SHARE ROW EXCLUSIVE MODE')
-  const { key, kind, severity, source = null, expiresAt, evidence = null } = request
+  const { key, kind, severity, source = null, expiresAt } = request
   const [known] = await queries.query<{ signal_id: string }>(
-    `UPDATE signals SET expires_at = greatest(expires_at, $1::timestamptz), source = $2, actor = $3, evidence = $4
-     WHERE md5(owner) = md5($5::text) AND owner = $5 AND fact = $6 AND kind = $7 AND severity = $8 AND expires_at > $9
+    `UPDATE signals SET expires_at = greatest(expires_at, $1::timestamptz), source = $2, actor = $3
+     WHERE md5(owner) = md5($4::text) AND owner = $4 AND fact = $5 AND kind = $6 AND severity = $7 AND expires_at > $8
      RETURNING signal_id`,
-    [expiresAt, source, actor, evidence && JSON.stringify(evidence), key.owner, key.fact, kind, severity, at],
+    [expiresAt, source, actor, key.owner, key.fact, kind, severity, at],
   )
   const signalId = known?.signal_id ?? (await insert(queries, request, actor, at))
   const diff = { key: keyText(key), kind, severity, source, expires_at: expiresAt.toISOString() }
-  const entry = {
-    actor,
-    action: 'signal.send',
-    target: signalId,
-    diff: evidence === null ? diff : { ...diff, evidence },
-  }
-  await appendAudit(queries, entry, at)
+  await appendAudit(queries, { actor, action: 'signal.send', target: signalId, diff }, at)
   return signalId
 }
 
@@ -104,14 +95,11 @@ async function insert(queries: Queries, request: SignalRequest, actor: string, a
   const [row] = await queries.query<{ count: number }>(sql, [at])
   if ((row?.count ?? 0) >= SIGNALS_MAX) throw tooManySignals()
   const signalId = newId('sig', at)
-  const { key, kind, severity, source = null, expiresAt, evidence = null } = request
+  const { key, kind, severity, source = null, expiresAt } = request
   await queries.query(
-    `INSERT INTO signals (signal_id, fact, owner, kind, severity, source, actor, evidence, created_at, expires_at)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-    [
-      ...[signalId, key.fact, key.owner, kind, severity, source, actor, evidence && JSON.stringify(evidence)],
-      ...[at, expiresAt],
-    ],
+    `INSERT INTO signals (signal_id, fact, owner, kind, severity, source, actor, created_at, expires_at)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+    [signalId, key.fact, key.owner, kind, severity, source, actor, at, expiresAt],
   )
   return signalId
 }
@@ -142,7 +130,6 @@ type SignalRow = {
   readonly source: string | null
   readonly actor: string
   readonly actor_name: string | null
-  readonly evidence: Readonly<Record<string, unknown>> | null
   readonly created_at: Date
   readonly expires_at: Date
 }
@@ -160,7 +147,7 @@ async function list(queries: Queries, query: SignalQuery, at: Date): Promise<rea
   add((value) => `kind = ${value}`, query.kind)
   add((value) => `signal_id < ${value}`, query.before)
   const rows = await queries.query<SignalRow>(
-    `SELECT signal_id, fact, owner, kind, severity, source, actor, name AS actor_name, evidence, signals.created_at,
+    `SELECT signal_id, fact, owner, kind, severity, source, actor, name AS actor_name, signals.created_at,
        signals.expires_at
      FROM signals LEFT JOIN api_tokens ON id = actor
      WHERE ${conditions.join(' AND ')} ORDER BY signal_id DESC LIMIT ${query.limit}`,
@@ -174,7 +161,6 @@ async function list(queries: Queries, query: SignalQuery, at: Date): Promise<rea
     source: row.source,
     actor: row.actor,
     actorName: row.actor_name,
-    evidence: row.evidence,
     createdAt: row.created_at,
     expiresAt: row.expires_at,
   }))

@@ -1,12 +1,15 @@
-// Metrics of the event pipeline, per sink: decided + operations = sampled out + stored + dropped + pending.
+// Metrics of the event pipeline, per sink: decided + operations = sampled out + stored + dropped + lost + pending.
 
-import type { Registry } from 'prom-client'
+import { Registry } from 'prom-client'
 import { type CounterDefinition, type GaugeDefinition, registerCounters, registerGauges } from './registration.ts'
+import { totalsOf } from './reports.ts'
 
 export type SinkCounts = {
   readonly name: string
   readonly stored: number
   readonly dropped: number
+  /** Died with a worker. Absent: none. */
+  readonly lost?: number
   readonly pending: number
   readonly uncounted: number
   readonly lagSeconds: number
@@ -25,6 +28,13 @@ export const NO_EVENTS: EventCounts = { decided: 0, operations: 0, sampledOut: 0
 export function registerEvents(registry: Registry, counts: () => EventCounts): void {
   registerCounters(registry, counts, COUNTERS)
   registerGauges(registry, counts, GAUGES)
+}
+
+/** Returns the counters of these counts in the form of a report. */
+export function eventTotals(counts: EventCounts): Promise<string> {
+  const registry = new Registry()
+  registerCounters(registry, () => counts, COUNTERS)
+  return totalsOf(registry)
 }
 
 const COUNTERS: readonly CounterDefinition<EventCounts>[] = [
@@ -57,8 +67,14 @@ const COUNTERS: readonly CounterDefinition<EventCounts>[] = [
     read: ({ sinks }) => sinks.map(({ name, dropped }) => [{ sink: name }, dropped] as const),
   },
   {
+    name: 'sluice_events_lost_total',
+    help: 'Events that died with a killed worker before the sink stored them, at most.',
+    labels: ['sink'],
+    read: ({ sinks }) => sinks.map(({ name, lost = 0 }) => [{ sink: name }, lost] as const),
+  },
+  {
     name: 'sluice_events_uncounted_total',
-    help: 'Decisions missing from the totals of a sink after an outage of many hours.',
+    help: 'Decisions missing from the totals of a sink after an outage of many hours, or a killed worker.',
     labels: ['sink'],
     read: ({ sinks }) => sinks.map(({ name, uncounted }) => [{ sink: name }, uncounted] as const),
   },

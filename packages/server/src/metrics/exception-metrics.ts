@@ -15,8 +15,6 @@ export type ExceptionFacts = {
   readonly bypassUses: readonly (readonly [name: string, uses: number])[]
   readonly bypassRejected: Readonly<Record<string, number>>
   readonly guessesRefused: number
-  readonly detected: Readonly<Record<string, number>>
-  readonly detectionsDropped: number
 }
 
 export const NO_EXCEPTIONS: ExceptionFacts = {
@@ -29,8 +27,6 @@ export const NO_EXCEPTIONS: ExceptionFacts = {
   bypassUses: [],
   bypassRejected: {},
   guessesRefused: 0,
-  detected: {},
-  detectionsDropped: 0,
 }
 
 export function registerExceptions(registry: Registry, facts: () => ExceptionFacts): void {
@@ -61,17 +57,6 @@ const COUNTERS: readonly CounterDefinition<ExceptionFacts>[] = [
     name: 'sluice_bypass_guesses_refused_total',
     help: 'Requests refused because their client sent too many unknown bypass tokens.',
     read: ({ guessesRefused }) => guessesRefused,
-  },
-  {
-    name: 'sluice_signals_detected_total',
-    help: 'Abuse found by the built-in detectors, by kind of signal.',
-    labels: ['kind'],
-    read: ({ detected }) => Object.entries(detected).map(([kind, count]) => [{ kind }, count] as const),
-  },
-  {
-    name: 'sluice_signals_dropped_total',
-    help: 'Detected signals that could not be stored.',
-    read: ({ detectionsDropped }) => detectionsDropped,
   },
 ]
 

@@ -2,7 +2,16 @@
 // Labels are rule ids and error codes, never client data, and their cardinality is bounded.
 
 import { Registry } from 'prom-client'
-import { type ErrorCode, type Limiter, type Rule, type Source, type Store, type StoreStats, storeStats } from 'sluice'
+import {
+  type ErrorCode,
+  type Limiter,
+  type PolicyReason,
+  type Rule,
+  type Source,
+  type Store,
+  type StoreStats,
+  storeStats,
+} from 'sluice'
 import type { RedisStore, ServerName } from 'sluice/redis'
 import { OTHER } from './bounded-counts.ts'
 import { type EventCounts, NO_EVENTS, registerEvents } from './event-metrics.ts'
@@ -17,6 +26,7 @@ import {
   type CheckTotals,
   type DeliveryTotals,
   NO_RULE,
+  type PolicyReasonCounts,
   RULES_MAX,
   type RuleCounts,
   type RulesFacts,
@@ -53,7 +63,14 @@ export class Metrics {
     registerGrpc(this.registry, () => this.#grpc())
   }
 
-  decided(ruleId: string | null, allowed: boolean, source: Source, seconds: number): void {
+  /** `policyReason`: why `on_fail` decided, for at least one limit. */
+  decided(
+    ruleId: string | null,
+    allowed: boolean,
+    source: Source,
+    seconds: number,
+    policyReason: PolicyReason | undefined = source === 'policy' ? 'unavailable' : undefined,
+  ): void {
     this.#counts.sources[source] += 1
     const counts = this.#countsOf(ruleId ?? NO_RULE)
     if (allowed) counts.allowed += 1
@@ -62,6 +79,7 @@ export class Metrics {
       if (allowed) counts.failOpen += 1
       else counts.failClosed += 1
     }
+    if (policyReason !== undefined) this.#counts.decidedByPolicy(policyReason, source)
     this.#counts.decisionSeconds.observe(seconds)
   }
 
@@ -168,6 +186,10 @@ export class Metrics {
   unitTotals(): UnitTotals {
     const { units_charged, lease_units_expired } = storeStats(this.#store)
     return { unitsCharged: units_charged, unitsExpired: lease_units_expired }
+  }
+
+  policyReasons(): PolicyReasonCounts {
+    return this.#counts.policyReasonCounts()
   }
 
   /** Time since the rule source last confirmed the active rules. */

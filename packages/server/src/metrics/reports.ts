@@ -59,6 +59,12 @@ export async function mergedTotals(reports: readonly string[]): Promise<string> 
   return JSON.stringify(await merged(reports).getMetricsAsJSON())
 }
 
+/** Replaces the metrics of a report that `newer` has too. */
+export function updatedTotals(totals: string, newer: string): string {
+  const metrics = new Map([totals, newer].flatMap((part) => JSON.parse(part) as Metric[]).map((one) => [one.name, one]))
+  return JSON.stringify([...metrics.values()])
+}
+
 function merged(reports: readonly string[]): Registry {
   return AggregatorRegistry.aggregate(reports.map((report) => JSON.parse(report) as object))
 }

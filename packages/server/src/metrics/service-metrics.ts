@@ -1,7 +1,7 @@
 // Metrics of checks, rules and administration: the counts behind them, and how each is exposed.
 
 import type { Registry } from 'prom-client'
-import type { HotKey, Rule, Source } from 'sluice'
+import { type HotKey, POLICY_REASONS, type PolicyReason, type Rule, type Source } from 'sluice'
 import { VERSION } from '../package-facts.ts'
 import { BoundedCounts, OTHER } from './bounded-counts.ts'
 import { FastHistogram } from './fast-histogram.ts'
@@ -64,6 +64,9 @@ export type AdminFacts = {
   readonly killSwitch: { readonly kills: readonly { readonly ruleId: string | null }[]; readonly everything: boolean }
 }
 
+/** Totals of the checks that `on_fail` decided, by reason. */
+export type PolicyReasonCounts = Readonly<Partial<Record<PolicyReason, number>>>
+
 export class ServiceCounts {
   readonly rules: Map<string, RuleCounts> = new Map()
   /** Refusals of rules that were removed. */
@@ -72,6 +75,8 @@ export class ServiceCounts {
   failOpenRules: readonly string[] = []
   failClosedRules: readonly string[] = []
   readonly sources: Record<Source, number> = { store: 0, lease: 0, local: 0, policy: 0 }
+  /** Checks that `on_fail` decided, by `reason source`. Those with the source policy exist from the start. */
+  readonly policyReasons: Map<string, number> = new Map(POLICY_REASONS.map((reason) => [`${reason} policy`, 0]))
   readonly refusedByEndpoint: BoundedCounts = new BoundedCounts(ENDPOINTS_MAX)
   /** By `limit rule`: names of limits have no spaces. */
   readonly refusedByLimit: BoundedCounts = new BoundedCounts(LIMITS_MAX)
@@ -111,6 +116,20 @@ export class ServiceCounts {
     }
   }
 
+  decidedByPolicy(reason: PolicyReason, source: Source): void {
+    const labels = `${reason} ${source}`
+    this.policyReasons.set(labels, (this.policyReasons.get(labels) ?? 0) + 1)
+  }
+
+  policyReasonCounts(): PolicyReasonCounts {
+    const counts: Record<string, number> = {}
+    for (const [labels, count] of this.policyReasons) {
+      const [reason = ''] = labels.split(' ')
+      if (count > 0) counts[reason] = (counts[reason] ?? 0) + count
+    }
+    return counts
+  }
+
   checkTotals(): CheckTotals {
     let refused = this.#forgottenRefused
     for (const counts of this.rules.values()) refused += counts.refused
@@ -145,6 +164,16 @@ const COUNTERS: readonly CounterDefinition<ServiceCounts>[] = [
         ...(allowed > 0 ? [[{ rule, result: 'allowed' }, allowed] as const] : []),
         ...(refused > 0 ? [[{ rule, result: 'refused' }, refused] as const] : []),
       ]),
+  },
+  {
+    name: 'sluice_policy_decisions_total',
+    help: 'Checks that on_fail decided, for at least one limit, by reason and by the source of the decision.',
+    labels: ['reason', 'source'],
+    read: ({ policyReasons }) =>
+      [...policyReasons].map(([labels, count]) => {
+        const [reason = '', source = ''] = labels.split(' ')
+        return [{ reason, source }, count]
+      }),
   },
   {
     name: 'sluice_shadow_refused_total',

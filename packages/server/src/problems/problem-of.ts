@@ -66,6 +66,11 @@ function limiterProblem(error: LimiterError): Problem {
       return invalidRequest(error.fieldErrors.map(withRequestFields))
     case 'STORE_UNAVAILABLE':
       return problem('STORE_UNAVAILABLE', STORE_UNAVAILABLE)
+    case 'DEADLINE_EXCEEDED':
+      return problem(
+        'DEADLINE_EXCEEDED',
+        'The deadline of the call ended before the store answered; nothing was decided.',
+      )
     case 'STORE_FULL':
       return problem('STORE_FULL', 'Redis is out of memory, and this client has no bucket yet; nothing was decided.')
     case 'STORE_CORRUPT':

@@ -8,6 +8,8 @@ import { resolve as resolvePath } from 'node:path'
 import { readKeySecret } from '../events/key-secret.ts'
 import type { Log } from '../log.ts'
 import { SETTINGS, type Settings } from '../settings/settings.ts'
+import { WorkerCounts } from '../workers/counts-file.ts'
+import { logPolicyDecisions } from '../workers/policy-log.ts'
 import { WorkerChannels } from '../workers/worker-channels.ts'
 import { terminationSignal } from './signals.ts'
 
@@ -16,8 +18,10 @@ const RESTART_MS = 1000
 /** Resolves with the exit code once all workers have exited. */
 export async function superviseWorkers(count: number, settings: Settings, log: Log): Promise<number> {
   const keySecret = sharedSecret(settings)
-  cluster.setupPrimary({ serialization: 'advanced' }) // metrics are large messages
-  const channels = new WorkerChannels()
+  const counts = new WorkerCounts(count)
+  cluster.setupPrimary({ serialization: 'advanced', stdio: counts.stdio }) // metrics are large messages
+  const channels = new WorkerChannels(counts, log)
+  const logRest = logPolicyDecisions(() => channels.policyReasons(), log)
   const fork = () => {
     const worker = cluster.fork({ [SETTINGS.keySecret.env]: keySecret })
     worker.on('error', (error) => log.event('worker_failed', { err: error, pid: worker.process.pid }))
@@ -47,6 +51,7 @@ export async function superviseWorkers(count: number, settings: Settings, log: L
   const ended = await Promise.race([terminationSignal(), failed])
   endAll(typeof ended === 'number' ? 'SIGTERM' : ended.name)
   await Promise.all(living().map((worker) => once(worker, 'exit')))
+  logRest()
   return typeof ended === 'number' ? ended : 0
 }
 

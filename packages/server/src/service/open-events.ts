@@ -12,7 +12,7 @@ import { embeddedSink } from '../events/embedded/embedded-sink.ts'
 import { deleteOldEvents, deleteOldProducers, reclaimEvents } from '../events/embedded/event-retention.ts'
 import { hashingAnalytics } from '../events/hashing-analytics.ts'
 import { type CompareSecret, compareIn, readKeySecret, SecretComparison } from '../events/key-secret.ts'
-import { EventPipeline } from '../events/pipeline.ts'
+import { type CountsFile, EventPipeline } from '../events/pipeline.ts'
 import { keptAttributes } from '../events/rule-attributes.ts'
 import { createSampleRate } from '../events/sample-rate.ts'
 import { type FindViolations, findViolations } from '../events/violations.ts'
@@ -43,6 +43,8 @@ export type EventsDeps = {
   readonly store: Store | undefined
   readonly metrics: Metrics
   readonly log: Log
+  /** Outlives a worker. */
+  readonly countsFile?: CountsFile | undefined
   readonly clock?: Clock | undefined
 }
 
@@ -79,6 +81,7 @@ export async function openEvents(settings: EventsSettings, deps: EventsDeps): Pr
             region: settings.region,
           },
           sinks,
+          deps.countsFile,
         )
   if (pipeline !== undefined) metrics.watchEvents(pipeline)
   const retention = database === undefined ? undefined : keepEvents(database, keepMs, clock, log)

@@ -12,8 +12,6 @@ import type { BypassRegistry } from '../exceptions/bypass-registry.ts'
 import { BYPASS_CHANNEL, bypassTable, readBypassTokens } from '../exceptions/bypass-table.ts'
 import type { BypassToken } from '../exceptions/bypass-token.ts'
 import { BypassUseWriter } from '../exceptions/bypass-uses.ts'
-import { DetectionQueue } from '../exceptions/detection-queue.ts'
-import { type Detection, Detectors } from '../exceptions/detectors.ts'
 import { exceptionHooks } from '../exceptions/exception-hooks.ts'
 import { GuessThrottle } from '../exceptions/guess-throttle.ts'
 import { OverrideFeed } from '../exceptions/override-feed.ts'
@@ -26,7 +24,6 @@ import { INCIDENT_CHANNEL, type IncidentState, incidentTable, readIncident } fro
 import type { KeyHash, Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import type { Settings } from '../settings/settings.ts'
-import { workerNumber } from '../worker-number.ts'
 import type { Announce } from './open-alerts.ts'
 
 export type OpenExceptions = ExceptionsDeps & {
@@ -37,11 +34,6 @@ export type OpenExceptions = ExceptionsDeps & {
   flushUses(): Promise<void>
   close(): Promise<void>
 }
-
-export type ExceptionSettings = Pick<
-  Settings,
-  'dataDir' | 'database' | 'workers' | 'ipv6Prefix' | 'detectRefusals' | 'detectKeys' | 'detectTtlMs'
->
 
 export type OpenExceptionsDeps = {
   readonly database: Database | undefined
@@ -62,15 +54,16 @@ export type OpenExceptionsDeps = {
 /** Rows are deleted this long after they ended. Nodes that were cut off for longer read all overrides again. */
 const KEPT_MS = 3_600_000
 
-export async function openExceptions(settings: ExceptionSettings, deps: OpenExceptionsDeps): Promise<OpenExceptions> {
+export async function openExceptions(
+  settings: Pick<Settings, 'dataDir'>,
+  deps: OpenExceptionsDeps,
+): Promise<OpenExceptions> {
   const { database, metrics, registry, clock = wallClock } = deps
   const nowMs = () => clock.nowUs() / 1000
   const guesses = new GuessThrottle(deps.clock)
   if (database === undefined) {
     const { applied, ...hooks } = exceptionHooks({
-      ...{ registry, guesses, nowMs, knowsTokens: () => false, onRefusedGuess: () => {} },
-      detectors: undefined,
-      detections: undefined,
+      ...{ registry, guesses, knowsTokens: () => false, onRefusedGuess: () => {} },
     })
     const none = { overrides: undefined, bypassTokens: undefined, signals: undefined, incident: undefined }
     return { ...none, hooks, describeIncident: () => undefined, flushUses: async () => {}, close: async () => {} }
@@ -79,11 +72,8 @@ export async function openExceptions(settings: ExceptionSettings, deps: OpenExce
   const now = () => new Date(nowMs())
   const { overrideFeed, bypassFeed, signalFeed, incidentFeed, state } = feeds
   const refreshing = (feed: { refresh(): Promise<void> }) => ({ database, now, refresh: () => feed.refresh() })
-  const signals = signalTable(refreshing(signalFeed))
-  const detections = openDetections(settings, { ...deps, signals, now })
   const hooks = exceptionHooks({
-    ...{ registry, guesses, nowMs, knowsTokens: () => state.knowsTokens },
-    ...{ detectors: detections?.detectors, detections: detections?.queue },
+    ...{ registry, guesses, knowsTokens: () => state.knowsTokens },
     onRefusedGuess: guessReporter(deps, guesses),
   })
   const writer = new BypassUseWriter({ database, registry, now, flushMs: deps.flushMs })
@@ -98,19 +88,16 @@ export async function openExceptions(settings: ExceptionSettings, deps: OpenExce
     bypassUses: registry.totals,
     bypassRejected: registry.rejected,
     guessesRefused: guesses.refused,
-    detected: detections?.queue.detected ?? {},
-    detectionsDropped: detections?.queue.dropped ?? 0,
   }))
   return {
     overrides: overrideTable(refreshing(overrideFeed)),
     bypassTokens: bypassTable(refreshing(bypassFeed)),
-    signals,
+    signals: signalTable(refreshing(signalFeed)),
     incident: incidentTable(refreshing(incidentFeed)),
     hooks,
     describeIncident: () => describe(state.incident, nowMs()),
     flushUses: () => writer.flush(),
     close: async () => {
-      await detections?.queue.close()
       await writer.close()
       await retention.close()
       await Promise.all([overrideFeed.stop(), bypassFeed.stop(), signalFeed.stop(), incidentFeed.stop()])
@@ -122,7 +109,7 @@ export async function openExceptions(settings: ExceptionSettings, deps: OpenExce
 type FeedState = { knowsTokens: boolean; signals: readonly Signal[]; incident: IncidentState }
 
 async function openFeeds(
-  settings: ExceptionSettings,
+  settings: Pick<Settings, 'dataDir'>,
   deps: OpenExceptionsDeps & { readonly database: Database },
   nowMs: () => number,
 ) {
@@ -180,26 +167,6 @@ function describe({ freeze, factors }: IncidentState, nowMs: number): string | u
     factor && `all limits × ${factor.factor} until ${factor.expiresAt.toISOString()}`,
   ].filter((text) => text !== undefined)
   return texts.length === 0 ? undefined : texts.join('; ')
-}
-
-type DetectionDeps = OpenExceptionsDeps & {
-  readonly signals: ReturnType<typeof signalTable>
-  readonly now: () => Date
-}
-
-function openDetections(settings: ExceptionSettings, { signals, now, log, keyHash, announce }: DetectionDeps) {
-  const { detectRefusals, detectKeys, detectTtlMs: ttlMs, ipv6Prefix } = settings
-  if (detectRefusals === undefined && detectKeys === undefined) return undefined
-  // PostgreSQL may be shared by other nodes. One worker speaks for all.
-  const maySplit = settings.database !== undefined || (settings.workers ?? 1) > 1
-  if (maySplit && workerNumber() <= 1) log.event('detectors_per_process', { workers: settings.workers ?? 1 })
-  const announceDetection = ({ kind, key, severity, evidence }: Detection, signalId: string) => {
-    const key_hash = keyHash(key.fact, key.owner)
-    log.event('signal_detected', { signal_id: signalId, kind, key_hash, evidence })
-    announce('signal.detected', { signal_id: signalId, kind, severity, fact: key.fact, key_hash, evidence })
-  }
-  const queue = new DetectionQueue({ signals, ttlMs, now, log, announce: announceDetection })
-  return { queue, detectors: new Detectors({ detectRefusals, detectKeys }, ipv6Prefix) }
 }
 
 /** Guesses between two log lines and webhooks. */

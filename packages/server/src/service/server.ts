@@ -23,6 +23,7 @@ import { openTelemetry, type Telemetry } from '../telemetry/telemetry.ts'
 import { workerNumber } from '../worker-number.ts'
 import { reportMetrics } from '../workers/node-metrics.ts'
 import { joinWorkers, type NodeWorkers } from '../workers/node-workers.ts'
+import { logPolicyDecisions } from '../workers/policy-log.ts'
 import { openAdminState } from './admin-state.ts'
 import { followCertificates, listen, tlsOptions } from './listen.ts'
 import { announceTo, openAlerts, type WatchTiming } from './open-alerts.ts'
@@ -103,6 +104,7 @@ async function openServer(
   closers.push(() => telemetry?.close())
   const workers = await joinWorkers()
   closers.push(reportMetrics(workers, metrics))
+  if (!workers.several) closers.push(logPolicyDecisions(() => metrics.policyReasons(), log))
   const openedLimiter = await openLimiter(settings, metrics, log, closers)
   const { location, ruleStore, database, store, limiter, live } = openedLimiter
   const services = await openCheckServices(settings, openedLimiter, { metrics, log, workers }, timing, closers)
@@ -196,7 +198,8 @@ async function openCheckServices(
     wantsFirstToken: wantsFirstToken(settings.adminToken),
   })
   closers.push(() => admin.close())
-  const events = await openEvents(settings, { database, limiter, store: store.store, metrics, log })
+  const { countsFile } = workers
+  const events = await openEvents(settings, { database, limiter, store: store.store, metrics, log, countsFile })
   closers.push(() => events.close())
   const rollouts = await openRollouts({ database, limiter, live, metrics, log, timing: timing.rollouts })
   closers.push(() => rollouts.close())

@@ -20,6 +20,14 @@ type Table = Readonly<Record<string, AnySetting>>
 /** Variables of client commands, such as `sluice check`. */
 const CLIENT_VARIABLES = ['SLUICE_URL', 'SLUICE_TOKEN', 'SLUICE_GRPC_URL']
 
+const NO_DETECTORS =
+  'remove it: the detectors are gone, because each counted one process only; find abuse in the events and send a ' +
+  'signal, as in docs/guides/exceptions.md#finding-abuse'
+/** Advice for settings that were removed, by flag. Refused, because ignoring one drops a protection unnoticed. */
+const REMOVED: ReadonlyMap<string, string> = new Map(
+  ['detect-refusals', 'detect-keys', 'detect-ttl'].map((flag) => [flag, NO_DETECTORS]),
+)
+
 export function readCommand(args: readonly string[], environment: Environment): CommandLine {
   return readSettings(SETTINGS, args, environment)
 }
@@ -34,6 +42,7 @@ export function readSettings<S>(
   const entries = Object.entries(table)
   const fieldErrors: FieldError[] = []
   const flags = readFlags(table, args, fieldErrors)
+  rejectRemoved(environment, fieldErrors)
   const given = new Map<string, Given>()
   for (const [name, setting] of entries) {
     const found = flags.get(setting.flag) ?? fromEnvironment(setting, environment)
@@ -76,13 +85,23 @@ function unexpected(text: string): FieldError {
 }
 
 function unknownFlag(rawName: string, name: string, known: readonly string[]): FieldError {
+  const removed = REMOVED.get(name)
+  if (removed !== undefined) return { field: rawName, value: undefined, fix: removed }
   const meant = nearest(name, [...known, 'help', 'version'])
   const hint = meant === undefined ? '--help lists all flags' : `did you mean --${meant}?`
   return { field: rawName, value: undefined, fix: `unknown flag; ${hint}` }
 }
 
+function rejectRemoved(environment: Environment, fieldErrors: FieldError[]): void {
+  for (const [flag, fix] of REMOVED) {
+    const env = `SLUICE_${flag.toUpperCase().replaceAll('-', '_')}`
+    const given = fromEnvironment({ env }, environment)
+    if (given !== undefined) fieldErrors.push({ field: env, value: given.text, fix })
+  }
+}
+
 /** Treats an empty variable as unset, because container tools pass unset variables that way. */
-function fromEnvironment({ env }: AnySetting, environment: Environment): Given | undefined {
+function fromEnvironment({ env }: Pick<AnySetting, 'env'>, environment: Environment): Given | undefined {
   const text = environment[env]
   return text ? { field: env, text } : undefined
 }

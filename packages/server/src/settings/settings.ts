@@ -8,7 +8,6 @@ import { ACCESS_SETTINGS } from './access-settings.ts'
 import { CLIENT_SETTINGS, type ClientSettings } from './client-settings.ts'
 import { DASHBOARD_SETTINGS, type DashboardSettings } from './dashboard-settings.ts'
 import { STORE_DEADLINE_MS } from './deadlines.ts'
-import { DETECTOR_SETTINGS, type DetectorSettings } from './detector-settings.ts'
 import { ENVOY_SETTINGS, type EnvoySettings } from './envoy-settings.ts'
 import { isEtcdUrl } from './etcd-address.ts'
 import { EVENT_SETTINGS, type EventSettings } from './event-settings.ts'
@@ -26,7 +25,6 @@ export type Settings = ClientSettings &
   DashboardSettings &
   EventSettings &
   RolloutSettings &
-  DetectorSettings &
   GrpcSettings &
   EnvoySettings &
   HeaderSettings & {
@@ -319,7 +317,6 @@ export const SETTINGS: SettingsTable<Settings> = {
   ...ENVOY_SETTINGS,
   ...DASHBOARD_SETTINGS,
   ...ROLLOUT_SETTINGS,
-  ...DETECTOR_SETTINGS,
   ...EVENT_SETTINGS,
   ...TELEMETRY_SETTINGS,
   ...CLIENT_SETTINGS,

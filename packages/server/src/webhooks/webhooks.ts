@@ -26,7 +26,6 @@ export const EVENT_TYPES = [
   'rollout.rolled_back',
   'rollout.done',
   'rollout.alert',
-  'signal.detected',
   'bypass.guessing',
   'incident.changed',
 ] as const

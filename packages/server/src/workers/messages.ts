@@ -1,5 +1,7 @@
 // Messages between the workers of a node and their supervisor, over the IPC channel of node:cluster.
 
+import type { PolicyReasonCounts } from '../metrics/service-metrics.ts'
+
 /** Worker → supervisor. */
 export type FromWorker =
   /** Sent once at the start; the reply is `joined`. */
@@ -8,11 +10,11 @@ export type FromWorker =
   | ({ readonly sluice: 'gather'; readonly id: number; readonly deadlineMs: number } & Question)
   | { readonly sluice: 'answer'; readonly id: number; readonly answer: unknown }
   /** Unsolicited metrics, so that a crashed worker leaves recent totals behind. */
-  | { readonly sluice: 'report'; readonly report: string }
+  | { readonly sluice: 'report'; readonly report: string; readonly policyReasons: PolicyReasonCounts }
 
 /** Supervisor → worker. */
 export type FromSupervisor =
-  | { readonly sluice: 'joined'; readonly kept: readonly Kept[] }
+  | { readonly sluice: 'joined'; readonly slot: number; readonly kept: readonly Kept[] }
   | ({ readonly sluice: 'ask'; readonly id: number } & Question)
   | { readonly sluice: 'gathered'; readonly id: number; readonly gathered: Gathered<unknown> }
 

@@ -19,13 +19,13 @@ export function reportMetrics(workers: NodeWorkers, metrics: Metrics): () => Pro
   let timer: NodeJS.Timeout
   const report = async () => {
     const startedMs = performance.now()
-    workers.report(await metrics.totals())
+    workers.report(await metrics.totals(), metrics.policyReasons())
     timer = setTimeout(report, Math.max(REPORT_MS, PAUSE_PER_WORK * (performance.now() - startedMs))).unref()
   }
   void report()
   return async () => {
     clearTimeout(timer)
-    workers.report(await metrics.totals())
+    workers.report(await metrics.totals(), metrics.policyReasons())
   }
 }
 

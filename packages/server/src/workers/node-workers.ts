@@ -2,7 +2,10 @@
 // is this process alone.
 
 import cluster from 'node:cluster'
+import type { CountsFile } from '../events/pipeline.ts'
+import type { PolicyReasonCounts } from '../metrics/service-metrics.ts'
 import { workerNumber } from '../worker-number.ts'
+import { countsFile } from './counts-file.ts'
 import { type FromSupervisor, type FromWorker, type Gathered, isOurs, LEADER_TOPIC, type Question } from './messages.ts'
 
 /** Handles a topic in this worker. */
@@ -20,7 +23,9 @@ export type NodeWorkers = {
   /** Gathers, and keeps the payload for workers that start later, unless it is null. */
   keep(topic: string, key: string, payload: unknown): Promise<Gathered<unknown>>
   /** Sends metrics to the supervisor, in case this worker crashes. */
-  report(report: string): void
+  report(report: string, policyReasons: PolicyReasonCounts): void
+  /** Keeps event counts for the supervisor, in case this worker is killed. Undefined without --workers. */
+  readonly countsFile: CountsFile | undefined
 }
 
 const ANSWER_MS = 1000
@@ -45,6 +50,7 @@ export function singleWorker(): NodeWorkers {
     gather: (topic, payload) => ask({ topic, payload }),
     keep: (topic, key, payload) => ask({ topic, key, payload }),
     report: () => {},
+    countsFile: undefined,
   }
 }
 
@@ -55,6 +61,7 @@ class Channel implements NodeWorkers {
   #early: Question[] = []
   readonly #waiting = new Map<number, (gathered: Gathered<unknown>) => void>()
   #joined: () => void = () => {}
+  countsFile: CountsFile | undefined
   #isLeader = false
   #lastId = 0
 
@@ -92,8 +99,8 @@ class Channel implements NodeWorkers {
     return this.#ask({ topic, payload, key }, ANSWER_MS)
   }
 
-  report(report: string): void {
-    send({ sluice: 'report', report })
+  report(report: string, policyReasons: PolicyReasonCounts): void {
+    send({ sluice: 'report', report, policyReasons })
   }
 
   #ask<T>(question: Question, deadlineMs: number): Promise<Gathered<T>> {
@@ -117,6 +124,7 @@ class Channel implements NodeWorkers {
     if (message.sluice === 'gathered') this.#waiting.get(message.id)?.(message.gathered)
     else if (message.sluice === 'ask') void this.#reply(message.id, message)
     else {
+      this.countsFile = countsFile(message.slot)
       for (const kept of message.kept) void this.#answerTo(kept)
       this.#joined()
     }

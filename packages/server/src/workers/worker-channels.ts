@@ -2,7 +2,10 @@
 // workers, and replays kept payloads to workers that start later.
 
 import type { Worker } from 'node:cluster'
+import type { Log } from '../log.ts'
 import type { Report } from '../metrics/reports.ts'
+import type { PolicyReasonCounts } from '../metrics/service-metrics.ts'
+import type { WorkerCounts } from './counts-file.ts'
 import {
   type FromSupervisor,
   type FromWorker,
@@ -13,10 +16,13 @@ import {
   METRICS_TOPIC,
   type Question,
 } from './messages.ts'
+import { sumReasons } from './policy-log.ts'
 import { WorkerReports } from './worker-reports.ts'
 
 type Member = {
   readonly worker: Worker
+  /** Its place in the file of event counts. */
+  readonly slot: number
   state: 'starting' | 'joined' | 'listening'
   /** Missed a deadline and has sent nothing since. Gathers do not wait for it. */
   silent: boolean
@@ -35,13 +41,22 @@ const STUCK_MS = 1000
 export class WorkerChannels {
   readonly #members = new Map<number, Member>()
   readonly #reports = new WorkerReports()
+  /** Of each worker, and of all that have ended. */
+  readonly #policyReasons = new Map<number | 'ended', PolicyReasonCounts>()
   readonly #kept = new Map<string, Kept>()
   readonly #collections = new Map<number, Collection>()
+  readonly #counts: WorkerCounts
+  readonly #log: Log
   #leader: number | undefined
   #lastId = 0
 
+  constructor(counts: WorkerCounts, log: Log) {
+    this.#counts = counts
+    this.#log = log
+  }
+
   add(worker: Worker): void {
-    const member: Member = { worker, state: 'starting', silent: false }
+    const member: Member = { worker, slot: this.#counts.take(), state: 'starting', silent: false }
     this.#members.set(worker.id, member)
     worker.on('message', (message) => {
       if (isOurs<FromWorker>(message)) void this.#receive(member, message)
@@ -57,16 +72,35 @@ export class WorkerChannels {
     this.#reports.replaced()
   }
 
+  /** Checks that on_fail decided on this node, since its start. */
+  policyReasons(): PolicyReasonCounts {
+    return sumReasons(this.#policyReasons.values())
+  }
+
   /** Messages can arrive after the exit: totals are final once the channel is closed as well. */
   async #untilEnd(member: Member): Promise<void> {
     const { worker } = member
     const closed = new Promise((resolve) => worker.once('disconnect', resolve))
     await new Promise((resolve) => worker.once('exit', resolve))
+    this.#countEvents(member)
     this.#members.delete(worker.id)
     for (const collection of this.#collections.values()) settle(collection, member)
     this.#chooseLeader()
     await closed
+    const [ended = {}, last = {}] = [this.#policyReasons.get('ended'), this.#policyReasons.get(worker.id)]
+    this.#policyReasons.set('ended', sumReasons([ended, last]))
+    this.#policyReasons.delete(worker.id)
     await this.#reports.retire(worker.id)
+  }
+
+  /** Counts what died with a worker. */
+  #countEvents({ worker, slot }: Member): void {
+    const counts = this.#counts.end(slot)
+    if (counts === undefined) return
+    this.#reports.ended(worker.id, counts)
+    const lost = counts.sinks.flatMap((sink) => (sink.lost ? [[sink.name, sink.lost] as const] : []))
+    const { pid } = worker.process
+    if (lost.length > 0) this.#log.event('worker_events_lost', { pid, lost: Object.fromEntries(lost) })
   }
 
   async #receive(member: Member, message: FromWorker): Promise<void> {
@@ -74,9 +108,10 @@ export class WorkerChannels {
     if (message.sluice === 'join') {
       member.state = 'joined'
       this.#chooseLeader()
-      send(member, { sluice: 'joined', kept: [...this.#kept.values()] })
+      send(member, { sluice: 'joined', slot: member.slot, kept: [...this.#kept.values()] })
     } else if (message.sluice === 'report') {
       this.#reports.note(member.worker.id, { totals: message.report })
+      this.#policyReasons.set(member.worker.id, message.policyReasons)
     } else if (message.sluice === 'answer') {
       this.#answered(member, message.id, message.answer)
     } else {

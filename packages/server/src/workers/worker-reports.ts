@@ -1,12 +1,16 @@
 // Metrics of a node, kept by its supervisor: the last report of each worker, and the totals of workers that exited. A
-// counter never decreases when a worker is replaced; a stuck worker counts with its last report.
+// counter never decreases when a worker is replaced; a stuck worker counts with its last report. Events of an exited
+// worker are those of the file of event counts, which is newer than its last report.
 
 import { Counter, Gauge, Registry } from 'prom-client'
-import { mergedTotals, type Report, registerProcess, reportOf } from '../metrics/reports.ts'
+import { type EventCounts, eventTotals } from '../metrics/event-metrics.ts'
+import { mergedTotals, type Report, registerProcess, reportOf, updatedTotals } from '../metrics/reports.ts'
 import { WORKERS_REPLACED, WORKERS_STALE } from '../metrics/worker-metrics.ts'
 
 export class WorkerReports {
   readonly #reports = new Map<number, Partial<Report>>()
+  /** Event counters of exited workers. */
+  readonly #events = new Map<number, Promise<string>>()
   /** Metrics of the supervisor, which is a process of the node too. */
   readonly #own: Registry = new Registry()
   readonly #replaced: Counter
@@ -24,6 +28,10 @@ export class WorkerReports {
     this.#reports.set(worker, { ...this.#reports.get(worker), ...report })
   }
 
+  ended(worker: number, events: EventCounts): void {
+    this.#events.set(worker, eventTotals(events))
+  }
+
   replaced(): void {
     this.#replaced.inc()
   }
@@ -31,9 +39,9 @@ export class WorkerReports {
   /** Keeps the totals of an exited worker. Call it when no message of that worker can arrive any more. */
   retire(worker: number): Promise<void> {
     this.#retiring = this.#retiring.then(async () => {
-      const { totals } = this.#reports.get(worker) ?? {}
-      if (totals !== undefined) this.#ended = await mergedTotals([this.#ended, totals])
+      this.#ended = await mergedTotals([this.#ended, await this.#totalsOf(worker)])
       this.#reports.delete(worker)
+      this.#events.delete(worker)
     })
     return this.#retiring
   }
@@ -44,10 +52,16 @@ export class WorkerReports {
     const own = await reportOf(this.#own)
     await this.#retiring
     const reports = [...this.#reports]
-    const totals = reports.map(([, report]) => report.totals)
+    const totals = await Promise.all(reports.map(([worker]) => this.#totalsOf(worker)))
     const gauges = reports.filter(([worker]) => living.has(worker)).map(([, report]) => report.gauges)
     // Workers first: metric definitions come from the first report.
     const parts = [...gauges, ...totals, this.#ended, own.gauges, own.totals]
     return parts.filter((part) => part !== undefined)
+  }
+
+  async #totalsOf(worker: number): Promise<string> {
+    const { totals = '[]' } = this.#reports.get(worker) ?? {}
+    const events = await this.#events.get(worker)
+    return events === undefined ? totals : updatedTotals(totals, events)
   }
 }

@@ -1,17 +1,13 @@
 // A node with rules in a database, and the requests that tests of exceptions send to it.
 
 import type { Database } from '../../src/db/database.ts'
-import type { AccessOptions, Answer, App } from '../service.ts'
+import type { Answer, App } from '../service.ts'
 import { ADMIN_TOKEN, RULE_SET, serveDatabase } from '../service.ts'
 
 export type Body = Readonly<Record<string, unknown>>
 
-export async function nodeWith(
-  database: Database,
-  rules: readonly Body[],
-  detect: AccessOptions['detect'] = {},
-): Promise<App> {
-  const app = await serveDatabase(database, { detect })
+export async function nodeWith(database: Database, rules: readonly Body[]): Promise<App> {
+  const app = await serveDatabase(database)
   await putRules(app, rules)
   return app
 }

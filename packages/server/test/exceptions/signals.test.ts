@@ -1,6 +1,5 @@
-import { beforeEach, describe, expect, test, vi } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import type { Database } from '../../src/db/database.ts'
-import { Detectors } from '../../src/exceptions/detectors.ts'
 import { EXPLAIN_PATH } from '../../src/http/routes/explain.ts'
 import { SIGNALS_PATH } from '../../src/http/routes/signals.ts'
 import { describeDatabases } from '../databases.ts'
@@ -13,8 +12,6 @@ const RULES = [
     on_signal: {
       credential_stuffing: { factor: 0.1 },
       scraping: { factor: 0.5, min_severity: 'high' },
-      many_refusals: { factor: 0.2 },
-      many_keys: { factor: 0.2 },
     },
   },
   { rule_id: 'other', endpoint_pattern: '/other', scope: 'per_ip', limit: 3, window: '1d' },
@@ -108,38 +105,6 @@ describeDatabases('signals', ({ open }) => {
       expect([body, status, answer.errors]).toMatchObject([body, 400, [{ field, fix: expect.stringMatching(fix) }]])
     }
   })
-
-  test('detectors send a signal with evidence for refusals and for many keys of one address', async () => {
-    const detectRefusals = { count: 2, windowMs: 60_000 }
-    const app = await nodeWith(database, RULES, { detectRefusals, detectKeys: { count: 3, windowMs: 60_000 } })
-    await admitted(app, { ...REQUEST, endpoint: '/other' }, 6)
-    await vi.waitFor(async () =>
-      expect((await app.get(SIGNALS_PATH)).body.signals).toMatchObject([
-        {
-          ...{ key: 'ip:192.0.2.1', kind: 'many_refusals', source: 'detector', by: 'detector' },
-          evidence: { count: 3, threshold: 2, window_seconds: 60, rule_id: 'other', endpoint: '/other' },
-        },
-      ]),
-    )
-    for (let user = 0; user < 9; user += 1)
-      await app.check({ client_id: `user ${user}`, ip_address: '192.0.2.9', endpoint: '/login' })
-    await vi.waitFor(async () =>
-      expect((await app.get(`${SIGNALS_PATH}?kind=many_keys`)).body.signals).toMatchObject([
-        { key: 'ip:192.0.2.9', evidence: { count: 4 } },
-      ]),
-    )
-    expect(app.logged).not.toContainEqual(expect.objectContaining({ event: 'detectors_per_process' }))
-    expect(await limitOf(app)).toBe(2)
-    expect(await metricOf(app, 'sluice_signals_detected_total{kind="many_keys"}')).toBe(1)
-    const logged = expect.objectContaining({ event: 'signal_detected', kind: 'many_keys' })
-    await vi.waitFor(() => expect(app.logged).toContainEqual(logged))
-  })
-
-  test('detectors say at the start that they count per process, if there may be others', async () => {
-    const app = await nodeWith(database, RULES, { detectKeys: { count: 3, windowMs: 60_000 }, workers: 4 })
-    const logged = expect.objectContaining({ event: 'detectors_per_process', workers: 4 })
-    await vi.waitFor(() => expect(app.logged).toContainEqual(logged))
-  })
 })
 
 const { ttl_seconds: _ttl, ...SIGNAL_LISTED } = SIGNAL
@@ -149,25 +114,5 @@ describe('without a database', () => {
     const app = await serveApp([])
     expect(await send(app)).toMatchObject({ status: 409, body: { code: 'NO_DATABASE' } })
     expect((await app.get(SIGNALS_PATH, ADMIN_TOKEN)).status).toBe(409)
-  })
-})
-
-describe('detectors', () => {
-  const allowed = { allowed: true, ruleId: 'r' } as never
-
-  test('report an address once per window, and count a repeated user once', () => {
-    const detectors = new Detectors({ detectRefusals: undefined, detectKeys: { count: 2, windowMs: 1000 } }, 64)
-    const sent = (user: string, nowMs: number, ip = '2001:db8::1') => detectors.record({ ip, user }, allowed, nowMs)
-    expect([sent('a', 0), sent('a', 1), sent('b', 2)]).toEqual([undefined, undefined, undefined])
-    expect(sent('c', 3, '2001:db8::2')).toMatchObject({ kind: 'many_keys', key: { owner: '2001:db8::/64' } })
-    expect([sent('d', 4), sent('a', 1000), sent('b', 1001)]).toEqual([undefined, undefined, undefined])
-    expect(sent('c', 1002)).toBeDefined()
-  })
-
-  test('stay within their memory when addresses are made up', () => {
-    const detectors = new Detectors({ detectRefusals: undefined, detectKeys: { count: 2, windowMs: 1e9 } }, 64)
-    for (let index = 0; index < 250_000; index += 1)
-      detectors.record({ ip: `10.${index >> 16}.${(index >> 8) & 255}.${index & 255}`, user: 'u' }, allowed, 0)
-    expect(detectors.record({ ip: '192.0.2.1', user: 'a' }, allowed, 0)).toBeUndefined()
   })
 })

@@ -385,6 +385,6 @@ function combined(charges: readonly Charge[], own: readonly Charge[], aside: Tak
     const grant = here.next().value as Grant // one per own charge
     return { ...grant, units: taken.granted ? grant.units : 0, bookedUs: aside.nowUs }
   })
-  const { granted, nowUs, source, replayed } = taken
-  return { granted, nowUs, grants, source, replayed }
+  const { granted, nowUs, source, policyReason, replayed } = taken
+  return { granted, nowUs, grants, source, policyReason, replayed }
 }

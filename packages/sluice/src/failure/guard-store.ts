@@ -20,13 +20,16 @@ import {
   type Grant,
   type IdempotencyKey,
   NOT_CHARGED,
+  POLICY_REASONS,
+  type PolicyReason,
+  type SpentTime,
   type Store,
   type Take,
   type Taken,
 } from '../store/store.ts'
 import { StoreFullError } from '../store/store-full-error.ts'
 import { Breaker, type BreakerState, type Transition } from './breaker.ts'
-import { Deadline } from './deadline.ts'
+import { Deadline, type Waiting } from './deadline.ts'
 import { FailurePolicy } from './policy.ts'
 import { Prober } from './prober.ts'
 
@@ -53,14 +56,12 @@ export type Peek = (charges: readonly Charge[], expiresMs?: number) => Promise<T
 
 /** A request to the store, its fallback, and the handling of a late reply. */
 type GuardedRequest = {
-  send(): Taken | Promise<Taken>
+  send(onSent: () => void): Taken | Promise<Taken>
   /** Repeats the request for the buckets that exist, after the store reported that it is full. */
   sendWithout?(absent: readonly boolean[]): Promise<Taken>
-  fallback(): Taken
+  fallback(reason: PolicyReason): Taken
   onLateReply(taken: Taken, admitted: boolean): void
-  /** Start of the caller's wait, if earlier than now. */
-  readonly startedMs: number | undefined
-  /** Time at which the caller gives up. */
+  readonly spent: SpentTime | undefined
   readonly expiresMs: number | undefined
 }
 
@@ -70,7 +71,10 @@ export type GuardedStore = Store & {
   drill(forMs: number): void
   /** Closes the circuit breaker: another server has replaced this one. */
   replaced(): void
-  /** Runs another request to the store under the deadline and the breaker. Throws STORE_UNAVAILABLE. */
+  /**
+   * Runs another request to the store under the deadline and the breaker. Throws STORE_UNAVAILABLE, or DEADLINE_EXCEEDED
+   * if the caller gives up before.
+   */
   request<T>(work: () => Promise<T>, expiresMs?: number): Promise<T>
 }
 
@@ -106,11 +110,11 @@ class GuardStore implements GuardedStore {
   readonly #counts = {
     timeouts: 0,
     failures: 0,
-    policy_decisions: 0,
     late_replies: 0,
     late_returns: 0,
-    full_decisions: 0,
   } satisfies SomeStats
+  /** Requests decided by `on_fail`, by reason. */
+  readonly #byReason = new Map<PolicyReason, number>(POLICY_REASONS.map((reason) => [reason, 0]))
   #failedThisTurn = false
   #closed = false
 
@@ -148,16 +152,18 @@ class GuardStore implements GuardedStore {
 
   /** Decides without the store while the breaker is open; otherwise undefined. */
   takeSync({ charges }: Take): Taken | undefined {
-    return this.#breaker.state === 'closed' ? undefined : this.#countPolicy(this.#policy.decide(charges))
+    if (this.#breaker.state === 'closed') return undefined
+    const reason = this.#openReason()
+    return this.#countPolicy(this.#policy.decide(charges, reason), reason)
   }
 
   take(take: Take): Taken | Promise<Taken> {
     return this.#guarded({
-      send: () => this.#store.take(take),
+      send: (onSent) => this.#store.take({ ...take, onSent }),
       sendWithout: (absent) => this.#takeWithout(take, absent),
-      fallback: () => this.#policy.decide(take.charges),
+      fallback: (reason) => this.#policy.decide(take.charges, reason),
       onLateReply: (taken, admitted) => this.#settleLate(take, taken, admitted),
-      startedMs: take.startedMs,
+      spent: take.spent,
       expiresMs: take.expiresMs,
     })
   }
@@ -167,9 +173,9 @@ class GuardStore implements GuardedStore {
       return this.#replicas(charges, expiresMs).catch(() => this.peek(charges, false, expiresMs))
     return this.#guarded({
       send: () => this.#store.peek(charges),
-      fallback: () => this.#policy.peek(charges),
+      fallback: (reason) => this.#policy.peek(charges, reason),
       onLateReply: () => {},
-      startedMs: undefined,
+      spent: undefined,
       expiresMs,
     })
   }
@@ -196,8 +202,17 @@ class GuardStore implements GuardedStore {
   }
 
   stats(): SomeStats {
-    const waiting = this.#deadline.waiting
-    return { ...this.#store.stats?.(), ...this.#counts, breaker_open: this.breaker === 'closed' ? 0 : 1, waiting }
+    const { waiting } = this.#deadline
+    const breaker_open = this.breaker === 'closed' ? 0 : 1
+    const reasons = [...this.#byReason]
+    return {
+      ...this.#store.stats?.(),
+      ...this.#counts,
+      ...Object.fromEntries(reasons.map(([reason, count]) => [`policy_${reason}`, count])),
+      policy_decisions: reasons.reduce((sum, [, count]) => sum + count, 0),
+      breaker_open,
+      waiting,
+    }
   }
 
   async close(): Promise<void> {
@@ -207,75 +222,120 @@ class GuardStore implements GuardedStore {
     await this.#store.close()
   }
 
-  #countPolicy(taken: Taken): Taken {
-    this.#counts.policy_decisions += 1
+  #countPolicy(taken: Taken, reason: PolicyReason): Taken {
+    this.#byReason.set(reason, (this.#byReason.get(reason) ?? 0) + 1)
     this.#breaker.answered += 1
     return taken
   }
 
+  /** Why `on_fail` decides without a request to the store; undefined if the store is asked. */
+  #reasonNotToAsk({ spent, expiresMs }: GuardedRequest): PolicyReason | undefined {
+    if (this.#breaker.state === 'open') return this.#openReason()
+    if (this.#deadline.waiting >= WAITING_MAX) return 'too_many_waiting'
+    if (expiresMs === 0) return 'unavailable'
+    if (spent === undefined || spent.ms < this.#deadline.limitMs) return undefined
+    this.#counts.timeouts += 1
+    return 'timeout'
+  }
+
+  #openReason(): PolicyReason {
+    return this.#breaker.isDrilled(this.#timers.nowMs()) ? 'drill' : 'breaker_open'
+  }
+
   /** The store's reply, or the fallback: after the deadline, with an open breaker, or if too many requests wait. */
   #guarded(request: GuardedRequest): Taken | Promise<Taken> {
-    const nowMs = this.#timers.nowMs()
-    const { startedMs: startMs = nowMs, expiresMs = Number.POSITIVE_INFINITY } = request
-    const full = this.#deadline.waiting >= WAITING_MAX
-    const isLate = nowMs >= expiresMs || this.#deadline.isOver(startMs, nowMs)
-    if (full || this.#breaker.state === 'open' || isLate) return this.#countPolicy(request.fallback())
+    const { spent, expiresMs } = request
+    const reason = this.#reasonNotToAsk(request)
+    if (reason !== undefined) return this.#countPolicy(request.fallback(reason), reason)
+    if (this.#isGone(expiresMs)) return Promise.reject(deadlineExceeded())
     return new Promise((resolve, reject) => {
-      let decided: Taken | undefined
+      let isAnswered = false
       let admitted = false
-      const waiting = {
-        startMs,
-        settled: false,
+      const byPolicy = (why: PolicyReason) => {
+        const taken = this.#countPolicy(request.fallback(why), why)
+        admitted = taken.granted
+        const undo = () => {
+          admitted = false
+          taken.undo?.()
+        }
+        settled()
+        resolve({ ...taken, undo })
+      }
+      const waiting: Waiting = {
+        sentMs: 0,
+        spentMs: spent?.ms ?? 0,
         expire: () => {
-          this.#counts.timeouts += 1
-          const taken = this.#countPolicy(request.fallback())
-          admitted = taken.granted
-          const undo = () => {
-            admitted = false
-            taken.undo?.()
-          }
-          decided = { ...taken, undo }
-          resolve(decided)
+          if (!this.#closed) this.#counts.timeouts += 1
+          if (!isAnswered) byPolicy(this.#closed ? 'closing' : 'timeout')
         },
       }
-      const answered = (taken: Taken) => {
-        if (decided !== undefined) {
+      const settled = () => {
+        isAnswered = true
+        stop?.()
+        this.#deadline.done(waiting)
+        if (spent !== undefined) spent.ms = Math.max(spent.ms, this.#deadline.spentMs(waiting))
+      }
+      const replied = (taken: Taken) => {
+        if (isAnswered) {
+          if (this.#deadline.done(waiting)) this.#succeeded() // only the caller had given up
           this.#counts.late_replies += 1
           request.onLateReply(taken, admitted)
           return
         }
-        this.#deadline.done(waiting)
+        settled()
         this.#succeeded()
         resolve(taken)
       }
       const failed = (error: unknown) => {
-        if (decided !== undefined) return
-        if (error instanceof StoreFullError && request.sendWithout !== undefined) {
-          request.sendWithout(error.absent).then(answered, failed)
+        if (isAnswered) {
+          if (this.#deadline.done(waiting) && isOutage(error)) this.#countFailure()
           return
         }
-        this.#deadline.done(waiting)
+        if (error instanceof StoreFullError && request.sendWithout !== undefined) {
+          request.sendWithout(error.absent).then(replied, failed)
+          return
+        }
         if (isOutage(error)) {
           this.#countFailure()
-          resolve(this.#countPolicy(request.fallback()))
+          byPolicy('unavailable')
         } else {
+          settled()
           this.#succeeded() // the store did reply
           reject(error)
         }
       }
-      this.#deadline.add(waiting, expiresMs)
+      // Keeps waiting for the store: its reply is given back, and its silence counts for the circuit breaker.
+      const giveUp = () => {
+        if (isAnswered) return
+        isAnswered = true
+        reject(deadlineExceeded())
+      }
+      const stop = this.#beforeDeadline(expiresMs, giveUp)
+      this.#deadline.add(waiting)
       try {
-        Promise.resolve(request.send()).then(answered, failed)
+        Promise.resolve(request.send(() => this.#deadline.sent(waiting))).then(replied, failed)
       } catch (error) {
         failed(error)
       }
     })
   }
 
+  #isGone(expiresMs: number | undefined): boolean {
+    return expiresMs !== undefined && this.#timers.nowMs() >= expiresMs
+  }
+
+  /** Runs `giveUp` when the caller gives up, if that is before the deadline. A reply that has arrived is read first. */
+  #beforeDeadline(expiresMs: number | undefined, giveUp: () => void): (() => void) | undefined {
+    if (expiresMs === undefined) return undefined
+    const leftMs = expiresMs - this.#timers.nowMs()
+    if (leftMs >= this.#deadline.limitMs) return undefined
+    return this.#timers.after(leftMs, () => this.#timers.soon(() => this.#timers.soon(giveUp)))
+  }
+
   /** `on_fail` decides for the buckets that the full store cannot create; the others are charged as usual. */
   async #takeWithout(take: Take, absent: readonly boolean[]): Promise<Taken> {
-    this.#counts.full_decisions += 1
-    const policy = this.#policy.decide(take.charges.filter((_, index) => absent[index]))
+    const decide = (charges: readonly Charge[]) => this.#policy.decide(charges, 'store_full')
+    const policy = this.#countPolicy(decide(take.charges.filter((_, index) => absent[index])), 'store_full')
     const existing = take.charges.filter((_, index) => !absent[index])
     if (existing.length === 0) return policy
     if (!policy.granted) return merged(absent, policy, undefined)
@@ -285,26 +345,38 @@ class GuardStore implements GuardedStore {
       return merged(absent, policy, taken)
     } catch (error) {
       policy.undo?.()
-      if (error instanceof StoreFullError) return this.#policy.decide(take.charges) // more buckets have expired since
+      if (error instanceof StoreFullError) return decide(take.charges) // more buckets have expired since
       throw error
     }
   }
 
   /** Settles as `work` does, or rejects with `timeoutError()` after the deadline. */
   #withDeadline<T>(work: () => MaybePromise<T>, timeoutError: () => LimiterError, expiresMs?: number): Promise<T> {
+    if (this.#isGone(expiresMs)) return Promise.reject(deadlineExceeded())
     return new Promise((resolve, reject) => {
-      const waiting = { startMs: this.#timers.nowMs(), settled: false, expire: () => reject(timeoutError()) }
-      const settle = (then: () => void) => {
-        if (waiting.settled) return
-        this.#deadline.done(waiting)
-        then()
+      const waiting: Waiting = {
+        sentMs: 0,
+        spentMs: 0,
+        expire: () => {
+          stop?.()
+          reject(timeoutError())
+        },
       }
-      this.#deadline.add(waiting, expiresMs)
+      const stop = this.#beforeDeadline(expiresMs, () => reject(deadlineExceeded()))
+      const settled = () => {
+        stop?.()
+        this.#deadline.done(waiting)
+      }
+      this.#deadline.add(waiting)
       toPromise(work).then(
-        (answer) => settle(() => resolve(answer)),
+        (answer) => {
+          settled()
+          resolve(answer)
+        },
         (error) => {
           if (isOutage(error)) this.#countFailure()
-          settle(() => reject(error))
+          settled()
+          reject(error)
         },
       )
     })
@@ -336,21 +408,21 @@ class GuardStore implements GuardedStore {
   #probe(): Promise<boolean> {
     const nowMs = this.#timers.nowMs()
     if (this.#breaker.isDrilled(nowMs)) return Promise.resolve(false)
-    const waiting = { startMs: nowMs, settled: false, expire: () => {} }
+    const waiting: Waiting = { sentMs: 0, spentMs: 0, expire: () => {} }
     const answered = () => {
-      if (waiting.settled || this.#closed) return false
-      this.#deadline.done(waiting)
+      if (!this.#deadline.done(waiting) || this.#closed) return false
       this.#succeeded()
       return this.#breaker.state === 'closed' // unless a drill has begun since
     }
     const failed = (error: unknown) => {
       if (!isOutage(error)) return answered()
-      if (!waiting.settled) this.#deadline.done(waiting)
+      this.#deadline.done(waiting)
       this.#countFailure()
       return false
     }
     this.#deadline.add(waiting)
-    return toPromise(() => this.#store.take({ charges: [this.#probeCharge] })).then(answered, failed)
+    const onSent = () => this.#deadline.sent(waiting)
+    return toPromise(() => this.#store.take({ charges: [this.#probeCharge], onSent })).then(answered, failed)
   }
 
   /**
@@ -372,14 +444,18 @@ class GuardStore implements GuardedStore {
 
 /** Merges `policy` for the absent buckets with `taken` for the others; `taken` is undefined if `policy` refused. */
 function merged(absent: readonly boolean[], policy: Taken, taken: Taken | undefined): Taken {
-  const { source, nowUs } = policy
+  const { source, nowUs, policyReason } = policy
   const [decided, charged] = [policy.grants.values(), taken?.grants.values()]
   const grants = absent.map((isAbsent): Grant => {
     if (isAbsent) return { ...(decided.next().value ?? NOT_CHARGED), at: { source, nowUs } }
     return charged?.next().value ?? NOT_CHARGED
   })
   if (taken === undefined) return { ...policy, grants }
-  return { ...taken, grants, undo: policy.undo }
+  return { ...taken, grants, policyReason, undo: policy.undo }
+}
+
+function deadlineExceeded(): LimiterError {
+  return new LimiterError('DEADLINE_EXCEEDED', 'the caller gave up before the store answered; nothing was decided')
 }
 
 function unavailable(reason: string): LimiterError {

@@ -5,7 +5,7 @@ import { NodeShares } from '../algorithms/node-share.ts'
 import { hasPermits } from '../algorithms/traits.ts'
 import { givesBack } from '../store/grant.ts'
 import type { SyncStore } from '../store/node-share-store.ts'
-import { type Charge, type Grant, isBinding, type Taken } from '../store/store.ts'
+import { type Charge, type Grant, isBinding, type PolicyReason, type Taken } from '../store/store.ts'
 
 /** The outage lasts for an unknown time: retry after a second. */
 const CLOSED: Grant = {
@@ -27,19 +27,20 @@ export class FailurePolicy {
     this.#shares = new NodeShares(nodes)
   }
 
-  decide(charges: readonly Charge[]): Taken {
+  decide(charges: readonly Charge[], reason: PolicyReason): Taken {
     const local = localCharges(charges)
-    if (local.length === 0) return decidedByPolicy(charges)
+    if (local.length === 0) return decidedByPolicy(charges, reason)
     const shares = local.map((charge) => this.#shareOf(charge))
     const taken = this.#local.take({ charges: shares })
     const undo = () => this.#local.give(givesBack(shares, taken, () => 0))
-    return { ...localDecision(charges, local, taken), undo }
+    return { ...localDecision(charges, local, taken, reason), undo }
   }
 
-  peek(charges: readonly Charge[]): Taken {
+  peek(charges: readonly Charge[], reason: PolicyReason): Taken {
     const local = localCharges(charges)
-    if (local.length === 0) return decidedByPolicy(charges)
-    return localDecision(charges, local, this.#local.peek(local.map((charge) => this.#shareOf(charge))))
+    if (local.length === 0) return decidedByPolicy(charges, reason)
+    const peeked = this.#local.peek(local.map((charge) => this.#shareOf(charge)))
+    return localDecision(charges, local, peeked, reason)
   }
 
   /** Charges the node share with the units needed now; nothing is leased ahead. */
@@ -54,15 +55,20 @@ function localCharges(charges: readonly Charge[]): readonly Charge[] {
   return charges.some(isClosed) ? [] : charges.filter(isLocal)
 }
 
-function decidedByPolicy(charges: readonly Charge[]): Taken {
+function decidedByPolicy(charges: readonly Charge[], policyReason: PolicyReason): Taken {
   const grants = charges.map((charge) => (isClosed(charge) ? CLOSED : open(charge)))
-  return { granted: !charges.some(isClosed), nowUs: 0, grants, source: 'policy', replayed: false }
+  return { granted: !charges.some(isClosed), nowUs: 0, grants, source: 'policy', policyReason, replayed: false }
 }
 
 /** `nowUs` is 0: the time of local buckets is not that of the store. */
-function localDecision(charges: readonly Charge[], local: readonly Charge[], { granted, grants }: Taken): Taken {
+function localDecision(
+  charges: readonly Charge[],
+  local: readonly Charge[],
+  { granted, grants }: Taken,
+  policyReason: PolicyReason,
+): Taken {
   const all = charges.map((charge) => withoutUnits(grants[local.indexOf(charge)] ?? open(charge)))
-  return { granted, nowUs: 0, grants: all, source: 'local', replayed: false }
+  return { granted, nowUs: 0, grants: all, source: 'local', policyReason, replayed: false }
 }
 
 /** Hold charges are refused: only the store can grant leases. */

@@ -15,6 +15,7 @@ import {
   type Grant,
   type IdempotencyKey,
   NOT_CHARGED,
+  type SpentTime,
   type Store,
   type Take,
   type Taken,
@@ -53,6 +54,8 @@ const WAIT_MS = 4
 const ABOUT_TO_QUERY: Promise<unknown> = Promise.resolve()
 const NOTHING_PAID: readonly undefined[] = []
 
+type PendingQuery = { readonly sentMs: number; readonly spent: SpentTime; readonly spentBeforeMs: number }
+
 export type LeasingStore = Store & {
   takeSync(take: Take): Taken | undefined
   /** Requests units of a bucket before they are needed. The first call only notes the bucket. */
@@ -73,6 +76,8 @@ class LeaseStore implements LeasingStore {
   /** Clock minus monotonic clock. */
   #aheadMs: number
   readonly #counts: LeaseCounts = { ...NO_COUNTS }
+  /** Takes that wait for a query need to know how much of the wait was the store's time. */
+  readonly #queries = new WeakMap<Promise<unknown>, PendingQuery>()
 
   constructor(store: Store, { leasesMax = LEASES_MAX, clock = wallClock, timers = systemTimers }: LeaseOptions) {
     this.#store = store
@@ -226,18 +231,22 @@ class LeaseStore implements LeasingStore {
 
   /**
    * Waits for a pending query for the same bucket, whose units may be enough. A take that gets none waits for the next
-   * one, up to WAIT_MS, so that waiting takes do not all query at once. One deadline covers the wait and the query.
+   * one, up to WAIT_MS, so that waiting takes do not all query at once. One deadline covers what the store takes for all.
    */
   async #wait(take: Take, first: Promise<unknown>): Promise<Taken> {
-    const startedMs = take.startedMs ?? this.#timers.nowMs()
+    const startedMs = this.#timers.nowMs()
+    const spent = take.spent ?? { ms: 0 }
     let pending: Promise<unknown> | undefined = first
     while (pending !== undefined && this.#timers.nowMs() - startedMs < WAIT_MS) {
+      const query = this.#queries.get(pending)
+      const beforeMs = query === undefined ? 0 : this.#timers.nowMs() - query.sentMs
       await pending.catch(() => undefined) // the take that sent the query gets the error
       const taken = this.takeSync(take)
       if (taken !== undefined) return taken
+      if (query !== undefined) spent.ms += Math.max(0, query.spent.ms - query.spentBeforeMs - beforeMs)
       pending = this.#pendingQuery(take.charges)
     }
-    return this.#query({ ...take, startedMs })
+    return this.#query({ ...take, spent })
   }
 
   /** Refills leases that are low or whose refusal is about to end; with `always`, all of them. Errors are ignored. */
@@ -278,7 +287,7 @@ class LeaseStore implements LeasingStore {
   }
 
   /** Sets aside what leases can pay and queries the store for the rest. */
-  #query({ charges, op, startedMs, expiresMs }: Take): Promise<Taken> {
+  #query({ charges, op, spent, expiresMs }: Take): Promise<Taken> {
     this.#counts.store_queries += 1
     const nowMs = this.#nowMs()
     const paid = charges.length === 1 ? NOTHING_PAID : this.#setAside(charges, nowMs)
@@ -304,7 +313,7 @@ class LeaseStore implements LeasingStore {
       queries.push({ bucket: charge, storeCharge, row })
     }
     if (isMiss) this.#counts.lease_misses += 1
-    return this.#send({ op, gives, startedMs, expiresMs }, queries, nowMs, charges, paid)
+    return this.#send({ op, gives, spent, expiresMs }, queries, nowMs, charges, paid)
   }
 
   #setAside(charges: readonly Charge[], nowMs: number): readonly (Grant | undefined)[] {
@@ -321,14 +330,15 @@ class LeaseStore implements LeasingStore {
 
   /** Queries the store, fills the leases, and combines the reply with the grants of the charges already paid. */
   #send(
-    { op, gives, startedMs, expiresMs }: Omit<Take, 'charges'>,
+    { op, gives, spent = { ms: 0 }, expiresMs }: Omit<Take, 'charges'>,
     queries: readonly Query[],
     sentMs: number,
     charges: readonly Charge[],
     paid: readonly (Grant | undefined)[],
   ): Promise<Taken> {
     const storeCharges = queries.map(({ storeCharge }) => storeCharge)
-    const reply = toPromise(() => this.#store.take({ charges: storeCharges, op, gives, startedMs, expiresMs })).then(
+    const spentBeforeMs = spent.ms
+    const reply = toPromise(() => this.#store.take({ charges: storeCharges, op, gives, spent, expiresMs })).then(
       (taken) => {
         this.#keep(taken, queries, reply, sentMs)
         return this.#combine(charges, paid, taken)
@@ -339,6 +349,7 @@ class LeaseStore implements LeasingStore {
         throw error
       },
     )
+    this.#queries.set(reply, { sentMs: this.#timers.nowMs(), spent, spentBeforeMs })
     for (const { row } of queries) if (row >= 0) this.#rows.setPending(row, reply)
     return reply
   }

@@ -59,9 +59,9 @@ export class BatchedStore implements Store {
     this.#reader = first?.read && new Batcher({ ...first, send: first.read }, names, {}, timeArguments, store)
   }
 
-  take({ charges, op, gives, resets }: Take): Promise<Taken> {
+  take({ charges, op, gives, resets, onSent }: Take): Promise<Taken> {
     requireOp({ charges, op })
-    return this.#runTake({ verb: 'take', charges, opId: op?.id, gives, resets })
+    return this.#runTake({ verb: 'take', charges, opId: op?.id, gives, resets, onSent })
   }
 
   peek(charges: readonly Charge[]): Promise<Taken> {

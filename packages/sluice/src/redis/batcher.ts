@@ -160,7 +160,9 @@ export class Batcher {
     await Promise.all(sentMs < lane.migratingUntilMs ? this.#sendSeparately(lane, jobs) : this.#sendAll(lane, jobs))
     if (lane.sentMs !== sentMs) return // the next script call has been sent since
     lane.sentMs = undefined
-    if (lane.jobs.length > 0) this.#enqueue(lane)
+    if (lane.jobs.length === 0) return
+    markSent(lane.jobs)
+    this.#enqueue(lane)
   }
 
   #sendSeparately(lane: Lane, jobs: readonly Job[]): Promise<void>[] {
@@ -208,7 +210,7 @@ export class Batcher {
   async #apply(script: Script, lane: Lane, jobs: readonly Job[]): Promise<void> {
     const startedMs = performance.now()
     const { keys, args } = this.#encoded(jobs)
-    const call = () => this.#call(script, keys, [...args, ...this.#timeArguments()])
+    const call = () => this.#call(script, keys, [...args, ...this.#timeArguments()], jobs)
     const reply = new ReplyDecoder(await (jobs.length === 1 ? retryWhileMigrating(call) : call()))
     this.batches += 1
     this.requests += jobs.length
@@ -255,7 +257,7 @@ export class Batcher {
       ...new Set(jobs.flatMap(({ request }) => bucketsItMayCreate(request)).map((one) => keyNameOf(this.#names, one))),
     ]
     if (keys.length === 0) return () => false
-    const found = (await this.#call(EXISTS, keys, [])) as readonly unknown[]
+    const found = (await this.#call(EXISTS, keys, [], jobs)) as readonly unknown[]
     const absent = new Set(keys.filter((_, index) => Number(found[index]) === 0))
     return (bucket) => absent.has(keyNameOf(this.#names, bucket))
   }
@@ -284,14 +286,21 @@ export class Batcher {
   }
 
   /** Sends the script text after NOSCRIPT, the only error that proves that the script did not run. */
-  async #call({ sha1, text }: Script, keys: readonly string[], args: readonly string[]): Promise<unknown> {
+  async #call(
+    { sha1, text }: Script,
+    keys: readonly string[],
+    args: readonly string[],
+    jobs: readonly Job[],
+  ): Promise<unknown> {
     const [firstKey = ''] = keys
     const rest = [String(keys.length), ...keys, ...args]
     await this.#connection.attempted
+    markSent(jobs)
     try {
       return await this.#connection.send('EVALSHA', [sha1, ...rest], firstKey)
     } catch (error) {
       if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error
+      markSent(jobs)
       return this.#connection.send('EVAL', [text, ...rest], firstKey)
     }
   }
@@ -319,6 +328,11 @@ export class Batcher {
     single.add(request)
     return single.keys.join(' or ')
   }
+}
+
+/** From here on, a wait is the store's time again: the deadline of each request starts where it was interrupted. */
+function markSent(jobs: readonly Job[]): void {
+  for (const { request } of jobs) if (request.verb === 'take') request.onSent?.()
 }
 
 function isSingle({ request, form }: Job): boolean {

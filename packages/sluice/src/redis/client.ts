@@ -38,11 +38,23 @@ export type Connection = {
 /** The members of an ioredis client that the store uses. */
 export type IoRedisLike = {
   readonly status: string
+  readonly options?: SentinelOptions | undefined
   duplicate(options?: object): IoRedisLike
   connect(): Promise<unknown>
   call(command: string, args: string[]): Promise<unknown>
-  disconnect(): void
+  subscribe(...channels: string[]): Promise<unknown>
+  disconnect(reconnect?: boolean): void
   on(event: 'error', listener: (error: Error) => void): unknown
+  on(event: 'message', listener: (channel: string, message: string) => void): unknown
+}
+
+/** Options of an ioredis client behind Sentinel. */
+type SentinelOptions = {
+  readonly sentinels?: readonly { readonly host?: string; readonly port?: number }[] | null | undefined
+  readonly name?: string | null | undefined
+  readonly sentinelUsername?: string | null | undefined
+  readonly sentinelPassword?: string | null | undefined
+  readonly sentinelTLS?: object | undefined
 }
 
 /** The members of a node-redis client that the store uses. */
@@ -75,8 +87,11 @@ export type RedisClient =
   | IoRedisClusterLike
   | NodeRedisClusterLike
 
-/** Interval at which node-redis queries the sentinels for the primary, in case it missed their message. */
-const SENTINEL_SCAN_MS = 1000
+/** Interval at which node-redis queries the sentinels for the primary: it does not hear their announcement. */
+const SENTINEL_SCAN_MS = 250
+/** Channel on which a sentinel announces a new primary, and its default port. */
+const SWITCHED = '+switch-master'
+const SENTINEL_PORT = 26_379
 /** Interval at which ioredis polls a Redis that is loading its data. */
 const LOADING_MS = 250
 
@@ -120,14 +135,56 @@ function connectIoRedis(client: IoRedisLike): Connection {
     maxLoadingRetryTime: LOADING_MS,
   })
   const unreachable = watchErrors(own, 'Redis cannot be reached')
+  const unfollow = followSentinels(client, () => own.disconnect(true))
   return {
     send: (command, args) =>
       own.status === 'ready' ? own.call(command, args as string[]) : Promise.reject(unreachable()),
     infos: async () => [String(await own.call('INFO', []))],
     attempted: attempt(own.connect()),
-    close: async () => own.disconnect(),
+    close: async () => {
+      unfollow()
+      own.disconnect()
+    },
   }
 }
+
+/**
+ * Calls `onSwitch` when a sentinel announces a new primary. In a planned failover the old one stays writable for about
+ * 10 s: no command fails, and what it counts is lost. The detector of ioredis would print an error for each sentinel
+ * that is down. Returns a function that ends it.
+ */
+function followSentinels(client: IoRedisLike, onSwitch: () => void): () => void {
+  const { sentinels, name, sentinelUsername, sentinelPassword, sentinelTLS } = client.options ?? {}
+  const subscribers = (sentinels ?? []).map(({ host = '127.0.0.1', port = SENTINEL_PORT }) => {
+    const subscriber = client.duplicate({
+      sentinels: null,
+      name: null,
+      host,
+      port,
+      username: sentinelUsername ?? null,
+      password: sentinelPassword ?? null,
+      tls: sentinelTLS,
+      db: 0,
+      lazyConnect: false,
+      enableOfflineQueue: true,
+      enableReadyCheck: false,
+      maxRetriesPerRequest: null, // subscribes whenever the sentinel answers
+      connectTimeout: CONNECT_MS_MAX,
+      retryStrategy: reconnectPauseMs,
+    })
+    subscriber.on('error', ignore)
+    subscriber.on('message', (_channel, message) => {
+      if (message.startsWith(`${name} `)) onSwitch()
+    })
+    subscriber.subscribe(SWITCHED).catch(ignore)
+    return subscriber
+  })
+  return () => {
+    for (const subscriber of subscribers) subscriber.disconnect()
+  }
+}
+
+function ignore(): void {}
 
 /** node-redis rejects commands in flight when a connection breaks; only its offline queue has to be disabled. */
 function connectNodeRedis(client: NodeRedisLike): Connection {

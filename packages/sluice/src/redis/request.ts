@@ -12,6 +12,7 @@ export type TakeRequest = {
   readonly gives: readonly Give[] | undefined
   /** Reset before the gives. */
   readonly resets: readonly BucketName[] | undefined
+  readonly onSent?: (() => void) | undefined
 }
 
 export type Request =

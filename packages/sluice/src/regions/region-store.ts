@@ -25,6 +25,7 @@ import {
   type IdempotencyKey,
   isBinding,
   mergeGiveResults,
+  type SpentTime,
   type Store,
   type Take,
   type Taken,
@@ -277,18 +278,18 @@ class PooledRegion implements RegionStore {
 
   /** The deadline of the region does not include the time spent on the global store. */
   async #takeAsync(take: Take, pending: PendingCharge[]): Promise<Taken> {
-    const startedMs = take.startedMs ?? this.#timers.nowMs()
+    const poolSpent: SpentTime = { ms: 0 }
     const first = this.#poolFirst(pending)
-    if (first.length > 0) await this.#borrow(first, startedMs, take.expiresMs)
+    if (first.length > 0) await this.#borrow(first, poolSpent, take.expiresMs)
     if (pending.some((one) => needsPool(one) && isBinding(one.charge.kind))) return this.#finish(pending, undefined)
     this.#prefetch(pending)
-    const rest = { ...take, startedMs: undefined }
-    const taken = await this.#takeAtHome(first.length === 0 ? take : rest, pending)
+    const home = { ...take, spent: take.spent ?? { ms: 0 } }
+    const taken = await this.#takeAtHome(home, pending)
     const short = taken.granted ? [] : borrowable(pending, taken)
     if (short.length === 0) return this.#finish(pending, taken)
-    await this.#borrow(short, startedMs, take.expiresMs)
+    await this.#borrow(short, poolSpent, take.expiresMs)
     if (short.every(({ paid }) => paid !== undefined)) {
-      return this.#finish(pending, await this.#takeAtHome({ ...rest, gives: undefined }, pending))
+      return this.#finish(pending, await this.#takeAtHome({ ...home, gives: undefined }, pending))
     }
     this.#giveBack(short)
     for (const one of short) one.paid = undefined
@@ -314,7 +315,7 @@ class PooledRegion implements RegionStore {
   }
 
   /** Takes from the pools over the network. Their units are given back if the request is refused later. */
-  async #borrow(pending: readonly PendingCharge[], startedMs: number, expiresMs: number | undefined): Promise<void> {
+  async #borrow(pending: readonly PendingCharge[], spent: SpentTime, expiresMs: number | undefined): Promise<void> {
     await Promise.all(
       pending.map(async (one) => {
         const pool = one.limits?.pool
@@ -322,7 +323,7 @@ class PooledRegion implements RegionStore {
         this.#counts.region_pool_requests += 1
         one.poolSettled = true
         const charge = withLimit(one.charge, pool)
-        const lease = () => this.#pools.take({ charges: [charge], startedMs, expiresMs })
+        const lease = () => this.#pools.take({ charges: [charge], spent, expiresMs })
         const taken = await toPromise(lease).catch(() => undefined)
         const grant = taken?.grants[0]
         if (taken === undefined || grant === undefined || taken.source === 'policy') return

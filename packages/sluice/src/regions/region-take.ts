@@ -70,6 +70,7 @@ export class SublimitTaken extends SoleTaken {
       retryAfterUs,
       delayUs,
       source: taken.source,
+      policyReason: taken.policyReason,
       bookedUs,
       spentUs: grant.spentUs,
     })
@@ -109,7 +110,7 @@ export function combined(pending: readonly PendingCharge[], taken: Taken | undef
   const source = queried
     ? taken.source
     : (pending.find(({ paid }) => paid?.source === 'store')?.paid?.source ?? 'lease')
-  return { granted, nowUs, grants, source, replayed: taken?.replayed ?? false }
+  return { granted, nowUs, grants, source, policyReason: taken?.policyReason, replayed: taken?.replayed ?? false }
 }
 
 /** The pool is unreachable for an unknown time: retry after a second. */

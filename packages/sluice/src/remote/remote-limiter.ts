@@ -2,7 +2,6 @@
 // from the service. Requests that only the service can decide are sent to it: keys with overrides or signals, bypass
 // tokens, rules under rollout, and requests for which the rules of both differ.
 
-import { systemTimers } from '../clock.ts'
 import type { Decision } from '../decision.ts'
 import { LimiterError, optionInvalid } from '../errors.ts'
 import { type GuardedStore, guardStore } from '../failure/guard-store.ts'
@@ -220,11 +219,10 @@ export class RemoteNode implements Limiter {
    * If the service does not reply in time, or the circuit breaker is open, the limits known here decide: leases, or
    * `on_fail`.
    */
-  async #decideThere({ subject, requestId, dryRun, expiresMs: callerMs }: There): Promise<Decision> {
+  async #decideThere({ subject, requestId, dryRun, expiresMs }: There): Promise<Decision> {
     const request = { type: 'decide', subject: JSON.stringify(subject), requestId: requestId ?? '', dryRun } as const
-    const expiresMs = Math.min(systemTimers.nowMs() + this.#options.deadlineMs, callerMs ?? Number.POSITIVE_INFINITY)
     try {
-      const reply = await this.#guard.request(() => this.#store.send(request), callerMs)
+      const reply = await this.#guard.request(() => this.#store.send(request), expiresMs)
       if (reply.type !== 'decided') throw new LimiterError('STORE_UNAVAILABLE', 'the service did not decide')
       const decision = { ...(JSON.parse(reply.decision) as Decision), requestId: reply.requestId }
       this.#decidedThere.set(decision, reply.requestId)
@@ -232,10 +230,7 @@ export class RemoteNode implements Limiter {
     } catch (error) {
       if (!(error instanceof LimiterError) || error.code !== 'STORE_UNAVAILABLE') throw error
       const { bypassToken: _, ...rest } = subject
-      const decideHere = async (untilMs: number) =>
-        dryRun ? this.#inner.peek(rest, untilMs) : this.#inner.decide(rest, requestId, untilMs)
-      const decision = await decideHere(expiresMs)
-      return isUndecided(decision) ? decideHere(0) : decision // `on_fail`, without asking the store
+      return dryRun ? this.#inner.peek(rest, WITHOUT_SERVICE) : this.#inner.decide(rest, requestId, WITHOUT_SERVICE)
     }
   }
 
@@ -243,6 +238,9 @@ export class RemoteNode implements Limiter {
     await this.#guard.request(() => this.#store.send({ type: 'refund', requestId, units }))
   }
 }
+
+/** `expiresMs` of a decision by leases or `on_fail`, because the service did not decide. */
+const WITHOUT_SERVICE = 0
 
 /** A request for a decision of the service. `expiresMs`: when the caller gives up. */
 type There = {

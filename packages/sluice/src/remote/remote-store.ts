@@ -59,6 +59,7 @@ const KEYED_MAX = 10_000
 
 type Waiting = {
   readonly request: WireRequest
+  readonly onSent: (() => void) | undefined
   resolve(reply: WireReply): void
   reject(error: unknown): void
 }
@@ -96,7 +97,7 @@ export class RemoteStore implements Store {
     if (charges === undefined) return undecided(take.charges.length)
     const { planned, later } = this.#planTogether(take.gives ?? [])
     const returns = planned.map((one) => one.sent)
-    const sent = this.send({ type: 'take', charges, op: take.op?.id ?? '', returns })
+    const sent = this.send({ type: 'take', charges, op: take.op?.id ?? '', returns }, take.onSent)
     for (const { held } of planned) held.returning = sent
     for (const give of later) this.#return(give, '', undefined).catch(() => {}) // errs low
     try {
@@ -150,20 +151,21 @@ export class RemoteStore implements Store {
   }
 
   /** Sends a request with all others of this turn. An error reply rejects. */
-  send(request: WireRequest): Promise<WireReply> {
+  send(request: WireRequest, onSent?: () => void): Promise<WireReply> {
     if (this.#queue.length >= WAITING_MAX) {
       this.#dropped += 1
       return Promise.reject(new LimiterError('STORE_UNAVAILABLE', `${WAITING_MAX} requests wait for the service`))
     }
     return new Promise((resolve, reject) => {
       if (this.#queue.length === 0) this.#timers.soon(() => this.#flush())
-      this.#queue.push({ request, resolve, reject })
+      this.#queue.push({ request, onSent, resolve, reject })
     })
   }
 
   #flush(): void {
     while (this.#queue.length > 0 && this.#inFlight < MESSAGES_MAX) {
       const waiting = this.#queue.splice(0, REQUESTS_MAX)
+      for (const { onSent } of waiting) onSent?.()
       this.#inFlight += 1
       void this.#exchange(waiting).then(() => {
         this.#inFlight -= 1
@@ -200,7 +202,7 @@ export class RemoteStore implements Store {
   }
 
   #taken(wire: WireTaken, charges: readonly Charge[], isTake: boolean): Taken {
-    const { granted, nowUs, source, replayed, stale, asksToDecide } = wire
+    const { granted, nowUs, source, policyReason, replayed, stale, asksToDecide } = wire
     if (asksToDecide || wire.grants.length !== charges.length) return undecided(charges.length)
     this.#lastUs = Math.max(this.#lastUs, nowUs)
     const grants = wire.grants.map((grant, index): Grant => {
@@ -211,7 +213,7 @@ export class RemoteStore implements Store {
       const at = isSame ? undefined : { nowUs: grant.nowUs, source: grant.source }
       return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, at }
     })
-    return { granted, nowUs, grants, source, replayed, ...(stale ? { stale } : {}) }
+    return { granted, nowUs, grants, source, policyReason, replayed, ...(stale ? { stale } : {}) }
   }
 
   #hold(charge: Charge, { lease, units, nowUs }: WireGrant): void {

@@ -1,7 +1,7 @@
 // Replies of the service to a remote node: sluice.v1.ExchangeReply of lease.proto, written and read by hand.
 
 import { ERRORS, type ErrorCode } from '../errors.ts'
-import type { GiveResult, Grant, Short, Source, Taken } from '../store/store.ts'
+import { type GiveResult, type Grant, POLICY_REASONS, type Short, type Source, type Taken } from '../store/store.ts'
 import { ProtobufReader, ProtobufWriter } from './protobuf.ts'
 
 const SHORTS: readonly Short[] = [false, 'now', 'never', 'stale_rules']
@@ -18,7 +18,7 @@ export type WireGrant = Pick<Grant, 'units' | 'short' | 'remaining' | 'resetAfte
   readonly leaseMs: number
 }
 
-export type WireTaken = Pick<Taken, 'granted' | 'nowUs' | 'source' | 'replayed'> & {
+export type WireTaken = Pick<Taken, 'granted' | 'nowUs' | 'source' | 'policyReason' | 'replayed'> & {
   readonly stale: boolean
   readonly grants: readonly WireGrant[]
   /** The service has to decide the whole request, because its rules differ or the key has an exception. */
@@ -73,6 +73,7 @@ function writeTaken(writer: ProtobufWriter, taken: WireTaken): void {
     })
   }
   for (const lease of taken.leases) writer.string(8, lease, true)
+  if (taken.policyReason !== undefined) writer.string(9, taken.policyReason)
 }
 
 /** Throws ProtobufError if the message is malformed. */
@@ -102,6 +103,7 @@ function readTaken(reader: ProtobufReader): WireTaken {
   let [granted, nowUs, source, replayed, stale, asksToDecide] = [false, 0, 0, false, false, false]
   const grants: WireGrant[] = []
   const leases: string[] = []
+  let reason = ''
   for (let field = reader.next(); field !== 0; field = reader.next()) {
     if (field === 1) granted = reader.bool()
     else if (field === 2) nowUs = reader.uint()
@@ -111,9 +113,13 @@ function readTaken(reader: ProtobufReader): WireTaken {
     else if (field === 6) asksToDecide = reader.bool()
     else if (field === 7) grants.push(readGrant(reader.message()))
     else if (field === 8) leases.push(reader.string())
+    else if (field === 9) reason = reader.string()
     else reader.skip()
   }
-  return { granted, nowUs, source: SOURCES[source] ?? 'policy', replayed, stale, asksToDecide, grants, leases }
+  const from = SOURCES[source] ?? 'policy'
+  const policyReason =
+    POLICY_REASONS.find((known) => known === reason) ?? (from === 'policy' ? 'unavailable' : undefined)
+  return { granted, nowUs, source: from, policyReason, replayed, stale, asksToDecide, grants, leases }
 }
 
 function readGrant(reader: ProtobufReader): WireGrant {

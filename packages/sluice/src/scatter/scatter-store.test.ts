@@ -32,7 +32,6 @@ function bench(wrap: (store: Store) => Store = (store) => store) {
   const store = scatterStore({
     targetOf: ({ limit }) => (limit.fact === '' ? targets.shared : targets.narrow),
     stores: () => [narrow, shared],
-    timers: manualTimers(),
   })
   const remaining = async (limit: Limit) => (await narrow.peek([chargeOf(limit)])).grants[0]?.remaining
   return { clock, narrow, store, remaining }

@@ -5,7 +5,6 @@
 // Targets whose buckets belong to one client are therefore taken first, and shared ones only if all of those grant.
 
 import { hasPermits } from '../algorithms/traits.ts'
-import { systemTimers, type Timers } from '../clock.ts'
 import { giveQuietly } from '../store/give-quietly.ts'
 import { givesBack } from '../store/grant.ts'
 import { resetThenTake } from '../store/reset-then-take.ts'
@@ -33,7 +32,6 @@ export type ScatterOptions = {
   readonly targetOf: (bucket: BucketName) => Target
   /** All stores of targets; stats() and close() cover them. */
   readonly stores: () => readonly Store[]
-  readonly timers?: Timers
 }
 
 /** Facts that belong to one client. Buckets of other facts count as shared. */
@@ -59,13 +57,11 @@ export function scatterStore(options: ScatterOptions): Store {
 class ScatterStore implements Store {
   readonly #targetOf: (bucket: BucketName) => Target
   readonly #stores: () => readonly Store[]
-  readonly #timers: Timers
   readonly #counts = { scattered: 0, rolled_back: 0 } satisfies SomeStats
 
-  constructor({ targetOf, stores, timers = systemTimers }: ScatterOptions) {
+  constructor({ targetOf, stores }: ScatterOptions) {
     this.#targetOf = targetOf
     this.#stores = stores
-    this.#timers = timers
   }
 
   /** Undefined unless all buckets have one target. */
@@ -145,7 +141,7 @@ class ScatterStore implements Store {
   }
 
   async #takeScattered(take: Take): Promise<Taken> {
-    const { charges, op, gives, startedMs = this.#timers.nowMs(), expiresMs } = take
+    const { charges, op, gives, spent = { ms: 0 }, expiresMs } = take
     this.#counts.scattered += 1
     const requests = this.#requests(charges, gives)
     const stages = requests.map(stageOf)
@@ -161,7 +157,7 @@ class ScatterStore implements Store {
       for (const { gives: own } of sentNow) sent.add(own)
       const settled = await Promise.allSettled(
         sentNow.map(async (request) =>
-          request.target.store.take({ charges: request.charges, op, gives: request.gives, startedMs, expiresMs }),
+          request.target.store.take({ charges: request.charges, op, gives: request.gives, spent, expiresMs }),
         ),
       )
       settled.forEach((one, index) => {
@@ -247,6 +243,7 @@ function combined(charges: readonly Charge[], replies: readonly TargetReply[], g
     nowUs: Math.max(0, ...replies.map(({ taken }) => taken.nowUs)),
     grants,
     source: sourceOf(replies),
+    policyReason: replies.find(({ taken }) => taken.policyReason !== undefined)?.taken.policyReason,
     replayed: permits.length > 0 && permits.every(({ taken }) => taken.replayed),
   }
 }

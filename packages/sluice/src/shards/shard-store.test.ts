@@ -1,6 +1,5 @@
 import { describe, expect, test } from 'vitest'
 import { compileLimit, type LimitNumbers } from '../algorithms/limit.ts'
-import { systemTimers } from '../clock.ts'
 import type { Decision } from '../decision.ts'
 import { guardStore } from '../failure/guard-store.ts'
 import { createLimiter } from '../limiter.ts'
@@ -32,7 +31,7 @@ function bench(answer: (taken: Taken, takes: number) => Taken = (taken) => taken
     reset: (bucket) => memory.reset(bucket),
     close: () => memory.close(),
   }
-  const store = shardStore(inner, { random: () => 0, timers: { ...systemTimers, nowMs: () => 1234 } })
+  const store = shardStore(inner, { random: () => 0 })
   const granted = (charges: readonly Charge[], count: number) => {
     return Array.from({ length: count }, () => store.takeSync?.({ charges })).filter((taken) => taken?.granted).length
   }
@@ -186,9 +185,13 @@ test('both attempts share one deadline', () => {
   const { store, granted, takes } = bench()
   granted([chargeOf()], 100)
   takes.length = 0
-  store.take({ charges: [chargeOf()], startedMs: 7 })
+  const spent = { ms: 7 }
+  store.take({ charges: [chargeOf()], spent })
   store.take({ charges: [chargeOf()] })
-  expect(takes.map(({ startedMs }) => startedMs)).toEqual([7, 7, 1234, 1234])
+  const [first, second, third, fourth] = takes
+  expect([first?.spent, second?.spent]).toEqual([spent, spent])
+  expect(third?.spent).toBe(fourth?.spent)
+  expect(third?.spent).toEqual({ ms: 0 })
 })
 
 test('while the store is unreachable, a node applies its share of the whole limit', async () => {

@@ -3,7 +3,6 @@
 // refuse while another shard still has units. A take stays all or nothing.
 
 import type { Limit } from '../algorithms/limit.ts'
-import { systemTimers, type Timers } from '../clock.ts'
 import { andThen } from '../maybe-promise.ts'
 import { mergeGrants } from '../store/grant.ts'
 import type { SomeStats } from '../store/stats.ts'
@@ -16,13 +15,13 @@ import {
   type Grant,
   type IdempotencyKey,
   isBinding,
+  type SpentTime,
   type Store,
   type Take,
   type Taken,
 } from '../store/store.ts'
 
 export type ShardOptions = {
-  readonly timers?: Timers
   readonly random?: () => number
 }
 
@@ -35,13 +34,11 @@ export function shardStore(store: Store, options: ShardOptions = {}): Store {
 
 class ShardStore implements Store {
   readonly #store: Store
-  readonly #timers: Timers
   /** From 0 to 1. Nodes start at different positions, or all would charge the same shard at the same time. */
   #turn: number
 
-  constructor(store: Store, { timers = systemTimers, random = Math.random }: ShardOptions) {
+  constructor(store: Store, { random = Math.random }: ShardOptions) {
     this.#store = store
-    this.#timers = timers
     this.#turn = random()
   }
 
@@ -61,7 +58,7 @@ class ShardStore implements Store {
     const take = withShards(wanted)
     if (!take.charges.some(isSplit)) return this.#store.take(take)
     // Both attempts share one deadline.
-    const first = this.#first(take, take.startedMs ?? this.#timers.nowMs())
+    const first = this.#first(take, take.spent ?? { ms: 0 })
     return andThen(this.#store.take(first), (taken) => {
       const second = this.#second(take, first, taken)
       if (second === undefined) return asWhole(take, first, taken)
@@ -105,12 +102,12 @@ class ShardStore implements Store {
     return this.#store.close()
   }
 
-  #first({ charges: wholes, op, gives, resets, expiresMs }: Take, startedMs: number | undefined): Take {
+  #first({ charges: wholes, op, gives, resets, expiresMs }: Take, spent: SpentTime | undefined): Take {
     const charges = wholes.map((charge) => {
       const { shards } = charge.limit
       return shards === undefined ? charge : toShard(charge, shards, this.#next(shards.length))
     })
-    return { charges, op, gives, resets, startedMs, expiresMs }
+    return { charges, op, gives, resets, spent, expiresMs }
   }
 
   /**
@@ -165,7 +162,7 @@ function isFromStore(source: Taken['source']): boolean {
 
 /** The result in terms of the whole limit. Its remaining units are estimated from the shard. */
 function asWhole({ charges: wholes }: Take, { charges }: Take, taken: Taken): Taken {
-  const { granted, nowUs, source, replayed } = taken
+  const { granted, nowUs, source, policyReason, replayed } = taken
   const grants = taken.grants.map((grant, index): Grant => {
     const whole = wholes[index]?.limit
     const shard = charges[index]?.limit
@@ -175,7 +172,7 @@ function asWhole({ charges: wholes }: Take, { charges }: Take, taken: Taken): Ta
     const { units, short, resetAfterUs, retryAfterUs, delayUs, bookedUs, spentUs, at } = grant
     return { units, short, remaining, resetAfterUs, retryAfterUs, delayUs, bookedUs, spentUs, sublimit: shard, at }
   })
-  return { granted, nowUs, grants, source, replayed }
+  return { granted, nowUs, grants, source, policyReason, replayed }
 }
 
 /**

@@ -3,7 +3,7 @@
 import type { Algorithm } from '../algorithms/algorithm.ts'
 import type { CurrentState } from '../algorithms/edit.ts'
 import type { Limit } from '../algorithms/limit.ts'
-import type { Charge, Give, Grant, Short, Source, Taken } from './store.ts'
+import type { Charge, Give, Grant, PolicyReason, Short, Source, Taken } from './store.ts'
 
 /** Grant for a node with older rules, which catches up within a second. Reveals nothing about the bucket. */
 const STALE: Grant = {
@@ -112,6 +112,7 @@ export class SoleTaken implements Taken, Grant {
   readonly retryAfterUs: number
   readonly delayUs: number
   readonly source: Source
+  readonly policyReason: PolicyReason | undefined
   readonly bookedUs: number | undefined
   readonly spentUs: number | undefined
 
@@ -125,6 +126,7 @@ export class SoleTaken implements Taken, Grant {
     this.retryAfterUs = fields.retryAfterUs
     this.delayUs = fields.delayUs
     this.source = fields.source
+    this.policyReason = fields.policyReason
     this.bookedUs = fields.bookedUs
     this.spentUs = fields.spentUs
   }

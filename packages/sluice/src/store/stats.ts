@@ -13,10 +13,17 @@ export const EMPTY_STATS = {
   // Deadline and circuit breaker
   timeouts: 0,
   failures: 0,
+  /** Requests that `on_fail` decided: the sum over the reasons that follow. */
   policy_decisions: 0,
+  policy_timeout: 0,
+  policy_unavailable: 0,
+  policy_breaker_open: 0,
+  policy_drill: 0,
+  policy_store_full: 0,
+  policy_too_many_waiting: 0,
+  policy_closing: 0,
   late_replies: 0,
   late_returns: 0,
-  full_decisions: 0,
   breaker_open: 0,
   waiting: 0,
   // Scatter

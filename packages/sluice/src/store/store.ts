@@ -60,14 +60,19 @@ export type Take = {
    * otherwise one step per target.
    */
   readonly resets?: readonly BucketName[] | undefined
-  /** Monotonic start time of the request; its deadline counts from here. */
-  readonly startedMs?: number | undefined
+  /** Store time that earlier requests of the same check took; the deadline covers all of them. */
+  readonly spent?: SpentTime | undefined
   /**
-   * Monotonic time at which the caller gives up. If that is before the deadline, `on_fail` decides then, and the
-   * circuit breaker does not count it: the caller was impatient, the store did not fail.
+   * Monotonic time at which the caller gives up: rejects with DEADLINE_EXCEEDED, and nothing is taken. 0: decides
+   * without asking the store.
    */
   readonly expiresMs?: number | undefined
+  /** Called by the store when it writes the request to its connection, each time. */
+  readonly onSent?: (() => void) | undefined
 }
+
+/** Time that stores took to answer, without stalls of this process. Requests of one check share it, and add to it. */
+export type SpentTime = { ms: number }
 
 /** now: retry later. never: the cost exceeds the capacity. stale_rules: a newer edit of the rule wrote the bucket. */
 export type Short = false | 'now' | 'never' | 'stale_rules'
@@ -98,6 +103,22 @@ export type Grant = {
 /** Source of a decision. */
 export type Source = 'store' | 'lease' | 'local' | 'policy'
 
+/**
+ * Why `on_fail` decided instead of the store. timeout: no reply within the deadline. unavailable: the request failed.
+ * breaker_open, drill: the circuit breaker is open, after failures or on purpose. store_full: no room for a new bucket.
+ * too_many_waiting: the cap on waiting requests. closing: the store was closed meanwhile.
+ */
+export const POLICY_REASONS = [
+  'timeout',
+  'unavailable',
+  'breaker_open',
+  'drill',
+  'store_full',
+  'too_many_waiting',
+  'closing',
+] as const
+export type PolicyReason = (typeof POLICY_REASONS)[number]
+
 export type Taken = {
   readonly granted: boolean
   /** Store time at which the units were booked. */
@@ -105,6 +126,8 @@ export type Taken = {
   /** In the order of the charges. */
   readonly grants: readonly Grant[]
   readonly source: Source
+  /** Set if `on_fail` decided, for at least one charge. */
+  readonly policyReason?: PolicyReason | undefined
   /** Every permit was already held and has been renewed. */
   readonly replayed: boolean
   /** Undoes a take that was decided without the store, if another store refuses the request. */

@@ -151,7 +151,7 @@ export class LeaseExchange {
   }
 
   #wireTaken(taken: Taken, resolved: readonly Resolved[], caller: Caller | undefined): WireTaken {
-    const { granted, nowUs, source, replayed, stale = false } = taken
+    const { granted, nowUs, source, policyReason, replayed, stale = false } = taken
     const grants = resolved.map(({ wire, charge, ttlUs }, index): WireGrant => {
       const grant = taken.grants[index] ?? NO_GRANT // one per charge
       const at = grant.at ?? taken
@@ -162,7 +162,7 @@ export class LeaseExchange {
       const times = { resetAfterUs, retryAfterUs, delayUs }
       return { units, short, remaining, ...times, lease, nowUs: at.nowUs, source: at.source, leaseMs }
     })
-    return { granted, nowUs, source, replayed, stale, grants, asksToDecide: false, leases: [] }
+    return { granted, nowUs, source, policyReason, replayed, stale, grants, asksToDecide: false, leases: [] }
   }
 
   #issue(wire: WireCharge, charge: Charge, units: number, bookedUs: number, caller: Caller): string {

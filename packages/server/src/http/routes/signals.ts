@@ -58,9 +58,8 @@ const SIGNAL = {
     kind: { type: 'string' },
     severity: { type: 'string', enum: SEVERITIES },
     source: { type: ['string', 'null'] },
-    by: { type: 'string', description: 'The id of a token, admin-token, or detector.' },
+    by: { type: 'string', description: 'The id of a token, or admin-token.' },
     by_name: { type: ['string', 'null'], description: 'The name of that token.' },
-    evidence: { type: ['object', 'null'], additionalProperties: true, description: 'Figures of a built-in detector.' },
     created_at: { type: 'string' },
     expires_at: { type: 'string' },
   },
@@ -120,7 +119,6 @@ export type PlainSignal = {
   readonly source: string | null
   readonly by: string
   readonly by_name: string | null
-  readonly evidence: Readonly<Record<string, unknown>> | null
   readonly created_at: string
   readonly expires_at: string
 }
@@ -222,7 +220,6 @@ function plainSignal(signal: ListedSignal): PlainSignal {
     source: signal.source,
     by: signal.actor,
     by_name: signal.actorName,
-    evidence: signal.evidence,
     created_at: signal.createdAt.toISOString(),
     expires_at: signal.expiresAt.toISOString(),
   }
