@@ -33,6 +33,7 @@ export const SCENARIOS = [
   'replay',
   'scale',
   'startup',
+  'turns',
 ] as const
 export type ScenarioName = (typeof SCENARIOS)[number]
 

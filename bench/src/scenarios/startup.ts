@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Baseline, compileBaseline } from '../baseline.ts'
+import { compileEarlierVersion, type EarlierVersion } from '../../../scripts/earlier-version.mjs'
 import { startServer } from '../http-server.ts'
 import { alternate, type Contender, median, pairedRatio, progress, resultsOf, type Sample } from '../measure.ts'
 import { type RedisServer, withRedis } from '../redis-server.ts'
@@ -26,7 +26,7 @@ export const scenario: Scenario = {
   run: ({ rounds = 7 }) =>
     withRedis(1, async ([redis]) => {
       progress(`compiling ${BEFORE}`)
-      const baseline = compileBaseline(BEFORE)
+      const baseline = compileEarlierVersion(BEFORE)
       if (baseline === undefined) progress(`this clone does not have the commit ${BEFORE}: nothing to compare with`)
       try {
         return await measure(rounds, redis as RedisServer, baseline) // exactly one
@@ -36,7 +36,7 @@ export const scenario: Scenario = {
     }),
 }
 
-async function measure(rounds: number, redis: RedisServer, baseline: Baseline | undefined): Promise<Outcome> {
+async function measure(rounds: number, redis: RedisServer, baseline: EarlierVersion | undefined): Promise<Outcome> {
   const folders = new TemporaryFolders()
   const nodes = (main: string, suffix = ''): Record<string, Contender> => ({
     [`embedded database${suffix}`]: node(main, folders.dataDir(), []),

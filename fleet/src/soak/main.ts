@@ -12,6 +12,7 @@ import { otlp } from './otlp.ts'
 import { reconnect } from './reconnect.ts'
 import { reshard } from './reshard.ts'
 import { rollingRestart } from './rolling-restart.ts'
+import { rollingUpgrade } from './rolling-upgrade.ts'
 import { rollouts } from './rollouts.ts'
 
 /** Sizes; the short version is for `npm test`. */
@@ -38,6 +39,7 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
     return runFleet(testbed, size, end).finally(() => testbed.stop())
   },
   'rolling-restart': ({ nodes }) => rollingRestart(nodes),
+  'rolling-upgrade': () => rollingUpgrade(),
   reshard: ({ moves }) => reshard(moves),
   reconnect: ({ outageSeconds }) => reconnect(outageSeconds),
   dashboard: (size, end) => dashboard({ seconds: size === LONG ? 600 : 60, rate: 2000 }, end),
@@ -51,6 +53,7 @@ const HELP = `Usage: npm run soak -- [--short] [${Object.keys(SCENARIOS).join('|
 
   fleet            five minutes of load on two regions, a primary killed halfway
   rolling-restart  every service node replaced by one with other scripts, under load
+  rolling-upgrade  a node of an earlier version replaced: limits hold, and a ban waits until it is gone
   reshard          1000 slots of a Cluster moved back and forth under load
   reconnect        50 clients reconnect after an outage
   dashboard        two pages open in Chromium for ten minutes at 2,000 decisions a second: memory and frames

@@ -126,6 +126,12 @@ export const LOG_EVENTS = {
     fields: ['code', 'reason'],
   },
   store_available: { level: 'info', message: 'redis answers again', fields: [] },
+  store_corrupt: {
+    level: 'error',
+    message: 'redis holds values that cannot be read; checks of these keys fail',
+    fields: [],
+  },
+  store_corrupt_ended: { level: 'info', message: 'no unreadable values were read lately', fields: [] },
   on_fail_decided: {
     level: 'warn',
     message: 'on_fail decided checks instead of redis; see the reasons',
@@ -228,7 +234,7 @@ export const LOG_EVENTS = {
   rollout_rolled_back: {
     level: 'error',
     message: 'guard rolled back a rule change',
-    fields: ['proposal', 'rules', 'reason'],
+    fields: ['proposal', 'rules', 'reverted', 'not_reverted', 'reason'],
   },
   rollout_alert: {
     level: 'error',
@@ -272,6 +278,12 @@ export const LOG_EVENTS = {
     message: 'table cannot be read; the last known rows apply',
     fields: ['table', 'reason'],
   },
+  content_not_understood: {
+    level: 'error',
+    message: 'content of a newer version is not understood; this node is degraded',
+    fields: ['where', 'items', 'consequence'],
+  },
+  content_understood: { level: 'info', message: 'all content is understood again', fields: ['where'] },
   table_reachable: { level: 'info', message: 'table can be read again', fields: ['table'] },
   table_copy_used: {
     level: 'warn',

@@ -33,6 +33,10 @@ async function serve(settings: Parameters<typeof serveSettings>[0] = {}): Promis
   return node
 }
 
+async function viewerOf(node: Client, name: string): Promise<string> {
+  return String((await node.post('/api/v1/admin/tokens', { name, role: 'viewer' }, ADMIN_TOKEN)).body.token)
+}
+
 /** 8 logins of each user: 5 are admitted. */
 async function logIn(node: Client, users: readonly string[], more: object = {}): Promise<void> {
   const checks = users.flatMap((client_id) =>
@@ -205,10 +209,27 @@ describe('the event stream', () => {
 
   test('has a bounded number of subscribers, and ends when the node closes', async () => {
     const node = (await serve()) as Client & { close(): Promise<void> }
-    const headers = { authorization: `Bearer ${ADMIN_TOKEN}` }
-    const open = await Promise.all(Array.from({ length: 20 }, () => fetch(node.address + STREAM, { headers })))
-    expect(open.every(({ status }) => status === 200)).toBe(true)
+    const headersOf = (token: string) => ({ headers: { authorization: `Bearer ${token}` } })
+    const openFive = (token: string) =>
+      Promise.all(Array.from({ length: 5 }, () => fetch(node.address + STREAM, headersOf(token))))
+    const viewers = await Promise.all(['a', 'b', 'c', 'd'].map((name) => viewerOf(node, name)))
+    const [greedy = '', ...others] = viewers
+    const open = await openFive(greedy)
+    for (const path of [STREAM, '/api/v1/fleet/stream']) {
+      const { status, body } = await node.get(path, greedy)
+      expect([status, body]).toMatchObject([429, { code: 'TOO_MANY_STREAMS_OF_TOKEN' }])
+      expect(body.detail).toMatch(/has 5 streams open on this process/)
+    }
+    for (const other of others) open.push(...(await openFive(other)))
+    expect(open.map(({ status }) => status)).toEqual(open.map(() => 200))
+    expect(open).toHaveLength(20)
     expect(await node.get(STREAM, ADMIN_TOKEN)).toMatchObject({ status: 503, body: { code: 'TOO_MANY_STREAMS' } })
+    await open[0]?.body?.cancel()
+    await vi.waitFor(async () => {
+      const again = await fetch(node.address + STREAM, headersOf(greedy))
+      expect(again.status, 'a closed stream makes room').toBe(200)
+      open[0] = again
+    }, PATIENTLY)
     await open[0]?.body?.cancel()
     const [rest] = await Promise.all([Promise.all(open.slice(1).map((response) => response.text())), node.close()])
     expect(rest).toHaveLength(19)

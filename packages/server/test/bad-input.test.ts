@@ -145,7 +145,7 @@ describe('rejected bodies', () => {
     const { status, body } = await post(path, sent)
     const { code, errors } = body as unknown as Problem
     expect({ status, code }).toEqual({ status: 413, code: 'BODY_TOO_LARGE' })
-    const fix = 'send at most 64 KiB, 2 MiB to check/batch or simulate, or 8 MiB to rule-set'
+    const fix = 'send at most 64 KiB, 1 MiB to proposals, 2 MiB to check/batch or simulate, or 8 MiB to rule-set'
     expect(errors).toEqual([{ field: 'body', value: `${sent.length} bytes`, fix }])
   })
 

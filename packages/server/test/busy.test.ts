@@ -22,8 +22,9 @@ test.each(['leased', 'strict'])(
   async (consistency) => {
     const redis = await startRedis()
     onTestFinished(() => redis.stop())
-    const rule = `- { rule_id: r, limit: ${LIMIT}, window: 365d, scope: per_user, algorithm: fixed_window, consistency: ${consistency} }`
-    const args = ['--redis', redis.url, '--rules', ruleFile(rule)]
+    const window = `limit: ${LIMIT}, window: 365d, algorithm: fixed_window`
+    const rules = ruleFile(`- { rule_id: r, ${window}, scope: per_user, consistency: ${consistency} }`)
+    const args = ['--redis', redis.url, '--rules', rules]
     const nodes = await Promise.all([start(args), start(args)])
     for (let loops = 0; loops < BUSY_LOOPS; loops += 1) busyLoop()
     let byPolicy = 0

@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { type AddressInfo, connect } from 'node:net'
 import Fastify from 'fastify'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import type { Authenticator } from '../src/access/authenticator.ts'
+import { ANONYMOUS_CALLER, type Authenticator } from '../src/access/authenticator.ts'
 import type { SendTail } from '../src/events/event-tail.ts'
 import { EventStreams } from '../src/http/event-streams.ts'
 import { sendTail } from '../src/http/routes/event-stream.ts'
@@ -21,6 +21,10 @@ async function openStream() {
       return () => {}
     },
   }
+  app.decorateRequest('caller')
+  app.addHook('onRequest', async (request) => {
+    request.caller = ANONYMOUS_CALLER
+  })
   app.get('/', (request, reply) => {
     sendTail(streams.open(request, reply), tail, {}, 0)
     return reply

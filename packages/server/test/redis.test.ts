@@ -75,7 +75,7 @@ describe('on Redis', () => {
 
   test('a value that cannot be read is a 503 for that client alone', async () => {
     const { url } = await freshRedis()
-    const { check, post } = await serveFile(RULES, { ...PATIENT, redis: url })
+    const { check, post, get } = await serveFile(RULES, { ...PATIENT, redis: url })
     await check({ client_id: 'a' })
     const client = new Redis(url)
     const [key = ''] = await client.keys('*user:a*')
@@ -83,6 +83,8 @@ describe('on Redis', () => {
     client.disconnect()
     const { status, body } = await post(CHECK, { client_id: 'a' })
     expect({ status, body }).toMatchObject({ status: 503, body: { code: 'STORE_CORRUPT' } })
+    const reasons = [expect.stringContaining('store: STORE_CORRUPT, redis has values that cannot be read')]
+    expect((await get('/readyz')).body).toMatchObject({ status: 'degraded', reasons })
     expect(await check({ client_id: 'b' })).toMatchObject({ allowed: true, remaining: 9 })
   })
 })

@@ -9,6 +9,7 @@ import { onTestFinished } from 'vitest'
 import type { Token } from '../src/access/token.ts'
 import { createCheckController } from '../src/checks/check-controller.ts'
 import { DecisionHistory } from '../src/checks/decision-history.ts'
+import { UnknownContent } from '../src/compatibility/unknown-content.ts'
 import type { Database } from '../src/db/database.ts'
 import { BypassRegistry } from '../src/exceptions/bypass-registry.ts'
 import { type AppDeps, createApp } from '../src/http/app.ts'
@@ -147,9 +148,10 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   }
   const live = new LiveRules({ source, snapshot: undefined, limiter, metrics, log })
   await live.start()
+  const unknown = new UnknownContent(log)
   const admin = await openAdminState(
     { ...defaults(), dataDir },
-    { database, location: 'the database of a test', wantsFirstToken: true, limiter, log, clock },
+    { database, location: 'the database of a test', wantsFirstToken: true, limiter, unknown, log, clock },
   )
   if (tokens !== undefined) admin.tokens.replace(tokens)
   const events = await openEvents(
@@ -159,7 +161,7 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
   const exceptions = await openExceptions(
     { ...defaults(), dataDir },
     {
-      ...{ database, location: 'the database of a test', limiter, registry, metrics, log, clock },
+      ...{ database, location: 'the database of a test', limiter, registry, unknown, metrics, log, clock },
       keyHash: keyHash('a secret of tests'),
       announce: () => {},
       flushMs: 3_600_000, // tests call flushUses
@@ -175,12 +177,24 @@ async function serveRules({ rules, source, ruleStore, makeStore, access: options
     store: opened,
     metrics,
     lifecycle,
+    unknown,
     workers: singleWorker(),
     killSwitch: admin.killSwitch,
     events,
   }
   const app = await createApp({
-    ...{ ...shared, receipts, sharedDecisions: undefined, live, ruleStore, store: opened, lifecycle, admin, events },
+    ...{
+      ...shared,
+      receipts,
+      sharedDecisions: undefined,
+      live,
+      ruleStore,
+      store: opened,
+      lifecycle,
+      unknown,
+      admin,
+      events,
+    },
     exceptions,
     rollouts: { ...rollouts, guardMs },
     checks: createCheckController({

@@ -5,6 +5,8 @@ import { join } from 'node:path'
 import { LogReader, type RecordedRequest, type ReplayResult, recordingOf, replay } from 'sluice/replay'
 import { seededRandom, startRedis } from 'sluice/testing'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import type { ProblemError } from '../src/problems/problem.ts'
+import { Simulator } from '../src/simulation/simulator.ts'
 import { temporaryFolder } from './databases.ts'
 import {
   ADMIN_TOKEN,
@@ -17,6 +19,14 @@ import {
   serveEmbedded,
   serveFile,
 } from './service.ts'
+
+/** A node with rules in a database, and this many tokens of the role viewer. */
+async function withViewers(count: number): Promise<{ node: Client; tokens: readonly string[] }> {
+  const node = await serveEmbedded({ adminToken: ADMIN_TOKEN })
+  const names = Array.from({ length: count }, (_, index) => `viewer ${index}`)
+  const created = names.map((name) => node.post('/api/v1/admin/tokens', { name, role: 'viewer' }, ADMIN_TOKEN))
+  return { node, tokens: (await Promise.all(created)).map(({ body }) => String(body.token)) }
+}
 
 const SIMULATE = '/api/v1/rate-limit/simulate'
 const RESET = '/api/v1/rate-limit/buckets/reset'
@@ -228,13 +238,58 @@ describe('POST /api/v1/rate-limit/simulate', () => {
   })
 
   test('refuses more simulations than it can queue, and goes on', async () => {
-    const node = await serveApp([])
+    const { node, tokens } = await withViewers(8)
     const all = await Promise.all(
-      Array.from({ length: 12 }, () => node.post(SIMULATE, { rules: [rule], requests }, ADMIN_TOKEN)),
+      [...tokens, ...tokens].map((token) => node.post(SIMULATE, { rules: [rule], requests }, token)),
     )
     const codes = all.map(({ status }) => status)
     expect(codes.filter((status) => status === 200).length).toBeGreaterThanOrEqual(5)
     expect(all.find(({ status }) => status === 503)?.body).toMatchObject({ code: 'TOO_MANY_SIMULATIONS' })
+    expect(codes).not.toContain(429)
     expect((await simulate(node, { rules: [rule], requests })).replayed).toBe(4)
+  })
+
+  test('one token takes two places at most: others still get in', async () => {
+    const { node, tokens } = await withViewers(4)
+    const [greedy = '', ...others] = tokens
+    const send = (token: string) => node.post(SIMULATE, { rules: [rule], requests }, token)
+    const [flood, rest] = await Promise.all([
+      Promise.all(Array.from({ length: 12 }, () => send(greedy))),
+      Promise.all(others.map(send)),
+    ])
+    expect(rest.map(({ status }) => status)).toEqual([200, 200, 200])
+    expect(flood.filter(({ status }) => status === 200).length).toBeGreaterThanOrEqual(2)
+    const refused = flood.filter(({ status }) => status !== 200)
+    expect(refused.length).toBeGreaterThan(0)
+    for (const { status, body } of refused) {
+      expect([status, body]).toMatchObject([429, { code: 'TOO_MANY_SIMULATIONS_OF_TOKEN' }])
+      expect(body.detail).toMatch(/has 2 simulations on this process/)
+    }
+    expect((await send(greedy)).status, 'later').toBe(200)
+  })
+
+  test('a client that disconnects while it waits frees its place at once', async () => {
+    const simulator = new Simulator()
+    const endless = () => new Promise<never>(() => {})
+    const options = { layer: null, ipv6_prefix: null }
+    const send = (token: string) => {
+      const gone = new AbortController()
+      const ended = simulator.list(endless, options, { token, signal: gone.signal }).catch((error: Error) => error)
+      return { gone, ended }
+    }
+    const [running, waiting] = [send('a'), send('a')]
+    const code = async ({ ended }: ReturnType<typeof send>) => ((await ended) as ProblemError).problem.code
+    expect(await code(send('a'))).toBe('TOO_MANY_SIMULATIONS_OF_TOKEN')
+    waiting.gone.abort()
+    await waiting.ended
+    const next = send('a')
+    expect(await code(send('a'))).toBe('TOO_MANY_SIMULATIONS_OF_TOKEN')
+    running.gone.abort()
+    await running.ended
+    const last = send('a')
+    for (const { gone, ended } of [next, last]) {
+      gone.abort()
+      await ended
+    }
   })
 })

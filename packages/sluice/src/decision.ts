@@ -55,7 +55,7 @@ export type Decision = {
   /** Delay before an admitted request should proceed (leaky bucket). */
   readonly delayMs: number
   readonly source: Source
-  /** Why `on_fail` decided, for at least one limit, instead of the store; undefined if it did not. */
+  /** Set if `on_fail` decided for at least one limit, instead of the store: the reason. */
   readonly policyReason?: PolicyReason | undefined
   /** Set on a peek that may have been read from a replica, which may lag. */
   readonly stale?: true | undefined

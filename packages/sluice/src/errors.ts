@@ -115,12 +115,38 @@ const SHOWN_LENGTH_MAX = 80
 
 /** Formats a value for a message or log line, truncated. */
 export function show(value: unknown): string {
-  const text = typeof value === 'string' ? JSON.stringify(value.slice(0, SHOWN_LENGTH_MAX)) : plainText(value)
+  const text = jsonStart(value, SHOWN_LENGTH_MAX + 1)
   return text.length > SHOWN_LENGTH_MAX ? `${text.slice(0, SHOWN_LENGTH_MAX - 1)}…` : text
 }
 
-function plainText(value: unknown): string {
+/**
+ * The first characters of a value as JSON: more than `length` only if the value is longer. Reads no more of it, because
+ * values come from requests and may be megabytes of any depth. What JSON does not have is written as in JavaScript.
+ */
+export function jsonStart(value: unknown, length: number): string {
+  if (typeof value === 'string') return JSON.stringify(value.slice(0, length))
   if (typeof value !== 'object' || value === null) return String(value)
+  if (!isPlain(value)) return wholeText(value)
+  const isList = Array.isArray(value)
+  let text = isList ? '[' : '{'
+  for (const name of isList ? value.keys() : Object.keys(value)) {
+    if (text.length > length) return text
+    const inner = (value as Readonly<Record<string | number, unknown>>)[name]
+    if (inner === undefined && !isList) continue
+    if (text.length > 1) text += ','
+    if (!isList) text += `${JSON.stringify(String(name).slice(0, length))}:`
+    text += inner === undefined ? 'null' : jsonStart(inner, Math.max(0, length - text.length))
+  }
+  return `${text}${isList ? ']' : '}'}`
+}
+
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return Array.isArray(value) || prototype === Object.prototype || prototype === null
+}
+
+/** Instances of classes come from programs, not from requests. */
+function wholeText(value: object): string {
   try {
     return JSON.stringify(value) ?? String(value)
   } catch {

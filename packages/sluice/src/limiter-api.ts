@@ -21,8 +21,8 @@ export interface Limiter {
   checkSync(subject: Subject, requestId?: string): Decision | undefined
   /**
    * Check for hot paths: returns the decision synchronously unless it needs a round trip. Throws synchronously on bad
-   * input. `expiresMs`: when the caller gives up, on the clock of `performance.now()`; rejects with DEADLINE_EXCEEDED if
-   * a remote store has not replied by then. 0: leases or `on_fail` decide, without asking the store.
+   * input. `expiresMs`: when the caller gives up, on the clock of `performance.now()`; rejects with DEADLINE_EXCEEDED
+   * if a remote store has not replied by then. 0: leases or `on_fail` decide, without asking the store.
    */
   decide(subject: Subject, requestId?: string, expiresMs?: number): MaybePromise<Decision>
   /**

@@ -16,9 +16,9 @@ export function runSync<T>(work: Sliced<T>): T {
 }
 
 /** Returns to the event loop between slices. */
-export async function inSlices<T>(work: Sliced<T>): Promise<T> {
+export async function inSlices<T>(work: Sliced<T>, sliceMs: number = SLICE_MS): Promise<T> {
   for (;;) {
-    const endMs = systemTimers.nowMs() + SLICE_MS
+    const endMs = systemTimers.nowMs() + sliceMs
     do {
       const step = work.next()
       if (step.done) return step.value

@@ -15,7 +15,8 @@ export type WarningCode =
   | 'SLUICE_SLOT_GROUPS'
   | 'SLUICE_SERVICE_DOWN'
   | 'SLUICE_SERVICE_UP'
-  | 'SLUICE_REMOTE_RULES'
+  | 'SLUICE_REMOTE_DEGRADED'
+  | 'SLUICE_REMOTE_READY'
   | 'SLUICE_REMOTE_TOKEN'
 
 const WARNINGS: Readonly<Record<WarningCode, string>> = {
@@ -57,9 +58,10 @@ const WARNINGS: Readonly<Record<WarningCode, string>> = {
     'the service does not answer, so leases and then on_fail of each rule apply until it does. ' +
     'Pass onTransition to createRemoteLimiter to handle this yourself.',
   SLUICE_SERVICE_UP: 'the service answers again; on_fail no longer applies.',
-  SLUICE_REMOTE_RULES:
-    'the rules of the service cannot be used here, so the last ones stay in force. ' +
-    'Use a version of sluice that is not older than that of the service.',
+  SLUICE_REMOTE_DEGRADED:
+    'the remote limiter may not decide by the newest rules of the service. ' +
+    'Pass onHealth to createRemoteLimiter to handle this yourself.',
+  SLUICE_REMOTE_READY: 'the remote limiter decides by the newest rules of the service again.',
   SLUICE_REMOTE_TOKEN:
     'the service refuses the token that it accepted before, so leases and then on_fail of each rule apply. ' +
     'Restart this node with a valid token of the role check.',

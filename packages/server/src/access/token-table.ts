@@ -2,6 +2,8 @@
 // notification of all nodes. Only hashes are stored; the token itself is returned once, to its creator.
 
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
+import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ROLES, type Role } from './roles.ts'
 import { newSecret, newTokenId, type Token, tokenHash } from './token.ts'
@@ -10,6 +12,8 @@ export const TOKENS_CHANNEL = 'sluice_tokens'
 /** Every node keeps all tokens in memory and reads them every few seconds. */
 export const TOKENS_MAX = 2000
 /** Arbitrary, but unique among advisory locks of the database. */
+/** Features that nodes need to accept tokens. */
+export const ROLE_FEATURES: readonly string[] = ROLES.map((role) => `role.${role}`)
 const FIRST_TOKEN_LOCK = 7_365_852
 
 export type TokenRequest = {
@@ -44,7 +48,14 @@ type TokenRow = {
 }
 
 /** Tokens as nodes need them. Leaves out tokens whose role this version does not know. */
-export async function readTokens(queries: Queries): Promise<Token[]> {
+export async function readTokens(queries: Queries, unknown: UnknownContent): Promise<Token[]> {
+  const others = await queries.query<Pick<TokenRow, 'id' | 'role'>>(
+    `SELECT id, role FROM api_tokens WHERE role <> ALL ($1::text[]) AND revoked_at IS NULL
+       AND (expires_at IS NULL OR expires_at > now()) ORDER BY id`,
+    [ROLES],
+  )
+  const items = others.map(({ id, role }) => `${id}: role ${role}`)
+  unknown.found('tokens', items, 'requests with them get 401')
   return (await listTokens(queries)).map(({ lastUsedAt, ...token }) => token)
 }
 
@@ -105,6 +116,7 @@ export function createFirstToken(database: Database, at: Date): Promise<CreatedT
 
 async function insertToken(queries: Queries, request: TokenRequest, actor: string, at: Date): Promise<CreatedToken> {
   const { name, role, expiresAt } = request
+  await requireUnderstood(queries, [`role.${role}`])
   const secret = newSecret()
   const row = { id: newTokenId(), name, role, hash: tokenHash(secret), created_at: at, expires_at: expiresAt }
   await queries.query(

@@ -34,7 +34,7 @@ export type CheckControllerDeps = {
   /** Undefined: no sink is configured. */
   readonly events: Pick<EventPipeline, 'record' | 'positionOf'> | undefined
   /** Counts requests to rules under rollout. Undefined: no rule can roll out. */
-  readonly rollouts?: { observe(decision: Decision): void } | undefined
+  readonly rollouts?: { observe(decision: Decision, ms: number): void } | undefined
   readonly headers: HeaderOptions
   /** Default: bypass tokens are not throttled, and nothing is counted. */
   readonly exceptions?: ExceptionHooks | undefined
@@ -132,7 +132,7 @@ function createRecord(deps: CheckControllerDeps, activeRules: () => ActiveRules)
     const { ruleId, allowed, source, policyReason } = decision
     metrics.decided(ruleId, allowed, source, ms / 1000, policyReason)
     events?.record(subject, decision, decided, ms * 1000)
-    rollouts?.observe(decided)
+    rollouts?.observe(decided, ms)
     exceptions?.decided(subject, decided)
     if (activeRules().hasShadow) countShadows(decision, metrics)
     if (decision.allowed) return decision

@@ -1,8 +1,10 @@
 // HTTP client of the commands. Failures become messages with a fix, and the matching exit code.
 
+import { WAIT_SECONDS_MAX } from '../http/wait-for-nodes.ts'
 import { protocolMistake } from '../problems/protocol-mistake.ts'
 import { reasonOf } from '../problems/reason.ts'
 import { EXIT } from '../process/exit-codes.ts'
+import type { Terminal } from '../process/terminal.ts'
 import { escaped } from '../text/escaped.ts'
 import type { Given } from './arguments.ts'
 import { CommandError, type Flag } from './command.ts'
@@ -28,6 +30,11 @@ export const SERVER_FLAGS: readonly Flag[] = [
   },
 ]
 
+export const WHEN_READY_FLAG: Flag = {
+  name: 'when-ready',
+  help: 'If nodes of an older version would ignore the change, wait until they are upgraded or stopped.',
+}
+
 export type ApiResponse = { readonly status: number; readonly headers: Headers; readonly text: string }
 
 type Problem = {
@@ -44,10 +51,14 @@ export type ServerSentEvent = { readonly type: string; readonly data: string }
 export class Api {
   readonly url: string
   readonly #token: string | undefined
+  /** Tells why a write waits; undefined without --when-ready. */
+  readonly #tellWait: ((text: string) => void) | undefined
 
-  constructor(given: Given) {
+  /** `terminal`: for commands with --when-ready. */
+  constructor(given: Given, terminal?: Pick<Terminal, 'tell'>) {
     this.url = (given.text('url') ?? '').replace(/\/+$/, '')
     this.#token = given.text('token')
+    this.#tellWait = given.has('when-ready') ? terminal?.tell : undefined
   }
 
   async get<T>(path: string): Promise<T> {
@@ -80,11 +91,29 @@ export class Api {
     }
   }
 
-  /** Throws unless the status is 2xx. */
+  /** Throws unless the status is 2xx. With --when-ready, sends the request again while older nodes prevent it. */
   async send(
     method: string,
     path: string,
     { body, headers = {} }: { body?: string; headers?: Record<string, string> } = {},
+  ): Promise<ApiResponse> {
+    let waits: Record<string, string> = {}
+    for (;;) {
+      try {
+        return await this.#sendOnce(method, path, body, { ...headers, ...waits })
+      } catch (error) {
+        if (this.#tellWait === undefined || !(error instanceof NodesOutdated)) throw error
+        if (waits.prefer === undefined) this.#tellWait(`${error.message}\nwaiting until they are upgraded or stopped\n`)
+        waits = { prefer: `wait=${WAIT_SECONDS_MAX}` }
+      }
+    }
+  }
+
+  async #sendOnce(
+    method: string,
+    path: string,
+    body: string | undefined,
+    headers: Record<string, string>,
   ): Promise<ApiResponse> {
     const type = body === undefined ? {} : { 'content-type': 'application/json' }
     const signal = AbortSignal.timeout(RESPONSE_MS_MAX)
@@ -112,6 +141,9 @@ export class Api {
   }
 }
 
+/** Nodes of an older version would ignore the change. */
+class NodesOutdated extends CommandError {}
+
 async function answerOf(response: Response): Promise<ApiResponse> {
   return { status: response.status, headers: response.headers, text: await response.text() }
 }
@@ -122,10 +154,8 @@ function errorFrom(url: string, { status, text }: ApiResponse): CommandError {
     ({ field, value, fix }) => `\n  ${escaped(`${field}: ${fix} (got ${JSON.stringify(value) ?? 'nothing'})`)}`,
   )
   const reason = lines.length > 0 ? lines.join('') : ` ${escaped(detail)}`
-  return new CommandError(
-    `${url} returned ${status} ${escaped(code)}:${reason}${ADVICE[status] ?? ''}`,
-    exitCodeOf(status),
-  )
+  const Kind = code === 'NODES_OUTDATED' ? NodesOutdated : CommandError
+  return new Kind(`${url} returned ${status} ${escaped(code)}:${reason}${ADVICE[status] ?? ''}`, exitCodeOf(status))
 }
 
 const ADVICE: Readonly<Record<number, string>> = {

@@ -4,7 +4,7 @@ import { BYPASS_PATH, type PlainBypass } from '../http/routes/bypass-tokens.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import type { Terminal } from '../process/terminal.ts'
 import { escaped } from '../text/escaped.ts'
-import { Api, SERVER_FLAGS } from './api.ts'
+import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import type { Given } from './arguments.ts'
 import { type Command, CommandError, defineCommand, JSON_FLAG, OUTPUT_FLAGS, type Positional } from './command.ts'
 import { confirm, DRY_RUN_FLAG, REASON_FLAG, YES_FLAG } from './confirm.ts'
@@ -46,6 +46,7 @@ export const BYPASS_CREATE: Command = defineCommand({
       fix: 'give a whole number from 1',
     },
     REASON_FLAG,
+    WHEN_READY_FLAG,
     ...SERVER_FLAGS,
     JSON_FLAG,
   ],
@@ -61,7 +62,7 @@ export const BYPASS_CREATE: Command = defineCommand({
   ],
   run: async (given, terminal) => {
     const [rules, paths] = [given.texts('rule'), given.texts('path')]
-    const made = await new Api(given).post<Created>(BYPASS_PATH, {
+    const made = await new Api(given, terminal).post<Created>(BYPASS_PATH, {
       name: given.positionals[0],
       ...(rules.length === 0 ? {} : { rules }),
       ...(paths.length === 0 ? {} : { paths }),
@@ -171,7 +172,7 @@ export const BYPASS_APPROVE: Command = defineCommand({
   summary: 'Approves a pending bypass token.',
   details: 'Requires the token of another person, with the role approver.',
   positionals: [BYPASS_ID],
-  flags: [...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  flags: [WHEN_READY_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [{ does: 'approve', line: 'sluice bypass approve byp_018bcfe568a1b2c3d4e5f607' }],
   run: (given, terminal) =>
     approve(given, terminal, `${BYPASS_PATH}/${encodeURIComponent(given.positionals[0] ?? '')}/approve`),

@@ -38,7 +38,7 @@ export async function remove(api: Api, given: Given, path: string): Promise<void
 }
 
 export async function approve(given: Given, terminal: Terminal, path: string, body: object = {}): Promise<number> {
-  const answer = await new Api(given).post<ApprovalAnswer>(path, body)
+  const answer = await new Api(given, terminal).post<ApprovalAnswer>(path, body)
   if (given.has('json')) terminal.out(`${JSON.stringify(answer, null, 2)}\n`)
   const { approvals, approvals_required: needed, state } = answer
   const result = state === 'active' ? 'now in force' : 'waiting for more'

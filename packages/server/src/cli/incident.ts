@@ -4,7 +4,7 @@ import { INCIDENT_PATH, type IncidentAnswer, type PlainFactor } from '../http/ro
 import { EXIT } from '../process/exit-codes.ts'
 import type { Terminal } from '../process/terminal.ts'
 import { escaped, escapedJson } from '../text/escaped.ts'
-import { Api, SERVER_FLAGS } from './api.ts'
+import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import type { Given } from './arguments.ts'
 import { type Command, defineCommand, type Flag, OUTPUT_FLAGS } from './command.ts'
 import { confirm, DRY_RUN_FLAG, REASON_FLAG, unconfirmable, YES_FLAG } from './confirm.ts'
@@ -32,7 +32,7 @@ export const INCIDENT_FREEZE: Command = defineCommand({
     'Kill switch, overrides and global factor still work. Asks for confirmation. Requires a reason, and a token with ' +
     'the role approver.',
   positionals: [],
-  flags: CHANGE_FLAGS,
+  flags: [WHEN_READY_FLAG, ...CHANGE_FLAGS],
   examples: [{ does: 'during an incident', line: 'sluice incident freeze --reason "incident 42" --yes' }],
   mistakes: (given, terminal) => [...missing(given, 'reason', REASON), ...unconfirmable(given, terminal)],
   run: (given, terminal) => {
@@ -63,7 +63,11 @@ export const INCIDENT_FACTOR: Command = defineCommand({
     'A limit above 0 never falls below 1; a limit of 0 stays 0. Asks for confirmation. Requires a reason and ' +
     '--expires-in, and a token with the role approver.',
   positionals: [{ name: '<factor>', help: 'a number such as 0.5, or off to end the factor' }],
-  flags: [lifetimeFlag('When it ends, such as 30m or 12h. Required, except with off.'), ...CHANGE_FLAGS],
+  flags: [
+    lifetimeFlag('When it ends, such as 30m or 12h. Required, except with off.'),
+    WHEN_READY_FLAG,
+    ...CHANGE_FLAGS,
+  ],
   examples: [
     {
       does: 'everything at 50 %',
@@ -105,7 +109,7 @@ export const INCIDENT_APPROVE: Command = defineCommand({
   summary: 'Approves the pending global factor.',
   details: 'Requires the token of another person, with the role approver.',
   positionals: [{ name: '<factor_id>', help: 'the id of a factor, from sluice incident status' }],
-  flags: [...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  flags: [WHEN_READY_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [{ does: 'approve', line: 'sluice incident approve fac_018bcfe568a1b2c3d4e5f607' }],
   run: (given, terminal) =>
     approve(given, terminal, `${FACTOR_PATH}/approve`, { factor_id: given.positionals[0] ?? '' }),
@@ -122,7 +126,7 @@ async function change(
     return EXIT.done
   }
   await confirm(given, terminal, `${what.charAt(0).toUpperCase()}${what.slice(1)}?`)
-  return printState(await apply(new Api(given)), given, terminal)
+  return printState(await apply(new Api(given, terminal)), given, terminal)
 }
 
 function printState(state: IncidentAnswer, given: Given, terminal: Terminal): number {

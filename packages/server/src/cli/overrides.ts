@@ -8,7 +8,7 @@ import {
 } from '../http/routes/overrides.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import { escaped } from '../text/escaped.ts'
-import { Api, SERVER_FLAGS } from './api.ts'
+import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import type { Given } from './arguments.ts'
 import { effectText } from './check-text.ts'
 import { type Command, defineCommand, OUTPUT_FLAGS, type Positional } from './command.ts'
@@ -101,6 +101,7 @@ export const OVERRIDES_SET: Command = defineCommand({
     REASON_FLAG,
     YES_FLAG,
     DRY_RUN_FLAG,
+    WHEN_READY_FLAG,
     ...SERVER_FLAGS,
     ...OUTPUT_FLAGS,
   ],
@@ -121,7 +122,7 @@ export const OVERRIDES_SET: Command = defineCommand({
       return EXIT.done
     }
     await confirm(given, terminal, `Set an override of ${shown}?`)
-    const made = await new Api(given).post<OverrideCreated>(OVERRIDES_PATH, body)
+    const made = await new Api(given, terminal).post<OverrideCreated>(OVERRIDES_PATH, body)
     terminal.out(given.has('json') ? `${JSON.stringify(made, null, 2)}\n` : `${made.override_id}\n`)
     const until = made.expires_at === null ? 'until it is removed' : `until ${made.expires_at}`
     const replaced = made.replaced === undefined ? '' : `; it replaces ${made.replaced.join(', ')}`
@@ -195,7 +196,7 @@ export const OVERRIDES_APPROVE: Command = defineCommand({
   summary: 'Approves a pending override.',
   details: 'Requires the token of another person, with the role approver.',
   positionals: [OVERRIDE_ID],
-  flags: [...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  flags: [WHEN_READY_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [{ does: 'approve', line: 'sluice overrides approve ovr_018bcfe568a1b2c3d4e5f607' }],
   run: (given, terminal) =>
     approve(given, terminal, `${OVERRIDES_PATH}/${encodeURIComponent(given.positionals[0] ?? '')}/approve`),

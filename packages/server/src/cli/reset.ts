@@ -23,8 +23,7 @@ export const RESET: Command = defineCommand({
   summary: 'Resets the buckets of one key and one rule.',
   details:
     'Includes all limits of the rule. Asks for confirmation. Requires a token with the role editor. Other nodes ' +
-    'follow when their lease or cached refusal of the bucket ends: after at most 30 s, or lease.ttl_ms if that is ' +
-    'longer.',
+    'follow within 200 ms; units that they have on lease stay spendable until the lease ends (at most 30 s).',
   positionals: [
     { name: '<rule_id>', help: 'the id of a rule' },
     { name: '<key>', help: 'the value of the fact alone, such as a user id; "" for a global rule', optional: true },

@@ -77,6 +77,6 @@ function thresholds(plain: unknown): string {
     `  fails at ${denied.points} % of ${denied.minPairs} pairs in ${failing} of ${of} windows ` +
     `of ${windowMs / 1000} s, ` +
     `or ${denied.hardPoints} % of ${denied.hardMinPairs} pairs at once, with ${denied.minKeys} keys (${denied.on}); ` +
-    `errors ${errors.percent} % (${errors.on}); p99 ${p99.ms} ms (${p99.on})`
+    `errors ${errors.percent} % (${errors.on}); p99 ${p99.ms} ms slower (${p99.on})`
   )
 }

@@ -4,7 +4,7 @@ import type { PlainShownProposal } from '../http/bodies/proposal-body.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import type { Terminal } from '../process/terminal.ts'
 import { escaped } from '../text/escaped.ts'
-import { Api, SERVER_FLAGS } from './api.ts'
+import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import type { Given } from './arguments.ts'
 import { type Command, CommandError, defineCommand, OUTPUT_FLAGS } from './command.ts'
 import { REASON_FLAG } from './confirm.ts'
@@ -26,7 +26,13 @@ export const RULES_ROLLOUT: Command = defineCommand({
     { name: '<action>', help: `one of ${ACTIONS.join(', ')}`, choices: ACTIONS },
     { name: '<proposal_id>', help: 'the id of a proposal', optional: true },
   ],
-  flags: [{ name: 'once', help: 'Print the status once.' }, REASON_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  flags: [
+    { name: 'once', help: 'Print the status once.' },
+    REASON_FLAG,
+    WHEN_READY_FLAG,
+    ...SERVER_FLAGS,
+    ...OUTPUT_FLAGS,
+  ],
   examples: [
     { does: 'all proposals', line: 'sluice rules rollout status' },
     { does: 'watch one', line: 'sluice rules rollout status prop_1f0c2a9be4d77310' },
@@ -35,7 +41,7 @@ export const RULES_ROLLOUT: Command = defineCommand({
   ],
   run: async (given, terminal) => {
     const [action = '', id] = given.positionals
-    const api = new Api(given)
+    const api = new Api(given, terminal)
     if (action === 'status') return status(api, id, given, terminal)
     if (id === undefined) throw new CommandError('<proposal_id>: give the id of a proposal', EXIT.invalid)
     const moved = await moveProposal(api, id, action, given.text('reason'))

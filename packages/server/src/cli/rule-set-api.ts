@@ -23,7 +23,12 @@ export type Write = {
   readonly type: string
 }
 
-export type WriteOptions = { readonly ifVersion?: number | undefined; readonly reason?: string | undefined }
+export type WriteOptions = {
+  readonly ifVersion?: number | undefined
+  readonly reason?: string | undefined
+  /** Writes without the guard; needs a reason. */
+  readonly isOff?: boolean
+}
 
 export function replaceWith(text: string, isJson: boolean): Write {
   return { method: 'PUT', path: RULE_SET_PATH, body: text, type: isJson ? 'application/json' : 'application/yaml' }
@@ -45,8 +50,8 @@ export type Applied = Plan & { readonly guard?: EditGuard }
 
 /** Applies the write if the version is still that of the plan. Resolves with the new version. */
 export function applyWrite(api: Api, write: Write, options: WriteOptions): Promise<Applied> {
-  const { reason } = options
-  return send(api, write, options, reason === undefined ? {} : { reason })
+  const { reason, isOff } = options
+  return send(api, write, options, { ...(reason !== undefined && { reason }), ...(isOff === true && { guard: 'off' }) })
 }
 
 export function ruleSet(api: Api): Promise<{ version: number; rules: readonly PlainRule[] }> {

@@ -5,7 +5,7 @@ import { EXIT } from '../process/exit-codes.ts'
 import type { Terminal } from '../process/terminal.ts'
 import type { EditGuard } from '../rollouts/edit-hooks.ts'
 import { escaped } from '../text/escaped.ts'
-import { Api, SERVER_FLAGS } from './api.ts'
+import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import type { Given } from './arguments.ts'
 import { type Command, CommandError, defineCommand, type Flag, OUTPUT_FLAGS } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
@@ -85,7 +85,7 @@ export const RULES_APPLY: Command = defineCommand({
     'guard watches the change, and reverts it if it refuses too many requests. If rule changes need approval, ' +
     'creates a proposal instead, which needs a reason.',
   positionals: [FILE],
-  flags: [...CHANGE_FLAGS, ...PROPOSE_FLAGS, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  flags: [...CHANGE_FLAGS, ...PROPOSE_FLAGS, WHEN_READY_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [
     { does: 'interactively', line: 'sluice rules apply rules.yaml --reason "raise pro limits"' },
     { does: 'in CI, exactly what was reviewed', line: 'sluice rules apply rules.yaml --if-version 7 --yes' },
@@ -95,7 +95,7 @@ export const RULES_APPLY: Command = defineCommand({
 
 /** Shows the plan, asks for confirmation, and applies the change. `mayPropose`: proposes it if it needs approval. */
 export async function change(given: Given, terminal: Terminal, write: Write, mayPropose = false): Promise<number> {
-  const api = new Api(given)
+  const api = new Api(given, terminal)
   const ifVersion = given.text('if-version')
   const plan = await planOf(api, write, ifVersion === undefined ? undefined : Number(ifVersion))
   const applies = plan.changes.length > 0 && !given.has('dry-run')
@@ -104,7 +104,8 @@ export async function change(given: Given, terminal: Terminal, write: Write, may
   const required = mayPropose ? await approvalsOf(api) : 0
   if (required > 0) return proposeInstead(api, plan, required, given, terminal)
   await confirm(given, terminal, 'Change the rules?')
-  const { version, guard } = await applyWrite(api, write, { ifVersion: plan.version, reason: given.text('reason') })
+  const options = { ifVersion: plan.version, reason: given.text('reason'), isOff: mayPropose && isGuardOff(given) }
+  const { version, guard } = await applyWrite(api, write, options)
   const guardId = guard !== undefined && 'proposal_id' in guard ? guard.proposal_id : undefined
   if (!given.has('json')) {
     terminal.tell(`version ${version} is active\n${guardText(guard)}`)
@@ -114,6 +115,14 @@ export async function change(given: Given, terminal: Terminal, write: Write, may
   const answer = { version, changes: plan.changes, guard, proposal: ended }
   terminal.out(`${JSON.stringify(answer, null, 2)}\n`)
   return ended === undefined ? EXIT.done : exitCodeOf(ended)
+}
+
+/** Thresholds are for proposals; a direct edit is guarded with the default ones, or not at all. */
+function isGuardOff(given: Given): boolean {
+  const guard = given.text('guard')
+  if (guard === undefined || guard === 'off') return guard === 'off'
+  const fix = 'use off, or sluice rules propose: a direct edit has the default thresholds'
+  throw new CommandError(`--guard: ${fix}`, EXIT.invalid)
 }
 
 function guardText(guard: EditGuard | undefined): string {

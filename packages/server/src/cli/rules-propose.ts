@@ -4,7 +4,7 @@ import { EXIT } from '../process/exit-codes.ts'
 import type { Terminal } from '../process/terminal.ts'
 import type { PlainStep } from '../rollouts/step.ts'
 import { escaped } from '../text/escaped.ts'
-import { Api, SERVER_FLAGS } from './api.ts'
+import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import type { Given } from './arguments.ts'
 import { type Command, CommandError, defineCommand, type Flag, OUTPUT_FLAGS, type Positional } from './command.ts'
 import { REASON_FLAG } from './confirm.ts'
@@ -53,6 +53,7 @@ export const RULES_PROPOSE: Command = defineCommand({
     { ...REASON_FLAG, help: 'Reason, for approvers and the audit log. Required.' },
     ...PROPOSE_FLAGS,
     NO_START,
+    WHEN_READY_FLAG,
     ...SERVER_FLAGS,
     ...OUTPUT_FLAGS,
   ],
@@ -64,7 +65,7 @@ export const RULES_PROPOSE: Command = defineCommand({
     },
   ],
   run: async (given, terminal) => {
-    const api = new Api(given)
+    const api = new Api(given, terminal)
     const reason = given.text('reason')
     if (reason === undefined) throw new CommandError('--reason: give a reason', EXIT.invalid)
     const plan = await planOf(api, await fileWrite(given, terminal))
@@ -108,11 +109,17 @@ export const RULES_APPROVE: Command = defineCommand({
   summary: 'Approves a proposal, and starts its rollout if that was the last approval.',
   details: 'Needs the role approver. Not possible for the author, nor with a token that the author created.',
   positionals: [PROPOSAL_ID],
-  flags: [NO_START, { name: 'wait', help: 'Wait until the rollout has ended.' }, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  flags: [
+    NO_START,
+    { name: 'wait', help: 'Wait until the rollout has ended.' },
+    WHEN_READY_FLAG,
+    ...SERVER_FLAGS,
+    ...OUTPUT_FLAGS,
+  ],
   examples: [{ does: 'after a review', line: 'sluice rules approve prop_1f0c2a9be4d77310' }],
   run: async (given, terminal) => {
     const [id = ''] = given.positionals
-    const api = new Api(given)
+    const api = new Api(given, terminal)
     const approved = await moveProposal(api, id, 'approve')
     const moved = given.has('no-start') ? approved : await startIfApproved(api, approved)
     return report(api, moved, given, terminal)

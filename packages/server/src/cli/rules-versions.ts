@@ -7,7 +7,7 @@ import type { Terminal } from '../process/terminal.ts'
 import { changesBetween, type PlainRule, type RuleChange } from '../rules/changes.ts'
 import { readRuleFile } from '../rules/rule-file.ts'
 import { aligned } from '../text/aligned.ts'
-import { Api, SERVER_FLAGS } from './api.ts'
+import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import type { Given } from './arguments.ts'
 import { changesText, summaryOf } from './changes-text.ts'
 import { type Command, CommandError, defineCommand, OUTPUT_FLAGS } from './command.ts'
@@ -115,7 +115,7 @@ export const RULES_ROLLBACK: Command = defineCommand({
   summary: 'Restores the rules of an earlier version.',
   details: 'Creates a new version, so that a rollback can be undone. Shows the changes and asks for confirmation.',
   positionals: [{ name: '<version>', help: 'a version, from sluice rules history' }],
-  flags: [...CHANGE_FLAGS, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  flags: [...CHANGE_FLAGS, WHEN_READY_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
   examples: [{ does: 'undo', line: 'sluice rules rollback 6 --reason "7 refuses too many" --yes' }],
   run: async (given, terminal) => {
     const [version = ''] = given.positionals

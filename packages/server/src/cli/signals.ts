@@ -4,7 +4,7 @@ import { SEVERITIES } from 'sluice'
 import { SIGNALS_PATH, type SignalAccepted, type SignalList } from '../http/routes/signals.ts'
 import { EXIT } from '../process/exit-codes.ts'
 import { durationMs } from '../text/duration.ts'
-import { Api, SERVER_FLAGS } from './api.ts'
+import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import { type Command, defineCommand, OUTPUT_FLAGS } from './command.ts'
 import { confirm, REASON_FLAG, YES_FLAG } from './confirm.ts'
 import { remove, required, tellWarnings } from './exception-flags.ts'
@@ -65,6 +65,7 @@ export const SIGNALS_SEND: Command = defineCommand({
       fix: 'give a duration such as 30s, 10m or 1h',
     },
     { name: 'source', value: '<name>', help: 'System that found it.' },
+    WHEN_READY_FLAG,
     ...SERVER_FLAGS,
     ...OUTPUT_FLAGS,
   ],
@@ -75,7 +76,7 @@ export const SIGNALS_SEND: Command = defineCommand({
     },
   ],
   run: async (given, terminal) => {
-    const sent = await new Api(given).post<SignalAccepted>(SIGNALS_PATH, {
+    const sent = await new Api(given, terminal).post<SignalAccepted>(SIGNALS_PATH, {
       key: given.positionals[0],
       kind: required(given, 'kind', 'a kind of abuse, such as credential_stuffing'),
       severity: given.text('severity'),

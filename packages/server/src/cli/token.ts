@@ -10,7 +10,7 @@ import { EXIT } from '../process/exit-codes.ts'
 import { aligned } from '../text/aligned.ts'
 import { durationSeconds } from '../text/duration.ts'
 import { UNPRINTABLE } from '../text/escaped.ts'
-import { Api, SERVER_FLAGS } from './api.ts'
+import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import { type Command, CommandError, defineCommand, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
 import { DATABASE_FLAGS, namesDatabase, withDatabase } from './database-flags.ts'
@@ -36,6 +36,7 @@ export const TOKEN_CREATE: Command = defineCommand({
       fix: 'give a whole number and a unit, m, h or d, such as 90d: from 1m to 3660d',
     },
     ...DATABASE_FLAGS,
+    WHEN_READY_FLAG,
     ...SERVER_FLAGS,
     JSON_FLAG,
   ],
@@ -52,7 +53,11 @@ export const TOKEN_CREATE: Command = defineCommand({
     const seconds = secondsOf(given.text('expires-in') ?? '')
     const made = namesDatabase(given)
       ? await withDatabase(given, (database) => createInDatabase(database, name, role, seconds))
-      : await new Api(given).post<CreatedToken>(TOKENS_PATH, { name, role, ...(seconds && { ttl_seconds: seconds }) })
+      : await new Api(given, terminal).post<CreatedToken>(TOKENS_PATH, {
+          name,
+          role,
+          ...(seconds && { ttl_seconds: seconds }),
+        })
     terminal.out(given.has('json') ? `${JSON.stringify(made, null, 2)}\n` : `${made.token}\n`)
     const end = made.expires_at === null ? 'until it is revoked' : `until ${made.expires_at}`
     terminal.tell(`${made.token_id}: role ${made.role}, valid ${end}. The token is not shown again.\n`)

@@ -32,5 +32,8 @@ export class DatabaseUnavailable extends Error {
   override readonly name = 'DatabaseUnavailable'
 }
 
+/** Name of the connection on which a node listens, in pg_stat_activity. Nodes of the first versions do not set it. */
+export const LISTENER_NAME = 'sluice listener'
+
 /** SQLSTATEs of temporary failures: connection, resources, shutdown, read-only server, timeouts, lock conflicts. */
 export const TEMPORARY: RegExp = /^(08|53|57P|25006|25P03|40001|40P01|55P03|57014)/

@@ -10,6 +10,9 @@ const FOLDER = new URL('migrations/', PACKAGE_FOLDER)
 /** Key of the advisory lock; arbitrary. */
 const LOCK = 7_365_851
 
+/** Notified when a migration has run. */
+export const MIGRATIONS_CHANNEL = 'sluice_migrations'
+
 type Migration = { readonly name: string; readonly sql: string; readonly hash: string }
 
 /** Returns the names of the migrations that it ran. */
@@ -30,6 +33,7 @@ export function migrate(database: Database, migrations: readonly Migration[] = r
       await queries.query('INSERT INTO schema_migrations (name, hash) VALUES ($1, $2)', [name, hash])
       ran.push(name)
     }
+    if (ran.length > 0) await queries.query(`SELECT pg_notify('${MIGRATIONS_CHANNEL}', '')`)
     return ran
   })
 }
@@ -49,10 +53,22 @@ async function appliedHashes(queries: Queries): Promise<Map<string, string>> {
   return new Map(rows.map(({ name, hash }) => [name, hash]))
 }
 
-function readMigrations(): Migration[] {
+/** `0001_tables`, … */
+export function migrationNames(): string[] {
   const names = readdirSync(FOLDER).filter((name) => name.endsWith('.sql'))
-  return names.sort().map((name) => {
-    const sql = readFileSync(new URL(name, FOLDER), 'utf8')
-    return { name, sql, hash: createHash('sha256').update(sql).digest('hex') }
+  return names.sort().map((name) => name.slice(0, -'.sql'.length))
+}
+
+/** Migrations of a newer version that ran on this database. */
+export async function newerMigrations(queries: Queries): Promise<string[]> {
+  const known = new Set(migrationNames())
+  const applied = await appliedHashes(queries)
+  return [...applied.keys()].map((name) => name.replace(/\.sql$/, '')).filter((name) => !known.has(name))
+}
+
+function readMigrations(): Migration[] {
+  return migrationNames().map((name) => {
+    const sql = readFileSync(new URL(`${name}.sql`, FOLDER), 'utf8')
+    return { name: `${name}.sql`, sql, hash: createHash('sha256').update(sql).digest('hex') }
   })
 }

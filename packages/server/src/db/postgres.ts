@@ -5,6 +5,7 @@ import pg from 'pg'
 import {
   type Database,
   DatabaseUnavailable,
+  LISTENER_NAME,
   type Listening,
   type Queries,
   type Row,
@@ -140,6 +141,7 @@ class Listener {
     client.once('end', () => this.#reconnect(client))
     try {
       await client.connect()
+      await client.query(`SET application_name = '${LISTENER_NAME}'`) // the URL may set another name
       for (const channel of this.#channels.keys()) await client.query(listenSql(channel))
       this.#waitMs = RECONNECT_MS_MIN
       for (const channel of this.#channels.keys()) this.#onNotify(channel)

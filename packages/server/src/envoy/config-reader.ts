@@ -2,9 +2,9 @@
 // value rejects the file. Size, depth and aliases are bounded, so that no file can block the process.
 
 import { suggestion } from 'sluice'
-import { type Document, isAlias, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
-import { isNestedTooDeep, NESTING_MAX } from '../rules/nesting.ts'
+import { isAlias, isMap, isScalar, isSeq, type Node } from 'yaml'
 import { ambiguousFields } from '../rules/source-text.ts'
+import { parseYaml, type YamlDocument, YamlTooComplex } from '../rules/yaml-document.ts'
 import type { ConfigDomain, ConfigFinding, ConfigLimit, ConfigNode } from './config-finding.ts'
 import { UINT32_MAX } from './rate-limit-response.ts'
 import { UNIT_NAMES, unitNamed } from './units.ts'
@@ -34,26 +34,19 @@ export type ReadConfig = {
 }
 
 export function readConfig(text: string): ReadConfig {
-  if (isNestedTooDeep(text)) {
-    const fix = `nest at most ${NESTING_MAX} levels deep`
-    return { domain: undefined, findings: [{ severity: 'error', line: 1, field: 'file', value: undefined, fix }] }
+  let document: YamlDocument
+  try {
+    document = parseYaml(text)
+  } catch (error) {
+    if (!(error instanceof YamlTooComplex)) throw error
+    const findings = [{ severity: 'error' as const, line: 1, field: 'file', value: undefined, fix: error.message }]
+    return { domain: undefined, findings }
   }
-  const lines = new LineCounter()
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, logLevel: 'error' })
-  const syntax = [...document.errors, ...document.warnings]
-    .slice(0, ERRORS_MAX)
-    .map(({ message, pos }): ConfigFinding => {
-      const { line } = lines.linePos(pos[0])
-      return {
-        severity: 'error',
-        line,
-        field: `line ${line}`,
-        value: undefined,
-        fix: `fix the YAML syntax: ${message}`,
-      }
-    })
+  const syntax = document.mistakes.map(({ line, why }): ConfigFinding => {
+    return { severity: 'error', line, field: `line ${line}`, value: undefined, fix: `fix the YAML syntax: ${why}` }
+  })
   if (syntax.length > 0) return { domain: undefined, findings: syntax }
-  const reader = new ConfigReader(document, lines)
+  const reader = new ConfigReader(document)
   const domain = reader.read()
   const hasErrors = reader.findings.some(({ severity }) => severity === 'error')
   return { domain: hasErrors ? undefined : domain, findings: reader.findings }
@@ -65,21 +58,19 @@ const NO_FIELDS: Fields = new Map()
 
 class ConfigReader {
   readonly findings: ConfigFinding[] = []
-  readonly #document: Document
-  readonly #lines: LineCounter
+  readonly #document: YamlDocument
   #nodes = 0
   #depth = 0
 
-  constructor(document: Document, lines: LineCounter) {
+  constructor(document: YamlDocument) {
     this.#document = document
-    this.#lines = lines
   }
 
   read(): ConfigDomain {
-    const root = this.#document.contents
+    const root = this.#document.document.contents
     const fields = this.#fields(root, '', ROOT_KEYS)
     const domain = this.#text(fields, 'domain', '') ?? ''
-    if (domain === '') this.#error(this.#lineOf(root), 'domain', domain, 'give the domain that Envoy sends')
+    if (domain === '') this.#error(this.#document.lineOf(root), 'domain', domain, 'give the domain that Envoy sends')
     return { domain, line: fields.get('domain')?.line ?? 1, children: this.#descriptors(fields, '') }
   }
 
@@ -120,7 +111,7 @@ class ConfigReader {
 
   #descriptor(item: unknown, field: string, parentLine: number): ConfigNode | undefined {
     const node = this.#resolved(item)
-    const line = this.#lineOf(item) ?? parentLine
+    const line = this.#document.lineOf(item) ?? parentLine
     if (!isMap(node)) {
       this.#error(line, field, this.#shown(node), 'give a map with at least a key')
       return undefined
@@ -200,7 +191,7 @@ class ConfigReader {
     return node.items.flatMap((item, index) => {
       const at = `${field}.replaces[${index}].`
       const replaced = this.#text(this.#fields(this.#resolved(item), at, REPLACES_KEYS, given.line), 'name', at) ?? ''
-      const line = this.#lineOf(item) ?? given.line
+      const line = this.#document.lineOf(item) ?? given.line
       if (replaced === '') this.#error(line, `${at}name`, replaced, 'give the name of another limit')
       else if (replaced === own) this.#error(line, `${at}name`, replaced, 'name another limit: this is its own name')
       return replaced
@@ -223,13 +214,13 @@ class ConfigReader {
   /** Fields of a map by name. An unknown name is an error; a known one in the wrong place has no effect. */
   #fields(node: unknown, prefix: string, known: readonly string[], parentLine?: number): Fields {
     if (!isMap(node)) {
-      const line = this.#lineOf(node) ?? parentLine ?? 1
+      const line = this.#document.lineOf(node) ?? parentLine ?? 1
       this.#error(line, prefix.slice(0, -1) || 'file', this.#shown(node), `give a map of ${known.join(', ')}`)
       return NO_FIELDS
     }
     const fields = new Map<string, { node: unknown; line: number }>()
     for (const { key, value } of node.items) {
-      const line = this.#lineOf(key) ?? parentLine ?? 1
+      const line = this.#document.lineOf(key) ?? parentLine ?? 1
       const name = isScalar(key) ? String(key.source ?? key.value) : ''
       if (known.includes(name)) fields.set(name, { node: value, line })
       else if (CONFIG_KEYS.includes(name)) {
@@ -262,12 +253,12 @@ class ConfigReader {
   }
 
   #resolved(node: unknown): unknown {
-    return isAlias(node) ? node.resolve(this.#document) : node
+    return isAlias(node) ? this.#document.resolve(node) : node
   }
 
   #valueOf(node: unknown): unknown {
     try {
-      return (node as Node).toJS(this.#document, { maxAliasCount: ALIASES_MAX })
+      return (node as Node).toJS(this.#document.document, { maxAliasCount: ALIASES_MAX })
     } catch {
       return undefined // too many aliases
     }
@@ -276,11 +267,6 @@ class ConfigReader {
   /** Scalars only: a map may be large. */
   #shown(node: unknown): unknown {
     return isScalar(node) ? node.value : undefined
-  }
-
-  #lineOf(node: unknown): number | undefined {
-    const start = (node as Node | null | undefined)?.range?.[0]
-    return start === undefined ? undefined : this.#lines.linePos(start).line
   }
 
   #error(line: number | undefined, field: string, value: unknown, fix: string): void {

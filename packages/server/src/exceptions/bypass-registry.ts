@@ -128,5 +128,5 @@ function knownSecrets(token: BypassToken): [string, Known][] {
 function rejectionOf({ token, endsMs }: Known, nowMs: number): Rejection | undefined {
   if (token.revoked) return 'revoked'
   if (endsMs <= nowMs) return 'expired'
-  return token.state === 'pending' ? 'pending' : undefined
+  return token.state === 'active' ? undefined : 'pending' // a state of a newer version permits nothing
 }

@@ -5,15 +5,19 @@ import { createBypassToken } from 'sluice/bypass'
 import type { Caller } from '../access/roles.ts'
 import { type Approvals, approve as addApproval, approvalsRequired } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
+import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
-import type { BypassState, BypassToken } from './bypass-token.ts'
+import { BYPASS_STATES, type BypassState, type BypassToken } from './bypass-token.ts'
 import { newId } from './ids.ts'
 import { notPending } from './override-table.ts'
 
 export const BYPASS_CHANNEL = 'sluice_bypass'
 /** Cap on valid tokens: every node keeps all of them in memory. */
 export const BYPASS_MAX = 1000
+/** Features that nodes need to accept bypass tokens. */
+export const BYPASS_FEATURES: readonly string[] = ['bypass_token']
 
 export type BypassRequest = {
   readonly name: string
@@ -118,6 +122,7 @@ async function create(queries: Queries, request: BypassRequest, actor: string, a
     const detail = `There are ${BYPASS_MAX} bypass tokens: revoke some first.`
     throw new ProblemError(problem('TOO_MANY_TOKENS', detail))
   }
+  await requireUnderstood(queries, BYPASS_FEATURES)
   const required = await approvalsRequired(queries)
   const state = required === 0 ? 'active' : 'pending'
   const bypassId = newId('byp', at)
@@ -151,8 +156,10 @@ async function approve(queries: Queries, bypassId: string, caller: Caller, at: D
   if (row.state !== 'pending') throw notPending('bypass token', bypassId)
   const thing = { kind: 'bypass', id: bypassId, author: row.actor, createdAt: row.recorded_at }
   const approvals = await addApproval(queries, thing, caller)
-  if (approvals.enough)
+  if (approvals.enough) {
+    await requireUnderstood(queries, BYPASS_FEATURES)
     await queries.query("UPDATE bypass_tokens SET state = 'active' WHERE bypass_id = $1", [bypassId])
+  }
   const diff = { approvals: approvals.given.length, required: approvals.required }
   await appendAudit(queries, { actor: caller.id, action: 'bypass.approve', target: bypassId, diff }, at)
   return approvals
@@ -246,7 +253,7 @@ async function select(queries: Queries, where: string, parameters: readonly unkn
 }
 
 /** Tokens as nodes need them: valid ones, and recently expired ones, which do not count as guesses. */
-export async function readBypassTokens(queries: Queries): Promise<BypassToken[]> {
+export async function readBypassTokens(queries: Queries, unknown: UnknownContent): Promise<BypassToken[]> {
   const rows = await queries.query<BypassRow & { readonly secrets: BypassToken['secrets'] }>(
     `SELECT bypass_id, name, state, rules, paths, limit_per_minute, expires_at, revoked_at,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
@@ -256,6 +263,9 @@ export async function readBypassTokens(queries: Queries): Promise<BypassToken[]>
      ORDER BY (revoked_at IS NULL AND expires_at > now()) DESC, bypass_id DESC LIMIT ${2 * BYPASS_MAX}`,
     [],
   )
+  const others = rows.filter(({ state, revoked_at }) => revoked_at === null && !BYPASS_STATES.includes(state))
+  const items = others.map(({ bypass_id, state }) => `${bypass_id}: state ${state}`)
+  unknown.found('bypass tokens', items, 'they do not skip rules')
   return rows.map((row) => ({
     bypassId: row.bypass_id,
     name: row.name,

@@ -4,7 +4,9 @@
 /** Format of tokens of `sluice/bypass`. Other texts cannot be tokens and are not hashed. */
 export const BYPASS_FORMAT: RegExp = /^slb_[\w-]{43}$/
 
-export type BypassState = 'pending' | 'active'
+export const BYPASS_STATES = ['pending', 'active'] as const
+
+export type BypassState = (typeof BYPASS_STATES)[number]
 
 export type BypassToken = {
   readonly bypassId: string

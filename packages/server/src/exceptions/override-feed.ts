@@ -3,6 +3,7 @@
 // that starts during the outage uses its copy on disk. Drops expired overrides by itself.
 
 import { type Limiter, LimiterError, type Override } from 'sluice'
+import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { Database, Listening } from '../db/database.ts'
 import { Refresher } from '../db/refresher.ts'
 import { TableCopy } from '../db/table-copy.ts'
@@ -18,6 +19,7 @@ const COPY_MS = 30_000
 export type OverrideFeedDeps = {
   readonly database: Database
   readonly limiter: Pick<Limiter, 'changeOverrides'>
+  readonly unknown: UnknownContent
   readonly log: Log
   readonly nowMs: () => number
   /** Undefined for the embedded database, which needs no copy. */
@@ -29,6 +31,8 @@ export class OverrideFeed {
   readonly #refresher: Refresher = new Refresher(() => this.#load())
   readonly #copy: TableCopy<readonly Override[]>
   #overrides = new Map<string, Override>()
+  /** Invalid ones, which do not apply, by id: when they end. */
+  #skipped = new Map<string, number | null>()
   #revision: number | undefined
   #copiedRevision: number | undefined
   #copiedMs = Number.NEGATIVE_INFINITY
@@ -74,6 +78,7 @@ export class OverrideFeed {
       this.#revision = revision
       // Rows may have changed during a complete read, which takes a while.
       if (complete) this.#change((await readOverrides(database, revision)).rows)
+      this.#reportSkipped()
       if (this.#unreachable) log.event('table_reachable', { table: TABLE })
       this.#unreachable = false
     } catch (error) {
@@ -85,6 +90,7 @@ export class OverrideFeed {
 
   #replace(overrides: readonly Override[]): void {
     this.#overrides = new Map()
+    this.#skipped = new Map()
     this.#deps.limiter.changeOverrides({ replaceAll: true })
     this.#set(overrides)
   }
@@ -94,6 +100,7 @@ export class OverrideFeed {
     const remove = rows.filter(({ state }) => state !== 'active').map(({ override_id }) => override_id)
     this.#deps.limiter.changeOverrides({ remove })
     for (const id of remove) this.#overrides.delete(id)
+    for (const { override_id: id } of rows) this.#skipped.delete(id)
     this.#set(rows.filter(({ state }) => state === 'active').map(overrideOf))
   }
 
@@ -109,6 +116,7 @@ export class OverrideFeed {
       if (only === undefined) return
       if (others.length === 0) {
         log.event('override_skipped', { override_id: only.id, reason: error.message })
+        this.#skipped.set(only.id, only.expiresAtMs)
         return
       }
       const half = overrides.length >> 1
@@ -121,11 +129,17 @@ export class OverrideFeed {
   #dropExpired(): void {
     const nowMs = this.#deps.nowMs()
     const expired: string[] = []
+    for (const [id, expiresAtMs] of this.#skipped)
+      if (expiresAtMs !== null && expiresAtMs <= nowMs) this.#skipped.delete(id)
     for (const { id, expiresAtMs } of this.#overrides.values())
       if (expiresAtMs !== null && expiresAtMs <= nowMs) expired.push(id)
     if (expired.length === 0) return
     this.#deps.limiter.changeOverrides({ remove: expired })
     for (const id of expired) this.#overrides.delete(id)
+  }
+
+  #reportSkipped(): void {
+    this.#deps.unknown.found(TABLE, [...this.#skipped.keys()], 'they do not apply; the limits of the rules do')
   }
 
   async #writeCopy(): Promise<void> {

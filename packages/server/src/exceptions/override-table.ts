@@ -4,6 +4,7 @@
 import type { Caller } from '../access/roles.ts'
 import { type Approvals, approve as addApproval, approvalsRequired } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { newId } from './ids.ts'
@@ -11,6 +12,7 @@ import { keyText } from './key.ts'
 import {
   type Effect,
   type ExceptionState,
+  featuresOfEffect,
   type OverrideRequest,
   replacementGroup,
   type StoredOverride,
@@ -111,6 +113,7 @@ async function create(
     [at],
   )
   if ((row?.count ?? 0) >= OVERRIDES_MAX) throw tooManyOverrides()
+  await requireUnderstood(queries, featuresOfEffect(request.effect))
   const required = request.raises ? await approvalsRequired(queries) : 0
   const state = required === 0 ? 'active' : 'pending'
   const overrideId = newId('ovr', at)
@@ -160,6 +163,7 @@ async function approve(
   const { actor: author, recordedAt: createdAt } = found
   const approvals = await addApproval(queries, { kind: 'override', id: overrideId, author, createdAt }, caller)
   if (approvals.enough) {
+    await requireUnderstood(queries, featuresOfEffect(found.effect))
     await replaceEarlier(queries, revision, found, at)
     const sql = "UPDATE overrides SET state = 'active', revision = $2 WHERE override_id = $1"
     await queries.query(sql, [overrideId, revision])

@@ -64,7 +64,14 @@ export type KnownRules = {
 
 export const EFFECT_FIX = 'give exactly one of limit, factor, ban and exempt'
 export const EXPIRY_FIX: string = `give either expires_in or "forever": true; ${LIFETIME_FIX}`
-const EFFECTS = ['limit', 'factor', 'ban', 'exempt'] as const
+export const EFFECTS = ['limit', 'factor', 'ban', 'exempt'] as const
+
+/** Features that nodes need to apply overrides: `override.ban`. */
+export const OVERRIDE_FEATURES: readonly string[] = EFFECTS.map((name) => `override.${name}`)
+
+export function featuresOfEffect(effect: Effect): string[] {
+  return Object.keys(effect).flatMap((name) => (name === 'limit_name' ? [] : `override.${name}`))
+}
 
 /** Throws a problem that names every invalid field. */
 export function parseOverride(

@@ -2,8 +2,10 @@
 // of rows depends on the suspected keys, not on how often they are reported. Each change is one transaction with its
 // audit entry and the notification of all nodes.
 
-import type { Severity, Signal } from 'sluice'
+import { SEVERITIES, type Severity, type Signal } from 'sluice'
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
+import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { newId } from './ids.ts'
@@ -13,6 +15,9 @@ export const SIGNALS_CHANNEL = 'sluice_signals'
 /** Every node keeps all signals in memory and reads them after each change. */
 export const SIGNALS_MAX = 10_000
 const DELETE_ROWS = 1000
+
+/** Features that nodes need to apply signals. */
+export const SIGNAL_FEATURES: readonly string[] = SEVERITIES.map((severity) => `signal.${severity}`)
 
 export type SignalRequest = {
   readonly key: Key
@@ -77,6 +82,7 @@ export function signalTable({ database, now, refresh }: SignalTableDeps): Signal
 async function send(queries: Queries, request: SignalRequest, actor: string, at: Date): Promise<string> {
   // Serializes signals, so that two of one key do not become two rows and the cap holds.
   await queries.query('LOCK TABLE signals IN SHARE ROW EXCLUSIVE MODE')
+  await requireUnderstood(queries, [`signal.${request.severity}`])
   const { key, kind, severity, source = null, expiresAt } = request
   const [known] = await queries.query<{ signal_id: string }>(
     `UPDATE signals SET expires_at = greatest(expires_at, $1::timestamptz), source = $2, actor = $3
@@ -166,14 +172,18 @@ async function list(queries: Queries, query: SignalQuery, at: Date): Promise<rea
   }))
 }
 
-/** Signals as nodes need them. */
-export async function readSignals(queries: Queries): Promise<Signal[]> {
+/** Signals as nodes need them, without those whose severity this version does not know. */
+export async function readSignals(queries: Queries, unknown: UnknownContent): Promise<Signal[]> {
   const rows = await queries.query<SignalRow>(
-    `SELECT fact, owner, kind, severity, expires_at FROM signals WHERE expires_at > now()
+    `SELECT signal_id, fact, owner, kind, severity, expires_at FROM signals WHERE expires_at > now()
      ORDER BY expires_at DESC LIMIT ${SIGNALS_MAX}`,
     [],
   )
-  return rows.map(({ fact, owner, kind, severity, expires_at }) => {
+  const known = rows.filter(({ severity }) => SEVERITIES.includes(severity))
+  const others = rows.filter((row) => !known.includes(row))
+  const items = others.map(({ signal_id, severity }) => `${signal_id}: severity ${severity}`)
+  unknown.found('signals', items, 'they do not apply; the limits of the rules do')
+  return known.map(({ fact, owner, kind, severity, expires_at }) => {
     return { fact, owner, kind, severity, expiresAtMs: expires_at.getTime() }
   })
 }

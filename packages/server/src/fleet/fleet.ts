@@ -2,8 +2,10 @@
 // them answers for all. If the reports cannot be shared, each node still knows itself and the last reports it has read.
 
 import { type Clock, wallClock } from 'sluice'
+import { lacking, SILENT_MS } from '../compatibility/requirements.ts'
 import type { Log } from '../log.ts'
 import type { ApiHotKey } from './api-hot-key.ts'
+import { FEATURES } from './features.ts'
 import { type Counts, FigureRings, type Figures, mergeSteps, minus, RESOLUTIONS } from './figures.ts'
 import type { NodeReport, OpenAlert } from './node-report.ts'
 import type { ReportStore, StoredReport } from './report-store.ts'
@@ -12,15 +14,15 @@ const SECOND_MS = 1000
 const REPORT_MS = 2000
 /** Reports are not read more often than this, however many clients ask. */
 const READ_MS = 1000
-/** A process that has not reported for this long has stopped, or cannot reach the others. */
-const SILENT_MS = 10_000
 const RATE_SECONDS = 10
 
-export type FleetNode = Omit<NodeReport, 'status' | 'figures' | 'alerts' | 'hot_keys'> & {
+export type FleetNode = Omit<NodeReport, 'status' | 'figures' | 'alerts' | 'hot_keys' | 'understands'> & {
   readonly status: NodeReport['status'] | 'silent'
   readonly reported_ms_ago: number
   readonly checks_per_second: number
   readonly refused_per_second: number
+  /** Features of the answering node that this one does not have. */
+  readonly lacks: readonly string[]
 }
 
 export type FleetAlert = OpenAlert & { readonly node: string; readonly address: string }
@@ -38,7 +40,7 @@ export type FleetDeps = {
   /** Cumulative counts of this process. */
   readonly counts: () => Counts
   /** Report of this process, without its figures. */
-  readonly report: () => Omit<NodeReport, 'figures' | 'address'>
+  readonly report: () => Omit<NodeReport, 'figures' | 'address' | 'understands'>
   readonly log: Log
   readonly clock?: Clock | undefined
 }
@@ -103,7 +105,7 @@ export class Fleet {
   }
 
   #own(): NodeReport {
-    return { ...this.#deps.report(), address: this.#address, figures: this.#rings.figures() }
+    return { ...this.#deps.report(), address: this.#address, figures: this.#rings.figures(), understands: FEATURES }
   }
 
   /** Runs at the start of each second, and counts the one before. */
@@ -167,7 +169,7 @@ function knownOf({ text, ageMs }: StoredReport): Known[] {
 
 /** Rates cover ten seconds and end early enough that the reports of all nodes have arrived. */
 export function nodeOf({ report, ageMs }: Known, nowMs: number): FleetNode {
-  const { figures, alerts: _alerts, hot_keys: _hotKeys, ...facts } = report
+  const { figures, alerts: _alerts, hot_keys: _hotKeys, understands = null, ...facts } = report
   const isSilent = ageMs > SILENT_MS
   const end = Math.floor((nowMs - REPORT_MS) / SECOND_MS)
   const recent = figures[0]?.steps.filter(({ at }) => at >= end - RATE_SECONDS && at < end) ?? []
@@ -180,6 +182,7 @@ export function nodeOf({ report, ageMs }: Known, nowMs: number): FleetNode {
     reported_ms_ago: Math.round(ageMs),
     checks_per_second: perSecond(({ allowed, refused }) => allowed + refused),
     refused_per_second: perSecond(({ refused }) => refused),
+    lacks: lacking(FEATURES, understands),
   }
 }
 

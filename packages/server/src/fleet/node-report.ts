@@ -37,6 +37,8 @@ export type NodeReport = {
   readonly sinks: readonly SinkReport[]
   readonly alerts: readonly OpenAlert[]
   readonly figures: readonly Figures[]
+  /** Names of what the node understands. Undefined: an earlier version does not report them. */
+  readonly understands?: readonly string[]
   /** The busiest keys. Undefined: an earlier version does not report them. */
   readonly hot_keys?: readonly ApiHotKey[]
 }

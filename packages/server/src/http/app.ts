@@ -17,6 +17,7 @@ import type { DecisionHistory } from '../checks/decision-history.ts'
 import type { Receipts } from '../checks/receipts.ts'
 import { createRefund } from '../checks/refund.ts'
 import type { SharedDecisions } from '../checks/shared-decisions.ts'
+import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { DashboardFile } from '../dashboard/dashboard-files.ts'
 import { DemoTraffic } from '../demo/demo-traffic.ts'
 import type { DecideRateLimit } from '../envoy/rate-limit-service.ts'
@@ -46,6 +47,7 @@ import type { Telemetry } from '../telemetry/telemetry.ts'
 import { type NodeWorkers, singleWorker } from '../workers/node-workers.ts'
 import { parseJsonBodies } from './bodies/json-body.ts'
 import { parseRuleBodies } from './bodies/rule-bodies.ts'
+import { CHECK_BYTES_MAX } from './bodies/schemas.ts'
 import { EventStreams } from './event-streams.ts'
 import { LAZY_SCHEMAS } from './lazy-schemas.ts'
 import type { Lifecycle } from './node-health.ts'
@@ -85,6 +87,7 @@ import { tokensRoutes } from './routes/tokens.ts'
 import { violationsRoute } from './routes/violations.ts'
 import { webhooksRoute } from './routes/webhooks.ts'
 import { traceRequests } from './trace-requests.ts'
+import { waitForNodes } from './wait-for-nodes.ts'
 
 /** State behind the admin routes. Optional members are undefined on a node without a database. */
 export type AdminDeps = {
@@ -142,6 +145,8 @@ export type AppDeps = {
   readonly log: Log
   readonly keyHash: KeyHash
   readonly lifecycle: Lifecycle
+  /** Default: this node reads nothing that other nodes write. */
+  readonly unknown?: UnknownContent | undefined
   readonly access: Pick<GuardDeps, 'adminToken' | 'checksAreOpen'>
   readonly admin: AdminDeps
   readonly exceptions: ExceptionsDeps
@@ -191,6 +196,7 @@ export async function createApp(deps: AppDeps): Promise<FastifyInstance> {
   if (deps.telemetry !== undefined) traceRequests(app, deps.telemetry)
   metrics.watchLimiter(limiter)
   metrics.watchAdmin(admin)
+  waitForNodes(app, lifecycle)
   const { authenticator, sendPage } = await addGuard(app, deps)
   const streams = new EventStreams(app, authenticator)
   checkRoute(app, checks.answer)
@@ -235,7 +241,11 @@ export async function createApp(deps: AppDeps): Promise<FastifyInstance> {
   })
   if (deps.envoy !== undefined) await envoyJsonRoute(app, deps.envoy)
   if (deps.fleet !== undefined) fleetRoutes(app, { fleet: deps.fleet, streams, clock })
-  healthRoutes(app, { limiter, metrics, store, live, lifecycle, killSwitch, workers, events, rollouts: rollouts?.node })
+  const { unknown } = deps
+  healthRoutes(app, {
+    ...{ limiter, metrics, store, live, lifecycle, killSwitch, workers, events, unknown },
+    rollouts: rollouts?.node,
+  })
   openapiRoutes(app, sendPage)
   return app
 }
@@ -278,12 +288,12 @@ function createFastify(log: Log, tls: ServerOptions | undefined): FastifyInstanc
   const app = fastify({
     ...(tls === undefined ? { http: TIMEOUTS } : { https: { ...tls, ...TIMEOUTS, handshakeTimeout: REQUEST_MS_MAX } }),
     logger: false,
+    bodyLimit: CHECK_BYTES_MAX,
     requestTimeout: REQUEST_MS_MAX,
     routerOptions: { maxParamLength: PARAMETER_LENGTH_MAX },
     schemaController: LAZY_SCHEMAS,
     ajv: {
       customOptions: {
-        allErrors: true,
         allowUnionTypes: true,
         coerceTypes: false,
         keywords: ['x-fix'],

@@ -17,17 +17,47 @@ const require = createRequire(import.meta.url)
 const loadValidators = once(() => (require('@fastify/ajv-compiler') as () => Build<Validator>)())
 const loadSerializers = once(() => (require('@fastify/fast-json-stringify-compiler') as () => Build<Serializer>)())
 
+/** A value with more parts is only told its first error: each error is an object, and a body may have 100,000. */
+const PARTS_MAX = 10_000
+
+/** The first validator stops at the first error; the second, which reports all of them, sees invalid values only. */
 const buildValidator: Build<Validator> = (sharedSchemas, options) => {
-  const compiler = once(() => loadValidators()(sharedSchemas, options))
+  const compilers = [false, true].map((allErrors) => {
+    return once(() => loadValidators()(sharedSchemas, withAllErrors(options, allErrors)))
+  })
   return (route) => {
-    const compiled = once(() => compiler()(route))
+    const [first, all] = compilers.map((compiler) => once(() => compiler()(route))) as [
+      () => Validator,
+      () => Validator,
+    ]
     const validate: Validator = (value) => {
-      const result = compiled()(value)
-      validate.errors = compiled().errors
-      return result
+      if (first()(value)) return true
+      const reporting = hasMoreParts(value, PARTS_MAX) ? first() : all()
+      reporting(value)
+      validate.errors = reporting.errors
+      return false
     }
     return validate
   }
+}
+
+function withAllErrors(options: unknown, allErrors: boolean): object {
+  const { customOptions } = options as { readonly customOptions: object }
+  return { ...(options as object), customOptions: { ...customOptions, allErrors } }
+}
+
+/** Whether a value has more fields and items than this, at any depth. */
+function hasMoreParts(value: unknown, most: number): boolean {
+  const open: unknown[] = [value]
+  for (let left = most; open.length > 0; left -= 1) {
+    if (left < 0) return true
+    const next = open.pop()
+    if (typeof next !== 'object' || next === null) continue
+    const parts = Object.values(next)
+    if (parts.length > left) return true
+    for (const part of parts) open.push(part)
+  }
+  return false
 }
 
 const buildSerializer: Build<Serializer> = (sharedSchemas, options) => {

@@ -1,6 +1,7 @@
 // Health of a node, for /readyz and webhooks.
 
 import type { Limiter } from 'sluice'
+import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import type { KillSwitch } from '../kill-switch/kill-switch.ts'
 import type { Metrics } from '../metrics/metrics.ts'
 import type { LiveRules } from '../rules/live-rules.ts'
@@ -18,6 +19,8 @@ export type HealthDeps = {
   readonly lifecycle: Lifecycle
   readonly killSwitch: KillSwitch
   readonly workers: NodeWorkers
+  /** Undefined: this node reads nothing that other nodes write. */
+  readonly unknown?: UnknownContent | undefined
   readonly events: { degradedReason(): string | undefined }
   /** Undefined: no rule can roll out. */
   readonly rollouts?: { degradedReason(): string | undefined } | undefined
@@ -52,7 +55,7 @@ function healthOf(deps: HealthDeps): NodeHealth {
 }
 
 /** Reasons why this worker is degraded; empty when it is not. */
-export function degradedReasons({ live, store, killSwitch, events, rollouts }: HealthDeps): readonly string[] {
+export function degradedReasons({ live, store, killSwitch, events, rollouts, unknown }: HealthDeps): readonly string[] {
   const [failure, pressure, killed] = [store.failure(), store.pressure.degradedReason(), killSwitch.describe()]
   const reasons = [
     failure && `store: ${failure}`,
@@ -62,6 +65,7 @@ export function degradedReasons({ live, store, killSwitch, events, rollouts }: H
     killed && `kill switch: ${killed}`,
     events.degradedReason(),
     rollouts?.degradedReason(),
+    unknown?.degradedReason(),
   ]
   return reasons.filter((text) => text !== undefined)
 }

@@ -5,10 +5,16 @@ import type { GlobalFactor } from 'sluice'
 import type { Caller } from '../access/roles.ts'
 import { type Approvals, approve as addApproval, approvalsRequired } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { newId } from '../exceptions/ids.ts'
 import { notPending } from '../exceptions/override-table.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+
+/** Features that nodes need to multiply all limits. */
+export const FACTOR_FEATURES: readonly string[] = ['global_factor']
+
+const FACTOR_STATES = ['pending', 'active', 'ended']
 
 export type FactorState = 'pending' | 'active'
 
@@ -34,6 +40,7 @@ export async function createFactor(
   at: Date,
 ): Promise<{ readonly factorId: string; readonly state: FactorState; readonly approvalsRequired: number }> {
   await lock(queries)
+  await requireUnderstood(queries, FACTOR_FEATURES)
   const required = factor > 1 ? await approvalsRequired(queries) : 0
   const state = required === 0 ? 'active' : 'pending'
   // Replaces the active factor, or an earlier one that still waits for approval.
@@ -61,6 +68,7 @@ export async function approveFactor(queries: Queries, factorId: string, caller: 
   const { factor_id: id, actor: author, recorded_at: createdAt } = pending
   const approvals = await addApproval(queries, { kind: 'factor', id, author, createdAt }, caller)
   if (approvals.enough) {
+    await requireUnderstood(queries, FACTOR_FEATURES)
     await queries.query("UPDATE global_factors SET state = 'ended' WHERE state = 'active'", [])
     await queries.query("UPDATE global_factors SET state = 'active' WHERE factor_id = $1", [id])
   }
@@ -119,6 +127,16 @@ export async function listFactors(queries: Queries, at: Date): Promise<readonly 
     expiresAt: row.expires_at,
     approvals: row.approvals,
   }))
+}
+
+/** Factors in a state of a newer version. */
+export async function unknownFactors(queries: Queries, at: Date): Promise<string[]> {
+  const rows = await queries.query<{ readonly factor_id: string; readonly state: string }>(
+    `SELECT factor_id, state FROM global_factors WHERE state <> ALL ($1::text[]) AND expires_at > $2
+     ORDER BY factor_id`,
+    [FACTOR_STATES, at],
+  )
+  return rows.map(({ factor_id: id, state }) => `${id}: state ${state}`)
 }
 
 /** The factor as the limiter needs it; undefined: limits are unchanged. */

@@ -4,6 +4,7 @@
 import type { Caller } from '../access/roles.ts'
 import type { Approvals } from '../approvals/approval-table.ts'
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { isFrozen, setFreeze } from '../rules/freeze.ts'
@@ -18,6 +19,8 @@ import {
 } from './factor-table.ts'
 
 export const INCIDENT_CHANNEL = 'sluice_incident'
+/** Features that nodes need to refuse changes of rules during a freeze. */
+export const FREEZE_FEATURES: readonly string[] = ['freeze']
 
 export type IncidentState = {
   /** Undefined: rules may change. */
@@ -86,6 +89,7 @@ async function freeze(queries: Queries, reason: string, actor: string, at: Date)
     const detail = `Rule changes have been frozen since ${present.since.toISOString()} by ${present.by}.`
     throw new ProblemError(problem('FROZEN', detail))
   }
+  await requireUnderstood(queries, FREEZE_FEATURES)
   await setFreeze(queries, { since: at, by: actor, reason })
   await appendAudit(queries, { actor, action: 'incident.freeze', target: 'rules', diff: {}, reason }, at)
 }

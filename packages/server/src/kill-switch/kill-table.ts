@@ -1,10 +1,13 @@
 // Disabled rules in the database: they survive restarts and reach all nodes within a second.
 
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
 import type { Kill, KillStore } from './kill-switch.ts'
 
 export const KILLS_CHANNEL = 'sluice_kills'
+/** Features that nodes need to disable rules. */
+export const KILL_FEATURES: readonly string[] = ['kill_switch']
 /** Key for all rules: rule ids are never empty. */
 const EVERYTHING = ''
 
@@ -40,6 +43,7 @@ export function killsInDatabase(database: Database, refresh: () => Promise<void>
     durable: true,
     disable: ({ ruleId, since, by, reason }) =>
       change(async (queries) => {
+        await requireUnderstood(queries, KILL_FEATURES)
         await queries.query(
           `INSERT INTO kills (rule_id, since, actor, reason) VALUES ($1, $2, $3, $4)
            ON CONFLICT (rule_id)

@@ -21,6 +21,7 @@ export type GrpcFacts = {
 /** Leases of remote nodes, and quotas of Envoys. */
 export type RemoteFacts = {
   readonly nodes: number
+  readonly degradedNodes: number
   readonly leases: number
   readonly units: { readonly leased: number; readonly returned: number }
   readonly quotaStreams: number
@@ -31,7 +32,7 @@ export type RemoteFacts = {
 }
 
 const NO_REMOTE: RemoteFacts = {
-  ...{ nodes: 0, leases: 0, units: { leased: 0, returned: 0 } },
+  ...{ nodes: 0, degradedNodes: 0, leases: 0, units: { leased: 0, returned: 0 } },
   ...{ quotaStreams: 0, quotaBuckets: 0, quotaRequests: { allowed: 0, denied: 0 } },
   quotaAssignments: { share: 0, allow: 0, deny: 0 },
 }
@@ -126,6 +127,12 @@ const GAUGES: readonly GaugeDefinition<GrpcFacts>[] = [
     help: 'Remote nodes that follow the rules of this node.',
     aggregator: 'sum',
     read: ({ remote }) => remote.nodes,
+  },
+  {
+    name: 'sluice_remote_nodes_degraded',
+    help: 'Remote nodes that report to be degraded: they cannot use the newest rules of this node.',
+    aggregator: 'sum',
+    read: ({ remote }) => remote.degradedNodes,
   },
   {
     name: 'sluice_quota_streams',

@@ -146,6 +146,10 @@ export class Metrics {
     this.#counts.hotKeys = () => limiter.hotKeys()
   }
 
+  watchUnknown(content: { counts(): Readonly<Record<string, number>> }): void {
+    this.#counts.unknownContent = () => content.counts()
+  }
+
   watchWebhooks(webhooks: DeliveryTotals): void {
     this.#counts.webhooks = webhooks
   }
@@ -195,11 +199,6 @@ export class Metrics {
   /** Time since the rule source last confirmed the active rules. */
   rulesAgeSeconds(): number {
     return this.#counts.rulesFacts().ageSeconds
-  }
-
-  /** Decisions per bucket of DECISION_SECONDS. */
-  decisionTimes(): number[] {
-    return this.#counts.decisionSeconds.counts()
   }
 
   /** Cumulative counts of decisions, for live figures. */

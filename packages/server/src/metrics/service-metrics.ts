@@ -97,6 +97,7 @@ export class ServiceCounts {
   admin: AdminFacts = { killSwitch: { kills: [], everything: false } }
   rulesFacts: () => RulesFacts = () => ({ version: 0, valid: true, ageSeconds: 0 })
   hotKeys: () => readonly HotKey[] = () => []
+  unknownContent: () => Readonly<Record<string, number>> = () => ({})
 
   /** Makes room for the labels of the active rules. */
   activate(rules: readonly Rule[]): void {
@@ -279,6 +280,13 @@ const GAUGES: readonly GaugeDefinition<ServiceCounts>[] = [
     help: '0 while the rules of the source are invalid and the last good rules stay active.',
     aggregator: 'min',
     read: ({ rulesFacts }) => (rulesFacts().valid ? 1 : 0),
+  },
+  {
+    name: 'sluice_content_not_understood',
+    help: 'Rows of the database that a newer version wrote and this one ignores, by table.',
+    labels: ['where'],
+    aggregator: 'max',
+    read: ({ unknownContent }) => Object.entries(unknownContent()).map(([where, count]) => [{ where }, count] as const),
   },
   {
     name: 'sluice_rules_age_seconds',

@@ -22,7 +22,7 @@ const FASTIFY_PROBLEMS: Readonly<Record<string, (headers: Headers) => Problem>> 
       'BODY_TOO_LARGE',
       'body',
       value && `${value} bytes`,
-      'send at most 64 KiB, 2 MiB to check/batch or simulate, or 8 MiB to rule-set',
+      'send at most 64 KiB, 1 MiB to proposals, 2 MiB to check/batch or simulate, or 8 MiB to rule-set',
     ),
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: ({ 'content-length': value }) =>
     fieldProblem('REQUEST_INVALID', 'Content-Length', value, 'give the number of bytes of the body'),

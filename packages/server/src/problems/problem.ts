@@ -33,9 +33,11 @@ export const PROBLEMS = {
   PROPOSAL_CONFLICT: 409,
   PROPOSAL_STATE: 409,
   ROLLOUT_ACTIVE: 409,
+  NODES_OUTDATED: 409,
   FROZEN: 409,
   NOT_FROZEN: 409,
   NOT_PENDING: 409,
+  NOT_COMPARABLE: 409,
   TOO_MANY_OVERRIDES: 409,
   TOO_MANY_SIGNALS: 409,
   NOTHING_TO_DRILL: 409,
@@ -51,6 +53,8 @@ export const PROBLEMS = {
   BODY_TOO_LARGE: 413,
   MEDIA_TYPE_UNSUPPORTED: 415,
   TOO_MANY_REQUESTS: 429,
+  TOO_MANY_STREAMS_OF_TOKEN: 429,
+  TOO_MANY_SIMULATIONS_OF_TOKEN: 429,
   INTERNAL: 500,
   PEER_UNTRUSTED: 500,
   UPSTREAM_UNREACHABLE: 502,
@@ -93,8 +97,12 @@ export function problem(code: ProblemCode, detail: string, fieldErrors: readonly
   return { type: 'about:blank', title, status, code, detail, ...(errors.length === 0 ? {} : { errors }) }
 }
 
+/** Cap on reported errors: a body can have thousands. */
+const FIELD_ERRORS_MAX = 100
+
 /** Problem for bad input: `detail` for people, `errors` for programs. */
-export function invalidRequest(fieldErrors: readonly FieldError[]): Problem {
+export function invalidRequest(found: readonly FieldError[]): Problem {
+  const fieldErrors = found.slice(0, FIELD_ERRORS_MAX)
   return problem('REQUEST_INVALID', fieldErrors.map(({ field, fix }) => `${field}: ${fix}`).join('; '), fieldErrors)
 }
 

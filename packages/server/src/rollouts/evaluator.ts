@@ -10,11 +10,11 @@ import { acquireLeaderLock, deleteOldRows, readWindows, releaseLeaderLock, type 
 import { type Evidence, judge, type Verdict, type WatchedRule } from './judge.ts'
 import { nextPairShare, nextSharedPairShare, pairShareOf, tooBusyReason, wantedPairs } from './pair-share.ts'
 import type { PairFigures } from './pair-statistics.ts'
-import { currentStep, type Proposal, type ProposedChange, type StoredVerdict } from './proposal.ts'
+import { comparedChanges, currentStep, type Proposal, type ProposedChange, type StoredVerdict } from './proposal.ts'
 import type { ProposalStore } from './proposal-store.ts'
 import { activeProposals, savePairShares, saveVerdict } from './proposal-table.ts'
 import { emitEvent } from './rollout-events.ts'
-import { forgivesPhase, isDefence, isShared, unpairableReason } from './tightens.ts'
+import { forgivesPhase, isExempt, isShared, unpairableReason } from './tightens.ts'
 import {
   type Credits,
   inStep,
@@ -49,7 +49,7 @@ type Windows = {
   readMs: number | undefined
 }
 /** One step of a proposal: facts that do not change during it, and its windows. */
-type Known = { readonly rules: readonly KnownRule[]; readonly windows: Windows }
+type Known = { rules: readonly KnownRule[]; updatedMs: number; readonly windows: Windows }
 type KnownRule = Omit<WatchedRule, 'windows'> & { readonly change: ProposedChange; readonly isShared: boolean }
 
 type Judged = { readonly verdict: Verdict; readonly pairShares: Readonly<Record<string, number>> }
@@ -129,7 +129,8 @@ export class Evaluator {
     const { verdict, pairShares } = await this.#verdictOf(proposal, nowMs)
     const errors = verdict.outcome === 'error' ? (proposal.verdict?.errors ?? 0) + 1 : 0
     const wasAlerted = proposal.verdict?.alerted === true
-    const decision = guardStep(proposal, verdict, { errors, alerted: wasAlerted }, nowMs)
+    const waits = proposal.changes.some(({ judged }) => judged === 'later')
+    const decision = guardStep(proposal, verdict, { errors, alerted: wasAlerted, waits }, nowMs)
     const alerts = decision.alert && !wasAlerted
     const alerted = wasAlerted || decision.alert
     const stored: StoredVerdict = { ...verdict, errors, alerted, at: new Date(nowMs).toISOString() }
@@ -152,6 +153,10 @@ export class Evaluator {
     const spanMs = Math.max(forMs ?? 0, guard.of * guard.windowMs, LATE_ROWS_MS) + 2 * guard.windowMs
     const sinceMs = Math.max((startedAt?.getTime() ?? nowMs) - guard.windowMs, nowMs - spanMs)
     const known = this.#knownOf(proposal, guard.newlyDenied.points)
+    if (known.rules.length === 0) {
+      const reason = 'a later edit of the same rules is under guard first'
+      return { verdict: { outcome: 'hold', reason, metric: null, action: null, rules: [] }, pairShares: {} }
+    }
     await this.#readWindows(proposal, known.windows, sinceMs, nowMs)
     const pairShares: Record<string, number> = {}
     const rules = known.rules.map((rule): WatchedRule => {
@@ -177,21 +182,18 @@ export class Evaluator {
     return { verdict: judge(evidence), pairShares }
   }
 
-  #knownOf({ id, attempt, changes, stepAt }: Proposal, points: number): Known {
+  #knownOf(proposal: Proposal, points: number): Known {
+    const { id, attempt, stepAt, updatedAt } = proposal
     const key = `${id} ${attempt} ${stepAt?.getTime()}`
     const known = this.#known.get(key)
-    if (known !== undefined) return known
-    const rules = changes.map((change) => {
-      const unpairable = unpairableReason(change)
-      return {
-        ...{ ruleId: change.ruleId, change, isShared: isShared(change) },
-        alertOnly: isDefence(change),
-        phase: forgivesPhase(change, points),
-        ...(unpairable === undefined ? {} : { unpairable }),
-      }
-    })
+    const updatedMs = updatedAt.getTime()
+    if (known !== undefined) {
+      if (known.updatedMs !== updatedMs) Object.assign(known, { rules: knownRules(proposal, points), updatedMs })
+      return known
+    }
     const fresh: Known = {
-      rules,
+      rules: knownRules(proposal, points),
+      updatedMs,
       windows: {
         ...{ rules: new Map(), nodes: [], earlier: new Map(), credits: new Map(), paired: new Set() },
         readMs: undefined,
@@ -255,9 +257,23 @@ export class Evaluator {
   }
 }
 
+function knownRules(proposal: Proposal, points: number): KnownRule[] {
+  return comparedChanges(proposal).map((change) => {
+    const unpairable = unpairableReason(change)
+    return {
+      ...{ ruleId: change.ruleId, change, isShared: isShared(change) },
+      alertOnly: isExempt(proposal, change),
+      phase: forgivesPhase(change, points),
+      ...(unpairable === undefined ? {} : { unpairable }),
+    }
+  })
+}
+
 /** Drops windows that the guard no longer evaluates; keeps their sums and credits. */
-function dropBefore(sinceMs: number, windows: Windows, { guard, stepAt, changes }: Proposal): void {
+function dropBefore(sinceMs: number, windows: Windows, proposal: Proposal): void {
+  const { guard, stepAt } = proposal
   if (guard === 'off') return
+  const changes = comparedChanges(proposal)
   const stepAtMs = stepAt?.getTime() ?? sinceMs
   windows.nodes.splice(0, windows.nodes.filter(({ startMs }) => startMs < sinceMs).length)
   for (const [ruleId, list] of windows.rules) {

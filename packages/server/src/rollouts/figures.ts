@@ -3,7 +3,7 @@
 import type { Queries } from '../db/database.ts'
 import { readWindows } from './guard-table.ts'
 import type { PairFigures } from './pair-statistics.ts'
-import type { Proposal } from './proposal.ts'
+import { comparedChanges, type Proposal } from './proposal.ts'
 import { forgivesPhase } from './tightens.ts'
 import { inStep, mergedPairs, offsetDenials, type PairWindow } from './windows.ts'
 
@@ -17,7 +17,7 @@ export type GuardFigures = {
 const WINDOWS_MAX = 360
 
 export async function guardFigures(queries: Queries, proposal: Proposal): Promise<GuardFigures> {
-  const { id, guard, changes, startedAt, stepAt } = proposal
+  const { id, guard, startedAt, stepAt } = proposal
   if (guard === 'off') return { windowMs: 0, rules: [] }
   const { windowMs } = guard
   const { keyPercent, points } = guard.newlyDenied
@@ -26,7 +26,7 @@ export async function guardFigures(queries: Queries, proposal: Proposal): Promis
   const rows = await readWindows(queries, id, (startedAt?.getTime() ?? 0) - windowMs)
   return {
     windowMs,
-    rules: changes.map((change) => {
+    rules: comparedChanges(proposal).map((change) => {
       const { ruleId } = change
       const starts = new Map<number, PairFigures[]>()
       for (const { rule_id, window_ms: startMs, figures } of rows) {

@@ -28,7 +28,7 @@ export type GuardSettings = {
   }
   /** Decisions that `on_fail` made because the store did not answer. */
   readonly errors: { readonly on: Action; readonly percent: number; readonly minDecisions: number }
-  /** Latency of decisions. */
+  /** By how much the p99 of decisions under the candidate exceeds that under the current version. */
   readonly p99: { readonly on: Action; readonly ms: number; readonly minDecisions: number }
 }
 

@@ -16,11 +16,14 @@ export type GuardStep = {
 /** Errors in a row that pause a rollout. */
 export const ERRORS_MAX = 4
 
-/** `errors`: errors in a row, this verdict included. `alerted`: the guard has alerted before, and a person went on. */
+/**
+ * `errors`: errors in a row, this verdict included. `alerted`: the guard has alerted before, and a person went on.
+ * `waits`: the guard has still to judge rules of the edit, after later edits of them.
+ */
 export function guardStep(
   { kind, state, steps, stepAt }: Pick<Proposal, 'kind' | 'state' | 'steps' | 'stepAt'>,
   { outcome, action, reason }: Pick<Verdict, 'outcome' | 'action' | 'reason'>,
-  { errors, alerted }: { readonly errors: number; readonly alerted: boolean },
+  { errors, alerted, waits = false }: { readonly errors: number; readonly alerted: boolean; readonly waits?: boolean },
   nowMs: number,
 ): GuardStep {
   const nothing: GuardStep = { reason, alert: false }
@@ -30,7 +33,7 @@ export function guardStep(
     isPaused ? nothing : { event: { type: 'pause', why }, reason: why, alert: false }
   const elapsedMs = nowMs - (stepAt?.getTime() ?? nowMs)
   const { forMs, maxMs } = steps[state.step] ?? {}
-  const edited: GuardStep = elapsedMs >= (forMs ?? 0) ? { ...nothing, event: { type: 'advance' } } : nothing
+  const edited: GuardStep = !waits && elapsedMs >= (forMs ?? 0) ? { ...nothing, event: { type: 'advance' } } : nothing
   if (outcome === 'fail' && action === 'revert') return { event: { type: 'revert' }, reason, alert: false }
   if (outcome === 'fail' && kind === 'edit') return { ...edited, alert: true }
   if (outcome === 'fail' && action === 'pause') return pause(reason)

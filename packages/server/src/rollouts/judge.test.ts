@@ -1,10 +1,17 @@
 import { describe, expect, test } from 'vitest'
-import { DECISION_SECONDS } from '../metrics/service-metrics.ts'
 import { distinctKeys, HASH_RANGE, mergedSketch, SketchBuilder } from './distinct-keys.ts'
 import { GUARD_DEFAULTS, type GuardSettings } from './guard-settings.ts'
 import { type Evidence, judge, type WatchedRule } from './judge.ts'
 import { keyHash, PairStatistics } from './pair-statistics.ts'
-import { mergedNodes, mergedPairs, type NodeWindow, offsetDenials, type PairWindow } from './windows.ts'
+import {
+  mergedNodes,
+  mergedPairs,
+  type NodeWindow,
+  offsetDenials,
+  type PairWindow,
+  type StepTimes,
+  TIME_BOUNDS_MS,
+} from './windows.ts'
 
 const W = GUARD_DEFAULTS.windowMs
 /** Two seconds and more after the end of window 10, the newest complete one. */
@@ -110,11 +117,63 @@ describe('the formula of the guard', () => {
     })
   })
 
-  const nodeWindow = (index: number, { failed = 0, decided = 1000, slow = 0, errors = [] as string[] }): NodeWindow => {
-    const latency = DECISION_SECONDS.map((bound) => (bound === 1e-4 ? decided - slow : 0))
-    return { startMs: index * W, decided, failed, latency: [...latency, slow], errors }
+  type Times = Partial<Record<keyof StepTimes, Readonly<Record<number, number>>>>
+  type Given = { failed?: number; decided?: number; times?: Times; errors?: string[] }
+  /** `times`: number of decisions by time in ms. */
+  const nodeWindow = (index: number, { failed = 0, decided = 1000, times = {}, errors = [] }: Given): NodeWindow => {
+    const bucketed = (counts: Readonly<Record<number, number>> = {}) => {
+      const buckets: number[] = Array(TIME_BOUNDS_MS.length + 1).fill(0)
+      for (const [ms, count] of Object.entries(counts)) {
+        const found = TIME_BOUNDS_MS.findIndex((bound) => Number(ms) <= bound)
+        buckets[found < 0 ? TIME_BOUNDS_MS.length : found] = count
+      }
+      return buckets
+    }
+    const { current, candidate, currentPaired, candidatePaired } = times
+    const all = {
+      ...{ current: bucketed(current), candidate: bucketed(candidate) },
+      ...{ currentPaired: bucketed(currentPaired), candidatePaired: bucketed(candidatePaired) },
+    }
+    return { startMs: index * W, decided, failed, times: all, errors }
   }
   const enough = at(...Array(3).fill({ pairs: 500 }))
+
+  const FAST = { 5: 1000 }
+  /** Per cent of 1000 decisions that take this long. */
+  const slow = (ms: number, share: number) => ({ 5: 1000 - 10 * share, [ms]: 10 * share })
+
+  test.each<[string, Times, 'fail' | 'pass', number?]>([
+    ['a candidate that is slower', { candidate: slow(400, 2), current: FAST }, 'fail'],
+    ['one whose pairs are slower', { candidatePaired: slow(400, 2), currentPaired: FAST }, 'fail'],
+    ['one that takes seconds, on a slow machine', { candidate: slow(9000, 2), current: slow(2000, 2) }, 'fail'],
+    ['a slow machine', { candidate: slow(3000, 5), current: slow(3000, 5) }, 'pass'],
+    ['a slow machine, a little slower', { candidate: slow(3000, 5), current: slow(2000, 5) }, 'pass'],
+    ['a slow machine, the candidate faster', { candidate: FAST, current: slow(3000, 5) }, 'pass'],
+    ['half a per cent of slow checks', { candidate: slow(3000, 0.5), current: FAST }, 'pass'],
+    ['a difference below the threshold', { candidate: slow(200, 5), current: FAST }, 'pass'],
+    ['pairs that are slower than other requests', { candidatePaired: slow(3000, 5), current: FAST }, 'pass'],
+    ['few checks under the candidate', { candidate: { 3000: 199 }, current: FAST }, 'pass'],
+    ['few checks under the current version', { candidate: slow(3000, 5), current: { 5: 199 } }, 'pass'],
+    ['a slow step without canary, such as shadow', { current: slow(3000, 5) }, 'pass'],
+    ['a threshold above a second, exceeded', { candidate: slow(60_000, 2), current: FAST }, 'fail', 30_000],
+    ['a threshold above a second, not exceeded', { candidate: slow(20_000, 2), current: FAST }, 'pass', 30_000],
+    ['the largest threshold, exceeded', { candidate: slow(99_000, 2), current: FAST }, 'fail', 60_000],
+  ])('p99: %s', (_, times, outcome, ms = 250) => {
+    const settings = { ...GUARD_DEFAULTS, p99: { ...GUARD_DEFAULTS.p99, ms } }
+    const nodes = [9, 10].map((index) => nodeWindow(index, { times }))
+    const verdict = judge(evidenceOf(enough, { nodes, settings }))
+    expect(verdict).toMatchObject(outcome === 'fail' ? { outcome, metric: 'p99', action: 'pause' } : { outcome })
+    if (outcome === 'fail')
+      expect(verdict.reason).toMatch(
+        /^p99 of checks is at least [\d.]+ ms under the candidate, at most [\d.]+ ms under/,
+      )
+  })
+
+  test('p99: one such window is not enough', () => {
+    const times = { candidate: slow(400, 2), current: FAST }
+    const nodes = [nodeWindow(10, { times })]
+    expect(judge(evidenceOf(enough, { nodes }))).toMatchObject({ outcome: 'pass' })
+  })
 
   test.each<[string, readonly NodeWindow[], object]>([
     [
@@ -128,12 +187,6 @@ describe('the formula of the guard', () => {
       [8, 9, 10].map((i) => nodeWindow(i, { failed: 1, decided: 5 })),
       { outcome: 'pass' },
     ],
-    [
-      '2 % of checks take seconds',
-      [9, 10].map((i) => nodeWindow(i, { slow: 20 })),
-      { outcome: 'fail', metric: 'p99', action: 'pause' },
-    ],
-    ['a half per cent of checks takes seconds', [9, 10].map((i) => nodeWindow(i, { slow: 5 })), { outcome: 'pass' }],
     ['a node that cannot apply the rollout', [nodeWindow(10, { errors: ['RULE_INVALID'] })], { outcome: 'error' }],
   ])('%s', (_, nodes, verdict) => {
     expect(judge(evidenceOf(enough, { nodes }))).toMatchObject(verdict)
@@ -271,8 +324,11 @@ describe('the sketch of distinct keys', () => {
 })
 
 test('figures of nodes add up', () => {
-  const one = { decided: 10, failed: 1, latency: [1, 9] }
-  expect(mergedNodes(7, [one, { ...one, error: 'x' }, { ...one, error: 'x' }])).toMatchObject({
-    ...{ startMs: 7, decided: 30, failed: 3, errors: ['x'] },
-  })
+  const times = { current: [1, 9], candidate: [], currentPaired: [], candidatePaired: [2] }
+  const one = { decided: 10, failed: 1, times }
+  const old = { decided: 10, failed: 1, latency: [1, 9] } // of a node of an earlier version
+  const merged = mergedNodes(7, [one, { ...one, error: 'x' }, { ...old, error: 'x' }])
+  expect(merged).toMatchObject({ ...{ startMs: 7, decided: 30, failed: 3, errors: ['x'] } })
+  expect(merged.times.current.slice(0, 3)).toEqual([2, 18, 0])
+  expect(merged.times.candidatePaired.slice(0, 3)).toEqual([4, 0, 0])
 })

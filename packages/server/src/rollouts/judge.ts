@@ -125,7 +125,7 @@ function nodeFailures(evidence: Evidence): Failure[] {
   const failed = windows.filter((window) => {
     return window.decided >= errors.minDecisions && percent(window.failed, window.decided) >= errors.percent
   })
-  const slow = windows.filter((window) => window.decided >= p99.minDecisions && p99Ms(window) > p99.ms)
+  const slow = windows.flatMap((window) => slowerCandidate(window, p99) ?? [])
   const failures: Failure[] = []
   const [lastFailed, lastSlow] = [failed.at(-1), slow.at(-1)]
   if (lastFailed !== undefined && failed.length >= settings.failing) {
@@ -134,11 +134,37 @@ function nodeFailures(evidence: Evidence): Failure[] {
     failures.push({ metric: 'errors', action: errors.on, reason })
   }
   if (lastSlow !== undefined && slow.length >= settings.failing) {
-    const time = p99Ms(lastSlow)
-    const shown = Number.isFinite(time) ? `at most ${rounded(time)} ms` : 'more than 1000 ms'
-    failures.push({ metric: 'p99', action: p99.on, reason: `p99 of checks is ${shown} (threshold ${p99.ms} ms)` })
+    const { candidate, current } = lastSlow
+    const reason =
+      `p99 of checks is at least ${rounded(candidate)} ms under the candidate, at most ${rounded(current)} ms under ` +
+      `the current version in the same window (threshold ${p99.ms} ms and ${SLOWER} times slower)`
+    failures.push({ metric: 'p99', action: p99.on, reason })
   }
   return failures
+}
+
+/** A machine that is slow for both versions makes no candidate look slower. */
+const SLOWER = 2
+
+/**
+ * Compares the versions in one window, and requests of pairs with requests of pairs only. Errs towards undefined: with
+ * the lower bound of the candidate's p99 and the upper bound of the other.
+ */
+function slowerCandidate(
+  { times }: NodeWindow,
+  { ms, minDecisions }: GuardSettings['p99'],
+): { readonly candidate: number; readonly current: number } | undefined {
+  const sides = [
+    [times.candidate, times.current],
+    [times.candidatePaired, times.currentPaired],
+  ] as const
+  for (const side of sides) {
+    const [candidate, current] = [p99Ms(side[0]), p99Ms(side[1])]
+    if (Math.min(candidate.count, current.count) < minDecisions) continue
+    if (candidate.min >= current.max + ms && candidate.min >= SLOWER * current.max)
+      return { candidate: candidate.min, current: current.max }
+  }
+  return undefined
 }
 
 /** Names what is missing; undefined if the rule has enough pairs. */

@@ -1,18 +1,22 @@
 // Moves a proposal to its next state: transition, effects on rules, audit entry, webhook event and notification of all
 // nodes, in one transaction that holds the lock of the rules.
 
+import { featuresOf, type Rule } from 'sluice'
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Queries } from '../db/database.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
 import { type ActiveVersion, editRules, rulesIn, touchRules } from '../rules/rule-store.ts'
+import { ruleAfter, type Undone, withoutEdit } from './edit-history.ts'
 import { deleteWindows } from './guard-table.ts'
+import { arrangeEdits, type OpenEdits, readOpenEdits, versionOf } from './open-edits.ts'
 import { type Proposal, type ProposedChange, type StoredVerdict, wasEnforced } from './proposal.ts'
-import { holdRules, notifyRollouts, readProposal, releaseRules, rolloutsOf, saveProposal } from './proposal-table.ts'
-import { type Conflict, rebase } from './rebase.ts'
-import { emitEvent, type RolloutEventType } from './rollout-events.ts'
+import { holdRules, notifyRollouts, openEditsOf, readProposal, releaseRules, saveProposal } from './proposal-table.ts'
+import { type Conflict, differing, fieldName, rebase } from './rebase.ts'
+import { emitEvent, type RolloutEventType, undoneFields } from './rollout-events.ts'
 import { type Event, isEnded, type State, stateText, transition } from './state.ts'
 import { stepText } from './step.ts'
-import { canaryProblems, isDefence, parsedRule } from './tightens.ts'
+import { canaryProblems, isExempt, parsedRule } from './tightens.ts'
 
 /** Actor that moves a proposal, and its reason. */
 export type Cause = {
@@ -31,23 +35,31 @@ export async function move(
   given: Cause,
   now: ActiveVersion,
 ): Promise<Proposal> {
-  const cause = withKept(given, keptDefences(before, event))
+  let cause = given
   const facts = { kind: before.kind, steps: before.steps.length }
   const found = transition(before.state, event, facts)
   if ('refused' in found) throw new ProblemError(problem('PROPOSAL_STATE', `${before.id}: ${found.refused}.`))
   const { state } = found
   const fromRunning = before.state.name === 'rolling_out'
   let after: Proposal = { ...before, state, updatedAt: now.at, verdict: cause.verdict ?? before.verdict }
+  const open = before.kind === 'edit' && isEnded(state.name) ? await openEditsWith(queries, before, now) : undefined
   if (!fromRunning && state.name === 'rolling_out') after = await begin(queries, after, cause, now)
   else if (fromRunning && state.name === 'rolling_out') after = continued(before, after, now.at)
   else if (fromRunning && state.name === 'done') after = await finish(queries, after, event, cause)
-  else if (fromRunning && state.name === 'rolled_back') after = await undo(queries, before, after, event, cause)
+  else if (fromRunning && state.name === 'rolled_back' && open !== undefined) {
+    after = await undoEdit(queries, after, open, event, cause)
+    cause = { ...cause, reason: withUndone(cause.reason, after.changes) }
+  } else if (fromRunning && state.name === 'rolled_back') after = await undo(queries, before, after, event, cause)
   const isRetry = isEnded(before.state.name) && !isEnded(state.name)
   if (isRetry) after = { ...after, attempt: before.attempt + 1, endedAt: null, verdict: null }
   if (isEnded(state.name)) after = { ...after, endedAt: now.at, stepAt: null, pausedAt: null }
   after = { ...after, sentence: sentenceOf(before, after, event, cause) }
   await saveProposal(queries, after)
   await record(queries, before, after, event, cause, now.at)
+  if (open !== undefined) {
+    open.proposals.delete(before.id)
+    await settleEdits(queries, open, cause.actor, now)
+  }
   await notifyRollouts(queries)
   return after
 }
@@ -61,6 +73,11 @@ async function begin(queries: Queries, proposal: Proposal, cause: Cause, now: Ac
   if (conflicts.length > 0) throw conflictProblem(conflicts)
   for (const { rule } of changes) parsedRule(rule) // the merged rule must be valid as well
   requireCanary(proposal, changes)
+  const kinds = proposal.steps.map(({ kind }) => `rollout.${kind}`)
+  await requireUnderstood(queries, [
+    ...kinds,
+    ...changes.flatMap(({ rule }) => (rule === null ? [] : featuresOf(rule))),
+  ])
   await endEditGuards(queries, proposal.id, ruleIds, cause, now)
   const taken = await holdRules(queries, proposal.id, ruleIds)
   if (taken.length > 0) throw rolloutActive(taken)
@@ -87,20 +104,37 @@ async function endEditGuards(
   { actor }: Cause,
   now: ActiveVersion,
 ): Promise<void> {
-  const held = await rolloutsOf(queries, ruleIds)
-  for (const heldBy of new Set(held.map(({ proposalId }) => proposalId))) {
-    const edit = await readProposal(queries, heldBy)
-    if (edit?.kind !== 'edit') continue
+  const reason = `${id} changes the same rule`
+  const edits = await openEditsOf(queries, ruleIds)
+  for (const edit of edits) {
     const left = edit.changes.filter(({ ruleId }) => !ruleIds.includes(ruleId))
-    const reason = `${id} changes the same rule`
-    if (left.length === 0) await move(queries, edit, { type: 'supersede' }, { actor, reason }, now)
-    else {
-      await releaseRules(queries, edit.id, ruleIds)
-      await saveProposal(queries, { ...edit, changes: left, updatedAt: now.at })
-      const diff = { rules: edit.changes.map(({ ruleId }) => ruleId), left: left.map(({ ruleId }) => ruleId) }
-      await appendAudit(queries, { actor, action: 'proposal.narrow', target: edit.id, diff, reason }, now.at)
-    }
+    if (left.length === 0) continue
+    await releaseRules(queries, edit.id, ruleIds)
+    await saveProposal(queries, { ...edit, changes: left, updatedAt: now.at })
+    const diff = { rules: edit.changes.map(({ ruleId }) => ruleId), left: left.map(({ ruleId }) => ruleId) }
+    await appendAudit(queries, { actor, action: 'proposal.narrow', target: edit.id, diff, reason }, now.at)
   }
+  const ended = edits.filter(({ changes }) => changes.every(({ ruleId }) => ruleIds.includes(ruleId)))
+  for (const edit of ended) await supersede(queries, edit.id, { actor, reason }, now)
+}
+
+/** Ends a rollout that another change of its rules replaces, if it has not ended. */
+export async function supersede(queries: Queries, id: string, cause: Cause, now: ActiveVersion): Promise<void> {
+  const proposal = await readProposal(queries, id)
+  if (proposal?.state.name === 'rolling_out') await move(queries, proposal, { type: 'supersede' }, cause, now)
+}
+
+/** Writes the open edits, and ends those that have nothing left to judge. */
+export async function settleEdits(queries: Queries, open: OpenEdits, actor: string, now: ActiveVersion): Promise<void> {
+  const reason = 'later edits changed each of its fields again'
+  for (const { id } of await arrangeEdits(queries, open, now.at)) await supersede(queries, id, { actor, reason }, now)
+}
+
+/** The open edits of the rules of this one. */
+async function openEditsWith(queries: Queries, { changes }: Proposal, { version }: ActiveVersion): Promise<OpenEdits> {
+  const ruleIds = changes.map(({ ruleId }) => ruleId)
+  const found = new Map((await rulesIn(queries, ruleIds)).map((rule) => [rule.rule_id, rule]))
+  return readOpenEdits(queries, new Map(ruleIds.map((id) => [id, found.get(id) ?? null])), version)
 }
 
 /** Next step, pause or resume. A resumed step begins again. */
@@ -116,13 +150,15 @@ function continued(before: Proposal, after: Proposal, at: Date): Proposal {
 async function finish(queries: Queries, proposal: Proposal, event: Event, cause: Cause): Promise<Proposal> {
   await releaseRules(queries, proposal.id)
   if (proposal.kind === 'edit' || event.type === 'supersede') return proposal
-  return written(queries, proposal, 'rules.rollout', proposal.changes, 'rule', cause)
+  const { changes, author: actor } = proposal
+  const rules = changes.map(({ rule }) => parsedRule(rule)).filter((rule) => rule !== null)
+  const ruleIds = changes.map(({ ruleId }) => ruleId)
+  const author = { actor, reason: cause.reason ?? proposal.id }
+  const edit = { action: 'rules.rollout', ruleIds, next: async () => rules }
+  return { ...proposal, doneVersion: (await editRules(queries, edit, { author })).version }
 }
 
-/**
- * The rules before the change, under a new, higher version. Buckets of canary keys accept them, because their
- * generation grows.
- */
+/** The rules again, under a new, higher version. Buckets of canary keys accept them, because their generation grows. */
 async function undo(
   queries: Queries,
   before: Proposal,
@@ -131,47 +167,56 @@ async function undo(
   cause: Cause,
 ): Promise<Proposal> {
   await releaseRules(queries, before.id)
-  if (event.type === 'supersede') return after
-  if (before.kind === 'edit') {
-    const kept = keptDefences(before, event)
-    const restored = before.changes.filter((change) => !kept.includes(change))
-    return written(queries, after, 'rules.guard_rollback', restored, 'base', cause)
-  }
-  if (!wasEnforced(before)) return after
+  if (event.type === 'supersede' || !wasEnforced(before)) return after
   const reason = `rollback of ${before.id}`
   const ruleIds = before.changes.map(({ ruleId }) => ruleId)
   return { ...after, doneVersion: await touchRules(queries, ruleIds, { actor: cause.actor, reason }) }
 }
 
-/** Changes of a direct edit that the guard leaves in force when it reverts the others. A person reverts all. */
-function keptDefences({ kind, changes }: Proposal, event: Event): readonly ProposedChange[] {
-  return kind === 'edit' && event.type === 'revert' ? changes.filter(isDefence) : []
-}
-
-function withKept(cause: Cause, kept: readonly ProposedChange[]): Cause {
-  if (kept.length === 0) return cause
-  const names = kept.map(({ ruleId }) => ruleId).join(', ')
-  const keeps = `${names} stays as edited: a defence against abuse is not rolled back automatically`
-  return { ...cause, reason: cause.reason === undefined ? keeps : `${cause.reason}; ${keeps}` }
-}
-
-/** Writes one side of these changes. */
-async function written(
+/** Undoes exactly one direct edit: other edits of the same rules, earlier or later, stay. */
+async function undoEdit(
   queries: Queries,
-  proposal: Proposal,
-  action: string,
-  changes: readonly ProposedChange[],
-  side: 'base' | 'rule',
+  edit: Proposal,
+  open: OpenEdits,
+  event: Event,
   cause: Cause,
 ): Promise<Proposal> {
-  const rules = changes.map((change) => parsedRule(change[side])).filter((rule) => rule !== null)
-  const author = {
-    actor: proposal.kind === 'edit' ? cause.actor : proposal.author,
-    reason: cause.reason ?? proposal.id,
-  }
-  const ruleIds = changes.map(({ ruleId }) => ruleId)
-  const { version } = await editRules(queries, { action, ruleIds, next: async () => rules }, { author })
-  return { ...proposal, doneVersion: version }
+  await releaseRules(queries, edit.id)
+  const restored = new Map<string, Rule | null>()
+  const changes = edit.changes.map((change): ProposedChange => {
+    const { ruleId, compared: _, ...rest } = change
+    const history = open.histories.get(ruleId)
+    if (history === undefined) return change
+    if (event.type === 'revert' && isExempt(edit, change)) return { ...rest, ruleId, undone: asDefence(change) }
+    const { history: left, reverted, kept } = withoutEdit(history, ruleId, versionOf(edit))
+    open.histories.set(ruleId, left)
+    if (reverted.length > 0) restored.set(ruleId, parsedRule(ruleAfter(left, ruleId) ?? null))
+    return { ...rest, ruleId, undone: { reverted, kept } }
+  })
+  const ruleIds = [...restored.keys()]
+  if (ruleIds.length === 0) return { ...edit, changes }
+  const next = async () => [...restored.values()].filter((rule) => rule !== null)
+  const author = { actor: cause.actor, reason: withUndone(cause.reason, changes) ?? edit.id }
+  const { version } = await editRules(
+    queries,
+    { action: 'rules.guard_rollback', ruleIds, next, isUndo: true },
+    { author },
+  )
+  return { ...edit, changes, doneVersion: version }
+}
+
+function asDefence({ base, rule }: ProposedChange): Undone {
+  const why = 'a defence against abuse is not rolled back automatically'
+  return { reverted: [], kept: differing(base, rule).map((path) => ({ field: fieldName(path), why })) }
+}
+
+/** Reason with every field that was reverted, and every one that was not. */
+function withUndone(reason: string | undefined, changes: readonly ProposedChange[]): string | undefined {
+  const { reverted = [], not_reverted: kept = [] } = undoneFields(changes)
+  const named = reverted.map(({ rule_id, field }) => `${rule_id}.${field}`).join(', ')
+  const left = kept.map(({ rule_id, field, why }) => `${rule_id}.${field} (${why})`).join(', ')
+  const parts = [reason, named && `reverted ${named}`, left && `not reverted: ${left}`]
+  return parts.filter((part) => part !== undefined && part !== '').join('; ') || undefined
 }
 
 export function conflictProblem(conflicts: readonly Conflict[]): ProblemError {
@@ -219,7 +264,7 @@ async function record(
   const figures = cause.verdict === undefined ? {} : { figures: cause.verdict.rules, metric: cause.verdict.metric }
   const rules = after.changes.map(({ ruleId }) => ruleId)
   const version = after.doneVersion === null ? {} : { version: after.doneVersion }
-  const diff = { rules, from: before.state, to: after.state, ...version, ...figures }
+  const diff = { rules, from: before.state, to: after.state, ...version, ...undoneFields(after.changes), ...figures }
   await appendAudit(queries, { actor: cause.actor, action, target: after.id, diff, reason: cause.reason }, at)
   const type = WEBHOOKS[action]
   if (type !== undefined) await emitEvent(queries, type, after, at)

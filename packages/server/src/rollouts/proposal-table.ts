@@ -191,6 +191,36 @@ export async function rolloutsOf(
   return rows.map(({ rule_id: ruleId, proposal_id: proposalId }) => ({ ruleId, proposalId }))
 }
 
+/** Open edits that change one of these rules, oldest first. */
+export async function openEditsOf(queries: Queries, ruleIds: readonly string[]): Promise<Proposal[]> {
+  const rows = await queries.query<ProposalRow>(
+    `${SELECT} WHERE state = 'rolling_out' AND kind = 'edit' AND EXISTS (
+       SELECT 1 FROM jsonb_array_elements(changes) AS change WHERE change->>'ruleId' = ANY($1::text[]))
+     ORDER BY base_version`,
+    [ruleIds],
+  )
+  return rows.map(proposalOf)
+}
+
+/** Gives the rollout of a rule to an edit, from another edit if it has it. Returns whether it changed hands. */
+export async function giveRule(queries: Queries, id: string, ruleId: string): Promise<boolean> {
+  const rows = await queries.query(
+    `INSERT INTO rollouts (rule_id, proposal_id) VALUES ($2, $1)
+     ON CONFLICT (rule_id) DO UPDATE SET proposal_id = excluded.proposal_id
+       WHERE rollouts.proposal_id <> excluded.proposal_id
+     RETURNING rule_id`,
+    [id, ruleId],
+  )
+  return rows.length > 0
+}
+
+/** Releases a rule that an edit has. */
+export async function releaseEdits(queries: Queries, ruleId: string): Promise<void> {
+  const sql = `DELETE FROM rollouts WHERE rule_id = $1
+    AND EXISTS (SELECT 1 FROM proposals WHERE id = proposal_id AND kind = 'edit')`
+  await queries.query(sql, [ruleId])
+}
+
 /** Releases all rules of a proposal, or these. */
 export async function releaseRules(queries: Queries, id: string, ruleIds?: readonly string[]): Promise<void> {
   const sql = 'DELETE FROM rollouts WHERE proposal_id = $1 AND ($2::text[] IS NULL OR rule_id = ANY($2::text[]))'

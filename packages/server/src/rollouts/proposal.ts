@@ -1,6 +1,7 @@
 // A proposal: a set of rule changes against a base version, with its steps, its guard and its state.
 
 import type { PlainRule } from '../rules/changes.ts'
+import type { RuleEdit, Undone } from './edit-history.ts'
 import type { Guard } from './guard-settings.ts'
 import type { Verdict } from './judge.ts'
 import type { Kind, State } from './state.ts'
@@ -15,6 +16,31 @@ export type ProposedChange = {
   readonly base: PlainRule | null
   /** The rule after the change; null: it is deleted. */
   readonly rule: PlainRule | null
+  /** The following fields are those of a direct edit under guard. `judged` is absent for edits of earlier versions. */
+  readonly judged?: Judged
+  /** Versions that the guard compares while `judged` is `now`: the rule without the edit, and the rule in force. */
+  readonly compared?: Pick<ProposedChange, 'base' | 'rule'>
+  /** Later edits of the rule, oldest first. The oldest edit under guard has them. */
+  readonly since?: readonly RuleEdit[]
+  /** Tightens a rule that was against abuse before all edits under guard: the guard does not revert it. */
+  readonly defence?: boolean
+  /** Result of the rollback. */
+  readonly undone?: Undone
+}
+
+/**
+ * now: the guard compares the rule with and without the edit. later: it waits until a later edit of the rule has passed
+ * or was undone. no: it can only refuse less. replaced: later edits changed each of its fields again.
+ */
+export type Judged = 'now' | 'later' | 'no' | 'replaced'
+
+/** The rules that the guard compares. */
+export function comparedChanges({ kind, changes }: Pick<Proposal, 'kind' | 'changes'>): readonly ProposedChange[] {
+  if (kind === 'change') return changes
+  return changes.flatMap((change) => {
+    const { judged = 'now', compared } = change
+    return judged === 'now' ? [{ ...change, ...compared }] : []
+  })
 }
 
 export type Proposal = {

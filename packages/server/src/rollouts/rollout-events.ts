@@ -2,7 +2,7 @@
 // one node with webhooks sends each.
 
 import type { Queries } from '../db/database.ts'
-import type { Proposal } from './proposal.ts'
+import type { Proposal, ProposedChange } from './proposal.ts'
 
 export const ROLLOUT_EVENTS = [
   'rollout.started',
@@ -31,6 +31,7 @@ export async function emitEvent(
     kind,
     state: state.name,
     rules: changes.map(({ ruleId }) => ruleId),
+    ...undoneFields(changes),
     author,
     reason,
     sentence,
@@ -41,6 +42,22 @@ export async function emitEvent(
     JSON.stringify(data),
     at,
   ])
+}
+
+/** Result of a rollback of a direct edit, by rule and field; empty for every other transition. */
+export function undoneFields(changes: readonly ProposedChange[]): {
+  readonly reverted?: readonly { readonly rule_id: string; readonly field: string }[]
+  readonly not_reverted?: readonly { readonly rule_id: string; readonly field: string; readonly why: string }[]
+} {
+  if (changes.every(({ undone }) => undone === undefined)) return {}
+  return {
+    reverted: changes.flatMap(({ ruleId, undone }) => {
+      return (undone?.reverted ?? []).map((field) => ({ rule_id: ruleId, field }))
+    }),
+    not_reverted: changes.flatMap(({ ruleId, undone }) => {
+      return (undone?.kept ?? []).map(({ field, why }) => ({ rule_id: ruleId, field, why }))
+    }),
+  }
 }
 
 /** Takes the events for sending: at most once, by one node. */

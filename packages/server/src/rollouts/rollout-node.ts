@@ -14,8 +14,9 @@ import { type WrittenRow, writeWindows } from './guard-table.ts'
 import { NodeTotals } from './node-totals.ts'
 import { pairShareOf } from './pair-share.ts'
 import { type FlushedWindow, PairStatistics } from './pair-statistics.ts'
-import { currentStep, type Proposal } from './proposal.ts'
+import { comparedChanges, currentStep, type Proposal } from './proposal.ts'
 import { ACTIVE_PRINT, activeProposals, ROLLOUTS_CHANNEL } from './proposal-table.ts'
+import { undoneFields } from './rollout-events.ts'
 import { isShared } from './tightens.ts'
 
 export type RolloutTiming = {
@@ -57,6 +58,8 @@ export class RolloutNode {
   #byRule: ReadonlyMap<string, Watched> = new Map()
   /** Rules under rollout with a global bucket, by id: all their requests are counted. */
   #shared: ReadonlyMap<string, Watched> = new Map()
+  /** Rules of canary steps, by id: each version decides for a share of the keys, so their times can be compared. */
+  #canaries: ReadonlyMap<string, Watched> = new Map()
   /** Rollouts in force, as read from the database; undefined: read them again. */
   #print: string | undefined
   #confirmedMs: number = performance.now()
@@ -97,9 +100,10 @@ export class RolloutNode {
     return this.#watched.length > 0
   }
 
-  /** Counts the pairs of a decision, and its requests to global buckets. */
-  observe(decision: Decision): void {
+  /** Counts the pairs of a decision, its requests to global buckets, and the time that it took. */
+  observe(decision: Decision, ms: number): void {
     const pairs = pairsOf(decision)
+    if (this.#canaries.size > 0) this.#time(decision, pairs, ms)
     if (pairs.length === 0 && this.#shared.size === 0) return
     const nowMs = performance.now() + this.#offsetMs
     if (this.#shared.size > 0) this.#count(decision, nowMs)
@@ -107,6 +111,19 @@ export class RolloutNode {
       this.#byRule.get(pair.ruleId)?.pairs.add(pair, nowMs)
       const name = `${resultOf(pair)} ${pair.ruleId}`
       this.#pairs.set(name, (this.#pairs.get(name) ?? 0) + 1)
+    }
+  }
+
+  #time({ outcomes }: Decision, pairs: readonly Pair[], ms: number): void {
+    const found = new Map<Watched, boolean>()
+    for (const { ruleId, variant } of outcomes) {
+      const watched = this.#canaries.get(ruleId)
+      if (watched !== undefined) found.set(watched, variant === 'candidate' || found.get(watched) === true)
+    }
+    for (const [watched, isCandidate] of found) {
+      const isPaired = pairs.some(({ ruleId }) => this.#canaries.get(ruleId) === watched)
+      const name = isCandidate ? 'candidate' : 'current'
+      watched.totals.time(isPaired ? `${name}Paired` : name, ms)
     }
   }
 
@@ -124,11 +141,13 @@ export class RolloutNode {
     this.#deps.log.event('rollout_moved', { proposal: id, state: state.name, sentence })
     if (!byGuard || state.name !== 'rolled_back') return
     const rules = changes.map(({ ruleId }) => ruleId)
-    this.#deps.log.event('rollout_rolled_back', { proposal: id, rules, reason: sentence })
+    const { reverted = [], not_reverted = [] } = undoneFields(changes)
+    this.#deps.log.event('rollout_rolled_back', { proposal: id, rules, reverted, not_reverted, reason: sentence })
   }
 
   /** Reason for /readyz. */
   degradedReason(): string | undefined {
+    if (this.#error !== undefined) return `rollouts: this node rejects them, the current rules apply: ${this.#error}`
     if (!this.#unconfirmed) return undefined
     return 'rollouts: the database has not confirmed them; the current rules apply to all keys'
   }
@@ -229,16 +248,27 @@ export class RolloutNode {
         totals: new NodeTotals(this.#deps.metrics, windowMs),
       })
       const { pairs, totals } = known.get(keyOf(proposal)) ?? fresh()
-      const pairShares = new Map(proposal.changes.map((change) => [change.ruleId, pairShareOf(proposal, change)]))
+      const pairShares = new Map(
+        comparedChanges(proposal).map((change) => [change.ruleId, pairShareOf(proposal, change)]),
+      )
       return { proposal, pairs, totals, pairShares }
     })
     this.#byRule = new Map(
-      this.#watched.flatMap((watched) => watched.proposal.changes.map(({ ruleId }) => [ruleId, watched] as const)),
+      this.#watched.flatMap((watched) =>
+        comparedChanges(watched.proposal).map(({ ruleId }) => [ruleId, watched] as const),
+      ),
+    )
+    this.#canaries = new Map(
+      [...this.#byRule].filter(([, { proposal }]) => proposal.guard !== 'off' && isCanary(proposal)),
     )
     this.#shared = new Map(
       this.#watched.flatMap((watched) => {
-        const { guard, changes } = watched.proposal
-        return guard === 'off' ? [] : changes.filter(isShared).map(({ ruleId }) => [ruleId, watched] as const)
+        const { proposal } = watched
+        return proposal.guard === 'off'
+          ? []
+          : comparedChanges(proposal)
+              .filter(isShared)
+              .map(({ ruleId }) => [ruleId, watched] as const)
       }),
     )
   }
@@ -268,10 +298,15 @@ export class RolloutNode {
 
   #facts(): RolloutFacts {
     const rules = this.#watched.flatMap(({ proposal, pairShares }) => {
-      const { state, changes } = proposal
+      const { state } = proposal
       const share = currentStep(proposal)?.share ?? 0
       const paused = state.name === 'rolling_out' && state.paused !== undefined
-      return changes.map(({ ruleId }) => ({ ruleId, share, pairShare: pairShares.get(ruleId) ?? 0, paused }))
+      return comparedChanges(proposal).map(({ ruleId }) => ({
+        ruleId,
+        share,
+        pairShare: pairShares.get(ruleId) ?? 0,
+        paused,
+      }))
     })
     return {
       rules,
@@ -284,6 +319,11 @@ export class RolloutNode {
       confirmedSeconds: this.isActive ? (performance.now() - this.#confirmedMs) / 1000 : 0,
     }
   }
+}
+
+function isCanary(proposal: Proposal): boolean {
+  const { kind, share } = currentStep(proposal) ?? {}
+  return kind === 'canary' && share !== undefined && share < 1
 }
 
 function keyOf({ id, attempt }: Proposal): string {
@@ -308,9 +348,9 @@ function nodeRow({ proposal, totals }: Watched, nowMs: number, error: string | u
 
 /** Rollouts for the limiter. */
 function rolloutsOf({ proposal, pairShares }: Watched): Rollout[] {
-  const { kind, changes, salt, attempt } = proposal
+  const { kind, salt, attempt } = proposal
   const share = currentStep(proposal)?.share ?? 0
-  return changes.map(({ ruleId, base, rule }): Rollout => {
+  return comparedChanges(proposal).map(({ ruleId, base, rule }): Rollout => {
     const common = { ruleId, salt, pairShare: pairShares.get(ruleId) ?? 0, attempt }
     if (kind === 'edit') return { ...common, previous: base as RuleInput | null }
     return { ...common, candidate: rule as RuleInput | null, share }

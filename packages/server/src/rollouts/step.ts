@@ -3,10 +3,14 @@
 
 import { durationMs, durationText } from '../text/duration.ts'
 
+export const STEP_KINDS = ['shadow', 'canary', 'guard'] as const
+/** Features that nodes need to follow a rollout. */
+export const ROLLOUT_FEATURES: readonly string[] = STEP_KINDS.map((kind) => `rollout.${kind}`)
+
 /** `forMs` undefined: the step ends by hand only. `maxMs`: a step that has not ended after this time pauses. */
 export type Step = {
   /** shadow: evaluated and never enforced. canary: enforced for a share of keys. guard: applied, under guard. */
-  readonly kind: 'shadow' | 'canary' | 'guard'
+  readonly kind: (typeof STEP_KINDS)[number]
   /** Share of keys under the candidate, 0 to 1. */
   readonly share: number
   readonly forMs: number | undefined

@@ -42,7 +42,7 @@ describe('a change tightens a rule', () => {
     ['a fairness rule', { limit: 1 }, false],
   ])('%s is a defence: %s', (_, after, expected) => {
     const base = { ...BASE, ...('intent' in after ? { intent: 'abuse' } : {}) }
-    expect(isDefence({ op: 'update', ruleId: 'r', base, rule: { ...BASE, ...after } })).toBe(expected)
+    expect(isDefence({ base, rule: { ...BASE, ...after } })).toBe(expected)
   })
 })
 
@@ -52,7 +52,7 @@ test.each<[object, string | undefined]>([
   [{ consistency: 'local' }, 'a local rule is not in the store'],
   [{ shards: 2 }, 'a rule with shards has several buckets per key'],
 ])('%j cannot be paired because: %s', (fields, reason) => {
-  expect(unpairableReason({ op: 'update', ruleId: 'r', base: BASE, rule: { ...BASE, ...fields } })).toBe(reason)
+  expect(unpairableReason({ base: BASE, rule: { ...BASE, ...fields } })).toBe(reason)
 })
 
 describe('a change whose base has moved', () => {

@@ -2,7 +2,6 @@
 // one flooding client decides nothing. Refusals of a key are offset by requests that only the new version admits: above
 // both limits, two buckets admit different requests of a flood, though nearly equally many.
 
-import { DECISION_SECONDS } from '../metrics/service-metrics.ts'
 import { mergedSketch, type Sketch } from './distinct-keys.ts'
 import { bottom, type KeyDifference, type PairFigures } from './pair-statistics.ts'
 
@@ -35,14 +34,29 @@ export type NodeWindow = {
   readonly decided: number
   /** Decided by `on_fail`. */
   readonly failed: number
-  /** Decisions per bucket of DECISION_SECONDS; the last has no upper bound. */
-  readonly latency: readonly number[]
+  readonly times: StepTimes
   /** Reasons of nodes that cannot apply the rollout. */
   readonly errors: readonly string[]
 }
 
+/**
+ * Times of decisions in a canary step, per bucket of TIME_BOUNDS_MS; the last has no upper bound. Requests of pairs are
+ * counted separately: they are never decided from leases, and the keys under the candidate are paired first.
+ */
+export type StepTimes = Readonly<
+  Record<'current' | 'candidate' | 'currentPaired' | 'candidatePaired', readonly number[]>
+>
+
+/** Two bounds per doubling, 1 ms to 65 s. */
+export const TIME_BOUNDS_MS: readonly number[] = Array.from({ length: 33 }, (_, index) => 2 ** (index / 2))
+
 /** Figures of one process. */
-export type NodeFigures = Omit<NodeWindow, 'startMs' | 'errors'> & { readonly error?: string | undefined }
+export type NodeFigures = Omit<NodeWindow, 'startMs' | 'errors' | 'times'> & {
+  readonly error?: string | undefined
+  /** Absent from nodes of earlier versions. */
+  readonly times?: StepTimes
+  readonly latency?: readonly number[]
+}
 
 /** `keyPercent`: share of the pairs that one key counts for, at most. */
 export function mergedPairs(startMs: number, figures: readonly PairFigures[], keyPercent: number): PairWindow {
@@ -197,25 +211,34 @@ function capOf(total: number, perKey: readonly number[], share: number): number 
 
 export function mergedNodes(startMs: number, figures: readonly NodeFigures[]): NodeWindow {
   const sum = (read: (one: NodeFigures) => number) => figures.reduce((total, one) => total + read(one), 0)
-  const latency = Array.from({ length: DECISION_SECONDS.length + 1 }, (_, index) =>
-    sum((one) => one.latency[index] ?? 0),
-  )
+  const times = (name: keyof StepTimes) =>
+    Array.from({ length: TIME_BOUNDS_MS.length + 1 }, (_, index) => sum((one) => one.times?.[name][index] ?? 0))
   return {
     startMs,
     decided: sum(({ decided }) => decided),
     failed: sum(({ failed }) => failed),
-    latency,
+    times: {
+      current: times('current'),
+      candidate: times('candidate'),
+      currentPaired: times('currentPaired'),
+      candidatePaired: times('candidatePaired'),
+    },
     errors: [...new Set(figures.flatMap(({ error }) => error ?? []))],
   }
 }
 
-/** Upper bound of the bucket that holds the 99th percentile; Infinity above the last bound, 0 without decisions. */
-export function p99Ms({ latency }: Pick<NodeWindow, 'latency'>): number {
-  const total = latency.reduce((sum, count) => sum + count, 0)
+/** 99th percentile: between the bounds of its bucket, the upper one Infinity in the last. */
+export function p99Ms(times: readonly number[]): {
+  readonly count: number
+  readonly min: number
+  readonly max: number
+} {
+  const count = times.reduce((sum, one) => sum + one, 0)
   let seen = 0
-  for (const [index, count] of latency.entries()) {
-    seen += count
-    if (total > 0 && seen >= total * 0.99) return (DECISION_SECONDS[index] ?? Number.POSITIVE_INFINITY) * 1000
-  }
-  return 0
+  const index = times.findIndex((one) => {
+    seen += one
+    return count > 0 && seen >= count * 0.99
+  })
+  const min = TIME_BOUNDS_MS[index - 1] ?? 0
+  return { count, min, max: TIME_BOUNDS_MS[index] ?? (count > 0 ? Number.POSITIVE_INFINITY : 0) }
 }

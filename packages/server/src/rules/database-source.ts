@@ -30,10 +30,13 @@ export function databaseSource(database: Database, location: string): RuleSource
   }
 }
 
+/** Author of the example rules that an empty database gets. */
+export const EXAMPLES_AUTHOR = 'sluice'
+
 async function migrateAndSeed(database: Database, store: RuleStore): Promise<void> {
   await migrate(database)
   if ((await store.version()) > 0) return
-  const author = { actor: 'sluice', reason: 'example rules for an empty database' }
+  const author = { actor: EXAMPLES_AUTHOR, reason: 'example rules for an empty database' }
   const examples = readRuleFile(exampleRulesPath())
   // Another node may have been first; keep its rules.
   const next = async (_: unknown, version: number) => (version === 0 ? examples : Promise.reject(new NotEmpty()))

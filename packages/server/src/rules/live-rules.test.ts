@@ -77,7 +77,8 @@ test('invalid rules change nothing and are reported until valid ones arrive', as
   await rules.refresh()
   expect([limiter.version, rules.degradedReason()]).toEqual([
     1,
-    'rules: a test has invalid rules; the last good rules stay active',
+    'rules: a test has invalid rules; the last good rules stay active; ' +
+      'rules[0].limit: give a whole number from 0 to 1000000000000',
   ])
   await rules.refresh()
   expect(rules.degradedReason()).toContain('invalid')

@@ -23,7 +23,8 @@ export class LiveRules {
   readonly #deps: LiveRulesDeps
   /** Version last read from the source, valid or not. */
   #readVersion: number | undefined
-  #invalid = false
+  /** First mistake in the rules that the source has now, without the value; undefined: they are valid. */
+  #invalid: string | undefined
   #unreachable = false
   #confirmedMs: number = performance.now()
   readonly #refresher: Refresher = new Refresher(() => this.#tryLoad())
@@ -34,7 +35,7 @@ export class LiveRules {
     this.#deps = deps
     deps.metrics.watchRules(() => ({
       version: deps.limiter.version,
-      valid: !this.#invalid,
+      valid: this.#invalid === undefined,
       ageSeconds: this.#ageMs() / 1000,
     }))
   }
@@ -57,7 +58,9 @@ export class LiveRules {
 
   /** Reason for /readyz why the active rules may differ from those of the source. */
   degradedReason(): string | undefined {
-    if (this.#invalid) return `rules: ${this.source.location} has invalid rules; the last good rules stay active`
+    if (this.#invalid !== undefined) {
+      return `rules: ${this.source.location} has invalid rules; the last good rules stay active; ${this.#invalid}`
+    }
     if (!this.#unreachable) return undefined
     const seconds = Math.round(this.#ageMs() / 1000)
     return `rules: ${this.source.location} is unreachable; the active rules are ${seconds} s old`
@@ -89,7 +92,7 @@ export class LiveRules {
     if (found !== undefined) await this.#use(found, isFirst)
     if (this.#unreachable) this.#deps.log.event('rule_source_reachable', { source: this.source.location })
     this.#unreachable = false
-    if (!this.#invalid) this.#confirmedMs = performance.now()
+    if (this.#invalid === undefined) this.#confirmedMs = performance.now()
   }
 
   async #use(found: FoundRules, isFirst: boolean): Promise<void> {
@@ -101,7 +104,7 @@ export class LiveRules {
     })
     prepared.enforce()
     metrics.rulesActive(limiter.rules)
-    this.#invalid = false
+    this.#invalid = undefined
     if (found.ageMs !== undefined && !isFirst) {
       metrics.rulesArrived((found.ageMs + performance.now() - startedMs) / 1000)
     }
@@ -116,7 +119,8 @@ export class LiveRules {
     const { log, limiter } = this.#deps
     const facts = { source: this.source.location, version: limiter.version }
     if (error instanceof LimiterError) {
-      this.#invalid = true
+      const [first] = error.fieldErrors
+      this.#invalid = first === undefined ? error.code : `${first.field}: ${first.fix}`
       log.event('rules_rejected', { ...facts, errors: errorLines(error) })
     } else if (!this.#unreachable) {
       this.#unreachable = true

@@ -1,8 +1,9 @@
 // Rules in the database. A change is one transaction over the rules, a new version of the set, the audit entry and the
 // notification of all nodes. Changes are serialized across nodes.
 
-import { inSlices, mapped, type Rule, type Sliced } from 'sluice'
+import { featuresOf, inSlices, mapped, type Rule, type Sliced } from 'sluice'
 import { appendAudit } from '../audit/audit.ts'
+import { requireUnderstood } from '../compatibility/requirements.ts'
 import type { Database, Queries } from '../db/database.ts'
 import { changesBetween, type PlainRule, type RuleChange, summarized } from './changes.ts'
 import { compactRule } from './compact-rule.ts'
@@ -32,6 +33,8 @@ export type Edit = {
   readonly ruleIds?: readonly string[]
   /** Returns the new rules, or throws to cancel the change. */
   readonly next: (present: readonly PlainRule[], version: number) => Promise<readonly Rule[]>
+  /** Undoes an edit that harms clients: older nodes, which may ignore the rules from before it, do not prevent that. */
+  readonly isUndo?: boolean
 }
 
 export type EditOptions = { readonly author: Author; readonly dryRun?: boolean; readonly hooks?: EditHooks | undefined }
@@ -136,6 +139,8 @@ export async function editRules(queries: Queries, edit: Edit, options: EditOptio
   const edited = { version: version + 1, changes: summarized(changes) }
   if (dryRun) return edited
   const changed = new Set(changes.map(({ rule_id }) => rule_id))
+  const rules = await inSlices(changedRulesOf(changed, present, next))
+  if (!edit.isUndo) await requireUnderstood(queries, await inSlices(addedFeatures(rules)))
   await writeRules(
     queries,
     version + 1,
@@ -146,7 +151,6 @@ export async function editRules(queries: Queries, edit: Edit, options: EditOptio
   const entry = { ...author, action: edit.action, target: edit.ruleId ?? 'rules', diff: edited }
   await appendAudit(queries, entry, at)
   await queries.query(`SELECT pg_notify('${RULES_CHANNEL}', '')`)
-  const rules = await inSlices(changedRulesOf(changed, present, next))
   await hooks?.after(queries, { version: version + 1, author, rules })
   return edited
 }
@@ -173,6 +177,17 @@ function* changedRulesOf(
   return yield* mapped([...changed], (ruleId) => {
     return { ruleId, before: before.get(ruleId) ?? null, after: after.get(ruleId) ?? null }
   })
+}
+
+/** Features that nodes need since the edit. A rule that used a feature before may keep it. */
+function* addedFeatures(rules: readonly ChangedRule[]): Sliced<Set<string>> {
+  const added = new Set<string>()
+  const perRule = yield* mapped(rules, ({ before, after }) => {
+    const known = new Set(before === null ? [] : featuresOf(before))
+    return after === null ? [] : featuresOf(after).filter((feature) => !known.has(feature))
+  })
+  for (const feature of perRule.flat()) added.add(feature)
+  return added
 }
 
 /** Locks the rules until the transaction ends: changes of rules and of proposals are serialized. */

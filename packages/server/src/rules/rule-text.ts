@@ -1,12 +1,12 @@
-// Parses the text of a rule set without blocking the event loop: ten thousand rules of YAML take a second, so long
-// texts are parsed in a worker thread.
+// Parses the text of a rule set without blocking the event loop. YAML costs up to 10 µs per character, ten thousand
+// rules a second, so all but short texts are parsed in a worker thread. JSON is parsed here, in slices.
 
 import { Worker } from 'node:worker_threads'
 import { type FieldError, inSlices } from 'sluice'
 import { PACKAGE_FOLDER } from '../package-facts.ts'
 import { SerialQueue } from '../serial-queue.ts'
-import { fromChunks, type JsonChunks } from './json-chunks.ts'
-import { readJson, readYaml, type SourceText } from './source-text.ts'
+import { JsonMalformed, JsonTooComplex, parsingJson } from '../text/long-json.ts'
+import { jsonError, readJson, readYaml, type SourceText } from './source-text.ts'
 
 export type RuleText = Pick<SourceText, 'value' | 'errors'> & {
   /** Lines of fields such as `rules[3].limit`. */
@@ -28,26 +28,40 @@ type ParsedText = {
   readonly lines: readonly (number | undefined)[]
 }
 
-/** The reply of the thread, with the value in chunks. */
-export type ThreadReply = JsonChunks & Omit<ParsedText, 'value'>
+/** The reply of the thread. A value is JSON, which this thread can parse in slices, unlike a structured clone. */
+export type ThreadReply = Omit<ParsedText, 'value'> & { readonly json: string | undefined }
 
 const THREAD = new URL('dist/rules/rule-text-thread.js', PACKAGE_FOLDER)
 /** False in tests, which run the sources. */
 const IS_COMPILED = import.meta.url.endsWith('.js')
-const INLINE_LENGTH_MAX = 100_000
+/** YAML up to this length takes at most about 20 ms: most single rules. */
+const INLINE_LENGTH_MAX = 2000
+/** Cap on the memory of the thread: 8 MiB of rules need a gigabyte, as many mistakes more. */
+const HEAP_MB_MAX = 1536
+const WAITING_MAX = 20
 /** Parses one text at a time, because the worst case takes a gigabyte of memory. */
 const queue = new SerialQueue()
+let waiting = 0
 
 export async function readRuleText(text: string, format: RuleTextFormat): Promise<RuleText> {
-  const { value, errors } = await parseText({ text, format })
+  const { value, errors } = format === 'json' ? await parseJson(text) : await parseText({ text, format })
   const linesOf = async (fields: readonly string[]) => [...(await parseText({ text, format, fields })).lines]
   return { value, errors, linesOf }
 }
 
-/** JSON is fast at any length. The thread is compiled code. */
+async function parseJson(text: string): Promise<ParsedText> {
+  try {
+    return { value: await inSlices(parsingJson(text)), errors: [], lines: [] }
+  } catch (error) {
+    if (error instanceof JsonMalformed) return { errors: [jsonError(text, error.at)], lines: [] }
+    if (!(error instanceof JsonTooComplex)) throw error
+    return { errors: [{ field: error.field, value: error.value, fix: error.message }], lines: [] }
+  }
+}
+
+/** The thread is compiled code. */
 function parseText(request: ThreadRequest): ParsedText | Promise<ParsedText> {
-  const isQuick = request.text.length <= INLINE_LENGTH_MAX || (request.format === 'json' && !request.fields)
-  return isQuick || !IS_COMPILED ? parseInline(request) : queue.run(() => parseInThread(request))
+  return request.text.length <= INLINE_LENGTH_MAX || !IS_COMPILED ? parseInline(request) : parseQueued(request)
 }
 
 export function parseInline({ text, format, fields = [] }: ThreadRequest): ParsedText {
@@ -55,16 +69,30 @@ export function parseInline({ text, format, fields = [] }: ThreadRequest): Parse
   return { value, errors, lines: fields.map(lineOf) }
 }
 
-async function parseInThread(request: ThreadRequest): Promise<ParsedText> {
-  const { envelope, chunks, errors, lines } = await replyTo(request)
-  return { value: await inSlices(fromChunks({ envelope, chunks })), errors, lines }
+async function parseQueued(request: ThreadRequest): Promise<ParsedText> {
+  if (waiting >= WAITING_MAX) return tooMuch(`retry later: ${WAITING_MAX} texts wait to be parsed`)
+  waiting += 1
+  try {
+    const { json, errors, lines } = await queue.run(() => replyOf(request))
+    return json === undefined ? { errors, lines } : { ...(await parseJson(json)), lines }
+  } finally {
+    waiting -= 1
+  }
 }
 
-function replyTo(request: ThreadRequest): Promise<ThreadReply> {
+function replyOf(request: ThreadRequest): Promise<ThreadReply> {
   return new Promise((resolve, reject) => {
-    const worker = new Worker(THREAD, { workerData: request })
+    const resourceLimits = { maxOldGenerationSizeMb: HEAP_MB_MAX }
+    const worker = new Worker(THREAD, { workerData: request, execArgv: [], resourceLimits })
     worker.once('message', resolve)
-    worker.once('error', reject)
+    worker.once('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ERR_WORKER_OUT_OF_MEMORY') return reject(error)
+      resolve({ ...tooMuch(`make it simpler: it takes more than ${HEAP_MB_MAX} MB to parse`), json: undefined })
+    })
     worker.once('exit', () => reject(new Error('the thread that parses rules exited without a reply')))
   })
+}
+
+function tooMuch(fix: string): Omit<ParsedText, 'value'> {
+  return { errors: [{ field: 'file', value: undefined, fix }], lines: [] }
 }

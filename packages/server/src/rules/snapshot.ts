@@ -6,6 +6,7 @@ import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { inSlices, mapped, type Rule, wallClock } from 'sluice'
+import { compactRule } from './compact-rule.ts'
 
 export type Snapshot = { readonly version: number; readonly rules: unknown; readonly ageMs: number }
 
@@ -31,7 +32,7 @@ export class RuleSnapshot {
   }
 
   async write(version: number, rules: readonly Rule[]): Promise<void> {
-    const texts = await inSlices(mapped(rules, (rule) => JSON.stringify(rule)))
+    const texts = await inSlices(mapped(rules, snapshotText))
     await mkdir(this.#folder, { recursive: true, mode: 0o700 })
     const temporary = `${this.path}.${hostname()}.${process.pid}` // the pid alone is always 1 in containers
     try {
@@ -42,6 +43,12 @@ export class RuleSnapshot {
       await rm(temporary, { force: true })
     }
   }
+}
+
+/** As written, with the metadata of the store: defaults do not become explicit while the source is down. */
+function snapshotText(rule: Rule): string {
+  const { version, created_at, updated_at } = rule
+  return JSON.stringify({ ...compactRule(rule), version, created_at, updated_at })
 }
 
 function nowMs(): number {

@@ -1,20 +1,9 @@
 // Parses YAML or JSON, describes syntax errors, and finds the line of each field for error messages.
 
 import type { FieldError } from 'sluice'
-import {
-  type Document,
-  isMap,
-  isPair,
-  isScalar,
-  isSeq,
-  LineCounter,
-  type Node,
-  parseDocument,
-  type Scalar,
-  visit,
-} from 'yaml'
-import { jsonErrorPosition } from '../text/json-error-position.ts'
-import { isNestedTooDeep, NESTING_MAX } from './nesting.ts'
+import { type Document, isMap, isPair, isScalar, isSeq, type Node, type Scalar, visit } from 'yaml'
+import { jsonErrorPosition, lineAndColumn } from '../text/json-error-position.ts'
+import { parseYaml, type YamlDocument, YamlTooComplex } from './yaml-document.ts'
 
 export type SourceText = {
   readonly value: unknown
@@ -26,8 +15,10 @@ export type SourceText = {
 
 /** Guards against alias expansion attacks. */
 const ALIASES_MAX = 100
-/** A single mistake may cause a thousand parser errors. */
+/** Cap on reported ambiguities. */
 const ERRORS_MAX = 100
+/** More than any error message shows of a line, which may be the whole text. */
+const LINE_LENGTH_MAX = 200
 /** Finding lines parses JSON again with the slow YAML parser, so longer texts get no line numbers. */
 const LINES_LENGTH_MAX = 1_000_000
 
@@ -41,43 +32,36 @@ export function utf8Text(bytes: Uint8Array): string | undefined {
 }
 
 export function readYaml(text: string): SourceText {
-  if (isNestedTooDeep(text)) return { value: undefined, errors: [tooDeep()], lineOf: () => undefined }
-  const { document, lines } = parse(text)
-  const errors: FieldError[] = [...document.errors, ...document.warnings]
-    .slice(0, ERRORS_MAX)
-    .map(({ message, pos }) => {
-      const { line } = lines.linePos(pos[0])
-      return { field: `line ${line}`, value: lineAt(text, line), fix: `fix the YAML syntax: ${message}` }
-    })
-  const lineOf = (field: string) => lineOfField(document, lines, field)
-  if (errors.length === 0) errors.push(...ambiguousFields(document).slice(0, ERRORS_MAX))
+  const parsed = parsedOrComplex(text)
+  if (parsed instanceof YamlTooComplex) {
+    const errors = [{ field: 'file', value: undefined, fix: parsed.message }]
+    return { value: undefined, errors, lineOf: () => undefined }
+  }
+  const lineOf = (field: string) => lineOfField(parsed, field)
+  const errors: FieldError[] = parsed.mistakes.map(({ line, why }) => {
+    return { field: `line ${line}`, value: lineAt(text, line), fix: `fix the YAML syntax: ${why}` }
+  })
+  if (errors.length === 0) errors.push(...ambiguousFields(parsed.document))
   if (errors.length > 0) return { value: undefined, errors, lineOf }
   try {
-    return { value: document.toJS({ maxAliasCount: ALIASES_MAX }), errors, lineOf }
+    return { value: parsed.document.toJS({ maxAliasCount: ALIASES_MAX }), errors, lineOf }
   } catch (error) {
     return { value: undefined, errors: [aliasError(error)], lineOf }
   }
 }
 
 export function readJson(text: string): SourceText {
+  let parsed: YamlDocument | YamlTooComplex | undefined
   const lineOf = (field: string) => {
-    if (text.length > LINES_LENGTH_MAX || isNestedTooDeep(text)) return undefined
-    const { document, lines } = parse(text)
-    return lineOfField(document, lines, field)
+    if (text.length > LINES_LENGTH_MAX) return undefined
+    parsed ??= parsedOrComplex(text)
+    return parsed instanceof YamlTooComplex ? undefined : lineOfField(parsed, field)
   }
   try {
     return { value: JSON.parse(text), errors: [], lineOf }
   } catch {
-    return { value: undefined, errors: [jsonError(text)], lineOf }
+    return { value: undefined, errors: [jsonError(text, jsonErrorPosition(text))], lineOf }
   }
-}
-
-function parse(text: string): { document: Document; lines: LineCounter } {
-  const lines = new LineCounter()
-  // The parser would print warnings to stderr that quote the text, which may contain secrets.
-  const options = { prettyErrors: false, merge: true, logLevel: 'error' } as const
-  const document = parseDocument(text, { lineCounter: lines, ...options })
-  return { document, lines }
 }
 
 const QUOTE_FIX = 'or put it in quotes if it is a text'
@@ -127,8 +111,13 @@ function fieldAt(path: readonly unknown[], key: unknown): string {
   return field || 'file'
 }
 
-function tooDeep(): FieldError {
-  return { field: 'file', value: undefined, fix: `nest at most ${NESTING_MAX} levels deep` }
+function parsedOrComplex(text: string): YamlDocument | YamlTooComplex {
+  try {
+    return parseYaml(text, { merge: true })
+  } catch (error) {
+    if (error instanceof YamlTooComplex) return error
+    throw error
+  }
 }
 
 function aliasError(error: unknown): FieldError {
@@ -136,30 +125,34 @@ function aliasError(error: unknown): FieldError {
   return { field: 'file', value: undefined, fix: `use at most ${ALIASES_MAX} aliases, without deep nesting: ${why}` }
 }
 
-function jsonError(text: string): FieldError {
-  const at = jsonErrorPosition(text)
-  const line = text.slice(0, at).split('\n').length
-  const why =
-    at === text.length ? 'unexpected end' : `unexpected character in column ${at - text.lastIndexOf('\n', at - 1)}`
-  return { field: `line ${line}`, value: lineAt(text, line), fix: `fix the JSON syntax: ${why}` }
+/** A syntax error at this position. */
+export function jsonError(text: string, at: number): FieldError {
+  const { line, column } = lineAndColumn(text, at)
+  const why = at === text.length ? 'unexpected end' : `unexpected character in column ${column}`
+  const start = at - column + 1
+  const value = text
+    .slice(start, start + LINE_LENGTH_MAX)
+    .split('\n', 1)[0]
+    ?.trim()
+  return { field: `line ${line}`, value, fix: `fix the JSON syntax: ${why}` }
 }
 
 function lineAt(text: string, line: number): string | undefined {
-  return text.split('\n', line)[line - 1]?.trim()
+  return text.split('\n', line)[line - 1]?.trim().slice(0, LINE_LENGTH_MAX)
 }
 
-function lineOfField(document: Document, lines: LineCounter, field: string): number | undefined {
+function lineOfField({ document, lineOf }: YamlDocument, field: string): number | undefined {
   const line = /^line (\d+)$/.exec(field)?.[1]
   if (line !== undefined) return Number(line)
   let node: unknown = document.contents
-  let found = startOf(node)
+  let found = lineOf(node)
   for (const step of stepsOf(field, node)) {
     const next = within(node, step)
     if (next === undefined) break
-    found = next.start ?? found
+    found = lineOf(next.start) ?? found
     node = next.node
   }
-  return found === undefined ? undefined : lines.linePos(found).line
+  return found
 }
 
 /** `rules[3].limit` → 'rules', 3, 'limit'. If the file is a list, the first step is dropped. */
@@ -177,15 +170,12 @@ function ruleById(field: string, steps: (string | number)[], root: unknown): (st
   return index < 0 ? steps : [...(isMap(root) ? ['rules'] : []), index, ...steps.slice(-1)]
 }
 
-function within(node: unknown, step: string | number): { node: unknown; start: number | undefined } | undefined {
+/** The value of a field or item, and the node that it starts with. */
+function within(node: unknown, step: string | number): { node: unknown; start: unknown } | undefined {
   if (typeof step === 'number') {
     const item = isSeq(node) ? node.items[step] : undefined
-    return item === undefined ? undefined : { node: item, start: startOf(item) }
+    return item === undefined ? undefined : { node: item, start: item }
   }
   const pair = isMap(node) ? node.items.find(({ key }) => isScalar(key) && String(key.value) === step) : undefined
-  return pair === undefined ? undefined : { node: pair.value, start: startOf(pair.key) }
-}
-
-function startOf(node: unknown): number | undefined {
-  return (node as Node | null)?.range?.[0]
+  return pair === undefined ? undefined : { node: pair.value, start: pair.key }
 }

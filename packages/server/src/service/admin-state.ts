@@ -19,8 +19,10 @@ import {
 import { applyApprovals } from '../approvals/required-approvals.ts'
 import { auditedIn, verifyAudit } from '../audit/audit.ts'
 import { listAudit } from '../audit/audit-list.ts'
+import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import { CachedTable } from '../db/cached-table.ts'
 import type { Database } from '../db/database.ts'
+import { MIGRATIONS_CHANNEL, newerMigrations } from '../db/migrate.ts'
 import type { AdminDeps } from '../http/app.ts'
 import { KillSwitch, killsInMemory } from '../kill-switch/kill-switch.ts'
 import { KILLS_CHANNEL, killsInDatabase, readKills } from '../kill-switch/kill-table.ts'
@@ -42,6 +44,7 @@ export type AdminStateDeps = {
   readonly location: string
   readonly wantsFirstToken: boolean
   readonly limiter: Limiter
+  readonly unknown: UnknownContent
   readonly log: Log
   readonly clock?: Clock | undefined
   /** Default: this process is the only worker. */
@@ -85,7 +88,7 @@ async function inDatabase(
   tokens: TokenRegistry,
   killSwitch: KillSwitch,
 ): Promise<AdminState> {
-  const { log, location, wantsFirstToken, clock = wallClock } = deps
+  const { unknown, log, location, wantsFirstToken, clock = wallClock } = deps
   const now = () => new Date(clock.nowUs() / 1000)
   const fingerprint = createHash('sha256').update(location).digest('hex').slice(0, 12)
   const copyPath = (name: string) =>
@@ -103,7 +106,7 @@ async function inDatabase(
     copyPath: copyPath('tokens'),
     read: async (queries) => {
       await noteUses(queries, tokens.takeUses())
-      return readTokens(queries)
+      return readTokens(queries, unknown)
     },
     use: (found) => tokens.replace(found),
   })
@@ -116,7 +119,17 @@ async function inDatabase(
     read: readKills,
     use: (found) => killSwitch.replace(found),
   })
-  await Promise.all([tokenTable.start(), killTable.start()])
+  const migrationTable = new CachedTable({
+    database,
+    log,
+    channel: MIGRATIONS_CHANNEL,
+    table: 'schema_migrations',
+    copyPath: undefined,
+    read: newerMigrations,
+    use: (found) => unknown.found('migrations', found, 'tables may hold what this version ignores'),
+  })
+  const tables = [tokenTable, killTable, migrationTable]
+  await Promise.all(tables.map((table) => table.start()))
   return {
     tokens,
     killSwitch,
@@ -127,7 +140,7 @@ async function inDatabase(
     audited: auditedIn(database, now),
     firstToken: first?.secret,
     close: async () => {
-      await Promise.all([tokenTable.stop(), killTable.stop()])
+      await Promise.all(tables.map((table) => table.stop()))
     },
   }
 }

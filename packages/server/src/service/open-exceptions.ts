@@ -5,6 +5,7 @@ import { createHash } from 'node:crypto'
 import { join } from 'node:path'
 import { type Clock, type Limiter, type Signal, type Subject, wallClock } from 'sluice'
 import type { ExceptionHooks } from '../checks/check-controller.ts'
+import type { UnknownContent } from '../compatibility/unknown-content.ts'
 import { CachedTable } from '../db/cached-table.ts'
 import type { Database } from '../db/database.ts'
 import { Retention } from '../db/retention.ts'
@@ -19,7 +20,7 @@ import { deleteOldOverrides } from '../exceptions/override-rows.ts'
 import { overrideTable } from '../exceptions/override-table.ts'
 import { deleteOldSignals, readSignals, SIGNALS_CHANNEL, signalTable } from '../exceptions/signal-table.ts'
 import type { ExceptionsDeps } from '../http/app.ts'
-import { deleteOldFactors, factorOf, type ListedFactor } from '../incident/factor-table.ts'
+import { deleteOldFactors, factorOf, type ListedFactor, unknownFactors } from '../incident/factor-table.ts'
 import { INCIDENT_CHANNEL, type IncidentState, incidentTable, readIncident } from '../incident/incident-table.ts'
 import type { KeyHash, Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
@@ -42,6 +43,7 @@ export type OpenExceptionsDeps = {
   readonly limiter: Limiter
   /** Verifies the tokens of the limiter. */
   readonly registry: BypassRegistry
+  readonly unknown: UnknownContent
   readonly metrics: Metrics
   readonly log: Log
   readonly keyHash: KeyHash
@@ -113,16 +115,16 @@ async function openFeeds(
   deps: OpenExceptionsDeps & { readonly database: Database },
   nowMs: () => number,
 ) {
-  const { database, location, limiter, registry, log } = deps
+  const { database, location, limiter, registry, unknown, log } = deps
   const fingerprint = createHash('sha256').update(location).digest('hex').slice(0, 12)
   const copyPath = (name: string) =>
     database.kind === 'embedded' ? undefined : join(settings.dataDir, `${name}-${fingerprint}.json`)
   const state: FeedState = { knowsTokens: false, signals: [], incident: { freeze: undefined, factors: [] } }
-  const overrideFeed = new OverrideFeed({ database, limiter, log, nowMs, copyPath: copyPath('overrides') })
+  const overrideFeed = new OverrideFeed({ database, limiter, unknown, log, nowMs, copyPath: copyPath('overrides') })
   const shared = { database, log }
   const bypassFeed = new CachedTable<readonly BypassToken[]>({
     ...{ ...shared, channel: BYPASS_CHANNEL, table: 'bypass_tokens', copyPath: copyPath('bypass') },
-    read: readBypassTokens,
+    read: (queries) => readBypassTokens(queries, unknown),
     use: (tokens) => {
       registry.replace(tokens)
       state.knowsTokens = true
@@ -130,7 +132,7 @@ async function openFeeds(
   })
   const signalFeed = new CachedTable<readonly Signal[]>({
     ...{ ...shared, channel: SIGNALS_CHANNEL, table: 'signals', copyPath: copyPath('signals') },
-    read: readSignals,
+    read: (queries) => readSignals(queries, unknown),
     use: (signals) => {
       limiter.setSignals(signals)
       state.signals = signals
@@ -138,7 +140,11 @@ async function openFeeds(
   })
   const incidentFeed = new CachedTable<IncidentState>({
     ...{ ...shared, channel: INCIDENT_CHANNEL, table: 'incident', copyPath: copyPath('incident') },
-    read: (queries) => readIncident(queries, new Date(nowMs())),
+    read: async (queries) => {
+      const items = await unknownFactors(queries, new Date(nowMs()))
+      unknown.found('global factors', items, 'they do not apply; the limits of the rules do')
+      return readIncident(queries, new Date(nowMs()))
+    },
     use: (read) => useIncident(read, state, limiter, log, nowMs()),
   })
   for (const feed of [overrideFeed, bypassFeed, signalFeed, incidentFeed]) await feed.start()

@@ -6,6 +6,7 @@ import { createLimiter, type Limiter, wallClock } from 'sluice'
 import { ClientConnections } from '../access/client-connections.ts'
 import type { TokenRegistry } from '../access/token-registry.ts'
 import type { Check } from '../checks/check-controller.ts'
+import { UnknownContent } from '../compatibility/unknown-content.ts'
 import { BypassRegistry } from '../exceptions/bypass-registry.ts'
 import { createApp } from '../http/app.ts'
 import type { Lifecycle } from '../http/node-health.ts'
@@ -107,20 +108,35 @@ async function openServer(
   if (!workers.several) closers.push(logPolicyDecisions(() => metrics.policyReasons(), log))
   const openedLimiter = await openLimiter(settings, metrics, log, closers)
   const { location, ruleStore, database, store, limiter, live } = openedLimiter
-  const services = await openCheckServices(settings, openedLimiter, { metrics, log, workers }, timing, closers)
+  const unknown = new UnknownContent(log)
+  metrics.watchUnknown(unknown)
+  const services = await openCheckServices(settings, openedLimiter, { metrics, log, workers, unknown }, timing, closers)
   const { admin, events, rollouts, exceptions } = services
   const access = { adminToken: settings.adminToken, checksAreOpen: checksAreOpen(settings) }
   const lifecycle: Lifecycle = { draining: false }
   const { describeIncident } = exceptions
   const shown = { killSwitch: admin.killSwitch, events, rollouts: rollouts.node, database, describeIncident }
-  const node = { limiter, live, store, metrics, lifecycle, workers, ...shown }
+  const node = { limiter, live, store, metrics, lifecycle, workers, unknown, ...shown }
   const alerts = openAlerts(settings, node, log, timing)
   const fleet = openFleet(settings, { ...node, alerts }, log)
   const { checks, history, receipts, sharedDecisions } = services.checks
   const envoy = openEnvoy(settings, { limiter, store, checks, log })
   closers.push(() => envoy.close())
   const app = await createApp({
-    ...{ limiter, store, live, ruleStore, metrics, log, keyHash: events.keyHash, lifecycle, access, admin, events },
+    ...{
+      limiter,
+      store,
+      live,
+      ruleStore,
+      metrics,
+      log,
+      keyHash: events.keyHash,
+      lifecycle,
+      unknown,
+      access,
+      admin,
+      events,
+    },
     ...{ checks, history, receipts, sharedDecisions, exceptions, workers, telemetry, fleet },
     replays: { layer: settings.layer, ipv6Prefix: settings.ipv6Prefix },
     rollouts: { ...rollouts, guardMs: settings.guardEditsMs },
@@ -189,12 +205,22 @@ async function listenWithCertificates(
 async function openCheckServices(
   settings: Settings,
   { location, registry, database, store, limiter, live }: Awaited<ReturnType<typeof openLimiter>>,
-  { metrics, log, workers }: { readonly metrics: Metrics; readonly log: Log; readonly workers: NodeWorkers },
+  {
+    metrics,
+    log,
+    workers,
+    unknown,
+  }: {
+    readonly metrics: Metrics
+    readonly log: Log
+    readonly workers: NodeWorkers
+    readonly unknown: UnknownContent
+  },
   timing: Timing,
   closers: Closers,
 ) {
   const admin = await openAdminState(settings, {
-    ...{ database, location, limiter, log, workers },
+    ...{ database, location, limiter, unknown, log, workers },
     wantsFirstToken: wantsFirstToken(settings.adminToken),
   })
   closers.push(() => admin.close())
@@ -204,7 +230,7 @@ async function openCheckServices(
   const rollouts = await openRollouts({ database, limiter, live, metrics, log, timing: timing.rollouts })
   closers.push(() => rollouts.close())
   const exceptions = await openExceptions(settings, {
-    ...{ database, location, limiter, registry, metrics, log },
+    ...{ database, location, limiter, registry, unknown, metrics, log },
     keyHash: events.keyHash,
     announce: announceTo(workers),
   })

@@ -1,5 +1,5 @@
-// Runs simulations in threads: one at a time, a few may wait. A thread lives for one simulation, so that its memory is
-// freed, and ends when the simulation is cancelled or takes too long.
+// Runs simulations in threads: one at a time, a few may wait, and fewer of one token. A thread lives for one
+// simulation, so that its memory is freed, and ends when the simulation is cancelled or takes too long.
 
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
@@ -8,10 +8,11 @@ import type { RecordedRequest } from 'sluice/replay'
 import type { DecisionEvent } from '../events/event.ts'
 import { PACKAGE_FOLDER } from '../package-facts.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
-import { SerialQueue } from '../serial-queue.ts'
 
 const THREAD = fileURLToPath(new URL('threads/simulation.mjs', PACKAGE_FOLDER))
 const WAITING_MAX = 4
+/** Cap on simulations of one token, waiting or running: leaves places for others. */
+const PER_TOKEN_MAX = 2
 const RUN_MS_MAX = 25_000
 /** The replay of 500,000 events needs about half of it. */
 const HEAP_MB_MAX = 1024
@@ -40,6 +41,12 @@ export type Page = { readonly events: readonly DecisionEvent[] } | { readonly re
 /** Sends all pages to the thread; resolves with the origin of the requests. */
 export type Feed = (send: (page: Page) => void, signal: AbortSignal) => Promise<RecordingFacts>
 
+/** `token`: id of the caller's token. `signal`: aborts when the client disconnects. */
+export type Request = { readonly token: string; readonly signal: AbortSignal }
+
+/** A place in the queue. */
+type Turn = { readonly token: string; start(): void }
+
 type Reply = {
   readonly text?: string
   readonly progress?: number
@@ -47,31 +54,52 @@ type Reply = {
 }
 
 export class Simulator {
-  readonly #queue = new SerialQueue()
-  #waiting = 0
+  /** The first one runs. */
+  readonly #turns: Turn[] = []
 
-  /** Resolves with the result as JSON. `signal`: aborts when the client disconnects. */
-  run(feed: Feed, options: SimulationOptions, signal: AbortSignal): Promise<string> {
-    return this.#inThread(feed, (facts) => ({ run: { ...options, facts } }), signal)
+  /** Resolves with the result as JSON. */
+  run(feed: Feed, options: SimulationOptions, request: Request): Promise<string> {
+    return this.#inThread(feed, (facts) => ({ run: { ...options, facts } }), request)
   }
 
   /** Resolves with the requests as JSON, ready to be replayed elsewhere with the same `options`. */
-  list(feed: Feed, options: ListOptions, signal: AbortSignal): Promise<string> {
-    return this.#inThread(feed, (facts) => ({ list: { facts, options } }), signal)
+  list(feed: Feed, options: ListOptions, request: Request): Promise<string> {
+    return this.#inThread(feed, (facts) => ({ list: { facts, options } }), request)
   }
 
-  async #inThread(feed: Feed, task: (facts: RecordingFacts) => object, signal: AbortSignal): Promise<string> {
-    if (this.#waiting > WAITING_MAX) {
-      const detail = `This process runs one simulation at a time, and ${WAITING_MAX} wait: retry later.`
-      throw new ProblemError(problem('TOO_MANY_SIMULATIONS', detail))
-    }
-    this.#waiting += 1
+  async #inThread(feed: Feed, task: (facts: RecordingFacts) => object, { token, signal }: Request): Promise<string> {
+    signal.throwIfAborted()
+    this.#admit(token)
+    const turn: Turn = { token, start: () => {} }
+    this.#turns.push(turn)
     try {
-      return await this.#queue.run(() => runThread(feed, task, signal))
+      if (this.#turns.length > 1) await started(turn, signal)
+      return await runThread(feed, task, signal)
     } finally {
-      this.#waiting -= 1
+      const isRunning = this.#turns[0] === turn
+      this.#turns.splice(this.#turns.indexOf(turn), 1)
+      if (isRunning) this.#turns[0]?.start()
     }
   }
+
+  #admit(token: string): void {
+    const own = this.#turns.filter((turn) => turn.token === token).length
+    if (own >= PER_TOKEN_MAX) {
+      const detail = `This token has ${own} simulations on this process, the most for one token: wait for one of them.`
+      throw new ProblemError(problem('TOO_MANY_SIMULATIONS_OF_TOKEN', detail))
+    }
+    if (this.#turns.length <= WAITING_MAX) return
+    const detail = `This process runs one simulation at a time, and ${WAITING_MAX} wait: retry later.`
+    throw new ProblemError(problem('TOO_MANY_SIMULATIONS', detail))
+  }
+}
+
+/** Waits for a turn. Rejects when the client disconnects: its place and its requests are then free. */
+function started(turn: Turn, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    turn.start = resolve
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
+  })
 }
 
 async function runThread(feed: Feed, task: (facts: RecordingFacts) => object, signal: AbortSignal): Promise<string> {

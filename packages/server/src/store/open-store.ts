@@ -100,6 +100,7 @@ async function openRedis(
     onError: (error, at) => {
       metrics.storeFailed(error.code, at)
       if (error.code === 'STORE_FULL') pressure.observed('store_full')
+      if (error.code === 'STORE_CORRUPT') pressure.observed('store_corrupt')
       health.failed(error)
     },
   })

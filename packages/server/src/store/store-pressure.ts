@@ -1,5 +1,5 @@
-// Detects a store that runs out of room: Redis at its maxmemory, Redis evicting live buckets, or the key cap of the
-// memory store. Each degrades the node while it lasts, and is logged once.
+// Detects a store that runs out of room (Redis at its maxmemory, Redis evicting live buckets, or the key cap of the
+// memory store) or holds values that cannot be read. Each degrades the node while it lasts, and is logged once.
 
 import type { Store } from 'sluice'
 import type { RedisStore } from 'sluice/redis'
@@ -11,6 +11,8 @@ const ACTIVE_MS = 3 * POLL_MS
 
 /** Log event → reason that /readyz reports. */
 const PRESSURES = {
+  store_corrupt:
+    'STORE_CORRUPT, redis has values that cannot be read: damaged, or written by a newer version; their checks fail',
   store_full: 'STORE_FULL, existing buckets keep deciding and on_fail applies to new ones',
   store_evicting: 'redis evicts live buckets and forgets their usage',
   store_capped: 'the key cap is reached, and new keys share overflow buckets',

@@ -3,9 +3,22 @@
 
 type Expected = 'value' | 'first value' | 'key' | 'first key' | 'colon' | 'comma or end'
 
+const NEWLINE = 10
 const SPACE = /[ \t\n\r]*/y
 const ESCAPE = /\\(?:["\\/bfnrt]|u[\da-fA-F]{4})/y
 const SCALAR = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|true\b|false\b|null\b/y
+
+/** Line and column of a position, both from 1. Counts in place: a text can have millions of line breaks. */
+export function lineAndColumn(text: string, at: number): { readonly line: number; readonly column: number } {
+  let line = 1
+  let start = 0
+  for (let index = 0; index < at; index += 1) {
+    if (text.charCodeAt(index) !== NEWLINE) continue
+    line += 1
+    start = index + 1
+  }
+  return { line, column: at - start + 1 }
+}
 
 /** Index of the first invalid character, or the length of the text if it ends too early. */
 export function jsonErrorPosition(text: string): number {

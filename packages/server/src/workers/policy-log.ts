@@ -20,11 +20,14 @@ export function logPolicyDecisions(totals: () => PolicyReasonCounts, log: Log): 
     logged = latest
     loggedMs = performance.now()
   }
-  const timer = setInterval(() => {
+  let timer: NodeJS.Timeout
+  const poll = () => {
     if (performance.now() - loggedMs >= LINE_MS) write()
-  }, POLL_MS).unref()
+    timer = setTimeout(poll, POLL_MS).unref()
+  }
+  poll()
   return () => {
-    clearInterval(timer)
+    clearTimeout(timer)
     write()
   }
 }

@@ -41,7 +41,7 @@ const STUCK_MS = 1000
 export class WorkerChannels {
   readonly #members = new Map<number, Member>()
   readonly #reports = new WorkerReports()
-  /** Of each worker, and of all that have ended. */
+  /** Totals of each worker, and of all that have ended. */
   readonly #policyReasons = new Map<number | 'ended', PolicyReasonCounts>()
   readonly #kept = new Map<string, Kept>()
   readonly #collections = new Map<number, Collection>()

@@ -13,16 +13,19 @@ type Options = {
   readonly answer?: boolean | (() => Promise<boolean>)
   /** Contents of standard input. */
   readonly input?: string
+  /** Called for each text on stderr, while the command runs. */
+  readonly onTell?: (text: string) => void
 }
 
 export async function sluice(
   args: readonly string[],
-  { env = {}, colors = false, answer, input = '' }: Options = {},
+  { env = {}, colors = false, answer, input = '', onTell }: Options = {},
 ): Promise<Ended> {
   let out = ''
   let told = ''
   const tell = (text: string) => {
     told += text
+    onTell?.(text)
   }
   const terminal: Terminal = {
     env,

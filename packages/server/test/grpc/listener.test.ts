@@ -110,7 +110,7 @@ describe.each(STACK_NAMES)('TLS on the %s stack', (stack) => {
 })
 
 describe.each(STACK_NAMES)('deadlines on the %s stack', (stack) => {
-  test('a check with grpc-timeout gets DEADLINE_EXCEEDED, and is not decided by on_fail, if Redis takes longer', async () => {
+  test('a check with grpc-timeout gets DEADLINE_EXCEEDED, not on_fail, if Redis takes longer', async () => {
     const redis = await startRedis()
     onTestFinished(() => redis.stop())
     const proxy = await startFaultProxy(redis.port)

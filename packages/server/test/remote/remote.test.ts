@@ -242,6 +242,23 @@ describe.each(STACK_NAMES)('what a remote node may do on the %s stack', (stack) 
     ])
   })
 
+  test('a request without charges is refused by itself: the store is not asked', async () => {
+    const service = await serveGrpc(stack, RULES, { ...PATIENT, ...(await withRedis()) })
+    const empty: WireRequest[] = [
+      { type: 'take', charges: [], op: '', returns: [] },
+      { type: 'peek', charges: [] },
+    ]
+    const replies = await exchange(service, Array.from({ length: 50 }, () => empty).flat(), ADMIN_TOKEN)
+    expect(new Set(replies.map((reply) => (reply.type === 'error' ? reply.code : reply.type)))).toEqual(
+      new Set(['OPTION_INVALID']),
+    )
+    expect(await clientOf(service.address).check({ client_id: 'a', endpoint: '/strict', tenant: 't' })).toMatchObject({
+      allowed: true,
+      remaining: 9,
+    })
+    expect(await service.metrics.scrape()).toMatch(/sluice_breaker_open\{[^}]*\} 0\n/)
+  })
+
   test('units of a limit that cannot be leased are not held: the service asks to decide', async () => {
     const service = await serveGrpc(stack, RULES)
     const name = { ...charge.name, ruleId: 'strict' }
@@ -323,4 +340,27 @@ test('a node that reads slowly skips states, and gets the newest one when it has
   expect([slow, fast]).toEqual([[''], ['', 'x', '', 'x,y']])
   read()
   await vi.waitFor(() => expect(slow).toEqual(['', 'x,y']))
+})
+
+test('the service counts the remote nodes that report to be degraded, and ends malformed reports', async () => {
+  const rules = createLimiter({ rules: [{ rule_id: 'x', limit: 5, window: '1h', scope: 'per_user' }] })
+  onTestFinished(() => rules.close())
+  const { StateStreams } = await import('../../src/grpc/leases/state-stream.ts')
+  const { encodeReport } = await import('sluice/remote-wire')
+  const streams = new StateStreams(rules)
+  onTestFinished(() => streams.close())
+  const failed: Error[] = []
+  const fail = (error: Error) => void failed.push(error)
+  const input = streams.open({ write: () => true, drained: async () => {}, end: () => {}, fail })
+  const counted = () => [streams.size, streams.degraded]
+  expect(counted()).toEqual([1, 0])
+  for (const [degraded, count] of [
+    ['it lags', 1],
+    ['', 0],
+  ] as const) {
+    input.message(encodeReport({ version: 3, degraded }))
+    expect(counted()).toEqual([1, count])
+  }
+  input.message(Buffer.from([0xff, 0xff, 0xff]))
+  expect([streams.size, failed[0]?.message]).toEqual([0, expect.stringContaining('WatchRequest')])
 })

@@ -8,7 +8,7 @@ import { type Evidence, judge } from '../../src/rollouts/judge.ts'
 import { PairStatistics } from '../../src/rollouts/pair-statistics.ts'
 import { type State, transition } from '../../src/rollouts/state.ts'
 import { parseSteps, type Step } from '../../src/rollouts/step.ts'
-import { mergedPairs, type NodeWindow, type PairWindow } from '../../src/rollouts/windows.ts'
+import { mergedNodes, mergedPairs, type PairWindow } from '../../src/rollouts/windows.ts'
 
 const W = GUARD_DEFAULTS.windowMs
 const FOR_MS = 60_000
@@ -61,9 +61,7 @@ describe('complaints about other tools', () => {
 
   test('2. one error among few requests aborts (suna #3403): floors of pairs, keys and decisions', () => {
     expect(eventAfter(20_000, [windowAt(START, 3, 0.4)]).event).toBeUndefined()
-    const nodes: NodeWindow[] = [0, 1, 2].map((index) => {
-      return { startMs: START + index * W, decided: 4, failed: 1, latency: [3, 1], errors: [] }
-    })
+    const nodes = [0, 1, 2].map((index) => mergedNodes(START + index * W, [{ decided: 4, failed: 1 }]))
     expect(eventAfter(FOR_MS, busy(0, FOR_MS), { nodes })).toMatchObject({ outcome: 'pass', event: 'advance' })
   })
 

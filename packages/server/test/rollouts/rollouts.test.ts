@@ -238,6 +238,29 @@ describe.concurrent('a rollout on four nodes', () => {
     expect((await node.get(`${RULES}/login`)).body).toMatchObject({ limit: 0 })
   })
 
+  test('a second edit that makes itself a defence is reverted alone, and the first one is judged again', async ({
+    onTestFinished: atEnd,
+  }) => {
+    const { node, start } = await ruleOf('twice')
+    const edit = async (fields: object) => {
+      const { headers } = await node.send(`${RULES}/twice`, 'PATCH', fields)
+      return headers.get('sluice-guard')?.split(';', 1)[0] ?? ''
+    }
+    const [first, second] = [await edit({ limit: 900 }), await edit({ limit: 0, intent: 'abuse' })]
+    expect(await shown(node, first)).toMatchObject({ changes: [{ judged: 'later' }] })
+    start(40, 200, atEnd)
+    await reaches(node, second, 'rolled_back', 90_000)
+    const { sentence } = await shown(node, second)
+    expect(sentence).toMatch(/newly denied .*; reverted twice\.(intent|limit), twice\.(intent|limit)$/)
+    await vi.waitFor(
+      async () => expect((await node.get(`${RULES}/twice`)).body).toMatchObject({ limit: 900, intent: 'fairness' }),
+      10_000,
+    )
+    expect(await shown(node, first)).toMatchObject({ state: 'rolling_out', changes: [{ judged: 'now' }], attempt: 2 })
+    const rolledBack = nodes.flatMap(({ logged }) => logged).find(({ proposal, rules }) => proposal === second && rules)
+    expect(rolledBack).toMatchObject({ rules: ['twice'], not_reverted: [] })
+  })
+
   test('guard=off needs a reason', async () => {
     const { node } = await ruleOf('unguarded')
     expect((await node.send(`${RULES}/unguarded?guard=off`, 'PATCH', { limit: 1 })).body).toMatchObject({

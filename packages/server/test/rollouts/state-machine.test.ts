@@ -11,7 +11,7 @@ import { Metrics } from '../../src/metrics/metrics.ts'
 import { ProblemError } from '../../src/problems/problem.ts'
 import { editHooks, rollbackHooks } from '../../src/rollouts/edit-hooks.ts'
 import { GUARD_DEFAULTS } from '../../src/rollouts/guard-settings.ts'
-import type { Proposal } from '../../src/rollouts/proposal.ts'
+import { comparedChanges, type Proposal } from '../../src/rollouts/proposal.ts'
 import { ProposalStore } from '../../src/rollouts/proposal-store.ts'
 import { activeProposals } from '../../src/rollouts/proposal-table.ts'
 import { ROLLOUT_TIMING, RolloutNode } from '../../src/rollouts/rollout-node.ts'
@@ -138,7 +138,7 @@ describe('under crashes and concurrent edits', () => {
       return (await transitionsOf(database)).length >= EDGES_MIN && (await approvedByOthers(database)) > 0
     }
     let candidates = 0
-    for (let round = 0; round < 30 || (round < 300 && !(await isCovered())); round += 1) {
+    for (let round = 0; round < 30 || (round < 300 && (candidates === 0 || !(await isCovered()))); round += 1) {
       if (round % 10 === 9) await setApprovals(database, round % 20 === 9 ? 1 : 0, 'command', new Date(0))
       await Promise.all([...nodes, ...nodes].map((act) => act()))
       await invariants(database)
@@ -288,7 +288,7 @@ async function invariants(database: Database): Promise<void> {
   await database.transaction(async (queries) => {
     await queries.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ')
     const active = await activeProposals(queries)
-    const held = active.flatMap(({ id, changes }) => changes.map(({ ruleId }) => `${ruleId} ${id}`)).sort()
+    const held = active.flatMap((one) => comparedChanges(one).map(({ ruleId }) => `${ruleId} ${one.id}`)).sort()
     const rows = await queries.query<{ rule_id: string; proposal_id: string }>(
       'SELECT * FROM rollouts ORDER BY rule_id',
     )

@@ -36,8 +36,10 @@ export type Limit = {
   readonly detailBounded: boolean
   /** Failure policy, applied while the store is unavailable. */
   readonly onFail: OnFail
-  /** Lease terms; undefined if every check goes to the store. */
+  /** Lease terms; undefined if every admission goes to the store. */
   readonly lease: LeaseTerms | undefined
+  /** Whether a node may refuse without asking the store, for REFUSAL_MS: not if the rule is strict. */
+  readonly cachesRefusals: boolean
   /** Terms of `consistency: approximate`; undefined for other limits. */
   readonly approximate: ApproximateTerms | undefined
   /** Counted in each process against its node share, without the store. */
@@ -206,6 +208,7 @@ function compileOne(numbers: LimitNumbers, shard: Shard | undefined): Limit {
       detailBounded: numbers.detailBounded ?? true,
       onFail: numbers.onFail ?? 'open',
       lease: undefined,
+      cachesRefusals: numbers.lease !== undefined,
       approximate: undefined,
       local: numbers.local ?? false,
       store: numbers.store ?? DEFAULT_STORE,

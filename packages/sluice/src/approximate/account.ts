@@ -2,7 +2,7 @@
 // Idle accounts are removed. Bounded: beyond the bound, the store decides.
 
 import type { Limit } from '../algorithms/limit.ts'
-import type { BucketName } from '../store/store.ts'
+import { type BucketName, REFUSAL_MS } from '../store/store.ts'
 
 export class Account {
   /** The limit of the last charge: rules may be edited meanwhile. */
@@ -20,8 +20,11 @@ export class Account {
   /** Sent, with the reply lost: unacknowledged until #lostUntilMs. */
   #lost = 0
   #lostUntilMs = 0
-  /** A request was refused here: the store may have more units by now. */
+  /** A request was refused here since the last sync: the store may have more units by now. */
   refused = false
+  /** Time of the last refusal here, and of the last sync. */
+  refusedMs: number = Number.NEGATIVE_INFINITY
+  askedMs: number = Number.NEGATIVE_INFINITY
   /** The sync in flight. */
   syncing: Promise<void> | undefined
   dueMs = 0
@@ -43,9 +46,15 @@ export class Account {
     return this.unsynced > 0 || this.refused
   }
 
-  /** Whether removing it loses nothing. */
-  get isIdle(): boolean {
-    return this.unacknowledged === 0 && !this.refused && this.syncing === undefined
+  /** Whether removing it loses nothing. After a refusal, the time of the last sync matters for a while. */
+  isIdle(nowMs: number): boolean {
+    const recent = nowMs - this.refusedMs < REFUSAL_MS
+    return this.unacknowledged === 0 && !this.refused && !recent && this.syncing === undefined
+  }
+
+  /** Units came back, through any node: the next refusal needs a sync. */
+  askAgain(): void {
+    this.askedMs = Number.NEGATIVE_INFINITY
   }
 
   lose(units: number, untilMs: number): void {

@@ -110,11 +110,12 @@ describe('approximate', () => {
     expect(remaining(central, charge)).toBe(0)
     expect(nodes[2]?.stats?.().syncs_over).toBeGreaterThan(0)
     for (let rounds = 0; rounds < 2; rounds += 1) {
-      for (const node of nodes) expect(node.takeSync?.({ charges: [charge] })?.granted).toBe(false)
+      for (const node of nodes) expect((await node.take({ charges: [charge] })).granted).toBe(false)
       await advance(1000) // a node that refused queries the store
     }
     // The wait reported by the model is never shorter than the store's.
-    const waits = [...nodes, central].map((store) => store.takeSync?.({ charges: [charge] })?.grants[0]?.retryAfterUs)
+    const taken = await Promise.all([...nodes, central].map((store) => store.take({ charges: [charge] })))
+    const waits = taken.map(({ grants }) => grants[0]?.retryAfterUs)
     const truth = waits.pop() ?? 0
     for (const wait of waits) expect(wait).toBeGreaterThanOrEqual(truth)
   })

@@ -1,7 +1,8 @@
 // Wraps a store to decide rules with `consistency: approximate` or `local` in this process. An approximate bucket has
 // a model in memory: the store's last reply plus the units admitted here since, which are synced to the store
 // periodically. When too many are unacknowledged, the store decides. A take stays all or nothing: units taken here are
-// set aside while the store decides the rest, and put back if it refuses.
+// set aside while the store decides the rest, and put back if it refuses. A model that has not been synced for
+// REFUSAL_MS refuses nothing before the store was asked: others may have refunded or reset the bucket.
 // The bound is in algorithms/approximate-terms.ts. It needs models that err low, and no unacknowledged unit forgotten.
 
 import { STATE_MAX } from '../algorithms/limit.ts'
@@ -21,6 +22,7 @@ import {
   type IdempotencyKey,
   mergeGiveResults,
   NOT_CHARGED,
+  REFUSAL_MS,
   type Store,
   type Take,
   type Taken,
@@ -76,7 +78,7 @@ class ApproximateStore implements Store {
     const own = charges.filter(isOwn)
     if (own.length < charges.length) checkCharges(charges) // the store must not reject them after units are set aside
     const aside = this.#takeHere(own)
-    if (aside === undefined) return undefined
+    if (aside === undefined || this.#mayHaveEnded(own, aside).length > 0) return undefined
     const others = aside.granted ? charges.filter((charge) => !isOwn(charge)) : []
     const taken = others.length === 0 ? aside : this.#store.takeSync?.({ ...take, charges: others })
     if (taken?.granted)
@@ -118,6 +120,7 @@ class ApproximateStore implements Store {
       shared.forEach((give, index) => {
         if (!given) this.#admitted(give, unsynced[index] ?? 0, give.bookedUs)
         else if (isLocallyDecided(give) && !give.remote) this.#local.give([give])
+        this.#table.find(give)?.askAgain()
       })
     }
     try {
@@ -169,6 +172,8 @@ class ApproximateStore implements Store {
   /** Queries the store for charges that cannot be decided here, and syncs their accounts. */
   async #query(take: Take): Promise<Taken> {
     const { charges } = take
+    const asked = await this.#askAgain(take)
+    if (asked !== undefined) return asked
     let own = charges.filter((charge) => isOwn(charge) && this.#hasRoom(charge))
     let aside = this.#takeHere(own)
     if (aside === undefined) {
@@ -198,6 +203,40 @@ class ApproximateStore implements Store {
     return combined(charges, own, aside, taken)
   }
 
+  /**
+   * Syncs the models that refuse the take and may be outdated, and decides again. Undefined if none of them does, or if
+   * the store has to decide. One sync per bucket serves all requests that wait.
+   */
+  async #askAgain(take: Take): Promise<Taken | undefined> {
+    const own = take.charges.filter(isOwn)
+    const outdated = this.#mayHaveEnded(own, this.#local.peek(own))
+    if (outdated.length === 0) return undefined
+    await this.#until(Promise.all(outdated.map((account) => this.#sync(account))), take.expiresMs)
+    return this.takeSync(take)
+  }
+
+  /** Settles as `work` does, or when the caller gives up. */
+  async #until(work: Promise<unknown>, expiresMs: number | undefined): Promise<void> {
+    if (expiresMs === undefined) return void (await work)
+    let cancel = () => {}
+    const expired = new Promise<void>((resolve) => {
+      cancel = this.#timers.after(Math.max(0, expiresMs - this.#timers.nowMs()), resolve)
+    })
+    await Promise.race([work, expired])
+    cancel()
+  }
+
+  /** Accounts of the charges that refuse, unless the store was asked within REFUSAL_MS. */
+  #mayHaveEnded(charges: readonly Charge[], { granted, nowUs, grants }: Taken): Account[] {
+    if (granted) return []
+    const nowMs = this.#timers.nowMs()
+    return charges.flatMap((charge, index) => {
+      if (charge.limit.local || grants[index]?.short !== 'now') return []
+      const account = this.#accountOf(charge, nowUs)
+      return account === undefined || nowMs - account.askedMs < REFUSAL_MS ? [] : [account]
+    })
+  }
+
   /** Whether the charge fits below the cap on unacknowledged units. */
   #hasRoom(charge: Charge): boolean {
     const terms = charge.limit.approximate
@@ -209,14 +248,19 @@ class ApproximateStore implements Store {
   }
 
   /**
-   * Decides by models and local buckets. Undefined when they would admit the request but the store must decide: too
-   * much is unacknowledged, or keys share a model because the memory is full.
+   * Decides by models and local buckets. Undefined when the store must decide: too much is unacknowledged, keys share a
+   * model because the memory is full, or there is no account to remember when the store was asked.
    */
   #takeHere(charges: readonly Charge[]): Taken | undefined {
     const { overflowed } = this.#local.stats()
     const taken = this.#local.take({ charges })
     const shared = this.#local.stats().overflowed !== overflowed && charges.some(({ limit }) => !limit.local)
-    if (shared || (taken.granted && !charges.every((charge) => this.#hasRoom(charge)))) {
+    const hasAccount = ([charge, { short }]: [Charge, Grant]) =>
+      short !== 'now' || charge.limit.local || this.#accountOf(charge, taken.nowUs) !== undefined
+    const isKnown = taken.granted
+      ? charges.every((charge) => this.#hasRoom(charge))
+      : paired(charges, taken).every(hasAccount)
+    if (shared || !isKnown) {
       this.#putBack(charges, taken)
       return undefined
     }
@@ -268,10 +312,16 @@ class ApproximateStore implements Store {
   }
 
   #refused(charge: Charge, nowUs: number): void {
-    if (charge.limit.local || (this.#table.isFull && this.#table.find(charge) === undefined)) return
-    const account = this.#table.findOrAdd(charge, nowUs)
+    const account = charge.limit.local ? undefined : this.#accountOf(charge, nowUs)
+    if (account === undefined) return
     account.refused = true
+    account.refusedMs = this.#timers.nowMs()
     this.#schedule(account)
+  }
+
+  /** Undefined if there is none and no room for one. */
+  #accountOf(charge: Charge, nowUs: number): Account | undefined {
+    return this.#table.find(charge) ?? (this.#table.isFull ? undefined : this.#table.findOrAdd(charge, nowUs))
   }
 
   #schedule(account: Account): void {
@@ -290,7 +340,7 @@ class ApproximateStore implements Store {
   #cleanUp(account: Account): void {
     if (this.#table.find(account) !== account) return // the bucket was reset
     account.forgetLost(this.#timers.nowMs())
-    if (account.isIdle) this.#table.delete(account)
+    if (account.isIdle(this.#timers.nowMs())) this.#table.delete(account)
     else this.#syncOrSchedule(account)
   }
 
@@ -312,6 +362,7 @@ class ApproximateStore implements Store {
     account.syncedUs = this.#clock.nowUs()
     account.refused = false
     const sentMs = this.#timers.nowMs()
+    account.askedMs = sentMs
     const cost = Math.max(1, units)
     const charge: Charge = { limit, owner, detail, min: cost, max: cost, kind: 'force' }
     const reply = units === 0 ? this.#store.peek([charge]) : this.#store.take({ charges: [charge] })

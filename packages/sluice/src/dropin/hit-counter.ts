@@ -185,10 +185,11 @@ function hitLimit(windowMs: number): Limit {
 
 function blockLimit(burst: number): Limit {
   const rate = { units: UNITS_PER_US, windowUs: 1 }
-  return compileLimit({ id: 'block', fact: 'client', algorithm: 'token_bucket', ...rate, burst })
+  const limit = compileLimit({ id: 'block', fact: 'client', algorithm: 'token_bucket', ...rate, burst })
+  return { ...limit, cachesRefusals: true } // a blocked client that keeps calling costs few round trips
 }
 
-/** Reports 0 hits for a blocked client: a refusal served from a lease lacks the state of the hit bucket. */
+/** Reports 0 hits for a blocked client: a cached refusal lacks the state of the hit bucket. */
 function hitState(limit: Limit, { granted, nowUs, grants: [hits, block] }: Taken): HitState {
   const blockedUs = block?.retryAfterUs ?? 0
   if (blockedUs > 0 || hits === undefined) return blockedFor(Math.ceil(blockedUs / 1000))

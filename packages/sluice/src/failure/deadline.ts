@@ -43,9 +43,13 @@ export class Deadline {
     return this.#limitMs
   }
 
-  /** Also applies to requests that are already waiting. */
+  /** Also applies to requests that are already waiting: their time starts again. */
   set limitMs(limitMs: number) {
     this.#limitMs = limitMs
+    for (const waiting of this.#waiting) {
+      waiting.spentMs = 0
+      this.#written(waiting)
+    }
     if (this.#stop !== undefined) this.#arm(0)
   }
 

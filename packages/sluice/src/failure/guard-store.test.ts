@@ -297,7 +297,7 @@ describe('the deadline', () => {
     expect(taken).toMatchObject({ source: 'policy', policyReason: 'timeout' })
   })
 
-  test('of a caller that gives up earlier is an error, no decision by policy, and no failure of the store', async () => {
+  test('of a caller that gives up earlier is an error: no decision by policy, no failure of the store', async () => {
     const timers = manualTimers()
     const memory = memoryStore()
     const { store, next } = scriptedStore()
@@ -326,7 +326,7 @@ describe('the deadline', () => {
     await expect(guarded.peek([chargeOf()], false, expiresMs)).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
   })
 
-  test('runs on when a caller gives up, so that a frozen store opens the breaker though all callers are impatient', async () => {
+  test('runs on when a caller gives up: a frozen store opens the breaker, however impatient the callers', async () => {
     const timers = manualTimers()
     const { store, next } = scriptedStore()
     const guarded = guardStore(store, { timers, deadlineMs: 100 })

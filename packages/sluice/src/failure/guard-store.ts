@@ -72,8 +72,8 @@ export type GuardedStore = Store & {
   /** Closes the circuit breaker: another server has replaced this one. */
   replaced(): void
   /**
-   * Runs another request to the store under the deadline and the breaker. Throws STORE_UNAVAILABLE, or DEADLINE_EXCEEDED
-   * if the caller gives up before.
+   * Runs another request to the store under the deadline and the breaker. Throws STORE_UNAVAILABLE, or
+   * DEADLINE_EXCEEDED if the caller gives up before.
    */
   request<T>(work: () => Promise<T>, expiresMs?: number): Promise<T>
 }
@@ -228,7 +228,7 @@ class GuardStore implements GuardedStore {
     return taken
   }
 
-  /** Why `on_fail` decides without a request to the store; undefined if the store is asked. */
+  /** Reason for which `on_fail` decides without a request to the store; undefined if the store is asked. */
   #reasonNotToAsk({ spent, expiresMs }: GuardedRequest): PolicyReason | undefined {
     if (this.#breaker.state === 'open') return this.#openReason()
     if (this.#deadline.waiting >= WAITING_MAX) return 'too_many_waiting'

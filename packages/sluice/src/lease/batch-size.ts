@@ -1,9 +1,9 @@
-// Batch size: how many units a node takes ahead. Also how long leases, refusals and pauses last.
+// Batch size: how many units a node takes ahead. Also how long leases and pauses last.
 
 import { refillsSlowly } from '../algorithms/lease-terms.ts'
 import type { LeaseTerms, Limit } from '../algorithms/limit.ts'
 import { ALGORITHMS } from '../algorithms/traits.ts'
-import type { Grant } from '../store/store.ts'
+import { type Grant, REFUSAL_MS } from '../store/store.ts'
 
 /**
  * Cap on batch growth for buckets that refill slowly: 4 × the units used since the last query. Two requests close
@@ -12,8 +12,6 @@ import type { Grant } from '../store/store.ts'
 const GROWTH_MAX = 4
 /** For its lease, a bucket is hot when it is queried again within this share of the TTL. */
 const HOT_TTL_SHARE = 0.1
-/** Longest time a strict limit's refusal is trusted, so that units given back by others are found. */
-const STRICT_REFUSAL_MS = 1000
 /**
  * Batch for an empty bucket, as a share of the capacity. The node queries the bucket again once that much could have
  * refilled, or after the longest pause. Lower for windows, because units still held when the window ends are lost.
@@ -21,7 +19,7 @@ const STRICT_REFUSAL_MS = 1000
 const EMPTY_BATCH_SHARE = 0.2
 const EMPTY_BATCH_SHARE_WINDOW = 0.08
 /** Longest pause before an empty bucket is queried again. */
-const EMPTY_PAUSE_MS = 200
+const EMPTY_PAUSE_MS = REFUSAL_MS
 const EMPTY_PAUSE_MS_WINDOW = 100
 
 /** Units to request ahead when `used` were spent in the last `sinceMs`; `shareMax` leaves some for other nodes. */
@@ -35,8 +33,9 @@ export function batchUnits(limit: Limit, used: number, sinceMs: number, shareMax
   return Math.floor(Math.min(Math.ceil((used * ttlMs) / sinceMs), unitsMax, shareMax, grownMax))
 }
 
+/** TTL of a lease. That of a limit too small to lease holds only a refusal. */
 export function ttlMsOf(terms: LeaseTerms | undefined): number {
-  return terms === undefined ? STRICT_REFUSAL_MS : terms.ttlUs / 1000
+  return terms === undefined ? REFUSAL_MS : terms.ttlUs / 1000
 }
 
 export function storeTracksLeases(terms: LeaseTerms | undefined): boolean {

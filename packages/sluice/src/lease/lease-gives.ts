@@ -29,10 +29,6 @@ export async function giveWithLeases(
     // The store records the key per bucket.
     return idempotencyKey === undefined ? [] : [{ ...withStoreLimit(give), units: 0 }]
   })
-  for (const give of gives) {
-    const row = leased.has(give) ? -1 : table.find(give)
-    if (row >= 0) table.rows.clearRefusal(row)
-  }
   const given = storeGives.length === 0 ? 'given' : await store.give(storeGives, opId, idempotencyKey)
   if (idempotencyKey === undefined || given === 'repeated' || given === 'expired') return given
   const ended = [...leased].filter((give) => !unspend(give, give.units)) // during the round trip

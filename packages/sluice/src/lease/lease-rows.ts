@@ -1,11 +1,11 @@
 // Leases of a node, by row. A lease is units of one bucket taken ahead of need, and the store's last reply about the
-// bucket. A strict bucket gets one too, to remember refusals.
+// bucket. A bucket whose limit is too small to lease gets one when it refuses, to remember that.
 // Errs low: units are charged before they are spent, so a lease that is dropped or lost can only strand units.
 // Rows in typed arrays, not an object per lease: docs/decisions/0018.
 
 import { refillsSlowly } from '../algorithms/lease-terms.ts'
 import type { Limit } from '../algorithms/limit.ts'
-import type { BucketName, Give, Grant } from '../store/store.ts'
+import { type BucketName, type Give, type Grant, REFUSAL_MS } from '../store/store.ts'
 import {
   batchUnits,
   emptyBucketBatchUnits,
@@ -57,7 +57,9 @@ const LAST_BATCH = 14
 const USED = 15
 /** This node's clock minus the store's. Errs high. */
 const AHEAD_MS = 16
-const ROW_LENGTH = 17
+/** Units came back to the bucket at this time: refusals that were requested earlier are not cached. */
+const ENDED_MS = 17
+const ROW_LENGTH = 18
 const CHUNK_BITS = 12
 const CHUNK_ROWS = 2 ** CHUNK_BITS
 
@@ -70,6 +72,8 @@ export class LeaseRows {
   readonly #freeRows: number[] = []
   /** Units that expired before they were spent, since the start. */
   expiredUnits = 0
+  /** Latest time at which units came back to any bucket: new rows begin with it. */
+  #endedMs = Number.NEGATIVE_INFINITY
   /** Total of all forward steps of the node's clock. */
   #steppedMs = 0
   // The row in use: every public method selects its own.
@@ -94,6 +98,7 @@ export class LeaseRows {
     this.#select(row)
     this.#numbers.fill(0, this.#at, this.#at + ROW_LENGTH)
     this.#set(QUERIED_MS, Number.NEGATIVE_INFINITY)
+    this.#set(ENDED_MS, this.#endedMs)
     return row
   }
 
@@ -195,8 +200,9 @@ export class LeaseRows {
   /** Whether to query before a refusal ends. Only for short refusals, which last until a batch has refilled. */
   isRefusalEnding(row: number, nowMs: number): boolean {
     this.#select(row)
-    const lastsMs = this.#get(REFUSED_UNTIL_MS) - this.#get(QUERIED_MS)
-    if (lastsMs <= 0 || nowMs - this.#get(QUERIED_MS) < lastsMs * RECHECK_SHARE) return false
+    const lastsMs = this.#get(RETRY_MS) - this.#get(QUERIED_MS)
+    if (this.#get(REFUSED_UNTIL_MS) <= this.#get(QUERIED_MS) || nowMs - this.#get(QUERIED_MS) < lastsMs * RECHECK_SHARE)
+      return false
     return this.#limit(row).lease !== undefined && lastsMs <= emptyBucketPauseMs(this.#limit(row))
   }
 
@@ -222,8 +228,8 @@ export class LeaseRows {
     const limit = this.#limit(row)
     this.#record(grant, sentMs)
     // An empty token bucket will still be empty when these units are spent. In windows, others may give units back.
-    if (grant.remaining === 0 && isHeldByStore(limit)) this.#refuseUntil(sentMs + emptyBucketPauseMs(limit), 1)
-    else this.clearRefusal(row)
+    const isEmpty = grant.remaining === 0 && isHeldByStore(limit)
+    this.#refuse(sentMs, nowMs, isEmpty ? emptyBucketPauseMs(limit) : 0, 1)
     this.#set(LAST_BATCH, units)
     if (units === 0) return true
     const lastsMs = Math.min(ttlMsOf(limit.lease), windowEndsInMs(limit, grant))
@@ -237,20 +243,25 @@ export class LeaseRows {
     return true
   }
 
-  /** Caches a refusal of `units`: until the result can change, at least as many are refused without a query. */
-  refuse(row: number, units: number, grant: Grant, sentMs: number): void {
+  /**
+   * Caches a refusal of `units`: until the result can change, but at most for REFUSAL_MS, at least as many are refused
+   * without a query.
+   */
+  refuse(row: number, units: number, grant: Grant, sentMs: number, nowMs: number): void {
     this.#select(row)
     this.#record(grant, sentMs)
     this.#set(LAST_BATCH, 0)
-    const retryMs = sentMs + Math.max(grant.retryAfterUs / 1000, emptyBucketPauseMs(this.#limit(row)))
-    this.#refuseUntil(Math.min(retryMs, sentMs + ttlMsOf(this.#limit(row).lease)), units)
-    this.#set(RETRY_MS, retryMs)
+    const retryMs = Math.max(grant.retryAfterUs / 1000, emptyBucketPauseMs(this.#limit(row)))
+    this.#refuse(sentMs, nowMs, retryMs, units)
   }
 
-  /** Units came back, so the store may grant again. */
-  clearRefusal(row: number): void {
+  /** Ends the refusal of a bucket that got units back, also if a query is in flight. `row`: -1 if it has none. */
+  endRefusal(row: number, nowMs: number): void {
+    this.#endedMs = nowMs
+    if (row < 0) return
     this.#select(row)
     this.#set(REFUSED_UNTIL_MS, 0)
+    this.#set(ENDED_MS, nowMs)
   }
 
   isRefused(row: number, units: number, nowMs: number): boolean {
@@ -319,6 +330,7 @@ export class LeaseRows {
     if (nowMs >= expiresMs) this.expiredUnits += units
     this.#empty(batch)
     if (forgotten || units + settled === 0) return
+    if (units > 0) this.#set(REFUSED_UNTIL_MS, 0) // they go back to the bucket
     gives.push({ limit: storeLimit(limit), owner, detail, units, bookedUs, settled })
   }
 
@@ -331,9 +343,12 @@ export class LeaseRows {
     return Math.max(left + own, least) * FREE_SHARE
   }
 
-  #refuseUntil(ms: number, units: number): void {
-    this.#set(REFUSED_UNTIL_MS, ms)
-    this.#set(RETRY_MS, ms)
+  /** Refuses `units` until `lastsMs` after the query. The only place that caches a refusal. */
+  #refuse(sentMs: number, nowMs: number, lastsMs: number, units: number): void {
+    // A query from the future was sent before the clock was set back.
+    const isCached = lastsMs > 0 && sentMs > this.#get(ENDED_MS) && sentMs <= nowMs
+    this.#set(REFUSED_UNTIL_MS, isCached ? sentMs + Math.min(lastsMs, REFUSAL_MS) : 0)
+    this.#set(RETRY_MS, sentMs + lastsMs)
     this.#set(REFUSED_UNITS, units)
   }
 

@@ -2,7 +2,6 @@
 // nothing: units that leases can pay are set aside, and put back if the store refuses the rest. The bounds are in
 // algorithms/lease-terms.ts.
 
-import { hasPermits } from '../algorithms/traits.ts'
 import { type Clock, systemTimers, type Timers, wallClock } from '../clock.ts'
 import { andThen, type MaybePromise, toPromise } from '../maybe-promise.ts'
 import type { SomeStats } from '../store/stats.ts'
@@ -36,7 +35,7 @@ import {
 import type { LeaseRows } from './lease-rows.ts'
 import { LeaseTable } from './lease-table.ts'
 import { refusedTaken, spentTaken } from './lease-taken.ts'
-import { isStrict, storeLimit, withStoreLimit } from './store-limit.ts'
+import { isUnleased, storeLimit, withStoreLimit } from './store-limit.ts'
 
 export type LeaseOptions = {
   /** Most leases held; beyond it, leases are dropped and their units go back. */
@@ -117,13 +116,21 @@ class LeaseStore implements LeasingStore {
     return { ...taken, grants }
   }
 
-  give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): Promise<GiveReply> {
-    return giveWithLeases(this.#table, this.#store, () => this.#nowMs(), gives, opId, idempotencyKey)
+  async give(gives: readonly Give[], opId?: string, idempotencyKey?: IdempotencyKey): Promise<GiveReply> {
+    try {
+      return await giveWithLeases(this.#table, this.#store, () => this.#nowMs(), gives, opId, idempotencyKey)
+    } finally {
+      this.#endRefusals(gives)
+    }
   }
 
   async reset(bucket: BucketName): Promise<void> {
     this.#table.delete(bucket)
-    await this.#store.reset(withStoreLimit(bucket))
+    try {
+      await this.#store.reset(withStoreLimit(bucket))
+    } finally {
+      this.#endRefusals([bucket])
+    }
   }
 
   stats(): SomeStats {
@@ -147,6 +154,14 @@ class LeaseStore implements LeasingStore {
     if (aheadMs > this.#aheadMs + SWEEP_MS) this.#rows.clockStepped(aheadMs - this.#aheadMs)
     this.#aheadMs = setBack ? aheadMs : Math.max(aheadMs, this.#aheadMs)
     void this.#giveBack(setBack ? this.#table.clear(nowMs) : this.#table.sweep(nowMs))
+    if (setBack) this.#endRefusals([])
+  }
+
+  /** Ends the refusals of buckets that got units back. A reply to a query that was sent before is not cached. */
+  #endRefusals(buckets: readonly BucketName[]): void {
+    const nowMs = this.#nowMs()
+    this.#rows.endRefusal(-1, nowMs)
+    for (const bucket of buckets) this.#rows.endRefusal(this.#table.find(bucket), nowMs)
   }
 
   #nowMs(): number {
@@ -217,9 +232,14 @@ class LeaseStore implements LeasingStore {
 
   // Separate method: the fast path allocates no closures.
   #takeFromStore(take: Take): Taken | Promise<Taken> {
-    if (take.resets !== undefined) return this.#store.take(this.#table.dropResets(take))
-    const { charges } = take
-    if (charges.every((charge) => isStrict(charge) && this.#table.find(charge) < 0)) return this.#queryStrict(take)
+    const { charges, resets } = take
+    if (resets !== undefined) {
+      return andThen(this.#store.take(this.#table.dropResets(take)), (taken) => {
+        this.#endRefusals(resets)
+        return taken
+      })
+    }
+    if (charges.every((charge) => isUnleased(charge) && this.#table.find(charge) < 0)) return this.#queryUnleased(take)
     const pending = this.#pendingQuery(charges)
     return pending === undefined ? this.#query(take) : this.#wait(take, pending)
   }
@@ -231,7 +251,7 @@ class LeaseStore implements LeasingStore {
 
   /**
    * Waits for a pending query for the same bucket, whose units may be enough. A take that gets none waits for the next
-   * one, up to WAIT_MS, so that waiting takes do not all query at once. One deadline covers what the store takes for all.
+   * one, up to WAIT_MS, so that waiting takes do not all query at once. One deadline covers the store's time for both.
    */
   async #wait(take: Take, first: Promise<unknown>): Promise<Taken> {
     const startedMs = this.#timers.nowMs()
@@ -274,8 +294,8 @@ class LeaseStore implements LeasingStore {
     } else if (gives.length > 0) void this.#giveBack(gives)
   }
 
-  /** Queries the store for strict buckets that have not refused: there is no lease to fill. */
-  #queryStrict(take: Take): MaybePromise<Taken> {
+  /** Queries the store for buckets without a row: there is no lease to fill. */
+  #queryUnleased(take: Take): MaybePromise<Taken> {
     this.#counts.store_queries += 1
     const sentMs = this.#nowMs()
     return andThen(this.#store.take(take), (taken) => {
@@ -298,7 +318,7 @@ class LeaseStore implements LeasingStore {
       if (paid[index] !== undefined) continue
       const leasable = isLeasable(charge)
       isMiss ||= leasable
-      // A strict bucket has a lease if it has refused: then one take queries, and the others wait for its reply.
+      // A limit too small to lease has a row if it has refused: one take queries, and the others wait for its reply.
       const known = leasable ? this.#table.findOrAdd(charge, nowMs, gives) : this.#table.find(charge)
       // Only one pending batch per bucket: several together could drain it.
       const row = this.#rows.pending(known) === undefined ? known : -1
@@ -360,14 +380,13 @@ class LeaseStore implements LeasingStore {
     const gives: Give[] = []
     queries.forEach(({ bucket, storeCharge, row }, index) => {
       const removed = row >= 0 && !this.#rows.replied(row, reply)
-      const { limit, owner, detail, kind, min, pair } = storeCharge
+      const { limit, owner, detail, kind, min } = storeCharge
       const grant = taken.grants[index] as Grant // one per charge
       const { source, nowUs: bookedUs } = decidedAt(taken, grant)
       if (source !== 'store') return
-      // Requests of a pair must reach the store.
-      if (grant.short === 'now' && !hasPermits(limit) && kind !== 'force' && pair === undefined) {
+      if (grant.short === 'now' && bucket.limit.cachesRefusals && kind !== 'force') {
         const refused = row >= 0 ? row : this.#table.findOrAdd(bucket, nowMs, gives)
-        if (!removed) this.#rows.refuse(refused, min, grant, sentMs)
+        if (!removed) this.#rows.refuse(refused, min, grant, sentMs, nowMs)
         return
       }
       if (taken.granted) this.#counts.units_charged += kind === 'counterfactual' ? 0 : grant.units

@@ -8,10 +8,10 @@ export function storeLimit(limit: Limit): Limit {
 }
 
 export function withStoreLimit<B extends BucketName>(bucket: B): B {
-  return isStrict(bucket) ? bucket : { ...bucket, limit: storeLimit(bucket.limit) }
+  return isUnleased(bucket) ? bucket : { ...bucket, limit: storeLimit(bucket.limit) }
 }
 
-/** Whether no units of the bucket may be held. */
-export function isStrict({ limit }: BucketName): boolean {
+/** Whether no units of the bucket may be held: the rule is strict, or its limit is too small. */
+export function isUnleased({ limit }: BucketName): boolean {
   return limit.lease === undefined
 }

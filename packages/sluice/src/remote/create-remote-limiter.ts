@@ -4,12 +4,11 @@
 import { LimiterError, optionInvalid } from '../errors.ts'
 import { DEADLINE_MS } from '../failure/guard-store.ts'
 import { type KnownFields, requireKnown } from '../known-fields.ts'
-import type { Limiter } from '../limiter-api.ts'
 import { warn } from '../warning.ts'
-import { Http2Transport, type TransportOptions } from './http2-transport.ts'
+import { Http2Transport, type Subscription, type TransportOptions } from './http2-transport.ts'
 import { NodeRules } from './node-rules.ts'
-import { RemoteNode } from './remote-limiter.ts'
-import { decodeState } from './state-message.ts'
+import { type RemoteHealth, type RemoteLimiter, RemoteNode } from './remote-limiter.ts'
+import { decodeState, encodeReport } from './state-message.ts'
 
 export type RemoteLimiterOptions = {
   /** gRPC address of the service: `http://10.0.0.5:8081`, or `https://…` with TLS. */
@@ -26,6 +25,8 @@ export type RemoteLimiterOptions = {
   readonly connectMs?: number
   /** Called when the circuit breaker of the service opens or closes. Default: warnings of the process. */
   readonly onTransition?: (transition: { readonly state: 'open' | 'closed' }) => void
+  /** Called when `limiter.health` changes. Default: warnings of the process. */
+  readonly onHealth?: (health: RemoteHealth) => void
 }
 
 const OPTIONS: KnownFields<RemoteLimiterOptions> = {
@@ -36,6 +37,7 @@ const OPTIONS: KnownFields<RemoteLimiterOptions> = {
   nodes: true,
   connectMs: true,
   onTransition: true,
+  onHealth: true,
 }
 
 const EXCHANGE_PATH = '/sluice.v1.Leases/Exchange'
@@ -47,24 +49,29 @@ const RETRY_MS = 500
  * A limiter that decides from leases of the service. Resolves with the first rules; rejects with STORE_UNAVAILABLE if
  * they do not arrive in time, and with OPTION_INVALID if the service refuses the token.
  */
-export async function createRemoteLimiter(options: RemoteLimiterOptions): Promise<Limiter> {
+export async function createRemoteLimiter(options: RemoteLimiterOptions): Promise<RemoteLimiter> {
   checkOptions(options)
   const { url, token, tls, deadlineMs = DEADLINE_MS, nodes = 1, connectMs = CONNECT_MS } = options
   const transport = new Http2Transport({ url, token, tls })
   const watch = new Watch(transport)
   try {
     const first = await watch.start(connectMs)
+    const changed = onChange(options.onHealth ?? warnOfHealth)
     const node = new RemoteNode(first, {
       exchange: (message) => transport.call(EXCHANGE_PATH, message),
       deadlineMs,
       nodes,
       onTransition: options.onTransition ?? warnOfOutage,
+      onHealth: (health) => {
+        watch.report(health)
+        changed(health)
+      },
       close: () => {
         watch.stop()
         transport.close()
       },
     })
-    watch.follow((rules) => node.follow(rules), first)
+    watch.follow(node, first)
     return node
   } catch (error) {
     watch.stop()
@@ -76,11 +83,15 @@ export async function createRemoteLimiter(options: RemoteLimiterOptions): Promis
 /** Follows the state of the service; connects again when the stream ends. The last state stays in force meanwhile. */
 class Watch {
   readonly #transport: Http2Transport
-  #stop: (() => void) | undefined
+  #subscription: Subscription | undefined
   #stopped = false
   #retry: NodeJS.Timeout | undefined
   #latest: NodeRules | undefined
-  #onRules: ((rules: NodeRules) => Promise<void>) | undefined
+  /** Reason that the stream ended, and what could not be read, until the next state. */
+  #ended: string | undefined
+  #unreadable: unknown
+  #node: RemoteNode | undefined
+  #onFirst: { rules(rules: NodeRules): void; error(error: Error): void } | undefined
 
   constructor(transport: Http2Transport) {
     this.#transport = transport
@@ -96,50 +107,72 @@ class Watch {
         clearTimeout(timer)
         work()
       }
-      this.#connect(
-        (rules) => settle(() => resolve(rules)),
-        (error) => {
+      this.#onFirst = {
+        rules: (rules) => settle(() => resolve(rules)),
+        error: (error) => {
           last = error.message
-          if (error.code === 'OPTION_INVALID') settle(() => reject(error))
+          if (error instanceof LimiterError && error.code === 'OPTION_INVALID') settle(() => reject(error))
         },
-      )
+      }
+      this.#connect()
     })
   }
 
-  /** Passes on each state after `known`, including one that has arrived since. */
-  follow(onRules: (rules: NodeRules) => Promise<void>, known: NodeRules): void {
-    this.#onRules = onRules
-    if (this.#latest !== undefined && this.#latest !== known) this.#pass(this.#latest)
+  /** Passes on each event after the state `known`, including those that have happened since. */
+  follow(node: RemoteNode, known: NodeRules): void {
+    this.#onFirst = undefined
+    this.#node = node
+    node.cutOff(this.#ended)
+    if (this.#latest !== undefined && this.#latest !== known) void node.follow(this.#latest)
+    else this.report(node.health)
+    if (this.#unreadable !== undefined) node.unreadable(this.#unreadable)
+  }
+
+  /** Tells the service, for its metrics. */
+  report({ version, reasons }: RemoteHealth): void {
+    this.#subscription?.send(encodeReport({ version, degraded: reasons.join('; ') }))
   }
 
   stop(): void {
     this.#stopped = true
     clearTimeout(this.#retry)
-    this.#stop?.()
+    this.#subscription?.close()
   }
 
-  #connect(onRules: (rules: NodeRules) => void, onError: (error: LimiterError) => void): void {
+  #connect(): void {
     if (this.#stopped) return
-    const message = (received: Uint8Array) => {
-      try {
-        this.#latest = new NodeRules(decodeState(received))
-      } catch (error) {
-        warn('SLUICE_REMOTE_RULES', String(error))
-        return
-      }
-      this.#transport.accepted()
-      onRules(this.#latest)
-      this.#pass(this.#latest)
+    const onEnd = (error: LimiterError | undefined) => {
+      const ended = error ?? new LimiterError('STORE_UNAVAILABLE', 'the service ended it')
+      this.#subscription = undefined
+      this.#ended = `the stream of rules ended (${ended.message})`
+      this.#onFirst?.error(ended)
+      if (this.#stopped) return
+      this.#node?.cutOff(this.#ended)
+      this.#retry = setTimeout(() => this.#connect(), RETRY_MS)
     }
-    const subscription = this.#transport.subscribe(WATCH_PATH, new Uint8Array(), message, (error) => {
-      onError(error ?? new LimiterError('STORE_UNAVAILABLE', 'the service ended the stream of rules'))
-      if (!this.#stopped) this.#retry = setTimeout(() => this.#connect(onRules, onError), RETRY_MS)
-    })
-    this.#stop = () => subscription.close()
+    this.#subscription = this.#transport.subscribe(
+      WATCH_PATH,
+      new Uint8Array(),
+      (message) => this.#read(message),
+      onEnd,
+    )
   }
 
-  #pass(rules: NodeRules): void {
-    this.#onRules?.(rules).catch((error) => warn('SLUICE_REMOTE_RULES', String(error)))
+  #read(message: Uint8Array): void {
+    this.#transport.accepted()
+    this.#ended = undefined
+    this.#node?.cutOff(undefined)
+    try {
+      this.#latest = new NodeRules(decodeState(message))
+    } catch (error) {
+      this.#unreadable = error
+      this.#onFirst?.error(error as Error)
+      this.#node?.unreadable(error)
+      return
+    }
+    this.#unreadable = undefined
+    this.#onFirst?.rules(this.#latest)
+    void this.#node?.follow(this.#latest)
   }
 }
 
@@ -163,4 +196,20 @@ function checkOptions(options: RemoteLimiterOptions): void {
 
 function warnOfOutage({ state }: { readonly state: 'open' | 'closed' }): void {
   warn(state === 'open' ? 'SLUICE_SERVICE_DOWN' : 'SLUICE_SERVICE_UP')
+}
+
+/** Calls `handler` when the health differs from the last one. A node begins as ready. */
+function onChange(handler: (health: RemoteHealth) => void): (health: RemoteHealth) => void {
+  let last = ''
+  return (health) => {
+    const reasons = health.reasons.join('; ')
+    if (reasons === last) return
+    last = reasons
+    handler(health)
+  }
+}
+
+function warnOfHealth({ status, reasons }: RemoteHealth): void {
+  if (status === 'ready') warn('SLUICE_REMOTE_READY')
+  else warn('SLUICE_REMOTE_DEGRADED', reasons.join('; '))
 }

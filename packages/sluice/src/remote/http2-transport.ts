@@ -21,8 +21,8 @@ export type TransportOptions = {
   readonly pingMs?: number
 }
 
-/** A stream of messages from the service. */
-export type Subscription = { close(): void }
+/** A stream of messages from the service, and to it. */
+export type Subscription = { send(message: Uint8Array): void; close(): void }
 
 const PREFIX_BYTES = 5
 /** A connection that is not established, or whose peer does not answer pings, after this time is replaced. */
@@ -66,7 +66,10 @@ export class Http2Transport {
     onEnd: (error: LimiterError | undefined) => void,
   ): Subscription {
     const stream = this.#open(path, message, onMessage, onEnd, false)
-    return { close: () => stream?.close(constants.NGHTTP2_CANCEL) }
+    return {
+      send: (more) => void (stream?.writable && stream.write(framed(more))),
+      close: () => stream?.close(constants.NGHTTP2_CANCEL),
+    }
   }
 
   /** From now on, a refused token is an outage with a warning, and not an invalid option. */

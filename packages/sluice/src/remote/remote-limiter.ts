@@ -1,6 +1,7 @@
 // Limiter of a remote node: decides like a node of the service, from leases, without access to the store. Rules come
 // from the service. Requests that only the service can decide are sent to it: keys with overrides or signals, bypass
-// tokens, rules under rollout, and requests for which the rules of both differ.
+// tokens, rules under rollout, requests for which the rules of both differ, and all requests while the newest rules
+// cannot be applied here.
 
 import type { Decision } from '../decision.ts'
 import { LimiterError, optionInvalid } from '../errors.ts'
@@ -13,6 +14,7 @@ import type { Explanation, Limiter, PreparedRules, RemoteView } from '../limiter
 import { isPromise, type MaybePromise } from '../maybe-promise.ts'
 import type { Receipt, Redeemed } from '../receipt.ts'
 import type { Rule } from '../rules/rule.ts'
+import type { Store } from '../store/store.ts'
 import type { Subject } from '../subject.ts'
 import type { NodeRules } from './node-rules.ts'
 import { type Exchange, RemoteStore } from './remote-store.ts'
@@ -22,10 +24,26 @@ export type RemoteNodeOptions = {
   readonly deadlineMs: number
   readonly nodes: number
   readonly onTransition?: ((transition: { readonly state: 'open' | 'closed' }) => void) | undefined
+  /** Called after each state of the service, and when the health changes. */
+  readonly onHealth?: ((health: RemoteHealth) => void) | undefined
   close(): void
 }
 
-export class RemoteNode implements Limiter {
+export type RemoteHealth = {
+  /** degraded: the node may not decide by the newest rules of the service, or the service decides every request. */
+  readonly status: 'ready' | 'degraded'
+  /** One sentence per cause, with its consequence; empty if the node is ready. */
+  readonly reasons: readonly string[]
+  /** Version of the rules in force here. */
+  readonly version: number
+}
+
+/** A limiter that decides from leases of the service. */
+export interface RemoteLimiter extends Limiter {
+  readonly health: RemoteHealth
+}
+
+export class RemoteNode implements RemoteLimiter {
   readonly #options: RemoteNodeOptions
   readonly #store: RemoteStore
   readonly #guard: GuardedStore
@@ -35,6 +53,12 @@ export class RemoteNode implements Limiter {
   /** Text of the rules in force, and the last change of them. */
   #enforced: string
   #applied: Promise<void> = Promise.resolve()
+  /** Reason that the newest state cannot be read, or not be applied: then the service decides every request. */
+  #unreadable: string | undefined
+  #inapplicable: string | undefined
+  /** Reason that no newer state can arrive. */
+  #cutOff: string | undefined
+  #closed = false
   /** `ipv6Prefix` and `layer` of the service at startup. If either changes, the service decides every request. */
   readonly #layout: string
   /** Request ids of decisions that the service made. */
@@ -45,25 +69,46 @@ export class RemoteNode implements Limiter {
     this.#rules = rules
     this.#enforced = rules.state.rules
     this.#layout = layoutOf(rules)
-    const { exchange, deadlineMs, nodes, onTransition } = options
-    const stores = () => this.#rules.stores
-    this.#store = new RemoteStore({
-      exchange,
-      nameOf: (limitId) => this.#rules.nameOf(limitId),
-      get named() {
-        return stores()
-      },
-    })
+    const { exchange, deadlineMs, nodes } = options
+    this.#store = new RemoteStore({ exchange, nameOf: (limitId) => this.#rules.nameOf(limitId) })
+    const onTransition: RemoteNodeOptions['onTransition'] = (transition) => {
+      options.onTransition?.(transition)
+      this.#healthChanged()
+    }
     this.#guard = guardStore(this.#store, { deadlineMs, nodes, onTransition })
     const { ipv6Prefix, layer, version, disabled } = rules.state
     this.#inner = createLimiter({
       rules: rules.rules,
       version,
-      store: leaseStore(this.#guard),
+      store: this.#leased(),
       ipv6Prefix,
       layer: layer === 'edge' || layer === 'service' ? layer : undefined,
     })
     this.#inner.disable(disabled)
+  }
+
+  /** The service has the stores and regions that its rules name, and has accepted the rules. */
+  #leased(): Store {
+    const stores = () => this.#rules.stores
+    return Object.defineProperties(leaseStore(this.#guard), {
+      named: { get: stores },
+      refusesSpread: { value: () => undefined },
+    })
+  }
+
+  get health(): RemoteHealth {
+    const { unknown } = this.#rules
+    const { version } = this.#inner
+    const changed = layoutOf(this.#rules) === this.#layout ? undefined : 'ipv6Prefix or layer of the service changed'
+    const reasons = [
+      this.#cutOff && `${this.#cutOff}: rules of version ${version} stay in force`,
+      this.#behind && `${this.#behind}: the service decides every request`,
+      unknown &&
+        `${unknown} that this version of sluice does not know: the service decides every request; upgrade sluice`,
+      changed && `${changed}: the service decides every request; create the limiter again`,
+      this.#guard.breaker === 'open' && 'the service does not reply: leases and then on_fail decide',
+    ].filter((reason) => typeof reason === 'string')
+    return { status: reasons.length === 0 ? 'ready' : 'degraded', reasons, version }
   }
 
   /**
@@ -72,18 +117,46 @@ export class RemoteNode implements Limiter {
    */
   follow(rules: NodeRules): Promise<void> {
     this.#rules = rules
+    this.#unreadable = undefined
     const isNewest = () => this.#rules === rules
     this.#applied = this.#applied.catch(() => {}).then(() => (isNewest() ? this.#apply(rules) : undefined))
     return this.#applied
   }
 
   async #apply({ rules, state }: NodeRules): Promise<void> {
-    if (state.rules !== this.#enforced) {
-      const prepared = await this.#inner.prepareRules(rules, state.version)
-      prepared.enforce()
-      this.#enforced = state.rules
+    try {
+      if (state.rules !== this.#enforced) {
+        const prepared = await this.#inner.prepareRules(rules, state.version)
+        prepared.enforce()
+        this.#enforced = state.rules
+      }
+      this.#inapplicable = undefined
+    } catch (error) {
+      this.#inapplicable = `rules of version ${state.version} cannot be applied (${messageOf(error)})`
     }
     this.#inner.disable(state.disabled)
+    this.#healthChanged()
+  }
+
+  /** The service sent a state that cannot be read: what has changed is unknown. */
+  unreadable(error: unknown): void {
+    this.#unreadable = `the newest state of the service cannot be read (${messageOf(error)})`
+    this.#healthChanged()
+  }
+
+  /** The stream of states ended, or with undefined: it sends states again. */
+  cutOff(reason: string | undefined): void {
+    if (this.#cutOff === reason) return
+    this.#cutOff = reason
+    this.#healthChanged()
+  }
+
+  get #behind(): string | undefined {
+    return this.#unreadable ?? this.#inapplicable
+  }
+
+  #healthChanged(): void {
+    if (!this.#closed) this.#options.onHealth?.(this.health)
   }
 
   async check(subject: Subject, requestId?: string): Promise<Decision> {
@@ -202,12 +275,13 @@ export class RemoteNode implements Limiter {
 
   /** Returns leases, then closes the connection. */
   async close(): Promise<void> {
+    this.#closed = true
     await this.#inner.close()
     this.#options.close()
   }
 
   #needsService(subject: Subject): boolean {
-    return this.#rules.needsService(subject) || layoutOf(this.#rules) !== this.#layout
+    return this.#behind !== undefined || this.#rules.needsService(subject) || layoutOf(this.#rules) !== this.#layout
   }
 
   async #decided(there: There, pending: Promise<Decision>): Promise<Decision> {
@@ -254,6 +328,10 @@ type There = {
 function isUndecided(decision: Decision): boolean {
   if (decision.allowed || decision.source !== 'local') return false
   return decision.outcomes.some(({ short }) => short === 'stale_rules') // computed on demand
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
 }
 
 /** Settings that define keys of buckets. */

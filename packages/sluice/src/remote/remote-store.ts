@@ -42,8 +42,6 @@ export type RemoteStoreOptions = {
   readonly exchange: Exchange
   /** Name of a limit by its id; undefined if the rules that this node follows have no such limit. */
   nameOf(limitId: string): ScopedName | undefined
-  /** Stores that rules can be pinned to. */
-  readonly named?: readonly string[]
   readonly timers?: Timers
 }
 
@@ -77,15 +75,6 @@ export class RemoteStore implements Store {
   constructor(options: RemoteStoreOptions) {
     this.#options = options
     this.#timers = options.timers ?? systemTimers
-  }
-
-  get named(): readonly string[] {
-    return this.#options.named ?? []
-  }
-
-  /** Accepts `spread: global`; the service decides those rules. */
-  refusesSpread(): undefined {
-    return undefined
   }
 
   async take(take: Take): Promise<Taken> {

@@ -14,6 +14,8 @@ export type NodeState = {
   readonly disabled: readonly string[] | 'everything'
   readonly decidesAll: boolean
   readonly excepted: ExceptedKeys
+  /** The message has a field that this version does not know: a newer service sent it. */
+  readonly hasUnknown?: boolean
 }
 
 /** Seeds of the hash, the facts of the keys, and 8 bytes per key. */
@@ -76,6 +78,7 @@ export function decodeState(message: Uint8Array): NodeState {
   const [disabled, facts]: [string[], string[]] = [[], []]
   let [first, second] = [0, 0]
   let hashes: Uint8Array = new Uint8Array()
+  let hasUnknown = false
   const reader = new ProtobufReader(message)
   for (let field = reader.next(); field !== 0; field = reader.next()) {
     if (field === 1) version = reader.uint()
@@ -89,8 +92,36 @@ export function decodeState(message: Uint8Array): NodeState {
     else if (field === 9) first = reader.uint()
     else if (field === 10) second = reader.uint()
     else if (field === 11) hashes = Buffer.from(reader.bytes())
-    else reader.skip()
+    else {
+      hasUnknown = true
+      reader.skip()
+    }
   }
   const excepted = { seeds: [first, second] as const, facts, hashes }
-  return { version, rules, ipv6Prefix, layer, disabled: isAll ? 'everything' : disabled, decidesAll, excepted }
+  const all = { version, rules, ipv6Prefix, layer, decidesAll, excepted, hasUnknown }
+  return { ...all, disabled: isAll ? 'everything' : disabled }
+}
+
+/** Report of a remote node after each state: sluice.v1.WatchRequest. */
+export type NodeReport = {
+  /** Version of the rules that it applies. */
+  readonly version: number
+  /** Reason that it is degraded; `` if it is ready. */
+  readonly degraded: string
+}
+
+export function encodeReport({ version, degraded }: NodeReport): Buffer {
+  return new ProtobufWriter().uint(1, version).string(2, degraded).finish()
+}
+
+/** Throws ProtobufError if the message is malformed. */
+export function decodeReport(message: Uint8Array): NodeReport {
+  let [version, degraded] = [0, '']
+  const reader = new ProtobufReader(message)
+  for (let field = reader.next(); field !== 0; field = reader.next()) {
+    if (field === 1) version = reader.uint()
+    else if (field === 2) degraded = reader.string()
+    else reader.skip()
+  }
+  return { version, degraded }
 }

@@ -12,10 +12,13 @@ export {
   type WireReturn,
 } from './requests.ts'
 export {
+  decodeReport,
   decodeState,
   type ExceptedKeys,
+  encodeReport,
   encodeState,
   exceptedKeys,
   exceptedKeyTest,
+  type NodeReport,
   type NodeState,
 } from './state-message.ts'

@@ -26,14 +26,19 @@ export class FieldErrors {
     return new FieldErrors(this.#path, this.list, spellings)
   }
 
+  /** Further errors are not reported: their fixes need not be computed. */
+  get isFull(): boolean {
+    return this.list.length >= ERRORS_MAX
+  }
+
   add(field: string, value: unknown, fix: string): undefined {
-    if (this.list.length < ERRORS_MAX) this.list.push({ field: this.#pathOf(field), value, fix })
+    if (!this.isFull) this.list.push({ field: this.#pathOf(field), value, fix })
     return undefined
   }
 
   /** Describes the value instead of printing it: it may be a secret, such as the environment passed by mistake. */
   withhold(field: string, value: unknown, fix: string): void {
-    if (this.list.length < ERRORS_MAX) this.list.push(withheld(this.#pathOf(field), value, fix))
+    if (!this.isFull) this.list.push(withheld(this.#pathOf(field), value, fix))
   }
 
   #pathOf(field: string): string {

@@ -18,8 +18,11 @@ type Fields = Readonly<Record<string, unknown>>
 
 const LIMIT_NAME = /^[a-z0-9_.-]{1,32}$/
 const LIMITS_MAX = 16
+const PLANS_MAX = 1000
 const UNITS_MAX = 1_000_000_000_000
 const OWN_FIELDS = ['limit', 'window_seconds', 'window', 'burst', 'limits'] as const
+/** Fields of one of several limits. */
+export const LIMIT_FIELDS: readonly string[] = ['name', ...OWN_FIELDS.filter((name) => name !== 'limits')]
 
 export function readNumbers(
   fields: Fields,
@@ -71,8 +74,8 @@ function isCanonicalUnlimited(fields: Fields): boolean {
 function readNamed(item: unknown, algorithm: AlgorithmName, errors: FieldErrors): RuleLimit | undefined {
   if (!isFields(item)) return errors.add('', item, 'give an object with limit and window_seconds')
   for (const name of Object.keys(item)) {
-    const known = name === 'name' || (name !== 'limits' && OWN_FIELDS.some((field) => field === name))
-    if (!known) errors.add(name, item[name], 'unknown field; use name, limit, window_seconds and burst')
+    if (!LIMIT_FIELDS.includes(name))
+      errors.add(name, item[name], 'unknown field; use name, limit, window_seconds and burst')
   }
   return readLimit(item, algorithm, errors)
 }
@@ -210,7 +213,12 @@ function readByPlan(
     errors.add('by_plan', byPlan, 'give an object of plan: { limit, burst, … }')
     return {}
   }
-  const plans = Object.entries(byPlan).map(([plan, given]): [string, RuleLimit[]] => {
+  const given = Object.entries(byPlan)
+  if (given.length > PLANS_MAX) {
+    errors.add('by_plan', given.length, `give at most ${PLANS_MAX} plans`)
+    return {}
+  }
+  const plans = given.map(([plan, given]): [string, RuleLimit[]] => {
     const inside = errors.at(`by_plan.${plan}`)
     if (plan === '' || hasControl(plan)) inside.add('', given, 'give the plan a name without control characters')
     if (Array.isArray(given)) return [plan, readLimits({ limits: given }, algorithm, inside)]

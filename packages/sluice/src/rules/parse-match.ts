@@ -18,6 +18,7 @@ export const FORBIDDEN_FIX: string = `choose another name: no attribute can be c
 const PATTERN_LENGTH_MAX = 500
 const CONDITIONS_MAX = 32
 const VALUES_MAX = 10_000
+const SCOPE_FACTS_MAX = 16
 
 export function readPattern(fields: Fields, errors: FieldErrors): string {
   const { endpoint_pattern: pattern } = fields
@@ -39,6 +40,10 @@ export function readMethods(fields: Fields, errors: FieldErrors): string[] {
   const { method } = fields
   if (method === undefined || method === '*') return []
   const methods = Array.isArray(method) ? method : [method]
+  if (methods.length > METHODS.size) {
+    errors.add('method', methods.length, `give at most ${METHODS.size} methods`)
+    return []
+  }
   return methods.map((value) => {
     const upper = typeof value === 'string' ? value.toUpperCase() : ''
     if (METHODS.has(upper)) return upper
@@ -52,6 +57,10 @@ export function readScope(fields: Fields, errors: FieldErrors): string[] {
   const { scope } = fields
   if (scope === undefined) return []
   if (typeof scope === 'string' && Object.hasOwn(SCOPES, scope)) return [...(SCOPES[scope] ?? [])]
+  if (Array.isArray(scope) && scope.length > SCOPE_FACTS_MAX) {
+    errors.add('scope', scope.length, `give at most ${SCOPE_FACTS_MAX} facts`)
+    return []
+  }
   if (Array.isArray(scope)) return scope.map((fact) => readFact(fact, errors))
   if (typeof scope === 'string' && scope.startsWith(ATTRIBUTE)) return [readFact(scope, errors)]
   const meant = typeof scope === 'string' ? knownScope(scope) : undefined
@@ -100,7 +109,10 @@ export function readConditions(fields: Fields, errors: FieldErrors): Record<stri
     return {}
   }
   const entries = Object.entries(when)
-  if (entries.length > CONDITIONS_MAX) errors.add('when', entries.length, `give at most ${CONDITIONS_MAX} conditions`)
+  if (entries.length > CONDITIONS_MAX) {
+    errors.add('when', entries.length, `give at most ${CONDITIONS_MAX} conditions`)
+    return {}
+  }
   const conditions = entries.map(([fact, given]): [string, RuleCondition] => {
     const inside = errors.at('when')
     if (fact === '' || hasControl(fact)) inside.add(fact, given, 'name a fact or an attribute of the request')
@@ -117,7 +129,10 @@ function isNegation(given: unknown): given is { not: unknown } {
 
 function readValues(fact: string, given: unknown, errors: FieldErrors): string[] {
   const values = Array.isArray(given) ? given : [given]
-  if (values.length === 0 || values.length > VALUES_MAX) errors.add(fact, given, `give 1 to ${VALUES_MAX} values`)
+  if (values.length === 0 || values.length > VALUES_MAX) {
+    errors.add(fact, given, `give 1 to ${VALUES_MAX} values`)
+    return []
+  }
   return values.map((value) => {
     const given = ['string', 'number', 'boolean'].includes(typeof value) ? String(value) : ''
     const text = fact === 'method' ? given.toUpperCase() : given

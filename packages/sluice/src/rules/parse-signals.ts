@@ -5,6 +5,7 @@ import type { FieldErrors } from './field-errors.ts'
 import { isFields, readOneOf } from './fields.ts'
 import type { SignalReaction } from './rule.ts'
 
+export const REACTION_FIELDS: readonly string[] = ['factor', 'min_severity']
 const KINDS_MAX = 32
 const EXAMPLE = '{ credential_stuffing: { factor: 0.1 } }'
 
@@ -34,7 +35,7 @@ function readReaction(kind: string, given: unknown, errors: FieldErrors): Signal
   if (!isFields(given)) return errors.add(kind, given, 'give { factor }, and min_severity if needed')
   const inside = errors.at(kind)
   for (const name of Object.keys(given)) {
-    if (name !== 'factor' && name !== 'min_severity') inside.add(name, given[name], 'unknown field; remove it')
+    if (!REACTION_FIELDS.includes(name)) inside.add(name, given[name], 'unknown field; remove it')
   }
   const { factor } = given
   const minSeverity = readOneOf(given, 'min_severity', SEVERITIES, inside)

@@ -17,7 +17,7 @@ import {
   readScope,
 } from './parse-match.ts'
 import { readOnSignal } from './parse-signals.ts'
-import { type Approximate, FACTS, type Lease, type Rule } from './rule.ts'
+import { type Approximate, FACTS, type Lease, plainRule, type Rule } from './rule.ts'
 import { respell } from './spellings.ts'
 
 export const RULES_MAX = 100_000
@@ -31,6 +31,31 @@ export const FIELDS: readonly string[] = [
   ...['consistency', 'lease', 'approximate', 'on_signal', 'intent', 'on_fail', 'shards', 'store', 'spread'],
   ...['enforce_at', 'mode', 'enabled'],
 ]
+
+/** Fields with a closed list of values. */
+export const CHOICES: {
+  readonly [Field in
+    | 'algorithm'
+    | 'intent'
+    | 'on_missing'
+    | 'on_fail'
+    | 'consistency'
+    | 'spread'
+    | 'enforce_at'
+    | 'mode']: readonly Rule[Field][]
+} = {
+  algorithm: ALGORITHM_NAMES,
+  intent: ['fairness', 'abuse'],
+  on_missing: ['skip', 'refuse', 'by_ip'],
+  on_fail: ON_FAIL,
+  consistency: ['strict', 'leased', 'approximate', 'local'],
+  spread: ['regional', 'global'],
+  enforce_at: ['edge', 'service', 'any'],
+  mode: ['enforce', 'shadow'],
+}
+
+export const LEASE_FIELDS: readonly string[] = ['max_units', 'max_share', 'ttl_ms']
+export const APPROXIMATE_FIELDS: readonly string[] = ['sync_ms', 'max_unsynced']
 
 type Fields = Record<string, unknown>
 
@@ -83,10 +108,60 @@ function parseRule(input: unknown, errors: FieldErrors): Rule | undefined {
   const { fields, spellings } = respell(input, errors)
   for (const name of Object.keys(fields)) {
     if (FIELDS.includes(name)) continue
+    if (errors.isFull) break
     errors.add(name, fields[name], `unknown field; ${unknownFieldFix(name)}`)
   }
   const rule = readRule(fields, errors.spelled(spellings))
-  return errors.list.length === before ? rule : undefined
+  if (errors.list.length > before) return undefined
+  WRITTEN.set(rule, writtenFields(fields, rule))
+  return rule
+}
+
+/** Fields as written in canonical spelling, by rule: a rule itself is complete, and a default may be written or not. */
+const WRITTEN = new WeakMap<Rule, Fields>()
+
+/**
+ * The rule with the fields that its author wrote, in canonical spelling and with canonical values. Parses to the same
+ * rule again. A default is in it only if it was written, because it may depend on another field that changes later.
+ */
+export function writtenRule(rule: Rule): Readonly<Record<string, unknown>> {
+  return WRITTEN.get(rule) ?? plainRule(rule)
+}
+
+function writtenFields(fields: Fields, rule: Rule): Fields {
+  const plain = plainRule(rule)
+  const names = new Set(Object.keys(fields).filter((name) => fields[name] !== undefined))
+  const isWritten = (name: string) => names.has(name) || NUMBERS.includes(name)
+  const written = Object.fromEntries(Object.entries(plain).filter(([name]) => isWritten(name)))
+  // An unlimited rule may have a window for its plans only.
+  for (const name of ['window', 'window_seconds'])
+    if (names.has(name) && plain.limit === 'unlimited') written[name] = fields[name]
+  if (isFields(fields.by_plan)) written.by_plan = writtenPlans(fields.by_plan, rule.by_plan)
+  return written
+}
+
+/** Present in the plain rule only if they were written, in one spelling or another. */
+const NUMBERS: readonly string[] = ['limit', 'limits', 'window_seconds', 'burst']
+
+/** A plan inherits the numbers that it omits. */
+function writtenPlans(given: Fields, plans: Rule['by_plan']): Fields {
+  return Object.fromEntries(
+    Object.entries(plans).map(([plan, limits]) => {
+      const fields = given[plan]
+      const [only] = limits
+      if (only === undefined) return [plan, 'unlimited']
+      if (!isFields(fields) || limits.length > 1 || fields.limits != null) return [plan, limits]
+      const has = (name: string) => fields[name] != null
+      return [
+        plan,
+        {
+          ...(has('limit') && { limit: only.limit }),
+          ...((has('window') || has('window_seconds')) && { window_seconds: only.window_seconds }),
+          ...(has('burst') && { burst: only.burst }),
+        },
+      ]
+    }),
+  )
 }
 
 /** A fact is a condition of a rule, not a field: `user` belongs in `when`. */
@@ -97,8 +172,8 @@ function unknownFieldFix(name: string): string {
 }
 
 function readRule(fields: Fields, errors: FieldErrors): Rule {
-  const algorithm = readOneOf(fields, 'algorithm', ALGORITHM_NAMES, errors) ?? 'token_bucket'
-  const intent = readOneOf(fields, 'intent', ['fairness', 'abuse'], errors) ?? 'fairness'
+  const algorithm = readOneOf(fields, 'algorithm', CHOICES.algorithm, errors) ?? 'token_bucket'
+  const intent = readOneOf(fields, 'intent', CHOICES.intent, errors) ?? 'fairness'
   const scope = readScope(fields, errors)
   const rule: Rule = {
     rule_id: readRuleId(fields, errors),
@@ -109,13 +184,13 @@ function readRule(fields: Fields, errors: FieldErrors): Rule {
     ...optional('plan', readText(fields, 'plan', errors)),
     when: readConditions(fields, errors),
     scope,
-    on_missing: readOneOf(fields, 'on_missing', ['skip', 'refuse', 'by_ip'], errors) ?? 'skip',
+    on_missing: readOneOf(fields, 'on_missing', CHOICES.on_missing, errors) ?? 'skip',
     algorithm,
     ...readNumbers(fields, algorithm, errors),
     ...readBehaviour(fields, algorithm, errors),
     ...optional('on_signal', readOnSignal(fields, scope, errors)),
     intent,
-    on_fail: readOneOf(fields, 'on_fail', ON_FAIL, errors) ?? (intent === 'abuse' ? 'closed' : 'open'),
+    on_fail: readOneOf(fields, 'on_fail', CHOICES.on_fail, errors) ?? (intent === 'abuse' ? 'closed' : 'open'),
   }
   checkShards(rule, errors)
   return rule
@@ -148,9 +223,9 @@ function readBehaviour(fields: Fields, algorithm: AlgorithmName, errors: FieldEr
     ...optional('approximate', readApproximate(fields, consistency, errors)),
     shards: readNumber(fields, 'shards', { min: 1, max: 1024 }, errors) ?? 1,
     store: readText(fields, 'store', errors) ?? 'default',
-    spread: readOneOf(fields, 'spread', ['regional', 'global'], errors) ?? 'regional',
-    enforce_at: readOneOf(fields, 'enforce_at', ['edge', 'service', 'any'], errors) ?? 'any',
-    mode: readOneOf(fields, 'mode', ['enforce', 'shadow'], errors) ?? 'enforce',
+    spread: readOneOf(fields, 'spread', CHOICES.spread, errors) ?? 'regional',
+    enforce_at: readOneOf(fields, 'enforce_at', CHOICES.enforce_at, errors) ?? 'any',
+    mode: readOneOf(fields, 'mode', CHOICES.mode, errors) ?? 'enforce',
     enabled: readFlag(fields, 'enabled', errors) ?? true,
   }
 }
@@ -192,7 +267,7 @@ function readFlag(fields: Fields, name: string, errors: FieldErrors): boolean | 
 /** Leaky bucket and concurrency are always strict: only the store knows the queue and the holders of permits. */
 function readConsistency(fields: Fields, algorithm: AlgorithmName, errors: FieldErrors): Rule['consistency'] {
   const strict = ALGORITHMS[algorithm].lease === 'none'
-  const given = readOneOf(fields, 'consistency', ['strict', 'leased', 'approximate', 'local'], errors)
+  const given = readOneOf(fields, 'consistency', CHOICES.consistency, errors)
   if (!strict) return given ?? 'leased'
   if (given !== undefined && given !== 'strict')
     errors.add('consistency', given, `use strict, or another algorithm: ${algorithm} supports only strict`)
@@ -207,7 +282,7 @@ function readLease(fields: Fields, consistency: Rule['consistency'], errors: Fie
   if (!isFields(lease)) return errors.add('lease', lease, 'give an object with max_units, max_share or ttl_ms')
   const inside = errors.at('lease')
   for (const name of Object.keys(lease)) {
-    if (!['max_units', 'max_share', 'ttl_ms'].includes(name)) inside.add(name, lease[name], 'unknown field; remove it')
+    if (!LEASE_FIELDS.includes(name)) inside.add(name, lease[name], 'unknown field; remove it')
   }
   const { max_share: share } = lease
   if (share !== undefined && !(typeof share === 'number' && share > 0 && share <= 1)) {
@@ -233,7 +308,7 @@ function readApproximate(
     return errors.add('approximate', approximate, 'give an object with sync_ms or max_unsynced')
   const inside = errors.at('approximate')
   for (const name of Object.keys(approximate)) {
-    if (!['sync_ms', 'max_unsynced'].includes(name)) inside.add(name, approximate[name], 'unknown field; remove it')
+    if (!APPROXIMATE_FIELDS.includes(name)) inside.add(name, approximate[name], 'unknown field; remove it')
   }
   return {
     ...optional('sync_ms', readNumber(approximate, 'sync_ms', SYNC_MS, inside)),

@@ -100,12 +100,15 @@ export type Grant = {
   readonly at?: Pick<Taken, 'source' | 'nowUs'> | undefined
 }
 
+/** Longest time that a node may refuse without asking the store: another may have refunded or reset the bucket. */
+export const REFUSAL_MS = 200
+
 /** Source of a decision. */
 export type Source = 'store' | 'lease' | 'local' | 'policy'
 
 /**
- * Why `on_fail` decided instead of the store. timeout: no reply within the deadline. unavailable: the request failed.
- * breaker_open, drill: the circuit breaker is open, after failures or on purpose. store_full: no room for a new bucket.
+ * Reasons for which `on_fail` decides instead of the store. timeout: no reply within the deadline. unavailable: the
+ * request failed. breaker_open, drill: the circuit breaker is open, after failures or on purpose. store_full: no room for a new bucket.
  * too_many_waiting: the cap on waiting requests. closing: the store was closed meanwhile.
  */
 export const POLICY_REASONS = [

@@ -21,7 +21,7 @@ const RELIABLE: NetworkConditions = { lost: 0, broken: 0, slow: 0 }
 const REGIONS = ['eu', 'us', 'ap'] as const
 const REGIONAL_MS = 15
 const GLOBAL_MS = 60
-/** The time of each request errs low, by a twentieth of its deadline or 2 ms: two global requests, two regional ones. */
+/** Error of the store's time: a twentieth of the deadline, at least 2 ms, for two global and two regional requests. */
 const TIMER_MS = 2 * 3 + 2 * 2
 /** Longest time until all nodes have new shares. */
 const ROLLOUT_US = 300_000

@@ -24,6 +24,10 @@ const TTLS_US = [undefined, 300_000, 1_500_000]
 const ON_FAIL: readonly OnFail[] = ['closed', 'closed', 'open', 'local']
 /** Window of a log that no unit leaves before the run ends. */
 const LONGER_THAN_RUN_US = 60e6
+/** A node must not refuse for longer without asking the store. */
+const REFUSAL_US = 200_000
+/** A clock that is set back is noticed within this time, and smaller steps are not. */
+const CLOCK_STEP_US = 50_000
 const RELIABLE: NetworkConditions = { lost: 0, broken: 0, slow: 0 }
 
 type Plan = {
@@ -46,10 +50,19 @@ type Node = {
   limits: Limit[]
   alive: boolean
   offsetUs: number
+  /** Time at which its clock was last set. */
+  steppedUs: number
   waiting: number
   /** Units admitted from its node shares while the store was unreachable. */
   readonly local: Oracle
+  /** Replies of the store that justify refusals, by limit and owner. */
+  readonly shortages: Map<string, Shortage[]>
+  /** Time of the last refund through this node, by limit and owner. */
+  readonly refunds: Map<Limit, Map<string, number>>
 }
+
+/** The store was short of `units` when it was asked at this time. */
+type Shortage = { readonly sentUs: number; readonly units: number }
 
 type OnFail = Limit['onFail']
 
@@ -138,7 +151,10 @@ class Simulation {
       limits: this.#limits,
       alive: true,
       waiting: 0,
+      steppedUs: 0,
       local: new Oracle(),
+      shortages: new Map(),
+      refunds: new Map(),
       offsetUs: this.#random.between(-5_000_000, 5_000_000),
       store: undefined as unknown as Store, // set below: its clock and timers need the node
     }
@@ -147,7 +163,8 @@ class Simulation {
     const clock = { nowUs: () => world.nowUs }
     const options = { timers, random, clock, deadlineMs: DEADLINE_MS, nodes: NODES }
     const guarded = guardStore(this.#connect(network, this.#central, timers), options)
-    node.store = leaseStore(stamped(guarded, clock.nowUs), {
+    const recorded = stamped(guarded, clock.nowUs, (charges, taken) => recordShortages(node, charges, taken))
+    node.store = leaseStore(recorded, {
       timers,
       clock: { nowUs: () => world.nowUs + node.offsetUs },
     })
@@ -184,6 +201,7 @@ class Simulation {
     const tookMs = (this.#world.nowUs - sentUs) / 1000
     if (tookMs > DEADLINE_MS + 5) this.#violations.push(`a check took ${tookMs} ms`)
     this.#checkPolicy(charges, taken)
+    this.#checkCachedRefusal(node, charges, taken)
     if (!taken.granted) return
     const admissions = this.#admissions(node, charges, taken, sentUs)
     if (this.#random.next() < this.#plan.refunded) this.#giveBackLater(node, charges, taken, admissions)
@@ -196,6 +214,23 @@ class Simulation {
     const closed = notLeased.some(({ limit }) => limit.onFail === 'closed')
     if (granted && closed) this.#violations.push('a closed rule admitted a request')
     if (!granted && !closed && source === 'policy') this.#violations.push('open rules refused a request')
+  }
+
+  /**
+   * Refusals without a round trip: never by a strict limit, and only if the store was short of at most as many units
+   * when it was last asked, within 200 ms and after all refunds through this node.
+   */
+  #checkCachedRefusal(node: Node, charges: readonly Charge[], { granted, grants, source }: Taken): void {
+    if (granted || source !== 'lease' || this.#world.nowUs <= node.steppedUs + CLOCK_STEP_US) return
+    const since = this.#world.nowUs - REFUSAL_US - CLOCK_STEP_US
+    for (const [index, { limit, owner, min }] of charges.entries()) {
+      if (grants[index]?.short !== 'now') continue
+      const refundedUs = node.refunds.get(limit)?.get(owner) ?? 0
+      const known = node.shortages.get(`${limit.id} ${owner}`) ?? []
+      const isKnown = known.some(({ sentUs, units }) => units <= min && sentUs >= Math.max(since, refundedUs))
+      if (limit.id === 'strict' || !isKnown)
+        this.#violations.push(`${limit.id} ${owner}: refused ${min} without asking`)
+    }
   }
 
   /**
@@ -236,7 +271,14 @@ class Simulation {
       })
       if (remote && !gives.every(({ limit }) => through.limits.includes(limit))) return // the rules were edited
       for (const admission of admissions) admission.units = 0
-      const give = () => void toPromise(() => through.store.give(gives, undefined, idempotencyKey)).catch(() => {})
+      const refunded = () => {
+        for (const { limit, owner } of gives) {
+          const byOwner = through.refunds.get(limit) ?? new Map<string, number>()
+          through.refunds.set(limit, byOwner.set(owner, this.#world.nowUs))
+        }
+      }
+      const give = () =>
+        void toPromise(() => through.store.give(gives, undefined, idempotencyKey)).then(refunded, refunded)
       give()
       if (random.next() < 0.3) this.#world.after(random.between(0, 100_000), give)
     })
@@ -258,7 +300,10 @@ class Simulation {
         })
       }
       const jumps = this.#plan.onlyClocks ? [-3_600e6] : [-3_600e6, -2e6, -30_000, 30_000, 2e6]
-      if (kind === 'clock') node.offsetUs += this.#random.pick(jumps)
+      if (kind === 'clock') {
+        node.offsetUs += this.#random.pick(jumps)
+        node.steppedUs = this.#world.nowUs
+      }
       if (kind === 'join') this.#addNode()
       if (kind === 'edit') this.#edit()
     })
@@ -360,14 +405,33 @@ function dropsUnits(before: Limit, after: Limit): boolean {
   return before.units * after.windowUs !== after.units * before.windowUs || before.lease?.ttlUs !== after.lease?.ttlUs
 }
 
+/** Keeps what the store reported as short in the last second. */
+function recordShortages({ shortages }: Node, charges: readonly Charge[], taken: Stamped): void {
+  const { queriedUs: sentUs = 0, grants, source } = taken
+  if (source !== 'store') return
+  for (const [index, { limit, owner, min }] of charges.entries()) {
+    const { short, remaining } = grants[index] as Grant // one per charge
+    if (short !== 'now' && remaining > 0) continue
+    const name = `${limit.id} ${owner}`
+    const recent = (shortages.get(name) ?? []).filter((one) => one.sentUs > sentUs - 1e6)
+    shortages.set(name, [...recent, { sentUs, units: short === 'now' ? min : 1 }])
+  }
+}
+
 type Stamped = Taken & { readonly queriedUs?: number }
 
 /** Adds the query time to replies: a check may have waited for the query of another one before its own. */
-export function stamped(store: Store, nowUs: () => number): Store {
+export function stamped(
+  store: Store,
+  nowUs: () => number,
+  onReply: (charges: readonly Charge[], taken: Taken) => void = () => {},
+): Store {
   return {
     async take(take) {
       const queriedUs = nowUs()
-      return { ...(await store.take(take)), queriedUs }
+      const taken = { ...(await store.take(take)), queriedUs }
+      onReply(take.charges, taken)
+      return taken
     },
     peek: (charges) => store.peek(charges),
     give: (gives, opId, idempotencyKey) => store.give(gives, opId, idempotencyKey),

@@ -40,7 +40,7 @@ export function clientOf({ client_id: user, api_key: key, ip }: DecisionEvent): 
 /** Source of the decision, in words. */
 export const SOURCES: Readonly<Record<string, string>> = {
   store: 'The store (Redis, or memory), with a look at the shared counter.',
-  lease: 'A lease: units that this node had taken ahead, or a refusal that still holds. No round trip.',
+  lease: 'A lease: units that this node had taken ahead, or a refusal by Redis at most 200 ms ago. No round trip.',
   local: 'This node alone, with its share of the limit.',
   policy_open: 'No counter: the store did not answer, and on_fail admitted the request.',
   policy_closed: 'No counter: the store did not answer, and on_fail refused the request.',

@@ -42,6 +42,16 @@ export function candidateOf(rule: Rule, { limit, burst, algorithm }: Change): Pl
   return { ...kept, algorithm, limits: changed }
 }
 
+/** The rule as written, with the change. */
+export function writtenCandidate(rule: Rule, written: PlainRule, change: Change): PlainRule {
+  const isChanged = (name: string, value: unknown) => JSON.stringify(value) !== JSON.stringify(rule[name])
+  const fields = Object.entries(candidateOf(rule, change)).flatMap(([name, value]): [string, unknown][] => {
+    if (isChanged(name, value)) return [[name, value]]
+    return name in written ? [[name, written[name]]] : []
+  })
+  return { ...Object.fromEntries(fields), rule_id: rule.rule_id }
+}
+
 /** Algorithms that cannot be leased require strict consistency. A replay treats all rules as strict anyway. */
 function withStrict({ lease, ...rule }: PlainRule, algorithm: AlgorithmName): PlainRule {
   if (ALGORITHMS[algorithm].lease === 'none') return { ...rule, consistency: 'strict' }

@@ -16,7 +16,7 @@ import { ProposeDialog } from '../rules/propose-dialog.tsx'
 import type { Rule, RuleList } from '../rules/rule.ts'
 import { useCompact } from '../rules/use-compact.ts'
 import { Algorithms } from './algorithms.tsx'
-import { type Change, COMPARED, candidateOf, changeOf, impossible, withLimit } from './candidate.ts'
+import { type Change, COMPARED, candidateOf, changeOf, impossible, withLimit, writtenCandidate } from './candidate.ts'
 import { DragChart } from './drag-chart.tsx'
 import { ChangedClients, Coverage, RefusedChart, Result, RuleResults, type Source } from './result.tsx'
 import { scaleOf } from './scale.ts'
@@ -170,7 +170,7 @@ function CreateShadow({ rule, change, version, active }: CreateProps) {
   const pageUrl = usePageUrl()
   const [isOpen, setOpen] = useState(false)
   const before = useCompact(rule)
-  const after = useCompact(candidateOf(rule, change) as Rule)
+  const after = before && writtenCandidate(rule, before, change)
   const isSame = (['limit', 'burst', 'algorithm'] as const).every((name) => change[name] === active[name])
   if (!can('editor')) return <span class="muted">An editor can propose this change.</span>
   const done = (id: string) => route(pageUrl(`/rules/${encodeURIComponent(rule.rule_id)}`, { proposal: id }))

@@ -10,9 +10,11 @@ import {
   type Give,
   type GiveResult,
   hasPermits,
+  inSlices,
   type Limit,
   type Limiter,
   LimiterError,
+  mapped,
   type Store,
   type Taken,
 } from 'sluice'
@@ -46,6 +48,8 @@ export type ExchangeDeps = {
 
 /** Charges per take, and returns per request. */
 const ITEMS_MAX = 1000
+/** Time for which the requests of a message may block the event loop. */
+const SLICE_MS = 5
 /** Time during which a return is accepted, if the remote node names none. */
 const RETURN_TTL_US = 120_000_000
 const RETURN_TTL_US_MAX = 86_400_000_000
@@ -62,8 +66,13 @@ export class LeaseExchange {
   }
 
   /** One reply per request, in their order. A request that fails does not affect the others. */
-  handle(requests: readonly WireRequest[], caller: Caller, expiresMs?: number): Promise<WireReply[]> {
-    return Promise.all(requests.map((request) => this.#reply(request, caller, expiresMs)))
+  async handle(requests: readonly WireRequest[], caller: Caller, expiresMs?: number): Promise<WireReply[]> {
+    const start = mapped(requests, (request) => {
+      const reply = this.#reply(request, caller, expiresMs)
+      reply.catch(() => {}) // it is awaited after the last one has started
+      return reply
+    })
+    return Promise.all(await inSlices(start, SLICE_MS))
   }
 
   async #reply(request: WireRequest, caller: Caller, expiresMs: number | undefined): Promise<WireReply> {
@@ -99,7 +108,7 @@ export class LeaseExchange {
     caller: Caller,
     expiresMs: number | undefined,
   ): Promise<WireReply> {
-    requireFew('charges', charges)
+    requireSome('charges', charges)
     requireFew('returns', returns)
     // Sent before the take, so that their units can be taken again. A failed return only strands units.
     const returned = returns.map((one) => this.#return(one, '', caller).catch(() => ({ lease: one.lease })))
@@ -120,7 +129,7 @@ export class LeaseExchange {
   }
 
   async #peek(charges: readonly WireCharge[], expiresMs: number | undefined): Promise<WireReply> {
-    requireFew('charges', charges)
+    requireSome('charges', charges)
     const resolved = this.#resolve(charges)
     if (resolved === undefined) return { type: 'taken', taken: ASKS_TO_DECIDE }
     const all = resolved.map(({ charge }) => charge)
@@ -280,6 +289,12 @@ function leaseMsOf({ algorithm, windowUs }: Limit, ttlUs: number, nowUs: number)
 /** Permits are named by remote nodes; a name of one token must not release a permit of another. */
 function opOf(op: string, { id }: Caller): string {
   return `remote ${id} ${op}`
+}
+
+/** A store expects a charge: without one, its failure would count as its own. */
+function requireSome(field: string, items: readonly unknown[]): void {
+  if (items.length === 0) throw invalid(field, 'send at least one')
+  requireFew(field, items)
 }
 
 function requireFew(field: string, items: readonly unknown[]): void {

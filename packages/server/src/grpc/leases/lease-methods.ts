@@ -10,7 +10,7 @@ import { StateStreams } from './state-stream.ts'
 
 export type LeaseMethods = {
   readonly methods: readonly Method[]
-  facts(): Pick<RemoteFacts, 'nodes' | 'leases' | 'units'>
+  facts(): Pick<RemoteFacts, 'nodes' | 'degradedNodes' | 'leases' | 'units'>
   close(): void
 }
 
@@ -45,7 +45,7 @@ export function createLeaseMethods(deps: ExchangeDeps, access: LeaseAccess): Lea
         },
       },
     ],
-    facts: () => ({ nodes: streams.size, ...exchange.counts }),
+    facts: () => ({ nodes: streams.size, degradedNodes: streams.degraded, ...exchange.counts }),
     close: () => streams.close(),
   }
 }

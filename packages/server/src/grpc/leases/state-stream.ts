@@ -2,7 +2,7 @@
 // encoded message per change. A slow reader skips states: once it has read a message, it gets the current state.
 
 import type { Limiter, RemoteState } from 'sluice'
-import { encodeState, exceptedKeys } from 'sluice/remote-wire'
+import { decodeReport, encodeState, exceptedKeys, ProtobufError } from 'sluice/remote-wire'
 import { GrpcError, type StreamInput, type StreamOutput } from '../method.ts'
 
 /** Longest time between a change and its message. */
@@ -11,8 +11,14 @@ const POLL_MS = 100
 /** Interval at which tokens of open streams are verified. */
 const VERIFY_MS = 1000
 
-/** The last state sent, and whether the node has still to read it. */
-type Follower = { edition: number; isBehind: boolean; isStillValid(): boolean }
+type Follower = {
+  /** The last state sent, and whether the node has still to read it. */
+  edition: number
+  isBehind: boolean
+  /** As the node reported: it does not decide by the newest rules. */
+  isDegraded: boolean
+  isStillValid(): boolean
+}
 
 export class StateStreams {
   readonly #limiter: Pick<Limiter, 'remote'>
@@ -32,14 +38,27 @@ export class StateStreams {
     return this.#followers.size
   }
 
+  /** Nodes that report to be degraded. */
+  get degraded(): number {
+    return [...this.#followers.values()].filter(({ isDegraded }) => isDegraded).length
+  }
+
   open(output: StreamOutput, isStillValid: () => boolean = () => true): StreamInput {
     this.#timer ??= this.#pollLater()
-    const follower: Follower = { edition: -1, isBehind: false, isStillValid }
+    const follower: Follower = { edition: -1, isBehind: false, isDegraded: false, isStillValid }
     this.#followers.set(output, follower)
     this.#send(output, follower)
     const stop = () => this.#remove(output)
     return {
-      message: () => {},
+      message: (message) => {
+        try {
+          follower.isDegraded = decodeReport(message).degraded !== ''
+        } catch (error) {
+          if (!(error instanceof ProtobufError)) throw error
+          stop()
+          output.fail(new GrpcError('invalid_argument', `WatchRequest: ${error.message}`))
+        }
+      },
       end: () => {
         stop()
         output.end()

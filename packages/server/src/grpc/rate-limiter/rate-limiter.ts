@@ -1,13 +1,13 @@
 // sluice.v1.RateLimiter: translates messages to calls of the check controller and back. The messages are described in
 // proto/sluice/v1/rate_limiter.proto.
 
-import { andThen, type Clock, isPromise, type Limiter, type MaybePromise } from 'sluice'
+import { andThen, type Clock, inSlices, isPromise, type Limiter, type MaybePromise, mapped } from 'sluice'
 import type { HeaderOptions } from 'sluice/http'
 import type { Caller } from '../../access/roles.ts'
 import { readActiveRules } from '../../checks/answer.ts'
 import type { CheckController } from '../../checks/check-controller.ts'
 import type { Refund } from '../../checks/refund.ts'
-import { CHECKS_MAX } from '../../http/bodies/schemas.ts'
+import { BATCH_SLICE_MS, CHECKS_MAX } from '../../http/bodies/schemas.ts'
 import { explainBody } from '../../http/routes/explain.ts'
 import { invalidField } from '../../problems/problem.ts'
 import { problemOf } from '../../problems/problem-of.ts'
@@ -131,16 +131,16 @@ function checkManyMethod(deps: RateLimiterDeps): Method {
   return {
     kind: 'unary',
     path,
-    handle: (message, call) => {
+    handle: async (message, call) => {
       const caller = deps.access.require(call, 'check')
       const expiresMs = expiresMsOf(call)
-      // All checks start before the first one is awaited, so that they share the round trips to a remote store.
-      const results = readChecks(message).map((fields) => {
+      // Checks start before the first one is awaited, so that those of a slice share round trips to a remote store.
+      const start = mapped(readChecks(message), (fields) => {
         const writer = new ProtobufWriter()
         const written = writeResult(fields, caller, writer, expiresMs)
         return andThen(written, () => writer)
       })
-      return results.some(isPromise) ? Promise.all(results).then(joined) : joined(results as ProtobufWriter[])
+      return joined(await Promise.all(await inSlices(start, BATCH_SLICE_MS)))
     },
   }
 }

@@ -3,10 +3,17 @@
 import type { FieldError } from 'sluice'
 import type { Queries } from '../../db/database.ts'
 import { invalidRequest, ProblemError, problem } from '../../problems/problem.ts'
+import type { Undone } from '../../rollouts/edit-history.ts'
 import { parseGuard, plainGuard } from '../../rollouts/guard-settings.ts'
 import type { Verdict } from '../../rollouts/judge.ts'
 import { pairShareOf } from '../../rollouts/pair-share.ts'
-import { CHANGES_MAX, type Operation, type Proposal, type ProposedChange } from '../../rollouts/proposal.ts'
+import {
+  CHANGES_MAX,
+  type Judged,
+  type Operation,
+  type Proposal,
+  type ProposedChange,
+} from '../../rollouts/proposal.ts'
 import type { ProposalRequest, ShownProposal } from '../../rollouts/proposal-store.ts'
 import type { Conflict } from '../../rollouts/rebase.ts'
 import { type Kind, STATE_NAMES, type StateName } from '../../rollouts/state.ts'
@@ -208,6 +215,11 @@ export type PlainProposal = {
     readonly pair_share: number
     readonly before: PlainRule | null
     readonly after: PlainRule | null
+    /** Present for a direct edit under guard. */
+    readonly judged?: Judged
+    /** Present for a direct edit that was rolled back. */
+    readonly reverted?: Undone['reverted']
+    readonly not_reverted?: Undone['kept']
   }[]
   readonly steps: readonly PlainStep[]
   readonly step: PlainProgress | null
@@ -259,8 +271,12 @@ export function plainProposal(proposal: Proposal): PlainProposal {
     version: proposal.doneVersion,
     attempt: proposal.attempt,
     changes: proposal.changes.map((change) => {
-      const { op, ruleId, base, rule } = change
-      return { op, rule_id: ruleId, pair_share: pairShareOf(proposal, change), before: base, after: rule }
+      const { op, ruleId, base, rule, judged, undone } = change
+      return {
+        ...{ op, rule_id: ruleId, pair_share: pairShareOf(proposal, change), before: base, after: rule },
+        ...(judged !== undefined && state.name === 'rolling_out' && { judged }),
+        ...(undone !== undefined && { reverted: undone.reverted, not_reverted: undone.kept }),
+      }
     }),
     steps: proposal.steps.map(plainStep),
     step: step || null,

@@ -3,7 +3,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { ProblemError, problem } from '../../problems/problem.ts'
 import { utf8Text } from '../../rules/source-text.ts'
-import { parseJsonBody } from './json-body.ts'
+import { jsonBodyParser } from './json-body.ts'
 
 export const YAML_TYPE = 'application/yaml'
 const YAML_TYPES = [YAML_TYPE, 'application/x-yaml', 'text/yaml', 'text/x-yaml']
@@ -22,8 +22,15 @@ export class YamlBody {
 export function parseRuleBodies(scope: FastifyInstance, { yaml }: { readonly yaml: boolean }): void {
   scope.removeAllContentTypeParsers()
   const parseAs = 'buffer'
-  scope.addContentTypeParser(JSON_TYPES, { parseAs }, async (request: FastifyRequest, bytes: string | Buffer) => {
-    return parseJsonBody(request, textOf(bytes))
+  scope.addContentTypeParser(JSON_TYPES, { parseAs }, (request, bytes, done) => {
+    let text: string
+    try {
+      text = textOf(bytes)
+    } catch (error) {
+      done(error as ProblemError)
+      return
+    }
+    jsonBodyParser(request, text, done)
   })
   if (!yaml) return
   scope.addContentTypeParser(YAML_TYPES, { parseAs }, async (_request: FastifyRequest, bytes: string | Buffer) => {

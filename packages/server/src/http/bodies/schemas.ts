@@ -7,6 +7,8 @@ import { NAME_FIX } from '../../problems/schema-errors.ts'
 import { UNPRINTABLE } from '../../text/escaped.ts'
 
 export const CHECKS_MAX = 1000
+/** Time for which the checks of a batch may block the event loop. */
+export const BATCH_SLICE_MS = 5
 export const CHECK_BYTES_MAX: number = 64 * 1024
 export const BATCH_BYTES_MAX: number = 2 * 1024 * 1024
 
@@ -268,6 +270,6 @@ const PROBLEM_MEANING: Readonly<Record<number, string>> = {
   412: 'The version has changed; the ETag is the current one.',
   413: 'The body is too large.',
   415: 'The media type of the body is not supported.',
-  429: 'Refused, too many requests with this token, or too many invalid tokens from this address: see Retry-After.',
+  429: 'Refused; or too many requests, streams or simulations with this token, or invalid tokens from this address.',
   503: 'The store or the database is unreachable, or this node is shutting down.',
 }

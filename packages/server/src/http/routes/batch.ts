@@ -2,13 +2,13 @@
 // or failed check gets a problem at its index.
 
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { isPromise, type MaybePromise } from 'sluice'
+import { inSlices, isPromise, type MaybePromise, mapped } from 'sluice'
 import type { CheckBody } from '../../checks/check-body.ts'
 import type { AnswerCheck } from '../../checks/check-controller.ts'
 import { invalidRequest, type Problem } from '../../problems/problem.ts'
 import { problemOf } from '../../problems/problem-of.ts'
 import { type SchemaError, schemaFieldErrors } from '../../problems/schema-errors.ts'
-import { answers, BATCH_BODY, BATCH_BYTES_MAX, CHECK_BODY, CHECKS_MAX } from '../bodies/schemas.ts'
+import { answers, BATCH_BODY, BATCH_BYTES_MAX, BATCH_SLICE_MS, CHECK_BODY, CHECKS_MAX } from '../bodies/schemas.ts'
 import { CHECK_PATH, JSON_TYPE } from './check.ts'
 
 export const BATCH_PATH: string = `${CHECK_PATH}/batch`
@@ -49,8 +49,9 @@ export function batchRoute(app: FastifyInstance, answer: AnswerCheck): void {
     { schema, config: { access: 'check' }, bodyLimit: BATCH_BYTES_MAX },
     async (request, reply) => {
       const validate = request.getValidationFunction(CHECK_BODY) ?? request.compileValidationSchema(CHECK_BODY)
-      // All checks start before the first one is awaited, so that they share the round trips to a remote store.
-      const results = request.body.checks.map((check) => resultOf(check, request, validate, answer))
+      // Checks start before the first one is awaited, so that those of a slice share round trips to a remote store.
+      const start = mapped(request.body.checks, (check) => resultOf(check, request, validate, answer))
+      const results = await inSlices(start, BATCH_SLICE_MS)
       reply.header('content-type', JSON_TYPE)
       return `{"results":[${(await Promise.all(results)).join(',')}]}`
     },

@@ -6,8 +6,7 @@ import { rateLimitRequestFromJson, rateLimitResponseToJson } from '../../envoy/r
 import { requireComplete } from '../../envoy/rate-limit-request.ts'
 import { CODE } from '../../envoy/rate-limit-response.ts'
 import type { DecideRateLimit } from '../../envoy/rate-limit-service.ts'
-import type { ProblemError } from '../../problems/problem.ts'
-import { parseJsonBody } from '../bodies/json-body.ts'
+import { jsonBodyParser } from '../bodies/json-body.ts'
 import { problemAnswers } from '../bodies/schemas.ts'
 import { JSON_TYPE } from './check.ts'
 
@@ -41,11 +40,5 @@ export async function envoyJsonRoute(app: FastifyInstance, decide: DecideRateLim
 /** envoyproxy/ratelimit ignores the media type. */
 function parseAnyType(scope: FastifyInstance): void {
   scope.removeAllContentTypeParsers()
-  scope.addContentTypeParser('*', { parseAs: 'string' }, (request, text, done) => {
-    try {
-      done(null, parseJsonBody(request, text as string)) // because of parseAs
-    } catch (error) {
-      done(error as ProblemError, undefined)
-    }
-  })
+  scope.addContentTypeParser('*', { parseAs: 'string' }, jsonBodyParser)
 }

@@ -61,7 +61,7 @@ export function eventStreamRoute(app: FastifyInstance, { analytics, keyHash, lag
       'or were not read in time.',
     tags: ['insight'],
     querystring: QUERY,
-    response: { ...answers({}, 400, 409, 503), 200: stream },
+    response: { ...answers({}, 400, 409, 429, 503), 200: stream },
   }
   const config = { access: 'viewer' as const }
   app.get<{ Querystring: Query }>(STREAM_PATH, { schema, config }, async (request, reply) => {

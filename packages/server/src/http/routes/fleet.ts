@@ -49,6 +49,7 @@ const NODE: Schema = {
     }),
     checks_per_second: { type: 'number', description: 'Over about ten seconds.' },
     refused_per_second: { type: 'number' },
+    lacks: list(text, 'What this node of an older version does not understand: writes that need it are refused.'),
   },
 }
 const FIGURES: Schema = {
@@ -99,7 +100,7 @@ export function fleetRoutes(app: FastifyInstance, deps: FleetDeps): void {
     summary: 'All nodes, alerts and live figures, every two seconds',
     description: 'Server-sent events: `fleet` has the answer of GET /api/v1/fleet.',
     tags,
-    response: { ...answers({}, 503), 200: stream },
+    response: { ...answers({}, 429, 503), 200: stream },
   }
   app.get(`${FLEET_PATH}/stream`, { schema: streamed, config }, (request, reply) => {
     const events = deps.streams.open(request, reply)

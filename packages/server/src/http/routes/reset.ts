@@ -52,7 +52,8 @@ export function resetRoute(app: FastifyInstance, { limiter, log, audited, events
   const schema = {
     operationId: 'resetBuckets',
     summary: 'Reset the buckets of one key and one rule',
-    description: 'All limits of the rule. Leases and cached refusals of other nodes stay until they expire.',
+    description:
+      'All limits of the rule. Other nodes follow within 200 ms; units that they have on lease stay spendable.',
     tags: ['admin'],
     body: BODY,
     response: answers(ANSWER, 400, 503),

@@ -82,7 +82,7 @@ function exportRoute(app: FastifyInstance, { limiter }: RulesDeps): void {
   const schema = {
     ...described('exportRules', 'All rules, as a file'),
     querystring: { type: 'object', additionalProperties: false, properties: { format } },
-    response: { ...answers({ description: 'Rules without default values.', content }, 400) },
+    response: { ...answers({ description: 'Rules with the fields that were written.', content }, 400) },
   }
   type Export = { Querystring: { format?: 'yaml' | 'json' } }
   app.get<Export>(RULE_SET_PATH, { schema, config: { access: 'viewer' } }, async ({ query }, reply) => {

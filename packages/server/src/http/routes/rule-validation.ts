@@ -31,7 +31,11 @@ const ANSWER = {
     errors: { type: 'array', items: FIELD },
     warnings: { type: 'array', items: FIELD, description: 'The rule is valid, but probably not as intended.' },
     rule: { type: 'object', additionalProperties: true, description: 'The complete rule, with default values.' },
-    compact: { type: 'object', additionalProperties: true, description: 'The rule without default values.' },
+    compact: {
+      type: 'object',
+      additionalProperties: true,
+      description: 'The fields that were written, with canonical names and values.',
+    },
   },
 }
 

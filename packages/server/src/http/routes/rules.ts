@@ -5,6 +5,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Clock, type Rule, wallClock } from 'sluice'
 import { invalidRequest, ProblemError, problem } from '../../problems/problem.ts'
 import type { PlainRule } from '../../rules/changes.ts'
+import { compactRule } from '../../rules/compact-rule.ts'
 import { mergePatch } from '../../rules/merge-patch.ts'
 import { LIST_QUERY, type ListQuery, listRules, ruleText } from '../bodies/rule-list.ts'
 import {
@@ -47,6 +48,18 @@ const PARAMS = {
     rule_id: { type: 'string', pattern: RULE_ID, 'x-fix': 'give 1 to 64 characters of a-z, 0-9, "_", "." and "-"' },
   },
 }
+const FORM_QUERY = {
+  type: 'object',
+  additionalProperties: false,
+  properties: {
+    form: {
+      type: 'string',
+      enum: ['complete', 'written'],
+      description: 'complete (default): with default values. written: only the fields that were written, to edit them.',
+      'x-fix': 'use complete or written',
+    },
+  },
+}
 const PROBLEMS = [400, 401, 409, 413, 415, 503] as const
 
 export type RulesRouteDeps = RulesDeps & { readonly clock?: Clock | undefined }
@@ -75,11 +88,14 @@ function readRoutes(app: FastifyInstance, { limiter, clock = wallClock }: RulesR
     return listRules(limiter, query, clock.nowUs())
   })
   const described = { operationId: 'getRule', summary: 'One rule', tags: ['rules'] }
-  const one = { ...described, params: PARAMS, response: answers(RULE, 400, 404) }
-  app.get<WriteOne>(RULE_PATH, { schema: one, config }, ({ params }, reply) => {
+  const one = { ...described, params: PARAMS, querystring: FORM_QUERY, response: answers(RULE, 400, 404) }
+  type One = { Params: { rule_id: string }; Querystring: { form?: 'complete' | 'written' } }
+  app.get<One>(RULE_PATH, { schema: one, config }, ({ params, query }, reply) => {
     const rule = limiter.rule(params.rule_id)
     if (rule === undefined) throw unknownRule(params.rule_id)
-    return sendRule(reply, rule)
+    return query.form === 'written'
+      ? reply.header('etag', etag(rule.version)).send(compactRule(rule))
+      : sendRule(reply, rule)
   })
 }
 

@@ -146,10 +146,10 @@ function simulateRoute(app: FastifyInstance, deps: SimulateDeps, simulator: Simu
       'when, by which rule. Changes nothing, and runs in a thread of its own.',
     tags: ['insight'],
     body: BODY,
-    response: answers(ANSWER, 400, 409, 413, 503),
+    response: answers(ANSWER, 400, 409, 413, 429, 503),
   }
   const options = { schema, config: { access: 'viewer' as const }, bodyLimit: BATCH_BYTES_MAX }
-  app.post<{ Body: SimulateBody }>(SIMULATE_PATH, options, async ({ body }, reply) => {
+  app.post<{ Body: SimulateBody }>(SIMULATE_PATH, options, async ({ body, caller }, reply) => {
     const rules = await newRules(deps, body)
     const against = await comparedRules(deps, body)
     const range = rangeOf(body, clock.nowUs() / 1000)
@@ -160,7 +160,7 @@ function simulateRoute(app: FastifyInstance, deps: SimulateDeps, simulator: Simu
     const { top, step_seconds: stepSeconds } = body
     const compared = against === 'active' ? limiter.rules : against
     const simulation = { rules, against: compared, top, stepSeconds, layer, ipv6Prefix }
-    return sendJson(reply, (signal) => simulator.run(feed, simulation, signal))
+    return sendJson(reply, (signal) => simulator.run(feed, simulation, { token: caller.id, signal }))
   })
 }
 
@@ -182,15 +182,17 @@ function requestsRoute(app: FastifyInstance, deps: SimulateDeps, simulator: Simu
       { type: 'object', additionalProperties: true, properties: { recording: RECORDING } },
       400,
       409,
+      429,
       503,
     ),
   }
   type Query = RangeParameters & { readonly limit?: string }
   const options = { schema, config: { access: 'viewer' as const } }
-  app.get<{ Querystring: Query }>(`${SIMULATE_PATH}/requests`, options, async ({ query }, reply) => {
+  app.get<{ Querystring: Query }>(`${SIMULATE_PATH}/requests`, options, async ({ query, caller }, reply) => {
     const range = rangeOf(query, clock.nowUs() / 1000)
     const feed = storedEvents(findIn(analytics), range, Number(query.limit ?? LISTED.default))
-    return sendJson(reply, (signal) => simulator.list(feed, { layer, ipv6_prefix: ipv6Prefix }, signal))
+    const options = { layer, ipv6_prefix: ipv6Prefix }
+    return sendJson(reply, (signal) => simulator.list(feed, options, { token: caller.id, signal }))
   })
 }
 
@@ -203,6 +205,7 @@ function findIn(analytics: Analytics | undefined): FindEvents {
 async function sendJson(reply: FastifyReply, work: (signal: AbortSignal) => Promise<string>): Promise<FastifyReply> {
   const gone = new AbortController()
   reply.raw.once('close', () => gone.abort())
+  if (reply.raw.destroyed) gone.abort() // before this call
   const text = await work(gone.signal)
   return reply.header('content-type', JSON_TYPE).serializer(String).send(text)
 }

@@ -1,5 +1,5 @@
-// Compiles the packages of an earlier commit into a temporary folder, to compare today's code with them. Other packages
-// are those that are installed now.
+// Compiles the packages of an earlier commit into a temporary folder, to run them beside today's code or to compare
+// with it. Other packages are those that are installed now.
 
 import { execFileSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -7,22 +7,19 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-const ROOT = fileURLToPath(new URL('../..', import.meta.url))
-const PACKAGES = ['sluice', 'server'] as const
-/** Scopes and packages that must come from the baseline itself. */
-const OWN: readonly string[] = ['sluice', '@sluice']
+/** Older version of rolling upgrades in tests: the last commit that knows no exceptions and writes no reports. */
+export const OLD_VERSION = '030ff6c'
 
-export type Baseline = {
-  /** The command of the service. */
-  readonly main: string
-  remove(): void
-}
+const ROOT = fileURLToPath(new URL('..', import.meta.url))
+const PACKAGES = ['sluice', 'server']
+/** Scopes and packages that must come from the commit itself. */
+const OWN = ['sluice', '@sluice']
 
 /** Undefined if this clone does not have the commit, for example because it is shallow. */
-export function compileBaseline(commit: string): Baseline | undefined {
-  const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-baseline-'))
+export function compileEarlierVersion(commit) {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-earlier-'))
   const remove = () => rmSync(folder, { recursive: true, force: true })
-  process.once('exit', remove) // when the benchmark is interrupted
+  process.once('exit', remove) // when the caller is interrupted
   try {
     const paths = [...PACKAGES.map((name) => `packages/${name}`), 'tsconfig.base.json', 'examples/rules.yaml']
     const archive = execFileSync('git', ['archive', commit, ...paths], {
@@ -38,10 +35,10 @@ export function compileBaseline(commit: string): Baseline | undefined {
   linkPackages(folder)
   for (const name of PACKAGES) compile(folder, name)
   cpSync(join(folder, 'examples/rules.yaml'), join(folder, 'packages/server/dist/examples/rules.yaml'))
-  return { main: join(folder, 'packages/server/dist/main.js'), remove }
+  return { folder, main: join(folder, 'packages/server/dist/main.js'), remove }
 }
 
-function linkPackages(folder: string): void {
+function linkPackages(folder) {
   const modules = join(folder, 'node_modules')
   mkdirSync(modules)
   for (const name of readdirSync(join(ROOT, 'node_modules'))) {
@@ -50,8 +47,8 @@ function linkPackages(folder: string): void {
   symlinkSync(join(folder, 'packages/sluice'), join(modules, 'sluice'))
 }
 
-/** Without type checks: other packages may be newer than the baseline. */
-function compile(folder: string, name: string): void {
+/** Without type checks: other packages may be newer than the commit. */
+function compile(folder, name) {
   const path = join(folder, 'packages', name, 'tsconfig.json')
   const { compilerOptions, ...settings } = JSON.parse(readFileSync(path, 'utf8'))
   writeFileSync(path, JSON.stringify({ ...settings, compilerOptions: { ...compilerOptions, noCheck: true } }))

@@ -1,0 +1,251 @@
+// Expensive messages for every method of a gRPC service. Methods and message types come from its reflection, so a new
+// one is included.
+
+import { connect } from 'node:http2'
+
+const LEN = 2
+/** Types of FieldDescriptorProto whose values have a length. */
+const [STRING, MESSAGE, BYTES] = [9, 11, 12]
+const VARINTS = [3, 4, 5, 8, 13, 14]
+/** Messages inside messages, in the worst message of a method. */
+const DEPTH_MAX = 2
+
+export type GrpcAttack = {
+  /** `/sluice.v1.RateLimiter/Check: …` */
+  readonly name: string
+  readonly path: string
+  readonly make: (bytes: number) => readonly Buffer[]
+}
+
+type Field = { readonly name: string; readonly number: number; readonly type: number; readonly of: string }
+type MethodFound = { readonly path: string; readonly input: string; readonly streams: boolean }
+type Found = { readonly methods: MethodFound[]; readonly messages: Map<string, Field[]> }
+
+export async function grpcAttacks(port: number): Promise<GrpcAttack[]> {
+  const found: Found = { methods: [], messages: new Map() }
+  const reflect = async (request: Buffer) => {
+    const replies = await grpcCall(port, '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo', [request])
+    return decoded(replies[0] ?? Buffer.alloc(0))
+  }
+  const list = inner(await reflect(field(7, Buffer.from('*'))), 6)
+  for (const service of all(decoded(list), 1)) {
+    const name = text(inner(decoded(service), 1))
+    const files = inner(await reflect(field(4, Buffer.from(name))), 4)
+    for (const file of all(decoded(files), 1)) readFile(file, found)
+  }
+  const unique = new Map(found.methods.map((method) => [method.path, method]))
+  return [...unique.values()].flatMap((method) => attacksOf(method, found.messages))
+}
+
+function attacksOf({ path, input, streams }: MethodFound, types: Found['messages']): GrpcAttack[] {
+  const attacks = fillings(input, types, DEPTH_MAX).map(({ name, make }): GrpcAttack => {
+    return { name: `${path}: ${name}`, path, make: (bytes) => [make(bytes)] }
+  })
+  const usual = minimal(input, types, DEPTH_MAX)
+  attacks.unshift({ name: `${path}: a usual message`, path, make: () => [usual] })
+  if (streams) {
+    for (const [name, message] of [
+      ['usual', usual],
+      ['empty', Buffer.alloc(0)],
+    ] as const) {
+      const make = (bytes: number) => Array<Buffer>(Math.floor(bytes / (message.length + 5))).fill(message)
+      attacks.push({ name: `${path}: many ${name} messages`, path, make: (bytes) => make(Math.min(bytes, 262_144)) })
+    }
+  }
+  return attacks
+}
+
+type Filling = { readonly name: string; readonly make: (bytes: number) => Buffer }
+
+/** Messages of a type that are full of one of its fields, or of a field of one of these. */
+function fillings(type: string, types: Found['messages'], depth: number): Filling[] {
+  return (types.get(type) ?? []).flatMap(({ name, number, type: kind, of }): Filling[] => {
+    const many = (item: Buffer) => (bytes: number) => Buffer.concat(Array(Math.floor(bytes / item.length)).fill(item))
+    if (VARINTS.includes(kind))
+      return [{ name: `many ${name}`, make: many(Buffer.concat([tag(number, 0), varint(1)])) }]
+    if (kind === STRING || kind === BYTES) {
+      const one = (item: string) => (bytes: number) => {
+        return field(number, Buffer.from(item.repeat(Math.floor((bytes - 10) / item.length))))
+      }
+      return [
+        { name: `many ${name}`, make: many(field(number, Buffer.from('x'))) },
+        { name: `a long ${name}`, make: one('a') },
+        { name: `${name} of dots`, make: one('/..') },
+        { name: `${name} of nested lists`, make: (bytes) => field(number, Buffer.from('['.repeat(bytes - 10))) },
+      ]
+    }
+    if (kind !== MESSAGE) return []
+    const usual = minimal(of, types, depth)
+    const inside = depth === 0 ? [] : fillings(of, types, depth - 1)
+    const numbered = (bytes: number) => {
+      const items: Buffer[] = []
+      for (let length = 0; length < bytes - 100; length += items.at(-1)?.length ?? 0) {
+        items.push(field(number, minimal(of, types, depth, String(items.length))))
+      }
+      return Buffer.concat(items)
+    }
+    return [
+      { name: `many empty ${name}`, make: many(field(number, Buffer.alloc(0))) },
+      { name: `many ${name}`, make: many(field(number, usual)) },
+      {
+        name: `a thousand ${name}`,
+        make: (bytes) => many(field(number, usual))(Math.min(bytes, 1000 * (usual.length + 4))),
+      },
+      { name: `many different ${name}`, make: numbered },
+      ...inside.map((one) => ({
+        name: `${name}: ${one.name}`,
+        make: (bytes: number) => field(number, one.make(Math.max(100, bytes - 10))),
+      })),
+      // As many as a service accepts, each a part of the size.
+      ...inside.map((one) => ({
+        name: `100 ${name}: ${one.name}`,
+        make: (bytes: number) =>
+          Buffer.concat(Array(100).fill(field(number, one.make(Math.max(100, bytes / 100 - 20))))),
+      })),
+    ]
+  })
+}
+
+/** Every field once: texts are short, numbers are 1. */
+function minimal(type: string, types: Found['messages'], depth: number, word = 'x'): Buffer {
+  const parts = (types.get(type) ?? []).map(({ name, number, type: kind, of }) => {
+    if (VARINTS.includes(kind)) return Buffer.concat([tag(number, 0), varint(1)])
+    if (kind === STRING) return field(number, Buffer.from(textFor(name, word)))
+    if (kind === MESSAGE && depth > 0) return field(number, minimal(of, types, depth - 1, word))
+    return Buffer.alloc(0)
+  })
+  return Buffer.concat(parts)
+}
+
+function textFor(name: string, word: string): string {
+  const known: Record<string, string> = {
+    endpoint: '/api/v1/messages',
+    method: 'POST',
+    ip_address: '192.0.2.1',
+    domain: 'edge',
+    rule_id: 'rule_0',
+    subject_json: '{"user":"x"}',
+    limit: 'default',
+  }
+  return known[name] ?? word
+}
+
+/** FileDescriptorProto: the package, its messages and services. */
+function readFile(bytes: Buffer, { methods, messages }: Found): void {
+  const file = decoded(bytes)
+  const prefix = text(inner(file, 2))
+  for (const message of all(file, 4)) readMessage(message, `.${prefix}`, messages)
+  for (const service of all(file, 6).map(decoded)) {
+    const name = text(inner(service, 1))
+    for (const method of all(service, 2).map(decoded)) {
+      const path = `/${prefix}.${name}/${text(inner(method, 1))}`
+      methods.push({ path, input: text(inner(method, 2)), streams: (method.get(5)?.length ?? 0) > 0 })
+    }
+  }
+}
+
+function readMessage(bytes: Buffer, prefix: string, messages: Found['messages']): void {
+  const message = decoded(bytes)
+  const name = `${prefix}.${text(inner(message, 1))}`
+  const fields = all(message, 2).map((one): Field => {
+    const found = decoded(one)
+    const number = Number(found.get(3)?.[0] ?? 0)
+    return { name: text(inner(found, 1)), number, type: Number(found.get(5)?.[0] ?? 0), of: text(inner(found, 6)) }
+  })
+  messages.set(name, fields)
+  for (const nested of all(message, 3)) readMessage(nested, name, messages)
+}
+
+type Decoded = ReadonlyMap<number, readonly (Buffer | number)[]>
+
+/** Values by field number. */
+function decoded(bytes: Buffer): Decoded {
+  const fields = new Map<number, (Buffer | number)[]>()
+  let at = 0
+  const readVarint = () => {
+    let value = 0
+    for (let factor = 1; ; factor *= 128) {
+      const byte = bytes[at++] ?? 0
+      value += (byte & 127) * factor
+      if (byte < 128) return value
+    }
+  }
+  while (at < bytes.length) {
+    const key = readVarint()
+    const [number, wire] = [Math.floor(key / 8), key % 8]
+    let value: Buffer | number = readVarint()
+    if (wire === LEN) {
+      at += value
+      value = bytes.subarray(at - value, at)
+    }
+    const values = fields.get(number)
+    if (values === undefined) fields.set(number, [value])
+    else values.push(value)
+  }
+  return fields
+}
+
+function all(message: Decoded, number: number): Buffer[] {
+  return (message.get(number) ?? []).filter((value) => typeof value !== 'number')
+}
+
+function inner(message: Decoded, number: number): Buffer {
+  return all(message, number)[0] ?? Buffer.alloc(0)
+}
+
+function text(bytes: Buffer): string {
+  return bytes.toString()
+}
+
+function field(number: number, value: Buffer): Buffer {
+  return Buffer.concat([tag(number, LEN), varint(value.length), value])
+}
+
+function tag(number: number, wire: number): Buffer {
+  return varint(number * 8 + wire)
+}
+
+function varint(value: number): Buffer {
+  const bytes: number[] = []
+  for (let rest = value; ; rest = Math.floor(rest / 128)) {
+    bytes.push(rest < 128 ? rest : (rest % 128) + 128)
+    if (rest < 128) return Buffer.from(bytes)
+  }
+}
+
+const OPEN_MS_MAX = 500
+
+/** Sends messages; resolves with the replies when the call ends, or with those that came until a stream is idle. */
+export function grpcCall(port: number, path: string, messages: readonly Buffer[], token?: string): Promise<Buffer[]> {
+  const session = connect(`http://127.0.0.1:${port}`)
+  return new Promise<Buffer[]>((resolve) => {
+    const chunks: Buffer[] = []
+    const done = () => resolve(repliesIn(Buffer.concat(chunks)))
+    session.on('error', done)
+    const stream = session.request({
+      ...{ ':method': 'POST', ':path': path, 'content-type': 'application/grpc', te: 'trailers' },
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+    })
+    stream.on('error', done).on('close', done)
+    stream.on('data', (chunk: Buffer) => chunks.push(chunk))
+    const framed = messages.map((message) => {
+      const prefix = Buffer.alloc(5)
+      prefix.writeUInt32BE(message.length, 1)
+      return Buffer.concat([prefix, message])
+    })
+    stream.end(Buffer.concat(framed), () => {
+      // Some streams stay open: when a ping after the messages is answered, these were read.
+      if (!session.destroyed) session.ping(() => setTimeout(done, OPEN_MS_MAX).unref())
+    })
+  }).finally(() => session.destroy())
+}
+
+function repliesIn(bytes: Buffer): Buffer[] {
+  const replies: Buffer[] = []
+  for (let at = 0; at + 5 <= bytes.length; ) {
+    const end = at + 5 + bytes.readUInt32BE(at + 1)
+    replies.push(bytes.subarray(at + 5, end))
+    at = end
+  }
+  return replies
+}
