@@ -15,7 +15,9 @@ async function lean(): Promise<number> {
   const { createLeanServer } = (await import(module)) as { createLeanServer: CreateServer }
   const server = createLeanServer({
     methods: [{ kind: 'unary', path: GRPC_PATH, handle: () => ANSWER }],
-    limits: { messageBytesMax: 4 * 1024 * 1024, streamsMax: 1000, connectionsMax: 100 },
+    limits: { messageBytesMax: 4 * 1024 * 1024, streamsMax: 1000, callsMax: 20_000, connectionsMax: 100 },
+    clients: { watch: () => {}, useOf: () => ({ connections: 0, calls: 0, isCapped: false }) },
+    onRefused: () => {},
     onError: (error: unknown) => {
       throw error
     },

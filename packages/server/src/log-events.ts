@@ -30,6 +30,16 @@ export const LOG_EVENTS = {
     fields: ['pid', 'lost'],
   },
   grpc_listening: { level: 'info', message: 'gRPC listening', fields: ['address', 'stack', 'tls'] },
+  connections_refused: {
+    level: 'warn',
+    message: 'connections refused at a cap',
+    fields: ['port', 'cap', 'refused', 'fix'],
+  },
+  grpc_calls_refused: {
+    level: 'warn',
+    message: 'gRPC calls refused at a cap; they got REFUSED_STREAM',
+    fields: ['cap', 'refused', 'fix'],
+  },
   grpc_internal_error: {
     level: 'error',
     message: 'internal error; the gRPC call got INTERNAL',

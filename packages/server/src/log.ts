@@ -6,6 +6,7 @@ import { type DestinationStream, pino } from 'pino'
 import type { DecidingBucket } from 'sluice'
 import { LOG_EVENTS, type LogEvent, type LogEventSpec, type LogFields } from './log-events.ts'
 import type { Settings } from './settings/settings.ts'
+import { safeOutput } from './text/escaped.ts'
 import { workerNumber } from './worker-number.ts'
 
 export type Log = {
@@ -21,13 +22,31 @@ export function createLog(level: Settings['logLevel'], destination: DestinationS
   const formatters = { level: (label: string) => ({ level: label }) }
   const worker = workerNumber()
   const base = { service: 'sluice', ...(worker === 0 ? {} : { worker, pid: process.pid }) }
-  const logger = pino({ level, base, timestamp: pino.stdTimeFunctions.isoTime, formatters }, destination)
+  // Values of clients and rules: JSON escapes C0 controls only, and the reader may be a terminal.
+  const lines = { write: (line: string) => destination.write(safeOutput(line, false)) }
+  const logger = pino({ level, base, timestamp: pino.stdTimeFunctions.isoTime, formatters }, lines)
   return {
     event: (event, fields) => {
       const { level, message }: LogEventSpec = LOG_EVENTS[event]
       logger[level]({ event, ...(fields as object) }, message)
     },
     isLevelEnabled: (name) => logger.isLevelEnabled(name),
+  }
+}
+
+/** Counts calls, and reports their number at once, then at most once a minute. */
+export function oncePerMinute(
+  report: (count: number) => void,
+  nowMs: () => number = () => performance.now(),
+): () => void {
+  let count = 0
+  let reportedMs = Number.NEGATIVE_INFINITY
+  return () => {
+    count += 1
+    if (nowMs() - reportedMs < 60_000) return
+    reportedMs = nowMs()
+    report(count)
+    count = 0
   }
 }
 

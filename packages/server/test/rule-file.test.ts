@@ -2,6 +2,7 @@ import { LimiterError } from 'sluice'
 import { describe, expect, test } from 'vitest'
 import { exampleRulesPath } from '../src/package-facts.ts'
 import { readRuleFile } from '../src/rules/rule-file.ts'
+import { readYaml } from '../src/rules/source-text.ts'
 import { MESSAGES_RULE, ruleFile } from './service.ts'
 
 function mistakesOf(content: string, name?: string): string[] {
@@ -176,4 +177,46 @@ describe('a file that is not a rule file', () => {
   })
 
   test('a folder', () => expect(() => readRuleFile('/tmp')).toThrow(/give a readable file: EISDIR/))
+})
+
+/** Plain scalars that YAML 1.1 and 1.2 read differently, or that are not exact. */
+const AMBIGUOUS = [
+  ...['010', '-010', '00', '0o10', '0x10', '0b11', '1_000', '1:30', '1:30.5', '1e3', '1E+3', '1.5e3'],
+  ...['.inf', '-.Inf', '.NaN', 'yes', 'No', 'ON', 'off', '9007199254740993', '99999999999999999999'],
+]
+
+describe('an ambiguous scalar', () => {
+  test.each(AMBIGUOUS)('%s is refused with field, value and fix, wherever it is', (scalar) => {
+    for (const [line, field] of [
+      [`limit: ${scalar}`, 'limit'],
+      [`name: ${scalar}`, 'name'],
+      [`when: { country: ${scalar} }`, 'when.country'],
+      [`when: { country: [NL, ${scalar}] }`, 'when.country[1]'],
+    ] as const) {
+      const list = mistakesOf(`- rule_id: a\n  ${line}\n`)
+      expect(list[0]).toMatch(/^file:2: /)
+      expect(list[0]).toContain(`: rules[0].${field}: write `)
+      expect(list[0]).toContain(`(got ${JSON.stringify(scalar)})`)
+    }
+    expect(mistakesOf(`rules:\n  - rule_id: a\n    limit: ${scalar}\n`)[0]).toContain('rules[0].limit: write ')
+  })
+
+  test.each(AMBIGUOUS)('"%s" in quotes is a text, which is no number', (scalar) => {
+    expect(readYaml(`- { rule_id: a, name: "${scalar}", limit: 1, window: 1d }`).errors).toEqual([])
+    expect(mistakesOf(`- { rule_id: a, limit: "${scalar}", window: 1d }`)[0]).toContain('limit')
+  })
+
+  test.each(['0', '1', '10', '-5', '1000', '1.5', '9007199254740991', 'true', 'null', '~', '1d', '10m', '1/s', 'v010'])(
+    '%s is not ambiguous',
+    (scalar) => {
+      expect(readYaml(`- { rule_id: a, limit: ${scalar} }`).errors).toEqual([])
+    },
+  )
+
+  test.each(['2001:db8::1', '10.0.0.0/8', '2031-01-01T00:00:00Z', '/api/0x10', 'deadbeef', 'e10', '12:ab'])(
+    'the text %s is not ambiguous',
+    (scalar) => {
+      expect(readYaml(`- { rule_id: a, name: ${scalar} }`).errors).toEqual([])
+    },
+  )
 })

@@ -1,3 +1,5 @@
+import { request } from 'node:http'
+import { type Cidr, parseCidr } from 'sluice/http'
 import { describe, expect, test } from 'vitest'
 import { AllowedHosts } from '../src/access/allowed-hosts.ts'
 import { openSession, sealSession } from '../src/access/session.ts'
@@ -176,6 +178,35 @@ describe('another site', () => {
     expect((await call(RESET, { ...reset, headers })).status).toBe(status)
   })
 
+  test.each<[string, Record<string, string>, number]>([
+    ['its own page', { 'sec-fetch-site': 'same-origin', 'sec-fetch-mode': 'cors' }, 200],
+    ['a bookmark', { 'sec-fetch-site': 'none', 'sec-fetch-mode': 'navigate' }, 200],
+    ['a link of another port', { 'sec-fetch-site': 'same-site', 'sec-fetch-mode': 'navigate' }, 200],
+    ['a script of another port', { 'sec-fetch-site': 'same-site', 'sec-fetch-mode': 'cors' }, 403],
+    ['an image of another site', { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'no-cors' }, 403],
+  ])('cannot use a session to read, or to hold streams: %s gets %i', async (_name, headers, status) => {
+    const app = await service()
+    const { cookie } = await signIn(app, secret)
+    // Not fetch, which sets Sec-Fetch-Mode itself.
+    const statusOf = (path: string) =>
+      new Promise<number | undefined>((resolve, reject) => {
+        const sent = request(app.address + path, { headers: { ...headers, cookie } }, (response) => {
+          response.destroy()
+          resolve(response.statusCode)
+        })
+        sent.on('error', reject).end()
+      })
+    expect([await statusOf(RULES), await statusOf('/api/v1/fleet/stream')]).toEqual([status, status])
+  })
+
+  test.each(['http://localhost:1', 'http://127.0.0.1:1', 'https://127.0.0.1', 'http://localhost'])(
+    'cannot sign a browser in from another port or scheme: %s',
+    async (origin) => {
+      const { answer } = await signIn(await service(), secret, { origin })
+      expect(answer.status).toBe(403)
+    },
+  )
+
   test('cannot sign a browser in', async () => {
     const { answer } = await signIn(await service(), secret, { origin: 'https://evil.example' })
     expect(answer.status).toBe(403)
@@ -184,16 +215,13 @@ describe('another site', () => {
   test('cannot read through a name that it made resolve to this service', async () => {
     const app = await service()
     const { cookie } = await signIn(app, secret)
-    const rebound = await import('node:http').then(
-      ({ request }) =>
-        new Promise<number | undefined>((resolve) => {
-          const headers = { host: 'evil.example', cookie, accept: 'application/json' }
-          request(app.address + RULES, { headers }, (response) => {
-            response.resume()
-            resolve(response.statusCode)
-          }).end()
-        }),
-    )
+    const rebound = await new Promise<number | undefined>((resolve) => {
+      const headers = { host: 'evil.example', cookie, accept: 'application/json' }
+      request(app.address + RULES, { headers }, (response) => {
+        response.resume()
+        resolve(response.statusCode)
+      }).end()
+    })
     expect(rebound).toBe(401)
   })
 })
@@ -232,3 +260,55 @@ test.each<[string | undefined, boolean]>([
 ])('the dashboard under the name %s: %s', (host, allowed) => {
   expect(new AllowedHosts(['Sluice.example.com']).allows(host)).toBe(allowed)
 })
+
+/** Origin, headers of the request, whether the node has TLS, whether the peer is a trusted proxy. */
+type OriginCase = [origin: string, headers: Record<string, string>, hasTls: boolean, isProxied: boolean]
+
+const HOST = 'sluice.example.com'
+const FORWARDED = { host: 'internal:8080', 'x-forwarded-proto': 'https', 'x-forwarded-host': HOST }
+const SAME: readonly OriginCase[] = [
+  ['http://localhost:8080', { host: 'localhost:8080' }, false, false],
+  ['http://localhost', { host: 'localhost' }, false, false],
+  ['http://localhost', { host: 'LOCALHOST:80' }, false, false],
+  ['https://10.1.2.3', { host: '10.1.2.3:443' }, true, false],
+  ['http://[::1]:8080', { host: '[::1]:8080' }, false, false],
+  [`https://${HOST}`, { host: HOST }, true, false],
+  // A proxy that terminates TLS and keeps Host: the browser has compared the origins, or the proxy is trusted.
+  ['https://10.1.2.3:8443', { host: '10.1.2.3:8443', 'sec-fetch-site': 'same-origin' }, false, false],
+  ['https://10.1.2.3:8443', { host: '10.1.2.3:8443', 'x-forwarded-proto': 'https' }, false, true],
+  [`https://${HOST}`, FORWARDED, false, true],
+  // A proxy that rewrites Host: the name is in --dashboard-hosts.
+  [`https://${HOST}`, { host: 'internal:8080' }, false, false],
+  [`http://${HOST}`, { host: 'internal:8080' }, false, false],
+]
+const FOREIGN: readonly OriginCase[] = [
+  ['http://localhost:9999', { host: 'localhost:8080' }, false, false],
+  ['http://localhost', { host: 'localhost:8080' }, false, false],
+  ['http://127.0.0.1:8080', { host: 'localhost:8080' }, false, false],
+  ['https://localhost:8080', { host: 'localhost:8080' }, false, false],
+  ['http://localhost:8080', { host: 'localhost:8080' }, true, false],
+  ['http://localhost:9999', { host: 'localhost:8080', 'sec-fetch-site': 'same-origin' }, false, false],
+  ['http://localhost:8080', { host: 'localhost:8080', 'sec-fetch-site': 'same-site' }, false, false],
+  ['http://localhost:8080', { host: 'localhost:8080', 'sec-fetch-site': 'cross-site' }, false, false],
+  [`https://${HOST}:8443`, { host: HOST }, true, false],
+  [`http://${HOST}`, { host: HOST }, true, false],
+  [`https://a.${HOST}`, { host: HOST }, true, false],
+  [`https://${HOST}.evil.example`, { host: HOST }, true, false],
+  [`https://${HOST}@evil.example`, { host: HOST }, true, false],
+  [`https://${HOST}/`, { host: HOST }, true, false],
+  ['https://evil.example', { host: 'internal:8080', 'x-forwarded-host': 'evil.example' }, false, false],
+  ['https://other.example', FORWARDED, false, true],
+  ['http://10.9.9.9', { host: 'internal:8080' }, false, false],
+  ['null', { host: 'localhost:8080' }, false, false],
+  ['', { host: 'localhost:8080' }, false, false],
+  ['file://', { host: 'localhost:8080' }, false, false],
+]
+
+test.each([...SAME.map((one) => [...one, true] as const), ...FOREIGN.map((one) => [...one, false] as const)])(
+  'the origin %s of a request with %j (TLS: %s, from a trusted proxy: %s) is that of the dashboard: %s',
+  (origin, headers, encrypted, isProxied, isSame) => {
+    const hosts = new AllowedHosts([HOST], ['127.0.0.1'], [parseCidr('10.0.0.1') as Cidr])
+    const socket = { encrypted, remoteAddress: isProxied ? '10.0.0.1' : '10.0.0.2' }
+    expect(hosts.isSameOrigin({ headers: { ...headers, origin }, socket })).toBe(isSame)
+  },
+)

@@ -70,6 +70,8 @@ describe('an invalid token file is reported with its line, and without a token',
     ['- { name: a, role: check, token: hunter2 }', ':1: tokens[0].token: give at least 16 characters'],
     ['- { name: a, role: check, token: hunter2hunter2hunter2 }', ':1: tokens[0].token: give at least 16 characters'],
     ['- { name: a, role: check, token: 1234567890123456789 }', ':1: tokens[0].token: put it in quotes'],
+    ['tokens:\n  - { name: a, role: check, token: 1234567890123456789 }', ':2: tokens[0].token: put it in quotes'],
+    [`- { name: 010, role: check, token: ${SECRET} }`, ':1: tokens[0].name: put it in quotes'],
     [`- { role: check, token: ${SECRET} }`, ':1: tokens[0].name: give 1 to 100 characters'],
     [
       `- { name: a, role: check, token: ${SECRET} }\n- { name: a, role: check, token: ${SECRET}2 }`,

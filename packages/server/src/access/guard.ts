@@ -1,6 +1,7 @@
 // Authenticates and authorises every request before its body is read. Rejects routes that declare no role, and invalid
 // tokens everywhere, even on routes that need none. Writes of a dashboard session need its CSRF token.
 
+import type { IncomingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { type Clock, systemClock, wallClock } from 'sluice'
 import type { Metrics } from '../metrics/metrics.ts'
@@ -66,12 +67,25 @@ export function guardRoutes(app: FastifyInstance, deps: GuardDeps): Authenticato
 /** Refuses writes that another site could have caused. Answers to a session are not stored by caches. */
 function guardSession(request: FastifyRequest, reply: FastifyReply, hosts: AllowedHosts | undefined): void {
   reply.header('cache-control', 'no-store')
-  if (READS.includes(request.method) || request.routeOptions.config.signsIn === true) return
   const { headers, caller } = request
-  if (headers[CSRF_HEADER] === caller.session?.csrf && hosts?.isSameOrigin(headers) === true) return
+  if (request.routeOptions.config.signsIn === true) return
+  if (READS.includes(request.method)) {
+    guardRead(headers)
+    return
+  }
+  if (headers[CSRF_HEADER] === caller.session?.csrf && hosts?.isSameOrigin(request.raw) === true) return
   throw new ProblemError(
     problem('FORBIDDEN', `Writes of a session need its CSRF token in ${CSRF_HEADER}, and must not be cross-site.`),
   )
+}
+
+/**
+ * Pages of other ports on this host are same-site, so the browser adds the cookie. They cannot read the answers, but
+ * would hold event streams. Links from them are navigations.
+ */
+function guardRead({ 'sec-fetch-site': site, 'sec-fetch-mode': mode }: IncomingHttpHeaders): void {
+  if (site === undefined || site === 'same-origin' || site === 'none' || mode === 'navigate') return
+  throw new ProblemError(problem('FORBIDDEN', 'A session may be used by pages of its dashboard only.'))
 }
 
 function admit({ role, session }: Caller, needed: Role, { tokens, adminToken }: GuardDeps): void {

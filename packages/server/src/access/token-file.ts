@@ -7,6 +7,7 @@ import { fileFingerprint, watchFile } from '../rules/file-watch.ts'
 import { errorLines, fileAndLine, readText } from '../rules/rule-file.ts'
 import { readJson, readYaml, type SourceText } from '../rules/source-text.ts'
 import { readToken, TOKEN_FIX } from '../settings/access-settings.ts'
+import { UNPRINTABLE } from '../text/escaped.ts'
 import { ROLES, type Role } from './roles.ts'
 import { type Token, tokenHash } from './token.ts'
 import type { TokenRegistry } from './token-registry.ts'
@@ -18,7 +19,7 @@ type Mistake = { readonly field: string; readonly fix: string; readonly at?: str
 /** Returns the fix for an invalid value. `others`: values of the preceding tokens. */
 type CheckField = (value: unknown, others: readonly unknown[]) => string | undefined
 
-const NAME = /^\P{Cc}{1,100}$/u
+const NAME = new RegExp(`^[^${UNPRINTABLE}]{1,100}$`, 'u')
 const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/
 
 const FIELDS: Readonly<Record<string, CheckField>> = {
@@ -38,14 +39,20 @@ const FIELDS: Readonly<Record<string, CheckField>> = {
   },
 }
 
+const QUOTE_FIX = 'put it in quotes: some parsers read it as a number or a boolean'
+
 const SAFE_WORDS: readonly string[] = [...ROLES, ...Object.keys(FIELDS)]
 
 /** Throws OPTION_INVALID with every mistake and its line. */
 export function readTokenFile(path: string): Token[] {
   const source = sourceIn(path)
   // Parsers quote the text they reject, which may be a token: report the line only.
-  if (source.errors.length > 0)
-    throw invalid(path, source, [{ field: 'file', fix: `fix the ${path.endsWith('.json') ? 'JSON' : 'YAML'} syntax` }])
+  const [first] = source.errors
+  if (first !== undefined) {
+    const isSyntax = /^(line \d+|file)$/.test(first.field)
+    const fix = isSyntax ? `fix the ${path.endsWith('.json') ? 'JSON' : 'YAML'} syntax` : QUOTE_FIX
+    throw invalid(path, source, [{ field: isSyntax ? 'file' : first.field.replace(/^rules/, 'tokens'), fix }])
+  }
   const list = (source.value as { tokens?: unknown } | null | undefined)?.tokens ?? source.value
   if (!Array.isArray(list) || list.length > TOKENS_MAX)
     throw invalid(path, source, [{ field: 'tokens', fix: `give a list of at most ${TOKENS_MAX} tokens` }])

@@ -1,6 +1,6 @@
 // Body of a check, and its conversion to a subject. Checks what a schema cannot: known methods and valid addresses.
 
-import { type FieldError, type Subject, suggestion } from 'sluice'
+import { type FieldError, LimiterError, type Subject, suggestion } from 'sluice'
 import { canonicalAddress, METHODS } from 'sluice/http'
 import { invalidRequest, ProblemError } from '../problems/problem.ts'
 
@@ -40,6 +40,61 @@ export function subjectFromBody(body: CheckBody): Subject {
     cost: body.cost,
     bypassToken: body.bypass_token,
     attributes: body.attributes,
+  }
+}
+
+const TEXT_FACTS: readonly string[] = ['ip', 'user', 'apiKey', 'tenant', 'plan', 'method', 'path', 'bypassToken']
+/** As in the body of a check. */
+const SUBJECT_LENGTH_MAX = 64 * 1024
+const COST_FIX = 'give a whole number from 1 to 1000000000'
+
+/**
+ * Subject of a remote node, with the names of the library. Throws LimiterError unless every fact has its type: other
+ * values would be counted under keys that no other entry point uses, and could not be recorded as events.
+ */
+export function subjectFromJson(text: string): Subject {
+  const sent = text.length <= SUBJECT_LENGTH_MAX ? parsed(text) : undefined
+  if (typeof sent !== 'object' || sent === null || Array.isArray(sent)) {
+    const fix = `give the facts of the request as a JSON object of at most ${SUBJECT_LENGTH_MAX} characters`
+    throw invalidFact('subject_json', sent, fix)
+  }
+  for (const [name, value] of Object.entries(sent)) {
+    if (TEXT_FACTS.includes(name) && typeof value !== 'string') {
+      throw invalidFact(`subject.${name}`, value, 'give a string, or leave it out')
+    }
+    if (name === 'cost' && !isCost(value)) throw invalidFact('subject.cost', value, COST_FIX)
+    if (name === 'attributes') requireAttributes(value)
+  }
+  return sent as Subject // the limiter rejects unknown facts
+}
+
+/** Undefined: not JSON. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/** Facts may be secrets: of texts, lists and objects, only the type is shown. */
+function invalidFact(field: string, value: unknown, fix: string): LimiterError {
+  const isScalar = value === null || typeof value === 'number' || typeof value === 'boolean'
+  const shown = isScalar ? String(value) : Array.isArray(value) ? 'a list' : `of type ${typeof value}`
+  return new LimiterError('SUBJECT_INVALID', `${field} = ${shown}: ${fix}`)
+}
+
+function isCost(value: unknown): boolean {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= 1_000_000_000
+}
+
+function requireAttributes(sent: unknown): void {
+  if (typeof sent !== 'object' || sent === null || Array.isArray(sent)) {
+    throw invalidFact('subject.attributes', sent, 'give an object of strings, numbers, true or false')
+  }
+  for (const [name, value] of Object.entries(sent)) {
+    if (['string', 'number', 'boolean'].includes(typeof value)) continue
+    throw invalidFact(`subject.attributes.${name}`, value, 'give a string, a number, true or false')
   }
 }
 

@@ -9,6 +9,7 @@ import { type PlainToken, plainToken, TOKENS_PATH, TTL_SECONDS } from '../http/r
 import { EXIT } from '../process/exit-codes.ts'
 import { aligned } from '../text/aligned.ts'
 import { durationSeconds } from '../text/duration.ts'
+import { UNPRINTABLE } from '../text/escaped.ts'
 import { Api, SERVER_FLAGS, WHEN_READY_FLAG } from './api.ts'
 import { type Command, CommandError, defineCommand, JSON_FLAG, OUTPUT_FLAGS } from './command.ts'
 import { confirm, YES_FLAG } from './confirm.ts'
@@ -18,7 +19,7 @@ import { approve, waitText } from './exception-flags.ts'
 type CreatedToken = PlainToken & { readonly token: string }
 
 /** Same as in the HTTP API. */
-const NAME = /^\P{Cc}{1,100}$/u
+const NAME = new RegExp(`^[^${UNPRINTABLE}]{1,100}$`, 'u')
 
 export const TOKEN_CREATE: Command = defineCommand({
   name: 'token create',

@@ -3,6 +3,7 @@
 
 import { suggestion } from 'sluice'
 import { isAlias, isMap, isScalar, isSeq, type Node } from 'yaml'
+import { ambiguousFields } from '../rules/source-text.ts'
 import { parseYaml, type YamlDocument, YamlTooComplex } from '../rules/yaml-document.ts'
 import type { ConfigDomain, ConfigFinding, ConfigLimit, ConfigNode } from './config-finding.ts'
 import { UINT32_MAX } from './rate-limit-response.ts'
@@ -168,9 +169,12 @@ class ConfigReader {
     if (unlimited)
       this.#warning(given.line, `${field}.requests_per_unit`, undefined, 'no effect: the limit is unlimited')
     const text = this.#text(fields, 'requests_per_unit', `${field}.`) ?? ''
-    const value = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN
+    // envoyproxy/ratelimit reads 010 as 8 and rejects "10" in quotes.
+    const node = this.#resolved(given.node)
+    const isNumber = isEmpty(node) || (isScalar(node) && typeof node.value === 'number')
+    const value = isNumber && /^(0|[1-9]\d{0,9})?$/.test(text) ? Number(text) : Number.NaN
     if (value <= UINT32_MAX) return value
-    const fix = `give a whole number from 0 to ${UINT32_MAX}`
+    const fix = `give a whole number from 0 to ${UINT32_MAX}, in digits without quotes and leading zeros`
     this.#error(given.line, `${field}.requests_per_unit`, text, fix)
     return 0
   }
@@ -198,6 +202,9 @@ class ConfigReader {
     const given = fields.get('metadata')
     const node = given && this.#resolved(given.node)
     if (given === undefined || isEmpty(node)) return undefined
+    const ambiguous = isMap(node) ? ambiguousFields(node) : []
+    for (const { field: inner, value, fix } of ambiguous) this.#error(given.line, `${field}.${inner}`, value, fix)
+    if (ambiguous.length > 0) return undefined
     const value = isMap(node) ? this.#valueOf(node) : undefined
     if (typeof value === 'object' && value !== null) return value as Record<string, unknown>
     this.#error(given.line, field, this.#shown(node), 'give a map')

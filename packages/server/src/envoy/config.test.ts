@@ -186,3 +186,39 @@ describe('a configuration of envoyproxy/ratelimit', () => {
     expect(matchesWildcard(pattern, text)).toBe(expected)
   })
 })
+
+it.each(['010', '0x10', '0o10', '1_000', '1e3', '"10"', "'10'", '+5', '-1', '1:30', '4294967296', '.inf', 'yes'])(
+  'requests_per_unit: %s is refused, because envoyproxy/ratelimit reads another number or none',
+  (number) => {
+    const { domain, findings } = readConfig(
+      `domain: d\ndescriptors:\n  - key: a\n    rate_limit:\n      unit: day\n      requests_per_unit: ${number}\n`,
+    )
+    expect(domain).toBeUndefined()
+    expect(findings).toMatchObject([
+      {
+        severity: 'error',
+        line: 6,
+        field: 'descriptors[0].rate_limit.requests_per_unit',
+        value: number.replace(/["']/g, ''),
+        fix: 'give a whole number from 0 to 4294967295, in digits without quotes and leading zeros',
+      },
+    ])
+  },
+)
+
+it.each(['0', '8', '10', '4294967295'])('requests_per_unit: %s is read as written', (number) => {
+  const { domain } = readConfig(
+    `domain: d\ndescriptors: [{ key: a, rate_limit: { unit: day, requests_per_unit: ${number} } }]`,
+  )
+  expect(domain?.children[0]?.rateLimit?.requestsPerUnit).toBe(Number(number))
+})
+
+it('an ambiguous number in metadata is refused; keys and values of descriptors are texts, as written', () => {
+  const config = (metadata: string) =>
+    `domain: d\ndescriptors:\n  - { key: a, value: 010, metadata: { x: ${metadata} } }`
+  expect(readConfig(config('010')).findings).toMatchObject([
+    { severity: 'error', line: 3, field: 'descriptors[0].metadata.x', value: '010' },
+  ])
+  const { domain } = readConfig(config('"010"'))
+  expect(domain?.children[0]).toMatchObject({ value: '010', metadata: { x: '010' } })
+})

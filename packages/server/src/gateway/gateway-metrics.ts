@@ -23,8 +23,6 @@ export type GatewayOutcome = (typeof OUTCOMES)[number]
 
 export class GatewayMetrics {
   inFlight = 0
-  /** Connections closed on arrival because too many were open. */
-  dropped = 0
   readonly ended: Record<GatewayOutcome, number>
 
   constructor(registry: Registry) {
@@ -40,11 +38,6 @@ const COUNTERS: readonly CounterDefinition<GatewayMetrics>[] = [
     help: 'Requests that the gateway has finished, by outcome.',
     labels: ['outcome'],
     read: ({ ended }) => Object.entries(ended).map(([outcome, count]) => [{ outcome }, count] as const),
-  },
-  {
-    name: 'sluice_gateway_connections_dropped_total',
-    help: 'Connections that the gateway closed on arrival because too many were open.',
-    read: ({ dropped }) => dropped,
   },
 ]
 

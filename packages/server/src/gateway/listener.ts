@@ -7,9 +7,9 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createSecureServer, type Http2SecureServer, type ServerHttp2Session } from 'node:http2'
 import type { AddressInfo, Socket } from 'node:net'
 import { type TLSSocket, Server as TlsServer } from 'node:tls'
+import type { ClientConnections } from '../access/client-connections.ts'
 import { settingInvalid } from '../settings/setting-invalid.ts'
 import type { Gateway } from './gateway.ts'
-import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewaySettings } from './settings.ts'
 import { responseOn } from './upgrade.ts'
 
@@ -29,16 +29,14 @@ export type Listener = {
 export async function openListener(
   gateway: Gateway,
   settings: GatewaySettings,
-  metrics: GatewayMetrics,
+  clients: ClientConnections,
   closeMsMax: number,
 ): Promise<Listener> {
   const server = settings.listenCert === undefined ? plainServer() : secureServer(settings)
   setTimeouts(server, settings)
   connectGateway(server, gateway)
   server.maxConnections = settings.maxConnections
-  server.on('drop', () => {
-    metrics.dropped += 1
-  })
+  clients.watch(server)
   const { sockets, sessions } = connectionsOf(server)
   server.listen(settings.listen)
   await once(server, 'listening')

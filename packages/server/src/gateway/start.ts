@@ -1,6 +1,7 @@
 // Starts a gateway: a node of the service plus the proxy listener. On close, the listener closes first, so that
 // requests in flight can still be decided.
 
+import { ClientConnections } from '../access/client-connections.ts'
 import type { Log } from '../log.ts'
 import { CLOSE_MS_MAX, type Server, startServer } from '../service/server.ts'
 import { settingInvalid } from '../settings/setting-invalid.ts'
@@ -33,7 +34,8 @@ export async function startGateway(
     const { limiter, check, telemetry } = server
     const metrics = new GatewayMetrics(server.metrics.registry)
     const gateway = new Gateway(settings, { limiter, check, log, metrics, telemetry })
-    const listener = await openListener(gateway, settings, metrics, closeMsMax)
+    const clients = server.metrics.watchConnections(new ClientConnections('gateway', settings, log))
+    const listener = await openListener(gateway, settings, clients, closeMsMax)
     const host = listen.host.includes(':') ? `[${listen.host}]` : listen.host
     const drain = () => {
       server.drain()

@@ -2,6 +2,7 @@
 // complete messages only. Both stacks (http2/ and node:http2) serve the same methods.
 
 import type { MaybePromise } from 'sluice'
+import type { ClientConnections } from '../access/client-connections.ts'
 
 /** Statuses of gRPC that this server sends. */
 export type GrpcStatus =
@@ -117,6 +118,8 @@ export type StackLimits = {
   readonly messageBytesMax: number
   /** Concurrent calls of one connection. */
   readonly streamsMax: number
+  /** Concurrent calls of the process; a tenth is kept for addresses that hold few. */
+  readonly callsMax: number
   /** Connections of the process. */
   readonly connectionsMax: number
 }
@@ -133,6 +136,10 @@ export type StackOptions = {
   readonly methods: readonly Method[]
   readonly limits: StackLimits
   readonly tls?: TlsOptions | undefined
+  /** Caps what one client address holds. */
+  readonly clients: ClientConnections
+  /** Called with the cap at which a call got REFUSED_STREAM. */
+  onRefused(cap: CallCap): void
   /** Called with errors that are not `GrpcError`: defects of a handler. */
   onError(error: unknown, path: string): void
 }
@@ -155,6 +162,22 @@ export type GrpcServerStats = {
   readonly calls: number
   /** Connections that were closed because of protocol errors or floods. */
   readonly protocolErrors: number
+  /** Connections that were closed at a time limit. */
+  readonly timedOut: TimedOut
+  readonly refusedCalls: Readonly<Record<CallCap, number>>
+}
+
+/** Cap at which a call is refused: that of its connection, or that of the process. */
+export type CallCap = 'connection' | 'process'
+
+/**
+ * Connections closed at a time limit: no preface, an incomplete frame or header block, no call since the connection
+ * opened, idle after calls, or a client that does not read.
+ */
+export type TimedOut = Record<'preface' | 'frame' | 'no_call' | 'idle' | 'unread', number>
+
+export function noTimeouts(): TimedOut {
+  return { preface: 0, frame: 0, no_call: 0, idle: 0, unread: 0 }
 }
 
 export type CreateGrpcServer = (options: StackOptions) => GrpcServer

@@ -1,7 +1,9 @@
 // The gRPC stack on `node:http2`: cleartext HTTP/2 (h2c), TLS and mTLS. Frames, flow control and flood defences are
-// those of Node.js; this file adds limits, deadlines of uploads, back-pressure of streams and the drain.
+// those of Node.js; this file adds limits, deadlines of uploads, back-pressure of streams and the drain. Node.js does
+// not tell when a frame is incomplete: its connection ends after 20 s if it never had a call, and is idle otherwise.
 
 import {
+  constants,
   createSecureServer,
   createServer,
   type Http2SecureServer,
@@ -11,14 +13,17 @@ import {
   type ServerHttp2Stream,
 } from 'node:http2'
 import type { AddressInfo } from 'node:net'
+import { callsUsedUp } from '../access/client-connections.ts'
 import { peerOf, timeoutMsOf } from './call-facts.ts'
 import {
   type Call,
+  type CallCap,
   type CreateGrpcServer,
   GrpcError,
   type GrpcServer,
   type GrpcServerStats,
   type Method,
+  noTimeouts,
   type Peer,
   type StackOptions,
   type TlsOptions,
@@ -28,6 +33,10 @@ import { failCall } from './node-response.ts'
 
 const HEADER_BYTES_MAX = 16 * 1024
 const HANDSHAKE_MS_MAX = 10_000
+/** From the connection to its first call. */
+const FIRST_CALL_MS_MAX = 20_000
+/** From GOAWAY to the end of a connection without calls: an incomplete frame would keep it open. */
+const CLOSING_MS_MAX = 2000
 /** Connections without any frame for this long are closed. */
 const IDLE_MS_MAX = 30 * 60_000
 
@@ -39,6 +48,8 @@ class NodeServer implements GrpcServer {
   readonly #methods: ReadonlyMap<string, Method>
   readonly #sessions = new Set<Http2Session>()
   readonly #peers = new WeakMap<Http2Session, Peer>()
+  readonly #timedOut = noTimeouts()
+  readonly #refusedCalls: Record<CallCap, number> = { connection: 0, process: 0 }
   #calls = 0
   #protocolErrors = 0
   #isClosing = false
@@ -48,6 +59,7 @@ class NodeServer implements GrpcServer {
     this.#methods = new Map(options.methods.map((method) => [method.path, method]))
     this.#server = createHttp2(options)
     this.#server.maxConnections = options.limits.connectionsMax
+    options.clients.watch(this.#server)
     this.#server.on('session', (session) => this.#opened(session))
     this.#server.on('sessionError', () => {
       this.#protocolErrors += 1
@@ -73,7 +85,13 @@ class NodeServer implements GrpcServer {
   }
 
   stats(): GrpcServerStats {
-    return { connections: this.#sessions.size, calls: this.#calls, protocolErrors: this.#protocolErrors }
+    return {
+      connections: this.#sessions.size,
+      calls: this.#calls,
+      protocolErrors: this.#protocolErrors,
+      timedOut: this.#timedOut,
+      refusedCalls: this.#refusedCalls,
+    }
   }
 
   async close(drainMs: number): Promise<void> {
@@ -93,8 +111,17 @@ class NodeServer implements GrpcServer {
     this.#sessions.add(session)
     session.on('close', () => this.#sessions.delete(session))
     session.on('error', () => {}) // counted by sessionError of the server
-    session.setTimeout(IDLE_MS_MAX, () => session.close())
+    session.setTimeout(IDLE_MS_MAX, () => this.#timeOut(session, 'idle'))
+    const timer = setTimeout(() => this.#timeOut(session, 'no_call'), FIRST_CALL_MS_MAX)
+    session.once('stream', () => clearTimeout(timer))
+    session.once('close', () => clearTimeout(timer))
     if (this.#isClosing) session.close()
+  }
+
+  #timeOut(session: Http2Session, limit: 'idle' | 'no_call'): void {
+    this.#timedOut[limit] += 1
+    session.close()
+    if (limit === 'no_call') setTimeout(() => session.destroy(), CLOSING_MS_MAX).unref()
   }
 
   #called(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void {
@@ -112,9 +139,18 @@ class NodeServer implements GrpcServer {
       )
       return
     }
+    const use = this.#options.clients.useOf(stream.session?.socket.remoteAddress)
+    if (callsUsedUp(this.#calls, use, this.#options.limits.callsMax)) {
+      this.#refusedCalls.process += 1
+      this.#options.onRefused('process')
+      stream.close(constants.NGHTTP2_REFUSED_STREAM)
+      return
+    }
     this.#calls += 1
+    use.calls += 1
     stream.once('close', () => {
       this.#calls -= 1
+      use.calls -= 1
     })
     this.#serve(stream, headers, method)
   }

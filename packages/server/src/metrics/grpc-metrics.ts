@@ -7,6 +7,10 @@ export type GrpcFacts = {
   readonly connections: number
   readonly calls: number
   readonly protocolErrors: number
+  /** Connections closed at a time limit, by limit. */
+  readonly timedOut: Readonly<Record<string, number>>
+  /** Calls refused with REFUSED_STREAM, by cap. */
+  readonly refusedCalls: Readonly<Record<string, number>>
   /** Ended calls by method and status. */
   readonly ended: readonly (readonly [method: string, status: string, count: number])[]
   /** Messages of streams, by direction. */
@@ -37,6 +41,8 @@ export const NO_GRPC: GrpcFacts = {
   connections: 0,
   calls: 0,
   protocolErrors: 0,
+  timedOut: {},
+  refusedCalls: {},
   ended: [],
   messages: { received: 0, sent: 0 },
   remote: NO_REMOTE,
@@ -64,6 +70,18 @@ const COUNTERS: readonly CounterDefinition<GrpcFacts>[] = [
     name: 'sluice_grpc_protocol_errors_total',
     help: 'gRPC connections that were closed because of protocol errors or floods.',
     read: ({ protocolErrors }) => protocolErrors,
+  },
+  {
+    name: 'sluice_grpc_timed_out_connections_total',
+    help: 'gRPC connections that were closed at a time limit, by limit.',
+    labels: ['limit'],
+    read: ({ timedOut }) => Object.entries(timedOut).map(([limit, count]) => [{ limit }, count] as const),
+  },
+  {
+    name: 'sluice_grpc_refused_calls_total',
+    help: 'gRPC calls refused with REFUSED_STREAM, by the cap that was reached: connection or process.',
+    labels: ['cap'],
+    read: ({ refusedCalls }) => Object.entries(refusedCalls).map(([cap, count]) => [{ cap }, count] as const),
   },
   {
     name: 'sluice_remote_leases_total',

@@ -174,6 +174,11 @@ export class Metrics {
     this.#grpc = facts
   }
 
+  watchConnections<C extends ServiceCounts['ports'][number]>(connections: C): C {
+    this.#counts.ports.push(connections)
+    return connections
+  }
+
   watchDecisionRecords(totals: WriteTotals): void {
     this.#counts.decisionRecords = totals
   }

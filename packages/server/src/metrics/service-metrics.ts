@@ -81,6 +81,8 @@ export class ServiceCounts {
   /** By `limit rule`: names of limits have no spaces. */
   readonly refusedByLimit: BoundedCounts = new BoundedCounts(LIMITS_MAX)
   readonly forwardAuthErrors: Map<string, number> = new Map()
+  /** Caps on connections, by port. */
+  readonly ports: { readonly port: string; readonly refused: Readonly<Record<string, number>> }[] = []
   /** Requests with an unknown, revoked or expired token. */
   tokensRejected = 0
   /** Receipts evicted early because the cap was reached. */
@@ -145,6 +147,15 @@ export function registerService(registry: Registry, counts: ServiceCounts): void
 }
 
 const COUNTERS: readonly CounterDefinition<ServiceCounts>[] = [
+  {
+    name: 'sluice_refused_connections_total',
+    help: 'Connections closed on arrival, by port and by the cap that was reached: address or port.',
+    labels: ['port', 'cap'],
+    read: ({ ports }) =>
+      ports.flatMap(({ port, refused }) =>
+        Object.entries(refused).map(([cap, count]) => [{ port, cap }, count] as const),
+      ),
+  },
   {
     name: 'sluice_checks_total',
     help: 'Checks, by the rule that the decision reports and by result.',

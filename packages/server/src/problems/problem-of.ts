@@ -29,6 +29,9 @@ const FASTIFY_PROBLEMS: Readonly<Record<string, (headers: Headers) => Problem>> 
   FST_ERR_BAD_URL: () => fieldProblem('REQUEST_INVALID', 'path', undefined, 'fix its percent-encoding'),
 }
 
+/** SQLSTATE of a text that is not valid in the encoding of the database. */
+const UNSTORABLE = '22021'
+
 export function problemOf(error: unknown, headers: Headers = {}): Problem {
   if (error instanceof ProblemError) return error.problem
   if (error instanceof LimiterError) return limiterProblem(error)
@@ -43,6 +46,7 @@ export function problemOf(error: unknown, headers: Headers = {}): Problem {
   if (validation !== undefined) return invalidRequest(schemaFieldErrors(validation))
   const known = FASTIFY_PROBLEMS[code ?? '']
   if (known !== undefined) return known(headers)
+  if (code === UNSTORABLE) return problem('REQUEST_INVALID', 'A text has a character that cannot be stored: U+0000.')
   if (statusCode !== undefined && statusCode >= 400 && statusCode < 500)
     return problem('REQUEST_INVALID', String(error))
   return problem('INTERNAL', 'Internal error; see the log of this node.')

@@ -2,6 +2,7 @@
 
 import { createInterface } from 'node:readline/promises'
 import { RULE_SET_BYTES_MAX } from '../rules/rule-file.ts'
+import { safeOutput } from '../text/escaped.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
 
@@ -35,6 +36,18 @@ export function processTerminal(): Terminal {
     stdin,
     status: stderr.isTTY ? (text) => void stderr.write(`\r\x1b[K${text}`) : undefined,
     ask: stdin.isTTY && stderr.isTTY ? askPerson : undefined,
+  }
+}
+
+/** Escapes whatever a client, a rule or a server could have put into the output: see safeOutput. */
+export function safeTerminal(terminal: Terminal): Terminal {
+  const { colors, out, tell, status, ask } = terminal
+  return {
+    ...terminal,
+    out: (text) => out(safeOutput(text, colors)),
+    tell: (text) => tell(safeOutput(text, colors)),
+    status: status && ((text) => status(safeOutput(text, colors))),
+    ask: ask && ((question) => ask(safeOutput(question, colors))),
   }
 }
 

@@ -4,6 +4,7 @@
 import { readFileSync, statSync } from 'node:fs'
 import { type FieldError, LimiterError, parseRules, type Rule } from 'sluice'
 import { shown } from '../problems/shown.ts'
+import { isPrintable } from '../text/escaped.ts'
 import { readJson, readYaml, type SourceText, utf8Text } from './source-text.ts'
 
 /** Size limit of a rule file and of an imported rule set. */
@@ -30,11 +31,29 @@ export function useRuleFile<T>(input: RuleInput, use: (rules: Rule[]) => T): T {
   const source = readRuleSource(input)
   if (source.errors.length > 0) throw ruleFileError(inputName(input), source.errors, source.lineOf)
   try {
-    return use(parseRules(source.value))
+    const rules = parseRules(source.value)
+    const unprintable = rules.map(unprintableText).filter((found) => found !== undefined)
+    if (unprintable.length > 0) throw ruleFileError(inputName(input), unprintable, source.lineOf)
+    return use(rules)
   } catch (error) {
     if (!(error instanceof LimiterError) || error.code !== 'RULE_INVALID') throw error
     throw ruleFileError(inputName(input), error.fieldErrors, source.lineOf)
   }
+}
+
+/**
+ * A text of the rule that would change what people see, or that no database can store. Checked where rules are entered,
+ * so that stored ones stay active.
+ */
+export function unprintableText(rule: Rule): FieldError | undefined {
+  for (const [name, value] of Object.entries(rule)) {
+    const text = JSON.stringify(value) ?? ''
+    const isUnpaired = /(?<!\\)(?:\\\\)*\\ud[89a-f]/.test(text)
+    if (isPrintable(text) && !isUnpaired) continue
+    const fix = 'remove control characters, direction overrides, line separators and unpaired surrogates'
+    return { field: `${rule.rule_id}.${name}`, value, fix }
+  }
+  return undefined
 }
 
 /** Returns the content of a rule file, not validated. Throws RULE_INVALID if it cannot be read. */

@@ -1,7 +1,7 @@
 // Parses YAML or JSON, describes syntax errors, and finds the line of each field for error messages.
 
 import type { FieldError } from 'sluice'
-import { isMap, isScalar, isSeq } from 'yaml'
+import { type Document, isMap, isPair, isScalar, isSeq, type Node, type Scalar, visit } from 'yaml'
 import { jsonErrorPosition, lineAndColumn } from '../text/json-error-position.ts'
 import { parseYaml, type YamlDocument, YamlTooComplex } from './yaml-document.ts'
 
@@ -15,6 +15,8 @@ export type SourceText = {
 
 /** Guards against alias expansion attacks. */
 const ALIASES_MAX = 100
+/** Cap on reported ambiguities. */
+const ERRORS_MAX = 100
 /** More than any error message shows of a line, which may be the whole text. */
 const LINE_LENGTH_MAX = 200
 /** Finding lines parses JSON again with the slow YAML parser, so longer texts get no line numbers. */
@@ -36,9 +38,10 @@ export function readYaml(text: string): SourceText {
     return { value: undefined, errors, lineOf: () => undefined }
   }
   const lineOf = (field: string) => lineOfField(parsed, field)
-  const errors = parsed.mistakes.map(({ line, why }) => {
+  const errors: FieldError[] = parsed.mistakes.map(({ line, why }) => {
     return { field: `line ${line}`, value: lineAt(text, line), fix: `fix the YAML syntax: ${why}` }
   })
+  if (errors.length === 0) errors.push(...ambiguousFields(parsed.document))
   if (errors.length > 0) return { value: undefined, errors, lineOf }
   try {
     return { value: parsed.document.toJS({ maxAliasCount: ALIASES_MAX }), errors, lineOf }
@@ -59,6 +62,53 @@ export function readJson(text: string): SourceText {
   } catch {
     return { value: undefined, errors: [jsonError(text, jsonErrorPosition(text))], lineOf }
   }
+}
+
+const QUOTE_FIX = 'or put it in quotes if it is a text'
+/** Plain scalars that YAML 1.1 (Go, Ruby, PyYAML) and YAML 1.2 read differently. */
+const AMBIGUOUS: readonly (readonly [RegExp, string])[] = [
+  [/^[-+]?0[\d_]+$/, `write it without leading zeros (some parsers read octal), ${QUOTE_FIX}`],
+  [/^[-+]?0(b[01_]+|o[0-7_]+|x[\da-f_]+)$/i, `write it as a decimal number, ${QUOTE_FIX}`],
+  [/^[-+]?\d[\d,]*_[\d_]*$/, `write it without "_", ${QUOTE_FIX}`],
+  [/^[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?$/, `write it without ":" (some parsers read base 60), ${QUOTE_FIX}`],
+  [/^[-+]?[\d.]+e[-+]?\d+$/i, `write all its digits, ${QUOTE_FIX}`],
+  [/^[-+]?\.(inf|nan)$/i, `write a finite number, ${QUOTE_FIX}`],
+  [/^(yes|no|on|off)$/i, `write true or false, ${QUOTE_FIX}`],
+]
+
+/** Returns the fix for a scalar that other parsers read as another value, or that is too large to be exact. */
+function ambiguityOf({ type, source = '', value }: Scalar): string | undefined {
+  if (type !== 'PLAIN') return undefined
+  const isInexact = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value)
+  if (isInexact && /^[-+]?\d+$/.test(source)) return `write a number of at most 2^53, ${QUOTE_FIX}`
+  return AMBIGUOUS.find(([pattern]) => pattern.test(source))?.[1]
+}
+
+/** Every scalar of a document, or of a part of it, that has an ambiguity. */
+export function ambiguousFields(root: Document | Node): FieldError[] {
+  const found: FieldError[] = []
+  visit(root, {
+    Scalar: (key, node, path) => {
+      const fix = key === 'key' ? undefined : ambiguityOf(node)
+      if (fix !== undefined) found.push({ field: fieldAt(path, key), value: node.source, fix })
+      return found.length < ERRORS_MAX ? undefined : visit.BREAK
+    },
+  })
+  return found
+}
+
+/** `rules[3].limit`; a file that is a list is the list `rules`. */
+function fieldAt(path: readonly unknown[], key: unknown): string {
+  let field = ''
+  for (const [place, node] of [...path, undefined].entries()) {
+    const parent = path[place - 1]
+    if (isPair(parent)) field += `${field === '' ? '' : '.'}${isScalar(parent.key) ? parent.key.value : '?'}`
+    else if (isSeq(parent)) {
+      const index = node === undefined ? key : parent.items.indexOf(node)
+      field += `${field === '' ? 'rules' : ''}[${index}]`
+    }
+  }
+  return field || 'file'
 }
 
 function parsedOrComplex(text: string): YamlDocument | YamlTooComplex {

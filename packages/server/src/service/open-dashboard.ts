@@ -14,8 +14,9 @@ export function openDashboard({
   dashboardHosts = [],
   host,
   sessionHours,
+  trustedProxies,
 }: Settings): DashboardOptions | undefined {
   if (dashboard === 'off') return undefined
-  const hosts = new AllowedHosts([host, ...dashboardHosts])
+  const hosts = new AllowedHosts(dashboardHosts, [host], trustedProxies)
   return { files: readDashboardFiles(), hosts, sessionMs: sessionHours * HOUR_MS, node: nodeName() }
 }

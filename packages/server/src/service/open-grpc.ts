@@ -2,13 +2,14 @@
 
 import { systemClock, wallClock } from 'sluice'
 import { Authenticator } from '../access/authenticator.ts'
+import { ClientConnections } from '../access/client-connections.ts'
 import { Throttle } from '../access/throttle.ts'
 import type { TokenRegistry } from '../access/token-registry.ts'
 import { GrpcAccess } from '../grpc/access.ts'
-import type { GrpcServer, TlsOptions } from '../grpc/method.ts'
+import type { CallCap, GrpcServer, TlsOptions } from '../grpc/method.ts'
 import { CallCounts, servedMethod } from '../grpc/served-method.ts'
 import { DEFAULT_STACK, STACKS } from '../grpc/stacks.ts'
-import type { Log } from '../log.ts'
+import { type Log, oncePerMinute } from '../log.ts'
 import { isLoopback } from '../settings/loopback.ts'
 import { settingInvalid } from '../settings/setting-invalid.ts'
 import type { Settings } from '../settings/settings.ts'
@@ -29,6 +30,11 @@ export type OpenGrpcDeps = Omit<GrpcDeps, 'access' | 'settings'> & {
   readonly hasDatabase: boolean
 }
 
+const CALL_CAP_FIXES: Readonly<Record<CallCap, string>> = {
+  connection: 'open more connections in the client, or raise --grpc-max-streams',
+  process: 'find clients that leave streams open, or raise --grpc-max-calls',
+}
+
 /** Undefined without --grpc-port. Throws OPTION_INVALID if every call would be refused. */
 export async function openGrpc(settings: Settings, deps: OpenGrpcDeps): Promise<OpenGrpc | undefined> {
   const { grpcPort: port, grpcHost: host, grpcStack: stack = DEFAULT_STACK, adminToken } = settings
@@ -39,15 +45,21 @@ export async function openGrpc(settings: Settings, deps: OpenGrpcDeps): Promise<
   const authenticator = new Authenticator({ tokens, adminToken, hosts: undefined, metrics, throttle, clock: wallClock })
   const access = new GrpcAccess({ authenticator, throttle, checksAreOpen: checksAreOpen(settings) })
   const counts = new CallCounts()
+  const refused = (cap: CallCap) =>
+    oncePerMinute((count) => log.event('grpc_calls_refused', { cap, refused: count, fix: CALL_CAP_FIXES[cap] }))
+  const reportRefused = { connection: refused('connection'), process: refused('process') }
   const services = grpcServices({ ...deps, settings, access })
   const server = STACKS[stack]({
     methods: services.methods.map((method) => servedMethod(method, counts)),
     limits: {
       messageBytesMax: settings.grpcMaxMessageBytes,
       streamsMax: settings.grpcMaxStreams,
+      callsMax: settings.grpcMaxCalls,
       connectionsMax: settings.grpcMaxConnections,
     },
     tls: grpcTls(settings),
+    clients: metrics.watchConnections(new ClientConnections('grpc', settings, log)),
+    onRefused: (cap) => reportRefused[cap](),
     onError: (error, method) => log.event('grpc_internal_error', { err: error, method }),
   })
   metrics.watchGrpc(() => ({

@@ -3,9 +3,10 @@
 import { randomBytes } from 'node:crypto'
 import type { Limiter, Store } from 'sluice'
 import type { GrpcAccess } from '../grpc/access.ts'
-import { createLeaseMethods } from '../grpc/leases/lease-methods.ts'
+import { createLeaseMethods, EXCHANGE_PATH } from '../grpc/leases/lease-methods.ts'
 import type { Method } from '../grpc/method.ts'
 import { createQuotaService } from '../grpc/rlqs/quota-service.ts'
+import type { Log } from '../log.ts'
 import type { RemoteFacts } from '../metrics/grpc-metrics.ts'
 import type { OpenChecks } from './open-checks.ts'
 
@@ -21,14 +22,16 @@ export type RemoteServicesDeps = {
   /** The store below the leases of this node. */
   readonly store: Store
   readonly checks: OpenChecks
+  readonly log: Log
 }
 
-export function openRemoteServices({ limiter, store, checks }: RemoteServicesDeps) {
+export function openRemoteServices({ limiter, store, checks, log }: RemoteServicesDeps) {
   return (access: GrpcAccess): RemoteServices => {
     const leases = createLeaseMethods(
       {
         ...{ limiter, store, keys: checks.receiptKeys, check: checks.checks.check, receipts: checks.receipts },
         newId: createIds(),
+        onError: (error) => log.event('grpc_internal_error', { err: error, method: EXCHANGE_PATH }),
       },
       { callerOf: (call) => access.require(call, 'check'), isStillValid: (caller) => access.isStillValid(caller) },
     )

@@ -3,6 +3,7 @@
 import type { Server as TlsServer } from 'node:https'
 import type { FastifyInstance } from 'fastify'
 import { createLimiter, type Limiter, wallClock } from 'sluice'
+import { ClientConnections } from '../access/client-connections.ts'
 import type { TokenRegistry } from '../access/token-registry.ts'
 import type { Check } from '../checks/check-controller.ts'
 import { UnknownContent } from '../compatibility/unknown-content.ts'
@@ -145,12 +146,13 @@ async function openServer(
     dashboard: openDashboard(settings),
     envoy: envoy.decide,
   })
+  metrics.watchConnections(new ClientConnections('http', settings, log)).watch(app.server)
   closers.push(() => closeWithin(app, closeMsMax))
   const address = await listenWithCertificates(app, settings, log, closers)
   const hasDatabase = database !== undefined
   const grpc = await openGrpc(settings, {
     ...{ tokens: admin.tokens, hasDatabase, limiter, checks, receipts, events: events.pipeline, metrics, log },
-    ...{ envoy: envoy.decide, remote: { limiter, store: store.unleased, checks: services.checks } },
+    ...{ envoy: envoy.decide, remote: { limiter, store: store.unleased, checks: services.checks, log } },
   })
   closers.push(() => grpc?.close(closeMsMax))
   fleet.start(address)

@@ -2,7 +2,7 @@
 
 import { existsSync } from 'node:fs'
 import { isLoopback } from './loopback.ts'
-import type { Setting } from './setting.ts'
+import { readInteger, type Setting } from './setting.ts'
 import type { Settings } from './settings.ts'
 
 /** Maximum length that fits into a `sockaddr_un` on every system. */
@@ -22,6 +22,7 @@ type AccessSetting =
   | 'tlsCert'
   | 'tlsKey'
   | 'tlsClientCa'
+  | 'maxConnectionsPerAddress'
   | 'webhooks'
   | 'webhookSecret'
 
@@ -101,6 +102,18 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     read: (text) => (existsSync(text) ? text : undefined),
     fix: 'give the path of a PEM file that exists',
     needs: 'tlsCert',
+  },
+  maxConnectionsPerAddress: {
+    flag: 'max-connections-per-address',
+    env: 'SLUICE_MAX_CONNECTIONS_PER_ADDRESS',
+    value: '<number>',
+    help:
+      'Cap on connections of one client address to each port of one process; further ones are closed on arrival. ' +
+      '--trusted-proxies and socket files have none.',
+    fallback: () => 1000,
+    shownFallback: '1000',
+    read: (text) => readInteger(text, 1, 1_000_000),
+    fix: 'give a whole number from 1 to 1000000',
   },
   webhooks: {
     flag: 'webhooks',

@@ -13,6 +13,7 @@ export type GrpcSettings = {
   /** Undefined: the default. */
   readonly grpcStack: GrpcStack | undefined
   readonly grpcMaxStreams: number
+  readonly grpcMaxCalls: number
   readonly grpcMaxMessageBytes: number
   readonly grpcMaxConnections: number
 }
@@ -61,6 +62,19 @@ export const GRPC_SETTINGS: { readonly [K in keyof GrpcSettings]: Setting<GrpcSe
     shownFallback: '1000',
     read: (text) => readInteger(text, 1, 100_000),
     fix: 'give a whole number from 1 to 100000',
+    needs: 'grpcPort',
+  },
+  grpcMaxCalls: {
+    flag: 'grpc-max-calls',
+    env: 'SLUICE_GRPC_MAX_CALLS',
+    value: '<number>',
+    help:
+      'Cap on concurrent gRPC calls of one process, streams included; further ones get REFUSED_STREAM. ' +
+      'A tenth is kept for addresses that hold less than that.',
+    fallback: () => 20_000,
+    shownFallback: '20000',
+    read: (text) => readInteger(text, 1, 1_000_000),
+    fix: 'give a whole number from 1 to 1000000',
     needs: 'grpcPort',
   },
   grpcMaxMessageBytes: {

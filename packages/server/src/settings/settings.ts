@@ -63,6 +63,8 @@ export type Settings = ClientSettings &
     readonly tlsCert: string | undefined
     readonly tlsKey: string | undefined
     readonly tlsClientCa: string | undefined
+    /** Connections of one address to each port. */
+    readonly maxConnectionsPerAddress: number
     readonly webhooks: readonly string[] | undefined
     readonly webhookSecret: string | undefined
     /** Undefined: neither traces nor metrics are sent. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { escaped, escapedJson } from './escaped.ts'
+import { escaped, escapedJson, safeOutput } from './escaped.ts'
 
 const HOSTILE = [
   ['an escape sequence', '\u001b[2J', '\\u001b[2J'],
@@ -22,4 +22,18 @@ test.each(HOSTILE)('%s survives JSON unchanged, and is safe there', (_name, text
   const json = escapedJson({ [text]: [text] })
   expect(JSON.parse(json)).toEqual({ [text]: [text] })
   expect(json.replaceAll('\n', '')).not.toMatch(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/u)
+})
+
+test.each(HOSTILE.slice(0, 9))('%s in the output of a command does not reach the terminal', (_name, text, shown) => {
+  const escapedTwice = text === 'a\nb\r\tc' ? 'a\nb\\r\tc' : shown // line feeds and tabs are output
+  for (const hasColors of [false, true]) expect(safeOutput(text, hasColors)).toBe(escapedTwice)
+})
+
+test('colours of this program are kept on a terminal, and nothing else that begins as they do', () => {
+  const red = '\u001b[31mrefused\u001b[0m\n'
+  expect(safeOutput(red, true)).toBe(red)
+  expect(safeOutput(red, false)).toBe('\\u001b[31mrefused\\u001b[0m\n')
+  for (const other of ['\u001b[2J', '\u001b[31;1m', '\u001b]0;x\u0007', '\u001b[310m']) {
+    expect(safeOutput(other, true)).toContain('\\u001b')
+  }
 })

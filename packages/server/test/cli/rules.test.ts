@@ -179,7 +179,7 @@ describe('list, show and export', () => {
 
   test('disabled rules are listed on demand', async () => {
     const { run } = await node()
-    await run(['rules', 'apply', ruleFile('- { rule_id: off, limit: 1, window: 1m, enabled: false }\n'), '--yes'])
+    await run(['rules', 'apply', ruleFile('- { rule_id: "off", limit: 1, window: 1m, enabled: false }\n'), '--yes'])
     expect((await run(['rules', 'list'])).out).not.toContain('off')
     expect((await run(['rules', 'list', '--all'])).out).toMatch(/^ {2}off \(disabled\) /m)
   })

@@ -379,7 +379,9 @@ describe('limits', () => {
     const idle = connect(Number(port), hostname)
     await once(idle, 'connect')
     await expect(fetch(address)).rejects.toThrow('fetch failed')
-    expect(await (await fetch(`${apiAddress}/metrics`)).text()).toContain('sluice_gateway_connections_dropped_total 1')
+    expect(await (await fetch(`${apiAddress}/metrics`)).text()).toContain(
+      'sluice_refused_connections_total{port="gateway",cap="port"} 1',
+    )
     idle.destroy()
     await vi.waitFor(async () => expect((await fetch(address)).status).toBe(200))
   })

@@ -44,6 +44,9 @@ function remoteStoreOn(store: Store): RemoteStore {
     check: unused,
     receipts: { admitted: unused, find: unused },
     newId: () => randomBytes(9).toString('hex'),
+    onError: (error) => {
+      throw error
+    },
   })
   const remote = new RemoteStore({
     exchange: async (message) => {

@@ -32,6 +32,18 @@ async function remoteNode({ grpcUrl }: GrpcService, token?: string): Promise<Lim
   return limiter
 }
 
+/** Texts that are no subject. */
+const NO_SUBJECTS = ['null', '[]', '1', '"x"', 'true', '', '{', '{"user":"e"', '\u0000', '[{"user":"e"}]']
+/** Facts with a wrong type. */
+const WRONG_FACTS: readonly object[] = [
+  ...['ip', 'user', 'apiKey', 'tenant', 'plan', 'method', 'path', 'bypassToken'].flatMap((fact) =>
+    [5, null, true, [], {}].map((value) => ({ [fact]: value })),
+  ),
+  ...[0, -1, 1.5, '1', null, 2 ** 53].map((cost) => ({ cost })),
+  ...[5, null, [], 'x', { a: null }, { a: {} }, { a: ['x'] }].map((attributes) => ({ attributes })),
+  { unknown: 'x' },
+]
+
 describe.each(STACK_NAMES)('remote nodes on the %s stack', (stack) => {
   test('two remote nodes and the service together admit no more than the limit, mostly from leases', async () => {
     const service = await serveGrpc(stack, RULES, { ...PATIENT, ...(await withRedis()) })
@@ -177,6 +189,57 @@ describe.each(STACK_NAMES)('what a remote node may do on the %s stack', (stack) 
     ])
     const { messages } = await service.client.call('/sluice.v1.Leases/Exchange', message) // anonymous
     expect(decodeReplies(messages[0] ?? Buffer.alloc(0))).toMatchObject([{ type: 'error', code: 'OPTION_INVALID' }])
+  })
+
+  test('a bad request of a batch fails alone: it charges nothing, and the others are answered', async () => {
+    const service = await serveGrpc(stack, RULES)
+    const take: WireRequest = { type: 'take', charges: [charge], op: '', returns: [] }
+    const decide = (subject: string): WireRequest => ({ type: 'decide', subject, requestId: '', dryRun: false })
+    const subject = { tenant: 't', user: 'e', path: '/strict' }
+    const returned = { lease: 'x'.repeat(40), units: 1, settled: 0, spentUs: 0, ttlUs: 0 }
+    const bad: WireRequest[] = [
+      ...NO_SUBJECTS.map(decide),
+      ...WRONG_FACTS.map((fact) => decide(JSON.stringify({ ...subject, ...fact }))),
+      decide(JSON.stringify({ ...subject, user: 'x'.repeat(100_000) })),
+      decide(`{"attributes":{"a":${'['.repeat(25_000)}${']'.repeat(25_000)}}}`),
+      { ...take, charges: [{ ...charge, min: 0 }] },
+      { ...take, charges: Array.from({ length: 1001 }, () => charge) },
+      { type: 'refund', requestId: '['.repeat(25_000), units: 1 },
+      { type: 'give', op: '', returns: Array.from({ length: 1001 }, () => returned) },
+    ]
+    const batch = [take, ...bad, decide(JSON.stringify(subject)), take]
+    const [first, ...others] = await exchange(service, batch, ADMIN_TOKEN)
+    const [last, decided, ...failed] = others.reverse()
+    for (const one of [first, last]) expect(one).toMatchObject({ type: 'taken', taken: { granted: true } })
+    expect(decided).toMatchObject({ type: 'decided' })
+    failed.reverse()
+    expect(failed).toHaveLength(bad.length)
+    for (const [index, one] of failed.entries()) {
+      expect(one, JSON.stringify(bad[index]).slice(0, 200)).toMatchObject({
+        type: 'error',
+        code: expect.stringMatching(/^(OPTION|SUBJECT)_INVALID$/),
+      })
+    }
+    const { check } = clientOf(service.address)
+    const left = { client_id: 'e', tenant: 't', endpoint: '/strict', dry_run: true }
+    expect(await check(left), 'one valid decision').toMatchObject({ remaining: 9 })
+    expect(service.logged.filter(({ event }) => event === 'grpc_internal_error')).toEqual([])
+  })
+
+  test('the error of a fact with a wrong type names field, value and fix', async () => {
+    const service = await serveGrpc(stack, RULES)
+    const replies = await exchange(
+      service,
+      ['{"user":5}', 'null', '{"attributes":{"a":["secret"]}}'].map((subject) => {
+        return { type: 'decide', subject, requestId: '', dryRun: false }
+      }),
+      ADMIN_TOKEN,
+    )
+    expect(replies.map((reply) => (reply.type === 'error' ? reply.message : reply))).toEqual([
+      'subject.user = 5: give a string, or leave it out',
+      'subject_json = null: give the facts of the request as a JSON object of at most 65536 characters',
+      'subject.attributes.a = a list: give a string, a number, true or false',
+    ])
   })
 
   test('a request without charges is refused by itself: the store is not asked', async () => {

@@ -34,6 +34,9 @@ function connectRemotely(): (network: Network, central: Store, timers: Timers) =
       check: unused,
       receipts: { admitted: unused, find: unused },
       newId: () => `id-${ids++}`,
+      onError: (error) => {
+        throw error
+      },
     })
     const caller = { id: 'token', role: 'check' } as const
     const remote = new RemoteStore({

@@ -132,7 +132,7 @@ function overrideErrors(given: unknown, path: string): FieldError[] {
   if (ruleId !== null && typeof ruleId !== 'string') {
     errors.push({ field: `${path}.ruleId`, value: ruleId, fix: 'give the id of a rule, or null for every rule' })
   }
-  if (ruleId === null && OF_ONE_RULE.includes(String(given.fact))) {
+  if (ruleId === null && OF_ONE_RULE.some((fact) => fact === given.fact)) {
     errors.push({ field: `${path}.ruleId`, value: ruleId, fix: `name the rule: its key starts with "${given.fact}"` })
   }
   if (expiresAtMs !== null && !isTime(expiresAtMs)) errors.push(timeError(`${path}.expiresAtMs`, expiresAtMs))

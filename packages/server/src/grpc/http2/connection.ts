@@ -2,7 +2,8 @@
 // (RST_STREAM) or the connection (GOAWAY), as RFC 9113 says; nothing that a client sends throws out of this file.
 
 import type { Socket } from 'node:net'
-import type { Method, Peer, StackLimits } from '../method.ts'
+import { type AddressUse, callsUsedUp } from '../../access/client-connections.ts'
+import type { CallCap, Method, Peer, StackLimits, TimedOut } from '../method.ts'
 import { BufferedBytes, type SharedBytes } from './buffered-bytes.ts'
 import type { Deadlines } from './deadlines.ts'
 import { FloodBudget } from './flood-budget.ts'
@@ -33,6 +34,9 @@ export type ServerState = {
   sweep: number
   calls: number
   protocolErrors: number
+  readonly timedOut: TimedOut
+  readonly refusedCalls: Record<CallCap, number>
+  onRefused(cap: CallCap): void
   onError(error: unknown, path: string): void
 }
 
@@ -44,9 +48,14 @@ export class Connection implements StreamHost {
   readonly inboxBytes: BufferedBytes
   /** Sweep in which the last frame arrived. */
   activeSweep: number
+  /** Sweep in which the frame or header block began whose end is missing. Undefined: all are complete. */
+  unfinishedSweep: number | undefined
+  /** Whether the client has opened a call. */
+  hasCalled = false
   phase: Phase = 'serving'
   readonly #socket: Socket
   readonly #server: ServerState
+  readonly #use: AddressUse
   readonly #output: Output
   readonly #reader = new FrameReader()
   readonly #blocks: HeaderBlocks
@@ -60,8 +69,9 @@ export class Connection implements StreamHost {
   #recvWindow = RECEIVE_WINDOW
   #held: Buffer | undefined
 
-  constructor(socket: Socket, peer: Peer, server: ServerState) {
+  constructor(socket: Socket, peer: Peer, use: AddressUse, server: ServerState) {
     this.#socket = socket
+    this.#use = use
     this.#server = server
     this.#blocks = new HeaderBlocks(peer, server.methods)
     this.#output = new Output(socket)
@@ -108,6 +118,7 @@ export class Connection implements StreamHost {
   /** The socket accepts bytes again. */
   drained(): void {
     this.#output.isBlocked = false
+    if (this.unfinishedSweep !== undefined) this.unfinishedSweep = this.#server.sweep // this end had stopped reading
     this.sender.pump()
     const held = this.#held
     this.#held = undefined
@@ -130,6 +141,11 @@ export class Connection implements StreamHost {
     this.phase = 'final'
     this.sender.goaway(this.#lastId, CODE.noError)
     this.#endIfDone()
+  }
+
+  /** Ends the connection at a time limit. */
+  timeOut(text: string): void {
+    this.#end(CODE.calm, text)
   }
 
   /** The socket is gone, or the connection failed. */
@@ -157,6 +173,7 @@ export class Connection implements StreamHost {
 
   released(_stream: ServerStream): void {
     this.#openStreams -= 1
+    this.#use.calls -= 1
     this.#server.calls -= 1
   }
 
@@ -167,11 +184,13 @@ export class Connection implements StreamHost {
       at = reader.next(chunk, at)
       if (!reader.isComplete) continue
       this.#frame(reader.type, reader.flags, reader.id, reader.bytes, reader.start, reader.end)
+      if (this.#blocks.openId === 0) this.unfinishedSweep = undefined
       if (this.#output.isBlocked && at < chunk.length) {
         this.#held = chunk.subarray(at)
         break
       }
     }
+    if (reader.isPartial || this.#blocks.openId !== 0) this.unfinishedSweep ??= this.#server.sweep
     if (this.#output.isBlocked) this.#socket.pause()
   }
 
@@ -260,8 +279,7 @@ export class Connection implements StreamHost {
       this.#lastId = id
       if (request === undefined || blocks.isSelfDependent) this.#refuse(id, CODE.protocol, isEnd)
       else if (request === 'too-large') this.#refuseLongHeaders(id, isEnd)
-      else if (this.#openStreams >= this.#server.limits.streamsMax) this.#refuse(id, CODE.refusedStream, isEnd)
-      else this.#open(id, request, isEnd)
+      else this.#openOrRefuse(id, request, isEnd)
       return
     }
     const areValid = blocks.trailers()
@@ -277,10 +295,24 @@ export class Connection implements StreamHost {
     else stream.reset(CODE.protocol)
   }
 
+  #openOrRefuse(id: number, request: Request, isEnd: boolean): void {
+    const { limits, calls, refusedCalls, onRefused } = this.#server
+    const cap = this.#openStreams >= limits.streamsMax ? 'connection' : 'process'
+    if (cap === 'process' && !callsUsedUp(calls, this.#use, limits.callsMax)) {
+      this.#open(id, request, isEnd)
+      return
+    }
+    refusedCalls[cap] += 1
+    onRefused(cap)
+    this.#refuse(id, CODE.refusedStream, isEnd)
+  }
+
   #open(id: number, request: Request, isEnd: boolean): void {
+    this.hasCalled = true
     const stream = new ServerStream(id, request, this, this.#server.sweep)
     this.#streams.set(id, stream)
     this.#openStreams += 1
+    this.#use.calls += 1
     this.#server.calls += 1
     if (request.call.timeoutMs !== undefined) this.#timed.push(stream)
     stream.isRemoteClosed = isEnd
@@ -381,8 +413,13 @@ export class Connection implements StreamHost {
     const isViolation = error instanceof ConnectionError
     this.#server.protocolErrors += 1
     if (!isViolation) this.#server.onError(error, 'connection')
+    if (isViolation) this.#end(error.code, error.message)
+    else this.#end(CODE.internal, '')
+  }
+
+  #end(code: Code, text: string): void {
     this.cancelAll()
-    this.sender.goaway(this.#lastId, isViolation ? error.code : CODE.internal, isViolation ? error.message : '')
+    this.sender.goaway(this.#lastId, code, text)
     this.#output.flush()
     this.#socket.end()
   }

@@ -28,6 +28,11 @@ export class FrameReader {
   #partial: Buffer | undefined
   #partialBytes = 0
 
+  /** Whether a frame has begun and its end is missing. */
+  get isPartial(): boolean {
+    return this.#partial !== undefined
+  }
+
   /** Returns the offset of the first byte behind the preface. */
   skipPreface(chunk: Buffer): number {
     let at = 0

@@ -9,7 +9,16 @@ import {
   TLSSocket,
   type Server as TlsServer,
 } from 'node:tls'
-import { type CreateGrpcServer, GrpcError, type GrpcServer, type GrpcServerStats, type TlsOptions } from '../method.ts'
+import type { ClientConnections } from '../../access/client-connections.ts'
+import {
+  type CreateGrpcServer,
+  GrpcError,
+  type GrpcServer,
+  type GrpcServerStats,
+  noTimeouts,
+  type StackOptions,
+  type TlsOptions,
+} from '../method.ts'
 import { Connection, type ServerState } from './connection.ts'
 import { Deadlines } from './deadlines.ts'
 import { CODE } from './frames.ts'
@@ -21,6 +30,10 @@ const SOCKETS = { noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 
 const SWEEP_MS = 1000
 // Times in sweeps, which take place once a second.
 const PREFACE_SWEEPS_MAX = 10
+/** From the first byte of a frame, or of a header block, to its last. */
+const FRAME_SWEEPS_MAX = 10
+/** From the connection to its first call. Clients that connect in advance reconnect when they need to. */
+const FIRST_CALL_SWEEPS_MAX = 20
 /** From the headers of a unary call to the end of its request. */
 const REQUEST_SWEEPS_MAX = 30
 /** A client whose socket accepts no bytes. */
@@ -40,24 +53,30 @@ export const createLeanServer: CreateGrpcServer = (options) => {
     sweep: 0,
     calls: 0,
     protocolErrors: 0,
+    timedOut: noTimeouts(),
+    refusedCalls: { connection: 0, process: 0 },
+    onRefused: options.onRefused,
     onError: options.onError,
   }
-  return new LeanServer(state, options.tls)
+  return new LeanServer(state, options)
 }
 
 class LeanServer implements GrpcServer {
   readonly #state: ServerState
+  readonly #clients: ClientConnections
   readonly #server: Server | TlsServer
   readonly #connections = new Map<Socket, Watched>()
   #sweeper: NodeJS.Timeout | undefined
   #isClosing = false
   #allClosed: () => void = () => {}
 
-  constructor(state: ServerState, tls: TlsOptions | undefined) {
+  constructor(state: ServerState, { tls, clients }: StackOptions) {
     this.#state = state
+    this.#clients = clients
     const accept = (socket: Socket) => this.#accept(socket)
     this.#server = tls === undefined ? createNetServer(SOCKETS, accept) : createTls(tls, accept)
     this.#server.maxConnections = state.limits.connectionsMax
+    clients.watch(this.#server)
   }
 
   async listen(address: { host: string; port: number } | { path: string }): Promise<{ port: number }> {
@@ -78,8 +97,8 @@ class LeanServer implements GrpcServer {
   }
 
   stats(): GrpcServerStats {
-    const { calls, protocolErrors } = this.#state
-    return { connections: this.#connections.size, calls, protocolErrors }
+    const { calls, protocolErrors, timedOut, refusedCalls } = this.#state
+    return { connections: this.#connections.size, calls, protocolErrors, timedOut, refusedCalls }
   }
 
   async close(drainMs: number): Promise<void> {
@@ -108,7 +127,7 @@ class LeanServer implements GrpcServer {
       }
       socket.disableRenegotiation() // RFC 9113, section 9.2.1
     }
-    const connection = new Connection(socket, peerOf(socket), this.#state)
+    const connection = new Connection(socket, peerOf(socket), this.#clients.useOf(socket.remoteAddress), this.#state)
     this.#connections.set(socket, new Watched(socket, connection, this.#state))
     socket.on('data', (chunk: Buffer) => connection.read(chunk))
     socket.on('drain', () => connection.drained())
@@ -139,6 +158,7 @@ class Watched {
   readonly connection: Connection
   readonly #socket: Socket
   readonly #state: ServerState
+  readonly #openedSweep: number
   /** Sweeps spent in a bad state (not ready, stalled, closing). */
   #badSweeps = 0
   #sentBytes = 0
@@ -148,20 +168,34 @@ class Watched {
     this.#socket = socket
     this.connection = connection
     this.#state = state
+    this.#openedSweep = state.sweep
   }
 
   sweep(): void {
     const { connection } = this
     this.#badSweeps = this.#isInBadState() ? this.#badSweeps + 1 : 0
     if (this.#badSweeps > this.#badSweepsMax()) {
+      if (connection.phase !== 'ended') this.#state.timedOut[connection.isReady ? 'unread' : 'preface'] += 1
       this.#socket.destroy()
+      return
+    }
+    if (connection.phase === 'ended') return
+    const { unfinishedSweep, isBlocked } = connection
+    if (unfinishedSweep !== undefined && !isBlocked && this.#state.sweep - unfinishedSweep > FRAME_SWEEPS_MAX) {
+      this.#state.timedOut.frame += 1
+      connection.timeOut(`a frame or header block is incomplete after ${FRAME_SWEEPS_MAX} s`)
       return
     }
     if (connection.phase === 'draining') {
       this.#drainSweeps += 1
       if (this.#drainSweeps > 1) connection.refuseCalls() // the client has not answered the PING
     }
-    if (connection.isIdle && this.#state.sweep - connection.activeSweep > IDLE_SWEEPS_MAX) connection.drain()
+    const isUncalled = !connection.hasCalled && this.#state.sweep - this.#openedSweep > FIRST_CALL_SWEEPS_MAX
+    const isIdle = connection.isIdle && this.#state.sweep - connection.activeSweep > IDLE_SWEEPS_MAX
+    if (connection.phase === 'serving' && (isUncalled || isIdle)) {
+      this.#state.timedOut[isUncalled ? 'no_call' : 'idle'] += 1
+      connection.drain()
+    }
     for (const stream of connection.streams) {
       const { kind, method } = stream.request
       if (stream.isRemoteClosed || method?.kind === 'stream') continue

@@ -16,7 +16,6 @@ import {
   LimiterError,
   mapped,
   type Store,
-  type Subject,
   type Taken,
 } from 'sluice'
 import {
@@ -29,6 +28,7 @@ import {
   type WireTaken,
 } from 'sluice/remote-wire'
 import type { Caller } from '../../access/roles.ts'
+import { subjectFromJson } from '../../checks/check-body.ts'
 import type { Check } from '../../checks/check-controller.ts'
 import type { Receipts } from '../../checks/receipts.ts'
 import { type Lease, signLease, verifyLease } from './lease-signature.ts'
@@ -42,6 +42,8 @@ export type ExchangeDeps = {
   readonly receipts: Pick<Receipts, 'admitted' | 'find'>
   /** Unique ids of leases. */
   newId(): string
+  /** Called with errors that are bugs. */
+  onError(error: unknown): void
 }
 
 /** Charges per take, and returns per request. */
@@ -92,8 +94,12 @@ export class LeaseExchange {
           return await this.#refund(request.requestId, request.units, caller)
       }
     } catch (error) {
-      if (!(error instanceof LimiterError)) throw error
-      return { type: 'error', code: error.code, message: error.message.replace(/^\[\w+\] /, '') }
+      if (error instanceof LimiterError) {
+        return { type: 'error', code: error.code, message: error.message.replace(/^\[\w+\] /, '') }
+      }
+      // A rejection would drop the replies of the other requests, whose units are taken.
+      this.#deps.onError(error)
+      return { type: 'error', code: 'STORE_UNAVAILABLE', message: 'internal error; see the log of the service' }
     }
   }
 
@@ -219,7 +225,7 @@ export class LeaseExchange {
     expiresMs: number | undefined,
   ): Promise<WireReply> {
     const { check, limiter, receipts } = this.#deps
-    const subject = parseSubject(text)
+    const subject = subjectFromJson(text)
     if (dryRun) {
       const peeked = await limiter.peek(subject, expiresMs)
       return { type: 'decided', decision: JSON.stringify(peeked), requestId: peeked.requestId }
@@ -283,14 +289,6 @@ function leaseMsOf({ algorithm, windowUs }: Limit, ttlUs: number, nowUs: number)
 /** Permits are named by remote nodes; a name of one token must not release a permit of another. */
 function opOf(op: string, { id }: Caller): string {
   return `remote ${id} ${op}`
-}
-
-function parseSubject(text: string): Subject {
-  try {
-    return JSON.parse(text) as Subject // the limiter checks its facts
-  } catch {
-    throw invalid('subject', 'give the facts of the request as JSON')
-  }
 }
 
 /** A store expects a charge: without one, its failure would count as its own. */

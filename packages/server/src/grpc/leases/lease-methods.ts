@@ -21,6 +21,8 @@ export type LeaseAccess = {
   isStillValid(caller: Caller): boolean
 }
 
+export const EXCHANGE_PATH = '/sluice.v1.Leases/Exchange'
+
 export function createLeaseMethods(deps: ExchangeDeps, access: LeaseAccess): LeaseMethods {
   const exchange = new LeaseExchange(deps)
   const streams = new StateStreams(deps.limiter)
@@ -28,7 +30,7 @@ export function createLeaseMethods(deps: ExchangeDeps, access: LeaseAccess): Lea
     methods: [
       {
         kind: 'unary',
-        path: '/sluice.v1.Leases/Exchange',
+        path: EXCHANGE_PATH,
         handle: (message, call) => {
           const caller = access.callerOf(call)
           return exchange.handle(readRequests(message), caller, expiresMsOf(call)).then(encodeReplies)

@@ -5,7 +5,7 @@ import { STEP_MS_MIN } from '../../events/analytics.ts'
 import { EVENT_SOURCES, type EventSource, type Result } from '../../events/event.ts'
 import { invalidField } from '../../problems/problem.ts'
 import { durationSeconds } from '../../text/duration.ts'
-import { type Schema, text } from './schemas.ts'
+import { fact, type Schema, text } from './schemas.ts'
 
 const HOUR_MS = 3_600_000
 const RANGE_MS_MAX = 400 * 24 * HOUR_MS
@@ -64,9 +64,9 @@ export const SOURCE: Schema = {
 
 export const FILTER: Readonly<Record<string, Schema>> = {
   rule: text('Decisions by this rule; `none`: no rule decided.', 'messages_per_min', 64),
-  endpoint: text('Decisions with this endpoint pattern; `none`: no pattern.', '/api/v1/messages', 1024),
-  plan: text('Decisions for this plan; `none`: no plan.', 'free', 1024),
-  tenant: text('Decisions for this tenant; `none`: no tenant.', 'acme', 1024),
+  endpoint: fact('Decisions with this endpoint pattern; `none`: no pattern.', '/api/v1/messages', 1024),
+  plan: fact('Decisions for this plan; `none`: no plan.', 'free', 1024),
+  tenant: fact('Decisions for this tenant; `none`: no tenant.', 'acme', 1024),
   result: RESULT,
   source: SOURCE,
 }

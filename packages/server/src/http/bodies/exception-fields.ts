@@ -5,9 +5,8 @@ import { EXCEPTION_ID } from '../../exceptions/ids.ts'
 import { KEY_FIX } from '../../exceptions/key.ts'
 import { LIFETIME_FIX } from '../../exceptions/lifetime.ts'
 import { ProblemError, problem } from '../../problems/problem.ts'
-import { type Schema, text } from './schemas.ts'
+import { CONTROL, type Schema, text } from './schemas.ts'
 
-const CONTROL = '\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff'
 export const REQUIRED_REASON: Schema = {
   ...text('Reason, for the audit log.', 'support ticket 4711', 1024),
   'x-fix': 'say why, in 1 to 1024 characters without control characters',

@@ -36,6 +36,8 @@ export type ProposalBody = {
 }
 
 const OPERATIONS: readonly Operation[] = ['create', 'update', 'delete']
+const RULE_ID = /^[a-z0-9_.-]{1,64}$/
+const RULE_ID_FIX = 'give 1 to 64 characters of a-z, 0-9, "_", "." and "-"'
 const EXAMPLE_STEPS = [{ shadow: '10m' }, { canary: '1%', for: '10m' }, { canary: '10%', for: '10m' }]
 
 export const PROPOSAL_BODY: Schema = {
@@ -117,7 +119,7 @@ function duplicates({ changes }: ProposalBody): FieldError[] {
   const ids = changes.map(({ rule }) => rule.rule_id)
   return ids.flatMap((id, index) => {
     const field = `changes[${index}].rule.rule_id`
-    if (typeof id !== 'string') return [{ field, value: id, fix: 'give the id of a rule' }]
+    if (typeof id !== 'string' || !RULE_ID.test(id)) return [{ field, value: id, fix: RULE_ID_FIX }]
     return ids.indexOf(id) === index ? [] : [{ field, value: id, fix: 'change each rule once' }]
   })
 }

@@ -5,6 +5,7 @@ import { type FieldError, inSlices, type Limiter, LimiterError, mapped, type Rul
 import { invalidField, type LocatedFieldError, ProblemError, problem } from '../../problems/problem.ts'
 import { type EditGuard, type EditGuardOptions, followRollback, guardEdit } from '../../rollouts/edit-hooks.ts'
 import type { LiveRules } from '../../rules/live-rules.ts'
+import { unprintableText } from '../../rules/rule-file.ts'
 import type { Edit, Edited, EditOptions, RuleStore } from '../../rules/rule-store.ts'
 import type { Schema } from './schemas.ts'
 
@@ -157,7 +158,7 @@ export type LinesOf = (fields: readonly string[]) => Promise<(number | undefined
 export async function validRules({ limiter }: RulesDeps, rules: unknown, linesOf?: LinesOf): Promise<readonly Rule[]> {
   try {
     const prepared = await limiter.prepareRules(rules as RulesInput) // validates them
-    const checked = await inSlices(mapped(prepared.rules, unstorableText))
+    const checked = await inSlices(mapped(prepared.rules, unprintableText))
     const fieldErrors = checked.filter((fieldError) => fieldError !== undefined)
     if (fieldErrors.length > 0) throw await invalidRules(fieldErrors, linesOf)
     return prepared.rules
@@ -170,14 +171,15 @@ export async function validRules({ limiter }: RulesDeps, rules: unknown, linesOf
 
 /** Parses and validates the only rule of a body. Mistakes name its fields without a path. */
 export async function validRule(deps: RulesDeps, rule: unknown): Promise<Rule> {
-  const ruleId = String((rule as Partial<Rule> | null)?.rule_id)
+  const { rule_id: ruleId } = (rule ?? {}) as Readonly<Record<string, unknown>>
+  const named = typeof ruleId === 'string' ? `${ruleId}.` : '' // String() recurses once per level of a nested list
   try {
     const [only] = await validRules(deps, [rule])
     if (only !== undefined) return only
   } catch (error) {
     if (!(error instanceof ProblemError)) throw error
     const { errors = [] } = error.problem
-    const bare = (field: string) => field.replace(/^rules\[0\]\.?/, '').replace(`${ruleId}.`, '') || 'body'
+    const bare = (field: string) => field.replace(/^rules\[0\]\.?/, '').replace(named, '') || 'body'
     throw await invalidRules(errors.map((fieldError) => ({ ...fieldError, field: bare(fieldError.field) })))
   }
   throw new Error('parsing one rule returned none')
@@ -191,11 +193,4 @@ export async function invalidRules(fieldErrors: readonly FieldError[], linesOf?:
     return `${prefix}${field}: ${fix}`
   })
   return new ProblemError(problem('RULE_INVALID', detail.join('; '), located))
-}
-
-/** An unpaired surrogate has no UTF-8 encoding, so a database cannot store it. */
-function unstorableText(rule: Rule): FieldError | undefined {
-  const unpaired = /(?<!\\)(?:\\\\)*\\ud[89a-f]/.test(JSON.stringify(rule))
-  if (!unpaired) return undefined
-  return { field: rule.rule_id, value: rule.name, fix: 'remove the unpaired surrogate from its texts' }
 }

@@ -4,6 +4,7 @@
 import type { FastifySchema } from 'fastify'
 import { ADDRESS_FIX, METHOD_FIX } from '../../checks/check-body.ts'
 import { NAME_FIX } from '../../problems/schema-errors.ts'
+import { UNPRINTABLE } from '../../text/escaped.ts'
 
 export const CHECKS_MAX = 1000
 /** Time for which the checks of a batch may block the event loop. */
@@ -14,7 +15,7 @@ export const BATCH_BYTES_MAX: number = 2 * 1024 * 1024
 export type Schema = Readonly<Record<string, unknown>>
 
 // An unpaired surrogate has no UTF-8 encoding: two such keys could become one in Redis.
-const CONTROL = '\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff'
+export const CONTROL = '\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff'
 const COST_MAX = 1_000_000_000
 
 function key(description: string, example: string): Schema {
@@ -27,8 +28,17 @@ function key(description: string, example: string): Schema {
   }
 }
 
-/** Text with a maximum length and no other format. */
+/** Name, reason or other text that people enter and read. */
 export function text(description: string, example: string, maxLength: number): Schema {
+  return {
+    ...fact(description, example, maxLength),
+    pattern: `^[^${UNPRINTABLE}]{1,${maxLength}}$`,
+    'x-fix': `give 1 to ${maxLength} characters without control characters and direction overrides`,
+  }
+}
+
+/** Fact of a client, which may be any text that a check accepts. */
+export function fact(description: string, example: string, maxLength: number): Schema {
   return {
     type: 'string',
     description,

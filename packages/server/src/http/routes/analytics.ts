@@ -29,7 +29,7 @@ import {
   STEP,
   stepOf,
 } from '../bodies/analytics-query.ts'
-import { answers, limitQuery, type Schema, text } from '../bodies/schemas.ts'
+import { answers, fact, limitQuery, type Schema } from '../bodies/schemas.ts'
 
 export const ANALYTICS_PATH = '/api/v1/analytics'
 const TIMELINE_BY: readonly Dimension[] = ['rule', 'endpoint', 'plan', 'tenant', 'result', 'source', 'limit']
@@ -134,7 +134,7 @@ function topRoute(app: FastifyInstance, deps: Deps): void {
       ...FILTER,
       of: choice('What to rank. Default: client.', TOP_OF),
       by: choice('What to rank by. Default: refused. near_limit: only clients and limits.', TOP_BY),
-      search: text('Only names that contain this text, in any case. Not with filters of clients.', 'user_12', 255),
+      search: fact('Only names that contain this text, in any case. Not with filters of clients.', 'user_12', 255),
       count: countSchema,
     }),
     response: answer({ top: TOP_ROWS }),

@@ -7,7 +7,7 @@ import type { ClientKind } from '../../events/event.ts'
 import { EventTail, type TailFilter } from '../../events/event-tail.ts'
 import type { KeyHash } from '../../log.ts'
 import { FILTER, type FilterParameters } from '../bodies/analytics-query.ts'
-import { answers, type Schema, text } from '../bodies/schemas.ts'
+import { answers, fact, type Schema } from '../bodies/schemas.ts'
 import type { EventStream, EventStreams } from '../event-streams.ts'
 import { ask, shownEvent } from './analytics.ts'
 
@@ -19,7 +19,7 @@ const QUERY: Schema = {
   additionalProperties: false,
   properties: {
     ...FILTER,
-    client: text('Events of this client.', 'user_12345', 1024),
+    client: fact('Events of this client.', 'user_12345', 1024),
     kind: {
       type: 'string',
       enum: KINDS,

@@ -95,7 +95,7 @@ const APPROVE_BODY = {
       type: 'string',
       description: 'Id of the pending factor.',
       examples: ['fac_018bcfe568a1b2c3d4e5f607'],
-      maxLength: 100,
+      pattern: '^fac_[0-9a-z]{1,96}$',
       'x-fix': `give the factor_id of pending_factor: GET ${INCIDENT_PATH} shows it`,
     },
   },

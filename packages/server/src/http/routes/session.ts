@@ -89,7 +89,7 @@ function signInRoute(app: FastifyInstance, deps: SessionDeps): void {
   const config = { access: 'open' as const, signsIn: true as const }
   app.post<{ Body: { token: string } }>(SESSION_PATH, { schema, config }, (request, reply) => {
     requireDashboardHost(request, hosts)
-    if (!hosts.isSameOrigin(request.headers)) {
+    if (!hosts.isSameOrigin(request.raw)) {
       throw new ProblemError(problem('FORBIDDEN', 'Only the sign-in page of this dashboard may start a session.'))
     }
     const { token: secret } = request.body

@@ -5,7 +5,7 @@ import { canonicalAddress } from 'sluice/http'
 import { ADDRESS_FIX } from '../../checks/check-body.ts'
 import type { FindViolations, StoredViolation, ViolationCursor, ViolationQuery } from '../../events/violations.ts'
 import { invalidField, ProblemError, problem } from '../../problems/problem.ts'
-import { answers, limitQuery, text } from '../bodies/schemas.ts'
+import { answers, fact, limitQuery, text } from '../bodies/schemas.ts'
 import { timeField, timeIn } from '../bodies/time-field.ts'
 
 export const VIOLATIONS_PATH = '/api/v1/rate-limit/violations'
@@ -27,7 +27,7 @@ const { properties: LIMIT, ...OBJECT } = limitQuery(LISTED)
 const QUERY = {
   ...OBJECT,
   properties: {
-    user_id: text('Violations of this user: the client_id of checks.', 'user_12345', 1024),
+    user_id: fact('Violations of this user: the client_id of checks.', 'user_12345', 1024),
     ip_address: { type: 'string', description: 'Violations from this address.', maxLength: 64, 'x-fix': ADDRESS_FIX },
     rule_id: text('Violations of this rule.', 'messages_per_min', 64),
     since: timeField('Earliest time (RFC 3339).'),

@@ -78,7 +78,7 @@ function fieldIn(origins: readonly Origin[], rules: readonly unknown[], field: s
 
 /** Some field errors name the rule by its id: `messages.store`. */
 function ruleById(rules: readonly unknown[], field: string): [string, string, string] | undefined {
-  const ids = rules.map((rule) => String((rule as { rule_id?: unknown } | null)?.rule_id))
-  const index = ids.findIndex((id) => field.startsWith(`${id}.`))
-  return index < 0 ? undefined : [field, String(index), field.slice((ids[index]?.length ?? 0) + 1)]
+  const ids = rules.map((rule) => (rule as { rule_id?: unknown } | null)?.rule_id)
+  const index = ids.findIndex((id) => typeof id === 'string' && field.startsWith(`${id}.`))
+  return index < 0 ? undefined : [field, String(index), field.slice((ids[index] as string).length + 1)]
 }

@@ -1,6 +1,7 @@
 // A gRPC server with echo methods, for tests. The lean stack is the default.
 
 import { onTestFinished } from 'vitest'
+import { ClientConnections } from '../../../src/access/client-connections.ts'
 import { createLeanServer } from '../../../src/grpc/http2/server.ts'
 import {
   type Call,
@@ -11,8 +12,14 @@ import {
   type StackLimits,
   type TlsOptions,
 } from '../../../src/grpc/method.ts'
+import { defaultSettings } from '../../../src/settings/default-settings.ts'
 
-export const LIMITS: StackLimits = { messageBytesMax: 1024 * 1024, streamsMax: 100, connectionsMax: 1000 }
+export const LIMITS: StackLimits = {
+  messageBytesMax: 1024 * 1024,
+  streamsMax: 100,
+  callsMax: 10_000,
+  connectionsMax: 1000,
+}
 
 export type EchoServer = {
   readonly server: GrpcServer
@@ -27,6 +34,7 @@ export type EchoServer = {
 type EchoOptions = {
   readonly tls?: TlsOptions
   readonly limits?: Partial<StackLimits>
+  readonly maxConnectionsPerAddress?: number
   readonly methods?: Method[]
   /** Another stack with the same contract. */
   readonly create?: CreateGrpcServer
@@ -34,12 +42,14 @@ type EchoOptions = {
 
 /** Started by the caller's hook or test, which closes it. */
 export async function startEcho(options: EchoOptions = {}): Promise<EchoServer> {
-  const { tls, limits = {}, methods = [], create = createLeanServer } = options
+  const { tls, limits = {}, methods = [], create = createLeanServer, maxConnectionsPerAddress = 1000 } = options
   const echo = { calls: [] as Call[], errors: [] as unknown[], cancelled: 0 }
   const server = create({
     methods: [...echoMethods(echo), ...methods],
     limits: { ...LIMITS, ...limits },
     tls,
+    clients: new ClientConnections('grpc', { ...defaultSettings(), maxConnectionsPerAddress }, { event: () => {} }),
+    onRefused: () => {},
     onError: (error) => echo.errors.push(error),
   })
   const { port } = await server.listen({ host: '127.0.0.1', port: 0 })

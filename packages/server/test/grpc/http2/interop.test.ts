@@ -139,7 +139,7 @@ describe('grpc-js', () => {
     expect(second.toString()).toBe('second')
     stream.end()
     await closed
-    expect(other.server.stats()).toEqual({ connections: 0, calls: 0, protocolErrors: 0 })
+    expect(other.server.stats()).toMatchObject({ connections: 0, calls: 0, protocolErrors: 0 })
     expect((await call('Now', '', { to, timeoutMs: 1000 })).code).not.toBe(0)
   })
 })

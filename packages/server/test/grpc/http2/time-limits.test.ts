@@ -1,8 +1,10 @@
 // Time limits of the lean server, in virtual time: connections that never start, requests that never end, idle clients.
 
-import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { type EchoServer, startEcho } from './echo-server.ts'
 import { callBlock, END_HEADERS, frame, message, RawClient, uint32, unaryCall } from './raw-client.ts'
+
+const PING = frame('PING', 0, 0, Buffer.from('8 bytes.'))
 
 let echo: EchoServer
 
@@ -55,14 +57,122 @@ test('a unary request that is incomplete after 30 seconds fails, and the connect
   expect(echo.server.stats().calls).toBe(1) // the stream stays open
 })
 
+test('a connection that never had a call gets a GOAWAY after 20 seconds, even if it sends PINGs', async () => {
+  const client = await open()
+  vi.advanceTimersByTime(15_000)
+  client.send(PING)
+  await client.until(({ type }) => type === 'PING')
+  vi.advanceTimersByTime(5000)
+  expect(client.frames.some(({ type }) => type === 'GOAWAY')).toBe(false)
+  vi.advanceTimersByTime(5000)
+  expect(await client.goaway(), 'clients that connect in advance reconnect without an error').toBe(0)
+  expect(await ended(client)).toBe(true)
+  expect(echo.server.stats().timedOut).toMatchObject({ no_call: 1, idle: 0 })
+})
+
+test('a connection whose only call was refused counts as one without a call', async () => {
+  const full = await startEcho({ limits: { callsMax: 1 } })
+  onTestFinished(() => full.server.close(0))
+  const holder = await RawClient.open(full.port)
+  onTestFinished(() => holder.close())
+  holder.send(frame('HEADERS', END_HEADERS, 1, callBlock('/echo.Echo/Watch')))
+  await holder.until(({ type }) => type === 'DATA')
+  const refused = await RawClient.open(full.port)
+  onTestFinished(() => refused.close())
+  refused.send(unaryCall(1, '/echo.Echo/Now'))
+  expect(await refused.stream(1)).toBe('RST_STREAM(7)')
+  vi.advanceTimersByTime(25_000)
+  expect(await ended(refused)).toBe(true)
+  expect(holder.isClosed).toBe(false)
+})
+
+describe('a connection is closed 10 seconds after', () => {
+  const headers = callBlock('/echo.Echo/Now')
+  const split = frame('HEADERS', 0, 3, headers.subarray(0, 20))
+  const BEGINNINGS = [
+    ['the first byte of a frame', Buffer.of(0)],
+    ['the head of a frame', frame('DATA', 0, 3, Buffer.alloc(100)).subarray(0, 9)],
+    ['all but the last byte of a frame', frame('HEADERS', END_HEADERS, 3, headers).subarray(0, -1)],
+    ['HEADERS without END_HEADERS', split],
+    ['a CONTINUATION without END_HEADERS', Buffer.concat([split, frame('CONTINUATION', 0, 3, headers.subarray(20))])],
+  ] as const
+
+  test.each(BEGINNINGS)('%s, if nothing completes it', async (_name, bytes) => {
+    const client = await open()
+    client.send(unaryCall(1, '/echo.Echo/Now'))
+    await client.stream(1)
+    client.send(bytes)
+    await arrived()
+    vi.advanceTimersByTime(10_000)
+    expect(client.isClosed).toBe(false)
+    vi.advanceTimersByTime(2000)
+    expect(await client.goaway()).toBe(11) // ENHANCE_YOUR_CALM
+    vi.advanceTimersByTime(5000)
+    expect(await ended(client)).toBe(true)
+    expect(echo.server.stats().timedOut).toMatchObject({ frame: 1 })
+  })
+
+  test('its first byte, however many more drip in', async () => {
+    const client = await open()
+    client.send(unaryCall(1, '/echo.Echo/Now'))
+    await client.stream(1)
+    for (const byte of frame('DATA', 0, 1, Buffer.alloc(100)).subarray(0, 12)) {
+      client.send(Buffer.of(byte))
+      await arrived()
+      vi.advanceTimersByTime(1000)
+    }
+    expect(await client.goaway()).toBe(11)
+  })
+})
+
+test('a slow upload whose frames each arrive within 10 seconds is not cut', async () => {
+  const client = await open()
+  client.send(frame('HEADERS', END_HEADERS, 1, callBlock('/echo.Echo/Stream')))
+  const bytes = message('x'.repeat(20))
+  for (const byte of bytes) {
+    const data = frame('DATA', 0, 1, Buffer.of(byte))
+    client.send(data.subarray(0, 9))
+    await arrived()
+    vi.advanceTimersByTime(8000)
+    client.send(data.subarray(9))
+    await arrived()
+  }
+  expect(await client.until(({ type, id }) => type === 'DATA' && id === 1)).toBeDefined()
+  expect(client.isClosed).toBe(false)
+})
+
+test('idle connections that had a call, and silent streams, are not cut', async () => {
+  const idle = await open()
+  idle.send(unaryCall(1, '/echo.Echo/Now'))
+  await idle.stream(1)
+  const silent = await open()
+  silent.send(frame('HEADERS', END_HEADERS, 1, callBlock('/echo.Echo/Watch')))
+  await silent.until(({ type }) => type === 'DATA')
+  for (let minute = 0; minute < 29; minute += 1) vi.advanceTimersByTime(60_000)
+  for (const client of [idle, silent]) client.send(PING)
+  for (const client of [idle, silent]) await client.until(({ type }) => type === 'PING')
+  for (let minute = 0; minute < 29; minute += 1) vi.advanceTimersByTime(60_000)
+  idle.send(unaryCall(3, '/echo.Echo/Now'))
+  expect(await idle.stream(3)).toBe('HEADERS DATA HEADERS+END')
+  for (const client of [idle, silent]) expect(client.frames.some(({ type }) => type === 'GOAWAY')).toBe(false)
+})
+
 test('a connection without calls gets a GOAWAY after 30 minutes and is closed', async () => {
   const client = await open()
+  client.send(unaryCall(1, '/echo.Echo/Now'))
+  await client.stream(1)
   vi.advanceTimersByTime(30 * 60_000)
   expect(client.frames.some(({ type }) => type === 'GOAWAY')).toBe(false)
   vi.advanceTimersByTime(5000)
   expect(await client.goaway()).toBe(0)
   expect(await ended(client)).toBe(true)
 })
+
+/** Resolves once the bytes that were sent have been read: the server reads its sockets in the order of arrival. */
+async function arrived(): Promise<void> {
+  const probe = await open()
+  probe.close()
+}
 
 test('a client whose windows let nothing pass is closed after 5 minutes', async () => {
   const client = await open()
