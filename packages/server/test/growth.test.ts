@@ -116,8 +116,8 @@ describe.each(PARSERS)('%s', (_, bytes, texts, parse) => {
 const MESSAGES: [name: string, parse: (message: Uint8Array) => unknown][] = [
   ['Check', (message) => readCheck(new ProtobufReader(message))],
   ['ShouldRateLimit', readRateLimitRequest],
-  ['quota reports', readReport],
-  ['lease exchange', decodeRequests],
+  ['quota reports', (message) => inSlices(readReport(message))],
+  ['lease exchange', (message) => inSlices(decodeRequests(message))],
 ]
 
 describe.each(MESSAGES)('gRPC: %s', (_, parse) => {

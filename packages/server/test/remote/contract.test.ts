@@ -7,6 +7,7 @@ import { RemoteStore } from 'sluice/remote'
 import { decodeRequests, encodeReplies } from 'sluice/remote-wire'
 import { storeContract } from 'sluice/testing'
 import { describe, expect, test } from 'vitest'
+import { runSync } from '../../../sluice/src/slices.ts'
 import { charge, limitOf } from '../../../sluice/src/testing/contract-fixture.ts'
 import { COUNTERFACTUAL } from '../../../sluice/src/testing/counterfactual-cases.ts'
 import { LeaseExchange } from '../../src/grpc/leases/exchange.ts'
@@ -50,7 +51,7 @@ function remoteStoreOn(store: Store): RemoteStore {
   })
   const remote = new RemoteStore({
     exchange: async (message) => {
-      return encodeReplies(await exchange.handle(decodeRequests(message), { id: 'token', role: 'check' }))
+      return encodeReplies(await exchange.handle(runSync(decodeRequests(message)), { id: 'token', role: 'check' }))
     },
     nameOf: (ruleId) => ({ ruleId, name: 'default', plan: undefined, byIp: false, scope: ['owner', 'detail'] }),
   })

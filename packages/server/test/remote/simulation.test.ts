@@ -7,6 +7,7 @@ import { RemoteStore } from 'sluice/remote'
 import { decodeRequests, encodeReplies } from 'sluice/remote-wire'
 import { expect, test } from 'vitest'
 import type { Timers } from '../../../sluice/src/clock.ts'
+import { runSync } from '../../../sluice/src/slices.ts'
 import type { Network } from '../../../sluice/test/simulation/network.ts'
 import { simulate } from '../../../sluice/test/simulation/simulate.ts'
 import { LeaseExchange } from '../../src/grpc/leases/exchange.ts'
@@ -41,7 +42,7 @@ function connectRemotely(): (network: Network, central: Store, timers: Timers) =
     const caller = { id: 'token', role: 'check' } as const
     const remote = new RemoteStore({
       exchange: (message) =>
-        network.call(async () => encodeReplies(await exchange.handle(decodeRequests(message), caller))),
+        network.call(async () => encodeReplies(await exchange.handle(runSync(decodeRequests(message)), caller))),
       nameOf: (ruleId) => ({ ruleId, name: 'default', plan: undefined, byIp: false, scope: ['owner', 'detail'] }),
       timers,
     })

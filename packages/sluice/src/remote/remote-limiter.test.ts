@@ -3,6 +3,7 @@ import { createServer as createHttpServer } from 'node:http'
 import { createServer, type Socket } from 'node:net'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { LimiterError } from '../errors.ts'
+import { runSync } from '../slices.ts'
 import { Http2Transport } from './http2-transport.ts'
 import { NodeRules } from './node-rules.ts'
 import { RemoteNode } from './remote-limiter.ts'
@@ -49,7 +50,7 @@ describe('a remote node', () => {
   test('does not wait for decisions of the service while the circuit breaker is open', async () => {
     let decides = 0
     const silent: Exchange = (message) => {
-      decides += decodeRequests(message).filter(({ type }) => type === 'decide').length
+      decides += runSync(decodeRequests(message)).filter(({ type }) => type === 'decide').length
       return new Promise(() => {})
     }
     const node = nodeOn(silent, stateOf(1, ['one'], { decidesAll: true }))

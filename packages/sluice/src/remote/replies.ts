@@ -82,7 +82,7 @@ export function decodeReplies(message: Uint8Array): WireReply[] {
   const reader = new ProtobufReader(message)
   for (let field = reader.next(); field !== 0; field = reader.next()) {
     if (field !== 1) reader.skip()
-    else replies.push(readReply(reader.message()))
+    else replies.push(readReply(reader.item()))
   }
   return replies
 }

@@ -1,6 +1,7 @@
 // Requests of a remote node to the service: sluice.v1.ExchangeRequest of lease.proto, written and read by hand.
 
 import type { LimitName } from '../rules/limit-names.ts'
+import type { Sliced } from '../slices.ts'
 import { ProtobufReader, ProtobufWriter } from './protobuf.ts'
 
 /** Charge kinds that a remote node may send. */
@@ -94,13 +95,17 @@ function writeReturn(writer: ProtobufWriter, { lease, units, settled, spentUs, t
   writer.string(1, lease).uint(2, units).uint(3, settled).uint(4, spentUs).uint(5, ttlUs)
 }
 
-/** Throws ProtobufError if the message is malformed. Unknown fields and requests without a known type are skipped. */
-export function decodeRequests(message: Uint8Array): WireRequest[] {
+/**
+ * Throws ProtobufError if the message is malformed. Unknown fields and requests without a known type are skipped. The
+ * message must stay as it is until the work is done.
+ */
+export function* decodeRequests(message: Uint8Array): Sliced<WireRequest[]> {
   const requests: WireRequest[] = []
   const reader = new ProtobufReader(message)
   for (let field = reader.next(); field !== 0; field = reader.next()) {
     if (field !== 1) reader.skip()
-    else requests.push(readRequest(reader.message()))
+    else requests.push(readRequest(reader.item()))
+    yield
   }
   return requests
 }

@@ -49,7 +49,7 @@ export type ExchangeDeps = {
 /** Charges per take, and returns per request. */
 const ITEMS_MAX = 1000
 /** Time for which the requests of a message may block the event loop. */
-const SLICE_MS = 5
+export const SLICE_MS = 5
 /** Time during which a return is accepted, if the remote node names none. */
 const RETURN_TTL_US = 120_000_000
 const RETURN_TTL_US_MAX = 86_400_000_000

@@ -1,11 +1,12 @@
 // gRPC methods of sluice.v1.Leases: see proto/sluice/v1/lease.proto.
 
+import { inSlices } from 'sluice'
 import { decodeRequests, encodeReplies, ProtobufError, type WireRequest } from 'sluice/remote-wire'
 import type { Caller } from '../../access/roles.ts'
 import type { RemoteFacts } from '../../metrics/grpc-metrics.ts'
 import { type Call, GrpcError, type Method } from '../method.ts'
 import { expiresMsOf } from '../rate-limiter/rate-limiter.ts'
-import { type ExchangeDeps, LeaseExchange } from './exchange.ts'
+import { type ExchangeDeps, LeaseExchange, SLICE_MS } from './exchange.ts'
 import { StateStreams } from './state-stream.ts'
 
 export type LeaseMethods = {
@@ -31,9 +32,10 @@ export function createLeaseMethods(deps: ExchangeDeps, access: LeaseAccess): Lea
       {
         kind: 'unary',
         path: EXCHANGE_PATH,
-        handle: (message, call) => {
+        handle: async (message, call) => {
           const caller = access.callerOf(call)
-          return exchange.handle(readRequests(message), caller, expiresMsOf(call)).then(encodeReplies)
+          const expiresMs = expiresMsOf(call)
+          return encodeReplies(await exchange.handle(await readRequests(message), caller, expiresMs))
         },
       },
       {
@@ -53,9 +55,9 @@ export function createLeaseMethods(deps: ExchangeDeps, access: LeaseAccess): Lea
 /** Requests per message. */
 const REQUESTS_MAX = 1000
 
-function readRequests(message: Uint8Array): WireRequest[] {
+async function readRequests(message: Uint8Array): Promise<WireRequest[]> {
   try {
-    const requests = decodeRequests(message)
+    const requests = await inSlices(decodeRequests(Buffer.from(message)), SLICE_MS)
     if (requests.length <= REQUESTS_MAX) return requests
   } catch (error) {
     if (error instanceof ProtobufError) throw new GrpcError('invalid_argument', `ExchangeRequest: ${error.message}`)

@@ -1,7 +1,7 @@
 // sluice.v1.RateLimiter: translates messages to calls of the check controller and back. The messages are described in
 // proto/sluice/v1/rate_limiter.proto.
 
-import { andThen, type Clock, inSlices, isPromise, type Limiter, type MaybePromise, mapped } from 'sluice'
+import { andThen, type Clock, inSlices, isPromise, type Limiter, type MaybePromise, mapped, type Sliced } from 'sluice'
 import type { HeaderOptions } from 'sluice/http'
 import type { Caller } from '../../access/roles.ts'
 import { readActiveRules } from '../../checks/answer.ts'
@@ -134,8 +134,9 @@ function checkManyMethod(deps: RateLimiterDeps): Method {
     handle: async (message, call) => {
       const caller = deps.access.require(call, 'check')
       const expiresMs = expiresMsOf(call)
+      const checks = await inSlices(readChecks(Buffer.from(message)), BATCH_SLICE_MS)
       // Checks start before the first one is awaited, so that those of a slice share round trips to a remote store.
-      const start = mapped(readChecks(message), (fields) => {
+      const start = mapped(checks, (fields) => {
         const writer = new ProtobufWriter()
         const written = writeResult(fields, caller, writer, expiresMs)
         return andThen(written, () => writer)
@@ -145,13 +146,15 @@ function checkManyMethod(deps: RateLimiterDeps): Method {
   }
 }
 
-function readChecks(message: Uint8Array): CheckFields[] {
+/** The message must stay as it is until the work is done. */
+function* readChecks(message: Uint8Array): Sliced<CheckFields[]> {
   const reader = new ProtobufReader(message)
   const checks: CheckFields[] = []
   for (let field = reader.next(); field !== 0; field = reader.next()) {
     if (field !== 1) reader.skip()
-    else if (checks.push(readCheck(reader.message())) > CHECKS_MAX)
+    else if (checks.push(readCheck(reader.item())) > CHECKS_MAX)
       throw invalidField('checks', `more than ${CHECKS_MAX}`, `give a list of at most ${CHECKS_MAX} checks`)
+    yield
   }
   return checks
 }

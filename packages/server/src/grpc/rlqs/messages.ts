@@ -1,5 +1,6 @@
 // Messages of envoy.service.rate_limit_quota.v3, read and written by hand.
 
+import type { Sliced } from 'sluice'
 import { type ProtobufReader, ProtobufWriter, ProtobufReader as Reader } from '../protobuf.ts'
 
 /** Entries of a bucket id. The order of keys has no meaning. */
@@ -19,15 +20,19 @@ export type Action =
   | { readonly bucketId: BucketId; readonly strategy: Strategy; readonly ttlSeconds: number }
   | { readonly bucketId: BucketId; readonly abandon: true }
 
-/** Throws ProtobufError if the message is malformed. `time_elapsed` is skipped: Envoy sends 0 or whole seconds. */
-export function readReport(message: Uint8Array): Report {
+/**
+ * Throws ProtobufError if the message is malformed. `time_elapsed` is skipped: Envoy sends 0 or whole seconds. The
+ * message must stay as it is until the work is done.
+ */
+export function* readReport(message: Uint8Array): Sliced<Report> {
   let domain = ''
   const usages: Usage[] = []
   const reader = new Reader(message)
   for (let field = reader.next(); field !== 0; field = reader.next()) {
     if (field === 1) domain = reader.string()
-    else if (field === 2) usages.push(readUsage(reader.message()))
+    else if (field === 2) usages.push(readUsage(reader.item()))
     else reader.skip()
+    yield
   }
   return { domain, usages }
 }

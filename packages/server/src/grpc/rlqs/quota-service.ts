@@ -1,7 +1,7 @@
 // envoy.service.rate_limit_quota.v3.RateLimitQuotaService: Envoy reports usage and decides by itself; this service
 // assigns shares of its buckets. Respects how Envoy 1.40 departs from its documents: docs/guides/envoy-quotas.md.
 
-import type { Limiter, Subject } from 'sluice'
+import { inSlices, type Limiter, mapped, type Sliced, type Subject } from 'sluice'
 import { nativeSubject } from '../../envoy/native-subject.ts'
 import type { RemoteFacts } from '../../metrics/grpc-metrics.ts'
 import { type Call, GrpcError, type Method, type StreamInput, type StreamOutput } from '../method.ts'
@@ -32,6 +32,8 @@ const BUCKETS_MAX = 10_000
 /** Envoy forgets a bucket that is not used for this time; its next request subscribes again. */
 const IDLE_MS = 120_000
 const TICK_MS = 1000
+/** Time for which the buckets of a report may block the event loop. */
+const SLICE_MS = 5
 
 export function createQuotaService(deps: QuotaDeps, tickMs: number = TICK_MS): QuotaService {
   const streams = new Set<QuotaStream>()
@@ -111,7 +113,7 @@ class QuotaStream implements StreamInput {
   async message(message: Uint8Array): Promise<void> {
     let report: Report
     try {
-      report = readReport(message)
+      report = await inSlices(readReport(Buffer.from(message)), SLICE_MS)
     } catch (error) {
       if (!(error instanceof ProtobufError)) throw error
       this.#fail(new GrpcError('invalid_argument', `RateLimitQuotaUsageReports: ${error.message}`))
@@ -122,7 +124,8 @@ class QuotaStream implements StreamInput {
       this.#fail(new GrpcError('invalid_argument', 'domain: name it in the first report'))
       return
     }
-    await this.#reported(report.usages)
+    const buckets = await inSlices(this.#reported(report.usages), SLICE_MS)
+    if (buckets !== undefined) await this.#assign(buckets, false)
   }
 
   end(): void {
@@ -159,16 +162,17 @@ class QuotaStream implements StreamInput {
     this.#send(idle)
   }
 
-  async #reported(usages: readonly Usage[]): Promise<void> {
+  /** The buckets of the report, each once. Undefined: too many, the stream has ended. */
+  *#reported(usages: readonly Usage[]): Sliced<Bucket[] | undefined> {
     const nowMs = this.#deps.nowMs()
-    const buckets: Bucket[] = []
+    const buckets = new Set<Bucket>()
     for (const { bucketId, allowed, denied } of usages) {
       const name = JSON.stringify(Object.entries(bucketId).sort(([a], [b]) => (a < b ? -1 : 1)))
       let bucket = this.#buckets.get(name)
       if (bucket === undefined) {
         if (this.#buckets.size >= BUCKETS_MAX) {
           this.#fail(new GrpcError('resource_exhausted', `use at most ${BUCKETS_MAX} buckets per Envoy`))
-          return
+          return undefined
         }
         const account = new BucketAccount(this.#deps.limiter, this.#subjectOf(bucketId), nowMs)
         bucket = { id: bucketId, account, assigning: undefined }
@@ -177,9 +181,10 @@ class QuotaStream implements StreamInput {
       this.#counts.requests.allowed += allowed
       this.#counts.requests.denied += denied
       bucket.account.reported(allowed, denied, nowMs)
-      buckets.push(bucket)
+      buckets.add(bucket)
+      yield
     }
-    await this.#assign(buckets, false)
+    return [...buckets]
   }
 
   /** The same facts as descriptors of the rate limit service. */
@@ -191,19 +196,18 @@ class QuotaStream implements StreamInput {
   /** `onlyGrants`: leaves out buckets that are still denied. A bucket is assigned by one call at a time. */
   async #assign(buckets: readonly Bucket[], onlyGrants: boolean): Promise<void> {
     const actions: Action[] = []
-    await Promise.all(
-      buckets.map(async (bucket) => {
-        await bucket.assigning
-        const work = bucket.account.assign(this.#deps.nowMs()).then((strategy) => {
-          const kind = 'blanket' in strategy ? strategy.blanket : 'share'
-          if (onlyGrants && kind === 'deny') return
-          this.#counts.assignments[kind] += 1
-          actions.push({ bucketId: bucket.id, strategy, ttlSeconds: LEASE_SECONDS })
-        })
-        bucket.assigning = work.catch(() => {})
-        await work.catch(() => {}) // errs low: without an assignment, Envoy applies the one that it has, to its end
-      }),
-    )
+    const start = mapped(buckets, async (bucket) => {
+      await bucket.assigning
+      const work = bucket.account.assign(this.#deps.nowMs()).then((strategy) => {
+        const kind = 'blanket' in strategy ? strategy.blanket : 'share'
+        if (onlyGrants && kind === 'deny') return
+        this.#counts.assignments[kind] += 1
+        actions.push({ bucketId: bucket.id, strategy, ttlSeconds: LEASE_SECONDS })
+      })
+      bucket.assigning = work.catch(() => {})
+      await work.catch(() => {}) // errs low: without an assignment, Envoy applies the one that it has, to its end
+    })
+    await Promise.all(await inSlices(start, SLICE_MS))
     this.#send(actions)
   }
 

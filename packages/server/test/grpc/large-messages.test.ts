@@ -1,0 +1,113 @@
+// Messages that are large because they have many fields: the largest valid ones are answered in full, and one with more
+// fields than any valid one is refused.
+
+import { decodeReplies, encodeRequests, type WireRequest } from 'sluice/remote-wire'
+import { describe, expect, test } from 'vitest'
+import { FIELDS_MAX, ProtobufReader, ProtobufWriter } from '../../src/grpc/protobuf.ts'
+import { ADMIN_TOKEN } from '../service.ts'
+import { CheckManyRequest, CheckManyResponse, RATE_LIMITER } from './messages.ts'
+import { readResponse, requestBytes } from './rate-limit-fixture.ts'
+import { STACK_NAMES, serveGrpc } from './stacks.ts'
+
+const RULES = '- { rule_id: users, limit: 100000, window: 1d, algorithm: fixed_window, scope: per_user }'
+const SHOULD_RATE_LIMIT = '/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit'
+const EXCHANGE = '/sluice.v1.Leases/Exchange'
+const QUOTAS = '/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas'
+const [OK, INVALID] = [0, 3]
+const ADMIN = { authorization: `Bearer ${ADMIN_TOKEN}` }
+
+function times<T>(count: number, make: (index: number) => T): T[] {
+  return Array.from({ length: count }, (_, index) => make(index))
+}
+
+/** A message of so many unknown fields, in a message in this field unless it is 0. */
+function repeated(count: number, within: number): Uint8Array {
+  const bytes = Buffer.concat(times(count, () => Buffer.of(0x78, 1))) // field 15, number 1
+  return within === 0 ? bytes : new ProtobufWriter().bytes(within, bytes).finish()
+}
+
+describe.each(STACK_NAMES)('on the %s stack', (stack) => {
+  test.each([
+    ['Check', `${RATE_LIMITER}/Check`, 0],
+    ['CheckMany', `${RATE_LIMITER}/CheckMany`, 0],
+    ['a check of CheckMany', `${RATE_LIMITER}/CheckMany`, 1],
+    ['a check of CheckStream', `${RATE_LIMITER}/CheckStream`, 2],
+    ['Refund', `${RATE_LIMITER}/Refund`, 0],
+    ['Explain', `${RATE_LIMITER}/Explain`, 0],
+    ['ShouldRateLimit', SHOULD_RATE_LIMIT, 0],
+    ['a descriptor of ShouldRateLimit', SHOULD_RATE_LIMIT, 2],
+    ['Exchange', EXCHANGE, 0],
+    ['a request of Exchange', EXCHANGE, 1],
+    ['quota reports', QUOTAS, 0],
+    ['a bucket of a quota report', QUOTAS, 2],
+    ['health', '/grpc.health.v1.Health/Check', 0],
+    ['reflection', '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo', 0],
+  ])('%s refuses a message of more fields than any valid one, and names the bound', async (_name, path, within) => {
+    const { client } = await serveGrpc(stack, RULES)
+    const refused = await client.call(path, repeated(FIELDS_MAX + 1, within), ADMIN)
+    expect(refused).toMatchObject({ status: INVALID, detail: expect.stringContaining('at most 120000 fields') })
+    const { status, detail } = await client.call(path, repeated(FIELDS_MAX - 1, within), ADMIN)
+    expect([status, detail], 'as many as are accepted').not.toContain('fields in one message')
+  })
+
+  test('1000 checks with all facts and 32 attributes are decided in order', async () => {
+    const { client } = await serveGrpc(stack, RULES)
+    const attributes = Object.fromEntries(times(32, (index) => [`a${index}`, { text: 'x' }]))
+    const facts = { endpoint: '/x', method: 'GET', ip_address: '192.0.2.1', api_key: 'k', tenant: 't', plan: 'p' }
+    const checks = times(1000, (index) => {
+      return { client_id: 'ann', ...facts, cost: 1, attributes, request_id: `r${index}`, detail: true }
+    })
+    const { status, messages } = await client.call(`${RATE_LIMITER}/CheckMany`, CheckManyRequest.encode({ checks }))
+    expect(status).toBe(OK)
+    const { results } = CheckManyResponse.decode(messages[0] as Buffer) as { results: unknown[] }
+    expect(results).toMatchObject(times(1000, (index) => ({ response: { allowed: true, remaining: 99_999 - index } })))
+  })
+
+  test('128 descriptors of 64 entries are answered', async () => {
+    const { client } = await serveGrpc(stack, RULES)
+    const descriptors = times(128, (index) => ['user=ann', ...times(63, (at) => `k${at}=${index}`)])
+    const { status, messages } = await client.call(SHOULD_RATE_LIMIT, requestBytes('edge', descriptors))
+    expect(status).toBe(OK)
+    expect(readResponse(messages[0] as Buffer).statuses).toHaveLength(128)
+  })
+
+  test('a lease exchange of 1000 requests with 16 charges each is answered', async () => {
+    const { client } = await serveGrpc(stack, RULES)
+    const name = { ruleId: 'users', name: 'default', plan: undefined, byIp: false }
+    const charge = { name, facts: { user: 'ann' }, fingerprint: '', min: 1, max: 1, kind: 'enforce' } as const
+    const take: WireRequest = { type: 'take', charges: Array(16).fill(charge), op: '', returns: [] }
+    const { status, messages } = await client.call(EXCHANGE, encodeRequests(Array(1000).fill(take)), ADMIN)
+    expect(status).toBe(OK)
+    const replies = decodeReplies(messages[0] as Buffer)
+    expect(replies).toHaveLength(1000)
+    for (const reply of replies) expect(reply).toMatchObject({ type: 'taken', taken: { granted: true } })
+  })
+
+  test('a quota report of 10,000 buckets with four entries each is answered', async () => {
+    const { client } = await serveGrpc(stack, RULES)
+    const writer = new ProtobufWriter().string(1, 'edge')
+    for (let index = 0; index < 10_000; index += 1) {
+      writer.message(2, (usage) => {
+        usage.message(1, (id) => {
+          for (const key of ['user', 'a', 'b', 'c'])
+            id.message(1, (entry) => entry.string(1, key).string(2, `${index}`))
+        })
+        usage
+          .message(2, (elapsed) => elapsed.uint(1, 5))
+          .uint(3, 1)
+          .uint(4, 1)
+      })
+    }
+    const stream = client.open(QUOTAS, ADMIN)
+    stream.send(writer.finish())
+    await stream.count(1)
+    const reader = new ProtobufReader(stream.messages[0] as Buffer)
+    let actions = 0
+    for (let field = reader.next(); field !== 0; field = reader.next()) {
+      actions += 1
+      reader.skip()
+    }
+    expect(actions).toBe(10_000)
+    stream.end()
+  })
+})
