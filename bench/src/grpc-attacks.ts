@@ -2,6 +2,7 @@
 // one is included.
 
 import { connect } from 'node:http2'
+import { encodeRequests, type WireRequest } from 'sluice/remote-wire'
 
 const LEN = 2
 /** Types of FieldDescriptorProto whose values have a length. */
@@ -34,14 +35,61 @@ export async function grpcAttacks(port: number): Promise<GrpcAttack[]> {
     for (const file of all(decoded(files), 1)) readFile(file, found)
   }
   const unique = new Map(found.methods.map((method) => [method.path, method]))
-  return [...unique.values()].flatMap((method) => attacksOf(method, found.messages))
+  return [...unique.values()].flatMap((method) => attacksOf(method, found.messages)).concat(largest())
+}
+
+/** Valid messages that are as large as the methods with lists accept. */
+function largest(): GrpcAttack[] {
+  const entry = (key: string, value: Buffer | string) => Buffer.concat([field(1, word(key)), field(2, word(value))])
+  const list = (count: number, item: (index: number) => Buffer) =>
+    Buffer.concat(Array.from({ length: count }, (_, index) => item(index)))
+  const check = (index: number) => {
+    const facts = ['user_', '/api/v1/messages', 'POST', '192.0.2.1', 'key_', 'tenant_', 'plan_0']
+    const texts = facts.map((fact, at) => field(at + 1, word(fact.endsWith('_') ? `${fact}${index}` : fact)))
+    const attributes = list(32, (at) => field(10, entry(`a${at}`, field(1, word('x')))))
+    return field(1, Buffer.concat([...texts, attributes, tag(13, 0), varint(1)]))
+  }
+  const take = (index: number): WireRequest => {
+    const name = { ruleId: 'rule_0', name: 'default', plan: undefined, byIp: false }
+    const charge = { name, facts: { user: `user_${index}` }, fingerprint: '', min: 1, max: 5, kind: 'enforce' } as const
+    return { type: 'take', charges: Array(16).fill(charge), op: '', returns: [] }
+  }
+  const descriptor = (index: number) =>
+    field(
+      2,
+      list(64, (at) => field(1, entry(`k${at}`, `${index}`))),
+    )
+  const bucket = (index: number) => {
+    const id = list(4, (at) => field(1, entry(at === 0 ? 'user' : `k${at}`, `${index}`)))
+    return field(2, Buffer.concat([field(1, id), tag(3, 0), varint(5), tag(4, 0), varint(1)]))
+  }
+  const messages: readonly (readonly [path: string, name: string, message: Buffer])[] = [
+    ['/sluice.v1.RateLimiter/CheckMany', '1000 checks with all facts', list(1000, check)],
+    [
+      '/sluice.v1.Leases/Exchange',
+      '1000 takes of 16 charges',
+      encodeRequests(Array.from({ length: 1000 }, (_, index) => take(index))),
+    ],
+    [
+      '/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit',
+      '128 descriptors of 64 entries',
+      Buffer.concat([field(1, word('edge')), list(128, descriptor)]),
+    ],
+    [
+      '/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas',
+      '10,000 buckets',
+      Buffer.concat([field(1, word('edge')), list(10_000, bucket)]),
+    ],
+  ]
+  return messages.map(([path, name, message]) => ({ name: `${path}: ${name}`, path, make: () => [message] }))
 }
 
 function attacksOf({ path, input, streams }: MethodFound, types: Found['messages']): GrpcAttack[] {
-  const attacks = fillings(input, types, DEPTH_MAX).map(({ name, make }): GrpcAttack => {
-    return { name: `${path}: ${name}`, path, make: (bytes) => [make(bytes)] }
-  })
   const usual = minimal(input, types, DEPTH_MAX)
+  const attacks = fillings(input, types, DEPTH_MAX).map(({ name, make }): GrpcAttack => {
+    // A stream may learn from its first message what later ones leave out.
+    return { name: `${path}: ${name}`, path, make: (bytes) => [...(streams ? [usual] : []), make(bytes)] }
+  })
   attacks.unshift({ name: `${path}: a usual message`, path, make: () => [usual] })
   if (streams) {
     for (const [name, message] of [
@@ -191,6 +239,10 @@ function all(message: Decoded, number: number): Buffer[] {
 
 function inner(message: Decoded, number: number): Buffer {
   return all(message, number)[0] ?? Buffer.alloc(0)
+}
+
+function word(value: Buffer | string): Buffer {
+  return typeof value === 'string' ? Buffer.from(value) : value
 }
 
 function text(bytes: Buffer): string {

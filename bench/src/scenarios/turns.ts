@@ -90,7 +90,7 @@ async function routesOf(service: ProbedService): Promise<Route[]> {
     .sort((one, other) => order(one) - order(other))
 }
 
-/** TURNS_ROUTES: parts of the names of routes and methods, to measure only these. */
+/** TURNS_ROUTES: parts of the names of routes, and of gRPC methods and messages, to measure only these. */
 function isWanted(name: string): boolean {
   const wanted = process.env.TURNS_ROUTES?.split(',')
   return wanted === undefined || wanted.some((part) => name.includes(part))
@@ -103,7 +103,7 @@ function order({ method, url }: Route): number {
 }
 
 async function attackGrpc(service: ProbedService): Promise<Result[]> {
-  const attacks = (await grpcAttacks(service.grpcPort)).filter(({ path }) => isWanted(path))
+  const attacks = (await grpcAttacks(service.grpcPort)).filter(({ name }) => isWanted(name))
   const results: Result[] = []
   for (const { name, path, make } of attacks) {
     const messages = make(MESSAGE_BYTES)

@@ -55,6 +55,56 @@ describe('a node without a database', () => {
   })
 })
 
+describe('long YAML texts, which a process parses one at a time', () => {
+  const names = ['a', 'b', 'c', 'd', 'e']
+  const tokens = names.map((name) => `0123456789abcdef-viewer-${name}`)
+  const lines = names.map((name, index) => `- { name: ${name}, role: viewer, token: ${tokens[index]} }\n`)
+  const text = `rule_id: one\nlimit: 10\nwindow: 1d\nwhen: { country: [${'"NL", '.repeat(4000)}] }\n`
+
+  async function serve() {
+    const { address } = await start([
+      '--rules',
+      ruleFile(RULE),
+      '--tokens-file',
+      ruleFile(lines.join(''), 'tokens.yaml'),
+    ])
+    return async (token: string) => {
+      const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/yaml' }
+      const response = await fetch(`${address}${RULES}/validate`, { method: 'POST', headers, body: text })
+      const { code, detail } = (await response.json()) as Record<string, unknown>
+      return { status: response.status, code, detail }
+    }
+  }
+
+  test('of one token five wait at most: others still get in', async () => {
+    const validate = await serve()
+    const [greedy = '', ...others] = tokens
+    const [flood, rest] = await Promise.all([
+      Promise.all(Array.from({ length: 24 }, () => validate(greedy))),
+      Promise.all(others.map(validate)),
+    ])
+    expect(rest.map(({ status }) => status)).toEqual([200, 200, 200, 200])
+    expect(flood.filter(({ status }) => status === 200).length).toBeGreaterThanOrEqual(5)
+    const refused = flood.filter(({ status }) => status !== 200)
+    expect(refused.length).toBeGreaterThan(0)
+    for (const one of refused) {
+      const detail =
+        'This token has 5 YAML texts waiting on this process, the most for one token: wait for one of them.'
+      expect(one).toEqual({ status: 429, code: 'TOO_MANY_TEXTS_OF_TOKEN', detail })
+    }
+    expect(await validate(greedy), 'later').toMatchObject({ status: 200 })
+  })
+
+  test('twenty wait at most', async () => {
+    const validate = await serve()
+    const all = await Promise.all(Array.from({ length: 5 }, () => tokens.map(validate)).flat())
+    expect(all.filter(({ status }) => status === 200).length).toBeGreaterThanOrEqual(20)
+    const refused = all.filter(({ status }) => status !== 200)
+    expect(refused.length).toBeGreaterThan(0)
+    for (const one of refused) expect(one).toMatchObject({ status: 503, code: 'TOO_MANY_TEXTS' })
+  })
+})
+
 test('the tokens file in access.md works as printed', () => {
   const page = readFileSync(new URL('../../../docs/guides/access.md', import.meta.url), 'utf8')
   const [, yaml = ''] = /```yaml\n(tokens:[\s\S]*?)```/.exec(page) ?? []

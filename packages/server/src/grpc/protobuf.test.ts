@@ -1,6 +1,6 @@
 import { seededRandom } from 'sluice/testing'
 import { describe, expect, test } from 'vitest'
-import { ProtobufError, ProtobufReader, ProtobufWriter } from './protobuf.ts'
+import { FIELDS_MAX, ProtobufError, ProtobufReader, ProtobufWriter } from './protobuf.ts'
 
 /** A reader at the first field. */
 function first(bytes: Uint8Array | readonly number[]): ProtobufReader {
@@ -99,6 +99,22 @@ describe('hostile input', () => {
   test('a field number of 0 or above the largest one is an error', () => {
     for (const bytes of [[0x00], [0x02], [0x80, 0x80, 0x80, 0x80, 0x10], [0xff, 0xff, 0xff, 0xff, 0xff, 0x01]])
       expect(() => new ProtobufReader(Uint8Array.from(bytes)).next()).toThrow('invalid field number')
+  })
+
+  test('fields of nested messages count as those of the message; each item of a list has its own count', () => {
+    const nested = Buffer.concat(Array.from({ length: FIELDS_MAX / 2 }, () => Buffer.of(0x08, 1)))
+    const message = write().bytes(1, nested).bytes(1, nested).finish()
+    const read = (open: (reader: ProtobufReader) => ProtobufReader) => {
+      let fields = 0
+      const reader = new ProtobufReader(message)
+      while (reader.next() !== 0) {
+        const inner = open(reader)
+        for (; inner.next() !== 0; fields += 1) inner.skip()
+      }
+      return fields
+    }
+    expect(read((reader) => reader.item())).toBe(FIELDS_MAX)
+    expect(() => read((reader) => reader.message())).toThrow('send at most 120000 fields in one message')
   })
 
   test('a nested message cannot be read beyond its end', () => {

@@ -1,14 +1,12 @@
-// Server-sent events. Bounds the number of streams of a process, and of each token, so that no token takes the streams
-// of all others. A client that does not read misses events, and is then
-// disconnected. A stream ends soon after the token or the session that opened it.
+// Server-sent events. Bounds the number of streams of a process and of each token. A client that does not read misses
+// events, and is then disconnected. A stream ends soon after the token or the session that opened it.
 
 import type { ServerResponse } from 'node:http'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { Authenticator } from '../access/authenticator.ts'
-import { ProblemError, problem } from '../problems/problem.ts'
+import { TokenPlaces } from '../token-places.ts'
 
 const STREAMS_MAX = 20
-/** A session of the dashboard counts as its token. */
 const STREAMS_PER_TOKEN_MAX = 5
 /** Interval between checks of the caller. */
 const CHECK_MS = 5000
@@ -27,21 +25,24 @@ export type EventStream = {
 
 export class EventStreams {
   readonly #authenticator: Authenticator
-  /** By response: the token that opened it. */
-  readonly #open = new Map<ServerResponse, string>()
+  readonly #open = new Set<ServerResponse>()
+  readonly #places = new TokenPlaces({
+    ...{ max: STREAMS_MAX, perTokenMax: STREAMS_PER_TOKEN_MAX },
+    ...{ code: 'TOO_MANY_STREAMS', work: 'streams open', fix: 'close one of them' },
+  })
 
   constructor(app: FastifyInstance, authenticator: Authenticator) {
     this.#authenticator = authenticator
     app.addHook('preClose', async () => {
-      for (const response of this.#open.keys()) response.end()
+      for (const response of this.#open) response.end()
     })
   }
 
   /** Throws if the token or the process has too many streams. The handler must return `reply` afterwards. */
   open({ caller }: FastifyRequest, reply: FastifyReply): EventStream {
-    this.#admit(caller.id)
+    const free = this.#places.take(caller.id)
     const response = this.#start(reply)
-    this.#open.set(response, caller.id)
+    this.#open.add(response)
     const timer = everyCheck((count) => {
       if (!this.#authenticator.isStillValid(caller)) response.end()
       else if (count % CHECKS_PER_HEARTBEAT === 0 && response.writableLength === 0) response.write(': heartbeat\n\n')
@@ -49,18 +50,9 @@ export class EventStreams {
     response.once('close', () => {
       timer.stop()
       this.#open.delete(response)
+      free()
     })
     return { send: senderOf(response), onClose: (work) => void response.once('close', work) }
-  }
-
-  #admit(token: string): void {
-    const own = [...this.#open.values()].filter((other) => other === token).length
-    if (own >= STREAMS_PER_TOKEN_MAX) {
-      const detail = `This token has ${own} streams open on this process, the most for one token: close one of them.`
-      throw new ProblemError(problem('TOO_MANY_STREAMS_OF_TOKEN', detail))
-    }
-    if (this.#open.size < STREAMS_MAX) return
-    throw new ProblemError(problem('TOO_MANY_STREAMS', `This node serves at most ${STREAMS_MAX} streams at a time.`))
   }
 
   #start(reply: FastifyReply): ServerResponse {

@@ -6,6 +6,7 @@ import { type FieldError, inSlices } from 'sluice'
 import { PACKAGE_FOLDER } from '../package-facts.ts'
 import { SerialQueue } from '../serial-queue.ts'
 import { JsonMalformed, JsonTooComplex, parsingJson } from '../text/long-json.ts'
+import { TokenPlaces } from '../token-places.ts'
 import { jsonError, readJson, readYaml, type SourceText } from './source-text.ts'
 
 export type RuleText = Pick<SourceText, 'value' | 'errors'> & {
@@ -39,13 +40,21 @@ const INLINE_LENGTH_MAX = 2000
 /** Cap on the memory of the thread: 8 MiB of rules need a gigabyte, as many mistakes more. */
 const HEAP_MB_MAX = 1536
 const WAITING_MAX = 20
+const WAITING_PER_TOKEN_MAX = 5
+/** Texts of requests that are parsed or wait. Those of the node itself, such as its rule file, always get in. */
+const places = new TokenPlaces({
+  ...{ max: WAITING_MAX, perTokenMax: WAITING_PER_TOKEN_MAX },
+  ...{ code: 'TOO_MANY_TEXTS', work: 'YAML texts waiting', fix: 'wait for one of them' },
+})
 /** Parses one text at a time, because the worst case takes a gigabyte of memory. */
 const queue = new SerialQueue()
-let waiting = 0
 
-export async function readRuleText(text: string, format: RuleTextFormat): Promise<RuleText> {
-  const { value, errors } = format === 'json' ? await parseJson(text) : await parseText({ text, format })
-  const linesOf = async (fields: readonly string[]) => [...(await parseText({ text, format, fields })).lines]
+/**
+ * `token`: id of the caller's token; undefined for a text of the node itself. Throws ProblemError if too many texts wait.
+ */
+export async function readRuleText(text: string, format: RuleTextFormat, token?: string): Promise<RuleText> {
+  const { value, errors } = format === 'json' ? await parseJson(text) : await parseText({ text, format }, token)
+  const linesOf = async (fields: readonly string[]) => [...(await parseText({ text, format, fields }, token)).lines]
   return { value, errors, linesOf }
 }
 
@@ -60,8 +69,8 @@ async function parseJson(text: string): Promise<ParsedText> {
 }
 
 /** The thread is compiled code. */
-function parseText(request: ThreadRequest): ParsedText | Promise<ParsedText> {
-  return request.text.length <= INLINE_LENGTH_MAX || !IS_COMPILED ? parseInline(request) : parseQueued(request)
+function parseText(request: ThreadRequest, token: string | undefined): ParsedText | Promise<ParsedText> {
+  return request.text.length <= INLINE_LENGTH_MAX || !IS_COMPILED ? parseInline(request) : parseQueued(request, token)
 }
 
 export function parseInline({ text, format, fields = [] }: ThreadRequest): ParsedText {
@@ -69,14 +78,13 @@ export function parseInline({ text, format, fields = [] }: ThreadRequest): Parse
   return { value, errors, lines: fields.map(lineOf) }
 }
 
-async function parseQueued(request: ThreadRequest): Promise<ParsedText> {
-  if (waiting >= WAITING_MAX) return tooMuch(`retry later: ${WAITING_MAX} texts wait to be parsed`)
-  waiting += 1
+async function parseQueued(request: ThreadRequest, token: string | undefined): Promise<ParsedText> {
+  const free = token === undefined ? undefined : places.take(token)
   try {
     const { json, errors, lines } = await queue.run(() => replyOf(request))
     return json === undefined ? { errors, lines } : { ...(await parseJson(json)), lines }
   } finally {
-    waiting -= 1
+    free?.()
   }
 }
 
@@ -87,12 +95,9 @@ function replyOf(request: ThreadRequest): Promise<ThreadReply> {
     worker.once('message', resolve)
     worker.once('error', (error: NodeJS.ErrnoException) => {
       if (error.code !== 'ERR_WORKER_OUT_OF_MEMORY') return reject(error)
-      resolve({ ...tooMuch(`make it simpler: it takes more than ${HEAP_MB_MAX} MB to parse`), json: undefined })
+      const fix = `make it simpler: it takes more than ${HEAP_MB_MAX} MB to parse`
+      resolve({ errors: [{ field: 'file', value: undefined, fix }], lines: [], json: undefined })
     })
     worker.once('exit', () => reject(new Error('the thread that parses rules exited without a reply')))
   })
-}
-
-function tooMuch(fix: string): Omit<ParsedText, 'value'> {
-  return { errors: [{ field: 'file', value: undefined, fix }], lines: [] }
 }

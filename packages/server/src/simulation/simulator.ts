@@ -8,10 +8,11 @@ import type { RecordedRequest } from 'sluice/replay'
 import type { DecisionEvent } from '../events/event.ts'
 import { PACKAGE_FOLDER } from '../package-facts.ts'
 import { ProblemError, problem } from '../problems/problem.ts'
+import { TokenPlaces } from '../token-places.ts'
 
 const THREAD = fileURLToPath(new URL('threads/simulation.mjs', PACKAGE_FOLDER))
 const WAITING_MAX = 4
-/** Cap on simulations of one token, waiting or running: leaves places for others. */
+/** Cap on simulations of one token, waiting or running. */
 const PER_TOKEN_MAX = 2
 const RUN_MS_MAX = 25_000
 /** The replay of 500,000 events needs about half of it. */
@@ -45,7 +46,7 @@ export type Feed = (send: (page: Page) => void, signal: AbortSignal) => Promise<
 export type Request = { readonly token: string; readonly signal: AbortSignal }
 
 /** A place in the queue. */
-type Turn = { readonly token: string; start(): void }
+type Turn = { start(): void }
 
 type Reply = {
   readonly text?: string
@@ -56,6 +57,10 @@ type Reply = {
 export class Simulator {
   /** The first one runs. */
   readonly #turns: Turn[] = []
+  readonly #places = new TokenPlaces({
+    ...{ max: WAITING_MAX + 1, perTokenMax: PER_TOKEN_MAX },
+    ...{ code: 'TOO_MANY_SIMULATIONS', work: 'simulations', fix: 'wait for one of them' },
+  })
 
   /** Resolves with the result as JSON. */
   run(feed: Feed, options: SimulationOptions, request: Request): Promise<string> {
@@ -69,8 +74,8 @@ export class Simulator {
 
   async #inThread(feed: Feed, task: (facts: RecordingFacts) => object, { token, signal }: Request): Promise<string> {
     signal.throwIfAborted()
-    this.#admit(token)
-    const turn: Turn = { token, start: () => {} }
+    const free = this.#places.take(token)
+    const turn: Turn = { start: () => {} }
     this.#turns.push(turn)
     try {
       if (this.#turns.length > 1) await started(turn, signal)
@@ -78,19 +83,9 @@ export class Simulator {
     } finally {
       const isRunning = this.#turns[0] === turn
       this.#turns.splice(this.#turns.indexOf(turn), 1)
+      free()
       if (isRunning) this.#turns[0]?.start()
     }
-  }
-
-  #admit(token: string): void {
-    const own = this.#turns.filter((turn) => turn.token === token).length
-    if (own >= PER_TOKEN_MAX) {
-      const detail = `This token has ${own} simulations on this process, the most for one token: wait for one of them.`
-      throw new ProblemError(problem('TOO_MANY_SIMULATIONS_OF_TOKEN', detail))
-    }
-    if (this.#turns.length <= WAITING_MAX) return
-    const detail = `This process runs one simulation at a time, and ${WAITING_MAX} wait: retry later.`
-    throw new ProblemError(problem('TOO_MANY_SIMULATIONS', detail))
   }
 }
 

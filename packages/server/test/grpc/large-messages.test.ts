@@ -50,6 +50,25 @@ describe.each(STACK_NAMES)('on the %s stack', (stack) => {
     expect([status, detail], 'as many as are accepted').not.toContain('fields in one message')
   })
 
+  test('a quota report names at most 64 entries of a bucket, as a descriptor has', async () => {
+    const { client } = await serveGrpc(stack, RULES)
+    const report = (entries: number) => {
+      const writer = new ProtobufWriter().string(1, 'edge')
+      writer.message(2, (usage) =>
+        usage.message(1, (id) => {
+          for (let at = 0; at < entries; at += 1) id.message(1, (entry) => entry.string(1, `k${at}`))
+        }),
+      )
+      return writer.finish()
+    }
+    const accepted = client.open(QUOTAS, ADMIN)
+    accepted.send(report(64))
+    await accepted.count(1)
+    accepted.end()
+    const refused = await client.call(QUOTAS, report(65), ADMIN)
+    expect(refused).toMatchObject({ status: INVALID, detail: expect.stringContaining('bucket_id: give at most 64') })
+  })
+
   test('1000 checks with all facts and 32 attributes are decided in order', async () => {
     const { client } = await serveGrpc(stack, RULES)
     const attributes = Object.fromEntries(times(32, (index) => [`a${index}`, { text: 'x' }]))

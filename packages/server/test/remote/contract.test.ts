@@ -51,7 +51,9 @@ function remoteStoreOn(store: Store): RemoteStore {
   })
   const remote = new RemoteStore({
     exchange: async (message) => {
-      return encodeReplies(await exchange.handle(runSync(decodeRequests(message)), { id: 'token', role: 'check' }))
+      return runSync(
+        encodeReplies(await exchange.handle(runSync(decodeRequests(message)), { id: 'token', role: 'check' })),
+      )
     },
     nameOf: (ruleId) => ({ ruleId, name: 'default', plan: undefined, byIp: false, scope: ['owner', 'detail'] }),
   })

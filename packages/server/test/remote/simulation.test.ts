@@ -42,7 +42,9 @@ function connectRemotely(): (network: Network, central: Store, timers: Timers) =
     const caller = { id: 'token', role: 'check' } as const
     const remote = new RemoteStore({
       exchange: (message) =>
-        network.call(async () => encodeReplies(await exchange.handle(runSync(decodeRequests(message)), caller))),
+        network.call(async () =>
+          runSync(encodeReplies(await exchange.handle(runSync(decodeRequests(message)), caller))),
+        ),
       nameOf: (ruleId) => ({ ruleId, name: 'default', plan: undefined, byIp: false, scope: ['owner', 'detail'] }),
       timers,
     })

@@ -13,7 +13,7 @@ const FIXED32 = 5
 const VARINT_BYTES_MAX = 10
 /**
  * Cap on the fields of a message, with those of the messages in it; items of a list have their own. Reading so many
- * takes about 20 ms. The largest message that is read at once is a NodeState of 100,000 disabled rules.
+ * takes up to 25 ms. The largest message that is read at once is a NodeState of 100,000 disabled rules.
  */
 export const FIELDS_MAX = 120_000
 

@@ -1,6 +1,7 @@
 // Replies of the service to a remote node: sluice.v1.ExchangeReply of lease.proto, written and read by hand.
 
 import { ERRORS, type ErrorCode } from '../errors.ts'
+import type { Sliced } from '../slices.ts'
 import { type GiveResult, type Grant, POLICY_REASONS, type Short, type Source, type Taken } from '../store/store.ts'
 import { ProtobufReader, ProtobufWriter } from './protobuf.ts'
 
@@ -36,10 +37,11 @@ export type WireReply =
 
 const FIELDS = { taken: 1, given: 2, decided: 3, error: 4 } as const satisfies Record<WireReply['type'], number>
 
-export function encodeReplies(replies: readonly WireReply[]): Buffer {
+export function* encodeReplies(replies: readonly WireReply[]): Sliced<Buffer> {
   const writer = new ProtobufWriter()
   for (const reply of replies) {
     writer.message(1, (outer) => outer.message(FIELDS[reply.type], (nested) => writeReply(nested, reply)))
+    yield
   }
   return writer.finish()
 }

@@ -35,7 +35,8 @@ export function createLeaseMethods(deps: ExchangeDeps, access: LeaseAccess): Lea
         handle: async (message, call) => {
           const caller = access.callerOf(call)
           const expiresMs = expiresMsOf(call)
-          return encodeReplies(await exchange.handle(await readRequests(message), caller, expiresMs))
+          const replies = await exchange.handle(await readRequests(message), caller, expiresMs)
+          return inSlices(encodeReplies(replies), SLICE_MS)
         },
       },
       {

@@ -1,7 +1,8 @@
 // Messages of envoy.service.rate_limit_quota.v3, read and written by hand.
 
 import type { Sliced } from 'sluice'
-import { type ProtobufReader, ProtobufWriter, ProtobufReader as Reader } from '../protobuf.ts'
+import { ENTRIES_MAX } from '../../envoy/rate-limit-request.ts'
+import { ProtobufError, type ProtobufReader, ProtobufWriter, ProtobufReader as Reader } from '../protobuf.ts'
 
 /** Entries of a bucket id. The order of keys has no meaning. */
 export type BucketId = Readonly<Record<string, string>>
@@ -54,6 +55,7 @@ function readBucketId(reader: ProtobufReader): BucketId {
   for (let field = reader.next(); field !== 0; field = reader.next()) {
     if (field === 1) entries.push(readEntry(reader.message()))
     else reader.skip()
+    if (entries.length > ENTRIES_MAX) throw new ProtobufError(`bucket_id: give at most ${ENTRIES_MAX} entries`)
   }
   return Object.fromEntries(entries)
 }

@@ -197,15 +197,20 @@ class QuotaStream implements StreamInput {
   async #assign(buckets: readonly Bucket[], onlyGrants: boolean): Promise<void> {
     const actions: Action[] = []
     const start = mapped(buckets, async (bucket) => {
-      await bucket.assigning
+      while (bucket.assigning !== undefined) await bucket.assigning // without one, it starts within its slice
       const work = bucket.account.assign(this.#deps.nowMs()).then((strategy) => {
         const kind = 'blanket' in strategy ? strategy.blanket : 'share'
         if (onlyGrants && kind === 'deny') return
         this.#counts.assignments[kind] += 1
         actions.push({ bucketId: bucket.id, strategy, ttlSeconds: LEASE_SECONDS })
       })
-      bucket.assigning = work.catch(() => {})
-      await work.catch(() => {}) // errs low: without an assignment, Envoy applies the one that it has, to its end
+      // Errs low: without an assignment, Envoy applies the one that it has, to its end.
+      bucket.assigning = work
+        .catch(() => {})
+        .finally(() => {
+          bucket.assigning = undefined
+        })
+      await bucket.assigning
     })
     await Promise.all(await inSlices(start, SLICE_MS))
     this.#send(actions)

@@ -270,6 +270,6 @@ const PROBLEM_MEANING: Readonly<Record<number, string>> = {
   412: 'The version has changed; the ETag is the current one.',
   413: 'The body is too large.',
   415: 'The media type of the body is not supported.',
-  429: 'Refused; or too many requests, streams or simulations with this token, or invalid tokens from this address.',
-  503: 'The store or the database is unreachable, or this node is shutting down.',
+  429: 'Refused; or this token has too many requests, streams, simulations or texts, or this address invalid tokens.',
+  503: 'The store or the database is unreachable, or this node is busy or shutting down.',
 }

@@ -106,7 +106,7 @@ function importRoute(app: FastifyInstance, deps: RulesDeps): void {
   }
   const options = { ...writeOptions(deps, schema), bodyLimit: RULE_SET_BYTES_MAX }
   app.put<Write>(RULE_SET_PATH, options, async (request, reply) => {
-    const rules = await rulesIn(deps, request.body)
+    const rules = await rulesIn(deps, request)
     const edited = await write(deps, request, replacing('rules.import', rules, request))
     reply.header('etag', etag(edited.version))
     return answerOf(edited, request)
@@ -215,9 +215,9 @@ function replacing(action: string, rules: readonly Rule[], request: FastifyReque
   return { action, next }
 }
 
-async function rulesIn(deps: RulesDeps, body: unknown): Promise<readonly Rule[]> {
+async function rulesIn(deps: RulesDeps, { body, caller }: FastifyRequest): Promise<readonly Rule[]> {
   if (!(body instanceof YamlBody)) return validRules(deps, body)
-  const { value, errors, linesOf } = await readRuleText(body.text, 'yaml')
+  const { value, errors, linesOf } = await readRuleText(body.text, 'yaml', caller.id)
   if (errors.length > 0) throw await invalidRules(errors, linesOf)
   return validRules(deps, value, linesOf)
 }

@@ -49,12 +49,12 @@ export function ruleValidationRoute(app: FastifyInstance, deps: ValidationDeps):
     description: 'A rule as YAML or JSON. Answers 200 for invalid rules too, with every mistake and its line.',
     tags: ['rules'],
     body: { examples: [{ rule_id: 'demo', scope: 'per_user', limit: 5, window_seconds: 10 }] },
-    response: answers(ANSWER, 400, 413, 415),
+    response: answers(ANSWER, 400, 413, 415, 503),
   }
   const options = { schema, config: { access: 'viewer' as const }, bodyLimit: BODY_BYTES_MAX }
-  app.post<{ Body: unknown }>(`${RULES_PATH}/validate`, options, async ({ body }) => {
+  app.post<{ Body: unknown }>(`${RULES_PATH}/validate`, options, async ({ body, caller }) => {
     if (!(body instanceof YamlBody)) return validated(deps, body, undefined)
-    const text = await readRuleText(body.text, 'yaml')
+    const text = await readRuleText(body.text, 'yaml', caller.id)
     if (text.errors.length > 0) return invalid(text.errors.map(withOwnLine))
     return validated(deps, text.value, text)
   })
