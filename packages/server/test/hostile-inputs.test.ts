@@ -60,7 +60,8 @@ function holed(schema: Schema, example: unknown): string[] {
     const value = (known as Record<string, unknown>)[name]
     return holed(inner, value).map((text) => {
       const others = Object.entries(known).filter(([other]) => other !== name)
-      return `{${[...others.map(([other, one]) => `${quoted(other)}:${JSON.stringify(one)}`), `${quoted(name)}:${text}`].join(',')}}`
+      const members = others.map(([other, one]) => `${quoted(other)}:${JSON.stringify(one)}`)
+      return `{${[...members, `${quoted(name)}:${text}`].join(',')}}`
     })
   })
   const items = Array.isArray(example) && example.length > 0 ? holed(schema.items ?? {}, example[0]) : []
