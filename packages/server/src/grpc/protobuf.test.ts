@@ -1,6 +1,7 @@
 import { seededRandom } from 'sluice/testing'
 import { describe, expect, test } from 'vitest'
-import { FIELDS_MAX, ProtobufError, ProtobufReader, ProtobufWriter } from './protobuf.ts'
+import { FIELDS_MAX } from '../../../sluice/src/remote/protobuf.ts'
+import { ProtobufError, ProtobufReader, ProtobufWriter } from './protobuf.ts'
 
 /** A reader at the first field. */
 function first(bytes: Uint8Array | readonly number[]): ProtobufReader {

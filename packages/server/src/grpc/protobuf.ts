@@ -1,3 +1,3 @@
 // Protocol Buffers wire format: the reader and the writer of the library, which remote nodes use as well.
 
-export { FIELDS_MAX, ProtobufError, ProtobufReader, ProtobufWriter } from 'sluice/remote-wire'
+export { ProtobufError, ProtobufReader, ProtobufWriter } from 'sluice/remote-wire'

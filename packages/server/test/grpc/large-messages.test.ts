@@ -3,7 +3,8 @@
 
 import { decodeReplies, encodeRequests, type WireRequest } from 'sluice/remote-wire'
 import { describe, expect, test } from 'vitest'
-import { FIELDS_MAX, ProtobufReader, ProtobufWriter } from '../../src/grpc/protobuf.ts'
+import { FIELDS_MAX } from '../../../sluice/src/remote/protobuf.ts'
+import { ProtobufReader, ProtobufWriter } from '../../src/grpc/protobuf.ts'
 import { ADMIN_TOKEN } from '../service.ts'
 import { CheckManyRequest, CheckManyResponse, RATE_LIMITER } from './messages.ts'
 import { readResponse, requestBytes } from './rate-limit-fixture.ts'

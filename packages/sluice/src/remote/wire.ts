@@ -1,7 +1,7 @@
 // Messages between remote nodes and the service, for the service.
 
 export { limitFingerprint } from './limit-fingerprint.ts'
-export { FIELDS_MAX, ProtobufError, ProtobufReader, ProtobufWriter } from './protobuf.ts'
+export { ProtobufError, ProtobufReader, ProtobufWriter } from './protobuf.ts'
 export { decodeReplies, encodeReplies, type WireGrant, type WireReply, type WireTaken } from './replies.ts'
 export {
   decodeRequests,
