@@ -50,7 +50,7 @@ const places = new TokenPlaces({
 const queue = new SerialQueue()
 
 /**
- * `token`: id of the caller's token; undefined for a text of the node itself. Throws ProblemError if too many texts wait.
+ * `token`: id of the caller's token; undefined for a text of the node. Throws ProblemError if too many texts wait.
  */
 export async function readRuleText(text: string, format: RuleTextFormat, token?: string): Promise<RuleText> {
   const { value, errors } = format === 'json' ? await parseJson(text) : await parseText({ text, format }, token)
