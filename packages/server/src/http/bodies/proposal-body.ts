@@ -37,7 +37,7 @@ export type ProposalBody = {
 
 const OPERATIONS: readonly Operation[] = ['create', 'update', 'delete']
 const RULE_ID = /^[a-z0-9_.-]{1,64}$/
-const RULE_ID_FIX = 'give 1 to 64 characters of a-z, 0-9, "_", "." and "-"'
+const RULE_ID_FIX = 'give the id of a rule'
 const EXAMPLE_STEPS = [{ shadow: '10m' }, { canary: '1%', for: '10m' }, { canary: '10%', for: '10m' }]
 
 export const PROPOSAL_BODY: Schema = {
