@@ -4,7 +4,7 @@ import type { Cluster, Redis, RedisOptions } from 'ioredis'
 import type { RedisClient } from 'sluice/redis'
 import { readRedisUrl } from '../settings/redis-url.ts'
 
-/** A silent connection is closed, as those of the store are: what waits for its reply fails, also while a node stops. */
+/** A silent connection is closed, as the store's are: a frozen Redis must not keep a node from stopping. */
 const SILENT_MS_MAX = 2000
 
 /** A client that connects when the store does. */

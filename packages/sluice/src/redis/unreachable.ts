@@ -2,6 +2,7 @@
 // stay pending until then, so every wait is bounded here, and errors carry the reason for the outage.
 
 import { randomInt } from 'node:crypto'
+import { systemTimers } from '../clock.ts'
 import { STALL_MS } from '../failure/deadline.ts'
 
 /** Timeout of one-off requests, for a metric, and of the first attempt to connect. */
@@ -47,14 +48,14 @@ export function withTimeout<T>(promise: Promise<T>, ms: number = TIMEOUT_MS): Pr
 export function attempt(connected: Promise<unknown>): Promise<void> {
   return new Promise((resolve) => {
     let leftMs = TIMEOUT_MS
-    const timer = setInterval(() => {
-      leftMs -= STALL_MS
-      if (leftMs <= 0) settle()
-    }, STALL_MS)
     const settle = () => {
-      clearInterval(timer)
+      stop()
       resolve()
     }
+    const stop = systemTimers.every(STALL_MS, () => {
+      leftMs -= STALL_MS
+      if (leftMs <= 0) settle()
+    })
     connected.then(settle, settle)
   })
 }
