@@ -3,7 +3,8 @@ import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { text as readText } from 'node:stream/consumers'
-import { describe, expect, test, vi } from 'vitest'
+import { startRedis } from 'sluice/testing'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { COMMANDS } from '../src/cli/commands.ts'
 import { programHelp } from '../src/cli/help.ts'
 import { VERSION } from '../src/package-facts.ts'
@@ -187,6 +188,25 @@ describe('SIGTERM', () => {
         .split('\n')
         .map((line) => JSON.parse(line).event),
     ).toEqual(['listening', 'stopping', 'stopped'])
+  })
+
+  test('a frozen Redis does not delay it by more than seconds', async () => {
+    const redis = await startRedis()
+    onTestFinished(() => redis.stop())
+    const rules = ruleFile('- { rule_id: r, limit: 10, window: 1d, scope: per_user }')
+    const running = await start(['--rules', rules, '--redis', redis.url, '--drain-ms', '0', '--log-level', 'debug'])
+    const { check } = clientOf(running.address)
+    await vi.waitFor(async () =>
+      expect(await check({ client_id: 'a', detail: true })).toMatchObject({ source: 'store' }),
+    )
+    process.kill(redis.pid, 'SIGSTOP')
+    try {
+      for (const client_id of ['b', 'c']) await check({ client_id, request_id: `request-${client_id}` })
+      running.signal('SIGTERM')
+      expect((await running.ended()).code).toBe(0) // without the fix it waits until Redis continues
+    } finally {
+      process.kill(redis.pid, 'SIGCONT')
+    }
   })
 
   test('idle keep-alive connections do not delay it', async () => {

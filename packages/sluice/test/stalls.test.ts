@@ -1,6 +1,8 @@
 // A process that stands still (a long event-loop turn, no CPU) for longer than the deadline, at the worst moments, with
 // a real Redis that answers: the store decides every check, late, and on_fail none.
 
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
 import { Cluster, Redis } from 'ioredis'
 import { createCluster, createClient as createNodeRedis } from 'redis'
 import { createLimiter, type Decision } from 'sluice'
@@ -11,6 +13,10 @@ import { expect, onTestFinished, test } from 'vitest'
 /** Generous, so that a Redis without a core answers in time; below the silence after which a connection is closed. */
 const DEADLINE_MS = 1000
 const STALL_MS = 1400
+/** Several of them take longer than the deadline until the first connection, 1 s. */
+const CONNECTING_STALL_MS = 700
+/** ioredis gives up the slots of a Cluster after 1 s, stalls included, and connecting takes more turns. */
+const CLUSTER_STALL_MS = 400
 const LIMIT = 10
 const CHECKS = 40
 const SHARED = { limit: LIMIT, window: '365d', algorithm: 'fixed_window' }
@@ -30,6 +36,10 @@ async function single(): Promise<number> {
   return redis.port
 }
 
+function nodeRedis(port: number): RedisClient {
+  return createNodeRedis({ url: `redis://127.0.0.1:${port}` }) as unknown as RedisClient
+}
+
 const BEDS: readonly (readonly [name: string, open: () => Promise<Bed>])[] = [
   [
     'ioredis',
@@ -42,7 +52,7 @@ const BEDS: readonly (readonly [name: string, open: () => Promise<Bed>])[] = [
     'node-redis',
     async () => {
       const port = await single()
-      return { client: createNodeRedis({ url: `redis://127.0.0.1:${port}` }) as unknown as RedisClient, ports: [port] }
+      return { client: nodeRedis(port), ports: [port] }
     },
   ],
   [
@@ -105,6 +115,50 @@ test.each(BEDS)('with %s, a process that stalls answers late, and never by polic
     }
   }
   expect(store.stats?.()).toMatchObject({ policy_decisions: 0, timeouts: 0, late_replies: 0, breaker_open: 0 })
+})
+
+test.each(BEDS)('with %s, a process that stalls while it connects waits for its connection', async (_name, open) => {
+  const { client, ports } = await open()
+  const stallMs = ports.length > 1 ? CLUSTER_STALL_MS : CONNECTING_STALL_MS
+  const store = redisStore(client, { deadlineMs: 100 })
+  const limiter = createLimiter({ rules: RULES, store })
+  onTestFinished(() => limiter.close())
+  let isReady = false
+  void store.ready().then(() => {
+    isReady = true
+  })
+  const pending = ['/leased', '/strict', '/both'].map((path) => limiter.check({ user: 'alice', path }))
+  for (let stalls = 0; !isReady || stalls < 4; stalls += 1) {
+    await turns(1)
+    standStill(stallMs)
+  }
+  const decisions = await Promise.all(pending)
+  expect(decisions.map(({ source, policyReason }) => [source, policyReason])).toEqual(
+    Array(3).fill(['store', undefined]),
+  )
+  expect(store.stats?.()).toMatchObject({ policy_decisions: 0, timeouts: 0 })
+})
+
+test.each(['ioredis', 'node-redis'])('with %s, a Redis that never answers is not waited for, even so', async (name) => {
+  const silent = createServer(() => {}).listen(0, '127.0.0.1')
+  onTestFinished(() => void silent.close())
+  await once(silent, 'listening')
+  const { port } = silent.address() as AddressInfo
+  const client = name === 'ioredis' ? new Redis(port, { lazyConnect: true }) : nodeRedis(port)
+  const store = redisStore(client, { deadlineMs: 100 })
+  const limiter = createLimiter({ rules: RULES, store })
+  onTestFinished(() => limiter.close())
+  const pending = limiter.check({ user: 'alice', path: '/strict' })
+  let isDecided = false
+  void pending.then(() => {
+    isDecided = true
+  })
+  while (!isDecided) {
+    await turns(1)
+    standStill(CONNECTING_STALL_MS)
+  }
+  expect((await pending).policyReason).toMatch(/^(timeout|unavailable)$/)
+  expect(store.stats?.()).toMatchObject({ policy_decisions: 1 })
 })
 
 /** Blocks this process without using the CPU: Redis goes on. */

@@ -4,6 +4,9 @@ import type { Cluster, Redis, RedisOptions } from 'ioredis'
 import type { RedisClient } from 'sluice/redis'
 import { readRedisUrl } from '../settings/redis-url.ts'
 
+/** A silent connection is closed, as the store's are: a frozen Redis must not keep a node from stopping. */
+const SILENT_MS_MAX = 2000
+
 /** A client that connects when the store does. */
 export async function redisClient(url: string, connectTimeout: number): Promise<RedisClient> {
   return ioClient(url, { connectTimeout }, {})
@@ -11,7 +14,12 @@ export async function redisClient(url: string, connectTimeout: number): Promise<
 
 /** A separate connection for single commands, without an offline queue and without retries. */
 export async function connectOnce(url: string, connectTimeout: number): Promise<Redis | Cluster> {
-  const once = { connectTimeout, maxRetriesPerRequest: 0, autoResendUnfulfilledCommands: false }
+  const once = {
+    connectTimeout,
+    socketTimeout: SILENT_MS_MAX,
+    maxRetriesPerRequest: 0,
+    autoResendUnfulfilledCommands: false,
+  }
   const client = await ioClient(url, once, { enableOfflineQueue: false })
   client.on('error', () => {}) // the store reports outages
   const timeout = new Promise<void>((resolve) => void setTimeout(resolve, connectTimeout).unref())
@@ -19,7 +27,10 @@ export async function connectOnce(url: string, connectTimeout: number): Promise<
   return client
 }
 
-type EachOptions = Pick<RedisOptions, 'connectTimeout' | 'maxRetriesPerRequest' | 'autoResendUnfulfilledCommands'>
+type EachOptions = Pick<
+  RedisOptions,
+  'connectTimeout' | 'socketTimeout' | 'maxRetriesPerRequest' | 'autoResendUnfulfilledCommands'
+>
 
 /** `each`: options of each server connection. `own`: options of the client. */
 async function ioClient(url: string, each: EachOptions, own: { enableOfflineQueue?: false }): Promise<Redis | Cluster> {

@@ -16,6 +16,8 @@ export type Waiting = {
 const TICKS = 20
 const TICK_MS_MIN = 2
 const TICK_MS_MAX = 5
+/** While the connection is being opened, a longer time between two ticks is a stall, which does not count. */
+export const STALL_MS = 50
 /** Shortest timer: with a remainder of nanoseconds, a clock of microseconds would not advance. */
 const TIMER_MS_MIN = 0.1
 
@@ -26,26 +28,34 @@ export class Deadline {
   /** Every reply that had arrived by this time has been read. */
   #readMs = Number.NEGATIVE_INFINITY
   #limitMs: number
+  /** Undefined once the connection is open. */
+  #startMs: number | undefined
+  /** Last tick, or the time of `add` if nothing was waiting. */
+  #tickedMs = 0
   /** Next time of the timer. */
   #armedMs = 0
   readonly #timers: Timers
   readonly #onExpired: () => void
   #stop: (() => void) | undefined
 
-  /** Calls `onExpired` once for all requests that expire together. */
-  constructor(limitMs: number, timers: Timers, onExpired: () => void) {
+  /**
+   * Calls `onExpired` once for all requests that expire together. `startMs`: limit until `started`, without stalls.
+   * Opening a connection takes several turns, and a cold process has long ones.
+   */
+  constructor(limitMs: number, timers: Timers, onExpired: () => void, startMs?: number) {
     this.#limitMs = limitMs
+    this.#startMs = startMs
     this.#timers = timers
     this.#onExpired = onExpired
   }
 
   get limitMs(): number {
-    return this.#limitMs
+    return this.#startMs ?? this.#limitMs
   }
 
-  /** Also applies to requests that are already waiting: their time starts again. */
-  set limitMs(limitMs: number) {
-    this.#limitMs = limitMs
+  /** The connection is open, or could not be opened. The time of requests that are waiting starts again. */
+  started(): void {
+    this.#startMs = undefined
     for (const waiting of this.#waiting) {
       waiting.spentMs = 0
       this.#written(waiting)
@@ -62,7 +72,8 @@ export class Deadline {
   add(waiting: Waiting): void {
     this.#waiting.add(waiting)
     this.#written(waiting)
-    const leftMs = this.#limitMs - waiting.spentMs
+    const leftMs = this.limitMs - waiting.spentMs
+    if (this.#stop === undefined) this.#tickedMs = waiting.sentMs
     if (this.#stop === undefined || waiting.sentMs + leftMs < this.#armedMs) this.#arm(leftMs)
   }
 
@@ -115,7 +126,7 @@ export class Deadline {
   }
 
   get #tickMs(): number {
-    return Math.min(TICK_MS_MAX, Math.max(TICK_MS_MIN, this.#limitMs / TICKS))
+    return Math.min(TICK_MS_MAX, Math.max(TICK_MS_MIN, this.limitMs / TICKS))
   }
 
   /** Replies that have arrived are read between the two turns; those of HTTP/2 streams end one turn later. */
@@ -128,10 +139,12 @@ export class Deadline {
   #expireDue(nowMs: number): void {
     if (this.#stop === undefined) return // closed
     this.#readMs = nowMs
+    if (this.#startMs !== undefined) this.#skipStall(nowMs)
+    this.#tickedMs = nowMs
     let expired = false
     let nextMs = Number.POSITIVE_INFINITY
     for (const waiting of this.#waiting) {
-      const leftMs = this.#limitMs - this.spentMs(waiting)
+      const leftMs = this.limitMs - this.spentMs(waiting)
       if (leftMs > 0) nextMs = Math.min(nextMs, leftMs)
       else {
         expired = true
@@ -142,5 +155,11 @@ export class Deadline {
     if (expired) this.#onExpired()
     if (this.#waiting.size > 0) this.#arm(nextMs)
     else this.#stop = undefined
+  }
+  /** Counts at most STALL_MS of the time since the last tick. */
+  #skipStall(nowMs: number): void {
+    const stalledMs = nowMs - this.#tickedMs - STALL_MS
+    if (stalledMs <= 0) return
+    for (const waiting of this.#waiting) waiting.sentMs = Math.min(nowMs, waiting.sentMs + stalledMs)
   }
 }

@@ -40,7 +40,7 @@ export type GuardOptions = {
   readonly nodes?: number | undefined
   /** Called when the circuit breaker opens or closes. */
   readonly onTransition?: ((transition: Transition) => void) | undefined
-  /** Settles after the first attempt to connect. Until then the deadline is at least a second. */
+  /** Settles after the first attempt to connect. Until then the deadline is at least a second, without stalls. */
   readonly ready?: Promise<unknown> | undefined
   /** Clock of `on_fail: local`. */
   readonly clock?: Clock | undefined
@@ -126,13 +126,11 @@ class GuardStore implements GuardedStore {
     this.#local = memoryStore({ maxKeys: LOCAL_KEYS_MAX, clock: options.clock ?? systemClock })
     this.#policy = new FailurePolicy(this.#local, nodes)
     this.#breaker = new Breaker(onTransition)
-    const startMs = options.ready === undefined ? deadlineMs : Math.max(deadlineMs, STARTING_MS)
-    this.#deadline = new Deadline(startMs, this.#timers, () => this.#failed())
+    const startMs = options.ready === undefined ? undefined : Math.max(deadlineMs, STARTING_MS)
+    this.#deadline = new Deadline(deadlineMs, this.#timers, () => this.#failed(), startMs)
     this.#prober = new Prober(() => this.#probe(), this.#timers, options.random ?? Math.random)
     this.#probeCharge = options.probe ?? PROBE
-    const started = () => {
-      this.#deadline.limitMs = deadlineMs
-    }
+    const started = () => this.#deadline.started()
     options.ready?.then(started, started)
   }
 

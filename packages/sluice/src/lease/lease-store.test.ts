@@ -1,9 +1,10 @@
 import { Redis } from 'ioredis'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { compileLimit } from '../algorithms/limit.ts'
+import { guardStore } from '../failure/guard-store.ts'
 import { redisStore } from '../redis/redis-store.ts'
 import { memoryStore } from '../store/memory.ts'
-import type { Charge, Store, Taken } from '../store/store.ts'
+import type { Charge, Store, Take, Taken } from '../store/store.ts'
 import { manualTimers } from '../testing/manual-timers.ts'
 import { type RedisProcess, startRedis } from '../testing/redis-process.ts'
 import { remote } from '../testing/remote.ts'
@@ -39,6 +40,56 @@ test('with a full lease table, units of one bucket are never spent as units of a
   for (let checks = 0; checks < 200; checks += 1) if ((await node.take({ charges: [narrow] })).granted) admitted += 1
   expect(admitted).toBe(40)
   await node.close()
+})
+
+describe("one deadline covers the store's time for all requests of a check", () => {
+  /** A node whose store replies when the test says so, with a deadline of 100 ms. */
+  function slowNode() {
+    const timers = manualTimers()
+    const memory = memoryStore()
+    const replies: (() => void)[] = []
+    const take = async (request: Take) => {
+      await new Promise<void>((resolve) => replies.push(resolve))
+      return memory.take(request)
+    }
+    const node = leaseStore(guardStore({ ...remote(memory), take }, { timers, deadlineMs: 100 }), { timers })
+    const pass = async (ms: number) => {
+      for (let passedMs = 0; passedMs < ms; passedMs += 5) {
+        timers.advance(5)
+        await new Promise((resolve) => setImmediate(resolve))
+      }
+    }
+    return { node, replies, pass }
+  }
+  test('a take that has used up its time does not wait for the query of another', async () => {
+    const { node, replies, pass } = slowNode()
+    void node.take({ charges: [charge] })
+    await pass(5)
+    let source: string | undefined
+    void Promise.resolve(node.take({ charges: [charge], spent: { ms: 90 } })).then((taken) => {
+      source = taken.source
+    })
+    await pass(20)
+    expect([source, replies.length]).toEqual(['policy', 2])
+  })
+
+  test('a take that has time left waits, and the wait counts even if it needs no query of its own', async () => {
+    const { node, replies, pass } = slowNode()
+    const window = { algorithm: 'fixed_window', windowUs: 86_400e6 } as const
+    const wide = { ...charge, limit: compileLimit({ id: 'wide', fact: 'user', units: 1000, lease: {}, ...window }) }
+    const before = node.take({ charges: [wide] }) // the next query then requests a batch
+    await pass(5)
+    replies[0]?.()
+    await before
+    const first = node.take({ charges: [wide] })
+    const spent = { ms: 0 }
+    const second = node.take({ charges: [wide], spent })
+    await pass(50)
+    replies[1]?.()
+    const sources = [(await first).source, (await second).source]
+    expect([sources, replies.length]).toEqual([['store', 'lease'], 2])
+    expect(spent.ms).toBeGreaterThanOrEqual(45)
+  })
 })
 
 test('concurrent requests to a slow store are admitted: their batches do not empty the bucket', async () => {

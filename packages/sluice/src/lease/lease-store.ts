@@ -251,7 +251,8 @@ class LeaseStore implements LeasingStore {
 
   /**
    * Waits for a pending query for the same bucket, whose units may be enough. A take that gets none waits for the next
-   * one, up to WAIT_MS, so that waiting takes do not all query at once. One deadline covers the store's time for both.
+   * one, up to WAIT_MS, so that waiting takes do not all query at once. One deadline covers the store's time for both,
+   * so a take does not wait for a query that may outlast its own deadline by more than WAIT_MS.
    */
   async #wait(take: Take, first: Promise<unknown>): Promise<Taken> {
     const startedMs = this.#timers.nowMs()
@@ -260,10 +261,11 @@ class LeaseStore implements LeasingStore {
     while (pending !== undefined && this.#timers.nowMs() - startedMs < WAIT_MS) {
       const query = this.#queries.get(pending)
       const beforeMs = query === undefined ? 0 : this.#timers.nowMs() - query.sentMs
+      if (query !== undefined && spent.ms > query.spentBeforeMs + beforeMs + WAIT_MS) break
       await pending.catch(() => undefined) // the take that sent the query gets the error
+      if (query !== undefined) spent.ms += Math.max(0, query.spent.ms - query.spentBeforeMs - beforeMs)
       const taken = this.takeSync(take)
       if (taken !== undefined) return taken
-      if (query !== undefined) spent.ms += Math.max(0, query.spent.ms - query.spentBeforeMs - beforeMs)
       pending = this.#pendingQuery(take.charges)
     }
     return this.#query({ ...take, spent })

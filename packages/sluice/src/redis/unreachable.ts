@@ -2,8 +2,10 @@
 // stay pending until then, so every wait is bounded here, and errors carry the reason for the outage.
 
 import { randomInt } from 'node:crypto'
+import { systemTimers } from '../clock.ts'
+import { STALL_MS } from '../failure/deadline.ts'
 
-/** Timeout of one-off requests, at startup or for a metric. */
+/** Timeout of one-off requests, for a metric, and of the first attempt to connect. */
 const TIMEOUT_MS = 2000
 
 /**
@@ -39,9 +41,23 @@ export function withTimeout<T>(promise: Promise<T>, ms: number = TIMEOUT_MS): Pr
   return Promise.race([promise, late]).finally(stop)
 }
 
-/** Settles after the first attempt to connect, successful or not. The client keeps trying. */
+/**
+ * Settles after the first attempt to connect: successful, failed or timed out. The client keeps trying. A stall of this
+ * process counts as STALL_MS.
+ */
 export function attempt(connected: Promise<unknown>): Promise<void> {
-  return withTimeout(connected).then(ignore, ignore)
+  return new Promise((resolve) => {
+    let leftMs = TIMEOUT_MS
+    const settle = () => {
+      stop()
+      resolve()
+    }
+    const stop = systemTimers.every(STALL_MS, () => {
+      leftMs -= STALL_MS
+      if (leftMs <= 0) settle()
+    })
+    connected.then(settle, settle)
+  })
 }
 
 /** Returns a function that creates the error for a command without a connection, with the client's last error. */
@@ -55,5 +71,3 @@ export function watchErrors(
   })
   return () => new Error(last === undefined ? message : `${message}: ${last.message}`)
 }
-
-function ignore(): void {}

@@ -316,6 +316,7 @@ class PooledRegion implements RegionStore {
 
   /** Takes from the pools over the network. Their units are given back if the request is refused later. */
   async #borrow(pending: readonly PendingCharge[], spent: SpentTime, expiresMs: number | undefined): Promise<void> {
+    const beforeMs = spent.ms
     await Promise.all(
       pending.map(async (one) => {
         const pool = one.limits?.pool
@@ -323,8 +324,10 @@ class PooledRegion implements RegionStore {
         this.#counts.region_pool_requests += 1
         one.poolSettled = true
         const charge = withLimit(one.charge, pool)
-        const lease = () => this.#pools.take({ charges: [charge], spent, expiresMs })
+        const own = { ms: beforeMs } // these takes run in parallel: their times do not add up
+        const lease = () => this.#pools.take({ charges: [charge], spent: own, expiresMs })
         const taken = await toPromise(lease).catch(() => undefined)
+        spent.ms = Math.max(spent.ms, own.ms)
         const grant = taken?.grants[0]
         if (taken === undefined || grant === undefined || taken.source === 'policy') return
         if (taken.granted && grant.units > 0) one.paid = new PoolTaken(one.charge, pool, taken, grant)
