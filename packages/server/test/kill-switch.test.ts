@@ -72,7 +72,11 @@ describe('the kill switch', () => {
     [{ rule_id: 'one', on: false }, 'rule_id', 'give the id of a disabled rule'],
     [{ rule_id: 'one' }, 'on', 'use true or false'],
     [{ everything: false, on: true }, 'everything', 'omit it, or use true'],
-    [{ rule_id: 'one', on: true, reason: 'a\nb' }, 'reason', 'give 1 to 1024 characters without control characters'],
+    [
+      { rule_id: 'one', on: true, reason: 'a\nb' },
+      'reason',
+      'give 1 to 1024 characters without control characters and direction overrides',
+    ],
   ])('%j is a 400', async (body, field, fix) => {
     const { status, body: answer } = await turn(await serveApp(RULES), body)
     expect(status).toBe(400)

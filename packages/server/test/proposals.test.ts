@@ -380,7 +380,12 @@ describe('proposals', () => {
   })
 
   const invalid: [string, object, string, string][] = [
-    ['no reason', { changes: HALVED.changes }, 'reason', 'give 1 to 1024 characters without control characters'],
+    [
+      'no reason',
+      { changes: HALVED.changes },
+      'reason',
+      'give 1 to 1024 characters without control characters and direction overrides',
+    ],
     ['no changes', { changes: [], reason: 'x' }, 'changes', 'give a list of 1 to 200 changes'],
     [
       'an unknown operation',

@@ -253,9 +253,10 @@ describe('while Redis is unreachable', () => {
   })
 
   test('a refund whose response was lost is applied: a retry is a 409, and no units are returned twice', async () => {
-    const { check, post, proxy, left } = await behindProxy()
+    const { check, post, get, proxy, left } = await behindProxy()
     const { request_id } = await check({ client_id: 'a', detail: true })
-    await check({ client_id: 'b', detail: true })
+    const metrics = async () => String((await get('/metrics')).body.text)
+    await expect.poll(metrics, 'no other reply is under way').toContain('sluice_decision_records_written_total 1\n')
     proxy.cutNextReply(0)
     expect(await post(REFUND, { request_id })).toMatchObject({ status: 503 })
     const refund = async () => (await post(REFUND, { request_id })).status

@@ -27,12 +27,12 @@ export async function inSlices<T>(work: Sliced<T>, sliceMs: number = SLICE_MS): 
   }
 }
 
-/** `Array.from(items, make)` as sliced work. */
-export function* mapped<A, B>(items: readonly A[], make: (item: A, index: number) => B): Sliced<B[]> {
+/** `Array.from(items, make)` as sliced work, which may be interrupted after every `together` items. */
+export function* mapped<A, B>(items: readonly A[], make: (item: A, index: number) => B, together = 1): Sliced<B[]> {
   const made: B[] = []
   for (const [index, item] of items.entries()) {
     made.push(make(item, index))
-    yield
+    if ((index + 1) % together === 0) yield
   }
   return made
 }

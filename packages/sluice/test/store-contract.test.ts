@@ -63,6 +63,8 @@ storeContract('approximate, one node', {
   skip: {
     'force is always charged, and reports whether it was over the limit': 'a take refused by the model is not sent on',
     'a take resets buckets and charges in one step': 'the model and the store are reset separately',
+    'a client that waits retryAfterUs is admitted, and not a microsecond earlier':
+      'a model that was synced drops the part of a unit that has refilled, until its next sync: up to 200 ms late',
     ...Object.fromEntries(Object.keys(COUNTERFACTUAL).map((title) => [title, 'pairs are charged to strict limits'])),
   },
   create: (clock) => allApproximate(approximateStore(memoryStore({ clock }), { clock, timers: standingTimers(clock) })),

@@ -20,7 +20,7 @@ export type OpenEdits = {
 }
 
 /** Open edits of one rule, at most: each edit of it reads them all. */
-const OPEN_MAX = 20
+const OPEN_MAX = 100
 
 export function versionOf({ baseVersion }: Pick<Proposal, 'baseVersion'>): number {
   return baseVersion + 1

@@ -158,12 +158,12 @@ describe('edits of one rule under guard', () => {
 
   test('are bounded: one too many is refused, with the fix', async () => {
     const { edit } = await opened()
-    await edit({ posts: perUser(100) }, 0)
-    for (let limit = 99; limit > 79; limit -= 1) await edit({ posts: perUser(limit) })
-    await expect(edit({ posts: perUser(79) })).rejects.toMatchObject({
+    await edit({ posts: perUser(200) }, 0)
+    for (let limit = 199; limit > 99; limit -= 1) await edit({ posts: perUser(limit) })
+    await expect(edit({ posts: perUser(99) })).rejects.toMatchObject({
       problem: { code: 'TOO_MANY_PROPOSALS', detail: expect.stringContaining('guard=off') },
     })
-    await edit({ posts: perUser(79) }, 0)
+    await edit({ posts: perUser(99) }, 0)
   })
 })
 

@@ -7,7 +7,7 @@ import type { Caller } from '../../access/roles.ts'
 import { readActiveRules } from '../../checks/answer.ts'
 import type { CheckController } from '../../checks/check-controller.ts'
 import type { Refund } from '../../checks/refund.ts'
-import { BATCH_SLICE_MS, CHECKS_MAX } from '../../http/bodies/schemas.ts'
+import { BATCH_SLICE_MS, BATCH_TOGETHER, CHECKS_MAX } from '../../http/bodies/schemas.ts'
 import { explainBody } from '../../http/routes/explain.ts'
 import { invalidField } from '../../problems/problem.ts'
 import { problemOf } from '../../problems/problem-of.ts'
@@ -136,11 +136,15 @@ function checkManyMethod(deps: RateLimiterDeps): Method {
       const expiresMs = expiresMsOf(call)
       const checks = await inSlices(readChecks(Buffer.from(message)), BATCH_SLICE_MS)
       // Checks start before the first one is awaited, so that those of a slice share round trips to a remote store.
-      const start = mapped(checks, (fields) => {
-        const writer = new ProtobufWriter()
-        const written = writeResult(fields, caller, writer, expiresMs)
-        return andThen(written, () => writer)
-      })
+      const start = mapped(
+        checks,
+        (fields) => {
+          const writer = new ProtobufWriter()
+          const written = writeResult(fields, caller, writer, expiresMs)
+          return andThen(written, () => writer)
+        },
+        BATCH_TOGETHER,
+      )
       return joined(await Promise.all(await inSlices(start, BATCH_SLICE_MS)))
     },
   }

@@ -23,6 +23,7 @@ import { canaryProblems } from '../../rollouts/tightens.ts'
 import type { PlainRule } from '../../rules/changes.ts'
 import { compactRule } from '../../rules/compact-rule.ts'
 import { mergePatch } from '../../rules/merge-patch.ts'
+import { NESTING_MAX } from '../../rules/nesting.ts'
 import { rulesIn } from '../../rules/rule-store.ts'
 import { type RulesDeps, validRule } from './rule-writes.ts'
 import { REASON, type Schema } from './schemas.ts'
@@ -101,12 +102,26 @@ export function proposalRequest(deps: RulesDeps, body: ProposalBody, key: string
     reason: body.reason,
     guard: guard as ProposalRequest['guard'],
     ifVersion: body.base_version,
-    print: { key, hash: createHash('sha256').update(JSON.stringify(body)).digest('hex') },
+    print: { key, hash: hashOf(body) },
     plan: async (queries) => {
       const changes = await changesOf(deps, body, queries)
       if (given?.some(({ kind }) => kind === 'canary')) requireCanary(changes)
       return { changes, steps: given ?? defaultSteps(canaryProblems(changes).length === 0) }
     },
+  }
+}
+
+/** Recognises a repeated request. */
+function hashOf(body: ProposalBody): string {
+  try {
+    return createHash('sha256').update(JSON.stringify(body)).digest('hex')
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error // the stack is full
+    throw new ProblemError(
+      invalidRequest([
+        { field: 'changes', value: 'a deeply nested value', fix: `nest at most ${NESTING_MAX} levels deep` },
+      ]),
+    )
   }
 }
 

@@ -9,6 +9,8 @@ import { UNPRINTABLE } from '../../text/escaped.ts'
 export const CHECKS_MAX = 1000
 /** Time for which the checks of a batch may block the event loop. */
 export const BATCH_SLICE_MS = 5
+/** Checks of a batch that always share a round trip to the store, however slow the process is. */
+export const BATCH_TOGETHER = 16
 export const CHECK_BYTES_MAX: number = 64 * 1024
 export const BATCH_BYTES_MAX: number = 2 * 1024 * 1024
 

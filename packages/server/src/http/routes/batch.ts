@@ -8,7 +8,15 @@ import type { AnswerCheck } from '../../checks/check-controller.ts'
 import { invalidRequest, type Problem } from '../../problems/problem.ts'
 import { problemOf } from '../../problems/problem-of.ts'
 import { type SchemaError, schemaFieldErrors } from '../../problems/schema-errors.ts'
-import { answers, BATCH_BODY, BATCH_BYTES_MAX, BATCH_SLICE_MS, CHECK_BODY, CHECKS_MAX } from '../bodies/schemas.ts'
+import {
+  answers,
+  BATCH_BODY,
+  BATCH_BYTES_MAX,
+  BATCH_SLICE_MS,
+  BATCH_TOGETHER,
+  CHECK_BODY,
+  CHECKS_MAX,
+} from '../bodies/schemas.ts'
 import { CHECK_PATH, JSON_TYPE } from './check.ts'
 
 export const BATCH_PATH: string = `${CHECK_PATH}/batch`
@@ -50,7 +58,8 @@ export function batchRoute(app: FastifyInstance, answer: AnswerCheck): void {
     async (request, reply) => {
       const validate = request.getValidationFunction(CHECK_BODY) ?? request.compileValidationSchema(CHECK_BODY)
       // Checks start before the first one is awaited, so that those of a slice share round trips to a remote store.
-      const start = mapped(request.body.checks, (check) => resultOf(check, request, validate, answer))
+      const begin = (check: unknown) => resultOf(check, request, validate, answer)
+      const start = mapped(request.body.checks, begin, BATCH_TOGETHER)
       const results = await inSlices(start, BATCH_SLICE_MS)
       reply.header('content-type', JSON_TYPE)
       return `{"results":[${(await Promise.all(results)).join(',')}]}`
