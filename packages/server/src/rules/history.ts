@@ -101,8 +101,8 @@ type Fields = Readonly<Record<string, unknown>>
 type ChangedValue = { readonly ruleId: string; readonly before?: Fields | null; readonly after: Fields | null }
 
 /**
- * The rule without its notes, and each value that the edit changed: what was withdrawn stays withdrawn when a later edit
- * changes another field. A created rule brings back each of its values.
+ * The rule without its notes, and each value that the edit changed: what was withdrawn stays withdrawn when a later
+ * edit changes another field. A created rule brings back each of its values.
  */
 function changedValues({ ruleId, before, after }: ChangedRule): ChangedValue[] {
   const [old, fresh] = [before && withoutNotes(before), after && withoutNotes(after)]
