@@ -174,4 +174,34 @@ describe('through the API', () => {
     expect(await send('PATCH', `${RULES}/r`, { on_fail: null })).toMatchObject({ on_fail: 'open' })
     expect(await send('PATCH', `${RULES}/r`, { intent: 'abuse' })).toMatchObject({ on_fail: 'closed' })
   })
+
+  test.each(DEPENDENT)('$field is stored when it is written as its default, and stays', async (dependent) => {
+    const { field, explicit, other, there, back, base = {} } = dependent
+    const database = await openDatabase({ database: postgres().createDatabase(), dataDir: temporaryFolder() })
+    onTestFinished(() => database.close())
+    const app = await serveDatabase(database)
+    const send = async (method: string, path: string, body?: object) => {
+      const headers = { authorization: `Bearer ${ADMIN_TOKEN}`, 'content-type': 'application/json' }
+      const { headers: answered, body: read } = await app.send(path, {
+        ...{ method, headers },
+        ...(body && { body: JSON.stringify(body) }),
+      })
+      return { etag: answered.get('etag'), rule: read }
+    }
+    const [name = ''] = field.split('.')
+    for (const method of ['PATCH', 'PUT']) {
+      const rule_id = method.toLowerCase()
+      const rule = { ...BASE, ...base, rule_id, [other]: back }
+      const created = await send('POST', RULES, rule)
+      const body = method === 'PUT' ? { ...rule, ...explicit } : explicit
+      const written = await send(method, `${RULES}/${rule_id}`, body)
+      expect(written.etag).not.toBe(created.etag)
+      const stored = await send('GET', `${RULES}/${rule_id}?form=written`)
+      expect(stored.rule[name]).toEqual(explicit[name])
+      expect((await send(method, `${RULES}/${rule_id}`, body)).etag).toBe(written.etag)
+      await send('PATCH', `${RULES}/${rule_id}`, { [other]: there })
+      const changed = (await send('GET', `${RULES}/${rule_id}?form=written`)).rule
+      expect(fieldOf(only(changed), field)).toEqual(fieldOf(only({ ...rule, ...explicit }), field))
+    }
+  })
 })

@@ -66,8 +66,10 @@ export async function approve(queries: Queries, thing: ApprovedThing, caller: Ca
   return readApprovals(queries, thing)
 }
 
+const ASK = 'Ask the holder of an unrelated token (docs/guides/access.md#what-approvals-protect-from).'
+
 function forbidden(reason: string): ProblemError {
-  return new ProblemError(problem('APPROVAL_FORBIDDEN', `Not approved: ${reason}.`))
+  return new ProblemError(problem('APPROVAL_FORBIDDEN', `Not approved: ${reason}. ${ASK}`))
 }
 
 /**

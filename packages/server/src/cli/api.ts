@@ -154,8 +154,9 @@ function errorFrom(url: string, { status, text }: ApiResponse): CommandError {
     ({ field, value, fix }) => `\n  ${escaped(`${field}: ${fix} (got ${JSON.stringify(value) ?? 'nothing'})`)}`,
   )
   const reason = lines.length > 0 ? lines.join('') : ` ${escaped(detail)}`
+  const advice = code === 'APPROVAL_FORBIDDEN' ? '' : (ADVICE[status] ?? '') // its detail has the fix
   const Kind = code === 'NODES_OUTDATED' ? NodesOutdated : CommandError
-  return new Kind(`${url} returned ${status} ${escaped(code)}:${reason}${ADVICE[status] ?? ''}`, exitCodeOf(status))
+  return new Kind(`${url} returned ${status} ${escaped(code)}:${reason}${advice}`, exitCodeOf(status))
 }
 
 const ADVICE: Readonly<Record<number, string>> = {

@@ -45,7 +45,7 @@ export async function planOf(api: Api, write: Write, ifVersion?: number): Promis
   return { version: changes.length === 0 ? version : version - 1, changes } // a change creates the next version
 }
 
-/** `guard` is absent for a rollback, which is not guarded. */
+/** `guard` is absent for a rollback, unless it brings back withdrawn rules. */
 export type Applied = Plan & { readonly guard?: EditGuard }
 
 /** Applies the write if the version is still that of the plan. Resolves with the new version. */

@@ -104,7 +104,7 @@ export async function change(given: Given, terminal: Terminal, write: Write, may
   const required = mayPropose ? await approvalsOf(api) : 0
   if (required > 0) return proposeInstead(api, plan, required, given, terminal)
   await confirm(given, terminal, 'Change the rules?')
-  const options = { ifVersion: plan.version, reason: given.text('reason'), isOff: mayPropose && isGuardOff(given) }
+  const options = { ifVersion: plan.version, reason: given.text('reason'), isOff: isGuardOff(given) }
   const { version, guard } = await applyWrite(api, write, options)
   const guardId = guard !== undefined && 'proposal_id' in guard ? guard.proposal_id : undefined
   if (!given.has('json')) {

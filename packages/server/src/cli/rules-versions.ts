@@ -117,7 +117,19 @@ export const RULES_ROLLBACK: Command = defineCommand({
     'Creates a new version. Shows the changes and asks for confirmation. During a freeze, and if changes need ' +
     'approval, only to the predecessor of the active version, and never back to rules that were rolled back.',
   positionals: [{ name: '<version>', help: 'a version, from sluice rules history' }],
-  flags: [...CHANGE_FLAGS, WHEN_READY_FLAG, ...SERVER_FLAGS, ...OUTPUT_FLAGS],
+  flags: [
+    ...CHANGE_FLAGS,
+    {
+      name: 'guard',
+      value: 'off',
+      help: 'Do not guard a rollback that brings back withdrawn rules. Needs a reason.',
+      accepts: (text) => text === 'off',
+      fix: 'use off',
+    },
+    WHEN_READY_FLAG,
+    ...SERVER_FLAGS,
+    ...OUTPUT_FLAGS,
+  ],
   examples: [{ does: 'undo', line: 'sluice rules rollback 6 --reason "7 refuses too many" --yes' }],
   run: async (given, terminal) => {
     const [version = ''] = given.positionals

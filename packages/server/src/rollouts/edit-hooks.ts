@@ -189,7 +189,7 @@ function requireComparable(changes: readonly ProposedChange[], inGroups: readonl
 const UNCOMPARABLE_FIX =
   'edit the other rules and fields separately and propose this change ' +
   `(POST ${PROPOSALS_PATH}, sluice rules propose), ` +
-  'or turn the guard off for this request with guard=off and a reason'
+  'or turn the guard off for this request with guard=off and a reason (CLI: --guard off --reason <text>)'
 
 function isTighter({ compared }: ProposedChange): boolean {
   return compared !== undefined && tightens(parsedRule(compared.base), parsedRule(compared.rule))

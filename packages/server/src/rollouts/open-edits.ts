@@ -85,7 +85,7 @@ export function requireRoom({ proposals }: OpenEdits, ruleIds: readonly string[]
   if (full === undefined) return
   const detail =
     `Rule ${full} has ${OPEN_MAX} edits under guard: wait, promote or abort some, or write without the guard: ` +
-    'guard=off, with a reason.'
+    'guard=off, with a reason (CLI: --guard off --reason <text>).'
   throw new ProblemError(problem('TOO_MANY_PROPOSALS', detail))
 }
 

@@ -1,8 +1,9 @@
 // History of the rules, as rollbacks see it: which version is the predecessor, and which rules were withdrawn. A
 // rollback moves back in the history instead of adding to it, so repeated rollbacks never return to what they left.
 
+import { isDeepStrictEqual } from 'node:util'
 import type { Queries } from '../db/database.ts'
-import type { ChangedRule } from './changes.ts'
+import type { ChangedRule, PlainRule } from './changes.ts'
 import type { WritePathName } from './write-paths.ts'
 
 /** `rollbackTo`: the version whose rules are written again. `undoes`: base of the edit that is taken back. */
@@ -28,7 +29,7 @@ export async function rollbackPath(
   )
   for (const rows of pagesOf(changed)) {
     const withdrawn = await queries.query<{ rule_id: string }>(
-      `SELECT rule_id FROM withdrawn_rules JOIN jsonb_to_recordset($1::jsonb) item (rule_id text, after jsonb)
+      `SELECT DISTINCT rule_id FROM withdrawn_rules JOIN jsonb_to_recordset($1::jsonb) item (rule_id text, after jsonb)
          USING (rule_id) WHERE content = coalesce(rule_content(after), '') ORDER BY rule_id LIMIT 10`,
       [rows],
     )
@@ -82,10 +83,46 @@ const PLACE_BEFORE_EDIT = `coalesce((
   WHERE earlier.version < $1 AND earlier.content = rule_versions.content
   ORDER BY earlier.version DESC LIMIT 1), $2 + 1)`
 
-/** Pages bound how long one query blocks the event loop. */
+/** Pages bound how long one query blocks the event loop. Each rule has its changed values beside it. */
 function* pagesOf(changed: readonly ChangedRule[]): Generator<string> {
   for (let start = 0; start < changed.length; start += PAGE_ROWS) {
     const page = changed.slice(start, start + PAGE_ROWS)
-    yield JSON.stringify(page.map(({ ruleId, before, after }) => ({ rule_id: ruleId, before, after })))
+    const rows = page.flatMap((rule) => [rule, ...changedValues(rule)])
+    yield JSON.stringify(rows.map(({ ruleId, before, after }) => ({ rule_id: ruleId, before, after })))
   }
+}
+
+/** Decisions do not depend on these. */
+const NOTES: readonly string[] = ['rule_id', 'name', 'description', 'version', 'created_at', 'updated_at']
+/** One rate: a limit that was withdrawn may return with another window. */
+const RATE: readonly string[] = ['limit', 'limits', 'window_seconds']
+
+type Fields = Readonly<Record<string, unknown>>
+type ChangedValue = { readonly ruleId: string; readonly before?: Fields | null; readonly after: Fields | null }
+
+/**
+ * The rule without its notes, and each value that the edit changed: what was withdrawn stays withdrawn when a later
+ * edit changes another field. A created rule brings back each of its values.
+ */
+function changedValues({ ruleId, before, after }: ChangedRule): ChangedValue[] {
+  const [old, fresh] = [before && withoutNotes(before), after && withoutNotes(after)]
+  if (isDeepStrictEqual(old, fresh)) return []
+  const whole = { ruleId, before: old, after: fresh }
+  if (fresh === null) return [whole]
+  const others = Object.keys({ ...old, ...fresh }).filter((name) => !RATE.includes(name))
+  const values = [RATE, ...others.map((name) => [name])].flatMap((names): ChangedValue[] => {
+    const value = partOf(fresh, names)
+    if (old === null) return [{ ruleId, after: value }]
+    const oldValue = partOf(old, names)
+    return isDeepStrictEqual(oldValue, value) ? [] : [{ ruleId, before: oldValue, after: value }]
+  })
+  return [whole, ...values]
+}
+
+function withoutNotes(rule: PlainRule): Fields {
+  return Object.fromEntries(Object.entries(rule).filter(([name]) => !NOTES.includes(name)))
+}
+
+function partOf(fields: Fields, names: readonly string[]): Fields {
+  return Object.fromEntries(names.map((name) => [name, fields[name] ?? null]))
 }

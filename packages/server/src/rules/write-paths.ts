@@ -101,10 +101,11 @@ export const WRITE_PATHS: Readonly<Record<WritePathName, WritePath>> = {
     commands: ['rules rollback'],
     frozen: 'refused',
     approvals: 'refused',
-    why: 'an edit: old rules may be looser than today’s',
+    why: 'old rules may be looser than today’s; without approvals it works, and is not guarded',
   },
   'rules.reactivate': {
-    writes: 'rules: rollback that brings back a rule which a rollback, of the guard or of a person, withdrew',
+    writes:
+      'rules: rollback that brings back a rule or value which a rollback, of the guard or a person, withdrew',
     routes: [ROLLBACK],
     commands: ['rules rollback'],
     frozen: 'refused',

@@ -312,7 +312,15 @@ test('an edit that the guard cannot compare is refused with the fix; --guard off
   const refused = await apply()
   expect(refused.code).not.toBe(0)
   expect(refused.told).toContain('jobs.algorithm: the algorithm concurrency cannot be charged twice')
-  expect(refused.told).toContain('guard=off and a reason')
+  expect(refused.told).toContain('--guard off --reason')
   expect((await apply('--guard', '{"p99":{"ms":300}}', '--reason', 'x')).told).toContain('--guard: use off')
   expect((await apply('--guard', 'off', '--reason', 'few jobs')).told).toMatch(/not guarded: the request turned it off/)
+  const { out } = await run(['rules', 'history', '--limit', '2', '--json'])
+  const [jobs, first] = (JSON.parse(out) as { version: number }[]).map(({ version }) => String(version))
+  const rollBack = (version = '', ...flags: string[]) => run(['rules', 'rollback', version, '--yes', ...flags])
+  expect((await rollBack(first)).code).toBe(0)
+  expect((await rollBack(jobs)).told).toContain('--guard off --reason')
+  expect((await rollBack(jobs, '--guard', 'off', '--reason', 'x')).told).toMatch(
+    /not guarded: the request turned it off/,
+  )
 })

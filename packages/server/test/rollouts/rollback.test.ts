@@ -85,6 +85,49 @@ test.each(CLOSED)('%s, no rollback re-activates what the guard withdrew', async 
   expect(await limitOf()).toBe(100)
 })
 
+test.each([
+  ['approvals', ({ approvals }: Node) => approvals(1)],
+  ['neither approvals nor a freeze', async () => {}],
+])('with %s, an edit of another field does not hide that a limit was withdrawn', async (_, close) => {
+  const node = await started([100])
+  const { app, put, rollBack, limitOf } = node
+  await put(0, [], '') // version 2, under guard
+  const named = { rules: [{ rule_id: 'posts', scope: 'per_user', limit: 0, window_seconds: 60, name: 'N' }] }
+  const headers = { authorization: `Bearer ${ADMIN_TOKEN}`, 'content-type': 'application/json' }
+  await app.send(RULE_SET, { method: 'PUT', headers, body: JSON.stringify(named) }) // version 3
+  await node.revert() // version 4
+  expect(await limitOf()).toBe(100)
+  await close(node)
+  const [{ version: active = 0 } = {}] = (await app.get(`${RULE_SET}/versions`)).body.versions as { version?: number }[]
+  const { status, body } = await app.post(`${RULE_SET}/rollback`, { version: active - 2 }, ADMIN_TOKEN)
+  if (status === 200) expect(body.guard).toMatchObject({ proposal_id: expect.stringMatching(/^prop_/) })
+  else expect([body.code, await limitOf()]).toEqual(['APPROVAL_REQUIRED', 100])
+  expect(status).toBe(close.length === 0 ? 200 : 409)
+  if (status === 200) expect(await rollBack(1)).toBe(100)
+})
+
+test('a rule that a rollback removed stays withdrawn with another name', async () => {
+  const { app, put, rollBack, approvals } = await started([100])
+  const more = { rule_id: 'more', scope: 'per_user', limit: 5, window_seconds: 60 }
+  await put(100, [more]) // version 2
+  await put(100, [{ ...more, name: 'N' }]) // version 3
+  expect(await rollBack(1)).toBe(100) // version 4
+  await approvals(1)
+  const [{ version: active = 0 } = {}] = (await app.get(`${RULE_SET}/versions`)).body.versions as { version?: number }[]
+  const { body } = await app.post(`${RULE_SET}/rollback`, { version: active - 2 }, ADMIN_TOKEN)
+  expect(body.detail).toContain('brings back what was rolled back (more).')
+})
+
+test('with approvals, rollbacks go back before an edit that the guard withdrew, and one that followed', async () => {
+  const { put, rollBack, approvals, revert } = await started([100, 200])
+  await put(0, [], '') // version 3
+  await revert() // version 4
+  await put(300) // version 5
+  await approvals(1)
+  expect(await rollBack(4)).toBe(200)
+  expect(await rollBack(1)).toBe(100)
+})
+
 test('a rollback still undoes the edit before one that the guard withdrew', async () => {
   const { put, rollBack, limitOf, approvals, revert } = await started([100, 200])
   await put(0, [], '') // version 3

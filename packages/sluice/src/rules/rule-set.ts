@@ -24,7 +24,7 @@ import {
 import { onePerGroup, outranks } from './groups.ts'
 import type { LimitName } from './limit-names.ts'
 import { matchingRules, type PathMatch, RuleIndex } from './match.ts'
-import { parsing } from './parse.ts'
+import { parsing, writtenRule } from './parse.ts'
 import type { ParsedRollout } from './rollout.ts'
 import type { Rule } from './rule.ts'
 import {
@@ -143,12 +143,13 @@ export class RuleSet {
     return this.#byId.get(ruleId)
   }
 
-  /** The rule of this set with the same content. */
+  /** The rule of this set with the same content, and the same written fields. */
   #unchanged(rule: Rule): Rule | undefined {
     const before = this.rule(rule.rule_id)
     if (before === undefined || before === rule) return before
     if (before.version !== rule.version || before.updated_at !== rule.updated_at) return undefined
-    return JSON.stringify(before) === JSON.stringify(rule) ? before : undefined
+    const isSame = JSON.stringify(before) === JSON.stringify(rule)
+    return isSame && JSON.stringify(writtenRule(before)) === JSON.stringify(writtenRule(rule)) ? before : undefined
   }
 
   /** Charges of a request, and their limits. `requestId` identifies permits. */
