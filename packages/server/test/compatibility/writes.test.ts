@@ -211,6 +211,7 @@ test('sluice overrides set names the older nodes, and waits for them with --when
   const refused = await sluice(args, { env })
   const why = 'override.ban: upgrade or stop this node (got "old-node at http://old-node:8080, version 0.0.9")'
   expect(refused).toMatchObject({ code: 5, out: '', told: expect.stringContaining(why) })
+  expect(refused.told).toContain('To wait until they are upgraded or stopped: --when-ready.')
   let told = ''
   const waiting = sluice([...args, '--when-ready'], {
     env,
