@@ -47,6 +47,10 @@ test('valid changes are applied, invalid ones are not, and writes through the AP
   expect(told).toEqual([
     expect.stringMatching(/^etcd \/sluice\/rules\/all\.yaml:1: rules\[0\]\.limit: give a whole number/),
   ])
+  await etcd.put({ [KEY]: limited(3).replace('limit', 'name: "a\\u2028b", limit') })
+  const unprintable = expect.stringMatching(/^etcd \/sluice\/rules\/all\.yaml:1: one\.name: remove control characters/)
+  await vi.waitFor(() => expect(node.logged.map(({ errors }) => errors)).toContainEqual([unprintable]), PATIENTLY)
+  expect(await limitOf(node)).toBe(2)
   await etcd.put({ [KEY]: limited(4) })
   await vi.waitFor(async () => expect(await limitOf(node)).toBe(4), PATIENTLY)
   await vi.waitFor(async () => expect((await node.get('/readyz')).body.status).toBe('ready'), PATIENTLY)

@@ -33,6 +33,15 @@ describe('a change of the rule file', () => {
     )
   })
 
+  test('to a text that would change what people see keeps the last good rules', async () => {
+    const service = await serveFile(yaml(5))
+    writeFileSync(service.rulesPath, yaml(6).replace('limit', 'description: "a\\u202eb", limit'))
+    await untilStatus(service, 'degraded')
+    expect(await service.check({ client_id: 'a' })).toMatchObject({ limit: 5 })
+    const [{ errors } = {}] = service.logged.filter(({ event }) => event === 'rules_rejected')
+    expect(errors).toEqual([expect.stringMatching(/:1: one\.description: remove control characters/)])
+  })
+
   test('is detected when the file is replaced, as editors do, and when it is missing for a while', async () => {
     const service = await serveFile(yaml(5))
     writeFileSync(`${service.rulesPath}.new`, yaml(6))

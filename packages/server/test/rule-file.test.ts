@@ -195,10 +195,28 @@ describe('an ambiguous scalar', () => {
     ] as const) {
       const list = mistakesOf(`- rule_id: a\n  ${line}\n`)
       expect(list[0]).toMatch(/^file:2: /)
-      expect(list[0]).toContain(`: rules[0].${field}: write `)
+      expect(list[0]).toMatch(
+        new RegExp(`: rules\\[0\\]\\.${field.replace(/[[\]]/g, '\\$&')}: (write|put it in quotes) `),
+      )
       expect(list[0]).toContain(`(got ${JSON.stringify(scalar)})`)
     }
-    expect(mistakesOf(`rules:\n  - rule_id: a\n    limit: ${scalar}\n`)[0]).toContain('rules[0].limit: write ')
+    expect(mistakesOf(`rules:\n  - rule_id: a\n    limit: ${scalar}\n`)[0]).toMatch(
+      /rules\[0\]\.limit: (write|put it in quotes) /,
+    )
+  })
+
+  test.each(AMBIGUOUS)('%s is refused as the name of a field, and accepted in quotes', (name) => {
+    const rule = (key: string) => `- rule_id: a\n  by_plan:\n    pro: { limit: 9 }\n    ${key}: { limit: 5 }\n`
+    const [mistake = ''] = mistakesOf(rule(name))
+    expect(mistake).toContain(`: rules[0].by_plan.${name}: `)
+    expect(mistake).toMatch(/^file:[234]: .*(put it in quotes if it is a text)/)
+    expect(mistake).toContain(`(got ${JSON.stringify(name)})`)
+    expect(readYaml(rule(`"${name}"`)).errors).toEqual([])
+  })
+
+  test.each(['yes', 'No', 'ON', 'off'])('%s is probably a text: the fix begins with quotes', (word) => {
+    const fix = 'put it in quotes if it is a text, or write true or false'
+    expect(readYaml(`- { ${word}: 1, name: ${word} }`).errors).toMatchObject([{ fix }, { fix }])
   })
 
   test.each(AMBIGUOUS)('"%s" in quotes is a text, which is no number', (scalar) => {

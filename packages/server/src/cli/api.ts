@@ -53,11 +53,14 @@ export class Api {
   readonly #token: string | undefined
   /** Tells why a write waits; undefined without --when-ready. */
   readonly #tellWait: ((text: string) => void) | undefined
+  /** The command has --when-ready. */
+  readonly #canWait: boolean
 
   /** `terminal`: for commands with --when-ready. */
   constructor(given: Given, terminal?: Pick<Terminal, 'tell'>) {
     this.url = (given.text('url') ?? '').replace(/\/+$/, '')
     this.#token = given.text('token')
+    this.#canWait = terminal !== undefined
     this.#tellWait = given.has('when-ready') ? terminal?.tell : undefined
   }
 
@@ -102,7 +105,8 @@ export class Api {
       try {
         return await this.#sendOnce(method, path, body, { ...headers, ...waits })
       } catch (error) {
-        if (this.#tellWait === undefined || !(error instanceof NodesOutdated)) throw error
+        if (!(error instanceof NodesOutdated)) throw error
+        if (this.#tellWait === undefined) throw this.#canWait ? error.withAdvice() : error
         if (waits.prefer === undefined) this.#tellWait(`${error.message}\nwaiting until they are upgraded or stopped\n`)
         waits = { prefer: `wait=${WAIT_SECONDS_MAX}` }
       }
@@ -142,7 +146,14 @@ export class Api {
 }
 
 /** Nodes of an older version would ignore the change. */
-class NodesOutdated extends CommandError {}
+class NodesOutdated extends CommandError {
+  withAdvice(): CommandError {
+    return new CommandError(
+      `${this.message}\n  To wait until they are upgraded or stopped: --when-ready.`,
+      this.exitCode,
+    )
+  }
+}
 
 async function answerOf(response: Response): Promise<ApiResponse> {
   return { status: response.status, headers: response.headers, text: await response.text() }

@@ -37,7 +37,8 @@ export const APPROVALS_SET: Command = defineCommand({
       terminal.tell(
         `warning: no change can get ${required === 1 ? '1 approval' : `${required} approvals`} yet: ` +
           `${approvers} unrelated token${approvers === 1 ? '' : 's'} may approve. Tokens that one admin created are ` +
-          'related. Create the tokens of approvers here: sluice token create <name> --role approver\n',
+          'related. Create the tokens of approvers here: sluice token create <name> --role approver ' +
+          `${given.has('database') ? '--database <url>' : '--data-dir <folder>'}\n`,
       )
     }
     return EXIT.done

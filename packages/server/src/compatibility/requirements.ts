@@ -23,29 +23,34 @@ export async function requireUnderstood(queries: Queries, features: Iterable<str
   if (older.length > 0) throw nodesOutdated(older)
 }
 
-/** Features in this list that a node lacks. `reported` null: it reports none. */
-export function lacking(needed: readonly string[], reported: readonly string[] | null): string[] {
-  const known = reported === null ? WITHOUT_FEATURES : new Set(reported)
+/** Features in this list that a node lacks. `reported` is no list: it reports none that this version can read. */
+export function lacking(needed: readonly string[], reported: unknown): string[] {
+  const known = Array.isArray(reported) ? new Set<unknown>(reported) : WITHOUT_FEATURES
   return needed.filter((feature) => !known.has(feature))
 }
 
+/** The clock of the database may have been set back: a report far in the future says nothing about now. */
 async function reportingNodes(queries: Queries, needed: readonly string[]): Promise<OlderNode[]> {
-  const rows = await queries.query<{
-    readonly node: string
-    readonly address: string
-    readonly version: string
-    readonly understands: readonly string[] | null
-  }>(
-    `SELECT report->>'node' AS node, report->>'address' AS address, report->>'version' AS version,
-       report->'understands' AS understands
-     FROM (SELECT process, report::json AS report FROM nodes
-           WHERE reported_at > clock_timestamp() - interval '${SILENT_MS} ms') live ORDER BY process`,
+  const rows = await queries.query<{ readonly process: string; readonly report: string }>(
+    `SELECT process, report FROM nodes WHERE reported_at > clock_timestamp() - interval '${SILENT_MS} ms'
+       AND reported_at < clock_timestamp() + interval '${SILENT_MS} ms' ORDER BY process`,
   )
-  return rows.flatMap(({ node, address, version, understands }) => {
+  return rows.flatMap(({ process, report }) => {
+    const { node, address, version, understands } = fieldsOf(report)
     const lacks = lacking(needed, understands)
-    const fix = 'upgrade or stop this node'
-    return lacks.length === 0 ? [] : [{ name: `${node} at ${address}, version ${version}`, lacks, fix }]
+    const isNamed = [node, address, version].every((fact) => typeof fact === 'string')
+    const name = isNamed && Array.isArray(understands ?? []) ? `${node} at ${address}, version ${version}` : process
+    return lacks.length === 0 ? [] : [{ name, lacks, fix: 'upgrade or stop this node' }]
   })
+}
+
+/** Nothing if the text is no JSON: one row that another program wrote must not fail every write. */
+function fieldsOf(report: string): Readonly<Record<string, unknown>> {
+  try {
+    return Object(JSON.parse(report))
+  } catch {
+    return {}
+  }
 }
 
 /**

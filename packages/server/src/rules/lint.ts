@@ -4,7 +4,7 @@ import { type FieldError, LimiterError, parseRules } from 'sluice'
 import { shown } from '../problems/shown.ts'
 import { lintWarnings } from './lint-warnings.ts'
 import { offlineLimiter } from './offline-limiter.ts'
-import { errorLine, fileAndLine, type RuleInput, readRuleSource } from './rule-file.ts'
+import { errorLine, fileAndLine, type RuleInput, readRuleSource, unprintableTexts } from './rule-file.ts'
 import type { SourceText } from './source-text.ts'
 
 /** A field that names a rule by its index in the list. */
@@ -51,11 +51,13 @@ export function lintRuleFile(input: RuleInput, nowMs: number): LintResult {
   const good = list.flatMap((item, index) => (invalid.has(index) ? [] : [{ item, index }]))
   const rules = good.map(({ item }) => item)
   const compiling = fieldErrorsOf(() => offlineLimiter(rules).close())
-  const warnings = lintWarnings(parseRules(rules), nowMs).map(({ field, ...rest }) => {
+  const parsed = parseRules(rules)
+  const unprintable = parsed.flatMap(unprintableTexts)
+  const warnings = lintWarnings(parsed, nowMs).map(({ field, ...rest }) => {
     return { ...rest, field: field.replace(INDEXED, (_, index: string) => `rules[${good[Number(index)]?.index}]`) }
   })
   return {
-    mistakes: [...parsing, ...compiling].map(withLine).sort((a, b) => (a.line ?? 0) - (b.line ?? 0)),
+    mistakes: [...parsing, ...compiling, ...unprintable].map(withLine).sort((a, b) => (a.line ?? 0) - (b.line ?? 0)),
     warnings: warnings.map(withLine),
     rules: list.length,
   }

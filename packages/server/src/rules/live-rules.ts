@@ -1,11 +1,11 @@
 // Keeps the active rules in sync with their source. If the rules are invalid or the source is unreachable, the last
 // good rules stay active, and /readyz and metrics report it.
 
-import { type Limiter, LimiterError, type RulesInput } from 'sluice'
+import { type Limiter, LimiterError, type PreparedRules, type RulesInput } from 'sluice'
 import { Refresher } from '../db/refresher.ts'
 import type { Log } from '../log.ts'
 import type { Metrics } from '../metrics/metrics.ts'
-import { errorLines } from './rule-file.ts'
+import { errorLines, requirePrintable } from './rule-file.ts'
 import type { FoundRules, RuleSource, RuleWatch } from './rule-source.ts'
 import type { RuleSnapshot } from './snapshot.ts'
 
@@ -99,7 +99,7 @@ export class LiveRules {
     const { limiter, metrics, log, snapshot } = this.#deps
     this.#readVersion = found.version
     const startedMs = performance.now()
-    const prepared = await limiter.prepareRules(found.rules as RulesInput, found.version).catch(async (error) => {
+    const prepared = await this.#prepared(found).catch(async (error) => {
       throw error instanceof LimiterError && found.errorOf ? await found.errorOf(error.fieldErrors) : error
     })
     prepared.enforce()
@@ -113,6 +113,13 @@ export class LiveRules {
     await snapshot?.write(version, prepared.rules).catch((error) => {
       log.event('rules_snapshot_failed', { err: error, file: snapshot.path })
     })
+  }
+
+  /** Rules of the database were checked when they were written. */
+  async #prepared({ rules, version }: FoundRules): Promise<PreparedRules> {
+    const prepared = await this.#deps.limiter.prepareRules(rules as RulesInput, version)
+    if (this.source.kind !== 'database') await requirePrintable(prepared.rules)
+    return prepared
   }
 
   #failed(error: unknown): void {

@@ -2,7 +2,7 @@
 // aliases and depth are bounded, so that no file can block the process for long or exhaust its memory.
 
 import { readFileSync, statSync } from 'node:fs'
-import { type FieldError, LimiterError, parseRules, type Rule } from 'sluice'
+import { type FieldError, inSlices, LimiterError, mapped, parseRules, type Rule } from 'sluice'
 import { shown } from '../problems/shown.ts'
 import { isPrintable } from '../text/escaped.ts'
 import { readJson, readYaml, type SourceText, utf8Text } from './source-text.ts'
@@ -32,7 +32,7 @@ export function useRuleFile<T>(input: RuleInput, use: (rules: Rule[]) => T): T {
   if (source.errors.length > 0) throw ruleFileError(inputName(input), source.errors, source.lineOf)
   try {
     const rules = parseRules(source.value)
-    const unprintable = rules.map(unprintableText).filter((found) => found !== undefined)
+    const unprintable = rules.flatMap(unprintableTexts)
     if (unprintable.length > 0) throw ruleFileError(inputName(input), unprintable, source.lineOf)
     return use(rules)
   } catch (error) {
@@ -42,18 +42,26 @@ export function useRuleFile<T>(input: RuleInput, use: (rules: Rule[]) => T): T {
 }
 
 /**
- * A text of the rule that would change what people see, or that no database can store. Checked where rules are entered,
- * so that stored ones stay active.
+ * The texts of the rule that would change what people see, or that no database can store. Checked where rules are
+ * entered (HTTP, rule files, etcd), so that stored ones stay active.
  */
-export function unprintableText(rule: Rule): FieldError | undefined {
-  for (const [name, value] of Object.entries(rule)) {
+export function unprintableTexts(rule: Rule): FieldError[] {
+  return Object.entries(rule).flatMap(([name, value]) => {
     const text = JSON.stringify(value) ?? ''
     const isUnpaired = /(?<!\\)(?:\\\\)*\\ud[89a-f]/.test(text)
-    if (isPrintable(text) && !isUnpaired) continue
-    const fix = 'remove control characters, direction overrides, line separators and unpaired surrogates'
-    return { field: `${rule.rule_id}.${name}`, value, fix }
-  }
-  return undefined
+    if (isPrintable(text) && !isUnpaired) return []
+    const fix =
+      'remove control characters, direction overrides, line separators, invisible characters and unpaired surrogates'
+    return [{ field: `${rule.rule_id}.${name}`, value, fix }]
+  })
+}
+
+/** Throws RULE_INVALID with every unprintable text. */
+export async function requirePrintable(rules: readonly Rule[]): Promise<void> {
+  const fieldErrors = (await inSlices(mapped(rules, unprintableTexts))).flat()
+  if (fieldErrors.length === 0) return
+  const lines = fieldErrors.map(({ field, fix }) => `${field}: ${fix}`)
+  throw new LimiterError('RULE_INVALID', lines.join('\n'), { fieldErrors })
 }
 
 /** Returns the content of a rule file, not validated. Throws RULE_INVALID if it cannot be read. */

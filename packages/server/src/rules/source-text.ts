@@ -73,7 +73,7 @@ const AMBIGUOUS: readonly (readonly [RegExp, string])[] = [
   [/^[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?$/, `write it without ":" (some parsers read base 60), ${QUOTE_FIX}`],
   [/^[-+]?[\d.]+e[-+]?\d+$/i, `write all its digits, ${QUOTE_FIX}`],
   [/^[-+]?\.(inf|nan)$/i, `write a finite number, ${QUOTE_FIX}`],
-  [/^(yes|no|on|off)$/i, `write true or false, ${QUOTE_FIX}`],
+  [/^(yes|no|on|off)$/i, 'put it in quotes if it is a text, or write true or false'],
 ]
 
 /** Returns the fix for a scalar that other parsers read as another value, or that is too large to be exact. */
@@ -84,12 +84,12 @@ function ambiguityOf({ type, source = '', value }: Scalar): string | undefined {
   return AMBIGUOUS.find(([pattern]) => pattern.test(source))?.[1]
 }
 
-/** Every scalar of a document, or of a part of it, that has an ambiguity. */
+/** Every scalar of a document, or of a part of it, that has an ambiguity: values, and names of fields. */
 export function ambiguousFields(root: Document | Node): FieldError[] {
   const found: FieldError[] = []
   visit(root, {
     Scalar: (key, node, path) => {
-      const fix = key === 'key' ? undefined : ambiguityOf(node)
+      const fix = ambiguityOf(node)
       if (fix !== undefined) found.push({ field: fieldAt(path, key), value: node.source, fix })
       return found.length < ERRORS_MAX ? undefined : visit.BREAK
     },
@@ -102,7 +102,8 @@ function fieldAt(path: readonly unknown[], key: unknown): string {
   let field = ''
   for (const [place, node] of [...path, undefined].entries()) {
     const parent = path[place - 1]
-    if (isPair(parent)) field += `${field === '' ? '' : '.'}${isScalar(parent.key) ? parent.key.value : '?'}`
+    if (isPair(parent))
+      field += `${field === '' ? '' : '.'}${isScalar(parent.key) ? (parent.key.source ?? parent.key.value) : '?'}`
     else if (isSeq(parent)) {
       const index = node === undefined ? key : parent.items.indexOf(node)
       field += `${field === '' ? 'rules' : ''}[${index}]`
@@ -176,6 +177,7 @@ function within(node: unknown, step: string | number): { node: unknown; start: u
     const item = isSeq(node) ? node.items[step] : undefined
     return item === undefined ? undefined : { node: item, start: item }
   }
-  const pair = isMap(node) ? node.items.find(({ key }) => isScalar(key) && String(key.value) === step) : undefined
+  const isNamed = (key: unknown) => isScalar(key) && (String(key.value) === step || key.source === step)
+  const pair = isMap(node) ? node.items.find(({ key }) => isNamed(key)) : undefined
   return pair === undefined ? undefined : { node: pair.value, start: pair.key }
 }

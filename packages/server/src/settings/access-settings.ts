@@ -120,7 +120,7 @@ export const ACCESS_SETTINGS: { readonly [K in AccessSetting]: Setting<Settings[
     env: 'SLUICE_WEBHOOKS',
     value: '<url,…>',
     help:
-      'URLs that receive events: rule changes, rollouts, degraded nodes, kill switch, incidents, abuse signals, ' +
+      'URLs that receive events: rule changes, rollouts, degraded nodes, kill switch, incidents, ' +
       'refusal spikes, hot keys, failing event sinks and burning error budgets.',
     fallback: () => undefined,
     shownFallback: '',

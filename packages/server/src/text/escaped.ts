@@ -12,9 +12,12 @@ const UNSAFE_IN_JSON = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
 
 /**
  * Characters that no name, description or reason may have, as a class of a regular expression: controls (C0, DEL, C1),
- * line and paragraph separators, overrides and isolates of the direction of the text, and unpaired surrogates.
+ * line and paragraph separators, overrides and isolates of the direction of the text, unpaired surrogates, and
+ * invisible format characters. Joiners (U+200C, U+200D) and marks of direction stay: scripts and emoji need them.
  */
-export const UNPRINTABLE = '\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff'
+export const UNPRINTABLE: string =
+  '\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff' +
+  '\\u00ad\\u061c\\u180e\\u200b\\ufeff\\ufff9-\\ufffb\\u{e0000}-\\u{e007f}'
 const UNPRINTABLE_TEXT = new RegExp(`[${UNPRINTABLE}]`, 'u')
 
 export function isPrintable(text: string): boolean {

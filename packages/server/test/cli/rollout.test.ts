@@ -66,6 +66,11 @@ test('propose, approve with a second token, watch: a bad change rolls itself bac
   expect((await node.get(`${RULES}/posts`)).body).toMatchObject({ limit: 1000 })
 })
 
+test('approvals set names the command that creates unrelated tokens, with its database', async () => {
+  const { told } = await sluice(['approvals', 'set', '2', '--database', postgres().createDatabase()])
+  expect(told).toContain('sluice token create <name> --role approver --database <url>\n')
+})
+
 test('apply creates a proposal when approvals are required, and waits for it', async () => {
   const { ann, ben, node } = await started(1)
   const file = ruleFile(GOOD.replace('1000', '900'))

@@ -111,6 +111,15 @@ test.each([
   expect(out).toMatch(expected)
 })
 
+test('texts that would change what people see are errors, with their lines', async () => {
+  const named = (id: string, text: string) => `- { rule_id: ${id}, limit: 1, window: 1m, scope: per_user, ${text} }\n`
+  const texts = ['description: "a\\u202eb", name: "a\\u2028b"', 'name: "a\\u200bb"', 'name: "👩\u200d🚀 launch"']
+  const content = texts.map((text, index) => named(`r${index}`, text)).join('')
+  const { code, out } = await sluice(['rules', 'lint', ruleFile(content)])
+  expect(code).toBe(2)
+  expect(placesIn(out)).toEqual(['1: error: r0.name', '1: error: r0.description', '2: error: r1.name'])
+})
+
 test('a regular expression is reported with the pattern to write instead', async () => {
   const path = ruleFile("- { rule_id: a, limit: 1, window: 1m, endpoint_pattern: '^/users/(\\d+)/posts$' }\n")
   const { out } = await sluice(['rules', 'lint', path])

@@ -3,6 +3,8 @@
 import { featuresOf, parseRules, RULE_FEATURES } from 'sluice'
 import { describe, expect, test, vi } from 'vitest'
 import { WITHOUT_FEATURES, WITHOUT_REPORTS } from '../../src/compatibility/history.ts'
+import { requireUnderstood } from '../../src/compatibility/requirements.ts'
+import type { Queries } from '../../src/db/database.ts'
 import { FEATURES } from '../../src/fleet/features.ts'
 import { BYPASS_PATH } from '../../src/http/routes/bypass-tokens.ts'
 import { INCIDENT_PATH } from '../../src/http/routes/incident.ts'
@@ -10,6 +12,7 @@ import { KILL_SWITCH_PATH } from '../../src/http/routes/kill-switch.ts'
 import { OVERRIDES_PATH } from '../../src/http/routes/overrides.ts'
 import { RULES_PATH } from '../../src/http/routes/rules.ts'
 import { SIGNALS_PATH } from '../../src/http/routes/signals.ts'
+import type { ProblemError } from '../../src/problems/problem.ts'
 import { PROPOSALS_PATH } from '../../src/rollouts/edit-hooks.ts'
 import { sluice } from '../cli/terminal.ts'
 import { temporaryFolder, usePostgres } from '../databases.ts'
@@ -73,6 +76,34 @@ test('a node that has written no reports since the first version is named by its
   expect([patched.status, killed.status]).toEqual([200, expect.toSatisfy((code: number) => code < 300)])
   await app.database.query('SELECT pg_terminate_backend($1)', [rows[0]?.pid])
   await vi.waitFor(async () => expect((await write(app, 'POST', OVERRIDES_PATH, BAN)).status).toBe(201), PATIENTLY)
+})
+
+test('a report far in the future says nothing about now, and refuses nothing', async () => {
+  const app = await node()
+  await report(app, 'old-node', without('override.ban'), '-1 hour')
+  expect((await write(app, 'POST', OVERRIDES_PATH, BAN)).status).toBe(201)
+})
+
+test.each([
+  'not json',
+  'null',
+  '"a\\u0000b"',
+  '{"understands":{"a":1}}',
+  '{"node":"n","address":"a","version":"1","figures":[],"alerts":[],"reasons":[],"understands":{"a":1}}',
+])('an unreadable report counts as a node without a list of features, named by its process: %s', async (text) => {
+  const app = await node()
+  await report(app, 'odd-process', FEATURES)
+  await app.database.query("UPDATE nodes SET report = $1 WHERE process = 'odd-process'", [text])
+  expect((await write(app, 'POST', OVERRIDES_PATH, BAN)).status).toBe(201)
+  const queries: Queries = {
+    query: async <Row>(sql: string, values?: readonly unknown[]) => {
+      return (await app.database.query(sql, values as unknown[])).rows as Row[]
+    },
+  }
+  const named = expect.objectContaining({ field: 'rule.newer', value: 'odd-process' })
+  const refusal = await requireUnderstood(queries, ['rule.newer']).catch((error: ProblemError) => error.problem)
+  expect(refusal).toMatchObject({ code: 'NODES_OUTDATED', errors: expect.arrayContaining([named]) })
+  expect((await app.get('/api/v1/fleet', ADMIN_TOKEN)).status).toBe(200)
 })
 
 test('nodes that report no features understand the exceptions of their version, and no more', async () => {
@@ -180,6 +211,7 @@ test('sluice overrides set names the older nodes, and waits for them with --when
   const refused = await sluice(args, { env })
   const why = 'override.ban: upgrade or stop this node (got "old-node at http://old-node:8080, version 0.0.9")'
   expect(refused).toMatchObject({ code: 5, out: '', told: expect.stringContaining(why) })
+  expect(refused.told).toContain('To wait until they are upgraded or stopped: --when-ready.')
   let told = ''
   const waiting = sluice([...args, '--when-ready'], {
     env,

@@ -1,12 +1,13 @@
 // Shared by all routes that write rules: role, reason, dry run, version preconditions, and errors for invalid rules.
 
 import type { FastifyRequest, FastifySchema, RouteShorthandOptions } from 'fastify'
-import { type FieldError, inSlices, type Limiter, LimiterError, mapped, type Rule, type RulesInput } from 'sluice'
+import { type FieldError, type Limiter, LimiterError, type Rule, type RulesInput } from 'sluice'
 import { invalidField, type LocatedFieldError, ProblemError, problem } from '../../problems/problem.ts'
 import { type EditGuard, type EditGuardOptions, followRollback, guardEdit } from '../../rollouts/edit-hooks.ts'
 import type { LiveRules } from '../../rules/live-rules.ts'
-import { unprintableText } from '../../rules/rule-file.ts'
+import { requirePrintable } from '../../rules/rule-file.ts'
 import type { Edit, Edited, EditOptions, RuleStore } from '../../rules/rule-store.ts'
+import { UNPRINTABLE } from '../../text/escaped.ts'
 import type { Schema } from './schemas.ts'
 
 export type RulesDeps = {
@@ -35,7 +36,7 @@ const WRITE_QUERY: Schema = {
       type: 'string',
       minLength: 1,
       maxLength: 500,
-      pattern: '^[^\\u0000-\\u001f\\u007f\\ud800-\\udfff]*$',
+      pattern: `^[^${UNPRINTABLE}]*$`,
       description: 'Reason for the change, for the audit log.',
       'x-fix': 'give 1 to 500 characters without control characters',
     },
@@ -158,9 +159,7 @@ export type LinesOf = (fields: readonly string[]) => Promise<(number | undefined
 export async function validRules({ limiter }: RulesDeps, rules: unknown, linesOf?: LinesOf): Promise<readonly Rule[]> {
   try {
     const prepared = await limiter.prepareRules(rules as RulesInput) // validates them
-    const checked = await inSlices(mapped(prepared.rules, unprintableText))
-    const fieldErrors = checked.filter((fieldError) => fieldError !== undefined)
-    if (fieldErrors.length > 0) throw await invalidRules(fieldErrors, linesOf)
+    await requirePrintable(prepared.rules)
     return prepared.rules
   } catch (error) {
     if (error instanceof LimiterError && error.code === 'RULE_INVALID')
