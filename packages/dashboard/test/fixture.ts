@@ -4,6 +4,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { startPostgres, startRedis } from 'sluice/testing'
+import { createToken } from '../../server/src/access/token-table.ts'
 import { setApprovals } from '../../server/src/approvals/required-approvals.ts'
 import { openDatabase } from '../../server/src/db/open-database.ts'
 import { createLog } from '../../server/src/log.ts'
@@ -77,7 +78,7 @@ export async function startFixture(): Promise<Fixture> {
     address: node.address,
     other: other.address,
     webhook: WEBHOOK,
-    tokens: await createTokens(call),
+    tokens: await createTokens({ database, dataDir }),
     call,
     traffic: () => sendTraffic(call),
     requireApprovals: async (count) => {
@@ -166,13 +167,17 @@ const TOKEN_NAMES: Readonly<Record<Role, string>> = {
   admin: 'platform',
 }
 
-async function createTokens(call: Call): Promise<Fixture['tokens']> {
+/** As on the command line of the host: the tokens are not related, so that one may approve what another proposed. */
+async function createTokens(settings: Pick<Settings, 'database' | 'dataDir'>): Promise<Fixture['tokens']> {
+  const opened = await openDatabase(settings)
   const created = ROLES.map(async (role) => {
-    const name = TOKEN_NAMES[role]
-    const { token, token_id: id } = (await call('/api/v1/admin/tokens', { name, role })) as Record<string, string>
-    return [role, { secret: token, id }]
+    const request = { name: TOKEN_NAMES[role], role, expiresAt: null }
+    const made = await createToken(opened, request, 'command', new Date())
+    return [role, { secret: made?.secret, id: made?.token.tokenId }]
   })
-  return Object.fromEntries(await Promise.all(created)) as Fixture['tokens']
+  const tokens = Object.fromEntries(await Promise.all(created)) as Fixture['tokens']
+  await opened.close()
+  return tokens
 }
 
 /** Every attack as user, API key, tenant, plan and path, and enough requests of a few users that some are refused. */
