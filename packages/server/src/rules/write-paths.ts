@@ -104,8 +104,7 @@ export const WRITE_PATHS: Readonly<Record<WritePathName, WritePath>> = {
     why: 'old rules may be looser than today’s; without approvals it works, and is not guarded',
   },
   'rules.reactivate': {
-    writes:
-      'rules: rollback that brings back a rule or value which a rollback, of the guard or a person, withdrew',
+    writes: 'rules: rollback that brings back a rule or value which a rollback, of the guard or a person, withdrew',
     routes: [ROLLBACK],
     commands: ['rules rollback'],
     frozen: 'refused',
