@@ -256,7 +256,9 @@ describe('while Redis is unreachable', () => {
     const { check, post, get, proxy, left } = await behindProxy()
     const { request_id } = await check({ client_id: 'a', detail: true })
     const metrics = async () => String((await get('/metrics')).body.text)
-    await expect.poll(metrics, 'no other reply is under way').toContain('sluice_decision_records_written_total 1\n')
+    await expect
+      .poll(metrics, { message: 'no other reply is under way' })
+      .toContain('sluice_decision_records_written_total 1\n')
     proxy.cutNextReply(0)
     expect(await post(REFUND, { request_id })).toMatchObject({ status: 503 })
     const refund = async () => (await post(REFUND, { request_id })).status
