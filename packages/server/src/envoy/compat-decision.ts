@@ -57,6 +57,15 @@ export class CompatDecision implements Decision {
     return (Math.floor(wallUs / 1_000_000) + resetSeconds) * 1000
   }
 
+  /** Envoy's limits are fixed windows: full again when the same request passes. */
+  get fullAfterMs(): number | null {
+    return this.resetAfterMs
+  }
+
+  get fullAtMs(): number | null {
+    return this.resetAtMs
+  }
+
   get retryAfterMs(): number | null {
     return this.allowed ? 0 : this.resetAfterMs
   }

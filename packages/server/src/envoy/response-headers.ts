@@ -20,13 +20,14 @@ export function responseHeaders(
   const deciding = decidingStatus(statuses, allowed)
   const retry = retrySeconds === undefined ? NO_HEADERS : [{ key: 'Retry-After', value: String(retrySeconds) }]
   if (deciding?.limit === undefined) return retry
-  const { limit, remaining, resetSeconds = 0 } = deciding
+  const { limit, remaining } = deciding
+  const reset = allowed ? deciding.resetSeconds : retrySeconds
   const prefix = PREFIXES[style]
   const policies = style === 'draft-03' ? policiesOf(statuses) : ''
   return [
     { key: `${prefix}-Limit`, value: `${limit.requestsPerUnit}${policies}` },
     { key: `${prefix}-Remaining`, value: String(remaining) },
-    { key: `${prefix}-Reset`, value: String(resetSeconds) },
+    ...(reset === undefined ? NO_HEADERS : [{ key: `${prefix}-Reset`, value: String(reset) }]),
     ...retry,
   ]
 }
