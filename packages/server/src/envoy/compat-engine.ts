@@ -13,14 +13,7 @@ import {
   type Taken,
 } from 'sluice'
 import { CompatDecision, type CounterResult } from './compat-decision.ts'
-import {
-  COUNTER_UNITS,
-  type Counters,
-  type DescriptorTree,
-  keyPart,
-  limitNumbers,
-  type Match,
-} from './descriptor-tree.ts'
+import { COUNTER_UNITS, type DescriptorTree, keyPart, limitNumbers, type Match } from './descriptor-tree.ts'
 import { type Descriptor, invalidField, type RateLimitRequest } from './rate-limit-request.ts'
 import { CODE, type Status, UINT32_MAX, UNMATCHED } from './rate-limit-response.ts'
 import { type Unit, unitNumbered } from './units.ts'
@@ -47,29 +40,18 @@ export class CompatEngine {
   }
 
   /** Rejects or throws STORE_UNAVAILABLE if the store does not answer, so that `failure_mode_deny` of Envoy applies. */
-  decide(
-    tree: DescriptorTree,
-    request: RateLimitRequest,
-    counters: Counters,
-    expiresMs?: number,
-  ): MaybePromise<CompatAnswer> {
+  decide(tree: DescriptorTree, request: RateLimitRequest, expiresMs?: number): MaybePromise<CompatAnswer> {
     const { descriptors } = request
     const [only] = descriptors
-    if (only !== undefined && descriptors.length === 1 && only.hits > 0)
-      return this.#decideOne(tree, only, counters, expiresMs)
-    const matches = matchesOf(tree, descriptors, counters)
+    if (only !== undefined && descriptors.length === 1 && only.hits > 0) return this.#decideOne(tree, only, expiresMs)
+    const matches = matchesOf(tree, descriptors)
     const charges = chargesOf(matches, descriptors)
     return andThen(this.#count(charges, descriptors, expiresMs), (counted) => this.#answer(matches, counted))
   }
 
   /** The usual request: one descriptor, one counter, no lists. */
-  #decideOne(
-    tree: DescriptorTree,
-    descriptor: Descriptor,
-    counters: Counters,
-    expiresMs: number | undefined,
-  ): MaybePromise<CompatAnswer> {
-    const match = matchOf(tree, descriptor, 0, counters)
+  #decideOne(tree: DescriptorTree, descriptor: Descriptor, expiresMs: number | undefined): MaybePromise<CompatAnswer> {
+    const match = matchOf(tree, descriptor, 0)
     const charge = match && chargeOf(match, descriptor.hits)
     if (charge === undefined) return this.#answer([match], NOT_COUNTED)
     return andThen(this.#store.take({ charges: [charge], expiresMs }), (taken) => {
@@ -151,20 +133,16 @@ function unavailable(): LimiterError {
   return new LimiterError('STORE_UNAVAILABLE', 'the store did not reply in time; no limit was checked')
 }
 
-function matchesOf(
-  tree: DescriptorTree,
-  descriptors: readonly Descriptor[],
-  counters: Counters,
-): readonly (Match | undefined)[] {
-  const matches = descriptors.map((descriptor, index) => matchOf(tree, descriptor, index, counters))
+function matchesOf(tree: DescriptorTree, descriptors: readonly Descriptor[]): readonly (Match | undefined)[] {
+  const matches = descriptors.map((descriptor, index) => matchOf(tree, descriptor, index))
   if (matches.length === 1) return matches
   const replaced = matches.flatMap((match) => match?.limit.replaces ?? [])
   if (replaced.length === 0) return matches
   return matches.map((match) => (match !== undefined && replaced.includes(match.limit.name) ? undefined : match))
 }
 
-function matchOf(tree: DescriptorTree, descriptor: Descriptor, index: number, counters: Counters): Match | undefined {
-  if (descriptor.limit !== undefined) return overrideMatch(tree.domain, descriptor, index, counters)
+function matchOf(tree: DescriptorTree, descriptor: Descriptor, index: number): Match | undefined {
+  if (descriptor.limit !== undefined) return overrideMatch(tree, descriptor, index)
   return tree.find(descriptor.entries)
 }
 
@@ -179,7 +157,7 @@ export function overrideOf({ limit }: Descriptor, index: number): { unit: Unit; 
 }
 
 /** A limit in the request replaces the configuration: shadow_mode, quota_mode and replaces do not apply. */
-function overrideMatch(domain: string, descriptor: Descriptor, index: number, counters: Counters): Match {
+function overrideMatch({ domain, counters }: DescriptorTree, descriptor: Descriptor, index: number): Match {
   const { unit, requestsPerUnit } = overrideOf(descriptor, index)
   const { entries } = descriptor
   const ruleId = `envoy:${domain}.override`

@@ -14,7 +14,7 @@ import {
 import { holdsPermit } from 'sluice/http'
 import type { CheckController } from '../checks/check-controller.ts'
 import { type CompatEngine, overrideOf } from './compat-engine.ts'
-import { Counters, DescriptorTree } from './descriptor-tree.ts'
+import { DescriptorTree } from './descriptor-tree.ts'
 import { nativeSubject } from './native-subject.ts'
 import type { Descriptor, RateLimitRequest } from './rate-limit-request.ts'
 import { CODE, CurrentLimit, type Status, UINT32_MAX, UNMATCHED } from './rate-limit-response.ts'
@@ -39,8 +39,7 @@ export class NativeEngine {
   readonly #deps: NativeEngineDeps
   /** Limits of the active rules; those of earlier rules are collected with them. */
   readonly #limits = new WeakMap<DecidingLimit, CurrentLimit>()
-  /** Counters of limits in requests; the domain is part of their keys. */
-  readonly #counters = new Counters('')
+  /** Counts limits in requests; the domain is part of their keys. */
   readonly #noTree = new DescriptorTree({ domain: '', line: 0, children: [] })
 
   constructor(deps: NativeEngineDeps) {
@@ -151,7 +150,7 @@ export class NativeEngine {
       return { entries: [{ key: 'domain', value: domain }, ...entries], limit, hits: adds ? hits : 0 }
     })
     const request = { domain, descriptors: own, hits: 1 }
-    const answer = await this.#deps.compat.decide(this.#noTree, request, this.#counters, expiresMs)
+    const answer = await this.#deps.compat.decide(this.#noTree, request, expiresMs)
     answer.statuses.forEach((status, index) => {
       statuses[places[index] ?? 0] = status
     })

@@ -57,7 +57,7 @@ export function createRateLimitService(deps: RateLimitServiceDeps): DecideRateLi
     if (domain === undefined)
       return andThen(native.decide(request, expiresMs), (answer) => answerNative(request, answer))
     const startedMs = performance.now()
-    const decided = compat.decide(domain.tree, request, domain.counters, expiresMs)
+    const decided = compat.decide(domain, request, expiresMs)
     return andThen(decided, (answer) => answerCompat(request, answer, startedMs))
   }
 }

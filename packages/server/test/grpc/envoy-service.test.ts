@@ -83,7 +83,7 @@ describe.each(STACK_NAMES)('the rate limit service on the %s stack', (stack) => 
 })
 
 test.for(STACK_NAMES)(
-  'on Redis and the %s stack, nodes share counters, a refused request counts, and an outage is UNAVAILABLE',
+  'on Redis and the %s stack, nodes and descriptors share counters, refused requests count, an outage is UNAVAILABLE',
   async (stack) => {
     const redis = await startRedis()
     onTestFinished(() => redis.stop())
@@ -98,6 +98,13 @@ test.for(STACK_NAMES)(
     const answers = await Promise.all(Array.from({ length: 30 }, (_, index) => ask(index % 2, 'k=shared')))
     expect(answers.filter(({ code }) => code === OK)).toHaveLength(10)
     expect(answers.map(({ statuses }) => statuses[1]?.remaining)).toEqual(answers.map(() => 10))
+    const both = requestBytes('one', [['k=both'], { entries: ['k=both'], limit: [10, 4] }])
+    const counted: number[] = []
+    for (let request = 0; request < 6; request += 1) {
+      const { messages } = (await nodes[0]?.client.call(SHOULD_RATE_LIMIT, both)) ?? {}
+      counted.push(readResponse(messages?.[0] as Buffer).code)
+    }
+    expect(counted, 'descriptors that share a counter both count').toEqual([OK, OK, OK, OK, OK, OVER])
     expect((await ask(0, 'k=large', 11)).code).toBe(OVER)
     expect((await ask(1, 'k=large')).code).toBe(OVER)
     await redis.stop()

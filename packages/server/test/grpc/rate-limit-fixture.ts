@@ -3,9 +3,8 @@
 import { createLimiter, memoryStore, type Store } from 'sluice'
 import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
-import type { EnvoyDomain } from '../../src/envoy/config-files.ts'
 import { readConfig } from '../../src/envoy/config-reader.ts'
-import { Counters, DescriptorTree } from '../../src/envoy/descriptor-tree.ts'
+import { DescriptorTree } from '../../src/envoy/descriptor-tree.ts'
 import { createRateLimitService, type RateLimitOptions } from '../../src/envoy/rate-limit-service.ts'
 import { shouldRateLimit } from '../../src/grpc/envoy/should-rate-limit.ts'
 import type { Call, UnaryMethod } from '../../src/grpc/method.ts'
@@ -148,8 +147,8 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
   return { clock, recorded, send, ask: (domain, descriptors, hits) => send(requestBytes(domain, descriptors, hits)) }
 }
 
-function domainOf(text: string): [string, EnvoyDomain] {
+function domainOf(text: string): [string, DescriptorTree] {
   const { domain, findings } = readConfig(text)
   if (domain === undefined) throw new Error(JSON.stringify(findings))
-  return [domain.domain, { tree: new DescriptorTree(domain), counters: new Counters(domain.domain) }]
+  return [domain.domain, new DescriptorTree(domain)]
 }
