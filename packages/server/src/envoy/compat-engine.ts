@@ -12,7 +12,7 @@ import {
   type Store,
   type Taken,
 } from 'sluice'
-import { CompatDecision, type CounterResult } from './compat-decision.ts'
+import { CompatDecision } from './compat-decision.ts'
 import { COUNTER_UNITS, type DescriptorTree, keyPart, limitNumbers, type Match } from './descriptor-tree.ts'
 import { type Descriptor, invalidField, type RateLimitRequest } from './rate-limit-request.ts'
 import { CODE, type Status, UINT32_MAX, UNMATCHED } from './rate-limit-response.ts'
@@ -80,8 +80,9 @@ export class CompatEngine {
 
   #answer(matches: readonly (Match | undefined)[], { hits, wallUs, source }: Counted): CompatAnswer {
     const statuses = new Array<Status>(matches.length)
-    let deciding: CounterResult | undefined
-    let isOver = false
+    let deciding: { match: Match; status: Status } | undefined
+    /** Until the last limit that refuses, except quotas, is full again. */
+    let refusedSeconds: number | undefined
     let [quotas, quotasOver] = [0, 0]
     for (let index = 0; index < matches.length; index += 1) {
       const match = matches[index]
@@ -89,18 +90,20 @@ export class CompatEngine {
       statuses[index] = status
       if (match === undefined || status.limit === undefined) continue
       const over = status.code === CODE.overLimit
-      if (match.limit.quota) {
+      const { quota } = match.limit
+      if (quota) {
         quotas += 1
         if (over) quotasOver += 1
-      } else if (over) isOver = true
-      if (deciding === undefined || isTighter(status, deciding, over && !match.limit.quota)) {
-        deciding = { match, remaining: status.remaining, resetSeconds: status.resetSeconds ?? 0, wallUs }
-      }
+      } else if (over) refusedSeconds = Math.max(refusedSeconds ?? 0, status.resetSeconds ?? 0)
+      // As in envoyproxy/ratelimit: the last one that refuses, else the first with the fewest hits left.
+      const isTighter = deciding === undefined || status.remaining < deciding.status.remaining
+      if (isTighter || (over && !quota)) deciding = { match, status }
     }
     // A quota descriptor refuses only together with all others.
-    const allowed = !isOver && (quotas === 0 || quotasOver < quotas)
-    const decision = new CompatDecision(allowed, source, deciding, this.#newId)
-    return { allowed, statuses, matches, decision }
+    const allowed = refusedSeconds === undefined && (quotas === 0 || quotasOver < quotas)
+    const retrySeconds = refusedSeconds ?? deciding?.status.resetSeconds ?? 0
+    const result = deciding && { ...deciding, retrySeconds, wallUs }
+    return { allowed, statuses, matches, decision: new CompatDecision(allowed, source, result, this.#newId) }
   }
 }
 
@@ -190,9 +193,4 @@ function statusOf({ limit }: Match, hits: number | undefined, wallUs: number): S
     remaining: isOver ? 0 : current.requestsPerUnit - hits,
     resetSeconds: windowSeconds - (Math.floor(wallUs / SECOND_US) % windowSeconds),
   }
-}
-
-/** Returns whether this status is stricter than the current one: a refusal, else fewer hits left. */
-function isTighter({ remaining }: Status, { remaining: lowest }: CounterResult, refuses: boolean): boolean {
-  return refuses || remaining < lowest
 }

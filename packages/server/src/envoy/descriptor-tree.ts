@@ -122,7 +122,7 @@ function childOf(node: TreeNode, key: string, value: string): TreeNode | undefin
   return children.get(key)
 }
 
-/** One limit per domain and unit: the counters of one unit differ by their keys. Two limits of one id would be wrong. */
+/** The only limit of a domain and unit: the counters of one unit differ by their keys. */
 class Counters {
   readonly #domain: string
   readonly #byUnit = new Map<string, Limit>()

@@ -1,6 +1,6 @@
 // Envoy's rate limit service in the complete node: live reload, POST /json, metrics and events, access.
 
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { startRedis } from 'sluice/testing'
@@ -25,10 +25,26 @@ function limited(domain: string, requests: number): string {
   return `domain: ${domain}\ndescriptors: [{ key: k, rate_limit: { unit: day, requests_per_unit: ${requests} } }]\n`
 }
 
+test('the example rules refuse no request of Envoy, and the log says which domains have limits', async () => {
+  const examples = readFileSync(new URL('../../../../examples/rules.yaml', import.meta.url), 'utf8')
+  const { client, logged } = await serveGrpc('lean', examples)
+  const flood = requestBytes('edge', [['remote_address=203.0.113.7']], 5000) // address_flood: 1000 a minute
+  const { messages } = await client.call(SHOULD_RATE_LIMIT, flood)
+  expect(readResponse(messages[0] as Buffer)).toMatchObject({ code: OK, statuses: [{ code: OK, remaining: 0 }] })
+  await client.call(SHOULD_RATE_LIMIT, flood)
+  expect(logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({ configured: [], rules: [] })
+  const warned = logged.filter(({ event }) => event === 'envoy_domain_unlimited')
+  expect(warned).toMatchObject([{ domain: 'edge', fix: expect.stringContaining('--envoy-domain') }])
+  const mapped = await serveGrpc('lean', examples, { envoyDomains: ['edge'] })
+  const refused = await mapped.client.call(SHOULD_RATE_LIMIT, flood)
+  expect(readResponse(refused.messages[0] as Buffer).code).toBe(OVER)
+  expect(mapped.logged.find(({ event }) => event === 'envoy_domains')).toMatchObject({ rules: ['edge'] })
+})
+
 describe.each(STACK_NAMES)('the rate limit service on the %s stack', (stack) => {
-  test('domains of the configuration are counted, and rules apply to all others', async () => {
+  test('domains of the configuration are counted, rules apply to mapped ones, others are unlimited', async () => {
     const { folder } = configFolder({ 'a.yaml': limited('one', 1), 'b.yml': limited('two', 2), 'c.txt': 'no' })
-    const { client, metrics, address } = await serveGrpc(stack, RULES, { envoyConfig: folder })
+    const { client, metrics, address } = await serveGrpc(stack, RULES, { envoyConfig: folder, envoyDomains: ['x'] })
     const ask = async (domain: string, entry: string) => {
       const { status, messages } = await client.call(SHOULD_RATE_LIMIT, requestBytes(domain, [[entry]]))
       expect(status).toBe(0)
@@ -37,6 +53,7 @@ describe.each(STACK_NAMES)('the rate limit service on the %s stack', (stack) => 
     expect([await ask('one', 'k=v'), await ask('one', 'k=v')]).toEqual([OK, OVER])
     expect([await ask('two', 'k=v'), await ask('two', 'k=v'), await ask('two', 'k=v')]).toEqual([OK, OK, OVER])
     expect([await ask('x', 'user=u'), await ask('x', 'user=u'), await ask('x', 'user=u')]).toEqual([OK, OK, OVER])
+    expect([await ask('y', 'user=u'), await ask('y', 'user=u'), await ask('y', 'user=u')]).toEqual([OK, OK, OK])
     const text = await metrics.scrape()
     expect(text).toMatch(/sluice_checks_total\{[^}]*rule="envoy:one.k"[^}]*\} 1/)
     expect(text).toMatch(/rule="per_user"/)

@@ -6,6 +6,7 @@ import { onTestFinished } from 'vitest'
 import { readConfig } from '../../src/envoy/config-reader.ts'
 import { DescriptorTree } from '../../src/envoy/descriptor-tree.ts'
 import { createRateLimitService, type RateLimitOptions } from '../../src/envoy/rate-limit-service.ts'
+import { RuleDomains } from '../../src/envoy/rule-domains.ts'
 import { shouldRateLimit } from '../../src/grpc/envoy/should-rate-limit.ts'
 import type { Call, UnaryMethod } from '../../src/grpc/method.ts'
 import { ProtobufReader, ProtobufWriter } from '../../src/grpc/protobuf.ts'
@@ -106,6 +107,8 @@ type Options = Partial<RateLimitOptions> & {
   readonly store?: (clock: FakeClock) => Store
   /** `grpc-timeout` of the calls. */
   readonly timeoutMs?: number
+  /** Values of --envoy-domain. Default: every domain. */
+  readonly ruleDomains?: readonly string[]
 }
 
 export const CALL: Call = {
@@ -135,6 +138,7 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
       },
     },
     config: () => ({ domains }),
+    ruleDomains: new RuleDomains(limiter, options.ruleDomains ?? ['*'], { event: () => {} }),
     newId: () => 'id',
     options: { headers: 'off', metadata: false, overrides: false, ...options },
   })
