@@ -48,7 +48,7 @@ describe('forward auth', () => {
     expect(other.status, 'another client').toBe(204)
   })
 
-  test('a refusal has the rule, tier, limit and milliseconds of a check; for a proxy that drops bodies in a header', async () => {
+  test('a refusal has rule, tier, limit and wait of a check; in a header for proxies that drop bodies', async () => {
     const limits = [
       { limit: 9, window: '1s' },
       { name: 'daily', limit: 1, window: '1d' },

@@ -183,7 +183,8 @@ function requireTrusted(peer: string | undefined, trusted: readonly Cidr[]): str
   const name = addressText(peer)
   const detail =
     name === undefined
-      ? 'The proxy uses a socket file and has no address to trust: use --host and --port instead of --socket.'
+      ? 'The proxy uses a socket file and has no address to trust: use --host and --port instead of --socket \
+(gateway: --api-host and --api-port).'
       : `${name} is not a trusted proxy of this node. If it is your proxy, add it to --trusted-proxies \
 (SLUICE_TRUSTED_PROXIES): --trusted-proxies ${name}`
   throw new ProblemError(problem('PEER_UNTRUSTED', detail), { [PROBLEM_HEADER]: 'PEER_UNTRUSTED' })
