@@ -25,7 +25,7 @@ export const ENVOY_SETTINGS: { readonly [K in keyof EnvoySettings]: Setting<Envo
     fallback: () => undefined,
     shownFallback: 'rules apply to every domain',
     read: (text) => (existsSync(text) ? text : undefined),
-    fix: 'give the path of a YAML file or of a folder of them that exists',
+    fix: 'give the path of a YAML file, or of a folder of such files, that exists',
   },
   envoyHeaders: {
     flag: 'envoy-headers',

@@ -6,7 +6,11 @@ import { onTestFinished } from 'vitest'
 import type { EnvoyDomain } from '../../src/envoy/config-files.ts'
 import { readConfig } from '../../src/envoy/config-reader.ts'
 import { Counters, DescriptorTree } from '../../src/envoy/descriptor-tree.ts'
-import { createRateLimitService, type RateLimitOptions } from '../../src/envoy/rate-limit-service.ts'
+import {
+  createRateLimitService,
+  type DecideRateLimit,
+  type RateLimitOptions,
+} from '../../src/envoy/rate-limit-service.ts'
 import { shouldRateLimit } from '../../src/grpc/envoy/should-rate-limit.ts'
 import type { Call, UnaryMethod } from '../../src/grpc/method.ts'
 import { ProtobufReader, ProtobufWriter } from '../../src/grpc/protobuf.ts'
@@ -97,6 +101,7 @@ function fieldsOf(reader: ProtobufReader, texts: readonly number[] = [1, 2]): Re
 
 export type RateLimits = {
   readonly clock: FakeClock
+  readonly decide: DecideRateLimit
   ask(domain: string, descriptors: readonly DescriptorText[], hits?: number): Promise<ReadResponse>
   send(message: Uint8Array): Promise<ReadResponse>
   readonly recorded: string[]
@@ -145,7 +150,13 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
   ) as UnaryMethod
   const call: Call = { ...CALL, timeoutMs: options.timeoutMs }
   const send = async (message: Uint8Array) => readResponse(await method.handle(message, call))
-  return { clock, recorded, send, ask: (domain, descriptors, hits) => send(requestBytes(domain, descriptors, hits)) }
+  return {
+    clock,
+    decide,
+    recorded,
+    send,
+    ask: (domain, descriptors, hits) => send(requestBytes(domain, descriptors, hits)),
+  }
 }
 
 function domainOf(text: string): [string, EnvoyDomain] {
