@@ -570,8 +570,8 @@ async function nextSecond() {
 }
 
 /**
- * Repeats a case that did not run within its seconds. Not in the first minute of an hour, when counters of several units
- * share a key: see "keys of counters" in docs/guides/envoy.md.
+ * Repeats a case that did not run within its seconds. Not in the first minute of an hour, when counters of several
+ * units share a key: see "keys of counters" in docs/guides/envoy.md.
  */
 async function record({ name, steps }, ask) {
   for (;;) {

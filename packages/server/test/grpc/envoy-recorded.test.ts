@@ -39,7 +39,6 @@ const RECORDED: Recorded = JSON.parse(
 /** Cases whose answers still differ. The test fails for a case of this list that has the recorded answers. */
 const KNOWN_DIFFERENCES: readonly string[] = [
   'one descriptor twice shares its counter',
-  'redis: a limit of the configuration and one of the request share their counter',
   'RESPONSE_DYNAMIC_METADATA metadata of one limit',
   'RESPONSE_DYNAMIC_METADATA metadata of a limit without any',
   'RESPONSE_DYNAMIC_METADATA metadata with the same value',
