@@ -13,7 +13,7 @@ export const LOG_EVENTS = {
   listening: { level: 'info', message: 'listening', fields: ['address', 'store', 'source', 'rules'] },
   stopping: { level: 'info', message: 'stopping; /readyz returns 503', fields: ['signal', 'drain_ms'] },
   stopped: { level: 'info', message: 'stopped', fields: [] },
-  setting_unknown: { level: 'warn', message: 'unknown SLUICE_ variable ignored', fields: ['reason'] },
+  setting_unknown: { level: 'warn', message: 'variable ignored', fields: ['reason'] },
   check_token_missing: {
     level: 'warn',
     message: 'no token allows checks; every check gets 401',
@@ -48,7 +48,12 @@ export const LOG_EVENTS = {
   envoy_config_applied: {
     level: 'info',
     message: 'envoy configuration applied',
-    fields: ['path', 'domains', 'warnings'],
+    fields: ['path', 'domains'],
+  },
+  envoy_config_warnings: {
+    level: 'warn',
+    message: 'envoy configuration has parts without effect',
+    fields: ['path', 'warnings'],
   },
   envoy_config_rejected: {
     level: 'error',
