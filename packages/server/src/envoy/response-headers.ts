@@ -6,8 +6,10 @@ import { type Header, NO_HEADERS, type Status } from './rate-limit-response.ts'
 /** Names of the headers with the limit, the hits left and the seconds until it is full. */
 export type HeaderNames = readonly [limit: string, remaining: string, reset: string]
 
-export const RATE_LIMIT_HEADERS: HeaderNames = ['RateLimit-Limit', 'RateLimit-Remaining', 'RateLimit-Reset']
-const X_RATE_LIMIT_HEADERS: HeaderNames = ['X-RateLimit-Limit', 'X-RateLimit-Remaining', 'X-RateLimit-Reset']
+const NAMES: Readonly<Record<'draft-03' | 'x-ratelimit', HeaderNames>> = {
+  'draft-03': ['RateLimit-Limit', 'RateLimit-Remaining', 'RateLimit-Reset'],
+  'x-ratelimit': ['X-RateLimit-Limit', 'X-RateLimit-Remaining', 'X-RateLimit-Reset'],
+}
 
 /** Headers of envoyproxy/ratelimit if the style is `plain`: without Retry-After. */
 export type HeaderOptions = { readonly headers: EnvoyHeaders; readonly plainNames: HeaderNames }
@@ -23,17 +25,13 @@ export function responseHeaders(
   const hasRetry = retryAfterMs && style !== 'plain'
   const retry = hasRetry ? [{ key: 'Retry-After', value: String(Math.ceil(retryAfterMs / 1000)) }] : NO_HEADERS
   if (deciding?.limit === undefined) return retry
-  const { limit, remaining, resetSeconds = 0 } = deciding
-  const [limitName, remainingName, resetName] = {
-    'draft-03': RATE_LIMIT_HEADERS,
-    'x-ratelimit': X_RATE_LIMIT_HEADERS,
-    plain: plainNames,
-  }[style]
+  const { limit, remaining, resetSeconds } = deciding
+  const [limitName, remainingName, resetName] = style === 'plain' ? plainNames : NAMES[style]
   const policies = style === 'draft-03' ? policiesOf(statuses) : ''
   return [
     { key: limitName, value: `${limit.requestsPerUnit}${policies}` },
     { key: remainingName, value: String(remaining) },
-    { key: resetName, value: String(resetSeconds) },
+    ...(resetSeconds === undefined ? NO_HEADERS : [{ key: resetName, value: String(resetSeconds) }]),
     ...retry,
   ]
 }

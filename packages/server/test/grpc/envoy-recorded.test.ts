@@ -50,7 +50,7 @@ const KNOWN_DIFFERENCES: readonly string[] = [
   'RESPONSE_DYNAMIC_METADATA metadata of two limits',
 ]
 
-/** A local cache makes no other difference: here, a second limit that goes over in a refused request is reported too. */
+/** The only difference of a local cache: here, a second limit that goes over in a refused request is reported too. */
 const WITHOUT_LOCAL_CACHE = 'LOCAL_CACHE_SIZE_IN_BYTES STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT a random mixture'
 
 describe.each(['memory', 'redis'] as const)('recorded answers of envoyproxy/ratelimit, %s', (kind) => {
