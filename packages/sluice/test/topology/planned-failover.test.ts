@@ -8,6 +8,7 @@ import { createLimiter } from 'sluice'
 import { type RedisClient, redisStore } from 'sluice/redis'
 import { startSentinels } from 'sluice/testing'
 import { expect, onTestFinished, test, vi } from 'vitest'
+import { connectedSentinel5 } from './failover-load.ts'
 
 const LIMIT = 100_000
 const RULES = [{ rule_id: 'strict', limit: LIMIT, window: '365d', algorithm: 'fixed_window', consistency: 'strict' }]
@@ -15,9 +16,10 @@ const PATIENTLY = { timeout: 60_000, interval: 10 }
 
 type Sentinels = { host: string; port: number }[]
 
-const CLIENTS: Record<string, (sentinels: Sentinels, name: string) => RedisClient> = {
+const CLIENTS: Record<string, (sentinels: Sentinels, name: string) => RedisClient | Promise<RedisClient>> = {
   ioredis: (sentinels, name) => new Redis({ sentinels, name, lazyConnect: true }),
-  'node-redis': (sentinelRootNodes, name) => createSentinel({ sentinelRootNodes, name }) as unknown as RedisClient,
+  'node-redis': (sentinelRootNodes, name) => createSentinel({ sentinelRootNodes, name }),
+  'node-redis 5': (sentinelRootNodes, name) => connectedSentinel5(sentinelRootNodes, name),
 }
 
 test.each(Object.entries(CLIENTS))(
@@ -27,7 +29,7 @@ test.each(Object.entries(CLIENTS))(
     onTestFinished(fleet.stop)
     const [replica] = fleet.replicas
     if (replica === undefined) throw new Error('no replica')
-    const store = redisStore(open([...fleet.sentinels], fleet.name), { deadlineMs: 5000 })
+    const store = redisStore(await open([...fleet.sentinels], fleet.name), { deadlineMs: 5000 })
     const limiter = createLimiter({ rules: RULES, store })
     onTestFinished(() => limiter.close())
     await store.ready()
