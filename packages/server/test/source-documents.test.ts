@@ -1,16 +1,21 @@
 // The views with the columns of the design documents, and docs/reference/source-documents.md, whose every name exists.
 
 import { readFileSync } from 'node:fs'
-import { parseRules, plainRule, type Rule } from 'sluice'
-import { expect, test } from 'vitest'
+import { createLimiter, parseRules, plainRule, type Rule } from 'sluice'
+import { HEADER_STYLES, rateLimitHeaders } from 'sluice/http'
+import { describe, expect, test } from 'vitest'
 import { parse as parseYaml } from 'yaml'
 import type { Queries } from '../src/db/database.ts'
+import { DOCUMENT_COLUMNS } from '../src/events/clickhouse/schema.ts'
 import { embeddedSink } from '../src/events/embedded/embedded-sink.ts'
+import { CHECK_ANSWER, CHECK_BODY } from '../src/http/bodies/schemas.ts'
 import { compactRule } from '../src/rules/compact-rule.ts'
 import { describeDatabases } from './databases.ts'
 import { batchOf, eventRow } from './event-rows.ts'
+import { serveApp } from './service.ts'
 
-const RULES_PAGE = readFileSync(new URL('../../../docs/reference/rules.md', import.meta.url), 'utf8')
+const DOCS = new URL('../../../docs/', import.meta.url)
+const RULES_PAGE = readFileSync(new URL('reference/rules.md', DOCS), 'utf8')
 const AT = '2026-01-02T03:04:05.678Z'
 
 /** Corners that the examples of rules.md do not have. */
@@ -81,6 +86,23 @@ async function storeRules({ query }: Queries): Promise<void> {
   await query(sql, [JSON.stringify(stored)])
 }
 
+const PAGE = readFileSync(new URL('reference/source-documents.md', DOCS), 'utf8')
+
+/** Code spans in the column "here" of the tables under a heading. */
+function namesUnder(heading: string): string[] {
+  const [, section = ''] = PAGE.split(`\n## ${heading}\n`)
+  const rows = (section.split('\n## ')[0] ?? '').split('\n').filter((line) => line.startsWith('| '))
+  const cells = rows.map((row) => row.split(' | ')).filter(({ length }) => length === 3)
+  const names = cells.flatMap(([, here = '']) => [...here.matchAll(/`([^`]+)`/g)].map(([, name = '']) => name))
+  expect(names.length, heading).toBeGreaterThan(3)
+  return names
+}
+
+function unknownNames(heading: string, known: Iterable<string>): string[] {
+  const all = new Set(known)
+  return namesUnder(heading).filter((name) => !all.has(name))
+}
+
 describeDatabases('the views of the design documents', ({ open }) => {
   test('rate_limit_rules has a row for each limit of each rule and plan, as the parser reads them', async () => {
     const database = await open()
@@ -106,6 +128,14 @@ describeDatabases('the views of the design documents', ({ open }) => {
     expect(await active()).toEqual({ rows: before?.rows, active: 0 })
   })
 
+  test('every column that source-documents.md names exists', async () => {
+    const { query } = await open()
+    const sql = "SELECT table_name || '.' || column_name AS name FROM information_schema.columns"
+    const columns = (await query<{ name: string }>(sql)).map(({ name }) => name)
+    const inClickHouse = DOCUMENT_COLUMNS.map((column) => `rate_limit_events.${column}`)
+    expect(unknownNames('Tables', [...columns, ...inClickHouse])).toEqual([])
+  })
+
   test('rate_limit_violations has each refusal with the units that were left', async () => {
     const database = await open()
     const refused = { allowed: false, remaining: 0, rule_id: 'logins', timestamp: Date.parse(AT) }
@@ -118,5 +148,75 @@ describeDatabases('the views of the design documents', ({ open }) => {
         rule_id: 'logins',
       },
     ])
+  })
+})
+
+describe('docs/reference/source-documents.md', () => {
+  /** Columns of the documents' tables, and the views that have them. */
+  const DOCUMENTED = {
+    rate_limit_rules: [
+      ...['id', 'name', 'endpoint_pattern', 'http_method', 'scope', 'algorithm', 'limit_count', 'window_seconds'],
+      ...['priority', 'is_active', 'created_at', 'updated_at'],
+      ...['rule_id', 'key_pattern', 'rate_per_second', 'burst_capacity', 'plan', 'description'],
+    ],
+    rate_limit_violations: [
+      ...[
+        'violation_id',
+        'bucket_key',
+        'user_id',
+        'ip_address',
+        'endpoint',
+        'requested_at',
+        'tokens_at_time',
+        'rule_id',
+      ],
+    ],
+    rate_limit_events: [
+      ...['event_id', 'client_id', 'endpoint', 'rule_id', 'allowed', 'current_count', 'limit_count', 'timestamp'],
+    ],
+  }
+
+  /** First cells of the tables of another page. */
+  function listed(file: string, pattern: RegExp): string[] {
+    return [...readFileSync(new URL(file, DOCS), 'utf8').matchAll(pattern)].map(([, name = '']) => name)
+  }
+
+  test('maps every column of the tables in the documents', () => {
+    const names = namesUnder('Tables')
+    for (const [table, columns] of Object.entries(DOCUMENTED)) {
+      expect(names).toEqual(expect.arrayContaining(columns.map((column) => `${table}.${column}`)))
+    }
+  })
+
+  test('every endpoint is one of the OpenAPI description or of the gRPC service', async () => {
+    const { body } = await (await serveApp([])).get('/openapi.json')
+    const { paths } = body as { paths: Record<string, object> }
+    const routes = Object.entries(paths).flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+    )
+    const proto = readFileSync(new URL('../proto/sluice/v1/rate_limiter.proto', import.meta.url), 'utf8')
+    const calls = [...proto.matchAll(/^ +rpc (\w+)\(/gm)].map(([, name]) => `sluice.v1.RateLimiter/${name}`)
+    expect(unknownNames('Endpoints', [...routes, ...calls])).toEqual([])
+  })
+
+  test('every field of a check is one of its request or answer', () => {
+    const answer = CHECK_ANSWER.properties as object
+    expect(unknownNames('Fields of a check', Object.keys({ ...CHECK_BODY.properties, ...answer }))).toEqual([])
+  })
+
+  test('every header is sent by one of the styles', async () => {
+    const limiter = createLimiter({ rules: [{ rule_id: 'a', limit: 1, window: '1m' }] })
+    await limiter.check({})
+    const refused = await limiter.check({})
+    expect(unknownNames('Headers', Object.keys(rateLimitHeaders(refused, 0, { style: HEADER_STYLES })))).toEqual([])
+  })
+
+  test('every field of a rule, metric and setting is in its reference', () => {
+    expect(unknownNames('Rules', listed('reference/rules.md', /^\| `(\w+)` \|/gm))).toEqual([])
+    expect(unknownNames('Metrics', listed('reference/metrics.md', /^\| `(sluice_\w+)/gm))).toEqual([])
+    const settings = listed('reference/configuration.md', /^\| `(--[\w-]+)/gm)
+    expect(unknownNames('Settings', settings)).toEqual([])
+    const named = [...PAGE.matchAll(/`(--[\w-]+)`/g)].map(([, name = '']) => name)
+    expect(named.filter((name) => !settings.includes(name))).toEqual([])
   })
 })

@@ -123,10 +123,10 @@ function compared(gapUs: () => number): string[] {
 // ---- The sliding window against the log, for many clients
 
 const DECISIONS = 1_000_000
-const POPULATION = `**Over many clients.** The error is usually given as a share of all decisions: 0.003 % in
-[400 million requests](https://blog.cloudflare.com/counting-things-a-lot-of-different-things/), most of them from clients far
-below the limit. Here, ${thousands(DECISIONS)} decisions for clients with a limit of 100 a minute, during ten minutes each.
-Arrivals are random, or in the bursts of the table above.`
+const POPULATION = `**Over many clients.** The error is usually given as a share of all decisions:
+[0.003 % of 400 million requests](https://blog.cloudflare.com/counting-things-a-lot-of-different-things/), most of them
+from clients far below the limit. Here, ${thousands(DECISIONS)} decisions for clients with a limit of 100 a minute, for
+ten minutes each. Arrivals are random, or in the bursts of the table above.`
 /** Load of a client: relative to the limit, at most `most`, or with the chance `rare` as high as `heavy`. */
 type Population = {
   readonly name: string

@@ -52,6 +52,10 @@ const VERSIONS = 'sluice_schema'
 export const FINGERPRINTS = 'sluice_key_fingerprint'
 /** The events under the name and columns of the design documents (docs/reference/source-documents.md). */
 const DOCUMENT_VIEW = 'rate_limit_events'
+export const DOCUMENT_COLUMNS: readonly string[] = [
+  ...['event_id', 'client_id', 'endpoint', 'rule_id', 'allowed', 'current_count', 'limit_count', 'timestamp'],
+  'sample_rate', // not in the document: without it, counts of sampled admissions would be too low
+]
 
 /** Columns of the first version. `timestamp` and `allowed` have other types in ClickHouse. */
 const FIRST_COLUMNS: readonly Column[] = [
@@ -149,8 +153,7 @@ function migrations(database: string): readonly (readonly string[])[] {
     ],
     [
       `CREATE VIEW IF NOT EXISTS ${database}.${DOCUMENT_VIEW} AS
-         SELECT event_id, client_id, endpoint, rule_id, allowed, current_count, limit_count, timestamp, sample_rate
-         FROM ${database}.sluice_events WHERE operation = 'check'`,
+         SELECT ${DOCUMENT_COLUMNS.join(', ')} FROM ${database}.sluice_events WHERE operation = 'check'`,
     ],
   ]
 }
