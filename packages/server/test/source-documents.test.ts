@@ -109,7 +109,7 @@ describeDatabases('the views of the design documents', ({ open }) => {
     await storeRules(database)
     expect(RULES.length).toBeGreaterThan(15)
     const key = (row: object) => JSON.stringify(Object.entries(row).sort())
-    const rows = await database.query<object>('SELECT * FROM rate_limit_rules')
+    const rows = await database.query<Record<string, unknown>>('SELECT * FROM rate_limit_rules')
     expect(rows.map(key).sort()).toEqual(RULES.flatMap(rowsOf).map(key).sort())
   })
 

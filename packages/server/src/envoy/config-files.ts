@@ -10,11 +10,9 @@ import { errorLine, fieldPrefix, readText } from '../rules/rule-file.ts'
 import type { ConfigDomain, ConfigFinding } from './config-finding.ts'
 import { lintConfig } from './config-lint.ts'
 import { readConfig } from './config-reader.ts'
-import { Counters, DescriptorTree } from './descriptor-tree.ts'
+import { DescriptorTree } from './descriptor-tree.ts'
 
-export type EnvoyDomain = { readonly tree: DescriptorTree; readonly counters: Counters }
-
-export type EnvoyConfig = { readonly domains: ReadonlyMap<string, EnvoyDomain> }
+export type EnvoyConfig = { readonly domains: ReadonlyMap<string, DescriptorTree> }
 
 export const NO_CONFIG: EnvoyConfig = { domains: new Map() }
 
@@ -49,9 +47,7 @@ export function loadConfig(path: string): { config: EnvoyConfig; warnings: reado
   const { domains, findings } = lintConfigFiles(path)
   const errors = findings.filter(({ severity }) => severity === 'error')
   if (errors.length > 0) throw new LimiterError('RULE_INVALID', errors.map((one) => findingLine(one)).join('\n'))
-  const compiled = domains.map((one): [string, EnvoyDomain] => {
-    return [one.domain, { tree: new DescriptorTree(one), counters: new Counters(one.domain) }]
-  })
+  const compiled = domains.map((one) => [one.domain, new DescriptorTree(one)] as const)
   return { config: { domains: new Map(compiled) }, warnings: findings.map((one) => findingLine(one)) }
 }
 
