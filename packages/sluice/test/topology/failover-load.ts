@@ -113,14 +113,17 @@ export class FailoverLoad {
   }
 }
 
+export type OnTestFinished = (clean: () => void | Promise<void>) => void
+
 /** node-redis 5 cannot duplicate its Sentinel client, so the caller connects it. */
 export async function connectedSentinel5(
   sentinelRootNodes: { host: string; port: number }[],
   name: string,
+  atEnd: OnTestFinished = onTestFinished,
 ): Promise<RedisClient> {
   const client = createSentinel({ sentinelRootNodes, name })
   client.on('error', () => {}) // a sentinel that does not answer
-  onTestFinished(() => void client.destroy())
+  atEnd(() => void client.destroy())
   await client.connect()
   return client
 }
