@@ -214,7 +214,7 @@ export const LOG_EVENTS = {
   rules_snapshot_failed: { level: 'warn', message: 'rules snapshot cannot be written', fields: ['err', 'file'] },
 
   // rollouts
-  rollouts_applied: { level: 'info', message: 'rollouts applied', fields: ['rollouts', 'version'] },
+  rollouts_applied: { level: 'info', message: 'rollouts applied', fields: ['rollouts', 'rules', 'version'] },
   rollouts_rejected: {
     level: 'error',
     message: 'rollouts rejected; the previous ones stay active',
