@@ -310,7 +310,9 @@ function createFastify(log: Log, tls: ServerOptions | undefined): FastifyInstanc
   app.setErrorHandler<Error>((error, request, reply) => {
     const problem = problemOf(error, request.headers)
     // A failing store is logged when the outage begins and ends, not once per request.
-    if (problem.code === 'INTERNAL') log.event('internal_error', { err: error, route: request.routeOptions.url })
+    const isCancelled = reply.raw.destroyed && error.name === 'AbortError' // the client is gone
+    if (problem.code === 'INTERNAL' && !isCancelled)
+      log.event('internal_error', { err: error, route: request.routeOptions.url })
     if (error instanceof ProblemError) reply.headers(error.headers)
     return sendProblem(reply, problem)
   })
