@@ -59,7 +59,7 @@ function fieldProblem(code: ProblemCode, field: string, value: unknown, fix: str
 const STORE_UNAVAILABLE =
   'The store did not answer in time. Nothing was decided; a reset or refund may or may not have happened, so repeat it.'
 
-/** Of refunds: checks of a full store are decided by on_fail. */
+/** Detail for refunds: checks of a full store are decided by on_fail. */
 const STORE_FULL =
   'Redis is out of memory and cannot remember the refund: no units were given back. Retry when it has memory again.'
 
