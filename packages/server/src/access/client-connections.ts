@@ -3,6 +3,7 @@
 // trusted proxies, which carry many clients, have no cap of their own. A port that closes ends all of its connections.
 
 import type { Server, Socket } from 'node:net'
+import { setImmediate as turn } from 'node:timers/promises'
 import { canonicalAddress, matchesAny, parseAddress } from 'sluice/http'
 import { type Log, oncePerMinute } from '../log.ts'
 import type { Settings } from '../settings/settings.ts'
@@ -64,6 +65,7 @@ export class ClientConnections {
       for (const socket of this.#open) socket.destroy()
     }, ms)
     await closed.finally(() => clearTimeout(timer))
+    await turn() // the event `close` of the last connection follows that of the server
   }
 
   /** Connections and calls of the address of an admitted connection. */
