@@ -65,7 +65,7 @@ export class ClientConnections {
       for (const socket of this.#open) socket.destroy()
     }, ms)
     await closed.finally(() => clearTimeout(timer))
-    await turn() // the event `close` of the last connection follows that of the server
+    while (this.#open.size > 0) await turn() // `close` of the last connection follows that of the server
   }
 
   /** Connections and calls of the address of an admitted connection. */
