@@ -25,7 +25,7 @@ import { Why } from '../live/why.tsx'
 import '../live/live.css'
 import { Buckets } from './buckets.tsx'
 import { Explain } from './explain.tsx'
-import { type Facts, type RuleFacts, recentRequests, requestsOfRules } from './facts.ts'
+import { type Facts, isHashed, type RuleFacts, recentRequests, requestsOfRules } from './facts.ts'
 
 const EVENTS_KEPT = 300
 const REQUESTS_MAX = 6
@@ -47,7 +47,7 @@ export function ClientPage({ client }: { readonly client: Client }) {
     <>
       <PageHead title={client.id}>
         <Tag>{KINDS[client.kind]}</Tag>
-        {can('editor') && (
+        {can('editor') && !isHashed(client.id) && (
           <>
             <button type="button" onClick={() => setDialog('factor')}>
               Override
@@ -64,9 +64,12 @@ export function ClientPage({ client }: { readonly client: Client }) {
           {done.state === 'pending' ? 'Created. It waits for approval.' : 'In force.'} {done.warnings?.join(' ')}
         </Notice>
       )}
+      {can('editor') && isHashed(client.id) && (
+        <Notice>Events store the hash of this key. An override or a ban needs the key itself.</Notice>
+      )}
       <Failure error={refusal} />
       <Timeline client={client} />
-      <Buckets requests={requests} />
+      <Buckets client={client} requests={requests} />
       <Explain client={client} requests={requests} />
       <div class="columns">
         <Panel title="Overrides">

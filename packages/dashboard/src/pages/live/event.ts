@@ -1,6 +1,8 @@
 // A decision event, as the stream sends it.
 
 export type DecisionEvent = {
+  /** Refunds and resets decide nothing. */
+  readonly operation: 'check' | 'refund' | 'reset'
   readonly event_id: string
   readonly timestamp: string
   readonly request_id: string
@@ -23,6 +25,10 @@ export type DecisionEvent = {
   readonly limit_count: number | null
   readonly remaining: number | null
   readonly cost: number
+  /** Cost of the request, or units that a refund returns per limit: null for all of them. */
+  readonly request_cost: number | null
+  /** Attributes that rules use, as JSON. */
+  readonly attributes: string | null
   readonly retry_after_ms: number | null
   readonly version: number
   readonly source: string
