@@ -136,6 +136,9 @@ export function rulesTests(dashboard: Dashboard): void {
         .getByLabel('Rule as text')
         .fill('rule_id: elsewhere\nendpoint_pattern: /nowhere\nlimit: 1\nwindow: 1m\n')
       await page.getByText(/Matches 0 of the last [1-9][\d,]* recorded requests/).waitFor()
+      const area = page.getByLabel('Rule as text')
+      await area.fill('rule_id: monthly\nendpoint_pattern: /api/v1/messages\nlimit: 100000\nwindow: 30d\n')
+      await page.getByText(/cannot be told: they cover the last .*, less than 20 windows of 30 d/).waitFor()
     })
 
     it('is edited, proposed and started by keyboard alone', async () => {

@@ -89,7 +89,7 @@ function TextEditor({ text, onText, active, ruleId, onNewId }: TextEditorProps) 
         </Panel>
       </div>
       <div class="stack">
-        <Panel title="Matching requests" note="of the last 1,000">
+        <Panel title="Matching requests" note="the newest that are recorded">
           <MatchPreview rule={result?.rule} />
         </Panel>
         <Panel title="Bucket" note="simulated, one client">
