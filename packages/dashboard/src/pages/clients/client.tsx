@@ -91,12 +91,13 @@ export function ClientPage({ client }: { readonly client: Client }) {
   )
 }
 
-/** Newest events of the client, live; undefined until the service answered. And why it refuses to send them. */
+/** Newest events of the client, live; undefined until the stored ones arrived. And why it refuses to send them. */
 function useEvents(client: Client): readonly [readonly DecisionEvent[] | undefined, string | undefined] {
   const [events, setEvents] = useState<readonly DecisionEvent[]>()
   const arrived = useRef<DecisionEvent[]>([])
   const timer = useRef<ReturnType<typeof setTimeout>>()
   const draw = () => {
+    clearTimeout(timer.current)
     timer.current = undefined
     const fresh = arrived.current.splice(0)
     setEvents((old = []) => {
@@ -114,11 +115,9 @@ function useEvents(client: Client): readonly [readonly DecisionEvent[] | undefin
         if (arrived.current.length > EVENTS_KEPT) arrived.current.shift()
         timer.current ??= setTimeout(draw, DRAW_MS)
       },
+      stored: draw, // also if there are none
     },
   )
-  useEffect(() => {
-    if (state.name === 'open') timer.current ??= setTimeout(draw, DRAW_MS)
-  }, [state.name])
   useEffect(() => () => clearTimeout(timer.current), [])
   return [events, state.error]
 }

@@ -33,7 +33,7 @@ describe('a reset', () => {
 
 describe('a request of the events', () => {
   const none = { client_id: null, api_key: null, ip: null, tenant: null, plan: null, request_cost: 1, attributes: null }
-  const event = { ...none, method: 'GET', endpoint: '/a' } as DecisionEvent
+  const event = { ...none, operation: 'check', method: 'GET', endpoint: '/a' } as DecisionEvent
 
   it('has the stored hashes, cost and attributes, on which its buckets depend', () => {
     const sent = { ...event, api_key: HASH, plan: 'pro', request_cost: 5, attributes: '{"device":"d7"}' }

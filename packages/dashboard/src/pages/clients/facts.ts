@@ -41,7 +41,7 @@ export function withoutHashes(client: Client, facts: Facts): Facts | undefined {
 /** Different requests of the client, newest first. Other facts belong to it only if the client is one user or key. */
 export function recentRequests(client: Client, events: readonly DecisionEvent[], max: number): readonly Facts[] {
   const found = new Map<string, Facts>()
-  for (const event of events) {
+  for (const event of events.filter(({ operation }) => operation === 'check')) {
     if (found.size >= max) break
     const { method, endpoint } = event
     const more = client.kind === 'user' || client.kind === 'api_key' ? otherFacts(event) : {}

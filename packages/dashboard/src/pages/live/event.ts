@@ -43,6 +43,18 @@ export function clientOf({ client_id: user, api_key: key, ip }: DecisionEvent): 
   return user ?? key ?? ip ?? 'anonymous'
 }
 
+/** Rule, limit, fact and key; undefined if no bucket decided, as for a ban from all rules. */
+export function bucketText({ bucket_key: key }: Pick<DecisionEvent, 'bucket_key'>): string | undefined {
+  return /^:*$/.test(key) ? undefined : key
+}
+
+/** What the event says about a request: a refund or reset decides nothing. */
+export function resultOf({ operation, allowed }: DecisionEvent): { readonly text: string; readonly tone: string } {
+  if (operation === 'refund') return { text: 'refund', tone: 'plain' }
+  if (operation === 'reset') return { text: 'reset', tone: 'plain' }
+  return allowed ? { text: 'allowed', tone: 'good' } : { text: 'refused', tone: 'bad' }
+}
+
 /** Source of the decision, in words. */
 export const SOURCES: Readonly<Record<string, string>> = {
   store: 'The store (Redis, or memory), with a look at the shared counter.',
