@@ -12,12 +12,12 @@ import { Tag } from '../../components/status.tsx'
 import { type Column, Table } from '../../components/table.tsx'
 import { Time } from '../../components/time.tsx'
 import type { OverrideList } from '../../exceptions/override.ts'
-import { type Created, OverrideDialog } from '../../exceptions/override-dialog.tsx'
+import { type Created, CreatedNotice, OverrideDialog } from '../../exceptions/override-dialog.tsx'
 import { OverrideTable } from '../../exceptions/override-table.tsx'
 import type { SignalList } from '../../exceptions/signal.ts'
 import { shortCount, span } from '../../format.ts'
 import { useQuery, useRange } from '../../location.ts'
-import { useApi } from '../../resource.ts'
+import { useApi, useResource } from '../../resource.ts'
 import { can } from '../../session.ts'
 import { useStream } from '../../stream.ts'
 import type { DecisionEvent } from '../live/event.ts'
@@ -25,12 +25,15 @@ import { Why } from '../live/why.tsx'
 import '../live/live.css'
 import { Buckets } from './buckets.tsx'
 import { Explain } from './explain.tsx'
+import { explain, refusingBeside } from './explanation.ts'
 import { type Facts, isHashed, type RuleFacts, recentRequests, requestsOfRules } from './facts.ts'
 
 const EVENTS_KEPT = 300
 const REQUESTS_MAX = 6
 const DRAW_MS = 300
 const REFRESH_MS = 10_000
+/** An override is in force on every node within a second. */
+const REFUSED_REFRESH_MS = 2000
 
 export function ClientPage({ client }: { readonly client: Client }) {
   const key = keyOf(client)
@@ -60,9 +63,9 @@ export function ClientPage({ client }: { readonly client: Client }) {
         <RangePicker />
       </PageHead>
       {done !== undefined && (
-        <Notice tone={done.state === 'pending' ? 'warning' : 'good'}>
-          {done.state === 'pending' ? 'Created. It waits for approval.' : 'In force.'} {done.warnings?.join(' ')}
-        </Notice>
+        <CreatedNotice created={done}>
+          <StillRefused client={client} requests={requests} overrideId={done.override_id} />
+        </CreatedNotice>
       )}
       {can('editor') && isHashed(client.id) && (
         <Notice>Events store the hash of this key. An override or a ban needs the key itself.</Notice>
@@ -87,6 +90,32 @@ export function ClientPage({ client }: { readonly client: Client }) {
       {dialog !== undefined && (
         <OverrideDialog clientKey={key} effect={dialog} onDone={onDone} onClose={() => setDialog(undefined)} />
       )}
+    </>
+  )
+}
+
+type StillRefusedProps = {
+  readonly client: Client
+  readonly requests: readonly Facts[] | undefined
+  readonly overrideId: string
+}
+
+/** Names rules that refuse the newest requests whatever the override says. */
+function StillRefused({ client, requests = [], overrideId }: StillRefusedProps) {
+  const key = JSON.stringify(requests)
+  const load = useCallback(
+    async (signal: AbortSignal) => {
+      const found = await Promise.all(requests.map((facts) => explain(client, facts, signal)))
+      return [...new Set(found.flatMap((one) => refusingBeside(overrideId, one)))]
+    },
+    [key, overrideId],
+  )
+  const { data = [] } = useResource(load, { refreshMs: REFUSED_REFRESH_MS })
+  if (data.length === 0) return null
+  return (
+    <>
+      It does not change <span class="mono">{data.join(', ')}</span>, which still{' '}
+      {data.length === 1 ? 'refuses' : 'refuse'} requests of this client.
     </>
   )
 }

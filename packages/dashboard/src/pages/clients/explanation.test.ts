@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { DecisionEvent } from '../live/event.ts'
-import { bucketsOf, type Explanation, type KnownBucket, resetKeyOf, sharersOf } from './explanation.ts'
+import { bucketsOf, type Explanation, type KnownBucket, refusingBeside, resetKeyOf, sharersOf } from './explanation.ts'
 import { type Facts, recentRequests, withoutHashes } from './facts.ts'
 
 const HASH = 'hmac:0123456789abcdef'
@@ -47,6 +47,17 @@ describe('a request of the events', () => {
     expect(withoutHashes({ kind: 'api_key', id: HASH }, facts)).toBeUndefined()
     expect(withoutHashes({ kind: 'user', id: 'ann' }, { client_id: 'ann' })).toBeUndefined()
   })
+})
+
+it('an override does not help where another rule refuses', () => {
+  const refusing = (rule_id: string) => ({ rule_id, limits: [{ mode: 'enforce', allowed: false }] })
+  const rules = [refusing('per_user'), refusing('per_ip'), { rule_id: 'no', applies: false }]
+  const own = { kind: 'override', override_id: 'ovr_1', rule_id: 'per_user', factor: 2 }
+  const found = { answer: { allowed: false }, rules, exceptions: [own] } as unknown as Explanation
+  expect(refusingBeside('ovr_1', found)).toEqual(['per_ip'])
+  expect(refusingBeside('ovr_1', { ...found, answer: { ...found.answer, allowed: true } })).toEqual([])
+  const ban = { ...found, exceptions: [{ ...own, rule_id: null }] }
+  expect(refusingBeside('ovr_1', ban)).toEqual([])
 })
 
 it('the buckets of an answer by on_fail are unknown', () => {

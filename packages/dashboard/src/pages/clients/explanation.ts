@@ -58,6 +58,15 @@ export async function explain(client: Client, facts: Facts, signal: AbortSignal)
   }
 }
 
+/** Rules that refuse a request now and that this override does not change: it cannot help there. */
+export function refusingBeside(overrideId: string, { rules, exceptions, ...found }: Explanation): readonly string[] {
+  if (found.answer.allowed || doubtOf({ rules, exceptions, ...found }) !== undefined) return []
+  const isOwn = (ruleId: string) =>
+    exceptions.some((one) => one.override_id === overrideId && (one.rule_id === null || one.rule_id === ruleId))
+  const refusing = rules.filter(({ limits = [] }) => limits.some(({ mode, allowed }) => mode === 'enforce' && !allowed))
+  return refusing.map(({ rule_id: id }) => id).filter((id) => !isOwn(id))
+}
+
 /** A bucket with a request that is charged to it. */
 export type KnownBucket = Bucket & {
   readonly facts: Facts

@@ -23,10 +23,10 @@ export function Tiles({ figures, minute, fleet, isStale }: Props) {
   const whole = figures && totalsOf(figures)
   return (
     <div class="tiles">
-      <Tile title="Requests" note={<>last minute; mean {rate(whole?.perSecond)}</>}>
+      <Tile title="Requests, last minute" note={<>mean {rate(whole?.perSecond)}</>}>
         <Num value={now?.perSecond} as="rate" />
       </Tile>
-      <Tile title="Refused" note={<>last minute; mean {percent(whole?.refusedShare)}</>}>
+      <Tile title="Refused, last minute" note={<>mean {percent(whole?.refusedShare)}</>}>
         <Num value={now?.refusedShare} as="percent" />
       </Tile>
       <Tile title="Decision p50" note="last minute">
