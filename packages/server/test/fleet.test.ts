@@ -68,8 +68,8 @@ describe('figures', () => {
 })
 
 test.each([
-  { secondsLater: 5, rates: [0.33, 0.08] },
-  { secondsLater: 60, rates: [0.33, 0.08] },
+  { secondsLater: 5, rates: [0.3333, 0.0833] },
+  { secondsLater: 60, rates: [0.3333, 0.0833] },
   { secondsLater: 70, rates: [0, 0] },
 ])('the rate of a node $secondsLater s after its last decisions is $rates', ({ secondsLater, rates }) => {
   const rings = new FigureRings()

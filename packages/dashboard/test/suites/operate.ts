@@ -110,7 +110,7 @@ export function operateTests(dashboard: Dashboard): void {
       await why.getByText('The client is banned by an override').waitFor()
       await why.getByText(reason).waitFor()
       await why.getByText('HTTP 403 Forbidden').waitFor()
-      expect(await why.innerText()).not.toMatch(/Retry-After|RateLimit|so it was allowed/)
+      expect(await why.innerText()).not.toMatch(/Retry-After|RateLimit|so it was allowed|:::/)
     })
 
     it('resets buckets of composite keys and of endpoints', async () => {
@@ -132,6 +132,14 @@ export function operateTests(dashboard: Dashboard): void {
       const watched = await open('editor', '/clients/composite_user')
       const { page } = watched
       const dialog = page.getByRole('dialog')
+      // An override of the user raises by_both; by_endpoint still refuses.
+      await page.getByRole('button', { name: 'Override' }).click()
+      await dialog.getByLabel('Reason').fill('more')
+      await dialog.getByRole('button', { name: 'Create override' }).click()
+      await page.getByText('It does not change by_endpoint, which still refuses requests').waitFor(PATIENT)
+      await page.getByRole('button', { name: 'Remove' }).click()
+      await dialog.getByRole('button', { name: 'Remove' }).click()
+      await dialog.waitFor({ state: 'detached' })
       await page.getByRole('button', { name: 'Reset by_both' }).click()
       await dialog.getByText('the client starts with full buckets').waitFor()
       await dialog.getByRole('button', { name: 'Reset' }).click()
@@ -159,6 +167,7 @@ export function operateTests(dashboard: Dashboard): void {
       await page.getByText('The key of this hash is not known').first().waitFor()
       expect(await page.locator('.left-meter').count(), 'no bar of a bucket that is not known').toBe(0)
       expect(await page.locator('.explain-answer').innerText()).toBe('unknown')
+      await page.getByText('No refusal of this client is stored.').waitFor() // once the stream said so
     })
 
     it('creates, shows and removes overrides, bypass tokens and signals', async () => {

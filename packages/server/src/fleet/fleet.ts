@@ -184,7 +184,7 @@ export function nodeOf({ report, ageMs }: Known, nowMs: number): FleetNode {
   const recent = figures[0]?.steps.filter(({ at }) => at >= from && at < to) ?? []
   const steps = isSilent ? [] : recent
   const perSecond = (count: (step: Counts) => number) =>
-    Math.round((steps.reduce((sum, step) => sum + count(step), 0) / MINUTE.shown) * 100) / 100
+    Math.round((steps.reduce((sum, step) => sum + count(step), 0) / MINUTE.shown) * 10_000) / 10_000
   return {
     ...facts,
     status: isSilent ? 'silent' : facts.status,

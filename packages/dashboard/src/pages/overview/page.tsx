@@ -62,7 +62,7 @@ export function Page() {
         </Notice>
       )}
       {!isStale && <Alerts fleet={fleet} />}
-      <DemoTraffic requests={fleet && requestsOf(fleet)} />
+      <DemoTraffic requests={fleet && !isStale ? requestsOf(fleet) : undefined} />
       {hasNoTotals && !isLive && (
         <Notice>
           The last five minutes: this node stores no totals. Keep the rules in a database, or configure the sink

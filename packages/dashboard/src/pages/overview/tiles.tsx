@@ -63,7 +63,10 @@ function RuleSet({ fleet }: { readonly fleet: Fleet }) {
 
 function RuleNote({ fleet }: { readonly fleet: Fleet }) {
   const versions = versionsOf(fleet)
-  return <>{versions.length > 1 ? `${versions.length} versions active` : `${fleet.nodes[0]?.rules ?? 0} rules`}</>
+  const rules = fleet.nodes[0]?.rules ?? 0
+  return (
+    <>{versions.length > 1 ? `${versions.length} versions active` : `${rules} ${rules === 1 ? 'rule' : 'rules'}`}</>
+  )
 }
 
 function versionsOf({ nodes }: Fleet): number[] {
