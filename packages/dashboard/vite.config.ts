@@ -6,7 +6,7 @@ const SERVICE = process.env.SLUICE_URL ?? 'http://127.0.0.1:8080'
 /** One chunk for what several pages share: small chunks compress badly. Charts stay apart, because they are large. */
 const SHARED = { name: 'shared', test: /dashboard.src.(?!pages|components.chart|bucket)/, minShareCount: 2 }
 
-/** Parts of the engine that a replay never calls: explanations, advice, exceptions, joint checks, hot keys, warnings. */
+/** Parts of the engine that no replay calls: explanations, advice, exceptions, joint checks, hot keys, warnings. */
 const UNUSED =
   /sluice.src.(rules.(explain|pattern-suggestion|bypass|exceptions)|joint-check|hot-keys.hot-keys|warning)\.ts$/
 

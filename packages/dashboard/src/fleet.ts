@@ -84,9 +84,9 @@ export function useFleet(): KnownFleet {
   }
   const stream = useStream('/fleet/stream', {}, { fleet: onFleet })
   useEffect(() => {
-    const timer = setInterval(() => setNow(nowMs()), TICK_MS)
-    return () => clearInterval(timer)
-  }, [])
+    const timer = setTimeout(() => setNow(nowMs()), TICK_MS)
+    return () => clearTimeout(timer)
+  }, [now])
   return { fleet: known?.fleet, stream, silentMs: staleMs(known?.receivedMs, now) }
 }
 

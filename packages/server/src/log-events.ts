@@ -55,6 +55,16 @@ export const LOG_EVENTS = {
     message: 'envoy configuration rejected; the previous one stays active',
     fields: ['path', 'reason'],
   },
+  envoy_domains: {
+    level: 'info',
+    message: 'domains of envoy that have limits; all others are unlimited',
+    fields: ['configured', 'rules'],
+  },
+  envoy_domain_unlimited: {
+    level: 'warn',
+    message: 'envoy asks about a domain that neither the configuration nor a rule names; its requests are admitted',
+    fields: ['domain', 'fix'],
+  },
   certificates_applied: { level: 'info', message: 'certificates applied to new connections', fields: [] },
   certificates_rejected: {
     level: 'error',

@@ -95,6 +95,7 @@ const EXAMPLES: { [K in keyof Settings]: [text: string, value: Settings[K], more
   maxConnectionsPerAddress: ['10', 10],
   tlsClientCa: ['package.json', 'package.json', ['--tls-cert', 'README.md', '--tls-key', 'README.md']],
   envoyConfig: ['package.json', 'package.json'],
+  envoyDomains: ['edge api', ['edge', 'api']],
   envoyHeaders: ['draft-03', 'draft-03'],
   envoyOverrides: ['on', 'on'],
   envoyMetadata: ['on', 'on'],

@@ -1,24 +1,22 @@
-// Headers that Envoy adds to responses, from the statuses of a request. They describe the limit that decided: an
-// exceeded one, else the one with the fewest hits left.
+// Headers that Envoy adds to responses. They describe the limit that decided.
 
 import type { EnvoyHeaders } from '../settings/envoy-settings.ts'
-import { CODE, type Header, NO_HEADERS, type Status } from './rate-limit-response.ts'
+import { type Header, NO_HEADERS, type Status } from './rate-limit-response.ts'
 
 const PREFIXES: Readonly<Record<Exclude<EnvoyHeaders, 'off'>, string>> = {
   'draft-03': 'RateLimit',
   'x-ratelimit': 'X-RateLimit',
 }
 
-/** `retrySeconds`: undefined if the request is allowed, or if waiting does not help. */
+/** `deciding`: the one of the statuses that decided. `retryAfterMs`: null if waiting does not help. */
 export function responseHeaders(
   style: EnvoyHeaders,
   statuses: readonly Status[],
-  allowed: boolean,
-  retrySeconds: number | undefined,
+  deciding: Status | undefined,
+  retryAfterMs: number | null,
 ): readonly Header[] {
   if (style === 'off') return NO_HEADERS
-  const deciding = decidingStatus(statuses, allowed)
-  const retry = retrySeconds === undefined ? NO_HEADERS : [{ key: 'Retry-After', value: String(retrySeconds) }]
+  const retry = retryAfterMs ? [{ key: 'Retry-After', value: String(Math.ceil(retryAfterMs / 1000)) }] : NO_HEADERS
   if (deciding?.limit === undefined) return retry
   const { limit, remaining, resetSeconds = 0 } = deciding
   const prefix = PREFIXES[style]
@@ -29,16 +27,6 @@ export function responseHeaders(
     { key: `${prefix}-Reset`, value: String(resetSeconds) },
     ...retry,
   ]
-}
-
-/** The limit that the headers describe. */
-export function decidingStatus(statuses: readonly Status[], allowed: boolean): Status | undefined {
-  let deciding: Status | undefined
-  for (const status of statuses) {
-    if (status.limit === undefined || (!allowed && status.code !== CODE.overLimit)) continue
-    if (deciding === undefined || status.remaining < deciding.remaining) deciding = status
-  }
-  return deciding
 }
 
 /** `, 10;w=60;name="per-ip"` for each limit. Names are quoted; a name with a quote is left out. */

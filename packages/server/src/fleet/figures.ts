@@ -30,7 +30,7 @@ export const REPORT_MS = 2000
 export const READ_MS = 1000
 /** A second is complete when the reports of all processes with it have been read; one second for their way. */
 const DELAY_MS = REPORT_MS + READ_MS + 1000
-/** Time for which a process keeps steps longer than they are shown: they are shown late, from reports that are older. */
+/** Time for which a process keeps steps beyond those shown: they are shown late, from reports that are older. */
 const MARGIN_SECONDS = 10
 
 /** Starts of the first step that is shown and of the first one that is not complete, in seconds since the epoch. */

@@ -6,6 +6,7 @@ import type { CheckController } from '../checks/check-controller.ts'
 import { NO_CONFIG } from '../envoy/config-files.ts'
 import { followConfig } from '../envoy/live-config.ts'
 import { createRateLimitService, type DecideRateLimit } from '../envoy/rate-limit-service.ts'
+import { RuleDomains } from '../envoy/rule-domains.ts'
 import type { Log } from '../log.ts'
 import type { Settings } from '../settings/settings.ts'
 import type { OpenStore } from '../store/open-store.ts'
@@ -23,10 +24,14 @@ export type OpenEnvoyDeps = {
 export function openEnvoy(settings: Settings, { limiter, store, checks, log }: OpenEnvoyDeps): OpenEnvoy {
   const { envoyConfig: path, envoyHeaders: headers, envoyOverrides, envoyMetadata } = settings
   const live = path === undefined ? undefined : followConfig(path, log)
+  const config = live === undefined ? () => NO_CONFIG : () => live.current()
+  const ruleDomains = new RuleDomains(limiter, settings.envoyDomains ?? [], log)
+  if (settings.grpcPort !== undefined) {
+    log.event('envoy_domains', { configured: [...config().domains.keys()], rules: ruleDomains.names() })
+  }
   const decide = createRateLimitService({
     store: store.store,
-    ...{ limiter, checks },
-    config: live === undefined ? () => NO_CONFIG : () => live.current(),
+    ...{ limiter, checks, config, ruleDomains },
     newId: () => randomUUID(),
     options: { headers, metadata: envoyMetadata === 'on', overrides: envoyOverrides === 'on' },
   })

@@ -9,8 +9,10 @@ export type EnvoyHeaders = (typeof ENVOY_HEADERS)[number]
 const SWITCH = ['on', 'off'] as const
 
 export type EnvoySettings = {
-  /** Undefined: rules apply to every domain. */
+  /** Undefined: no domain has a configuration. */
   readonly envoyConfig: string | undefined
+  /** Domains that every rule applies to; `*`: all. */
+  readonly envoyDomains: readonly string[] | undefined
   readonly envoyHeaders: EnvoyHeaders
   readonly envoyOverrides: (typeof SWITCH)[number]
   readonly envoyMetadata: (typeof SWITCH)[number]
@@ -21,11 +23,24 @@ export const ENVOY_SETTINGS: { readonly [K in keyof EnvoySettings]: Setting<Envo
     flag: 'envoy-config',
     env: 'SLUICE_ENVOY_CONFIG',
     value: '<file>|<folder>',
-    help: 'Configuration of envoyproxy/ratelimit. Its domains use compatibility mode; rules apply to all others.',
+    help: 'Configuration of envoyproxy/ratelimit. Its domains use compatibility mode.',
     fallback: () => undefined,
-    shownFallback: 'rules apply to every domain',
+    shownFallback: '',
     read: (text) => (existsSync(text) ? text : undefined),
-    fix: 'give the path of a YAML file or of a folder of them that exists',
+    fix: 'give the path of a YAML file, or of a folder of such files, that exists',
+  },
+  envoyDomains: {
+    flag: 'envoy-domain',
+    env: 'SLUICE_ENVOY_DOMAINS',
+    value: '<domain>',
+    help:
+      'A domain of Envoy that every rule applies to, even if no rule names it; * for all. Other domains without ' +
+      '--envoy-config are unlimited. Repeat the flag for several; in the variable, separate them by spaces.',
+    fallback: () => undefined,
+    shownFallback: 'those that a rule names in `when: { domain: … }`',
+    read: (text) => (/\S/.test(text) ? text.trim().split(/\s+/) : undefined),
+    fix: 'give the domain of a rate limit filter, or *',
+    repeats: true,
   },
   envoyHeaders: {
     flag: 'envoy-headers',

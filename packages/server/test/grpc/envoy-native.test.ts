@@ -108,6 +108,30 @@ describe('native mode', () => {
     expect((await ask('other', [['user=ann', 'country=CH']])).statuses[0]?.limit).toBeUndefined()
   })
 
+  it('a domain that no rule names is unlimited, and every rule applies to one that a rule names', async () => {
+    const named = [{ edge: 'edge' }, { edge: ['x', 'ed*'] }, { edge: { not: 'other' } }] as const
+    for (const { edge: domain } of named) {
+      const bulk = { ...PER_IP, rule_id: 'bulk', when: { domain, bulk: 'yes' } }
+      const { ask, recorded } = rateLimits([], { rules: [PER_USER, bulk], ruleDomains: [], metadata: true })
+      const other = [['user=ann'], { entries: ['user=ann'], hits: 9, limit: [1, 2] as const }]
+      for (let time = 0; time < 4; time += 1) {
+        expect(await ask('other', other)).toMatchObject({ code: OK, statuses: [{ remaining: 0 }, { remaining: 0 }] })
+      }
+      expect(recorded, 'and counted').toEqual(Array(4).fill('null true'))
+      expect((await ask('edge', [['user=ann']], 2)).statuses).toMatchObject([{ limit: { name: 'per_user' } }])
+      expect((await ask('edge', [['user=ann']])).code).toBe(OVER)
+    }
+  })
+
+  it('a domain of the setting gets every rule; limits of requests, if enabled, apply to all domains', async () => {
+    const { ask, recorded } = rateLimits([], { rules: [PER_USER], ruleDomains: ['edge'], overrides: true })
+    expect((await ask('edge', [['user=ann']], 3)).code).toBe(OVER)
+    const own = [{ entries: ['user=ann'], limit: [2, 4] as const }, ['user=ann']]
+    const codes = [await ask('other', own), await ask('other', own), await ask('other', own)].map(({ code }) => code)
+    expect(codes).toEqual([OK, OK, OVER])
+    expect(recorded.slice(-2)).toEqual(['envoy:.override true', 'envoy:.override false'])
+  })
+
   it('limits of requests apply only if enabled, and give back the rules if they refuse', async () => {
     const own = { entries: ['user=ann', 'burst=1'], limit: [1, 2] as const }
     const off = rateLimits([], { rules: [PER_USER] })

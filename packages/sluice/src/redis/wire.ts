@@ -81,6 +81,8 @@ export class BatchEncoder {
   readonly #keyIndex = new Map<string, number>()
   readonly #limits: unknown[] = []
   readonly #limitIndex = new Map<Limit, number>()
+  /** The same by identity: limits that were compiled apart may name one bucket. */
+  readonly #identityIndex = new Map<string, number>()
   readonly #sets: number[][] = []
   /** Sets encoded so far, by their first limit. */
   readonly #knownSets = new Map<Limit, { readonly charges: readonly BucketName[]; readonly index: number }[]>()
@@ -194,7 +196,11 @@ export class BatchEncoder {
 
   #limit(given: Limit): number {
     const limit = storeLimitOf(given)
-    return indexIn(this.#limitIndex, limit, () => this.#limits.push(limitNumbers(limit)))
+    return indexIn(this.#limitIndex, limit, () => {
+      const shape = shapeOf(limit)
+      const numbers = [...numbersOf(limit), limit.id, shape, limit.holdTicks]
+      return indexIn(this.#identityIndex, `${shape} ${limit.id}`, () => this.#limits.push(numbers))
+    })
   }
 
   /** Requests with the same limits share one set. */
@@ -253,10 +259,6 @@ function indexIn<K>(indexes: Map<K, number>, item: K, push: () => number): numbe
   const index = push()
   indexes.set(item, index)
   return index
-}
-
-function limitNumbers(limit: Limit): unknown[] {
-  return [...numbersOf(limit), limit.id, shapeOf(limit), limit.holdTicks]
 }
 
 /** Identifies the numbers of a limit within a value. */

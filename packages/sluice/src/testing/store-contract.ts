@@ -86,6 +86,10 @@ const ALL_OR_NOTHING: Record<string, Case> = {
       false,
     )
     bench.equal(await bench.remaining(other), 3)
+    // A bucket is named by ids, so limits that were compiled apart name one bucket.
+    const again = () => limitOf('fixed_window', { id: 'again', units: 9 })
+    await bench.take([charge(again()), charge(again(), { min: 2, max: 2 })])
+    bench.equal(await bench.remaining(again()), 6)
   },
 
   'owner, detail, fact and limit id identify a bucket': async (bench) => {

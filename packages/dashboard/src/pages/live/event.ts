@@ -48,7 +48,7 @@ export function bucketText({ bucket_key: key }: Pick<DecisionEvent, 'bucket_key'
   return /^:*$/.test(key) ? undefined : key
 }
 
-/** What the event says about a request: a refund or reset decides nothing. */
+/** Result of the operation: a refund or reset decides nothing. */
 export function resultOf({ operation, allowed }: DecisionEvent): { readonly text: string; readonly tone: string } {
   if (operation === 'refund') return { text: 'refund', tone: 'plain' }
   if (operation === 'reset') return { text: 'reset', tone: 'plain' }

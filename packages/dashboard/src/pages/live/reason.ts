@@ -7,7 +7,7 @@ import type { DecisionEvent } from './event.ts'
 /** `exceptions`: those of the decision, if it is still known. */
 export function sentenceOf(event: DecisionEvent, exceptions: readonly AppliedException[] = []): string {
   if (event.operation === 'refund') {
-    return `The client of the request gave back ${unitsText(event.request_cost)}. The check itself is an event of its own.`
+    return `The client of the request gave back ${unitsText(event.request_cost)}. The check is an event of its own.`
   }
   if (event.operation === 'reset') return `The buckets of this key for ${event.rule_id} started again, full.`
   const { allowed, rule_id: rule, limit_count: limit, shadow_refused_by: shadow } = event

@@ -51,7 +51,7 @@ export function isTelling(rule: Rule, seconds: number): boolean {
   return seconds >= WINDOWS_MIN * longestWindow(rule)
 }
 
-/** What a replay of the last `seconds` says about refusals: at least as many, if it is short; never "none" then. */
+/** Refusals in a replay of the last `seconds`. Errs low: a short replay says "at least", and never "none". */
 export function refusalText(rule: Rule, seconds: number, refused: number): string {
   const replayed = `the last ${span(seconds)}`
   if (isTelling(rule, seconds)) return `Alone, it would have refused ${fullCount(refused)} in ${replayed}.`
