@@ -148,7 +148,7 @@ test('flags, environment and file reach the running service; unknown variables a
     expect(lines.map(({ event, reason = '' }) => `${event} ${reason}`.trim())).toEqual([
       'setting_unknown SLUICE_RULEZ is not a setting; did you mean "SLUICE_RULES"?',
       'setting_unknown LOCAL_CACHE_SIZE_IN_BYTES of envoyproxy/ratelimit is not read; ' +
-        'not supported: refused requests reach Redis too, for the same answers',
+        'not supported: refused requests reach Redis too',
       'envoy_config_applied',
       'listening',
       'check_refused',
