@@ -71,6 +71,18 @@ export type Peer = {
   readonly address: string
   /** Subject of a client certificate that the configured CA signed. Undefined: no such certificate. */
   readonly certificateSubject: string | undefined
+  /** Round trip to it, as `roundTripMeasured` estimates it. Undefined: not measured yet. */
+  roundTripMs?: number
+}
+
+/** Time between two measurements of a round trip, which calls with deadlines cause. */
+export const MEASURE_MS = 1000
+const ROUND_TRIP_MS_MIN = 0.1
+
+/** Follows the shortest measurements: a stall of either end makes one longer, and raises the estimate by half at most. */
+export function roundTripMeasured(peer: Peer, ms: number): void {
+  const { roundTripMs = ms } = peer
+  peer.roundTripMs = Math.min(ms, Math.max(ROUND_TRIP_MS_MIN, roundTripMs) * 1.5)
 }
 
 /** One message in, one message out. Throws or rejects with `GrpcError`. */

@@ -22,9 +22,11 @@ import {
   GrpcError,
   type GrpcServer,
   type GrpcServerStats,
+  MEASURE_MS,
   type Method,
   noTimeouts,
   type Peer,
+  roundTripMeasured,
   type StackOptions,
   type TlsOptions,
 } from './method.ts'
@@ -48,6 +50,8 @@ class NodeServer implements GrpcServer {
   readonly #methods: ReadonlyMap<string, Method>
   readonly #sessions = new Set<Http2Session>()
   readonly #peers = new WeakMap<Http2Session, Peer>()
+  /** When the round trip of a connection was measured last. */
+  readonly #measuredMs = new WeakMap<Http2Session, number>()
   readonly #timedOut = noTimeouts()
   readonly #refusedCalls: Record<CallCap, number> = { connection: 0, process: 0 }
   #calls = 0
@@ -157,14 +161,25 @@ class NodeServer implements GrpcServer {
 
   #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, method: Method): void {
     const { limits, onError } = this.#options
-    const call = callOf(headers, method.path, this.#peer(stream))
+    const peer = this.#peer(stream)
+    const call = callOf(headers, method.path, peer)
     if (call === undefined) {
       failCall(stream, new GrpcError('internal', 'grpc-timeout: send 1 to 8 digits and one of H, M, S, m, u, n'))
       return
     }
+    if (call.timeoutMs !== undefined) this.#measure(stream.session, peer)
     const context = { stream, call, bytesMax: limits.messageBytesMax, onError }
     if (method.kind === 'unary') serveUnary(context, method)
     else serveStream(context, method)
+  }
+
+  #measure(session: Http2Session | undefined, peer: Peer): void {
+    const nowMs = performance.now()
+    if (session === undefined || nowMs - (this.#measuredMs.get(session) ?? -MEASURE_MS) < MEASURE_MS) return
+    this.#measuredMs.set(session, nowMs)
+    session.ping((error, ms) => {
+      if (error === null) roundTripMeasured(peer, ms)
+    })
   }
 
   #peer(stream: ServerHttp2Stream): Peer {

@@ -102,7 +102,7 @@ describe('grpc-js', () => {
     expect(seen?.metadata('x-missing')).toBeUndefined()
     expect(seen?.timeoutMs).toBeGreaterThan(1000)
     expect(seen?.timeoutMs).toBeLessThanOrEqual(20_000)
-    expect(seen?.peer).toEqual({ address: '127.0.0.1', certificateSubject: undefined })
+    expect(seen?.peer).toMatchObject({ address: '127.0.0.1', certificateSubject: undefined })
   })
 
   test('messages of a bidirectional stream are echoed in order, and the stream ends', async () => {
