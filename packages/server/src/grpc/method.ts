@@ -50,10 +50,6 @@ export function messageTooLarge(bytes: number, bytesMax: number): GrpcError {
   return new GrpcError('resource_exhausted', `message of ${bytes} bytes is too large: at most ${bytesMax} are accepted`)
 }
 
-export function compressedMessage(): GrpcError {
-  return new GrpcError('unimplemented', 'compression is not supported: send uncompressed messages')
-}
-
 /** Facts of one call. Calls of one connection with the same headers may share the object. */
 export type Call = {
   /** Such as `/sluice.v1.RateLimiter/Check`. */
