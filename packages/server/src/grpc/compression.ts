@@ -19,7 +19,7 @@ const inThread = promisify(gunzip)
 const queue = new SerialQueue()
 let waitingBytes = 0
 
-/** Why a message with this flag byte is refused; undefined if it is accepted. `encoding`: value of `grpc-encoding`. */
+/** Returns the error for a message with this flag byte, if it is refused. `encoding`: value of `grpc-encoding`. */
 export function flagProblem(flag: number, encoding: string | undefined): GrpcError | undefined {
   if (flag === 0 || (flag === 1 && encoding === 'gzip')) return undefined
   if (flag !== 1) return new GrpcError('internal', `malformed message: its first byte is ${flag}`)

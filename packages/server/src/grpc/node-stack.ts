@@ -19,6 +19,7 @@ import {
   type Call,
   type CallCap,
   type CreateGrpcServer,
+  connectionAgeMs,
   GrpcError,
   type GrpcServer,
   type GrpcServerStats,
@@ -119,10 +120,22 @@ class NodeServer implements GrpcServer {
     const timer = setTimeout(() => this.#timeOut(session, 'no_call'), FIRST_CALL_MS_MAX)
     session.once('stream', () => clearTimeout(timer))
     session.once('close', () => clearTimeout(timer))
+    this.#limitAge(session)
     if (this.#isClosing) session.close()
   }
 
-  #timeOut(session: Http2Session, limit: 'idle' | 'no_call'): void {
+  #limitAge(session: Http2Session): void {
+    const { connectionAge } = this.#options.limits
+    if (connectionAge === undefined) return
+    const ageMs = connectionAgeMs(connectionAge)
+    let timer = setTimeout(() => {
+      this.#timeOut(session, 'age')
+      timer = setTimeout(() => session.destroy(), connectionAge.graceMs).unref()
+    }, ageMs).unref()
+    session.once('close', () => clearTimeout(timer))
+  }
+
+  #timeOut(session: Http2Session, limit: 'idle' | 'no_call' | 'age'): void {
     this.#timedOut[limit] += 1
     session.close()
     if (limit === 'no_call') setTimeout(() => session.destroy(), CLOSING_MS_MAX).unref()

@@ -58,8 +58,8 @@ function pathOf(name: string): string {
 }
 
 /**
- * Latest time for the store's reply, so that the answer reaches the client in time: the call and its answer take a round
- * trip of the client's timeout, but the store gets at least half of it. Undefined: no deadline.
+ * Latest time for the store's reply, so that the answer reaches the client in time: the call and its answer take a
+ * round trip of the client's timeout, but the store gets at least half of it. Undefined: no deadline.
  */
 export function expiresMsOf({ timeoutMs, peer }: Call, nowMs: number = performance.now()): number | undefined {
   if (timeoutMs === undefined) return undefined
