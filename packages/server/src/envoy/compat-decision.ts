@@ -55,13 +55,19 @@ export class CompatDecision implements Decision {
   }
 
   get resetAfterMs(): number | null {
-    return this.#result === undefined ? null : (this.#result.status.resetSeconds ?? 0) * 1000
+    return this.allowed ? this.fullAfterMs : this.retryAfterMs
   }
 
   get resetAtMs(): number | null {
-    if (this.#result === undefined) return null
-    const { wallUs, status } = this.#result
-    return (Math.floor(wallUs / 1_000_000) + (status.resetSeconds ?? 0)) * 1000
+    return this.#wallMs(this.resetAfterMs)
+  }
+
+  get fullAfterMs(): number | null {
+    return this.#result === undefined ? null : (this.#result.status.resetSeconds ?? 0) * 1000
+  }
+
+  get fullAtMs(): number | null {
+    return this.#wallMs(this.fullAfterMs)
   }
 
   get retryAfterMs(): number | null {
@@ -71,5 +77,10 @@ export class CompatDecision implements Decision {
   get requestId(): string {
     this.#requestId ??= this.#newId()
     return this.#requestId
+  }
+
+  #wallMs(afterMs: number | null): number | null {
+    if (this.#result === undefined || afterMs === null) return null
+    return Math.floor(this.#result.wallUs / 1_000_000) * 1000 + afterMs
   }
 }

@@ -1,7 +1,7 @@
-// Loads a configuration of envoyproxy/ratelimit: one file, or every .yaml and .yml file of a folder. A domain belongs
-// to one file. All errors are reported together, with file and line.
+// Loads a configuration of envoyproxy/ratelimit: one file, or every file of a folder and of its sub folders, whatever
+// its ending, as the original does. A domain belongs to one file. All errors are reported together, with file and line.
 
-import { readdirSync, statSync } from 'node:fs'
+import { type Dirent, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { LimiterError } from 'sluice'
 import { shown } from '../problems/shown.ts'
@@ -25,7 +25,10 @@ export function lintConfigFiles(path: string): LintedConfig {
   const domains: ConfigDomain[] = []
   const findings: FileFinding[] = []
   const fileByDomain = new Map<string, string>()
-  for (const file of configFiles(path)) {
+  const { files, skipped } = configFiles(path)
+  for (const [file, why] of skipped) findings.push(fileFinding(file, `not read: ${why}`))
+  if (files.length === 0) findings.push(fileFinding(path, 'put a file into this folder: no domain has limits'))
+  for (const file of files) {
     const { domain, findings: own } = readFile(file)
     findings.push(...own.map((finding) => ({ file, ...finding })))
     if (domain === undefined) continue
@@ -62,14 +65,40 @@ export function findingLine({ file, line, field, value, fix }: FileFinding, kind
 
 /** Changes whenever a file of the configuration may have changed. */
 export function configFingerprint(path: string): string {
-  return [path, ...configFiles(path)].map((file) => `${file} ${fileFingerprint(file)}`).join('\n')
+  return [path, ...configFiles(path).files].map((file) => `${file} ${fileFingerprint(file)}`).join('\n')
 }
 
+type Listed = { readonly files: string[]; readonly skipped: [file: string, why: string][] }
+
 /** The file, or the files of the folder in the order of their names. */
-function configFiles(path: string): string[] {
-  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true) return [path]
-  const names = readdirSync(path).filter((name) => /\.ya?ml$/.test(name) && !name.startsWith('.'))
-  return names.sort().map((name) => join(path, name))
+function configFiles(path: string): Listed {
+  const listed: Listed = { files: [], skipped: [] }
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() === true) listFolder(path, listed)
+  else listed.files.push(path)
+  return listed
+}
+
+function listFolder(folder: string, listed: Listed): void {
+  const { files, skipped } = listed
+  for (const entry of readdirSync(folder, { withFileTypes: true }).sort(byName)) {
+    const path = join(folder, entry.name)
+    const isFile =
+      entry.isFile() || (entry.isSymbolicLink() && !statSync(path, { throwIfNoEntry: false })?.isDirectory())
+    // Kubernetes puts the files of a ConfigMap into ..<time>, and links to them.
+    if (entry.name.startsWith('..')) continue
+    if (entry.name.startsWith('.')) skipped.push([path, 'its name begins with a dot'])
+    else if (entry.isDirectory()) listFolder(path, listed)
+    else if (isFile) files.push(path)
+    else skipped.push([path, entry.isSymbolicLink() ? 'links to folders are not followed' : 'it is not a file'])
+  }
+}
+
+function byName(one: Dirent, other: Dirent): number {
+  return one.name < other.name ? -1 : 1
+}
+
+function fileFinding(file: string, fix: string): FileFinding {
+  return { file, severity: 'warning', line: 1, field: 'file', value: undefined, fix }
 }
 
 function readFile(file: string): ReturnType<typeof readConfig> {

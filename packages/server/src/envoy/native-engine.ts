@@ -192,7 +192,7 @@ export class NativeEngine {
       code,
       limit: this.#currentLimit(deciding),
       remaining: allowed ? Math.min(UINT32_MAX, decision.remaining ?? 0) : 0,
-      resetSeconds: Math.ceil((decision.resetAfterMs ?? 0) / 1000),
+      resetSeconds: decision.resetAfterMs === null ? undefined : Math.ceil(decision.resetAfterMs / 1000),
     }
   }
 

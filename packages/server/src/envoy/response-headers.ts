@@ -18,13 +18,13 @@ export function responseHeaders(
   if (style === 'off') return NO_HEADERS
   const retry = retryAfterMs ? [{ key: 'Retry-After', value: String(Math.ceil(retryAfterMs / 1000)) }] : NO_HEADERS
   if (deciding?.limit === undefined) return retry
-  const { limit, remaining, resetSeconds = 0 } = deciding
+  const { limit, remaining, resetSeconds } = deciding
   const prefix = PREFIXES[style]
   const policies = style === 'draft-03' ? policiesOf(statuses) : ''
   return [
     { key: `${prefix}-Limit`, value: `${limit.requestsPerUnit}${policies}` },
     { key: `${prefix}-Remaining`, value: String(remaining) },
-    { key: `${prefix}-Reset`, value: String(resetSeconds) },
+    ...(resetSeconds === undefined ? NO_HEADERS : [{ key: `${prefix}-Reset`, value: String(resetSeconds) }]),
     ...retry,
   ]
 }

@@ -27,7 +27,7 @@ export const ENVOY_SETTINGS: { readonly [K in keyof EnvoySettings]: Setting<Envo
     fallback: () => undefined,
     shownFallback: '',
     read: (text) => (existsSync(text) ? text : undefined),
-    fix: 'give the path of a YAML file or of a folder of them that exists',
+    fix: 'give the path of a YAML file, or of a folder of such files, that exists',
   },
   envoyDomains: {
     flag: 'envoy-domain',

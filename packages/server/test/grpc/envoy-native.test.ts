@@ -51,6 +51,32 @@ describe('native mode', () => {
     expect(await ask('edge', [['other=ann']])).toMatchObject({ code: OK, statuses: [{ code: OK, remaining: 0 }] })
   })
 
+  it('a refused descriptor resets when the same request passes, and never if waiting will not help', async () => {
+    const refilling = { rule_id: 'three', scope: 'per_user', limit: 3, window: '1m' }
+    const { ask } = rateLimits([], { rules: [refilling], headers: 'draft-03' })
+    expect((await ask('edge', [['user=ann']], 3)).statuses).toMatchObject([{ code: OK, reset: 60 }])
+    const refused = await ask('edge', [['user=ann']])
+    expect(refused).toMatchObject({ code: OVER, statuses: [{ code: OVER, reset: 20 }] })
+    expect(refused.headers).toMatchObject({ 'RateLimit-Reset': '20', 'Retry-After': '20' })
+    const never = await ask('edge', [['user=ann']], 4)
+    expect([never.code, never.statuses[0]?.reset]).toEqual([OVER, undefined])
+    expect(Object.keys(never.headers)).toEqual(['RateLimit-Limit', 'RateLimit-Remaining'])
+  })
+
+  it('two refused descriptors: the headers tell when both pass', async () => {
+    const slower = { ...PER_IP, limit: 1 }
+    const { ask } = rateLimits([], { rules: [PER_USER, slower], headers: 'x-ratelimit' })
+    const both = [['user=ann'], ['remote_address=203.0.113.7']]
+    await ask('edge', both)
+    await ask('edge', [['user=ann']])
+    const refused = await ask('edge', both)
+    expect(refused.statuses).toMatchObject([
+      { code: OVER, reset: 60 },
+      { code: OVER, reset: 3600 },
+    ])
+    expect(refused.headers).toMatchObject({ 'X-RateLimit-Reset': '3600', 'Retry-After': '3600' })
+  })
+
   it.for([
     ['a key above 1024 characters', [[`user=${'x'.repeat(1025)}`]]],
     ['one such key of several descriptors', [['ip=203.0.113.7'], [`user=${'x'.repeat(1025)}`]]],

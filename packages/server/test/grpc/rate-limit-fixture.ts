@@ -5,7 +5,11 @@ import { type FakeClock, fakeClock } from 'sluice/testing'
 import { onTestFinished } from 'vitest'
 import { readConfig } from '../../src/envoy/config-reader.ts'
 import { DescriptorTree } from '../../src/envoy/descriptor-tree.ts'
-import { createRateLimitService, type RateLimitOptions } from '../../src/envoy/rate-limit-service.ts'
+import {
+  createRateLimitService,
+  type DecideRateLimit,
+  type RateLimitOptions,
+} from '../../src/envoy/rate-limit-service.ts'
 import { RuleDomains } from '../../src/envoy/rule-domains.ts'
 import { shouldRateLimit } from '../../src/grpc/envoy/should-rate-limit.ts'
 import type { Call, UnaryMethod } from '../../src/grpc/method.ts'
@@ -97,6 +101,7 @@ function fieldsOf(reader: ProtobufReader, texts: readonly number[] = [1, 2]): Re
 
 export type RateLimits = {
   readonly clock: FakeClock
+  readonly decide: DecideRateLimit
   ask(domain: string, descriptors: readonly DescriptorText[], hits?: number): Promise<ReadResponse>
   send(message: Uint8Array): Promise<ReadResponse>
   readonly recorded: string[]
@@ -148,7 +153,13 @@ export function rateLimits(configs: readonly string[], options: Options = {}): R
   ) as UnaryMethod
   const call: Call = { ...CALL, timeoutMs: options.timeoutMs }
   const send = async (message: Uint8Array) => readResponse(await method.handle(message, call))
-  return { clock, recorded, send, ask: (domain, descriptors, hits) => send(requestBytes(domain, descriptors, hits)) }
+  return {
+    clock,
+    decide,
+    recorded,
+    send,
+    ask: (domain, descriptors, hits) => send(requestBytes(domain, descriptors, hits)),
+  }
 }
 
 function domainOf(text: string): [string, DescriptorTree] {

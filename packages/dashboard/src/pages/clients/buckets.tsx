@@ -35,7 +35,7 @@ export function Buckets({ requests }: { readonly requests: readonly Facts[] | un
     { title: 'Request', wide: true, cell: ({ facts }) => <span class="mono">{requestText(facts)}</span> },
     { title: 'Left', cell: (bucket) => <Left bucket={bucket} /> },
     { title: 'Per', align: 'right', wide: true, cell: ({ window_ms: ms }) => span(ms / 1000) },
-    { title: 'Full in', align: 'right', wide: true, cell: ({ reset_after_ms: ms }) => span(Math.ceil(ms / 100) / 10) },
+    { title: 'Full in', align: 'right', wide: true, cell: ({ full_after_ms: ms }) => span(Math.ceil(ms / 100) / 10) },
     {
       title: '',
       align: 'right',

@@ -15,7 +15,7 @@ export type Bucket = {
   readonly burst: number
   readonly window_ms: number
   readonly remaining: number
-  readonly reset_after_ms: number
+  readonly full_after_ms: number
 }
 
 export type ExplainedRule = {
