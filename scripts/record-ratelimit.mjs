@@ -73,11 +73,11 @@ descriptors:
   `
 domain: modes
 descriptors:
-  - { key: free, rate_limit: { unlimited: true } }
+  - { key: free, rate_limit: { unlimited: true, name: free } }
   - { key: shadow, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
   - { key: ip, rate_limit: { name: per_ip, unit: hour, requests_per_unit: 2 } }
   - { key: user, value: bob, rate_limit: { name: bob, unit: hour, requests_per_unit: 3, replaces: [{ name: per_ip }] } }
-  - { key: user, value: eve, rate_limit: { unlimited: true, replaces: [{ name: per_ip }, { name: gone }] } }
+  - { key: user, value: eve, rate_limit: { unlimited: true, replaces: [{ name: per_ip }, { name: free }] } }
   - { key: quota, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
   - { key: extra, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 2 } }
   - { key: ghost, quota_mode: true, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
@@ -383,7 +383,7 @@ const BASE = [
     name: 'unlimited, and what it replaces',
     steps: [
       ...times(2, 'modes', [['free=a']]),
-      ...times(3, 'modes', [['ip=1'], ['user=eve']]),
+      ...times(3, 'modes', [['ip=1'], ['user=eve'], ['free=a']]),
       ...times(3, 'modes', [['ip=1'], ['user=bob'], ['free=a']]),
       ...times(3, 'modes', [['ip=1'], ['user=alice']]),
       request('modes', [['user=bob']]),

@@ -273,7 +273,10 @@ it.for([
   ['---', []],
   ['---\n# end\n\n...', []],
   ['--- # end', []],
-  ['---\ndomain: e', [{ severity: 'error', line: 3, fix: expect.stringContaining('a second document begins here') }]],
+  [
+    '---\ndomain: e',
+    [{ severity: 'error', line: 3, fix: expect.stringContaining('multiple documents; use a file for each') }],
+  ],
   ['---#', [{ severity: 'error', line: 3 }]],
 ] as const)('a file that ends with %j', ([end, findings]) => {
   const text = `domain: d\ndescriptors: [{ key: k, ${LIMIT} }]\n${end}\n`

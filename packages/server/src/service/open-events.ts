@@ -32,7 +32,8 @@ export type OpenEvents = {
   /** Age of the oldest event of this node that waits to be stored where analytics read. */
   lagMs(): number
   degradedReason(): string | undefined
-  close(): Promise<void>
+  /** Gives up events that are not stored after `ms`. */
+  close(ms?: number): Promise<void>
 }
 
 export type EventsSettings = Pick<Settings, 'dataDir' | 'keySecret' | 'region' | 'eventsSample'> & SinkSettings
@@ -97,8 +98,8 @@ export async function openEvents(settings: EventsSettings, deps: EventsDeps): Pr
     keyHash: hash,
     lagMs: () => (pipeline?.totals().sinks.find(({ name }) => name === source)?.lagSeconds ?? 0) * 1000,
     degradedReason: () => (isForeign(secrets) ? FOREIGN_SECRET : pipeline?.degradedReason()),
-    close: async () => {
-      await pipeline?.close()
+    close: async (ms) => {
+      await pipeline?.close(ms)
       await opened.close()
       await retention?.close()
     },

@@ -104,12 +104,16 @@ export function fleetRoutes(app: FastifyInstance, deps: FleetDeps): void {
   }
   app.get(`${FLEET_PATH}/stream`, { schema: streamed, config }, (request, reply) => {
     const events = deps.streams.open(request, reply)
-    let timer: NodeJS.Timeout
+    let timer: NodeJS.Timeout | undefined
+    let isClosed = false
     const send = async () => {
       events.send('fleet', await shownFleet(deps))
-      timer = setTimeout(send, SEND_MS).unref()
+      if (!isClosed) timer = setTimeout(send, SEND_MS).unref()
     }
-    events.onClose(() => clearTimeout(timer))
+    events.onClose(() => {
+      isClosed = true
+      clearTimeout(timer)
+    })
     void send()
     return reply
   })
