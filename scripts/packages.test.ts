@@ -138,7 +138,7 @@ const TYPE_GROUPS = [
   {
     needs: 'Node.js only',
     names: entries.filter((entry) => !isServer(entry) && FRAMEWORKS[entry] === undefined),
-    folder: () => alone(undefined),
+    folder: () => alone(),
   },
   ...Object.entries(FRAMEWORKS).map(([entry, framework]) => ({
     needs: `Node.js and ${framework}`,
@@ -161,6 +161,27 @@ it.for(TYPE_GROUPS)('with the types of $needs, the types of $names resolve under
     skipLibCheck: names.every(isServer),
   }
   writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['use-*.ts'] }))
+  run('node_modules/.bin/tsc', ['-p', directory])
+})
+
+it('accepts the clients of node-redis, and is accepted by rate-limiter-flexible, with all types checked', () => {
+  const directory = alone('redis', 'redis5', 'rate-limiter-flexible')
+  const program = `
+    import library from 'rate-limiter-flexible'
+    import { createClientPool, createSentinel } from 'redis'
+    import { createClientPool as createClientPool5, createSentinel as createSentinel5 } from 'redis5'
+    import { limiterClass } from 'sluice/rate-limiter-flexible'
+    import { redisStore } from 'sluice/redis'
+    const sentinel = { name: 'mymaster', sentinelRootNodes: [{ host: 'h1', port: 26379 }] }
+    const stores = [redisStore(createSentinel(sentinel)), redisStore(createSentinel5(sentinel))]
+    stores.push(redisStore(createClientPool({})), redisStore(createClientPool5({})))
+    const SluiceLimiter = limiterClass(library)
+    const limiter: library.RateLimiterAbstract = new SluiceLimiter({ points: 1, duration: 1, store: stores[0] })
+    export const both = new library.RateLimiterUnion(limiter)
+  `
+  writeFileSync(join(directory, 'use.ts'), program)
+  const compilerOptions = { module: 'nodenext', target: 'es2023', strict: true, noEmit: true, types: ['node'] }
+  writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['use.ts'] }))
   run('node_modules/.bin/tsc', ['-p', directory])
 })
 
@@ -209,8 +230,8 @@ describe.for(packages)('the package %s', (name) => {
   })
 })
 
-/** A separate project with the library, the types of Node.js and at most one framework. */
-function alone(framework: string | undefined): string {
+/** A separate project with the library, the types of Node.js and these frameworks. */
+function alone(...frameworks: string[]): string {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-alone-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   const modules = join(folder, 'node_modules')
@@ -218,7 +239,7 @@ function alone(framework: string | undefined): string {
   writeFileSync(join(folder, 'package.json'), JSON.stringify({ name: 'user', private: true, type: 'module' }))
   cpSync(installed('sluice'), join(modules, 'sluice'), { recursive: true })
   symlinkSync(installed('@types/node'), join(modules, '@types/node'))
-  if (framework !== undefined) symlinkSync(resolve('node_modules', framework), join(modules, framework))
+  for (const framework of frameworks) symlinkSync(resolve('node_modules', framework), join(modules, framework))
   return folder
 }
 

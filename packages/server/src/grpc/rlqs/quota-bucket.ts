@@ -174,16 +174,19 @@ export class QuotaBucket {
    */
   async #cover(newest: Decision, paid: number): Promise<void> {
     const shares = [...this.#shares.keys(), ...this.#ended]
-    const storeMs = (newest.resetAtMs ?? 0) - (newest.resetAfterMs ?? 0)
+    const { fullAtMs, fullAfterMs } = newest
+    const storeMs = fullAtMs === null || fullAfterMs === null ? undefined : fullAtMs - fullAfterMs
     const limits = enforced(newest)
+    if (limits.length === 0) return
     this.#perSecondMax = Math.min(...limits.map(({ limit, windowMs }) => (limit * 1000) / windowMs))
     const counted = limits.map((outcome) => {
       const { ruleId, name, burst, remaining, windowMs } = outcome
-      const window = isWindowed(outcome) ? Math.floor(storeMs / windowMs) : 0
-      const before = this.#windows.get(`${ruleId} ${name}`) ?? window
-      this.#windows.set(`${ruleId} ${name}`, window)
+      const id = `${ruleId} ${name}`
+      const before = this.#windows.get(id)
+      const window = isWindowed(outcome) && storeMs !== undefined ? Math.floor(storeMs / windowMs) : before
+      if (window !== undefined) this.#windows.set(id, window)
       // Units taken in the window before, and used only now, do not count in this one, or ever less.
-      return window === before ? burst - remaining - paid : 0
+      return window === before || before === undefined ? burst - remaining - paid : 0
     })
     const missing = sum(shares.map(({ exposed }) => exposed)) - Math.max(0, ...counted)
     if (missing <= 0) return
