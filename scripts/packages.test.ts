@@ -21,7 +21,12 @@ import { fillWithEmptyDatabase } from '../packages/server/test/databases.ts'
 import { deadLinks } from './links.ts'
 import { blocksOf, DOCUMENTATION, isScript } from './snippets.ts'
 
-type Manifest = { name: string; exports: object; bin?: object; devDependencies?: Record<string, string> }
+type Manifest = {
+  name: string
+  exports: object
+  bin?: object
+  devDependencies?: Record<string, string>
+}
 
 const INSTALL_TIMEOUT_MS = 300_000
 const COMPILE_TIMEOUT_MS = 60_000
@@ -52,8 +57,8 @@ const RESOLUTIONS = [
   { module: 'esnext', moduleResolution: 'bundler' },
 ]
 
-/** Entries whose types import those of a framework. */
-const FRAMEWORKS: Readonly<Record<string, string>> = { 'sluice/fastify': 'fastify', 'sluice/hono': 'hono' }
+/** Entries whose types need those of a framework: TYPE_PROGRAMS have them. */
+const FRAMEWORKS: readonly string[] = ['sluice/fastify', 'sluice/hono']
 
 let project: string
 
@@ -133,18 +138,13 @@ it.for(commands)('the command %s runs in a built clone', (command) => {
   expect(run('npx', ['--no-install', command, '--version'])).toMatch(/^\d+\.\d+\.\d+\n$/)
 })
 
-/** Entries that are compiled together, with the types of Node.js and at most one framework. */
+/** Entries that are compiled together. */
 const TYPE_GROUPS = [
   {
     needs: 'Node.js only',
-    names: entries.filter((entry) => !isServer(entry) && FRAMEWORKS[entry] === undefined),
-    folder: () => alone(undefined),
+    names: entries.filter((entry) => !isServer(entry) && !FRAMEWORKS.includes(entry)),
+    folder: () => alone([]),
   },
-  ...Object.entries(FRAMEWORKS).map(([entry, framework]) => ({
-    needs: `Node.js and ${framework}`,
-    names: [entry],
-    folder: () => alone(framework),
-  })),
   // The types of its dependencies are not checked.
   { needs: 'its dependencies', names: entries.filter(isServer), folder: () => join(project, 'types') },
 ]
@@ -156,12 +156,44 @@ it.for(TYPE_GROUPS)('with the types of $needs, the types of $names resolve under
     const program = `import * as all from '${entry}'\nexport const names = Object.keys(all)\n`
     writeFileSync(join(directory, `use-${index}.ts`), program)
   }
-  const compilerOptions = {
-    ...{ module: 'nodenext', target: 'es2023', strict: true, noEmit: true, types: ['node'] },
-    skipLibCheck: names.every(isServer),
-  }
-  writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['use-*.ts'] }))
-  run('node_modules/.bin/tsc', ['-p', directory])
+  compile(directory, { skipLibCheck: names.every(isServer) })
+})
+
+/** Programs of packages/sluice/test/types that are compiled together, with these types and no others. */
+const TYPE_PROGRAMS = [
+  {
+    frameworks: 'Express 5, Koa, Hono, Fastify, NestJS on Express, fetch and node:http',
+    programs: ['express', 'koa', 'hono', 'fastify', 'nest', 'fetch', 'node'],
+    types: ['@types/express', '@types/koa', '@koa/router', 'hono', 'fastify', '@nestjs/common', '@nestjs/core'],
+    paths: { 'content-disposition': ['./node_modules/@types/content-disposition'] }, // hoisted here: one that Koa lacks
+  },
+  { frameworks: 'Express 4 and Hono', programs: ['express', 'hono'], types: ['@types/express4', 'hono'] },
+  {
+    frameworks: 'Fastify and NestJS on it',
+    programs: ['fastify', 'nest'],
+    types: ['fastify', '@nestjs/common', '@nestjs/core'],
+  },
+]
+
+it.for(TYPE_PROGRAMS)('options have the types of $frameworks', ({ programs, types, paths = {} }) => {
+  const folder = alone([...types, ...Object.keys(paths).map((name) => `@types/${name}`)])
+  for (const name of programs) cpSync(`packages/sluice/test/types/${name}.ts`, join(folder, `${name}.ts`))
+  compile(folder, { paths })
+})
+
+it('options have types without those of a framework', () => {
+  const folder = alone([])
+  const calls = ['express', 'koa', 'nest'].map((name) => {
+    const request = name === 'koa' ? 'ctx.req' : 'ctx'
+    return `
+      import { rateLimit as ${name} } from 'sluice/${name}'
+      ${name}({ limit: 1, window: '1m', key: (ctx) => ${request}.headers.authorization?.toString() })
+      // @ts-expect-error: only what every such framework has
+      ${name}({ limit: 1, window: '1m', key: (ctx) => ctx.ip })
+    `
+  })
+  writeFileSync(join(folder, 'calls.ts'), calls.join(''))
+  compile(folder)
 })
 
 describe.for(RESOLUTIONS)('under $moduleResolution, strict TypeScript', ({ module, moduleResolution }) => {
@@ -172,14 +204,8 @@ describe.for(RESOLUTIONS)('under $moduleResolution, strict TypeScript', ({ modul
       const name = `${page.replaceAll(/\W/g, '-')}-${line}.ts`
       writeFileSync(join(folder, name), text)
     }
-    const compilerOptions = {
-      ...{ module, moduleResolution, target: 'es2023', strict: true, noEmit: true, types: ['node'] },
-      moduleDetection: 'force', // each snippet is a module
-      skipLibCheck: true, // types of the frameworks; ours are checked above
-      preserveSymlinks: true,
-    }
-    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.ts'] }))
-    run('node_modules/.bin/tsc', ['-p', folder])
+    // Types of the frameworks are not checked; ours are, above. Each snippet is a module.
+    compile(folder, { module, moduleResolution, skipLibCheck: true, moduleDetection: 'force', preserveSymlinks: true })
   })
 })
 
@@ -209,8 +235,17 @@ describe.for(packages)('the package %s', (name) => {
   })
 })
 
-/** A separate project with the library, the types of Node.js and at most one framework. */
-function alone(framework: string | undefined): string {
+function compile(folder: string, options: object = {}): void {
+  const compilerOptions = {
+    ...{ module: 'nodenext', target: 'es2023', strict: true, noEmit: true, types: ['node'], skipLibCheck: false },
+    ...options,
+  }
+  writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.ts'] }))
+  run('node_modules/.bin/tsc', ['-p', folder])
+}
+
+/** A separate project with the library, the types of Node.js, and those of these packages. */
+function alone(names: readonly string[]): string {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-alone-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   const modules = join(folder, 'node_modules')
@@ -218,7 +253,12 @@ function alone(framework: string | undefined): string {
   writeFileSync(join(folder, 'package.json'), JSON.stringify({ name: 'user', private: true, type: 'module' }))
   cpSync(installed('sluice'), join(modules, 'sluice'), { recursive: true })
   symlinkSync(installed('@types/node'), join(modules, '@types/node'))
-  if (framework !== undefined) symlinkSync(resolve('node_modules', framework), join(modules, framework))
+  for (const alias of names) {
+    const source = resolve('node_modules', alias)
+    const link = join(modules, readManifest(join(source, 'package.json')).name)
+    mkdirSync(dirname(link), { recursive: true })
+    symlinkSync(source, link)
+  }
   return folder
 }
 
