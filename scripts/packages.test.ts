@@ -16,6 +16,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
+import { build, type Rolldown } from 'vite'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { fillWithEmptyDatabase } from '../packages/server/test/databases.ts'
 import { deadLinks } from './links.ts'
@@ -59,6 +60,21 @@ const RESOLUTIONS = [
 
 /** Entries whose types need those of a framework: TYPE_PROGRAMS have them. */
 const FRAMEWORKS: readonly string[] = ['sluice/fastify', 'sluice/hono']
+
+/** Entries that import modules of Node.js. All others load in every runtime. */
+const NODE_MODULES = {
+  'sluice/remote': ['node:buffer', 'node:http2'],
+  'sluice/remote-wire': ['node:buffer'],
+  'sluice/testing': expect.arrayContaining(['node:child_process']),
+}
+
+/** The runtimes of Workers and Deno: optional packages, which npm installs where they can run. */
+const WORKERD = resolve('node_modules/@cloudflare/workerd-linux-64/bin/workerd')
+const DENO = resolve('node_modules/@deno/linux-x64-glibc/deno')
+const EDGE = resolve('packages/sluice/test/runtimes/edge.mjs')
+
+/** Bundles what is installed, without the settings of this repository. */
+const BUILD = { configFile: false, logLevel: 'warn', publicDir: false } as const
 
 let project: string
 
@@ -125,6 +141,58 @@ describe.for(runtimes)('on $runtime', ({ node, exists }) => {
   it.for(commands)('the command %s supports --help', (command, { skip }) => {
     skip(!exists, NO_NODE_22)
     expect(run(node(), [installed('.bin', command), '--help'], project)).not.toBe('')
+  })
+})
+
+describe('in runtimes other than Node.js', () => {
+  it('only the entries for Node.js import its modules', async () => {
+    const input = Object.fromEntries(entries.filter((entry) => !isServer(entry)).map((entry) => [entry, entry]))
+    const bundle = { ssr: true, write: false, rolldownOptions: { input } }
+    const built = await build({ ...BUILD, root: project, build: bundle, ssr: { noExternal: [/^sluice/] } })
+    const chunks = (built as Rolldown.RolldownOutput).output.filter((file) => file.type === 'chunk')
+    const importsOf = (names: readonly string[]): string[] =>
+      names.flatMap((name) => {
+        const chunk = chunks.find(({ fileName }) => fileName === name)
+        return chunk === undefined ? name : importsOf([...chunk.imports, ...chunk.dynamicImports])
+      })
+    const found = chunks.filter(({ isEntry }) => isEntry).map(({ name, fileName }) => [name, importsOf([fileName])])
+    expect(Object.fromEntries(found.filter(([, names]) => names?.length))).toEqual(NODE_MODULES)
+  })
+
+  it('workerd, without modules of Node.js: middlewares and limiters can be created at module scope', async ({
+    skip,
+  }) => {
+    skip(!existsSync(WORKERD), 'workerd is not installed: npm has it for Linux on x64')
+    const folder = mkdtempSync(join(project, 'worker-'))
+    cpSync(EDGE, join(folder, 'edge.mjs'))
+    writeFileSync(join(folder, 'worker.mjs'), "import { test } from './edge.mjs'\nexport default { test }\n")
+    const bundle = { ssr: 'worker.mjs', outDir: 'out', minify: false, target: 'es2023' }
+    const ssr = { target: 'webworker', noExternal: true } as const
+    await build({ ...BUILD, root: folder, build: bundle, ssr })
+    // Since 2025, Workers have the globals of Node.js.
+    const workers = ['2024-01-01', '2026-11-01'].map((date) => {
+      const modules = '(name = "worker", esModule = embed "out/worker.js")'
+      return `(name = "${date}", worker = (modules = [${modules}], compatibilityDate = "${date}"))`
+    })
+    const config = `using Workerd = import "/workerd/workerd.capnp";
+      const config :Workerd.Config = (services = [${workers.join(', ')}]);`
+    writeFileSync(join(folder, 'config.capnp'), config)
+    run(WORKERD, ['test', 'config.capnp'], folder)
+  })
+
+  it('Deno without permissions: they work, and likely mistakes are warned of', ({ skip }) => {
+    skip(!existsSync(DENO), 'Deno is not installed: npm has it for Linux on x64')
+    const folder = mkdtempSync(join(project, 'deno-'))
+    cpSync(EDGE, join(folder, 'edge.mjs'))
+    writeFileSync(join(folder, 'main.mjs'), "import { test } from './edge.mjs'\nawait test()\n")
+    const deno = (...permissions: string[]) => {
+      const env = { ...process.env, NODE_APP_INSTANCE: '1', NO_COLOR: '1', DENO_NO_UPDATE_CHECK: '1' }
+      const args = ['run', '--no-prompt', '--no-lock', '--cached-only', ...permissions, 'main.mjs']
+      const { status, stderr } = spawnSync(DENO, args, { cwd: folder, env, encoding: 'utf8' })
+      return { status, warned: [...stderr.matchAll(/\[(SLUICE_\w+)\]/g)].map(([, code]) => code) }
+    }
+    expect(deno()).toEqual({ status: 0, warned: ['SLUICE_UNTRUSTED_PROXY', 'SLUICE_NO_ADDRESS'] })
+    expect(deno('--allow-env').warned).toContain('SLUICE_MEMORY_PER_PROCESS')
   })
 })
 
